@@ -1,0 +1,55 @@
+// The one exception type that crosses the plugin border, and the exit codes it maps to.
+//
+// An error says what was wanted, what was found, where, and what to do. Its type information lives once, in
+// libdrivetrain.so, so that a plugin's throw is caught by the runtime. Thread: any.
+#pragma once
+
+#include <sstream>
+#include <stdexcept>
+#include <string>
+
+#include <drivetrain/export.h>
+
+namespace drivetrain {
+
+// The values are the exit codes of the contract.
+enum class ErrorCode : int {
+  internal = 1,       // our own bug
+  config = 2,         // usage or configuration
+  plugin = 3,         // a plugin is missing, refused or cannot be created
+  out_of_memory = 4,
+  communication = 5,  // a peer lost or timed out
+  checkpoint = 6,     // a checkpoint refused
+  numeric = 7,        // not finite
+  io = 8,             // disk full, unreadable data
+};
+
+class DRIVETRAIN_API Error : public std::runtime_error {
+ public:
+  Error(ErrorCode code, const std::string& message);
+  ~Error() override;  // out of line: the key function
+
+  ErrorCode code() const noexcept { return code_; }
+
+  // The same error with "in <where>: " in front. `where` reads like "data_parallel/ddp, hook before_forward, unit block.7".
+  Error within(const std::string& where) const;
+
+ private:
+  ErrorCode code_;
+};
+
+// Joins anything that can be streamed: concat("expected ", 3, " tensors").
+template <class... Parts>
+std::string concat(const Parts&... parts) {
+  std::ostringstream text;
+  (text << ... << parts);
+  return text.str();
+}
+
+// throw fail(ErrorCode::config, "heads ", h, " do not divide ", d)
+template <class... Parts>
+[[nodiscard]] Error fail(ErrorCode code, const Parts&... parts) {
+  return Error(code, concat(parts...));
+}
+
+}  // namespace drivetrain
