@@ -15,6 +15,8 @@ class DRIVETRAIN_API Log {
   virtual ~Log();
   // One line, without a newline. Rank 0 shows info and up; other ranks show warnings and errors only.
   virtual void write(LogLevel level, const std::string& line) = 0;
+  // A line that the next one replaces: shown on a terminal only, never kept in log.txt.
+  virtual void progress(const std::string& line) = 0;
 
   void debug(const std::string& line) { write(LogLevel::debug, line); }
   void info(const std::string& line) { write(LogLevel::info, line); }

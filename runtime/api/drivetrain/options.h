@@ -38,12 +38,15 @@ struct Problem {
 class DRIVETRAIN_API Problems {
  public:
   void add(const Position& where, const std::string& message, ErrorCode code = ErrorCode::config);
+  // Something the user should hear that stops nothing: an old name, a key without effect here.
+  void note(const Position& where, const std::string& message);
   bool empty() const { return list_.empty(); }
   const std::vector<Problem>& list() const { return list_; }
+  const std::vector<Problem>& notes() const { return notes_; }
   std::string text() const;   // one "file:line:col  message" each, in file order
   void throw_if_any() const;  // Error with text(); the code of the first problem
  private:
-  std::vector<Problem> list_;
+  std::vector<Problem> list_, notes_;
 };
 
 // How a C++ type meets a Value. `from` throws Error(config) if the value does not fit.

@@ -22,6 +22,7 @@
 namespace drivetrain {
 
 struct Services;
+class PlanContext;
 
 // Root of every kind. Objects are created and destroyed on the main thread; the library outlives them.
 class DRIVETRAIN_API Plugin {
@@ -30,6 +31,9 @@ class DRIVETRAIN_API Plugin {
   Plugin(const Plugin&) = delete;
   Plugin& operator=(const Plugin&) = delete;
   virtual ~Plugin();
+
+  // Before anything is allocated: claim mesh axes, state abilities and needs, refuse what does not fit.
+  virtual void plan(PlanContext&) {}
 };
 
 // What `create` receives. `options` is the struct that the entry's own table parsed.

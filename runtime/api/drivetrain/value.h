@@ -14,7 +14,7 @@
 namespace drivetrain {
 
 // Where a value came from: "configs/a.json:3:7", "--set #2" (line 0), or nowhere (empty file).
-struct Position {
+struct DRIVETRAIN_API Position {
   std::string file;
   int line = 0;    // from 1; 0 where lines mean nothing
   int column = 0;  // from 1

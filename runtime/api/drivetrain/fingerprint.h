@@ -1,0 +1,133 @@
+// How a library was built, as one JSON text that the compiler puts together. Compiled into the runtime and into every
+// plugin's manifest, so both sides describe themselves with the same words; runtime/plugin/compare.cpp sets them side by
+// side before anything is opened. The rules per field are in architecture.md, 5.2.
+//
+// The build system passes what the compiler cannot know: api_digest.h (SHA-256 of these headers, SDK release) and the
+// DRIVETRAIN_LIBTORCH... definitions. Built without them, a library describes itself as "unknown" and is refused.
+#pragma once
+
+#include <cstddef>  // _GLIBCXX_ macros
+
+#include <drivetrain/plugin.h>  // kDrivetrainDoor
+#if __has_include(<drivetrain/api_digest.h>)
+#include <drivetrain/api_digest.h>
+#endif
+
+#ifndef DRIVETRAIN_API_DIGEST
+#define DRIVETRAIN_API_DIGEST "unknown"
+#define DRIVETRAIN_SDK_VERSION "unknown"
+#endif
+#ifndef DRIVETRAIN_LIBTORCH
+#define DRIVETRAIN_LIBTORCH "unknown"
+#define DRIVETRAIN_LIBTORCH_BUILD_ID "unknown"
+#endif
+#ifndef DRIVETRAIN_CUDA_RUNTIME
+#define DRIVETRAIN_CUDA_RUNTIME 0  // major version of the CUDA runtime linked; 0: none
+#endif
+#ifndef DRIVETRAIN_NCCL
+#define DRIVETRAIN_NCCL 0  // major version of NCCL linked; 0: none
+#endif
+#ifndef DRIVETRAIN_CUDA_ARCHITECTURES
+#define DRIVETRAIN_CUDA_ARCHITECTURES ""  // "sm_90 sm_100 compute_100"
+#endif
+
+#define DRIVETRAIN_FP_STRING_(x) #x
+#define DRIVETRAIN_FP_STRING(x) DRIVETRAIN_FP_STRING_(x)
+
+static_assert(kDrivetrainDoor == 1, "DRIVETRAIN_FP_DOOR below is the same number");
+#define DRIVETRAIN_FP_DOOR "1"
+
+#ifdef _GLIBCXX_DEBUG
+#define DRIVETRAIN_FP_CONTAINERS "debug"
+#else
+#define DRIVETRAIN_FP_CONTAINERS "plain"
+#endif
+
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer) && !defined(__SANITIZE_ADDRESS__)
+#define __SANITIZE_ADDRESS__ 1
+#elif __has_feature(thread_sanitizer) && !defined(__SANITIZE_THREAD__)
+#define __SANITIZE_THREAD__ 1
+#endif
+#endif
+#if defined(__SANITIZE_ADDRESS__)
+#define DRIVETRAIN_FP_SANITIZER "address"
+#elif defined(__SANITIZE_THREAD__)
+#define DRIVETRAIN_FP_SANITIZER "thread"
+#else
+#define DRIVETRAIN_FP_SANITIZER "none"
+#endif
+
+#ifdef __clang__
+#define DRIVETRAIN_FP_COMPILER \
+  "clang " DRIVETRAIN_FP_STRING(__clang_major__) "." DRIVETRAIN_FP_STRING(__clang_minor__)
+#else
+#define DRIVETRAIN_FP_COMPILER "gcc " DRIVETRAIN_FP_STRING(__GNUC__) "." DRIVETRAIN_FP_STRING(__GNUC_MINOR__)
+#endif
+
+// What -march asks of the processor, in the words of __builtin_cpu_supports. The ones that shipped separately suffice.
+#ifdef __AVX__
+#define DRIVETRAIN_FP_AVX " avx"
+#else
+#define DRIVETRAIN_FP_AVX ""
+#endif
+#ifdef __AVX2__
+#define DRIVETRAIN_FP_AVX2 " avx2"
+#else
+#define DRIVETRAIN_FP_AVX2 ""
+#endif
+#ifdef __FMA__
+#define DRIVETRAIN_FP_FMA " fma"
+#else
+#define DRIVETRAIN_FP_FMA ""
+#endif
+#ifdef __AVX512F__
+#define DRIVETRAIN_FP_AVX512F " avx512f"
+#else
+#define DRIVETRAIN_FP_AVX512F ""
+#endif
+#if defined(__AVX512BW__) && defined(__AVX512DQ__) && defined(__AVX512VL__)
+#define DRIVETRAIN_FP_AVX512X " avx512bw avx512dq avx512vl"
+#else
+#define DRIVETRAIN_FP_AVX512X ""
+#endif
+#ifdef __AVX512BF16__
+#define DRIVETRAIN_FP_AVX512BF16 " avx512bf16"
+#else
+#define DRIVETRAIN_FP_AVX512BF16 ""
+#endif
+#ifdef __AVX512VNNI__
+#define DRIVETRAIN_FP_AVX512VNNI " avx512vnni"
+#else
+#define DRIVETRAIN_FP_AVX512VNNI ""
+#endif
+#if defined(__x86_64__)
+#define DRIVETRAIN_FP_MACHINE "x86-64"
+#elif defined(__aarch64__)
+#define DRIVETRAIN_FP_MACHINE "aarch64"
+#else
+#define DRIVETRAIN_FP_MACHINE "other"
+#endif
+#define DRIVETRAIN_FP_CPU                                                                                        \
+  DRIVETRAIN_FP_MACHINE DRIVETRAIN_FP_AVX DRIVETRAIN_FP_AVX2 DRIVETRAIN_FP_FMA DRIVETRAIN_FP_AVX512F             \
+      DRIVETRAIN_FP_AVX512X DRIVETRAIN_FP_AVX512BF16 DRIVETRAIN_FP_AVX512VNNI
+
+// The whole fingerprint: one JSON object, in the order in which differences are reported.
+// clang-format off
+#define DRIVETRAIN_FINGERPRINT                                                     \
+  "{\"door\":" DRIVETRAIN_FP_DOOR                                                  \
+  ",\"api\":\"" DRIVETRAIN_API_DIGEST "\""                                         \
+  ",\"libtorch\":\"" DRIVETRAIN_LIBTORCH "\""                                      \
+  ",\"libtorch_build_id\":\"" DRIVETRAIN_LIBTORCH_BUILD_ID "\""                    \
+  ",\"cxx11_abi\":" DRIVETRAIN_FP_STRING(_GLIBCXX_USE_CXX11_ABI)                   \
+  ",\"compiler_abi\":" DRIVETRAIN_FP_STRING(__GXX_ABI_VERSION)                     \
+  ",\"containers\":\"" DRIVETRAIN_FP_CONTAINERS "\""                               \
+  ",\"sanitizer\":\"" DRIVETRAIN_FP_SANITIZER "\""                                 \
+  ",\"cuda_runtime\":" DRIVETRAIN_FP_STRING(DRIVETRAIN_CUDA_RUNTIME)               \
+  ",\"nccl\":" DRIVETRAIN_FP_STRING(DRIVETRAIN_NCCL)                               \
+  ",\"cuda_architectures\":\"" DRIVETRAIN_CUDA_ARCHITECTURES "\""                  \
+  ",\"cpu\":\"" DRIVETRAIN_FP_CPU "\""                                             \
+  ",\"sdk\":\"" DRIVETRAIN_SDK_VERSION "\""                                        \
+  ",\"compiler\":\"" DRIVETRAIN_FP_COMPILER "\""                                   \
+  ",\"libstdcxx\":\"" DRIVETRAIN_FP_STRING(_GLIBCXX_RELEASE) "\"}"
+// clang-format on

@@ -1,0 +1,48 @@
+// Named axes whose sizes multiply to the world size, and the communicator groups along them.
+//
+// Axes stand fastest first (tp cp dp pp, or any name a plugin claims): rank = i_0 + s_0 * (i_1 + s_1 * (...)).
+// An absent axis has size 1, index 0 and a loopback group, so nobody writes "if enabled". Owned by the runtime.
+// Thread: main.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <drivetrain/communicator.h>
+
+namespace drivetrain {
+
+struct Axis {
+  std::string name;
+  int64_t size = 1;
+  int64_t index = 0;             // this rank's coordinate
+  bool joins_gradients = false;  // gradients are summed over it (dp and cp are)
+};
+
+class DRIVETRAIN_API Mesh {
+ public:
+  // `communicator` may be null only if every axis has size 1. `axes` fastest first, sizes multiplying to world_size.
+  Mesh(std::vector<Axis> axes, int64_t rank, int64_t world_size, std::shared_ptr<Communicator> communicator);
+
+  const std::vector<Axis>& axes() const { return axes_; }
+  int64_t rank() const { return rank_; }
+  int64_t world_size() const { return world_size_; }
+  int64_t size(const std::string& axis) const;
+  int64_t index(const std::string& axis) const;
+
+  // The group of ranks that differ from this one in the named axes only. Made on first use: every rank asks in the same
+  // order. An empty list, or axes of size 1, give a loopback group.
+  GroupPtr group(const std::vector<std::string>& axes) const;
+  GroupPtr group(const std::string& axis) const { return group(std::vector<std::string>{axis}); }
+  GroupPtr world() const;
+
+ private:
+  std::vector<Axis> axes_;
+  int64_t rank_, world_size_;
+  std::shared_ptr<Communicator> communicator_;
+  mutable std::map<std::string, GroupPtr> groups_;
+};
+
+}  // namespace drivetrain

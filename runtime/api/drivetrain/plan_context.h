@@ -1,0 +1,96 @@
+// Negotiation: what is known before anything is allocated, and what a plugin says about itself and its needs. The composer
+// solves the mesh, matches needs with abilities and reports all problems at once with both parties named.
+// Owned by the runtime, valid during `plan`. Thread: main.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <drivetrain/export.h>
+
+namespace drivetrain {
+
+// What a model tells about itself. Sizes in elements.
+struct ModelFacts {
+  int64_t num_layers = 0, hidden_size = 0, num_attention_heads = 0, num_query_groups = 0, head_dim = 0;
+  int64_t ffn_hidden_size = 0, vocab_size = 0, max_position_embeddings = 0;
+  int64_t parameters = 0;             // a tied tensor once
+  double attention_dropout = 0, hidden_dropout = 0;
+  // Floating-point operations of forward and backward per token at sequence length S, without recompute:
+  // flops_per_token_fixed + flops_per_token_S * S. `flops_formula` says in words how they are counted.
+  double flops_per_token_fixed = 0, flops_per_token_S = 0;
+  std::string flops_formula;
+};
+
+// What the run asks for. Filled by the runtime from the configuration.
+struct RunFacts {
+  int64_t world_size = 1;
+  std::string device = "cpu";
+  std::string compute_dtype = "float32";
+  int64_t train_batch_size = 0, micro_batch_size = 0, accumulation = 0;  // 0 while not solved
+  int64_t train_steps = 0;
+  int64_t seq_length = 0;
+  bool training = true;  // false: evaluation or generation only
+  uint64_t seed = 0;
+};
+
+class DRIVETRAIN_API PlanContext {
+ public:
+  static constexpr int64_t kRest = 0;
+
+  struct Claim {
+    std::string axis;
+    int64_t size;          // kRest: all that no other claim takes
+    bool joins_gradients;
+    int place;             // order in the mesh, fastest first: tp 0, cp 1, dp 2, replica 3, pp 4
+    std::string by;
+  };
+  struct Need {
+    std::string ability, why, by;
+  };
+
+  const ModelFacts& model() const { return model_; }
+  const RunFacts& run() const { return run_; }
+
+  // Asks for an axis of the mesh.
+  void claim_axis(const std::string& axis, int64_t size, bool joins_gradients, int place);
+  // "attention.returns_lse": matched by equal text.
+  void offer(const std::string& ability);
+  void need(const std::string& ability, const std::string& why);
+  // Says why this plugin cannot do the run, and what to do: "dropout 0.1 is not supported (0 only); use attention/standard".
+  void refuse(const std::string& problem);
+  // Expensive but legal: shown by --plan and once at the start.
+  void cost(const std::string& line);
+  // Bytes this plugin will hold on each rank; shown by --plan.
+  void memory(const std::string& what, double bytes);
+
+  // --- the runtime's side ---
+  struct Note {
+    std::string by, text;
+  };
+  struct Memory {
+    std::string by, what;
+    double bytes;
+  };
+  PlanContext(ModelFacts model, RunFacts run) : model_(std::move(model)), run_(std::move(run)) {}
+  void speaker(const std::string& plugin) { speaker_ = plugin; }  // "attention/standard": who makes the next calls
+  const std::vector<Claim>& claims() const { return claims_; }
+  const std::vector<Note>& offers() const { return offers_; }
+  const std::vector<Need>& needs() const { return needs_; }
+  const std::vector<Note>& refusals() const { return refusals_; }
+  const std::vector<Note>& costs() const { return costs_; }
+  const std::vector<Memory>& memories() const { return memories_; }
+
+ private:
+  ModelFacts model_;
+  RunFacts run_;
+  std::string speaker_;
+  std::vector<Claim> claims_;
+  std::vector<Note> offers_, refusals_, costs_;
+  std::vector<Need> needs_;
+  std::vector<Memory> memories_;
+};
+
+}  // namespace drivetrain

@@ -1,0 +1,50 @@
+// The step as a program: a schedule emits a short list of instructions per pipeline stage, the runtime interprets it. Plain
+// gradient accumulation is the one-stage schedule. Pure data out, nothing else. Thread: const calls from any thread.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include <drivetrain/plugin.h>
+
+namespace drivetrain {
+
+enum class Op : uint8_t {
+  load,            // the feed's next micro-batch becomes `micro`
+  recv_forward,    // activations of `micro` from the stage before, into `slot`
+  forward,         // `chunk` of this stage on `micro`
+  send_forward,
+  recv_backward,
+  backward,        // both halves
+  backward_input,  // gradients of inputs only
+  backward_weight, // the rest
+  send_backward,
+  flush_grads,
+  update,
+  custom,          // handed to Schedule::custom
+};
+
+// Adjacent sends and receives are issued as one batch.
+struct Instr {
+  Op op;
+  int16_t micro = 0, chunk = 0, slot = 0;
+  uint16_t custom = 0;
+  bool operator==(const Instr&) const = default;
+};
+using Program = std::vector<Instr>;
+
+enum class Pass { train, forward_only };
+
+class DRIVETRAIN_API Schedule : public Plugin {
+ public:
+  static constexpr const char* kKind = "schedule";
+  ~Schedule() override;
+  virtual int64_t stages() const = 0;
+  virtual int64_t chunks() const { return 1; }  // model pieces per stage
+  // Which unit goes where: cuts[i] is the first unit of piece i, pieces in chain order (stages * chunks of them).
+  virtual std::vector<int64_t> partition(const std::vector<double>& unit_costs) const = 0;
+  virtual Program program(int64_t stage, int64_t micro_batches, Pass pass) const = 0;
+  virtual int64_t slots(int64_t stage, int64_t micro_batches) const = 0;  // activations in flight at most
+};
+
+}  // namespace drivetrain

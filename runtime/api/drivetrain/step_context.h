@@ -1,0 +1,52 @@
+// What a unit, layer or strategy may ask about the step it is in. Owned by the runtime, valid during the call.
+// Thread: main (units), autograd's thread inside a backward span.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <span>
+#include <string_view>
+
+#include <drivetrain/param.h>
+#include <drivetrain/random.h>
+
+namespace drivetrain {
+
+class Unit;
+
+enum class Mode { train, evaluate, generate };
+
+// Rows of one micro-batch on this rank.
+struct Batch {
+  at::Tensor tokens_BS;          // int64
+  at::Tensor labels_BS;          // int64, already shifted, -100: does not count; undefined: the head returns logits
+  int64_t first_sample = 0;      // global sample index of row 0, counted over the whole run
+  int64_t valid_tokens = 0;      // labels that count
+};
+
+enum class Direction { forward, backward };
+enum class Part { whole, input, weight };  // of a split backward
+
+// One unit, one micro-batch, one direction in this step's program.
+struct Visit {
+  int64_t unit = 0;   // index in the UnitList
+  int64_t micro = 0;
+  Direction direction = Direction::forward;
+  Part part = Part::whole;
+  bool first = false, last = false;  // the unit's first or last visit of that direction in this step
+};
+
+class DRIVETRAIN_API StepContext {
+ public:
+  virtual ~StepContext();
+  virtual int64_t step() const = 0;  // from 1
+  virtual Mode mode() const = 0;
+  virtual const Batch& batch() const = 0;            // of the current visit's micro-batch
+  virtual const Visit& visit() const = 0;
+  virtual std::span<const Visit> ahead() const = 0;  // the coming visits of this step, in program order
+  virtual RandomKey random(std::string_view site) const = 0;
+  // A figure for the monitors: a device scalar, read after the step.
+  virtual void metric(const std::string& name, const at::Tensor& scalar) = 0;
+};
+
+}  // namespace drivetrain

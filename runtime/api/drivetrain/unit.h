@@ -1,0 +1,55 @@
+// One step of the model's main chain: embedding, block i, head. The grain of sharding, recompute, pipelining and autograd:
+// a unit's backward is a call the runtime makes, so hooks are plain calls in program order.
+//
+// A model author derives AutogradUnit (autograd_unit.h) and writes run(); a hand-written block derives Unit.
+// Thread: main.
+#pragma once
+
+#include <any>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <drivetrain/param.h>
+#include <drivetrain/step_context.h>
+
+namespace drivetrain {
+
+// What one forward visit leaves for its backward visit. Owned by the runtime, one per unit and micro-batch in flight.
+struct Saved {
+  Tensors inputs, outputs;
+  std::any extra;
+  std::vector<std::function<void()>> weight_work;  // parked by layers under a split backward
+};
+
+class DRIVETRAIN_API Unit {
+ public:
+  explicit Unit(std::string name) : name_(std::move(name)) {}
+  virtual ~Unit();
+
+  const std::string& name() const { return name_; }
+  // Every parameter the unit computes with. A parameter used by two units (tied) belongs to the first.
+  virtual std::vector<ParamPtr> params() const = 0;
+
+  // x: what the unit before returned (the first one gets {tokens_BS}), detached. Returns the next unit's x. The last unit
+  // returns {loss}: a float64 scalar, the sum over the valid tokens of the micro-batch; without labels {logits [B, S, V]}.
+  virtual Tensors forward(const Tensors& x, StepContext& ctx, Saved& saved) = 0;
+  // dy: gradients of what forward returned. Returns gradients of x; those of parameters go to their slots.
+  virtual Tensors backward(const Tensors& dy, StepContext& ctx, Saved& saved) = 0;
+  // The second half, under a split schedule. The default runs saved.weight_work.
+  virtual void backward_weight(StepContext& ctx, Saved& saved);
+
+ private:
+  std::string name_;
+};
+using UnitPtr = std::shared_ptr<Unit>;
+
+// The units of this rank in chain order, and who owns which parameter.
+struct DRIVETRAIN_API UnitList {
+  std::vector<UnitPtr> units;
+  std::vector<ParamPtr> owned(size_t unit) const;  // params() less those an earlier unit owns
+  std::vector<ParamPtr> all() const;               // every parameter once, in chain order
+};
+
+}  // namespace drivetrain

@@ -1,0 +1,16 @@
+// Matrix products whose weight gradients go straight into their slots: no temporary of the weight's size, no extra pass.
+//
+// Legend: N rows (all leading dimensions of x), I in, O out.
+#pragma once
+
+#include <drivetrain/param.h>
+
+namespace drivetrain {
+
+// y [..., O] = x [..., I] W^T + b. weight [O, I]; bias [O] or null. Backward: dx by autograd, dW and db into the slots.
+DRIVETRAIN_API at::Tensor linear(const at::Tensor& x, const ParamPtr& weight, const ParamPtr& bias);
+
+// y [..., D] = W[ids]. ids int64 of any shape; weight [V, D]. Rows of dW are added in order of position: fixed bits.
+DRIVETRAIN_API at::Tensor embedding(const at::Tensor& ids, const ParamPtr& weight);
+
+}  // namespace drivetrain
