@@ -1,33 +1,37 @@
 # LibTorch as hand-written imported targets: find_package(Torch) would want a CUDA toolkit and compile probes.
-# DRIVETRAIN_TORCH (cache variable or environment) is the torch package folder; default: the `run` set of tools/quickstart.
+#
+# DRIVETRAIN_TORCH (cache variable or environment) is the torch package folder, the one that holds include/ and lib/;
+# without it: the `run` set that tools/quickstart and tools/check unpack. Nothing is fetched here.
+# Gives drivetrain_torch (headers and libraries), drivetrain_torch_cpu, drivetrain_c10, DRIVETRAIN_TORCH_VERSION.
 set(DRIVETRAIN_TORCH_VERSION 2.11.0)
+
 if(NOT DRIVETRAIN_TORCH)
   if(DEFINED ENV{DRIVETRAIN_TORCH})
-    set(DRIVETRAIN_TORCH $ENV{DRIVETRAIN_TORCH})
+    set(_torch $ENV{DRIVETRAIN_TORCH})
   elseif(DEFINED ENV{DRIVETRAIN_DEPS})
-    set(DRIVETRAIN_TORCH $ENV{DRIVETRAIN_DEPS}/torch-${DRIVETRAIN_TORCH_VERSION}-run/torch)
+    set(_torch $ENV{DRIVETRAIN_DEPS}/torch-${DRIVETRAIN_TORCH_VERSION}-run/torch)
   else()
-    set(DRIVETRAIN_TORCH $ENV{HOME}/.cache/drivetrain/torch-${DRIVETRAIN_TORCH_VERSION}-run/torch)
+    set(_torch $ENV{HOME}/.cache/drivetrain/torch-${DRIVETRAIN_TORCH_VERSION}-run/torch)
   endif()
+  set(DRIVETRAIN_TORCH ${_torch} CACHE PATH "torch package folder (holds include/ and lib/)" FORCE)
 endif()
-set(DRIVETRAIN_TORCH ${DRIVETRAIN_TORCH} CACHE PATH "torch package folder (holds include/ and lib/)")
-if(NOT EXISTS ${DRIVETRAIN_TORCH}/include/torch/version.h AND NOT EXISTS ${DRIVETRAIN_TORCH}/include/torch/headeronly/version.h)
-  message(FATAL_ERROR "No LibTorch at DRIVETRAIN_TORCH=${DRIVETRAIN_TORCH}. Run tools/quickstart once, or set DRIVETRAIN_TORCH "
-                      "to the folder of an unpacked torch ${DRIVETRAIN_TORCH_VERSION} wheel.")
+
+set(_version_header ${DRIVETRAIN_TORCH}/include/torch/headeronly/version.h)
+if(NOT EXISTS ${DRIVETRAIN_TORCH}/lib/libtorch_cpu.so)
+  message(FATAL_ERROR "No LibTorch at DRIVETRAIN_TORCH=${DRIVETRAIN_TORCH}: lib/libtorch_cpu.so is not there. Run "
+                      "tools/quickstart or tools/check once, or set DRIVETRAIN_TORCH to the `torch` folder of an unpacked "
+                      "or installed torch ${DRIVETRAIN_TORCH_VERSION} wheel.")
 endif()
-file(GLOB_RECURSE _version_headers ${DRIVETRAIN_TORCH}/include/torch/version.h ${DRIVETRAIN_TORCH}/include/torch/headeronly/version.h)
-set(_found "")
-foreach(header ${_version_headers})
-  file(STRINGS ${header} _lines REGEX "define TORCH_VERSION(_MAJOR|_MINOR|_PATCH) ")
-  foreach(line ${_lines})
-    if(line MATCHES "([0-9]+)$")
-      list(APPEND _found ${CMAKE_MATCH_1})
-    endif()
-  endforeach()
-endforeach()
-list(JOIN _found "." _found)
+# Releases before 2.10 keep the version elsewhere: no header here is another version too.
+set(_found "another version")
+if(EXISTS ${_version_header})
+  file(STRINGS ${_version_header} _lines REGEX "define TORCH_VERSION_(MAJOR|MINOR|PATCH) ")
+  string(REGEX REPLACE "[^;]* ([0-9]+)" "\\1" _found "${_lines}")
+  list(JOIN _found "." _found)
+endif()
 if(NOT _found STREQUAL DRIVETRAIN_TORCH_VERSION)
-  message(FATAL_ERROR "LibTorch at ${DRIVETRAIN_TORCH} is ${_found}; Drivetrain needs ${DRIVETRAIN_TORCH_VERSION}")
+  message(FATAL_ERROR "LibTorch at DRIVETRAIN_TORCH=${DRIVETRAIN_TORCH} is ${_found}; Drivetrain needs "
+                      "${DRIVETRAIN_TORCH_VERSION}. Unset DRIVETRAIN_TORCH and run tools/quickstart, which brings it.")
 endif()
 
 foreach(name c10 torch_cpu)
