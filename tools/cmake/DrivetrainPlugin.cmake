@@ -1,7 +1,162 @@
-# drivetrain_add_plugin and drivetrain_add_test, shared by this tree and the installed package.
+# drivetrain_add_plugin and drivetrain_add_test, shared by this tree and the installed package. Needs DrivetrainTorch.
+#
+#   drivetrain_add_plugin(flash KIND attention SUMMARY "LibTorch's flash kernel" SOURCES flash.cpp)
+#
+# makes lib/drivetrain/plugins/attention_flash.so with its manifest, an install rule, the object library
+# attention_flash_objects for unit tests and, inside this tree, the test program attention_flash_test of all *_test.cpp
+# beside it.
+#
+#   KIND kind           one of the kinds of the SDK
+#   SOURCES file...     C++ (and CUDA) sources; one of them ends with DRIVETRAIN_PLUGIN(...)
+#   SUMMARY text        one plain sentence for `drivetrain inspect`
+#   SECTION name        config section this plugin claims, "zero_optimization"
+#   TYPES name...       further names for the `type` of a section, "AdamW"; case does not matter
+#   DEFAULT             taken when the config names none of this kind (for its DEVICE)
+#   DEVICE cpu|cuda     the only device it works on; without it: any
+#   CUDA                holds CUDA code: the device must be covered by CMAKE_CUDA_ARCHITECTURES
+#   NCCL major          links NCCL of that major version
+#   ENTRIES k:n:s...    further entries of the same library: kind, name, summary
+#   LICENSE name        default MIT
+#   VERSION x.y.z       default: the version of the project
+#   LINK library...     further link libraries, kept private to the plugin
 
-# drivetrain_add_test(NAME SOURCES...): a GoogleTest program that may reach runtime internals.
+set(DRIVETRAIN_CMAKE_DIR ${CMAKE_CURRENT_LIST_DIR})
+find_program(DRIVETRAIN_READELF readelf REQUIRED)
+
+# What a library was built against, for the fingerprint. LibTorch's flavour is the CUDA runtime that it links.
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${DRIVETRAIN_TORCH}/lib/libtorch_cpu.so)
+execute_process(COMMAND ${DRIVETRAIN_READELF} -d -n -W ${DRIVETRAIN_TORCH}/lib/libtorch_cpu.so
+                OUTPUT_VARIABLE _torch_facts ERROR_QUIET)
+set(DRIVETRAIN_TORCH_CUDA 0)
+set(_flavour cpu)
+if(_torch_facts MATCHES "libcudart\\.so\\.([0-9]+)")
+  set(DRIVETRAIN_TORCH_CUDA ${CMAKE_MATCH_1})
+  set(_flavour cu${CMAKE_MATCH_1})
+endif()
+set(_build_id none)
+if(_torch_facts MATCHES "Build ID: ([0-9a-f]+)")
+  set(_build_id ${CMAKE_MATCH_1})
+endif()
+add_library(drivetrain_fingerprint INTERFACE)
+target_compile_definitions(drivetrain_fingerprint INTERFACE
+  DRIVETRAIN_LIBTORCH="${DRIVETRAIN_TORCH_VERSION}+${_flavour}" DRIVETRAIN_LIBTORCH_BUILD_ID="${_build_id}")
+
+if(NOT DRIVETRAIN_INSTALLED)  # in the package, the digest was installed with the headers
+  file(GLOB _sdk_headers CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/runtime/api/drivetrain/*.h)
+  set(DRIVETRAIN_DIGEST_HEADER ${CMAKE_BINARY_DIR}/include/drivetrain/api_digest.h)
+  add_custom_command(OUTPUT ${DRIVETRAIN_DIGEST_HEADER}
+    COMMAND ${CMAKE_COMMAND} -DCXX=${CMAKE_CXX_COMPILER} -DHEADERS=${CMAKE_SOURCE_DIR}/runtime/api/drivetrain
+            -DOUTPUT=${DRIVETRAIN_DIGEST_HEADER} -DVERSION=${PROJECT_VERSION} -P ${DRIVETRAIN_CMAKE_DIR}/api_digest.cmake
+    DEPENDS ${_sdk_headers} ${DRIVETRAIN_CMAKE_DIR}/api_digest.cmake COMMENT "Digest of the SDK headers" VERBATIM)
+  add_custom_target(drivetrain_api_digest DEPENDS ${DRIVETRAIN_DIGEST_HEADER})
+  add_dependencies(drivetrain_fingerprint drivetrain_api_digest)
+  target_include_directories(drivetrain_fingerprint INTERFACE ${CMAKE_BINARY_DIR}/include)
+  set(DRIVETRAIN_GOLDEN_DIR ${CMAKE_SOURCE_DIR}/../shared/golden CACHE PATH "golden data made by independent software")
+endif()
+
+# One compact JSON string literal. Quotes, backslashes and control characters in it are escaped.
+function(_drivetrain_json_string text out)
+  string(REPLACE "\\" "\\\\" text "${text}")
+  string(REPLACE "\"" "\\\"" text "${text}")
+  string(REGEX REPLACE "[\n\r\t]" " " text "${text}")
+  set(${out} "\"${text}\"" PARENT_SCOPE)
+endfunction()
+
+# The manifest without its fingerprint and closing brace, from the ARG_ variables of drivetrain_add_plugin.
+function(_drivetrain_manifest name out)
+  _drivetrain_json_string("${ARG_KIND}_${name}" library)
+  _drivetrain_json_string("${ARG_VERSION}" version)
+  _drivetrain_json_string("${ARG_LICENSE}" licence)
+  _drivetrain_json_string("${ARG_SUMMARY}" summary)
+  set(entry "{\"kind\":\"${ARG_KIND}\",\"name\":\"${name}\",\"summary\":${summary}")
+  if(ARG_SECTION)
+    string(APPEND entry ",\"section\":\"${ARG_SECTION}\"")
+  endif()
+  if(ARG_TYPES)
+    list(JOIN ARG_TYPES "\",\"" types)
+    string(APPEND entry ",\"types\":[\"${types}\"]")
+  endif()
+  if(ARG_DEVICE)
+    string(APPEND entry ",\"device\":\"${ARG_DEVICE}\"")
+  endif()
+  if(ARG_DEFAULT)
+    string(APPEND entry ",\"default\":true")
+  endif()
+  if(ARG_CUDA)
+    set(cuda ",\"uses_cuda\":true")
+  endif()
+  set(entries "${entry}${cuda}}")
+  foreach(further IN LISTS ARG_ENTRIES)
+    if(NOT further MATCHES "^([a-z0-9_]+):([a-z0-9_]+):(.*)$")
+      message(FATAL_ERROR "drivetrain_add_plugin(${name}): ENTRIES wants \"kind:name:summary\", found \"${further}\"")
+    endif()
+    _drivetrain_json_string("${CMAKE_MATCH_3}" summary)
+    string(APPEND entries ",{\"kind\":\"${CMAKE_MATCH_1}\",\"name\":\"${CMAKE_MATCH_2}\",\"summary\":${summary}${cuda}}")
+  endforeach()
+  set(${out} "{\"library\":${library},\"version\":${version},\"licence\":${licence},\"entries\":[${entries}]"
+      PARENT_SCOPE)
+endfunction()
+
+function(drivetrain_add_plugin name)
+  cmake_parse_arguments(ARG "DEFAULT;CUDA" "KIND;SUMMARY;SECTION;DEVICE;LICENSE;VERSION;NCCL"
+                        "SOURCES;TYPES;ENTRIES;LINK" ${ARGN})
+  if(ARG_UNPARSED_ARGUMENTS OR NOT ARG_KIND OR NOT ARG_SOURCES)
+    message(FATAL_ERROR "drivetrain_add_plugin(${name}): KIND and SOURCES are needed; not understood: ${ARG_UNPARSED_ARGUMENTS}")
+  endif()
+  if(NOT "${ARG_KIND}/${name}" MATCHES "^[a-z0-9_]+/[a-z0-9_]+$")
+    message(FATAL_ERROR "drivetrain_add_plugin(${name}): kind and name are lower case, digits and _; found ${ARG_KIND}/${name}")
+  endif()
+  if(NOT ARG_LICENSE)
+    set(ARG_LICENSE MIT)
+  endif()
+  if(NOT ARG_VERSION)
+    set(ARG_VERSION ${PROJECT_VERSION})
+  endif()
+
+  set(library ${ARG_KIND}_${name})
+  _drivetrain_manifest(${name} manifest)
+  configure_file(${DRIVETRAIN_CMAKE_DIR}/manifest.cpp.in ${CMAKE_CURRENT_BINARY_DIR}/${library}_manifest.cpp @ONLY)
+
+  add_library(${library}_objects OBJECT ${ARG_SOURCES} ${CMAKE_CURRENT_BINARY_DIR}/${library}_manifest.cpp)
+  set_target_properties(${library}_objects PROPERTIES POSITION_INDEPENDENT_CODE ON CXX_VISIBILITY_PRESET hidden
+    CUDA_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON CUDA_RUNTIME_LIBRARY Shared)
+  target_compile_features(${library}_objects PUBLIC cxx_std_20)
+  target_link_libraries(${library}_objects PUBLIC Drivetrain::sdk ${ARG_LINK} PRIVATE drivetrain_fingerprint)
+  if(TARGET drivetrain_warnings)
+    target_link_libraries(${library}_objects PRIVATE drivetrain_warnings)
+  endif()
+  if(ARG_CUDA)
+    list(TRANSFORM CMAKE_CUDA_ARCHITECTURES PREPEND sm_ OUTPUT_VARIABLE architectures)
+    list(JOIN architectures " " architectures)
+    target_compile_definitions(${library}_objects PRIVATE DRIVETRAIN_CUDA_RUNTIME=${DRIVETRAIN_TORCH_CUDA}
+      DRIVETRAIN_CUDA_ARCHITECTURES="${architectures}")
+  endif()
+  if(ARG_NCCL)
+    target_compile_definitions(${library}_objects PRIVATE DRIVETRAIN_NCCL=${ARG_NCCL})
+  endif()
+
+  # The version script hides everything but the alias, inline variables and static archives included.
+  add_library(${library} MODULE)
+  target_link_libraries(${library} PRIVATE ${library}_objects)
+  target_link_options(${library} PRIVATE -Wl,-z,defs -Wl,-z,nodelete -Wl,--exclude-libs,ALL
+    -Wl,--version-script=${DRIVETRAIN_CMAKE_DIR}/plugin_exports.map)
+  set_target_properties(${library} PROPERTIES PREFIX "" LINKER_LANGUAGE CXX CUDA_RUNTIME_LIBRARY Shared
+    LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib/drivetrain/plugins INSTALL_RPATH "\$ORIGIN/../..")
+  set_property(GLOBAL APPEND PROPERTY DRIVETRAIN_PLUGINS ${library})
+  install(TARGETS ${library} LIBRARY DESTINATION lib/drivetrain/plugins)
+
+  if(NOT DRIVETRAIN_INSTALLED)
+    file(GLOB tests CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*_test.cpp)
+    if(tests)
+      drivetrain_add_test(${library}_test ${tests})
+      target_link_libraries(${library}_test PRIVATE ${library}_objects)
+    endif()
+  endif()
+endfunction()
+
+# drivetrain_add_test(NAME SOURCES...): a GoogleTest program that may reach runtime internals. In this tree only.
 function(drivetrain_add_test name)
+  find_package(GTest REQUIRED)
   add_executable(${name} ${ARGN})
   target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR}/runtime ${CMAKE_SOURCE_DIR}/tests)
   target_link_libraries(${name} PRIVATE drivetrain drivetrain_warnings GTest::gtest_main)
