@@ -1,4 +1,4 @@
-# drivetrain_add_plugin and drivetrain_add_test, shared by this tree and the installed package. Needs DrivetrainTorch.
+# drivetrain_add_plugin, shared by this tree and the installed package. Needs DrivetrainTorch.
 #
 #   drivetrain_add_plugin(flash KIND attention SUMMARY "LibTorch's flash kernel" SOURCES flash.cpp)
 #
@@ -51,7 +51,6 @@ if(NOT DRIVETRAIN_INSTALLED)  # in the package, the digest was installed with th
   add_custom_target(drivetrain_api_digest DEPENDS ${DRIVETRAIN_DIGEST_HEADER})
   add_dependencies(drivetrain_fingerprint drivetrain_api_digest)
   target_include_directories(drivetrain_fingerprint INTERFACE ${CMAKE_BINARY_DIR}/include)
-  set(DRIVETRAIN_GOLDEN_DIR ${CMAKE_SOURCE_DIR}/../shared/golden CACHE PATH "golden data made by independent software")
 endif()
 
 # One compact JSON string literal. Quotes, backslashes and control characters in it are escaped.
@@ -152,17 +151,4 @@ function(drivetrain_add_plugin name)
       target_link_libraries(${library}_test PRIVATE ${library}_objects)
     endif()
   endif()
-endfunction()
-
-# drivetrain_add_test(NAME SOURCES...): a GoogleTest program that may reach runtime internals. In this tree only.
-function(drivetrain_add_test name)
-  find_package(GTest REQUIRED)
-  add_executable(${name} ${ARGN})
-  target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR}/runtime ${CMAKE_SOURCE_DIR}/tests)
-  target_link_libraries(${name} PRIVATE drivetrain drivetrain_warnings GTest::gtest_main)
-  target_compile_definitions(${name} PRIVATE DRIVETRAIN_GOLDEN_DIR="${DRIVETRAIN_GOLDEN_DIR}"
-    DRIVETRAIN_BUILD_DIR="${CMAKE_BINARY_DIR}" DRIVETRAIN_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
-  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests
-    BUILD_RPATH "${CMAKE_BINARY_DIR}/lib;${DRIVETRAIN_TORCH}/lib")
-  add_test(NAME ${name} COMMAND ${name})
 endfunction()
