@@ -1,0 +1,259 @@
+// RapidJSON's SAX reader builds the Value. A cursor of our own runs beside it over the same text, because the reader
+// tells where a token ended at best, and people look for where it begins.
+#include "config/json_read.h"
+
+#include <algorithm>
+#include <cctype>
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <unordered_map>
+
+#include <rapidjson/error/en.h>
+#include <rapidjson/memorystream.h>
+#include <rapidjson/reader.h>
+
+namespace drivetrain {
+namespace {
+
+constexpr size_t kMaxDepth = 128;
+
+class JsonCursor {
+ public:
+  explicit JsonCursor(const std::string& text, size_t start) : text_(text), offset_(start) {}
+
+  int line() const { return line_; }
+  int column() const { return column_; }
+  size_t offset() const { return offset_; }
+
+  void move_to(size_t offset) {
+    for (; offset_ < std::min(offset, text_.size()); ++offset_) {
+      const unsigned char c = static_cast<unsigned char>(text_[offset_]);
+      if (c == '\n') ++line_, column_ = 1;
+      else if ((c & 0xC0) != 0x80) ++column_;  // columns are characters, not bytes
+    }
+  }
+
+  // Past white space, comments and separators, to the first character of the next token.
+  void skip_to_token() {
+    while (offset_ < text_.size()) {
+      if (std::strchr(" \t\r\n,:", text_[offset_]) && text_[offset_]) move_to(offset_ + 1);
+      else if (text_.compare(offset_, 2, "//") == 0) move_to(text_.find('\n', offset_));
+      else if (text_.compare(offset_, 2, "/*") == 0) move_to(text_.find("*/", offset_ + 2) + 2);
+      else return;
+    }
+  }
+
+  // Past the token that begins here; returns its text.
+  std::string take_token() {
+    const size_t begin = offset_;
+    size_t end = begin + 1;
+    if (text_[begin] == '"') {
+      while (end < text_.size() && text_[end] != '"') end += text_[end] == '\\' ? 2 : 1;
+      ++end;
+    } else if (!std::strchr("{}[]", text_[begin])) {
+      end = std::min(text_.find_first_of(" \t\r\n,:]}/", begin), text_.size());
+    }
+    move_to(end);
+    return text_.substr(begin, end - begin);
+  }
+
+ private:
+  const std::string& text_;
+  size_t offset_;
+  int line_ = 1, column_ = 1;
+};
+
+// Builds the Value bottom up on a stack of open containers.
+class JsonBuilder : public rapidjson::BaseReaderHandler<rapidjson::UTF8<>, JsonBuilder> {
+ public:
+  JsonBuilder(const std::string& text, size_t start, const std::string& file, JsonPositions positions,
+              Problems& problems)
+      : cursor_(text, start), file_(file), positions_(positions), problems_(problems) {}
+
+  bool Null() { return scalar(Value()); }
+  bool Bool(bool b) { return scalar(Value(b)); }
+  bool String(const char* s, rapidjson::SizeType n, bool) { return scalar(Value(std::string(s, n))); }
+  bool RawNumber(const char*, rapidjson::SizeType, bool) {
+    const Position where = next_token();
+    return put(number(where), where);
+  }
+  bool StartObject() { return open(Value::object()); }
+  bool StartArray() { return open(Value::array()); }
+  bool EndObject(rapidjson::SizeType) { return close(); }
+  bool EndArray(rapidjson::SizeType) { return close(); }
+
+  bool Key(const char* s, rapidjson::SizeType n, bool) {
+    Frame& frame = stack_.back();
+    frame.key.assign(s, n);
+    frame.key_where = next_token();
+    const auto [first, fresh] = frame.seen.emplace(frame.key, frame.key_where);
+    if (!fresh) {
+      problems_.add(frame.key_where, concat("key \"", frame.key, "\" is given twice; the first is at ",
+                                            first->second.text(), "\n   remove one of them"));
+    }
+    return true;
+  }
+
+  Value take() { return std::move(root_); }
+  bool too_deep() const { return too_deep_; }
+  // Where the token stands that the reader was in when it stopped.
+  Position pending() {
+    cursor_.skip_to_token();
+    return here();
+  }
+
+ private:
+  struct Frame {
+    Value value;
+    std::string key;
+    Position key_where;
+    std::unordered_map<std::string, Position> seen;
+  };
+
+  Position here() const {
+    if (positions_ == JsonPositions::none) return {file_, 0, 0};
+    return {file_, cursor_.line(), cursor_.column()};
+  }
+  Position next_token() {
+    cursor_.skip_to_token();
+    const Position where = here();
+    token_ = cursor_.take_token();
+    return where;
+  }
+
+  Value number(const Position& where) {
+    const char *begin = token_.data(), *end = begin + token_.size();
+    const bool integer = token_.find_first_of(".eE") == std::string::npos;
+    int64_t whole = 0;
+    double real = 0;
+    const auto result = integer ? std::from_chars(begin, end, whole) : std::from_chars(begin, end, real);
+    if (result.ec == std::errc() && result.ptr == end) return integer ? Value(whole) : Value(real);
+    problems_.add(where, concat("number ", token_, " is out of range for a ", integer ? "64-bit integer" : "double"));
+    return Value(0);
+  }
+
+  bool scalar(Value value) {
+    const Position where = next_token();
+    return put(std::move(value), where);
+  }
+  bool open(Value value) {
+    value.where = next_token();
+    too_deep_ = stack_.size() == kMaxDepth;
+    if (!too_deep_) stack_.push_back({std::move(value), {}, {}, {}});
+    return !too_deep_;
+  }
+  bool close() {
+    next_token();
+    Value value = std::move(stack_.back().value);
+    stack_.pop_back();
+    const Position where = value.where;
+    return put(std::move(value), where);
+  }
+  bool put(Value value, const Position& where) {
+    value.where = where;
+    if (stack_.empty()) {
+      root_ = std::move(value);
+      return true;
+    }
+    Frame& frame = stack_.back();
+    if (frame.value.is_array()) {
+      frame.value.items().push_back(std::move(value));
+    } else {
+      value.key_where = frame.key_where;
+      frame.value.members().push_back({frame.key, std::move(value)});
+    }
+    return true;
+  }
+
+  JsonCursor cursor_;
+  const std::string& file_;
+  const JsonPositions positions_;
+  Problems& problems_;
+  std::vector<Frame> stack_;
+  std::string token_;
+  Value root_;
+  bool too_deep_ = false;
+};
+
+// The rest of the line at `offset`, shortened, for `found ...`.
+std::string found_text(const std::string& text, size_t offset) {
+  if (offset >= text.size()) return "the end of the text";
+  const std::string rest = text.substr(offset, std::min<size_t>(24, text.find_first_of("\r\n", offset) - offset));
+  return rest.empty() ? "the end of the line" : "`" + rest + "`";
+}
+
+std::string json_hint(const std::string& text, size_t offset) {
+  static const std::pair<const char*, const char*> hints[] = {
+      {"NaN", "numbers must be finite"},   {"nan", "numbers must be finite"},
+      {"Inf", "numbers must be finite"},   {"-Inf", "numbers must be finite"},
+      {"inf", "numbers must be finite"},   {"True", "write true"},
+      {"False", "write false"},            {"None", "write null"},
+      {"'", "strings take double quotes"}, {"#", "comments begin with //"},
+  };
+  for (const auto& [word, hint] : hints) {
+    if (text.compare(offset, std::strlen(word), word) == 0) return std::string("\n   ") + hint;
+  }
+  return "";
+}
+
+std::string syntax_message(rapidjson::ParseErrorCode code, const std::string& text, size_t offset) {
+  std::string reason = rapidjson::GetParseError_En(code);
+  reason.front() = static_cast<char>(std::tolower(static_cast<unsigned char>(reason.front())));
+  if (reason.back() == '.') reason.pop_back();
+  return "not valid JSON: " + reason + "; found " + found_text(text, offset) + json_hint(text, offset);
+}
+
+Problem syntax_problem(const rapidjson::ParseResult& result, const std::string& text, size_t start,
+                       const std::string& file, JsonPositions positions, JsonBuilder& builder) {
+  if (builder.too_deep()) return {builder.pending(), concat("nested deeper than ", kMaxDepth, " levels")};
+  const size_t offset = start + result.Offset();
+  const std::string message = syntax_message(result.Code(), text, offset);
+  // A string without an end is best shown where it begins.
+  if (result.Code() == rapidjson::kParseErrorStringMissQuotationMark) return {builder.pending(), message};
+  JsonCursor cursor(text, start);
+  cursor.move_to(offset);
+  if (positions == JsonPositions::none) return {{file, 0, 0}, message};
+  return {{file, cursor.line(), cursor.column()}, message};
+}
+
+}  // namespace
+
+bool read_json(const std::string& text, const std::string& file, JsonPositions positions, Value& value,
+               Problem& syntax, Problems& problems) {
+  constexpr unsigned kFlags = rapidjson::kParseCommentsFlag | rapidjson::kParseTrailingCommasFlag |
+                              rapidjson::kParseFullPrecisionFlag | rapidjson::kParseNumbersAsStringsFlag |
+                              rapidjson::kParseValidateEncodingFlag;
+  const size_t start = text.compare(0, 3, "\xEF\xBB\xBF") == 0 ? 3 : 0;  // a byte order mark
+  rapidjson::MemoryStream stream(text.data() + start, text.size() - start);
+  rapidjson::Reader reader;
+  JsonBuilder builder(text, start, file, positions, problems);
+  const rapidjson::ParseResult result = reader.Parse<kFlags>(stream, builder);
+  value = result ? builder.take() : Value();
+  if (!result) syntax = syntax_problem(result, text, start, file, positions, builder);
+  return static_cast<bool>(result);
+}
+
+Value parse_json(const std::string& text, const std::string& file) {
+  Value value;
+  Problem syntax;
+  Problems problems;
+  if (!read_json(text, file, JsonPositions::lines, value, syntax, problems)) problems.add(syntax.where, syntax.message);
+  problems.throw_if_any();
+  return value;
+}
+
+Value read_json_file(const std::string& path) {
+  if (std::filesystem::is_directory(path)) throw fail(ErrorCode::config, path, ": is a folder, not a JSON file");
+  std::ifstream in(path, std::ios::binary);
+  if (!in) throw fail(ErrorCode::config, path, ": cannot be opened: ", std::strerror(errno));
+  std::ostringstream text;
+  text << in.rdbuf();
+  if (in.bad()) throw fail(ErrorCode::config, path, ": cannot be read");
+  return parse_json(text.str(), path);
+}
+
+}  // namespace drivetrain
