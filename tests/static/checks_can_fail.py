@@ -1,0 +1,43 @@
+"""Runs every static check on small trees: one it must accept, several that it must refuse with the right line."""
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+HERE = Path(__file__).parent
+CASES = [
+    # check, file, content, text of the expected complaint; None: accepted
+    ("strategy_words", "runtime/a.cpp", "// zero, ddp and 'flash' in comments\nint zero_point = 1'000;\n", None),
+    ("strategy_words", "runtime/a.cpp", "int a;\nauto s = \"// ddp\";\n", "runtime/a.cpp:2: names 'ddp'"),
+    ("strategy_words", "runtime/a.cpp", "/* one\n two */ bool Flash = true;\n", "runtime/a.cpp:2: names 'Flash'"),
+    ("plugin_includes", "plugins/optimizer/x/x.cpp",
+     "#include <vector>\n#include <drivetrain/optimizer.h>\n#include <ATen/ops/add.h>\n", None),
+    ("plugin_includes", "plugins/optimizer/x/x.cpp", "#include <drivetrain/optimizer.h>\n#include \"step/norm.h\"\n",
+     "plugins/optimizer/x/x.cpp:2: includes step/norm.h"),
+    ("plugin_includes", "plugins/optimizer/x/x.cpp", "#include <boost/dll.hpp>\n", "includes boost/dll.hpp"),
+    ("plugin_includes", "plugins/optimizer/x/x_test.cpp", "#include <gtest/gtest.h>\n", None),
+    ("plugin_includes", "plugins/optimizer/x/x.cpp", "#include <gtest/gtest.h>\n", "includes gtest/gtest.h"),
+    ("public_headers", "runtime/api/drivetrain/a.h", "#pragma once  // like boost::dll\n", None),
+    ("public_headers", "runtime/api/drivetrain/a.h", "#pragma once\n#include <spdlog/spdlog.h>\n", "a.h:2: mentions spdlog"),
+    ("public_headers", "runtime/api/drivetrain/a.h", "#include <torch/torch.h>\n", "a.h:1: mentions"),
+    ("file_lengths", "runtime/a.cpp", "// A.\n" + "int a;\n" * 310, None),
+    ("file_lengths", "runtime/a.cpp", "// A.\n" + "int a;\n" * 510, "runtime/a.cpp: 511 lines"),
+    ("file_lengths", "runtime/a.cpp", "// A. Over 500\n// lines because of a table.\n" + "int a;\n" * 510, None),
+    ("shell_syntax", "tools/a.sh", "echo fine\n", None),
+    ("shell_syntax", "tools/a.sh", "if true; then\n", "tools/a.sh"),
+    ("plugin_symbols", "nothing.txt", "", "no plugin is there"),
+]
+
+failures = 0
+for check, name, content, complaint in CASES:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content)
+        run = subprocess.run([sys.executable, "-B", HERE / f"{check}.py", folder], capture_output=True, text=True)
+    right = run.returncode == 0 if complaint is None else run.returncode == 1 and complaint in run.stdout
+    if not right:
+        failures += 1
+        print(f"{check} on {name} {content[:60]!r}: wanted {complaint or 'no complaint'}, "
+              f"found exit {run.returncode}: {run.stdout}{run.stderr}")
+sys.exit(1 if failures else 0)

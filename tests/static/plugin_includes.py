@@ -1,0 +1,41 @@
+"""Plugins reach only the SDK, LibTorch, CUDA, kernels/ and their own folder. Usage: plugin_includes.py REPO
+
+A test beside a plugin may also use GoogleTest, what tests/ offers, and internals that a runner of it needs.
+"""
+import re
+import sys
+from pathlib import Path
+
+from source_text import code_lines, report, sources
+
+repo = Path(sys.argv[1])
+INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
+LIBRARIES = re.compile(r"^(drivetrain|ATen|c10|torch|caffe2|cuda|cub|thrust|cooperative_groups|kernels|sys|linux|bits)/")
+PLAIN = re.compile(r"^[A-Za-z0-9_]+(\.h)?$")  # <vector>, <fcntl.h>, <cuda_runtime.h>, <nccl.h>
+
+
+def allowed(path, bracket, name):
+    if bracket == "<":
+        ok = LIBRARIES.match(name) or PLAIN.match(name)
+        return bool(ok or (is_test(path) and name.startswith(("gtest/", "gmock/"))))
+    own = (path.parent / name).resolve()
+    plugin = repo.resolve() / Path(*path.relative_to(repo).parts[:3])
+    if own.exists():
+        return own.is_relative_to(plugin)
+    if is_test(path):
+        return any((repo / folder / name).exists() for folder in ("tests", "runtime", "kernels", "."))\
+            and not name.startswith("plugins/")
+    return name.startswith("kernels/") and ".." not in name
+
+
+def is_test(path):
+    return path.stem.endswith("_test")
+
+
+problems = []
+for path in sources(repo / "plugins"):
+    for number, line in code_lines(path):
+        match = INCLUDE.match(line)
+        if match and not allowed(path, *match.groups()):
+            problems.append(f"{path.relative_to(repo)}:{number}: includes {match.group(2)}")
+report(problems, "plugins include only <drivetrain/...>, LibTorch, CUDA, kernels/ and their own folder")

@@ -1,0 +1,45 @@
+# shellcheck shell=bash
+# Debian and Ubuntu packages: only the missing ones, through apt-get. Sourced after common.sh.
+
+# What a build needs. python3-pip is asked for only where no Python on the PATH has pip.
+build_packages() {
+  echo g++ cmake ninja-build ccache binutils ca-certificates python3
+  echo libboost-dev rapidjson-dev libtbb-dev libspdlog-dev libgtest-dev
+  find_python || echo python3-pip
+}
+
+# A tool that came another way (a newer cmake, say) is as good as the package.
+have_package() {
+  case $1 in
+    cmake | ccache | python3) have "$1" && return 0 ;;
+    ninja-build) have ninja && return 0 ;;
+  esac
+  [ "$(dpkg-query -W -f='${db:Status-Status}' "$1" 2>/dev/null)" = installed ]
+}
+
+install_packages() {
+  local package missing=() as_root=()
+  if ! have apt-get || ! have dpkg-query; then
+    say "no apt-get here: the build needs what Debian calls $(build_packages | xargs)"
+    return 0
+  fi
+  for package in $(build_packages); do
+    have_package "$package" || missing+=("$package")
+  done
+  [ ${#missing[@]} -gt 0 ] || return 0
+
+  if [ "$(id -u)" -ne 0 ]; then
+    if ! have sudo || ! { [ -t 0 ] || sudo -n true 2>/dev/null; }; then
+      die "packages are missing, and this user cannot install them. Have this run once, then come back:" \
+        "apt-get update && apt-get install -y --no-install-recommends ${missing[*]}"
+    fi
+    as_root=(sudo)
+  fi
+  say "installing ${missing[*]}"
+  need_space 1200 /usr "the packages ${missing[*]}"
+  "${as_root[@]}" apt-get update -q ||
+    say "apt-get update did not reach every archive; going on with the package lists that are here"
+  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "${missing[@]}" ||
+    die "apt-get could not install ${missing[*]}" \
+      "Without a network, install them from your Debian or Ubuntu medium, then run this again."
+}
