@@ -32,18 +32,24 @@ class JsonCursor {
   void move_to(size_t offset) {
     for (; offset_ < std::min(offset, text_.size()); ++offset_) {
       const unsigned char c = static_cast<unsigned char>(text_[offset_]);
-      if (c == '\n') ++line_, column_ = 1;
-      else if ((c & 0xC0) != 0x80) ++column_;  // columns are characters, not bytes
+      if (c == '\n')
+        ++line_, column_ = 1;
+      else if ((c & 0xC0) != 0x80)
+        ++column_;  // columns are characters, not bytes
     }
   }
 
   // Past white space, comments and separators, to the first character of the next token.
   void skip_to_token() {
     while (offset_ < text_.size()) {
-      if (std::strchr(" \t\r\n,:", text_[offset_]) && text_[offset_]) move_to(offset_ + 1);
-      else if (text_.compare(offset_, 2, "//") == 0) move_to(text_.find('\n', offset_));
-      else if (text_.compare(offset_, 2, "/*") == 0) move_to(text_.find("*/", offset_ + 2) + 2);
-      else return;
+      if (std::strchr(" \t\r\n,:", text_[offset_]) && text_[offset_])
+        move_to(offset_ + 1);
+      else if (text_.compare(offset_, 2, "//") == 0)
+        move_to(text_.find('\n', offset_));
+      else if (text_.compare(offset_, 2, "/*") == 0)
+        move_to(text_.find("*/", offset_ + 2) + 2);
+      else
+        return;
     }
   }
 
@@ -188,11 +194,16 @@ std::string found_text(const std::string& text, size_t offset) {
 
 std::string json_hint(const std::string& text, size_t offset) {
   static const std::pair<const char*, const char*> hints[] = {
-      {"NaN", "numbers must be finite"},   {"nan", "numbers must be finite"},
-      {"Inf", "numbers must be finite"},   {"-Inf", "numbers must be finite"},
-      {"inf", "numbers must be finite"},   {"True", "write true"},
-      {"False", "write false"},            {"None", "write null"},
-      {"'", "strings take double quotes"}, {"#", "comments begin with //"},
+      {"NaN", "numbers must be finite"},
+      {"nan", "numbers must be finite"},
+      {"Inf", "numbers must be finite"},
+      {"-Inf", "numbers must be finite"},
+      {"inf", "numbers must be finite"},
+      {"True", "write true"},
+      {"False", "write false"},
+      {"None", "write null"},
+      {"'", "strings take double quotes"},
+      {"#", "comments begin with //"},
   };
   for (const auto& [word, hint] : hints) {
     if (text.compare(offset, std::strlen(word), word) == 0) return std::string("\n   ") + hint;
@@ -222,8 +233,8 @@ Problem syntax_problem(const rapidjson::ParseResult& result, const std::string& 
 
 }  // namespace
 
-bool read_json(const std::string& text, const std::string& file, JsonPositions positions, Value& value,
-               Problem& syntax, Problems& problems) {
+bool read_json(const std::string& text, const std::string& file, JsonPositions positions, Value& value, Problem& syntax,
+               Problems& problems) {
   constexpr unsigned kFlags = rapidjson::kParseCommentsFlag | rapidjson::kParseTrailingCommasFlag |
                               rapidjson::kParseFullPrecisionFlag | rapidjson::kParseNumbersAsStringsFlag |
                               rapidjson::kParseValidateEncodingFlag;

@@ -42,8 +42,8 @@ class SectionReader {
 
   void read(const OptionTable& table, void* options, const Value& section, const std::string& path) {
     if (!section.is_object() && !section.is_null()) {
-      problems_.add(section.where, concat(path, " of ", owner_, ": expected an object of options, found ",
-                                          describe(section)));
+      problems_.add(section.where,
+                    concat(path, " of ", owner_, ": expected an object of options, found ", describe(section)));
       return;
     }
     std::map<const OptionField*, const Value::Member*> given;
@@ -52,9 +52,12 @@ class SectionReader {
     }
     for (const OptionField& field : table.fields()) {
       const auto own = given.find(&field);
-      if (own != given.end()) read_field(field, options, own->second->value, below(path, own->second->key));
-      else if (field.group) read(*field.group, field.member(options), Value(), below(path, field.name));
-      else if (field.required) missing(field, section, path);
+      if (own != given.end())
+        read_field(field, options, own->second->value, below(path, own->second->key));
+      else if (field.group)
+        read(*field.group, field.member(options), Value(), below(path, field.name));
+      else if (field.required)
+        missing(field, section, path);
     }
   }
 
@@ -77,18 +80,20 @@ class SectionReader {
     if (!field) return;
     const auto [first, fresh] = given.emplace(field, &m);
     if (fresh || first->second->value == m.value) return;
-    problems_.add(m.value.key_where,
-                  concat(below(path, m.key), " and ", below(path, first->second->key), " (",
-                         first->second->value.key_where.text(), ") mean the same option and differ: ",
-                         m.value.to_json(), " and ", first->second->value.to_json(), "\n   keep one of them"));
+    problems_.add(m.value.key_where, concat(below(path, m.key), " and ", below(path, first->second->key), " (",
+                                            first->second->value.key_where.text(),
+                                            ") mean the same option and differ: ", m.value.to_json(), " and ",
+                                            first->second->value.to_json(), "\n   keep one of them"));
   }
 
   const OptionField* redirected(const OptionTable& table, const Value::Member& m, const std::string& path) {
     for (const OptionRedirect& r : table.redirects()) {
       if (r.name != m.key) continue;
       const std::string message = concat(below(path, m.key), " of ", owner_, ": ", r.message);
-      if (r.renamed_to.empty()) problems_.add(m.value.key_where, message);
-      else problems_.note(m.value.key_where, message);
+      if (r.renamed_to.empty())
+        problems_.add(m.value.key_where, message);
+      else
+        problems_.note(m.value.key_where, message);
       return r.renamed_to.empty() ? nullptr : table.find(r.renamed_to);
     }
     problems_.add(m.value.key_where, concat(below(path, m.key), " is not an option of ", owner_,
@@ -114,7 +119,8 @@ class SectionReader {
     } catch (const ValueError& e) {
       const bool element = value.is_array() && field.type.starts_with("list of");
       const bool range = e.problem.find("out of range") != std::string::npos;
-      wrong(e.where, path, element || range ? e.problem : "expected " + field.type + ", found " + describe(value), value);
+      wrong(e.where, path, element || range ? e.problem : "expected " + field.type + ", found " + describe(value),
+            value);
     } catch (const Error& e) {
       wrong(value.where, path, e.what(), value);
     }
@@ -122,9 +128,10 @@ class SectionReader {
 
   void wrong(const Position& where, const std::string& path, const std::string& what, const Value& value) {
     const bool is_auto = value.is_string() && value.as_string() == "auto";
-    problems_.add(where, concat(path, " of ", owner_, ": ", what,
-                                is_auto ? "\n   \"auto\" is filled in by other programs; leave the key out for the default"
-                                        : ""));
+    problems_.add(
+        where,
+        concat(path, " of ", owner_, ": ", what,
+               is_auto ? "\n   \"auto\" is filled in by other programs; leave the key out for the default" : ""));
   }
 
   // Checks length, range and choices; writes choices as the table does and paths as absolute ones.
@@ -152,9 +159,9 @@ class SectionReader {
       return true;
     }
     const std::string near = nearest(value.as_string(), field.choices);
-    problems_.add(value.where, concat(path, " is ", value.to_json(), ", but ", owner_, " takes ",
-                                      quoted_choice(field.choices),
-                                      near.empty() ? "" : "\n   did you mean \"" + near + "\"?"));
+    problems_.add(value.where,
+                  concat(path, " is ", value.to_json(), ", but ", owner_, " takes ", quoted_choice(field.choices),
+                         near.empty() ? "" : "\n   did you mean \"" + near + "\"?"));
     return false;
   }
 
@@ -190,8 +197,10 @@ Value OptionTable::to_value(const void* options) const {
   Value value = Value::object();
   for (const OptionField& field : fields_) {
     // `member` only adds an offset; it takes void* because parsing writes through it.
-    if (field.group) value.set(field.name, field.group->to_value(field.member(const_cast<void*>(options))));
-    else value.set(field.name, field.get(options));
+    if (field.group)
+      value.set(field.name, field.group->to_value(field.member(const_cast<void*>(options))));
+    else
+      value.set(field.name, field.get(options));
   }
   return value;
 }

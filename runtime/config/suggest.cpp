@@ -15,8 +15,7 @@ std::string normal_name(const std::string& name) {
 
 // `layers` in `num_layers`: a whole end of the name, long enough not to be chance.
 bool is_part_of(const std::string& part, const std::string& whole) {
-  return part.size() >= 4 && part.size() < whole.size() &&
-         (whole.starts_with(part) || whole.ends_with(part));
+  return part.size() >= 4 && part.size() < whole.size() && (whole.starts_with(part) || whole.ends_with(part));
 }
 
 }  // namespace
@@ -56,7 +55,8 @@ std::string nearest(const std::string& word, const std::vector<std::string>& can
   }
   if (found) return best;
   for (const std::string& candidate : candidates) {
-    if (is_part_of(normal_name(word), normal_name(candidate)) || is_part_of(normal_name(candidate), normal_name(word))) {
+    if (is_part_of(normal_name(word), normal_name(candidate)) ||
+        is_part_of(normal_name(candidate), normal_name(word))) {
       return candidate;
     }
   }

@@ -1,0 +1,48 @@
+// Finds the installed plugin that an entry of a section means. Beneath select_plugins; borrows the list.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "config/section_entry.h"
+#include "config/sections.h"
+
+namespace drivetrain {
+
+class PluginIndex {
+ public:
+  using List = std::vector<const KnownPlugin*>;
+
+  PluginIndex(const std::vector<KnownPlugin>& plugins, const std::string& device)
+      : plugins_(plugins), device_(device) {}
+
+  List of_kind(const std::string& kind) const;
+  List with_type(const std::string& kind, const std::string& type) const;  // its name, else names ignoring case
+  List defaults(const std::string& kind) const;                            // for this device
+
+  // Null, with a problem added, if the entry names no plugin, an absent one, or more than one.
+  const KnownPlugin* find(const std::string& section, const SectionFact& fact, const SectionEntry& entry,
+                          Problems& problems) const;
+
+  static std::string names(const List& plugins);  // "adamw (also Adam, AdamW), sgd", "none"
+
+ private:
+  const KnownPlugin* find_by_type(const std::string& kind, const SectionEntry& entry, Problems& problems) const;
+  void not_installed(const std::string& kind, const SectionEntry& entry, Problems& problems) const;
+  void no_single(const List& candidates, const SectionFact& fact, const SectionEntry& entry, Problems& problems) const;
+  bool fits_device(const KnownPlugin& p) const { return p.device.empty() || p.device == device_; }
+
+  template <class Test>
+  List matching(const Test& test) const {
+    List list;
+    for (const KnownPlugin& p : plugins_) {
+      if (test(p)) list.push_back(&p);
+    }
+    return list;
+  }
+
+  const std::vector<KnownPlugin>& plugins_;
+  const std::string device_;
+};
+
+}  // namespace drivetrain

@@ -1,0 +1,69 @@
+// The configuration as a file that gives the same run again.
+#include <algorithm>
+
+#include "config/known_sections.h"
+#include "config/sections.h"
+
+namespace drivetrain {
+namespace {
+
+Value section_value(const Selection& selection, const std::function<Value(const Selection&)>& options_of) {
+  Value section = Value::object();
+  section.set("type", selection.name);
+  section.set("params", options_of(selection));
+  return section;
+}
+
+Value switched_off(const std::string& type) {
+  Value section = Value::object();
+  section.set("type", type);
+  section.set("enabled", false);
+  return section;
+}
+
+Value settings_value(const RunSettings& settings, const BatchSizes& batch) {
+  RunSettings full = settings;
+  full.train_batch_size = batch.train_batch_size;
+  full.micro_batch_size = batch.micro_batch_size;
+  full.accumulation = batch.accumulation;
+  return run_settings_table().to_value(&full);
+}
+
+// One value per plugin that is on, then one per default that the file switched off.
+Value::Array entries_of(const std::string& kind, const std::vector<Selection>& selections,
+                        const std::vector<KnownPlugin>& plugins, const std::string& device,
+                        const std::function<Value(const Selection&)>& options_of) {
+  Value::Array entries;
+  const auto is_on = [&](const std::string& name) {
+    return std::any_of(selections.begin(), selections.end(),
+                       [&](const Selection& s) { return s.enabled && s.kind == kind && s.name == name; });
+  };
+  for (const Selection& s : selections) {
+    if (s.enabled && s.kind == kind) entries.push_back(section_value(s, options_of));
+  }
+  for (const KnownPlugin& p : plugins) {
+    const bool here = p.kind == kind && p.is_default && (p.device.empty() || p.device == device);
+    if (here && !is_on(p.name)) entries.push_back(switched_off(p.name));
+  }
+  return entries;
+}
+
+}  // namespace
+
+Value resolved_config(const RunSettings& settings, const BatchSizes& batch, const std::vector<Selection>& selections,
+                      const std::vector<KindRule>& kinds, const std::vector<KnownPlugin>& plugins,
+                      const std::function<Value(const Selection&)>& options_of) {
+  Value config = settings_value(settings, batch);
+  for (const KindRule& rule : kinds) {
+    Value::Array entries = entries_of(rule.kind, selections, plugins, settings.device, options_of);
+    if (entries.empty()) continue;
+    const std::string section = section_of_kind(rule.kind);
+    if (rule.count == KindRule::any_number)
+      config.set(section, Value(std::move(entries)));
+    else
+      config.set(section, entries.front());
+  }
+  return config;
+}
+
+}  // namespace drivetrain

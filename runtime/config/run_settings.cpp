@@ -1,0 +1,98 @@
+// The table of the runtime's own keys.
+#include "config/run_settings.h"
+
+#include <algorithm>
+#include <cctype>
+#include <filesystem>
+
+namespace drivetrain {
+namespace {
+
+OptionTable plugin_settings_table() {
+  return table<PluginSettings>()
+      .field("paths", &PluginSettings::paths, "folders searched for plugins before all others")
+      .path()
+      .field("allow", &PluginSettings::allow, "file name -> SHA-256: if given, only these files are loaded");
+}
+
+OptionTable make_run_settings_table() {
+  constexpr double kMost = 1LL << 40;  // products of batch sizes stay far from overflow
+  using R = RunSettings;
+  return table<R>()
+      .field("train_steps", &R::train_steps, "optimizer steps")
+      .at_least(1)
+      .required()
+      .field("seed", &R::seed, "everything random follows from it")
+      .at_least(0)
+      .field("device", &R::device, "where to train")
+      .one_of({"cpu", "cuda"})
+      .field("threads", &R::threads, "CPU threads per rank; 0 is cores / ranks of the host")
+      .range(0, 4096)
+      .field("output_dir", &R::output_dir, "run folder, relative to the current one; default runs/<config name>")
+      .field("steps_per_print", &R::steps_per_print, "steps between two lines of the console")
+      .at_least(1)
+      .field("eval_interval", &R::eval_interval, "steps between two evaluations; 0 is none")
+      .at_least(0)
+      .field("eval_iters", &R::eval_iters, "batches per evaluation")
+      .at_least(1)
+      .field("save_final", &R::save_final, "write the final weights as a Hugging Face folder")
+      .field("train_batch_size", &R::train_batch_size, "sequences per optimizer step over all ranks")
+      .range(1, kMost)
+      .field("train_micro_batch_size_per_gpu", &R::micro_batch_size, "sequences per forward on one rank")
+      .range(1, kMost)
+      .field("gradient_accumulation_steps", &R::accumulation, "micro-batches per optimizer step")
+      .range(1, kMost)
+      .field("gradient_clipping", &R::gradient_clipping, "largest global gradient norm; 0 is off")
+      .at_least(0)
+      .field("rendezvous_timeout_s", &R::rendezvous_timeout_s, "seconds to wait for the other ranks at the start")
+      .range(1, 86400)
+      .group("plugins", &R::plugins, plugin_settings_table(), "where plugins come from");
+}
+
+void check_allow(const Value& allow, Problems& problems) {
+  if (allow.is_null()) return;
+  if (!allow.is_object()) {
+    return problems.add(
+        allow.where, concat("plugins.allow: expected an object of file name and SHA-256, found ", allow.type_name()));
+  }
+  for (const Value::Member& m : allow.members()) {
+    const bool good = m.value.is_string() && m.value.as_string().size() == 64 &&
+                      m.value.as_string().find_first_not_of("0123456789abcdefABCDEF") == std::string::npos;
+    if (!good)
+      problems.add(m.value.where, concat("plugins.allow.", m.key, ": expected 64 hexadecimal digits (SHA-256)"));
+  }
+}
+
+std::string default_output(const std::string& config_path) {
+  std::filesystem::path name = std::filesystem::path(config_path).filename();
+  if (name.extension() == ".json") name.replace_extension();
+  return (std::filesystem::path("runs") / name).string();
+}
+
+}  // namespace
+
+const OptionTable& run_settings_table() {
+  static const OptionTable* const table = new OptionTable(make_run_settings_table());
+  return *table;
+}
+
+RunSettings read_run_settings(const Value& config, const std::string& config_path, Problems& problems) {
+  const OptionTable& table = run_settings_table();
+  Value own = Value::object();
+  own.where = config.where;
+  Position batch_where;
+  for (const Value::Member& m : config.members()) {
+    if (!table.find(m.key)) continue;
+    own.members().push_back(m);
+    const bool is_batch = m.key.find("batch_size") != std::string::npos || m.key == "gradient_accumulation_steps";
+    if (is_batch && batch_where.file.empty()) batch_where = m.value.key_where;
+  }
+  RunSettings settings = *std::static_pointer_cast<RunSettings>(table.parse(own, "the run", "", problems));
+  settings.batch_where = batch_where.file.empty() ? config.where : batch_where;
+  check_allow(settings.plugins.allow, problems);
+  if (settings.output_dir.empty()) settings.output_dir = default_output(config_path);
+  settings.output_dir = std::filesystem::absolute(settings.output_dir).lexically_normal().string();
+  return settings;
+}
+
+}  // namespace drivetrain

@@ -1,0 +1,50 @@
+// The runtime's own keys at the top level of a config, as one option table, and the rule of the three batch sizes.
+// Sections of plugins stand beside them: sections.h.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <drivetrain/options.h>
+
+namespace drivetrain {
+
+struct PluginSettings {
+  std::vector<std::string> paths;  // absolute
+  Value allow;                     // null, or an object: file name -> SHA-256 in hex
+};
+
+struct RunSettings {
+  int64_t train_steps = 0;
+  int64_t seed = 1234;
+  std::string device = "cpu";  // "cpu" or "cuda"
+  int64_t threads = 0;         // 0: cores of the host divided by its ranks
+  std::string output_dir;      // absolute once read
+  int64_t steps_per_print = 10;
+  int64_t eval_interval = 0;  // steps; 0: no evaluation
+  int64_t eval_iters = 10;    // batches per evaluation
+  bool save_final = true;
+  std::optional<int64_t> train_batch_size, micro_batch_size, accumulation;  // as given; solve_batch completes them
+  double gradient_clipping = 1.0;                                           // 0: off
+  int64_t rendezvous_timeout_s = 60;
+  PluginSettings plugins;
+  Position batch_where;  // of the first batch key given
+};
+
+DRIVETRAIN_API const OptionTable& run_settings_table();
+
+// Takes the runtime's keys out of `config` and leaves the rest alone. `config_path` gives the default output folder:
+// runs/<its name without .json> below the current folder.
+DRIVETRAIN_API RunSettings read_run_settings(const Value& config, const std::string& config_path, Problems& problems);
+
+// All three in sequences, >= 1, with train_batch_size = micro_batch_size * accumulation * data-parallel ranks.
+struct BatchSizes {
+  int64_t train_batch_size = 1, micro_batch_size = 1, accumulation = 1;
+};
+
+// Any two give the third; one of the two sizes alone means accumulation 1. `data_parallel`: ranks that read different
+// sequences. A contradiction is added to `problems` with the numbers that would be legal.
+DRIVETRAIN_API BatchSizes solve_batch(const RunSettings& settings, int64_t data_parallel, Problems& problems);
+
+}  // namespace drivetrain

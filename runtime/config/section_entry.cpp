@@ -1,0 +1,101 @@
+// The forms a section may have. {type, params} and bare options are never mixed: it would be unclear who reads the
+// rest.
+#include "config/section_entry.h"
+
+#include "config/suggest.h"
+#include "config/value_error.h"
+
+namespace drivetrain {
+namespace {
+
+Value empty_params(const Position& where) {
+  Value params = Value::object();
+  params.where = where;
+  return params;
+}
+
+bool is_note_key(const std::string& key) { return key.starts_with('_') || key.starts_with('$'); }
+
+bool has_off_value(const Value& section, const SectionFact& fact) {
+  if (!fact.off.is_object()) return false;
+  for (const Value::Member& m : fact.off.members()) {
+    const Value* value = section.find(m.key);
+    if (value && value->is_number() ? value->as_double() == m.value.as_double() : value && *value == m.value)
+      return true;
+  }
+  return false;
+}
+
+void check_mixture(const Value& section, const std::string& path, Problems& problems) {
+  std::vector<std::string> extra;
+  const Value* first = nullptr;
+  for (const Value::Member& m : section.members()) {
+    if (m.key == "type" || m.key == "params" || m.key == "enabled" || is_note_key(m.key)) continue;
+    extra.push_back("\"" + m.key + "\"");
+    if (!first) first = &m.value;
+  }
+  if (!first) return;
+  problems.add(first->key_where,
+               concat(path, " has ", section.find("type") ? "\"type\"" : "\"params\"", " beside options of its own (",
+                      join(extra), ")\n   move them into \"params\": {...}"));
+}
+
+void read_typed(const Value& section, SectionEntry& entry, Problems& problems) {
+  check_mixture(section, entry.path, problems);
+  if (const Value* type = section.find("type")) {
+    entry.type_where = type->where;
+    if (type->is_string())
+      entry.type = type->as_string();
+    else
+      problems.add(type->where, concat(entry.path, ".type: expected string, found ", describe(*type)));
+  }
+  entry.params_path = entry.path + ".params";
+  const Value* params = section.find("params");
+  if (!params || params->is_null()) return;
+  if (params->is_object())
+    entry.params = *params;
+  else
+    problems.add(params->where,
+                 concat(entry.params_path, ": expected an object of options, found ", describe(*params)));
+}
+
+void read_enabled(const Value& section, SectionEntry& entry, Problems& problems) {
+  const Value* enabled = section.find("enabled");
+  if (!enabled) return;
+  if (enabled->is_bool())
+    entry.enabled = enabled->as_bool();
+  else
+    problems.add(enabled->where, concat(entry.path, ".enabled: expected boolean, found ", describe(*enabled)));
+}
+
+}  // namespace
+
+std::optional<SectionEntry> read_section_entry(const Value& value, const SectionFact& fact, const std::string& path,
+                                               Problems& problems) {
+  SectionEntry entry{path, value.where, "", value.where, empty_params(value.where), path, true};
+  if (value.is_null()) return {};
+  if (value.is_bool() && !value.as_bool()) {
+    entry.enabled = false;
+  } else if (value.is_string()) {
+    entry.type = value.as_string();
+    entry.params_path = path + ".params";
+  } else if (value.is_object()) {
+    const bool typed = value.find("type") || value.find("params");
+    if (typed) {
+      read_typed(value, entry, problems);
+    } else {
+      entry.params = value;
+      entry.params.erase("enabled");
+      entry.enabled = !is_switched_off(value, fact.off_unless_enabled);
+    }
+    read_enabled(value, entry, problems);
+    if (has_off_value(entry.params, fact)) entry.enabled = false;
+  } else {
+    problems.add(value.where, concat(path, ": expected a type name or an object, found ", describe(value),
+                                     "\n   write \"", path, "\": {\"type\": ..., \"params\": {...}}"));
+    return {};
+  }
+  return entry;
+}
+
+}  // namespace drivetrain

@@ -1,0 +1,232 @@
+// Which plugin each section means. Nothing here knows a plugin: manifests and known_sections.json are the data.
+#include "config/sections.h"
+
+#include <algorithm>
+#include <map>
+
+#include "config/plugin_index.h"
+#include "config/suggest.h"
+
+namespace drivetrain {
+namespace {
+
+class Selector {
+ public:
+  Selector(const Value& config, const std::vector<KindRule>& kinds, const std::vector<KnownPlugin>& plugins,
+           const std::string& device, Problems& problems)
+      : config_(config), kinds_(kinds), plugins_(plugins), installed_(plugins, device), problems_(problems) {}
+
+  std::vector<Selection> select() {
+    for (const Value::Member& m : config_.members()) read_key(m.key, m.value);
+    std::vector<Selection> all;
+    for (const KindRule& rule : kinds_) finish_kind(rule, all);
+    return all;
+  }
+
+ private:
+  struct Chosen {
+    std::string section;
+    Selection selection;
+  };
+
+  // -- top-level keys
+
+  void read_key(const std::string& key, const Value& value) {
+    if (key.starts_with('_') || key.starts_with('$') || run_settings_table().find(key)) return;
+    const auto fact = known_sections().keys.find(key);
+    if (const auto section = section_fact(key))
+      read_section(key, *section, value);
+    else if (fact != known_sections().keys.end())
+      judge_key(key, fact->second, value);
+    else
+      unknown_key(key, value);
+  }
+
+  // An installed plugin's claim first, so that a plugin may bring a section that nobody foresaw.
+  std::optional<SectionFact> section_fact(const std::string& key) const {
+    const auto known = known_sections().sections.find(key);
+    if (known != known_sections().sections.end()) return known->second;
+    for (const KnownPlugin& p : plugins_) {
+      if (p.section == key) return SectionFact{p.kind, false, false, {}};
+    }
+    for (const KindRule& rule : kinds_) {
+      if (rule.kind == key) return SectionFact{key, false, false, {}};
+    }
+    return {};
+  }
+
+  void judge_key(const std::string& key, const KeyFact& fact, const Value& value) {
+    if (fact.accept.empty() ? is_switched_off(value, fact.off_unless_enabled)
+                            : value.find("enabled") && is_switched_off(value, false)) {
+      return;
+    }
+    if (!fact.refused) return problems_.note(value.key_where, concat(key, " has no effect here: ", fact.reason));
+    if (std::find(fact.accept.begin(), fact.accept.end(), value) != fact.accept.end()) return;
+    problems_.add(value.key_where, concat(key, ": ", fact.reason));
+  }
+
+  void unknown_key(const std::string& key, const Value& value) {
+    std::vector<std::string> names;
+    for (const OptionField& field : run_settings_table().fields()) names.push_back(field.name);
+    for (const auto& [name, fact] : known_sections().sections) names.push_back(name);
+    for (const KindRule& rule : kinds_) names.push_back(rule.kind);
+    for (const KnownPlugin& p : plugins_) names.push_back(p.section);
+    std::sort(names.begin(), names.end());
+    names.erase(std::unique(names.begin(), names.end()), names.end());
+    std::erase(names, "");
+    problems_.add(value.key_where, concat(key, " is not a setting or a section", suggestion(key, names)));
+  }
+
+  // -- sections
+
+  void read_section(const std::string& key, const SectionFact& fact, const Value& value) {
+    const auto rule =
+        std::find_if(kinds_.begin(), kinds_.end(), [&](const KindRule& r) { return r.kind == fact.kind; });
+    if (rule == kinds_.end()) return refuse_kind(key, fact, value);
+    if (!value.is_array()) {
+      read_one(key, fact, value, key);
+    } else if (rule->count == KindRule::any_number) {
+      for (size_t i = 0; i < value.items().size(); ++i) read_one(key, fact, value.items()[i], concat(key, "[", i, "]"));
+    } else {
+      read_preferences(key, fact, value);
+    }
+  }
+
+  void refuse_kind(const std::string& key, const SectionFact& fact, const Value& value) {
+    if (is_switched_off(value, fact.off_unless_enabled)) return;
+    problems_.add(value.key_where, concat(key, ": not in this version"), ErrorCode::plugin);
+  }
+
+  void read_one(const std::string& key, const SectionFact& fact, const Value& value, const std::string& path) {
+    const auto entry = read_section_entry(value, fact, path, problems_);
+    if (!entry) asked_[fact.kind] = asked_[fact.kind] || !value.is_null();
+    if (!entry) return;
+    if (entry->enabled && means_none(*entry, fact.kind)) return switch_off(fact.kind);
+    Problems unheard;  // what is switched off may be anything
+    const KnownPlugin* plugin = installed_.find(key, fact, *entry, entry->enabled ? problems_ : unheard);
+    // `"monitors": false` switches the kind off; {"stage": 0} of a strategy's own section only that strategy.
+    const bool whole_kind = entry->type.empty() || !is_any_number(fact.kind);
+    if (!entry->enabled && !fact.needs_claim && whole_kind) switch_off(fact.kind);
+    if (plugin)
+      chosen_[plugin->kind].push_back({key, selection_of(*plugin, *entry)});
+    else
+      asked_[fact.kind] = asked_[fact.kind] || entry->enabled;
+  }
+
+  // The first installed one is taken; the ones after it are kept in case it cannot be created.
+  void read_preferences(const std::string& key, const SectionFact& fact, const Value& list) {
+    std::vector<Selection> found;
+    Problems misses;
+    for (size_t i = 0; i < list.items().size(); ++i) {
+      const auto entry = read_section_entry(list.items()[i], fact, concat(key, "[", i, "]"), problems_);
+      if (!entry || !entry->enabled) continue;
+      const KnownPlugin* plugin = installed_.find(key, fact, *entry, misses);
+      if (plugin) found.push_back(selection_of(*plugin, *entry));
+    }
+    asked_[fact.kind] = true;
+    if (found.empty() && misses.empty()) problems_.add(list.where, key + ": the list names nothing");
+    for (const Problem& p : misses.list()) {
+      if (found.empty())
+        problems_.add(p.where, p.message, p.code);
+      else
+        problems_.note(p.where, p.message);
+    }
+    if (found.empty()) return;
+    Selection first = found.front();
+    first.fallbacks.assign(found.begin() + 1, found.end());
+    chosen_[fact.kind].push_back({key, std::move(first)});
+  }
+
+  static Selection selection_of(const KnownPlugin& plugin, const SectionEntry& entry) {
+    return {plugin.kind, plugin.name, entry.params, entry.where, entry.params_path, entry.enabled, {}};
+  }
+
+  bool means_none(const SectionEntry& entry, const std::string& kind) const {
+    return lower_case(entry.type) == "none" && installed_.with_type(kind, "none").empty();
+  }
+
+  // -- counting and defaults
+
+  bool is_any_number(const std::string& kind) const {
+    return std::any_of(kinds_.begin(), kinds_.end(),
+                       [&](const KindRule& r) { return r.kind == kind && r.count == KindRule::any_number; });
+  }
+  void switch_off(const std::string& kind) { off_[kind] = true; }
+
+  void finish_kind(const KindRule& rule, std::vector<Selection>& all) {
+    std::vector<Chosen>& chosen = chosen_[rule.kind];
+    if (rule.count == KindRule::any_number)
+      add_missing_defaults(rule.kind, chosen);
+    else
+      fill_one_place(rule, chosen);
+    for (Chosen& c : chosen) all.push_back(std::move(c.selection));
+  }
+
+  Selection default_selection(const KnownPlugin& plugin) const {
+    const std::string section = section_of_kind(plugin.kind);
+    return {plugin.kind, plugin.name, Value::object(), {}, section + ".params", true, {}};
+  }
+
+  void add_missing_defaults(const std::string& kind, std::vector<Chosen>& chosen) {
+    if (off_[kind]) return;
+    for (const KnownPlugin* p : installed_.defaults(kind)) {
+      const auto same = [&](const Chosen& c) { return c.selection.name == p->name; };
+      if (std::none_of(chosen.begin(), chosen.end(), same)) chosen.push_back({"", default_selection(*p)});
+    }
+  }
+
+  void fill_one_place(const KindRule& rule, std::vector<Chosen>& chosen) {
+    const Chosen* first = nullptr;
+    for (const Chosen& c : chosen) {
+      if (!c.selection.enabled) continue;
+      if (first) two_sections(rule.kind, *first, c);
+      first = first ? first : &c;
+    }
+    if (first || asked_[rule.kind]) return;
+    if (off_[rule.kind] && rule.count == KindRule::at_most_one) return;
+    add_default(rule, chosen);
+  }
+
+  void add_default(const KindRule& rule, std::vector<Chosen>& chosen) {
+    const PluginIndex::List list = installed_.defaults(rule.kind);
+    if (list.size() == 1) {
+      chosen.push_back({"", default_selection(*list.front())});
+    } else if (list.size() > 1) {
+      problems_.add(config_.where, concat("more than one installed ", rule.kind, " plugin says it is the default: ",
+                                          PluginIndex::names(list), "\n   say which: \"", section_of_kind(rule.kind),
+                                          "\": {\"type\": \"", list.front()->name, "\"}"));
+    } else if (rule.count == KindRule::exactly_one) {
+      const PluginIndex::List any = installed_.of_kind(rule.kind);
+      problems_.add(config_.where,
+                    concat("no ", rule.kind, " is given: add \"", section_of_kind(rule.kind),
+                           "\": {\"type\": ..., \"params\": {...}}\n   installed: ", PluginIndex::names(any)),
+                    any.empty() ? ErrorCode::plugin : ErrorCode::config);
+    }
+  }
+
+  void two_sections(const std::string& kind, const Chosen& first, const Chosen& second) {
+    problems_.add(second.selection.where,
+                  concat(second.section, " and ", first.section, " (", first.selection.where.text(),
+                         ") both choose the ", kind, " (", second.selection.name, " and ", first.selection.name,
+                         "), and there is one place\n   keep one of them"));
+  }
+
+  const Value& config_;
+  const std::vector<KindRule>& kinds_;
+  const std::vector<KnownPlugin>& plugins_;
+  const PluginIndex installed_;
+  Problems& problems_;
+  std::map<std::string, std::vector<Chosen>> chosen_;
+  std::map<std::string, bool> asked_;  // the file asks for one, even if it was not found
+  std::map<std::string, bool> off_;
+};
+
+}  // namespace
+
+std::vector<Selection> select_plugins(const Value& config, const std::vector<KindRule>& kinds,
+                                      const std::vector<KnownPlugin>& plugins, const std::string& device,
+                                      Problems& problems) {
+  return Selector(config, kinds, plugins, device, problems).select();
+}
+
+}  // namespace drivetrain

@@ -1,0 +1,53 @@
+// From the sections of a config to the plugins it asks for. A section is {type, params, enabled}, or bare options with
+// an optional `enabled`, or a bare string (a type with default options), or a list of these: in order of preference for
+// a kind with one place, all of them for a kind with any number. Main thread; no state.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "config/run_settings.h"
+
+namespace drivetrain {
+
+// What the manifests say about one installed plugin.
+struct KnownPlugin {
+  std::string kind, name;
+  std::string section;                  // config section it claims; "" for none
+  std::vector<std::string> type_names;  // further names for `type`, such as DeepSpeed's
+  bool is_default = false;              // chosen when the config names none of its kind
+  std::string device;                   // "cpu", "cuda"; "" = any
+};
+
+struct KindRule {
+  enum Count { exactly_one, at_most_one, any_number };
+  std::string kind;
+  Count count = at_most_one;
+};
+
+struct Selection {
+  std::string kind, name;
+  Value params;         // an object, for the plugin's option table
+  Position where;       // of the section; no file where a default was chosen
+  std::string path;     // of the params, for messages: "optimizer.params", "monitors[1].params", "zero_optimization"
+  bool enabled = true;  // false: switched off by the file; it is here so that its options get checked too
+  std::vector<Selection> fallbacks;  // the rest of an order of preference, installed ones only
+};
+
+// Every plugin the config asks for and the defaults for what it leaves out, in the order of `kinds`. Disabled
+// selections are included (see `enabled`). Also refuses top-level keys that mean nothing: `known_sections` and the
+// runtime's own table decide. A plugin that is not installed is an ErrorCode::plugin problem with the list of what is.
+DRIVETRAIN_API std::vector<Selection> select_plugins(const Value& config, const std::vector<KindRule>& kinds,
+                                                     const std::vector<KnownPlugin>& plugins, const std::string& device,
+                                                     Problems& problems);
+
+// The whole configuration with every default written out: the runtime's settings with all three batch sizes, then each
+// kind's section as {type, params}. Loading it again gives the same settings and selections. `options_of` returns all
+// options of a selection (its table's to_value). Where a default plugin was switched off, that is written too.
+DRIVETRAIN_API Value resolved_config(const RunSettings& settings, const BatchSizes& batch,
+                                     const std::vector<Selection>& selections, const std::vector<KindRule>& kinds,
+                                     const std::vector<KnownPlugin>& plugins,
+                                     const std::function<Value(const Selection&)>& options_of);
+
+}  // namespace drivetrain
