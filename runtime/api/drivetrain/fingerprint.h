@@ -124,7 +124,7 @@ static_assert(kDrivetrainDoor == 1, "DRIVETRAIN_FP_DOOR below is the same number
   ",\"containers\":\"" DRIVETRAIN_FP_CONTAINERS "\""                               \
   ",\"sanitizer\":\"" DRIVETRAIN_FP_SANITIZER "\""                                 \
   ",\"cuda_runtime\":" DRIVETRAIN_FP_STRING(DRIVETRAIN_CUDA_RUNTIME)               \
-  ",\"nccl\":" DRIVETRAIN_FP_STRING(DRIVETRAIN_NCCL)                               \
+  ",\"nccl_major\":" DRIVETRAIN_FP_STRING(DRIVETRAIN_NCCL)                               \
   ",\"cuda_architectures\":\"" DRIVETRAIN_CUDA_ARCHITECTURES "\""                  \
   ",\"cpu\":\"" DRIVETRAIN_FP_CPU "\""                                             \
   ",\"sdk\":\"" DRIVETRAIN_SDK_VERSION "\""                                        \

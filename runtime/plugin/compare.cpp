@@ -1,0 +1,178 @@
+#include "plugin/compare.h"
+
+#include <algorithm>
+#include <set>
+#include <sstream>
+
+#include <drivetrain/error.h>
+#include <drivetrain/fingerprint.h>
+
+namespace drivetrain {
+namespace {
+
+enum class FieldRule { equal, equal_if_used, warn, note, cpu, cuda_architectures };
+
+struct FieldRow {
+  const char* field;
+  FieldRule rule;
+  const char* reason;  // "attention/flash refused: <reason>"
+};
+constexpr FieldRow kFields[] = {
+    {"door", FieldRule::equal, "made for another door version"},
+    {"api", FieldRule::equal, "built against other SDK headers"},
+    {"libtorch", FieldRule::equal, "built for a different LibTorch"},
+    {"libtorch_build_id", FieldRule::warn, ""},  // same version, different build
+    {"cxx11_abi", FieldRule::equal, "built with the other C++11 ABI"},
+    {"compiler_abi", FieldRule::equal, "built with another compiler ABI"},
+    {"containers", FieldRule::equal, "built with other debug containers"},
+    {"sanitizer", FieldRule::equal, "built with another sanitizer"},
+    {"cuda_runtime", FieldRule::equal_if_used, "linked with another CUDA runtime"},
+    {"nccl_major", FieldRule::equal_if_used, "linked with another collectives library"},
+    {"cuda_architectures", FieldRule::cuda_architectures, "not built for this GPU"},
+    {"cpu", FieldRule::cpu, "built for another processor"},
+    {"sdk", FieldRule::note, ""},
+    {"compiler", FieldRule::note, ""},
+    {"libstdcxx", FieldRule::note, ""},
+};
+
+std::string value_text(const Value* v) {
+  if (!v) return "nothing";
+  const std::string text = v->is_string() ? v->as_string() : v->to_json();
+  return text.empty() ? "none" : text;
+}
+
+std::set<std::string> split_words(const std::string& text) {
+  std::istringstream in(text);
+  std::set<std::string> list;
+  for (std::string word; in >> word;) list.insert(word);
+  return list;
+}
+
+// sm_90 code runs on 9.x from 9.0 on; compute_90 (PTX) is translated for anything from 9.0 on.
+bool covers(const std::string& architectures, int device) {
+  for (const std::string& word : split_words(architectures)) {
+    const size_t digits = word.find('_');
+    const int arch = digits == std::string::npos ? 0 : std::atoi(word.c_str() + digits + 1);
+    if (arch == 0 || arch > device) continue;
+    if (word.compare(0, 7, "compute") == 0 || arch / 10 == device / 10) return true;
+  }
+  return false;
+}
+
+std::string missing_words(const std::string& wanted, const std::string& offered) {
+  const std::set<std::string> have = split_words(offered);
+  std::string missing;
+  for (const std::string& word : split_words(wanted))
+    if (!have.count(word)) missing += (missing.empty() ? "" : " ") + word;
+  return missing;
+}
+
+FieldVerdict judge(const FieldRow& row, const Value& plugin, const Value& runtime, const Machine& machine, bool cuda) {
+  FieldVerdict f{FieldVerdict::same, row.field, value_text(plugin.find(row.field)), value_text(runtime.find(row.field)), ""};
+  const bool differs = f.plugin != f.runtime;
+  switch (row.rule) {
+    case FieldRule::equal:
+      if (differs) f.level = FieldVerdict::refusal, f.verdict = "must match";
+      break;
+    case FieldRule::equal_if_used:
+      if (differs && f.plugin != "0") f.level = FieldVerdict::refusal, f.verdict = "must match";
+      break;
+    case FieldRule::warn:
+      if (differs) f.level = FieldVerdict::warning, f.verdict = "differs, accepted with a warning";
+      break;
+    case FieldRule::note:
+      if (differs) f.level = FieldVerdict::note, f.verdict = "differs, accepted";
+      break;
+    case FieldRule::cpu: {
+      f.runtime = machine.cpu;
+      const std::string missing = missing_words(f.plugin, f.runtime);
+      if (!missing.empty()) f.level = FieldVerdict::refusal, f.verdict = "this processor lacks " + missing;
+      break;
+    }
+    case FieldRule::cuda_architectures:
+      f.runtime = machine.cuda_arch ? concat("sm_", machine.cuda_arch) : "none";
+      if (cuda && machine.cuda_arch && !covers(f.plugin, machine.cuda_arch))
+        f.level = FieldVerdict::refusal, f.verdict = "this device is not covered";
+      break;
+  }
+  return f;
+}
+
+std::string reason_of(const std::vector<FieldVerdict>& fields) {
+  std::string text;
+  for (const FieldVerdict& f : fields) {
+    if (f.level != FieldVerdict::refusal) continue;
+    for (const FieldRow& row : kFields)
+      if (f.field == row.field) text += (text.empty() ? "" : "; ") + std::string(row.reason);
+  }
+  return text;
+}
+
+std::string padded(std::string text, size_t width) { return text.append(width > text.size() ? width - text.size() : 0, ' '); }
+
+// A digest is told apart by its beginning; the JSON form has it whole.
+std::string shown(const FieldVerdict& f, const std::string& value) {
+  const bool digest = f.field == "api" || f.field == "libtorch_build_id";
+  return digest && value.size() > 16 ? value.substr(0, 16) + "..." : value;
+}
+
+}  // namespace
+
+Machine this_machine() {
+  Machine machine{DRIVETRAIN_FP_MACHINE, 0};
+#ifdef __x86_64__
+  // The names must be literals, so no loop.
+  if (__builtin_cpu_supports("avx")) machine.cpu += " avx";
+  if (__builtin_cpu_supports("avx2")) machine.cpu += " avx2";
+  if (__builtin_cpu_supports("fma")) machine.cpu += " fma";
+  if (__builtin_cpu_supports("avx512f")) machine.cpu += " avx512f";
+  if (__builtin_cpu_supports("avx512bw")) machine.cpu += " avx512bw";
+  if (__builtin_cpu_supports("avx512dq")) machine.cpu += " avx512dq";
+  if (__builtin_cpu_supports("avx512vl")) machine.cpu += " avx512vl";
+  if (__builtin_cpu_supports("avx512bf16")) machine.cpu += " avx512bf16";
+  if (__builtin_cpu_supports("avx512vnni")) machine.cpu += " avx512vnni";
+#endif
+  return machine;
+}
+
+Value runtime_fingerprint() { return parse_json(DRIVETRAIN_FINGERPRINT, "fingerprint"); }
+
+std::vector<FieldVerdict> compare_fingerprints(const Value& plugin, const Value& runtime, const Machine& machine,
+                                               bool uses_cuda) {
+  std::vector<FieldVerdict> list;
+  for (const FieldRow& row : kFields) list.push_back(judge(row, plugin, runtime, machine, uses_cuda));
+  return list;
+}
+
+bool is_refused(const std::vector<FieldVerdict>& fields) {
+  return std::any_of(fields.begin(), fields.end(), [](const auto& f) { return f.level == FieldVerdict::refusal; });
+}
+
+std::string field_lines(const std::vector<FieldVerdict>& fields, bool also_same) {
+  size_t name = 8, plugin = 0, runtime = 0;
+  for (const FieldVerdict& f : fields) {
+    if (f.level == FieldVerdict::same && !also_same) continue;
+    name = std::max(name, f.field.size());
+    plugin = std::max(plugin, shown(f, f.plugin).size());
+    runtime = std::max(runtime, shown(f, f.runtime).size());
+  }
+  std::string text;
+  for (const FieldVerdict& f : fields) {
+    if (f.level == FieldVerdict::same && !also_same) continue;
+    text += "\n  " + padded(f.field, name + 4) + "plugin " + padded(shown(f, f.plugin), plugin + 4) + "runtime " +
+            padded(shown(f, f.runtime), runtime + 4) + (f.verdict.empty() ? "ok" : f.verdict);
+  }
+  return text;
+}
+
+std::string refusal_text(const std::string& who, const std::string& file, const std::vector<FieldVerdict>& fields) {
+  size_t width = 8;
+  for (const FieldVerdict& f : fields)
+    if (f.level != FieldVerdict::same) width = std::max(width, f.field.size());
+  return who + " refused: " + reason_of(fields) + "\n  " + padded("file", width + 4) + file + field_lines(fields, false) +
+         "\n  " + padded("remedy", width + 4) +
+         "rebuild against this SDK (find_package(Drivetrain " DRIVETRAIN_SDK_VERSION
+         ")); `drivetrain inspect FILE.so` repeats this check";
+}
+
+}  // namespace drivetrain

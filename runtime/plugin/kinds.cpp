@@ -1,0 +1,61 @@
+#include "plugin/kinds.h"
+
+namespace drivetrain {
+namespace {
+
+struct KindRow {
+  const char* kind;
+  KindRule::Count count;
+  const char* summary;
+};
+constexpr KindRow kKinds[] = {
+    {"communicator", KindRule::exactly_one, "collectives between ranks"},
+    {"data_parallel", KindRule::at_most_one, "copies or shards of the model over ranks with different data"},
+    {"tensor_parallel", KindRule::at_most_one, "single layers split over ranks"},
+    {"context_parallel", KindRule::at_most_one, "one sequence split over ranks"},
+    {"schedule", KindRule::exactly_one, "order of micro-batches, and pipeline stages"},
+    {"attention", KindRule::exactly_one, "the two halves of attention"},
+    {"recompute", KindRule::at_most_one, "which activations are kept"},
+    {"precision", KindRule::at_most_one, "data types and loss scale"},
+    {"optimizer", KindRule::exactly_one, "the update of the parameters"},
+    {"lr_schedule", KindRule::exactly_one, "learning rate over the run"},
+    {"model", KindRule::exactly_one, "units, parameters and names of the weights"},
+    {"dataset", KindRule::exactly_one, "batches of tokens"},
+    // A run without checkpoints is legal; the policy and the store come together.
+    {"checkpoint_store", KindRule::at_most_one, "where snapshots are written"},
+    {"checkpoint_policy", KindRule::any_number, "when snapshots are due"},
+    {"monitor", KindRule::any_number, "what happens with the figures of a run"},
+    {"strategy", KindRule::any_number, "anything else that acts around the model"},
+};
+
+const KindRow* find_kind(const std::string& name) {
+  for (const KindRow& row : kKinds)
+    if (name == row.kind) return &row;
+  return nullptr;
+}
+
+}  // namespace
+
+const std::vector<KindRule>& kind_rules() {
+  static const std::vector<KindRule> rules = [] {
+    std::vector<KindRule> list;
+    for (const KindRow& row : kKinds) list.push_back({row.kind, row.count});
+    return list;
+  }();
+  return rules;
+}
+
+const char* kind_summary(const std::string& kind) {
+  const KindRow* row = find_kind(kind);
+  return row ? row->summary : "";
+}
+
+bool is_kind(const std::string& name) { return find_kind(name) != nullptr; }
+
+std::string kind_names() {
+  std::string text;
+  for (const KindRow& row : kKinds) text += std::string(text.empty() ? "" : ", ") + row.kind;
+  return text;
+}
+
+}  // namespace drivetrain

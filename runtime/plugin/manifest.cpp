@@ -1,0 +1,70 @@
+#include "plugin/manifest.h"
+
+#include <drivetrain/error.h>
+#include "plugin/kinds.h"
+
+namespace drivetrain {
+namespace {
+
+constexpr char kMagicLine[] = "DRIVETRAIN-MANIFEST 1\n";
+
+std::string text_field(const Value& object, const char* key, bool needed = true) {
+  const Value* field = object.find(key);
+  if (!field && !needed) return "";
+  if (!field) throw fail(ErrorCode::plugin, "has a manifest without \"", key, "\"");
+  return field->as_string();
+}
+
+bool flag_field(const Value& object, const char* key) {
+  const Value* field = object.find(key);
+  return field && field->as_bool();
+}
+
+ManifestEntry parse_entry(const Value& value) {
+  ManifestEntry entry{text_field(value, "kind"), text_field(value, "name"), text_field(value, "summary"),
+                      text_field(value, "section", false), {}, text_field(value, "device", false),
+                      flag_field(value, "default"), flag_field(value, "uses_cuda")};
+  if (const Value* types = value.find("types"))
+    for (const Value& type : types->items()) entry.types.push_back(type.as_string());
+  if (!is_kind(entry.kind))
+    throw fail(ErrorCode::plugin, "offers ", entry.id(), ", and there is no kind \"", entry.kind, "\" (kinds: ",
+               kind_names(), ")");
+  return entry;
+}
+
+Manifest parse_object(const Value& object) {
+  Manifest manifest{text_field(object, "library"), text_field(object, "version"), text_field(object, "licence"), {}, {}};
+  const Value* entries = object.find("entries");
+  const Value* fingerprint = object.find("fingerprint");
+  if (!fingerprint || !fingerprint->is_object()) throw fail(ErrorCode::plugin, "has a manifest without a fingerprint");
+  manifest.fingerprint = *fingerprint;
+  if (!entries || entries->items().empty())
+    throw fail(ErrorCode::plugin, "offers nothing: its manifest has zero entries");
+  for (const Value& value : entries->items()) {
+    ManifestEntry entry = parse_entry(value);
+    for (const ManifestEntry& earlier : manifest.entries)
+      if (earlier.id() == entry.id()) throw fail(ErrorCode::plugin, "offers ", entry.id(), " twice");
+    manifest.entries.push_back(std::move(entry));
+  }
+  return manifest;
+}
+
+}  // namespace
+
+Manifest parse_manifest(const std::string& text) {
+  const size_t magic = sizeof kMagicLine - 1;
+  if (text.compare(0, magic, kMagicLine) != 0) {
+    const std::string line = text.substr(0, std::min<size_t>(text.find('\n'), 40));
+    throw fail(ErrorCode::plugin, "has a manifest of another form: wanted \"DRIVETRAIN-MANIFEST 1\", found \"", line, "\"");
+  }
+  Value object;
+  try {
+    object = parse_json(text.substr(magic), "manifest");
+    return parse_object(object);
+  } catch (const Error& e) {
+    if (e.code() == ErrorCode::plugin) throw;
+    throw fail(ErrorCode::plugin, "has a damaged manifest: ", e.what());  // not JSON, or a value of the wrong type
+  }
+}
+
+}  // namespace drivetrain

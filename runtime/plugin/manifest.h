@@ -1,0 +1,31 @@
+// A plugin library's manifest as values: who it is, what it offers, how it was built. Immutable; any thread.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include <drivetrain/value.h>
+
+namespace drivetrain {
+
+struct ManifestEntry {
+  std::string kind, name, summary;
+  std::string section;             // config section it claims; empty: none
+  std::vector<std::string> types;  // further names for `type`
+  std::string device;              // "cpu" or "cuda": the only one it works on; empty: any
+  bool is_default = false;         // taken when the config names none of its kind
+  bool uses_cuda = false;          // the device must be among its CUDA architectures
+  std::string id() const { return kind + "/" + name; }
+};
+
+struct Manifest {
+  std::string library, version, licence;
+  std::vector<ManifestEntry> entries;
+  Value fingerprint;
+};
+
+// Throws Error(plugin) with a phrase that continues "<file> ...": wrong magic line, not JSON, a field missing, no entries,
+// an entry twice, an unknown kind.
+DRIVETRAIN_API Manifest parse_manifest(const std::string& text);
+
+}  // namespace drivetrain

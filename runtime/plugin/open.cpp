@@ -1,0 +1,107 @@
+#include "plugin/open.h"
+
+#include <boost/dll/import.hpp>
+
+#include <cstring>
+#include <filesystem>
+#include <map>
+#include <mutex>
+
+#include <drivetrain/error.h>
+#include "plugin/trust.h"
+
+namespace drivetrain {
+namespace {
+
+struct Shelf {
+  std::mutex mutex;
+  std::map<std::string, std::shared_ptr<const OpenLibrary>> libraries;  // by real path and digest
+};
+Shelf& shelf() {
+  static Shelf* const leaked = new Shelf;
+  return *leaked;
+}
+
+Error refused(const PluginFile& file, const std::string& why) {
+  return fail(ErrorCode::plugin, std::filesystem::path(file.path).filename().string(), " refused: ", why, "\n  file    ",
+              file.shown());
+}
+
+// The path to open: the file itself, or a sealed copy of it where plugins.allow asks for certain bytes.
+std::string bytes_to_open(const PluginFile& file) {
+  if (file.allowed_sha256.empty()) return file.path;
+  const SealedCopy copy = seal(file.path);
+  if (copy.sha256 != file.allowed_sha256)
+    throw refused(file, concat("plugins.allow wants other bytes\n  wanted  sha256 ", file.allowed_sha256,
+                               "\n  found   sha256 ", copy.sha256));
+  return copy.path;
+}
+
+void check_entries(const PluginFile& file, const OpenLibrary& library) {
+  const DrivetrainDescriptor& d = *library.descriptor;
+  if (d.entry_count == 0 || !d.entries) throw refused(file, "it offers nothing: its descriptor has zero entries");
+  if (d.entry_count != file.manifest.entries.size())
+    throw refused(file, concat("its manifest lists ", file.manifest.entries.size(), " entries, the code has ",
+                               d.entry_count, "; name them all with ENTRIES of drivetrain_add_plugin"));
+  for (uint32_t i = 0; i < d.entry_count; ++i) {
+    const DrivetrainEntry& entry = d.entries[i];
+    if (entry.struct_size != sizeof(DrivetrainEntry) || !entry.kind || !entry.name || !entry.options || !entry.create)
+      throw refused(file, concat("entry ", i + 1, " of its descriptor is damaged"));
+  }
+  for (const ManifestEntry& entry : file.manifest.entries)
+    if (!library.find(entry.kind, entry.name))
+      throw refused(file, concat("its manifest promises ", entry.id(), ", the code offers ", d.entries[0].kind, "/",
+                                 d.entries[0].name, d.entry_count > 1 ? " and others" : "",
+                                 "; names in drivetrain_add_plugin and DRIVETRAIN_PLUGIN must agree"));
+}
+
+void check_descriptor(const PluginFile& file, const OpenLibrary& library) {
+  const DrivetrainDescriptor* d = library.descriptor;
+  if (!d) throw refused(file, "its descriptor is missing");
+  if (d->magic != kDrivetrainMagic || d->struct_size != sizeof(DrivetrainDescriptor))
+    throw refused(file, "its descriptor is damaged: magic number or size is wrong");
+  if (d->door != kDrivetrainDoor)
+    throw refused(file, concat("made for another door version\n  door    plugin ", d->door, "    runtime ", kDrivetrainDoor,
+                               "    must match"));
+  if (!d->manifest || file.manifest_text != d->manifest)
+    throw refused(file, "its manifest changed between reading and opening, or its code carries another one");
+  check_entries(file, library);
+}
+
+std::shared_ptr<const OpenLibrary> open_new(const std::shared_ptr<const PluginFile>& file) {
+  auto library = std::make_shared<OpenLibrary>();
+  library->file = file;
+  try {
+    using boost::dll::load_mode::type;
+    const auto mode = static_cast<type>(boost::dll::load_mode::rtld_now | boost::dll::load_mode::rtld_local);
+    auto descriptor = boost::dll::import_alias<const DrivetrainDescriptor>(bytes_to_open(*file), "drivetrain_plugin", mode);
+    library->descriptor = descriptor.get();
+    library->handle = std::shared_ptr<const void>(descriptor.get(), [descriptor](const void*) {});
+  } catch (const Error&) {
+    throw;
+  } catch (const std::exception& e) {  // what the dynamic linker said
+    throw refused(*file, concat("it cannot be opened: ", e.what()));
+  }
+  check_descriptor(*file, *library);
+  return library;
+}
+
+}  // namespace
+
+const DrivetrainEntry* OpenLibrary::find(const std::string& kind, const std::string& name) const {
+  for (uint32_t i = 0; i < descriptor->entry_count; ++i)
+    if (kind == descriptor->entries[i].kind && name == descriptor->entries[i].name) return &descriptor->entries[i];
+  return nullptr;
+}
+
+std::shared_ptr<const OpenLibrary> open_library(const std::shared_ptr<const PluginFile>& file) {
+  if (!file->problem.empty()) throw fail(ErrorCode::plugin, file->problem);
+  std::error_code failed;
+  const std::string key = std::filesystem::canonical(file->path, failed).string() + "\n" + file->allowed_sha256;
+  const std::lock_guard lock(shelf().mutex);
+  auto& place = shelf().libraries[key];
+  if (!place) place = open_new(file);
+  return place;
+}
+
+}  // namespace drivetrain

@@ -1,0 +1,26 @@
+// Whose bytes may run in this process. A file is refused if it, or a folder above it, can be changed by strangers.
+#pragma once
+
+#include <string>
+
+#include <drivetrain/export.h>
+
+namespace drivetrain {
+
+// Empty if the file or folder may be used, else why not: "/x is writable by others". Looks at the path as given and with
+// symbolic links resolved, up to the root. A sticky folder of root's (as /tmp is) may be writable by others.
+DRIVETRAIN_API std::string distrust(const std::string& path);
+
+DRIVETRAIN_API std::string sha256(const std::string& bytes);  // hexadecimal
+
+struct SealedCopy {
+  std::string path;    // "/proc/self/fd/7"; the descriptor stays open for the life of the process
+  std::string sha256;  // of exactly the bytes that the path gives
+};
+// Copies a file into memory that can no longer be written, so that what was hashed is what will be opened.
+// Throws Error(plugin).
+SealedCopy seal(const std::string& path);
+
+std::string read_bytes(const std::string& path);  // Error(plugin) if it cannot be read
+
+}  // namespace drivetrain
