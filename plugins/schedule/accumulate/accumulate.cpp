@@ -1,0 +1,42 @@
+// Gradient accumulation on a single stage: every micro-batch forward and backward, then flush and update.
+#include <drivetrain/schedule.h>
+
+namespace drivetrain {
+namespace {
+
+class Accumulate : public Schedule {
+ public:
+  Accumulate(const NoOptions&, const Services&) {}
+
+  int64_t stages() const override { return 1; }
+  std::vector<int64_t> partition(const std::vector<double>&) const override { return {0}; }
+
+  Program program(int64_t, int64_t micro_batches, Pass pass) const override {
+    Program list;
+    for (int64_t m = 0; m < micro_batches; ++m) {
+      list.push_back(instr(Op::load, m));
+      list.push_back(instr(Op::forward, m));
+      if (pass == Pass::train) list.push_back(instr(Op::backward, m));
+    }
+    if (pass == Pass::train) {
+      list.push_back(instr(Op::flush_grads, 0));
+      list.push_back(instr(Op::update, 0));
+    }
+    return list;
+  }
+
+  // A micro-batch is done before the next one begins.
+  int64_t slots(int64_t, int64_t) const override { return 1; }
+
+ private:
+  static Instr instr(Op op, int64_t micro) {
+    Instr i{op};
+    i.micro = static_cast<int16_t>(micro);
+    return i;
+  }
+};
+
+}  // namespace
+}  // namespace drivetrain
+
+DRIVETRAIN_PLUGIN(drivetrain::Schedule, "accumulate", drivetrain::Accumulate)

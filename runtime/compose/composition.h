@@ -1,0 +1,88 @@
+// Everything one rank of a run is made of, from the config to filled parameters. Built in the order of its functions; each
+// one gathers all the problems it finds before it throws. Main thread.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <drivetrain/data_parallel.h>
+#include <drivetrain/dataset.h>
+#include <drivetrain/lr_schedule.h>
+#include <drivetrain/model.h>
+#include <drivetrain/monitor.h>
+#include <drivetrain/schedule.h>
+
+#include "compose/plan.h"
+#include "compose/rendezvous.h"
+#include "config/run_settings.h"
+#include "config/sections.h"
+#include "plugin/registry.h"
+#include "step/hooks.h"
+
+namespace drivetrain {
+
+// What a rank starts from.
+struct RankSetup {
+  RankEnvironment environment;
+  std::shared_ptr<Store> store;
+  std::shared_ptr<Log> log;
+};
+
+// A selection with its parsed options.
+struct ChosenPlugin {
+  std::string kind, name;
+  std::shared_ptr<void> options;
+  Value options_value;
+  std::string id() const { return kind + "/" + name; }
+};
+
+struct Composition {
+  RunSettings settings;
+  BatchSizes batch;
+  RunFacts run;
+  ModelFacts facts;
+  MeshPlan mesh_plan;
+  std::vector<ChosenPlugin> chosen;
+  std::vector<std::string> notes;  // cost lines and the like, shown once at the start
+
+  std::shared_ptr<Log> log;
+  std::shared_ptr<Store> store;
+  std::unique_ptr<Services> services;
+  std::unique_ptr<Mesh> mesh;
+
+  std::shared_ptr<Communicator> communicator;
+  std::shared_ptr<Model> model;
+  std::shared_ptr<Schedule> schedule;
+  std::shared_ptr<Attention> attention;
+  std::shared_ptr<Optimizer> optimizer;
+  std::shared_ptr<LrSchedule> lr_schedule;
+  std::shared_ptr<Dataset> dataset;
+  std::shared_ptr<DataParallel> data_parallel;  // also in strategies
+  std::vector<std::shared_ptr<Monitor>> monitors;
+  Strategies strategies;  // outermost first
+
+  DatasetFacts data;
+  UnitList units;
+  std::vector<Trainables> chunks;
+  std::vector<PlanContext::Memory> memories;
+
+  // Ranks along the axes that join the gradient reduction.
+  GroupPtr gradient_group() const;
+  // This rank's index among those that read different rows.
+  int64_t batch_rank() const;
+};
+
+// Which plugins: selection, options, all problems of the file at once. `training` false leaves out what only training
+// needs (dataset, optimizer, lr_schedule, monitors).
+std::vector<ChosenPlugin> choose_plugins(const Value& config, Registry& registry, const std::string& device, bool training,
+                                         Problems& problems);
+
+// Creates the plugins, negotiates, solves mesh and batch sizes. Throws Error with all problems.
+std::unique_ptr<Composition> plan_run(RunSettings settings, std::vector<ChosenPlugin> chosen, Registry& registry,
+                                      const RankSetup& setup, bool training);
+
+// Builds the model, gives it storage and fills it. Collective from here on.
+void build_run(Composition& run);
+
+}  // namespace drivetrain

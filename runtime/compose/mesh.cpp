@@ -1,0 +1,101 @@
+// The mesh, and the group of one that stands in for every absent axis.
+#include <drivetrain/mesh.h>
+
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+
+#include <drivetrain/error.h>
+
+namespace drivetrain {
+namespace {
+
+class DoneWork : public Work {
+ public:
+  void wait() override {}
+};
+
+class Loopback : public Group {
+ public:
+  explicit Loopback(int64_t rank) : ranks_{rank} {}
+  int64_t rank() const override { return 0; }
+  const std::vector<int64_t>& ranks() const override { return ranks_; }
+  const std::string& label() const override { return label_; }
+  at::Tensor allocate(int64_t numel, at::ScalarType dtype) override { return at::empty({numel}, at::TensorOptions(dtype)); }
+  WorkPtr all_reduce(at::Tensor) override { return done(); }
+  WorkPtr all_gather(at::Tensor out, at::Tensor in) override { return copied(out, in); }
+  WorkPtr reduce_scatter(at::Tensor out, at::Tensor in) override { return copied(out, in); }
+  WorkPtr all_to_all(at::Tensor out, at::Tensor in) override { return copied(out, in); }
+  WorkPtr broadcast(at::Tensor, int64_t) override { return done(); }
+  WorkPtr send(at::Tensor, int64_t) override { throw Error(ErrorCode::internal, "send within a group of one rank"); }
+  WorkPtr recv(at::Tensor, int64_t) override { throw Error(ErrorCode::internal, "recv within a group of one rank"); }
+  void batch_begin() override {}
+  void batch_end() override {}
+  void barrier() override {}
+
+ private:
+  static WorkPtr done() { return std::make_shared<DoneWork>(); }
+  static WorkPtr copied(at::Tensor out, const at::Tensor& in) {
+    if (out.data_ptr() != in.data_ptr()) out.copy_(in);
+    return done();
+  }
+  std::vector<int64_t> ranks_;
+  std::string label_ = "self";
+};
+
+}  // namespace
+
+Mesh::Mesh(std::vector<Axis> axes, int64_t rank, int64_t world_size, std::shared_ptr<Communicator> communicator)
+    : axes_(std::move(axes)), rank_(rank), world_size_(world_size), communicator_(std::move(communicator)) {
+  int64_t product = 1, rest = rank;
+  for (Axis& axis : axes_) {
+    product *= axis.size;
+    axis.index = rest % axis.size;
+    rest /= axis.size;
+  }
+  if (product != world_size)
+    throw fail(ErrorCode::internal, "mesh axes multiply to ", product, ", the world has ", world_size, " ranks");
+}
+
+int64_t Mesh::size(const std::string& name) const {
+  for (const Axis& axis : axes_)
+    if (axis.name == name) return axis.size;
+  return 1;
+}
+
+int64_t Mesh::index(const std::string& name) const {
+  for (const Axis& axis : axes_)
+    if (axis.name == name) return axis.index;
+  return 0;
+}
+
+GroupPtr Mesh::group(const std::vector<std::string>& names) const {
+  std::string label;
+  std::vector<int64_t> ranks = {rank_};
+  int64_t stride = 1;
+  for (const Axis& axis : axes_) {
+    if (axis.size > 1 && std::find(names.begin(), names.end(), axis.name) != names.end()) {
+      label += (label.empty() ? "" : "+") + axis.name;
+      std::vector<int64_t> wider;
+      for (int64_t i = 0; i < axis.size; ++i)
+        for (int64_t r : ranks) wider.push_back(r + (i - axis.index) * stride);
+      ranks = std::move(wider);
+    }
+    stride *= axis.size;
+  }
+  GroupPtr& group = groups_[label];
+  if (group) return group;
+  if (ranks.size() == 1) return group = std::make_shared<Loopback>(rank_);
+  if (!communicator_) throw fail(ErrorCode::internal, "group ", label, " asked of a mesh without a communicator");
+  std::sort(ranks.begin(), ranks.end());
+  // Groups of one label differ by their first rank, and need store keys of their own.
+  return group = communicator_->make_group(ranks, concat(label, "@", ranks.front()));
+}
+
+GroupPtr Mesh::world() const {
+  std::vector<std::string> names;
+  for (const Axis& axis : axes_) names.push_back(axis.name);
+  return group(names);
+}
+
+}  // namespace drivetrain

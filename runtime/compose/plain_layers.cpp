@@ -1,0 +1,124 @@
+#include "compose/plain_layers.h"
+
+#include <ATen/ops/layer_norm.h>
+#include <ATen/ops/rms_norm.h>
+
+#include <drivetrain/error.h>
+#include <drivetrain/weight_grad.h>
+
+#include "compose/lm_loss.h"
+
+namespace drivetrain {
+namespace {
+
+ParamPtr make_param(const std::string& name, std::vector<int64_t> shape, InitRule init) {
+  return std::make_shared<Param>(name, Layout::whole(std::move(shape)), init);
+}
+
+class PlainLinear : public Linear {
+ public:
+  explicit PlainLinear(const LinearSpec& spec) : weight_(make_param(spec.name + ".weight", {spec.out, spec.in}, spec.init)) {
+    if (spec.bias) bias_ = make_param(spec.name + ".bias", {spec.out}, InitRule::zeros());
+  }
+  std::vector<ParamPtr> params() const override {
+    return bias_ ? std::vector<ParamPtr>{weight_, bias_} : std::vector<ParamPtr>{weight_};
+  }
+  at::Tensor forward(const at::Tensor& x, StepContext&) override { return linear(x, weight_, bias_); }
+
+ private:
+  ParamPtr weight_, bias_;
+};
+
+class PlainEmbedding : public Embedding {
+ public:
+  explicit PlainEmbedding(const EmbeddingSpec& spec) : weight_(make_param(spec.name + ".weight", {spec.count, spec.dim}, spec.init)) {
+    weight_->embedding = true;
+  }
+  std::vector<ParamPtr> params() const override { return {weight_}; }
+  at::Tensor forward(const at::Tensor& ids, StepContext&) override { return embedding(ids, weight_); }
+
+ private:
+  ParamPtr weight_;
+};
+
+class PlainNorm : public Norm {
+ public:
+  explicit PlainNorm(const NormSpec& spec) : spec_(spec), weight_(make_param(spec.name + ".weight", {spec.dim}, InitRule::ones())) {
+    weight_->norm = true;
+    if (spec.rms) return;
+    bias_ = make_param(spec.name + ".bias", {spec.dim}, InitRule::zeros());
+    bias_->norm = true;
+  }
+  std::vector<ParamPtr> params() const override {
+    return bias_ ? std::vector<ParamPtr>{weight_, bias_} : std::vector<ParamPtr>{weight_};
+  }
+  at::Tensor forward(const at::Tensor& x, StepContext&) override {
+    if (spec_.rms) return at::rms_norm(x, {spec_.dim}, weight_->tensor, spec_.epsilon);
+    return at::layer_norm(x, {spec_.dim}, weight_->tensor, bias_->tensor, spec_.epsilon);
+  }
+
+ private:
+  NormSpec spec_;
+  ParamPtr weight_, bias_;
+};
+
+class PlainAttention : public AttentionLayer {
+ public:
+  PlainAttention(const AttentionSpec& spec, std::shared_ptr<Attention> attention)
+      : spec_(spec), attention_(std::move(attention)) {}
+  std::vector<ParamPtr> params() const override { return {}; }
+  at::Tensor forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, StepContext& ctx) override {
+    AttentionArgs args;
+    args.scale = spec_.scale;
+    args.causal = spec_.causal;
+    args.window = spec_.window;
+    if (ctx.mode() == Mode::train && spec_.dropout > 0) {
+      args.dropout = spec_.dropout;
+      args.key = ctx.random(spec_.name);
+    }
+    return attend(*attention_, q, k, v, args);
+  }
+
+ private:
+  AttentionSpec spec_;
+  std::shared_ptr<Attention> attention_;
+};
+
+class PlainLmLoss : public LmLoss {
+ public:
+  explicit PlainLmLoss(const LmLossSpec& spec)
+      : weight_(spec.tied ? spec.tied : make_param(spec.name + ".weight", {spec.vocab, spec.dim}, spec.init)) {
+    if (!spec.tied) weight_->embedding = true;
+  }
+  std::vector<ParamPtr> params() const override { return {weight_}; }
+  at::Tensor forward(const at::Tensor& x, StepContext& ctx) override {
+    if (!ctx.batch().labels_BS.defined()) return linear(x, weight_, nullptr);
+    return lm_loss(x, weight_, ctx.batch().labels_BS);
+  }
+
+ private:
+  ParamPtr weight_;
+};
+
+class PlainLayers : public LayerFactory {
+ public:
+  explicit PlainLayers(const std::shared_ptr<Attention>& attention) : attention_(attention) {}
+  std::shared_ptr<Linear> linear(const LinearSpec& spec) override { return std::make_shared<PlainLinear>(spec); }
+  std::shared_ptr<Embedding> embedding(const EmbeddingSpec& spec) override { return std::make_shared<PlainEmbedding>(spec); }
+  std::shared_ptr<Norm> norm(const NormSpec& spec) override { return std::make_shared<PlainNorm>(spec); }
+  std::shared_ptr<AttentionLayer> attention(const AttentionSpec& spec) override {
+    return std::make_shared<PlainAttention>(spec, attention_);
+  }
+  std::shared_ptr<LmLoss> lm_loss(const LmLossSpec& spec) override { return std::make_shared<PlainLmLoss>(spec); }
+
+ private:
+  const std::shared_ptr<Attention>& attention_;
+};
+
+}  // namespace
+
+std::shared_ptr<LayerFactory> make_plain_layers(const std::shared_ptr<Attention>& attention) {
+  return std::make_shared<PlainLayers>(attention);
+}
+
+}  // namespace drivetrain

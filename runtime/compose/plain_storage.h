@@ -1,0 +1,37 @@
+// The storage owner where no data_parallel plugin is chosen: every unit in one flat buffer, nothing shared, nothing reduced.
+#pragma once
+
+#include <drivetrain/data_parallel.h>
+#include <drivetrain/flat_unit.h>
+
+#include <memory>
+
+namespace drivetrain {
+
+class PlainStorage final : public DataParallel {
+ public:
+  explicit PlainStorage(const Services& services) : services_(services) {}
+
+  void attach(UnitList& units) override {
+    for (size_t u = 0; u < units.units.size(); ++u) {
+      const auto params = units.owned(u);
+      FlatOptions options;
+      options.device = services_.device;
+      if (!params.empty()) flats_.push_back(std::make_unique<FlatUnit>(params, *services_.mesh, options));
+    }
+  }
+  void flush_grads(StepContext&) override {
+    for (const auto& flat : flats_) flat->settle_grads();
+  }
+  std::vector<Trainables> trainables() override {
+    std::vector<Trainables> chunks;
+    for (const auto& flat : flats_) chunks.push_back(flat->trainables());
+    return chunks;
+  }
+
+ private:
+  const Services& services_;
+  std::vector<std::unique_ptr<FlatUnit>> flats_;
+};
+
+}  // namespace drivetrain

@@ -1,0 +1,117 @@
+#include "data/feed.h"
+
+#include <oneapi/tbb/concurrent_queue.h>
+
+#include <ATen/core/Tensor.h>
+
+#include <atomic>
+#include <chrono>
+#include <exception>
+#include <thread>
+
+#include <drivetrain/error.h>
+
+namespace drivetrain {
+namespace {
+
+constexpr int64_t kIgnored = -100;
+
+// The first element that is not in [0, vocabulary) (nor `ignored`), as an error with its place.
+void check_ids(const at::Tensor& ids_BS, int64_t vocabulary, bool may_ignore, const char* what, const BatchRequest& request) {
+  const int64_t* data = ids_BS.const_data_ptr<int64_t>();
+  for (int64_t i = 0; i < ids_BS.numel(); ++i) {
+    if (data[i] >= 0 && data[i] < vocabulary) continue;
+    if (may_ignore && data[i] == kIgnored) continue;
+    throw fail(ErrorCode::io, "unreadable data at ", request.part == DataPart::train ? "step " : "validation batch ", request.step,
+               ": ", what, " ", data[i], " in row ", request.first_row + i / ids_BS.size(1), ", position ", i % ids_BS.size(1),
+               " is beyond the model's vocabulary (0 to ", vocabulary - 1,
+               "). Use a dataset made with this model's tokenizer, or set model.params.vocab_size");
+  }
+}
+
+int64_t count_valid(const at::Tensor& labels_BS) {
+  const int64_t* data = labels_BS.const_data_ptr<int64_t>();
+  int64_t n = 0;
+  for (int64_t i = 0; i < labels_BS.numel(); ++i) n += data[i] != kIgnored;
+  return n;
+}
+
+Batch read_checked(Dataset& dataset, const FeedPlan& plan, const BatchRequest& request) {
+  Batch batch;
+  dataset.read(request, batch);
+  const std::vector<int64_t> shape = {request.rows, plan.seq_length};
+  for (const at::Tensor* t : {&batch.tokens_BS, &batch.labels_BS})
+    if (!t->defined() || t->sizes() != at::IntArrayRef(shape) || t->scalar_type() != at::kLong || !t->is_contiguous())
+      throw fail(ErrorCode::internal, "the dataset returned a tensor that is not contiguous int64 [", request.rows, ", ",
+                 plan.seq_length, "] at step ", request.step);
+  check_ids(batch.tokens_BS, plan.vocab_size, false, "token", request);
+  check_ids(batch.labels_BS, plan.vocab_size, true, "label", request);
+  batch.valid_tokens = count_valid(batch.labels_BS);
+  batch.first_sample = (request.step - 1) * plan.train_batch_size + request.first_row;
+  return batch;
+}
+
+}  // namespace
+
+struct Feed::Impl {
+  struct Item {
+    Batch batch;
+    std::exception_ptr failure;
+  };
+  std::shared_ptr<Dataset> dataset;
+  FeedPlan plan;
+  tbb::concurrent_bounded_queue<Item> queue;
+  std::thread thread;
+  std::atomic<bool> stopping = false, done = false;
+
+  void read_step(DataPart part, int64_t step) {
+    for (int64_t a = 0; a < plan.accumulation && !stopping; ++a) {
+      BatchRequest request;
+      request.part = part;
+      request.step = step;
+      request.first_row = (a * plan.dp_size + plan.dp_rank) * plan.micro_batch_size;
+      request.rows = plan.micro_batch_size;
+      queue.push({read_checked(*dataset, plan, request), nullptr});
+    }
+  }
+
+  void walk() {
+    try {
+      for (int64_t step = plan.first_step; step <= plan.last_step && !stopping; ++step) {
+        read_step(DataPart::train, step);
+        if (!plan.eval_due(step)) continue;
+        for (int64_t i = 1; i <= plan.eval_iters && !stopping; ++i) read_step(DataPart::validation, i);
+      }
+    } catch (...) {
+      queue.push({{}, std::current_exception()});
+    }
+    done = true;
+  }
+};
+
+Feed::Feed(std::shared_ptr<Dataset> dataset, const FeedPlan& plan) : impl_(std::make_unique<Impl>()) {
+  impl_->dataset = std::move(dataset);
+  impl_->plan = plan;
+  // Two steps ahead: enough to hide reading, little to hold.
+  impl_->queue.set_capacity(std::max<int64_t>(2 * plan.accumulation, 2));
+  impl_->thread = std::thread([impl = impl_.get()] { impl->walk(); });
+}
+
+Feed::~Feed() {
+  impl_->stopping = true;
+  // A full queue blocks the loader: make room until it has seen the flag.
+  while (!impl_->done) {
+    Impl::Item dropped;
+    if (!impl_->queue.try_pop(dropped)) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  impl_->thread.join();
+}
+
+Batch Feed::next() {
+  Impl::Item item;
+  impl_->queue.pop(item);
+  if (item.failure) std::rethrow_exception(item.failure);
+  return std::move(item.batch);
+}
+
+}  // namespace drivetrain

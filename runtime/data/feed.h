@@ -1,0 +1,37 @@
+// Reads micro-batches ahead on its own thread, in the order the run will ask for them, and checks tokens on the way.
+// `next` on the main thread; an error of the loader thread is thrown there, with the step it belongs to.
+#pragma once
+
+#include <memory>
+
+#include <drivetrain/dataset.h>
+
+namespace drivetrain {
+
+// How the run walks through the data: train steps [first, last], each followed by an evaluation where one is due.
+struct FeedPlan {
+  int64_t first_step = 1, last_step = 0;
+  int64_t train_batch_size = 0, micro_batch_size = 0, accumulation = 0;
+  int64_t dp_rank = 0, dp_size = 1;
+  int64_t eval_interval = 0, eval_iters = 0;  // 0: no evaluation
+  int64_t vocab_size = 0;
+  int64_t seq_length = 0;
+
+  bool eval_due(int64_t step) const {
+    return eval_interval > 0 && eval_iters > 0 && (step % eval_interval == 0 || step == last_step);
+  }
+};
+
+class Feed {
+ public:
+  Feed(std::shared_ptr<Dataset> dataset, const FeedPlan& plan);
+  ~Feed();  // stops the thread
+  // The next micro-batch of the walk: accumulation 0, 1, ... of a step, then those of its evaluation batches.
+  Batch next();
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace drivetrain

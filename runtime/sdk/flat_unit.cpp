@@ -1,0 +1,86 @@
+#include <drivetrain/flat_unit.h>
+
+#include <ATen/ops/empty.h>
+
+#include <drivetrain/mesh.h>
+
+namespace drivetrain {
+namespace {
+
+int64_t rounded_up(int64_t n, int64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
+
+void zero_gap(const at::Tensor& flat, int64_t begin, int64_t end) {
+  if (end > begin) flat.narrow(0, begin, end - begin).zero_();
+}
+
+}  // namespace
+
+FlatUnit::FlatUnit(std::vector<ParamPtr> params, const Mesh& mesh, const FlatOptions& options) : params_(std::move(params)) {
+  std::vector<int64_t> counts;
+  for (const ParamPtr& param : params_) {
+    offsets_.push_back(numel_);
+    counts.push_back(param->layout.local_numel(mesh));
+    numel_ += rounded_up(counts.back(), kNormBlock);
+  }
+  numel_ = rounded_up(numel_, kNormBlock * options.shards);
+  const auto allocate = [&](at::ScalarType dtype) {
+    return options.allocate ? options.allocate(numel_, dtype)
+                            : at::empty({numel_}, at::TensorOptions().dtype(dtype).device(options.device));
+  };
+  values_ = allocate(options.param_dtype);
+  grads_ = allocate(options.grad_dtype);
+
+  for (size_t i = 0; i < params_.size(); ++i) {
+    Param& param = *params_[i];
+    const int64_t end = i + 1 < params_.size() ? offsets_[i + 1] : numel_;
+    zero_gap(values_, offsets_[i] + counts[i], end);
+    zero_gap(grads_, offsets_[i] + counts[i], end);
+    const std::vector<int64_t> shape = param.layout.local_shape(mesh);
+    param.tensor = values_.narrow(0, offsets_[i], counts[i]).view(shape).detach().set_requires_grad(param.trainable);
+    if (param.trainable) param.grad = grads_.narrow(0, offsets_[i], counts[i]).view(shape);
+    else grads_.narrow(0, offsets_[i], counts[i]).zero_();
+    param.grad_fresh = true;
+  }
+}
+
+void FlatUnit::settle_grads() {
+  for (const ParamPtr& param : params_) {
+    if (!param->trainable || !param->grad_fresh) continue;
+    param->grad.zero_();
+    param->grad_fresh = false;
+  }
+}
+
+// The memory below the storage is swapped, so views saved by a graph stay valid and no version counter moves.
+void FlatUnit::release() {
+  auto* storage = values_.storage().unsafeGetStorageImpl();
+  storage->set_data_ptr_noswap(at::DataPtr(nullptr, storage->device()));
+  storage->set_nbytes(0);
+  released_ = true;
+}
+
+void FlatUnit::fill() {
+  auto* storage = values_.storage().unsafeGetStorageImpl();
+  const size_t bytes = static_cast<size_t>(numel_) * values_.element_size();
+  storage->set_data_ptr_noswap(storage->allocator()->allocate(bytes));
+  storage->set_nbytes(bytes);
+  released_ = false;
+}
+
+Trainables FlatUnit::trainables() const {
+  Trainables list;
+  for (size_t i = 0; i < params_.size(); ++i) {
+    const ParamPtr& param = params_[i];
+    if (!param->trainable) continue;
+    const int64_t n = param->tensor.numel();
+    Trainable t;
+    t.param = param;
+    t.value = t.working = values_.narrow(0, offsets_[i], n);
+    t.grad = grads_.narrow(0, offsets_[i], n);
+    t.layout = param->layout;
+    list.push_back(std::move(t));
+  }
+  return list;
+}
+
+}  // namespace drivetrain

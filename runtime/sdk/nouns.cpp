@@ -1,0 +1,77 @@
+// Key functions and small members of the SDK's nouns and kinds: type information of every interface lives here, once.
+#include <drivetrain/communicator.h>
+#include <drivetrain/data_parallel.h>
+#include <drivetrain/dataset.h>
+#include <drivetrain/error.h>
+#include <drivetrain/lr_schedule.h>
+#include <drivetrain/model.h>
+#include <drivetrain/monitor.h>
+#include <drivetrain/schedule.h>
+#include <drivetrain/store.h>
+#include <drivetrain/strategy.h>
+
+#include <algorithm>
+
+namespace drivetrain {
+
+Plugin::~Plugin() = default;
+Store::~Store() = default;
+Work::~Work() = default;
+Group::~Group() = default;
+Communicator::~Communicator() = default;
+StepContext::~StepContext() = default;
+Unit::~Unit() = default;
+Layer::~Layer() = default;
+LayerFactory::~LayerFactory() = default;
+StateVisitor::~StateVisitor() = default;
+Optimizer::~Optimizer() = default;
+LrSchedule::~LrSchedule() = default;
+Schedule::~Schedule() = default;
+Strategy::~Strategy() = default;
+DataParallel::~DataParallel() = default;
+Model::~Model() = default;
+Dataset::~Dataset() = default;
+Monitor::~Monitor() = default;
+
+Param::Param(std::string n, Layout l, InitRule i) : name(std::move(n)), layout(std::move(l)), init(i) {}
+
+void accumulate_grad(Param& param, const at::Tensor& gradient) {
+  if (param.grad_fresh) param.grad.copy_(gradient);
+  else param.grad.add_(gradient);
+  param.grad_fresh = false;
+}
+
+void Unit::backward_weight(StepContext&, Saved& saved) {
+  for (const auto& work : saved.weight_work) work();
+  saved.weight_work.clear();
+}
+
+std::vector<ParamPtr> UnitList::owned(size_t unit) const {
+  std::vector<ParamPtr> earlier;
+  for (size_t i = 0; i < unit; ++i) {
+    const auto params = units[i]->params();
+    earlier.insert(earlier.end(), params.begin(), params.end());
+  }
+  std::vector<ParamPtr> list;
+  for (const ParamPtr& param : units[unit]->params())
+    if (std::find(earlier.begin(), earlier.end(), param) == earlier.end()) list.push_back(param);
+  return list;
+}
+
+std::vector<ParamPtr> UnitList::all() const {
+  std::vector<ParamPtr> list;
+  for (size_t i = 0; i < units.size(); ++i)
+    for (const ParamPtr& param : owned(i)) list.push_back(param);
+  return list;
+}
+
+void PlanContext::claim_axis(const std::string& axis, int64_t size, bool joins_gradients, int place) {
+  claims_.push_back({axis, size, joins_gradients, place, speaker_});
+}
+void PlanContext::offer(const std::string& ability) { offers_.push_back({speaker_, ability}); }
+void PlanContext::need(const std::string& ability, const std::string& why) { needs_.push_back({ability, why, speaker_}); }
+void PlanContext::refuse(const std::string& problem) { refusals_.push_back({speaker_, problem}); }
+void PlanContext::cost(const std::string& line) { costs_.push_back({speaker_, line}); }
+void PlanContext::memory(const std::string& what, double bytes) { memories_.push_back({speaker_, what, bytes}); }
+
+}  // namespace drivetrain

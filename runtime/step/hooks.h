@@ -1,0 +1,36 @@
+// Calls the hooks of all strategies in the onion's order and says whose hook failed.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <drivetrain/strategy.h>
+
+namespace drivetrain {
+
+struct NamedStrategy {
+  std::string id;  // "data_parallel/..."
+  std::shared_ptr<Strategy> strategy;
+};
+using Strategies = std::vector<NamedStrategy>;  // outermost first
+
+enum class Nesting { outermost_first, innermost_first };
+
+// `call(strategy)` for each; an Error gets "in <id>, <where>" in front.
+template <class Call>
+void each_strategy(const Strategies& list, Nesting order, const char* hook, const std::string& where, const Call& call) {
+  const auto one = [&](const NamedStrategy& s) {
+    try {
+      call(*s.strategy);
+    } catch (const Error& e) {
+      throw e.within(concat("in ", s.id, ", hook ", hook, where.empty() ? "" : ", unit ", where));
+    }
+  };
+  if (order == Nesting::outermost_first)
+    for (auto it = list.begin(); it != list.end(); ++it) one(*it);
+  else
+    for (auto it = list.rbegin(); it != list.rend(); ++it) one(*it);
+}
+
+}  // namespace drivetrain

@@ -1,0 +1,38 @@
+// The global gradient norm, the same bits under every sharding: squares are added in fixed blocks of kNormBlock elements of
+// each parameter, block sums in float64 in order of parameter and block.
+#pragma once
+
+#include <drivetrain/mesh.h>
+#include <drivetrain/optimizer.h>
+
+#include <vector>
+
+namespace drivetrain {
+
+class GradNorm {
+ public:
+  GradNorm(const std::vector<Trainables>& chunks, const Mesh& mesh);
+
+  // Sum of squares over the whole model. Collective where gradients are shared out.
+  double sum_of_squares(const std::vector<Trainables>& chunks);
+
+  // Name of the first parameter whose gradient is not finite in the last call; empty if all are.
+  std::string first_not_finite(const std::vector<Trainables>& chunks) const;
+
+ private:
+  struct Piece {
+    int64_t table = 0;   // index of the table
+    int64_t first = 0;   // this rank's first block in it
+    int64_t blocks = 0;
+  };
+  // Block sums of all parameters that share one set of axes; summed over those axes, since every rank fills its own.
+  struct Table {
+    std::vector<std::string> axes;
+    std::vector<double> sums;
+    GroupPtr group;
+  };
+  std::vector<Piece> pieces_;  // in order of chunks and trainables
+  std::vector<Table> tables_;
+};
+
+}  // namespace drivetrain

@@ -1,0 +1,98 @@
+#include "step/trainer.h"
+
+#include <chrono>
+
+namespace drivetrain {
+namespace {
+
+FeedPlan feed_plan(const Composition& run) {
+  FeedPlan plan;
+  plan.last_step = run.settings.train_steps;
+  plan.train_batch_size = run.batch.train_batch_size;
+  plan.micro_batch_size = run.batch.micro_batch_size;
+  plan.accumulation = run.batch.accumulation;
+  plan.dp_rank = run.batch_rank();
+  plan.dp_size = run.mesh_plan.batch_ranks();
+  plan.eval_interval = run.settings.eval_interval;
+  plan.eval_iters = run.settings.eval_iters;
+  plan.vocab_size = run.facts.vocab_size;
+  plan.seq_length = run.run.seq_length;
+  return plan;
+}
+
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+}  // namespace
+
+Trainer::Trainer(Composition& run, Publish publish, const std::atomic<int>& stop)
+    : run_(run),
+      publish_(std::move(publish)),
+      stop_(stop),
+      plan_(feed_plan(run)),
+      feed_(run.dataset, plan_),
+      state_(run.services->seed),
+      executor_(run.units, run.strategies, state_),
+      finish_(run),
+      train_program_(run.schedule->program(0, run.batch.accumulation, Pass::train)),
+      forward_program_(run.schedule->program(0, run.batch.accumulation, Pass::forward_only)) {
+  for (Trainables& chunk : run.chunks)
+    for (Trainable& t : chunk) t.group = run.optimizer->group_of(*t.param);
+  for (const Trainables& chunk : run.chunks) all_trainables_.insert(all_trainables_.end(), chunk.begin(), chunk.end());
+  run.optimizer->init(all_trainables_);
+}
+
+int64_t Trainer::train() {
+  for (int64_t step = plan_.first_step; step <= plan_.last_step; ++step) {
+    const auto start = std::chrono::steady_clock::now();
+    const StepResult result = train_step(step);
+    Value data = figures(result, seconds_since(start));
+    if (plan_.eval_due(step)) data.set("valid_loss", evaluate(step));
+    publish_(step, std::move(data));
+    if (result.stop) return step;
+  }
+  return plan_.last_step;
+}
+
+StepResult Trainer::train_step(int64_t step) {
+  const LossSum mine = executor_.run(train_program_, step, Mode::train, [&](int64_t) { return feed_.next(); },
+                                     finish_.seed_gradient());
+  StepResult result = finish_.agree(mine, stop_.load() != 0);
+  result.step = step;
+  finish_.update(result, state_);
+  each_strategy(run_.strategies, Nesting::innermost_first, "step_end", "", [&](Strategy& s) { s.step_end(state_); });
+  return result;
+}
+
+double Trainer::evaluate(int64_t step) {
+  LossSum sum;
+  for (int64_t i = 0; i < plan_.eval_iters; ++i) {
+    const LossSum one = executor_.run(forward_program_, step, Mode::evaluate, [&](int64_t) { return feed_.next(); }, 0);
+    sum.loss += one.loss;
+    sum.tokens += one.tokens;
+  }
+  return finish_.agree(sum, false).loss;
+}
+
+Value Trainer::figures(const StepResult& result, double step_s) const {
+  // Throughput counts every slot of the batch, as InternEvo and Megatron-LM do; `tokens` counts the valid labels.
+  const double slots = static_cast<double>(run_.batch.train_batch_size * run_.run.seq_length);
+  const double flops = slots * (run_.facts.flops_per_token_fixed + run_.facts.flops_per_token_S * run_.run.seq_length);
+  const double ranks = static_cast<double>(run_.mesh->world_size());
+  Value v = Value::object();
+  v.set("step", result.step);
+  v.set("loss", result.loss);
+  v.set("grad_norm", result.grad_norm);
+  v.set("lr", result.lr);
+  v.set("tokens", result.tokens);
+  v.set("step_s", step_s);
+  v.set("tokens_per_s", slots / step_s);
+  v.set("tgs", slots / step_s / ranks);
+  v.set("tflops", flops / step_s / ranks / 1e12);
+  v.set("flops_formula", run_.facts.flops_formula);
+  v.set("peak_memory_bytes", static_cast<int64_t>(result.peak_memory_bytes));
+  return v;
+}
+
+}  // namespace drivetrain
