@@ -99,7 +99,8 @@ Value OptionTable::schema() const {
   const std::shared_ptr<void> standard = defaults();
   Value schema = Value::object();
   schema.set("$schema", "https://json-schema.org/draft/2020-12/schema");
-  for (Value::Member& m : table_schema(*this, standard.get()).members()) schema.set(m.key, std::move(m.value));
+  const Value table = table_schema(*this, standard.get());  // named: a loop over a temporary's members would dangle
+  for (const Value::Member& m : table.members()) schema.set(m.key, m.value);
   return schema;
 }
 

@@ -108,7 +108,7 @@ std::string reason_of(const std::vector<FieldVerdict>& fields) {
   return text;
 }
 
-std::string padded(std::string text, size_t width) { return text.append(width > text.size() ? width - text.size() : 0, ' '); }
+std::string padded(std::string text, size_t width) { return text.append(width > text.size() ? width - text.size() : 1, ' '); }
 
 // A digest is told apart by its beginning; the JSON form has it whole.
 std::string shown(const FieldVerdict& f, const std::string& value) {
@@ -153,8 +153,9 @@ std::string field_lines(const std::vector<FieldVerdict>& fields, bool also_same)
   for (const FieldVerdict& f : fields) {
     if (f.level == FieldVerdict::same && !also_same) continue;
     name = std::max(name, f.field.size());
-    plugin = std::max(plugin, shown(f, f.plugin).size());
-    runtime = std::max(runtime, shown(f, f.runtime).size());
+    // A long list of processor features stands out of its column rather than widen it for all.
+    if (shown(f, f.plugin).size() <= 24) plugin = std::max(plugin, shown(f, f.plugin).size());
+    if (shown(f, f.runtime).size() <= 24) runtime = std::max(runtime, shown(f, f.runtime).size());
   }
   std::string text;
   for (const FieldVerdict& f : fields) {

@@ -38,7 +38,8 @@ std::string installed_folder() {
 
 // What an allow list says about a file: the digest wanted, or nullptr if none of its names is listed.
 const std::string* allowed_digest(const std::map<std::string, std::string>& allow, const PluginFile& file) {
-  auto at = allow.find(fs::path(file.path).stem());
+  auto at = allow.find(fs::path(file.path).filename());
+  if (at == allow.end()) at = allow.find(fs::path(file.path).stem());
   for (const ManifestEntry& entry : file.manifest.entries)
     if (at == allow.end()) at = allow.find(entry.id());
   return at == allow.end() ? nullptr : &at->second;
@@ -72,8 +73,8 @@ void judge_file(PluginFile& file, const SearchPath& search) {
   else if (!strangers.empty())
     file.problem = concat(who(file), " refused: its file could be changed by strangers\n  file    ", file.shown(),
                           "\n  found   ", strangers);
-  if (!file.problem.empty() || search.allow.empty()) return;
-  if (const std::string* digest = allowed_digest(search.allow, file)) file.allowed_sha256 = *digest;
+  if (!file.problem.empty() || !search.allow) return;
+  if (const std::string* digest = allowed_digest(*search.allow, file)) file.allowed_sha256 = *digest;
   else
     file.problem = concat(who(file), " refused: not listed in plugins.allow\n  file    ", file.shown());
 }
@@ -119,6 +120,19 @@ SearchPath SearchPath::standard(const std::vector<std::string>& config_paths,
   add_places(search.places, split_colons(environment_path), "DRIVETRAIN_PLUGIN_PATH");
   search.places.push_back({installed_folder(), "installed"});
   return search;
+}
+
+void SearchPath::allow_only(const Value& object) {
+  allow.reset();
+  if (object.is_null()) return;
+  allow.emplace();
+  for (const Value::Member& m : object.members()) {
+    const std::string& digest = m.value.as_string();
+    if (digest.size() != 64 || digest.find_first_not_of("0123456789abcdef") != std::string::npos)
+      throw fail(ErrorCode::config, m.value.where.text(), "  plugins.allow wants 64 lower-case hexadecimal digits of SHA-256 for ",
+                 m.key, ", found \"", digest, "\"");
+    (*allow)[m.key] = digest;
+  }
 }
 
 std::shared_ptr<const PluginFile> inspect_file(const std::string& path, const std::string& origin,

@@ -6,6 +6,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,7 +22,8 @@ struct SearchPath {
     std::string origin;  // "plugins.paths, entry 1", "DRIVETRAIN_PLUGIN_PATH, entry 2", "installed"
   };
   std::vector<Place> places;
-  std::map<std::string, std::string> allow;  // plugins.allow: "attention/x" or "attention_x" -> SHA-256; empty: no list
+  // plugins.allow: file name, its stem or "kind/name" -> SHA-256 in hexadecimal. If set, nothing else is opened.
+  std::optional<std::map<std::string, std::string>> allow;
   Machine machine = this_machine();
 
   // config_paths: plugins.paths, already absolute. option_paths: --plugin-path. environment_path: value of
@@ -29,6 +31,8 @@ struct SearchPath {
   static DRIVETRAIN_API SearchPath standard(const std::vector<std::string>& config_paths,
                                             const std::vector<std::string>& option_paths,
                                             const std::string& environment_path);
+  // `object`: the value of plugins.allow, or null for none. Throws Error(config) if it is no such list.
+  DRIVETRAIN_API void allow_only(const Value& object);
 };
 
 // One file on the search path.
