@@ -16,7 +16,8 @@ megabytes_of() { wheels_of "$1" | awk '{ sum += $4 } END { print sum }'; }
 
 is_wheel() { [ -f "$1" ] && [ "$(sha256sum "$1" | cut -d' ' -f1)" = "$2" ]; }
 
-# pip 25.1 is the first that goes on where a broken connection stopped; Debian's is older. A wheel of pip runs as it is.
+# find_pip SET: sets PIP. 25.1 is the first that goes on where a broken connection stopped; Debian's is older. A wheel of
+# pip runs as it is. SET is what a failure asks for: with those files at hand no pip is needed.
 find_pip() {
   local project version file megabytes sha
   PIP=("$PYTHON" -m pip)
@@ -24,18 +25,16 @@ find_pip() {
   read -r project version file megabytes sha < <(wheels_of tool)
   if ! is_wheel "$DOWNLOADS/$file" "$sha"; then
     "${PIP[@]}" --disable-pip-version-check download -q --no-deps --no-cache-dir -d "$DOWNLOADS" "$project==$version" ||
-      no_download tool
+      no_download "$1"
     is_wheel "$DOWNLOADS/$file" "$sha" || die "pip brought something else than $file with sha256 $sha"
   fi
   PIP=("$PYTHON" "$DOWNLOADS/$file/pip")
 }
 
-# no_download SET...: says what to bring, and stops.
+# no_download SET: says what to bring, and stops.
 no_download() {
-  local set lines=()
-  for set in "$@"; do
-    while read -r _ _ file megabytes _; do lines+=("  $file  ($megabytes MB)"); done < <(wheels_of "$set")
-  done
+  local file megabytes lines=()
+  while read -r _ _ file megabytes _; do lines+=("  $file  ($megabytes MB)"); done < <(wheels_of "$1")
   die "a download failed (pip says why above). Run this again when the network is back: finished files are kept." \
     "Without a network, bring these files from PyPI and put them into $DOWNLOADS:" "${lines[@]}" \
     "or set DRIVETRAIN_TORCH to the 'torch' folder of an installed torch $TORCH_VERSION."
@@ -58,7 +57,7 @@ fetch() {
   while read -r project version file megabytes sha <&3; do
     is_wheel "$DOWNLOADS/$file" "$sha" && continue
     rm -f "$DOWNLOADS/$file"
-    [ -n "${PIP[*]:-}" ] || find_pip
+    [ -n "${PIP[*]:-}" ] || find_pip "$1"
     say "downloading $file ($megabytes MB)"
     TMPDIR=$DOWNLOADS/part "${PIP[@]}" --disable-pip-version-check download --no-deps --no-cache-dir --progress-bar $progress \
       --resume-retries 20 --require-hashes "${options[@]}" -d "$DOWNLOADS" \
@@ -105,7 +104,7 @@ fill_peers() {
   need_space 8000 "$DEPS" "the peers (set peers)"
   find_python || die "no Python 3 with pip was found; install python3-pip"
   mkdir -p "$DOWNLOADS/part"
-  find_pip
+  find_pip gpu
   rm -rf "$folder"
   "$PYTHON" -m venv --without-pip "$folder" || die "cannot make a virtual environment; install python3-venv"
   tag=$("$folder/bin/python" -c 'import sys; print("cp%d%d" % sys.version_info[:2])')
