@@ -106,10 +106,11 @@ class JsonBuilder : public rapidjson::BaseReaderHandler<rapidjson::UTF8<>, JsonB
 
   Value take() { return std::move(root_); }
   bool too_deep() const { return too_deep_; }
-  // Where the token stands that the reader was in when it stopped.
-  Position pending() {
-    cursor_.skip_to_token();
-    return here();
+
+  // Where the token begins that the reader was in when it stopped, and its offset in the text.
+  std::pair<Position, size_t> stopped_at() {
+    if (!too_deep_) cursor_.skip_to_token();
+    return {too_deep_ ? deepest_ : here(), cursor_.offset()};
   }
 
  private:
@@ -147,7 +148,7 @@ class JsonBuilder : public rapidjson::BaseReaderHandler<rapidjson::UTF8<>, JsonB
     return put(std::move(value), where);
   }
   bool open(Value value) {
-    value.where = next_token();
+    value.where = deepest_ = next_token();
     too_deep_ = stack_.size() == kMaxDepth;
     if (!too_deep_) stack_.push_back({std::move(value), {}, {}, {}});
     return !too_deep_;
@@ -183,6 +184,7 @@ class JsonBuilder : public rapidjson::BaseReaderHandler<rapidjson::UTF8<>, JsonB
   std::string token_;
   Value root_;
   bool too_deep_ = false;
+  Position deepest_;
 };
 
 // The rest of the line at `offset`, shortened, for `found ...`.
@@ -211,24 +213,35 @@ std::string json_hint(const std::string& text, size_t offset) {
   return "";
 }
 
-std::string syntax_message(rapidjson::ParseErrorCode code, const std::string& text, size_t offset) {
+// Errors inside a token that are best shown where it begins: `NaN`, a string without an end, 1e999.
+bool is_about_token(rapidjson::ParseErrorCode code, bool line_break) {
+  return code == rapidjson::kParseErrorValueInvalid || code == rapidjson::kParseErrorNumberTooBig ||
+         code == rapidjson::kParseErrorStringMissQuotationMark || line_break;
+}
+
+std::string syntax_reason(rapidjson::ParseErrorCode code, bool line_break) {
+  if (line_break) return "a string may not hold a line break; is its closing quotation mark missing?";
   std::string reason = rapidjson::GetParseError_En(code);
   reason.front() = static_cast<char>(std::tolower(static_cast<unsigned char>(reason.front())));
   if (reason.back() == '.') reason.pop_back();
-  return "not valid JSON: " + reason + "; found " + found_text(text, offset) + json_hint(text, offset);
+  return reason;
 }
 
 Problem syntax_problem(const rapidjson::ParseResult& result, const std::string& text, size_t start,
                        const std::string& file, JsonPositions positions, JsonBuilder& builder) {
-  if (builder.too_deep()) return {builder.pending(), concat("nested deeper than ", kMaxDepth, " levels")};
-  const size_t offset = start + result.Offset();
-  const std::string message = syntax_message(result.Code(), text, offset);
-  // A string without an end is best shown where it begins.
-  if (result.Code() == rapidjson::kParseErrorStringMissQuotationMark) return {builder.pending(), message};
-  JsonCursor cursor(text, start);
-  cursor.move_to(offset);
-  if (positions == JsonPositions::none) return {{file, 0, 0}, message};
-  return {{file, cursor.line(), cursor.column()}, message};
+  auto [where, offset] = builder.stopped_at();
+  if (builder.too_deep()) return {where, concat("nested deeper than ", kMaxDepth, " levels")};
+  const size_t exact = start + result.Offset();
+  const bool line_break = result.Code() == rapidjson::kParseErrorStringEscapeInvalid && exact < text.size() &&
+                          (text[exact] == '\n' || text[exact] == '\r');
+  if (!is_about_token(result.Code(), line_break)) {
+    JsonCursor cursor(text, start);
+    cursor.move_to(exact);
+    offset = exact;
+    if (positions == JsonPositions::lines) where = {file, cursor.line(), cursor.column()};
+  }
+  return {where, concat("not valid JSON: ", syntax_reason(result.Code(), line_break), "; found ",
+                        found_text(text, offset), json_hint(text, offset))};
 }
 
 }  // namespace

@@ -158,10 +158,8 @@ class SectionReader {
       replace(value, choice);
       return true;
     }
-    const std::string near = nearest(value.as_string(), field.choices);
     problems_.add(value.where,
-                  concat(path, " is ", value.to_json(), ", but ", owner_, " takes ", quoted_choice(field.choices),
-                         near.empty() ? "" : "\n   did you mean \"" + near + "\"?"));
+                  concat(path, " is ", value.to_json(), ", but ", owner_, " takes ", quoted_choice(field.choices)));
     return false;
   }
 

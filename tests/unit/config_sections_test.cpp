@@ -1,0 +1,311 @@
+// Sections to plugins, DeepSpeed's keys, and the resolved configuration that gives the same run again.
+#include "config/known_sections.h"
+#include "config/sections.h"
+#include "config_test_support.h"
+
+namespace drivetrain {
+namespace {
+
+const std::vector<KindRule> kKinds = {
+    {"communicator", KindRule::exactly_one}, {"data_parallel", KindRule::at_most_one},
+    {"schedule", KindRule::exactly_one},     {"attention", KindRule::exactly_one},
+    {"precision", KindRule::at_most_one},    {"recompute", KindRule::at_most_one},
+    {"optimizer", KindRule::exactly_one},    {"lr_schedule", KindRule::exactly_one},
+    {"model", KindRule::exactly_one},        {"monitor", KindRule::any_number},
+};
+
+std::vector<KnownPlugin> plugins() {
+  return {{"communicator", "local", "", {}, true, "cpu"},
+          {"communicator", "nccl", "", {}, true, "cuda"},
+          {"data_parallel", "ddp", "", {}, true, ""},
+          {"data_parallel", "zero", "zero_optimization", {}, false, ""},
+          {"schedule", "accumulate", "", {}, true, ""},
+          {"attention", "standard", "", {}, true, ""},
+          {"attention", "flash", "", {}, false, ""},
+          {"optimizer", "adamw", "", {"Adam", "AdamW"}, true, ""},
+          {"optimizer", "sgd", "", {}, false, ""},
+          {"lr_schedule", "constant", "", {}, true, ""},
+          {"lr_schedule", "warmup", "", {"WarmupLR"}, false, ""},
+          {"model", "gpt", "", {}, false, ""},
+          {"monitor", "console", "", {}, true, ""},
+          {"monitor", "jsonl", "", {}, true, ""},
+          {"monitor", "csv", "csv_monitor", {}, false, ""}};
+}
+
+std::vector<KnownPlugin> without(const std::string& name) {
+  std::vector<KnownPlugin> list = plugins();
+  std::erase_if(list, [&](const KnownPlugin& p) { return p.name == name; });
+  return list;
+}
+
+// `body` without the outer braces, beside the sections every run needs.
+Value config_of(const std::string& body) {
+  return parse_json("{\"train_steps\": 1, \"train_batch_size\": 4,\n\"model\": \"gpt\",\n" + body + "}", "a.json");
+}
+
+std::vector<Selection> select(const std::string& body, const std::vector<KnownPlugin>& installed = plugins()) {
+  Problems problems;
+  const auto selections = select_plugins(config_of(body), kKinds, installed, "cpu", problems);
+  EXPECT_EQ(problems.text(), "") << body;
+  return selections;
+}
+
+Problems problems_of(const std::string& body, const std::vector<KnownPlugin>& installed = plugins()) {
+  Problems problems;
+  select_plugins(config_of(body), kKinds, installed, "cpu", problems);
+  return problems;
+}
+
+std::string refusal(const std::string& body, const std::vector<KnownPlugin>& installed = plugins()) {
+  return problems_of(body, installed).text();
+}
+
+// "a b -c": names of a kind, switched-off ones with a minus.
+std::string names(const std::vector<Selection>& selections, const std::string& kind) {
+  std::string text;
+  for (const Selection& s : selections) {
+    if (s.kind == kind) text += concat(text.empty() ? "" : " ", s.enabled ? "" : "-", s.name);
+  }
+  return text;
+}
+
+Selection one(const std::string& body, const std::string& kind) {
+  for (const Selection& s : select(body)) {
+    if (s.kind == kind) return s;
+  }
+  return {};
+}
+
+TEST(Sections, Defaults_stand_in_for_what_the_file_leaves_out) {
+  const auto s = select("");
+  EXPECT_EQ(names(s, "communicator"), "local");  // the one for this device
+  EXPECT_EQ(names(s, "data_parallel"), "ddp");
+  EXPECT_EQ(names(s, "precision"), "");
+  EXPECT_EQ(names(s, "optimizer"), "adamw");
+  EXPECT_EQ(names(s, "monitor"), "console jsonl");
+}
+
+TEST(Sections, The_three_forms_of_a_section_mean_the_same) {
+  const Selection typed = one(R"("optimizer": {"type": "ADAMW", "params": {"lr": 1}})", "optimizer");
+  EXPECT_EQ(typed.name, "adamw");
+  EXPECT_EQ(typed.path, "optimizer.params");
+  EXPECT_EQ(typed.params.to_json(), R"({"lr":1})");
+  const Selection bare = one(R"("optimizer": {"lr": 1, "_why": "x"})", "optimizer");
+  EXPECT_EQ(bare.name, "adamw");
+  EXPECT_EQ(bare.path, "optimizer");
+  EXPECT_EQ(bare.params.find("lr")->as_int(), 1);
+  const Selection word = one(R"("optimizer": "SGD")", "optimizer");
+  EXPECT_EQ(word.name, "sgd");
+  EXPECT_EQ(word.params.to_json(), "{}");
+  EXPECT_EQ(one(R"("optimizer": {"type": "sgd", "params": null})", "optimizer").name, "sgd");
+  EXPECT_EQ(one(R"("optimizer": {"params": {"lr": 1}})", "optimizer").name, "adamw");
+  EXPECT_EQ(one(R"("optimizer": null)", "optimizer").name, "adamw");
+}
+
+TEST(Sections, Names_of_other_programs_and_of_kinds_are_understood) {
+  EXPECT_EQ(one(R"("scheduler": {"type": "WarmupLR", "params": {}})", "lr_schedule").name, "warmup");
+  EXPECT_EQ(one(R"("lr_schedule": "warmup")", "lr_schedule").name, "warmup");
+  EXPECT_EQ(one(R"("zero_optimization": {"stage": 1})", "data_parallel").name, "zero");
+  EXPECT_EQ(one(R"("zero_optimization": {"stage": 1})", "data_parallel").path, "zero_optimization");
+}
+
+TEST(Sections, A_mixture_of_both_forms_is_refused) {
+  EXPECT_EQ(refusal(R"("optimizer": {"type": "adamw", "lr": 1, "params": {}, "eps": 1})"),
+            "a.json:3:32  optimizer has \"type\" beside options of its own (\"lr\", \"eps\")\n"
+            "   move them into \"params\": {...}");
+}
+
+TEST(Sections, Wrong_types_inside_a_section_are_named) {
+  EXPECT_HAS(refusal(R"("optimizer": 3)"),
+             "a.json:3:14  optimizer: expected a type name or an object, found integer 3");
+  EXPECT_HAS(refusal(R"("optimizer": true)"), "expected a type name or an object, found boolean true");
+  EXPECT_HAS(refusal(R"("optimizer": {"type": 3})"), "optimizer.type: expected string, found integer 3");
+  EXPECT_HAS(refusal(R"("optimizer": {"type": "sgd", "params": []})"),
+             "optimizer.params: expected an object of options, found array");
+  EXPECT_HAS(refusal(R"("bf16": {"enabled": "yes"})"), "bf16.enabled: expected boolean, found string \"yes\"");
+}
+
+TEST(Sections, What_is_switched_off_is_accepted_even_unclaimed) {
+  const auto bare = without("zero");
+  for (const char* body :
+       {R"("zero_optimization": {"stage": 0, "reduce_bucket_size": 5e8})", R"("zero_optimization": false)",
+        R"("zero_optimization": {"stage": 3, "enabled": false})", R"("bf16": {"enabled": false})", R"("bf16": {})",
+        R"("fp16": {"loss_scale": 0})", R"("csv_monitor": {"enabled": false})",
+        R"("flops_profiler": {"enabled": false})", R"("elasticity": {})", R"("checkpoint": {"enabled": false})",
+        R"("activation_checkpointing": {"type": "none"})"}) {
+    EXPECT_EQ(names(select(body, bare), "data_parallel"), "ddp") << body;
+  }
+  EXPECT_EQ(names(select(R"("zero_optimization": {"stage": 0})"), "data_parallel"), "-zero ddp");
+  EXPECT_EQ(names(select(R"("data_parallel": {"enabled": false})"), "data_parallel"), "-ddp");
+}
+
+TEST(Sections, A_plugin_that_is_not_installed_is_exit_3_with_the_list) {
+  const Problems p = problems_of(R"("optimizer": {"type": "adamx"})");
+  EXPECT_EQ(p.text(),
+            "a.json:3:23  optimizer: no plugin optimizer/adamx is installed\n"
+            "   did you mean \"adamw\"?   installed: adamw (also Adam, AdamW), sgd");
+  config_error_of([&] { p.throw_if_any(); }, ErrorCode::plugin);
+  EXPECT_EQ(
+      refusal(R"("zero_optimization": {"stage": 1})", without("zero")),
+      "a.json:3:22  zero_optimization: no installed plugin reads this section; it is one for the kind data_parallel\n"
+      "   installed: ddp");
+  EXPECT_HAS(refusal(R"("bf16": {"enabled": true})"), "one for the kind precision\n   installed: none");
+  EXPECT_EQ(refusal(R"("checkpoint": {"every": 5})"), "a.json:3:1  checkpoint: not in this version");
+  const Problems gone = problems_of("", without("accumulate"));
+  EXPECT_HAS(
+      gone.text(),
+      "a.json:1:1  no schedule is given: add \"pipeline\": {\"type\": ..., \"params\": {...}}\n   installed: none");
+  EXPECT_EQ(gone.list()[0].code, ErrorCode::plugin);
+}
+
+TEST(Sections, A_kind_that_must_be_there_and_has_no_default_is_asked_for) {
+  Problems problems;
+  select_plugins(parse_json("{}", "a.json"), kKinds, plugins(), "cpu", problems);
+  EXPECT_EQ(problems.text(),
+            "a.json:1:1  no model is given: add \"model\": {\"type\": ..., \"params\": {...}}\n   installed: gpt");
+  EXPECT_EQ(problems.list()[0].code, ErrorCode::config);
+  EXPECT_HAS(refusal("\"optimizer\": {\"lr\": 1}",
+                     [] {
+                       auto list = plugins();
+                       for (KnownPlugin& p : list) p.is_default = p.is_default && p.kind != "optimizer";
+                       return list;
+                     }()),
+             "optimizer needs a \"type\": no optimizer plugin is the default\n   installed: adamw");
+}
+
+TEST(Sections, Two_sections_for_one_place_are_refused_with_both_positions) {
+  EXPECT_EQ(
+      refusal("\"data_parallel\": \"ddp\",\n\"zero_optimization\": {\"stage\": 2}"),
+      "a.json:4:22  zero_optimization and data_parallel (a.json:3:18) both choose the data_parallel (zero and ddp), "
+      "and there is one place\n   keep one of them");
+  EXPECT_EQ(names(select("\"data_parallel\": \"ddp\", \"zero_optimization\": {\"stage\": 0}"), "data_parallel"),
+            "ddp -zero");
+}
+
+TEST(Sections, Two_plugins_that_claim_one_section_need_an_explicit_type) {
+  auto list = plugins();
+  list.push_back({"data_parallel", "fsdp", "zero_optimization", {}, false, ""});
+  EXPECT_EQ(refusal(R"("zero_optimization": {"stage": 1})", list),
+            "a.json:3:22  zero_optimization could mean data_parallel/zero or data_parallel/fsdp\n"
+            "   say which: {\"type\": \"zero\", \"params\": {...}}");
+  EXPECT_EQ(names(select(R"("zero_optimization": {"type": "fsdp"})", list), "data_parallel"), "fsdp");
+}
+
+TEST(Sections, Two_defaults_need_an_explicit_type) {
+  auto list = plugins();
+  list.push_back({"optimizer", "mine", "", {"AdamW"}, true, ""});
+  EXPECT_HAS(refusal("", list), "more than one installed optimizer plugin says it is the default");
+  EXPECT_EQ(names(select(R"("optimizer": "ADAM")", list), "optimizer"), "adamw");
+  EXPECT_HAS(refusal(R"("optimizer": "AdamW")", list),
+             "more than one plugin answers to type \"AdamW\"\n   use its own name:");
+  EXPECT_EQ(names(select(R"("optimizer": "adamw")", list), "optimizer"), "adamw");
+}
+
+TEST(Sections, A_plugin_for_another_device_is_refused) {
+  EXPECT_EQ(refusal(R"("communicator": "nccl")"),
+            "a.json:3:17  communicator: communicator/nccl works on device \"cuda\", but this run has \"cpu\"");
+}
+
+TEST(Sections, A_list_is_an_order_of_preference_where_there_is_one_place) {
+  const Selection s = one(R"("attention": [{"type": "flash", "params": {"x": 1}}, "standard"])", "attention");
+  EXPECT_EQ(s.name, "flash");
+  EXPECT_EQ(s.path, "attention[0].params");
+  ASSERT_EQ(s.fallbacks.size(), 1u);
+  EXPECT_EQ(s.fallbacks[0].name, "standard");
+  const Problems skipped = problems_of(R"("attention": ["sparse", "standard"])");
+  EXPECT_TRUE(skipped.empty());
+  ASSERT_EQ(skipped.notes().size(), 1u);
+  EXPECT_HAS(skipped.notes()[0].message, "no plugin attention/sparse is installed");
+  EXPECT_HAS(refusal(R"("attention": ["sparse", "strided"])"), "no plugin attention/strided is installed");
+  EXPECT_HAS(refusal(R"("attention": [])"), "attention: the list names nothing");
+}
+
+TEST(Sections, A_list_is_all_of_these_where_there_is_room_and_defaults_join) {
+  const auto s = select(R"("monitors": [{"type": "csv", "params": {"a": 1}}, {"type": "console", "enabled": false}])");
+  EXPECT_EQ(names(s, "monitor"), "csv -console jsonl");
+  EXPECT_EQ(names(select(R"("monitors": "jsonl")"), "monitor"), "jsonl console");
+  EXPECT_EQ(names(select(R"("monitors": false)"), "monitor"), "");
+  EXPECT_EQ(names(select(R"("csv_monitor": {"enabled": true})"), "monitor"), "csv console jsonl");
+}
+
+TEST(Sections, Unknown_top_level_keys_get_the_nearest_name) {
+  EXPECT_HAS(refusal("\"gradient_acumulation_steps\": 2"),
+             "a.json:3:1  gradient_acumulation_steps is not a setting or a section\n   did you mean "
+             "\"gradient_accumulation_steps\"?   known here: activation_checkpointing, attention,");
+  EXPECT_HAS(refusal("\"optimiser\": {}"), "did you mean \"optimizer\"?");
+  EXPECT_EQ(refusal("\"_note\": {\"anything\": 1}, \"$schema\": \"x\""), "");
+}
+
+TEST(Sections, Keys_of_DeepSpeed_are_noted_or_refused_with_the_reason) {
+  const Problems p = problems_of(R"("wall_clock_breakdown": true)");
+  EXPECT_TRUE(p.empty());
+  ASSERT_EQ(p.notes().size(), 1u);
+  EXPECT_EQ(p.notes()[0].message,
+            "wall_clock_breakdown has no effect here: step times are always written to metrics.jsonl");
+  EXPECT_TRUE(problems_of(R"("wall_clock_breakdown": false)").notes().empty());
+  EXPECT_EQ(refusal(R"("prescale_gradients": true)"),
+            "a.json:3:1  prescale_gradients: gradients are summed and scaled once at the end");
+  EXPECT_EQ(refusal(R"("prescale_gradients": false, "gradient_predivide_factor": 1.0, "communication_data_type": "fp32",
+                       "managed_gradient_accumulation": true, "data_types": {"grad_accum_dtype": "fp32"})"),
+            "");
+  EXPECT_HAS(refusal(R"("managed_gradient_accumulation": false)"), "the runtime decides where a step ends");
+  EXPECT_HAS(refusal(R"("autotuning": {"enabled": true})"), "autotuning: not in this version");
+  EXPECT_HAS(refusal(R"("amp": {"enabled": true})"), "Apex mixed precision is not supported");
+}
+
+TEST(Sections, Every_known_key_says_why) {
+  EXPECT_GT(known_sections().keys.size(), 30u);
+  for (const auto& [key, fact] : known_sections().keys) EXPECT_FALSE(fact.reason.empty()) << key;
+  EXPECT_EQ(section_of_kind("lr_schedule"), "scheduler");
+  EXPECT_EQ(section_of_kind("precision"), "precision");
+}
+
+TEST(Sections, All_problems_of_a_file_come_at_once_in_file_order) {
+  const std::string text = refusal(
+      "\"optimizer\": {\"type\": \"nope\"},\n\"optimzer\": 1,\n\"amp\": {\"enabled\": true},\n\"attention\": 5");
+  size_t last = 0;
+  for (const char* part : {"a.json:3:23", "a.json:4:1", "a.json:5:1", "a.json:6:14"}) {
+    EXPECT_HAS(text, part);
+    EXPECT_GE(text.find(part), last);
+    last = text.find(part);
+  }
+}
+
+// -- resolved.json
+
+Value resolve(const Value& config, Problems& problems) {
+  const RunSettings settings = read_run_settings(config, "a.json", problems);
+  const BatchSizes batch = solve_batch(settings, 2, problems);
+  const auto selections = select_plugins(config, kKinds, plugins(), settings.device, problems);
+  return resolved_config(settings, batch, selections, kKinds, plugins(), [](const Selection& s) { return s.params; });
+}
+
+TEST(Resolved, Loading_it_again_gives_the_same_configuration) {
+  for (const char* body :
+       {"", R"("monitors": false)", R"("data_parallel": false, "seed": 7)",
+        R"("zero_optimization": {"stage": 2}, "scheduler": {"type": "WarmupLR", "params": {"warmup_num_steps": 5}})",
+        R"("attention": ["flash", "standard"], "monitors": [{"type": "console", "enabled": false}, "csv"])",
+        R"("gradient_clipping": 0, "plugins": {"paths": ["x"], "allow": null}, "train_micro_batch_size_per_gpu": 1)"}) {
+    Problems problems;
+    const Value first = resolve(config_of(body), problems);
+    const Value second = resolve(parse_json(first.to_json(2), "resolved.json"), problems);
+    EXPECT_EQ(problems.text(), "") << first.to_json(2);
+    EXPECT_EQ(first.to_json(2), second.to_json(2)) << body;
+    EXPECT_EQ(first, second);
+  }
+}
+
+TEST(Resolved, It_shows_every_default_and_what_was_switched_off) {
+  Problems problems;
+  const Value v =
+      resolve(config_of(R"("optimizer": {"lr": 1}, "monitors": [{"type": "jsonl", "enabled": false}])"), problems);
+  EXPECT_EQ(v.find("train_micro_batch_size_per_gpu")->as_int(), 2);
+  EXPECT_EQ(v.find("gradient_accumulation_steps")->as_int(), 1);
+  EXPECT_EQ(v.find("optimizer")->to_json(), R"({"type":"adamw","params":{"lr":1}})");
+  EXPECT_EQ(v.find("scheduler")->to_json(), R"({"type":"constant","params":{}})");
+  EXPECT_EQ(v.find("monitors")->to_json(), R"([{"type":"console","params":{}},{"type":"jsonl","enabled":false}])");
+  EXPECT_TRUE(std::filesystem::path(v.find("output_dir")->as_string()).is_absolute());
+}
+
+}  // namespace
+}  // namespace drivetrain
