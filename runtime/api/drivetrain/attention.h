@@ -3,13 +3,15 @@
 //
 // Source: Vaswani et al. 2017, eq. 1; Dao et al. 2022 (FlashAttention) for lse. Legend: B batch, S queries, T keys, H heads,
 // G key/value heads (H is a multiple of G; query head h uses key/value head h / (H / G)), D head size.
-//   q [B, S, H, D]   k, v [B, T, G, D]   out [B, S, H, D]   lse [B, H, S] float32, natural log
+//   q [B, S, H, D]   k, v [B, T, G, D]   out [B, S, H, D]   lse [B, H, S] float32 (float64 for
+//   float64 inputs), natural log, -infinity for a query that sees no key (its out is 0)
 // Any strides with D contiguous. Stateless: const calls from any thread. Stream: the current one.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 #include <set>
+#include <string>
 
 #include <drivetrain/param.h>
 #include <drivetrain/plugin.h>
@@ -43,6 +45,7 @@ struct AttentionAbilities {
   std::set<at::ScalarType> dtypes;
   bool gqa = false, varlen = false, window = false, q_offset = false, dropout = false, non_causal = true;
   bool returns_lse = false, deterministic = true;
+  std::string remedy;  // what a user can do about the rest, ends every refusal: "use attention/name"
 };
 
 class DRIVETRAIN_API Attention : public Plugin {
@@ -54,8 +57,14 @@ class DRIVETRAIN_API Attention : public Plugin {
   virtual AttentionState forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                  const AttentionArgs& args) const = 0;
   virtual Tensors backward(const at::Tensor& dout, const AttentionState& state, const AttentionArgs& args) const = 0;  // dq, dk, dv
-  // Checks the model's shape and dropout against abilities() and refuses with the reason. Implementations may extend it.
+  // Checks the model's shape, dtype and dropout against abilities() and refuses with the reason. Implementations may extend it.
   void plan(PlanContext& ctx) override;
+
+ protected:
+  // For the first line of forward: throws Error(config), "name: ...", for shapes that do not fit each other and for what
+  // abilities() does not cover.
+  void check(const char* name, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+             const AttentionArgs& args) const;
 };
 
 // The two halves as one differentiable function: returns out.
