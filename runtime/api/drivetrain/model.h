@@ -11,6 +11,7 @@ namespace drivetrain {
 struct WeightPart {
   std::string name;  // without the optional prefix
   int64_t rows = 0;  // of our tensor's first dimension that it supplies (our orientation)
+  bool prefixed = true;  // false: it stands outside WeightRules::prefix ("lm_head.weight")
 };
 
 // One of our parameters and where its values stand in a foreign file. Reading stacks the parts along our first dimension;
@@ -25,7 +26,8 @@ struct WeightRule {
 struct WeightRules {
   std::vector<WeightRule> rules;
   std::string prefix;                  // "transformer.": written; accepted and omitted alike when reading
-  std::vector<std::string> ignored;    // regular expressions of foreign names that carry nothing (mask buffers)
+  // Regular expressions of foreign names that carry nothing (mask buffers); each matches a whole name, prefix left out.
+  std::vector<std::string> ignored;
   // A foreign tensor that must equal one of ours if it is there (a tied output layer): foreign name -> our parameter.
   std::vector<std::pair<std::string, std::string>> tied;
   Value config;                        // the folder's config.json, for export

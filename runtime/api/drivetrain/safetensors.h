@@ -34,6 +34,10 @@ class DRIVETRAIN_API SafetensorsFile {
   at::Tensor tensor(const std::string& name) const;  // new contiguous memory on the CPU
   // Rows [first, first + count) of the first dimension.
   at::Tensor rows(const std::string& name, int64_t first, int64_t count) const;
+  // The tensor where it lies in the mapped file, read page by page as it is touched; it keeps the mapping alive. Writing to
+  // it changes no file. A copy where the file does not align it.
+  at::Tensor view(const std::string& name) const;
+  uint64_t data_bytes() const;  // of all tensors together
 
  private:
   struct Impl;

@@ -1,0 +1,187 @@
+#include "state/safetensors_header.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include <drivetrain/error.h>
+
+#include "state/safetensors_json.h"
+
+namespace drivetrain {
+namespace {
+
+using Scalar = at::ScalarType;
+
+constexpr uint64_t kMaxHeaderBytes = 100'000'000;
+constexpr size_t kLengthBytes = 8;
+
+// In the reference's order, which decides where the writer puts a tensor.
+constexpr std::array<SafetensorsDtype, 22> kDtypes{{
+    {"BOOL", 8, Scalar::Bool, 0},
+    {"F4", 4, Scalar::Undefined, 1},
+    {"F6_E2M3", 6, Scalar::Undefined, 2},
+    {"F6_E3M2", 6, Scalar::Undefined, 3},
+    {"U8", 8, Scalar::Byte, 4},
+    {"I8", 8, Scalar::Char, 5},
+    {"F8_E5M2", 8, Scalar::Float8_e5m2, 6},
+    {"F8_E4M3", 8, Scalar::Float8_e4m3fn, 7},
+    {"F8_E8M0", 8, Scalar::Float8_e8m0fnu, 8},
+    {"F8_E4M3FNUZ", 8, Scalar::Float8_e4m3fnuz, 9},
+    {"F8_E5M2FNUZ", 8, Scalar::Float8_e5m2fnuz, 10},
+    {"I16", 16, Scalar::Short, 11},
+    {"U16", 16, Scalar::UInt16, 12},
+    {"F16", 16, Scalar::Half, 13},
+    {"BF16", 16, Scalar::BFloat16, 14},
+    {"I32", 32, Scalar::Int, 15},
+    {"U32", 32, Scalar::UInt32, 16},
+    {"F32", 32, Scalar::Float, 17},
+    {"C64", 64, Scalar::ComplexFloat, 18},
+    {"F64", 64, Scalar::Double, 19},
+    {"I64", 64, Scalar::Long, 20},
+    {"U64", 64, Scalar::UInt64, 21},
+}};
+
+template <class... Parts>
+Error bad_file(const std::string& path, const Parts&... parts) {
+  return fail(ErrorCode::io, path, ": not a valid safetensors file: ", parts...,
+              "\n   the file is damaged or was cut short: copy, download or write it again");
+}
+
+// Where the header lies; nothing is allocated before its length is known to fit the file.
+std::string_view header_bytes(const std::string& path, std::string_view file) {
+  if (file.size() < kLengthBytes) {
+    throw bad_file(path, "it has ", file.size(), " bytes, too few for the header's length (8 bytes at byte 0)");
+  }
+  uint64_t length = 0;
+  std::memcpy(&length, file.data(), kLengthBytes);
+  if (length > kMaxHeaderBytes) {
+    throw bad_file(path, "the header's length, ", length, " bytes (at byte 0), is above the limit of ",
+                   kMaxHeaderBytes);
+  }
+  if (length > file.size() - kLengthBytes) {
+    throw bad_file(path, "the header would end at byte ", kLengthBytes + length, ", the file ends at byte ",
+                   file.size());
+  }
+  return file.substr(kLengthBytes, length);
+}
+
+void check_text(const std::string& path, std::string_view text) {
+  const size_t bad = find_bad_utf8(text);
+  if (bad != std::string_view::npos) throw bad_file(path, "the header is not UTF-8 at byte ", kLengthBytes + bad);
+  if (text.substr(0, 3) == "\xEF\xBB\xBF") throw bad_file(path, "the header begins with a byte-order mark (byte 8)");
+  const size_t nul = text.find('\0');
+  if (nul != std::string_view::npos) {
+    throw bad_file(path, "the header has a NUL at byte ", kLengthBytes + nul, "; only spaces may pad it");
+  }
+}
+
+// Bytes of a tensor of this shape, each product checked.
+uint64_t entry_bytes(const std::string& path, const SafetensorsEntry& entry) {
+  const auto times = [&](uint64_t a, uint64_t b) {
+    uint64_t product = 0;
+    if (__builtin_mul_overflow(a, b, &product)) {
+      throw bad_file(path, "tensor \"", entry.name, "\": its size overflows 64 bits");
+    }
+    return product;
+  };
+  uint64_t bits = 1;
+  for (const int64_t size : entry.shape) bits = times(bits, static_cast<uint64_t>(size));
+  bits = times(bits, static_cast<uint64_t>(entry.dtype->bits));
+  if (bits % 8 != 0) {
+    throw bad_file(path, "tensor \"", entry.name, "\": ", bits, " bits of ", entry.dtype->name,
+                   " are not a whole number of bytes");
+  }
+  return bits / 8;
+}
+
+void check_entry(const std::string& path, const SafetensorsEntry& entry, uint64_t expected_begin,
+                 uint64_t data_offset) {
+  if (entry.begin != expected_begin || entry.end < entry.begin) {
+    const char* what = entry.end < entry.begin        ? "ends before it begins"
+                       : entry.begin > expected_begin ? "leaves a hole behind the tensor before it"
+                                                      : "overlaps the tensor before it";
+    throw bad_file(path, "tensor \"", entry.name, "\" ", what, ": data_offsets [", entry.begin, ", ", entry.end,
+                   "], expected to begin at ", expected_begin, " (byte ", data_offset + expected_begin,
+                   " of the file)");
+  }
+  const uint64_t bytes = entry_bytes(path, entry);
+  if (entry.end - entry.begin != bytes) {
+    throw bad_file(path, "tensor \"", entry.name, "\" has ", entry.end - entry.begin, " bytes at byte ",
+                   data_offset + entry.begin, ", but its shape and ", entry.dtype->name, " need ", bytes);
+  }
+}
+
+void check_end(const std::string& path, uint64_t data_end, uint64_t data_offset, uint64_t file_bytes) {
+  const uint64_t there = file_bytes - data_offset;
+  if (there == data_end) return;
+  const bool missing = there < data_end;
+  throw bad_file(path, "the data should end at byte ", data_offset + data_end, ", the file ends at byte ", file_bytes,
+                 ": ", missing ? data_end - there : there - data_end,
+                 missing ? " bytes are missing" : " bytes too many");
+}
+
+}  // namespace
+
+const SafetensorsDtype* find_safetensors_dtype(std::string_view name) {
+  const auto found = std::find_if(kDtypes.begin(), kDtypes.end(), [&](const auto& d) { return d.name == name; });
+  return found == kDtypes.end() ? nullptr : &*found;
+}
+
+const SafetensorsDtype* find_safetensors_dtype(at::ScalarType type) {
+  if (type == Scalar::Undefined) return nullptr;
+  const auto found = std::find_if(kDtypes.begin(), kDtypes.end(), [&](const auto& d) { return d.torch == type; });
+  return found == kDtypes.end() ? nullptr : &*found;
+}
+
+size_t find_bad_utf8(std::string_view text) {
+  for (size_t i = 0; i < text.size();) {
+    const auto byte = [&](size_t k) { return i + k < text.size() ? static_cast<unsigned char>(text[i + k]) : 0u; };
+    const unsigned c = byte(0);
+    const size_t length = c < 0x80                ? 1
+                          : c >= 0xC2 && c < 0xE0 ? 2
+                          : c >= 0xE0 && c < 0xF0 ? 3
+                          : c >= 0xF0 && c < 0xF5 ? 4
+                                                  : 0;
+    if (length == 0) return i;
+    for (size_t k = 1; k < length; ++k) {
+      if ((byte(k) & 0xC0) != 0x80) return i;
+    }
+    const bool overlong = (c == 0xE0 && byte(1) < 0xA0) || (c == 0xF0 && byte(1) < 0x90);
+    const bool surrogate = c == 0xED && byte(1) >= 0xA0;
+    const bool beyond = c == 0xF4 && byte(1) >= 0x90;
+    if (overlong || surrogate || beyond) return i;
+    i += length;
+  }
+  return std::string_view::npos;
+}
+
+SafetensorsHeader parse_safetensors_header(const std::string& path, std::string_view file) {
+  const std::string_view text = header_bytes(path, file);
+  check_text(path, text);
+  SafetensorsHeader header;
+  header.data_offset = kLengthBytes + text.size();
+  const SafetensorsJsonProblem problem = read_safetensors_json(text, header);
+  if (!problem.message.empty()) throw bad_file(path, problem.message, " (byte ", kLengthBytes + problem.offset, ")");
+
+  std::stable_sort(header.entries.begin(), header.entries.end(),
+                   [](const auto& a, const auto& b) { return std::pair(a.begin, a.end) < std::pair(b.begin, b.end); });
+  uint64_t end = 0;
+  for (const SafetensorsEntry& entry : header.entries) {
+    check_entry(path, entry, end, header.data_offset);
+    end = entry.end;
+  }
+  check_end(path, end, header.data_offset, file.size());
+  return header;
+}
+
+std::string safetensors_header_text(const std::vector<SafetensorsEntry>& entries, const SafetensorsMetadata& metadata) {
+  std::string json = write_safetensors_json(entries, metadata);
+  json.append((8 - json.size() % 8) % 8, ' ');  // so that the data begin at a multiple of 8
+  const uint64_t length = json.size();
+  std::string text(kLengthBytes, '\0');
+  std::memcpy(text.data(), &length, kLengthBytes);
+  return text + json;
+}
+
+}  // namespace drivetrain

@@ -1,0 +1,51 @@
+// The header of a safetensors file: which tensors there are, and where. Reading checks everything the format promises
+// and refuses what the reference reader lets pass silently (duplicate names, unknown fields, null metadata, control
+// characters).
+//
+// Source: huggingface/safetensors, README.md and safetensors/src/tensor.rs; the checks come in the order of the
+// reference. Value semantics; any thread. Errors: Error(io) naming the file, the tensor, the byte and what to do.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace drivetrain {
+
+struct SafetensorsDtype {
+  const char* name;  // "BF16"
+  int64_t bits;
+  at::ScalarType torch;  // Undefined: a kind LibTorch does not have
+  int order;             // the writer puts the highest first
+};
+const SafetensorsDtype* find_safetensors_dtype(std::string_view name);  // nullptr if the format has no such kind
+const SafetensorsDtype* find_safetensors_dtype(at::ScalarType type);
+
+struct SafetensorsEntry {
+  std::string name;
+  const SafetensorsDtype* dtype = nullptr;
+  std::vector<int64_t> shape;
+  uint64_t begin = 0, end = 0;  // in the data that follow the header
+};
+using SafetensorsMetadata = std::map<std::string, std::string>;
+
+struct SafetensorsHeader {
+  SafetensorsMetadata metadata;
+  std::vector<SafetensorsEntry> entries;  // in file order
+  uint64_t data_offset = 0;               // of the data, from the beginning of the file
+};
+
+// `file`: all bytes of the file; only the header's are touched.
+SafetensorsHeader parse_safetensors_header(const std::string& path, std::string_view file);
+
+// The first bytes of a file that holds `entries` in their order: length and padded JSON.
+std::string safetensors_header_text(const std::vector<SafetensorsEntry>& entries, const SafetensorsMetadata& metadata);
+
+// Valid UTF-8 without overlong forms and surrogates; the offset of the first bad byte, or npos.
+size_t find_bad_utf8(std::string_view text);
+
+}  // namespace drivetrain

@@ -1,0 +1,186 @@
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+
+#include <algorithm>
+#include <cstring>
+#include <regex>
+#include <set>
+#include <unordered_map>
+
+#include <drivetrain/error.h>
+
+#include "state/hf_folder.h"
+#include "state/weight_slice.h"
+#include "state/weights.h"
+
+namespace drivetrain {
+namespace {
+
+constexpr size_t kShownProblems = 20;  // a wrong model has hundreds, all saying the same
+
+// Gathers what does not fit between a folder and a model, then fills.
+class WeightLoader {
+ public:
+  WeightLoader(const HfFolder& folder, const WeightRules& rules, const Mesh& mesh)
+      : folder_(folder), rules_(rules), mesh_(mesh) {}
+
+  void check_names() {
+    std::set<std::string> known;
+    for (const WeightRule& rule : rules_.rules) {
+      Source& source = sources_[rule.param];
+      source.rule = &rule;
+      for (const WeightPart& part : rule.parts) {
+        source.names.push_back(find(part));
+        known.insert(source.names.back());
+        if (source.names.back().empty()) {
+          problem("tensor \"", written_name(part), "\" is missing; it holds ", rule.param, " of the model");
+        }
+      }
+    }
+    for (const auto& [name, param] : rules_.tied) {
+      tied_names_.push_back(find({name, 0}));
+      known.insert(tied_names_.back());
+    }
+    for (const std::string& name : folder_.names()) {
+      if (!known.count(name) && !ignored(name)) {
+        problem("tensor \"", name, "\" in ", folder_.file_of(name)->path(), " belongs to nothing in the model");
+      }
+    }
+  }
+
+  void check_target(const Trainable& target) {
+    const Source& source = source_of(target);
+    const std::vector<int64_t>& shape = target.layout.global_shape;
+    int64_t rows = 0;
+    for (const WeightPart& part : source.rule->parts) rows += part.rows;
+    if (shape.empty() || rows != shape[0]) {
+      throw fail(ErrorCode::internal, "the weight rule of ", target.param->name, " supplies ", rows, " rows for shape ",
+                 at::IntArrayRef(shape));
+    }
+    for (size_t i = 0; i < source.names.size(); ++i) {
+      std::vector<int64_t> wanted = shape;
+      wanted[0] = source.rule->parts[i].rows;
+      if (source.rule->transposed) std::rotate(wanted.begin(), wanted.begin() + 1, wanted.end());
+      if (!source.names[i].empty()) check_tensor(source.names[i], wanted, target.param->name);
+    }
+    for (size_t i = 0; i < rules_.tied.size(); ++i) {
+      if (rules_.tied[i].second != target.param->name || tied_names_[i].empty()) continue;
+      if (check_tensor(tied_names_[i], shape, target.param->name)) check_tie(tied_names_[i], target);
+    }
+  }
+
+  void throw_if_any() const {
+    if (problems_.empty()) return;
+    std::string text = concat(folder_.path(), ": does not fit the model:");
+    for (size_t i = 0; i < std::min(problems_.size(), kShownProblems); ++i) text += "\n   " + problems_[i];
+    if (problems_.size() > kShownProblems) text += concat("\n   and ", problems_.size() - kShownProblems, " more");
+    throw fail(ErrorCode::config, text, "\n   compare the model's options with ", folder_.path(), "/config.json");
+  }
+
+  void fill(const Trainable& target) const { read(target, target.value); }
+
+ private:
+  struct Source {
+    const WeightRule* rule = nullptr;
+    std::vector<std::string> names;  // one per part; empty: missing
+  };
+
+  template <class... Parts>
+  void problem(const Parts&... parts) {
+    problems_.push_back(concat(parts...));
+  }
+
+  std::string written_name(const WeightPart& part) const {
+    return part.prefixed ? rules_.prefix + part.name : part.name;
+  }
+
+  // The name in this folder, with or without the prefix; empty if it is not there.
+  std::string find(const WeightPart& part) const {
+    if (folder_.file_of(written_name(part))) return written_name(part);
+    return folder_.file_of(part.name) ? part.name : "";
+  }
+
+  bool ignored(const std::string& name) const {
+    const bool prefixed = !rules_.prefix.empty() && name.rfind(rules_.prefix, 0) == 0;
+    const std::string bare = prefixed ? name.substr(rules_.prefix.size()) : name;
+    for (const std::string& pattern : rules_.ignored) {
+      if (std::regex_match(bare, std::regex(pattern))) return true;
+    }
+    return false;
+  }
+
+  const Source& source_of(const Trainable& target) const {
+    const auto found = sources_.find(target.param->name);
+    if (found != sources_.end()) return found->second;
+    throw fail(ErrorCode::internal, "the model has no weight rule for its parameter ", target.param->name);
+  }
+
+  bool check_tensor(const std::string& name, const std::vector<int64_t>& wanted, const std::string& param) {
+    const SafetensorsFile& file = *folder_.file_of(name);
+    const std::vector<int64_t> found = file.shape(name);
+    if (found != wanted) {
+      problem("tensor \"", name, "\" has shape ", at::IntArrayRef(found), "; ", param, " of the model needs ",
+              at::IntArrayRef(wanted), " there");
+      return false;
+    }
+    const at::ScalarType dtype = file.dtype(name);
+    const bool usable = dtype == at::kFloat || dtype == at::kBFloat16 || dtype == at::kHalf || dtype == at::kDouble;
+    if (!usable)
+      problem("tensor \"", name, "\" is of type ", c10::toString(dtype), "; F32, BF16, F16 or F64 can be read");
+    return usable;
+  }
+
+  std::vector<ForeignRows> parts_of(const Source& source) const {
+    std::vector<ForeignRows> parts;
+    int64_t first = 0;
+    for (size_t i = 0; i < source.names.size(); ++i) {
+      const at::Tensor view = folder_.file_of(source.names[i])->view(source.names[i]);
+      parts.push_back({source.rule->transposed ? view.movedim(-1, 0) : view, first});
+      first += source.rule->parts[i].rows;
+    }
+    return parts;
+  }
+
+  void read(const Trainable& target, const at::Tensor& value) const {
+    read_slice(parts_of(source_of(target)), target.layout, mesh_, value);
+  }
+
+  // Each rank compares what it holds. Bits, so that a NaN equals itself.
+  void check_tie(const std::string& name, const Trainable& target) {
+    if (!problems_.empty()) return;  // the parameter's own tensors may be missing or misshapen
+    const auto options = at::TensorOptions().dtype(at::kFloat);
+    const at::Tensor ours = at::empty({target.value.numel()}, options), theirs = at::empty_like(ours);
+    read(target, ours);
+    read_slice({{folder_.file_of(name)->view(name), 0}}, target.layout, mesh_, theirs);
+    if (std::memcmp(ours.const_data_ptr(), theirs.const_data_ptr(), ours.nbytes()) == 0) return;
+    problem("tensor \"", name, "\" differs from \"", source_of(target).names[0],
+            "\", with which the model ties it; untie ",
+            "them in the model's options (tie_word_embeddings false in config.json)");
+  }
+
+  const HfFolder& folder_;
+  const WeightRules& rules_;
+  const Mesh& mesh_;
+  std::unordered_map<std::string, Source> sources_;  // by our parameter
+  std::vector<std::string> tied_names_;              // as rules_.tied; empty: not there
+  std::vector<std::string> problems_;
+};
+
+}  // namespace
+
+std::vector<std::string> load_weights(const std::string& folder, const WeightRules& rules,
+                                      const std::vector<Trainables>& targets, const Mesh& mesh) {
+  const HfFolder files(folder);
+  WeightLoader loader(files, rules, mesh);
+  loader.check_names();
+  for (const Trainables& chunk : targets) {
+    for (const Trainable& target : chunk) loader.check_target(target);
+  }
+  loader.throw_if_any();
+  for (const Trainables& chunk : targets) {
+    for (const Trainable& target : chunk) loader.fill(target);
+  }
+  return files.warnings();
+}
+
+}  // namespace drivetrain

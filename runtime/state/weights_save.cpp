@@ -1,0 +1,136 @@
+#include <algorithm>
+#include <cstdio>
+#include <memory>
+
+#include <drivetrain/error.h>
+
+#include "state/new_file.h"
+#include "state/safetensors_writer.h"
+#include "state/weights.h"
+
+namespace drivetrain {
+namespace {
+
+// One foreign tensor to write.
+struct ExportPart {
+  SafetensorsItem item;
+  uint64_t bytes = 0;
+  size_t shard = 0;
+};
+
+// All foreign tensors by name, sorted, as the rules list them.
+std::map<std::string, ExportPart> export_parts(const WeightRules& rules,
+                                               const std::map<std::string, std::vector<int64_t>>& shapes) {
+  std::map<std::string, ExportPart> parts;
+  for (const WeightRule& rule : rules.rules) {
+    const auto shape = shapes.find(rule.param);
+    if (shape == shapes.end()) throw fail(ErrorCode::internal, "export: the shape of ", rule.param, " is not given");
+    int64_t rows = 0;
+    for (const WeightPart& part : rule.parts) {
+      ExportPart out;
+      out.item.name = part.prefixed ? rules.prefix + part.name : part.name;
+      out.item.shape = shape->second;
+      out.item.shape.at(0) = part.rows;
+      out.bytes = sizeof(float);
+      for (const int64_t size : out.item.shape) out.bytes *= static_cast<uint64_t>(size);
+      if (rule.transposed) std::rotate(out.item.shape.begin(), out.item.shape.begin() + 1, out.item.shape.end());
+      rows += part.rows;
+      if (!parts.emplace(out.item.name, out).second) {
+        throw fail(ErrorCode::internal, "export: two rules write ", out.item.name);
+      }
+    }
+    if (rows != shape->second[0]) {
+      throw fail(ErrorCode::internal, "export: the parts of ", rule.param, " have ", rows, " rows, it has ",
+                 shape->second[0]);
+    }
+  }
+  return parts;
+}
+
+// Fills shards greedily in the order of names; a tensor above the limit gets one of its own. Returns how many there
+// are.
+size_t assign_shards(std::map<std::string, ExportPart>& parts, uint64_t max_shard_bytes) {
+  size_t shard = 0;
+  uint64_t filled = 0;
+  for (auto& [name, part] : parts) {
+    if (filled > 0 && filled + part.bytes > max_shard_bytes) ++shard, filled = 0;
+    part.shard = shard;
+    filled += part.bytes;
+  }
+  return shard + 1;
+}
+
+std::string shard_name(size_t index, size_t count) {
+  if (count == 1) return "model.safetensors";
+  char name[64];
+  std::snprintf(name, sizeof(name), "model-%05zu-of-%05zu.safetensors", index + 1, count);
+  return name;
+}
+
+Value shard_index(const std::map<std::string, ExportPart>& parts, size_t count) {
+  Value weight_map = Value::object();
+  uint64_t bytes = 0;
+  for (const auto& [name, part] : parts) {
+    weight_map.members().push_back({name, Value(shard_name(part.shard, count))});
+    bytes += part.bytes;
+  }
+  Value metadata = Value::object(), index = Value::object();
+  metadata.set("total_size", static_cast<int64_t>(bytes));
+  index.set("metadata", std::move(metadata));
+  index.set("weight_map", std::move(weight_map));
+  return index;
+}
+
+// What transformers writes for a model without sampling settings of its own.
+Value generation_config(const Value& config) {
+  Value out = Value::object();
+  out.set("_from_model_config", true);
+  for (const char* key : {"bos_token_id", "eos_token_id", "pad_token_id", "transformers_version", "use_cache"}) {
+    const Value* value = config.find(key);
+    if (value && !value->is_null()) out.set(key, *value);
+  }
+  return out;
+}
+
+void write_json_file(const std::string& folder, const std::string& name, const Value& value) {
+  write_text_file(folder + "/" + name, value.to_json(2) + "\n");
+}
+
+void write_tensors(const std::string& folder, const WeightRules& rules, const std::map<std::string, ExportPart>& parts,
+                   size_t count, const FetchParam& fetch) {
+  std::vector<std::vector<SafetensorsItem>> items(count);
+  for (const auto& [name, part] : parts) items[part.shard].push_back(part.item);
+  std::vector<std::unique_ptr<SafetensorsWriter>> shards;
+  for (size_t i = 0; i < count; ++i) {
+    shards.push_back(std::make_unique<SafetensorsWriter>(folder + "/" + shard_name(i, count), items[i],
+                                                         SafetensorsMetadata{{"format", "pt"}}));
+  }
+  for (const WeightRule& rule : rules.rules) {
+    const at::Tensor whole = fetch(rule.param);
+    int64_t first = 0;
+    for (const WeightPart& part : rule.parts) {
+      const at::Tensor rows = whole.narrow(0, first, part.rows);
+      const ExportPart& out = parts.at(part.prefixed ? rules.prefix + part.name : part.name);
+      shards[out.shard]->put(out.item.name, rule.transposed ? rows.movedim(0, -1) : rows);
+      first += part.rows;
+    }
+  }
+  for (const auto& shard : shards) shard->finish();
+}
+
+}  // namespace
+
+void save_hf_folder(const std::string& folder, const WeightRules& rules,
+                    const std::map<std::string, std::vector<int64_t>>& shapes, const FetchParam& fetch,
+                    uint64_t max_shard_bytes) {
+  std::map<std::string, ExportPart> parts = export_parts(rules, shapes);
+  const size_t count = assign_shards(parts, max_shard_bytes);
+  NewFolder target(folder);
+  write_tensors(target.temporary(), rules, parts, count, fetch);
+  if (count > 1) write_json_file(target.temporary(), "model.safetensors.index.json", shard_index(parts, count));
+  write_json_file(target.temporary(), "config.json", rules.config);
+  write_json_file(target.temporary(), "generation_config.json", generation_config(rules.config));
+  target.commit();
+}
+
+}  // namespace drivetrain
