@@ -1,12 +1,11 @@
 #include "sdk/normal_block.h"
 
-#include <cmath>
 #include <cstring>
 
-// The project builds with -O2, at which g++ leaves these loops scalar. errno and traps would forbid vector square roots;
-// a fused multiply-add would make the bits depend on the machine.
+// The project builds with -O2, at which g++ leaves these loops scalar (-fno-math-errno, which vector square roots need,
+// is set for everything). A fused multiply-add would make the bits depend on the machine.
 #pragma GCC push_options
-#pragma GCC optimize("O3", "no-math-errno", "no-trapping-math", "fp-contract=off")
+#pragma GCC optimize("O3", "no-trapping-math", "fp-contract=off")
 
 #if defined(__x86_64__)
 #define DRIVETRAIN_AVX2 __attribute__((target("avx2")))
@@ -59,8 +58,7 @@ DRIVETRAIN_INLINE float radius(uint32_t word) {
   p = p * x - 2.4999993993e-1f, p = p * x + 3.3333331174e-1f;
   const float y = p * x * xx - 2.12194440e-4f * exponent - 0.5f * xx;
   const float logarithm = x + y + 0.693359375f * exponent;
-  const float square = -2.0f * logarithm;
-  return std::sqrt(square > 0.0f ? square : 0.0f);  // u next to 1 may round to a tiny positive logarithm
+  return __builtin_sqrtf(__builtin_fabsf(2.0f * logarithm));  // the logarithm is never positive
 }
 
 // cos and sin of 2 pi word / 2^32. The quadrant is exact integer arithmetic.
@@ -69,8 +67,8 @@ DRIVETRAIN_INLINE void direction(uint32_t word, float& cosine, float& sine) {
   const float t = static_cast<float>(static_cast<int32_t>(word - (quadrant << 30))) * 1.46291807926715968e-9f;
   const float tt = t * t;
   const float s = ((-1.9515295891e-4f * tt + 8.3321608736e-3f) * tt - 1.6666654611e-1f) * tt * t + t;
-  const float c = ((2.443315711809948e-5f * tt - 1.388731625493765e-3f) * tt + 4.166664568298827e-2f) * tt * tt -
-                  0.5f * tt + 1.0f;
+  const float c =
+      ((2.443315711809948e-5f * tt - 1.388731625493765e-3f) * tt + 4.166664568298827e-2f) * tt * tt - 0.5f * tt + 1.0f;
   const uint32_t swap = 0u - (quadrant & 1u);
   const uint32_t cosine_bits = (as_bits(s) & swap) | (as_bits(c) & ~swap);
   const uint32_t sine_bits = (as_bits(c) & swap) | (as_bits(s) & ~swap);

@@ -1,5 +1,6 @@
-// Standard normal numbers from random bits, four per Philox block, by Box-Muller. Written so that compilers make vector code
-// of every loop; only exactly rounded operations (+ - * / sqrt) and no fused ones, so that all widths give the same bits.
+// Standard normal numbers from random bits, four per Philox block, by Box-Muller. Written so that compilers make vector
+// code of every loop; only exactly rounded operations (+ - * / sqrt) and no fused ones, so that all widths give the
+// same bits.
 //
 // Source: Box and Muller 1958; logarithm and sine polynomials from S. Moshier's Cephes (single precision).
 #pragma once

@@ -1,0 +1,174 @@
+// Counter-based random numbers over tensors. Element e of a sample (or of a parameter) is word e % 4 of Philox block e
+// / 4, whatever slice asks for it.
+#include <drivetrain/random.h>
+
+#include <ATen/Parallel.h>
+#include <ATen/ops/empty_like.h>
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+
+#include <drivetrain/differentiable.h>
+#include <drivetrain/error.h>
+
+#include "sdk/normal_block.h"
+
+namespace drivetrain {
+namespace {
+
+using philox_detail::kLanes;
+using philox_detail::Words;
+using RandomKeyWords = std::array<uint32_t, 2>;
+
+constexpr int64_t kRandomChunk = 4 * kLanes;  // elements drawn together
+
+uint32_t low_word(uint64_t x) { return static_cast<uint32_t>(x); }
+uint32_t high_word(uint64_t x) { return static_cast<uint32_t>(x >> 32); }
+
+// 192 bits of (seed, step, site) become Philox's 64 key bits by Philox itself.
+RandomKeyWords mixed_key(uint64_t seed, uint64_t step, uint64_t site) {
+  const auto words =
+      philox({low_word(site), high_word(site), low_word(step), high_word(step)}, {low_word(seed), high_word(seed)});
+  return {words[0], words[1]};
+}
+
+void check_drawn(const char* what, const at::Tensor& t) {
+  if (!t.is_cpu())
+    throw fail(ErrorCode::config, what, ": random numbers on ", t.device().str(),
+               " are not in this version (cpu only)");
+}
+
+// 24 bits: exact in float32 and below 1.
+float uniform(uint32_t word) { return static_cast<float>(word >> 8) * 0x1p-24f; }
+
+// Calls use(words, element, count) for chunks that cover elements [0, count) of one sample.
+template <class Use>
+void for_chunks(int64_t begin, int64_t end, uint64_t sample, RandomKeyWords key, const Use& use) {
+  Words words;
+  for (int64_t e = begin; e < end; e += kRandomChunk) {
+    philox_detail::draw(words, static_cast<uint64_t>(e / 4), sample, key);
+    use(words, e, std::min(kRandomChunk, end - e));
+  }
+}
+
+// The same over a tensor of `samples` rows of `row` elements, in parallel. use(words, first flat element, count).
+template <class Use>
+void for_samples(int64_t samples, int64_t row, const RandomKey& key, const Use& use) {
+  if (samples == 0 || row == 0) return;
+  const RandomKeyWords words_key = mixed_key(key.seed, key.step, key.site);
+  const int64_t chunks = (row + kRandomChunk - 1) / kRandomChunk;
+  at::parallel_for(0, samples * chunks, 8, [&](int64_t begin, int64_t end) {
+    for (int64_t c = begin; c < end; ++c) {
+      const int64_t sample = c / chunks, first = c % chunks * kRandomChunk;
+      for_chunks(first, std::min(row, first + kRandomChunk), static_cast<uint64_t>(key.first_sample + sample),
+                 words_key, [&](const Words& words, int64_t e, int64_t count) { use(words, sample * row + e, count); });
+    }
+  });
+}
+
+int64_t sample_count(const char* what, const at::Tensor& t) {
+  check_drawn(what, t);
+  if (t.dim() == 0)
+    throw fail(ErrorCode::internal, what, " wants a tensor whose first dimension is samples, got a scalar");
+  return t.size(0);
+}
+
+// out = x * keep * scale, keep where the uniform number is at least p. Backward is the same with other operands: the
+// mask is drawn again instead of being kept.
+template <class T>
+void drop(const T* x, T* out, int64_t samples, int64_t row, double p, const RandomKey& key) {
+  const auto limit = static_cast<float>(p);
+  const float scale = p < 1 ? static_cast<float>(1 / (1 - p)) : 0;
+  for_samples(samples, row, key, [=](const Words& words, int64_t first, int64_t count) {
+    for (int64_t i = 0; i < count; ++i) {
+      const bool keep = uniform(words.w[static_cast<size_t>(i % 4)][static_cast<size_t>(i / 4)]) >= limit;
+      out[first + i] = keep ? static_cast<T>(x[first + i] * scale) : T(0);
+    }
+  });
+}
+
+at::Tensor dropped(const at::Tensor& maybe_strided, double p, const RandomKey& key) {
+  const at::Tensor x = maybe_strided.contiguous();
+  at::Tensor out = at::empty_like(x);
+  const int64_t samples = x.size(0), row = samples ? x.numel() / samples : 0;
+  const auto run = [&](auto zero) {
+    using T = decltype(zero);
+    drop<T>(x.const_data_ptr<T>(), out.mutable_data_ptr<T>(), samples, row, p, key);
+  };
+  switch (x.scalar_type()) {
+    case at::kFloat:
+      run(float{});
+      break;
+    case at::kDouble:
+      run(double{});
+      break;
+    case at::kBFloat16:
+      run(at::BFloat16{});
+      break;
+    case at::kHalf:
+      run(at::Half{});
+      break;
+    default:
+      throw fail(ErrorCode::internal, "dropout of ", toString(x.scalar_type()), ", wanted a floating dtype");
+  }
+  return out;
+}
+
+}  // namespace
+
+std::array<uint32_t, 4> philox(std::array<uint32_t, 4> counter, std::array<uint32_t, 2> key) {
+  for (int round = 0; round < 10; ++round) {
+    const uint64_t a = uint64_t{0xD2511F53} * counter[0], c = uint64_t{0xCD9E8D57} * counter[2];
+    counter = {high_word(c) ^ counter[1] ^ key[0], low_word(c), high_word(a) ^ counter[3] ^ key[1], low_word(a)};
+    key[0] += 0x9E3779B9, key[1] += 0xBB67AE85;
+  }
+  return counter;
+}
+
+uint64_t hash_name(std::string_view text) {
+  uint64_t hash = 0xCBF29CE484222325;
+  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001B3;
+  return hash;
+}
+
+void fill_uniform(at::Tensor& out, const RandomKey& key) {
+  const int64_t samples = sample_count("fill_uniform", out);
+  if (out.scalar_type() != at::kFloat || !out.is_contiguous())
+    throw fail(ErrorCode::internal, "fill_uniform wants a contiguous float32 tensor");
+  float* data = out.mutable_data_ptr<float>();
+  for_samples(samples, samples ? out.numel() / samples : 0, key, [=](const Words& words, int64_t first, int64_t count) {
+    for (int64_t i = 0; i < count; ++i)
+      data[first + i] = uniform(words.w[static_cast<size_t>(i % 4)][static_cast<size_t>(i / 4)]);
+  });
+}
+
+void fill_normal(at::Tensor& out, uint64_t seed, std::string_view name, int64_t begin, double std) {
+  check_drawn("fill_normal", out);
+  if (out.scalar_type() != at::kFloat || !out.is_contiguous())
+    throw fail(ErrorCode::internal, "fill_normal wants a contiguous float32 tensor");
+  // Steps count from 1 and never reach this one: initial values share no number with dropout.
+  const RandomKeyWords key = mixed_key(seed, std::numeric_limits<uint64_t>::max(), hash_name(name));
+  float* data = out.mutable_data_ptr<float>();
+  const int64_t end = begin + out.numel(), first_chunk = begin / kRandomChunk;
+  const auto scale = static_cast<float>(std);
+  at::parallel_for(first_chunk, (end + kRandomChunk - 1) / kRandomChunk, 16, [=](int64_t from, int64_t to) {
+    float block[kRandomChunk];
+    for_chunks(from * kRandomChunk, to * kRandomChunk, 0, key, [&](const Words& words, int64_t e, int64_t) {
+      philox_detail::normals(words, block);
+      const int64_t low = std::max(e, begin), high = std::min(e + kRandomChunk, end);
+      for (int64_t i = low; i < high; ++i) data[i - begin] = block[i - e] * scale;
+    });
+  });
+}
+
+at::Tensor dropout(const at::Tensor& x, double p, const RandomKey& key) {
+  if (p < 0 || p > 1) throw fail(ErrorCode::config, "dropout ", p, " is not a probability (0 to 1)");
+  if (p == 0) return x;
+  sample_count("dropout", x);
+  return differentiable(
+      {x}, [&](const Tensors& in) { return Tensors{dropped(in[0], p, key)}; },
+      [p, key](const Tensors& dy) { return Tensors{dropped(dy[0], p, key)}; })[0];
+}
+
+}  // namespace drivetrain
