@@ -4,8 +4,8 @@
 #include <filesystem>
 #include <iostream>
 
-#include "config/suggest.h"
 #include <drivetrain/error.h>
+#include "config/suggest.h"
 #include "plugin/kinds.h"
 
 namespace drivetrain {
@@ -21,13 +21,18 @@ InspectRequest read_inspect_arguments(const std::vector<std::string>& args) {
   InspectRequest r;
   for (size_t i = 0; i < args.size(); ++i) {
     const std::string& arg = args[i];
-    if (arg == "--json") r.json = true;
-    else if (arg == "--schema") r.schema = true;
-    else if (arg == "--plugin-path" && i + 1 < args.size()) r.paths.push_back(args[++i]);
+    if (arg == "--json")
+      r.json = true;
+    else if (arg == "--schema")
+      r.schema = true;
+    else if (arg == "--plugin-path" && i + 1 < args.size())
+      r.paths.push_back(args[++i]);
     else if (arg.empty() || arg[0] == '-' || !r.what.empty())
-      throw fail(ErrorCode::config, "inspect: \"", arg, "\" was not expected\n   usage: drivetrain inspect "
+      throw fail(ErrorCode::config, "inspect: \"", arg,
+                 "\" was not expected\n   usage: drivetrain inspect "
                  "[KIND[/NAME]|FILE.so] [--json|--schema] [--plugin-path DIR]...");
-    else r.what = arg;
+    else
+      r.what = arg;
   }
   if (r.json && r.schema) throw fail(ErrorCode::config, "inspect: --json and --schema exclude each other");
   return r;
@@ -41,8 +46,10 @@ bool names_a_file(const std::string& what) {
 
 int inspect_one_file(const InspectRequest& r, const SearchPath& search) {
   const auto file = inspect_file(r.what, "command line", search);
-  if (r.json) std::cout << inspect_file_json(*file).to_json(2) << '\n';
-  else std::cout << inspect_file_text(*file);
+  if (r.json)
+    std::cout << inspect_file_json(*file).to_json(2) << '\n';
+  else
+    std::cout << inspect_file_text(*file);
   return file->problem.empty() ? 0 : static_cast<int>(ErrorCode::plugin);
 }
 
@@ -75,15 +82,21 @@ int inspect_command(std::vector<std::string> args) {
   if (!kind.empty()) check_kind(kind);
   const Registry registry(search);
   if (slash == std::string::npos) {
-    if (r.schema) std::cout << schemas(registry, kind).to_json(2) << '\n';
-    else if (r.json) std::cout << inspect_table_json(registry, kind).to_json(2) << '\n';
-    else std::cout << inspect_table(registry, kind);
+    if (r.schema)
+      std::cout << schemas(registry, kind).to_json(2) << '\n';
+    else if (r.json)
+      std::cout << inspect_table_json(registry, kind).to_json(2) << '\n';
+    else
+      std::cout << inspect_table(registry, kind);
     return 0;
   }
   const Found& found = registry.entry(kind, r.what.substr(slash + 1));
-  if (r.schema) std::cout << registry.options(kind, found.entry.name).schema().to_json(2) << '\n';
-  else if (r.json) std::cout << inspect_entry_json(registry, found).to_json(2) << '\n';
-  else std::cout << inspect_entry(registry, found);
+  if (r.schema)
+    std::cout << registry.options(kind, found.entry.name).schema().to_json(2) << '\n';
+  else if (r.json)
+    std::cout << inspect_entry_json(registry, found).to_json(2) << '\n';
+  else
+    std::cout << inspect_entry(registry, found);
   return 0;
 }
 

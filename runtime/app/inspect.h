@@ -1,5 +1,5 @@
-// `drivetrain inspect [KIND[/NAME]|FILE.so] [--json|--schema] [--plugin-path DIR]...`: what plugins there are, everything
-// about one, and the long form of a refusal. Needs no config. Main thread.
+// `drivetrain inspect [KIND[/NAME]|FILE.so] [--json|--schema] [--plugin-path DIR]...`: what plugins there are,
+// everything about one, and the long form of a refusal. Needs no config. Main thread.
 #pragma once
 
 #include <string>
@@ -9,8 +9,8 @@
 
 namespace drivetrain {
 
-// Prints to standard output and returns the exit code. Throws Error(config) for a wrong command line, Error(plugin) for a
-// plugin that is not there or is refused.
+// Prints to standard output and returns the exit code. Throws Error(config) for a wrong command line, Error(plugin) for
+// a plugin that is not there or is refused.
 DRIVETRAIN_API int inspect_command(std::vector<std::string> args);
 
 // The texts and values behind it.

@@ -43,9 +43,12 @@ Value options_value(const OptionTable& table, void* defaults) {
     v.set("name", f.name);
     v.set("type", f.type);
     v.set("help", f.help);
-    if (f.group) v.set("options", options_value(*f.group, f.member(defaults)));
-    else if (f.required) v.set("required", true);
-    else v.set("default", f.get(defaults));
+    if (f.group)
+      v.set("options", options_value(*f.group, f.member(defaults)));
+    else if (f.required)
+      v.set("required", true);
+    else
+      v.set("default", f.get(defaults));
     if (f.minimum) v.set("minimum", *f.minimum);
     if (f.maximum) v.set("maximum", *f.maximum);
     if (f.length) v.set("length", static_cast<int64_t>(*f.length));

@@ -1,5 +1,6 @@
 // The tables of `drivetrain inspect` for people.
 #include <algorithm>
+#include <cmath>
 #include <sstream>
 
 #include "app/inspect.h"
@@ -37,14 +38,19 @@ std::string indented(const std::string& text, const std::string& indent) {
   return out;
 }
 
-std::string number_text(double x) { return Value(x).to_json(); }
+std::string number_text(double x) {  // whole numbers without a fraction
+  return std::abs(x) < 1e15 && x == std::floor(x) ? concat(static_cast<int64_t>(x)) : Value(x).to_json();
+}
 
 std::string limits_text(const OptionField& f) {
   std::vector<std::string> parts;
   if (f.length) parts.push_back(concat(*f.length, " values"));
-  if (f.minimum && f.maximum) parts.push_back(number_text(*f.minimum) + " to " + number_text(*f.maximum));
-  else if (f.minimum) parts.push_back("at least " + number_text(*f.minimum));
-  else if (f.maximum) parts.push_back("at most " + number_text(*f.maximum));
+  if (f.minimum && f.maximum)
+    parts.push_back(number_text(*f.minimum) + " to " + number_text(*f.maximum));
+  else if (f.minimum)
+    parts.push_back("at least " + number_text(*f.minimum));
+  else if (f.maximum)
+    parts.push_back("at most " + number_text(*f.maximum));
   if (!f.choices.empty()) parts.push_back(quoted_choice(f.choices));
   return join(parts);
 }
@@ -57,7 +63,8 @@ void add_option_rows(const OptionTable& table, void* defaults, const std::string
     }
     std::string help = f.help;
     if (!f.aliases.empty()) help += " (also " + join(f.aliases) + ")";
-    rows.push_back({prefix + f.name, f.type, f.required ? "required" : f.get(defaults).to_json(), limits_text(f), help});
+    rows.push_back(
+        {prefix + f.name, f.type, f.required ? "required" : f.get(defaults).to_json(), limits_text(f), help});
   }
 }
 
@@ -91,13 +98,15 @@ std::string inspect_table(const Registry& registry, const std::string& kind) {
       rows.push_back({rule.kind, found.entry.name + (found.entry.is_default ? " *" : ""), found.file->manifest.version,
                       found.file->origin, found.entry.summary});
     }
-    if (rows.size() == before) rows.push_back({rule.kind, "-", "", "", concat("none installed (", kind_summary(rule.kind), ")")});
+    if (rows.size() == before)
+      rows.push_back({rule.kind, "-", "", "", concat("none installed (", kind_summary(rule.kind), ")")});
   }
   for (const Found& found : registry.found()) {
     if (found.state == Found::usable || (!kind.empty() && found.entry.kind != kind)) continue;
     others += indented(found.state == Found::refused
                            ? found.reason
-                           : concat(found.entry.id(), " of ", found.file->shown(), " is ", found.reason), "  ");
+                           : concat(found.entry.id(), " of ", found.file->shown(), " is ", found.reason),
+                       "  ");
   }
   std::string text = aligned(rows, "");
   if (any_default) text += "* taken when a config names none of its kind\n";
@@ -119,8 +128,9 @@ std::string inspect_entry(const Registry& registry, const Found& found) {
 std::string inspect_file_text(const PluginFile& file) {
   if (file.fields.empty()) return file.problem + "\n";
   std::string text = file.path + "\n";
-  std::vector<TextRow> rows{{"library", file.manifest.library + " " + file.manifest.version + ", " + file.manifest.licence},
-                            {"build-id", file.build_id.empty() ? "none" : file.build_id}};
+  std::vector<TextRow> rows{
+      {"library", file.manifest.library + " " + file.manifest.version + ", " + file.manifest.licence},
+      {"build-id", file.build_id.empty() ? "none" : file.build_id}};
   for (const ManifestEntry& e : file.manifest.entries) rows.push_back({"offers", e.id() + "  " + e.summary});
   text += aligned(rows, "  ") + field_lines(file.fields, true).substr(1) + "\n";
   return text + (file.problem.empty() ? "may be used\n" : file.problem + "\n");

@@ -68,7 +68,8 @@ std::string missing_words(const std::string& wanted, const std::string& offered)
 }
 
 FieldVerdict judge(const FieldRow& row, const Value& plugin, const Value& runtime, const Machine& machine, bool cuda) {
-  FieldVerdict f{FieldVerdict::same, row.field, value_text(plugin.find(row.field)), value_text(runtime.find(row.field)), ""};
+  FieldVerdict f{FieldVerdict::same, row.field, value_text(plugin.find(row.field)), value_text(runtime.find(row.field)),
+                 ""};
   const bool differs = f.plugin != f.runtime;
   switch (row.rule) {
     case FieldRule::equal:
@@ -108,7 +109,24 @@ std::string reason_of(const std::vector<FieldVerdict>& fields) {
   return text;
 }
 
-std::string padded(std::string text, size_t width) { return text.append(width > text.size() ? width - text.size() : 1, ' '); }
+// A right build for the wrong machine needs another flag; everything else needs this SDK.
+std::string remedy_for(const std::vector<FieldVerdict>& fields) {
+  std::string machine;
+  for (const FieldVerdict& f : fields) {
+    if (f.level != FieldVerdict::refusal) continue;
+    if (f.field == "cpu")
+      machine += (machine.empty() ? "" : " and ") + std::string("an -march that this processor has");
+    else if (f.field == "cuda_architectures")
+      machine += (machine.empty() ? "" : " and ") + ("CMAKE_CUDA_ARCHITECTURES that cover " + f.runtime);
+    else
+      return "rebuild against this SDK (find_package(Drivetrain " DRIVETRAIN_SDK_VERSION "))";
+  }
+  return "rebuild with " + machine;
+}
+
+std::string padded(std::string text, size_t width) {
+  return text.append(width > text.size() ? width - text.size() : 1, ' ');
+}
 
 // A digest is told apart by its beginning; the JSON form has it whole.
 std::string shown(const FieldVerdict& f, const std::string& value) {
@@ -170,10 +188,9 @@ std::string refusal_text(const std::string& who, const std::string& file, const 
   size_t width = 8;
   for (const FieldVerdict& f : fields)
     if (f.level != FieldVerdict::same) width = std::max(width, f.field.size());
-  return who + " refused: " + reason_of(fields) + "\n  " + padded("file", width + 4) + file + field_lines(fields, false) +
-         "\n  " + padded("remedy", width + 4) +
-         "rebuild against this SDK (find_package(Drivetrain " DRIVETRAIN_SDK_VERSION
-         ")); `drivetrain inspect FILE.so` repeats this check";
+  return who + " refused: " + reason_of(fields) + "\n  " + padded("file", width + 4) + file +
+         field_lines(fields, false) + "\n  " + padded("remedy", width + 4) + remedy_for(fields) +
+         "; `drivetrain inspect FILE.so` repeats this check";
 }
 
 }  // namespace drivetrain

@@ -19,8 +19,8 @@ struct FieldVerdict {
 
 // The machine this process runs on, as far as it matters to compiled code.
 struct Machine {
-  std::string cpu;       // "x86-64 avx avx2 ...", the words of fingerprint.h
-  int cuda_arch = 0;     // compute capability as in sm_90; 0: no device in use
+  std::string cpu;    // "x86-64 avx avx2 ...", the words of fingerprint.h
+  int cuda_arch = 0;  // compute capability as in sm_90; 0: no device in use
 };
 DRIVETRAIN_API Machine this_machine();
 
@@ -30,7 +30,7 @@ DRIVETRAIN_API Value runtime_fingerprint();  // how libdrivetrain.so was built
 DRIVETRAIN_API std::vector<FieldVerdict> compare_fingerprints(const Value& plugin, const Value& runtime,
                                                               const Machine& machine, bool uses_cuda);
 
-bool is_refused(const std::vector<FieldVerdict>& fields);
+DRIVETRAIN_API bool is_refused(const std::vector<FieldVerdict>& fields);
 
 // The text of a refusal or of the long form: reason, file, the fields that differ (or all of them), remedy.
 //   attention/flash refused: built for a different LibTorch

@@ -16,7 +16,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-void add_places(std::vector<SearchPath::Place>& places, const std::vector<std::string>& paths, const std::string& what) {
+void add_places(std::vector<SearchPath::Place>& places, const std::vector<std::string>& paths,
+                const std::string& what) {
   for (size_t i = 0; i < paths.size(); ++i)
     if (!paths[i].empty()) places.push_back({paths[i], concat(what, ", entry ", i + 1)});
 }
@@ -69,12 +70,14 @@ void judge_file(PluginFile& file, const SearchPath& search) {
                                      [](const ManifestEntry& entry) { return entry.uses_cuda; });
   file.fields = compare_fingerprints(file.manifest.fingerprint, runtime_fingerprint(), search.machine, uses_cuda);
   const std::string strangers = distrust(file.path);
-  if (is_refused(file.fields)) file.problem = refusal_text(who(file), file.shown(), file.fields);
+  if (is_refused(file.fields))
+    file.problem = refusal_text(who(file), file.shown(), file.fields);
   else if (!strangers.empty())
     file.problem = concat(who(file), " refused: its file could be changed by strangers\n  file    ", file.shown(),
                           "\n  found   ", strangers);
   if (!file.problem.empty() || !search.allow) return;
-  if (const std::string* digest = allowed_digest(*search.allow, file)) file.allowed_sha256 = *digest;
+  if (const std::string* digest = allowed_digest(*search.allow, file))
+    file.allowed_sha256 = *digest;
   else
     file.problem = concat(who(file), " refused: not listed in plugins.allow\n  file    ", file.shown());
 }
@@ -84,7 +87,8 @@ std::vector<fs::path> files_of(const SearchPath::Place& place, std::string& prob
   std::error_code failed;
   if (fs::is_regular_file(place.path, failed)) return {place.path};
   std::vector<fs::path> files;
-  for (auto at = fs::directory_iterator(place.path, failed); !failed && at != fs::directory_iterator(); at.increment(failed))
+  for (auto at = fs::directory_iterator(place.path, failed); !failed && at != fs::directory_iterator();
+       at.increment(failed))
     if (at->path().extension() == ".so") files.push_back(at->path());
   if (failed) problem = concat("cannot be searched: ", failed.message());
   std::sort(files.begin(), files.end());
@@ -103,7 +107,8 @@ void add_file(std::vector<Found>& list, std::shared_ptr<const PluginFile> file) 
     const Found* first = first_with(list, entry.id());
     if (first) {
       // The first of a name in the list is never itself shadowed.
-      list.push_back({Found::shadowed, entry, file, concat("shadowed by ", first->file->shown(), ", which comes first")});
+      list.push_back(
+          {Found::shadowed, entry, file, concat("shadowed by ", first->file->shown(), ", which comes first")});
     } else {
       list.push_back({file->problem.empty() ? Found::usable : Found::refused, entry, file, file->problem});
     }
@@ -129,8 +134,9 @@ void SearchPath::allow_only(const Value& object) {
   for (const Value::Member& m : object.members()) {
     const std::string& digest = m.value.as_string();
     if (digest.size() != 64 || digest.find_first_not_of("0123456789abcdef") != std::string::npos)
-      throw fail(ErrorCode::config, m.value.where.text(), "  plugins.allow wants 64 lower-case hexadecimal digits of SHA-256 for ",
-                 m.key, ", found \"", digest, "\"");
+      throw fail(ErrorCode::config, m.value.where.text(),
+                 "  plugins.allow wants 64 lower-case hexadecimal digits of SHA-256 for ", m.key, ", found \"", digest,
+                 "\"");
     (*allow)[m.key] = digest;
   }
 }

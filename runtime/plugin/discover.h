@@ -1,7 +1,7 @@
-// Which plugin files there are and what each offers, without opening one. First match wins along the search path; copies
-// behind it are shadowed and kept in the list with the reason, as refused ones are. A refused first copy is not skipped:
-// taking the next one silently would train with another library than the one asked for.
-// Pure functions of the file system; any thread.
+// Which plugin files there are and what each offers, without opening one. First match wins along the search path;
+// copies behind it are shadowed and kept in the list with the reason, as refused ones are. A refused first copy is not
+// skipped: taking the next one silently would train with another library than the one asked for. Pure functions of the
+// file system; any thread.
 #pragma once
 
 #include <map>
@@ -44,7 +44,7 @@ struct PluginFile {
   std::vector<FieldVerdict> fields;  // the fingerprint; empty if the file could not be read
   std::string allowed_sha256;        // what plugins.allow wants of the bytes; empty: there is no such list
   std::string problem;               // why it is refused, a whole text; empty if it may be opened
-  std::string shown() const { return path + " (from " + origin + ")"; }
+  std::string shown() const { return path + (origin == "installed" ? " (installed)" : " (from " + origin + ")"); }
 };
 
 // One entry of one file. Files that could not be read give one Found with an empty entry.

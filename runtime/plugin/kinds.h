@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "config/sections.h"  // KindRule
 #include <drivetrain/export.h>
+#include "config/sections.h"  // KindRule
 
 namespace drivetrain {
 

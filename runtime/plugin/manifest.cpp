@@ -21,19 +21,25 @@ bool flag_field(const Value& object, const char* key) {
 }
 
 ManifestEntry parse_entry(const Value& value) {
-  ManifestEntry entry{text_field(value, "kind"), text_field(value, "name"), text_field(value, "summary"),
-                      text_field(value, "section", false), {}, text_field(value, "device", false),
-                      flag_field(value, "default"), flag_field(value, "uses_cuda")};
+  ManifestEntry entry{text_field(value, "kind"),
+                      text_field(value, "name"),
+                      text_field(value, "summary"),
+                      text_field(value, "section", false),
+                      {},
+                      text_field(value, "device", false),
+                      flag_field(value, "default"),
+                      flag_field(value, "uses_cuda")};
   if (const Value* types = value.find("types"))
     for (const Value& type : types->items()) entry.types.push_back(type.as_string());
   if (!is_kind(entry.kind))
-    throw fail(ErrorCode::plugin, "offers ", entry.id(), ", and there is no kind \"", entry.kind, "\" (kinds: ",
-               kind_names(), ")");
+    throw fail(ErrorCode::plugin, "offers ", entry.id(), ", and there is no kind \"", entry.kind,
+               "\" (kinds: ", kind_names(), ")");
   return entry;
 }
 
 Manifest parse_object(const Value& object) {
-  Manifest manifest{text_field(object, "library"), text_field(object, "version"), text_field(object, "licence"), {}, {}};
+  Manifest manifest{
+      text_field(object, "library"), text_field(object, "version"), text_field(object, "licence"), {}, {}};
   const Value* entries = object.find("entries");
   const Value* fingerprint = object.find("fingerprint");
   if (!fingerprint || !fingerprint->is_object()) throw fail(ErrorCode::plugin, "has a manifest without a fingerprint");
@@ -55,7 +61,8 @@ Manifest parse_manifest(const std::string& text) {
   const size_t magic = sizeof kMagicLine - 1;
   if (text.compare(0, magic, kMagicLine) != 0) {
     const std::string line = text.substr(0, std::min<size_t>(text.find('\n'), 40));
-    throw fail(ErrorCode::plugin, "has a manifest of another form: wanted \"DRIVETRAIN-MANIFEST 1\", found \"", line, "\"");
+    throw fail(ErrorCode::plugin, "has a manifest of another form: wanted \"DRIVETRAIN-MANIFEST 1\", found \"", line,
+               "\"");
   }
   Value object;
   try {

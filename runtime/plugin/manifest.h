@@ -24,8 +24,8 @@ struct Manifest {
   Value fingerprint;
 };
 
-// Throws Error(plugin) with a phrase that continues "<file> ...": wrong magic line, not JSON, a field missing, no entries,
-// an entry twice, an unknown kind.
+// Throws Error(plugin) with a phrase that continues "<file> ...": wrong magic line, not JSON, a field missing, no
+// entries, an entry twice, an unknown kind.
 DRIVETRAIN_API Manifest parse_manifest(const std::string& text);
 
 }  // namespace drivetrain

@@ -23,8 +23,8 @@ Shelf& shelf() {
 }
 
 Error refused(const PluginFile& file, const std::string& why) {
-  return fail(ErrorCode::plugin, std::filesystem::path(file.path).filename().string(), " refused: ", why, "\n  file    ",
-              file.shown());
+  return fail(ErrorCode::plugin, std::filesystem::path(file.path).filename().string(), " refused: ", why,
+              "\n  file    ", file.shown());
 }
 
 // The path to open: the file itself, or a sealed copy of it where plugins.allow asks for certain bytes.
@@ -61,8 +61,8 @@ void check_descriptor(const PluginFile& file, const OpenLibrary& library) {
   if (d->magic != kDrivetrainMagic || d->struct_size != sizeof(DrivetrainDescriptor))
     throw refused(file, "its descriptor is damaged: magic number or size is wrong");
   if (d->door != kDrivetrainDoor)
-    throw refused(file, concat("made for another door version\n  door    plugin ", d->door, "    runtime ", kDrivetrainDoor,
-                               "    must match"));
+    throw refused(file, concat("made for another door version\n  door    plugin ", d->door, "    runtime ",
+                               kDrivetrainDoor, "    must match"));
   if (!d->manifest || file.manifest_text != d->manifest)
     throw refused(file, "its manifest changed between reading and opening, or its code carries another one");
   check_entries(file, library);
@@ -74,7 +74,8 @@ std::shared_ptr<const OpenLibrary> open_new(const std::shared_ptr<const PluginFi
   try {
     using boost::dll::load_mode::type;
     const auto mode = static_cast<type>(boost::dll::load_mode::rtld_now | boost::dll::load_mode::rtld_local);
-    auto descriptor = boost::dll::import_alias<const DrivetrainDescriptor>(bytes_to_open(*file), "drivetrain_plugin", mode);
+    auto descriptor =
+        boost::dll::import_alias<const DrivetrainDescriptor>(bytes_to_open(*file), "drivetrain_plugin", mode);
     library->descriptor = descriptor.get();
     library->handle = std::shared_ptr<const void>(descriptor.get(), [descriptor](const void*) {});
   } catch (const Error&) {

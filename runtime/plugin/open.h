@@ -1,7 +1,7 @@
 // From a file that passed every check to an open library. Libraries are shared by all ranks and registries of a process
-// and never closed: graphs hold their vtables, tensors their deleters, pool threads may sit in a callback. The shelf that
-// holds them is leaked on purpose, so no static destructor runs into unmapped code.
-// Thread: any; openings are serialised.
+// and never closed: graphs hold their vtables, tensors their deleters, pool threads may sit in a callback. The shelf
+// that holds them is leaked on purpose, so no static destructor runs into unmapped code. Thread: any; openings are
+// serialised.
 #pragma once
 
 #include <memory>
@@ -21,9 +21,9 @@ struct OpenLibrary {
   const DrivetrainEntry* find(const std::string& kind, const std::string& name) const;
 };
 
-// Opens with RTLD_NOW and RTLD_LOCAL, so that a missing symbol is an error here and not a crash later, and plugins do not
-// see each other's symbols. Then checks magic, sizes, door, and that the entries equal the manifest's.
-// Throws Error(plugin), also for a file that was refused before.
+// Opens with RTLD_NOW and RTLD_LOCAL, so that a missing symbol is an error here and not a crash later, and plugins do
+// not see each other's symbols. Then checks magic, sizes, door, and that the entries equal the manifest's. Throws
+// Error(plugin), also for a file that was refused before.
 std::shared_ptr<const OpenLibrary> open_library(const std::shared_ptr<const PluginFile>& file);
 
 }  // namespace drivetrain

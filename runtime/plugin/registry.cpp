@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "config/suggest.h"
 #include <drivetrain/error.h>
+#include "config/suggest.h"
 #include "plugin/open.h"
 #include "plugin/trust.h"
 
@@ -86,8 +86,9 @@ const Found& Registry::entry(const std::string& kind, const std::string& name) c
   }
   const std::vector<std::string> installed = names(kind);
   const std::string near = nearest(name, installed);
-  throw fail(ErrorCode::plugin, kind, "/", name, " is not installed", near.empty() ? "" : "; did you mean \"" + near + "\"?",
-             "\n   installed for ", kind, ": ", installed.empty() ? "nothing" : join(installed), places_);
+  throw fail(ErrorCode::plugin, kind, "/", name, " is not installed",
+             near.empty() ? "" : "; did you mean \"" + near + "\"?", "\n   installed for ", kind, ": ",
+             installed.empty() ? "nothing" : join(installed), places_);
 }
 
 const OptionTable& Registry::options(const std::string& kind, const std::string& name) const {
@@ -98,8 +99,8 @@ const OptionTable& Registry::options(const std::string& kind, const std::string&
 
 LibraryFacts Registry::facts(const std::string& kind, const std::string& name) const {
   const PluginFile& file = *entry(kind, name).file;
-  return {file.manifest.library, file.manifest.version, file.path, file.origin, file.build_id, sha256(read_bytes(file.path)),
-          file.manifest.fingerprint};
+  return {file.manifest.library,         file.manifest.version,    file.path, file.origin, file.build_id,
+          sha256(read_bytes(file.path)), file.manifest.fingerprint};
 }
 
 std::shared_ptr<Plugin> Registry::create_plugin(const std::string& kind, const std::string& name, const void* options,
@@ -114,14 +115,16 @@ std::shared_ptr<Plugin> Registry::create_plugin(const std::string& kind, const s
   }
   const CreateArgs args{options, &services};
   void* const object = guarded(found, "create", [&] { return entry.create(&args); });
-  if (!object) throw fail(ErrorCode::plugin, "in ", found.entry.id(), ", create: gave no object\n  file    ", found.file->shown());
+  if (!object)
+    throw fail(ErrorCode::plugin, "in ", found.entry.id(), ", create: gave no object\n  file    ", found.file->shown());
   // The deleter owns the library: the object goes first, then the hold on its code.
   return std::shared_ptr<Plugin>(static_cast<Plugin*>(object), [library](Plugin* plugin) { delete plugin; });
 }
 
 void Registry::log_notes(Log& log) const {
   for (const Found& found : found_) {
-    if (found.state == Found::shadowed) log.info(concat(found.entry.id(), " of ", found.file->shown(), " is ", found.reason));
+    if (found.state == Found::shadowed)
+      log.info(concat(found.entry.id(), " of ", found.file->shown(), " is ", found.reason));
     if (found.state != Found::usable) continue;
     for (const FieldVerdict& f : found.file->fields)
       if (f.level == FieldVerdict::warning)

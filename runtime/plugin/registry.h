@@ -1,22 +1,22 @@
-// All plugins of a process by kind and name: what is there, what each one's options are, and objects of them. Opens only
-// the files that are asked for; opened libraries stay open (plugin/open.h).
-// Immutable once built; const calls from any thread, so ranks as threads may share one or have one each.
+// All plugins of a process by kind and name: what is there, what each one's options are, and objects of them. Opens
+// only the files that are asked for; opened libraries stay open (plugin/open.h). Immutable once built; const calls from
+// any thread, so ranks as threads may share one or have one each.
 #pragma once
 
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "config/sections.h"  // KnownPlugin
 #include <drivetrain/log.h>
 #include <drivetrain/options.h>
 #include <drivetrain/plugin.h>
+#include "config/sections.h"  // KnownPlugin
 #include "plugin/discover.h"
 
 namespace drivetrain {
 
 // What resolved.json says about a plugin.
-struct LibraryFacts {
+struct DRIVETRAIN_API LibraryFacts {
   std::string library, version, file, origin, build_id, sha256;
   Value fingerprint;
   Value to_value() const;
@@ -27,7 +27,8 @@ class DRIVETRAIN_API Registry {
   explicit Registry(const SearchPath& search);
 
   const std::vector<Found>& found() const { return found_; }  // everything, refused and shadowed included
-  // What configs may name. Refused plugins are among them: choosing one must say why it is refused, not that it is absent.
+  // What configs may name. Refused plugins are among them: choosing one must say why it is refused, not that it is
+  // absent.
   std::vector<KnownPlugin> known() const;
   std::vector<std::string> names(const std::string& kind) const;  // installed and not refused, sorted
 
@@ -35,8 +36,8 @@ class DRIVETRAIN_API Registry {
   const Found& entry(const std::string& kind, const std::string& name) const;
   const OptionTable& options(const std::string& kind, const std::string& name) const;  // opens the library
   LibraryFacts facts(const std::string& kind, const std::string& name) const;
-  // `options` is what the entry's own table parsed; null: its defaults. The object holds its library. What create throws
-  // comes back with the plugin's name in front: an Error keeps its code, anything else becomes Error(plugin).
+  // `options` is what the entry's own table parsed; null: its defaults. The object holds its library. What create
+  // throws comes back with the plugin's name in front: an Error keeps its code, anything else becomes Error(plugin).
   std::shared_ptr<Plugin> create_plugin(const std::string& kind, const std::string& name, const void* options,
                                         const Services& services) const;
   template <class Kind>

@@ -7,8 +7,8 @@
 
 namespace drivetrain {
 
-// Empty if the file or folder may be used, else why not: "/x is writable by others". Looks at the path as given and with
-// symbolic links resolved, up to the root. A sticky folder of root's (as /tmp is) may be writable by others.
+// Empty if the file or folder may be used, else why not: "/x is writable by others". Looks at the path as given and
+// with symbolic links resolved, up to the root. A sticky folder of root's (as /tmp is) may be writable by others.
 DRIVETRAIN_API std::string distrust(const std::string& path);
 
 DRIVETRAIN_API std::string sha256(const std::string& bytes);  // hexadecimal

@@ -137,7 +137,7 @@ function(drivetrain_add_plugin name)
   # The version script hides everything but the alias, inline variables and static archives included.
   add_library(${library} MODULE)
   target_link_libraries(${library} PRIVATE ${library}_objects)
-  target_link_options(${library} PRIVATE -Wl,-z,defs -Wl,-z,nodelete -Wl,--exclude-libs,ALL
+  target_link_options(${library} PRIVATE -Wl,-z,defs -Wl,-z,nodelete -Wl,--build-id -Wl,--exclude-libs,ALL
     -Wl,--version-script=${DRIVETRAIN_CMAKE_DIR}/plugin_exports.map)
   set_target_properties(${library} PROPERTIES PREFIX "" LINKER_LANGUAGE CXX CUDA_RUNTIME_LIBRARY Shared
     LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib/drivetrain/plugins INSTALL_RPATH "\$ORIGIN/../..")

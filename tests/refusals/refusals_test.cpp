@@ -1,0 +1,217 @@
+// Every way in which a plugin library can be wrong, and what the user reads then. Nothing wrong is ever opened, except
+// where only the open library can show it.
+#include <thread>
+
+#include "plugin/manifest_reader.h"
+#include "plugin/trust.h"
+#include "plugin_fixture.h"
+
+namespace drivetrain {
+
+class Refusals : public DoorTest {
+ protected:
+  // What creating monitor/<name> out of one folder says.
+  std::string creating(const std::string& file, const std::string& name) {
+    const Registry registry(only({file}));
+    return error_of([&] { registry.create<Monitor>(name, nullptr, services); });
+  }
+};
+
+TEST_F(Refusals, the_right_library_is_opened_and_created_and_destroyed_a_thousand_times) {
+  const Registry registry(only({built("good")}));
+  for (int i = 0; i < 1000; ++i) registry.create<Monitor>("toy", nullptr, services)->on_event({});
+  EXPECT_EQ(refusal(built("good")), "");
+}
+
+TEST_F(Refusals, ranks_as_threads_share_the_library) {
+  std::vector<std::thread> ranks;
+  for (int rank = 0; rank < 4; ++rank)
+    ranks.emplace_back(
+        [&] { Registry(only({built("good")})).create<Monitor>("toy", nullptr, services)->on_event({}); });
+  for (std::thread& rank : ranks) rank.join();
+}
+
+TEST_F(Refusals, a_missing_plugin_gives_the_list_of_what_is_there) {
+  const Registry registry(only({built("good")}));
+  const std::string text = error_of([&] { registry.options("monitor", "toi"); });
+  EXPECT_EQ(code, ErrorCode::plugin);
+  expect_has(text, {"monitor/toi is not installed", "did you mean \"toy\"?",
+                    "installed for monitor: nobody, refuses, throws, toy", "DRIVETRAIN_PLUGIN_PATH, entry 1"});
+  expect_has(error_of([&] { registry.options("optimizer", "best"); }), {"installed for optimizer: nothing"});
+}
+
+TEST_F(Refusals, no_manifest) {
+  expect_has(refusal(built("no_manifest")),
+             {"monitor_no_manifest.so refused: it is a shared library, but not one of ours", ".drivetrain.manifest",
+              "drivetrain_add_plugin"});
+}
+
+TEST_F(Refusals, other_libtorch_names_both_values_and_the_remedy) {
+  const std::string text = refusal(built("other_libtorch"));
+  expect_has(text,
+             {"monitor/toy refused: built for a different LibTorch", "plugin 2.10.0+cu12", "runtime 2.11.0+",
+              "must match", "libtorch_build_id", "plugin 0123456789", "accepted with a warning",
+              "rebuild against this SDK (find_package(Drivetrain ", "`drivetrain inspect FILE.so` repeats this check"});
+  EXPECT_EQ(text.find("cxx11_abi"), std::string::npos) << "fields that agree are not shown";
+  expect_has(creating(built("other_libtorch"), "toy"),
+             {"refused: built for a different LibTorch", "(from DRIVETRAIN_PLUGIN_PATH, entry 1)"});
+  EXPECT_EQ(code, ErrorCode::plugin);
+}
+
+TEST_F(Refusals, other_digest) {
+  expect_has(refusal(built("other_digest")),
+             {"monitor/toy refused: built against other SDK headers", "plugin unknown", "must match"});
+}
+
+TEST_F(Refusals, other_abi_flag) {
+  expect_has(refusal(built("other_abi")),
+             {"refused: built with the other C++11 ABI", "plugin 0", "runtime 1", "must match"});
+}
+
+TEST_F(Refusals, debug_containers) {
+  expect_has(refusal(built("debug_containers")),
+             {"refused: built with other debug containers", "plugin debug", "runtime plain"});
+}
+
+TEST_F(Refusals, other_door_in_the_manifest_and_every_differing_field_at_once) {
+  std::string bytes = read(patched("{\"door\":1", "{\"door\":2"));
+  const size_t at = bytes.find("\"cxx11_abi\":1");
+  ASSERT_NE(at, std::string::npos);
+  const std::string both = write("both/monitor_good.so", bytes.replace(at, 13, "\"cxx11_abi\":0"));
+  expect_has(refusal(both),
+             {"refused: made for another door version; built with the other C++11 ABI", "plugin 2    runtime 1"});
+}
+
+TEST_F(Refusals, other_door_in_the_code) {
+  expect_has(creating(built("other_door"), "toy"),
+             {"monitor_other_door.so refused: made for another door version", "plugin 2", "runtime 1"});
+}
+
+TEST_F(Refusals, zero_entries_in_the_code) {
+  expect_has(creating(built("zero_entries"), "toy"), {"refused: it offers nothing: its descriptor has zero entries"});
+  EXPECT_EQ(code, ErrorCode::plugin);
+}
+
+TEST_F(Refusals, entries_that_differ_from_the_manifest) {
+  expect_has(creating(built("other_entries"), "toy"), {"its manifest lists 1 entries, the code has 4", "ENTRIES"});
+  expect_has(creating(patched("\"name\":\"toy\"", "\"name\":\"toe\""), "toe"),
+             {"its manifest promises monitor/toe, the code offers monitor/toy and others", "must agree"});
+}
+
+TEST_F(Refusals, no_alias) {
+  expect_has(creating(built("no_alias"), "toy"),
+             {"monitor_no_alias.so refused: it cannot be opened", "drivetrain_plugin"});
+}
+
+TEST_F(Refusals, one_name_twice_in_a_manifest) {
+  expect_has(refusal(patched("\"name\":\"nobody\"", "\"name\":\"throws\"")),
+             {"refused: it offers monitor/throws twice"});
+}
+
+TEST_F(Refusals, an_unknown_kind_lists_the_kinds) {
+  expect_has(refusal(patched("\"kind\":\"monitor\"", "\"kind\":\"monitar\"")),
+             {"there is no kind \"monitar\"", "communicator, data_parallel", "strategy"});
+}
+
+TEST_F(Refusals, a_damaged_manifest) {
+  expect_has(refusal(patched("\"entries\":[", "\"entries\":{")), {"has a damaged manifest"});
+  expect_has(refusal(patched("DRIVETRAIN-MANIFEST 1", "DRIVETRAIN-MANIFEST 7")),
+             {"wanted \"DRIVETRAIN-MANIFEST 1\"", "MANIFEST 7"});
+}
+
+TEST_F(Refusals, a_throwing_create_names_entry_and_file) {
+  expect_has(creating(built("good"), "throws"),
+             {"in monitor/throws, create: the tape drive is on fire", "monitor_good.so"});
+  EXPECT_EQ(code, ErrorCode::plugin);
+  expect_has(creating(built("good"), "refuses"), {"monitor/refuses, create: 7 heads do not divide 64"});
+  EXPECT_EQ(code, ErrorCode::config) << "what a plugin says about its options stays a configuration error";
+}
+
+TEST_F(Refusals, a_null_create_names_entry_and_file) {
+  expect_has(creating(built("good"), "nobody"), {"in monitor/nobody, create: gave no object", "monitor_good.so"});
+  EXPECT_EQ(code, ErrorCode::plugin);
+}
+
+TEST_F(Refusals, files_that_are_no_libraries) {
+  expect_has(refusal(write("text.so", "INPUT(libc.so.6)\n")), {"text.so refused: it is not an ELF file"});
+  expect_has(refusal(write("empty.so", "")), {"is not an ELF file: it has 0 bytes"});
+  expect_has(refusal(scratch_.string()), {"is not a regular file"});
+  expect_has(refusal((scratch_ / "none.so").string()), {"cannot be read: No such file"});
+  std::string other_machine = read(built("good"));
+  other_machine[4] = 1;  // EI_CLASS: 32 bit
+  expect_has(refusal(write("small.so", other_machine)), {"is for another machine"});
+  expect_has(refusal("/proc/self/exe"), {"refused: it is "});
+}
+
+TEST_F(Refusals, a_truncated_library_at_any_length) {
+  const std::string whole = read(built("good"));
+  for (size_t length = 4; length < whole.size(); length += 1 + whole.size() / 97) {
+    const std::string text = refusal(write("cut.so", whole.substr(0, length)));
+    expect_has(text, {"cut.so refused: it is truncated: ", "the file has"});
+  }
+}
+
+TEST_F(Refusals, no_flipped_byte_crashes_the_reader) {
+  const std::string whole = read(built("good"));
+  for (size_t at = 0; at < 64; ++at) {  // the ELF header
+    for (const char flip : {'\x01', '\x80', '\xff'}) {
+      std::string bytes = whole;
+      bytes[at] ^= flip;
+      read_manifest(write("flip.so", bytes));
+    }
+  }
+  for (size_t at = whole.size() - 64 * 40; at < whole.size(); at += 3) {  // the section table is at the end
+    std::string bytes = whole;
+    bytes[at] ^= '\xff';
+    read_manifest(write("flip.so", bytes));
+  }
+}
+
+TEST_F(Refusals, a_file_that_others_can_write) {
+  const std::string file = copy("good", "open/monitor_good.so");
+  EXPECT_EQ(refusal(file), "");
+  chmod(file.c_str(), 0666);
+  expect_has(refusal(file),
+             {"refused: its file could be changed by strangers", "monitor_good.so is writable by others", "chmod o-w"});
+}
+
+TEST_F(Refusals, a_folder_above_that_others_can_write) {
+  const std::string file = copy("good", "outer/inner/monitor_good.so");
+  chmod(folder("outer").c_str(), 0777);
+  expect_has(refusal(file), {"could be changed by strangers", "outer is writable by others"});
+  chmod(folder("outer").c_str(), 01777);
+  if (geteuid() == 0) {
+    EXPECT_EQ(refusal(file), "") << "a sticky folder of root's is fine";
+  }
+}
+
+TEST_F(Refusals, a_file_of_another_user) {
+  const std::string file = copy("good", "other/monitor_good.so");
+  if (geteuid() == 0 && chown(file.c_str(), 12345, 0) == 0) {  // only root can make the case
+    expect_has(refusal(file), {"belongs to user 12345, neither to root nor to you"});
+  }
+}
+
+TEST_F(Refusals, with_an_allow_list_only_the_listed_bytes_are_opened) {
+  const std::string file = copy("good", "allowed/monitor_good.so");
+  const std::string digest = sha256(read(file));
+  SearchPath search = only({folder("allowed")});
+  Value list = Value::object();
+  search.allow_only(list);
+  expect_has(Registry(search).found().at(0).reason, {"refused: not listed in plugins.allow"});
+  for (const char* name : {"monitor_good.so", "monitor_good", "monitor/toy"}) {
+    list = Value::object();
+    list.set(name, digest);
+    search.allow_only(list);
+    Registry(search).create<Monitor>("toy", nullptr, services)->on_event({});
+  }
+  list = Value::object();
+  list.set("monitor_good", std::string(64, '0'));
+  search.allow_only(list);
+  const std::string text = error_of([&] { Registry(search).create<Monitor>("toy", nullptr, services); });
+  expect_has(text, {"plugins.allow wants other bytes", std::string(64, '0').c_str(), digest.c_str()});
+  list.set("monitor_good", "abc");
+  expect_has(error_of([&] { search.allow_only(list); }), {"64 lower-case hexadecimal digits"});
+}
+
+}  // namespace drivetrain
