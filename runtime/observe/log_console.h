@@ -1,0 +1,31 @@
+// The Log of one rank: console and log.txt. Rank 0 shows info and up on stdout, warnings and errors on stderr; other ranks
+// show warnings and errors only. Nothing here reads the environment: the caller says what it wants.
+// Thread: any; lines come out whole.
+#pragma once
+
+#include <unistd.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include <drivetrain/log.h>
+
+namespace drivetrain {
+
+struct LogSettings {
+  int64_t rank = 0;
+  LogLevel level = LogLevel::info;  // the least that is shown
+  bool colour = false;              // warnings yellow, errors red
+  bool terminal = false;            // `out` is one: progress lines are shown
+  int out = STDOUT_FILENO, err = STDERR_FILENO;
+};
+
+DRIVETRAIN_API std::shared_ptr<Log> make_console_log(const LogSettings& settings);
+
+// From now on what the console shows is added to the file, without colour and progress lines; what it has shown so far (up
+// to 1000 lines) is written first. `log` comes from make_console_log. Throws Error(io) if the file cannot be opened.
+// If a line cannot be written later (full disk), stderr says so once and the run goes on.
+DRIVETRAIN_API void attach_file(Log& log, const std::string& path);
+
+}  // namespace drivetrain
