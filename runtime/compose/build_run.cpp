@@ -1,10 +1,9 @@
 // Builds the model on the meta device, hands its storage to the owner and fills it.
-#include <algorithm>
-
 #include "compose/composition.h"
 #include "compose/plain_layers.h"
 #include "state/initial_values.h"
 #include "state/weights.h"
+#include "step/step_state.h"
 
 namespace drivetrain {
 namespace {
@@ -35,8 +34,22 @@ void fill(Composition& run) {
   std::vector<Trainables> all = run.chunks;
   all.push_back(frozen(run.units));
   const std::string folder = run.model->weights_folder();
-  if (folder.empty()) fill_initial_values(all, run.services->seed, *run.mesh);
-  else load_weights(folder, run.model->weight_rules("hf"), all, *run.mesh);
+  if (folder.empty()) {
+    fill_initial_values(all, run.services->seed, *run.mesh);
+  } else {
+    for (const std::string& warning : load_weights(folder, run.model->weight_rules("hf"), all, *run.mesh))
+      run.log->warning(warning);
+  }
+  for (const Trainables& chunk : all)
+    for (const Trainable& t : chunk)
+      if (!t.working.is_same(t.value)) at::Tensor(t.working).copy_(t.value);
+}
+
+// New values, as after an update: copies and gathers of the strategies follow.
+void spread(Composition& run) {
+  StepState state(run.services->seed);
+  for (Trainables& chunk : run.chunks)
+    each_strategy(run.strategies, Nesting::outermost_first, "after_update", "", [&](Strategy& s) { s.after_update(chunk, state); });
 }
 
 }  // namespace
@@ -48,6 +61,7 @@ void build_run(Composition& run) {
   each_strategy(run.strategies, Nesting::innermost_first, "attach", "", [&](Strategy& s) { s.attach(run.units); });
   run.chunks = run.data_parallel->trainables();
   fill(run);
+  spread(run);
 }
 
 }  // namespace drivetrain

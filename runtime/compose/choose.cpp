@@ -1,38 +1,32 @@
 // From a config file to the list of plugins with parsed options.
-#include <algorithm>
-
 #include "compose/composition.h"
 #include "plugin/kinds.h"
 
 namespace drivetrain {
 namespace {
 
-constexpr const char* kTrainingOnly[] = {"dataset", "optimizer", "lr_schedule", "monitor"};
-
-bool training_only(const std::string& kind) {
-  return std::find(std::begin(kTrainingOnly), std::end(kTrainingOnly), kind) != std::end(kTrainingOnly);
+// Adds to `list` unless its library is refused, which is one problem of the file among others.
+void choose_one(const Selection& selection, const Registry& registry, std::vector<ChosenPlugin>& list, Problems& problems) {
+  ChosenPlugin plugin;
+  plugin.selection = selection;
+  try {
+    plugin.options = registry.options(selection.kind, selection.name)
+                         .parse(selection.params, plugin.id(), selection.path, problems);
+  } catch (const Error& e) {
+    problems.add(selection.where, e.what(), e.code());
+    return;
+  }
+  for (const Selection& next : selection.fallbacks) choose_one(next, registry, plugin.fallbacks, problems);
+  list.push_back(std::move(plugin));
 }
 
 }  // namespace
 
-std::vector<ChosenPlugin> choose_plugins(const Value& config, Registry& registry, const std::string& device, bool training,
+std::vector<ChosenPlugin> choose_plugins(const Value& config, const Registry& registry, const std::string& device,
                                          Problems& problems) {
   std::vector<ChosenPlugin> chosen;
-  for (const Selection& selection : select_plugins(config, kind_rules(), registry.known(), device, problems)) {
-    if (!training && training_only(selection.kind)) continue;
-    ChosenPlugin plugin;
-    plugin.kind = selection.kind;
-    plugin.name = selection.name;
-    try {
-      const OptionTable& table = registry.options(selection.kind, selection.name);
-      plugin.options = table.parse(selection.params, plugin.id(), selection.path, problems);
-      plugin.options_value = table.to_value(plugin.options.get());
-    } catch (const Error& e) {  // a refused library is one problem among others
-      problems.add(selection.where, e.what(), e.code());
-      continue;
-    }
-    chosen.push_back(std::move(plugin));
-  }
+  for (const Selection& selection : select_plugins(config, kind_rules(), registry.known(), device, problems))
+    choose_one(selection, registry, chosen, problems);
   return chosen;
 }
 

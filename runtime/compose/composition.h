@@ -31,10 +31,12 @@ struct RankSetup {
 
 // A selection with its parsed options.
 struct ChosenPlugin {
-  std::string kind, name;
+  Selection selection;
   std::shared_ptr<void> options;
-  Value options_value;
-  std::string id() const { return kind + "/" + name; }
+  std::vector<ChosenPlugin> fallbacks;  // tried in order if this one refuses the run
+  const std::string& kind() const { return selection.kind; }
+  const std::string& name() const { return selection.name; }
+  std::string id() const { return kind() + "/" + name(); }
 };
 
 struct Composition {
@@ -73,14 +75,16 @@ struct Composition {
   int64_t batch_rank() const;
 };
 
-// Which plugins: selection, options, all problems of the file at once. `training` false leaves out what only training
-// needs (dataset, optimizer, lr_schedule, monitors).
-std::vector<ChosenPlugin> choose_plugins(const Value& config, Registry& registry, const std::string& device, bool training,
+// Which plugins: selection and options of every section, switched-off ones included. All problems of the file at once.
+std::vector<ChosenPlugin> choose_plugins(const Value& config, const Registry& registry, const std::string& device,
                                          Problems& problems);
 
-// Creates the plugins, negotiates, solves mesh and batch sizes. Throws Error with all problems.
-std::unique_ptr<Composition> plan_run(RunSettings settings, std::vector<ChosenPlugin> chosen, Registry& registry,
-                                      const RankSetup& setup, bool training);
+enum class Purpose { train, generate };  // generate: no dataset, optimizer, lr_schedule, monitors
+
+// Creates the plugins, negotiates, solves mesh and batch sizes. A plugin that refuses the run is replaced by the next of its
+// order of preference, with a warning; where there is none, Error with all problems. No rank waits for another in here.
+std::unique_ptr<Composition> plan_run(const RunSettings& settings, std::vector<ChosenPlugin> chosen, const Registry& registry,
+                                      const RankSetup& setup, Purpose purpose);
 
 // Builds the model, gives it storage and fills it. Collective from here on.
 void build_run(Composition& run);

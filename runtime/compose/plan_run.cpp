@@ -9,8 +9,8 @@
 namespace drivetrain {
 namespace {
 
-// The onion: kinds whose hooks nest, outermost first.
-constexpr const char* kNesting[] = {"data_parallel", "recompute", "context_parallel", "tensor_parallel", "precision", "strategy"};
+// The onion below data_parallel, outermost first.
+constexpr const char* kInnerStrategies[] = {"recompute", "context_parallel", "tensor_parallel", "precision", "strategy"};
 
 at::Device device_of(const std::string& name) {
   if (name == "cuda")
@@ -18,61 +18,81 @@ at::Device device_of(const std::string& name) {
   return at::Device(at::kCPU);
 }
 
+bool training_only(const std::string& kind) {
+  return kind == Dataset::kKind || kind == Optimizer::kKind || kind == LrSchedule::kKind || kind == Monitor::kKind;
+}
+
 // Creates every chosen plugin of `Kind` and remembers it for the negotiation.
 struct Factory {
-  Registry& registry;
+  const Registry& registry;
   Composition& run;
+  Purpose purpose;
   std::vector<std::pair<std::string, std::shared_ptr<Plugin>>> made;  // id, object
 
   template <class Kind>
-  std::vector<std::pair<std::string, std::shared_ptr<Kind>>> all(const std::string& kind) {
-    std::vector<std::pair<std::string, std::shared_ptr<Kind>>> list;
+  std::vector<std::shared_ptr<Kind>> all(const std::string& kind, Strategies* named = nullptr) {
+    std::vector<std::shared_ptr<Kind>> list;
     for (const ChosenPlugin& plugin : run.chosen) {
-      if (plugin.kind != kind) continue;
-      auto object = registry.create<Kind>(kind, plugin.name, plugin.options.get(), *run.services);
+      if (plugin.kind() != kind || !plugin.selection.enabled) continue;
+      if (purpose != Purpose::train && training_only(kind)) continue;
+      // Created as its kind's own class: sections of the strategy kinds share one class.
+      const auto object = std::dynamic_pointer_cast<Kind>(
+          registry.create_plugin(kind, plugin.name(), plugin.options.get(), *run.services));
+      if (!object) throw fail(ErrorCode::plugin, plugin.id(), ": create gave an object of another kind");
       made.emplace_back(plugin.id(), object);
-      list.emplace_back(plugin.id(), std::move(object));
+      list.push_back(object);
+      if constexpr (std::is_base_of_v<Strategy, Kind>)
+        if (named) named->push_back({plugin.id(), object});
     }
     return list;
   }
   template <class Kind>
-  std::shared_ptr<Kind> one(const std::string& kind) {
-    auto list = all<Kind>(kind);
-    return list.empty() ? nullptr : list.front().second;
+  std::shared_ptr<Kind> one() {
+    const auto list = all<Kind>(Kind::kKind);
+    return list.empty() ? nullptr : list.front();
   }
 };
 
 void create_plugins(Factory& factory, Composition& run) {
-  run.model = factory.one<Model>(Model::kKind);
-  run.schedule = factory.one<Schedule>(Schedule::kKind);
-  for (const char* kind : kNesting) {
-    if (std::string(kind) == DataParallel::kKind) {
-      run.data_parallel = factory.one<DataParallel>(kind);
-      if (!run.data_parallel) run.data_parallel = std::make_shared<PlainStorage>(*run.services);
-      run.strategies.push_back({factory.made.back().first.rfind("data_parallel/", 0) == 0 ? factory.made.back().first
-                                                                                         : "the runtime's own storage",
-                                run.data_parallel});
-      continue;
-    }
-    for (auto& [id, strategy] : factory.all<Strategy>(kind)) run.strategies.push_back({id, strategy});
-  }
-  run.attention = factory.one<Attention>(Attention::kKind);
-  run.optimizer = factory.one<Optimizer>(Optimizer::kKind);
-  run.lr_schedule = factory.one<LrSchedule>(LrSchedule::kKind);
-  run.dataset = factory.one<Dataset>(Dataset::kKind);
-  run.communicator = factory.one<Communicator>(Communicator::kKind);
-  for (auto& [id, monitor] : factory.all<Monitor>(Monitor::kKind)) run.monitors.push_back(monitor);
+  run.model = factory.one<Model>();
+  run.schedule = factory.one<Schedule>();
+  const auto owners = factory.all<DataParallel>(DataParallel::kKind, &run.strategies);
+  run.data_parallel = owners.empty() ? std::make_shared<PlainStorage>(*run.services) : owners.front();
+  if (owners.empty()) run.strategies.push_back({"the runtime's plain storage", run.data_parallel});
+  for (const char* kind : kInnerStrategies) factory.all<Strategy>(kind, &run.strategies);
+  run.attention = factory.one<Attention>();
+  run.optimizer = factory.one<Optimizer>();
+  run.lr_schedule = factory.one<LrSchedule>();
+  run.dataset = factory.one<Dataset>();
+  run.communicator = factory.one<Communicator>();
+  run.monitors = factory.all<Monitor>(Monitor::kKind);
 }
 
-void negotiate(const Factory& factory, Composition& run, Problems& problems) {
+// The first plugin that refuses the run and has another one behind it in its order of preference; empty: none.
+std::string replaceable(const PlanContext& context, const std::vector<ChosenPlugin>& chosen) {
+  for (const auto& refusal : context.refusals())
+    for (const ChosenPlugin& plugin : chosen)
+      if (plugin.id() == refusal.by && !plugin.fallbacks.empty()) return refusal.by;
+  return {};
+}
+
+void replace(std::vector<ChosenPlugin>& chosen, const std::string& id) {
+  for (ChosenPlugin& plugin : chosen) {
+    if (plugin.id() != id) continue;
+    ChosenPlugin next = plugin.fallbacks.front();
+    next.fallbacks.assign(plugin.fallbacks.begin() + 1, plugin.fallbacks.end());
+    plugin = std::move(next);
+    return;
+  }
+}
+
+PlanContext negotiate(const Factory& factory, const Composition& run) {
   PlanContext context(run.facts, run.run);
   for (const auto& [id, plugin] : factory.made) {
     context.speaker(id);
     plugin->plan(context);
   }
-  run.mesh_plan = solve_mesh(context, problems);
-  run.memories = context.memories();
-  for (const auto& cost : context.costs()) run.notes.push_back(cost.by + ": " + cost.text);
+  return context;
 }
 
 void check_data(Composition& run, Problems& problems) {
@@ -83,8 +103,9 @@ void check_data(Composition& run, Problems& problems) {
     return;
   }
   if (run.data.seq_length > run.facts.max_position_embeddings)
-    problems.add({}, concat("dataset: seq_length ", run.data.seq_length, " is longer than the model's max_position_embeddings ",
-                            run.facts.max_position_embeddings, ". Shorten one or enlarge the other"));
+    problems.add({}, concat("the dataset's sequences of ", run.data.seq_length, " tokens are longer than the model's ",
+                            "max_position_embeddings ", run.facts.max_position_embeddings,
+                            ". Set dataset.params.seq_length to that or less, or enlarge the model's"));
   if (run.data.steps >= 0 && run.settings.train_steps > run.data.steps)
     problems.add({}, concat("train_steps is ", run.settings.train_steps, ", the dataset has ", run.data.steps,
                             " steps. Set train_steps to ", run.data.steps, " or less"));
@@ -93,8 +114,7 @@ void check_data(Composition& run, Problems& problems) {
   run.run.seq_length = run.data.seq_length;
 }
 
-// The sequence length the model should check against is only known once the dataset is open; both before `plan`.
-void prepare_facts(Composition& run, const RankSetup& setup, bool training) {
+void prepare_facts(Composition& run, const RankSetup& setup, Purpose purpose) {
   run.facts = run.model->facts();
   run.run.world_size = setup.environment.world_size;
   run.run.device = run.settings.device;
@@ -102,8 +122,29 @@ void prepare_facts(Composition& run, const RankSetup& setup, bool training) {
   run.run.micro_batch_size = run.settings.micro_batch_size.value_or(0);
   run.run.accumulation = run.settings.accumulation.value_or(0);
   run.run.train_steps = run.settings.train_steps;
-  run.run.training = training;
+  run.run.training = purpose == Purpose::train;
   run.run.seed = run.settings.seed;
+}
+
+std::unique_ptr<Composition> new_composition(const RunSettings& settings, const std::vector<ChosenPlugin>& chosen,
+                                             const RankSetup& setup) {
+  auto run = std::make_unique<Composition>();
+  run->settings = settings;
+  run->chosen = chosen;
+  run->log = setup.log;
+  run->store = setup.store;
+  const RankEnvironment& env = setup.environment;
+  run->services = std::unique_ptr<Services>(new Services{*setup.log, *setup.store, env.rank, env.world_size, env.local_rank,
+                                                         env.local_size, device_of(settings.device),
+                                                         static_cast<uint64_t>(settings.seed), nullptr});
+  return run;
+}
+
+void solve_batches(Composition& run, Problems& problems) {
+  run.batch = solve_batch(run.settings, run.mesh_plan.batch_ranks(), problems);
+  run.run.train_batch_size = run.batch.train_batch_size;
+  run.run.micro_batch_size = run.batch.micro_batch_size;
+  run.run.accumulation = run.batch.accumulation;
 }
 
 }  // namespace
@@ -126,31 +167,31 @@ int64_t Composition::batch_rank() const {
   return index;
 }
 
-std::unique_ptr<Composition> plan_run(RunSettings settings, std::vector<ChosenPlugin> chosen, Registry& registry,
-                                      const RankSetup& setup, bool training) {
-  auto run = std::make_unique<Composition>();
-  run->settings = std::move(settings);
-  run->chosen = std::move(chosen);
-  run->log = setup.log;
-  run->store = setup.store;
-  const RankEnvironment& env = setup.environment;
-  run->services = std::unique_ptr<Services>(new Services{*setup.log, *setup.store, env.rank, env.world_size, env.local_rank,
-                                                         env.local_size, device_of(run->settings.device),
-                                                         static_cast<uint64_t>(run->settings.seed), nullptr});
-  Problems problems;
-  Factory factory{registry, *run, {}};
-  create_plugins(factory, *run);
-  prepare_facts(*run, setup, training);
-  negotiate(factory, *run, problems);
-  if (training) {
-    run->batch = solve_batch(run->settings, run->mesh_plan.batch_ranks(), problems);
-    run->run.train_batch_size = run->batch.train_batch_size;
-    run->run.micro_batch_size = run->batch.micro_batch_size;
-    run->run.accumulation = run->batch.accumulation;
-    check_data(*run, problems);
+std::unique_ptr<Composition> plan_run(const RunSettings& settings, std::vector<ChosenPlugin> chosen, const Registry& registry,
+                                      const RankSetup& setup, Purpose purpose) {
+  while (true) {
+    auto run = new_composition(settings, chosen, setup);
+    Factory factory{registry, *run, purpose, {}};
+    create_plugins(factory, *run);
+    prepare_facts(*run, setup, purpose);
+    const PlanContext context = negotiate(factory, *run);
+    if (const std::string refused = replaceable(context, chosen); !refused.empty()) {
+      for (const auto& refusal : context.refusals())
+        if (refusal.by == refused) setup.log->warning(refused + " is not used: " + refusal.text);
+      replace(chosen, refused);
+      continue;
+    }
+    Problems problems;
+    run->mesh_plan = solve_mesh(context, problems);
+    run->memories = context.memories();
+    for (const auto& cost : context.costs()) run->notes.push_back(cost.by + ": " + cost.text);
+    if (purpose == Purpose::train) {
+      solve_batches(*run, problems);
+      check_data(*run, problems);
+    }
+    problems.throw_if_any();
+    return run;
   }
-  problems.throw_if_any();
-  return run;
 }
 
 }  // namespace drivetrain

@@ -51,10 +51,7 @@ void fill_one(const Trainable& t, uint64_t seed, const Mesh& mesh) {
 
 void fill_initial_values(const std::vector<Trainables>& chunks, uint64_t seed, const Mesh& mesh) {
   for (const Trainables& chunk : chunks)
-    for (const Trainable& t : chunk) {
-      fill_one(t, seed, mesh);
-      if (!t.working.is_same(t.value)) at::Tensor(t.working).copy_(t.value);
-    }
+    for (const Trainable& t : chunk) fill_one(t, seed, mesh);
 }
 
 }  // namespace drivetrain

@@ -7,6 +7,10 @@
 
 namespace drivetrain {
 
+// weight's slot [O, I] := or += dy^T x, as grad_fresh says. dy [N, O], x [N, I]; another dtype than the slot's goes through a
+// temporary.
+DRIVETRAIN_API void accumulate_weight_grad(Param& weight, const at::Tensor& dy, const at::Tensor& x);
+
 // y [..., O] = x [..., I] W^T + b. weight [O, I]; bias [O] or null. Backward: dx by autograd, dW and db into the slots.
 DRIVETRAIN_API at::Tensor linear(const at::Tensor& x, const ParamPtr& weight, const ParamPtr& bias);
 

@@ -1,0 +1,34 @@
+// The commands of the program that need LibTorch or plugins, and what they share.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "config/run_settings.h"
+#include "observe/log_console.h"
+#include "plugin/discover.h"
+
+namespace drivetrain {
+
+struct TrainArguments {
+  std::string config;
+  std::vector<std::string> sets, plugin_paths;
+  bool plan = false;
+};
+// Throws Error(config) with the usage line.
+TrainArguments parse_train_arguments(const std::vector<std::string>& arguments);
+
+// plugins.paths of the config, --plugin-path, DRIVETRAIN_PLUGIN_PATH, the installed folder; plugins.allow.
+SearchPath search_path(const RunSettings& settings, const std::vector<std::string>& option_paths);
+
+// Level and colour from DRIVETRAIN_LOG, NO_COLOR and whether stdout is a terminal.
+LogSettings console_settings(int64_t rank);
+
+// The value after an option: "--set" "a=1". Throws Error(config) if there is none.
+std::string option_value(const std::vector<std::string>& arguments, size_t& i);
+
+int train_command(const std::vector<std::string>& arguments);
+int config_command(const std::vector<std::string>& arguments);
+int generate_command(const std::vector<std::string>& arguments);
+
+}  // namespace drivetrain

@@ -1,0 +1,30 @@
+#include "app/config_text.h"
+
+#include <c10/util/Exception.h>
+#include <dlfcn.h>
+
+#include <filesystem>
+
+namespace drivetrain {
+
+std::string torch_folder() {
+  Dl_info info = {};
+  // Any function of LibTorch tells where it was loaded from: <torch>/lib/libc10.so.
+  dladdr(reinterpret_cast<void*>(&c10::GetExceptionString), &info);
+  return info.dli_fname ? std::filesystem::path(info.dli_fname).parent_path().parent_path().string() : std::string();
+}
+
+void expand_places(Value& config) {
+  constexpr const char* kTorch = "${torch}";
+  if (config.is_string() && config.as_string().rfind(kTorch, 0) == 0) {
+    Value expanded(torch_folder() + config.as_string().substr(8));
+    expanded.where = config.where;
+    config = std::move(expanded);
+  } else if (config.is_array()) {
+    for (Value& item : config.items()) expand_places(item);
+  } else if (config.is_object()) {
+    for (auto& member : config.members()) expand_places(member.value);
+  }
+}
+
+}  // namespace drivetrain

@@ -1,0 +1,48 @@
+// Where the thin program enters the library: one command, one exit code.
+#include <c10/util/Exception.h>
+
+#include <iostream>
+#include <new>
+
+#include "app/commands.h"
+#include "app/inspect.h"
+
+namespace drivetrain {
+namespace {
+
+int run_command(const std::string& command, const std::vector<std::string>& arguments) {
+  if (command == "train") return train_command(arguments);
+  if (command == "config") return config_command(arguments);
+  if (command == "generate") return generate_command(arguments);
+  if (command == "inspect") return inspect_command(arguments);
+  throw fail(ErrorCode::internal, "the program knows command ", command, ", the library does not");
+}
+
+int report(int code, const std::string& message) {
+  std::cout.flush();
+  std::cerr << "drivetrain: error: " << message << std::endl;
+  return code;
+}
+
+bool is_allocation_failure(const c10::Error& e) {
+  return std::string(e.what_without_backtrace()).find("can't allocate memory") != std::string::npos;
+}
+
+}  // namespace
+}  // namespace drivetrain
+
+// argv[1] is the command. What is not an Error is our own bug and is left to the program's terminate handler, which prints
+// the stack and exits with 1.
+extern "C" DRIVETRAIN_API int drivetrain_main(int argc, char** argv) {
+  using namespace drivetrain;
+  try {
+    return run_command(argc > 1 ? argv[1] : "", {argv + std::min(argc, 2), argv + argc});
+  } catch (const Error& e) {
+    return report(static_cast<int>(e.code()), e.what());
+  } catch (const std::bad_alloc&) {
+    return report(4, "out of memory. Use a smaller micro-batch, model or sequence length");
+  } catch (const c10::Error& e) {
+    if (!is_allocation_failure(e)) throw;
+    return report(4, concat("out of memory: ", e.what_without_backtrace(), ". Use a smaller micro-batch, model or sequence length"));
+  }
+}

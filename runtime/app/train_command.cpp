@@ -1,0 +1,82 @@
+// `drivetrain train`: what belongs to the process - arguments, environment, signals, threads - around train_rank.
+#include <ATen/Parallel.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <iostream>
+#include <thread>
+
+#include "app/commands.h"
+#include "app/config_text.h"
+#include "app/train_run.h"
+#include "config/load.h"
+#include "observe/log_console.h"
+
+namespace drivetrain {
+namespace {
+
+std::atomic<int> stop_signal = 0;
+
+extern "C" void remember_signal(int signal) { stop_signal = signal; }
+
+// The first SIGINT or SIGTERM ends the run after its step; a second one kills.
+void watch_signals() {
+  struct sigaction action = {};
+  action.sa_handler = remember_signal;
+  action.sa_flags = SA_RESTART | static_cast<int>(SA_RESETHAND);
+  sigaction(SIGINT, &action, nullptr);
+  sigaction(SIGTERM, &action, nullptr);
+  // A reader that went away shows as a write error, and a full quota as one too, not as a silent death.
+  signal(SIGPIPE, SIG_IGN);
+  signal(SIGXFSZ, SIG_IGN);
+}
+
+void set_threads(const RunSettings& settings, const RankEnvironment& env) {
+  const int64_t cores = std::max(1u, std::thread::hardware_concurrency());
+  const int64_t threads = settings.threads > 0 ? settings.threads : std::max<int64_t>(1, cores / env.local_size);
+  at::set_num_threads(static_cast<int>(threads));
+}
+
+}  // namespace
+
+int train_command(const std::vector<std::string>& arguments) {
+  const TrainArguments args = parse_train_arguments(arguments);
+  const RankEnvironment env = read_rank_environment();
+  TrainRequest request;
+  request.terminal = isatty(STDOUT_FILENO) != 0;
+  request.setup.environment = env;
+  request.setup.log = make_console_log(console_settings(env.rank));
+  request.config_path = args.config;
+  request.stop = &stop_signal;
+
+  Problems problems;
+  request.config = load_config(args.config, args.sets, problems);
+  expand_places(request.config);
+  request.settings = read_run_settings(request.config, args.config, problems);
+  const Registry registry(search_path(request.settings, args.plugin_paths));
+  request.registry = &registry;
+  request.chosen = choose_plugins(request.config, registry, request.settings.device, problems);
+  problems.throw_if_any();
+  for (const Problem& note : problems.notes())
+    if (env.rank == 0) request.setup.log->warning(concat(note.where.text(), " ", note.message));
+
+  set_threads(request.settings, env);
+  if (args.plan) {
+    request.setup.store = make_local_store();
+    std::cout << describe_plan(request);
+    return 0;
+  }
+  watch_signals();
+  request.setup.store = make_store(env, static_cast<double>(request.settings.rendezvous_timeout_s));
+  const TrainOutcome outcome = train_rank(request);
+  if (outcome.stopped) {
+    const int signal = stop_signal.load();
+    request.setup.log->warning(concat("stopped after step ", outcome.last_step, " of ", request.settings.train_steps,
+                                      signal ? concat(" by signal ", signal) : std::string(" by another rank")));
+    return 128 + (signal ? signal : SIGTERM);
+  }
+  return 0;
+}
+
+}  // namespace drivetrain

@@ -1,0 +1,145 @@
+#include "app/train_run.h"
+
+#include <map>
+
+#include "app/facts.h"
+#include "app/plan_text.h"
+#include "app/run_folder.h"
+#include "observe/bus.h"
+#include "observe/log_console.h"
+#include "state/weights.h"
+#include "step/trainer.h"
+
+namespace drivetrain {
+namespace {
+
+// The folder belongs to rank 0; a rank that fails here ends the others through the communicator or the launcher.
+void open_run_folder(const TrainRequest& request, const Composition& run, const Value& facts) {
+  const std::string& folder = run.settings.output_dir;
+  create_run_folder(folder);
+  attach_file(*request.setup.log, folder + "/log.txt");
+  Value resolved = resolved_value(run, *request.registry);
+  resolved.set("_resolved", facts);
+  write_text_file(folder + "/resolved.json", resolved.to_json(2) + "\n");
+}
+
+void announce(const TrainRequest& request, const Composition& run, const Value& facts) {
+  Log& log = *run.log;
+  log.info(plan_headline(run));
+  request.registry->log_notes(log);
+  for (const std::string& note : run.notes) log.info("cost: " + note);
+  const std::string difference = run.optimizer->difference_note(run.units.all());
+  if (!difference.empty()) log.info(difference);
+  if (const Value* before = request.config.find("_resolved"))
+    for (const std::string& line : differing_facts(*before, facts)) log.warning("not as in the run this config is from: " + line);
+  log.info("run folder " + run.settings.output_dir);
+}
+
+Value run_begin_data(const TrainRequest& request, const Composition& run) {
+  Value data = Value::object();
+  data.set("output_dir", run.settings.output_dir);
+  data.set("train_steps", run.settings.train_steps);
+  data.set("steps_per_print", run.settings.steps_per_print);
+  data.set("terminal", request.terminal);
+  data.set("parameters", run.facts.parameters);
+  return data;
+}
+
+void write_final(const Composition& run) {
+  std::map<std::string, at::Tensor> tensors;
+  std::map<std::string, std::vector<int64_t>> shapes;
+  for (const Trainables& chunk : run.chunks)
+    for (const Trainable& t : chunk) {
+      shapes[t.param->name] = t.layout.global_shape;
+      if (t.layout.local_numel(*run.mesh) != t.layout.global_numel() || t.value.numel() != t.layout.global_numel())
+        throw fail(ErrorCode::config, "final weights of a model that is shared out over ranks are not in this version (", t.param->name,
+                   "). Set save_final to false");
+      tensors[t.param->name] = t.value.view(t.layout.global_shape);
+    }
+  const std::string folder = run.settings.output_dir + "/final";
+  save_hf_folder(folder, run.model->weight_rules("hf"), shapes, [&](const std::string& name) { return tensors.at(name); });
+  run.log->info("final weights in " + folder);
+}
+
+class Session {
+ public:
+  explicit Session(const TrainRequest& request)
+      : request_(request), env_(request.setup.environment), rank_zero_(env_.rank == 0) {}
+
+  TrainOutcome run() {
+    if (rank_zero_) check_run_folder(request_.settings.output_dir);
+    composition_ = plan_run(request_.settings, request_.chosen, *request_.registry, request_.setup, Purpose::train);
+    Composition& run = *composition_;
+    if (run.settings.save_final) run.model->weight_rules("hf");  // an unknown family is told now, not after training
+    const Value facts = resolved_facts(run, *request_.registry);
+    meet(facts);
+    if (rank_zero_) open_run_folder(request_, run, facts);
+    try {
+      return work(facts);
+    } catch (const std::exception& e) {
+      // The peers learn the reason at once instead of waiting for a time-out.
+      if (run.communicator) run.communicator->abort(concat("rank ", env_.rank, " stopped: ", e.what()));
+      throw;
+    }
+  }
+
+ private:
+  // Before the first collective: is everybody there, with the same configuration and the same libraries?
+  void meet(const Value& facts) {
+    if (env_.world_size == 1) return;
+    Value same = Value::object();
+    Value config = resolved_value(*composition_, *request_.registry);
+    config.erase("output_dir");
+    same.set("config", config);
+    Value libraries = facts;
+    for (const char* own : {"host", "libtorch_folder"}) libraries.erase(own);
+    same.set("facts", libraries);
+    check_arrival(*request_.setup.store, env_, static_cast<double>(request_.settings.rendezvous_timeout_s));
+    check_same(*request_.setup.store, env_, same);
+  }
+
+  TrainOutcome work(const Value& facts) {
+    Composition& run = *composition_;
+    build_run(run);
+    if (rank_zero_) announce(request_, run, facts);
+    std::unique_ptr<EventBus> bus;
+    if (rank_zero_) bus = std::make_unique<EventBus>(run.monitors, *run.log);
+    if (bus) bus->publish({"run_begin", 0, run_begin_data(request_, run)});
+
+    Trainer trainer(run, [&](int64_t step, Value data) {
+      if (!bus) return;
+      bus->publish({"step", step, std::move(data)});
+      bus->rethrow_if_failed();
+    }, *request_.stop);
+    TrainOutcome outcome;
+    outcome.last_step = trainer.train();
+    outcome.stopped = outcome.last_step < run.settings.train_steps;
+
+    if (bus) {
+      Value end = Value::object();
+      end.set("reason", outcome.stopped ? "stopped" : "done");
+      bus->publish({"run_end", outcome.last_step, end});
+      bus->flush();
+      bus->rethrow_if_failed();
+    }
+    if (rank_zero_ && run.settings.save_final) write_final(run);
+    run.mesh->world()->barrier();  // nobody leaves while rank 0 may still need the others
+    return outcome;
+  }
+
+  const TrainRequest& request_;
+  const RankEnvironment& env_;
+  const bool rank_zero_;
+  std::unique_ptr<Composition> composition_;
+};
+
+}  // namespace
+
+TrainOutcome train_rank(const TrainRequest& request) { return Session(request).run(); }
+
+std::string describe_plan(const TrainRequest& request) {
+  const auto run = plan_run(request.settings, request.chosen, *request.registry, request.setup, Purpose::train);
+  return plan_text(*run);
+}
+
+}  // namespace drivetrain

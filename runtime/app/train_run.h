@@ -1,0 +1,33 @@
+// One rank of a training run, from its parsed config to the final weights. Ranks may be processes or threads: nothing here is
+// global; signals and the environment stay with the caller.
+#pragma once
+
+#include <atomic>
+
+#include "compose/composition.h"
+
+namespace drivetrain {
+
+struct TrainRequest {
+  Value config;                 // with --set applied and places expanded
+  std::string config_path;
+  RunSettings settings;
+  std::vector<ChosenPlugin> chosen;
+  const Registry* registry = nullptr;
+  RankSetup setup;
+  const std::atomic<int>* stop = nullptr;  // once not 0, the run ends after the step it is in
+  bool terminal = false;                   // rank 0's output ends on a terminal
+};
+
+struct TrainOutcome {
+  int64_t last_step = 0;
+  bool stopped = false;  // before train_steps, because some rank was asked to
+};
+
+// Throws Error. Collective over all ranks of the store.
+DRIVETRAIN_API TrainOutcome train_rank(const TrainRequest& request);
+
+// What `train --plan` shows: mesh, placement, nesting, memory. Nothing is allocated, no rank waits for another.
+DRIVETRAIN_API std::string describe_plan(const TrainRequest& request);
+
+}  // namespace drivetrain

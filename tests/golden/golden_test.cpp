@@ -1,0 +1,139 @@
+// Losses, gradient norms, learning rates and final weights of 20 steps against curves made by PyTorch and DeepSpeed.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include <drivetrain/safetensors.h>
+#include <drivetrain/value.h>
+
+#include "run_program.h"
+
+namespace drivetrain::test {
+namespace {
+
+struct Case {
+  const char* name;       // golden folder
+  const char* reference;  // section of curve.json that is the truth for loss and norm
+  const char* final;      // reference weights
+  const char* decay;
+  int processes;
+  const char* attention;
+};
+
+std::string name_of(const testing::TestParamInfo<Case>& info) {
+  return std::string(info.param.name) + "_" + std::to_string(info.param.processes) + "_" + info.param.attention;
+}
+
+class Golden : public testing::TestWithParam<Case> {
+ protected:
+  std::string folder() const { return std::string(DRIVETRAIN_GOLDEN_DIR) + "/" + GetParam().name; }
+
+  // The golden settings file as it is, and what it cannot say.
+  std::string config(const TemporaryFolder& temporary) const {
+    const Value facts = read_json_file(folder() + "/case.json");
+    Value config = read_json_file(folder() + "/" + facts.find("settings")->as_string());
+    const int64_t batch = config.find("train_batch_size")->as_int();
+    const int64_t accumulation = GetParam().processes == 4 ? 1 : config.find("gradient_accumulation_steps")->as_int();
+    config.set("gradient_accumulation_steps", accumulation);
+    config.set("train_micro_batch_size_per_gpu", batch / accumulation / GetParam().processes);
+    config.set("train_steps", 20);
+    config.set("attention", GetParam().attention);
+    config.find("optimizer");
+    for (auto& member : config.members())
+      if (member.key == "optimizer")
+        for (auto& inner : member.value.members())
+          if (inner.key == "params") inner.value.set("decay", GetParam().decay);
+    config.set("model", parse_json("{\"type\": \"gpt\"}", "")).set("params", Value::object())
+        .set("from", folder() + "/" + facts.find("model")->as_string());
+    config.set("dataset", parse_json("{\"type\": \"token_batches\"}", "")).set("params", Value::object())
+        .set("file", folder() + "/batches.safetensors");
+    const std::string path = temporary.path() + "/golden.json";
+    std::ofstream(path) << config.to_json(2);
+    return path;
+  }
+};
+
+void expect_curve(const std::vector<Value>& metrics, const Value& reference, const Value& lr, const Value& tolerance) {
+  ASSERT_EQ(metrics.size(), 20u);
+  for (size_t i = 0; i < 20; ++i) {
+    const double loss = reference.find("loss")->items()[i].as_double();
+    const double norm = reference.find("grad_norm")->items()[i].as_double();
+    const double loss_abs = tolerance.find(i == 0 ? "loss_abs_step_1" : "loss_abs")->as_double();
+    const double norm_rel = tolerance.find(i == 0 ? "grad_norm_rel_step_1" : "grad_norm_rel")->as_double();
+    const double rate = lr.items()[i].as_double();
+    EXPECT_NEAR(metrics[i].find("loss")->as_double(), loss, loss_abs) << "step " << i + 1;
+    EXPECT_NEAR(metrics[i].find("grad_norm")->as_double(), norm, norm_rel * norm) << "step " << i + 1;
+    EXPECT_NEAR(metrics[i].find("lr")->as_double(), rate, 1e-12 * std::abs(rate)) << "step " << i + 1;
+  }
+}
+
+struct Slice {
+  int64_t from = 0, to = 0;
+  double bound = 0;
+};
+
+// All but max(2, n/1000) elements within `abs`, none beyond `all_abs`; the slice (a key bias, whose exact gradient is zero)
+// has its own bound.
+void expect_weights(const std::string& name, const at::Tensor& ours, const at::Tensor& theirs, double abs, double all_abs, Slice slice) {
+  ASSERT_EQ(ours.sizes(), theirs.sizes()) << name;
+  const float* a = ours.const_data_ptr<float>();
+  const float* b = theirs.const_data_ptr<float>();
+  int64_t outside = 0;
+  for (int64_t i = 0; i < ours.numel(); ++i) {
+    const double difference = std::abs(static_cast<double>(a[i]) - static_cast<double>(b[i]));
+    if (i >= slice.from && i < slice.to) {
+      EXPECT_LE(difference, slice.bound) << name << "[" << i << "]";
+      continue;
+    }
+    EXPECT_LE(difference, all_abs) << name << "[" << i << "]";
+    outside += difference > abs;
+  }
+  EXPECT_LE(outside, std::max<int64_t>(2, (ours.numel() + 999) / 1000)) << name << ", bound " << abs;
+}
+
+void expect_final(const std::string& ours_path, const std::string& theirs_path, const Value& tolerance) {
+  const auto ours = SafetensorsFile::open(ours_path), theirs = SafetensorsFile::open(theirs_path);
+  for (const auto& member : tolerance.find("final_weights")->members()) {
+    Slice slice;
+    for (const Value& s : tolerance.find("final_weights_slices")->items())
+      if (s.find("tensor")->as_string() == member.key)
+        slice = {s.find("from")->as_int(), s.find("to")->as_int(), s.find("abs")->as_double()};
+    ASSERT_TRUE(ours.contains(member.key)) << member.key;
+    expect_weights(member.key, ours.tensor(member.key), theirs.tensor(member.key), member.value.find("abs")->as_double(),
+                   tolerance.find("final_weights_all_abs")->as_double(), slice);
+  }
+}
+
+TEST_P(Golden, curve_and_final_weights_agree) {
+  const TemporaryFolder temporary;
+  const std::string run = temporary.path() + "/run";
+  const Ran ran = run_shell(program() + " launch -n " + std::to_string(GetParam().processes) + " " + config(temporary) +
+                            " --set output_dir=" + run);
+  ASSERT_EQ(ran.code, 0) << ran.output;
+
+  const Value curve = read_json_file(folder() + "/curve.json");
+  const Value& reference = *curve.find(GetParam().reference);
+  const Value* lr = reference.find("lr") ? reference.find("lr") : curve.find("deepspeed")->find("lr");
+  expect_curve(read_metrics(run), reference, *lr, *curve.find("tolerance"));
+  expect_final(run + "/final/model.safetensors", folder() + "/" + GetParam().final, *curve.find("tolerance"));
+  const Value resolved = read_json_file(run + "/resolved.json");
+  EXPECT_TRUE(resolved.find("_resolved")->find("plugins")->find(std::string("attention/") + GetParam().attention));
+}
+
+std::vector<Case> cases() {
+  std::vector<Case> list;
+  for (const char* attention : {"standard", "flash"}) {
+    for (const int processes : {1, 2, 4}) {
+      list.push_back({"gpt2_tiny", "float64", "final_float64_rounded.safetensors", "matrices", processes, attention});
+      list.push_back({"llama_tiny", "float64", "final_float64_rounded.safetensors", "matrices", processes, attention});
+    }
+  }
+  for (const int processes : {1, 2, 4})
+    list.push_back({"deepspeed_gpt2_zero0", "single_process_float64", "final.safetensors", "all", processes, "flash"});
+  return list;
+}
+
+INSTANTIATE_TEST_SUITE_P(Program, Golden, testing::ValuesIn(cases()), name_of);
+
+}  // namespace
+}  // namespace drivetrain::test
