@@ -3,8 +3,9 @@
 #   drivetrain_add_test(json_read_test json_read_test.cpp)
 #   drivetrain_add_test(step_on_gpu_test step_on_gpu_test.cpp LABELS gpu TIMEOUT 600 LINK helpers)
 #
-# makes a GoogleTest program that may reach runtime internals, and one CTest test that runs it. Labels: `unit` is added
-# always; `gpu` marks a test that needs a GPU, the only kind that may skip itself.
+# makes a GoogleTest program that may reach runtime internals, and one CTest test that runs it. Labels: `gpu` marks a test
+# that needs a GPU, the only kind that may skip itself; `program` one that runs the built program. All others are `unit`,
+# which is what `tools/check --sanitize` builds and runs.
 find_package(GTest REQUIRED)
 set(DRIVETRAIN_GOLDEN_DIR ${CMAKE_SOURCE_DIR}/../shared/golden CACHE PATH "golden data made by independent software")
 add_custom_target(unit_tests)  # every drivetrain_add_test program and the plugins
@@ -25,13 +26,15 @@ function(drivetrain_add_test name)
     DRIVETRAIN_BUILD_DIR="${CMAKE_BINARY_DIR}" DRIVETRAIN_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests
     BUILD_RPATH "${CMAKE_BINARY_DIR}/lib;${DRIVETRAIN_TORCH}/lib")
-  add_dependencies(unit_tests ${name})
+  if(NOT "program" IN_LIST ARG_LABELS)
+    list(APPEND ARG_LABELS unit)
+    add_dependencies(unit_tests ${name})
+  endif()
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 300)
   endif()
   add_test(NAME ${name} COMMAND ${name})
-  set(labels unit ${ARG_LABELS})
-  set_tests_properties(${name} PROPERTIES LABELS "${labels}" TIMEOUT ${ARG_TIMEOUT}
+  set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT}
     ENVIRONMENT "${DRIVETRAIN_TEST_ENVIRONMENT}")
   # A test that skips or disables itself proves nothing and would still be green.
   if("gpu" IN_LIST ARG_LABELS)
