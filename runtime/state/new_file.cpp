@@ -119,10 +119,4 @@ void NewFolder::commit() {
   sync_folder(parent_of(path_), path_);
 }
 
-void write_text_file(const std::string& path, const std::string& text) {
-  NewFile file(path, text.size());
-  file.write_at(0, text.data(), text.size());
-  file.commit();
-}
-
 }  // namespace drivetrain

@@ -44,6 +44,4 @@ class DRIVETRAIN_API NewFolder {
   bool committed_ = false;
 };
 
-DRIVETRAIN_API void write_text_file(const std::string& path, const std::string& text);
-
 }  // namespace drivetrain

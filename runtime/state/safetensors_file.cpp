@@ -18,24 +18,25 @@
 #include "state/safetensors_header.h"
 
 namespace drivetrain {
-namespace {
 
-struct FileMapping {
-  ~FileMapping() {
+struct SafetensorsMapping {
+  ~SafetensorsMapping() {
     if (size > 0) ::munmap(data, size);
   }
   char* data = nullptr;
   size_t size = 0;
 };
 
+namespace {
+
 // Private and writable: a careless in-place operation on a view changes memory of this process, never the file.
-std::shared_ptr<const FileMapping> map_file(const std::string& path) {
+std::shared_ptr<const SafetensorsMapping> map_file(const std::string& path) {
   const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (descriptor < 0) {
     const ErrorCode code = errno == ENOENT || errno == ENOTDIR ? ErrorCode::config : ErrorCode::io;
     throw fail(code, path, ": cannot be opened: ", std::strerror(errno), "\n   check the path and its permissions");
   }
-  auto mapping = std::make_shared<FileMapping>();
+  auto mapping = std::make_shared<SafetensorsMapping>();
   struct stat info;
   const bool known = ::fstat(descriptor, &info) == 0;
   int code = errno;
@@ -57,7 +58,7 @@ std::shared_ptr<const FileMapping> map_file(const std::string& path) {
 
 struct SafetensorsFile::Impl {
   std::string path;
-  std::shared_ptr<const FileMapping> mapping;
+  std::shared_ptr<const SafetensorsMapping> mapping;
   SafetensorsHeader header;
   std::unordered_map<std::string_view, const SafetensorsEntry*> by_name;
 

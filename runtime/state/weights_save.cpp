@@ -85,6 +85,8 @@ Value shard_index(const std::map<std::string, ExportPart>& parts, size_t count) 
 Value generation_config(const Value& config) {
   Value out = Value::object();
   out.set("_from_model_config", true);
+  out.set("output_attentions", false);
+  out.set("output_hidden_states", false);
   for (const char* key : {"bos_token_id", "eos_token_id", "pad_token_id", "transformers_version", "use_cache"}) {
     const Value* value = config.find(key);
     if (value && !value->is_null()) out.set(key, *value);
@@ -93,7 +95,10 @@ Value generation_config(const Value& config) {
 }
 
 void write_json_file(const std::string& folder, const std::string& name, const Value& value) {
-  write_text_file(folder + "/" + name, value.to_json(2) + "\n");
+  const std::string text = value.to_json(2) + "\n";
+  NewFile file(folder + "/" + name, text.size());
+  file.write_at(0, text.data(), text.size());
+  file.commit();
 }
 
 void write_tensors(const std::string& folder, const WeightRules& rules, const std::map<std::string, ExportPart>& parts,

@@ -1,0 +1,65 @@
+#include <drivetrain/error.h>
+#include <drivetrain/layout.h>
+#include <drivetrain/mesh.h>
+#include <gtest/gtest.h>
+
+#include <set>
+
+namespace drivetrain {
+namespace {
+
+using Shape = std::vector<int64_t>;
+
+Mesh mesh_of(int64_t rank) { return Mesh({{"tp", 2}, {"dp", 3}, {"ep", 2}}, rank, 12, nullptr); }
+
+TEST(LayoutRanges, nothing_split_is_one_range_of_everything) {
+  const Layout layout = Layout::whole({5, 7});
+  EXPECT_EQ(layout.global_numel(), 35);
+  EXPECT_EQ(layout.local_shape(mesh_of(3)), (Shape{5, 7}));
+  ASSERT_EQ(layout.ranges(1, mesh_of(3)).size(), 1u);
+  EXPECT_EQ(layout.ranges(1, mesh_of(3))[0].count, 7);
+  EXPECT_EQ(Layout::whole({}).local_numel(mesh_of(0)), 1);
+}
+
+TEST(LayoutRanges, each_fused_block_is_split_by_itself) {
+  Layout layout = Layout::whole({8, 3});
+  layout.dims = {{{"tp"}, {4, 2, 2}}, {}};
+  const auto ranges = layout.ranges(0, mesh_of(1));  // tp 1
+  ASSERT_EQ(ranges.size(), 3u);
+  EXPECT_EQ(ranges[0].first, 2);
+  EXPECT_EQ(ranges[0].count, 2);
+  EXPECT_EQ(ranges[1].first, 5);
+  EXPECT_EQ(ranges[2].first, 7);
+  EXPECT_EQ(layout.local_shape(mesh_of(1)), (Shape{4, 3}));
+}
+
+TEST(LayoutRanges, several_axes_count_the_outermost_slowest_and_cover_every_row_once) {
+  Layout layout = Layout::whole({8});
+  layout.dims = {{{"ep", "tp"}, {}}};
+  std::set<int64_t> rows;
+  for (const int64_t ep : {0, 1}) {
+    for (const int64_t tp : {0, 1}) {
+      const auto ranges = layout.ranges(0, mesh_of(tp + 6 * ep));
+      EXPECT_EQ(ranges[0].first, 2 * (2 * ep + tp));
+      for (int64_t i = 0; i < ranges[0].count; ++i) rows.insert(ranges[0].first + i);
+    }
+  }
+  EXPECT_EQ(rows.size(), 8u);
+}
+
+TEST(LayoutRanges, an_axis_that_is_not_there_splits_nothing) {
+  Layout layout = Layout::whole({7});
+  layout.dims = {{{"cp"}, {}}};
+  EXPECT_EQ(layout.local_shape(mesh_of(0)), (Shape{7}));
+}
+
+TEST(LayoutRanges, rows_that_do_not_divide_and_blocks_that_do_not_add_up_are_refused) {
+  Layout layout = Layout::whole({7});
+  layout.dims = {{{"tp"}, {}}};
+  EXPECT_THROW(layout.local_shape(mesh_of(0)), Error);
+  layout.dims = {{{"tp"}, {4, 2}}};
+  EXPECT_THROW(layout.ranges(0, mesh_of(0)), Error);
+}
+
+}  // namespace
+}  // namespace drivetrain
