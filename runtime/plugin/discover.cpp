@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 void add_places(std::vector<SearchPath::Place>& places, const std::vector<std::string>& paths,
                 const std::string& what) {
   for (size_t i = 0; i < paths.size(); ++i)
-    if (!paths[i].empty()) places.push_back({paths[i], concat(what, ", entry ", i + 1)});
+    if (!paths[i].empty()) places.push_back({fs::absolute(paths[i]).string(), concat(what, ", entry ", i + 1)});
 }
 
 std::vector<std::string> split_colons(const std::string& text) {

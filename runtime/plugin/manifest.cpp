@@ -45,7 +45,7 @@ Manifest parse_object(const Value& object) {
   if (!fingerprint || !fingerprint->is_object()) throw fail(ErrorCode::plugin, "has a manifest without a fingerprint");
   manifest.fingerprint = *fingerprint;
   if (!entries || entries->items().empty())
-    throw fail(ErrorCode::plugin, "offers nothing: its manifest has zero entries");
+    throw fail(ErrorCode::plugin, "offers nothing: its manifest has no entries");
   for (const Value& value : entries->items()) {
     ManifestEntry entry = parse_entry(value);
     for (const ManifestEntry& earlier : manifest.entries)

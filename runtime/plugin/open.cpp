@@ -39,7 +39,7 @@ std::string bytes_to_open(const PluginFile& file) {
 
 void check_entries(const PluginFile& file, const OpenLibrary& library) {
   const DrivetrainDescriptor& d = *library.descriptor;
-  if (d.entry_count == 0 || !d.entries) throw refused(file, "it offers nothing: its descriptor has zero entries");
+  if (d.entry_count == 0 || !d.entries) throw refused(file, "it offers nothing: its descriptor has no entries");
   if (d.entry_count != file.manifest.entries.size())
     throw refused(file, concat("its manifest lists ", file.manifest.entries.size(), " entries, the code has ",
                                d.entry_count, "; name them all with ENTRIES of drivetrain_add_plugin"));

@@ -88,7 +88,7 @@ TEST_F(Refusals, other_door_in_the_code) {
 }
 
 TEST_F(Refusals, zero_entries_in_the_code) {
-  expect_has(creating(built("zero_entries"), "toy"), {"refused: it offers nothing: its descriptor has zero entries"});
+  expect_has(creating(built("zero_entries"), "toy"), {"refused: it offers nothing: its descriptor has no entries"});
   EXPECT_EQ(code, ErrorCode::plugin);
 }
 

@@ -97,7 +97,7 @@ TEST(Manifest, every_shortcoming_has_its_message) {
   EXPECT_TRUE(has(plugin_error(magic + "{"), "damaged manifest"));
   EXPECT_TRUE(has(plugin_error(magic + "{}"), "without \"library\""));
   EXPECT_TRUE(has(plugin_error(head + R"("entries":[]})"), "without a fingerprint"));
-  EXPECT_TRUE(has(plugin_error(head + R"("entries":[],"fingerprint":{}})"), "zero entries"));
+  EXPECT_TRUE(has(plugin_error(head + R"("entries":[],"fingerprint":{}})"), "no entries"));
   EXPECT_TRUE(has(plugin_error(head + R"("entries":[{"kind":7}],"fingerprint":{}})"), "damaged manifest"));
   EXPECT_EQ(plugin_error(head + R"("entries":[{"kind":"model","name":"m","summary":"s"}],"fingerprint":{}})"),
             "accepted");

@@ -97,8 +97,8 @@ function(_drivetrain_manifest name out)
 endfunction()
 
 function(drivetrain_add_plugin name)
-  cmake_parse_arguments(ARG "DEFAULT;CUDA" "KIND;SUMMARY;SECTION;DEVICE;LICENSE;VERSION;NCCL"
-                        "SOURCES;TYPES;ENTRIES;LINK" ${ARGN})
+  cmake_parse_arguments(PARSE_ARGV 1 ARG "DEFAULT;CUDA" "KIND;SUMMARY;SECTION;DEVICE;LICENSE;VERSION;NCCL"
+                        "SOURCES;TYPES;ENTRIES;LINK")
   if(ARG_UNPARSED_ARGUMENTS OR NOT ARG_KIND OR NOT ARG_SOURCES)
     message(FATAL_ERROR "drivetrain_add_plugin(${name}): KIND and SOURCES are needed; not understood: ${ARG_UNPARSED_ARGUMENTS}")
   endif()

@@ -1,0 +1,64 @@
+// `drivetrain inspect`: what people and editors read about a right plugin, a wrong file and a wrong command line.
+#include "app/inspect.h"
+
+#include "plugin_fixture.h"
+
+namespace drivetrain {
+
+class InspectTest : public DoorTest {
+ protected:
+  std::string inspect(std::vector<std::string> args) {
+    testing::internal::CaptureStdout();
+    std::string thrown = error_of([&] { exit_code = inspect_command(args); });
+    const std::string printed = testing::internal::GetCapturedStdout();
+    return thrown == "nothing was thrown" ? printed : thrown;
+  }
+  std::string good = folder("good"), file = copy("good", "good/monitor_good.so");
+  int exit_code = -1;
+};
+
+TEST_F(InspectTest, the_table_lists_every_kind_and_what_is_not_used) {
+  copy("other_libtorch", "good/monitor_wrong.so");
+  write("good/broken.so", "no library");
+  const std::string text = inspect({"--plugin-path", good});
+  expect_has(text, {"communicator", "strategy", "toy", "does nothing", "--plugin-path, entry 1", "not used",
+                    "broken.so refused: it is not an ELF file", "monitor/toy of ", "is shadowed by"});
+  EXPECT_EQ(exit_code, 0);
+  EXPECT_EQ(inspect({"monitor", "--plugin-path", good}).find("communicator"), std::string::npos);
+}
+
+TEST_F(InspectTest, one_plugin_shows_section_file_and_options) {
+  expect_has(inspect({"monitor/toy", "--plugin-path", good}),
+             {"monitor/toy  does nothing", file.c_str(), "\"monitors\": {\"type\": \"toy\"", "options: none"});
+}
+
+TEST_F(InspectTest, a_file_shows_every_field_of_its_fingerprint) {
+  expect_has(inspect({file}), {"libtorch ", "compiler_abi", "offers    monitor/toy", "may be used"});
+  EXPECT_EQ(exit_code, 0);
+  expect_has(inspect({built("other_abi")}), {"cxx11_abi", "must match", "refused: built with the other C++11 ABI"});
+  EXPECT_EQ(exit_code, 3);
+  expect_has(inspect({write("text.so", "x")}), {"is not an ELF file"});
+  EXPECT_EQ(exit_code, 3);
+}
+
+TEST_F(InspectTest, json_and_schema_can_be_parsed) {
+  const Value table = parse_json(inspect({"--json", "--plugin-path", good}), "table");
+  EXPECT_GE(table.find("plugins")->items().size(), 4u);
+  const Value one = parse_json(inspect({"monitor/toy", "--json", "--plugin-path", good}), "one");
+  EXPECT_EQ(one.find("file")->as_string(), file);
+  EXPECT_EQ(one.find("fingerprint")->items().size(), 15u);
+  EXPECT_EQ(parse_json(inspect({built("no_manifest"), "--json"}), "file").find("usable")->as_bool(), false);
+  const Value schema = parse_json(inspect({"monitor/toy", "--schema", "--plugin-path", good}), "schema");
+  EXPECT_EQ(schema.find("type")->as_string(), "object");
+}
+
+TEST_F(InspectTest, mistakes_are_named) {
+  expect_has(inspect({"monitr"}), {"there is no kind \"monitr\"", "did you mean \"monitor\"?"});
+  EXPECT_EQ(code, ErrorCode::config);
+  expect_has(inspect({"--verbose"}), {"\"--verbose\" was not expected", "usage: drivetrain inspect"});
+  expect_has(inspect({"--json", "--schema"}), {"exclude each other"});
+  expect_has(inspect({"monitor/nothing", "--plugin-path", good}), {"monitor/nothing is not installed"});
+  EXPECT_EQ(code, ErrorCode::plugin);
+}
+
+}  // namespace drivetrain
