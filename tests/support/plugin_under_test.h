@@ -1,0 +1,72 @@
+// Creates the plugin whose objects are linked into a test, through its own door: descriptor, option table, create.
+#pragma once
+
+#include <cstring>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include <drivetrain/services.h>
+
+extern "C" const void* const drivetrain_plugin;
+
+namespace drivetrain::testing {
+
+struct LinesLog : Log {
+  void write(LogLevel level, const std::string& line) override {
+    (level == LogLevel::warning ? warnings : lines).push_back(line);
+  }
+  void progress(const std::string& line) override { progress_lines.push_back(line); }
+  std::vector<std::string> lines, warnings, progress_lines;
+};
+
+struct NoStore : Store {
+  void set(const std::string&, const std::string&) override { absent(); }
+  std::string get(const std::string&, double) override { return absent(), ""; }
+  bool has(const std::string&) override { return absent(), false; }
+  int64_t add(const std::string&, int64_t) override { return absent(), 0; }
+  static void absent() { throw std::logic_error("this test has no store"); }
+};
+
+struct Host {
+  LinesLog log;
+  NoStore store;
+  Services services{.log = log, .store = store};
+};
+
+// The plugin `name` of this library with the options of a JSON text. Throws Error(config) with all problems of the
+// text.
+template <class Kind>
+std::unique_ptr<Kind> make_plugin_from(const Host& host, const std::string& name, const Value& params) {
+  const auto& descriptor = *static_cast<const DrivetrainDescriptor*>(drivetrain_plugin);
+  for (uint32_t i = 0; i < descriptor.entry_count; ++i) {
+    const DrivetrainEntry& entry = descriptor.entries[i];
+    if (name != entry.name || std::strcmp(Kind::kKind, entry.kind) != 0) continue;
+    Problems problems;
+    const auto options = static_cast<const OptionTable*>(entry.options())
+                             ->parse(params, concat(entry.kind, "/", name), "params", problems);
+    problems.throw_if_any();
+    const CreateArgs args{options.get(), &host.services};
+    return std::unique_ptr<Kind>(static_cast<Kind*>(static_cast<Plugin*>(entry.create(&args))));
+  }
+  throw std::logic_error("no entry " + name);
+}
+
+template <class Kind>
+std::unique_ptr<Kind> make_plugin(const Host& host, const std::string& name, const std::string& json = "{}") {
+  return make_plugin_from<Kind>(host, name, parse_json(json, "test"));
+}
+
+// What an Error says, or "" if none was thrown.
+template <class Action>
+std::string error_of(const Action& action) {
+  try {
+    action();
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "";
+}
+
+}  // namespace drivetrain::testing
