@@ -1,4 +1,5 @@
-// What every attention shares: the refusals that follow from its abilities, and its halves as one differentiable function.
+// What every attention shares: the refusals that follow from its abilities, and its halves as one differentiable
+// function.
 #include <drivetrain/attention.h>
 
 #include <algorithm>
@@ -19,11 +20,16 @@ std::string listed(const std::set<int64_t>& sizes) {
 // The names RunFacts::compute_dtype uses.
 std::string dtype_name(at::ScalarType type) {
   switch (type) {
-    case at::kFloat: return "float32";
-    case at::kDouble: return "float64";
-    case at::kBFloat16: return "bfloat16";
-    case at::kHalf: return "float16";
-    default: return c10::toString(type);
+    case at::kFloat:
+      return "float32";
+    case at::kDouble:
+      return "float64";
+    case at::kBFloat16:
+      return "bfloat16";
+    case at::kHalf:
+      return "float16";
+    default:
+      return c10::toString(type);
   }
 }
 
@@ -40,13 +46,15 @@ bool has_name(const std::set<at::ScalarType>& types, const std::string& name) {
 // What is wrong with the tensors themselves; empty if nothing.
 std::string shape_problem(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
   const std::string found = concat("found q ", q.sizes(), ", k ", k.sizes(), ", v ", v.sizes());
-  if (q.dim() != 4 || k.dim() != 4 || v.dim() != 4) return "q, k and v must be [batch, sequence, heads, head size]; " + found;
+  if (q.dim() != 4 || k.dim() != 4 || v.dim() != 4)
+    return "q, k and v must be [batch, sequence, heads, head size]; " + found;
   if (k.sizes() != v.sizes()) return "k and v must have one shape; " + found;
   if (q.size(0) != k.size(0) || q.size(3) != k.size(3)) return "q and k must agree in batch and head size; " + found;
   if (q.numel() == 0 || k.numel() == 0) return "q, k and v must not be empty; " + found;
   if (q.size(2) % k.size(2) != 0) return "key/value heads must divide the query heads; " + found;
   if (q.scalar_type() != k.scalar_type() || q.scalar_type() != v.scalar_type())
-    return concat("q, k and v must have one dtype; found ", q.scalar_type(), ", ", k.scalar_type(), ", ", v.scalar_type());
+    return concat("q, k and v must have one dtype; found ", q.scalar_type(), ", ", k.scalar_type(), ", ",
+                  v.scalar_type());
   return {};
 }
 
@@ -77,7 +85,8 @@ std::string ability_problem(const AttentionAbilities& can, const at::Tensor& q, 
   if (!can.dropout && args.dropout > 0) return concat("dropout ", args.dropout, " is not supported (0 only)");
   if (!can.window && args.window > 0) return concat("window ", args.window, " is not supported (0 only)");
   if (!can.q_offset && args.q_offset != 0) return concat("q_offset ", args.q_offset, " is not supported");
-  if (!can.varlen && !args.varlen.cu_seqlens.empty()) return "several sequences in one row (cu_seqlens) are not supported";
+  if (!can.varlen && !args.varlen.cu_seqlens.empty())
+    return "several sequences in one row (cu_seqlens) are not supported";
   return {};
 }
 

@@ -1,8 +1,9 @@
-// Scaled dot-product attention in two plain halves, without autograd inside: the SDK makes one differentiable function of
-// them, hand-written blocks call them directly, and ring attention calls `backward` per block with the merged out and lse.
+// Scaled dot-product attention in two plain halves, without autograd inside: the SDK makes one differentiable function
+// of them, hand-written blocks call them directly, and ring attention calls `backward` per block with the merged out
+// and lse.
 //
-// Source: Vaswani et al. 2017, eq. 1; Dao et al. 2022 (FlashAttention) for lse. Legend: B batch, S queries, T keys, H heads,
-// G key/value heads (H is a multiple of G; query head h uses key/value head h / (H / G)), D head size.
+// Source: Vaswani et al. 2017, eq. 1; Dao et al. 2022 (FlashAttention) for lse. Legend: B batch, S queries, T keys, H
+// heads, G key/value heads (H is a multiple of G; query head h uses key/value head h / (H / G)), D head size.
 //   q [B, S, H, D]   k, v [B, T, G, D]   out [B, S, H, D]   lse [B, H, S] float32 (float64 for
 //   float64 inputs), natural log, -infinity for a query that sees no key (its out is 0)
 // Any strides with D contiguous. Stateless: const calls from any thread. Stream: the current one.
@@ -25,13 +26,13 @@ struct Varlen {
 };
 
 struct AttentionArgs {
-  double scale = 0;        // of the scores; usually 1 / sqrt(D)
-  double dropout = 0;      // of the attention probabilities
-  bool causal = true;      // key j is seen by query i if j <= i + q_offset
-  int64_t window = 0;      // 0: none; else also |i + q_offset - j| < window
-  int64_t q_offset = 0;    // position of query 0 among the keys
+  double scale = 0;      // of the scores; usually 1 / sqrt(D)
+  double dropout = 0;    // of the attention probabilities
+  bool causal = true;    // key j is seen by query i if j <= i + q_offset
+  int64_t window = 0;    // 0: none; else also |i + q_offset - j| < window
+  int64_t q_offset = 0;  // position of query 0 among the keys
   Varlen varlen;
-  RandomKey key;           // for dropout
+  RandomKey key;  // for dropout
 };
 
 // What backward needs. `out` and `lse` may be replaced by merged ones before backward.
@@ -41,7 +42,7 @@ struct AttentionState {
 };
 
 struct AttentionAbilities {
-  std::set<int64_t> head_sizes;             // empty: any
+  std::set<int64_t> head_sizes;  // empty: any
   std::set<at::ScalarType> dtypes;
   bool gqa = false, varlen = false, window = false, q_offset = false, dropout = false, non_causal = true;
   bool returns_lse = false, deterministic = true;
@@ -56,19 +57,21 @@ class DRIVETRAIN_API Attention : public Plugin {
   // Throws Error(config) naming the argument if abilities() does not cover it.
   virtual AttentionState forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                  const AttentionArgs& args) const = 0;
-  virtual Tensors backward(const at::Tensor& dout, const AttentionState& state, const AttentionArgs& args) const = 0;  // dq, dk, dv
-  // Checks the model's shape, dtype and dropout against abilities() and refuses with the reason. Implementations may extend it.
+  virtual Tensors backward(const at::Tensor& dout, const AttentionState& state,
+                           const AttentionArgs& args) const = 0;  // dq, dk, dv
+  // Checks the model's shape, dtype and dropout against abilities() and refuses with the reason. Implementations may
+  // extend it.
   void plan(PlanContext& ctx) override;
 
  protected:
-  // For the first line of forward: throws Error(config), "name: ...", for shapes that do not fit each other and for what
-  // abilities() does not cover.
+  // For the first line of forward: throws Error(config), "name: ...", for shapes that do not fit each other and for
+  // what abilities() does not cover.
   void check(const char* name, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
              const AttentionArgs& args) const;
 };
 
 // The two halves as one differentiable function: returns out.
-DRIVETRAIN_API at::Tensor attend(const Attention& attention, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                                 const AttentionArgs& args);
+DRIVETRAIN_API at::Tensor attend(const Attention& attention, const at::Tensor& q, const at::Tensor& k,
+                                 const at::Tensor& v, const AttentionArgs& args);
 
 }  // namespace drivetrain

@@ -1,0 +1,77 @@
+// attention/flash: the suite of its kind, recorded cases, and its refusals.
+#include "support/golden_attention.h"
+
+#include <drivetrain/plan_context.h>
+
+namespace drivetrain {
+namespace {
+
+using namespace drivetrain::testing;
+
+struct FlashAttention : ::testing::Test {
+  Host host;
+  std::unique_ptr<Attention> attention = make_plugin<Attention>(host, "flash");
+
+  PlanContext planned(double dropout, bool training, const std::string& dtype = "float32") {
+    ModelFacts model;
+    model.head_dim = 80, model.num_attention_heads = 8, model.num_query_groups = 2, model.attention_dropout = dropout;
+    RunFacts run;
+    run.training = training, run.compute_dtype = dtype;
+    PlanContext ctx(model, run);
+    attention->plan(ctx);
+    return ctx;
+  }
+};
+
+TEST_F(FlashAttention, passes_the_suite) { run_attention_suite(*attention, "attention/flash"); }
+
+TEST_F(FlashAttention, matches_every_recorded_case_it_declares) { EXPECT_EQ(run_golden_attention(*attention), 12); }
+
+TEST_F(FlashAttention, refuses_dropout_in_training_and_names_the_way_out) {
+  const PlanContext ctx = planned(0.1, true);
+  ASSERT_EQ(ctx.refusals().size(), 1u);
+  EXPECT_EQ(ctx.refusals()[0].text, "attention_dropout 0.1 is not supported (0 only); use attention/standard");
+  EXPECT_TRUE(planned(0.1, false).refusals().empty());
+  EXPECT_TRUE(planned(0, true).refusals().empty());
+}
+
+TEST_F(FlashAttention, refuses_a_dtype_it_does_not_know) {
+  const PlanContext ctx = planned(0, true, "float8");
+  ASSERT_EQ(ctx.refusals().size(), 1u);
+  EXPECT_NE(ctx.refusals()[0].text.find("dtype float8 is not supported (float16, float32, float64, bfloat16)"),
+            std::string::npos);
+}
+
+TEST_F(FlashAttention, offers_what_wrappers_need) {
+  const PlanContext ctx = planned(0, true);
+  const auto offers = [&](const std::string& ability) {
+    for (const auto& offer : ctx.offers())
+      if (offer.text == ability) return true;
+    return false;
+  };
+  EXPECT_TRUE(offers("attention.returns_lse"));
+  EXPECT_FALSE(offers("attention.varlen"));
+}
+
+TEST_F(FlashAttention, refuses_arguments_beyond_the_kernel) {
+  const at::Tensor x = at::zeros({1, 8, 2, 4});
+  const auto refusal = [&](auto change) {
+    AttentionArgs args;
+    args.scale = 1;
+    change(args);
+    return error_of([&] { attention->forward(x, x, x, args); });
+  };
+  EXPECT_EQ(refusal([](AttentionArgs& a) { a.dropout = 0.1; }),
+            "attention/flash: dropout 0.1 is not supported (0 only); use attention/standard");
+  EXPECT_EQ(refusal([](AttentionArgs& a) { a.window = 3; }),
+            "attention/flash: window 3 is not supported (0 only); use attention/standard");
+  EXPECT_EQ(refusal([](AttentionArgs& a) { a.q_offset = 2; }),
+            "attention/flash: q_offset 2 is not supported; use attention/standard");
+  EXPECT_EQ(refusal([](AttentionArgs& a) {
+              a.varlen.cu_seqlens = {0, 8};
+            }),
+            "attention/flash: several sequences in one row (cu_seqlens) are not supported; use attention/standard");
+}
+
+}  // namespace
+}  // namespace drivetrain

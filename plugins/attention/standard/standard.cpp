@@ -1,0 +1,159 @@
+// Attention by its formula in ATen: every argument, any head size, any floating dtype, any device. The reference for
+// the others, and the way out where they refuse.
+//
+// Source: Vaswani et al. 2017, eq. 1; the backward pass by hand as in Dao et al. 2022, appendix B.2. Legend of
+// attention.h, and R = H / G query heads per key/value head, GB = B * G. Scores are kept in one B * H * S * T buffer
+// that is worked on in place; backward computes them again from q, k and lse, so that merged lse and out count.
+// bfloat16 and float16 are computed in float32.
+#include <drivetrain/attention.h>
+
+#include <ATen/ops/abs.h>
+#include <ATen/ops/amax.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/baddbmm.h>
+#include <ATen/ops/bmm.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/eq.h>
+#include <ATen/ops/exp.h>
+#include <ATen/ops/ge.h>
+#include <ATen/ops/log.h>
+#include <ATen/ops/logical_or.h>
+#include <ATen/ops/lt.h>
+#include <ATen/ops/masked_fill.h>
+#include <ATen/ops/mul.h>
+#include <ATen/ops/ne.h>
+#include <ATen/ops/sub.h>
+#include <ATen/ops/sum.h>
+
+#include <limits>
+
+#include <drivetrain/random.h>
+#include <drivetrain/services.h>
+
+namespace {
+
+using namespace drivetrain;
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+at::ScalarType compute_type(const at::Tensor& x) { return x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat; }
+
+// [B, N, X, D] -> [B * X, N, D]
+at::Tensor by_head(const at::Tensor& x) {
+  return x.to(compute_type(x)).transpose(1, 2).reshape({x.size(0) * x.size(2), x.size(1), x.size(3)});
+}
+
+// [B, S, H, D] -> [GB, R * S, D]: the query heads of a group stand below each other, so its keys are read once for all.
+at::Tensor by_group(const at::Tensor& x, int64_t G) {
+  return x.to(compute_type(x)).transpose(1, 2).reshape({x.size(0) * G, x.size(2) / G * x.size(1), x.size(3)});
+}
+
+// Back to [B, N, X, D] of the model's dtype.
+at::Tensor by_position(const at::Tensor& x, const at::Tensor& like) {
+  return x.view({like.size(0), like.size(2), like.size(1), like.size(3)})
+      .transpose(1, 2)
+      .contiguous()
+      .to(like.scalar_type());
+}
+
+at::Tensor segments(const Varlen& varlen, int64_t S, at::Device device) {
+  at::Tensor of_position = at::empty({S}, at::kLong);
+  int64_t* id = of_position.mutable_data_ptr<int64_t>();
+  for (size_t n = 0; n + 1 < varlen.cu_seqlens.size(); ++n)
+    std::fill(id + varlen.cu_seqlens[n], id + varlen.cu_seqlens[n + 1], static_cast<int64_t>(n));
+  return of_position.to(device);
+}
+
+// [S, T], true where a query does not see a key; undefined if every query sees every key.
+at::Tensor hidden_ST(const AttentionArgs& args, int64_t S, int64_t T, at::Device device) {
+  at::Tensor hidden;
+  const auto add = [&](const at::Tensor& more) { hidden = hidden.defined() ? hidden.logical_or_(more) : more; };
+  if (args.causal || args.window > 0) {
+    const auto type = at::TensorOptions().dtype(at::kLong).device(device);
+    const at::Tensor distance =
+        at::arange(args.q_offset, args.q_offset + S, type).unsqueeze(1).sub(at::arange(T, type).unsqueeze(0));
+    if (args.causal) add(distance.lt(0));
+    if (args.window > 0) add(distance.abs().ge(args.window));
+  }
+  if (!args.varlen.cu_seqlens.empty()) {
+    const at::Tensor of_position = segments(args.varlen, S, device);
+    add(of_position.unsqueeze(1).ne(of_position.unsqueeze(0)));
+  }
+  return hidden;
+}
+
+// scale * q k^T with -infinity where hidden, [B, H, S, T].
+at::Tensor masked_scores(const at::Tensor& q, const at::Tensor& k, const AttentionArgs& args) {
+  const int64_t B = q.size(0), S = q.size(1), H = q.size(2), T = k.size(1);
+  const at::Tensor q_GBRSD = by_group(q, k.size(2)), k_GBTD = by_head(k);
+  at::Tensor scores =
+      at::baddbmm(at::empty({1, 1, 1}, q_GBRSD.options()), q_GBRSD, k_GBTD.transpose(1, 2), 0, args.scale);
+  scores = scores.view({B, H, S, T});
+  const at::Tensor hidden = hidden_ST(args, S, T, q.device());
+  if (hidden.defined()) scores.masked_fill_(hidden, -kInfinity);
+  return scores;
+}
+
+// 1 / (1 - p) where a probability is kept, 0 elsewhere; undefined without dropout.
+at::Tensor kept(const at::Tensor& scores, const AttentionArgs& args) {
+  if (args.dropout == 0) return {};
+  at::Tensor factor = at::empty(scores.sizes(), scores.options().dtype(at::kFloat));
+  fill_uniform(factor, args.key);
+  return factor.ge_(args.dropout).mul_(1 / (1 - args.dropout)).to(scores.scalar_type());
+}
+
+class Standard : public Attention {
+ public:
+  Standard(const NoOptions&, const Services&) {}
+
+  AttentionAbilities abilities() const override {
+    AttentionAbilities can;
+    can.dtypes = {at::kFloat, at::kDouble, at::kBFloat16, at::kHalf};
+    can.gqa = can.varlen = can.window = can.q_offset = can.dropout = can.returns_lse = true;
+    return can;
+  }
+
+  AttentionState forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                         const AttentionArgs& args) const override {
+    check("attention/standard", q, k, v, args);
+    if (args.dropout > 0 && args.q_offset != 0)
+      throw fail(ErrorCode::config, "attention/standard: dropout ", args.dropout, " with q_offset ", args.q_offset,
+                 " is not supported: random numbers are those of whole sequences; set attention_dropout to 0");
+    at::Tensor p = masked_scores(q, k, args);
+    at::Tensor top = p.amax(-1, true);
+    top.masked_fill_(top.eq(-kInfinity), 0);  // a query that sees no key: exp(-inf - 0) = 0 rather than NaN
+    p.sub_(top).exp_();
+    at::Tensor sum = p.sum(-1, true);
+    at::Tensor lse = top.add_(sum.log()).squeeze(-1);
+    p.div_(sum.masked_fill_(sum.eq(0), 1));
+    if (const at::Tensor keep = kept(p, args); keep.defined()) p.mul_(keep);
+    const at::Tensor out = at::bmm(p.view({-1, q.size(2) / k.size(2) * q.size(1), k.size(1)}), by_head(v));
+    return {q, k, v, by_position(out, q), lse, {}};
+  }
+
+  Tensors backward(const at::Tensor& dout, const AttentionState& state, const AttentionArgs& args) const override {
+    const auto& [q, k, v, out, lse, extra] = state;
+    const int64_t G = k.size(2), RS = q.size(2) / G * q.size(1), T = k.size(1);
+    const at::Tensor dout_GBRSD = by_group(dout, G), q_GBRSD = by_group(q, G);
+    const at::Tensor lse_BHS1 = lse.to(compute_type(q)).unsqueeze(-1);
+    at::Tensor p = masked_scores(q, k, args);
+    p.sub_(lse_BHS1.masked_fill(lse_BHS1.eq(-kInfinity), 0)).exp_();
+
+    const at::Tensor keep = kept(p, args);
+    const at::Tensor used = keep.defined() ? p.mul(keep) : p;
+    const at::Tensor dv = at::bmm(used.view({-1, RS, T}).transpose(1, 2), dout_GBRSD);
+
+    at::Tensor ds = at::bmm(dout_GBRSD, by_head(v).transpose(1, 2)).view(p.sizes());  // dp so far
+    if (keep.defined()) ds.mul_(keep);
+    // sum_j p_j dp_j = dout . out: the softmax gradient's row sum, with dropout too, without another S * T pass.
+    const at::Tensor delta = dout_GBRSD.mul(by_group(out, G)).sum(-1).view(lse_BHS1.sizes());
+    ds.sub_(delta).mul_(p).mul_(args.scale);
+    const at::Tensor ds_GBRST = ds.view({-1, RS, T});
+    return {by_position(at::bmm(ds_GBRST, by_head(k)), q), by_position(at::bmm(ds_GBRST.transpose(1, 2), q_GBRSD), k),
+            by_position(dv, v)};
+  }
+};
+
+}  // namespace
+
+DRIVETRAIN_PLUGIN(drivetrain::Attention, "standard", Standard)

@@ -1,0 +1,73 @@
+// attention/standard: the suite of its kind, recorded cases, and what is its own: dropout.
+#include "support/golden_attention.h"
+
+#include <ATen/ops/ones.h>
+
+namespace drivetrain {
+namespace {
+
+using namespace drivetrain::testing;
+
+struct StandardAttention : ::testing::Test {
+  Host host;
+  std::unique_ptr<Attention> attention = make_plugin<Attention>(host, "standard");
+
+  static AttentionArgs with_dropout(double p) {
+    AttentionArgs args = attention_args(true);
+    args.scale = 0.5, args.dropout = p, args.key = {7, 3, hash_name("block.0.attn"), 0};
+    return args;
+  }
+};
+
+TEST_F(StandardAttention, passes_the_suite) { run_attention_suite(*attention, "attention/standard"); }
+
+TEST_F(StandardAttention, matches_every_recorded_case) { EXPECT_EQ(run_golden_attention(*attention), 20); }
+
+TEST_F(StandardAttention, dropout_has_the_gradient_of_its_own_mask) {
+  check_gradient_by_differences(*attention, with_dropout(0.3));
+}
+
+TEST_F(StandardAttention, dropout_keeps_the_expected_part_and_the_lse) {
+  // Equal keys and values 1: out is the sum of the kept probabilities over 1 - p, with mean 1.
+  const at::Tensor x = at::ones({8, 64, 4, 2}, at::kFloat);
+  AttentionArgs args = with_dropout(0.25), plain = with_dropout(0);
+  args.causal = plain.causal = false;
+  const AttentionState dropped = attention->forward(x, x, x, args), whole = attention->forward(x, x, x, plain);
+  EXPECT_TRUE(at::equal(dropped.lse, whole.lse));
+  EXPECT_FALSE(at::equal(dropped.out, whole.out));
+  // 8 * 64 * 4 * 64 draws: the mean of keep / (1 - p) has a standard deviation of 0.0016.
+  EXPECT_NEAR(dropped.out.mean().item<double>(), 1, 0.008);
+}
+
+TEST_F(StandardAttention, rows_draw_what_their_samples_draw_in_any_batch) {
+  const AttentionInputs x = attention_inputs({"", 4, 6, 6, 2, 2, 4, {}}, at::kFloat);
+  AttentionArgs args = with_dropout(0.5);
+  const AttentionResult all = run_attention(*attention, x.q, x.k, x.v, x.dout, args);
+  args.key.first_sample = 2;
+  const auto half = [](const at::Tensor& t) { return t.narrow(0, 2, 2); };
+  const AttentionResult part = run_attention(*attention, half(x.q), half(x.k), half(x.v), half(x.dout), args);
+  expect_close(part.out, half(all.out), 1e-6, "out");
+  expect_close(part.dq, half(all.dq), 1e-6, "dq");
+  args.key.step = 4;
+  EXPECT_FALSE(at::allclose(attention->forward(half(x.q), half(x.k), half(x.v), args).out, part.out));
+}
+
+TEST_F(StandardAttention, dropout_with_an_offset_is_refused) {
+  AttentionArgs args = with_dropout(0.5);
+  args.q_offset = 2;
+  const at::Tensor x = at::ones({1, 4, 1, 2});
+  EXPECT_NE(error_of([&] { attention->forward(x, x, x, args); }).find("dropout 0.5 with q_offset 2 is not supported"),
+            std::string::npos);
+}
+
+TEST_F(StandardAttention, wrong_segments_are_refused) {
+  const at::Tensor x = at::ones({1, 4, 1, 2});
+  AttentionArgs args = attention_args(true, 0, 0, {0, 2, 3});
+  args.scale = 1;
+  EXPECT_NE(
+      error_of([&] { attention->forward(x, x, x, args); }).find("cu_seqlens must ascend from 0 to 4; found [0, 2, 3]"),
+      std::string::npos);
+}
+
+}  // namespace
+}  // namespace drivetrain
