@@ -1,7 +1,7 @@
 // Which tensors weight decay touches: the one rule that optimizers share. Thread: any.
 //
-// "matrices": those of two or more dimensions (embeddings included, biases and norms not), as Megatron and Hugging Face do;
-// "all": every tensor, as DeepSpeed does when it is given all parameters in one group.
+// "matrices": those of two or more dimensions (embeddings included, biases and norms not), as Megatron and Hugging Face
+// do; "all": every tensor, as DeepSpeed does when it is given all parameters in one group.
 #pragma once
 
 #include <string>
@@ -26,7 +26,8 @@ DRIVETRAIN_API std::string decay_note(const WeightDecay& options, const std::vec
 // Adds both options to the table of an options struct that derives from WeightDecay.
 template <class Options>
 void add_weight_decay(TableBuilder<Options>& t) {
-  t.template field<double>("weight_decay", &Options::weight_decay, "how much of a decaying tensor is taken off, times lr")
+  t.template field<double>("weight_decay", &Options::weight_decay,
+                           "how much of a decaying tensor is taken off, times lr")
       .at_least(0);
   t.template field<std::string>("decay", &Options::decay,
                                 "which tensors decay: those of two or more dimensions, or all as in DeepSpeed")
