@@ -1,0 +1,62 @@
+// metrics.jsonl in the run folder: the data of every "step" event as one line, written before the next event is taken,
+// so a killed run keeps all lines but perhaps the last. A folder's lines are added to, never overwritten.
+#include <drivetrain/monitor.h>
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include <drivetrain/services.h>
+
+namespace {
+
+using namespace drivetrain;
+
+class Jsonl : public Monitor {
+ public:
+  Jsonl(const NoOptions&, const Services&) {}
+  ~Jsonl() override { close(); }
+
+  void on_event(const Event& event) override {
+    if (event.type == "run_begin") open(event.data);
+    if (event.type == "step") write_line(event);
+    if (event.type == "run_end") close();
+  }
+
+ private:
+  void open(const Value& facts) {
+    const Value* folder = facts.find("output_dir");
+    if (!folder) throw fail(ErrorCode::internal, "monitor/jsonl: run_begin names no output_dir");
+    close();
+    path_ = folder->as_string() + "/metrics.jsonl";
+    file_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+    if (file_ < 0) throw fail(ErrorCode::io, "monitor/jsonl: cannot open ", path_, ": ", std::strerror(errno));
+  }
+
+  void write_line(const Event& event) {
+    if (file_ < 0) throw fail(ErrorCode::internal, "monitor/jsonl: step ", event.step, " outside of a run");
+    const std::string line = event.data.to_json() + "\n";
+    for (size_t done = 0; done < line.size();) {
+      const ssize_t n = ::write(file_, line.data() + done, line.size() - done);
+      if (n < 0 && errno == EINTR) continue;
+      if (n < 0)
+        throw fail(ErrorCode::io, "monitor/jsonl: cannot write step ", event.step, " to ", path_, ": ",
+                   std::strerror(errno));
+      done += static_cast<size_t>(n);
+    }
+  }
+
+  void close() {
+    if (file_ >= 0) ::close(file_);
+    file_ = -1;
+  }
+
+  std::string path_;
+  int file_ = -1;
+};
+
+}  // namespace
+
+DRIVETRAIN_PLUGIN(drivetrain::Monitor, "jsonl", Jsonl)

@@ -1,0 +1,71 @@
+// monitor/jsonl: lines as the events say them, on disk at once; errors that name the file.
+#include <gtest/gtest.h>
+
+#include <drivetrain/monitor.h>
+
+#include "support/plugin_under_test.h"
+#include "support/temp_folder.h"
+
+namespace drivetrain {
+namespace {
+
+using namespace drivetrain::testing;
+
+struct Jsonl : ::testing::Test {
+  Host host;
+  TempFolder folder;
+  std::unique_ptr<Monitor> monitor = make_plugin<Monitor>(host, "jsonl");
+
+  Event begin(const std::string& output_dir) {
+    Value data;
+    data.set("output_dir", output_dir);
+    return {"run_begin", 0, data};
+  }
+  static Event step(int64_t n, double loss) {
+    Value data;
+    data.set("step", n), data.set("loss", loss);
+    return {"step", n, data};
+  }
+};
+
+TEST_F(Jsonl, writes_every_step_as_it_is_before_the_next) {
+  monitor->on_event(begin(folder.path()));
+  const Event first = step(1, 0.1), second = step(2, 2.0000000000000004);
+  monitor->on_event(first);
+  EXPECT_EQ(folder.text("metrics.jsonl"), first.data.to_json() + "\n");
+  monitor->on_event({"something_else", 1, {}});
+  monitor->on_event(second);
+  monitor->on_event({"run_end", 2, {}});
+  EXPECT_EQ(folder.text("metrics.jsonl"), first.data.to_json() + "\n" + second.data.to_json() + "\n");
+  EXPECT_EQ(parse_json(second.data.to_json(), "line").find("loss")->as_double(), 2.0000000000000004);
+}
+
+TEST_F(Jsonl, adds_to_the_lines_of_an_earlier_run) {
+  for (int64_t n = 1; n <= 2; ++n) {
+    const auto run = make_plugin<Monitor>(host, "jsonl");
+    run->on_event(begin(folder.path()));
+    run->on_event(step(n, 1.5));
+  }
+  EXPECT_EQ(folder.text("metrics.jsonl"), step(1, 1.5).data.to_json() + "\n" + step(2, 1.5).data.to_json() + "\n");
+}
+
+TEST_F(Jsonl, a_full_disk_is_an_error_that_names_the_file) {
+  std::filesystem::create_symlink("/dev/full", folder.path("metrics.jsonl"));
+  monitor->on_event(begin(folder.path()));
+  try {
+    monitor->on_event(step(7, 1));
+    FAIL() << "written to a full disk";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ErrorCode::io);
+    EXPECT_EQ(e.what(),
+              "monitor/jsonl: cannot write step 7 to " + folder.path("metrics.jsonl") + ": No space left on device");
+  }
+}
+
+TEST_F(Jsonl, a_missing_folder_is_an_error_that_names_the_file) {
+  EXPECT_EQ(error_of([&] { monitor->on_event(begin(folder.path("none"))); }),
+            "monitor/jsonl: cannot open " + folder.path("none/metrics.jsonl") + ": No such file or directory");
+}
+
+}  // namespace
+}  // namespace drivetrain
