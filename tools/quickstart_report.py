@@ -3,8 +3,8 @@
 
     quickstart_report.py RUN_FOLDER [--sample FILE]
 
-1. The validation loss of the run beside that of byte tables fitted on the same training part: the best guess of the next
-   byte from the two and from the three before it. A model that beats them has learned something longer.
+1. The validation loss of the run beside that of a byte table of order 3: the best guess of the next byte from the three
+   before it, fitted on the same training part and measured on the same bytes. A model that beats it has learned more.
 2. With a sample: the share of its identifiers that occur in the training text.
 """
 import argparse
@@ -18,12 +18,44 @@ from pathlib import Path
 IDENTIFIER = re.compile(rb"[A-Za-z_][A-Za-z0-9_]*")
 
 
-def split_of(run):
-    """(training paths, validation paths) as the run's dataset split them, from dataset_files.json of the run folder:
-    {"root": FOLDER, "train": [PATH...], "validation": [PATH...]}, paths relative to root and in the order of reading."""
-    split = json.loads((run / "dataset_files.json").read_text())
-    root = Path(split.get("root", "/"))
-    return [root / path for path in split["train"]], [root / path for path in split["validation"]]
+def documents_of(entries):
+    """{relative path: path} of the files, folders and globs of a text dataset, bytewise sorted, as the dataset finds them."""
+    found = {}
+    for entry in map(Path, entries):
+        wild = [i for i, part in enumerate(entry.parts) if "*" in part or "?" in part]
+        if entry.is_file():
+            found[entry.name] = entry
+            continue
+        root = Path(*entry.parts[:wild[0]]) if wild else entry
+        paths = root.glob("/".join(entry.parts[wild[0]:])) if wild else root.rglob("*")
+        found.update((path.relative_to(root).as_posix(), path) for path in paths if path.is_file())
+    return {name: found[name] for name in sorted(found, key=lambda name: name.encode())}
+
+
+def dataset_options(resolved):
+    return resolved["dataset"].get("params", resolved["dataset"])
+
+
+def split_of(run, resolved):
+    """(training paths, validation paths) as the run split them. Stops if the files are not those that it read."""
+    facts = resolved["_resolved"]["data"]
+    held_out = set(facts["validation"]["paths"])
+    parts = {"train": [], "validation": []}
+    for name, path in documents_of(dataset_options(resolved)["files"]).items():
+        if path.stat().st_size:
+            parts["validation" if name in held_out else "train"].append(path)
+    for part, paths in parts.items():
+        found = sum(path.stat().st_size + 1 for path in paths) - 1  # byte 0 stands between documents
+        if (found, len(paths)) != (facts[part]["bytes"], facts[part]["files"]):
+            sys.exit(f"error: the {part} part of {run} was {facts[part]['files']} files with {facts[part]['bytes']} bytes; "
+                     f"there are now {len(paths)} with {found}. Train again, then ask for this report.")
+    return parts["train"], parts["validation"]
+
+
+def measured_part(text, resolved):
+    """The bytes that an evaluation of the run predicted, one after another, and the one before them."""
+    rows = resolved["eval_iters"] * resolved["train_batch_size"]
+    return text[:rows * dataset_options(resolved)["seq_length"] + 1]
 
 
 def last_validation_loss(run):
@@ -67,10 +99,10 @@ class ByteTable:
                 seen[gram & mask] += count
                 followers[gram & mask] += 1
 
-    def probability(self, gram, longest=3):
-        """Of the newest byte of a run of four, given the `longest` bytes before it."""
+    def probability(self, gram):
+        """Of the newest byte of a run of four, given the three older ones."""
         guess = 1 / 256
-        for order in range(longest + 1):
+        for order in range(4):
             part = gram >> 8 * (3 - order)
             context = part & ((1 << 8 * order) - 1)
             seen, followers = self.seen[order][context], self.followers[order][context]
@@ -78,9 +110,9 @@ class ByteTable:
                 guess = (self.counts[order][part] + followers * guess) / (seen + followers)
         return guess
 
-    def loss(self, grams, longest=3):
+    def loss(self, grams):
         """Mean negative logarithm over a Counter of runs of four bytes, in nats per byte."""
-        return -sum(n * math.log(self.probability(gram, longest)) for gram, n in grams.items()) / sum(grams.values())
+        return -sum(n * math.log(self.probability(gram)) for gram, n in grams.items()) / sum(grams.values())
 
 
 def known_identifiers(sample, paths):
@@ -97,14 +129,15 @@ def main():
     parser.add_argument("run", type=Path)
     parser.add_argument("--sample", type=Path, help="what `drivetrain generate` printed")
     arguments = parser.parse_args()
-    train, validation = split_of(arguments.run)
+    resolved = json.loads((arguments.run / "resolved.json").read_text())
+    train, validation = split_of(arguments.run, resolved)
 
     ours = last_validation_loss(arguments.run)
-    table, unseen = ByteTable(count_grams(text_of(train))), count_grams(text_of(validation))
+    table = ByteTable(count_grams(text_of(train)))
+    measured = measured_part(text_of(validation), resolved)
     print(f"validation loss   {'none in metrics.jsonl' if ours is None else f'{ours:.3f}'} nats per byte, of the model")
-    for longest in (2, 3):
-        print(f"                  {table.loss(unseen, longest):.3f} of a table of the {longest} bytes before, fitted on the "
-              f"same {len(train)} training files")
+    print(f"                  {table.loss(count_grams(measured)):.3f} nats per byte, of an order-3 byte table fitted on the "
+          f"same {len(train)} files and measured on the same {len(measured) - 1} bytes")
     if arguments.sample:
         known, all_of_them = known_identifiers(arguments.sample.read_bytes(), train)
         share = 100 * known / max(all_of_them, 1)
