@@ -92,8 +92,8 @@ at::Tensor dropped(const at::Tensor& maybe_strided, double p, const RandomKey& k
   const at::Tensor x = maybe_strided.contiguous();
   at::Tensor out = at::empty_like(x);
   const int64_t samples = x.size(0), row = samples ? x.numel() / samples : 0;
-  const auto run = [&](auto zero) {
-    using T = decltype(zero);
+  const auto run = [&](auto element) {
+    using T = decltype(element);
     drop<T>(x.const_data_ptr<T>(), out.mutable_data_ptr<T>(), samples, row, p, key);
   };
   switch (x.scalar_type()) {

@@ -36,8 +36,8 @@ void accumulate_rows(Param& weight, const at::Tensor& dy, const at::Tensor& ids)
     slot.index_add_(0, flat_ids, rows);
     return;
   }
-  const auto add = [&](auto zero) {
-    using T = decltype(zero);
+  const auto add = [&](auto element) {
+    using T = decltype(element);
     add_rows<T>(slot.mutable_data_ptr<T>(), rows.const_data_ptr<T>(), flat_ids.const_data_ptr<int64_t>(), flat_ids.numel(),
                 rows.size(1), slot.size(0));
   };
