@@ -91,10 +91,11 @@ struct BlockSpec {
   std::string name;  // "block.3"
   int64_t index = 0;
   int64_t hidden = 0, ffn = 0, heads = 0, kv_heads = 0, head_dim = 0;
-  bool rms = false, bias = true, rotary = false;
+  bool rms = false, bias = true, qkv_bias = true, rotary = false;  // qkv_bias: of the fused q, k, v matrix
   std::string activation;  // gelu_tanh, gelu, swiglu
   double norm_epsilon = 1e-5, rotary_base = 10000, hidden_dropout = 0, attention_dropout = 0;
   double init_std = 0.02, output_init_std = 0.02;
+  std::vector<double> rotary_frequencies;  // radians per token of each pair (i, i + head_dim / 2), scaling included
 };
 
 class DRIVETRAIN_API LayerFactory {

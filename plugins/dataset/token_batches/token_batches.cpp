@@ -1,0 +1,108 @@
+// Batches that someone else made: a safetensors file with one slice of tokens per step, so that two programs can be
+// compared on the same rows. Legend: B rows of a micro-batch in the file, S sequence.
+#include <drivetrain/dataset.h>
+#include <drivetrain/safetensors.h>
+#include <drivetrain/services.h>
+
+namespace {
+
+using namespace drivetrain;
+
+class TokenBatches : public Dataset {
+ public:
+  struct Options {
+    std::string file;
+    std::optional<int64_t> seq_length;
+  };
+  static OptionTable options() {
+    return table<Options>()
+        .field("file", &Options::file, "safetensors file with \"tokens\" and perhaps \"labels\"")
+        .required()
+        .path()
+        .field("seq_length", &Options::seq_length, "must be the file's if given; default: the file's")
+        .at_least(1);
+  }
+
+  TokenBatches(const Options& options, const Services&) : options_(options) {}
+
+  DatasetFacts open(const RunFacts& run, const ModelFacts&) override {
+    file_.emplace(SafetensorsFile::open(options_.file));
+    check_tokens(run);
+    if (file_->contains("labels")) check_labels();
+    DatasetFacts facts;
+    facts.seq_length = shape_[3] - 1;
+    facts.steps = shape_[0];
+    facts.notes = Value::object();
+    facts.notes.set("file", options_.file);
+    facts.notes.set("steps", shape_[0]);
+    facts.notes.set("micro_batches", shape_[1]);
+    facts.notes.set("rows_per_micro_batch", shape_[2]);
+    facts.notes.set("labels", file_->contains("labels"));
+    return facts;
+  }
+
+  void read(const BatchRequest& request, Batch& batch) override {
+    const int64_t rows = shape_[1] * shape_[2], S = shape_[3] - 1;
+    if (request.part != DataPart::train)
+      throw fail(ErrorCode::config, "dataset/token_batches: ", options_.file,
+                 " has no validation part; set eval_interval to 0");
+    if (request.step < 1 || request.step > shape_[0])
+      throw fail(ErrorCode::io, "dataset/token_batches: step ", request.step, " was asked for, but ", options_.file,
+                 " has ", shape_[0], " steps; set train_steps to ", shape_[0], " or less");
+    if (request.first_row < 0 || request.first_row + request.rows > rows)
+      throw fail(ErrorCode::internal, "dataset/token_batches: rows ", request.first_row, " to ",
+                 request.first_row + request.rows - 1, " of ", rows, " were asked for");
+    const at::Tensor tokens = rows_of("tokens", request, S + 1);
+    batch.tokens_BS = tokens.narrow(1, 0, S).contiguous();
+    batch.labels_BS = file_->contains("labels") ? rows_of("labels", request, S) : tokens.narrow(1, 1, S).contiguous();
+  }
+
+ private:
+  // In file order, a step's micro-batches times rows are its global batch.
+  at::Tensor rows_of(const std::string& name, const BatchRequest& request, int64_t length) const {
+    return file_->rows(name, request.step - 1, 1)
+        .view({-1, length})
+        .narrow(0, request.first_row, request.rows)
+        .contiguous();
+  }
+
+  template <class... Parts>
+  Error wrong(const Parts&... parts) const {
+    return fail(ErrorCode::config, "dataset/token_batches: ", options_.file, ": ", parts...);
+  }
+
+  void check_tokens(const RunFacts& run) {
+    if (!file_->contains("tokens")) throw wrong("has no tensor \"tokens\" (int64 [steps, micro_batches, B, S+1])");
+    if (file_->dtype("tokens") != at::kLong)
+      throw wrong("\"tokens\" is ", toString(file_->dtype("tokens")), ", wanted int64");
+    shape_ = file_->shape("tokens");
+    if (shape_.size() != 4 || shape_[0] < 1 || shape_[1] < 1 || shape_[2] < 1 || shape_[3] < 2)
+      throw wrong("\"tokens\" has shape ", at::IntArrayRef(shape_), ", wanted [steps, micro_batches, B, S+1]");
+    const int64_t rows = shape_[1] * shape_[2];
+    if (run.train_batch_size > 0 && rows != run.train_batch_size)
+      throw wrong("each step has ", shape_[1], " micro-batches x ", shape_[2], " rows = ", rows,
+                  ", but train_batch_size is ", run.train_batch_size, "; set train_batch_size to ", rows);
+    if (options_.seq_length && *options_.seq_length != shape_[3] - 1)
+      throw wrong("its rows are ", shape_[3] - 1,
+                  " tokens long (S of [steps, micro_batches, B, S+1]), but seq_length is ", *options_.seq_length,
+                  "; leave seq_length out");
+  }
+
+  void check_labels() const {
+    if (file_->dtype("labels") != at::kLong)
+      throw wrong("\"labels\" is ", toString(file_->dtype("labels")), ", wanted int64");
+    std::vector<int64_t> wanted = shape_;
+    wanted[3] -= 1;
+    if (file_->shape("labels") != wanted)
+      throw wrong("\"labels\" has shape ", at::IntArrayRef(file_->shape("labels")), ", wanted ",
+                  at::IntArrayRef(wanted), ": that of \"tokens\" without the last column");
+  }
+
+  const Options options_;
+  std::optional<SafetensorsFile> file_;
+  std::vector<int64_t> shape_;  // of tokens: steps, micro_batches, B, S + 1
+};
+
+}  // namespace
+
+DRIVETRAIN_PLUGIN(drivetrain::Dataset, "token_batches", TokenBatches)

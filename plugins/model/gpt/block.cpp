@@ -1,0 +1,108 @@
+// One transformer block, pre-norm: x += dropout(proj(attention(rotary(qkv(norm1(x)))))), x +=
+// dropout(proj(act(fc(norm2(x))))).
+//
+// Source: Vaswani et al. 2017 with the norms of Radford et al. 2019 (GPT-2); grouped queries as in Ainslie et al. 2023.
+// Legend: B batch, S sequence, D hidden, H query heads, G key/value heads, C head size, T = (H + 2 G) C.
+#include <drivetrain/autograd_unit.h>
+#include <drivetrain/random.h>
+
+#include <ATen/ops/split_with_sizes.h>
+
+#include <cmath>
+
+#include "activations.h"
+#include "units.h"
+
+namespace drivetrain::gpt {
+namespace {
+
+double output_std(const Shape& s) { return s.init_std / std::sqrt(2.0 * static_cast<double>(s.layers)); }
+
+class Block : public AutogradUnit {
+ public:
+  Block(const Shape& s, int64_t index, std::shared_ptr<Rotary> rotary, LayerFactory& layers)
+      : AutogradUnit(concat("block.", index)), shape_(s), rotary_(std::move(rotary)) {
+    const InitRule init = InitRule::normal(s.init_std), output_init = InitRule::normal(output_std(s));
+    const int64_t q = s.heads * s.head_dim, kv = s.groups * s.head_dim;
+    const auto linear = [&](const char* part, int64_t in, int64_t out, Split split, bool bias,
+                            std::vector<int64_t> blocks, InitRule rule) {
+      return layers.linear({name() + part, in, out, split, bias, std::move(blocks), rule});
+    };
+    norm1_ = layers.norm({name() + ".norm1", s.hidden, s.rms, s.norm_epsilon});
+    qkv_ = linear(".attn.qkv", s.hidden, s.qkv_width(), Split::columns, s.any_qkv_bias(), {q, kv, kv}, init);
+    const double scale = 1 / std::sqrt(static_cast<double>(s.head_dim));
+    attention_ =
+        layers.attention({name() + ".attn", s.heads, s.groups, s.head_dim, scale, s.attention_dropout, true, 0});
+    attn_proj_ = linear(".attn.proj", q, s.hidden, Split::rows, s.bias, {}, output_init);
+    norm2_ = layers.norm({name() + ".norm2", s.hidden, s.rms, s.norm_epsilon});
+    const auto fc_blocks = s.gated() ? std::vector<int64_t>{s.ffn, s.ffn} : std::vector<int64_t>{};
+    fc_ = linear(".mlp.fc", s.hidden, s.fc_width(), Split::columns, s.bias, fc_blocks, init);
+    mlp_proj_ = linear(".mlp.proj", s.ffn, s.hidden, Split::rows, s.bias, {}, output_init);
+  }
+
+  std::vector<ParamPtr> params() const override {
+    std::vector<ParamPtr> all;
+    const Layer* layers[] = {norm1_.get(), qkv_.get(), attention_.get(), attn_proj_.get(),
+                             norm2_.get(), fc_.get(),  mlp_proj_.get()};
+    for (const Layer* layer : layers) {
+      const auto own = layer->params();
+      all.insert(all.end(), own.begin(), own.end());
+    }
+    return all;
+  }
+
+  Tensors run(const Tensors& in, StepContext& ctx) override {
+    const at::Tensor& x_BSD = in[0];
+    const QueryKeyValue heads = split(qkv_->forward(norm1_->forward(x_BSD, ctx), ctx));
+    const at::Tensor attended = attention_->forward(heads.q, heads.k, heads.v, ctx).flatten(2);
+    // The branch's output is fresh memory that nobody keeps, so the residual is added in place.
+    at::Tensor y_BSD = drop(attn_proj_->forward(attended, ctx), ".dropout1", ctx).add_(x_BSD);
+    const at::Tensor inner = activate(shape_.activation, fc_->forward(norm2_->forward(y_BSD, ctx), ctx));
+    return {drop(mlp_proj_->forward(inner, ctx), ".dropout2", ctx).add_(y_BSD)};
+  }
+
+ private:
+  // qkv [B, S, T]. Under tensor parallelism this rank has a share of every part, so heads are counted by the width
+  // found.
+  QueryKeyValue split(const at::Tensor& qkv) const {
+    const int64_t share = shape_.qkv_width() / qkv.size(2);
+    const int64_t H = shape_.heads / share, G = shape_.groups / share, C = shape_.head_dim;
+    if (rotary_) return rotary_->apply(qkv, H, G);
+    const auto parts = at::split_with_sizes(qkv, {H * C, G * C, G * C}, -1);
+    const auto by_head = [&](const at::Tensor& t, int64_t n) { return t.view({t.size(0), t.size(1), n, C}); };
+    return {by_head(parts[0], H), by_head(parts[1], G), by_head(parts[2], G)};
+  }
+
+  at::Tensor drop(const at::Tensor& x, const char* site, StepContext& ctx) const {
+    if (shape_.hidden_dropout == 0 || ctx.mode() != Mode::train) return x;
+    return dropout(x, shape_.hidden_dropout, ctx.random(name() + site));
+  }
+
+  const Shape shape_;
+  const std::shared_ptr<Rotary> rotary_;
+  std::shared_ptr<Norm> norm1_, norm2_;
+  std::shared_ptr<Linear> qkv_, attn_proj_, fc_, mlp_proj_;
+  std::shared_ptr<AttentionLayer> attention_;
+};
+
+}  // namespace
+
+BlockSpec block_spec(const Shape& s, int64_t index) {
+  BlockSpec spec;
+  spec.name = concat("block.", index), spec.index = index;
+  spec.hidden = s.hidden, spec.ffn = s.ffn, spec.heads = s.heads, spec.kv_heads = s.groups, spec.head_dim = s.head_dim;
+  spec.rms = s.rms, spec.bias = s.bias, spec.qkv_bias = s.any_qkv_bias(), spec.rotary = s.rotary;
+  spec.activation = s.activation;
+  spec.norm_epsilon = s.norm_epsilon, spec.rotary_base = s.scaling.base;
+  spec.hidden_dropout = s.hidden_dropout, spec.attention_dropout = s.attention_dropout;
+  spec.init_std = s.init_std, spec.output_init_std = output_std(s);
+  if (s.rotary) spec.rotary_frequencies = rotary_frequencies(s.scaling, s.head_dim);
+  return spec;
+}
+
+UnitPtr make_block(const Shape& shape, int64_t index, const std::shared_ptr<Rotary>& rotary, LayerFactory& layers) {
+  return layers.block(block_spec(shape, index),
+                      [&]() -> UnitPtr { return std::make_shared<Block>(shape, index, rotary, layers); });
+}
+
+}  // namespace drivetrain::gpt

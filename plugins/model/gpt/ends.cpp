@@ -1,0 +1,79 @@
+// The two ends of the chain: tokens to vectors, vectors to the loss.
+#include <drivetrain/autograd_unit.h>
+#include <drivetrain/random.h>
+
+#include <ATen/ops/arange.h>
+
+#include <drivetrain/error.h>
+
+#include "units.h"
+
+namespace drivetrain::gpt {
+namespace {
+
+class EmbeddingUnit : public AutogradUnit {
+ public:
+  EmbeddingUnit(const Shape& s, LayerFactory& layers) : AutogradUnit("embedding"), shape_(s) {
+    const InitRule init = InitRule::normal(s.init_std);
+    word_ = layers.embedding({"embedding.word", s.vocab, s.hidden, init, true});
+    if (!s.rotary) position_ = layers.embedding({"embedding.position", s.positions, s.hidden, init, false});
+  }
+
+  std::vector<ParamPtr> params() const override {
+    std::vector<ParamPtr> all = word_->params();
+    if (position_)
+      for (const ParamPtr& param : position_->params()) all.push_back(param);
+    return all;
+  }
+
+  Tensors run(const Tensors& in, StepContext& ctx) override {
+    const at::Tensor& tokens_BS = in[0];
+    const int64_t S = tokens_BS.size(1);
+    if (S > shape_.positions)
+      throw fail(ErrorCode::config, "model/gpt: a sequence of ", S, " tokens is longer than max_position_embeddings ",
+                 shape_.positions);
+    at::Tensor x_BSD = word_->forward(tokens_BS, ctx);
+    if (position_) x_BSD.add_(position_->forward(at::arange(S, tokens_BS.options()), ctx));
+    if (shape_.embedding_dropout > 0 && ctx.mode() == Mode::train)
+      x_BSD = dropout(x_BSD, shape_.embedding_dropout, ctx.random("embedding.dropout"));
+    return {x_BSD};
+  }
+
+ private:
+  const Shape shape_;
+  std::shared_ptr<Embedding> word_, position_;
+};
+
+class HeadUnit : public AutogradUnit {
+ public:
+  HeadUnit(const Shape& s, const ParamPtr& word, LayerFactory& layers) : AutogradUnit("head") {
+    norm_ = layers.norm({"final_norm", s.hidden, s.rms, s.norm_epsilon});
+    loss_ = layers.lm_loss({"head", s.vocab, s.hidden, word, InitRule::normal(s.init_std)});
+  }
+
+  std::vector<ParamPtr> params() const override {
+    std::vector<ParamPtr> all = norm_->params();
+    for (const ParamPtr& param : loss_->params()) all.push_back(param);
+    return all;
+  }
+
+  Tensors run(const Tensors& in, StepContext& ctx) override {
+    return {loss_->forward(norm_->forward(in[0], ctx), ctx)};
+  }
+
+ private:
+  std::shared_ptr<Norm> norm_;
+  std::shared_ptr<LmLoss> loss_;
+};
+
+}  // namespace
+
+UnitPtr make_embedding(const Shape& shape, LayerFactory& layers) {
+  return std::make_shared<EmbeddingUnit>(shape, layers);
+}
+
+UnitPtr make_head(const Shape& shape, const ParamPtr& word, LayerFactory& layers) {
+  return std::make_shared<HeadUnit>(shape, word, layers);
+}
+
+}  // namespace drivetrain::gpt

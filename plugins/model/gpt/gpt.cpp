@@ -1,0 +1,91 @@
+// Decoder-only transformers: GPT-2, Llama and Qwen2 shapes, by options or from a Hugging Face folder. Reading order:
+// shape.h, then ends.cpp and block.cpp for the forward pass, hf_config.h for other people's files.
+#include <drivetrain/model.h>
+#include <drivetrain/services.h>
+
+#include "hf_config.h"
+#include "units.h"
+
+namespace {
+
+using namespace drivetrain;
+using gpt::Shape;
+
+class Gpt : public Model {
+ public:
+  using Options = gpt::Options;
+  static OptionTable options() { return gpt::option_table(); }
+
+  Gpt(const Options& options, const Services&) {
+    if (!options.from) {
+      shape_ = gpt::shape_from_options(options);
+      return;
+    }
+    folder_ = *options.from;
+    source_ = gpt::read_folder(folder_);
+    shape_ = gpt::shape_from_folder(options, source_->shape, source_->path);
+  }
+
+  void plan(PlanContext& ctx) override {
+    if (ctx.run().seq_length > shape_.positions)
+      ctx.refuse(concat("sequences of ", ctx.run().seq_length, " tokens are longer than max_position_embeddings ",
+                        shape_.positions, "; set dataset.params.seq_length to that or less",
+                        source_ ? "" : ", or enlarge max_position_embeddings"));
+  }
+
+  ModelFacts facts() const override {
+    const Shape& s = shape_;
+    ModelFacts f;
+    f.num_layers = s.layers, f.hidden_size = s.hidden, f.num_attention_heads = s.heads, f.num_query_groups = s.groups;
+    f.head_dim = s.head_dim, f.ffn_hidden_size = s.ffn, f.vocab_size = s.vocab, f.max_position_embeddings = s.positions;
+    f.parameters = s.parameters();
+    f.attention_dropout = s.attention_dropout, f.hidden_dropout = s.hidden_dropout;
+    f.flops_per_token_fixed = 6.0 * static_cast<double>(s.matrix_parameters());
+    f.flops_per_token_S = 6.0 * static_cast<double>(s.layers * s.heads * s.head_dim);
+    f.flops_formula =
+        "exact: 6 per parameter of a matrix product (output layer included, embeddings not) + causal attention 6 L H d "
+        "S; "
+        "backward counts twice forward, no recompute";
+    return f;
+  }
+
+  std::vector<UnitPtr> build(LayerFactory& layers) override {
+    std::vector<UnitPtr> units = {gpt::make_embedding(shape_, layers)};
+    std::shared_ptr<gpt::Rotary> rotary;
+    if (shape_.rotary) rotary = std::make_shared<gpt::Rotary>(gpt::rotary_frequencies(shape_.scaling, shape_.head_dim));
+    for (int64_t i = 0; i < shape_.layers; ++i) units.push_back(gpt::make_block(shape_, i, rotary, layers));
+    units.push_back(gpt::make_head(shape_, shape_.tied ? units.front()->params().front() : nullptr, layers));
+    return units;
+  }
+
+  // Multiply-adds per token; the attention's share at half of the longest sequence, which is its causal mean.
+  double cost(const Unit& unit) const override {
+    const Shape& s = shape_;
+    const double head = static_cast<double>(s.hidden * s.vocab);
+    if (unit.name() == "head") return head;
+    if (unit.name() == "embedding") return 0;
+    const double matrices = (static_cast<double>(s.matrix_parameters()) - head) / static_cast<double>(s.layers);
+    return matrices + static_cast<double>(s.heads * s.head_dim * s.positions);
+  }
+
+  WeightRules weight_rules(const std::string& format) const override {
+    if (format != "hf")
+      throw fail(ErrorCode::config, "model/gpt knows the weight format \"hf\" (Hugging Face folders), not \"", format,
+                 "\"");
+    const gpt::Family family = source_ ? source_->family : gpt::family_of(shape_);
+    WeightRules rules = gpt::weight_rules(family, shape_);
+    rules.config = gpt::write_config(family, shape_, source_ ? source_->config : Value());
+    return rules;
+  }
+
+  std::string weights_folder() const override { return folder_; }
+
+ private:
+  Shape shape_;
+  std::string folder_;  // empty: initial weights by rule
+  std::optional<gpt::FolderConfig> source_;
+};
+
+}  // namespace
+
+DRIVETRAIN_PLUGIN(drivetrain::Model, "gpt", Gpt)

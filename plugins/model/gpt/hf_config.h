@@ -1,0 +1,36 @@
+// Hugging Face's config.json: into a Shape, and back from one. Three families; what they can say and we cannot compute
+// is refused with the reason. Errors: config, naming the file and the key.
+#pragma once
+
+#include <string>
+
+#include <drivetrain/model.h>
+
+#include "shape.h"
+
+namespace drivetrain::gpt {
+
+enum class Family { gpt2, llama, qwen2 };
+const char* model_type(Family family);
+
+struct FolderConfig {
+  std::string path;  // of config.json
+  Value config;      // all of it, unknown keys too
+  Family family = Family::gpt2;
+  Shape shape;
+};
+
+// Reads old and new key names. `folder` holds config.json.
+FolderConfig read_folder(const std::string& folder);
+FolderConfig parse_config(const Value& config, const std::string& path);
+
+// The family that can hold this shape. Throws Error(config) naming the options that none has.
+Family family_of(const Shape& shape);
+
+// config.json as transformers 5 writes it, keys sorted. Keys of `base` that say nothing about the shape are kept.
+Value write_config(Family family, const Shape& shape, const Value& base);
+
+// Where each parameter stands in such a folder (hf_rules.cpp). `config` is left empty.
+WeightRules weight_rules(Family family, const Shape& shape);
+
+}  // namespace drivetrain::gpt

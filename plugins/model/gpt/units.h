@@ -1,0 +1,23 @@
+// The chain of units a GPT is made of. Legend: B batch, S sequence, D hidden. Between units goes {x [B, S, D]}.
+#pragma once
+
+#include <memory>
+
+#include <drivetrain/layers.h>
+
+#include "rotary.h"
+#include "shape.h"
+
+namespace drivetrain::gpt {
+
+// Tokens [B, S] to x: word embedding, learned positions if any, dropout.
+UnitPtr make_embedding(const Shape& shape, LayerFactory& layers);
+
+// x to x: attention and MLP, each after a norm and added to the residual stream. `rotary` null: learned positions.
+UnitPtr make_block(const Shape& shape, int64_t index, const std::shared_ptr<Rotary>& rotary, LayerFactory& layers);
+BlockSpec block_spec(const Shape& shape, int64_t index);
+
+// x to the loss: last norm and output layer. `word`: the embedding's matrix if tied, else null.
+UnitPtr make_head(const Shape& shape, const ParamPtr& word, LayerFactory& layers);
+
+}  // namespace drivetrain::gpt
