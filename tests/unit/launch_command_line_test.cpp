@@ -1,0 +1,98 @@
+// Command lines: what is read, what is handed on, and what a wrong one is told.
+#include <gtest/gtest.h>
+
+#include "drivetrain/commands.h"
+#include "launch/request.h"
+
+namespace drivetrain::program {
+namespace {
+
+using Words = std::vector<std::string>;
+
+Words read(const std::string& command, const Words& words) {
+  return read_arguments(find_command(command), words).words();
+}
+
+std::string message(const std::string& command, const Words& words) {
+  try {
+    const Arguments arguments = read_arguments(find_command(command), words);
+    if (command == "launch") launch_request(arguments);
+  } catch (const UsageError& e) {
+    return e.what();
+  }
+  return "no error";
+}
+
+#define EXPECT_SAYS(text, part) EXPECT_NE(std::string(text).find(part), std::string::npos) << text
+
+TEST(CommandLine, options_may_stand_anywhere_and_are_handed_on_in_one_spelling) {
+  const Words expected{"a.json", "--set", "x.y=[1, 2]", "--plan", "--set", "z=\"=\""};
+  EXPECT_EQ(read("train", {"a.json", "--set", "x.y=[1, 2]", "--plan", "--set=z=\"=\""}), expected);
+  EXPECT_EQ(read("train", {"--set=x.y=[1, 2]", "--plan", "--set", "z=\"=\"", "a.json"}), expected);
+}
+
+TEST(CommandLine, dashes_and_underscores_in_option_names_are_the_same) {
+  EXPECT_EQ(read("train", {"--plugin_path", "p", "a.json"}), (Words{"a.json", "--plugin-path", "p"}));
+}
+
+TEST(CommandLine, a_value_may_look_like_an_option_or_be_empty) {
+  EXPECT_EQ(read("generate", {"run", "--prompt", "--tokens", "--tokens=3"}),
+            (Words{"run", "--prompt", "--tokens", "--tokens", "3"}));
+  EXPECT_EQ(read("generate", {"run", "--prompt="}), (Words{"run", "--prompt", ""}));
+}
+
+TEST(CommandLine, after_two_dashes_a_file_may_be_called_like_an_option) {
+  EXPECT_EQ(read("train", {"--plan", "--", "--odd.json"}), (Words{"./--odd.json", "--plan"}));
+}
+
+TEST(CommandLine, help_is_found_among_anything_but_not_after_two_dashes) {
+  EXPECT_TRUE(read_arguments(find_command("train"), {"--nonsense", "--help"}).help);
+  EXPECT_FALSE(read_arguments(find_command("train"), {"--", "--help"}).help);
+}
+
+TEST(CommandLine, mistakes_are_named_with_what_would_be_right) {
+  EXPECT_SAYS(message("trian", {}), "did you mean \"train\"?");
+  EXPECT_SAYS(message("train", {}), "usage: drivetrain train CONFIG");
+  EXPECT_SAYS(message("train", {"a", "b"}), "\"b\" was not expected");
+  EXPECT_SAYS(message("train", {"a", "--st", "x=1"}), "did you mean \"--set\"?");
+  EXPECT_SAYS(message("train", {"a", "--set"}), "--set wants KEY=VALUE after it");
+  EXPECT_SAYS(message("train", {"a", "--plan=1"}), "--plan takes no value");
+  EXPECT_SAYS(message("generate", {"folder"}), "--prompt TEXT is missing");
+}
+
+TEST(CommandLine, what_later_versions_bring_is_said_to_be_not_in_this_one) {
+  for (const char* command : {"doctor", "new-plugin", "conformance", "bench", "study", "checkpoint", "data"})
+    EXPECT_SAYS(message(command, {}), "not in this version");
+  EXPECT_SAYS(message("train", {"a", "--resume", "auto"}), "not in this version");
+  EXPECT_SAYS(message("train", {"a", "--resume=never"}), "not in this version");
+}
+
+TEST(CommandLine, launcher_options_of_others_say_what_to_do) {
+  for (const char* option : {"--hostfile", "-H", "--include", "--exclude", "--num_nodes", "--num-nodes",
+                             "--master_port", "--launcher", "--module", "--bind_cores_to_rank", "--autotuning"})
+    EXPECT_SAYS(message("launch", {option, "x", "a.json"}), "not in this version");
+  EXPECT_SAYS(message("launch", {"--nproc_per_node=2", "a.json"}), "ranks per host are -n N");
+  EXPECT_SAYS(message("launch", {"--deepspeed_config", "a.json"}), "drivetrain launch -n 2 CONFIG");
+}
+
+TEST(CommandLine, launch_hands_on_everything_but_the_number_of_ranks) {
+  const char* const config = "/proc/self/status";  // any readable file
+  for (const Words& words : {Words{"-n", "3", config, "--set", "a=1"}, Words{"--set=a=1", config, "--num_gpus=3"}}) {
+    const LaunchRequest request = launch_request(read_arguments(find_command("launch"), words));
+    EXPECT_EQ(request.ranks, 3);
+    EXPECT_EQ(Words(request.command.begin() + 1, request.command.end()), (Words{"train", config, "--set", "a=1"}));
+    EXPECT_FALSE(request.only_rank_0);
+  }
+  EXPECT_EQ(launch_request(read_arguments(find_command("launch"), {config})).ranks, 1);
+  EXPECT_TRUE(launch_request(read_arguments(find_command("launch"), {config, "--plan"})).only_rank_0);
+}
+
+TEST(CommandLine, launch_checks_the_number_of_ranks_and_the_config_before_it_starts_any) {
+  for (const char* n : {"0", "-1", "two", "", "2x", "100000"})
+    EXPECT_SAYS(message("launch", {"-n", n, "/proc/self/status"}),
+                "number of ranks from 1 to 4096, got \"" + std::string(n) + "\"");
+  EXPECT_SAYS(message("launch", {"missing.json"}), "cannot read the config file missing.json");
+}
+
+}  // namespace
+}  // namespace drivetrain::program

@@ -1,0 +1,134 @@
+// The program itself: what runs without LibTorch, which LibTorch is taken, and what a crash looks like.
+#include <gtest/gtest.h>
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <stdexcept>
+
+#include "drivetrain/library.h"
+#include "drivetrain/stack_trace.h"
+
+namespace drivetrain::program {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Ran {
+  int code = 0;
+  std::string text;  // stdout and stderr
+};
+
+Ran run_shell(const std::string& command) {
+  Ran ran;
+  FILE* pipe = popen((command + " 2>&1").c_str(), "r");
+  char buffer[4096];
+  for (size_t n; (n = fread(buffer, 1, sizeof buffer, pipe)) > 0;) ran.text.append(buffer, n);
+  const int status = pclose(pipe);
+  ran.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  return ran;
+}
+
+const std::string kProgram = DRIVETRAIN_BUILD_DIR "/bin/drivetrain ";
+
+#define EXPECT_SAYS(ran, part) EXPECT_NE((ran).text.find(part), std::string::npos) << (ran).text
+
+class ProgramTest : public testing::Test {
+ protected:
+  ProgramTest() : folder_(fs::path(testing::TempDir()) / ("program_test_" + std::to_string(getpid()))) {
+    fs::create_directories(folder_ / "torch/lib");
+    std::ofstream(folder_ / "torch/lib/libtorch_cpu.so") << "not a library";
+  }
+  ~ProgramTest() override { fs::remove_all(folder_); }
+  void write(const fs::path& name, const std::string& text) const {
+    fs::create_directories((folder_ / name).parent_path());
+    std::ofstream(folder_ / name) << text;
+  }
+  std::string torch() const { return (folder_ / "torch").string(); }
+  Ran run_with_this_torch(const std::string& arguments) const {
+    return run_shell("DRIVETRAIN_TORCH=" + torch() + " " + kProgram + arguments);
+  }
+
+  const fs::path folder_;
+};
+
+TEST_F(ProgramTest, help_version_and_usage_errors_need_no_libtorch) {
+  for (const char* words : {"--help", "--version", "train --help", "launch -h"})
+    EXPECT_EQ(run_with_this_torch(words).code, 0) << words;
+  EXPECT_SAYS(run_with_this_torch("--version"),
+              "drivetrain " DRIVETRAIN_RELEASE " (LibTorch " DRIVETRAIN_TORCH_RELEASE ")");
+  for (const char* words : {"", "trian", "train", "train a b", "doctor", "launch --hostfile h a"}) {
+    const Ran ran = run_with_this_torch(words);
+    EXPECT_EQ(ran.code, 2) << words;
+    EXPECT_SAYS(ran, "drivetrain: error: ");
+    EXPECT_EQ(ran.text.find("LibTorch at"), std::string::npos) << ran.text;
+  }
+}
+
+TEST_F(ProgramTest, the_release_of_libtorch_is_read_from_whatever_file_tells_it) {
+  EXPECT_EQ(torch_release(torch()), "");
+  write("torch-2.9.1+cpu.dist-info/METADATA", "");
+  EXPECT_EQ(torch_release(torch()), "2.9.1+cpu");
+  EXPECT_EQ(torch_release(torch() + "/"), "2.9.1+cpu");
+  write("torch/version.py", "from typing import Optional\n__version__ = '2.10.0+cu130'\ndebug = False\n");
+  EXPECT_EQ(torch_release(torch()), "2.10.0+cu130");
+  write("torch/include/torch/headeronly/version.h",
+        "#define TORCH_VERSION_MAJOR 2\n#define TORCH_VERSION_MINOR 12\n#define TORCH_VERSION_PATCH 3\n");
+  EXPECT_EQ(torch_release(torch()), "2.12.3");
+}
+
+TEST_F(ProgramTest, another_release_of_libtorch_is_refused_with_both_releases) {
+  write("torch/version.py", "__version__ = '2.10.0+cu130'\n");
+  const Ran ran = run_with_this_torch("inspect");
+  EXPECT_EQ(ran.code, 2);
+  EXPECT_SAYS(
+      ran, "LibTorch at DRIVETRAIN_TORCH=" + torch() + " is 2.10.0+cu130; this build needs " DRIVETRAIN_TORCH_RELEASE);
+}
+
+TEST_F(ProgramTest, a_missing_or_broken_libtorch_is_named_with_the_remedy) {
+  const Ran missing = run_shell("DRIVETRAIN_TORCH=/no/such/torch " + kProgram + "inspect");
+  EXPECT_EQ(missing.code, 2);
+  EXPECT_SAYS(missing, "no LibTorch at DRIVETRAIN_TORCH=/no/such/torch");
+  EXPECT_SAYS(missing, "tools/quickstart");
+  write("torch/version.py", "__version__ = '" DRIVETRAIN_TORCH_RELEASE "'\n");
+  const Ran broken = run_with_this_torch("inspect");
+  EXPECT_EQ(broken.code, 2);
+  EXPECT_SAYS(broken, "cannot open a library: " + torch() + "/lib/libc10.so");
+}
+
+TEST_F(ProgramTest, a_program_without_its_library_says_so) {
+  fs::create_directories(folder_ / "bin");
+  fs::copy_file(DRIVETRAIN_BUILD_DIR "/bin/drivetrain", folder_ / "bin/drivetrain");
+  const Ran ran = run_shell((folder_ / "bin/drivetrain").string() + " inspect");
+  EXPECT_EQ(ran.code, 2);
+  EXPECT_SAYS(ran, (folder_ / "lib/libdrivetrain.so").string());
+}
+
+void throw_from_a_thread_of_the_runtime() { throw std::out_of_range("vector index 7"); }
+
+TEST(StackTrace, an_exception_that_nobody_caught_exits_with_1_and_names_itself) {
+  const auto crash = [] {
+    install_stack_traces();
+    [&]() noexcept { throw_from_a_thread_of_the_runtime(); }();
+  };
+  EXPECT_EXIT(crash(), testing::ExitedWithCode(1),
+              "uncaught std::out_of_range: vector index 7\n(.|\n)*stack(.|\n)*launch_program_test");
+}
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+TEST(StackTrace, a_crash_prints_the_stack_and_keeps_its_signal) {
+  const auto crash = [] {
+    install_stack_traces();
+    raise(SIGSEGV);
+  };
+  EXPECT_EXIT(crash(), testing::KilledBySignal(SIGSEGV),
+              "crashed by signal 11\n(.|\n)*stack(.|\n)*launch_program_test");
+}
+#endif
+
+}  // namespace
+}  // namespace drivetrain::program

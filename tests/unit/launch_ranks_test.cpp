@@ -1,0 +1,256 @@
+// The launcher with real processes: shell scripts stand for ranks.
+#include <gtest/gtest.h>
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <regex>
+#include <sstream>
+#include <thread>
+
+#include "launch/launch.h"
+
+namespace drivetrain::program {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+std::string content(const std::string& path) {
+  std::ostringstream text;
+  text << std::ifstream(path).rdbuf();
+  return text.str();
+}
+
+size_t count_of(const std::string& part, const std::string& text) {
+  size_t count = 0;
+  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
+  return count;
+}
+
+// Waits up to 20 s, much longer than anything here takes.
+bool eventually(const std::function<bool()>& condition) {
+  for (const auto end = Clock::now() + std::chrono::seconds(20); Clock::now() < end;) {
+    if (condition()) return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  return condition();
+}
+
+// A zombie whose parent is somebody else counts as gone.
+bool is_gone(pid_t pid) {
+  const std::string stat = content("/proc/" + std::to_string(pid) + "/stat");
+  return stat.empty() || stat.find(") Z ") != std::string::npos;
+}
+
+class LaunchTest : public testing::Test {
+ protected:
+  LaunchTest() : folder_(testing::TempDir() + "/launch_test_" + std::to_string(getpid())) {
+    std::filesystem::create_directories(folder_);
+    request_.ranks = 2;
+    request_.peers_may_take_s = 0.5;
+    request_.sigterm_may_take_s = 0.5;
+  }
+  ~LaunchTest() override {
+    if (launcher_ > 0) kill(launcher_, SIGKILL), waitpid(launcher_, nullptr, 0);
+    std::filesystem::remove_all(folder_);
+  }
+
+  // The launcher in a process of its own; `script` is every rank. Files it writes lie in $D.
+  void start(const std::string& script) {
+    setenv("D", folder_.c_str(), 1);
+    request_.command = {"/bin/bash", "-c", script};
+    launcher_ = fork();
+    ASSERT_GE(launcher_, 0);
+    if (launcher_ != 0) return;
+    dup2(open((folder_ + "/out").c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600), STDOUT_FILENO);
+    dup2(open((folder_ + "/err").c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600), STDERR_FILENO);
+    _exit(launch(request_));
+  }
+
+  int finish() {
+    int status = 0;
+    waitpid(launcher_, &status, 0);
+    launcher_ = -1;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
+  }
+
+  int run(const std::string& script) {
+    start(script);
+    return finish();
+  }
+
+  std::string out() const { return content(folder_ + "/out"); }
+  std::string err() const { return content(folder_ + "/err"); }
+  std::vector<pid_t> pids() const {  // what scripts wrote by `echo PID >> $D/pids`
+    std::vector<pid_t> list;
+    std::ifstream file(folder_ + "/pids");
+    for (pid_t pid = 0; file >> pid;) list.push_back(pid);
+    return list;
+  }
+  void expect_all_gone() const {
+    for (const pid_t pid : pids()) EXPECT_TRUE(eventually([&] { return is_gone(pid); })) << pid;
+  }
+
+  std::string folder_;
+  LaunchRequest request_;
+  pid_t launcher_ = -1;
+};
+
+TEST_F(LaunchTest, every_rank_is_told_its_place_and_other_ranks_lines_are_prefixed) {
+  request_.ranks = 3;
+  EXPECT_EQ(run("echo $RANK $WORLD_SIZE $LOCAL_RANK $LOCAL_WORLD_SIZE $MASTER_ADDR ${MASTER_PORT:+port} "
+                "${DRIVETRAIN_LISTEN_FD:+fd};"
+                "echo problem $RANK >&2"),
+            0);
+  EXPECT_EQ(count_of("0 3 0 3 127.0.0.1 port fd\n", out()), 1u) << out();
+  EXPECT_EQ(count_of("[rank 1] 1 3 1 3 127.0.0.1 port\n", out()), 1u) << out();
+  EXPECT_EQ(count_of("[rank 2] 2 3 2 3 127.0.0.1 port\n", out()), 1u) << out();
+  EXPECT_EQ(count_of("\nproblem 0\n", "\n" + err()), 1u) << err();
+  EXPECT_EQ(count_of("[rank 1] problem 1\n", err()), 1u) << err();
+}
+
+TEST_F(LaunchTest, lines_of_several_ranks_do_not_mix_and_none_is_lost) {
+  request_.ranks = 4;
+  EXPECT_EQ(run("for i in {1..500}; do echo \"$RANK line $i ................................................\"; done; "
+                "printf end"),
+            0);
+  std::istringstream lines(out());
+  const std::regex whole("(\\[rank [123]\\] )?[0-3] line [0-9]+ \\.{48}|\\[rank [123]\\] end|end.*");
+  size_t count = 0, prefixed = 0;
+  for (std::string line; std::getline(lines, line); ++count) {
+    ASSERT_TRUE(std::regex_match(line, whole)) << line;
+    prefixed += line.starts_with("[rank ");
+  }
+  EXPECT_GE(count, 2003u);
+  EXPECT_GE(prefixed, 1502u);
+}
+
+TEST_F(LaunchTest, the_exit_code_of_a_single_rank_is_that_of_launch) {
+  request_.ranks = 1;
+  EXPECT_EQ(run("echo no such key >&2; exit 2"), 2);
+  EXPECT_EQ(count_of("no such key", err()), 1u) << "it stands right above, so it is not quoted: " << err();
+  EXPECT_EQ(count_of("rank 0 failed: exit 2 (usage or configuration) after ", err()), 1u) << err();
+}
+
+TEST_F(LaunchTest, the_first_failure_is_quoted_at_the_end_and_not_the_rank_that_lost_it) {
+  EXPECT_EQ(run("if [ $RANK = 0 ]; then echo lost rank 1 >&2; exit 5; fi; sleep 0.2; echo loss is nan >&2; exit 7"), 7);
+  const std::string text = err(), report = text.substr(text.find("drivetrain launch: "));
+  EXPECT_EQ(count_of("rank 1 failed first: exit 7 (numeric failure) after 0.", report), 1u) << text;
+  EXPECT_EQ(count_of("\n  loss is nan\n", report), 1u) << text;
+}
+
+TEST_F(LaunchTest, rank_0_too_is_quoted_when_its_stderr_is_no_terminal) {
+  EXPECT_EQ(run("if [ $RANK = 0 ]; then echo disk is full >&2; exit 8; fi; sleep 0.1; exit 5"), 8);
+  EXPECT_EQ(count_of("rank 0 failed first: exit 8", err()), 1u) << err();
+  EXPECT_EQ(count_of("disk is full\n", err()), 2u) << err();
+}
+
+TEST_F(LaunchTest, a_rank_killed_by_a_signal_gives_128_plus_its_number) {
+  EXPECT_EQ(run("[ $RANK = 0 ] && exit 5; sleep 0.1; kill -9 $$"), 137);
+  EXPECT_EQ(count_of("rank 1 failed first: killed by signal 9", err()), 1u) << err();
+}
+
+TEST_F(LaunchTest, a_command_that_cannot_be_run_is_named) {
+  request_.command = {"/no/such/program"};
+  launcher_ = fork();
+  if (launcher_ == 0) {
+    dup2(open((folder_ + "/err").c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600), STDERR_FILENO);
+    _exit(launch(request_));
+  }
+  EXPECT_EQ(finish(), 127);
+  EXPECT_GE(count_of("cannot run /no/such/program: No such file or directory", err()), 1u) << err();
+}
+
+TEST_F(LaunchTest, ranks_that_do_not_notice_are_ended_with_all_they_started) {
+  request_.ranks = 3;
+  const auto begin = Clock::now();
+  EXPECT_EQ(run("[ $RANK = 0 ] && sleep 0.5 && exit 3\n"
+                "trap '' TERM; sleep 1000 & echo $! >> $D/pids; setsid sleep 1000 & echo $! >> $D/pids\n"
+                "echo $$ >> $D/pids; while :; do sleep 0.1; done"),
+            3);
+  EXPECT_LT(Clock::now() - begin, std::chrono::seconds(10));
+  EXPECT_EQ(pids().size(), 6u);
+  expect_all_gone();
+  EXPECT_EQ(count_of("did not notice the failure of another rank and is ended", err()), 2u) << err();
+  EXPECT_EQ(count_of("rank 0 failed first: exit 3", err()), 1u) << err();
+}
+
+TEST_F(LaunchTest, what_a_rank_leaves_running_is_ended_when_it_is_done) {
+  EXPECT_EQ(run("sleep 1000 & echo $! >> $D/pids"), 0);
+  EXPECT_EQ(pids().size(), 2u);
+  expect_all_gone();
+}
+
+constexpr const char* kWaitForSignal =
+    "trap 'echo got INT; exit 130' INT; trap 'echo got TERM; exit 143' TERM; echo $$ >> $D/pids; while :; do sleep "
+    "0.05; done";
+
+TEST_F(LaunchTest, a_signal_is_passed_on_to_every_rank_once) {
+  for (const auto& [signal, name] : {std::pair{SIGINT, "got INT"}, {SIGTERM, "got TERM"}, {SIGHUP, "got TERM"}}) {
+    std::filesystem::remove(folder_ + "/pids");
+    std::filesystem::remove(folder_ + "/out");
+    start(kWaitForSignal);
+    ASSERT_TRUE(eventually([&] { return pids().size() == 2; }));
+    kill(launcher_, signal);
+    EXPECT_EQ(finish(), 128 + (signal == SIGHUP ? SIGTERM : signal));
+    EXPECT_EQ(count_of(name, out()), 2u) << out();
+    EXPECT_EQ(count_of("failed", err()), 0u) << err();
+    expect_all_gone();
+  }
+}
+
+TEST_F(LaunchTest, a_second_signal_kills) {
+  start("trap 'echo got $RANK >> $D/got' INT; echo $$ >> $D/pids; while :; do sleep 0.05; done");
+  ASSERT_TRUE(eventually([&] { return pids().size() == 2; }));
+  kill(launcher_, SIGINT);
+  ASSERT_TRUE(eventually([&] { return content(folder_ + "/got").size() == 12; }));
+  kill(launcher_, SIGINT);
+  EXPECT_EQ(finish(), 130);
+  expect_all_gone();
+}
+
+TEST_F(LaunchTest, ranks_die_with_a_launcher_that_is_killed) {
+  start("trap '' INT TERM HUP; echo $$ >> $D/pids; while :; do sleep 0.05; done");
+  ASSERT_TRUE(eventually([&] { return pids().size() == 2; }));
+  kill(launcher_, SIGKILL);
+  EXPECT_EQ(finish(), 1000 + SIGKILL);
+  expect_all_gone();
+}
+
+TEST_F(LaunchTest, a_killed_rank_ends_the_others_and_nothing_stays) {
+  start("echo $$ >> $D/pids; while :; do sleep 0.05; done");
+  ASSERT_TRUE(eventually([&] { return pids().size() == 2; }));
+  kill(pids()[0], SIGKILL);
+  EXPECT_EQ(finish(), 137);
+  expect_all_gone();
+}
+
+TEST_F(LaunchTest, rank_0_holds_the_socket_that_the_others_connect_to) {
+  EXPECT_EQ(run("if [ $RANK = 0 ]; then readlink /proc/self/fd/$DRIVETRAIN_LISTEN_FD; while [ ! -e $D/met ]; do sleep "
+                "0.02; done\n"
+                "else exec 3<>/dev/tcp/$MASTER_ADDR/$MASTER_PORT && touch $D/met; fi"),
+            0);
+  EXPECT_EQ(count_of("socket:[", out()), 1u) << out() << err();
+}
+
+TEST_F(LaunchTest, once_rank_0_is_gone_others_are_refused_at_once) {
+  EXPECT_EQ(run("if [ $RANK = 0 ]; then exit 0; fi; sleep 0.3; exec 3<>/dev/tcp/$MASTER_ADDR/$MASTER_PORT || exit 5"),
+            5);
+  EXPECT_GE(count_of("Connection refused", err()), 1u) << err();
+}
+
+TEST_F(LaunchTest, a_plan_is_made_by_rank_0_alone) {
+  request_.ranks = 8;
+  request_.only_rank_0 = true;
+  EXPECT_EQ(run("echo rank $RANK of $WORLD_SIZE"), 0);
+  EXPECT_EQ(out(), "rank 0 of 8\n");
+}
+
+}  // namespace
+}  // namespace drivetrain::program

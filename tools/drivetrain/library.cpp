@@ -1,0 +1,100 @@
+#include "drivetrain/library.h"
+
+#include <dlfcn.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <regex>
+#include <sstream>
+
+#include "drivetrain/command_line.h"
+
+namespace drivetrain::program {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string text_of(const fs::path& path) {
+  std::ostringstream text;
+  text << std::ifstream(path).rdbuf();
+  return text.str();
+}
+
+std::string first_match(const std::string& text, const char* pattern) {
+  std::smatch match;
+  return std::regex_search(text, match, std::regex(pattern)) ? match[1].str() : "";
+}
+
+std::string release_of_header(const std::string& text) {
+  std::string release;
+  for (const char* part : {"MAJOR", "MINOR", "PATCH"}) {
+    const std::string number = first_match(text, ("TORCH_VERSION_" + std::string(part) + " +([0-9]+)").c_str());
+    if (number.empty()) return "";
+    release += (release.empty() ? "" : ".") + number;
+  }
+  return release;
+}
+
+// torch-2.11.0.dist-info beside the package
+std::string release_of_package(const fs::path& parent) {
+  std::error_code ignored;
+  for (const fs::directory_entry& entry : fs::directory_iterator(parent, ignored)) {
+    const std::string release = first_match(entry.path().filename().string(), "^torch-([0-9][^-]*)\\.dist-info$");
+    if (!release.empty()) return release;
+  }
+  return "";
+}
+
+const char* const kRemedy =
+    "\n   run tools/quickstart once, which brings it, or set DRIVETRAIN_TORCH to the `torch` folder of a "
+    "torch " DRIVETRAIN_TORCH_RELEASE " wheel";
+
+fs::path torch_folder() {
+  const char* const chosen = std::getenv("DRIVETRAIN_TORCH");
+  const fs::path folder = chosen && *chosen ? chosen : DRIVETRAIN_TORCH_FOLDER;
+  const std::string said = (chosen && *chosen ? "DRIVETRAIN_TORCH=" : "the LibTorch of the build, ") + folder.string();
+  if (!fs::exists(folder / "lib/libtorch_cpu.so"))
+    throw UsageError("no LibTorch at " + said + ": lib/libtorch_cpu.so is not there" + kRemedy);
+  const std::string release = torch_release(folder.string());
+  if (release.substr(0, release.find('+')) != DRIVETRAIN_TORCH_RELEASE)
+    throw UsageError("LibTorch at " + said + " is " + (release.empty() ? "of an unknown release" : release) +
+                     "; this build needs " + DRIVETRAIN_TORCH_RELEASE + kRemedy);
+  return fs::absolute(folder);
+}
+
+void* open_library(const fs::path& path, const std::string& remedy) {
+  void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL);
+  if (!handle) throw UsageError(std::string("cannot open a library: ") + dlerror() + remedy);
+  return handle;
+}
+
+}  // namespace
+
+std::string torch_release(const std::string& folder) {
+  const fs::path torch(folder);
+  std::string release = release_of_header(text_of(torch / "include/torch/headeronly/version.h"));
+  if (release.empty()) release = first_match(text_of(torch / "version.py"), "__version__ *= *['\"]([^'\"]+)");
+  if (release.empty()) release = release_of_package(fs::weakly_canonical(torch).parent_path());
+  return release;
+}
+
+int run_in_library(const std::vector<std::string>& words) {
+  const fs::path torch = torch_folder();
+  for (const char* name : {"libc10.so", "libtorch_cpu.so"}) open_library(torch / "lib" / name, kRemedy);
+  const fs::path own = fs::read_symlink("/proc/self/exe").parent_path().parent_path() / "lib/libdrivetrain.so";
+  void* library =
+      open_library(own, "\n   the program and lib/libdrivetrain.so belong together: build or install both again");
+  using Main = int (*)(int, char**);
+  const auto main = reinterpret_cast<Main>(dlsym(library, "drivetrain_main"));
+  if (!main) throw UsageError(own.string() + " is not the library of this program: build or install both again");
+
+  std::vector<std::string> copies = words;
+  std::string program = "drivetrain";
+  std::vector<char*> argv{program.data()};
+  for (std::string& word : copies) argv.push_back(word.data());
+  argv.push_back(nullptr);
+  return main(static_cast<int>(argv.size()) - 1, argv.data());
+}
+
+}  // namespace drivetrain::program

@@ -1,0 +1,86 @@
+#include "drivetrain/stack_trace.h"
+
+#include <cxxabi.h>
+#include <execinfo.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <string>
+#include <typeinfo>
+
+namespace drivetrain::program {
+namespace {
+
+constexpr int kFrames = 64;
+
+void say(const char* text) {
+  const ssize_t ignored = write(STDERR_FILENO, text, std::strlen(text));
+  static_cast<void>(ignored);  // there is nobody left to tell
+}
+
+void print_stack() {
+  void* frames[kFrames];
+  say("stack (addr2line -Cfe FILE ADDRESS names a line):\n");
+  backtrace_symbols_fd(frames, backtrace(frames, kFrames), STDERR_FILENO);
+}
+
+std::string description_of_current_exception() {
+  const std::type_info* type = abi::__cxa_current_exception_type();
+  if (!type) return "std::terminate without an exception";
+  int status = 0;
+  char* readable = abi::__cxa_demangle(type->name(), nullptr, nullptr, &status);
+  std::string text = std::string("uncaught ") + (readable ? readable : type->name());
+  std::free(readable);
+  try {
+    std::rethrow_exception(std::current_exception());
+  } catch (const std::exception& e) {
+    text += std::string(": ") + e.what();
+  } catch (...) {  // a type without a text; its name must do
+  }
+  return text;
+}
+
+[[noreturn]] void on_terminate() {
+  say(("drivetrain: internal error, please report it: " + description_of_current_exception() + "\n").c_str());
+  print_stack();
+  _exit(1);
+}
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // these explain crashes better
+// Only calls that are safe in a handler, but for backtrace, which is once its library is loaded.
+void on_crash(int signal) {
+  say("drivetrain: crashed by signal ");
+  const char number[] = {static_cast<char>('0' + signal / 10), static_cast<char>('0' + signal % 10), '\n', 0};
+  say(signal < 10 ? number + 1 : number);
+  print_stack();
+  raise(signal);  // SA_RESETHAND: now with its default action
+}
+
+void install_crash_handlers() {
+  static char own_stack[64 * 1024];  // a stack overflow leaves no room on the other
+  stack_t stack = {};
+  stack.ss_sp = own_stack;
+  stack.ss_size = sizeof own_stack;
+  sigaltstack(&stack, nullptr);
+  void* frame = nullptr;
+  backtrace(&frame, 1);  // loads libgcc now
+  struct sigaction action = {};
+  action.sa_handler = on_crash;
+  action.sa_flags = SA_ONSTACK | SA_NODEFER | static_cast<int>(SA_RESETHAND);
+  for (const int signal : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT}) sigaction(signal, &action, nullptr);
+}
+#else
+void install_crash_handlers() {}
+#endif
+
+}  // namespace
+
+void install_stack_traces() {
+  std::set_terminate(on_terminate);
+  install_crash_handlers();
+}
+
+}  // namespace drivetrain::program

@@ -1,0 +1,252 @@
+#include "launch/launch.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <fstream>
+#include <limits>
+#include <memory>
+#include <system_error>
+
+#include "launch/line_relay.h"
+#include "launch/outcome.h"
+#include "launch/rank_process.h"
+
+namespace drivetrain::program {
+namespace {
+
+constexpr double kNever = std::numeric_limits<double>::infinity();
+
+struct RankState {
+  pid_t pid = -1;
+  bool ended = false;
+  std::unique_ptr<LineRelay> out, err;  // null: inherited
+};
+
+// The number of a closed stdin must not go to a socket or a pipe.
+void open_standard_descriptors() {
+  int fd = 0;
+  do fd = open("/dev/null", O_RDWR);
+  while (fd >= 0 && fd <= STDERR_FILENO);
+  if (fd >= 0) close(fd);
+}
+
+class Launcher {
+ public:
+  explicit Launcher(const LaunchRequest& request) : request_(request) {
+    prctl(PR_SET_CHILD_SUBREAPER, 1);  // what a rank leaves behind becomes a child of ours, to be ended
+    signal(SIGPIPE, SIG_IGN);
+    open_standard_descriptors();
+    watch_signals();
+  }
+
+  ~Launcher() {
+    signal_ranks(SIGKILL);
+    while (any_running()) reap(true);
+    end_orphans();
+    sigprocmask(SIG_SETMASK, &old_mask_, nullptr);
+  }
+
+  int run() {
+    start_all();
+    while (any_running()) {
+      wait_for_something();
+      reap(false);
+      keep_deadlines();
+    }
+    end_orphans();
+    for (RankState& rank : ranks_)
+      for (LineRelay* relay : {rank.out.get(), rank.err.get()})
+        while (relay && relay->pass()) {
+        }
+    report();
+    return launch_code(ends_, signal_);
+  }
+
+ private:
+  double now() const { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count(); }
+
+  void say(const std::string& text) const { write_text(request_.err, "drivetrain launch: " + text + "\n"); }
+
+  void watch_signals() {
+    sigset_t mask;
+    sigemptyset(&mask);
+    for (const int number : {SIGINT, SIGTERM, SIGCHLD}) sigaddset(&mask, number);
+    struct sigaction hangup = {};
+    sigaction(SIGHUP, nullptr, &hangup);
+    if (hangup.sa_handler != SIG_IGN) sigaddset(&mask, SIGHUP);  // nohup keeps its meaning
+    sigprocmask(SIG_BLOCK, &mask, &old_mask_);
+    signals_ = Descriptor(signalfd(-1, &mask, SFD_NONBLOCK | SFD_CLOEXEC));
+    if (signals_.get() < 0) throw std::system_error(errno, std::generic_category(), "launch: signalfd");
+  }
+
+  void start_all() {
+    int port = 0;
+    Descriptor listener = listen_on_free_port(port);
+    const int count = request_.only_rank_0 ? 1 : request_.ranks;
+    ranks_.resize(static_cast<size_t>(count));
+    for (int rank = 0; rank < count; ++rank) {
+      start_one(rank, port, rank == 0 ? listener.get() : -1);
+      if (rank == 0) listener.close();  // if rank 0 dies, others are refused at once instead of waiting
+    }
+  }
+
+  void start_one(int rank, int port, int listener) {
+    RankState& state = ranks_[static_cast<size_t>(rank)];
+    const std::string prefix = rank == 0 ? "" : "[rank " + std::to_string(rank) + "] ";
+    const std::string number = std::to_string(rank), world = std::to_string(request_.ranks);
+    Descriptor out, err;
+    if (rank != 0) state.out = piped(out, request_.out, prefix);
+    if (rank != 0 || !isatty(request_.err)) state.err = piped(err, request_.err, prefix);
+    RankStart start{&request_.command,
+                    {"RANK=" + number, "LOCAL_RANK=" + number, "WORLD_SIZE=" + world, "LOCAL_WORLD_SIZE=" + world,
+                     "MASTER_ADDR=127.0.0.1", "MASTER_PORT=" + std::to_string(port)},
+                    out.get(),
+                    err.get(),
+                    listener,
+                    &old_mask_};
+    if (listener >= 0) start.environment.push_back("DRIVETRAIN_LISTEN_FD=" + std::to_string(listener));
+    state.pid = start_rank(start);
+  }
+
+  // A pipe whose write end goes to the rank.
+  static std::unique_ptr<LineRelay> piped(Descriptor& write_end, int to, const std::string& prefix) {
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC) != 0) throw std::system_error(errno, std::generic_category(), "launch: pipe");
+    Descriptor read_end(ends[0]);
+    write_end = Descriptor(ends[1]);
+    fcntl(read_end.get(), F_SETFL, O_NONBLOCK);
+    return std::make_unique<LineRelay>(std::move(read_end), to, prefix);
+  }
+
+  bool any_running() const {
+    return std::any_of(ranks_.begin(), ranks_.end(), [](const RankState& r) { return r.pid > 0 && !r.ended; });
+  }
+
+  void wait_for_something() {
+    std::vector<pollfd> fds{{signals_.get(), POLLIN, 0}};
+    std::vector<LineRelay*> relays;
+    for (RankState& rank : ranks_)
+      for (LineRelay* relay : {rank.out.get(), rank.err.get()}) {
+        if (!relay || relay->fd() < 0) continue;
+        relays.push_back(relay);
+        fds.push_back({relay->fd(), POLLIN, 0});
+      }
+    const double wait_s = std::min(deadline_ - now(), 3600.0);
+    poll(fds.data(), fds.size(), std::max(0, static_cast<int>(wait_s * 1000) + 1));
+    for (size_t i = 0; i < relays.size(); ++i)
+      if (fds[i + 1].revents) relays[i]->pass();
+    signalfd_siginfo info;
+    while (read(signals_.get(), &info, sizeof info) == sizeof info)
+      if (info.ssi_signo != SIGCHLD) on_signal(static_cast<int>(info.ssi_signo));
+  }
+
+  void on_signal(int number) {
+    if (signal_ == 0) {
+      signal_ = number == SIGHUP ? SIGTERM : number;
+      signal_ranks(signal_);
+    } else if (number != SIGHUP) {  // some senders follow SIGTERM with it
+      insisted_ = true;
+      signal_ranks(SIGKILL);
+    }
+  }
+
+  void signal_ranks(int number) const {
+    for (const RankState& rank : ranks_)
+      if (rank.pid > 0 && !rank.ended) kill(rank.pid, number);
+  }
+
+  // Also ends what the rank started and left in its group; WNOWAIT keeps the group's number from being used anew.
+  void reap(bool wait) {
+    for (size_t i = 0; i < ranks_.size(); ++i) {
+      RankState& rank = ranks_[i];
+      siginfo_t info = {};
+      if (rank.pid <= 0 || rank.ended) continue;
+      if (waitid(P_PID, static_cast<id_t>(rank.pid), &info, WEXITED | WNOWAIT | (wait ? 0 : WNOHANG)) != 0 ||
+          !info.si_pid)
+        continue;
+      kill(-rank.pid, SIGKILL);
+      waitpid(rank.pid, nullptr, 0);
+      rank.ended = true;
+      const bool killed = info.si_code != CLD_EXITED;
+      on_end({static_cast<int>(i), info.si_status + (killed ? 128 : 0), killed, stopping_ || insisted_, now()});
+    }
+  }
+
+  void on_end(const RankEnd& end) {
+    ends_.push_back(end);
+    const bool as_asked = end.code == 0 || (signal_ != 0 && !end.killed && end.code == 128 + signal_);
+    if (!as_asked && deadline_ == kNever) deadline_ = now() + request_.peers_may_take_s;
+  }
+
+  void keep_deadlines() {
+    if (now() < deadline_ || !any_running()) return;
+    if (stopping_) {
+      signal_ranks(SIGKILL);
+      deadline_ = now() + 3600;  // they are as good as gone
+      return;
+    }
+    stopping_ = true;
+    for (size_t i = 0; i < ranks_.size(); ++i)
+      if (!ranks_[i].ended)
+        say("rank " + std::to_string(i) + " did not notice the failure of another rank and is ended");
+    signal_ranks(SIGTERM);
+    deadline_ = now() + request_.sigterm_may_take_s;
+  }
+
+  // Processes that left a rank's group; ours since their parent died.
+  void end_orphans() const {
+    for (;;) {
+      const std::string self = std::to_string(getpid());
+      std::ifstream children("/proc/" + self + "/task/" + self + "/children");
+      bool any = false;
+      for (pid_t pid = 0; children >> pid; any = true) kill(pid, SIGKILL), waitpid(pid, nullptr, 0);
+      if (!any) return;
+    }
+  }
+
+  void report() const {
+    const auto failure = first_failure(ends_, signal_);
+    if (!failure) return;
+    char seconds[32];
+    std::snprintf(seconds, sizeof seconds, "%.1f s", failure->after_s);
+    std::string text = "rank " + std::to_string(failure->rank) +
+                       (request_.ranks > 1 ? " failed first: " : " failed: ") + describe_end(*failure) + " after " +
+                       seconds;
+    const RankState& rank = ranks_[static_cast<size_t>(failure->rank)];
+    // The lines of a single rank stand right above.
+    if (ranks_.size() > 1 && rank.err && !rank.err->last_lines().empty()) {
+      text += "; its last lines:";
+      for (const std::string& line : rank.err->last_lines()) text += "\n  " + line;
+    }
+    say(text);
+  }
+
+  const LaunchRequest& request_;
+  const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+  sigset_t old_mask_ = {};
+  Descriptor signals_;
+  std::vector<RankState> ranks_;
+  std::vector<RankEnd> ends_;
+  int signal_ = 0;         // the first one passed on
+  bool insisted_ = false;  // a second one came
+  bool stopping_ = false;  // SIGTERM has been sent because of a failure
+  double deadline_ = kNever;
+};
+
+}  // namespace
+
+int launch(const LaunchRequest& request) try { return Launcher(request).run(); } catch (const std::system_error& e) {
+  write_text(request.err, std::string("drivetrain: error: ") + e.what() + "\n");
+  return 8;
+}
+
+}  // namespace drivetrain::program

@@ -1,0 +1,18 @@
+// `drivetrain launch`: starts the ranks of one host, passes their output and signals, and outlives them all.
+//
+// Every rank gets RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT; rank 0 also
+// DRIVETRAIN_LISTEN_FD, a listening socket on that port. Rank 0 inherits stdout, and stderr if that is a terminal;
+// other ranks' lines are prefixed. After the first failure the others may notice by themselves, then get SIGTERM, then
+// SIGKILL. The first SIGINT, SIGTERM or SIGHUP is passed on once (SIGHUP as SIGTERM); a second one kills.
+#pragma once
+
+#include "launch/request.h"
+
+namespace drivetrain::program {
+
+// Returns the exit code of the contract: that of the failure that came first. Main thread of a process that has no
+// other thread and no other children: it becomes the reaper of what ranks leave behind and ends it. 8 if ranks cannot
+// be started; those that were are ended.
+int launch(const LaunchRequest& request);
+
+}  // namespace drivetrain::program

@@ -1,0 +1,56 @@
+#include "launch/line_relay.h"
+
+#include <unistd.h>
+
+#include <cerrno>
+
+namespace drivetrain::program {
+namespace {
+constexpr size_t kLastLines = 20;         // a stack trace and what led to it
+constexpr size_t kLongestLine = 1 << 16;  // longer ones are cut, so that memory stays bounded
+}  // namespace
+
+void write_text(int fd, const std::string& text) {
+  for (size_t done = 0; done < text.size();) {
+    const ssize_t n = write(fd, text.data() + done, text.size() - done);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return;
+    done += static_cast<size_t>(n);
+  }
+}
+
+bool LineRelay::pass() {
+  if (fd() < 0) return false;
+  char buffer[1 << 16];
+  ssize_t n = 0;
+  do n = read(fd(), buffer, sizeof buffer);
+  while (n < 0 && errno == EINTR);
+  if (n > 0) {
+    take(std::string(buffer, static_cast<size_t>(n)));
+    return true;
+  }
+  if (n < 0 && errno == EAGAIN) return false;
+  if (!line_.empty()) end_line();
+  write_text(to_, ready_);
+  from_.close();
+  return false;
+}
+
+void LineRelay::take(const std::string& bytes) {
+  ready_.clear();
+  for (const char c : bytes) {
+    if (c != '\n') line_ += c;
+    if (c == '\n' || line_.size() >= kLongestLine) end_line();
+  }
+  write_text(to_, prefix_.empty() ? bytes : ready_);
+  ready_.clear();
+}
+
+void LineRelay::end_line() {
+  if (!prefix_.empty()) ready_ += prefix_ + line_ + "\n";
+  last_lines_.push_back(std::move(line_));
+  if (last_lines_.size() > kLastLines) last_lines_.pop_front();
+  line_.clear();
+}
+
+}  // namespace drivetrain::program

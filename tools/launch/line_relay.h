@@ -1,0 +1,35 @@
+// Passes on what a rank writes to a pipe and remembers the last lines. With a prefix ("[rank 1] ") only whole lines are
+// passed, in one write each time, so that ranks do not mix; without one the bytes pass as they come.
+#pragma once
+
+#include <deque>
+#include <string>
+
+#include "launch/rank_process.h"
+
+namespace drivetrain::program {
+
+// All of it, or as much as the other end takes; a reader that is gone is nobody's error.
+void write_text(int fd, const std::string& text);
+
+class LineRelay {
+ public:
+  // from: the read end of a pipe, not blocking.
+  LineRelay(Descriptor from, int to, std::string prefix)
+      : from_(std::move(from)), to_(to), prefix_(std::move(prefix)) {}
+
+  int fd() const { return from_.get(); }  // -1 once the other side has closed it
+  bool pass();                            // what is there now, up to 64 KB; false: nothing
+  const std::deque<std::string>& last_lines() const { return last_lines_; }
+
+ private:
+  void take(const std::string& bytes);
+  void end_line();
+
+  Descriptor from_;
+  int to_;
+  std::string prefix_, line_, ready_;
+  std::deque<std::string> last_lines_;
+};
+
+}  // namespace drivetrain::program

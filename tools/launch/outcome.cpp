@@ -1,0 +1,79 @@
+#include "launch/outcome.h"
+
+#include <csignal>
+#include <cstring>
+
+namespace drivetrain::program {
+namespace {
+
+constexpr int kPeerLost = 5;
+
+const char* meaning(int code) {
+  switch (code) {
+    case 1:
+      return "an internal error";
+    case 2:
+      return "usage or configuration";
+    case 3:
+      return "a plugin is missing or refused";
+    case 4:
+      return "out of memory";
+    case 5:
+      return "a peer was lost or timed out";
+    case 6:
+      return "checkpoint refused";
+    case 7:
+      return "numeric failure";
+    case 8:
+      return "input or output";
+    case 75:
+      return "preempted";
+    case 127:
+      return "could not be run";
+    default:
+      return nullptr;
+  }
+}
+
+bool any_has(const std::vector<RankEnd>& ends, int code) {
+  for (const RankEnd& end : ends)
+    if (end.code == code) return true;
+  return false;
+}
+
+}  // namespace
+
+std::optional<RankEnd> first_failure(const std::vector<RankEnd>& ends, int signal) {
+  const bool stopped = signal != 0 && any_has(ends, 128 + signal);
+  std::optional<RankEnd> first;
+  for (const RankEnd& end : ends) {
+    if (end.code == 0 || end.by_launcher) continue;
+    if (stopped && (end.code == 128 + signal || end.code == kPeerLost)) continue;
+    const bool consequence = end.code == kPeerLost;
+    const bool first_is_consequence = first && first->code == kPeerLost;
+    if (!first || (first_is_consequence && !consequence) ||
+        (first_is_consequence == consequence && end.after_s < first->after_s))
+      first = end;
+  }
+  return first;
+}
+
+int launch_code(const std::vector<RankEnd>& ends, int signal) {
+  if (const auto failure = first_failure(ends, signal)) return failure->code;
+  bool all_done = true;
+  for (const RankEnd& end : ends) all_done = all_done && end.code == 0;
+  return all_done ? 0 : 128 + signal;
+}
+
+std::string describe_end(const RankEnd& end) {
+  const int signal = end.code - 128;
+  if (end.killed) {
+    const std::string note = signal == SIGKILL ? ", often the kernel's answer to full memory" : "";
+    return "killed by signal " + std::to_string(signal) + " (" + strsignal(signal) + note + ")";
+  }
+  const std::string code = "exit " + std::to_string(end.code);
+  if (const char* words = meaning(end.code)) return code + " (" + words + ")";
+  return signal > 0 && signal < NSIG ? code + " (stopped by signal " + std::to_string(signal) + ")" : code;
+}
+
+}  // namespace drivetrain::program

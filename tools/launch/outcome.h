@@ -1,0 +1,29 @@
+// Which of several ends is the one to report. Pure functions.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace drivetrain::program {
+
+struct RankEnd {
+  int rank = 0;
+  int code = 0;              // exit code, or 128 + the signal that killed it
+  bool killed = false;       // by a signal
+  bool by_launcher = false;  // told or made to end by the launcher, after something else had failed
+  double after_s = 0;
+};
+
+// The failure that came first. A rank that ended because a peer was gone (exit 5) is not it if another failed
+// otherwise. `signal`: the one that was passed on to all ranks, 0 for none; ends with 128 + signal are then as they
+// should be, and so is the loss of peers that ended so. None: nothing failed.
+std::optional<RankEnd> first_failure(const std::vector<RankEnd>& ends, int signal);
+
+// The code launch returns.
+int launch_code(const std::vector<RankEnd>& ends, int signal);
+
+// "exit 7 (numeric failure)", "killed by signal 11 (Segmentation fault)"
+std::string describe_end(const RankEnd& end);
+
+}  // namespace drivetrain::program

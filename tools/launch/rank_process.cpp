@@ -1,0 +1,86 @@
+#include "launch/rank_process.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <system_error>
+
+namespace drivetrain::program {
+namespace {
+
+[[noreturn]] void throw_errno(const char* what) { throw std::system_error(errno, std::generic_category(), what); }
+
+// Runs in the child, which has one thread and is about to become the rank.
+[[noreturn]] void become_rank(const RankStart& start, char* const* argv, pid_t launcher) {
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != launcher) _exit(127);  // it died before the line above
+  setpgid(0, 0);
+  const int nothing = open("/dev/null", O_RDONLY | O_CLOEXEC);
+  dup2(nothing, STDIN_FILENO);
+  if (start.out >= 0) dup2(start.out, STDOUT_FILENO);
+  if (start.err >= 0) dup2(start.err, STDERR_FILENO);
+  if (start.listener >= 0) fcntl(start.listener, F_SETFD, 0);
+  signal(SIGPIPE, SIG_DFL);
+  signal(SIGTTOU, SIG_IGN);  // not in the terminal's foreground group, yet allowed to write to it
+  for (const int signal_number : {SIGINT, SIGTERM, SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT})
+    signal(signal_number, SIG_DFL);
+  for (const std::string& entry : start.environment) {
+    const size_t equals = entry.find('=');
+    setenv(entry.substr(0, equals).c_str(), entry.c_str() + equals + 1, 1);
+  }
+  if (start.listener < 0) unsetenv("DRIVETRAIN_LISTEN_FD");
+  sigprocmask(SIG_SETMASK, static_cast<const sigset_t*>(start.signal_mask), nullptr);
+  execvp(argv[0], argv);
+  const std::string reason =
+      std::string("drivetrain: error: cannot run ") + argv[0] + ": " + std::strerror(errno) + "\n";
+  const ssize_t ignored = write(STDERR_FILENO, reason.data(), reason.size());
+  static_cast<void>(ignored);
+  _exit(127);
+}
+
+}  // namespace
+
+Descriptor& Descriptor::operator=(Descriptor&& other) noexcept {
+  if (this != &other) close(), fd_ = other.fd_, other.fd_ = -1;
+  return *this;
+}
+
+void Descriptor::close() {
+  if (fd_ >= 0) ::close(fd_);
+  fd_ = -1;
+}
+
+Descriptor listen_on_free_port(int& port) {
+  Descriptor listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof address;
+  auto* raw = reinterpret_cast<sockaddr*>(&address);
+  if (listener.get() < 0 || bind(listener.get(), raw, size) != 0 || listen(listener.get(), SOMAXCONN) != 0 ||
+      getsockname(listener.get(), raw, &size) != 0)
+    throw_errno("launch: no port of 127.0.0.1 to meet on");
+  port = ntohs(address.sin_port);
+  return listener;
+}
+
+pid_t start_rank(const RankStart& start) {
+  std::vector<char*> argv;
+  for (const std::string& word : *start.command) argv.push_back(const_cast<char*>(word.c_str()));
+  argv.push_back(nullptr);
+  const pid_t launcher = getpid();
+  const pid_t pid = fork();
+  if (pid < 0) throw_errno("launch: cannot start a rank");
+  if (pid == 0) become_rank(start, argv.data(), launcher);
+  setpgid(pid, pid);  // on both sides: whoever comes first
+  return pid;
+}
+
+}  // namespace drivetrain::program

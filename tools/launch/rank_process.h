@@ -1,0 +1,40 @@
+// Starting one rank as a child process. It sits in a process group of its own, so that Ctrl-C reaches it once, through
+// the launcher, and so that everything it started can be ended with it; the kernel ends it if the launcher dies.
+#pragma once
+
+#include <sys/types.h>
+
+#include <string>
+#include <vector>
+
+namespace drivetrain::program {
+
+// Owns a file descriptor.
+class Descriptor {
+ public:
+  explicit Descriptor(int fd = -1) : fd_(fd) {}
+  Descriptor(Descriptor&& other) noexcept : fd_(other.fd_) { other.fd_ = -1; }
+  Descriptor& operator=(Descriptor&& other) noexcept;
+  ~Descriptor() { close(); }
+  void close();
+  int get() const { return fd_; }
+
+ private:
+  int fd_;
+};
+
+// A listening socket on a free port of 127.0.0.1, so that no other program can take the port between its choice and the
+// moment rank 0 serves on it. Throws std::system_error.
+Descriptor listen_on_free_port(int& port);
+
+struct RankStart {
+  const std::vector<std::string>* command;  // looked up in PATH if it has no '/'
+  std::vector<std::string> environment;     // NAME=VALUE, replacing what the launcher has under NAME
+  int out = -1, err = -1, listener = -1;    // -1: the launcher's own; none
+  const void* signal_mask = nullptr;        // sigset_t that the rank starts with
+};
+
+// Throws std::system_error if there can be no further process. A command that cannot be run ends with 127 and says why.
+pid_t start_rank(const RankStart& start);
+
+}  // namespace drivetrain::program

@@ -1,0 +1,25 @@
+// What `drivetrain launch` is asked to start, and how long it waits for whom.
+#pragma once
+
+#include <unistd.h>
+
+#include <string>
+#include <vector>
+
+#include "drivetrain/command_line.h"
+
+namespace drivetrain::program {
+
+struct LaunchRequest {
+  int ranks = 1;
+  std::vector<std::string> command;  // of every rank: program and arguments
+  bool only_rank_0 = false;          // the others would do nothing (`--plan`)
+  double peers_may_take_s = 10;      // after the first failure, before SIGTERM: ranks notice a lost peer by themselves
+  double sigterm_may_take_s = 5;     // before SIGKILL
+  int out = STDOUT_FILENO, err = STDERR_FILENO;  // where the output of other ranks than 0 and the report go
+};
+
+// `drivetrain train CONFIG ...` on -n ranks. Throws UsageError.
+LaunchRequest launch_request(const Arguments& arguments);
+
+}  // namespace drivetrain::program
