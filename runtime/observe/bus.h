@@ -1,5 +1,5 @@
-// Hands events to the monitors on one thread of their own, in order, through a bounded queue: a slow monitor delays other
-// monitors, and the step only once 1024 events wait. Owned by rank 0's run; monitors and log must outlive it.
+// Hands events to the monitors on one thread of their own, in order, through a bounded queue: a slow monitor delays
+// other monitors, and the step only once 1024 events wait. Owned by rank 0's run; monitors and log must outlive it.
 #pragma once
 
 #include <memory>
@@ -19,8 +19,8 @@ class DRIVETRAIN_API EventBus {
   void publish(Event event);
   // Returns when every event published before has been handled.
   void flush();
-  // Throws what a monitor threw first, so that a full disk ends the run instead of leaving gaps in its record. A monitor
-  // that threw gets no more events; the others do. Thread: any.
+  // Throws what a monitor threw first, so that a full disk ends the run instead of leaving gaps in its record. A
+  // monitor that threw gets no more events; the others do. Thread: any.
   void rethrow_if_failed();
 
  private:

@@ -21,10 +21,14 @@ constexpr const char* kEraseLine = "\r\033[K";
 
 spdlog::level::level_enum spdlog_level(LogLevel level) {
   switch (level) {
-    case LogLevel::debug: return spdlog::level::debug;
-    case LogLevel::info: return spdlog::level::info;
-    case LogLevel::warning: return spdlog::level::warn;
-    case LogLevel::error: return spdlog::level::err;
+    case LogLevel::debug:
+      return spdlog::level::debug;
+    case LogLevel::info:
+      return spdlog::level::info;
+    case LogLevel::warning:
+      return spdlog::level::warn;
+    case LogLevel::error:
+      return spdlog::level::err;
   }
   return spdlog::level::info;
 }
@@ -32,10 +36,14 @@ spdlog::level::level_enum spdlog_level(LogLevel level) {
 // Info speaks for itself; the others say what they are.
 std::string labelled(LogLevel level, const std::string& line) {
   switch (level) {
-    case LogLevel::debug: return "debug: " + line;
-    case LogLevel::info: return line;
-    case LogLevel::warning: return "warning: " + line;
-    case LogLevel::error: return "error: " + line;
+    case LogLevel::debug:
+      return "debug: " + line;
+    case LogLevel::info:
+      return line;
+    case LogLevel::warning:
+      return "warning: " + line;
+    case LogLevel::error:
+      return "error: " + line;
   }
   return line;
 }
@@ -67,9 +75,11 @@ class ConsoleSink : public spdlog::sinks::base_sink<spdlog::details::null_mutex>
     erase_progress();
     const bool problem = message.level >= spdlog::level::warn;
     std::string text(message.payload.data(), message.payload.size());
-    if (problem && settings_.colour) text = (message.level == spdlog::level::warn ? "\033[33m" : "\033[31m") + text + "\033[0m";
+    if (problem && settings_.colour)
+      text = (message.level == spdlog::level::warn ? "\033[33m" : "\033[31m") + text + "\033[0m";
     // One write per line, so that lines of several ranks do not mix.
-    if (!write_all(problem ? settings_.err : settings_.out, text + "\n")) spdlog::throw_spdlog_ex("cannot write to the console", errno);
+    if (!write_all(problem ? settings_.err : settings_.out, text + "\n"))
+      spdlog::throw_spdlog_ex("cannot write to the console", errno);
   }
   void flush_() override {}
 

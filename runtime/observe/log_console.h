@@ -1,6 +1,6 @@
-// The Log of one rank: console and log.txt. Rank 0 shows info and up on stdout, warnings and errors on stderr; other ranks
-// show warnings and errors only. Nothing here reads the environment: the caller says what it wants.
-// Thread: any; lines come out whole.
+// The Log of one rank: console and log.txt. Rank 0 shows info and up on stdout, warnings and errors on stderr; other
+// ranks show warnings and errors only. Nothing here reads the environment: the caller says what it wants. Thread: any;
+// lines come out whole.
 #pragma once
 
 #include <unistd.h>
@@ -23,9 +23,9 @@ struct LogSettings {
 
 DRIVETRAIN_API std::shared_ptr<Log> make_console_log(const LogSettings& settings);
 
-// From now on what the console shows is added to the file, without colour and progress lines; what it has shown so far (up
-// to 1000 lines) is written first. `log` comes from make_console_log. Throws Error(io) if the file cannot be opened.
-// If a line cannot be written later (full disk), stderr says so once and the run goes on.
+// From now on what the console shows is added to the file, without colour and progress lines; what it has shown so far
+// (up to 1000 lines) is written first. `log` comes from make_console_log. Throws Error(io) if the file cannot be
+// opened. If a line cannot be written later (full disk), stderr says so once and the run goes on.
 DRIVETRAIN_API void attach_file(Log& log, const std::string& path);
 
 }  // namespace drivetrain
