@@ -1,0 +1,174 @@
+// Is everybody there, and does everybody run the same thing?
+#include "compose/rendezvous.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <sstream>
+#include <thread>
+#include <vector>
+
+#include <drivetrain/error.h>
+
+namespace drivetrain {
+namespace {
+
+using RendezvousClock = std::chrono::steady_clock;
+
+std::string rank_key(const char* what, int64_t rank) { return concat("rendezvous/", what, "/", rank); }
+
+// "rank 1", "ranks 0, 2 and 3"
+std::string rank_list(const std::vector<int64_t>& ranks) {
+  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
+  for (size_t i = 0; i < ranks.size(); ++i)
+    text += concat(i == 0 ? "" : i + 1 == ranks.size() ? " and " : ", ", ranks[i]);
+  return text;
+}
+
+struct Announcement {
+  std::string host;
+  int64_t pid = 0, world_size = 0;
+  std::string text() const { return concat(host, " ", pid, " ", world_size); }
+};
+
+Announcement announcement_of(Store& store, int64_t rank) {
+  Announcement a;
+  std::istringstream(store.get(rank_key("rank", rank), 1)) >> a.host >> a.pid >> a.world_size;
+  return a;
+}
+
+Announcement own_announcement(const RankEnvironment& env) {
+  char host[256] = "?";
+  gethostname(host, sizeof host - 1);
+  return {host, getpid(), env.world_size};
+}
+
+// Another process that calls itself by our rank, or that counts the world differently.
+void check_announcements(Store& store, const RankEnvironment& env) {
+  const Announcement own = own_announcement(env);
+  for (int64_t rank = 0; rank < env.world_size; ++rank) {
+    if (!store.has(rank_key("rank", rank))) continue;
+    const Announcement other = announcement_of(store, rank);
+    if (rank == env.rank && (other.host != own.host || other.pid != own.pid))
+      throw fail(ErrorCode::config, "two processes call themselves rank ", rank, ": ", own.pid, " on ", own.host, " and ",
+                 other.pid, " on ", other.host, "; each needs its own RANK");
+    if (other.world_size != env.world_size)
+      throw fail(ErrorCode::config, "ranks were started with different world sizes: ", env.world_size, " on rank ", env.rank,
+                 ", ", other.world_size, " on rank ", rank);
+  }
+}
+
+void announce_rank(Store& store, const RankEnvironment& env) {
+  const std::string key = rank_key("rank", env.rank);
+  if (!store.has(key)) store.set(key, own_announcement(env).text());
+  check_announcements(store, env);
+}
+
+// Waits until every rank has set its key of this name.
+void wait_for_all(Store& store, const RankEnvironment& env, const char* name, double timeout_s) {
+  const auto deadline = RendezvousClock::now() + std::chrono::duration<double>(timeout_s);
+  std::vector<int64_t> missing;
+  for (int64_t rank = 0; rank < env.world_size; ++rank) missing.push_back(rank);
+  for (auto pause = std::chrono::microseconds(200);; pause = std::min(2 * pause, std::chrono::microseconds(20000))) {
+    std::erase_if(missing, [&](int64_t rank) { return store.has(rank_key(name, rank)); });
+    if (missing.empty()) return;
+    if (store.has("rendezvous/failed")) throw Error(ErrorCode::communication, store.get("rendezvous/failed", 1));
+    for (const int64_t rank : missing)
+      if (store.has(concat("store/left/", rank)))  // set by the store itself
+        throw fail(ErrorCode::communication, "rank ", rank, " of ", env.world_size,
+                   " stopped before the start; its own message says why");
+    if (RendezvousClock::now() > deadline) break;
+    std::this_thread::sleep_for(pause);
+  }
+  const std::string message = concat(rank_list(missing), " of ", env.world_size, " did not arrive within ", timeout_s,
+                                     " s; look there for an earlier error, and check that all were started with this "
+                                     "MASTER_ADDR, MASTER_PORT and WORLD_SIZE");
+  store.set("rendezvous/failed", message);
+  throw Error(ErrorCode::communication, message);
+}
+
+std::string joined(const std::string& path, const std::string& key) { return path.empty() ? key : path + "." + key; }
+
+std::optional<Difference> difference_at(const Value& a, const Value& b, const std::string& path);
+
+std::optional<Difference> object_difference(const Value& a, const Value& b, const std::string& path) {
+  for (const auto& member : a.members()) {
+    const Value* other = b.find(member.key);
+    if (other == nullptr) return Difference{joined(path, member.key), member.value.to_json(), "absent"};
+    if (auto found = difference_at(member.value, *other, joined(path, member.key))) return found;
+  }
+  for (const auto& member : b.members())
+    if (a.find(member.key) == nullptr) return Difference{joined(path, member.key), "absent", member.value.to_json()};
+  return std::nullopt;
+}
+
+std::optional<Difference> array_difference(const Value& a, const Value& b, const std::string& path) {
+  const size_t length = std::max(a.items().size(), b.items().size());
+  for (size_t i = 0; i < length; ++i) {
+    const std::string place = concat(path, "[", i, "]");
+    if (i >= a.items().size()) return Difference{place, "absent", b.items()[i].to_json()};
+    if (i >= b.items().size()) return Difference{place, a.items()[i].to_json(), "absent"};
+    if (auto found = difference_at(a.items()[i], b.items()[i], place)) return found;
+  }
+  return std::nullopt;
+}
+
+std::optional<Difference> difference_at(const Value& a, const Value& b, const std::string& path) {
+  if (a.is_object() && b.is_object()) return object_difference(a, b, path);
+  if (a.is_array() && b.is_array()) return array_difference(a, b, path);
+  if (a.to_json() == b.to_json()) return std::nullopt;
+  return Difference{path, a.to_json(), b.to_json()};
+}
+
+// Rank 0's judgement over all facts: empty if they are the same.
+std::string compare_facts(Store& store, const RankEnvironment& env, const Value& facts, double timeout_s) {
+  std::vector<int64_t> odd;
+  Difference first;
+  for (int64_t rank = 1; rank < env.world_size; ++rank) {
+    const Value other = parse_json(store.get(rank_key("facts", rank), timeout_s), rank_key("facts", rank));
+    const auto difference = first_difference(facts, other);
+    if (!difference) continue;
+    if (odd.empty()) first = *difference;
+    odd.push_back(rank);
+  }
+  if (odd.empty()) return "";
+  return concat("the ranks were not started alike: \"", first.path, "\" is ", first.a, " on rank 0 and ", first.b, " on rank ",
+                odd.front(), odd.size() == 1 ? "" : concat(" (", rank_list(odd), " differ from rank 0)"),
+                ". Give every rank the same configuration file, options and libraries.");
+}
+
+}  // namespace
+
+std::optional<Difference> first_difference(const Value& a, const Value& b) { return difference_at(a, b, ""); }
+
+void find_local_ranks(Store& store, RankEnvironment& env, double timeout_s) {
+  announce_rank(store, env);
+  if (env.local_known) return;
+  wait_for_all(store, env, "rank", timeout_s);
+  const std::string host = own_announcement(env).host;
+  env.local_rank = env.local_size = 0;
+  for (int64_t rank = 0; rank < env.world_size; ++rank) {
+    if (announcement_of(store, rank).host != host) continue;
+    if (rank < env.rank) ++env.local_rank;
+    ++env.local_size;
+  }
+  env.local_known = true;
+}
+
+void check_arrival(Store& store, const RankEnvironment& env, double timeout_s) {
+  announce_rank(store, env);
+  store.set(rank_key("arrived", env.rank), "");
+  wait_for_all(store, env, "arrived", timeout_s);
+  check_announcements(store, env);
+}
+
+void check_same(Store& store, const RankEnvironment& env, const Value& facts, double timeout_s) {
+  if (env.world_size == 1) return;
+  if (env.rank == 0) store.set("rendezvous/verdict", compare_facts(store, env, facts, timeout_s));
+  else store.set(rank_key("facts", env.rank), facts.to_json());
+  const std::string verdict = store.get("rendezvous/verdict", timeout_s);
+  if (!verdict.empty()) throw Error(ErrorCode::config, verdict);
+}
+
+}  // namespace drivetrain

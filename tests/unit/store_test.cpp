@@ -1,0 +1,249 @@
+// Rendezvous: who am I, stores between threads and processes, who is missing, who runs something else.
+#include <map>
+
+#include "compose/rendezvous.h"
+#include "conformance/ranks.h"
+
+namespace drivetrain {
+namespace {
+
+using namespace drivetrain::testing;
+using Environment = std::map<std::string, std::string>;
+
+RankEnvironment read(const Environment& variables) {
+  return read_rank_environment([&](const char* name) -> const char* {
+    const auto found = variables.find(name);
+    return found == variables.end() ? nullptr : found->second.c_str();
+  });
+}
+
+void expect_part(const std::string& text, const std::string& part) {
+  EXPECT_NE(text.find(part), std::string::npos) << "\"" << text << "\" does not say \"" << part << "\"";
+}
+
+double seconds_of(const std::function<void()>& action) {
+  const auto start = std::chrono::steady_clock::now();
+  action();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+// ---- environment ----
+
+TEST(RankEnvironment, without_variables_is_one_process) {
+  const RankEnvironment env = read({});
+  EXPECT_EQ(env.rank, 0);
+  EXPECT_EQ(env.world_size, 1);
+  EXPECT_EQ(env.local_size, 1);
+}
+
+TEST(RankEnvironment, reads_the_usual_variables) {
+  const RankEnvironment env = read({{"RANK", "5"}, {"WORLD_SIZE", "8"}, {"LOCAL_RANK", "1"}, {"LOCAL_WORLD_SIZE", "4"},
+                                    {"MASTER_ADDR", "node1"}, {"MASTER_PORT", "1234"}, {"SLURM_PROCID", "7"}});
+  EXPECT_EQ(env.rank, 5);
+  EXPECT_EQ(env.world_size, 8);
+  EXPECT_EQ(env.local_rank, 1);
+  EXPECT_EQ(env.local_size, 4);
+  EXPECT_EQ(env.master_addr, "node1");
+  EXPECT_EQ(env.master_port, 1234);
+  EXPECT_EQ(env.listen_fd, -1);
+}
+
+TEST(RankEnvironment, takes_the_listening_socket_on_rank_zero_only) {
+  Environment variables = {{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "127.0.0.1"}, {"DRIVETRAIN_LISTEN_FD", "7"}};
+  EXPECT_EQ(read(variables).listen_fd, 7);
+  variables["RANK"] = "1";
+  EXPECT_EQ(read(variables).listen_fd, -1);
+}
+
+TEST(RankEnvironment, reads_other_launchers) {
+  const RankEnvironment ompi = read({{"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "2"},
+                                     {"OMPI_COMM_WORLD_LOCAL_RANK", "1"}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}});
+  EXPECT_EQ(ompi.rank, 1);
+  EXPECT_EQ(ompi.local_size, 2);
+  EXPECT_EQ(ompi.master_addr, "127.0.0.1");  // all on this host
+  const RankEnvironment pmi = read({{"PMI_RANK", "2"}, {"PMI_SIZE", "3"}, {"MASTER_ADDR", "a"}});
+  EXPECT_EQ(pmi.rank, 2);
+  EXPECT_FALSE(pmi.local_known);
+  const RankEnvironment slurm = read({{"SLURM_PROCID", "3"}, {"SLURM_NTASKS", "4"}, {"SLURM_LOCALID", "1"},
+                                      {"SLURM_LAUNCH_NODE_IPADDR", "10.0.0.1"}});
+  EXPECT_EQ(slurm.rank, 3);
+  EXPECT_EQ(slurm.world_size, 4);
+  EXPECT_EQ(slurm.master_addr, "10.0.0.1");
+}
+
+TEST(RankEnvironment, on_the_loopback_all_ranks_are_local) {
+  const RankEnvironment env = read({{"RANK", "2"}, {"WORLD_SIZE", "4"}, {"MASTER_ADDR", "localhost"}});
+  EXPECT_EQ(env.local_rank, 2);
+  EXPECT_EQ(env.local_size, 4);
+}
+
+TEST(RankEnvironment, wrong_variables_are_named_with_their_value) {
+  const auto error = [](const Environment& variables) {
+    try {
+      read(variables);
+    } catch (const Error& e) {
+      EXPECT_EQ(e.code(), ErrorCode::config);
+      return std::string(e.what());
+    }
+    return std::string("no error");
+  };
+  expect_part(error({{"RANK", "1x"}, {"WORLD_SIZE", "2"}}), "RANK=1x: wanted an integer from 0");
+  expect_part(error({{"RANK", "-1"}, {"WORLD_SIZE", "2"}}), "RANK=-1");
+  expect_part(error({{"RANK", "0"}, {"WORLD_SIZE", "0"}}), "WORLD_SIZE=0");
+  expect_part(error({{"RANK", "2"}, {"WORLD_SIZE", "2"}}), "RANK=2 and WORLD_SIZE=2 contradict each other");
+  expect_part(error({{"RANK", "1"}}), "RANK=1 is set but WORLD_SIZE is not");
+  expect_part(error({{"WORLD_SIZE", "2"}}), "WORLD_SIZE=2 is set but RANK is not");
+  expect_part(error({{"RANK", "1"}, {"WORLD_SIZE", "2"}}), "MASTER_ADDR is not set");
+  expect_part(error({{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "a"}, {"MASTER_PORT", "70000"}}), "MASTER_PORT=70000");
+  expect_part(error({{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"LOCAL_RANK", "1"}, {"LOCAL_WORLD_SIZE", "1"}, {"MASTER_ADDR", "a"}}),
+              "LOCAL_RANK=1 and LOCAL_WORLD_SIZE=1");
+}
+
+// ---- stores ----
+
+void expect_a_store(Store& mine, Store& other) {
+  mine.set("a", std::string("x\0y", 3));
+  EXPECT_EQ(other.get("a", 1), std::string("x\0y", 3));
+  EXPECT_TRUE(other.has("a"));
+  EXPECT_FALSE(other.has("b"));
+  EXPECT_EQ(mine.add("n", 2), 2);
+  EXPECT_EQ(other.add("n", -5), -3);
+  expect_part(error_of([&] { other.get("c", 0.05); }), "no rank set \"c\" in the store");
+  std::thread late([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    mine.set("late", "now");
+  });
+  EXPECT_EQ(other.get("late", 5), "now");
+  late.join();
+}
+
+TEST(Store, local_store_keeps_and_waits) {
+  const auto store = make_local_store();
+  expect_a_store(*store, *store);
+}
+
+// Both ends in this process; the ranks are made at once, since the client waits for the server.
+struct Pair {
+  Pair() {
+    std::thread client([this] { other = make_store(listener.environment(1, 2), 10); });
+    mine = make_store(listener.environment(0, 2), 10);
+    client.join();
+  }
+  Listener listener;
+  std::shared_ptr<Store> mine, other;
+};
+
+TEST(Store, tcp_store_takes_over_the_launchers_socket) {
+  Pair pair;
+  expect_a_store(*pair.mine, *pair.other);
+  std::thread leave([&] { pair.other.reset(); });
+  EXPECT_LT(seconds_of([&] { pair.mine.reset(); }), 0.9);  // the server waits no longer than for the last client
+  leave.join();
+}
+
+TEST(Store, tcp_store_says_when_rank_zero_has_ended) {
+  Pair pair;
+  pair.mine.reset();
+  expect_part(error_of([&] { pair.other->add("n", 1); }), "is gone, so rank 0 has ended");
+}
+
+TEST(Store, tcp_store_names_the_address_where_nobody_listens) {
+  RankEnvironment env = Listener().environment(1, 2);
+  env.master_port = 1;
+  expect_part(error_of([&] { make_store(env, 0.2); }), "rank 1: rank 0 did not open 127.0.0.1:1");
+  env.master_addr = "no.such.host.invalid";
+  expect_part(error_of([&] { make_store(env, 0.2); }), "no.such.host.invalid:1");
+}
+
+TEST(Store, tcp_store_names_a_port_in_use) {
+  const Listener taken;
+  RankEnvironment env = taken.environment(0, 2);
+  env.listen_fd = -1;
+  expect_part(error_of([&] { make_store(env, 1); }), concat("cannot listen on MASTER_PORT ", taken.port));
+}
+
+// ---- arrival and sameness ----
+
+using Meeting = std::function<void(Store&, RankEnvironment&)>;
+
+// What each of n ranks, as threads, threw; ranks for which there is no meeting stay away.
+std::vector<std::string> meet(int64_t n, const std::map<int64_t, Meeting>& meetings) {
+  const auto store = make_local_store();
+  std::vector<std::string> errors(static_cast<size_t>(n));
+  std::vector<std::thread> threads;
+  for (const auto& [rank, meeting] : meetings)
+    threads.emplace_back([&, r = rank, m = meeting] {
+      RankEnvironment env{.rank = r, .world_size = n, .local_known = false};
+      errors[static_cast<size_t>(r)] = error_of([&] { m(*store, env); });
+    });
+  for (std::thread& thread : threads) thread.join();
+  return errors;
+}
+
+TEST(Rendezvous, everybody_arrives_and_finds_its_place_on_the_host) {
+  const Meeting come = [](Store& store, RankEnvironment& env) {
+    find_local_ranks(store, env, 5);
+    EXPECT_EQ(env.local_rank, env.rank);
+    EXPECT_EQ(env.local_size, 3);
+    check_arrival(store, env, 5);
+    check_same(store, env, parse_json(R"({"a": {"b": [1, 2]}, "c": "x"})", "test"));
+  };
+  for (const std::string& error : meet(3, {{0, come}, {1, come}, {2, come}})) EXPECT_EQ(error, "");
+}
+
+TEST(Rendezvous, missing_ranks_are_named_by_all_that_came) {
+  const Meeting come = [](Store& store, RankEnvironment& env) { check_arrival(store, env, env.rank == 0 ? 0.2 : 20); };
+  std::vector<std::string> errors;
+  EXPECT_LT(seconds_of([&] { errors = meet(4, {{0, come}, {1, come}}); }), 2);
+  expect_part(errors[0], "ranks 2 and 3 of 4 did not arrive within 0.2 s");
+  EXPECT_EQ(errors[0], errors[1]);
+}
+
+TEST(Rendezvous, a_rank_that_stopped_before_the_start_is_named_at_once) {
+  Pair pair;
+  std::thread leave([&] { pair.other.reset(); });
+  leave.join();
+  RankEnvironment env = pair.listener.environment(0, 2);
+  expect_part(error_of([&] { check_arrival(*pair.mine, env, 20); }), "rank 1 of 2 stopped before the start");
+}
+
+TEST(Rendezvous, different_configurations_are_named_with_key_values_and_ranks) {
+  const auto with = [](const std::string& json) {
+    return [json](Store& store, RankEnvironment& env) { check_same(store, env, parse_json(json, "test"), 5); };
+  };
+  const auto errors = meet(4, {{0, with(R"({"optimizer": {"params": {"lr": 0.001, "betas": [0.9, 0.99]}}})")},
+                               {1, with(R"({"optimizer": {"params": {"betas": [0.9, 0.99], "lr": 0.001}}})")},
+                               {2, with(R"({"optimizer": {"params": {"lr": 0.001, "betas": [0.9, 0.95]}}})")},
+                               {3, with(R"({"optimizer": {"params": {"lr": 0.002, "betas": [0.9, 0.99]}}})")}});
+  for (const std::string& error : errors)
+    expect_part(error, "\"optimizer.params.betas[1]\" is 0.99 on rank 0 and 0.95 on rank 2 (ranks 2 and 3 differ from rank 0)");
+}
+
+TEST(Rendezvous, the_first_difference_has_a_path) {
+  const auto between = [](const char* a, const char* b) {
+    const auto d = first_difference(parse_json(a, "a"), parse_json(b, "b"));
+    return d ? d->path + ": " + d->a + " | " + d->b : "equal";
+  };
+  EXPECT_EQ(between(R"({"a": 1, "b": 2})", R"({"b": 2, "a": 1})"), "equal");
+  EXPECT_EQ(between(R"({"a": {"b": 1}})", R"({"a": {}})"), "a.b: 1 | absent");
+  EXPECT_EQ(between(R"({"a": {}})", R"({"a": {"b": "x"}})"), "a.b: absent | \"x\"");
+  EXPECT_EQ(between(R"({"a": [1]})", R"({"a": [1, 2]})"), "a[1]: absent | 2");
+  EXPECT_EQ(between(R"({"a": [1]})", R"({"a": true})"), "a: [1] | true");
+}
+
+TEST(Rendezvous, two_processes_of_one_rank_are_refused) {
+  const auto store = make_local_store();
+  const RankEnvironment env{.rank = 0, .world_size = 2};
+  store->set("rendezvous/rank/0", "elsewhere 99 2");
+  expect_part(error_of([&] { check_arrival(*store, env, 1); }), "two processes call themselves rank 0");
+}
+
+TEST(Rendezvous, different_world_sizes_are_refused) {
+  const auto store = make_local_store();
+  const RankEnvironment env{.rank = 0, .world_size = 2};
+  store->set("rendezvous/rank/1", "elsewhere 99 4");
+  expect_part(error_of([&] { check_arrival(*store, env, 1); }), "2 on rank 0, 4 on rank 1");
+}
+
+}  // namespace
+}  // namespace drivetrain
