@@ -20,13 +20,6 @@ LogLevel level_of(const std::string& name) {
   throw fail(ErrorCode::config, "DRIVETRAIN_LOG is \"", name, "\"; wanted debug, info, warning or error");
 }
 
-std::map<std::string, std::string> allow_list(const Value& allow) {
-  std::map<std::string, std::string> list;
-  if (allow.is_object())
-    for (const auto& member : allow.members()) list[member.key] = member.value.as_string();
-  return list;
-}
-
 }  // namespace
 
 std::string option_value(const std::vector<std::string>& arguments, size_t& i) {
@@ -55,7 +48,7 @@ TrainArguments parse_train_arguments(const std::vector<std::string>& arguments) 
 
 SearchPath search_path(const RunSettings& settings, const std::vector<std::string>& option_paths) {
   SearchPath search = SearchPath::standard(settings.plugins.paths, option_paths, environment("DRIVETRAIN_PLUGIN_PATH"));
-  search.allow = allow_list(settings.plugins.allow);
+  search.allow_only(settings.plugins.allow);
   return search;
 }
 

@@ -42,10 +42,9 @@ void set_threads(const RunSettings& settings, const RankEnvironment& env) {
 
 int train_command(const std::vector<std::string>& arguments) {
   const TrainArguments args = parse_train_arguments(arguments);
-  const RankEnvironment env = read_rank_environment();
+  RankEnvironment env = read_rank_environment();
   TrainRequest request;
   request.terminal = isatty(STDOUT_FILENO) != 0;
-  request.setup.environment = env;
   request.setup.log = make_console_log(console_settings(env.rank));
   request.config_path = args.config;
   request.stop = &stop_signal;
@@ -61,14 +60,18 @@ int train_command(const std::vector<std::string>& arguments) {
   for (const Problem& note : problems.notes())
     if (env.rank == 0) request.setup.log->warning(concat(note.where.text(), " ", note.message));
 
-  set_threads(request.settings, env);
+  request.setup.environment = env;
   if (args.plan) {
     request.setup.store = make_local_store();
     std::cout << describe_plan(request);
     return 0;
   }
   watch_signals();
-  request.setup.store = make_store(env, static_cast<double>(request.settings.rendezvous_timeout_s));
+  const double timeout_s = static_cast<double>(request.settings.rendezvous_timeout_s);
+  request.setup.store = make_store(env, timeout_s);
+  if (!env.local_known) find_local_ranks(*request.setup.store, env, timeout_s);
+  request.setup.environment = env;
+  set_threads(request.settings, env);
   const TrainOutcome outcome = train_rank(request);
   if (outcome.stopped) {
     const int signal = stop_signal.load();

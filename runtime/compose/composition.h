@@ -76,7 +76,7 @@ struct Composition {
 };
 
 // Which plugins: selection and options of every section, switched-off ones included. All problems of the file at once.
-std::vector<ChosenPlugin> choose_plugins(const Value& config, const Registry& registry, const std::string& device,
+DRIVETRAIN_API std::vector<ChosenPlugin> choose_plugins(const Value& config, const Registry& registry, const std::string& device,
                                          Problems& problems);
 
 enum class Purpose { train, generate };  // generate: no dataset, optimizer, lr_schedule, monitors

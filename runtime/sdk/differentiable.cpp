@@ -44,6 +44,9 @@ Tensors differentiable(const Tensors& inputs, const std::function<Tensors(const 
   auto node = std::shared_ptr<ErasedNode>(new ErasedNode, torch::autograd::deleteNode);
   node->backward = std::move(backward);
   node->set_next_edges(torch::autograd::collect_next_edges(inputs));
+  // A view made without autograd (linear's, of three dimensions) may not be modified in place; a fresh alias may.
+  for (at::Tensor& output : outputs)
+    if (output.is_view()) output = output.variable_data();
   torch::autograd::set_history(outputs, node);
   return outputs;
 }

@@ -9,12 +9,13 @@
 
 #include <drivetrain/error.h>
 #include <drivetrain/flat_unit.h>
+#include <drivetrain/vector_clones.h>
 
 namespace drivetrain {
 namespace {
 
 // Eight partial sums, so that the order of additions is the same whatever the vector width.
-__attribute__((target_clones("avx512f", "avx2", "default"), optimize("O3")))
+DRIVETRAIN_VECTOR_CLONES __attribute__((optimize("O3")))
 double sum_of_squares_block(const float* x, int64_t n) {
   double lanes[8] = {};
   int64_t i = 0;

@@ -6,7 +6,8 @@
 #include <drivetrain/safetensors.h>
 #include <drivetrain/value.h>
 
-#include "run_program.h"
+#include "golden/golden_config.h"
+#include "golden/run_program.h"
 
 namespace drivetrain::test {
 namespace {
@@ -26,28 +27,11 @@ std::string name_of(const testing::TestParamInfo<Case>& info) {
 
 class Golden : public testing::TestWithParam<Case> {
  protected:
-  std::string folder() const { return std::string(DRIVETRAIN_GOLDEN_DIR) + "/" + GetParam().name; }
-
-  // The golden settings file as it is, and what it cannot say.
+  std::string folder() const { return golden_folder(GetParam().name); }
   std::string config(const TemporaryFolder& temporary) const {
-    const Value facts = read_json_file(folder() + "/case.json");
-    Value config = read_json_file(folder() + "/" + facts.find("settings")->as_string());
-    const int64_t batch = config.find("train_batch_size")->as_int();
-    const int64_t accumulation = GetParam().processes == 4 ? 1 : config.find("gradient_accumulation_steps")->as_int();
-    config.set("gradient_accumulation_steps", accumulation);
-    config.set("train_micro_batch_size_per_gpu", batch / accumulation / GetParam().processes);
-    config.set("train_steps", 20);
-    config.set("attention", GetParam().attention);
-    config.find("optimizer");
-    for (auto& member : config.members())
-      if (member.key == "optimizer")
-        for (auto& inner : member.value.members())
-          if (inner.key == "params") inner.value.set("decay", GetParam().decay);
-    config.set("model", parse_json("{\"type\": \"gpt\"}", "")).set("params", Value::object())
-        .set("from", folder() + "/" + facts.find("model")->as_string());
-    config.set("dataset", parse_json("{\"type\": \"token_batches\"}", "")).set("params", Value::object())
-        .set("file", folder() + "/batches.safetensors");
     const std::string path = temporary.path() + "/golden.json";
+    Value config = golden_config(GetParam().name, GetParam().processes, GetParam().decay);
+    config.set("attention", GetParam().attention);
     std::ofstream(path) << config.to_json(2);
     return path;
   }

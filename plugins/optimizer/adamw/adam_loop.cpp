@@ -5,12 +5,7 @@
 
 #include <cmath>
 
-// Resolvers of clones run before a sanitizer is ready, so its builds do without.
-#if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-#define DRIVETRAIN_WIDEST __attribute__((target_clones("avx512f", "avx2", "default")))
-#else
-#define DRIVETRAIN_WIDEST
-#endif
+#include <drivetrain/vector_clones.h>
 
 namespace {
 
@@ -33,7 +28,7 @@ inline __attribute__((always_inline)) void adam_range(T* __restrict p, const T* 
   }
 }
 
-DRIVETRAIN_WIDEST void range_float(float* p, const float* g, float* m, float* v, int64_t n, const AdamStep& step) {
+DRIVETRAIN_VECTOR_CLONES void range_float(float* p, const float* g, float* m, float* v, int64_t n, const AdamStep& step) {
   adam_range<float>(p, g, m, v, n, step);
 }
 

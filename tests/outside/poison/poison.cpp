@@ -1,0 +1,114 @@
+// A data-parallel strategy that is as unkind as the rules allow: outside its before/after spans every unit's parameters are
+// overwritten with NaN and their memory is freed, and gradients are summed by reduce-scatter and all-gather, one parameter at a
+// time and in reverse. Whatever runs under it with unchanged bits relies on nothing but the hooks.
+#include <drivetrain/data_parallel.h>
+#include <drivetrain/flat_unit.h>
+#include <drivetrain/mesh.h>
+
+#include <algorithm>
+#include <limits>
+#include <map>
+
+namespace {
+
+using namespace drivetrain;
+
+class Poison : public DataParallel {
+ public:
+  Poison(const NoOptions&, const Services& services) : services_(services) {}
+
+  void plan(PlanContext& ctx) override { ctx.claim_axis("dp", PlanContext::kRest, true, 2); }
+
+  void attach(UnitList& units) override {
+    group_ = services_.mesh->group("dp");
+    FlatOptions options;
+    // Whole slices per rank for the reduce-scatter.
+    options.shards = group_->size();
+    std::map<Param*, size_t> owner;
+    for (size_t u = 0; u < units.units.size(); ++u) {
+      const auto owned = units.owned(u);
+      if (!owned.empty()) {
+        for (const ParamPtr& param : owned) owner[param.get()] = shelves_.size();
+        Shelf shelf;
+        shelf.flat = std::make_unique<FlatUnit>(owned, *services_.mesh, options);
+        shelf.masters = shelf.flat->values().clone();
+        shelves_.push_back(std::move(shelf));
+      }
+      // A tied parameter is kept whole by the spans of either unit.
+      std::vector<size_t> used;
+      for (const ParamPtr& param : units.units[u]->params()) used.push_back(owner.at(param.get()));
+      std::sort(used.begin(), used.end());
+      used.erase(std::unique(used.begin(), used.end()), used.end());
+      used_by_.push_back(used);
+    }
+    for (Shelf& shelf : shelves_) hide(shelf);
+  }
+
+  void before_forward(const Visit& visit, StepContext&) override { enter(visit.unit); }
+  void after_forward(const Visit& visit, StepContext&) override { leave(visit.unit); }
+  void before_backward(const Visit& visit, StepContext&) override { enter(visit.unit); }
+  void after_backward(const Visit& visit, StepContext&) override { leave(visit.unit); }
+
+  void flush_grads(StepContext&) override {
+    for (auto shelf = shelves_.rbegin(); shelf != shelves_.rend(); ++shelf) {
+      shelf->flat->settle_grads();
+      at::Tensor grads = shelf->flat->grads();
+      const int64_t part = grads.numel() / group_->size();
+      at::Tensor mine = at::Tensor(grads.narrow(0, group_->rank() * part, part)).clone();
+      group_->reduce_scatter(mine, grads)->wait();
+      group_->all_gather(grads, mine)->wait();
+    }
+  }
+
+  std::vector<Trainables> trainables() override {
+    std::vector<Trainables> chunks;
+    for (Shelf& shelf : shelves_) {
+      Trainables chunk = shelf.flat->trainables();
+      size_t i = 0;
+      for (Trainable& t : chunk) {
+        while (shelf.flat->params()[i] != t.param) ++i;
+        t.value = t.working = shelf.masters.narrow(0, shelf.flat->offset(i), t.grad.numel());
+      }
+      chunks.push_back(std::move(chunk));
+    }
+    return chunks;
+  }
+
+ private:
+  struct Shelf {
+    std::unique_ptr<FlatUnit> flat;
+    at::Tensor masters;  // what the optimizer updates
+    int open = 0;        // spans that need it now
+  };
+
+  static void hide(Shelf& shelf) {
+    // Below autograd: a version bump on views saved by a graph would be an error of ours, not of the unit.
+    at::Tensor values = shelf.flat->values();
+    std::fill_n(static_cast<float*>(values.storage().mutable_data()), values.numel(), std::numeric_limits<float>::quiet_NaN());
+    shelf.flat->release();
+  }
+
+  void enter(int64_t unit) {
+    for (const size_t i : used_by_[unit]) {
+      Shelf& shelf = shelves_[i];
+      if (shelf.open++ > 0) continue;
+      shelf.flat->fill();
+      const float* from = shelf.masters.const_data_ptr<float>();
+      std::copy_n(from, shelf.masters.numel(), static_cast<float*>(shelf.flat->values().storage().mutable_data()));
+    }
+  }
+
+  void leave(int64_t unit) {
+    for (const size_t i : used_by_[unit])
+      if (--shelves_[i].open == 0) hide(shelves_[i]);
+  }
+
+  const Services& services_;
+  GroupPtr group_;
+  std::vector<Shelf> shelves_;
+  std::vector<std::vector<size_t>> used_by_;  // shelves of each unit's parameters
+};
+
+}  // namespace
+
+DRIVETRAIN_PLUGIN(drivetrain::DataParallel, "poison", Poison)
