@@ -16,6 +16,7 @@ CASES = [
      "plugins/optimizer/x/x.cpp:2: includes step/norm.h"),
     ("plugin_includes", "plugins/optimizer/x/x.cpp", "#include <boost/dll.hpp>\n", "includes boost/dll.hpp"),
     ("plugin_includes", "plugins/optimizer/x/x_test.cpp", "#include <gtest/gtest.h>\n", None),
+    ("plugin_includes", "plugins/optimizer/x/test_x.h", "#include <gtest/gtest.h>\n", None),
     ("plugin_includes", "plugins/optimizer/x/x.cpp", "#include <gtest/gtest.h>\n", "includes gtest/gtest.h"),
     ("public_headers", "runtime/api/drivetrain/a.h", "#pragma once  // like boost::dll\n", None),
     ("public_headers", "runtime/api/drivetrain/a.h", "#pragma once\n#include <spdlog/spdlog.h>\n", "a.h:2: mentions spdlog"),

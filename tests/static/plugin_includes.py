@@ -1,6 +1,6 @@
 """Plugins reach only the SDK, LibTorch, CUDA, kernels/ and their own folder. Usage: plugin_includes.py REPO
 
-A test beside a plugin may also use GoogleTest, what tests/ offers, and internals that a runner of it needs.
+A test beside a plugin (x_test.cpp, test_x.h) may also use GoogleTest, what tests/ offers, and internals that a runner of it needs.
 """
 import re
 import sys
@@ -29,7 +29,7 @@ def allowed(path, bracket, name):
 
 
 def is_test(path):
-    return path.stem.endswith("_test")
+    return path.stem.endswith("_test") or path.stem.startswith("test_")
 
 
 problems = []
