@@ -108,15 +108,26 @@ TEST_F(ProgramTest, a_program_without_its_library_says_so) {
   EXPECT_SAYS(ran, (folder_ / "lib/libdrivetrain.so").string());
 }
 
-void throw_from_a_thread_of_the_runtime() { throw std::out_of_range("vector index 7"); }
+template <class Exception>
+void throw_one(const char* text) {
+  throw Exception(text);
+}
 
 TEST(StackTrace, an_exception_that_nobody_caught_exits_with_1_and_names_itself) {
   const auto crash = [] {
     install_stack_traces();
-    [&]() noexcept { throw_from_a_thread_of_the_runtime(); }();
+    [&]() noexcept { throw_one<std::out_of_range>("vector index 7"); }();
   };
   EXPECT_EXIT(crash(), testing::ExitedWithCode(1),
-              "uncaught std::out_of_range: vector index 7\n(.|\n)*stack(.|\n)*launch_program_test");
+              "stack(.|\n)*launch_program_test(.|\n)*uncaught std::out_of_range: vector index 7\n$");
+}
+
+TEST(StackTrace, a_text_of_many_lines_ends_with_its_first) {
+  const auto crash = [] {
+    install_stack_traces();
+    [&]() noexcept { throw_one<std::runtime_error>("shapes differ\nframe #0\nframe #1"); }();
+  };
+  EXPECT_EXIT(crash(), testing::ExitedWithCode(1), "frame #1\n.*uncaught std::runtime_error: shapes differ\n$");
 }
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)

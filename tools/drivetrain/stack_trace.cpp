@@ -43,9 +43,14 @@ std::string description_of_current_exception() {
   return text;
 }
 
+// The message comes last, where it is seen, and where the launcher quotes it; LibTorch's texts bring a stack
+// themselves.
 [[noreturn]] void on_terminate() {
-  say(("drivetrain: internal error, please report it: " + description_of_current_exception() + "\n").c_str());
+  const std::string text = "drivetrain: internal error, please report it: " + description_of_current_exception();
   print_stack();
+  say((text + "\n").c_str());
+  const size_t first_line = text.find('\n');
+  if (first_line != std::string::npos) say((text.substr(0, first_line) + "\n").c_str());
   _exit(1);
 }
 
