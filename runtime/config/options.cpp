@@ -187,7 +187,14 @@ class SectionReader {
 std::shared_ptr<void> OptionTable::parse(const Value& section, const std::string& owner, const std::string& path,
                                          Problems& problems) const {
   std::shared_ptr<void> options = make_();
+  const size_t before = problems.list().size();
   SectionReader(owner, problems).read(*this, options.get(), section, path);
+  if (!finish_ || problems.list().size() > before) return options;
+  try {
+    finish_(options.get());
+  } catch (const Error& e) {
+    problems.add(section.where, e.what(), e.code());
+  }
   return options;
 }
 

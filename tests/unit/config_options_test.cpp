@@ -219,5 +219,26 @@ TEST(Suggest, Distance_counts_swaps_as_one_and_ignores_spelling_style) {
   EXPECT_EQ(nearest("lr", {"eps", "betas"}), "");
 }
 
+struct Derived {
+  std::optional<int64_t> width, heads;
+};
+
+TEST(OptionTable, finish_fills_in_what_depends_on_other_options_and_may_refuse) {
+  const OptionTable t =
+      table<Derived>().field("width", &Derived::width, "").field("heads", &Derived::heads, "").finish([](Derived& o) {
+        if (!o.heads) o.heads = o.width.value_or(64) / 8;
+        if (*o.heads > 100) throw fail(ErrorCode::config, "too many heads");
+      });
+  Problems problems;
+  const auto parsed = t.parse(parse_json(R"({"width": 32})", "f"), "model/x", "model", problems);
+  EXPECT_EQ(t.to_value(parsed.get()).to_json(), R"({"width":32,"heads":4})");
+  EXPECT_TRUE(problems.empty());
+  t.parse(parse_json(R"({"heads": 101})", "f"), "model/x", "model", problems);
+  EXPECT_EQ(problems.text(), "f:1:1  too many heads");
+  Problems other;
+  t.parse(parse_json(R"({"heads": 101, "nose": 1})", "f"), "model/x", "model", other);
+  EXPECT_EQ(other.list().size(), 1u);  // the unknown key only: finish sees sound options
+}
+
 }  // namespace
 }  // namespace drivetrain

@@ -141,7 +141,7 @@ class DRIVETRAIN_API OptionTable {
 
   // Reads `section` (an object, or null for all defaults) into a new options struct. Adds every problem found (unknown
   // key with suggestion, wrong type, out of range, missing required) to `problems`; `owner` ("optimizer/adamw") and
-  // `path` ("optimizer.params") appear in messages. Keys beginning with `_` or `$` are skipped.
+  // `path` ("optimizer.params") appear in messages. Keys beginning with `_` or `$` are skipped. Without problems, `finish` has the last word.
   std::shared_ptr<void> parse(const Value& section, const std::string& owner, const std::string& path,
                               Problems& problems) const;
 
@@ -158,6 +158,7 @@ class DRIVETRAIN_API OptionTable {
   std::function<std::shared_ptr<void>()> make_;
   std::vector<OptionField> fields_;
   std::vector<OptionRedirect> redirects_;
+  std::function<void(void*)> finish_;
 };
 
 template <class Options>
@@ -202,6 +203,12 @@ class TableBuilder {
   }
   TableBuilder& belongs_to(const std::string& name, const std::string& plugin, const std::string& option) {
     return table_.redirects_.push_back({name, "belongs to " + plugin + " as \"" + option + "\"", ""}), *this;
+  }
+
+  // Called on options that parsed well: fills in defaults that depend on other options, so that resolved.json shows them, and
+  // refuses what does not fit together (throw Error). Of the outermost table only.
+  TableBuilder& finish(const std::function<void(Options&)>& use) {
+    return table_.finish_ = [use](void* o) { use(*static_cast<Options*>(o)); }, *this;
   }
 
   operator OptionTable() const { return table_; }
