@@ -11,26 +11,34 @@ namespace {
 using namespace drivetrain;
 using gpt::Shape;
 
+// Where the shape came from: options alone, or a folder that they agree with.
+struct Source {
+  explicit Source(const gpt::Options& options) {
+    if (!options.from) {
+      shape = gpt::shape_from_options(options);
+      return;
+    }
+    folder = gpt::read_folder(*options.from);
+    shape = gpt::shape_from_folder(options, folder->shape, folder->path);
+  }
+  Shape shape;
+  std::optional<gpt::FolderConfig> folder;
+};
+
 class Gpt : public Model {
  public:
   using Options = gpt::Options;
-  static OptionTable options() { return gpt::option_table(); }
-
-  Gpt(const Options& options, const Services&) {
-    if (!options.from) {
-      shape_ = gpt::shape_from_options(options);
-      return;
-    }
-    folder_ = *options.from;
-    source_ = gpt::read_folder(folder_);
-    shape_ = gpt::shape_from_folder(options, source_->shape, source_->path);
+  static OptionTable options() {
+    return gpt::option_table().finish([](Options& o) { gpt::fill_in(o, Source(o).shape); });
   }
+
+  Gpt(const Options& options, const Services&) : source_(options), path_(options.from.value_or("")) {}
 
   void plan(PlanContext& ctx) override {
     if (ctx.run().seq_length > shape_.positions)
       ctx.refuse(concat("sequences of ", ctx.run().seq_length, " tokens are longer than max_position_embeddings ",
                         shape_.positions, "; set dataset.params.seq_length to that or less",
-                        source_ ? "" : ", or enlarge max_position_embeddings"));
+                        source_.folder ? "" : ", or enlarge max_position_embeddings"));
   }
 
   ModelFacts facts() const override {
@@ -72,18 +80,18 @@ class Gpt : public Model {
     if (format != "hf")
       throw fail(ErrorCode::config, "model/gpt knows the weight format \"hf\" (Hugging Face folders), not \"", format,
                  "\"");
-    const gpt::Family family = source_ ? source_->family : gpt::family_of(shape_);
+    const gpt::Family family = source_.folder ? source_.folder->family : gpt::family_of(shape_);
     WeightRules rules = gpt::weight_rules(family, shape_);
-    rules.config = gpt::write_config(family, shape_, source_ ? source_->config : Value());
+    rules.config = gpt::write_config(family, shape_, source_.folder ? source_.folder->config : Value());
     return rules;
   }
 
-  std::string weights_folder() const override { return folder_; }
+  std::string weights_folder() const override { return path_; }
 
  private:
-  Shape shape_;
-  std::string folder_;  // empty: initial weights by rule
-  std::optional<gpt::FolderConfig> source_;
+  const Source source_;
+  const Shape& shape_ = source_.shape;
+  const std::string path_;  // of the folder; empty: initial weights by rule
 };
 
 }  // namespace

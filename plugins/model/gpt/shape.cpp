@@ -69,7 +69,7 @@ void compare(Complaints& wrong, const char* name, const std::optional<T>& given,
 
 }  // namespace
 
-OptionTable option_table() {
+TableBuilder<Options> option_table() {
   using O = Options;
   return table<O>()
       .field("from", &O::from, "Hugging Face folder (GPT-2, Llama, Qwen2) that gives shape and initial weights")
@@ -210,6 +210,22 @@ Shape shape_from_folder(const Options& o, const Shape& folder, const std::string
   if (o.hidden_dropout) s.hidden_dropout = s.embedding_dropout = *o.hidden_dropout;
   s.attention_dropout = o.attention_dropout.value_or(s.attention_dropout);
   return s;
+}
+
+void fill_in(Options& o, const Shape& s) {
+  const auto fill = [](auto& option, auto value) {
+    if (!option) option = value;
+  };
+  fill(o.num_layers, s.layers), fill(o.hidden_size, s.hidden), fill(o.num_attention_heads, s.heads);
+  fill(o.num_query_groups, s.groups), fill(o.kv_channels, s.head_dim), fill(o.ffn_hidden_size, s.ffn);
+  fill(o.vocab_size, s.vocab), fill(o.max_position_embeddings, s.positions);
+  fill(o.normalization, s.rms ? "rmsnorm" : "layernorm"), fill(o.norm_epsilon, s.norm_epsilon);
+  fill(o.activation, s.activation), fill(o.position_embedding_type, s.rotary ? "rope" : "learned");
+  if (s.rotary) fill(o.rotary_base, s.scaling.base);
+  fill(o.add_bias, s.bias), fill(o.add_qkv_bias, s.qkv_bias), fill(o.untie_embeddings_and_output_weights, !s.tied);
+  fill(o.init_method_std, s.init_std), fill(o.attention_dropout, s.attention_dropout);
+  // A folder may have two rates where we have one option: then they stay the folder's.
+  if (s.hidden_dropout == s.embedding_dropout) fill(o.hidden_dropout, s.hidden_dropout);
 }
 
 }  // namespace drivetrain::gpt

@@ -42,7 +42,9 @@ struct Options {
   std::optional<double> norm_epsilon, rotary_base, init_method_std, hidden_dropout, attention_dropout;
   std::optional<bool> add_bias, add_qkv_bias, untie_embeddings_and_output_weights;
 };
-OptionTable option_table();
+TableBuilder<Options> option_table();
+// What the options left open, as the shape has it.
+void fill_in(Options& options, const Shape& shape);
 
 // The shape that the options describe without a folder.
 Shape shape_from_options(const Options& options);

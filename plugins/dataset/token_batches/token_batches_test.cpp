@@ -1,0 +1,104 @@
+#include <ATen/ops/arange.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/zeros.h>
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include <drivetrain/dataset.h>
+
+#include "state/safetensors_writer.h"
+#include "support/plugin_under_test.h"
+#include "support/temp_folder.h"
+
+namespace drivetrain::testing {
+namespace {
+
+class TokenBatches : public ::testing::Test {
+ protected:
+  using Tensors = std::map<std::string, at::Tensor>;
+
+  std::string write(const Tensors& tensors) {
+    std::vector<SafetensorsItem> items;
+    for (const auto& [name, t] : tensors) items.push_back({name, t.scalar_type(), t.sizes().vec()});
+    write_safetensors(folder_.path("b.safetensors"), items, {},
+                      [&](const std::string& name) { return tensors.at(name); });
+    return folder_.path("b.safetensors");
+  }
+  std::unique_ptr<Dataset> open(const Tensors& tensors, const std::string& more = "", int64_t batch = 6) {
+    const Host host;
+    auto dataset = make_plugin<Dataset>(host, "token_batches", "{\"file\": \"" + write(tensors) + "\"" + more + "}");
+    RunFacts run;
+    run.train_batch_size = batch;
+    facts_ = dataset->open(run, {});
+    return dataset;
+  }
+  void expect_refused(const Tensors& tensors, const std::string& part, const std::string& more = "",
+                      int64_t batch = 6) {
+    const std::string text = error_of([&] { open(tensors, more, batch); });
+    EXPECT_NE(text.find(part), std::string::npos) << "found: " << text << "\nwanted: " << part;
+    EXPECT_NE(text.find("b.safetensors"), std::string::npos) << text;
+  }
+
+  TempFolder folder_;
+  DatasetFacts facts_;
+};
+
+at::Tensor longs(std::vector<int64_t> shape) {
+  int64_t n = 1;
+  for (const int64_t d : shape) n *= d;
+  return at::arange(n, at::TensorOptions(at::kLong)).view(shape);
+}
+
+Batch rows(Dataset& dataset, int64_t step, int64_t first, int64_t count) {
+  Batch batch;
+  dataset.read({DataPart::train, step, first, count}, batch);
+  return batch;
+}
+
+// 4 steps of 2 micro-batches of 3 rows of 5 + 1 tokens.
+const at::Tensor kTokens = longs({4, 2, 3, 6});
+
+TEST_F(TokenBatches, rows_come_in_file_order_through_the_micro_batches) {
+  const auto dataset = open({{"tokens", kTokens}});
+  EXPECT_EQ(facts_.seq_length, 5);
+  EXPECT_EQ(facts_.steps, 4);
+  const at::Tensor step = kTokens[2].reshape({6, 6});
+  const Batch b = rows(*dataset, 3, 2, 3);
+  EXPECT_TRUE(at::equal(b.tokens_BS, step.narrow(0, 2, 3).narrow(1, 0, 5)));
+  EXPECT_TRUE(at::equal(b.labels_BS, step.narrow(0, 2, 3).narrow(1, 1, 5)));
+  EXPECT_TRUE(b.tokens_BS.is_contiguous() && b.labels_BS.is_contiguous());
+}
+
+TEST_F(TokenBatches, labels_of_the_file_win_over_shifted_tokens) {
+  const at::Tensor labels = longs({4, 2, 3, 5}).neg();
+  const auto dataset = open({{"tokens", kTokens}, {"labels", labels}});
+  EXPECT_TRUE(at::equal(rows(*dataset, 4, 1, 5).labels_BS, labels[3].reshape({6, 5}).narrow(0, 1, 5)));
+}
+
+TEST_F(TokenBatches, a_step_beyond_the_end_is_an_error_of_the_data) {
+  const auto dataset = open({{"tokens", kTokens}});
+  const std::string text = error_of([&] { rows(*dataset, 5, 0, 6); });
+  EXPECT_NE(text.find("step 5 was asked for, but "), std::string::npos) << text;
+  EXPECT_NE(text.find("has 4 steps; set train_steps to 4 or less"), std::string::npos) << text;
+}
+
+TEST_F(TokenBatches, files_that_do_not_fit_are_refused) {
+  expect_refused({{"ids", kTokens}}, "has no tensor \"tokens\"");
+  expect_refused({{"tokens", kTokens.to(at::kInt)}}, "\"tokens\" is Int, wanted int64");
+  expect_refused({{"tokens", kTokens[0]}}, "\"tokens\" has shape [2, 3, 6], wanted [steps, micro_batches, B, S+1]");
+  expect_refused({{"tokens", kTokens}},
+                 "2 micro-batches x 3 rows = 6, but train_batch_size is 8; set train_batch_size to 6", "", 8);
+  expect_refused({{"tokens", kTokens}}, "rows are 5 tokens long", ", \"seq_length\": 6");
+  expect_refused({{"tokens", kTokens}, {"labels", kTokens}}, "\"labels\" has shape [4, 2, 3, 6], wanted [4, 2, 3, 5]");
+  expect_refused({{"tokens", kTokens}, {"labels", at::zeros({4, 2, 3, 5})}}, "\"labels\" is Float, wanted int64");
+}
+
+TEST_F(TokenBatches, a_missing_file_is_named) {
+  const Host host;
+  auto dataset = make_plugin<Dataset>(host, "token_batches", "{\"file\": \"/no/such/file\"}");
+  EXPECT_NE(error_of([&] { dataset->open({}, {}); }).find("/no/such/file"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace drivetrain::testing

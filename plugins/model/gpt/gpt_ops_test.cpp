@@ -1,0 +1,128 @@
+// Activations and rotary embedding against the recorded float64 cases and the formulas of long-context scaling.
+#include <ATen/ops/cat.h>
+#include <ATen/ops/gelu.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <numbers>
+
+#include <drivetrain/safetensors.h>
+
+#include "activations.h"
+#include "conformance/attention_suite.h"
+#include "rotary.h"
+
+namespace drivetrain::gpt {
+namespace {
+
+// The cases of one operator in golden/ops: run(case name, its description, its tensors).
+struct Golden {
+  explicit Golden(const std::string& op)
+      : ops(read_json_file(DRIVETRAIN_GOLDEN_DIR "/ops/cases.json")),
+        rtol(ops.find("rtol_float32")->as_double()),
+        cases(*ops.find("ops")->find(op)->find("cases")),
+        file(SafetensorsFile::open(DRIVETRAIN_GOLDEN_DIR "/ops/" + op + ".safetensors")) {}
+
+  at::Tensor input(const std::string& name) const { return file.tensor(name).to(at::kFloat).set_requires_grad(true); }
+
+  void expect(const at::Tensor& found, const Value::Member& c, const std::string& name) const {
+    const at::Tensor wanted = file.tensor(c.key + "." + name);
+    const double atol = c.value.find("atol_float32")->find(name)->as_double();
+    const at::Tensor excess = found.detach().to(at::kDouble).sub(wanted).abs().sub(wanted.abs().mul(rtol));
+    EXPECT_LE(excess.max().item<double>(), atol) << c.key << " " << name;
+  }
+
+  const Value ops;
+  const double rtol;
+  const Value& cases;
+  const SafetensorsFile file;
+};
+
+void backward(const at::Tensor& y, const at::Tensor& dy) { y.backward(dy.to(at::kFloat)); }
+
+TEST(Activations, gelus_match_the_recorded_cases) {
+  for (const auto& [op, name] : {std::pair{"gelu_tanh", "gelu_tanh"}, {"gelu_erf", "gelu"}}) {
+    const Golden golden(op);
+    for (const auto& c : golden.cases.members()) {
+      SCOPED_TRACE(op);
+      const at::Tensor x = golden.input(c.key + ".x"), y = activate(name, x);
+      golden.expect(y, c, "y");
+      backward(y, golden.file.tensor(c.key + ".dy"));
+      golden.expect(x.grad(), c, "dx");
+    }
+  }
+}
+
+TEST(Activations, swiglu_matches_the_recorded_cases) {
+  const Golden golden("swiglu");
+  for (const auto& c : golden.cases.members()) {
+    const at::Tensor gate = golden.input(c.key + ".gate"), up = golden.input(c.key + ".up");
+    const at::Tensor y = activate("swiglu", at::cat({gate, up}, -1));
+    golden.expect(y, c, "y");
+    backward(y, golden.file.tensor(c.key + ".dy"));
+    golden.expect(gate.grad(), c, "dgate");
+    golden.expect(up.grad(), c, "dup");
+  }
+}
+
+TEST(Rotary, matches_the_recorded_cases_for_queries_and_keys) {
+  const Golden golden("rope");
+  for (const auto& c : golden.cases.members()) {
+    const at::Tensor x = golden.input(c.key + ".x"), dy = golden.file.tensor(c.key + ".dy").to(at::kFloat);
+    const int64_t B = x.size(0), S = x.size(1), H = x.size(2), D = x.size(3);
+    RotaryScaling scaling;
+    scaling.base = c.value.find("theta")->as_double();
+    Rotary rotary(rotary_frequencies(scaling, D));
+    // As many key as query heads: queries and keys get the case's values, values something else.
+    const at::Tensor v = (x.detach() * 3).set_requires_grad(true);
+    const auto flat = [&](const at::Tensor& t) { return t.reshape({B, S, H * D}); };
+    const auto [q, k, out_v] =
+        rotary.apply(at::cat({flat(x), flat(x), flat(v)}, -1), H, H, c.value.find("first_position")->as_int());
+    golden.expect(q, c, "y");
+    golden.expect(k, c, "y");
+    EXPECT_TRUE(at::equal(out_v, v));
+    at::Tensor loss = (q * dy).sum() + (out_v * dy).sum();
+    loss.backward();
+    golden.expect(x.grad(), c, "dx");
+    EXPECT_TRUE(at::equal(v.grad(), dy));
+  }
+}
+
+TEST(Rotary, scores_depend_on_the_distance_of_positions_only) {
+  Rotary rotary(rotary_frequencies({}, 8));
+  const at::Tensor one = testing::normal_numbers({1, 1, 3 * 8}, 1).expand({1, 12, 24}).contiguous();
+  const auto [q, k, v] = rotary.apply(one, 1, 1);
+  const auto score = [&](int64_t i, int64_t j) { return (q[0][i] * k[0][j]).sum().item<double>(); };
+  for (int64_t i = 0; i + 5 < 12; ++i) EXPECT_NEAR(score(i + 5, i), score(5, 0), 1e-12);
+  EXPECT_NE(score(5, 0), score(6, 0));
+}
+
+TEST(Rotary, sixteen_bit_activations_are_turned_in_float32) {
+  Rotary rotary(rotary_frequencies({}, 8));
+  const at::Tensor x = testing::normal_numbers({2, 9, (4 + 2 * 2) * 8}, 2).to(at::kBFloat16);
+  const auto wide = rotary.apply(x.to(at::kFloat), 4, 2);
+  const auto narrow = rotary.apply(x, 4, 2);
+  EXPECT_TRUE(at::equal(narrow.q, wide.q.to(at::kBFloat16)));
+  EXPECT_TRUE(at::equal(narrow.k, wide.k.to(at::kBFloat16)));
+  EXPECT_TRUE(at::equal(narrow.v, wide.v.to(at::kBFloat16)));
+}
+
+// Llama 3.1's rule in its own words: by wavelength.
+TEST(Rotary, llama3_scaling_follows_wavelengths) {
+  RotaryScaling scaling{500000, true, 8, 1, 4, 8192};
+  const auto scaled = rotary_frequencies(scaling, 128), plain = rotary_frequencies({500000}, 128);
+  for (size_t i = 0; i < plain.size(); ++i) {
+    const double wavelength = 2 * std::numbers::pi / plain[i];
+    double wanted = plain[i];
+    if (wavelength > 8192 / 1.) {
+      wanted = plain[i] / 8;
+    } else if (wavelength >= 8192 / 4.) {
+      const double smooth = (8192 / wavelength - 1) / (4. - 1);
+      wanted = (1 - smooth) * plain[i] / 8 + smooth * plain[i];
+    }
+    EXPECT_NEAR(scaled[i], wanted, 1e-15 * plain[i] + 1e-18) << i;
+  }
+}
+
+}  // namespace
+}  // namespace drivetrain::gpt

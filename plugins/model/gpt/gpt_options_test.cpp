@@ -1,0 +1,161 @@
+// From options to shape: sizes known from elsewhere, aliases, and every refusal with its message.
+#include <gtest/gtest.h>
+
+#include <drivetrain/model.h>
+
+#include "support/plugin_under_test.h"
+#include "test_model.h"
+
+namespace drivetrain::testing {
+namespace {
+
+constexpr const char* kSmall =
+    R"("num_layers": 2, "hidden_size": 64, "num_attention_heads": 4, "vocab_size": 256, "max_position_embeddings": 64)";
+constexpr const char* kLlama =
+    R"("normalization": "rmsnorm", "activation": "swiglu", "position_embedding_type": "rope", "add_bias": false, )";
+
+std::unique_ptr<Model> gpt(const std::string& options) {
+  const Host host;
+  return make_plugin<Model>(host, "gpt", "{" + options + "}");
+}
+std::string refusal(const std::string& options) {
+  return error_of([&] { gpt(options); });
+}
+void expect_refused(const std::string& options, const std::string& part) {
+  const std::string text = refusal(options);
+  EXPECT_NE(text.find(part), std::string::npos) << "found: " << text << "\nwanted: " << part;
+}
+
+TEST(GptFacts, parameters_of_published_models) {
+  EXPECT_EQ(gpt(R"("n_layer": 12, "n_embd": 768, "n_head": 12, "vocab_size": 50257, "n_positions": 1024)")
+                ->facts()
+                .parameters,
+            124439808);
+  EXPECT_EQ(
+      gpt(R"("n_layer": 48, "n_embd": 1600, "n_head": 25, "vocab_size": 50257, "n_ctx": 1024)")->facts().parameters,
+      1557611200);
+  const std::string llama = kLlama;
+  EXPECT_EQ(
+      gpt(llama + R"("num_hidden_layers": 32, "hidden_size": 4096, "num_attention_heads": 32, "num_key_value_heads": 8,
+                "intermediate_size": 14336, "vocab_size": 128256, "max_position_embeddings": 8192, "rope_theta": 5e5,
+                "untie_embeddings_and_output_weights": true)")
+          ->facts()
+          .parameters,
+      8030261248);
+  EXPECT_EQ(gpt(llama + R"("num_layers": 16, "hidden_size": 2048, "num_attention_heads": 32, "num_query_groups": 8,
+                "ffn_hidden_size": 8192, "vocab_size": 128256, "max_position_embeddings": 8192)")
+                ->facts()
+                .parameters,
+            1235814400);
+}
+
+// Megatron-LM's model FLOPs, as computed by others for these shapes.
+TEST(GptFacts, flops_per_token_match_the_known_figures) {
+  const auto gflops = [](int64_t L, int64_t h, int64_t a, int64_t k, int64_t ffn, int64_t V) {
+    const ModelFacts f =
+        gpt(concat(kLlama, "\"num_layers\":", L, ",\"hidden_size\":", h, ",\"num_attention_heads\":", a,
+                   ",\"num_query_groups\":", k, ",\"ffn_hidden_size\":", ffn, ",\"vocab_size\":", V,
+                   ",\"max_position_embeddings\":8192"))
+            ->facts();
+    return (f.flops_per_token_fixed + f.flops_per_token_S * 8192) / 1e9;
+  };
+  EXPECT_NEAR(gflops(32, 4096, 32, 32, 11008, 32000), 46.084915, 1e-6);
+  EXPECT_NEAR(gflops(60, 7168, 56, 8, 20480, 64000), 224.715080, 1e-6);
+  EXPECT_NEAR(gflops(80, 8192, 64, 8, 28672, 32000), 444.491366, 1e-6);
+}
+
+TEST(GptFacts, count_what_is_built) {
+  const std::string sizes = kSmall;
+  for (const std::string& more :
+       {std::string(), std::string(R"(, "add_bias": false)"),
+        std::string(R"(, "add_bias": false, "add_qkv_bias": true, "num_query_groups": 2)"),
+        std::string(R"(, "activation": "swiglu", "kv_channels": 24)"),
+        std::string(R"(, "position_embedding_type": "rope", "normalization": "rmsnorm")"),
+        std::string(R"(, "untie_embeddings_and_output_weights": true, "ffn_hidden_size": 37)")}) {
+    const auto model = gpt(sizes + more);
+    const BuiltModel built(*model);
+    int64_t count = 0;
+    for (const ParamPtr& param : built.chain.all()) count += param->layout.global_numel();
+    EXPECT_EQ(model->facts().parameters, count) << more;
+    EXPECT_EQ(built.chain.units.size(), 4u);
+  }
+}
+
+TEST(GptOptions, defaults_follow_megatron) {
+  const ModelFacts f = gpt(kSmall)->facts();
+  EXPECT_EQ(f.num_query_groups, 4);
+  EXPECT_EQ(f.head_dim, 16);
+  EXPECT_EQ(f.ffn_hidden_size, 256);
+  EXPECT_EQ(gpt(std::string(kSmall) + R"(, "activation": "swiglu")")->facts().ffn_hidden_size, 128);
+  EXPECT_EQ(f.hidden_dropout, 0);
+}
+
+TEST(GptOptions, resolved_options_are_complete_and_give_the_same_model) {
+  const Host host;
+  const auto& entry = static_cast<const DrivetrainDescriptor*>(drivetrain_plugin)->entries[0];
+  const auto& table = *static_cast<const OptionTable*>(entry.options());
+  for (const std::string& options :
+       {"{" + std::string(kSmall) + "}", std::string("{\"from\": \"" DRIVETRAIN_GOLDEN_DIR "/llama_tiny/model\"}")}) {
+    Problems problems;
+    const Value resolved = table.to_value(table.parse(parse_json(options, "t"), "model/gpt", "params", problems).get());
+    for (const Value::Member& m : resolved.members())
+      EXPECT_EQ(m.value.is_null(),
+                options.find("from") == std::string::npos && (m.key == "from" || m.key == "rotary_base"))
+          << m.key;
+    const auto again = make_plugin_from<Model>(host, "gpt", resolved), once = make_plugin<Model>(host, "gpt", options);
+    EXPECT_EQ(again->facts().parameters, once->facts().parameters);
+    EXPECT_EQ(again->weight_rules("hf").config.to_json(), once->weight_rules("hf").config.to_json());
+  }
+}
+
+TEST(GptOptions, what_does_not_fit_is_shown_with_its_place) {
+  expect_refused(concat(kSmall, ",\n\"num_query_groups\": 3"),
+                 "test:1:1  model/gpt: options that do not fit each other:");
+}
+
+TEST(GptOptions, every_missing_size_is_named_at_once) {
+  const std::string text = refusal(R"("hidden_size": 64)");
+  for (const char* name : {"num_layers", "num_attention_heads", "vocab_size", "max_position_embeddings", "\"from\""})
+    EXPECT_NE(text.find(name), std::string::npos) << name << " in: " << text;
+}
+
+TEST(GptOptions, sizes_that_do_not_fit_are_refused) {
+  const std::string rest = R"(, "num_layers": 1, "vocab_size": 256, "max_position_embeddings": 8)";
+  expect_refused(R"("hidden_size": 64, "num_attention_heads": 5)" + rest,
+                 "num_attention_heads 5 does not divide hidden_size 64");
+  expect_refused(R"("hidden_size": 64, "num_attention_heads": 4, "num_query_groups": 3)" + rest,
+                 "num_query_groups 3 does not divide num_attention_heads 4");
+  expect_refused(R"("hidden_size": 36, "num_attention_heads": 4, "position_embedding_type": "rope")" + rest,
+                 "the head dimension (kv_channels) is 9, but position_embedding_type rope turns pairs: make it even");
+  expect_refused(R"("hidden_size": 8, "num_attention_heads": 2, "activation": "swiglu")" + rest,
+                 "ffn_hidden_size has no default for swiglu with hidden_size 8");
+  expect_refused(R"("hidden_size": 64, "num_attention_heads": 4, "rotary_base": 1e4)" + rest,
+                 "rotary_base is set, but position_embedding_type is learned");
+}
+
+TEST(GptOptions, zero_sizes_are_refused) {
+  for (const char* name : {"num_layers", "hidden_size", "num_attention_heads", "num_query_groups", "kv_channels",
+                           "ffn_hidden_size", "vocab_size", "max_position_embeddings"})
+    expect_refused(concat("\"", name, "\": 0"), concat(name, " is 0, but model/gpt takes at least 1"));
+}
+
+TEST(GptOptions, a_sequence_longer_than_the_model_is_refused) {
+  const auto model = gpt(kSmall);
+  RunFacts run;
+  run.seq_length = 65;
+  PlanContext plan(model->facts(), run);
+  model->plan(plan);
+  ASSERT_EQ(plan.refusals().size(), 1u);
+  EXPECT_EQ(
+      plan.refusals()[0].text,
+      "sequences of 65 tokens are longer than max_position_embeddings 64; set dataset.params.seq_length to that or "
+      "less, or enlarge max_position_embeddings");
+}
+
+TEST(GptOptions, only_the_format_hf_is_known) {
+  EXPECT_EQ(error_of([] { gpt(kSmall)->weight_rules("megatron"); }),
+            "model/gpt knows the weight format \"hf\" (Hugging Face folders), not \"megatron\"");
+}
+
+}  // namespace
+}  // namespace drivetrain::testing
