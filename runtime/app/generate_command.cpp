@@ -10,6 +10,7 @@
 
 #include "app/commands.h"
 #include "compose/composition.h"
+#include "memory/cpu_allocator.h"
 #include "step/executor.h"
 
 namespace drivetrain {
@@ -121,6 +122,7 @@ std::unique_ptr<Composition> load_model(const GenerateArguments& args, const Reg
 
 int generate_command(const std::vector<std::string>& arguments) {
   const GenerateArguments args = parse_generate_arguments(arguments);
+  install_cpu_allocator();
   RankSetup setup;
   setup.log = make_console_log(console_settings(0));
   setup.store = make_local_store();

@@ -11,6 +11,7 @@
 #include "app/config_text.h"
 #include "app/train_run.h"
 #include "config/load.h"
+#include "memory/cpu_allocator.h"
 #include "observe/log_console.h"
 
 namespace drivetrain {
@@ -67,6 +68,7 @@ int train_command(const std::vector<std::string>& arguments) {
     return 0;
   }
   watch_signals();
+  install_cpu_allocator();
   const double timeout_s = static_cast<double>(request.settings.rendezvous_timeout_s);
   request.setup.store = make_store(env, timeout_s);
   if (!env.local_known) find_local_ranks(*request.setup.store, env, timeout_s);
