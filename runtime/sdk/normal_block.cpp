@@ -91,11 +91,18 @@ DRIVETRAIN_INLINE void normals_body(const Words& words, float* out) {
     for (int j = 0; j < 4; ++j) out[4 * i + j] = z[j][i];
 }
 
+DRIVETRAIN_INLINE void uniforms_body(const Words& words, float* out) {
+  for (int i = 0; i < kLanes; ++i)
+    for (int j = 0; j < 4; ++j)
+      out[4 * i + j] = static_cast<float>(static_cast<int32_t>(words.w[j][i] >> 8)) * 0x1p-24f;
+}
+
 #ifdef DRIVETRAIN_AVX2
 DRIVETRAIN_AVX2 void draw_avx2(Words& words, uint64_t first, uint64_t sample, std::array<uint32_t, 2> key) {
   draw_body(words, first, sample, key);
 }
 DRIVETRAIN_AVX2 void normals_avx2(const Words& words, float* out) { normals_body(words, out); }
+DRIVETRAIN_AVX2 void uniforms_avx2(const Words& words, float* out) { uniforms_body(words, out); }
 const bool has_avx2 = __builtin_cpu_supports("avx2");
 #endif
 
@@ -113,6 +120,13 @@ void normals(const Words& words, float* out) {
   if (has_avx2) return normals_avx2(words, out);
 #endif
   normals_body(words, out);
+}
+
+void uniforms(const Words& words, float* out) {
+#ifdef DRIVETRAIN_AVX2
+  if (has_avx2) return uniforms_avx2(words, out);
+#endif
+  uniforms_body(words, out);
 }
 
 #undef DRIVETRAIN_AVX2

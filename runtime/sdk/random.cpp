@@ -39,9 +39,6 @@ void check_drawn(const char* what, const at::Tensor& t) {
                " are not in this version (cpu only)");
 }
 
-// 24 bits: exact in float32 and below 1.
-float uniform(uint32_t word) { return static_cast<float>(word >> 8) * 0x1p-24f; }
-
 // Calls use(words, element, count) for chunks that cover elements [0, count) of one sample.
 template <class Use>
 void for_chunks(int64_t begin, int64_t end, uint64_t sample, RandomKeyWords key, const Use& use) {
@@ -52,7 +49,8 @@ void for_chunks(int64_t begin, int64_t end, uint64_t sample, RandomKeyWords key,
   }
 }
 
-// The same over a tensor of `samples` rows of `row` elements, in parallel. use(words, first flat element, count).
+// The same over a tensor of `samples` rows of `row` elements, in parallel. use(uniform numbers, first flat element,
+// count).
 template <class Use>
 void for_samples(int64_t samples, int64_t row, const RandomKey& key, const Use& use) {
   if (samples == 0 || row == 0) return;
@@ -62,7 +60,11 @@ void for_samples(int64_t samples, int64_t row, const RandomKey& key, const Use& 
     for (int64_t c = begin; c < end; ++c) {
       const int64_t sample = c / chunks, first = c % chunks * kRandomChunk;
       for_chunks(first, std::min(row, first + kRandomChunk), static_cast<uint64_t>(key.first_sample + sample),
-                 words_key, [&](const Words& words, int64_t e, int64_t count) { use(words, sample * row + e, count); });
+                 words_key, [&](const Words& words, int64_t e, int64_t count) {
+                   float u[kRandomChunk];
+                   philox_detail::uniforms(words, u);
+                   use(u, sample * row + e, count);
+                 });
     }
   });
 }
@@ -80,11 +82,8 @@ template <class T>
 void drop(const T* x, T* out, int64_t samples, int64_t row, double p, const RandomKey& key) {
   const auto limit = static_cast<float>(p);
   const float scale = p < 1 ? static_cast<float>(1 / (1 - p)) : 0;
-  for_samples(samples, row, key, [=](const Words& words, int64_t first, int64_t count) {
-    for (int64_t i = 0; i < count; ++i) {
-      const bool keep = uniform(words.w[static_cast<size_t>(i % 4)][static_cast<size_t>(i / 4)]) >= limit;
-      out[first + i] = keep ? static_cast<T>(x[first + i] * scale) : T(0);
-    }
+  for_samples(samples, row, key, [=](const float* u, int64_t first, int64_t count) {
+    for (int64_t i = 0; i < count; ++i) out[first + i] = u[i] >= limit ? static_cast<T>(x[first + i] * scale) : T(0);
   });
 }
 
@@ -137,10 +136,8 @@ void fill_uniform(at::Tensor& out, const RandomKey& key) {
   if (out.scalar_type() != at::kFloat || !out.is_contiguous())
     throw fail(ErrorCode::internal, "fill_uniform wants a contiguous float32 tensor");
   float* data = out.mutable_data_ptr<float>();
-  for_samples(samples, samples ? out.numel() / samples : 0, key, [=](const Words& words, int64_t first, int64_t count) {
-    for (int64_t i = 0; i < count; ++i)
-      data[first + i] = uniform(words.w[static_cast<size_t>(i % 4)][static_cast<size_t>(i / 4)]);
-  });
+  for_samples(samples, samples ? out.numel() / samples : 0, key,
+              [=](const float* u, int64_t first, int64_t count) { std::copy(u, u + count, data + first); });
 }
 
 void fill_normal(at::Tensor& out, uint64_t seed, std::string_view name, int64_t begin, double std) {
