@@ -52,10 +52,20 @@ def split_of(run, resolved):
     return parts["train"], parts["validation"]
 
 
-def measured_part(text, resolved):
-    """The bytes that an evaluation of the run predicted, one after another, and the one before them."""
-    rows = resolved["eval_iters"] * resolved["train_batch_size"]
-    return text[:rows * dataset_options(resolved)["seq_length"] + 1]
+def measured_grams(text, resolved):
+    """The bytes that an evaluation of the run predicted, each with the three before it, as a Counter like count_grams: windows
+    of the validation stream in the order of dataset/text (its README)."""
+    length = dataset_options(resolved)["seq_length"]
+    windows = (len(text) - 1) // length
+    stride = max(1, round(windows * 0.618))
+    while math.gcd(stride, windows) != 1:
+        stride += 1
+    grams = Counter()
+    for row in range(resolved["eval_iters"] * resolved["train_batch_size"]):
+        begin = row * stride % windows * length
+        for last in range(max(begin + 1, 3), begin + length + 1):
+            grams[int.from_bytes(text[last - 3:last + 1], "little")] += 1
+    return grams
 
 
 def last_validation_loss(run):
@@ -134,10 +144,10 @@ def main():
 
     ours = last_validation_loss(arguments.run)
     table = ByteTable(count_grams(text_of(train)))
-    measured = measured_part(text_of(validation), resolved)
+    measured = measured_grams(text_of(validation), resolved)
     print(f"validation loss   {'none in metrics.jsonl' if ours is None else f'{ours:.3f}'} nats per byte, of the model")
-    print(f"                  {table.loss(count_grams(measured)):.3f} nats per byte, of an order-3 byte table fitted on the "
-          f"same {len(train)} files and measured on the same {len(measured) - 1} bytes")
+    print(f"                  {table.loss(measured):.3f} nats per byte, of an order-3 byte table fitted on the "
+          f"same {len(train)} files and measured on the same {sum(measured.values())} bytes")
     if arguments.sample:
         known, all_of_them = known_identifiers(arguments.sample.read_bytes(), train)
         share = 100 * known / max(all_of_them, 1)

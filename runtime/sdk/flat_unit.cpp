@@ -23,12 +23,11 @@ FlatUnit::FlatUnit(std::vector<ParamPtr> params, const Mesh& mesh, const FlatOpt
     numel_ += rounded_up(counts.back(), kNormBlock);
   }
   numel_ = rounded_up(numel_, kNormBlock * options.shards);
-  const auto allocate = [&](at::ScalarType dtype) {
-    return options.allocate ? options.allocate(numel_, dtype)
-                            : at::empty({numel_}, at::TensorOptions().dtype(dtype).device(options.device));
+  const auto allocate = [&](const auto& source, at::ScalarType dtype) {
+    return source ? source(numel_, dtype) : at::empty({numel_}, at::TensorOptions().dtype(dtype).device(options.device));
   };
-  values_ = allocate(options.param_dtype);
-  grads_ = allocate(options.grad_dtype);
+  values_ = allocate(options.allocate_values, options.param_dtype);
+  grads_ = allocate(options.allocate_grads, options.grad_dtype);
 
   for (size_t i = 0; i < params_.size(); ++i) {
     Param& param = *params_[i];
@@ -37,10 +36,23 @@ FlatUnit::FlatUnit(std::vector<ParamPtr> params, const Mesh& mesh, const FlatOpt
     zero_gap(grads_, offsets_[i] + counts[i], end);
     const std::vector<int64_t> shape = param.layout.local_shape(mesh);
     param.tensor = values_.narrow(0, offsets_[i], counts[i]).view(shape).detach().set_requires_grad(param.trainable);
-    if (param.trainable) param.grad = grads_.narrow(0, offsets_[i], counts[i]).view(shape);
-    else grads_.narrow(0, offsets_[i], counts[i]).zero_();
     param.grad_fresh = true;
+    if (param.trainable) {
+      param.grad = grads_.narrow(0, offsets_[i], counts[i]).view(shape);
+      add_trainable(i, counts[i]);
+    } else {
+      grads_.narrow(0, offsets_[i], counts[i]).zero_();
+    }
   }
+}
+
+void FlatUnit::add_trainable(size_t i, int64_t count) {
+  Trainable t;
+  t.param = params_[i];
+  t.value = t.working = values_.narrow(0, offsets_[i], count);
+  t.grad = grads_.narrow(0, offsets_[i], count);
+  t.layout = params_[i]->layout;
+  trainables_.push_back(std::move(t));
 }
 
 void FlatUnit::settle_grads() {
@@ -65,22 +77,6 @@ void FlatUnit::fill() {
   storage->set_data_ptr_noswap(storage->allocator()->allocate(bytes));
   storage->set_nbytes(bytes);
   released_ = false;
-}
-
-Trainables FlatUnit::trainables() const {
-  Trainables list;
-  for (size_t i = 0; i < params_.size(); ++i) {
-    const ParamPtr& param = params_[i];
-    if (!param->trainable) continue;
-    const int64_t n = param->tensor.numel();
-    Trainable t;
-    t.param = param;
-    t.value = t.working = values_.narrow(0, offsets_[i], n);
-    t.grad = grads_.narrow(0, offsets_[i], n);
-    t.layout = param->layout;
-    list.push_back(std::move(t));
-  }
-  return list;
 }
 
 }  // namespace drivetrain

@@ -17,14 +17,14 @@ using Strategies = std::vector<NamedStrategy>;  // outermost first
 
 enum class Nesting { outermost_first, innermost_first };
 
-// `call(strategy)` for each; an Error gets "in <id>, <where>" in front.
+// `call(strategy)` for each; an Error gets "in <id>, hook <hook>, unit <where>" in front.
 template <class Call>
 void each_strategy(const Strategies& list, Nesting order, const char* hook, const std::string& where, const Call& call) {
   const auto one = [&](const NamedStrategy& s) {
     try {
       call(*s.strategy);
     } catch (const Error& e) {
-      throw e.within(concat("in ", s.id, ", hook ", hook, where.empty() ? "" : ", unit ", where));
+      throw e.within(concat(s.id, ", hook ", hook, where.empty() ? "" : ", unit ", where));
     }
   };
   if (order == Nesting::outermost_first)

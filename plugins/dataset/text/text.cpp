@@ -1,5 +1,5 @@
 // Text as bytes: token = byte, vocabulary 256, no tokenizer. Training rows are windows at random positions of the
-// training stream, a pure function of (seed, step, row); validation rows are the consecutive windows of documents never
+// training stream, a pure function of (seed, step, row); validation rows are windows, spread evenly, of documents never
 // trained on.
 #include <drivetrain/dataset.h>
 #include <drivetrain/random.h>
@@ -7,7 +7,9 @@
 
 #include <ATen/ops/empty.h>
 
+#include <cmath>
 #include <cstdio>
+#include <numeric>
 
 #include "documents.h"
 
@@ -87,10 +89,13 @@ class Text : public Dataset {
     return static_cast<int64_t>((Wide{bits} * positions) >> 64);
   }
 
-  // Validation batch n holds the windows (n - 1) * batch ... of S tokens, one after the other, from the start again at
-  // the end.
+  // Windows of S tokens in a fixed order that any number of rows covers evenly: steps of about the golden section of their
+  // number, without a common divisor with it, so that each comes once before the first comes again.
   int64_t window_position(int64_t batch, int64_t row) const {
-    return ((batch - 1) * rows_per_batch_ + row) % windows(validation_) * options_.seq_length;
+    const int64_t count = windows(validation_);
+    int64_t stride = std::max<int64_t>(1, std::llround(static_cast<double>(count) * 0.618));
+    while (std::gcd(stride, count) != 1) ++stride;
+    return ((batch - 1) * rows_per_batch_ + row) * stride % count * options_.seq_length;
   }
 
   static int64_t size(const text::Stream& stream) { return static_cast<int64_t>(stream.bytes.size()); }

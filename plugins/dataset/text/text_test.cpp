@@ -145,16 +145,17 @@ TEST_F(Text, the_last_window_can_be_drawn_and_nothing_beyond) {
   EXPECT_EQ(bytes_of(rows(*dataset, 9, 0, 1).labels_BS[0]), "bcdefghi");
 }
 
-TEST_F(Text, validation_rows_are_consecutive_windows_and_start_again) {
+TEST_F(Text, validation_rows_are_spread_windows_and_start_again) {
   write("held", "0123456789abcdefghijklmnopq"), write("x", std::string(100, 'x')), write("y", std::string(100, 'y'));
   int64_t seed = 0;
   while (!(text::is_validation(seed, "held") && !text::is_validation(seed, "x") && !text::is_validation(seed, "y")))
     ++seed;
   const auto dataset = open(all(), 5, 256, static_cast<uint64_t>(seed));
-  // 27 bytes: five windows of 5 tokens with their next byte; batches of 4 rows.
+  // 27 bytes: five windows of 5 tokens with their next byte, in steps of 3; batches of 4 rows.
   EXPECT_EQ(bytes_of(rows(*dataset, 1, 0, 1, DataPart::validation).tokens_BS[0]), "01234");
-  EXPECT_EQ(bytes_of(rows(*dataset, 1, 3, 1, DataPart::validation).labels_BS[0]), "ghijk");
-  EXPECT_EQ(bytes_of(rows(*dataset, 2, 0, 1, DataPart::validation).labels_BS[0]), "lmnop");
+  EXPECT_EQ(bytes_of(rows(*dataset, 1, 1, 1, DataPart::validation).labels_BS[0]), "ghijk");
+  EXPECT_EQ(bytes_of(rows(*dataset, 1, 3, 1, DataPart::validation).labels_BS[0]), "lmnop");
+  EXPECT_EQ(bytes_of(rows(*dataset, 2, 0, 1, DataPart::validation).labels_BS[0]), "bcdef");
   EXPECT_EQ(bytes_of(rows(*dataset, 2, 1, 1, DataPart::validation).tokens_BS[0]), "01234");
 }
 

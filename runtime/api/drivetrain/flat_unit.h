@@ -20,7 +20,8 @@ struct FlatOptions {
   at::ScalarType grad_dtype = at::kFloat;
   at::Device device = at::Device(at::kCPU);
   int64_t shards = 1;                                               // the flat length is a multiple of shards * kNormBlock
-  std::function<at::Tensor(int64_t, at::ScalarType)> allocate;      // of the buffers; empty: at::empty
+  // Where the buffers come from: a group's own memory for what it moves. Empty: at::empty.
+  std::function<at::Tensor(int64_t, at::ScalarType)> allocate_values, allocate_grads;
 };
 
 class DRIVETRAIN_API FlatUnit {
@@ -43,14 +44,17 @@ class DRIVETRAIN_API FlatUnit {
   void fill();
   bool released() const { return released_; }
 
-  // One trainable per trainable parameter, whole.
-  Trainables trainables() const;
+  // One trainable per trainable parameter, whole. Also while the values are released.
+  const Trainables& trainables() const { return trainables_; }
 
  private:
+  void add_trainable(size_t i, int64_t count);
+
   std::vector<ParamPtr> params_;
   std::vector<int64_t> offsets_;
   int64_t numel_ = 0;
   at::Tensor values_, grads_;
+  Trainables trainables_;
   bool released_ = false;
 };
 

@@ -63,7 +63,7 @@ class Poison : public DataParallel {
   std::vector<Trainables> trainables() override {
     std::vector<Trainables> chunks;
     for (Shelf& shelf : shelves_) {
-      Trainables chunk = shelf.flat->trainables();
+      Trainables chunk = shelf.flat->trainables();  // copied: the masters replace the values
       size_t i = 0;
       for (Trainable& t : chunk) {
         while (shelf.flat->params()[i] != t.param) ++i;
