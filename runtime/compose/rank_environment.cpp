@@ -14,7 +14,8 @@ namespace {
 struct LauncherVariables {
   const char *rank, *world_size, *local_rank, *local_size;
 };
-// In order of preference. SLURM's step variables before the job's: inside a batch script without srun only the latter exist.
+// In order of preference. SLURM's step variables before the job's: inside a batch script without srun only the latter
+// exist.
 constexpr LauncherVariables kLaunchers[] = {
     {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"},
     {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"},
@@ -40,8 +41,8 @@ class Variables {
     const char* end = value->data() + value->size();
     const auto [stop, failed] = std::from_chars(value->data(), end, number);
     if (failed != std::errc() || stop != end || number < minimum || number > maximum)
-      throw fail(ErrorCode::config, "environment variable ", name, "=", *value, ": wanted an integer from ", minimum, " to ",
-                 maximum);
+      throw fail(ErrorCode::config, "environment variable ", name, "=", *value, ": wanted an integer from ", minimum,
+                 " to ", maximum);
     return number;
   }
 
@@ -72,14 +73,18 @@ void read_local(const Variables& variables, const LauncherVariables& names, Rank
 void read_master(const Variables& variables, RankEnvironment& env) {
   const auto address = variables.text("MASTER_ADDR");
   const auto slurm_address = variables.text("SLURM_LAUNCH_NODE_IPADDR");
-  if (address) env.master_addr = *address;
-  else if (slurm_address) env.master_addr = *slurm_address;
+  if (address)
+    env.master_addr = *address;
+  else if (slurm_address)
+    env.master_addr = *slurm_address;
   else if (!env.local_known || env.local_size != env.world_size)
     throw fail(ErrorCode::config, "environment variable MASTER_ADDR is not set: with ", env.world_size,
                " ranks every one needs the host name of rank 0 there (127.0.0.1 if all run on this host)");
   env.master_port = variables.integer("MASTER_PORT", 1, 65535).value_or(env.master_port);
-  if (env.rank == 0) env.listen_fd = static_cast<int>(variables.integer("DRIVETRAIN_LISTEN_FD", 0, 1 << 20).value_or(-1));
-  const bool loopback = env.master_addr == "localhost" || env.master_addr == "::1" || env.master_addr.rfind("127.", 0) == 0;
+  if (env.rank == 0)
+    env.listen_fd = static_cast<int>(variables.integer("DRIVETRAIN_LISTEN_FD", 0, 1 << 20).value_or(-1));
+  const bool loopback =
+      env.master_addr == "localhost" || env.master_addr == "::1" || env.master_addr.rfind("127.", 0) == 0;
   if (!env.local_known && loopback) env.local_rank = env.rank, env.local_size = env.world_size, env.local_known = true;
 }
 
@@ -104,8 +109,10 @@ RankEnvironment read_rank_environment(const Lookup& lookup) {
     env.rank = *rank;
     env.world_size = *world_size;
     read_local(variables, names, env);
-    if (env.world_size > 1) read_master(variables, env);
-    else env.local_rank = 0, env.local_size = 1, env.local_known = true;
+    if (env.world_size > 1)
+      read_master(variables, env);
+    else
+      env.local_rank = 0, env.local_size = 1, env.local_known = true;
     return env;
   }
   return env;

@@ -51,11 +51,11 @@ void check_announcements(Store& store, const RankEnvironment& env) {
     if (!store.has(rank_key("rank", rank))) continue;
     const Announcement other = announcement_of(store, rank);
     if (rank == env.rank && (other.host != own.host || other.pid != own.pid))
-      throw fail(ErrorCode::config, "two processes call themselves rank ", rank, ": ", own.pid, " on ", own.host, " and ",
-                 other.pid, " on ", other.host, "; each needs its own RANK");
+      throw fail(ErrorCode::config, "two processes call themselves rank ", rank, ": ", own.pid, " on ", own.host,
+                 " and ", other.pid, " on ", other.host, "; each needs its own RANK");
     if (other.world_size != env.world_size)
-      throw fail(ErrorCode::config, "ranks were started with different world sizes: ", env.world_size, " on rank ", env.rank,
-                 ", ", other.world_size, " on rank ", rank);
+      throw fail(ErrorCode::config, "ranks were started with different world sizes: ", env.world_size, " on rank ",
+                 env.rank, ", ", other.world_size, " on rank ", rank);
   }
 }
 
@@ -133,8 +133,8 @@ std::string compare_facts(Store& store, const RankEnvironment& env, const Value&
     odd.push_back(rank);
   }
   if (odd.empty()) return "";
-  return concat("the ranks were not started alike: \"", first.path, "\" is ", first.a, " on rank 0 and ", first.b, " on rank ",
-                odd.front(), odd.size() == 1 ? "" : concat(" (", rank_list(odd), " differ from rank 0)"),
+  return concat("the ranks were not started alike: \"", first.path, "\" is ", first.a, " on rank 0 and ", first.b,
+                " on rank ", odd.front(), odd.size() == 1 ? "" : concat(" (", rank_list(odd), " differ from rank 0)"),
                 ". Give every rank the same configuration file, options and libraries.");
 }
 
@@ -165,8 +165,10 @@ void check_arrival(Store& store, const RankEnvironment& env, double timeout_s) {
 
 void check_same(Store& store, const RankEnvironment& env, const Value& facts, double timeout_s) {
   if (env.world_size == 1) return;
-  if (env.rank == 0) store.set("rendezvous/verdict", compare_facts(store, env, facts, timeout_s));
-  else store.set(rank_key("facts", env.rank), facts.to_json());
+  if (env.rank == 0)
+    store.set("rendezvous/verdict", compare_facts(store, env, facts, timeout_s));
+  else
+    store.set(rank_key("facts", env.rank), facts.to_json());
   const std::string verdict = store.get("rendezvous/verdict", timeout_s);
   if (!verdict.empty()) throw Error(ErrorCode::config, verdict);
 }

@@ -1,12 +1,14 @@
-// LibTorch's TCPStore behind our Store: clean messages instead of its stack traces, waits that leave the connection free for
-// other threads, and a server that outlives its clients' last question.
+// LibTorch's TCPStore behind our Store: clean messages instead of its stack traces, waits that leave the connection
+// free for other threads, and a server that outlives its clients' last question.
 #include "compose/store_tcp.h"
 
 #include <c10/util/Flags.h>
 #include <netdb.h>
+#include <netinet/in.h>
+#include <resolv.h>
 #include <sys/socket.h>
-#include <torch/csrc/distributed/c10d/TCPStore.hpp>
 #include <unistd.h>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include <cerrno>
 #include <chrono>
@@ -43,23 +45,46 @@ class QuietLibTorch {
   static inline int quiet_ = 0, level_ = 0;
 };
 
+// LibTorch asks the name server for the name of every address it connects to, just to log it: seconds where no name
+// server answers. Within this scope the calling thread's resolver has none, so it keeps to /etc/hosts and numbers.
+class NoNameServer {
+ public:
+  NoNameServer() {
+    if ((_res.options & RES_INIT) == 0) res_init();
+    servers_ = std::exchange(_res.nscount, 0);
+  }
+  ~NoNameServer() { _res.nscount = servers_; }
+
+ private:
+  int servers_;
+};
+
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
-// Empty once something accepts connections at the address, else the reason.
-std::string try_connect(const std::string& host, int64_t port) {
+struct Probe {
+  std::string address;  // numeric, of what accepted; empty if nothing did
+  std::string reason;
+};
+
+// Who accepts connections there? Asked before LibTorch is, which would print its failures.
+Probe try_connect(const std::string& host, int64_t port) {
   addrinfo hints = {}, *list = nullptr;
   hints.ai_socktype = SOCK_STREAM;
   const int failed = getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &list);
-  if (failed != 0) return gai_strerror(failed);
-  std::string reason = "no address";
-  for (const addrinfo* a = list; a != nullptr && !reason.empty(); a = a->ai_next) {
+  if (failed != 0) return {"", gai_strerror(failed)};
+  Probe probe{"", "no address"};
+  for (const addrinfo* a = list; a != nullptr && probe.address.empty(); a = a->ai_next) {
     const int fd = socket(a->ai_family, a->ai_socktype | SOCK_CLOEXEC, a->ai_protocol);
     if (fd < 0) continue;
-    reason = connect(fd, a->ai_addr, a->ai_addrlen) == 0 ? "" : strerror(errno);
+    char number[NI_MAXHOST] = "";
+    if (connect(fd, a->ai_addr, a->ai_addrlen) != 0)
+      probe.reason = strerror(errno);
+    else if (getnameinfo(a->ai_addr, a->ai_addrlen, number, sizeof number, nullptr, 0, NI_NUMERICHOST) == 0)
+      probe.address = number;
     close(fd);
   }
   freeaddrinfo(list);
-  return reason;
+  return probe;
 }
 
 class TcpStore final : public Store {
@@ -71,7 +96,8 @@ class TcpStore final : public Store {
         address_(concat(env.master_addr, ":", env.master_port)) {
     const auto deadline =
         StoreClock::now() + std::chrono::duration_cast<StoreClock::duration>(std::chrono::duration<double>(timeout_s));
-    if (!serves_) wait_for_server(env, deadline, timeout_s);
+    // The server's own client goes over the loopback: MASTER_ADDR need not be reachable from its own host.
+    const std::string server = serves_ ? "127.0.0.1" : find_server(env, deadline, timeout_s);
     c10d::TCPStoreOptions options;
     options.port = static_cast<uint16_t>(env.master_port);
     options.isServer = serves_;
@@ -80,16 +106,16 @@ class TcpStore final : public Store {
                                std::chrono::duration_cast<std::chrono::milliseconds>(deadline - StoreClock::now()));
     if (serves_ && env.listen_fd >= 0) options.masterListenFd = env.listen_fd;
     const QuietLibTorch quiet;
+    const NoNameServer numbers_only;
     try {
-      // The server's own client goes over the loopback: MASTER_ADDR need not be reachable from its own host.
-      store_ = c10::make_intrusive<c10d::TCPStore>(serves_ ? "127.0.0.1" : env.master_addr, options);
+      store_ = c10::make_intrusive<c10d::TCPStore>(server, options);
     } catch (const c10::Error& e) {
       if (serves_)
         throw fail(ErrorCode::communication, "rank 0 cannot listen on MASTER_PORT ", env.master_port, ": ",
                    first_line(e.what_without_backtrace()), ". Choose another MASTER_PORT or end what uses it.");
       throw fail(ErrorCode::communication, "rank ", rank_, ": something listens on ", address_,
-                 " (MASTER_ADDR:MASTER_PORT), but rank 0 did not answer there within ", timeout_s, " s: ",
-                 first_line(e.what_without_backtrace()));
+                 " (MASTER_ADDR:MASTER_PORT), but rank 0 did not answer there within ", timeout_s,
+                 " s: ", first_line(e.what_without_backtrace()));
     }
   }
 
@@ -124,8 +150,8 @@ class TcpStore final : public Store {
     for (auto pause = std::chrono::microseconds(100); !has(key);
          pause = std::min(2 * pause, std::chrono::microseconds(20000))) {
       if (StoreClock::now() > deadline)
-        throw fail(ErrorCode::communication, "no rank set \"", key, "\" in the store at ", address_, " within ", timeout_s,
-                   " s");
+        throw fail(ErrorCode::communication, "no rank set \"", key, "\" in the store at ", address_, " within ",
+                   timeout_s, " s");
       std::this_thread::sleep_for(pause);
     }
     return call([&] { return store().get_to_str(key); });
@@ -138,6 +164,7 @@ class TcpStore final : public Store {
   template <class Call>
   auto call(const Call& make_call) -> decltype(make_call()) {
     const QuietLibTorch quiet;
+    const NoNameServer numbers_only;
     try {
       return make_call();
     } catch (const c10::Error& e) {
@@ -146,11 +173,13 @@ class TcpStore final : public Store {
     }
   }
 
-  void wait_for_server(const RankEnvironment& env, StoreClock::time_point deadline, double timeout_s) const {
-    for (std::string reason; !(reason = try_connect(env.master_addr, env.master_port)).empty();) {
+  std::string find_server(const RankEnvironment& env, StoreClock::time_point deadline, double timeout_s) const {
+    for (;;) {
+      const Probe probe = try_connect(env.master_addr, env.master_port);
+      if (!probe.address.empty()) return probe.address;
       if (StoreClock::now() > deadline)
         throw fail(ErrorCode::communication, "rank ", rank_, ": rank 0 did not open ", address_,
-                   " (MASTER_ADDR:MASTER_PORT) within ", timeout_s, " s: ", reason);
+                   " (MASTER_ADDR:MASTER_PORT) within ", timeout_s, " s: ", probe.reason);
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
     }
   }

@@ -1,4 +1,5 @@
-// The store between processes. Thread: any; a call waits for others in progress. Errors: Error(communication) naming the address.
+// The store between processes. Thread: any; a call waits for others in progress. Errors: Error(communication) naming
+// the address.
 #pragma once
 
 #include <memory>

@@ -44,10 +44,14 @@ inline void different_calls_are_named() {
       expect_part(error, "rank 1 called " + b);
     }
   };
-  const auto zeros = [](int64_t n, at::ScalarType dtype = at::kFloat) { return at::empty({n}, at::TensorOptions(dtype)); };
-  both([&](Group& g, int64_t r) { r == 0 ? void(g.all_reduce(zeros(10))) : g.barrier(); }, "all_reduce of 10 Float", "barrier");
+  const auto zeros = [](int64_t n, at::ScalarType dtype = at::kFloat) {
+    return at::empty({n}, at::TensorOptions(dtype));
+  };
+  both([&](Group& g, int64_t r) { r == 0 ? void(g.all_reduce(zeros(10))) : g.barrier(); }, "all_reduce of 10 Float",
+       "barrier");
   both([&](Group& g, int64_t r) { g.all_reduce(zeros(10 + r)); }, "all_reduce of 10 Float", "all_reduce of 11 Float");
-  both([&](Group& g, int64_t r) { g.broadcast(zeros(4), r); }, "broadcast of 4 Float from index 0", "broadcast of 4 Float from index 1");
+  both([&](Group& g, int64_t r) { g.broadcast(zeros(4), r); }, "broadcast of 4 Float from index 0",
+       "broadcast of 4 Float from index 1");
   both([&](Group& g, int64_t r) { g.all_reduce(zeros(4, r == 0 ? at::kFloat : at::kInt)); }, "all_reduce of 4 Float",
        "all_reduce of 4 Int");
 }

@@ -1,7 +1,7 @@
 // What every communicator must do. A plugin's test calls run_communicator_suite; ranks are threads (see ranks.h).
 //
-// Values are small integers, exact in every dtype, so collectives are compared with a local computation without tolerance; the
-// order of additions is checked separately with uneven float32 values against the fixed tree.
+// Values are small integers, exact in every dtype, so collectives are compared with a local computation without
+// tolerance; the order of additions is checked separately with uneven float32 values against the fixed tree.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -27,22 +27,35 @@ inline const std::vector<at::ScalarType>& summable() {
 template <class Body>
 void with_type(at::ScalarType dtype, const Body& body) {
   switch (dtype) {
-    case at::kFloat: return body(float{});
-    case at::kDouble: return body(double{});
-    case at::kBFloat16: return body(c10::BFloat16{});
-    case at::kHalf: return body(c10::Half{});
-    case at::kLong: return body(int64_t{});
-    case at::kInt: return body(int32_t{});
-    case at::kShort: return body(int16_t{});
-    case at::kChar: return body(int8_t{});
-    case at::kByte: return body(uint8_t{});
-    case at::kBool: return body(bool{});
-    default: FAIL() << "no type " << c10::toString(dtype);
+    case at::kFloat:
+      return body(float{});
+    case at::kDouble:
+      return body(double{});
+    case at::kBFloat16:
+      return body(c10::BFloat16{});
+    case at::kHalf:
+      return body(c10::Half{});
+    case at::kLong:
+      return body(int64_t{});
+    case at::kInt:
+      return body(int32_t{});
+    case at::kShort:
+      return body(int16_t{});
+    case at::kChar:
+      return body(int8_t{});
+    case at::kByte:
+      return body(uint8_t{});
+    case at::kBool:
+      return body(bool{});
+    default:
+      FAIL() << "no type " << c10::toString(dtype);
   }
 }
 
 // Element i of rank r.
-inline int64_t number(int64_t r, int64_t i, at::ScalarType dtype) { return (i * 7 + r * 3 + i / 5) % (dtype == at::kBool ? 2 : 5); }
+inline int64_t number(int64_t r, int64_t i, at::ScalarType dtype) {
+  return (i * 7 + r * 3 + i / 5) % (dtype == at::kBool ? 2 : 5);
+}
 
 // Where buffers lie: private memory, the group's own, or one kind on each other rank.
 enum class Place { own, shared, mixed };
@@ -74,8 +87,8 @@ struct Collectives {
       const T* data = t.const_data_ptr<T>();
       for (int64_t i = 0; i < t.numel(); ++i)
         if (static_cast<float>(data[i]) != static_cast<float>(value(i))) {
-          ADD_FAILURE() << call << " of " << t.numel() << " " << c10::toString(dtype) << " on rank " << g.rank() << " of "
-                        << g.size() << ", place " << static_cast<int>(place) << ": element " << i << " is "
+          ADD_FAILURE() << call << " of " << t.numel() << " " << c10::toString(dtype) << " on rank " << g.rank()
+                        << " of " << g.size() << ", place " << static_cast<int>(place) << ": element " << i << " is "
                         << static_cast<float>(data[i]) << ", wanted " << static_cast<float>(value(i));
           return;
         }
@@ -133,7 +146,8 @@ struct Collectives {
     const at::Tensor second = filled(n, [&](int64_t i) { return number(me + 1, i, dtype); });
     at::Tensor got_first = empty(n), got_second = empty(n);
     g.batch_begin();
-    const WorkPtr works[] = {g.send(first, next), g.send(second, next), g.recv(got_first, before), g.recv(got_second, before)};
+    const WorkPtr works[] = {g.send(first, next), g.send(second, next), g.recv(got_first, before),
+                             g.recv(got_second, before)};
     g.batch_end();
     for (const WorkPtr& work : works) work->wait();
     expect(got_first, "recv", [&](int64_t i) { return number(before, i, dtype); });
@@ -186,7 +200,8 @@ inline void expect_tree(const at::Tensor& t, int64_t ranks, const char* call) {
   for (int64_t i = 0; i < t.numel(); ++i) {
     const float wanted = tree(0, ranks, i);
     if (std::memcmp(&data[i], &wanted, sizeof wanted) == 0) continue;
-    ADD_FAILURE() << call << " over " << ranks << " ranks: element " << i << " is " << data[i] << ", the tree gives " << wanted;
+    ADD_FAILURE() << call << " over " << ranks << " ranks: element " << i << " is " << data[i] << ", the tree gives "
+                  << wanted;
     return;
   }
 }
@@ -228,7 +243,8 @@ inline void overlapping_groups_do_not_disturb_each_other() {
     const GroupPtr across = r.group({2 * row, 2 * row + 1}, concat("row", row));
     const GroupPtr along = r.group({column, column + 2}, concat("column", column));
     for (int round = 0; round < 20; ++round) {
-      at::Tensor whole = uneven_tensor(*world, r.rank(), 1000, false), parts = uneven_tensor(*world, r.rank(), 1000, false);
+      at::Tensor whole = uneven_tensor(*world, r.rank(), 1000, false),
+                 parts = uneven_tensor(*world, r.rank(), 1000, false);
       across->all_reduce(parts)->wait();
       world->all_reduce(whole)->wait();
       along->all_reduce(parts)->wait();

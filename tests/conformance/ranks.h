@@ -1,4 +1,5 @@
-// Ranks for tests of communication: threads of this process over an in-memory store, or forked processes over a TCPStore.
+// Ranks for tests of communication: threads of this process over an in-memory store, or forked processes over a
+// TCPStore.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -22,19 +23,25 @@ namespace drivetrain::testing {
 // One rank with its communicator, as the runtime would make it.
 struct Rank {
   Rank(int64_t rank, int64_t world_size, Store& store, const std::string& json)
-      : services{.log = log, .store = store, .rank = rank, .world_size = world_size, .local_rank = rank,
+      : services{.log = log,
+                 .store = store,
+                 .rank = rank,
+                 .world_size = world_size,
+                 .local_rank = rank,
                  .local_size = world_size} {
     const auto& entry = static_cast<const DrivetrainDescriptor*>(drivetrain_plugin)->entries[0];
     Problems problems;
-    const auto options =
-        static_cast<const OptionTable*>(entry.options())->parse(parse_json(json, "test"), "communicator", "params", problems);
+    const auto options = static_cast<const OptionTable*>(entry.options())
+                             ->parse(parse_json(json, "test"), "communicator", "params", problems);
     problems.throw_if_any();
     const CreateArgs args{options.get(), &services};
     communicator.reset(static_cast<Communicator*>(static_cast<Plugin*>(entry.create(&args))));
   }
   int64_t rank() const { return services.rank; }
   int64_t size() const { return services.world_size; }
-  GroupPtr group(const std::vector<int64_t>& ranks, const std::string& label) { return communicator->make_group(ranks, label); }
+  GroupPtr group(const std::vector<int64_t>& ranks, const std::string& label) {
+    return communicator->make_group(ranks, label);
+  }
   GroupPtr world() {
     std::vector<int64_t> all;
     for (int64_t r = 0; r < size(); ++r) all.push_back(r);
@@ -49,7 +56,8 @@ struct Rank {
 using Body = std::function<void(Rank&)>;
 
 // Runs `body` on n threads; what each rank threw, "" for nothing.
-inline std::vector<std::string> run_threads(int64_t n, const Body& body, const std::string& json = R"({"timeout_s": 20})") {
+inline std::vector<std::string> run_threads(int64_t n, const Body& body,
+                                            const std::string& json = R"({"timeout_s": 20})") {
   const auto store = make_local_store();
   std::vector<std::string> errors(static_cast<size_t>(n));
   std::vector<std::thread> threads;
@@ -78,7 +86,8 @@ struct Listener {
     address.sin_family = AF_INET;
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     socklen_t length = sizeof address;
-    if (bind(fd, reinterpret_cast<sockaddr*>(&address), length) != 0 || listen(fd, 64) != 0) throw std::runtime_error("listen");
+    if (bind(fd, reinterpret_cast<sockaddr*>(&address), length) != 0 || listen(fd, 64) != 0)
+      throw std::runtime_error("listen");
     getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length);
     port = ntohs(address.sin_port);
   }
@@ -92,7 +101,8 @@ struct Listener {
   int64_t port = 0;
 };
 
-// Runs `body` on n forked processes; each one's exit status (as of waitpid) and what it threw. A body may end its process.
+// Runs `body` on n forked processes; each one's exit status (as of waitpid) and what it threw. A body may end its
+// process.
 struct Ended {
   int status = 0;
   pid_t pid = 0;
@@ -126,7 +136,8 @@ inline std::vector<Ended> run_processes(int64_t n, const Body& body, const std::
   close(listener.fd);
   for (size_t r = 0; r < ended.size(); ++r) {
     char buffer[4096];
-    for (ssize_t got; (got = read(pipes[r], buffer, sizeof buffer)) > 0;) ended[r].error.append(buffer, static_cast<size_t>(got));
+    for (ssize_t got; (got = read(pipes[r], buffer, sizeof buffer)) > 0;)
+      ended[r].error.append(buffer, static_cast<size_t>(got));
     close(pipes[r]);
     waitpid(ended[r].pid, &ended[r].status, 0);
   }

@@ -37,8 +37,13 @@ TEST(RankEnvironment, without_variables_is_one_process) {
 }
 
 TEST(RankEnvironment, reads_the_usual_variables) {
-  const RankEnvironment env = read({{"RANK", "5"}, {"WORLD_SIZE", "8"}, {"LOCAL_RANK", "1"}, {"LOCAL_WORLD_SIZE", "4"},
-                                    {"MASTER_ADDR", "node1"}, {"MASTER_PORT", "1234"}, {"SLURM_PROCID", "7"}});
+  const RankEnvironment env = read({{"RANK", "5"},
+                                    {"WORLD_SIZE", "8"},
+                                    {"LOCAL_RANK", "1"},
+                                    {"LOCAL_WORLD_SIZE", "4"},
+                                    {"MASTER_ADDR", "node1"},
+                                    {"MASTER_PORT", "1234"},
+                                    {"SLURM_PROCID", "7"}});
   EXPECT_EQ(env.rank, 5);
   EXPECT_EQ(env.world_size, 8);
   EXPECT_EQ(env.local_rank, 1);
@@ -49,23 +54,26 @@ TEST(RankEnvironment, reads_the_usual_variables) {
 }
 
 TEST(RankEnvironment, takes_the_listening_socket_on_rank_zero_only) {
-  Environment variables = {{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "127.0.0.1"}, {"DRIVETRAIN_LISTEN_FD", "7"}};
+  Environment variables = {
+      {"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "127.0.0.1"}, {"DRIVETRAIN_LISTEN_FD", "7"}};
   EXPECT_EQ(read(variables).listen_fd, 7);
   variables["RANK"] = "1";
   EXPECT_EQ(read(variables).listen_fd, -1);
 }
 
 TEST(RankEnvironment, reads_other_launchers) {
-  const RankEnvironment ompi = read({{"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "2"},
-                                     {"OMPI_COMM_WORLD_LOCAL_RANK", "1"}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}});
+  const RankEnvironment ompi = read({{"OMPI_COMM_WORLD_RANK", "1"},
+                                     {"OMPI_COMM_WORLD_SIZE", "2"},
+                                     {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
+                                     {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}});
   EXPECT_EQ(ompi.rank, 1);
   EXPECT_EQ(ompi.local_size, 2);
   EXPECT_EQ(ompi.master_addr, "127.0.0.1");  // all on this host
   const RankEnvironment pmi = read({{"PMI_RANK", "2"}, {"PMI_SIZE", "3"}, {"MASTER_ADDR", "a"}});
   EXPECT_EQ(pmi.rank, 2);
   EXPECT_FALSE(pmi.local_known);
-  const RankEnvironment slurm = read({{"SLURM_PROCID", "3"}, {"SLURM_NTASKS", "4"}, {"SLURM_LOCALID", "1"},
-                                      {"SLURM_LAUNCH_NODE_IPADDR", "10.0.0.1"}});
+  const RankEnvironment slurm = read(
+      {{"SLURM_PROCID", "3"}, {"SLURM_NTASKS", "4"}, {"SLURM_LOCALID", "1"}, {"SLURM_LAUNCH_NODE_IPADDR", "10.0.0.1"}});
   EXPECT_EQ(slurm.rank, 3);
   EXPECT_EQ(slurm.world_size, 4);
   EXPECT_EQ(slurm.master_addr, "10.0.0.1");
@@ -94,9 +102,11 @@ TEST(RankEnvironment, wrong_variables_are_named_with_their_value) {
   expect_part(error({{"RANK", "1"}}), "RANK=1 is set but WORLD_SIZE is not");
   expect_part(error({{"WORLD_SIZE", "2"}}), "WORLD_SIZE=2 is set but RANK is not");
   expect_part(error({{"RANK", "1"}, {"WORLD_SIZE", "2"}}), "MASTER_ADDR is not set");
-  expect_part(error({{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "a"}, {"MASTER_PORT", "70000"}}), "MASTER_PORT=70000");
-  expect_part(error({{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"LOCAL_RANK", "1"}, {"LOCAL_WORLD_SIZE", "1"}, {"MASTER_ADDR", "a"}}),
-              "LOCAL_RANK=1 and LOCAL_WORLD_SIZE=1");
+  expect_part(error({{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "a"}, {"MASTER_PORT", "70000"}}),
+              "MASTER_PORT=70000");
+  expect_part(
+      error({{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"LOCAL_RANK", "1"}, {"LOCAL_WORLD_SIZE", "1"}, {"MASTER_ADDR", "a"}}),
+      "LOCAL_RANK=1 and LOCAL_WORLD_SIZE=1");
 }
 
 // ---- stores ----
@@ -216,7 +226,8 @@ TEST(Rendezvous, different_configurations_are_named_with_key_values_and_ranks) {
                                {2, with(R"({"optimizer": {"params": {"lr": 0.001, "betas": [0.9, 0.95]}}})")},
                                {3, with(R"({"optimizer": {"params": {"lr": 0.002, "betas": [0.9, 0.99]}}})")}});
   for (const std::string& error : errors)
-    expect_part(error, "\"optimizer.params.betas[1]\" is 0.99 on rank 0 and 0.95 on rank 2 (ranks 2 and 3 differ from rank 0)");
+    expect_part(
+        error, "\"optimizer.params.betas[1]\" is 0.99 on rank 0 and 0.95 on rank 2 (ranks 2 and 3 differ from rank 0)");
 }
 
 TEST(Rendezvous, the_first_difference_has_a_path) {

@@ -10,8 +10,8 @@
 namespace drivetrain::local {
 namespace {
 
-constexpr int64_t kWindowBytes = 512 << 10;
-// Up to here every member adds whole windows into its own memory: less traffic than sharing the sum and copying it back.
+// Up to here every member adds whole windows into its own memory: less traffic than sharing the sum and copying it
+// back.
 constexpr int64_t kReadAllRanks = 3;
 // Elements added in one go before they are copied to the peers, while they are in the cache.
 constexpr int64_t kBlock = 16 << 10;
@@ -47,8 +47,9 @@ WorkPtr done() {
 at::Tensor LocalGroup::allocate(int64_t numel, at::ScalarType dtype) {
   const auto host = host_;
   const int64_t offset = host->memory().allocate(static_cast<size_t>(numel) * c10::elementSize(dtype));
-  return at::from_blob(host->memory().base() + offset, {numel},
-                       [host, offset](void*) { host->memory().release(offset); }, at::TensorOptions().dtype(dtype));
+  return at::from_blob(
+      host->memory().base() + offset, {numel}, [host, offset](void*) { host->memory().release(offset); },
+      at::TensorOptions().dtype(dtype));
 }
 
 // The first window is staged before the members meet: then a small message costs a single barrier.
@@ -97,10 +98,13 @@ void LocalGroup::stage(const char* in, int64_t slices, int64_t begin, int64_t pi
 
 WorkPtr LocalGroup::all_reduce(at::Tensor t) {
   check("all_reduce", t, true);
-  exchange(call(CallKind::all_reduce, t, t.numel()), bytes_of(t), 1, [&](const View& view, int64_t begin, int64_t length) {
-    if (view.in_place) reduce_in_place(t, view, length);
-    else reduce_window(t, view, begin, length);
-  });
+  exchange(call(CallKind::all_reduce, t, t.numel()), bytes_of(t), 1,
+           [&](const View& view, int64_t begin, int64_t length) {
+             if (view.in_place)
+               reduce_in_place(t, view, length);
+             else
+               reduce_window(t, view, begin, length);
+           });
   return done();
 }
 
@@ -137,10 +141,11 @@ void LocalGroup::reduce_in_place(at::Tensor& t, const View& view, int64_t length
 WorkPtr LocalGroup::all_gather(at::Tensor out, at::Tensor in) {
   check_sizes("all_gather", out, in, false);
   const int64_t bytes = element_size(in), count = in.numel();
-  exchange(call(CallKind::all_gather, in, count), bytes_of(in), 1, [&](const View& view, int64_t begin, int64_t length) {
-    for (int64_t p = 0; p < size(); ++p)
-      copy(bytes_of_out(out) + (p * count + begin) * bytes, view.base[static_cast<size_t>(p)], length * bytes);
-  });
+  exchange(call(CallKind::all_gather, in, count), bytes_of(in), 1,
+           [&](const View& view, int64_t begin, int64_t length) {
+             for (int64_t p = 0; p < size(); ++p)
+               copy(bytes_of_out(out) + (p * count + begin) * bytes, view.base[static_cast<size_t>(p)], length * bytes);
+           });
   return done();
 }
 

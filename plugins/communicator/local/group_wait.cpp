@@ -10,7 +10,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int64_t kWindowsBytes = 2 * (512 << 10);
+constexpr size_t kSmallBytes = 64 << 10;
 constexpr int kSliceMs = 50;
 constexpr auto kLookEvery = std::chrono::milliseconds(100);
 const char* const kNames[] = {"nothing",    "make_group", "all_reduce", "all_gather",  "reduce_scatter",
@@ -70,7 +70,7 @@ void LocalGroup::join() {
     control = std::stoll(host_->await(key, where(), concat("rank ", ranks_[0])));
   }
   control_ = reinterpret_cast<Control*>(file(0) + control);
-  member(me_).windows_offset = host_->memory().allocate(kWindowsBytes);
+  member(me_).windows_offset = host_->memory().allocate(2 * kWindowBytes);
   member(me_).rings_offset = host_->memory().allocate(sizeof(Ring) * ranks_.size());
   for (int64_t p = 0; p < size(); ++p) ring(p, me_).sent = 0, ring(p, me_).taken = 0;
   Call posted;
@@ -83,7 +83,7 @@ void LocalGroup::join() {
 }
 
 char* LocalGroup::window(int64_t index) const {
-  return file(index) + member(index).windows_offset + (windows_ % 2 == 0 ? 0 : kWindowsBytes / 2);
+  return file(index) + member(index).windows_offset + (windows_ % 2 == 0 ? 0 : kWindowBytes);
 }
 
 Ring& LocalGroup::ring(int64_t from, int64_t to) const {
@@ -107,15 +107,16 @@ void LocalGroup::check_sizes(const char* name, const at::Tensor& whole, const at
   if (whole.scalar_type() != slice.scalar_type())
     throw fail(ErrorCode::config, begin, "dtypes differ, ", c10::toString(whole.scalar_type()), " and ",
                c10::toString(slice.scalar_type()));
-  const bool fits = equal ? whole.numel() == slice.numel() && whole.numel() % size() == 0
-                          : whole.numel() == slice.numel() * size();
+  const bool fits =
+      equal ? whole.numel() == slice.numel() && whole.numel() % size() == 0 : whole.numel() == slice.numel() * size();
   if (!fits)
     throw fail(ErrorCode::config, begin, whole.numel(), " elements do not fit ", slice.numel(), " elements ",
                equal ? "cut into" : "from each of", " ", size(), " ranks");
 }
 
 Call LocalGroup::call(CallKind kind, const at::Tensor& read, int64_t count, int64_t root) const {
-  const int64_t offset = host_->memory().offset_of(read.const_data_ptr());
+  // Reading in place costs a second barrier, which pays only for what does not fit the caches anyway.
+  const int64_t offset = read.nbytes() <= kSmallBytes ? -1 : host_->memory().offset_of(read.const_data_ptr());
   return {kind, static_cast<int32_t>(read.scalar_type()), count, root, offset < 0 ? kStaged : offset, 0};
 }
 
@@ -153,12 +154,13 @@ void LocalGroup::compare() const {
     if (current_.fits(other)) continue;
     // Everybody finds a difference; all write it the same way round.
     const auto text = [&](int64_t index) {
-      return concat("rank ", ranks_[static_cast<size_t>(index)], " called ", member(index).calls[current_.number % 2].text());
+      return concat("rank ", ranks_[static_cast<size_t>(index)], " called ",
+                    member(index).calls[current_.number % 2].text());
     };
     int64_t odd = 1;
     while (member(odd).calls[current_.number % 2].fits(member(0).calls[current_.number % 2])) ++odd;
-    host_->give_up(where(), concat("ranks disagree about call #", current_.number, " of group \"", label_, "\": ", text(0),
-                                   ", ", text(odd)));
+    host_->give_up(where(), concat("ranks disagree about call #", current_.number, " of group \"", label_,
+                                   "\": ", text(0), ", ", text(odd)));
   }
 }
 
@@ -183,13 +185,14 @@ void LocalGroup::wait(Bell& bell, uint32_t seen, const std::function<std::vector
       const auto still = missing();
       if (std::find(still.begin(), still.end(), p) != still.end()) host_->give_up(what, cause);
     }
-    if (now - start < std::chrono::duration<double>(host_->timeout_s()) || absent.empty() || bell.rang_since(seen)) continue;
+    if (now - start < std::chrono::duration<double>(host_->timeout_s()) || absent.empty() || bell.rang_since(seen))
+      continue;
     std::vector<int64_t> others;
     for (int64_t p = 0; p < size(); ++p)
       if (std::find(absent.begin(), absent.end(), p) == absent.end()) others.push_back(p);
     const uint32_t doing = member(absent.front()).doing.load();
-    host_->give_up(what, concat(who(absent), " did not reach ", what, " within ", host_->timeout_s(), " s (", who(others),
-                                " did", doing == 0 ? "" : concat("; it is in ", kNames[doing]), ")"));
+    host_->give_up(what, concat(who(absent), " did not reach ", what, " within ", host_->timeout_s(), " s (",
+                                who(others), " did", doing == 0 ? "" : concat("; it is in ", kNames[doing]), ")"));
   }
 }
 
@@ -270,10 +273,12 @@ void LocalGroup::run_transfers() {
   for (;;) {
     const uint32_t seen = member(me_).bell.word.load();
     const bool moved = advance_all();
-    const auto open = std::find_if(transfers_.begin(), transfers_.end(), [](const auto& w) { return !w->transfer.finished; });
+    const auto open =
+        std::find_if(transfers_.begin(), transfers_.end(), [](const auto& w) { return !w->transfer.finished; });
     if (open == transfers_.end()) break;
     if (moved) continue;
-    wait(member(me_).bell, seen, missing, concat("the other end of the ", (*open)->transfer.text(), " in group \"", label_, "\""));
+    wait(member(me_).bell, seen, missing,
+         concat("the other end of the ", (*open)->transfer.text(), " in group \"", label_, "\""));
   }
   transfers_.clear();
   finish();

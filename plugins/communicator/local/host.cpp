@@ -54,13 +54,18 @@ ProcessStat process_stat(pid_t pid) {
   return stat;
 }
 
+bool alive(pid_t pid, uint64_t start) {
+  const ProcessStat stat = process_stat(pid);
+  return stat.state != 'Z' && stat.state != 'X' && stat.start == start;
+}
+
 int64_t own_cores() {
   cpu_set_t set;
   return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : std::thread::hardware_concurrency();
 }
 
-// Twice an even share of the memory: sparse, so the figure only has to be large enough, yet mappings of all ranks by all
-// ranks must fit the address space.
+// Twice an even share of the memory: sparse, so the figure only has to be large enough, yet mappings of all ranks by
+// all ranks must fit the address space.
 size_t file_bytes(int64_t world_size) {
   const size_t memory = static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<size_t>(sysconf(_SC_PAGE_SIZE));
   return std::max<size_t>(size_t{1} << 30, 2 * memory / static_cast<size_t>(world_size)) & ~size_t{4095};
@@ -111,7 +116,12 @@ const Peer& Host::connect(int64_t rank, const std::string& where) {
   if (mark != host_mark())
     throw fail(ErrorCode::config, where, ": communicator/local joins ranks of one host; rank ", rank, " runs on ", name,
                ", rank ", rank_, " on ", host_name(), ". Start all ranks on one host and in one container.");
-  peer.file = std::make_shared<Mapping>(Descriptor(open_peer_file(peer.pid, fd)).get(), bytes);
+  try {
+    peer.file = std::make_shared<Mapping>(Descriptor(open_peer_file(peer.pid, fd)).get(), bytes);
+  } catch (const Error&) {
+    if (!alive(peer.pid, peer.start)) give_up(where, peer.text() + " died");
+    throw;
+  }
   if (rank == 0) {
     const std::string earlier = cause();
     board_file_ = peer.file;
@@ -137,16 +147,15 @@ std::string Host::cause() const {
   const FileHead& board = *board_.load();
   const uint32_t state = board.abort_state.load();
   if (state == 0) return "";
-  for (int i = 0; i < 100 && board.abort_state.load() == 1; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  for (int i = 0; i < 100 && board.abort_state.load() == 1; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
   return board.abort_state.load() == 2 ? board.cause : "a rank aborted and died before it could say why";
 }
 
 std::string Host::lost(const Peer& peer) const {
   if (peer.rank == rank_) return "";
   if (peer.head().closed.load() != 0) return peer.text() + " closed its communicator";
-  const ProcessStat stat = process_stat(peer.pid);
-  const bool alive = stat.state != 'Z' && stat.state != 'X' && stat.start == peer.start;
-  return alive ? "" : peer.text() + " died";
+  return alive(peer.pid, peer.start) ? "" : peer.text() + " died";
 }
 
 void Host::give_up(const std::string& where, const std::string& cause) {

@@ -1,10 +1,10 @@
 // What the ranks of one host know of each other: their shared files, who is alive, and whether the run was aborted.
 //
-// One Host per rank, shared by its communicator and groups. Each rank announces its file in the store; peers map it when the
-// first group needs it. The head of rank 0's file holds the reason of an abort for all ranks: the first one wins, so that
-// everybody reports the cause and not its consequences.
-// Thread: `abort`, `cause` and `lost` from any thread; the rest from the thread that makes groups.
-// Errors: Error(communication) naming the rank that is lost or late; Error(config) if a rank runs on another host.
+// One Host per rank, shared by its communicator and groups. Each rank announces its file in the store; peers map it
+// when the first group needs it. The head of rank 0's file holds the reason of an abort for all ranks: the first one
+// wins, so that everybody reports the cause and not its consequences. Thread: `abort`, `cause` and `lost` from any
+// thread; the rest from the thread that makes groups. Errors: Error(communication) naming the rank that is lost or
+// late; Error(config) if a rank runs on another host.
 #pragma once
 
 #include <atomic>
@@ -60,7 +60,7 @@ class Host {
 
   void close() noexcept;  // peers that still wait for this rank see that it left
   void abort(const std::string& cause) noexcept;
-  std::string cause() const;  // empty while nothing was aborted
+  std::string cause() const;                 // empty while nothing was aborted
   std::string lost(const Peer& peer) const;  // "rank 1 (pid 4711) died", or empty
   // Aborts everybody with `cause` and throws it.
   [[noreturn]] void give_up(const std::string& where, const std::string& cause);

@@ -17,7 +17,9 @@ using namespace drivetrain::testing;
 TEST(CommunicatorLocal, collectives_match_a_local_computation) { collectives_match_a_local_computation(); }
 TEST(CommunicatorLocal, large_collectives_match_a_local_computation) { large_collectives_match_a_local_computation(); }
 TEST(CommunicatorLocal, sums_follow_the_fixed_tree) { sums_follow_the_fixed_tree(); }
-TEST(CommunicatorLocal, overlapping_groups_do_not_disturb_each_other) { overlapping_groups_do_not_disturb_each_other(); }
+TEST(CommunicatorLocal, overlapping_groups_do_not_disturb_each_other) {
+  overlapping_groups_do_not_disturb_each_other();
+}
 TEST(CommunicatorLocal, abort_ends_a_wait_everywhere) { abort_ends_a_wait_everywhere(); }
 TEST(CommunicatorLocal, different_calls_are_named) { different_calls_are_named(); }
 TEST(CommunicatorLocal, wrong_shapes_are_refused) { wrong_shapes_are_refused(); }
@@ -77,8 +79,10 @@ TEST(CommunicatorLocal, a_rank_that_never_makes_the_group_is_named) {
   const auto errors = run_threads(
       2,
       [](Rank& r) {
-        if (r.rank() == 0) r.world();
-        else std::this_thread::sleep_for(std::chrono::milliseconds(600));
+        if (r.rank() == 0)
+          r.world();
+        else
+          std::this_thread::sleep_for(std::chrono::milliseconds(600));
       },
       R"({"timeout_s": 0.3})");
   expect_part(errors[0], "rank 1 did not reach make_group of group \"world\" within 0.3 s (rank 0 did)");
@@ -89,8 +93,10 @@ TEST(CommunicatorLocal, a_rank_in_another_kind_of_call_is_shown) {
       2,
       [](Rank& r) {
         const GroupPtr world = r.world();
-        if (r.rank() == 0) world->barrier();
-        else world->recv(at::empty({3}, at::kFloat), 0);
+        if (r.rank() == 0)
+          world->barrier();
+        else
+          world->recv(at::empty({3}, at::kFloat), 0);
       },
       R"({"timeout_s": 0.3})");
   EXPECT_TRUE(errors[0].find("it is in ") != std::string::npos || errors[1].find("it is in ") != std::string::npos)
@@ -100,8 +106,10 @@ TEST(CommunicatorLocal, a_rank_in_another_kind_of_call_is_shown) {
 TEST(CommunicatorLocal, a_receive_that_does_not_fit_the_send_is_refused) {
   const auto errors = run_threads(2, [](Rank& r) {
     const GroupPtr world = r.world();
-    if (r.rank() == 0) world->send(at::empty({3}, at::kFloat), 1);
-    else world->recv(at::empty({4}, at::kFloat), 0);
+    if (r.rank() == 0)
+      world->send(at::empty({3}, at::kFloat), 1);
+    else
+      world->recv(at::empty({4}, at::kFloat), 0);
     world->barrier();
   });
   for (const std::string& error : errors) expect_part(error, "rank 0 sent 3 Float where rank 1 called recv of 4 Float");

@@ -1,8 +1,8 @@
 // Point-to-point messages: a ring of slots in shared memory for each ordered pair of ranks, one writer and one reader.
 //
-// A message takes as many slots as it needs, at least one; each says what the whole message is, so a receive that does not fit
-// the send is noticed. Nothing here waits: `advance` moves what can be moved now.
-// Ownership: the receiver's file holds the ring; a Transfer keeps its tensor. Thread: one per end of a ring.
+// A message takes as many slots as it needs, at least one; each says what the whole message is, so a receive that does
+// not fit the send is noticed. Nothing here waits: `advance` moves what can be moved now. Ownership: the receiver's
+// file holds the ring; a Transfer keeps its tensor. Thread: one per end of a ring.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -16,12 +16,13 @@ constexpr int64_t kPage = 4096;
 
 int create_file(size_t bytes) {
   const int fd = memfd_create("drivetrain-communicator", MFD_CLOEXEC);
-  if (fd < 0) throw fail(ErrorCode::communication, "communicator/local: cannot create shared memory: ", strerror(errno));
+  if (fd < 0)
+    throw fail(ErrorCode::communication, "communicator/local: cannot create shared memory: ", strerror(errno));
   if (ftruncate(fd, static_cast<off_t>(bytes)) != 0) {
     const int reason = errno;
     close(fd);
-    throw fail(ErrorCode::communication, "communicator/local: cannot size shared memory to ", bytes, " bytes: ",
-               strerror(reason));
+    throw fail(ErrorCode::communication, "communicator/local: cannot size shared memory to ", bytes,
+               " bytes: ", strerror(reason));
   }
   return fd;
 }
@@ -31,8 +32,8 @@ int create_file(size_t bytes) {
 Mapping::Mapping(int fd, size_t bytes) : bytes_(bytes) {
   void* address = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
   if (address == MAP_FAILED)
-    throw fail(ErrorCode::communication, "communicator/local: cannot map ", bytes, " bytes of shared memory: ",
-               strerror(errno), " (is the address space limited, `ulimit -v`?)");
+    throw fail(ErrorCode::communication, "communicator/local: cannot map ", bytes,
+               " bytes of shared memory: ", strerror(errno), " (is the address space limited, `ulimit -v`?)");
   base_ = static_cast<char*>(address);
   madvise(address, bytes, MADV_DONTDUMP);
 }
@@ -90,8 +91,8 @@ int open_peer_file(pid_t pid, int fd) {
   const std::string path = concat("/proc/", pid, "/fd/", fd);
   const int opened = open(path.c_str(), O_RDWR | O_CLOEXEC);
   if (opened < 0)
-    throw fail(ErrorCode::communication, "communicator/local: cannot open the shared memory of process ", pid, " (", path,
-               "): ", strerror(errno), "; all ranks must run on one host, as one user and in one pid namespace");
+    throw fail(ErrorCode::communication, "communicator/local: cannot open the shared memory of process ", pid, " (",
+               path, "): ", strerror(errno), "; all ranks must run on one host, as one user and in one pid namespace");
   return opened;
 }
 

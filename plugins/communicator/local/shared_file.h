@@ -1,10 +1,10 @@
 // Memory that other ranks of this host can map: one anonymous file (memfd) per rank.
 //
-// A peer opens it as /proc/<pid>/fd/<fd>, so no name exists that a killed run could leave behind, and threads of one process
-// use it exactly as processes do. The file is large but sparse: a page costs memory once it was touched. Freed blocks stay
-// resident for the next allocation, because fresh pages are slow.
-// Ownership: whoever maps it; the pages go when the last mapping goes. Thread: allocate and release from any thread.
-// Errors: Error(communication) with the system's reason; Error(out_of_memory) when the file is full.
+// A peer opens it as /proc/<pid>/fd/<fd>, so no name exists that a killed run could leave behind, and threads of one
+// process use it exactly as processes do. The file is large but sparse: a page costs memory once it was touched. Freed
+// blocks stay resident for the next allocation, because fresh pages are slow. Ownership: whoever maps it; the pages go
+// when the last mapping goes. Thread: allocate and release from any thread. Errors: Error(communication) with the
+// system's reason; Error(out_of_memory) when the file is full.
 #pragma once
 
 #include <sys/types.h>

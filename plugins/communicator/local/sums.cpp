@@ -15,14 +15,14 @@
 
 namespace drivetrain::local {
 
-// The loops over elements, once per type T of the buffers and A of the sum. ivdep: `out` is one of the operands or apart
-// from both. Not templates, because target_clones does not go with them.
-#define LOCAL_KERNELS(T, A)                                                                                       \
-  DRIVETRAIN_VECTOR_CLONES void add_two(A* out, const T* a, const T* b, int64_t n) {                                          \
-    LOCAL_LOOP out[i] = static_cast<A>(static_cast<A>(a[i]) + static_cast<A>(b[i]));                              \
-  }                                                                                                               \
-  DRIVETRAIN_VECTOR_CLONES void add_to(A* out, const T* a, int64_t n) {                                                       \
-    LOCAL_LOOP out[i] = static_cast<A>(out[i] + static_cast<A>(a[i]));                                            \
+// The loops over elements, once per type T of the buffers and A of the sum. ivdep: `out` is one of the operands or
+// apart from both. Not templates, because target_clones does not go with them.
+#define LOCAL_KERNELS(T, A)                                                          \
+  DRIVETRAIN_VECTOR_CLONES void add_two(A* out, const T* a, const T* b, int64_t n) { \
+    LOCAL_LOOP out[i] = static_cast<A>(static_cast<A>(a[i]) + static_cast<A>(b[i])); \
+  }                                                                                  \
+  DRIVETRAIN_VECTOR_CLONES void add_to(A* out, const T* a, int64_t n) {              \
+    LOCAL_LOOP out[i] = static_cast<A>(out[i] + static_cast<A>(a[i]));               \
   }
 LOCAL_KERNELS(float, float)
 LOCAL_KERNELS(double, double)
@@ -33,15 +33,20 @@ LOCAL_KERNELS(uint64_t, uint64_t)
 LOCAL_KERNELS(c10::BFloat16, float)
 LOCAL_KERNELS(c10::Half, float)
 
-DRIVETRAIN_VECTOR_CLONES void round_to(c10::BFloat16* out, const float* a, int64_t n) { LOCAL_LOOP out[i] = c10::BFloat16(a[i]); }
-DRIVETRAIN_VECTOR_CLONES void round_to(c10::Half* out, const float* a, int64_t n) { LOCAL_LOOP out[i] = c10::Half(a[i]); }
+DRIVETRAIN_VECTOR_CLONES void round_to(c10::BFloat16* out, const float* a, int64_t n) {
+  LOCAL_LOOP out[i] = c10::BFloat16(a[i]);
+}
+DRIVETRAIN_VECTOR_CLONES void round_to(c10::Half* out, const float* a, int64_t n) {
+  LOCAL_LOOP out[i] = c10::Half(a[i]);
+}
 
 namespace {
 
 constexpr int64_t kBlock = 1024;  // elements; a block of every level of the tree stays in the first-level cache
 constexpr int kLevels = 16;       // 65536 ranks
 
-// Sum over sources [first, first + ranks), ranks >= 2, of elements [at, at + n) into out; one kBlock of scratch per level.
+// Sum over sources [first, first + ranks), ranks >= 2, of elements [at, at + n) into out; one kBlock of scratch per
+// level.
 template <class T, class A>
 void node(A* out, const char* const* sources, int64_t first, int64_t ranks, int64_t at, int64_t n, A* scratch) {
   const auto source = [&](int64_t rank) { return reinterpret_cast<const T*>(sources[rank]) + at; };
@@ -67,8 +72,10 @@ void sum(void* raw, const char* const* sources, int64_t ranks, int64_t count) {
   for (int64_t at = 0; at < count; at += kBlock) {
     const int64_t n = std::min(kBlock, count - at);
     node<T, A>(scratch, sources, 0, ranks, at, n, scratch + kBlock);
-    if constexpr (std::is_same_v<T, A>) memcpy(out + at, scratch, static_cast<size_t>(n) * sizeof(T));
-    else round_to(out + at, scratch, n);
+    if constexpr (std::is_same_v<T, A>)
+      memcpy(out + at, scratch, static_cast<size_t>(n) * sizeof(T));
+    else
+      round_to(out + at, scratch, n);
   }
 }
 
@@ -77,19 +84,28 @@ using Sum = void (*)(void*, const char* const*, int64_t, int64_t);
 // Two's complement: signed integers are added as unsigned ones.
 Sum sum_of(at::ScalarType dtype) {
   switch (dtype) {
-    case at::kFloat: return sum<float, float>;
-    case at::kDouble: return sum<double, double>;
-    case at::kBFloat16: return sum<c10::BFloat16, float>;
-    case at::kHalf: return sum<c10::Half, float>;
+    case at::kFloat:
+      return sum<float, float>;
+    case at::kDouble:
+      return sum<double, double>;
+    case at::kBFloat16:
+      return sum<c10::BFloat16, float>;
+    case at::kHalf:
+      return sum<c10::Half, float>;
     case at::kByte:
-    case at::kChar: return sum<uint8_t, uint8_t>;
+    case at::kChar:
+      return sum<uint8_t, uint8_t>;
     case at::kShort:
-    case at::kUInt16: return sum<uint16_t, uint16_t>;
+    case at::kUInt16:
+      return sum<uint16_t, uint16_t>;
     case at::kInt:
-    case at::kUInt32: return sum<uint32_t, uint32_t>;
+    case at::kUInt32:
+      return sum<uint32_t, uint32_t>;
     case at::kLong:
-    case at::kUInt64: return sum<uint64_t, uint64_t>;
-    default: return nullptr;
+    case at::kUInt64:
+      return sum<uint64_t, uint64_t>;
+    default:
+      return nullptr;
   }
 }
 

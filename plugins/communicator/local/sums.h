@@ -1,10 +1,10 @@
 // Sums over ranks by one fixed binary tree, element by element.
 //
 // Neighbours are added first, then neighbouring pairs, and so on; who has no neighbour moves up as it is. With 5 ranks:
-// ((0 + 1) + (2 + 3)) + 4. So 2^k neighbouring ranks are always a subtree, and nothing depends on where an element lies.
-// bfloat16 and float16 are added in float32 through the whole tree and rounded once at the end; float32, float64 and integers
-// (which wrap) are added as they are, so for those a sum of sums over neighbouring 2^k ranks has the bits of the whole sum.
-// Thread: any.
+// ((0 + 1) + (2 + 3)) + 4. So 2^k neighbouring ranks are always a subtree, and nothing depends on where an element
+// lies. bfloat16 and float16 are added in float32 through the whole tree and rounded once at the end; float32, float64
+// and integers (which wrap) are added as they are, so for those a sum of sums over neighbouring 2^k ranks has the bits
+// of the whole sum. Thread: any.
 #pragma once
 
 #include <c10/core/ScalarType.h>
