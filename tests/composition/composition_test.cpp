@@ -1,0 +1,152 @@
+// Thirty random configs, right beyond the golden ones: any number of ranks, both attentions and plain float64 formulas
+// agree.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <functional>
+#include <map>
+
+#include "composition/compare_runs.h"
+#include "support/temp_folder.h"
+
+namespace drivetrain::testing {
+namespace {
+
+constexpr int kCases = 30;
+
+class RandomConfig : public ::testing::TestWithParam<int> {
+ protected:
+  RandomConfig() : c(draw_case(GetParam())), batches(folder.path("batches.safetensors")) {
+    at::set_num_threads(1);
+    write_batches(c, batches);
+  }
+
+  RunResult run(Value config, int ranks) {
+    config.set("output_dir", folder.path("run" + std::to_string(runs_++)));
+    return run_threads(config, ranks);
+  }
+  RunResult initial(int ranks) { return run(initial_config(c, ranks, batches), ranks); }
+  RunResult train(int ranks, const std::string& attention) {
+    return run(train_config(c, ranks, attention, batches, start()), ranks);
+  }
+
+  // The folder a case trains from; empty: the config's own initial values.
+  std::string start() {
+    const std::string moved = folder.path("moved");
+    if (!c.from_folder) return {};
+    if (!std::filesystem::exists(moved)) write_moved_folder(c, initial(1).final_folder(), moved);
+    return moved;
+  }
+  Weights start_weights() {
+    return read_weights(c.from_folder ? start() + "/model.safetensors" : initial(1).weights_file());
+  }
+
+  const TempFolder folder;
+  const Case c;
+  const std::string batches;
+
+ private:
+  int runs_ = 0;
+};
+
+std::string bytes_of(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+void expect_agreement(const Distance& d, const char* what) { EXPECT_LE(d.largest(), 1) << what << d.where; }
+
+TEST_P(RandomConfig, agrees_over_ranks_attentions_and_with_plain_formulas) {
+  SCOPED_TRACE(train_config(c, 1, "standard", batches, start()).to_json());
+  const PlainRun plain = train_plainly(c, start_weights());
+  const PlainRun one = figures_of(train(1, "standard")), two = figures_of(train(2, "standard"));
+  const PlainRun four = figures_of(train(4, "standard")), flash = figures_of(train(c.index % 2 + 1, "flash"));
+  expect_agreement(distance(one, plain, plain), "one rank and plain formulas");
+  expect_agreement(distance(flash, plain, plain), "flash and plain formulas");
+  expect_agreement(distance(two, one, plain), "two ranks and one");
+  expect_agreement(distance(four, one, plain), "four ranks and one");
+  expect_agreement(distance(flash, one, plain), "flash and standard");
+  if (!c.same_micro_batches) return;
+  // The micro-batches, and so their losses, are the same; only the order of a few float64 additions is not.
+  EXPECT_NEAR(two.steps[0].loss, one.steps[0].loss, 1e-14 * one.steps[0].loss);
+  EXPECT_NEAR(four.steps[0].loss, one.steps[0].loss, 1e-14 * one.steps[0].loss);
+}
+
+TEST_P(RandomConfig, gives_the_same_bits_when_run_twice) {
+  const int ranks = 1 << c.index % 3;
+  const char* attention = c.index % 2 ? "standard" : "flash";
+  const RunResult a = train(ranks, attention), b = train(ranks, attention);
+  ASSERT_EQ(a.metrics.size(), b.metrics.size());
+  for (size_t i = 0; i < a.metrics.size(); ++i)
+    for (const char* figure : {"loss", "grad_norm", "lr", "tokens"})
+      EXPECT_EQ(a.metrics[i].find(figure)->to_json(), b.metrics[i].find(figure)->to_json())
+          << figure << " of step " << i + 1;
+  EXPECT_TRUE(bytes_of(a.weights_file()) == bytes_of(b.weights_file()));
+}
+
+TEST_P(RandomConfig, starts_from_the_same_weights_on_any_number_of_ranks) {
+  const std::string one = bytes_of(initial(1).weights_file());
+  EXPECT_GT(one.size(), 1000u);
+  EXPECT_TRUE(bytes_of(initial(2).weights_file()) == one);
+  EXPECT_TRUE(bytes_of(initial(4).weights_file()) == one);
+}
+
+TEST(RandomConfigs, cover_what_the_golden_ones_leave_out) {
+  std::map<std::string, int> seen;
+  for (int i = 0; i < kCases; ++i) {
+    const Case c = draw_case(i);
+    ++seen[c.shape.gpt2 ? "GPT-2" : c.shape.qkv_bias ? "Qwen2" : "Llama"];
+    ++seen[c.shape.tied ? "tied" : "untied"];
+    ++seen[c.shape.groups < c.shape.heads ? "groups" : "no groups"];
+    ++seen[c.shape.hidden % 2 ? "odd width" : "even width"];
+    ++seen[c.labels_in_file ? "masked labels" : "all labels"];
+    ++seen[c.from_folder ? "from a folder" : "from the seed"];
+    ++seen[c.clip > 0 ? "clipping" : "no clipping"];
+    ++seen[c.decay_all ? "decay of all" : "decay of matrices"];
+    ++seen[c.same_micro_batches ? "same micro-batches" : "other micro-batches"];
+    ++seen["schedule " + c.schedule.type];
+    ++seen["accumulation " + std::to_string(c.accumulation.at(4))];
+  }
+  EXPECT_EQ(seen.size(), 3u + 2 * 8 + 4 + 3);
+  for (const auto& [what, count] : seen) EXPECT_GE(count, 3) << what;
+}
+
+// Says whether the mistake means anything for the case.
+struct Mistake {
+  const char* what;
+  std::function<bool(const Case&)> matters;
+  std::function<void(Case&)> make;
+};
+
+const Mistake kMistakes[] = {
+    {"clipping forgotten", [](const Case& c) { return c.clip > 0; }, [](Case& c) { c.clip = 0; }},
+    {"another beta2", [](const Case&) { return true; }, [](Case& c) { c.beta2 = 0.99; }},
+    {"decay on other tensors", [](const Case& c) { return c.weight_decay > 0; },
+     [](Case& c) { c.decay_all = !c.decay_all; }},
+    {"rotary base 1 % off", [](const Case& c) { return !c.shape.gpt2; }, [](Case& c) { c.shape.rotary_base *= 1.01; }},
+    {"another label", [](const Case& c) { return *c.labels_KGS.const_data_ptr<int64_t>() != -100; },
+     [](Case& c) {
+       int64_t& label = *c.labels_KGS.mutable_data_ptr<int64_t>();
+       label = (label + 1) % c.shape.vocab;
+     }},
+};
+
+// Tolerances are worth something only if wrong formulas lie outside of them.
+class SampledConfig : public RandomConfig {};
+
+TEST_P(SampledConfig, shows_a_wrong_formula) {
+  const Weights weights = start_weights();
+  const PlainRun right = train_plainly(c, weights);
+  for (const Mistake& mistake : kMistakes) {
+    if (!mistake.matters(c)) continue;
+    Case wrong = draw_case(c.index);
+    mistake.make(wrong);
+    EXPECT_GT(distance(train_plainly(wrong, weights), right, right).largest(), 1.5) << mistake.what;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(BeyondTheGoldens, RandomConfig, ::testing::Range(0, kCases));
+INSTANTIATE_TEST_SUITE_P(BeyondTheGoldens, SampledConfig, ::testing::Range(0, kCases, 5));
+
+}  // namespace
+}  // namespace drivetrain::testing

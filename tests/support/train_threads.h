@@ -1,0 +1,91 @@
+// Whole training runs inside a test: the ranks are threads of this process that share a store and the plugins of this
+// build.
+//
+// That it works at all shows that runtime and plugins keep no globals. Each rank computes on one thread, so results do
+// not depend on the machine. Thread: the caller's, which waits. Errors: the one that some rank threw first.
+#pragma once
+
+#include <fcntl.h>
+
+#include <ATen/Parallel.h>
+
+#include <atomic>
+#include <exception>
+#include <fstream>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "app/train_run.h"
+#include "observe/log_console.h"
+
+namespace drivetrain::testing {
+
+struct RunResult {
+  std::string folder;          // output_dir
+  std::vector<Value> metrics;  // the objects of metrics.jsonl, one per step
+  TrainOutcome outcome;        // of rank 0
+  std::string final_folder() const { return folder + "/final"; }
+  std::string weights_file() const { return final_folder() + "/model.safetensors"; }
+};
+
+// The plugins beside libdrivetrain.so.
+inline const Registry& built_plugins() {
+  static const Registry registry(SearchPath::standard({}, {}, ""));
+  return registry;
+}
+
+inline std::vector<Value> read_metrics_file(const std::string& folder) {
+  std::vector<Value> metrics;
+  std::ifstream file(folder + "/metrics.jsonl");
+  for (std::string line; std::getline(file, line);) metrics.push_back(parse_json(line, folder + "/metrics.jsonl"));
+  return metrics;
+}
+
+// What `drivetrain train` does for one rank, without environment and signals. The lines for people go nowhere.
+inline TrainOutcome train_as_rank(const Value& config, int rank, int ranks, const std::shared_ptr<Store>& store) {
+  static const int nowhere = ::open("/dev/null", O_WRONLY | O_CLOEXEC);
+  static const std::atomic<int> stop = 0;
+  at::set_num_threads(1);
+  TrainRequest request;
+  Problems problems;
+  request.config = config;
+  request.config_path = "test.json";
+  request.settings = read_run_settings(config, request.config_path, problems);
+  request.registry = &built_plugins();
+  request.chosen = choose_plugins(config, built_plugins(), request.settings.device, problems);
+  problems.throw_if_any();
+  request.setup.environment.rank = request.setup.environment.local_rank = rank;
+  request.setup.environment.world_size = request.setup.environment.local_size = ranks;
+  request.setup.store = store;
+  request.setup.log = make_console_log({.rank = rank, .out = nowhere, .err = nowhere});
+  request.stop = &stop;
+  return train_rank(request);
+}
+
+// `config`: as in a file, with output_dir.
+inline RunResult run_threads(const Value& config, int ranks) {
+  const auto store = make_local_store();
+  RunResult result;
+  result.folder = config.find("output_dir")->as_string();
+  std::mutex mutex;
+  std::exception_ptr first;
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < ranks; ++rank)
+    threads.emplace_back([&, rank] {
+      try {
+        const TrainOutcome outcome = train_as_rank(config, rank, ranks, store);
+        if (rank == 0) result.outcome = outcome;
+      } catch (...) {
+        const std::lock_guard lock(mutex);
+        if (!first) first = std::current_exception();
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  if (first) std::rethrow_exception(first);
+  result.metrics = read_metrics_file(result.folder);
+  return result;
+}
+
+}  // namespace drivetrain::testing
