@@ -97,6 +97,7 @@ class JsonBuilder : public rapidjson::BaseReaderHandler<rapidjson::UTF8<>, JsonB
     frame.key.assign(s, n);
     frame.key_where = next_token();
     const auto [first, fresh] = frame.seen.emplace(frame.key, frame.key_where);
+    frame.repeated = !fresh;
     if (!fresh) {
       problems_.add(frame.key_where, concat("key \"", frame.key, "\" is given twice; the first is at ",
                                             first->second.text(), "\n   remove one of them"));
@@ -119,6 +120,7 @@ class JsonBuilder : public rapidjson::BaseReaderHandler<rapidjson::UTF8<>, JsonB
     std::string key;
     Position key_where;
     std::unordered_map<std::string, Position> seen;
+    bool repeated = false;  // the key at hand was there before
   };
 
   Position here() const {
@@ -150,7 +152,7 @@ class JsonBuilder : public rapidjson::BaseReaderHandler<rapidjson::UTF8<>, JsonB
   bool open(Value value) {
     value.where = deepest_ = next_token();
     too_deep_ = stack_.size() == kMaxDepth;
-    if (!too_deep_) stack_.push_back({std::move(value), {}, {}, {}});
+    if (!too_deep_) stack_.push_back({std::move(value), {}, {}, {}, false});
     return !too_deep_;
   }
   bool close() {
@@ -169,7 +171,7 @@ class JsonBuilder : public rapidjson::BaseReaderHandler<rapidjson::UTF8<>, JsonB
     Frame& frame = stack_.back();
     if (frame.value.is_array()) {
       frame.value.items().push_back(std::move(value));
-    } else {
+    } else if (!frame.repeated) {  // the problem is told; the first value stands
       value.key_where = frame.key_where;
       frame.value.members().push_back({frame.key, std::move(value)});
     }
@@ -261,23 +263,41 @@ bool read_json(const std::string& text, const std::string& file, JsonPositions p
   return static_cast<bool>(result);
 }
 
-Value parse_json(const std::string& text, const std::string& file) {
+namespace {
+
+Value parse_text(const std::string& text, const std::string& file, Problems& problems) {
   Value value;
   Problem syntax;
+  if (read_json(text, file, JsonPositions::lines, value, syntax, problems)) return value;
+  problems.add(syntax.where, syntax.message);
+  problems.throw_if_any();
+  return value;
+}
+
+}  // namespace
+
+Value parse_json(const std::string& text, const std::string& file) {
   Problems problems;
-  if (!read_json(text, file, JsonPositions::lines, value, syntax, problems)) problems.add(syntax.where, syntax.message);
+  Value value = parse_text(text, file, problems);
   problems.throw_if_any();
   return value;
 }
 
 Value read_json_file(const std::string& path) {
+  Problems problems;
+  Value value = read_json_file(path, problems);
+  problems.throw_if_any();
+  return value;
+}
+
+Value read_json_file(const std::string& path, Problems& problems) {
   if (std::filesystem::is_directory(path)) throw fail(ErrorCode::config, path, ": is a folder, not a JSON file");
   std::ifstream in(path, std::ios::binary);
   if (!in) throw fail(ErrorCode::config, path, ": cannot be opened: ", std::strerror(errno));
   std::ostringstream text;
   text << in.rdbuf();
   if (in.bad()) throw fail(ErrorCode::config, path, ": cannot be read");
-  return parse_json(text.str(), path);
+  return parse_text(text.str(), path, problems);
 }
 
 }  // namespace drivetrain

@@ -124,7 +124,7 @@ void apply_set(Value& config, const std::string& argument, int number, Problems&
 }
 
 Value load_config(const std::string& path, const std::vector<std::string>& sets, Problems& problems) {
-  Value config = read_json_file(path);
+  Value config = read_json_file(path, problems);
   if (!config.is_object()) {
     throw ValueError(config.where, concat("a config is an object of settings, found ", describe(config)));
   }
