@@ -121,8 +121,16 @@ std::shared_ptr<Plugin> Registry::create_plugin(const std::string& kind, const s
   return std::shared_ptr<Plugin>(static_cast<Plugin*>(object), [library](Plugin* plugin) { delete plugin; });
 }
 
+std::string Registry::searched() const {
+  std::string text = "plugins are looked for in" + places_;
+  for (const Found& found : found_)
+    if (found.entry.kind.empty()) text += "\nnot usable: " + found.reason;
+  return text;
+}
+
 void Registry::log_notes(Log& log) const {
   for (const Found& found : found_) {
+    if (found.entry.kind.empty()) log.warning("no plugin is taken from there: " + found.reason);
     if (found.state == Found::shadowed)
       log.info(concat(found.entry.id(), " of ", found.file->shown(), " is ", found.reason));
     if (found.state != Found::usable) continue;

@@ -48,8 +48,11 @@ class DRIVETRAIN_API Registry {
     return std::shared_ptr<Kind>(object, typed);
   }
 
-  // Says what a user should know once: shadowed copies of chosen names, warnings of fingerprints. For rank 0, at start.
+  // Says what a user should know once: files and folders that could not be read, shadowed copies of chosen names,
+  // warnings of fingerprints. For rank 0, at start.
   void log_notes(Log& log) const;
+  // Where plugins were looked for and which files there could not be read: the end of "is not installed".
+  std::string searched() const;
 
  private:
   std::vector<Found> found_;
