@@ -107,8 +107,9 @@ std::unique_ptr<Composition> load_model(const GenerateArguments& args, const Reg
   Value config = Value::object();
   config.set("model", Value::object()).set("from", weights_folder(args.folder));
   config.set("seed", args.seed);
+  config.set("train_steps", 1);  // every run's settings want some
   const RunSettings settings = read_run_settings(config, "generate", problems);
-  std::vector<ChosenPlugin> chosen = choose_plugins(config, registry, "cpu", problems);
+  std::vector<ChosenPlugin> chosen = choose_plugins(config, registry, "cpu", problems, Purpose::generate);
   problems.throw_if_any();
   auto run = plan_run(settings, std::move(chosen), registry, setup, Purpose::generate);
   if (!run->model->byte_vocabulary())

@@ -75,11 +75,12 @@ struct Composition {
   int64_t batch_rank() const;
 };
 
-// Which plugins: selection and options of every section, switched-off ones included. All problems of the file at once.
-DRIVETRAIN_API std::vector<ChosenPlugin> choose_plugins(const Value& config, const Registry& registry, const std::string& device,
-                                         Problems& problems);
-
 enum class Purpose { train, generate };  // generate: no dataset, optimizer, lr_schedule, monitors
+
+// Which plugins: selection and options of every section, switched-off ones included. All problems of the file at once.
+DRIVETRAIN_API std::vector<ChosenPlugin> choose_plugins(const Value& config, const Registry& registry,
+                                                        const std::string& device, Problems& problems,
+                                                        Purpose purpose = Purpose::train);
 
 // Creates the plugins, negotiates, solves mesh and batch sizes. A plugin that refuses the run is replaced by the next of its
 // order of preference, with a warning; where there is none, Error with all problems. No rank waits for another in here.

@@ -8,12 +8,13 @@ namespace {
 
 std::string who(const std::string& by) { return by.empty() ? "" : by + ": "; }
 
-void report_refusals(const PlanContext& context, Problems& problems) {
-  for (const auto& refusal : context.refusals()) problems.add({}, who(refusal.by) + refusal.text);
+void report_refusals(const PlanContext& context, const PlaceOf& place_of, Problems& problems) {
+  for (const auto& refusal : context.refusals())
+    problems.add(place_of(refusal.by), who(refusal.by) + refusal.text);
   for (const auto& need : context.needs()) {
     const auto& offers = context.offers();
     if (std::any_of(offers.begin(), offers.end(), [&](const auto& offer) { return offer.text == need.ability; })) continue;
-    problems.add({}, concat(who(need.by), "needs ", need.ability, " (", need.why, "), which no chosen plugin offers"));
+    problems.add(place_of(need.by), concat(who(need.by), "needs ", need.ability, " (", need.why, "), which no chosen plugin offers"));
   }
 }
 
@@ -43,8 +44,8 @@ int64_t MeshPlan::batch_ranks() const {
   return product;
 }
 
-MeshPlan solve_mesh(const PlanContext& context, Problems& problems) {
-  report_refusals(context, problems);
+MeshPlan solve_mesh(const PlanContext& context, const PlaceOf& place_of, Problems& problems) {
+  report_refusals(context, place_of, problems);
   std::vector<PlanContext::Claim> claims = context.claims();
   std::stable_sort(claims.begin(), claims.end(), [](const auto& a, const auto& b) { return a.place < b.place; });
 

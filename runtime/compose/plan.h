@@ -1,6 +1,7 @@
 // From claims to a mesh. Pure: nothing is allocated, no communication.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -16,7 +17,10 @@ struct MeshPlan {
   int64_t batch_ranks() const;          // product of their sizes
 };
 
+// Where in the config the plugin of this id ("attention/standard") was chosen; nowhere if by default.
+using PlaceOf = std::function<Position(const std::string& id)>;
+
 // Adds every problem to `problems`, both parties named: refusals, unmet needs, axes that do not multiply to the world.
-DRIVETRAIN_API MeshPlan solve_mesh(const PlanContext& context, Problems& problems);
+DRIVETRAIN_API MeshPlan solve_mesh(const PlanContext& context, const PlaceOf& place_of, Problems& problems);
 
 }  // namespace drivetrain

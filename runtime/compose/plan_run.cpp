@@ -18,15 +18,10 @@ at::Device device_of(const std::string& name) {
   return at::Device(at::kCPU);
 }
 
-bool training_only(const std::string& kind) {
-  return kind == Dataset::kKind || kind == Optimizer::kKind || kind == LrSchedule::kKind || kind == Monitor::kKind;
-}
-
 // Creates every chosen plugin of `Kind` and remembers it for the negotiation.
 struct Factory {
   const Registry& registry;
   Composition& run;
-  Purpose purpose;
   std::vector<std::pair<std::string, std::shared_ptr<Plugin>>> made;  // id, object
 
   template <class Kind>
@@ -34,7 +29,6 @@ struct Factory {
     std::vector<std::shared_ptr<Kind>> list;
     for (const ChosenPlugin& plugin : run.chosen) {
       if (plugin.kind() != kind || !plugin.selection.enabled) continue;
-      if (purpose != Purpose::train && training_only(kind)) continue;
       // Created as its kind's own class: sections of the strategy kinds share one class.
       const auto object = std::dynamic_pointer_cast<Kind>(
           registry.create_plugin(kind, plugin.name(), plugin.options.get(), *run.services));
@@ -95,22 +89,37 @@ PlanContext negotiate(const Factory& factory, const Composition& run) {
   return context;
 }
 
+Position place_of(const Composition& run, const std::string& id) {
+  for (const ChosenPlugin& plugin : run.chosen)
+    if (plugin.id() == id) return plugin.selection.where;
+  return {};
+}
+
+std::string id_of_kind(const Composition& run, const std::string& kind) {
+  for (const ChosenPlugin& plugin : run.chosen)
+    if (plugin.kind() == kind) return plugin.id();
+  return {};
+}
+
 void check_data(Composition& run, Problems& problems) {
+  const std::string id = id_of_kind(run, Dataset::kKind);
+  const Position where = place_of(run, id);
   try {
     run.data = run.dataset->open(run.run, run.facts);
   } catch (const Error& e) {
-    problems.add({}, e.what(), e.code());
+    const std::string text = e.what();
+    problems.add(where, text.rfind(id, 0) == 0 ? text : id + ": " + text, e.code());
     return;
   }
   if (run.data.seq_length > run.facts.max_position_embeddings)
-    problems.add({}, concat("the dataset's sequences of ", run.data.seq_length, " tokens are longer than the model's ",
+    problems.add(where, concat("the dataset's sequences of ", run.data.seq_length, " tokens are longer than the model's ",
                             "max_position_embeddings ", run.facts.max_position_embeddings,
                             ". Set dataset.params.seq_length to that or less, or enlarge the model's"));
   if (run.data.steps >= 0 && run.settings.train_steps > run.data.steps)
-    problems.add({}, concat("train_steps is ", run.settings.train_steps, ", the dataset has ", run.data.steps,
+    problems.add(where, concat("train_steps is ", run.settings.train_steps, ", the dataset has ", run.data.steps,
                             " steps. Set train_steps to ", run.data.steps, " or less"));
   if (run.settings.eval_interval > 0 && !run.data.validation)
-    problems.add({}, "eval_interval is set, but the dataset has no validation part. Set it to 0 or use one that has");
+    problems.add(where, "eval_interval is set, but the dataset has no validation part. Set it to 0 or use one that has");
   run.run.seq_length = run.data.seq_length;
 }
 
@@ -171,7 +180,7 @@ std::unique_ptr<Composition> plan_run(const RunSettings& settings, std::vector<C
                                       const RankSetup& setup, Purpose purpose) {
   while (true) {
     auto run = new_composition(settings, chosen, setup);
-    Factory factory{registry, *run, purpose, {}};
+    Factory factory{registry, *run, {}};
     create_plugins(factory, *run);
     prepare_facts(*run, setup, purpose);
     const PlanContext context = negotiate(factory, *run);
@@ -182,7 +191,7 @@ std::unique_ptr<Composition> plan_run(const RunSettings& settings, std::vector<C
       continue;
     }
     Problems problems;
-    run->mesh_plan = solve_mesh(context, problems);
+    run->mesh_plan = solve_mesh(context, [&](const std::string& id) { return place_of(*run, id); }, problems);
     run->memories = context.memories();
     for (const auto& cost : context.costs()) run->notes.push_back(cost.by + ": " + cost.text);
     if (purpose == Purpose::train) {
