@@ -16,16 +16,25 @@ namespace {
 
 constexpr int64_t kIgnored = -100;
 
-// The first element that is not in [0, vocabulary) (nor `ignored`), as an error with its place.
-void check_ids(const at::Tensor& ids_BS, int64_t vocabulary, bool may_ignore, const char* what, const BatchRequest& request) {
+struct IdCheck {
+  const char* what;   // "token", "label"
+  bool may_ignore;    // -100 is allowed
+  const char* remedy;
+};
+constexpr IdCheck kTokens = {"token", false,
+                             "use a dataset made with this model's tokenizer, or set model.params.vocab_size"};
+constexpr IdCheck kLabels = {"label", true, "a label is a token id, or -100 where it should not count"};
+
+// The first element that is not in [0, vocabulary) (nor -100 where that is allowed), as an error with its place.
+void check_ids(const at::Tensor& ids_BS, const IdCheck& check, const FeedPlan& plan, const BatchRequest& request) {
   const int64_t* data = ids_BS.const_data_ptr<int64_t>();
   for (int64_t i = 0; i < ids_BS.numel(); ++i) {
-    if (data[i] >= 0 && data[i] < vocabulary) continue;
-    if (may_ignore && data[i] == kIgnored) continue;
-    throw fail(ErrorCode::io, "unreadable data at ", request.part == DataPart::train ? "step " : "validation batch ", request.step,
-               ": ", what, " ", data[i], " in row ", request.first_row + i / ids_BS.size(1), ", position ", i % ids_BS.size(1),
-               " is beyond the model's vocabulary (0 to ", vocabulary - 1,
-               "). Use a dataset made with this model's tokenizer, or set model.params.vocab_size");
+    if (data[i] >= 0 && data[i] < plan.vocab_size) continue;
+    if (check.may_ignore && data[i] == kIgnored) continue;
+    throw fail(ErrorCode::io, plan.dataset, ": unreadable data at ",
+               request.part == DataPart::train ? "step " : "validation batch ", request.step, ": ", check.what, " ",
+               data[i], " in row ", request.first_row + i / ids_BS.size(1), ", position ", i % ids_BS.size(1),
+               " is outside of the model's vocabulary (0 to ", plan.vocab_size - 1, ")\n   ", check.remedy);
   }
 }
 
@@ -44,8 +53,8 @@ Batch read_checked(Dataset& dataset, const FeedPlan& plan, const BatchRequest& r
     if (!t->defined() || t->sizes() != at::IntArrayRef(shape) || t->scalar_type() != at::kLong || !t->is_contiguous())
       throw fail(ErrorCode::internal, "the dataset returned a tensor that is not contiguous int64 [", request.rows, ", ",
                  plan.seq_length, "] at step ", request.step);
-  check_ids(batch.tokens_BS, plan.vocab_size, false, "token", request);
-  check_ids(batch.labels_BS, plan.vocab_size, true, "label", request);
+  check_ids(batch.tokens_BS, kTokens, plan, request);
+  check_ids(batch.labels_BS, kLabels, plan, request);
   batch.valid_tokens = count_valid(batch.labels_BS);
   batch.first_sample = (request.step - 1) * plan.train_batch_size + request.first_row;
   return batch;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include <drivetrain/dataset.h>
 
@@ -15,6 +16,7 @@ struct FeedPlan {
   int64_t dp_rank = 0, dp_size = 1;
   int64_t eval_interval = 0, eval_iters = 0;  // 0: no evaluation
   int64_t vocab_size = 0;
+  std::string dataset;  // its id, for messages
   int64_t seq_length = 0;
 
   bool eval_due(int64_t step) const {

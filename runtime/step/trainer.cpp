@@ -16,6 +16,8 @@ FeedPlan feed_plan(const Composition& run) {
   plan.eval_interval = run.settings.eval_interval;
   plan.eval_iters = run.settings.eval_iters;
   plan.vocab_size = run.facts.vocab_size;
+  for (const ChosenPlugin& plugin : run.chosen)
+    if (plugin.kind() == Dataset::kKind) plan.dataset = plugin.id();
   plan.seq_length = run.run.seq_length;
   return plan;
 }
