@@ -20,7 +20,7 @@ int run_command(const std::string& command, const std::vector<std::string>& argu
 
 int report(int code, const std::string& message) {
   std::cout.flush();
-  std::cerr << "drivetrain: error: " << message << std::endl;
+  std::cerr << concat("drivetrain: error: ", message, "\n") << std::flush;  // one write: ranks may share a terminal
   return code;
 }
 

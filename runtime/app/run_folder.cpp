@@ -33,7 +33,9 @@ void write_text_file(const std::string& path, const std::string& text) {
   if (file) std::fclose(file);
   if (!written || std::rename(temporary.c_str(), path.c_str()) != 0) {
     std::remove(temporary.c_str());
-    throw fail(ErrorCode::io, "cannot write ", path, " (", text.size(), " bytes): ", std::strerror(written ? errno : error));
+    throw fail(ErrorCode::io, "cannot write ", path, " (", text.size(),
+               " bytes): ", std::strerror(written ? errno : error),
+               "\n   free some space or choose another folder with --set output_dir=FOLDER");
   }
 }
 

@@ -4,6 +4,7 @@
 
 #include <csignal>
 #include <cstdlib>
+#include <cstring>
 #include <iostream>
 #include <thread>
 
@@ -78,7 +79,8 @@ int train_command(const std::vector<std::string>& arguments) {
   if (outcome.stopped) {
     const int signal = stop_signal.load();
     request.setup.log->warning(concat("stopped after step ", outcome.last_step, " of ", request.settings.train_steps,
-                                      signal ? concat(" by signal ", signal) : std::string(" by another rank")));
+                                      signal ? concat(" by signal ", signal, " (", strsignal(signal), ")")
+                                             : std::string(" because another rank was asked to stop")));
     return 128 + (signal ? signal : SIGTERM);
   }
   return 0;

@@ -16,11 +16,12 @@ namespace {
 // The folder belongs to rank 0; a rank that fails here ends the others through the communicator or the launcher.
 void open_run_folder(const TrainRequest& request, const Composition& run, const Value& facts) {
   const std::string& folder = run.settings.output_dir;
+  check_run_folder(folder);  // again: another run may have taken it meanwhile
   create_run_folder(folder);
-  attach_file(*request.setup.log, folder + "/log.txt");
   Value resolved = resolved_value(run, *request.registry);
   resolved.set("_resolved", facts);
   write_text_file(folder + "/resolved.json", resolved.to_json(2) + "\n");
+  attach_file(*request.setup.log, folder + "/log.txt");
 }
 
 void announce(const TrainRequest& request, const Composition& run, const Value& facts) {
@@ -57,7 +58,12 @@ void write_final(const Composition& run) {
       tensors[t.param->name] = t.value.view(t.layout.global_shape);
     }
   const std::string folder = run.settings.output_dir + "/final";
-  save_hf_folder(folder, run.model->weight_rules("hf"), shapes, [&](const std::string& name) { return tensors.at(name); });
+  try {
+    save_hf_folder(folder, run.model->weight_rules("hf"), shapes,
+                   [&](const std::string& name) { return tensors.at(name); });
+  } catch (const Error& e) {
+    throw e.within(concat("the final weights, ", folder));
+  }
   run.log->info("final weights in " + folder);
 }
 
@@ -73,12 +79,12 @@ class Session {
     if (run.settings.save_final) run.model->weight_rules("hf");  // an unknown family is told now, not after training
     const Value facts = resolved_facts(run, *request_.registry);
     meet(facts);
-    if (rank_zero_) open_run_folder(request_, run, facts);
     try {
       return work(facts);
     } catch (const std::exception& e) {
       // The peers learn the reason at once instead of waiting for a time-out.
       if (run.communicator) run.communicator->abort(concat("rank ", env_.rank, " stopped: ", e.what()));
+      note_in_file(*run.log, concat("drivetrain: error: ", e.what()));
       throw;
     }
   }
@@ -101,6 +107,8 @@ class Session {
   TrainOutcome work(const Value& facts) {
     Composition& run = *composition_;
     build_run(run);
+    // Only now, so that a start that fails leaves nothing behind.
+    if (rank_zero_) open_run_folder(request_, run, facts);
     if (rank_zero_) announce(request_, run, facts);
     std::unique_ptr<EventBus> bus;
     if (rank_zero_) bus = std::make_unique<EventBus>(run.monitors, *run.log);

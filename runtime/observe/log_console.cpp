@@ -138,6 +138,15 @@ class ConsoleLog : public Log {
     has_file_ = true;
   }
 
+  void note(const std::string& line) {
+    const std::lock_guard lock(mutex_);
+    if (!has_file_) return;
+    const auto sinks = logger_.sinks();
+    logger_.sinks() = {sinks.back()};
+    logger_.log(spdlog::level::err, line);
+    logger_.sinks() = sinks;
+  }
+
  private:
   void report_once(const std::string& reason) {
     if (reported_) return;
@@ -161,6 +170,10 @@ void attach_file(Log& log, const std::string& path) {
   auto* console = dynamic_cast<ConsoleLog*>(&log);
   if (!console) throw fail(ErrorCode::internal, "attach_file: ", path, " cannot be added to a log of another kind");
   console->attach(path);
+}
+
+void note_in_file(Log& log, const std::string& line) {
+  if (auto* console = dynamic_cast<ConsoleLog*>(&log)) console->note(line);
 }
 
 }  // namespace drivetrain

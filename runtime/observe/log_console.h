@@ -28,4 +28,7 @@ DRIVETRAIN_API std::shared_ptr<Log> make_console_log(const LogSettings& settings
 // opened. If a line cannot be written later (full disk), stderr says so once and the run goes on.
 DRIVETRAIN_API void attach_file(Log& log, const std::string& path);
 
+// Adds a line to the attached file alone, if there is one: for what the console shows by another way.
+void note_in_file(Log& log, const std::string& line);
+
 }  // namespace drivetrain
