@@ -41,11 +41,17 @@ class Jsonl : public Monitor {
     for (size_t done = 0; done < line.size();) {
       const ssize_t n = ::write(file_, line.data() + done, line.size() - done);
       if (n < 0 && errno == EINTR) continue;
-      if (n < 0)
-        throw fail(ErrorCode::io, "monitor/jsonl: cannot write step ", event.step, " to ", path_, ": ",
-                   std::strerror(errno));
+      if (n < 0) throw lost_line(event.step, done, errno);
       done += static_cast<size_t>(n);
     }
+  }
+
+  // A full disk: the part that was written goes, so that every line stays one object.
+  Error lost_line(int64_t step, size_t written, int reason) const {
+    const off_t end = ::lseek(file_, 0, SEEK_END);
+    const bool whole = written == 0 || ::ftruncate(file_, end - static_cast<off_t>(written)) == 0;
+    return fail(ErrorCode::io, "monitor/jsonl: cannot write step ", step, " to ", path_, ": ", std::strerror(reason),
+                whole ? "" : "; its last line is cut short", "\n   free some space or choose another output_dir");
   }
 
   void close() {
