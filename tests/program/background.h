@@ -1,0 +1,85 @@
+// A process that a test starts, watches and signals while it runs.
+#pragma once
+
+#include <fcntl.h>
+#include <sys/wait.h>
+
+#include <chrono>
+#include <csignal>
+#include <functional>
+#include <map>
+#include <thread>
+
+#include "program/program_fixture.h"
+
+namespace drivetrain::test {
+
+// True once `done` is, false after `seconds`.
+inline bool wait_until(double seconds, const std::function<bool()>& done) {
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
+  while (!done()) {
+    if (std::chrono::steady_clock::now() > deadline) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  return true;
+}
+
+class Background {
+ public:
+  // Starts `words` in `folder`; stdout and stderr go to a file there.
+  Background(const std::string& folder, std::vector<std::string> words,
+             const std::map<std::string, std::string>& environment = {}) {
+    static int count = 0;
+    output_path_ = folder + "/output-" + std::to_string(count++);
+    std::vector<char*> argv;
+    for (std::string& word : words) argv.push_back(word.data());
+    argv.push_back(nullptr);
+    pid_ = fork();
+    if (pid_ != 0) return;
+    const int out = open(output_path_.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0644);
+    dup2(out, STDOUT_FILENO), dup2(out, STDERR_FILENO);
+    for (const auto& [name, value] : environment) setenv(name.c_str(), value.c_str(), 1);
+    if (chdir(folder.c_str()) == 0) execv(argv[0], argv.data());
+    _exit(126);
+  }
+  Background(Background&& other) noexcept : pid_(other.pid_), code_(other.code_), output_path_(other.output_path_) {
+    other.pid_ = -1;
+  }
+  ~Background() {
+    if (pid_ <= 0 || code_ >= 0) return;
+    kill(pid_, SIGKILL);
+    waitpid(pid_, nullptr, 0);
+  }
+
+  pid_t pid() const { return pid_; }
+  void signal(int number) const { kill(pid_, number); }
+
+  // The exit code, 128 + signal; -1: still running after `seconds`.
+  int wait(double seconds) {
+    wait_until(seconds, [&] { return ended(); });
+    return code_;
+  }
+  bool ended() {
+    int status = 0;
+    if (code_ < 0 && waitpid(pid_, &status, WNOHANG) == pid_)
+      code_ = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    return code_ >= 0;
+  }
+  std::string output() const { return file_bytes(output_path_); }
+
+  // Waits until the file holds something; false if that takes too long or the process ends before.
+  bool wait_for_file(const std::string& path) {
+    const auto there = [&] {
+      std::error_code absent;
+      return std::filesystem::file_size(path, absent) > 0 && !absent;
+    };
+    return wait_until(60, [&] { return there() || ended(); }) && there();
+  }
+
+ private:
+  pid_t pid_ = -1;
+  int code_ = -1;
+  std::string output_path_;
+};
+
+}  // namespace drivetrain::test

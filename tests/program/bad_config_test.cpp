@@ -1,0 +1,138 @@
+// Configs that say something wrong: found before anything is written, with the place and the way out.
+#include "program/program_fixture.h"
+
+namespace drivetrain::test {
+namespace {
+
+class BadConfig : public ProgramTest {};
+
+TEST_F(BadConfig, an_unknown_key_is_named_with_its_place_and_the_nearest_name) {
+  tiny_with("train_batch_size", "train_batch_sise");
+  expect_train_refused("", 2, {"tiny.json:4:3", "train_batch_sise", "did you mean \"train_batch_size\"?"});
+}
+
+TEST_F(BadConfig, an_unknown_option_of_a_plugin_is_named_with_plugin_and_nearest_name) {
+  tiny_with("hidden_size", "hidden_siz");
+  expect_train_refused("", 2,
+                       {"tiny.json:5:56", "model.params.hidden_siz", "model/gpt", "did you mean \"hidden_size\"?"});
+}
+
+TEST_F(BadConfig, a_duplicate_key_names_both_places) {
+  tiny_with("\"threads\": 1", "\"train_steps\": 6");
+  expect_train_refused("", 2, {"tiny.json:3:3", "\"train_steps\" is given twice", "tiny.json:2:3", "remove one"});
+}
+
+TEST_F(BadConfig, a_wrong_type_says_what_was_expected_and_what_was_found) {
+  tiny_with("5,", "\"five\",");
+  expect_train_refused("", 2, {"tiny.json:2:18", "train_steps", "expected integer", "found string \"five\""});
+}
+
+TEST_F(BadConfig, a_value_out_of_range_says_the_bound) {
+  tiny_with("\"seq_length\": 8", "\"seq_length\": 0");
+  expect_train_refused("", 2, {"tiny.json:7:61", "dataset.params.seq_length is 0", "at least 1"});
+}
+
+TEST_F(BadConfig, all_errors_of_a_file_come_at_once_in_the_order_of_the_file) {
+  write("tiny.json", R"({
+  "train_steps": "ten",
+  "train_batch_sise": 4,
+  "seed": 1,
+  "seed": 2,
+  "model": {"type": "gpt", "params": {"num_layers": 1, "hidden_siz": 16}},
+  "dataset": {"type": "synthetic", "params": {"seq_length": 0}},
+  "optimizer": {"type": "AdamV", "params": {}},
+  "device": "tpu"
+})");
+  expect_train_refused("--set seed=x", 2,
+                       {"tiny.json:2:18", "tiny.json:3:3", "tiny.json:5:3", "tiny.json:6:56", "tiny.json:7:61",
+                        "tiny.json:8:25", "optimizer/adamv", "tiny.json:9:13", "--set #1"});
+}
+
+TEST_F(BadConfig, broken_json_is_shown_where_it_breaks) {
+  tiny_with("\"threads\": 1,", "\"threads\": 1");
+  expect_train_refused("", 2, {"tiny.json:4:3", "not valid JSON", "\"train_batch_size\""});
+}
+
+TEST_F(BadConfig, contradictory_batch_sizes_show_the_product_and_legal_numbers) {
+  expect_train_refused("--set train_micro_batch_size_per_gpu=3 --set gradient_accumulation_steps=3", 2,
+                       {"tiny.json:4:3", "contradict each other", "train_batch_size is 4", "= 9", "legal", "9"});
+  expect_train_refused("--set train_micro_batch_size_per_gpu=3", 2,
+                       {"tiny.json:4:3", "which is not a whole number", "legal", "3 or 6", "1, 2, 4"});
+}
+
+TEST_F(BadConfig, a_batch_that_cannot_be_shared_by_the_ranks_is_refused_on_all_of_them) {
+  expect_refused("launch -n 3 " + path("tiny.json"), 2,
+                 {"train_batch_size 4", "4 / 3 data-parallel ranks", "legal: train_batch_size 3 or 6",
+                  "failed first: exit 2 (usage or configuration)"});
+}
+
+TEST_F(BadConfig, a_missing_train_steps_is_asked_for) {
+  tiny_with("\"train_steps\": 5,", "");
+  expect_train_refused("", 2, {"tiny.json:1:1", "train_steps is missing", "optimizer steps"});
+}
+
+TEST_F(BadConfig, heads_that_do_not_divide_the_width_are_refused_with_both_numbers) {
+  expect_train_refused("--set model.num_attention_heads=3", 2,
+                       {"tiny.json:5", "num_attention_heads 3 does not divide hidden_size 16", "Change one of them"});
+  expect_train_refused("--set model.num_query_groups=3 --set model.num_attention_heads=4", 2,
+                       {"num_query_groups 3 does not divide num_attention_heads 4"});
+}
+
+TEST_F(BadConfig, a_sequence_longer_than_the_model_is_refused_with_both_numbers) {
+  expect_train_refused("--set dataset.seq_length=32", 2,
+                       {"tiny.json:7:14", "32 tokens are longer", "max_position_embeddings 16", "Set dataset.params"});
+}
+
+TEST_F(BadConfig, device_cuda_is_refused_in_one_line_beside_the_other_errors) {
+  tiny_with("\"threads\": 1", "\"device\": \"cuda\"");
+  expect_train_refused("", 2, {"tiny.json:3:13", "\"device\": \"cuda\" is not in this version", "\"cpu\""});
+  const Ran ran = train("--set fish=1");
+  expect_says(ran.output, {"tiny.json:3:13", "--set #1", "fish"});
+  EXPECT_EQ(ran.output.find("no attention is given"), std::string::npos) << ran.output;
+}
+
+TEST_F(BadConfig, dropout_that_flash_attention_cannot_do_is_refused_with_the_way_out) {
+  expect_train_refused("--set model.attention_dropout=0.1 --set attention=flash", 2,
+                       {"--set #2", "attention/flash", "attention_dropout 0.1 is not supported", "attention/standard"});
+}
+
+TEST_F(BadConfig, an_order_of_preference_falls_back_with_a_warning_and_resolved_json_shows_the_choice) {
+  const Ran ran = train("--set model.attention_dropout=0.1 --set 'attention=[\"flash\",\"standard\"]'");
+  ASSERT_EQ(ran.code, 0) << ran.output;
+  expect_says(ran.output, {"warning: attention/flash is not used: attention_dropout 0.1"});
+  expect_says(file_bytes(path("run/log.txt")), {"warning: attention/flash is not used"});
+  const Value resolved = read_json_file(path("run/resolved.json"));
+  EXPECT_EQ(resolved.find("attention")->find("type")->as_string(), "standard");
+  EXPECT_EQ(resolved.find("_resolved")->find("plugins")->find("attention/flash"), nullptr);
+}
+
+TEST_F(BadConfig, an_output_folder_that_holds_a_run_is_left_as_it_is) {
+  ASSERT_EQ(train().code, 0);
+  const std::string metrics = file_bytes(path("run/metrics.jsonl"));
+  expect_train_refused("", 2, {path("run"), "holds a run already", "--set output_dir"});
+  expect_refused("launch -n 2 " + path("tiny.json"), 2,
+                 {"holds a run already", "--set output_dir", "rank 0 failed first: exit 2"});
+  EXPECT_EQ(file_bytes(path("run/metrics.jsonl")), metrics);
+}
+
+TEST_F(BadConfig, set_errors_name_the_number_of_the_set) {
+  expect_train_refused("--set seed=1 --set seed", 2, {"--set #2", "`seed` has no '='", "KEY=VALUE"});
+  expect_train_refused("--set seed=1 --set seed=x", 2, {"--set #2", "expected integer", "string \"x\""});
+  expect_train_refused("--set a..b=3", 2, {"--set #1", "empty key", "a.b.c=VALUE"});
+  expect_train_refused("--set train_steps.x=3", 2, {"--set #1", "train_steps", "tiny.json:2:18", "has no keys"});
+  expect_train_refused("--set train_stepz=3", 2, {"--set #1", "did you mean \"train_steps\"?"});
+}
+
+TEST_F(BadConfig, config_check_says_the_same_without_training) {
+  const Ran good = run("config check " + path("tiny.json"));
+  EXPECT_EQ(good.code, 0) << good.output;
+  expect_says(good.output, {"tiny.json: no problems found", "parameters, 1 rank", "plugins: "});
+  expect_says(run("config check " + path("tiny.json") + " -n 2").output, {"2 ranks", "batch 4 = 2 x 1"});
+  expect_refused("config check " + path("tiny.json") + " -n 3", 2, {"4 / 3 data-parallel ranks"});
+  expect_refused("config check " + path("tiny.json") + " --set optimizer.lr=fast", 2,
+                 {"--set #1", "optimizer.params.lr", "expected number"});
+  EXPECT_EQ(files(), std::set<std::string>{"tiny.json"});
+}
+
+}  // namespace
+}  // namespace drivetrain::test

@@ -1,0 +1,218 @@
+// Files that are missing, cut short or hold what the model cannot take, numbers that run away, and a disk that is full.
+#include <sys/resource.h>
+
+#include <cstring>
+
+#include "program/background.h"
+
+namespace drivetrain::test {
+namespace {
+
+constexpr int64_t kSteps = 6, kRows = 4, kLength = 8;
+
+struct Tensor {
+  std::string name;
+  std::vector<int64_t> shape, values;
+};
+
+void write_tensors(const std::string& path, const std::vector<Tensor>& tensors) {
+  std::string header = "{", data;
+  for (const Tensor& t : tensors) {
+    const size_t begin = data.size();
+    data.append(reinterpret_cast<const char*>(t.values.data()), t.values.size() * sizeof(int64_t));
+    std::string shape;
+    for (const int64_t n : t.shape) shape += (shape.empty() ? "" : ",") + std::to_string(n);
+    header += concat(header.size() > 1 ? "," : "", "\"", t.name, "\":{\"dtype\":\"I64\",\"shape\":[", shape,
+                     "],\"data_offsets\":[", begin, ",", data.size(), "]}");
+  }
+  header += "}";
+  header.resize((header.size() + 7) / 8 * 8, ' ');
+  const uint64_t size = header.size();
+  std::ofstream(path, std::ios::binary) << std::string(reinterpret_cast<const char*>(&size), 8) << header << data;
+}
+
+class BadInput : public ProgramTest {
+ protected:
+  BadInput() {
+    for (int64_t i = 0; i < kSteps * kRows * (kLength + 1); ++i) tokens_.values.push_back(i * 7 % 64);
+    for (int64_t i = 0; i < kSteps * kRows * kLength; ++i) labels_.values.push_back(i * 5 % 64);
+    tiny_with(R"({"type": "synthetic", "params": {"seq_length": 8}})",
+              R"({"type": "token_batches", "params": {"file": "data.safetensors"}})");
+  }
+  int64_t& token(int64_t step, int64_t row, int64_t at) {
+    return tokens_.values[static_cast<size_t>(((step - 1) * kRows + row) * (kLength + 1) + at)];
+  }
+  int64_t& label(int64_t step, int64_t row, int64_t at) {
+    return labels_.values[static_cast<size_t>(((step - 1) * kRows + row) * kLength + at)];
+  }
+  void write_data(bool labels = false) const {
+    write_tensors(path("data.safetensors"), labels ? std::vector<Tensor>{tokens_, labels_} : std::vector{tokens_});
+  }
+  // A copy of the golden model in the folder "model".
+  void copy_model() const {
+    std::filesystem::copy(DRIVETRAIN_GOLDEN_DIR "/gpt2_tiny/model", path("model"));
+    write_data();
+  }
+  void cut(const std::string& name, int64_t bytes) const {
+    const auto size = static_cast<int64_t>(std::filesystem::file_size(path(name)));
+    std::filesystem::resize_file(path(name), static_cast<uintmax_t>(bytes < 0 ? size + bytes : bytes));
+  }
+  // Failed at `step`: the metrics end there, the error ends log.txt too, there are no final weights.
+  void expect_stopped_before(size_t step) const {
+    EXPECT_EQ(read_metrics(path("run")).size(), step - 1);
+    EXPECT_FALSE(std::filesystem::exists(path("run/final")));
+    expect_says(file_bytes(path("run/log.txt")), {"drivetrain: error: "});
+    expect_nothing_half_written();
+  }
+
+  Tensor tokens_{"tokens", {kSteps, 1, kRows, kLength + 1}, {}};
+  Tensor labels_{"labels", {kSteps, 1, kRows, kLength}, {}};
+};
+
+TEST_F(BadInput, a_missing_config_file_is_named) {
+  expect_refused("train " + path("nothing.json"), 2, {path("nothing.json"), "cannot be opened", "No such file"});
+  expect_refused("launch -n 2 " + path("nothing.json"), 2, {"cannot read the config file", path("nothing.json")});
+  expect_refused("config check " + path("nothing.json"), 2, {path("nothing.json"), "No such file"});
+  expect_refused("train " + folder(), 2, {"is a folder, not a JSON file"});
+}
+
+TEST_F(BadInput, a_missing_data_file_is_named_with_dataset_and_place) {
+  expect_train_refused("", 2, {"tiny.json:7:14", "dataset/token_batches", path("data.safetensors"), "No such file"});
+  expect_train_refused("--set 'dataset={\"type\":\"text\",\"params\":{\"files\":[\"" + path("texts") +
+                           "/*.txt\"],\"seq_length\":8}}' --set model.vocab_size=256",
+                       2, {"dataset/text", path("texts/*.txt"), "matches no file"});
+}
+
+TEST_F(BadInput, a_missing_model_folder_is_named) {
+  write_data();
+  expect_train_refused("--set 'model={\"from\":\"model\"}'", 2,
+                       {path("model"), "is not a folder", "Hugging Face model folder was wanted"});
+  std::filesystem::create_directory(path("model"));
+  expect_train_refused("--set 'model={\"from\":\"model\"}'", 2, {path("model"), "has no config.json"});
+}
+
+TEST_F(BadInput, a_truncated_data_file_says_how_much_is_missing) {
+  write_data();
+  cut("data.safetensors", -10);
+  expect_train_refused(
+      "", 8, {"dataset/token_batches", "data.safetensors", "10 bytes are missing", "damaged or was cut short"});
+  cut("data.safetensors", 5);
+  expect_train_refused("", 8, {"it has 5 bytes, too few for the header", "damaged or was cut short"});
+}
+
+TEST_F(BadInput, truncated_weights_are_refused_on_all_ranks_before_a_run_folder_is_made) {
+  copy_model();
+  cut("model/model.safetensors", -100);
+  const std::vector<std::string> parts = {path("model/model.safetensors"), "100 bytes are missing", "download"};
+  expect_train_refused("--set 'model={\"from\":\"model\"}'", 8, parts);
+  expect_refused("launch -n 2 " + path("tiny.json") + " --set 'model={\"from\":\"model\"}'", 8, parts);
+  std::filesystem::remove(path("model/model.safetensors"));
+  expect_train_refused("--set 'model={\"from\":\"model\"}'", 2,
+                       {path("model"), "has neither model.safetensors nor model.safetensors.index.json"});
+}
+
+TEST_F(BadInput, too_few_steps_in_the_data_say_how_many_there_are) {
+  write_data();
+  expect_train_refused("--set train_steps=7", 2,
+                       {"tiny.json:7:14", "train_steps is 7", "the dataset has 6 steps", "Set train_steps to 6"});
+}
+
+TEST_F(BadInput, a_token_beyond_the_vocabulary_is_named_with_step_and_row) {
+  token(3, 3, 5) = 64;
+  write_data();
+  const Ran ran = train();
+  EXPECT_EQ(ran.code, 8) << ran.output;
+  expect_says(ran.output,
+              {"dataset/token_batches", "step 3", "token 64 in row 3, position 5", "(0 to 63)", "vocab_size"});
+  expect_stopped_before(3);
+}
+
+TEST_F(BadInput, a_token_beyond_the_vocabulary_of_one_rank_ends_the_others_with_its_reason) {
+  token(3, 3, 5) = 64;
+  write_data();
+  const Ran ran = launch(2);
+  EXPECT_EQ(ran.code, 8) << ran.output;
+  expect_says(ran.output, {"rank 1 failed first: exit 8 (input or output)", "step 3: token 64 in row 3"});
+  expect_stopped_before(3);
+}
+
+TEST_F(BadInput, a_label_out_of_range_is_named_and_told_from_one_that_does_not_count) {
+  label(2, 0, 0) = -100;
+  label(2, 2, 1) = -5;
+  write_data(true);
+  const Ran ran = train();
+  EXPECT_EQ(ran.code, 8) << ran.output;
+  expect_says(ran.output, {"step 2", "label -5 in row 2, position 1", "-100 where it should not count"});
+  expect_stopped_before(2);
+}
+
+TEST_F(BadInput, a_step_without_any_label_that_counts_is_an_error) {
+  for (int64_t& value : labels_.values) value = -100;
+  write_data(true);
+  const Ran ran = train();
+  EXPECT_EQ(ran.code, 8) << ran.output;
+  expect_says(ran.output, {"step 1 has no label that counts", "-100"});
+}
+
+TEST_F(BadInput, a_loss_that_is_not_finite_stops_the_run_at_its_step) {
+  write_data();
+  for (const int ranks : {1, 2}) {
+    const Ran ran = launch(ranks, "--set optimizer.lr=1e30");
+    EXPECT_EQ(ran.code, 7) << ran.output;
+    expect_says(ran.output, {"step 2: loss is ", "nan", "The weights are those of step 1", "lower learning rate"});
+    expect_stopped_before(2);
+    std::filesystem::remove_all(path("run"));
+  }
+}
+
+// -- a full disk
+
+class FullDisk : public ProgramTest {
+ protected:
+  // Runs forever and soon meets a file that may not grow: what a full disk does, without the right to mount one.
+  Background limited(rlim_t bytes) const {
+    Background run(folder(), {program(), "train", path("tiny.json"), "--set", "train_steps=1000000"});
+    EXPECT_TRUE(run.wait_for_file(path("run/metrics.jsonl")));
+    const rlimit limit = {bytes, bytes};
+    EXPECT_EQ(prlimit(run.pid(), RLIMIT_FSIZE, &limit, nullptr), 0) << std::strerror(errno);
+    return run;
+  }
+};
+
+TEST_F(FullDisk, metrics_that_cannot_be_written_end_the_run_and_every_line_is_whole) {
+  Background run = limited(200001);
+  EXPECT_EQ(run.wait(30), 8) << run.output();
+  expect_says(run.output(), {"drivetrain: error: monitor/jsonl", path("run/metrics.jsonl"), "free some space"});
+  const std::string metrics = file_bytes(path("run/metrics.jsonl"));
+  EXPECT_LE(metrics.size(), 200001u);
+  EXPECT_EQ(metrics.back(), '\n');
+  EXPECT_GT(read_metrics(path("run")).size(), 100u);
+  EXPECT_FALSE(std::filesystem::exists(path("run/final")));
+}
+
+TEST_F(FullDisk, final_weights_that_do_not_fit_leave_no_half_folder) {
+  Background run(folder(), {program(), "train", path("tiny.json"), "--set", "train_steps=1000000", "--set",
+                            "model.vocab_size=4096"});  // 280 kB of weights
+  ASSERT_TRUE(run.wait_for_file(path("run/metrics.jsonl")));
+  run.signal(SIGSTOP);
+  // Room for many steps, not for the weights.
+  const rlimit limit = {std::filesystem::file_size(path("run/metrics.jsonl")) + 50000, RLIM_INFINITY};
+  ASSERT_LT(limit.rlim_cur, 250000u);
+  ASSERT_EQ(prlimit(run.pid(), RLIMIT_FSIZE, &limit, nullptr), 0);
+  run.signal(SIGTERM);
+  run.signal(SIGCONT);
+  EXPECT_EQ(run.wait(30), 8) << run.output();
+  expect_says(run.output(),
+              {"drivetrain: error: ", "the final weights", path("run/final"), "cannot reserve the space"});
+  EXPECT_FALSE(std::filesystem::exists(path("run/final")));
+  expect_nothing_half_written();
+}
+
+TEST_F(BadInput, an_output_folder_that_cannot_be_made_is_named) {
+  write_data();
+  expect_train_refused("--set output_dir=" + path("tiny.json/run"), 8,
+                       {"cannot create output_dir", path("tiny.json/run"), "--set output_dir"});
+}
+
+}  // namespace
+}  // namespace drivetrain::test

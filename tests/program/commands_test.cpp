@@ -1,0 +1,86 @@
+// The command line: help that needs no LibTorch, usage errors, plans, and what `generate` refuses.
+#include "program/program_fixture.h"
+
+namespace drivetrain::test {
+namespace {
+
+class Commands : public ProgramTest {};
+
+TEST_F(Commands, help_version_and_usage_errors_load_neither_libtorch_nor_the_library) {
+  const std::string help[] = {"--help", "--version", "train --help", "launch --help", "generate --help"};
+  const std::string wrong[] = {"", "trian", "train", "train --sett x", "train a b", "generate x", "launch -n 2"};
+  for (const std::string& words : help) EXPECT_EQ(run(words).code, 0) << words;
+  for (const std::string& words : wrong) EXPECT_EQ(run(words).code, 2) << words;
+  for (const std::string& words : {help[0], help[1], help[2], wrong[1], wrong[3]}) {
+    const Ran ran = run(words, "LD_DEBUG=files");
+    expect_says(ran.output, {"libstdc++"});  // the linker does talk
+    for (const char* library : {"libtorch", "libc10", "libdrivetrain.so"})
+      EXPECT_EQ(ran.output.find(library), std::string::npos) << words;
+  }
+}
+
+TEST_F(Commands, help_names_every_command_and_exit_code) {
+  expect_says(run("--help").output, {"train", "launch", "inspect", "config", "generate", "Exit codes", "7 numeric"});
+  expect_says(run("train --help").output, {"usage: drivetrain train CONFIG", "--set KEY=VALUE", "--plan"});
+}
+
+TEST_F(Commands, usage_errors_say_what_was_wrong_and_the_usage) {
+  expect_refused("", 2, {"drivetrain --help"});
+  expect_refused("trian", 2, {"no command \"trian\"", "did you mean \"train\"?"});
+  expect_refused("train", 2, {"something is missing", "usage: drivetrain train CONFIG"});
+  expect_refused("train tiny.json --sett a=1", 2, {"--sett", "did you mean \"--set\"?", "usage: drivetrain train"});
+  expect_refused("train tiny.json other.json", 2, {"\"other.json\" was not expected", "usage: drivetrain train"});
+  expect_refused("train tiny.json --set", 2, {"--set wants KEY=VALUE after it"});
+  expect_refused("train tiny.json --resume auto", 2, {"--resume", "not in this version"});
+  expect_refused("launch -n x tiny.json", 2, {"-n wants a number of ranks", "\"x\""});
+  expect_refused("launch -n 0 tiny.json", 2, {"-n wants a number of ranks from 1", "\"0\""});
+  expect_refused("config chekc tiny.json", 2, {"config does not know \"chekc\"", "usage: drivetrain config"});
+  expect_refused("config check tiny.json -n two", 2, {"-n wants a number of ranks", "\"two\""});
+  expect_refused("doctor", 2, {"not in this version"});
+}
+
+TEST_F(Commands, a_plan_shows_mesh_plugins_and_memory_and_starts_nothing) {
+  for (const std::string command : {"train ", "launch -n 4 "}) {
+    const Ran ran = run(command + path("tiny.json") + " --plan");
+    EXPECT_EQ(ran.code, 0) << ran.output;
+    const std::string ranks = command == "train " ? "1" : "4";
+    expect_says(ran.output, {"4592 parameters, " + ranks + " rank", "batch 4 = ", "plugins: communicator/local",
+                             "mesh, fastest axis first: dp " + ranks, "hooks nest", "memory per rank"});
+  }
+  expect_refused("launch -n 3 " + path("tiny.json") + " --plan", 2, {"4 / 3 data-parallel ranks"});
+  EXPECT_EQ(files(), std::set<std::string>{"tiny.json"});
+}
+
+TEST_F(Commands, generate_says_what_it_misses) {
+  std::filesystem::create_directory(path("empty"));
+  expect_refused("generate empty --prompt x", 2,
+                 {"empty holds no model", "config.json", "run folder of a finished run"});
+  expect_refused("generate nowhere --prompt x", 2, {"nowhere holds no model"});
+  expect_refused("generate empty", 2, {"--prompt TEXT is missing", "usage: drivetrain generate FOLDER"});
+  expect_refused("generate empty --prompt ''", 2, {"a prompt of at least one byte"});
+  expect_refused("generate empty --prompt x --tokens 0", 2, {"--tokens wants a number of at least 1", "\"0\""});
+  expect_refused("generate empty --prompt x --temperature -1", 2, {"--temperature wants", "at least 0", "\"-1\""});
+}
+
+TEST_F(Commands, generate_refuses_a_vocabulary_that_is_not_of_bytes) {
+  ASSERT_EQ(train().code, 0);
+  expect_refused("generate run --prompt ab", 2, {"run has a vocabulary of 64 tokens", "byte vocabularies"});
+}
+
+TEST_F(Commands, generate_samples_from_a_run_folder_the_same_bytes_for_the_same_seed) {
+  ASSERT_EQ(train("--set model.vocab_size=256").code, 0);
+  const auto sample = [&](const std::string& options) {
+    const Ran ran = run("generate run --prompt ab --tokens 30 " + options, "OMP_NUM_THREADS=1");
+    EXPECT_EQ(ran.code, 0) << ran.output;
+    EXPECT_EQ(ran.output.substr(0, 2), "ab");
+    return ran.output;
+  };
+  const std::string first = sample("--seed 5");
+  EXPECT_EQ(first.size(), 33u);  // prompt, tokens, line end
+  EXPECT_EQ(first, sample("--seed 5"));
+  EXPECT_NE(first, sample("--seed 6"));
+  EXPECT_EQ(sample("--temperature 0 --seed 1"), sample("--temperature 0 --seed 2"));
+}
+
+}  // namespace
+}  // namespace drivetrain::test
