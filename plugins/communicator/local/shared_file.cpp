@@ -22,7 +22,8 @@ int create_file(size_t bytes) {
     const int reason = errno;
     close(fd);
     throw fail(ErrorCode::communication, "communicator/local: cannot size shared memory to ", bytes,
-               " bytes: ", strerror(reason));
+               " bytes: ", strerror(reason),
+               reason == EFBIG ? " (the file size is limited: raise it with `ulimit -f unlimited`)" : "");
   }
   return fd;
 }
