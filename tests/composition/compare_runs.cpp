@@ -8,7 +8,7 @@
 
 #include <drivetrain/error.h>
 
-namespace drivetrain::testing {
+namespace drivetrain::test {
 namespace {
 
 constexpr double kInfinite = std::numeric_limits<double>::infinity();
@@ -67,4 +67,4 @@ Distance distance(const PlainRun& a, const PlainRun& b, const PlainRun& toleranc
   return d;
 }
 
-}  // namespace drivetrain::testing
+}  // namespace drivetrain::test

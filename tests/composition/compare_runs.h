@@ -6,7 +6,7 @@
 #include "composition/plain_training.h"
 #include "support/train_threads.h"
 
-namespace drivetrain::testing {
+namespace drivetrain::test {
 
 // A run's figures and final weights in the form of the plain one. Tolerances are left at zero.
 PlainRun figures_of(const RunResult& run);
@@ -20,4 +20,4 @@ struct Distance {
 };
 Distance distance(const PlainRun& a, const PlainRun& b, const PlainRun& tolerance);
 
-}  // namespace drivetrain::testing
+}  // namespace drivetrain::test

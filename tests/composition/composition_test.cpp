@@ -9,7 +9,7 @@
 #include "composition/compare_runs.h"
 #include "support/temp_folder.h"
 
-namespace drivetrain::testing {
+namespace drivetrain::test {
 namespace {
 
 constexpr int kCases = 30;
@@ -149,4 +149,4 @@ INSTANTIATE_TEST_SUITE_P(BeyondTheGoldens, RandomConfig, ::testing::Range(0, kCa
 INSTANTIATE_TEST_SUITE_P(BeyondTheGoldens, SampledConfig, ::testing::Range(0, kCases, 5));
 
 }  // namespace
-}  // namespace drivetrain::testing
+}  // namespace drivetrain::test

@@ -11,7 +11,7 @@
 #include <limits>
 #include <numbers>
 
-namespace drivetrain::testing {
+namespace drivetrain::test {
 namespace {
 
 class PlainGpt {
@@ -121,4 +121,4 @@ PlainLoss plain_loss(const PlainShape& shape, const Weights& weights, const at::
   return loss;
 }
 
-}  // namespace drivetrain::testing
+}  // namespace drivetrain::test

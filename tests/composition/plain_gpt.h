@@ -8,7 +8,7 @@
 #include <map>
 #include <string>
 
-namespace drivetrain::testing {
+namespace drivetrain::test {
 
 struct PlainShape {
   bool gpt2 = true;  // layernorm, learned positions, tanh GELU, biases; else rmsnorm, rotary positions, SwiGLU
@@ -30,4 +30,4 @@ struct PlainLoss {
 PlainLoss plain_loss(const PlainShape& shape, const Weights& weights, const at::Tensor& tokens_NS,
                      const at::Tensor& labels_NS);
 
-}  // namespace drivetrain::testing
+}  // namespace drivetrain::test

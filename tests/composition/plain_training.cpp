@@ -13,7 +13,7 @@
 
 #include <drivetrain/safetensors.h>
 
-namespace drivetrain::testing {
+namespace drivetrain::test {
 namespace {
 
 constexpr double kUlp = 0x1p-24;
@@ -159,4 +159,4 @@ Weights read_weights(const std::string& path) {
   return weights;
 }
 
-}  // namespace drivetrain::testing
+}  // namespace drivetrain::test

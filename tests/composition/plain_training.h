@@ -21,7 +21,7 @@
 
 #include "composition/random_case.h"
 
-namespace drivetrain::testing {
+namespace drivetrain::test {
 
 struct PlainStep {
   double loss = 0, grad_norm = 0, lr = 0;
@@ -39,4 +39,4 @@ PlainRun train_plainly(const Case& c, const Weights& start);
 // All tensors of a safetensors file, in float64.
 Weights read_weights(const std::string& path);
 
-}  // namespace drivetrain::testing
+}  // namespace drivetrain::test

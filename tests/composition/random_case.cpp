@@ -9,7 +9,7 @@
 
 #include "state/safetensors_writer.h"
 
-namespace drivetrain::testing {
+namespace drivetrain::test {
 namespace {
 
 PlainShape draw_shape(Dice& dice) {
@@ -189,4 +189,4 @@ Value initial_config(const Case& c, int ranks, const std::string& batches) {
   return config;
 }
 
-}  // namespace drivetrain::testing
+}  // namespace drivetrain::test

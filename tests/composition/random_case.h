@@ -11,7 +11,7 @@
 
 #include "composition/plain_gpt.h"
 
-namespace drivetrain::testing {
+namespace drivetrain::test {
 
 // Integers and numbers from the engine alone: the standard fixes its bits, but not those of its distributions.
 class Dice {
@@ -68,4 +68,4 @@ Value train_config(const Case& c, int ranks, const std::string& attention, const
 // One step that changes nothing: its final weights are the initial ones.
 Value initial_config(const Case& c, int ranks, const std::string& batches);
 
-}  // namespace drivetrain::testing
+}  // namespace drivetrain::test

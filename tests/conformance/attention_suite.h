@@ -22,7 +22,7 @@
 
 #include "support/plugin_under_test.h"
 
-namespace drivetrain::testing {
+namespace drivetrain::test {
 
 struct AttentionCase {
   const char* what;
@@ -299,4 +299,4 @@ inline void run_attention_suite(const Attention& attention, const std::string& n
   check_arguments(attention, name);
 }
 
-}  // namespace drivetrain::testing
+}  // namespace drivetrain::test

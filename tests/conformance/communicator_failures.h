@@ -8,7 +8,7 @@
 
 #include "conformance/ranks.h"
 
-namespace drivetrain::testing {
+namespace drivetrain::test {
 
 inline double seconds(const std::function<void()>& action) {
   const auto start = std::chrono::steady_clock::now();
@@ -97,4 +97,4 @@ inline void a_late_rank_is_named_after_the_timeout() {
     expect_part(error, "rank 2 did not reach barrier #2 of group \"world\" within 0.5 s (ranks 0 and 1 did)");
 }
 
-}  // namespace drivetrain::testing
+}  // namespace drivetrain::test

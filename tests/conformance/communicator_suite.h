@@ -16,7 +16,7 @@
 
 #include "conformance/communicator_failures.h"
 
-namespace drivetrain::testing {
+namespace drivetrain::test {
 
 inline const std::vector<at::ScalarType>& summable() {
   static const std::vector<at::ScalarType> list = {at::kFloat, at::kDouble, at::kBFloat16, at::kHalf, at::kLong,
@@ -265,4 +265,4 @@ inline void run_communicator_suite() {
   a_late_rank_is_named_after_the_timeout();
 }
 
-}  // namespace drivetrain::testing
+}  // namespace drivetrain::test

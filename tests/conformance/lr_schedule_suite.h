@@ -10,7 +10,7 @@
 
 #include "support/plugin_under_test.h"
 
-namespace drivetrain::testing {
+namespace drivetrain::test {
 
 inline double rate_at(const LrSchedule& schedule, int64_t update, const Hyper& base) {
   Progress progress;
@@ -84,4 +84,4 @@ inline void check_total_num_steps_is_required(const Host& host, const std::strin
             std::string::npos);
 }
 
-}  // namespace drivetrain::testing
+}  // namespace drivetrain::test

@@ -18,7 +18,7 @@
 
 #include "support/plugin_under_test.h"
 
-namespace drivetrain::testing {
+namespace drivetrain::test {
 
 using OptimizerMaker = std::function<std::unique_ptr<Optimizer>()>;
 
@@ -226,4 +226,4 @@ inline void run_optimizer_suite(const OptimizerMaker& make) {
   check_foreign_trainables_are_refused(make);
 }
 
-}  // namespace drivetrain::testing
+}  // namespace drivetrain::test

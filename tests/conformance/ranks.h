@@ -18,7 +18,7 @@
 #include "compose/rendezvous.h"
 #include "support/plugin_under_test.h"
 
-namespace drivetrain::testing {
+namespace drivetrain::test {
 
 // One rank with its communicator, as the runtime would make it.
 struct Rank {
@@ -144,4 +144,4 @@ inline std::vector<Ended> run_processes(int64_t n, const Body& body, const std::
   return ended;
 }
 
-}  // namespace drivetrain::testing
+}  // namespace drivetrain::test

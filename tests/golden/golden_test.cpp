@@ -7,7 +7,7 @@
 #include <drivetrain/value.h>
 
 #include "golden/golden_config.h"
-#include "golden/run_program.h"
+#include "support/run_program.h"
 
 namespace drivetrain::test {
 namespace {
@@ -28,7 +28,7 @@ std::string name_of(const testing::TestParamInfo<Case>& info) {
 class Golden : public testing::TestWithParam<Case> {
  protected:
   std::string folder() const { return golden_folder(GetParam().name); }
-  std::string config(const TemporaryFolder& temporary) const {
+  std::string config(const TempFolder& temporary) const {
     const std::string path = temporary.path() + "/golden.json";
     Value config = golden_config(GetParam().name, GetParam().processes, GetParam().decay);
     config.set("attention", GetParam().attention);
@@ -89,7 +89,7 @@ void expect_final(const std::string& ours_path, const std::string& theirs_path, 
 }
 
 TEST_P(Golden, curve_and_final_weights_agree) {
-  const TemporaryFolder temporary;
+  const TempFolder temporary;
   const std::string run = temporary.path() + "/run";
   const Ran ran = run_shell(program() + " launch -n " + std::to_string(GetParam().processes) + " " + config(temporary) +
                             " --set output_dir=" + run);

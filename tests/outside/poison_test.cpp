@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "golden/golden_config.h"
-#include "golden/run_program.h"
+#include "support/run_program.h"
 
 namespace drivetrain::test {
 namespace {
@@ -13,7 +13,7 @@ struct RunFiles {
   std::string weights, resolved;
 };
 
-RunFiles run_installed(const TemporaryFolder& temporary, const std::string& name, Value config, int processes) {
+RunFiles run_installed(const TempFolder& temporary, const std::string& name, Value config, int processes) {
   const std::string file = temporary.path() + "/" + name + ".json", folder = temporary.path() + "/" + name;
   std::ofstream(file) << config.to_json(2);
   const Ran ran = run_shell(std::string("DRIVETRAIN_PLUGIN_PATH=") + DRIVETRAIN_BUILD_DIR +
@@ -24,7 +24,7 @@ RunFiles run_installed(const TemporaryFolder& temporary, const std::string& name
 }
 
 void expect_same_bits(const std::string& name, int processes) {
-  const TemporaryFolder temporary;
+  const TempFolder temporary;
   Value config = golden_config(name, processes, "matrices");
   const RunFiles plain = run_installed(temporary, "plain", config, processes);
   config.set("data_parallel", "poison");

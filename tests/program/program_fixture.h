@@ -15,7 +15,7 @@
 
 #include <drivetrain/error.h>
 
-#include "golden/run_program.h"
+#include "support/run_program.h"
 
 namespace drivetrain::test {
 
@@ -134,7 +134,7 @@ class ProgramTest : public testing::Test {
   }
 
  private:
-  const TemporaryFolder temporary_;
+  const TempFolder temporary_;
 };
 
 }  // namespace drivetrain::test

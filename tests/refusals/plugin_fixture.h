@@ -14,17 +14,12 @@
 #include <drivetrain/services.h>
 
 #include "plugin/registry.h"
+#include "support/temp_folder.h"
 
 namespace drivetrain {
 
 class DoorTest : public testing::Test {
  protected:
-  DoorTest() {
-    std::string name = (std::filesystem::temp_directory_path() / "drivetrain_door.XXXXXX").string();
-    scratch_ = mkdtemp(name.data());
-  }
-  ~DoorTest() override { std::filesystem::remove_all(scratch_); }
-
   static std::string built(const std::string& name) {
     return std::string(DRIVETRAIN_REFUSALS_DIR) + "/" + name + "/monitor_" + name + ".so";
   }
@@ -87,7 +82,8 @@ class DoorTest : public testing::Test {
     int64_t add(const std::string&, int64_t) override { return 0; }
   } store;
   Services services{log, store};
-  std::filesystem::path scratch_;
+  test::TempFolder temporary_;
+  const std::filesystem::path scratch_ = temporary_.path();
 };
 
 inline void expect_has(const std::string& text, std::initializer_list<const char*> parts) {

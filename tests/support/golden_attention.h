@@ -8,7 +8,7 @@
 
 #include "conformance/attention_suite.h"
 
-namespace drivetrain::testing {
+namespace drivetrain::test {
 
 inline void expect_within(const at::Tensor& found, const SafetensorsFile& file, const std::string& name,
                           double tolerance) {
@@ -53,4 +53,4 @@ inline int run_golden_attention(const Attention& attention) {
   return cases;
 }
 
-}  // namespace drivetrain::testing
+}  // namespace drivetrain::test

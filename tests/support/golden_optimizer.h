@@ -6,7 +6,7 @@
 
 #include "conformance/optimizer_suite.h"
 
-namespace drivetrain::testing {
+namespace drivetrain::test {
 
 inline at::Tensor golden_numbers(const Value& list, at::ScalarType type) {
   at::Tensor x = at::empty({static_cast<int64_t>(list.items().size())}, at::kDouble);
@@ -56,4 +56,4 @@ inline void run_golden_optimizer(const Host& host, const std::string& plugin, co
   }
 }
 
-}  // namespace drivetrain::testing
+}  // namespace drivetrain::test

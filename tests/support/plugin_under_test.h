@@ -11,7 +11,7 @@
 
 extern "C" const void* const drivetrain_plugin;
 
-namespace drivetrain::testing {
+namespace drivetrain::test {
 
 struct LinesLog : Log {
   void write(LogLevel level, const std::string& line) override {
@@ -69,4 +69,4 @@ std::string error_of(const Action& action) {
   return "";
 }
 
-}  // namespace drivetrain::testing
+}  // namespace drivetrain::test

@@ -9,7 +9,7 @@
 #include <stdexcept>
 #include <string>
 
-namespace drivetrain::testing {
+namespace drivetrain::test {
 
 class TempFolder {
  public:
@@ -24,6 +24,11 @@ class TempFolder {
     std::filesystem::remove_all(path_, ignored);
   }
   std::string path(const std::string& name = "") const { return name.empty() ? path_ : path_ + "/" + name; }
+  std::string operator/(const std::string& name) const { return path_ + "/" + name; }
+  size_t entries() const {
+    const std::filesystem::directory_iterator all(path_);
+    return static_cast<size_t>(std::distance(begin(all), end(all)));
+  }
   std::string text(const std::string& name) const {
     std::ifstream file(path(name));
     return {std::istreambuf_iterator<char>(file), {}};
@@ -33,4 +38,4 @@ class TempFolder {
   std::string path_;
 };
 
-}  // namespace drivetrain::testing
+}  // namespace drivetrain::test

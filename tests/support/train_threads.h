@@ -20,7 +20,7 @@
 #include "app/train_run.h"
 #include "observe/log_console.h"
 
-namespace drivetrain::testing {
+namespace drivetrain::test {
 
 struct RunResult {
   std::string folder;          // output_dir
@@ -88,4 +88,4 @@ inline RunResult run_threads(const Value& config, int ranks) {
   return result;
 }
 
-}  // namespace drivetrain::testing
+}  // namespace drivetrain::test

@@ -13,25 +13,9 @@
 
 #include <drivetrain/error.h>
 
+#include "support/temp_folder.h"
+
 namespace drivetrain::test {
-
-class TempFolder {
- public:
-  TempFolder() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "drivetrain-state-XXXXXX").string();
-    path_ = ::mkdtemp(pattern.data());
-  }
-  ~TempFolder() { std::filesystem::remove_all(path_); }
-  std::string operator/(const std::string& name) const { return path_ + "/" + name; }
-  const std::string& path() const { return path_; }
-  size_t entries() const {
-    const std::filesystem::directory_iterator all(path_);
-    return static_cast<size_t>(std::distance(begin(all), end(all)));
-  }
-
- private:
-  std::string path_;
-};
 
 inline void write_bytes(const std::string& path, const std::string& bytes) {
   std::ofstream(path, std::ios::binary) << bytes;

@@ -7,7 +7,7 @@
 namespace drivetrain {
 namespace {
 
-using namespace drivetrain::testing;
+using namespace drivetrain::test;
 using Environment = std::map<std::string, std::string>;
 
 RankEnvironment read(const Environment& variables) {

@@ -6,7 +6,7 @@
 namespace drivetrain {
 namespace {
 
-using namespace drivetrain::testing;
+using namespace drivetrain::test;
 
 struct FlashAttention : ::testing::Test {
   Host host;

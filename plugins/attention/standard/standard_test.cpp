@@ -6,7 +6,7 @@
 namespace drivetrain {
 namespace {
 
-using namespace drivetrain::testing;
+using namespace drivetrain::test;
 
 struct StandardAttention : ::testing::Test {
   Host host;

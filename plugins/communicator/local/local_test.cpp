@@ -12,7 +12,7 @@
 namespace drivetrain {
 namespace {
 
-using namespace drivetrain::testing;
+using namespace drivetrain::test;
 
 TEST(CommunicatorLocal, collectives_match_a_local_computation) { collectives_match_a_local_computation(); }
 TEST(CommunicatorLocal, large_collectives_match_a_local_computation) { large_collectives_match_a_local_computation(); }

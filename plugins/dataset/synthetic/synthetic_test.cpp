@@ -9,7 +9,7 @@
 
 #include "support/plugin_under_test.h"
 
-namespace drivetrain::testing {
+namespace drivetrain::test {
 namespace {
 
 std::unique_ptr<Dataset> opened(const std::string& json, int64_t vocab = 50, uint64_t seed = 1) {
@@ -80,4 +80,4 @@ TEST(Synthetic, a_vocabulary_beyond_the_model_is_refused) {
 }
 
 }  // namespace
-}  // namespace drivetrain::testing
+}  // namespace drivetrain::test

@@ -53,6 +53,9 @@ void find_entry(const std::string& entry, std::vector<Document>& found) {
     return walk(entry, [&](const fs::path& path, const std::string& relative) {
       found.push_back({relative, path.string()});
     });
+  if (fs::exists(status) && !fs::is_regular_file(status))
+    throw fail(ErrorCode::config, "dataset/text: files names ", entry,
+               ", which is neither a file nor a folder. Name files, folders or globs");
   if (fs::exists(status)) return found.push_back({fs::path(entry).filename().string(), entry});
   if (!has_wildcard(entry))
     throw fail(ErrorCode::config, "dataset/text: files names ", entry,
@@ -111,7 +114,11 @@ std::vector<Document> find_documents(const std::vector<std::string>& entries) {
     return std::tie(a.relative, a.path) < std::tie(b.relative, b.path);
   });
   std::set<fs::path> seen;
-  std::erase_if(found, [&](const Document& d) { return !seen.insert(fs::weakly_canonical(d.path)).second; });
+  std::erase_if(found, [&](const Document& d) {
+    std::error_code unknown;  // reading the file says why
+    const fs::path real = fs::canonical(d.path, unknown);
+    return !seen.insert(unknown ? fs::path(d.path) : real).second;
+  });
   return found;
 }
 

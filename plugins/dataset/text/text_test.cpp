@@ -13,7 +13,7 @@
 #include "support/plugin_under_test.h"
 #include "support/temp_folder.h"
 
-namespace drivetrain::testing {
+namespace drivetrain::test {
 namespace {
 
 class Text : public ::testing::Test {
@@ -197,4 +197,4 @@ TEST_F(Text, an_unreadable_file_is_an_input_error_that_names_it) {
 }
 
 }  // namespace
-}  // namespace drivetrain::testing
+}  // namespace drivetrain::test

@@ -11,7 +11,7 @@
 #include "support/plugin_under_test.h"
 #include "support/temp_folder.h"
 
-namespace drivetrain::testing {
+namespace drivetrain::test {
 namespace {
 
 class TokenBatches : public ::testing::Test {
@@ -101,4 +101,4 @@ TEST_F(TokenBatches, a_missing_file_is_named) {
 }
 
 }  // namespace
-}  // namespace drivetrain::testing
+}  // namespace drivetrain::test

@@ -4,7 +4,7 @@
 namespace drivetrain {
 namespace {
 
-using namespace drivetrain::testing;
+using namespace drivetrain::test;
 
 TEST(Constant, leaves_the_optimizers_values) {
   Host host;

@@ -4,7 +4,7 @@
 namespace drivetrain {
 namespace {
 
-using namespace drivetrain::testing;
+using namespace drivetrain::test;
 
 struct WarmupCosineLR : ::testing::Test {
   Host host;

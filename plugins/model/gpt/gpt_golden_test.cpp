@@ -12,7 +12,7 @@
 #include "support/plugin_under_test.h"
 #include "test_model.h"
 
-namespace drivetrain::testing {
+namespace drivetrain::test {
 namespace {
 
 std::unique_ptr<Model> gpt(const std::string& options) {
@@ -154,4 +154,4 @@ TEST(GptModel, a_sequence_beyond_the_positions_is_refused_at_run_time_too) {
 }
 
 }  // namespace
-}  // namespace drivetrain::testing
+}  // namespace drivetrain::test

@@ -7,7 +7,7 @@
 #include "support/plugin_under_test.h"
 #include "support/temp_folder.h"
 
-namespace drivetrain::testing {
+namespace drivetrain::test {
 namespace {
 
 const std::string kGolden = DRIVETRAIN_GOLDEN_DIR;
@@ -203,4 +203,4 @@ TEST(GptExport, a_shape_without_a_family_trains_but_is_not_written) {
 }
 
 }  // namespace
-}  // namespace drivetrain::testing
+}  // namespace drivetrain::test

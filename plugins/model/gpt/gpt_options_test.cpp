@@ -6,7 +6,7 @@
 #include "support/plugin_under_test.h"
 #include "test_model.h"
 
-namespace drivetrain::testing {
+namespace drivetrain::test {
 namespace {
 
 constexpr const char* kSmall =
@@ -158,4 +158,4 @@ TEST(GptOptions, only_the_format_hf_is_known) {
 }
 
 }  // namespace
-}  // namespace drivetrain::testing
+}  // namespace drivetrain::test

@@ -196,10 +196,11 @@ const char* model_type(Family family) {
 
 FolderConfig read_folder(const std::string& folder) {
   const std::string path = folder + "/config.json";
-  if (!std::filesystem::is_directory(folder))
+  std::error_code unknown;
+  if (!std::filesystem::is_directory(folder, unknown))
     throw fail(ErrorCode::config, "model/gpt: from names ", folder,
                ", which is not a folder; a Hugging Face model folder was wanted");
-  if (!std::filesystem::exists(path))
+  if (!std::filesystem::exists(path, unknown))
     throw fail(ErrorCode::config, "model/gpt: from names ", folder,
                ", which has no config.json; a Hugging Face model folder was wanted");
   return parse_config(read_json_file(path), path);

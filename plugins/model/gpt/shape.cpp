@@ -28,7 +28,8 @@ void check(const Shape& s, const std::string& where) {
       {"kv_channels", s.head_dim},      {"ffn_hidden_size", s.ffn},
       {"vocab_size", s.vocab},          {"max_position_embeddings", s.positions}};
   for (const auto& [name, size] : sizes)
-    if (size < 1) wrong.add(name, " is ", size, "; it must be at least 1");
+    if (size < 1 || size > kLargestSize) wrong.add(name, " is ", size, "; it must be from 1 to ", kLargestSize);
+  const double matrices = static_cast<double>(s.hidden) * (static_cast<double>(s.heads) + 2.0 * static_cast<double>(s.groups)) * static_cast<double>(s.head_dim);
   if (s.heads > 0 && s.groups > 0 && s.heads % s.groups != 0)
     wrong.add("num_query_groups ", s.groups, " does not divide num_attention_heads ", s.heads,
               ": every key/value head serves the same number of query heads");

@@ -14,7 +14,7 @@
 #include "compose/plain_layers.h"
 #include "conformance/attention_suite.h"
 
-namespace drivetrain::testing {
+namespace drivetrain::test {
 
 class FormulaAttention : public Attention {
  public:
@@ -90,4 +90,4 @@ struct BuiltModel {
   std::vector<Saved> saved_;
 };
 
-}  // namespace drivetrain::testing
+}  // namespace drivetrain::test

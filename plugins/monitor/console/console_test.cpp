@@ -8,7 +8,7 @@
 namespace drivetrain {
 namespace {
 
-using namespace drivetrain::testing;
+using namespace drivetrain::test;
 
 struct Console : ::testing::Test {
   Host host;

@@ -9,7 +9,7 @@
 namespace drivetrain {
 namespace {
 
-using namespace drivetrain::testing;
+using namespace drivetrain::test;
 
 struct Jsonl : ::testing::Test {
   Host host;

@@ -14,6 +14,8 @@
 
 #include <drivetrain/value.h>
 
+#include "support/temp_folder.h"
+
 namespace drivetrain::test {
 
 struct Ran {
@@ -32,20 +34,6 @@ inline Ran run_shell(const std::string& command) {
 }
 
 inline std::string program() { return DRIVETRAIN_BUILD_DIR "/bin/drivetrain"; }
-
-// A new empty folder below the system's temporary one, removed with the object.
-class TemporaryFolder {
- public:
-  TemporaryFolder() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "drivetrain-test-XXXXXX").string();
-    path_ = mkdtemp(pattern.data());
-  }
-  ~TemporaryFolder() { std::filesystem::remove_all(path_); }
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
 
 // The objects of metrics.jsonl.
 inline std::vector<Value> read_metrics(const std::string& run_folder) {
