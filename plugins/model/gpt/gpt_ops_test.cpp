@@ -90,7 +90,7 @@ TEST(Rotary, matches_the_recorded_cases_for_queries_and_keys) {
 
 TEST(Rotary, scores_depend_on_the_distance_of_positions_only) {
   Rotary rotary(rotary_frequencies({}, 8));
-  const at::Tensor one = testing::normal_numbers({1, 1, 3 * 8}, 1).expand({1, 12, 24}).contiguous();
+  const at::Tensor one = test::normal_numbers({1, 1, 3 * 8}, 1).expand({1, 12, 24}).contiguous();
   const auto [q, k, v] = rotary.apply(one, 1, 1);
   const auto score = [&](int64_t i, int64_t j) { return (q[0][i] * k[0][j]).sum().item<double>(); };
   for (int64_t i = 0; i + 5 < 12; ++i) EXPECT_NEAR(score(i + 5, i), score(5, 0), 1e-12);
@@ -99,7 +99,7 @@ TEST(Rotary, scores_depend_on_the_distance_of_positions_only) {
 
 TEST(Rotary, sixteen_bit_activations_are_turned_in_float32) {
   Rotary rotary(rotary_frequencies({}, 8));
-  const at::Tensor x = testing::normal_numbers({2, 9, (4 + 2 * 2) * 8}, 2).to(at::kBFloat16);
+  const at::Tensor x = test::normal_numbers({2, 9, (4 + 2 * 2) * 8}, 2).to(at::kBFloat16);
   const auto wide = rotary.apply(x.to(at::kFloat), 4, 2);
   const auto narrow = rotary.apply(x, 4, 2);
   EXPECT_TRUE(at::equal(narrow.q, wide.q.to(at::kBFloat16)));
