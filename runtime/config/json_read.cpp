@@ -47,7 +47,7 @@ class JsonCursor {
       else if (text_.compare(offset_, 2, "//") == 0)
         move_to(text_.find('\n', offset_));
       else if (text_.compare(offset_, 2, "/*") == 0)
-        move_to(text_.find("*/", offset_ + 2) + 2);
+        move_to(end_of_comment());
       else
         return;
     }
@@ -68,6 +68,11 @@ class JsonCursor {
   }
 
  private:
+  size_t end_of_comment() const {
+    const size_t end = text_.find("*/", offset_ + 2);
+    return end == std::string::npos ? text_.size() : end + 2;
+  }
+
   const std::string& text_;
   size_t offset_;
   int line_ = 1, column_ = 1;
@@ -223,6 +228,8 @@ bool is_about_token(rapidjson::ParseErrorCode code, bool line_break) {
 
 std::string syntax_reason(rapidjson::ParseErrorCode code, bool line_break) {
   if (line_break) return "a string may not hold a line break; is its closing quotation mark missing?";
+  if (code == rapidjson::kParseErrorUnspecificSyntaxError)
+    return "a comment without its end (*/), or a / that begins none";
   std::string reason = rapidjson::GetParseError_En(code);
   reason.front() = static_cast<char>(std::tolower(static_cast<unsigned char>(reason.front())));
   if (reason.back() == '.') reason.pop_back();
@@ -291,7 +298,9 @@ Value read_json_file(const std::string& path) {
 }
 
 Value read_json_file(const std::string& path, Problems& problems) {
-  if (std::filesystem::is_directory(path)) throw fail(ErrorCode::config, path, ": is a folder, not a JSON file");
+  std::error_code unknown;  // opening it says why
+  if (std::filesystem::is_directory(path, unknown))
+    throw fail(ErrorCode::config, path, ": is a folder, not a JSON file");
   std::ifstream in(path, std::ios::binary);
   if (!in) throw fail(ErrorCode::config, path, ": cannot be opened: ", std::strerror(errno));
   std::ostringstream text;

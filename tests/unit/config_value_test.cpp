@@ -18,6 +18,11 @@ TEST(Value, Comments_and_trailing_commas_are_read) {
   EXPECT_EQ(v.to_json(), R"({"a":[1,2],"b":{"c":true}})");
 }
 
+TEST(Value, A_comment_without_an_end_is_refused) {
+  for (const char* text : {"{ /* a", "{\"a\": 1, /* b", "{\"a\": 1 /*", "/* a", "{\"a\" /* b *"})
+    EXPECT_NE(refusal(text).find("not valid JSON: a comment without its end"), std::string::npos) << refusal(text);
+}
+
 TEST(Value, A_byte_order_mark_is_skipped) {
   const Value v = parse("\xEF\xBB\xBF{\"a\": 1}");
   EXPECT_EQ(v.find("a")->key_where.column, 2);
