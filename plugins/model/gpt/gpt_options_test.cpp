@@ -139,6 +139,14 @@ TEST(GptOptions, zero_sizes_are_refused) {
     expect_refused(concat("\"", name, "\": 0"), concat(name, " is 0, but model/gpt takes at least 1"));
 }
 
+TEST(GptOptions, sizes_whose_products_overflow_are_refused) {
+  const std::string rest = R"(, "num_layers": 2, "num_attention_heads": 4, "max_position_embeddings": 64)";
+  expect_refused(R"("hidden_size": 64, "vocab_size": 1e18)" + rest,
+                 "vocab_size is 1000000000000000000; it must be from 1");
+  expect_refused(R"("hidden_size": 8e18, "vocab_size": 256)" + rest, "hidden_size is 8000000000000000000");
+  expect_refused(R"("hidden_size": 2e9, "vocab_size": 256)" + rest, "parameters; more than 1e+15 cannot be counted");
+}
+
 TEST(GptOptions, a_sequence_longer_than_the_model_is_refused) {
   const auto model = gpt(kSmall);
   RunFacts run;

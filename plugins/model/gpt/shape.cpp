@@ -5,6 +5,9 @@
 namespace drivetrain::gpt {
 namespace {
 
+constexpr int64_t kLargestSize = int64_t{1} << 31;
+constexpr double kMostParameters = 1e15;  // products of sizes stay far from overflow
+
 // Collects what is wrong, so that all of it is told at once.
 class Complaints {
  public:
@@ -29,7 +32,14 @@ void check(const Shape& s, const std::string& where) {
       {"vocab_size", s.vocab},          {"max_position_embeddings", s.positions}};
   for (const auto& [name, size] : sizes)
     if (size < 1 || size > kLargestSize) wrong.add(name, " is ", size, "; it must be from 1 to ", kLargestSize);
-  const double matrices = static_cast<double>(s.hidden) * (static_cast<double>(s.heads) + 2.0 * static_cast<double>(s.groups)) * static_cast<double>(s.head_dim);
+  const double width = static_cast<double>(s.hidden), layers = static_cast<double>(s.layers);
+  const double heads =
+      (2.0 * static_cast<double>(s.heads) + 2.0 * static_cast<double>(s.groups)) * static_cast<double>(s.head_dim);
+  const double rows = layers * (heads + 3.0 * static_cast<double>(s.ffn)) + 2.0 * static_cast<double>(s.vocab) +
+                      static_cast<double>(s.positions);
+  if (width * rows > kMostParameters)
+    wrong.add("these sizes make about ", width * rows, " parameters; more than ", kMostParameters,
+              " cannot be counted");
   if (s.heads > 0 && s.groups > 0 && s.heads % s.groups != 0)
     wrong.add("num_query_groups ", s.groups, " does not divide num_attention_heads ", s.heads,
               ": every key/value head serves the same number of query heads");
@@ -49,6 +59,7 @@ int64_t default_head_dim(const Options& o) {
 
 // Megatron's rule: 4 h, or for gated activations two thirds of it in steps of 64.
 int64_t default_ffn(int64_t hidden, bool gated) {
+  if (hidden > kLargestSize) return 1;  // refused by `check`
   if (!gated) return 4 * hidden;
   const int64_t ffn = hidden * 8 / 3 / 64 * 64;
   if (ffn == 0)
