@@ -53,9 +53,8 @@ void find_entry(const std::string& entry, std::vector<Document>& found) {
     return walk(entry, [&](const fs::path& path, const std::string& relative) {
       found.push_back({relative, path.string()});
     });
-  if (fs::exists(status) && !fs::is_regular_file(status))
-    throw fail(ErrorCode::config, "dataset/text: files names ", entry,
-               ", which is neither a file nor a folder. Name files, folders or globs");
+  if (fs::exists(status) && !fs::is_regular_file(status))  // reading a pipe would wait for ever
+    throw unreadable(entry, "it is neither a file nor a folder");
   if (fs::exists(status)) return found.push_back({fs::path(entry).filename().string(), entry});
   if (!has_wildcard(entry))
     throw fail(ErrorCode::config, "dataset/text: files names ", entry,

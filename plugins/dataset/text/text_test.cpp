@@ -1,6 +1,7 @@
 #include <ATen/ops/equal.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -77,6 +78,18 @@ TEST_F(Text, folders_and_globs_find_files_sorted_by_relative_path) {
   EXPECT_EQ(found("s*/*.h"), (Names{"sub/c.h"}));
   EXPECT_EQ(found("sub/c.h"), (Names{"c.h"}));
   EXPECT_EQ(text::find_documents({folder_.path("*.h"), folder_.path()}).size(), 5u);  // none twice
+}
+
+TEST_F(Text, what_is_neither_file_nor_folder_is_refused_before_it_is_read) {
+  const std::string pipe = folder_.path("pipe");
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  try {
+    text::find_documents({pipe});
+    ADD_FAILURE();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ErrorCode::io);
+    EXPECT_NE(std::string(e.what()).find("neither a file nor a folder"), std::string::npos) << e.what();
+  }
 }
 
 TEST_F(Text, documents_are_joined_by_byte_zero_and_empty_ones_left_out) {
