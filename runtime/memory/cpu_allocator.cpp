@@ -18,6 +18,7 @@ namespace {
 constexpr size_t kSmallest = size_t{64} << 10;  // glibc recycles smaller blocks by itself
 constexpr size_t kHeader = 64;                  // keeps LibTorch's alignment of 64 bytes
 constexpr int kClasses = 4 * 40;                // up to 2^56 bytes
+constexpr size_t kLargest = size_t{1} << 55;    // beyond every address space
 constexpr int32_t kMalloc = -1;
 
 struct Header {
@@ -60,7 +61,8 @@ class CachingCpuAllocator final : public c10::Allocator {
 
  private:
   void* take(size_t bytes) {
-    if (bytes + kHeader <= kSmallest) return stamp(c10::alloc_cpu(bytes + kHeader), kMalloc, bytes + kHeader);
+    if (bytes <= kSmallest - kHeader) return stamp(c10::alloc_cpu(bytes + kHeader), kMalloc, bytes + kHeader);
+    if (bytes > kLargest) throw no_memory(bytes);
     const SizeClass wanted = size_class(bytes + kHeader);
     {
       const std::lock_guard lock(mutex_);
@@ -77,10 +79,14 @@ class CachingCpuAllocator final : public c10::Allocator {
     void* block = mmap(nullptr, wanted.bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (block == MAP_FAILED) {
       forget(wanted.bytes);
-      throw fail(ErrorCode::out_of_memory, "no memory for a tensor of ", bytes, " bytes (", memory().in_use,
-                 " in use). Use a smaller micro-batch, model or sequence length");
+      throw no_memory(bytes);
     }
     return stamp(block, wanted.index, wanted.bytes);
+  }
+
+  Error no_memory(size_t bytes) {
+    return fail(ErrorCode::out_of_memory, "no memory for a tensor of ", bytes, " bytes (", memory().in_use,
+                " in use). Use a smaller micro-batch, model or sequence length");
   }
 
   static void* stamp(void* block, int32_t index, size_t bytes) {

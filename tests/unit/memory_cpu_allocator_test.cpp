@@ -4,8 +4,11 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 
+#include <limits>
 #include <thread>
 #include <vector>
+
+#include <drivetrain/error.h>
 
 #include "memory/cpu_allocator.h"
 
@@ -26,6 +29,17 @@ TEST_F(CpuAllocator, tensors_of_every_size_are_aligned_and_writable_to_the_last_
     t.fill_(7);
     EXPECT_EQ(t[n - 1].item<uint8_t>(), 7) << n;
   }
+}
+
+TEST_F(CpuAllocator, what_no_machine_has_is_out_of_memory) {
+  const int64_t before = cpu_memory().in_use;
+  for (int64_t n : {int64_t{1} << 50, int64_t{1} << 56, int64_t{1} << 60, std::numeric_limits<int64_t>::max()}) try {
+      bytes(n);
+      ADD_FAILURE() << n;
+    } catch (const Error& e) {
+      EXPECT_EQ(e.code(), ErrorCode::out_of_memory);
+    }
+  EXPECT_EQ(cpu_memory().in_use, before);
 }
 
 TEST_F(CpuAllocator, an_empty_tensor_takes_nothing) {
