@@ -2,6 +2,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "compose/composition.h"
 #include "compose/plain_storage.h"
@@ -151,6 +152,11 @@ std::unique_ptr<Composition> new_composition(const RunSettings& settings, const 
 
 void solve_batches(Composition& run, Problems& problems) {
   run.batch = solve_batch(run.settings, run.mesh_plan.batch_ranks(), problems);
+  constexpr int64_t most = std::numeric_limits<decltype(Instr::micro)>::max();
+  if (run.batch.accumulation > most)
+    problems.add(run.settings.batch_where,
+                 concat("a step of ", run.batch.accumulation, " micro-batches per rank is too long (", most,
+                        " at most)\n   use a larger train_micro_batch_size_per_gpu or a smaller train_batch_size"));
   run.run.train_batch_size = run.batch.train_batch_size;
   run.run.micro_batch_size = run.batch.micro_batch_size;
   run.run.accumulation = run.batch.accumulation;
