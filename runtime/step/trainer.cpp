@@ -1,6 +1,7 @@
 #include "step/trainer.h"
 
 #include <chrono>
+#include <cmath>
 
 namespace drivetrain {
 namespace {
@@ -74,7 +75,14 @@ double Trainer::evaluate(int64_t step) {
     sum.loss += one.loss;
     sum.tokens += one.tokens;
   }
-  return finish_.agree(sum, false).loss;
+  const StepResult result = finish_.agree(sum, false);
+  if (result.tokens == 0)
+    throw fail(ErrorCode::io, "the evaluation after step ", step,
+               " has no label that counts: every one is -100. Check the dataset's validation part, or set eval_interval to 0");
+  if (!std::isfinite(result.loss))
+    throw fail(ErrorCode::numeric, "the evaluation after step ", step, " gives loss ", result.loss,
+               ". Try a lower learning rate, more warm-up or gradient_clipping");
+  return result.loss;
 }
 
 Value Trainer::figures(const StepResult& result, double step_s) const {
