@@ -1,4 +1,5 @@
 // `drivetrain config check|resolve`: the JSON and what it asks for, without training.
+#include <charconv>
 #include <iostream>
 
 #include "app/commands.h"
@@ -31,8 +32,10 @@ ConfigArguments parse_config_arguments(std::vector<std::string> arguments) {
   for (size_t i = 0; i < arguments.size(); ++i) {
     if (arguments[i] != "-n") continue;
     const std::string text = option_value(arguments, i);
-    args.ranks = std::atoll(text.c_str());
-    if (args.ranks < 1) throw fail(ErrorCode::config, "-n wants a number of ranks, got \"", text, "\"", kConfigUsage);
+    const char* const end = text.data() + text.size();
+    const auto [stop, failed] = std::from_chars(text.data(), end, args.ranks);
+    if (failed != std::errc() || stop != end || args.ranks < 1)
+      throw fail(ErrorCode::config, "-n wants a number of ranks, got \"", text, "\"", kConfigUsage);
     arguments.erase(arguments.begin() + static_cast<int64_t>(i) - 1, arguments.begin() + static_cast<int64_t>(i) + 1);
     break;
   }

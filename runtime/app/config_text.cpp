@@ -18,7 +18,7 @@ void expand_places(Value& config) {
   constexpr const char* kTorch = "${torch}";
   if (config.is_string() && config.as_string().rfind(kTorch, 0) == 0) {
     Value expanded(torch_folder() + config.as_string().substr(8));
-    expanded.where = config.where;
+    expanded.where = config.where, expanded.key_where = config.key_where;
     config = std::move(expanded);
   } else if (config.is_array()) {
     for (Value& item : config.items()) expand_places(item);

@@ -62,17 +62,22 @@ GenerateArguments parse_generate_arguments(const std::vector<std::string>& argum
 // A run folder holds its weights in final/.
 std::string weights_folder(const std::string& folder) {
   namespace fs = std::filesystem;
+  std::error_code unknown;
   for (const fs::path& path : {fs::path(folder), fs::path(folder) / "final"})
-    if (fs::exists(path / "config.json")) return fs::absolute(path).string();
+    if (fs::exists(path / "config.json", unknown)) return fs::absolute(path).string();
   throw fail(ErrorCode::config, folder, " holds no model: neither ", folder, "/config.json nor ", folder,
              "/final/config.json is there. Give a run folder of a finished run or a Hugging Face folder");
 }
 
 int64_t pick(const at::Tensor& logits_V, double temperature, const RandomKey& key) {
-  if (temperature == 0) return logits_V.argmax().item<int64_t>();
+  const auto likeliest = logits_V.argmax().item<int64_t>();
+  const at::Tensor top = logits_V[likeliest].to(at::kDouble);
+  if (!std::isfinite(top.item<double>()))
+    throw fail(ErrorCode::numeric, "the model's output is not finite: its weights hold infinities or NaN, or overflow");
+  if (temperature == 0) return likeliest;
   at::Tensor draw = at::zeros({1, 1}, at::TensorOptions(at::kFloat));
   fill_uniform(draw, key);
-  const at::Tensor p = (logits_V.to(at::kDouble) / temperature).softmax(0);
+  const at::Tensor p = ((logits_V.to(at::kDouble) - top) / temperature).softmax(0);
   const double* data = p.const_data_ptr<double>();
   double rest = draw.item<float>();
   for (int64_t v = 0; v < p.numel(); ++v)

@@ -11,8 +11,9 @@ namespace drivetrain {
 namespace fs = std::filesystem;
 
 void check_run_folder(const std::string& path) {
+  std::error_code unknown;  // a path that cannot be is told when the folder is created
   for (const char* file : {"resolved.json", "metrics.jsonl"})
-    if (fs::exists(fs::path(path) / file))
+    if (fs::exists(fs::path(path) / file, unknown))
       throw fail(ErrorCode::config, "output_dir ", path, " holds a run already (", file, "); runs are never overwritten. ",
                  "Choose another with --set output_dir=FOLDER, or move it away");
 }
