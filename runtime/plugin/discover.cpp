@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include <drivetrain/error.h>
+#include "config/suggest.h"
 #include "plugin/manifest_reader.h"
 #include "plugin/trust.h"
 
@@ -132,11 +133,10 @@ void SearchPath::allow_only(const Value& object) {
   if (object.is_null()) return;
   allow.emplace();
   for (const Value::Member& m : object.members()) {
-    const std::string& digest = m.value.as_string();
+    const std::string digest = lower_case(m.value.as_string());
     if (digest.size() != 64 || digest.find_first_not_of("0123456789abcdef") != std::string::npos)
-      throw fail(ErrorCode::config, m.value.where.text(),
-                 "  plugins.allow wants 64 lower-case hexadecimal digits of SHA-256 for ", m.key, ", found \"", digest,
-                 "\"");
+      throw fail(ErrorCode::config, m.value.where.text(), "  plugins.allow.", m.key,
+                 ": expected 64 hexadecimal digits (SHA-256), found \"", m.value.as_string(), "\"");
     (*allow)[m.key] = digest;
   }
 }
