@@ -52,6 +52,10 @@ SearchPath search_path(const RunSettings& settings, const std::vector<std::strin
   return search;
 }
 
+void show_notes(const Problems& problems, Log& log) {
+  for (const Problem& note : problems.notes()) log.warning(concat(note.where.text(), " ", note.message));
+}
+
 LogSettings console_settings(int64_t rank) {
   LogSettings settings;
   settings.rank = rank;

@@ -21,6 +21,9 @@ TrainArguments parse_train_arguments(const std::vector<std::string>& arguments);
 // plugins.paths of the config, --plugin-path, DRIVETRAIN_PLUGIN_PATH, the installed folder; plugins.allow.
 SearchPath search_path(const RunSettings& settings, const std::vector<std::string>& option_paths);
 
+// What a config says without effect, as warnings: keys that are ignored, names that stand for others.
+void show_notes(const Problems& problems, Log& log);
+
 // Level and colour from DRIVETRAIN_LOG, NO_COLOR and whether stdout is a terminal.
 LogSettings console_settings(int64_t rank);
 

@@ -64,6 +64,7 @@ int config_command(const std::vector<std::string>& arguments) {
 
   RankSetup setup;
   setup.log = make_console_log(console_settings(0));
+  show_notes(problems, *setup.log);
   setup.store = make_local_store();
   setup.environment.world_size = args.ranks ? args.ranks : ranks_of(settings);
   setup.environment.local_size = setup.environment.world_size;

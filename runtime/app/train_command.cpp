@@ -59,8 +59,7 @@ int train_command(const std::vector<std::string>& arguments) {
   request.registry = &registry;
   request.chosen = choose_plugins(request.config, registry, request.settings.device, problems);
   problems.throw_if_any();
-  for (const Problem& note : problems.notes())
-    if (env.rank == 0) request.setup.log->warning(concat(note.where.text(), " ", note.message));
+  if (env.rank == 0) show_notes(problems, *request.setup.log);
 
   request.setup.environment = env;
   if (args.plan) {
