@@ -131,12 +131,15 @@ SearchPath SearchPath::standard(const std::vector<std::string>& config_paths,
 void SearchPath::allow_only(const Value& object) {
   allow.reset();
   if (object.is_null()) return;
+  const auto wrong = [](const Value& value, const auto&... what) {
+    return fail(ErrorCode::config, value.where.text(), "  plugins.allow", what..., ", found ", value.to_json());
+  };
+  if (!object.is_object()) throw wrong(object, ": expected an object of file name and SHA-256");
   allow.emplace();
   for (const Value::Member& m : object.members()) {
-    const std::string digest = lower_case(m.value.as_string());
+    const std::string digest = m.value.is_string() ? lower_case(m.value.as_string()) : "";
     if (digest.size() != 64 || digest.find_first_not_of("0123456789abcdef") != std::string::npos)
-      throw fail(ErrorCode::config, m.value.where.text(), "  plugins.allow.", m.key,
-                 ": expected 64 hexadecimal digits (SHA-256), found \"", m.value.as_string(), "\"");
+      throw wrong(m.value, ".", m.key, ": expected 64 hexadecimal digits (SHA-256)");
     (*allow)[m.key] = digest;
   }
 }

@@ -1,5 +1,6 @@
 // Every way in which a plugin library can be wrong, and what the user reads then. Nothing wrong is ever opened, except
 // where only the open library can show it.
+#include <cctype>
 #include <thread>
 
 #include "plugin/manifest_reader.h"
@@ -205,13 +206,20 @@ TEST_F(Refusals, with_an_allow_list_only_the_listed_bytes_are_opened) {
     search.allow_only(list);
     Registry(search).create<Monitor>("toy", nullptr, services)->on_event({});
   }
+  std::string upper_case = digest;
+  for (char& c : upper_case) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+  list.set("monitor_good", upper_case);
+  search.allow_only(list);
+  EXPECT_EQ(Registry(search).found().at(0).state, Found::usable);
   list = Value::object();
   list.set("monitor_good", std::string(64, '0'));
   search.allow_only(list);
   const std::string text = error_of([&] { Registry(search).create<Monitor>("toy", nullptr, services); });
   expect_has(text, {"plugins.allow wants other bytes", std::string(64, '0').c_str(), digest.c_str()});
   list.set("monitor_good", "abc");
-  expect_has(error_of([&] { search.allow_only(list); }), {"64 lower-case hexadecimal digits"});
+  expect_has(error_of([&] { search.allow_only(list); }),
+             {"plugins.allow.monitor_good: expected 64 hexadecimal digits (SHA-256), found \"abc\""});
+  expect_has(error_of([&] { search.allow_only(Value(3)); }), {"plugins.allow: expected an object", "found 3"});
 }
 
 }  // namespace drivetrain
