@@ -119,6 +119,8 @@ void Attention::plan(PlanContext& ctx) {
                   " heads is not supported (all heads only)"));
   if (!can.dropout && model.attention_dropout > 0 && ctx.run().training)
     refuse(concat("attention_dropout ", model.attention_dropout, " is not supported (0 only)"));
+  else if (model.attention_dropout >= 1 && ctx.run().training)
+    ctx.refuse(concat("attention_dropout is ", model.attention_dropout, "; it must be below 1"));
   if (!has_name(can.dtypes, ctx.run().compute_dtype))
     refuse(concat("dtype ", ctx.run().compute_dtype, " is not supported (", listed(can.dtypes), ")"));
 

@@ -3,6 +3,8 @@
 
 #include <ATen/ops/ones.h>
 
+#include <drivetrain/plan_context.h>
+
 namespace drivetrain {
 namespace {
 
@@ -50,6 +52,15 @@ TEST_F(StandardAttention, rows_draw_what_their_samples_draw_in_any_batch) {
   expect_close(part.dq, half(all.dq), 1e-6, "dq");
   args.key.step = 4;
   EXPECT_FALSE(at::allclose(attention->forward(half(x.q), half(x.k), half(x.v), args).out, part.out));
+}
+
+TEST_F(StandardAttention, a_plan_that_drops_everything_is_refused) {
+  ModelFacts model;
+  model.attention_dropout = 1;
+  PlanContext ctx(model, RunFacts{});
+  attention->plan(ctx);
+  ASSERT_EQ(ctx.refusals().size(), 1u);
+  EXPECT_EQ(ctx.refusals()[0].text, "attention_dropout is 1; it must be below 1");
 }
 
 TEST_F(StandardAttention, dropout_with_an_offset_is_refused) {
