@@ -102,6 +102,8 @@ Value Trainer::figures(const StepResult& result, double step_s) const {
   v.set("tflops", flops / step_s / ranks / 1e12);
   v.set("flops_formula", run_.facts.flops_formula);
   v.set("peak_memory_bytes", static_cast<int64_t>(result.peak_memory_bytes));
+  for (const auto& [name, scalar] : state_.metrics())
+    if (!v.find(name)) v.set(name, scalar.item<double>());
   return v;
 }
 

@@ -36,6 +36,7 @@ void expect_same_bits(const std::string& name, int processes) {
   for (size_t i = 0; i < 20; ++i)
     for (const char* key : {"loss", "grad_norm"})
       EXPECT_EQ(plain.metrics[i].find(key)->as_double(), poisoned.metrics[i].find(key)->as_double()) << key << ", step " << i + 1;
+  EXPECT_EQ(poisoned.metrics[19].find("poisoned_units")->as_double(), 4) << "a strategy's own figure";
   EXPECT_FALSE(plain.weights.empty());
   EXPECT_TRUE(plain.weights == poisoned.weights) << "final weights differ";
 }

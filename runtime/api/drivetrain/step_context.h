@@ -45,7 +45,8 @@ class DRIVETRAIN_API StepContext {
   virtual const Visit& visit() const = 0;
   virtual std::span<const Visit> ahead() const = 0;  // the coming visits of this step, in program order
   virtual RandomKey random(std::string_view site) const = 0;
-  // A figure for the monitors: a device scalar, read after the step.
+  // A figure for the monitors and metrics.jsonl under this name: a device scalar, read after a training step. Rank 0's counts; the
+  // runtime's own names ("loss", "lr", ...) stay its own.
   virtual void metric(const std::string& name, const at::Tensor& scalar) = 0;
 };
 

@@ -5,6 +5,8 @@
 #include <drivetrain/flat_unit.h>
 #include <drivetrain/mesh.h>
 
+#include <ATen/ops/scalar_tensor.h>
+
 #include <algorithm>
 #include <limits>
 #include <map>
@@ -49,7 +51,8 @@ class Poison : public DataParallel {
   void before_backward(const Visit& visit, StepContext&) override { enter(visit.unit); }
   void after_backward(const Visit& visit, StepContext&) override { leave(visit.unit); }
 
-  void flush_grads(StepContext&) override {
+  void flush_grads(StepContext& ctx) override {
+    ctx.metric("poisoned_units", at::scalar_tensor(static_cast<double>(shelves_.size())));
     for (auto shelf = shelves_.rbegin(); shelf != shelves_.rend(); ++shelf) {
       shelf->flat->settle_grads();
       at::Tensor grads = shelf->flat->grads();
