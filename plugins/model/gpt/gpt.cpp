@@ -34,13 +34,6 @@ class Gpt : public Model {
 
   Gpt(const Options& options, const Services&) : source_(options), path_(options.from.value_or("")) {}
 
-  void plan(PlanContext& ctx) override {
-    if (ctx.run().seq_length > shape_.positions)
-      ctx.refuse(concat("sequences of ", ctx.run().seq_length, " tokens are longer than max_position_embeddings ",
-                        shape_.positions, "; set dataset.params.seq_length to that or less",
-                        source_.folder ? "" : ", or enlarge max_position_embeddings"));
-  }
-
   ModelFacts facts() const override {
     const Shape& s = shape_;
     ModelFacts f;

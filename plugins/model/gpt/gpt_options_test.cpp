@@ -147,19 +147,6 @@ TEST(GptOptions, sizes_whose_products_overflow_are_refused) {
   expect_refused(R"("hidden_size": 2e9, "vocab_size": 256)" + rest, "parameters; more than 1e+15 cannot be counted");
 }
 
-TEST(GptOptions, a_sequence_longer_than_the_model_is_refused) {
-  const auto model = gpt(kSmall);
-  RunFacts run;
-  run.seq_length = 65;
-  PlanContext plan(model->facts(), run);
-  model->plan(plan);
-  ASSERT_EQ(plan.refusals().size(), 1u);
-  EXPECT_EQ(
-      plan.refusals()[0].text,
-      "sequences of 65 tokens are longer than max_position_embeddings 64; set dataset.params.seq_length to that or "
-      "less, or enlarge max_position_embeddings");
-}
-
 TEST(GptOptions, only_the_format_hf_is_known) {
   EXPECT_EQ(error_of([] { gpt(kSmall)->weight_rules("megatron"); }),
             "model/gpt knows the weight format \"hf\" (Hugging Face folders), not \"megatron\"");

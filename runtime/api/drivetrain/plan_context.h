@@ -31,7 +31,7 @@ struct RunFacts {
   std::string compute_dtype = "float32";
   int64_t train_batch_size = 0, micro_batch_size = 0, accumulation = 0;  // 0 while not solved
   int64_t train_steps = 0;
-  int64_t seq_length = 0;
+  int64_t seq_length = 0;  // 0 until the dataset was opened, which comes after `plan`
   bool training = true;  // false: evaluation or generation only
   uint64_t seed = 0;
 };
