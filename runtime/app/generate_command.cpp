@@ -5,13 +5,11 @@
 #include <ATen/ops/zeros.h>
 
 #include <cmath>
-#include <filesystem>
 #include <iostream>
 
 #include "app/commands.h"
-#include "compose/composition.h"
+#include "app/inference.h"
 #include "memory/cpu_allocator.h"
-#include "step/executor.h"
 
 namespace drivetrain {
 namespace {
@@ -59,16 +57,6 @@ GenerateArguments parse_generate_arguments(const std::vector<std::string>& argum
   return args;
 }
 
-// A run folder holds its weights in final/.
-std::string weights_folder(const std::string& folder) {
-  namespace fs = std::filesystem;
-  std::error_code unknown;
-  for (const fs::path& path : {fs::path(folder), fs::path(folder) / "final"})
-    if (fs::exists(path / "config.json", unknown)) return fs::absolute(path).string();
-  throw fail(ErrorCode::config, folder, " holds no model: neither ", folder, "/config.json nor ", folder,
-             "/final/config.json is there. Give a run folder of a finished run or a Hugging Face folder");
-}
-
 int64_t pick(const at::Tensor& logits_V, double temperature, const RandomKey& key) {
   const auto likeliest = logits_V.argmax().item<int64_t>();
   const at::Tensor top = logits_V[likeliest].to(at::kDouble);
@@ -85,43 +73,12 @@ int64_t pick(const at::Tensor& logits_V, double temperature, const RandomKey& ke
   return p.numel() - 1;  // the sum fell short of the draw by rounding
 }
 
-class Generator {
- public:
-  explicit Generator(Composition& run)
-      : run_(run), state_(run.services->seed), executor_(run.units, run.strategies, state_),
-        program_(run.schedule->program(0, 1, Pass::forward_only)) {}
-
-  int64_t next(const std::vector<int64_t>& tokens, int64_t index, double temperature) {
-    const size_t window = std::min(tokens.size(), static_cast<size_t>(run_.facts.max_position_embeddings));
-    Batch batch;
-    batch.tokens_BS = at::tensor(at::ArrayRef<int64_t>(tokens).slice(tokens.size() - window), at::kLong).unsqueeze(0);
-    executor_.run(program_, index + 1, Mode::generate, [&](int64_t) { return batch; }, 0);
-    const RandomKey key = {run_.services->seed, static_cast<uint64_t>(index), hash_name("generate"), 0};
-    return pick(executor_.logits()[0][-1], temperature, key);
-  }
-
- private:
-  Composition& run_;
-  StepState state_;
-  Executor executor_;
-  Program program_;
-};
-
-std::unique_ptr<Composition> load_model(const GenerateArguments& args, const Registry& registry, const RankSetup& setup) {
-  Problems problems;
-  Value config = Value::object();
-  config.set("model", Value::object()).set("from", weights_folder(args.folder));
-  config.set("seed", args.seed);
-  config.set("train_steps", 1);  // every run's settings want some
-  const RunSettings settings = read_run_settings(config, "generate", problems);
-  std::vector<ChosenPlugin> chosen = choose_plugins(config, registry, "cpu", problems, Purpose::generate);
-  problems.throw_if_any();
-  auto run = plan_run(settings, std::move(chosen), registry, setup, Purpose::generate);
-  if (!run->model->byte_vocabulary())
-    throw fail(ErrorCode::config, args.folder, " has a vocabulary of ", run->facts.vocab_size,
-               " tokens: without a tokenizer only byte vocabularies (256 to 512 tokens) can be sampled in this version");
-  build_run(*run);
-  return run;
+// The token after `tokens`, of which the model sees the last window.
+int64_t next_token(Inference& model, const std::vector<int64_t>& tokens, int64_t index, double temperature) {
+  const size_t window = std::min(tokens.size(), static_cast<size_t>(model.model().facts().max_position_embeddings));
+  const auto seen = at::ArrayRef<int64_t>(tokens).slice(tokens.size() - window);
+  const at::Tensor logits = model.logits(at::tensor(seen, at::kLong).unsqueeze(0));
+  return pick(logits[0][-1], temperature, {model.seed(), static_cast<uint64_t>(index), hash_name("generate"), 0});
 }
 
 }  // namespace
@@ -129,18 +86,17 @@ std::unique_ptr<Composition> load_model(const GenerateArguments& args, const Reg
 int generate_command(const std::vector<std::string>& arguments) {
   const GenerateArguments args = parse_generate_arguments(arguments);
   install_cpu_allocator();
-  RankSetup setup;
-  setup.log = make_console_log(console_settings(0));
-  setup.store = make_local_store();
   const Registry registry(search_path({}, args.plugin_paths));
-  const auto run = load_model(args, registry, setup);
+  Inference model(args.folder, args.seed, registry, make_console_log(console_settings(0)));
+  if (!model.model().byte_vocabulary())
+    throw fail(ErrorCode::config, args.folder, " has a vocabulary of ", model.model().facts().vocab_size,
+               " tokens: without a tokenizer only byte vocabularies (256 to 512 tokens) can be sampled in this version");
 
   std::vector<int64_t> tokens;
   for (const char c : args.prompt) tokens.push_back(static_cast<unsigned char>(c));
   std::cout << args.prompt << std::flush;
-  Generator generator(*run);
   for (int64_t i = 0; i < args.tokens; ++i) {
-    tokens.push_back(generator.next(tokens, i, args.temperature));
+    tokens.push_back(next_token(model, tokens, i, args.temperature));
     if (tokens.back() < 256) std::cout << static_cast<char>(tokens.back()) << std::flush;
   }
   std::cout << std::endl;

@@ -22,14 +22,17 @@ std::atomic<int> stop_signal = 0;
 
 extern "C" void remember_signal(int signal) { stop_signal = signal; }
 
-// The first SIGINT or SIGTERM ends the run after its step; a second one kills.
+// The first SIGINT or SIGTERM ends the run after its step; a second one kills, as any does before the ranks have met.
 void watch_signals() {
   struct sigaction action = {};
   action.sa_handler = remember_signal;
   action.sa_flags = SA_RESTART | static_cast<int>(SA_RESETHAND);
   sigaction(SIGINT, &action, nullptr);
   sigaction(SIGTERM, &action, nullptr);
-  // A reader that went away shows as a write error, and a full quota as one too, not as a silent death.
+}
+
+// A reader that went away and a full quota show as write errors, not as a silent death.
+void ignore_write_signals() {
   signal(SIGPIPE, SIG_IGN);
   signal(SIGXFSZ, SIG_IGN);
 }
@@ -50,6 +53,7 @@ int train_command(const std::vector<std::string>& arguments) {
   request.setup.log = make_console_log(console_settings(env.rank));
   request.config_path = args.config;
   request.stop = &stop_signal;
+  request.on_start = watch_signals;
 
   Problems problems;
   request.config = load_config(args.config, args.sets, problems);
@@ -67,7 +71,7 @@ int train_command(const std::vector<std::string>& arguments) {
     std::cout << describe_plan(request);
     return 0;
   }
-  watch_signals();
+  ignore_write_signals();
   install_cpu_allocator();
   const double timeout_s = static_cast<double>(request.settings.rendezvous_timeout_s);
   request.setup.store = make_store(env, timeout_s);

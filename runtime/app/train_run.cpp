@@ -67,6 +67,8 @@ void write_final(const Composition& run) {
   run.log->info("final weights in " + folder);
 }
 
+std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
+
 class Session {
  public:
   explicit Session(const TrainRequest& request)
@@ -83,7 +85,7 @@ class Session {
       return work(facts);
     } catch (const std::exception& e) {
       // The peers learn the reason at once instead of waiting for a time-out.
-      if (run.communicator) run.communicator->abort(concat("rank ", env_.rank, " stopped: ", e.what()));
+      if (run.communicator) run.communicator->abort(concat("rank ", env_.rank, " stopped: ", first_line(e.what())));
       note_in_file(*run.log, concat("drivetrain: error: ", e.what()));
       throw;
     }
@@ -106,6 +108,7 @@ class Session {
 
   TrainOutcome work(const Value& facts) {
     Composition& run = *composition_;
+    if (request_.on_start) request_.on_start();
     build_run(run);
     // Only now, so that a start that fails leaves nothing behind.
     if (rank_zero_) open_run_folder(request_, run, facts);
@@ -131,7 +134,6 @@ class Session {
       bus->rethrow_if_failed();
     }
     if (rank_zero_ && run.settings.save_final) write_final(run);
-    run.mesh->world()->barrier();  // nobody leaves while rank 0 may still need the others
     return outcome;
   }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 
 #include "compose/composition.h"
 
@@ -16,6 +17,7 @@ struct TrainRequest {
   const Registry* registry = nullptr;
   RankSetup setup;
   const std::atomic<int>* stop = nullptr;  // once not 0, the run ends after the step it is in
+  std::function<void()> on_start;          // called once all ranks have met; from then on `stop` is heeded
   bool terminal = false;                   // rank 0's output ends on a terminal
 };
 

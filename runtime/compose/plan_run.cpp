@@ -162,6 +162,42 @@ void solve_batches(Composition& run, Problems& problems) {
   run.run.accumulation = run.batch.accumulation;
 }
 
+// One round of negotiation into the mesh, with all problems; empty, or the id of a plugin to be replaced.
+std::string negotiate_mesh(const Factory& factory, Composition& run, const std::vector<ChosenPlugin>& chosen,
+                           Problems& problems) {
+  const PlanContext context = negotiate(factory, run);
+  if (const std::string refused = replaceable(context, chosen); !refused.empty()) {
+    for (const auto& refusal : context.refusals())
+      if (refusal.by == refused) run.log->warning(refused + " is not used: " + refusal.text);
+    return refused;
+  }
+  run.mesh_plan = solve_mesh(context, [&](const std::string& id) { return place_of(run, id); }, problems);
+  run.memories = context.memories();
+  run.notes.clear();
+  for (const auto& cost : context.costs()) run.notes.push_back(cost.by + ": " + cost.text);
+  if (run.schedule->stages() > 1) {
+    const std::string id = id_of_kind(run, Schedule::kKind);
+    problems.add(place_of(run, id), concat(id, " asks for ", run.schedule->stages(),
+                                           " pipeline stages; there is one in this version\n   use a schedule of one stage"));
+  }
+  return {};
+}
+
+// Plugins see the run twice: first to find the mesh, from which batch sizes and data follow, then with all facts known.
+std::string settle(const Factory& factory, Composition& run, const std::vector<ChosenPlugin>& chosen, Purpose purpose) {
+  Problems problems;
+  std::string refused = negotiate_mesh(factory, run, chosen, problems);
+  if (!refused.empty()) return refused;
+  if (purpose == Purpose::train) {
+    solve_batches(run, problems);
+    check_data(run, problems);
+    problems.throw_if_any();
+    refused = negotiate_mesh(factory, run, chosen, problems);
+  }
+  problems.throw_if_any();
+  return refused;
+}
+
 }  // namespace
 
 GroupPtr Composition::gradient_group() const {
@@ -189,23 +225,9 @@ std::unique_ptr<Composition> plan_run(const RunSettings& settings, std::vector<C
     Factory factory{registry, *run, {}};
     create_plugins(factory, *run);
     prepare_facts(*run, setup, purpose);
-    const PlanContext context = negotiate(factory, *run);
-    if (const std::string refused = replaceable(context, chosen); !refused.empty()) {
-      for (const auto& refusal : context.refusals())
-        if (refusal.by == refused) setup.log->warning(refused + " is not used: " + refusal.text);
-      replace(chosen, refused);
-      continue;
-    }
-    Problems problems;
-    run->mesh_plan = solve_mesh(context, [&](const std::string& id) { return place_of(*run, id); }, problems);
-    run->memories = context.memories();
-    for (const auto& cost : context.costs()) run->notes.push_back(cost.by + ": " + cost.text);
-    if (purpose == Purpose::train) {
-      solve_batches(*run, problems);
-      check_data(*run, problems);
-    }
-    problems.throw_if_any();
-    return run;
+    const std::string refused = settle(factory, *run, chosen, purpose);
+    if (refused.empty()) return run;
+    replace(chosen, refused);
   }
 }
 

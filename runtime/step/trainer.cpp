@@ -51,7 +51,12 @@ int64_t Trainer::train() {
     const auto start = std::chrono::steady_clock::now();
     const StepResult result = train_step(step);
     Value data = figures(result, seconds_since(start));
-    if (plan_.eval_due(step)) data.set("valid_loss", evaluate(step));
+    try {
+      if (plan_.eval_due(step)) data.set("valid_loss", evaluate(step));
+    } catch (const Error&) {
+      publish_(step, std::move(data));  // the step itself was done
+      throw;
+    }
     publish_(step, std::move(data));
     if (result.stop) return step;
   }

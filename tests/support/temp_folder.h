@@ -23,7 +23,8 @@ class TempFolder {
     std::error_code ignored;
     std::filesystem::remove_all(path_, ignored);
   }
-  std::string path(const std::string& name = "") const { return name.empty() ? path_ : path_ + "/" + name; }
+  const std::string& path() const { return path_; }
+  std::string path(const std::string& name) const { return path_ + "/" + name; }
   std::string operator/(const std::string& name) const { return path_ + "/" + name; }
   size_t entries() const {
     const std::filesystem::directory_iterator all(path_);
