@@ -24,7 +24,7 @@ class PluginIndex {
   const KnownPlugin* find(const std::string& section, const SectionFact& fact, const SectionEntry& entry,
                           Problems& problems) const;
 
-  static std::string names(const List& plugins);  // "adamw (also Adam, AdamW), sgd", "none"
+  static std::string names(const List& plugins);  // "a (also A, aa), b", "none"
 
  private:
   const KnownPlugin* find_by_type(const std::string& kind, const SectionEntry& entry, Problems& problems) const;

@@ -15,7 +15,7 @@ enum class FieldRule { equal, equal_if_used, warn, note, cpu, cuda_architectures
 struct FieldRow {
   const char* field;
   FieldRule rule;
-  const char* reason;  // "attention/flash refused: <reason>"
+  const char* reason;  // "KIND/NAME refused: <reason>"
 };
 constexpr FieldRow kFields[] = {
     {"door", FieldRule::equal, "made for another door version"},

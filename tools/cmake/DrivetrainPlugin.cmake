@@ -111,6 +111,9 @@ function(drivetrain_add_plugin name)
   if(NOT ARG_VERSION)
     set(ARG_VERSION ${PROJECT_VERSION})
   endif()
+  if(NOT ARG_VERSION)  # a project without a version
+    set(ARG_VERSION 0.0.0)
+  endif()
 
   set(library ${ARG_KIND}_${name})
   _drivetrain_manifest(${name} manifest)

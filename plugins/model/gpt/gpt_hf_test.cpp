@@ -110,6 +110,7 @@ TEST(GptFromFolder, what_we_cannot_compute_is_refused_with_the_reason) {
       {"llama_tiny", "attention_bias", "true", "attention_bias is true and mlp_bias is false"},
       {"llama_tiny", "rope_parameters", R"({"rope_type": "yarn", "rope_theta": 1e4})",
        "rope_type \"yarn\" is not supported"},
+      {"llama_tiny", "rope_parameters", R"("llama3")", "rope_parameters is \"llama3\"; it has to be an object or null"},
       {"llama_tiny", "rope_parameters", R"({"rope_type": "llama3", "factor": 8})",
        "rope_type llama3 needs \"low_freq_factor\""},
       {"llama_tiny", "partial_rotary_factor", "0.5", "rotary embeddings turn whole heads"},

@@ -29,7 +29,7 @@ struct LinearSpec {
   Split split = Split::none;
   bool bias = true;
   std::vector<int64_t> blocks;  // fused outputs (q, k, v), each cut evenly; sums to `out`; empty: one
-  InitRule init;                // of the weight; the bias starts at zero
+  InitRule init;                // of the weight; biases are zeros at first
 };
 class DRIVETRAIN_API Linear : public Layer {
  public:

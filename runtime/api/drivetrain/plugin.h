@@ -48,7 +48,7 @@ extern "C" {
 struct DrivetrainEntry {
   uint32_t struct_size;
   const char* kind;              // "attention"
-  const char* name;              // "flash"
+  const char* name;              // "standard"
   const void* (*options)();      // -> const drivetrain::OptionTable*; called only after the fingerprint matched
   void* (*create)(const void*);  // const CreateArgs* -> drivetrain::Plugin*, owned by the caller; may throw drivetrain::Error
 };
