@@ -53,7 +53,6 @@ Value LibraryFacts::to_value() const {
   v.set("file", file);
   v.set("origin", origin);
   v.set("build_id", build_id);
-  v.set("sha256", sha256);
   v.set("fingerprint", fingerprint);
   return v;
 }
@@ -99,8 +98,7 @@ const OptionTable& Registry::options(const std::string& kind, const std::string&
 
 LibraryFacts Registry::facts(const std::string& kind, const std::string& name) const {
   const PluginFile& file = *entry(kind, name).file;
-  return {file.manifest.library,         file.manifest.version,    file.path, file.origin, file.build_id,
-          sha256(read_bytes(file.path)), file.manifest.fingerprint};
+  return {file.manifest.library, file.manifest.version, file.path, file.origin, file.build_id, file.manifest.fingerprint};
 }
 
 std::shared_ptr<Plugin> Registry::create_plugin(const std::string& kind, const std::string& name, const void* options,

@@ -17,7 +17,7 @@ namespace drivetrain {
 
 // What resolved.json says about a plugin.
 struct DRIVETRAIN_API LibraryFacts {
-  std::string library, version, file, origin, build_id, sha256;
+  std::string library, version, file, origin, build_id;
   Value fingerprint;
   Value to_value() const;
 };

@@ -76,7 +76,6 @@ TEST_F(SearchPathTest, facts_say_which_library_was_used) {
   const Value facts = Registry(only({folder("here")})).facts("monitor", "toy").to_value();
   EXPECT_EQ(facts.find("file")->as_string(), file);
   EXPECT_EQ(facts.find("version")->as_string(), "0.1.0");
-  EXPECT_EQ(facts.find("sha256")->as_string().size(), 64u);
   EXPECT_GE(facts.find("build_id")->as_string().size(), 16u) << "the linker writes build-ids";
 }
 
