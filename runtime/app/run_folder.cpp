@@ -1,11 +1,10 @@
 #include "app/run_folder.h"
 
-#include <cerrno>
-#include <cstdio>
-#include <cstring>
 #include <filesystem>
 
 #include <drivetrain/error.h>
+
+#include "state/new_file.h"
 
 namespace drivetrain {
 namespace fs = std::filesystem;
@@ -27,17 +26,9 @@ void create_run_folder(const std::string& path) {
 }
 
 void write_text_file(const std::string& path, const std::string& text) {
-  const std::string temporary = path + ".tmp";
-  std::FILE* file = std::fopen(temporary.c_str(), "w");
-  const bool written = file && std::fwrite(text.data(), 1, text.size(), file) == text.size() && std::fflush(file) == 0;
-  const int error = errno;
-  if (file) std::fclose(file);
-  if (!written || std::rename(temporary.c_str(), path.c_str()) != 0) {
-    std::remove(temporary.c_str());
-    throw fail(ErrorCode::io, "cannot write ", path, " (", text.size(),
-               " bytes): ", std::strerror(written ? errno : error),
-               "\n   free some space or choose another folder with --set output_dir=FOLDER");
-  }
+  NewFile file(path, text.size());
+  file.write_at(0, text.data(), text.size());
+  file.commit();
 }
 
 }  // namespace drivetrain

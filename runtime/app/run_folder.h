@@ -13,7 +13,7 @@ void check_run_folder(const std::string& path);
 // Creates it (and its parents). Error(io) if that fails.
 void create_run_folder(const std::string& path);
 
-// Writes `text` to path by way of a temporary sibling. Error(io) if the disk is full.
+// The whole file or none (state/new_file.h). Error(io) if the disk is full.
 void write_text_file(const std::string& path, const std::string& text);
 
 }  // namespace drivetrain
