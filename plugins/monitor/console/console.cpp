@@ -75,8 +75,9 @@ class Console : public Monitor {
   // counts only until there is another.
   void average(const Value& data) {
     const double weight = seen_ < 2 ? 1 : 0.1;
-    step_s_ += weight * (number(data, "step_s") - step_s_);
-    tokens_ += weight * (number(data, "tokens") - tokens_);
+    const double step_s = number(data, "step_s");
+    step_s_ += weight * (step_s - step_s_);
+    tokens_ += weight * (number(data, "tokens_per_s") * step_s - tokens_);
   }
 
   std::string text(const Event& event) const {
