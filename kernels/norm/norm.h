@@ -1,0 +1,59 @@
+// Layer norm and RMS norm of x + delta, and their backward. One pass forward: the sum on the residual stream and its norm.
+//
+// Source: Ba et al. 2016, "Layer normalization"; Zhang and Sennrich 2019, "Root mean square layer normalization".
+// Legend: N rows, D columns. sum = x + delta; mean over D (0 for rms); rstd = 1 / sqrt(mean((sum - mean)^2) + epsilon);
+// y = (sum - mean) * rstd * weight + bias.
+#pragma once
+
+#include "kernels/common/kernel.h"
+
+namespace drivetrain::kernels {
+
+struct NormForward {
+  const void* x = nullptr;       // [N, D]
+  const void* delta = nullptr;   // [N, D] or null
+  const void* weight = nullptr;  // [D]
+  const void* bias = nullptr;    // [D] or null
+  void* sum = nullptr;           // [N, D]; or null where delta is: x is the sum then. May be x
+  void* y = nullptr;             // [N, D]
+  float* mean = nullptr;         // [N]; or null for rms
+  float* rstd = nullptr;         // [N]
+  int64_t rows = 0, columns = 0;
+  double epsilon = 1e-5;
+  bool rms = false;
+  Dtype dtype = Dtype::f32;      // of x, delta, weight, bias, sum, y
+};
+DRIVETRAIN_KERNEL void norm_forward_cpu(const NormForward&, int64_t row_begin, int64_t row_end);
+DRIVETRAIN_KERNEL int norm_forward_cuda(const NormForward&, void* stream);
+
+// dx = dsum + d norm / d sum. Sums over rows of dweight and dbias are taken in two fixed steps: per block of kNormRows rows into
+// `partial`, then over blocks in order by norm_reduce.
+inline constexpr int64_t kNormRows = 64;
+struct NormBackward {
+  const void* dy = nullptr;      // [N, D]
+  const void* dsum = nullptr;    // [N, D] or null: the gradient that reaches the sum along the residual stream
+  const void* sum = nullptr;     // [N, D]
+  const void* weight = nullptr;  // [D]
+  const float* mean = nullptr;   // [N]; or null for rms
+  const float* rstd = nullptr;   // [N]
+  void* dx = nullptr;            // [N, D]; may be dsum or dy
+  float* partial = nullptr;      // [2, blocks_of(N, kNormRows), D]: of dweight, then of dbias
+  int64_t rows = 0, columns = 0;
+  bool rms = false;
+  Dtype dtype = Dtype::f32;
+};
+DRIVETRAIN_KERNEL void norm_backward_cpu(const NormBackward&, int64_t block_begin, int64_t block_end);  // blocks of kNormRows
+DRIVETRAIN_KERNEL int norm_backward_cuda(const NormBackward&, void* stream);
+
+// out [columns] := or += sum over `rows` of partial [rows, columns], in order of row.
+struct ColumnSum {
+  const float* partial = nullptr;
+  int64_t rows = 0, columns = 0;
+  void* out = nullptr;
+  bool add = false;
+  Dtype dtype = Dtype::f32;      // of out
+};
+DRIVETRAIN_KERNEL void column_sum_cpu(const ColumnSum&, int64_t column_begin, int64_t column_end);
+DRIVETRAIN_KERNEL int column_sum_cuda(const ColumnSum&, void* stream);
+
+}  // namespace drivetrain::kernels

@@ -1,0 +1,24 @@
+// Sums of squares over fixed blocks of kSquareBlock elements, in float64 and in a fixed order inside a block: the parts of a
+// global norm that no way of cutting the tensor moves.
+#pragma once
+
+#include "kernels/common/kernel.h"
+
+namespace drivetrain::kernels {
+
+inline constexpr int64_t kSquareBlock = 1024;
+
+struct SquareSum {
+  const void* x = nullptr;   // [n]
+  double* sums = nullptr;    // [blocks_of(n, kSquareBlock)]
+  int64_t n = 0;
+  Dtype dtype = Dtype::f32;
+};
+DRIVETRAIN_KERNEL void square_sum_cpu(const SquareSum&, int64_t block_begin, int64_t block_end);  // f32 and bf16
+DRIVETRAIN_KERNEL int square_sum_cuda(const SquareSum&, void* stream);
+
+// out[0] := sum of x[0 .. n) in order of index, by one fixed tree.
+DRIVETRAIN_KERNEL double sum_in_order_cpu(const double* x, int64_t n);
+DRIVETRAIN_KERNEL int sum_in_order_cuda(const double* x, int64_t n, double* out, void* stream);
+
+}  // namespace drivetrain::kernels
