@@ -1,60 +1,87 @@
 #include "compose/lm_loss.h"
 
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/_softmax.h>
-#include <ATen/ops/amax.h>
-#include <ATen/ops/full.h>
-#include <ATen/ops/gather.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/add.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/mm.h>
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
 
 #include <drivetrain/differentiable.h>
+#include <drivetrain/ops.h>
 #include <drivetrain/weight_grad.h>
 
 namespace drivetrain {
 namespace {
 
-// What backward needs: softmax(logits) - onehot(label), rows that do not count zero.
-struct LossState {
-  at::Tensor gradient_NV;
-};
+// Large enough that the products run at full speed and the weight's gradient is added to seldom, small beside a model.
+constexpr int64_t kChunkBytesCpu = int64_t{64} << 20, kChunkBytesDevice = int64_t{512} << 20;
 
-at::Tensor loss_forward(const at::Tensor& x_ND, const at::Tensor& w, const at::Tensor& labels_N, LossState& state) {
-  at::Tensor logits = at::mm(x_ND, w.t());
-  if (logits.scalar_type() != at::kFloat && logits.scalar_type() != at::kDouble) logits = logits.to(at::kFloat);
-  const at::Tensor counts = labels_N.ne(-100);
-  const at::Tensor column = labels_N.clamp_min(0).unsqueeze(1);
-  const at::Tensor of_label = at::gather(logits, 1, column).squeeze(1);
-  const at::Tensor top = at::amax(logits, 1);
-  at::_softmax_out(logits, logits, 1, false);
-  // The largest probability is 1 / sum exp(logit - top): the log-sum-exp without another exponential pass.
-  const at::Tensor lse = top.to(at::kDouble) - at::amax(logits, 1).to(at::kDouble).log();
-  const at::Tensor loss = (lse - of_label.to(at::kDouble)).mul(counts).sum();
+int64_t chunk_rows(const at::Tensor& x_ND, const at::Tensor& w) {
+  const int64_t bytes = x_ND.is_cpu() ? kChunkBytesCpu : kChunkBytesDevice;
+  const int64_t rows = bytes / (w.size(0) * static_cast<int64_t>(w.element_size()));
+  return std::clamp<int64_t>(rows / 64 * 64, 64, std::max<int64_t>(x_ND.size(0), 64));
+}
 
-  logits.scatter_add_(1, column, at::full({column.size(0), 1}, -1.0, logits.options()));
-  if (!counts.all().item<bool>()) logits.mul_(counts.unsqueeze(1));
-  state.gradient_NV = std::move(logits);
+// Calls visit(first row, rows, logits of these rows), one buffer for all of them.
+template <class Visit>
+void each_chunk(const at::Tensor& x_ND, const at::Tensor& w, const Visit& visit) {
+  const int64_t N = x_ND.size(0), most = std::min(chunk_rows(x_ND, w), N);
+  const at::Tensor buffer = at::empty({most, w.size(0)}, x_ND.options());
+  for (int64_t first = 0; first < N; first += most) {
+    const int64_t rows = std::min(most, N - first);
+    at::Tensor logits = buffer.narrow(0, 0, rows);
+    at::mm_out(logits, x_ND.narrow(0, first, rows), w.t());
+    visit(first, rows, logits);
+  }
+}
+
+at::Tensor loss_only(const at::Tensor& x_ND, const at::Tensor& w, const at::Tensor& labels_N) {
+  at::Tensor loss = at::zeros({}, x_ND.options().dtype(at::kDouble));
+  each_chunk(x_ND, w, [&](int64_t first, int64_t rows, at::Tensor& logits) {
+    loss.add_(ops::cross_entropy_(logits, labels_N.narrow(0, first, rows), false));
+  });
   return loss;
+}
+
+// Loss and both gradients, chunk by chunk. `dy`: the loss's own gradient, applied to the small operands.
+at::Tensor loss_with_gradients(const at::Tensor& x_ND, Param& weight, const at::Tensor& labels_N, const at::Tensor& dy, bool wants_dx,
+                               at::Tensor& loss) {
+  const at::Tensor w = weight.tensor.detach();
+  const at::Tensor scale = dy.to(x_ND.scalar_type());
+  const at::Tensor dx = wants_dx ? at::empty_like(x_ND) : at::Tensor();
+  each_chunk(x_ND, w, [&](int64_t first, int64_t rows, at::Tensor& logits) {
+    const at::Tensor x = x_ND.narrow(0, first, rows);
+    loss.add_(ops::cross_entropy_(logits, labels_N.narrow(0, first, rows), true));
+    if (wants_dx) {
+      at::Tensor part = dx.narrow(0, first, rows);
+      at::mm_out(part, logits, w);
+    }
+    if (weight.trainable) accumulate_weight_grad(weight, logits, x * scale);
+  });
+  return wants_dx ? at::Tensor(dx).mul_(scale) : dx;
 }
 
 }  // namespace
 
 at::Tensor lm_loss(const at::Tensor& x, const ParamPtr& weight, const at::Tensor& labels) {
-  const at::Tensor w = weight->tensor;
-  const auto state = std::make_shared<LossState>();
+  const int64_t D = weight->tensor.size(1);
+  const at::Tensor labels_N = labels.reshape({-1});
   const bool wants_dx = x.requires_grad();
+  if (!at::GradMode::is_enabled() || !(wants_dx || weight->tensor.requires_grad()))
+    return loss_only(x.detach().reshape({-1, D}), weight->tensor.detach(), labels_N);
+
+  // Computed in backward, into the memory of what forward returns.
+  at::Tensor loss = at::zeros({}, x.options().dtype(at::kDouble).requires_grad(false));
   return differentiable(
-      {x, w},
-      [&](const Tensors& in) {
-        return Tensors{loss_forward(in[0].reshape({-1, w.size(1)}), in[1], labels.reshape({-1}), *state)};
-      },
-      [x = x.detach(), w, weight, wants_dx, state](const Tensors& dy) {
-        const at::Tensor g = std::move(state->gradient_NV).to(x.scalar_type());
-        const at::Tensor scale = dy[0].to(x.scalar_type());
-        Tensors gradients(2);
-        // The scalar dy is applied to the small operands, not to the logits.
-        if (wants_dx) gradients[0] = at::mm(g, w).mul_(scale).view(x.sizes());
-        if (weight->trainable) accumulate_weight_grad(*weight, g, x.reshape({-1, w.size(1)}).mul(scale));
-        return gradients;
+      {x, weight->tensor}, [&](const Tensors&) { return Tensors{loss}; },
+      [x = x.detach(), weight, labels_N, wants_dx, D, alias = loss.detach()](const Tensors& dy) {
+        at::Tensor sum = alias;
+        const at::Tensor dx = loss_with_gradients(x.reshape({-1, D}), *weight, labels_N, dy[0], wants_dx, sum);
+        return Tensors{wants_dx ? dx.view(x.sizes()) : dx, at::Tensor()};
       })[0];
 }
 

@@ -1,9 +1,10 @@
 #include "compose/plain_layers.h"
 
-#include <ATen/ops/layer_norm.h>
-#include <ATen/ops/rms_norm.h>
+#include <utility>
 
+#include <drivetrain/differentiable.h>
 #include <drivetrain/error.h>
+#include <drivetrain/ops.h>
 #include <drivetrain/weight_grad.h>
 
 #include "compose/lm_loss.h"
@@ -53,8 +54,21 @@ class PlainNorm : public Norm {
     return bias_ ? std::vector<ParamPtr>{weight_, bias_} : std::vector<ParamPtr>{weight_};
   }
   at::Tensor forward(const at::Tensor& x, StepContext&) override {
-    if (spec_.rms) return at::rms_norm(x, {spec_.dim}, weight_->tensor, spec_.epsilon);
-    return at::layer_norm(x, {spec_.dim}, weight_->tensor, bias_->tensor, spec_.epsilon);
+    const auto kept = std::make_shared<ops::Normed>();
+    const ops::NormArgs args{spec_.epsilon, spec_.rms};
+    Tensors inputs = {x, weight_->tensor};
+    if (bias_) inputs.push_back(bias_->tensor);
+    return differentiable(
+        inputs,
+        [&](const Tensors& in) {
+          *kept = ops::norm(in[0], {}, in[1], bias_ ? in[2] : at::Tensor(), args);
+          return Tensors{std::exchange(kept->y, {})};
+        },
+        [=, weight = weight_, bias = bias_](const Tensors& dy) {
+          Tensors gradients(bias ? 3 : 2);
+          gradients[0] = ops::norm_backward(dy[0], {}, *kept, *weight, bias.get(), args);
+          return gradients;
+        })[0];
   }
 
  private:

@@ -17,6 +17,7 @@ class PlainStorage final : public DataParallel {
       const auto params = units.owned(u);
       FlatOptions options;
       options.device = services_.device;
+      options.dtypes = services_.dtypes;
       if (!params.empty()) flats_.push_back(std::make_unique<FlatUnit>(params, *services_.mesh, options));
     }
   }

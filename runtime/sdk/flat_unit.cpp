@@ -26,8 +26,11 @@ FlatUnit::FlatUnit(std::vector<ParamPtr> params, const Mesh& mesh, const FlatOpt
   const auto allocate = [&](const auto& source, at::ScalarType dtype) {
     return source ? source(numel_, dtype) : at::empty({numel_}, at::TensorOptions().dtype(dtype).device(options.device));
   };
-  values_ = allocate(options.allocate_values, options.param_dtype);
-  grads_ = allocate(options.allocate_grads, options.grad_dtype);
+  const std::function<at::Tensor(int64_t, at::ScalarType)> none;
+  values_ = allocate(options.allocate_values, options.dtypes.param);
+  grads_ = allocate(options.allocate_grads, options.dtypes.grad);
+
+  if (options.dtypes.master != options.dtypes.param) masters_ = allocate(none, options.dtypes.master);
 
   for (size_t i = 0; i < params_.size(); ++i) {
     Param& param = *params_[i];
@@ -49,7 +52,8 @@ FlatUnit::FlatUnit(std::vector<ParamPtr> params, const Mesh& mesh, const FlatOpt
 void FlatUnit::add_trainable(size_t i, int64_t count) {
   Trainable t;
   t.param = params_[i];
-  t.value = t.working = values_.narrow(0, offsets_[i], count);
+  t.working = values_.narrow(0, offsets_[i], count);
+  t.value = masters_.defined() ? masters_.narrow(0, offsets_[i], count) : t.working;
   t.grad = grads_.narrow(0, offsets_[i], count);
   t.layout = params_[i]->layout;
   trainables_.push_back(std::move(t));

@@ -1,4 +1,6 @@
 // Key functions and small members of the SDK's nouns and kinds: type information of every interface lives here, once.
+#include <drivetrain/precision.h>
+#include <drivetrain/recompute.h>
 #include <drivetrain/communicator.h>
 #include <drivetrain/data_parallel.h>
 #include <drivetrain/dataset.h>
@@ -28,6 +30,8 @@ Optimizer::~Optimizer() = default;
 LrSchedule::~LrSchedule() = default;
 Schedule::~Schedule() = default;
 Strategy::~Strategy() = default;
+Recompute::~Recompute() = default;
+Precision::~Precision() = default;
 DataParallel::~DataParallel() = default;
 Model::~Model() = default;
 Dataset::~Dataset() = default;
@@ -72,6 +76,7 @@ void PlanContext::offer(const std::string& ability) { offers_.push_back({speaker
 void PlanContext::need(const std::string& ability, const std::string& why) { needs_.push_back({ability, why, speaker_}); }
 void PlanContext::refuse(const std::string& problem) { refusals_.push_back({speaker_, problem}); }
 void PlanContext::cost(const std::string& line) { costs_.push_back({speaker_, line}); }
+void PlanContext::capturable() { capturables_.push_back(speaker_); }
 void PlanContext::memory(const std::string& what, double bytes) { memories_.push_back({speaker_, what, bytes}); }
 
 }  // namespace drivetrain

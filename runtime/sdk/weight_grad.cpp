@@ -1,53 +1,14 @@
 // Weight gradients by the product itself into their slots.
 #include <drivetrain/weight_grad.h>
 
-#include <ATen/Parallel.h>
 #include <ATen/ops/embedding.h>
 #include <ATen/ops/linear.h>
 #include <ATen/ops/mm.h>
-#include <ATen/ops/sum.h>
 
 #include <drivetrain/differentiable.h>
-#include <drivetrain/error.h>
+#include <drivetrain/ops.h>
 
 namespace drivetrain {
-namespace {
-
-template <class T>
-void add_rows(T* out, const T* rows, const int64_t* ids, int64_t count, int64_t dim, int64_t vocabulary) {
-  // Threads share the columns, so every row is added in order of position whatever their number.
-  at::parallel_for(0, dim, 64, [&](int64_t begin, int64_t end) {
-    for (int64_t i = 0; i < count; ++i) {
-      if (ids[i] < 0 || ids[i] >= vocabulary) continue;  // the forward pass has refused it already
-      T* to = out + ids[i] * dim;
-      const T* from = rows + i * dim;
-      for (int64_t d = begin; d < end; ++d) to[d] += from[d];
-    }
-  });
-}
-
-void accumulate_rows(Param& weight, const at::Tensor& dy, const at::Tensor& ids) {
-  at::Tensor slot = weight.grad;
-  if (weight.grad_fresh) slot.zero_();
-  weight.grad_fresh = false;
-  const at::Tensor flat_ids = ids.reshape({-1}).contiguous();
-  const at::Tensor rows = dy.reshape({flat_ids.numel(), -1}).to(slot.scalar_type()).contiguous();
-  if (!slot.is_cpu()) {
-    slot.index_add_(0, flat_ids, rows);
-    return;
-  }
-  const auto add = [&](auto element) {
-    using T = decltype(element);
-    add_rows<T>(slot.mutable_data_ptr<T>(), rows.const_data_ptr<T>(), flat_ids.const_data_ptr<int64_t>(), flat_ids.numel(),
-                rows.size(1), slot.size(0));
-  };
-  if (slot.scalar_type() == at::kFloat) add(float{});
-  else if (slot.scalar_type() == at::kDouble) add(double{});
-  else slot.index_add_(0, flat_ids, rows);
-}
-
-}  // namespace
-
 void accumulate_weight_grad(Param& weight, const at::Tensor& dy_NO, const at::Tensor& x_NI) {
   at::Tensor slot = weight.grad;
   if (slot.scalar_type() != dy_NO.scalar_type()) return accumulate_grad(weight, at::mm(dy_NO.t(), x_NI));
@@ -72,7 +33,7 @@ at::Tensor linear(const at::Tensor& x, const ParamPtr& weight, const ParamPtr& b
         Tensors gradients(bias ? 3 : 2);
         if (wants_dx) gradients[0] = at::mm(dy_NO, w).view(x.sizes());
         if (weight->trainable) accumulate_weight_grad(*weight, dy_NO, x.reshape({-1, w.size(1)}));
-        if (bias && bias->trainable) accumulate_grad(*bias, at::sum(dy_NO, 0));
+        if (bias && bias->trainable) ops::accumulate_bias_grad(*bias, dy_NO);
         return gradients;
       })[0];
 }
@@ -82,7 +43,7 @@ at::Tensor embedding(const at::Tensor& ids, const ParamPtr& weight) {
   return differentiable(
       {w}, [&](const Tensors& in) { return Tensors{at::embedding(in[0], ids)}; },
       [ids, weight](const Tensors& dy) {
-        if (weight->trainable) accumulate_rows(*weight, dy[0], ids);
+        if (weight->trainable) ops::accumulate_embedding_grad(*weight, ids, dy[0]);
         return Tensors(1);
       })[0];
 }

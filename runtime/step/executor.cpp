@@ -15,6 +15,7 @@ LossSum Executor::run(const Program& program, int64_t step, Mode mode, const Loa
   if (mode == Mode::train)
     each_strategy(strategies_, Nesting::outermost_first, "step_begin", "", [&](Strategy& s) { s.step_begin(state_); });
   LossSum sum;
+  losses_.clear();
   for (const Instr& instr : program) {
     switch (instr.op) {
       case Op::load:
@@ -28,12 +29,19 @@ LossSum Executor::run(const Program& program, int64_t step, Mode mode, const Loa
         break;
       case Op::flush_grads:
       case Op::update:
-        return sum;
+        return with_losses(sum);
       default:
         throw fail(ErrorCode::config, "the schedule uses instruction ", static_cast<int>(instr.op),
                    ", which is not in this version: a single stage knows load, forward, backward, flush_grads and update");
     }
   }
+  return with_losses(sum);
+}
+
+// A loss is final after its backward: read once the program is through.
+LossSum Executor::with_losses(LossSum sum) {
+  for (const at::Tensor& loss : losses_) sum.loss += loss.item<double>();
+  losses_.clear();
   return sum;
 }
 
@@ -44,7 +52,7 @@ void Executor::forward(int64_t micro, LossSum& sum) {
   Tensors x = {batch.tokens_BS};
   for (Saved& s : saved) x = forward_unit(x, s);
   if (batch.labels_BS.defined()) {
-    sum.loss += x.at(0).item<double>();
+    losses_.push_back(x.at(0));
     sum.tokens += batch.valid_tokens;
   } else {
     logits_ = x.at(0);

@@ -31,6 +31,7 @@ class Executor {
   const at::Tensor& logits() const { return logits_; }
 
  private:
+  LossSum with_losses(LossSum sum);
   void forward(int64_t micro, LossSum& sum);
   void backward(int64_t micro, double seed_gradient);
   Tensors forward_unit(const Tensors& x, Saved& saved);
@@ -40,6 +41,7 @@ class Executor {
   const Strategies& strategies_;
   StepState& state_;
   std::map<int64_t, std::vector<Saved>> saved_;  // per micro-batch in flight, one per unit
+  Tensors losses_;  // of this run's micro-batches
   at::Tensor logits_;
 };
 

@@ -25,6 +25,7 @@ class Ddp : public DataParallel {
     group_ = services_.mesh->group("dp");
     FlatOptions options;
     options.device = services_.device;
+    options.dtypes = services_.dtypes;
     options.allocate_grads = [this](int64_t numel, at::ScalarType dtype) { return group_->allocate(numel, dtype); };
     flats_.resize(units.units.size());
     for (size_t u = 0; u < units.units.size(); ++u) {

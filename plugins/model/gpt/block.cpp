@@ -52,7 +52,7 @@ class Block : public AutogradUnit {
   }
 
   Tensors run(const Tensors& in, StepContext& ctx) override {
-    const at::Tensor& x_BSD = in[0];
+    const at::Tensor x_BSD = residual_stream(in);
     const QueryKeyValue heads = split(qkv_->forward(norm1_->forward(x_BSD, ctx), ctx));
     const at::Tensor attended = attention_->forward(heads.q, heads.k, heads.v, ctx).flatten(2);
     // The branch's output is fresh memory that nobody keeps, so the residual is added in place.

@@ -2,6 +2,7 @@
 #include <drivetrain/autograd_unit.h>
 #include <drivetrain/random.h>
 
+#include <ATen/ops/add.h>
 #include <ATen/ops/arange.h>
 
 #include <drivetrain/error.h>
@@ -58,7 +59,7 @@ class HeadUnit : public AutogradUnit {
   }
 
   Tensors run(const Tensors& in, StepContext& ctx) override {
-    return {loss_->forward(norm_->forward(in[0], ctx), ctx)};
+    return {loss_->forward(norm_->forward(residual_stream(in), ctx), ctx)};
   }
 
  private:
@@ -67,6 +68,8 @@ class HeadUnit : public AutogradUnit {
 };
 
 }  // namespace
+
+at::Tensor residual_stream(const Tensors& in) { return in.size() == 1 ? in[0] : at::add(in[0], in[1]); }
 
 UnitPtr make_embedding(const Shape& shape, LayerFactory& layers) {
   return std::make_shared<EmbeddingUnit>(shape, layers);

@@ -10,6 +10,9 @@
 
 namespace drivetrain::gpt {
 
+// What a unit before handed on: {x}, or {residual, delta} still to be added.
+at::Tensor residual_stream(const Tensors& in);
+
 // Tokens [B, S] to x: word embedding, learned positions if any, dropout.
 UnitPtr make_embedding(const Shape& shape, LayerFactory& layers);
 

@@ -8,6 +8,7 @@
 #include <functional>
 
 #include <drivetrain/optimizer.h>
+#include <drivetrain/services.h>
 #include <drivetrain/unit.h>
 
 namespace drivetrain {
@@ -16,8 +17,7 @@ namespace drivetrain {
 inline constexpr int64_t kNormBlock = 1024;
 
 struct FlatOptions {
-  at::ScalarType param_dtype = at::kFloat;
-  at::ScalarType grad_dtype = at::kFloat;
+  Dtypes dtypes;  // where master differs from param, trainables get values of their own and `working` is the parameter
   at::Device device = at::Device(at::kCPU);
   int64_t shards = 1;                                               // the flat length is a multiple of shards * kNormBlock
   // Where the buffers come from: a group's own memory for what it moves. Empty: at::empty.
@@ -53,7 +53,7 @@ class DRIVETRAIN_API FlatUnit {
   std::vector<ParamPtr> params_;
   std::vector<int64_t> offsets_;
   int64_t numel_ = 0;
-  at::Tensor values_, grads_;
+  at::Tensor values_, grads_, masters_;  // masters_ undefined where the values are their own
   Trainables trainables_;
   bool released_ = false;
 };

@@ -82,7 +82,8 @@ struct LmLossSpec {
 class DRIVETRAIN_API LmLoss : public Layer {
  public:
   // x [B, S, dim]. With labels in ctx.batch(): the float64 scalar sum over valid tokens of
-  // log sum exp(logits) - logit[label]. Without: logits [B, S, vocab].
+  // log sum exp(logits) - logit[label]. Without: logits [B, S, vocab]. Where a backward pass follows, the scalar may be filled
+  // as late as in there, so that a chunk of logits lives once, from the product to its gradient: read it afterwards.
   virtual at::Tensor forward(const at::Tensor& x, StepContext& ctx) = 0;
 };
 

@@ -63,6 +63,9 @@ class DRIVETRAIN_API PlanContext {
   void refuse(const std::string& problem);
   // Expensive but legal: shown by --plan and once at the start.
   void cost(const std::string& line);
+  // Whole steps with this plugin may be recorded as a CUDA graph and replayed: its hooks only enqueue work, they neither read the
+  // device, nor decide by its values, nor count steps.
+  void capturable();
   // Bytes this plugin will hold on each rank; shown by --plan.
   void memory(const std::string& what, double bytes);
 
@@ -82,6 +85,7 @@ class DRIVETRAIN_API PlanContext {
   const std::vector<Note>& refusals() const { return refusals_; }
   const std::vector<Note>& costs() const { return costs_; }
   const std::vector<Memory>& memories() const { return memories_; }
+  const std::vector<std::string>& capturables() const { return capturables_; }  // who said so
 
  private:
   ModelFacts model_;
@@ -91,6 +95,7 @@ class DRIVETRAIN_API PlanContext {
   std::vector<Note> offers_, refusals_, costs_;
   std::vector<Need> needs_;
   std::vector<Memory> memories_;
+  std::vector<std::string> capturables_;
 };
 
 }  // namespace drivetrain

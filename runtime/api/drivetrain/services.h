@@ -14,6 +14,11 @@ namespace drivetrain {
 
 class Mesh;
 
+// What is stored and computed in which type. `reduce` is what gradients are summed over ranks in.
+struct Dtypes {
+  at::ScalarType param = at::kFloat, grad = at::kFloat, reduce = at::kFloat, master = at::kFloat;
+};
+
 struct Services {
   Log& log;
   Store& store;
@@ -21,6 +26,7 @@ struct Services {
   int64_t local_rank = 0, local_size = 1;  // among the ranks of this host
   at::Device device = at::Device(at::kCPU);
   uint64_t seed = 0;
+  Dtypes dtypes;               // set before `attach`
   const Mesh* mesh = nullptr;  // set before `build`; null while plugins are created and planned
 };
 

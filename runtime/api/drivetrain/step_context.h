@@ -14,6 +14,9 @@ namespace drivetrain {
 
 class Unit;
 
+// What is kept of a region's activations between forward and backward.
+enum class Keep : uint8_t { all, input, nothing };  // nothing: computed again from the nearest earlier kept input
+
 enum class Mode { train, evaluate, generate };
 
 // Rows of one micro-batch on this rank.
@@ -45,6 +48,8 @@ class DRIVETRAIN_API StepContext {
   virtual const Visit& visit() const = 0;
   virtual std::span<const Visit> ahead() const = 0;  // the coming visits of this step, in program order
   virtual RandomKey random(std::string_view site) const = 0;
+  // The recompute policy's word on a region of the current visit's unit; `all` where no policy was chosen.
+  virtual Keep keep(std::string_view region) const { return Keep::all; }
   // A figure for the monitors and metrics.jsonl under this name: a device scalar, read after a training step. Rank 0's counts; the
   // runtime's own names ("loss", "lr", ...) stay its own.
   virtual void metric(const std::string& name, const at::Tensor& scalar) = 0;

@@ -33,7 +33,8 @@ class DRIVETRAIN_API Unit {
   virtual std::vector<ParamPtr> params() const = 0;
 
   // x: what the unit before returned (the first one gets {tokens_BS}), detached. Returns the next unit's x. The last unit
-  // returns {loss}: a float64 scalar, the sum over the valid tokens of the micro-batch; without labels {logits [B, S, V]}.
+  // returns {loss}: a float64 scalar, the sum over the valid tokens of the micro-batch, final after the unit's backward where there
+  // is one; without labels {logits [B, S, V]}. A block may hand on {residual, delta}, to be added by the next unit's first norm.
   virtual Tensors forward(const Tensors& x, StepContext& ctx, Saved& saved) = 0;
   // dy: gradients of what forward returned. Returns gradients of x; those of parameters go to their slots.
   virtual Tensors backward(const Tensors& dy, StepContext& ctx, Saved& saved) = 0;

@@ -1,0 +1,33 @@
+#include <drivetrain/device.h>
+
+#include <atomic>
+
+#include <drivetrain/error.h>
+
+#include "device/device_runtime.h"
+
+namespace drivetrain {
+namespace {
+
+std::atomic<DeviceRuntime*> the_device_runtime = nullptr;
+
+}  // namespace
+
+DeviceRuntime::~DeviceRuntime() = default;
+
+void set_device_runtime(DeviceRuntime* runtime) { the_device_runtime = runtime; }
+DeviceRuntime* device_runtime() { return the_device_runtime; }
+
+void* current_stream(const at::Device& device) {
+  if (device.is_cpu()) return nullptr;
+  if (!device_runtime()) throw fail(ErrorCode::internal, "a stream of ", device.str(), " before its device was opened");
+  return device_runtime()->current_stream(device);
+}
+
+void check_launch(int status, const char* what) {
+  if (status == 0) return;
+  const std::string words = device_runtime() ? device_runtime()->error_text(status) : "no device was opened";
+  throw fail(ErrorCode::internal, what, ": the launch failed with status ", status, " (", words, ")");
+}
+
+}  // namespace drivetrain

@@ -1,0 +1,46 @@
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/_softmax.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/gather.h>
+#include <ATen/ops/logsumexp.h>
+#include <ATen/ops/sum.h>
+#include <ATen/ops/where.h>
+
+#include <drivetrain/ops.h>
+
+#include "kernels/loss/cross_entropy.h"
+#include "sdk/ops_kernel.h"
+
+namespace drivetrain::ops {
+namespace {
+
+at::Tensor cross_entropy_by_operators(at::Tensor& logits, const at::Tensor& labels, bool gradient, double scale) {
+  const at::ScalarType wide = logits.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+  const at::Tensor x = logits.to(wide), counts = labels.ge(0), column = labels.clamp_min(0).unsqueeze(1);
+  const at::Tensor of_label = at::gather(x, 1, column).squeeze(1);
+  const at::Tensor each = at::logsumexp(x, 1).to(at::kDouble) - of_label.to(at::kDouble);
+  const at::Tensor loss = at::where(counts, each, at::full({}, 0.0, each.options())).sum();
+  if (gradient) {
+    at::Tensor g = at::_softmax(x, 1, false);
+    g.scatter_add_(1, column, at::full({column.size(0), 1}, -1.0, g.options()));
+    logits.copy_(g.mul_(counts.unsqueeze(1).to(wide) * scale));
+  }
+  return loss;
+}
+
+}  // namespace
+
+at::Tensor cross_entropy_(at::Tensor& logits, const at::Tensor& given_labels, bool gradient, double scale) {
+  if (!has_kernel(logits) || !logits.is_contiguous()) return cross_entropy_by_operators(logits, given_labels, gradient, scale);
+  const at::Tensor labels = given_labels.contiguous();
+  const at::Tensor loss = at::empty({logits.size(0)}, logits.options().dtype(at::kDouble));
+  kernels::CrossEntropy op;
+  op.logits = out(logits), op.labels = in<int64_t>(labels), op.loss = out<double>(loss);
+  op.rows = logits.size(0), op.columns = logits.size(1);
+  op.gradient = gradient, op.scale = scale, op.dtype = kernel_dtype(logits);
+  run(logits, op, op.rows, 1, kernels::cross_entropy_cpu, DRIVETRAIN_CUDA_KERNEL(cross_entropy_cuda), "cross entropy");
+  return loss.sum();
+}
+
+}  // namespace drivetrain::ops
