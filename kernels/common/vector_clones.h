@@ -10,7 +10,7 @@
 // Resolvers of clones run before a sanitizer is ready, so its builds do without.
 #ifndef DRIVETRAIN_VECTOR_CLONES
 #if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-#define DRIVETRAIN_VECTOR_CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
+#define DRIVETRAIN_VECTOR_CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 #else
 #define DRIVETRAIN_VECTOR_CLONES
 #endif
