@@ -20,12 +20,15 @@ LossSum Executor::run(const Program& program, int64_t step, Mode mode, const Loa
     switch (instr.op) {
       case Op::load:
         state_.set_batch(instr.micro, load(instr.micro));
+        tell(clock_, Phase::load);
         break;
       case Op::forward:
         forward(instr.micro, sum);
+        tell(clock_, Phase::forward);
         break;
       case Op::backward:
         backward(instr.micro, seed_gradient);
+        tell(clock_, Phase::backward);
         break;
       case Op::flush_grads:
       case Op::update:

@@ -6,6 +6,7 @@
 #include <map>
 
 #include "step/hooks.h"
+#include "step/phase_clock.h"
 #include "step/program.h"
 #include "step/step_state.h"
 
@@ -27,6 +28,8 @@ class Executor {
   // `seed_gradient`: what the loss's backward starts with. Error(internal) for an instruction out of order.
   LossSum run(const Program& program, int64_t step, Mode mode, const Load& load, double seed_gradient);
 
+  void observe(PhaseClock* clock) { clock_ = clock; }
+
   // The last unit's output of a forward-only run without labels.
   const at::Tensor& logits() const { return logits_; }
 
@@ -43,6 +46,7 @@ class Executor {
   std::map<int64_t, std::vector<Saved>> saved_;  // per micro-batch in flight, one per unit
   Tensors losses_;  // of this run's micro-batches
   at::Tensor logits_;
+  PhaseClock* clock_ = nullptr;
 };
 
 }  // namespace drivetrain

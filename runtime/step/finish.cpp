@@ -83,6 +83,7 @@ void Finish::update(StepResult& result, StepContext& ctx) {
                ". The weights are those of step ", result.step - 1,
                ". Try a lower learning rate, more warm-up or gradient_clipping");
   }
+  tell(clock_, Phase::finish);
   UpdateArgs args;
   args.hyper = hyper(result, result.lr);
   args.grad_scale = at::full({}, scale * clip_factor(result.grad_norm, run_.settings.gradient_clipping), at::kDouble);
@@ -94,6 +95,7 @@ void Finish::update(StepResult& result, StepContext& ctx) {
     for (const Trainable& t : chunk) ++t.param->version, t.param->grad_fresh = true;
   }
   tokens_seen_ += result.tokens;
+  tell(clock_, Phase::update);
 }
 
 }  // namespace drivetrain

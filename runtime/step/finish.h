@@ -6,6 +6,7 @@
 #include "compose/composition.h"
 #include "step/executor.h"
 #include "step/norm.h"
+#include "step/phase_clock.h"
 
 namespace drivetrain {
 
@@ -33,6 +34,8 @@ class Finish {
   // flush_grads, norm, update, after_update. Throws Error(numeric) if loss or norm is not finite: nothing was updated then.
   void update(StepResult& result, StepContext& ctx);
 
+  void observe(PhaseClock* clock) { clock_ = clock; }
+
  private:
   at::Tensor hyper(const StepResult& result, double& lr) const;
 
@@ -41,6 +44,7 @@ class Finish {
   GradNorm norm_;
   double seed_gradient_;
   int64_t tokens_seen_ = 0;
+  PhaseClock* clock_ = nullptr;
 };
 
 }  // namespace drivetrain

@@ -46,6 +46,12 @@ Trainer::Trainer(Composition& run, Publish publish, const std::atomic<int>& stop
   run.optimizer->init(all_trainables_);
 }
 
+void Trainer::observe(PhaseClock* clock) {
+  clock_ = clock;
+  executor_.observe(clock);
+  finish_.observe(clock);
+}
+
 int64_t Trainer::train() {
   for (int64_t step = plan_.first_step; step <= plan_.last_step; ++step) {
     const auto start = std::chrono::steady_clock::now();
@@ -64,6 +70,7 @@ int64_t Trainer::train() {
 }
 
 StepResult Trainer::train_step(int64_t step) {
+  tell(clock_, Phase::between);
   const LossSum mine = executor_.run(train_program_, step, Mode::train, [&](int64_t) { return feed_.next(); },
                                      finish_.seed_gradient());
   StepResult result = finish_.agree(mine, stop_.load() != 0);

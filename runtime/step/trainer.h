@@ -18,6 +18,9 @@ class Trainer {
   using Publish = std::function<void(int64_t step, Value data)>;
   Trainer(Composition& run, Publish publish, const std::atomic<int>& stop);
 
+  // From the next step on; null ends it. Not owned.
+  void observe(PhaseClock* clock);
+
   // Runs to train_steps. Returns the last step done.
   int64_t train();
 
@@ -36,6 +39,7 @@ class Trainer {
   Finish finish_;
   Program train_program_, forward_program_;
   Trainables all_trainables_;
+  PhaseClock* clock_ = nullptr;
 };
 
 }  // namespace drivetrain
