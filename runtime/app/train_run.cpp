@@ -80,7 +80,7 @@ class Session {
     Composition& run = *composition_;
     if (run.settings.save_final) run.model->weight_rules("hf");  // an unknown family is told now, not after training
     const Value facts = resolved_facts(run, *request_.registry);
-    meet(facts);
+    meet_ranks(request_, run, facts);
     try {
       return work(facts);
     } catch (const std::exception& e) {
@@ -92,20 +92,6 @@ class Session {
   }
 
  private:
-  // Before the first collective: is everybody there, with the same configuration and the same libraries?
-  void meet(const Value& facts) {
-    if (env_.world_size == 1) return;
-    Value same = Value::object();
-    Value config = resolved_value(*composition_, *request_.registry);
-    config.erase("output_dir");
-    same.set("config", config);
-    Value libraries = facts;
-    for (const char* own : {"host", "libtorch_folder"}) libraries.erase(own);
-    same.set("facts", libraries);
-    check_arrival(*request_.setup.store, env_, static_cast<double>(request_.settings.rendezvous_timeout_s));
-    check_same(*request_.setup.store, env_, same);
-  }
-
   TrainOutcome work(const Value& facts) {
     Composition& run = *composition_;
     if (request_.on_start) request_.on_start();
@@ -144,6 +130,20 @@ class Session {
 };
 
 }  // namespace
+
+void meet_ranks(const TrainRequest& request, const Composition& run, const Value& facts) {
+  const RankEnvironment& env = request.setup.environment;
+  if (env.world_size == 1) return;
+  Value same = Value::object();
+  Value config = resolved_value(run, *request.registry);
+  config.erase("output_dir");
+  same.set("config", config);
+  Value libraries = facts;
+  for (const char* own : {"host", "libtorch_folder"}) libraries.erase(own);
+  same.set("facts", libraries);
+  check_arrival(*request.setup.store, env, static_cast<double>(request.settings.rendezvous_timeout_s));
+  check_same(*request.setup.store, env, same);
+}
 
 TrainOutcome train_rank(const TrainRequest& request) { return Session(request).run(); }
 

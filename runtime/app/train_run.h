@@ -26,6 +26,9 @@ struct TrainOutcome {
   bool stopped = false;  // before train_steps, because some rank was asked to
 };
 
+// Before the first collective: is everybody there, with the same configuration and the same libraries (`facts`)?
+void meet_ranks(const TrainRequest& request, const Composition& run, const Value& facts);
+
 // Throws Error. Collective over all ranks of the store.
 DRIVETRAIN_API TrainOutcome train_rank(const TrainRequest& request);
 

@@ -1,0 +1,55 @@
+#include "app/rank_start.h"
+
+#include <ATen/Parallel.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <thread>
+
+#include "app/commands.h"
+#include "app/config_text.h"
+#include "memory/cpu_allocator.h"
+#include "observe/log_console.h"
+
+namespace drivetrain {
+namespace {
+
+// A reader that went away and a full quota show as write errors, not as a silent death.
+void ignore_write_signals() {
+  signal(SIGPIPE, SIG_IGN);
+  signal(SIGXFSZ, SIG_IGN);
+}
+
+void set_threads(const RunSettings& settings, const RankEnvironment& env) {
+  const int64_t cores = std::max(1u, std::thread::hardware_concurrency());
+  const int64_t threads = settings.threads > 0 ? settings.threads : std::max<int64_t>(1, cores / env.local_size);
+  at::set_num_threads(static_cast<int>(threads));
+}
+
+}  // namespace
+
+std::unique_ptr<Registry> choose_for(TrainRequest& request, const std::vector<std::string>& plugin_paths, Problems& problems) {
+  request.setup.environment = read_rank_environment();
+  request.terminal = isatty(STDOUT_FILENO) != 0;
+  request.setup.log = make_console_log(console_settings(request.setup.environment.rank));
+  expand_places(request.config);
+  request.settings = read_run_settings(request.config, request.config_path, problems);
+  auto registry = std::make_unique<Registry>(search_path(request.settings, plugin_paths));
+  request.registry = registry.get();
+  request.chosen = choose_plugins(request.config, *registry, request.settings.device, problems);
+  problems.throw_if_any();
+  if (request.setup.environment.rank == 0) show_notes(problems, *request.setup.log);
+  return registry;
+}
+
+void start_process(TrainRequest& request) {
+  ignore_write_signals();
+  install_cpu_allocator();
+  RankEnvironment& env = request.setup.environment;
+  const double timeout_s = static_cast<double>(request.settings.rendezvous_timeout_s);
+  request.setup.store = make_store(env, timeout_s);
+  if (!env.local_known) find_local_ranks(*request.setup.store, env, timeout_s);
+  set_threads(request.settings, env);
+}
+
+}  // namespace drivetrain

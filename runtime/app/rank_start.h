@@ -1,0 +1,19 @@
+// What every command that trains does before its ranks meet: from a config to chosen plugins, and what belongs to the process.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "app/train_run.h"
+
+namespace drivetrain {
+
+// Fills a request whose config and config_path are set: places, settings, environment, log, plugins. The registry is returned and
+// must outlive the request's use. Throws Error with all problems of the file; rank 0 shows its notes.
+std::unique_ptr<Registry> choose_for(TrainRequest& request, const std::vector<std::string>& plugin_paths, Problems& problems);
+
+// Signals of writes, the allocator, the store and the threads of this process. Once per process, before any tensor.
+void start_process(TrainRequest& request);
+
+}  // namespace drivetrain
