@@ -146,7 +146,7 @@ std::unique_ptr<Composition> new_composition(const RunSettings& settings, const 
   const RankEnvironment& env = setup.environment;
   run->services = std::unique_ptr<Services>(new Services{*setup.log, *setup.store, env.rank, env.world_size, env.local_rank,
                                                          env.local_size, device_of(settings.device),
-                                                         static_cast<uint64_t>(settings.seed), nullptr});
+                                                         static_cast<uint64_t>(settings.seed), {}, nullptr});
   return run;
 }
 
