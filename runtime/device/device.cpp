@@ -13,6 +13,8 @@ std::atomic<DeviceRuntime*> the_device_runtime = nullptr;
 
 }  // namespace
 
+DeviceGraph::~DeviceGraph() = default;
+DeviceMark::~DeviceMark() = default;
 DeviceRuntime::~DeviceRuntime() = default;
 
 void set_device_runtime(DeviceRuntime* runtime) { the_device_runtime = runtime; }
