@@ -1,5 +1,5 @@
-// GELU, its tanh approximation and SwiGLU on the CPU. `x + bias` is formed again in the backward pass: it costs nothing beside
-// reading x, and keeping it would cost a matrix.
+// GELU, its tanh approximation and SwiGLU on the CPU. `x + bias` is formed again in the backward pass: it costs nothing
+// beside reading x, and keeping it would cost a matrix.
 #include "kernels/activation/activation.h"
 
 #include "kernels/common/vector_math.h"
@@ -7,32 +7,32 @@
 namespace drivetrain::kernels {
 namespace {
 
+// 0.5 (1 + tanh u) = sigmoid(2 u) = 1 / (1 + 2^t), t = -2 log2(e) u, u = sqrt(2 / pi) (x + 0.044715 x^3).
 struct GeluTanh {
-  // 0.5 (1 + tanh u) = sigmoid(2 u), u = sqrt(2 / pi) (x + 0.044715 x^3)
   static constexpr float kLine = 1.5957691216F, kCube = kLine * 0.044715F;
 
-  static DRIVETRAIN_INLINE float value(float x) {
-    return x / (1.0F + exp_of_minus(x * multiply_add(kCube, x * x, kLine)));
+  static DRIVETRAIN_INLINE float decay(float x, float square) {
+    return exp2_held(x * multiply_add(-kLog2E * kCube, square, -kLog2E * kLine));
   }
+
+  static DRIVETRAIN_INLINE float value(float x) { return x / (1.0F + decay(x, x * x)); }
 
   static DRIVETRAIN_INLINE float slope(float x) {
     const float square = x * x;
-    const float decay = exp_of_minus(x * multiply_add(kCube, square, kLine));
-    const float gate = 1.0F / (1.0F + decay);
-    return gate * multiply_add(x * (decay * gate), multiply_add(3.0F * kCube, square, kLine), 1.0F);
+    const float fall = decay(x, square);
+    const float gate = 1.0F / (1.0F + fall);
+    return gate * multiply_add(x * (fall * gate), multiply_add(3.0F * kCube, square, kLine), 1.0F);
   }
 };
 
 struct Gelu {
-  static DRIVETRAIN_INLINE float value(float x) { return x * normal(x).cumulative; }
+  static DRIVETRAIN_INLINE float value(float x) { return x * normal_cumulative(x); }
 
-  static DRIVETRAIN_INLINE float slope(float x) {
-    const Normal at = normal(x);
-    return multiply_add(x, at.density, at.cumulative);
-  }
+  static DRIVETRAIN_INLINE float slope(float x) { return multiply_add(x, normal_density(x), normal_cumulative(x)); }
 };
 
-// Loops carry `ivdep` because outputs may be inputs, element for element; the compiler would take that for a dependence.
+// Loops carry `ivdep` because outputs may be inputs, element for element; the compiler would take that for a
+// dependence.
 template <class Function, bool kBias>
 DRIVETRAIN_INLINE void values(const float* x, const float* bias, float* y, int64_t n) {
 #pragma GCC ivdep
@@ -40,7 +40,8 @@ DRIVETRAIN_INLINE void values(const float* x, const float* bias, float* y, int64
 }
 
 template <class Function, bool kBias, bool kPartial>
-DRIVETRAIN_INLINE void slopes(const float* x, const float* bias, const float* dy, float* dx, float* partial, int64_t n) {
+DRIVETRAIN_INLINE void slopes(const float* x, const float* bias, const float* dy, float* dx, float* partial,
+                              int64_t n) {
 #pragma GCC ivdep
   for (int64_t i = 0; i < n; ++i) {
     const float gradient = dy[i] * Function::slope(kBias ? x[i] + bias[i] : x[i]);
@@ -55,7 +56,7 @@ DRIVETRAIN_INLINE void gated_values(const float* x, const float* bias, float* y,
   for (int64_t i = 0; i < n; ++i) {
     const float gate = kBias ? x[i] + bias[i] : x[i];
     const float up = kBias ? x[n + i] + bias[n + i] : x[n + i];
-    y[i] = gate * up / (1.0F + exp_of_minus(gate));
+    y[i] = gate * up / (1.0F + exp2_held(-kLog2E * gate));
   }
 }
 
@@ -66,9 +67,9 @@ DRIVETRAIN_INLINE void gated_slopes(const float* x, const float* bias, const flo
   for (int64_t i = 0; i < n; ++i) {
     const float gate = kBias ? x[i] + bias[i] : x[i];
     const float up = kBias ? x[n + i] + bias[n + i] : x[n + i];
-    const float decay = exp_of_minus(gate);
-    const float open = 1.0F / (1.0F + decay);
-    const float dgate = dy[i] * up * (open * multiply_add(gate, decay * open, 1.0F));
+    const float fall = exp2_held(-kLog2E * gate);
+    const float open = 1.0F / (1.0F + fall);
+    const float dgate = dy[i] * up * (open * multiply_add(gate, fall * open, 1.0F));
     const float dup = dy[i] * (gate * open);
     dx[i] = dgate;
     dx[n + i] = dup;

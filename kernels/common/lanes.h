@@ -10,19 +10,29 @@ namespace drivetrain::kernels {
 
 inline constexpr int64_t kLanes = 32;
 
-// Sum of term(i) for i in [0, n).
-template <class Term>
-DRIVETRAIN_INLINE float sum_lanes(int64_t n, Term term) {
-  float lanes[kLanes] = {};
+// Calls step(i, lane) for i in [0, n); steps of different lanes may run side by side.
+template <class Step>
+DRIVETRAIN_INLINE void for_lanes(int64_t n, Step step) {
   int64_t i = 0;
   for (; i + kLanes <= n; i += kLanes) {
-    for (int64_t j = 0; j < kLanes; ++j) lanes[j] += term(i + j);
+    for (int64_t j = 0; j < kLanes; ++j) step(i + j, j);
   }
-  for (int64_t j = 0; i + j < n; ++j) lanes[j] += term(i + j);
+  for (int64_t j = 0; i + j < n; ++j) step(i + j, j);
+}
+
+DRIVETRAIN_INLINE float fold_lanes(float* lanes) {
   for (int64_t width = kLanes / 2; width > 0; width /= 2) {
     for (int64_t j = 0; j < width; ++j) lanes[j] += lanes[j + width];
   }
   return lanes[0];
+}
+
+// Sum of term(i) for i in [0, n).
+template <class Term>
+DRIVETRAIN_INLINE float sum_lanes(int64_t n, Term term) {
+  float lanes[kLanes] = {};
+  for_lanes(n, [&](int64_t i, int64_t lane) { lanes[lane] += term(i); });
+  return fold_lanes(lanes);
 }
 
 }  // namespace drivetrain::kernels

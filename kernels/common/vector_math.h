@@ -1,6 +1,7 @@
-// Elementary functions in float32 for the loops of kernels: straight lines of multiply-adds that become vector code. Each is
-// written as the one fused operation it is, so every vector width, a loop's tail and a build without vectors give the same bits;
-// a CPU without the instruction (before 2013) gets it from libm, slowly. Errors are measured in common/vector_math_test.cpp.
+// Elementary functions in float32 for the loops of kernels: straight lines of multiply-adds that become vector code.
+// Each is written as the one fused operation it is, so every vector width, a loop's tail and a build without vectors
+// give the same bits; a CPU without the instruction (before 2013) gets it from libm, slowly. Errors are measured in
+// common/vector_math_test.cpp.
 #pragma once
 
 #include <bit>
@@ -10,16 +11,29 @@
 
 namespace drivetrain::kernels {
 
+inline constexpr float kLog2E = 1.44269504F;
+inline constexpr float kRoundExponent =
+    12583039.0F;  // 1.5 * 2^23 + 127: adding it leaves n and an exponent's bias below
+
 // a b + c, rounded once.
 DRIVETRAIN_INLINE float multiply_add(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 
-// e^x for x in [-87, 88], within 1 ulp. Source: Cody and Waite 1980, "Software manual for the elementary functions":
-// x = n ln 2 + r, e^x = 2^n e^r. The polynomial was fitted at Chebyshev nodes, relative error 1e-8.
-DRIVETRAIN_INLINE float exp_in_range(float x) {
-  constexpr float kRound = 12583039.0F;  // 1.5 * 2^23 + 127: adding it leaves n with an exponent's bias in the low bits
-  const float shifted = multiply_add(x, 1.44269504F, kRound);
-  const float n = shifted - kRound;
-  float r = multiply_add(n, -0.693359375F, x);  // ln 2 in two parts
+// The smaller and the larger; NaN in x stays NaN.
+DRIVETRAIN_INLINE float at_most(float x, float bound) { return x > bound ? bound : x; }
+DRIVETRAIN_INLINE float at_least(float x, float bound) { return x < bound ? bound : x; }
+
+// 2^n for the n that adding kRoundExponent left in the low bits.
+DRIVETRAIN_INLINE float power_of_two(float shifted) {
+  return std::bit_cast<float>(std::bit_cast<uint32_t>(shifted) << 23);
+}
+
+// e^x within 1 ulp: 0 below -87, infinite above 88. Source: Cody and Waite 1980, "Software manual for the elementary
+// functions": x = n ln 2 + r, e^x = 2^n e^r. The polynomial was fitted at Chebyshev nodes, relative error 1e-8.
+DRIVETRAIN_INLINE float exp(float x) {
+  const float held = at_most(at_least(x, -87.0F), 88.0F);
+  const float shifted = multiply_add(held, kLog2E, kRoundExponent);
+  const float n = shifted - kRoundExponent;
+  float r = multiply_add(n, -0.693359375F, held);  // ln 2 in two parts
   r = multiply_add(n, 2.12194440e-4F, r);
   float p = 1.392621347e-3F;
   p = multiply_add(p, r, 8.363202972e-3F);
@@ -28,44 +42,47 @@ DRIVETRAIN_INLINE float exp_in_range(float x) {
   p = multiply_add(p, r, 0.5F);
   p = multiply_add(p, r, 1.0F);
   p = multiply_add(p, r, 1.0F);
-  return p * std::bit_cast<float>(std::bit_cast<uint32_t>(shifted) << 23);
+  const float value = x < -87.0F ? 0.0F : p * power_of_two(shifted);
+  return x > 88.0F ? __builtin_inff() : value;
 }
 
-// The smaller and the larger; NaN in x stays NaN.
-DRIVETRAIN_INLINE float at_most(float x, float bound) { return x > bound ? bound : x; }
-DRIVETRAIN_INLINE float at_least(float x, float bound) { return x < bound ? bound : x; }
-
-// e^x for any x: 0 below -87, infinite above 88.
-DRIVETRAIN_INLINE float exp(float x) {
-  const float value = exp_in_range(at_most(at_least(x, -87.0F), 88.0F));
-  const float floored = x < -87.0F ? 0.0F : value;
-  return x > 88.0F ? __builtin_inff() : floored;
+// 2^t for t in [-126, 127], within 1 ulp. Fitted as above, relative error 5e-9.
+DRIVETRAIN_INLINE float exp2_in_range(float t) {
+  const float shifted = t + kRoundExponent;
+  const float f = t - (shifted - kRoundExponent);
+  float p = 1.545318283e-4F;
+  p = multiply_add(p, f, 1.339088633e-3F);
+  p = multiply_add(p, f, 9.61808252e-3F);
+  p = multiply_add(p, f, 5.550357071e-2F);
+  p = multiply_add(p, f, 0.2402265076F);
+  p = multiply_add(p, f, 0.693147188F);
+  p = multiply_add(p, f, 1.0F);
+  return p * power_of_two(shifted);
 }
 
-// e^-x as far as sigmoids need it, held finite: 1 / (1 + e^-x) is sigmoid(x), and e^-x times that 1 - sigmoid(x).
-DRIVETRAIN_INLINE float exp_of_minus(float x) { return exp_in_range(at_most(at_least(-x, -87.0F), 87.0F)); }
+// 2^t, held between 2^-126 and 2^126: 1 / (1 + 2^t) is a sigmoid, and 2^t times that its complement, both finite.
+DRIVETRAIN_INLINE float exp2_held(float t) { return exp2_in_range(at_most(at_least(t, -126.0F), 126.0F)); }
 
-// The normal distribution at x and its density. Both tails keep their leading digits.
-struct Normal {
-  float cumulative, density;
-};
+// The normal distribution function within 1e-7. The smaller tail is 2^Q(|x|), Q fitted to its logarithm on [0, 6.5]
+// with the error of x Phi(x) as the weight; Q falls beyond, so that tail ends as 2^-126.
+DRIVETRAIN_INLINE float normal_cumulative(float x) {
+  const float size = __builtin_fabsf(x);
+  float q = -7.96311339247e-7F;
+  q = multiply_add(q, size, 1.41347317077e-5F);
+  q = multiply_add(q, size, -6.40697888914e-5F);
+  q = multiply_add(q, size, -4.32434340703e-4F);
+  q = multiply_add(q, size, 7.44387113804e-3F);
+  q = multiply_add(q, size, -5.27518417131e-2F);
+  q = multiply_add(q, size, -0.459126862624F);
+  q = multiply_add(q, size, -1.15111479884F);
+  q = multiply_add(q, size, -0.999999808798F);
+  const float tail = exp2_in_range(at_least(q, -126.0F));
+  return x < 0.0F ? tail : 1.0F - tail;
+}
 
-// Source: the form of Press et al., "Numerical recipes", 6.2.2 (erfcc): the tail is exp(-x^2 / 2) t P(t), t = 1 / (1 + a |x|).
-// P was fitted for a = 0.27 at Chebyshev nodes of |x| < 13.2, relative error 3e-8.
-DRIVETRAIN_INLINE Normal normal(float x) {
-  const float t = 1.0F / multiply_add(0.27F, __builtin_fabsf(x), 1.0F);
-  float p = 0.0289069805430F;
-  p = multiply_add(p, t, -0.126257857299F);
-  p = multiply_add(p, t, 0.169385949186F);
-  p = multiply_add(p, t, -0.0688292010442F);
-  p = multiply_add(p, t, 0.107608655271F);
-  p = multiply_add(p, t, 0.0721262121729F);
-  p = multiply_add(p, t, 0.101793602840F);
-  p = multiply_add(p, t, 0.107545158588F);
-  p = multiply_add(p, t, 0.107720510093F);
-  const float bell = exp_in_range(at_least(-0.5F * x * x, -87.0F));
-  const float tail = bell * (t * p);
-  return {x < 0.0F ? tail : 1.0F - tail, bell * 0.398942280F};
+// Its density, exp(-x^2 / 2) / sqrt(2 pi).
+DRIVETRAIN_INLINE float normal_density(float x) {
+  return 0.398942280F * exp2_in_range(at_least(-0.5F * kLog2E * x * x, -126.0F));
 }
 
 }  // namespace drivetrain::kernels
