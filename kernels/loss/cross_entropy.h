@@ -11,7 +11,7 @@ namespace drivetrain::kernels {
 
 struct CrossEntropy {
   void* logits = nullptr;            // [N, V], in and out
-  const int64_t* labels = nullptr;   // [N]; a negative one does not count
+  const int64_t* labels = nullptr;   // [N]; a negative one does not count; from V on: loss NaN, gradient zero
   double* loss = nullptr;            // [N], zero where the label does not count
   int64_t rows = 0, columns = 0;
   bool gradient = true;              // false: the logits stay as they are

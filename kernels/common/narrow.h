@@ -1,0 +1,45 @@
+// Bits of bfloat16 and float16 for loops on the CPU: rounding to nearest, ties to even, as straight-line code that becomes
+// vector code. NaN stays NaN, what is too large becomes infinite, float16 keeps its subnormals.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+
+#include "kernels/common/vector_clones.h"
+
+namespace drivetrain::kernels {
+
+// A bfloat16 in memory: the upper half of a float32.
+struct Bf16 {
+  uint16_t bits;
+};
+
+DRIVETRAIN_INLINE float widened(float x) { return x; }
+DRIVETRAIN_INLINE float widened(Bf16 x) { return std::bit_cast<float>(static_cast<uint32_t>(x.bits) << 16); }
+
+DRIVETRAIN_INLINE uint16_t to_bf16(float x) {
+  const uint32_t bits = std::bit_cast<uint32_t>(x);
+  const uint32_t rounded = (bits + 0x7FFFU + ((bits >> 16) & 1U)) >> 16;
+  return static_cast<uint16_t>((bits & 0x7FFFFFFFU) > 0x7F800000U ? 0x7FC0U : rounded);
+}
+
+// The float32 adder rounds: next to a number 2^13 times as large as x's last float16 bit, the lower bits fall away.
+// Source: M. Dukhan's FP16 library, fp16_ieee_from_fp32_value.
+DRIVETRAIN_INLINE uint16_t to_f16(float x) {
+  const uint32_t bits = std::bit_cast<uint32_t>(x), doubled = bits + bits;
+  const float size = std::bit_cast<float>(bits & 0x7FFFFFFFU);
+  const float clamped = (size * 0x1.0p+112F) * 0x1.0p-110F;  // infinite from 2^16 on
+  const uint32_t exponent = doubled & 0xFF000000U;
+  const uint32_t bias = exponent < 0x71000000U ? 0x71000000U : exponent;
+  const uint32_t sum = std::bit_cast<uint32_t>(std::bit_cast<float>((bias >> 1) + 0x07800000U) + clamped);
+  const uint32_t rounded = ((sum >> 13) & 0x7C00U) + (sum & 0x0FFFU);
+  return static_cast<uint16_t>(((bits & 0x80000000U) >> 16) | (doubled > 0xFF000000U ? 0x7E00U : rounded));
+}
+
+// to[i] := round(x[i]); round is to_bf16 or to_f16.
+template <class Round>
+DRIVETRAIN_INLINE void narrow(const float* __restrict x, uint16_t* __restrict to, int64_t n, const Round& round) {
+  for (int64_t i = 0; i < n; ++i) to[i] = round(x[i]);
+}
+
+}  // namespace drivetrain::kernels
