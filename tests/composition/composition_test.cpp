@@ -65,7 +65,6 @@ TEST_P(RandomConfig, agrees_over_ranks_attentions_and_with_plain_formulas) {
   expect_agreement(distance(flash, plain, plain), "flash and plain formulas");
   expect_agreement(distance(two, one, plain), "two ranks and one");
   expect_agreement(distance(four, one, plain), "four ranks and one");
-  expect_agreement(distance(flash, one, plain), "flash and standard");
   if (!c.same_micro_batches) return;
   // The micro-batches, and so their losses, are the same; only the order of a few float64 additions is not.
   EXPECT_NEAR(two.steps[0].loss, one.steps[0].loss, 1e-14 * one.steps[0].loss);

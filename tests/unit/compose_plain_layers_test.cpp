@@ -70,8 +70,8 @@ void check_norm(const std::string& op, bool rms) {
     y.backward(golden.float32(c.key + ".dy"));
     golden.expect(c, "y", y);
     golden.expect(c, "dx", x.grad());
-    golden.expect(c, "dweight", norm->params()[0]->tensor.grad());
-    if (!rms) golden.expect(c, "dbias", norm->params()[1]->tensor.grad());
+    golden.expect(c, "dweight", norm->params()[0]->grad);
+    if (!rms) golden.expect(c, "dbias", norm->params()[1]->grad);
   }
 }
 

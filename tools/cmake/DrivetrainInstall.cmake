@@ -4,7 +4,7 @@ include(CMakePackageConfigHelpers)
 set(_package lib/cmake/Drivetrain)
 
 # An outside program that links the library finds the LibTorch of this build; `drivetrain` itself opens LibTorch first.
-set_target_properties(drivetrain PROPERTIES INSTALL_RPATH "${DRIVETRAIN_TORCH}/lib")
+set_target_properties(drivetrain PROPERTIES INSTALL_RPATH "\$ORIGIN;${DRIVETRAIN_TORCH}/lib")
 install(TARGETS drivetrain LIBRARY DESTINATION lib)
 install(DIRECTORY ${CMAKE_SOURCE_DIR}/runtime/api/drivetrain DESTINATION include FILES_MATCHING PATTERN "*.h")
 install(FILES ${CMAKE_BINARY_DIR}/include/drivetrain/api_digest.h DESTINATION include/drivetrain)
