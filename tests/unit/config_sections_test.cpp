@@ -12,6 +12,7 @@ const std::vector<KindRule> kKinds = {
     {"precision", KindRule::at_most_one},    {"recompute", KindRule::at_most_one},
     {"optimizer", KindRule::exactly_one},    {"lr_schedule", KindRule::exactly_one},
     {"model", KindRule::exactly_one},        {"monitor", KindRule::any_number},
+    {"strategy", KindRule::any_number},
 };
 
 std::vector<KnownPlugin> plugins() {
@@ -29,7 +30,9 @@ std::vector<KnownPlugin> plugins() {
           {"model", "gpt", "", {}, false, ""},
           {"monitor", "console", "", {}, true, ""},
           {"monitor", "jsonl", "", {}, true, ""},
-          {"monitor", "csv", "csv_monitor", {}, false, ""}};
+          {"monitor", "csv", "csv_monitor", {}, false, ""},
+          {"strategy", "fused", "fused", {}, true, ""},
+          {"strategy", "average", "", {}, true, ""}};
 }
 
 std::vector<KnownPlugin> without(const std::string& name) {
@@ -228,6 +231,15 @@ TEST(Sections, A_list_is_all_of_these_where_there_is_room_and_defaults_join) {
   EXPECT_EQ(names(select(R"("csv_monitor": {"enabled": true})"), "monitor"), "csv console jsonl");
 }
 
+TEST(Sections, A_section_of_its_own_switches_off_that_plugin_alone) {
+  EXPECT_EQ(names(select(""), "strategy"), "fused average");
+  for (const char* off : {R"("fused": false)", R"("fused": {"enabled": false})"})
+    EXPECT_EQ(names(select(off), "strategy"), "-fused average") << off;
+  EXPECT_EQ(names(select(R"("strategy": [{"type": "fused", "enabled": false}])"), "strategy"), "-fused average");
+  EXPECT_EQ(names(select(R"("strategy": false)"), "strategy"), "");
+  EXPECT_EQ(one(R"("fused": {"x": 1})", "strategy").path, "fused");
+}
+
 TEST(Sections, Unknown_top_level_keys_get_the_nearest_name) {
   EXPECT_HAS(refusal("\"gradient_acumulation_steps\": 2"),
              "a.json:3:1  gradient_acumulation_steps is not a setting or a section\n   did you mean "
@@ -282,7 +294,7 @@ Value resolve(const Value& config, Problems& problems) {
 
 TEST(Resolved, Loading_it_again_gives_the_same_configuration) {
   for (const char* body :
-       {"", R"("monitors": false)", R"("data_parallel": false, "seed": 7)",
+       {"", R"("monitors": false)", R"("data_parallel": false, "seed": 7)", R"("fused": false)",
         R"("zero_optimization": {"stage": 2}, "scheduler": {"type": "WarmupLR", "params": {"warmup_num_steps": 5}})",
         R"("attention": ["flash", "standard"], "monitors": [{"type": "console", "enabled": false}, "csv"])",
         R"("gradient_clipping": 0, "plugins": {"paths": ["x"], "allow": null}, "train_micro_batch_size_per_gpu": 1)"}) {

@@ -1,0 +1,89 @@
+// Answers the model's wish for transformer blocks with hand-written ones, and says at the start how many.
+#include <drivetrain/services.h>
+#include <drivetrain/strategy.h>
+
+#include <drivetrain/error.h>
+
+#include "block.h"
+
+namespace {
+
+using namespace drivetrain;
+
+// What the model asked for and got.
+struct Tally {
+  int64_t taken = 0;
+  struct Left {
+    std::string block, reason;
+  };
+  std::vector<Left> left;
+};
+
+// The factory it found, with blocks of its own. Further plugins may decorate it: whoever changes layers without answering `block`
+// gets the model's plain block by the default of LayerFactory.
+class FusedLayers : public LayerFactory {
+ public:
+  // `attention`: the Builder's, which others may wrap until the model is built.
+  FusedLayers(std::shared_ptr<LayerFactory> inner, const std::shared_ptr<Attention>& attention, std::shared_ptr<Tally> tally)
+      : inner_(std::move(inner)), attention_(attention), tally_(std::move(tally)) {}
+
+  std::shared_ptr<Linear> linear(const LinearSpec& spec) override { return inner_->linear(spec); }
+  std::shared_ptr<Embedding> embedding(const EmbeddingSpec& spec) override { return inner_->embedding(spec); }
+  std::shared_ptr<Norm> norm(const NormSpec& spec) override { return inner_->norm(spec); }
+  std::shared_ptr<AttentionLayer> attention(const AttentionSpec& spec) override { return inner_->attention(spec); }
+  std::shared_ptr<LmLoss> lm_loss(const LmLossSpec& spec) override { return inner_->lm_loss(spec); }
+
+  UnitPtr block(const BlockSpec& spec, const std::function<UnitPtr()>& plain) override {
+    std::string reason;
+    auto params = fused_block::make_parameters(spec, *inner_, reason);
+    if (!params) {
+      tally_->left.push_back({spec.name, reason});
+      return inner_->block(spec, plain);
+    }
+    ++tally_->taken;
+    return std::make_shared<fused_block::Block>(spec, std::move(*params), attention_, positions_);
+  }
+
+ private:
+  const std::shared_ptr<LayerFactory> inner_;
+  const std::shared_ptr<Attention>& attention_;
+  const std::shared_ptr<Tally> tally_;
+  const std::shared_ptr<fused_block::Positions> positions_ = std::make_shared<fused_block::Positions>();
+};
+
+class FusedBlock : public Strategy {
+ public:
+  FusedBlock(const NoOptions&, const Services& services) : services_(services) {}
+
+  void plan(PlanContext& ctx) override {
+    training_ = ctx.run().training;
+    ctx.capturable();
+  }
+
+  void build(Builder& builder) override {
+    builder.layers = std::make_shared<FusedLayers>(builder.layers, builder.attention, tally_);
+  }
+
+  // The model is built.
+  void attach(UnitList&) override {
+    // A sample on standard output stays what it is.
+    const LogLevel level = training_ ? LogLevel::info : LogLevel::debug;
+    const auto all = tally_->taken + static_cast<int64_t>(tally_->left.size());
+    services_.log.write(level, all == 0 ? "strategy/fused_block: no block is left for it; another plugin answers them, or the model has none"
+                                        : concat("strategy/fused_block: computes ", tally_->taken, " of ", all, " blocks"));
+    if (tally_->left.empty()) return;
+    const auto& first = tally_->left.front();
+    const size_t more = tally_->left.size() - 1;
+    services_.log.write(level, concat("strategy/fused_block: leaves ", first.block, more > 0 ? concat(" and ", more, " more") : "",
+                                      " to the model: ", first.reason));
+  }
+
+ private:
+  const Services& services_;
+  const std::shared_ptr<Tally> tally_ = std::make_shared<Tally>();
+  bool training_ = true;
+};
+
+}  // namespace
+
+DRIVETRAIN_PLUGIN(drivetrain::Strategy, "fused_block", FusedBlock)
