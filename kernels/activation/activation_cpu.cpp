@@ -17,7 +17,9 @@ struct GeluTanh {
 
   static DRIVETRAIN_INLINE float value(float x) { return x / (1.0F + decay(x, x * x)); }
 
-  static DRIVETRAIN_INLINE float slope(float x) {
+  // Beyond 20 the slope is 1 or 0, and the cube of x might be more than what is left of the other factor.
+  static DRIVETRAIN_INLINE float slope(float any_x) {
+    const float x = at_most(at_least(any_x, -20.0F), 20.0F);
     const float square = x * x;
     const float fall = decay(x, square);
     const float gate = 1.0F / (1.0F + fall);

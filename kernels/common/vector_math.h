@@ -63,19 +63,19 @@ DRIVETRAIN_INLINE float exp2_in_range(float t) {
 // 2^t, held between 2^-126 and 2^126: 1 / (1 + 2^t) is a sigmoid, and 2^t times that its complement, both finite.
 DRIVETRAIN_INLINE float exp2_held(float t) { return exp2_in_range(at_most(at_least(t, -126.0F), 126.0F)); }
 
-// The normal distribution function within 1e-7. The smaller tail is 2^Q(|x|), Q fitted to its logarithm on [0, 6.5]
-// with the error of x Phi(x) as the weight; Q falls beyond, so that tail ends as 2^-126.
+// The normal distribution function within 1e-7. The smaller tail is 2^Q(|x|), Q fitted to its logarithm on [0, 5] with
+// the error of x Phi(x) as the weight and Q(0) = -1 held; Q falls beyond, so that the tail ends as 2^-126.
 DRIVETRAIN_INLINE float normal_cumulative(float x) {
   const float size = __builtin_fabsf(x);
-  float q = -7.96311339247e-7F;
-  q = multiply_add(q, size, 1.41347317077e-5F);
-  q = multiply_add(q, size, -6.40697888914e-5F);
-  q = multiply_add(q, size, -4.32434340703e-4F);
-  q = multiply_add(q, size, 7.44387113804e-3F);
-  q = multiply_add(q, size, -5.27518417131e-2F);
-  q = multiply_add(q, size, -0.459126862624F);
-  q = multiply_add(q, size, -1.15111479884F);
-  q = multiply_add(q, size, -0.999999808798F);
+  float q = -1.78765144533e-6F;
+  q = multiply_add(q, size, 2.76231941157e-5F);
+  q = multiply_add(q, size, -1.34566309974e-4F);
+  q = multiply_add(q, size, -2.50266796104e-4F);
+  q = multiply_add(q, size, 7.19529602609e-3F);
+  q = multiply_add(q, size, -5.2575329348e-2F);
+  q = multiply_add(q, size, -0.459186455806F);
+  q = multiply_add(q, size, -1.15110716178F);
+  q = multiply_add(q, size, -1.0F);
   const float tail = exp2_in_range(at_least(q, -126.0F));
   return x < 0.0F ? tail : 1.0F - tail;
 }
