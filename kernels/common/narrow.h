@@ -1,5 +1,5 @@
-// Bits of bfloat16 and float16 for loops on the CPU: rounding to nearest, ties to even, as straight-line code that becomes
-// vector code. NaN stays NaN, what is too large becomes infinite, float16 keeps its subnormals.
+// Bits of bfloat16 and float16 for loops on the CPU: rounding to nearest, ties to even, as straight-line code that
+// becomes vector code. NaN stays NaN, what is too large becomes infinite, float16 keeps its subnormals.
 #pragma once
 
 #include <bit>

@@ -1,5 +1,5 @@
-// Embedding backward on the CPU: threads share the columns, so that every row is added in order of position whatever their
-// number. 12 bytes moved per element of dy.
+// Embedding backward on the CPU: threads share the columns, so that every row is added in order of position whatever
+// their number. 12 bytes moved per element of dy.
 #include "kernels/embedding/embedding.h"
 
 #include "kernels/common/vector_clones.h"

@@ -1,5 +1,5 @@
-// Cross entropy on the CPU, a row at a time: its maximum, its exponentials left in its place, their share. A row of 50304 stays
-// in the second-level cache, so main memory is read once and written once: 8 bytes per logit.
+// Cross entropy on the CPU, a row at a time: its maximum, its exponentials left in its place, their share. A row of
+// 50304 stays in the second-level cache, so main memory is read once and written once: 8 bytes per logit.
 #include "kernels/loss/cross_entropy.h"
 
 #include <algorithm>

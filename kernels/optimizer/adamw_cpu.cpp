@@ -1,5 +1,5 @@
-// One Adam step on the CPU, block by block: a block's working copy and its zeroed gradient are written while it is cached. Bytes
-// moved per element: 28 for a float32 gradient, 4 more if it is zeroed, 2 more for a working copy.
+// One Adam step on the CPU, block by block: a block's working copy and its zeroed gradient are written while it is
+// cached. Bytes moved per element: 28 for a float32 gradient, 4 more if it is zeroed, 2 more for a working copy.
 #include "kernels/optimizer/adamw.h"
 
 #include <cmath>
@@ -23,14 +23,21 @@ Factors factors(const Adam& op) {
   const double correction1 = op.bias_correction ? 1 - std::pow(beta1, step) : 1;
   const double correction2 = op.bias_correction ? 1 - std::pow(op.beta2, step) : 1;
   const auto rounded = [](double x) { return static_cast<float>(x); };
-  return {rounded(*op.scalars.grad_scale), rounded(op.l2 ? decay : 0), rounded(op.l2 ? 1 : 1 - lr * decay),
-          rounded(beta1), rounded(1 - beta1), rounded(op.beta2), rounded(1 - op.beta2), rounded(lr / correction1),
-          rounded(1 / std::sqrt(correction2)), rounded(op.epsilon)};
+  return {rounded(*op.scalars.grad_scale),
+          rounded(op.l2 ? decay : 0),
+          rounded(op.l2 ? 1 : 1 - lr * decay),
+          rounded(beta1),
+          rounded(1 - beta1),
+          rounded(op.beta2),
+          rounded(1 - op.beta2),
+          rounded(lr / correction1),
+          rounded(1 / std::sqrt(correction2)),
+          rounded(op.epsilon)};
 }
 
 template <class Grad>
-DRIVETRAIN_INLINE void update(float* __restrict p, const Grad* __restrict g, float* __restrict m, float* __restrict v, int64_t n,
-                              const Factors f) {
+DRIVETRAIN_INLINE void update(float* __restrict p, const Grad* __restrict g, float* __restrict m, float* __restrict v,
+                              int64_t n, const Factors f) {
   for (int64_t i = 0; i < n; ++i) {
     const float grad = widened(g[i]) * f.grad_scale + f.l2 * p[i];
     const float mean = f.beta1 * m[i] + f.new1 * grad;
@@ -53,8 +60,10 @@ DRIVETRAIN_INLINE void block(const Adam& op, const Factors f, int64_t begin, int
   update(p, g, op.m + begin, op.v + begin, n, f);
   if (op.working) {
     uint16_t* working = static_cast<uint16_t*>(op.working) + begin;
-    if (op.working_dtype == Dtype::bf16) narrow(p, working, n, to_bf16);
-    else narrow(p, working, n, to_f16);
+    if (op.working_dtype == Dtype::bf16)
+      narrow(p, working, n, to_bf16);
+    else
+      narrow(p, working, n, to_f16);
   }
   if (op.zero_grad) zero(g, n);
 }
@@ -62,8 +71,10 @@ DRIVETRAIN_INLINE void block(const Adam& op, const Factors f, int64_t begin, int
 DRIVETRAIN_VECTOR_CLONES void range(const Adam& op, const Factors& f, int64_t begin, int64_t end) {
   for (int64_t i = begin; i < end; i += kBlock) {
     const int64_t n = end - i < kBlock ? end - i : kBlock;
-    if (op.grad_dtype == Dtype::bf16) block<Bf16>(op, f, i, n);
-    else block<float>(op, f, i, n);
+    if (op.grad_dtype == Dtype::bf16)
+      block<Bf16>(op, f, i, n);
+    else
+      block<float>(op, f, i, n);
   }
 }
 

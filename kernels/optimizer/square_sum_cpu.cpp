@@ -40,8 +40,10 @@ DRIVETRAIN_INLINE void blocks(const SquareSum& op, int64_t begin, int64_t end) {
 }
 
 DRIVETRAIN_VECTOR_CLONES void range(const SquareSum& op, int64_t begin, int64_t end) {
-  if (op.dtype == Dtype::bf16) blocks<Bf16>(op, begin, end);
-  else blocks<float>(op, begin, end);
+  if (op.dtype == Dtype::bf16)
+    blocks<Bf16>(op, begin, end);
+  else
+    blocks<float>(op, begin, end);
 }
 
 }  // namespace
