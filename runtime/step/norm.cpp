@@ -9,32 +9,23 @@
 
 #include <drivetrain/error.h>
 #include <drivetrain/flat_unit.h>
-#include <drivetrain/vector_clones.h>
+
+#include "kernels/optimizer/square_sum.h"
 
 namespace drivetrain {
 namespace {
 
-// Eight partial sums, so that the order of additions is the same whatever the vector width.
-DRIVETRAIN_VECTOR_CLONES __attribute__((optimize("O3")))
-double sum_of_squares_block(const float* x, int64_t n) {
-  double lanes[8] = {};
-  int64_t i = 0;
-  for (; i + 8 <= n; i += 8)
-    for (int j = 0; j < 8; ++j) lanes[j] += static_cast<double>(x[i + j]) * static_cast<double>(x[i + j]);
-  for (int j = 0; i + j < n; ++j) lanes[j] += static_cast<double>(x[i + j]) * static_cast<double>(x[i + j]);
-  return ((lanes[0] + lanes[1]) + (lanes[2] + lanes[3])) + ((lanes[4] + lanes[5]) + (lanes[6] + lanes[7]));
-}
+static_assert(kernels::kSquareBlock == kNormBlock);
 
 int64_t blocks_of(int64_t elements) { return (elements + kNormBlock - 1) / kNormBlock; }
 
 void fill_blocks(const at::Tensor& grad, double* sums) {
-  const at::Tensor flat = grad.is_cpu() && grad.scalar_type() == at::kFloat ? grad : grad.to(at::kCPU, at::kFloat);
-  const float* x = flat.const_data_ptr<float>();
-  const int64_t n = flat.numel();
-  at::parallel_for(0, blocks_of(n), 64, [&](int64_t begin, int64_t end) {
-    for (int64_t b = begin; b < end; ++b)
-      sums[b] = sum_of_squares_block(x + b * kNormBlock, std::min(kNormBlock, n - b * kNormBlock));
-  });
+  const bool readable = grad.scalar_type() == at::kFloat || grad.scalar_type() == at::kBFloat16;
+  const at::Tensor flat = grad.is_cpu() && readable ? grad : grad.to(at::kCPU, at::kFloat);
+  kernels::SquareSum op;
+  op.x = flat.const_data_ptr(), op.sums = sums, op.n = flat.numel();
+  op.dtype = flat.scalar_type() == at::kFloat ? kernels::Dtype::f32 : kernels::Dtype::bf16;
+  at::parallel_for(0, blocks_of(op.n), 64, [&](int64_t begin, int64_t end) { kernels::square_sum_cpu(op, begin, end); });
 }
 
 // Which piece of the parameter this rank holds: index among the pieces that tensor parallelism makes, and their number.
