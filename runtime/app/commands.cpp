@@ -4,6 +4,8 @@
 
 #include <cstdlib>
 
+#include "device/device_runtime.h"
+
 namespace drivetrain {
 namespace {
 
@@ -49,6 +51,7 @@ TrainArguments parse_train_arguments(const std::vector<std::string>& arguments) 
 SearchPath search_path(const RunSettings& settings, const std::vector<std::string>& option_paths) {
   SearchPath search = SearchPath::standard(settings.plugins.paths, option_paths, environment("DRIVETRAIN_PLUGIN_PATH"));
   search.allow_only(settings.plugins.allow);
+  if (device_runtime()) search.machine.cuda_arch = device_runtime()->facts(0).arch;
   return search;
 }
 

@@ -1,18 +1,8 @@
 #include "app/config_text.h"
 
-#include <c10/util/Exception.h>
-#include <dlfcn.h>
-
-#include <filesystem>
+#include "device/open_device.h"
 
 namespace drivetrain {
-
-std::string torch_folder() {
-  Dl_info info = {};
-  // Any function of LibTorch tells where it was loaded from: <torch>/lib/libc10.so.
-  dladdr(reinterpret_cast<void*>(&c10::GetExceptionString), &info);
-  return info.dli_fname ? std::filesystem::path(info.dli_fname).parent_path().parent_path().string() : std::string();
-}
 
 void expand_places(Value& config) {
   constexpr const char* kTorch = "${torch}";

@@ -3,7 +3,7 @@
 #include <torch/headeronly/version.h>
 #include <unistd.h>
 
-#include "app/config_text.h"
+#include "device/open_device.h"
 #include "plugin/kinds.h"
 
 namespace drivetrain {

@@ -25,6 +25,7 @@ int report(int code, const std::string& message) {
 }
 
 bool is_allocation_failure(const c10::Error& e) {
+  if (dynamic_cast<const c10::OutOfMemoryError*>(&e)) return true;  // of a device
   return std::string(e.what_without_backtrace()).find("can't allocate memory") != std::string::npos;
 }
 

@@ -8,6 +8,7 @@
 
 #include "app/commands.h"
 #include "app/config_text.h"
+#include "device/open_device.h"
 #include "memory/cpu_allocator.h"
 #include "observe/log_console.h"
 
@@ -26,6 +27,16 @@ void set_threads(const RunSettings& settings, const RankEnvironment& env) {
   at::set_num_threads(static_cast<int>(threads));
 }
 
+// One of the file's problems, so that all of them are told at once.
+void open_device_of(const TrainRequest& request, Problems& problems) {
+  try {
+    open_device(request.settings.device);
+  } catch (const Error& e) {
+    const Value* given = request.config.find("device");
+    problems.add(given ? given->where : Position{}, e.what(), e.code());
+  }
+}
+
 }  // namespace
 
 std::unique_ptr<Registry> choose_for(TrainRequest& request, const std::vector<std::string>& plugin_paths, Problems& problems) {
@@ -34,6 +45,7 @@ std::unique_ptr<Registry> choose_for(TrainRequest& request, const std::vector<st
   request.setup.log = make_console_log(console_settings(request.setup.environment.rank));
   expand_places(request.config);
   request.settings = read_run_settings(request.config, request.config_path, problems);
+  if (!request.plan_only) open_device_of(request, problems);
   auto registry = std::make_unique<Registry>(search_path(request.settings, plugin_paths));
   request.registry = registry.get();
   request.chosen = choose_plugins(request.config, *registry, request.settings.device, problems);
@@ -49,6 +61,7 @@ void start_process(TrainRequest& request) {
   const double timeout_s = static_cast<double>(request.settings.rendezvous_timeout_s);
   request.setup.store = make_store(env, timeout_s);
   if (!env.local_known) find_local_ranks(*request.setup.store, env, timeout_s);
+  use_device(request.settings.device, env.local_rank, env.local_size);
   set_threads(request.settings, env);
 }
 

@@ -13,7 +13,7 @@ namespace drivetrain {
 // must outlive the request's use. Throws Error with all problems of the file; rank 0 shows its notes.
 std::unique_ptr<Registry> choose_for(TrainRequest& request, const std::vector<std::string>& plugin_paths, Problems& problems);
 
-// Signals of writes, the allocator, the store and the threads of this process. Once per process, before any tensor.
+// Signals of writes, the allocator, the store, the device and the threads of this process. Once per process, before any tensor.
 void start_process(TrainRequest& request);
 
 }  // namespace drivetrain

@@ -34,6 +34,7 @@ int train_command(const std::vector<std::string>& arguments) {
   Problems problems;
   request.config = load_config(args.config, args.sets, problems);
   request.config_path = args.config;
+  request.plan_only = args.plan;
   const std::unique_ptr<Registry> registry = choose_for(request, args.plugin_paths, problems);
   if (args.plan) {
     request.setup.store = make_local_store();

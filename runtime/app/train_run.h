@@ -16,6 +16,7 @@ struct TrainRequest {
   std::vector<ChosenPlugin> chosen;
   const Registry* registry = nullptr;
   RankSetup setup;
+  bool plan_only = false;  // the device is not opened: plans are made for machines elsewhere too
   const std::atomic<int>* stop = nullptr;  // once not 0, the run ends after the step it is in
   std::function<void()> on_start;          // called once all ranks have met; from then on `stop` is heeded
   bool terminal = false;                   // rank 0's output ends on a terminal

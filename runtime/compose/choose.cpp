@@ -32,22 +32,12 @@ std::vector<KindRule> kinds_for(Purpose purpose) {
   return rules;
 }
 
-// The device to look for plugins with: every kind complaining that it has none for an absent device would not help.
-std::string device_that_is_there(const Value& config, const std::string& device, Problems& problems) {
-  if (device != "cuda") return device;
-  const Value* given = config.find("device");
-  problems.add(given ? given->where : Position{},
-               "\"device\": \"cuda\" is not in this version\n   use \"device\": \"cpu\"");
-  return "cpu";
-}
-
 }  // namespace
 
 std::vector<ChosenPlugin> choose_plugins(const Value& config, const Registry& registry, const std::string& device,
                                          Problems& problems, Purpose purpose) {
   std::vector<ChosenPlugin> chosen;
-  const auto selections = select_plugins(config, kinds_for(purpose), registry.known(),
-                                         device_that_is_there(config, device, problems), problems);
+  const auto selections = select_plugins(config, kinds_for(purpose), registry.known(), device, problems);
   const auto missing = [](const Problem& problem) { return problem.code == ErrorCode::plugin; };
   if (std::any_of(problems.list().begin(), problems.list().end(), missing))
     problems.add({}, registry.searched(), ErrorCode::plugin);

@@ -13,10 +13,9 @@ namespace {
 // The onion below data_parallel, outermost first.
 constexpr const char* kInnerStrategies[] = {"recompute", "context_parallel", "tensor_parallel", "precision", "strategy"};
 
-at::Device device_of(const std::string& name) {
-  if (name == "cuda")
-    throw Error(ErrorCode::config, "\"device\": \"cuda\" is not in this version. Use \"device\": \"cpu\"");
-  return at::Device(at::kCPU);
+// A name only: a plan is made on machines without the device too.
+at::Device device_of(const std::string& name, int64_t local_rank) {
+  return name == "cpu" ? at::Device(at::kCPU) : at::Device(at::kCUDA, static_cast<at::DeviceIndex>(local_rank));
 }
 
 // Creates every chosen plugin of `Kind` and remembers it for the negotiation.
@@ -145,7 +144,7 @@ std::unique_ptr<Composition> new_composition(const RunSettings& settings, const 
   run->store = setup.store;
   const RankEnvironment& env = setup.environment;
   run->services = std::unique_ptr<Services>(new Services{*setup.log, *setup.store, env.rank, env.world_size, env.local_rank,
-                                                         env.local_size, device_of(settings.device),
+                                                         env.local_size, device_of(settings.device, env.local_rank),
                                                          static_cast<uint64_t>(settings.seed), {}, nullptr});
   return run;
 }

@@ -1,0 +1,125 @@
+#include "cuda/cuda_runtime.h"
+
+#include <ATen/Context.h>
+#include <ATen/cuda/CUDAGraph.h>
+#include <ATen/ops/empty.h>
+#include <c10/cuda/CUDACachingAllocator.h>
+#include <c10/cuda/CUDAException.h>
+#include <c10/cuda/CUDAGuard.h>
+#include <c10/cuda/CUDAStream.h>
+#include <cuda_runtime_api.h>
+
+#include <drivetrain/error.h>
+
+namespace drivetrain {
+namespace {
+
+namespace allocator = c10::cuda::CUDACachingAllocator;
+
+std::string version_text(int version) { return concat(version / 1000, ".", version % 1000 / 10); }
+
+// cudaGetErrorString needs no device.
+std::string words_for(cudaError_t status) { return concat(cudaGetErrorName(status), ": ", cudaGetErrorString(status)); }
+
+Error no_device(const std::string& said) {
+  int driver = 0, runtime = 0;
+  cudaDriverGetVersion(&driver);  // 0 without a driver
+  cudaRuntimeGetVersion(&runtime);
+  return fail(ErrorCode::config,
+              "\"device\": \"cuda\" needs a GPU, and there is none to use\n   the CUDA runtime says ", said,
+              "\n   driver  ", driver == 0 ? "none found (libcuda.so.1)" : "of CUDA " + version_text(driver),
+              ", wanted CUDA ", version_text(runtime),
+              " or newer\n   check with nvidia-smi, and that CUDA_VISIBLE_DEVICES hides nothing, or use ",
+              "\"device\": \"cpu\"");
+}
+
+c10::DeviceIndex index_of(const at::Device& device) {
+  return device.has_index() ? device.index() : c10::cuda::current_device();
+}
+
+int64_t current_of(const c10::CachingAllocator::StatArray& stats) {
+  return stats[static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE)].current;
+}
+int64_t peak_of(const c10::CachingAllocator::StatArray& stats) {
+  return stats[static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE)].peak;
+}
+
+}  // namespace
+
+CudaRuntime::CudaRuntime() {
+  int found = 0;
+  const cudaError_t status = cudaGetDeviceCount(&found);
+  if (status != cudaSuccess || found == 0) {
+    cudaGetLastError();  // not to be found again by the next call
+    throw no_device(status == cudaSuccess ? "there are 0 devices" : words_for(status));
+  }
+  if (!at::hasCUDA())
+    throw fail(ErrorCode::internal,
+               "LibTorch was asked for CUDA before its CUDA libraries were open, and will not see the GPU");
+  count_ = found;
+  pools_.resize(static_cast<size_t>(found));
+}
+
+DeviceFacts CudaRuntime::facts(int64_t index) const {
+  cudaDeviceProp properties = {};
+  C10_CUDA_CHECK(cudaGetDeviceProperties(&properties, static_cast<int>(index)));
+  return {properties.name, properties.major * 10 + properties.minor, static_cast<int64_t>(properties.totalGlobalMem)};
+}
+
+// All work of a rank goes to one stream that is not the legacy default one: that one cannot be recorded, and nodes of a
+// graph made on another stream than the one recorded would tie the recording to it.
+void CudaRuntime::use(int64_t index) {
+  const auto device = static_cast<c10::DeviceIndex>(index);
+  c10::cuda::set_device(device);
+  at::globalContext().lazyInitDevice(at::kCUDA);
+  if (c10::cuda::getCurrentCUDAStream(device) == c10::cuda::getDefaultCUDAStream(device))
+    c10::cuda::setCurrentCUDAStream(c10::cuda::getStreamFromPool(/*isHighPriority=*/false, device));
+}
+
+void* CudaRuntime::current_stream(const at::Device& device) {
+  return c10::cuda::getCurrentCUDAStream(index_of(device)).stream();
+}
+
+void CudaRuntime::synchronize(const at::Device& device) {
+  const c10::cuda::CUDAGuard guard(index_of(device));
+  c10::cuda::device_synchronize();
+}
+
+std::string CudaRuntime::error_text(int status) const { return words_for(static_cast<cudaError_t>(status)); }
+
+at::Tensor CudaRuntime::pinned(int64_t numel, at::ScalarType dtype) {
+  return at::empty({numel}, at::TensorOptions().dtype(dtype).pinned_memory(true));
+}
+
+DeviceMemory CudaRuntime::memory(const at::Device& device) {
+  at::globalContext().lazyInitDevice(at::kCUDA);
+  const auto stats = allocator::getDeviceStats(index_of(device));
+  return {current_of(stats.allocated_bytes), current_of(stats.reserved_bytes), peak_of(stats.allocated_bytes),
+          peak_of(stats.reserved_bytes)};
+}
+
+void CudaRuntime::reset_peak(const at::Device& device) {
+  at::globalContext().lazyInitDevice(at::kCUDA);
+  allocator::resetPeakStats(index_of(device));
+}
+
+c10::MempoolId_t CudaRuntime::graph_pool(c10::DeviceIndex index) {
+  const std::lock_guard lock(mutex_);
+  c10::MempoolId_t& pool = pools_.at(static_cast<size_t>(index));
+  if (pool == c10::MempoolId_t{0, 0}) pool = at::cuda::graph_pool_handle();
+  return pool;
+}
+
+std::unique_ptr<DeviceGraph> CudaRuntime::new_graph(const at::Device& device) {
+  const c10::DeviceIndex index = index_of(device);
+  return new_cuda_graph(index, graph_pool(index));
+}
+
+std::unique_ptr<DeviceMark> CudaRuntime::new_mark(const at::Device& device) { return new_cuda_mark(index_of(device)); }
+
+}  // namespace drivetrain
+
+drivetrain::DeviceRuntime* drivetrain_device_runtime() {
+  static auto* const leaked = new drivetrain::CudaRuntime;  // outlives every tensor
+  return leaked;
+}
