@@ -1,22 +1,67 @@
-// Adam with decoupled weight decay (types AdamW and Adam) or with L2 regularisation (type Adam, adam_w_mode = false),
-// on the CPU. The formula is in adam_loop.h, the option names are DeepSpeed's; beta1 is the groups' momentum, so
-// schedules can move it. Moments have the dtype of the values (float32) and their layout.
+// Adam with decoupled weight decay (types AdamW and Adam) or with L2 regularisation (type Adam, adam_w_mode = false).
+// The option names are DeepSpeed's; beta1 is the groups' momentum, so schedules can move it. Moments are float32 and
+// have the layout of the values. The kernel and its formula are in kernels/optimizer; on CUDA an update only enqueues.
 #include <drivetrain/optimizer.h>
 
+#include <ATen/Parallel.h>
 #include <ATen/ops/zeros_like.h>
 
 #include <cmath>
 #include <map>
 #include <utility>
 
+#include <drivetrain/device.h>
+#include <drivetrain/plan_context.h>
 #include <drivetrain/services.h>
 #include <drivetrain/weight_decay.h>
 
-#include "adam_loop.h"
+#include "kernels/optimizer/adamw.h"
 
 namespace {
 
 using namespace drivetrain;
+using kernels::Dtype;
+
+// Large enough that starting a thread does not show, small enough to share a 768-wide matrix.
+constexpr int64_t kGrain = 32768;
+
+#ifdef DRIVETRAIN_WITH_CUDA
+constexpr bool kWithCuda = true;
+void on_cuda(const kernels::Adam& op, const at::Device& device) {
+  check_launch(kernels::adam_cuda(op, current_stream(device)), "Adam");
+}
+#else
+constexpr bool kWithCuda = false;
+void on_cuda(const kernels::Adam&, const at::Device&) {}
+#endif
+
+bool is_half(at::ScalarType type) { return type == at::kBFloat16 || type == at::kHalf; }
+
+Dtype kernel_dtype(at::ScalarType type) {
+  return type == at::kBFloat16 ? Dtype::bf16 : type == at::kHalf ? Dtype::f16 : Dtype::f32;
+}
+
+// What the kernel reads as it is; the CPU's knows no float16.
+bool readable(const at::Tensor& grad) {
+  const at::ScalarType type = grad.scalar_type();
+  return type == at::kFloat || type == at::kBFloat16 || (type == at::kHalf && grad.is_cuda());
+}
+
+// The same step in float64, for values that tests hold in it.
+void update_doubles(const kernels::Adam& op, double* p, const double* grad, double* m, double* v) {
+  if (*op.scalars.skip) return;
+  const double lr = op.scalars.hyper[0], decay = op.scalars.hyper[1], beta1 = op.scalars.hyper[2];
+  const double t = static_cast<double>(*op.scalars.step + 1), grad_scale = *op.scalars.grad_scale;
+  const double shrink = op.l2 ? 1 : 1 - lr * decay, l2 = op.l2 ? decay : 0;
+  const double step_size = lr / (op.bias_correction ? 1 - std::pow(beta1, t) : 1);
+  const double root_scale = 1 / std::sqrt(op.bias_correction ? 1 - std::pow(op.beta2, t) : 1);
+  for (int64_t i = 0; i < op.n; ++i) {
+    const double g = grad[i] * grad_scale + l2 * p[i];
+    m[i] = beta1 * m[i] + (1 - beta1) * g;
+    v[i] = op.beta2 * v[i] + (1 - op.beta2) * (g * g);
+    p[i] = p[i] * shrink - step_size * m[i] / (std::sqrt(v[i]) * root_scale + op.epsilon);
+  }
+}
 
 struct AdamOptions : WeightDecay {
   double lr = 1e-3, eps = 1e-8;
@@ -60,25 +105,21 @@ class Adam : public Optimizer {
     return decay_note(options_, params);
   }
 
+  void plan(PlanContext& plan) override { plan.capturable(); }
+
   void init(const Trainables& all) override {
     moments_.clear();
     for (const Trainable& t : all) {
-      if (!t.value.device().is_cpu())
-        throw fail(ErrorCode::config, name_, " works on the CPU only; ", t.param->name, " is on ",
-                   t.value.device().str());
+      check_value(t);
       moments_[key(t)] = {t.param, t.layout, at::zeros_like(t.value), at::zeros_like(t.value)};
     }
   }
 
   void update(const Trainables& chunk, const UpdateArgs& args) override {
-    if (*args.skip.const_data_ptr<bool>()) return;
-    const int64_t step = *args.step.const_data_ptr<int64_t>() + 1;
-    const double grad_scale = *args.grad_scale.const_data_ptr<double>();
     for (const Trainable& t : chunk) {
-      const double* hyper = args.hyper.const_data_ptr<double>() + 3 * t.group;
       const auto found = moments_.find(key(t));
       if (found == moments_.end()) throw fail(ErrorCode::internal, name_, ": ", t.param->name, " was not in init");
-      apply(t, found->second, factors({hyper[0], hyper[1], hyper[2]}, step, grad_scale));
+      step(t, found->second, args);
     }
   }
 
@@ -103,28 +144,52 @@ class Adam : public Optimizer {
   using Key = std::pair<std::string, int64_t>;
   static Key key(const Trainable& t) { return {t.param->name, t.layout.begin}; }
 
-  AdamStep factors(const Hyper& hyper, int64_t step, double grad_scale) const {
-    const double beta1 = hyper.momentum, beta2 = options_.betas[1], k = static_cast<double>(step);
-    const bool correct = options_.bias_correction;
-    AdamStep s;
-    s.grad_scale = grad_scale, s.beta1 = beta1, s.beta2 = beta2, s.eps = options_.eps;
-    s.l2 = l2_ ? hyper.weight_decay : 0;
-    s.shrink = l2_ ? 1 : 1 - hyper.lr * hyper.weight_decay;
-    s.step_size = hyper.lr / (correct ? 1 - std::pow(beta1, k) : 1);
-    s.root_scale = 1 / std::sqrt(correct ? 1 - std::pow(beta2, k) : 1);
-    return s;
+  void check_value(const Trainable& t) const {
+    const at::Tensor& value = t.value;
+    if (!value.is_cpu() && !(kWithCuda && value.is_cuda()))
+      throw fail(ErrorCode::config, name_, " as it was built works on the CPU",
+                 kWithCuda ? " and on CUDA" : " only (there was no nvcc)", "; ", t.param->name, " is on ",
+                 value.device().str());
+    if (value.scalar_type() != at::kFloat && !(value.is_cpu() && value.scalar_type() == at::kDouble))
+      throw fail(ErrorCode::config, name_, " updates float32 values; those of ", t.param->name, " are ",
+                 at::toString(value.scalar_type()), " on ", value.device().str(),
+                 ". The precision plugin's master dtype decides");
   }
 
-  static void apply(const Trainable& t, Moments& moments, const AdamStep& step) {
-    const at::Tensor grad = t.grad.to(t.value.scalar_type());  // the same tensor if the dtypes agree
-    const int64_t n = t.value.numel();
-    if (t.value.scalar_type() == at::kDouble)
-      adam_loop(t.value.mutable_data_ptr<double>(), grad.const_data_ptr<double>(), moments.m.mutable_data_ptr<double>(),
-                moments.v.mutable_data_ptr<double>(), n, step);
+  // Pointers to the step's scalars are handed on unread: on CUDA they are the device's.
+  kernels::Adam common(const Trainable& t, const UpdateArgs& args) const {
+    if (args.hyper.device() != t.value.device())
+      throw fail(ErrorCode::internal, name_, ": the step's scalars are on ", args.hyper.device().str(), ", ",
+                 t.param->name, " on ", t.value.device().str());
+    kernels::Adam op;
+    op.n = t.value.numel();
+    op.beta2 = options_.betas[1], op.epsilon = options_.eps;
+    op.l2 = l2_, op.bias_correction = options_.bias_correction;
+    op.scalars = {args.hyper.const_data_ptr<double>() + 3 * t.group, args.grad_scale.const_data_ptr<double>(),
+                  args.skip.const_data_ptr<bool>(), args.step.const_data_ptr<int64_t>()};
+    return op;
+  }
+
+  void step(const Trainable& t, Moments& moments, const UpdateArgs& args) const {
+    kernels::Adam op = common(t, args);
+    const bool separate = !t.working.is_same(t.value), in_kernel = separate && is_half(t.working.scalar_type());
+    if (t.value.scalar_type() == at::kDouble) {
+      const at::Tensor grad = t.grad.to(at::kDouble);
+      update_doubles(op, t.value.mutable_data_ptr<double>(), grad.const_data_ptr<double>(),
+                     moments.m.mutable_data_ptr<double>(), moments.v.mutable_data_ptr<double>());
+      if (separate) t.working.copy_(t.value);
+      return;
+    }
+    const at::Tensor grad = readable(t.grad) ? t.grad : t.grad.to(at::kFloat);
+    op.value = t.value.mutable_data_ptr<float>();
+    op.m = moments.m.mutable_data_ptr<float>(), op.v = moments.v.mutable_data_ptr<float>();
+    op.grad = grad.mutable_data_ptr(), op.grad_dtype = kernel_dtype(grad.scalar_type());
+    if (in_kernel) op.working = t.working.mutable_data_ptr(), op.working_dtype = kernel_dtype(t.working.scalar_type());
+    if (t.value.is_cuda())
+      on_cuda(op, t.value.device());
     else
-      adam_loop(t.value.mutable_data_ptr<float>(), grad.const_data_ptr<float>(), moments.m.mutable_data_ptr<float>(),
-                moments.v.mutable_data_ptr<float>(), n, step);
-    if (!t.working.is_same(t.value)) t.working.copy_(t.value);
+      at::parallel_for(0, op.n, kGrain, [&](int64_t begin, int64_t end) { kernels::adam_cpu(op, begin, end); });
+    if (separate && !in_kernel) t.working.copy_(t.value);
   }
 
   const Options options_;

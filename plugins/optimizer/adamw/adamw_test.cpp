@@ -82,6 +82,42 @@ TEST_F(AdamW, a_schedule_can_move_rate_decay_and_beta1) {
   EXPECT_NEAR(keeper.tensors.at("w.exp_avg@0").item<double>(), 0.25 * 3, 1e-15);
 }
 
+// One tensor with a gradient, a working copy and a value of its own dtype, after one update.
+Trainable updated(Optimizer& optimizer, at::ScalarType grad, at::ScalarType working) {
+  Trainable t = trainable(optimizer, test_param("w", {301, 333}), uneven_numbers(301 * 333, 1));
+  t.working = t.value.to(working, /*non_blocking=*/false, /*copy=*/true);
+  t.grad = uneven_numbers(301 * 333, 2).to(at::kBFloat16).to(grad);
+  optimizer.init({t});
+  optimizer.update({t}, update_args(optimizer, 0, 0.5));
+  return t;
+}
+
+TEST_F(AdamW, gradients_and_working_copies_may_have_any_floating_dtype) {
+  const auto after = [&](at::ScalarType grad, at::ScalarType working) {
+    return updated(*make_plugin<Optimizer>(host, "adamw", "{}"), grad, working);
+  };
+  const Trainable usual = after(at::kFloat, at::kFloat);
+  EXPECT_TRUE(at::equal(usual.working, usual.value));
+  for (const at::ScalarType grad : {at::kFloat, at::kBFloat16, at::kHalf, at::kDouble}) {
+    for (const at::ScalarType working : {at::kBFloat16, at::kHalf, at::kDouble}) {
+      const Trainable t = after(grad, working);
+      EXPECT_TRUE(at::equal(t.value, usual.value)) << grad;
+      EXPECT_TRUE(at::equal(t.working, t.value.to(working))) << grad << " " << working;
+    }
+  }
+}
+
+TEST_F(AdamW, refuses_values_it_cannot_update) {
+  auto optimizer = make_plugin<Optimizer>(host, "adamw", "{}");
+  Trainable t = trainable(*optimizer, test_param("w", {4}), uneven_numbers(4, 1));
+  t.value = t.value.to(at::kBFloat16);
+  EXPECT_NE(error_of([&] { optimizer->init({t}); })
+                .find("optimizer/adamw updates float32 values; those of w are BFloat16 on cpu"),
+            std::string::npos);
+  t.value = at::empty({4}, at::TensorOptions().device(at::kMeta));
+  EXPECT_NE(error_of([&] { optimizer->init({t}); }).find("w is on meta"), std::string::npos);
+}
+
 TEST_F(AdamW, refuses_what_it_does_not_do) {
   EXPECT_NE(refusal("adamw", R"({"amsgrad": true})").find("optimizer/adamw: amsgrad is not in this version"),
             std::string::npos);
