@@ -111,8 +111,9 @@ TEST_F(AdamW, refuses_values_it_cannot_update) {
   auto optimizer = make_plugin<Optimizer>(host, "adamw", "{}");
   Trainable t = trainable(*optimizer, test_param("w", {4}), uneven_numbers(4, 1));
   t.value = t.value.to(at::kBFloat16);
-  EXPECT_NE(error_of([&] { optimizer->init({t}); })
-                .find("optimizer/adamw updates float32 values; those of w are BFloat16 on cpu"),
+  EXPECT_NE(error_of([&] {
+              optimizer->init({t});
+            }).find("optimizer/adamw updates float32 values; those of w are BFloat16 on cpu"),
             std::string::npos);
   t.value = at::empty({4}, at::TensorOptions().device(at::kMeta));
   EXPECT_NE(error_of([&] { optimizer->init({t}); }).find("w is on meta"), std::string::npos);
