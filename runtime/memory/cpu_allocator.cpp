@@ -7,10 +7,13 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <map>
 #include <mutex>
 #include <vector>
 
 #include <drivetrain/error.h>
+
+#include "memory/arena_state.h"
 
 namespace drivetrain {
 namespace {
@@ -19,12 +22,16 @@ constexpr size_t kSmallest = size_t{64} << 10;  // glibc recycles smaller blocks
 constexpr size_t kHeader = 64;                  // keeps LibTorch's alignment of 64 bytes
 constexpr int kClasses = 4 * 40;                // up to 2^56 bytes
 constexpr size_t kLargest = size_t{1} << 55;    // beyond every address space
-constexpr int32_t kMalloc = -1;
+constexpr int32_t kMalloc = -1, kArena = -2;
 
 struct Header {
-  int32_t size_class;  // kMalloc: from alloc_cpu
+  int32_t size_class;  // kMalloc: from alloc_cpu; kArena: from a step's arena
   int64_t bytes;       // of the whole block
+  StepArena::State* arena = nullptr;  // of kArena
+  uint64_t step = 0;                  // the watched step that asked for it, and which of its events it is; 0: none
+  size_t event = 0;
 };
+static_assert(sizeof(Header) <= kHeader);
 
 // Classes 1.25, 1.5, 1.75 and 2 times each power of two, so that at most a fifth of a block is not asked for.
 struct SizeClass {
@@ -48,6 +55,26 @@ class CachingCpuAllocator final : public c10::Allocator {
   c10::DeleterFnPtr raw_deleter() const override { return &CachingCpuAllocator::release; }
   void copy_data(void* to, const void* from, size_t bytes) const override { default_copy_data(to, from, bytes); }
 
+  void begin_step(StepArena::State* arena) {
+    const std::lock_guard lock(mutex_);
+    arena->begin(++steps_);
+    current_arena() = arena;
+    if (arena->watching()) watchers_[arena->step] = arena;
+  }
+  void end_step(StepArena::State* arena) {
+    const std::lock_guard lock(mutex_);
+    current_arena() = nullptr;
+    watchers_.erase(arena->step);
+    const size_t before = arena->plan.bytes;
+    if (arena->end()) trim();
+    memory_.reserved += static_cast<int64_t>(arena->plan.bytes) - static_cast<int64_t>(before);
+  }
+  void abandon(StepArena::State* arena) {
+    const std::lock_guard lock(mutex_);
+    memory_.reserved -= static_cast<int64_t>(arena->plan.bytes);
+    arena->abandon();
+  }
+
   CpuMemory memory() {
     const std::lock_guard lock(mutex_);
     return memory_;
@@ -61,27 +88,36 @@ class CachingCpuAllocator final : public c10::Allocator {
 
  private:
   void* take(size_t bytes) {
-    if (bytes <= kSmallest - kHeader) return stamp(c10::alloc_cpu(bytes + kHeader), kMalloc, bytes + kHeader);
+    if (bytes <= kSmallest - kHeader) return stamp(c10::alloc_cpu(bytes + kHeader), {kMalloc, 0});
     if (bytes > kLargest) throw no_memory(bytes);
     const SizeClass wanted = size_class(bytes + kHeader);
+    Header header = {wanted.index, static_cast<int64_t>(wanted.bytes)};
+    void* block = nullptr;
     {
       const std::lock_guard lock(mutex_);
-      memory_.in_use += static_cast<int64_t>(wanted.bytes);
-      memory_.peak_in_use = std::max(memory_.peak_in_use, memory_.in_use);
-      std::vector<void*>& list = free_[wanted.index];
-      if (!list.empty()) {
-        void* block = list.back();
-        list.pop_back();
-        return static_cast<char*>(block) + kHeader;
+      StepArena::State* arena = current_arena();
+      if (arena && !arena->watching()) {
+        const auto whole = static_cast<int64_t>(bytes + kHeader);
+        if (void* place = arena->take(bytes + kHeader)) return count_in(whole), stamp(place, {kArena, whole, arena});
       }
-      memory_.reserved += static_cast<int64_t>(wanted.bytes);
+      if (arena && arena->watching()) header.step = arena->step, header.event = arena->watch(bytes + kHeader);
+      count_in(header.bytes);
+      std::vector<void*>& list = free_[wanted.index];
+      if (!list.empty()) block = list.back(), list.pop_back();
+      else memory_.reserved += header.bytes;
     }
-    void* block = mmap(nullptr, wanted.bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (block) return stamp(block, header);
+    block = mmap(nullptr, wanted.bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (block == MAP_FAILED) {
       forget(wanted.bytes);
       throw no_memory(bytes);
     }
-    return stamp(block, wanted.index, wanted.bytes);
+    return stamp(block, header);
+  }
+
+  void count_in(int64_t bytes) {
+    memory_.in_use += bytes;
+    memory_.peak_in_use = std::max(memory_.peak_in_use, memory_.in_use);
   }
 
   Error no_memory(size_t bytes) {
@@ -89,8 +125,8 @@ class CachingCpuAllocator final : public c10::Allocator {
                 " in use). Use a smaller micro-batch, model or sequence length");
   }
 
-  static void* stamp(void* block, int32_t index, size_t bytes) {
-    *static_cast<Header*>(block) = {index, static_cast<int64_t>(bytes)};
+  static void* stamp(void* block, const Header& header) {
+    *static_cast<Header*>(block) = header;
     return static_cast<char*>(block) + kHeader;
   }
 
@@ -108,10 +144,26 @@ class CachingCpuAllocator final : public c10::Allocator {
     CachingCpuAllocator& self = instance();
     const std::lock_guard lock(self.mutex_);
     self.memory_.in_use -= header.bytes;
+    if (header.size_class == kArena) return header.arena->give_back(block);
+    if (const auto watcher = self.watchers_.find(header.step); watcher != self.watchers_.end()) watcher->second->unwatch(header.event);
     self.free_[header.size_class].push_back(block);
   }
 
+  // Gives the free blocks back to the system.
+  void trim() {
+    for (int32_t index = 0; index < kClasses; ++index) {
+      for (void* block : free_[index]) {
+        const int64_t bytes = static_cast<Header*>(block)->bytes;
+        munmap(block, static_cast<size_t>(bytes));
+        memory_.reserved -= bytes;
+      }
+      free_[index].clear();
+    }
+  }
+
   std::mutex mutex_;
+  uint64_t steps_ = 0;
+  std::map<uint64_t, StepArena::State*> watchers_;  // of steps that are being watched
   std::array<std::vector<void*>, kClasses> free_;
   CpuMemory memory_;
 };
@@ -119,6 +171,10 @@ class CachingCpuAllocator final : public c10::Allocator {
 }  // namespace
 
 void install_cpu_allocator() { c10::SetCPUAllocator(&CachingCpuAllocator::instance(), /*priority=*/100); }
+
+StepArena::~StepArena() { CachingCpuAllocator::instance().abandon(state_); }
+void StepArena::begin_step() { CachingCpuAllocator::instance().begin_step(state_); }
+void StepArena::end_step() { CachingCpuAllocator::instance().end_step(state_); }
 
 CpuMemory cpu_memory() { return CachingCpuAllocator::instance().memory(); }
 
