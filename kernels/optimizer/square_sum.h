@@ -17,7 +17,7 @@ struct SquareSum {
 DRIVETRAIN_KERNEL void square_sum_cpu(const SquareSum&, int64_t block_begin, int64_t block_end);  // f32 and bf16
 DRIVETRAIN_KERNEL int square_sum_cuda(const SquareSum&, void* stream);
 
-// out[0] := sum of x[0 .. n) in order of index, by one fixed tree.
+// Sum of x[0 .. n) by one fixed tree: from left to right on the CPU, into out[0] on CUDA.
 DRIVETRAIN_KERNEL double sum_in_order_cpu(const double* x, int64_t n);
 DRIVETRAIN_KERNEL int sum_in_order_cuda(const double* x, int64_t n, double* out, void* stream);
 

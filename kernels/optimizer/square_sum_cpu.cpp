@@ -9,9 +9,8 @@ namespace {
 // Element i of a block goes to lane i mod 8, so the order of additions is the same in every vector width.
 constexpr int64_t kLanesOfSquares = 8;
 
-template <class T>
-DRIVETRAIN_INLINE double square(T x) {
-  const double wide = static_cast<double>(widened(x));
+DRIVETRAIN_INLINE double square(float x) {
+  const double wide = static_cast<double>(x);
   return wide * wide;
 }
 
@@ -19,8 +18,7 @@ DRIVETRAIN_INLINE double folded(const double* lanes) {
   return ((lanes[0] + lanes[1]) + (lanes[2] + lanes[3])) + ((lanes[4] + lanes[5]) + (lanes[6] + lanes[7]));
 }
 
-template <class T>
-DRIVETRAIN_INLINE double block(const T* x, int64_t n) {
+DRIVETRAIN_INLINE double block(const float* x, int64_t n) {
   double lanes[kLanesOfSquares] = {};
   int64_t i = 0;
   for (; i + kLanesOfSquares <= n; i += kLanesOfSquares) {
@@ -28,6 +26,13 @@ DRIVETRAIN_INLINE double block(const T* x, int64_t n) {
   }
   for (int64_t j = 0; i + j < n; ++j) lanes[j] += square(x[i + j]);
   return folded(lanes);
+}
+
+// Widened beside, since loops over numbers of such unlike width do not become vector code.
+DRIVETRAIN_INLINE double block(const Bf16* x, int64_t n) {
+  float wide[kSquareBlock];
+  for (int64_t i = 0; i < n; ++i) wide[i] = widened(x[i]);
+  return block(wide, n);
 }
 
 template <class T>
