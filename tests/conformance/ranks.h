@@ -20,6 +20,10 @@
 
 namespace drivetrain::test {
 
+// What a suite's ranks are made of; a plugin's test may set other values first.
+inline std::string usual_options = R"({"timeout_s": 20})";
+inline at::Device (*device_of_rank)(int64_t) = [](int64_t) { return at::Device(at::kCPU); };
+
 // One rank with its communicator, as the runtime would make it.
 struct Rank {
   Rank(int64_t rank, int64_t world_size, Store& store, const std::string& json)
@@ -28,7 +32,8 @@ struct Rank {
                  .rank = rank,
                  .world_size = world_size,
                  .local_rank = rank,
-                 .local_size = world_size} {
+                 .local_size = world_size,
+                 .device = device_of_rank(rank)} {
     const auto& entry = static_cast<const DrivetrainDescriptor*>(drivetrain_plugin)->entries[0];
     Problems problems;
     const auto options = static_cast<const OptionTable*>(entry.options())
@@ -56,8 +61,7 @@ struct Rank {
 using Body = std::function<void(Rank&)>;
 
 // Runs `body` on n threads; what each rank threw, "" for nothing.
-inline std::vector<std::string> run_threads(int64_t n, const Body& body,
-                                            const std::string& json = R"({"timeout_s": 20})") {
+inline std::vector<std::string> run_threads(int64_t n, const Body& body, const std::string& json = usual_options) {
   const auto store = make_local_store();
   std::vector<std::string> errors(static_cast<size_t>(n));
   std::vector<std::thread> threads;
@@ -108,7 +112,7 @@ struct Ended {
   pid_t pid = 0;
   std::string error;
 };
-inline std::vector<Ended> run_processes(int64_t n, const Body& body, const std::string& json = R"({"timeout_s": 20})") {
+inline std::vector<Ended> run_processes(int64_t n, const Body& body, const std::string& json = usual_options) {
   const Listener listener;
   std::vector<Ended> ended(static_cast<size_t>(n));
   std::vector<int> pipes;

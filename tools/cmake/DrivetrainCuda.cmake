@@ -14,6 +14,7 @@ else()
     set(CMAKE_CUDA_ARCHITECTURES 80 90 CACHE STRING "GPU generations to compile for")
     set(CMAKE_CUDA_STANDARD 17)
     set(CMAKE_CUDA_VISIBILITY_PRESET hidden)
+    set(CMAKE_CUDA_RUNTIME_LIBRARY Shared)  # LibTorch's; a second copy in the process would know other devices
     enable_language(CUDA)
     find_package(CUDAToolkit 13.0 REQUIRED)
     message(STATUS "CUDA parts: nvcc ${CMAKE_CUDA_COMPILER_VERSION} for architectures ${CMAKE_CUDA_ARCHITECTURES}")

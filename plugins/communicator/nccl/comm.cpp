@@ -1,0 +1,195 @@
+#include "comm.h"
+
+#include <algorithm>
+#include <future>
+#include <thread>
+
+#include <drivetrain/device.h>
+#include <drivetrain/error.h>
+
+namespace drivetrain::nccl {
+namespace {
+
+constexpr auto kDestroyLimit = std::chrono::seconds(5);
+
+std::string nccl_text(ncclResult_t result) {
+  const char* last = ncclGetLastError(nullptr);
+  const std::string more = last == nullptr || *last == 0 ? "" : concat(" (", last, ")");
+  return concat(ncclGetErrorString(result), more, ". NCCL_DEBUG=INFO says more");
+}
+
+int64_t index_of(const std::vector<int64_t>& ranks, int64_t rank) {
+  return std::find(ranks.begin(), ranks.end(), rank) - ranks.begin();
+}
+
+}  // namespace
+
+void check_cuda(cudaError_t status, const std::string& where, const char* what) {
+  if (status != cudaSuccess)
+    throw fail(status == cudaErrorMemoryAllocation ? ErrorCode::out_of_memory : ErrorCode::communication,
+               "communicator/nccl, ", where, ": ", what, " failed: ", cudaGetErrorString(status));
+}
+
+void check_nccl(ncclResult_t result, const std::string& where, const char* what) {
+  if (result != ncclSuccess)
+    throw fail(ErrorCode::communication, "communicator/nccl, ", where, ": ", what, " failed: ", nccl_text(result));
+}
+
+OnDevice::OnDevice(int device) {
+  int current = device;
+  if (cudaGetDevice(&current) == cudaSuccess && current == device) return;
+  before_ = current;
+  cudaSetDevice(device);
+}
+OnDevice::~OnDevice() {
+  if (before_ >= 0) cudaSetDevice(before_);
+}
+
+EventPool::~EventPool() {
+  for (const cudaEvent_t event : free_) cudaEventDestroy(event);
+}
+cudaEvent_t EventPool::take() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!free_.empty()) {
+      const cudaEvent_t event = free_.back();
+      free_.pop_back();
+      return event;
+    }
+  }
+  cudaEvent_t event = nullptr;
+  check_cuda(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "a call", "cudaEventCreate");
+  return event;
+}
+void EventPool::give(cudaEvent_t event) {
+  const std::lock_guard lock(mutex_);
+  free_.push_back(event);
+}
+
+Comm::Comm(std::shared_ptr<Board> board, at::Device device, std::vector<int64_t> ranks, std::string label, Log& log)
+    : board_(std::move(board)),
+      device_(device),
+      ranks_(std::move(ranks)),
+      label_(std::move(label)),
+      me_(index_of(ranks_, board_->rank())),
+      reached_(board_->counter(label_)),
+      log_(log) {
+  const OnDevice on(index());
+  const std::string where = concat("make_group of group \"", label_, "\"");
+  int lowest = 0, highest = 0;
+  check_cuda(cudaDeviceGetStreamPriorityRange(&lowest, &highest), where, "cudaDeviceGetStreamPriorityRange");
+  check_cuda(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, highest), where, "cudaStreamCreate");
+  check_cuda(cudaEventCreateWithFlags(&ready_, cudaEventDisableTiming), where, "cudaEventCreate");
+  join_group(board_->meet(ranks_, label_, [&] {
+    ncclUniqueId id;
+    check_nccl(ncclGetUniqueId(&id), where, "ncclGetUniqueId");
+    return std::string(id.internal, sizeof id.internal);
+  }));
+}
+
+// All ranks are here, so what can still take long is the network. NCCL's own wait has no limit: it runs on a thread
+// that is left behind where the limit is over.
+void Comm::join_group(const std::string& text) {
+  const std::string where = concat("make_group of group \"", label_, "\"");
+  ncclUniqueId id;
+  if (text.size() != sizeof id.internal)
+    throw fail(ErrorCode::internal, "communicator/nccl, ", where, ": the id has ", text.size(), " bytes");
+  std::copy(text.begin(), text.end(), id.internal);
+  const int size = static_cast<int>(ranks_.size()), me = static_cast<int>(me_), device = index();
+  std::packaged_task<ncclComm_t()> task([id, size, me, device, where] {
+    const OnDevice on(device);
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 1;
+    ncclComm_t comm = nullptr;
+    check_nccl(ncclCommInitRankConfig(&comm, size, id, me, &config), where, "ncclCommInitRank");
+    return comm;
+  });
+  std::future<ncclComm_t> joined = task.get_future();
+  std::thread(std::move(task)).detach();
+  const auto deadline = Clock::now() + std::chrono::duration<double>(board_->timeout_s());
+  while (joined.wait_for(std::chrono::milliseconds(20)) != std::future_status::ready) {
+    if (Clock::now() > deadline)
+      board_->raise(concat("NCCL did not join the ", size, " ranks of group \"", label_, "\" within ",
+                           board_->timeout_s(),
+                           " s. NCCL_DEBUG=INFO shows which address it tries; NCCL_SOCKET_IFNAME chooses another"));
+    board_->throw_if_aborted(where);
+  }
+  try {
+    comm_ = joined.get();
+  } catch (const Error& error) {
+    board_->raise(concat("rank ", board_->rank(), ": ", error.what()));
+    throw;
+  }
+}
+
+Comm::~Comm() { destroy(); }
+
+// Peers and graphs decide how long ncclCommDestroy takes, so it gets a thread, which does not outlast its use.
+void Comm::destroy() {
+  if (comm_ == nullptr && stream_ == nullptr) return;
+  if (board_->aborted() && comm_ != nullptr) return;
+  std::packaged_task<void()> task([comm = comm_.load(), stream = stream_, ready = ready_, device = index()] {
+    const OnDevice on(device);
+    if (comm != nullptr) ncclCommDestroy(comm);
+    cudaEventDestroy(ready);
+    cudaStreamDestroy(stream);
+  });
+  const std::future<void> done = task.get_future();
+  try {
+    std::thread(std::move(task)).detach();
+    if (done.wait_for(kDestroyLimit) != std::future_status::ready)
+      log_.warning(concat("communicator/nccl: group \"", label_, "\" was left open: ncclCommDestroy did not return"));
+  } catch (const std::exception&) {
+    // No thread to be had: leaked.
+  }
+}
+
+bool Comm::capturing() const {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  const auto current = static_cast<cudaStream_t>(current_stream(device_));
+  check_cuda(cudaStreamIsCapturing(current, &status), "capturing", "cudaStreamIsCapturing");
+  return status != cudaStreamCaptureStatusNone;
+}
+
+MarkPtr Comm::enqueue(const Call& call, const Body& body) {
+  if (board_->aborted()) board_->throw_if_aborted(where(call));
+  const OnDevice on(index());
+  const auto current = static_cast<cudaStream_t>(current_stream(device_));
+  const bool captured = capturing();
+  const auto mark = std::make_shared<Mark>(events_, call);
+  {
+    const std::lock_guard lock(marks_mutex_);
+    marks_.push_back(mark);
+    if (call.number > 0) *reached_ = call.number;
+  }
+  try {
+    const std::lock_guard use(use_);
+    const ncclComm_t comm = comm_;
+    board_->throw_if_aborted(where(call));
+    check_cuda(cudaEventRecord(ready_, current), where(call), "cudaEventRecord");
+    check_cuda(cudaStreamWaitEvent(stream_, ready_, 0), where(call), "cudaStreamWaitEvent");
+    check_nccl(body(comm, stream_), where(call), call.text().c_str());
+    check_cuda(cudaEventRecord(mark->event, stream_), where(call), "cudaEventRecord");
+  } catch (const Error& error) {
+    forget(mark);
+    if (!board_->aborted()) board_->raise(concat("rank ", board_->rank(), ": ", error.what()));
+    board_->throw_if_aborted(where(call));
+    throw;
+  }
+  mark->recorded = true;
+  if (captured) forget(mark);  // its event belongs to the graph; nobody may ask for it
+  return mark;
+}
+
+void Comm::join(const Mark& mark) const {
+  if (board_->aborted()) board_->throw_if_aborted(where(mark.call));
+  const auto current = static_cast<cudaStream_t>(current_stream(device_));
+  check_cuda(cudaStreamWaitEvent(current, mark.event, 0), where(mark.call), "cudaStreamWaitEvent");
+}
+
+void Comm::forget(const MarkPtr& mark) {
+  const std::lock_guard lock(marks_mutex_);
+  std::erase(marks_, mark);
+}
+
+}  // namespace drivetrain::nccl

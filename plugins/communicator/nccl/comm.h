@@ -1,0 +1,131 @@
+// One NCCL communicator and its stream: calls are enqueued here, watched, and stopped.
+//
+// A call waits on the communicator's stream for what the caller's stream holds so far (an event), runs there, and ends
+// with an event, the Mark, that Work::wait makes a stream wait for. The host blocks nowhere but where NCCL does: when a
+// pair of ranks talks for the first time. Under graph capture this is a fork and a join; nothing is queried then.
+//
+// Ownership: a group and its Works hold it. It ends by ncclCommDestroy; if that does not return (a captured graph still
+// uses it, a peer is gone) or the run was aborted, it is leaked: the process is about to end. Thread: `enqueue` one at
+// a time, `look` and `oldest` from the watchdog, `stop` from any. Errors: Error(communication) naming group and call;
+// each one aborts the run, since the ranks no longer stand together.
+#pragma once
+
+#include <cuda_runtime_api.h>
+#include <nccl.h>
+
+#include <atomic>
+#include <chrono>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "board.h"
+#include "call.h"
+
+namespace drivetrain::nccl {
+
+using Clock = std::chrono::steady_clock;
+
+void check_cuda(cudaError_t status, const std::string& where, const char* what);
+void check_nccl(ncclResult_t result, const std::string& where, const char* what);
+
+// Makes `device` the calling thread's for a scope. LibTorch has set it already on the threads that compute.
+class OnDevice {
+ public:
+  explicit OnDevice(int device);
+  ~OnDevice();
+
+ private:
+  int before_ = -1;  // -1: nothing to restore
+};
+
+// Events are used again: a step makes hundreds.
+class EventPool {
+ public:
+  ~EventPool();
+  cudaEvent_t take();
+  void give(cudaEvent_t event);
+
+ private:
+  std::mutex mutex_;
+  std::vector<cudaEvent_t> free_;
+};
+
+// The end of an enqueued call.
+struct Mark {
+  Mark(std::shared_ptr<EventPool> from, const Call& what) : pool(std::move(from)), event(pool->take()), call(what) {}
+  ~Mark() { pool->give(event); }
+  Mark(const Mark&) = delete;
+
+  const std::shared_ptr<EventPool> pool;
+  const cudaEvent_t event;
+  const Call call;
+  const Clock::time_point begun = Clock::now();
+  std::atomic<bool> recorded{false};  // until then the host is inside NCCL
+};
+using MarkPtr = std::shared_ptr<Mark>;
+
+class Comm {
+ public:
+  // Called by all ranks of the group. Blocks until NCCL has joined them.
+  Comm(std::shared_ptr<Board> board, at::Device device, std::vector<int64_t> ranks, std::string label, Log& log);
+  ~Comm();
+
+  const std::string& label() const { return label_; }
+  const std::vector<int64_t>& ranks() const { return ranks_; }
+  int64_t me() const { return me_; }
+  at::Device device() const { return device_; }
+  Board& board() const { return *board_; }
+
+  // `body` gets the communicator and the stream to enqueue on, and returns the first result that is no success.
+  using Body = std::function<ncclResult_t(ncclComm_t, cudaStream_t)>;
+  MarkPtr enqueue(const Call& call, const Body& body);
+  // Makes the current stream wait for `mark`.
+  void join(const Mark& mark) const;
+  bool capturing() const;
+
+  // --- the watchdog's side ---
+  struct Oldest {
+    Call call;
+    double age_s;
+  };
+  // The oldest call that is not finished; those that are, are forgotten. Its age does not count the wait for its
+  // predecessors.
+  std::optional<Oldest> oldest();
+  std::string async_error();  // what NCCL found in the background; empty: nothing
+  Standing standing();
+  // Ends what runs and what waits, from outside; the communicator is of no use afterwards.
+  void stop() noexcept;
+
+ private:
+  void join_group(const std::string& id);
+  void forget(const MarkPtr& mark);
+  void destroy();
+  std::string where(const Call& call) const { return call.where(label_); }
+  int index() const { return device_.is_cuda() ? device_.index() : 0; }
+
+  const std::shared_ptr<Board> board_;
+  const at::Device device_;
+  const std::vector<int64_t> ranks_;
+  const std::string label_;
+  const int64_t me_;
+  const Board::Counter reached_;
+  Log& log_;
+  const std::shared_ptr<EventPool> events_ = std::make_shared<EventPool>();
+  cudaStream_t stream_ = nullptr;
+  cudaEvent_t ready_ = nullptr;  // what the caller's stream held when a call began
+
+  std::timed_mutex use_;  // held while a thread is inside NCCL
+  std::atomic<ncclComm_t> comm_{nullptr};
+
+  std::mutex marks_mutex_;
+  std::deque<MarkPtr> marks_;  // not known to be finished, oldest first
+  Clock::time_point last_end_ = Clock::now();
+};
+using CommPtr = std::shared_ptr<Comm>;
+
+}  // namespace drivetrain::nccl

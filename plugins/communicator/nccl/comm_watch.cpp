@@ -1,0 +1,63 @@
+// The watchdog's side of Comm: which calls are finished, what NCCL found in the background, and the end by force.
+#include <thread>
+
+#include <drivetrain/error.h>
+
+#include "comm.h"
+
+namespace drivetrain::nccl {
+namespace {
+
+double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
+
+}  // namespace
+
+std::optional<Comm::Oldest> Comm::oldest() {
+  const std::lock_guard lock(marks_mutex_);
+  while (!marks_.empty() && marks_.front()->recorded) {
+    const cudaError_t status = cudaEventQuery(marks_.front()->event);
+    if (status == cudaErrorNotReady) break;
+    if (status != cudaSuccess && !board_->aborted())
+      board_->raise(
+          concat("rank ", board_->rank(), ": ", where(marks_.front()->call), " failed: ", cudaGetErrorString(status)));
+    last_end_ = Clock::now();
+    marks_.pop_front();
+  }
+  if (marks_.empty()) return std::nullopt;
+  return Oldest{marks_.front()->call, seconds_since(std::max(marks_.front()->begun, last_end_))};
+}
+
+Standing Comm::standing() {
+  const auto open = oldest();
+  return {*reached_, open ? open->call.number : 0, open ? open->call.text() : ""};
+}
+
+std::string Comm::async_error() {
+  const std::unique_lock use(use_, std::try_to_lock);
+  if (!use || comm_ == nullptr) return "";
+  ncclResult_t found = ncclSuccess;
+  const ncclResult_t asked = ncclCommGetAsyncError(comm_, &found);
+  const ncclResult_t result = asked != ncclSuccess ? asked : found;
+  if (result == ncclSuccess || result == ncclInProgress) return "";
+  const char* last = ncclGetLastError(nullptr);
+  return concat("rank ", board_->rank(), ", group \"", label_, "\": NCCL reports ", ncclGetErrorString(result), " (",
+                last == nullptr ? "" : last, "). A peer or a link is gone; NCCL_DEBUG=INFO says more");
+}
+
+// A thread that waits inside NCCL for a peer has to leave before the communicator can go. Revoking ends its wait and
+// the kernels, and frees nothing.
+void Comm::stop() noexcept {
+  try {
+    const OnDevice on(index());
+    std::unique_lock use(use_, std::defer_lock);
+    if (!use.try_lock_for(std::chrono::milliseconds(200))) {
+      if (const ncclComm_t comm = comm_; comm != nullptr) ncclCommRevoke(comm, NCCL_REVOKE_DEFAULT);
+      if (!use.try_lock_for(std::chrono::seconds(10))) return;  // leaked with the thread that hangs in it
+    }
+    if (const ncclComm_t comm = comm_.exchange(nullptr); comm != nullptr) ncclCommAbort(comm);
+  } catch (...) {
+    // The cause is raised already; there is nothing more to end.
+  }
+}
+
+}  // namespace drivetrain::nccl

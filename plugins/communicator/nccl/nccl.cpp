@@ -1,0 +1,113 @@
+// communicator/nccl: ranks with a GPU each, on one host or many. See group.h for the calls, comm.h for streams and
+// events, tree_collectives.h for `deterministic`, board.h for what ranks tell each other, watchdog.h for what goes
+// wrong.
+#include <algorithm>
+
+#include <drivetrain/communicator.h>
+#include <drivetrain/plan_context.h>
+
+#include "group.h"
+#include "watchdog.h"
+
+namespace drivetrain::nccl {
+namespace {
+
+struct NcclOptions {
+  double timeout_s = 300;
+  bool deterministic = false;
+};
+
+// Says what is missing before CUDA or NCCL do.
+at::Device usable_device(const Services& services) {
+  int count = 0;
+  const cudaError_t status = cudaGetDeviceCount(&count);
+  if (status != cudaSuccess || count == 0)
+    throw fail(ErrorCode::config, "communicator/nccl: rank ", services.rank,
+               " wanted a GPU and there is no GPU (CUDA says: ",
+               status == cudaSuccess ? "0 devices" : cudaGetErrorString(status),
+               "). Install NVIDIA's driver or look at CUDA_VISIBLE_DEVICES; \"device\": \"cpu\" trains with "
+               "communicator/local");
+  const int64_t index = services.device.has_index() ? services.device.index() : services.local_rank;
+  if (index >= count)
+    throw fail(ErrorCode::config, "communicator/nccl: rank ", services.rank, " wanted GPU ", index,
+               " of its host, which has ", count, ". Start at most ", count,
+               " ranks there, or show them more with CUDA_VISIBLE_DEVICES");
+  if (!services.device.is_cuda()) return services.device;
+  return at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(index));
+}
+
+class NcclCommunicator final : public Communicator {
+ public:
+  using Options = NcclOptions;
+
+  static OptionTable options() {
+    return table<Options>()
+        .field("timeout_s", &Options::timeout_s, "seconds that a call may take on the device before the run is aborted")
+        .range(0.001, 1e6)
+        .field("deterministic", &Options::deterministic,
+               "add in the order of communicator/local, which costs time; without: in NCCL's own order");
+  }
+
+  NcclCommunicator(const Options& options, const Services& services)
+      : options_(options),
+        log_(services.log),
+        world_size_(services.world_size),
+        rank_(services.rank),
+        device_(usable_device(services)) {
+    if (world_size_ == 1) return;  // needs no store, no watchdog and no NCCL
+    board_ = std::make_shared<Board>(services.store, rank_, world_size_, options.timeout_s);
+    watchdog_ = std::make_unique<Watchdog>(board_, device_.is_cuda() ? device_.index() : 0);
+  }
+
+  ~NcclCommunicator() override {
+    watchdog_.reset();
+    if (board_) board_->close();
+  }
+
+  void plan(PlanContext& context) override {
+    if (context.run().device != "cuda")
+      context.refuse(
+          concat("moves between GPUs only, and \"device\" is \"", context.run().device, "\"; use communicator/local"));
+    context.capturable();
+    if (options_.deterministic && world_size_ > 1)
+      context.cost("deterministic sums: one more pass over memory, and moving and adding do not overlap");
+  }
+
+  GroupPtr make_group(const std::vector<int64_t>& ranks, const std::string& label) override {
+    const bool ascending = std::adjacent_find(ranks.begin(), ranks.end(), std::greater_equal<>()) == ranks.end();
+    const bool member = std::find(ranks.begin(), ranks.end(), rank_) != ranks.end();
+    if (!ascending || !member || ranks.front() < 0 || ranks.back() >= world_size_)
+      throw fail(ErrorCode::internal, "communicator/nccl: group \"", label, "\" on rank ", rank_,
+                 ": wanted ascending ranks below ", world_size_, " that contain this one");
+    if (ranks.size() == 1) return std::make_shared<LoopGroup>(rank_, device_, label);
+    if (ranks.size() > kMostTreeRanks)
+      throw fail(ErrorCode::config, "communicator/nccl: group \"", label, "\" of ", ranks.size(),
+                 " ranks; wanted at most ", kMostTreeRanks);
+    const auto comm = std::make_shared<Comm>(board_, device_, ranks, label, log_);
+    watchdog_->add(comm);
+    return std::make_shared<NcclGroup>(comm, options_.deterministic);
+  }
+
+  void abort(const std::string& reason) noexcept override {
+    try {
+      if (!board_) return;
+      board_->raise(concat("rank ", rank_, " aborted: ", reason));
+      watchdog_->wake();
+    } catch (...) {
+      board_->raise("a rank aborted");  // no memory for the text
+    }
+  }
+
+ private:
+  const Options options_;
+  Log& log_;
+  const int64_t world_size_, rank_;
+  const at::Device device_;
+  std::shared_ptr<Board> board_;
+  std::unique_ptr<Watchdog> watchdog_;
+};
+
+}  // namespace
+}  // namespace drivetrain::nccl
+
+DRIVETRAIN_PLUGIN(drivetrain::Communicator, "nccl", drivetrain::nccl::NcclCommunicator)

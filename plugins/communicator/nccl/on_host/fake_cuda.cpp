@@ -1,0 +1,110 @@
+#include "fake_cuda.h"
+
+#include <atomic>
+#include <condition_variable>
+#include <cstring>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+#include "../tree_sum.h"
+
+// What was recorded last; waiters keep the version that they wait for.
+struct CUevent_st {
+  std::shared_ptr<std::atomic<bool>> reached = std::make_shared<std::atomic<bool>>(true);
+};
+
+struct CUstream_st {
+  std::mutex mutex;
+  std::condition_variable bell;
+  std::deque<std::function<void()>> tasks;
+  bool closing = false;
+  std::thread thread{[this] { run(); }};
+
+  void push(std::function<void()> task) {
+    const std::lock_guard lock(mutex);
+    tasks.push_back(std::move(task));
+    bell.notify_one();
+  }
+  void run() {
+    for (;;) {
+      std::unique_lock lock(mutex);
+      bell.wait(lock, [&] { return closing || !tasks.empty(); });
+      if (tasks.empty()) return;
+      const auto task = std::move(tasks.front());
+      tasks.pop_front();
+      lock.unlock();
+      task();
+    }
+  }
+};
+
+namespace drivetrain::nccl {
+
+std::atomic<bool> host_capturing = false;
+std::atomic<int> host_queries_while_capturing = 0;
+
+void enqueue_on_host(cudaStream_t stream, std::function<void()> task) {
+  if (stream == nullptr) return task();
+  stream->push(std::move(task));
+}
+
+namespace {
+
+void wait_until(const std::atomic<bool>& reached) {
+  while (!reached) std::this_thread::sleep_for(std::chrono::microseconds(20));
+}
+
+}  // namespace
+}  // namespace drivetrain::nccl
+
+using drivetrain::nccl::enqueue_on_host;
+
+extern "C" {
+cudaError_t cudaGetDeviceCount(int* count) { return *count = 64, cudaSuccess; }
+cudaError_t cudaGetDevice(int* device) { return *device = 0, cudaSuccess; }
+cudaError_t cudaSetDevice(int) { return cudaSuccess; }
+const char* cudaGetErrorString(cudaError_t) { return "an error of the stand-in"; }
+cudaError_t cudaDeviceGetStreamPriorityRange(int* lowest, int* highest) {
+  return *lowest = 0, *highest = -5, cudaSuccess;
+}
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned, int) {
+  return *stream = new CUstream_st, cudaSuccess;
+}
+cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  {
+    const std::lock_guard lock(stream->mutex);
+    stream->closing = true;
+  }
+  stream->bell.notify_one();
+  stream->thread.join();
+  delete stream;
+  return cudaSuccess;
+}
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
+  enqueue_on_host(stream, [reached = event->reached] { drivetrain::nccl::wait_until(*reached); });
+  return cudaSuccess;
+}
+cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaSuccess; }
+cudaError_t cudaStreamIsCapturing(cudaStream_t, cudaStreamCaptureStatus* status) {
+  *status = drivetrain::nccl::host_capturing ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
+  return cudaSuccess;
+}
+cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode*) { return cudaSuccess; }
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) { return *event = new CUevent_st, cudaSuccess; }
+cudaError_t cudaEventDestroy(cudaEvent_t event) { return delete event, cudaSuccess; }
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  event->reached = std::make_shared<std::atomic<bool>>(false);
+  enqueue_on_host(stream, [reached = event->reached] { *reached = true; });
+  return cudaSuccess;
+}
+cudaError_t cudaEventQuery(cudaEvent_t event) {
+  if (drivetrain::nccl::host_capturing) ++drivetrain::nccl::host_queries_while_capturing;
+  return *event->reached ? cudaSuccess : cudaErrorNotReady;
+}
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind, cudaStream_t stream) {
+  enqueue_on_host(stream, [=] { std::memcpy(to, from, bytes); });
+  return cudaSuccess;
+}
+}

@@ -1,0 +1,20 @@
+// Streams and events on the host: a stream is a thread that runs what was enqueued, in order; memory is the host's. The
+// null stream is the host itself: waiting there blocks, so a test reads what it waited for. For tests only.
+#pragma once
+
+#include "redirect.h"
+
+#include <cuda_runtime_api.h>
+
+#include <atomic>
+#include <functional>
+
+namespace drivetrain::nccl {
+
+void enqueue_on_host(cudaStream_t stream, std::function<void()> task);
+
+// How often something was asked that a graph capture forbids, while `host_capturing`.
+extern std::atomic<bool> host_capturing;
+extern std::atomic<int> host_queries_while_capturing;
+
+}  // namespace drivetrain::nccl

@@ -1,0 +1,37 @@
+// Renames what the plugin calls of CUDA and NCCL, so that its sources compile against the stand-ins of fake_cuda.cpp
+// and fake_nccl.cpp without touching the real libraries that LibTorch brings. Included before everything else.
+#pragma once
+
+#define cudaGetDeviceCount host_cudaGetDeviceCount
+#define cudaGetDevice host_cudaGetDevice
+#define cudaSetDevice host_cudaSetDevice
+#define cudaGetErrorString host_cudaGetErrorString
+#define cudaDeviceGetStreamPriorityRange host_cudaDeviceGetStreamPriorityRange
+#define cudaStreamCreateWithPriority host_cudaStreamCreateWithPriority
+#define cudaStreamDestroy host_cudaStreamDestroy
+#define cudaStreamWaitEvent host_cudaStreamWaitEvent
+#define cudaStreamSynchronize host_cudaStreamSynchronize
+#define cudaStreamIsCapturing host_cudaStreamIsCapturing
+#define cudaThreadExchangeStreamCaptureMode host_cudaThreadExchangeStreamCaptureMode
+#define cudaEventCreateWithFlags host_cudaEventCreateWithFlags
+#define cudaEventDestroy host_cudaEventDestroy
+#define cudaEventRecord host_cudaEventRecord
+#define cudaEventQuery host_cudaEventQuery
+#define cudaMemcpyAsync host_cudaMemcpyAsync
+
+#define ncclGetUniqueId host_ncclGetUniqueId
+#define ncclCommInitRankConfig host_ncclCommInitRankConfig
+#define ncclCommDestroy host_ncclCommDestroy
+#define ncclCommAbort host_ncclCommAbort
+#define ncclCommRevoke host_ncclCommRevoke
+#define ncclCommGetAsyncError host_ncclCommGetAsyncError
+#define ncclGetErrorString host_ncclGetErrorString
+#define ncclGetLastError host_ncclGetLastError
+#define ncclGroupStart host_ncclGroupStart
+#define ncclGroupEnd host_ncclGroupEnd
+#define ncclAllReduce host_ncclAllReduce
+#define ncclReduceScatter host_ncclReduceScatter
+#define ncclAllGather host_ncclAllGather
+#define ncclBroadcast host_ncclBroadcast
+#define ncclSend host_ncclSend
+#define ncclRecv host_ncclRecv

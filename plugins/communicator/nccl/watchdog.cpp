@@ -1,0 +1,101 @@
+#include "watchdog.h"
+
+#include <drivetrain/error.h>
+
+namespace drivetrain::nccl {
+namespace {
+
+// Of a call that is not finished: from then on it is worth asking who left.
+constexpr double kSuspiciousS = 0.5;
+
+}  // namespace
+
+Watchdog::Watchdog(std::shared_ptr<Board> board, int device) : board_(std::move(board)), device_(device) {
+  thread_ = std::thread([this] { watch(); });
+}
+
+Watchdog::~Watchdog() {
+  {
+    const std::lock_guard lock(mutex_);
+    closing_ = true;
+  }
+  bell_.notify_all();
+  thread_.join();
+}
+
+void Watchdog::add(const CommPtr& comm) {
+  const std::lock_guard lock(mutex_);
+  std::erase_if(comms_, [](const auto& known) { return known.expired(); });
+  comms_.push_back(comm);
+}
+
+void Watchdog::wake() { bell_.notify_all(); }
+
+std::vector<CommPtr> Watchdog::comms() {
+  std::vector<CommPtr> list;
+  const std::lock_guard lock(mutex_);
+  for (const auto& known : comms_)
+    if (CommPtr comm = known.lock()) list.push_back(std::move(comm));
+  return list;
+}
+
+void Watchdog::watch() {
+  cudaSetDevice(device_);
+  auto mode = cudaStreamCaptureModeThreadLocal;  // other threads' captures are none of ours
+  cudaThreadExchangeStreamCaptureMode(&mode);
+  const auto period = std::chrono::duration<double>(board_->period_s());
+  for (;;) {
+    {
+      std::unique_lock lock(mutex_);
+      if (!closing_ && !board_->aborted()) bell_.wait_for(lock, period);
+      if (closing_) break;
+    }
+    if (!look()) break;
+  }
+  if (board_->aborted()) stop_all();
+}
+
+bool Watchdog::look() {
+  const auto list = comms();
+  try {
+    if (board_->look([&](const std::string& label) { return standing_of(label); })) return false;
+    for (const CommPtr& comm : list) look_after(*comm);
+  } catch (const std::exception& lost) {
+    // At the end of a run rank 0 and its store may leave first; while calls are open they may not.
+    for (const CommPtr& comm : list)
+      if (const auto oldest = comm->oldest(); oldest && oldest->age_s > kSuspiciousS)
+        board_->raise(concat("rank ", board_->rank(), ", ", oldest->call.where(comm->label()),
+                             ": the rendezvous store of rank 0 is gone: ", lost.what()));
+  }
+  return !board_->aborted();
+}
+
+void Watchdog::look_after(Comm& comm) {
+  if (const std::string error = comm.async_error(); !error.empty()) {
+    board_->raise(error);
+    return;
+  }
+  const auto oldest = comm.oldest();
+  if (!oldest || oldest->age_s < kSuspiciousS) return;
+  if (const std::string gone = board_->left(comm.ranks(), comm.label(), oldest->call.number); !gone.empty()) {
+    board_->raise(gone);
+    return;
+  }
+  if (oldest->age_s < board_->timeout_s()) return;
+  board_->report({comm.label(), comm.ranks(), {0, oldest->call.number, oldest->call.text()}},
+                 [&](const std::string& label) { return standing_of(label); });
+}
+
+Standing Watchdog::standing_of(const std::string& label) {
+  for (const CommPtr& comm : comms())
+    if (comm->label() == label) return comm->standing();
+  return {};
+}
+
+// Side by side: what runs for one group may wait on the device for another's. The threads own what they stop, since a
+// hanging device may keep them.
+void Watchdog::stop_all() {
+  for (const CommPtr& comm : comms()) std::thread([comm] { comm->stop(); }).detach();
+}
+
+}  // namespace drivetrain::nccl
