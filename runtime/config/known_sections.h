@@ -14,6 +14,7 @@ struct SectionFact {
   bool needs_claim = false;         // the default plugin of the kind does not stand in for it
   bool off_unless_enabled = false;  // `enabled` is false by default
   Value off;                        // object: option -> value that means "absent"
+  std::string same_as;              // the section that plugins claim, if this is another name of it
 };
 
 struct KeyFact {

@@ -32,7 +32,8 @@ PluginIndex::List PluginIndex::defaults(const std::string& kind) const {
 const KnownPlugin* PluginIndex::find(const std::string& section, const SectionFact& fact, const SectionEntry& entry,
                                      Problems& problems) const {
   if (!entry.type.empty()) return find_by_type(fact.kind, entry, problems);
-  List candidates = matching([&](const KnownPlugin& p) { return p.section == section && fits_device(p); });
+  const std::string& claimed = fact.same_as.empty() ? section : fact.same_as;
+  List candidates = matching([&](const KnownPlugin& p) { return p.section == claimed && fits_device(p); });
   if (candidates.empty() && !fact.needs_claim) candidates = defaults(fact.kind);
   if (candidates.size() == 1) return candidates.front();
   no_single(candidates, fact, entry, problems);

@@ -47,10 +47,10 @@ class Selector {
     const auto known = known_sections().sections.find(key);
     if (known != known_sections().sections.end()) return known->second;
     for (const KnownPlugin& p : plugins_) {
-      if (p.section == key) return SectionFact{p.kind, true, false, {}};  // it alone, not its kind's default
+      if (p.section == key) return SectionFact{p.kind, true, false, {}, {}};  // it alone, not its kind's default
     }
     for (const KindRule& rule : kinds_) {
-      if (rule.kind == key) return SectionFact{key, false, false, {}};
+      if (rule.kind == key) return SectionFact{key, false, false, {}, {}};
     }
     return {};
   }
