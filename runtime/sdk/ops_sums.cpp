@@ -52,7 +52,10 @@ void add_partial_sums(Param& param, const at::Tensor& partial) {
   param.grad_fresh = false;
 }
 
-void accumulate_bias_grad(Param& bias, const at::Tensor& dy) { accumulate_grad(bias, at::sum(dy.reshape({-1, dy.size(-1)}), 0)); }
+// In the slot's type: a sum over all rows is not rounded to 16 bits on its way.
+void accumulate_bias_grad(Param& bias, const at::Tensor& dy) {
+  accumulate_grad(bias, at::sum(dy.reshape({-1, dy.size(-1)}), 0, false, bias.grad.scalar_type()));
+}
 
 void accumulate_embedding_grad(Param& weight, const at::Tensor& given_ids, const at::Tensor& dy) {
   at::Tensor slot = weight.grad;

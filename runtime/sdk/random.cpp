@@ -3,6 +3,8 @@
 #include <drivetrain/random.h>
 
 #include <ATen/Parallel.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 
 #include <algorithm>
@@ -31,12 +33,6 @@ RandomKeyWords mixed_key(uint64_t seed, uint64_t step, uint64_t site) {
   const auto words =
       philox({low_word(site), high_word(site), low_word(step), high_word(step)}, {low_word(seed), high_word(seed)});
   return {words[0], words[1]};
-}
-
-void check_drawn(const char* what, const at::Tensor& t) {
-  if (!t.is_cpu())
-    throw fail(ErrorCode::config, what, ": random numbers on ", t.device().str(),
-               " are not in this version (cpu only)");
 }
 
 // Calls use(words, element, count) for chunks that cover elements [0, count) of one sample.
@@ -70,7 +66,6 @@ void for_samples(int64_t samples, int64_t row, const RandomKey& key, const Use& 
 }
 
 int64_t sample_count(const char* what, const at::Tensor& t) {
-  check_drawn(what, t);
   if (t.dim() == 0)
     throw fail(ErrorCode::internal, what, " wants a tensor whose first dimension is samples, got a scalar");
   return t.size(0);
@@ -87,8 +82,18 @@ void drop(const T* x, T* out, int64_t samples, int64_t row, double p, const Rand
   });
 }
 
+// On a device: the same numbers, drawn on the host and copied. Right, but slow: each call waits for the host.
+at::Tensor dropped_on_device(const at::Tensor& x, double p, const RandomKey& key) {
+  at::Tensor u = at::empty(x.sizes(), x.options().dtype(at::kFloat));
+  fill_uniform(u, key);
+  const auto limit = static_cast<float>(p);
+  const double scale = p < 1 ? static_cast<float>(1 / (1 - p)) : 0;
+  return x.mul(scale).masked_fill_(u.lt(limit), 0);
+}
+
 at::Tensor dropped(const at::Tensor& maybe_strided, double p, const RandomKey& key) {
   const at::Tensor x = maybe_strided.contiguous();
+  if (!x.is_cpu()) return dropped_on_device(x, p, key);
   at::Tensor out = at::empty_like(x);
   const int64_t samples = x.size(0), row = samples ? x.numel() / samples : 0;
   const auto run = [&](auto element) {
@@ -135,15 +140,26 @@ void fill_uniform(at::Tensor& out, const RandomKey& key) {
   const int64_t samples = sample_count("fill_uniform", out);
   if (out.scalar_type() != at::kFloat || !out.is_contiguous())
     throw fail(ErrorCode::internal, "fill_uniform wants a contiguous float32 tensor");
+  if (!out.is_cpu()) {
+    at::Tensor host = at::empty(out.sizes(), at::TensorOptions(at::kFloat));
+    fill_uniform(host, key);
+    out.copy_(host);
+    return;
+  }
   float* data = out.mutable_data_ptr<float>();
   for_samples(samples, samples ? out.numel() / samples : 0, key,
               [=](const float* u, int64_t first, int64_t count) { std::copy(u, u + count, data + first); });
 }
 
 void fill_normal(at::Tensor& out, uint64_t seed, std::string_view name, int64_t begin, double std) {
-  check_drawn("fill_normal", out);
   if (out.scalar_type() != at::kFloat || !out.is_contiguous())
     throw fail(ErrorCode::internal, "fill_normal wants a contiguous float32 tensor");
+  if (!out.is_cpu()) {
+    at::Tensor host = at::empty(out.sizes(), at::TensorOptions(at::kFloat));
+    fill_normal(host, seed, name, begin, std);
+    out.copy_(host);
+    return;
+  }
   // Steps count from 1 and never reach this one: initial values share no number with dropout.
   const RandomKeyWords key = mixed_key(seed, std::numeric_limits<uint64_t>::max(), hash_name(name));
   float* data = out.mutable_data_ptr<float>();

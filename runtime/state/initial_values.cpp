@@ -41,10 +41,15 @@ void fill_one(const Trainable& t, uint64_t seed, const Mesh& mesh) {
       break;
   }
   const int64_t count = value.numel();
-  if (t.layout.local_numel(mesh) == t.layout.global_numel())
-    fill_normal(value, seed, t.param->name, t.layout.begin, t.param->init.std);
-  else
+  if (t.layout.local_numel(mesh) != t.layout.global_numel()) {
     value.copy_(draw_cut(t, seed, mesh).narrow(0, t.layout.begin, count));
+  } else if (value.scalar_type() == at::kFloat) {
+    fill_normal(value, seed, t.param->name, t.layout.begin, t.param->init.std);
+  } else {  // a frozen parameter has no float32 master
+    at::Tensor drawn = at::empty({count}, at::TensorOptions(at::kFloat));
+    fill_normal(drawn, seed, t.param->name, t.layout.begin, t.param->init.std);
+    value.copy_(drawn);
+  }
 }
 
 }  // namespace
