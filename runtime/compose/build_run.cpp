@@ -47,7 +47,7 @@ void fill(Composition& run) {
 
 // New values, as after an update: copies and gathers of the strategies follow.
 void spread(Composition& run) {
-  StepState state(run.services->seed);
+  StepState state(run.services->seed, &run.units, run.recompute.get());
   for (Trainables& chunk : run.chunks)
     each_strategy(run.strategies, Nesting::outermost_first, "after_update", "", [&](Strategy& s) { s.after_update(chunk, state); });
 }

@@ -11,6 +11,8 @@
 #include <drivetrain/lr_schedule.h>
 #include <drivetrain/model.h>
 #include <drivetrain/monitor.h>
+#include <drivetrain/precision.h>
+#include <drivetrain/recompute.h>
 #include <drivetrain/schedule.h>
 
 #include "compose/plan.h"
@@ -18,6 +20,7 @@
 #include "config/run_settings.h"
 #include "config/sections.h"
 #include "plugin/registry.h"
+#include "step/capture.h"
 #include "step/hooks.h"
 
 namespace drivetrain {
@@ -39,7 +42,7 @@ struct ChosenPlugin {
   std::string id() const { return kind() + "/" + name(); }
 };
 
-struct Composition {
+struct DRIVETRAIN_API Composition {
   RunSettings settings;
   BatchSizes batch;
   RunFacts run;
@@ -60,7 +63,9 @@ struct Composition {
   std::shared_ptr<Optimizer> optimizer;
   std::shared_ptr<LrSchedule> lr_schedule;
   std::shared_ptr<Dataset> dataset;
-  std::shared_ptr<DataParallel> data_parallel;  // also in strategies
+  std::shared_ptr<DataParallel> data_parallel;  // these three also in strategies
+  std::shared_ptr<Recompute> recompute;         // null: everything is kept
+  std::shared_ptr<Precision> precision;         // null: float32 throughout
   std::vector<std::shared_ptr<Monitor>> monitors;
   Strategies strategies;  // outermost first
 
@@ -68,11 +73,14 @@ struct Composition {
   UnitList units;
   std::vector<Trainables> chunks;
   std::vector<PlanContext::Memory> memories;
+  CaptureChoice capture;
 
   // Ranks along the axes that join the gradient reduction.
   GroupPtr gradient_group() const;
   // This rank's index among those that read different rows.
   int64_t batch_rank() const;
+  // Null on the CPU. Error(internal) if the run is on a device that nobody opened.
+  DeviceRuntime* device_runtime() const;
 };
 
 enum class Purpose { train, generate };  // generate: no dataset, optimizer, lr_schedule, monitors
@@ -84,10 +92,10 @@ DRIVETRAIN_API std::vector<ChosenPlugin> choose_plugins(const Value& config, con
 
 // Creates the plugins, negotiates, solves mesh and batch sizes. A plugin that refuses the run is replaced by the next of its
 // order of preference, with a warning; where there is none, Error with all problems. No rank waits for another in here.
-std::unique_ptr<Composition> plan_run(const RunSettings& settings, std::vector<ChosenPlugin> chosen, const Registry& registry,
+DRIVETRAIN_API std::unique_ptr<Composition> plan_run(const RunSettings& settings, std::vector<ChosenPlugin> chosen, const Registry& registry,
                                       const RankSetup& setup, Purpose purpose);
 
 // Builds the model, gives it storage and fills it. Collective from here on.
-void build_run(Composition& run);
+DRIVETRAIN_API void build_run(Composition& run);
 
 }  // namespace drivetrain

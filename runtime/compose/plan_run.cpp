@@ -10,8 +10,24 @@
 namespace drivetrain {
 namespace {
 
-// The onion below data_parallel, outermost first.
-constexpr const char* kInnerStrategies[] = {"recompute", "context_parallel", "tensor_parallel", "precision", "strategy"};
+// The kinds between recompute and precision in the onion, and the one inside of all, have no class of their own.
+constexpr const char* kMiddleStrategies[] = {"context_parallel", "tensor_parallel"};
+
+// As RunFacts has it.
+std::string dtype_name(at::ScalarType type) {
+  switch (type) {
+    case at::kFloat:
+      return "float32";
+    case at::kDouble:
+      return "float64";
+    case at::kBFloat16:
+      return "bfloat16";
+    case at::kHalf:
+      return "float16";
+    default:
+      return c10::toString(type);
+  }
+}
 
 // A name only: a plan is made on machines without the device too.
 at::Device device_of(const std::string& name, int64_t local_rank) {
@@ -53,7 +69,12 @@ void create_plugins(Factory& factory, Composition& run) {
   const auto owners = factory.all<DataParallel>(DataParallel::kKind, &run.strategies);
   run.data_parallel = owners.empty() ? std::make_shared<PlainStorage>(*run.services) : owners.front();
   if (owners.empty()) run.strategies.push_back({"the runtime's plain storage", run.data_parallel});
-  for (const char* kind : kInnerStrategies) factory.all<Strategy>(kind, &run.strategies);
+  const auto recomputes = factory.all<Recompute>(Recompute::kKind, &run.strategies);
+  run.recompute = recomputes.empty() ? nullptr : recomputes.front();
+  for (const char* kind : kMiddleStrategies) factory.all<Strategy>(kind, &run.strategies);
+  const auto precisions = factory.all<Precision>(Precision::kKind, &run.strategies);
+  run.precision = precisions.empty() ? nullptr : precisions.front();
+  factory.all<Strategy>(Strategy::kKind, &run.strategies);
   run.attention = factory.one<Attention>();
   run.optimizer = factory.one<Optimizer>();
   run.lr_schedule = factory.one<LrSchedule>();
@@ -123,7 +144,20 @@ void check_data(Composition& run, Problems& problems) {
   run.run.seq_length = run.data.seq_length;
 }
 
+// Types are known before anyone plans or allocates.
+void settle_dtypes(Composition& run) {
+  if (run.precision) run.services->dtypes = run.precision->dtypes();
+  const Dtypes& types = run.services->dtypes;
+  const auto wide = [](at::ScalarType type) { return type == at::kFloat || type == at::kDouble; };
+  if (!c10::isFloatingType(types.param) || !c10::isFloatingType(types.grad) || !wide(types.master))
+    throw fail(ErrorCode::plugin, "the chosen precision asks for parameters in ", c10::toString(types.param), ", gradients in ",
+               c10::toString(types.grad), " and masters in ", c10::toString(types.master),
+               "; the first two must be floating types, masters Float or Double");
+  run.run.compute_dtype = dtype_name(types.param);
+}
+
 void prepare_facts(Composition& run, const RankSetup& setup, Purpose purpose) {
+  settle_dtypes(run);
   run.facts = run.model->facts();
   run.run.world_size = setup.environment.world_size;
   run.run.device = run.settings.device;
@@ -161,6 +195,26 @@ void solve_batches(Composition& run, Problems& problems) {
   run.run.accumulation = run.batch.accumulation;
 }
 
+// Plugins whose work is part of a step on the device. A single rank's groups move nothing.
+bool acts_in_a_step(const std::string& id, int64_t world_size) {
+  const std::string kind = id.substr(0, id.find('/'));
+  if (kind == Communicator::kKind) return world_size > 1;
+  for (const char* idle : {Dataset::kKind, Monitor::kKind, LrSchedule::kKind})
+    if (kind == idle) return false;
+  return true;
+}
+
+void decide_capture(const Factory& factory, Composition& run, const PlanContext& context, Problems& problems) {
+  CaptureFacts facts;
+  facts.wanted = capture_wanted(run.settings);
+  facts.device = run.run.device, facts.training = run.run.training;
+  facts.hidden_dropout = run.facts.hidden_dropout, facts.attention_dropout = run.facts.attention_dropout;
+  for (const auto& [id, plugin] : factory.made)
+    if (acts_in_a_step(id, run.run.world_size)) facts.acting.push_back(id);
+  facts.capturables = context.capturables();
+  run.capture = choose_capture(facts, run.settings.capture.where, problems);
+}
+
 // One round of negotiation into the mesh, with all problems; empty, or the id of a plugin to be replaced.
 std::string negotiate_mesh(const Factory& factory, Composition& run, const std::vector<ChosenPlugin>& chosen,
                            Problems& problems) {
@@ -172,6 +226,7 @@ std::string negotiate_mesh(const Factory& factory, Composition& run, const std::
   }
   run.mesh_plan = solve_mesh(context, [&](const std::string& id) { return place_of(run, id); }, problems);
   run.memories = context.memories();
+  decide_capture(factory, run, context, problems);
   run.notes.clear();
   for (const auto& cost : context.costs()) run.notes.push_back(cost.by + ": " + cost.text);
   if (run.schedule->stages() > 1) {
@@ -204,6 +259,13 @@ GroupPtr Composition::gradient_group() const {
   for (const Axis& axis : mesh->axes())
     if (axis.joins_gradients) names.push_back(axis.name);
   return mesh->group(names);
+}
+
+DeviceRuntime* Composition::device_runtime() const {
+  DeviceRuntime* const runtime = drivetrain::device_runtime();
+  if (!runtime && !services->device.is_cpu())
+    throw fail(ErrorCode::internal, "the run is on ", services->device.str(), ", which nobody opened");
+  return runtime;
 }
 
 int64_t Composition::batch_rank() const {

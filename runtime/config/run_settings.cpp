@@ -26,6 +26,7 @@ OptionTable make_run_settings_table() {
       .at_least(0)
       .field("device", &R::device, "where to train")
       .one_of({"cpu", "cuda"})
+      .field("capture", &R::capture, "record a step on the device and replay it: \"auto\" (where possible), true or false")
       .field("threads", &R::threads, "CPU threads per rank; 0 is cores / ranks of the host")
       .range(0, 4096)
       .field("output_dir", &R::output_dir, "run folder, relative to the current one; default runs/<config name>")
@@ -63,6 +64,12 @@ void check_allow(const Value& allow, Problems& problems) {
   }
 }
 
+void check_capture(const Value& capture, Problems& problems) {
+  if (capture.is_bool() || (capture.is_string() && capture.as_string() == "auto")) return;
+  problems.add(capture.where, concat("capture: expected \"auto\", true or false, found ",
+                                     capture.is_string() ? "\"" + capture.as_string() + "\"" : capture.type_name()));
+}
+
 std::string default_output(const std::string& config_path) {
   std::filesystem::path name = std::filesystem::path(config_path).filename();
   if (name.extension() == ".json") name.replace_extension();
@@ -74,6 +81,11 @@ std::string default_output(const std::string& config_path) {
 const OptionTable& run_settings_table() {
   static const OptionTable* const table = new OptionTable(make_run_settings_table());
   return *table;
+}
+
+Capture capture_wanted(const RunSettings& settings) {
+  if (!settings.capture.is_bool()) return Capture::automatic;
+  return settings.capture.as_bool() ? Capture::on : Capture::off;
 }
 
 RunSettings read_run_settings(const Value& config, const std::string& config_path, Problems& problems) {
@@ -90,6 +102,7 @@ RunSettings read_run_settings(const Value& config, const std::string& config_pat
   RunSettings settings = *std::static_pointer_cast<RunSettings>(table.parse(own, "the run", "", problems));
   settings.batch_where = batch_where.file.empty() ? config.where : batch_where;
   check_allow(settings.plugins.allow, problems);
+  check_capture(settings.capture, problems);
   if (settings.output_dir.empty()) settings.output_dir = default_output(config_path);
   settings.output_dir = std::filesystem::absolute(settings.output_dir).lexically_normal().string();
   return settings;

@@ -15,10 +15,14 @@ struct PluginSettings {
   Value allow;                     // null, or an object: file name -> SHA-256 in hex
 };
 
+// Whether steps are recorded and replayed on a device that can: where possible, or an error if not.
+enum class Capture { off, on, automatic };
+
 struct RunSettings {
   int64_t train_steps = 0;
   int64_t seed = 1234;
   std::string device = "cpu";  // "cpu" or "cuda"
+  Value capture = "auto";      // "auto", true or false: see capture_wanted
   int64_t threads = 0;         // 0: cores of the host divided by its ranks
   std::string output_dir;      // absolute once read
   int64_t steps_per_print = 10;
@@ -33,6 +37,8 @@ struct RunSettings {
 };
 
 DRIVETRAIN_API const OptionTable& run_settings_table();
+
+DRIVETRAIN_API Capture capture_wanted(const RunSettings& settings);
 
 // Takes the runtime's keys out of `config` and leaves the rest alone. `config_path` gives the default output folder:
 // runs/<its name without .json> below the current folder.

@@ -2,19 +2,22 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/zeros.h>
 
 namespace drivetrain {
 
-Executor::Executor(UnitList& units, const Strategies& strategies, StepState& state)
-    : units_(units), strategies_(strategies), state_(state) {}
+Executor::Executor(UnitList& units, const Strategies& strategies, StepState& state, const at::Device& device, double seed_gradient)
+    : units_(units), strategies_(strategies), state_(state), device_(device), seed_gradient_(seed_gradient) {}
 
-LossSum Executor::run(const Program& program, int64_t step, Mode mode, const Load& load, double seed_gradient) {
+void Executor::begin(const Program& program, int64_t step, Mode mode, bool replayed) {
   const std::vector<ChunkUnits> chunks = {{0, static_cast<int64_t>(units_.units.size())}};
-  state_.begin(step, mode, expand(program, chunks));
-  at::AutoGradMode recording(mode == Mode::train);
+  state_.begin(step, mode, expand(program, chunks), replayed);
   if (mode == Mode::train)
     each_strategy(strategies_, Nesting::outermost_first, "step_begin", "", [&](Strategy& s) { s.step_begin(state_); });
-  LossSum sum;
+}
+
+at::Tensor Executor::run(const Program& program, const Load& load) {
+  at::AutoGradMode recording(state_.mode() == Mode::train);
   losses_.clear();
   for (const Instr& instr : program) {
     switch (instr.op) {
@@ -23,32 +26,34 @@ LossSum Executor::run(const Program& program, int64_t step, Mode mode, const Loa
         tell(clock_, Phase::load);
         break;
       case Op::forward:
-        forward(instr.micro, sum);
+        forward(instr.micro);
         tell(clock_, Phase::forward);
         break;
       case Op::backward:
-        backward(instr.micro, seed_gradient);
+        backward(instr.micro);
         tell(clock_, Phase::backward);
         break;
       case Op::flush_grads:
       case Op::update:
-        return with_losses(sum);
+        return sum_of_losses();
       default:
         throw fail(ErrorCode::config, "the schedule uses instruction ", static_cast<int>(instr.op),
                    ", which is not in this version: a single stage knows load, forward, backward, flush_grads and update");
     }
   }
-  return with_losses(sum);
+  return sum_of_losses();
 }
 
-// A loss is final after its backward: read once the program is through.
-LossSum Executor::with_losses(LossSum sum) {
-  for (const at::Tensor& loss : losses_) sum.loss += loss.item<double>();
+// A loss is final after its backward: added once the program is through, in order of micro-batch.
+at::Tensor Executor::sum_of_losses() {
+  at::Tensor sum = at::zeros({}, at::TensorOptions(at::kDouble).device(device_));
+  const at::NoGradGuard no_grad;
+  for (const at::Tensor& loss : losses_) sum.add_(loss);
   losses_.clear();
   return sum;
 }
 
-void Executor::forward(int64_t micro, LossSum& sum) {
+void Executor::forward(int64_t micro) {
   std::vector<Saved>& saved = saved_[micro];
   saved.assign(units_.units.size(), {});
   const Batch& batch = state_.batch_of(micro);
@@ -56,7 +61,6 @@ void Executor::forward(int64_t micro, LossSum& sum) {
   for (Saved& s : saved) x = forward_unit(x, s);
   if (batch.labels_BS.defined()) {
     losses_.push_back(x.at(0));
-    sum.tokens += batch.valid_tokens;
   } else {
     logits_ = x.at(0);
   }
@@ -65,10 +69,10 @@ void Executor::forward(int64_t micro, LossSum& sum) {
   state_.drop_batch(micro);
 }
 
-void Executor::backward(int64_t micro, double seed_gradient) {
+void Executor::backward(int64_t micro) {
   auto saved = saved_.find(micro);
   if (saved == saved_.end()) throw fail(ErrorCode::internal, "the schedule runs micro-batch ", micro, " backward before forward");
-  Tensors dy = {at::full({}, seed_gradient, at::kDouble)};
+  Tensors dy = {at::full({}, seed_gradient_, at::TensorOptions(at::kDouble).device(device_))};
   for (size_t u = units_.units.size(); u-- > 0;) dy = backward_unit(dy, saved->second[u]);
   saved_.erase(saved);
   state_.drop_batch(micro);

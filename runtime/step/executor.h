@@ -12,21 +12,19 @@
 
 namespace drivetrain {
 
-// Sums over this rank's micro-batches of one program run.
-struct LossSum {
-  double loss = 0;     // over valid tokens
-  int64_t tokens = 0;  // valid ones
-};
-
 class Executor {
  public:
   using Load = std::function<Batch(int64_t micro)>;
 
-  Executor(UnitList& units, const Strategies& strategies, StepState& state);
+  // `device`: where units compute. `seed_gradient`: what the loss's backward starts with.
+  Executor(UnitList& units, const Strategies& strategies, StepState& state, const at::Device& device, double seed_gradient);
 
-  // Runs load, forward and backward instructions of `program` up to the first flush_grads (or its end).
-  // `seed_gradient`: what the loss's backward starts with. Error(internal) for an instruction out of order.
-  LossSum run(const Program& program, int64_t step, Mode mode, const Load& load, double seed_gradient);
+  // Which step comes: for the state, and for the strategies of a training step. Nothing of it is recorded with the program.
+  void begin(const Program& program, int64_t step, Mode mode, bool replayed = false);
+  // Runs load, forward and backward instructions of `program` up to the first flush_grads (or its end); enqueues only. Returns the
+  // sum of the losses over valid tokens, a float64 scalar on the device (0 without labels). Error(internal) for an instruction out of
+  // order.
+  at::Tensor run(const Program& program, const Load& load);
 
   void observe(PhaseClock* clock) { clock_ = clock; }
 
@@ -34,15 +32,17 @@ class Executor {
   const at::Tensor& logits() const { return logits_; }
 
  private:
-  LossSum with_losses(LossSum sum);
-  void forward(int64_t micro, LossSum& sum);
-  void backward(int64_t micro, double seed_gradient);
+  at::Tensor sum_of_losses();
+  void forward(int64_t micro);
+  void backward(int64_t micro);
   Tensors forward_unit(const Tensors& x, Saved& saved);
   Tensors backward_unit(const Tensors& dy, Saved& saved);
 
   UnitList& units_;
   const Strategies& strategies_;
   StepState& state_;
+  const at::Device device_;
+  const double seed_gradient_;
   std::map<int64_t, std::vector<Saved>> saved_;  // per micro-batch in flight, one per unit
   Tensors losses_;  // of this run's micro-batches
   at::Tensor logits_;

@@ -1,12 +1,15 @@
-// The end of a step: gradients final, counts and norm agreed by all ranks, one scale, one update.
+// The end of a step: gradients final, counts and norm agreed by all ranks, one scale, one update. In between stands the step's only
+// wait for the device; what comes before and after it only enqueues work, which may be recorded and replayed.
 #pragma once
 
 #include <vector>
 
 #include "compose/composition.h"
 #include "step/executor.h"
+#include "step/figures.h"
 #include "step/norm.h"
 #include "step/phase_clock.h"
+#include "step/update_scalars.h"
 
 namespace drivetrain {
 
@@ -17,7 +20,8 @@ struct StepResult {
   double grad_norm = 0;    // before clipping
   double lr = 0;           // of group 0, used in this step
   int64_t tokens = 0;      // valid ones
-  double peak_memory_bytes = 0;  // largest over ranks
+  double peak_memory_bytes = 0;  // largest over ranks: of the device the run is on
+  double peak_reserved_bytes = 0, host_peak_memory_bytes = 0;  // on a device only: what its allocator took, and of the process
   bool stop = false;       // some rank was asked to stop
 };
 
@@ -28,21 +32,34 @@ class Finish {
   // What the loss's backward starts with: near 1 / tokens of a full global batch.
   double seed_gradient() const { return seed_gradient_; }
 
-  // Sums over all ranks: loss and tokens of this rank's micro-batches; `stop` is or-ed. Collective.
-  StepResult agree(const LossSum& mine, bool stop);
+  // flush_grads, then `loss` (Executor::run's) and the sum of squares to where agree() reads them. Enqueues only.
+  void settle(const at::Tensor& loss, StepContext& ctx);
 
-  // flush_grads, norm, update, after_update. Throws Error(numeric) if loss or norm is not finite: nothing was updated then.
-  void update(StepResult& result, StepContext& ctx);
+  // Loss, norm and `tokens`, summed over all ranks; `stop` is or-ed; scalars for update(). Collective; waits for the device.
+  // Throws Error(numeric) if loss or norm is not finite, Error(io) if no token counts: nothing was updated then.
+  StepResult agree(int64_t step, int64_t tokens, bool stop);
+
+  // The optimizer and after_update, chunk by chunk. Enqueues only.
+  void update(StepContext& ctx);
+  // The host's part of an update, whether it ran or was replayed.
+  void updated();
+
+  // Loss and tokens of an evaluation, from this rank's sums. Collective; waits for the device.
+  StepResult agree_on_loss(const at::Tensor& loss, int64_t tokens);
 
   void observe(PhaseClock* clock) { clock_ = clock; }
 
  private:
-  at::Tensor hyper(const StepResult& result, double& lr) const;
+  StepResult exchange(int64_t tokens, bool stop);
+  void refuse_not_finite(const StepResult& result) const;
+  void fill_hyper(StepResult& result);
 
   Composition& run_;
-  GroupPtr gradients_, world_;
+  Figures figures_;
   GradNorm norm_;
+  UpdateScalars scalars_;
   double seed_gradient_;
+  double squares_ = 0;  // of the last exchange
   int64_t tokens_seen_ = 0;
   PhaseClock* clock_ = nullptr;
 };

@@ -1,8 +1,8 @@
 #include "step/norm.h"
 
 #include <ATen/Parallel.h>
-#include <ATen/ops/from_blob.h>
-#include <ATen/ops/sum.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
 
 #include <algorithm>
 #include <cmath>
@@ -11,6 +11,7 @@
 #include <drivetrain/flat_unit.h>
 
 #include "kernels/optimizer/square_sum.h"
+#include "sdk/ops_kernel.h"
 
 namespace drivetrain {
 namespace {
@@ -20,12 +21,32 @@ static_assert(kernels::kSquareBlock == kNormBlock);
 int64_t blocks_of(int64_t elements) { return (elements + kNormBlock - 1) / kNormBlock; }
 
 void fill_blocks(const at::Tensor& grad, double* sums) {
-  const bool readable = grad.scalar_type() == at::kFloat || grad.scalar_type() == at::kBFloat16;
-  const at::Tensor flat = grad.is_cpu() && readable ? grad : grad.to(at::kCPU, at::kFloat);
+  const at::ScalarType type = grad.scalar_type();
+  const bool readable = type == at::kFloat || type == at::kBFloat16 || (type == at::kHalf && !grad.is_cpu());
+  const at::Tensor flat = readable ? grad : grad.to(at::kFloat);
   kernels::SquareSum op;
-  op.x = flat.const_data_ptr(), op.sums = sums, op.n = flat.numel();
-  op.dtype = flat.scalar_type() == at::kFloat ? kernels::Dtype::f32 : kernels::Dtype::bf16;
-  at::parallel_for(0, blocks_of(op.n), 64, [&](int64_t begin, int64_t end) { kernels::square_sum_cpu(op, begin, end); });
+  op.x = flat.const_data_ptr(), op.sums = sums, op.n = flat.numel(), op.dtype = ops::kernel_dtype(flat);
+  ops::run(flat, op, blocks_of(op.n), 64, kernels::square_sum_cpu, DRIVETRAIN_CUDA_KERNEL(square_sum_cuda), "square sum");
+}
+
+void sum_on_device([[maybe_unused]] const at::Tensor& sums, [[maybe_unused]] const at::Tensor& out) {
+#ifdef DRIVETRAIN_WITH_CUDA
+  check_launch(kernels::sum_in_order_cuda(sums.const_data_ptr<double>(), sums.numel(), out.mutable_data_ptr<double>(),
+                                          current_stream(out.device())), "sum of block sums");
+#endif
+}
+
+// out := or += the sums, in order of index on the CPU, by a fixed tree on a device.
+void add_sums(const at::Tensor& sums, const at::Tensor& out, bool first) {
+  if (out.is_cpu()) {
+    double* total = out.mutable_data_ptr<double>();
+    if (first) *total = 0;
+    for (const double *s = sums.const_data_ptr<double>(), *end = s + sums.numel(); s != end; ++s) *total += *s;
+    return;
+  }
+  const at::Tensor part = first ? out : at::empty({}, out.options());
+  sum_on_device(sums, part);
+  if (!first) out.add_(part);
 }
 
 // Which piece of the parameter this rank holds: index among the pieces that tensor parallelism makes, and their number.
@@ -44,7 +65,7 @@ std::pair<int64_t, int64_t> dim_piece(const Layout& layout, const Mesh& mesh, st
 
 }  // namespace
 
-GradNorm::GradNorm(const std::vector<Trainables>& chunks, const Mesh& mesh) {
+GradNorm::GradNorm(const std::vector<Trainables>& chunks, const Mesh& mesh, const at::Device& device) {
   for (const Trainables& chunk : chunks) {
     for (const Trainable& t : chunk) {
       std::vector<std::string> axes;
@@ -57,40 +78,41 @@ GradNorm::GradNorm(const std::vector<Trainables>& chunks, const Mesh& mesh) {
 
       auto table = std::find_if(tables_.begin(), tables_.end(), [&](const Table& x) { return x.axes == axes; });
       if (table == tables_.end()) {
-        tables_.push_back({axes, {}, axes.empty() ? nullptr : mesh.group(axes)});
+        tables_.push_back({axes, {}, 0, axes.empty() ? nullptr : mesh.group(axes)});
         table = tables_.end() - 1;
       }
-      const int64_t first = static_cast<int64_t>(table->sums.size()) + index * local_blocks + t.layout.begin / kNormBlock;
+      const int64_t first = table->blocks + index * local_blocks + t.layout.begin / kNormBlock;
       pieces_.push_back({table - tables_.begin(), first, blocks_of(t.grad.numel())});
-      table->sums.resize(table->sums.size() + count * local_blocks);
+      table->blocks += count * local_blocks;
     }
   }
+  for (Table& table : tables_) table.sums = at::zeros({table.blocks}, at::TensorOptions(at::kDouble).device(device));
 }
 
-double GradNorm::sum_of_squares(const std::vector<Trainables>& chunks) {
+void GradNorm::sum_of_squares(const std::vector<Trainables>& chunks, const at::Tensor& out) {
   size_t i = 0;
   for (Table& table : tables_)
-    if (table.group) std::fill(table.sums.begin(), table.sums.end(), 0.0);
+    if (table.group) table.sums.zero_();
   for (const Trainables& chunk : chunks)
     for (const Trainable& t : chunk) {
       const Piece& piece = pieces_.at(i++);
-      fill_blocks(t.grad, tables_[piece.table].sums.data() + piece.first);
+      fill_blocks(t.grad, tables_[piece.table].sums.mutable_data_ptr<double>() + piece.first);
     }
-  double total = 0;
+  if (tables_.empty()) out.zero_();
   for (Table& table : tables_) {
-    if (table.group)
-      table.group->all_reduce(at::from_blob(table.sums.data(), {static_cast<int64_t>(table.sums.size())}, at::kDouble))->wait();
-    for (double s : table.sums) total += s;
+    if (table.group) table.group->all_reduce(table.sums)->wait();
+    add_sums(table.sums, out, &table == &tables_.front());
   }
-  return total;
 }
 
 std::string GradNorm::first_not_finite(const std::vector<Trainables>& chunks) const {
+  std::vector<at::Tensor> sums;
+  for (const Table& table : tables_) sums.push_back(table.sums.to(at::kCPU));
   size_t i = 0;
   for (const Trainables& chunk : chunks)
     for (const Trainable& t : chunk) {
       const Piece& piece = pieces_.at(i++);
-      const auto begin = tables_[piece.table].sums.begin() + piece.first;
+      const double* begin = sums[piece.table].const_data_ptr<double>() + piece.first;
       if (!std::all_of(begin, begin + piece.blocks, [](double s) { return std::isfinite(s); })) return t.param->name;
     }
   return {};

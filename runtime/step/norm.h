@@ -1,5 +1,5 @@
 // The global gradient norm, the same bits under every sharding: squares are added in fixed blocks of kNormBlock elements of
-// each parameter, block sums in float64 in order of parameter and block.
+// each parameter, block sums in float64 in order of parameter and block. On a device all of it is enqueued; the host reads nothing.
 #pragma once
 
 #include <drivetrain/mesh.h>
@@ -11,12 +11,12 @@ namespace drivetrain {
 
 class GradNorm {
  public:
-  GradNorm(const std::vector<Trainables>& chunks, const Mesh& mesh);
+  GradNorm(const std::vector<Trainables>& chunks, const Mesh& mesh, const at::Device& device);
 
-  // Sum of squares over the whole model. Collective where gradients are shared out.
-  double sum_of_squares(const std::vector<Trainables>& chunks);
+  // out, a float64 scalar on the device := sum of squares over the whole model. Collective where gradients are shared out.
+  void sum_of_squares(const std::vector<Trainables>& chunks, const at::Tensor& out);
 
-  // Name of the first parameter whose gradient is not finite in the last call; empty if all are.
+  // Name of the first parameter whose gradient is not finite in the last call; empty if all are. Waits for the device.
   std::string first_not_finite(const std::vector<Trainables>& chunks) const;
 
  private:
@@ -28,7 +28,8 @@ class GradNorm {
   // Block sums of all parameters that share one set of axes; summed over those axes, since every rank fills its own.
   struct Table {
     std::vector<std::string> axes;
-    std::vector<double> sums;
+    at::Tensor sums;  // float64, on the device
+    int64_t blocks = 0;
     GroupPtr group;
   };
   std::vector<Piece> pieces_;  // in order of chunks and trainables

@@ -6,13 +6,18 @@
 #include <string>
 #include <vector>
 
+#include <drivetrain/error.h>
+#include <drivetrain/recompute.h>
 #include <drivetrain/step_context.h>
+#include <drivetrain/unit.h>
 
 namespace drivetrain {
 
 class StepState final : public StepContext {
  public:
-  explicit StepState(uint64_t seed) : seed_(seed) {}
+  // `recompute` may be null: everything is kept. `units` are those that visits count.
+  explicit StepState(uint64_t seed, const UnitList* units = nullptr, const Recompute* recompute = nullptr)
+      : seed_(seed), units_(units), recompute_(recompute) {}
 
   int64_t step() const override { return step_; }
   Mode mode() const override { return mode_; }
@@ -20,15 +25,28 @@ class StepState final : public StepContext {
   const Visit& visit() const override { return visits_.at(at_); }
   std::span<const Visit> ahead() const override { return std::span(visits_).subspan(std::min(at_ + 1, visits_.size())); }
   RandomKey random(std::string_view site) const override {
+    if (!random_ && mode_ == Mode::train)
+      throw fail(ErrorCode::internal, "random numbers for ", site, " in a step that is recorded: a replay would repeat them. "
+                 "Set \"capture\" to false");
     return {seed_, static_cast<uint64_t>(step_), hash_name(site), batch().first_sample};
   }
-  void metric(const std::string& name, const at::Tensor& scalar) override { metrics_[name] = scalar; }
+  Keep keep(std::string_view region) const override {
+    if (!recompute_ || !units_) return Keep::all;
+    return recompute_->keep({units_->units.at(visit().unit)->name(), region});
+  }
+  // Figures are those of training steps.
+  void metric(const std::string& name, const at::Tensor& scalar) override {
+    if (mode_ == Mode::train) metrics_[name] = scalar;
+  }
 
-  void begin(int64_t step, Mode mode, std::vector<Visit> visits) {
+  // `replayed`: the device repeats recorded work, which writes the same figures again; nobody calls metric().
+  void begin(int64_t step, Mode mode, std::vector<Visit> visits, bool replayed = false) {
     step_ = step, mode_ = mode, visits_ = std::move(visits), at_ = 0;
     batches_.clear();
-    metrics_.clear();
+    if (mode == Mode::train && !replayed) metrics_.clear();
   }
+  // For steps that are recorded: whoever asks for random numbers has not said so.
+  void refuse_random() { random_ = false; }
   void set_batch(int64_t micro, Batch batch) { batches_[micro] = std::move(batch); }
   const Batch& batch_of(int64_t micro) const { return batches_.at(micro); }
   void drop_batch(int64_t micro) { batches_.erase(micro); }
@@ -37,6 +55,9 @@ class StepState final : public StepContext {
 
  private:
   uint64_t seed_;
+  const UnitList* units_;
+  const Recompute* recompute_;
+  bool random_ = true;
   int64_t step_ = 0;
   Mode mode_ = Mode::train;
   std::vector<Visit> visits_;

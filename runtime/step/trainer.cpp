@@ -23,6 +23,9 @@ FeedPlan feed_plan(const Composition& run) {
   return plan;
 }
 
+// As many as CUDA graphs want: handles, workspaces and what plugins measure or cache are there.
+constexpr int64_t kWarmUpSteps = 3;
+
 double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
@@ -35,16 +38,23 @@ Trainer::Trainer(Composition& run, Publish publish, const std::atomic<int>& stop
       stop_(stop),
       plan_(feed_plan(run)),
       feed_(run.dataset, plan_),
-      state_(run.services->seed),
-      executor_(run.units, run.strategies, state_),
+      batches_(run.services->device, run.device_runtime()),
+      state_(run.services->seed, &run.units, run.recompute.get()),
       finish_(run),
+      executor_(run.units, run.strategies, state_, run.services->device, finish_.seed_gradient()),
       train_program_(run.schedule->program(0, run.batch.accumulation, Pass::train)),
       forward_program_(run.schedule->program(0, run.batch.accumulation, Pass::forward_only)) {
   for (Trainables& chunk : run.chunks)
     for (Trainable& t : chunk) t.group = run.optimizer->group_of(*t.param);
   for (const Trainables& chunk : run.chunks) all_trainables_.insert(all_trainables_.end(), chunk.begin(), chunk.end());
   run.optimizer->init(all_trainables_);
+  if (!run.capture.on) return;
+  state_.refuse_random();
+  gradients_part_.emplace(*run.device_runtime(), run.services->device, kWarmUpSteps);
+  update_part_.emplace(*run.device_runtime(), run.services->device, kWarmUpSteps);
 }
+
+Trainer::~Trainer() = default;
 
 void Trainer::observe(PhaseClock* clock) {
   clock_ = clock;
@@ -69,25 +79,53 @@ int64_t Trainer::train() {
   return plan_.last_step;
 }
 
+Batch Trainer::next_batch(int64_t micro) {
+  Batch batch = batches_.put(micro, feed_.next());
+  tokens_ += batch.valid_tokens;
+  return batch;
+}
+
+// Before recorded work: reading and copying are the host's, in every step.
+void Trainer::take_all_batches() {
+  taken_.clear();
+  for (const Instr& instr : train_program_)
+    if (instr.op == Op::load) taken_[instr.micro] = next_batch(instr.micro);
+  tell(clock_, Phase::load);
+}
+
+void Trainer::compute_gradients() {
+  const auto load = [&](int64_t micro) { return gradients_part_ ? taken_.at(micro) : next_batch(micro); };
+  const at::Tensor loss = executor_.run(train_program_, load);
+  finish_.settle(loss, state_);
+}
+
 StepResult Trainer::train_step(int64_t step) {
   tell(clock_, Phase::between);
-  const LossSum mine = executor_.run(train_program_, step, Mode::train, [&](int64_t) { return feed_.next(); },
-                                     finish_.seed_gradient());
-  StepResult result = finish_.agree(mine, stop_.load() != 0);
-  result.step = step;
-  finish_.update(result, state_);
+  tokens_ = 0;
+  executor_.begin(train_program_, step, Mode::train, gradients_part_ && gradients_part_->replays());
+  if (gradients_part_) {
+    take_all_batches();
+    gradients_part_->run([&] { compute_gradients(); });
+  } else {
+    compute_gradients();
+  }
+  const StepResult result = finish_.agree(step, tokens_, stop_.load() != 0);
+  if (update_part_) update_part_->run([&] { finish_.update(state_); });
+  else finish_.update(state_);
+  finish_.updated();
   each_strategy(run_.strategies, Nesting::innermost_first, "step_end", "", [&](Strategy& s) { s.step_end(state_); });
   return result;
 }
 
 double Trainer::evaluate(int64_t step) {
-  LossSum sum;
+  at::Tensor loss;
+  tokens_ = 0;
   for (int64_t i = 0; i < plan_.eval_iters; ++i) {
-    const LossSum one = executor_.run(forward_program_, step, Mode::evaluate, [&](int64_t) { return feed_.next(); }, 0);
-    sum.loss += one.loss;
-    sum.tokens += one.tokens;
+    executor_.begin(forward_program_, step, Mode::evaluate);
+    const at::Tensor one = executor_.run(forward_program_, [&](int64_t micro) { return next_batch(micro); });
+    loss = loss.defined() ? loss.add_(one) : one;
   }
-  const StepResult result = finish_.agree(sum, false);
+  const StepResult result = finish_.agree_on_loss(loss, tokens_);
   if (result.tokens == 0)
     throw fail(ErrorCode::io, "the evaluation after step ", step,
                " has no label that counts: every one is -100. Check the dataset's validation part, or set eval_interval to 0");
@@ -114,6 +152,10 @@ Value Trainer::figures(const StepResult& result, double step_s) const {
   v.set("tflops", flops / step_s / ranks / 1e12);
   v.set("flops_formula", run_.facts.flops_formula);
   v.set("peak_memory_bytes", static_cast<int64_t>(result.peak_memory_bytes));
+  if (!run_.services->device.is_cpu()) {
+    v.set("peak_reserved_bytes", static_cast<int64_t>(result.peak_reserved_bytes));
+    v.set("host_peak_memory_bytes", static_cast<int64_t>(result.host_peak_memory_bytes));
+  }
   for (const auto& [name, scalar] : state_.metrics())
     if (!v.find(name)) v.set(name, scalar.item<double>());
   return v;

@@ -3,20 +3,25 @@
 
 #include <atomic>
 #include <functional>
+#include <map>
+#include <optional>
 
 #include "compose/composition.h"
+#include "data/device_batches.h"
 #include "data/feed.h"
+#include "step/capture.h"
 #include "step/executor.h"
 #include "step/finish.h"
 
 namespace drivetrain {
 
-class Trainer {
+class DRIVETRAIN_API Trainer {
  public:
   // `publish` receives every step's object as metrics.jsonl has it (rank 0 hands it to the monitors); `stop` is polled
   // between steps: once set on any rank, all ranks end after the step they are in.
   using Publish = std::function<void(int64_t step, Value data)>;
   Trainer(Composition& run, Publish publish, const std::atomic<int>& stop);
+  ~Trainer();
 
   // From the next step on; null ends it. Not owned.
   void observe(PhaseClock* clock);
@@ -26,6 +31,9 @@ class Trainer {
 
  private:
   StepResult train_step(int64_t step);
+  Batch next_batch(int64_t micro);
+  void take_all_batches();
+  void compute_gradients();
   double evaluate(int64_t step);
   Value figures(const StepResult& result, double step_s) const;
 
@@ -34,11 +42,16 @@ class Trainer {
   const std::atomic<int>& stop_;
   FeedPlan plan_;
   Feed feed_;
+  DeviceBatches batches_;
   StepState state_;
-  Executor executor_;
   Finish finish_;
+  Executor executor_;
   Program train_program_, forward_program_;
   Trainables all_trainables_;
+  // Where steps are recorded: gradients with their norm; the update. The host decides between the two.
+  std::optional<RecordedPart> gradients_part_, update_part_;
+  std::map<int64_t, Batch> taken_;  // of this step, where steps are recorded
+  int64_t tokens_ = 0;              // valid ones of this rank, since it was last set to 0
   PhaseClock* clock_ = nullptr;
 };
 

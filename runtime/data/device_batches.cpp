@@ -1,0 +1,28 @@
+#include "data/device_batches.h"
+
+#include <ATen/ops/empty.h>
+
+namespace drivetrain {
+
+Batch DeviceBatches::put(int64_t micro, Batch host) {
+  if (!runtime_) return host;
+  Places& places = places_[micro];
+  copy(places.tokens, host.tokens_BS);
+  host.tokens_BS = places.tokens;
+  if (host.labels_BS.defined()) {
+    copy(places.labels, host.labels_BS);
+    host.labels_BS = places.labels;
+  }
+  return host;
+}
+
+void DeviceBatches::copy(at::Tensor& place, const at::Tensor& host) {
+  // Another shape is another run's: training and evaluation have one.
+  if (!place.defined() || place.sizes() != host.sizes())
+    place = at::empty(host.sizes(), host.options().device(device_));
+  at::Tensor pinned = runtime_->pinned(host.numel(), host.scalar_type()).view(host.sizes());
+  pinned.copy_(host);
+  place.copy_(pinned, /*non_blocking=*/true);
+}
+
+}  // namespace drivetrain

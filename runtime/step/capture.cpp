@@ -1,0 +1,63 @@
+#include "step/capture.h"
+
+#include <algorithm>
+
+namespace drivetrain {
+namespace {
+
+// Everything that keeps this run's step from being recorded; empty if nothing does.
+std::vector<std::string> hindrances(const CaptureFacts& facts) {
+  std::vector<std::string> list;
+  if (facts.device == "cpu") list.push_back("device \"cpu\" records nothing; it needs \"device\": \"cuda\"");
+  // A key for each step's random numbers is a value of the host, which a replay would repeat.
+  if (facts.hidden_dropout > 0)
+    list.push_back(concat("hidden_dropout ", facts.hidden_dropout, ", whose numbers the host chooses in every step"));
+  if (facts.attention_dropout > 0)
+    list.push_back(
+        concat("attention_dropout ", facts.attention_dropout, ", whose numbers the host chooses in every step"));
+  std::string names;
+  for (const std::string& id : facts.acting) {
+    const auto& able = facts.capturables;
+    if (std::find(able.begin(), able.end(), id) == able.end()) names += (names.empty() ? "" : ", ") + id;
+  }
+  if (!names.empty()) list.push_back(names + " (not declared fit to be recorded)");
+  return list;
+}
+
+std::string sentence(const std::vector<std::string>& parts) {
+  std::string text;
+  for (const std::string& part : parts) text += (text.empty() ? "" : "; ") + part;
+  return text;
+}
+
+}  // namespace
+
+CaptureChoice choose_capture(const CaptureFacts& facts, const Position& where, Problems& problems) {
+  if (facts.wanted == Capture::off || !facts.training) return {};
+  const std::vector<std::string> hindered = hindrances(facts);
+  if (hindered.empty()) return {true, ""};
+  if (facts.wanted == Capture::on)
+    problems.add(where, concat("\"capture\": true, but steps of this run cannot be recorded: ", sentence(hindered),
+                               "\n   use \"capture\": \"auto\", or change what is named"));
+  return {false, facts.device == "cpu" ? "" : sentence(hindered)};
+}
+
+RecordedPart::RecordedPart(DeviceRuntime& runtime, const at::Device& device, int64_t warm_up)
+    : runtime_(runtime), device_(device), warm_up_(warm_up) {}
+
+void RecordedPart::run(const std::function<void()>& work) {
+  if (!graph_) {
+    if (warm_up_ > 0) {
+      --warm_up_;
+      return work();
+    }
+    std::unique_ptr<DeviceGraph> graph = runtime_.new_graph(device_);
+    graph->begin();
+    work();
+    graph->end();
+    graph_ = std::move(graph);
+  }
+  graph_->replay();
+}
+
+}  // namespace drivetrain

@@ -1,0 +1,56 @@
+// A step as recordings: whether a run may have them, and a part of a step that is recorded once and replayed from then
+// on.
+//
+// Source: CUDA graphs as LibTorch wraps them: work runs as it is in the first steps, so that handles, workspaces and
+// caches are there, then it is recorded and enqueued as one piece. What the host does inside a part happens while it
+// runs or is recorded, and not in replays: callers keep what changes from step to step outside of the part.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <drivetrain/options.h>
+
+#include "config/run_settings.h"
+#include "device/device_runtime.h"
+
+namespace drivetrain {
+
+// What the choice depends on.
+struct CaptureFacts {
+  Capture wanted = Capture::automatic;
+  std::string device;  // "cpu", "cuda"
+  bool training = true;
+  double hidden_dropout = 0, attention_dropout = 0;
+  std::vector<std::string> acting;       // ids of the chosen plugins that act inside a step
+  std::vector<std::string> capturables;  // ids of those that said their part may be recorded
+};
+struct CaptureChoice {
+  bool on = false;
+  std::string why_not;  // empty where nobody could expect it to be on
+};
+
+// "auto" takes what is possible; `true` adds a problem that names everything in the way.
+DRIVETRAIN_API CaptureChoice choose_capture(const CaptureFacts& facts, const Position& where, Problems& problems);
+
+// One part of every step of one program. Main thread of a rank.
+class DRIVETRAIN_API RecordedPart {
+ public:
+  // `warm_up`: how many times the part runs as it is before it is recorded.
+  RecordedPart(DeviceRuntime& runtime, const at::Device& device, int64_t warm_up);
+
+  // Whether `run` will replay: then `work` is not called.
+  bool replays() const { return graph_ != nullptr; }
+  // Enqueues the work, one way or the other. What `work` throws while it is recorded leaves nothing recorded.
+  void run(const std::function<void()>& work);
+
+ private:
+  DeviceRuntime& runtime_;
+  const at::Device device_;
+  int64_t warm_up_;
+  std::unique_ptr<DeviceGraph> graph_;
+};
+
+}  // namespace drivetrain

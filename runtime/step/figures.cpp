@@ -1,0 +1,74 @@
+#include "step/figures.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
+
+namespace drivetrain {
+namespace {
+
+// Places in a rank's buffer; the first two are the device's.
+enum Place {
+  loss_place,
+  squares_place,
+  tokens_place,
+  memory_place,
+  reserved_place,
+  host_memory_place,
+  stop_place,
+  places
+};
+
+}  // namespace
+
+Figures::Figures(GroupPtr world, GroupPtr gradients, const at::Device& device, DeviceRuntime* runtime)
+    : world_(std::move(world)), gradients_(std::move(gradients)) {
+  buffer_ = at::zeros({places}, at::TensorOptions(at::kDouble).device(device));
+  loss_ = buffer_.select(0, loss_place);
+  squares_ = buffer_.select(0, squares_place);
+  constexpr int64_t known = places - tokens_place;
+  known_ = runtime ? runtime->pinned(known, at::kDouble) : at::empty({known}, at::TensorOptions(at::kDouble));
+  if (world_->size() > 1) all_ = at::empty({world_->size() * places}, buffer_.options());
+}
+
+// All places of all ranks, one after another.
+std::vector<double> Figures::read(const HostFigures& mine) {
+  double* known = known_.mutable_data_ptr<double>();
+  const auto set = [&](Place place, double value) { known[place - tokens_place] = value; };
+  set(tokens_place, static_cast<double>(mine.tokens));
+  set(memory_place, mine.memory), set(reserved_place, mine.reserved), set(host_memory_place, mine.host_memory);
+  set(stop_place, mine.stop ? 1 : 0);
+  if (!all_.defined()) {  // only what the device has is read: 16 bytes
+    const at::Tensor host = buffer_.narrow(0, 0, tokens_place).to(at::kCPU);
+    const double* first = host.const_data_ptr<double>();
+    std::vector<double> all(first, first + tokens_place);
+    all.insert(all.end(), known, known + known_.numel());
+    return all;
+  }
+  buffer_.narrow(0, tokens_place, known_.numel()).copy_(known_, /*non_blocking=*/true);
+  world_->all_gather(all_, buffer_)->wait();
+  const at::Tensor host = all_.to(at::kCPU);
+  const double* first = host.const_data_ptr<double>();
+  return {first, first + host.numel()};
+}
+
+SharedFigures Figures::exchange(const HostFigures& mine) {
+  const std::vector<double> all = read(mine);
+  const bool alone = !all_.defined();
+  const auto of = [&](int64_t rank) { return all.data() + (alone ? 0 : rank * places); };
+  SharedFigures shared;
+  for (const int64_t rank : gradients_->ranks())
+    shared.loss += of(rank)[loss_place], shared.tokens += of(rank)[tokens_place];
+  shared.squares = of(world_->rank())[squares_place];
+  for (int64_t rank = 0; rank < world_->size(); ++rank) {
+    const double* one = of(rank);
+    shared.memory = std::max(shared.memory, one[memory_place]);
+    shared.reserved = std::max(shared.reserved, one[reserved_place]);
+    shared.host_memory = std::max(shared.host_memory, one[host_memory_place]);
+    shared.stop = shared.stop || one[stop_place] != 0;
+  }
+  return shared;
+}
+
+}  // namespace drivetrain

@@ -1,0 +1,50 @@
+// What a step's ranks tell each other, in one collective, and what the host reads from the device, in one read: the
+// step's only wait. Sums are in order of rank, so every rank gets the same bits. Main thread.
+#pragma once
+
+#include <vector>
+
+#include <drivetrain/communicator.h>
+
+#include "device/device_runtime.h"
+
+namespace drivetrain {
+
+// What the host of a rank knows before the exchange.
+struct HostFigures {
+  int64_t tokens = 0;                                // valid ones of this rank
+  double memory = 0, reserved = 0, host_memory = 0;  // peaks in bytes, of the device and of the process
+  bool stop = false;
+};
+
+// Over all ranks.
+struct SharedFigures {
+  double loss = 0, tokens = 0;                       // sums over the ranks that share the gradient reduction
+  double squares = 0;                                // as this rank's device has it: equal on all
+  double memory = 0, reserved = 0, host_memory = 0;  // largest
+  bool stop = false;                                 // any
+};
+
+class Figures {
+ public:
+  // `gradients`: a group within `world`. `runtime` may be null on the CPU.
+  Figures(GroupPtr world, GroupPtr gradients, const at::Device& device, DeviceRuntime* runtime);
+
+  // Float64 scalars on the device that the step writes and exchange() reads: this rank's loss sum, the gradient's sum
+  // of squares.
+  const at::Tensor& loss() const { return loss_; }
+  const at::Tensor& squares() const { return squares_; }
+
+  // Collective. Waits for the device.
+  SharedFigures exchange(const HostFigures& mine);
+
+ private:
+  std::vector<double> read(const HostFigures& mine);
+
+  GroupPtr world_, gradients_;
+  at::Tensor buffer_, loss_, squares_;
+  at::Tensor known_;  // what the host adds, on the host
+  at::Tensor all_;    // of all ranks; undefined alone
+};
+
+}  // namespace drivetrain

@@ -1,0 +1,30 @@
+// The optimizer's scalars in memory that stays, so that a recorded update finds each step's values in the same place.
+// On the CPU the host writes them there; on a device they go over in one copy from pinned memory. Main thread.
+#pragma once
+
+#include <drivetrain/optimizer.h>
+
+#include "device/device_runtime.h"
+
+namespace drivetrain {
+
+class DRIVETRAIN_API UpdateScalars {
+ public:
+  // `runtime` may be null on the CPU.
+  UpdateScalars(int64_t groups, const at::Device& device, DeviceRuntime* runtime);
+
+  const UpdateArgs& args() const { return args_; }
+
+  // Host side, to be filled before send(): lr, weight decay, momentum per group.
+  double* hyper() const { return host_.mutable_data_ptr<double>(); }
+  // Enqueues the copy. The last one must have arrived: the host has waited for the device since.
+  void send(double grad_scale, int64_t updates_so_far);
+
+ private:
+  int64_t groups_;
+  at::Tensor host_,
+      device_;  // float64 words: hyper, grad_scale, step (an integer's bits), skip; the same tensor on the CPU
+  UpdateArgs args_;
+};
+
+}  // namespace drivetrain

@@ -1,0 +1,303 @@
+// Recorded steps, with a device that writes down what it is asked for: what may be recorded, and in which order a
+// training run records, replays and evaluates.
+#include <gtest/gtest.h>
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
+
+#include "data/device_batches.h"
+#include "step/capture.h"
+#include "step/trainer.h"
+#include "step/update_scalars.h"
+#include "support/temp_folder.h"
+#include "support/train_threads.h"
+
+namespace drivetrain {
+namespace {
+
+using Events = std::vector<std::string>;
+
+struct SpyGraph : DeviceGraph {
+  SpyGraph(Events& log, int graph) : events(log), number(graph) {}
+  void begin() override { write("begin"); }
+  void end() override { write("end"); }
+  void replay() override { write("replay"); }
+  void write(const std::string& what) { events.push_back(concat(what, " ", number)); }
+  Events& events;
+  int number;
+};
+
+// A CPU that says it is a device. What is recorded also runs; what is replayed does not.
+struct SpyDevice : DeviceRuntime {
+  int64_t count() const override { return 1; }
+  DeviceFacts facts(int64_t) const override { return {}; }
+  void use(int64_t) override {}
+  void* current_stream(const at::Device&) override { return nullptr; }
+  void synchronize(const at::Device&) override {}
+  std::string error_text(int) const override { return {}; }
+  at::Tensor pinned(int64_t numel, at::ScalarType dtype) override { return at::empty({numel}, dtype); }
+  DeviceMemory memory(const at::Device&) override { return {1, 2, 3, 4}; }
+  void reset_peak(const at::Device&) override {}
+  std::unique_ptr<DeviceGraph> new_graph(const at::Device&) override {
+    return std::make_unique<SpyGraph>(events, ++graphs);
+  }
+  std::unique_ptr<DeviceMark> new_mark(const at::Device&) override { return nullptr; }
+  Events events;
+  int graphs = 0;
+};
+
+const at::Device kCpu(at::kCPU);
+
+// --- the choice
+
+CaptureFacts able() {
+  CaptureFacts facts;
+  facts.device = "cuda";
+  facts.acting = facts.capturables = {"model/m", "attention/a"};
+  return facts;
+}
+
+std::string problem_of(CaptureFacts facts) {
+  facts.wanted = Capture::on;
+  Problems problems;
+  EXPECT_FALSE(choose_capture(facts, {"a.json", 3, 5}, problems).on);
+  return problems.text();
+}
+
+TEST(CaptureChoice, auto_takes_it_where_every_plugin_of_the_step_declared_it) {
+  Problems problems;
+  EXPECT_TRUE(choose_capture(able(), {}, problems).on);
+  CaptureFacts off = able();
+  off.wanted = Capture::off;
+  EXPECT_FALSE(choose_capture(off, {}, problems).on);
+  EXPECT_TRUE(problems.empty());
+}
+
+TEST(CaptureChoice, auto_says_why_not_and_stops_nothing) {
+  CaptureFacts facts = able();
+  facts.acting.push_back("strategy/s");
+  facts.acting.push_back("optimizer/o");
+  Problems problems;
+  const CaptureChoice choice = choose_capture(facts, {}, problems);
+  EXPECT_FALSE(choice.on);
+  EXPECT_EQ(choice.why_not, "strategy/s, optimizer/o (not declared fit to be recorded)");
+  facts.hidden_dropout = 0.1;
+  EXPECT_EQ(choose_capture(facts, {}, problems)
+                .why_not.find("hidden_dropout 0.1, whose numbers the host chooses in every step"),
+            0u);
+  facts.device = "cpu";  // nobody expects it there
+  EXPECT_EQ(choose_capture(facts, {}, problems).why_not, "");
+  EXPECT_TRUE(problems.empty());
+}
+
+TEST(CaptureChoice, true_is_refused_with_everything_in_the_way_and_its_place) {
+  CaptureFacts facts = able();
+  facts.acting.push_back("strategy/s");
+  facts.attention_dropout = 0.5;
+  const std::string text = problem_of(facts);
+  for (const char* part : {"a.json:3:5", "\"capture\": true", "attention_dropout 0.5", "strategy/s (not declared",
+                           "use \"capture\": \"auto\""})
+    EXPECT_NE(text.find(part), std::string::npos) << part << " in " << text;
+  facts = able();
+  facts.device = "cpu";
+  EXPECT_NE(problem_of(facts).find("needs \"device\": \"cuda\""), std::string::npos);
+}
+
+TEST(CaptureChoice, the_key_is_auto_true_or_false) {
+  const auto read = [](const std::string& value) {
+    Problems problems;
+    const RunSettings settings =
+        read_run_settings(parse_json("{\"train_steps\": 1, \"capture\": " + value + "}", "a.json"), "a.json", problems);
+    return problems.empty() ? std::to_string(static_cast<int>(capture_wanted(settings))) : problems.text();
+  };
+  EXPECT_EQ(read("\"auto\""), std::to_string(static_cast<int>(Capture::automatic)));
+  EXPECT_EQ(read("true"), std::to_string(static_cast<int>(Capture::on)));
+  EXPECT_EQ(read("false"), std::to_string(static_cast<int>(Capture::off)));
+  EXPECT_NE(read("\"yes\"").find("capture: expected \"auto\", true or false, found \"yes\""), std::string::npos);
+  EXPECT_NE(read("1").find("capture: expected"), std::string::npos);
+}
+
+// --- one part
+
+TEST(RecordedPart, runs_first_is_recorded_once_and_replayed_from_then_on) {
+  SpyDevice device;
+  RecordedPart part(device, kCpu, 2);
+  for (int step = 0; step < 5; ++step) {
+    EXPECT_EQ(part.replays(), step > 2);
+    part.run([&] { device.events.push_back("work"); });
+  }
+  EXPECT_EQ(device.events, (Events{"work", "work", "begin 1", "work", "end 1", "replay 1", "replay 1", "replay 1"}));
+}
+
+TEST(RecordedPart, what_fails_while_it_is_recorded_leaves_no_recording) {
+  SpyDevice device;
+  RecordedPart part(device, kCpu, 0);
+  EXPECT_THROW(part.run([] { throw fail(ErrorCode::internal, "broken"); }), Error);
+  EXPECT_FALSE(part.replays());
+  part.run([] {});
+  EXPECT_EQ(device.events, (Events{"begin 1", "begin 2", "end 2", "replay 2"}));
+}
+
+// --- what stays in its place
+
+TEST(DeviceBatches, every_step_finds_its_micro_batches_in_the_same_memory) {
+  SpyDevice device;
+  DeviceBatches batches(kCpu, &device);
+  const auto batch = [](int64_t token) {
+    Batch b;
+    b.tokens_BS = at::full({2, 3}, token, at::kLong), b.labels_BS = at::full({2, 3}, token + 1, at::kLong);
+    b.first_sample = 8, b.valid_tokens = 6;
+    return b;
+  };
+  const Batch first = batches.put(0, batch(1)), other = batches.put(1, batch(5)), second = batches.put(0, batch(3));
+  EXPECT_EQ(first.tokens_BS.const_data_ptr(), second.tokens_BS.const_data_ptr());
+  EXPECT_NE(first.tokens_BS.const_data_ptr(), other.tokens_BS.const_data_ptr());
+  EXPECT_EQ(second.tokens_BS[1][2].item<int64_t>(), 3);
+  EXPECT_EQ(second.labels_BS[0][0].item<int64_t>(), 4);
+  EXPECT_EQ(other.labels_BS[0][0].item<int64_t>(), 6);
+  EXPECT_EQ(second.first_sample, 8);
+  EXPECT_EQ(second.valid_tokens, 6);
+}
+
+TEST(UpdateScalars, the_device_sees_new_values_in_the_same_memory_once_they_are_sent) {
+  SpyDevice device;
+  UpdateScalars scalars(2, kCpu, &device);
+  const UpdateArgs args = scalars.args();
+  const double values[] = {1, 2, 3, 4, 5, 6};
+  std::copy(values, values + 6, scalars.hyper());
+  EXPECT_EQ(args.hyper[1][2].item<double>(), 0);
+  scalars.send(0.25, 41);
+  EXPECT_EQ(args.hyper[1][2].item<double>(), 6);
+  EXPECT_EQ(args.hyper.sizes(), (std::vector<int64_t>{2, 3}));
+  EXPECT_EQ(args.grad_scale.item<double>(), 0.25);
+  EXPECT_EQ(args.step.item<int64_t>(), 41);
+  EXPECT_FALSE(args.skip.item<bool>());
+  for (const at::Tensor& t : {args.grad_scale, args.step, args.skip}) EXPECT_EQ(t.dim(), 0);
+  scalars.hyper()[5] = 7;
+  scalars.send(0.5, 42);
+  EXPECT_EQ(args.hyper[1][2].item<double>(), 7);
+  EXPECT_EQ(*args.step.const_data_ptr<int64_t>(), 42);
+  EXPECT_EQ(*args.skip.const_data_ptr<bool>(), false);
+}
+
+// --- a whole run
+
+struct SpyStrategy : Strategy {
+  explicit SpyStrategy(Events& log) : events(log) {}
+  void step_begin(StepContext&) override { events.push_back("step_begin"); }
+  void before_forward(const Visit& v, StepContext& ctx) override {
+    if (v.unit == 0) events.push_back(concat(ctx.mode() == Mode::train ? "forward " : "evaluate ", v.micro));
+  }
+  void after_backward(const Visit& v, StepContext& ctx) override {
+    if (v.unit == 0) ctx.metric("spied", at::full({}, 5.0, at::kDouble));
+    if (v.unit == 0) events.push_back(concat("backward ", v.micro));
+  }
+  void flush_grads(StepContext&) override { events.push_back("flush"); }
+  void step_end(StepContext&) override { events.push_back("step_end"); }
+  Events& events;
+};
+
+// Passes everything on and keeps the arguments, whose tensors must stay those of the recorded call.
+struct SpyOptimizer : Optimizer {
+  SpyOptimizer(std::shared_ptr<Optimizer> optimizer, Events& log) : inner(std::move(optimizer)), events(log) {}
+  std::vector<Hyper> groups() const override { return inner->groups(); }
+  int group_of(const Param& param) const override { return inner->group_of(param); }
+  double state_bytes_per_element() const override { return 0; }
+  void init(const Trainables& all) override { inner->init(all); }
+  void state(StateVisitor& visitor) override { inner->state(visitor); }
+  void update(const Trainables& chunk, const UpdateArgs& given) override {
+    if (events.back() != "update") events.push_back("update");
+    args = given;
+    inner->update(chunk, given);
+  }
+  std::shared_ptr<Optimizer> inner;
+  Events& events;
+  UpdateArgs args;
+};
+
+struct SpiedRun {
+  SpyDevice device;
+  test::TempFolder folder;
+  std::vector<Events> steps;          // what happened up to the end of each step and its evaluation
+  std::vector<int64_t> updates_told;  // UpdateArgs::step after each step
+  std::vector<Value> figures;
+
+  void run() {
+    TrainRequest request;
+    Problems problems;
+    request.config = parse_json(R"({
+      "train_steps": 6, "train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": 2, "eval_interval": 5, "eval_iters": 1,
+      "monitors": false, "scheduler": {"type": "WarmupLR", "params": {"warmup_num_steps": 100, "warmup_type": "linear"}},
+      "model": {"type": "gpt", "params": {"num_layers": 1, "hidden_size": 8, "num_attention_heads": 2, "vocab_size": 16,
+                "max_position_embeddings": 8}},
+      "dataset": {"type": "synthetic", "params": {"seq_length": 8}}, "optimizer": {"type": "AdamW", "params": {"lr": 0.5}}})",
+                                "test");
+    request.settings = read_run_settings(request.config, "test.json", problems);
+    request.chosen = choose_plugins(request.config, test::built_plugins(), "cpu", problems);
+    problems.throw_if_any();
+    request.setup.store = make_local_store();
+    request.setup.log = make_console_log({.rank = 1});
+    const auto run = plan_run(request.settings, request.chosen, test::built_plugins(), request.setup, Purpose::train);
+    build_run(*run);
+    run->strategies.push_back({"test/spy", std::make_shared<SpyStrategy>(device.events)});
+    const auto optimizer = std::make_shared<SpyOptimizer>(run->optimizer, device.events);
+    run->optimizer = optimizer;
+    run->capture.on = true;  // a real device gets it by itself
+    const std::atomic<int> stop = 0;
+    Trainer trainer(
+        *run,
+        [&](int64_t, Value data) {
+          steps.push_back(std::exchange(device.events, {}));
+          updates_told.push_back(optimizer->args.step.item<int64_t>());
+          figures.push_back(std::move(data));
+        },
+        stop);
+    trainer.train();
+  }
+};
+
+struct CapturedRun : ::testing::Test {
+  void SetUp() override {
+    at::set_num_threads(1);
+    set_device_runtime(&spied.device);
+  }
+  void TearDown() override { set_device_runtime(nullptr); }
+  SpiedRun spied;
+};
+
+Events joined(std::initializer_list<Events> parts) {
+  Events all;
+  for (const Events& part : parts) all.insert(all.end(), part.begin(), part.end());
+  return all;
+}
+
+TEST_F(CapturedRun, three_steps_run_one_is_recorded_as_two_graphs_the_rest_is_replayed) {
+  spied.run();
+  ASSERT_EQ(spied.steps.size(), 6u);
+  const Events begin = {"step_begin"}, end = {"step_end"}, update = {"update"},
+               evaluation = {"evaluate 0", "evaluate 1"};
+  const Events gradients = {"forward 0", "backward 0", "forward 1", "backward 1", "flush"};
+  for (int step : {0, 1, 2}) EXPECT_EQ(spied.steps[step], joined({begin, gradients, update, end})) << step;
+  EXPECT_EQ(
+      spied.steps[3],
+      joined({begin, {"begin 1"}, gradients, {"end 1", "replay 1", "begin 2"}, update, {"end 2", "replay 2"}, end}));
+  EXPECT_EQ(spied.steps[4], joined({begin, {"replay 1", "replay 2"}, end, evaluation}));
+  EXPECT_EQ(spied.steps[5], joined({begin, {"replay 1", "replay 2"}, end, evaluation}));
+  EXPECT_EQ(spied.device.graphs, 2);
+}
+
+TEST_F(CapturedRun, every_step_sends_its_own_scalars_to_where_the_recording_reads_them) {
+  spied.run();
+  EXPECT_EQ(spied.updates_told, (std::vector<int64_t>{0, 1, 2, 3, 4, 5}));
+  for (size_t i = 2; i < spied.figures.size(); ++i)  // the first two updates have rate 0
+    EXPECT_GT(spied.figures[i].find("lr")->as_double(), spied.figures[i - 1].find("lr")->as_double());
+}
+
+TEST_F(CapturedRun, figures_of_strategies_survive_replays_and_evaluations) {
+  spied.run();
+  for (const Value& figures : spied.figures) EXPECT_EQ(figures.find("spied")->as_double(), 5);
+  EXPECT_EQ(spied.figures[0].find("peak_memory_bytes")->as_int(), 3);  // the device's
+}
+
+}  // namespace
+}  // namespace drivetrain
