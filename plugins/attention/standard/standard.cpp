@@ -27,6 +27,7 @@
 
 #include <limits>
 
+#include <drivetrain/plan_context.h>
 #include <drivetrain/random.h>
 #include <drivetrain/services.h>
 
@@ -105,6 +106,11 @@ at::Tensor kept(const at::Tensor& scores, const AttentionArgs& args) {
 class Standard : public Attention {
  public:
   Standard(const NoOptions&, const Services&) {}
+
+  void plan(PlanContext& ctx) override {
+    Attention::plan(ctx);
+    ctx.capturable();
+  }
 
   AttentionAbilities abilities() const override {
     AttentionAbilities can;

@@ -4,6 +4,7 @@
 // a bucket is a unit of the model (its flat gradient buffer), so no bucket map is needed, and the sum is not divided: the
 // runtime scales once, by the number of tokens.
 #include <drivetrain/data_parallel.h>
+#include <drivetrain/error.h>
 #include <drivetrain/flat_unit.h>
 #include <drivetrain/mesh.h>
 
@@ -16,9 +17,16 @@ class Ddp : public DataParallel {
 
   void plan(PlanContext& ctx) override {
     ctx.claim_axis("dp", PlanContext::kRest, true, 2);
-    const double bytes = 4.0 * static_cast<double>(ctx.model().parameters);
-    ctx.memory("parameters, float32", bytes);
-    ctx.memory("gradients, float32", bytes);
+    ctx.capturable();
+    const auto elements = static_cast<double>(ctx.model().parameters);
+    const Dtypes& types = services_.dtypes;
+    const auto hold = [&](const char* what, at::ScalarType type) {
+      ctx.memory(concat(what, ", ", type == at::kFloat ? "float32" : c10::toString(type)),
+                 elements * static_cast<double>(c10::elementSize(type)));
+    };
+    hold("parameters", types.param);
+    hold("gradients", types.grad);
+    if (types.master != types.param) hold("masters", types.master);
   }
 
   void attach(UnitList& units) override {
@@ -26,7 +34,8 @@ class Ddp : public DataParallel {
     FlatOptions options;
     options.device = services_.device;
     options.dtypes = services_.dtypes;
-    options.allocate_grads = [this](int64_t numel, at::ScalarType dtype) { return group_->allocate(numel, dtype); };
+    if (group_->size() > 1)  // alone there is nothing to move
+      options.allocate_grads = [this](int64_t numel, at::ScalarType dtype) { return group_->allocate(numel, dtype); };
     flats_.resize(units.units.size());
     for (size_t u = 0; u < units.units.size(); ++u) {
       const auto params = units.owned(u);

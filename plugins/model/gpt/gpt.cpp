@@ -1,7 +1,10 @@
 // Decoder-only transformers: GPT-2, Llama and Qwen2 shapes, by options or from a Hugging Face folder. Reading order:
 // shape.h, then ends.cpp and block.cpp for the forward pass, hf_config.h for other people's files.
+#include <drivetrain/error.h>
 #include <drivetrain/model.h>
 #include <drivetrain/services.h>
+
+#include <algorithm>
 
 #include "hf_config.h"
 #include "units.h"
@@ -48,6 +51,15 @@ class Gpt : public Model {
         "S; "
         "backward counts twice forward, no recompute";
     return f;
+  }
+
+  void plan(PlanContext& ctx) override {
+    const bool draws = shape_.embedding_dropout > 0 && ctx.run().training;  // the other two are in facts()
+    if (!draws) ctx.capturable();
+    const double dropout = std::max({shape_.hidden_dropout, shape_.attention_dropout, shape_.embedding_dropout});
+    if (dropout > 0 && ctx.run().training && ctx.run().device != "cpu")
+      ctx.cost(concat("dropout ", dropout, " on device \"", ctx.run().device, "\" draws its numbers on the host in every step, which is "
+                      "slow; 0 avoids it"));
   }
 
   std::vector<UnitPtr> build(LayerFactory& layers) override {

@@ -1,4 +1,5 @@
 // Gradient accumulation on a single stage: every micro-batch forward and backward, then flush and update.
+#include <drivetrain/plan_context.h>
 #include <drivetrain/schedule.h>
 
 namespace drivetrain {
@@ -7,6 +8,8 @@ namespace {
 class Accumulate : public Schedule {
  public:
   Accumulate(const NoOptions&, const Services&) {}
+
+  void plan(PlanContext& ctx) override { ctx.capturable(); }
 
   int64_t stages() const override { return 1; }
   std::vector<int64_t> partition(const std::vector<double>&) const override { return {0}; }
