@@ -1,4 +1,9 @@
-// LibTorch's CPU flash attention, forward and backward. What the kernel cannot do is refused.
+// LibTorch's flash attention, forward and backward: its CPU kernel, or on CUDA the faster of cuDNN's and
+// FlashAttention-2's. What the kernels cannot do is refused.
+//
+// Which of the two on CUDA is measured once, with the first batch of a training run, on the shape and type of the run.
+// Rank 0 decides for all ranks, so that replicas compute alike; option `backend` makes the choice independent of a
+// measurement.
 //
 // Source: Dao et al. 2022, "FlashAttention", algorithms 1 and 4. The kernel works on [B, H, S, D] with any outer
 // strides and returns its results with the strides of [B, S, H, D], so both directions are views. Legend of
@@ -8,11 +13,20 @@
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu_backward.h>
 
+#include <mutex>
+
+#include <drivetrain/error.h>
+#include <drivetrain/plan_context.h>
 #include <drivetrain/services.h>
+
+#include "device_halves.h"
 
 namespace {
 
 using namespace drivetrain;
+using flash::Backend;
+
+constexpr double kOtherRanksSeconds = 300;  // for rank 0 to come to its first attention and measure
 
 at::Tensor heads_first(const at::Tensor& x) { return (x.stride(3) == 1 ? x : x.contiguous()).transpose(1, 2); }
 
@@ -26,13 +40,36 @@ AttentionArgs simplified(AttentionArgs args, int64_t T) {
 
 class Flash : public Attention {
  public:
-  Flash(const NoOptions&, const Services&) {}
+  struct Options {
+    std::string backend = "auto";
+  };
+  static OptionTable options() {
+    return table<Options>()
+        .field("backend", &Options::backend, "on CUDA: cudnn, flash, or auto for the faster of them at the start")
+        .one_of({"auto", "cudnn", "flash"});
+  }
+
+  Flash(const Options& options, const Services& services) : options_(options), services_(services) {}
+
+  void plan(PlanContext& ctx) override {
+    Attention::plan(ctx);
+    ctx.capturable();
+    training_ = ctx.run().training;
+    if (on_cpu() && options_.backend == "cudnn")
+      ctx.refuse("backend \"cudnn\" needs \"device\": \"cuda\"; leave it out");
+  }
 
   AttentionAbilities abilities() const override {
     AttentionAbilities can;
-    can.dtypes = {at::kFloat, at::kDouble, at::kBFloat16, at::kHalf};
     can.gqa = can.returns_lse = true;
     can.remedy = "use attention/standard";
+    if (on_cpu()) {
+      can.dtypes = {at::kFloat, at::kDouble, at::kBFloat16, at::kHalf};
+      return can;
+    }
+    can.dtypes = {at::kBFloat16, at::kHalf};
+    for (int64_t size = 8; size <= 256; size += 8) can.head_sizes.insert(size);
+    can.deterministic = false;  // dq is added up by whichever block comes first
     return can;
   }
 
@@ -40,6 +77,7 @@ class Flash : public Attention {
                          const AttentionArgs& full_args) const override {
     const AttentionArgs args = k.dim() == 4 ? simplified(full_args, k.size(1)) : full_args;
     check("attention/flash", q, k, v, args);
+    if (!q.is_cpu()) return on_device(q, k, v, args);
     const auto [out, lse] = at::_scaled_dot_product_flash_attention_for_cpu(
         heads_first(q), heads_first(k), heads_first(v), 0.0, args.causal, {}, args.scale);
     return {q, k, v, out.transpose(1, 2), lse, {}};
@@ -47,11 +85,44 @@ class Flash : public Attention {
 
   Tensors backward(const at::Tensor& dout, const AttentionState& state, const AttentionArgs& full_args) const override {
     const AttentionArgs args = simplified(full_args, state.k.size(1));
+    if (!state.q.is_cpu()) return flash::device_backward(dout, state, args);
     const auto [dq, dk, dv] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
         heads_first(dout), heads_first(state.q), heads_first(state.k), heads_first(state.v), heads_first(state.out),
         state.lse, 0.0, args.causal, {}, args.scale);
     return {dq.transpose(1, 2), dk.transpose(1, 2), dv.transpose(1, 2)};
   }
+
+ private:
+  bool on_cpu() const { return services_.device.is_cpu(); }
+
+  AttentionState on_device(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                           const AttentionArgs& args) const {
+    if (args.causal && q.size(1) != k.size(1))  // the two kernels disagree about where the mask begins
+      throw fail(ErrorCode::config, "attention/flash: a causal mask over ", q.size(1), " queries and ", k.size(1),
+                 " keys is not supported on CUDA; use attention/standard");
+    std::call_once(chosen_, [&] { backend_ = choose(q, k, v, args); });
+    return flash::device_forward(backend_, q, k, v, args);
+  }
+
+  Backend choose(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionArgs& args) const {
+    if (options_.backend != "auto") return options_.backend == "cudnn" ? Backend::cudnn : Backend::flash;
+    if (!training_) return Backend::flash;  // a text that grows has a new shape for every token
+    const std::string key = "attention/flash/backend";
+    if (services_.rank != 0)
+      return services_.store.get(key, kOtherRanksSeconds) == flash::name_of(Backend::cudnn) ? Backend::cudnn
+                                                                                            : Backend::flash;
+    const flash::Measured measured = flash::measure(q, k, v, args);
+    if (services_.world_size > 1) services_.store.set(key, flash::name_of(measured.faster));
+    services_.log.info(concat("attention/flash: ", flash::name_of(measured.faster), " from now on (", measured.text,
+                              " forward and backward for ", q.sizes(), ")"));
+    return measured.faster;
+  }
+
+  const Options options_;
+  const Services& services_;
+  bool training_ = false;
+  mutable std::once_flag chosen_;
+  mutable Backend backend_ = Backend::flash;
 };
 
 }  // namespace

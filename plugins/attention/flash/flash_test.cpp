@@ -42,6 +42,30 @@ TEST_F(FlashAttention, refuses_a_dtype_it_does_not_know) {
             std::string::npos);
 }
 
+TEST_F(FlashAttention, its_part_of_a_step_may_be_recorded) { EXPECT_EQ(planned(0, true).capturables().size(), 1u); }
+
+TEST_F(FlashAttention, a_backend_of_cuda_is_refused_on_the_cpu_and_an_unknown_one_everywhere) {
+  EXPECT_TRUE(planned(0, true).refusals().empty());
+  attention = make_plugin<Attention>(host, "flash", R"({"backend": "cudnn"})");
+  const PlanContext ctx = planned(0, true);
+  ASSERT_EQ(ctx.refusals().size(), 1u);
+  EXPECT_EQ(ctx.refusals()[0].text, "backend \"cudnn\" needs \"device\": \"cuda\"; leave it out");
+  EXPECT_NE(
+      error_of([&] { make_plugin<Attention>(host, "flash", R"({"backend": "math"})"); }).find("backend is \"math\""),
+      std::string::npos);
+}
+
+TEST_F(FlashAttention, on_cuda_it_plans_for_16_bits_and_heads_of_a_multiple_of_8) {
+  host.services.device = at::Device(at::kCUDA, 0);
+  EXPECT_TRUE(planned(0, true, "bfloat16").refusals().empty());
+  const PlanContext wide = planned(0, true, "float32");
+  ASSERT_EQ(wide.refusals().size(), 1u);
+  EXPECT_EQ(wide.refusals()[0].text, "dtype float32 is not supported (float16, bfloat16); use attention/standard");
+  EXPECT_TRUE(attention->abilities().head_sizes.contains(80));
+  for (const int64_t size : {4, 12, 264}) EXPECT_FALSE(attention->abilities().head_sizes.contains(size)) << size;
+  EXPECT_FALSE(attention->abilities().deterministic);
+}
+
 TEST_F(FlashAttention, offers_what_wrappers_need) {
   const PlanContext ctx = planned(0, true);
   const auto offers = [&](const std::string& ability) {
