@@ -1,0 +1,47 @@
+// Mixed precision with bfloat16: parameters and activations are bfloat16, gradients are added up in float32, and the
+// optimizer updates float32 masters from which the parameters are rounded after every step.
+//
+// Source: Micikevicius et al. 2018, "Mixed precision training", section 3.1 (masters); Kalamkar et al. 2019, "A study
+// of BFLOAT16 for deep learning training". The exponent is float32's, so there is no loss scale. Masters, casts and
+// sums are the runtime's: this plugin only names the types.
+#include <drivetrain/precision.h>
+
+namespace {
+
+using namespace drivetrain;
+
+class Bf16 : public Precision {
+ public:
+  struct Options {
+    bool check_grad_overflow = true, immediate_grad_update = true;
+    bool bf16_master_weights_and_grads = false, bf16_optimizer_states = false;
+  };
+  static OptionTable options() {
+    return table<Options>()
+        .field("check_grad_overflow", &Options::check_grad_overflow,
+               "only true: a gradient that is not finite ends the run")
+        .field("immediate_grad_update", &Options::immediate_grad_update,
+               "accepted for DeepSpeed's sake: gradients always go to float32 at once")
+        .field("bf16_master_weights_and_grads", &Options::bf16_master_weights_and_grads, "only false: both are float32")
+        .field("bf16_optimizer_states", &Options::bf16_optimizer_states, "only false: moments are float32")
+        .finish([](Options& o) {
+          if (!o.check_grad_overflow)
+            throw fail(ErrorCode::config,
+                       "precision/bf16: check_grad_overflow = false is not in this version; remove it");
+          if (o.bf16_master_weights_and_grads || o.bf16_optimizer_states)
+            throw fail(ErrorCode::config, "precision/bf16: ",
+                       o.bf16_master_weights_and_grads ? "bf16_master_weights_and_grads" : "bf16_optimizer_states",
+                       " = true is not in this version: masters, gradients and moments are float32; remove it");
+        });
+  }
+
+  Bf16(const Options&, const Services&) {}
+
+  void plan(PlanContext& ctx) override { ctx.capturable(); }
+
+  Dtypes dtypes() const override { return {at::kBFloat16, at::kFloat, at::kFloat, at::kFloat}; }
+};
+
+}  // namespace
+
+DRIVETRAIN_PLUGIN(drivetrain::Precision, "bf16", Bf16)
