@@ -14,6 +14,7 @@ int run_command(const std::string& command, const std::vector<std::string>& argu
   if (command == "train") return train_command(arguments);
   if (command == "config") return config_command(arguments);
   if (command == "generate") return generate_command(arguments);
+  if (command == "bench") return bench_command(arguments);
   if (command == "inspect") return inspect_command(arguments);
   throw fail(ErrorCode::internal, "the program knows command ", command, ", the library does not");
 }

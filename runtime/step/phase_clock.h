@@ -1,5 +1,6 @@
-// For whoever wants to know where a step's time goes: told each time a part of a step is over. Null where nobody asks, which is
-// always but in benchmarks. Called on the main thread, in order; what the device still has queued is the clock's own affair.
+// For whoever wants to know where a step's time goes: told each time a part of a step is over. Null where nobody asks,
+// which is always but in benchmarks. Called on the main thread, in order; what the device still has queued is the
+// clock's own affair.
 #pragma once
 
 #include <cstdint>
@@ -7,12 +8,12 @@
 namespace drivetrain {
 
 enum class Phase : uint8_t {
-  between,   // steps: publishing, evaluation
-  load,      // waiting for a micro-batch
+  between,  // steps: publishing, evaluation
+  load,     // waiting for a micro-batch
   forward,
   backward,
-  finish,    // counts agreed by the ranks, gradients flushed, norm
-  update,    // optimizer, spreading of the new values
+  finish,  // counts agreed by the ranks, gradients flushed, norm
+  update,  // optimizer, spreading of the new values
 };
 inline constexpr int kPhases = 6;
 

@@ -106,6 +106,7 @@ StepResult Trainer::train_step(int64_t step) {
   if (gradients_part_) {
     take_all_batches();
     gradients_part_->run([&] { compute_gradients(); });
+    tell(clock_, Phase::backward);  // all that a replay did
   } else {
     compute_gradients();
   }

@@ -35,6 +35,36 @@ std::vector<RefusedOption> other_launchers() {
            "give the config file itself: drivetrain launch -n 2 CONFIG"}};
 }
 
+// Every benchmark's options; which of them belong to one is the benchmark's to say.
+CommandRule bench_rule() {
+  return {"bench",
+          "step|kernels|optimizer|attention|startup [CONFIG] [OPTION]... [--json]",
+          "measures training steps and their parts, and says whether the machine was idle",
+          1,
+          2,
+          {{{"--json"}, "", "one object instead of a table"},
+           {{"--threads"}, "N", "of this process, default one per core"},
+           {{"--steps"}, "N", "step: how many are timed, default 10"},
+           {{"--warmup"}, "N", "step: how many go before, default 3"},
+           {{"--layers"}, "N", "step: of the model"},
+           {{"--hidden"}, "N", "step: size of the model"},
+           {{"--heads"}, "N", "step, attention: of the model"},
+           {{"--vocab"}, "N", "step: size of the vocabulary"},
+           {{"--batch"}, "N", "step, attention: sequences of a micro-batch"},
+           {{"--seq"}, "N", "step, attention: tokens of a sequence"},
+           {{"--dtype"}, "TYPE", "step, kernels, attention: f32, bf16 or f16"},
+           {{"--device"}, "DEVICE", "cpu or cuda"},
+           kSet,
+           {{"--groups"}, "N", "attention: heads of keys and values"},
+           {{"--head-size"}, "N", "attention: default 64"},
+           {{"--full"}, "", "attention: not causal"},
+           {{"--elements"}, "N", "optimizer: how many values, default those of GPT-2 124M"},
+           {{"--rounds"}, "N", "kernels, optimizer, attention, startup: how often each is timed"},
+           {{"-n"}, "RANKS", "startup: processes, default once with 1 and once with 2"},
+           kPluginPath},
+          {kResume}};
+}
+
 std::vector<CommandRule> make_rules() {
   return {{"train",
            "CONFIG [--set KEY=VALUE]... [--plan] [--plugin-path DIR]...",
@@ -48,7 +78,14 @@ std::vector<CommandRule> make_rules() {
            "trains on N ranks of this host",
            1,
            1,
-           {{{"-n", "--num_gpus"}, "N", "ranks per host, default 1"}, kSet, kPlan, kPluginPath},
+           {{{"-n", "--num_gpus"}, "N", "ranks per host, default 1"},
+            kSet,
+            kPlan,
+            kPluginPath,
+            {{"--bench"}, "step", "time the run's steps instead of training, as `bench step` does"},
+            {{"--steps"}, "N", "with --bench: how many are timed"},
+            {{"--warmup"}, "N", "with --bench: how many go before"},
+            {{"--json"}, "", "with --bench: one object instead of a table"}},
            other_launchers()},
           {"inspect",
            "[KIND[/NAME]|FILE.so] [--json|--schema] [--plugin-path DIR]...",
@@ -75,10 +112,10 @@ std::vector<CommandRule> make_rules() {
             {{"--seed"}, "S", "of the draws"},
             kPluginPath},
            {}},
+          bench_rule(),
           {"doctor", "", "", 0, 0, {}, {}},
           {"new-plugin", "", "", 0, 0, {}, {}},
           {"conformance", "", "", 0, 0, {}, {}},
-          {"bench", "", "", 0, 0, {}, {}},
           {"study", "", "", 0, 0, {}, {}},
           {"checkpoint", "", "", 0, 0, {}, {}},
           {"data", "", "", 0, 0, {}, {}}};

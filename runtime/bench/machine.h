@@ -1,0 +1,30 @@
+// What a benchmark ran on, and whether it had the machine for itself.
+#pragma once
+
+#include "bench/bench.h"
+
+namespace drivetrain {
+
+struct BenchMachine {
+  std::string processor;
+  int64_t cores = 1;
+  double busy_share = 0;  // of all processors, by others, over the third of a second before the benchmark
+  int64_t runnable = 0;   // tasks that want a processor besides this one
+  bool idle = true;
+};
+
+// Waits 0.3 s. Never refuses. Where /proc tells nothing the machine counts as idle.
+DRIVETRAIN_API BenchMachine look_at_machine();
+DRIVETRAIN_API Value machine_value(const BenchMachine& machine, int64_t threads);
+DRIVETRAIN_API std::string machine_text(const BenchMachine& machine, int64_t threads);  // one line
+
+// Share of the time between two texts of /proc/stat that processors were not idle.
+DRIVETRAIN_API double busy_between(const std::string& earlier, const std::string& later);
+
+// Report with `bench` and `machine` set and the machine's line as text.
+BenchReport report_on(const std::string& bench, const BenchMachine& machine);
+
+// "cpu" or "cuda" of --device, opened; sets the number of threads from --threads, else one per core.
+at::Device open_bench_device(const BenchArguments& arguments);
+
+}  // namespace drivetrain

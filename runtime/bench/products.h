@@ -1,0 +1,29 @@
+// The matrix products a training step is made of, timed alone: the bound that the whole step is compared with.
+#pragma once
+
+#include "bench/timing.h"
+#include "compose/composition.h"
+
+namespace drivetrain {
+
+// y [N, out] = x [N, in] W^T, and the two products of its backward.
+struct Product {
+  int64_t out = 0, in = 0, count = 0;  // how many matrices of this shape the model has
+  double seconds = 0;                  // of the three together, the least of several times
+};
+
+struct Products {
+  int64_t rows = 0;  // N: tokens of a micro-batch
+  std::vector<Product> list;
+  double seconds = 0;  // of all products of one step on this rank
+  double flops = 0;    // of the same
+  double rate() const { return flops / seconds; }
+  Value to_value() const;
+};
+
+// Shapes from the model's parameters: matrices that are no table of an embedding, and the output layer, which FLOPs per
+// token tell from the tables. Times them with LibTorch's mm on the run's device, in the dtype units compute with. A few
+// seconds.
+Products time_products(const Composition& run);
+
+}  // namespace drivetrain

@@ -1,0 +1,19 @@
+// The config of a timed run: a file or the compiled-in default, with the command line's shape written over it.
+#pragma once
+
+#include <drivetrain/options.h>
+
+#include "bench/bench.h"
+
+namespace drivetrain {
+
+// `train_steps` is set; evaluation is off. Problems with `--set` go to `problems`. `path` becomes what messages call
+// the file.
+DRIVETRAIN_API Value bench_step_config(const BenchArguments& arguments, int64_t train_steps, std::string& path,
+                                       Problems& problems);
+
+// The compiled-in files of configs/bench/.
+DRIVETRAIN_API const char* default_step_config();  // gpt2_124m_b4_t64.json
+DRIVETRAIN_API const char* startup_config();       // startup.json
+
+}  // namespace drivetrain

@@ -1,0 +1,159 @@
+// `drivetrain bench`: structure of its objects and tables, and what it refuses. Never what anything took.
+#include "program/program_fixture.h"
+
+namespace drivetrain::test {
+namespace {
+
+class Bench : public ProgramTest {
+ protected:
+  // What scripts read: stdout alone.
+  Ran on_stdout(const std::string& arguments) const {
+    return run_shell("cd " + folder() + " && (" + program() + " " + arguments + " 2>errors.txt)");
+  }
+  Value object(const std::string& arguments) const {
+    const Ran ran = on_stdout("bench " + arguments + " --json");
+    EXPECT_EQ(ran.code, 0) << ran.output << file_bytes(path("errors.txt"));
+    EXPECT_EQ(std::count(ran.output.begin(), ran.output.end(), '\n'), 1) << ran.output;
+    const Value value = parse_json(ran.output, "bench");
+    EXPECT_GE(value.find("machine")->find("busy_share")->as_double(), 0);
+    EXPECT_TRUE(value.find("machine")->find("idle")->is_bool());
+    return value;
+  }
+};
+
+double seconds_in(const Value& phases) {
+  double sum = 0;
+  for (const Value::Member& phase : phases.members()) {
+    EXPECT_GE(phase.value.as_double(), 0) << phase.key;
+    sum += phase.value.as_double();
+  }
+  return sum;
+}
+
+void expect_spread(const Value& one, const char* key) {
+  const Value* spread = one.find(key);
+  ASSERT_NE(spread, nullptr) << key;
+  EXPECT_GT(spread->find("min")->as_double(), 0) << key;
+  EXPECT_LE(spread->find("min")->as_double(), spread->find("median")->as_double()) << key;
+  EXPECT_LE(spread->find("median")->as_double(), spread->find("max")->as_double()) << key;
+}
+
+TEST_F(Bench, step_times_the_run_of_a_config_and_writes_no_run_folder) {
+  const Value value = object("step " + path("tiny.json") + " --steps 3 --warmup 1");
+  EXPECT_EQ(value.find("bench")->as_string(), "step");
+  const Value::Array& steps = value.find("steps")->items();
+  ASSERT_EQ(steps.size(), 4u);
+  for (size_t i = 0; i < steps.size(); ++i) {
+    EXPECT_EQ(steps[i].find("timed")->as_bool(), i > 0);
+    EXPECT_GT(steps[i].find("loss")->as_double(), 0);
+    if (i == 0) continue;
+    const double sum = seconds_in(*steps[i].find("phases_s")), step = steps[i].find("step_s")->as_double();
+    EXPECT_LE(sum, step * 1.001);
+    EXPECT_GE(sum, step * 0.5);
+  }
+  expect_spread(value, "step_s");
+  for (const char* key : {"tokens_per_s", "tgs", "tflops", "share_of_products", "peak_memory_bytes"})
+    EXPECT_GT(value.find(key)->as_double(), 0) << key;
+  EXPECT_EQ(value.find("run")->find("parameters")->as_int(), 4592);
+  for (const std::string& name : files()) EXPECT_EQ(name.find("run"), std::string::npos) << name;
+}
+
+TEST_F(Bench, step_trains_what_train_trains) {
+  const Value value = object("step " + path("tiny.json") + " --steps 4 --warmup 1");
+  ASSERT_EQ(train().code, 0);
+  const std::vector<Value> lines = read_metrics(path("run"));
+  ASSERT_EQ(lines.size(), 5u);
+  for (size_t i = 0; i < lines.size(); ++i)
+    EXPECT_EQ(value.find("steps")->items()[i].find("loss")->as_double(), lines[i].find("loss")->as_double());
+}
+
+TEST_F(Bench, the_products_of_a_step_are_all_matrices_the_output_layer_included) {
+  // One layer of size 16 with an MLP of 64 and a tied output layer for 64 tokens.
+  const Value value = object("step " + path("tiny.json") + " --steps 1 --warmup 0");
+  std::set<std::string> shapes;
+  for (const Value& shape : value.find("products")->find("shapes")->items()) {
+    shapes.insert(
+        concat(shape.find("out")->as_int(), "x", shape.find("in")->as_int(), ":", shape.find("count")->as_int()));
+    EXPECT_EQ(shape.find("rows")->as_int(), 32);
+  }
+  EXPECT_EQ(shapes, (std::set<std::string>{"16x16:1", "16x64:1", "48x16:1", "64x16:2"}));
+}
+
+TEST_F(Bench, step_takes_a_shape_from_the_command_line) {
+  const Value value =
+      object("step --layers 1 --hidden 32 --heads 2 --vocab 64 --batch 2 --seq 8 --steps 1 --warmup 0 --threads 1");
+  EXPECT_EQ(value.find("run")->find("hidden_size")->as_int(), 32);
+  EXPECT_EQ(value.find("run")->find("seq_length")->as_int(), 8);
+  EXPECT_EQ(value.find("run")->find("micro_batch_size")->as_int(), 2);
+  EXPECT_EQ(value.find("machine")->find("threads")->as_int(), 1);
+}
+
+TEST_F(Bench, two_ranks_are_timed_under_launch_and_rank_0_tells) {
+  const Ran ran = on_stdout("launch -n 2 --bench step " + path("tiny.json") + " --steps 2 --warmup 1 --json");
+  ASSERT_EQ(ran.code, 0) << ran.output << file_bytes(path("errors.txt"));
+  const Value value = parse_json(ran.output, "bench");
+  EXPECT_EQ(value.find("run")->find("ranks")->as_int(), 2);
+  EXPECT_EQ(value.find("steps")->items().size(), 3u);
+}
+
+TEST_F(Bench, a_table_says_whether_the_machine_was_idle_and_names_every_phase) {
+  const Ran ran = run("bench step " + path("tiny.json") + " --steps 1 --warmup 0");
+  EXPECT_EQ(ran.code, 0) << ran.output;
+  expect_says(ran.output, {"machine: ", "forward", "backward", "finish", "update", "tokens/s", "matrix products alone",
+                           "peak memory", "loss"});
+  EXPECT_TRUE(ran.output.find("idle before the benchmark") != std::string::npos ||
+              ran.output.find("NOT IDLE") != std::string::npos);
+}
+
+TEST_F(Bench, every_kernel_is_measured_against_a_bound) {
+  const Value value = object("kernels --rounds 1");
+  std::set<std::string> names;
+  for (const Value& kernel : value.find("kernels")->items()) {
+    const std::string name = kernel.find("kernel")->as_string();
+    names.insert(name.substr(0, name.find_first_of(" ,")));
+    for (const char* key : {"seconds", "bytes", "bytes_per_s", "bound_bytes_per_s", "share"})
+      EXPECT_GT(kernel.find(key)->as_double(), 0) << name << " " << key;
+  }
+  EXPECT_EQ(names, (std::set<std::string>{"adam", "cross_entropy", "embedding", "gelu", "gelu_tanh", "norm", "rotary",
+                                          "square_sum", "swiglu"}));
+}
+
+TEST_F(Bench, every_optimizer_and_attention_is_compared_with_libtorch) {
+  const Value optimizers = object("optimizer --elements 100000 --rounds 2");
+  EXPECT_EQ(optimizers.find("elements")->as_int(), 100000);
+  EXPECT_GE(optimizers.find("optimizers")->items().size(), 2u);
+  for (const Value& one : optimizers.find("optimizers")->items())
+    for (const char* key : {"seconds", "libtorch_seconds", "ratio"}) expect_spread(one, key);
+  const Value attentions = object("attention --heads 2 --seq 32 --head-size 16 --rounds 2");
+  EXPECT_GE(attentions.find("attentions")->items().size(), 2u);
+  for (const Value& one : attentions.find("attentions")->items())
+    for (const char* key : {"forward_s", "forward_backward_s", "libtorch_forward_backward_s", "ratio"})
+      expect_spread(one, key);
+}
+
+TEST_F(Bench, startup_is_a_multiple_of_loading_libtorch) {
+  const Value value = object("startup --rounds 1");
+  ASSERT_EQ(value.find("starts")->items().size(), 2u);
+  for (const Value& one : value.find("starts")->items())
+    for (const char* key : {"step_1_s", "exit_s", "load_libtorch_s", "ratio"}) expect_spread(one, key);
+}
+
+TEST_F(Bench, wrong_words_are_told_with_what_would_be_right) {
+  expect_refused("bench", 2, {"something is missing", "step|kernels|optimizer|attention|startup"});
+  expect_refused("bench stpe", 2, {"no benchmark \"stpe\"", "did you mean \"step\"?", "kernels", "startup"});
+  expect_refused("bench step --layer 2", 2, {"--layer", "did you mean \"--layers\"?"});
+  expect_refused("bench kernels --layers 2", 2,
+                 {"bench kernels does not know --layers", "usage: drivetrain bench kernels"});
+  expect_refused("bench kernels tiny.json", 2, {"\"tiny.json\" was not expected"});
+  expect_refused("bench step --steps none", 2, {"--steps wants a whole number of at least 1", "\"none\""});
+  expect_refused("bench step --dtype int8", 2, {"--dtype wants f32, bf16 or f16", "\"int8\""});
+  expect_refused("bench attention --heads 6 --groups 4", 2, {"--groups 4 does not divide --heads 6"});
+  expect_refused("bench step nowhere.json", 2, {"nowhere.json"});
+  expect_refused("bench step tiny.json --set model.num_layrs=2", 2, {"num_layrs", "did you mean \"num_layers\"?"});
+  expect_refused("launch -n 2 tiny.json --bench kernels", 2, {"--bench wants step, got \"kernels\""});
+  expect_refused("launch -n 2 tiny.json --json", 2, {"--json goes with --bench step"});
+  expect_refused("launch -n 2 tiny.json --bench step --plan", 2, {"--plan and --bench exclude each other"});
+}
+
+}  // namespace
+}  // namespace drivetrain::test

@@ -1,0 +1,113 @@
+// The parts of the benchmarks that need no clock: is the machine idle, spreads, tables, and the config of a timed run.
+#include <gtest/gtest.h>
+
+#include "bench/machine.h"
+#include "bench/step_config.h"
+#include "bench/table.h"
+#include "bench/timing.h"
+
+namespace drivetrain {
+namespace {
+
+constexpr const char* kEarlier = "cpu  100 0 50 1000 10 0 0 0 7 0\ncpu0 1 2 3 4\n";
+
+TEST(BenchMachine, busy_is_what_is_neither_idle_nor_waiting_for_a_disk) {
+  EXPECT_EQ(busy_between(kEarlier, "cpu  100 0 50 1080 30 0 0 0 7 0\n"), 0);
+  EXPECT_NEAR(busy_between(kEarlier, "cpu  120 5 60 1050 15 0 0 10 20 0\n"), 0.45, 1e-12);
+  EXPECT_EQ(busy_between(kEarlier, "cpu  200 0 50 1000 10 0 0 0 7 0\n"), 1);
+}
+
+TEST(BenchMachine, a_machine_that_tells_nothing_counts_as_idle) {
+  EXPECT_EQ(busy_between("", ""), 0);
+  EXPECT_EQ(busy_between(kEarlier, kEarlier), 0);
+}
+
+TEST(BenchMachine, a_busy_machine_is_told_in_its_line_and_in_the_object) {
+  BenchMachine machine;
+  machine.processor = "some processor", machine.cores = 2, machine.busy_share = 0.63, machine.idle = false;
+  EXPECT_NE(machine_text(machine, 2).find("NOT IDLE: others had 63 %"), std::string::npos) << machine_text(machine, 2);
+  EXPECT_FALSE(machine_value(machine, 2).find("idle")->as_bool());
+  machine.idle = true;
+  EXPECT_EQ(machine_text(machine, 1), "machine: some processor, 2 cores, 1 thread; idle before the benchmark\n");
+}
+
+TEST(BenchTiming, the_median_of_an_even_number_lies_between_the_middle_two) {
+  const Spread odd = spread_of({3, 1, 2}), even = spread_of({4, 1, 3, 2}), one = spread_of({5});
+  EXPECT_EQ(odd.median, 2);
+  EXPECT_EQ(even.median, 2.5);
+  EXPECT_EQ(even.min, 1);
+  EXPECT_EQ(even.max, 4);
+  EXPECT_EQ(one.median, 5);
+}
+
+TEST(BenchTable, names_stand_left_and_figures_right) {
+  TextTable table({"kernel", "time"});
+  table.row({"norm", "1.2 ms"});
+  table.row({"cross_entropy", "10 ms"});
+  EXPECT_EQ(table.text(), "kernel           time\nnorm           1.2 ms\ncross_entropy   10 ms\n");
+}
+
+TEST(BenchTable, seconds_choose_their_unit) {
+  EXPECT_EQ(seconds_text(1.23456), "1.235 s");
+  EXPECT_EQ(seconds_text(0.1234), "123.4 ms");
+  EXPECT_EQ(seconds_text(0.01234), "12.34 ms");
+  EXPECT_EQ(seconds_text(1.25e-6), "1.2 us");
+}
+
+Value step_config(const std::vector<std::string>& words, std::string* problem = nullptr) {
+  const BenchArguments arguments(
+      "step", words, {"--json"},
+      {"--set", "--layers", "--hidden", "--heads", "--vocab", "--batch", "--seq", "--dtype", "--threads", "--device"},
+      1);
+  Problems problems;
+  std::string path;
+  const Value config = bench_step_config(arguments, 7, path, problems);
+  if (problem) *problem = problems.text();
+  return config;
+}
+
+int64_t at(const Value& config, const std::vector<std::string>& path) {
+  const Value* value = &config;
+  for (const std::string& key : path) value = value->find(key);
+  return value->as_int();
+}
+
+TEST(BenchStepConfig, without_a_file_it_is_gpt2_124m) {
+  const Value config = step_config({});
+  EXPECT_EQ(at(config, {"model", "params", "num_layers"}), 12);
+  EXPECT_EQ(at(config, {"model", "params", "vocab_size"}), 50304);
+  EXPECT_EQ(at(config, {"train_micro_batch_size_per_gpu"}), 4);
+  EXPECT_EQ(at(config, {"train_steps"}), 7);
+  EXPECT_FALSE(config.find("save_final")->as_bool());
+}
+
+TEST(BenchStepConfig, options_and_set_change_the_shape) {
+  const Value config =
+      step_config({"--layers", "2", "--hidden", "64", "--heads", "4", "--vocab", "300", "--batch", "3", "--seq", "2048",
+                   "--threads", "1", "--set", "gradient_clipping=0.5", "--set", "train_steps=99"});
+  EXPECT_EQ(at(config, {"model", "params", "num_layers"}), 2);
+  EXPECT_EQ(at(config, {"model", "params", "hidden_size"}), 64);
+  EXPECT_EQ(at(config, {"model", "params", "num_attention_heads"}), 4);
+  EXPECT_EQ(at(config, {"train_micro_batch_size_per_gpu"}), 3);
+  EXPECT_EQ(at(config, {"dataset", "params", "seq_length"}), 2048);
+  EXPECT_EQ(at(config, {"model", "params", "max_position_embeddings"}), 2048);  // longer sequences want more positions
+  EXPECT_EQ(at(config, {"threads"}), 1);
+  EXPECT_EQ(config.find("gradient_clipping")->as_double(), 0.5);
+  EXPECT_EQ(at(config, {"train_steps"}), 7);
+}
+
+TEST(BenchStepConfig, a_dtype_is_a_section_of_the_config) {
+  EXPECT_TRUE(step_config({"--dtype", "bf16"}).find("bf16")->find("enabled")->as_bool());
+  EXPECT_EQ(step_config({"--dtype", "f32"}).find("bf16"), nullptr);
+  EXPECT_THROW(step_config({"--dtype", "int8"}), Error);
+}
+
+TEST(BenchStepConfig, a_wrong_set_is_told_by_its_number) {
+  std::string problem;
+  step_config({"--set", "nonsense"}, &problem);
+  EXPECT_NE(problem.find("--set #1"), std::string::npos) << problem;
+  EXPECT_THROW(step_config({"--layers", "many"}), Error);
+}
+
+}  // namespace
+}  // namespace drivetrain
