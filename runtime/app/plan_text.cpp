@@ -46,6 +46,11 @@ std::string plan_headline(const Composition& run) {
                 " ranks, sequences of ", run.run.seq_length, ", ", run.settings.train_steps, " steps\nplugins: ", plugins_text(run));
 }
 
+std::string capture_text(const Composition& run) {
+  if (run.capture.on) return "capture: steps are recorded after the first few and replayed";
+  return run.capture.why_not.empty() ? "" : "capture is off: " + run.capture.why_not;
+}
+
 std::string plan_text(const Composition& run) {
   std::string text = plan_headline(run) + "\n";
   text += "mesh, fastest axis first: " + mesh_text(run) + "\n";
@@ -60,6 +65,7 @@ std::string plan_text(const Composition& run) {
   text += concat("  optimizer state  ", megabytes(optimizer_bytes(run)), "\n  together, without activations  ",
                  megabytes(total + optimizer_bytes(run)), "\n");
   for (const std::string& note : run.notes) text += "cost: " + note + "\n";
+  if (const std::string capture = capture_text(run); !capture.empty()) text += capture + "\n";
   return text;
 }
 

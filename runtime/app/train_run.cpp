@@ -29,8 +29,7 @@ void announce(const TrainRequest& request, const Composition& run, const Value& 
   log.info(plan_headline(run));
   request.registry->log_notes(log);
   for (const std::string& note : run.notes) log.info("cost: " + note);
-  if (run.capture.on) log.info("capture: steps are recorded after the first few and replayed");
-  else if (!run.capture.why_not.empty()) log.info("capture is off: " + run.capture.why_not);
+  if (const std::string capture = capture_text(run); !capture.empty()) log.info(capture);
   const std::string difference = run.optimizer->difference_note(run.units.all());
   if (!difference.empty()) log.info(difference);
   if (const Value* before = request.config.find("_resolved"))
