@@ -63,7 +63,10 @@ void accumulate_embedding_grad(Param& weight, const at::Tensor& given_ids, const
   weight.grad_fresh = false;
   const at::Tensor ids = given_ids.reshape({-1}).contiguous();
   const at::Tensor rows = dy.reshape({ids.numel(), -1}).contiguous();
-  if (has_kernel(rows) && slot.scalar_type() == at::kFloat) return add_by_kernel(slot, ids, rows);
+  if (slot.scalar_type() == at::kFloat) {
+    const at::Tensor readable = has_kernel(rows) ? rows : rows.to(at::kFloat);
+    if (has_kernel(readable)) return add_by_kernel(slot, ids, readable);
+  }
   const at::Tensor same = rows.to(slot.scalar_type());
   if (slot.is_cpu() && slot.scalar_type() == at::kDouble)
     add_rows(slot.mutable_data_ptr<double>(), same.const_data_ptr<double>(), ids.const_data_ptr<int64_t>(), ids.numel(), same.size(1),
