@@ -1,0 +1,107 @@
+// Whether steps of a run may be recorded: what is in the way is named.
+#include <gtest/gtest.h>
+
+#include "step/capture.h"
+#include "support/train_threads.h"
+
+namespace drivetrain {
+namespace {
+
+CaptureFacts able() {
+  CaptureFacts facts;
+  facts.device = "cuda";
+  facts.acting = facts.capturables = {"model/m", "attention/a"};
+  return facts;
+}
+
+std::string problem_of(CaptureFacts facts) {
+  facts.wanted = Capture::on;
+  Problems problems;
+  EXPECT_FALSE(choose_capture(facts, {"a.json", 3, 5}, problems).on);
+  return problems.text();
+}
+
+TEST(CaptureChoice, auto_takes_it_where_every_plugin_of_the_step_declared_it) {
+  Problems problems;
+  EXPECT_TRUE(choose_capture(able(), {}, problems).on);
+  CaptureFacts off = able();
+  off.wanted = Capture::off;
+  EXPECT_FALSE(choose_capture(off, {}, problems).on);
+  EXPECT_TRUE(problems.empty());
+}
+
+TEST(CaptureChoice, auto_says_why_not_and_stops_nothing) {
+  CaptureFacts facts = able();
+  facts.acting.push_back("strategy/s");
+  facts.acting.push_back("optimizer/o");
+  Problems problems;
+  const CaptureChoice choice = choose_capture(facts, {}, problems);
+  EXPECT_FALSE(choice.on);
+  EXPECT_EQ(choice.why_not, "strategy/s, optimizer/o (not declared fit to be recorded)");
+  facts.hidden_dropout = 0.1;
+  EXPECT_EQ(choose_capture(facts, {}, problems)
+                .why_not.find("hidden_dropout 0.1, whose numbers the host chooses in every step"),
+            0u);
+  facts.device = "cpu";  // nobody expects it there
+  EXPECT_EQ(choose_capture(facts, {}, problems).why_not, "");
+  EXPECT_TRUE(problems.empty());
+}
+
+TEST(CaptureChoice, true_is_refused_with_everything_in_the_way_and_its_place) {
+  CaptureFacts facts = able();
+  facts.acting.push_back("strategy/s");
+  facts.attention_dropout = 0.5;
+  const std::string text = problem_of(facts);
+  for (const char* part : {"a.json:3:5", "\"capture\": true", "attention_dropout 0.5", "strategy/s (not declared",
+                           "use \"capture\": \"auto\""})
+    EXPECT_NE(text.find(part), std::string::npos) << part << " in " << text;
+  facts = able();
+  facts.device = "cpu";
+  EXPECT_NE(problem_of(facts).find("needs \"device\": \"cuda\""), std::string::npos);
+}
+
+TEST(CaptureChoice, the_key_is_auto_true_or_false) {
+  const auto read = [](const std::string& value) {
+    Problems problems;
+    const RunSettings settings =
+        read_run_settings(parse_json("{\"train_steps\": 1, \"capture\": " + value + "}", "a.json"), "a.json", problems);
+    return problems.empty() ? std::to_string(static_cast<int>(capture_wanted(settings))) : problems.text();
+  };
+  EXPECT_EQ(read("\"auto\""), std::to_string(static_cast<int>(Capture::automatic)));
+  EXPECT_EQ(read("true"), std::to_string(static_cast<int>(Capture::on)));
+  EXPECT_EQ(read("false"), std::to_string(static_cast<int>(Capture::off)));
+  EXPECT_NE(read("\"yes\"").find("capture: expected \"auto\", true or false, found \"yes\""), std::string::npos);
+  EXPECT_NE(read("1").find("capture: expected"), std::string::npos);
+}
+
+// What is chosen by default for a small model on "cuda"; planning needs no device.
+std::unique_ptr<Composition> planned(const std::string& more) {
+  TrainRequest request;
+  Problems problems;
+  request.config = parse_json(R"({"train_steps": 1, "train_batch_size": 1, "device": "cuda",
+    "model": {"type": "gpt", "params": {"num_layers": 1, "hidden_size": 64, "num_attention_heads": 1, "vocab_size": 16,
+              "max_position_embeddings": 8}},
+    "dataset": {"type": "synthetic", "params": {"seq_length": 8}}, "optimizer": {"type": "AdamW", "params": {}})" +
+                                  more + "}",
+                              "test");
+  request.settings = read_run_settings(request.config, "test.json", problems);
+  request.chosen = choose_plugins(request.config, test::built_plugins(), "cuda", problems);
+  problems.throw_if_any();
+  // Its creation asks the driver for GPUs; alone, nothing is communicated.
+  std::erase_if(request.chosen, [](const ChosenPlugin& plugin) { return plugin.kind() == Communicator::kKind; });
+  request.setup.store = make_local_store();
+  request.setup.log = make_console_log({.rank = 1});
+  return plan_run(request.settings, request.chosen, test::built_plugins(), request.setup, Purpose::train);
+}
+
+TEST(CaptureChoice, a_run_of_the_default_plugins_in_bfloat16_is_recorded) {
+  const auto run = planned(R"(, "bf16": {"enabled": true})");
+  EXPECT_TRUE(run->capture.on) << run->capture.why_not;
+  EXPECT_EQ(run->run.compute_dtype, "bfloat16");
+  EXPECT_EQ(run->services->dtypes.param, at::kBFloat16);
+  EXPECT_TRUE(planned(R"(, "attention": "standard")")->capture.on);
+  EXPECT_FALSE(planned(R"(, "attention": "standard", "capture": false)")->capture.on);
+}
+
+}  // namespace
+}  // namespace drivetrain
