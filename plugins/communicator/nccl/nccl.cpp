@@ -17,8 +17,10 @@ struct NcclOptions {
   bool deterministic = false;
 };
 
-// Says what is missing before CUDA or NCCL do.
+// Says what is missing before CUDA or NCCL do. The runtime counted the GPUs when it opened its device; a plan is made
+// where there is none.
 at::Device usable_device(const Services& services) {
+  if (services.device.is_cuda() && services.device.has_index()) return services.device;
   int count = 0;
   const cudaError_t status = cudaGetDeviceCount(&count);
   if (status != cudaSuccess || count == 0)
