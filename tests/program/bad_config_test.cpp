@@ -83,14 +83,6 @@ TEST_F(BadConfig, a_sequence_longer_than_the_model_is_refused_with_both_numbers)
                        {"tiny.json:7:14", "32 tokens are longer", "max_position_embeddings 16", "Set dataset.params"});
 }
 
-TEST_F(BadConfig, device_cuda_is_refused_in_one_line_beside_the_other_errors) {
-  tiny_with("\"threads\": 1", "\"device\": \"cuda\"");
-  expect_train_refused("", 2, {"tiny.json:3:13", "\"device\": \"cuda\" is not in this version", "\"cpu\""});
-  const Ran ran = train("--set fish=1");
-  expect_says(ran.output, {"tiny.json:3:13", "--set #1", "fish"});
-  EXPECT_EQ(ran.output.find("no attention is given"), std::string::npos) << ran.output;
-}
-
 TEST_F(BadConfig, dropout_that_flash_attention_cannot_do_is_refused_with_the_way_out) {
   expect_train_refused("--set model.attention_dropout=0.1 --set attention=flash", 2,
                        {"--set #2", "attention/flash", "attention_dropout 0.1 is not supported", "attention/standard"});

@@ -3,9 +3,11 @@
 #   drivetrain_add_test(json_read_test json_read_test.cpp)
 #   drivetrain_add_test(step_on_gpu_test step_on_gpu_test.cpp LABELS gpu TIMEOUT 600 LINK helpers)
 #
-# makes a GoogleTest program that may reach runtime internals, and one CTest test that runs it. Labels: `gpu` marks a test
-# that needs a GPU, the only kind that may skip itself; `program` one that runs the built program. All others are `unit`,
-# which is what `tools/check --sanitize` builds and runs.
+# makes a GoogleTest program that may reach runtime internals, and one CTest test that runs it. STANDALONE: without the
+# library (and LibTorch). Labels: `gpu` marks a test that needs a GPU, the only kind that may skip itself (names that end in
+# _gpu_test have it anyway); `program` one that runs the built program. All others are `unit`, which is what
+# `tools/check --sanitize` builds and runs.
+# GPU tests are installed too, for tools/gpu_check: they may use nothing of this source tree when they run.
 find_package(GTest REQUIRED)
 set(DRIVETRAIN_GOLDEN_DIR ${CMAKE_SOURCE_DIR}/../shared/golden CACHE PATH "golden data made by independent software")
 add_custom_target(unit_tests)  # every drivetrain_add_test program and the plugins
@@ -18,14 +20,28 @@ set(DRIVETRAIN_TEST_ENVIRONMENT
   "TSAN_OPTIONS=suppressions=${CMAKE_SOURCE_DIR}/tests/tsan.supp:ignore_noninstrumented_modules=1")
 
 function(drivetrain_add_test name)
-  cmake_parse_arguments(ARG "" "TIMEOUT" "LABELS;LINK" ${ARGN})
+  cmake_parse_arguments(ARG "STANDALONE" "TIMEOUT" "LABELS;LINK" ${ARGN})
   add_executable(${name} ${ARG_UNPARSED_ARGUMENTS})
   target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR}/runtime ${CMAKE_SOURCE_DIR}/tests)
-  target_link_libraries(${name} PRIVATE drivetrain drivetrain_warnings GTest::gtest_main ${ARG_LINK})
+  if(NOT ARG_STANDALONE)
+    target_link_libraries(${name} PRIVATE drivetrain)
+  endif()
+  target_link_libraries(${name} PRIVATE drivetrain_warnings GTest::gtest_main ${ARG_LINK})
   target_compile_definitions(${name} PRIVATE DRIVETRAIN_GOLDEN_DIR="${DRIVETRAIN_GOLDEN_DIR}"
     DRIVETRAIN_BUILD_DIR="${CMAKE_BINARY_DIR}" DRIVETRAIN_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests
-    BUILD_RPATH "${CMAKE_BINARY_DIR}/lib;${DRIVETRAIN_TORCH}/lib")
+    BUILD_RPATH "${CMAKE_BINARY_DIR}/lib;${DRIVETRAIN_TORCH}/lib;${DRIVETRAIN_TORCH}/../nvidia/cu13/lib")
+  if(name MATCHES "_gpu_test$" AND NOT "gpu" IN_LIST ARG_LABELS)
+    list(APPEND ARG_LABELS gpu)
+  endif()
+  if("gpu" IN_LIST ARG_LABELS)
+    if(DRIVETRAIN_NVCC)  # for those that call the CUDA runtime themselves; at run time it is LibTorch's
+      target_link_libraries(${name} PRIVATE CUDA::cudart)
+    endif()
+    set_target_properties(${name} PROPERTIES INSTALL_RPATH "\$ORIGIN/../lib;${DRIVETRAIN_TORCH}/lib")
+    install(TARGETS ${name} RUNTIME DESTINATION tests COMPONENT gpu_tests EXCLUDE_FROM_ALL)
+    set_property(GLOBAL APPEND PROPERTY DRIVETRAIN_GPU_TESTS ${name})
+  endif()
   if(NOT "program" IN_LIST ARG_LABELS)
     list(APPEND ARG_LABELS unit)
     add_dependencies(unit_tests ${name})

@@ -1,0 +1,78 @@
+#include <gtest/gtest.h>
+
+#include <drivetrain/device.h>
+#include <drivetrain/error.h>
+#include "device/device_runtime.h"
+#include "device/open_device.h"
+
+namespace drivetrain {
+namespace {
+
+// Two GPUs that only remember what is asked of them.
+class TwoDevices : public DeviceRuntime {
+ public:
+  int64_t count() const override { return 2; }
+  DeviceFacts facts(int64_t index) const override { return {"test", 90, 0}; }
+  void use(int64_t index) override { used = index; }
+  void* current_stream(const at::Device& device) override { return this; }
+  void synchronize(const at::Device& device) override {}
+  std::string error_text(int status) const override { return "the driver's words"; }
+  at::Tensor pinned(int64_t numel, at::ScalarType dtype) override { return {}; }
+  DeviceMemory memory(const at::Device& device) override { return {}; }
+  void reset_peak(const at::Device& device) override {}
+  std::unique_ptr<DeviceGraph> new_graph(const at::Device& device) override { return nullptr; }
+  std::unique_ptr<DeviceMark> new_mark(const at::Device& device) override { return nullptr; }
+
+  int64_t used = -1;
+};
+
+template <class Call>
+std::string error_of(const Call& call) {
+  try {
+    call();
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "no error";
+}
+
+class DeviceRuntimeTest : public testing::Test {
+ protected:
+  ~DeviceRuntimeTest() override { set_device_runtime(nullptr); }
+  TwoDevices devices;
+};
+
+TEST_F(DeviceRuntimeTest, cpu_runs_open_nothing_and_have_no_stream) {
+  open_device("cpu");
+  use_device("cpu", 5, 6);
+  EXPECT_EQ(device_runtime(), nullptr);
+  EXPECT_EQ(current_stream(at::kCPU), nullptr);
+  EXPECT_NE(error_of([] { (void)current_stream(at::Device(at::kCUDA, 0)); }).find("before its device was opened"),
+            std::string::npos);
+}
+
+TEST_F(DeviceRuntimeTest, each_rank_of_a_host_takes_its_own_device) {
+  set_device_runtime(&devices);
+  use_device("cuda", 1, 2);
+  EXPECT_EQ(devices.used, 1);
+  EXPECT_EQ(current_stream(at::Device(at::kCUDA, 1)), &devices);
+}
+
+TEST_F(DeviceRuntimeTest, more_ranks_than_devices_are_refused_with_both_numbers_and_the_way_out) {
+  set_device_runtime(&devices);
+  const std::string message = error_of([] { use_device("cuda", 0, 3); });
+  for (const char* part :
+       {"3 ranks of this host need a GPU each, and this process sees 2", "launch -n 2", "CUDA_VISIBLE_DEVICES"})
+    EXPECT_NE(message.find(part), std::string::npos) << message;
+  EXPECT_EQ(devices.used, -1);
+}
+
+TEST_F(DeviceRuntimeTest, a_failed_launch_is_told_in_the_drivers_words) {
+  set_device_runtime(&devices);
+  check_launch(0, "norm");
+  EXPECT_EQ(error_of([] { check_launch(700, "norm"); }),
+            "norm: the launch failed with status 700 (the driver's words)");
+}
+
+}  // namespace
+}  // namespace drivetrain
