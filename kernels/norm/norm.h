@@ -45,7 +45,8 @@ struct NormBackward {
 DRIVETRAIN_KERNEL void norm_backward_cpu(const NormBackward&, int64_t block_begin, int64_t block_end);  // blocks of kNormRows
 DRIVETRAIN_KERNEL int norm_backward_cuda(const NormBackward&, void* stream);
 
-// out [columns] := or += sum over `rows` of partial [rows, columns], in order of row.
+// out [columns] := or += sum over `rows` of partial [rows, columns], in a fixed order: of row on the CPU; on CUDA rows i, i + 32, ...
+// in order, then a fold.
 struct ColumnSum {
   const float* partial = nullptr;
   int64_t rows = 0, columns = 0;

@@ -1,0 +1,72 @@
+// Cross entropy on CUDA against float64: rows that start anywhere, rows that do not count, large logits.
+#include "kernels/loss/cross_entropy.h"
+
+#include "kernels/common/device_test.h"
+
+namespace drivetrain::kernels {
+namespace {
+
+using namespace device_test;
+
+class CrossEntropyOnGpu : public DeviceTest {};
+
+struct Case {
+  int64_t rows, columns, skip;
+  double spread;
+};
+constexpr Case kCases[] = {{3, 1000, 0, 4}, {4, 1003, 0, 4}, {3, 50257, 1, 4}, {2, 5, 3, 4},
+                           {2, 1, 0, 4},    {3, 640, 0, 60}, {0, 8, 0, 1}};
+
+void compare(const Case& c, Dtype dtype, bool gradient) {
+  const double scale = 0.5;
+  Numbers logits(dtype, random_values(c.rows * c.columns, 1, c.spread), c.skip);
+  std::vector<int64_t> label_values;
+  for (int64_t r = 0; r < c.rows; ++r) label_values.push_back(r == 1 ? -100 : (r * 7919 + c.columns - 1) % c.columns);
+  Array<int64_t> labels(label_values);
+  Array<double> loss(std::vector<double>(static_cast<size_t>(c.rows), 7777.0));
+  const CrossEntropy op{logits.data(), labels.as<int64_t>(), loss.as<double>(), c.rows, c.columns, gradient, scale,
+                        dtype};
+  run_repeatedly({&logits, &loss}, [&](void* stream) { return cross_entropy_cuda(op, stream); });
+
+  const std::vector<double> x = logits.first();
+  std::vector<double> wanted_loss, wanted = x;
+  for (int64_t r = 0; r < c.rows; ++r) {
+    const int64_t label = label_values[static_cast<size_t>(r)];
+    const double* row = x.data() + r * c.columns;
+    double top = row[0], sum = 0;
+    for (int64_t i = 0; i < c.columns; ++i) top = std::max(top, row[i]);
+    for (int64_t i = 0; i < c.columns; ++i) sum += std::exp(row[i] - top);
+    wanted_loss.push_back(label < 0 ? 0 : std::log(sum) + top - row[label]);
+    for (int64_t i = 0; gradient && i < c.columns; ++i) {
+      const double share = std::exp(row[i] - top) / sum - (i == label ? 1 : 0);
+      wanted[static_cast<size_t>(r * c.columns + i)] = label < 0 ? 0 : scale * share;
+    }
+  }
+  expect_close(loss.now(), wanted_loss, 2e-6, 2e-6, "loss");
+  // Exponents of up to 120 carry float32's rounding of their argument. float16 has no small numbers: steps of 6e-8.
+  expect_close(logits.now(), wanted, std::max(rounding(dtype), 3e-5), dtype == Dtype::f16 ? 6e-8 : 1e-9, "logits");
+}
+
+TEST_F(CrossEntropyOnGpu, loss_and_gradient_equal_float64) {
+  for (const Case& c : kCases) {
+    for (const Dtype dtype : kDtypes) {
+      SCOPED_TRACE(testing::Message() << c.rows << " x " << c.columns << " dtype " << static_cast<int>(dtype));
+      compare(c, dtype, true);
+    }
+  }
+}
+
+TEST_F(CrossEntropyOnGpu, without_gradient_the_logits_stay_as_they_are) { compare(kCases[1], Dtype::bf16, false); }
+
+TEST_F(CrossEntropyOnGpu, a_label_beyond_the_vocabulary_gives_a_loss_that_is_no_number) {
+  Numbers logits(Dtype::f32, random_values(8, 1));
+  Array<int64_t> labels(std::vector<int64_t>{8});
+  Array<double> loss(std::vector<double>{1.0});
+  const CrossEntropy op{logits.data(), labels.as<int64_t>(), loss.as<double>(), 1, 8, true, 1, Dtype::f32};
+  ASSERT_EQ(cross_entropy_cuda(op, nullptr), 0);
+  check(cudaStreamSynchronize(nullptr));
+  EXPECT_TRUE(std::isnan(loss.now()[0]));
+}
+
+}  // namespace
+}  // namespace drivetrain::kernels

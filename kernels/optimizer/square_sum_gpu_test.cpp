@@ -1,0 +1,46 @@
+// Sums of squares on CUDA against float64; their bits do not depend on where the tensor lies.
+#include "kernels/optimizer/square_sum.h"
+
+#include "kernels/common/device_test.h"
+
+namespace drivetrain::kernels {
+namespace {
+
+using namespace device_test;
+
+class SquareSumOnGpu : public DeviceTest {};
+
+std::vector<double> sums(Dtype dtype, int64_t n, int64_t skip) {
+  Numbers x(dtype, random_values(n, 1), skip);
+  Array<double> out(std::vector<double>(static_cast<size_t>(blocks_of(n, kSquareBlock)), 7777.0));
+  const SquareSum op{x.data(), out.as<double>(), n, dtype};
+  run_repeatedly({&out}, [&](void* stream) { return square_sum_cuda(op, stream); });
+  std::vector<double> wanted(out.first().size());
+  const std::vector<double> values = x.first();
+  for (size_t i = 0; i < values.size(); ++i) wanted[i / kSquareBlock] += values[i] * values[i];
+  expect_close(out.now(), wanted, 1e-14, 0, "sums");
+  return out.now();
+}
+
+TEST_F(SquareSumOnGpu, equals_float64_and_does_not_depend_on_alignment) {
+  for (const Dtype dtype : kDtypes) {
+    for (const int64_t n : {0, 1, 1023, 1024, 9 * 1024 + 5}) {
+      SCOPED_TRACE(testing::Message() << n << " elements, dtype " << static_cast<int>(dtype));
+      EXPECT_TRUE(sums(dtype, n, 0) == sums(dtype, n, 1)) << "bits moved with the alignment";
+    }
+  }
+}
+
+TEST_F(SquareSumOnGpu, sum_in_order_equals_float64) {
+  for (const int64_t n : {0, 1, 1024, 40000}) {
+    Array<double> x(random_values(n, 1)), out(std::vector<double>{7777.0});
+    run_repeatedly({&out},
+                   [&](void* stream) { return sum_in_order_cuda(x.as<double>(), n, out.as<double>(), stream); });
+    double wanted = 0;
+    for (double value : random_values(n, 1)) wanted += value;
+    EXPECT_NEAR(out.now()[0], wanted, 1e-11) << n;
+  }
+}
+
+}  // namespace
+}  // namespace drivetrain::kernels
