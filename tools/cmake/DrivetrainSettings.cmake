@@ -26,10 +26,12 @@ set(CMAKE_LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib)
 
 set(DRIVETRAIN_SANITIZE "" CACHE STRING "asan (with undefined behaviour), tsan or empty")
 if(DRIVETRAIN_SANITIZE STREQUAL "asan")
-  add_compile_options(-fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer)
+  # nvcc knows none of these.
+  add_compile_options($<$<COMPILE_LANGUAGE:C,CXX>:-fsanitize=address,undefined>
+    $<$<COMPILE_LANGUAGE:C,CXX>:-fno-sanitize-recover=undefined> $<$<COMPILE_LANGUAGE:C,CXX>:-fno-omit-frame-pointer>)
   add_link_options(-fsanitize=address,undefined)
 elseif(DRIVETRAIN_SANITIZE STREQUAL "tsan")
-  add_compile_options(-fsanitize=thread -fno-omit-frame-pointer)
+  add_compile_options($<$<COMPILE_LANGUAGE:C,CXX>:-fsanitize=thread> $<$<COMPILE_LANGUAGE:C,CXX>:-fno-omit-frame-pointer>)
   add_link_options(-fsanitize=thread)
 elseif(DRIVETRAIN_SANITIZE)
   message(FATAL_ERROR "DRIVETRAIN_SANITIZE is '${DRIVETRAIN_SANITIZE}'; wanted asan, tsan or nothing")
@@ -43,5 +45,5 @@ endif()
 add_library(drivetrain_warnings INTERFACE)
 target_compile_options(drivetrain_warnings INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wno-unused-parameter>)
 if(DRIVETRAIN_SANITIZE)  # its instrumentation makes g++ 12 see uninitialised values inside the standard library
-  target_compile_options(drivetrain_warnings INTERFACE -Wno-maybe-uninitialized)
+  target_compile_options(drivetrain_warnings INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wno-maybe-uninitialized>)
 endif()

@@ -76,15 +76,15 @@ Comm::Comm(std::shared_ptr<Board> board, at::Device device, std::vector<int64_t>
       log_(log) {
   const OnDevice on(index());
   const std::string where = concat("make_group of group \"", label_, "\"");
-  int lowest = 0, highest = 0;
-  check_cuda(cudaDeviceGetStreamPriorityRange(&lowest, &highest), where, "cudaDeviceGetStreamPriorityRange");
-  check_cuda(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, highest), where, "cudaStreamCreate");
-  check_cuda(cudaEventCreateWithFlags(&ready_, cudaEventDisableTiming), where, "cudaEventCreate");
   join_group(board_->meet(ranks_, label_, [&] {
     ncclUniqueId id;
     check_nccl(ncclGetUniqueId(&id), where, "ncclGetUniqueId");
     return std::string(id.internal, sizeof id.internal);
   }));
+  int lowest = 0, highest = 0;
+  check_cuda(cudaDeviceGetStreamPriorityRange(&lowest, &highest), where, "cudaDeviceGetStreamPriorityRange");
+  check_cuda(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, highest), where, "cudaStreamCreate");
+  check_cuda(cudaEventCreateWithFlags(&ready_, cudaEventDisableTiming), where, "cudaEventCreate");
 }
 
 // All ranks are here, so what can still take long is the network. NCCL's own wait has no limit: it runs on a thread
@@ -124,13 +124,12 @@ void Comm::join_group(const std::string& text) {
 
 Comm::~Comm() { destroy(); }
 
-// Peers and graphs decide how long ncclCommDestroy takes, so it gets a thread, which does not outlast its use.
+// Peers and graphs decide how long this takes, so it gets a thread of its own.
 void Comm::destroy() {
-  if (comm_ == nullptr && stream_ == nullptr) return;
-  if (board_->aborted() && comm_ != nullptr) return;
-  std::packaged_task<void()> task([comm = comm_.load(), stream = stream_, ready = ready_, device = index()] {
+  const bool aborted = board_->aborted();
+  std::packaged_task<void()> task([aborted, comm = comm_.load(), stream = stream_, ready = ready_, device = index()] {
     const OnDevice on(device);
-    if (comm != nullptr) ncclCommDestroy(comm);
+    if (comm != nullptr) aborted ? ncclCommAbort(comm) : ncclCommDestroy(comm);
     cudaEventDestroy(ready);
     cudaStreamDestroy(stream);
   });
@@ -138,7 +137,8 @@ void Comm::destroy() {
   try {
     std::thread(std::move(task)).detach();
     if (done.wait_for(kDestroyLimit) != std::future_status::ready)
-      log_.warning(concat("communicator/nccl: group \"", label_, "\" was left open: ncclCommDestroy did not return"));
+      log_.warning(
+          concat("communicator/nccl: group \"", label_, "\" was left open: it could not be closed within 5 s"));
   } catch (const std::exception&) {
     // No thread to be had: leaked.
   }

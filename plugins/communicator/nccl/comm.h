@@ -4,10 +4,10 @@
 // with an event, the Mark, that Work::wait makes a stream wait for. The host blocks nowhere but where NCCL does: when a
 // pair of ranks talks for the first time. Under graph capture this is a fork and a join; nothing is queried then.
 //
-// Ownership: a group and its Works hold it. It ends by ncclCommDestroy; if that does not return (a captured graph still
-// uses it, a peer is gone) or the run was aborted, it is leaked: the process is about to end. Thread: `enqueue` one at
-// a time, `look` and `oldest` from the watchdog, `stop` from any. Errors: Error(communication) naming group and call;
-// each one aborts the run, since the ranks no longer stand together.
+// Ownership: a group and its Works hold it. It ends by ncclCommDestroy, or ncclCommAbort after an abort; if that does
+// not return (a captured graph still uses it, a peer is gone), it is leaked: the process is about to end. Thread:
+// `enqueue` one at a time, `look` and `oldest` from the watchdog, `stop` from any. Errors: Error(communication) naming
+// group and call; each one aborts the run, since the ranks no longer stand together.
 #pragma once
 
 #include <cuda_runtime_api.h>

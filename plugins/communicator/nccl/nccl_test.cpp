@@ -4,6 +4,8 @@
 
 #include <thread>
 
+#include <drivetrain/plan_context.h>
+
 #include "board.h"
 #include "call.h"
 #include "conformance/ranks.h"
@@ -47,6 +49,22 @@ TEST(CommunicatorNccl, a_machine_without_gpu_is_told_what_to_do) {
          {"rank 2 wanted a GPU", "there is no GPU", "CUDA says: ", "CUDA_VISIBLE_DEVICES", "communicator/local"})
       expect_part(error.what(), part);
   }
+}
+
+TEST(CommunicatorNccl, steps_may_be_captured_and_only_runs_on_cuda_are_planned) {
+  const auto store = make_local_store();
+  device_of_rank = [](int64_t) { return at::Device(at::kCUDA, 0); };  // as the runtime gives it: no GPU is asked for
+  const Rank rank(0, 1, *store, "{}");
+  device_of_rank = [](int64_t) { return at::Device(at::kCPU); };
+  RunFacts facts;
+  facts.device = "cuda";
+  PlanContext good({}, facts), bad({}, RunFacts{});
+  rank.communicator->plan(good);
+  rank.communicator->plan(bad);
+  EXPECT_TRUE(good.refusals().empty());
+  EXPECT_EQ(good.capturables().size(), 1u);
+  ASSERT_EQ(bad.refusals().size(), 1u);
+  expect_part(bad.refusals()[0].text, "\"device\" is \"cpu\"; use communicator/local");
 }
 
 // ---- explanations ----
