@@ -21,8 +21,8 @@ class Ddp : public DataParallel {
     const auto elements = static_cast<double>(ctx.model().parameters);
     const Dtypes& types = services_.dtypes;
     const auto hold = [&](const char* what, at::ScalarType type) {
-      ctx.memory(concat(what, ", ", type == at::kFloat ? "float32" : c10::toString(type)),
-                 elements * static_cast<double>(c10::elementSize(type)));
+      const char* name = type == at::kFloat ? "float32" : type == at::kBFloat16 ? "bfloat16" : c10::toString(type);
+      ctx.memory(concat(what, ", ", name), elements * static_cast<double>(c10::elementSize(type)));
     };
     hold("parameters", types.param);
     hold("gradients", types.grad);

@@ -54,7 +54,8 @@ class Gpt : public Model {
   }
 
   void plan(PlanContext& ctx) override {
-    const bool draws = shape_.embedding_dropout > 0 && ctx.run().training;  // the other two are in facts()
+    // The runtime knows of the other two dropouts by facts().
+    const bool draws = shape_.embedding_dropout > 0 && shape_.hidden_dropout == 0 && ctx.run().training;
     if (!draws) ctx.capturable();
     const double dropout = std::max({shape_.hidden_dropout, shape_.attention_dropout, shape_.embedding_dropout});
     if (dropout > 0 && ctx.run().training && ctx.run().device != "cpu")
