@@ -58,7 +58,8 @@ Trainer::~Trainer() = default;
 
 void Trainer::observe(PhaseClock* clock) {
   clock_ = clock;
-  executor_.observe(clock);
+  // What is recorded has no moments of its own: a mark within it would be part of the recording.
+  executor_.observe(gradients_part_ ? nullptr : clock);
   finish_.observe(clock);
 }
 
