@@ -58,7 +58,7 @@ TEST_F(CudaDevice, a_build_without_the_cuda_parts_says_so_beside_the_other_error
 }
 
 TEST_F(CudaDevice, a_plan_is_made_without_one) {
-  const Ran ran = train("--plan");
+  const Ran ran = train("--plan --set attention=standard");
   EXPECT_EQ(ran.output.find("needs a GPU"), std::string::npos) << ran.output;
   EXPECT_EQ(ran.output.find("CUDA libraries"), std::string::npos) << ran.output;
   EXPECT_EQ(ran.code, 0) << ran.output;

@@ -16,3 +16,24 @@ install(FILES ${CMAKE_BINARY_DIR}/DrivetrainConfig.cmake ${CMAKE_BINARY_DIR}/Dri
   ${CMAKE_CURRENT_LIST_DIR}/DrivetrainTorch.cmake ${CMAKE_CURRENT_LIST_DIR}/DrivetrainPlugin.cmake
   ${CMAKE_CURRENT_LIST_DIR}/manifest.cpp.in ${CMAKE_CURRENT_LIST_DIR}/plugin_exports.map
   DESTINATION ${_package})
+
+# What a machine with LibTorch lacks: the libraries that came from packages of this system, as files beside ours.
+install(CODE "set(_library \"$<TARGET_FILE:drivetrain>\")")
+install(CODE [[
+  file(GET_RUNTIME_DEPENDENCIES LIBRARIES ${_library} RESOLVED_DEPENDENCIES_VAR _found UNRESOLVED_DEPENDENCIES_VAR _missing
+       PRE_INCLUDE_REGEXES "^lib(tbb|spdlog|fmt)\\.so" PRE_EXCLUDE_REGEXES ".")
+  if(_missing)
+    message(FATAL_ERROR "not found, and needed on other machines: ${_missing}")
+  endif()
+  foreach(_file IN LISTS _found)
+    file(INSTALL DESTINATION "${CMAKE_INSTALL_PREFIX}/lib" TYPE SHARED_LIBRARY FILES ${_file} FOLLOW_SYMLINK_CHAIN)
+  endforeach()
+]])
+
+# `cmake --install BUILD --component gpu_tests` adds what tools/gpu_check needs beside the plain install; the target builds it.
+get_property(_gpu_tests GLOBAL PROPERTY DRIVETRAIN_GPU_TESTS)
+add_custom_target(gpu_tests DEPENDS ${_gpu_tests})
+install(PROGRAMS ${CMAKE_SOURCE_DIR}/tools/gpu_check DESTINATION tools COMPONENT gpu_tests EXCLUDE_FROM_ALL)
+install(DIRECTORY ${CMAKE_SOURCE_DIR}/tools/bench DESTINATION tools COMPONENT gpu_tests EXCLUDE_FROM_ALL USE_SOURCE_PERMISSIONS
+        PATTERN "__pycache__" EXCLUDE)
+install(DIRECTORY ${CMAKE_SOURCE_DIR}/configs/bench DESTINATION configs COMPONENT gpu_tests EXCLUDE_FROM_ALL)

@@ -1,0 +1,70 @@
+// The install tree on another machine: copied elsewhere, with libraries of its own, checked by tools/gpu_check.
+#include <drivetrain/value.h>
+#include "program/program_fixture.h"
+
+namespace drivetrain::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+class Installed : public ProgramTest {
+ protected:
+  // Installed in one folder, used from another.
+  Installed() {
+    const std::string install = "cmake --install " DRIVETRAIN_BUILD_DIR " --prefix " + path("first");
+    for (const std::string& command : {install, install + " --component gpu_tests"}) {
+      const Ran ran = run_shell(command);
+      EXPECT_EQ(ran.code, 0) << ran.output;
+    }
+    fs::rename(path("first"), path("moved"));
+  }
+  std::string moved(const std::string& name) const { return path("moved/" + name); }
+};
+
+TEST_F(Installed, trains_elsewhere_with_the_libraries_it_carries) {
+  const Ran ran = run_shell("cd " + folder() + " && LD_DEBUG=libs LD_DEBUG_OUTPUT=" + path("libraries") + " " +
+                            moved("bin/drivetrain") + " train " + path("tiny.json"));
+  ASSERT_EQ(ran.code, 0) << ran.output;
+  EXPECT_EQ(read_metrics(path("run")).size(), 5);
+  std::string opened;
+  for (const auto& entry : fs::directory_iterator(folder()))
+    if (entry.path().filename().string().rfind("libraries.", 0) == 0) opened += file_bytes(entry.path());
+  for (const char* name : {"libdrivetrain.so", "libdrivetrain_kernels.so", "libtbb.so.12", "libspdlog.so", "libfmt.so"})
+    EXPECT_NE(opened.find("calling init: " + moved("lib/") + name), std::string::npos) << name;
+  for (const char* name : {"/libtbb", "/libspdlog", "/libfmt"})
+    EXPECT_EQ(opened.find(std::string("calling init: /lib/x86_64-linux-gnu") + name), std::string::npos) << name;
+}
+
+TEST_F(Installed, fits_what_such_a_machine_takes) {
+  uintmax_t bytes = 0;
+  for (const auto& entry : fs::recursive_directory_iterator(path("moved")))
+    if (entry.is_regular_file() && !entry.is_symlink()) bytes += entry.file_size();
+  EXPECT_LT(bytes, 64 << 20);
+}
+
+TEST_F(Installed, gpu_check_finds_everything_there_and_startable) {
+  const Ran ran = run_shell("cd " + folder() + " && DRIVETRAIN_TORCH=" DRIVETRAIN_TORCH_FOLDER " python3 " +
+                            moved("tools/gpu_check") + " --dry-run --logs " + path("logs"));
+  EXPECT_EQ(ran.code, 0) << ran.output;
+  expect_says(ran.output,
+              {"| check | result | figures |", "train: float32, recorded | starts", "train: float32, 2 ranks | starts",
+               "tests: device_gpu_test | starts", "skipped: \"device\": \"cuda\"", "bench: llama_7b_gpu | starts",
+               "peer: llama_7b_gpu | starts", "everything is there and starts"});
+}
+
+TEST_F(Installed, gpu_check_fails_where_something_is_missing_or_there_is_no_gpu) {
+  fs::remove(moved("configs/bench/llama_7b_gpu.json"));
+  const std::string check = "cd " + folder() +
+                            " && CUDA_VISIBLE_DEVICES= DRIVETRAIN_TORCH=" DRIVETRAIN_TORCH_FOLDER " python3 " +
+                            moved("tools/gpu_check") + " --logs " + path("logs");
+  const Ran dry = run_shell(check + " --dry-run --only bench");
+  EXPECT_EQ(dry.code, 1) << dry.output;
+  expect_says(dry.output, {"bench: llama_7b_gpu | FAILED", "llama_7b_gpu.json is not there", "1 failed"});
+  const Ran real = run_shell(check + " --only train --only tests");
+  EXPECT_EQ(real.code, 1) << real.output;
+  expect_says(real.output,
+              {"train: float32, recorded | FAILED | exit 2", "device_gpu_test | FAILED | nothing was tested"});
+}
+
+}  // namespace
+}  // namespace drivetrain::test
