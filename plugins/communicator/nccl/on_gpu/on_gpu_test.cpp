@@ -52,7 +52,7 @@ void check_kernel(nccl::SumType type, at::ScalarType dtype, int ranks, int64_t c
   at::Tensor host = at::zeros({ranks * stride + offset}, at::TensorOptions(dtype));
   T* values = host.mutable_data_ptr<T>() + offset;
   for (int r = 0; r < ranks; ++r)
-    for (int64_t i = 0; i < count; ++i) values[r * stride + i] = static_cast<T>(uneven(r, i) / 1e9f);
+    for (int64_t i = 0; i < count; ++i) values[r * stride + i] = static_cast<T>(uneven(r, i) / 16);
   const auto device = at::Device(at::kCUDA, 0);
   const at::Tensor all = host.to(device), apart = all.narrow(0, offset + me * stride, count).clone();
   // The others packed: the ranks before this one, then those behind it.
