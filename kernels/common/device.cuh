@@ -83,7 +83,7 @@ __device__ __forceinline__ void widen_pair(unsigned pair, __nv_bfloat16, float* 
 }
 __device__ __forceinline__ void widen_pair(unsigned pair, __half, float* to) {
   __half2 halves;
-  memcpy(&halves, &pair, sizeof pair);
+  memcpy(static_cast<void*>(&halves), &pair, sizeof pair);
   const float2 both = __half22float2(halves);
   to[0] = both.x, to[1] = both.y;
 }
