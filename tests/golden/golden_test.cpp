@@ -19,10 +19,12 @@ struct Case {
   const char* decay;
   int processes;
   const char* attention;
+  bool fused_block = true;
 };
 
 std::string name_of(const testing::TestParamInfo<Case>& info) {
-  return std::string(info.param.name) + "_" + std::to_string(info.param.processes) + "_" + info.param.attention;
+  return std::string(info.param.name) + "_" + std::to_string(info.param.processes) + "_" + info.param.attention +
+         (info.param.fused_block ? "" : "_own_blocks");
 }
 
 class Golden : public testing::TestWithParam<Case> {
@@ -32,6 +34,7 @@ class Golden : public testing::TestWithParam<Case> {
     const std::string path = temporary.path() + "/golden.json";
     Value config = golden_config(GetParam().name, GetParam().processes, GetParam().decay);
     config.set("attention", GetParam().attention);
+    if (!GetParam().fused_block) config.set("fused_block", false);
     std::ofstream(path) << config.to_json(2);
     return path;
   }
@@ -101,7 +104,9 @@ TEST_P(Golden, curve_and_final_weights_agree) {
   expect_curve(read_metrics(run), reference, *lr, *curve.find("tolerance"));
   expect_final(run + "/final/model.safetensors", folder() + "/" + GetParam().final, *curve.find("tolerance"));
   const Value resolved = read_json_file(run + "/resolved.json");
-  EXPECT_TRUE(resolved.find("_resolved")->find("plugins")->find(std::string("attention/") + GetParam().attention));
+  const Value* plugins = resolved.find("_resolved")->find("plugins");
+  EXPECT_TRUE(plugins->find(std::string("attention/") + GetParam().attention));
+  EXPECT_EQ(plugins->find("strategy/fused_block") != nullptr, GetParam().fused_block);
 }
 
 std::vector<Case> cases() {
@@ -112,6 +117,8 @@ std::vector<Case> cases() {
       list.push_back({"llama_tiny", "float64", "final_float64_rounded.safetensors", "matrices", processes, attention});
     }
   }
+  for (const char* name : {"gpt2_tiny", "llama_tiny"})
+    list.push_back({name, "float64", "final_float64_rounded.safetensors", "matrices", 2, "flash", false});
   for (const int processes : {1, 2, 4})
     list.push_back({"deepspeed_gpt2_zero0", "single_process_float64", "final.safetensors", "all", processes, "flash"});
   return list;
