@@ -61,7 +61,7 @@ TEST_F(CudaDevice, a_plan_is_made_without_one) {
   const Ran ran = train("--plan --set attention=standard");
   EXPECT_EQ(ran.output.find("needs a GPU"), std::string::npos) << ran.output;
   EXPECT_EQ(ran.output.find("CUDA libraries"), std::string::npos) << ran.output;
-  EXPECT_EQ(ran.code, 0) << ran.output;
+  EXPECT_EQ(ran.code == 0, built_with_cuda) << ran.output;  // else there are no plugins for it to plan with
 }
 
 }  // namespace
