@@ -31,10 +31,13 @@ std::shared_ptr<Log> report_log(int64_t rank) {
 }
 
 struct StepBench {
-  explicit StepBench(const BenchArguments& arguments)
-      : warmup(arguments.whole("--warmup", 3, 0)), steps(arguments.whole("--steps", 10)) {}
+  // An accelerator's steps are recorded after the first few, so that more of them go before.
+  StepBench(const BenchArguments& arguments, bool on_accelerator)
+      : accelerator(on_accelerator),
+        warmup(arguments.whole("--warmup", accelerator ? 6 : 3, 0)),
+        steps(arguments.whole("--steps", 10)) {}
 
-  int64_t train_steps(bool accelerator) const { return warmup + steps + (accelerator ? kWatchedAtTheEnd : 0); }
+  int64_t train_steps() const { return warmup + steps + (accelerator ? kWatchedAtTheEnd : 0); }
   bool timed(size_t index) const {
     const auto i = static_cast<int64_t>(index);
     return i >= warmup && i < warmup + steps;
@@ -42,7 +45,6 @@ struct StepBench {
 
   // Losses and seconds of every step; phases where they were watched and count.
   void train(Composition& run) {
-    const bool accelerator = !run.services->device.is_cpu();
     PhaseWatch watch(run.services->device);
     const std::atomic<int> no_stop = 0;
     Trainer* self = nullptr;
@@ -65,6 +67,7 @@ struct StepBench {
     phases = watch.seconds();
   }
 
+  bool accelerator;
   int64_t warmup, steps;
   std::vector<Value> rows;
   std::vector<PhaseSeconds> phases;
@@ -205,13 +208,12 @@ class StepReport {
 }  // namespace
 
 BenchReport bench_step(const BenchArguments& arguments) {
-  StepBench bench(arguments);
   TrainRequest request;
   Problems problems;
-  request.config = bench_step_config(arguments, bench.train_steps(true), request.config_path, problems);
+  request.config = bench_step_config(arguments, request.config_path, problems);
   const Value* device = request.config.find("device");
-  const bool accelerator = device && device->is_string() && device->as_string() != "cpu";
-  request.config.set("train_steps", bench.train_steps(accelerator));
+  StepBench bench(arguments, device && device->is_string() && device->as_string() != "cpu");
+  request.config.set("train_steps", bench.train_steps());
   const auto registry = choose_for(request, arguments.all("--plugin-path"), problems);
   request.setup.log = report_log(request.setup.environment.rank);
   start_process(request);

@@ -84,7 +84,7 @@ const char* startup_config() {
       ;
 }
 
-Value bench_step_config(const BenchArguments& arguments, int64_t train_steps, std::string& path, Problems& problems) {
+Value bench_step_config(const BenchArguments& arguments, std::string& path, Problems& problems) {
   const bool given = !arguments.plain().empty();
   path = given ? arguments.plain().front() : "configs/bench/gpt2_124m_b4_t64.json";
   Value config = given ? load_config(path, {}, problems) : parse_json(default_step_config(), path);
@@ -94,7 +94,6 @@ Value bench_step_config(const BenchArguments& arguments, int64_t train_steps, st
   shape.model();
   shape.batch();
   shape.run();
-  config.set("train_steps", train_steps);
   config.set("eval_interval", 0);
   config.set("save_final", false);
   return config;

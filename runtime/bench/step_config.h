@@ -7,10 +7,9 @@
 
 namespace drivetrain {
 
-// `train_steps` is set; evaluation is off. Problems with `--set` go to `problems`. `path` becomes what messages call
-// the file.
-DRIVETRAIN_API Value bench_step_config(const BenchArguments& arguments, int64_t train_steps, std::string& path,
-                                       Problems& problems);
+// Evaluation and final weights are off; `train_steps` is the caller's. Problems with `--set` go to `problems`. `path`
+// becomes what messages call the file.
+DRIVETRAIN_API Value bench_step_config(const BenchArguments& arguments, std::string& path, Problems& problems);
 
 // The compiled-in files of configs/bench/.
 DRIVETRAIN_API const char* default_step_config();  // gpt2_124m_b4_t64.json

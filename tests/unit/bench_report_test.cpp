@@ -61,7 +61,7 @@ Value step_config(const std::vector<std::string>& words, std::string* problem = 
       1);
   Problems problems;
   std::string path;
-  const Value config = bench_step_config(arguments, 7, path, problems);
+  const Value config = bench_step_config(arguments, path, problems);
   if (problem) *problem = problems.text();
   return config;
 }
@@ -77,14 +77,12 @@ TEST(BenchStepConfig, without_a_file_it_is_gpt2_124m) {
   EXPECT_EQ(at(config, {"model", "params", "num_layers"}), 12);
   EXPECT_EQ(at(config, {"model", "params", "vocab_size"}), 50304);
   EXPECT_EQ(at(config, {"train_micro_batch_size_per_gpu"}), 4);
-  EXPECT_EQ(at(config, {"train_steps"}), 7);
   EXPECT_FALSE(config.find("save_final")->as_bool());
 }
 
 TEST(BenchStepConfig, options_and_set_change_the_shape) {
-  const Value config =
-      step_config({"--layers", "2", "--hidden", "64", "--heads", "4", "--vocab", "300", "--batch", "3", "--seq", "2048",
-                   "--threads", "1", "--set", "gradient_clipping=0.5", "--set", "train_steps=99"});
+  const Value config = step_config({"--layers", "2", "--hidden", "64", "--heads", "4", "--vocab", "300", "--batch", "3",
+                                    "--seq", "2048", "--threads", "1", "--set", "gradient_clipping=0.5"});
   EXPECT_EQ(at(config, {"model", "params", "num_layers"}), 2);
   EXPECT_EQ(at(config, {"model", "params", "hidden_size"}), 64);
   EXPECT_EQ(at(config, {"model", "params", "num_attention_heads"}), 4);
@@ -93,7 +91,6 @@ TEST(BenchStepConfig, options_and_set_change_the_shape) {
   EXPECT_EQ(at(config, {"model", "params", "max_position_embeddings"}), 2048);  // longer sequences want more positions
   EXPECT_EQ(at(config, {"threads"}), 1);
   EXPECT_EQ(config.find("gradient_clipping")->as_double(), 0.5);
-  EXPECT_EQ(at(config, {"train_steps"}), 7);
 }
 
 TEST(BenchStepConfig, a_dtype_is_a_section_of_the_config) {

@@ -45,7 +45,7 @@ CommandRule bench_rule() {
           {{{"--json"}, "", "one object instead of a table"},
            {{"--threads"}, "N", "of this process, default one per core"},
            {{"--steps"}, "N", "step: how many are timed, default 10"},
-           {{"--warmup"}, "N", "step: how many go before, default 3"},
+           {{"--warmup"}, "N", "step: how many go before, default 3, on cuda 6"},
            {{"--layers"}, "N", "step: of the model"},
            {{"--hidden"}, "N", "step: size of the model"},
            {{"--heads"}, "N", "step, attention: of the model"},
