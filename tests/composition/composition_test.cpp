@@ -1,5 +1,5 @@
-// Thirty random configs, right beyond the golden ones: any number of ranks, both attentions and plain float64 formulas
-// agree.
+// Thirty random configs, right beyond the golden ones: any number of ranks, both attentions, the model's blocks, hand-written ones
+// and plain float64 formulas agree.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -26,8 +26,10 @@ class RandomConfig : public ::testing::TestWithParam<int> {
     return run_threads(config, ranks);
   }
   RunResult initial(int ranks) { return run(initial_config(c, ranks, batches), ranks); }
-  RunResult train(int ranks, const std::string& attention) {
-    return run(train_config(c, ranks, attention, batches, start()), ranks);
+  RunResult train(int ranks, const std::string& attention, bool fused_block = true) {
+    Value config = train_config(c, ranks, attention, batches, start());
+    if (!fused_block) config.set("fused_block", false);
+    return run(config, ranks);
   }
 
   // The folder a case trains from; empty: the config's own initial values.
@@ -61,8 +63,10 @@ TEST_P(RandomConfig, agrees_over_ranks_attentions_and_with_plain_formulas) {
   const PlainRun plain = train_plainly(c, start_weights());
   const PlainRun one = figures_of(train(1, "standard")), two = figures_of(train(2, "standard"));
   const PlainRun four = figures_of(train(4, "standard")), flash = figures_of(train(c.index % 2 + 1, "flash"));
+  const PlainRun own_blocks = figures_of(train(c.index % 2 + 1, "standard", false));
   expect_agreement(distance(one, plain, plain), "one rank and plain formulas");
   expect_agreement(distance(flash, plain, plain), "flash and plain formulas");
+  expect_agreement(distance(own_blocks, plain, plain), "the model's blocks and plain formulas");
   expect_agreement(distance(two, one, plain), "two ranks and one");
   expect_agreement(distance(four, one, plain), "four ranks and one");
   if (!c.same_micro_batches) return;
@@ -74,7 +78,8 @@ TEST_P(RandomConfig, agrees_over_ranks_attentions_and_with_plain_formulas) {
 TEST_P(RandomConfig, gives_the_same_bits_when_run_twice) {
   const int ranks = 1 << c.index % 3;
   const char* attention = c.index % 2 ? "standard" : "flash";
-  const RunResult a = train(ranks, attention), b = train(ranks, attention);
+  const bool fused_block = c.index / 2 % 2 == 0;
+  const RunResult a = train(ranks, attention, fused_block), b = train(ranks, attention, fused_block);
   ASSERT_EQ(a.metrics.size(), b.metrics.size());
   for (size_t i = 0; i < a.metrics.size(); ++i)
     for (const char* figure : {"loss", "grad_norm", "lr", "tokens"})
