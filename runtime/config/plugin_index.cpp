@@ -19,6 +19,10 @@ PluginIndex::List PluginIndex::of_kind(const std::string& kind) const {
   return matching([&](const KnownPlugin& p) { return p.kind == kind; });
 }
 
+PluginIndex::List PluginIndex::of_device(const std::string& kind) const {
+  return matching([&](const KnownPlugin& p) { return p.kind == kind && fits_device(p); });
+}
+
 PluginIndex::List PluginIndex::with_type(const std::string& kind, const std::string& type) const {
   const List exact = matching([&](const KnownPlugin& p) { return p.kind == kind && p.name == type; });
   if (!exact.empty()) return exact;

@@ -17,6 +17,7 @@ class PluginIndex {
       : plugins_(plugins), device_(device) {}
 
   List of_kind(const std::string& kind) const;
+  List of_device(const std::string& kind) const;  // those of the kind that the run's device can use
   List with_type(const std::string& kind, const std::string& type) const;  // its name, else names ignoring case
   List defaults(const std::string& kind) const;                            // for this device
 

@@ -196,7 +196,7 @@ class Selector {
                                           PluginIndex::names(list), "\n   say which: \"", section_of_kind(rule.kind),
                                           "\": {\"type\": \"", list.front()->name, "\"}"));
     } else if (rule.count == KindRule::exactly_one) {
-      const PluginIndex::List any = installed_.of_kind(rule.kind);
+      const PluginIndex::List any = installed_.of_device(rule.kind);
       problems_.add(config_.where,
                     concat("no ", rule.kind, " is given: add \"", section_of_kind(rule.kind),
                            "\": {\"type\": ..., \"params\": {...}}\n   installed: ", PluginIndex::names(any)),

@@ -2,8 +2,6 @@
 
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/impl/alloc_cpu.h>
-#include <sys/mman.h>
-
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -14,6 +12,7 @@
 #include <drivetrain/error.h>
 
 #include "memory/arena_state.h"
+#include "memory/pages.h"
 
 namespace drivetrain {
 namespace {
@@ -67,7 +66,7 @@ class CachingCpuAllocator final : public c10::Allocator {
     watchers_.erase(arena->step);
     const size_t before = arena->plan.bytes;
     if (arena->end()) trim();
-    memory_.reserved += static_cast<int64_t>(arena->plan.bytes) - static_cast<int64_t>(before);
+    count_reserved(static_cast<int64_t>(arena->plan.bytes) - static_cast<int64_t>(before));
   }
   void abandon(StepArena::State* arena) {
     const std::lock_guard lock(mutex_);
@@ -104,15 +103,20 @@ class CachingCpuAllocator final : public c10::Allocator {
       count_in(header.bytes);
       std::vector<void*>& list = free_[wanted.index];
       if (!list.empty()) block = list.back(), list.pop_back();
-      else memory_.reserved += header.bytes;
+      else count_reserved(header.bytes);
     }
     if (block) return stamp(block, header);
-    block = mmap(nullptr, wanted.bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (block == MAP_FAILED) {
+    block = map_pages(wanted.bytes);
+    if (!block) {
       forget(wanted.bytes);
       throw no_memory(bytes);
     }
     return stamp(block, header);
+  }
+
+  void count_reserved(int64_t bytes) {
+    memory_.reserved += bytes;
+    memory_.peak_reserved = std::max(memory_.peak_reserved, memory_.reserved);
   }
 
   void count_in(int64_t bytes) {
@@ -154,7 +158,7 @@ class CachingCpuAllocator final : public c10::Allocator {
     for (int32_t index = 0; index < kClasses; ++index) {
       for (void* block : free_[index]) {
         const int64_t bytes = static_cast<Header*>(block)->bytes;
-        munmap(block, static_cast<size_t>(bytes));
+        unmap_pages(block, static_cast<size_t>(bytes));
         memory_.reserved -= bytes;
       }
       free_[index].clear();

@@ -18,7 +18,7 @@ DRIVETRAIN_API void install_cpu_allocator();
 
 // Of blocks from 64 KB up. `reserved` is address space: pages of a block that were never touched take no memory.
 struct CpuMemory {
-  int64_t in_use = 0, reserved = 0, peak_in_use = 0;
+  int64_t in_use = 0, reserved = 0, peak_in_use = 0, peak_reserved = 0;
 };
 DRIVETRAIN_API CpuMemory cpu_memory();
 

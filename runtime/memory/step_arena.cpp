@@ -1,10 +1,9 @@
 #include "memory/step_arena.h"
 
-#include <sys/mman.h>
-
 #include <algorithm>
 
 #include "memory/arena_state.h"
+#include "memory/pages.h"
 
 namespace drivetrain {
 namespace {
@@ -40,14 +39,16 @@ bool StepArena::State::end() {
   if (!repeats) return false;
   plan = plan_arena(events);
   if (plan.bytes == 0) return false;
-  void* mapped = mmap(nullptr, plan.bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (mapped == MAP_FAILED) return false;  // no harm: everything comes from the caching allocator, as before
-  memory = static_cast<char*>(mapped);
+  memory = static_cast<char*>(map_pages(plan.bytes));
+  if (!memory) {  // no harm: everything comes from the caching allocator, as before
+    plan = {};
+    return false;
+  }
   return true;
 }
 
 void StepArena::State::drop_plan() {
-  if (memory) munmap(memory, plan.bytes);
+  if (memory) unmap_pages(memory, plan.bytes);
   memory = nullptr;
   plan = {};
   sizes_before.clear();

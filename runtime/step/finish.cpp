@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "memory/cpu_allocator.h"
 #include "observe/memory.h"
 
 namespace drivetrain {
@@ -18,6 +19,7 @@ HostFigures host_figures(const Composition& run, int64_t tokens, bool stop) {
   HostFigures mine;
   mine.tokens = tokens, mine.stop = stop;
   mine.memory = mine.host_memory = peak_memory_bytes();
+  mine.reserved = static_cast<double>(cpu_memory().peak_reserved);
   if (DeviceRuntime* runtime = run.device_runtime()) {
     const DeviceMemory memory = runtime->memory(run.services->device);
     mine.memory = static_cast<double>(memory.peak_allocated), mine.reserved = static_cast<double>(memory.peak_reserved);

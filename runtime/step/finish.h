@@ -21,7 +21,7 @@ struct StepResult {
   double lr = 0;           // of group 0, used in this step
   int64_t tokens = 0;      // valid ones
   double peak_memory_bytes = 0;  // largest over ranks: of the device the run is on
-  double peak_reserved_bytes = 0, host_peak_memory_bytes = 0;  // on a device only: what its allocator took, and of the process
+  double peak_reserved_bytes = 0, host_peak_memory_bytes = 0;  // what the allocator took; of the process, on a device only
   bool stop = false;       // some rank was asked to stop
 };
 

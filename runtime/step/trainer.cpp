@@ -101,6 +101,7 @@ void Trainer::compute_gradients() {
 }
 
 StepResult Trainer::train_step(int64_t step) {
+  const ArenaStep places(arena_);
   tell(clock_, Phase::between);
   tokens_ = 0;
   executor_.begin(train_program_, step, Mode::train, gradients_part_ && gradients_part_->replays());
@@ -154,10 +155,8 @@ Value Trainer::figures(const StepResult& result, double step_s) const {
   v.set("tflops", flops / step_s / ranks / 1e12);
   v.set("flops_formula", run_.facts.flops_formula);
   v.set("peak_memory_bytes", static_cast<int64_t>(result.peak_memory_bytes));
-  if (!run_.services->device.is_cpu()) {
-    v.set("peak_reserved_bytes", static_cast<int64_t>(result.peak_reserved_bytes));
-    v.set("host_peak_memory_bytes", static_cast<int64_t>(result.host_peak_memory_bytes));
-  }
+  v.set("peak_reserved_bytes", static_cast<int64_t>(result.peak_reserved_bytes));
+  if (!run_.services->device.is_cpu()) v.set("host_peak_memory_bytes", static_cast<int64_t>(result.host_peak_memory_bytes));
   for (const auto& [name, scalar] : state_.metrics())
     if (!v.find(name)) v.set(name, scalar.item<double>());
   return v;

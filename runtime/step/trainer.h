@@ -9,6 +9,7 @@
 #include "compose/composition.h"
 #include "data/device_batches.h"
 #include "data/feed.h"
+#include "memory/step_arena.h"
 #include "step/capture.h"
 #include "step/executor.h"
 #include "step/finish.h"
@@ -43,6 +44,7 @@ class DRIVETRAIN_API Trainer {
   FeedPlan plan_;
   Feed feed_;
   DeviceBatches batches_;
+  StepArena arena_;
   StepState state_;
   Finish finish_;
   Executor executor_;

@@ -61,7 +61,7 @@ TEST(CommandLine, mistakes_are_named_with_what_would_be_right) {
 }
 
 TEST(CommandLine, what_later_versions_bring_is_said_to_be_not_in_this_one) {
-  for (const char* command : {"doctor", "new-plugin", "conformance", "bench", "study", "checkpoint", "data"})
+  for (const char* command : {"doctor", "new-plugin", "conformance", "study", "checkpoint", "data"})
     EXPECT_SAYS(message(command, {}), "not in this version");
   EXPECT_SAYS(message("train", {"a", "--resume", "auto"}), "not in this version");
   EXPECT_SAYS(message("train", {"a", "--resume=never"}), "not in this version");
