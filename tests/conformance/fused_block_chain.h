@@ -1,5 +1,5 @@
-// The built model/gpt in two forms, on its own blocks and on those of a strategy under test, with the same numbers in both: what
-// fused_block_suite.h compares. Legend: B batch, S sequence.
+// The built model/gpt in two forms, on its own blocks and on those of a strategy under test, with the same numbers in
+// both: what fused_block_suite.h compares. Legend: B batch, S sequence.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -50,7 +50,8 @@ class WatchedAttention : public Attention {
  public:
   explicit WatchedAttention(std::shared_ptr<Attention> inner) : inner_(std::move(inner)) {}
   AttentionAbilities abilities() const override { return inner_->abilities(); }
-  AttentionState forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionArgs& args) const override {
+  AttentionState forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                         const AttentionArgs& args) const override {
     AttentionState state = inner_->forward(q, k, v, args);
     ++forwards;
     for (const at::Tensor& t : {state.q, state.out, state.lse}) seen.emplace_back(t.getIntrusivePtr());
@@ -78,7 +79,8 @@ struct PassResult {
 
 class Chain {
  public:
-  // `options`: of model/gpt. `strategy` may be null. `decorate` acts on the builder first, as a plugin further inside would.
+  // `options`: of model/gpt. `strategy` may be null. `decorate` acts on the builder first, as a plugin further inside
+  // would.
   Chain(const std::string& options, Strategy* strategy, const std::function<void(Builder&)>& decorate = {})
       : model_(create<Model>("gpt", options)) {
     const std::shared_ptr<Attention> standard = create<Attention>("standard", "{}");
@@ -103,7 +105,9 @@ class Chain {
       if (param->init.kind == InitRule::Kind::ones) flat.add_(1);
       param->trainable = !frozen.contains(param->name);
       param->tensor = flat.view(param->layout.global_shape).to(dtype).set_requires_grad(param->trainable);
-      param->grad = param->trainable ? at::zeros(param->layout.global_shape, param->tensor.options().requires_grad(false)) : at::Tensor();
+      param->grad = param->trainable
+                        ? at::zeros(param->layout.global_shape, param->tensor.options().requires_grad(false))
+                        : at::Tensor();
       param->grad_fresh = true;
     }
   }
@@ -161,7 +165,8 @@ class Chain {
   template <class Kind>
   std::shared_ptr<Kind> create(const std::string& name, const std::string& json) const {
     Problems problems;
-    const auto options = registry().options(Kind::kKind, name).parse(parse_json(json, "test"), name, "params", problems);
+    const auto options =
+        registry().options(Kind::kKind, name).parse(parse_json(json, "test"), name, "params", problems);
     problems.throw_if_any();
     return registry().create<Kind>(name, options.get(), host.services);
   }

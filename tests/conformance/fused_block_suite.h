@@ -1,5 +1,6 @@
-// What every strategy that answers LayerFactory::block must do: parameters of the plain block, its outputs and gradients, whatever
-// is kept, frozen or put off. A plugin's test calls run_fused_block_suite with a maker of fresh strategies.
+// What every strategy that answers LayerFactory::block must do: parameters of the plain block, its outputs and
+// gradients, whatever is kept, frozen or put off. A plugin's test calls run_fused_block_suite with a maker of fresh
+// strategies.
 #pragma once
 
 #include <functional>
@@ -12,8 +13,9 @@ using FusedBlockMaker = std::function<std::unique_ptr<Strategy>(const Host&)>;
 
 // Two blocks with nothing round about them, and the given options.
 inline std::string block_model(const std::string& more) {
-  return concat(R"({"num_layers": 2, "hidden_size": 10, "num_attention_heads": 4, "kv_channels": 6, "ffn_hidden_size": 14, )",
-                R"("max_position_embeddings": 16, "vocab_size": )", Chain::kVocabulary, more, "}");
+  return concat(
+      R"({"num_layers": 2, "hidden_size": 10, "num_attention_heads": 4, "kv_channels": 6, "ffn_hidden_size": 14, )",
+      R"("max_position_embeddings": 16, "vocab_size": )", Chain::kVocabulary, more, "}");
 }
 
 // All shapes that the options can make, dropout in every third.
@@ -30,15 +32,16 @@ inline std::vector<std::string> block_models() {
         for (const char* bias : {"true", "false"})
           for (const char* qkv_bias : {"true", "false"})
             for (const int groups : {4, 2})
-              add(concat(R"(, "normalization": ")", norm, R"(", "position_embedding_type": ")", positions, R"(", "activation": ")",
-                         activation, R"(", "add_bias": )", bias, R"(, "add_qkv_bias": )", qkv_bias, R"(, "num_query_groups": )",
-                         groups));
+              add(concat(R"(, "normalization": ")", norm, R"(", "position_embedding_type": ")", positions,
+                         R"(", "activation": ")", activation, R"(", "add_bias": )", bias, R"(, "add_qkv_bias": )",
+                         qkv_bias, R"(, "num_query_groups": )", groups));
   return all;
 }
 
 // One with everything that can be kept, dropped or drawn again.
 inline std::string full_block_model() {
-  return block_model(R"(, "position_embedding_type": "rope", "num_query_groups": 2, "hidden_dropout": 0.2, "attention_dropout": 0.3)");
+  return block_model(
+      R"(, "position_embedding_type": "rope", "num_query_groups": 2, "hidden_dropout": 0.2, "attention_dropout": 0.3)");
 }
 
 inline void check_parameters(const std::string& model, Strategy& strategy) {
@@ -77,8 +80,8 @@ struct TrainedOnce {
   PassResult pass;
   std::map<std::string, at::Tensor> slots;
 };
-inline TrainedOnce train_once(const FusedBlockMaker& make, at::ScalarType dtype, const std::map<std::string, Keep>& keep = {},
-                              Part part = Part::whole) {
+inline TrainedOnce train_once(const FusedBlockMaker& make, at::ScalarType dtype,
+                              const std::map<std::string, Keep>& keep = {}, Part part = Part::whole) {
   Chain chain(full_block_model(), make(Host{}).get());
   chain.fill(dtype);
   chain.context.keep_ = keep;
@@ -111,7 +114,8 @@ inline void check_keeping_changes_no_bit(const FusedBlockMaker& make) {
 inline void check_split_backward(const FusedBlockMaker& make) {
   for (const Keep keep : {Keep::all, Keep::nothing}) {
     const std::map<std::string, Keep> regions = {{"norm", keep}, {"attn.core", keep}, {"mlp.act", keep}};
-    const TrainedOnce whole = train_once(make, at::kFloat, regions), split = train_once(make, at::kFloat, regions, Part::input);
+    const TrainedOnce whole = train_once(make, at::kFloat, regions),
+                      split = train_once(make, at::kFloat, regions, Part::input);
     expect_same_bits(split.pass.gradients, whole.pass.gradients, "gradient");
     expect_same_bits(split.slots, whole.slots);
   }

@@ -13,18 +13,19 @@
 
 namespace drivetrain::fused_block {
 
-// What backward reads. A tensor that the recompute policy does not keep is undefined and computed again from those before it.
+// What backward reads. A tensor that the recompute policy does not keep is undefined and computed again from those
+// before it.
 struct Activations {
-  bool pair = false;                // x came as {residual, delta}
-  std::vector<int64_t> shape;       // [B, S, D]
+  bool pair = false;           // x came as {residual, delta}
+  std::vector<int64_t> shape;  // [B, S, D]
   double dropout = 0;
-  RandomKey key1, key2;             // of both hidden dropouts
+  RandomKey key1, key2;  // of both hidden dropouts
   ops::RotaryTable table;
   AttentionArgs attention_args;
-  ops::Normed norm1, norm2;         // sums [B, S, D] always; y [B, S, D] if kept
-  ops::Heads heads;                 // kept without the attention's state
+  ops::Normed norm1, norm2;  // sums [B, S, D] always; y [B, S, D] if kept
+  ops::Heads heads;          // kept without the attention's state
   AttentionState attention;
-  at::Tensor fc_NF, act_NF;         // fc before its bias
+  at::Tensor fc_NF, act_NF;  // fc before its bias
 };
 
 // The recompute policy's answers. Nothing at all where no backward follows.
@@ -51,7 +52,9 @@ at::Tensor product(const at::Tensor& x_NI, const WeightAndBias& p) {
   const at::Tensor w_IO = p.weight->tensor.t();
   return p.bias ? at::addmm(p.bias->tensor, x_NI, w_IO) : at::mm(x_NI, w_IO);
 }
-at::Tensor product_without_bias(const at::Tensor& x_NI, const WeightAndBias& p) { return at::mm(x_NI, p.weight->tensor.t()); }
+at::Tensor product_without_bias(const at::Tensor& x_NI, const WeightAndBias& p) {
+  return at::mm(x_NI, p.weight->tensor.t());
+}
 
 }  // namespace
 
@@ -74,8 +77,8 @@ ops::RotaryTable Positions::table(const std::vector<double>& frequencies, int64_
   if (frequencies.empty()) return {};
   const at::ScalarType dtype = like.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
   const at::Tensor& cos = longest_.cos;
-  const bool fits = cos.defined() && cos.size(0) >= length && cos.scalar_type() == dtype && cos.device() == like.device() &&
-                    frequencies == frequencies_;
+  const bool fits = cos.defined() && cos.size(0) >= length && cos.scalar_type() == dtype &&
+                    cos.device() == like.device() && frequencies == frequencies_;
   if (!fits) {
     // A text that grows token by token asks for a new table now and then only.
     const auto room = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(length)));
@@ -85,7 +88,8 @@ ops::RotaryTable Positions::table(const std::vector<double>& frequencies, int64_
   return {longest_.cos.narrow(0, 0, length), longest_.sin.narrow(0, 0, length)};
 }
 
-Block::Block(BlockSpec spec, BlockParams params, std::shared_ptr<Attention> attention, std::shared_ptr<Positions> positions)
+Block::Block(BlockSpec spec, BlockParams params, std::shared_ptr<Attention> attention,
+             std::shared_ptr<Positions> positions)
     : Unit(spec.name),
       spec_(std::move(spec)),
       params_(std::move(params)),
@@ -101,7 +105,8 @@ Tensors Block::forward(const Tensors& x, StepContext& ctx, Saved& saved) {
   const at::AutoGradMode off(false);
   const Kept keep(ctx, recording);
   Activations a = begin(x, ctx);
-  a.norm1 = ops::norm(x[0], a.pair ? x[1] : at::Tensor(), value(params_.norm1.weight), value(params_.norm1.bias), norm_args_);
+  a.norm1 =
+      ops::norm(x[0], a.pair ? x[1] : at::Tensor(), value(params_.norm1.weight), value(params_.norm1.bias), norm_args_);
   const at::Tensor branch = attention_forward(a, keep);
   a.norm2 = ops::norm(a.norm1.sum, branch, value(params_.norm2.weight), value(params_.norm2.bias), norm_args_);
   const Tensors out = {a.norm2.sum, mlp_forward(a, keep)};
@@ -212,7 +217,8 @@ at::Tensor Block::mlp_backward(const Tensors& dy, Activations& a, Gradients& gra
   a.norm2.y.reset();
   const at::Tensor dy2 = at::mm(dfc_NF, params_.fc.weight->tensor).view(a.shape);
   dfc_NF.reset();
-  const at::Tensor ds2 = ops::norm_backward(dy2, dy[0], a.norm2, *params_.norm2.weight, params_.norm2.bias.get(), norm_args_);
+  const at::Tensor ds2 =
+      ops::norm_backward(dy2, dy[0], a.norm2, *params_.norm2.weight, params_.norm2.bias.get(), norm_args_);
   a.norm2 = {};
   return ds2;
 }

@@ -1,13 +1,15 @@
-// A pre-norm transformer block, forward and backward by hand, from the SDK's operations (ops.h) and the attention plugin's halves:
+// A pre-norm transformer block, forward and backward by hand, from the SDK's operations (ops.h) and the attention
+// plugin's halves:
 //
 //   s1 = x + delta                     a = proj(attention(rotary(qkv(norm1(s1)))))
 //   s2 = s1 + dropout(a)               returns {s2, dropout(proj(act(fc(norm2(s2)))))}
 //
-// The sum of what it returns is taken by the next unit's first norm. Weight gradients are added by the products themselves to
-// their slots. What lives from forward to backward is one Activations, every tensor of it until its last use.
+// The sum of what it returns is taken by the next unit's first norm. Weight gradients are added by the products
+// themselves to their slots. What lives from forward to backward is one Activations, every tensor of it until its last
+// use.
 //
-// Under a split backward the products of weight gradients are parked; gains and biases get their gradients with the input's, in the
-// same pass over memory. Owner: the model's chain; keeps the attention plugin alive. Thread: main.
+// Under a split backward the products of weight gradients are parked; gains and biases get their gradients with the
+// input's, in the same pass over memory. Owner: the model's chain; keeps the attention plugin alive. Thread: main.
 // Legend: B batch, S sequence, N = B S rows, D hidden, H heads, G key/value heads, C head size, F MLP width.
 #pragma once
 

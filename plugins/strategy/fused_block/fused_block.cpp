@@ -19,12 +19,13 @@ struct Tally {
   std::vector<Left> left;
 };
 
-// The factory it found, with blocks of its own. Further plugins may decorate it: whoever changes layers without answering `block`
-// gets the model's plain block by the default of LayerFactory.
+// The factory it found, with blocks of its own. Further plugins may decorate it: whoever changes layers without
+// answering `block` gets the model's plain block by the default of LayerFactory.
 class FusedLayers : public LayerFactory {
  public:
   // `attention`: the Builder's, which others may wrap until the model is built.
-  FusedLayers(std::shared_ptr<LayerFactory> inner, const std::shared_ptr<Attention>& attention, std::shared_ptr<Tally> tally)
+  FusedLayers(std::shared_ptr<LayerFactory> inner, const std::shared_ptr<Attention>& attention,
+              std::shared_ptr<Tally> tally)
       : inner_(std::move(inner)), attention_(attention), tally_(std::move(tally)) {}
 
   std::shared_ptr<Linear> linear(const LinearSpec& spec) override { return inner_->linear(spec); }
@@ -69,13 +70,15 @@ class FusedBlock : public Strategy {
     // A sample on standard output stays what it is.
     const LogLevel level = training_ ? LogLevel::info : LogLevel::debug;
     const auto all = tally_->taken + static_cast<int64_t>(tally_->left.size());
-    services_.log.write(level, all == 0 ? "strategy/fused_block: no block is left for it; another plugin answers them, or the model has none"
-                                        : concat("strategy/fused_block: computes ", tally_->taken, " of ", all, " blocks"));
+    services_.log.write(
+        level, all == 0
+                   ? "strategy/fused_block: no block is left for it; another plugin answers them, or the model has none"
+                   : concat("strategy/fused_block: computes ", tally_->taken, " of ", all, " blocks"));
     if (tally_->left.empty()) return;
     const auto& first = tally_->left.front();
     const size_t more = tally_->left.size() - 1;
-    services_.log.write(level, concat("strategy/fused_block: leaves ", first.block, more > 0 ? concat(" and ", more, " more") : "",
-                                      " to the model: ", first.reason));
+    services_.log.write(level, concat("strategy/fused_block: leaves ", first.block,
+                                      more > 0 ? concat(" and ", more, " more") : "", " to the model: ", first.reason));
   }
 
  private:

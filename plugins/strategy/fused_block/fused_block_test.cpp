@@ -64,7 +64,8 @@ struct Nobody : Unit {
 
 TEST(FusedBlock, gives_reasons_for_shapes_it_does_not_know) {
   const std::pair<std::function<void(BlockSpec&)>, std::string> cases[] = {
-      {[](BlockSpec& s) { s.activation = "relu"; }, "leaves b to the model: activation relu is not known: use gelu_tanh, gelu or swiglu"},
+      {[](BlockSpec& s) { s.activation = "relu"; },
+       "leaves b to the model: activation relu is not known: use gelu_tanh, gelu or swiglu"},
       {[](BlockSpec& s) { s.kv_heads = 3; }, "leaves b to the model: 3 key/value heads do not divide 4 heads"},
       {[](BlockSpec& s) { s.rotary = true, s.rotary_frequencies = {1}; },
        "leaves b to the model: there are 1 rotary frequencies for a head size of 4"}};
@@ -77,13 +78,15 @@ TEST(FusedBlock, gives_reasons_for_shapes_it_does_not_know) {
     builder.layers = make_plain_layers(builder.attention);
     strategy->build(builder);
     BlockSpec spec;
-    spec.name = "b", spec.hidden = 8, spec.ffn = 8, spec.heads = spec.kv_heads = 4, spec.head_dim = 4, spec.activation = "gelu";
+    spec.name = "b", spec.hidden = 8, spec.ffn = 8, spec.heads = spec.kv_heads = 4, spec.head_dim = 4,
+    spec.activation = "gelu";
     change(spec);
     const UnitPtr plain = std::make_shared<Nobody>();
     EXPECT_EQ(builder.layers->block(spec, [&] { return plain; }), plain);
     UnitList none;
     strategy->attach(none);
-    EXPECT_EQ(host.log.lines, (std::vector<std::string>{"strategy/fused_block: computes 0 of 1 blocks", "strategy/fused_block: " + message}));
+    EXPECT_EQ(host.log.lines, (std::vector<std::string>{"strategy/fused_block: computes 0 of 1 blocks",
+                                                        "strategy/fused_block: " + message}));
   }
 }
 
@@ -91,8 +94,9 @@ TEST(FusedBlock, says_when_it_is_not_asked) {
   const Host host;
   UnitList none;
   fused(host)->attach(none);
-  EXPECT_EQ(host.log.lines, std::vector<std::string>{
-                                "strategy/fused_block: no block is left for it; another plugin answers them, or the model has none"});
+  EXPECT_EQ(host.log.lines,
+            std::vector<std::string>{
+                "strategy/fused_block: no block is left for it; another plugin answers them, or the model has none"});
 }
 
 struct LevelsLog : LinesLog {
@@ -124,8 +128,10 @@ TEST(FusedBlock, sixteen_bits_are_near_float64) {
   exact.set_batch(2, 5), rounded.set_batch(2, 5);
   const PassResult wanted = exact.forward_and_backward(), found = rounded.forward_and_backward();
   EXPECT_EQ(found.outputs[1].scalar_type(), at::kBFloat16);
-  for (size_t i = 0; i < wanted.outputs.size(); ++i) expect_near(found.outputs[i], wanted.outputs[i], 0.05, concat("output ", i));
-  for (size_t i = 0; i < wanted.gradients.size(); ++i) expect_near(found.gradients[i], wanted.gradients[i], 0.1, concat("gradient ", i));
+  for (size_t i = 0; i < wanted.outputs.size(); ++i)
+    expect_near(found.outputs[i], wanted.outputs[i], 0.05, concat("output ", i));
+  for (size_t i = 0; i < wanted.gradients.size(); ++i)
+    expect_near(found.gradients[i], wanted.gradients[i], 0.1, concat("gradient ", i));
 }
 
 }  // namespace

@@ -33,15 +33,19 @@ class Collector {
   WeightAndBias linear(LinearSpec spec) {
     return take(*layers_.linear(spec), spec.name, {spec.out, spec.in}, spec.out, spec.bias);
   }
-  WeightAndBias norm(const NormSpec& spec) { return take(*layers_.norm(spec), spec.name, {spec.dim}, spec.dim, !spec.rms); }
+  WeightAndBias norm(const NormSpec& spec) {
+    return take(*layers_.norm(spec), spec.name, {spec.dim}, spec.dim, !spec.rms);
+  }
 
  private:
-  WeightAndBias take(const Layer& layer, const std::string& name, const std::vector<int64_t>& shape, int64_t out, bool bias) {
+  WeightAndBias take(const Layer& layer, const std::string& name, const std::vector<int64_t>& shape, int64_t out,
+                     bool bias) {
     const std::vector<ParamPtr> all = layer.params();
     const bool plain = all.size() == (bias ? 2 : 1) && is_plain(*all[0], name + ".weight", shape) &&
                        (!bias || is_plain(*all[1], name + ".bias", {out}));
     if (!plain) {
-      if (reason_.empty()) reason_ = concat(name.substr(name.find('.', name.find('.') + 1) + 1), " is not a plain layer");
+      if (reason_.empty())
+        reason_ = concat(name.substr(name.find('.', name.find('.') + 1) + 1), " is not a plain layer");
       return {};
     }
     return {all[0], bias ? all[1] : nullptr};
@@ -75,7 +79,8 @@ std::optional<BlockParams> make_parameters(const BlockSpec& s, LayerFactory& lay
   p.qkv = collect.linear({s.name + ".attn.qkv", s.hidden, q + 2 * kv, Split::columns, s.qkv_bias, {q, kv, kv}, init});
   p.attn_proj = collect.linear({s.name + ".attn.proj", q, s.hidden, Split::rows, s.bias, {}, output_init});
   p.norm2 = collect.norm({s.name + ".norm2", s.hidden, s.rms, s.norm_epsilon});
-  p.fc = collect.linear({s.name + ".mlp.fc", s.hidden, gated ? 2 * s.ffn : s.ffn, Split::columns, s.bias, fc_blocks, init});
+  p.fc = collect.linear(
+      {s.name + ".mlp.fc", s.hidden, gated ? 2 * s.ffn : s.ffn, Split::columns, s.bias, fc_blocks, init});
   p.mlp_proj = collect.linear({s.name + ".mlp.proj", s.ffn, s.hidden, Split::rows, s.bias, {}, output_init});
   if (!reason.empty()) return {};
   return p;
