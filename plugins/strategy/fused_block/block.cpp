@@ -32,12 +32,13 @@ struct Activations {
 struct Kept {
   bool norms, heads, attention, fc, act;
 
-  Kept(StepContext& ctx, bool recording) : norms(false), heads(false), attention(false), fc(false), act(false) {
+  Kept(StepContext& ctx, bool recording, const BlockOptions& options)
+      : norms(false), heads(false), attention(false), fc(false), act(false) {
     if (!recording) return;
     const Keep core = ctx.keep("attn.core"), mlp = ctx.keep("mlp.act");
-    norms = ctx.keep("norm") == Keep::all;
+    norms = ctx.keep("norm") == Keep::all && !options.recompute_cheap;
     attention = core == Keep::all, heads = core != Keep::nothing;
-    act = mlp == Keep::all, fc = mlp != Keep::nothing;
+    act = mlp == Keep::all && !options.recompute_cheap, fc = mlp != Keep::nothing;
   }
 };
 
@@ -89,12 +90,13 @@ ops::RotaryTable Positions::table(const std::vector<double>& frequencies, int64_
 }
 
 Block::Block(BlockSpec spec, BlockParams params, std::shared_ptr<Attention> attention,
-             std::shared_ptr<Positions> positions)
+             std::shared_ptr<Positions> positions, const BlockOptions& options)
     : Unit(spec.name),
       spec_(std::move(spec)),
       params_(std::move(params)),
       attention_(std::move(attention)),
       positions_(std::move(positions)),
+      options_(options),
       norm_args_{spec_.norm_epsilon, spec_.rms},
       activation_(ops::activation_of(spec_.activation)) {}
 
@@ -103,7 +105,7 @@ Block::Block(BlockSpec spec, BlockParams params, std::shared_ptr<Attention> atte
 Tensors Block::forward(const Tensors& x, StepContext& ctx, Saved& saved) {
   const bool recording = at::GradMode::is_enabled();
   const at::AutoGradMode off(false);
-  const Kept keep(ctx, recording);
+  const Kept keep(ctx, recording, options_);
   Activations a = begin(x, ctx);
   a.norm1 =
       ops::norm(x[0], a.pair ? x[1] : at::Tensor(), value(params_.norm1.weight), value(params_.norm1.bias), norm_args_);

@@ -34,12 +34,18 @@ class Positions {
   ops::RotaryTable longest_;  // so far, of the last dtype and device
 };
 
+// Beyond what the recompute policy says.
+struct BlockOptions {
+  bool recompute_cheap = false;  // norms' outputs and activations are not kept
+};
+
 struct Activations;
 struct Kept;
 
 class Block : public Unit {
  public:
-  Block(BlockSpec spec, BlockParams params, std::shared_ptr<Attention> attention, std::shared_ptr<Positions> positions);
+  Block(BlockSpec spec, BlockParams params, std::shared_ptr<Attention> attention, std::shared_ptr<Positions> positions,
+        const BlockOptions& options);
 
   std::vector<ParamPtr> params() const override { return params_.in_order(); }
   // {x} or {residual, delta} to {residual, delta}, [B, S, D] each. Keeps nothing where autograd's recording is off.
@@ -65,6 +71,7 @@ class Block : public Unit {
   const BlockParams params_;
   const std::shared_ptr<Attention> attention_;
   const std::shared_ptr<Positions> positions_;
+  const BlockOptions options_;
   const ops::NormArgs norm_args_;
   const ops::Activation activation_;
 };

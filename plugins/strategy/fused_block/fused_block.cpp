@@ -25,8 +25,8 @@ class FusedLayers : public LayerFactory {
  public:
   // `attention`: the Builder's, which others may wrap until the model is built.
   FusedLayers(std::shared_ptr<LayerFactory> inner, const std::shared_ptr<Attention>& attention,
-              std::shared_ptr<Tally> tally)
-      : inner_(std::move(inner)), attention_(attention), tally_(std::move(tally)) {}
+              const fused_block::BlockOptions& options, std::shared_ptr<Tally> tally)
+      : inner_(std::move(inner)), attention_(attention), options_(options), tally_(std::move(tally)) {}
 
   std::shared_ptr<Linear> linear(const LinearSpec& spec) override { return inner_->linear(spec); }
   std::shared_ptr<Embedding> embedding(const EmbeddingSpec& spec) override { return inner_->embedding(spec); }
@@ -42,19 +42,25 @@ class FusedLayers : public LayerFactory {
       return inner_->block(spec, plain);
     }
     ++tally_->taken;
-    return std::make_shared<fused_block::Block>(spec, std::move(*params), attention_, positions_);
+    return std::make_shared<fused_block::Block>(spec, std::move(*params), attention_, positions_, options_);
   }
 
  private:
   const std::shared_ptr<LayerFactory> inner_;
   const std::shared_ptr<Attention>& attention_;
+  const fused_block::BlockOptions options_;
   const std::shared_ptr<Tally> tally_;
   const std::shared_ptr<fused_block::Positions> positions_ = std::make_shared<fused_block::Positions>();
 };
 
 class FusedBlock : public Strategy {
  public:
-  FusedBlock(const NoOptions&, const Services& services) : services_(services) {}
+  using Options = fused_block::BlockOptions;
+  static OptionTable options() {
+    return table<Options>().field("recompute_cheap", &Options::recompute_cheap,
+                                  "computes norms and activations again in backward: a third less activation memory");
+  }
+  FusedBlock(const Options& options, const Services& services) : options_(options), services_(services) {}
 
   void plan(PlanContext& ctx) override {
     training_ = ctx.run().training;
@@ -62,7 +68,7 @@ class FusedBlock : public Strategy {
   }
 
   void build(Builder& builder) override {
-    builder.layers = std::make_shared<FusedLayers>(builder.layers, builder.attention, tally_);
+    builder.layers = std::make_shared<FusedLayers>(builder.layers, builder.attention, options_, tally_);
   }
 
   // The model is built.
@@ -82,6 +88,7 @@ class FusedBlock : public Strategy {
   }
 
  private:
+  const Options options_;
   const Services& services_;
   const std::shared_ptr<Tally> tally_ = std::make_shared<Tally>();
   bool training_ = true;

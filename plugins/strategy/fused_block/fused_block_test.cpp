@@ -10,6 +10,16 @@ std::unique_ptr<Strategy> fused(const Host& host) { return make_plugin<Strategy>
 
 TEST(FusedBlock, does_what_every_fused_block_must_do) { run_fused_block_suite(fused); }
 
+TEST(FusedBlock, recompute_cheap_changes_no_bit) {
+  const auto cheap = [](const Host& host) {
+    return make_plugin<Strategy>(host, "fused_block", R"({"recompute_cheap": true})");
+  };
+  const TrainedOnce wanted = train_once(fused, at::kFloat), found = train_once(cheap, at::kFloat);
+  expect_same_bits(found.pass.outputs, wanted.pass.outputs, "output");
+  expect_same_bits(found.pass.gradients, wanted.pass.gradients, "gradient");
+  expect_same_bits(found.slots, wanted.slots);
+}
+
 // Adapters, say: a matrix of three parameters.
 struct ThreeParams : Linear {
   explicit ThreeParams(std::shared_ptr<Linear> inner) : inner(std::move(inner)) {}
