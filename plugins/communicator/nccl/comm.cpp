@@ -168,6 +168,7 @@ MarkPtr Comm::enqueue(const Call& call, const Body& body) {
     board_->throw_if_aborted(where(call));
     check_cuda(cudaEventRecord(ready_, current), where(call), "cudaEventRecord");
     check_cuda(cudaStreamWaitEvent(stream_, ready_, 0), where(call), "cudaStreamWaitEvent");
+    if (!captured) check_cuda(cudaEventRecord(mark->start, stream_), where(call), "cudaEventRecord");
     check_nccl(body(comm, stream_), where(call), call.text().c_str());
     check_cuda(cudaEventRecord(mark->event, stream_), where(call), "cudaEventRecord");
   } catch (const Error& error) {
@@ -176,8 +177,11 @@ MarkPtr Comm::enqueue(const Call& call, const Body& body) {
     board_->throw_if_aborted(where(call));
     throw;
   }
-  mark->recorded = true;
-  if (captured) forget(mark);  // its event belongs to the graph; nobody may ask for it
+  // Never both: the event of a captured call belongs to the graph, and the watchdog asks for what is recorded.
+  if (captured)
+    forget(mark);
+  else
+    mark->recorded = true;
   return mark;
 }
 

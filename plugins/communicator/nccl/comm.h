@@ -55,17 +55,20 @@ class EventPool {
   std::vector<cudaEvent_t> free_;
 };
 
-// The end of an enqueued call.
+// An enqueued call: its end, and its start, which comes when all that it waits for is computed.
 struct Mark {
-  Mark(std::shared_ptr<EventPool> from, const Call& what) : pool(std::move(from)), event(pool->take()), call(what) {}
-  ~Mark() { pool->give(event); }
+  Mark(std::shared_ptr<EventPool> from, const Call& what)
+      : pool(std::move(from)), event(pool->take()), start(pool->take()), call(what) {}
+  ~Mark() { pool->give(event), pool->give(start); }
   Mark(const Mark&) = delete;
 
   const std::shared_ptr<EventPool> pool;
-  const cudaEvent_t event;
+  const cudaEvent_t event, start;  // `start` is not recorded in a capture
   const Call call;
-  const Clock::time_point begun = Clock::now();
   std::atomic<bool> recorded{false};  // until then the host is inside NCCL
+  // The watchdog's: since when the call waits for its peers.
+  Clock::time_point begun = Clock::now();
+  bool started = false;
 };
 using MarkPtr = std::shared_ptr<Mark>;
 
@@ -93,8 +96,8 @@ class Comm {
     Call call;
     double age_s;
   };
-  // The oldest call that is not finished; those that are, are forgotten. Its age does not count the wait for its
-  // predecessors.
+  // The oldest call that is not finished; those that are, are forgotten. Its age counts neither the wait for its
+  // predecessors nor for what the caller's stream still computes: with recorded steps that is most of a step.
   std::optional<Oldest> oldest();
   std::string async_error();  // what NCCL found in the background; empty: nothing
   Standing standing();
@@ -102,6 +105,7 @@ class Comm {
   void stop() noexcept;
 
  private:
+  double age_s(Mark& mark, Clock::time_point last_look);
   void join_group(const std::string& id);
   void forget(const MarkPtr& mark);
   void destroy();
@@ -124,7 +128,7 @@ class Comm {
 
   std::mutex marks_mutex_;
   std::deque<MarkPtr> marks_;  // not known to be finished, oldest first
-  Clock::time_point last_end_ = Clock::now();
+  Clock::time_point last_end_ = Clock::now(), last_look_ = last_end_;
 };
 using CommPtr = std::shared_ptr<Comm>;
 

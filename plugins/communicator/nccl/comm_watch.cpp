@@ -1,5 +1,7 @@
 // The watchdog's side of Comm: which calls are finished, what NCCL found in the background, and the end by force.
+#include <algorithm>
 #include <thread>
+#include <utility>
 
 #include <drivetrain/error.h>
 
@@ -12,8 +14,20 @@ double seconds_since(Clock::time_point begin) { return std::chrono::duration<dou
 
 }  // namespace
 
+// A start is seen at the first look after it, so it may lie as far back as the look before.
+double Comm::age_s(Mark& mark, Clock::time_point last_look) {
+  if (mark.recorded && !mark.started) {
+    const cudaError_t status = cudaEventQuery(mark.start);
+    if (status == cudaErrorNotReady) return 0;
+    mark.started = true;
+    mark.begun = std::max(mark.begun, last_look);
+  }
+  return seconds_since(std::max(mark.begun, last_end_));
+}
+
 std::optional<Comm::Oldest> Comm::oldest() {
   const std::lock_guard lock(marks_mutex_);
+  const Clock::time_point last_look = std::exchange(last_look_, Clock::now());
   while (!marks_.empty() && marks_.front()->recorded) {
     const cudaError_t status = cudaEventQuery(marks_.front()->event);
     if (status == cudaErrorNotReady) break;
@@ -24,7 +38,7 @@ std::optional<Comm::Oldest> Comm::oldest() {
     marks_.pop_front();
   }
   if (marks_.empty()) return std::nullopt;
-  return Oldest{marks_.front()->call, seconds_since(std::max(marks_.front()->begun, last_end_))};
+  return Oldest{marks_.front()->call, age_s(*marks_.front(), last_look)};
 }
 
 Standing Comm::standing() {

@@ -44,7 +44,8 @@ class NcclCommunicator final : public Communicator {
 
   static OptionTable options() {
     return table<Options>()
-        .field("timeout_s", &Options::timeout_s, "seconds that a call may take on the device before the run is aborted")
+        .field("timeout_s", &Options::timeout_s,
+               "seconds that a call may take on the device, once its data is computed, before the run is aborted")
         .range(0.001, 1e6)
         .field("deterministic", &Options::deterministic,
                "add in the order of communicator/local, which costs time; without: in NCCL's own order");

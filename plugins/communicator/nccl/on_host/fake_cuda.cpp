@@ -42,6 +42,7 @@ struct CUstream_st {
 
 namespace drivetrain::nccl {
 
+std::atomic<int> host_busy_ms = 0;
 std::atomic<bool> host_capturing = false;
 std::atomic<int> host_queries_while_capturing = 0;
 
@@ -96,7 +97,15 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) { return *eve
 cudaError_t cudaEventDestroy(cudaEvent_t event) { return delete event, cudaSuccess; }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   event->reached = std::make_shared<std::atomic<bool>>(false);
-  enqueue_on_host(stream, [reached = event->reached] { *reached = true; });
+  const int busy_ms = stream == nullptr ? drivetrain::nccl::host_busy_ms.load() : 0;
+  if (busy_ms == 0) {
+    enqueue_on_host(stream, [reached = event->reached] { *reached = true; });
+    return cudaSuccess;
+  }
+  std::thread([reached = event->reached, busy_ms] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(busy_ms));
+    *reached = true;
+  }).detach();
   return cudaSuccess;
 }
 cudaError_t cudaEventQuery(cudaEvent_t event) {

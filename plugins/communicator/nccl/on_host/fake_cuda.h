@@ -13,6 +13,9 @@ namespace drivetrain::nccl {
 
 void enqueue_on_host(cudaStream_t stream, std::function<void()> task);
 
+// While not 0: the null stream reaches an event that it records only so much later, as one that computes would.
+extern std::atomic<int> host_busy_ms;
+
 // How often something was asked that a graph capture forbids, while `host_capturing`.
 extern std::atomic<bool> host_capturing;
 extern std::atomic<int> host_queries_while_capturing;

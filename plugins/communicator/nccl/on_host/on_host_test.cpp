@@ -38,6 +38,24 @@ TEST_F(CommunicatorNcclOnHost, wrong_shapes_are_refused) { wrong_shapes_are_refu
 TEST_F(CommunicatorNcclOnHost, a_rank_that_leaves_is_named) { a_rank_that_leaves_is_named(); }
 TEST_F(CommunicatorNcclOnHost, a_late_rank_is_named_after_the_timeout) { a_late_rank_is_named_after_the_timeout(); }
 
+// As behind a recorded step: the host enqueues at once, the device gets there much later than timeout_s.
+TEST_F(CommunicatorNcclOnHost, what_a_call_waits_for_on_its_own_device_does_not_count) {
+  nccl::host_busy_ms = 1200;
+  expect_no_errors(run_threads(
+      2,
+      [](Rank& r) {
+        const GroupPtr world = r.world();
+        at::Tensor t = at::ones({100}, at::kFloat);
+        const WorkPtr first = world->all_reduce(t), second = world->all_reduce(t);
+        second->wait();
+        nccl::host_busy_ms = 0;
+        world->barrier();
+        EXPECT_EQ(t.const_data_ptr<float>()[0], 4);
+      },
+      R"({"timeout_s": 0.5})"));
+  nccl::host_busy_ms = 0;
+}
+
 // More scratch than one piece holds, and a length that no piece divides.
 TEST_F(CommunicatorNcclOnHost, slices_longer_than_the_scratch_pass_in_pieces) {
   deterministic();
