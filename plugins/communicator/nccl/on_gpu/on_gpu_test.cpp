@@ -38,11 +38,10 @@ class CommunicatorNcclOnGpu : public ::testing::Test {
   }
 };
 
-// No GTEST_SKIP: CTest would then call the whole program skipped, whatever its other tests found.
-bool enough_gpus(int64_t wanted) {
-  if (gpus < wanted) std::printf("[   NOTE   ] not run: it needs %d GPUs and here are %d\n", int(wanted), int(gpus));
-  return gpus >= wanted;
-}
+// First line of a test.
+#define NEEDS_GPUS(wanted) \
+  if (gpus < (wanted))     \
+  GTEST_SKIP() << "it needs " << (wanted) << " GPUs and here " << (gpus == 1 ? "is " : "are ") << gpus
 
 // The kernel's slices of `ranks` ranks in device memory; `me` lies apart. Uneven values, so another order would show.
 template <class T>
@@ -115,24 +114,24 @@ TEST_F(CommunicatorNcclOnGpu, deterministic_collectives_match_a_local_computatio
 }
 
 TEST_F(CommunicatorNcclOnGpu, deterministic_sums_follow_the_fixed_tree) {
-  if (!enough_gpus(2)) return;
+  NEEDS_GPUS(2);
   usual_options = R"({"timeout_s": 60, "deterministic": true})";
   sums_follow_the_fixed_tree(std::min<int64_t>(gpus, 8));
 }
 
 TEST_F(CommunicatorNcclOnGpu, overlapping_groups_do_not_disturb_each_other) {
-  if (!enough_gpus(4)) return;
+  NEEDS_GPUS(4);
   usual_options = R"({"timeout_s": 60, "deterministic": true})";
   overlapping_groups_do_not_disturb_each_other();
 }
 
 TEST_F(CommunicatorNcclOnGpu, a_late_rank_is_named_after_the_timeout) {
-  if (!enough_gpus(3)) return;
+  NEEDS_GPUS(3);
   a_late_rank_is_named_after_the_timeout();
 }
 
 TEST_F(CommunicatorNcclOnGpu, a_rank_that_leaves_is_named) {
-  if (!enough_gpus(3)) return;
+  NEEDS_GPUS(3);
   a_rank_that_leaves_is_named();
 }
 
