@@ -21,7 +21,7 @@ const std::vector<Bench>& benches() {
   static const std::vector<Bench> list = {
       {"step",
        "[CONFIG] [--set KEY=VALUE]... [--layers N] [--hidden N] [--heads N] [--vocab N] [--batch N] [--seq N] "
-       "[--dtype f32|bf16|f16] [--device cpu|cuda] [--steps N] [--warmup N]",
+       "[--dtype f32|bf16] [--device cpu|cuda] [--steps N] [--warmup N]",
        "whole training steps by phase, beside the matrix products they are made of",
        {"--set", "--plugin-path", "--layers", "--hidden", "--heads", "--vocab", "--batch", "--seq", "--dtype",
         "--device", "--steps", "--warmup"},

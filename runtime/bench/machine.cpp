@@ -8,6 +8,7 @@
 #include <sstream>
 #include <thread>
 
+#include "device/device_runtime.h"
 #include "device/open_device.h"
 
 namespace drivetrain {
@@ -86,6 +87,7 @@ Value machine_value(const BenchMachine& machine, int64_t threads) {
   value.set("cores", machine.cores);
   value.set("threads", threads);
   value.set("idle", machine.idle);
+  value.set("idle_of", "processors");
   value.set("busy_share", machine.busy_share);
   value.set("runnable", machine.runnable);
   return value;
@@ -95,14 +97,18 @@ std::string machine_text(const BenchMachine& machine, int64_t threads) {
   std::string text =
       concat("machine: ", machine.processor, ", ", machine.cores, machine.cores == 1 ? " core, " : " cores, ", threads,
              threads == 1 ? " thread" : " threads");
-  text += machine.idle ? "; idle before the benchmark"
-                       : concat("; NOT IDLE: others had ", percent(machine.busy_share),
-                                " of it before the benchmark, so the times below mean little");
+  text += machine.accelerator ? "; processors " : "; ";
+  text += machine.idle
+              ? "idle before the benchmark"
+              : concat("NOT IDLE: others had ", percent(machine.busy_share), " of ",
+                       machine.accelerator ? "them" : "it", " before the benchmark, so the times below mean little");
   return text + "\n";
 }
 
-BenchReport report_on(const std::string& bench, const BenchMachine& machine) {
+BenchReport report_on(const std::string& bench, const BenchMachine& looked_at) {
   BenchReport report;
+  BenchMachine machine = looked_at;
+  machine.accelerator = device_runtime() != nullptr;
   report.json.set("bench", bench);
   report.json.set("machine", machine_value(machine, at::get_num_threads()));
   report.text = machine_text(machine, at::get_num_threads());

@@ -8,9 +8,10 @@ namespace drivetrain {
 struct BenchMachine {
   std::string processor;
   int64_t cores = 1;
-  double busy_share = 0;  // of all processors, by others, over the third of a second before the benchmark
-  int64_t runnable = 0;   // tasks that want a processor besides this one
-  bool idle = true;
+  double busy_share = 0;     // of all processors, by others, over the third of a second before the benchmark
+  int64_t runnable = 0;      // tasks that want a processor besides this one
+  bool idle = true;          // the processors; nobody looks at an accelerator
+  bool accelerator = false;  // the work is an accelerator's
 };
 
 // Waits 0.3 s. Never refuses. Where /proc tells nothing the machine counts as idle.

@@ -73,6 +73,30 @@ struct StepBench {
   std::vector<PhaseSeconds> phases;
 };
 
+// What the dataset has, or -1: it does not end, or the run cannot be planned for another reason.
+int64_t steps_of_dataset(const TrainRequest& request, const Registry& registry) {
+  RunSettings settings = request.settings;
+  settings.train_steps = 1;
+  try {
+    return plan_run(settings, request.chosen, registry, request.setup, Purpose::train)->data.steps;
+  } catch (const Error&) {
+    return -1;
+  }
+}
+
+// train_steps is this command's, so that a dataset with less of them is told in its words and not the config's.
+std::unique_ptr<Composition> plan_steps(const TrainRequest& request, const Registry& registry, const StepBench& bench) {
+  try {
+    return plan_run(request.settings, request.chosen, registry, request.setup, Purpose::train);
+  } catch (const Error&) {
+    const int64_t there = steps_of_dataset(request, registry);
+    if (there < 0 || there >= bench.train_steps()) throw;
+    throw fail(ErrorCode::config, "bench step: --steps ", bench.steps, " after --warmup ", bench.warmup,
+               bench.accelerator ? concat(" and ", kWatchedAtTheEnd, " watched ones at the end") : "", " are ",
+               bench.train_steps(), " steps, the dataset has ", there, ". Give fewer, or a longer dataset");
+  }
+}
+
 // What is said of a run; all figures are rank 0's or agreed by all ranks.
 class StepReport {
  public:
@@ -95,7 +119,7 @@ class StepReport {
     json.set("run", run_value());
     json.set("step_s", step_s_.to_value());
     json.set("phases_s", phases_value());
-    if (run_.capture.on) json.set("device_idle_share", idle_share());
+    if (run_.capture.on) json.set("device_idle_share_at_least", idle_share_at_least());
     json.set("tokens_per_s", slots_ / step_s_.median);
     json.set("tgs", slots_ / step_s_.median / ranks_);
     json.set("tflops", tflops_);
@@ -140,8 +164,9 @@ class StepReport {
     return spread_of(seconds).median;
   }
 
-  // Of recorded steps: what lies between the replays, when the device has nothing to do.
-  double idle_share() const {
+  // Of recorded steps: what lies between the replays, when the device has nothing to do. No mark tells when a replay
+  // begins on the device, so that the time to launch it is not in it.
+  double idle_share_at_least() const {
     double idle = 0, all = 0;
     for (const PhaseSeconds& step : bench_.phases)
       for (int p = 0; p < kPhases; ++p) {
@@ -183,8 +208,9 @@ class StepReport {
     const Value &first = bench_.rows.front(), &last = bench_.rows.back();
     const std::string recorded =
         run_.capture.on
-            ? concat("the step is recorded: forward is part of backward; between its replays the device is idle for ",
-                     number_text("%.1f %%", 100 * idle_share()), "\n")
+            ? concat(
+                  "the step is recorded: forward is part of backward; the device is idle between its replays for at ",
+                  "least ", number_text("%.1f %%", 100 * idle_share_at_least()), " of it\n")
             : "";
     return concat(plan_headline(run_), "\n", phases.text(), bench_.steps, " steps after ", bench_.warmup,
                   " of warm-up\n", recorded, "throughput: ", number_text("%.0f", slots_ / step_s_.median),
@@ -217,7 +243,7 @@ BenchReport bench_step(const BenchArguments& arguments) {
   const auto registry = choose_for(request, arguments.all("--plugin-path"), problems);
   request.setup.log = report_log(request.setup.environment.rank);
   start_process(request);
-  const auto run = plan_run(request.settings, request.chosen, *registry, request.setup, Purpose::train);
+  const auto run = plan_steps(request, *registry, bench);
   meet_ranks(request, *run, resolved_facts(*run, *registry));
   const BenchMachine machine = look_at_machine();  // every rank waits here, so that nobody is seen at work
   build_run(*run);

@@ -51,10 +51,10 @@ class Shape {
     if (arguments_.has("--device")) set("device=" + arguments_.text("--device", ""));
     const std::string dtype = arguments_.text("--dtype", "");
     if (dtype.empty()) return;
-    if (dtype != "f32" && dtype != "bf16" && dtype != "f16")
-      throw fail(ErrorCode::config, "bench step: --dtype wants f32, bf16 or f16, got \"", dtype, "\"");
+    if (dtype != "f32" && dtype != "bf16")
+      throw fail(ErrorCode::config, "bench step: --dtype wants f32 or bf16, got \"", dtype, "\"");
     for (const char* section : {"bf16", "bfloat16", "fp16"}) config_.erase(section);
-    if (dtype != "f32") set(dtype == "bf16" ? "bf16.enabled=true" : "fp16.enabled=true");
+    if (dtype == "bf16") set("bf16.enabled=true");
   }
 
   void set(const std::string& argument) { apply_set(config_, argument, ++count_, problems_); }

@@ -74,9 +74,9 @@ StepResult Finish::agree(int64_t step, int64_t tokens, bool stop) {
   const double scale = 1.0 / (static_cast<double>(result.tokens) * seed_gradient_);
   result.grad_norm = std::sqrt(squares_) * scale;
   refuse_not_finite(result);
-  tell(clock_, Phase::finish);
   fill_hyper(result);
   scalars_.send(scale * clip_factor(result.grad_norm, run_.settings.gradient_clipping), result.step - 1);
+  tell(clock_, Phase::finish);
   tokens_seen_ += result.tokens;
   return result;
 }

@@ -12,7 +12,7 @@ enum class Phase : uint8_t {
   load,     // waiting for a micro-batch
   forward,
   backward,
-  finish,  // counts agreed by the ranks, gradients flushed, norm
+  finish,  // counts agreed by the ranks, gradients flushed, norm, the update's scalars sent
   update,  // optimizer, spreading of the new values
 };
 inline constexpr int kPhases = 6;

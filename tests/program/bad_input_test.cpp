@@ -83,6 +83,12 @@ TEST_F(BadInput, a_missing_data_file_is_named_with_dataset_and_place) {
                        2, {"dataset/text", path("texts/*.txt"), "matches no file"});
 }
 
+TEST_F(BadInput, a_dataset_too_short_for_a_benchmark_is_told_by_the_options_that_ask_for_it) {
+  write_data();
+  expect_refused("bench step " + path("tiny.json") + " --steps 10 --warmup 2", 2,
+                 {"bench step: --steps 10 after --warmup 2 are 12 steps, the dataset has 6"});
+}
+
 TEST_F(BadInput, a_missing_model_folder_is_named) {
   write_data();
   expect_train_refused("--set 'model={\"from\":\"model\"}'", 2,

@@ -31,6 +31,15 @@ TEST(BenchMachine, a_busy_machine_is_told_in_its_line_and_in_the_object) {
   EXPECT_EQ(machine_text(machine, 1), "machine: some processor, 2 cores, 1 thread; idle before the benchmark\n");
 }
 
+TEST(BenchMachine, with_an_accelerator_only_the_processors_are_told_idle) {
+  BenchMachine machine;
+  machine.processor = "some processor", machine.accelerator = true;
+  EXPECT_EQ(machine_text(machine, 1),
+            "machine: some processor, 1 core, 1 thread; processors idle before the benchmark\n");
+  machine.idle = false, machine.busy_share = 0.5;
+  EXPECT_NE(machine_text(machine, 1).find("processors NOT IDLE: others had 50 % of them"), std::string::npos);
+}
+
 TEST(BenchTiming, the_median_of_an_even_number_lies_between_the_middle_two) {
   const Spread odd = spread_of({3, 1, 2}), even = spread_of({4, 1, 3, 2}), one = spread_of({5});
   EXPECT_EQ(odd.median, 2);
@@ -97,6 +106,7 @@ TEST(BenchStepConfig, a_dtype_is_a_section_of_the_config) {
   EXPECT_TRUE(step_config({"--dtype", "bf16"}).find("bf16")->find("enabled")->as_bool());
   EXPECT_EQ(step_config({"--dtype", "f32"}).find("bf16"), nullptr);
   EXPECT_THROW(step_config({"--dtype", "int8"}), Error);
+  EXPECT_THROW(step_config({"--dtype", "f16"}), Error);  // no plugin trains in it
 }
 
 TEST(BenchStepConfig, a_wrong_set_is_told_by_its_number) {

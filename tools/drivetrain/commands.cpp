@@ -52,7 +52,7 @@ CommandRule bench_rule() {
            {{"--vocab"}, "N", "step: size of the vocabulary"},
            {{"--batch"}, "N", "step, attention: sequences of a micro-batch"},
            {{"--seq"}, "N", "step, attention: tokens of a sequence"},
-           {{"--dtype"}, "TYPE", "step, kernels, attention: f32, bf16 or f16"},
+           {{"--dtype"}, "TYPE", "step, kernels, attention: f32 or bf16; kernels, attention: f16 too"},
            {{"--device"}, "DEVICE", "cpu or cuda"},
            kSet,
            {{"--groups"}, "N", "attention: heads of keys and values"},
