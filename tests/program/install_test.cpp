@@ -52,7 +52,7 @@ TEST_F(Installed, gpu_check_finds_everything_there_and_startable) {
   EXPECT_EQ(ran.code, 0) << ran.output;
   expect_says(ran.output,
               {"| check | result | figures |", "train: float32, recorded | starts", "train: float32, 2 ranks | starts",
-               "tests: device_gpu_test | starts", "skipped: \"device\": \"cuda\"", "bench: llama_7b_gpu | starts",
+               "tests: device_gpu_test | starts", "not run: \"device\": \"cuda\"", "bench: llama_7b_gpu | starts",
                "peer: llama_7b_gpu | starts", "everything is there and starts"});
 }
 
