@@ -222,7 +222,7 @@ class Run:
         matrices = [p for p in self.model.parameters() if p.dim() >= 2]
         others = [p for p in self.model.parameters() if p.dim() < 2]
         groups = [{"params": matrices, "weight_decay": args.weight_decay}, {"params": others, "weight_decay": 0.0}]
-        self.optimizer = torch.optim.AdamW(groups, lr=args.lr, betas=(0.9, 0.95), eps=1e-8, fused=args.adam == "fused" or None)
+        self.optimizer = torch.optim.AdamW(groups, lr=args.lr, betas=tuple(args.betas), eps=args.eps, fused=args.adam == "fused" or None)
         self.runner = self.model
         if self.world > 1:
             torch.distributed.init_process_group("nccl" if cuda else "gloo")
@@ -243,7 +243,7 @@ class Run:
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.args.dtype == "bfloat16"):
             loss = self.runner(tokens, labels)
         loss.backward()
-        norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+        norm = self.clip()
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         value = loss.detach().clone()
@@ -251,6 +251,11 @@ class Run:
             torch.distributed.all_reduce(value)
             value /= self.world
         return value, norm
+
+    def clip(self):
+        if self.args.clip > 0:
+            return torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.args.clip)
+        return torch.nn.utils.get_total_norm([p.grad for p in self.model.parameters() if p.grad is not None])
 
     def peak_memory(self):
         if self.device.type == "cuda":
@@ -286,7 +291,10 @@ def main():
     parser.add_argument("--compile", action="store_true")
     parser.add_argument("--malloc-tuned", action="store_true")
     parser.add_argument("--lr", type=float, default=1e-4)
-    parser.add_argument("--weight-decay", type=float, default=0.1)
+    parser.add_argument("--weight-decay", type=float, default=0.1, help="of matrices")
+    parser.add_argument("--betas", type=float, nargs=2, default=[0.9, 0.95])
+    parser.add_argument("--eps", type=float, default=1e-8)
+    parser.add_argument("--clip", type=float, default=1.0, help="largest gradient norm; 0: off")
     Run(parser.parse_args()).train()
 
 
