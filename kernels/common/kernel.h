@@ -15,6 +15,13 @@
 
 namespace drivetrain::kernels {
 
+// Whether the CUDA functions were built.
+#ifdef DRIVETRAIN_WITH_CUDA
+inline constexpr bool kWithCuda = true;
+#else
+inline constexpr bool kWithCuda = false;
+#endif
+
 enum class Dtype : uint8_t { f32, bf16, f16 };
 
 constexpr int64_t blocks_of(int64_t count, int64_t block) { return (count + block - 1) / block; }

@@ -27,7 +27,7 @@ DRIVETRAIN_KERNEL void norm_forward_cpu(const NormForward&, int64_t row_begin, i
 DRIVETRAIN_KERNEL int norm_forward_cuda(const NormForward&, void* stream);
 
 // dx = dsum + d norm / d sum. Sums over rows of dweight and dbias are taken in two fixed steps: per block of kNormRows rows into
-// `partial`, then over blocks in order by norm_reduce.
+// `partial`, then over blocks in order by column_sum.
 inline constexpr int64_t kNormRows = 64;
 struct NormBackward {
   const void* dy = nullptr;      // [N, D]

@@ -5,10 +5,11 @@
 #include <ATen/ops/add.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
-#include <ATen/ops/mm.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
+#include <limits>
 
 #include <drivetrain/differentiable.h>
 #include <drivetrain/ops.h>
@@ -26,15 +27,13 @@ int64_t chunk_rows(const at::Tensor& x_ND, const at::Tensor& w) {
   return std::clamp<int64_t>(rows / 64 * 64, 64, std::max<int64_t>(x_ND.size(0), 64));
 }
 
-// Calls visit(first row, rows, logits of these rows), one buffer for all of them.
+// Calls visit(first row, rows, logits of these rows): those of one chunk at a time.
 template <class Visit>
 void each_chunk(const at::Tensor& x_ND, const at::Tensor& w, const Visit& visit) {
   const int64_t N = x_ND.size(0), most = std::min(chunk_rows(x_ND, w), N);
-  const at::Tensor buffer = at::empty({most, w.size(0)}, x_ND.options());
   for (int64_t first = 0; first < N; first += most) {
     const int64_t rows = std::min(most, N - first);
-    at::Tensor logits = buffer.narrow(0, 0, rows);
-    at::mm_out(logits, x_ND.narrow(0, first, rows), w.t());
+    at::Tensor logits = product(x_ND.narrow(0, first, rows), w);
     visit(first, rows, logits);
   }
 }
@@ -52,17 +51,17 @@ at::Tensor loss_with_gradients(const at::Tensor& x_ND, Param& weight, const at::
                                at::Tensor& loss) {
   const at::Tensor w = weight.tensor.detach();
   const at::Tensor scale = dy.to(x_ND.scalar_type());
-  const at::Tensor dx = wants_dx ? at::empty_like(x_ND) : at::Tensor();
+  at::Tensor dx = wants_dx ? at::empty_like(x_ND) : at::Tensor();
   each_chunk(x_ND, w, [&](int64_t first, int64_t rows, at::Tensor& logits) {
     const at::Tensor x = x_ND.narrow(0, first, rows);
     loss.add_(ops::cross_entropy_(logits, labels_N.narrow(0, first, rows), true));
     if (wants_dx) {
-      at::Tensor part = dx.narrow(0, first, rows);
-      at::mm_out(part, logits, w);
+      if (rows == x_ND.size(0)) dx = product_backward(logits, w);
+      else dx.narrow(0, first, rows).copy_(product_backward(logits, w));
     }
     if (weight.trainable) accumulate_weight_grad(weight, logits, x * scale);
   });
-  return wants_dx ? at::Tensor(dx).mul_(scale) : dx;
+  return wants_dx ? dx.mul_(scale) : dx;
 }
 
 }  // namespace
@@ -74,12 +73,13 @@ at::Tensor lm_loss(const at::Tensor& x, const ParamPtr& weight, const at::Tensor
   if (!at::GradMode::is_enabled() || !(wants_dx || weight->tensor.requires_grad()))
     return loss_only(x.detach().reshape({-1, D}), weight->tensor.detach(), labels_N);
 
-  // Computed in backward, into the memory of what forward returns.
-  at::Tensor loss = at::zeros({}, x.options().dtype(at::kDouble).requires_grad(false));
+  // Computed in backward, into the memory of what forward returns; not a number until then, so that nobody takes it for a loss.
+  at::Tensor loss = at::full({}, std::numeric_limits<double>::quiet_NaN(), x.options().dtype(at::kDouble).requires_grad(false));
   return differentiable(
       {x, weight->tensor}, [&](const Tensors&) { return Tensors{loss}; },
       [x = x.detach(), weight, labels_N, wants_dx, D, alias = loss.detach()](const Tensors& dy) {
         at::Tensor sum = alias;
+        sum.zero_();
         const at::Tensor dx = loss_with_gradients(x.reshape({-1, D}), *weight, labels_N, dy[0], wants_dx, sum);
         return Tensors{wants_dx ? dx.view(x.sizes()) : dx, at::Tensor()};
       })[0];

@@ -153,6 +153,9 @@ void settle_dtypes(Composition& run) {
     throw fail(ErrorCode::plugin, "the chosen precision asks for parameters in ", c10::toString(types.param), ", gradients in ",
                c10::toString(types.grad), " and masters in ", c10::toString(types.master),
                "; the first two must be floating types, masters Float or Double");
+  if (types.reduce != types.grad)
+    throw fail(ErrorCode::plugin, "the chosen precision asks for gradients in ", c10::toString(types.grad), " and their sums over ranks in ",
+               c10::toString(types.reduce), "; in this version both are the same type");
   run.run.compute_dtype = dtype_name(types.param);
 }
 

@@ -107,6 +107,7 @@ class CachingCpuAllocator final : public c10::Allocator {
     }
     if (block) return stamp(block, header);
     block = map_pages(wanted.bytes);
+    if (!block) block = map_after_trim(wanted.bytes);
     if (!block) {
       forget(wanted.bytes);
       throw no_memory(bytes);
@@ -151,6 +152,13 @@ class CachingCpuAllocator final : public c10::Allocator {
     if (header.size_class == kArena) return header.arena->give_back(block);
     if (const auto watcher = self.watchers_.find(header.step); watcher != self.watchers_.end()) watcher->second->unwatch(header.event);
     self.free_[header.size_class].push_back(block);
+  }
+
+  // Blocks of other sizes may hold what is missing.
+  void* map_after_trim(size_t bytes) {
+    const std::lock_guard lock(mutex_);
+    trim();
+    return map_pages(bytes);
   }
 
   // Gives the free blocks back to the system.

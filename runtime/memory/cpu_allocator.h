@@ -2,7 +2,8 @@
 // is kept and handed out again.
 //
 // Blocks from 64 KB up are rounded to size classes, four per power of two, and kept in one free list per class; below that the
-// C library is as good. Memory is never given back before the process ends: a step asks for the same sizes again and again.
+// C library is as good. Memory is kept, since a step asks for the same sizes again and again, until the
+// step's plan (step_arena.h) makes it superfluous or the system has no more.
 // One per process, shared by ranks that are threads. Thread: any.
 #pragma once
 

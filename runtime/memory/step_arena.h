@@ -28,7 +28,6 @@ struct ArenaPlan {
 };
 DRIVETRAIN_API ArenaPlan plan_arena(const std::vector<StepEvent>& events);
 
-// Every member but begin, end and the constructor is called by the allocator under its lock.
 class DRIVETRAIN_API StepArena {
  public:
   StepArena();

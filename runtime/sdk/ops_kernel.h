@@ -12,11 +12,7 @@
 
 namespace drivetrain::ops {
 
-#ifdef DRIVETRAIN_WITH_CUDA
-inline constexpr bool kWithCuda = true;
-#else
-inline constexpr bool kWithCuda = false;
-#endif
+using kernels::kWithCuda;
 
 // Float32 on the CPU; float32 and 16 bits on CUDA, where these parts were built.
 inline bool has_kernel(const at::Tensor& x) {

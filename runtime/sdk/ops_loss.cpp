@@ -10,6 +10,7 @@
 #include <drivetrain/ops.h>
 
 #include "kernels/loss/cross_entropy.h"
+#include "kernels/optimizer/square_sum.h"
 #include "sdk/ops_kernel.h"
 
 namespace drivetrain::ops {
@@ -40,7 +41,9 @@ at::Tensor cross_entropy_(at::Tensor& logits, const at::Tensor& given_labels, bo
   op.rows = logits.size(0), op.columns = logits.size(1);
   op.gradient = gradient, op.scale = scale, op.dtype = kernel_dtype(logits);
   run(logits, op, op.rows, 1, kernels::cross_entropy_cpu, DRIVETRAIN_CUDA_KERNEL(cross_entropy_cuda), "cross entropy");
-  return loss.sum();
+  if (!loss.is_cpu()) return loss.sum();
+  // LibTorch's sum of many elements depends on the number of threads.
+  return at::full({}, kernels::sum_in_order_cpu(in<double>(loss), loss.numel()), loss.options());
 }
 
 }  // namespace drivetrain::ops

@@ -3,7 +3,6 @@
 
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/embedding.h>
-#include <ATen/ops/linear.h>
 #include <ATen/ops/mm.h>
 
 #include <drivetrain/differentiable.h>
@@ -53,12 +52,14 @@ at::Tensor linear(const at::Tensor& x, const ParamPtr& weight, const ParamPtr& b
   return differentiable(
       inputs,
       [&](const Tensors& in) {
-        return Tensors{bias ? at::linear(in[0], in[1], in[2]) : at::linear(in[0], in[1])};
+        std::vector<int64_t> shape = in[0].sizes().vec();
+        shape.back() = in[1].size(0);
+        return Tensors{product(in[0].reshape({-1, in[1].size(1)}), in[1], bias ? in[2] : at::Tensor()).view(shape)};
       },
       [x = x.detach(), w, weight, bias, wants_dx](const Tensors& dy) {
         const at::Tensor dy_NO = dy[0].reshape({-1, w.size(0)});
         Tensors gradients(bias ? 3 : 2);
-        if (wants_dx) gradients[0] = at::mm(dy_NO, w).view(x.sizes());
+        if (wants_dx) gradients[0] = product_backward(dy_NO, w).view(x.sizes());
         if (weight->trainable) accumulate_weight_grad(*weight, dy_NO, x.reshape({-1, w.size(1)}));
         if (bias && bias->trainable) ops::accumulate_bias_grad(*bias, dy_NO);
         return gradients;

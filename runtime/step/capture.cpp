@@ -45,17 +45,28 @@ CaptureChoice choose_capture(const CaptureFacts& facts, const Position& where, P
 RecordedPart::RecordedPart(DeviceRuntime& runtime, const at::Device& device, int64_t warm_up)
     : runtime_(runtime), device_(device), warm_up_(warm_up) {}
 
+std::unique_ptr<DeviceGraph> RecordedPart::record(const std::function<void()>& work) {
+  std::unique_ptr<DeviceGraph> graph = runtime_.new_graph(device_);
+  try {
+    graph->begin();
+    work();
+    graph->end();
+  } catch (const Error&) {
+    throw;
+  } catch (const std::exception& e) {  // the driver's word for work that cannot be recorded
+    throw fail(ErrorCode::config, "while the step was recorded: ", e.what(),
+               "\n   some plugin does what a graph cannot hold; set \"capture\": false, or leave out the plugin");
+  }
+  return graph;
+}
+
 void RecordedPart::run(const std::function<void()>& work) {
   if (!graph_) {
     if (warm_up_ > 0) {
       --warm_up_;
       return work();
     }
-    std::unique_ptr<DeviceGraph> graph = runtime_.new_graph(device_);
-    graph->begin();
-    work();
-    graph->end();
-    graph_ = std::move(graph);
+    graph_ = record(work);
   }
   graph_->replay();
 }

@@ -47,6 +47,8 @@ class DRIVETRAIN_API RecordedPart {
   void run(const std::function<void()>& work);
 
  private:
+  std::unique_ptr<DeviceGraph> record(const std::function<void()>& work);
+
   DeviceRuntime& runtime_;
   const at::Device device_;
   int64_t warm_up_;

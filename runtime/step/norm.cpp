@@ -40,8 +40,7 @@ void sum_on_device([[maybe_unused]] const at::Tensor& sums, [[maybe_unused]] con
 void add_sums(const at::Tensor& sums, const at::Tensor& out, bool first) {
   if (out.is_cpu()) {
     double* total = out.mutable_data_ptr<double>();
-    if (first) *total = 0;
-    for (const double *s = sums.const_data_ptr<double>(), *end = s + sums.numel(); s != end; ++s) *total += *s;
+    *total = (first ? 0 : *total) + kernels::sum_in_order_cpu(sums.const_data_ptr<double>(), sums.numel());
     return;
   }
   const at::Tensor part = first ? out : at::empty({}, out.options());

@@ -129,7 +129,8 @@ class Chain {
     Tensors x = {context.batch_.tokens_BS};
     for (size_t i = 0; i < units.units.size(); ++i) {
       x = units.units[i]->forward(x, context, saved[i]);
-      result.outputs.push_back(x.size() == 1 ? x[0].clone() : at::add(x[0], x[1]));
+      const bool loss = i + 1 == units.units.size();  // filled as late as in backward
+      result.outputs.push_back(loss ? x[0] : x.size() == 1 ? x[0].clone() : at::add(x[0], x[1]));
     }
     return result;
   }

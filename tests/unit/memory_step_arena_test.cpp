@@ -4,7 +4,9 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/full.h>
 
+#include <mutex>
 #include <random>
+#include <thread>
 
 #include "memory/cpu_allocator.h"
 #include "memory/step_arena.h"
@@ -114,7 +116,8 @@ TEST_F(Arena, tensors_may_outlive_it) {
 }
 
 TEST_F(Arena, what_is_in_use_and_reserved_comes_back) {
-  const int64_t in_use = cpu_memory().in_use;
+  for (int i = 0; i < 2; ++i) const at::Tensor a = filled(1 << 20, 1), b = filled(1 << 20, 1);  // now the cache holds two blocks
+  const int64_t in_use = cpu_memory().in_use, reserved = cpu_memory().reserved;
   {
     StepArena other;
     for (int step = 0; step < 4; ++step) {
@@ -125,6 +128,32 @@ TEST_F(Arena, what_is_in_use_and_reserved_comes_back) {
     EXPECT_GE(cpu_memory().reserved, 8 << 20);
   }
   EXPECT_EQ(cpu_memory().in_use, in_use);
+  EXPECT_LE(cpu_memory().reserved, reserved);
+}
+
+TEST_F(Arena, threads_have_steps_of_their_own_and_may_free_each_others_tensors) {
+  std::mutex mutex;
+  at::Tensor handed;  // from one thread to the other, freed there
+  const auto rank = [&](float base) {
+    StepArena own;
+    for (int step = 0; step < 40; ++step) {
+      const ArenaStep span(own);
+      const at::Tensor a = filled(60'000, base + 1), b = filled(120'000, base + 2);
+      at::Tensor mine = filled(80'000, base + 3), other;
+      {
+        const std::lock_guard lock(mutex);
+        other = std::exchange(handed, mine);
+      }
+      mine.reset();
+      const at::Tensor c = filled(80'000, base + 4);
+      EXPECT_TRUE((a == base + 1).all().item<bool>());
+      EXPECT_TRUE((b == base + 2).all().item<bool>());
+      EXPECT_TRUE((c == base + 4).all().item<bool>());
+      if (other.defined()) EXPECT_TRUE((other == other[0]).all().item<bool>());
+    }
+  };
+  std::thread first(rank, 10), second(rank, 20);
+  first.join(), second.join();
 }
 
 }  // namespace

@@ -16,8 +16,6 @@
 namespace drivetrain::flash {
 namespace {
 
-at::Tensor heads_first(const at::Tensor& x) { return (x.stride(3) == 1 ? x : x.contiguous()).transpose(1, 2); }
-
 // What AttentionState::extra holds. Both kernels return their random numbers' state, unused without dropout; cuDNN's
 // statistics may come with a dimension of one behind, and go back in the shape they came in.
 enum Extra : size_t { seed, offset, statistics };

@@ -11,6 +11,9 @@
 
 namespace drivetrain::flash {
 
+// [B, S, H, D] to the [B, H, S, D] that LibTorch's kernels take, a view where D is dense.
+inline at::Tensor heads_first(const at::Tensor& x) { return (x.stride(3) == 1 ? x : x.contiguous()).transpose(1, 2); }
+
 enum class Backend { flash, cudnn };
 
 const char* name_of(Backend backend);

@@ -25,10 +25,9 @@ namespace {
 
 using namespace drivetrain;
 using flash::Backend;
+using flash::heads_first;
 
 constexpr double kOtherRanksSeconds = 300;  // for rank 0 to come to its first attention and measure
-
-at::Tensor heads_first(const at::Tensor& x) { return (x.stride(3) == 1 ? x : x.contiguous()).transpose(1, 2); }
 
 // The kernel's causal mask starts at position 0. Where query 0 sees every key already there is no mask at all, as for
 // one token after its past; without a mask the offset means nothing.

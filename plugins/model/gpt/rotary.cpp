@@ -10,6 +10,7 @@
 #include <numbers>
 
 #include <drivetrain/differentiable.h>
+#include <drivetrain/ops.h>
 
 namespace drivetrain::gpt {
 namespace {
@@ -64,14 +65,8 @@ const Rotary::Table& Rotary::table(int64_t length, const at::Tensor& like) {
   const at::Tensor& old = table_.cos;
   if (old.defined() && old.size(0) >= length && old.scalar_type() == dtype && old.device() == like.device())
     return table_;
-  const auto pairs = static_cast<int64_t>(frequencies_.size());
-  at::Tensor cos = at::empty({length, 1, pairs}, at::TensorOptions(at::kDouble)), sin = at::empty_like(cos);
-  double *c = cos.mutable_data_ptr<double>(), *s = sin.mutable_data_ptr<double>();
-  for (int64_t p = 0; p < length; ++p)
-    for (const double w : frequencies_)
-      *c++ = std::cos(static_cast<double>(p) * w), *s++ = std::sin(static_cast<double>(p) * w);
-  const auto options = at::TensorOptions(dtype).device(like.device());
-  table_ = {cos.to(options), sin.to(options)};
+  const ops::RotaryTable made = ops::rotary_table(frequencies_, 0, length, like);
+  table_ = {made.cos.unsqueeze(1), made.sin.unsqueeze(1)};
   return table_;
 }
 

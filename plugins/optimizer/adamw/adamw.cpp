@@ -21,17 +21,16 @@ namespace {
 
 using namespace drivetrain;
 using kernels::Dtype;
+using kernels::kWithCuda;
 
 // Large enough that starting a thread does not show, small enough to share a 768-wide matrix.
 constexpr int64_t kGrain = 32768;
 
 #ifdef DRIVETRAIN_WITH_CUDA
-constexpr bool kWithCuda = true;
 void on_cuda(const kernels::Adam& op, const at::Device& device) {
   check_launch(kernels::adam_cuda(op, current_stream(device)), "Adam");
 }
 #else
-constexpr bool kWithCuda = false;
 void on_cuda(const kernels::Adam&, const at::Device&) {}
 #endif
 

@@ -1,8 +1,6 @@
 #include "block.h"
 
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/addmm.h>
-#include <ATen/ops/mm.h>
 
 #include <bit>
 #include <cmath>
@@ -47,15 +45,6 @@ namespace {
 at::Tensor rows(const at::Tensor& x) { return x.reshape({-1, x.size(-1)}); }
 
 at::Tensor value(const ParamPtr& param) { return param ? param->tensor : at::Tensor(); }
-
-// x [N, I] -> x W^T + b [N, O]
-at::Tensor product(const at::Tensor& x_NI, const WeightAndBias& p) {
-  const at::Tensor w_IO = p.weight->tensor.t();
-  return p.bias ? at::addmm(p.bias->tensor, x_NI, w_IO) : at::mm(x_NI, w_IO);
-}
-at::Tensor product_without_bias(const at::Tensor& x_NI, const WeightAndBias& p) {
-  return at::mm(x_NI, p.weight->tensor.t());
-}
 
 }  // namespace
 
@@ -133,7 +122,7 @@ Activations Block::begin(const Tensors& x, StepContext& ctx) const {
 }
 
 ops::Heads Block::heads_of(const at::Tensor& y1, const Activations& a) const {
-  const at::Tensor qkv = product_without_bias(rows(y1), params_.qkv).view({a.shape[0], a.shape[1], -1});
+  const at::Tensor qkv = product(rows(y1), params_.qkv.weight->tensor).view({a.shape[0], a.shape[1], -1});
   return ops::split_heads(qkv, value(params_.qkv.bias), a.table, spec_.heads, spec_.kv_heads);
 }
 
@@ -145,15 +134,15 @@ at::Tensor Block::attention_forward(Activations& a, const Kept& keep) const {
   const at::Tensor attended_ND = rows(a.attention.out.flatten(2));
   if (!keep.attention) a.attention = {};
   if (keep.attention || !keep.heads) a.heads = {};
-  return drop(product(attended_ND, params_.attn_proj), a, a.key1);
+  return drop(product(attended_ND, params_.attn_proj.weight->tensor, value(params_.attn_proj.bias)), a, a.key1);
 }
 
 at::Tensor Block::mlp_forward(Activations& a, const Kept& keep) const {
-  a.fc_NF = product_without_bias(rows(a.norm2.y), params_.fc);
+  a.fc_NF = product(rows(a.norm2.y), params_.fc.weight->tensor);
   if (!keep.norms) a.norm2.y.reset();
   a.act_NF = ops::activation(activation_, a.fc_NF, value(params_.fc.bias));
   if (!keep.fc) a.fc_NF.reset();
-  const at::Tensor delta_ND = product(a.act_NF, params_.mlp_proj);
+  const at::Tensor delta_ND = product(a.act_NF, params_.mlp_proj.weight->tensor, value(params_.mlp_proj.bias));
   if (!keep.act) a.act_NF.reset();
   return drop(delta_ND, a, a.key2);
 }
@@ -186,7 +175,7 @@ void Block::restore_norm(ops::Normed& norm, const WeightAndBias& p) const {
 void Block::restore_mlp(Activations& a) const {
   if (!a.fc_NF.defined()) {
     restore_norm(a.norm2, params_.norm2);
-    a.fc_NF = product_without_bias(rows(a.norm2.y), params_.fc);
+    a.fc_NF = product(rows(a.norm2.y), params_.fc.weight->tensor);
   }
   if (!a.act_NF.defined()) a.act_NF = ops::activation(activation_, a.fc_NF, value(params_.fc.bias));
 }
@@ -210,14 +199,14 @@ at::Tensor Block::mlp_backward(const Tensors& dy, Activations& a, Gradients& gra
     gradients.weight(params_.mlp_proj.weight, ddelta_ND, a.act_NF);
     gradients.bias(params_.mlp_proj.bias, ddelta_ND);
     a.act_NF.reset();
-    const at::Tensor dact_NF = at::mm(ddelta_ND, params_.mlp_proj.weight->tensor);
+    const at::Tensor dact_NF = product_backward(ddelta_ND, params_.mlp_proj.weight->tensor);
     dfc_NF = ops::activation_backward(activation_, a.fc_NF, dact_NF, params_.fc.bias.get());
     a.fc_NF.reset();
   }
   restore_norm(a.norm2, params_.norm2);
   gradients.weight(params_.fc.weight, dfc_NF, rows(a.norm2.y));
   a.norm2.y.reset();
-  const at::Tensor dy2 = at::mm(dfc_NF, params_.fc.weight->tensor).view(a.shape);
+  const at::Tensor dy2 = product_backward(dfc_NF, params_.fc.weight->tensor).view(a.shape);
   dfc_NF.reset();
   const at::Tensor ds2 =
       ops::norm_backward(dy2, dy[0], a.norm2, *params_.norm2.weight, params_.norm2.bias.get(), norm_args_);
@@ -233,7 +222,7 @@ at::Tensor Block::attention_backward(const at::Tensor& ds2, Activations& a, Grad
     const at::Tensor dbranch_ND = rows(drop(ds2, a, a.key1));
     gradients.weight(params_.attn_proj.weight, dbranch_ND, rows(a.attention.out.flatten(2)));
     gradients.bias(params_.attn_proj.bias, dbranch_ND);
-    const at::Tensor dout = at::mm(dbranch_ND, params_.attn_proj.weight->tensor).view(a.attention.out.sizes());
+    const at::Tensor dout = product_backward(dbranch_ND, params_.attn_proj.weight->tensor).view(a.attention.out.sizes());
     const Tensors d = attention_->backward(dout, a.attention, a.attention_args);
     a.attention = {};
     dqkv_NT = rows(ops::split_heads_backward({d[0], d[1], d[2]}, a.table, params_.qkv.bias.get()));
@@ -241,7 +230,7 @@ at::Tensor Block::attention_backward(const at::Tensor& ds2, Activations& a, Grad
   restore_norm(a.norm1, params_.norm1);
   gradients.weight(params_.qkv.weight, dqkv_NT, rows(a.norm1.y));
   a.norm1.y.reset();
-  const at::Tensor dy1 = at::mm(dqkv_NT, params_.qkv.weight->tensor).view(a.shape);
+  const at::Tensor dy1 = product_backward(dqkv_NT, params_.qkv.weight->tensor).view(a.shape);
   dqkv_NT.reset();
   return ops::norm_backward(dy1, ds2, a.norm1, *params_.norm1.weight, params_.norm1.bias.get(), norm_args_);
 }

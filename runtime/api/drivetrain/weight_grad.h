@@ -11,6 +11,11 @@ namespace drivetrain {
 // temporary.
 DRIVETRAIN_API void accumulate_weight_grad(Param& weight, const at::Tensor& dy, const at::Tensor& x);
 
+// x [N, I] W^T + b [N, O], and dy [N, O] W [N, I], by whichever of LibTorch's libraries is faster on this processor: a choice by
+// processor and shape alone. No autograd. weight [O, I]; bias [O] or undefined.
+DRIVETRAIN_API at::Tensor product(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias = {});
+DRIVETRAIN_API at::Tensor product_backward(const at::Tensor& dy, const at::Tensor& weight);
+
 // y [..., O] = x [..., I] W^T + b. weight [O, I]; bias [O] or null. Backward: dx by autograd, dW and db into the slots.
 DRIVETRAIN_API at::Tensor linear(const at::Tensor& x, const ParamPtr& weight, const ParamPtr& bias);
 
