@@ -36,7 +36,7 @@ class Positions {
 
 // Beyond what the recompute policy says.
 struct BlockOptions {
-  bool recompute_cheap = false;  // norms' outputs and activations are not kept
+  bool recompute_cheap = true;  // norms' outputs and activations are not kept
 };
 
 struct Activations;
