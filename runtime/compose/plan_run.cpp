@@ -6,28 +6,13 @@
 
 #include "compose/composition.h"
 #include "compose/plain_storage.h"
+#include "sdk/dtype_name.h"
 
 namespace drivetrain {
 namespace {
 
 // The kinds between recompute and precision in the onion, and the one inside of all, have no class of their own.
 constexpr const char* kMiddleStrategies[] = {"context_parallel", "tensor_parallel"};
-
-// As RunFacts has it.
-std::string dtype_name(at::ScalarType type) {
-  switch (type) {
-    case at::kFloat:
-      return "float32";
-    case at::kDouble:
-      return "float64";
-    case at::kBFloat16:
-      return "bfloat16";
-    case at::kHalf:
-      return "float16";
-    default:
-      return c10::toString(type);
-  }
-}
 
 // A name only: a plan is made on machines without the device too.
 at::Device device_of(const std::string& name, int64_t local_rank) {

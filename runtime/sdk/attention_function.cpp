@@ -8,6 +8,8 @@
 #include <drivetrain/differentiable.h>
 #include <drivetrain/plan_context.h>
 
+#include "sdk/dtype_name.h"
+
 namespace drivetrain {
 namespace attention_function {
 
@@ -15,22 +17,6 @@ std::string listed(const std::set<int64_t>& sizes) {
   std::string text;
   for (const int64_t size : sizes) text += (text.empty() ? "" : ", ") + std::to_string(size);
   return text;
-}
-
-// The names RunFacts::compute_dtype uses.
-std::string dtype_name(at::ScalarType type) {
-  switch (type) {
-    case at::kFloat:
-      return "float32";
-    case at::kDouble:
-      return "float64";
-    case at::kBFloat16:
-      return "bfloat16";
-    case at::kHalf:
-      return "float16";
-    default:
-      return c10::toString(type);
-  }
 }
 
 std::string listed(const std::set<at::ScalarType>& types) {

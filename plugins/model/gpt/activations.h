@@ -7,10 +7,7 @@
 
 namespace drivetrain::gpt {
 
-// x [..., 2 F], gate first: silu(gate) * up, [..., F]. Source: Shazeer 2020, "GLU variants improve transformer", eq. 6.
-at::Tensor swiglu(const at::Tensor& gate_up);
-
-// "gelu_tanh", "gelu" (Hendrycks and Gimpel 2016, with and without the approximation) or "swiglu".
+// "gelu_tanh", "gelu" or "swiglu" of ops.h, as one function that autograd knows.
 at::Tensor activate(const std::string& name, const at::Tensor& x);
 
 }  // namespace drivetrain::gpt

@@ -12,6 +12,8 @@
 
 #include <vector>
 
+#include <drivetrain/ops.h>
+
 #include "shape.h"
 
 namespace drivetrain::gpt {
@@ -32,13 +34,10 @@ class Rotary {
   QueryKeyValue apply(const at::Tensor& qkv, int64_t heads, int64_t groups, int64_t first = 0);
 
  private:
-  struct Table {
-    at::Tensor cos, sin;  // [length, 1, D/2]
-  };
-  const Table& table(int64_t length, const at::Tensor& like);
+  const ops::RotaryTable& table(int64_t length, const at::Tensor& like);
 
   const std::vector<double> frequencies_;
-  Table table_;  // the longest so far, of the last dtype and device
+  ops::RotaryTable table_;  // the longest so far, of the last dtype and device
 };
 
 }  // namespace drivetrain::gpt
