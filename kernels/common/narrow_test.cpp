@@ -45,6 +45,17 @@ TEST(Narrow, bfloat16_is_the_nearest_number_and_the_even_one_of_two) {
   EXPECT_EQ(to_bf16(std::numeric_limits<float>::max()), 0x7F80);
 }
 
+TEST(Narrow, widened_float16_is_the_number_its_bits_say) {
+  for (uint32_t bits = 0; bits < 0x7C00; ++bits)
+    for (const uint32_t sign : {0U, 0x8000U}) {
+      const auto pattern = static_cast<uint16_t>(bits | sign);
+      ASSERT_EQ(std::bit_cast<uint32_t>(widened(F16{pattern})), std::bit_cast<uint32_t>(f16_value(pattern))) << pattern;
+    }
+  EXPECT_EQ(widened(F16{0x7C00}), kInfinity);
+  EXPECT_EQ(widened(F16{0xFC00}), -kInfinity);
+  EXPECT_TRUE(std::isnan(widened(F16{0x7E00})) && std::isnan(widened(F16{0xFC01})));
+}
+
 TEST(Narrow, infinity_and_nan_stay_what_they_are) {
   EXPECT_EQ(to_bf16(kInfinity), 0x7F80);
   EXPECT_EQ(to_bf16(-kInfinity), 0xFF80);

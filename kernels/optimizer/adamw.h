@@ -29,7 +29,7 @@ struct Adam {
   AdamScalars scalars;
   Dtype grad_dtype = Dtype::f32, working_dtype = Dtype::bf16;
 };
-// CPU: grad f32 or bf16, working bf16 or f16. Elements [begin, end).
+// CPU: grad of any type, working bf16 or f16. Elements [begin, end).
 DRIVETRAIN_KERNEL void adam_cpu(const Adam&, int64_t begin, int64_t end);
 DRIVETRAIN_KERNEL int adam_cuda(const Adam&, void* stream);
 

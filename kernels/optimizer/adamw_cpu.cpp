@@ -73,6 +73,8 @@ DRIVETRAIN_VECTOR_CLONES void range(const Adam& op, const Factors& f, int64_t be
     const int64_t n = end - i < kBlock ? end - i : kBlock;
     if (op.grad_dtype == Dtype::bf16)
       block<Bf16>(op, f, i, n);
+    else if (op.grad_dtype == Dtype::f16)
+      block<F16>(op, f, i, n);
     else
       block<float>(op, f, i, n);
   }

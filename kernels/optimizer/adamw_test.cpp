@@ -30,11 +30,20 @@ struct Problem {
         half(n),
         working(n, 0xABCD) {
     for (float& x : v) x = x * x + 1e-4F;
-    for (int64_t i = 0; i < n; ++i) half[i] = to_bf16(grad[i]);
+    write_half(Dtype::bf16);
+  }
+
+  void write_half(Dtype type) {
+    half_type = type;
+    for (size_t i = 0; i < half.size(); ++i) half[i] = type == Dtype::f16 ? to_f16(grad[i]) : to_bf16(grad[i]);
+  }
+  float gradient(Dtype type, int64_t i) const {
+    return type == Dtype::f32 ? grad[i] : type == Dtype::f16 ? widened(F16{half[i]}) : widened(Bf16{half[i]});
   }
 
   Adam op(Dtype grad_dtype = Dtype::f32) {
     Adam op;
+    if (grad_dtype != Dtype::f32 && grad_dtype != half_type) write_half(grad_dtype);
     op.value = value.data(), op.m = m.data(), op.v = v.data();
     op.grad = grad_dtype == Dtype::f32 ? static_cast<void*>(grad.data()) : half.data();
     op.grad_dtype = grad_dtype;
@@ -46,6 +55,7 @@ struct Problem {
 
   std::vector<float> value, m, v, grad;
   std::vector<uint16_t> half, working;
+  Dtype half_type = Dtype::bf16;
   double hyper[3] = {0.01, 0.1, 0.8}, grad_scale = 0.37;
   bool skip = false;
   int64_t step = 3;
@@ -64,7 +74,7 @@ struct Expected {
 Expected expected(const Problem& x, const Adam& op, int64_t i) {
   const auto [lr, decay, beta1] = x.hyper;
   const double t = static_cast<double>(x.step + 1), p = x.value[i];
-  const double scaled = (op.grad_dtype == Dtype::f32 ? x.grad[i] : widened(Bf16{x.half[i]})) * x.grad_scale;
+  const double scaled = x.gradient(op.grad_dtype, i) * x.grad_scale;
   const double g = scaled + (op.l2 ? decay * p : 0), g_size = std::abs(scaled) + (op.l2 ? std::abs(decay * p) : 0);
   Expected e{};
   e.m = beta1 * x.m[i] + (1 - beta1) * g;
@@ -95,10 +105,10 @@ void check(Problem x, Adam op) {
 
 TEST(AdamCpu, agrees_with_float64_in_every_mode) {
   for (const int64_t n : kSizes) {
-    for (int mode = 0; mode < 16; ++mode) {
+    for (int mode = 0; mode < 24; ++mode) {
       Problem x(n);
       if (mode & 1) x.step = 0;
-      Adam op = x.op((mode & 2) ? Dtype::bf16 : Dtype::f32);
+      Adam op = x.op(mode & 16 ? Dtype::f16 : mode & 2 ? Dtype::bf16 : Dtype::f32);
       op.l2 = mode & 4, op.bias_correction = mode & 8;
       check(x, op);
     }
@@ -117,7 +127,7 @@ TEST(AdamCpu, the_first_step_has_the_length_of_the_rate) {
 // How it is cut, and whether there is vector code, must not show.
 TEST(AdamCpu, cuts_and_vector_widths_do_not_change_a_bit) {
   for (const int64_t n : kSizes) {
-    for (const Dtype dtype : {Dtype::f32, Dtype::bf16}) {
+    for (const Dtype dtype : {Dtype::f32, Dtype::bf16, Dtype::f16}) {
       Problem whole(n), pieces(n), plain(n);
       const auto op = [&](Problem& x) {
         Adam op = x.op(dtype);

@@ -14,7 +14,7 @@ struct SquareSum {
   int64_t n = 0;
   Dtype dtype = Dtype::f32;
 };
-DRIVETRAIN_KERNEL void square_sum_cpu(const SquareSum&, int64_t block_begin, int64_t block_end);  // f32 and bf16
+DRIVETRAIN_KERNEL void square_sum_cpu(const SquareSum&, int64_t block_begin, int64_t block_end);
 DRIVETRAIN_KERNEL int square_sum_cuda(const SquareSum&, void* stream);
 
 // Sum of x[0 .. n) by one fixed tree: from left to right on the CPU, into out[0] on CUDA.

@@ -29,10 +29,11 @@ DRIVETRAIN_INLINE double block(const float* x, int64_t n) {
 }
 
 // Widened beside, since loops over numbers of such unlike width do not become vector code.
-DRIVETRAIN_INLINE double block(const Bf16* x, int64_t n) {
+template <class Narrow>
+DRIVETRAIN_INLINE double block(const Narrow* x, int64_t n) {
   float wide[kSquareBlock];
   for (int64_t i = 0; i < n; ++i) wide[i] = widened(x[i]);
-  return block(wide, n);
+  return block(static_cast<const float*>(wide), n);
 }
 
 template <class T>
@@ -47,6 +48,8 @@ DRIVETRAIN_INLINE void blocks(const SquareSum& op, int64_t begin, int64_t end) {
 DRIVETRAIN_VECTOR_CLONES void range(const SquareSum& op, int64_t begin, int64_t end) {
   if (op.dtype == Dtype::bf16)
     blocks<Bf16>(op, begin, end);
+  else if (op.dtype == Dtype::f16)
+    blocks<F16>(op, begin, end);
   else
     blocks<float>(op, begin, end);
 }

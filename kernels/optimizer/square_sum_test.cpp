@@ -25,14 +25,16 @@ constexpr int64_t kSizes[] = {1, 7, 8, 9, 63, 1000, 1023, 1024, 1025, 1031, 2048
 
 struct Problem {
   Problem(int64_t n, Dtype dtype) : x(normal_numbers(n, n)), half(n), sums(blocks_of(n, kSquareBlock), -1.0) {
-    for (int64_t i = 0; i < n; ++i) half[i] = to_bf16(x[i]);
+    for (int64_t i = 0; i < n; ++i) half[i] = dtype == Dtype::f16 ? to_f16(x[i]) : to_bf16(x[i]);
     op.x = dtype == Dtype::f32 ? static_cast<const void*>(x.data()) : half.data();
     op.sums = sums.data(), op.n = n, op.dtype = dtype;
   }
   long double expected(int64_t block) const {
     long double sum = 0;
     for (int64_t i = block * kSquareBlock; i < op.n && i < (block + 1) * kSquareBlock; ++i) {
-      const long double value = op.dtype == Dtype::f32 ? x[i] : widened(Bf16{half[i]});
+      const long double value = op.dtype == Dtype::f32    ? x[i]
+                                : op.dtype == Dtype::bf16 ? widened(Bf16{half[i]})
+                                                          : widened(F16{half[i]});
       sum += value * value;
     }
     return sum;
@@ -47,7 +49,7 @@ struct Problem {
 
 TEST(SquareSumCpu, every_block_has_its_own_sum) {
   for (const int64_t n : kSizes) {
-    for (const Dtype dtype : {Dtype::f32, Dtype::bf16}) {
+    for (const Dtype dtype : {Dtype::f32, Dtype::bf16, Dtype::f16}) {
       Problem p(n, dtype);
       square_sum_cpu(p.op, 0, p.blocks());
       for (int64_t b = 0; b < p.blocks(); ++b) {
@@ -61,7 +63,7 @@ TEST(SquareSumCpu, every_block_has_its_own_sum) {
 
 TEST(SquareSumCpu, cuts_and_vector_widths_do_not_change_a_bit) {
   for (const int64_t n : kSizes) {
-    for (const Dtype dtype : {Dtype::f32, Dtype::bf16}) {
+    for (const Dtype dtype : {Dtype::f32, Dtype::bf16, Dtype::f16}) {
       Problem whole(n, dtype), single(n, dtype), plain(n, dtype);
       square_sum_cpu(whole.op, 0, whole.blocks());
       for (int64_t b = single.blocks() - 1; b >= 0; --b) square_sum_cpu(single.op, b, b + 1);

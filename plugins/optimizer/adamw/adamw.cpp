@@ -40,10 +40,10 @@ Dtype kernel_dtype(at::ScalarType type) {
   return type == at::kBFloat16 ? Dtype::bf16 : type == at::kHalf ? Dtype::f16 : Dtype::f32;
 }
 
-// What the kernel reads as it is; the CPU's knows no float16.
+// What the kernel reads as it is.
 bool readable(const at::Tensor& grad) {
   const at::ScalarType type = grad.scalar_type();
-  return type == at::kFloat || type == at::kBFloat16 || (type == at::kHalf && grad.is_cuda());
+  return type == at::kFloat || is_half(type);
 }
 
 // The same step in float64, for values that tests hold in it.
