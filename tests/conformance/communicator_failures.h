@@ -23,7 +23,7 @@ inline void expect_part(const std::string& text, const std::string& part) {
 inline void abort_ends_a_wait_everywhere() {
   std::vector<std::string> errors;
   EXPECT_LT(seconds([&] {
-              errors = run_threads(3, [](Rank& r) {
+              errors = run_ranks(3, [](Rank& r) {
                 const GroupPtr world = r.world();
                 const GroupPtr pair = r.rank() == 2 ? nullptr : r.group({0, 1}, "pair");
                 if (r.rank() == 0) world->barrier();
@@ -38,7 +38,7 @@ inline void abort_ends_a_wait_everywhere() {
 
 inline void different_calls_are_named() {
   const auto both = [](const std::function<void(Group&, int64_t)>& call, const std::string& a, const std::string& b) {
-    for (const std::string& error : run_threads(2, [&](Rank& r) { call(*r.world(), r.rank()); })) {
+    for (const std::string& error : run_ranks(2, [&](Rank& r) { call(*r.world(), r.rank()); })) {
       expect_part(error, "ranks disagree about call #1 of group \"world\"");
       expect_part(error, "rank 0 called " + a);
       expect_part(error, "rank 1 called " + b);
@@ -47,17 +47,18 @@ inline void different_calls_are_named() {
   const auto zeros = [](int64_t n, at::ScalarType dtype = at::kFloat) {
     return at::empty({n}, at::TensorOptions(dtype));
   };
-  both([&](Group& g, int64_t r) { r == 0 ? void(g.all_reduce(zeros(10))) : g.barrier(); }, "all_reduce of 10 Float",
+  both([&](Group& g, int64_t r) { r == 0 ? g.all_reduce(zeros(10))->wait() : g.barrier(); }, "all_reduce of 10 Float",
        "barrier");
-  both([&](Group& g, int64_t r) { g.all_reduce(zeros(10 + r)); }, "all_reduce of 10 Float", "all_reduce of 11 Float");
-  both([&](Group& g, int64_t r) { g.broadcast(zeros(4), r); }, "broadcast of 4 Float from index 0",
+  both([&](Group& g, int64_t r) { g.all_reduce(zeros(10 + r))->wait(); }, "all_reduce of 10 Float",
+       "all_reduce of 11 Float");
+  both([&](Group& g, int64_t r) { g.broadcast(zeros(4), r)->wait(); }, "broadcast of 4 Float from index 0",
        "broadcast of 4 Float from index 1");
-  both([&](Group& g, int64_t r) { g.all_reduce(zeros(4, r == 0 ? at::kFloat : at::kInt)); }, "all_reduce of 4 Float",
-       "all_reduce of 4 Int");
+  both([&](Group& g, int64_t r) { g.all_reduce(zeros(4, r == 0 ? at::kFloat : at::kInt))->wait(); },
+       "all_reduce of 4 Float", "all_reduce of 4 Int");
 }
 
 inline void wrong_shapes_are_refused() {
-  expect_no_errors(run_threads(2, [](Rank& r) {
+  expect_no_errors(run_ranks(2, [](Rank& r) {
     const GroupPtr g = r.world();
     const at::Tensor three = at::empty({3}, at::kFloat), four = at::empty({4}, at::kFloat);
     expect_part(error_of([&] { g->all_gather(three, four); }), "3 elements do not fit 4 elements from each of 2 ranks");
@@ -72,7 +73,7 @@ inline void wrong_shapes_are_refused() {
 inline void a_rank_that_leaves_is_named() {
   std::vector<std::string> errors;
   EXPECT_LT(seconds([&] {
-              errors = run_threads(3, [](Rank& r) {
+              errors = run_ranks(3, [](Rank& r) {
                 const GroupPtr world = r.world();
                 if (r.rank() != 1) world->barrier();
               });
@@ -84,7 +85,7 @@ inline void a_rank_that_leaves_is_named() {
 }
 
 inline void a_late_rank_is_named_after_the_timeout() {
-  const auto errors = run_threads(
+  const auto errors = run_ranks(
       3,
       [](Rank& r) {
         const GroupPtr world = r.world();

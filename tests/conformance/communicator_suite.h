@@ -1,4 +1,5 @@
-// What every communicator must do. A plugin's test calls run_communicator_suite; ranks are threads (see ranks.h).
+// What every communicator must do. A plugin's test calls run_communicator_suite; ranks are threads or processes (see
+// ranks.h).
 //
 // Values are small integers, exact in every dtype, so collectives are compared with a local computation without
 // tolerance; the order of additions is checked separately with uneven float32 values against the fixed tree.
@@ -159,7 +160,7 @@ struct Collectives {
 };
 
 inline void check_collectives(int64_t ranks, std::vector<int64_t> counts, const std::vector<at::ScalarType>& dtypes) {
-  expect_no_errors(run_threads(ranks, [&](Rank& r) {
+  expect_no_errors(run_ranks(ranks, [&](Rank& r) {
     const GroupPtr world = r.world();
     EXPECT_EQ(world->size(), ranks);
     EXPECT_EQ(world->rank(), r.rank());
@@ -223,7 +224,7 @@ inline bool same_bits(const at::Tensor& a, const at::Tensor& b) {
 
 inline void sums_follow_the_fixed_tree(int64_t most_ranks = 8) {
   for (int64_t ranks = 2; ranks <= most_ranks; ++ranks)
-    expect_no_errors(run_threads(ranks, [&](Rank& r) {
+    expect_no_errors(run_ranks(ranks, [&](Rank& r) {
       const GroupPtr world = r.world();
       const int64_t n = 5003;  // per rank
       for (const bool shared : {false, true}) {
@@ -246,7 +247,7 @@ inline void sums_follow_the_fixed_tree(int64_t most_ranks = 8) {
 
 // Rows of neighbours, then columns: every rank is in three groups, and a sum of sums has the bits of the whole sum.
 inline void overlapping_groups_do_not_disturb_each_other() {
-  expect_no_errors(run_threads(4, [](Rank& r) {
+  expect_no_errors(run_ranks(4, [](Rank& r) {
     const int64_t row = r.rank() / 2, column = r.rank() % 2;
     const GroupPtr world = r.world();
     const GroupPtr across = r.group({2 * row, 2 * row + 1}, concat("row", row));
@@ -260,18 +261,6 @@ inline void overlapping_groups_do_not_disturb_each_other() {
       EXPECT_TRUE(same_bits(whole, parts));
     }
   }));
-}
-
-inline void run_communicator_suite() {
-  collectives_match_a_local_computation();
-  large_collectives_match_a_local_computation();
-  sums_follow_the_fixed_tree();
-  overlapping_groups_do_not_disturb_each_other();
-  abort_ends_a_wait_everywhere();
-  different_calls_are_named();
-  wrong_shapes_are_refused();
-  a_rank_that_leaves_is_named();
-  a_late_rank_is_named_after_the_timeout();
 }
 
 }  // namespace drivetrain::test

@@ -1,5 +1,5 @@
 // Ranks for tests of communication: threads of this process over an in-memory store, or forked processes over a
-// TCPStore.
+// TCPStore. Suites start theirs by `run_ranks`.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -60,8 +60,12 @@ struct Rank {
 
 using Body = std::function<void(Rank&)>;
 
+// Where ranks cannot be threads: set by a test whose every process is one rank, to run `body` there instead.
+inline std::vector<std::string> (*run_ranks_instead)(int64_t n, const Body& body, const std::string& json) = nullptr;
+
 // Runs `body` on n threads; what each rank threw, "" for nothing.
 inline std::vector<std::string> run_threads(int64_t n, const Body& body, const std::string& json = usual_options) {
+  if (run_ranks_instead != nullptr) return run_ranks_instead(n, body, json);
   const auto store = make_local_store();
   std::vector<std::string> errors(static_cast<size_t>(n));
   std::vector<std::thread> threads;
@@ -146,6 +150,24 @@ inline std::vector<Ended> run_processes(int64_t n, const Body& body, const std::
     waitpid(ended[r].pid, &ended[r].status, 0);
   }
   return ended;
+}
+
+// As run_threads, but with processes; a failed expectation in one of them is an error of that rank.
+inline std::vector<std::string> run_forked(int64_t n, const Body& body, const std::string& json = usual_options) {
+  const auto checked = [&](Rank& r) {
+    body(r);
+    if (::testing::Test::HasFailure()) throw std::runtime_error("an expectation failed in this rank's process");
+  };
+  std::vector<std::string> errors;
+  for (const Ended& ended : run_processes(n, checked, json))
+    errors.push_back(ended.error.empty() && ended.status != 0 ? concat("status ", ended.status) : ended.error);
+  return errors;
+}
+
+// How the suites start their ranks; a plugin's test may set `runner`.
+inline std::vector<std::string> (*runner)(int64_t, const Body&, const std::string&) = run_threads;
+inline std::vector<std::string> run_ranks(int64_t n, const Body& body, const std::string& json = usual_options) {
+  return runner(n, body, json);
 }
 
 }  // namespace drivetrain::test

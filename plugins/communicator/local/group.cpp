@@ -1,177 +1,86 @@
 #include "group.h"
 
-#include <ATen/ops/from_blob.h>
-
 #include <algorithm>
-#include <cstring>
 
 #include "sums.h"
 
 namespace drivetrain::local {
-namespace {
 
-// Up to here every member adds whole windows into its own memory: less traffic than sharing the sum and copying it
-// back.
-constexpr int64_t kReadAllRanks = 3;
-// Elements added in one go before they are copied to the peers, while they are in the cache.
-constexpr int64_t kBlock = 16 << 10;
-
-int64_t element_size(const at::Tensor& t) { return static_cast<int64_t>(t.element_size()); }
-const char* bytes_of(const at::Tensor& t) { return static_cast<const char*>(t.const_data_ptr()); }
-char* bytes_of_out(const at::Tensor& t) { return static_cast<char*>(t.mutable_data_ptr()); }
-
-void copy(char* out, const char* in, int64_t bytes) {
-  if (bytes > 0 && out != in) memcpy(out, in, static_cast<size_t>(bytes));
-}
-
-struct Share {
-  int64_t begin, end;
-};
-// Member `index`'s part of `length` elements, cut at multiples of 16 so that members rarely write one cache line.
-Share share_of(int64_t length, int64_t index, int64_t members) {
-  const int64_t part = (length + 16 * members - 1) / (16 * members) * 16;
-  return {std::min(length, index * part), std::min(length, (index + 1) * part)};
-}
-
-class Done final : public Work {
+// The caller's end of a call. Keeps the group, which keeps the call only until it is over.
+class LocalGroup::TaskWork final : public Work {
  public:
-  void wait() override {}
+  TaskWork(std::shared_ptr<LocalGroup> group, TaskPtr task) : group_(std::move(group)), task_(std::move(task)) {}
+  void wait() override {
+    if (task_ == nullptr) return;
+    group_->wait(task_);
+    task_ = nullptr;
+  }
+
+ private:
+  std::shared_ptr<LocalGroup> group_;
+  TaskPtr task_;
 };
-WorkPtr done() {
-  static const WorkPtr work = std::make_shared<Done>();
-  return work;
+
+class LocalGroup::TransferWork final : public Work {
+ public:
+  TransferWork(std::shared_ptr<LocalGroup> group, std::shared_ptr<Transfer> transfer)
+      : group_(std::move(group)), transfer_(std::move(transfer)) {}
+  void wait() override { group_->wait(transfer_); }
+
+ private:
+  std::shared_ptr<LocalGroup> group_;
+  std::shared_ptr<Transfer> transfer_;
+};
+
+void LocalGroup::check(const char* name, const at::Tensor& t, bool sums) const {
+  const auto refuse = [&](const auto&... problem) {
+    throw fail(ErrorCode::config, "communicator/local: ", name, " in group \"", label_, "\": ", problem...);
+  };
+  if (!t.defined()) refuse("the tensor is undefined");
+  if (!t.device().is_cpu()) refuse("wanted a tensor in CPU memory, found ", t.device().str());
+  if (!t.is_contiguous()) refuse("wanted a contiguous tensor, found strides ", t.strides());
+  if (sums && !can_sum(t.scalar_type())) refuse("no sum over ", c10::toString(t.scalar_type()));
 }
 
-}  // namespace
-
-at::Tensor LocalGroup::allocate(int64_t numel, at::ScalarType dtype) {
-  const auto host = host_;
-  const int64_t offset = host->memory().allocate(static_cast<size_t>(numel) * c10::elementSize(dtype));
-  return at::from_blob(
-      host->memory().base() + offset, {numel}, [host, offset](void*) { host->memory().release(offset); },
-      at::TensorOptions().dtype(dtype));
-}
-
-// The first window is staged before the members meet: then a small message costs a single barrier.
-void LocalGroup::exchange(Call call, const char* in, int64_t slices, const Consume& consume) {
-  const int64_t bytes = static_cast<int64_t>(c10::elementSize(static_cast<at::ScalarType>(call.dtype)));
-  const int64_t piece = std::max<int64_t>(1, kWindowBytes / (slices * bytes));
-  begin(call);
-  if (call.offset == kStaged) stage(in, slices, 0, piece);
-  meet();
-  compare();
-
-  bool any_staged = false, any_shared = false;
-  View view;
-  for (int64_t p = 0; p < size(); ++p) {
-    const int64_t offset = member(p).calls[call.number % 2].offset;
-    any_staged |= offset == kStaged;
-    any_shared |= offset >= 0;
-    view.base.push_back(file(p) + std::max<int64_t>(offset, 0));
-  }
-  if (!any_staged) {
-    view.stride = call.count * bytes, view.in_place = true;
-    if (call.count > 0) consume(view, 0, call.count);
-    meet();  // until now peers may read our buffer
-    return finish();
-  }
-  view.stride = piece * bytes;
-  for (int64_t begin = 0; begin < call.count; begin += piece) {
-    if (begin > 0 || any_shared) {
-      stage(in, slices, begin, piece);
-      meet();
-    }
-    for (int64_t p = 0; p < size(); ++p) view.base[static_cast<size_t>(p)] = window(p);
-    consume(view, begin, std::min(piece, call.count - begin));
-    ++windows_;
-  }
-  finish();
-}
-
-void LocalGroup::stage(const char* in, int64_t slices, int64_t begin, int64_t piece) {
-  if (in == nullptr) return;
-  const int64_t bytes = static_cast<int64_t>(c10::elementSize(static_cast<at::ScalarType>(current_.dtype)));
-  const int64_t length = std::min(piece, current_.count - begin);
-  for (int64_t j = 0; j < slices; ++j)
-    copy(window(me_) + j * piece * bytes, in + (j * current_.count + begin) * bytes, length * bytes);
+void LocalGroup::check_sizes(const char* name, const at::Tensor& whole, const at::Tensor& slice, bool equal) const {
+  check(name, whole);
+  check(name, slice);
+  const auto refuse = [&](const auto&... problem) {
+    throw fail(ErrorCode::config, "communicator/local: ", name, " in group \"", label_, "\": ", problem...);
+  };
+  if (whole.scalar_type() != slice.scalar_type())
+    refuse("dtypes differ, ", c10::toString(whole.scalar_type()), " and ", c10::toString(slice.scalar_type()));
+  const bool fits =
+      equal ? whole.numel() == slice.numel() && whole.numel() % size() == 0 : whole.numel() == slice.numel() * size();
+  if (!fits)
+    refuse(whole.numel(), " elements do not fit ", slice.numel(), " elements ", equal ? "cut into" : "from each of",
+           " ", size(), " ranks");
 }
 
 WorkPtr LocalGroup::all_reduce(at::Tensor t) {
   check("all_reduce", t, true);
-  exchange(call(CallKind::all_reduce, t, t.numel()), bytes_of(t), 1,
-           [&](const View& view, int64_t begin, int64_t length) {
-             if (view.in_place)
-               reduce_in_place(t, view, length);
-             else
-               reduce_window(t, view, begin, length);
-           });
-  return done();
-}
-
-void LocalGroup::reduce_window(at::Tensor& t, const View& view, int64_t begin, int64_t length) {
-  const int64_t bytes = element_size(t);
-  char* out = bytes_of_out(t) + begin * bytes;
-  if (size() <= kReadAllRanks) return tree_sum(t.scalar_type(), out, view.base.data(), size(), length);
-  // Each member adds its share of the window, in place in its own window, and all collect the shares.
-  const auto [first, last] = share_of(length, me_, size());
-  std::vector<const char*> sources;
-  for (const char* base : view.base) sources.push_back(base + first * bytes);
-  tree_sum(t.scalar_type(), window(me_) + first * bytes, sources.data(), size(), last - first);
-  meet();
-  for (int64_t p = 0; p < size(); ++p) {
-    const auto [from, to] = share_of(length, p, size());
-    copy(out + from * bytes, view.base[static_cast<size_t>(p)] + from * bytes, (to - from) * bytes);
-  }
-}
-
-// Each member adds its share of the whole and writes it into everybody's buffer.
-void LocalGroup::reduce_in_place(at::Tensor& t, const View& view, int64_t length) {
-  const int64_t bytes = element_size(t);
-  const auto [first, last] = share_of(length, me_, size());
-  std::vector<const char*> sources(view.base.size());
-  for (int64_t at = first; at < last; at += kBlock) {
-    const int64_t n = std::min(kBlock, last - at);
-    for (size_t p = 0; p < sources.size(); ++p) sources[p] = view.base[p] + at * bytes;
-    char* own = view.base[static_cast<size_t>(me_)] + at * bytes;
-    tree_sum(t.scalar_type(), own, sources.data(), size(), n);
-    for (char* base : view.base) copy(base + at * bytes, own, n * bytes);
-  }
+  const int64_t count = t.numel();
+  at::Tensor in = t;
+  return post(CallKind::all_reduce, std::move(in), std::move(t), count);
 }
 
 WorkPtr LocalGroup::all_gather(at::Tensor out, at::Tensor in) {
   check_sizes("all_gather", out, in, false);
-  const int64_t bytes = element_size(in), count = in.numel();
-  exchange(call(CallKind::all_gather, in, count), bytes_of(in), 1,
-           [&](const View& view, int64_t begin, int64_t length) {
-             for (int64_t p = 0; p < size(); ++p)
-               copy(bytes_of_out(out) + (p * count + begin) * bytes, view.base[static_cast<size_t>(p)], length * bytes);
-           });
-  return done();
+  const int64_t count = in.numel();
+  return post(CallKind::all_gather, std::move(in), std::move(out), count);
 }
 
 WorkPtr LocalGroup::reduce_scatter(at::Tensor out, at::Tensor in) {
   check_sizes("reduce_scatter", in, out, false);
   check("reduce_scatter", in, true);
-  const int64_t bytes = element_size(in), count = out.numel();
-  std::vector<const char*> sources(static_cast<size_t>(size()));
-  exchange(call(CallKind::reduce_scatter, in, count), bytes_of(in), size(),
-           [&](const View& view, int64_t begin, int64_t length) {
-             for (size_t p = 0; p < sources.size(); ++p) sources[p] = view.base[p] + me_ * view.stride;
-             tree_sum(in.scalar_type(), bytes_of_out(out) + begin * bytes, sources.data(), size(), length);
-           });
-  return done();
+  const int64_t count = out.numel();
+  return post(CallKind::reduce_scatter, std::move(in), std::move(out), count);
 }
 
 WorkPtr LocalGroup::all_to_all(at::Tensor out, at::Tensor in) {
   check_sizes("all_to_all", out, in, true);
-  const int64_t bytes = element_size(in), count = in.numel() / size();
-  exchange(call(CallKind::all_to_all, in, count), bytes_of(in), size(),
-           [&](const View& view, int64_t begin, int64_t length) {
-             for (int64_t p = 0; p < size(); ++p)
-               copy(bytes_of_out(out) + (p * count + begin) * bytes,
-                    view.base[static_cast<size_t>(p)] + me_ * view.stride, length * bytes);
-           });
-  return done();
+  const int64_t count = in.numel() / size();
+  return post(CallKind::all_to_all, std::move(in), std::move(out), count);
 }
 
 WorkPtr LocalGroup::broadcast(at::Tensor t, int64_t root) {
@@ -179,22 +88,100 @@ WorkPtr LocalGroup::broadcast(at::Tensor t, int64_t root) {
   if (root < 0 || root >= size())
     throw fail(ErrorCode::config, "communicator/local: broadcast in group \"", label_, "\" from ", root,
                "; wanted an index from 0 to ", size() - 1);
-  Call posted = call(CallKind::broadcast, t, t.numel(), root);
-  if (me_ != root) posted.offset = kUnread;
-  const int64_t bytes = element_size(t);
-  exchange(posted, me_ == root ? bytes_of(t) : nullptr, 1, [&](const View& view, int64_t begin, int64_t length) {
-    if (me_ != root) copy(bytes_of_out(t) + begin * bytes, view.base[static_cast<size_t>(root)], length * bytes);
-  });
-  return done();
+  const int64_t count = t.numel();
+  at::Tensor in = t;
+  return post(CallKind::broadcast, std::move(in), std::move(t), count, root);
 }
 
 void LocalGroup::barrier() {
-  Call posted;
-  posted.kind = CallKind::barrier;
-  begin(posted);
-  meet();
-  compare();
-  finish();
+  const auto task = std::make_shared<Task>();
+  task->call.kind = CallKind::barrier;
+  if (!post_task(task)) wait(task);
+}
+
+WorkPtr LocalGroup::post(CallKind kind, at::Tensor in, at::Tensor out, int64_t count, int64_t root) {
+  const auto task = std::make_shared<Task>();
+  task->call.kind = kind;
+  task->call.dtype = static_cast<int32_t>(in.scalar_type());
+  task->call.count = count;
+  task->call.root = root;
+  task->use = {Range(in), Range(out)};
+  task->call.in = host_->place_of(task->use.read.begin);
+  task->call.out = host_->place_of(task->use.written.begin);
+  task->in = std::move(in);
+  task->out = std::move(out);
+  if (post_task(task)) return completed_work();
+  return std::make_shared<TaskWork>(shared_from_this(), task);
+}
+
+// Ring slots that peers still read make a call wait in the queue, not the caller. True if the call is over.
+bool LocalGroup::post_task(const TaskPtr& task) {
+  if (batching_) throw fail(ErrorCode::internal, "communicator/local: only send and recv may stand in a batch");
+  const std::lock_guard lock(host_->mutex());
+  task->call.number = calls_ + 1;
+  host_->throw_if_aborted([&] { return task->call.where(label_); });
+  ++calls_;
+  order_after_earlier(*task);
+  queue_.push_back(task);
+  host_->advance();
+  return over(*task);
+}
+
+// The last unfinished call of this rank whose buffers conflict with `use`; 0: none.
+int64_t LocalGroup::last_user(const Use& use) const {
+  int64_t last = 0;
+  for (const TaskPtr& task : lasting_)
+    if (use.conflicts(task->use)) last = std::max(last, task->call.number);
+  for (const TaskPtr& task : queue_)
+    if (use.conflicts(task->use)) last = std::max(last, task->call.number);
+  return last;
+}
+
+// Earlier calls of this rank that use the same memory: every member must have done its part of them, messages must be
+// over.
+void LocalGroup::order_after_earlier(Task& task) {
+  forget_done();
+  if (task.use.written.begin == nullptr) return;
+  task.call.after = last_user(task.use);
+  for (const auto& message : transfers_)
+    if (task.use.conflicts(message->use)) task.messages.push_back(message);
+}
+
+void LocalGroup::batch_begin() {
+  if (batching_) throw fail(ErrorCode::internal, "communicator/local: a batch inside a batch");
+  batching_ = true;
+}
+
+void LocalGroup::batch_end() {
+  if (!batching_) throw fail(ErrorCode::internal, "communicator/local: batch_end without batch_begin");
+  const std::lock_guard lock(host_->mutex());
+  batching_ = false;
+  for (const auto& transfer : transfers_) transfer->batched = false;
+  host_->advance();
+}
+
+WorkPtr LocalGroup::send(at::Tensor t, int64_t to) { return transfer(true, std::move(t), to); }
+WorkPtr LocalGroup::recv(at::Tensor t, int64_t from) { return transfer(false, std::move(t), from); }
+
+WorkPtr LocalGroup::transfer(bool sending, at::Tensor t, int64_t peer) {
+  const char* name = sending ? "send" : "recv";
+  check(name, t);
+  if (peer < 0 || peer >= size())
+    throw fail(ErrorCode::config, "communicator/local: ", name, " in group \"", label_, "\" with index ", peer,
+               "; wanted one from 0 to ", size() - 1);
+  auto work = std::make_shared<Transfer>();
+  work->sending = sending, work->peer = peer, work->batched = batching_;
+  (sending ? work->use.read : work->use.written) = Range(t);
+  work->tensor = std::move(t);
+  const std::lock_guard lock(host_->mutex());
+  host_->throw_if_aborted([&] { return concat(name_of(CallKind::pairs), " in group \"", label_, "\""); });
+  forget_done();
+  work->after = last_user(work->use);
+  for (const auto& other : transfers_)
+    if (!other->batched && other->use.conflicts(work->use)) work->earlier.push_back(other);
+  transfers_.push_back(work);
+  host_->advance();
+  return std::make_shared<TransferWork>(shared_from_this(), std::move(work));
 }
 
 }  // namespace drivetrain::local

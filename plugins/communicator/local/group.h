@@ -1,17 +1,20 @@
 // A group of ranks of one host.
 //
-// Every call completes before it returns; `Work::wait` only checks. A collective posts what it calls, meets the others
-// in a barrier, compares, and moves data: large buffers that all members allocated from the group are read where they
-// lie, others pass through windows of 1 MB in shared memory, two per rank in turn, so that one barrier per window is
-// enough. The control block lies in the file of the lowest member, windows in each member's own, rings for messages in
-// the receiver's. Waiting spins briefly, then sleeps in slices of 50 ms, between which it looks for an abort and for
-// members that are gone. Ownership: keeps Host (and so all mappings) alive. Thread: one call at a time. Errors: as
-// Group; every one of them aborts the run, since after it the members no longer stand at the same call.
+// A collective is posted - what is called and where its buffers lie - and returns. When all members have posted it,
+// each compares, does its part without waiting for anybody, and says so; whichever call into the communicator comes
+// next (of any of this rank's groups, see host.h) does it. A member's parts run in call order. How data moves follows
+// from where the members' buffers lie: those in shared memory are read and written in place, others pass through
+// windows, several per member in turn. A Work is over when its result is there and no peer uses this rank's buffers any
+// more. Calls made without waiting may use each other's buffers: a call says which earlier one must be over everywhere
+// first. The control block lies in the file of the lowest member, windows in each member's own, rings for messages in
+// the receiver's. Ownership: keeps Host (and so all mappings) alive; a Work keeps the group. Thread: one call at a
+// time. Errors: as Group; every one but a refused argument aborts the run, since the members no longer stand at the
+// same call.
 #pragma once
 
 #include <drivetrain/communicator.h>
 
-#include <chrono>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <string>
@@ -19,63 +22,15 @@
 
 #include "host.h"
 #include "pairs.h"
-#include "wait.h"
+#include "task.h"
 
 namespace drivetrain::local {
 
-enum class CallKind : uint32_t {
-  none,
-  join,
-  all_reduce,
-  all_gather,
-  reduce_scatter,
-  all_to_all,
-  broadcast,
-  barrier,
-  pairs
-};
+// Of each of a rank's windows, and how many; see README.md.
+constexpr int64_t kWindowBytes = 256 << 10;
+constexpr int64_t kWindows = 4;
 
-// Of each of a rank's two windows. Measured with two processes on two busy cores, 498 MB all_reduce: 64 KB 0.73 s, 256
-// KB 0.22 s, 512 KB 0.18 s, 1 MB 0.13 s; every window costs a barrier, and there a neighbour may have to be woken.
-constexpr int64_t kWindowBytes = 1 << 20;
-constexpr int64_t kStaged = -1;  // the buffer lies in private memory
-constexpr int64_t kUnread = -2;  // no peer reads this rank's buffer in this call
-
-struct Call {
-  CallKind kind = CallKind::none;
-  int32_t dtype = 0;
-  int64_t count = 0;  // elements per slice
-  int64_t root = -1;
-  int64_t offset = kUnread;  // of the buffer that peers read, in this rank's file
-  int64_t number = 0;        // from 1, not counting messages
-
-  bool fits(const Call& other) const;
-  std::string text() const;  // "all_reduce of 10 Float"
-};
-
-// Shared memory, in the lowest member's file. Two calls, used in turn: a member may post the next call while another
-// still compares this one, but not the one after it.
-struct alignas(64) Member {
-  std::atomic<uint32_t> arrived;         // value of the gate's word that this member waits to leave, plus 1
-  std::atomic<uint32_t> doing;           // CallKind, for messages of others
-  int64_t windows_offset, rings_offset;  // in the member's own file
-  Call calls[2];
-  Bell bell;  // rung when a ring of this member moved
-};
-struct Control {
-  std::atomic<uint32_t> count;  // members that have arrived
-  Bell gate;                    // rung by the last one
-  Member members[1];            // as many as the group has
-};
-
-// Where the slices of all members lie during one step of a collective: rank p's slice j at base[p] + j * stride.
-struct View {
-  std::vector<char*> base;
-  int64_t stride = 0;  // bytes
-  bool in_place = false;
-};
-
-class LocalGroup final : public Group {
+class LocalGroup final : public Group, public Driven, public std::enable_shared_from_this<LocalGroup> {
  public:
   LocalGroup(std::shared_ptr<Host> host, std::vector<int64_t> ranks, std::string label);
   ~LocalGroup() override;
@@ -85,6 +40,7 @@ class LocalGroup final : public Group {
   const std::string& label() const override { return label_; }
 
   at::Tensor allocate(int64_t numel, at::ScalarType dtype) override;
+  at::Tensor allocate_once(int64_t numel, at::ScalarType dtype) override;
   WorkPtr all_reduce(at::Tensor t) override;
   WorkPtr all_gather(at::Tensor out, at::Tensor in) override;
   WorkPtr reduce_scatter(at::Tensor out, at::Tensor in) override;
@@ -96,49 +52,77 @@ class LocalGroup final : public Group {
   void batch_end() override;
   void barrier() override;
 
- private:
-  struct PairWork;
-  using Consume = std::function<void(const View&, int64_t begin, int64_t length)>;
+  bool advance() override;
 
+ private:
+  class TaskGoal;
+  class TransferGoal;
+  class TaskWork;
+  class TransferWork;
+  using Counter = std::atomic<int64_t> Member::*;
+
+  // group_join.cpp
   void join();
+  // group.cpp: checks and posting
   void check(const char* call, const at::Tensor& t, bool sums = false) const;
   void check_sizes(const char* call, const at::Tensor& whole, const at::Tensor& slice, bool equal) const;
-  Call call(CallKind kind, const at::Tensor& read, int64_t count, int64_t root = -1) const;
-  void begin(Call& call);
-  void finish();
-  void meet();  // the barrier below all collectives
-  void compare() const;
-  // `in`: this rank's `slices` slices of call.count elements, null if nobody reads them.
-  void exchange(Call call, const char* in, int64_t slices, const Consume& consume);
-  void stage(const char* in, int64_t slices, int64_t begin, int64_t piece);
-  void reduce_window(at::Tensor& t, const View& view, int64_t begin, int64_t length);
-  void reduce_in_place(at::Tensor& t, const View& view, int64_t length);
+  WorkPtr post(CallKind kind, at::Tensor in, at::Tensor out, int64_t count, int64_t root = -1);
+  bool post_task(const TaskPtr& task);
+  void order_after_earlier(Task& task);
+  int64_t last_user(const Use& use) const;
   WorkPtr transfer(bool sending, at::Tensor t, int64_t peer);
-  void run_transfers();
-  bool advance_all();
-  // Waits until the bell rang. `missing`: the members waited for, by index; `what`: what they did not reach.
-  void wait(Bell& bell, uint32_t seen, const std::function<std::vector<int64_t>()>& missing, const std::string& what);
+
+  // group_run.cpp: progress; with the host's mutex held
+  void publish();
+  bool run(Task& task);
+  void match(Task& task) const;
+  void compare(const Task& task) const;
+  void forget_done();
+  bool over(const Task& task) const;
+  bool advance_transfers();
+  bool may_move(const Transfer& transfer) const;
+
+  // group_move.cpp: moving data
+  void move(Task& task);
+  void pull(Task& task);
+  void push(Task& task);
+  void reduce_everywhere(Task& task);
+  bool run_windows(Task& task);
+  bool stage(Task& task);
+  bool add(Task& task);
+  bool consume(Task& task);
+  void consume_window(Task& task, int64_t begin, int64_t length);
+  char* window(int64_t member, int64_t number) const;
+
+  // group_wait.cpp: waiting and explaining
+  void wait(const TaskPtr& task);
+  void wait(const std::shared_ptr<Transfer>& transfer);
+  Obstacle obstacle(const Task& task) const;
+  Obstacle behind(Counter counter, int64_t least, const std::string& what, bool reached) const;
+  Obstacle obstacle(const Transfer& transfer) const;
   std::string who(const std::vector<int64_t>& members) const;
-  std::string where() const;  // `all_reduce #17 of group "dp"`
 
-  char* file(int64_t member) const { return files_[static_cast<size_t>(member)]; }
-  Member& member(int64_t index) const { return control_->members[index]; }
-  char* window(int64_t member) const;
+  bool all(Counter counter, int64_t least) const;
+  void say(Counter counter, int64_t value);  // to all members
+  Member& member(int64_t index) const { return members_[index]; }
   Ring& ring(int64_t from, int64_t to) const;
-  bool last_call_matches(int64_t index) const;
 
-  std::shared_ptr<Host> host_;
+  const std::shared_ptr<Host> host_;
   const std::vector<int64_t> ranks_;
   const std::string label_;
   const int64_t me_;
-  std::vector<Peer> peers_;   // by index
-  std::vector<char*> files_;  // start of each member's file as mapped here; our own through our own mapping
-  Control* control_ = nullptr;
-  Call current_;
-  int64_t calls_ = 0, messages_ = 0;
-  uint64_t windows_ = 0;  // used so far: the parity picks one of two
+  std::vector<Peer> peers_;       // by index
+  std::vector<char*> files_;      // start of each member's file as mapped here
+  Member* members_ = nullptr;     // shared memory
+  int64_t calls_ = 0;             // made
+  int64_t posted_ = 0, run_ = 0;  // number of the last call that was posted, that this rank has done its part of
+  int64_t windows_ = 0;           // used by calls that are done
+  std::deque<TaskPtr> queue_;     // made, this rank's part not done; FIFO
+  std::vector<TaskPtr> lasting_;  // this rank's part done, buffers still in use by peers
+  std::vector<std::shared_ptr<Transfer>> transfers_;  // open ones, in call order
   bool batching_ = false;
-  std::vector<std::shared_ptr<PairWork>> transfers_;
+  std::vector<const char*> sources_;  // scratch of the call that runs
+  std::vector<char*> targets_;
 };
 
 }  // namespace drivetrain::local

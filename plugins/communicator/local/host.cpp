@@ -78,7 +78,11 @@ Host::Host(const Services& services, const LocalOptions& options)
       options_(options),
       spin_(options.spin.value_or(services.world_size <= own_cores() ? 2000 : 0)),
       store_(services.store),
-      memory_(file_bytes(services.world_size)) {
+      memory_(file_bytes(services.world_size)),
+      files_(static_cast<size_t>(services.world_size)),
+      file_bytes_(static_cast<size_t>(services.world_size)) {
+  file_bytes_[static_cast<size_t>(rank_)] = memory_.bytes();
+  files_[static_cast<size_t>(rank_)] = memory_.base();
   board_ = &own_head();
   // Communicators made one after the other on the same store must not find each other's keys.
   prefix_ = concat("communicator/local/", store_.add(concat("communicator/local/made/", rank_), 1), "/");
@@ -93,15 +97,23 @@ std::string Host::await(const std::string& key, const std::string& where, const 
   for (auto pause = std::chrono::microseconds(200); !store_.has(prefix_ + key);
        pause = std::min(2 * pause, std::chrono::microseconds(20000))) {
     throw_if_aborted(where);
-    for (const auto& [rank, peer] : peers_)
-      if (const std::string cause = lost(peer); !cause.empty()) give_up(where, cause);
+    note_lost(where);
+    // Who should set the key may still need our part of an earlier call.
+    if (const std::unique_lock lock(mutex_, std::try_to_lock); lock) advance();
     if (Clock::now() > deadline) give_up(where, concat(from, " did not arrive within ", options_.timeout_s, " s"));
     std::this_thread::sleep_for(pause);
   }
   return store_.get(prefix_ + key, options_.timeout_s);
 }
 
+void Host::note_lost(const std::string& where) {
+  const std::lock_guard lock(peers_mutex_);
+  for (const auto& [rank, peer] : peers_)
+    if (const std::string cause = lost(peer); !cause.empty()) give_up(where, cause);
+}
+
 const Peer& Host::connect(int64_t rank, const std::string& where) {
+  const std::lock_guard lock(peers_mutex_);
   if (rank != 0 && rank_ != 0 && !board_file_) connect(0, where);  // a later abort must reach us
   const auto known = peers_.find(rank);
   if (known != peers_.end()) return known->second;
@@ -117,7 +129,7 @@ const Peer& Host::connect(int64_t rank, const std::string& where) {
     throw fail(ErrorCode::config, where, ": communicator/local joins ranks of one host; rank ", rank, " runs on ", name,
                ", rank ", rank_, " on ", host_name(), ". Start all ranks on one host and in one container.");
   try {
-    peer.file = std::make_shared<Mapping>(Descriptor(open_peer_file(peer.pid, fd)).get(), bytes);
+    peer.file = map_peer_file(peer.pid, fd, bytes);
   } catch (const Error&) {
     if (!alive(peer.pid, peer.start)) give_up(where, peer.text() + " died");
     throw;
@@ -128,7 +140,25 @@ const Peer& Host::connect(int64_t rank, const std::string& where) {
     board_ = &peer.head();
     if (!earlier.empty()) abort(earlier);
   }
+  file_bytes_[static_cast<size_t>(rank)] = bytes;
+  files_[static_cast<size_t>(rank)] = peer.file->base();
   return peers_[rank] = peer;
+}
+
+Place Host::place_of(const void* address) const {
+  const char* at = static_cast<const char*>(address);
+  for (size_t rank = 0; rank < files_.size(); ++rank) {
+    const char* base = files_[rank].load();
+    if (base != nullptr && at >= base && at < base + file_bytes_[rank].load())
+      return {static_cast<int64_t>(rank), at - base};
+  }
+  return {};
+}
+
+char* Host::address_of(const Place& place) {
+  char* base = files_[static_cast<size_t>(place.rank)].load();
+  if (base == nullptr) base = connect(place.rank, "a buffer of a peer").file->base();
+  return base + place.offset;
 }
 
 void Host::close() noexcept { own_head().closed.store(1); }

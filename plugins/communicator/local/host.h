@@ -1,34 +1,42 @@
-// What the ranks of one host know of each other: their shared files, who is alive, and whether the run was aborted.
+// What the ranks of one host know of each other: their shared files, who is alive, and whether the run was aborted. And
+// what makes a rank's calls move: all its groups are driven together, so waiting for one call drives all others.
 //
 // One Host per rank, shared by its communicator and groups. Each rank announces its file in the store; peers map it
 // when the first group needs it. The head of rank 0's file holds the reason of an abort for all ranks: the first one
-// wins, so that everybody reports the cause and not its consequences. Thread: `abort`, `cause` and `lost` from any
-// thread; the rest from the thread that makes groups. Errors: Error(communication) naming the rank that is lost or
-// late; Error(config) if a rank runs on another host.
+// wins, so that everybody reports the cause and not its consequences. Waiting spins, then sleeps on the rank's bell in
+// slices, between which it looks for an abort and for members that are gone. Thread: `make_group`s one at a time, the
+// rest from any; `mutex` guards the state of all groups and is not held while sleeping. Errors: Error(communication)
+// naming the rank that is lost or late; Error(config) if a rank runs on another host.
 #pragma once
 
 #include <atomic>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include <drivetrain/error.h>
 #include <drivetrain/services.h>
 
+#include "call.h"
 #include "shared_file.h"
+#include "wait.h"
 
 namespace drivetrain::local {
 
 struct LocalOptions {
   double timeout_s = 300;
   std::optional<int64_t> spin;  // pauses before sleeping; nothing: 2000 if every rank can have a core, else 0
+  bool share = true;
 };
 
 // First bytes of each rank's file.
 struct FileHead {
   std::atomic<uint32_t> closed;       // 1: the rank destroyed its communicator
   std::atomic<uint32_t> abort_state;  // of rank 0's file: 0 none, 1 being written, 2 cause is there
+  Bell bell;
   char cause[2048];
 };
 static_assert(sizeof(FileHead) <= SharedFile::kHeadBytes);
@@ -43,14 +51,42 @@ struct Peer {
   std::string text() const { return concat("rank ", rank, " (pid ", pid, ")"); }
 };
 
+// What keeps a rank waiting: "rank 1 did not reach barrier #2 of group "dp"", within some seconds, "(rank 0 did)".
+struct Obstacle {
+  std::vector<Peer> absent;
+  std::string what, note;
+};
+
+// Something to wait for. Both are called with the host's mutex held.
+class Goal {
+ public:
+  virtual bool reached() = 0;
+  virtual Obstacle obstacle() = 0;
+  virtual std::string where() const = 0;  // begins error messages
+  virtual void show(bool waiting) = 0;    // tells the peers' messages where this rank is
+
+ protected:
+  ~Goal() = default;
+};
+
+// Calls that want to be driven.
+class Driven {
+ public:
+  virtual bool advance() = 0;  // never waits; true if anything moved
+
+ protected:
+  ~Driven() = default;
+};
+
 class Host {
  public:
   Host(const Services& services, const LocalOptions& options);
 
   int64_t rank() const { return rank_; }
   double timeout_s() const { return options_.timeout_s; }
-  int64_t spin() const { return spin_; }
+  bool share() const { return options_.share; }
   SharedFile& memory() { return memory_; }
+  std::mutex& mutex() { return mutex_; }
 
   // Maps the file of `rank`, waiting until it is announced. `where` begins the error message.
   const Peer& connect(int64_t rank, const std::string& where);
@@ -58,16 +94,32 @@ class Host {
   std::string await(const std::string& key, const std::string& where, const std::string& from);
   void publish(const std::string& key, const std::string& value);
 
+  Place place_of(const void* address) const;
+  char* address_of(const Place& place);
+
+  void add(Driven& group);
+  void remove(Driven& group) noexcept;
+  // Moves what can be moved, of all groups. With the mutex held. `sleepers`: of this rank's bell, that know of it.
+  bool advance(uint32_t sleepers = 0);
+  void wait(Goal& goal);
+
   void close() noexcept;  // peers that still wait for this rank see that it left
   void abort(const std::string& cause) noexcept;
   std::string cause() const;                 // empty while nothing was aborted
   std::string lost(const Peer& peer) const;  // "rank 1 (pid 4711) died", or empty
   // Aborts everybody with `cause` and throws it.
   [[noreturn]] void give_up(const std::string& where, const std::string& cause);
+  template <class Where>
+  void throw_if_aborted(const Where& where) const requires std::is_invocable_v<Where> {
+    if (board_.load()->abort_state.load() != 0) throw_if_aborted(where());
+  }
   void throw_if_aborted(const std::string& where) const;
 
  private:
-  FileHead& own_head() { return *reinterpret_cast<FileHead*>(memory_.base()); }
+  FileHead& own_head() const { return *reinterpret_cast<FileHead*>(memory_.base()); }
+  bool reached(Goal& goal);
+  void look(Goal& goal, double waited_s);
+  void note_lost(const std::string& where);
 
   const int64_t rank_;
   const LocalOptions options_;
@@ -75,9 +127,14 @@ class Host {
   Store& store_;
   SharedFile memory_;
   std::string prefix_;
+  std::recursive_mutex peers_mutex_;
   std::map<int64_t, Peer> peers_;
+  std::vector<std::atomic<char*>> files_;  // by rank; null: not mapped
+  std::vector<std::atomic<size_t>> file_bytes_;
   std::shared_ptr<Mapping> board_file_;
   std::atomic<FileHead*> board_{nullptr};  // rank 0's head once mapped; until then our own
+  std::mutex mutex_;
+  std::vector<Driven*> groups_;
 };
 
 }  // namespace drivetrain::local

@@ -17,7 +17,8 @@ class LocalCommunicator final : public Communicator {
         .range(0.001, 1e6)
         .field("spin", &Options::spin,
                "pauses before a waiting rank sleeps; null: 2000 if every rank can have a core of its own, else 0")
-        .range(0, 1e9);
+        .range(0, 1e9)
+        .field("share", &Options::share, "values that ranks only read are kept once per host");
   }
 
   LocalCommunicator(const Options& options, const Services& services)

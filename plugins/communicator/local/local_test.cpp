@@ -5,7 +5,7 @@
 
 #include <csignal>
 
-#include "conformance/communicator_suite.h"
+#include "conformance/communicator_works.h"
 #include "shared_file.h"
 #include "sums.h"
 
@@ -19,6 +19,13 @@ TEST(CommunicatorLocal, large_collectives_match_a_local_computation) { large_col
 TEST(CommunicatorLocal, sums_follow_the_fixed_tree) { sums_follow_the_fixed_tree(); }
 TEST(CommunicatorLocal, overlapping_groups_do_not_disturb_each_other) {
   overlapping_groups_do_not_disturb_each_other();
+}
+TEST(CommunicatorLocal, works_may_be_waited_for_in_any_order) { works_may_be_waited_for_in_any_order(); }
+TEST(CommunicatorLocal, calls_take_effect_in_the_order_in_which_they_were_made) {
+  calls_take_effect_in_the_order_in_which_they_were_made();
+}
+TEST(CommunicatorLocal, memory_that_exists_once_holds_what_each_rank_wrote) {
+  memory_that_exists_once_holds_what_each_rank_wrote();
 }
 TEST(CommunicatorLocal, abort_ends_a_wait_everywhere) { abort_ends_a_wait_everywhere(); }
 TEST(CommunicatorLocal, different_calls_are_named) { different_calls_are_named(); }
@@ -46,9 +53,9 @@ void expect_death_is_named(const std::function<void()>& die) {
               ended = run_processes(3, [&](Rank& r) {
                 const GroupPtr world = r.world();
                 at::Tensor t = at::empty({100}, at::kFloat);
-                for (int step = 0; step < 5; ++step) world->all_reduce(t);
+                for (int step = 0; step < 5; ++step) world->all_reduce(t)->wait();
                 if (r.rank() == 1) die();
-                world->all_reduce(t);
+                world->all_reduce(t)->wait();
               });
             }),
             3);
@@ -70,7 +77,7 @@ TEST(CommunicatorLocal, a_receiver_learns_that_the_sender_died) {
   const auto ended = run_processes(2, [](Rank& r) {
     const GroupPtr world = r.world();
     if (r.rank() == 1) _exit(0);
-    world->recv(at::empty({3}, at::kFloat), 1);
+    world->recv(at::empty({3}, at::kFloat), 1)->wait();
   });
   expect_part(ended[0].error, concat("rank 1 (pid ", ended[1].pid, ") died"));
 }
@@ -96,7 +103,7 @@ TEST(CommunicatorLocal, a_rank_in_another_kind_of_call_is_shown) {
         if (r.rank() == 0)
           world->barrier();
         else
-          world->recv(at::empty({3}, at::kFloat), 0);
+          world->recv(at::empty({3}, at::kFloat), 0)->wait();
       },
       R"({"timeout_s": 0.3})");
   EXPECT_TRUE(errors[0].find("it is in ") != std::string::npos || errors[1].find("it is in ") != std::string::npos)
@@ -107,9 +114,9 @@ TEST(CommunicatorLocal, a_receive_that_does_not_fit_the_send_is_refused) {
   const auto errors = run_threads(2, [](Rank& r) {
     const GroupPtr world = r.world();
     if (r.rank() == 0)
-      world->send(at::empty({3}, at::kFloat), 1);
+      world->send(at::empty({3}, at::kFloat), 1)->wait();
     else
-      world->recv(at::empty({4}, at::kFloat), 0);
+      world->recv(at::empty({4}, at::kFloat), 0)->wait();
     world->barrier();
   });
   for (const std::string& error : errors) expect_part(error, "rank 0 sent 3 Float where rank 1 called recv of 4 Float");

@@ -1,9 +1,10 @@
 #include "pairs.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include <drivetrain/error.h>
+
+#include "copies.h"
 
 namespace drivetrain::local {
 namespace {
@@ -14,7 +15,7 @@ bool write_slot(Transfer& t, Ring& ring, int64_t total) {
   const uint32_t slot = sent % Ring::kSlots;
   const int64_t bytes = std::min(Ring::kSlotBytes, total - t.moved);
   ring.heads[slot] = {t.tensor.numel(), static_cast<int32_t>(t.tensor.scalar_type())};
-  if (bytes > 0) memcpy(ring.data[slot], static_cast<const char*>(t.tensor.const_data_ptr()) + t.moved, bytes);
+  copy_bytes(ring.data[slot], static_cast<const char*>(t.tensor.const_data_ptr()) + t.moved, bytes);
   t.moved += bytes;
   ring.sent.store(sent + 1);
   return true;
@@ -30,7 +31,7 @@ bool read_slot(Transfer& t, Ring& ring, int64_t total) {
     return false;
   }
   const int64_t bytes = std::min(Ring::kSlotBytes, total - t.moved);
-  if (bytes > 0) memcpy(static_cast<char*>(t.tensor.mutable_data_ptr()) + t.moved, ring.data[slot], bytes);
+  copy_bytes(static_cast<char*>(t.tensor.mutable_data_ptr()) + t.moved, ring.data[slot], bytes);
   t.moved += bytes;
   ring.taken.store(taken + 1);
   return true;

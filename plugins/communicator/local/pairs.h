@@ -8,7 +8,11 @@
 #include <ATen/core/Tensor.h>
 
 #include <atomic>
+#include <memory>
 #include <string>
+#include <vector>
+
+#include "use.h"
 
 namespace drivetrain::local {
 
@@ -29,10 +33,13 @@ struct alignas(64) Ring {
 
 struct Transfer {
   bool sending = false;
+  bool batched = false;  // in a batch that has not ended
   at::Tensor tensor;
-  int64_t peer = 0;  // index within the group
-  int64_t number = 0;
-  int64_t moved = 0;  // bytes
+  Use use;
+  int64_t peer = 0;                                // index within the group
+  int64_t after = 0;                               // collective that uses the same memory and must be over first
+  std::vector<std::shared_ptr<Transfer>> earlier;  // messages that use the same memory
+  int64_t moved = 0;                               // bytes
   bool finished = false;
   std::string mismatch;  // set by advance: what the other end sent instead
 

@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 
@@ -13,6 +14,18 @@ namespace drivetrain::local {
 namespace {
 
 constexpr int64_t kPage = 4096;
+
+// Files of ranks that are threads of this process. The key holds the pid because a fork inherits the table.
+struct OwnFiles {
+  std::mutex mutex;
+  std::map<std::pair<pid_t, int>, std::weak_ptr<Mapping>> mappings;
+};
+OwnFiles& own_files() {
+  static OwnFiles files;
+  return files;
+}
+
+std::atomic<int32_t>& users_of(char* block) { return *reinterpret_cast<std::atomic<int32_t>*>(block - kPage); }
 
 int create_file(size_t bytes) {
   const int fd = memfd_create("drivetrain-communicator", MFD_CLOEXEC);
@@ -43,13 +56,41 @@ Mapping::~Mapping() { munmap(base_, bytes_); }
 
 Descriptor::~Descriptor() { close(fd_); }
 
-SharedFile::SharedFile(size_t bytes) : fd_(create_file(bytes)), mapping_(fd_.get(), bytes) {
+SharedFile::SharedFile(size_t bytes) : fd_(create_file(bytes)), mapping_(std::make_shared<Mapping>(fd_.get(), bytes)) {
   free_[kHeadBytes] = static_cast<int64_t>(bytes - kHeadBytes);
+  OwnFiles& files = own_files();
+  const std::lock_guard lock(files.mutex);
+  std::erase_if(files.mappings, [](const auto& entry) { return entry.second.expired(); });
+  files.mappings[{getpid(), fd()}] = mapping_;
 }
 
 int64_t SharedFile::allocate(size_t bytes) {
-  const int64_t wanted = (static_cast<int64_t>(bytes == 0 ? 1 : bytes) + kPage - 1) / kPage * kPage;
   const std::lock_guard lock(mutex_);
+  reclaim_lent();
+  return allocate_locked(bytes);
+}
+
+int64_t SharedFile::lend(size_t bytes, int64_t users) {
+  const std::lock_guard lock(mutex_);
+  reclaim_lent();
+  const int64_t offset = allocate_locked(bytes + kPage);
+  users_of(base() + offset + kPage).store(static_cast<int32_t>(users));
+  lent_.push_back(offset);
+  return offset + kPage;
+}
+
+void SharedFile::let_go(char* block) { users_of(block).fetch_sub(1); }
+
+void SharedFile::reclaim_lent() {
+  std::erase_if(lent_, [&](int64_t offset) {
+    if (users_of(base() + offset + kPage).load() != 0) return false;
+    release_locked(offset);
+    return true;
+  });
+}
+
+int64_t SharedFile::allocate_locked(size_t bytes) {
+  const int64_t wanted = (static_cast<int64_t>(bytes == 0 ? 1 : bytes) + kPage - 1) / kPage * kPage;
   for (auto block = free_.begin(); block != free_.end(); ++block) {
     const auto [offset, size] = *block;
     if (size < wanted) continue;
@@ -58,12 +99,20 @@ int64_t SharedFile::allocate(size_t bytes) {
     used_[offset] = wanted;
     return offset;
   }
-  throw fail(ErrorCode::out_of_memory, "communicator/local: no ", wanted, " bytes left in a shared file of ",
-             mapping_.bytes(), " bytes");
+  int64_t left = 0;
+  for (const auto& [offset, size] : free_) left += size;
+  throw fail(ErrorCode::out_of_memory, "communicator/local: no block of ", wanted,
+             " bytes left in this rank's shared memory, which may grow to ", this->bytes(),
+             " bytes (twice its share of this host's memory) and has ", left,
+             " free: let the model, its buckets or the batch take less, or run fewer ranks on this host");
 }
 
 void SharedFile::release(int64_t offset) {
   const std::lock_guard lock(mutex_);
+  release_locked(offset);
+}
+
+void SharedFile::release_locked(int64_t offset) {
   const auto block = used_.find(offset);
   if (block == used_.end()) return;
   int64_t size = block->second;
@@ -83,18 +132,20 @@ void SharedFile::release(int64_t offset) {
   free_[offset] = size;
 }
 
-int64_t SharedFile::offset_of(const void* address) const {
-  const char* at = static_cast<const char*>(address);
-  return at >= base() && at < base() + bytes() ? at - base() : -1;
-}
-
-int open_peer_file(pid_t pid, int fd) {
+std::shared_ptr<Mapping> map_peer_file(pid_t pid, int fd, size_t bytes) {
+  if (pid == getpid()) {
+    OwnFiles& files = own_files();
+    const std::lock_guard lock(files.mutex);
+    const auto known = files.mappings.find({pid, fd});
+    if (known != files.mappings.end())
+      if (auto mapping = known->second.lock()) return mapping;
+  }
   const std::string path = concat("/proc/", pid, "/fd/", fd);
   const int opened = open(path.c_str(), O_RDWR | O_CLOEXEC);
   if (opened < 0)
     throw fail(ErrorCode::communication, "communicator/local: cannot open the shared memory of process ", pid, " (",
                path, "): ", strerror(errno), "; all ranks must run on one host, as one user and in one pid namespace");
-  return opened;
+  return std::make_shared<Mapping>(Descriptor(opened).get(), bytes);
 }
 
 }  // namespace drivetrain::local

@@ -5,11 +5,12 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstring>
 #include <type_traits>
 
 #include <drivetrain/error.h>
 #include <drivetrain/vector_clones.h>
+
+#include "copies.h"
 
 #define LOCAL_LOOP _Pragma("GCC ivdep") for (int64_t i = 0; i < n; ++i)
 
@@ -17,12 +18,15 @@ namespace drivetrain::local {
 
 // The loops over elements, once per type T of the buffers and A of the sum. ivdep: `out` is one of the operands or
 // apart from both. Not templates, because target_clones does not go with them.
-#define LOCAL_KERNELS(T, A)                                                          \
-  DRIVETRAIN_VECTOR_CLONES void add_two(A* out, const T* a, const T* b, int64_t n) { \
-    LOCAL_LOOP out[i] = static_cast<A>(static_cast<A>(a[i]) + static_cast<A>(b[i])); \
-  }                                                                                  \
-  DRIVETRAIN_VECTOR_CLONES void add_to(A* out, const T* a, int64_t n) {              \
-    LOCAL_LOOP out[i] = static_cast<A>(out[i] + static_cast<A>(a[i]));               \
+#define LOCAL_KERNELS(T, A)                                                                    \
+  DRIVETRAIN_VECTOR_CLONES void add_two(A* out, const T* a, const T* b, int64_t n) {           \
+    LOCAL_LOOP out[i] = static_cast<A>(static_cast<A>(a[i]) + static_cast<A>(b[i]));           \
+  }                                                                                            \
+  DRIVETRAIN_VECTOR_CLONES void add_both(A* out, A* also, const T* a, const T* b, int64_t n) { \
+    LOCAL_LOOP out[i] = also[i] = static_cast<A>(static_cast<A>(a[i]) + static_cast<A>(b[i])); \
+  }                                                                                            \
+  DRIVETRAIN_VECTOR_CLONES void add_to(A* out, const T* a, int64_t n) {                        \
+    LOCAL_LOOP out[i] = static_cast<A>(out[i] + static_cast<A>(a[i]));                         \
   }
 LOCAL_KERNELS(float, float)
 LOCAL_KERNELS(double, double)
@@ -58,28 +62,42 @@ void node(A* out, const char* const* sources, int64_t first, int64_t ranks, int6
   add_to(out, scratch, n);
 }
 
+// Whether the sums are written past the caches: one result, large, and none of the operands, whose lines are there.
+bool streams(char* const* outs, int64_t results, const char* const* sources, int64_t ranks, int64_t bytes) {
+  return results == 1 && bytes >= kStreamBytes && std::find(sources, sources + ranks, outs[0]) == sources + ranks;
+}
+
 template <class T, class A>
-void sum(void* raw, const char* const* sources, int64_t ranks, int64_t count) {
-  T* out = static_cast<T*>(raw);
+void sum(char* const* outs, int64_t results, const char* const* sources, int64_t ranks, int64_t count) {
+  const auto out = [&](int64_t result, int64_t at) { return reinterpret_cast<T*>(outs[result]) + at; };
+  const auto source = [&](int64_t rank) { return reinterpret_cast<const T*>(sources[rank]); };
+  const int64_t size = sizeof(T);
   if (ranks == 1) {
-    if (raw != sources[0]) memcpy(raw, sources[0], static_cast<size_t>(count) * sizeof(T));
+    for (int64_t r = 0; r < results; ++r) copy_bytes(outs[r], sources[0], count * size);
     return;
   }
-  if constexpr (std::is_same_v<T, A>)
-    if (ranks == 2)  // element by element, so the result may overwrite an operand
-      return add_two(out, reinterpret_cast<const T*>(sources[0]), reinterpret_cast<const T*>(sources[1]), count);
+  const bool stream = streams(outs, results, sources, ranks, count * size);
+  if constexpr (std::is_same_v<T, A>) {  // element by element, so results may overwrite operands
+    if (ranks == 2 && results == 1 && !stream) return add_two(out(0, 0), source(0), source(1), count);
+    if (ranks == 2 && results == 2) return add_both(out(0, 0), out(1, 0), source(0), source(1), count);
+  }
   alignas(64) A scratch[kLevels * kBlock];
+  alignas(64) T rounded[kBlock];
   for (int64_t at = 0; at < count; at += kBlock) {
     const int64_t n = std::min(kBlock, count - at);
     node<T, A>(scratch, sources, 0, ranks, at, n, scratch + kBlock);
+    const T* result = rounded;
     if constexpr (std::is_same_v<T, A>)
-      memcpy(out + at, scratch, static_cast<size_t>(n) * sizeof(T));
+      result = scratch;
     else
-      round_to(out + at, scratch, n);
+      round_to(rounded, scratch, n);
+    for (int64_t r = 0; r < results; ++r)
+      (stream ? stream_bytes : copy_bytes)(outs[r] + at * size, reinterpret_cast<const char*>(result), n * size);
   }
+  if (stream) end_of_stream();
 }
 
-using Sum = void (*)(void*, const char* const*, int64_t, int64_t);
+using Sum = void (*)(char* const*, int64_t, const char* const*, int64_t, int64_t);
 
 // Two's complement: signed integers are added as unsigned ones.
 Sum sum_of(at::ScalarType dtype) {
@@ -113,10 +131,16 @@ Sum sum_of(at::ScalarType dtype) {
 
 bool can_sum(at::ScalarType dtype) { return sum_of(dtype) != nullptr; }
 
-void tree_sum(at::ScalarType dtype, void* out, const char* const* sources, int64_t ranks, int64_t count) {
+void tree_sum(at::ScalarType dtype, char* const* outs, int64_t results, const char* const* sources, int64_t ranks,
+              int64_t count) {
   const Sum add = sum_of(dtype);
   if (add == nullptr) throw fail(ErrorCode::config, "communicator/local: no sum over ", c10::toString(dtype));
-  add(out, sources, ranks, count);
+  if (count > 0) add(outs, results, sources, ranks, count);
+}
+
+void tree_sum(at::ScalarType dtype, void* out, const char* const* sources, int64_t ranks, int64_t count) {
+  char* const only = static_cast<char*>(out);
+  tree_sum(dtype, &only, 1, sources, ranks, count);
 }
 
 }  // namespace drivetrain::local

@@ -1,0 +1,33 @@
+#include "call.h"
+
+#include <c10/core/ScalarType.h>
+
+#include <drivetrain/error.h>
+
+namespace drivetrain::local {
+
+const char* name_of(CallKind kind) {
+  static const char* const names[] = {"nothing",    "make_group", "all_reduce", "all_gather",    "reduce_scatter",
+                                      "all_to_all", "broadcast",  "barrier",    "allocate_once", "send or recv"};
+  return names[static_cast<int>(kind)];
+}
+
+bool Call::fits(const Call& other) const {
+  return kind == other.kind && dtype == other.dtype && count == other.count && root == other.root;
+}
+
+std::string Call::text() const {
+  std::string text = name_of(kind);
+  if (kind == CallKind::barrier || kind == CallKind::join) return text;
+  text += concat(" of ", count, " ", c10::toString(static_cast<at::ScalarType>(dtype)));
+  if (kind == CallKind::all_gather || kind == CallKind::reduce_scatter || kind == CallKind::all_to_all)
+    text += " per rank";
+  return root < 0 ? text : concat(text, " from index ", root);
+}
+
+std::string Call::where(const std::string& group) const {
+  if (kind == CallKind::join) return concat(name_of(kind), " of group \"", group, "\"");
+  return concat(name_of(kind), " #", number - 1, " of group \"", group, "\"");
+}
+
+}  // namespace drivetrain::local

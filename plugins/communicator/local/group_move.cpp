@@ -1,0 +1,169 @@
+// The part of LocalGroup that moves data: in place between mapped buffers, or through windows.
+#include <algorithm>
+
+#include "copies.h"
+#include "group.h"
+#include "sums.h"
+
+namespace drivetrain::local {
+namespace {
+
+// Up to here every member adds whole windows into its own memory: less traffic than sharing the sum and copying it
+// back.
+constexpr int64_t kReadAllRanks = 3;
+
+struct Share {
+  int64_t begin, end;
+};
+// Member `index`'s part of `length` elements, cut at multiples of 16 so that members rarely write one cache line.
+Share share_of(int64_t length, int64_t index, int64_t members) {
+  const int64_t part = (length + 16 * members - 1) / (16 * members) * 16;
+  return {std::min(length, index * part), std::min(length, (index + 1) * part)};
+}
+
+bool sliced(CallKind kind) { return kind == CallKind::reduce_scatter || kind == CallKind::all_to_all; }
+
+}  // namespace
+
+char* LocalGroup::window(int64_t p, int64_t number) const {
+  return files_[static_cast<size_t>(p)] + member(p).windows_offset + number % kWindows * kWindowBytes;
+}
+
+void LocalGroup::move(Task& task) {
+  if (task.route == Route::nothing) return;
+  for (int64_t p = 0; p < size(); ++p) {
+    const Call& call = member(p).call(task.call.number);
+    const bool own = p == me_;
+    sources_[static_cast<size_t>(p)] = own ? task.source() : call.in.mapped() ? host_->address_of(call.in) : nullptr;
+    targets_[static_cast<size_t>(p)] = own ? task.target() : call.out.mapped() ? host_->address_of(call.out) : nullptr;
+  }
+  if (task.route == Route::pull) return pull(task);
+  push(task);
+}
+
+// Own slice into everybody's result; into the one result if it is shared.
+void LocalGroup::push(Task& task) {
+  const int64_t bytes = task.call.count * task.element();
+  if (task.route == Route::once) return copy_bytes(task.target() + me_ * bytes, task.source(), bytes);
+  for (char* target : targets_) copy_bytes(target + me_ * bytes, task.source(), bytes);
+}
+
+void LocalGroup::pull(Task& task) {
+  const int64_t bytes = task.call.count * task.element();
+  switch (task.call.kind) {
+    case CallKind::all_reduce:
+      return reduce_everywhere(task);
+    case CallKind::reduce_scatter:
+      for (const char*& source : sources_) source += me_ * bytes;
+      return tree_sum(task.dtype(), task.target(), sources_.data(), size(), task.call.count);
+    case CallKind::broadcast:
+      return copy_bytes(task.target(), sources_[static_cast<size_t>(task.call.root)], bytes);
+    default:
+      break;
+  }
+  const int64_t from = task.call.kind == CallKind::all_to_all ? me_ * bytes : 0;
+  for (int64_t i = 0; i < size(); ++i) {
+    const int64_t p = (me_ + i) % size();  // not all from the same rank at once
+    copy_bytes(task.target() + p * bytes, sources_[static_cast<size_t>(p)] + from, bytes);
+  }
+}
+
+// Each member adds its share of the whole and writes it into everybody's buffer.
+void LocalGroup::reduce_everywhere(Task& task) {
+  const auto [first, last] = share_of(task.call.count, me_, size());
+  for (size_t p = 0; p < sources_.size(); ++p)
+    sources_[p] += first * task.element(), targets_[p] += first * task.element();
+  tree_sum(task.dtype(), targets_.data(), size(), sources_.data(), size(), last - first);
+}
+
+// ---- windows ----
+
+// Moves this call's windows as far as the peers allow; true when all went through.
+bool LocalGroup::run_windows(Task& task) {
+  if (task.piece == 0) {
+    const int64_t slices = sliced(task.call.kind) ? size() : 1;
+    task.piece = std::max<int64_t>(1, kWindowBytes / (slices * task.element()));
+    task.piece = task.piece >= 64 ? task.piece / 64 * 64 : task.piece;
+    task.windows = (task.call.count + task.piece - 1) / task.piece;
+  }
+  while (stage(task) || add(task) || consume(task)) {
+  }
+  if (task.consumed < task.windows) return false;
+  windows_ += task.windows;
+  return true;
+}
+
+// Copies what peers need of one window's elements into it.
+bool LocalGroup::stage(Task& task) {
+  const int64_t next = windows_ + task.staged;
+  if (task.staged == task.windows || !all(&Member::consumed, next + 1 - kWindows)) return false;
+  const int64_t bytes = task.element(), begin = task.staged * task.piece;
+  const int64_t length = std::min(task.piece, task.call.count - begin) * bytes;
+  char* to = window(me_, next);
+  if (sliced(task.call.kind)) {
+    for (int64_t j = 0; j < size(); ++j)
+      if (j != me_)
+        copy_bytes(to + j * task.piece * bytes, task.source() + (j * task.call.count + begin) * bytes, length);
+  } else if (task.call.root < 0 || task.call.root == me_) {
+    copy_bytes(to, task.source() + begin * bytes, length);
+  }
+  ++task.staged;
+  say(&Member::staged, next + 1);
+  return true;
+}
+
+// Of an all_reduce over many members: adds its share of a window, in place in its own window.
+bool LocalGroup::add(Task& task) {
+  if (task.call.kind != CallKind::all_reduce || size() <= kReadAllRanks || task.summed == task.staged) return false;
+  const int64_t next = windows_ + task.summed;
+  if (!all(&Member::staged, next + 1)) return false;
+  const int64_t length = std::min(task.piece, task.call.count - task.summed * task.piece);
+  const auto [first, last] = share_of(length, me_, size());
+  for (int64_t p = 0; p < size(); ++p) sources_[static_cast<size_t>(p)] = window(p, next) + first * task.element();
+  tree_sum(task.dtype(), window(me_, next) + first * task.element(), sources_.data(), size(), last - first);
+  ++task.summed;
+  say(&Member::summed, next + 1);
+  return true;
+}
+
+bool LocalGroup::consume(Task& task) {
+  const bool shares = task.call.kind == CallKind::all_reduce && size() > kReadAllRanks;
+  const int64_t next = windows_ + task.consumed;
+  if (task.consumed == (shares ? task.summed : task.staged)) return false;
+  if (!all(shares ? &Member::summed : &Member::staged, next + 1)) return false;
+  const int64_t begin = task.consumed * task.piece;
+  consume_window(task, begin, std::min(task.piece, task.call.count - begin));
+  ++task.consumed;
+  say(&Member::consumed, next + 1);
+  return true;
+}
+
+// This rank's own data need not pass its window.
+void LocalGroup::consume_window(Task& task, int64_t begin, int64_t length) {
+  const int64_t bytes = task.element(), count = task.call.count, number = windows_ + task.consumed;
+  const int64_t own = (sliced(task.call.kind) ? me_ * count : 0) + begin;
+  const int64_t slice = sliced(task.call.kind) ? me_ * task.piece * bytes : 0;
+  for (int64_t p = 0; p < size(); ++p)
+    sources_[static_cast<size_t>(p)] = p == me_ ? task.source() + own * bytes : window(p, number) + slice;
+  switch (task.call.kind) {
+    case CallKind::broadcast:
+      if (task.call.root != me_)
+        copy_bytes(task.target() + begin * bytes, sources_[static_cast<size_t>(task.call.root)], length * bytes);
+      return;
+    case CallKind::reduce_scatter:
+      return tree_sum(task.dtype(), task.target() + begin * bytes, sources_.data(), size(), length);
+    case CallKind::all_reduce:
+      if (size() <= kReadAllRanks)
+        return tree_sum(task.dtype(), task.target() + begin * bytes, sources_.data(), size(), length);
+      for (int64_t p = 0; p < size(); ++p) {
+        const auto [from, to] = share_of(length, p, size());
+        copy_bytes(task.target() + (begin + from) * bytes, window(p, number) + from * bytes, (to - from) * bytes);
+      }
+      return;
+    default:
+      for (int64_t p = 0; p < size(); ++p)
+        copy_bytes(task.target() + (p * count + begin) * bytes, sources_[static_cast<size_t>(p)], length * bytes);
+  }
+}
+
+}  // namespace drivetrain::local

@@ -1,0 +1,175 @@
+// The part of LocalGroup that makes calls move. Nothing here waits; the host's mutex is held.
+#include <algorithm>
+
+#include "group.h"
+
+namespace drivetrain::local {
+
+bool LocalGroup::all(Counter counter, int64_t least) const {
+  for (int64_t p = 0; p < size(); ++p)
+    if ((member(p).*counter).load() < least) return false;
+  return true;
+}
+
+void LocalGroup::say(Counter counter, int64_t value) {
+  (member(me_).*counter).store(value);
+  for (const Peer& peer : peers_)
+    if (peer.file != nullptr) peer.head().bell.ring();
+}
+
+bool LocalGroup::advance() {
+  bool moved = false;
+  while (!transfers_.empty() && advance_transfers()) moved = true;
+  while (!queue_.empty()) {
+    publish();
+    Task& task = *queue_.front();
+    if (!run(task)) break;
+    moved = true;
+    if (task.touched) lasting_.push_back(queue_.front());
+    queue_.pop_front();
+  }
+  return moved;
+}
+
+// Posts what the ring has room for, in order.
+void LocalGroup::publish() {
+  for (size_t next = static_cast<size_t>(posted_ - run_); next < queue_.size(); ++next) {
+    Task& task = *queue_[next];
+    const int64_t number = task.call.number;
+    if (!all(&Member::done, number - Member::kDepth)) return;
+    const auto open = [](const auto& message) { return !message->finished; };
+    if (std::any_of(task.messages.begin(), task.messages.end(), open)) return;
+    task.messages.clear();
+    member(me_).calls[number % Member::kDepth] = task.call;
+    task.phase = Task::Phase::posted;
+    posted_ = number;
+    say(&Member::posted, number);
+  }
+}
+
+// True when this rank's part of the call is done.
+bool LocalGroup::run(Task& task) {
+  if (task.phase == Task::Phase::queued) return false;
+  if (task.phase == Task::Phase::posted) {
+    if (!all(&Member::posted, task.call.number)) return false;
+    compare(task);
+    match(task);
+    task.phase = Task::Phase::matched;
+  }
+  if (task.after > 0 && !all(&Member::done, task.after)) return false;
+  task.after = 0;
+  if (task.route == Route::windows) {
+    if (!run_windows(task)) return false;
+  } else {
+    move(task);
+  }
+  task.phase = Task::Phase::done;
+  run_ = task.call.number;
+  say(&Member::done, run_);
+  return true;
+}
+
+void LocalGroup::compare(const Task& task) const {
+  const int64_t number = task.call.number;
+  for (int64_t p = 0; p < size(); ++p) {
+    if (task.call.fits(member(p).call(number))) continue;
+    // Everybody finds a difference; all write it the same way round.
+    const auto text = [&](int64_t index) {
+      return concat("rank ", ranks_[static_cast<size_t>(index)], " called ", member(index).call(number).text());
+    };
+    int64_t odd = 1;
+    while (member(odd).call(number).fits(member(0).call(number))) ++odd;
+    host_->give_up(task.call.where(label_), concat("ranks disagree about call #", number - 1, " of group \"", label_,
+                                                   "\": ", text(0), ", ", text(odd)));
+  }
+}
+
+// Chooses the route from what all members posted, so that all choose the same.
+void LocalGroup::match(Task& task) const {
+  const int64_t number = task.call.number;
+  bool all_in = true, all_out = true, one_out = true, own_slices = true;
+  const Place first = member(0).call(number).out;
+  for (int64_t p = 0; p < size(); ++p) {
+    const Call& call = member(p).call(number);
+    all_in &= call.in.mapped();
+    all_out &= call.out.mapped();
+    one_out &= call.out == first;
+    own_slices &= call.in == Place{first.rank, first.offset + p * task.call.count * task.element()};
+    task.after = std::max(task.after, call.after);
+  }
+  const auto choose = [&](bool mapped) { return mapped || size() == 1 ? Route::pull : Route::windows; };
+  switch (task.call.kind) {
+    case CallKind::allocate_once:
+      if (all_out) task.block = first.offset;
+      return;
+    case CallKind::all_reduce:
+    case CallKind::reduce_scatter:
+    case CallKind::all_to_all:
+      task.route = choose(all_in);
+      break;
+    case CallKind::broadcast:
+      task.route = choose(member(task.call.root).call(number).in.mapped());
+      break;
+    case CallKind::all_gather:
+      if (all_out && one_out)
+        task.route = own_slices ? Route::nothing : Route::once;
+      else
+        task.route = !all_in && all_out ? Route::push : choose(all_in);
+      break;
+    default:
+      return;
+  }
+  if (task.call.count == 0) task.route = Route::nothing;
+  task.touched = size() > 1 && task.route != Route::nothing && task.route != Route::windows;
+  // Nobody reads or writes memory of those who only receive.
+  if (task.call.kind == CallKind::broadcast && task.call.root != me_) task.touched = false;
+}
+
+// A call whose buffers nobody uses any more takes its tensors with it.
+void LocalGroup::forget_done() {
+  if (lasting_.empty()) return;
+  std::erase_if(lasting_, [&](const TaskPtr& task) { return over(*task); });
+}
+
+bool LocalGroup::over(const Task& task) const {
+  return task.phase == Task::Phase::done && (!task.touched || all(&Member::done, task.call.number));
+}
+
+Ring& LocalGroup::ring(int64_t from, int64_t to) const {
+  return reinterpret_cast<Ring*>(files_[static_cast<size_t>(to)] + member(to).rings_offset)[from];
+}
+
+bool LocalGroup::may_move(const Transfer& transfer) const {
+  const auto open = [](const auto& other) { return !other->finished; };
+  return !transfer.batched && std::none_of(transfer.earlier.begin(), transfer.earlier.end(), open) &&
+         all(&Member::done, transfer.after);
+}
+
+// One pass over the open messages; of several with the same rank and direction only the first may move.
+bool LocalGroup::advance_transfers() {
+  bool moved = false;
+  std::vector<bool> blocked(static_cast<size_t>(2 * size()));
+  for (const auto& transfer : transfers_) {
+    Transfer& t = *transfer;
+    const size_t end = static_cast<size_t>(2 * t.peer + (t.sending ? 1 : 0));
+    if (blocked[end] || !may_move(t)) {
+      blocked[end] = true;
+      continue;
+    }
+    if (local::advance(t, t.sending ? ring(me_, t.peer) : ring(t.peer, me_))) {
+      moved = true;
+      const Peer& peer = peers_[static_cast<size_t>(t.peer)];
+      if (peer.file != nullptr) peer.head().bell.ring();
+    }
+    if (!t.mismatch.empty())
+      host_->give_up(concat(name_of(CallKind::pairs), " in group \"", label_, "\""),
+                     concat("rank ", ranks_[static_cast<size_t>(t.peer)], " sent ", t.mismatch, " where rank ",
+                            ranks_[static_cast<size_t>(me_)], " called ", t.text()));
+    if (t.finished) t.earlier.clear();
+    blocked[end] = !t.finished;
+  }
+  std::erase_if(transfers_, [](const auto& transfer) { return transfer->finished; });
+  return moved;
+}
+
+}  // namespace drivetrain::local

@@ -1,0 +1,89 @@
+// The part of Host that drives the groups and waits.
+#include <algorithm>
+#include <chrono>
+
+#include "host.h"
+
+namespace drivetrain::local {
+namespace {
+
+using WaitClock = std::chrono::steady_clock;
+
+constexpr int kSliceMs = 50;
+constexpr auto kLookEvery = std::chrono::milliseconds(100);
+
+double seconds_since(WaitClock::time_point start) {
+  return std::chrono::duration<double>(WaitClock::now() - start).count();
+}
+
+}  // namespace
+
+void Host::add(Driven& group) {
+  const std::lock_guard lock(mutex_);
+  groups_.push_back(&group);
+}
+
+void Host::remove(Driven& group) noexcept {
+  const std::lock_guard lock(mutex_);
+  std::erase(groups_, &group);
+}
+
+bool Host::advance(uint32_t sleepers) {
+  bool moved = false;
+  for (Driven* group : groups_) moved |= group->advance();
+  if (moved) own_head().bell.ring(sleepers);  // another thread of this rank may wait for what just moved
+  return moved;
+}
+
+bool Host::reached(Goal& goal) {
+  const std::lock_guard lock(mutex_);
+  advance();
+  return goal.reached();
+}
+
+void Host::wait(Goal& goal) {
+  if (reached(goal)) return;
+  const auto start = WaitClock::now();
+  Bell& bell = own_head().bell;
+  goal.show(true);
+  for (auto looked = start;;) {
+    for (int64_t i = 0; i < spin_; ++i) {
+      if (reached(goal)) return goal.show(false);
+      pause_core();
+    }
+    const uint32_t seen = bell.word.load();
+    {
+      const Sleeper sleeper(bell);
+      bool moved;
+      {
+        const std::lock_guard lock(mutex_);
+        moved = advance(1);
+        if (goal.reached()) return goal.show(false);
+      }
+      if (!moved) bell.sleep(seen, kSliceMs);
+    }
+    if (WaitClock::now() - looked < kLookEvery) continue;
+    looked = WaitClock::now();
+    look(goal, seconds_since(start));
+  }
+}
+
+// Throws if the goal cannot be reached any more.
+void Host::look(Goal& goal, double waited_s) {
+  throw_if_aborted([&] { return goal.where(); });
+  const std::lock_guard lock(mutex_);
+  if (goal.reached()) return;
+  const Obstacle found = goal.obstacle();
+  for (const Peer& peer : found.absent) {
+    const std::string cause = lost(peer);
+    if (cause.empty()) continue;
+    // It may have done what we wait for and left in order just before we looked.
+    const auto same = [&](const Peer& other) { return other.rank == peer.rank; };
+    const Obstacle still = goal.obstacle();
+    if (std::any_of(still.absent.begin(), still.absent.end(), same)) give_up(goal.where(), cause);
+  }
+  if (waited_s < timeout_s() || found.absent.empty()) return;
+  give_up(goal.where(), concat(found.what, " within ", timeout_s(), " s", found.note));
+}
+
+}  // namespace drivetrain::local
