@@ -25,6 +25,7 @@ class DRIVETRAIN_API BenchArguments {
   std::vector<std::string> all(const std::string& option) const;  // every value given, in order; "" for a flag
   std::string text(const std::string& option, const std::string& otherwise) const;  // the last one given
   int64_t whole(const std::string& option, int64_t otherwise, int64_t least = 1) const;
+  std::vector<std::string> options_without(const std::string& option) const;  // as words, for another process
 
  private:
   std::string bench_;
@@ -43,5 +44,6 @@ BenchReport bench_kernels(const BenchArguments& arguments);
 BenchReport bench_optimizer(const BenchArguments& arguments);
 BenchReport bench_attention(const BenchArguments& arguments);
 BenchReport bench_startup(const BenchArguments& arguments);
+BenchReport bench_collectives(const BenchArguments& arguments);
 
 }  // namespace drivetrain

@@ -52,7 +52,14 @@ const std::vector<Bench>& benches() {
        "from exec to the end of step 1, as a multiple of loading LibTorch",
        {"-n", "--rounds"},
        0,
-       bench_startup}};
+       bench_startup},
+      {"collectives",
+       "[-n RANKS] [--op NAME,...] [--sizes BYTES,...] [--from BYTES] [--to BYTES] [--rounds N] [--device cpu|cuda] "
+       "[--communicator NAME,...] [--set communicator.OPTION=VALUE]... [--plugin-path DIR]...",
+       "every collective of a communicator over sizes: time, algorithm and bus bandwidth",
+       {"-n", "--op", "--sizes", "--from", "--to", "--rounds", "--device", "--communicator", "--set", "--plugin-path"},
+       0,
+       bench_collectives}};
   return list;
 }
 
@@ -63,7 +70,7 @@ std::string usage_of(const Bench& bench) {
 std::string list_text() {
   std::string text;
   for (const Bench& bench : benches())
-    text += concat("\n  ", bench.name, std::string(11 - std::string(bench.name).size(), ' '), bench.summary);
+    text += concat("\n  ", bench.name, std::string(13 - std::string(bench.name).size(), ' '), bench.summary);
   return text;
 }
 
@@ -135,6 +142,16 @@ int64_t BenchArguments::whole(const std::string& option, int64_t otherwise, int6
     throw fail(ErrorCode::config, "bench ", bench_, ": ", option, " wants a whole number of at least ", least,
                ", got \"", text, "\"");
   return number;
+}
+
+std::vector<std::string> BenchArguments::options_without(const std::string& option) const {
+  std::vector<std::string> words;
+  for (const auto& [name, value] : options_) {
+    if (name == option) continue;
+    words.push_back(name);
+    if (!value.empty()) words.push_back(value);  // a flag has none
+  }
+  return words;
 }
 
 int bench_command(const std::vector<std::string>& words) {

@@ -6,8 +6,11 @@
 #include "bench/machine.h"
 #include "bench/phase_watch.h"
 #include "bench/products.h"
+#include "bench/rank_alone.h"
 #include "bench/step_config.h"
 #include "bench/table.h"
+#include "device/device_runtime.h"
+#include "observe/memory.h"
 #include "step/trainer.h"
 
 namespace drivetrain {
@@ -28,6 +31,12 @@ std::shared_ptr<Log> report_log(int64_t rank) {
   LogSettings settings = console_settings(rank);
   settings.out = settings.err;
   return make_console_log(settings);
+}
+
+// Of this rank: of its device, or of the process.
+double peak_of(const Composition& run) {
+  DeviceRuntime* const device = run.device_runtime();
+  return device ? static_cast<double>(device->memory(run.services->device).peak_allocated) : peak_memory_bytes();
 }
 
 struct StepBench {
@@ -71,6 +80,7 @@ struct StepBench {
   int64_t warmup, steps;
   std::vector<Value> rows;
   std::vector<PhaseSeconds> phases;
+  std::vector<double> peaks;  // memory of every rank, rank 0's first; on other ranks none
 };
 
 // What the dataset has, or -1: it does not end, or the run cannot be planned for another reason.
@@ -127,6 +137,7 @@ class StepReport {
     json.set("products", products_.to_value());
     json.set("share_of_products", share_);
     json.set("peak_memory_bytes", static_cast<int64_t>(member(bench_.rows.back(), "peak_memory_bytes")));
+    json.set("peak_memory_bytes_by_rank", peaks_value());
     json.set("warmup", bench_.warmup);
     json.set("steps", steps_value());
     report.text += text();
@@ -176,6 +187,12 @@ class StepReport {
           idle += step[static_cast<size_t>(p)];
       }
     return idle / all;
+  }
+
+  Value peaks_value() const {
+    Value list = Value::array();
+    for (const double bytes : bench_.peaks) list.items().push_back(static_cast<int64_t>(bytes));
+    return list;
   }
 
   // Every step with its loss in full, and its phases where they were watched.
@@ -248,11 +265,13 @@ BenchReport bench_step(const BenchArguments& arguments) {
   const BenchMachine machine = look_at_machine();  // every rank waits here, so that nobody is seen at work
   build_run(*run);
   bench.train(*run);
+  const RankEnvironment& env = request.setup.environment;
+  bench.peaks = numbers_of_ranks(*request.setup.store, "bench/step/peak", env.rank, env.world_size, peak_of(*run));
   // After the steps, whose peak memory it would raise.
   const Products products = time_products(*run);
   BenchReport report = report_on("step", machine);
   StepReport(*run, bench, products).fill(report);
-  report.silent = request.setup.environment.rank != 0;
+  report.silent = env.rank != 0;
   return report;
 }
 

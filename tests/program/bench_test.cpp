@@ -1,25 +1,8 @@
 // `drivetrain bench`: structure of its objects and tables, and what it refuses. Never what anything took.
-#include "program/program_fixture.h"
+#include "program/bench_fixture.h"
 
 namespace drivetrain::test {
 namespace {
-
-class Bench : public ProgramTest {
- protected:
-  // What scripts read: stdout alone.
-  Ran on_stdout(const std::string& arguments) const {
-    return run_shell("cd " + folder() + " && (" + program() + " " + arguments + " 2>errors.txt)");
-  }
-  Value object(const std::string& arguments) const {
-    const Ran ran = on_stdout("bench " + arguments + " --json");
-    EXPECT_EQ(ran.code, 0) << ran.output << file_bytes(path("errors.txt"));
-    EXPECT_EQ(std::count(ran.output.begin(), ran.output.end(), '\n'), 1) << ran.output;
-    const Value value = parse_json(ran.output, "bench");
-    EXPECT_GE(value.find("machine")->find("busy_share")->as_double(), 0);
-    EXPECT_TRUE(value.find("machine")->find("idle")->is_bool());
-    return value;
-  }
-};
 
 double seconds_in(const Value& phases) {
   double sum = 0;
@@ -28,14 +11,6 @@ double seconds_in(const Value& phases) {
     sum += phase.value.as_double();
   }
   return sum;
-}
-
-void expect_spread(const Value& one, const char* key) {
-  const Value* spread = one.find(key);
-  ASSERT_NE(spread, nullptr) << key;
-  EXPECT_GT(spread->find("min")->as_double(), 0) << key;
-  EXPECT_LE(spread->find("min")->as_double(), spread->find("median")->as_double()) << key;
-  EXPECT_LE(spread->find("median")->as_double(), spread->find("max")->as_double()) << key;
 }
 
 TEST_F(Bench, step_times_the_run_of_a_config_and_writes_no_run_folder) {
@@ -139,7 +114,7 @@ TEST_F(Bench, startup_is_a_multiple_of_loading_libtorch) {
 }
 
 TEST_F(Bench, wrong_words_are_told_with_what_would_be_right) {
-  expect_refused("bench", 2, {"something is missing", "step|kernels|optimizer|attention|startup"});
+  expect_refused("bench", 2, {"something is missing", "step|kernels|optimizer|attention|startup|collectives"});
   expect_refused("bench stpe", 2, {"no benchmark \"stpe\"", "did you mean \"step\"?", "kernels", "startup"});
   expect_refused("bench step --layer 2", 2, {"--layer", "did you mean \"--layers\"?"});
   expect_refused("bench kernels --layers 2", 2,
@@ -150,7 +125,7 @@ TEST_F(Bench, wrong_words_are_told_with_what_would_be_right) {
   expect_refused("bench attention --heads 6 --groups 4", 2, {"--groups 4 does not divide --heads 6"});
   expect_refused("bench step nowhere.json", 2, {"nowhere.json"});
   expect_refused("bench step tiny.json --set model.num_layrs=2", 2, {"num_layrs", "did you mean \"num_layers\"?"});
-  expect_refused("launch -n 2 tiny.json --bench kernels", 2, {"--bench wants step, got \"kernels\""});
+  expect_refused("launch -n 2 tiny.json --bench kernels", 2, {"--bench wants step or collectives, got \"kernels\""});
   expect_refused("launch -n 2 tiny.json --json", 2, {"--json goes with --bench step"});
   expect_refused("launch -n 2 tiny.json --bench step --plan", 2, {"--plan and --bench exclude each other"});
 }

@@ -1,6 +1,8 @@
 // The parts of the benchmarks that need no clock: is the machine idle, spreads, tables, and the config of a timed run.
+#include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
+#include "bench/collective_case.h"
 #include "bench/machine.h"
 #include "bench/step_config.h"
 #include "bench/table.h"
@@ -61,6 +63,73 @@ TEST(BenchTable, seconds_choose_their_unit) {
   EXPECT_EQ(seconds_text(0.1234), "123.4 ms");
   EXPECT_EQ(seconds_text(0.01234), "12.34 ms");
   EXPECT_EQ(seconds_text(1.25e-6), "1.2 us");
+}
+
+TEST(BenchCollectives, bandwidth_on_the_bus_is_counted_as_nccl_tests_count_it) {
+  for (const int64_t n : {2, 3, 8, 512}) {
+    const auto ranks = static_cast<double>(n);
+    EXPECT_DOUBLE_EQ(bus_factor("all_reduce", n), 2 * (ranks - 1) / ranks);
+    for (const char* name : {"all_gather", "reduce_scatter", "all_to_all"})
+      EXPECT_DOUBLE_EQ(bus_factor(name, n), (ranks - 1) / ranks) << name;
+    for (const char* name : {"broadcast", "send_recv"}) EXPECT_EQ(bus_factor(name, n), 1) << name;
+  }
+  EXPECT_EQ(collective_names().size(), 6u);
+  EXPECT_THROW(bus_factor("all_sum", 2), Error);
+}
+
+TEST(BenchCollectives, sizes_have_units_and_grow_four_times_to_the_largest) {
+  EXPECT_EQ(bytes_of_text("--sizes", "17"), 17);
+  EXPECT_EQ(bytes_of_text("--sizes", "64K"), 65536);
+  EXPECT_EQ(bytes_of_text("--sizes", "1024G"), int64_t{1} << 40);
+  for (const char* text : {"", "K", "0", "-4", "4k", "1.5M", "2000G", "99999999999999999999"})
+    EXPECT_THROW(bytes_of_text("--sizes", text), Error) << text;
+  EXPECT_EQ(payload_sizes(4096, 4096), (std::vector<int64_t>{4096}));
+  EXPECT_EQ(payload_sizes(4, 40), (std::vector<int64_t>{4, 16, 40}));
+  EXPECT_THROW(payload_sizes(5, 4), Error);
+}
+
+// Says that everything is done and does nothing.
+class IdleGroup final : public Group {
+ public:
+  int64_t rank() const override { return 1; }
+  const std::vector<int64_t>& ranks() const override { return ranks_; }
+  const std::string& label() const override { return label_; }
+  at::Tensor allocate(int64_t numel, at::ScalarType dtype) override { return at::zeros({numel}, dtype); }
+  WorkPtr all_reduce(at::Tensor) override { return completed_work(); }
+  WorkPtr all_gather(at::Tensor, at::Tensor) override { return completed_work(); }
+  WorkPtr reduce_scatter(at::Tensor, at::Tensor) override { return completed_work(); }
+  WorkPtr all_to_all(at::Tensor, at::Tensor) override { return completed_work(); }
+  WorkPtr broadcast(at::Tensor, int64_t) override { return completed_work(); }
+  WorkPtr send(at::Tensor, int64_t) override { return completed_work(); }
+  WorkPtr recv(at::Tensor, int64_t) override { return completed_work(); }
+  void batch_begin() override {}
+  void batch_end() override {}
+  void barrier() override {}
+
+ private:
+  std::vector<int64_t> ranks_{0, 1};
+  std::string label_ = "idle";
+};
+
+TEST(BenchCollectives, a_communicator_that_moves_nothing_is_found_out) {
+  for (const std::string& name : collective_names()) {
+    CollectiveCase one(name, BufferKind::private_, 4096, std::make_shared<IdleGroup>(), at::kCPU);
+    EXPECT_EQ(one.bytes(), 4096);
+    try {
+      one.check();
+      ADD_FAILURE() << name;
+    } catch (const Error& e) {
+      EXPECT_EQ(e.code(), ErrorCode::communication);
+      EXPECT_NE(std::string(e.what()).find(name + " of 4096 bytes in private buffers gave wrong values: element 0 is"),
+                std::string::npos)
+          << e.what();
+    }
+  }
+}
+
+TEST(BenchCollectives, memory_that_exists_once_is_asked_for_and_may_be_refused) {
+  const CollectiveCase one("all_gather", BufferKind::once, 4096, std::make_shared<IdleGroup>(), at::kCPU);
+  EXPECT_FALSE(one.exists());
 }
 
 Value step_config(const std::vector<std::string>& words, std::string* problem = nullptr) {

@@ -1,0 +1,49 @@
+// One rank that measures communication among others of its kind: device, store, services and plugins, but no run.
+// Main thread, once per process.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <drivetrain/services.h>
+
+#include "bench/bench.h"
+#include "compose/rendezvous.h"
+#include "plugin/registry.h"
+
+namespace drivetrain {
+
+class RankAlone {
+ public:
+  // Reads --device, --threads and --plugin-path; waits for rank 0's store. Errors: config, communication.
+  RankAlone(const BenchArguments& arguments, const RankEnvironment& environment);
+
+  // Returns when all ranks are there and say the same. Collective; Error on every rank otherwise.
+  void meet(const Value& facts);
+  // The numbers of every rank, rank 0's first; on other ranks nothing. Collective.
+  std::vector<std::vector<double>> gather(const std::vector<double>& mine);
+
+  const RankEnvironment& environment() const { return env_; }
+  const Registry& registry() const { return registry_; }
+  const Services& services() const { return *services_; }
+  const std::string& device_name() const { return device_name_; }
+  at::Device device() const;
+
+ private:
+  void open(const BenchArguments& arguments);
+
+  RankEnvironment env_;
+  std::string device_name_;
+  Registry registry_;
+  std::shared_ptr<Log> log_;
+  std::shared_ptr<Store> store_;
+  std::unique_ptr<Services> services_;
+  int64_t gathered_ = 0;
+};
+
+// Of every rank of a run, over its store: on rank 0 all numbers in rank order, on others nothing. `key` is used once.
+std::vector<double> numbers_of_ranks(Store& store, const std::string& key, int64_t rank, int64_t world_size,
+                                     double mine);
+
+}  // namespace drivetrain
