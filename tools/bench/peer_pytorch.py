@@ -219,16 +219,24 @@ class Run:
             torch.cuda.set_device(self.device)
         model = plain_model(args.model) if args.implementation == "plain" else Transformers(args.model)
         self.model = model.to(self.device).train()
-        matrices = [p for p in self.model.parameters() if p.dim() >= 2]
-        others = [p for p in self.model.parameters() if p.dim() < 2]
-        groups = [{"params": matrices, "weight_decay": args.weight_decay}, {"params": others, "weight_decay": 0.0}]
-        self.optimizer = torch.optim.AdamW(groups, lr=args.lr, betas=tuple(args.betas), eps=args.eps, fused=args.adam == "fused" or None)
-        self.runner = self.model
         if self.world > 1:
             torch.distributed.init_process_group("nccl" if cuda else "gloo")
-            self.runner = nn.parallel.DistributedDataParallel(self.model)
+        self.shard()
         if args.compile:
             self.runner = torch.compile(self.runner)
+
+    def shard(self):
+        """What runs the model and what updates it; peer_sharded.py has other ways."""
+        self.runner = nn.parallel.DistributedDataParallel(self.model) if self.world > 1 else self.model
+        self.optimizer = torch.optim.AdamW(self.groups(), **self.adam())
+
+    def groups(self):
+        matrices = [p for p in self.model.parameters() if p.dim() >= 2]
+        others = [p for p in self.model.parameters() if p.dim() < 2]
+        return [{"params": matrices, "weight_decay": self.args.weight_decay}, {"params": others, "weight_decay": 0.0}]
+
+    def adam(self):
+        return {"lr": self.args.lr, "betas": tuple(self.args.betas), "eps": self.args.eps, "fused": self.args.adam == "fused" or None}
 
     def batch(self, batches, step):
         rows = batches.shape[2] // self.world
@@ -239,18 +247,25 @@ class Run:
         if self.device.type == "cuda":
             torch.cuda.synchronize()
 
-    def step(self, tokens, labels):
+    def forward(self, tokens, labels):
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.args.dtype == "bfloat16"):
-            loss = self.runner(tokens, labels)
-        loss.backward()
-        norm = self.clip()
-        self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)
+            return self.runner(tokens, labels)
+
+    def step(self, tokens, labels):
+        loss = self.forward(tokens, labels)
+        norm = self.backward_and_update(loss)
         value = loss.detach().clone()
         if self.world > 1:
             torch.distributed.all_reduce(value)
             value /= self.world
         return value, norm
+
+    def backward_and_update(self, loss):
+        loss.backward()
+        norm = self.clip()
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        return norm
 
     def clip(self):
         if self.args.clip > 0:
@@ -271,14 +286,23 @@ class Run:
             loss, norm = loss.item(), norm.item()
             self.wait()
             seconds = time.perf_counter() - start
+            row = {"step": step + 1, "loss": loss, "grad_norm": norm, "step_s": seconds, "peak_memory_bytes": self.peak_memory()}
+            if step + 1 == self.args.steps:
+                row["peak_memory_bytes_by_rank"] = self.of_all_ranks(row["peak_memory_bytes"])
             if self.rank == 0:
-                print(json.dumps({"step": step + 1, "loss": loss, "grad_norm": norm, "step_s": seconds,
-                                  "peak_memory_bytes": self.peak_memory()}), flush=True)
+                print(json.dumps(row), flush=True)
         if self.world > 1:
             torch.distributed.destroy_process_group()
 
+    def of_all_ranks(self, value):
+        values = [value]
+        if self.world > 1:
+            values *= self.world
+            torch.distributed.all_gather_object(values, value)
+        return values
 
-def main():
+
+def read_options(add=lambda parser: None):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", required=True)
     parser.add_argument("--batches", required=True)
@@ -295,8 +319,9 @@ def main():
     parser.add_argument("--betas", type=float, nargs=2, default=[0.9, 0.95])
     parser.add_argument("--eps", type=float, default=1e-8)
     parser.add_argument("--clip", type=float, default=1.0, help="largest gradient norm; 0: off")
-    Run(parser.parse_args()).train()
+    add(parser)
+    return parser.parse_args()
 
 
 if __name__ == "__main__":
-    main()
+    Run(read_options()).train()
