@@ -16,8 +16,11 @@ class Executor {
  public:
   using Load = std::function<Batch(int64_t micro)>;
 
-  // `device`: where units compute. `seed_gradient`: what the loss's backward starts with.
+  // `device`: where units compute. `seed_gradient`: what the loss's backward starts with, until seed_with.
   Executor(UnitList& units, const Strategies& strategies, StepState& state, const at::Device& device, double seed_gradient);
+
+  // Runs that were recorded keep the one they were recorded with.
+  void seed_with(double seed_gradient) { seed_gradient_ = seed_gradient; }
 
   // Which step comes: for the state, and for the strategies of a training step. Nothing of it is recorded with the program.
   void begin(const Program& program, int64_t step, Mode mode, bool replayed = false);
@@ -42,7 +45,7 @@ class Executor {
   const Strategies& strategies_;
   StepState& state_;
   const at::Device device_;
-  const double seed_gradient_;
+  double seed_gradient_;
   std::map<int64_t, std::vector<Saved>> saved_;  // per micro-batch in flight, one per unit
   Tensors losses_;  // of this run's micro-batches
   at::Tensor logits_;

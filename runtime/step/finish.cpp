@@ -27,21 +27,51 @@ HostFigures host_figures(const Composition& run, int64_t tokens, bool stop) {
   return mine;
 }
 
-// Near 1 / tokens, for the range of small types. Where those are computed in, a power of two: multiplying by it rounds nothing.
-double seed_gradient_of(const Composition& run) {
+// Where no loss scale comes to its minimum first: that many lost steps in a row are no accident any more.
+constexpr int64_t kMostSkippedInARow = 100;
+
+bool is_wide(at::ScalarType type) { return type == at::kFloat || type == at::kDouble; }
+
+// Near 1 / tokens, for the range of small types. Where those are computed in, a power of two: multiplying by it rounds
+// nothing.
+double plain_seed_of(const Composition& run) {
   const double plain = 1.0 / static_cast<double>(run.batch.train_batch_size * run.run.seq_length);
-  const at::ScalarType type = run.services->dtypes.param;
-  return type == at::kFloat || type == at::kDouble ? plain : std::exp2(std::round(std::log2(plain)));
+  return is_wide(run.services->dtypes.param) ? plain : std::exp2(std::round(std::log2(plain)));
 }
+
+// As units see the number: in their own type, so that what divides the gradients is what multiplied them.
+double as_seen(double seed, at::ScalarType type) {
+  const double seen = type == at::kHalf ? static_cast<double>(static_cast<float>(c10::Half(static_cast<float>(seed))))
+                      : type == at::kBFloat16
+                          ? static_cast<double>(static_cast<float>(c10::BFloat16(static_cast<float>(seed))))
+                          : seed;
+  return std::isfinite(seen) && seen != 0 ? seen : seed;
+}
+
+// 1048576 rather than 1.04858e+06.
+std::string scale_text(double scale) {
+  const bool whole = scale < 1e15 && scale == std::floor(scale);
+  return whole ? concat(static_cast<int64_t>(scale)) : concat(scale);
+}
+
+constexpr const char* kCalmer = "Try a lower learning rate, more warm-up or gradient_clipping";
 
 }  // namespace
 
 Finish::Finish(Composition& run)
     : run_(run),
       figures_(run.mesh->world(), run.gradient_group(), run.services->device, run.device_runtime()),
-      norm_(run.chunks, *run.mesh, run.services->device),
+      norm_(run.chunks, run.units.all(), *run.mesh, run.services->device),
       scalars_(static_cast<int64_t>(run.optimizer->groups().size()), run.services->device, run.device_runtime()),
-      seed_gradient_(seed_gradient_of(run)) {}
+      plain_seed_(plain_seed_of(run)) {
+  if (!run.precision) return;
+  if (const auto rules = run.precision->loss_scaling()) scaler_.emplace(*rules);
+  may_skip_ = scaler_ || run.precision->skips_not_finite();
+}
+
+double Finish::seed_gradient() const {
+  return scaler_ ? as_seen(plain_seed_ * scaler_->scale(), run_.services->dtypes.param) : plain_seed_;
+}
 
 void Finish::settle(const at::Tensor& loss, StepContext& ctx) {
   each_strategy(run_.strategies, Nesting::innermost_first, "flush_grads", "", [&](Strategy& s) { s.flush_grads(ctx); });
@@ -71,28 +101,67 @@ StepResult Finish::agree(int64_t step, int64_t tokens, bool stop) {
   result.step = step;
   if (result.tokens == 0)
     throw fail(ErrorCode::io, "step ", result.step, " has no label that counts: every one is -100. Check the dataset");
-  const double scale = 1.0 / (static_cast<double>(result.tokens) * seed_gradient_);
+  const double scale = 1.0 / (static_cast<double>(result.tokens) * seed_gradient());
   result.grad_norm = std::sqrt(squares_) * scale;
-  refuse_not_finite(result);
+  const bool skip = skips(result);
+  if (may_skip_) result.skipped = skip;
+  if (scaler_) result.loss_scale = scaler_->scale();
   fill_hyper(result);
-  scalars_.send(scale * clip_factor(result.grad_norm, run_.settings.gradient_clipping), result.step - 1);
+  scalars_.send(skip ? 0 : scale * clip_factor(result.grad_norm, run_.settings.gradient_clipping), updates_, skip);
+  adapt_scale(result);
   tell(clock_, Phase::finish);
+  if (skip) return result;
+  ++updates_;
   tokens_seen_ += result.tokens;
   return result;
 }
 
-void Finish::refuse_not_finite(const StepResult& result) const {
-  if (std::isfinite(result.loss) && std::isfinite(result.grad_norm)) return;
-  const std::string name = norm_.first_not_finite(run_.chunks);
-  throw fail(ErrorCode::numeric, "step ", result.step, ": loss is ", result.loss, ", gradient norm ", result.grad_norm,
-             name.empty() ? "" : ", first in the gradient of " + name,
-             ". The weights are those of step ", result.step - 1,
-             ". Try a lower learning rate, more warm-up or gradient_clipping");
+// All ranks have the same figures, so they come to the same answer. A forward pass that is not finite is nobody's
+// overflow: whatever the scale, it would be the same again.
+bool Finish::skips(const StepResult& result) {
+  const double norm = result.grad_norm;
+  if (!std::isfinite(result.loss))
+    throw not_finite(
+        result, "",
+        scaler_ ? concat(". The loss does not depend on the loss scale. ", kCalmer) : concat(". ", kCalmer));
+  if (std::isfinite(norm)) {
+    skipped_in_a_row_ = 0;
+    return false;
+  }
+  if (!may_skip_) throw not_finite(result, "", concat(". ", kCalmer));
+  if (scaler_ && scaler_->exhausted())
+    throw not_finite(result, concat(" at loss scale ", scale_text(scaler_->scale()), ", which is its minimum"),
+                     concat(". ", kCalmer, ", or bfloat16, whose range needs no loss scale"));
+  if (++skipped_in_a_row_ < kMostSkippedInARow || (scaler_ && scaler_->dynamic())) return true;
+  throw not_finite(result,
+                   concat(", as in the ", skipped_in_a_row_ - 1, " steps before it, whose updates were left out"),
+                   concat(". ", kCalmer, scaler_ ? ", a smaller loss_scale, or 0: it then follows the gradients" : ""));
+}
+
+Error Finish::not_finite(const StepResult& result, const std::string& what, const std::string& advice) const {
+  const std::string name = norm_.first_not_finite();
+  return fail(ErrorCode::numeric, "step ", result.step, ": loss is ", result.loss, ", gradient norm ", result.grad_norm,
+              what, name.empty() ? "" : ", first in the gradient of " + name, ". The weights are those of step ",
+              result.step - 1, advice);
+}
+
+// The scale follows; whoever reads the console learns of an update that is left out.
+void Finish::adapt_scale(const StepResult& result) {
+  const bool skip = result.skipped.value_or(false);
+  if (scaler_) scaler_->update(skip);
+  if (!skip || run_.services->rank != 0) return;
+  const std::string name = norm_.first_not_finite();
+  const std::string text = concat("step ", result.step, ": gradients are not finite",
+                                  name.empty() ? "" : ", first that of " + name, "; the update is left out");
+  if (!scaler_) return run_.log->warning(text);
+  const double before = *result.loss_scale, after = scaler_->scale();
+  run_.log->info(
+      concat(text, ", loss scale ", scale_text(before), after == before ? " stays" : " falls to " + scale_text(after)));
 }
 
 void Finish::fill_hyper(StepResult& result) {
   Progress progress;
-  progress.updates = result.step - 1;
+  progress.updates = updates_;
   progress.samples = progress.updates * run_.batch.train_batch_size;
   progress.tokens = tokens_seen_;
   progress.train_steps = run_.settings.train_steps;
@@ -105,16 +174,22 @@ void Finish::fill_hyper(StepResult& result) {
   }
 }
 
+// A chunk's values are on one device, which is the host where they were left there.
+const UpdateArgs& Finish::scalars_for(const Trainables& chunk) const {
+  return chunk.empty() ? scalars_.args() : scalars_.args(chunk.front().value.device());
+}
+
 void Finish::update(StepContext& ctx) {
   for (Trainables& chunk : run_.chunks) {
-    run_.optimizer->update(chunk, scalars_.args());
-    each_strategy(run_.strategies, Nesting::outermost_first, "after_update", "", [&](Strategy& s) { s.after_update(chunk, ctx); });
+    run_.optimizer->update(chunk, scalars_for(chunk));
+    each_strategy(run_.strategies, Nesting::outermost_first, "after_update", "",
+                  [&](Strategy& s) { s.after_update(chunk, ctx); });
   }
 }
 
-void Finish::updated() {
+void Finish::updated(bool skipped) {
   for (const Trainables& chunk : run_.chunks)
-    for (const Trainable& t : chunk) ++t.param->version, t.param->grad_fresh = true;
+    for (const Trainable& t : chunk) t.param->version += skipped ? 0 : 1, t.param->grad_fresh = true;
   tell(clock_, Phase::update);
 }
 

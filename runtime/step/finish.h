@@ -2,11 +2,13 @@
 // wait for the device; what comes before and after it only enqueues work, which may be recorded and replayed.
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "compose/composition.h"
 #include "step/executor.h"
 #include "step/figures.h"
+#include "step/loss_scaler.h"
 #include "step/norm.h"
 #include "step/phase_clock.h"
 #include "step/update_scalars.h"
@@ -23,26 +25,30 @@ struct StepResult {
   double peak_memory_bytes = 0;  // largest over ranks: of the device the run is on
   double peak_reserved_bytes = 0, host_peak_memory_bytes = 0;  // what the allocator took; of the process, on a device only
   bool stop = false;       // some rank was asked to stop
+  std::optional<double> loss_scale;  // that the gradients were made with; nothing: no such thing in this run
+  std::optional<bool> skipped;       // the update is left out, its gradients being not finite; nothing: that ends the run
 };
 
 class Finish {
  public:
   explicit Finish(Composition& run);
 
-  // What the loss's backward starts with: near 1 / tokens of a full global batch.
-  double seed_gradient() const { return seed_gradient_; }
+  // What the loss's backward starts with in the coming step: near 1 / tokens of a full global batch, times the loss scale.
+  double seed_gradient() const;
 
   // flush_grads, then `loss` (Executor::run's) and the sum of squares to where agree() reads them. Enqueues only.
   void settle(const at::Tensor& loss, StepContext& ctx);
 
-  // Loss, norm and `tokens`, summed over all ranks; `stop` is or-ed; scalars for update(). Collective; waits for the device.
-  // Throws Error(numeric) if loss or norm is not finite, Error(io) if no token counts: nothing was updated then.
+  // Loss, norm and `tokens`, summed over all ranks; `stop` is or-ed; scalars for update(), and the loss scale of the step after this
+  // one. Collective; waits for the device. If the result is `skipped`, update() is not to be called.
+  // Throws Error(numeric) if the loss is not finite, or the norm where no update is left out for it, or none could help: the loss scale is
+  // at its minimum, or it was so in too many steps in a row. Error(io) if no token counts. Nothing was updated then.
   StepResult agree(int64_t step, int64_t tokens, bool stop);
 
   // The optimizer and after_update, chunk by chunk. Enqueues only.
   void update(StepContext& ctx);
-  // The host's part of an update, whether it ran or was replayed.
-  void updated();
+  // The host's part of an update, whether it ran, was replayed or left out.
+  void updated(bool skipped);
 
   // Loss and tokens of an evaluation, from this rank's sums. Collective; waits for the device.
   StepResult agree_on_loss(const at::Tensor& loss, int64_t tokens);
@@ -51,14 +57,20 @@ class Finish {
 
  private:
   StepResult exchange(int64_t tokens, bool stop);
-  void refuse_not_finite(const StepResult& result) const;
+  bool skips(const StepResult& result);
+  Error not_finite(const StepResult& result, const std::string& what, const std::string& advice) const;
+  void adapt_scale(const StepResult& result);
   void fill_hyper(StepResult& result);
+  const UpdateArgs& scalars_for(const Trainables& chunk) const;
 
   Composition& run_;
   Figures figures_;
   GradNorm norm_;
   UpdateScalars scalars_;
-  double seed_gradient_;
+  double plain_seed_;  // without the loss scale
+  std::optional<LossScaler> scaler_;
+  bool may_skip_ = false;
+  int64_t updates_ = 0, skipped_in_a_row_ = 0;
   double squares_ = 0;  // of the last exchange
   int64_t tokens_seen_ = 0;
   PhaseClock* clock_ = nullptr;

@@ -49,6 +49,9 @@ Trainer::Trainer(Composition& run, Publish publish, const std::atomic<int>& stop
   for (const Trainables& chunk : run.chunks) all_trainables_.insert(all_trainables_.end(), chunk.begin(), chunk.end());
   run.optimizer->init(all_trainables_);
   if (!run.capture.on) return;
+  if (run.precision && run.precision->loss_scaling())
+    throw fail(ErrorCode::plugin, "the chosen precision has a loss scale and says that its steps may be recorded; a replay would repeat "
+               "the scale of the recorded step. It must not call PlanContext::capturable");
   state_.refuse_random();
   gradients_part_.emplace(*run.device_runtime(), run.services->device, kWarmUpSteps);
   update_part_.emplace(*run.device_runtime(), run.services->device, kWarmUpSteps);
@@ -104,6 +107,7 @@ StepResult Trainer::train_step(int64_t step) {
   const ArenaStep places(arena_);
   tell(clock_, Phase::between);
   tokens_ = 0;
+  executor_.seed_with(finish_.seed_gradient());
   executor_.begin(train_program_, step, Mode::train, gradients_part_ && gradients_part_->replays());
   if (gradients_part_) {
     take_all_batches();
@@ -113,9 +117,10 @@ StepResult Trainer::train_step(int64_t step) {
     compute_gradients();
   }
   const StepResult result = finish_.agree(step, tokens_, stop_.load() != 0);
-  if (update_part_) update_part_->run([&] { finish_.update(state_); });
-  else finish_.update(state_);
-  finish_.updated();
+  const bool skipped = result.skipped.value_or(false);
+  if (update_part_ && !skipped) update_part_->run([&] { finish_.update(state_); });
+  else if (!skipped) finish_.update(state_);
+  finish_.updated(skipped);
   each_strategy(run_.strategies, Nesting::innermost_first, "step_end", "", [&](Strategy& s) { s.step_end(state_); });
   return result;
 }
@@ -149,6 +154,8 @@ Value Trainer::figures(const StepResult& result, double step_s) const {
   v.set("grad_norm", result.grad_norm);
   v.set("lr", result.lr);
   v.set("tokens", result.tokens);
+  if (result.loss_scale) v.set("loss_scale", *result.loss_scale);
+  if (result.skipped) v.set("skipped", *result.skipped);
   v.set("step_s", step_s);
   v.set("tokens_per_s", slots / step_s);
   v.set("tgs", slots / step_s / ranks);

@@ -111,6 +111,24 @@ TEST(UpdateScalars, the_device_sees_new_values_in_the_same_memory_once_they_are_
   EXPECT_EQ(*args.skip.const_data_ptr<bool>(), false);
 }
 
+TEST(UpdateScalars, what_stayed_on_the_host_reads_them_there) {
+  SpyDevice device;
+  UpdateScalars scalars(1, kCpu, &device);
+  const UpdateArgs on_device = scalars.args(), on_host = scalars.args(kCpu);
+  EXPECT_NE(on_device.hyper.const_data_ptr(), on_host.hyper.const_data_ptr());
+  EXPECT_EQ(scalars.args(at::Device(at::kCUDA, 0)).hyper.const_data_ptr(), on_device.hyper.const_data_ptr());
+  scalars.hyper()[2] = 3;
+  scalars.send(0.5, 7, true);
+  for (const UpdateArgs& args : {on_device, on_host}) {
+    EXPECT_EQ(args.hyper[0][2].item<double>(), 3);
+    EXPECT_EQ(args.grad_scale.item<double>(), 0.5);
+    EXPECT_EQ(args.step.item<int64_t>(), 7);
+    EXPECT_TRUE(args.skip.item<bool>());
+  }
+  const UpdateScalars plain(1, kCpu, nullptr);  // a run on the CPU has them once
+  EXPECT_EQ(plain.args().hyper.const_data_ptr(), plain.args(kCpu).hyper.const_data_ptr());
+}
+
 // --- a whole run
 
 struct SpyStrategy : Strategy {
