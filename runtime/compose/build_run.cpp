@@ -1,4 +1,6 @@
 // Builds the model on the meta device, hands its storage to the owner and fills it.
+#include <set>
+
 #include "compose/composition.h"
 #include "compose/plain_layers.h"
 #include "state/initial_values.h"
@@ -16,23 +18,24 @@ void build_units(Composition& run) {
   run.units.units = run.model->build(*builder.layers);
 }
 
-// Parameters no optimizer updates still need their values.
-Trainables frozen(const UnitList& units) {
-  Trainables list;
+// Parameters that the storage owner does not name, whole: nobody updates them, yet they need their values.
+Trainables unnamed(const UnitList& units, const std::vector<Trainables>& held) {
+  std::set<const Param*> named;
+  for (const Trainables& chunk : held)
+    for (const Trainable& t : chunk) named.insert(t.param.get());
+  Trainables whole;
   for (const ParamPtr& param : units.all()) {
-    if (param->trainable) continue;
+    if (param->trainable || named.count(param.get())) continue;
     Trainable t;
     t.param = param;
     t.value = t.working = param->tensor.detach().view(-1);
     t.layout = param->layout;
-    list.push_back(std::move(t));
+    whole.push_back(std::move(t));
   }
-  return list;
+  return whole;
 }
 
-void fill(Composition& run) {
-  std::vector<Trainables> all = run.chunks;
-  all.push_back(frozen(run.units));
+void fill(Composition& run, const std::vector<Trainables>& all) {
   const std::string folder = run.model->weights_folder();
   if (folder.empty()) {
     fill_initial_values(all, run.services->seed, *run.mesh);
@@ -46,9 +49,9 @@ void fill(Composition& run) {
 }
 
 // New values, as after an update: copies and gathers of the strategies follow.
-void spread(Composition& run) {
+void spread(Composition& run, std::vector<Trainables> all) {
   StepState state(run.services->seed, &run.units, run.recompute.get());
-  for (Trainables& chunk : run.chunks)
+  for (Trainables& chunk : all)
     each_strategy(run.strategies, Nesting::outermost_first, "after_update", "", [&](Strategy& s) { s.after_update(chunk, state); });
 }
 
@@ -60,8 +63,12 @@ void build_run(Composition& run) {
   build_units(run);
   each_strategy(run.strategies, Nesting::innermost_first, "attach", "", [&](Strategy& s) { s.attach(run.units); });
   run.chunks = run.data_parallel->trainables();
-  fill(run);
-  spread(run);
+  std::vector<Trainables> held = run.chunks;
+  for (Trainables& chunk : run.data_parallel->frozen()) held.push_back(std::move(chunk));
+  std::vector<Trainables> all = held;
+  all.push_back(unnamed(run.units, held));
+  fill(run, all);
+  spread(run, held);
 }
 
 }  // namespace drivetrain

@@ -49,7 +49,7 @@ struct DRIVETRAIN_API Composition {
   ModelFacts facts;
   MeshPlan mesh_plan;
   std::vector<ChosenPlugin> chosen;
-  std::vector<std::string> notes;  // cost lines and the like, shown once at the start
+  std::vector<std::string> notes;  // lines shown once at the start: what is expensive, what has no effect
 
   std::shared_ptr<Log> log;
   std::shared_ptr<Store> store;
@@ -73,6 +73,7 @@ struct DRIVETRAIN_API Composition {
   UnitList units;
   std::vector<Trainables> chunks;
   std::vector<PlanContext::Memory> memories;
+  double updated_elements = 0;  // by a rank's optimizer, as planned
   CaptureChoice capture;
 
   // Ranks along the axes that join the gradient reduction.

@@ -1,5 +1,7 @@
 #include <drivetrain/device.h>
 
+#include <ATen/ops/empty.h>
+
 #include <atomic>
 
 #include <drivetrain/error.h>
@@ -30,6 +32,11 @@ void check_launch(int status, const char* what) {
   if (status == 0) return;
   const std::string words = device_runtime() ? device_runtime()->error_text(status) : "no device was opened";
   throw fail(ErrorCode::internal, what, ": the launch failed with status ", status, " (", words, ")");
+}
+
+at::Tensor host_memory(int64_t numel, at::ScalarType dtype, bool pinned) {
+  if (pinned && device_runtime()) return device_runtime()->pinned(numel, dtype);
+  return at::empty({numel}, at::TensorOptions(dtype));
 }
 
 }  // namespace drivetrain

@@ -3,6 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <optional>
 #include <string>
 
 namespace drivetrain {
@@ -20,6 +21,15 @@ inline std::string dtype_name(at::ScalarType type) {
     default:
       return c10::toString(type);
   }
+}
+
+// The type of one of DeepSpeed's names: "bf16", "bfloat16", "torch.bfloat16", ...; nothing for others.
+inline std::optional<at::ScalarType> dtype_of(std::string name) {
+  if (name.rfind("torch.", 0) == 0) name.erase(0, 6);
+  if (name == "fp32" || name == "float32" || name == "float") return at::kFloat;
+  if (name == "bf16" || name == "bfloat16") return at::kBFloat16;
+  if (name == "fp16" || name == "float16" || name == "half") return at::kHalf;
+  return std::nullopt;
 }
 
 }  // namespace drivetrain

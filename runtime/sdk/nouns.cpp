@@ -15,11 +15,24 @@
 #include <algorithm>
 
 namespace drivetrain {
+namespace {
+
+class CompletedWork final : public Work {
+ public:
+  void wait() override {}
+};
+
+}  // namespace
 
 Plugin::~Plugin() = default;
 Store::~Store() = default;
 Work::~Work() = default;
+WorkPtr completed_work() {
+  static const WorkPtr work = std::make_shared<CompletedWork>();
+  return work;
+}
 Group::~Group() = default;
+at::Tensor Group::allocate_once(int64_t, at::ScalarType) { return {}; }
 Communicator::~Communicator() = default;
 StepContext::~StepContext() = default;
 Unit::~Unit() = default;
@@ -77,6 +90,14 @@ void PlanContext::need(const std::string& ability, const std::string& why) { nee
 void PlanContext::refuse(const std::string& problem) { refusals_.push_back({speaker_, problem}); }
 void PlanContext::cost(const std::string& line) { costs_.push_back({speaker_, line}); }
 void PlanContext::capturable() { capturables_.push_back(speaker_); }
-void PlanContext::memory(const std::string& what, double bytes) { memories_.push_back({speaker_, what, bytes}); }
+void PlanContext::no_effect(const std::string& key, const std::string& why) {
+  const std::string text = concat(key, " changes nothing: ", why);
+  const auto same = [&](const Note& note) { return note.by == speaker_ && note.text == text; };
+  if (std::none_of(no_effects_.begin(), no_effects_.end(), same)) no_effects_.push_back({speaker_, text});
+}
+void PlanContext::memory(MemoryClass memory_class, const std::string& what, double bytes) {
+  memories_.push_back({speaker_, what, bytes, memory_class});
+}
+void PlanContext::updates(double elements) { updated_ = elements; }
 
 }  // namespace drivetrain

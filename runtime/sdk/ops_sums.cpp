@@ -4,6 +4,7 @@
 #include <ATen/ops/index_add.h>
 #include <ATen/ops/index_select.h>
 #include <ATen/ops/sum.h>
+#include <ATen/ops/zeros.h>
 
 #include <drivetrain/ops.h>
 
@@ -40,6 +41,27 @@ void add_by_kernel(const at::Tensor& slot, const at::Tensor& ids, const at::Tens
   run(slot, op, op.columns, 64, kernels::embedding_backward_cpu, DRIVETRAIN_CUDA_KERNEL(embedding_backward_cuda), "embedding backward");
 }
 
+bool is_half(const at::Tensor& x) { return x.scalar_type() == at::kBFloat16 || x.scalar_type() == at::kHalf; }
+
+// slot [vocabulary, D] += the rows of each id, in order of position.
+void add_all_rows(at::Tensor slot, const at::Tensor& ids, const at::Tensor& rows) {
+  if (slot.scalar_type() == at::kFloat) {
+    const at::Tensor readable = has_kernel(rows) ? rows : rows.to(at::kFloat);
+    if (has_kernel(readable)) return add_by_kernel(slot, ids, readable);
+  }
+  const at::Tensor same = rows.to(slot.scalar_type());
+  if (slot.is_cpu() && slot.scalar_type() == at::kDouble)
+    add_rows(slot.mutable_data_ptr<double>(), same.const_data_ptr<double>(), ids.const_data_ptr<int64_t>(), ids.numel(), same.size(1),
+             slot.size(0));
+  else slot.index_add_(0, ids, same);
+}
+
+at::Tensor sum_of_rows(const at::Tensor& like, const at::Tensor& ids, const at::Tensor& rows) {
+  const at::Tensor sum = at::zeros(like.sizes(), like.options().dtype(at::kFloat));
+  add_all_rows(sum, ids, rows);
+  return sum;
+}
+
 }  // namespace
 
 void add_partial_sums(Param& param, const at::Tensor& partial) {
@@ -58,20 +80,14 @@ void accumulate_bias_grad(Param& bias, const at::Tensor& dy) {
 }
 
 void accumulate_embedding_grad(Param& weight, const at::Tensor& given_ids, const at::Tensor& dy) {
-  at::Tensor slot = weight.grad;
-  if (weight.grad_fresh) slot.zero_();
-  weight.grad_fresh = false;
   const at::Tensor ids = given_ids.reshape({-1}).contiguous();
   const at::Tensor rows = dy.reshape({ids.numel(), -1}).contiguous();
-  if (slot.scalar_type() == at::kFloat) {
-    const at::Tensor readable = has_kernel(rows) ? rows : rows.to(at::kFloat);
-    if (has_kernel(readable)) return add_by_kernel(slot, ids, readable);
-  }
-  const at::Tensor same = rows.to(slot.scalar_type());
-  if (slot.is_cpu() && slot.scalar_type() == at::kDouble)
-    add_rows(slot.mutable_data_ptr<double>(), same.const_data_ptr<double>(), ids.const_data_ptr<int64_t>(), ids.numel(), same.size(1),
-             slot.size(0));
-  else slot.index_add_(0, ids, same);
+  at::Tensor slot = weight.grad;
+  // A frequent token's rows are added up in float32, and the sum is rounded once.
+  if (is_half(slot)) return accumulate_grad(weight, sum_of_rows(slot, ids, rows));
+  if (weight.grad_fresh) slot.zero_();
+  weight.grad_fresh = false;
+  add_all_rows(slot, ids, rows);
 }
 
 }  // namespace drivetrain::ops

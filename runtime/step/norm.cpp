@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 
 #include <drivetrain/error.h>
 #include <drivetrain/flat_unit.h>
@@ -64,28 +65,42 @@ std::pair<int64_t, int64_t> dim_piece(const Layout& layout, const Mesh& mesh, st
 
 }  // namespace
 
-GradNorm::GradNorm(const std::vector<Trainables>& chunks, const Mesh& mesh, const at::Device& device) {
+GradNorm::GradNorm(const std::vector<Trainables>& chunks, const std::vector<ParamPtr>& order, const Mesh& mesh,
+                   const at::Device& device) {
+  std::map<const Param*, const Trainable*> named;
+  for (const Trainables& chunk : chunks)
+    for (const Trainable& t : chunk) named.emplace(t.param.get(), &t);
+  std::map<const Param*, const Place*> found;
+  places_.reserve(order.size());
+  for (const ParamPtr& param : order) {
+    if (!named.count(param.get())) continue;
+    place(*named.at(param.get()), mesh);
+    found[param.get()] = &places_.back();
+  }
   for (const Trainables& chunk : chunks) {
     for (const Trainable& t : chunk) {
-      std::vector<std::string> axes;
-      const auto [index, count] = dim_piece(t.layout, mesh, axes);
-      const int64_t local_blocks = blocks_of(t.layout.local_numel(mesh));
       if (t.layout.begin % kNormBlock != 0)
         throw fail(ErrorCode::internal, t.param->name, ": the flat range begins at ", t.layout.begin, ", not on a block of ", kNormBlock);
-      for (const std::string& axis : t.layout.flat_axes)
-        if (mesh.size(axis) > 1) axes.push_back(axis);
-
-      auto table = std::find_if(tables_.begin(), tables_.end(), [&](const Table& x) { return x.axes == axes; });
-      if (table == tables_.end()) {
-        tables_.push_back({axes, {}, 0, axes.empty() ? nullptr : mesh.group(axes)});
-        table = tables_.end() - 1;
-      }
-      const int64_t first = table->blocks + index * local_blocks + t.layout.begin / kNormBlock;
-      pieces_.push_back({table - tables_.begin(), first, blocks_of(t.grad.numel())});
-      table->blocks += count * local_blocks;
+      const Place& place = *found.at(t.param.get());
+      pieces_.push_back({place.table, place.own + t.layout.begin / kNormBlock, blocks_of(t.grad.numel())});
     }
   }
   for (Table& table : tables_) table.sums = at::zeros({table.blocks}, at::TensorOptions(at::kDouble).device(device));
+}
+
+void GradNorm::place(const Trainable& t, const Mesh& mesh) {
+  std::vector<std::string> axes;
+  const auto [index, count] = dim_piece(t.layout, mesh, axes);
+  for (const std::string& axis : t.layout.flat_axes)
+    if (mesh.size(axis) > 1) axes.push_back(axis);
+  auto table = std::find_if(tables_.begin(), tables_.end(), [&](const Table& x) { return x.axes == axes; });
+  if (table == tables_.end()) {
+    tables_.push_back({axes, {}, 0, axes.empty() ? nullptr : mesh.group(axes)});
+    table = tables_.end() - 1;
+  }
+  const int64_t local = blocks_of(t.layout.local_numel(mesh)), first = table->blocks;
+  table->blocks += count * local;
+  places_.push_back({t.param, table - tables_.begin(), first, count * local, first + index * local});
 }
 
 void GradNorm::sum_of_squares(const std::vector<Trainables>& chunks, const at::Tensor& out) {
@@ -95,7 +110,7 @@ void GradNorm::sum_of_squares(const std::vector<Trainables>& chunks, const at::T
   for (const Trainables& chunk : chunks)
     for (const Trainable& t : chunk) {
       const Piece& piece = pieces_.at(i++);
-      fill_blocks(t.grad, tables_[piece.table].sums.mutable_data_ptr<double>() + piece.first);
+      if (piece.blocks > 0) fill_blocks(t.device_grad.defined() ? t.device_grad : t.grad, tables_[piece.table].sums.mutable_data_ptr<double>() + piece.first);
     }
   if (tables_.empty()) out.zero_();
   for (Table& table : tables_) {
@@ -104,16 +119,13 @@ void GradNorm::sum_of_squares(const std::vector<Trainables>& chunks, const at::T
   }
 }
 
-std::string GradNorm::first_not_finite(const std::vector<Trainables>& chunks) const {
+std::string GradNorm::first_not_finite() const {
   std::vector<at::Tensor> sums;
   for (const Table& table : tables_) sums.push_back(table.sums.to(at::kCPU));
-  size_t i = 0;
-  for (const Trainables& chunk : chunks)
-    for (const Trainable& t : chunk) {
-      const Piece& piece = pieces_.at(i++);
-      const double* begin = sums[piece.table].const_data_ptr<double>() + piece.first;
-      if (!std::all_of(begin, begin + piece.blocks, [](double s) { return std::isfinite(s); })) return t.param->name;
-    }
+  for (const Place& place : places_) {
+    const double* begin = sums[place.table].const_data_ptr<double>() + place.first;
+    if (!std::all_of(begin, begin + place.blocks, [](double s) { return std::isfinite(s); })) return place.param->name;
+  }
   return {};
 }
 

@@ -171,7 +171,8 @@ class Adam : public Optimizer {
 
   void step(const Trainable& t, Moments& moments, const UpdateArgs& args) const {
     kernels::Adam op = common(t, args);
-    const bool separate = !t.working.is_same(t.value), in_kernel = separate && is_half(t.working.scalar_type());
+    const bool separate = !t.working.is_same(t.value);
+    const bool in_kernel = separate && is_half(t.working.scalar_type()) && t.working.device() == t.value.device();
     if (t.value.scalar_type() == at::kDouble) {
       const at::Tensor grad = t.grad.to(at::kDouble);
       update_doubles(op, t.value.mutable_data_ptr<double>(), grad.const_data_ptr<double>(),

@@ -3,6 +3,8 @@
 // Every reduction is a sum. A group adds by one fixed binary tree over rank index - neighbours first, then neighbouring
 // pairs, ... - whatever the collective and wherever the element lies, so all_reduce equals reduce_scatter plus all_gather bit
 // for bit. Every rank makes the same calls on a group in the same order.
+// A call may return before its work is done; works of one or several groups may be waited for in any order, and waiting for one
+// makes progress on all of them. Calls on one group take effect in the order in which they were made.
 // Ownership: the caller keeps buffers alive and untouched until the Work was waited for (a Work keeps its tensors too).
 // Thread: one call at a time per group; `abort` from anywhere. Stream: the current one; Work::wait makes it wait.
 // Errors: Error(communication) naming the peer that is lost, late or aborted; config for shapes and dtypes that do not fit.
@@ -26,6 +28,9 @@ class DRIVETRAIN_API Work {
 };
 using WorkPtr = std::shared_ptr<Work>;
 
+// A work with nothing left to wait for.
+DRIVETRAIN_API WorkPtr completed_work();
+
 class DRIVETRAIN_API Group {
  public:
   virtual ~Group();
@@ -38,6 +43,11 @@ class DRIVETRAIN_API Group {
   // Memory this group moves fastest (a shared segment, a registered buffer); any tensor may be passed to the calls below.
   // Returns an uninitialised contiguous tensor [numel], valid while it is referenced.
   virtual at::Tensor allocate(int64_t numel, at::ScalarType dtype) = 0;
+  // Memory that exists once for all ranks of the group, for values that each of them reads and only one of them writes: [numel],
+  // contiguous, uninitialised, valid while any rank references it. What one rank wrote, the others see after the next collective
+  // that follows it. all_gather into it, `in` being the rank's own slice of it on every rank, moves nothing. Undefined on every rank
+  // where there is no such memory (other hosts, devices); the caller then takes a buffer of its own. Collective. Default: undefined.
+  virtual at::Tensor allocate_once(int64_t numel, at::ScalarType dtype);
 
   // All tensors are contiguous. In place: t := sum over ranks of t.
   virtual WorkPtr all_reduce(at::Tensor t) = 0;

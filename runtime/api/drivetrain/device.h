@@ -16,4 +16,7 @@ DRIVETRAIN_API void* current_stream(const at::Device& device);
 // Throws Error naming `what` and CUDA's own words if `status`, a cudaError_t, is not 0.
 DRIVETRAIN_API void check_launch(int status, const char* what);
 
+// Uninitialised memory of the host, [numel]. `pinned`: page-locked where the run has a device, so that copies run beside the host.
+DRIVETRAIN_API at::Tensor host_memory(int64_t numel, at::ScalarType dtype, bool pinned);
+
 }  // namespace drivetrain

@@ -10,12 +10,14 @@
 
 namespace drivetrain {
 
-// A parameter, or the part of it this rank updates. All tensors contiguous with the same number of elements.
+// A parameter, or a part of it that this rank updates. All tensors contiguous with the same number of elements, which may be 0.
+// `value` and `grad` are on one device, `working` may be on another.
 struct Trainable {
   ParamPtr param;
   at::Tensor value;    // float32 master
   at::Tensor working;  // what units compute with; the same tensor as value if the dtypes agree
   at::Tensor grad;     // sum of gradients, unscaled (see UpdateArgs)
+  at::Tensor device_grad;  // where grad is a copy on another device: what it is a copy of, for the norm
   Layout layout;       // of the three
   int group = 0;       // hyperparameter group, given by Optimizer::group_of
 };

@@ -30,11 +30,15 @@ struct RunFacts {
   std::string device = "cpu";
   std::string compute_dtype = "float32";
   int64_t train_batch_size = 0, micro_batch_size = 0, accumulation = 0;  // 0 while not solved
+  std::optional<int64_t> reduce_every;  // micro-batches summed before their gradients are summed over ranks; 0: all of a step
   int64_t train_steps = 0;
   int64_t seq_length = 0;  // 0 until the dataset was opened, which comes after `plan`
   bool training = true;  // false: evaluation or generation only
   uint64_t seed = 0;
 };
+
+// What a rank's memory is for: parameters as units compute with them; gradients; float32 masters and moments; buffers that come and go.
+enum class MemoryClass { parameters, gradients, optimizer, buffers };
 
 class DRIVETRAIN_API PlanContext {
  public:
@@ -66,8 +70,12 @@ class DRIVETRAIN_API PlanContext {
   // Whole steps with this plugin may be recorded as a CUDA graph and replayed: its hooks only enqueue work, they neither read the
   // device, nor decide by its values, nor count steps.
   void capturable();
-  // Bytes this plugin will hold on each rank; shown by --plan.
-  void memory(const std::string& what, double bytes);
+  // A key that changes nothing in this run, and why; shown once at the start.
+  void no_effect(const std::string& key, const std::string& why);
+  // Bytes this plugin will hold on each rank, added up by class of memory and shown beside what was measured.
+  void memory(MemoryClass memory_class, const std::string& what, double bytes);
+  // How many elements this rank's optimizer updates, by who shares them out: for the plan of its state. Unsaid: all of them.
+  void updates(double elements);
 
   // --- the runtime's side ---
   struct Note {
@@ -76,6 +84,7 @@ class DRIVETRAIN_API PlanContext {
   struct Memory {
     std::string by, what;
     double bytes;
+    MemoryClass memory_class;
   };
   PlanContext(ModelFacts model, RunFacts run) : model_(std::move(model)), run_(std::move(run)) {}
   void speaker(const std::string& plugin) { speaker_ = plugin; }  // "attention/standard": who makes the next calls
@@ -84,7 +93,9 @@ class DRIVETRAIN_API PlanContext {
   const std::vector<Need>& needs() const { return needs_; }
   const std::vector<Note>& refusals() const { return refusals_; }
   const std::vector<Note>& costs() const { return costs_; }
+  const std::vector<Note>& no_effects() const { return no_effects_; }
   const std::vector<Memory>& memories() const { return memories_; }
+  double updated_elements() const { return updated_.value_or(static_cast<double>(model_.parameters)); }
   const std::vector<std::string>& capturables() const { return capturables_; }  // who said so
 
  private:
@@ -92,9 +103,10 @@ class DRIVETRAIN_API PlanContext {
   RunFacts run_;
   std::string speaker_;
   std::vector<Claim> claims_;
-  std::vector<Note> offers_, refusals_, costs_;
+  std::vector<Note> offers_, refusals_, costs_, no_effects_;
   std::vector<Need> needs_;
   std::vector<Memory> memories_;
+  std::optional<double> updated_;
   std::vector<std::string> capturables_;
 };
 

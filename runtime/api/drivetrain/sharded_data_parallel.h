@@ -1,0 +1,85 @@
+// Data parallelism with the state shared out over ranks, as a base class: a strategy fills ShardingOptions in `plan` and inherits every
+// hook. Which of values, gradients and optimizer state are cut is what tells the strategies apart.
+//
+// Source: Rajbhandari et al. 2020, "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", section 5; Zhao et al. 2023,
+// "PyTorch FSDP", section 3.2 (flat parameters, even parts); Zhang et al. 2022, "MiCS" (groups that share, sums over groups).
+//
+// Parameters of a unit lie in buckets, flat buffers cut evenly over the ranks of `shard_axes`. A bucket's gradients are summed and cut
+// by one reduce-scatter over those ranks, and the parts summed by one all-reduce over the ranks of `replica_axes`; a bucket's values
+// are gathered by one all-gather. All sums follow the groups' fixed tree and their order is that of the micro-batches, so every way of
+// sharding gives the same bits under one `reduce_every`. Thread: main.
+#pragma once
+
+#include <limits>
+#include <memory>
+
+#include <drivetrain/data_parallel.h>
+#include <drivetrain/flat_unit.h>
+#include <drivetrain/mesh.h>
+
+namespace drivetrain {
+
+namespace sharding {
+struct Bucket;
+class Values;
+class Gradients;
+}  // namespace sharding
+
+struct ShardingOptions {
+  static constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
+
+  std::vector<std::string> shard_axes;    // ranks along them hold a part each; none: everything is whole
+  std::vector<std::string> replica_axes;  // ranks along them hold copies of the part, whose gradients are summed
+  bool shard_grads = false;   // whole gradients exist only from a unit's backward to their sum
+  bool shard_values = false;  // whole values exist only around a unit's forward and backward
+  int64_t micro_batches = 1;  // of a step, on this rank
+  int64_t reduce_every = 0;   // micro-batches added before their gradients are summed over ranks; 0: all of a step
+  int64_t bucket = kNoLimit;        // elements of a bucket at most, where that is not less than one parameter
+  int64_t update_chunk = kNoLimit;  // elements that the optimizer updates in one call
+  bool overlap = true;              // false: every collective is waited for at once
+  bool offload_state = false;       // masters, moments and the part's gradients in the host's memory; the optimizer runs there
+  bool offload_values = false;      // the parts of sharded values in the host's memory
+  bool pinned = true;               // what is offloaded lies in page-locked memory
+
+  // For sharded values, in elements of whole buckets:
+  int64_t prefetch = 50'000'000;       // gathered ahead of their use
+  int64_t prefetch_units = 0;          // instead: units gathered ahead; 0: by elements
+  int64_t persistent = 0;              // parameters of up to that many stay whole
+  int64_t reuse_distance = 0;          // kept if used again after at most that many others
+  int64_t live = kNoLimit;             // whole at one time, beyond what a unit needs
+  bool release_after_forward = true;   // false: kept until the unit's backward
+  std::vector<std::string> backward_axes;  // of shard_axes: a second copy is cut over these only, and gathered for backward
+};
+
+class DRIVETRAIN_API ShardedDataParallel : public DataParallel {
+ public:
+  explicit ShardedDataParallel(const Services& services);
+  ~ShardedDataParallel() override;
+
+  void attach(UnitList& units) override;
+  void step_begin(StepContext& ctx) override;
+  void before_forward(const Visit& visit, StepContext& ctx) override;
+  void after_forward(const Visit& visit, StepContext& ctx) override;
+  void before_backward(const Visit& visit, StepContext& ctx) override;
+  void after_backward(const Visit& visit, StepContext& ctx) override;
+  void flush_grads(StepContext& ctx) override;
+  void after_update(Trainables& chunk, StepContext& ctx) override;
+  std::vector<Trainables> trainables() override;
+  std::vector<Trainables> frozen() override;
+
+ protected:
+  // Set by the derived class in plan.
+  ShardingOptions options_;
+  // Says what `options_` will hold on each rank, once the numbers of ranks along its axes are known.
+  void plan_memory(PlanContext& ctx, int64_t shard_ranks) const;
+
+ private:
+  std::vector<Trainables> pieces(bool trainable) const;
+
+  const Services& services_;
+  std::vector<std::unique_ptr<sharding::Bucket>> buckets_;  // outlive what moves them
+  std::unique_ptr<sharding::Values> values_;
+  std::unique_ptr<sharding::Gradients> gradients_;
+};
+
+}  // namespace drivetrain

@@ -1,0 +1,172 @@
+#include <drivetrain/sharded_data_parallel.h>
+
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+
+#include <drivetrain/error.h>
+
+#include "sdk/dtype_name.h"
+#include "sdk/sharded_gradients.h"
+#include "sdk/sharded_values.h"
+
+namespace drivetrain {
+namespace {
+
+using sharding::Bucket;
+using sharding::Groups;
+
+// Parameters of a unit that share a bucket: of one sort, in order, up to the limit.
+struct BucketPlan {
+  std::vector<ParamPtr> params;
+  bool trainable = true, resident = true;
+  int64_t numel = 0;
+};
+
+std::vector<BucketPlan> plan_buckets(const std::vector<ParamPtr>& params, const ShardingOptions& options, const Mesh& mesh) {
+  std::vector<BucketPlan> plans;
+  for (const ParamPtr& param : params) {
+    const int64_t numel = param->layout.local_numel(mesh);
+    const bool resident = !options.shard_values || numel <= options.persistent;
+    const auto open = std::find_if(plans.rbegin(), plans.rend(), [&](const BucketPlan& plan) {
+      return plan.trainable == param->trainable && plan.resident == resident;
+    });
+    if (open != plans.rend() && open->numel + numel <= options.bucket) {
+      open->params.push_back(param);
+      open->numel += numel;
+    } else {
+      plans.push_back({{param}, param->trainable, resident, numel});
+    }
+  }
+  return plans;
+}
+
+bool sums_several_times(const ShardingOptions& options) {
+  return options.reduce_every > 0 && options.reduce_every < options.micro_batches;
+}
+
+// Whole gradients need memory only around a unit's backward, unless micro-batches are added up in them.
+bool lends_grads(const ShardingOptions& options, int64_t shards) {
+  const bool adds_up = options.reduce_every != 1 && options.micro_batches > 1;
+  return options.shard_grads && shards > 1 && !adds_up;
+}
+
+// Chooses where the buffers of a bucket come from, by what will be moved through them.
+class BucketMaker {
+ public:
+  BucketMaker(const Services& services, const ShardingOptions& options, const Groups& groups)
+      : services_(services), options_(options), groups_(groups) {}
+
+  std::unique_ptr<Bucket> make(const BucketPlan& plan, int64_t unit) const {
+    auto bucket = std::make_unique<Bucket>();
+    bucket->unit = unit, bucket->trainable = plan.trainable;
+    FlatOptions flat;
+    flat.dtypes = services_.dtypes, flat.device = services_.device;
+    flat.shards = groups_.shard->size(), flat.shard = groups_.shard->rank();
+    flat.shard_axes = options_.shard_axes;
+    flat.chunk = options_.update_chunk;
+    flat.host_state = options_.offload_state, flat.pinned = options_.pinned;
+    bucket->lent = plan.trainable && lends_grads(options_, flat.shards);
+    flat.lent_grads = bucket->lent, flat.part_grads = bucket->lent || sums_several_times(options_);
+    if (GroupPtr mover = flat.shards > 1 ? groups_.shard : groups_.replica; mover->size() > 1)
+      flat.allocate_grads = [mover](int64_t numel, at::ScalarType dtype) { return mover->allocate(numel, dtype); };
+    place_values(plan, *bucket, flat);
+    bucket->flat = std::make_unique<FlatUnit>(plan.params, *services_.mesh, flat);
+    finish(*bucket);
+    return bucket;
+  }
+
+ private:
+  // Once for all ranks of the group if that can be, since then a gather moves nothing.
+  void place_values(const BucketPlan& plan, Bucket& bucket, FlatOptions& flat) const {
+    bucket.resident = plan.resident || flat.shards == 1;
+    if (flat.shards == 1) return;
+    const GroupPtr shard = groups_.shard;
+    const auto own = [shard](int64_t numel, at::ScalarType dtype) { return shard->allocate(numel, dtype); };
+    const at::Tensor once = shard->allocate_once(FlatUnit::numel_of(plan.params, *services_.mesh, flat.shards), flat.dtypes.param);
+    if (once.defined()) {
+      bucket.resident = true;
+      flat.allocate_values = [once](int64_t, at::ScalarType) { return once; };
+    } else if (bucket.resident) {
+      flat.allocate_values = own;
+    } else {
+      flat.part_values = true;
+      flat.host_values = options_.offload_values;
+      flat.allocate_part_values = own;
+    }
+  }
+
+  void finish(Bucket& bucket) const {
+    if (bucket.resident) return;
+    if (groups_.backward)
+      bucket.second = groups_.backward->allocate(bucket.flat->numel() / groups_.backward->size(), services_.dtypes.param);
+    bucket.flat->release();
+  }
+
+  const Services& services_;
+  const ShardingOptions& options_;
+  const Groups& groups_;
+};
+
+}  // namespace
+
+ShardedDataParallel::ShardedDataParallel(const Services& services) : services_(services) {}
+ShardedDataParallel::~ShardedDataParallel() = default;
+
+void ShardedDataParallel::attach(UnitList& units) {
+  const Mesh& mesh = *services_.mesh;
+  Groups groups{mesh.group(options_.shard_axes), mesh.group(options_.replica_axes), nullptr};
+  if (!options_.backward_axes.empty()) groups.backward = mesh.group(options_.backward_axes);
+  const BucketMaker maker(services_, options_, groups);
+  for (size_t u = 0; u < units.units.size(); ++u)
+    for (const BucketPlan& plan : plan_buckets(units.owned(u), options_, mesh))
+      buckets_.push_back(maker.make(plan, static_cast<int64_t>(u)));
+  values_ = std::make_unique<sharding::Values>(options_, groups, units, buckets_);
+  gradients_ = std::make_unique<sharding::Gradients>(options_, services_.dtypes, services_.device, groups, units, buckets_);
+}
+
+void ShardedDataParallel::step_begin(StepContext&) { gradients_->step_begin(); }
+
+void ShardedDataParallel::before_forward(const Visit& visit, StepContext& ctx) { values_->before(visit, ctx); }
+void ShardedDataParallel::after_forward(const Visit& visit, StepContext& ctx) { values_->after(visit, ctx); }
+
+void ShardedDataParallel::before_backward(const Visit& visit, StepContext& ctx) {
+  values_->before(visit, ctx);
+  gradients_->before_backward(visit);
+}
+
+void ShardedDataParallel::after_backward(const Visit& visit, StepContext& ctx) {
+  gradients_->after_backward(visit);
+  values_->after(visit, ctx);
+}
+
+void ShardedDataParallel::flush_grads(StepContext&) { gradients_->flush(); }
+
+void ShardedDataParallel::after_update(Trainables& chunk, StepContext&) { values_->updated(*chunk.front().param); }
+
+std::vector<Trainables> ShardedDataParallel::trainables() { return pieces(true); }
+std::vector<Trainables> ShardedDataParallel::frozen() { return pieces(false); }
+
+std::vector<Trainables> ShardedDataParallel::pieces(bool trainable) const {
+  std::vector<Trainables> all;
+  for (const auto& bucket : buckets_)
+    if (bucket->trainable == trainable) all.insert(all.end(), bucket->flat->pieces().begin(), bucket->flat->pieces().end());
+  return all;
+}
+
+void ShardedDataParallel::plan_memory(PlanContext& ctx, int64_t shard_ranks) const {
+  const Dtypes& types = services_.dtypes;
+  const auto hold = [&](MemoryClass memory_class, const char* what, at::ScalarType type, bool cut) {
+    const double ranks = cut ? static_cast<double>(shard_ranks) : 1;
+    const double bytes = static_cast<double>(ctx.model().parameters) * static_cast<double>(c10::elementSize(type)) / ranks;
+    ctx.memory(memory_class, concat(what, ", ", dtype_name(type), cut && shard_ranks > 1 ? concat(", 1/", shard_ranks) : ""), bytes);
+  };
+  const bool lent = lends_grads(options_, shard_ranks);
+  hold(MemoryClass::parameters, "parameters", types.param, options_.shard_values);
+  if (!lent) hold(MemoryClass::gradients, "gradients", types.grad, false);
+  if (lent || sums_several_times(options_)) hold(MemoryClass::gradients, lent ? "gradients" : "sums of gradients", types.grad, true);
+  if (types.master != types.param) hold(MemoryClass::optimizer, "masters", types.master, true);
+  ctx.updates(static_cast<double>(ctx.model().parameters) / static_cast<double>(shard_ranks));
+}
+
+}  // namespace drivetrain
