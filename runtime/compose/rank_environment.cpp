@@ -5,6 +5,7 @@
 
 #include <drivetrain/error.h>
 
+#include "compose/meeting_place.h"
 #include "compose/rendezvous.h"
 
 namespace drivetrain {
@@ -70,7 +71,8 @@ void read_local(const Variables& variables, const LauncherVariables& names, Rank
   env.local_size = *local_size;
 }
 
-void read_master(const Variables& variables, RankEnvironment& env) {
+// A port of our own choice might be another run's, so that one is shown by rank 0 where nobody named one.
+void read_master(const Variables& variables, const LauncherVariables& names, RankEnvironment& env) {
   const auto address = variables.text("MASTER_ADDR");
   const auto slurm_address = variables.text("SLURM_LAUNCH_NODE_IPADDR");
   if (address)
@@ -80,6 +82,8 @@ void read_master(const Variables& variables, RankEnvironment& env) {
   else if (!env.local_known || env.local_size != env.world_size)
     throw fail(ErrorCode::config, "environment variable MASTER_ADDR is not set: with ", env.world_size,
                " ranks every one needs the host name of rank 0 there (127.0.0.1 if all run on this host)");
+  else if (!variables.text("MASTER_PORT") && names.rank != kLaunchers[0].rank)
+    env.meeting = std::make_shared<MeetingPlace>(names.rank);
   env.master_port = variables.integer("MASTER_PORT", 1, 65535).value_or(env.master_port);
   if (env.rank == 0)
     env.listen_fd = static_cast<int>(variables.integer("DRIVETRAIN_LISTEN_FD", 0, 1 << 20).value_or(-1));
@@ -110,11 +114,15 @@ RankEnvironment read_rank_environment(const Lookup& lookup) {
     env.world_size = *world_size;
     read_local(variables, names, env);
     if (env.world_size > 1)
-      read_master(variables, env);
+      read_master(variables, names, env);
     else
       env.local_rank = 0, env.local_size = 1, env.local_known = true;
     return env;
   }
+  if (const auto rank = variables.text("PMIX_RANK"))
+    throw fail(ErrorCode::config, "environment variable PMIX_RANK=", *rank,
+               " says that a launcher started several ranks, and none says how many: set RANK and WORLD_SIZE (0 and 1 for "
+               "one process)");
   return env;
 }
 

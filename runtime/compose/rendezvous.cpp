@@ -11,6 +11,8 @@
 
 #include <drivetrain/error.h>
 
+#include "compose/meeting_place.h"
+
 namespace drivetrain {
 namespace {
 
@@ -160,6 +162,7 @@ void check_arrival(Store& store, const RankEnvironment& env, double timeout_s) {
   announce_rank(store, env);
   store.set(rank_key("arrived", env.rank), "");
   wait_for_all(store, env, "arrived", timeout_s);
+  if (env.meeting) env.meeting->close();
   check_announcements(store, env);
 }
 

@@ -15,6 +15,8 @@
 
 namespace drivetrain {
 
+class MeetingPlace;
+
 struct RankEnvironment {
   int64_t rank = 0, world_size = 1;
   int64_t local_rank = 0, local_size = 1;  // among the ranks of this host
@@ -22,13 +24,14 @@ struct RankEnvironment {
   std::string master_addr = "127.0.0.1";
   int64_t master_port = 29500;
   int listen_fd = -1;  // on rank 0: a listening socket inherited from the launcher, bound to master_port
+  std::shared_ptr<MeetingPlace> meeting = nullptr;  // all ranks on this host and nobody named a port: where rank 0 shows one
 };
 
 // The value of an environment variable, or null.
 using Lookup = std::function<const char*(const char* name)>;
 
 // RANK and WORLD_SIZE (with LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT, DRIVETRAIN_LISTEN_FD), else Open
-// MPI's, PMI's or SLURM's variables, else one process. Errors name the variable and its value.
+// MPI's, PMI's (MPICH's mpirun) or SLURM's variables, else one process. Errors name the variable and its value.
 DRIVETRAIN_API RankEnvironment read_rank_environment(const Lookup& lookup);
 DRIVETRAIN_API RankEnvironment read_rank_environment();  // of this process
 

@@ -6,6 +6,7 @@
 
 #include <drivetrain/error.h>
 
+#include "compose/meeting_place.h"
 #include "compose/rendezvous.h"
 #include "compose/store_tcp.h"
 
@@ -59,7 +60,12 @@ class LocalStore final : public Store {
 std::shared_ptr<Store> make_local_store() { return std::make_shared<LocalStore>(); }
 
 std::shared_ptr<Store> make_store(const RankEnvironment& env, double timeout_s) {
-  return env.world_size == 1 ? make_local_store() : make_tcp_store(env, timeout_s);
+  if (env.world_size == 1) return make_local_store();
+  if (!env.meeting) return make_tcp_store(env, timeout_s);
+  RankEnvironment found = env;
+  const MeetingPlace::Found place = env.meeting->open(env.rank, timeout_s);
+  found.master_port = place.port, found.listen_fd = place.listen_fd;
+  return make_tcp_store(found, timeout_s);
 }
 
 }  // namespace drivetrain

@@ -69,6 +69,10 @@ TEST(RankEnvironment, reads_other_launchers) {
   EXPECT_EQ(ompi.rank, 1);
   EXPECT_EQ(ompi.local_size, 2);
   EXPECT_EQ(ompi.master_addr, "127.0.0.1");  // all on this host
+  EXPECT_TRUE(ompi.meeting);
+  const RankEnvironment hydra = read({{"PMI_RANK", "0"}, {"PMI_SIZE", "2"}, {"MPI_LOCALRANKID", "0"}, {"MPI_LOCALNRANKS", "2"}});
+  EXPECT_TRUE(hydra.local_known);
+  EXPECT_TRUE(hydra.meeting);
   const RankEnvironment pmi = read({{"PMI_RANK", "2"}, {"PMI_SIZE", "3"}, {"MASTER_ADDR", "a"}});
   EXPECT_EQ(pmi.rank, 2);
   EXPECT_FALSE(pmi.local_known);
@@ -83,6 +87,17 @@ TEST(RankEnvironment, on_the_loopback_all_ranks_are_local) {
   const RankEnvironment env = read({{"RANK", "2"}, {"WORLD_SIZE", "4"}, {"MASTER_ADDR", "localhost"}});
   EXPECT_EQ(env.local_rank, 2);
   EXPECT_EQ(env.local_size, 4);
+}
+
+TEST(RankEnvironment, a_port_that_was_named_is_used) {
+  Environment variables = {{"PMI_RANK", "0"}, {"PMI_SIZE", "2"}, {"MPI_LOCALRANKID", "0"}, {"MPI_LOCALNRANKS", "2"},
+                           {"MASTER_PORT", "1234"}};
+  EXPECT_FALSE(read(variables).meeting);
+  EXPECT_EQ(read(variables).master_port, 1234);
+  variables.erase("MASTER_PORT");
+  variables["MASTER_ADDR"] = "node1";
+  EXPECT_FALSE(read(variables).meeting);
+  EXPECT_FALSE(read({{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"LOCAL_RANK", "0"}, {"LOCAL_WORLD_SIZE", "2"}}).meeting);
 }
 
 TEST(RankEnvironment, wrong_variables_are_named_with_their_value) {
@@ -102,6 +117,9 @@ TEST(RankEnvironment, wrong_variables_are_named_with_their_value) {
   expect_part(error({{"RANK", "1"}}), "RANK=1 is set but WORLD_SIZE is not");
   expect_part(error({{"WORLD_SIZE", "2"}}), "WORLD_SIZE=2 is set but RANK is not");
   expect_part(error({{"RANK", "1"}, {"WORLD_SIZE", "2"}}), "MASTER_ADDR is not set");
+  expect_part(error({{"PMI_RANK", "1"}, {"PMI_SIZE", "4"}, {"MPI_LOCALRANKID", "1"}, {"MPI_LOCALNRANKS", "2"}}),
+              "MASTER_ADDR is not set");  // several hosts
+  expect_part(error({{"PMIX_RANK", "1"}}), "PMIX_RANK=1 says that a launcher started several ranks");
   expect_part(error({{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "a"}, {"MASTER_PORT", "70000"}}),
               "MASTER_PORT=70000");
   expect_part(
