@@ -10,6 +10,7 @@ import pathlib
 import random
 import re
 import shutil
+import signal
 import socket
 import struct
 import subprocess
@@ -20,6 +21,9 @@ TOOLS = pathlib.Path(__file__).resolve().parent
 REPO = TOOLS.parents[1]
 PROGRAM = REPO / "build/release/bin/drivetrain"
 CONFIGS = [REPO / "configs/bench" / f"{name}.json" for name in ("gpt2_124m_b4_t64", "gpt2_124m_b1_t1024")]
+
+
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # as an exception, so that nothing that was started stays behind
 
 
 def stop(message):
@@ -111,6 +115,7 @@ def run_ranks(command, processes, what):
     with contextlib.ExitStack() as files:
         said = [files.enter_context(tempfile.TemporaryFile("w+")) for _ in range(1, processes)]
         others = [subprocess.Popen(command, env=env(rank), stdout=subprocess.DEVNULL, stderr=file) for rank, file in enumerate(said, 1)]
+        files.callback(lambda: [other.kill() for other in others if other.poll() is None])  # whatever ends this
         text = run(command, what, env(0))
         for rank, (other, file) in enumerate(zip(others, said), 1):
             if other.wait():
