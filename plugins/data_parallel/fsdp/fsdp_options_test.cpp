@@ -1,0 +1,174 @@
+// data_parallel/fsdp without a run: its options, which ranks share what, what it refuses and names.
+#include <gtest/gtest.h>
+
+#include "plan.h"
+#include "support/plugin_under_test.h"
+
+namespace drivetrain::test {
+namespace {
+
+struct Given {
+  int64_t ranks = 8, accumulation = 1, local_size = 4;
+  Dtypes dtypes;
+  std::optional<int64_t> reduce_every;
+};
+
+FsdpOptions parsed(const std::string& json) {
+  Problems problems;
+  const auto options =
+      fsdp_table().parse(parse_json(json, "a.json"), "data_parallel/fsdp", "data_parallel.params", problems);
+  problems.throw_if_any();
+  return *std::static_pointer_cast<FsdpOptions>(options);
+}
+
+struct Planned {
+  Planned(const std::string& json, const Given& run = {}) : ctx(ModelFacts(), facts(run)) {
+    host.services.local_size = run.local_size;
+    host.services.dtypes = run.dtypes;
+    plan = plan_fsdp(parsed(json), host.services, ctx);
+  }
+
+  static RunFacts facts(const Given& run) {
+    RunFacts facts;
+    facts.world_size = run.ranks, facts.accumulation = run.accumulation, facts.reduce_every = run.reduce_every;
+    return facts;
+  }
+  static std::string lines(const std::vector<PlanContext::Note>& notes) {
+    std::string text;
+    for (const auto& note : notes) text += (text.empty() ? "" : "\n") + note.text;
+    return text;
+  }
+  std::string axes() const {
+    std::string text;
+    for (const auto& claim : ctx.claims()) {
+      EXPECT_TRUE(claim.joins_gradients);
+      text += concat(text.empty() ? "" : ", ", claim.axis, " ",
+                     claim.size == PlanContext::kRest ? "rest" : std::to_string(claim.size));
+    }
+    return text;
+  }
+  std::string refusals() const { return lines(ctx.refusals()); }
+  std::string idle() const { return lines(ctx.no_effects()); }
+  std::string costs() const { return lines(ctx.costs()); }
+
+  Host host;
+  PlanContext ctx;
+  FsdpPlan plan;
+  const ShardingOptions& s = plan.sharding;
+};
+
+using Axes = std::vector<std::string>;
+
+bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+TEST(FsdpOptions, everything_is_shared_out_over_all_ranks_unless_asked_otherwise) {
+  const Planned p("{}");
+  EXPECT_TRUE(p.s.shard_grads && p.s.shard_values && p.s.release_after_forward);
+  EXPECT_EQ(p.s.prefetch_units, 1);
+  EXPECT_EQ(p.s.prefetch, 0);
+  EXPECT_EQ(p.s.persistent, 0);
+  EXPECT_EQ(p.s.reduce_every, 1);
+  EXPECT_EQ(p.axes(), "dp rest");
+  EXPECT_EQ(p.s.shard_axes, Axes{"dp"});
+  EXPECT_EQ(p.s.replica_axes, Axes{});
+  EXPECT_EQ(p.plan.shard_ranks, 8);
+  EXPECT_EQ(p.refusals() + p.idle() + p.costs(), "");
+}
+
+TEST(FsdpOptions, every_option_arrives) {
+  const Planned p(
+      R"({"reshard_after_forward": false, "prefetch": 3, "reduce_every": 2, "param_persistence_threshold": 1e3})");
+  EXPECT_FALSE(p.s.release_after_forward);
+  EXPECT_TRUE(p.s.shard_values);
+  EXPECT_EQ(p.s.prefetch_units, 3);
+  EXPECT_EQ(p.s.reduce_every, 2);
+  EXPECT_EQ(p.s.persistent, 1000);
+  EXPECT_EQ(Planned("{}", {.reduce_every = 0}).s.reduce_every, 0);
+  EXPECT_EQ(Planned(R"({"reduce_every": 1})", {.reduce_every = 0}).s.reduce_every, 1);
+}
+
+TEST(FsdpOptions, hybrid_groups_share_a_copy_inside_and_replicate_across) {
+  const Planned p(R"({"shard_group_size": 2})");
+  EXPECT_EQ(p.axes(), "dp 2, replica rest");
+  EXPECT_EQ(p.s.shard_axes, Axes{"dp"});
+  EXPECT_EQ(p.s.replica_axes, Axes{"replica"});
+  EXPECT_EQ(p.plan.shard_ranks, 2);
+  EXPECT_EQ(p.ctx.claims()[1].place, 3);
+  EXPECT_EQ(Planned(R"({"shard_group_size": 3})").refusals(),
+            "shard_group_size = 3 does not divide the 8 ranks of this run. Use one of 1, 2, 4, 8, or start a multiple "
+            "of 3 ranks");
+  EXPECT_TRUE(has(Planned(R"({"shard_group_size": 3})", {.ranks = 6}).costs(), "last bits differ"));
+  EXPECT_TRUE(has(error_of([] { parsed(R"({"shard_group_size": 0})"); }), "at least 1"));
+}
+
+TEST(FsdpOptions, the_older_names_of_strategies_mean_what_they_mean_in_pytorch) {
+  EXPECT_TRUE(Planned(R"({"sharding_strategy": "FULL_SHARD"})").s.release_after_forward);
+  const Planned grad_op(R"({"sharding_strategy": "shard_grad_op"})");
+  EXPECT_TRUE(grad_op.s.shard_values);
+  EXPECT_FALSE(grad_op.s.release_after_forward);
+  const Planned hybrid(R"({"sharding_strategy": "HYBRID_SHARD"})");
+  EXPECT_EQ(hybrid.axes(), "dp 4, replica rest");  // the ranks of a host
+  EXPECT_EQ(Planned(R"({"sharding_strategy": "HYBRID_SHARD", "shard_group_size": 2})").axes(), "dp 2, replica rest");
+  EXPECT_FALSE(Planned(R"({"sharding_strategy": "_HYBRID_SHARD_ZERO2"})").s.release_after_forward);
+  const Planned none(R"({"sharding_strategy": "NO_SHARD"})");
+  EXPECT_FALSE(none.s.shard_values || none.s.shard_grads);
+  EXPECT_EQ(none.s.replica_axes, Axes{"dp"});
+  EXPECT_EQ(none.s.shard_axes, Axes{});
+  EXPECT_EQ(none.plan.shard_ranks, 1);
+}
+
+TEST(FsdpOptions, options_that_contradict_each_other_are_refused) {
+  EXPECT_TRUE(has(Planned(R"({"sharding_strategy": "FULL_SHARD", "reshard_after_forward": false})").refusals(),
+                  "sharding_strategy \"FULL_SHARD\" and reshard_after_forward = false contradict each other"));
+  EXPECT_EQ(Planned(R"({"sharding_strategy": "SHARD_GRAD_OP", "reshard_after_forward": false})").refusals(), "");
+  EXPECT_TRUE(has(Planned(R"({"sharding_strategy": "NO_SHARD", "shard_group_size": 2})").refusals(),
+                  "groups are HYBRID_SHARD"));
+}
+
+TEST(FsdpOptions, what_accumulation_costs_is_said) {
+  const Given run{.accumulation = 4};
+  EXPECT_EQ(Planned("{}", run).costs(), "gathers every unit 8 times per step, unless the ranks share its memory");
+  EXPECT_EQ(Planned(R"({"reshard_after_forward": false})", run).costs(),
+            "gathers every unit 4 times per step, unless the ranks share its memory");
+  EXPECT_EQ(Planned(R"({"shard_group_size": 1})", run).costs(), "");
+  EXPECT_TRUE(has(Planned(R"({"reduce_every": 0})", run).costs(), "every rank holds whole gradients"));
+}
+
+TEST(FsdpOptions, a_precision_policy_may_say_what_the_run_says) {
+  const Given bf16{.dtypes = {at::kBFloat16, at::kFloat, at::kFloat, at::kFloat}};
+  EXPECT_EQ(
+      Planned(R"({"mixed_precision": {"param_dtype": "torch.bfloat16", "reduce_dtype": "fp32"}})", bf16).refusals(),
+      "");
+  EXPECT_EQ(Planned(R"({"mp_policy": {"param_dtype": "float32", "reduce_dtype": null}})").refusals(), "");
+  EXPECT_EQ(Planned(R"({"mixed_precision": {"param_dtype": "bfloat16"}})").refusals(),
+            "mixed_precision.param_dtype is bfloat16, but units of this run compute in float32; set \"bf16\": "
+            "{\"enabled\": true} at the "
+            "top level instead");
+  EXPECT_EQ(Planned(R"({"mixed_precision": {"reduce_dtype": "bf16"}})", bf16).refusals(),
+            "mixed_precision.reduce_dtype is bfloat16, but gradients of this run are summed in float32; set "
+            "\"communication_data_type\": \"bf16\" at the top level instead");
+  EXPECT_TRUE(has(Planned(R"({"mixed_precision": {"param_dtype": "half"}})", bf16).refusals(),
+                  "set \"fp16\": {\"enabled\": true}"));
+  EXPECT_TRUE(has(Planned(R"({"mixed_precision": {"param_dtype": "int8"}})").refusals(),
+                  "types are float32, bfloat16 and float16"));
+  EXPECT_TRUE(has(Planned(R"({"mixed_precision": {"output_dtype": "float32"}})").refusals(), "remove it"));
+  EXPECT_TRUE(has(Planned(R"({"mixed_precision": {"cast_forward_inputs": true}})").idle(),
+                  "cast_forward_inputs changes nothing"));
+}
+
+TEST(FsdpOptions, arguments_of_the_older_wrapper_are_answered) {
+  EXPECT_TRUE(
+      has(error_of([] { parsed(R"({"forward_prefetch": true})"); }), "set \"prefetch\" to the number of units"));
+  EXPECT_TRUE(has(error_of([] { parsed(R"({"cpu_offload": true})"); }), "not in this version"));
+  EXPECT_TRUE(has(error_of([] { parsed(R"({"use_orig_params": true})"); }), "remove it"));
+}
+
+TEST(FsdpOptions, hooks_only_enqueue) {
+  const Host host;
+  PlanContext ctx(ModelFacts(), Planned::facts({}));
+  make_plugin<DataParallel>(host, "fsdp")->plan(ctx);
+  EXPECT_EQ(ctx.capturables().size(), 1u);
+}
+
+}  // namespace
+}  // namespace drivetrain::test

@@ -1,0 +1,110 @@
+// What lives in the host's memory. On the CPU everything does, so the sections change nothing there.
+//
+// Source: Ren et al. 2021, "ZeRO-Offload: Democratizing Billion-Scale Model Training", section 4.
+#include <drivetrain/error.h>
+
+#include "plan.h"
+
+namespace drivetrain {
+namespace {
+
+const Value* not_null(const Value& object, const std::string& key) {
+  const Value* value = object.find(key);
+  return value && !value->is_null() ? value : nullptr;
+}
+
+// One of the two sections, as it was given.
+struct Section {
+  std::string name;
+  std::string old_switch;  // DeepSpeed's key before there were sections
+  const char* whose;
+  bool stage3_only;
+};
+
+const Section kState{"offload_optimizer", "cpu_offload", "optimizer state is", false};
+const Section kValues{"offload_param", "cpu_offload_param", "parameters are", true};
+
+class Offload {
+ public:
+  Offload(const ZeroOptions& options, PlanContext& ctx)
+      : stage_(*options.stage), given_(zero_table().to_value(&options)), ctx_(ctx) {}
+
+  // Does the host hold what the section is about, elsewhere than the run's device?
+  bool wanted(const Section& section) {
+    const Value* device = not_null(*given_.find(section.name), "device");
+    const Value* old = not_null(given_, section.old_switch);
+    if (old && device && old->as_bool() != (device->as_string() == "cpu"))
+      return refused(section.old_switch, " = ", old->to_json(), " and ", section.name, ".device = ", device->to_json(),
+                     " contradict each other; remove ", section.old_switch);
+    const std::string where = device ? device->as_string() : old && old->as_bool() ? "cpu" : "none";
+    const std::string key = device ? section.name + ".device" : section.old_switch;
+    if (where == "none") return without_device(section);
+    if (where == "nvme")
+      return refused(key, " = \"nvme\" is not in this version: nothing is kept on disks; use \"cpu\" or \"none\"");
+    if (section.stage3_only && stage_ < 3)
+      return refused(key, " asks for parameters on the host, which is for stage 3; found stage ", stage_,
+                     ". Set stage to 3, or the device to \"none\"");
+    if (ctx_.run().device != "cpu") return true;
+    ctx_.no_effect(section.name, concat("the run is on the CPU: ", section.whose, " in host memory already"));
+    return false;
+  }
+
+  void judge_details(const OffloadOptimizer& o) {
+    if (o.ratio.value_or(1) < 1)
+      refused("offload_optimizer.ratio = ", *o.ratio,
+              " is not in this version: all updates are done on the CPU; remove it");
+    if (o.super_offload.value_or(false))
+      refused("offload_optimizer.super_offload is not in this version: an update waits for the norm; remove it");
+    for (const char* key :
+         {"buffer_count", "pipeline_read", "pipeline_write", "fast_init", "nvme_path", "cpuadam_cores_perc"})
+      without_effect(kState, key);
+  }
+  void judge_details(const OffloadParam&) {
+    for (const char* key : {"buffer_count", "buffer_size", "max_in_cpu", "nvme_path"}) without_effect(kValues, key);
+  }
+
+ private:
+  template <class... Parts>
+  bool refused(const Parts&... parts) {
+    ctx_.refuse(concat(parts...));
+    return false;
+  }
+
+  void without_effect(const Section& section, const char* key) {
+    if (not_null(*given_.find(section.name), key))
+      ctx_.no_effect(concat(section.name, ".", key),
+                     "a rank's part of a bucket is copied as it is, and nothing is kept on disks");
+  }
+
+  bool without_device(const Section& section) {
+    for (const Value::Member& m : given_.find(section.name)->members())
+      if (m.key != "device" && !m.value.is_null()) {
+        ctx_.no_effect(section.name, "its \"device\" is \"none\", and nothing is kept elsewhere");
+        break;
+      }
+    return false;
+  }
+
+  const int64_t stage_;
+  const Value given_;
+  PlanContext& ctx_;
+};
+
+}  // namespace
+
+void choose_offload(const ZeroOptions& options, ShardingOptions& sharding, PlanContext& ctx) {
+  Offload offload(options, ctx);
+  sharding.offload_state = offload.wanted(kState);
+  sharding.offload_values = offload.wanted(kValues);
+  if (sharding.offload_state) offload.judge_details(options.offload_optimizer);
+  if (sharding.offload_values) offload.judge_details(options.offload_param);
+  const bool state = options.offload_optimizer.pin_memory.value_or(true),
+             values = options.offload_param.pin_memory.value_or(true);
+  if (sharding.offload_state && sharding.offload_values && state != values)
+    ctx.refuse(
+        "offload_optimizer.pin_memory and offload_param.pin_memory differ, and there is one setting in this version; "
+        "make them equal");
+  sharding.pinned = sharding.offload_state ? state : values;
+}
+
+}  // namespace drivetrain
