@@ -76,6 +76,10 @@ std::optional<SectionEntry> read_section_entry(const Value& value, const Section
   if (value.is_null()) return {};
   if (value.is_bool() && !value.as_bool()) {
     entry.enabled = false;
+  } else if (value.is_bool() && fact.on.is_object()) {
+    entry.params = fact.on;
+    entry.params.where = value.where;
+    problems.note(value.where, concat(path, ": true means ", fact.on.to_json()));
   } else if (value.is_string()) {
     entry.type = value.as_string();
     entry.params_path = path + ".params";

@@ -112,6 +112,16 @@ TEST(Sections, Names_of_other_programs_and_of_kinds_are_understood) {
   EXPECT_EQ(one(R"("zero_optimization": {"stage": 1})", "data_parallel").path, "zero_optimization");
 }
 
+TEST(Sections, True_stands_for_options_where_DeepSpeed_had_that_form) {
+  const Selection zero = one(R"("zero_optimization": true)", "data_parallel");
+  EXPECT_EQ(zero.name, "zero");
+  EXPECT_EQ(zero.params.to_json(), R"({"stage":1})");
+  const Problems p = problems_of(R"("zero_optimization": true)");
+  ASSERT_EQ(p.notes().size(), 1u);
+  EXPECT_EQ(p.notes()[0].message, "zero_optimization: true means {\"stage\":1}");
+  EXPECT_HAS(refusal(R"("bf16": true)"), "expected a type name or an object, found boolean true");
+}
+
 TEST(Sections, A_mixture_of_both_forms_is_refused) {
   EXPECT_EQ(refusal(R"("optimizer": {"type": "adamw", "lr": 1, "params": {}, "eps": 1})"),
             "a.json:3:32  optimizer has \"type\" beside options of its own (\"lr\", \"eps\")\n"
