@@ -53,7 +53,10 @@ void create_plugins(Factory& factory, Composition& run) {
   run.schedule = factory.one<Schedule>();
   const auto owners = factory.all<DataParallel>(DataParallel::kKind, &run.strategies);
   run.data_parallel = owners.empty() ? std::make_shared<PlainStorage>(*run.services) : owners.front();
-  if (owners.empty()) run.strategies.push_back({"the runtime's plain storage", run.data_parallel});
+  if (owners.empty()) {
+    run.strategies.push_back({"the runtime's plain storage", run.data_parallel});
+    factory.made.emplace_back(run.strategies.back().id, run.data_parallel);
+  }
   const auto recomputes = factory.all<Recompute>(Recompute::kKind, &run.strategies);
   run.recompute = recomputes.empty() ? nullptr : recomputes.front();
   for (const char* kind : kMiddleStrategies) factory.all<Strategy>(kind, &run.strategies);
@@ -129,18 +132,34 @@ void check_data(Composition& run, Problems& problems) {
   run.run.seq_length = run.data.seq_length;
 }
 
+// What the configuration says of types, over what the precision says. A gradient slot is as wide as the products that are added to
+// it, or wider: between the two 16-bit types every one of them would be rounded twice.
+void ask_for_dtypes(Composition& run, Dtypes& types) {
+  const DataTypes& asked = run.settings.data_types;
+  if (asked.grad_accum) types.grad = types.reduce = *dtype_of(*asked.grad_accum);
+  if (run.settings.communication_data_type) types.reduce = *dtype_of(*run.settings.communication_data_type);
+  Problems problems;
+  const std::string given = concat(dtype_name(types.param), run.precision ? ", the type of " + id_of_kind(run, Precision::kKind)
+                                                                          : ", for no precision is chosen");
+  if (asked.param && *dtype_of(*asked.param) != types.param)
+    problems.add(run.settings.types_where, concat("data_types.param_dtype is \"", *asked.param, "\", but parameters are ", given,
+                                                  "\n   remove it, or enable that precision (sections \"bf16\", \"fp16\")"));
+  if (asked.grad_accum && types.grad != at::kFloat && types.grad != types.param)
+    problems.add(run.settings.types_where, concat("data_types.grad_accum_dtype is \"", *asked.grad_accum, "\", but parameters are ", given,
+                                                  "\n   gradients are float32 or of the parameters' type"));
+  problems.throw_if_any();
+}
+
 // Types are known before anyone plans or allocates.
 void settle_dtypes(Composition& run) {
   if (run.precision) run.services->dtypes = run.precision->dtypes();
-  const Dtypes& types = run.services->dtypes;
+  Dtypes& types = run.services->dtypes;
   const auto wide = [](at::ScalarType type) { return type == at::kFloat || type == at::kDouble; };
-  if (!c10::isFloatingType(types.param) || !c10::isFloatingType(types.grad) || !wide(types.master))
+  if (!c10::isFloatingType(types.param) || !c10::isFloatingType(types.grad) || !c10::isFloatingType(types.reduce) || !wide(types.master))
     throw fail(ErrorCode::plugin, "the chosen precision asks for parameters in ", c10::toString(types.param), ", gradients in ",
-               c10::toString(types.grad), " and masters in ", c10::toString(types.master),
-               "; the first two must be floating types, masters Float or Double");
-  if (types.reduce != types.grad)
-    throw fail(ErrorCode::plugin, "the chosen precision asks for gradients in ", c10::toString(types.grad), " and their sums over ranks in ",
-               c10::toString(types.reduce), "; in this version both are the same type");
+               c10::toString(types.grad), ", their sums in ", c10::toString(types.reduce), " and masters in ", c10::toString(types.master),
+               "; the first three must be floating types, masters Float or Double");
+  ask_for_dtypes(run, types);
   run.run.compute_dtype = dtype_name(types.param);
 }
 
@@ -152,6 +171,7 @@ void prepare_facts(Composition& run, const RankSetup& setup, Purpose purpose) {
   run.run.train_batch_size = run.settings.train_batch_size.value_or(0);
   run.run.micro_batch_size = run.settings.micro_batch_size.value_or(0);
   run.run.accumulation = run.settings.accumulation.value_or(0);
+  run.run.reduce_every = run.settings.reduce_every;
   run.run.train_steps = run.settings.train_steps;
   run.run.training = purpose == Purpose::train;
   run.run.seed = run.settings.seed;
@@ -214,9 +234,11 @@ std::string negotiate_mesh(const Factory& factory, Composition& run, const std::
   }
   run.mesh_plan = solve_mesh(context, [&](const std::string& id) { return place_of(run, id); }, problems);
   run.memories = context.memories();
+  run.updated_elements = context.updated_elements();
   decide_capture(factory, run, context, problems);
   run.notes.clear();
-  for (const auto& cost : context.costs()) run.notes.push_back(cost.by + ": " + cost.text);
+  for (const auto& cost : context.costs()) run.notes.push_back(concat("cost: ", cost.by, ": ", cost.text));
+  for (const auto& note : context.no_effects()) run.notes.push_back(concat("no effect: ", note.by, ": ", note.text));
   if (run.schedule->stages() > 1) {
     const std::string id = id_of_kind(run, Schedule::kKind);
     problems.add(place_of(run, id), concat(id, " asks for ", run.schedule->stages(),

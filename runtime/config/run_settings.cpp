@@ -15,6 +15,21 @@ OptionTable plugin_settings_table() {
       .field("allow", &PluginSettings::allow, "file name -> SHA-256: if given, only these files are loaded");
 }
 
+// DeepSpeed's names of types, less those in which nothing can be added up.
+constexpr std::initializer_list<const char*> kTypeNames = {"fp32",          "bf16",           "fp16",         "float32",
+                                                           "bfloat16",      "float16",        "float",        "half",
+                                                           "torch.float32", "torch.bfloat16", "torch.float16"};
+
+OptionTable data_types_table() {
+  return table<DataTypes>()
+      .field("grad_accum_dtype", &DataTypes::grad_accum,
+             "in which gradients are added up over micro-batches; null: as the precision does, float32")
+      .one_of(kTypeNames)
+      .field("param_dtype", &DataTypes::param, "has to be the precision's; null: is that")
+      .one_of(kTypeNames)
+      .refused("buffer_dtype", "not in this version: there are no buffers beside parameters");
+}
+
 OptionTable make_run_settings_table() {
   constexpr double kMost = 1LL << 40;  // products of batch sizes stay far from overflow
   using R = RunSettings;
@@ -45,6 +60,13 @@ OptionTable make_run_settings_table() {
       .range(1, kMost)
       .field("gradient_clipping", &R::gradient_clipping, "largest global gradient norm; 0 is off")
       .at_least(0)
+      .field("reduce_every", &R::reduce_every,
+             "micro-batches added up before their gradients are summed over ranks; 0: all of a step; null: as the data_parallel plugin does")
+      .range(0, kMost)
+      .group("data_types", &R::data_types, data_types_table(), "types other than the precision's own")
+      .field("communication_data_type", &R::communication_data_type,
+             "in which gradients are summed over ranks; null: that of the gradients")
+      .one_of(kTypeNames)
       .field("rendezvous_timeout_s", &R::rendezvous_timeout_s, "seconds to wait for the other ranks at the start")
       .range(1, 86400)
       .group("plugins", &R::plugins, plugin_settings_table(), "where plugins come from");
@@ -92,15 +114,17 @@ RunSettings read_run_settings(const Value& config, const std::string& config_pat
   const OptionTable& table = run_settings_table();
   Value own = Value::object();
   own.where = config.where;
-  Position batch_where;
+  Position batch_where, types_where = config.where;
   for (const Value::Member& m : config.members()) {
     if (!table.find(m.key)) continue;
     own.members().push_back(m);
     const bool is_batch = m.key.find("batch_size") != std::string::npos || m.key == "gradient_accumulation_steps";
+    if (m.key == "data_types") types_where = m.value.key_where;
     if (is_batch && batch_where.file.empty()) batch_where = m.value.key_where;
   }
   RunSettings settings = *std::static_pointer_cast<RunSettings>(table.parse(own, "the run", "", problems));
   settings.batch_where = batch_where.file.empty() ? config.where : batch_where;
+  settings.types_where = types_where;
   check_allow(settings.plugins.allow, problems);
   check_capture(settings.capture, problems);
   if (settings.output_dir.empty()) settings.output_dir = default_output(config_path);

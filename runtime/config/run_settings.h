@@ -15,6 +15,12 @@ struct PluginSettings {
   Value allow;                     // null, or an object: file name -> SHA-256 in hex
 };
 
+// Numeric types by DeepSpeed's names, where the configuration asks for others than the precision's own; see dtype_of in
+// sdk/dtype_name.h.
+struct DataTypes {
+  std::optional<std::string> grad_accum, param;
+};
+
 // Whether steps are recorded and replayed on a device that can: where possible, or an error if not.
 enum class Capture { off, on, automatic };
 
@@ -31,9 +37,13 @@ struct RunSettings {
   bool save_final = true;
   std::optional<int64_t> train_batch_size, micro_batch_size, accumulation;  // as given; solve_batch completes them
   double gradient_clipping = 1.0;                                           // 0: off
+  std::optional<int64_t> reduce_every;                                      // see RunFacts
+  DataTypes data_types;
+  std::optional<std::string> communication_data_type;  // of sums over ranks; nothing: the gradients'
   int64_t rendezvous_timeout_s = 60;
   PluginSettings plugins;
   Position batch_where;  // of the first batch key given
+  Position types_where;  // of data_types
 };
 
 DRIVETRAIN_API const OptionTable& run_settings_table();

@@ -151,7 +151,7 @@ Value Trainer::figures(const StepResult& result, double step_s) const {
   Value v = Value::object();
   v.set("step", result.step);
   v.set("loss", result.loss);
-  v.set("grad_norm", result.grad_norm);
+  v.set("grad_norm", std::isfinite(result.grad_norm) ? Value(result.grad_norm) : Value());
   v.set("lr", result.lr);
   v.set("tokens", result.tokens);
   if (result.loss_scale) v.set("loss_scale", *result.loss_scale);
