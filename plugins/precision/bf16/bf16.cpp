@@ -19,27 +19,30 @@ class Bf16 : public Precision {
   static OptionTable options() {
     return table<Options>()
         .field("check_grad_overflow", &Options::check_grad_overflow,
-               "only true: a gradient that is not finite ends the run")
+               "true: an update whose gradients are not finite is left out; false: it ends the run")
         .field("immediate_grad_update", &Options::immediate_grad_update,
-               "accepted for DeepSpeed's sake: gradients always go to float32 at once")
-        .field("bf16_master_weights_and_grads", &Options::bf16_master_weights_and_grads, "only false: both are float32")
+               "accepted for DeepSpeed's sake: every gradient is added to its sum at once")
+        .field("bf16_master_weights_and_grads", &Options::bf16_master_weights_and_grads,
+               "only false: masters are float32")
         .field("bf16_optimizer_states", &Options::bf16_optimizer_states, "only false: moments are float32")
         .finish([](Options& o) {
-          if (!o.check_grad_overflow)
-            throw fail(ErrorCode::config,
-                       "precision/bf16: check_grad_overflow = false is not in this version; remove it");
           if (o.bf16_master_weights_and_grads || o.bf16_optimizer_states)
             throw fail(ErrorCode::config, "precision/bf16: ",
                        o.bf16_master_weights_and_grads ? "bf16_master_weights_and_grads" : "bf16_optimizer_states",
-                       " = true is not in this version: masters, gradients and moments are float32; remove it");
+                       " = true is not in this version: masters and moments are float32; remove it. \"data_types\": "
+                       "{\"grad_accum_dtype\": \"bf16\"} makes the gradients bfloat16");
         });
   }
 
-  Bf16(const Options&, const Services&) {}
+  Bf16(const Options& options, const Services&) : options_(options) {}
 
   void plan(PlanContext& ctx) override { ctx.capturable(); }
 
   Dtypes dtypes() const override { return {at::kBFloat16, at::kFloat, at::kFloat, at::kFloat}; }
+  bool skips_not_finite() const override { return options_.check_grad_overflow; }
+
+ private:
+  const Options options_;
 };
 
 }  // namespace
