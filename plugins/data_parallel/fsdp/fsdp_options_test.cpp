@@ -9,8 +9,8 @@ namespace {
 
 struct Given {
   int64_t ranks = 8, accumulation = 1, local_size = 4;
-  Dtypes dtypes;
-  std::optional<int64_t> reduce_every;
+  Dtypes dtypes = {};
+  std::optional<int64_t> reduce_every = {};
 };
 
 FsdpOptions parsed(const std::string& json) {

@@ -11,7 +11,7 @@ namespace drivetrain::test {
 struct Given {
   int64_t ranks = 8, accumulation = 1;
   std::string device = "cpu";
-  std::optional<int64_t> reduce_every;
+  std::optional<int64_t> reduce_every = {};
 };
 
 // GPT-2 124M.
