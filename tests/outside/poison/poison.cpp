@@ -23,9 +23,9 @@ class Poison : public DataParallel {
 
   void attach(UnitList& units) override {
     group_ = services_.mesh->group("dp");
-    FlatOptions options;
-    // Whole slices per rank for the reduce-scatter.
-    options.shards = group_->size();
+    // Whole everywhere: flat buffers are multiples of kNormBlock, which up to so many ranks in powers of two cut evenly for the
+    // reduce-scatter.
+    const FlatOptions options;
     std::map<Param*, size_t> owner;
     for (size_t u = 0; u < units.units.size(); ++u) {
       const auto owned = units.owned(u);
