@@ -1,0 +1,40 @@
+// Whole parameters from the parts that ranks hold, bit for bit (-0.0 and NaN included): for what is written in one
+// piece.
+//
+// Keeps references to the parts. Memory: one parameter beyond them at a time. Thread: main. Errors: Error(config) for
+// parameters that tensor parallelism cuts; Error(internal) where the parts of all ranks are not the whole.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include <drivetrain/mesh.h>
+#include <drivetrain/optimizer.h>
+
+namespace drivetrain {
+
+class DRIVETRAIN_API ParamGather {
+ public:
+  // `pieces`: param, value (any floating dtype and device) and layout of all that this rank holds, empty ones included.
+  // `device`: where the groups of `mesh` move tensors; `mesh` outlives this. Moves nothing.
+  ParamGather(const std::vector<Trainables>& pieces, const Mesh& mesh, const at::Device& device);
+
+  // Of every parameter, whole.
+  const std::map<std::string, std::vector<int64_t>>& shapes() const { return shapes_; }
+
+  // A parameter in float32 and its shape, to be read only. Collective: every rank asks for the same parameters in the
+  // same order.
+  at::Tensor whole(const std::string& param) const;
+
+ private:
+  void add(const Trainable& piece);
+  at::Tensor joined(const std::string& param, const std::vector<Trainable>& pieces, Group& group) const;
+
+  const Mesh& mesh_;
+  const at::Device device_;
+  std::map<std::string, std::vector<int64_t>> shapes_;
+  std::map<std::string, std::vector<Trainable>> pieces_;
+};
+
+}  // namespace drivetrain
