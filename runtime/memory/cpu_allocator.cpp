@@ -74,6 +74,11 @@ class CachingCpuAllocator final : public c10::Allocator {
     arena->abandon();
   }
 
+  static int64_t bytes_of(const c10::DataPtr& data) {
+    if (!data.get() || data.get_deleter() != &CachingCpuAllocator::release) return 0;
+    return reinterpret_cast<const Header*>(static_cast<const char*>(data.get()) - kHeader)->bytes;  // kMalloc: 0
+  }
+
   CpuMemory memory() {
     const std::lock_guard lock(mutex_);
     return memory_;
@@ -189,5 +194,6 @@ void StepArena::begin_step() { CachingCpuAllocator::instance().begin_step(state_
 void StepArena::end_step() { CachingCpuAllocator::instance().end_step(state_); }
 
 CpuMemory cpu_memory() { return CachingCpuAllocator::instance().memory(); }
+int64_t cpu_memory_of(const c10::DataPtr& data) { return CachingCpuAllocator::bytes_of(data); }
 
 }  // namespace drivetrain

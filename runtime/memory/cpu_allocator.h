@@ -11,6 +11,10 @@
 
 #include <drivetrain/export.h>
 
+namespace c10 {
+class DataPtr;
+}
+
 namespace drivetrain {
 
 // From here on every CPU tensor of LibTorch, temporaries of operators included, comes from the caching allocator. Once is enough;
@@ -22,5 +26,7 @@ struct CpuMemory {
   int64_t in_use = 0, reserved = 0, peak_in_use = 0, peak_reserved = 0;
 };
 DRIVETRAIN_API CpuMemory cpu_memory();
+// What in_use counts for this memory; 0 where it is none of those blocks.
+DRIVETRAIN_API int64_t cpu_memory_of(const c10::DataPtr& data);
 
 }  // namespace drivetrain
