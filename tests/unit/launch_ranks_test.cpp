@@ -151,6 +151,32 @@ TEST_F(LaunchTest, rank_0_too_is_quoted_when_its_stderr_is_no_terminal) {
   EXPECT_EQ(count_of("disk is full\n", err()), 2u) << err();
 }
 
+TEST_F(LaunchTest, an_error_that_all_ranks_have_is_said_once) {
+  request_.ranks = 3;
+  EXPECT_EQ(run("echo warning >&2; echo 'drivetrain: error: no such key' >&2; echo '   nearest: seed' >&2; exit 2"), 2);
+  for (const char* line : {"no such key\n", "nearest: seed\n", "; all ranks said the same\n"})
+    EXPECT_EQ(count_of(line, err()), 1u) << err();
+  EXPECT_EQ(count_of("\ndrivetrain: error: no such key\n   nearest: seed\n", "\n" + err()), 1u) << err();
+  EXPECT_EQ(count_of("warning\n", err()), 3u) << err();
+}
+
+TEST_F(LaunchTest, errors_that_differ_are_all_said) {
+  request_.ranks = 3;
+  EXPECT_EQ(run("if [ $RANK = 0 ]; then n=0; else n=1; fi; echo \"drivetrain: error: key $n\" >&2; exit 2"), 2);
+  EXPECT_EQ(count_of("\ndrivetrain: error: key 0\n", "\n" + err()), 1u) << err();
+  EXPECT_EQ(count_of("[rank 1] drivetrain: error: key 1\n", err()), 1u) << err();
+  EXPECT_EQ(count_of("[rank 2]", err()), 0u) << "it said what rank 1 did: " << err();
+  EXPECT_EQ(count_of("all ranks said the same", err()), 0u) << err();
+}
+
+TEST_F(LaunchTest, an_error_is_not_kept_back_while_a_rank_does_not_end) {
+  EXPECT_EQ(run("if [ $RANK = 1 ]; then echo 'drivetrain: error: disk is full' >&2; exit 8; fi; trap '' TERM\n"
+                "while :; do sleep 0.1; done"),
+            8);
+  const std::string text = err();
+  EXPECT_LT(text.find("[rank 1] drivetrain: error: disk is full\n"), text.find("did not notice")) << text;
+}
+
 TEST_F(LaunchTest, a_rank_killed_by_a_signal_gives_128_plus_its_number) {
   EXPECT_EQ(run("[ $RANK = 0 ] && exit 5; sleep 0.1; kill -9 $$"), 137);
   EXPECT_EQ(count_of("rank 1 failed first: killed by signal 9", err()), 1u) << err();

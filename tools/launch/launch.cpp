@@ -14,6 +14,7 @@
 #include <fstream>
 #include <limits>
 #include <memory>
+#include <set>
 #include <system_error>
 
 #include "launch/line_relay.h"
@@ -28,7 +29,8 @@ constexpr double kNever = std::numeric_limits<double>::infinity();
 struct RankState {
   pid_t pid = -1;
   bool ended = false;
-  std::unique_ptr<LineRelay> out, err;  // null: inherited
+  std::unique_ptr<LineRelay> out;  // null: inherited
+  std::unique_ptr<LineRelay> err;
 };
 
 // The number of a closed stdin must not go to a socket or a pipe.
@@ -67,6 +69,7 @@ class Launcher {
       for (LineRelay* relay : {rank.out.get(), rank.err.get()})
         while (relay && relay->pass()) {
         }
+    pass_errors();
     report();
     return launch_code(ends_, signal_);
   }
@@ -105,7 +108,7 @@ class Launcher {
     const std::string number = std::to_string(rank), world = std::to_string(request_.ranks);
     Descriptor out, err;
     if (rank != 0) state.out = piped(out, request_.out, prefix);
-    if (rank != 0 || !isatty(request_.err)) state.err = piped(err, request_.err, prefix);
+    state.err = piped(err, request_.err, prefix);
     RankStart start{&request_.command,
                     {"RANK=" + number, "LOCAL_RANK=" + number, "WORLD_SIZE=" + world, "LOCAL_WORLD_SIZE=" + world,
                      "MASTER_ADDR=127.0.0.1", "MASTER_PORT=" + std::to_string(port)},
@@ -195,6 +198,7 @@ class Launcher {
       return;
     }
     stopping_ = true;
+    for (RankState& rank : ranks_) rank.err->pass_error();  // its cause is not kept back for as long as that takes
     for (size_t i = 0; i < ranks_.size(); ++i)
       if (!ranks_[i].ended)
         say("rank " + std::to_string(i) + " did not notice the failure of another rank and is ended");
@@ -213,6 +217,19 @@ class Launcher {
     }
   }
 
+  // Each error once, under the first rank that has it; rank 0's has been passed already.
+  void pass_errors() {
+    std::set<std::string> told;
+    for (RankState& rank : ranks_)
+      if (told.insert(rank.err->error()).second) rank.err->pass_error();
+  }
+
+  bool all_said_the_same() const {
+    return std::all_of(ranks_.begin(), ranks_.end(), [&](const RankState& rank) {
+      return !rank.err->error().empty() && rank.err->error() == ranks_.front().err->error();
+    });
+  }
+
   void report() const {
     const auto failure = first_failure(ends_, signal_);
     if (!failure) return;
@@ -222,8 +239,10 @@ class Launcher {
                        (request_.ranks > 1 ? " failed first: " : " failed: ") + describe_end(*failure) + " after " +
                        seconds;
     const RankState& rank = ranks_[static_cast<size_t>(failure->rank)];
-    // The lines of a single rank stand right above.
-    if (ranks_.size() > 1 && rank.err && !rank.err->last_lines().empty()) {
+    if (ranks_.size() == 1) {  // its lines stand right above
+    } else if (all_said_the_same()) {
+      text += "; all ranks said the same";
+    } else if (!rank.err->last_lines().empty()) {
       text += "; its last lines:";
       for (const std::string& line : rank.err->last_lines()) text += "\n  " + line;
     }

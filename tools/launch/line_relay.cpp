@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <sstream>
 
 namespace drivetrain::program {
 namespace {
@@ -47,10 +48,21 @@ void LineRelay::take(const std::string& bytes) {
 }
 
 void LineRelay::end_line() {
-  if (!prefix_.empty()) ready_ += prefix_ + line_ + "\n";
+  const bool in_error = !error_.empty() || line_.starts_with("drivetrain: error: ");
+  if (in_error && error_.size() < kLongestLine) error_ += line_ + "\n";
+  if (!prefix_.empty() && (error_.empty() || error_passed_)) ready_ += prefix_ + line_ + "\n";
   last_lines_.push_back(std::move(line_));
   if (last_lines_.size() > kLastLines) last_lines_.pop_front();
   line_.clear();
+}
+
+void LineRelay::pass_error() {
+  if (prefix_.empty() || error_passed_) return;
+  error_passed_ = true;
+  std::string text;
+  std::istringstream lines(error_);
+  for (std::string line; std::getline(lines, line);) text += prefix_ + line + "\n";
+  write_text(to_, text);
 }
 
 }  // namespace drivetrain::program

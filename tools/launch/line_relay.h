@@ -1,5 +1,7 @@
 // Passes on what a rank writes to a pipe and remembers the last lines. With a prefix ("[rank 1] ") only whole lines are
-// passed, in one write each time, so that ranks do not mix; without one the bytes pass as they come.
+// passed, in one write each time, so that ranks do not mix; without one the bytes pass as they come. From "drivetrain:
+// error: " on, which is a rank's last word, prefixed lines are held back: often all ranks have the same to say, and
+// that once is enough.
 #pragma once
 
 #include <deque>
@@ -21,6 +23,8 @@ class LineRelay {
   int fd() const { return from_.get(); }  // -1 once the other side has closed it
   bool pass();                            // what is there now, up to 64 KB; false: nothing
   const std::deque<std::string>& last_lines() const { return last_lines_; }
+  const std::string& error() const { return error_; }  // what began with "drivetrain: error: "; empty: nothing did
+  void pass_error();                                   // what was held back; nothing where nothing was
 
  private:
   void take(const std::string& bytes);
@@ -28,7 +32,8 @@ class LineRelay {
 
   Descriptor from_;
   int to_;
-  std::string prefix_, line_, ready_;
+  std::string prefix_, line_, ready_, error_;
+  bool error_passed_ = false;
   std::deque<std::string> last_lines_;
 };
 
