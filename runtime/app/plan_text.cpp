@@ -2,6 +2,8 @@
 
 #include <cstdio>
 
+#include "app/memory_report.h"
+
 namespace drivetrain {
 namespace {
 
@@ -11,12 +13,6 @@ std::string short_count(double n) {
   else if (n >= 1e6) std::snprintf(text, sizeof text, "%.1fM", n / 1e6);
   else if (n >= 1e4) std::snprintf(text, sizeof text, "%.1fk", n / 1e3);
   else std::snprintf(text, sizeof text, "%.0f", n);
-  return text;
-}
-
-std::string megabytes(double bytes) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.1f MB", bytes / 1e6);
   return text;
 }
 
@@ -31,10 +27,6 @@ std::string plugins_text(const Composition& run) {
   for (const ChosenPlugin& plugin : run.chosen)
     if (plugin.selection.enabled) text += (text.empty() ? "" : ", ") + plugin.id();
   return text;
-}
-
-double optimizer_bytes(const Composition& run) {
-  return run.optimizer->state_bytes_per_element() * static_cast<double>(run.facts.parameters);
 }
 
 }  // namespace
@@ -56,15 +48,9 @@ std::string plan_text(const Composition& run) {
   text += "mesh, fastest axis first: " + mesh_text(run) + "\n";
   text += "hooks nest, outermost first:";
   for (const NamedStrategy& s : run.strategies) text += " " + s.id;
-  text += "\nunits: every rank holds all of them\nmemory per rank, estimated\n";
-  double total = 0;
-  for (const auto& m : run.memories) {
-    text += concat("  ", m.by, ": ", m.what, "  ", megabytes(m.bytes), "\n");
-    total += m.bytes;
-  }
-  text += concat("  optimizer state  ", megabytes(optimizer_bytes(run)), "\n  together, without activations  ",
-                 megabytes(total + optimizer_bytes(run)), "\n");
-  for (const std::string& note : run.notes) text += "cost: " + note + "\n";
+  text += "\nunits: every rank computes all of them\n";
+  for (const std::string& line : planned_lines(planned_memory(run), run.facts.parameters, true)) text += line + "\n";
+  for (const std::string& note : run.notes) text += note + "\n";
   if (const std::string capture = capture_text(run); !capture.empty()) text += capture + "\n";
   return text;
 }

@@ -1,13 +1,13 @@
 #include "app/train_run.h"
 
-#include <map>
-
+#include "app/dtype_text.h"
 #include "app/facts.h"
+#include "app/final_weights.h"
+#include "app/memory_measure.h"
 #include "app/plan_text.h"
 #include "app/run_folder.h"
 #include "observe/bus.h"
 #include "observe/log_console.h"
-#include "state/weights.h"
 #include "step/trainer.h"
 
 namespace drivetrain {
@@ -24,11 +24,13 @@ void open_run_folder(const TrainRequest& request, const Composition& run, const 
   attach_file(*request.setup.log, folder + "/log.txt");
 }
 
-void announce(const TrainRequest& request, const Composition& run, const Value& facts) {
+void announce(const TrainRequest& request, const Composition& run, const Value& facts, const PlannedMemory& memory) {
   Log& log = *run.log;
   log.info(plan_headline(run));
   request.registry->log_notes(log);
-  for (const std::string& note : run.notes) log.info("cost: " + note);
+  log.info(dtype_table(run));
+  for (const std::string& line : planned_lines(memory, run.facts.parameters, false)) log.info(line);
+  for (const std::string& note : run.notes) log.info(note);
   if (const std::string capture = capture_text(run); !capture.empty()) log.info(capture);
   const std::string difference = run.optimizer->difference_note(run.units.all());
   if (!difference.empty()) log.info(difference);
@@ -47,25 +49,14 @@ Value run_begin_data(const TrainRequest& request, const Composition& run) {
   return data;
 }
 
-void write_final(const Composition& run) {
-  std::map<std::string, at::Tensor> tensors;
-  std::map<std::string, std::vector<int64_t>> shapes;
-  for (const Trainables& chunk : run.chunks)
-    for (const Trainable& t : chunk) {
-      shapes[t.param->name] = t.layout.global_shape;
-      if (t.layout.local_numel(*run.mesh) != t.layout.global_numel() || t.value.numel() != t.layout.global_numel())
-        throw fail(ErrorCode::config, "final weights of a model that is shared out over ranks are not in this version (", t.param->name,
-                   "). Set save_final to false");
-      tensors[t.param->name] = t.value.view(t.layout.global_shape);
-    }
-  const std::string folder = run.settings.output_dir + "/final";
-  try {
-    save_hf_folder(folder, run.model->weight_rules("hf"), shapes,
-                   [&](const std::string& name) { return tensors.at(name); });
-  } catch (const Error& e) {
-    throw e.within(concat("the final weights, ", folder));
-  }
-  run.log->info("final weights in " + folder);
+// Planned beside measured; the ranks one by one in the log file alone. Returns what the run's folder keeps.
+Value report_memory(const Composition& run, const PlannedMemory& planned, const std::vector<MeasuredMemory>& ranks) {
+  for (const std::string& line : measured_lines(planned, ranks, run.facts.parameters)) run.log->info(line);
+  if (ranks.size() > 1)
+    for (const std::string& line : rank_lines(ranks)) note_in_file(*run.log, line);
+  Value memory = memory_value(planned, ranks, run.facts.parameters);
+  write_text_file(run.settings.output_dir + "/memory.json", memory.to_json(2) + "\n");
+  return memory;
 }
 
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
@@ -97,9 +88,11 @@ class Session {
     Composition& run = *composition_;
     if (request_.on_start) request_.on_start();
     build_run(run);
+    if (run.settings.save_final) check_final(run);
+    const PlannedMemory planned = planned_memory(run);
     // Only now, so that a start that fails leaves nothing behind.
     if (rank_zero_) open_run_folder(request_, run, facts);
-    if (rank_zero_) announce(request_, run, facts);
+    if (rank_zero_) announce(request_, run, facts, planned);
     std::unique_ptr<EventBus> bus;
     if (rank_zero_) bus = std::make_unique<EventBus>(run.monitors, *run.log);
     if (bus) bus->publish({"run_begin", 0, run_begin_data(request_, run)});
@@ -113,14 +106,16 @@ class Session {
     outcome.last_step = trainer.train();
     outcome.stopped = outcome.last_step < run.settings.train_steps;
 
+    const auto memory = measure_memory(run, env_, static_cast<double>(request_.settings.rendezvous_timeout_s));
     if (bus) {
       Value end = Value::object();
       end.set("reason", outcome.stopped ? "stopped" : "done");
+      end.set("memory", report_memory(run, planned, memory));
       bus->publish({"run_end", outcome.last_step, end});
       bus->flush();
       bus->rethrow_if_failed();
     }
-    if (rank_zero_ && run.settings.save_final) write_final(run);
+    if (run.settings.save_final) write_final(run);
     return outcome;
   }
 

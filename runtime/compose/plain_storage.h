@@ -6,12 +6,25 @@
 
 #include <memory>
 
+#include "sdk/dtype_name.h"
+
 namespace drivetrain {
 
 class PlainStorage final : public DataParallel {
  public:
   explicit PlainStorage(const Services& services) : services_(services) {}
 
+  void plan(PlanContext& ctx) override {
+    ctx.capturable();
+    const auto hold = [&](MemoryClass memory_class, const char* what, at::ScalarType type) {
+      const double bytes = static_cast<double>(ctx.model().parameters) * static_cast<double>(c10::elementSize(type));
+      ctx.memory(memory_class, concat(what, ", ", dtype_name(type)), bytes);
+    };
+    const Dtypes& types = services_.dtypes;
+    hold(MemoryClass::parameters, "parameters", types.param);
+    hold(MemoryClass::gradients, "gradients", types.grad);
+    if (types.master != types.param) hold(MemoryClass::optimizer, "masters", types.master);
+  }
   void attach(UnitList& units) override {
     for (size_t u = 0; u < units.units.size(); ++u) {
       const auto params = units.owned(u);

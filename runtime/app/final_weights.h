@@ -1,0 +1,19 @@
+// The folder of final weights of a run, whole, whatever way its state is shared out over ranks.
+//
+// Thread: main. Errors: Error(config) where this version cannot join the parts; Error(io) for full disks.
+#pragma once
+
+#include "compose/composition.h"
+
+namespace drivetrain {
+
+// All that this rank holds of the model's values: what it updates, what nobody updates.
+std::vector<Trainables> held_values(const Composition& run);
+
+// Everything that would stop write_final, told before the training. After build_run; moves nothing.
+void check_final(const Composition& run);
+
+// Collective: rank 0 writes <output_dir>/final, the others take part in the gathers.
+void write_final(const Composition& run);
+
+}  // namespace drivetrain
