@@ -2,6 +2,7 @@
 
 #include <cstdio>
 
+#include "compose/settle_dtypes.h"
 #include "sdk/dtype_name.h"
 
 namespace drivetrain {
@@ -13,17 +14,11 @@ std::string type_row(const char* what, at::ScalarType type, const std::string& s
   return text;
 }
 
-std::string chosen_precision(const Composition& run) {
-  for (const ChosenPlugin& plugin : run.chosen)
-    if (plugin.kind() == Precision::kKind && plugin.selection.enabled) return plugin.id();
-  return "default";
-}
-
 }  // namespace
 
 std::string dtype_table(const Composition& run) {
   const Dtypes& types = run.services->dtypes;
-  const std::string precision = chosen_precision(run);
+  const std::string precision = run.precision ? id_of_precision(run) : "default";
   const std::string gradient = run.settings.data_types.grad_accum ? "data_types.grad_accum_dtype" : precision;
   const std::string reduce = run.settings.communication_data_type ? "communication_data_type" : gradient;
   return "types" + type_row("parameter", types.param, precision) + type_row("compute", types.param, precision) +

@@ -88,6 +88,19 @@ TEST_F(BadConfig, dropout_that_flash_attention_cannot_do_is_refused_with_the_way
                        {"--set #2", "attention/flash", "attention_dropout 0.1 is not supported", "attention/standard"});
 }
 
+TEST_F(BadConfig, a_precision_that_contradicts_itself_is_refused) {
+  expect_train_refused("--set fp16.enabled=true --set bf16.enabled=true", 2,
+                       {"bf16 and fp16", "both choose the precision", "keep one of them"});
+  expect_train_refused("--set 'fp16={\"enabled\": true, \"loss_scale\": -1, \"min_loss_scale\": 0, \"hysteresis\": 0}'",
+                       2, {"fp16.loss_scale is -1", "fp16.hysteresis is 0", "fp16.min_loss_scale is 0", "at least 1"});
+  expect_train_refused("--set fp16.enabled=true --set fp16.loss_scale=true", 2,
+                       {"--set #2", "expected number", "boolean"});
+  expect_train_refused("--set bf16.enabled=true --set data_types.param_dtype=fp16", 2,
+                       {"--set #2", "parameters are bfloat16, the type of precision/bf16", "remove it"});
+  expect_train_refused("--set data_types.grad_accum_dtype=bf16", 2,
+                       {"parameters are float32, for no precision is chosen"});
+}
+
 TEST_F(BadConfig, an_order_of_preference_falls_back_with_a_warning_and_resolved_json_shows_the_choice) {
   const Ran ran = train("--set model.attention_dropout=0.1 --set 'attention=[\"flash\",\"standard\"]'");
   ASSERT_EQ(ran.code, 0) << ran.output;

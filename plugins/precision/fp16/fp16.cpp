@@ -29,7 +29,7 @@ class Fp16 : public Precision {
         .field("auto_cast", &Options::auto_cast,
                "accepted for DeepSpeed's sake: a model's inputs are tokens, there is nothing to cast")
         .field("loss_scale", &Options::loss_scale, "0 is dynamic; else the scale, which then never changes")
-        .range(0, 0x1p127)
+        .at_least(0)
         .field("initial_scale_power", &Options::initial_scale_power, "the dynamic scale begins at 2 to this power")
         .range(0, 127)
         .field("loss_scale_window", &Options::loss_scale_window, "updates without overflow that double the scale")
