@@ -130,8 +130,9 @@ TEST(MemoryReport, the_log_has_the_plan_once_and_the_measure_with_every_rank) {
   const std::string log = text_of(run.folder + "/log.txt");
   EXPECT_EQ(count_of(log, "memory per rank  "), 2u) << log;  // planned; planned and measured
   EXPECT_EQ(count_of(log, "(largest of 2 ranks)"), 1u);
-  for (const char* line : {"  parameters  ", "  gradients  ", "  optimizer  ", "  model states  "})
-    EXPECT_EQ(count_of(log, line), 2u) << line;
+  EXPECT_EQ(count_of(log, "  model states  "), 2u);
+  for (const char* line : {"  parameters  ", "  gradients  ", "  optimizer  "})
+    EXPECT_GE(count_of(log, line), 2u) << line;
   for (const char* line : {"activations and buffers  ", "peak of the process  ", "memory of rank 0, MB: parameters 10.",
                            "memory of rank 1, MB: "})
     EXPECT_EQ(count_of(log, line), 1u) << line;
