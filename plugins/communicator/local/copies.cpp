@@ -31,10 +31,12 @@ DRIVETRAIN_VECTOR_CLONES void copy_lines(char* out, const char* in, int64_t byte
 
 void copy_bytes(char* out, const char* in, int64_t bytes) {
   if (bytes <= 0 || out == in) return;
+#if defined(__SSE2__)
   if (bytes >= kStreamBytes) {
     stream_bytes(out, in, bytes);
     return end_of_stream();
   }
+#endif
   const int64_t lines = bytes < kFewBytes ? 0 : bytes / (4 * kLine) * (4 * kLine);
   copy_lines(out, in, lines);
   memcpy(out + lines, in + lines, static_cast<size_t>(bytes - lines));
@@ -42,6 +44,7 @@ void copy_bytes(char* out, const char* in, int64_t bytes) {
 
 void stream_bytes(char* out, const char* in, int64_t bytes) {
 #if defined(__SSE2__)
+  if (bytes < kFewBytes) return copy_bytes(out, in, bytes);
   const int64_t head = std::min(bytes, static_cast<int64_t>(-reinterpret_cast<uintptr_t>(out) % kLine));
   const int64_t lines = (bytes - head) / kLine * kLine;
   memcpy(out, in, static_cast<size_t>(head));
@@ -54,7 +57,7 @@ void stream_bytes(char* out, const char* in, int64_t bytes) {
   }
   memcpy(out + head + lines, in + head + lines, static_cast<size_t>(bytes - head - lines));
 #else
-  memcpy(out, in, static_cast<size_t>(bytes));
+  copy_bytes(out, in, bytes);
 #endif
 }
 

@@ -103,10 +103,11 @@ bool LocalGroup::stage(Task& task) {
   if (sliced(task.call.kind)) {
     for (int64_t j = 0; j < size(); ++j)
       if (j != me_)
-        copy_bytes(to + j * task.piece * bytes, task.source() + (j * task.call.count + begin) * bytes, length);
+        stream_bytes(to + j * task.piece * bytes, task.source() + (j * task.call.count + begin) * bytes, length);
   } else if (task.call.root < 0 || task.call.root == me_) {
-    copy_bytes(to, task.source() + begin * bytes, length);
+    stream_bytes(to, task.source() + begin * bytes, length);
   }
+  end_of_stream();
   ++task.staged;
   say(&Member::staged, next + 1);
   return true;
@@ -120,7 +121,8 @@ bool LocalGroup::add(Task& task) {
   const int64_t length = std::min(task.piece, task.call.count - task.summed * task.piece);
   const auto [first, last] = share_of(length, me_, size());
   for (int64_t p = 0; p < size(); ++p) sources_[static_cast<size_t>(p)] = window(p, next) + first * task.element();
-  tree_sum(task.dtype(), window(me_, next) + first * task.element(), sources_.data(), size(), last - first);
+  char* sums = window(me_, next) + first * task.element();
+  tree_sum(task.dtype(), &sums, 1, sources_.data(), size(), last - first, true);
   ++task.summed;
   say(&Member::summed, next + 1);
   return true;

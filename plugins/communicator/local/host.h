@@ -117,7 +117,7 @@ class Host {
 
  private:
   FileHead& own_head() const { return *reinterpret_cast<FileHead*>(memory_.base()); }
-  bool reached(Goal& goal);
+  bool reached(Goal& goal, uint32_t sleepers = 0, bool* moved = nullptr);
   void look(Goal& goal, double waited_s);
   void note_lost(const std::string& where);
 

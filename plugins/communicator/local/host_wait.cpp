@@ -35,10 +35,14 @@ bool Host::advance(uint32_t sleepers) {
   return moved;
 }
 
-bool Host::reached(Goal& goal) {
+// What all members have called ends well even if one of them aborts right afterwards.
+bool Host::reached(Goal& goal, uint32_t sleepers, bool* moved) {
   const std::lock_guard lock(mutex_);
-  advance();
-  return goal.reached();
+  const bool any = advance(sleepers);
+  if (moved != nullptr) *moved = any;
+  if (goal.reached()) return true;
+  throw_if_aborted([&] { return goal.where(); });
+  return false;
 }
 
 void Host::wait(Goal& goal) {
@@ -54,12 +58,8 @@ void Host::wait(Goal& goal) {
     const uint32_t seen = bell.word.load();
     {
       const Sleeper sleeper(bell);
-      bool moved;
-      {
-        const std::lock_guard lock(mutex_);
-        moved = advance(1);
-        if (goal.reached()) return goal.show(false);
-      }
+      bool moved = false;
+      if (reached(goal, 1, &moved)) return goal.show(false);
       if (!moved) bell.sleep(seen, kSliceMs);
     }
     if (WaitClock::now() - looked < kLookEvery) continue;
@@ -70,7 +70,6 @@ void Host::wait(Goal& goal) {
 
 // Throws if the goal cannot be reached any more.
 void Host::look(Goal& goal, double waited_s) {
-  throw_if_aborted([&] { return goal.where(); });
   const std::lock_guard lock(mutex_);
   if (goal.reached()) return;
   const Obstacle found = goal.obstacle();

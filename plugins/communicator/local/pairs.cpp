@@ -15,7 +15,8 @@ bool write_slot(Transfer& t, Ring& ring, int64_t total) {
   const uint32_t slot = sent % Ring::kSlots;
   const int64_t bytes = std::min(Ring::kSlotBytes, total - t.moved);
   ring.heads[slot] = {t.tensor.numel(), static_cast<int32_t>(t.tensor.scalar_type())};
-  copy_bytes(ring.data[slot], static_cast<const char*>(t.tensor.const_data_ptr()) + t.moved, bytes);
+  stream_bytes(ring.data[slot], static_cast<const char*>(t.tensor.const_data_ptr()) + t.moved, bytes);
+  end_of_stream();
   t.moved += bytes;
   ring.sent.store(sent + 1);
   return true;

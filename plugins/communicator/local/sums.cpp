@@ -62,13 +62,14 @@ void node(A* out, const char* const* sources, int64_t first, int64_t ranks, int6
   add_to(out, scratch, n);
 }
 
-// Whether the sums are written past the caches: one result, large, and none of the operands, whose lines are there.
+// Whether one's own sums are written past the caches: one result, large, and none of the operands, whose lines are
+// there.
 bool streams(char* const* outs, int64_t results, const char* const* sources, int64_t ranks, int64_t bytes) {
   return results == 1 && bytes >= kStreamBytes && std::find(sources, sources + ranks, outs[0]) == sources + ranks;
 }
 
 template <class T, class A>
-void sum(char* const* outs, int64_t results, const char* const* sources, int64_t ranks, int64_t count) {
+void sum(char* const* outs, int64_t results, const char* const* sources, int64_t ranks, int64_t count, bool for_peers) {
   const auto out = [&](int64_t result, int64_t at) { return reinterpret_cast<T*>(outs[result]) + at; };
   const auto source = [&](int64_t rank) { return reinterpret_cast<const T*>(sources[rank]); };
   const int64_t size = sizeof(T);
@@ -76,7 +77,7 @@ void sum(char* const* outs, int64_t results, const char* const* sources, int64_t
     for (int64_t r = 0; r < results; ++r) copy_bytes(outs[r], sources[0], count * size);
     return;
   }
-  const bool stream = streams(outs, results, sources, ranks, count * size);
+  const bool stream = for_peers || streams(outs, results, sources, ranks, count * size);
   if constexpr (std::is_same_v<T, A>) {  // element by element, so results may overwrite operands
     if (ranks == 2 && results == 1 && !stream) return add_two(out(0, 0), source(0), source(1), count);
     if (ranks == 2 && results == 2) return add_both(out(0, 0), out(1, 0), source(0), source(1), count);
@@ -97,7 +98,7 @@ void sum(char* const* outs, int64_t results, const char* const* sources, int64_t
   if (stream) end_of_stream();
 }
 
-using Sum = void (*)(char* const*, int64_t, const char* const*, int64_t, int64_t);
+using Sum = void (*)(char* const*, int64_t, const char* const*, int64_t, int64_t, bool);
 
 // Two's complement: signed integers are added as unsigned ones.
 Sum sum_of(at::ScalarType dtype) {
@@ -132,10 +133,10 @@ Sum sum_of(at::ScalarType dtype) {
 bool can_sum(at::ScalarType dtype) { return sum_of(dtype) != nullptr; }
 
 void tree_sum(at::ScalarType dtype, char* const* outs, int64_t results, const char* const* sources, int64_t ranks,
-              int64_t count) {
+              int64_t count, bool for_peers) {
   const Sum add = sum_of(dtype);
   if (add == nullptr) throw fail(ErrorCode::config, "communicator/local: no sum over ", c10::toString(dtype));
-  if (count > 0) add(outs, results, sources, ranks, count);
+  if (count > 0) add(outs, results, sources, ranks, count, for_peers);
 }
 
 void tree_sum(at::ScalarType dtype, void* out, const char* const* sources, int64_t ranks, int64_t count) {

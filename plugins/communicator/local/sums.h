@@ -18,8 +18,8 @@ bool can_sum(at::ScalarType dtype);
 
 // out[0, count) := tree sum of sources[0..ranks)[0, count). `out` may be one of the sources.
 void tree_sum(at::ScalarType dtype, void* out, const char* const* sources, int64_t ranks, int64_t count);
-// The same into each of outs[0..results), which may be the sources.
+// The same into each of outs[0..results), which may be the sources. `for_peers`: only other ranks read the result.
 void tree_sum(at::ScalarType dtype, char* const* outs, int64_t results, const char* const* sources, int64_t ranks,
-              int64_t count);
+              int64_t count, bool for_peers = false);
 
 }  // namespace drivetrain::local
