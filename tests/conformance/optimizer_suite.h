@@ -198,6 +198,22 @@ inline void check_working_copy(const OptimizerMaker& make) {
   }
 }
 
+// A gradient in 16 bits is read as the number it is.
+inline void check_narrow_gradients(const OptimizerMaker& make) {
+  for (const at::ScalarType type : {at::kBFloat16, at::kHalf}) {
+    auto narrow = make(), wide = make();
+    Trainables a = test_trainables(*narrow);
+    const Trainables b = test_trainables(*wide);
+    narrow->init(a), wide->init(b);
+    for (int64_t step = 0; step < 2; ++step) {
+      set_grads(b, step);
+      for (size_t i = 0; i < b.size(); ++i) a[i].grad = b[i].grad.to(type), b[i].grad.copy_(a[i].grad);
+      narrow->update(a, update_args(*narrow, step, 0.5)), wide->update(b, update_args(*wide, step, 0.5));
+    }
+    expect_equal_values(a, b);
+  }
+}
+
 inline void check_groups(const OptimizerMaker& make) {
   auto optimizer = make();
   const int groups = static_cast<int>(optimizer->groups().size());
@@ -223,6 +239,7 @@ inline void run_optimizer_suite(const OptimizerMaker& make) {
   check_gradients_are_not_touched(make);
   check_state_survives(make);
   check_working_copy(make);
+  check_narrow_gradients(make);
   check_foreign_trainables_are_refused(make);
 }
 
