@@ -5,6 +5,7 @@
 build_packages() {
   echo g++ cmake ninja-build ccache binutils ca-certificates python3
   echo libboost-dev rapidjson-dev libtbb-dev libspdlog-dev libgtest-dev
+  echo libmpich-dev mpich # communicator/mpi; where both are absent, a build leaves it out and says so
   find_python || echo python3-pip
 }
 
@@ -13,6 +14,8 @@ have_package() {
   case $1 in
     cmake | ccache | python3) have "$1" && return 0 ;;
     ninja-build) have ninja && return 0 ;;
+    libmpich-dev) have mpicc && return 0 ;; # another MPI will do
+    mpich) have mpirun && return 0 ;;
   esac
   [ "$(dpkg-query -W -f='${db:Status-Status}' "$1" 2>/dev/null)" = installed ]
 }

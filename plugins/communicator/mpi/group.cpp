@@ -1,0 +1,124 @@
+#include "group.h"
+
+#include <ATen/ops/empty.h>
+
+#include <drivetrain/error.h>
+
+namespace drivetrain::mpi {
+namespace {
+
+const char* bytes_of(const at::Tensor& t) { return static_cast<const char*>(t.const_data_ptr()); }
+char* bytes_of_out(const at::Tensor& t) { return static_cast<char*>(t.mutable_data_ptr()); }
+
+Error misused(const char* what) { return fail(ErrorCode::internal, "communicator/mpi: ", what); }
+
+}  // namespace
+
+struct MpiGroup::LaneWork final : Work {
+  std::shared_ptr<Lane> lane;
+  OperationPtr operation;
+
+  LaneWork(std::shared_ptr<Lane> l, OperationPtr o) : lane(std::move(l)), operation(std::move(o)) {}
+  void wait() override {
+    if (!operation->flow.exists()) throw misused("wait for a send or recv that did not begin; call batch_end first");
+    lane->engine().wait(*lane, *operation);
+  }
+};
+
+at::Tensor MpiGroup::allocate(int64_t numel, at::ScalarType dtype) {
+  return at::empty({numel}, at::TensorOptions(dtype));
+}
+
+OperationPtr MpiGroup::begin(CallKind kind, at::ScalarType dtype, int64_t count, int64_t peer) {
+  if (batching_) throw misused("only send and recv may stand in a batch");
+  auto operation = std::make_shared<Operation>();
+  operation->call = {kind, static_cast<int32_t>(dtype), count, peer, ++calls_};
+  return operation;
+}
+
+WorkPtr MpiGroup::enter(OperationPtr operation, Flow flow) {
+  operation->flow = std::move(flow);
+  auto work = std::make_shared<LaneWork>(lane_, operation);
+  lane_->engine().enter(*lane_, std::move(operation));
+  return work;
+}
+
+WorkPtr MpiGroup::all_reduce(at::Tensor t) {
+  check().tensor("all_reduce", t, true);
+  const OperationPtr op = begin(CallKind::all_reduce, t.scalar_type(), t.numel());
+  op->tensors = {t};
+  op->data_for = [data = bytes_of(t)](int) { return data; };
+  return enter(op, mpi::all_reduce(*op, lane_->wire(), bytes_of_out(t)));
+}
+
+WorkPtr MpiGroup::reduce_scatter(at::Tensor out, at::Tensor in) {
+  check().slices("reduce_scatter", in, out, false);
+  check().tensor("reduce_scatter", in, true);
+  const OperationPtr op = begin(CallKind::reduce_scatter, in.scalar_type(), out.numel());
+  op->tensors = {out, in};
+  op->data_for = [data = bytes_of(in), slice = op->call.bytes()](int to) { return data + to * slice; };
+  return enter(op, mpi::reduce_scatter(*op, lane_->wire(), bytes_of_out(out), bytes_of(in)));
+}
+
+WorkPtr MpiGroup::all_gather(at::Tensor out, at::Tensor in) {
+  check().slices("all_gather", out, in, false);
+  const OperationPtr op = begin(CallKind::all_gather, in.scalar_type(), in.numel());
+  op->tensors = {out, in};
+  op->data_for = [data = bytes_of(in)](int) { return data; };
+  return enter(op, mpi::all_gather(*op, lane_->wire(), bytes_of_out(out), bytes_of(in)));
+}
+
+WorkPtr MpiGroup::all_to_all(at::Tensor out, at::Tensor in) {
+  check().slices("all_to_all", out, in, true);
+  const OperationPtr op = begin(CallKind::all_to_all, in.scalar_type(), in.numel() / size());
+  op->tensors = {out, in};
+  op->data_for = [data = bytes_of(in), slice = op->call.bytes()](int to) { return data + to * slice; };
+  return enter(op, mpi::all_to_all(*op, lane_->wire(), bytes_of_out(out), bytes_of(in)));
+}
+
+WorkPtr MpiGroup::broadcast(at::Tensor t, int64_t root) {
+  check().tensor("broadcast", t);
+  check().index("broadcast", "from", root);
+  const OperationPtr op = begin(CallKind::broadcast, t.scalar_type(), t.numel(), root);
+  op->tensors = {t};
+  if (root == rank()) op->data_for = [data = bytes_of(t)](int) { return data; };
+  return enter(op, mpi::broadcast(*op, lane_->wire(), bytes_of_out(t)));
+}
+
+void MpiGroup::barrier() { enter(begin(CallKind::barrier, at::kByte, 0), mpi::barrier())->wait(); }
+
+WorkPtr MpiGroup::send(at::Tensor t, int64_t to) { return transfer(CallKind::send, std::move(t), to); }
+WorkPtr MpiGroup::recv(at::Tensor t, int64_t from) { return transfer(CallKind::recv, std::move(t), from); }
+
+// One operation per batch: its messages are posted together.
+WorkPtr MpiGroup::transfer(CallKind kind, at::Tensor t, int64_t peer) {
+  const char* const name = kind == CallKind::send ? "send" : "recv";
+  check().tensor(name, t);
+  check().index(name, "with index", peer);
+  const Call call{kind, static_cast<int32_t>(t.scalar_type()), t.numel(), peer, 0};
+  if (!batch_) {
+    batch_ = std::make_shared<Operation>();
+    batch_->call = call;
+  }
+  batch_->messages.push_back({call, std::move(t)});
+  auto work = std::make_shared<LaneWork>(lane_, batch_);
+  if (!batching_) {
+    batching_ = true;
+    batch_end();
+  }
+  return work;
+}
+
+void MpiGroup::batch_begin() {
+  if (batching_) throw misused("a batch inside a batch");
+  batching_ = true;
+}
+
+void MpiGroup::batch_end() {
+  if (!batching_) throw misused("batch_end without batch_begin");
+  batching_ = false;
+  const OperationPtr batch = std::exchange(batch_, nullptr);
+  if (batch) enter(batch, messages(*batch, lane_->wire(), lane_->ranks(), lane_->label()));
+}
+
+}  // namespace drivetrain::mpi

@@ -1,0 +1,76 @@
+// A group's queue of operations, and the engine that moves all of a communicator's queues.
+//
+// An operation begins when the ones before it in its group are done; groups do not wait for each other. There is no
+// thread: whoever calls or waits moves everything. A wait polls, then sleeps in short slices; every 100 ms it looks on
+// the board for an abort and whether a rank that it waits for has left, and gives up after timeout_s without anything
+// having moved. After a failure operations are abandoned with their memory: MPI may still write to it, and has no way
+// to be told.
+//
+// Ownership: groups and works share lanes, lanes share the engine. Thread: any, one at a time (the engine's lock).
+// Errors: Error(communication) with the cause that the board holds.
+#pragma once
+
+#include <chrono>
+#include <deque>
+#include <mutex>
+
+#include "board.h"
+#include "collectives.h"
+
+namespace drivetrain::mpi {
+
+class Lane;
+
+class Engine {
+ public:
+  Engine(BoardPtr board, bool cores_to_spare) : board_(std::move(board)), cores_to_spare_(cores_to_spare) {}
+
+  Board& board() const { return *board_; }
+  void enter(Lane& lane, OperationPtr operation);
+  void wait(Lane& lane, const Operation& operation);
+  void join(Lane* lane);
+  void leave(Lane* lane);
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  bool advance_all();
+  void look();
+  void check_late(Lane& lane, Clock::time_point since);
+  void pause(int64_t idle);
+
+  const BoardPtr board_;
+  const bool cores_to_spare_;
+  std::mutex mutex_;
+  std::vector<Lane*> lanes_;
+  Clock::time_point looked_{};
+};
+
+class Lane {
+ public:
+  Lane(std::shared_ptr<Engine> engine, Wire wire, std::vector<int64_t> ranks, std::string label);
+  ~Lane();
+
+  const Wire& wire() const { return wire_; }
+  const std::vector<int64_t>& ranks() const { return ranks_; }
+  const std::string& label() const { return label_; }
+  Engine& engine() const { return *engine_; }
+
+ private:
+  friend class Engine;
+  bool advance();  // true if something arrived
+  bool advance_head();
+  bool busy() const { return !queue_.empty(); }
+  const Call& head() const { return queue_.front()->call; }
+  std::vector<int64_t> pending();  // global ranks that the head waits for
+  std::string why_late(double timeout_s);
+
+  const std::shared_ptr<Engine> engine_;
+  const Wire wire_;
+  const std::vector<int64_t> ranks_;
+  const std::string label_;
+  std::deque<OperationPtr> queue_;
+  std::chrono::steady_clock::time_point moved_at_{};
+  std::vector<int64_t> gone_;  // ranks that had left when last looked at
+};
+
+}  // namespace drivetrain::mpi

@@ -1,0 +1,186 @@
+// communicator/mpi with every process of `mpirun -n N` as one rank: the suite of its kind for this N, and what is
+// particular to it. CommunicatorMpi runs with any number of ranks, CommunicatorMpi2 with two, and so on (see
+// CMakeLists.txt).
+#include <ATen/ops/full.h>
+
+#include "conformance/communicator_suite.h"
+
+namespace drivetrain::test {
+namespace {
+
+constexpr double kPatienceS = 100;
+
+// This process's place and the store that all ranks share.
+struct Here {
+  RankEnvironment env = read_rank_environment();
+  std::shared_ptr<Store> store = make_store(env, kPatienceS);
+  int64_t rounds = 0;
+
+  // What every rank says, in rank order.
+  std::vector<std::string> all_say(const std::string& own) {
+    const std::string round = concat("round/", ++rounds, "/");
+    store->set(concat(round, env.rank), own);
+    std::vector<std::string> all;
+    for (int64_t r = 0; r < env.world_size; ++r) all.push_back(store->get(concat(round, r), kPatienceS));
+    return all;
+  }
+};
+Here& here() {
+  static Here place;
+  return place;
+}
+
+// Suites run many sizes; those that are not this world's are other runs' affair.
+std::vector<std::string> run_as_one_rank(int64_t n, const Body& body, const std::string& json) {
+  if (n != here().env.world_size) return std::vector<std::string>(static_cast<size_t>(n));
+  std::string error;
+  try {
+    Rank rank(here().env.rank, n, *here().store, json);
+    body(rank);
+  } catch (const std::exception& e) {
+    error = e.what();
+  }
+  return here().all_say(error);
+}
+
+// Ranks end together: mpirun ends the others when one has left.
+class OneRankOfMany : public testing::Environment {
+  void SetUp() override {
+    run_ranks_instead = run_as_one_rank;
+    check_arrival(*here().store, here().env, kPatienceS);
+  }
+  void TearDown() override {
+    const bool failed = testing::UnitTest::GetInstance()->Failed();
+    for (const std::string& rank : here().all_say(failed ? "failed" : "")) EXPECT_EQ(rank, "") << "on another rank";
+  }
+};
+const auto* const environment = testing::AddGlobalTestEnvironment(new OneRankOfMany);
+
+void with_options(const std::string& json, const std::function<void()>& run) {
+  const std::string before = std::exchange(usual_options, json);
+  run();
+  usual_options = before;
+}
+
+TEST(CommunicatorMpi, collectives_match_a_local_computation) {
+  collectives_match_a_local_computation({here().env.world_size});
+}
+TEST(CommunicatorMpi, large_collectives_match_a_local_computation) {
+  large_collectives_match_a_local_computation({here().env.world_size});
+}
+TEST(CommunicatorMpi, sums_follow_the_fixed_tree) { sums_follow_the_fixed_tree(here().env.world_size); }
+
+// Slices of a few elements in many pieces, and messages cut where larger ones are at 1 GB.
+TEST(CommunicatorMpi, however_small_the_pieces_the_bits_are_the_same) {
+  with_options(R"({"timeout_s": 20, "piece_bytes": 64})", [] {
+    sums_follow_the_fixed_tree(here().env.world_size);
+    check_collectives(here().env.world_size, {0, 1, 257, 1031, 5003}, {at::kDouble, at::kHalf, at::kByte});
+  });
+}
+
+// Works of two groups are started, then waited for backwards; calls on one group take effect in order.
+TEST(CommunicatorMpi, works_end_in_any_order) {
+  expect_no_errors(run_threads(here().env.world_size, [](Rank& r) {
+    const GroupPtr groups[] = {r.world(), r.group(r.world()->ranks(), "second")};
+    std::vector<WorkPtr> works;
+    std::vector<at::Tensor> tensors;
+    for (int i = 0; i < 20; ++i) {
+      tensors.push_back(at::full({i % 3 == 0 ? 100000 : 3}, 1.0f, at::kFloat));
+      works.push_back(groups[i % 2]->all_reduce(tensors.back()));
+      works.push_back(groups[i % 2]->all_reduce(tensors.back()));
+    }
+    for (size_t i = works.size(); i-- > 0;) works[i]->wait();
+    const auto n = static_cast<float>(r.size());
+    for (const at::Tensor& t : tensors) EXPECT_EQ(t.const_data_ptr<float>()[t.numel() - 1], n * n);
+  }));
+}
+
+TEST(CommunicatorMpi, after_a_failure_every_call_says_the_cause_and_a_new_communicator_works) {
+  expect_no_errors(run_threads(here().env.world_size, [](Rank& r) {
+    const GroupPtr world = r.world();
+    here().all_say("");  // nobody is in a call
+    if (r.rank() == 0) r.communicator->abort("first");
+    at::Tensor t = at::empty({100000}, at::kFloat);
+    const auto aborted = [&] {
+      return error_of([&] { world->all_reduce(t)->wait(); }).find("aborted: first") != std::string::npos;
+    };
+    const auto start = std::chrono::steady_clock::now();
+    while (!aborted() && std::chrono::steady_clock::now() - start < std::chrono::seconds(5)) continue;
+    for (int i = 0; i < 2; ++i) expect_part(error_of([&] { world->barrier(); }), "rank 0 aborted: first");
+  }));
+  sums_follow_the_fixed_tree(here().env.world_size);
+}
+
+TEST(CommunicatorMpi, tensors_elsewhere_are_refused) {
+  expect_no_errors(run_threads(here().env.world_size, [](Rank& r) {
+    const GroupPtr world = r.world();
+    expect_part(error_of([&] { world->all_reduce(at::empty({3}, at::TensorOptions(at::kFloat).device(at::kMeta))); }),
+                "wanted a tensor on the CPU, found one on meta");
+    world->barrier();
+  }));
+}
+
+TEST(CommunicatorMpi2, different_calls_are_named) { different_calls_are_named(); }
+TEST(CommunicatorMpi2, wrong_shapes_are_refused) { wrong_shapes_are_refused(); }
+
+TEST(CommunicatorMpi2, a_receive_that_does_not_fit_the_send_is_refused) {
+  for (const int64_t n : {3, 30000}) {
+    const auto errors = run_threads(2, [&](Rank& r) {
+      const GroupPtr world = r.world();
+      if (r.rank() == 0)
+        world->send(at::empty({n}, at::kFloat), 1)->wait();
+      else
+        world->recv(at::empty({n + 1}, at::kFloat), 0)->wait();
+      world->barrier();
+    });
+    for (const std::string& error : errors)
+      expect_part(error, concat("rank 0 sent ", n, " Float where rank 1 called recv of ", n + 1, " Float"));
+  }
+}
+
+TEST(CommunicatorMpi2, a_message_that_nobody_sends_is_named) {
+  const auto errors = run_threads(
+      2,
+      [](Rank& r) {
+        const GroupPtr world = r.world();
+        if (r.rank() == 0) world->recv(at::empty({3}, at::kFloat), 1)->wait();
+        world->barrier();
+      },
+      R"({"timeout_s": 0.4})");
+  for (const std::string& error : errors) EXPECT_NE(error.find("within 0.4 s"), std::string::npos) << error;
+}
+
+TEST(CommunicatorMpi2, a_rank_that_never_makes_the_group_is_named) {
+  const auto errors = run_threads(
+      2,
+      [](Rank& r) {
+        if (r.rank() == 0)
+          r.world();
+        else
+          std::this_thread::sleep_for(std::chrono::milliseconds(600));
+      },
+      R"({"timeout_s": 0.3})");
+  expect_part(errors[0], "rank 1 did not reach make_group of group \"world\" within 0.3 s (rank 0 did)");
+}
+
+TEST(CommunicatorMpi3, abort_ends_a_wait_everywhere) { abort_ends_a_wait_everywhere(); }
+TEST(CommunicatorMpi3, a_rank_that_leaves_is_named) { a_rank_that_leaves_is_named(); }
+TEST(CommunicatorMpi3, a_late_rank_is_named_after_the_timeout) { a_late_rank_is_named_after_the_timeout(); }
+
+// Ranks 0 and 2 only: nobody else needs to call.
+TEST(CommunicatorMpi3, a_group_is_made_by_its_members_alone) {
+  expect_no_errors(run_threads(3, [](Rank& r) {
+    if (r.rank() != 1) {
+      const GroupPtr ends = r.group({0, 2}, "ends");
+      at::Tensor t = at::full({5}, 2.0f, at::kFloat);
+      ends->all_reduce(t)->wait();
+      EXPECT_EQ(t.const_data_ptr<float>()[4], 4);
+    }
+    r.world()->barrier();
+  }));
+}
+
+TEST(CommunicatorMpi4, overlapping_groups_do_not_disturb_each_other) { overlapping_groups_do_not_disturb_each_other(); }
+
+}  // namespace
+}  // namespace drivetrain::test
