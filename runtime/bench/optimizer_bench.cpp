@@ -46,6 +46,11 @@ struct Pieces {
       chunk.push_back(t);
     }
   }
+  std::vector<ParamPtr> params() const {
+    std::vector<ParamPtr> list;
+    for (const Trainable& t : chunk) list.push_back(t.param);
+    return list;
+  }
 };
 
 class Ours {
@@ -54,7 +59,7 @@ class Ours {
       : optimizer_(std::move(optimizer)),
         chunks_{pieces.chunk},
         mesh_({}, 0, 1, nullptr),
-        norm_(chunks_, mesh_, device) {
+        norm_(chunks_, pieces.params(), mesh_, device) {
     for (Trainable& t : chunks_[0]) t.group = optimizer_->group_of(*t.param);
     optimizer_->init(chunks_[0]);
     const auto on = [&](at::ScalarType type) { return at::TensorOptions(type).device(device); };
