@@ -151,7 +151,7 @@ TEST_F(LaunchTest, rank_0_too_is_quoted_when_its_stderr_is_no_terminal) {
   EXPECT_EQ(count_of("disk is full\n", err()), 2u) << err();
 }
 
-TEST_F(LaunchTest, an_error_that_all_ranks_have_is_said_once) {
+TEST_F(LaunchTest, what_all_ranks_find_wrong_with_the_configuration_is_said_once) {
   request_.ranks = 3;
   EXPECT_EQ(run("echo warning >&2; echo 'drivetrain: error: no such key' >&2; echo '   nearest: seed' >&2; exit 2"), 2);
   for (const char* line : {"no such key\n", "nearest: seed\n", "; all ranks said the same\n"})
@@ -167,6 +167,14 @@ TEST_F(LaunchTest, errors_that_differ_are_all_said) {
   EXPECT_EQ(count_of("[rank 1] drivetrain: error: key 1\n", err()), 1u) << err();
   EXPECT_EQ(count_of("[rank 2]", err()), 0u) << "it said what rank 1 did: " << err();
   EXPECT_EQ(count_of("all ranks said the same", err()), 0u) << err();
+}
+
+TEST_F(LaunchTest, every_rank_tells_what_is_not_wrong_with_the_configuration) {
+  request_.ranks = 3;
+  EXPECT_EQ(run("echo 'drivetrain: error: rank 7 died' >&2; exit 5"), 5);
+  for (const char* line : {"\ndrivetrain: error: rank 7 died", "[rank 1] drivetrain: error: rank 7 died",
+                           "[rank 2] drivetrain: error: rank 7 died"})
+    EXPECT_EQ(count_of(line, "\n" + err()), 1u) << err();
 }
 
 TEST_F(LaunchTest, an_error_is_not_kept_back_while_a_rank_does_not_end) {

@@ -217,11 +217,23 @@ class Launcher {
     }
   }
 
-  // Each error once, under the first rank that has it; rank 0's has been passed already.
+  // Ranks read one configuration and one set of plugins, so they all say what is wrong with them: that once, under the
+  // first rank that does. Rank 0's words have been passed already. Other failures are told by every rank: who lost a
+  // peer, who did not.
   void pass_errors() {
     std::set<std::string> told;
-    for (RankState& rank : ranks_)
-      if (told.insert(rank.err->error()).second) rank.err->pass_error();
+    for (size_t i = 0; i < ranks_.size(); ++i) {
+      const bool first = told.insert(ranks_[i].err->error()).second;
+      if (first || !reads_alike(code_of(static_cast<int>(i)))) ranks_[i].err->pass_error();
+    }
+  }
+
+  static bool reads_alike(int code) { return code == 2 || code == 3; }  // configuration, plugins
+
+  int code_of(int rank) const {
+    for (const RankEnd& end : ends_)
+      if (end.rank == rank) return end.code;
+    return 0;
   }
 
   bool all_said_the_same() const {
@@ -240,7 +252,7 @@ class Launcher {
                        seconds;
     const RankState& rank = ranks_[static_cast<size_t>(failure->rank)];
     if (ranks_.size() == 1) {  // its lines stand right above
-    } else if (all_said_the_same()) {
+    } else if (reads_alike(failure->code) && all_said_the_same()) {
       text += "; all ranks said the same";
     } else if (!rank.err->last_lines().empty()) {
       text += "; its last lines:";
