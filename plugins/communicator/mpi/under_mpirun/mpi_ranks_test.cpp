@@ -120,6 +120,12 @@ TEST(CommunicatorMpi, tensors_elsewhere_are_refused) {
   }));
 }
 
+TEST(CommunicatorMpi, ranks_that_are_threads_of_one_process_are_refused) {
+  const auto store = make_local_store();
+  const Rank first(0, 2, *store, "{}");
+  expect_part(error_of([&] { Rank(1, 2, *store, "{}"); }), "ranks 0 and 1 are threads of one process");
+}
+
 TEST(CommunicatorMpi2, different_calls_are_named) { different_calls_are_named(); }
 TEST(CommunicatorMpi2, wrong_shapes_are_refused) { wrong_shapes_are_refused(); }
 
