@@ -64,11 +64,12 @@ int64_t own_cores() {
   return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : std::thread::hardware_concurrency();
 }
 
-// Twice an even share of the memory: sparse, so the figure only has to be large enough, yet mappings of all ranks by
-// all ranks must fit the address space.
+// Twice the memory of the host, as long as the files of all ranks fit the address space of each: sparse, so the figure
+// only has to be large enough for what one rank may hold for all.
 size_t file_bytes(int64_t world_size) {
   const size_t memory = static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<size_t>(sysconf(_SC_PAGE_SIZE));
-  return std::max<size_t>(size_t{1} << 30, 2 * memory / static_cast<size_t>(world_size)) & ~size_t{4095};
+  const size_t most = (size_t{1} << 45) / static_cast<size_t>(world_size);
+  return std::min(most, std::max<size_t>(size_t{1} << 30, 2 * memory)) & ~size_t{4095};
 }
 
 }  // namespace

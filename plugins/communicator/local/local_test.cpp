@@ -218,6 +218,11 @@ TEST(CommunicatorLocalMemory, a_lent_block_is_free_when_all_its_users_let_go) {
   EXPECT_EQ(file.lend(600 << 10, 1), lent);
 }
 
+TEST(CommunicatorLocalMemory, a_file_that_does_not_fit_the_address_space_is_refused) {
+  expect_part(error_of([] { local::SharedFile(size_t{1} << 50); }),
+              "cannot map 1125899906842624 bytes of shared memory");
+}
+
 // 16-bit types are added in float32 and rounded once: 256 + 1 + 1 + 1 is 259 -> 260 in bfloat16, not 256.
 TEST(CommunicatorLocalSums, sixteen_bit_sums_are_rounded_once) {
   const c10::BFloat16 values[] = {256.0f, 1.0f, 1.0f, 1.0f};

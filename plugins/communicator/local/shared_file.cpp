@@ -103,7 +103,7 @@ int64_t SharedFile::allocate_locked(size_t bytes) {
   for (const auto& [offset, size] : free_) left += size;
   throw fail(ErrorCode::out_of_memory, "communicator/local: no block of ", wanted,
              " bytes left in this rank's shared memory, which may grow to ", this->bytes(),
-             " bytes (twice its share of this host's memory) and has ", left,
+             " bytes (twice the memory of this host) and has ", left,
              " free: let the model, its buckets or the batch take less, or run fewer ranks on this host");
 }
 
