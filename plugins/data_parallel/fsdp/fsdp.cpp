@@ -21,7 +21,8 @@ class Fsdp : public ShardedDataParallel {
     const FsdpPlan plan = plan_fsdp(section_, services_, ctx);
     options_ = plan.sharding;
     plan_memory(ctx, plan.shard_ranks);
-    ctx.capturable();
+    // A gather that overlaps the next forward would cross the end of a recorded step.
+    if (plan.shard_ranks == 1) ctx.capturable();
   }
 
  private:

@@ -163,11 +163,15 @@ TEST(FsdpOptions, arguments_of_the_older_wrapper_are_answered) {
   EXPECT_TRUE(has(error_of([] { parsed(R"({"use_orig_params": true})"); }), "remove it"));
 }
 
-TEST(FsdpOptions, hooks_only_enqueue) {
-  const Host host;
-  PlanContext ctx(ModelFacts(), Planned::facts({}));
-  make_plugin<DataParallel>(host, "fsdp")->plan(ctx);
-  EXPECT_EQ(ctx.capturables().size(), 1u);
+TEST(FsdpOptions, a_step_is_recorded_only_where_no_gather_crosses_its_end) {
+  const auto capturables = [](const std::string& json) {
+    const Host host;
+    PlanContext ctx(ModelFacts(), Planned::facts({}));
+    make_plugin<DataParallel>(host, "fsdp", json)->plan(ctx);
+    return ctx.capturables().size();
+  };
+  EXPECT_EQ(capturables("{}"), 0u);
+  EXPECT_EQ(capturables(R"({"sharding_strategy": "NO_SHARD"})"), 1u);
 }
 
 }  // namespace

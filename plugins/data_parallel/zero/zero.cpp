@@ -25,7 +25,9 @@ class Zero : public ShardedDataParallel {
     options_ = plan.sharding;
     plan_memory(ctx, plan.shard_ranks);
     if (plan.second_ranks > 0) plan_second_copy(ctx, plan.second_ranks);
-    if (!options_.offload_state && !options_.offload_values) ctx.capturable();
+    // A gather that overlaps the next forward would cross the end of a recorded step.
+    const bool nothing_in_flight = !options_.overlap || plan.shard_ranks == 1;
+    if (nothing_in_flight && !options_.offload_state && !options_.offload_values) ctx.capturable();
   }
 
  private:
