@@ -16,6 +16,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr double kCauseS = 5;  // for a value that is being written
+const char* const kGo = "go";
 
 }  // namespace
 
@@ -36,31 +37,37 @@ Board::Board(Store& store, int64_t rank, int64_t world_size, double timeout_s)
   prefix_ = concat("communicator/mpi/", store_.add(concat("communicator/mpi/made/", rank_), 1), "/");
 }
 
+// Making an MPI group cannot be interrupted, so all its ranks go there or none does: the last to arrive and whoever gives up
+// before ask for the one word that decides.
 void Board::meet(const std::vector<int64_t>& ranks, const std::string& label) {
-  const std::string where = concat("make_group of group \"", label, "\"");
+  const std::string where = concat("make_group of group \"", label, "\""), verdict = key("verdict/" + label);
   throw_if_aborted(where);
   const auto here = [&](int64_t rank) { return key(concat("here/", label, "/", rank)); };
   store_.set(here(rank_), "");
+  if (store_.add(key("arrived/" + label), 1) == static_cast<int64_t>(ranks.size())) decide(label, true);
   const auto deadline = Clock::now() + std::chrono::duration<double>(timeout_s_);
   auto pause = std::chrono::microseconds(200);
-  for (size_t next = 0; next < ranks.size();) {
-    if (store_.has(here(ranks[next]))) {
-      ++next;
-      continue;
-    }
+  while (!aborted_ && !store_.has(verdict)) {
     look();
-    throw_if_aborted(where);
-    if (const std::string gone = left(ranks[next]); !gone.empty()) raise(gone);
-    if (Clock::now() > deadline) {
-      std::vector<int64_t> absent, there;
-      for (const int64_t rank : ranks) (store_.has(here(rank)) ? there : absent).push_back(rank);
-      if (!absent.empty())
-        raise(concat(rank_list(absent), " did not reach ", where, " within ", timeout_s_, " s (", rank_list(there),
-                     " did)"));
-    }
+    std::vector<int64_t> absent, there;
+    for (const int64_t rank : ranks) (store_.has(here(rank)) ? there : absent).push_back(rank);
+    const std::string gone = absent.empty() ? "" : left(absent.front());
+    if (!gone.empty()) raise(gone);
+    if (!absent.empty() && Clock::now() > deadline)
+      raise(concat(rank_list(absent), " did not reach ", where, " within ", timeout_s_, " s (", rank_list(there),
+                   " did)"));
     std::this_thread::sleep_for(pause);
     pause = std::min(2 * pause, std::chrono::microseconds(20000));
   }
+  if (aborted_) decide(label, false);
+  if (store_.get(verdict, kCauseS) == kGo) return;
+  look();
+  throw_if_aborted(where);
+  throw fail(ErrorCode::communication, "communicator/mpi, ", where, ": another rank gave up");
+}
+
+void Board::decide(const std::string& label, bool go) {
+  if (store_.add(key("decided/" + label), 1) == 1) store_.set(key("verdict/" + label), go ? kGo : "stop");
 }
 
 std::string Board::cause() const {

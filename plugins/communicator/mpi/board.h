@@ -28,7 +28,7 @@ class Board {
   // How often to `look`: all ranks ask the one store.
   double period_s() const { return period_s_; }
 
-  // Says that this rank makes the group and waits until all its ranks do.
+  // Says that this rank makes the group and waits until all its ranks do. Throws on all of them or on none.
   void meet(const std::vector<int64_t>& ranks, const std::string& label);
 
   bool aborted() const { return aborted_; }
@@ -44,6 +44,7 @@ class Board {
   void close() noexcept;
 
  private:
+  void decide(const std::string& label, bool go);
   std::string key(const std::string& name) const { return prefix_ + name; }
   std::string cause() const;
   void adopt(const std::string& cause);

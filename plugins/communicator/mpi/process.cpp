@@ -27,16 +27,19 @@ Process& process() {
 constexpr auto kCauseEndsFirst = std::chrono::seconds(1);
 
 // A rank that leaves without MPI_Finalize makes mpirun end the others, even where it returns 0. Finalizing waits for
-// the others, so it is for ranks that all reached the end of the run: done, stopped by a signal or preempted.
+// the others, so it is for ranks that all reached the end of the run: done, stopped by a signal or preempted. Who returns
+// 0 after a failure has dealt with it, and so have the others.
 void end_mpi(int status, void*) {
   int ended = 0;
   if (MPI_Finalized(&ended) != MPI_SUCCESS || ended != 0) return;
   constexpr int kPreempted = 75;
-  const bool reached_the_end = status == 0 || status == kPreempted || status > 128;
-  if (!process().failed && reached_the_end) MPI_Finalize();
-  if (!process().failed || status == 0) return;
-  if (!process().cause) std::this_thread::sleep_for(kCauseEndsFirst);
-  MPI_Abort(MPI_COMM_WORLD, status);
+  const bool failed = process().failed;
+  if (status == 0 || (!failed && (status == kPreempted || status > 128))) {
+    MPI_Finalize();
+  } else if (failed) {
+    if (!process().cause) std::this_thread::sleep_for(kCauseEndsFirst);
+    MPI_Abort(MPI_COMM_WORLD, status);
+  }
 }
 
 void start_library() {
