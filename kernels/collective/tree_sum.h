@@ -17,6 +17,8 @@ struct TreeSum {
   void* out = nullptr;                   // [n]; may be one of the sources
   int64_t ranks = 0;                     // 1 to kMostSummands
   SumType type = SumType::f32;
+  // Or null: [n], where the same sum goes as it is made; may be one of the sources, apart from `out`.
+  void* also = nullptr;
 };
 // Elements [begin, end).
 DRIVETRAIN_KERNEL void tree_sum_cpu(const TreeSum&, int64_t begin, int64_t end);

@@ -15,23 +15,12 @@ namespace {
 constexpr int64_t kTreeBlock = 512;  // elements
 constexpr int kTreeLevels = 17;      // of kMostSummands
 
-struct F16 {
-  uint16_t bits;
-};
-
 template <class T>
 DRIVETRAIN_INLINE T wide_of(T x) {
   return x;
 }
 DRIVETRAIN_INLINE float wide_of(Bf16 x) { return widened(x); }
-// Source: M. Dukhan's FP16 library, fp16_ieee_to_fp32_value.
-DRIVETRAIN_INLINE float wide_of(F16 x) {
-  const uint32_t bits = static_cast<uint32_t>(x.bits) << 16, doubled = bits + bits;
-  const float normal = std::bit_cast<float>((doubled >> 4) + (0xE0U << 23)) * 0x1.0p-112F;
-  const float subnormal = std::bit_cast<float>((doubled >> 17) | (126U << 23)) - 0.5F;
-  return std::bit_cast<float>((bits & 0x80000000U) |
-                              std::bit_cast<uint32_t>(doubled < (1U << 27) ? subnormal : normal));
-}
+DRIVETRAIN_INLINE float wide_of(F16 x) { return widened(x); }
 
 template <class T, class A>
 DRIVETRAIN_INLINE void store(T* out, const A* sum, int64_t n) {
@@ -68,19 +57,27 @@ DRIVETRAIN_INLINE void block(const TreeSum& op, int64_t at, int64_t n) {
   }
   while (depth > 1) join();
   store(static_cast<T*>(op.out) + at, open[0], n);
+  if (op.also != nullptr) store(static_cast<T*>(op.also) + at, open[0], n);
+}
+
+// Nothing to hold between levels.
+template <class T>
+DRIVETRAIN_INLINE void pair_between(const TreeSum& op, int64_t begin, int64_t n) {
+  const T* const a = static_cast<const T*>(op.sources[0]) + begin;
+  const T* const b = static_cast<const T*>(op.sources[1]) + begin;
+  T* const out = static_cast<T*>(op.out) + begin;
+  if (op.also == nullptr) {
+    TREE_LOOP out[i] = static_cast<T>(a[i] + b[i]);
+  } else {
+    T* const also = static_cast<T*>(op.also) + begin;
+    TREE_LOOP out[i] = also[i] = static_cast<T>(a[i] + b[i]);
+  }
 }
 
 template <class T, class A>
 DRIVETRAIN_INLINE void blocks_between(const TreeSum& op, int64_t begin, int64_t end) {
   if constexpr (std::is_same_v<T, A>) {
-    if (op.ranks == 2) {
-      const int64_t n = end - begin;
-      const T *const a = static_cast<const T*>(op.sources[0]) + begin, *const b =
-                                                                           static_cast<const T*>(op.sources[1]) + begin;
-      T* const out = static_cast<T*>(op.out) + begin;
-      TREE_LOOP out[i] = static_cast<T>(a[i] + b[i]);
-      return;
-    }
+    if (op.ranks == 2) return pair_between<T>(op, begin, end - begin);
   }
   for (int64_t at = begin; at < end; at += kTreeBlock)
     block<T, A>(op, at, end - at < kTreeBlock ? end - at : kTreeBlock);

@@ -46,9 +46,11 @@ void expect_the_tree(SumType type, const Make& make, const Round& round) {
       const T wanted = round(tree<A>(0, ranks, [&](int64_t r) { return make(r, i).second; }));
       ASSERT_EQ(std::memcmp(&out[i], &wanted, sizeof(T)), 0) << ranks << " ranks, element " << i;
     }
-    op.out = data[static_cast<size_t>(ranks) / 2].data();  // into one of the sources
+    op.out = data[static_cast<size_t>(ranks) / 2].data();  // into one of the sources, and into another
+    op.also = ranks > 1 ? data[0].data() : nullptr;
     tree_sum_cpu(op, 0, n);
     EXPECT_EQ(std::memcmp(op.out, out.data(), n * sizeof(T)), 0) << ranks;
+    EXPECT_TRUE(op.also == nullptr || std::memcmp(op.also, out.data(), n * sizeof(T)) == 0) << ranks;
   }
 }
 

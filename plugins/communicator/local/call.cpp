@@ -1,7 +1,5 @@
 #include "call.h"
 
-#include <c10/core/ScalarType.h>
-
 #include <drivetrain/error.h>
 
 namespace drivetrain::local {
@@ -10,6 +8,34 @@ const char* name_of(CallKind kind) {
   static const char* const names[] = {"nothing",    "make_group", "all_reduce", "all_gather",    "reduce_scatter",
                                       "all_to_all", "broadcast",  "barrier",    "allocate_once", "send or recv"};
   return names[static_cast<int>(kind)];
+}
+
+std::optional<kernels::SumType> sum_type(at::ScalarType dtype) {
+  using kernels::SumType;
+  switch (dtype) {
+    case at::kFloat:
+      return SumType::f32;
+    case at::kDouble:
+      return SumType::f64;
+    case at::kBFloat16:
+      return SumType::bf16;
+    case at::kHalf:
+      return SumType::f16;
+    case at::kByte:
+    case at::kChar:
+      return SumType::i8;
+    case at::kShort:
+    case at::kUInt16:
+      return SumType::i16;
+    case at::kInt:
+    case at::kUInt32:
+      return SumType::i32;
+    case at::kLong:
+    case at::kUInt64:
+      return SumType::i64;
+    default:
+      return std::nullopt;
+  }
 }
 
 bool Call::fits(const Call& other) const {

@@ -5,9 +5,14 @@
 // and no rank needs another to be quick. Ownership: the control block lies in the file of the group's lowest member.
 #pragma once
 
+#include <c10/core/ScalarType.h>
+
 #include <atomic>
 #include <cstdint>
+#include <optional>
 #include <string>
+
+#include "kernels/collective/tree_sum.h"
 
 namespace drivetrain::local {
 
@@ -24,6 +29,9 @@ enum class CallKind : uint32_t {
   pairs
 };
 const char* name_of(CallKind kind);
+
+// What the ranks' values are added as; integers wrap, so their sign does not matter. Null: there is no sum.
+std::optional<kernels::SumType> sum_type(at::ScalarType dtype);
 
 // Where a buffer lies that peers can reach: the file of a rank and the offset in it.
 struct Place {

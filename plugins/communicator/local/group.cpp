@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "sums.h"
-
 namespace drivetrain::local {
 
 // The caller's end of a call. Keeps the group, which keeps the call only until it is over.
@@ -39,7 +37,7 @@ void LocalGroup::check(const char* name, const at::Tensor& t, bool sums) const {
   if (!t.defined()) refuse("the tensor is undefined");
   if (!t.device().is_cpu()) refuse("wanted a tensor in CPU memory, found ", t.device().str());
   if (!t.is_contiguous()) refuse("wanted a contiguous tensor, found strides ", t.strides());
-  if (sums && !can_sum(t.scalar_type())) refuse("no sum over ", c10::toString(t.scalar_type()));
+  if (sums && !sum_type(t.scalar_type())) refuse("no sum over ", c10::toString(t.scalar_type()));
 }
 
 void LocalGroup::check_sizes(const char* name, const at::Tensor& whole, const at::Tensor& slice, bool equal) const {

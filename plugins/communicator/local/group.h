@@ -93,6 +93,9 @@ class LocalGroup final : public Group, public Driven, public std::enable_shared_
   bool consume(Task& task);
   void consume_window(Task& task, int64_t begin, int64_t length);
   char* window(int64_t member, int64_t number) const;
+  const char* source_of(int64_t member) const {
+    return static_cast<const char*>(sources_[static_cast<size_t>(member)]);
+  }
 
   // group_wait.cpp: waiting and explaining
   void wait(const TaskPtr& task);
@@ -121,7 +124,7 @@ class LocalGroup final : public Group, public Driven, public std::enable_shared_
   std::vector<TaskPtr> lasting_;  // this rank's part done, buffers still in use by peers
   std::vector<std::shared_ptr<Transfer>> transfers_;  // open ones, in call order
   bool batching_ = false;
-  std::vector<const char*> sources_;  // scratch of the call that runs
+  std::vector<const void*> sources_;  // scratch of the call that runs
   std::vector<char*> targets_;
 };
 

@@ -3,7 +3,6 @@
 
 #include "copies.h"
 #include "group.h"
-#include "sums.h"
 
 namespace drivetrain::local {
 namespace {
@@ -19,6 +18,40 @@ struct Share {
 Share share_of(int64_t length, int64_t index, int64_t members) {
   const int64_t part = (length + 16 * members - 1) / (16 * members) * 16;
   return {std::min(length, index * part), std::min(length, (index + 1) * part)};
+}
+
+// Of sums that are still near when they are written on.
+constexpr int64_t kNearBytes = 4 << 10;
+
+kernels::TreeSum sum_of(const Task& task, const std::vector<const void*>& sources, void* out) {
+  return {sources.data(), out, static_cast<int64_t>(sources.size()), *sum_type(task.dtype())};
+}
+
+void skip(std::vector<const void*>& sources, int64_t bytes) {
+  for (const void*& source : sources) source = static_cast<const char*>(source) + bytes;
+}
+
+// Past the caches into `out`, which may be one of the sources. Moves `sources` on.
+void stream_sum(const Task& task, std::vector<const void*>& sources, char* out, int64_t count) {
+  alignas(64) char near[kNearBytes];
+  const kernels::TreeSum sum = sum_of(task, sources, near);
+  for (int64_t left = count * task.element(); left > 0; left -= kNearBytes) {
+    const int64_t bytes = std::min(left, kNearBytes);
+    kernels::tree_sum_cpu(sum, 0, bytes / task.element());
+    stream_bytes(out, near, bytes);
+    out += bytes;
+    skip(sources, bytes);
+  }
+  end_of_stream();
+}
+
+// Into this rank's own `out`: past the caches if it is large, unless it is one of the sources, whose lines are there.
+void sum_for_itself(const Task& task, std::vector<const void*>& sources, char* out, int64_t count) {
+  const int64_t bytes = count * task.element();
+  if (sources.size() == 1) return copy_bytes(out, static_cast<const char*>(sources[0]), bytes);
+  if (bytes >= kStreamBytes && std::find(sources.begin(), sources.end(), out) == sources.end())
+    return stream_sum(task, sources, out, count);
+  kernels::tree_sum_cpu(sum_of(task, sources, out), 0, count);
 }
 
 bool sliced(CallKind kind) { return kind == CallKind::reduce_scatter || kind == CallKind::all_to_all; }
@@ -54,26 +87,34 @@ void LocalGroup::pull(Task& task) {
     case CallKind::all_reduce:
       return reduce_everywhere(task);
     case CallKind::reduce_scatter:
-      for (const char*& source : sources_) source += me_ * bytes;
-      return tree_sum(task.dtype(), task.target(), sources_.data(), size(), task.call.count);
+      skip(sources_, me_ * bytes);
+      return sum_for_itself(task, sources_, task.target(), task.call.count);
     case CallKind::broadcast:
-      return copy_bytes(task.target(), sources_[static_cast<size_t>(task.call.root)], bytes);
+      return copy_bytes(task.target(), source_of(task.call.root), bytes);
     default:
       break;
   }
   const int64_t from = task.call.kind == CallKind::all_to_all ? me_ * bytes : 0;
   for (int64_t i = 0; i < size(); ++i) {
     const int64_t p = (me_ + i) % size();  // not all from the same rank at once
-    copy_bytes(task.target() + p * bytes, sources_[static_cast<size_t>(p)] + from, bytes);
+    copy_bytes(task.target() + p * bytes, source_of(p) + from, bytes);
   }
 }
 
 // Each member adds its share of the whole and writes it into everybody's buffer.
 void LocalGroup::reduce_everywhere(Task& task) {
   const auto [first, last] = share_of(task.call.count, me_, size());
-  for (size_t p = 0; p < sources_.size(); ++p)
-    sources_[p] += first * task.element(), targets_[p] += first * task.element();
-  tree_sum(task.dtype(), targets_.data(), size(), sources_.data(), size(), last - first);
+  const int64_t piece = kNearBytes / task.element();
+  kernels::TreeSum sum = sum_of(task, sources_, task.target());
+  if (size() == 2) {
+    sum.also = targets_[static_cast<size_t>(1 - me_)];
+    return kernels::tree_sum_cpu(sum, first, last);
+  }
+  for (int64_t at = first; at < last; at += piece) {
+    const int64_t end = std::min(at + piece, last), begin = at * task.element();
+    kernels::tree_sum_cpu(sum, at, end);
+    for (char* target : targets_) copy_bytes(target + begin, task.target() + begin, (end - at) * task.element());
+  }
 }
 
 // ---- windows ----
@@ -122,7 +163,7 @@ bool LocalGroup::add(Task& task) {
   const auto [first, last] = share_of(length, me_, size());
   for (int64_t p = 0; p < size(); ++p) sources_[static_cast<size_t>(p)] = window(p, next) + first * task.element();
   char* sums = window(me_, next) + first * task.element();
-  tree_sum(task.dtype(), &sums, 1, sources_.data(), size(), last - first, true);
+  stream_sum(task, sources_, sums, last - first);
   ++task.summed;
   say(&Member::summed, next + 1);
   return true;
@@ -149,14 +190,12 @@ void LocalGroup::consume_window(Task& task, int64_t begin, int64_t length) {
     sources_[static_cast<size_t>(p)] = p == me_ ? task.source() + own * bytes : window(p, number) + slice;
   switch (task.call.kind) {
     case CallKind::broadcast:
-      if (task.call.root != me_)
-        copy_bytes(task.target() + begin * bytes, sources_[static_cast<size_t>(task.call.root)], length * bytes);
+      if (task.call.root != me_) copy_bytes(task.target() + begin * bytes, source_of(task.call.root), length * bytes);
       return;
     case CallKind::reduce_scatter:
-      return tree_sum(task.dtype(), task.target() + begin * bytes, sources_.data(), size(), length);
+      return sum_for_itself(task, sources_, task.target() + begin * bytes, length);
     case CallKind::all_reduce:
-      if (size() <= kReadAllRanks)
-        return tree_sum(task.dtype(), task.target() + begin * bytes, sources_.data(), size(), length);
+      if (size() <= kReadAllRanks) return sum_for_itself(task, sources_, task.target() + begin * bytes, length);
       for (int64_t p = 0; p < size(); ++p) {
         const auto [from, to] = share_of(length, p, size());
         copy_bytes(task.target() + (begin + from) * bytes, window(p, number) + from * bytes, (to - from) * bytes);
@@ -164,7 +203,7 @@ void LocalGroup::consume_window(Task& task, int64_t begin, int64_t length) {
       return;
     default:
       for (int64_t p = 0; p < size(); ++p)
-        copy_bytes(task.target() + (p * count + begin) * bytes, sources_[static_cast<size_t>(p)], length * bytes);
+        copy_bytes(task.target() + (p * count + begin) * bytes, source_of(p), length * bytes);
   }
 }
 

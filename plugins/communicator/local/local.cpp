@@ -1,5 +1,5 @@
 // communicator/local: threads or processes of one host over shared memory. See group.h for how calls work, host.h for
-// how ranks find and watch each other, sums.h for the order of additions.
+// how ranks find and watch each other, kernels/collective/tree_sum.h for the order of additions.
 #include <algorithm>
 
 #include "group.h"

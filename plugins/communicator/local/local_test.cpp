@@ -6,7 +6,6 @@
 
 #include "conformance/communicator_works.h"
 #include "shared_file.h"
-#include "sums.h"
 
 namespace drivetrain {
 namespace {
@@ -221,16 +220,6 @@ TEST(CommunicatorLocalMemory, a_lent_block_is_free_when_all_its_users_let_go) {
 TEST(CommunicatorLocalMemory, a_file_that_does_not_fit_the_address_space_is_refused) {
   expect_part(error_of([] { local::SharedFile(size_t{1} << 50); }),
               "cannot map 1125899906842624 bytes of shared memory");
-}
-
-// 16-bit types are added in float32 and rounded once: 256 + 1 + 1 + 1 is 259 -> 260 in bfloat16, not 256.
-TEST(CommunicatorLocalSums, sixteen_bit_sums_are_rounded_once) {
-  const c10::BFloat16 values[] = {256.0f, 1.0f, 1.0f, 1.0f};
-  const char* sources[4];
-  for (int i = 0; i < 4; ++i) sources[i] = reinterpret_cast<const char*>(&values[i]);
-  c10::BFloat16 out;
-  local::tree_sum(at::kBFloat16, &out, sources, 4, 1);
-  EXPECT_EQ(static_cast<float>(out), 260.0f);
 }
 
 }  // namespace
