@@ -8,20 +8,8 @@
 
 #include "group.h"
 
+// Works are completed ones: everything is enqueued on the stream that would wait.
 namespace drivetrain::nccl {
-namespace {
-
-// Everything is enqueued on the stream that would wait.
-class Done final : public Work {
- public:
-  void wait() override {}
-};
-WorkPtr done() {
-  static const WorkPtr work = std::make_shared<Done>();
-  return work;
-}
-
-}  // namespace
 
 at::Tensor LoopGroup::allocate(int64_t numel, at::ScalarType dtype) {
   return at::empty({numel}, at::TensorOptions().dtype(dtype).device(device_));
@@ -38,12 +26,12 @@ void LoopGroup::move(const at::Tensor& out, const at::Tensor& in) {
 WorkPtr LoopGroup::copy(const char* call, const at::Tensor& out, const at::Tensor& in) {
   check().slices(call, out, in, true);
   move(out, in);
-  return done();
+  return completed_work();
 }
 
 WorkPtr LoopGroup::all_reduce(at::Tensor t) {
   check().tensor("all_reduce", t, true);
-  return done();
+  return completed_work();
 }
 
 WorkPtr LoopGroup::reduce_scatter(at::Tensor out, at::Tensor in) {
@@ -54,7 +42,7 @@ WorkPtr LoopGroup::reduce_scatter(at::Tensor out, at::Tensor in) {
 WorkPtr LoopGroup::broadcast(at::Tensor t, int64_t root) {
   check().tensor("broadcast", t);
   check().index("broadcast", "from", root);
-  return done();
+  return completed_work();
 }
 
 WorkPtr LoopGroup::send(at::Tensor t, int64_t to) {
@@ -62,7 +50,7 @@ WorkPtr LoopGroup::send(at::Tensor t, int64_t to) {
   check().index("send", "with index", to);
   sends_.push_back(std::move(t));
   match();
-  return done();
+  return completed_work();
 }
 
 WorkPtr LoopGroup::recv(at::Tensor t, int64_t from) {
@@ -70,7 +58,7 @@ WorkPtr LoopGroup::recv(at::Tensor t, int64_t from) {
   check().index("recv", "with index", from);
   recvs_.push_back(std::move(t));
   match();
-  return done();
+  return completed_work();
 }
 
 void LoopGroup::match() {

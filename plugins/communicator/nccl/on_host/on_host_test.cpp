@@ -2,7 +2,7 @@
 // that do not end are ended and named. Streams are threads here, so a call really runs later than it is made.
 #include <ATen/ops/ones.h>
 
-#include "conformance/communicator_suite.h"
+#include "conformance/communicator_works.h"
 #include "fake_cuda.h"
 
 namespace drivetrain {
@@ -32,6 +32,23 @@ TEST_F(CommunicatorNcclOnHost, deterministic_sums_follow_the_fixed_tree) {
 TEST_F(CommunicatorNcclOnHost, overlapping_groups_do_not_disturb_each_other) {
   deterministic();
   overlapping_groups_do_not_disturb_each_other();
+}
+TEST_F(CommunicatorNcclOnHost, works_may_be_waited_for_in_any_order) { works_may_be_waited_for_in_any_order(); }
+TEST_F(CommunicatorNcclOnHost, deterministic_works_may_be_waited_for_in_any_order) {
+  deterministic();
+  works_may_be_waited_for_in_any_order();
+}
+TEST_F(CommunicatorNcclOnHost, calls_take_effect_in_the_order_in_which_they_were_made) {
+  calls_take_effect_in_the_order_in_which_they_were_made();
+}
+TEST_F(CommunicatorNcclOnHost, deterministic_calls_take_effect_in_the_order_in_which_they_were_made) {
+  deterministic();
+  calls_take_effect_in_the_order_in_which_they_were_made();
+}
+// GPUs share none: undefined on every rank, and the next collective is still in step.
+TEST_F(CommunicatorNcclOnHost, no_rank_has_memory_that_exists_once) {
+  memory_that_exists_once_holds_what_each_rank_wrote();
+  expect_no_errors(run_threads(2, [](Rank& r) { EXPECT_FALSE(r.world()->allocate_once(3, at::kFloat).defined()); }));
 }
 TEST_F(CommunicatorNcclOnHost, abort_ends_a_wait_everywhere) { abort_ends_a_wait_everywhere(); }
 TEST_F(CommunicatorNcclOnHost, wrong_shapes_are_refused) { wrong_shapes_are_refused(); }
