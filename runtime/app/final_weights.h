@@ -8,7 +8,7 @@
 namespace drivetrain {
 
 // All that this rank holds of the model's values: what it updates, what nobody updates.
-std::vector<Trainables> held_values(const Composition& run);
+std::vector<Trainables> all_values(const Composition& run);
 
 // Everything that would stop write_final, told before the training. After build_run; moves nothing.
 void check_final(const Composition& run);

@@ -57,7 +57,7 @@ class StateWalk : public StateVisitor {
 
 void walk_states(const Composition& run, RankMemory& found) {
   StateWalk walk(found);
-  const std::vector<Trainables> held = held_values(run);
+  const std::vector<Trainables> held = all_values(run);
   const auto each = [&](const auto& visit) {
     for (const Trainables& chunk : held)
       for (const Trainable& t : chunk) visit(t);
@@ -66,6 +66,7 @@ void walk_states(const Composition& run, RankMemory& found) {
   each([&](const Trainable& t) { walk.add(t.working, MemoryClass::parameters); });
   for (const ParamPtr& param : run.units.all()) walk.add(param->grad, MemoryClass::gradients);
   each([&](const Trainable& t) { walk.add(t.grad, MemoryClass::gradients); });
+  each([&](const Trainable& t) { walk.add(t.device_grad, MemoryClass::gradients); });
   each([&](const Trainable& t) { walk.add(t.value, MemoryClass::optimizer); });
   run.optimizer->state(walk);
 }

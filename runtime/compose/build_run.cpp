@@ -18,23 +18,6 @@ void build_units(Composition& run) {
   run.units.units = run.model->build(*builder.layers);
 }
 
-// Parameters that the storage owner does not name, whole: nobody updates them, yet they need their values.
-Trainables unnamed(const UnitList& units, const std::vector<Trainables>& held) {
-  std::set<const Param*> named;
-  for (const Trainables& chunk : held)
-    for (const Trainable& t : chunk) named.insert(t.param.get());
-  Trainables whole;
-  for (const ParamPtr& param : units.all()) {
-    if (param->trainable || named.count(param.get())) continue;
-    Trainable t;
-    t.param = param;
-    t.value = t.working = param->tensor.detach().view(-1);
-    t.layout = param->layout;
-    whole.push_back(std::move(t));
-  }
-  return whole;
-}
-
 void fill(Composition& run, const std::vector<Trainables>& all) {
   const std::string folder = run.model->weights_folder();
   if (folder.empty()) {
@@ -57,16 +40,36 @@ void spread(Composition& run, std::vector<Trainables> all) {
 
 }  // namespace
 
+std::vector<Trainables> held_values(const Composition& run) {
+  std::vector<Trainables> held = run.chunks;
+  for (Trainables& chunk : run.data_parallel->frozen()) held.push_back(std::move(chunk));
+  return held;
+}
+
+Trainables unnamed_values(const Composition& run) {
+  std::set<const Param*> named;
+  for (const Trainables& chunk : held_values(run))
+    for (const Trainable& t : chunk) named.insert(t.param.get());
+  Trainables whole;
+  for (const ParamPtr& param : run.units.all()) {
+    if (named.count(param.get())) continue;
+    Trainable t;
+    t.param = param, t.layout = param->layout;
+    t.value = t.working = param->tensor.detach().view(-1);
+    whole.push_back(std::move(t));
+  }
+  return whole;
+}
+
 void build_run(Composition& run) {
   run.mesh = std::make_unique<Mesh>(run.mesh_plan.axes, run.services->rank, run.services->world_size, run.communicator);
   run.services->mesh = run.mesh.get();
   build_units(run);
   each_strategy(run.strategies, Nesting::innermost_first, "attach", "", [&](Strategy& s) { s.attach(run.units); });
   run.chunks = run.data_parallel->trainables();
-  std::vector<Trainables> held = run.chunks;
-  for (Trainables& chunk : run.data_parallel->frozen()) held.push_back(std::move(chunk));
+  const std::vector<Trainables> held = held_values(run);
   std::vector<Trainables> all = held;
-  all.push_back(unnamed(run.units, held));
+  all.push_back(unnamed_values(run));
   fill(run, all);
   spread(run, held);
 }

@@ -96,6 +96,11 @@ DRIVETRAIN_API std::vector<ChosenPlugin> choose_plugins(const Value& config, con
 DRIVETRAIN_API std::unique_ptr<Composition> plan_run(const RunSettings& settings, std::vector<ChosenPlugin> chosen, const Registry& registry,
                                       const RankSetup& setup, Purpose purpose);
 
+// What this rank holds of the model's values once it is built: what it updates, and its parts of what nobody updates.
+std::vector<Trainables> held_values(const Composition& run);
+// Parameters that the storage owner named in neither, whole.
+Trainables unnamed_values(const Composition& run);
+
 // Builds the model, gives it storage and fills it. Collective from here on.
 DRIVETRAIN_API void build_run(Composition& run);
 

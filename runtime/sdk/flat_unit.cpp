@@ -66,7 +66,8 @@ void FlatUnit::allocate(const FlatOptions& options) {
   if (options.host_state) {
     part_masters_ = on_host(part_numel_, options.dtypes.master);
     host_grads_ = on_host(part_numel_, options.dtypes.grad);
-  } else if (options.dtypes.master != options.dtypes.param) {
+  } else if (options.dtypes.master != options.dtypes.param || (options.part_values && options.host_values)) {
+    // Where the part's values are the host's, what is updated stays with the gradients.
     part_masters_ = from({}, part_numel_, options.dtypes.master);
   }
 }

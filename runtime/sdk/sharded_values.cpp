@@ -96,8 +96,8 @@ void Values::prefetch(const StepContext& ctx) {
     for (Bucket* bucket : by_unit_[coming.unit]) {
       if (bucket->resident || bucket->users > 0) continue;
       const int64_t numel = bucket->flat->numel();
+      if (!by_units && elements >= options_.prefetch) return;  // the one that passes the limit still goes
       elements += numel;
-      if (!by_units && elements > options_.prefetch) return;
       if (!bucket->flat->released()) continue;
       if (live_ + numel > options_.live) return;
       begin_gather(*bucket, coming.direction);

@@ -11,10 +11,10 @@ namespace {
 
 class Offloaded : public ShardedDataParallel {
  public:
-  Offloaded(const Services& services, bool values) : ShardedDataParallel(services) {
+  Offloaded(const Services& services, bool state, bool values) : ShardedDataParallel(services) {
     options_.shard_axes = {"dp"};
     options_.shard_grads = true, options_.shard_values = values;
-    options_.offload_state = true, options_.offload_values = values;
+    options_.offload_state = state, options_.offload_values = values;
   }
   void plan(PlanContext& ctx) override {
     ctx.claim_axis("dp", PlanContext::kRest, true, 2);
@@ -23,19 +23,33 @@ class Offloaded : public ShardedDataParallel {
   }
 };
 
-void expect_right_numbers(bool values, at::ScalarType param) {
+void expect_right_numbers(bool state, bool values, at::ScalarType param) {
   for (const int64_t ranks : {1, 2, 3}) {
     DataParallelTrial trial{.name = "offloaded", .ranks = ranks, .accumulation = 2, .param = param, .share = false};
-    trial.make = [&](const Services& services) { return std::make_shared<Offloaded>(services, values); };
+    trial.make = [&](const Services& services) { return std::make_shared<Offloaded>(services, state, values); };
     check_data_parallel(trial);
     trial.reduce_every = 0;
     check_data_parallel(trial);
   }
 }
 
-TEST(ShardedOffload, optimizer_state_on_the_host_gives_the_same_numbers) { expect_right_numbers(false, at::kFloat); }
-TEST(ShardedOffload, so_do_parameters_on_the_host) { expect_right_numbers(true, at::kFloat); }
-TEST(ShardedOffload, so_do_both_with_masters) { expect_right_numbers(true, at::kBFloat16); }
+TEST(ShardedOffload, optimizer_state_on_the_host_gives_the_same_numbers) {
+  expect_right_numbers(true, false, at::kFloat);
+}
+TEST(ShardedOffload, so_do_parameters_on_the_host) { expect_right_numbers(false, true, at::kFloat); }
+TEST(ShardedOffload, so_do_both) { expect_right_numbers(true, true, at::kFloat); }
+TEST(ShardedOffload, so_do_both_with_masters) { expect_right_numbers(true, true, at::kBFloat16); }
+
+// With one device for all, only the memory tells: what is updated must not be the host's part, which has no gradient beside it.
+TEST(ShardedOffload, values_on_the_host_are_copies_of_what_is_updated_beside_its_gradient) {
+  const auto param = std::make_shared<Param>("w", Layout::whole({3}), InitRule::ones());
+  FlatOptions options;
+  options.part_values = options.host_values = true;
+  const FlatUnit flat({param}, Mesh({}, 0, 1, nullptr), options);
+  const Trainable t = flat.trainables().at(0);
+  EXPECT_EQ(t.working.const_data_ptr(), flat.part_values().const_data_ptr());
+  EXPECT_NE(t.value.const_data_ptr(), t.working.const_data_ptr());
+}
 
 TEST(ShardedOffload, the_norm_reads_the_gradient_where_it_was_summed) {
   const auto param = std::make_shared<Param>("w", Layout::whole({3}), InitRule::ones());

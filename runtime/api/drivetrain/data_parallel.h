@@ -10,8 +10,8 @@ class DRIVETRAIN_API DataParallel : public Strategy {
  public:
   static constexpr const char* kKind = "data_parallel";
   ~DataParallel() override;
-  // Valid after attach, in chunks as the optimizer shall be called: as many, with the same parameters, on every rank that shares
-  // them; one of which this rank updates nothing stands there with no elements. A parameter may be cut into several, each beginning on
+  // Valid after attach, in chunks as the optimizer shall be called: as many on every rank that shares them and, over all chunks, the
+  // same parameters; one of which this rank updates nothing stands there with no elements. A parameter may be cut into several, each beginning on
   // a multiple of kNormBlock (flat_unit.h). Values are filled by the runtime; after that, and after every update, it calls after_update
   // with the chunk.
   virtual std::vector<Trainables> trainables() = 0;

@@ -9,9 +9,9 @@
 namespace drivetrain {
 
 // The factor by which the loss is multiplied before its backward, so that small gradients survive a type of small range; the update
-// divides by the same one that the gradients were made with. Rules of DeepSpeed's dynamic loss scaler: an overflow skips the update
-// and, once `hysteresis` of them were tolerated, halves the scale, not below `minimum`; `window` updates without one double it and,
-// like every good one under `consecutive_hysteresis`, restore the tolerance.
+// divides by the same one that the gradients were made with. Rules of DeepSpeed's dynamic loss scaler: an overflow skips the update;
+// the `hysteresis`-th and each after it halve the scale, not below `minimum`; `window` updates without one double it and, like every
+// good one under `consecutive_hysteresis`, begin the count of overflows again.
 struct LossScaling {
   bool dynamic = true;   // false: the scale stays `initial`
   double initial = 65536;

@@ -26,7 +26,7 @@ struct Services {
   int64_t local_rank = 0, local_size = 1;  // among the ranks of this host
   at::Device device = at::Device(at::kCPU);
   uint64_t seed = 0;
-  Dtypes dtypes;               // set before `attach`
+  Dtypes dtypes = {};          // set before `attach`
   const Mesh* mesh = nullptr;  // set before `build`; null while plugins are created and planned
 };
 
