@@ -16,14 +16,27 @@ Value empty_params(const Position& where) {
 
 bool is_note_key(const std::string& key) { return key.starts_with('_') || key.starts_with('$'); }
 
-bool has_off_value(const Value& section, const SectionFact& fact) {
-  if (!fact.off.is_object()) return false;
-  for (const Value::Member& m : fact.off.members()) {
-    const Value* value = section.find(m.key);
-    if (value && value->is_number() ? value->as_double() == m.value.as_double() : value && *value == m.value)
-      return true;
+// The option that says "absent", as the section has it; null if none does.
+const Value::Member* find_off_value(const Value& section, const SectionFact& fact) {
+  if (!fact.off.is_object()) return nullptr;
+  for (const Value::Member& m : section.members()) {
+    const Value* off = fact.off.find(m.key);
+    if (off && (m.value.is_number() && off->is_number() ? m.value.as_double() == off->as_double() : m.value == *off))
+      return &m;
   }
-  return false;
+  return nullptr;
+}
+
+// What stands beside the value that switches a section off was perhaps meant to count.
+void name_idle_options(const SectionEntry& entry, const Value::Member& off, const SectionFact& fact,
+                       Problems& problems) {
+  std::vector<std::string> idle;
+  for (const Value::Member& m : entry.params.members())
+    if (!fact.off.find(m.key) && !m.value.is_null() && !is_note_key(m.key))
+      idle.push_back(concat(entry.params_path, ".", m.key));
+  if (idle.empty()) return;
+  problems.note(off.value.key_where, concat(join(idle), idle.size() == 1 ? " has" : " have", " no effect at ", off.key,
+                                            " ", off.value.to_json(), "; it switches the section off"));
 }
 
 void check_mixture(const Value& section, const std::string& path, Problems& problems) {
@@ -93,7 +106,9 @@ std::optional<SectionEntry> read_section_entry(const Value& value, const Section
       entry.enabled = !is_switched_off(value, fact.off_unless_enabled);
     }
     read_enabled(value, entry, problems);
-    if (has_off_value(entry.params, fact)) entry.enabled = false;
+    const Value::Member* off = find_off_value(entry.params, fact);
+    if (off && entry.enabled) name_idle_options(entry, *off, fact, problems);
+    if (off) entry.enabled = false;
   } else {
     problems.add(value.where, concat(path, ": expected a type name or an object, found ", describe(value),
                                      "\n   write \"", path, "\": {\"type\": ..., \"params\": {...}}"));

@@ -4,10 +4,8 @@
 
 #include <algorithm>
 
-#include <drivetrain/error.h>
-
-#include "sdk/dtype_name.h"
 #include "sdk/sharded_gradients.h"
+#include "sdk/sharded_plan.h"
 #include "sdk/sharded_values.h"
 
 namespace drivetrain {
@@ -15,6 +13,8 @@ namespace {
 
 using sharding::Bucket;
 using sharding::Groups;
+using sharding::lends_grads;
+using sharding::sums_several_times;
 
 // Parameters of a unit that share a bucket: of one sort, in order, up to the limit.
 struct BucketPlan {
@@ -39,16 +39,6 @@ std::vector<BucketPlan> plan_buckets(const std::vector<ParamPtr>& params, const 
     }
   }
   return plans;
-}
-
-bool sums_several_times(const ShardingOptions& options) {
-  return options.reduce_every > 0 && options.reduce_every < options.micro_batches;
-}
-
-// Whole gradients need memory only around a unit's backward, unless micro-batches are added up in them.
-bool lends_grads(const ShardingOptions& options, int64_t shards) {
-  const bool adds_up = options.reduce_every != 1 && options.micro_batches > 1;
-  return options.shard_grads && shards > 1 && !adds_up;
 }
 
 // Chooses where the buffers of a bucket come from, by what will be moved through them.
@@ -152,21 +142,6 @@ std::vector<Trainables> ShardedDataParallel::pieces(bool trainable) const {
   for (const auto& bucket : buckets_)
     if (bucket->trainable == trainable) all.insert(all.end(), bucket->flat->pieces().begin(), bucket->flat->pieces().end());
   return all;
-}
-
-void ShardedDataParallel::plan_memory(PlanContext& ctx, int64_t shard_ranks) const {
-  const Dtypes& types = services_.dtypes;
-  const auto hold = [&](MemoryClass memory_class, const char* what, at::ScalarType type, bool cut) {
-    const double ranks = cut ? static_cast<double>(shard_ranks) : 1;
-    const double bytes = static_cast<double>(ctx.model().parameters) * static_cast<double>(c10::elementSize(type)) / ranks;
-    ctx.memory(memory_class, concat(what, ", ", dtype_name(type), cut && shard_ranks > 1 ? concat(", 1/", shard_ranks) : ""), bytes);
-  };
-  const bool lent = lends_grads(options_, shard_ranks);
-  hold(MemoryClass::parameters, "parameters", types.param, options_.shard_values);
-  if (!lent) hold(MemoryClass::gradients, "gradients", types.grad, false);
-  if (lent || sums_several_times(options_)) hold(MemoryClass::gradients, lent ? "gradients" : "sums of gradients", types.grad, true);
-  if (types.master != types.param) hold(MemoryClass::optimizer, "masters", types.master, true);
-  ctx.updates(static_cast<double>(ctx.model().parameters) / static_cast<double>(shard_ranks));
 }
 
 }  // namespace drivetrain

@@ -152,6 +152,24 @@ TEST(Sections, What_is_switched_off_is_accepted_even_unclaimed) {
   EXPECT_EQ(names(select(R"("data_parallel": {"enabled": false})"), "data_parallel"), "-ddp");
 }
 
+TEST(Sections, A_section_that_one_of_its_options_switches_off_names_the_others_once) {
+  const auto notes = [](const std::string& body) {
+    const Problems p = problems_of(body);
+    EXPECT_EQ(p.text(), "") << body;
+    std::string text;
+    for (const Problem& note : p.notes()) text += note.message + "|";
+    return text;
+  };
+  EXPECT_EQ(notes(R"("zero_optimization": {"stage": 0, "reduce_every": 2, "_why": 1, "cpu_offload": null})"),
+            "zero_optimization.reduce_every has no effect at stage 0; it switches the section off|");
+  EXPECT_EQ(notes(R"("zero_optimization": {"type": "zero", "params": {"a": 1, "stage": 0, "b": {}}})"),
+            "zero_optimization.params.a, zero_optimization.params.b have no effect at stage 0; it switches the section "
+            "off|");
+  EXPECT_EQ(notes(R"("zero_optimization": {"stage": 0})"), "");
+  EXPECT_EQ(notes(R"("zero_optimization": {"stage": 0, "reduce_every": 2, "enabled": false})"), "");
+  EXPECT_EQ(notes(R"("zero_optimization": {"stage": 1, "reduce_every": 2})"), "");
+}
+
 TEST(Sections, A_plugin_that_is_not_installed_is_exit_3_with_the_list) {
   const Problems p = problems_of(R"("optimizer": {"type": "adamx"})");
   EXPECT_EQ(p.text(),

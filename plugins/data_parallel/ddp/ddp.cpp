@@ -27,12 +27,10 @@ class Ddp : public ShardedDataParallel {
       : ShardedDataParallel(services), reduce_every_(options.reduce_every) {}
 
   void plan(PlanContext& ctx) override {
-    ctx.claim_axis("dp", PlanContext::kRest, true, 2);
-    ctx.capturable();
-    options_.replica_axes = {"dp"};
-    options_.micro_batches = ctx.run().accumulation;
-    options_.reduce_every = reduce_every_.value_or(ctx.run().reduce_every.value_or(0));
-    plan_memory(ctx, 1);
+    share_nothing(ctx);
+    choose_sums(ctx, reduce_every_, 0);
+    plan_memory(ctx);
+    plan_recording(ctx, "");
   }
 
  private:

@@ -1,7 +1,7 @@
 // data_parallel/fsdp without a run: its options, which ranks share what, what it refuses and names.
 #include <gtest/gtest.h>
 
-#include "plan.h"
+#include "fsdp.h"
 #include "support/plugin_under_test.h"
 
 namespace drivetrain::test {
@@ -11,6 +11,7 @@ struct Given {
   int64_t ranks = 8, accumulation = 1, local_size = 4;
   Dtypes dtypes = {};
   std::optional<int64_t> reduce_every = {};
+  std::string device = "cpu";
 };
 
 FsdpOptions parsed(const std::string& json) {
@@ -22,15 +23,17 @@ FsdpOptions parsed(const std::string& json) {
 }
 
 struct Planned {
-  Planned(const std::string& json, const Given& run = {}) : ctx(ModelFacts(), facts(run)) {
+  Planned(const std::string& json, const Given& run = {})
+      : ctx(ModelFacts(), facts(run)), fsdp(parsed(json), host.services) {
     host.services.local_size = run.local_size;
     host.services.dtypes = run.dtypes;
-    plan = plan_fsdp(parsed(json), host.services, ctx);
+    fsdp.plan(ctx);
   }
 
   static RunFacts facts(const Given& run) {
     RunFacts facts;
     facts.world_size = run.ranks, facts.accumulation = run.accumulation, facts.reduce_every = run.reduce_every;
+    facts.device = run.device;
     return facts;
   }
   static std::string lines(const std::vector<PlanContext::Note>& notes) {
@@ -53,8 +56,8 @@ struct Planned {
 
   Host host;
   PlanContext ctx;
-  FsdpPlan plan;
-  const ShardingOptions& s = plan.sharding;
+  Fsdp fsdp;
+  const ShardingOptions& s = fsdp.sharding();
 };
 
 using Axes = std::vector<std::string>;
@@ -71,7 +74,7 @@ TEST(FsdpOptions, everything_is_shared_out_over_all_ranks_unless_asked_otherwise
   EXPECT_EQ(p.axes(), "dp rest");
   EXPECT_EQ(p.s.shard_axes, Axes{"dp"});
   EXPECT_EQ(p.s.replica_axes, Axes{});
-  EXPECT_EQ(p.plan.shard_ranks, 8);
+  EXPECT_EQ(p.fsdp.shard_ranks(), 8);
   EXPECT_EQ(p.refusals() + p.idle() + p.costs(), "");
 }
 
@@ -92,7 +95,7 @@ TEST(FsdpOptions, hybrid_groups_share_a_copy_inside_and_replicate_across) {
   EXPECT_EQ(p.axes(), "dp 2, replica rest");
   EXPECT_EQ(p.s.shard_axes, Axes{"dp"});
   EXPECT_EQ(p.s.replica_axes, Axes{"replica"});
-  EXPECT_EQ(p.plan.shard_ranks, 2);
+  EXPECT_EQ(p.fsdp.shard_ranks(), 2);
   EXPECT_EQ(p.ctx.claims()[1].place, 3);
   EXPECT_EQ(Planned(R"({"shard_group_size": 3})").refusals(),
             "shard_group_size = 3 does not divide the 8 ranks of this run. Use one of 1, 2, 4, 8, or start a multiple "
@@ -114,7 +117,7 @@ TEST(FsdpOptions, the_older_names_of_strategies_mean_what_they_mean_in_pytorch) 
   EXPECT_FALSE(none.s.shard_values || none.s.shard_grads);
   EXPECT_EQ(none.s.replica_axes, Axes{"dp"});
   EXPECT_EQ(none.s.shard_axes, Axes{});
-  EXPECT_EQ(none.plan.shard_ranks, 1);
+  EXPECT_EQ(none.fsdp.shard_ranks(), 1);
 }
 
 TEST(FsdpOptions, options_that_contradict_each_other_are_refused) {
@@ -163,15 +166,54 @@ TEST(FsdpOptions, arguments_of_the_older_wrapper_are_answered) {
   EXPECT_TRUE(has(error_of([] { parsed(R"({"use_orig_params": true})"); }), "remove it"));
 }
 
+TEST(FsdpOptions, what_is_given_for_gathers_is_named_where_there_are_none) {
+  const char* const given = R"("reshard_after_forward": true, "prefetch": 1, "param_persistence_threshold": 0)";
+  for (const std::string whole : {R"("sharding_strategy": "NO_SHARD")", R"("shard_group_size": 1)"}) {
+    const std::string idle = Planned(concat("{", whole, ", ", given, "}")).idle();
+    for (const char* key : {"reshard_after_forward", "prefetch", "param_persistence_threshold"})
+      EXPECT_TRUE(has(idle, concat(key, " changes nothing: "))) << idle;
+    EXPECT_TRUE(has(idle, ": every rank holds all parameters")) << idle;
+    EXPECT_EQ(Planned("{" + whole + "}").idle(), "");
+    EXPECT_EQ(Planned("{" + whole + R"(, "reduce_every": 1})").idle(), "");
+  }
+  EXPECT_EQ(Planned(concat("{", given, "}"), {.ranks = 1}).idle(), "");
+}
+
+TEST(FsdpOptions, resolved_options_give_the_same_plan_without_a_word) {
+  for (const char* json : {"{}", R"({"sharding_strategy": "NO_SHARD"})", R"({"shard_group_size": 1})",
+                           R"({"sharding_strategy": "SHARD_GRAD_OP"})"}) {
+    const FsdpOptions options = parsed(json);
+    const Planned again(fsdp_table().to_value(&options).to_json()), once(json);
+    EXPECT_EQ(again.refusals() + again.idle(), "") << json;
+    EXPECT_EQ(again.s.prefetch_units, once.s.prefetch_units);
+    EXPECT_EQ(again.s.release_after_forward, once.s.release_after_forward);
+  }
+}
+
+TEST(FsdpOptions, where_nothing_is_shared_out_gradients_are_summed_once_per_step) {
+  EXPECT_EQ(Planned(R"({"sharding_strategy": "NO_SHARD"})", {.accumulation = 4}).s.reduce_every, 0);
+  EXPECT_EQ(Planned(R"({"shard_group_size": 1})", {.accumulation = 4}).s.reduce_every, 0);
+  EXPECT_EQ(Planned("{}", {.ranks = 1, .accumulation = 4}).s.reduce_every, 0);
+  EXPECT_EQ(Planned("{}", {.ranks = 1, .accumulation = 4, .reduce_every = 1}).s.reduce_every, 1);
+}
+
+TEST(FsdpOptions, groups_whose_sums_are_rounded_in_between_have_bits_of_their_own) {
+  const Dtypes rounded{at::kHalf, at::kFloat, at::kHalf, at::kFloat};
+  EXPECT_TRUE(has(Planned(R"({"shard_group_size": 2})", {.dtypes = rounded}).costs(),
+                  "shard_group_size = 2: sums over ranks follow the groups and are rounded to float16 in between"));
+  EXPECT_EQ(Planned("{}", {.dtypes = rounded}).costs(), "");
+}
+
 TEST(FsdpOptions, a_step_is_recorded_only_where_no_gather_crosses_its_end) {
-  const auto capturables = [](const std::string& json) {
-    const Host host;
-    PlanContext ctx(ModelFacts(), Planned::facts({}));
-    make_plugin<DataParallel>(host, "fsdp", json)->plan(ctx);
-    return ctx.capturables().size();
-  };
-  EXPECT_EQ(capturables("{}"), 0u);
-  EXPECT_EQ(capturables(R"({"sharding_strategy": "NO_SHARD"})"), 1u);
+  const Planned gathers("{}", {.device = "cuda"});
+  EXPECT_TRUE(gathers.ctx.capturables().empty());
+  EXPECT_EQ(
+      gathers.costs(),
+      "steps are not recorded and replayed: gathers of new values overlap the next forward (data_parallel/zero at "
+      "stage 3 with \"overlap_comm\": false waits for them)");
+  const Planned none(R"({"sharding_strategy": "NO_SHARD"})", {.device = "cuda"});
+  EXPECT_EQ(none.ctx.capturables().size(), 1u);
+  EXPECT_EQ(none.costs(), "");
 }
 
 }  // namespace

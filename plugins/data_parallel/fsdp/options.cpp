@@ -16,7 +16,10 @@ OptionTable mixed_precision_table() {
 
 // Defaults that are not two options' at once, so that resolved.json shows them.
 void fill(F& o) {
+  if (shares_nothing(o)) return;  // what is given then changes nothing, and only that shall be named
   if (!o.sharding_strategy && !o.reshard_after_forward) o.reshard_after_forward = true;
+  if (!o.prefetch) o.prefetch = 1;
+  if (!o.param_persistence_threshold) o.param_persistence_threshold = 0;
 }
 
 }  // namespace
@@ -25,7 +28,7 @@ OptionTable fsdp_table() {
   return table<F>()
       .field("reshard_after_forward", &F::reshard_after_forward,
              "whole parameters are released after forward and gathered again for backward; false: kept until then")
-      .field("prefetch", &F::prefetch, "units gathered ahead of their use")
+      .field("prefetch", &F::prefetch, "units gathered ahead of their use; null: 1")
       .range(0, 1024)
       .field("shard_group_size", &F::shard_group_size,
              "neighbouring ranks that share one copy of the state; null: all ranks")
@@ -35,10 +38,10 @@ OptionTable fsdp_table() {
       .one_of({"FULL_SHARD", "SHARD_GRAD_OP", "HYBRID_SHARD", "_HYBRID_SHARD_ZERO2", "NO_SHARD"})
       .field("reduce_every", &F::reduce_every,
              "micro-batches added up before their gradients are summed over ranks, 0: all of a step; null: the "
-             "top-level key, else 1")
+             "top-level key, else 1, and 0 where nothing is shared out")
       .at_least(0)
       .field("param_persistence_threshold", &F::param_persistence_threshold,
-             "parameters of up to so many elements stay whole")
+             "parameters of up to so many elements stay whole; null: 0")
       .at_least(0)
       .group("mixed_precision", &F::mixed_precision, mixed_precision_table(), "PyTorch's MixedPrecisionPolicy")
       .alias("mp_policy")

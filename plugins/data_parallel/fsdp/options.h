@@ -16,14 +16,20 @@ struct MixedPrecisionPolicy {
 };
 
 struct FsdpOptions {
-  std::optional<bool> reshard_after_forward;  // nothing: true, or what sharding_strategy says
+  std::optional<bool> reshard_after_forward;  // nothing: true, or what sharding_strategy says, or nothing is shared out
   std::optional<std::string> sharding_strategy;
   std::optional<int64_t> shard_group_size, reduce_every;
-  int64_t prefetch = 1;  // units
-  int64_t param_persistence_threshold = 0;
+  // Nothing: the standard, or that nothing is shared out, see shares_nothing; filled in by the table.
+  std::optional<int64_t> prefetch;  // units
+  std::optional<int64_t> param_persistence_threshold;
   MixedPrecisionPolicy mixed_precision;
 };
 
 OptionTable fsdp_table();
+
+// Asked for in so many words: every rank holds everything.
+inline bool shares_nothing(const FsdpOptions& o) {
+  return o.sharding_strategy == "NO_SHARD" || o.shard_group_size == 1;
+}
 
 }  // namespace drivetrain

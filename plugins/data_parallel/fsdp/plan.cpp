@@ -1,21 +1,10 @@
 // What each option asks of the base class, and over which ranks.
-#include "plan.h"
-
-#include <algorithm>
-
 #include <drivetrain/error.h>
+
+#include "fsdp.h"
 
 namespace drivetrain {
 namespace {
-
-std::string divisors(int64_t n) {
-  std::string text;
-  for (int64_t d = 1; d <= n; ++d)
-    if (n % d == 0) text += (text.empty() ? "" : ", ") + std::to_string(d);
-  return text;
-}
-
-bool is_power_of_two(int64_t n) { return n > 0 && (n & (n - 1)) == 0; }
 
 // What a sharding_strategy stands for, or the options themselves where none is named.
 struct Wanted {
@@ -41,41 +30,12 @@ Wanted wanted(const FsdpOptions& o, const Services& services, PlanContext& ctx) 
   return w;
 }
 
-bool divides(int64_t group, PlanContext& ctx) {
-  const int64_t world = ctx.run().world_size;
-  if (world % group == 0) return true;
-  ctx.refuse(concat("shard_group_size = ", group, " does not divide the ", world, world == 1 ? " rank" : " ranks",
-                    " of this run. Use one of ", divisors(world), ", or start a multiple of ", group, " ranks"));
-  return false;
-}
-
-void choose_ranks(const Wanted& w, FsdpPlan& plan, PlanContext& ctx) {
-  const bool grouped = w.shard && w.group > 0 && divides(w.group, ctx);
-  ctx.claim_axis("dp", grouped ? w.group : PlanContext::kRest, true, 2);
-  if (grouped) ctx.claim_axis("replica", PlanContext::kRest, true, 3);
-  if (grouped) plan.sharding.replica_axes = {"replica"};
-  (w.shard ? plan.sharding.shard_axes : plan.sharding.replica_axes).push_back("dp");
-  plan.shard_ranks = !w.shard ? 1 : grouped ? w.group : ctx.run().world_size;
-  if (grouped && !is_power_of_two(w.group) && w.group < ctx.run().world_size)
-    ctx.cost(concat("shard_group_size = ", w.group,
-                    ": sums over ranks follow the groups, so last bits differ from other strategies'; with a power of "
-                    "two they do not"));
-}
-
-void choose_sums(const FsdpOptions& o, ShardingOptions& s, PlanContext& ctx) {
-  s.micro_batches = std::max<int64_t>(ctx.run().accumulation, 1);
-  s.reduce_every = o.reduce_every.value_or(ctx.run().reduce_every.value_or(1));
-  const int64_t added = std::min(s.reduce_every == 0 ? s.micro_batches : s.reduce_every, s.micro_batches);
-  if (s.shard_grads && added > 1)
-    ctx.cost(concat("reduce_every = ", s.reduce_every, " adds up ", added,
-                    " micro-batches before their gradients are summed over ranks: every rank holds whole gradients"));
-}
-
-void say_what_gathers_cost(const ShardingOptions& s, PlanContext& ctx) {
-  if (s.micro_batches == 1) return;
-  const int64_t times = s.micro_batches * (s.release_after_forward ? 2 : 1);
-  ctx.cost(concat("gathers every unit ", times, " times per step",
-                  ctx.run().device == "cpu" ? ", unless the ranks share its memory" : ""));
+void name_idle(const FsdpOptions& o, PlanContext& ctx) {
+  const std::string why = concat(o.shard_group_size == 1 ? "shard_group_size is 1" : "sharding_strategy is NO_SHARD",
+                                 ": every rank holds all parameters");
+  if (o.reshard_after_forward) ctx.no_effect("reshard_after_forward", why);
+  if (o.prefetch) ctx.no_effect("prefetch", why);
+  if (o.param_persistence_threshold) ctx.no_effect("param_persistence_threshold", why);
 }
 
 // --- mixed precision
@@ -125,20 +85,25 @@ void judge_precision(const MixedPrecisionPolicy& policy, const Dtypes& types, Pl
 
 }  // namespace
 
-FsdpPlan plan_fsdp(const FsdpOptions& options, const Services& services, PlanContext& ctx) {
-  judge_precision(options.mixed_precision, services.dtypes, ctx);
-  const Wanted w = wanted(options, services, ctx);
-  FsdpPlan plan;
-  ShardingOptions& s = plan.sharding;
-  s.shard_grads = s.shard_values = w.shard;
-  s.release_after_forward = w.reshard;
-  s.prefetch_units = options.prefetch;
-  s.prefetch = 0;  // counted in units
-  s.persistent = options.param_persistence_threshold;
-  choose_ranks(w, plan, ctx);
-  choose_sums(options, s, ctx);
-  if (plan.shard_ranks > 1) say_what_gathers_cost(s, ctx);
-  return plan;
+void Fsdp::plan(PlanContext& ctx) {
+  judge_precision(section_.mixed_precision, services_.dtypes, ctx);
+  if (shares_nothing(section_)) name_idle(section_, ctx);
+  const Wanted w = wanted(section_, services_, ctx);
+  options_.shard_grads = options_.shard_values = w.shard;
+  options_.release_after_forward = w.reshard;
+  options_.prefetch_units = section_.prefetch.value_or(0);
+  options_.prefetch = 0;  // counted in units
+  options_.persistent = section_.param_persistence_threshold.value_or(0);
+  if (!w.shard)
+    share_nothing(ctx);
+  else if (w.group > 0)
+    share_over_groups(ctx, "shard_group_size", w.group);
+  else
+    share_over_all(ctx);
+  choose_sums(ctx, section_.reduce_every, 1);
+  plan_gathers(ctx);
+  plan_memory(ctx);
+  plan_recording(ctx, "data_parallel/zero at stage 3 with \"overlap_comm\": false");
 }
 
 }  // namespace drivetrain

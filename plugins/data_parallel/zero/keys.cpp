@@ -1,4 +1,6 @@
 // Keys of DeepSpeed's that change nothing here. What asks for what happens anyway is taken without a word.
+#include <algorithm>
+
 #include "plan.h"
 
 namespace drivetrain {
@@ -38,13 +40,11 @@ const std::vector<IdleKey>& always_idle() {
   return keys;
 }
 
-const std::vector<IdleKey>& idle_below_stage3() {
-  static const char* const why = "it is for stage 3; here every rank holds all parameters";
-  static const std::vector<IdleKey> keys = {
-      {"stage3_prefetch_bucket_size", Value(), why},        {"stage3_param_persistence_threshold", Value(), why},
-      {"stage3_max_live_parameters", Value(), why},         {"stage3_max_reuse_distance", Value(), why},
-      {"stage3_model_persistence_threshold", Value(), why}, {"stage3_allgather_sequential", false, why},
-  };
+// Of stage 3 only, for what is gathered and how long it stays.
+const std::vector<std::string>& gather_keys() {
+  static const std::vector<std::string> keys = {
+      "stage3_prefetch_bucket_size", "stage3_param_persistence_threshold", "stage3_max_live_parameters",
+      "stage3_max_reuse_distance",   "stage3_model_persistence_threshold", "stage3_allgather_sequential"};
   return keys;
 }
 
@@ -66,32 +66,45 @@ const std::vector<RefusedKey>& refused_keys() {
   return keys;
 }
 
+// A section counts as given if anything in it is.
+bool is_given(const Value& value) {
+  if (!value.is_object()) return !value.is_null();
+  const auto& members = value.members();
+  return std::any_of(members.begin(), members.end(), [](const Value::Member& m) { return is_given(m.value); });
+}
+
 class Judge {
  public:
   Judge(const ZeroOptions& options, PlanContext& ctx) : given_(zero_table().to_value(&options)), ctx_(ctx) {}
 
-  void name_idle(const std::vector<IdleKey>& keys) {
-    for (const IdleKey& k : keys) {
-      const Value* value = given(k.key);
+  void name_idle() {
+    for (const IdleKey& k : always_idle()) {
+      const Value* value = given_key(given_, k.key);
       if (value && !(*value == k.quiet)) ctx_.no_effect(k.key, k.why);
     }
   }
 
-  void refuse(const std::vector<RefusedKey>& keys) {
-    for (const RefusedKey& k : keys) {
-      const Value* value = given(k.key);
+  void name_gathers(const std::string& why) {
+    for (const std::string& key : gather_keys())
+      if (given_key(given_, key)) ctx_.no_effect(key, why);
+  }
+
+  // Nothing is shared out: of all keys only how often gradients are summed still counts.
+  void name_all() {
+    for (const Value::Member& m : given_.members())
+      if (m.key != "stage" && m.key != "reduce_every" && is_given(m.value))
+        ctx_.no_effect(m.key, "stage is 0 and every rank holds everything");
+  }
+
+  void refuse() {
+    for (const RefusedKey& k : refused_keys()) {
+      const Value* value = given_key(given_, k.key);
       if (value && !(*value == k.accepted))
         ctx_.refuse(concat(k.key, " = ", value->to_json(), " is not in this version: ", k.why, "; remove it"));
     }
   }
 
  private:
-  const Value* given(const std::string& key) const { return not_null(given_, key); }
-  static const Value* not_null(const Value& object, const std::string& key) {
-    const Value* value = object.find(key);
-    return value && !value->is_null() ? value : nullptr;
-  }
-
   const Value given_;
   PlanContext& ctx_;
 };
@@ -101,9 +114,13 @@ class Judge {
 void judge_keys(const ZeroOptions& options, PlanContext& ctx) {
   const int64_t stage = options.stage.value_or(0);
   Judge judge(options, ctx);
-  judge.refuse(refused_keys());
-  judge.name_idle(always_idle());
-  if (stage < 3) judge.name_idle(idle_below_stage3());
+  if (stage == 0) return options.stage ? judge.name_all() : void();
+  judge.refuse();
+  judge.name_idle();
+  if (stage < 3)
+    judge.name_gathers("it is for stage 3; here every rank holds all parameters");
+  else if (shares_nothing(options))
+    judge.name_gathers("groups of 1 share nothing out; every rank holds all parameters");
   if (stage == 3 && options.allgather_bucket_size)
     ctx.no_effect("allgather_bucket_size", "at stage 3 the buckets have reduce_bucket_size elements");
 }

@@ -8,11 +8,6 @@
 namespace drivetrain {
 namespace {
 
-const Value* not_null(const Value& object, const std::string& key) {
-  const Value* value = object.find(key);
-  return value && !value->is_null() ? value : nullptr;
-}
-
 // One of the two sections, as it was given.
 struct Section {
   std::string name;
@@ -31,8 +26,8 @@ class Offload {
 
   // Does the host hold what the section is about, elsewhere than the run's device?
   bool wanted(const Section& section) {
-    const Value* device = not_null(*given_.find(section.name), "device");
-    const Value* old = not_null(given_, section.old_switch);
+    const Value* device = given_key(*given_.find(section.name), "device");
+    const Value* old = given_key(given_, section.old_switch);
     if (old && device && old->as_bool() != (device->as_string() == "cpu"))
       return refused(section.old_switch, " = ", old->to_json(), " and ", section.name, ".device = ", device->to_json(),
                      " contradict each other; remove ", section.old_switch);
@@ -71,7 +66,7 @@ class Offload {
   }
 
   void without_effect(const Section& section, const char* key) {
-    if (not_null(*given_.find(section.name), key))
+    if (given_key(*given_.find(section.name), key))
       ctx_.no_effect(concat(section.name, ".", key),
                      "a rank's part of a bucket is copied as it is, and nothing is kept on disks");
   }

@@ -50,8 +50,9 @@ void stage3(TableBuilder<Z>& t, const char* name, std::optional<T> Z::*member, c
 void add_sharing(TableBuilder<Z>& t) {
   t.field("stage", &Z::stage, "1: optimizer state is shared out, 2: gradients too, 3: parameters too; 0: off")
       .range(0, 3);
-  t.field("group_size", &Z::group_size,
-          "neighbouring ranks that share one copy of the state; -1 and null: all, 1: nothing is shared out");
+  t.field(
+      "group_size", &Z::group_size,
+      "neighbouring ranks that share one copy of the state; -1 and null: all, 1: nothing is shared out, 0: refused");
   t.at_least(-1);
   t.field("mics_shard_size", &Z::mics_shard_size, "group_size under its name in MiCS (stage 3); -1: off").at_least(-1);
   t.field("zero_hpz_partition_size", &Z::zero_hpz_partition_size,
@@ -59,8 +60,7 @@ void add_sharing(TableBuilder<Z>& t) {
   t.at_least(0);
   t.field("reduce_every", &Z::reduce_every,
           "micro-batches added up before their gradients are summed over ranks, 0: all of a step; null: the top-level "
-          "key, else 0 at "
-          "stage 1 and 1 at stages 2 and 3");
+          "key, else 1 at stages 2 and 3, and 0 at stage 1 and where nothing is shared out");
   t.at_least(0);
 }
 
@@ -71,8 +71,10 @@ void add_buckets(TableBuilder<Z>& t) {
   t.at_least(0);
   t.field("sub_group_size", &Z::sub_group_size, "elements that the optimizer updates in one call; null: 1e9")
       .at_least(0);
-  t.field("overlap_comm", &Z::overlap_comm,
-          "gradients are summed beside the rest of backward; false: each sum is waited for at once; null: true");
+  t.field(
+      "overlap_comm", &Z::overlap_comm,
+      "gradients are summed and values gathered beside other work; false: each sum and each gather is waited for at "
+      "once, and none is begun ahead; null: true");
   t.field("contiguous_gradients", &Z::contiguous_gradients, "gradients of a bucket lie together: always so");
   t.field("reduce_scatter", &Z::reduce_scatter, "each rank gets the sum of its part only: always so");
   t.field("use_multi_rank_bucket_allreduce", &Z::use_multi_rank_bucket_allreduce,
@@ -138,10 +140,25 @@ void add_rest(TableBuilder<Z>& t) {
   t.refused("grad_hooks", "DeepSpeed documents it and rejects it; remove it");
 }
 
+// State that is not shared out stays on the device: a section that is off must not seem to save its memory.
+void refuse_offload_without_stage(const Z& o) {
+  const auto refuse_for = [](const std::optional<std::string>& device, const std::optional<bool>& old, const char* key,
+                             const char* old_key) {
+    const bool named = device && *device != "none";
+    if (named || old.value_or(false))
+      throw fail(
+          ErrorCode::config, named ? concat(key, ".device = \"", *device, "\"") : concat(old_key, " = true"),
+          " asks for offload without the stage: found stage 0, at which the section is off\n   set \"stage\" to 1, "
+          "2 or 3 (parameters: 3), or remove it");
+  };
+  refuse_for(o.offload_optimizer.device, o.cpu_offload, "offload_optimizer", "cpu_offload");
+  refuse_for(o.offload_param.device, o.cpu_offload_param, "offload_param", "cpu_offload_param");
+}
+
 // What the stage uses and the file leaves out.
 void fill(Z& o) {
   const int64_t stage = o.stage.value_or(0);
-  if (stage == 0) return;
+  if (stage == 0) return o.stage ? refuse_offload_without_stage(o) : void();
   const auto standard = [](auto& option, auto value) {
     if (!option) option = value;
   };
@@ -149,7 +166,8 @@ void fill(Z& o) {
   standard(o.sub_group_size, 1'000'000'000);
   standard(o.overlap_comm, true);
   if (stage < 3) return standard(o.allgather_bucket_size, 500'000'000);
-  standard(o.prefetch_bucket_size, o.allgather_sequential.value_or(false) ? 0 : 50'000'000);
+  if (shares_nothing(o)) return;
+  standard(o.prefetch_bucket_size, o.allgather_sequential.value_or(false) || !*o.overlap_comm ? 0 : 50'000'000);
   standard(o.param_persistence_threshold, 100'000);
   standard(o.max_live_parameters, 1'000'000'000);
   standard(o.max_reuse_distance, *o.prefetch_bucket_size);  // what is nearer would be fetched again at once

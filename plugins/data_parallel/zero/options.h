@@ -48,4 +48,7 @@ struct ZeroOptions {
 
 OptionTable zero_table();
 
+// Groups of one rank: every rank holds everything, whatever the stage.
+inline bool shares_nothing(const ZeroOptions& o) { return o.group_size == 1 || o.mics_shard_size == 1; }
+
 }  // namespace drivetrain

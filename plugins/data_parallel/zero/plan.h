@@ -1,4 +1,4 @@
-// From options to what the base class does. Main thread, in `plan`.
+// What Zero::plan does with keys that say nothing of who shares what. Main thread, in `plan`.
 #pragma once
 
 #include <drivetrain/sharded_data_parallel.h>
@@ -7,14 +7,11 @@
 
 namespace drivetrain {
 
-struct ZeroPlan {
-  ShardingOptions sharding;
-  int64_t shard_ranks = 1;   // that one copy of the state is shared out over
-  int64_t second_ranks = 0;  // that the copy for backward is cut over; 0: there is none
-};
-
-// Claims the axes and says what is refused, expensive or without effect.
-ZeroPlan plan_zero(const ZeroOptions& options, PlanContext& ctx);
+// A key of to_value's object that was given; null if it was not.
+inline const Value* given_key(const Value& object, const std::string& key) {
+  const Value* value = object.find(key);
+  return value && !value->is_null() ? value : nullptr;
+}
 
 // Names the keys that were given and change nothing in this run, each once, and refuses those of other versions.
 void judge_keys(const ZeroOptions& options, PlanContext& ctx);

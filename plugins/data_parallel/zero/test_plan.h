@@ -3,8 +3,8 @@
 
 #include <gtest/gtest.h>
 
-#include "plan.h"
 #include "support/plugin_under_test.h"
+#include "zero.h"
 
 namespace drivetrain::test {
 
@@ -12,6 +12,7 @@ struct Given {
   int64_t ranks = 8, accumulation = 1;
   std::string device = "cpu";
   std::optional<int64_t> reduce_every = {};
+  Dtypes dtypes = {};
 };
 
 // GPT-2 124M.
@@ -31,7 +32,10 @@ inline ZeroOptions parsed(const std::string& json) {
 
 struct Planned {
   Planned(const std::string& json, const Given& run = {})
-      : ctx(model(), facts(run)), plan(plan_zero(parsed(json), ctx)) {}
+      : ctx(model(), facts(run)), zero(parsed(json), host.services) {
+    host.services.dtypes = run.dtypes;
+    zero.plan(ctx);
+  }
 
   static RunFacts facts(const Given& run) {
     RunFacts facts;
@@ -58,9 +62,18 @@ struct Planned {
   std::string idle() const { return lines(ctx.no_effects()); }
   std::string costs() const { return lines(ctx.costs()); }
 
+  // "masters, float32, 1/8: 62237952", of one class of memory, in bytes
+  std::string memory(MemoryClass of) const {
+    std::string text;
+    for (const auto& m : ctx.memories())
+      if (m.memory_class == of) text += concat(text.empty() ? "" : "\n", m.what, ": ", static_cast<int64_t>(m.bytes));
+    return text;
+  }
+
+  Host host;
   PlanContext ctx;
-  ZeroPlan plan;
-  const ShardingOptions& s = plan.sharding;
+  Zero zero;
+  const ShardingOptions& s = zero.sharding();
 };
 
 using Axes = std::vector<std::string>;

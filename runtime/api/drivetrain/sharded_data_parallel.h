@@ -6,12 +6,16 @@
 //
 // Parameters of a unit lie in buckets, flat buffers cut evenly over the ranks of `shard_axes`. A bucket's gradients are summed and cut
 // by one reduce-scatter over those ranks, and the parts summed by one all-reduce over the ranks of `replica_axes`; a bucket's values
-// are gathered by one all-gather. All sums follow the groups' fixed tree and their order is that of the micro-batches, so every way of
-// sharding gives the same bits under one `reduce_every`. Thread: main.
+// are gathered by one all-gather. Sums over ranks follow the groups' fixed tree and their order is that of the micro-batches, so every
+// way of sharding gives the same bits under one `reduce_every` and a communicator that keeps to the tree; groups that are summed one
+// after the other keep to it where their size is a power of two and sums are not rounded to 16 bits in between. Thread: main.
 #pragma once
 
 #include <limits>
 #include <memory>
+#include <optional>
+#include <string>
+#include <vector>
 
 #include <drivetrain/data_parallel.h>
 #include <drivetrain/flat_unit.h>
@@ -36,7 +40,7 @@ struct ShardingOptions {
   int64_t reduce_every = 0;   // micro-batches added before their gradients are summed over ranks; 0: all of a step
   int64_t bucket = kNoLimit;        // elements of a bucket at most, where that is not less than one parameter
   int64_t update_chunk = kNoLimit;  // elements that the optimizer updates in one call
-  bool overlap = true;              // false: every collective is waited for at once
+  bool overlap = true;              // false: every collective is waited for at once, gathers too
   bool offload_state = false;       // masters, moments and the part's gradients in the host's memory; the optimizer runs there
   bool offload_values = false;      // the parts of sharded values in the host's memory
   bool pinned = true;               // what is offloaded lies in page-locked memory
@@ -67,16 +71,37 @@ class DRIVETRAIN_API ShardedDataParallel : public DataParallel {
   std::vector<Trainables> trainables() override;
   std::vector<Trainables> frozen() override;
 
- protected:
-  // Set by the derived class in plan.
-  ShardingOptions options_;
-  // Says what `options_` will hold on each rank, once the numbers of ranks along its axes are known.
-  void plan_memory(PlanContext& ctx, int64_t shard_ranks) const;
+  // What `plan` chose, valid after it.
+  const ShardingOptions& sharding() const { return options_; }
+  int64_t shard_ranks() const { return shard_ranks_; }    // ranks that share one copy of the state; 1: nothing is shared out
+  int64_t second_ranks() const { return second_ranks_; }  // over which the copy for backward is cut; 0: there is none
 
- private:
-  std::vector<Trainables> pieces(bool trainable) const;
+ protected:
+  // Helpers of a derived class's plan, called in this order. First one of these: who shares a copy. They claim the mesh's axes and
+  // return shard_ranks(). `key` is the option that asked for groups of `size` neighbouring ranks; sizes that do not divide the ranks are
+  // refused under that name, and then all ranks share.
+  int64_t share_nothing(PlanContext& ctx);
+  int64_t share_over_all(PlanContext& ctx);
+  int64_t share_over_groups(PlanContext& ctx, const std::string& key, int64_t size);
+  // Over all ranks, with a second copy of the values for backward that is cut over such a group.
+  int64_t share_with_second_copy(PlanContext& ctx, const std::string& key, int64_t size);
+  // How often gradients are summed over ranks: as the section says, else the run, else `usual` - but once per step where nothing is
+  // shared out, since sums of several micro-batches would be memory for nothing. Reads shard_grads.
+  void choose_sums(PlanContext& ctx, std::optional<int64_t> section_reduce_every, int64_t usual);
+  // Then, once options_ is complete: what each rank will hold, what gathers cost, and whether steps may be recorded. `at_once` is what
+  // a user could set to have gathers waited for at once ("\"x\": false"), "" if nothing.
+  void plan_memory(PlanContext& ctx) const;
+  void plan_gathers(PlanContext& ctx) const;
+  void plan_recording(PlanContext& ctx, const std::string& at_once) const;
 
   const Services& services_;
+  ShardingOptions options_;  // set by the derived class in plan
+
+ private:
+  bool divides(PlanContext& ctx, const std::string& key, int64_t size) const;
+  std::vector<Trainables> pieces(bool trainable) const;
+
+  int64_t shard_ranks_ = 1, second_ranks_ = 0;
   std::vector<std::unique_ptr<sharding::Bucket>> buckets_;  // outlive what moves them
   std::unique_ptr<sharding::Values> values_;
   std::unique_ptr<sharding::Gradients> gradients_;

@@ -1,0 +1,36 @@
+// ZeRO stages 1, 2 and 3 with DeepSpeed's options: how state is shared out is written here, sharing it is the base
+// class's. Main thread.
+//
+// Source: Rajbhandari et al. 2020, "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", section 5
+// (stages); Zhang et al. 2022, "MiCS" (groups); Wang et al. 2023, "ZeRO++", section 3.2 (a second copy for backward).
+// Unlike DeepSpeed's, stages 1 and 2 really reduce-scatter, and the order of uses is known, not traced, so prefetching
+// is right from the first step.
+#pragma once
+
+#include <drivetrain/sharded_data_parallel.h>
+
+#include "options.h"
+
+namespace drivetrain {
+
+class Zero : public ShardedDataParallel {
+ public:
+  using Options = ZeroOptions;
+  static OptionTable options() { return zero_table(); }
+
+  Zero(const Options& options, const Services& services) : ShardedDataParallel(services), section_(options) {}
+
+  // Claims the axes and says what is refused, expensive or without effect.
+  void plan(PlanContext& ctx) override;
+
+ private:
+  void share_state(PlanContext& ctx);
+  void choose_ranks(PlanContext& ctx);
+  void choose_buckets();
+  void choose_values(PlanContext& ctx);
+  void say_what_stays_whole(PlanContext& ctx) const;
+
+  const Options section_;
+};
+
+}  // namespace drivetrain

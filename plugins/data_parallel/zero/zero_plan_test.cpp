@@ -1,0 +1,128 @@
+// data_parallel/zero without a run: what follows from several keys together - sums, memory, recorded steps, what is
+// off.
+#include "test_plan.h"
+
+namespace drivetrain::test {
+namespace {
+
+constexpr int64_t kElements = 124'475'904;  // of model()
+
+const Dtypes kBf16{at::kBFloat16, at::kFloat, at::kFloat, at::kFloat};
+const Dtypes kBf16Sums{at::kBFloat16, at::kFloat, at::kBFloat16, at::kFloat};
+
+TEST(ZeroPlan, where_nothing_is_shared_out_gradients_are_summed_once_per_step) {
+  const auto every = [](const std::string& more, Given run) {
+    run.accumulation = 4;
+    return Planned(concat(R"({"stage": 3)", more, "}"), run).s.reduce_every;
+  };
+  EXPECT_EQ(every("", {.ranks = 1}), 0);
+  EXPECT_EQ(every(R"(, "group_size": 1)", {}), 0);
+  EXPECT_EQ(every(R"(, "group_size": 2)", {}), 1);
+  EXPECT_EQ(every("", {.ranks = 1, .reduce_every = 1}), 1);
+  EXPECT_EQ(every(R"(, "group_size": 1, "reduce_every": 2)", {}), 2);
+  const Planned alone(R"({"stage": 2})", {.ranks = 1, .accumulation = 4});
+  EXPECT_EQ(alone.costs(), "");  // "whole gradients" is what one rank holds anyway
+  EXPECT_EQ(alone.memory(MemoryClass::gradients), concat("gradients, float32: ", 4 * kElements));
+}
+
+TEST(ZeroPlan, groups_whose_sums_are_rounded_in_between_have_bits_of_their_own) {
+  const auto costs = [](int64_t group, int64_t ranks, const Dtypes& types) {
+    return Planned(concat(R"({"stage": 1, "group_size": )", group, "}"), {.ranks = ranks, .dtypes = types}).costs();
+  };
+  EXPECT_EQ(costs(2, 8, kBf16Sums),
+            "group_size = 2: sums over ranks follow the groups and are rounded to bfloat16 in between, so last bits "
+            "differ from other strategies'; with sums in float32 they do not");
+  EXPECT_TRUE(has(costs(3, 6, kBf16Sums), "with sums in float32 and a power of two they do not"));
+  EXPECT_TRUE(has(costs(3, 6, kBf16), "with a power of two they do not"));
+  EXPECT_EQ(costs(2, 8, kBf16) + costs(1, 8, kBf16Sums) + costs(8, 8, kBf16Sums), "");
+}
+
+TEST(ZeroPlan, a_group_of_no_ranks_is_refused) {
+  EXPECT_EQ(Planned(R"({"stage": 1, "group_size": 0})").refusals(),
+            "group_size = 0 is no number of ranks. Use -1 or leave it out: all ranks share one copy; 1: none do");
+  EXPECT_EQ(Planned(R"({"stage": 1, "group_size": -1})").refusals(), "");
+}
+
+TEST(ZeroPlan, what_is_given_for_gathers_is_named_where_groups_of_1_have_none) {
+  const std::string why = " changes nothing: groups of 1 share nothing out; every rank holds all parameters";
+  EXPECT_EQ(Planned(R"({"stage": 3, "group_size": 1, "stage3_prefetch_bucket_size": 5e7,
+                        "stage3_param_persistence_threshold": 0})")
+                .idle(),
+            "stage3_prefetch_bucket_size" + why + "\nstage3_param_persistence_threshold" + why);
+  EXPECT_EQ(Planned(R"({"stage": 3, "mics_shard_size": 1, "stage3_max_live_parameters": 7})").idle(),
+            "stage3_max_live_parameters" + why);
+  EXPECT_EQ(Planned(R"({"stage": 3, "group_size": 1})").idle(), "");
+  EXPECT_EQ(Planned(R"({"stage": 3, "stage3_prefetch_bucket_size": 5e7})", {.ranks = 1}).idle(), "");
+}
+
+TEST(ZeroPlan, waiting_at_once_means_gathers_too) {
+  const Planned p(R"({"stage": 3, "overlap_comm": false})");
+  EXPECT_FALSE(p.s.overlap);
+  EXPECT_EQ(p.s.prefetch, 0);
+  EXPECT_EQ(p.refusals() + p.idle() + p.costs(), "");
+  const Planned both(R"({"stage": 3, "overlap_comm": false, "stage3_prefetch_bucket_size": 5})");
+  EXPECT_EQ(both.s.prefetch, 0);
+  EXPECT_EQ(
+      both.idle(),
+      "stage3_prefetch_bucket_size changes nothing: overlap_comm is false and every gather is waited for at once");
+}
+
+// Capturable or not, and what is said about it.
+std::string recording(const std::string& json, const Given& run = {.device = "cuda"}) {
+  const Planned p(json, run);
+  EXPECT_EQ(p.refusals(), "");
+  return (p.ctx.capturables().empty() ? "no. " : "yes. ") + p.costs();
+}
+
+TEST(ZeroPlan, a_step_is_recorded_only_where_nothing_crosses_its_end) {
+  EXPECT_EQ(recording(R"({"stage": 3})"),
+            "no. steps are not recorded and replayed: gathers of new values overlap the next forward "
+            "(\"overlap_comm\": false waits for them)");
+  EXPECT_EQ(recording(R"({"stage": 3, "overlap_comm": false})"), "yes. ");
+  EXPECT_EQ(recording(R"({"stage": 1})", {.ranks = 1, .device = "cuda"}), "yes. ");
+  EXPECT_EQ(recording(R"({"stage": 1, "group_size": 1})"), "yes. ");
+  EXPECT_EQ(recording(R"({"stage": 3})", {}), "no. ");  // on the CPU nothing is recorded anyway
+}
+
+TEST(ZeroPlan, nor_where_the_host_updates_or_a_second_copy_is_read) {
+  EXPECT_EQ(recording(R"({"stage": 3, "overlap_comm": false, "cpu_offload": true})"),
+            "no. steps are not recorded and replayed: what lives in the host's memory is copied or updated there (keep "
+            "it on the device)");
+  EXPECT_EQ(
+      recording(R"({"stage": 3, "overlap_comm": false, "zero_hpz_partition_size": 2})"),
+      "no. steps are not recorded and replayed: which copy a gather reads depends on the gathers before it (leave "
+      "out the second copy)");
+}
+
+TEST(ZeroPlan, memory_counts_what_the_host_holds) {
+  const Given gpu{.device = "cuda"};
+  const Planned state(R"({"stage": 2, "offload_optimizer": {"device": "cpu"}})", gpu);
+  EXPECT_EQ(state.memory(MemoryClass::optimizer), concat("masters on the host, float32, 1/8: ", kElements / 2));
+  EXPECT_EQ(state.memory(MemoryClass::gradients), concat("gradients, float32, 1/8: ", kElements / 2,
+                                                         "\ngradients on the host, float32, 1/8: ", kElements / 2));
+  const Planned values(R"({"stage": 3, "offload_param": {"device": "cpu"}})", gpu);
+  EXPECT_EQ(values.memory(MemoryClass::parameters), concat("parameters on the host, float32, 1/8: ", kElements / 2));
+  EXPECT_EQ(values.memory(MemoryClass::optimizer), concat("masters, float32, 1/8: ", kElements / 2));
+  EXPECT_EQ(Planned(R"({"stage": 2})", gpu).memory(MemoryClass::optimizer), "");
+  const Planned second(R"({"stage": 3, "zero_hpz_partition_size": 2})", {.dtypes = kBf16});
+  EXPECT_EQ(second.memory(MemoryClass::buffers), concat("second copy for backward, bfloat16, 1/2: ", kElements));
+  EXPECT_EQ(second.memory(MemoryClass::parameters), concat("parameters, bfloat16, 1/8: ", kElements / 4));
+}
+
+TEST(ZeroPlan, stage_0_names_what_it_leaves_out_and_refuses_offload) {
+  EXPECT_EQ(Planned(R"({"stage": 0})").idle(), "");
+  EXPECT_EQ(Planned(R"({"stage": 0, "reduce_bucket_size": 5e8, "offload_optimizer": {"pin_memory": true}})").idle(),
+            "reduce_bucket_size changes nothing: stage is 0 and every rank holds everything\n"
+            "offload_optimizer changes nothing: stage is 0 and every rank holds everything");
+  for (const auto& [section, said] : std::vector<std::pair<std::string, std::string>>{
+           {R"("offload_optimizer": {"device": "cpu"})", "offload_optimizer.device = \"cpu\""},
+           {R"("offload_param": {"device": "nvme"})", "offload_param.device = \"nvme\""},
+           {R"("cpu_offload": true)", "cpu_offload = true"}}) {
+    const std::string error = error_of([&, json = concat(R"({"stage": 0, )", section, "}")] { parsed(json); });
+    EXPECT_TRUE(has(error, said + " asks for offload without the stage")) << error;
+  }
+  EXPECT_EQ(Planned(R"({"stage": 0, "cpu_offload": false})").refusals(), "");
+}
+
+}  // namespace
+}  // namespace drivetrain::test
