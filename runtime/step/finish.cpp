@@ -5,6 +5,7 @@
 
 #include "memory/cpu_allocator.h"
 #include "observe/memory.h"
+#include "sdk/dtype_name.h"
 
 namespace drivetrain {
 namespace {
@@ -33,25 +34,33 @@ constexpr int64_t kMostSkippedInARow = 100;
 bool is_wide(at::ScalarType type) { return type == at::kFloat || type == at::kDouble; }
 
 // Near 1 / tokens, for the range of small types. Where those are computed in, a power of two: multiplying by it rounds
-// nothing.
-double plain_seed_of(const Composition& run) {
-  const double plain = 1.0 / static_cast<double>(run.batch.train_batch_size * run.run.seq_length);
+// nothing. Under a loss scale the tokens are one rank's, so that its gradients have the size that a scale which is
+// right for DeepSpeed expects; that divides by the number of ranks where it sums over them, agree() does with all else.
+double plain_seed_of(const Composition& run, bool scaled) {
+  const double ranks = scaled ? static_cast<double>(run.mesh_plan.batch_ranks()) : 1;
+  const double plain = ranks / static_cast<double>(run.batch.train_batch_size * run.run.seq_length);
   return is_wide(run.services->dtypes.param) ? plain : std::exp2(std::round(std::log2(plain)));
 }
 
 // As units see the number: in their own type, so that what divides the gradients is what multiplied them.
 double as_seen(double seed, at::ScalarType type) {
-  const double seen = type == at::kHalf ? static_cast<double>(static_cast<float>(c10::Half(static_cast<float>(seed))))
-                      : type == at::kBFloat16
-                          ? static_cast<double>(static_cast<float>(c10::BFloat16(static_cast<float>(seed))))
-                          : seed;
-  return std::isfinite(seen) && seen != 0 ? seen : seed;
+  const auto narrow = static_cast<float>(seed);
+  const double seen = type == at::kHalf       ? static_cast<double>(static_cast<float>(c10::Half(narrow)))
+                      : type == at::kBFloat16 ? static_cast<double>(static_cast<float>(c10::BFloat16(narrow)))
+                                              : seed;
+  return std::isfinite(seen) ? seen : seed;  // too large a one is an overflow like others
 }
 
 // 1048576 rather than 1.04858e+06.
 std::string scale_text(double scale) {
   const bool whole = scale < 1e15 && scale == std::floor(scale);
   return whole ? concat(static_cast<int64_t>(scale)) : concat(scale);
+}
+
+std::optional<LossScaler> scaler_of(const Composition& run) {
+  if (!run.precision) return std::nullopt;
+  const auto rules = run.precision->loss_scaling();
+  return rules ? std::optional<LossScaler>(*rules) : std::nullopt;
 }
 
 constexpr const char* kCalmer = "Try a lower learning rate, more warm-up or gradient_clipping";
@@ -63,14 +72,21 @@ Finish::Finish(Composition& run)
       figures_(run.mesh->world(), run.gradient_group(), run.services->device, run.device_runtime()),
       norm_(run.chunks, run.units.all(), *run.mesh, run.services->device),
       scalars_(static_cast<int64_t>(run.optimizer->groups().size()), run.services->device, run.device_runtime()),
-      plain_seed_(plain_seed_of(run)) {
-  if (!run.precision) return;
-  if (const auto rules = run.precision->loss_scaling()) scaler_.emplace(*rules);
-  may_skip_ = scaler_ || run.precision->skips_not_finite();
-}
+      scaler_(scaler_of(run)),
+      plain_seed_(plain_seed_of(run, scaler_.has_value())),
+      may_skip_(scaler_ || (run.precision && run.precision->skips_not_finite())) {}
 
 double Finish::seed_gradient() const {
-  return scaler_ ? as_seen(plain_seed_ * scaler_->scale(), run_.services->dtypes.param) : plain_seed_;
+  if (!scaler_) return plain_seed_;
+  const at::ScalarType type = run_.services->dtypes.param;
+  const double seed = as_seen(plain_seed_ * scaler_->scale(), type);
+  if (seed != 0) return seed;
+  throw fail(ErrorCode::config, "loss_scale ", scale_text(scaler_->scale()), " is too small for ",
+             run_.batch.train_batch_size / run_.mesh_plan.batch_ranks() * run_.run.seq_length,
+             " tokens per step on each rank: the backward pass would begin with ", plain_seed_ * scaler_->scale(),
+             ", which ", dtype_name(type), " rounds to 0, and so would be all gradients. Use ",
+             scaler_->dynamic() ? "a larger initial_scale_power and min_loss_scale"
+                                : "a larger loss_scale, or 0: it then follows the gradients");
 }
 
 void Finish::settle(const at::Tensor& loss, StepContext& ctx) {

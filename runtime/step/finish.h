@@ -33,7 +33,8 @@ class Finish {
  public:
   explicit Finish(Composition& run);
 
-  // What the loss's backward starts with in the coming step: near 1 / tokens of a full global batch, times the loss scale.
+  // What the loss's backward starts with in the coming step: near 1 / tokens of a full global batch; with a loss scale, near
+  // scale / tokens of one rank's share of that batch. Throws Error(config) if the parameters' type rounds it to 0.
   double seed_gradient() const;
 
   // flush_grads, then `loss` (Executor::run's) and the sum of squares to where agree() reads them. Enqueues only.
@@ -67,9 +68,9 @@ class Finish {
   Figures figures_;
   GradNorm norm_;
   UpdateScalars scalars_;
-  double plain_seed_;  // without the loss scale
   std::optional<LossScaler> scaler_;
-  bool may_skip_ = false;
+  double plain_seed_;  // without the loss scale
+  bool may_skip_;
   int64_t updates_ = 0, skipped_in_a_row_ = 0;
   double squares_ = 0;  // of the last exchange
   int64_t tokens_seen_ = 0;

@@ -177,7 +177,7 @@ class Adam : public Optimizer {
       const at::Tensor grad = t.grad.to(at::kDouble);
       update_doubles(op, t.value.mutable_data_ptr<double>(), grad.const_data_ptr<double>(),
                      moments.m.mutable_data_ptr<double>(), moments.v.mutable_data_ptr<double>());
-      if (separate) t.working.copy_(t.value);
+      if (separate) copy_to_working(t);
       return;
     }
     const at::Tensor grad = readable(t.grad) ? t.grad : t.grad.to(at::kFloat);
@@ -189,7 +189,13 @@ class Adam : public Optimizer {
       on_cuda(op, t.value.device());
     else
       at::parallel_for(0, op.n, kGrain, [&](int64_t begin, int64_t end) { kernels::adam_cpu(op, begin, end); });
-    if (separate && !in_kernel) t.working.copy_(t.value);
+    if (separate && !in_kernel) copy_to_working(t);
+  }
+
+  // Where `working` is on a device and `value` the host's, the host goes on to the next piece while this one is copied:
+  // it writes `value` again only in the next step's update, behind that step's wait for the device.
+  static void copy_to_working(const Trainable& t) {
+    t.working.copy_(t.value, /*non_blocking=*/t.working.device() != t.value.device());
   }
 
   const Options options_;

@@ -67,6 +67,26 @@ TEST_F(AdamwOnGpu, updates_as_on_the_cpu) {
   }
 }
 
+TEST_F(AdamwOnGpu, values_of_the_host_reach_their_working_copies_on_the_device) {
+  for (const bool bfloat16 : {false, true}) {
+    const auto alone = make("adamw", "{}"), both = make("adamw", "{}");
+    const Trainables a = test_trainables(*alone, bfloat16);
+    Trainables b = a;
+    for (Trainable& t : b) {
+      t.working = t.working.to(kGpu);
+      t.value = t.value.clone().pin_memory();
+    }
+    alone->init(a), both->init(b);
+    for (int64_t step = 0; step < 3; ++step) {
+      set_grads(a, step);
+      alone->update(a, update_args(*alone, step, 0.5));
+      both->update(b, update_args(*both, step, 0.5));
+      for (size_t i = 0; i < a.size(); ++i)  // waits for the device, as a step does
+        EXPECT_TRUE(at::equal(b[i].working.cpu(), a[i].working)) << a[i].param->name;
+    }
+  }
+}
+
 TEST_F(AdamwOnGpu, skip_leaves_everything) {
   const auto optimizer = make("adamw", "{}");
   const Trainables before = test_trainables(*optimizer), after = on_gpu(before);

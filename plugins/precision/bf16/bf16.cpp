@@ -13,7 +13,8 @@ using namespace drivetrain;
 class Bf16 : public Precision {
  public:
   struct Options {
-    bool check_grad_overflow = true, immediate_grad_update = true;
+    bool check_grad_overflow = true;
+    std::optional<bool> immediate_grad_update;
     bool bf16_master_weights_and_grads = false, bf16_optimizer_states = false;
   };
   static OptionTable options() {
@@ -21,7 +22,7 @@ class Bf16 : public Precision {
         .field("check_grad_overflow", &Options::check_grad_overflow,
                "true: an update whose gradients are not finite is left out; false: it ends the run")
         .field("immediate_grad_update", &Options::immediate_grad_update,
-               "accepted for DeepSpeed's sake: every gradient is added to its sum at once")
+               "without effect: every gradient is added to its sum at once")
         .field("bf16_master_weights_and_grads", &Options::bf16_master_weights_and_grads,
                "only false: masters are float32")
         .field("bf16_optimizer_states", &Options::bf16_optimizer_states, "only false: moments are float32")
@@ -36,7 +37,11 @@ class Bf16 : public Precision {
 
   Bf16(const Options& options, const Services&) : options_(options) {}
 
-  void plan(PlanContext& ctx) override { ctx.capturable(); }
+  void plan(PlanContext& ctx) override {
+    ctx.capturable();
+    if (options_.immediate_grad_update)
+      ctx.no_effect("bf16.immediate_grad_update", "every gradient is added to its sum at once");
+  }
 
   Dtypes dtypes() const override { return {at::kBFloat16, at::kFloat, at::kFloat, at::kFloat}; }
   bool skips_not_finite() const override { return options_.check_grad_overflow; }

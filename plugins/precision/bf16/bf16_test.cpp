@@ -41,6 +41,18 @@ TEST_F(Bf16, takes_deepspeeds_options_where_they_say_what_happens) {
   EXPECT_NE(refusal(R"({"enable": true})").find("enable"), std::string::npos);
 }
 
+TEST_F(Bf16, a_key_without_effect_is_named_where_it_is_given) {
+  const auto idle = [&](const std::string& json) {
+    PlanContext ctx({}, {});
+    make_plugin<Precision>(host, "bf16", json)->plan(ctx);
+    EXPECT_EQ(ctx.capturables().size(), 1u);
+    return ctx.no_effects().empty() ? "" : ctx.no_effects()[0].text;
+  };
+  EXPECT_EQ(idle(R"({"check_grad_overflow": true})"), "");
+  for (const char* json : {R"({"immediate_grad_update": false})", R"({"immediate_grad_update": true})"})
+    EXPECT_EQ(idle(json), "bf16.immediate_grad_update changes nothing: every gradient is added to its sum at once");
+}
+
 TEST(Bf16Run, passes_the_suite) { run_precision_suite(bf16_case()); }
 
 TEST(Bf16Run, goes_by_both_of_deepspeeds_names_and_one_is_enough) {

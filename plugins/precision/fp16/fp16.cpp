@@ -17,7 +17,7 @@ using namespace drivetrain;
 class Fp16 : public Precision {
  public:
   struct Options {
-    bool auto_cast = false;
+    std::optional<bool> auto_cast;
     double loss_scale = 0;
     int64_t initial_scale_power = 16, loss_scale_window = 1000, hysteresis = 2;
     bool consecutive_hysteresis = false;
@@ -27,7 +27,7 @@ class Fp16 : public Precision {
   static OptionTable options() {
     return table<Options>()
         .field("auto_cast", &Options::auto_cast,
-               "accepted for DeepSpeed's sake: a model's inputs are tokens, there is nothing to cast")
+               "without effect: a model's inputs are tokens, there is nothing to cast")
         .field("loss_scale", &Options::loss_scale, "0 is dynamic; else the scale, which then never changes")
         .at_least(0)
         .field("initial_scale_power", &Options::initial_scale_power, "the dynamic scale begins at 2 to this power")
@@ -49,6 +49,7 @@ class Fp16 : public Precision {
   Fp16(const Options& options, const Services&) : options_(options) {}
 
   void plan(PlanContext& ctx) override {
+    if (options_.auto_cast) ctx.no_effect("fp16.auto_cast", "a model's inputs are tokens, there is nothing to cast");
     if (options_.loss_scale == 0) return;
     const Options usual;
     const auto idle = [&](const char* key, bool given) {

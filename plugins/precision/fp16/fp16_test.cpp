@@ -59,6 +59,17 @@ TEST_F(Fp16, what_a_static_scale_makes_idle_is_named) {
   EXPECT_TRUE(ctx.capturables().empty());
 }
 
+TEST_F(Fp16, auto_cast_is_named_where_it_is_given) {
+  for (const char* json : {R"({"auto_cast": true})", R"({"auto_cast": false, "loss_scale": 128})", "{}"}) {
+    PlanContext ctx({}, {});
+    make_plugin<Precision>(host, "fp16", json)->plan(ctx);
+    ASSERT_EQ(ctx.no_effects().size(), std::string(json) == "{}" ? 0u : 1u) << json;
+    if (std::string(json) != "{}")
+      EXPECT_EQ(ctx.no_effects()[0].text,
+                "fp16.auto_cast changes nothing: a model's inputs are tokens, there is nothing to cast");
+  }
+}
+
 TEST_F(Fp16, refuses_what_makes_no_sense) {
   const std::pair<const char*, const char*> cases[] = {
       {R"({"loss_scale": -1})", "loss_scale is -1, but precision/fp16 takes"},
