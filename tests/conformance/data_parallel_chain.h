@@ -2,8 +2,9 @@
 //
 // Every row adds, per element p of each parameter, a p + b p^2 / 2 to the loss, so its gradient is a + b p: a and b are
 // small integers by (row, parameter, element) and values are multiples of powers of two, so that every sum is exact in
-// float32 in any order and a strategy is right only if it is right to the bit. Units compare what they see of their
-// parameters with what it must be.
+// float32 in any order and a strategy is right only if it is right to the bit. Where gradients or their sums are of
+// 16 bits, b is 0: integers below 256 are exact in them too. Units compare what they see of their parameters with what
+// it must be.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -67,13 +68,15 @@ inline bool toy_uses(const std::string& name, int64_t step, int64_t row) {
 }
 
 // Adds a row's gradient of a parameter with these values. `site`: which use of it, since the tied one has two.
+// `integers`: b is 0.
 template <class Sum>
-void add_toy_slopes(const std::string& name, int site, int64_t row, const std::vector<float>& values, Sum* sums) {
+void add_toy_slopes(const std::string& name, int site, int64_t row, const std::vector<float>& values, bool integers,
+                    Sum* sums) {
   const uint64_t key = hash_name(name) + static_cast<uint64_t>(row * 8 + site + 1) * 0xc2b2ae3d27d4eb4fu;
   for (size_t i = 0; i < values.size(); ++i) {
     const auto element = static_cast<int64_t>(i);
     const auto a = static_cast<Sum>(toy_number(key, element, -2, 2)),
-               b = static_cast<Sum>(toy_number(~key, element, 0, 1));
+               b = static_cast<Sum>(integers ? 0 : toy_number(~key, element, 0, 1));
     sums[i] += a + b * static_cast<Sum>(values[i]);
   }
 }
@@ -81,7 +84,7 @@ void add_toy_slopes(const std::string& name, int site, int64_t row, const std::v
 // What values are and gradients must be, computed on each rank from the formulas alone.
 class ToyTruth {
  public:
-  explicit ToyTruth(at::ScalarType working) : working_(working) {
+  ToyTruth(at::ScalarType working, bool integers) : integers(integers), working_(working) {
     for (const ToyParam& p : toy_params()) {
       int64_t numel = 1;
       for (const int64_t size : p.shape) numel *= size;
@@ -111,7 +114,7 @@ class ToyTruth {
       sum.assign(values.size(), 0);
       for (int64_t row = first; row < last; ++row)
         for (int site = 0; toy_uses(p.name, step, row) && site < (p.name == std::string(kTied) ? 2 : 1); ++site)
-          add_toy_slopes(p.name, site, row, values, sum.data());
+          add_toy_slopes(p.name, site, row, values, integers, sum.data());
     }
   }
   void update() {
@@ -124,6 +127,7 @@ class ToyTruth {
   }
 
   static constexpr float kRate = 0x1p-4f;  // three steps from multiples of 1/8 stay within float32's 24 bits
+  const bool integers;                     // as all gradients are
   std::map<std::string, std::vector<float>> masters;
   std::map<std::string, std::vector<double>> gradients;
 
@@ -173,7 +177,7 @@ class ToyUnit : public Unit {
     for (int64_t row = first; row < first + rows; ++row) {
       if (!toy_uses(param.name, ctx.step(), row)) continue;
       used = true;
-      add_toy_slopes(param.name, site, row, values, sums);
+      add_toy_slopes(param.name, site, row, values, truth_.integers, sums);
     }
     if (used) accumulate_grad(param, gradient);
   }

@@ -26,16 +26,18 @@ struct DataParallelTrial {
   std::string name, options = "{}";
   int64_t ranks = 1, accumulation = 1;
   std::optional<int64_t> reduce_every = std::nullopt;
-  at::ScalarType param = at::kFloat;  // float32 masters below where it is another
-  bool share = true;                  // of communicator/local
-  bool forwards_first = false;        // all forwards of two micro-batches before their backwards
+  at::ScalarType param = at::kFloat;                      // float32 masters below where it is another
+  at::ScalarType grad = at::kFloat, reduce = at::kFloat;  // slots, and what crosses ranks
+  bool share = true;                                      // of communicator/local
+  bool forwards_first = false;                            // all forwards of two micro-batches before their backwards
   std::function<std::shared_ptr<DataParallel>(const Services&)> make =
       nullptr;  // null: the installed plugin of that name
 };
 
 inline std::string text_of(const DataParallelTrial& t) {
   return concat(t.name, " ", t.options, ", ", t.ranks, " ranks, ", t.accumulation, " micro-batches, reduce_every ",
-                t.reduce_every ? std::to_string(*t.reduce_every) : "null", ", ", c10::toString(t.param),
+                t.reduce_every ? std::to_string(*t.reduce_every) : "null", ", ", c10::toString(t.param), ", gradients ",
+                c10::toString(t.grad), ", summed in ", c10::toString(t.reduce),
                 t.share ? ", shared values" : ", own values", t.forwards_first ? ", forwards first" : "");
 }
 
@@ -68,8 +70,8 @@ class DataParallelRank {
                   .world_size = trial.ranks,
                   .local_rank = rank,
                   .local_size = trial.ranks,
-                  .dtypes = {.param = trial.param}},
-        truth_(trial.param) {
+                  .dtypes = {.param = trial.param, .grad = trial.grad, .reduce = trial.reduce}},
+        truth_(trial.param, trial.grad != at::kFloat || trial.reduce != at::kFloat) {
     if (trial.ranks > 1) communicator_ = make<Communicator>("local", trial.share ? "{}" : R"({"share": false})");
     plugin_ = trial.make ? trial.make(services_) : make<DataParallel>(trial.name, trial.options);
   }
@@ -169,6 +171,7 @@ class DataParallelRank {
     }
     EXPECT_EQ(t.value.scalar_type(), trainable ? at::kFloat : t.value.scalar_type()) << piece.param;
     EXPECT_EQ(t.working.scalar_type(), trial_.param) << piece.param;
+    EXPECT_TRUE(!trainable || t.grad.scalar_type() == trial_.grad) << piece.param << ", whatever crosses ranks";
     for (const Axis& axis : mesh_->axes()) {
       const auto& sharing = t.layout.flat_axes;
       if (std::find(sharing.begin(), sharing.end(), axis.name) == sharing.end())

@@ -70,6 +70,18 @@ inline void check_data_parallel(const DataParallelTrial& trial) {
     check_held(held, trial.ranks);
 }
 
+// Slots of 16 bits, sums over ranks of 16 bits, and both: what crosses ranks is then a copy, or the slots themselves.
+inline void check_narrow_gradients(DataParallelTrial trial) {
+  const std::pair<at::ScalarType, at::ScalarType> types[] = {
+      {at::kFloat, at::kBFloat16}, {at::kBFloat16, at::kFloat}, {at::kBFloat16, at::kBFloat16}};
+  for (const auto& [grad, reduce] : types)
+    for (const bool share : {true, false})
+      for (const int64_t every : {0, 1}) {
+        trial.grad = grad, trial.reduce = reduce, trial.share = share, trial.reduce_every = every;
+        check_data_parallel(trial);
+      }
+}
+
 // `multiple`: of ranks that the options want.
 inline void run_data_parallel_suite(const std::string& name, const std::string& options, int64_t multiple = 1) {
   for (const int64_t ranks : {1, 2, 3, 4}) {
@@ -88,6 +100,7 @@ inline void run_data_parallel_suite(const std::string& name, const std::string& 
     check_data_parallel(trial);
     trial.forwards_first = false, trial.param = at::kBFloat16;
     check_data_parallel(trial);
+    check_narrow_gradients(trial);
   }
 }
 

@@ -27,12 +27,14 @@ struct Setting {
   int accumulation;
   int reduce_every;  // 0: all micro-batches of a step
   double clipping;
-  const char* precision;  // the section to switch on; empty: float32
+  const char* precision;           // the section to switch on; empty: float32
+  const char* communication = "";  // communication_data_type; empty: the gradients'
 };
 
 std::string name_of(const Setting& s) {
   return concat(s.ranks, "_ranks_", s.accumulation, "_micro_batches_reduce_every_", s.reduce_every,
-                s.clipping > 0 ? "_clipped" : "_unclipped", *s.precision ? "_" : "", s.precision);
+                s.clipping > 0 ? "_clipped" : "_unclipped", *s.precision ? "_" : "", s.precision,
+                *s.communication ? "_summed_in_" : "", s.communication);
 }
 
 Value config_of(const Setting& s, const std::string& sections, bool share) {
@@ -49,9 +51,10 @@ Value config_of(const Setting& s, const std::string& sections, bool share) {
   config.set("reduce_every", s.reduce_every);
   config.set("gradient_clipping", s.clipping);
   config.set("communicator", Value::Object{{"type", "local"}, {"params", Value::Object{{"share", share}}}});
+  if (*s.communication) config.set("communication_data_type", s.communication);
   // A loss scale so large that the first update overflows and is left out.
   if (s.precision == std::string("fp16"))
-    config.set("fp16", Value::Object{{"enabled", true}, {"initial_scale_power", 22}, {"hysteresis", 1}});
+    config.set("fp16", Value::Object{{"enabled", true}, {"initial_scale_power", 21}, {"hysteresis", 1}});
   else if (*s.precision)
     config.set(s.precision, Value::Object{{"enabled", true}});
   const Value more = parse_json(sections, "strategy");
@@ -132,6 +135,8 @@ std::vector<Setting> settings() {
   list.push_back({3, 3, 1, 0.3, ""});  // parts that no power of two makes
   for (const char* precision : {"bf16", "fp16"})
     for (const int reduce_every : {0, 1}) list.push_back({2, 3, reduce_every, 0.3, precision});
+  for (const char* precision : {"", "bf16"})
+    for (const int reduce_every : {0, 1}) list.push_back({2, 3, reduce_every, 0.3, precision, "bf16"});
   return list;
 }
 
@@ -147,8 +152,8 @@ const ShardingStrategy& named(const std::string& name) {
 // A digest is worth something only if what may change the bits does.
 TEST(SameBitsTable, tells_settings_apart) {
   std::set<std::string> seen;
-  const Setting all[] = {
-      {2, 1, 0, 0.3, ""}, {2, 1, 0, 0, ""}, {2, 3, 0, 0.3, ""}, {2, 3, 1, 0.3, ""}, {2, 3, 0, 0.3, "bf16"}};
+  const Setting all[] = {{2, 1, 0, 0.3, ""}, {2, 1, 0, 0, ""},       {2, 3, 0, 0.3, ""},
+                         {2, 3, 1, 0.3, ""}, {2, 3, 0, 0.3, "bf16"}, {2, 3, 0, 0.3, "", "bf16"}};
   for (const Setting& s : all) seen.insert(train(s, named("zero stage 1"), true).digest);
   EXPECT_EQ(seen.size(), std::size(all));
 }

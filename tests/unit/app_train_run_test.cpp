@@ -38,25 +38,25 @@ struct Formula {
 };
 
 // What is larger than the formula by more than 3 %, or smaller, is wrong; parameters that exist once for all ranks may
-// be smaller.
-void expect_formula(const Value& table, double count, const Formula& want, bool planned) {
+// be smaller (`once`).
+void expect_formula(const Value& table, double count, const Formula& want, bool planned, bool once) {
   const auto near = [&](const char* name, double bytes) {
     EXPECT_NEAR(figure(table, name) / count, bytes, 0.03 * bytes) << (planned ? "planned " : "measured ") << name;
   };
   near("gradients", want.gradients);
   near("optimizer", want.optimizer);
-  if (planned || figure(table, "parameters") > want.parameters * count)
+  if (!once || figure(table, "parameters") > want.parameters * count)
     near("parameters", want.parameters), near("states", want.states());
 }
 
-void expect_report(const RunResult& run, size_t ranks, const Formula& want) {
+void expect_report(const RunResult& run, size_t ranks, const Formula& want, bool share = true) {
   const Value memory = memory_of(run);
   const double count = figure(memory, "model_parameters");
   EXPECT_GT(count, 2e6);
-  expect_formula(*memory.find("planned"), count, want, true);
+  expect_formula(*memory.find("planned"), count, want, true, false);
   ASSERT_EQ(memory.find("ranks")->items().size(), ranks);
   for (const Value& rank : memory.find("ranks")->items()) {
-    expect_formula(rank, count, want, false);
+    expect_formula(rank, count, want, false, share);
     EXPECT_GT(figure(rank, "peak_memory_bytes"), figure(rank, "states"));
     EXPECT_EQ(figure(rank, "states_on_host"), 0);  // said of runs on a device
   }
@@ -98,6 +98,24 @@ TEST(MemoryReport, shared_state_holds_what_the_formulas_of_its_stage_say) {
       expect_report(run(way.sections), static_cast<size_t>(ranks), way.float32);
       expect_report(run(std::string(way.sections) + R"(, "bf16": {"enabled": true})"), static_cast<size_t>(ranks),
                     way.bf16);
+    }
+}
+
+// Where ranks share no memory, nothing but the freeing of whole values brings a rank down to its part.
+TEST(MemoryReport, values_that_are_shared_out_are_a_part_on_every_rank_that_has_its_own_memory) {
+  const TempFolder folder;
+  const std::string own = R"(, "communicator": {"type": "local", "params": {"share": false}})";
+  int number = 0;
+  for (const int ranks : {2, 4})
+    for (const Sharing& way : ways_to_share(ranks)) {
+      SCOPED_TRACE(concat(way.sections, " on ", ranks, " ranks"));
+      const auto check = [&](const std::string& more, const Formula& want) {
+        const std::string name = std::to_string(++number);
+        const Value value = config(folder, name, concat("{", way.sections, own, more, "}"));
+        expect_report(run_threads(value, ranks), static_cast<size_t>(ranks), want, false);
+      };
+      check("", way.float32);
+      check(R"(, "bf16": {"enabled": true})", way.bf16);
     }
 }
 
