@@ -62,14 +62,15 @@ class LaunchTest : public testing::Test {
   }
 
   // The launcher in a process of its own; `script` is every rank. Files it writes lie in $D.
-  void start(const std::string& script) {
+  void start(const std::string& script) { start(std::vector<std::string>{"/bin/bash", "-c", script}); }
+  void start(const std::vector<std::string>& command) {
     setenv("D", folder_.c_str(), 1);
-    request_.command = {"/bin/bash", "-c", script};
+    request_.command = command;
     launcher_ = fork();
     ASSERT_GE(launcher_, 0);
     if (launcher_ != 0) return;
     dup2(open((folder_ + "/out").c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600), STDOUT_FILENO);
-    dup2(open((folder_ + "/err").c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600), STDERR_FILENO);
+    dup2(open(errors_to_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_NOCTTY, 0600), STDERR_FILENO);
     _exit(launch(request_));
   }
 
@@ -97,7 +98,7 @@ class LaunchTest : public testing::Test {
     for (const pid_t pid : pids()) EXPECT_TRUE(eventually([&] { return is_gone(pid); })) << pid;
   }
 
-  std::string folder_;
+  std::string folder_, errors_to_ = folder_ + "/err";
   LaunchRequest request_;
   pid_t launcher_ = -1;
 };
@@ -151,6 +152,20 @@ TEST_F(LaunchTest, rank_0_too_is_quoted_when_its_stderr_is_no_terminal) {
   EXPECT_EQ(count_of("disk is full\n", err()), 2u) << err();
 }
 
+TEST_F(LaunchTest, on_a_terminal_rank_0_writes_there_itself_and_other_ranks_errors_are_said_once) {
+  request_.ranks = 3;
+  const int terminal = posix_openpt(O_RDWR | O_NOCTTY);
+  ASSERT_TRUE(terminal >= 0 && grantpt(terminal) == 0 && unlockpt(terminal) == 0);
+  errors_to_ = ptsname(terminal);
+  EXPECT_EQ(run("[ -t 2 ] && echo terminal of $RANK; echo 'drivetrain: error: no such key' >&2; exit 2"), 2);
+  std::string text = "\n";
+  for (char c = 0; read(terminal, &c, 1) == 1;) text += c;  // fails once nobody else has it open
+  close(terminal);
+  EXPECT_EQ(out(), "terminal of 0\n");
+  for (const char* part : {"\ndrivetrain: error: no such key", "[rank ", " failed first: exit 2"})
+    EXPECT_EQ(count_of(part, text), 1u) << text;
+}
+
 TEST_F(LaunchTest, what_all_ranks_find_wrong_with_the_configuration_is_said_once) {
   request_.ranks = 3;
   EXPECT_EQ(run("echo warning >&2; echo 'drivetrain: error: no such key' >&2; echo '   nearest: seed' >&2; exit 2"), 2);
@@ -191,12 +206,7 @@ TEST_F(LaunchTest, a_rank_killed_by_a_signal_gives_128_plus_its_number) {
 }
 
 TEST_F(LaunchTest, a_command_that_cannot_be_run_is_named) {
-  request_.command = {"/no/such/program"};
-  launcher_ = fork();
-  if (launcher_ == 0) {
-    dup2(open((folder_ + "/err").c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600), STDERR_FILENO);
-    _exit(launch(request_));
-  }
+  start(std::vector<std::string>{"/no/such/program"});
   EXPECT_EQ(finish(), 127);
   EXPECT_GE(count_of("cannot run /no/such/program: No such file or directory", err()), 1u) << err();
 }

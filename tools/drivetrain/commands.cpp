@@ -84,7 +84,7 @@ std::vector<CommandRule> make_rules() {
        {kSet, kPlan, kPluginPath},
        {kResume}},
       {"launch",
-       "[-n N] CONFIG [--set KEY=VALUE]... [--plan] [--plugin-path DIR]...",
+       "[-n N] CONFIG|--bench collectives [--set KEY=VALUE]... [--plan] [--plugin-path DIR]...",
        "trains on N ranks of this host",
        0,  // a config, but not for every --bench: launch_request says so
        1,

@@ -30,7 +30,12 @@ struct RankState {
   pid_t pid = -1;
   bool ended = false;
   std::unique_ptr<LineRelay> out;  // null: inherited
-  std::unique_ptr<LineRelay> err;
+  std::unique_ptr<LineRelay> err;  // null: a terminal, inherited by rank 0
+
+  std::string error() const { return err ? err->error() : ""; }
+  void pass_error() const {
+    if (err) err->pass_error();
+  }
 };
 
 // The number of a closed stdin must not go to a socket or a pipe.
@@ -108,7 +113,8 @@ class Launcher {
     const std::string number = std::to_string(rank), world = std::to_string(request_.ranks);
     Descriptor out, err;
     if (rank != 0) state.out = piped(out, request_.out, prefix);
-    state.err = piped(err, request_.err, prefix);
+    // On a terminal rank 0's two streams must stay in order, which a pipe for one of them would not keep.
+    if (rank != 0 || !isatty(request_.err)) state.err = piped(err, request_.err, prefix);
     RankStart start{&request_.command,
                     {"RANK=" + number, "LOCAL_RANK=" + number, "WORLD_SIZE=" + world, "LOCAL_WORLD_SIZE=" + world,
                      "MASTER_ADDR=127.0.0.1", "MASTER_PORT=" + std::to_string(port)},
@@ -198,7 +204,7 @@ class Launcher {
       return;
     }
     stopping_ = true;
-    for (RankState& rank : ranks_) rank.err->pass_error();  // its cause is not kept back for as long as that takes
+    for (const RankState& rank : ranks_) rank.pass_error();  // its cause is not kept back for as long as that takes
     for (size_t i = 0; i < ranks_.size(); ++i)
       if (!ranks_[i].ended)
         say("rank " + std::to_string(i) + " did not notice the failure of another rank and is ended");
@@ -223,8 +229,8 @@ class Launcher {
   void pass_errors() {
     std::set<std::string> told;
     for (size_t i = 0; i < ranks_.size(); ++i) {
-      const bool first = told.insert(ranks_[i].err->error()).second;
-      if (first || !reads_alike(code_of(static_cast<int>(i)))) ranks_[i].err->pass_error();
+      const bool first = told.insert(ranks_[i].error()).second;
+      if (first || !reads_alike(code_of(static_cast<int>(i)))) ranks_[i].pass_error();
     }
   }
 
@@ -238,7 +244,7 @@ class Launcher {
 
   bool all_said_the_same() const {
     return std::all_of(ranks_.begin(), ranks_.end(), [&](const RankState& rank) {
-      return !rank.err->error().empty() && rank.err->error() == ranks_.front().err->error();
+      return !rank.error().empty() && rank.error() == ranks_.front().error();
     });
   }
 
@@ -251,7 +257,7 @@ class Launcher {
                        (request_.ranks > 1 ? " failed first: " : " failed: ") + describe_end(*failure) + " after " +
                        seconds;
     const RankState& rank = ranks_[static_cast<size_t>(failure->rank)];
-    if (ranks_.size() == 1) {  // its lines stand right above
+    if (ranks_.size() == 1 || !rank.err) {  // its lines stand above
     } else if (reads_alike(failure->code) && all_said_the_same()) {
       text += "; all ranks said the same";
     } else if (!rank.err->last_lines().empty()) {
