@@ -8,11 +8,14 @@
 #include <set>
 
 #include "app/final_weights.h"
+#include "compose/gather_values.h"
 #include "memory/cpu_allocator.h"
 #include "observe/memory.h"
 
 namespace drivetrain {
 namespace {
+
+constexpr const char* kLooked = "memory/looked";  // all ranks have
 
 // What one rank finds. Memory in shared mappings is listed, since only all ranks together know how many share it.
 struct RankMemory {
@@ -159,16 +162,15 @@ std::vector<MeasuredMemory> put_together(const std::vector<RankMemory>& all, boo
 }  // namespace
 
 std::vector<MeasuredMemory> measure_memory(const Composition& run, const RankEnvironment& env, double timeout_s) {
-  const auto key = [](int64_t rank) { return concat("memory/", rank); };
-  std::vector<RankMemory> all = {look_at_memory(run)};
+  const std::vector<Value> facts =
+      gather_values(*run.store, "memory", env, memory_facts(look_at_memory(run)), timeout_s);
   if (env.rank != 0) {
-    run.store->set(key(env.rank), memory_facts(all.front()).to_json());
-    run.store->get(key(0), timeout_s);  // until rank 0 has looked: who leaves takes its share of the mappings along
+    run.store->get(kLooked, timeout_s);  // who leaves takes its share of the mappings along
     return {};
   }
-  if (env.world_size > 1) run.store->set(key(0), "looked");
-  for (int64_t rank = 1; rank < env.world_size; ++rank)
-    all.push_back(memory_of_facts(parse_json(run.store->get(key(rank), timeout_s), key(rank))));
+  if (env.world_size > 1) run.store->set(kLooked, "yes");
+  std::vector<RankMemory> all;
+  for (const Value& value : facts) all.push_back(memory_of_facts(value));
   return put_together(all, !run.services->device.is_cpu());
 }
 

@@ -15,12 +15,6 @@
 namespace drivetrain {
 namespace {
 
-// A reader that went away and a full quota show as write errors, not as a silent death.
-void ignore_write_signals() {
-  signal(SIGPIPE, SIG_IGN);
-  signal(SIGXFSZ, SIG_IGN);
-}
-
 void set_threads(const RunSettings& settings, const RankEnvironment& env) {
   const int64_t cores = std::max(1u, std::thread::hardware_concurrency());
   const int64_t threads = settings.threads > 0 ? settings.threads : std::max<int64_t>(1, cores / env.local_size);
@@ -38,6 +32,11 @@ void open_device_of(const TrainRequest& request, Problems& problems) {
 }
 
 }  // namespace
+
+void ignore_write_signals() {
+  signal(SIGPIPE, SIG_IGN);
+  signal(SIGXFSZ, SIG_IGN);
+}
 
 std::unique_ptr<Registry> choose_for(TrainRequest& request, const std::vector<std::string>& plugin_paths, Problems& problems) {
   request.setup.environment = read_rank_environment();

@@ -13,6 +13,9 @@ namespace drivetrain {
 // must outlive the request's use. Throws Error with all problems of the file; rank 0 shows its notes.
 std::unique_ptr<Registry> choose_for(TrainRequest& request, const std::vector<std::string>& plugin_paths, Problems& problems);
 
+// A reader that went away and a full quota show as write errors, not as a silent death.
+void ignore_write_signals();
+
 // Signals of writes, the allocator, the store, the device and the threads of this process. Once per process, before any tensor.
 void start_process(TrainRequest& request);
 

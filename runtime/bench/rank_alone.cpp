@@ -6,6 +6,8 @@
 #include <thread>
 
 #include "app/commands.h"
+#include "app/rank_start.h"
+#include "compose/gather_values.h"
 #include "device/open_device.h"
 #include "memory/cpu_allocator.h"
 
@@ -35,6 +37,7 @@ RankAlone::RankAlone(const BenchArguments& arguments, const RankEnvironment& env
 }
 
 void RankAlone::open(const BenchArguments& arguments) {
+  ignore_write_signals();
   open_device(device_name_);
   install_cpu_allocator();
   store_ = make_store(env_, kPatience);
@@ -50,17 +53,11 @@ void RankAlone::meet(const Value& facts) {
 }
 
 std::vector<std::vector<double>> RankAlone::gather(const std::vector<double>& mine) {
-  const std::string key = concat("bench/gather/", ++gathered_, "/");
   Value list = Value::array();
   for (const double number : mine) list.items().push_back(number);
-  if (env_.rank != 0) {
-    store_->set(key + std::to_string(env_.rank), list.to_json());
-    return {};
-  }
-  std::vector<std::vector<double>> all{mine};
-  for (int64_t rank = 1; rank < env_.world_size; ++rank) {
+  std::vector<std::vector<double>> all;
+  for (const Value& theirs : gather_values(*store_, concat("bench/gather/", ++gathered_), env_, list, kPatience)) {
     all.emplace_back();
-    const Value theirs = parse_json(store_->get(key + std::to_string(rank), kPatience), "figures of a rank");
     for (const Value& number : theirs.items()) all.back().push_back(number.as_double());
   }
   return all;
@@ -69,18 +66,6 @@ std::vector<std::vector<double>> RankAlone::gather(const std::vector<double>& mi
 at::Device RankAlone::device() const {
   if (device_name_ == "cpu") return at::Device(at::kCPU);
   return at::Device(at::kCUDA, static_cast<at::DeviceIndex>(env_.local_rank));
-}
-
-std::vector<double> numbers_of_ranks(Store& store, const std::string& key, int64_t rank, int64_t world_size,
-                                     double mine) {
-  if (rank != 0) {
-    store.set(concat(key, "/", rank), Value(mine).to_json());
-    return {};
-  }
-  std::vector<double> all{mine};
-  for (int64_t other = 1; other < world_size; ++other)
-    all.push_back(parse_json(store.get(concat(key, "/", other), kPatience), "a figure of a rank").as_double());
-  return all;
 }
 
 }  // namespace drivetrain

@@ -42,8 +42,4 @@ class RankAlone {
   int64_t gathered_ = 0;
 };
 
-// Of every rank of a run, over its store: on rank 0 all numbers in rank order, on others nothing. `key` is used once.
-std::vector<double> numbers_of_ranks(Store& store, const std::string& key, int64_t rank, int64_t world_size,
-                                     double mine);
-
 }  // namespace drivetrain

@@ -6,9 +6,9 @@
 #include "bench/machine.h"
 #include "bench/phase_watch.h"
 #include "bench/products.h"
-#include "bench/rank_alone.h"
 #include "bench/step_config.h"
 #include "bench/table.h"
+#include "compose/gather_values.h"
 #include "device/device_runtime.h"
 #include "observe/memory.h"
 #include "step/trainer.h"
@@ -248,6 +248,31 @@ class StepReport {
   double slots_ = 0, ranks_ = 1, tflops_ = 0, share_ = 0;
 };
 
+std::vector<double> peaks_of_ranks(const TrainRequest& request, const Composition& run) {
+  std::vector<double> peaks;
+  for (const Value& bytes :
+       gather_values(*request.setup.store, "bench/step/peak", request.setup.environment, Value(peak_of(run)),
+                     static_cast<double>(request.settings.rendezvous_timeout_s)))
+    peaks.push_back(bytes.as_double());
+  return peaks;
+}
+
+// The steps, what they took of memory, and then the products, which would raise that.
+Products measure(const TrainRequest& request, Composition& run, StepBench& bench) {
+  try {
+    build_run(run);
+    bench.train(run);
+    bench.peaks = peaks_of_ranks(request, run);
+    return time_products(run);
+  } catch (const std::exception& e) {  // the others learn the reason at once instead of waiting for a time-out
+    const std::string reason = e.what();
+    if (run.communicator)
+      run.communicator->abort(
+          concat("rank ", request.setup.environment.rank, " stopped: ", reason.substr(0, reason.find('\n'))));
+    throw;
+  }
+}
+
 }  // namespace
 
 BenchReport bench_step(const BenchArguments& arguments) {
@@ -263,15 +288,10 @@ BenchReport bench_step(const BenchArguments& arguments) {
   const auto run = plan_steps(request, *registry, bench);
   meet_ranks(request, *run, resolved_facts(*run, *registry));
   const BenchMachine machine = look_at_machine();  // every rank waits here, so that nobody is seen at work
-  build_run(*run);
-  bench.train(*run);
-  const RankEnvironment& env = request.setup.environment;
-  bench.peaks = numbers_of_ranks(*request.setup.store, "bench/step/peak", env.rank, env.world_size, peak_of(*run));
-  // After the steps, whose peak memory it would raise.
-  const Products products = time_products(*run);
+  const Products products = measure(request, *run, bench);
   BenchReport report = report_on("step", machine);
   StepReport(*run, bench, products).fill(report);
-  report.silent = env.rank != 0;
+  report.silent = request.setup.environment.rank != 0;
   return report;
 }
 
