@@ -62,6 +62,34 @@ TEST_F(Bench, strategies_are_run_in_turns_and_every_run_is_written_and_drawn) {
   expect_says(other.output, {"losses do not agree", "ours, faster with 1 process is off by", "allowed 1e-05"});
 }
 
+// In the place of a Python with torch: a script that says what a peer would.
+TEST_F(Bench, a_peer_whose_loss_is_no_number_or_of_which_a_rank_dies_is_no_comparison) {
+  const std::string config = write("small.json", R"({"train_micro_batch_size_per_gpu": 2, "threads": 1,
+      "model": {"type": "gpt", "params": {"num_layers": 1, "hidden_size": 16, "num_attention_heads": 2, "vocab_size": 64,
+                "max_position_embeddings": 16}},
+      "dataset": {"type": "synthetic", "params": {"seq_length": 8}}, "optimizer": {"type": "AdamW", "params": {"lr": 1e-3}}})");
+  const std::string python = write("python", R"(#!/bin/sh
+[ "$1" = -c ] && exit 0
+[ -z "$RANK" ] || [ "$RANK" = 1 ] || exec sleep 1000
+[ -z "$RANK" ] || { echo no memory left >&2; exit 3; }
+for step in 1 2; do echo '{"loss": NaN, "step_s": 1, "peak_memory_bytes": 1, "peak_memory_bytes_by_rank": [1]}'; done
+)");
+  std::filesystem::permissions(python, std::filesystem::perms::owner_all);
+  const std::string tools = "python3 " DRIVETRAIN_SOURCE_DIR "/tools/bench/";
+  const std::string common = config + " --program " + program() + " --python " + python + " --rounds 1 --steps 1 --warmup 1";
+  const std::string strategies = tools + "strategies " + common + " --ours ddp --peers ddp,fsdp2 --processes ";
+  const Ran alone = run_shell(strategies + "1");
+  EXPECT_EQ(alone.code, 1);
+  expect_says(alone.output, {"with 1 process PyTorch FSDP2 left out: nothing is shared", "losses do not agree",
+                             "PyTorch DDP with 1 process is off by inf"});
+  const Ran beside = run_shell(tools + "side_by_side " + common);
+  EXPECT_EQ(beside.code, 1);
+  expect_says(beside.output, {"losses of ours and of PyTorch eager differ by inf"});
+  const Ran two = run_shell(strategies + "2");
+  EXPECT_EQ(two.code, 1);
+  expect_says(two.output, {"no memory left", "rank 1 of PyTorch DDP failed with 3"});
+}
+
 TEST_F(Bench, a_picture_of_something_else_is_refused) {
   const std::string draw = "python3 " DRIVETRAIN_SOURCE_DIR "/tools/bench/draw ";
   for (const char* text : {"{}", "[1]", "not JSON", R"({"runs": [{"label": "x"}]})"}) {

@@ -5,6 +5,7 @@ What cannot be compared or fails ends the process with one message.
 """
 import contextlib
 import json
+import math
 import os
 import pathlib
 import random
@@ -16,6 +17,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import time
 
 TOOLS = pathlib.Path(__file__).resolve().parent
 REPO = TOOLS.parents[1]
@@ -96,32 +98,62 @@ def run(command, what, env=None):
     return done.stdout
 
 
+def loss_difference(losses, others):
+    """Largest difference of two runs' losses, of the others' value. Infinite where a loss is no number: max() would not see a NaN."""
+    pairs = list(zip(losses, others, strict=True))
+    if not all(math.isfinite(loss) for pair in pairs for loss in pair):
+        return math.inf
+    return max(abs(a - b) / abs(b) if b else (math.inf if a else 0.0) for a, b in pairs)
+
+
 def free_port():
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         return s.getsockname()[1]
 
 
+def first_to_fail(processes):
+    """Waits for all; the number of one that failed as soon as there is one, since the others may wait for it for ever."""
+    while True:
+        codes = [process.poll() for process in processes]
+        failed = [number for number, code in enumerate(codes) if code]
+        if failed or None not in codes:
+            return failed[0] if failed else None
+        time.sleep(0.02)
+
+
+def end_all(processes):
+    for process in processes:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+
+
 def run_ranks(command, processes, what):
     """Rank 0's objects, one a line, of a script that reads torch.distributed's variables. Alone it has none of them."""
-    ranks = {key: value for key, value in os.environ.items() if key not in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")}
+    alone = {key: value for key, value in os.environ.items() if key not in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")}
     command = [str(word) for word in command]
 
     def env(rank):
-        return dict(ranks, RANK=str(rank), LOCAL_RANK=str(rank)) if processes > 1 else ranks
+        return dict(alone, RANK=str(rank), LOCAL_RANK=str(rank), **shared) if processes > 1 else alone
 
-    if processes > 1:
-        ranks.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(free_port()), WORLD_SIZE=str(processes), LOCAL_WORLD_SIZE=str(processes))
+    shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": str(processes), "LOCAL_WORLD_SIZE": str(processes)}
     with contextlib.ExitStack() as files:
-        said = [files.enter_context(tempfile.TemporaryFile("w+")) for _ in range(1, processes)]
-        others = [subprocess.Popen(command, env=env(rank), stdout=subprocess.DEVNULL, stderr=file) for rank, file in enumerate(said, 1)]
-        files.callback(lambda: [other.kill() for other in others if other.poll() is None])  # whatever ends this
-        text = run(command, what, env(0))
-        for rank, (other, file) in enumerate(zip(others, said), 1):
-            if other.wait():
-                file.seek(0)
-                sys.stderr.write(file.read())
-                stop(f"rank {rank} of {what} failed with {other.returncode}; it said what stands above")
+        said = [files.enter_context(tempfile.TemporaryFile("w+")) for _ in range(processes)]
+        told = files.enter_context(tempfile.TemporaryFile("w+"))
+        ranks = []
+        files.callback(lambda: end_all(ranks))  # whatever ends this
+        for rank, file in enumerate(said):
+            ranks.append(subprocess.Popen(command, env=env(rank), stdout=subprocess.DEVNULL if rank else told, stderr=file))
+        failed = first_to_fail(ranks)
+        if failed is not None:
+            end_all(ranks)
+            said[failed].seek(0)
+            sys.stderr.write(said[failed].read())
+            of = f"rank {failed} of {what}" if processes > 1 else what
+            stop(f"{of} failed with {ranks[failed].returncode}; it said what stands above")
+        told.seek(0)
+        text = told.read()
     return [json.loads(line) for line in text.splitlines() if line.startswith("{")]  # some libraries log to stdout
 
 
