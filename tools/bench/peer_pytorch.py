@@ -36,6 +36,7 @@ import torch  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 
+sys.dont_write_bytecode = True
 from peer_weights import load_gpt2, load_llama, read_safetensors  # noqa: E402
 
 
