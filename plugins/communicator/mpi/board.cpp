@@ -37,17 +37,19 @@ Board::Board(Store& store, int64_t rank, int64_t world_size, double timeout_s)
   prefix_ = concat("communicator/mpi/", store_.add(concat("communicator/mpi/made/", rank_), 1), "/");
 }
 
-// Making an MPI group cannot be interrupted, so all its ranks go there or none does: the last to arrive and whoever gives up
-// before ask for the one word that decides.
-void Board::meet(const std::vector<int64_t>& ranks, const std::string& label) {
+// Making an MPI group cannot be interrupted, so all its ranks go there or none does: the last to arrive and whoever
+// gives up before ask for the one word that decides.
+void Board::meet(const std::vector<int64_t>& ranks, const std::string& label, const std::function<bool()>& meanwhile) {
   const std::string where = concat("make_group of group \"", label, "\""), verdict = key("verdict/" + label);
   throw_if_aborted(where);
   const auto here = [&](int64_t rank) { return key(concat("here/", label, "/", rank)); };
   store_.set(here(rank_), "");
   if (store_.add(key("arrived/" + label), 1) == static_cast<int64_t>(ranks.size())) decide(label, true);
   const auto deadline = Clock::now() + std::chrono::duration<double>(timeout_s_);
-  auto pause = std::chrono::microseconds(200);
+  constexpr std::chrono::microseconds kShort(200), kLong(20000);
+  auto pause = kShort;
   while (!aborted_ && !store_.has(verdict)) {
+    if (meanwhile()) pause = kShort;
     look();
     std::vector<int64_t> absent, there;
     for (const int64_t rank : ranks) (store_.has(here(rank)) ? there : absent).push_back(rank);
@@ -57,7 +59,7 @@ void Board::meet(const std::vector<int64_t>& ranks, const std::string& label) {
       raise(concat(rank_list(absent), " did not reach ", where, " within ", timeout_s_, " s (", rank_list(there),
                    " did)"));
     std::this_thread::sleep_for(pause);
-    pause = std::min(2 * pause, std::chrono::microseconds(20000));
+    pause = std::min(2 * pause, kLong);
   }
   if (aborted_) decide(label, false);
   if (store_.get(verdict, kCauseS) == kGo) return;

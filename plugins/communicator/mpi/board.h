@@ -9,6 +9,7 @@
 #include <drivetrain/services.h>
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -29,7 +30,8 @@ class Board {
   double period_s() const { return period_s_; }
 
   // Says that this rank makes the group and waits until all its ranks do. Throws on all of them or on none.
-  void meet(const std::vector<int64_t>& ranks, const std::string& label);
+  // `meanwhile` is called again and again: another rank may have to end a call before it comes. True: something moved.
+  void meet(const std::vector<int64_t>& ranks, const std::string& label, const std::function<bool()>& meanwhile);
 
   bool aborted() const { return aborted_; }
   void throw_if_aborted(const std::string& where) const;

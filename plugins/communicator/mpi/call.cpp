@@ -65,6 +65,16 @@ std::string Call::where(const std::string& label) const {
   return concat(text(), " in group \"", label, "\"");
 }
 
+bool Use::conflicts(const Use& other) const {
+  const auto meet = [](const std::vector<Range>& some, const std::vector<Range>& others) {
+    for (const Range& a : some)
+      for (const Range& b : others)
+        if (a.meets(b)) return true;
+    return false;
+  };
+  return meet(written, other.written) || meet(written, other.read) || meet(read, other.written);
+}
+
 void CallCheck::tensor(const char* call, const at::Tensor& t, bool sums) const {
   const auto refuse = [&](const auto&... problem) {
     throw fail(ErrorCode::config, "communicator/mpi: ", call, " in group \"", label, "\": ", problem...);
@@ -87,6 +97,19 @@ void CallCheck::slices(const char* call, const at::Tensor& whole, const at::Tens
   if (!fits)
     throw fail(ErrorCode::config, begin, whole.numel(), " elements do not fit ", slice.numel(), " elements ",
                equal ? "cut into" : "from each of", " ", size, " ranks");
+}
+
+void CallCheck::own_slice(const char* call, const at::Tensor& whole, const at::Tensor& slice) const {
+  const Range all(whole), part(slice);
+  if (!all.meets(part) || part.begin == all.begin + me * static_cast<int64_t>(slice.nbytes())) return;
+  throw fail(ErrorCode::config, "communicator/mpi: ", call, " in group \"", label,
+             "\": in and out overlap; wanted memory apart, or this rank's own slice (index ", me, ")");
+}
+
+void CallCheck::apart(const char* call, const at::Tensor& out, const at::Tensor& in) const {
+  if (!Range(out).meets(Range(in))) return;
+  throw fail(ErrorCode::config, "communicator/mpi: ", call, " in group \"", label,
+             "\": in and out overlap; wanted memory apart");
 }
 
 void CallCheck::index(const char* call, const char* how, int64_t index) const {

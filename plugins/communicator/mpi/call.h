@@ -5,6 +5,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "kernels/collective/tree_sum.h"
 
@@ -32,14 +33,31 @@ struct Call {
   std::string where(const std::string& label) const;  // `all_reduce #17 of group "dp"`
 };
 
+// Memory that calls use, to find those that must not run at the same time.
+struct Range {
+  const char* begin = nullptr;
+  const char* end = nullptr;
+
+  explicit Range(const at::Tensor& t)
+      : begin(static_cast<const char*>(t.const_data_ptr())), end(begin == nullptr ? nullptr : begin + t.nbytes()) {}
+  bool meets(const Range& other) const { return begin < other.end && other.begin < end; }
+};
+struct Use {
+  std::vector<Range> read, written;
+  bool conflicts(const Use& other) const;
+};
+
 // Refuses with Error(config) what a group cannot take; the words are those of the other communicators.
 struct CallCheck {
   const std::string& label;
-  int64_t size;
+  int64_t size, me;
 
   void tensor(const char* call, const at::Tensor& t, bool sums = false) const;
   // `equal`: both have the same number of elements, cut into slices; else `slice` is one of `whole`'s.
   void slices(const char* call, const at::Tensor& whole, const at::Tensor& slice, bool equal) const;
+  // `slice` may be this rank's own one of `whole`, and otherwise shares no memory with it.
+  void own_slice(const char* call, const at::Tensor& whole, const at::Tensor& slice) const;
+  void apart(const char* call, const at::Tensor& out, const at::Tensor& in) const;
   void index(const char* call, const char* how, int64_t index) const;
 };
 

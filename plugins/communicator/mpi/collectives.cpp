@@ -89,6 +89,13 @@ int64_t piece_of(const Call& call, const Wire& wire) {
 
 }  // namespace
 
+bool Operation::shares_an_end(const Operation& other) const {
+  for (const Message& a : messages)
+    for (const Message& b : other.messages)
+      if (a.call.kind == b.call.kind && a.call.peer == b.call.peer) return true;
+  return false;
+}
+
 Flow barrier() { co_return; }
 
 Flow all_reduce(Operation& op, const Wire& wire, char* data) {

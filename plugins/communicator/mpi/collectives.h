@@ -20,9 +20,13 @@ struct Operation {
   std::vector<at::Tensor> tensors;
   std::vector<Message> messages;  // empty: a collective
   Packets::DataFor data_for;      // what its packets carry; read when it begins
+  Use use;
   Packets packets;
   Flow flow;
   bool begun = false, compared = false, done = false;
+  bool collective() const { return messages.empty(); }
+  // Of two messages from here to there the first is posted first, which is what makes MPI match them.
+  bool shares_an_end(const Operation& other) const;
   int64_t moved() const { return (compared ? 1 : 0) + flow.moved(); }
 };
 using OperationPtr = std::shared_ptr<Operation>;

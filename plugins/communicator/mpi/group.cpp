@@ -47,6 +47,7 @@ WorkPtr MpiGroup::all_reduce(at::Tensor t) {
   check().tensor("all_reduce", t, true);
   const OperationPtr op = begin(CallKind::all_reduce, t.scalar_type(), t.numel());
   op->tensors = {t};
+  op->use = {{}, {Range(t)}};
   op->data_for = [data = bytes_of(t)](int) { return data; };
   return enter(op, mpi::all_reduce(*op, lane_->wire(), bytes_of_out(t)));
 }
@@ -54,24 +55,30 @@ WorkPtr MpiGroup::all_reduce(at::Tensor t) {
 WorkPtr MpiGroup::reduce_scatter(at::Tensor out, at::Tensor in) {
   check().slices("reduce_scatter", in, out, false);
   check().tensor("reduce_scatter", in, true);
+  check().own_slice("reduce_scatter", in, out);
   const OperationPtr op = begin(CallKind::reduce_scatter, in.scalar_type(), out.numel());
   op->tensors = {out, in};
+  op->use = {{Range(in)}, {Range(out)}};
   op->data_for = [data = bytes_of(in), slice = op->call.bytes()](int to) { return data + to * slice; };
   return enter(op, mpi::reduce_scatter(*op, lane_->wire(), bytes_of_out(out), bytes_of(in)));
 }
 
 WorkPtr MpiGroup::all_gather(at::Tensor out, at::Tensor in) {
   check().slices("all_gather", out, in, false);
+  check().own_slice("all_gather", out, in);
   const OperationPtr op = begin(CallKind::all_gather, in.scalar_type(), in.numel());
   op->tensors = {out, in};
+  op->use = {{Range(in)}, {Range(out)}};
   op->data_for = [data = bytes_of(in)](int) { return data; };
   return enter(op, mpi::all_gather(*op, lane_->wire(), bytes_of_out(out), bytes_of(in)));
 }
 
 WorkPtr MpiGroup::all_to_all(at::Tensor out, at::Tensor in) {
   check().slices("all_to_all", out, in, true);
+  check().apart("all_to_all", out, in);
   const OperationPtr op = begin(CallKind::all_to_all, in.scalar_type(), in.numel() / size());
   op->tensors = {out, in};
+  op->use = {{Range(in)}, {Range(out)}};
   op->data_for = [data = bytes_of(in), slice = op->call.bytes()](int to) { return data + to * slice; };
   return enter(op, mpi::all_to_all(*op, lane_->wire(), bytes_of_out(out), bytes_of(in)));
 }
@@ -81,6 +88,7 @@ WorkPtr MpiGroup::broadcast(at::Tensor t, int64_t root) {
   check().index("broadcast", "from", root);
   const OperationPtr op = begin(CallKind::broadcast, t.scalar_type(), t.numel(), root);
   op->tensors = {t};
+  (root == rank() ? op->use.read : op->use.written).emplace_back(t);
   if (root == rank()) op->data_for = [data = bytes_of(t)](int) { return data; };
   return enter(op, mpi::broadcast(*op, lane_->wire(), bytes_of_out(t)));
 }
@@ -100,6 +108,7 @@ WorkPtr MpiGroup::transfer(CallKind kind, at::Tensor t, int64_t peer) {
     batch_ = std::make_shared<Operation>();
     batch_->call = call;
   }
+  (kind == CallKind::send ? batch_->use.read : batch_->use.written).emplace_back(t);
   batch_->messages.push_back({call, std::move(t)});
   auto work = std::make_shared<LaneWork>(lane_, batch_);
   if (!batching_) {

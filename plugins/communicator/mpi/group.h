@@ -31,7 +31,7 @@ class MpiGroup final : public Group {
 
  private:
   struct LaneWork;
-  CallCheck check() const { return {lane_->label(), size()}; }
+  CallCheck check() const { return {lane_->label(), size(), rank()}; }
   OperationPtr begin(CallKind kind, at::ScalarType dtype, int64_t count, int64_t peer = -1);
   WorkPtr enter(OperationPtr operation, Flow flow);
   WorkPtr transfer(CallKind kind, at::Tensor t, int64_t peer);

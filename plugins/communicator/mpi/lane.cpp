@@ -5,6 +5,8 @@
 
 #include <drivetrain/error.h>
 
+#include "process.h"
+
 namespace drivetrain::mpi {
 namespace {
 
@@ -33,50 +35,95 @@ Lane::~Lane() {
   if (!queue_.empty()) new std::deque<OperationPtr>(std::move(queue_));  // abandoned: MPI may still use its memory
 }
 
-bool Lane::advance_head() {
-  Operation& op = *queue_.front();
-  if (op.messages.empty() && !op.compared) {
+void Lane::enter(OperationPtr operation) {
+  open_messages_ += operation->collective() ? 0 : 1;
+  queue_.push_back(std::move(operation));
+}
+
+bool Lane::advance(Operation& op) {
+  if (op.collective() && !op.compared) {
     if (!op.begun) op.packets.post(wire_, op.call, op.call.bytes(), op.data_for);
     op.begun = true;
     if (!op.packets.requests().done()) return false;
     op.packets.compare(wire_, op.call, ranks_, label_);
     op.compared = true;
   }
+  op.begun = true;
   return op.flow.advance();
 }
 
-bool Lane::advance() {
-  bool moved = false;
-  while (!queue_.empty()) {
-    Operation& op = *queue_.front();
-    const int64_t before = op.moved();
-    op.done = advance_head();
-    moved |= op.done || op.moved() != before;
-    if (!op.done) break;
-    op.tensors.clear(), op.messages.clear();
-    queue_.pop_front();
+bool Lane::may_begin(size_t index) const {
+  const Operation& op = *queue_[index];
+  for (size_t i = 0; i < index; ++i) {
+    const Operation& earlier = *queue_[i];
+    if (op.collective() && earlier.collective()) return false;
+    if (!earlier.begun && op.shares_an_end(earlier)) return false;
+    if (op.use.conflicts(earlier.use)) return false;
   }
-  if (moved) moved_at_ = std::chrono::steady_clock::now();
-  return moved;
+  return true;
 }
 
-std::vector<int64_t> Lane::pending() {
-  Operation& op = *queue_.front();
-  Requests* const requests = op.begun && !op.compared ? &op.packets.requests() : op.flow.waiting();
+// Once over the queue. True if something ended, for which others may have waited.
+bool Lane::pass() {
+  bool ended = false;
+  for (size_t i = 0; i < queue_.size();) {
+    Operation& op = *queue_[i];
+    const bool collective = op.collective();
+    op.done = (op.begun || may_begin(i)) && advance(op);
+    if (op.done) {
+      ended = true;
+      open_messages_ -= collective ? 0 : 1;
+      op.tensors.clear(), op.messages.clear();
+      queue_.erase(queue_.begin() + static_cast<std::ptrdiff_t>(i));
+      continue;
+    }
+    if (open_messages_ == 0) break;  // one collective at a time
+    ++i;
+  }
+  return ended;
+}
+
+bool Lane::advance() {
+  const auto moved = [this] {
+    int64_t sum = 0;
+    for (const OperationPtr& op : queue_)
+      if (op->begun) sum += op->moved();
+    return sum;
+  };
+  const int64_t before = moved();
+  bool ended = false;
+  while (pass()) ended = true;
+  if (!ended && moved() == before) return false;
+  moved_at_ = std::chrono::steady_clock::now();
+  return true;
+}
+
+std::vector<int64_t> Lane::pending(Operation& op) {
+  Requests* const requests = op.collective() && !op.compared ? &op.packets.requests() : op.flow.waiting();
   std::vector<int64_t> ranks;
-  if (requests == nullptr) return ranks;
+  if (!op.begun || requests == nullptr) return ranks;
   for (const int64_t index : requests->pending()) ranks.push_back(ranks_[static_cast<size_t>(index)]);
   std::sort(ranks.begin(), ranks.end());
   ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
   return ranks;
 }
 
-std::string Lane::why_late(double timeout_s) {
-  const std::vector<int64_t> late = pending();
-  const Operation& op = *queue_.front();
+std::vector<int64_t> Lane::pending() {
+  std::vector<int64_t> ranks;
+  for (const OperationPtr& op : queue_)
+    for (const int64_t rank : pending(*op))
+      if (std::find(ranks.begin(), ranks.end(), rank) == ranks.end()) ranks.push_back(rank);
+  return ranks;
+}
+
+// Of what is waited for, or of the first call, which keeps it from beginning.
+std::string Lane::why_late(const Operation& waited, double timeout_s) {
+  const auto found = std::find_if(queue_.begin(), queue_.end(),
+                                  [&](const OperationPtr& op) { return op.get() == &waited && op->begun; });
+  Operation& op = found == queue_.end() ? *queue_.front() : **found;
+  const std::vector<int64_t> late = pending(op);
   const std::string where = op.call.where(label_);
-  const bool collective = op.begun;
-  if (collective && !op.compared && !late.empty())
+  if (op.collective() && op.begun && !op.compared && !late.empty())
     return concat(rank_list(late), " did not reach ", where, " within ", timeout_s, " s (",
                   rank_list(others_of(ranks_, late)), " did)");
   return concat(where, " did not end within ", timeout_s, " s on rank ", ranks_[static_cast<size_t>(wire_.me)],
@@ -87,12 +134,12 @@ std::string Lane::why_late(double timeout_s) {
 // ---- Engine ----
 
 void Engine::join(Lane* lane) {
-  const std::lock_guard lock(mutex_);
+  const std::lock_guard lock(mpi_mutex());
   lanes_.push_back(lane);
 }
 
 void Engine::leave(Lane* lane) {
-  const std::lock_guard lock(mutex_);
+  const std::lock_guard lock(mpi_mutex());
   std::erase(lanes_, lane);
 }
 
@@ -100,11 +147,16 @@ void Engine::enter(Lane& lane, OperationPtr operation) {
   const std::string where = operation->call.where(lane.label());
   board_->throw_if_aborted(where);
   {
-    const std::lock_guard lock(mutex_);
-    lane.queue_.push_back(std::move(operation));
+    const std::lock_guard lock(mpi_mutex());
+    lane.enter(std::move(operation));
     advance_all();
   }
   board_->throw_if_aborted(where);
+}
+
+bool Engine::advance() {
+  const std::lock_guard lock(mpi_mutex());
+  return advance_all();
 }
 
 // What fails here fails for all ranks: they no longer stand at the same call.
@@ -141,10 +193,10 @@ void Engine::look() {
   }
 }
 
-void Engine::check_late(Lane& lane, Clock::time_point since) {
+void Engine::check_late(Lane& lane, const Operation& waited, Clock::time_point since) {
   if (board_->aborted() || !lane.busy()) return;
-  const double waited = std::chrono::duration<double>(Clock::now() - std::max(since, lane.moved_at_)).count();
-  if (waited > board_->timeout_s()) board_->raise(lane.why_late(board_->timeout_s()));
+  const double idle_s = std::chrono::duration<double>(Clock::now() - std::max(since, lane.moved_at_)).count();
+  if (idle_s > board_->timeout_s()) board_->raise(lane.why_late(waited, board_->timeout_s()));
 }
 
 void Engine::wait(Lane& lane, const Operation& operation) {
@@ -152,11 +204,11 @@ void Engine::wait(Lane& lane, const Operation& operation) {
   const auto since = Clock::now();
   for (int64_t idle = 0;; ++idle) {
     {
-      const std::lock_guard lock(mutex_);
+      const std::lock_guard lock(mpi_mutex());
       if (advance_all()) idle = 0;
       // Also before a wait that is over: what was aborted meanwhile must not go on.
       if (idle % 64 == 0 || idle > kPolls || !cores_to_spare_)
-        if (Clock::now() - looked_ > period) look(), check_late(lane, since);
+        if (Clock::now() - looked_ > period) look(), check_late(lane, operation, since);
       board_->throw_if_aborted(operation.call.where(lane.label()));
       if (operation.done) return;
     }

@@ -1,18 +1,18 @@
 // A group's queue of operations, and the engine that moves all of a communicator's queues.
 //
-// An operation begins when the ones before it in its group are done; groups do not wait for each other. There is no
+// A collective begins when those before it in its group are done, a message when it may: what uses the same memory goes
+// in the order of the calls, and so do messages with the same ends. Groups do not wait for each other. There is no
 // thread: whoever calls or waits moves everything. A wait polls, then sleeps in short slices; every 100 ms it looks on
 // the board for an abort and whether a rank that it waits for has left, and gives up after timeout_s without anything
 // having moved. After a failure operations are abandoned with their memory: MPI may still write to it, and has no way
 // to be told.
 //
-// Ownership: groups and works share lanes, lanes share the engine. Thread: any, one at a time (the engine's lock).
+// Ownership: groups and works share lanes, lanes share the engine. Thread: any, one at a time (mpi_mutex).
 // Errors: Error(communication) with the cause that the board holds.
 #pragma once
 
 #include <chrono>
 #include <deque>
-#include <mutex>
 
 #include "board.h"
 #include "collectives.h"
@@ -28,6 +28,7 @@ class Engine {
   Board& board() const { return *board_; }
   void enter(Lane& lane, OperationPtr operation);
   void wait(Lane& lane, const Operation& operation);
+  bool advance();  // true if something arrived
   void join(Lane* lane);
   void leave(Lane* lane);
 
@@ -35,12 +36,11 @@ class Engine {
   using Clock = std::chrono::steady_clock;
   bool advance_all();
   void look();
-  void check_late(Lane& lane, Clock::time_point since);
+  void check_late(Lane& lane, const Operation& waited, Clock::time_point since);
   void pause(int64_t idle);
 
   const BoardPtr board_;
   const bool cores_to_spare_;
-  std::mutex mutex_;
   std::vector<Lane*> lanes_;
   Clock::time_point looked_{};
 };
@@ -57,18 +57,22 @@ class Lane {
 
  private:
   friend class Engine;
+  void enter(OperationPtr operation);
   bool advance();  // true if something arrived
-  bool advance_head();
+  bool advance(Operation& op);
+  bool pass();
+  bool may_begin(size_t index) const;
   bool busy() const { return !queue_.empty(); }
-  const Call& head() const { return queue_.front()->call; }
-  std::vector<int64_t> pending();  // global ranks that the head waits for
-  std::string why_late(double timeout_s);
+  std::vector<int64_t> pending(Operation& op);  // global ranks that it waits for
+  std::vector<int64_t> pending();               // that any operation waits for
+  std::string why_late(const Operation& waited, double timeout_s);
 
   const std::shared_ptr<Engine> engine_;
   const Wire wire_;
   const std::vector<int64_t> ranks_;
   const std::string label_;
-  std::deque<OperationPtr> queue_;
+  std::deque<OperationPtr> queue_;  // those that are not done, in the order of the calls
+  int64_t open_messages_ = 0;       // operations of the queue
   std::chrono::steady_clock::time_point moved_at_{};
   std::vector<int64_t> gone_;  // ranks that had left when last looked at
 };

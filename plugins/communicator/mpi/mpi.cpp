@@ -28,8 +28,10 @@ int tag_of(const std::string& label) {
   return static_cast<int>(hash % 32768);  // MPI promises no larger tags
 }
 
+// Blocks with the mutex held: all members are here or on their way, and nothing that they wait for needs this rank.
 MPI_Comm make_comm(const std::vector<int64_t>& ranks, const std::string& label) {
   if (ranks.size() == 1) return MPI_COMM_SELF;
+  const std::lock_guard lock(mpi_mutex());
   const std::vector<int> members(ranks.begin(), ranks.end());
   MPI_Group world = MPI_GROUP_NULL, group = MPI_GROUP_NULL;
   MPI_Comm comm = MPI_COMM_NULL;
@@ -78,7 +80,7 @@ class MpiCommunicator final : public Communicator {
       throw fail(ErrorCode::internal, "communicator/mpi: group \"", label, "\" on rank ", rank,
                  ": wanted ascending ranks below ", world_size_, " that contain this one");
     start_mpi(rank, world_size_);
-    board_->meet(ranks, label);
+    board_->meet(ranks, label, [this] { return engine_->advance(); });
     const Wire wire{make_comm(ranks, label), static_cast<int>(own - ranks.begin()), static_cast<int>(ranks.size()),
                     piece_bytes(static_cast<int64_t>(ranks.size()))};
     return std::make_shared<MpiGroup>(std::make_shared<Lane>(engine_, wire, ranks, label));

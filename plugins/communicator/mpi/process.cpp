@@ -5,7 +5,6 @@
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
-#include <mutex>
 #include <thread>
 
 #include <drivetrain/error.h>
@@ -27,8 +26,8 @@ Process& process() {
 constexpr auto kCauseEndsFirst = std::chrono::seconds(1);
 
 // A rank that leaves without MPI_Finalize makes mpirun end the others, even where it returns 0. Finalizing waits for
-// the others, so it is for ranks that all reached the end of the run: done, stopped by a signal or preempted. Who returns
-// 0 after a failure has dealt with it, and so have the others.
+// the others, so it is for ranks that all reached the end of the run: done, stopped by a signal or preempted. Who
+// returns 0 after a failure has dealt with it, and so have the others.
 void end_mpi(int status, void*) {
   int ended = 0;
   if (MPI_Finalized(&ended) != MPI_SUCCESS || ended != 0) return;
@@ -69,8 +68,13 @@ ProcessClaim::~ProcessClaim() {
   --process().claims;
 }
 
+std::mutex& mpi_mutex() {
+  static std::mutex* const leaked = new std::mutex;
+  return *leaked;
+}
+
 void start_mpi(int64_t rank, int64_t world_size) {
-  const std::lock_guard lock(process().mutex);
+  const std::lock_guard lock(mpi_mutex());
   int started = 0, ended = 0, mpi_rank = 0, mpi_size = 0;
   check_mpi(MPI_Initialized(&started), "MPI_Initialized");
   check_mpi(MPI_Finalized(&ended), "MPI_Finalized");

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <mutex>
 
 namespace drivetrain::mpi {
 
@@ -15,6 +16,9 @@ class ProcessClaim {
   ProcessClaim(const ProcessClaim&) = delete;
   ~ProcessClaim();
 };
+
+// Held around every call of MPI, which is asked for MPI_THREAD_SERIALIZED: one for all communicators of the process.
+std::mutex& mpi_mutex();
 
 // Starts MPI unless that was done, and checks that MPI counts the ranks as the run does.
 void start_mpi(int64_t rank, int64_t world_size);

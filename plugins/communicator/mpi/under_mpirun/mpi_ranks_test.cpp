@@ -3,7 +3,7 @@
 // CMakeLists.txt).
 #include <ATen/ops/full.h>
 
-#include "conformance/communicator_suite.h"
+#include "conformance/communicator_works.h"
 
 namespace drivetrain::test {
 namespace {
@@ -78,20 +78,53 @@ TEST(CommunicatorMpi, however_small_the_pieces_the_bits_are_the_same) {
   });
 }
 
-// Works of two groups are started, then waited for backwards; calls on one group take effect in order.
-TEST(CommunicatorMpi, works_end_in_any_order) {
-  expect_no_errors(run_threads(here().env.world_size, [](Rank& r) {
-    const GroupPtr groups[] = {r.world(), r.group(r.world()->ranks(), "second")};
-    std::vector<WorkPtr> works;
-    std::vector<at::Tensor> tensors;
-    for (int i = 0; i < 20; ++i) {
-      tensors.push_back(at::full({i % 3 == 0 ? 100000 : 3}, 1.0f, at::kFloat));
-      works.push_back(groups[i % 2]->all_reduce(tensors.back()));
-      works.push_back(groups[i % 2]->all_reduce(tensors.back()));
+TEST(CommunicatorMpi, works_may_be_waited_for_in_any_order) {
+  works_may_be_waited_for_in_any_order({here().env.world_size}, 60);
+}
+TEST(CommunicatorMpi, calls_take_effect_in_the_order_in_which_they_were_made) {
+  calls_take_effect_in_the_order_in_which_they_were_made({here().env.world_size});
+}
+TEST(CommunicatorMpi, memory_that_exists_once_holds_what_each_rank_wrote) {
+  memory_that_exists_once_holds_what_each_rank_wrote({here().env.world_size});
+}
+
+// Large messages, all sends before all receives, waited for backwards and without a batch; alone: to itself.
+TEST(CommunicatorMpi, messages_need_not_be_waited_for_in_order) {
+  const int64_t ranks = here().env.world_size;
+  expect_no_errors(run_threads(ranks, [&](Rank& r) {
+    const GroupPtr world = r.world();
+    const Collectives c{r, *world, at::kInt, Place::own};
+    for (const int64_t n : {5, 1000003}) {
+      const int64_t me = r.rank(), next = (me + 1) % ranks, before = (me + ranks - 1) % ranks;
+      at::Tensor t = c.filled(n, [&](int64_t i) { return number(me, i, at::kInt); }), got = c.empty(n),
+                 again = c.empty(n);
+      std::vector<WorkPtr> works = {world->send(t, next)};
+      works.push_back(world->all_reduce(t));  // after it was sent
+      works.push_back(world->send(t, next));  // what was summed
+      works.push_back(world->recv(got, before));
+      works.push_back(world->recv(again, before));
+      works.push_back(world->all_reduce(got));  // once it is there
+      for (size_t w = works.size(); w-- > 0;) works[w]->wait();
+      c.expect(got, "the sum of what was received", [&](int64_t i) { return c.total(i); });
+      c.expect(again, "the sum that was received", [&](int64_t i) { return c.total(i); });
     }
-    for (size_t i = works.size(); i-- > 0;) works[i]->wait();
-    const auto n = static_cast<float>(r.size());
-    for (const at::Tensor& t : tensors) EXPECT_EQ(t.const_data_ptr<float>()[t.numel() - 1], n * n);
+  }));
+}
+
+TEST(CommunicatorMpi, an_exchange_needs_no_batch_and_a_rank_may_send_to_itself) {
+  const int64_t ranks = here().env.world_size;
+  expect_no_errors(run_threads(ranks, [&](Rank& r) {
+    const GroupPtr world = r.world();
+    const Collectives c{r, *world, at::kInt, Place::own};
+    for (int64_t shift = 0; shift < ranks; ++shift) {
+      const int64_t n = 300007, from = (r.rank() + ranks - shift) % ranks;
+      const at::Tensor t = c.filled(n, [&](int64_t i) { return number(r.rank(), i, at::kInt); });
+      at::Tensor got = c.empty(n);
+      const WorkPtr sent = world->send(t, (r.rank() + shift) % ranks), received = world->recv(got, from);
+      sent->wait();
+      received->wait();
+      c.expect(got, "recv", [&](int64_t i) { return number(from, i, at::kInt); });
+    }
   }));
 }
 
@@ -124,6 +157,21 @@ TEST(CommunicatorMpi, ranks_that_are_threads_of_one_process_are_refused) {
   const auto store = make_local_store();
   const Rank first(0, 2, *store, "{}");
   expect_part(error_of([&] { Rank(1, 2, *store, "{}"); }), "ranks 0 and 1 are threads of one process");
+}
+
+TEST(CommunicatorMpi2, memory_that_overlaps_in_other_ways_is_refused) {
+  expect_no_errors(run_threads(2, [](Rank& r) {
+    const GroupPtr world = r.world();
+    const at::Tensor t = at::full({6}, 1.0f, at::kFloat), other = t.narrow(0, 3 * (1 - r.rank()), 3);
+    const auto refused = [&](const char* call, const std::function<void()>& body) {
+      expect_part(error_of(body),
+                  concat("communicator/mpi: ", call, " in group \"world\": in and out overlap; wanted "));
+    };
+    refused("all_to_all", [&] { world->all_to_all(t, t); });
+    refused("all_gather", [&] { world->all_gather(t, other); });
+    refused("reduce_scatter", [&] { world->reduce_scatter(other, t); });
+    world->barrier();  // a refused call is none
+  }));
 }
 
 TEST(CommunicatorMpi2, different_calls_are_named) { different_calls_are_named(); }
@@ -172,6 +220,22 @@ TEST(CommunicatorMpi2, a_rank_that_never_makes_the_group_is_named) {
 TEST(CommunicatorMpi3, abort_ends_a_wait_everywhere) { abort_ends_a_wait_everywhere(); }
 TEST(CommunicatorMpi3, a_rank_that_leaves_is_named) { a_rank_that_leaves_is_named(); }
 TEST(CommunicatorMpi3, a_late_rank_is_named_after_the_timeout) { a_late_rank_is_named_after_the_timeout(); }
+
+// Works of one group keep moving while a rank waits in another group, makes one or waits for one to be made.
+TEST(CommunicatorMpi3, waiting_anywhere_drives_the_works_of_all_groups) {
+  for (const int64_t maker : {0, 1})
+    expect_no_errors(run_threads(3, [&](Rank& r) {
+      const GroupPtr world = r.world();
+      const Collectives c{r, *world, at::kFloat, Place::own};
+      at::Tensor t = c.filled(1000003, [&](int64_t i) { return number(r.rank(), i, at::kFloat); });
+      const WorkPtr work = world->all_reduce(t);
+      const int64_t first_waits = 1 - maker;
+      if (r.rank() == first_waits || r.rank() == 2) work->wait();  // needs the part of `maker`
+      if (r.rank() != 2) r.group({0, 1}, "pair")->barrier();
+      work->wait();
+      c.expect(t, "all_reduce", [&](int64_t i) { return c.total(i); });
+    }));
+}
 
 // Ranks 0 and 2 only: nobody else needs to call.
 TEST(CommunicatorMpi3, a_group_is_made_by_its_members_alone) {
