@@ -1,5 +1,5 @@
-// What every communicator must do. A plugin's test calls run_communicator_suite; ranks are threads or processes (see
-// ranks.h).
+// What every communicator must do. A plugin's test calls these functions, one a test, with the numbers of ranks that it
+// can have; ranks are threads or processes (see ranks.h).
 //
 // Values are small integers, exact in every dtype, so collectives are compared with a local computation without
 // tolerance; the order of additions is checked separately with uneven float32 values against the fixed tree.

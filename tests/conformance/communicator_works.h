@@ -138,19 +138,4 @@ inline void memory_that_exists_once_holds_what_each_rank_wrote(const std::vector
     }));
 }
 
-inline void run_communicator_suite() {
-  collectives_match_a_local_computation();
-  large_collectives_match_a_local_computation();
-  sums_follow_the_fixed_tree();
-  overlapping_groups_do_not_disturb_each_other();
-  works_may_be_waited_for_in_any_order();
-  calls_take_effect_in_the_order_in_which_they_were_made();
-  memory_that_exists_once_holds_what_each_rank_wrote();
-  abort_ends_a_wait_everywhere();
-  different_calls_are_named();
-  wrong_shapes_are_refused();
-  a_rank_that_leaves_is_named();
-  a_late_rank_is_named_after_the_timeout();
-}
-
 }  // namespace drivetrain::test

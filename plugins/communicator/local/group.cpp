@@ -40,6 +40,7 @@ void LocalGroup::check(const char* name, const at::Tensor& t, bool sums) const {
   if (sums && !sum_type(t.scalar_type())) refuse("no sum over ", c10::toString(t.scalar_type()));
 }
 
+// `equal`: both are whole, as of all_to_all; otherwise `slice` is one of `whole`'s.
 void LocalGroup::check_sizes(const char* name, const at::Tensor& whole, const at::Tensor& slice, bool equal) const {
   check(name, whole);
   check(name, slice);
@@ -53,6 +54,12 @@ void LocalGroup::check_sizes(const char* name, const at::Tensor& whole, const at
   if (!fits)
     refuse(whole.numel(), " elements do not fit ", slice.numel(), " elements ", equal ? "cut into" : "from each of",
            " ", size(), " ranks");
+  const Range whole_range(whole), slice_range(slice);
+  if (!whole_range.meets(slice_range)) return;
+  if (equal) refuse("in and out overlap; give them memory of their own");
+  if (slice_range.begin != whole_range.begin + static_cast<size_t>(me_) * slice.nbytes())
+    refuse("in and out overlap; wanted memory of their own, or as the smaller one exactly slice ", me_,
+           " of the other, this rank's own");
 }
 
 WorkPtr LocalGroup::all_reduce(at::Tensor t) {

@@ -77,6 +77,7 @@ class LocalGroup final : public Group, public Driven, public std::enable_shared_
   bool run(Task& task);
   void match(Task& task) const;
   void compare(const Task& task) const;
+  void refuse_shared_results(const Task& task) const;
   void forget_done();
   bool over(const Task& task) const;
   bool advance_transfers();

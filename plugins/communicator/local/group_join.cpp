@@ -31,7 +31,7 @@ void LocalGroup::join() {
   const std::string where = call.where(label_);
   for (const int64_t rank : ranks_) {
     const bool own = rank == host_->rank();
-    peers_.push_back(own ? Peer{rank, getpid(), 0, nullptr} : host_->connect(rank, where));
+    peers_.push_back(own ? Peer{rank, getpid(), 0, nullptr} : host_->connect(rank, where, ranks_));
     files_.push_back(own ? host_->memory().base() : peers_.back().file->base());
   }
   const std::string key = "group/" + label_;
@@ -42,7 +42,7 @@ void LocalGroup::join() {
     memset(files_[0] + control, 0, control_bytes);  // reused pages are not zero
     host_->publish(key, std::to_string(control));
   } else {
-    control = std::stoll(host_->await(key, where, concat("rank ", ranks_[0])));
+    control = std::stoll(host_->await(key, where, concat("rank ", ranks_[0]), ranks_));
   }
   members_ = reinterpret_cast<Member*>(files_[0] + control);
   member(me_).windows_offset = host_->memory().allocate(kWindows * kWindowBytes);

@@ -103,6 +103,7 @@ void LocalGroup::pull(Task& task) {
 
 // Each member adds its share of the whole and writes it into everybody's buffer.
 void LocalGroup::reduce_everywhere(Task& task) {
+  if (size() == 1) return;
   const auto [first, last] = share_of(task.call.count, me_, size());
   const int64_t piece = kNearBytes / task.element();
   kernels::TreeSum sum = sum_of(task, sources_, task.target());

@@ -1,5 +1,6 @@
 // The part of LocalGroup that makes calls move. Nothing here waits; the host's mutex is held.
 #include <algorithm>
+#include <cstdlib>
 
 #include "group.h"
 
@@ -53,6 +54,7 @@ bool LocalGroup::run(Task& task) {
   if (task.phase == Task::Phase::posted) {
     if (!all(&Member::posted, task.call.number)) return false;
     compare(task);
+    refuse_shared_results(task);
     match(task);
     task.phase = Task::Phase::matched;
   }
@@ -81,6 +83,22 @@ void LocalGroup::compare(const Task& task) const {
     while (member(odd).call(number).fits(member(0).call(number))) ++odd;
     host_->give_up(task.call.where(label_), concat("ranks disagree about call #", number - 1, " of group \"", label_,
                                                    "\": ", text(0), ", ", text(odd)));
+  }
+}
+
+// Members that write different values into the same memory, as of allocate_once, would end up with any of them.
+void LocalGroup::refuse_shared_results(const Task& task) const {
+  const bool to_all = task.call.kind == CallKind::all_to_all;
+  if ((!to_all && task.call.kind != CallKind::all_reduce) || !task.call.out.mapped()) return;
+  const int64_t bytes = task.call.count * task.element() * (to_all ? size() : 1);
+  const Place& own = task.call.out;
+  for (int64_t p = 0; p < size(); ++p) {
+    const Place& other = member(p).call(task.call.number).out;
+    if (p == me_ || other.rank != own.rank || std::abs(other.offset - own.offset) >= bytes) continue;
+    // Both of them find it and say the same.
+    host_->give_up(task.call.where(label_),
+                   concat(who({std::min(p, me_), std::max(p, me_)}), " gave the same memory for the result of ",
+                          task.call.where(label_), "; each rank needs memory of its own"));
   }
 }
 

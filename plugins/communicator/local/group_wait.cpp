@@ -92,7 +92,13 @@ Obstacle LocalGroup::obstacle(const Task& task) const {
   return behind(&Member::done, number, where, true);
 }
 
+// Of messages with the same rank and direction only the first open one can move, so it is what keeps the others.
 Obstacle LocalGroup::obstacle(const Transfer& transfer) const {
+  for (const auto& other : transfers_) {
+    if (other->peer != transfer.peer || other->sending != transfer.sending) continue;
+    if (other.get() != &transfer) return obstacle(*other);
+    break;
+  }
   for (const auto& earlier : transfer.earlier)
     if (!earlier->finished) return obstacle(*earlier);
   if (!all(&Member::done, transfer.after))

@@ -59,9 +59,30 @@ bool alive(pid_t pid, uint64_t start) {
   return stat.state != 'Z' && stat.state != 'X' && stat.start == start;
 }
 
-int64_t own_cores() {
+constexpr int64_t kSpin = 2000;
+
+// Where this rank may run; all cores where the system does not say.
+std::set<int> own_cores() {
   cpu_set_t set;
-  return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : std::thread::hardware_concurrency();
+  const bool known = sched_getaffinity(0, sizeof set, &set) == 0;
+  const int count = known ? CPU_SETSIZE : static_cast<int>(std::thread::hardware_concurrency());
+  std::set<int> cores;
+  for (int core = 0; core < count; ++core)
+    if (!known || CPU_ISSET(core, &set)) cores.insert(core);
+  return cores;
+}
+
+// "0,1,5,"
+std::string text_of(const std::set<int>& cores) {
+  std::string text;
+  for (const int core : cores) text += concat(core, ",");
+  return text;
+}
+std::set<int> cores_of(const std::string& text) {
+  std::set<int> cores;
+  std::istringstream list(text);
+  for (std::string core; std::getline(list, core, ',');) cores.insert(std::stoi(core));
+  return cores;
 }
 
 // Twice the memory of the host, as long as the files of all ranks fit the address space of each: sparse, so the figure
@@ -77,7 +98,9 @@ size_t file_bytes(int64_t world_size) {
 Host::Host(const Services& services, const LocalOptions& options)
     : rank_(services.rank),
       options_(options),
-      spin_(options.spin.value_or(services.world_size <= own_cores() ? 2000 : 0)),
+      world_size_(services.world_size),
+      cores_(own_cores()),
+      spin_(options.spin.value_or(services.world_size <= static_cast<int64_t>(cores_.size()) ? kSpin : 0)),
       store_(services.store),
       memory_(file_bytes(services.world_size)),
       files_(static_cast<size_t>(services.world_size)),
@@ -88,17 +111,18 @@ Host::Host(const Services& services, const LocalOptions& options)
   // Communicators made one after the other on the same store must not find each other's keys.
   prefix_ = concat("communicator/local/", store_.add(concat("communicator/local/made/", rank_), 1), "/");
   publish(concat("file/", rank_), concat(getpid(), " ", process_stat(getpid()).start, " ", memory_.fd(), " ",
-                                         memory_.bytes(), " ", host_mark(), " ", host_name()));
+                                         memory_.bytes(), " ", text_of(cores_), " ", host_mark(), " ", host_name()));
 }
 
 void Host::publish(const std::string& key, const std::string& value) { store_.set(prefix_ + key, value); }
 
-std::string Host::await(const std::string& key, const std::string& where, const std::string& from) {
+std::string Host::await(const std::string& key, const std::string& where, const std::string& from,
+                        const std::vector<int64_t>& members) {
   const auto deadline = Clock::now() + std::chrono::duration<double>(options_.timeout_s);
   for (auto pause = std::chrono::microseconds(200); !store_.has(prefix_ + key);
        pause = std::min(2 * pause, std::chrono::microseconds(20000))) {
     throw_if_aborted(where);
-    note_lost(where);
+    note_lost(where, members);
     // Who should set the key may still need our part of an earlier call.
     if (const std::unique_lock lock(mutex_, std::try_to_lock); lock) advance();
     if (Clock::now() > deadline) give_up(where, concat(from, " did not arrive within ", options_.timeout_s, " s"));
@@ -107,24 +131,35 @@ std::string Host::await(const std::string& key, const std::string& where, const 
   return store_.get(prefix_ + key, options_.timeout_s);
 }
 
-void Host::note_lost(const std::string& where) {
+// Any rank's death ends the run, but others than `members` may leave in order.
+void Host::note_lost(const std::string& where, const std::vector<int64_t>& members) {
   const std::lock_guard lock(peers_mutex_);
-  for (const auto& [rank, peer] : peers_)
-    if (const std::string cause = lost(peer); !cause.empty()) give_up(where, cause);
+  for (const auto& [rank, peer] : peers_) {
+    const std::string cause = lost(peer);
+    const bool member = std::find(members.begin(), members.end(), rank) != members.end();
+    if (!cause.empty() && (member || peer.head().closed.load() == 0)) give_up(where, cause);
+  }
 }
 
-const Peer& Host::connect(int64_t rank, const std::string& where) {
+// Ranks that are bound to cores of their own each see one core: only all of them together say whether each has one.
+void Host::count_cores(const std::set<int>& cores) {
+  cores_.insert(cores.begin(), cores.end());
+  const bool all = static_cast<int64_t>(peers_.size()) + 1 == world_size_;
+  if (!options_.spin && all && static_cast<int64_t>(cores_.size()) >= world_size_) spin_ = kSpin;
+}
+
+const Peer& Host::connect(int64_t rank, const std::string& where, const std::vector<int64_t>& members) {
   const std::lock_guard lock(peers_mutex_);
-  if (rank != 0 && rank_ != 0 && !board_file_) connect(0, where);  // a later abort must reach us
+  if (rank != 0 && rank_ != 0 && !board_file_) connect(0, where, members);  // a later abort must reach us
   const auto known = peers_.find(rank);
   if (known != peers_.end()) return known->second;
 
-  std::istringstream text(await(concat("file/", rank), where, concat("rank ", rank)));
+  std::istringstream text(await(concat("file/", rank), where, concat("rank ", rank), members));
   Peer peer;
   int fd = -1;
   size_t bytes = 0;
-  std::string mark, name;
-  text >> peer.pid >> peer.start >> fd >> bytes >> mark >> name;
+  std::string cores, mark, name;
+  text >> peer.pid >> peer.start >> fd >> bytes >> cores >> mark >> name;
   peer.rank = rank;
   if (mark != host_mark())
     throw fail(ErrorCode::config, where, ": communicator/local joins ranks of one host; rank ", rank, " runs on ", name,
@@ -143,7 +178,9 @@ const Peer& Host::connect(int64_t rank, const std::string& where) {
   }
   file_bytes_[static_cast<size_t>(rank)] = bytes;
   files_[static_cast<size_t>(rank)] = peer.file->base();
-  return peers_[rank] = peer;
+  const Peer& added = peers_[rank] = peer;
+  count_cores(cores_of(cores));
+  return added;
 }
 
 Place Host::place_of(const void* address) const {
@@ -158,7 +195,7 @@ Place Host::place_of(const void* address) const {
 
 char* Host::address_of(const Place& place) {
   char* base = files_[static_cast<size_t>(place.rank)].load();
-  if (base == nullptr) base = connect(place.rank, "a buffer of a peer").file->base();
+  if (base == nullptr) base = connect(place.rank, "a buffer of a peer", {place.rank}).file->base();
   return base + place.offset;
 }
 
@@ -185,8 +222,9 @@ std::string Host::cause() const {
 
 std::string Host::lost(const Peer& peer) const {
   if (peer.rank == rank_) return "";
+  const bool gone = !alive(peer.pid, peer.start);  // first: who closes may be gone right afterwards
   if (peer.head().closed.load() != 0) return peer.text() + " closed its communicator";
-  return alive(peer.pid, peer.start) ? "" : peer.text() + " died";
+  return gone ? peer.text() + " died" : "";
 }
 
 void Host::give_up(const std::string& where, const std::string& cause) {

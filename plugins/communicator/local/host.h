@@ -14,6 +14,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -85,13 +86,16 @@ class Host {
   int64_t rank() const { return rank_; }
   double timeout_s() const { return options_.timeout_s; }
   bool share() const { return options_.share; }
+  int64_t spin() const { return spin_; }  // pauses before sleeping
   SharedFile& memory() { return memory_; }
   std::mutex& mutex() { return mutex_; }
 
-  // Maps the file of `rank`, waiting until it is announced. `where` begins the error message.
-  const Peer& connect(int64_t rank, const std::string& where);
+  // Maps the file of `rank`, waiting until it is announced. `where` begins the error message; `members`: ranks that
+  // must not leave meanwhile.
+  const Peer& connect(int64_t rank, const std::string& where, const std::vector<int64_t>& members);
   // The value of a key that `from` sets.
-  std::string await(const std::string& key, const std::string& where, const std::string& from);
+  std::string await(const std::string& key, const std::string& where, const std::string& from,
+                    const std::vector<int64_t>& members);
   void publish(const std::string& key, const std::string& value);
 
   Place place_of(const void* address) const;
@@ -119,11 +123,14 @@ class Host {
   FileHead& own_head() const { return *reinterpret_cast<FileHead*>(memory_.base()); }
   bool reached(Goal& goal, uint32_t sleepers = 0, bool* moved = nullptr);
   void look(Goal& goal, double waited_s);
-  void note_lost(const std::string& where);
+  void note_lost(const std::string& where, const std::vector<int64_t>& members);
+  void count_cores(const std::set<int>& cores);
 
   const int64_t rank_;
   const LocalOptions options_;
-  const int64_t spin_;
+  const int64_t world_size_;
+  std::set<int> cores_;        // that this rank and those in peers_ may run on
+  std::atomic<int64_t> spin_;  // may grow when all ranks are known
   Store& store_;
   SharedFile memory_;
   std::string prefix_;

@@ -11,6 +11,7 @@ using WaitClock = std::chrono::steady_clock;
 
 constexpr int kSliceMs = 50;
 constexpr auto kLookEvery = std::chrono::milliseconds(100);
+constexpr int64_t kPausesPerLook = 1024;  // the clock costs as much as a few pauses
 
 double seconds_since(WaitClock::time_point start) {
   return std::chrono::duration<double>(WaitClock::now() - start).count();
@@ -50,10 +51,17 @@ void Host::wait(Goal& goal) {
   const auto start = WaitClock::now();
   Bell& bell = own_head().bell;
   goal.show(true);
-  for (auto looked = start;;) {
-    for (int64_t i = 0; i < spin_; ++i) {
+  auto looked = start;
+  const auto look_when_due = [&] {
+    if (WaitClock::now() - looked < kLookEvery) return;
+    looked = WaitClock::now();
+    look(goal, seconds_since(start));
+  };
+  for (;;) {
+    for (int64_t i = 1; i <= spin_; ++i) {
       if (reached(goal)) return goal.show(false);
       pause_core();
+      if (i % kPausesPerLook == 0) look_when_due();
     }
     const uint32_t seen = bell.word.load();
     {
@@ -62,9 +70,7 @@ void Host::wait(Goal& goal) {
       if (reached(goal, 1, &moved)) return goal.show(false);
       if (!moved) bell.sleep(seen, kSliceMs);
     }
-    if (WaitClock::now() - looked < kLookEvery) continue;
-    looked = WaitClock::now();
-    look(goal, seconds_since(start));
+    look_when_due();
   }
 }
 

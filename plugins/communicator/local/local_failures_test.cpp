@@ -35,6 +35,68 @@ TEST(CommunicatorLocalFailures, a_process_that_just_exits_is_named_within_second
   expect_death_is_named([] { _exit(3); });
 }
 
+// However far the survivors are in windows, counters and queues.
+TEST(CommunicatorLocalFailures, a_process_killed_at_any_moment_is_named_within_seconds) {
+  for (int64_t round = 0; round < 10; ++round) {
+    std::vector<Ended> ended;
+    EXPECT_LT(seconds([&] {
+                ended = run_processes(3, [&](Rank& r) {
+                  const GroupPtr world = r.world();
+                  at::Tensor t = at::empty({2 << 20}, at::kFloat);
+                  if (r.rank() == 1)
+                    std::thread([&] {
+                      std::this_thread::sleep_for(std::chrono::microseconds(1000 + 5437 * round));
+                      kill(getpid(), SIGKILL);
+                    }).detach();
+                  for (;;) world->all_reduce(t)->wait();
+                });
+              }),
+              3);
+    for (const size_t r : {0, 2}) expect_part(ended[r].error, concat("rank 1 (pid ", ended[1].pid, ") died"));
+  }
+}
+
+TEST(CommunicatorLocalFailures, a_rank_that_spins_for_minutes_learns_of_a_death_within_seconds) {
+  std::vector<Ended> ended;
+  EXPECT_LT(seconds([&] {
+              ended = run_processes(
+                  2,
+                  [](Rank& r) {
+                    const GroupPtr world = r.world();
+                    if (r.rank() == 1) kill(getpid(), SIGKILL);
+                    world->barrier();
+                  },
+                  R"({"timeout_s": 20, "spin": 1000000000})");
+            }),
+            3);
+  expect_part(ended[0].error, concat("rank 1 (pid ", ended[1].pid, ") died"));
+}
+
+TEST(CommunicatorLocalFailures, a_rank_may_leave_while_others_make_a_group_without_it) {
+  expect_no_errors(run_threads(3, [](Rank& r) {
+    r.world();
+    if (r.rank() == 2) return;
+    if (r.rank() == 0) std::this_thread::sleep_for(std::chrono::milliseconds(100));  // rank 1 waits for it
+    r.group({0, 1}, "pair")->barrier();
+  }));
+}
+
+// The second send waits for the first, which waits for what rank 2 does not send; rank 1 keeps nobody.
+TEST(CommunicatorLocalFailures, who_keeps_the_message_in_front_is_named) {
+  const auto errors = run_threads(
+      3,
+      [](Rank& r) {
+        const GroupPtr world = r.world();
+        if (r.rank() != 0) return std::this_thread::sleep_for(std::chrono::milliseconds(600));
+        const at::Tensor passed_on = at::empty({3}, at::kFloat);
+        const WorkPtr works[] = {world->recv(passed_on, 2), world->send(passed_on, 1),
+                                 world->send(at::empty({5}, at::kFloat), 1)};
+        works[2]->wait();
+      },
+      R"({"timeout_s": 0.3})");
+  expect_part(errors[0], "rank 2 did not reach the other end of the recv of 3 Float");
+}
+
 TEST(CommunicatorLocalFailures, a_receiver_learns_that_the_sender_died) {
   const auto ended = run_processes(2, [](Rank& r) {
     const GroupPtr world = r.world();

@@ -4,6 +4,8 @@
 #include <sched.h>
 #include <sys/mount.h>
 
+#include <set>
+
 #include "conformance/communicator_works.h"
 #include "shared_file.h"
 
@@ -66,16 +68,19 @@ TEST(CommunicatorLocal, ranks_that_do_not_share_have_no_memory_that_exists_once)
       R"({"timeout_s": 20, "share": false})"));
 }
 
-// Together the blocks exceed the shared file of many a host; no page of them is touched.
+// The file is too large to be filled: that blocks come back shows in where they lie.
 TEST(CommunicatorLocal, memory_that_exists_once_is_used_again_when_the_last_rank_let_go) {
   expect_no_errors(run_threads(2, [](Rank& r) {
     const GroupPtr world = r.world();
     at::Tensor kept;
+    std::set<const void*> blocks;
     for (int64_t i = 0; i < 200; ++i) {
       const at::Tensor once = world->allocate_once(int64_t{1} << 28, at::kByte);
       ASSERT_TRUE(once.defined());
+      blocks.insert(once.const_data_ptr());
       if (r.rank() == 1) kept = once;  // lets go one round later than rank 0
     }
+    EXPECT_LE(blocks.size(), 3u);
     kept.reset();
     world->barrier();
   }));
@@ -108,7 +113,11 @@ TEST(CommunicatorLocal, groups_may_be_used_from_several_threads) {
     const auto use = [&](Group& group) {
       for (const Place place : {Place::own, Place::shared}) {
         const Collectives c{r, group, at::kFloat, place};
-        for (int64_t i = 0; i < 100; ++i) make_call(c, i).work->wait();
+        for (int64_t i = 0; i < 100; ++i) {
+          const Outstanding call = make_call(c, i);
+          call.work->wait();
+          call.expect();
+        }
         c.sums(100003);
       }
     };
@@ -161,6 +170,40 @@ TEST(CommunicatorLocal, allocated_tensors_outlive_the_communicator) {
   }
   for (int i = 0; i < 1000; ++i) t.mutable_data_ptr<int>()[i] = 7;
   EXPECT_EQ(t.sum().item<int64_t>(), 7000);
+}
+
+// A copy of memory over itself or between slices of it would depend on who comes first.
+TEST(CommunicatorLocal, buffers_that_overlap_otherwise_than_as_the_own_slice_are_refused) {
+  expect_no_errors(run_threads(2, [](Rank& r) {
+    const GroupPtr world = r.world();
+    const int64_t other = 1 - r.rank();
+    for (const Place place : {Place::own, Place::shared}) {
+      const at::Tensor t = Collectives{r, *world, at::kFloat, place}.empty(20);
+      const at::Tensor theirs = t.narrow(0, 10 * other, 10), across = t.narrow(0, 5, 10);
+      for (const at::Tensor& slice : {theirs, across}) {
+        const std::string wanted = concat("exactly slice ", r.rank(), " of the other");
+        expect_part(error_of([&] { world->all_gather(t, slice); }), wanted);
+        expect_part(error_of([&] { world->reduce_scatter(slice, t); }), wanted);
+      }
+      expect_part(error_of([&] { world->all_to_all(t, t); }), "in and out overlap");
+    }
+    world->barrier();  // a refused call is none
+  }));
+}
+
+TEST(CommunicatorLocal, sums_into_memory_that_exists_once_are_refused) {
+  for (const bool all_to_all : {false, true}) {
+    const auto errors = run_threads(2, [&](Rank& r) {
+      const GroupPtr world = r.world();
+      const at::Tensor once = world->allocate_once(300, at::kFloat);
+      world->all_reduce(once.narrow(0, 150 * r.rank(), 150))->wait();  // of its own
+      if (all_to_all)
+        world->all_to_all(once, world->allocate(300, at::kFloat))->wait();
+      else
+        world->all_reduce(once.narrow(0, 100 * r.rank(), 150))->wait();
+    });
+    for (const std::string& error : errors) expect_part(error, "ranks 0 and 1 gave the same memory for the result");
+  }
 }
 
 int open_files() {
