@@ -32,6 +32,8 @@ TEST_F(Bench, the_picture_has_every_run_as_a_point_and_the_same_runs_give_the_sa
                     "1.50 s", "4 processes", "3.50 s"});
   ASSERT_EQ(run_shell(draw + runs + " --out " + path("b.svg")).code, 0);
   EXPECT_EQ(file_bytes(path("b.svg")), svg);
+  ASSERT_EQ(run_shell(draw + runs + " " + runs + " --out " + path("twice.svg")).code, 0);
+  EXPECT_EQ(count_of(file_bytes(path("twice.svg")), "<circle "), 10u);
 }
 
 // Strategies of ours only: what others' libraries need is not there.
