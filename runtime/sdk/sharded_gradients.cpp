@@ -12,6 +12,7 @@ Gradients::Gradients(const ShardingOptions& options, const Dtypes& dtypes, const
       dtypes_(dtypes),
       device_(device),
       groups_(std::move(groups)),
+      converts_(dtypes.reduce != dtypes.grad && (groups_.shard->size() > 1 || groups_.replica->size() > 1)),
       buckets_(buckets),
       by_unit_(buckets_by_unit(units, buckets)) {}
 
@@ -49,12 +50,12 @@ void Gradients::begin_sum(Bucket& bucket, bool last) {
   sum.first = bucket.sums++ == 0;
   sum.whole = flat.grads();
   if (bucket.lent) sum.buffers.push_back(flat.grads());
-  if (dtypes_.reduce != dtypes_.grad) {
+  if (converts_) {
     sum.whole = take(flat.numel(), dtypes_.reduce).copy_(flat.grads());
     sum.buffers.push_back(sum.whole);
   }
   if (groups_.shard->size() > 1) {
-    const bool into_part = sum.first && dtypes_.reduce == dtypes_.grad;
+    const bool into_part = sum.first && !converts_;
     sum.sum = into_part ? flat.part_grads() : sum.whole.narrow(0, groups_.shard->rank() * flat.part_numel(), flat.part_numel());
     sum.work = groups_.shard->reduce_scatter(sum.sum, sum.whole);
   } else {

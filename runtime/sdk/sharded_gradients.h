@@ -50,6 +50,7 @@ class Gradients {
   const Dtypes dtypes_;
   const at::Device device_;
   const Groups groups_;
+  const bool converts_;  // sums over ranks are in a type of their own
   const Buckets& buckets_;
   std::vector<std::vector<Bucket*>> by_unit_;
   std::deque<Sum> sums_;  // begun, oldest first

@@ -25,7 +25,9 @@ std::vector<std::vector<Bucket*>> buckets_by_unit(const UnitList& units, const B
 }
 
 Values::Values(const ShardingOptions& options, Groups groups, const UnitList& units, const Buckets& buckets)
-    : options_(options), groups_(std::move(groups)), by_unit_(buckets_by_unit(units, buckets)), home_(homes(buckets)) {}
+    : options_(options), groups_(std::move(groups)), by_unit_(buckets_by_unit(units, buckets)), home_(homes(buckets)) {
+  for (const auto& bucket : buckets) any_sharded_ = any_sharded_ || !bucket->resident;
+}
 
 // The last update's gathers are nobody's to wait for; peers still count on this rank's half of them.
 Values::~Values() {
@@ -45,7 +47,7 @@ void Values::before(const Visit& visit, const StepContext& ctx) {
     finish_gather(*bucket);
     ++bucket->users;
   }
-  if (options_.shard_values) prefetch(ctx);
+  if (any_sharded_) prefetch(ctx);
 }
 
 void Values::after(const Visit& visit, const StepContext& ctx) {

@@ -32,6 +32,7 @@ class Values {
   const Groups groups_;
   std::vector<std::vector<Bucket*>> by_unit_;
   std::map<const Param*, Bucket*> home_;
+  bool any_sharded_ = false;  // else there is nothing to look ahead for
   int64_t live_ = 0;  // elements of sharded buckets that are whole
 };
 

@@ -23,7 +23,7 @@ int64_t blocks_of(int64_t elements) { return (elements + kNormBlock - 1) / kNorm
 
 void fill_blocks(const at::Tensor& grad, double* sums) {
   const at::ScalarType type = grad.scalar_type();
-  const bool readable = type == at::kFloat || type == at::kBFloat16 || (type == at::kHalf && !grad.is_cpu());
+  const bool readable = type == at::kFloat || type == at::kBFloat16 || type == at::kHalf;
   const at::Tensor flat = readable ? grad : grad.to(at::kFloat);
   kernels::SquareSum op;
   op.x = flat.const_data_ptr(), op.sums = sums, op.n = flat.numel(), op.dtype = ops::kernel_dtype(flat);

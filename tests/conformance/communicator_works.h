@@ -138,4 +138,20 @@ inline void memory_that_exists_once_holds_what_each_rank_wrote(const std::vector
     }));
 }
 
+// Works of one group keep moving while a rank waits in another group, makes one or waits for one to be made.
+inline void waiting_anywhere_drives_the_works_of_all_groups() {
+  for (const int64_t maker : {0, 1})
+    expect_no_errors(run_ranks(3, [&](Rank& r) {
+      const GroupPtr world = r.world();
+      const Collectives c{r, *world, at::kFloat, Place::own};
+      at::Tensor t = c.filled(1000003, [&](int64_t i) { return number(r.rank(), i, at::kFloat); });
+      const WorkPtr work = world->all_reduce(t);
+      const int64_t first_waits = 1 - maker;
+      if (r.rank() == first_waits || r.rank() == 2) work->wait();  // needs the part of `maker`
+      if (r.rank() != 2) r.group({0, 1}, "pair")->barrier();
+      work->wait();
+      c.expect(t, "all_reduce", [&](int64_t i) { return c.total(i); });
+    }));
+}
+
 }  // namespace drivetrain::test

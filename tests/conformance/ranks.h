@@ -60,12 +60,8 @@ struct Rank {
 
 using Body = std::function<void(Rank&)>;
 
-// Where ranks cannot be threads: set by a test whose every process is one rank, to run `body` there instead.
-inline std::vector<std::string> (*run_ranks_instead)(int64_t n, const Body& body, const std::string& json) = nullptr;
-
 // Runs `body` on n threads; what each rank threw, "" for nothing.
 inline std::vector<std::string> run_threads(int64_t n, const Body& body, const std::string& json = usual_options) {
-  if (run_ranks_instead != nullptr) return run_ranks_instead(n, body, json);
   const auto store = make_local_store();
   std::vector<std::string> errors(static_cast<size_t>(n));
   std::vector<std::thread> threads;
@@ -164,7 +160,7 @@ inline std::vector<std::string> run_forked(int64_t n, const Body& body, const st
   return errors;
 }
 
-// How the suites start their ranks; a plugin's test may set `runner`.
+// How the suites start their ranks; a plugin's test may set `runner`, as where every process is one rank.
 inline std::vector<std::string> (*runner)(int64_t, const Body&, const std::string&) = run_threads;
 inline std::vector<std::string> run_ranks(int64_t n, const Body& body, const std::string& json = usual_options) {
   return runner(n, body, json);

@@ -2,67 +2,18 @@
 #include <gtest/gtest.h>
 
 #include "fsdp.h"
-#include "support/plugin_under_test.h"
+#include "support/sharding_plan.h"
 
 namespace drivetrain::test {
 namespace {
 
-struct Given {
-  int64_t ranks = 8, accumulation = 1, local_size = 4;
-  Dtypes dtypes = {};
-  std::optional<int64_t> reduce_every = {};
-  std::string device = "cpu";
-};
-
 FsdpOptions parsed(const std::string& json) {
-  Problems problems;
-  const auto options =
-      fsdp_table().parse(parse_json(json, "a.json"), "data_parallel/fsdp", "data_parallel.params", problems);
-  problems.throw_if_any();
-  return *std::static_pointer_cast<FsdpOptions>(options);
+  return parsed_options<Fsdp>(json, "data_parallel/fsdp", "data_parallel.params");
 }
 
-struct Planned {
-  Planned(const std::string& json, const Given& run = {})
-      : ctx(ModelFacts(), facts(run)), fsdp(parsed(json), host.services) {
-    host.services.local_size = run.local_size;
-    host.services.dtypes = run.dtypes;
-    fsdp.plan(ctx);
-  }
-
-  static RunFacts facts(const Given& run) {
-    RunFacts facts;
-    facts.world_size = run.ranks, facts.accumulation = run.accumulation, facts.reduce_every = run.reduce_every;
-    facts.device = run.device;
-    return facts;
-  }
-  static std::string lines(const std::vector<PlanContext::Note>& notes) {
-    std::string text;
-    for (const auto& note : notes) text += (text.empty() ? "" : "\n") + note.text;
-    return text;
-  }
-  std::string axes() const {
-    std::string text;
-    for (const auto& claim : ctx.claims()) {
-      EXPECT_TRUE(claim.joins_gradients);
-      text += concat(text.empty() ? "" : ", ", claim.axis, " ",
-                     claim.size == PlanContext::kRest ? "rest" : std::to_string(claim.size));
-    }
-    return text;
-  }
-  std::string refusals() const { return lines(ctx.refusals()); }
-  std::string idle() const { return lines(ctx.no_effects()); }
-  std::string costs() const { return lines(ctx.costs()); }
-
-  Host host;
-  PlanContext ctx;
-  Fsdp fsdp;
-  const ShardingOptions& s = fsdp.sharding();
+struct Planned : PlannedSharding<Fsdp> {
+  Planned(const std::string& json, const Given& run = {}) : PlannedSharding(parsed(json), ModelFacts(), run) {}
 };
-
-using Axes = std::vector<std::string>;
-
-bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
 TEST(FsdpOptions, everything_is_shared_out_over_all_ranks_unless_asked_otherwise) {
   const Planned p("{}");
@@ -74,7 +25,7 @@ TEST(FsdpOptions, everything_is_shared_out_over_all_ranks_unless_asked_otherwise
   EXPECT_EQ(p.axes(), "dp rest");
   EXPECT_EQ(p.s.shard_axes, Axes{"dp"});
   EXPECT_EQ(p.s.replica_axes, Axes{});
-  EXPECT_EQ(p.fsdp.shard_ranks(), 8);
+  EXPECT_EQ(p.plugin.shard_ranks(), 8);
   EXPECT_EQ(p.refusals() + p.idle() + p.costs(), "");
 }
 
@@ -95,7 +46,7 @@ TEST(FsdpOptions, hybrid_groups_share_a_copy_inside_and_replicate_across) {
   EXPECT_EQ(p.axes(), "dp 2, replica rest");
   EXPECT_EQ(p.s.shard_axes, Axes{"dp"});
   EXPECT_EQ(p.s.replica_axes, Axes{"replica"});
-  EXPECT_EQ(p.fsdp.shard_ranks(), 2);
+  EXPECT_EQ(p.plugin.shard_ranks(), 2);
   EXPECT_EQ(p.ctx.claims()[1].place, 3);
   EXPECT_EQ(Planned(R"({"shard_group_size": 3})").refusals(),
             "shard_group_size = 3 does not divide the 8 ranks of this run. Use one of 1, 2, 4, 8, or start a multiple "
@@ -117,7 +68,7 @@ TEST(FsdpOptions, the_older_names_of_strategies_mean_what_they_mean_in_pytorch) 
   EXPECT_FALSE(none.s.shard_values || none.s.shard_grads);
   EXPECT_EQ(none.s.replica_axes, Axes{"dp"});
   EXPECT_EQ(none.s.shard_axes, Axes{});
-  EXPECT_EQ(none.fsdp.shard_ranks(), 1);
+  EXPECT_EQ(none.plugin.shard_ranks(), 1);
 }
 
 TEST(FsdpOptions, options_that_contradict_each_other_are_refused) {

@@ -11,7 +11,7 @@ TEST(ZeroOptions, the_stage_says_what_is_shared_out) {
     EXPECT_EQ(p.s.shard_values, stage == 3);
     EXPECT_EQ(p.s.shard_axes, Axes{"dp"});
     EXPECT_EQ(p.s.replica_axes, Axes{});
-    EXPECT_EQ(p.zero.shard_ranks(), 8);
+    EXPECT_EQ(p.plugin.shard_ranks(), 8);
     EXPECT_EQ(p.axes(), "dp rest");
     EXPECT_EQ(p.refusals() + p.idle() + p.costs(), "");
   }
@@ -115,7 +115,7 @@ TEST(ZeroOptions, groups_of_neighbours_share_a_copy_at_every_stage) {
     EXPECT_EQ(p.axes(), "dp 2, replica rest");
     EXPECT_EQ(p.s.shard_axes, Axes{"dp"});
     EXPECT_EQ(p.s.replica_axes, Axes{"replica"});
-    EXPECT_EQ(p.zero.shard_ranks(), 2);
+    EXPECT_EQ(p.plugin.shard_ranks(), 2);
     EXPECT_EQ(p.refusals() + p.idle() + p.costs(), "");
     EXPECT_EQ(p.ctx.claims()[0].place, 2);
     EXPECT_EQ(p.ctx.claims()[1].place, 3);
@@ -124,7 +124,7 @@ TEST(ZeroOptions, groups_of_neighbours_share_a_copy_at_every_stage) {
   }
   const Planned mics(R"({"stage": 3, "mics_shard_size": 4})");
   EXPECT_EQ(mics.axes(), "dp 4, replica rest");
-  EXPECT_EQ(mics.zero.shard_ranks(), 4);
+  EXPECT_EQ(mics.plugin.shard_ranks(), 4);
   EXPECT_EQ(Planned(R"({"stage": 3, "mics_shard_size": -1})").axes(), "dp rest");
 }
 
@@ -134,8 +134,8 @@ TEST(ZeroOptions, a_second_copy_for_backward_is_cut_over_neighbours) {
   EXPECT_EQ(p.s.shard_axes, (Axes{"dp", "replica"}));
   EXPECT_EQ(p.s.replica_axes, Axes{});
   EXPECT_EQ(p.s.backward_axes, Axes{"dp"});
-  EXPECT_EQ(p.zero.shard_ranks(), 8);
-  EXPECT_EQ(p.zero.second_ranks(), 2);
+  EXPECT_EQ(p.plugin.shard_ranks(), 8);
+  EXPECT_EQ(p.plugin.second_ranks(), 2);
   EXPECT_EQ(p.refusals() + p.idle(), "");
   EXPECT_EQ(Planned(R"({"stage": 3, "zero_hpz_partition_size": 1})").axes(), "dp rest");
   const Planned all(R"({"stage": 3, "zero_hpz_partition_size": 8})");

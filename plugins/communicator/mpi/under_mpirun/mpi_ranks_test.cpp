@@ -46,7 +46,7 @@ std::vector<std::string> run_as_one_rank(int64_t n, const Body& body, const std:
 // Ranks end together: mpirun ends the others when one has left.
 class OneRankOfMany : public testing::Environment {
   void SetUp() override {
-    run_ranks_instead = run_as_one_rank;
+    runner = run_as_one_rank;
     check_arrival(*here().store, here().env, kPatienceS);
   }
   void TearDown() override {
@@ -91,7 +91,7 @@ TEST(CommunicatorMpi, memory_that_exists_once_holds_what_each_rank_wrote) {
 // Large messages, all sends before all receives, waited for backwards and without a batch; alone: to itself.
 TEST(CommunicatorMpi, messages_need_not_be_waited_for_in_order) {
   const int64_t ranks = here().env.world_size;
-  expect_no_errors(run_threads(ranks, [&](Rank& r) {
+  expect_no_errors(run_ranks(ranks, [&](Rank& r) {
     const GroupPtr world = r.world();
     const Collectives c{r, *world, at::kInt, Place::own};
     for (const int64_t n : {5, 1000003}) {
@@ -113,7 +113,7 @@ TEST(CommunicatorMpi, messages_need_not_be_waited_for_in_order) {
 
 TEST(CommunicatorMpi, an_exchange_needs_no_batch_and_a_rank_may_send_to_itself) {
   const int64_t ranks = here().env.world_size;
-  expect_no_errors(run_threads(ranks, [&](Rank& r) {
+  expect_no_errors(run_ranks(ranks, [&](Rank& r) {
     const GroupPtr world = r.world();
     const Collectives c{r, *world, at::kInt, Place::own};
     for (int64_t shift = 0; shift < ranks; ++shift) {
@@ -129,7 +129,7 @@ TEST(CommunicatorMpi, an_exchange_needs_no_batch_and_a_rank_may_send_to_itself) 
 }
 
 TEST(CommunicatorMpi, after_a_failure_every_call_says_the_cause_and_a_new_communicator_works) {
-  expect_no_errors(run_threads(here().env.world_size, [](Rank& r) {
+  expect_no_errors(run_ranks(here().env.world_size, [](Rank& r) {
     const GroupPtr world = r.world();
     here().all_say("");  // nobody is in a call
     if (r.rank() == 0) r.communicator->abort("first");
@@ -145,7 +145,7 @@ TEST(CommunicatorMpi, after_a_failure_every_call_says_the_cause_and_a_new_commun
 }
 
 TEST(CommunicatorMpi, tensors_elsewhere_are_refused) {
-  expect_no_errors(run_threads(here().env.world_size, [](Rank& r) {
+  expect_no_errors(run_ranks(here().env.world_size, [](Rank& r) {
     const GroupPtr world = r.world();
     expect_part(error_of([&] { world->all_reduce(at::empty({3}, at::TensorOptions(at::kFloat).device(at::kMeta))); }),
                 "wanted a tensor on the CPU, found one on meta");
@@ -160,7 +160,7 @@ TEST(CommunicatorMpi, ranks_that_are_threads_of_one_process_are_refused) {
 }
 
 TEST(CommunicatorMpi2, memory_that_overlaps_in_other_ways_is_refused) {
-  expect_no_errors(run_threads(2, [](Rank& r) {
+  expect_no_errors(run_ranks(2, [](Rank& r) {
     const GroupPtr world = r.world();
     const at::Tensor t = at::full({6}, 1.0f, at::kFloat), other = t.narrow(0, 3 * (1 - r.rank()), 3);
     const auto refused = [&](const char* call, const std::function<void()>& body) {
@@ -179,7 +179,7 @@ TEST(CommunicatorMpi2, wrong_shapes_are_refused) { wrong_shapes_are_refused(); }
 
 TEST(CommunicatorMpi2, a_receive_that_does_not_fit_the_send_is_refused) {
   for (const int64_t n : {3, 30000}) {
-    const auto errors = run_threads(2, [&](Rank& r) {
+    const auto errors = run_ranks(2, [&](Rank& r) {
       const GroupPtr world = r.world();
       if (r.rank() == 0)
         world->send(at::empty({n}, at::kFloat), 1)->wait();
@@ -193,7 +193,7 @@ TEST(CommunicatorMpi2, a_receive_that_does_not_fit_the_send_is_refused) {
 }
 
 TEST(CommunicatorMpi2, a_message_that_nobody_sends_is_named) {
-  const auto errors = run_threads(
+  const auto errors = run_ranks(
       2,
       [](Rank& r) {
         const GroupPtr world = r.world();
@@ -205,7 +205,7 @@ TEST(CommunicatorMpi2, a_message_that_nobody_sends_is_named) {
 }
 
 TEST(CommunicatorMpi2, a_rank_that_never_makes_the_group_is_named) {
-  const auto errors = run_threads(
+  const auto errors = run_ranks(
       2,
       [](Rank& r) {
         if (r.rank() == 0)
@@ -221,25 +221,13 @@ TEST(CommunicatorMpi3, abort_ends_a_wait_everywhere) { abort_ends_a_wait_everywh
 TEST(CommunicatorMpi3, a_rank_that_leaves_is_named) { a_rank_that_leaves_is_named(); }
 TEST(CommunicatorMpi3, a_late_rank_is_named_after_the_timeout) { a_late_rank_is_named_after_the_timeout(); }
 
-// Works of one group keep moving while a rank waits in another group, makes one or waits for one to be made.
 TEST(CommunicatorMpi3, waiting_anywhere_drives_the_works_of_all_groups) {
-  for (const int64_t maker : {0, 1})
-    expect_no_errors(run_threads(3, [&](Rank& r) {
-      const GroupPtr world = r.world();
-      const Collectives c{r, *world, at::kFloat, Place::own};
-      at::Tensor t = c.filled(1000003, [&](int64_t i) { return number(r.rank(), i, at::kFloat); });
-      const WorkPtr work = world->all_reduce(t);
-      const int64_t first_waits = 1 - maker;
-      if (r.rank() == first_waits || r.rank() == 2) work->wait();  // needs the part of `maker`
-      if (r.rank() != 2) r.group({0, 1}, "pair")->barrier();
-      work->wait();
-      c.expect(t, "all_reduce", [&](int64_t i) { return c.total(i); });
-    }));
+  waiting_anywhere_drives_the_works_of_all_groups();
 }
 
 // Ranks 0 and 2 only: nobody else needs to call.
 TEST(CommunicatorMpi3, a_group_is_made_by_its_members_alone) {
-  expect_no_errors(run_threads(3, [](Rank& r) {
+  expect_no_errors(run_ranks(3, [](Rank& r) {
     if (r.rank() != 1) {
       const GroupPtr ends = r.group({0, 2}, "ends");
       at::Tensor t = at::full({5}, 2.0f, at::kFloat);
