@@ -54,10 +54,9 @@ __global__ void __launch_bounds__(kThreads) square_sums(SquareSum op, bool is_al
   if (lane == 0) op.sums[block] = sum;
 }
 
-// One block; thread t adds x[t], x[t + 1024], ... in order, then warps and the block fold.
-constexpr int kSumThreads = 1024;
-
-__global__ void __launch_bounds__(kSumThreads) sum_all(const double* x, int64_t n, double* out) {
+// One block; thread t adds x[t], x[t + kSumThreads], ... in order, then warps and the block fold. The first warp's threads get the sum.
+template <int kSumThreads>
+__device__ __forceinline__ double block_sum(const double* x, int64_t n) {
   __shared__ double parts[kSumThreads / 32];
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
   double sum = 0.0;
@@ -66,9 +65,21 @@ __global__ void __launch_bounds__(kSumThreads) sum_all(const double* x, int64_t 
   sum = warp_sum(sum);
   if (lane == 0) parts[warp] = sum;
   __syncthreads();
-  if (warp > 0) return;
-  sum = warp_sum(parts[lane]);
-  if (lane == 0) *out = sum;
+  return warp_sum(lane < kSumThreads / 32 ? parts[lane] : 0.0);
+}
+
+constexpr int kAllThreads = 1024, kSegmentThreads = 256;
+
+__global__ void __launch_bounds__(kAllThreads) sum_all(const double* x, int64_t n, double* out) {
+  const double sum = block_sum<kAllThreads>(x, n);
+  if (threadIdx.x == 0) *out = sum;
+}
+
+// One block per segment.
+__global__ void __launch_bounds__(kSegmentThreads) sum_segments(SegmentSum op) {
+  const int64_t i = blockIdx.x;
+  const double sum = block_sum<kSegmentThreads>(op.x + op.first[i], op.count[i]);
+  if (threadIdx.x == 0) op.sums[i] = sum;
 }
 
 }  // namespace
@@ -82,7 +93,11 @@ int square_sum_cuda(const SquareSum& op, void* stream) {
 }
 
 int sum_in_order_cuda(const double* x, int64_t n, double* out, void* stream) {
-  return launch(sum_all, 1, kSumThreads, stream, x, n, out);
+  return launch(sum_all, 1, kAllThreads, stream, x, n, out);
+}
+
+int segment_sum_cuda(const SegmentSum& op, void* stream) {
+  return launch(sum_segments, op.segments, kSegmentThreads, stream, op);
 }
 
 }  // namespace drivetrain::kernels

@@ -64,4 +64,8 @@ double sum_in_order_cpu(const double* x, int64_t n) {
   return sum;
 }
 
+void segment_sum_cpu(const SegmentSum& op, int64_t segment_begin, int64_t segment_end) {
+  for (int64_t i = segment_begin; i < segment_end; ++i) op.sums[i] = sum_in_order_cpu(op.x + op.first[i], op.count[i]);
+}
+
 }  // namespace drivetrain::kernels

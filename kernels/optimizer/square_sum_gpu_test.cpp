@@ -42,5 +42,25 @@ TEST_F(SquareSumOnGpu, sum_in_order_equals_float64) {
   }
 }
 
+TEST_F(SquareSumOnGpu, every_segment_has_its_own_sum_whose_bits_do_not_depend_on_its_place) {
+  const std::vector<int64_t> counts = {0, 1, 31, 257, 40000, 257};
+  std::vector<int64_t> firsts;
+  std::vector<double> values, wanted;
+  for (const int64_t count : counts) {
+    firsts.push_back(static_cast<int64_t>(values.size()));
+    const std::vector<double> some = random_values(count, 7);
+    values.insert(values.end(), some.begin(), some.end());
+    wanted.push_back(0);
+    for (const double value : some) wanted.back() += value;
+  }
+  Array<double> x(values), out(std::vector<double>(counts.size(), 7777.0));
+  Array<int64_t> first(firsts), count(counts);
+  const SegmentSum op{x.as<double>(), first.as<int64_t>(), count.as<int64_t>(), out.as<double>(),
+                      static_cast<int64_t>(counts.size())};
+  run_repeatedly({&out}, [&](void* stream) { return segment_sum_cuda(op, stream); });
+  for (size_t i = 0; i < counts.size(); ++i) EXPECT_NEAR(out.now()[i], wanted[i], 1e-11) << counts[i] << " elements";
+  EXPECT_EQ(out.now()[3], out.now()[5]);
+}
+
 }  // namespace
 }  // namespace drivetrain::kernels

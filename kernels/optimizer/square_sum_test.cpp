@@ -4,9 +4,11 @@
 #define DRIVETRAIN_VECTOR_CLONES
 #define square_sum_cpu square_sum_cpu_plain
 #define sum_in_order_cpu sum_in_order_cpu_plain
+#define segment_sum_cpu segment_sum_cpu_plain
 #include "kernels/optimizer/square_sum_cpu.cpp"
 #undef square_sum_cpu
 #undef sum_in_order_cpu
+#undef segment_sum_cpu
 
 #include <gtest/gtest.h>
 
@@ -17,6 +19,7 @@
 namespace drivetrain::kernels {
 DRIVETRAIN_KERNEL void square_sum_cpu(const SquareSum&, int64_t block_begin, int64_t block_end);
 DRIVETRAIN_KERNEL double sum_in_order_cpu(const double* x, int64_t n);
+DRIVETRAIN_KERNEL void segment_sum_cpu(const SegmentSum&, int64_t segment_begin, int64_t segment_end);
 namespace {
 
 using namespace test;
@@ -101,6 +104,20 @@ TEST(SquareSumCpu, sum_in_order_adds_from_left_to_right) {
   EXPECT_EQ(sum_in_order_cpu(x, 5), 0.5);  // each 1 is lost in the first number
   EXPECT_EQ(sum_in_order_cpu(x, 1), 1e16);
   EXPECT_EQ(sum_in_order_cpu(x, 0), 0);
+}
+
+TEST(SquareSumCpu, segments_are_added_each_from_left_to_right) {
+  const double x[] = {0.5, 1e16, 1, 1, -1e16, 3};
+  const int64_t first[] = {1, 5, 0, 4}, count[] = {4, 1, 0, 2};
+  double sums[] = {-1, -1, -1, -1};
+  SegmentSum op{x, first, count, sums, 4};
+  segment_sum_cpu(op, 2, 4);
+  EXPECT_EQ(sums[0], -1);  // not asked for
+  segment_sum_cpu(op, 0, 2);
+  EXPECT_EQ(sums[0], 0);
+  EXPECT_EQ(sums[1], 3);
+  EXPECT_EQ(sums[2], 0);
+  EXPECT_EQ(sums[3], -1e16 + 3);
 }
 
 }  // namespace

@@ -11,10 +11,12 @@ std::vector<Trainables> all_values(const Composition& run) {
   return all;
 }
 
-void check_final(const Composition& run) { ParamGather(all_values(run), *run.mesh, run.services->device); }
+void check_final(const Composition& run) {
+  ParamGather(all_values(run), run.model_params, *run.mesh, run.services->device);
+}
 
 void write_final(const Composition& run) {
-  const ParamGather gather(all_values(run), *run.mesh, run.services->device);
+  const ParamGather gather(all_values(run), run.model_params, *run.mesh, run.services->device);
   const WeightRules rules = run.model->weight_rules("hf");
   if (run.services->rank != 0) {  // in the order in which rank 0 asks
     for (const WeightRule& rule : rules.rules) gather.whole(rule.param);

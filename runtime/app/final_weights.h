@@ -1,6 +1,6 @@
 // The folder of final weights of a run, whole, whatever way its state is shared out over ranks.
 //
-// Thread: main. Errors: Error(config) where this version cannot join the parts; Error(io) for full disks.
+// Thread: main. Errors: Error(internal) where the parts are not the whole; Error(io) for full disks.
 #pragma once
 
 #include "compose/composition.h"

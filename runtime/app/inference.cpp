@@ -34,13 +34,11 @@ std::unique_ptr<Composition> load(const std::string& folder, int64_t seed, const
 
 struct Inference::Impl {
   explicit Impl(std::unique_ptr<Composition> composition)
-      : run(std::move(composition)), state(run->services->seed, &run->units, run->recompute.get()), executor(run->units, run->strategies, state, run->services->device, 0),
-        program(run->schedule->program(0, 1, Pass::forward_only)) {}
+      : run(std::move(composition)), state(run->services->seed, &run->units, run->recompute.get()), executor(*run, state, 0) {}
 
   std::unique_ptr<Composition> run;
   StepState state;
   Executor executor;
-  Program program;
 };
 
 Inference::Inference(const std::string& folder, int64_t seed, const Registry& registry, std::shared_ptr<Log> log) {
@@ -58,8 +56,8 @@ uint64_t Inference::seed() const { return impl_->run->services->seed; }
 at::Tensor Inference::logits(const at::Tensor& tokens_BS) {
   Batch batch;
   batch.tokens_BS = tokens_BS;
-  impl_->executor.begin(impl_->program, 1, Mode::generate);
-  impl_->executor.run(impl_->program, [&](int64_t) { return batch; });
+  impl_->executor.begin(Pass::forward_only, 1, Mode::generate);
+  impl_->executor.run([&](int64_t) { return batch; });
   return impl_->executor.logits();
 }
 

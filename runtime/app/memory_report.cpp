@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "app/activation_plan.h"
+
 namespace drivetrain {
 namespace {
 
@@ -16,6 +18,8 @@ const char* memory_class_name(MemoryClass c) {
       return "gradients";
     case MemoryClass::optimizer:
       return "optimizer";
+    case MemoryClass::activations:
+      return "activations";
     case MemoryClass::buffers:
       break;
   }
@@ -96,6 +100,8 @@ PlannedMemory planned_memory(const Composition& run) {
   if (run.optimizer)
     add(MemoryClass::optimizer, run.optimizer->state_bytes_per_element() * updated_elements(run),
         optimizer_id(run) + ": state");
+  if (const PlannedActivations kept = planned_activations(run); kept.bytes > 0)
+    add(MemoryClass::activations, kept.bytes, kept.source);
   return planned;
 }
 
@@ -108,7 +114,8 @@ std::vector<std::string> planned_lines(const PlannedMemory& planned, int64_t par
   };
   for (const MemoryClass c : kStateClasses) add(c);
   lines.push_back(memory_row("model states", {planned.states()}, parameters));
-  if (planned[MemoryClass::buffers] > 0) add(MemoryClass::buffers);
+  for (const MemoryClass c : {MemoryClass::buffers, MemoryClass::activations})
+    if (planned[c] > 0) add(c);
   return lines;
 }
 
@@ -125,7 +132,9 @@ std::vector<std::string> measured_lines(const PlannedMemory& planned, const std:
   if (const double host = of([](const auto& r) { return r.states_on_host; }); host > 0)
     lines.push_back(measured_memory_row("of them on the host", host, parameters));
   const double buffers = of([](const auto& r) { return r[MemoryClass::buffers]; });
-  lines.push_back(measured_memory_row("activations and buffers", buffers, parameters));
+  const double passing = planned[MemoryClass::buffers] + planned[MemoryClass::activations];
+  lines.push_back(passing > 0 ? memory_row("activations and buffers", {passing, buffers}, parameters)
+                              : measured_memory_row("activations and buffers", buffers, parameters));
   lines.push_back(
       measured_memory_row("peak of the process", of([](const auto& r) { return r.peak_memory; }), parameters));
   return lines;
@@ -159,7 +168,9 @@ Value memory_value(const PlannedMemory& planned, const std::vector<MeasuredMemor
   }
   Value value = Value::object();
   value.set("model_parameters", parameters);
-  value.set("planned", table_value(planned));
+  Value table = table_value(planned);
+  table.set("activations", static_cast<int64_t>(planned[MemoryClass::activations]));
+  value.set("planned", table);
   value.set("ranks", list);
   return value;
 }

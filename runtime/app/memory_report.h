@@ -13,20 +13,20 @@ namespace drivetrain {
 
 // Bytes of one rank.
 struct MemoryTable {
-  std::array<double, 4> bytes{};  // by MemoryClass
+  std::array<double, 5> bytes{};  // by MemoryClass
   double& operator[](MemoryClass c) { return bytes[static_cast<size_t>(c)]; }
   double operator[](MemoryClass c) const { return bytes[static_cast<size_t>(c)]; }
-  double states() const;  // parameters, gradients and optimizer
+  DRIVETRAIN_API double states() const;  // parameters, gradients and optimizer
 };
 
 struct PlannedMemory : MemoryTable {
-  std::array<std::string, 4> sources;  // who said so
+  std::array<std::string, 5> sources;  // who said so
 };
 
-// The optimizer's state counts what this rank updates: by the chunks where they exist, else as planned.
-PlannedMemory planned_memory(const Composition& run);
+// Of the fullest rank. The optimizer's state counts what this rank updates: by the chunks where they exist, else as planned.
+DRIVETRAIN_API PlannedMemory planned_memory(const Composition& run);
 
-struct MeasuredMemory : MemoryTable {  // buffers: activations and everything else at its peak
+struct MeasuredMemory : MemoryTable {  // buffers: everything else at its peak, activations too
   double states_on_host = 0;           // of a run on a device: what lies beside it
   double peak_memory = 0;              // of the process, see observe/memory.h
 };

@@ -1,8 +1,11 @@
 #include "app/plan_text.h"
 
+#include <algorithm>
 #include <cstdio>
+#include <map>
 
 #include "app/memory_report.h"
+#include "app/schedule_picture.h"
 
 namespace drivetrain {
 namespace {
@@ -16,12 +19,6 @@ std::string short_count(double n) {
   return text;
 }
 
-std::string mesh_text(const Composition& run) {
-  std::string text;
-  for (const Axis& axis : run.mesh_plan.axes) text += (text.empty() ? "" : " x ") + concat(axis.name, " ", axis.size);
-  return text.empty() ? "one rank" : text;
-}
-
 std::string plugins_text(const Composition& run) {
   std::string text;
   for (const ChosenPlugin& plugin : run.chosen)
@@ -29,11 +26,65 @@ std::string plugins_text(const Composition& run) {
   return text;
 }
 
+template <class... Args>
+std::string formatted(const char* format, Args... args) {
+  char text[256];
+  std::snprintf(text, sizeof text, format, args...);
+  return text;
+}
+
+// "mesh, fastest axis first: tp 2 x dp 4", then who asked for each axis.
+std::string mesh_lines(const Composition& run) {
+  const MeshPlan& plan = run.mesh_plan;
+  std::string text = "mesh, fastest axis first: " + plan.text() + "\n";
+  int64_t stride = 1;
+  for (size_t i = 0; i < plan.axes.size(); ++i) {
+    const Axis& axis = plan.axes[i];
+    text += formatted("  %-8s %5lld, ranks %lld apart, ", axis.name.c_str(), static_cast<long long>(axis.size), static_cast<long long>(stride));
+    text += plan.owners[i] + (axis.joins_gradients ? "; gradients are summed over it\n" : "\n");
+    stride *= axis.size;
+  }
+  return text;
+}
+
+// Which part of the chain each stage computes, in chain order.
+std::string placement_lines(const Composition& run) {
+  if (run.placement.size() < 2) return "units: every rank computes all of them\n";
+  double cost = 0;
+  for (const PlacedPiece& piece : run.placement) cost += piece.cost;
+  std::string text = concat("placement of ", run.placement.back().last, " units, in their order, with their share of the work:\n");
+  for (const PlacedPiece& piece : run.placement) {
+    const std::string where = run.schedule->chunks() > 1 ? concat("stage ", piece.stage, " chunk ", piece.chunk) : concat("stage ", piece.stage);
+    const std::string units = piece.first_unit == piece.last_unit ? piece.first_unit : piece.first_unit + " to " + piece.last_unit;
+    text += formatted("  %-18s %-28s %6.2f %%  %s parameters on each rank\n", where.c_str(), units.c_str(),
+                      cost > 0 ? 100 * piece.cost / cost : 0.0, short_count(static_cast<double>(piece.parameters)).c_str());
+  }
+  return text;
+}
+
+std::string bytes_text(double bytes) {
+  return bytes >= 1e9 ? formatted("%10.2f GB", bytes / 1e9) : formatted("%10.2f MB", bytes / 1e6);
+}
+
 }  // namespace
+
+// Axes in the mesh's order; several sorts of messages along one stand below its sum.
+std::string traffic_text(const Composition& run) {
+  std::map<std::string, double> sums;
+  for (const auto& t : run.traffics) sums[t.axis] += t.bytes;
+  std::string text;
+  for (const Axis& axis : run.mesh_plan.axes) {
+    if (sums[axis.name] <= 0) continue;
+    text += formatted("  %-8s", axis.name.c_str()) + bytes_text(sums[axis.name]) + "\n";
+    for (const auto& t : run.traffics)
+      if (t.axis == axis.name && t.bytes > 0) text += "    " + bytes_text(t.bytes) + "  " + t.by + ": " + t.what + "\n";
+  }
+  return text.empty() ? "" : "traffic, sent by a rank in a step:\n" + text;
+}
 
 std::string plan_headline(const Composition& run) {
   return concat(short_count(static_cast<double>(run.facts.parameters)), " parameters, ", run.run.world_size,
-                run.run.world_size == 1 ? " rank (" : " ranks (", mesh_text(run), "), batch ", run.batch.train_batch_size, " = ",
+                run.run.world_size == 1 ? " rank (" : " ranks (", run.mesh_plan.text(), "), batch ", run.batch.train_batch_size, " = ",
                 run.batch.micro_batch_size, " x ", run.batch.accumulation, " accumulated x ", run.mesh_plan.batch_ranks(),
                 " ranks, sequences of ", run.run.seq_length, ", ", run.settings.train_steps, " steps\nplugins: ", plugins_text(run));
 }
@@ -44,15 +95,15 @@ std::string capture_text(const Composition& run) {
 }
 
 std::string plan_text(const Composition& run) {
-  std::string text = plan_headline(run) + "\n";
-  text += "mesh, fastest axis first: " + mesh_text(run) + "\n";
+  std::string text = plan_headline(run) + "\n" + mesh_lines(run);
   text += "hooks nest, outermost first:";
   for (const NamedStrategy& s : run.strategies) text += " " + s.id;
-  text += "\nunits: every rank computes all of them\n";
+  text += "\n" + placement_lines(run);
   for (const std::string& line : planned_lines(planned_memory(run), run.facts.parameters, true)) text += line + "\n";
+  text += traffic_text(run);
   for (const std::string& note : run.notes) text += note + "\n";
   if (const std::string capture = capture_text(run); !capture.empty()) text += capture + "\n";
-  return text;
+  return text + schedule_text(run);
 }
 
 }  // namespace drivetrain

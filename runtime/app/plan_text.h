@@ -8,7 +8,9 @@
 namespace drivetrain {
 
 std::string plan_headline(const Composition& run);  // one line
-std::string plan_text(const Composition& run);      // mesh, placement, nesting order, batch, memory per rank
+// Mesh, nesting order, placement, memory per rank, traffic, what is expensive, the schedule's picture.
+DRIVETRAIN_API std::string plan_text(const Composition& run);
+DRIVETRAIN_API std::string traffic_text(const Composition& run);  // bytes that a rank sends in a step, by axis; empty: none
 std::string capture_text(const Composition& run);   // one line; empty where there is nothing to say
 
 }  // namespace drivetrain

@@ -38,7 +38,7 @@ int train_command(const std::vector<std::string>& arguments) {
   const std::unique_ptr<Registry> registry = choose_for(request, args.plugin_paths, problems);
   if (args.plan) {
     request.setup.store = make_local_store();
-    std::cout << describe_plan(request);
+    std::cout << describe_plan(request, args.svg);
     return 0;
   }
   start_process(request);

@@ -6,6 +6,7 @@
 #include "app/memory_measure.h"
 #include "app/plan_text.h"
 #include "app/run_folder.h"
+#include "app/schedule_picture.h"
 #include "observe/bus.h"
 #include "observe/log_console.h"
 #include "step/trainer.h"
@@ -32,7 +33,7 @@ void announce(const TrainRequest& request, const Composition& run, const Value& 
   for (const std::string& line : planned_lines(memory, run.facts.parameters, false)) log.info(line);
   for (const std::string& note : run.notes) log.info(note);
   if (const std::string capture = capture_text(run); !capture.empty()) log.info(capture);
-  const std::string difference = run.optimizer->difference_note(run.units.all());
+  const std::string difference = run.optimizer->difference_note(run.model_params);
   if (!difference.empty()) log.info(difference);
   if (const Value* before = request.config.find("_resolved"))
     for (const std::string& line : differing_facts(*before, facts)) log.warning("not as in the run this config is from: " + line);
@@ -143,8 +144,9 @@ void meet_ranks(const TrainRequest& request, const Composition& run, const Value
 
 TrainOutcome train_rank(const TrainRequest& request) { return Session(request).run(); }
 
-std::string describe_plan(const TrainRequest& request) {
+std::string describe_plan(const TrainRequest& request, const std::string& svg) {
   const auto run = plan_run(request.settings, request.chosen, *request.registry, request.setup, Purpose::train);
+  if (!svg.empty()) write_text_file(svg, schedule_svg(*run));
   return plan_text(*run);
 }
 

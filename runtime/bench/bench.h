@@ -45,5 +45,6 @@ BenchReport bench_optimizer(const BenchArguments& arguments);
 BenchReport bench_attention(const BenchArguments& arguments);
 BenchReport bench_startup(const BenchArguments& arguments);
 BenchReport bench_collectives(const BenchArguments& arguments);
+BenchReport bench_context(const BenchArguments& arguments);
 
 }  // namespace drivetrain

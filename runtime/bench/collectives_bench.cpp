@@ -4,12 +4,10 @@
 // a round counts as long as it took the slowest rank. Before that each case has been called, and its values compared.
 // Needs at least two ranks: alone it becomes `launch -n N --bench collectives`.
 #include <ATen/ops/full.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
-#include <filesystem>
 #include <sstream>
 
 #include "bench/collective_case.h"
@@ -24,17 +22,6 @@ namespace {
 
 constexpr double kRoundSeconds = 5e-3;  // a round's calls take about that long
 constexpr int64_t kMostCalls = 2000;
-
-[[noreturn]] void become_launcher(const BenchArguments& arguments) {
-  std::vector<std::string> words{std::filesystem::read_symlink("/proc/self/exe"), "launch",  "-n",
-                                 std::to_string(arguments.whole("-n", 2, 2)),     "--bench", "collectives"};
-  for (const std::string& word : arguments.options_without("-n")) words.push_back(word);
-  std::vector<char*> argv;
-  for (std::string& word : words) argv.push_back(word.data());
-  argv.push_back(nullptr);
-  execv(argv[0], argv.data());
-  throw fail(ErrorCode::io, "bench collectives: cannot start ", words.front(), " launch");
-}
 
 std::vector<std::string> words_of(const std::string& list) {
   std::vector<std::string> words;
@@ -258,7 +245,7 @@ void fill_collectives(BenchReport& report, const std::vector<CollectiveResult>& 
 BenchReport bench_collectives(const BenchArguments& arguments) {
   const CollectivesWish wish(arguments);
   const RankEnvironment environment = read_rank_environment();
-  if (environment.world_size == 1 && !std::getenv("RANK")) become_launcher(arguments);
+  if (environment.world_size == 1 && !std::getenv("RANK")) become_launcher(arguments, "collectives");
   if (environment.world_size == 1 || arguments.has("-n"))
     throw fail(ErrorCode::config, "bench collectives is one of ", environment.world_size, " ranks that others started",
                arguments.has("-n") ? "; leave out -n" : ", and wants at least 2: drivetrain bench collectives -n 2");

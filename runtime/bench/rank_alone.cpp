@@ -1,8 +1,10 @@
 #include "bench/rank_alone.h"
 
 #include <ATen/Parallel.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <thread>
 
 #include "app/commands.h"
@@ -23,6 +25,17 @@ std::shared_ptr<Log> log_beside_report(int64_t rank) {
 }
 
 }  // namespace
+
+[[noreturn]] void become_launcher(const BenchArguments& arguments, const std::string& bench) {
+  std::vector<std::string> words{std::filesystem::read_symlink("/proc/self/exe"), "launch",  "-n",
+                                 std::to_string(arguments.whole("-n", 2, 2)),     "--bench", bench};
+  for (const std::string& word : arguments.options_without("-n")) words.push_back(word);
+  std::vector<char*> argv;
+  for (std::string& word : words) argv.push_back(word.data());
+  argv.push_back(nullptr);
+  execv(argv[0], argv.data());
+  throw fail(ErrorCode::io, "bench ", bench, ": cannot start ", words.front(), " launch");
+}
 
 RankAlone::RankAlone(const BenchArguments& arguments, const RankEnvironment& environment)
     : env_(environment),

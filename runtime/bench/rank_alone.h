@@ -14,6 +14,8 @@
 
 namespace drivetrain {
 
+[[noreturn]] void become_launcher(const BenchArguments& arguments, const std::string& bench);  // of -n ranks, default 2
+
 class RankAlone {
  public:
   // Reads --device, --threads and --plugin-path; waits for rank 0's store. Errors: config, communication.

@@ -1,22 +1,13 @@
-// Builds the model on the meta device, hands its storage to the owner and fills it.
+// Hands the model's storage to the owner and fills it.
 #include <set>
 
 #include "compose/composition.h"
-#include "compose/plain_layers.h"
 #include "state/initial_values.h"
 #include "state/weights.h"
 #include "step/step_state.h"
 
 namespace drivetrain {
 namespace {
-
-void build_units(Composition& run) {
-  Builder builder{nullptr, run.attention, *run.mesh, run.facts};
-  builder.layers = make_plain_layers(builder.attention);
-  each_strategy(run.strategies, Nesting::innermost_first, "build", "", [&](Strategy& s) { s.build(builder); });
-  run.attention = builder.attention;
-  run.units.units = run.model->build(*builder.layers);
-}
 
 void fill(Composition& run, const std::vector<Trainables>& all) {
   const std::string folder = run.model->weights_folder();
@@ -62,9 +53,6 @@ Trainables unnamed_values(const Composition& run) {
 }
 
 void build_run(Composition& run) {
-  run.mesh = std::make_unique<Mesh>(run.mesh_plan.axes, run.services->rank, run.services->world_size, run.communicator);
-  run.services->mesh = run.mesh.get();
-  build_units(run);
   each_strategy(run.strategies, Nesting::innermost_first, "attach", "", [&](Strategy& s) { s.attach(run.units); });
   run.chunks = run.data_parallel->trainables();
   const std::vector<Trainables> held = held_values(run);

@@ -2,6 +2,7 @@
 // one gathers all the problems it finds before it throws. Main thread.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -22,6 +23,7 @@
 #include "plugin/registry.h"
 #include "step/capture.h"
 #include "step/hooks.h"
+#include "step/program.h"
 
 namespace drivetrain {
 
@@ -40,6 +42,15 @@ struct ChosenPlugin {
   const std::string& kind() const { return selection.kind; }
   const std::string& name() const { return selection.name; }
   std::string id() const { return kind() + "/" + name(); }
+};
+
+// A piece of the model's chain and where it is computed.
+struct PlacedPiece {
+  int64_t stage = 0, chunk = 0;
+  int64_t first = 0, last = 0;  // units [first, last) of the whole chain
+  std::string first_unit, last_unit;
+  double cost = 0;         // as Model::cost has it
+  int64_t parameters = 0;  // that a rank of the stage computes with, those of another piece of the stage left out
 };
 
 struct DRIVETRAIN_API Composition {
@@ -70,14 +81,22 @@ struct DRIVETRAIN_API Composition {
   Strategies strategies;  // outermost first
 
   DatasetFacts data;
-  UnitList units;
+  std::vector<PlacedPiece> placement;   // in chain order
+  std::vector<ParamPtr> model_params;   // of the whole model in chain order; those of other stages stay on the meta device
+  std::map<std::string, std::vector<int64_t>> tied_stages;  // of parameters that several stages compute with: which, ascending
+  UnitList units;                       // of this rank's stage, chunk after chunk
+  std::vector<ChunkUnits> chunk_units;  // of each of its chunks
+  std::vector<Builder::SequenceCut> batch_cuts, activation_cuts;
   std::vector<Trainables> chunks;
   std::vector<PlanContext::Memory> memories;
+  std::vector<PlanContext::Traffic> traffics;
   double updated_elements = 0;  // by a rank's optimizer, as planned
   CaptureChoice capture;
 
-  // Ranks along the axes that join the gradient reduction.
-  GroupPtr gradient_group() const;
+  // This rank's place in the pipeline, and the number of stages.
+  int64_t stage() const { return mesh->index(Schedule::kAxis); }
+  int64_t stages() const { return schedule->stages(); }
+  std::vector<std::string> gradient_axes() const;  // that join the gradient reduction
   // This rank's index among those that read different rows.
   int64_t batch_rank() const;
   // Null on the CPU. Error(internal) if the run is on a device that nobody opened.
@@ -91,7 +110,7 @@ DRIVETRAIN_API std::vector<ChosenPlugin> choose_plugins(const Value& config, con
                                                         const std::string& device, Problems& problems,
                                                         Purpose purpose = Purpose::train);
 
-// Creates the plugins, negotiates, solves mesh and batch sizes. A plugin that refuses the run is replaced by the next of its
+// Creates the plugins, negotiates, solves mesh and batch sizes, and builds the model on the meta device. A plugin that refuses the run is replaced by the next of its
 // order of preference, with a warning; where there is none, Error with all problems. No rank waits for another in here.
 DRIVETRAIN_API std::unique_ptr<Composition> plan_run(const RunSettings& settings, std::vector<ChosenPlugin> chosen, const Registry& registry,
                                       const RankSetup& setup, Purpose purpose);
@@ -101,7 +120,11 @@ std::vector<Trainables> held_values(const Composition& run);
 // Parameters that the storage owner named in neither, whole.
 Trainables unnamed_values(const Composition& run);
 
-// Builds the model, gives it storage and fills it. Collective from here on.
+// Builds the model on the meta device, cuts it into the schedule's pieces and keeps those of this rank's stage. Needs the mesh; no rank
+// waits for another. Error(config) where the chain has fewer units than pieces.
+void place_model(Composition& run);
+
+// Gives the model storage and fills it. Collective from here on.
 DRIVETRAIN_API void build_run(Composition& run);
 
 }  // namespace drivetrain

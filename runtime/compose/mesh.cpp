@@ -63,13 +63,11 @@ int64_t Mesh::index(const std::string& name) const {
   return 0;
 }
 
-GroupPtr Mesh::group(const std::vector<std::string>& names) const {
-  std::string label;
+std::vector<int64_t> Mesh::ranks(const std::vector<std::string>& names) const {
   std::vector<int64_t> ranks = {rank_};
   int64_t stride = 1;
   for (const Axis& axis : axes_) {
-    if (axis.size > 1 && std::find(names.begin(), names.end(), axis.name) != names.end()) {
-      label += (label.empty() ? "" : "+") + axis.name;
+    if (std::find(names.begin(), names.end(), axis.name) != names.end()) {
       std::vector<int64_t> wider;
       for (int64_t i = 0; i < axis.size; ++i)
         for (int64_t r : ranks) wider.push_back(r + (i - axis.index) * stride);
@@ -77,13 +75,34 @@ GroupPtr Mesh::group(const std::vector<std::string>& names) const {
     }
     stride *= axis.size;
   }
-  GroupPtr& group = groups_[label];
-  if (group) return group;
-  if (ranks.size() == 1) return group = std::make_shared<Loopback>(rank_);
-  if (!communicator_) throw fail(ErrorCode::internal, "group ", label, " asked of a mesh without a communicator");
   std::sort(ranks.begin(), ranks.end());
+  return ranks;
+}
+
+GroupPtr Mesh::group(const std::vector<std::string>& names) const {
+  std::string label;
+  for (const Axis& axis : axes_)
+    if (axis.size > 1 && std::find(names.begin(), names.end(), axis.name) != names.end()) label += (label.empty() ? "" : "+") + axis.name;
+  GroupPtr& group = groups_[label];
+  if (!group) group = make_group(ranks(names), label);
+  return group;
+}
+
+GroupPtr Mesh::make_group(const std::vector<int64_t>& ranks, const std::string& label) const {
+  if (ranks.size() == 1) return std::make_shared<Loopback>(rank_);
+  if (!communicator_) throw fail(ErrorCode::internal, "group ", label, " asked of a mesh without a communicator");
   // Groups of one label differ by their first rank, and need store keys of their own.
-  return group = communicator_->make_group(ranks, concat(label, "@", ranks.front()));
+  return communicator_->make_group(ranks, concat(label, "@", ranks.front()));
+}
+
+GroupPtr Mesh::subgroup(const std::string& name, const std::vector<int64_t>& coordinates, const std::string& label) const {
+  std::vector<int64_t> members;
+  const std::vector<int64_t> line = ranks({name});  // in order of the coordinate
+  for (const int64_t at : coordinates) members.push_back(line.at(at));
+  std::sort(members.begin(), members.end());
+  if (std::find(members.begin(), members.end(), rank_) == members.end())
+    throw fail(ErrorCode::internal, "rank ", rank_, " asks for group ", label, ", of which it is no member");
+  return make_group(members, label);
 }
 
 GroupPtr Mesh::world() const {

@@ -24,7 +24,24 @@ class PlainLinear : public Linear {
   std::vector<ParamPtr> params() const override {
     return bias_ ? std::vector<ParamPtr>{weight_, bias_} : std::vector<ParamPtr>{weight_};
   }
-  at::Tensor forward(const at::Tensor& x, StepContext&) override { return linear(x, weight_, bias_); }
+  ParamPtr bias() const override { return bias_; }
+
+  at::Tensor apply(const at::Tensor& x, const Options& options, at::Tensor*) const override {
+    std::vector<int64_t> shape = x.sizes().vec();
+    shape.back() = weight_->tensor.size(0);
+    const at::Tensor bias = bias_ && options.add_bias ? bias_->tensor : at::Tensor();
+    return product(x.reshape({-1, x.size(-1)}), weight_->tensor, bias).view(shape);
+  }
+
+  at::Tensor apply_backward(const at::Tensor& dy, const at::Tensor& x, const Options& options, WeightWork& work) const override {
+    const at::Tensor dy_NO = dy.reshape({-1, dy.size(-1)});
+    at::Tensor dx;
+    if (options.wants_dx) dx = product_backward(dy_NO, weight_->tensor).view(x.sizes());
+    if (weight_->trainable)
+      work.run([weight = weight_, dy_NO, x] { accumulate_weight_grad(*weight, dy_NO, x.reshape({-1, x.size(-1)})); });
+    if (bias_ && options.add_bias && bias_->trainable) ops::accumulate_bias_grad(*bias_, dy_NO);
+    return dx;
+  }
 
  private:
   ParamPtr weight_, bias_;
@@ -82,6 +99,9 @@ class PlainAttention : public AttentionLayer {
       : spec_(spec), attention_(std::move(attention)) {}
   std::vector<ParamPtr> params() const override { return {}; }
   at::Tensor forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, StepContext& ctx) override {
+    return attend(*attention_, q, k, v, args(ctx));
+  }
+  AttentionArgs args(StepContext& ctx) const override {
     AttentionArgs args;
     args.scale = spec_.scale;
     args.causal = spec_.causal;
@@ -89,8 +109,9 @@ class PlainAttention : public AttentionLayer {
     if (ctx.mode() == Mode::train && spec_.dropout > 0) {
       args.dropout = spec_.dropout;
       args.key = ctx.random(spec_.name);
+      args.key.rows.clear();  // dimension 1 of the probabilities is the heads, all of them
     }
-    return attend(*attention_, q, k, v, args);
+    return args;
   }
 
  private:

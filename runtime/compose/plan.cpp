@@ -3,36 +3,89 @@
 #include <algorithm>
 #include <map>
 
+#include "compose/mesh_readings.h"
+
 namespace drivetrain {
 namespace {
 
+using Claim = PlanContext::Claim;
+
 std::string who(const std::string& by) { return by.empty() ? "" : by + ": "; }
 
-void report_refusals(const PlanContext& context, const PlaceOf& place_of, Problems& problems) {
+std::string listed(const std::vector<std::string>& names, const char* between = ", ") {
+  std::string text;
+  for (const std::string& name : names) text += (text.empty() ? "" : between) + name;
+  return text;
+}
+
+bool contains(const std::vector<std::string>& names, const std::string& name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+void report_refusals(const PlanContext& context, const PlaceOf& place_of, Problems& problems, const WhoOffers& who_offers) {
   for (const auto& refusal : context.refusals())
     problems.add(place_of(refusal.by), who(refusal.by) + refusal.text);
   for (const auto& need : context.needs()) {
     const auto& offers = context.offers();
     if (std::any_of(offers.begin(), offers.end(), [&](const auto& offer) { return offer.text == need.ability; })) continue;
-    problems.add(place_of(need.by), concat(who(need.by), "needs ", need.ability, " (", need.why, "), which no chosen plugin offers"));
+    const auto others = who_offers ? who_offers(need.ability) : std::vector<std::string>{};
+    problems.add(place_of(need.by),
+                 concat(who(need.by), "needs ", need.ability, " (", need.why, "), which no chosen plugin offers",
+                        others.empty() ? "" : "; of the installed ones, " + listed(others, " and ") +
+                                                  (others.size() == 1 ? " does" : " do")));
   }
 }
 
-bool is_data_parallel(const std::string& by) { return by.rfind("data_parallel/", 0) == 0; }
+bool is_of_kind(const std::string& by, const std::string& kind) { return by.rfind(kind + "/", 0) == 0; }
 
-// The world size without the fixed claims, for the one claim that takes the rest.
-int64_t rest_of_world(const PlanContext& context, Problems& problems) {
-  int64_t fixed = 1;
-  std::string text;
-  for (const auto& claim : context.claims()) {
-    if (claim.size == PlanContext::kRest) continue;
-    fixed *= claim.size;
-    text += (text.empty() ? "" : " x ") + concat(claim.axis, " ", claim.size, " (", claim.by, ")");
+// "zero (a.json:3:5)"; a plugin chosen by default has no place.
+std::string with_place(const std::string& by, const PlaceOf& place_of) {
+  const Position where = place_of(by);
+  return where.file.empty() ? by : concat(by, " (", where.text(), ")");
+}
+
+// What can be asked of the claims as a whole: one owner for each axis, one for the rest. Leaves out those that cannot stay.
+std::vector<Claim> without_conflicts(const PlanContext& context, const PlaceOf& place_of, Problems& problems) {
+  std::vector<Claim> claims;
+  std::map<std::string, std::string> owners;
+  std::string rest_owner;
+  for (const Claim& claim : context.claims()) {
+    if (const auto [it, added] = owners.emplace(claim.axis, claim.by); !added) {
+      problems.add(place_of(claim.by), concat("axis ", claim.axis, " of the mesh is claimed by ", with_place(it->second, place_of),
+                                              " and by ", with_place(claim.by, place_of), "; use one of them"));
+      continue;
+    }
+    if (claim.size == PlanContext::kRest && !rest_owner.empty()) {
+      problems.add(place_of(claim.by), concat(with_place(rest_owner, place_of), " and ", with_place(claim.by, place_of),
+                                              " both take the rest of the world; give one of them a size"));
+      continue;
+    }
+    if (claim.size == PlanContext::kRest) rest_owner = claim.by;
+    claims.push_back(claim);
   }
-  if (context.run().world_size % fixed == 0) return context.run().world_size / fixed;
-  problems.add({}, concat(text, " = ", fixed, " ranks does not divide the world of ", context.run().world_size,
-                          " ranks. Start a multiple of ", fixed, " (launch -n), or change the sizes"));
-  return 1;
+  return claims;
+}
+
+void check_order(const std::vector<Claim>& claims, const std::vector<std::string>& order, const PlaceOf& place_of, Problems& problems) {
+  std::vector<std::string> claimed;
+  for (const Claim& claim : claims) claimed.push_back(claim.axis);
+  for (size_t i = 0; i < order.size(); ++i) {
+    const std::vector<std::string> before(order.begin(), order.begin() + static_cast<int64_t>(i));
+    if (contains(before, order[i])) problems.add(place_of("mesh_order"), concat("mesh_order names the axis ", order[i], " twice"));
+    if (contains(claimed, order[i])) continue;
+    problems.add(place_of("mesh_order"),
+                 concat("mesh_order names the axis ", order[i], ", which no chosen plugin claims; ",
+                        claimed.empty() ? "there are none: every rank is on its own" : "claimed are " + listed(claimed)));
+  }
+}
+
+// Those that are named come first in their order, then the others by place.
+void sort_claims(std::vector<Claim>& claims, const std::vector<std::string>& order) {
+  const auto key = [&](const Claim& claim) {
+    const auto named = std::find(order.begin(), order.end(), claim.axis);
+    return std::make_pair(named - order.begin(), claim.place);
+  };
+  std::stable_sort(claims.begin(), claims.end(), [&](const Claim& a, const Claim& b) { return key(a) < key(b); });
 }
 
 }  // namespace
@@ -40,44 +93,43 @@ int64_t rest_of_world(const PlanContext& context, Problems& problems) {
 int64_t MeshPlan::batch_ranks() const {
   int64_t product = 1;
   for (const Axis& axis : axes)
-    if (std::find(batch_axes.begin(), batch_axes.end(), axis.name) != batch_axes.end()) product *= axis.size;
+    if (contains(batch_axes, axis.name)) product *= axis.size;
   return product;
 }
 
-MeshPlan solve_mesh(const PlanContext& context, const PlaceOf& place_of, Problems& problems) {
-  report_refusals(context, place_of, problems);
-  std::vector<PlanContext::Claim> claims = context.claims();
-  std::stable_sort(claims.begin(), claims.end(), [](const auto& a, const auto& b) { return a.place < b.place; });
-
-  MeshPlan plan;
-  std::map<std::string, std::string> owners;
-  std::string rest_owner;
-  const int64_t rest = rest_of_world(context, problems);
+int64_t MeshPlan::ranks_of_kind(const std::string& kind) const {
   int64_t product = 1;
-  for (const auto& claim : claims) {
-    if (const auto [it, added] = owners.emplace(claim.axis, claim.by); !added) {
-      problems.add({}, concat("axis ", claim.axis, " is claimed by ", it->second, " and by ", claim.by, "; use one of them"));
-      continue;
-    }
-    if (claim.size == PlanContext::kRest) {
-      if (!rest_owner.empty()) {
-        problems.add({}, concat(rest_owner, " and ", claim.by, " both take the rest of the world; give one of them a size"));
-        continue;
-      }
-      rest_owner = claim.by;
-    }
+  for (size_t i = 0; i < axes.size(); ++i)
+    if (is_of_kind(owners[i], kind)) product *= axes[i].size;
+  return product;
+}
+
+std::string MeshPlan::text() const {
+  std::vector<std::string> names;
+  for (const Axis& axis : axes) names.push_back(concat(axis.name, " ", axis.size));
+  return names.empty() ? "one rank" : listed(names, " x ");
+}
+
+MeshPlan solve_mesh(const PlanContext& context, const std::vector<std::string>& order, const PlaceOf& place_of, Problems& problems,
+                    const WhoOffers& who_offers) {
+  report_refusals(context, place_of, problems, who_offers);
+  std::vector<Claim> claims = without_conflicts(context, place_of, problems);
+  check_order(claims, order, place_of, problems);
+  sort_claims(claims, order);
+
+  const MeshReadings readings(claims, context.run().world_size);
+  // Who refused may not have claimed what would explain the world.
+  if (!readings.explained() && (readings.has_rest() || problems.empty())) problems.add(readings.place(place_of), readings.text(place_of));
+  MeshPlan plan;
+  for (const Claim& claim : claims) {
     Axis axis;
     axis.name = claim.axis;
-    axis.size = claim.size == PlanContext::kRest ? rest : claim.size;
+    axis.size = claim.size == PlanContext::kRest ? readings.rest() : claim.size;
     axis.joins_gradients = claim.joins_gradients;
-    product *= axis.size;
     plan.axes.push_back(axis);
-    if (is_data_parallel(claim.by)) plan.batch_axes.push_back(claim.axis);
+    plan.owners.push_back(claim.by);
+    if (is_of_kind(claim.by, "data_parallel")) plan.batch_axes.push_back(claim.axis);
   }
-  if (problems.empty() && product != context.run().world_size)
-    problems.add({}, concat("the plugins use ", product, " ranks, ", context.run().world_size,
-                            " were started and none takes the rest. Start ", product,
-                            ", or choose a data_parallel plugin"));
   return plan;
 }
 

@@ -7,6 +7,7 @@
 #include "compose/composition.h"
 #include "compose/plain_storage.h"
 #include "compose/settle_dtypes.h"
+#include "compose/who_offers.h"
 
 namespace drivetrain {
 namespace {
@@ -98,7 +99,10 @@ PlanContext negotiate(const Factory& factory, const Composition& run) {
   return context;
 }
 
+bool is_kind_of(const std::string& id, const std::string& kind) { return id.rfind(kind + "/", 0) == 0; }
+
 Position place_of(const Composition& run, const std::string& id) {
+  if (id == "mesh_order") return run.settings.mesh_order_where;
   for (const ChosenPlugin& plugin : run.chosen)
     if (plugin.id() == id) return plugin.selection.where;
   return {};
@@ -201,24 +205,51 @@ std::string negotiate_mesh(const Factory& factory, Composition& run, const std::
       if (refusal.by == refused) run.log->warning(refused + " is not used: " + refusal.text);
     return refused;
   }
-  run.mesh_plan = solve_mesh(context, [&](const std::string& id) { return place_of(run, id); }, problems);
+  run.mesh_plan = solve_mesh(context, run.settings.mesh_order, [&](const std::string& id) { return place_of(run, id); }, problems,
+                             [&](const std::string& ability) { return who_would_offer(ability, factory.registry, run); });
   run.memories = context.memories();
+  run.traffics = context.traffics();
   run.updated_elements = context.updated_elements();
   decide_capture(factory, run, context, problems);
   run.notes.clear();
   for (const auto& cost : context.costs()) run.notes.push_back(concat("cost: ", cost.by, ": ", cost.text));
   for (const auto& note : context.no_effects()) run.notes.push_back(concat("no effect: ", note.by, ": ", note.text));
-  if (run.schedule->stages() > 1) {
-    const std::string id = id_of_kind(run, Schedule::kKind);
-    problems.add(place_of(run, id), concat(id, " asks for ", run.schedule->stages(),
-                                           " pipeline stages; there is one in this version\n   use a schedule of one stage"));
-  }
   return {};
 }
 
-// Plugins see the run twice: first to find the mesh, from which batch sizes and data follow, then with all facts known.
+// What the claims of others leave to a data-parallel plugin, known before any of them is heard.
+void count_ranks(const Factory& factory, Composition& run) {
+  const PlanContext context = negotiate(factory, run);
+  int64_t fixed = 1, joined = 1;
+  std::string taken;
+  for (const auto& claim : context.claims()) {
+    if (is_kind_of(claim.by, DataParallel::kKind) || claim.size == PlanContext::kRest) continue;
+    fixed *= claim.size;
+    if (claim.joins_gradients) joined *= claim.size;
+    if (claim.size > 1) taken += concat(taken.empty() ? "" : " x ", claim.axis, " ", claim.size);
+  }
+  const bool divides = fixed > 0 && run.run.world_size % fixed == 0;  // else solve_mesh says so
+  run.run.rest_ranks = divides ? run.run.world_size / fixed : run.run.world_size;
+  run.run.joined_ranks = joined;
+  run.run.taken_ranks = taken;
+}
+
+// Where a plugin's word about the model's chain does not fit, the file's line is told as for every other problem.
+void place(Composition& run, Problems& problems) {
+  run.mesh = std::make_unique<Mesh>(run.mesh_plan.axes, run.services->rank, run.services->world_size, run.communicator);
+  run.services->mesh = run.mesh.get();
+  try {
+    place_model(run);
+  } catch (const Error& e) {
+    problems.add(place_of(run, id_of_kind(run, Schedule::kKind)), e.what(), e.code());
+  }
+}
+
+// Plugins see the run several times: to find the mesh, from which batch sizes and data follow; with those known; and once the model is
+// built, for their figures.
 std::string settle(const Factory& factory, Composition& run, const std::vector<ChosenPlugin>& chosen, Purpose purpose) {
   Problems problems;
+  count_ranks(factory, run);
   std::string refused = negotiate_mesh(factory, run, chosen, problems);
   if (!refused.empty()) return refused;
   if (purpose == Purpose::train) {
@@ -228,16 +259,21 @@ std::string settle(const Factory& factory, Composition& run, const std::vector<C
     refused = negotiate_mesh(factory, run, chosen, problems);
   }
   problems.throw_if_any();
+  if (!refused.empty()) return refused;
+  place(run, problems);
+  problems.throw_if_any();
+  refused = negotiate_mesh(factory, run, chosen, problems);
+  problems.throw_if_any();
   return refused;
 }
 
 }  // namespace
 
-GroupPtr Composition::gradient_group() const {
+std::vector<std::string> Composition::gradient_axes() const {
   std::vector<std::string> names;
   for (const Axis& axis : mesh->axes())
     if (axis.joins_gradients) names.push_back(axis.name);
-  return mesh->group(names);
+  return names;
 }
 
 DeviceRuntime* Composition::device_runtime() const {

@@ -16,6 +16,7 @@ struct SectionFact {
   Value off;                        // object: option -> value that means "absent"
   std::string same_as;              // the section that plugins claim, if this is another name of it
   Value on{};                       // object: the options that `true` stands for; null: `true` is refused
+  std::string number;               // the option that a bare number stands for; "": numbers are refused
 };
 
 struct KeyFact {

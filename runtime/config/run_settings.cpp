@@ -67,6 +67,7 @@ OptionTable make_run_settings_table() {
       .field("communication_data_type", &R::communication_data_type,
              "in which gradients are summed over ranks; null: that of the gradients")
       .one_of(kTypeNames)
+      .field("mesh_order", &R::mesh_order, "axes of the mesh that come first, fastest first (neighbouring ranks); those left out follow in their usual order")
       .field("rendezvous_timeout_s", &R::rendezvous_timeout_s, "seconds to wait for the other ranks at the start")
       .range(1, 86400)
       .group("plugins", &R::plugins, plugin_settings_table(), "where plugins come from");
@@ -114,17 +115,19 @@ RunSettings read_run_settings(const Value& config, const std::string& config_pat
   const OptionTable& table = run_settings_table();
   Value own = Value::object();
   own.where = config.where;
-  Position batch_where, types_where = config.where;
+  Position batch_where, types_where = config.where, order_where = config.where;
   for (const Value::Member& m : config.members()) {
     if (!table.find(m.key)) continue;
     own.members().push_back(m);
     const bool is_batch = m.key.find("batch_size") != std::string::npos || m.key == "gradient_accumulation_steps";
     if (m.key == "data_types") types_where = m.value.key_where;
+    if (m.key == "mesh_order") order_where = m.value.key_where;
     if (is_batch && batch_where.file.empty()) batch_where = m.value.key_where;
   }
   RunSettings settings = *std::static_pointer_cast<RunSettings>(table.parse(own, "the run", "", problems));
   settings.batch_where = batch_where.file.empty() ? config.where : batch_where;
   settings.types_where = types_where;
+  settings.mesh_order_where = order_where;
   check_allow(settings.plugins.allow, problems);
   check_capture(settings.capture, problems);
   if (settings.output_dir.empty()) settings.output_dir = default_output(config_path);

@@ -40,10 +40,12 @@ struct RunSettings {
   std::optional<int64_t> reduce_every;                                      // see RunFacts
   DataTypes data_types;
   std::optional<std::string> communication_data_type;  // of sums over ranks; nothing: the gradients'
+  std::vector<std::string> mesh_order;                 // see solve_mesh
   int64_t rendezvous_timeout_s = 60;
   PluginSettings plugins;
   Position batch_where;  // of the first batch key given
   Position types_where;  // of data_types
+  Position mesh_order_where;
 };
 
 DRIVETRAIN_API const OptionTable& run_settings_table();

@@ -93,6 +93,9 @@ std::optional<SectionEntry> read_section_entry(const Value& value, const Section
     entry.params = fact.on;
     entry.params.where = value.where;
     problems.note(value.where, concat(path, ": true means ", fact.on.to_json()));
+  } else if (value.is_number() && !fact.number.empty()) {
+    entry.params.set(fact.number, value);
+    if (find_off_value(entry.params, fact)) entry.enabled = false;
   } else if (value.is_string()) {
     entry.type = value.as_string();
     entry.params_path = path + ".params";

@@ -12,7 +12,7 @@ constexpr KindRow kKinds[] = {
     {"communicator", KindRule::exactly_one, "collectives between ranks"},
     {"data_parallel", KindRule::at_most_one, "copies or shards of the model over ranks with different data"},
     {"tensor_parallel", KindRule::at_most_one, "single layers split over ranks"},
-    {"context_parallel", KindRule::at_most_one, "one sequence split over ranks"},
+    {"context_parallel", KindRule::any_number, "one sequence split over ranks"},
     {"schedule", KindRule::exactly_one, "order of micro-batches, and pipeline stages"},
     {"attention", KindRule::exactly_one, "the two halves of attention"},
     {"recompute", KindRule::at_most_one, "which activations are kept"},

@@ -5,6 +5,7 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include <drivetrain/error.h>
+#include <drivetrain/weight_grad.h>
 
 namespace drivetrain {
 
@@ -18,17 +19,23 @@ Tensors AutogradUnit::forward(const Tensors& x, StepContext& ctx, Saved& saved) 
     if (recording && leaf.is_floating_point()) leaf.set_requires_grad(true);
     inputs.push_back(leaf);
   }
-  Tensors outputs = run(inputs, ctx);
+  const auto work = std::make_shared<WeightWork>();
+  Tensors outputs;
+  {
+    const CurrentWeightWork current(work);
+    outputs = run(inputs, ctx);
+  }
   if (!recording) return outputs;
 
   Tensors detached;
   for (const at::Tensor& t : outputs) detached.push_back(t.detach());
   saved.inputs = std::move(inputs);
   saved.outputs = std::move(outputs);
+  saved.extra = work;
   return detached;
 }
 
-Tensors AutogradUnit::backward(const Tensors& dy, StepContext&, Saved& saved) {
+Tensors AutogradUnit::backward(const Tensors& dy, StepContext& ctx, Saved& saved) {
   if (dy.size() != saved.outputs.size())
     throw fail(ErrorCode::internal, "unit ", name(), " got ", dy.size(), " gradients for ", saved.outputs.size(), " outputs");
   Tensors roots, seeds;
@@ -38,6 +45,8 @@ Tensors AutogradUnit::backward(const Tensors& dy, StepContext&, Saved& saved) {
     seeds.push_back(dy[i]);
   }
   saved.outputs.clear();
+  if (ctx.visit().part == Part::input)
+    std::any_cast<const std::shared_ptr<WeightWork>&>(saved.extra)->put_off(&saved.weight_work);
   if (!roots.empty()) {
     at::AutoGradMode on(true);
     torch::autograd::backward(roots, seeds);

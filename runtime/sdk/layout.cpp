@@ -1,5 +1,6 @@
 #include <drivetrain/layout.h>
 
+#include <algorithm>
 #include <functional>
 #include <numeric>
 
@@ -23,6 +24,17 @@ Cut cut_of(const DimSplit& split, const Mesh& mesh) {
   return cut;
 }
 
+// Rows of each piece of a dimension that is cut as if it had split.padded_to.
+int64_t padded_piece(size_t dim, int64_t size, const DimSplit& split, const Cut& cut) {
+  if (split.padded_to < size)
+    throw fail(ErrorCode::internal, "dimension ", dim, " of ", size, " rows cannot be padded to ", split.padded_to,
+               ", which is less");
+  if (split.blocks.size() > 1)
+    throw fail(ErrorCode::internal, "dimension ", dim, " has ", split.blocks.size(),
+               " fused blocks and is padded; only a dimension of one block can be");
+  return (split.padded_to + cut.pieces - 1) / cut.pieces;
+}
+
 int64_t product(const std::vector<int64_t>& shape) {
   return std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
 }
@@ -40,8 +52,12 @@ int64_t Layout::global_numel() const { return product(global_shape); }
 std::vector<Layout::Range> Layout::ranges(size_t dim, const Mesh& mesh) const {
   const int64_t size = global_shape.at(dim);
   if (dim >= dims.size()) return {{0, size}};
-  const std::vector<int64_t> blocks = dims[dim].blocks.empty() ? std::vector<int64_t>{size} : dims[dim].blocks;
   const Cut cut = cut_of(dims[dim], mesh);
+  if (dims[dim].padded_to != 0) {
+    const int64_t piece = padded_piece(dim, size, dims[dim], cut), first = std::min(size, cut.index * piece);
+    return {{first, std::min(size - first, piece)}};
+  }
+  const std::vector<int64_t> blocks = dims[dim].blocks.empty() ? std::vector<int64_t>{size} : dims[dim].blocks;
   std::vector<Range> list;
   int64_t first = 0;
   for (const int64_t block : blocks) {
@@ -63,8 +79,10 @@ std::vector<Layout::Range> Layout::ranges(size_t dim, const Mesh& mesh) const {
 std::vector<int64_t> Layout::local_shape(const Mesh& mesh) const {
   std::vector<int64_t> shape;
   for (size_t dim = 0; dim < global_shape.size(); ++dim) {
-    int64_t size = 0;
-    for (const Range& range : ranges(dim, mesh)) size += range.count;
+    const bool padded = dim < dims.size() && dims[dim].padded_to != 0;
+    int64_t size = padded ? padded_piece(dim, global_shape[dim], dims[dim], cut_of(dims[dim], mesh)) : 0;
+    if (!padded)
+      for (const Range& range : ranges(dim, mesh)) size += range.count;
     shape.push_back(size);
   }
   return shape;

@@ -34,7 +34,6 @@ WorkPtr completed_work() {
 Group::~Group() = default;
 at::Tensor Group::allocate_once(int64_t, at::ScalarType) { return {}; }
 Communicator::~Communicator() = default;
-StepContext::~StepContext() = default;
 Unit::~Unit() = default;
 Layer::~Layer() = default;
 LayerFactory::~LayerFactory() = default;
@@ -43,7 +42,6 @@ Optimizer::~Optimizer() = default;
 LrSchedule::~LrSchedule() = default;
 Schedule::~Schedule() = default;
 Strategy::~Strategy() = default;
-Recompute::~Recompute() = default;
 Precision::~Precision() = default;
 DataParallel::~DataParallel() = default;
 Model::~Model() = default;
@@ -97,6 +95,9 @@ void PlanContext::no_effect(const std::string& key, const std::string& why) {
 }
 void PlanContext::memory(MemoryClass memory_class, const std::string& what, double bytes) {
   memories_.push_back({speaker_, what, bytes, memory_class});
+}
+void PlanContext::traffic(const std::string& axis, const std::string& what, double bytes) {
+  traffics_.push_back({speaker_, axis, what, bytes});
 }
 void PlanContext::updates(double elements) { updated_ = elements; }
 

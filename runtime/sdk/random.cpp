@@ -35,49 +35,83 @@ RandomKeyWords mixed_key(uint64_t seed, uint64_t step, uint64_t site) {
   return {words[0], words[1]};
 }
 
-// Calls use(words, element, count) for chunks that cover elements [0, count) of one sample.
-template <class Use>
-void for_chunks(int64_t begin, int64_t end, uint64_t sample, RandomKeyWords key, const Use& use) {
-  Words words;
-  for (int64_t e = begin; e < end; e += kRandomChunk) {
-    philox_detail::draw(words, static_cast<uint64_t>(e / 4), sample, key);
-    use(words, e, std::min(kRandomChunk, end - e));
-  }
-}
+// Where the numbers of one sample of a tensor stand in the sample of the whole tensor: runs of neighbouring elements,
+// in the order of the tensor at hand.
+struct RandomRun {
+  int64_t whole = 0, local = 0, count = 0;  // first element there, here; elements
+  int64_t chunk = 0;                        // the first, counted over all runs
+};
 
-// The same over a tensor of `samples` rows of `row` elements, in parallel. use(uniform numbers, first flat element,
-// count).
+class RandomRuns {
+ public:
+  RandomRuns(const char* what, const at::Tensor& t, const RandomKey& key) {
+    if (t.dim() == 0)
+      throw fail(ErrorCode::internal, what, " wants a tensor whose first dimension is samples, got a scalar");
+    samples_ = t.size(0), row_ = samples_ > 0 ? t.numel() / samples_ : 0;
+    if (key.rows.empty()) {
+      add(0, row_);
+    } else {
+      const int64_t rows = checked_rows(what, t, key.rows), per_row = rows > 0 ? row_ / rows : 0;
+      for (const RowRange& range : key.rows) add(range.first * per_row, range.count * per_row);
+    }
+  }
+  int64_t samples() const { return samples_; }
+  int64_t row() const { return row_; }        // elements of a sample
+  int64_t chunks() const { return chunks_; }  // of a sample
+  const RandomRun& run_of(int64_t chunk) const {
+    size_t i = runs_.size() - 1;
+    while (runs_[i].chunk > chunk) --i;
+    return runs_[i];
+  }
+
+ private:
+  static int64_t checked_rows(const char* what, const at::Tensor& t, const std::vector<RowRange>& ranges) {
+    int64_t rows = 0;
+    for (const RowRange& range : ranges) rows += range.count;
+    if (t.dim() < 2 || t.size(1) != rows)
+      throw fail(ErrorCode::internal, what, ": the key is for ", rows,
+                 " rows in dimension 1, the tensor has the shape ", t.sizes());
+    return rows;
+  }
+  void add(int64_t whole, int64_t count) {
+    if (count == 0) return;
+    runs_.push_back({whole, runs_.empty() ? 0 : runs_.back().local + runs_.back().count, count, chunks_});
+    chunks_ += (count + whole % 4 + kRandomChunk - 1) / kRandomChunk;
+  }
+
+  int64_t samples_ = 0, row_ = 0, chunks_ = 0;
+  std::vector<RandomRun> runs_;
+};
+
+// Draws a tensor's uniform numbers in parallel: use(numbers, first flat element, count). A run may begin inside a
+// Philox block: chunks begin with that block.
 template <class Use>
-void for_samples(int64_t samples, int64_t row, const RandomKey& key, const Use& use) {
-  if (samples == 0 || row == 0) return;
+void for_samples(const RandomRuns& runs, const RandomKey& key, const Use& use) {
+  if (runs.samples() == 0 || runs.row() == 0) return;
   const RandomKeyWords words_key = mixed_key(key.seed, key.step, key.site);
-  const int64_t chunks = (row + kRandomChunk - 1) / kRandomChunk;
-  at::parallel_for(0, samples * chunks, 8, [&](int64_t begin, int64_t end) {
+  at::parallel_for(0, runs.samples() * runs.chunks(), 8, [&](int64_t begin, int64_t end) {
+    Words words;
+    float u[kRandomChunk];
     for (int64_t c = begin; c < end; ++c) {
-      const int64_t sample = c / chunks, first = c % chunks * kRandomChunk;
-      for_chunks(first, std::min(row, first + kRandomChunk), static_cast<uint64_t>(key.first_sample + sample),
-                 words_key, [&](const Words& words, int64_t e, int64_t count) {
-                   float u[kRandomChunk];
-                   philox_detail::uniforms(words, u);
-                   use(u, sample * row + e, count);
-                 });
+      const int64_t sample = c / runs.chunks(), chunk = c % runs.chunks();
+      const RandomRun& run = runs.run_of(chunk);
+      const int64_t drawn = run.whole / 4 * 4 + (chunk - run.chunk) * kRandomChunk;
+      const int64_t first = std::max(drawn, run.whole), last = std::min(drawn + kRandomChunk, run.whole + run.count);
+      philox_detail::draw(words, static_cast<uint64_t>(drawn / 4), static_cast<uint64_t>(key.first_sample + sample),
+                          words_key);
+      philox_detail::uniforms(words, u);
+      use(u + (first - drawn), sample * runs.row() + run.local + first - run.whole, last - first);
     }
   });
-}
-
-int64_t sample_count(const char* what, const at::Tensor& t) {
-  if (t.dim() == 0)
-    throw fail(ErrorCode::internal, what, " wants a tensor whose first dimension is samples, got a scalar");
-  return t.size(0);
 }
 
 // out = x * keep * scale, keep where the uniform number is at least p. Backward is the same with other operands: the
 // mask is drawn again instead of being kept.
 template <class T>
-void drop(const T* x, T* out, int64_t samples, int64_t row, double p, const RandomKey& key) {
+void drop(const T* x, T* out, const RandomRuns& runs, double p, const RandomKey& key) {
   const auto limit = static_cast<float>(p);
   const float scale = p < 1 ? static_cast<float>(1 / (1 - p)) : 0;
-  for_samples(samples, row, key, [=](const float* u, int64_t first, int64_t count) {
+  for_samples(runs, key, [=](const float* u, int64_t first, int64_t count) {
     for (int64_t i = 0; i < count; ++i) out[first + i] = u[i] >= limit ? static_cast<T>(x[first + i] * scale) : T(0);
   });
 }
@@ -95,10 +129,10 @@ at::Tensor dropped(const at::Tensor& maybe_strided, double p, const RandomKey& k
   const at::Tensor x = maybe_strided.contiguous();
   if (!x.is_cpu()) return dropped_on_device(x, p, key);
   at::Tensor out = at::empty_like(x);
-  const int64_t samples = x.size(0), row = samples ? x.numel() / samples : 0;
+  const RandomRuns runs("dropout", x, key);
   const auto run = [&](auto element) {
     using T = decltype(element);
-    drop<T>(x.const_data_ptr<T>(), out.mutable_data_ptr<T>(), samples, row, p, key);
+    drop<T>(x.const_data_ptr<T>(), out.mutable_data_ptr<T>(), runs, p, key);
   };
   switch (x.scalar_type()) {
     case at::kFloat:
@@ -137,7 +171,7 @@ uint64_t hash_name(std::string_view text) {
 }
 
 void fill_uniform(at::Tensor& out, const RandomKey& key) {
-  const int64_t samples = sample_count("fill_uniform", out);
+  const RandomRuns runs("fill_uniform", out, key);
   if (out.scalar_type() != at::kFloat || !out.is_contiguous())
     throw fail(ErrorCode::internal, "fill_uniform wants a contiguous float32 tensor");
   if (!out.is_cpu()) {
@@ -147,8 +181,7 @@ void fill_uniform(at::Tensor& out, const RandomKey& key) {
     return;
   }
   float* data = out.mutable_data_ptr<float>();
-  for_samples(samples, samples ? out.numel() / samples : 0, key,
-              [=](const float* u, int64_t first, int64_t count) { std::copy(u, u + count, data + first); });
+  for_samples(runs, key, [=](const float* u, int64_t first, int64_t count) { std::copy(u, u + count, data + first); });
 }
 
 void fill_normal(at::Tensor& out, uint64_t seed, std::string_view name, int64_t begin, double std) {
@@ -167,18 +200,19 @@ void fill_normal(at::Tensor& out, uint64_t seed, std::string_view name, int64_t 
   const auto scale = static_cast<float>(std);
   at::parallel_for(first_chunk, (end + kRandomChunk - 1) / kRandomChunk, 16, [=](int64_t from, int64_t to) {
     float block[kRandomChunk];
-    for_chunks(from * kRandomChunk, to * kRandomChunk, 0, key, [&](const Words& words, int64_t e, int64_t) {
+    Words words;
+    for (int64_t e = from * kRandomChunk; e < to * kRandomChunk; e += kRandomChunk) {
+      philox_detail::draw(words, static_cast<uint64_t>(e / 4), 0, key);
       philox_detail::normals(words, block);
       const int64_t low = std::max(e, begin), high = std::min(e + kRandomChunk, end);
       for (int64_t i = low; i < high; ++i) data[i - begin] = block[i - e] * scale;
-    });
+    }
   });
 }
 
 at::Tensor dropout(const at::Tensor& x, double p, const RandomKey& key) {
   if (p < 0 || p > 1) throw fail(ErrorCode::config, "dropout ", p, " is not a probability (0 to 1)");
   if (p == 0) return x;
-  sample_count("dropout", x);
   return differentiable(
       {x}, [&](const Tensors& in) { return Tensors{dropped(in[0], p, key)}; },
       [p, key](const Tensors& dy) { return Tensors{dropped(dy[0], p, key)}; })[0];

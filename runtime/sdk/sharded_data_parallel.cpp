@@ -19,7 +19,7 @@ using sharding::sums_several_times;
 // Parameters of a unit that share a bucket: of one sort, in order, up to the limit.
 struct BucketPlan {
   std::vector<ParamPtr> params;
-  bool trainable = true, resident = true;
+  bool trainable = true, resident = true, closed = false;
   int64_t numel = 0;
 };
 
@@ -29,13 +29,14 @@ std::vector<BucketPlan> plan_buckets(const std::vector<ParamPtr>& params, const 
     const int64_t numel = param->layout.local_numel(mesh);
     const bool resident = !options.shard_values || numel <= options.persistent;
     const auto open = std::find_if(plans.rbegin(), plans.rend(), [&](const BucketPlan& plan) {
-      return plan.trainable == param->trainable && plan.resident == resident;
+      return !plan.closed && plan.trainable == param->trainable && plan.resident == resident;
     });
-    if (open != plans.rend() && open->numel + numel <= options.bucket) {
+    const bool alone = param->tied_over_stages;  // so that parts of its copies lie on the same ranks of each stage
+    if (!alone && open != plans.rend() && open->numel + numel <= options.bucket) {
       open->params.push_back(param);
       open->numel += numel;
     } else {
-      plans.push_back({{param}, param->trainable, resident, numel});
+      plans.push_back({{param}, param->trainable, resident, alone, numel});
     }
   }
   return plans;
@@ -103,7 +104,20 @@ class BucketMaker {
 ShardedDataParallel::ShardedDataParallel(const Services& services) : services_(services) {}
 ShardedDataParallel::~ShardedDataParallel() = default;
 
+// Parts of one sequence hold copies: they share the state where all ranks do, else their gradients are summed as replicas' are.
+void ShardedDataParallel::name_joined_axes() {
+  ShardingOptions& s = options_;
+  const auto names = [](const std::vector<std::string>& list, const std::string& axis) {
+    return std::find(list.begin(), list.end(), axis) != list.end();
+  };
+  std::vector<std::string>& joined = !s.shard_axes.empty() && s.replica_axes.empty() ? s.shard_axes : s.replica_axes;
+  for (const Axis& axis : services_.mesh->axes())
+    if (axis.joins_gradients && axis.size > 1 && !names(s.shard_axes, axis.name) && !names(s.replica_axes, axis.name))
+      joined.push_back(axis.name);
+}
+
 void ShardedDataParallel::attach(UnitList& units) {
+  name_joined_axes();
   const Mesh& mesh = *services_.mesh;
   Groups groups{mesh.group(options_.shard_axes), mesh.group(options_.replica_axes), nullptr};
   if (!options_.backward_axes.empty()) groups.backward = mesh.group(options_.backward_axes);

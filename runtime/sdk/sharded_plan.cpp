@@ -3,6 +3,7 @@
 #include "sdk/sharded_plan.h"
 
 #include <algorithm>
+#include <cstdio>
 
 #include <drivetrain/error.h>
 
@@ -10,8 +11,6 @@
 
 namespace drivetrain {
 namespace {
-
-constexpr int kDpPlace = 2, kReplicaPlace = 3;  // neighbours share a copy, see PlanContext::Claim
 
 std::string divisors_of(int64_t n) {
   std::string text;
@@ -23,21 +22,31 @@ std::string divisors_of(int64_t n) {
 bool is_power_of_two(int64_t n) { return n > 0 && (n & (n - 1)) == 0; }
 
 // A sum in two steps, inside the groups and across them, has the bits of one tree only where the groups are whole
-// branches of it and nothing is rounded in between.
+// branches of it and nothing is rounded in between. Parts of one sequence lie inside of the groups, but are summed after them.
 void say_whether_bits_differ(PlanContext& ctx, const std::string& key, int64_t size, at::ScalarType reduce) {
-  if (size == 1 || size == ctx.run().world_size) return;
-  const bool branches = is_power_of_two(size), rounds = c10::elementSize(reduce) < c10::elementSize(at::kFloat);
+  const RunFacts& run = ctx.run();
+  if (size == 1 || size == run.rest_ranks * run.joined_ranks) return;
+  const bool branches = is_power_of_two(size) && run.joined_ranks == 1;
+  const bool rounds = c10::elementSize(reduce) < c10::elementSize(at::kFloat);
   if (branches && !rounds) return;
   const std::string between = rounds ? concat(" and are rounded to ", dtype_name(reduce), " in between") : "";
+  if (run.joined_ranks > 1) {
+    ctx.cost(concat(key, " = ", size, ": sums over ranks follow the groups, then the parts of a sequence", between,
+                    ", so last bits differ from other strategies'; shared over all ranks they do not"));
+    return;
+  }
   const char* remedy = !rounds ? "a power of two" : branches ? "sums in float32" : "sums in float32 and a power of two";
   ctx.cost(concat(key, " = ", size, ": sums over ranks follow the groups", between,
                   ", so last bits differ from other strategies'; with ", remedy, " they do not"));
 }
 
 void claim_groups(PlanContext& ctx, int64_t size) {
-  ctx.claim_axis("dp", size, true, kDpPlace);
-  ctx.claim_axis("replica", PlanContext::kRest, true, kReplicaPlace);
+  ctx.claim_axis("dp", size, true, PlanContext::kDataPlace);
+  ctx.claim_axis("replica", PlanContext::kRest, true, PlanContext::kReplicaPlace);
 }
+
+// Of the model on this rank, before they are shared out here.
+double rank_elements(const PlanContext& ctx) { return static_cast<double>(ctx.model().parameters) * ctx.run().rank_share; }
 
 // Bytes under a class of memory, by what is held and how it is cut.
 class MemoryPlan {
@@ -47,7 +56,7 @@ class MemoryPlan {
   void whole(MemoryClass of, const std::string& what, at::ScalarType type) { part(of, what, type, 1); }
   void cut(MemoryClass of, const std::string& what, at::ScalarType type) { part(of, what, type, shard_ranks_); }
   void part(MemoryClass of, const std::string& what, at::ScalarType type, int64_t ranks) {
-    const double all = static_cast<double>(ctx_.model().parameters) * static_cast<double>(c10::elementSize(type));
+    const double all = rank_elements(ctx_) * static_cast<double>(c10::elementSize(type));
     const std::string share = ranks > 1 ? concat(", 1/", ranks) : "";
     ctx_.memory(of, concat(what, ", ", dtype_name(type), share), all / static_cast<double>(ranks));
   }
@@ -60,23 +69,34 @@ class MemoryPlan {
 }  // namespace
 
 bool ShardedDataParallel::divides(PlanContext& ctx, const std::string& key, int64_t size) const {
-  const int64_t world = ctx.run().world_size;
-  if (world % size == 0) return true;
-  ctx.refuse(concat(key, " = ", size, " does not divide the ", world, world == 1 ? " rank" : " ranks",
-                    " of this run. Use one of ", divisors_of(world), ", or start a multiple of ", size, " ranks"));
+  const RunFacts& run = ctx.run();
+  const int64_t ranks = run.rest_ranks;
+  if (ranks % size == 0) return true;
+  const bool all = ranks == run.world_size;
+  const std::string which = all                       ? " of this run"
+                            : run.taken_ranks.empty() ? concat(" that the mesh's other axes leave of ", run.world_size)
+                                                      : concat(" left by ", run.taken_ranks, " of ", run.world_size);
+  ctx.refuse(concat(key, " = ", size, " does not divide the ", ranks, ranks == 1 ? " rank" : " ranks", which, ". Use one of ",
+                    divisors_of(ranks), ", or start a multiple of ", size * (run.world_size / ranks), " ranks"));
   return false;
 }
 
+int64_t ShardedDataParallel::sharing_ranks(const PlanContext& ctx) {
+  return ctx.run().rest_ranks * ctx.run().joined_ranks;
+}
+
 int64_t ShardedDataParallel::share_nothing(PlanContext& ctx) {
-  ctx.claim_axis("dp", PlanContext::kRest, true, kDpPlace);
+  ctx.claim_axis("dp", PlanContext::kRest, true, PlanContext::kDataPlace);
   options_.replica_axes = {"dp"};
+  replica_ranks_ = sharing_ranks(ctx);
   return shard_ranks_ = 1;
 }
 
 int64_t ShardedDataParallel::share_over_all(PlanContext& ctx) {
-  ctx.claim_axis("dp", PlanContext::kRest, true, kDpPlace);
+  ctx.claim_axis("dp", PlanContext::kRest, true, PlanContext::kDataPlace);
   options_.shard_axes = {"dp"};
-  return shard_ranks_ = ctx.run().world_size;
+  replica_ranks_ = 1;
+  return shard_ranks_ = sharing_ranks(ctx);
 }
 
 int64_t ShardedDataParallel::share_over_groups(PlanContext& ctx, const std::string& key, int64_t size) {
@@ -85,6 +105,7 @@ int64_t ShardedDataParallel::share_over_groups(PlanContext& ctx, const std::stri
   options_.shard_axes = {"dp"};
   options_.replica_axes = {"replica"};
   say_whether_bits_differ(ctx, key, size, services_.dtypes.reduce);
+  replica_ranks_ = sharing_ranks(ctx) / size;
   return shard_ranks_ = size;
 }
 
@@ -94,7 +115,8 @@ int64_t ShardedDataParallel::share_with_second_copy(PlanContext& ctx, const std:
   options_.shard_axes = {"dp", "replica"};
   options_.backward_axes = {"dp"};
   second_ranks_ = size;
-  return shard_ranks_ = ctx.run().world_size;
+  replica_ranks_ = 1;
+  return shard_ranks_ = sharing_ranks(ctx);
 }
 
 void ShardedDataParallel::choose_sums(PlanContext& ctx, std::optional<int64_t> section_reduce_every, int64_t usual) {
@@ -127,13 +149,46 @@ void ShardedDataParallel::plan_memory(PlanContext& ctx) const {
   } else if (types.master != types.param || host_values) {
     hold.cut(MemoryClass::optimizer, "masters", types.master);
   }
-  ctx.updates(static_cast<double>(ctx.model().parameters) / static_cast<double>(shard_ranks_));
+  ctx.updates(rank_elements(ctx) / static_cast<double>(shard_ranks_));
+  if (ctx.run().training) plan_traffic(ctx);
+}
+
+// Bytes sent per step: what ring algorithms move, whatever the communicator does.
+void ShardedDataParallel::plan_traffic(PlanContext& ctx) const {
+  const ShardingOptions& s = options_;
+  const auto parts = [](int64_t ranks) { return static_cast<double>(ranks - 1) / static_cast<double>(ranks); };
+  const auto times = [](int64_t n) { return n == 1 ? std::string() : concat(", ", n, " times"); };
+  const int64_t sums = sharding::sums_several_times(s) ? (s.micro_batches + s.reduce_every - 1) / s.reduce_every : 1;
+  const double grads = rank_elements(ctx) * static_cast<double>(c10::elementSize(services_.dtypes.reduce) * sums);
+  if (shard_ranks_ > 1)
+    ctx.traffic("dp", concat("gradients summed and cut", times(sums)), parts(shard_ranks_) * grads);
+  if (replica_ranks_ > 1)
+    ctx.traffic(s.replica_axes.front(), concat("gradients summed", times(sums)),
+                2 * parts(replica_ranks_) * grads / static_cast<double>(shard_ranks_));
+  if (shard_ranks_ == 1) return;
+  ctx.traffic("dp", concat("values gathered", times(gathers())), gathered_bytes(ctx));
+}
+
+int64_t ShardedDataParallel::gathers() const {
+  return options_.shard_values ? options_.micro_batches * (options_.release_after_forward ? 2 : 1) : 1;
+}
+
+// A gather for backward may have a nearer copy.
+double ShardedDataParallel::gathered_bytes(const PlanContext& ctx) const {
+  const auto sent = [&](int64_t ranks, int64_t times) {
+    const double bytes = rank_elements(ctx) * static_cast<double>(c10::elementSize(services_.dtypes.param));
+    return bytes * static_cast<double>((ranks - 1) * times) / static_cast<double>(ranks);
+  };
+  if (second_ranks_ == 0) return sent(shard_ranks_, gathers());
+  return sent(shard_ranks_, gathers() - options_.micro_batches) + sent(second_ranks_, options_.micro_batches);
 }
 
 void ShardedDataParallel::plan_gathers(PlanContext& ctx) const {
   if (!options_.shard_values || shard_ranks_ == 1 || options_.micro_batches == 1) return;
-  ctx.cost(concat("gathers every unit ", options_.micro_batches * (options_.release_after_forward ? 2 : 1),
-                  " times per step", ctx.run().device == "cpu" ? ", unless the ranks share its memory" : ""));
+  char figure[48];
+  std::snprintf(figure, sizeof figure, ", %.3g GB sent by each rank", gathered_bytes(ctx) / 1e9);
+  ctx.cost(concat("gathers every unit ", gathers(), " times per step", ctx.model().parameters > 0 ? figure : "",
+                  ctx.run().device == "cpu" ? ", unless the ranks share its memory" : ""));
 }
 
 // What a recorded step may not hold: work of the host, choices by what earlier steps left, gathers that cross its end.

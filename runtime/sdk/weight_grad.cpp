@@ -5,6 +5,8 @@
 #include <ATen/ops/embedding.h>
 #include <ATen/ops/mm.h>
 
+#include <utility>
+
 #include <drivetrain/differentiable.h>
 #include <drivetrain/ops.h>
 
@@ -43,6 +45,23 @@ void accumulate_weight_grad(Param& weight, const at::Tensor& dy_NO, const at::Te
   weight.grad_fresh = false;
 }
 
+namespace {
+thread_local std::shared_ptr<WeightWork> current_weight_work;
+}
+
+std::shared_ptr<WeightWork> WeightWork::current() {
+  return current_weight_work ? current_weight_work : std::make_shared<WeightWork>();
+}
+
+void WeightWork::run(std::function<void()> work) {
+  if (later_) later_->push_back(std::move(work));
+  else work();
+}
+
+CurrentWeightWork::CurrentWeightWork(std::shared_ptr<WeightWork> work)
+    : before_(std::exchange(current_weight_work, std::move(work))) {}
+CurrentWeightWork::~CurrentWeightWork() { current_weight_work = std::move(before_); }
+
 at::Tensor linear(const at::Tensor& x, const ParamPtr& weight, const ParamPtr& bias) {
   const at::Tensor w = weight->tensor;
   const at::Tensor b = bias ? bias->tensor : at::Tensor();
@@ -56,11 +75,11 @@ at::Tensor linear(const at::Tensor& x, const ParamPtr& weight, const ParamPtr& b
         shape.back() = in[1].size(0);
         return Tensors{product(in[0].reshape({-1, in[1].size(1)}), in[1], bias ? in[2] : at::Tensor()).view(shape)};
       },
-      [x = x.detach(), w, weight, bias, wants_dx](const Tensors& dy) {
+      [x = x.detach(), w, weight, bias, wants_dx, work = WeightWork::current()](const Tensors& dy) {
         const at::Tensor dy_NO = dy[0].reshape({-1, w.size(0)});
         Tensors gradients(bias ? 3 : 2);
         if (wants_dx) gradients[0] = product_backward(dy_NO, w).view(x.sizes());
-        if (weight->trainable) accumulate_weight_grad(*weight, dy_NO, x.reshape({-1, w.size(1)}));
+        if (weight->trainable) work->run([=] { accumulate_weight_grad(*weight, dy_NO, x.reshape({-1, w.size(1)})); });
         if (bias && bias->trainable) ops::accumulate_bias_grad(*bias, dy_NO);
         return gradients;
       })[0];

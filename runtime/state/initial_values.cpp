@@ -1,55 +1,70 @@
 #include "state/initial_values.h"
 
+#include <ATen/Parallel.h>
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
+
+#include <algorithm>
 
 #include <drivetrain/error.h>
 #include <drivetrain/random.h>
 
+#include "state/slice_boxes.h"
+
 namespace drivetrain {
 namespace {
 
-// The local slice of a parameter that tensor parallelism cuts: runs of neighbouring global elements, drawn one by one.
-at::Tensor draw_cut(const Trainable& t, uint64_t seed, const Mesh& mesh) {
-  const std::vector<int64_t> shape = t.layout.local_shape(mesh);
-  if (shape.size() > 2)
-    throw fail(ErrorCode::internal, t.param->name, ": a cut tensor of ", shape.size(), " dimensions");
-  at::Tensor local = at::empty({t.layout.local_numel(mesh)}, at::TensorOptions(at::kFloat));
-  const int64_t row_length = shape.size() == 2 ? t.layout.global_shape[1] : 1;
-  int64_t at = 0;
-  for (const Layout::Range rows : t.layout.ranges(0, mesh))
-    for (int64_t r = rows.first; r < rows.first + rows.count; ++r) {
-      const auto columns = shape.size() == 2 ? t.layout.ranges(1, mesh) : std::vector<Layout::Range>{{0, 1}};
-      for (const Layout::Range c : columns) {
-        at::Tensor run = local.narrow(0, at, c.count);
-        fill_normal(run, seed, t.param->name, r * row_length + c.first, t.param->init.std);
-        at += c.count;
-      }
+constexpr int64_t kDrawnTogether = 1 << 18;  // elements: 1 MB
+constexpr int64_t kDrawUnit = 1024;          // a draw makes so many numbers at least
+
+// Columns of a wide row one row at a time; narrow ones out of whole rows, since a short run draws more than it needs.
+void draw_box(const SliceBox& box, int64_t columns, const Param& param, uint64_t seed, const at::Tensor& to) {
+  const auto options = at::TensorOptions(at::kFloat);
+  const bool whole_rows = box.columns == columns || box.columns + kDrawUnit >= columns;
+  const int64_t width = whole_rows ? columns : box.columns;
+  const int64_t some = std::max<int64_t>(1, kDrawnTogether / width);
+  for (int64_t row = 0; row < box.rows; row += some) {
+    const int64_t rows = std::min(some, box.rows - row), first = (box.row + row) * columns;
+    at::Tensor drawn = at::empty({rows * width}, options);
+    if (whole_rows) {
+      fill_normal(drawn, seed, param.name, first, param.init.std);
+    } else {
+      at::parallel_for(0, rows, 1, [&](int64_t begin, int64_t end) {
+        const at::NoGradGuard no_grad;  // of this thread
+        for (int64_t r = begin; r < end; ++r) {
+          at::Tensor run = drawn.narrow(0, r * width, width);
+          fill_normal(run, seed, param.name, first + r * columns + box.column, param.init.std);
+        }
+      });
     }
-  return local;
+    const at::Tensor mine = drawn.view({rows, width}).narrow(1, whole_rows ? box.column : 0, box.columns);
+    to.narrow(0, row, rows).copy_(mine);
+  }
+}
+
+void draw_normal(const Trainable& t, const SliceMap& map, uint64_t seed, const at::Tensor& value) {
+  for (const SliceBox& box : map.boxes) {
+    const bool run = box.rows == 1 || (box.columns == map.columns && box.columns == map.local_columns);
+    if (run && value.scalar_type() == at::kFloat) {  // a frozen parameter may have no float32 master
+      at::Tensor to = value.narrow(0, box.held, box.rows * box.columns);
+      fill_normal(to, seed, t.param->name, box.row * map.columns + box.column, t.param->init.std);
+    } else {
+      draw_box(box, map.columns, *t.param, seed, map.in_held(box, value));
+    }
+  }
 }
 
 void fill_one(const Trainable& t, uint64_t seed, const Mesh& mesh) {
-  at::Tensor value = t.value;
-  switch (t.param->init.kind) {
-    case InitRule::Kind::zeros:
-      value.zero_();
-      return;
-    case InitRule::Kind::ones:
-      value.fill_(1);
-      return;
-    case InitRule::Kind::normal:
-      break;
-  }
-  const int64_t count = value.numel();
-  if (t.layout.local_numel(mesh) != t.layout.global_numel()) {
-    value.copy_(draw_cut(t, seed, mesh).narrow(0, t.layout.begin, count));
-  } else if (value.scalar_type() == at::kFloat) {
-    fill_normal(value, seed, t.param->name, t.layout.begin, t.param->init.std);
-  } else {  // a frozen parameter has no float32 master
-    at::Tensor drawn = at::empty({count}, at::TensorOptions(at::kFloat));
-    fill_normal(drawn, seed, t.param->name, t.layout.begin, t.param->init.std);
-    value.copy_(drawn);
-  }
+  const SliceMap map = slice_map(t.layout, mesh);
+  if (t.value.numel() != map.held)
+    throw fail(ErrorCode::internal, t.param->name, ": a part of ", t.value.numel(), " elements, its layout names ",
+               map.held);
+  const at::Tensor value = t.value.detach();
+  const InitRule::Kind kind = t.param->init.kind;
+  if (kind == InitRule::Kind::zeros || map.padded()) value.zero_();
+  if (kind == InitRule::Kind::ones)
+    for (const SliceBox& box : map.boxes) map.in_held(box, value).fill_(1);
+  if (kind == InitRule::Kind::normal) draw_normal(t, map, seed, value);
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
 // Initial values by the parameters' own rules: a function of (seed, name, global index), the same under every topology.
+// Padding becomes zero. Memory: 1 MB beyond the values. Thread: main.
 #pragma once
 
 #include <vector>
@@ -8,6 +9,6 @@
 
 namespace drivetrain {
 
-void fill_initial_values(const std::vector<Trainables>& chunks, uint64_t seed, const Mesh& mesh);
+DRIVETRAIN_API void fill_initial_values(const std::vector<Trainables>& chunks, uint64_t seed, const Mesh& mesh);
 
 }  // namespace drivetrain

@@ -16,7 +16,7 @@ struct ForeignRows {
   int64_t first = 0;
 };
 
-// value (flat, as long as the layout's range) := this rank's part of the parts stacked along dimension 0.
+// value (flat, as long as the layout's range) := this rank's part of the parts stacked along dimension 0, padding zero.
 void read_slice(const std::vector<ForeignRows>& parts, const Layout& layout, const Mesh& mesh, const at::Tensor& value);
 
 }  // namespace drivetrain

@@ -1,47 +1,106 @@
 #include "step/executor.h"
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/add.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
 
 namespace drivetrain {
+namespace {
 
-Executor::Executor(UnitList& units, const Strategies& strategies, StepState& state, const at::Device& device, double seed_gradient)
-    : units_(units), strategies_(strategies), state_(state), device_(device), seed_gradient_(seed_gradient) {}
-
-void Executor::begin(const Program& program, int64_t step, Mode mode, bool replayed) {
-  const std::vector<ChunkUnits> chunks = {{0, static_cast<int64_t>(units_.units.size())}};
-  state_.begin(step, mode, expand(program, chunks), replayed);
-  if (mode == Mode::train)
-    each_strategy(strategies_, Nesting::outermost_first, "step_begin", "", [&](Strategy& s) { s.step_begin(state_); });
+bool computes(Op op) {
+  return op == Op::forward || op == Op::backward || op == Op::backward_input || op == Op::backward_weight;
 }
 
-at::Tensor Executor::run(const Program& program, const Load& load) {
+bool is_first_piece(const Composition& run, int64_t chunk) { return run.schedule->piece(run.stage(), chunk) == 0; }
+
+bool is_last_piece(const Composition& run, int64_t chunk) {
+  return run.schedule->piece(run.stage(), chunk) + 1 == static_cast<int64_t>(run.placement.size());
+}
+
+// The chain's last unit, if it is on this stage.
+const Unit* last_of_chain(const Composition& run) {
+  for (size_t chunk = 0; chunk < run.chunk_units.size(); ++chunk)
+    if (is_last_piece(run, static_cast<int64_t>(chunk))) return run.units.units[run.chunk_units[chunk].last - 1].get();
+  return nullptr;
+}
+
+// Gradients as tensors of all outputs: a peer has no other way to learn that there is none.
+Tensors all_defined(const Tensors& gradients, const Tensors& like, const at::Device& device) {
+  Tensors all = gradients;
+  for (size_t i = 0; i < all.size(); ++i)
+    if (!all[i].defined()) all[i] = at::zeros(like[i].sizes(), like[i].options().device(device));
+  return all;
+}
+
+}  // namespace
+
+Executor::Executor(Composition& run, StepState& state, double seed_gradient)
+    : run_(run),
+      state_(state),
+      device_(run.services->device),
+      seed_gradient_(seed_gradient),
+      runner_(run.units, run.strategies, state, run.recompute.get(), last_of_chain(run)) {
+  programs_[0] = run.schedule->program(run.stage(), run.batch.accumulation, Pass::train);
+  programs_[1] = run.schedule->program(run.stage(), run.batch.accumulation, Pass::forward_only);
+  if (run.stages() > 1) links_.emplace(*run.mesh, run.schedule, device_);
+}
+
+void Executor::begin(Pass pass, int64_t step, Mode mode, bool replayed) {
+  program_ = &program(pass);
+  state_.begin(step, mode, expand(*program_, run_.chunk_units), replayed);
+  if (mode == Mode::train)
+    each_strategy(run_.strategies, Nesting::outermost_first, "step_begin", "", [&](Strategy& s) { s.step_begin(state_); });
+  uses_.clear();
+  for (const Instr& instr : *program_) uses_[instr.micro] += computes(instr.op);
+  if (links_) links_->begin(run_.batch.accumulation, pass);
+}
+
+at::Tensor Executor::run(const Load& load) {
   at::AutoGradMode recording(state_.mode() == Mode::train);
   losses_.clear();
-  for (const Instr& instr : program) {
-    switch (instr.op) {
-      case Op::load:
-        state_.set_batch(instr.micro, load(instr.micro));
-        tell(clock_, Phase::load);
-        break;
-      case Op::forward:
-        forward(instr.micro);
-        tell(clock_, Phase::forward);
-        break;
-      case Op::backward:
-        backward(instr.micro);
-        tell(clock_, Phase::backward);
-        break;
-      case Op::flush_grads:
-      case Op::update:
-        return sum_of_losses();
-      default:
-        throw fail(ErrorCode::config, "the schedule uses instruction ", static_cast<int>(instr.op),
-                   ", which is not in this version: a single stage knows load, forward, backward, flush_grads and update");
-    }
+  for (const Instr& instr : *program_) {
+    if (instr.op == Op::flush_grads || instr.op == Op::update) break;
+    execute(instr, load);
   }
+  if (links_) links_->settle();
   return sum_of_losses();
+}
+
+void Executor::execute(const Instr& instr, const Load& load) {
+  const auto told = [&](Phase phase) { tell(clock_, phase); };
+  switch (instr.op) {
+    case Op::load:
+      state_.set_batch(instr.micro, load(instr.micro));
+      return told(Phase::load);
+    case Op::recv_forward:
+      flight(instr).received = links_.value().receive(Direction::forward, instr.micro, instr.chunk);
+      return told(Phase::wait);
+    case Op::recv_backward:
+      flight(instr).received_grad = links_.value().receive(Direction::backward, instr.micro, instr.chunk);
+      return told(Phase::wait);
+    case Op::send_forward:
+      links_.value().send(Direction::forward, instr.micro, instr.chunk, flight(instr).made);
+      flight(instr).made.clear();
+      if (state_.mode() != Mode::train) flights_.erase({instr.micro, instr.chunk});
+      return told(Phase::wait);
+    case Op::send_backward:
+      links_.value().send(Direction::backward, instr.micro, instr.chunk, std::exchange(flight(instr).made_grad, {}));
+      if (flight(instr).units.empty()) flights_.erase({instr.micro, instr.chunk});
+      return told(Phase::wait);
+    case Op::forward:
+      forward(instr);
+      return told(Phase::forward);
+    case Op::backward:
+    case Op::backward_input:
+      backward(instr);
+      return told(Phase::backward);
+    case Op::backward_weight:
+      backward_weight(instr);
+      return told(Phase::backward);
+    default:
+      throw fail(ErrorCode::internal, "the schedule uses instruction ", static_cast<int>(instr.op), ", which the runtime does not know");
+  }
 }
 
 // A loss is final after its backward: added once the program is through, in order of micro-batch.
@@ -53,64 +112,70 @@ at::Tensor Executor::sum_of_losses() {
   return sum;
 }
 
-void Executor::forward(int64_t micro) {
-  std::vector<Saved>& saved = saved_[micro];
-  saved.assign(units_.units.size(), {});
-  const Batch& batch = state_.batch_of(micro);
-  Tensors x = {batch.tokens_BS};
-  for (Saved& s : saved) x = forward_unit(x, s);
-  if (batch.labels_BS.defined()) {
+void Executor::forward(const Instr& instr) {
+  Flight& f = flight(instr);
+  const ChunkUnits& chunk = run_.chunk_units.at(instr.chunk);
+  const Batch& batch = state_.batch_of(instr.micro);
+  f.units.clear();
+  f.units.resize(chunk.last - chunk.first);
+  Tensors x = is_first_piece(run_, instr.chunk) ? Tensors{batch.tokens_BS} : std::exchange(f.received, {});
+  if (x.empty()) throw fail(ErrorCode::internal, "the schedule runs micro-batch ", instr.micro, " forward before it is received");
+  for (const at::Tensor& t : x) f.inputs.push_back(t.to(at::kMeta));
+  for (UnitFlight& unit : f.units) x = runner_.forward(x, unit);
+  if (!is_last_piece(run_, instr.chunk)) {
+    f.outputs = x.size();
+    f.summed = x.size() > 1 && run_.units.units[chunk.last - 1]->returns_summands();
+    if (f.summed) {
+      const at::NoGradGuard no_grad;
+      for (size_t i = 1; i < x.size(); ++i) x[0] = at::add(x[0], x[i]);
+      x.resize(1);
+    }
+    f.made = std::move(x);
+  } else if (batch.labels_BS.defined()) {
     losses_.push_back(x.at(0));
   } else {
     logits_ = x.at(0);
   }
-  if (state_.mode() == Mode::train) return;
-  saved_.erase(micro);
-  state_.drop_batch(micro);
+  if (state_.mode() != Mode::train) f.units.clear();
+  done_with(instr);
 }
 
-void Executor::backward(int64_t micro) {
-  auto saved = saved_.find(micro);
-  if (saved == saved_.end()) throw fail(ErrorCode::internal, "the schedule runs micro-batch ", micro, " backward before forward");
-  Tensors dy = {at::full({}, seed_gradient_, at::TensorOptions(at::kDouble).device(device_))};
-  for (size_t u = units_.units.size(); u-- > 0;) dy = backward_unit(dy, saved->second[u]);
-  saved_.erase(saved);
-  state_.drop_batch(micro);
+Tensors Executor::loss_gradient() const { return {at::full({}, seed_gradient_, at::TensorOptions(at::kDouble).device(device_))}; }
+
+void Executor::backward(const Instr& instr) {
+  Flight& f = flight(instr);
+  const ChunkUnits& chunk = run_.chunk_units.at(instr.chunk);
+  if (f.units.empty())
+    throw fail(ErrorCode::internal, "the schedule runs micro-batch ", instr.micro, " backward before forward");
+  const bool last = is_last_piece(run_, instr.chunk);
+  Tensors dy = last ? loss_gradient() : std::exchange(f.received_grad, {});
+  if (dy.empty())
+    throw fail(ErrorCode::internal, "the schedule runs micro-batch ", instr.micro, " backward before its gradient is received");
+  if (f.summed) dy = Tensors(f.outputs, dy[0]);
+  for (int64_t u = chunk.last - chunk.first; u-- > 0;) dy = runner_.backward(dy, f.units[u]);
+  if (!is_first_piece(run_, instr.chunk)) f.made_grad = all_defined(dy, f.inputs, device_);
+  f.inputs.clear();
+  if (instr.op == Op::backward) f.units.clear();
+  if (f.units.empty() && f.made_grad.empty()) flights_.erase({instr.micro, instr.chunk});
+  done_with(instr);
 }
 
-Tensors Executor::forward_unit(const Tensors& x, Saved& saved) {
-  const Visit visit = state_.visit();
-  Unit& unit = *units_.units[visit.unit];
-  each_strategy(strategies_, Nesting::outermost_first, "before_forward", unit.name(),
-                [&](Strategy& s) { s.before_forward(visit, state_); });
-  Tensors y;
-  try {
-    y = unit.forward(x, state_, saved);
-  } catch (const Error& e) {
-    throw e.within("unit " + unit.name() + ", forward");
-  }
-  each_strategy(strategies_, Nesting::innermost_first, "after_forward", unit.name(),
-                [&](Strategy& s) { s.after_forward(visit, state_); });
-  state_.next_visit();
-  return y;
+void Executor::backward_weight(const Instr& instr) {
+  const auto found = flights_.find({instr.micro, instr.chunk});
+  if (found == flights_.end() || found->second.units.empty())
+    throw fail(ErrorCode::internal, "the schedule runs the weights' half of micro-batch ", instr.micro, " before the inputs'");
+  std::vector<UnitFlight>& units = found->second.units;
+  for (size_t u = units.size(); u-- > 0;) runner_.backward_weight(units[u]);
+  units.clear();
+  if (found->second.made_grad.empty()) flights_.erase(found);
+  done_with(instr);
 }
 
-Tensors Executor::backward_unit(const Tensors& dy, Saved& saved) {
-  const Visit visit = state_.visit();
-  Unit& unit = *units_.units[visit.unit];
-  each_strategy(strategies_, Nesting::outermost_first, "before_backward", unit.name(),
-                [&](Strategy& s) { s.before_backward(visit, state_); });
-  Tensors dx;
-  try {
-    dx = unit.backward(dy, state_, saved);
-  } catch (const Error& e) {
-    throw e.within("unit " + unit.name() + ", backward");
-  }
-  saved = {};
-  each_strategy(strategies_, Nesting::innermost_first, "after_backward", unit.name(),
-                [&](Strategy& s) { s.after_backward(visit, state_); });
-  state_.next_visit();
-  return dx;
+// A batch is read until its last computation on this stage.
+void Executor::done_with(const Instr& instr) {
+  if (--uses_.at(instr.micro) > 0) return;
+  state_.drop_batch(instr.micro);
+  if (state_.mode() != Mode::train && flight(instr).made.empty()) flights_.erase({instr.micro, instr.chunk});
 }
 
 }  // namespace drivetrain

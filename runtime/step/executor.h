@@ -1,14 +1,15 @@
-// Interprets a schedule's program on this rank's units: loads micro-batches, runs units forward and backward between the
-// strategies' hooks, and keeps what backward needs.
+// Interprets a schedule's program on this rank's stage: loads micro-batches, runs its chunks of the model forward and backward, hands
+// activations and gradients to the neighbouring stages, and keeps what backward needs. Main thread.
 #pragma once
 
 #include <functional>
 #include <map>
+#include <optional>
 
-#include "step/hooks.h"
+#include "compose/composition.h"
 #include "step/phase_clock.h"
-#include "step/program.h"
-#include "step/step_state.h"
+#include "step/stage_links.h"
+#include "step/unit_runner.h"
 
 namespace drivetrain {
 
@@ -16,18 +17,20 @@ class Executor {
  public:
   using Load = std::function<Batch(int64_t micro)>;
 
-  // `device`: where units compute. `seed_gradient`: what the loss's backward starts with, until seed_with.
-  Executor(UnitList& units, const Strategies& strategies, StepState& state, const at::Device& device, double seed_gradient);
+  // `run` and `state` outlive it. `seed_gradient`: what the loss's backward starts with, until seed_with. Collective over the stages.
+  Executor(Composition& run, StepState& state, double seed_gradient);
 
   // Runs that were recorded keep the one they were recorded with.
   void seed_with(double seed_gradient) { seed_gradient_ = seed_gradient; }
 
+  // The program of a training step, of an evaluation.
+  const Program& program(Pass pass) const { return programs_[pass == Pass::train ? 0 : 1]; }
+
   // Which step comes: for the state, and for the strategies of a training step. Nothing of it is recorded with the program.
-  void begin(const Program& program, int64_t step, Mode mode, bool replayed = false);
-  // Runs load, forward and backward instructions of `program` up to the first flush_grads (or its end); enqueues only. Returns the
-  // sum of the losses over valid tokens, a float64 scalar on the device (0 without labels). Error(internal) for an instruction out of
-  // order.
-  at::Tensor run(const Program& program, const Load& load);
+  void begin(Pass pass, int64_t step, Mode mode, bool replayed = false);
+  // Runs the program up to the first flush_grads (or its end); enqueues only. Returns the sum of the losses over valid tokens, a
+  // float64 scalar on the device (0 without labels, and on all stages but the last). Error(internal) for an instruction out of order.
+  at::Tensor run(const Load& load);
 
   void observe(PhaseClock* clock) { clock_ = clock; }
 
@@ -35,19 +38,36 @@ class Executor {
   const at::Tensor& logits() const { return logits_; }
 
  private:
-  at::Tensor sum_of_losses();
-  void forward(int64_t micro);
-  void backward(int64_t micro);
-  Tensors forward_unit(const Tensors& x, Saved& saved);
-  Tensors backward_unit(const Tensors& dy, Saved& saved);
+  // One micro-batch in one chunk.
+  struct Flight {
+    std::vector<UnitFlight> units;
+    Tensors received, made;            // what forward reads and hands on
+    Tensors received_grad, made_grad;  // the same of backward
+    Tensors inputs;                    // shapes and types of what forward read, on the meta device
+    size_t outputs = 0;                // of the last unit
+    bool summed = false;               // between ranks goes their sum
+  };
+  Flight& flight(const Instr& instr) { return flights_[{instr.micro, instr.chunk}]; }
 
-  UnitList& units_;
-  const Strategies& strategies_;
+  void execute(const Instr& instr, const Load& load);
+  void forward(const Instr& instr);
+  void backward(const Instr& instr);
+  void backward_weight(const Instr& instr);
+  void done_with(const Instr& instr);
+  Tensors loss_gradient() const;
+  at::Tensor sum_of_losses();
+
+  Composition& run_;
   StepState& state_;
   const at::Device device_;
   double seed_gradient_;
-  std::map<int64_t, std::vector<Saved>> saved_;  // per micro-batch in flight, one per unit
-  Tensors losses_;  // of this run's micro-batches
+  Program programs_[2];
+  const Program* program_ = nullptr;
+  std::optional<StageLinks> links_;  // where there are several stages
+  UnitRunner runner_;
+  std::map<std::pair<int64_t, int64_t>, Flight> flights_;  // by micro-batch and chunk
+  std::map<int64_t, int64_t> uses_;                        // computations of this program that still read a micro-batch
+  Tensors losses_;                                         // of this run's micro-batches
   at::Tensor logits_;
   PhaseClock* clock_ = nullptr;
 };

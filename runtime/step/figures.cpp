@@ -22,8 +22,8 @@ enum Place {
 
 }  // namespace
 
-Figures::Figures(GroupPtr world, GroupPtr gradients, const at::Device& device, DeviceRuntime* runtime)
-    : world_(std::move(world)), gradients_(std::move(gradients)) {
+Figures::Figures(GroupPtr world, Sharers sharers, const at::Device& device, DeviceRuntime* runtime)
+    : world_(std::move(world)), sharers_(std::move(sharers)) {
   buffer_ = at::zeros({places}, at::TensorOptions(at::kDouble).device(device));
   loss_ = buffer_.select(0, loss_place);
   squares_ = buffer_.select(0, squares_place);
@@ -58,8 +58,8 @@ SharedFigures Figures::exchange(const HostFigures& mine) {
   const bool alone = !all_.defined();
   const auto of = [&](int64_t rank) { return all.data() + (alone ? 0 : rank * places); };
   SharedFigures shared;
-  for (const int64_t rank : gradients_->ranks())
-    shared.loss += of(rank)[loss_place], shared.tokens += of(rank)[tokens_place];
+  for (const int64_t rank : sharers_.losses) shared.loss += of(rank)[loss_place];
+  for (const int64_t rank : sharers_.tokens) shared.tokens += of(rank)[tokens_place];
   shared.squares = of(world_->rank())[squares_place];
   for (int64_t rank = 0; rank < world_->size(); ++rank) {
     const double* one = of(rank);

@@ -27,8 +27,12 @@ struct SharedFigures {
 
 class Figures {
  public:
-  // `gradients`: a group within `world`. `runtime` may be null on the CPU.
-  Figures(GroupPtr world, GroupPtr gradients, const at::Device& device, DeviceRuntime* runtime);
+  // Global ranks whose token counts, whose losses are added up: those that share the gradient reduction; and with them those of all
+  // stages, of which one has losses. `runtime` may be null on the CPU.
+  struct Sharers {
+    std::vector<int64_t> tokens, losses;
+  };
+  Figures(GroupPtr world, Sharers sharers, const at::Device& device, DeviceRuntime* runtime);
 
   // Float64 scalars on the device that the step writes and exchange() reads: this rank's loss sum, the gradient's sum
   // of squares.
@@ -41,7 +45,8 @@ class Figures {
  private:
   std::vector<double> read(const HostFigures& mine);
 
-  GroupPtr world_, gradients_;
+  const GroupPtr world_;
+  const Sharers sharers_;
   at::Tensor buffer_, loss_, squares_;
   at::Tensor known_;  // what the host adds, on the host
   at::Tensor all_;    // of all ranks; undefined alone

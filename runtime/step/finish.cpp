@@ -63,14 +63,41 @@ std::optional<LossScaler> scaler_of(const Composition& run) {
   return rules ? std::optional<LossScaler>(*rules) : std::nullopt;
 }
 
+Figures::Sharers sharers_of(const Composition& run) {
+  std::vector<std::string> axes = run.gradient_axes();
+  Figures::Sharers sharers;
+  sharers.tokens = run.mesh->ranks(axes);
+  axes.push_back(Schedule::kAxis);
+  sharers.losses = run.mesh->ranks(axes);
+  return sharers;
+}
+
+// Groups of the stages that hold a parameter together, by its name. All ranks make them in the same order.
+std::map<std::string, GroupPtr> tied_groups(const Composition& run) {
+  std::map<std::string, GroupPtr> groups;
+  for (const auto& [name, stages] : run.tied_stages)
+    if (std::find(stages.begin(), stages.end(), run.stage()) != stages.end())
+      groups[name] = run.mesh->subgroup(Schedule::kAxis, stages, "tied " + name);
+  return groups;
+}
+
+// The first of the stages that hold a parameter counts it in the norm.
+std::set<std::string> counted_elsewhere(const Composition& run) {
+  std::set<std::string> names;
+  for (const auto& [name, stages] : run.tied_stages)
+    if (stages.front() != run.stage()) names.insert(name);
+  return names;
+}
+
 constexpr const char* kCalmer = "Try a lower learning rate, more warm-up or gradient_clipping";
 
 }  // namespace
 
 Finish::Finish(Composition& run)
     : run_(run),
-      figures_(run.mesh->world(), run.gradient_group(), run.services->device, run.device_runtime()),
-      norm_(run.chunks, run.units.all(), *run.mesh, run.services->device),
+      figures_(run.mesh->world(), sharers_of(run), run.services->device, run.device_runtime()),
+      sums_(run.chunks, *run.mesh, tied_groups(run)),
+      norm_(run.chunks, run.model_params, *run.mesh, run.services->device, counted_elsewhere(run)),
       scalars_(static_cast<int64_t>(run.optimizer->groups().size()), run.services->device, run.device_runtime()),
       scaler_(scaler_of(run)),
       plain_seed_(plain_seed_of(run, scaler_.has_value())),
@@ -91,6 +118,7 @@ double Finish::seed_gradient() const {
 
 void Finish::settle(const at::Tensor& loss, StepContext& ctx) {
   each_strategy(run_.strategies, Nesting::innermost_first, "flush_grads", "", [&](Strategy& s) { s.flush_grads(ctx); });
+  sums_.run();
   figures_.loss().copy_(loss);
   norm_.sum_of_squares(run_.chunks, figures_.squares());
 }

@@ -9,6 +9,7 @@
 #include "step/executor.h"
 #include "step/figures.h"
 #include "step/loss_scaler.h"
+#include "step/grad_sums.h"
 #include "step/norm.h"
 #include "step/phase_clock.h"
 #include "step/update_scalars.h"
@@ -37,7 +38,7 @@ class Finish {
   // scale / tokens of one rank's share of that batch. Throws Error(config) if the parameters' type rounds it to 0.
   double seed_gradient() const;
 
-  // flush_grads, then `loss` (Executor::run's) and the sum of squares to where agree() reads them. Enqueues only.
+  // flush_grads and the sums that belong to no strategy, then `loss` (Executor::run's) and the sum of squares to where agree() reads them. Enqueues only.
   void settle(const at::Tensor& loss, StepContext& ctx);
 
   // Loss, norm and `tokens`, summed over all ranks; `stop` is or-ed; scalars for update(), and the loss scale of the step after this
@@ -66,6 +67,7 @@ class Finish {
 
   Composition& run_;
   Figures figures_;
+  GradSums sums_;
   GradNorm norm_;
   UpdateScalars scalars_;
   std::optional<LossScaler> scaler_;

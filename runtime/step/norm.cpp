@@ -10,6 +10,7 @@
 
 #include <drivetrain/error.h>
 #include <drivetrain/flat_unit.h>
+#include <drivetrain/schedule.h>
 
 #include "kernels/optimizer/square_sum.h"
 #include "sdk/ops_kernel.h"
@@ -27,26 +28,27 @@ void fill_blocks(const at::Tensor& grad, double* sums) {
   const at::Tensor flat = readable ? grad : grad.to(at::kFloat);
   kernels::SquareSum op;
   op.x = flat.const_data_ptr(), op.sums = sums, op.n = flat.numel(), op.dtype = ops::kernel_dtype(flat);
-  ops::run(flat, op, blocks_of(op.n), 64, kernels::square_sum_cpu, DRIVETRAIN_CUDA_KERNEL(square_sum_cuda), "square sum");
+  ops::run(flat, op, blocks_of(op.n), 64, kernels::square_sum_cpu, DRIVETRAIN_CUDA_KERNEL(square_sum_cuda),
+           "square sum");
 }
 
-void sum_on_device([[maybe_unused]] const at::Tensor& sums, [[maybe_unused]] const at::Tensor& out) {
+// out := the sum, in order of index on the CPU, by a fixed tree on a device.
+void add_in_order(const at::Tensor& sums, const at::Tensor& out) {
+  if (out.is_cpu()) {
+    *out.mutable_data_ptr<double>() = kernels::sum_in_order_cpu(sums.const_data_ptr<double>(), sums.numel());
+    return;
+  }
 #ifdef DRIVETRAIN_WITH_CUDA
   check_launch(kernels::sum_in_order_cuda(sums.const_data_ptr<double>(), sums.numel(), out.mutable_data_ptr<double>(),
-                                          current_stream(out.device())), "sum of block sums");
+                                          current_stream(out.device())),
+               "sum over parameters");
 #endif
 }
 
-// out := or += the sums, in order of index on the CPU, by a fixed tree on a device.
-void add_sums(const at::Tensor& sums, const at::Tensor& out, bool first) {
-  if (out.is_cpu()) {
-    double* total = out.mutable_data_ptr<double>();
-    *total = (first ? 0 : *total) + kernels::sum_in_order_cpu(sums.const_data_ptr<double>(), sums.numel());
-    return;
-  }
-  const at::Tensor part = first ? out : at::empty({}, out.options());
-  sum_on_device(sums, part);
-  if (!first) out.add_(part);
+at::Tensor int64s(const std::vector<int64_t>& values, const at::Device& device) {
+  at::Tensor t = at::empty({static_cast<int64_t>(values.size())}, at::TensorOptions(at::kLong));
+  std::copy(values.begin(), values.end(), t.mutable_data_ptr<int64_t>());
+  return t.to(device);
 }
 
 // Which piece of the parameter this rank holds: index among the pieces that tensor parallelism makes, and their number.
@@ -66,67 +68,94 @@ std::pair<int64_t, int64_t> dim_piece(const Layout& layout, const Mesh& mesh, st
 }  // namespace
 
 GradNorm::GradNorm(const std::vector<Trainables>& chunks, const std::vector<ParamPtr>& order, const Mesh& mesh,
-                   const at::Device& device) {
-  std::map<const Param*, const Trainable*> named;
+                   const at::Device& device, const std::set<std::string>& counted_elsewhere) {
+  if (mesh.size(Schedule::kAxis) > 1) stages_ = mesh.group(Schedule::kAxis);
+  std::map<const Param*, const Trainable*> held;
   for (const Trainables& chunk : chunks)
-    for (const Trainable& t : chunk) named.emplace(t.param.get(), &t);
-  std::map<const Param*, const Place*> found;
-  places_.reserve(order.size());
+    for (const Trainable& t : chunk)
+      if (!counted_elsewhere.count(t.param->name)) held.emplace(t.param.get(), &t);
+  std::map<const Param*, Place> places;
   for (const ParamPtr& param : order) {
-    if (!named.count(param.get())) continue;
-    place(*named.at(param.get()), mesh);
-    found[param.get()] = &places_.back();
+    names_.push_back(param->name);
+    if (held.count(param.get())) places[param.get()] = place(*held.at(param.get()), mesh);
   }
+  std::vector<int64_t> table_first;
+  int64_t blocks = 0;
+  for (const Table& table : tables_) table_first.push_back(blocks), blocks += table.blocks;
+  const at::TensorOptions on_device = at::TensorOptions(at::kDouble).device(device);
+  blocks_ = at::zeros({blocks}, on_device);
+  for (size_t i = 0; i < tables_.size(); ++i) tables_[i].sums = blocks_.narrow(0, table_first[i], tables_[i].blocks);
+
   for (const Trainables& chunk : chunks) {
     for (const Trainable& t : chunk) {
       if (t.layout.begin % kNormBlock != 0)
-        throw fail(ErrorCode::internal, t.param->name, ": the flat range begins at ", t.layout.begin, ", not on a block of ", kNormBlock);
-      const Place& place = *found.at(t.param.get());
-      pieces_.push_back({place.table, place.own + t.layout.begin / kNormBlock, blocks_of(t.grad.numel())});
+        throw fail(ErrorCode::internal, t.param->name, ": the flat range begins at ", t.layout.begin,
+                   ", not on a block of ", kNormBlock);
+      if (!held.count(t.param.get())) {
+        pieces_.push_back({});
+        continue;
+      }
+      const auto found = places.find(t.param.get());
+      if (found == places.end())
+        throw fail(ErrorCode::internal, t.param->name, " is updated and not in the model's list of parameters");
+      const Place& place = found->second;
+      pieces_.push_back(
+          {table_first[place.table] + place.own + t.layout.begin / kNormBlock, blocks_of(t.grad.numel())});
     }
   }
-  for (Table& table : tables_) table.sums = at::zeros({table.blocks}, at::TensorOptions(at::kDouble).device(device));
+  std::vector<int64_t> first, count;
+  for (const ParamPtr& param : order) {
+    const auto found = places.find(param.get());
+    first.push_back(found == places.end() ? 0 : table_first[found->second.table] + found->second.first);
+    count.push_back(found == places.end() ? 0 : found->second.blocks);
+  }
+  first_ = int64s(first, device), count_ = int64s(count, device);
+  params_ = at::zeros({static_cast<int64_t>(order.size())}, on_device);
 }
 
-void GradNorm::place(const Trainable& t, const Mesh& mesh) {
+GradNorm::Place GradNorm::place(const Trainable& t, const Mesh& mesh) {
   std::vector<std::string> axes;
   const auto [index, count] = dim_piece(t.layout, mesh, axes);
   for (const std::string& axis : t.layout.flat_axes)
     if (mesh.size(axis) > 1) axes.push_back(axis);
   auto table = std::find_if(tables_.begin(), tables_.end(), [&](const Table& x) { return x.axes == axes; });
   if (table == tables_.end()) {
-    tables_.push_back({axes, {}, 0, axes.empty() ? nullptr : mesh.group(axes)});
+    tables_.push_back({axes, axes.empty() ? nullptr : mesh.group(axes), 0, {}});
     table = tables_.end() - 1;
   }
   const int64_t local = blocks_of(t.layout.local_numel(mesh)), first = table->blocks;
   table->blocks += count * local;
-  places_.push_back({t.param, table - tables_.begin(), first, count * local, first + index * local});
+  return {static_cast<size_t>(table - tables_.begin()), first, count * local, first + index * local};
 }
 
 void GradNorm::sum_of_squares(const std::vector<Trainables>& chunks, const at::Tensor& out) {
-  size_t i = 0;
   for (Table& table : tables_)
     if (table.group) table.sums.zero_();
+  size_t i = 0;
   for (const Trainables& chunk : chunks)
     for (const Trainable& t : chunk) {
       const Piece& piece = pieces_.at(i++);
-      if (piece.blocks > 0) fill_blocks(t.device_grad.defined() ? t.device_grad : t.grad, tables_[piece.table].sums.mutable_data_ptr<double>() + piece.first);
+      const at::Tensor& grad = t.device_grad.defined() ? t.device_grad : t.grad;
+      if (piece.blocks > 0) fill_blocks(grad, blocks_.mutable_data_ptr<double>() + piece.first);
     }
-  if (tables_.empty()) out.zero_();
-  for (Table& table : tables_) {
+  for (Table& table : tables_)
     if (table.group) table.group->all_reduce(table.sums)->wait();
-    add_sums(table.sums, out, &table == &tables_.front());
-  }
+
+  kernels::SegmentSum op;
+  op.x = blocks_.const_data_ptr<double>(), op.sums = params_.mutable_data_ptr<double>();
+  op.first = first_.const_data_ptr<int64_t>(), op.count = count_.const_data_ptr<int64_t>(),
+  op.segments = params_.numel();
+  ops::run(params_, op, op.segments, 16, kernels::segment_sum_cpu, DRIVETRAIN_CUDA_KERNEL(segment_sum_cuda),
+           "sum of block sums");
+  if (stages_) stages_->all_reduce(params_)->wait();  // with exact zeros
+  add_in_order(params_, out);
 }
 
 std::string GradNorm::first_not_finite() const {
-  std::vector<at::Tensor> sums;
-  for (const Table& table : tables_) sums.push_back(table.sums.to(at::kCPU));
-  for (const Place& place : places_) {
-    const double* begin = sums[place.table].const_data_ptr<double>() + place.first;
-    if (!std::all_of(begin, begin + place.blocks, [](double s) { return std::isfinite(s); })) return place.param->name;
-  }
-  return {};
+  const at::Tensor sums = params_.to(at::kCPU);
+  const double* begin = sums.const_data_ptr<double>();
+  const double* found = std::find_if_not(begin, begin + sums.numel(), [](double s) { return std::isfinite(s); });
+  return found == begin + sums.numel() ? "" : names_[static_cast<size_t>(found - begin)];
 }
 
 }  // namespace drivetrain

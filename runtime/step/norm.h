@@ -1,49 +1,62 @@
-// The global gradient norm, the same bits under every sharding: squares are added in fixed blocks of kNormBlock elements of
-// each parameter, block sums in float64 in order of parameter and block. On a device all of it is enqueued; the host reads nothing.
+// The global gradient norm, the same bits under every sharding and any number of pipeline stages: squares are added in
+// fixed blocks of kNormBlock elements of each parameter, a parameter's block sums in order to one number in float64,
+// these in order of parameter. On a device all of it is enqueued; the host reads nothing.
 #pragma once
 
 #include <drivetrain/mesh.h>
 #include <drivetrain/optimizer.h>
 
+#include <set>
+#include <string>
 #include <vector>
 
 namespace drivetrain {
 
-class GradNorm {
+class DRIVETRAIN_API GradNorm {
  public:
-  // Blocks are added in order of `order`, the model's parameters, however `chunks` arranges them.
-  GradNorm(const std::vector<Trainables>& chunks, const std::vector<ParamPtr>& order, const Mesh& mesh, const at::Device& device);
+  // `order`: the parameters of the whole model, the same list on every rank, however `chunks` arranges those of this
+  // one. Those of other pipeline stages are in no chunk; of a parameter that several stages hold, the first counts it
+  // and for the others it is among `counted_elsewhere`, by name. Makes groups of `mesh`.
+  GradNorm(const std::vector<Trainables>& chunks, const std::vector<ParamPtr>& order, const Mesh& mesh,
+           const at::Device& device, const std::set<std::string>& counted_elsewhere = {});
 
-  // out, a float64 scalar on the device := sum of squares over the whole model. Collective where gradients are shared out.
+  // out, a float64 scalar on the device := sum of squares over the whole model. Collective where gradients are shared
+  // out or there are several stages. `chunks`: those of the constructor.
   void sum_of_squares(const std::vector<Trainables>& chunks, const at::Tensor& out);
 
-  // Name of the first parameter whose gradient, on any rank, was not finite in the last call; empty if all were. Waits for the device.
+  // Name of the first parameter whose gradient, on any rank, was not finite in the last call; empty if all were. The
+  // same on every rank, of whatever stage. Waits for the device.
   std::string first_not_finite() const;
 
  private:
-  // Where the blocks of one parameter stand.
-  struct Place {
-    ParamPtr param;
-    int64_t table = 0, first = 0, blocks = 0;  // of all ranks
-    int64_t own = 0;                           // the first of this rank's tensor-parallel piece
-  };
+  // This rank's blocks of one trainable.
   struct Piece {
-    int64_t table = 0;   // index of the table
-    int64_t first = 0;   // this rank's first block in it
-    int64_t blocks = 0;
+    int64_t first = 0, blocks = 0;
   };
-  // Block sums of all parameters that share one set of axes; summed over those axes, since every rank fills its own.
+  // Block sums of all parameters that share one set of axes, a slice of blocks_: summed over those axes, since every
+  // rank fills its own.
   struct Table {
     std::vector<std::string> axes;
-    at::Tensor sums;  // float64, on the device
+    GroupPtr group;  // null: of one rank
     int64_t blocks = 0;
-    GroupPtr group;
+    at::Tensor sums;
   };
-  void place(const Trainable& t, const Mesh& mesh);
+  // Where the blocks of one parameter stand.
+  struct Place {
+    size_t table = 0;
+    int64_t first = 0, blocks = 0;  // of all ranks, in the table
+    int64_t own = 0;                // the first of this rank's tensor-parallel piece
+  };
+  Place place(const Trainable& t, const Mesh& mesh);
 
-  std::vector<Place> places_;  // in order of parameters
-  std::vector<Piece> pieces_;  // in order of chunks and trainables
+  std::vector<std::string> names_;  // of `order`
+  std::vector<Piece> pieces_;       // in order of chunks and trainables
   std::vector<Table> tables_;
+  GroupPtr stages_;    // null: one
+  at::Tensor blocks_;  // float64, on the device: the tables one after another
+  at::Tensor first_;   // int64, on the device: where in blocks_ those of each parameter begin
+  at::Tensor count_;   // int64, on the device: how many; other stages' have none
+  at::Tensor params_;  // float64, on the device: the sum of squares of each parameter
 };
 
 }  // namespace drivetrain

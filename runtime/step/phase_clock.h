@@ -12,10 +12,11 @@ enum class Phase : uint8_t {
   load,     // waiting for a micro-batch
   forward,
   backward,
+  wait,    // for other stages: what they send, and handing on
   finish,  // counts agreed by the ranks, gradients flushed, norm, the update's scalars sent
   update,  // optimizer, spreading of the new values
 };
-inline constexpr int kPhases = 6;
+inline constexpr int kPhases = 7;
 
 class PhaseClock {
  public:

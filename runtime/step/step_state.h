@@ -9,15 +9,22 @@
 #include <drivetrain/error.h>
 #include <drivetrain/recompute.h>
 #include <drivetrain/step_context.h>
+#include <drivetrain/strategy.h>
 #include <drivetrain/unit.h>
 
 namespace drivetrain {
 
+inline std::vector<RowRange> apply_cuts(const std::vector<Builder::SequenceCut>& cuts, std::vector<RowRange> positions) {
+  for (const Builder::SequenceCut& cut : cuts) positions = cut(positions);
+  return positions;
+}
+
 class StepState final : public StepContext {
  public:
-  // `recompute` may be null: everything is kept. `units` are those that visits count.
-  explicit StepState(uint64_t seed, const UnitList* units = nullptr, const Recompute* recompute = nullptr)
-      : seed_(seed), units_(units), recompute_(recompute) {}
+  // `recompute` may be null: everything is kept. `units` are those that visits count. `activation_cuts`: of the batch's positions.
+  explicit StepState(uint64_t seed, const UnitList* units = nullptr, const Recompute* recompute = nullptr,
+                     std::vector<Builder::SequenceCut> activation_cuts = {})
+      : seed_(seed), units_(units), recompute_(recompute), activation_cuts_(std::move(activation_cuts)) {}
 
   int64_t step() const override { return step_; }
   Mode mode() const override { return mode_; }
@@ -28,8 +35,11 @@ class StepState final : public StepContext {
     if (!random_ && mode_ == Mode::train)
       throw fail(ErrorCode::internal, "random numbers for ", site, " in a step that is recorded: a replay would repeat them. "
                  "Set \"capture\" to false");
-    return {seed_, static_cast<uint64_t>(step_), hash_name(site), batch().first_sample};
+    const bool whole = batch().positions.empty() && activation_cuts_.empty();
+    return {seed_, static_cast<uint64_t>(step_), hash_name(site), batch().first_sample,
+            whole ? std::vector<RowRange>() : activation_positions()};
   }
+  std::vector<RowRange> activation_positions() const override { return apply_cuts(activation_cuts_, positions()); }
   Keep keep(std::string_view region) const override {
     if (!recompute_ || !units_) return Keep::all;
     return recompute_->keep({units_->units.at(visit().unit)->name(), region});
@@ -57,6 +67,7 @@ class StepState final : public StepContext {
   uint64_t seed_;
   const UnitList* units_;
   const Recompute* recompute_;
+  const std::vector<Builder::SequenceCut> activation_cuts_;
   bool random_ = true;
   int64_t step_ = 0;
   Mode mode_ = Mode::train;

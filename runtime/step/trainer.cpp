@@ -3,6 +3,8 @@
 #include <chrono>
 #include <cmath>
 
+#include "data/cut_batch.h"
+
 namespace drivetrain {
 namespace {
 
@@ -39,11 +41,9 @@ Trainer::Trainer(Composition& run, Publish publish, const std::atomic<int>& stop
       plan_(feed_plan(run)),
       feed_(run.dataset, plan_),
       batches_(run.services->device, run.device_runtime()),
-      state_(run.services->seed, &run.units, run.recompute.get()),
+      state_(run.services->seed, &run.units, run.recompute.get(), run.activation_cuts),
       finish_(run),
-      executor_(run.units, run.strategies, state_, run.services->device, finish_.seed_gradient()),
-      train_program_(run.schedule->program(0, run.batch.accumulation, Pass::train)),
-      forward_program_(run.schedule->program(0, run.batch.accumulation, Pass::forward_only)) {
+      executor_(run, state_, finish_.seed_gradient()) {
   for (Trainables& chunk : run.chunks)
     for (Trainable& t : chunk) t.group = run.optimizer->group_of(*t.param);
   for (const Trainables& chunk : run.chunks) all_trainables_.insert(all_trainables_.end(), chunk.begin(), chunk.end());
@@ -84,7 +84,7 @@ int64_t Trainer::train() {
 }
 
 Batch Trainer::next_batch(int64_t micro) {
-  Batch batch = batches_.put(micro, feed_.next());
+  Batch batch = batches_.put(micro, cut_batch(feed_.next(), run_.batch_cuts));
   tokens_ += batch.valid_tokens;
   return batch;
 }
@@ -92,14 +92,14 @@ Batch Trainer::next_batch(int64_t micro) {
 // Before recorded work: reading and copying are the host's, in every step.
 void Trainer::take_all_batches() {
   taken_.clear();
-  for (const Instr& instr : train_program_)
+  for (const Instr& instr : executor_.program(Pass::train))
     if (instr.op == Op::load) taken_[instr.micro] = next_batch(instr.micro);
   tell(clock_, Phase::load);
 }
 
 void Trainer::compute_gradients() {
   const auto load = [&](int64_t micro) { return gradients_part_ ? taken_.at(micro) : next_batch(micro); };
-  const at::Tensor loss = executor_.run(train_program_, load);
+  const at::Tensor loss = executor_.run(load);
   finish_.settle(loss, state_);
 }
 
@@ -108,7 +108,7 @@ StepResult Trainer::train_step(int64_t step) {
   tell(clock_, Phase::between);
   tokens_ = 0;
   executor_.seed_with(finish_.seed_gradient());
-  executor_.begin(train_program_, step, Mode::train, gradients_part_ && gradients_part_->replays());
+  executor_.begin(Pass::train, step, Mode::train, gradients_part_ && gradients_part_->replays());
   if (gradients_part_) {
     take_all_batches();
     gradients_part_->run([&] { compute_gradients(); });
@@ -129,8 +129,8 @@ double Trainer::evaluate(int64_t step) {
   at::Tensor loss;
   tokens_ = 0;
   for (int64_t i = 0; i < plan_.eval_iters; ++i) {
-    executor_.begin(forward_program_, step, Mode::evaluate);
-    const at::Tensor one = executor_.run(forward_program_, [&](int64_t micro) { return next_batch(micro); });
+    executor_.begin(Pass::forward_only, step, Mode::evaluate);
+    const at::Tensor one = executor_.run([&](int64_t micro) { return next_batch(micro); });
     loss = loss.defined() ? loss.add_(one) : one;
   }
   const StepResult result = finish_.agree_on_loss(loss, tokens_);

@@ -48,7 +48,6 @@ class DRIVETRAIN_API Trainer {
   StepState state_;
   Finish finish_;
   Executor executor_;
-  Program train_program_, forward_program_;
   Trainables all_trainables_;
   // Where steps are recorded: gradients with their norm; the update. The host decides between the two.
   std::optional<RecordedPart> gradients_part_, update_part_;

@@ -76,7 +76,7 @@ void Zero::choose_ranks(PlanContext& ctx) {
   } else if (second.size > 1 && groups.size > 0) {
     ctx.refuse(concat(second.key, " = ", second.size, " shares the state out over all ranks, ", groups.key, " = ",
                       groups.size, " over groups; remove one of them"));
-  } else if (second.size > 1 && second.size == ctx.run().world_size) {
+  } else if (second.size > 1 && second.size == sharing_ranks(ctx)) {
     ctx.no_effect(second.key, "all ranks are in one such group");
   } else if (second.size > 1) {
     share_with_second_copy(ctx, second.key, second.size);

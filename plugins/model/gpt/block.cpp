@@ -5,6 +5,7 @@
 // Legend: B batch, S sequence, D hidden, H query heads, G key/value heads, C head size, T = (H + 2 G) C.
 #include <drivetrain/autograd_unit.h>
 #include <drivetrain/random.h>
+#include <drivetrain/recompute.h>
 
 #include <ATen/ops/split_with_sizes.h>
 
@@ -53,21 +54,39 @@ class Block : public AutogradUnit {
 
   Tensors run(const Tensors& in, StepContext& ctx) override {
     const at::Tensor x_BSD = residual_stream(in);
-    const QueryKeyValue heads = split(qkv_->forward(norm1_->forward(x_BSD, ctx), ctx));
-    const at::Tensor attended = attention_->forward(heads.q, heads.k, heads.v, ctx).flatten(2);
-    // The branch's output is fresh memory that nobody keeps, so the residual is added in place.
-    at::Tensor y_BSD = drop(attn_proj_->forward(attended, ctx), ".dropout1", ctx).add_(x_BSD);
-    const at::Tensor inner = activate(shape_.activation, fc_->forward(norm2_->forward(y_BSD, ctx), ctx));
-    return {drop(mlp_proj_->forward(inner, ctx), ".dropout2", ctx).add_(y_BSD)};
+    // A branch's output is fresh memory that nobody keeps, so the residual is added in place.
+    const at::Tensor y_BSD = drop(attention_branch(x_BSD, ctx), ".dropout1", ctx).add_(x_BSD);
+    return {drop(mlp_branch(y_BSD, ctx), ".dropout2", ctx).add_(y_BSD)};
   }
 
  private:
+  // The regions that a recompute policy knows are the cheap steps in front of a product. With Keep::nothing a region begins with what
+  // is in front of it, the first product included.
+  at::Tensor attention_branch(const at::Tensor& x_BSD, StepContext& ctx) {
+    const auto norm = [this, &ctx](const Tensors& x) { return norm1_->forward(x[0], ctx); };
+    const auto heads = [=, this, &ctx](const Tensors& x) {
+      const QueryKeyValue h = split(recomputable_linear(ctx, "norm", x, norm, qkv_), ctx);
+      return Tensors{h.q, h.k, h.v};
+    };
+    const auto core = [this, &ctx](const Tensors& h) { return attention_->forward(h[0], h[1], h[2], ctx).flatten(2); };
+    if (ctx.keep("attn.core") != Keep::nothing) return recomputable_linear(ctx, "attn.core", heads({x_BSD}), core, attn_proj_);
+    return recomputable_linear(ctx, "attn.core", {x_BSD}, [=](const Tensors& x) { return core(heads(x)); }, attn_proj_);
+  }
+
+  at::Tensor mlp_branch(const at::Tensor& y_BSD, StepContext& ctx) {
+    const auto norm = [this, &ctx](const Tensors& y) { return norm2_->forward(y[0], ctx); };
+    const auto first = [=, this, &ctx](const Tensors& y) { return Tensors{recomputable_linear(ctx, "norm", y, norm, fc_)}; };
+    const auto act = [this](const Tensors& h) { return activate(shape_.activation, h[0]); };
+    if (ctx.keep("mlp.act") != Keep::nothing) return recomputable_linear(ctx, "mlp.act", first({y_BSD}), act, mlp_proj_);
+    return recomputable_linear(ctx, "mlp.act", {y_BSD}, [=](const Tensors& y) { return act(first(y)); }, mlp_proj_);
+  }
+
   // qkv [B, S, T]. Under tensor parallelism this rank has a share of every part, so heads are counted by the width
   // found.
-  QueryKeyValue split(const at::Tensor& qkv) const {
+  QueryKeyValue split(const at::Tensor& qkv, StepContext& ctx) const {
     const int64_t share = shape_.qkv_width() / qkv.size(2);
     const int64_t H = shape_.heads / share, G = shape_.groups / share, C = shape_.head_dim;
-    if (rotary_) return rotary_->apply(qkv, H, G);
+    if (rotary_) return rotary_->apply(qkv, H, G, ctx.positions());
     const auto parts = at::split_with_sizes(qkv, {H * C, G * C, G * C}, -1);
     const auto by_head = [&](const at::Tensor& t, int64_t n) { return t.view({t.size(0), t.size(1), n, C}); };
     return {by_head(parts[0], H), by_head(parts[1], G), by_head(parts[2], G)};
@@ -101,7 +120,7 @@ BlockSpec block_spec(const Shape& s, int64_t index) {
 }
 
 UnitPtr make_block(const Shape& shape, int64_t index, const std::shared_ptr<Rotary>& rotary, LayerFactory& layers) {
-  return layers.block(block_spec(shape, index),
+  return layers.block(block_spec(shape, index), layers,
                       [&]() -> UnitPtr { return std::make_shared<Block>(shape, index, rotary, layers); });
 }
 

@@ -5,6 +5,8 @@
 #include <ATen/ops/add.h>
 #include <ATen/ops/arange.h>
 
+#include <algorithm>
+
 #include <drivetrain/error.h>
 
 #include "units.h"
@@ -29,20 +31,40 @@ class EmbeddingUnit : public AutogradUnit {
 
   Tensors run(const Tensors& in, StepContext& ctx) override {
     const at::Tensor& tokens_BS = in[0];
-    const int64_t S = tokens_BS.size(1);
-    if (S > shape_.positions)
-      throw fail(ErrorCode::config, "model/gpt: a sequence of ", S, " tokens is longer than max_position_embeddings ",
-                 shape_.positions);
+    check_length(ctx.positions());
     at::Tensor x_BSD = word_->forward(tokens_BS, ctx);
-    if (position_) x_BSD.add_(position_->forward(at::arange(S, tokens_BS.options()), ctx));
+    // The words may come back cut to this rank's share of the sequence.
+    if (position_) x_BSD.add_(position_->forward(ids(ctx.activation_positions(), tokens_BS), ctx));
     if (shape_.embedding_dropout > 0 && ctx.mode() == Mode::train)
       x_BSD = dropout(x_BSD, shape_.embedding_dropout, ctx.random("embedding.dropout"));
     return {x_BSD};
   }
 
  private:
+  // By the whole sequence, of which this rank may have a part.
+  void check_length(const std::vector<RowRange>& positions) const {
+    int64_t length = 0;
+    for (const RowRange& range : positions) length = std::max(length, range.first + range.count);
+    if (length > shape_.positions)
+      throw fail(ErrorCode::config, "model/gpt: a sequence of ", length, " tokens is longer than max_position_embeddings ",
+                 shape_.positions);
+  }
+
+  // One range is made on the device. Several come from the host, once: a recorded step may copy nothing from there, and reads
+  // what it found when it was recorded.
+  at::Tensor ids(const std::vector<RowRange>& positions, const at::Tensor& like) {
+    if (positions.size() == 1) {
+      const RowRange& all = positions.front();
+      return at::arange(all.first, all.first + all.count, like.options());
+    }
+    for (const auto& [known, ids] : ids_)
+      if (known == positions && ids.device() == like.device()) return ids;
+    return ids_.emplace_back(positions, position_ids(positions, like.device())).second;
+  }
+
   const Shape shape_;
   std::shared_ptr<Embedding> word_, position_;
+  std::vector<std::pair<std::vector<RowRange>, at::Tensor>> ids_;  // of several ranges, by these
 };
 
 class HeadUnit : public AutogradUnit {

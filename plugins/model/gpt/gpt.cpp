@@ -14,6 +14,11 @@ namespace {
 using namespace drivetrain;
 using gpt::Shape;
 
+// The embedding multiplies nothing: it moves about 6 numbers per element of its output, forward and backward. In the time a
+// core moves one, it multiplies some ten: that of 60 multiply-adds, of which a product's forward pass, which costs are given
+// in, has a third.
+constexpr double kEmbeddingWork = 20;
+
 // Where the shape came from: options alone, or a folder that they agree with.
 struct Source {
   explicit Source(const gpt::Options& options) {
@@ -50,6 +55,7 @@ class Gpt : public Model {
         "exact: 6 per parameter of a matrix product (output layer included, embeddings not) + causal attention 6 L H d "
         "S; "
         "backward counts twice forward, no recompute";
+    count_activations(f);
     return f;
   }
 
@@ -77,7 +83,7 @@ class Gpt : public Model {
     const Shape& s = shape_;
     const double head = static_cast<double>(s.hidden * s.vocab);
     if (unit.name() == "head") return head;
-    if (unit.name() == "embedding") return 0;
+    if (unit.name() == "embedding") return kEmbeddingWork * static_cast<double>(s.hidden);
     const double matrices = (static_cast<double>(s.matrix_parameters()) - head) / static_cast<double>(s.layers);
     return matrices + static_cast<double>(s.heads * s.head_dim * s.positions);
   }
@@ -95,6 +101,17 @@ class Gpt : public Model {
   std::string weights_folder() const override { return path_; }
 
  private:
+  // Of a block as strategy/fused_block computes it by default, norms and activations again in backward: both sums on the
+  // residual stream (2 D), queries, keys, values and attention's output (2 (H + G) C), and the first product of the MLP
+  // (F, gated 2 F). Statistics of norms and softmax are left out: a few numbers per token. It takes in {residual, delta}.
+  void count_activations(ModelFacts& f) const {
+    const auto stream = static_cast<double>(shape_.hidden), queries = static_cast<double>(shape_.heads * shape_.head_dim);
+    const auto keys = static_cast<double>(shape_.groups * shape_.head_dim);
+    f.kept_whole_per_token = f.input_per_token = 2 * stream;
+    f.kept_cut_per_token = 2 * (queries + keys) + static_cast<double>(shape_.fc_width());
+    f.regions = {{"attn.core", 0, queries}};
+  }
+
   const Source source_;
   const Shape& shape_ = source_.shape;
   const std::string path_;  // of the folder; empty: initial weights by rule

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include <drivetrain/ops.h>
+#include <drivetrain/random.h>
 
 #include "shape.h"
 
@@ -29,15 +30,22 @@ class Rotary {
  public:
   explicit Rotary(std::vector<double> frequencies) : frequencies_(std::move(frequencies)) {}
 
-  // qkv [B, S, (H + 2 G) D]: new tensors, q and k turned by their positions first, first + 1, ... One autograd node
-  // that saves no activation: its backward is the turn back.
-  QueryKeyValue apply(const at::Tensor& qkv, int64_t heads, int64_t groups, int64_t first = 0);
+  // qkv [B, S, (H + 2 G) D]: new tensors, q and k turned by the S positions of the whole sequence that its columns are. One
+  // autograd node that saves no activation: its backward is the turn back.
+  QueryKeyValue apply(const at::Tensor& qkv, int64_t heads, int64_t groups, const std::vector<RowRange>& positions);
 
  private:
-  const ops::RotaryTable& table(int64_t length, const at::Tensor& like);
+  struct Cut {
+    std::vector<RowRange> positions;
+    ops::RotaryTable table;
+  };
+
+  ops::RotaryTable table(const std::vector<RowRange>& positions, const at::Tensor& like);
+  void reach(int64_t end, const at::Tensor& like);
 
   const std::vector<double> frequencies_;
-  ops::RotaryTable table_;  // the longest so far, of the last dtype and device
+  ops::RotaryTable longest_;  // of all positions so far, of the last dtype and device
+  std::vector<Cut> cuts_;     // of several ranges; never dropped, since a recorded step reads what it found
 };
 
 }  // namespace drivetrain::gpt

@@ -37,11 +37,23 @@ class TestContext : public StepContext {
   const Batch& batch() const override { return batch_; }
   const Visit& visit() const override { return visit_; }
   std::span<const Visit> ahead() const override { return {}; }
-  RandomKey random(std::string_view site) const override { return {7, 1, hash_name(site), batch_.first_sample}; }
+  RandomKey random(std::string_view site) const override {
+    return {7, 1, hash_name(site), batch_.first_sample, activation_positions()};
+  }
+  std::vector<RowRange> activation_positions() const override {
+    return activation_positions_.empty() ? positions() : activation_positions_;
+  }
+  Keep keep(std::string_view region) const override {
+    const auto found = keep_.find(std::string(region));
+    return found == keep_.end() ? Keep::all : found->second;
+  }
   void metric(const std::string&, const at::Tensor&) override {}
   Batch batch_;
   Mode mode_ = Mode::train;
   Visit visit_;
+  std::vector<RowRange> positions_;             // for the batches to come; empty: all
+  std::vector<RowRange> activation_positions_;  // empty: those of the batch
+  std::map<std::string, Keep> keep_;
 };
 
 struct BuiltModel {
@@ -51,6 +63,7 @@ struct BuiltModel {
   TestContext context;
 
   explicit BuiltModel(Model& model) { chain.units = model.build(*layers); }
+  BuiltModel(Model& model, LayerFactory& others) { chain.units = model.build(others); }
 
   // Every parameter gets float64 memory and a slot; values by `value(param)`.
   template <class Value>
@@ -75,15 +88,20 @@ struct BuiltModel {
 
   // What the last unit returns: the summed loss, or logits without labels.
   at::Tensor forward(const at::Tensor& tokens, const at::Tensor& labels, int64_t first_sample = 0) {
-    context.batch_ = {tokens, labels, first_sample, labels.defined() ? labels.numel() : 0};
+    context.batch_ = {tokens, labels, first_sample, labels.defined() ? labels.numel() : 0, context.positions_};
     saved_.assign(chain.units.size(), Saved{});
     Tensors x = {tokens};
     for (size_t i = 0; i < chain.units.size(); ++i) x = chain.units[i]->forward(x, context, saved_[i]);
     return x[0];
   }
-  void backward() {
+  void backward(Part part = Part::whole) {
+    context.visit_.direction = Direction::backward;
+    context.visit_.part = part;
     Tensors dy = {at::ones({}, at::kDouble)};
     for (size_t i = chain.units.size(); i-- > 0;) dy = chain.units[i]->backward(dy, context, saved_[i]);
+    if (part == Part::input)
+      for (size_t i = chain.units.size(); i-- > 0;) chain.units[i]->backward_weight(context, saved_[i]);
+    context.visit_ = {};
   }
 
  private:

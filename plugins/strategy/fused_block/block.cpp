@@ -2,9 +2,6 @@
 
 #include <ATen/core/grad_mode.h>
 
-#include <bit>
-#include <cmath>
-
 #include <drivetrain/error.h>
 #include <drivetrain/random.h>
 #include <drivetrain/weight_grad.h>
@@ -14,16 +11,16 @@ namespace drivetrain::fused_block {
 // What backward reads. A tensor that the recompute policy does not keep is undefined and computed again from those
 // before it.
 struct Activations {
-  bool pair = false;           // x came as {residual, delta}
-  std::vector<int64_t> shape;  // [B, S, D]
+  bool pair = false;  // x came as {residual, delta}
   double dropout = 0;
   RandomKey key1, key2;  // of both hidden dropouts
   ops::RotaryTable table;
   AttentionArgs attention_args;
-  ops::Normed norm1, norm2;  // sums [B, S, D] always; y [B, S, D] if kept
+  ops::Normed norm1, norm2;  // sums [B, S, D] always; y, if kept: what the layer behind wants for its backward
   ops::Heads heads;          // kept without the attention's state
   AttentionState attention;
-  at::Tensor fc_NF, act_NF;  // fc before its bias
+  at::Tensor attended;  // what attn_proj kept in place of the attention's output; else undefined
+  at::Tensor fc, act;   // [B, S, F]; fc before its bias; act, if kept: what mlp_proj wants for its backward
 };
 
 // The recompute policy's answers. Nothing at all where no backward follows.
@@ -42,47 +39,32 @@ struct Kept {
 
 namespace {
 
-at::Tensor rows(const at::Tensor& x) { return x.reshape({-1, x.size(-1)}); }
+constexpr Linear::Options kWhole{.add_bias = true, .wants_dx = true};
+constexpr Linear::Options kBare{.add_bias = false, .wants_dx = true};  // the bias goes with the next operation
 
 at::Tensor value(const ParamPtr& param) { return param ? param->tensor : at::Tensor(); }
 
-}  // namespace
+// Whether a layer's backward may read its input as the layer kept it. Not where x is to be the input of another forward.
+enum class Replace { no, yes };
 
-// Where gradients of the matrices go: to their slots, or behind the backward of the inputs under a split schedule.
-struct Block::Gradients {
-  Saved& saved;
-  const bool later;
-
-  void weight(const ParamPtr& weight, const at::Tensor& dy_NO, const at::Tensor& x_NI) const {
-    if (!weight->trainable) return;
-    if (!later) return accumulate_weight_grad(*weight, dy_NO, x_NI);
-    saved.weight_work.emplace_back([=] { accumulate_weight_grad(*weight, dy_NO, x_NI); });
-  }
-  void bias(const ParamPtr& bias, const at::Tensor& dy_NO) const {
-    if (bias && bias->trainable) ops::accumulate_bias_grad(*bias, dy_NO);
-  }
-};
-
-ops::RotaryTable Positions::table(const std::vector<double>& frequencies, int64_t length, const at::Tensor& like) {
-  if (frequencies.empty()) return {};
-  const at::ScalarType dtype = like.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-  const at::Tensor& cos = longest_.cos;
-  const bool fits = cos.defined() && cos.size(0) >= length && cos.scalar_type() == dtype &&
-                    cos.device() == like.device() && frequencies == frequencies_;
-  if (!fits) {
-    // A text that grows token by token asks for a new table now and then only.
-    const auto room = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(length)));
-    longest_ = ops::rotary_table(frequencies, 0, room, like);
-    frequencies_ = frequencies;
-  }
-  return {longest_.cos.narrow(0, 0, length), longest_.sin.narrow(0, 0, length)};
+// layer(x). With Replace::yes x becomes what the layer keeps for its backward, if that is something else.
+at::Tensor apply(const Linear& layer, at::Tensor& x, const Linear::Options& options, Replace replace) {
+  at::Tensor kept;
+  const at::Tensor y = layer.apply(x, options, replace == Replace::yes ? &kept : nullptr);
+  if (kept.defined()) x = std::move(kept);
+  return y;
 }
 
-Block::Block(BlockSpec spec, BlockParams params, std::shared_ptr<Attention> attention,
+Replace replace_if(bool yes) { return yes ? Replace::yes : Replace::no; }
+
+}  // namespace
+
+Block::Block(BlockSpec spec, BlockLayers layers, std::shared_ptr<Attention> attention,
              std::shared_ptr<Positions> positions, const BlockOptions& options)
     : Unit(spec.name),
       spec_(std::move(spec)),
-      params_(std::move(params)),
+      layers_(std::move(layers)),
+      params_(layers_.params_in_order()),
       attention_(std::move(attention)),
       positions_(std::move(positions)),
       options_(options),
@@ -95,11 +77,11 @@ Tensors Block::forward(const Tensors& x, StepContext& ctx, Saved& saved) {
   const bool recording = at::GradMode::is_enabled();
   const at::AutoGradMode off(false);
   const Kept keep(ctx, recording, options_);
+  const NormParams &n1 = layers_.norm1, &n2 = layers_.norm2;
   Activations a = begin(x, ctx);
-  a.norm1 =
-      ops::norm(x[0], a.pair ? x[1] : at::Tensor(), value(params_.norm1.weight), value(params_.norm1.bias), norm_args_);
+  a.norm1 = ops::norm(x[0], a.pair ? x[1] : at::Tensor(), value(n1.weight), value(n1.bias), norm_args_);
   const at::Tensor branch = attention_forward(a, keep);
-  a.norm2 = ops::norm(a.norm1.sum, branch, value(params_.norm2.weight), value(params_.norm2.bias), norm_args_);
+  a.norm2 = ops::norm(a.norm1.sum, branch, value(n2.weight), value(n2.bias), norm_args_);
   const Tensors out = {a.norm2.sum, mlp_forward(a, keep)};
   if (recording) saved.extra = std::move(a);
   return out;
@@ -108,48 +90,46 @@ Tensors Block::forward(const Tensors& x, StepContext& ctx, Saved& saved) {
 Activations Block::begin(const Tensors& x, StepContext& ctx) const {
   Activations a;
   a.pair = x.size() == 2;
-  a.shape = x[0].sizes().vec();
-  const bool training = ctx.mode() == Mode::train;
-  a.dropout = training ? spec_.hidden_dropout : 0;
+  a.dropout = ctx.mode() == Mode::train ? spec_.hidden_dropout : 0;
   if (a.dropout > 0) a.key1 = ctx.random(name() + ".dropout1"), a.key2 = ctx.random(name() + ".dropout2");
-  if (spec_.rotary) a.table = positions_->table(spec_.rotary_frequencies, a.shape[1], x[0]);
-  a.attention_args.scale = 1 / std::sqrt(static_cast<double>(spec_.head_dim));
-  if (training && spec_.attention_dropout > 0) {
-    a.attention_args.dropout = spec_.attention_dropout;
-    a.attention_args.key = ctx.random(name() + ".attn");
-  }
+  if (spec_.rotary) a.table = positions_->table(spec_.rotary_frequencies, ctx.positions(), x[0]);
+  a.attention_args = layers_.attention->args(ctx);
   return a;
 }
 
-ops::Heads Block::heads_of(const at::Tensor& y1, const Activations& a) const {
-  const at::Tensor qkv = product(rows(y1), params_.qkv.weight->tensor).view({a.shape[0], a.shape[1], -1});
-  return ops::split_heads(qkv, value(params_.qkv.bias), a.table, spec_.heads, spec_.kv_heads);
+// qkv [B, S, (H + 2 G) C] before its bias, with this rank's share of the heads.
+ops::Heads Block::heads_of(const at::Tensor& qkv, const Activations& a) const {
+  const int64_t width = (spec_.heads + 2 * spec_.kv_heads) * spec_.head_dim, share = width / qkv.size(2);
+  const at::Tensor& cos = a.table.cos;
+  if (share * qkv.size(2) != width || spec_.kv_heads % share != 0 || (cos.defined() && cos.size(0) != qkv.size(1)))
+    throw fail(ErrorCode::internal, "block ", name(), ": q, k and v of shape ", qkv.sizes(), " are no share of ", spec_.heads,
+               " heads and ", spec_.kv_heads, " key/value heads of size ", spec_.head_dim, ", or not for the ",
+               cos.defined() ? cos.size(0) : qkv.size(1), " positions at hand");
+  return ops::split_heads(qkv, value(layers_.qkv->bias()), a.table, spec_.heads / share, spec_.kv_heads / share);
 }
 
 // What is added to the residual stream, [B, S, D].
 at::Tensor Block::attention_forward(Activations& a, const Kept& keep) const {
-  a.heads = heads_of(a.norm1.y, a);
+  // What is to be multiplied again must stay as it is.
+  const Replace replace = replace_if(keep.norms && (keep.heads || keep.attention));
+  a.heads = heads_of(apply(*layers_.qkv, a.norm1.y, kBare, replace), a);
   if (!keep.norms) a.norm1.y.reset();
   a.attention = attention_->forward(a.heads.q, a.heads.k, a.heads.v, a.attention_args);
-  const at::Tensor attended_ND = rows(a.attention.out.flatten(2));
+  const at::Tensor attended = a.attention.out.flatten(2);
   if (!keep.attention) a.attention = {};
   if (keep.attention || !keep.heads) a.heads = {};
-  return drop(product(attended_ND, params_.attn_proj.weight->tensor, value(params_.attn_proj.bias)), a, a.key1);
+  const at::Tensor branch = layers_.attn_proj->apply(attended, kWhole, keep.attention ? &a.attended : nullptr);
+  return dropout(branch, a.dropout, a.key1);
 }
 
 at::Tensor Block::mlp_forward(Activations& a, const Kept& keep) const {
-  a.fc_NF = product(rows(a.norm2.y), params_.fc.weight->tensor);
+  a.fc = apply(*layers_.fc, a.norm2.y, kBare, replace_if(keep.norms && keep.fc));
   if (!keep.norms) a.norm2.y.reset();
-  a.act_NF = ops::activation(activation_, a.fc_NF, value(params_.fc.bias));
-  if (!keep.fc) a.fc_NF.reset();
-  const at::Tensor delta_ND = product(a.act_NF, params_.mlp_proj.weight->tensor, value(params_.mlp_proj.bias));
-  if (!keep.act) a.act_NF.reset();
-  return drop(delta_ND, a, a.key2);
-}
-
-// Its own backward: the mask is drawn again from the key.
-at::Tensor Block::drop(const at::Tensor& x, const Activations& a, const RandomKey& key) const {
-  return dropout(x.view(a.shape), a.dropout, key);
+  a.act = ops::activation(activation_, a.fc, value(layers_.fc->bias()));
+  if (!keep.fc) a.fc.reset();
+  const at::Tensor delta = apply(*layers_.mlp_proj, a.act, kWhole, replace_if(keep.act));
+  if (!keep.act) a.act.reset();
+  return dropout(delta, a.dropout, a.key2);
 }
 
 // --- backward
@@ -160,79 +140,75 @@ Tensors Block::backward(const Tensors& dy, StepContext& ctx, Saved& saved) {
   if (!a) throw fail(ErrorCode::internal, "block ", name(), " goes backward without a forward that was recorded");
   if (dy.size() != 2 || !dy[0].defined() || !dy[1].defined())
     throw fail(ErrorCode::internal, "block ", name(), " wants the gradients of residual and delta, got ", dy.size());
-  Gradients gradients{saved, ctx.visit().part == Part::input};
-  const at::Tensor ds2 = mlp_backward(dy, *a, gradients);
-  const at::Tensor dx = attention_backward(ds2, *a, gradients);
+  WeightWork work(ctx.visit().part == Part::input ? &saved.weight_work : nullptr);
+  const at::Tensor ds2 = mlp_backward(dy, *a, work);
+  const at::Tensor dx = attention_backward(ds2, *a, work);
   const bool pair = a->pair;
   saved.extra.reset();
   return pair ? Tensors{dx, dx} : Tensors{dx};
 }
 
-void Block::restore_norm(ops::Normed& norm, const WeightAndBias& p) const {
+void Block::restore_norm(ops::Normed& norm, const NormParams& p) const {
   if (!norm.y.defined()) norm.y = ops::norm_again(norm, value(p.weight), value(p.bias), norm_args_);
 }
 
 void Block::restore_mlp(Activations& a) const {
-  if (!a.fc_NF.defined()) {
-    restore_norm(a.norm2, params_.norm2);
-    a.fc_NF = product(rows(a.norm2.y), params_.fc.weight->tensor);
+  if (!a.fc.defined()) {
+    restore_norm(a.norm2, layers_.norm2);
+    a.fc = apply(*layers_.fc, a.norm2.y, kBare, Replace::yes);
   }
-  if (!a.act_NF.defined()) a.act_NF = ops::activation(activation_, a.fc_NF, value(params_.fc.bias));
+  if (!a.act.defined()) a.act = ops::activation(activation_, a.fc, value(layers_.fc->bias()));
 }
 
 void Block::restore_attention(Activations& a) const {
   if (a.attention.out.defined()) return;
   if (!a.heads.q.defined()) {
-    restore_norm(a.norm1, params_.norm1);
-    a.heads = heads_of(a.norm1.y, a);
+    restore_norm(a.norm1, layers_.norm1);
+    a.heads = heads_of(apply(*layers_.qkv, a.norm1.y, kBare, Replace::yes), a);
   }
   a.attention = attention_->forward(a.heads.q, a.heads.k, a.heads.v, a.attention_args);
   a.heads = {};
 }
 
 // dy of {s2, delta} -> gradient of s2, which is also that of s1 and of the attention's branch.
-at::Tensor Block::mlp_backward(const Tensors& dy, Activations& a, Gradients& gradients) const {
+at::Tensor Block::mlp_backward(const Tensors& dy, Activations& a, WeightWork& work) const {
   restore_mlp(a);
-  at::Tensor dfc_NF;
+  at::Tensor dfc;
   {
-    const at::Tensor ddelta_ND = rows(drop(dy[1].contiguous(), a, a.key2));
-    gradients.weight(params_.mlp_proj.weight, ddelta_ND, a.act_NF);
-    gradients.bias(params_.mlp_proj.bias, ddelta_ND);
-    a.act_NF.reset();
-    const at::Tensor dact_NF = product_backward(ddelta_ND, params_.mlp_proj.weight->tensor);
-    dfc_NF = ops::activation_backward(activation_, a.fc_NF, dact_NF, params_.fc.bias.get());
-    a.fc_NF.reset();
+    // Dropout is its own backward: the mask is drawn again from the key.
+    const at::Tensor ddelta = dropout(dy[1].contiguous(), a.dropout, a.key2);
+    const at::Tensor dact = layers_.mlp_proj->apply_backward(ddelta, a.act, kWhole, work);
+    a.act.reset();
+    dfc = ops::activation_backward(activation_, a.fc, dact, layers_.fc->bias().get());
+    a.fc.reset();
   }
-  restore_norm(a.norm2, params_.norm2);
-  gradients.weight(params_.fc.weight, dfc_NF, rows(a.norm2.y));
-  a.norm2.y.reset();
-  const at::Tensor dy2 = product_backward(dfc_NF, params_.fc.weight->tensor).view(a.shape);
-  dfc_NF.reset();
-  const at::Tensor ds2 =
-      ops::norm_backward(dy2, dy[0], a.norm2, *params_.norm2.weight, params_.norm2.bias.get(), norm_args_);
+  const NormParams& n2 = layers_.norm2;
+  restore_norm(a.norm2, n2);
+  const at::Tensor dy2 = layers_.fc->apply_backward(dfc, a.norm2.y, kBare, work);
+  a.norm2.y.reset(), dfc.reset();
+  const at::Tensor ds2 = ops::norm_backward(dy2, dy[0], a.norm2, *n2.weight, n2.bias.get(), norm_args_);
   a.norm2 = {};
   return ds2;
 }
 
 // Gradient of s2 -> gradient of x.
-at::Tensor Block::attention_backward(const at::Tensor& ds2, Activations& a, Gradients& gradients) const {
+at::Tensor Block::attention_backward(const at::Tensor& ds2, Activations& a, WeightWork& work) const {
   restore_attention(a);
-  at::Tensor dqkv_NT;
+  at::Tensor dqkv;
   {
-    const at::Tensor dbranch_ND = rows(drop(ds2, a, a.key1));
-    gradients.weight(params_.attn_proj.weight, dbranch_ND, rows(a.attention.out.flatten(2)));
-    gradients.bias(params_.attn_proj.bias, dbranch_ND);
-    const at::Tensor dout = product_backward(dbranch_ND, params_.attn_proj.weight->tensor).view(a.attention.out.sizes());
+    const at::Tensor dbranch = dropout(ds2, a.dropout, a.key1), &out = a.attention.out;
+    if (!a.attended.defined()) a.attended = out.flatten(2);
+    const at::Tensor dout = layers_.attn_proj->apply_backward(dbranch, a.attended, kWhole, work).reshape(out.sizes());
+    a.attended.reset();
     const Tensors d = attention_->backward(dout, a.attention, a.attention_args);
     a.attention = {};
-    dqkv_NT = rows(ops::split_heads_backward({d[0], d[1], d[2]}, a.table, params_.qkv.bias.get()));
+    dqkv = ops::split_heads_backward({d[0], d[1], d[2]}, a.table, layers_.qkv->bias().get());
   }
-  restore_norm(a.norm1, params_.norm1);
-  gradients.weight(params_.qkv.weight, dqkv_NT, rows(a.norm1.y));
-  a.norm1.y.reset();
-  const at::Tensor dy1 = product_backward(dqkv_NT, params_.qkv.weight->tensor).view(a.shape);
-  dqkv_NT.reset();
-  return ops::norm_backward(dy1, ds2, a.norm1, *params_.norm1.weight, params_.norm1.bias.get(), norm_args_);
+  const NormParams& n1 = layers_.norm1;
+  restore_norm(a.norm1, n1);
+  const at::Tensor dy1 = layers_.qkv->apply_backward(dqkv, a.norm1.y, kBare, work);
+  a.norm1.y.reset(), dqkv.reset();
+  return ops::norm_backward(dy1, ds2, a.norm1, *n1.weight, n1.bias.get(), norm_args_);
 }
 
 }  // namespace drivetrain::fused_block

@@ -34,15 +34,15 @@ class FusedLayers : public LayerFactory {
   std::shared_ptr<AttentionLayer> attention(const AttentionSpec& spec) override { return inner_->attention(spec); }
   std::shared_ptr<LmLoss> lm_loss(const LmLossSpec& spec) override { return inner_->lm_loss(spec); }
 
-  UnitPtr block(const BlockSpec& spec, const std::function<UnitPtr()>& plain) override {
+  UnitPtr block(const BlockSpec& spec, LayerFactory& layers, const std::function<UnitPtr()>& plain) override {
     std::string reason;
-    auto params = fused_block::make_parameters(spec, *inner_, reason);
-    if (!params) {
+    auto own = fused_block::make_block_layers(spec, layers, reason);
+    if (!own) {
       tally_->left.push_back({spec.name, reason});
-      return inner_->block(spec, plain);
+      return inner_->block(spec, layers, plain);
     }
     ++tally_->taken;
-    return std::make_shared<fused_block::Block>(spec, std::move(*params), attention_, positions_, options_);
+    return std::make_shared<fused_block::Block>(spec, std::move(*own), attention_, positions_, options_);
   }
 
  private:

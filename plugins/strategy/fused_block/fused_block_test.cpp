@@ -1,10 +1,14 @@
 // strategy/fused_block: the suite, what it leaves to the model, what it says, 16 bits.
+#include "block.h"
+#include "conformance/fused_block_memory.h"
 #include "conformance/fused_block_suite.h"
 
 namespace drivetrain {
 namespace {
 
 using namespace drivetrain::test;
+
+CountedMemory memory;
 
 // Keeps what the policy says, nothing less.
 std::unique_ptr<Strategy> fused(const Host& host) {
@@ -22,41 +26,119 @@ TEST(FusedBlock, recompute_cheap_changes_no_bit) {
 }
 
 // Adapters, say: a matrix of three parameters.
-struct ThreeParams : Linear {
-  explicit ThreeParams(std::shared_ptr<Linear> inner) : inner(std::move(inner)) {}
+struct ThreeParams : OtherLinear {
+  using OtherLinear::OtherLinear;
   std::vector<ParamPtr> params() const override {
     auto all = inner->params();
     while (all.size() < 3) all.push_back(std::make_shared<Param>("more", Layout::whole({1}), InitRule::zeros()));
     return all;
   }
-  at::Tensor forward(const at::Tensor& x, StepContext& ctx) override { return inner->forward(x, ctx); }
-  std::shared_ptr<Linear> inner;
 };
 
-struct Decorated : LayerFactory {
-  Decorated(std::shared_ptr<LayerFactory> inner, std::string name) : inner(std::move(inner)), name(std::move(name)) {}
+// A gain that is cut over ranks: the block computes norms itself, and knows whole ones only.
+struct CutNorm : Norm {
+  explicit CutNorm(std::shared_ptr<Norm> inner) : inner(std::move(inner)) {
+    Layout& layout = this->inner->params()[0]->layout;
+    layout.dims = {DimSplit{{"tp"}, {}, 0}};
+  }
+  std::vector<ParamPtr> params() const override { return inner->params(); }
+  at::Tensor forward(const at::Tensor& x, StepContext& ctx) override { return inner->forward(x, ctx); }
+  std::shared_ptr<Norm> inner;
+};
+
+struct Decorated : OtherLayers {
+  Decorated(std::shared_ptr<LayerFactory> inner, std::string name) : OtherLayers(std::move(inner)), name(std::move(name)) {}
   std::shared_ptr<Linear> linear(const LinearSpec& spec) override {
     const auto made = inner->linear(spec);
     return spec.name == name ? std::make_shared<ThreeParams>(made) : made;
   }
-  std::shared_ptr<Embedding> embedding(const EmbeddingSpec& spec) override { return inner->embedding(spec); }
-  std::shared_ptr<Norm> norm(const NormSpec& spec) override { return inner->norm(spec); }
-  std::shared_ptr<AttentionLayer> attention(const AttentionSpec& spec) override { return inner->attention(spec); }
-  std::shared_ptr<LmLoss> lm_loss(const LmLossSpec& spec) override { return inner->lm_loss(spec); }
-  std::shared_ptr<LayerFactory> inner;
+  std::shared_ptr<Norm> norm(const NormSpec& spec) override {
+    const auto made = inner->norm(spec);
+    if (spec.name == name) return std::make_shared<CutNorm>(made);
+    // Sums over ranks that see other positions are the runtime's affair.
+    for (const ParamPtr& param : made->params()) param->layout.partial_over = {"tp"};
+    return made;
+  }
   std::string name;
 };
 
-TEST(FusedBlock, leaves_blocks_of_decorated_layers_to_the_model_and_says_so) {
+TEST(FusedBlock, leaves_blocks_of_layers_it_does_not_know_to_the_model_and_says_so) {
+  for (const char* layer : {"mlp.fc", "norm2"}) {
+    const Host host;
+    const auto strategy = fused(host);
+    const std::string name = concat("block.1.", layer);
+    const Chain chain(block_model(""), strategy.get(),
+                      [&](Builder& builder) { builder.layers = std::make_shared<Decorated>(builder.layers, name); });
+    EXPECT_EQ(host.log.lines,
+              (std::vector<std::string>{"strategy/fused_block: computes 1 of 2 blocks",
+                                        concat("strategy/fused_block: leaves block.1 to the model: ", layer, " is not a plain layer")}));
+    EXPECT_EQ(chain.units.units[2]->params().size(), layer == std::string("mlp.fc") ? 13u : 12u);
+  }
+}
+
+// What backward wants of a product's input comes from forward only where the input itself would have been kept.
+TEST(FusedBlock, lets_layers_keep_what_it_keeps_and_nothing_where_it_computes_again) {
+  const auto counts = [](const std::string& options, Keep core) {
+    const Host host;
+    const auto strategy = make_plugin<Strategy>(host, "fused_block", options);
+    Chain chain(block_model(""), strategy.get(), decorate<ScaledLayers>);
+    chain.fill(at::kFloat), chain.set_batch(2, 5);
+    chain.context.keep_ = {{"attn.core", core}};
+    ScaledLinear::applied = ScaledLinear::asked_to_keep = ScaledLinear::got_kept = 0;
+    chain.forward_and_backward();
+    return std::vector<int64_t>{ScaledLinear::applied, ScaledLinear::asked_to_keep, ScaledLinear::got_kept};
+  };
+  // Of two blocks, each with four products.
+  EXPECT_EQ(counts(R"({"recompute_cheap": false})", Keep::all), (std::vector<int64_t>{8, 8, 8}));
+  EXPECT_EQ(counts("{}", Keep::all), (std::vector<int64_t>{8, 2, 2}));  // attention's output alone
+  // The first product again, in backward, where what it kept is read at once.
+  EXPECT_EQ(counts(R"({"recompute_cheap": false})", Keep::nothing), (std::vector<int64_t>{10, 6, 6}));
+}
+
+TEST(FusedBlock, rotary_tables_of_ranges_are_slices_of_the_whole) {
+  fused_block::Positions positions;
+  const std::vector<double> frequencies = {1, 0.3};
+  const at::Tensor like = at::zeros({1});
+  const ops::RotaryTable whole = ops::rotary_table(frequencies, 0, 12, like);
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_TRUE(at::equal(positions.table(frequencies, {{0, 12}}, like).cos, whole.cos));
+    EXPECT_TRUE(at::equal(positions.table(frequencies, {{3, 4}}, like).sin, whole.sin.narrow(0, 3, 4)));
+    const ops::RotaryTable two = positions.table(frequencies, {{8, 3}, {1, 2}}, like);
+    EXPECT_TRUE(at::equal(two.cos, at::cat({whole.cos.narrow(0, 8, 3), whole.cos.narrow(0, 1, 2)})));
+    EXPECT_TRUE(at::equal(two.sin, at::cat({whole.sin.narrow(0, 8, 3), whole.sin.narrow(0, 1, 2)})));
+    EXPECT_TRUE(positions.table(frequencies, {{8, 3}, {1, 2}}, like).cos.is_same(two.cos)) << "put together again";
+  }
+  EXPECT_EQ(positions.table(frequencies, {{8, 3}, {1, 2}}, like.to(at::kDouble)).cos.scalar_type(), at::kDouble);
+  EXPECT_FALSE(positions.table({}, {{0, 3}}, like).cos.defined());
+}
+
+// ModelFacts::kept_*: what the plan of a run's memory goes by.
+TEST(FusedBlock, leaves_the_bytes_that_the_model_tells) {
   const Host host;
-  const auto strategy = fused(host);
-  const Chain chain(block_model(""), strategy.get(), [](Builder& builder) {
-    builder.layers = std::make_shared<Decorated>(builder.layers, "block.1.mlp.fc");
-  });
-  EXPECT_EQ(host.log.lines, (std::vector<std::string>{
-                                "strategy/fused_block: computes 1 of 2 blocks",
-                                "strategy/fused_block: leaves block.1 to the model: mlp.fc is not a plain layer"}));
-  EXPECT_EQ(chain.units.units[2]->params().size(), 13u);
+  const auto cheap = make_plugin<Strategy>(host, "fused_block");
+  for (const char* rest : {"", R"(, "activation": "swiglu", "normalization": "rmsnorm", "num_query_groups": 2)"}) {
+    Chain chain(concat(R"({"num_layers": 3, "hidden_size": 64, "num_attention_heads": 4, "vocab_size": 13,)",
+                       R"("max_position_embeddings": 64)", rest, "}"),
+                cheap.get());
+    chain.fill(at::kFloat), chain.set_batch(2, 64);
+    Saved saved[4];
+    const auto bytes_left = [&](size_t unit, Tensors& x) {
+      const int64_t before = memory.alive;
+      x = chain.units.units[unit]->forward(x, chain.context, saved[unit]);
+      return static_cast<double>(memory.alive - before) / 4 / (2 * 64);  // elements per token
+    };
+    Tensors x = {chain.context.batch_.tokens_BS};
+    bytes_left(0, x), bytes_left(1, x);
+    // Hands on as many sums as it takes.
+    const double kept = bytes_left(2, x), told = chain.facts.kept_whole_per_token + chain.facts.kept_cut_per_token;
+    EXPECT_GE(kept, told) << rest;
+    EXPECT_LE(kept, told + 4 + 4 + 8) << rest << ": statistics of both norms and of 4 heads, and what allocators add";
+    chain.context.keep_ = {{"attn.core", Keep::input}};
+    const double less = bytes_left(3, x);
+    EXPECT_NEAR(kept - less, chain.facts.regions.at(0).cut_per_token, 4 + 8) << rest;
+    EXPECT_EQ(chain.facts.regions.at(0).name, "attn.core");
+    EXPECT_EQ(chain.facts.input_per_token, 2 * 64);
+  }
 }
 
 TEST(FusedBlock, says_how_many_blocks_it_computes) {
@@ -93,7 +175,7 @@ TEST(FusedBlock, gives_reasons_for_shapes_it_does_not_know) {
     spec.activation = "gelu";
     change(spec);
     const UnitPtr plain = std::make_shared<Nobody>();
-    EXPECT_EQ(builder.layers->block(spec, [&] { return plain; }), plain);
+    EXPECT_EQ(builder.layers->block(spec, *builder.layers, [&] { return plain; }), plain);
     UnitList none;
     strategy->attach(none);
     EXPECT_EQ(host.log.lines, (std::vector<std::string>{"strategy/fused_block: computes 0 of 1 blocks",

@@ -11,6 +11,7 @@
 
 #include <drivetrain/attention.h>
 #include <drivetrain/unit.h>
+#include <drivetrain/weight_grad.h>
 
 namespace drivetrain {
 
@@ -31,9 +32,23 @@ struct LinearSpec {
   std::vector<int64_t> blocks;  // fused outputs (q, k, v), each cut evenly; sums to `out`; empty: one
   InitRule init;                // of the weight; biases are zeros at first
 };
+// Its two halves are plain functions without autograd, which hand-written units call; `forward` makes one differentiable function of
+// them. Where ranks share the sequence between layers, one of x and y has fewer positions (dimension 1 of [B, S, ...]) than the other.
 class DRIVETRAIN_API Linear : public Layer {
  public:
-  virtual at::Tensor forward(const at::Tensor& x, StepContext& ctx) = 0;  // [..., in] -> [..., out]
+  struct Options {
+    bool add_bias = true;  // false: the caller adds the bias to y and makes its gradient
+    bool wants_dx = true;
+  };
+  virtual at::Tensor forward(const at::Tensor& x, StepContext& ctx);  // [..., in] -> [..., out]
+
+  // y. `kept`, if given, may be set to what `backward` would else have to make of x again (other ranks' positions of it).
+  virtual at::Tensor apply(const at::Tensor& x, const Options& options, at::Tensor* kept) const = 0;
+  // dx, or undefined if not wanted. `x`: as given to apply, or what that kept. The weight's gradient goes to its slot by `work`, the
+  // bias's at once.
+  virtual at::Tensor apply_backward(const at::Tensor& dy, const at::Tensor& x, const Options& options, WeightWork& work) const = 0;
+  // Null where there is none; of this rank's outputs, or whole where all ranks add it to the same sum.
+  virtual ParamPtr bias() const = 0;
 };
 
 struct EmbeddingSpec {
@@ -68,8 +83,10 @@ struct AttentionSpec {
 };
 class DRIVETRAIN_API AttentionLayer : public Layer {
  public:
-  // q [B, S, H, D], k, v [B, S, G, D] -> [B, S, H, D]
+  // q [B, S, H, D], k, v [B, S, G, D] -> [B, S, H, D], with this rank's heads.
   virtual at::Tensor forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, StepContext& ctx) = 0;
+  // For hand-written units, which call the attention plugin's halves themselves: its arguments in this step.
+  virtual AttentionArgs args(StepContext& ctx) const = 0;
 };
 
 // The output layer with its loss, so that it can be computed in chunks or over a cut vocabulary.
@@ -107,7 +124,9 @@ class DRIVETRAIN_API LayerFactory {
   virtual std::shared_ptr<Norm> norm(const NormSpec& spec) = 0;
   virtual std::shared_ptr<AttentionLayer> attention(const AttentionSpec& spec) = 0;
   virtual std::shared_ptr<LmLoss> lm_loss(const LmLossSpec& spec) = 0;
-  virtual UnitPtr block(const BlockSpec& spec, const std::function<UnitPtr()>& plain) { return plain(); }
+  // A fused block, or plain(). `layers`: the outermost factory, which the block's layers are asked of, so that whoever decorates this
+  // one further has its word. Decorators hand the call on inwards, `layers` as it is.
+  virtual UnitPtr block(const BlockSpec&, LayerFactory& /*layers*/, const std::function<UnitPtr()>& plain) { return plain(); }
 };
 
 }  // namespace drivetrain

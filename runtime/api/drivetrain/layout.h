@@ -18,6 +18,9 @@ class Mesh;
 struct DimSplit {
   std::vector<std::string> axes;  // that split this dimension, outermost first; empty: whole
   std::vector<int64_t> blocks;    // fused blocks (q, k, v in one matrix), each split evenly; empty: one block
+  // The dimension (one block) is cut as if it had so many rows, so that every piece has one size; 0: as it is. Rows beyond the global
+  // shape stand last on their rank; values and gradients of them are zero, and no file has them.
+  int64_t padded_to = 0;
   bool operator==(const DimSplit&) const = default;
 };
 
@@ -30,9 +33,9 @@ struct DRIVETRAIN_API Layout {
 
   static Layout whole(std::vector<int64_t> shape);
   int64_t global_numel() const;
-  std::vector<int64_t> local_shape(const Mesh& mesh) const;  // after the per-dimension cut
+  std::vector<int64_t> local_shape(const Mesh& mesh) const;  // after the per-dimension cut, with padding
   int64_t local_numel(const Mesh& mesh) const;
-  // Rows [first, first + count) of the global dimension that this rank holds, one range per fused block, in local order.
+  // Rows [first, first + count) of the global dimension that this rank holds, one range per fused block, in local order, without padding.
   struct Range {
     int64_t first, count;
   };

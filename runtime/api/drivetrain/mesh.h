@@ -37,8 +37,15 @@ class DRIVETRAIN_API Mesh {
   GroupPtr group(const std::vector<std::string>& axes) const;
   GroupPtr group(const std::string& axis) const { return group(std::vector<std::string>{axis}); }
   GroupPtr world() const;
+  // The global ranks of group(axes), ascending. No communication.
+  std::vector<int64_t> ranks(const std::vector<std::string>& axes) const;
+  // The group of those ranks of group(axis) whose coordinate is in `coordinates`, this rank's among them. `label` tells groups of the same
+  // ranks apart; asked for once, in the same order by all members.
+  GroupPtr subgroup(const std::string& axis, const std::vector<int64_t>& coordinates, const std::string& label) const;
 
  private:
+  GroupPtr make_group(const std::vector<int64_t>& ranks, const std::string& label) const;
+
   std::vector<Axis> axes_;
   int64_t rank_, world_size_;
   std::shared_ptr<Communicator> communicator_;

@@ -35,6 +35,7 @@ struct DRIVETRAIN_API Param {
   bool trainable = true;
   bool norm = false;       // gain or bias of a normalisation
   bool embedding = false;
+  bool tied_over_stages = false;  // other pipeline stages update copies of it: storage owners give it a bucket of its own
 
   at::Tensor tensor;       // the leaf that units compute with, local shape; defined after attach
   // The gradient slot: a view in the gradient dtype, local shape, owned by the storage owner, valid inside a backward span.

@@ -9,6 +9,7 @@
 #include <array>
 #include <cstdint>
 #include <string_view>
+#include <vector>
 
 #include <drivetrain/export.h>
 
@@ -20,15 +21,24 @@ DRIVETRAIN_API std::array<uint32_t, 4> philox(std::array<uint32_t, 4> counter, s
 // A 64-bit FNV-1a hash: parameter names and site names become keys by it.
 DRIVETRAIN_API uint64_t hash_name(std::string_view text);
 
+// Rows [first, first + count) of a dimension.
+struct RowRange {
+  int64_t first = 0, count = 0;
+  bool operator==(const RowRange&) const = default;
+};
+
 // Where a random number is needed: one per (seed, step, site); `first_sample` is the global index of row 0 of the tensor.
 struct RandomKey {
   uint64_t seed = 0;
   uint64_t step = 0;
   uint64_t site = 0;         // hash_name("block.3.dropout1")
   int64_t first_sample = 0;
+  // Which rows of the whole tensor's dimension 1 (positions of the sequence, heads) the tensor at hand has, in its order; empty: all.
+  std::vector<RowRange> rows;
 };
 
-// Uniform numbers in [0, 1) for a tensor whose first dimension is samples: out[i, e] belongs to sample first_sample + i.
+// Uniform numbers in [0, 1) for a tensor whose first dimension is samples: out[i, e] belongs to sample first_sample + i. Where `rows` is
+// given, the tensor has as many rows in dimension 1, and a slice gets what the whole tensor would have in its place.
 DRIVETRAIN_API void fill_uniform(at::Tensor& out_float32, const RandomKey& key);
 
 // Standard normal numbers times `std` for elements [begin, begin + out.numel()) of the row-major global tensor `name`.

@@ -4,6 +4,7 @@
 // Thread: main, and autograd's.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -19,12 +20,31 @@ struct Region {
   std::string_view name;
 };
 
+// What stands for a unit's inputs between its forward and its backward.
+class DRIVETRAIN_API Held {
+ public:
+  virtual ~Held();
+  // The same values again, where units compute. Called once.
+  virtual Tensors restore() = 0;
+};
+
 class DRIVETRAIN_API Recompute : public Strategy {
  public:
   static constexpr const char* kKind = "recompute";
   ~Recompute() override;
-  // What is kept of `region` between its forward and its backward. The same answer in both.
+  // What is kept of `region` between its forward and its backward. The same answer in both. For a whole unit, anything but `all` means
+  // that its forward runs again in its backward, between the same hooks. The chain's last unit is always kept: its backward follows at once.
   virtual Keep keep(const Region& region) const = 0;
+  // Takes over the inputs of a unit that is computed again. Default: keeps them as they are.
+  virtual std::unique_ptr<Held> hold(Tensors inputs) const;
 };
+
+// fn(inputs) as a differentiable function, for units made of layers: where the policy keeps less than `all` of this region, only the
+// inputs are kept and fn runs again in backward, drawing the same random numbers. fn: a function of its arguments and parameters alone.
+DRIVETRAIN_API Tensors recomputable(StepContext& ctx, std::string_view region, const Tensors& inputs,
+                                    const std::function<Tensors(const Tensors&)>& fn);
+// linear(fn(inputs)) likewise: what fn returns is not kept for the weight's gradient either, and the product does not run again.
+DRIVETRAIN_API at::Tensor recomputable_linear(StepContext& ctx, std::string_view region, const Tensors& inputs,
+                                              const std::function<at::Tensor(const Tensors&)>& fn, const std::shared_ptr<Linear>& linear);
 
 }  // namespace drivetrain

@@ -32,6 +32,8 @@ class Gradients;
 struct ShardingOptions {
   static constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
 
+  // Further axes of the mesh that join the gradient reduction (parts of one sequence) are added at `attach`: to shard_axes where all
+  // ranks share, else to replica_axes.
   std::vector<std::string> shard_axes;    // ranks along them hold a part each; none: everything is whole
   std::vector<std::string> replica_axes;  // ranks along them hold copies of the part, whose gradients are summed
   bool shard_grads = false;   // whole gradients exist only from a unit's backward to their sum
@@ -78,8 +80,9 @@ class DRIVETRAIN_API ShardedDataParallel : public DataParallel {
 
  protected:
   // Helpers of a derived class's plan, called in this order. First one of these: who shares a copy. They claim the mesh's axes and
-  // return shard_ranks(). `key` is the option that asked for groups of `size` neighbouring ranks; sizes that do not divide the ranks are
-  // refused under that name, and then all ranks share.
+  // return shard_ranks(). `key` is the option that asked for groups of `size` neighbouring ranks; sizes that do not divide the ranks that
+  // other plugins leave are refused under that name, and then all ranks share.
+  static int64_t sharing_ranks(const PlanContext& ctx);  // all ranks whose gradients are summed
   int64_t share_nothing(PlanContext& ctx);
   int64_t share_over_all(PlanContext& ctx);
   int64_t share_over_groups(PlanContext& ctx, const std::string& key, int64_t size);
@@ -88,7 +91,7 @@ class DRIVETRAIN_API ShardedDataParallel : public DataParallel {
   // How often gradients are summed over ranks: as the section says, else the run, else `usual` - but once per step where nothing is
   // shared out, since sums of several micro-batches would be memory for nothing. Reads shard_grads.
   void choose_sums(PlanContext& ctx, std::optional<int64_t> section_reduce_every, int64_t usual);
-  // Then, once options_ is complete: what each rank will hold, what gathers cost, and whether steps may be recorded. `at_once` is what
+  // Then, once options_ is complete: what each rank will hold and send, what gathers cost, and whether steps may be recorded. `at_once` is what
   // a user could set to have gathers waited for at once ("\"x\": false"), "" if nothing.
   void plan_memory(PlanContext& ctx) const;
   void plan_gathers(PlanContext& ctx) const;
@@ -99,9 +102,13 @@ class DRIVETRAIN_API ShardedDataParallel : public DataParallel {
 
  private:
   bool divides(PlanContext& ctx, const std::string& key, int64_t size) const;
+  void plan_traffic(PlanContext& ctx) const;
+  int64_t gathers() const;  // of a unit's values, per step
+  double gathered_bytes(const PlanContext& ctx) const;
+  void name_joined_axes();
   std::vector<Trainables> pieces(bool trainable) const;
 
-  int64_t shard_ranks_ = 1, second_ranks_ = 0;
+  int64_t shard_ranks_ = 1, second_ranks_ = 0, replica_ranks_ = 1;
   std::vector<std::unique_ptr<sharding::Bucket>> buckets_;  // outlive what moves them
   std::unique_ptr<sharding::Values> values_;
   std::unique_ptr<sharding::Gradients> gradients_;

@@ -25,6 +25,7 @@ struct Batch {
   at::Tensor labels_BS;          // int64, already shifted, -100: does not count; undefined: the head returns logits
   int64_t first_sample = 0;      // global sample index of row 0, counted over the whole run
   int64_t valid_tokens = 0;      // labels that count
+  std::vector<RowRange> positions;  // of the whole sequence that the columns are, in their order; empty: all of it
 };
 
 enum class Direction { forward, backward };
@@ -39,6 +40,9 @@ struct Visit {
   bool first = false, last = false;  // the unit's first or last visit of that direction in this step
 };
 
+// The positions one by one, int64 [sum of counts] on `device`.
+DRIVETRAIN_API at::Tensor position_ids(const std::vector<RowRange>& positions, const at::Device& device);
+
 class DRIVETRAIN_API StepContext {
  public:
   virtual ~StepContext();
@@ -47,7 +51,12 @@ class DRIVETRAIN_API StepContext {
   virtual const Batch& batch() const = 0;            // of the current visit's micro-batch
   virtual const Visit& visit() const = 0;
   virtual std::span<const Visit> ahead() const = 0;  // the coming visits of this step, in program order
+  // For a tensor [samples, positions, ...] as it goes from layer to layer: rows are activation_positions() unless that is all.
   virtual RandomKey random(std::string_view site) const = 0;
+  // Positions of the whole sequence that the columns of batch() are, in their order: what attention and rotation see.
+  virtual std::vector<RowRange> positions() const;
+  // Those of what goes from layer to layer: the same, or this rank's cut of them (sequence parallelism).
+  virtual std::vector<RowRange> activation_positions() const { return positions(); }
   // The recompute policy's word on a region of the current visit's unit; `all` where no policy was chosen.
   virtual Keep keep(std::string_view region) const { return Keep::all; }
   // A figure for the monitors and metrics.jsonl under this name: a device scalar, read after a training step. Rank 0's counts; the

@@ -1,6 +1,6 @@
 // Everything that acts around model execution derives from Strategy and overrides the hooks it needs. See the table in
 // the README ("The hooks"). Kinds nest like an onion, outermost first: schedule, data_parallel, recompute, context_parallel,
-// tensor_parallel, precision, attention, strategy. `plan`, the "before" hooks and `after_update` run outermost first; `build`,
+// tensor_parallel, precision, attention, strategy; of one kind, as the configuration lists them. `plan`, the "before" hooks and `after_update` run outermost first; `build`,
 // `attach`, the "after" hooks and `flush_grads` innermost first. Thread: main.
 #pragma once
 
@@ -13,12 +13,18 @@
 
 namespace drivetrain {
 
-// What `build` may wrap before the model is built on the meta device.
+// What `build` may wrap before the model is built on the meta device. No rank waits for another in it: the mesh's groups are asked for in
+// `attach` or later.
 struct Builder {
+  // Takes positions of the sequence, returns those of them that are this rank's, in its order.
+  using SequenceCut = std::function<std::vector<RowRange>(const std::vector<RowRange>&)>;
+
   std::shared_ptr<LayerFactory> layers;
   std::shared_ptr<Attention> attention;
   const Mesh& mesh;
   const ModelFacts& facts;
+  std::vector<SequenceCut> batch_cuts = {};       // of tokens and labels, one after another
+  std::vector<SequenceCut> activation_cuts = {};  // after them, of what goes from layer to layer
 };
 
 class DRIVETRAIN_API Strategy : public Plugin {

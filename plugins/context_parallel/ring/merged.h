@@ -1,0 +1,28 @@
+// Results of attention over blocks of keys as one result over all of them.
+//
+// Source: Liu et al. 2023, "Ring Attention", and Milakov and Gimelshein 2018: with l the log-sum-exp of a block's
+// scores,
+//   l = log(exp(l1) + exp(l2)),  out = out1 exp(l1 - l) + out2 exp(l2 - l)
+// in float32 (float64 for float64 inputs). A query that no block has keys for stays 0 with l -infinity. Value type; any
+// thread.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+namespace drivetrain::ring {
+
+class Merged {
+ public:
+  // The first block's results, [B, S, H, D] and [B, H, S]; they are worked on in place.
+  Merged(const at::Tensor& out, const at::Tensor& lse);
+  // Those of another block for queries first .. first + out.size(1).
+  void add(const at::Tensor& out, const at::Tensor& lse, int64_t first);
+
+  const at::Tensor& out() const { return out_; }
+  const at::Tensor& lse() const { return lse_; }
+
+ private:
+  at::Tensor out_, lse_;
+};
+
+}  // namespace drivetrain::ring

@@ -1,0 +1,117 @@
+// Context parallelism: a rank has two chunks of every sequence, and in attention the keys and values of all of them
+// pass by.
+//
+// Source: Liu et al. 2023, "Ring Attention with Blockwise Transformers for Near-Infinite Context". Everything but
+// attention works position by position, so it needs to know nothing; attention.h says what happens there. Axis "cp" of
+// the mesh; its gradients are summed with those of data parallelism.
+#include <drivetrain/error.h>
+#include <drivetrain/mesh.h>
+#include <drivetrain/strategy.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "attention.h"
+#include "zigzag.h"
+
+namespace {
+
+using namespace drivetrain;
+using namespace drivetrain::ring;
+
+constexpr const char* kAxis = "cp";
+
+double bytes_of(const std::string& dtype) {
+  if (dtype == "float64") return 8;
+  return dtype == "float32" ? 4 : 2;
+}
+
+struct ContextParallel : Strategy {
+  static constexpr const char* kKind = "context_parallel";
+};
+
+class Ring : public ContextParallel {
+ public:
+  struct Options {
+    int64_t size = 1;
+  };
+  static OptionTable options() {
+    return table<Options>()
+        .field("size", &Options::size, "ranks that share a sequence, round which keys and values travel")
+        .required()
+        .at_least(1);
+  }
+
+  Ring(const Options& options, const Services& services) : size_(options.size), services_(services) {}
+
+  void plan(PlanContext& ctx) override {
+    ctx.claim_axis(kAxis, size_, true, PlanContext::kContextPlace);
+    if (size_ == 1) return ctx.no_effect("size", "one rank has the whole sequence");
+    ctx.need("attention.returns_lse", "results over blocks of keys are merged by it");
+    ctx.need("attention.non_causal", "a query sees all keys of other ranks' earlier chunks");
+    if (ctx.run().training && ctx.model().attention_dropout > 0)
+      ctx.refuse(concat("attention_dropout ", ctx.model().attention_dropout,
+                        " is not supported (0 only): no rank has all ",
+                        "probabilities of a query; use context_parallel/ulysses"));
+    plan_lengths(ctx);
+    plan_figures(ctx);
+  }
+
+  void build(Builder& builder) override {
+    if (size_ == 1) return;
+    tensor_ranks_ = builder.mesh.size("tp");
+    const int64_t index = builder.mesh.index(kAxis), ranks = size_;
+    attention_ = std::make_shared<RingAttention>(builder.attention, index, ranks);
+    builder.attention = attention_;
+    builder.batch_cuts.push_back([=](const std::vector<RowRange>& all) { return zigzag(all, index, ranks); });
+  }
+
+  void attach(UnitList&) override {
+    if (attention_) attention_->set_group(services_.mesh->group(kAxis));
+  }
+
+ private:
+  // Ranks that share out the heads of a rank of the ring: another plugin's axis, if it is outside of this one.
+  static int64_t heads_ranks(const PlanContext& ctx) {
+    for (const auto& claim : ctx.claims())
+      if (claim.axis == "sp") return claim.size;
+    return 1;
+  }
+
+  void plan_lengths(PlanContext& ctx) const {
+    const int64_t S = ctx.run().seq_length, inner = heads_ranks(ctx), chunks = 2 * size_;
+    const int64_t unit = size_ * std::lcm(int64_t{2}, inner);  // what a rank of the ring has is cut again by the others
+    if (S % unit == 0) return;
+    ctx.refuse(concat("sequences of ", S, " positions cannot be cut into ", chunks, " equal chunks, two for each of ",
+                      size_, " ranks", inner > 1 ? concat(", and these by ", inner, " ranks that share out heads") : "",
+                      "; set seq_length to a multiple of ", unit, " such as ", (S / unit + 1) * unit));
+  }
+
+  // Keys and values travel in both directions of a step, their gradients in float32 at least and home again.
+  void plan_figures(PlanContext& ctx) const {
+    const ModelFacts& model = ctx.model();
+    const RunFacts& run = ctx.run();
+    const int64_t groups = model.num_query_groups > 0 ? model.num_query_groups : model.num_attention_heads;
+    const int64_t here = std::max<int64_t>(1, groups / (tensor_ranks_ * heads_ranks(ctx)));
+    const double values = 2 * static_cast<double>(run.micro_batch_size * here * model.head_dim) *
+                          static_cast<double>(run.seq_length) / static_cast<double>(size_);
+    const double element = bytes_of(run.compute_dtype), wide = std::max(4.0, element),
+                 hops = static_cast<double>(size_ - 1);
+    const double visits = static_cast<double>(run.rank_layers > 0 ? run.rank_layers : model.num_layers) *
+                          static_cast<double>(run.accumulation);
+    ctx.traffic(kAxis, "keys and values", (run.training ? 2 : 1) * hops * values * element * visits);
+    ctx.memory(MemoryClass::buffers, "keys and values on their way", 2 * values * element);
+    if (!run.training) return;
+    ctx.traffic(kAxis, "gradients of keys and values", (hops + 1) * values * wide * visits);
+    ctx.memory(MemoryClass::buffers, "gradients of keys and values on their way", 2 * values * wide);
+  }
+
+  const int64_t size_;
+  const Services& services_;
+  std::shared_ptr<RingAttention> attention_;
+  int64_t tensor_ranks_ = 1;  // as far as `build` has seen the mesh
+};
+
+}  // namespace
+
+DRIVETRAIN_PLUGIN(ContextParallel, "ring", Ring)

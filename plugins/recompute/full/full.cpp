@@ -1,0 +1,57 @@
+#include "full.h"
+
+#include <drivetrain/error.h>
+#include <drivetrain/mesh.h>
+
+namespace drivetrain::full_recompute {
+
+Full::Full(const Options& options, const Services& services)
+    : options_(options), services_(services), blocks_(options.fraction) {
+  if (options.cpu_checkpointing && !services.device.is_cpu()) host_.emplace(/*pinned=*/true);
+}
+
+void Full::plan(PlanContext& ctx) {
+  if (!host_) ctx.capturable();
+  if (!ctx.run().training) return;
+  name_idle_keys(options_, ctx);
+  if (options_.cpu_checkpointing && !host_)
+    ctx.no_effect("cpu_checkpointing", "the run is on the CPU: inputs of blocks are in the host's memory already");
+  const int64_t all = ctx.run().rank_layers > 0 ? ctx.run().rank_layers : ctx.model().num_layers;
+  const int64_t chosen = BlockChoice::count(options_.fraction, all);
+  if (all > 0 && chosen == 0)
+    return ctx.no_effect("fraction",
+                         concat(options_.fraction, " of ", all, " blocks is none: all activations are kept"));
+  if (all == 0) return ctx.cost("blocks run their forward twice");
+  const double extra = forward_shares(ctx).blocks * static_cast<double>(chosen) / static_cast<double>(all);
+  ctx.cost(concat("the forward of ", chosen, " of ", all,
+                  " blocks runs twice: ", extra > 0 ? concat("about ", percent(extra)) : "up to a third",
+                  " more work in a step", host_ ? ", and their inputs go to the host and back" : "",
+                  ". \"type\": \"none\" keeps all activations"));
+}
+
+// Here the other ranks' parts are known to the mesh.
+void Full::build(Builder& builder) {
+  if (!options_.partition_activations) return;
+  const bool alone = builder.mesh.size("tp") == 1;
+  if (!alone && builder.activation_cuts.empty())
+    throw fail(ErrorCode::config, "recompute/full: partition_activations asks for inputs of blocks cut over the ",
+               builder.mesh.size("tp"),
+               " ranks of tensor_parallel, which is not in this version: each keeps all of them\n   set "
+               "\"sequence_parallel\": true in ",
+               "tensor_parallel, which cuts everything between layers, or remove partition_activations");
+  services_.log.info(
+      concat("no effect: recompute/full: partition_activations changes nothing: ",
+             alone ? "there is one tensor-parallel rank" : "sequence parallelism cuts the inputs already"));
+}
+
+Keep Full::keep(const Region& region) const {
+  return region.name.empty() && blocks_.has(region.unit) ? Keep::input : Keep::all;
+}
+
+std::unique_ptr<Held> Full::hold(Tensors inputs) const {
+  return host_ ? host_->hold(inputs) : Recompute::hold(std::move(inputs));
+}
+
+}  // namespace drivetrain::full_recompute
+
+DRIVETRAIN_PLUGIN(drivetrain::Recompute, "full", drivetrain::full_recompute::Full)

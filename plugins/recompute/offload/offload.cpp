@@ -1,0 +1,72 @@
+// Whole blocks run again from inputs that waited in the host's memory: what a device keeps of the forward pass does not
+// grow with the number of blocks.
+//
+// Copies are enqueued on the stream that computes: an input has left before its memory is used again, and is back
+// before the block runs. Thread: main; keep also autograd's.
+#include <drivetrain/recompute_blocks.h>
+
+#include <drivetrain/error.h>
+
+#include <optional>
+
+namespace drivetrain {
+namespace {
+
+struct OffloadOptions {
+  double fraction = 1;
+  bool pin_memory = true;
+};
+
+class Offload : public Recompute {
+ public:
+  using Options = OffloadOptions;
+  static OptionTable options() {
+    return table<Options>()
+        .field("fraction", &Options::fraction, "share of a rank's blocks that run again: the first ones")
+        .range(0, 1)
+        .field("pin_memory", &Options::pin_memory, "page-locked host memory: copies run beside the host");
+  }
+  Offload(const Options& options, const Services& services) : options_(options), blocks_(options.fraction) {
+    if (!services.device.is_cpu()) host_.emplace(options.pin_memory);
+  }
+
+  void plan(PlanContext& ctx) override {
+    if (!host_) ctx.capturable();
+    if (!ctx.run().training) return;
+    if (!host_)
+      ctx.no_effect(
+          "offload",
+          "the run is on the CPU: inputs of blocks are in the host's memory already. Blocks run again as with "
+          "\"type\": \"full\"");
+    const int64_t all = ctx.run().rank_layers > 0 ? ctx.run().rank_layers : ctx.model().num_layers;
+    const int64_t chosen = BlockChoice::count(options_.fraction, all);
+    if (all > 0 && chosen == 0)
+      return ctx.no_effect("fraction",
+                           concat(options_.fraction, " of ", all, " blocks is none: all activations are kept"));
+    const double share = all > 0 ? static_cast<double>(chosen) / static_cast<double>(all) : 1;
+    const double extra = forward_shares(ctx).blocks * share;
+    ctx.cost(concat("the forward of ", all > 0 ? concat(chosen, " of ", all) : "all",
+                    " blocks runs twice: ", extra > 0 ? concat("about ", percent(extra)) : "up to a third",
+                    " more work in a step", host_ ? ", and their inputs go to the host and back" : ""));
+  }
+
+  void attach(UnitList& units) override { blocks_.choose(units); }
+
+  Keep keep(const Region& region) const override {
+    return region.name.empty() && blocks_.has(region.unit) ? Keep::input : Keep::all;
+  }
+
+  std::unique_ptr<Held> hold(Tensors inputs) const override {
+    return host_ ? host_->hold(inputs) : Recompute::hold(std::move(inputs));
+  }
+
+ private:
+  const Options options_;
+  BlockChoice blocks_;
+  std::optional<HostStash> host_;
+};
+
+}  // namespace
+}  // namespace drivetrain
+
+DRIVETRAIN_PLUGIN(drivetrain::Recompute, "offload", drivetrain::Offload)

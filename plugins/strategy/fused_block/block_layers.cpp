@@ -1,0 +1,107 @@
+#include "block_layers.h"
+
+#include <drivetrain/error.h>
+#include <drivetrain/ops.h>
+
+#include <cmath>
+
+namespace drivetrain::fused_block {
+namespace {
+
+// What is wrong with the shape itself; empty if nothing.
+std::string shape_problem(const BlockSpec& s) {
+  try {
+    ops::activation_of(s.activation);
+  } catch (const Error& e) {
+    return e.what();
+  }
+  if (s.heads < 1 || s.kv_heads < 1 || s.heads % s.kv_heads != 0)
+    return concat(s.kv_heads, " key/value heads do not divide ", s.heads, " heads");
+  const auto pairs = static_cast<int64_t>(s.rotary_frequencies.size());
+  if (s.rotary && 2 * pairs != s.head_dim)
+    return concat("there are ", pairs, " rotary frequencies for a head size of ", s.head_dim);
+  return {};
+}
+
+// Weight and perhaps bias by their names, and nothing else: what is asked of a linear layer, whose halves know the rest.
+bool known_params(const std::vector<ParamPtr>& all, const std::string& layer, bool bias) {
+  return all.size() == (bias ? 2 : 1) && all[0]->name == layer + ".weight" && (!bias || all[1]->name == layer + ".bias");
+}
+
+// Every rank has all of it; its gradient may still be a sum over ranks that see different positions.
+bool is_whole(const Param& param, int64_t dim) {
+  Layout whole = Layout::whole({dim});
+  whole.partial_over = param.layout.partial_over;
+  return param.layout == whole;
+}
+
+class Collector {
+ public:
+  Collector(LayerFactory& layers, std::string& reason) : layers_(layers), reason_(reason) {}
+
+  std::shared_ptr<Linear> linear(const LinearSpec& spec) {
+    auto layer = layers_.linear(spec);
+    if (!known_params(layer->params(), spec.name, spec.bias)) refuse(spec.name);
+    return layer;
+  }
+
+  // The block computes norms itself, so that there is only their parameters to go by.
+  NormParams norm(const NormSpec& spec) {
+    const bool bias = !spec.rms;
+    const std::vector<ParamPtr> all = layers_.norm(spec)->params();
+    const bool plain = known_params(all, spec.name, bias) && is_whole(*all[0], spec.dim) && (!bias || is_whole(*all[1], spec.dim));
+    if (!plain) return refuse(spec.name), NormParams{};
+    return {all[0], bias ? all[1] : nullptr};
+  }
+
+  std::shared_ptr<AttentionLayer> attention(const AttentionSpec& spec) {
+    auto layer = layers_.attention(spec);
+    if (!layer->params().empty()) refuse(spec.name);
+    return layer;
+  }
+
+ private:
+  void refuse(const std::string& name) {
+    if (reason_.empty()) reason_ = concat(name.substr(name.find('.', name.find('.') + 1) + 1), " is not a plain layer");
+  }
+
+  LayerFactory& layers_;
+  std::string& reason_;
+};
+
+}  // namespace
+
+std::vector<ParamPtr> BlockLayers::params_in_order() const {
+  std::vector<ParamPtr> all;
+  const auto add = [&](const std::vector<ParamPtr>& some) { all.insert(all.end(), some.begin(), some.end()); };
+  const auto add_norm = [&](const NormParams& norm) {
+    all.push_back(norm.weight);
+    if (norm.bias) all.push_back(norm.bias);
+  };
+  add_norm(norm1), add(qkv->params()), add(attn_proj->params());
+  add_norm(norm2), add(fc->params()), add(mlp_proj->params());
+  return all;
+}
+
+std::optional<BlockLayers> make_block_layers(const BlockSpec& s, LayerFactory& layers, std::string& reason) {
+  reason = shape_problem(s);
+  if (!reason.empty()) return {};
+  const InitRule init = InitRule::normal(s.init_std), output_init = InitRule::normal(s.output_init_std);
+  const int64_t q = s.heads * s.head_dim, kv = s.kv_heads * s.head_dim;
+  const bool gated = s.activation == "swiglu";
+  const auto fc_blocks = gated ? std::vector<int64_t>{s.ffn, s.ffn} : std::vector<int64_t>{};
+  const double scale = 1 / std::sqrt(static_cast<double>(s.head_dim));
+  Collector collect(layers, reason);
+  BlockLayers b;
+  b.norm1 = collect.norm({s.name + ".norm1", s.hidden, s.rms, s.norm_epsilon});
+  b.qkv = collect.linear({s.name + ".attn.qkv", s.hidden, q + 2 * kv, Split::columns, s.qkv_bias, {q, kv, kv}, init});
+  b.attention = collect.attention({s.name + ".attn", s.heads, s.kv_heads, s.head_dim, scale, s.attention_dropout, true, 0});
+  b.attn_proj = collect.linear({s.name + ".attn.proj", q, s.hidden, Split::rows, s.bias, {}, output_init});
+  b.norm2 = collect.norm({s.name + ".norm2", s.hidden, s.rms, s.norm_epsilon});
+  b.fc = collect.linear({s.name + ".mlp.fc", s.hidden, gated ? 2 * s.ffn : s.ffn, Split::columns, s.bias, fc_blocks, init});
+  b.mlp_proj = collect.linear({s.name + ".mlp.proj", s.ffn, s.hidden, Split::rows, s.bias, {}, output_init});
+  if (!reason.empty()) return {};
+  return b;
+}
+
+}  // namespace drivetrain::fused_block

@@ -1,0 +1,28 @@
+// The layers of one block, as the model's own block would ask for them: names, layouts, initial values and order of the
+// parameters are those of the plain block, so checkpoints do not notice, and whoever decorates layers has its word. Main thread.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <drivetrain/layers.h>
+
+namespace drivetrain::fused_block {
+
+struct NormParams {
+  ParamPtr weight, bias;  // bias: null for RMS norm
+};
+
+struct BlockLayers {
+  NormParams norm1, norm2;
+  std::shared_ptr<Linear> qkv, attn_proj, fc, mlp_proj;
+  std::shared_ptr<AttentionLayer> attention;  // its arguments; the plugin itself is called directly
+  std::vector<ParamPtr> params_in_order() const;
+};
+
+// Asks `layers` for them. Nothing, and `reason` says why, if a fused block cannot compute what `spec` or these layers want.
+std::optional<BlockLayers> make_block_layers(const BlockSpec& spec, LayerFactory& layers, std::string& reason);
+
+}  // namespace drivetrain::fused_block

@@ -1,0 +1,96 @@
+#include "exchange.h"
+
+#include <ATen/ops/empty.h>
+
+#include <drivetrain/error.h>
+
+namespace drivetrain::megatron {
+namespace {
+
+// [B, S, ...] as [ranks, B, s, ...]; a view.
+at::Tensor by_rank(const at::Tensor& x, int64_t ranks) {
+  std::vector<int64_t> sizes = x.sizes().vec();
+  sizes[1] /= ranks;
+  sizes.insert(sizes.begin() + 1, ranks);
+  return x.view(sizes).transpose(0, 1);
+}
+
+}  // namespace
+
+at::Tensor Pending::finish() {
+  work_->wait();
+  work_.reset();
+  if (!by_rank_) return std::move(tensor_);
+  const at::Tensor given = std::move(tensor_);  // [ranks, B, s, ...]
+  std::vector<int64_t> sizes = given.sizes().slice(1).vec();
+  sizes[1] *= given.size(0);
+  if (sizes[0] == 1) return given.view(sizes);
+  return given.transpose(0, 1).reshape(sizes);
+}
+
+at::Tensor Exchange::memory(at::IntArrayRef sizes, const at::Tensor& like) const {
+  return group_->allocate(c10::multiply_integers(sizes), like.scalar_type()).view(sizes);
+}
+
+int64_t Exchange::share(int64_t positions) const {
+  if (positions % ranks_ != 0)
+    throw fail(ErrorCode::config, "tensor_parallel/megatron: sequence_parallel shares ", positions, " positions over ",
+               ranks_, " ranks, and they do not divide. Use sequences of a multiple of ", ranks_,
+               ", or turn sequence_parallel off");
+  return positions / ranks_;
+}
+
+Pending Exchange::gather(const at::Tensor& x) const {
+  std::vector<int64_t> sizes = x.sizes().vec();
+  sizes.insert(sizes.begin(), ranks_);
+  const at::Tensor all = memory(sizes, x);
+  WorkPtr work = group_->all_gather(all, x.contiguous());
+  return {std::move(work), all};
+}
+
+Pending Exchange::gather_positions(const at::Tensor& x) const {
+  std::vector<int64_t> sizes = x.sizes().vec();
+  sizes.insert(sizes.begin(), ranks_);
+  const at::Tensor all = memory(sizes, x);
+  WorkPtr work = group_->all_gather(all, x.contiguous());
+  return {std::move(work), all, true};
+}
+
+Pending Exchange::sum(const at::Tensor& x) const {
+  if (!cuts_positions_) {
+    const at::Tensor whole = memory(x.sizes(), x);
+    whole.copy_(x);
+    WorkPtr work = group_->all_reduce(whole);
+    return {std::move(work), whole};
+  }
+  share(x.size(1));
+  const at::Tensor parts = by_rank(x.is_contiguous() ? x : x.contiguous(), ranks_);
+  const at::Tensor given = memory(parts.sizes(), x);
+  given.copy_(parts);
+  const at::Tensor own = at::empty(parts.sizes().slice(1), x.options());
+  WorkPtr work = group_->reduce_scatter(own, given);
+  return {std::move(work), own};
+}
+
+at::Tensor Exchange::rows(int64_t B, int64_t S, int64_t columns, const at::Tensor& like) const {
+  if (cuts_positions_) share(S);
+  return memory({B * S, columns}, like);
+}
+
+at::Tensor Exchange::order(const at::Tensor& ids_BS) const {
+  if (!cuts_positions_) return ids_BS.reshape({-1});
+  return by_rank(ids_BS.contiguous(), ranks_).reshape({-1});
+}
+
+Pending Exchange::sum_rows(const at::Tensor& rows, int64_t B, int64_t S) const {
+  const int64_t columns = rows.size(1);
+  if (!cuts_positions_) {
+    WorkPtr work = group_->all_reduce(rows);
+    return {std::move(work), rows.view({B, S, columns})};
+  }
+  const at::Tensor own = at::empty({B, S / ranks_, columns}, rows.options());
+  WorkPtr work = group_->reduce_scatter(own, rows);
+  return {std::move(work), own};
+}
+
+}  // namespace drivetrain::megatron

@@ -1,0 +1,104 @@
+// The factory that answers a model's wishes with layers of this rank's share.
+#include <algorithm>
+
+#include "layers.h"
+
+namespace drivetrain::megatron {
+namespace {
+
+class HeadsOfThisRank : public AttentionLayer {
+ public:
+  HeadsOfThisRank(std::shared_ptr<AttentionLayer> inner, std::shared_ptr<Attention> attention, RowRange heads)
+      : inner_(std::move(inner)), attention_(std::move(attention)), heads_(heads) {}
+  std::vector<ParamPtr> params() const override { return inner_->params(); }
+  at::Tensor forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, StepContext& ctx) override {
+    return attend(*attention_, q, k, v, args(ctx));
+  }
+  // Dropout draws what these heads would get among all of them.
+  AttentionArgs args(StepContext& ctx) const override {
+    AttentionArgs args = inner_->args(ctx);
+    args.key.rows = {heads_};
+    return args;
+  }
+
+ private:
+  const std::shared_ptr<AttentionLayer> inner_;
+  const std::shared_ptr<Attention> attention_;
+  const RowRange heads_;
+};
+
+class CutLayers : public LayerFactory {
+ public:
+  CutLayers(std::shared_ptr<LayerFactory> inner, const std::shared_ptr<Attention>& attention, const Cut& cut)
+      : inner_(std::move(inner)), attention_(attention), cut_(cut) {}
+
+  std::shared_ptr<Linear> linear(const LinearSpec& spec) override {
+    if (spec.split == Split::columns) return column_linear(spec, cut_);
+    if (spec.split == Split::rows) return row_linear(spec, cut_);
+    return replicated(inner_->linear(spec));
+  }
+  std::shared_ptr<Embedding> embedding(const EmbeddingSpec& spec) override {
+    return spec.vocabulary ? vocabulary_embedding(spec, cut_) : replicated(inner_->embedding(spec));
+  }
+  std::shared_ptr<Norm> norm(const NormSpec& spec) override { return replicated(inner_->norm(spec)); }
+  std::shared_ptr<AttentionLayer> attention(const AttentionSpec& spec) override {
+    const Exchange& e = *cut_.exchange;
+    AttentionSpec own = spec;
+    own.heads /= e.ranks(), own.kv_heads /= e.ranks();
+    return std::make_shared<HeadsOfThisRank>(inner_->attention(own), attention_,
+                                             RowRange{e.index() * own.heads, own.heads});
+  }
+  std::shared_ptr<LmLoss> lm_loss(const LmLossSpec& spec) override { return vocabulary_lm_loss(spec, cut_); }
+  UnitPtr block(const BlockSpec& spec, LayerFactory& layers, const std::function<UnitPtr()>& plain) override {
+    return inner_->block(spec, layers, plain);
+  }
+
+ private:
+  // Whole on every rank; where positions are cut, every rank sees other ones.
+  template <class L>
+  std::shared_ptr<L> replicated(std::shared_ptr<L> layer) const {
+    if (cut_.exchange->cuts_positions()) mark_partial(*layer);
+    return layer;
+  }
+
+  const std::shared_ptr<LayerFactory> inner_;
+  const std::shared_ptr<Attention>& attention_;  // the Builder's, which others may wrap until the model is built
+  const Cut cut_;
+};
+
+}  // namespace
+
+DimSplit over_ranks(std::vector<int64_t> blocks) {
+  DimSplit split;
+  split.axes = {kAxis};
+  split.blocks = std::move(blocks);
+  return split;
+}
+
+int64_t Cut::padded(int64_t vocabulary) const {
+  const int64_t step = vocabulary_multiple * exchange->ranks();
+  return (vocabulary + step - 1) / step * step;
+}
+
+Cut::Part Cut::part(int64_t vocabulary) const {
+  const int64_t columns = padded(vocabulary) / exchange->ranks(), first = exchange->index() * columns;
+  return {first, std::clamp<int64_t>(vocabulary - first, 0, columns)};
+}
+
+Layout Cut::vocabulary_layout(int64_t vocabulary, int64_t dim) const {
+  Layout layout = Layout::whole({vocabulary, dim});
+  layout.dims = {over_ranks(), {}};
+  layout.dims[0].padded_to = padded(vocabulary);
+  return layout;
+}
+
+void mark_partial(const Layer& layer) {
+  for (const ParamPtr& param : layer.params()) param->layout.partial_over = {kAxis};
+}
+
+std::shared_ptr<LayerFactory> cut_layers(std::shared_ptr<LayerFactory> inner,
+                                         const std::shared_ptr<Attention>& attention, const Cut& cut) {
+  return std::make_shared<CutLayers>(std::move(inner), attention, cut);
+}
+
+}  // namespace drivetrain::megatron

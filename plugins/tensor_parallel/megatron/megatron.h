@@ -1,0 +1,33 @@
+// Tensor parallelism after Megatron-LM: claims the axis, checks that the model can be shared out over it, and decorates
+// the layers.
+#pragma once
+
+#include <drivetrain/services.h>
+#include <drivetrain/strategy.h>
+
+#include "layers.h"
+
+namespace drivetrain::megatron {
+
+// Strategies of this kind have no class of their own.
+struct TensorParallel : Strategy {
+  static constexpr const char* kKind = "tensor_parallel";
+};
+
+struct MegatronOptions {
+  int64_t size = 1;
+  bool sequence_parallel = false, keep_gathered = false;
+  int64_t make_vocab_size_divisible_by = 128;
+
+  int64_t ranks() const { return size > 1 ? size : 1; }
+};
+
+// Refuses what cannot be shared out, and says what the plugin sends and holds.
+void plan(const MegatronOptions& options, PlanContext& ctx);
+// Positions are cut in training only: texts that grow by one token cannot be cut evenly.
+bool cuts_positions(const MegatronOptions& options, const RunFacts& run);
+
+// This rank's share, in order, of positions that all `ranks` would have.
+std::vector<RowRange> even_share(const std::vector<RowRange>& positions, int64_t ranks, int64_t index);
+
+}  // namespace drivetrain::megatron

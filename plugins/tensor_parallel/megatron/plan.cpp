@@ -1,0 +1,116 @@
+#include <algorithm>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include <drivetrain/error.h>
+
+#include "megatron.h"
+
+namespace drivetrain::megatron {
+namespace {
+
+// Numbers of ranks that divide all of `sizes`, ascending.
+std::string legal_sizes(const std::vector<int64_t>& sizes) {
+  int64_t common = 0;
+  for (const int64_t size : sizes) common = std::gcd(common, size);
+  std::string text;
+  for (int64_t n = 1; n <= common; ++n)
+    if (common % n == 0) text += concat(text.empty() ? "" : ", ", n);
+  return text;
+}
+
+void check_model(int64_t ranks, PlanContext& ctx) {
+  const ModelFacts& m = ctx.model();
+  const std::string legal = legal_sizes({m.num_attention_heads, m.num_query_groups, m.ffn_hidden_size});
+  const std::string remedy = concat(". Use a size of ", legal);
+  const auto refuse = [&](int64_t count, const char* what) {
+    ctx.refuse(concat("size ", ranks, " does not divide the model's ", count, " ", what, remedy));
+  };
+  if (m.num_attention_heads % ranks != 0) refuse(m.num_attention_heads, "attention heads (num_attention_heads)");
+  if (m.num_query_groups < ranks)
+    ctx.refuse(concat("size ", ranks, " is more ranks than the model has key/value heads (num_query_groups ",
+                      m.num_query_groups, "): each rank needs one of its own", remedy));
+  else if (m.num_query_groups % ranks != 0)
+    refuse(m.num_query_groups, "key/value heads (num_query_groups)");
+  if (m.ffn_hidden_size % ranks != 0) refuse(m.ffn_hidden_size, "inner columns of the MLP (ffn_hidden_size)");
+}
+
+// Context parallelism has taken its share of a sequence before.
+void check_sequence(int64_t ranks, PlanContext& ctx) {
+  const int64_t S = ctx.run().seq_length, others = std::max<int64_t>(ctx.run().joined_ranks, 1), parts = ranks * others;
+  if (S == 0 || S % parts == 0) return;
+  const std::string legal = S < parts ? concat(parts) : concat(S / parts * parts, " or ", (S / parts + 1) * parts);
+  ctx.refuse(concat("sequence_parallel shares sequences of ", S, " tokens (seq_length) over ", ranks, " ranks",
+                    others > 1 ? concat(" in each of ", others, " parts of context parallelism") : "",
+                    ", and they do not divide. Use a seq_length of ", legal, ", or turn sequence_parallel off"));
+}
+
+double element_bytes(const std::string& dtype) { return dtype == "float64" ? 8 : dtype == "float32" ? 4 : 2; }
+
+// Bytes a rank sends, by the usual count: of what is summed over R ranks, (R - 1) / R goes out once to be added and
+// once to be spread.
+void say_traffic(const MegatronOptions& options, PlanContext& ctx) {
+  const RunFacts& run = ctx.run();
+  const ModelFacts& m = ctx.model();
+  if (run.seq_length == 0 || run.micro_batch_size == 0) return;
+  const double ranks = static_cast<double>(options.ranks()), out = (ranks - 1) / ranks;
+  const double tokens =
+      static_cast<double>(run.seq_length * run.micro_batch_size * std::max<int64_t>(run.accumulation, 1)) /
+      static_cast<double>(std::max<int64_t>(run.joined_ranks, 1));
+  const double layers = static_cast<double>(run.rank_layers > 0 ? run.rank_layers : m.num_layers);
+  const double activation = tokens * static_cast<double>(m.hidden_size) * element_bytes(run.compute_dtype) * out;
+  const double passes = run.training ? 2 : 1;
+  const bool cuts = cuts_positions(options, run);
+  const double again = cuts && !options.keep_gathered ? 2 : 0;
+  ctx.traffic(kAxis, cuts ? "activations of blocks, gathered and reduced" : "activations of blocks, summed",
+              layers * (4 * passes + again) * activation);
+  ctx.traffic(kAxis, "embedding and output layer", (2 * passes) * activation);
+}
+
+// One gathered or summed activation at a time, and what keep_gathered keeps from forward to backward.
+void say_memory(const MegatronOptions& options, PlanContext& ctx) {
+  const RunFacts& run = ctx.run();
+  const ModelFacts& m = ctx.model();
+  if (run.seq_length == 0 || run.micro_batch_size == 0) return;
+  const double tokens = static_cast<double>(run.seq_length * run.micro_batch_size) /
+                        static_cast<double>(std::max<int64_t>(run.joined_ranks, 1));
+  const double activation = tokens * static_cast<double>(m.hidden_size) * element_bytes(run.compute_dtype);
+  ctx.memory(MemoryClass::buffers, "activations on their way between ranks", 2 * activation);
+  if (!run.training || !options.keep_gathered || !cuts_positions(options, run)) return;
+  const double layers = static_cast<double>(run.rank_layers > 0 ? run.rank_layers : m.num_layers);
+  ctx.memory(MemoryClass::activations, "gathered inputs (keep_gathered)",
+             2 * layers * activation * static_cast<double>(run.micro_batches_in_flight));
+}
+
+void say_keys_without_effect(const MegatronOptions& options, PlanContext& ctx) {
+  if (options.ranks() == 1) {
+    if (options.sequence_parallel) ctx.no_effect("sequence_parallel", "size is 1");
+    if (options.keep_gathered) ctx.no_effect("keep_gathered", "size is 1");
+    return;
+  }
+  if (options.keep_gathered && !options.sequence_parallel)
+    ctx.no_effect("keep_gathered", "without sequence_parallel nothing is gathered");
+  if (options.sequence_parallel && !ctx.run().training)
+    ctx.no_effect("sequence_parallel", "texts of any length are not shared evenly; it is for training");
+}
+
+}  // namespace
+
+bool cuts_positions(const MegatronOptions& options, const RunFacts& run) {
+  return options.ranks() > 1 && options.sequence_parallel && run.training;
+}
+
+void plan(const MegatronOptions& options, PlanContext& ctx) {
+  ctx.capturable();
+  say_keys_without_effect(options, ctx);
+  const int64_t ranks = options.ranks();
+  if (ranks == 1) return;
+  ctx.claim_axis(kAxis, ranks, false, PlanContext::kTensorPlace);
+  check_model(ranks, ctx);
+  if (cuts_positions(options, ctx.run())) check_sequence(ranks, ctx);
+  say_traffic(options, ctx);
+  say_memory(options, ctx);
+}
+
+}  // namespace drivetrain::megatron

@@ -1,0 +1,127 @@
+#include "app/activation_plan.h"
+
+#include <algorithm>
+#include <cctype>
+#include <map>
+
+namespace drivetrain {
+namespace {
+
+// Elements per token that every rank of a tensor-parallel group keeps, and those that are cut among them.
+struct KeptPerToken {
+  double whole = 0, cut = 0;
+};
+
+bool is_block(const Unit& unit) { return !unit.name().empty() && std::isdigit(static_cast<unsigned char>(unit.name().back())); }
+
+KeptPerToken kept_by(const Composition& run, const Recompute* policy, const Unit& unit) {
+  const ModelFacts& facts = run.facts;
+  if (policy && policy->keep({unit.name(), ""}) != Keep::all) return {facts.input_per_token, 0};
+  KeptPerToken kept{facts.kept_whole_per_token, facts.kept_cut_per_token};
+  if (!policy) return kept;
+  for (const auto& region : facts.regions) {
+    if (policy->keep({unit.name(), region.name}) == Keep::all) continue;
+    kept.whole -= region.whole_per_token, kept.cut -= region.cut_per_token;
+  }
+  return kept;
+}
+
+// Positions of a sequence that are this rank's, inside of layers and between them.
+struct RankPositions {
+  int64_t inside = 0, between = 0;
+};
+
+int64_t count(const std::vector<RowRange>& rows) {
+  int64_t sum = 0;
+  for (const RowRange& range : rows) sum += range.count;
+  return sum;
+}
+
+RankPositions positions_of(const Composition& run) {
+  std::vector<RowRange> rows = {{0, run.run.seq_length}};
+  for (const auto& cut : run.batch_cuts) rows = cut(rows);
+  RankPositions positions{count(rows), 0};
+  for (const auto& cut : run.activation_cuts) rows = cut(rows);
+  positions.between = count(rows);
+  return positions;
+}
+
+// A policy chooses among the blocks that it is shown; where the run is not built yet, nobody has.
+void show_units(const Composition& run) {
+  if (!run.recompute || !run.chunks.empty()) return;
+  UnitList units = run.units;
+  run.recompute->attach(units);
+}
+
+struct BlockBytes {
+  double mean = 0, most = 0;
+  bool recomputed = false;
+};
+
+BlockBytes block_bytes(const Composition& run, double tokens_whole, double tokens_cut) {
+  const auto bytes = [&](const KeptPerToken& kept) {
+    return (kept.whole * tokens_whole + kept.cut * tokens_cut) * static_cast<double>(c10::elementSize(run.services->dtypes.param));
+  };
+  BlockBytes result;
+  result.most = bytes({run.facts.kept_whole_per_token, run.facts.kept_cut_per_token});
+  double sum = 0, blocks = 0;
+  for (const UnitPtr& unit : run.units.units) {
+    if (!is_block(*unit)) continue;
+    const double own = bytes(kept_by(run, run.recompute.get(), *unit));
+    result.recomputed |= own < result.most;
+    sum += own, ++blocks;
+  }
+  result.mean = blocks > 0 ? sum / blocks : result.most;
+  return result;
+}
+
+// The stage whose micro-batches in flight times blocks are most. One slot holds one chunk's share of a micro-batch.
+struct Fullest {
+  int64_t stage = 0, blocks = 0, slots = 0;
+  double held = 0;  // blocks of micro-batches
+};
+
+Fullest fullest_stage(const Composition& run) {
+  std::map<int64_t, int64_t> blocks;
+  const int64_t units = run.placement.empty() ? 0 : run.placement.back().last;
+  for (const PlacedPiece& piece : run.placement) {
+    const int64_t ends = (piece.first == 0) + (piece.last == units);
+    blocks[piece.stage] += std::max<int64_t>(piece.last - piece.first - ends, 0);
+  }
+  Fullest fullest;
+  for (const auto& [stage, count] : blocks) {
+    const int64_t slots = run.schedule->slots(stage, run.batch.accumulation);
+    const double held = static_cast<double>(count * slots) / static_cast<double>(run.schedule->chunks());
+    if (held > fullest.held) fullest = {stage, count, slots, held};
+  }
+  return fullest;
+}
+
+std::string model_id(const Composition& run) {
+  for (const ChosenPlugin& plugin : run.chosen)
+    if (plugin.kind() == Model::kKind) return plugin.id();
+  return Model::kKind;
+}
+
+}  // namespace
+
+PlannedActivations planned_activations(const Composition& run) {
+  const ModelFacts& facts = run.facts;
+  if (facts.kept_whole_per_token + facts.kept_cut_per_token == 0 || run.placement.empty() || !run.run.training) return {};
+  show_units(run);
+  const RankPositions positions = positions_of(run);
+  const auto rows = static_cast<double>(run.batch.micro_batch_size);
+  const auto tensor = static_cast<double>(run.mesh_plan.ranks_of_kind("tensor_parallel"));
+  const BlockBytes block = block_bytes(run, rows * static_cast<double>(positions.between), rows * static_cast<double>(positions.inside) / tensor);
+  const Fullest fullest = fullest_stage(run);
+  PlannedActivations planned;
+  planned.bytes = fullest.held * block.mean + (block.recomputed ? block.most : 0);
+  const int64_t chunks = run.schedule->chunks();
+  const std::string stage = run.stages() > 1 ? concat(" of stage ", fullest.stage) : "";
+  const std::string share = chunks > 1 ? concat(" in ", chunks, " chunks") : "";
+  planned.source = concat(model_id(run), ": ", fullest.slots, " in flight x ", fullest.blocks, " blocks", stage, share, " x ",
+                          run.batch.micro_batch_size * positions.inside, " tokens", block.recomputed ? ", one of them in full" : "");
+  return planned;
+}
+
+}  // namespace drivetrain

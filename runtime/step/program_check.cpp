@@ -1,0 +1,196 @@
+#include "step/program_check.h"
+
+#include <algorithm>
+
+#include <drivetrain/error.h>
+
+namespace drivetrain {
+namespace {
+
+// What was done for a micro-batch in a chunk.
+enum Done : unsigned {
+  kReceived = 1,
+  kForward = 2,
+  kSent = 4,
+  kReceivedBack = 8,
+  kInput = 16,
+  kWeight = 32,
+  kSentBack = 64,
+  kAllDone = 127
+};
+constexpr const char* kDoneNames[] = {"recv_forward",   "forward",         "send_forward", "recv_backward",
+                                      "backward_input", "backward_weight", "send_backward"};
+
+struct OpRule {
+  const char* name;
+  unsigned needs = 0, gives = 0;
+};
+
+OpRule rule_of(Op op) {
+  switch (op) {
+    case Op::load:
+      return {"load"};
+    case Op::recv_forward:
+      return {"recv_forward", 0, kReceived};
+    case Op::forward:
+      return {"forward", kReceived, kForward};
+    case Op::send_forward:
+      return {"send_forward", kForward, kSent};
+    case Op::recv_backward:
+      return {"recv_backward", kForward, kReceivedBack};
+    case Op::backward:
+      return {"backward", kForward | kReceivedBack, kInput | kWeight};
+    case Op::backward_input:
+      return {"backward_input", kForward | kReceivedBack, kInput};
+    case Op::backward_weight:
+      return {"backward_weight", kInput, kWeight};
+    case Op::send_backward:
+      return {"send_backward", kInput, kSentBack};
+    case Op::flush_grads:
+      return {"flush_grads"};
+    case Op::update:
+      return {"update"};
+    case Op::custom:
+      break;
+  }
+  return {"custom"};
+}
+
+std::string names_of(unsigned done) {
+  std::string text;
+  for (unsigned bit = 0; bit < std::size(kDoneNames); ++bit)
+    if (done & (1u << bit)) text += (text.empty() ? "" : ", ") + std::string(kDoneNames[bit]);
+  return text;
+}
+
+class ProgramWalk {
+ public:
+  ProgramWalk(const Schedule& schedule, int64_t stage, int64_t micro_batches, Pass pass)
+      : stage_(stage), micro_batches_(micro_batches), chunks_(schedule.chunks()), train_(pass == Pass::train) {
+    loaded_.resize(static_cast<size_t>(micro_batches));
+    holders_.resize(static_cast<size_t>(std::max<int64_t>(schedule.slots(stage, micro_batches), 0)), kFree);
+    for (int64_t c = 0; c < chunks_; ++c) {
+      const int64_t piece = schedule.piece(stage, c);
+      Cell cell;
+      if (piece == 0) cell.done |= kReceived | kSentBack;
+      if (piece == schedule.stages() * chunks_ - 1) cell.done |= kSent | kReceivedBack;
+      if (!train_) cell.done |= kReceivedBack | kInput | kWeight | kSentBack;
+      cells_.insert(cells_.end(), static_cast<size_t>(micro_batches), cell);
+    }
+  }
+
+  ProgramCheck walk(const Program& program) {
+    for (const Instr& i : program) step(i);
+    for (int64_t c = 0; c < chunks_; ++c)
+      for (int64_t m = 0; m < micro_batches_; ++m)
+        if (const unsigned missing = kAllDone & ~cells_[index(m, c)].done)
+          complain("micro-batch ", m, " of chunk ", c, " has no ", names_of(missing));
+    if (train_ && ends_ != 2) complain("the program does not end with flush_grads and update");
+    return std::move(check_);
+  }
+
+ private:
+  static constexpr int64_t kFree = -1;
+  struct Cell {
+    unsigned done = 0;
+    int16_t slot = -1;
+  };
+
+  void step(const Instr& i) {
+    const OpRule rule = rule_of(i.op);
+    if (i.op == Op::flush_grads || i.op == Op::update) return end_step(i.op);
+    if (i.op == Op::custom) return;
+    if (ends_) complain(instr_text(i, true), " comes after flush_grads");
+    if (i.micro < 0 || i.micro >= micro_batches_ || i.chunk < 0 || i.chunk >= chunks_)
+      return complain(rule.name, " names micro-batch ", i.micro, " of chunk ", i.chunk, "; there are ", micro_batches_,
+                      " of ", chunks_);
+    if (i.op == Op::load) return load(i);
+    Cell& cell = cells_[index(i.micro, i.chunk)];
+    if (cell.done & rule.gives)
+      complain(instr_text(i, true), " comes twice, or has no business in this piece and pass");
+    if (const unsigned missing = rule.needs & ~cell.done)
+      complain(instr_text(i, true), " comes before ", names_of(missing));
+    if (i.op == Op::forward && !loaded_[static_cast<size_t>(i.micro)])
+      complain(instr_text(i, true), " comes before its load");
+    cell.done |= rule.gives;
+    hold(i, cell);
+  }
+
+  void load(const Instr& i) {
+    if (loaded_[static_cast<size_t>(i.micro)]) complain("micro-batch ", i.micro, " is loaded twice");
+    loaded_[static_cast<size_t>(i.micro)] = true;
+  }
+
+  void end_step(Op op) {
+    if (!train_) return complain(rule_of(op).name, " in a forward-only pass");
+    if (ends_ != (op == Op::update)) complain(rule_of(op).name, " comes twice, or update before flush_grads");
+    ++ends_;
+  }
+
+  // The first of its instructions takes the slot, the last that reads the activation gives it back.
+  void hold(const Instr& i, Cell& cell) {
+    if (cell.slot < 0) take(i, cell);
+    if (cell.slot != i.slot)
+      complain(instr_text(i, true), " names slot ", i.slot, ", and its activation is in ", cell.slot);
+    const bool last_use =
+        train_ ? i.op == Op::backward || i.op == Op::backward_weight : (cell.done & kForward) && (cell.done & kSent);
+    if (!last_use || cell.slot < 0 || holders_.size() <= static_cast<size_t>(cell.slot)) return;
+    holders_[static_cast<size_t>(cell.slot)] = kFree;
+    --alive_;
+  }
+
+  void take(const Instr& i, Cell& cell) {
+    cell.slot = i.slot;
+    check_.peak_in_flight = std::max(check_.peak_in_flight, ++alive_);
+    if (i.slot < 0 || static_cast<size_t>(i.slot) >= holders_.size())
+      return complain(instr_text(i, true), " takes slot ", i.slot, ", and slots() promises ", holders_.size());
+    int64_t& holder = holders_[static_cast<size_t>(i.slot)];
+    if (holder != kFree)
+      complain(instr_text(i, true), " takes slot ", i.slot, ", which micro-batch ", holder % micro_batches_,
+               " of chunk ", holder / micro_batches_, " still holds");
+    holder = static_cast<int64_t>(index(i.micro, i.chunk));
+  }
+
+  size_t index(int64_t micro, int64_t chunk) const { return static_cast<size_t>(chunk * micro_batches_ + micro); }
+
+  template <class... Parts>
+  void complain(const Parts&... parts) {
+    if (check_.problems.size() < 12) check_.problems.push_back(concat("stage ", stage_, ": ", parts...));
+  }
+
+  const int64_t stage_, micro_batches_, chunks_;
+  const bool train_;
+  int ends_ = 0;  // of flush_grads and update
+  int64_t alive_ = 0;
+  std::vector<bool> loaded_;
+  std::vector<Cell> cells_;       // chunk by chunk
+  std::vector<int64_t> holders_;  // of slots: index of a cell
+  ProgramCheck check_;
+};
+
+}  // namespace
+
+ProgramCheck check_program(const Schedule& schedule, int64_t stage, const Program& program, int64_t micro_batches,
+                           Pass pass) {
+  return ProgramWalk(schedule, stage, micro_batches, pass).walk(program);
+}
+
+std::string instr_text(const Instr& instr, bool with_chunk) {
+  const std::string number = with_chunk ? concat(instr.micro, ".", instr.chunk) : concat(instr.micro);
+  switch (instr.op) {
+    case Op::forward:
+      return "F" + number;
+    case Op::backward:
+    case Op::backward_input:
+      return "B" + number;
+    case Op::backward_weight:
+      return "W" + number;
+    case Op::flush_grads:
+    case Op::update:
+      return rule_of(instr.op).name;
+    default:
+      return concat(rule_of(instr.op).name, " ", number);
+  }
+}
+
+}  // namespace drivetrain

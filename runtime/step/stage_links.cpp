@@ -1,0 +1,194 @@
+#include "step/stage_links.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
+
+#include <drivetrain/error.h>
+
+namespace drivetrain {
+namespace {
+
+constexpr int64_t kMostDims = 6, kMostTensors = 8, kHeader = 1 + kMostTensors * (2 + kMostDims);
+
+// Count; then type, dimensions and sizes of each.
+at::Tensor shapes_as_numbers(const Tensors& tensors) {
+  at::Tensor header = at::zeros({kHeader}, at::TensorOptions(at::kLong));
+  if (tensors.size() > static_cast<size_t>(kMostTensors))
+    throw fail(ErrorCode::internal, "a unit at the end of a stage returns ", tensors.size(), " tensors; ", kMostTensors, " at most go on");
+  int64_t* at = header.mutable_data_ptr<int64_t>();
+  *at++ = static_cast<int64_t>(tensors.size());
+  for (const at::Tensor& t : tensors) {
+    if (t.dim() > kMostDims) throw fail(ErrorCode::internal, "a tensor of ", t.dim(), " dimensions between stages");
+    at[0] = static_cast<int64_t>(t.scalar_type()), at[1] = t.dim();
+    std::copy(t.sizes().begin(), t.sizes().end(), at + 2);
+    at += 2 + kMostDims;
+  }
+  return header;
+}
+
+Tensors shapes_from_numbers(const at::Tensor& header) {
+  const int64_t* at = header.const_data_ptr<int64_t>();
+  Tensors shapes;
+  const int64_t count = *at++;
+  for (int64_t i = 0; i < count; ++i, at += 2 + kMostDims)
+    shapes.push_back(at::empty(at::IntArrayRef(at + 2, at[1]),
+                               at::TensorOptions(static_cast<at::ScalarType>(at[0])).device(at::kMeta)));
+  return shapes;
+}
+
+bool same_shapes(const Tensors& a, const Tensors& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const at::Tensor& x, const at::Tensor& y) {
+    return x.sizes() == y.sizes() && x.scalar_type() == y.scalar_type();
+  });
+}
+
+}  // namespace
+
+StageLinks::StageLinks(const Mesh& mesh, std::shared_ptr<Schedule> schedule, const at::Device& device)
+    : mesh_(mesh), schedule_(std::move(schedule)), device_(device), stage_(mesh.index(Schedule::kAxis)) {
+  const int64_t stages = schedule_->stages(), chunks = schedule_->chunks();
+  for (int64_t stage = 0; stage < stages; ++stage)
+    for (int64_t chunk = 0; chunk < chunks; ++chunk) places_[schedule_->piece(stage, chunk)] = {stage, chunk};
+  connect();
+}
+
+// Every rank walks the same list, so that groups are made in the same order everywhere.
+void StageLinks::connect() {
+  std::map<std::pair<int64_t, int64_t>, bool> links;
+  const auto pieces = static_cast<int64_t>(places_.size());
+  for (int64_t i = 0; i + 1 < pieces; ++i) {
+    const int64_t a = places_.at(i).stage, b = places_.at(i + 1).stage;
+    if (a != b) links[{a, b}] = links[{b, a}] = true;
+  }
+  for (const auto& [link, used] : links) {
+    const auto [from, to] = link;
+    if (from != stage_ && to != stage_) continue;
+    const GroupPtr group = mesh_.subgroup(Schedule::kAxis, {from, to}, concat("stage ", from, " to ", to));
+    if (from == stage_) outgoing_[to].group = group;
+    else incoming_[from].group = group;
+  }
+}
+
+// Who reads what this piece makes; a stage of -1: nobody, the chain ends there.
+StageLinks::Place StageLinks::place_after(int64_t stage, int64_t chunk, Direction direction) const {
+  const int64_t piece = schedule_->piece(stage, chunk) + (direction == Direction::forward ? 1 : -1);
+  const auto found = places_.find(piece);
+  return found == places_.end() ? Place{-1, 0} : found->second;
+}
+
+// What stage `from` sends to this one, in order.
+std::vector<StageLinks::Key> StageLinks::messages(int64_t from, const Program& program) const {
+  std::vector<Key> order;
+  for (const Instr& instr : program) {
+    if (instr.op != Op::send_forward && instr.op != Op::send_backward) continue;
+    const Direction direction = instr.op == Op::send_forward ? Direction::forward : Direction::backward;
+    const Place to = place_after(from, instr.chunk, direction);
+    if (to.stage == stage_) order.push_back({direction, instr.micro, to.chunk});
+  }
+  return order;
+}
+
+void StageLinks::begin(int64_t micro_batches, Pass pass) {
+  for (auto& [stage, from] : incoming_) {
+    from.order = messages(stage, schedule_->program(stage, micro_batches, pass));
+    from.posted = 0;
+    from.waiting.clear();
+    post_ahead(from, 0);
+  }
+}
+
+void StageLinks::send(Direction direction, int64_t micro, int64_t chunk, const Tensors& tensors) {
+  const Place to = place_after(stage_, chunk, direction);
+  if (to.stage < 0) throw fail(ErrorCode::internal, "the schedule sends beyond the end of the chain, chunk ", chunk, " of stage ", stage_);
+  if (to.stage == stage_) {
+    local_[{direction, micro, to.chunk}] = tensors;
+    return;
+  }
+  Outgoing& out = outgoing_.at(to.stage);
+  Sent sent;
+  for (const at::Tensor& t : tensors) sent.tensors.push_back(t.contiguous());
+  announce(out, {direction, chunk}, sent.tensors, sent);
+  for (const at::Tensor& t : sent.tensors) sent.works.push_back(out.group->send(t, 1 - out.group->rank()));
+  out.sent.push_back(std::move(sent));
+  while (out.sent.size() > kUnderWay) {
+    for (const WorkPtr& work : out.sent.front().works) work->wait();
+    out.sent.pop_front();
+  }
+}
+
+void StageLinks::announce(Outgoing& to, const Edge& edge, const Tensors& tensors, Sent& sent) {
+  if (const auto told = told_.find(edge); told != told_.end()) {
+    if (same_shapes(told->second, tensors)) return;
+    throw fail(ErrorCode::internal, "what stage ", stage_, " hands on has changed its shape within a run");
+  }
+  const at::Tensor header = shapes_as_numbers(tensors);
+  told_[edge] = shapes_from_numbers(header);
+  const at::Tensor here = header.to(device_);
+  sent.works.push_back(to.group->send(here, 1 - to.group->rank()));
+  sent.header = here;
+}
+
+Tensors StageLinks::announced(Incoming& from) {
+  const at::Tensor header = at::empty({kHeader}, at::TensorOptions(at::kLong).device(device_));
+  from.group->recv(header, 1 - from.group->rank())->wait();
+  return shapes_from_numbers(header.to(at::kCPU));
+}
+
+void StageLinks::post(Incoming& from, const Key& key) {
+  const Edge edge = {key.direction, key.chunk};
+  if (!known_.count(edge)) known_[edge] = announced(from);
+  Posted posted;
+  for (const at::Tensor& shape : known_.at(edge)) {
+    posted.tensors.push_back(at::empty(shape.sizes(), shape.options().device(device_)));
+    posted.works.push_back(from.group->recv(posted.tensors.back(), 1 - from.group->rank()));
+  }
+  from.waiting[key] = std::move(posted);
+  ++from.posted;
+}
+
+// Up to index `until`, and further those whose shapes are known: asking for shapes waits for the peer.
+void StageLinks::post_ahead(Incoming& from, size_t until) {
+  while (from.posted < std::min(until, from.order.size())) post(from, from.order[from.posted]);
+  while (from.posted < std::min(until + kAhead, from.order.size())) {
+    const Key& key = from.order[from.posted];
+    if (!known_.count({key.direction, key.chunk})) return;
+    post(from, key);
+  }
+}
+
+Tensors StageLinks::receive(Direction direction, int64_t micro, int64_t chunk) {
+  const Direction back = direction == Direction::forward ? Direction::backward : Direction::forward;
+  const Place source = place_after(stage_, chunk, back);
+  const Key key = {direction, micro, chunk};
+  if (source.stage == stage_) {
+    const auto found = local_.find(key);
+    if (found == local_.end()) throw fail(ErrorCode::internal, "stage ", stage_, " reads what its own chunk has not made yet");
+    Tensors tensors = std::move(found->second);
+    local_.erase(found);
+    return tensors;
+  }
+  const auto at = incoming_.find(source.stage);
+  const auto place = at == incoming_.end() ? size_t{0} : static_cast<size_t>(
+      std::find(at->second.order.begin(), at->second.order.end(), key) - at->second.order.begin());
+  if (at == incoming_.end() || place == at->second.order.size())
+    throw fail(ErrorCode::internal, "the schedule receives micro-batch ", micro, " for chunk ", chunk, " of stage ", stage_,
+               ", which no stage sends");
+  Incoming& from = at->second;
+  post_ahead(from, place + 1);
+  Posted posted = std::move(from.waiting.at(key));
+  from.waiting.erase(key);
+  for (const WorkPtr& work : posted.works) work->wait();
+  return std::move(posted.tensors);
+}
+
+void StageLinks::settle() {
+  for (auto& [stage, out] : outgoing_) {
+    for (const Sent& sent : out.sent)
+      for (const WorkPtr& work : sent.works) work->wait();
+    out.sent.clear();
+  }
+}
+
+}  // namespace drivetrain

@@ -1,0 +1,86 @@
+// What goes between the stages of a pipeline: activations to the next piece of the model, gradients back.
+//
+// One group of two ranks per direction and pair of neighbouring stages, so that a message never waits behind one that goes the other way.
+// Both sides know both programs: receives are posted ahead in the order in which the peer sends. A piece's first message in either
+// direction tells shapes and types, which stay the same over the run. Tensors that are sent stay referenced until the peer has them.
+// Thread: main. Errors: Error(communication) from the group; Error(internal) for what no program names.
+#pragma once
+
+#include <deque>
+#include <map>
+#include <vector>
+
+#include <drivetrain/mesh.h>
+#include <drivetrain/schedule.h>
+#include <drivetrain/step_context.h>
+
+namespace drivetrain {
+
+class StageLinks {
+ public:
+  // Makes the groups: collective over the stages. `device`: of the tensors.
+  StageLinks(const Mesh& mesh, std::shared_ptr<Schedule> schedule, const at::Device& device);
+
+  // A program begins, with its pass's programs of all stages: what comes from whom in which order.
+  void begin(int64_t micro_batches, Pass pass);
+  // What `chunk` of this stage made of `micro` goes on. Does not wait for the peer.
+  void send(Direction direction, int64_t micro, int64_t chunk, const Tensors& tensors);
+  // What `chunk` of this stage needs for `micro`.
+  Tensors receive(Direction direction, int64_t micro, int64_t chunk);
+  // Waits until the peers have all that was sent.
+  void settle();
+
+ private:
+  // One piece of the model as its neighbour sees it.
+  struct Place {
+    int64_t stage = 0, chunk = 0;
+  };
+  struct Key {
+    Direction direction;
+    int64_t micro, chunk;  // of the receiver
+    auto operator<=>(const Key&) const = default;
+  };
+  struct Posted {
+    Tensors tensors;
+    std::vector<WorkPtr> works;
+  };
+  struct Incoming {
+    GroupPtr group;
+    std::vector<Key> order;  // of the program at hand
+    size_t posted = 0;
+    std::map<Key, Posted> waiting;
+  };
+  struct Sent {
+    at::Tensor header;  // undefined where shapes are known
+    Tensors tensors;
+    std::vector<WorkPtr> works;
+  };
+  struct Outgoing {
+    GroupPtr group;
+    std::deque<Sent> sent;
+  };
+  using Edge = std::pair<Direction, int64_t>;  // direction and this stage's chunk
+  static constexpr size_t kAhead = 2;          // receives posted beyond the one that is needed
+  static constexpr size_t kUnderWay = 8;       // messages to one peer; then the oldest is waited for
+
+  void connect();
+  Place place_after(int64_t stage, int64_t chunk, Direction direction) const;
+  std::vector<Key> messages(int64_t from, const Program& program) const;
+  void post(Incoming& from, const Key& key);
+  void post_ahead(Incoming& from, size_t until);
+  void announce(Outgoing& to, const Edge& edge, const Tensors& tensors, Sent& sent);
+  Tensors announced(Incoming& from);
+
+  const Mesh& mesh_;
+  const std::shared_ptr<Schedule> schedule_;
+  const at::Device device_;
+  const int64_t stage_;
+  std::map<int64_t, Place> places_;      // by piece
+  std::map<int64_t, Incoming> incoming_;  // by stage
+  std::map<int64_t, Outgoing> outgoing_;
+  std::map<Key, Tensors> local_;    // between two chunks of this stage
+  std::map<Edge, Tensors> known_;   // shapes and types of what comes, as tensors without values on the meta device
+  std::map<Edge, Tensors> told_;    // of what was sent
+};
+
+}  // namespace drivetrain

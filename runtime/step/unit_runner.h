@@ -1,0 +1,44 @@
+// One visit of one unit, between the strategies' hooks: forward, backward, or the second half of a split backward. Units that the
+// recompute policy does not keep run forward again in their backward's span. Main thread.
+#pragma once
+
+#include <memory>
+
+#include <drivetrain/recompute.h>
+
+#include "step/hooks.h"
+#include "step/step_state.h"
+
+namespace drivetrain {
+
+// What one unit keeps of one micro-batch.
+struct UnitFlight {
+  Saved saved;
+  std::unique_ptr<Held> held;  // its inputs, where it will be computed again
+};
+
+class UnitRunner {
+ public:
+  // The visit is always `state`'s current one. `policy` may be null: everything is kept. `always_kept`: the chain's last unit, or null.
+  UnitRunner(UnitList& units, const Strategies& strategies, StepState& state, const Recompute* policy, const Unit* always_kept)
+      : units_(units), strategies_(strategies), state_(state), policy_(policy), always_kept_(always_kept) {}
+
+  Tensors forward(const Tensors& x, UnitFlight& flight);
+  // The whole, or the inputs' half, as the visit says.
+  Tensors backward(const Tensors& dy, UnitFlight& flight);
+  void backward_weight(UnitFlight& flight);
+
+ private:
+  bool computed_again(const Unit& unit) const;
+  Tensors compute(Unit& unit, const Tensors& x, UnitFlight& flight);
+  template <class Work>
+  auto in_backward_span(const Work& work);
+
+  UnitList& units_;
+  const Strategies& strategies_;
+  StepState& state_;
+  const Recompute* const policy_;
+  const Unit* const always_kept_;
+};
+
+}  // namespace drivetrain
