@@ -30,8 +30,9 @@ PlanContext planned(const std::string& json, const ModelFacts& facts, const RunF
 }
 
 std::string refusals(const std::string& json, const ModelFacts& facts, const RunFacts& run = {}) {
+  const PlanContext context = planned(json, facts, run);
   std::string text;
-  for (const auto& refusal : planned(json, facts, run).refusals()) text += refusal.text + "\n";
+  for (const auto& refusal : context.refusals()) text += refusal.text + "\n";
   return text;
 }
 
@@ -69,7 +70,7 @@ TEST(Megatron, size_1_has_no_effect_and_says_what_else_has_none) {
   }
   const auto notes = planned(R"({"size": 1, "sequence_parallel": true, "keep_gathered": true})", gpt2()).no_effects();
   ASSERT_EQ(notes.size(), 2u);
-  EXPECT_EQ(notes[0].text, "sequence_parallel: size is 1");
+  EXPECT_EQ(notes[0].text, "sequence_parallel changes nothing: size is 1");
 }
 
 TEST(Megatron, refuses_what_does_not_divide_and_names_what_does) {
@@ -113,9 +114,10 @@ TEST(Megatron, names_keys_that_change_nothing) {
   generation.training = false;
   const auto notes = planned(R"({"size": 2, "sequence_parallel": true})", gpt2(), generation).no_effects();
   ASSERT_EQ(notes.size(), 1u);
-  EXPECT_EQ(notes[0].text, "sequence_parallel: texts of any length are not shared evenly; it is for training");
+  EXPECT_EQ(notes[0].text,
+            "sequence_parallel changes nothing: texts of any length are not shared evenly; it is for training");
   EXPECT_EQ(planned(R"({"size": 2, "keep_gathered": true})", gpt2()).no_effects().at(0).text,
-            "keep_gathered: without sequence_parallel nothing is gathered");
+            "keep_gathered changes nothing: without sequence_parallel nothing is gathered");
 }
 
 TEST(Megatron, refuses_bad_options) {
@@ -133,8 +135,9 @@ TEST(Megatron, refuses_bad_options) {
 TEST(Megatron, says_its_traffic_per_step) {
   RunFacts run;
   run.seq_length = 64, run.micro_batch_size = 4, run.accumulation = 1;
+  const PlanContext context = planned(R"({"size": 2})", gpt2(), run);
   double bytes = 0;
-  for (const auto& traffic : planned(R"({"size": 2})", gpt2(), run).traffics()) {
+  for (const auto& traffic : context.traffics()) {
     EXPECT_EQ(traffic.axis, "tp");
     bytes += traffic.bytes;
   }
