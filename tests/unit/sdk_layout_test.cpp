@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <set>
+#include <string>
+#include <tuple>
 
 namespace drivetrain {
 namespace {
@@ -59,6 +61,48 @@ TEST(LayoutRanges, rows_that_do_not_divide_and_blocks_that_do_not_add_up_are_ref
   EXPECT_THROW(layout.local_shape(mesh_of(0)), Error);
   layout.dims = {{{"tp"}, {4, 2}}};
   EXPECT_THROW(layout.ranges(0, mesh_of(0)), Error);
+}
+
+TEST(LayoutRanges, padded_rows_give_every_rank_one_size_and_stand_last) {
+  Layout layout = Layout::whole({7, 3});
+  for (const int64_t padded_to : {8, 7}) {  // 7 is not shared evenly: pieces are rounded up
+    layout.dims = {{{"ep", "tp"}, {}, padded_to}, {}};
+    for (const auto& [rank, first, count] : {std::tuple{0, 0, 2}, {1, 2, 2}, {6, 4, 2}, {7, 6, 1}}) {
+      const Mesh mesh = mesh_of(rank);
+      ASSERT_EQ(layout.ranges(0, mesh).size(), 1u);
+      EXPECT_EQ(layout.ranges(0, mesh)[0].first, first) << rank;
+      EXPECT_EQ(layout.ranges(0, mesh)[0].count, count) << rank;
+      EXPECT_EQ(layout.local_shape(mesh), (Shape{2, 3}));
+    }
+  }
+  EXPECT_EQ(layout.global_numel(), 21);
+}
+
+TEST(LayoutRanges, late_ranks_may_hold_nothing_but_padding) {
+  Layout layout = Layout::whole({5});
+  layout.dims = {{{"ep", "tp"}, {}, 16}};
+  EXPECT_EQ(layout.ranges(0, mesh_of(1))[0].count, 1);
+  for (const int64_t rank : {6, 7}) {
+    EXPECT_EQ(layout.ranges(0, mesh_of(rank))[0].first, 5);
+    EXPECT_EQ(layout.ranges(0, mesh_of(rank))[0].count, 0);
+    EXPECT_EQ(layout.local_numel(mesh_of(rank)), 4);
+  }
+}
+
+TEST(LayoutRanges, padding_to_less_and_padding_of_fused_blocks_are_refused) {
+  const auto error = [](const Layout& layout) {
+    try {
+      layout.local_shape(mesh_of(0));
+    } catch (const Error& e) {
+      return std::string(e.what());
+    }
+    return std::string();
+  };
+  Layout layout = Layout::whole({8});
+  layout.dims = {{{"tp"}, {}, 6}};
+  EXPECT_NE(error(layout).find("dimension 0 of 8 rows cannot be padded to 6, which is less"), std::string::npos);
+  layout.dims = {{{"tp"}, {4, 4}, 12}};
+  EXPECT_NE(error(layout).find("dimension 0 has 2 fused blocks and is padded"), std::string::npos);
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 #include <drivetrain/random.h>
 
 #include <ATen/ops/abs.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/ge.h>
@@ -29,7 +30,7 @@ at::Tensor normals(int64_t count, int64_t begin = 0, uint64_t seed = 5, const ch
 }
 
 RandomKey key_at(int64_t first_sample, uint64_t step = 3, const char* site = "block.0.dropout1") {
-  return {11, step, hash_name(site), first_sample};
+  return {11, step, hash_name(site), first_sample, {}};
 }
 
 at::Tensor uniforms(std::vector<int64_t> shape, const RandomKey& key) {
@@ -100,6 +101,54 @@ TEST(FillUniform, does_not_depend_on_how_a_batch_is_split) {
     EXPECT_TRUE(at::equal(uniforms({1, 5, 300}, key_at(40 + i)), whole.narrow(0, i, 1))) << i;
 }
 
+// The rows of `x` [B, R, ...] that the ranges name, one after another.
+at::Tensor rows_of(const at::Tensor& x, const std::vector<RowRange>& ranges) {
+  std::vector<at::Tensor> parts;
+  for (const RowRange& range : ranges) parts.push_back(x.narrow(1, range.first, range.count));
+  return at::cat(parts, 1);
+}
+
+TEST(FillUniform, rows_of_the_second_dimension_get_what_the_whole_has_in_their_place) {
+  const std::vector<std::vector<RowRange>> slices = {{{0, 13}},          {{5, 3}},         {{12, 1}},
+                                                     {{0, 2}, {11, 2}},  {{9, 2}, {1, 3}}, {{3, 0}, {4, 5}, {9, 0}},
+                                                     {{2, 1}, {2, 1}}};
+  for (const std::vector<int64_t>& shape :
+       {std::vector<int64_t>{3, 13}, {2, 13, 1}, {2, 13, 7}, {3, 13, 5, 11}, {2, 13, 1024}, {1, 13, 1537}}) {
+    const at::Tensor whole = uniforms(shape, key_at(17));
+    for (const std::vector<RowRange>& rows : slices) {
+      RandomKey key = key_at(17);
+      key.rows = rows;
+      const at::Tensor wanted = rows_of(whole, rows);
+      EXPECT_TRUE(at::equal(uniforms(wanted.sizes().vec(), key), wanted))
+          << at::IntArrayRef(shape) << " from row " << rows[0].first;
+    }
+  }
+}
+
+TEST(FillUniform, ranges_that_name_all_rows_in_order_change_nothing) {
+  RandomKey key = key_at(0);
+  key.rows = {{0, 4}, {4, 5}};
+  EXPECT_TRUE(at::equal(uniforms({2, 9, 33}, key), uniforms({2, 9, 33}, key_at(0))));
+  key.rows = {{0, 0}};
+  EXPECT_EQ(uniforms({2, 0, 33}, key).numel(), 0);
+}
+
+TEST(FillUniform, refuses_rows_that_the_tensor_does_not_have) {
+  RandomKey key = key_at(0);
+  key.rows = {{0, 2}, {6, 3}};
+  const auto error = [&](std::vector<int64_t> shape) {
+    try {
+      uniforms(std::move(shape), key);
+    } catch (const Error& e) {
+      return std::string(e.what());
+    }
+    return std::string();
+  };
+  EXPECT_EQ(error({2, 5, 3}), "");
+  EXPECT_EQ(error({2, 9, 3}), "fill_uniform: the key is for 5 rows in dimension 1, the tensor has the shape [2, 9, 3]");
+  EXPECT_EQ(error({5}), "fill_uniform: the key is for 5 rows in dimension 1, the tensor has the shape [5]");
+}
+
 TEST(FillUniform, lies_in_0_to_1_and_differs_between_sites_steps_and_samples) {
   const at::Tensor x = uniforms({64, 4096}, key_at(0)).to(at::kDouble);
   EXPECT_GE(item(x.min()), 0);
@@ -126,6 +175,18 @@ TEST(Dropout, backward_uses_the_mask_of_forward_also_for_strided_inputs) {
   EXPECT_TRUE(at::equal(x.grad(), y.detach()));
   EXPECT_GT(item(y.sum()), 0);
   EXPECT_LT(item(y.sum()), 2 * 3 * 64 * 7);
+}
+
+TEST(Dropout, of_rows_is_the_whole_ones_dropout_of_them_forward_and_backward) {
+  const std::vector<RowRange> rows = {{1, 3}, {9, 2}};
+  const at::Tensor x = normals(2 * 11 * 301).view({2, 11, 301}), y = dropout(x, 0.3, key_at(5));
+  RandomKey key = key_at(5);
+  key.rows = rows;
+  const at::Tensor slice = rows_of(x, rows).detach().set_requires_grad(true);
+  const at::Tensor dropped = dropout(slice, 0.3, key);
+  EXPECT_TRUE(at::equal(dropped.detach(), rows_of(y, rows)));
+  at::sum(dropped).backward();
+  EXPECT_TRUE(at::equal(slice.grad(), rows_of(dropout(at::ones({2, 11, 301}), 0.3, key_at(5)), rows)));
 }
 
 TEST(Dropout, every_floating_dtype_gets_the_same_mask) {

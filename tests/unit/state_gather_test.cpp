@@ -8,12 +8,10 @@
 #include <ATen/ops/equal.h>
 
 #include <cstring>
-#include <thread>
 
-#include <drivetrain/services.h>
-
-#include "compose/rendezvous.h"
-#include "plugin/registry.h"
+#include "state/initial_values.h"
+#include "support/mesh_ranks.h"
+#include "support/toy_shards.h"
 #include "unit/state_files.h"
 
 namespace drivetrain {
@@ -21,40 +19,6 @@ namespace {
 
 using namespace test;
 using Cuts = std::vector<std::vector<std::pair<int64_t, int64_t>>>;  // by rank: [begin, end) of the parts it holds
-
-struct QuietLog : Log {
-  void write(LogLevel, const std::string&) override {}
-  void progress(const std::string&) override {}
-};
-
-const Registry& built_plugins() {
-  static const Registry registry(SearchPath::standard({}, {}, ""));
-  return registry;
-}
-
-// Runs `body` with every rank's mesh; what each threw.
-std::vector<std::string> on_ranks(const std::vector<Axis>& axes, const std::function<void(const Mesh&)>& body) {
-  int64_t world = 1;
-  for (const Axis& axis : axes) world *= axis.size;
-  const auto store = make_local_store();
-  std::vector<std::string> errors(static_cast<size_t>(world));
-  std::vector<std::thread> threads;
-  for (int64_t r = 0; r < world; ++r)
-    threads.emplace_back([&, r] {
-      QuietLog log;
-      const Services services{log, *store, r, world, r, world, at::Device(at::kCPU), 0, {}, nullptr};
-      std::shared_ptr<Communicator> communicator;
-      try {
-        communicator = built_plugins().create<Communicator>("local", nullptr, services);
-        body(Mesh(axes, r, world, communicator));
-      } catch (const Error& e) {
-        errors[static_cast<size_t>(r)] = e.what();
-        if (communicator) communicator->abort(e.what());
-      }
-    });
-  for (std::thread& thread : threads) thread.join();
-  return errors;
-}
 
 // Every sort of bits: small, large, both zeros, infinities, NaNs with a payload.
 at::Tensor odd_values(int64_t count) {
@@ -93,6 +57,18 @@ std::vector<Trainables> parts(const std::string& name, const at::Tensor& whole, 
   return chunks;
 }
 
+// What the model's list says of parameters that this rank holds.
+std::vector<ParamPtr> params_of(const std::vector<Trainables>& chunks) {
+  std::vector<ParamPtr> list;
+  for (const Trainables& chunk : chunks)
+    for (const Trainable& t : chunk) list.push_back(t.param);
+  return list;
+}
+
+ParamGather gather_of(const std::vector<Trainables>& chunks, const Mesh& mesh) {
+  return {chunks, params_of(chunks), mesh, at::kCPU};
+}
+
 TEST(ParamGather, joins_uneven_empty_and_several_parts_bit_for_bit) {
   const at::Tensor whole = odd_values(35);
   const Cuts cuts[] = {{{{0, 35}}, {{35, 35}}},
@@ -103,8 +79,8 @@ TEST(ParamGather, joins_uneven_empty_and_several_parts_bit_for_bit) {
                        {{{30, 35}}, {{0, 10}, {10, 10}, {10, 15}}, {{15, 30}}}};
   for (const Cuts& cut : cuts) {
     const auto errors = on_ranks({{"dp", static_cast<int64_t>(cut.size())}}, [&](const Mesh& mesh) {
-      const ParamGather gather(parts("w", whole, {5, 7}, cut[static_cast<size_t>(mesh.rank())], {"dp"}), mesh,
-                               at::kCPU);
+      const ParamGather gather =
+          gather_of(parts("w", whole, {5, 7}, cut[static_cast<size_t>(mesh.rank())], {"dp"}), mesh);
       EXPECT_EQ(gather.shapes().at("w"), (std::vector<int64_t>{5, 7}));
       for (int again = 0; again < 2; ++again)
         EXPECT_TRUE(same_bits(gather.whole("w"), whole.view({5, 7}))) << "rank " << mesh.rank();
@@ -123,7 +99,7 @@ TEST(ParamGather, joins_one_parameter_after_another_and_every_group_its_own) {
                {"dp"}))
       all.push_back(chunk);
     all.push_back({part("c", second, {4}, {0, 4}, {})});
-    const ParamGather gather(all, mesh, at::kCPU);
+    const ParamGather gather = gather_of(all, mesh);
     EXPECT_TRUE(same_bits(gather.whole("c"), second));
     EXPECT_TRUE(same_bits(gather.whole("b"), second.view({2, 2})));
     EXPECT_TRUE(same_bits(gather.whole("a"), first));
@@ -136,9 +112,9 @@ TEST(ParamGather, gives_float32_whatever_the_parts_are_held_in) {
   for (const at::ScalarType type : {at::kBFloat16, at::kHalf, at::kDouble}) {
     const auto errors = on_ranks({{"dp", 2}}, [&](const Mesh& mesh) {
       const int64_t i = mesh.rank();
-      const ParamGather shared(parts("w", numbers.to(type), {8}, {{4 * i, 4 * i + 4}}, {"dp"}), mesh, at::kCPU);
+      const ParamGather shared = gather_of(parts("w", numbers.to(type), {8}, {{4 * i, 4 * i + 4}}, {"dp"}), mesh);
       EXPECT_TRUE(same_bits(shared.whole("w"), numbers));
-      const ParamGather here(parts("w", numbers.to(type), {8}, {{0, 8}}, {}), mesh, at::kCPU);
+      const ParamGather here = gather_of(parts("w", numbers.to(type), {8}, {{0, 8}}, {}), mesh);
       EXPECT_TRUE(same_bits(here.whole("w"), numbers));
     });
     for (const std::string& error : errors) EXPECT_EQ(error, "");
@@ -150,7 +126,7 @@ TEST(ParamGather, moves_nothing_that_is_whole_already) {
   const Mesh mesh({{"dp", 4}}, 3, 4, nullptr);  // without a communicator
   Trainable t = part("w", whole, {2, 3}, {0, 6}, {});
   t.layout.end = -1;
-  const at::Tensor out = ParamGather({{t}}, mesh, at::kCPU).whole("w");
+  const at::Tensor out = gather_of({{t}}, mesh).whole("w");
   EXPECT_TRUE(same_bits(out, whole.view({2, 3})));
   EXPECT_EQ(out.const_data_ptr(), t.value.const_data_ptr());
 }
@@ -159,7 +135,7 @@ TEST(ParamGather, refuses_parts_that_are_not_the_whole) {
   const at::Tensor whole = odd_values(10);
   for (const Cuts& cut : {Cuts{{{0, 4}}, {{5, 10}}}, Cuts{{{0, 6}}, {{5, 10}}}, Cuts{{{0, 0}}, {{0, 0}}}}) {
     const auto errors = on_ranks({{"dp", 2}}, [&](const Mesh& mesh) {
-      ParamGather(parts("w", whole, {10}, cut[static_cast<size_t>(mesh.rank())], {"dp"}), mesh, at::kCPU).whole("w");
+      gather_of(parts("w", whole, {10}, cut[static_cast<size_t>(mesh.rank())], {"dp"}), mesh).whole("w");
     });
     for (const std::string& error : errors)
       EXPECT_NE(error.find("elements together, it has 10"), std::string::npos) << error;
@@ -167,20 +143,59 @@ TEST(ParamGather, refuses_parts_that_are_not_the_whole) {
   const Mesh mesh({}, 0, 1, nullptr);
   Trainable t = part("w", whole, {10}, {0, 10}, {});
   t.layout.end = 9;
-  EXPECT_NE(error_of([&] { ParamGather({{t}}, mesh, at::kCPU); }).text.find("w: a part of 10 elements at 0 of 10"),
+  EXPECT_NE(error_of([&] { gather_of({{t}}, mesh); }).text.find("w: a part of 10 elements, its layout names 9"),
             std::string::npos);
-  EXPECT_NE(error_of([&] { ParamGather({}, mesh, at::kCPU).whole("w"); }).text.find("w is not among"),
+  EXPECT_NE(error_of([&] { gather_of({}, mesh).whole("w"); }).text.find("w is not a parameter of the model"),
             std::string::npos);
+  t.layout.end = 10;
+  EXPECT_NE(error_of([&] { ParamGather({{t}}, {}, mesh, at::kCPU); }).text.find("w is held by this rank and not in"),
+            std::string::npos);
+  EXPECT_NE(
+      error_of([&] { ParamGather({}, {t.param}, mesh, at::kCPU).whole("w"); }).text.find("w is not among what this"),
+      std::string::npos);
 }
 
-TEST(ParamGather, does_not_join_what_tensor_parallelism_cut) {
-  const Mesh mesh({{"tp", 2}}, 0, 2, nullptr);
-  Trainable t = part("w", odd_values(4), {4, 2}, {0, 4}, {});
-  t.layout.dims = {{{"tp"}, {}}, {}};
-  const Caught caught = error_of([&] { ParamGather({{t}}, mesh, at::kCPU); });
-  EXPECT_EQ(caught.code, ErrorCode::config);
-  EXPECT_NE(caught.text.find("tensor parallelism"), std::string::npos);
-  EXPECT_NE(caught.text.find("(w). Set save_final to false"), std::string::npos);
+// Padded, fused and cut by columns over tp, in flat ranges over dp, on several stages, with copies: every rank gets all
+// of it.
+TEST(ParamGather, joins_what_is_cut_in_every_way_at_once) {
+  for (const bool shared : {true, false}) {
+    for (const auto& axes : toy_meshes()) {
+      expect_on_ranks(axes, [&](const Mesh& mesh) {
+        const ToyShards toy(mesh, shared);
+        fill_initial_values(toy.chunks, kToySeed, mesh);
+        const ParamGather gather(toy.chunks, toy.model, mesh, at::kCPU);
+        EXPECT_EQ(gather.shapes().size(), toy.model.size());
+        for (const ParamPtr& param : toy.model) {
+          EXPECT_EQ(gather.shapes().at(param->name), param->layout.global_shape);
+          EXPECT_TRUE(same_bits(gather.whole(param->name), ToyShards::whole(*param)))
+              << param->name << " on rank " << mesh.rank();
+        }
+      });
+    }
+  }
+}
+
+TEST(ParamGather, every_bit_survives_cuts_and_stages) {
+  const at::Tensor whole = odd_values(48);
+  expect_on_ranks({{"tp", 2}, {"pp", 2}}, [&](const Mesh& mesh) {
+    const int64_t tp = mesh.index("tp");
+    Trainable t = part("w", whole, {6, 8}, {0, 24}, {});
+    t.layout.dims = {{}, {{"tp"}, {}}};
+    t.layout.end = -1;
+    t.value = whole.view({6, 8}).narrow(1, 4 * tp, 4).clone().view({-1});
+    const std::vector<Trainables> held =
+        mesh.index("pp") == 1 ? std::vector<Trainables>{{t}} : std::vector<Trainables>{};
+    EXPECT_TRUE(same_bits(ParamGather(held, {t.param}, mesh, at::kCPU).whole("w"), whole.view({6, 8})));
+  });
+}
+
+TEST(ParamGather, a_parameter_that_no_stage_holds_is_told_by_all) {
+  const auto errors = on_ranks({{"pp", 2}}, [&](const Mesh& mesh) {
+    const auto param = std::make_shared<Param>("w", Layout::whole({4}), InitRule::ones());
+    ParamGather({}, {param}, mesh, at::kCPU).whole("w");
+  });
+  for (const std::string& error : errors)
+    EXPECT_NE(error.find("w is not among what any pipeline stage holds"), std::string::npos) << error;
 }
 
 }  // namespace
