@@ -97,7 +97,7 @@ void Executor::execute(const Instr& instr, const Load& load) {
       return told(Phase::backward);
     case Op::backward_weight:
       backward_weight(instr);
-      return told(Phase::backward);
+      return told(Phase::backward_weight);
     default:
       throw fail(ErrorCode::internal, "the schedule uses instruction ", static_cast<int>(instr.op), ", which the runtime does not know");
   }

@@ -11,12 +11,13 @@ enum class Phase : uint8_t {
   between,  // steps: publishing, evaluation
   load,     // waiting for a micro-batch
   forward,
-  backward,
-  wait,    // for other stages: what they send, and handing on
+  backward,         // or its inputs' half
+  backward_weight,  // the other half, where a schedule splits it
+  wait,             // for other stages: what they send, and handing on
   finish,  // counts agreed by the ranks, gradients flushed, norm, the update's scalars sent
   update,  // optimizer, spreading of the new values
 };
-inline constexpr int kPhases = 7;
+inline constexpr int kPhases = 8;
 
 class PhaseClock {
  public:
