@@ -18,10 +18,13 @@ std::string divisors_text(int64_t n) {
 
 }  // namespace
 
-MeshReadings::MeshReadings(const std::vector<PlanContext::Claim>& claims, int64_t world_size) : claims_(claims), world_(world_size) {
+MeshReadings::MeshReadings(const std::vector<PlanContext::Claim>& claims, int64_t world_size)
+    : claims_(claims), world_(world_size) {
   for (const auto& claim : claims_) {
-    if (claim.size == PlanContext::kRest) has_rest_ = true;
-    else fixed_ *= claim.size;
+    if (claim.size == PlanContext::kRest)
+      has_rest_ = true;
+    else
+      fixed_ *= claim.size;
   }
 }
 
@@ -41,14 +44,18 @@ Position MeshReadings::place(const PlaceOf& place_of) const {
 std::string MeshReadings::reading_of(const PlanContext::Claim& claim) const {
   const int64_t others = fixed_ / claim.size;
   if (world_ % others != 0) return concat("no size fits beside the others' ", others);
-  if (has_rest_) return concat(others == 1 ? "" : "with the others as they are ", "it could be ", divisors_text(world_ / others));
+  if (has_rest_)
+    return concat(others == 1 ? "" : "with the others as they are ", "it could be ", divisors_text(world_ / others));
   return concat(others == 1 ? "" : "with the others as they are ", "it would have to be ", world_ / others);
 }
 
 std::string MeshReadings::worlds() const {
-  if (!has_rest_) return concat("start ", fixed_, fixed_ == 1 ? " rank" : " ranks", ", or choose a data_parallel plugin, which takes the rest");
+  if (!has_rest_)
+    return concat("start ", fixed_, fixed_ == 1 ? " rank" : " ranks",
+                  ", or choose a data_parallel plugin, which takes the rest");
   const int64_t below = world_ / fixed_ * fixed_, above = below + fixed_;
-  return concat("start a multiple of ", fixed_, " ranks (launch -n ", below > 0 ? concat(below, " or ") : "", above, ")");
+  return concat("start a multiple of ", fixed_, " ranks (launch -n ", below > 0 ? concat(below, " or ") : "", above,
+                ")");
 }
 
 std::string MeshReadings::text(const PlaceOf& place_of) const {

@@ -15,7 +15,7 @@ class MeshReadings {
 
   bool explained() const;
   bool has_rest() const { return has_rest_; }
-  int64_t rest() const;  // what the claim that takes the rest gets; 1 where nothing fits
+  int64_t rest() const;                             // what the claim that takes the rest gets; 1 where nothing fits
   Position place(const PlaceOf& place_of) const;    // of the one axis that is to blame, nowhere if there are several
   std::string text(const PlaceOf& place_of) const;  // who claims what, which sizes would fit, how many ranks would
 

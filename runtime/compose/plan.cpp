@@ -22,17 +22,19 @@ bool contains(const std::vector<std::string>& names, const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-void report_refusals(const PlanContext& context, const PlaceOf& place_of, Problems& problems, const WhoOffers& who_offers) {
-  for (const auto& refusal : context.refusals())
-    problems.add(place_of(refusal.by), who(refusal.by) + refusal.text);
+void report_refusals(const PlanContext& context, const PlaceOf& place_of, Problems& problems,
+                     const WhoOffers& who_offers) {
+  for (const auto& refusal : context.refusals()) problems.add(place_of(refusal.by), who(refusal.by) + refusal.text);
   for (const auto& need : context.needs()) {
     const auto& offers = context.offers();
-    if (std::any_of(offers.begin(), offers.end(), [&](const auto& offer) { return offer.text == need.ability; })) continue;
+    if (std::any_of(offers.begin(), offers.end(), [&](const auto& offer) { return offer.text == need.ability; }))
+      continue;
     const auto others = who_offers ? who_offers(need.ability) : std::vector<std::string>{};
     problems.add(place_of(need.by),
                  concat(who(need.by), "needs ", need.ability, " (", need.why, "), which no chosen plugin offers",
-                        others.empty() ? "" : "; of the installed ones, " + listed(others, " and ") +
-                                                  (others.size() == 1 ? " does" : " do")));
+                        others.empty() ? ""
+                                       : "; of the installed ones, " + listed(others, " and ") +
+                                             (others.size() == 1 ? " does" : " do")));
   }
 }
 
@@ -44,15 +46,17 @@ std::string with_place(const std::string& by, const PlaceOf& place_of) {
   return where.file.empty() ? by : concat(by, " (", where.text(), ")");
 }
 
-// What can be asked of the claims as a whole: one owner for each axis, one for the rest. Leaves out those that cannot stay.
+// What can be asked of the claims as a whole: one owner for each axis, one for the rest. Leaves out those that cannot
+// stay.
 std::vector<Claim> without_conflicts(const PlanContext& context, const PlaceOf& place_of, Problems& problems) {
   std::vector<Claim> claims;
   std::map<std::string, std::string> owners;
   std::string rest_owner;
   for (const Claim& claim : context.claims()) {
     if (const auto [it, added] = owners.emplace(claim.axis, claim.by); !added) {
-      problems.add(place_of(claim.by), concat("axis ", claim.axis, " of the mesh is claimed by ", with_place(it->second, place_of),
-                                              " and by ", with_place(claim.by, place_of), "; use one of them"));
+      problems.add(place_of(claim.by),
+                   concat("axis ", claim.axis, " of the mesh is claimed by ", with_place(it->second, place_of),
+                          " and by ", with_place(claim.by, place_of), "; use one of them"));
       continue;
     }
     if (claim.size == PlanContext::kRest && !rest_owner.empty()) {
@@ -66,16 +70,19 @@ std::vector<Claim> without_conflicts(const PlanContext& context, const PlaceOf& 
   return claims;
 }
 
-void check_order(const std::vector<Claim>& claims, const std::vector<std::string>& order, const PlaceOf& place_of, Problems& problems) {
+void check_order(const std::vector<Claim>& claims, const std::vector<std::string>& order, const PlaceOf& place_of,
+                 Problems& problems) {
   std::vector<std::string> claimed;
   for (const Claim& claim : claims) claimed.push_back(claim.axis);
   for (size_t i = 0; i < order.size(); ++i) {
     const std::vector<std::string> before(order.begin(), order.begin() + static_cast<int64_t>(i));
-    if (contains(before, order[i])) problems.add(place_of("mesh_order"), concat("mesh_order names the axis ", order[i], " twice"));
+    if (contains(before, order[i]))
+      problems.add(place_of("mesh_order"), concat("mesh_order names the axis ", order[i], " twice"));
     if (contains(claimed, order[i])) continue;
-    problems.add(place_of("mesh_order"),
-                 concat("mesh_order names the axis ", order[i], ", which no chosen plugin claims; ",
-                        claimed.empty() ? "there are none: every rank is on its own" : "claimed are " + listed(claimed)));
+    problems.add(
+        place_of("mesh_order"),
+        concat("mesh_order names the axis ", order[i], ", which no chosen plugin claims; ",
+               claimed.empty() ? "there are none: every rank is on its own" : "claimed are " + listed(claimed)));
   }
 }
 
@@ -110,8 +117,8 @@ std::string MeshPlan::text() const {
   return names.empty() ? "one rank" : listed(names, " x ");
 }
 
-MeshPlan solve_mesh(const PlanContext& context, const std::vector<std::string>& order, const PlaceOf& place_of, Problems& problems,
-                    const WhoOffers& who_offers) {
+MeshPlan solve_mesh(const PlanContext& context, const std::vector<std::string>& order, const PlaceOf& place_of,
+                    Problems& problems, const WhoOffers& who_offers) {
   report_refusals(context, place_of, problems, who_offers);
   std::vector<Claim> claims = without_conflicts(context, place_of, problems);
   check_order(claims, order, place_of, problems);
@@ -119,7 +126,8 @@ MeshPlan solve_mesh(const PlanContext& context, const std::vector<std::string>& 
 
   const MeshReadings readings(claims, context.run().world_size);
   // Who refused may not have claimed what would explain the world.
-  if (!readings.explained() && (readings.has_rest() || problems.empty())) problems.add(readings.place(place_of), readings.text(place_of));
+  if (!readings.explained() && (readings.has_rest() || problems.empty()))
+    problems.add(readings.place(place_of), readings.text(place_of));
   MeshPlan plan;
   for (const Claim& claim : claims) {
     Axis axis;

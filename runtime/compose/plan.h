@@ -11,23 +11,24 @@
 
 namespace drivetrain {
 
-struct MeshPlan {
+struct DRIVETRAIN_API MeshPlan {
   std::vector<Axis> axes;               // fastest first, sizes multiplying to the world; index not set
   std::vector<std::string> owners;      // who claimed each of them: "tensor_parallel/..."
   std::vector<std::string> batch_axes;  // those that cut the global batch into rows: claimed by a data_parallel plugin
   int64_t batch_ranks() const;          // product of their sizes
   int64_t ranks_of_kind(const std::string& kind) const;  // product of the axes that plugins of this kind claimed
-  std::string text() const;             // "tp 2 x dp 4 x pp 2"; "one rank"
+  std::string text() const;                              // "tp 2 x dp 4 x pp 2"; "one rank"
 };
 
-// Where in the config the plugin of this id ("attention/standard") was chosen; nowhere if by default. "mesh_order": where that is.
+// Where in the config the plugin of this id ("attention/standard") was chosen; nowhere if by default. "mesh_order":
+// where that is.
 using PlaceOf = std::function<Position(const std::string& id)>;
 // Installed plugins, not chosen, that would offer an ability in this run.
 using WhoOffers = std::function<std::vector<std::string>(const std::string& ability)>;
 
-// Adds every problem to `problems`, both parties named: refusals, unmet needs, axes that do not multiply to the world. `order`: axes
-// that come first, fastest first; those left out follow by their places.
-DRIVETRAIN_API MeshPlan solve_mesh(const PlanContext& context, const std::vector<std::string>& order, const PlaceOf& place_of,
-                                   Problems& problems, const WhoOffers& who_offers = {});
+// Adds every problem to `problems`, both parties named: refusals, unmet needs, axes that do not multiply to the world.
+// `order`: axes that come first, fastest first; those left out follow by their places.
+DRIVETRAIN_API MeshPlan solve_mesh(const PlanContext& context, const std::vector<std::string>& order,
+                                   const PlaceOf& place_of, Problems& problems, const WhoOffers& who_offers = {});
 
 }  // namespace drivetrain

@@ -27,7 +27,8 @@ std::vector<std::string> who_would_offer(const std::string& ability, const Regis
   for (const KnownPlugin& known : registry.known()) {
     const bool fits = known.kind == kind && (known.device.empty() || known.device == run.settings.device);
     const std::string id = kind + "/" + known.name;
-    const bool is_chosen = std::any_of(run.chosen.begin(), run.chosen.end(), [&](const ChosenPlugin& c) { return c.id() == id; });
+    const bool is_chosen =
+        std::any_of(run.chosen.begin(), run.chosen.end(), [&](const ChosenPlugin& c) { return c.id() == id; });
     if (fits && !is_chosen && offers_here(kind, known.name, ability, registry, run)) ids.push_back(id);
   }
   std::sort(ids.begin(), ids.end());

@@ -8,8 +8,8 @@
 
 namespace drivetrain {
 
-// Installed plugins that are not chosen, of the kind that `ability` begins with ("attention.returns_lse"), that offer it with their
-// default options and do not refuse this run: "attention/standard". Opens their libraries.
+// Installed plugins that are not chosen, of the kind that `ability` begins with ("attention.returns_lse"), that offer
+// it with their default options and do not refuse this run: "attention/standard". Opens their libraries.
 std::vector<std::string> who_would_offer(const std::string& ability, const Registry& registry, const Composition& run);
 
 }  // namespace drivetrain

@@ -114,7 +114,7 @@ class DataParallelRank {
       for (const auto& [name, master] : truth_.masters) facts.parameters += static_cast<int64_t>(master.size());
       facts.num_layers = 2;
       RunFacts run;
-      run.world_size = trial_.ranks;
+      run.world_size = run.rest_ranks = trial_.ranks;
       run.reduce_every = trial_.reduce_every;
       if (known)
         run.train_batch_size = kRows * trial_.accumulation * trial_.ranks, run.micro_batch_size = kRows,
@@ -125,7 +125,7 @@ class DataParallelRank {
       plugin_->plan(context);
       Problems problems;
       plan = solve_mesh(
-          context, [](const std::string&) { return Position{}; }, problems);
+          context, {}, [](const std::string&) { return Position{}; }, problems);
       problems.throw_if_any();
       for (const Axis& axis : plan.axes) EXPECT_TRUE(axis.joins_gradients) << axis.name;
       EXPECT_EQ(plan.batch_axes.size(), plan.axes.size()) << "every rank reads rows of its own";
