@@ -22,7 +22,8 @@ std::string divisors_of(int64_t n) {
 bool is_power_of_two(int64_t n) { return n > 0 && (n & (n - 1)) == 0; }
 
 // A sum in two steps, inside the groups and across them, has the bits of one tree only where the groups are whole
-// branches of it and nothing is rounded in between. Parts of one sequence lie inside of the groups, but are summed after them.
+// branches of it and nothing is rounded in between. Parts of one sequence lie inside of the groups, but are summed
+// after them.
 void say_whether_bits_differ(PlanContext& ctx, const std::string& key, int64_t size, at::ScalarType reduce) {
   const RunFacts& run = ctx.run();
   if (size == 1 || size == run.rest_ranks * run.joined_ranks) return;
@@ -46,7 +47,9 @@ void claim_groups(PlanContext& ctx, int64_t size) {
 }
 
 // Of the model on this rank, before they are shared out here.
-double rank_elements(const PlanContext& ctx) { return static_cast<double>(ctx.model().parameters) * ctx.run().rank_share; }
+double rank_elements(const PlanContext& ctx) {
+  return static_cast<double>(ctx.model().parameters) * ctx.run().rank_share;
+}
 
 // Bytes under a class of memory, by what is held and how it is cut.
 class MemoryPlan {
@@ -76,8 +79,9 @@ bool ShardedDataParallel::divides(PlanContext& ctx, const std::string& key, int6
   const std::string which = all                       ? " of this run"
                             : run.taken_ranks.empty() ? concat(" that the mesh's other axes leave of ", run.world_size)
                                                       : concat(" left by ", run.taken_ranks, " of ", run.world_size);
-  ctx.refuse(concat(key, " = ", size, " does not divide the ", ranks, ranks == 1 ? " rank" : " ranks", which, ". Use one of ",
-                    divisors_of(ranks), ", or start a multiple of ", size * (run.world_size / ranks), " ranks"));
+  ctx.refuse(concat(key, " = ", size, " does not divide the ", ranks, ranks == 1 ? " rank" : " ranks", which,
+                    ". Use one of ", divisors_of(ranks), ", or start a multiple of ", size * (run.world_size / ranks),
+                    " ranks"));
   return false;
 }
 
@@ -160,8 +164,7 @@ void ShardedDataParallel::plan_traffic(PlanContext& ctx) const {
   const auto times = [](int64_t n) { return n == 1 ? std::string() : concat(", ", n, " times"); };
   const int64_t sums = sharding::sums_several_times(s) ? (s.micro_batches + s.reduce_every - 1) / s.reduce_every : 1;
   const double grads = rank_elements(ctx) * static_cast<double>(c10::elementSize(services_.dtypes.reduce) * sums);
-  if (shard_ranks_ > 1)
-    ctx.traffic("dp", concat("gradients summed and cut", times(sums)), parts(shard_ranks_) * grads);
+  if (shard_ranks_ > 1) ctx.traffic("dp", concat("gradients summed and cut", times(sums)), parts(shard_ranks_) * grads);
   if (replica_ranks_ > 1)
     ctx.traffic(s.replica_axes.front(), concat("gradients summed", times(sums)),
                 2 * parts(replica_ranks_) * grads / static_cast<double>(shard_ranks_));

@@ -38,7 +38,7 @@ struct PlannedSharding {
 
   static RunFacts facts(const Given& run) {
     RunFacts facts;
-    facts.world_size = run.ranks, facts.accumulation = run.accumulation, facts.device = run.device;
+    facts.world_size = facts.rest_ranks = run.ranks, facts.accumulation = run.accumulation, facts.device = run.device;
     facts.reduce_every = run.reduce_every;
     return facts;
   }
