@@ -12,7 +12,9 @@ struct KeptPerToken {
   double whole = 0, cut = 0;
 };
 
-bool is_block(const Unit& unit) { return !unit.name().empty() && std::isdigit(static_cast<unsigned char>(unit.name().back())); }
+bool is_block(const Unit& unit) {
+  return !unit.name().empty() && std::isdigit(static_cast<unsigned char>(unit.name().back()));
+}
 
 KeptPerToken kept_by(const Composition& run, const Recompute* policy, const Unit& unit) {
   const ModelFacts& facts = run.facts;
@@ -60,7 +62,8 @@ struct BlockBytes {
 
 BlockBytes block_bytes(const Composition& run, double tokens_whole, double tokens_cut) {
   const auto bytes = [&](const KeptPerToken& kept) {
-    return (kept.whole * tokens_whole + kept.cut * tokens_cut) * static_cast<double>(c10::elementSize(run.services->dtypes.param));
+    return (kept.whole * tokens_whole + kept.cut * tokens_cut) *
+           static_cast<double>(c10::elementSize(run.services->dtypes.param));
   };
   BlockBytes result;
   result.most = bytes({run.facts.kept_whole_per_token, run.facts.kept_cut_per_token});
@@ -107,20 +110,23 @@ std::string model_id(const Composition& run) {
 
 PlannedActivations planned_activations(const Composition& run) {
   const ModelFacts& facts = run.facts;
-  if (facts.kept_whole_per_token + facts.kept_cut_per_token == 0 || run.placement.empty() || !run.run.training) return {};
+  if (facts.kept_whole_per_token + facts.kept_cut_per_token == 0 || run.placement.empty() || !run.run.training)
+    return {};
   show_units(run);
   const RankPositions positions = positions_of(run);
   const auto rows = static_cast<double>(run.batch.micro_batch_size);
   const auto tensor = static_cast<double>(run.mesh_plan.ranks_of_kind("tensor_parallel"));
-  const BlockBytes block = block_bytes(run, rows * static_cast<double>(positions.between), rows * static_cast<double>(positions.inside) / tensor);
+  const BlockBytes block = block_bytes(run, rows * static_cast<double>(positions.between),
+                                       rows * static_cast<double>(positions.inside) / tensor);
   const Fullest fullest = fullest_stage(run);
   PlannedActivations planned;
   planned.bytes = fullest.held * block.mean + (block.recomputed ? block.most : 0);
   const int64_t chunks = run.schedule->chunks();
   const std::string stage = run.stages() > 1 ? concat(" of stage ", fullest.stage) : "";
   const std::string share = chunks > 1 ? concat(" in ", chunks, " chunks") : "";
-  planned.source = concat(model_id(run), ": ", fullest.slots, " in flight x ", fullest.blocks, " blocks", stage, share, " x ",
-                          run.batch.micro_batch_size * positions.inside, " tokens", block.recomputed ? ", one of them in full" : "");
+  planned.source =
+      concat(model_id(run), ": ", fullest.slots, " in flight x ", fullest.blocks, " blocks", stage, share, " x ",
+             run.batch.micro_batch_size * positions.inside, " tokens", block.recomputed ? ", one of them in full" : "");
   return planned;
 }
 

@@ -1,5 +1,5 @@
-// What forward passes leave for their backward on the fullest rank, by what the model says of a block, the schedule of micro-batches in
-// flight and the recompute policy of regions. A figure before anything is allocated. Thread: main.
+// What forward passes leave for their backward on the fullest rank, by what the model says of a block, the schedule of
+// micro-batches in flight and the recompute policy of regions. A figure before anything is allocated. Thread: main.
 #pragma once
 
 #include <string>

@@ -116,6 +116,8 @@ std::vector<std::string> planned_lines(const PlannedMemory& planned, int64_t par
   lines.push_back(memory_row("model states", {planned.states()}, parameters));
   for (const MemoryClass c : {MemoryClass::buffers, MemoryClass::activations})
     if (planned[c] > 0) add(c);
+  const double passing = planned[MemoryClass::buffers] + planned[MemoryClass::activations];
+  if (passing > 0) lines.push_back(memory_row("together", {planned.states() + passing}, parameters));
   return lines;
 }
 

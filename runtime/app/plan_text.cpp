@@ -12,10 +12,14 @@ namespace {
 
 std::string short_count(double n) {
   char text[32];
-  if (n >= 1e9) std::snprintf(text, sizeof text, "%.2fB", n / 1e9);
-  else if (n >= 1e6) std::snprintf(text, sizeof text, "%.1fM", n / 1e6);
-  else if (n >= 1e4) std::snprintf(text, sizeof text, "%.1fk", n / 1e3);
-  else std::snprintf(text, sizeof text, "%.0f", n);
+  if (n >= 1e9)
+    std::snprintf(text, sizeof text, "%.2fB", n / 1e9);
+  else if (n >= 1e6)
+    std::snprintf(text, sizeof text, "%.1fM", n / 1e6);
+  else if (n >= 1e4)
+    std::snprintf(text, sizeof text, "%.1fk", n / 1e3);
+  else
+    std::snprintf(text, sizeof text, "%.0f", n);
   return text;
 }
 
@@ -40,7 +44,8 @@ std::string mesh_lines(const Composition& run) {
   int64_t stride = 1;
   for (size_t i = 0; i < plan.axes.size(); ++i) {
     const Axis& axis = plan.axes[i];
-    text += formatted("  %-8s %5lld, ranks %lld apart, ", axis.name.c_str(), static_cast<long long>(axis.size), static_cast<long long>(stride));
+    text += formatted("  %-8s %5lld, ranks %lld apart, ", axis.name.c_str(), static_cast<long long>(axis.size),
+                      static_cast<long long>(stride));
     text += plan.owners[i] + (axis.joins_gradients ? "; gradients are summed over it\n" : "\n");
     stride *= axis.size;
   }
@@ -52,12 +57,16 @@ std::string placement_lines(const Composition& run) {
   if (run.placement.size() < 2) return "units: every rank computes all of them\n";
   double cost = 0;
   for (const PlacedPiece& piece : run.placement) cost += piece.cost;
-  std::string text = concat("placement of ", run.placement.back().last, " units, in their order, with their share of the work:\n");
+  std::string text =
+      concat("placement of ", run.placement.back().last, " units, in their order, with their share of the work:\n");
   for (const PlacedPiece& piece : run.placement) {
-    const std::string where = run.schedule->chunks() > 1 ? concat("stage ", piece.stage, " chunk ", piece.chunk) : concat("stage ", piece.stage);
-    const std::string units = piece.first_unit == piece.last_unit ? piece.first_unit : piece.first_unit + " to " + piece.last_unit;
-    text += formatted("  %-18s %-28s %6.2f %%  %s parameters on each rank\n", where.c_str(), units.c_str(),
-                      cost > 0 ? 100 * piece.cost / cost : 0.0, short_count(static_cast<double>(piece.parameters)).c_str());
+    const std::string where = run.schedule->chunks() > 1 ? concat("stage ", piece.stage, " chunk ", piece.chunk)
+                                                         : concat("stage ", piece.stage);
+    const std::string units =
+        piece.first_unit == piece.last_unit ? piece.first_unit : piece.first_unit + " to " + piece.last_unit;
+    text +=
+        formatted("  %-18s %-28s %6.2f %%  %s parameters on each rank\n", where.c_str(), units.c_str(),
+                  cost > 0 ? 100 * piece.cost / cost : 0.0, short_count(static_cast<double>(piece.parameters)).c_str());
   }
   return text;
 }
@@ -84,9 +93,10 @@ std::string traffic_text(const Composition& run) {
 
 std::string plan_headline(const Composition& run) {
   return concat(short_count(static_cast<double>(run.facts.parameters)), " parameters, ", run.run.world_size,
-                run.run.world_size == 1 ? " rank (" : " ranks (", run.mesh_plan.text(), "), batch ", run.batch.train_batch_size, " = ",
-                run.batch.micro_batch_size, " x ", run.batch.accumulation, " accumulated x ", run.mesh_plan.batch_ranks(),
-                " ranks, sequences of ", run.run.seq_length, ", ", run.settings.train_steps, " steps\nplugins: ", plugins_text(run));
+                run.run.world_size == 1 ? " rank (" : " ranks (", run.mesh_plan.text(), "), batch ",
+                run.batch.train_batch_size, " = ", run.batch.micro_batch_size, " x ", run.batch.accumulation,
+                " accumulated x ", run.mesh_plan.batch_ranks(), " ranks, sequences of ", run.run.seq_length, ", ",
+                run.settings.train_steps, " steps\nplugins: ", plugins_text(run));
 }
 
 std::string capture_text(const Composition& run) {

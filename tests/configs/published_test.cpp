@@ -1,0 +1,147 @@
+// The shapes of the published studies, planned on the worlds they are meant for: nothing is allocated, no rank waits
+// for another. What a plan says is held against closed formulas: parameters of the model and of each stage, and what
+// fits into a GPU of 80 GB.
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <regex>
+
+#include "app/memory_report.h"
+#include "app/plan_text.h"
+#include "config/load.h"
+#include "support/train_threads.h"
+
+namespace drivetrain::test {
+namespace {
+
+struct Published {
+  const char* name;
+  // Layers, width, query heads, key heads, inner width of the MLP, vocabulary, positions; the number of parameters that
+  // is told of it.
+  double L, h, a, g, f, V, S, parameters;
+  int64_t ranks;
+};
+
+// gpt_2.7b: Brown et al. 2020 say 2.7 B; tied, learned positions, layer norms, biases. The others: Llama's block.
+constexpr Published kShapes[] = {
+    {"gpt_2.7b", 32, 2560, 32, 32, 10240, 50304, 2048, 2'651'673'600, 8},
+    {"internlm_7b", 32, 4096, 32, 32, 11008, 103168, 2048, 7'321'948'160 - 32 * 4096,
+     8},  // without the output's biases
+    {"internlm_20b", 60, 5120, 40, 40, 13824, 103168, 4096, 20'089'943'040 - 60 * 5120, 32},
+    {"llama2_7b", 32, 4096, 32, 32, 11008, 32000, 4096, 6'738'415'616, 8},
+    {"llama2_70b", 80, 8192, 64, 8, 28672, 32000, 4096, 68'976'648'192, 64},
+    {"yi_34b", 60, 7168, 56, 8, 20480, 64000, 32768, 34'388'917'248, 64},
+};
+
+double closed_formula(const Published& p) {
+  const double d = p.h / p.a;
+  if (p.name == std::string("gpt_2.7b")) return p.L * (12 * p.h * p.h + 13 * p.h) + (p.V + p.S) * p.h + 2 * p.h;
+  const bool biases = std::string(p.name).rfind("internlm", 0) == 0;
+  return p.L * (p.h * d * (p.a + 2 * p.g) + p.a * d * p.h + 3 * p.h * p.f + 2 * p.h) + 2 * p.h * p.V + p.h +
+         (biases ? p.L * d * (p.a + 2 * p.g) : 0);
+}
+
+std::string config_of(const std::string& name) { return DRIVETRAIN_SOURCE_DIR "/configs/" + name + ".json"; }
+
+std::unique_ptr<Composition> planned(const std::string& name, int64_t ranks) {
+  Problems problems;
+  Value config = load_config(config_of(name), {}, problems);
+  const RunSettings settings = read_run_settings(config, config_of(name), problems);
+  auto chosen = choose_plugins(config, built_plugins(), settings.device, problems);
+  problems.throw_if_any();
+  static const std::shared_ptr<Log> log = make_console_log({.level = LogLevel::error});
+  RankSetup setup{{}, make_local_store(), log};
+  setup.environment.world_size = ranks, setup.environment.local_size = std::min<int64_t>(ranks, 8);
+  return plan_run(settings, std::move(chosen), built_plugins(), setup, Purpose::train);
+}
+
+class PublishedShape : public testing::TestWithParam<Published> {
+ protected:
+  const std::unique_ptr<Composition> run_ = planned(GetParam().name, GetParam().ranks);
+};
+
+TEST_P(PublishedShape, has_the_published_number_of_parameters) {
+  EXPECT_EQ(closed_formula(GetParam()), GetParam().parameters);
+  EXPECT_EQ(static_cast<double>(run_->facts.parameters), GetParam().parameters);
+  EXPECT_EQ(run_->run.seq_length, static_cast<int64_t>(GetParam().S));
+}
+
+// Every unit stands once, in order; pieces of a pipeline cost about the same; their parameters are the model's, and
+// what tensor-parallel ranks hold beside each other - norms, padding - is little.
+TEST_P(PublishedShape, is_placed_in_whole_and_evenly) {
+  const std::vector<PlacedPiece>& pieces = run_->placement;
+  ASSERT_EQ(static_cast<int64_t>(pieces.size()), run_->stages() * run_->schedule->chunks());
+  int64_t next = 0;
+  double parameters = 0, cost = 0, most = 0;
+  for (const PlacedPiece& piece : pieces) {
+    EXPECT_EQ(piece.first, next);
+    EXPECT_GT(piece.last, piece.first);
+    next = piece.last;
+    parameters += static_cast<double>(piece.parameters);
+    cost += piece.cost, most = std::max(most, piece.cost);
+  }
+  EXPECT_EQ(next, static_cast<int64_t>(GetParam().L) + 2);  // embedding and head
+  EXPECT_LE(most * static_cast<double>(pieces.size()) / cost, 1.2);
+  const double all = parameters * static_cast<double>(run_->mesh_plan.ranks_of_kind("tensor_parallel"));
+  EXPECT_GE(all, GetParam().parameters);
+  EXPECT_LE(all, 1.001 * GetParam().parameters);
+}
+
+TEST_P(PublishedShape, fits_into_80_gigabytes_and_moves_something) {
+  const PlannedMemory memory = planned_memory(*run_);
+  double sum = 0;
+  for (const double bytes : memory.bytes) sum += bytes;
+  EXPECT_LT(sum, 72e9) << "8 GB are for the driver, communication buffers and gaps\n" << plan_text(*run_);
+  EXPECT_GT(sum, 5e9);
+  EXPECT_GT(memory[MemoryClass::activations], 1e8);
+  // 16-bit parameters, float32 gradients, masters and moments: 18 bytes, less what is shared out, and at least its
+  // equal part.
+  const double each = 18 * GetParam().parameters / static_cast<double>(GetParam().ranks);
+  EXPECT_GE(memory.states(), 0.99 * each);
+  double traffic = 0;
+  for (const auto& t : run_->traffics) {
+    EXPECT_GE(t.bytes, 0) << t.by << ": " << t.what;
+    traffic += t.bytes;
+  }
+  EXPECT_GT(traffic, 1e8);
+  for (const Axis& axis : run_->mesh_plan.axes) {
+    const bool told = std::any_of(run_->traffics.begin(), run_->traffics.end(),
+                                  [&](const auto& t) { return t.axis == axis.name && t.bytes > 0; });
+    // Gradients are summed over dp and the parts of a sequence at once, so one of them may have no line of its own.
+    EXPECT_TRUE(told || axis.size == 1 || axis.joins_gradients) << axis.name;
+  }
+}
+
+TEST_P(PublishedShape, is_planned_for_thousands_of_ranks) {
+  const int64_t ranks = GetParam().ranks * 64;
+  Problems problems;
+  const std::string path = config_of(GetParam().name);
+  Value config = load_config(path, {}, problems);
+  RunSettings settings = read_run_settings(config, path, problems);
+  settings.train_batch_size = *settings.train_batch_size * 64;
+  auto chosen = choose_plugins(config, built_plugins(), settings.device, problems);
+  RankSetup setup{{}, make_local_store(), make_console_log({.level = LogLevel::error})};
+  setup.environment.world_size = ranks, setup.environment.local_size = 8;
+  const auto run = plan_run(settings, std::move(chosen), built_plugins(), setup, Purpose::train);
+  EXPECT_EQ(run->run.world_size, ranks);
+  EXPECT_LT(planned_memory(*run).states(), planned_memory(*run_).states());
+}
+
+// Where and how to start it stands in the file, and is the world it is tested for.
+TEST_P(PublishedShape, says_in_its_file_for_how_many_ranks_it_is) {
+  std::ifstream file(config_of(GetParam().name));
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  std::smatch match;
+  ASSERT_TRUE(std::regex_search(text, match, std::regex("launch -n ([0-9]+) configs/([a-z0-9_.]+)\\.json")));
+  EXPECT_EQ(std::stoll(match[1]), GetParam().ranks);
+  EXPECT_EQ(match[2], GetParam().name);
+}
+
+INSTANTIATE_TEST_SUITE_P(Of, PublishedShape, testing::ValuesIn(kShapes), [](const auto& info) {
+  std::string name = info.param.name;
+  std::replace(name.begin(), name.end(), '.', '_');
+  return name;
+});
+
+}  // namespace
+}  // namespace drivetrain::test
