@@ -44,7 +44,8 @@ inline std::vector<Value> read_metrics_file(const std::string& folder) {
 }
 
 // What `drivetrain train` does for one rank, without environment and signals. The lines for people go nowhere.
-inline TrainOutcome train_as_rank(const Value& config, int rank, int ranks, const std::shared_ptr<Store>& store) {
+inline TrainOutcome train_as_rank(const Value& config, int rank, int ranks, const std::shared_ptr<Store>& store,
+                                  const Registry& registry = built_plugins()) {
   static const int nowhere = ::open("/dev/null", O_WRONLY | O_CLOEXEC);
   static const std::atomic<int> stop = 0;
   at::set_num_threads(1);
@@ -53,8 +54,8 @@ inline TrainOutcome train_as_rank(const Value& config, int rank, int ranks, cons
   request.config = config;
   request.config_path = "test.json";
   request.settings = read_run_settings(config, request.config_path, problems);
-  request.registry = &built_plugins();
-  request.chosen = choose_plugins(config, built_plugins(), request.settings.device, problems);
+  request.registry = &registry;
+  request.chosen = choose_plugins(config, registry, request.settings.device, problems);
   problems.throw_if_any();
   request.setup.environment.rank = request.setup.environment.local_rank = rank;
   request.setup.environment.world_size = request.setup.environment.local_size = ranks;
@@ -65,7 +66,7 @@ inline TrainOutcome train_as_rank(const Value& config, int rank, int ranks, cons
 }
 
 // `config`: as in a file, with output_dir.
-inline RunResult run_threads(const Value& config, int ranks) {
+inline RunResult run_threads(const Value& config, int ranks, const Registry& registry = built_plugins()) {
   const auto store = make_local_store();
   RunResult result;
   result.folder = config.find("output_dir")->as_string();
@@ -75,7 +76,7 @@ inline RunResult run_threads(const Value& config, int ranks) {
   for (int rank = 0; rank < ranks; ++rank)
     threads.emplace_back([&, rank] {
       try {
-        const TrainOutcome outcome = train_as_rank(config, rank, ranks, store);
+        const TrainOutcome outcome = train_as_rank(config, rank, ranks, store, registry);
         if (rank == 0) result.outcome = outcome;
       } catch (...) {
         const std::lock_guard lock(mutex);

@@ -7,12 +7,13 @@
 #include <drivetrain/error.h>
 
 #include <algorithm>
+#include <optional>
 
 namespace drivetrain {
 namespace {
 
 struct SelectiveOptions {
-  std::vector<std::string> regions = {"norm", "attn.core", "mlp.act"};
+  std::optional<std::vector<std::string>> regions;
   double fraction = 1;
 };
 
@@ -23,7 +24,8 @@ class Selective : public Recompute {
     return table<Options>()
         .field(
             "regions", &Options::regions,
-            "what runs again: norm, attn.core (attention between its projections), mlp.act (the activation function)")
+            "what runs again: norm, attn.core (attention between its projections), mlp.act (the activation function); "
+            "null: norm and mlp.act, and attn.core where it costs next to nothing")
         .one_of({"norm", "attn.core", "mlp.act"})
         .field("fraction", &Options::fraction, "share of a rank's blocks in which it does: the first ones")
         .range(0, 1);
@@ -33,7 +35,8 @@ class Selective : public Recompute {
   void plan(PlanContext& ctx) override {
     ctx.capturable();
     if (!ctx.run().training) return;
-    if (options_.regions.empty())
+    choose(forward_shares(ctx).attention);
+    if (regions_.empty())
       return ctx.no_effect("regions",
                            "the list is empty: all activations are kept. It takes norm, attn.core and mlp.act");
     const int64_t all = ctx.run().rank_layers > 0 ? ctx.run().rank_layers : ctx.model().num_layers;
@@ -41,8 +44,7 @@ class Selective : public Recompute {
     if (all > 0 && chosen == 0)
       return ctx.no_effect("fraction",
                            concat(options_.fraction, " of ", all, " blocks is none: all activations are kept"));
-    if (names("attn.core"))
-      ctx.cost(cost_of_attention(ctx, all > 0 ? static_cast<double>(chosen) / static_cast<double>(all) : 1));
+    say_what_attention_costs(ctx, all > 0 ? static_cast<double>(chosen) / static_cast<double>(all) : 1);
   }
 
   void attach(UnitList& units) override { blocks_.choose(units); }
@@ -52,20 +54,31 @@ class Selective : public Recompute {
   }
 
  private:
-  bool names(std::string_view region) const {
-    return std::find(options_.regions.begin(), options_.regions.end(), region) != options_.regions.end();
+  // Attentions compute their scores again anyway, so that its result is all that the region frees.
+  static constexpr double kNextToNothing = 0.01;  // of a step
+
+  void choose(double attention) {
+    if (options_.regions) return void(regions_ = *options_.regions);
+    regions_ = {"norm", "mlp.act"};
+    if (attention > 0 && attention <= kNextToNothing) regions_.push_back("attn.core");
   }
 
-  static std::string cost_of_attention(const PlanContext& ctx, double share) {
-    const double extra = forward_shares(ctx).attention * share;
-    return concat(
-        "the forward of attention runs twice",
-        extra > 0 ? concat(": about ", percent(extra), " more work in a step") : "",
-        ". An attention that keeps no scores gains no more by it than its output: with one, and long sequences, set "
-        "\"regions\": [\"norm\", \"mlp.act\"]");
+  bool names(std::string_view region) const {
+    return std::find(regions_.begin(), regions_.end(), region) != regions_.end();
+  }
+
+  void say_what_attention_costs(PlanContext& ctx, double share) const {
+    const double attention = forward_shares(ctx).attention * share;
+    const std::string figure = attention > 0 ? concat("about ", percent(attention), " of a step") : "some work";
+    if (names("attn.core"))
+      ctx.cost(concat("the forward of attention runs twice: ", figure, " more, for one [B, S, hidden] less per block"));
+    else if (!options_.regions)
+      ctx.cost(concat("norms and activation functions run twice. attn.core does not: its forward is ", figure,
+                      " and would free one [B, S, hidden] per block; name it in \"regions\" to have it"));
   }
 
   const Options options_;
+  std::vector<std::string> regions_;
   BlockChoice blocks_;
 };
 
