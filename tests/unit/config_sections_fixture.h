@@ -14,7 +14,7 @@ const std::vector<KindRule> kKinds = {
     {"precision", KindRule::at_most_one},    {"recompute", KindRule::at_most_one},
     {"optimizer", KindRule::exactly_one},    {"lr_schedule", KindRule::exactly_one},
     {"model", KindRule::exactly_one},        {"monitor", KindRule::any_number},
-    {"strategy", KindRule::any_number},
+    {"strategy", KindRule::any_number},      {"context_parallel", KindRule::any_number},
 };
 
 std::vector<KnownPlugin> plugins() {
@@ -33,6 +33,8 @@ std::vector<KnownPlugin> plugins() {
           {"monitor", "console", "", {}, true, ""},
           {"monitor", "jsonl", "", {}, true, ""},
           {"monitor", "csv", "csv_monitor", {}, false, ""},
+          {"context_parallel", "heads", "sequence_parallel_size", {}, false, ""},
+          {"context_parallel", "chunks", "", {}, false, ""},
           {"strategy", "fused", "fused", {}, true, ""},
           {"strategy", "average", "", {}, true, ""}};
 }

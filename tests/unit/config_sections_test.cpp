@@ -193,5 +193,22 @@ TEST(Sections, A_section_of_its_own_switches_off_that_plugin_alone) {
   EXPECT_EQ(one(R"("fused": {"x": 1})", "strategy").path, "fused");
 }
 
+TEST(Sections, A_number_may_stand_for_a_section_of_one_option) {
+  const Selection s = one(R"("sequence_parallel_size": 4)", "context_parallel");
+  EXPECT_EQ(s.name, "heads");
+  EXPECT_EQ(s.path, "sequence_parallel_size");
+  EXPECT_EQ(s.params.to_json(), R"({"size":4})");
+  EXPECT_EQ(names(select(R"("sequence_parallel_size": 1)"), "context_parallel"), "-heads");
+  EXPECT_EQ(names(select(R"("sequence_parallel_size": 1)", without("heads")), "context_parallel"), "");
+  EXPECT_HAS(refusal(R"("sequence_parallel_size": 2)", without("heads")), "no installed plugin reads this section");
+}
+
+TEST(Sections, Two_ways_to_share_out_a_sequence_stand_in_the_order_of_the_list) {
+  const auto s = select(R"("context_parallel": [{"type": "heads", "params": {"size": 2}}, {"type": "chunks"}])");
+  EXPECT_EQ(names(s, "context_parallel"), "heads chunks");
+  EXPECT_EQ(names(select(R"("context_parallel": "none")"), "context_parallel"), "");
+  EXPECT_HAS(refusal(R"("context_parallel": {"size": 2})"), "context_parallel needs a \"type\"");
+}
+
 }  // namespace
 }  // namespace drivetrain

@@ -67,7 +67,9 @@ TEST(UlyssesHeads, every_query_head_is_on_one_rank_with_its_key_head) {
           most = std::max(most, share.query.count), least = std::min(least, share.query.count);
         }
         EXPECT_EQ(next, G * R);
-        if (G * R % ranks == 0 && (G % ranks == 0 || ranks % G == 0)) EXPECT_EQ(most, least);
+        if (G * R % ranks == 0 && (G % ranks == 0 || ranks % G == 0)) {
+          EXPECT_EQ(most, least);
+        }
       }
 }
 

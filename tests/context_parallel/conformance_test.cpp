@@ -1,0 +1,43 @@
+// The conformance suite of context_parallel: every installed plugin alone, by two and four ranks, and the two of this
+// tree together, with every installed attention that offers what they need.
+#include "conformance/context_parallel_suite.h"
+#include "support/poisoned_memory.h"
+
+namespace drivetrain::test {
+namespace {
+
+PoisonedMemory poisoned;
+
+// Those that have what a plan asks of an attention are all of this tree's; outside ones are told apart by their own
+// suite.
+std::vector<std::string> attentions() { return built_plugins().names(Attention::kKind); }
+
+void run_with_every_attention(ContextTrial trial) {
+  for (const std::string& attention : attentions()) {
+    trial.attention = attention;
+    run_context_parallel_suite(trial);
+  }
+}
+
+TEST(ContextParallelConformance, every_plugin_by_two_ranks) {
+  for (const std::string& name : built_plugins().names(kContextKind)) run_with_every_attention({.parts = {{name, 2}}});
+}
+
+TEST(ContextParallelConformance, every_plugin_by_four_ranks) {
+  for (const std::string& name : built_plugins().names(kContextKind)) run_with_every_attention({.parts = {{name, 4}}});
+}
+
+TEST(ContextParallelConformance, heads_around_a_ring) {
+  run_with_every_attention({.parts = {{"ulysses", 2}, {"ring", 2}}});
+}
+
+TEST(ContextParallelConformance, more_ranks_of_a_ring_than_share_heads) {
+  ContextTrial trial{.parts = {{"ulysses", 2}, {"ring", 3}}};
+  trial.shape = {"six ranks", 2, 36, 36, 6, 2, 4, context_args(true, 0, 0)};
+  const ContextOutcome outcome = run_context(trial);
+  for (const std::string& error : outcome.errors) EXPECT_EQ(error, "");
+  EXPECT_LE(context_deviation(trial, outcome), 1e-12);
+}
+
+}  // namespace
+}  // namespace drivetrain::test
