@@ -33,7 +33,12 @@ struct ChainContext : StepContext {
   const Batch& batch() const override { return batch_; }
   const Visit& visit() const override { return visit_; }
   std::span<const Visit> ahead() const override { return {}; }
-  RandomKey random(std::string_view site) const override { return {7, 3, hash_name(site), batch_.first_sample}; }
+  RandomKey random(std::string_view site) const override {
+    return {7, 3, hash_name(site), batch_.first_sample, activation_positions()};
+  }
+  std::vector<RowRange> activation_positions() const override {
+    return activation_positions_.empty() ? positions() : activation_positions_;
+  }
   Keep keep(std::string_view region) const override {
     const auto found = keep_.find(std::string(region));
     return found == keep_.end() ? Keep::all : found->second;
@@ -42,6 +47,7 @@ struct ChainContext : StepContext {
   Batch batch_;
   Mode mode_ = Mode::train;
   Visit visit_;
+  std::vector<RowRange> activation_positions_;  // empty: those of the batch
   std::map<std::string, Keep> keep_;
 };
 
@@ -80,16 +86,18 @@ struct PassResult {
 class Chain {
  public:
   // `options`: of model/gpt. `strategy` may be null. `decorate` acts on the builder first, as a plugin further inside
-  // would.
-  Chain(const std::string& options, Strategy* strategy, const std::function<void(Builder&)>& decorate = {})
+  // would, `decorate_last` after the strategy.
+  Chain(const std::string& options, Strategy* strategy, const std::function<void(Builder&)>& decorate = {},
+        const std::function<void(Builder&)>& decorate_last = {})
       : model_(create<Model>("gpt", options)) {
     const std::shared_ptr<Attention> standard = create<Attention>("standard", "{}");
-    const ModelFacts facts = model_->facts();
+    facts = model_->facts();
     const Mesh mesh({}, 0, 1, nullptr);
     Builder builder{nullptr, standard, mesh, facts};
     builder.layers = make_plain_layers(builder.attention);
     if (decorate) decorate(builder);
     if (strategy) strategy->build(builder);
+    if (decorate_last) decorate_last(builder);
     attention = std::make_shared<WatchedAttention>(standard);
     builder.attention = attention;  // another strategy wraps it after the build of the one under test
     held_ = builder.attention;
@@ -119,7 +127,7 @@ class Chain {
       tokens.mutable_data_ptr<int64_t>()[i] = static_cast<int64_t>(engine() % kVocabulary);
       labels.mutable_data_ptr<int64_t>()[i] = static_cast<int64_t>(engine() % kVocabulary);
     }
-    context.batch_ = {tokens, labels, 100 + micro * B, B * S};
+    context.batch_ = {tokens, labels, 100 + micro * B, B * S, {}};
   }
 
   PassResult forward() {
@@ -153,6 +161,7 @@ class Chain {
 
   static constexpr int64_t kVocabulary = 13;
   std::shared_ptr<WatchedAttention> attention;
+  ModelFacts facts;
   UnitList units;
   ChainContext context;
   std::vector<Saved> saved;

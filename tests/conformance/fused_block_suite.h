@@ -5,7 +5,7 @@
 
 #include <functional>
 
-#include "conformance/fused_block_chain.h"
+#include "conformance/fused_block_layers.h"
 
 namespace drivetrain::test {
 
@@ -188,6 +188,72 @@ inline void check_forward_only(const FusedBlockMaker& make) {
     }
 }
 
+// Layers that compute something else are computed with, decorated further inside or outside, whatever is kept or put
+// off.
+template <class Layers>
+void check_follows_its_layers(const FusedBlockMaker& make, const std::vector<RowRange>& between = {}) {
+  constexpr Keep all[] = {Keep::all, Keep::input, Keep::nothing};
+  for (const char* rest :
+       {R"(, "position_embedding_type": "rope", "num_query_groups": 2, "hidden_dropout": 0.2)",
+        R"(, "activation": "swiglu", "add_bias": false, "hidden_dropout": 0.2, "attention_dropout": 0.3)"})
+    for (const bool outside : {false, true})
+      for (const Keep keep : all)
+        for (const Part part : {Part::whole, Part::input}) {
+          SCOPED_TRACE(concat(rest, outside ? ", outside" : ", inside", ", keep ", int(keep), ", part ", int(part)));
+          const Host host;
+          const auto strategy = make(host);
+          const std::function<void(Builder&)> decorated = decorate<Layers>;
+          Chain plain(block_model(rest), nullptr, decorated);
+          Chain fused(block_model(rest), strategy.get(), outside ? nullptr : decorated, outside ? decorated : nullptr);
+          const auto set_up = [&](Chain& chain) {
+            chain.set_batch(3, 6);
+            chain.context.activation_positions_ = between;
+            chain.context.keep_ = {{"norm", keep}, {"attn.core", keep}, {"mlp.act", keep}};
+          };
+          expect_same_step(plain, fused, set_up, part);
+          EXPECT_TRUE(fused.units.units[1]->returns_summands()) << "the block was left to the model";
+        }
+}
+
+// Columns of the batch that are parts of a longer sequence: rotation, learned positions and dropout follow.
+inline void check_follows_positions(const FusedBlockMaker& make) {
+  for (const char* rest : {R"(, "position_embedding_type": "rope")", ""}) {
+    SCOPED_TRACE(rest);
+    const std::string model = block_model(concat(rest, R"(, "hidden_dropout": 0.2)"));
+    const Host host;
+    const auto strategy = make(host);
+    Chain plain(model, nullptr), fused(model, strategy.get()), elsewhere(model, make(host).get());
+    const auto set_up = [](Chain& chain) {
+      chain.set_batch(3, 6);
+      chain.context.batch_.positions = {{1, 2}, {12, 4}};
+    };
+    expect_same_step(plain, fused, set_up);
+    expect_same_step(plain, fused, set_up);  // with what the first step left
+    elsewhere.fill(at::kDouble), elsewhere.set_batch(3, 6);
+    EXPECT_FALSE(at::equal(elsewhere.forward().outputs[2], fused.forward().outputs[2]));
+  }
+}
+
+// What a block returns may come to the next one as one tensor, from another rank.
+inline void check_returns_summands(const FusedBlockMaker& make) {
+  Chain chain(full_block_model(), make(Host{}).get());
+  chain.fill(at::kDouble), chain.set_batch(3, 5);
+  Saved saved[3];
+  const auto unit = [&](size_t i) -> Unit& { return *chain.units.units[i]; };
+  ASSERT_TRUE(unit(1).returns_summands());
+  const Tensors pair = unit(1).forward(unit(0).forward({chain.context.batch_.tokens_BS}, chain.context, saved[0]),
+                                       chain.context, saved[0]);
+  ASSERT_EQ(pair.size(), 2u);
+  const Tensors from_pair = unit(2).forward(pair, chain.context, saved[1]);
+  const Tensors from_sum = unit(2).forward({at::add(pair[0], pair[1])}, chain.context, saved[2]);
+  expect_same_bits(from_sum, from_pair, "output");
+  const Tensors dy = {from_pair[0], from_pair[1]};
+  const Tensors d_pair = unit(2).backward(dy, chain.context, saved[1]),
+                d_sum = unit(2).backward(dy, chain.context, saved[2]);
+  ASSERT_EQ(d_pair.size(), 2u);
+  expect_same_bits({d_sum[0], d_sum[0]}, d_pair, "gradient");
+}
+
 inline void run_fused_block_suite(const FusedBlockMaker& make) {
   for (const std::string& model : block_models()) {
     SCOPED_TRACE(model);
@@ -202,6 +268,10 @@ inline void run_fused_block_suite(const FusedBlockMaker& make) {
   check_frozen_parameters(make);
   check_nothing_outlives_its_use(make);
   check_forward_only(make);
+  check_follows_its_layers<ScaledLayers>(make);
+  check_follows_its_layers<HalvedLayers>(make, {{0, 3}});
+  check_follows_positions(make);
+  check_returns_summands(make);
 }
 
 }  // namespace drivetrain::test

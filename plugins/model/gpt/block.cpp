@@ -60,8 +60,8 @@ class Block : public AutogradUnit {
   }
 
  private:
-  // The regions that a recompute policy knows are the cheap steps in front of a product. With Keep::nothing a region begins with what
-  // is in front of it, the first product included.
+  // The regions that a recompute policy knows are the cheap steps in front of a product. With Keep::nothing a region
+  // begins with what is in front of it, the first product included.
   at::Tensor attention_branch(const at::Tensor& x_BSD, StepContext& ctx) {
     const auto norm = [this, &ctx](const Tensors& x) { return norm1_->forward(x[0], ctx); };
     const auto heads = [=, this, &ctx](const Tensors& x) {
@@ -69,16 +69,22 @@ class Block : public AutogradUnit {
       return Tensors{h.q, h.k, h.v};
     };
     const auto core = [this, &ctx](const Tensors& h) { return attention_->forward(h[0], h[1], h[2], ctx).flatten(2); };
-    if (ctx.keep("attn.core") != Keep::nothing) return recomputable_linear(ctx, "attn.core", heads({x_BSD}), core, attn_proj_);
-    return recomputable_linear(ctx, "attn.core", {x_BSD}, [=](const Tensors& x) { return core(heads(x)); }, attn_proj_);
+    if (ctx.keep("attn.core") != Keep::nothing)
+      return recomputable_linear(ctx, "attn.core", heads({x_BSD}), core, attn_proj_);
+    return recomputable_linear(
+        ctx, "attn.core", {x_BSD}, [=](const Tensors& x) { return core(heads(x)); }, attn_proj_);
   }
 
   at::Tensor mlp_branch(const at::Tensor& y_BSD, StepContext& ctx) {
     const auto norm = [this, &ctx](const Tensors& y) { return norm2_->forward(y[0], ctx); };
-    const auto first = [=, this, &ctx](const Tensors& y) { return Tensors{recomputable_linear(ctx, "norm", y, norm, fc_)}; };
+    const auto first = [=, this, &ctx](const Tensors& y) {
+      return Tensors{recomputable_linear(ctx, "norm", y, norm, fc_)};
+    };
     const auto act = [this](const Tensors& h) { return activate(shape_.activation, h[0]); };
-    if (ctx.keep("mlp.act") != Keep::nothing) return recomputable_linear(ctx, "mlp.act", first({y_BSD}), act, mlp_proj_);
-    return recomputable_linear(ctx, "mlp.act", {y_BSD}, [=](const Tensors& y) { return act(first(y)); }, mlp_proj_);
+    if (ctx.keep("mlp.act") != Keep::nothing)
+      return recomputable_linear(ctx, "mlp.act", first({y_BSD}), act, mlp_proj_);
+    return recomputable_linear(
+        ctx, "mlp.act", {y_BSD}, [=](const Tensors& y) { return act(first(y)); }, mlp_proj_);
   }
 
   // qkv [B, S, T]. Under tensor parallelism this rank has a share of every part, so heads are counted by the width

@@ -46,12 +46,12 @@ class EmbeddingUnit : public AutogradUnit {
     int64_t length = 0;
     for (const RowRange& range : positions) length = std::max(length, range.first + range.count);
     if (length > shape_.positions)
-      throw fail(ErrorCode::config, "model/gpt: a sequence of ", length, " tokens is longer than max_position_embeddings ",
-                 shape_.positions);
+      throw fail(ErrorCode::config, "model/gpt: a sequence of ", length,
+                 " tokens is longer than max_position_embeddings ", shape_.positions);
   }
 
-  // One range is made on the device. Several come from the host, once: a recorded step may copy nothing from there, and reads
-  // what it found when it was recorded.
+  // One range is made on the device. Several come from the host, once: a recorded step may copy nothing from there, and
+  // reads what it found when it was recorded.
   at::Tensor ids(const std::vector<RowRange>& positions, const at::Tensor& like) {
     if (positions.size() == 1) {
       const RowRange& all = positions.front();

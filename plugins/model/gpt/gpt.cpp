@@ -14,9 +14,9 @@ namespace {
 using namespace drivetrain;
 using gpt::Shape;
 
-// The embedding multiplies nothing: it moves about 6 numbers per element of its output, forward and backward. In the time a
-// core moves one, it multiplies some ten: that of 60 multiply-adds, of which a product's forward pass, which costs are given
-// in, has a third.
+// The embedding multiplies nothing: it moves about 6 numbers per element of its output, forward and backward. In the
+// time a core moves one, it multiplies some ten: that of 60 multiply-adds, of which a product's forward pass, which
+// costs are given in, has a third.
 constexpr double kEmbeddingWork = 20;
 
 // Where the shape came from: options alone, or a folder that they agree with.
@@ -65,7 +65,8 @@ class Gpt : public Model {
     if (!draws) ctx.capturable();
     const double dropout = std::max({shape_.hidden_dropout, shape_.attention_dropout, shape_.embedding_dropout});
     if (dropout > 0 && ctx.run().training && ctx.run().device != "cpu")
-      ctx.cost(concat("dropout ", dropout, " on device \"", ctx.run().device, "\" draws its numbers on the host in every step, which is "
+      ctx.cost(concat("dropout ", dropout, " on device \"", ctx.run().device,
+                      "\" draws its numbers on the host in every step, which is "
                       "slow; 0 avoids it"));
   }
 
@@ -101,11 +102,13 @@ class Gpt : public Model {
   std::string weights_folder() const override { return path_; }
 
  private:
-  // Of a block as strategy/fused_block computes it by default, norms and activations again in backward: both sums on the
-  // residual stream (2 D), queries, keys, values and attention's output (2 (H + G) C), and the first product of the MLP
-  // (F, gated 2 F). Statistics of norms and softmax are left out: a few numbers per token. It takes in {residual, delta}.
+  // Of a block as strategy/fused_block computes it by default, norms and activations again in backward: both sums on
+  // the residual stream (2 D), queries, keys, values and attention's output (2 (H + G) C), and the first product of the
+  // MLP (F, gated 2 F). Statistics of norms and softmax are left out: a few numbers per token. It takes in {residual,
+  // delta}.
   void count_activations(ModelFacts& f) const {
-    const auto stream = static_cast<double>(shape_.hidden), queries = static_cast<double>(shape_.heads * shape_.head_dim);
+    const auto stream = static_cast<double>(shape_.hidden),
+               queries = static_cast<double>(shape_.heads * shape_.head_dim);
     const auto keys = static_cast<double>(shape_.groups * shape_.head_dim);
     f.kept_whole_per_token = f.input_per_token = 2 * stream;
     f.kept_cut_per_token = 2 * (queries + keys) + static_cast<double>(shape_.fc_width());

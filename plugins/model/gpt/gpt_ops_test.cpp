@@ -112,7 +112,8 @@ TEST(Rotary, ranges_of_positions_turn_as_their_slices_of_the_whole) {
     turned.pow(2).mul(3).sum().backward();
     return x.grad().clone();
   };
-  const std::vector<std::vector<RowRange>> lists = {{{3, 4}}, {{0, 3}, {9, 3}}, {{6, 2}, {1, 1}, {4, 2}}, {{0, 3}, {9, 3}}};
+  const std::vector<std::vector<RowRange>> lists = {
+      {{3, 4}}, {{0, 3}, {9, 3}}, {{6, 2}, {1, 1}, {4, 2}}, {{0, 3}, {9, 3}}};
   for (const std::vector<RowRange>& ranges : lists) {
     const auto whole = rotary.apply(x, 2, 1, {{0, 12}}), part = rotary.apply(slice(x, ranges), 2, 1, ranges);
     EXPECT_TRUE(at::equal(part.q, slice(whole.q, ranges)));
@@ -120,7 +121,9 @@ TEST(Rotary, ranges_of_positions_turn_as_their_slices_of_the_whole) {
     EXPECT_TRUE(at::equal(part.v, slice(whole.v, ranges)));
     EXPECT_TRUE(at::equal(gradient(part.q), gradient(slice(whole.q, ranges))));
   }
-  EXPECT_EQ(test::error_of([&] { rotary.apply(x, 2, 1, {{0, 3}, {9, 3}}); }),
+  EXPECT_EQ(test::error_of([&] {
+              rotary.apply(x, 2, 1, {{0, 3}, {9, 3}});
+            }),
             "model/gpt: 6 positions for q, k and v of shape [2, 12, 32]");
 }
 

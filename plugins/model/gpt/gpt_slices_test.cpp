@@ -1,4 +1,5 @@
-// What a rank with a part of the sequence computes at both ends of the chain, and blocks whose activations are computed again.
+// What a rank with a part of the sequence computes at both ends of the chain, and blocks whose activations are computed
+// again.
 #include <ATen/ops/allclose.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/equal.h>
@@ -21,7 +22,9 @@ std::unique_ptr<Model> gpt(const std::string& options) {
   return make_plugin<Model>(host, "gpt", options);
 }
 
-at::Tensor tokens(int64_t rows, int64_t length) { return at::randint(31, {rows, length}, at::TensorOptions(at::kLong)); }
+at::Tensor tokens(int64_t rows, int64_t length) {
+  return at::randint(31, {rows, length}, at::TensorOptions(at::kLong));
+}
 
 // The columns of x [B, S, ...] that the ranges name.
 at::Tensor slice(const at::Tensor& x, const std::vector<RowRange>& ranges) {
@@ -32,7 +35,8 @@ at::Tensor slice(const at::Tensor& x, const std::vector<RowRange>& ranges) {
 
 // Words that come back cut to some positions.
 struct CutWords : Embedding {
-  CutWords(std::shared_ptr<Embedding> inner, std::vector<RowRange> here) : inner(std::move(inner)), here(std::move(here)) {}
+  CutWords(std::shared_ptr<Embedding> inner, std::vector<RowRange> here)
+      : inner(std::move(inner)), here(std::move(here)) {}
   std::vector<ParamPtr> params() const override { return inner->params(); }
   at::Tensor forward(const at::Tensor& ids, StepContext& ctx) override { return slice(inner->forward(ids, ctx), here); }
   std::shared_ptr<Embedding> inner;
@@ -40,7 +44,8 @@ struct CutWords : Embedding {
 };
 
 struct CutLayers : LayerFactory {
-  CutLayers(std::shared_ptr<LayerFactory> inner, std::vector<RowRange> here) : inner(std::move(inner)), here(std::move(here)) {}
+  CutLayers(std::shared_ptr<LayerFactory> inner, std::vector<RowRange> here)
+      : inner(std::move(inner)), here(std::move(here)) {}
   std::shared_ptr<Linear> linear(const LinearSpec& spec) override { return inner->linear(spec); }
   std::shared_ptr<Embedding> embedding(const EmbeddingSpec& spec) override {
     const auto made = inner->embedding(spec);
@@ -121,7 +126,8 @@ TEST(GptBlock, computes_regions_again_to_the_bit) {
           for (const Part part : {Part::whole, Part::input}) {
             const Tensors found = step({{"norm", norm}, {"attn.core", core}, {"mlp.act", act}}, part);
             for (size_t i = 0; i < wanted.size(); ++i)
-              EXPECT_TRUE(at::equal(found[i], wanted[i])) << i << " of norm " << int(norm) << ", core " << int(core) << ", act " << int(act);
+              EXPECT_TRUE(at::equal(found[i], wanted[i]))
+                  << i << " of norm " << int(norm) << ", core " << int(core) << ", act " << int(act);
           }
   }
 }

@@ -67,11 +67,13 @@ void Rotary::reach(int64_t end, const at::Tensor& like) {
   longest_ = ops::rotary_table(frequencies_, 0, end, like);
 }
 
-QueryKeyValue Rotary::apply(const at::Tensor& qkv, int64_t heads, int64_t groups, const std::vector<RowRange>& positions) {
+QueryKeyValue Rotary::apply(const at::Tensor& qkv, int64_t heads, int64_t groups,
+                            const std::vector<RowRange>& positions) {
   const int64_t B = qkv.size(0), S = qkv.size(1), D = qkv.size(2) / (heads + 2 * groups);
   const ops::RotaryTable here = table(positions, qkv);
   if (here.cos.size(0) != S)
-    throw fail(ErrorCode::internal, "model/gpt: ", here.cos.size(0), " positions for q, k and v of shape ", qkv.sizes());
+    throw fail(ErrorCode::internal, "model/gpt: ", here.cos.size(0), " positions for q, k and v of shape ",
+               qkv.sizes());
   const auto forward = [&](const Tensors& in) {
     const ops::Heads h = ops::split_heads(in[0], {}, here, heads, groups);
     return Tensors{h.q, h.k, h.v};

@@ -30,8 +30,8 @@ class Rotary {
  public:
   explicit Rotary(std::vector<double> frequencies) : frequencies_(std::move(frequencies)) {}
 
-  // qkv [B, S, (H + 2 G) D]: new tensors, q and k turned by the S positions of the whole sequence that its columns are. One
-  // autograd node that saves no activation: its backward is the turn back.
+  // qkv [B, S, (H + 2 G) D]: new tensors, q and k turned by the S positions of the whole sequence that its columns are.
+  // One autograd node that saves no activation: its backward is the turn back.
   QueryKeyValue apply(const at::Tensor& qkv, int64_t heads, int64_t groups, const std::vector<RowRange>& positions);
 
  private:

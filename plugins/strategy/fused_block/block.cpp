@@ -44,7 +44,8 @@ constexpr Linear::Options kBare{.add_bias = false, .wants_dx = true};  // the bi
 
 at::Tensor value(const ParamPtr& param) { return param ? param->tensor : at::Tensor(); }
 
-// Whether a layer's backward may read its input as the layer kept it. Not where x is to be the input of another forward.
+// Whether a layer's backward may read its input as the layer kept it. Not where x is to be the input of another
+// forward.
 enum class Replace { no, yes };
 
 // layer(x). With Replace::yes x becomes what the layer keeps for its backward, if that is something else.
@@ -102,9 +103,9 @@ ops::Heads Block::heads_of(const at::Tensor& qkv, const Activations& a) const {
   const int64_t width = (spec_.heads + 2 * spec_.kv_heads) * spec_.head_dim, share = width / qkv.size(2);
   const at::Tensor& cos = a.table.cos;
   if (share * qkv.size(2) != width || spec_.kv_heads % share != 0 || (cos.defined() && cos.size(0) != qkv.size(1)))
-    throw fail(ErrorCode::internal, "block ", name(), ": q, k and v of shape ", qkv.sizes(), " are no share of ", spec_.heads,
-               " heads and ", spec_.kv_heads, " key/value heads of size ", spec_.head_dim, ", or not for the ",
-               cos.defined() ? cos.size(0) : qkv.size(1), " positions at hand");
+    throw fail(ErrorCode::internal, "block ", name(), ": q, k and v of shape ", qkv.sizes(), " are no share of ",
+               spec_.heads, " heads and ", spec_.kv_heads, " key/value heads of size ", spec_.head_dim,
+               ", or not for the ", cos.defined() ? cos.size(0) : qkv.size(1), " positions at hand");
   return ops::split_heads(qkv, value(layers_.qkv->bias()), a.table, spec_.heads / share, spec_.kv_heads / share);
 }
 

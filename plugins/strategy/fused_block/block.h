@@ -1,17 +1,17 @@
-// A pre-norm transformer block, forward and backward by hand, from the halves of its linear layers (layers.h), the SDK's
-// operations (ops.h) and the attention plugin's halves:
+// A pre-norm transformer block, forward and backward by hand, from the halves of its linear layers (layers.h), the
+// SDK's operations (ops.h) and the attention plugin's halves:
 //
 //   s1 = x + delta                     a = proj(attention(rotary(qkv(norm1(s1)))))
 //   s2 = s1 + dropout(a)               returns {s2, dropout(proj(act(fc(norm2(s2)))))}
 //
-// The sum of what it returns is taken by the next unit's first norm. It counts its heads by the width of what the layers
-// return and its rows by theirs, so that layers which cut width or positions over ranks (tensor parallelism) work in it.
-// What lives from forward to backward is one Activations, every tensor of it until its last use.
+// The sum of what it returns is taken by the next unit's first norm. It counts its heads by the width of what the
+// layers return and its rows by theirs, so that layers which cut width or positions over ranks (tensor parallelism)
+// work in it. What lives from forward to backward is one Activations, every tensor of it until its last use.
 //
-// Under a split backward the layers park the products of weight gradients; gains, and biases that the block adds itself, get
-// their gradients with the input's, in the same pass over memory. Owner: the model's chain; keeps the attention plugin alive.
-// Thread: main. Legend: B batch, S sequence, D hidden, H heads, G key/value heads, C head size, F MLP width; all but D are what
-// this rank has, and S may be less between the layers than in attention and MLP.
+// Under a split backward the layers park the products of weight gradients; gains, and biases that the block adds
+// itself, get their gradients with the input's, in the same pass over memory. Owner: the model's chain; keeps the
+// attention plugin alive. Thread: main. Legend: B batch, S sequence, D hidden, H heads, G key/value heads, C head size,
+// F MLP width; all but D are what this rank has, and S may be less between the layers than in attention and MLP.
 #pragma once
 
 #include <memory>

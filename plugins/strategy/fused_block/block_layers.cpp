@@ -23,9 +23,11 @@ std::string shape_problem(const BlockSpec& s) {
   return {};
 }
 
-// Weight and perhaps bias by their names, and nothing else: what is asked of a linear layer, whose halves know the rest.
+// Weight and perhaps bias by their names, and nothing else: what is asked of a linear layer, whose halves know the
+// rest.
 bool known_params(const std::vector<ParamPtr>& all, const std::string& layer, bool bias) {
-  return all.size() == (bias ? 2 : 1) && all[0]->name == layer + ".weight" && (!bias || all[1]->name == layer + ".bias");
+  return all.size() == (bias ? 2 : 1) && all[0]->name == layer + ".weight" &&
+         (!bias || all[1]->name == layer + ".bias");
 }
 
 // Every rank has all of it; its gradient may still be a sum over ranks that see different positions.
@@ -49,7 +51,8 @@ class Collector {
   NormParams norm(const NormSpec& spec) {
     const bool bias = !spec.rms;
     const std::vector<ParamPtr> all = layers_.norm(spec)->params();
-    const bool plain = known_params(all, spec.name, bias) && is_whole(*all[0], spec.dim) && (!bias || is_whole(*all[1], spec.dim));
+    const bool plain =
+        known_params(all, spec.name, bias) && is_whole(*all[0], spec.dim) && (!bias || is_whole(*all[1], spec.dim));
     if (!plain) return refuse(spec.name), NormParams{};
     return {all[0], bias ? all[1] : nullptr};
   }
@@ -95,10 +98,12 @@ std::optional<BlockLayers> make_block_layers(const BlockSpec& s, LayerFactory& l
   BlockLayers b;
   b.norm1 = collect.norm({s.name + ".norm1", s.hidden, s.rms, s.norm_epsilon});
   b.qkv = collect.linear({s.name + ".attn.qkv", s.hidden, q + 2 * kv, Split::columns, s.qkv_bias, {q, kv, kv}, init});
-  b.attention = collect.attention({s.name + ".attn", s.heads, s.kv_heads, s.head_dim, scale, s.attention_dropout, true, 0});
+  b.attention =
+      collect.attention({s.name + ".attn", s.heads, s.kv_heads, s.head_dim, scale, s.attention_dropout, true, 0});
   b.attn_proj = collect.linear({s.name + ".attn.proj", q, s.hidden, Split::rows, s.bias, {}, output_init});
   b.norm2 = collect.norm({s.name + ".norm2", s.hidden, s.rms, s.norm_epsilon});
-  b.fc = collect.linear({s.name + ".mlp.fc", s.hidden, gated ? 2 * s.ffn : s.ffn, Split::columns, s.bias, fc_blocks, init});
+  b.fc = collect.linear(
+      {s.name + ".mlp.fc", s.hidden, gated ? 2 * s.ffn : s.ffn, Split::columns, s.bias, fc_blocks, init});
   b.mlp_proj = collect.linear({s.name + ".mlp.proj", s.ffn, s.hidden, Split::rows, s.bias, {}, output_init});
   if (!reason.empty()) return {};
   return b;

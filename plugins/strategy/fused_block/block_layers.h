@@ -1,5 +1,6 @@
 // The layers of one block, as the model's own block would ask for them: names, layouts, initial values and order of the
-// parameters are those of the plain block, so checkpoints do not notice, and whoever decorates layers has its word. Main thread.
+// parameters are those of the plain block, so checkpoints do not notice, and whoever decorates layers has its word.
+// Main thread.
 #pragma once
 
 #include <memory>
@@ -22,7 +23,8 @@ struct BlockLayers {
   std::vector<ParamPtr> params_in_order() const;
 };
 
-// Asks `layers` for them. Nothing, and `reason` says why, if a fused block cannot compute what `spec` or these layers want.
+// Asks `layers` for them. Nothing, and `reason` says why, if a fused block cannot compute what `spec` or these layers
+// want.
 std::optional<BlockLayers> make_block_layers(const BlockSpec& spec, LayerFactory& layers, std::string& reason);
 
 }  // namespace drivetrain::fused_block

@@ -47,7 +47,8 @@ struct CutNorm : Norm {
 };
 
 struct Decorated : OtherLayers {
-  Decorated(std::shared_ptr<LayerFactory> inner, std::string name) : OtherLayers(std::move(inner)), name(std::move(name)) {}
+  Decorated(std::shared_ptr<LayerFactory> inner, std::string name)
+      : OtherLayers(std::move(inner)), name(std::move(name)) {}
   std::shared_ptr<Linear> linear(const LinearSpec& spec) override {
     const auto made = inner->linear(spec);
     return spec.name == name ? std::make_shared<ThreeParams>(made) : made;
@@ -70,8 +71,9 @@ TEST(FusedBlock, leaves_blocks_of_layers_it_does_not_know_to_the_model_and_says_
     const Chain chain(block_model(""), strategy.get(),
                       [&](Builder& builder) { builder.layers = std::make_shared<Decorated>(builder.layers, name); });
     EXPECT_EQ(host.log.lines,
-              (std::vector<std::string>{"strategy/fused_block: computes 1 of 2 blocks",
-                                        concat("strategy/fused_block: leaves block.1 to the model: ", layer, " is not a plain layer")}));
+              (std::vector<std::string>{
+                  "strategy/fused_block: computes 1 of 2 blocks",
+                  concat("strategy/fused_block: leaves block.1 to the model: ", layer, " is not a plain layer")}));
     EXPECT_EQ(chain.units.units[2]->params().size(), layer == std::string("mlp.fc") ? 13u : 12u);
   }
 }

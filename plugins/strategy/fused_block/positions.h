@@ -10,9 +10,10 @@ namespace drivetrain::fused_block {
 
 class Positions {
  public:
-  // cos and sin of these positions of the whole sequence, in their order; undefined without frequencies. One range costs a view;
-  // several are put together once.
-  ops::RotaryTable table(const std::vector<double>& frequencies, const std::vector<RowRange>& positions, const at::Tensor& like);
+  // cos and sin of these positions of the whole sequence, in their order; undefined without frequencies. One range
+  // costs a view; several are put together once.
+  ops::RotaryTable table(const std::vector<double>& frequencies, const std::vector<RowRange>& positions,
+                         const at::Tensor& like);
 
  private:
   struct Cut {
