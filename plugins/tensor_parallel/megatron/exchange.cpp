@@ -56,18 +56,23 @@ Pending Exchange::gather_positions(const at::Tensor& x) const {
   return {std::move(work), all, true};
 }
 
+// On the CPU ranks reach each other's memory only where the group allocated it; a device's own is as good.
+at::Tensor Exchange::reachable(const at::Tensor& x) const {
+  if (!x.is_cpu() && x.is_contiguous()) return x;
+  at::Tensor copy = memory(x.sizes(), x);
+  copy.copy_(x);
+  return copy;
+}
+
 Pending Exchange::sum(const at::Tensor& x) const {
   if (!cuts_positions_) {
-    const at::Tensor whole = memory(x.sizes(), x);
-    whole.copy_(x);
+    const at::Tensor whole = reachable(x);
     WorkPtr work = group_->all_reduce(whole);
     return {std::move(work), whole};
   }
   share(x.size(1));
-  const at::Tensor parts = by_rank(x.is_contiguous() ? x : x.contiguous(), ranks_);
-  const at::Tensor given = memory(parts.sizes(), x);
-  given.copy_(parts);
-  const at::Tensor own = at::empty(parts.sizes().slice(1), x.options());
+  const at::Tensor given = reachable(by_rank(x, ranks_));
+  const at::Tensor own = at::empty(given.sizes().slice(1), x.options());
   WorkPtr work = group_->reduce_scatter(own, given);
   return {std::move(work), own};
 }

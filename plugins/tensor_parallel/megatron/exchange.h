@@ -42,7 +42,8 @@ class Exchange {
 
   // [B, s, ...] to [B, S, ...].
   Pending gather_positions(const at::Tensor& x) const;
-  // The sum over ranks of x [B, S, ...]; where positions are cut, [B, s, ...] of it.
+  // The sum over ranks of x [B, S, ...], dense, which it may overwrite; where positions are cut, [B, s, ...] of the
+  // sum.
   Pending sum(const at::Tensor& x) const;
   // The same of rows that the caller writes into the memory himself: x = rows(B, S, columns), in order of `order`.
   at::Tensor rows(int64_t B, int64_t S, int64_t columns, const at::Tensor& like) const;
@@ -53,6 +54,7 @@ class Exchange {
 
  private:
   at::Tensor memory(at::IntArrayRef sizes, const at::Tensor& like) const;
+  at::Tensor reachable(const at::Tensor& x) const;
   int64_t share(int64_t positions) const;
 
   const int64_t ranks_, index_;

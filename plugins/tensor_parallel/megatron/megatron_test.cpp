@@ -120,6 +120,17 @@ TEST(Megatron, names_keys_that_change_nothing) {
             "keep_gathered changes nothing: without sequence_parallel nothing is gathered");
 }
 
+TEST(Megatron, says_when_much_of_the_vocabulary_is_padding) {
+  EXPECT_TRUE(planned(R"({"size": 4})", gpt2()).costs().empty());
+  ModelFacts bytes = gpt2();
+  bytes.vocab_size = 257;
+  const PlanContext context = planned(R"({"size": 2})", bytes);
+  ASSERT_EQ(context.costs().size(), 1u);
+  EXPECT_EQ(context.costs()[0].text,
+            "the vocabulary of 257 is padded to 512, a multiple of size x make_vocab_size_divisible_by; less of the "
+            "latter pads less");
+}
+
 TEST(Megatron, refuses_bad_options) {
   const Host host;
   const auto error = [&](const char* json) {

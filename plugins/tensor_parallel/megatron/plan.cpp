@@ -46,6 +46,15 @@ void check_sequence(int64_t ranks, PlanContext& ctx) {
                     ", and they do not divide. Use a seq_length of ", legal, ", or turn sequence_parallel off"));
 }
 
+// Rows of padding take memory and time like others.
+void say_padding(const MegatronOptions& options, PlanContext& ctx) {
+  const int64_t vocabulary = ctx.model().vocab_size, step = options.ranks() * options.make_vocab_size_divisible_by;
+  const int64_t padded = (vocabulary + step - 1) / step * step;
+  if (padded - vocabulary <= vocabulary / 8) return;
+  ctx.cost(concat("the vocabulary of ", vocabulary, " is padded to ", padded,
+                  ", a multiple of size x make_vocab_size_divisible_by; less of the latter pads less"));
+}
+
 double element_bytes(const std::string& dtype) { return dtype == "float64" ? 8 : dtype == "float32" ? 4 : 2; }
 
 // Bytes a rank sends, by the usual count: of what is summed over R ranks, (R - 1) / R goes out once to be added and
@@ -109,6 +118,7 @@ void plan(const MegatronOptions& options, PlanContext& ctx) {
   ctx.claim_axis(kAxis, ranks, false, PlanContext::kTensorPlace);
   check_model(ranks, ctx);
   if (cuts_positions(options, ctx.run())) check_sequence(ranks, ctx);
+  say_padding(options, ctx);
   say_traffic(options, ctx);
   say_memory(options, ctx);
 }
