@@ -16,7 +16,7 @@
 
 namespace drivetrain {
 
-class StageLinks {
+class DRIVETRAIN_API StageLinks {
  public:
   // Makes the groups: collective over the stages. `device`: of the tensors.
   StageLinks(const Mesh& mesh, std::shared_ptr<Schedule> schedule, const at::Device& device);
