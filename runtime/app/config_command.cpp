@@ -6,6 +6,7 @@
 #include "app/config_text.h"
 #include "app/facts.h"
 #include "app/plan_text.h"
+#include "compose/smallest_world.h"
 #include "config/load.h"
 
 namespace drivetrain {
@@ -16,7 +17,7 @@ constexpr const char* kConfigUsage = "\nusage: drivetrain config check|resolve C
 struct ConfigArguments {
   std::string verb;
   TrainArguments train;
-  int64_t ranks = 0;  // 0: what the batch sizes say
+  int64_t ranks = 0;  // 0: what the batch sizes and the axes of the mesh say
 };
 
 ConfigArguments parse_config_arguments(std::vector<std::string> arguments) {
@@ -44,7 +45,7 @@ ConfigArguments parse_config_arguments(std::vector<std::string> arguments) {
 }
 
 // All three batch sizes fix the number of data-parallel ranks; otherwise one.
-int64_t ranks_of(const RunSettings& s) {
+int64_t data_parallel_ranks(const RunSettings& s) {
   if (!s.train_batch_size || !s.micro_batch_size || !s.accumulation) return 1;
   const int64_t per_rank = *s.micro_batch_size * *s.accumulation;
   return per_rank > 0 && *s.train_batch_size % per_rank == 0 ? *s.train_batch_size / per_rank : 1;
@@ -66,7 +67,8 @@ int config_command(const std::vector<std::string>& arguments) {
   setup.log = make_console_log(console_settings(0));
   show_notes(problems, *setup.log);
   setup.store = make_local_store();
-  setup.environment.world_size = args.ranks ? args.ranks : ranks_of(settings);
+  setup.environment.world_size =
+      args.ranks ? args.ranks : data_parallel_ranks(settings) * smallest_world(settings, chosen, registry, setup);
   setup.environment.local_size = setup.environment.world_size;
   const auto run = plan_run(settings, std::move(chosen), registry, setup, Purpose::train);
   if (args.verb == "resolve") {

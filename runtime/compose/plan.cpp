@@ -117,6 +117,21 @@ std::string MeshPlan::text() const {
   return names.empty() ? "one rank" : listed(names, " x ");
 }
 
+int64_t count_ranks(const PlanContext& context, RunFacts& run) {
+  int64_t fixed = 1, joined = 1;
+  std::vector<std::string> taken;
+  for (const Claim& claim : context.claims()) {
+    if (is_of_kind(claim.by, "data_parallel") || claim.size == PlanContext::kRest) continue;
+    fixed *= claim.size;
+    if (claim.joins_gradients) joined *= claim.size;
+    if (claim.size > 1) taken.push_back(concat(claim.axis, " ", claim.size));
+  }
+  run.rest_ranks = run.world_size % fixed == 0 ? run.world_size / fixed : run.world_size;
+  run.joined_ranks = joined;
+  run.taken_ranks = listed(taken, " x ");
+  return fixed;
+}
+
 MeshPlan solve_mesh(const PlanContext& context, const std::vector<std::string>& order, const PlaceOf& place_of,
                     Problems& problems, const WhoOffers& who_offers) {
   report_refusals(context, place_of, problems, who_offers);

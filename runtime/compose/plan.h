@@ -20,6 +20,11 @@ struct DRIVETRAIN_API MeshPlan {
   std::string text() const;                              // "tp 2 x dp 4 x pp 2"; "one rank"
 };
 
+// What the claims of others leave to a data-parallel plugin, into the facts that the next round of `plan` sees. Returns
+// the product of the sizes that are fixed; where it does not divide the world, all ranks are left, and solve_mesh will
+// say so.
+DRIVETRAIN_API int64_t count_ranks(const PlanContext& context, RunFacts& run);
+
 // Where in the config the plugin of this id ("attention/standard") was chosen; nowhere if by default. "mesh_order":
 // where that is.
 using PlaceOf = std::function<Position(const std::string& id)>;

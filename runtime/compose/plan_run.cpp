@@ -99,8 +99,6 @@ PlanContext negotiate(const Factory& factory, const Composition& run) {
   return context;
 }
 
-bool is_kind_of(const std::string& id, const std::string& kind) { return id.rfind(kind + "/", 0) == 0; }
-
 Position place_of(const Composition& run, const std::string& id) {
   if (id == "mesh_order") return run.settings.mesh_order_where;
   for (const ChosenPlugin& plugin : run.chosen)
@@ -217,23 +215,6 @@ std::string negotiate_mesh(const Factory& factory, Composition& run, const std::
   return {};
 }
 
-// What the claims of others leave to a data-parallel plugin, known before any of them is heard.
-void count_ranks(const Factory& factory, Composition& run) {
-  const PlanContext context = negotiate(factory, run);
-  int64_t fixed = 1, joined = 1;
-  std::string taken;
-  for (const auto& claim : context.claims()) {
-    if (is_kind_of(claim.by, DataParallel::kKind) || claim.size == PlanContext::kRest) continue;
-    fixed *= claim.size;
-    if (claim.joins_gradients) joined *= claim.size;
-    if (claim.size > 1) taken += concat(taken.empty() ? "" : " x ", claim.axis, " ", claim.size);
-  }
-  const bool divides = fixed > 0 && run.run.world_size % fixed == 0;  // else solve_mesh says so
-  run.run.rest_ranks = divides ? run.run.world_size / fixed : run.run.world_size;
-  run.run.joined_ranks = joined;
-  run.run.taken_ranks = taken;
-}
-
 // Where a plugin's word about the model's chain does not fit, the file's line is told as for every other problem.
 void place(Composition& run, Problems& problems) {
   run.mesh = std::make_unique<Mesh>(run.mesh_plan.axes, run.services->rank, run.services->world_size, run.communicator);
@@ -249,7 +230,7 @@ void place(Composition& run, Problems& problems) {
 // built, for their figures.
 std::string settle(const Factory& factory, Composition& run, const std::vector<ChosenPlugin>& chosen, Purpose purpose) {
   Problems problems;
-  count_ranks(factory, run);
+  count_ranks(negotiate(factory, run), run.run);
   std::string refused = negotiate_mesh(factory, run, chosen, problems);
   if (!refused.empty()) return refused;
   if (purpose == Purpose::train) {

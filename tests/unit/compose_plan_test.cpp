@@ -93,6 +93,19 @@ TEST(MeshOfClaims, without_any_is_one_rank) {
   expect_parts(Solved(3, {}).text(), {"no plugin has a use for 3 ranks", "start 1 rank", "data_parallel"});
 }
 
+TEST(RanksForDataParallelism, are_what_other_plugins_leave_with_the_parts_of_sequences_told_apart) {
+  RunFacts run;
+  run.world_size = 24;
+  const Claimed group = sized(kData, 3), one{"context_parallel/other", "sp", 1, PlanContext::kHeadsPlace};
+  EXPECT_EQ(count_ranks(context_of(24, {kStages, group, kRing, one, kTensor}), run), 8);
+  EXPECT_EQ(run.rest_ranks, 3);
+  EXPECT_EQ(run.joined_ranks, 2);
+  EXPECT_EQ(run.taken_ranks, "pp 2 x cp 2 x tp 2");
+  run.world_size = 9;
+  EXPECT_EQ(count_ranks(context_of(9, {kTensor, kData}), run), 2);
+  EXPECT_EQ(run.rest_ranks, 9);
+}
+
 TEST(WorldThatIsNotExplained, gets_every_reading_where_one_takes_the_rest) {
   const Solved mesh(12, {sized(kTensor, 4), kStages, kData});
   expect_parts(mesh.text(),
