@@ -47,6 +47,32 @@ TEST_P(SmallRun, follows_the_curve_of_one_process) {
   EXPECT_EQ(final_weights("together").size(), final_weights("alone").size());
 }
 
+// What a policy spares is what the plan says it spares: whatever else takes memory is the same in both runs.
+class PlannedActivations : public ProgramTest {
+ protected:
+  struct Bytes {
+    double planned = 0, measured = 0;
+  };
+  Bytes passing(const std::string& policy) const {
+    const Ran ran = run("train " DRIVETRAIN_SOURCE_DIR
+                        "/configs/tp2.json --set tensor_parallel=null --set model.num_layers=12"
+                        " --set train_steps=2 --set save_final=false --set activation_checkpointing=" +
+                        policy + " --set output_dir=" + path(policy));
+    EXPECT_EQ(ran.code, 0) << ran.output;
+    const Value memory = parse_json(file_bytes(path(policy + "/memory.json")), "memory.json");
+    return {memory.find("planned")->find("activations")->as_double(),
+            memory.find("ranks")->items().at(0).find("buffers")->as_double()};
+  }
+};
+
+TEST_F(PlannedActivations, of_blocks_that_run_again_are_less_by_what_is_found) {
+  const Bytes whole = passing("none"), again = passing("full");
+  EXPECT_GT(whole.planned, 3 * again.planned);
+  EXPECT_LT(whole.planned, whole.measured);
+  EXPECT_LT(again.planned, again.measured);
+  EXPECT_NEAR((whole.planned - again.planned) / (whole.measured - again.measured), 1, 0.35);
+}
+
 INSTANTIATE_TEST_SUITE_P(Of, SmallRun, testing::ValuesIn(kSmall),
                          [](const auto& info) { return std::string(info.param.name); });
 

@@ -82,9 +82,18 @@ TEST_F(Parallel, an_order_of_axes_that_is_not_the_usual_one_trains_the_same_curv
   EXPECT_EQ(curve("other"), curve("run"));
 }
 
+TEST_F(Parallel, a_config_is_checked_for_as_many_ranks_as_its_axes_need) {
+  const std::string check = "config check " + path("tiny.json") + tensor(2) + stages(2);
+  const Ran ran = run(check);
+  EXPECT_EQ(ran.code, 0) << ran.output;
+  expect_says(ran.output, {"no problems found", "4 ranks (tp 2 x dp 1 x pp 2)"});
+  expect_says(run(check + " -n 8").output, {"8 ranks (tp 2 x dp 2 x pp 2)"});
+  expect_refused(check + " -n 6", 2, {"does not divide the world of 6 ranks"});
+}
+
 // -- a rank that dies while its neighbours wait for what it sends
 
-class LostPeer : public Parallel, public testing::WithParamInterface<int> {
+class LostPeer : public Parallel {
  protected:
   static std::string free_port() {
     const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -98,26 +107,24 @@ class LostPeer : public Parallel, public testing::WithParamInterface<int> {
     close(listener);
     return std::to_string(ntohs(address.sin_port));
   }
-  Background start(int rank, const std::string& port) const {
-    const std::vector<std::string> words = {program(),
-                                            "train",
-                                            path("tiny.json"),
-                                            "--set",
-                                            "train_steps=100000000",
-                                            "--set",
-                                            "train_micro_batch_size_per_gpu=1",
-                                            "--set",
-                                            R"(pipeline={"type": "one_f_one_b", "params": {"stages": 2}})"};
-    return Background(
-        folder(), words,
-        {{"RANK", std::to_string(rank)}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", port}});
+  static std::map<std::string, std::string> environment(int rank, const std::string& port) {
+    return {{"RANK", std::to_string(rank)}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", port}};
+  }
+  std::vector<std::string> words(const std::vector<std::string>& sets) const {
+    std::vector<std::string> list = {program(), "train", path("tiny.json")};
+    for (const std::string& set : sets) list.insert(list.end(), {"--set", set});
+    return list;
   }
 };
 
-TEST_P(LostPeer, in_a_pipeline_ends_the_other_stage_with_its_name_and_exit_5) {
+class DyingStage : public LostPeer, public testing::WithParamInterface<int> {};
+
+TEST_P(DyingStage, in_a_pipeline_ends_the_other_stage_with_its_name_and_exit_5) {
   const std::string port = free_port();
   std::vector<Background> ranks;
-  for (int rank : {0, 1}) ranks.push_back(start(rank, port));
+  const std::vector<std::string> list = words({"train_steps=100000000", "train_micro_batch_size_per_gpu=1",
+                                               R"(pipeline={"type": "one_f_one_b", "params": {"stages": 2}})"});
+  for (int rank : {0, 1}) ranks.emplace_back(folder(), list, environment(rank, port));
   ASSERT_TRUE(ranks[0].wait_for_file(path("run/metrics.jsonl"))) << ranks[0].output() << ranks[1].output();
   const int victim = GetParam(), other = 1 - victim;
   ranks[victim].signal(SIGKILL);
@@ -128,7 +135,23 @@ TEST_P(LostPeer, in_a_pipeline_ends_the_other_stage_with_its_name_and_exit_5) {
   expect_nothing_half_written();
 }
 
-INSTANTIATE_TEST_SUITE_P(Rank, LostPeer, testing::Values(0, 1));
+INSTANTIATE_TEST_SUITE_P(Rank, DyingStage, testing::Values(0, 1));
+
+// The head's stage may use 700 MB, and its output layer with gradient and moments takes 1 GB.
+TEST_F(LostPeer, that_runs_out_of_memory_says_so_with_exit_4_and_the_other_stage_repeats_it) {
+  const std::string port = free_port();
+  std::vector<std::string> list =
+      words({"save_final=false", "model.vocab_size=4000000", "model.untie_embeddings_and_output_weights=true",
+             R"(pipeline={"type": "one_f_one_b", "params": {"stages": 2, "cuts": [1]}})"});
+  Background first(folder(), list, environment(0, port));
+  const std::vector<std::string> limited = {"/bin/sh", "-c", "ulimit -d 700000; exec \"$0\" \"$@\""};
+  list.insert(list.begin(), limited.begin(), limited.end());
+  Background second(folder(), list, environment(1, port));
+  EXPECT_EQ(second.wait(60), 4) << second.output();
+  EXPECT_EQ(first.wait(15), 5) << first.output();
+  expect_says(second.output(), {"no memory for a tensor of 256000000 bytes", "smaller micro-batch"});
+  expect_says(first.output(), {"rank 1 stopped: no memory for a tensor"});
+}
 
 }  // namespace
 }  // namespace drivetrain::test
