@@ -135,8 +135,8 @@ void PipelineSchedule::plan(PlanContext& ctx) {
                       " that a pipeline can name; make them larger (train_micro_batch_size_per_gpu)"));
   if (run.accumulation <= 0) return;
   if (const auto idle = bubble(run.accumulation); idle && run.training)
-    ctx.cost(concat("stages wait for each other ", percent_text(*idle), " of the time they work (", stages_,
-                    " stages, ", run.accumulation, run.accumulation == 1 ? " micro-batch" : " micro-batches",
+    ctx.cost(concat("stages of equal cost wait for each other ", percent_text(*idle), " of the time they work (",
+                    stages_, " stages, ", run.accumulation, run.accumulation == 1 ? " micro-batch" : " micro-batches",
                     ", backward twice a forward)"));
   if (const double bytes = bytes_sent(run, static_cast<double>(ctx.model().hidden_size)); bytes > 0)
     ctx.traffic(kAxis, "activations and their gradients between stages", bytes);

@@ -33,7 +33,7 @@ struct Timeline {
   int64_t chunks = 1, micro_batches = 0;
   double makespan = 0;
   // Idle time of all stages until the last one is done, over the time they work. On equal stages makespan / ideal - 1.
-  double bubble() const;
+  DRIVETRAIN_API double bubble() const;
 };
 
 // Runs the programs of all stages. Sends take no time and wait for nobody; a receive is the next of its neighbour's

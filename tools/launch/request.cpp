@@ -58,6 +58,7 @@ const RankBench* wanted_bench(const Arguments& arguments) {
 void refuse_what_does_not_fit(const Arguments& arguments, const RankBench* wanted) {
   for (const Arguments::Option& option : arguments.options) {
     if (wanted && option.name == "--plan") throw UsageError("launch: --plan and --bench exclude each other");
+    if (option.name == "--svg" && !arguments.has("--plan")) throw UsageError("launch: --svg goes with --plan");
     if (wanted && takes(*wanted, option.name)) continue;
     std::string benches;
     for (const RankBench& bench : rank_benches())
