@@ -169,11 +169,15 @@ void ShardedDataParallel::plan_traffic(PlanContext& ctx) const {
     ctx.traffic(s.replica_axes.front(), concat("gradients summed", times(sums)),
                 2 * parts(replica_ranks_) * grads / static_cast<double>(shard_ranks_));
   if (shard_ranks_ == 1) return;
-  ctx.traffic("dp", concat("values gathered", times(gathers())), gathered_bytes(ctx));
+  ctx.traffic("dp", concat("values gathered", times(gathers(ctx))), gathered_bytes(ctx));
 }
 
-int64_t ShardedDataParallel::gathers() const {
-  return options_.shard_values ? options_.micro_batches * (options_.release_after_forward ? 2 : 1) : 1;
+int64_t ShardedDataParallel::gathers(const PlanContext& ctx) const {
+  const ShardingOptions& s = options_;
+  if (!s.shard_values) return 1;
+  const double held = rank_elements(ctx);  // the first unit waits for all others twice
+  if (held > 0 && static_cast<double>(s.reuse_distance) >= 2 * held) return 1;
+  return s.micro_batches * (s.release_after_forward ? 2 : 1);
 }
 
 // A gather for backward may have a nearer copy.
@@ -182,15 +186,16 @@ double ShardedDataParallel::gathered_bytes(const PlanContext& ctx) const {
     const double bytes = rank_elements(ctx) * static_cast<double>(c10::elementSize(services_.dtypes.param));
     return bytes * static_cast<double>((ranks - 1) * times) / static_cast<double>(ranks);
   };
-  if (second_ranks_ == 0) return sent(shard_ranks_, gathers());
-  return sent(shard_ranks_, gathers() - options_.micro_batches) + sent(second_ranks_, options_.micro_batches);
+  if (second_ranks_ == 0) return sent(shard_ranks_, gathers(ctx));
+  const int64_t times = gathers(ctx), backward = times > 1 ? options_.micro_batches : 0;
+  return sent(shard_ranks_, times - backward) + sent(second_ranks_, backward);
 }
 
 void ShardedDataParallel::plan_gathers(PlanContext& ctx) const {
   if (!options_.shard_values || shard_ranks_ == 1 || options_.micro_batches == 1) return;
   char figure[48];
   std::snprintf(figure, sizeof figure, ", %.3g GB sent by each rank", gathered_bytes(ctx) / 1e9);
-  ctx.cost(concat("gathers every unit ", gathers(), " times per step", ctx.model().parameters > 0 ? figure : "",
+  ctx.cost(concat("gathers every unit ", gathers(ctx), " times per step", ctx.model().parameters > 0 ? figure : "",
                   ctx.run().device == "cpu" ? ", unless the ranks share its memory" : ""));
 }
 

@@ -17,8 +17,10 @@ class Sharing : public ShardedDataParallel {
   explicit Sharing(const Services& services) : ShardedDataParallel(services) {}
   std::function<void(Sharing&, PlanContext&)> way;
   bool values = false;
+  int64_t reuse = 0;
   void plan(PlanContext& ctx) override {
     options_.shard_grads = options_.shard_values = values;
+    options_.reuse_distance = reuse;
     way(*this, ctx);
     choose_sums(ctx, {}, 0);
     plan_gathers(ctx);
@@ -39,9 +41,10 @@ RunFacts sixteen() {
 }
 
 struct Planned {
-  Planned(const std::function<void(Sharing&, PlanContext&)>& way, bool values = false, const RunFacts& run = sixteen())
+  Planned(const std::function<void(Sharing&, PlanContext&)>& way, bool values = false, const RunFacts& run = sixteen(),
+          int64_t reuse = 0)
       : ctx(model(), run), plugin(host.services) {
-    plugin.way = way, plugin.values = values;
+    plugin.way = way, plugin.values = values, plugin.reuse = reuse;
     plugin.plan(ctx);
   }
   static ModelFacts model() {
@@ -93,6 +96,13 @@ TEST(ShardedPlan, values_that_are_shared_out_are_gathered_for_every_micro_batch_
       Planned::lines(planned.ctx.costs()).find("gathers every unit 8 times per step, 8.4e-06 GB sent by each rank"),
       std::string::npos)
       << Planned::lines(planned.ctx.costs());
+}
+
+TEST(ShardedPlan, values_that_stay_whole_within_a_step_are_gathered_once) {
+  EXPECT_EQ(Planned(Sharing::all, true, sixteen(), 600).traffic(),
+            "dp gradients summed and cut: 1050; dp values gathered: 1050");
+  EXPECT_EQ(Planned(Sharing::second, true, sixteen(), 600).traffic(),
+            "dp gradients summed and cut: 1050; dp values gathered: 1050");
 }
 
 TEST(ShardedPlan, a_second_copy_gathers_for_backward_within_its_group) {

@@ -123,9 +123,10 @@ void Zero::say_what_stays_whole(PlanContext& ctx) const {
   if (model.hidden_size > 0 && large_parameter(model) <= s.persistent)
     return ctx.cost(concat("parameters of up to stage3_param_persistence_threshold = ", s.persistent,
                            " elements stay whole: here that is all large ones; lower it to share them out"));
-  if (model.parameters > 0 && s.reuse_distance >= model.parameters)
-    return ctx.cost(concat("stage3_max_reuse_distance = ", s.reuse_distance, " is not less than the model's ",
-                           model.parameters, " parameters: all stay whole from their forward to their backward"));
+  const auto held = static_cast<int64_t>(static_cast<double>(model.parameters) * ctx.run().rank_share);
+  if (held > 0 && s.reuse_distance >= held)
+    return ctx.cost(concat("stage3_max_reuse_distance = ", s.reuse_distance, " is not less than a rank's ", held,
+                           " parameters: all stay whole from their forward to their backward"));
   plan_gathers(ctx);
 }
 

@@ -102,7 +102,7 @@ TEST(ZeroOptions, what_accumulation_costs_is_said) {
 
 TEST(ZeroOptions, settings_that_keep_a_model_whole_are_named) {
   EXPECT_EQ(Planned(R"({"stage": 3, "stage3_max_reuse_distance": 1e9})").costs(),
-            "stage3_max_reuse_distance = 1000000000 is not less than the model's 124475904 parameters: all stay whole "
+            "stage3_max_reuse_distance = 1000000000 is not less than a rank's 124475904 parameters: all stay whole "
             "from their forward "
             "to their backward");
   EXPECT_TRUE(has(Planned(R"({"stage": 3, "stage3_param_persistence_threshold": 1e9})").costs(),

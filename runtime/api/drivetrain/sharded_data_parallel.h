@@ -103,7 +103,7 @@ class DRIVETRAIN_API ShardedDataParallel : public DataParallel {
  private:
   bool divides(PlanContext& ctx, const std::string& key, int64_t size) const;
   void plan_traffic(PlanContext& ctx) const;
-  int64_t gathers() const;  // of a unit's values, per step
+  int64_t gathers(const PlanContext& ctx) const;  // of a unit's values, per step
   double gathered_bytes(const PlanContext& ctx) const;
   void name_joined_axes();
   std::vector<Trainables> pieces(bool trainable) const;
