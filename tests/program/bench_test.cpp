@@ -114,7 +114,7 @@ TEST_F(Bench, startup_is_a_multiple_of_loading_libtorch) {
 }
 
 TEST_F(Bench, wrong_words_are_told_with_what_would_be_right) {
-  expect_refused("bench", 2, {"something is missing", "step|kernels|optimizer|attention|startup|collectives"});
+  expect_refused("bench", 2, {"something is missing", "step|kernels|optimizer|attention|startup|collectives|context"});
   expect_refused("bench stpe", 2, {"no benchmark \"stpe\"", "did you mean \"step\"?", "kernels", "startup"});
   expect_refused("bench step --layer 2", 2, {"--layer", "did you mean \"--layers\"?"});
   expect_refused("bench kernels --layers 2", 2,
@@ -125,7 +125,7 @@ TEST_F(Bench, wrong_words_are_told_with_what_would_be_right) {
   expect_refused("bench attention --heads 6 --groups 4", 2, {"--groups 4 does not divide --heads 6"});
   expect_refused("bench step nowhere.json", 2, {"nowhere.json"});
   expect_refused("bench step tiny.json --set model.num_layrs=2", 2, {"num_layrs", "did you mean \"num_layers\"?"});
-  expect_refused("launch -n 2 tiny.json --bench kernels", 2, {"--bench wants step or collectives, got \"kernels\""});
+  expect_refused("launch -n 2 tiny.json --bench kernels", 2, {"--bench wants step, collectives or context, got \"kernels\""});
   expect_refused("launch -n 2 tiny.json --json", 2, {"--json goes with --bench step"});
   expect_refused("launch -n 2 tiny.json --bench step --plan", 2, {"--plan and --bench exclude each other"});
 }

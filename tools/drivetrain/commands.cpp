@@ -13,6 +13,7 @@ const OptionRule kSvg{{"--svg"}, "FILE", "with --plan: draw the schedule of a st
 const OptionRule kPluginPath{{"--plugin-path"}, "DIR", "look for plugins here first; may be repeated"};
 const RefusedOption kResume{{"--resume"}, "not in this version: there are no checkpoints yet"};
 
+const char* const kOfContext = "with --bench context: as `bench context` takes it";
 const char* const kOfCollectives = "with --bench collectives: as `bench collectives` takes it";
 
 const char* const kOneHost = "not in this version: launch starts the ranks of this host only (-n N)";
@@ -41,7 +42,7 @@ std::vector<RefusedOption> other_launchers() {
 // Every benchmark's options; which of them belong to one is the benchmark's to say.
 CommandRule bench_rule() {
   return {"bench",
-          "step|kernels|optimizer|attention|startup|collectives [CONFIG] [OPTION]... [--json]",
+          "step|kernels|optimizer|attention|startup|collectives|context [CONFIG] [OPTION]... [--json]",
           "measures training steps and their parts, and says whether the machine was idle",
           1,
           2,
@@ -51,19 +52,19 @@ CommandRule bench_rule() {
            {{"--warmup"}, "N", "step: how many go before, default 3, on cuda 6"},
            {{"--layers"}, "N", "step: of the model"},
            {{"--hidden"}, "N", "step: size of the model"},
-           {{"--heads"}, "N", "step, attention: of the model"},
+           {{"--heads"}, "N", "step, attention, context: of the model"},
            {{"--vocab"}, "N", "step: size of the vocabulary"},
-           {{"--batch"}, "N", "step, attention: sequences of a micro-batch"},
-           {{"--seq"}, "N", "step, attention: tokens of a sequence"},
-           {{"--dtype"}, "TYPE", "step, kernels, attention: f32 or bf16; kernels, attention: f16 too"},
+           {{"--batch"}, "N", "step, attention, context: sequences of a micro-batch"},
+           {{"--seq"}, "N", "step, attention, context: tokens of a sequence"},
+           {{"--dtype"}, "TYPE", "step, kernels, attention, context: f32 or bf16; all but step: f16 too"},
            {{"--device"}, "DEVICE", "cpu or cuda"},
            kSet,
-           {{"--groups"}, "N", "attention: heads of keys and values"},
-           {{"--head-size"}, "N", "attention: default 64"},
+           {{"--groups"}, "N", "attention, context: heads of keys and values"},
+           {{"--head-size"}, "N", "attention, context: default 64"},
            {{"--full"}, "", "attention: not causal"},
            {{"--elements"}, "N", "optimizer: how many values, default those of GPT-2 124M"},
            {{"--rounds"}, "N", "all but step: how often each is timed"},
-           {{"-n"}, "RANKS", "startup, collectives: processes, default once with 1 and once with 2; collectives: 2"},
+           {{"-n"}, "RANKS", "startup, collectives, context: processes, default once with 1 and once with 2; others: 2"},
            {{"--op"},
             "NAME,...",
             "collectives: some of all_reduce, all_gather, reduce_scatter, all_to_all, broadcast, send_recv"},
@@ -71,6 +72,7 @@ CommandRule bench_rule() {
            {{"--from"}, "BYTES", "collectives: the smallest size, default 4K; then four times as much, ..."},
            {{"--to"}, "BYTES", "collectives: the largest size, default 512M"},
            {{"--communicator"}, "NAME,...", "collectives: default the device's own"},
+           {{"--attention"}, "NAME", "context: default the device's own"},
            kPluginPath},
           {kResume}};
 }
@@ -85,7 +87,7 @@ std::vector<CommandRule> make_rules() {
        {kSet, kPlan, kSvg, kPluginPath},
        {kResume}},
       {"launch",
-       "[-n N] CONFIG|--bench collectives [--set KEY=VALUE]... [--plan [--svg FILE]] [--plugin-path DIR]...",
+       "[-n N] CONFIG|--bench NAME [--set KEY=VALUE]... [--plan [--svg FILE]] [--plugin-path DIR]...",
        "trains on N ranks of this host",
        0,  // a config, but not for every --bench: launch_request says so
        1,
@@ -94,7 +96,7 @@ std::vector<CommandRule> make_rules() {
         kPlan,
         kSvg,
         kPluginPath,
-        {{"--bench"}, "NAME", "step: time the run's steps instead of training; collectives: no config, see `bench`"},
+        {{"--bench"}, "NAME", "step: time the run's steps instead of training; collectives, context: no config, see `bench`"},
         {{"--steps"}, "N", "with --bench step: how many are timed"},
         {{"--warmup"}, "N", "with --bench step: how many go before"},
         {{"--json"}, "", "with --bench: one object instead of a table"},
@@ -103,9 +105,16 @@ std::vector<CommandRule> make_rules() {
         {{"--from"}, "BYTES", kOfCollectives},
         {{"--to"}, "BYTES", kOfCollectives},
         {{"--communicator"}, "NAME,...", kOfCollectives},
-        {{"--rounds"}, "N", kOfCollectives},
-        {{"--device"}, "DEVICE", kOfCollectives},
-        {{"--threads"}, "N", kOfCollectives}},
+        {{"--batch"}, "N", kOfContext},
+        {{"--heads"}, "N", kOfContext},
+        {{"--groups"}, "N", kOfContext},
+        {{"--head-size"}, "N", kOfContext},
+        {{"--seq"}, "N", kOfContext},
+        {{"--dtype"}, "TYPE", kOfContext},
+        {{"--attention"}, "NAME", kOfContext},
+        {{"--rounds"}, "N", "with --bench collectives or context"},
+        {{"--device"}, "DEVICE", "with --bench collectives or context"},
+        {{"--threads"}, "N", "with --bench collectives or context"}},
        other_launchers()},
       {"inspect",
        "[KIND[/NAME]|FILE.so] [--json|--schema] [--plugin-path DIR]...",

@@ -31,7 +31,11 @@ const std::vector<RankBench>& rank_benches() {
       {"step", true, {"--steps", "--warmup", "--json"}},
       {"collectives",
        false,
-       {"--op", "--sizes", "--from", "--to", "--rounds", "--device", "--communicator", "--threads", "--json"}}};
+       {"--op", "--sizes", "--from", "--to", "--rounds", "--device", "--communicator", "--threads", "--json"}},
+      {"context",
+       false,
+       {"--batch", "--heads", "--groups", "--head-size", "--seq", "--dtype", "--attention", "--rounds", "--device", "--threads",
+        "--json"}}};
   return list;
 }
 
@@ -48,7 +52,7 @@ const RankBench* wanted_bench(const Arguments& arguments) {
     for (const RankBench& bench : rank_benches())
       if (*option.value == bench.name) wanted = &bench;
     if (!wanted)
-      throw UsageError("launch: --bench wants step or collectives, got \"" + *option.value +
+      throw UsageError("launch: --bench wants step, collectives or context, got \"" + *option.value +
                        "\"; the other benchmarks have one process");
   }
   return wanted;

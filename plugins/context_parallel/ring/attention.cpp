@@ -105,26 +105,25 @@ Tensors RingAttention::backward(const at::Tensor& dout, const AttentionState& st
   keys_->depart();
   const Tensors own =
       compute_backward(block(0, T), dout, state, state.k, state.v, take_extra(state.extra, at_extra), args);
-  const at::Tensor dq = own[0].to(sums);
-  gradients_->start(keys_->here().sizes(), sums);
-  gradients_->here().select(0, 0).copy_(own[1]);
-  gradients_->here().select(0, 1).copy_(own[2]);
-  const at::Tensor back = at::empty(keys_->here().sizes(), dq.options());  // this rank's, from the last hop
+  const at::Tensor dq = own[0].to(sums), dk = own[1].to(sums), dv = own[2].to(sums);
   for (int64_t step = 1; step < ranks_; ++step) {
-    gradients_->depart();
     keys_->arrive();
     const at::Tensor keys = keys_->here();
     if (step + 1 < ranks_) keys_->depart();
     const Block b = block(step, T);
     const Tensors part = compute_backward(b, dout, state, keys[0], keys[1], take_extra(state.extra, at_extra), args);
     dq.narrow(1, b.first_query, b.queries).add_(part[0]);
-    gradients_->arrive();
-    gradients_->here().select(0, 0).narrow(1, 0, b.keys).add_(part[1]);
-    gradients_->here().select(0, 1).narrow(1, 0, b.keys).add_(part[2]);
+    if (step > 1)
+      gradients_->arrive();
+    else
+      gradients_->start(keys.sizes(), sums), gradients_->here().zero_();
+    for (const int64_t i : {0, 1}) gradients_->here()[i].narrow(1, 0, b.keys).add_(part[static_cast<size_t>(1 + i)]);
+    gradients_->depart();  // after the last step: home
   }
-  gradients_->depart_into(back);
   gradients_->arrive();
-  return {dq.to(state.q.scalar_type()), back[0].to(state.k.scalar_type()), back[1].to(state.v.scalar_type())};
+  dk.add_(gradients_->here()[0]);
+  dv.add_(gradients_->here()[1]);
+  return {dq.to(state.q.scalar_type()), dk.to(state.k.scalar_type()), dv.to(state.v.scalar_type())};
 }
 
 }  // namespace drivetrain::ring

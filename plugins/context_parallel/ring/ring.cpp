@@ -87,7 +87,8 @@ class Ring : public ContextParallel {
                       "; set seq_length to a multiple of ", unit, " such as ", (S / unit + 1) * unit));
   }
 
-  // Keys and values travel in both directions of a step, their gradients in float32 at least and home again.
+  // Keys and values travel in both directions of a step; their gradients, in float32 at least, from the next rank on
+  // until home.
   void plan_figures(PlanContext& ctx) const {
     const ModelFacts& model = ctx.model();
     const RunFacts& run = ctx.run();
@@ -102,7 +103,7 @@ class Ring : public ContextParallel {
     ctx.traffic(kAxis, "keys and values", (run.training ? 2 : 1) * hops * values * element * visits);
     ctx.memory(MemoryClass::buffers, "keys and values on their way", 2 * values * element);
     if (!run.training) return;
-    ctx.traffic(kAxis, "gradients of keys and values", (hops + 1) * values * wide * visits);
+    ctx.traffic(kAxis, "gradients of keys and values", hops * values * wide * visits);
     ctx.memory(MemoryClass::buffers, "gradients of keys and values on their way", 2 * values * wide);
   }
 

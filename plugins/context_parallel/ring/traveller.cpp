@@ -13,11 +13,9 @@ void Traveller::start(at::IntArrayRef sizes, at::ScalarType dtype) {
   here_ = buffers_[0].narrow(0, 0, numel).view(sizes);
 }
 
-at::Tensor Traveller::other() const { return buffers_[1 - used_].narrow(0, 0, here_.numel()).view(here_.sizes()); }
-
-void Traveller::depart_into(const at::Tensor& target) {
+void Traveller::depart() {
   const int64_t ranks = group_->size(), me = group_->rank();
-  arriving_ = target;
+  arriving_ = buffers_[1 - used_].narrow(0, 0, here_.numel()).view(here_.sizes());
   group_->batch_begin();
   sent_ = group_->send(here_, (me + 1) % ranks);
   received_ = group_->recv(arriving_, (me + ranks - 1) % ranks);

@@ -19,15 +19,11 @@ class Traveller {
   void start(at::IntArrayRef sizes, at::ScalarType dtype);
   const at::Tensor& here() const { return here_; }
   // Starts to send here() and to receive what arrives. here() may be read until arrive(), not written.
-  void depart() { depart_into(other()); }
-  // The last hop of a journey, out of the buffers.
-  void depart_into(const at::Tensor& target);
+  void depart();
   // Waits; here() is then what came.
   void arrive();
 
  private:
-  at::Tensor other() const;
-
   GroupPtr group_;
   std::array<at::Tensor, 2> buffers_;  // flat
   size_t used_ = 0;
