@@ -2,7 +2,9 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <map>
 
+#include <drivetrain/error.h>
 #include <drivetrain/safetensors.h>
 #include <drivetrain/value.h>
 
@@ -17,13 +19,15 @@ struct Case {
   const char* reference;  // section of curve.json that is the truth for loss and norm
   const char* final;      // reference weights
   const char* decay;
-  int processes;
+  GoldenCut cut;
   const char* attention;
   bool fused_block = true;
 };
 
 std::string name_of(const testing::TestParamInfo<Case>& info) {
-  return std::string(info.param.name) + "_" + std::to_string(info.param.processes) + "_" + info.param.attention +
+  const GoldenCut& c = info.param.cut;
+  const std::string cut = c.name.empty() ? std::to_string(c.ranks) : c.name;
+  return std::string(info.param.name) + "_" + cut + "_" + info.param.attention +
          (info.param.fused_block ? "" : "_own_blocks");
 }
 
@@ -32,7 +36,7 @@ class Golden : public testing::TestWithParam<Case> {
   std::string folder() const { return golden_folder(GetParam().name); }
   std::string config(const TempFolder& temporary) const {
     const std::string path = temporary.path() + "/golden.json";
-    Value config = golden_config(GetParam().name, GetParam().processes, GetParam().decay);
+    Value config = golden_config(GetParam().name, GetParam().cut, GetParam().decay);
     config.set("attention", GetParam().attention);
     if (!GetParam().fused_block) config.set("fused_block", false);
     std::ofstream(path) << config.to_json(2);
@@ -102,10 +106,23 @@ void run_program_on(int processes, const std::string& config, const std::string&
   ASSERT_EQ(ran.code, 0) << ran.output;
 }
 
+// What the sections ask for is what ran.
+void expect_given_plugins(const Value& given, const Value& plugins) {
+  const Value* zero = given.find("zero_optimization");
+  const bool sharded = zero && zero->find("stage")->as_int() > 0;
+  EXPECT_TRUE(plugins.find(sharded ? "data_parallel/zero" : "data_parallel/ddp"));
+  for (const auto& [section, kind] : std::map<std::string, std::string>{
+           {"tensor_parallel", "tensor_parallel"}, {"context_parallel", "context_parallel"}, {"pipeline", "schedule"}}) {
+    if (!given.find(section)) continue;
+    const std::string name = kind + "/" + given.find(section)->find("type")->as_string();
+    EXPECT_TRUE(plugins.find(name)) << name;
+  }
+}
+
 TEST_P(Golden, curve_and_final_weights_agree) {
   const TempFolder temporary;
   const std::string run = temporary.path() + "/run";
-  ASSERT_NO_FATAL_FAILURE(run_program_on(GetParam().processes, config(temporary), run));
+  ASSERT_NO_FATAL_FAILURE(run_program_on(GetParam().cut.ranks, config(temporary), run));
   const Value curve = read_json_file(folder() + "/curve.json");
   const Value& reference = *curve.find(GetParam().reference);
   const Value* lr = reference.find("lr") ? reference.find("lr") : curve.find("deepspeed")->find("lr");
@@ -115,25 +132,69 @@ TEST_P(Golden, curve_and_final_weights_agree) {
   const Value* plugins = resolved.find("_resolved")->find("plugins");
   EXPECT_TRUE(plugins->find(std::string("attention/") + GetParam().attention));
   EXPECT_EQ(plugins->find("strategy/fused_block") != nullptr, GetParam().fused_block);
-  const Value given = read_json_file(config(temporary));
-  const Value* zero = given.find("zero_optimization");
-  const bool sharded = zero && zero->find("stage")->as_int() > 0;
-  EXPECT_TRUE(plugins->find(sharded ? "data_parallel/zero" : "data_parallel/ddp"));
+  expect_given_plugins(read_json_file(config(temporary)), *plugins);
+}
+
+GoldenCut data_parallel(int processes) { return {.ranks = processes, .data_ranks = processes}; }
+
+std::string tensor(const char* more = "") {
+  return concat(R"("tensor_parallel": {"type": "megatron", "params": {"size": 2)", more, "}}");
+}
+std::string context(const char* type) {
+  return concat(R"("context_parallel": {"type": ")", type, R"(", "params": {"size": 2}})");
+}
+std::string pipeline(const char* type, const char* more = "") {
+  return concat(R"("pipeline": {"type": ")", type, R"(", "params": {"stages": 2)", more, "}}");
+}
+std::string all_of(const std::string& a, const std::string& b = "") { return concat("{", a, b.empty() ? "" : ", ", b, "}"); }
+
+const char kSequenceParallel[] = R"(, "sequence_parallel": true)";
+const char kStage3[] =
+    R"("zero_optimization": {"stage": 3, "reduce_bucket_size": 50000, "stage3_param_persistence_threshold": 100})";
+
+std::vector<GoldenCut> cuts() {
+  return {{"tp2", all_of(tensor()), 2},
+          {"tp2_sequence_parallel", all_of(tensor(kSequenceParallel)), 2},
+          {"pp2_gpipe", all_of(pipeline("gpipe")), 2, 1, 4},
+          {"pp2_1f1b", all_of(pipeline("one_f_one_b")), 2, 1, 4},
+          {"pp2_interleaved", all_of(pipeline("interleaved", R"(, "chunks": 2)")), 2, 1, 4},
+          {"pp2_zero_bubble", all_of(pipeline("zero_bubble_h1")), 2, 1, 4},
+          {"cp2_ring", all_of(context("ring")), 2},
+          {"cp2_ulysses", all_of(context("ulysses")), 2},
+          {"tp2_pp2", all_of(tensor(), pipeline("one_f_one_b")), 4, 1, 2},
+          {"tp2_sequence_parallel_pp2", all_of(tensor(kSequenceParallel), pipeline("zero_bubble_h1")), 4, 1, 4},
+          {"tp2_dp2_zero3", all_of(tensor(), kStage3), 4, 2},
+          {"pp2_dp2_zero3", all_of(pipeline("one_f_one_b"), kStage3), 4, 2, 2}};
+}
+
+// DeepSpeed's own ZeRO-3 run, cut further.
+std::vector<GoldenCut> cuts_of_stage_3() {
+  return {{"tp2", all_of(tensor()), 2},
+          {"tp2_sequence_parallel_dp2", all_of(tensor(kSequenceParallel)), 4, 2},
+          {"pp2_dp2", all_of(pipeline("one_f_one_b")), 4, 2},
+          {"cp2_dp2", all_of(context("ring")), 4, 2}};
 }
 
 std::vector<Case> cases() {
   std::vector<Case> list;
   for (const char* attention : {"standard", "flash"}) {
     for (const int processes : {1, 2, 4}) {
-      list.push_back({"gpt2_tiny", "float64", "final_float64_rounded.safetensors", "matrices", processes, attention});
-      list.push_back({"llama_tiny", "float64", "final_float64_rounded.safetensors", "matrices", processes, attention});
+      list.push_back({"gpt2_tiny", "float64", "final_float64_rounded.safetensors", "matrices", data_parallel(processes), attention});
+      list.push_back({"llama_tiny", "float64", "final_float64_rounded.safetensors", "matrices", data_parallel(processes), attention});
     }
   }
   for (const char* name : {"gpt2_tiny", "llama_tiny"})
-    list.push_back({name, "float64", "final_float64_rounded.safetensors", "matrices", 2, "flash", false});
+    list.push_back({name, "float64", "final_float64_rounded.safetensors", "matrices", data_parallel(2), "flash", false});
   for (const char* name : {"deepspeed_gpt2_zero0", "deepspeed_gpt2_zero1", "deepspeed_gpt2_zero2", "deepspeed_gpt2_zero3"})
     for (const int processes : {1, 2, 4})
-      list.push_back({name, "single_process_float64", "final.safetensors", "all", processes, "flash"});
+      list.push_back({name, "single_process_float64", "final.safetensors", "all", data_parallel(processes), "flash"});
+  for (const char* name : {"gpt2_tiny", "llama_tiny"})
+    for (const GoldenCut& cut : cuts()) {
+      list.push_back({name, "float64", "final_float64_rounded.safetensors", "matrices", cut, "flash"});
+      if (cut.ranks == 4) list.push_back({name, "float64", "final_float64_rounded.safetensors", "matrices", cut, "standard", false});
+    }
+  for (const GoldenCut& cut : cuts_of_stage_3())
+    list.push_back({"deepspeed_gpt2_zero3", "single_process_float64", "final.safetensors", "all", cut, "flash"});
   return list;
 }
 

@@ -1,0 +1,207 @@
+#include "matrix/curve.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <limits>
+#include <random>
+#include <sstream>
+
+#include <drivetrain/safetensors.h>
+
+#include "state/safetensors_writer.h"
+#include "support/temp_folder.h"
+#include "support/train_threads.h"
+
+namespace drivetrain::test {
+namespace {
+
+constexpr double kFactor = 8, kLossFloor = 16 * 4.8e-7, kNormFloor = 2e-6, kWeightFloor = 2e-6;
+
+const TempFolder& folder() {
+  static const TempFolder folder;
+  return folder;
+}
+
+at::Tensor ids(const std::vector<int64_t>& shape) { return at::empty(shape, at::TensorOptions(at::kLong)); }
+
+// Tokens that can be learned: the next one is three times the last plus 0, 1 or 2.
+at::Tensor make_tokens() {
+  std::mt19937_64 dice(20);
+  const at::Tensor tokens = ids({kSteps, 1, kRows, kSequence + 1});
+  int64_t* token = tokens.mutable_data_ptr<int64_t>();
+  for (int64_t i = 0; i < tokens.numel(); ++i)
+    token[i] = i % (kSequence + 1) == 0 ? int64_t(dice() % kVocabulary)
+                                        : (3 * token[i - 1] + int64_t(dice() % 3)) % kVocabulary;
+  return tokens;
+}
+
+// Row g keeps about (g + 1) / G of its labels. Row 3 of every other step has none: with four ranks' rows, a whole
+// micro-batch of one rank. The first half of row 5 has none: a whole slice of the sequence.
+at::Tensor make_labels(const at::Tensor& tokens) {
+  std::mt19937_64 dice(21);
+  const at::Tensor labels = tokens.narrow(3, 1, kSequence).clone(at::MemoryFormat::Contiguous);
+  int64_t* label = labels.mutable_data_ptr<int64_t>();
+  for (int64_t i = 0; i < labels.numel(); ++i) {
+    const int64_t s = i % kSequence, g = i / kSequence % kRows, k = i / kSequence / kRows;
+    const bool silent = (g == 3 && k % 2 == 1) || (g == 5 && s < kSequence / 2);
+    if (silent || int64_t(dice() % kRows) > g) label[i] = -100;
+  }
+  return labels;
+}
+
+const std::string& batches_file() {
+  static const std::string path = [] {
+    const std::string file = folder().path("batches.safetensors");
+    const at::Tensor tokens = make_tokens(), labels = make_labels(tokens);
+    write_safetensors(file, {{"tokens", at::kLong, tokens.sizes().vec()}, {"labels", at::kLong, labels.sizes().vec()}},
+                      {}, [&](const std::string& name) { return name == "tokens" ? tokens : labels; });
+    return file;
+  }();
+  return path;
+}
+
+constexpr double kInfinite = std::numeric_limits<double>::infinity();
+
+double distance(double a, double b) { return std::isnan(a - b) ? kInfinite : std::abs(a - b); }
+double relative(double a, double b) { return distance(a, b) / std::abs(b); }
+double distance(const at::Tensor& a, const at::Tensor& b) {
+  if (a.sizes() != b.sizes()) return kInfinite;
+  return distance((a - b).abs().max().item<double>(), 0);
+}
+double distance(const Curve& a, const Curve& b) {
+  double largest = a.weights.size() == b.weights.size() ? 0 : kInfinite;
+  for (const auto& [name, x] : a.weights)
+    largest = std::max(largest, b.weights.contains(name) ? distance(x, b.weights.at(name)) : kInfinite);
+  return largest;
+}
+
+// The ways in which one process may add the same things up.
+std::vector<Value> orders(const Value& plain) {
+  const Value* dropout = plain.find("model")->find("params")->find("attention_dropout");
+  const bool any_attention = !dropout || dropout->as_double() == 0;  // one of the two kernels has none
+  std::vector<Value> list;
+  for (const auto& [micro_batches, attention, fused] :
+       std::vector<std::tuple<int, const char*, bool>>{{1, "standard", false},
+                                                       {2, "flash", true},
+                                                       {6, "standard", true},
+                                                       {12, "flash", false},
+                                                       {3, "flash", true}}) {
+    Value config = plain;
+    config.set("gradient_accumulation_steps", micro_batches);
+    config.set("attention", any_attention ? attention : "standard");
+    if (fused) config.erase("fused_block");  // it is the default
+    list.push_back(config);
+  }
+  return list;
+}
+
+// The spread of several runs, largest distance of any two up to a step.
+Tolerance tolerance_of(const std::vector<Curve>& runs) {
+  Tolerance t = {std::vector<double>(kSteps, kLossFloor), std::vector<double>(kSteps, kNormFloor), kWeightFloor};
+  for (const Curve& a : runs)
+    for (const Curve& b : runs) {
+      for (size_t k = 0; k < kSteps; ++k) {
+        t.loss[k] = std::max(t.loss[k], kFactor * distance(a.losses.at(k), b.losses.at(k)));
+        t.norm[k] = std::max(t.norm[k], kFactor * relative(a.norms.at(k), b.norms.at(k)));
+      }
+      t.weight = std::max(t.weight, kFactor * distance(a, b));
+    }
+  for (size_t k = 1; k < kSteps; ++k) {
+    t.loss[k] = std::max(t.loss[k], t.loss[k - 1]);
+    t.norm[k] = std::max(t.norm[k], t.norm[k - 1]);
+  }
+  return t;
+}
+
+void raise(Deviation& d, double& largest, double found, double tolerance, const std::string& what) {
+  largest = std::max(largest, found);
+  if (found > tolerance) d.outside += concat("\n   ", what, ": ", found, ", tolerance ", tolerance);
+  if (found / tolerance > d.tolerances || d.where.empty()) d.tolerances = found / tolerance, d.where = what;
+}
+
+}  // namespace
+
+Value base_config() {
+  Value config = parse_json(R"({
+    "seed": 11, "monitors": "jsonl", "gradient_clipping": 0.5,
+    "communicator": {"type": "local", "params": {"timeout_s": 60}},
+    "optimizer": {"type": "AdamW", "params": {"lr": 1e-2, "eps": 1e-4, "weight_decay": 0.1}}})",
+                            "matrix");
+  config.set("train_steps", kSteps);
+  config.set("train_batch_size", kRows);
+  config.set("gradient_accumulation_steps", kMicroBatches);
+  config.set("dataset", Value::Object{{"type", "token_batches"}, {"params", Value::Object{{"file", batches_file()}}}});
+  return config;
+}
+
+Curve read_curve(const std::string& run_folder) {
+  Curve curve;
+  for (const Value& line : read_metrics_file(run_folder)) {
+    curve.losses.push_back(line.find("loss")->as_double());
+    curve.norms.push_back(line.find("grad_norm")->as_double());
+    curve.tokens.push_back(line.find("tokens")->as_int());
+  }
+  const SafetensorsFile file = SafetensorsFile::open(run_folder + "/final/model.safetensors");
+  for (const std::string& name : file.names()) curve.weights[name] = file.tensor(name).clone();
+  const Value resolved = read_json_file(run_folder + "/resolved.json");
+  for (const Value::Member& plugin : resolved.find("_resolved")->find("plugins")->members())
+    curve.plugins.insert(plugin.key);
+  return curve;
+}
+
+std::string missing_plugin(const Cell& cell, const Curve& curve) {
+  for (int f = 0; f < kFactors; ++f) {
+    std::istringstream names(value_of(cell, FactorIndex(f)).plugins);
+    for (std::string name; names >> name;)
+      if (!curve.plugins.contains(name)) return name;
+  }
+  return {};
+}
+
+Curve run_curve(Value config, int ranks) {
+  static int runs = 0;
+  const std::string path = folder().path(concat("run", runs++));
+  config.set("output_dir", path);
+  run_threads(config, ranks);
+  const Curve curve = read_curve(path);
+  std::filesystem::remove_all(path);
+  return curve;
+}
+
+const Reference& reference_of(const Value& config) {
+  static std::map<std::string, Reference> made;
+  const auto [entry, fresh] = made.try_emplace(config.find("model")->to_json());
+  if (!fresh) return entry->second;
+  Value plain = base_config();
+  plain.set("model", *config.find("model"));
+  plain.set("attention", "standard");
+  plain.set("fused_block", false);
+  std::vector<Curve> runs = {run_curve(plain, 1)};
+  for (const Value& order : orders(plain)) runs.push_back(run_curve(order, 1));
+  entry->second = {runs.front(), tolerance_of(runs)};
+  return entry->second;
+}
+
+Deviation deviation(const Curve& found, const Reference& reference) {
+  const auto& [curve, tolerance] = reference;
+  Deviation d;
+  if (found.tokens != curve.tokens) raise(d, d.loss, kInfinite, 1, "numbers of tokens that count");
+  if (found.losses.size() != kSteps) return raise(d, d.loss, kInfinite, 1, "number of steps"), d;
+  for (size_t k = 0; k < kSteps; ++k) {
+    const std::string step = concat(" of step ", k + 1);
+    raise(d, d.loss, distance(found.losses[k], curve.losses[k]), tolerance.loss[k], "loss" + step);
+    raise(d, d.norm, relative(found.norms[k], curve.norms[k]), tolerance.norm[k], "norm" + step);
+  }
+  for (const auto& [name, value] : curve.weights) {
+    const auto ours = found.weights.find(name);
+    raise(d, d.weight, ours == found.weights.end() ? kInfinite : distance(ours->second, value), tolerance.weight, name);
+  }
+  if (found.weights.size() != curve.weights.size()) raise(d, d.weight, kInfinite, 1, "number of weights");
+  return d;
+}
+
+}  // namespace drivetrain::test
