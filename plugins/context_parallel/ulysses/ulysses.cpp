@@ -65,7 +65,7 @@ class Ulysses : public ContextParallel {
     const int64_t index = builder.mesh.index(kAxis), ranks = size_;
     builder.batch_cuts.push_back(
         [=](const std::vector<RowRange>& positions) { return piece(positions, index, ranks); });
-    if (builder.facts.num_attention_heads > 0) shares(builder.facts);  // under tensor parallelism there may be too few
+    check_heads(builder.facts);
   }
 
   void attach(UnitList&) override {
@@ -82,6 +82,15 @@ class Ulysses : public ContextParallel {
                  " equal pieces; set seq_length to a multiple");
     if (count == 0) return {};
     return rows_of_part(positions, {index * (count / ranks), count / ranks});
+  }
+
+  // The plan knew all heads; those of a rank are known with the mesh.
+  void check_heads(const ModelFacts& model) const {
+    const int64_t heads = model.num_attention_heads / tensor_ranks_;
+    if (model.num_attention_heads > 0 && heads < size_)
+      throw fail(ErrorCode::config, "context_parallel/ulysses: tp ", tensor_ranks_, " leaves ", heads, " of ",
+                 model.num_attention_heads, " query heads to a rank, and each of ", size_,
+                 " ranks needs one; set size to ", heads, " or less, or use context_parallel/ring");
   }
 
   // Of the heads that tensor parallelism leaves here.
@@ -117,7 +126,8 @@ class Ulysses : public ContextParallel {
     const RunFacts& run = ctx.run();
     const double element = bytes_of(run.compute_dtype), others = static_cast<double>(size_ - 1);
     const double values = static_cast<double>(run.micro_batch_size * model.head_dim) *
-                          static_cast<double>(run.seq_length) / static_cast<double>(size_);  // per head
+                          static_cast<double>(run.seq_length) /
+                          static_cast<double>(std::max(size_, run.joined_ranks));  // per head
     const double layers = static_cast<double>(run.rank_layers > 0 ? run.rank_layers : model.num_layers);
     const double H = static_cast<double>(model.num_attention_heads / tensor_ranks_),
                  W = static_cast<double>(all_widths), h = static_cast<double>(own.query.count),

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <drivetrain/error.h>
+#include <drivetrain/mesh.h>
 #include <drivetrain/plan_context.h>
 #include <drivetrain/strategy.h>
 
@@ -100,6 +101,19 @@ TEST(UlyssesPlan, claims_an_axis_beside_the_heads_and_says_what_it_sends) {
   // layers, 4 micro-batches, 4 bytes.
   EXPECT_EQ(ctx.traffics()[0].bytes, 8 / 2.0 * (2 * 512 * 12 * 8) * 3 * 4 * 4);
   EXPECT_TRUE(ctx.costs().empty());
+}
+
+TEST(UlyssesPlan, heads_that_tensor_parallelism_leaves_too_few_of_are_refused_with_all_numbers) {
+  Host host;
+  const Mesh mesh({{"tp", 4, 0, false}, {"sp", 4, 0, true}}, 0, 16, nullptr);
+  ModelFacts model;
+  model.num_attention_heads = model.num_query_groups = 12;
+  const auto plugin = make(host, 4);
+  Builder builder{nullptr, nullptr, mesh, model};
+  EXPECT_EQ(
+      error_of([&] { dynamic_cast<Strategy&>(*plugin).build(builder); }),
+      "context_parallel/ulysses: tp 4 leaves 3 of 12 query heads to a rank, and each of 4 ranks needs one; set size to "
+      "3 or less, or use context_parallel/ring");
 }
 
 TEST(UlyssesPlan, uneven_heads_cost_and_say_how_much) {
