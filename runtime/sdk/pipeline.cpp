@@ -7,6 +7,7 @@
 #include <limits>
 #include <map>
 
+#include "sdk/chunk_cuts.h"
 #include "sdk/even_cuts.h"
 
 namespace drivetrain {
@@ -163,13 +164,20 @@ std::vector<int64_t> PipelineSchedule::partition(const std::vector<double>& unit
     throw fail(ErrorCode::config, stages_, " stages", chunks_ > 1 ? concat(" of ", chunks_, " chunks") : std::string(),
                " need ", pieces, " units at least, and the model has ", units, "; take fewer ",
                chunks_ > 1 ? "stages or chunks" : "stages");
-  if (cuts_.empty()) return even_cuts(unit_costs, pieces);
-  if (cuts_.back() >= units)
-    throw fail(ErrorCode::config, "cuts ends with unit ", cuts_.back(), ", and the model has ", units, " units, 0 to ",
-               units - 1);
-  std::vector<int64_t> first = {0};
-  first.insert(first.end(), cuts_.begin(), cuts_.end());
-  return first;
+  if (!cuts_.empty()) {
+    if (cuts_.back() >= units)
+      throw fail(ErrorCode::config, "cuts ends with unit ", cuts_.back(), ", and the model has ", units,
+                 " units, 0 to ", units - 1);
+    std::vector<int64_t> first = {0};
+    first.insert(first.end(), cuts_.begin(), cuts_.end());
+    return first;
+  }
+  const std::vector<int64_t> even = even_cuts(unit_costs, pieces);
+  if (chunks_ == 1) return even;
+  const int64_t micro_batches = 4 * stages_;
+  std::vector<Program> orders;
+  for (int64_t s = 0; s < stages_; ++s) orders.push_back(computations(s, micro_batches, Pass::train));
+  return shorter_cuts(*this, orders, micro_batches, unit_costs, even);
 }
 
 Program PipelineSchedule::program(int64_t stage, int64_t micro_batches, Pass pass) const {

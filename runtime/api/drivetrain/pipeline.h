@@ -59,7 +59,8 @@ class DRIVETRAIN_API PipelineSchedule : public Schedule {
   void plan(PlanContext& ctx) override;
   int64_t stages() const override { return stages_; }
   int64_t chunks() const override { return chunks_; }
-  // The contiguous cut whose largest piece is smallest; of those, the most even one, the larger pieces last. Every
+  // The contiguous cut whose largest piece is smallest; of those, the most even one, the larger pieces last. With
+  // several chunks it is bettered by simulation, so that a stage with a dear piece has cheap ones beside it. Every
   // piece has a unit at least. Error(config) if there are fewer units than pieces, or a given cut lies behind the last
   // unit.
   std::vector<int64_t> partition(const std::vector<double>& unit_costs) const override;
