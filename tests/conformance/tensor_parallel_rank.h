@@ -16,6 +16,7 @@
 #include <functional>
 #include <limits>
 #include <random>
+#include <set>
 
 #include <drivetrain/mesh.h>
 #include <drivetrain/model.h>
@@ -40,6 +41,7 @@ struct TensorParallelTrial {
   bool fused = false;      // with strategy/fused_block
   bool recompute = false;  // no region keeps what it can compute again
   Part part = Part::whole;
+  std::set<std::string> frozen = {};              // parameters that get no slot at all
   std::function<void(Builder&)> spoil = nullptr;  // acts on what the plugin built
 };
 
@@ -200,7 +202,9 @@ class TensorParallelRank {
         value = at::zeros(layout.local_shape(*mesh_), own.options());
         value.narrow(dim, 0, own.size(dim)).copy_(own);
       }
-      param->tensor = value.set_requires_grad(true);
+      param->trainable = !trial_.frozen.contains(param->name);
+      param->tensor = value.set_requires_grad(param->trainable);
+      if (!param->trainable) continue;
       param->grad = at::full(value.sizes(), std::numeric_limits<double>::quiet_NaN(), at::TensorOptions(trial_.dtype));
       param->grad_fresh = true;
     }
@@ -258,6 +262,7 @@ class TensorParallelRank {
   std::vector<CutGradient> slots() const {
     std::vector<CutGradient> all;
     for (const ParamPtr& param : units_.all()) {
+      if (!param->trainable) continue;
       const Layout& layout = param->layout;
       CutGradient gradient{param->name, layout.global_shape,          cut_dim(layout),
                            {},          !layout.partial_over.empty(), param->grad.clone()};

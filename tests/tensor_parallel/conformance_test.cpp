@@ -1,8 +1,11 @@
 // The conformance suite of tensor_parallel over every installed implementation.
 #include "conformance/tensor_parallel_suite.h"
+#include "support/poisoned_memory.h"
 
 namespace drivetrain::test {
 namespace {
+
+PoisonedMemory poisoned;
 
 struct OptionSet {
   const char* name;

@@ -17,15 +17,15 @@ at::Tensor by_rank(const at::Tensor& x, int64_t ranks) {
 
 }  // namespace
 
+// No view: callers may add to what they got in place, and record that.
 at::Tensor Pending::finish() {
   work_->wait();
   work_.reset();
-  if (!by_rank_) return std::move(tensor_);
-  const at::Tensor given = std::move(tensor_);  // [ranks, B, s, ...]
-  std::vector<int64_t> sizes = given.sizes().slice(1).vec();
+  const at::Tensor given = std::move(tensor_);
+  if (!by_rank_) return given.variable_data();
+  std::vector<int64_t> sizes = given.sizes().slice(1).vec();  // given: [ranks, B, s, ...]
   sizes[1] *= given.size(0);
-  if (sizes[0] == 1) return given.view(sizes);
-  return given.transpose(0, 1).reshape(sizes);
+  return sizes[0] == 1 ? given.view(sizes).variable_data() : given.transpose(0, 1).reshape(sizes);
 }
 
 at::Tensor Exchange::memory(at::IntArrayRef sizes, const at::Tensor& like) const {
@@ -40,21 +40,17 @@ int64_t Exchange::share(int64_t positions) const {
   return positions / ranks_;
 }
 
-Pending Exchange::gather(const at::Tensor& x) const {
+Pending Exchange::gather(const at::Tensor& x, bool in_order) const {
   std::vector<int64_t> sizes = x.sizes().vec();
   sizes.insert(sizes.begin(), ranks_);
   const at::Tensor all = memory(sizes, x);
   WorkPtr work = group_->all_gather(all, x.contiguous());
-  return {std::move(work), all};
+  return {std::move(work), all, in_order};
 }
 
-Pending Exchange::gather_positions(const at::Tensor& x) const {
-  std::vector<int64_t> sizes = x.sizes().vec();
-  sizes.insert(sizes.begin(), ranks_);
-  const at::Tensor all = memory(sizes, x);
-  WorkPtr work = group_->all_gather(all, x.contiguous());
-  return {std::move(work), all, true};
-}
+Pending Exchange::gather_positions(const at::Tensor& x) const { return gather(x, true); }
+
+Pending Exchange::gather(const at::Tensor& x) const { return gather(x, false); }
 
 // On the CPU ranks reach each other's memory only where the group allocated it; a device's own is as good.
 at::Tensor Exchange::reachable(const at::Tensor& x) const {

@@ -53,6 +53,7 @@ class Exchange {
   Pending gather(const at::Tensor& x) const;
 
  private:
+  Pending gather(const at::Tensor& x, bool in_order) const;
   at::Tensor memory(at::IntArrayRef sizes, const at::Tensor& like) const;
   at::Tensor reachable(const at::Tensor& x) const;
   int64_t share(int64_t positions) const;
