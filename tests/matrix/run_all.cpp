@@ -4,12 +4,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <deque>
 #include <fstream>
 #include <map>
 #include <numeric>
+#include <random>
 #include <stdexcept>
 
 #include <drivetrain/error.h>
@@ -54,14 +56,15 @@ bool has_its_turn(const Cell& cell) {
   return others % static_cast<int>(factors()[kModel].values.size()) == cell[kModel];
 }
 
+// Mixed up, so that a run that is broken off has seen some of everything.
 std::vector<Cell> wanted_cells(const Options& o) {
-  std::vector<Cell> cells;
-  size_t index = 0;
-  for (const Cell& cell : legal_cells()) {
-    if (name_of(cell).find(o.only) == std::string::npos || (o.models == "turns" && !has_its_turn(cell))) continue;
-    if (index++ % o.every == 0) cells.push_back(cell);
-  }
-  return cells;
+  std::vector<Cell> cells, mixed;
+  for (const Cell& cell : legal_cells())
+    if (name_of(cell).find(o.only) != std::string::npos && (o.models == "both" || has_its_turn(cell)))
+      cells.push_back(cell);
+  std::shuffle(cells.begin(), cells.end(), std::mt19937_64(1));
+  for (size_t i = 0; i < cells.size(); i += o.every) mixed.push_back(cells[i]);
+  return mixed;
 }
 
 struct Outcome {
@@ -236,7 +239,8 @@ class Run {
     std::string table =
         concat("| cells | number | where |\n| --- | --- | --- |\n| all | ", every_cell().size(), " | |\n");
     table += excused_rows();
-    table += concat("| run", options_.models == "turns" ? ", the models in turn" : "", " | ", done_,
+    table += concat("| legal | ", legal_cells().size(), " | |\n| run",
+                    options_.models == "turns" ? ", the models in turn" : "", " | ", done_,
                     " | |\n| outside their tolerance, refused or ended | ", failed_, " | |\n");
     const char* what[] = {"largest deviation, in tolerances", "of a loss", "of a norm, relative", "of a final weight"};
     for (size_t i = 0; i < 4; ++i)
