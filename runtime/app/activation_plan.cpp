@@ -1,8 +1,9 @@
 #include "app/activation_plan.h"
 
 #include <algorithm>
-#include <cctype>
 #include <map>
+
+#include <drivetrain/recompute_blocks.h>
 
 namespace drivetrain {
 namespace {
@@ -11,10 +12,6 @@ namespace {
 struct KeptPerToken {
   double whole = 0, cut = 0;
 };
-
-bool is_block(const Unit& unit) {
-  return !unit.name().empty() && std::isdigit(static_cast<unsigned char>(unit.name().back()));
-}
 
 KeptPerToken kept_by(const Composition& run, const Recompute* policy, const Unit& unit) {
   const ModelFacts& facts = run.facts;
@@ -55,6 +52,7 @@ void show_units(const Composition& run) {
   run.recompute->attach(units);
 }
 
+// Of this rank's stage.
 struct BlockBytes {
   double mean = 0, most = 0;
   bool recomputed = false;
@@ -69,7 +67,7 @@ BlockBytes block_bytes(const Composition& run, double tokens_whole, double token
   result.most = bytes({run.facts.kept_whole_per_token, run.facts.kept_cut_per_token});
   double sum = 0, blocks = 0;
   for (const UnitPtr& unit : run.units.units) {
-    if (!is_block(*unit)) continue;
+    if (!BlockChoice::is_block(unit->name())) continue;
     const double own = bytes(kept_by(run, run.recompute.get(), *unit));
     result.recomputed |= own < result.most;
     sum += own, ++blocks;
@@ -123,10 +121,13 @@ PlannedActivations planned_activations(const Composition& run) {
   planned.bytes = fullest.held * block.mean + (block.recomputed ? block.most : 0);
   const int64_t chunks = run.schedule->chunks();
   const std::string stage = run.stages() > 1 ? concat(" of stage ", fullest.stage) : "";
+  // A policy chooses per stage; of another one this rank knows no units.
+  const bool other = block.recomputed && run.stages() > 1 && run.stage() != fullest.stage;
   const std::string share = chunks > 1 ? concat(" in ", chunks, " chunks") : "";
   planned.source =
       concat(model_id(run), ": ", fullest.slots, " in flight x ", fullest.blocks, " blocks", stage, share, " x ",
-             run.batch.micro_batch_size * positions.inside, " tokens", block.recomputed ? ", one of them in full" : "");
+             run.batch.micro_batch_size * positions.inside, " tokens", block.recomputed ? ", one of them in full" : "",
+             other ? concat(", recomputed as on stage ", run.stage()) : std::string());
   return planned;
 }
 

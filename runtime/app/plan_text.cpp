@@ -88,7 +88,9 @@ std::string traffic_text(const Composition& run) {
     for (const auto& t : run.traffics)
       if (t.axis == axis.name && t.bytes > 0) text += "    " + bytes_text(t.bytes) + "  " + t.by + ": " + t.what + "\n";
   }
-  return text.empty() ? "" : "traffic, sent by a rank in a step:\n" + text;
+  if (text.empty()) return "";
+  return concat("traffic, sent by a rank in a step", run.recompute ? "; what recompute sends again is not counted" : "",
+                ":\n", text);
 }
 
 std::string plan_headline(const Composition& run) {

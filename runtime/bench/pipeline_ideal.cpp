@@ -1,6 +1,7 @@
 #include "bench/pipeline_ideal.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "step/timeline.h"
 

@@ -120,9 +120,10 @@ std::vector<Trainables> held_values(const Composition& run);
 // Parameters that the storage owner named in neither, whole.
 Trainables unnamed_values(const Composition& run);
 
-// Builds the model on the meta device, cuts it into the schedule's pieces and keeps those of this rank's stage. Needs the mesh; no rank
-// waits for another. Error(config) where the chain has fewer units than pieces.
-void place_model(Composition& run);
+// The whole model on the meta device, decorated by the strategies. Needs the mesh; no rank waits for another.
+std::vector<UnitPtr> build_chain(Composition& run);
+// Cuts it into the schedule's pieces and keeps those of this rank's stage. Error(config) where it has fewer units than pieces.
+void place_chain(Composition& run, const std::vector<UnitPtr>& chain);
 
 // Gives the model storage and fills it. Collective from here on.
 DRIVETRAIN_API void build_run(Composition& run);

@@ -4,24 +4,16 @@
 
 #include "compose/composition.h"
 #include "compose/plain_layers.h"
+#include "step/step_state.h"
 
 namespace drivetrain {
 namespace {
-
-std::vector<UnitPtr> build_chain(Composition& run) {
-  Builder builder{nullptr, run.attention, *run.mesh, run.facts};
-  builder.layers = make_plain_layers(builder.attention);
-  each_strategy(run.strategies, Nesting::innermost_first, "build", "", [&](Strategy& s) { s.build(builder); });
-  run.attention = builder.attention;
-  run.batch_cuts = builder.batch_cuts, run.activation_cuts = builder.activation_cuts;
-  return run.model->build(*builder.layers);
-}
 
 // Where the pieces begin. The schedule's word is checked: it may be anybody's.
 std::vector<int64_t> cuts_of(const Composition& run, const std::vector<UnitPtr>& chain, int64_t pieces) {
   const auto units = static_cast<int64_t>(chain.size());
   if (pieces > units)
-    throw fail(ErrorCode::config, "the schedule asks for ", run.stages(), " stages of ", run.schedule->chunks(), " = ", pieces,
+    throw fail(ErrorCode::config, "asks for ", run.stages(), " stages of ", run.schedule->chunks(), " = ", pieces,
                " pieces, the model's chain has ", units, " units (", chain.front()->name(), " to ", chain.back()->name(),
                "). Use fewer stages or chunks, or more layers");
   std::vector<double> costs;
@@ -29,7 +21,7 @@ std::vector<int64_t> cuts_of(const Composition& run, const std::vector<UnitPtr>&
   const std::vector<int64_t> cuts = run.schedule->partition(costs);
   const bool fits = static_cast<int64_t>(cuts.size()) == pieces && cuts.front() == 0 && cuts.back() < units &&
                     std::adjacent_find(cuts.begin(), cuts.end(), std::greater_equal<>()) == cuts.end();
-  if (!fits) throw fail(ErrorCode::plugin, "the schedule's partition of ", units, " units into ", pieces, " pieces does not ascend from 0");
+  if (!fits) throw fail(ErrorCode::plugin, "its partition of ", units, " units into ", pieces, " pieces does not ascend from 0");
   return cuts;
 }
 
@@ -92,13 +84,24 @@ void settle_share(Composition& run, size_t chain) {
   const int64_t chunks = run.schedule->chunks();
   run.run.rank_share = largest(parameters) / static_cast<double>(std::max<int64_t>(run.facts.parameters, 1));
   run.run.rank_layers = static_cast<int64_t>(largest(layers));
+  run.run.rank_positions = 0;
+  for (const RowRange& range : apply_cuts(run.activation_cuts, apply_cuts(run.batch_cuts, {{0, run.run.seq_length}})))
+    run.run.rank_positions += range.count;
   run.run.micro_batches_in_flight = (slots + chunks - 1) / chunks;
 }
 
 }  // namespace
 
-void place_model(Composition& run) {
-  const std::vector<UnitPtr> chain = build_chain(run);
+std::vector<UnitPtr> build_chain(Composition& run) {
+  Builder builder{nullptr, run.attention, *run.mesh, run.facts};
+  builder.layers = make_plain_layers(builder.attention);
+  each_strategy(run.strategies, Nesting::innermost_first, "build", "", [&](Strategy& s) { s.build(builder); });
+  run.attention = builder.attention;
+  run.batch_cuts = builder.batch_cuts, run.activation_cuts = builder.activation_cuts;
+  return run.model->build(*builder.layers);
+}
+
+void place_chain(Composition& run, const std::vector<UnitPtr>& chain) {
   run.model_params = UnitList{chain}.all();
   run.placement = place_pieces(run, chain);
   count_parameters(run, chain);

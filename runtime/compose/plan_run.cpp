@@ -219,10 +219,12 @@ std::string negotiate_mesh(const Factory& factory, Composition& run, const std::
 void place(Composition& run, Problems& problems) {
   run.mesh = std::make_unique<Mesh>(run.mesh_plan.axes, run.services->rank, run.services->world_size, run.communicator);
   run.services->mesh = run.mesh.get();
+  const std::vector<UnitPtr> chain = build_chain(run);
+  const std::string schedule = id_of_kind(run, Schedule::kKind);
   try {
-    place_model(run);
+    place_chain(run, chain);
   } catch (const Error& e) {
-    problems.add(place_of(run, id_of_kind(run, Schedule::kKind)), e.what(), e.code());
+    problems.add(place_of(run, schedule), concat(schedule, ": ", e.what()), e.code());
   }
 }
 

@@ -45,6 +45,7 @@ void settle_dtypes(Composition& run) {
                "; the first three must be floating types, masters Float or Double");
   ask_for_dtypes(run, types);
   run.run.compute_dtype = dtype_name(types.param);
+  run.run.compute_bytes = static_cast<double>(c10::elementSize(types.param));
 }
 
 }  // namespace drivetrain

@@ -113,8 +113,10 @@ std::optional<SectionEntry> read_section_entry(const Value& value, const Section
     if (off && entry.enabled) name_idle_options(entry, *off, fact, problems);
     if (off) entry.enabled = false;
   } else {
-    problems.add(value.where, concat(path, ": expected a type name or an object, found ", describe(value),
-                                     "\n   write \"", path, "\": {\"type\": ..., \"params\": {...}}"));
+    problems.add(value.where,
+                 concat(path, ": expected a type name or an object, found ", describe(value), "\n   write \"", path,
+                        "\": {\"type\": ..., \"params\": {...}}",
+                        fact.number.empty() ? std::string() : concat(", or a number, its \"", fact.number, "\"")));
     return {};
   }
   return entry;

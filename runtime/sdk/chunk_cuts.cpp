@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <limits>
 
+#include <drivetrain/error.h>
+
 namespace drivetrain {
 namespace {
 
@@ -28,6 +30,8 @@ class StepTrial {
           progress = true;
         }
     }
+    for (size_t s = 0; s < orders.size(); ++s)
+      if (at[s] < orders[s].size()) refuse_waiting(computation(orders[s][at[s]], s, schedule), at[s]);
   }
 
   int64_t computations() const { return static_cast<int64_t>(list_.size()); }
@@ -57,6 +61,14 @@ class StepTrial {
     if (i.op == Op::backward_weight) return {stage, piece, -1, -1, 1};
     return {stage, piece, piece + 1 < pieces_ ? backward + micro_batches_ : forward, backward,
             i.op == Op::backward ? 2.0 : 1.0};
+  }
+
+  // A length of what does run would be no length of the step.
+  [[noreturn]] void refuse_waiting(const Computation& c, size_t at) const {
+    const int64_t micro = c.reads % micro_batches_, of = c.reads / micro_batches_;
+    throw fail(ErrorCode::plugin, "the schedule's orders wait for each other: computation ", at, " of stage ", c.stage,
+               " wants the ", of < pieces_ ? "forward" : "backward", " of micro-batch ", micro, " through piece ",
+               of % pieces_, ", which no stage comes to; mend the schedule's order");
   }
 
   int64_t pieces_, micro_batches_;

@@ -4,8 +4,10 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <functional>
 #include <limits>
 #include <map>
+#include <queue>
 
 #include "sdk/chunk_cuts.h"
 #include "sdk/even_cuts.h"
@@ -14,15 +16,12 @@ namespace drivetrain {
 namespace {
 
 constexpr int64_t kMostMicroBatches = std::numeric_limits<decltype(Instr::micro)>::max();
+constexpr int64_t kMostSlots = int64_t{std::numeric_limits<decltype(Instr::slot)>::max()} + 1;  // counted from 0
 
 std::string percent_text(double fraction) {
   char text[32];
   std::snprintf(text, sizeof text, "%.1f %%", 100 * fraction);
   return text;
-}
-
-int64_t compute_bytes(const std::string& dtype) {
-  return dtype == "bfloat16" || dtype == "float16" ? 2 : dtype == "float64" ? 8 : 4;
 }
 
 bool frees_slot(Op op) { return op == Op::backward || op == Op::backward_weight; }
@@ -31,22 +30,37 @@ bool frees_slot(Op op) { return op == Op::backward || op == Op::backward_weight;
 class Slots {
  public:
   int16_t take(const Instr& at) {
-    const auto lowest = std::find(taken_.begin(), taken_.end(), false);
-    const int16_t slot = static_cast<int16_t>(lowest - taken_.begin());
-    if (lowest == taken_.end())
-      taken_.push_back(true);
-    else
-      *lowest = true;
+    if (free_.empty()) add();
+    const int16_t slot = free_.top();
+    free_.pop();
     return of_[key(at)] = slot;
   }
   int16_t of(const Instr& at) const { return of_.at(key(at)); }
-  void give_back(const Instr& at) { taken_[of(at)] = false; }
+  void give_back(const Instr& at) { free_.push(of(at)); }
 
  private:
+  void add() {
+    if (count_ == kMostSlots)
+      throw fail(ErrorCode::config, "more activations are in flight than the ", kMostSlots, " that a program can name");
+    free_.push(static_cast<int16_t>(count_++));
+  }
   static std::pair<int16_t, int16_t> key(const Instr& at) { return {at.micro, at.chunk}; }
-  std::vector<bool> taken_;
+  std::priority_queue<int16_t, std::vector<int16_t>, std::greater<>> free_;
+  int64_t count_ = 0;
   std::map<std::pair<int16_t, int16_t>, int16_t> of_;
 };
+
+// What to say if `stage` holds more activations than an instruction can name; empty if it does not.
+std::string slots_problem(const Schedule& schedule, int64_t stage, int64_t micro_batches) {
+  if (micro_batches * schedule.chunks() <= kMostSlots) return {};  // spares counting them
+  const int64_t slots = schedule.slots(stage, micro_batches);
+  if (slots <= kMostSlots) return {};
+  return concat("stage ", stage, " of ", schedule.stages(), " has ", slots, " activations in flight with ",
+                schedule.chunks(), " chunks and ", micro_batches, " micro-batches in a step, and a program can name ",
+                kMostSlots,
+                "; lower chunks, group_size, or the micro-batches by making them larger "
+                "(train_micro_batch_size_per_gpu)");
+}
 
 // Puts loads and messages around computations.
 class ProgramWriter {
@@ -135,6 +149,9 @@ void PipelineSchedule::plan(PlanContext& ctx) {
     ctx.refuse(concat(run.accumulation, " micro-batches in a step are more than the ", kMostMicroBatches,
                       " that a pipeline can name; make them larger (train_micro_batch_size_per_gpu)"));
   if (run.accumulation <= 0) return;
+  for (int64_t stage = 0; run.training && stage < stages_ && run.accumulation <= kMostMicroBatches; ++stage)
+    if (const std::string problem = slots_problem(*this, stage, run.accumulation); !problem.empty())
+      return ctx.refuse(problem);
   if (const auto idle = bubble(run.accumulation); idle && run.training)
     ctx.cost(concat("stages of equal cost wait for each other ", percent_text(*idle), " of the time they work (",
                     stages_, " stages, ", run.accumulation, run.accumulation == 1 ? " micro-batch" : " micro-batches",
@@ -153,9 +170,11 @@ double PipelineSchedule::bytes_sent(const RunFacts& run, double hidden) const {
     for (int64_t c = 0; c < chunks_; ++c) messages += (piece(s, c) + 1 < pieces) + (piece(s, c) > 0 && run.training);
     most = std::max(most, messages);
   }
-  const double tokens = static_cast<double>(run.micro_batch_size * run.seq_length) /
-                        static_cast<double>(std::max<int64_t>(run.joined_ranks, 1));
-  return static_cast<double>(most * run.accumulation * compute_bytes(run.compute_dtype)) * tokens * hidden;
+  const double positions = run.rank_positions > 0 ? static_cast<double>(run.rank_positions)
+                                                  : static_cast<double>(run.seq_length) /
+                                                        static_cast<double>(std::max<int64_t>(run.joined_ranks, 1));
+  const double message = static_cast<double>(run.micro_batch_size) * positions * hidden * run.compute_bytes;
+  return static_cast<double>(most * run.accumulation) * message;
 }
 
 std::vector<int64_t> PipelineSchedule::partition(const std::vector<double>& unit_costs) const {
@@ -184,6 +203,9 @@ Program PipelineSchedule::program(int64_t stage, int64_t micro_batches, Pass pas
   if (micro_batches > kMostMicroBatches)
     throw fail(ErrorCode::config, micro_batches, " micro-batches in a step, and a program can name ",
                kMostMicroBatches);
+  if (const std::string problem = pass == Pass::train ? slots_problem(*this, stage, micro_batches) : std::string();
+      !problem.empty())
+    throw fail(ErrorCode::config, problem);
   return ProgramWriter(*this, stage, pass).write(computations(stage, micro_batches, pass));
 }
 

@@ -164,6 +164,20 @@ std::array<uint32_t, 4> philox(std::array<uint32_t, 4> counter, std::array<uint3
   return counter;
 }
 
+std::vector<RowRange> part_of(const std::vector<RowRange>& rows, int64_t parts, int64_t index) {
+  int64_t all = 0;
+  for (const RowRange& range : rows) all += range.count;
+  if (parts < 1 || all % parts != 0) throw fail(ErrorCode::internal, all, " rows cannot be cut into ", parts, " even parts");
+  std::vector<RowRange> part;
+  int64_t skip = index * (all / parts), want = all / parts;
+  for (const RowRange& range : rows) {
+    const int64_t from = std::min(skip, range.count), count = std::min(range.count - from, want);
+    skip -= from, want -= count;
+    if (count > 0) part.push_back({range.first + from, count});
+  }
+  return part;
+}
+
 uint64_t hash_name(std::string_view text) {
   uint64_t hash = 0xCBF29CE484222325;
   for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001B3;

@@ -96,9 +96,9 @@ class HostStash::OnHost final : public Held {
   };
 
   Waiting moved(const at::Tensor& t) const {
-    if (!t.defined() || !t.is_contiguous()) return {t, {}, {}, {}};
+    if (!t.defined()) return {t, {}, {}, {}};
     Waiting w{{}, pool_->take(t.scalar_type(), t.numel()), t.sizes().vec(), t.options()};
-    w.host.copy_(t.detach().view({-1}), /*non_blocking=*/true);
+    w.host.copy_(t.detach().contiguous().view({-1}), /*non_blocking=*/true);
     return w;
   }
 

@@ -135,13 +135,13 @@ void ShardedDataParallel::before_forward(const Visit& visit, StepContext& ctx) {
 void ShardedDataParallel::after_forward(const Visit& visit, StepContext& ctx) { values_->after(visit, ctx); }
 
 void ShardedDataParallel::before_backward(const Visit& visit, StepContext& ctx) {
-  values_->before(visit, ctx);
+  if (visit.part != Part::weight) values_->before(visit, ctx);
   gradients_->before_backward(visit);
 }
 
 void ShardedDataParallel::after_backward(const Visit& visit, StepContext& ctx) {
   gradients_->after_backward(visit);
-  values_->after(visit, ctx);
+  if (visit.part != Part::weight) values_->after(visit, ctx);
 }
 
 void ShardedDataParallel::flush_grads(StepContext&) { gradients_->flush(); }

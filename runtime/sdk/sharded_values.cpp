@@ -94,6 +94,7 @@ void Values::prefetch(const StepContext& ctx) {
   int64_t elements = 0, units = 0;
   const bool by_units = options_.prefetch_units > 0;
   for (const Visit& coming : ctx.ahead()) {
+    if (coming.part == Part::weight) continue;  // reads no values
     if (by_units && units++ == options_.prefetch_units) return;
     for (Bucket* bucket : by_unit_[coming.unit]) {
       if (bucket->resident || bucket->users > 0) continue;
@@ -123,6 +124,7 @@ bool Values::wanted_soon(const Bucket& bucket, const Visit& visit, const StepCon
   const bool wait_for_backward = !options_.release_after_forward && visit.direction == Direction::forward;
   int64_t distance = 0;
   for (const Visit& coming : ctx.ahead()) {
+    if (coming.part == Part::weight) continue;  // reads no values
     if (uses(coming.unit, bucket)) return true;
     distance += sharded_elements(coming.unit);
     if (!wait_for_backward && distance > options_.reuse_distance) return false;

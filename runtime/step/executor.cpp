@@ -1,5 +1,7 @@
 #include "step/executor.h"
 
+#include "step/program_check.h"
+
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/add.h>
 #include <ATen/ops/full.h>
@@ -43,7 +45,19 @@ Executor::Executor(Composition& run, StepState& state, double seed_gradient)
       runner_(run.units, run.strategies, state, run.recompute.get(), last_of_chain(run)) {
   programs_[0] = run.schedule->program(run.stage(), run.batch.accumulation, Pass::train);
   programs_[1] = run.schedule->program(run.stage(), run.batch.accumulation, Pass::forward_only);
-  if (run.stages() > 1) links_.emplace(*run.mesh, run.schedule, device_);
+  check_programs();
+  if (run.stages() > 1) links_.emplace(*run.mesh, *run.schedule, run.batch.accumulation, device_);
+}
+
+// A schedule may be anybody's: what it forgets would show as a stage that waits for another one in vain.
+void Executor::check_programs() const {
+  for (const Pass pass : {Pass::train, Pass::forward_only}) {
+    const ProgramCheck check = check_program(*run_.schedule, run_.stage(), program(pass), run_.batch.accumulation, pass);
+    if (check.problems.empty()) continue;
+    std::string text;
+    for (const std::string& problem : check.problems) text += "\n   " + problem;
+    throw fail(ErrorCode::plugin, "the schedule's program of stage ", run_.stage(), " does not make sense:", text);
+  }
 }
 
 void Executor::begin(Pass pass, int64_t step, Mode mode, bool replayed) {
@@ -53,7 +67,7 @@ void Executor::begin(Pass pass, int64_t step, Mode mode, bool replayed) {
     each_strategy(run_.strategies, Nesting::outermost_first, "step_begin", "", [&](Strategy& s) { s.step_begin(state_); });
   uses_.clear();
   for (const Instr& instr : *program_) uses_[instr.micro] += computes(instr.op);
-  if (links_) links_->begin(run_.batch.accumulation, pass);
+  if (links_) links_->begin(pass);
 }
 
 at::Tensor Executor::run(const Load& load) {

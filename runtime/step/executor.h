@@ -49,6 +49,7 @@ class Executor {
   };
   Flight& flight(const Instr& instr) { return flights_[{instr.micro, instr.chunk}]; }
 
+  void check_programs() const;
   void execute(const Instr& instr, const Load& load);
   void forward(const Instr& instr);
   void backward(const Instr& instr);

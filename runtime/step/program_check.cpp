@@ -50,10 +50,8 @@ OpRule rule_of(Op op) {
       return {"flush_grads"};
     case Op::update:
       return {"update"};
-    case Op::custom:
-      break;
   }
-  return {"custom"};
+  return {"an unknown instruction"};
 }
 
 std::string names_of(unsigned done) {
@@ -99,7 +97,6 @@ class ProgramWalk {
   void step(const Instr& i) {
     const OpRule rule = rule_of(i.op);
     if (i.op == Op::flush_grads || i.op == Op::update) return end_step(i.op);
-    if (i.op == Op::custom) return;
     if (ends_) complain(instr_text(i, true), " comes after flush_grads");
     if (i.micro < 0 || i.micro >= micro_batches_ || i.chunk < 0 || i.chunk >= chunks_)
       return complain(rule.name, " names micro-batch ", i.micro, " of chunk ", i.chunk, "; there are ", micro_batches_,

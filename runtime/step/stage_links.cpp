@@ -46,12 +46,14 @@ bool same_shapes(const Tensors& a, const Tensors& b) {
 
 }  // namespace
 
-StageLinks::StageLinks(const Mesh& mesh, std::shared_ptr<Schedule> schedule, const at::Device& device)
-    : mesh_(mesh), schedule_(std::move(schedule)), device_(device), stage_(mesh.index(Schedule::kAxis)) {
-  const int64_t stages = schedule_->stages(), chunks = schedule_->chunks();
-  for (int64_t stage = 0; stage < stages; ++stage)
-    for (int64_t chunk = 0; chunk < chunks; ++chunk) places_[schedule_->piece(stage, chunk)] = {stage, chunk};
+StageLinks::StageLinks(const Mesh& mesh, const Schedule& schedule, int64_t micro_batches, const at::Device& device)
+    : mesh_(mesh), schedule_(schedule), device_(device), stage_(mesh.index(Schedule::kAxis)) {
+  for (int64_t stage = 0; stage < schedule.stages(); ++stage)
+    for (int64_t chunk = 0; chunk < schedule.chunks(); ++chunk) places_[schedule.piece(stage, chunk)] = {stage, chunk};
   connect();
+  for (auto& [stage, from] : incoming_)
+    for (const Pass pass : {Pass::train, Pass::forward_only})
+      from.passes[static_cast<int>(pass)] = expected_from(stage, schedule.program(stage, micro_batches, pass));
 }
 
 // Every rank walks the same list, so that groups are made in the same order everywhere.
@@ -73,26 +75,37 @@ void StageLinks::connect() {
 
 // Who reads what this piece makes; a stage of -1: nobody, the chain ends there.
 StageLinks::Place StageLinks::place_after(int64_t stage, int64_t chunk, Direction direction) const {
-  const int64_t piece = schedule_->piece(stage, chunk) + (direction == Direction::forward ? 1 : -1);
+  const int64_t piece = schedule_.piece(stage, chunk) + (direction == Direction::forward ? 1 : -1);
   const auto found = places_.find(piece);
   return found == places_.end() ? Place{-1, 0} : found->second;
 }
 
-// What stage `from` sends to this one, in order.
-std::vector<StageLinks::Key> StageLinks::messages(int64_t from, const Program& program) const {
-  std::vector<Key> order;
+StageLinks::Expected StageLinks::expected_from(int64_t stage, const Program& program) const {
+  Expected expected;
+  size_t received = 0;
   for (const Instr& instr : program) {
-    if (instr.op != Op::send_forward && instr.op != Op::send_backward) continue;
-    const Direction direction = instr.op == Op::send_forward ? Direction::forward : Direction::backward;
-    const Place to = place_after(from, instr.chunk, direction);
-    if (to.stage == stage_) order.push_back({direction, instr.micro, to.chunk});
+    const bool receives = instr.op == Op::recv_forward || instr.op == Op::recv_backward;
+    if (!receives && instr.op != Op::send_forward && instr.op != Op::send_backward) continue;
+    const bool forward = instr.op == Op::recv_forward || instr.op == Op::send_forward;
+    const Direction direction = forward ? Direction::forward : Direction::backward;
+    const Place other = place_after(stage, instr.chunk, receives == forward ? Direction::backward : Direction::forward);
+    if (other.stage != stage_) continue;
+    if (receives) {
+      ++received;
+      continue;
+    }
+    const Key key = {direction, instr.micro, other.chunk};
+    expected.index[key] = expected.order.size();
+    expected.order.push_back(key);
+    expected.confirmed.push_back(received);
   }
-  return order;
+  return expected;
 }
 
-void StageLinks::begin(int64_t micro_batches, Pass pass) {
+void StageLinks::begin(Pass pass) {
+  for (auto& [stage, to] : outgoing_) to.received = 0;
   for (auto& [stage, from] : incoming_) {
-    from.order = messages(stage, schedule_->program(stage, micro_batches, pass));
+    from.expected = &from.passes[static_cast<int>(pass)];
     from.posted = 0;
     from.waiting.clear();
     post_ahead(from, 0);
@@ -112,9 +125,13 @@ void StageLinks::send(Direction direction, int64_t micro, int64_t chunk, const T
   announce(out, {direction, chunk}, sent.tensors, sent);
   for (const at::Tensor& t : sent.tensors) sent.works.push_back(out.group->send(t, 1 - out.group->rank()));
   out.sent.push_back(std::move(sent));
-  while (out.sent.size() > kUnderWay) {
-    for (const WorkPtr& work : out.sent.front().works) work->wait();
-    out.sent.pop_front();
+}
+
+// The peer has received so many messages of this program: their works are done, or have nothing left to wait for.
+void StageLinks::let_go(Outgoing& to, size_t received) {
+  for (; to.received < received && !to.sent.empty(); ++to.received) {
+    for (const WorkPtr& work : to.sent.front().works) work->wait();
+    to.sent.pop_front();
   }
 }
 
@@ -150,9 +167,9 @@ void StageLinks::post(Incoming& from, const Key& key) {
 
 // Up to index `until`, and further those whose shapes are known: asking for shapes waits for the peer.
 void StageLinks::post_ahead(Incoming& from, size_t until) {
-  while (from.posted < std::min(until, from.order.size())) post(from, from.order[from.posted]);
-  while (from.posted < std::min(until + kAhead, from.order.size())) {
-    const Key& key = from.order[from.posted];
+  while (from.posted < std::min(until, from.expected->order.size())) post(from, from.expected->order[from.posted]);
+  while (from.posted < std::min(until + kAhead, from.expected->order.size())) {
+    const Key& key = from.expected->order[from.posted];
     if (!known_.count({key.direction, key.chunk})) return;
     post(from, key);
   }
@@ -169,26 +186,23 @@ Tensors StageLinks::receive(Direction direction, int64_t micro, int64_t chunk) {
     local_.erase(found);
     return tensors;
   }
-  const auto at = incoming_.find(source.stage);
-  const auto place = at == incoming_.end() ? size_t{0} : static_cast<size_t>(
-      std::find(at->second.order.begin(), at->second.order.end(), key) - at->second.order.begin());
-  if (at == incoming_.end() || place == at->second.order.size())
+  const auto peer = incoming_.find(source.stage);
+  const bool known = peer != incoming_.end() && peer->second.expected->index.count(key) > 0;
+  if (!known)
     throw fail(ErrorCode::internal, "the schedule receives micro-batch ", micro, " for chunk ", chunk, " of stage ", stage_,
                ", which no stage sends");
-  Incoming& from = at->second;
+  Incoming& from = peer->second;
+  const size_t place = from.expected->index.at(key);
   post_ahead(from, place + 1);
   Posted posted = std::move(from.waiting.at(key));
   from.waiting.erase(key);
   for (const WorkPtr& work : posted.works) work->wait();
+  let_go(outgoing_.at(source.stage), from.expected->confirmed[place]);
   return std::move(posted.tensors);
 }
 
 void StageLinks::settle() {
-  for (auto& [stage, out] : outgoing_) {
-    for (const Sent& sent : out.sent)
-      for (const WorkPtr& work : sent.works) work->wait();
-    out.sent.clear();
-  }
+  for (auto& [stage, to] : outgoing_) let_go(to, to.received + to.sent.size());
 }
 
 }  // namespace drivetrain

@@ -1,8 +1,9 @@
 // What goes between the stages of a pipeline: activations to the next piece of the model, gradients back.
 //
 // One group of two ranks per direction and pair of neighbouring stages, so that a message never waits behind one that goes the other way.
-// Both sides know both programs: receives are posted ahead in the order in which the peer sends. A piece's first message in either
-// direction tells shapes and types, which stay the same over the run. Tensors that are sent stay referenced until the peer has them.
+// Both sides know both programs: receives are posted ahead in the order in which the peer sends, and what a peer must have received before
+// it sent something is let go when that comes. So no send ever waits, whatever the programs. A piece's first message in either direction
+// tells shapes and types, which stay the same over the run.
 // Thread: main. Errors: Error(communication) from the group; Error(internal) for what no program names.
 #pragma once
 
@@ -19,10 +20,10 @@ namespace drivetrain {
 class DRIVETRAIN_API StageLinks {
  public:
   // Makes the groups: collective over the stages. `device`: of the tensors.
-  StageLinks(const Mesh& mesh, std::shared_ptr<Schedule> schedule, const at::Device& device);
+  StageLinks(const Mesh& mesh, const Schedule& schedule, int64_t micro_batches, const at::Device& device);
 
-  // A program begins, with its pass's programs of all stages: what comes from whom in which order.
-  void begin(int64_t micro_batches, Pass pass);
+  // The program of a pass begins.
+  void begin(Pass pass);
   // What `chunk` of this stage made of `micro` goes on. Does not wait for the peer.
   void send(Direction direction, int64_t micro, int64_t chunk, const Tensors& tensors);
   // What `chunk` of this stage needs for `micro`.
@@ -44,9 +45,16 @@ class DRIVETRAIN_API StageLinks {
     Tensors tensors;
     std::vector<WorkPtr> works;
   };
+  // What a peer's program sends to this stage.
+  struct Expected {
+    std::vector<Key> order;
+    std::map<Key, size_t> index;    // in it
+    std::vector<size_t> confirmed;  // how many messages of this stage the peer has received before it sends this one
+  };
   struct Incoming {
     GroupPtr group;
-    std::vector<Key> order;  // of the program at hand
+    Expected passes[2];  // by Pass
+    const Expected* expected = nullptr;
     size_t posted = 0;
     std::map<Key, Posted> waiting;
   };
@@ -58,21 +66,22 @@ class DRIVETRAIN_API StageLinks {
   struct Outgoing {
     GroupPtr group;
     std::deque<Sent> sent;
+    size_t received = 0;  // by the peer, of this program
   };
   using Edge = std::pair<Direction, int64_t>;  // direction and this stage's chunk
   static constexpr size_t kAhead = 2;          // receives posted beyond the one that is needed
-  static constexpr size_t kUnderWay = 8;       // messages to one peer; then the oldest is waited for
 
   void connect();
   Place place_after(int64_t stage, int64_t chunk, Direction direction) const;
-  std::vector<Key> messages(int64_t from, const Program& program) const;
+  Expected expected_from(int64_t stage, const Program& program) const;
+  void let_go(Outgoing& to, size_t received);
   void post(Incoming& from, const Key& key);
   void post_ahead(Incoming& from, size_t until);
   void announce(Outgoing& to, const Edge& edge, const Tensors& tensors, Sent& sent);
   Tensors announced(Incoming& from);
 
   const Mesh& mesh_;
-  const std::shared_ptr<Schedule> schedule_;
+  const Schedule& schedule_;
   const at::Device device_;
   const int64_t stage_;
   std::map<int64_t, Place> places_;      // by piece

@@ -104,6 +104,8 @@ TEST_P(PublishedShape, fits_into_80_gigabytes_and_moves_something) {
     traffic += t.bytes;
   }
   EXPECT_GT(traffic, 1e8);
+  EXPECT_EQ(traffic_text(*run_).find("what recompute sends again is not counted") != std::string::npos,
+            run_->recompute != nullptr);
   for (const Axis& axis : run_->mesh_plan.axes) {
     const bool told = std::any_of(run_->traffics.begin(), run_->traffics.end(),
                                   [&](const auto& t) { return t.axis == axis.name && t.bytes > 0; });

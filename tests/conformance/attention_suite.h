@@ -124,16 +124,9 @@ inline AttentionResult attention_reference(const at::Tensor& q_, const at::Tenso
 
 // Values are of order 1 and sums have a few hundred terms: some units in the last place, more for gradients.
 inline double attention_tolerance(at::ScalarType type) {
-  switch (type) {
-    case at::kDouble:
-      return 1e-12;
-    case at::kFloat:
-      return 2e-5;
-    case at::kHalf:
-      return 1e-2;
-    default:
-      return 8e-2;
-  }
+  if (type == at::kDouble) return 1e-12;
+  if (type == at::kFloat) return 2e-5;
+  return type == at::kHalf ? 1e-2 : 8e-2;
 }
 
 inline void expect_close(const at::Tensor& found, const at::Tensor& wanted, double tolerance, const char* what) {

@@ -31,6 +31,33 @@ TEST(ContextParallelConformance, heads_around_a_ring) {
   run_with_every_attention({.parts = {{"ulysses", 2}, {"ring", 2}}});
 }
 
+// The suite asks a plugin itself what it can do and takes a refusal for the rest: here is what it may not give up.
+struct Offer {
+  const char* name;
+  bool gqa, window, dropout, non_causal;  // where the attention inside has them
+};
+constexpr Offer kOffers[] = {{"ring", true, false, false, false}, {"ulysses", true, true, true, true}};
+
+TEST(ContextParallelConformance, plugins_offer_what_the_attention_inside_has) {
+  for (const Offer& offer : kOffers)
+    for (const std::string& attention : attentions()) {
+      const ContextTrial trial{.parts = {{offer.name, 2}},
+                               .attention = attention,
+                               .shape = {"offer", 1, 16, 16, 4, 4, 8, context_args(true, 0, 0)}};
+      SCOPED_TRACE(trial.text());
+      ContextRank rank(trial, 0, make_local_store());
+      EXPECT_EQ(rank.plan(), "");
+      rank.build();
+      const AttentionAbilities inside = rank.inner()->abilities(), can = rank.attention().abilities();
+      EXPECT_EQ(can.gqa, inside.gqa && offer.gqa);
+      EXPECT_EQ(can.window, inside.window && offer.window);
+      EXPECT_EQ(can.dropout, inside.dropout && offer.dropout);
+      EXPECT_EQ(can.non_causal, inside.non_causal && offer.non_causal);
+      EXPECT_EQ(can.dtypes, inside.dtypes);
+      EXPECT_EQ(can.head_sizes, inside.head_sizes);
+    }
+}
+
 TEST(ContextParallelConformance, more_ranks_of_a_ring_than_share_heads) {
   ContextTrial trial{.parts = {{"ulysses", 2}, {"ring", 3}}};
   trial.shape = {"six ranks", 2, 36, 36, 6, 2, 4, context_args(true, 0, 0)};

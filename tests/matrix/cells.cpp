@@ -29,11 +29,15 @@ const Factor kShardings = {
 
 const Factor kDatas = {"data", {{"dp1", "{}", "", 1}, {"dp2", "{}", "", 2}, {"dp4", "{}", "", 4}}};
 
+// The vocabulary of 97 becomes 98 rows: 49, and 48 with one of padding. By default it would be padded so much that one
+// rank had all of it.
 const Factor kTensors = {
     "tensor",
     {{"tp1", "{}", "", 1},
-     {"tp2", R"({"tensor_parallel": {"type": "megatron", "params": {"size": 2}}})", "tensor_parallel/megatron", 2},
-     {"tp2sp", R"({"tensor_parallel": {"type": "megatron", "params": {"size": 2, "sequence_parallel": true}}})",
+     {"tp2", R"({"tensor_parallel": {"type": "megatron", "params": {"size": 2, "make_vocab_size_divisible_by": 7}}})",
+      "tensor_parallel/megatron", 2},
+     {"tp2sp", R"({"tensor_parallel": {"type": "megatron", "params": {"size": 2, "make_vocab_size_divisible_by": 7,
+                                                                      "sequence_parallel": true}}})",
       "tensor_parallel/megatron", 2}}};
 
 const Factor kContexts = {
@@ -67,8 +71,8 @@ const Factor kAttentions = {"attention",
 
 const Factor kBlocks = {"block", {{"plain", R"({"fused_block": false})", ""}, {"fused", "{}", "strategy/fused_block"}}};
 
-// Both tied, with a vocabulary that nothing divides. Three blocks make five units, which four pieces share unevenly.
-// Key heads: four and two, so that one of the models has a single one per rank of two.
+// Both tied. The vocabulary is prime: ranks that share it out have to pad it. Three blocks make five units, which four
+// pieces share unevenly. Key heads: four and two, so that one of the models has a single one per rank of two.
 const Factor kModels = {
     "model",
     {{"gpt2", R"({"model": {"type": "gpt", "params": {"num_layers": 3, "hidden_size": 32, "num_attention_heads": 4,

@@ -91,7 +91,8 @@ TEST(MatrixCells, that_are_excused_are_refused_by_the_runtime_with_the_reason) {
   }
 }
 
-// Beyond the matrix's sizes of two and its three micro-batches.
+// Beyond the matrix's sizes of two and its three micro-batches. Four ranks share the vocabulary of 97 as 25, 25, 25,
+// and 22 with three rows of padding.
 struct Larger {
   const char* name;
   const char* sections;
@@ -100,8 +101,10 @@ struct Larger {
 };
 
 const Larger kLarger[] = {
-    {"tp4", R"({"tensor_parallel": {"type": "megatron", "params": {"size": 4}}})", 4},
-    {"tp4sp_pp2", R"({"tensor_parallel": {"type": "megatron", "params": {"size": 4, "sequence_parallel": true}},
+    {"tp4", R"({"tensor_parallel": {"type": "megatron", "params": {"size": 4, "make_vocab_size_divisible_by": 25}}})",
+     4},
+    {"tp4sp_pp2", R"({"tensor_parallel": {"type": "megatron", "params": {"size": 4, "make_vocab_size_divisible_by": 25,
+                                                                         "sequence_parallel": true}},
                       "pipeline": {"type": "zero_bubble_h1", "params": {"stages": 2}}})",
      8},
     {"pp3", R"({"pipeline": {"type": "one_f_one_b", "params": {"stages": 3}}, "gradient_accumulation_steps": 2})", 3},
@@ -116,7 +119,8 @@ const Larger kLarger[] = {
      4, "zero3"},
     {"ring4", R"({"context_parallel": {"type": "ring", "params": {"size": 4}}})", 4},
     {"ring4_tp2", R"({"context_parallel": {"type": "ring", "params": {"size": 4}},
-                      "tensor_parallel": {"type": "megatron", "params": {"size": 2, "sequence_parallel": true}}})",
+                      "tensor_parallel": {"type": "megatron", "params": {"size": 2, "make_vocab_size_divisible_by": 7,
+                                                                         "sequence_parallel": true}}})",
      8},
     {"ulysses4", R"({"context_parallel": {"type": "ulysses", "params": {"size": 4}}})", 4},
     {"ulysses4_dp2", R"({"context_parallel": {"type": "ulysses", "params": {"size": 4}}})", 8, "zero2"},

@@ -27,15 +27,27 @@ struct Options {
   std::string table, log, only, models = "turns";
 };
 
+size_t count_of(const std::string& key, const std::string& value) {
+  size_t used = 0;
+  long count = 0;
+  try {
+    count = std::stol(value, &used);
+  } catch (const std::exception&) {
+  }
+  if (count < 1 || used != value.size())
+    throw std::runtime_error(concat(key, " wants a whole number from 1 on; found ", value));
+  return static_cast<size_t>(count);
+}
+
 Options parse(const std::vector<std::string>& arguments) {
   Options o;
   for (size_t i = 0; i < arguments.size(); i += 2) {
     if (i + 1 == arguments.size()) throw std::runtime_error(arguments[i] + " wants a value");
     const std::string &key = arguments[i], &value = arguments[i + 1];
     if (key == "--jobs")
-      o.jobs = std::stoul(value);
+      o.jobs = count_of(key, value);
     else if (key == "--every")
-      o.every = std::stoul(value);
+      o.every = count_of(key, value);
     else if (key == "--table")
       o.table = value;
     else if (key == "--log")
@@ -58,10 +70,11 @@ bool has_its_turn(const Cell& cell) {
 
 // Mixed up, so that a run that is broken off has seen some of everything.
 std::vector<Cell> wanted_cells(const Options& o) {
-  std::vector<Cell> cells, mixed;
-  for (const Cell& cell : legal_cells())
-    if (name_of(cell).find(o.only) != std::string::npos && (o.models == "both" || has_its_turn(cell)))
-      cells.push_back(cell);
+  std::vector<Cell> cells = legal_cells(), mixed;
+  std::erase_if(cells, [&](const Cell& cell) { return name_of(cell).find(o.only) == std::string::npos; });
+  if (cells.empty()) throw std::runtime_error(concat("no legal cell has ", o.only, " in its name"));
+  if (o.models == "turns") std::erase_if(cells, [](const Cell& cell) { return !has_its_turn(cell); });
+  if (cells.empty()) throw std::runtime_error(concat(o.only, " is the other model's turn; add --models both"));
   std::shuffle(cells.begin(), cells.end(), std::mt19937_64(1));
   for (size_t i = 0; i < cells.size(); i += o.every) mixed.push_back(cells[i]);
   return mixed;

@@ -89,8 +89,9 @@ TEST_F(Bench, every_kernel_is_measured_against_a_bound) {
     for (const char* key : {"seconds", "bytes", "bytes_per_s", "bound_bytes_per_s", "share"})
       EXPECT_GT(kernel.find(key)->as_double(), 0) << name << " " << key;
   }
-  EXPECT_EQ(names, (std::set<std::string>{"adam", "cross_entropy", "embedding", "gelu", "gelu_tanh", "norm", "rotary",
-                                          "square_sum", "swiglu"}));
+  EXPECT_EQ(names, (std::set<std::string>{"adam", "cross_entropy", "embedding", "gelu", "gelu_tanh", "norm",
+                                          "part_cross_entropy_begin", "part_cross_entropy_end", "rotary", "square_sum",
+                                          "swiglu"}));
 }
 
 TEST_F(Bench, every_optimizer_and_attention_is_compared_with_libtorch) {
@@ -125,7 +126,8 @@ TEST_F(Bench, wrong_words_are_told_with_what_would_be_right) {
   expect_refused("bench attention --heads 6 --groups 4", 2, {"--groups 4 does not divide --heads 6"});
   expect_refused("bench step nowhere.json", 2, {"nowhere.json"});
   expect_refused("bench step tiny.json --set model.num_layrs=2", 2, {"num_layrs", "did you mean \"num_layers\"?"});
-  expect_refused("launch -n 2 tiny.json --bench kernels", 2, {"--bench wants step, collectives or context, got \"kernels\""});
+  expect_refused("launch -n 2 tiny.json --bench kernels", 2,
+                 {"--bench wants step, collectives or context, got \"kernels\""});
   expect_refused("launch -n 2 tiny.json --json", 2, {"--json goes with --bench step"});
   expect_refused("launch -n 2 tiny.json --bench step --plan", 2, {"--plan and --bench exclude each other"});
 }

@@ -39,7 +39,7 @@ TEST_F(Parallel, fewer_heads_than_ranks_are_refused_with_both_numbers) {
 }
 
 TEST_F(Parallel, more_stages_than_units_are_refused_with_both_numbers) {
-  expect_launch_refused(4, stages(4), {"--set #1", "4 stages of 1 = 4 pieces", "3 units", "Use fewer stages"});
+  expect_launch_refused(4, stages(4), {"--set #1", "schedule/one_f_one_b: asks for 4 stages of 1 = 4 pieces", "3 units", "Use fewer stages"});
   expect_launch_refused(2, stages(2, "interleaved"), {"2 stages of 2 = 4 pieces", "3 units", "chunks"});
 }
 
@@ -50,6 +50,12 @@ TEST_F(Parallel, what_a_ring_cannot_do_is_refused_with_the_way_out) {
                         {"context_parallel/ring", "6 positions", "multiple of 4"});
   expect_launch_refused(2, context("ulysses", 2) + set("dataset.seq_length=7"),
                         {"context_parallel/ulysses", "7", "set seq_length"});
+}
+
+TEST_F(Parallel, parts_of_a_sequence_want_somebody_who_sums_their_gradients) {
+  for (const char* type : {"ring", "ulysses"})
+    expect_launch_refused(2, context(type, 2) + set("data_parallel=none"),
+                          {"parts of one sequence are on 2 ranks, and nobody sums their gradients", "data_parallel"});
 }
 
 TEST_F(Parallel, a_world_that_the_axes_do_not_explain_gets_every_reading) {

@@ -2,6 +2,7 @@
 // do not with any one mistake.
 #include <gtest/gtest-spi.h>
 
+#include <drivetrain/differentiable.h>
 #include <drivetrain/weight_grad.h>
 
 #include "conformance/tensor_parallel_suite.h"
@@ -17,6 +18,8 @@ enum class Mistake {
   heads_draw_the_same_numbers,
   norms_not_partial,
   positions_in_wrong_order,
+  wrong_first_row_of_the_vocabulary,
+  loss_gradient_not_summed,
 };
 
 struct SpoiledLinear : Linear {
@@ -60,13 +63,41 @@ struct SpoiledAttention : AttentionLayer {
   const std::shared_ptr<Attention> plugin;
 };
 
+// The second rank takes its rows for those that begin one token earlier.
+struct SpoiledEmbedding : Embedding {
+  explicit SpoiledEmbedding(std::shared_ptr<Embedding> inner) : inner(std::move(inner)) {}
+  std::vector<ParamPtr> params() const override { return inner->params(); }
+  at::Tensor forward(const at::Tensor& ids, StepContext& ctx) override { return inner->forward(ids.add(1), ctx); }
+  const std::shared_ptr<Embedding> inner;
+};
+
+// With all rows of the vocabulary on the first rank, what the second one would have without the sum is nothing.
+struct SpoiledLoss : LmLoss {
+  explicit SpoiledLoss(std::shared_ptr<LmLoss> inner) : inner(std::move(inner)) {}
+  std::vector<ParamPtr> params() const override { return inner->params(); }
+  at::Tensor forward(const at::Tensor& x, StepContext& ctx) override {
+    const auto own = [](const Tensors& dy) { return Tensors{dy[0] * 0}; };
+    return inner->forward(differentiable(
+                              {x}, [](const Tensors& in) { return Tensors{in[0].clone()}; }, own)[0],
+                          ctx);
+  }
+  const std::shared_ptr<LmLoss> inner;
+};
+
 struct SpoiledLayers : LayerFactory {
   SpoiledLayers(const Builder& builder, Mistake mistake)
-      : inner(builder.layers), plugin(builder.attention), mistake(mistake) {}
+      : inner(builder.layers),
+        plugin(builder.attention),
+        mistake(mistake),
+        second_rank(builder.mesh.index("tp") == 1) {}
   std::shared_ptr<Linear> linear(const LinearSpec& spec) override {
     return std::make_shared<SpoiledLinear>(inner->linear(spec), spec.split, mistake);
   }
-  std::shared_ptr<Embedding> embedding(const EmbeddingSpec& spec) override { return inner->embedding(spec); }
+  std::shared_ptr<Embedding> embedding(const EmbeddingSpec& spec) override {
+    const bool spoiled = mistake == Mistake::wrong_first_row_of_the_vocabulary && spec.vocabulary && second_rank;
+    if (!spoiled) return inner->embedding(spec);
+    return std::make_shared<SpoiledEmbedding>(inner->embedding(spec));
+  }
   std::shared_ptr<Norm> norm(const NormSpec& spec) override {
     auto norm = inner->norm(spec);
     if (mistake == Mistake::norms_not_partial)
@@ -77,10 +108,14 @@ struct SpoiledLayers : LayerFactory {
     if (mistake != Mistake::heads_draw_the_same_numbers) return inner->attention(spec);
     return std::make_shared<SpoiledAttention>(inner->attention(spec), plugin);
   }
-  std::shared_ptr<LmLoss> lm_loss(const LmLossSpec& spec) override { return inner->lm_loss(spec); }
+  std::shared_ptr<LmLoss> lm_loss(const LmLossSpec& spec) override {
+    if (mistake != Mistake::loss_gradient_not_summed || !second_rank) return inner->lm_loss(spec);
+    return std::make_shared<SpoiledLoss>(inner->lm_loss(spec));
+  }
   const std::shared_ptr<LayerFactory> inner;
   const std::shared_ptr<Attention> plugin;
   const Mistake mistake;
+  const bool second_rank;
 };
 
 // The ranks' parts of the sequence the other way round.
@@ -96,7 +131,10 @@ void turn_round(Builder& builder) {
 int64_t complaints(Mistake mistake, bool sequence_parallel) {
   TensorParallelTrial trial;
   trial.name = "megatron", trial.model = tensor_parallel_models()[0];
-  trial.options = concat(R"({"size": 2, "sequence_parallel": )", sequence_parallel ? "true" : "false", "}");
+  // 13 rows: 7, and 6 with one of padding; or all on the first rank.
+  trial.options =
+      concat(R"({"size": 2, "make_vocab_size_divisible_by": )", mistake == Mistake::loss_gradient_not_summed ? 128 : 1,
+             R"(, "sequence_parallel": )", sequence_parallel ? "true" : "false", "}");
   trial.spoil = [mistake](Builder& builder) {
     builder.layers = std::make_shared<SpoiledLayers>(builder, mistake);
     if (mistake == Mistake::positions_in_wrong_order) turn_round(builder);
@@ -119,7 +157,8 @@ TEST(TensorParallelSuite, accepts_a_right_plugin) {
 
 TEST(TensorParallelSuite, finds_every_mistake) {
   for (const Mistake mistake : {Mistake::bias_before_the_sum, Mistake::input_gradient_not_summed,
-                                Mistake::weight_gradient_at_once_of_half, Mistake::heads_draw_the_same_numbers})
+                                Mistake::weight_gradient_at_once_of_half, Mistake::heads_draw_the_same_numbers,
+                                Mistake::wrong_first_row_of_the_vocabulary, Mistake::loss_gradient_not_summed})
     EXPECT_GT(complaints(mistake, false), 0) << static_cast<int>(mistake);
 }
 

@@ -15,6 +15,7 @@ const std::vector<KindRule> kKinds = {
     {"optimizer", KindRule::exactly_one},    {"lr_schedule", KindRule::exactly_one},
     {"model", KindRule::exactly_one},        {"monitor", KindRule::any_number},
     {"strategy", KindRule::any_number},      {"context_parallel", KindRule::any_number},
+    {"tensor_parallel", KindRule::at_most_one},
 };
 
 std::vector<KnownPlugin> plugins() {
@@ -35,6 +36,7 @@ std::vector<KnownPlugin> plugins() {
           {"monitor", "csv", "csv_monitor", {}, false, ""},
           {"context_parallel", "heads", "sequence_parallel_size", {}, false, ""},
           {"context_parallel", "chunks", "", {}, false, ""},
+          {"tensor_parallel", "cut", "tensor_parallel", {}, false, ""},
           {"strategy", "fused", "fused", {}, true, ""},
           {"strategy", "average", "", {}, true, ""}};
 }

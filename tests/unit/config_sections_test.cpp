@@ -203,6 +203,20 @@ TEST(Sections, A_number_may_stand_for_a_section_of_one_option) {
   EXPECT_HAS(refusal(R"("sequence_parallel_size": 2)", without("heads")), "no installed plugin reads this section");
 }
 
+TEST(Sections, A_number_is_the_size_of_tensor_parallelism) {
+  const Selection s = one(R"("tensor_parallel": 2)", "tensor_parallel");
+  EXPECT_EQ(s.name, "cut");
+  EXPECT_EQ(s.path, "tensor_parallel");
+  EXPECT_EQ(s.params.to_json(), R"({"size":2})");
+  EXPECT_EQ(one(R"("tensor_parallel": {"size": 2})", "tensor_parallel").params.to_json(), R"({"size":2})");
+  EXPECT_EQ(names(select(R"("tensor_parallel": false)"), "tensor_parallel"), "-cut");
+  EXPECT_EQ(names(select(R"("tensor_parallel": "none")", without("cut")), "tensor_parallel"), "");
+  EXPECT_EQ(refusal(R"("tensor_parallel": true)"),
+            "a.json:3:20  tensor_parallel: expected a type name or an object, found boolean true\n"
+            "   write \"tensor_parallel\": {\"type\": ..., \"params\": {...}}, or a number, its \"size\"");
+  EXPECT_HAS(refusal(R"("tensor_parallel": 2)", without("cut")), "no installed plugin reads this section");
+}
+
 TEST(Sections, Two_ways_to_share_out_a_sequence_stand_in_the_order_of_the_list) {
   const auto s = select(R"("context_parallel": [{"type": "heads", "params": {"size": 2}}, {"type": "chunks"}])");
   EXPECT_EQ(names(s, "context_parallel"), "heads chunks");

@@ -210,5 +210,14 @@ TEST(Dropout, refuses_what_is_no_probability) {
   }
 }
 
+TEST(PartOf, even_parts_of_ranges_follow_their_order_and_make_up_the_whole) {
+  const std::vector<RowRange> rows = {{10, 3}, {0, 5}, {20, 4}};
+  EXPECT_EQ(part_of(rows, 3, 0), (std::vector<RowRange>{{10, 3}, {0, 1}}));
+  EXPECT_EQ(part_of(rows, 3, 1), (std::vector<RowRange>{{1, 4}}));
+  EXPECT_EQ(part_of(rows, 3, 2), (std::vector<RowRange>{{20, 4}}));
+  EXPECT_EQ(part_of(rows, 1, 0), rows);
+  EXPECT_THROW(part_of(rows, 5, 0), Error);
+}
+
 }  // namespace
 }  // namespace drivetrain

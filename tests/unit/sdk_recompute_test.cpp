@@ -200,6 +200,16 @@ TEST(HostStash, gives_back_what_it_took_and_uses_its_memory_again) {
   }
 }
 
+TEST(HostStash, takes_what_is_not_contiguous_too_and_gives_it_back_dense) {
+  const HostStash stash(false);
+  const at::Tensor x = numbers({3, 4}, "x"), wanted = x.t().clone();
+  auto held = stash.hold({x.t()});
+  x.zero_();
+  const Tensors back = held->restore();
+  EXPECT_TRUE(at::equal(back[0], wanted));
+  EXPECT_TRUE(back[0].is_contiguous());
+}
+
 TEST(BlockChoice, takes_the_first_of_the_numbered_units) {
   struct Named : Unit {
     using Unit::Unit;

@@ -68,7 +68,7 @@ Neighbour neighbour(const Schedule& schedule, int64_t stage, int64_t chunk, int6
 }
 
 void run_program(StageLinks& links, const Schedule& schedule, int64_t stage) {
-  links.begin(kMicroBatches, Pass::train);
+  links.begin(Pass::train);
   for (const Instr& i : schedule.program(stage, kMicroBatches, Pass::train)) {
     const bool forward = i.op == Op::recv_forward || i.op == Op::send_forward;
     const Direction direction = forward ? Direction::forward : Direction::backward;
@@ -91,7 +91,7 @@ void run_program(StageLinks& links, const Schedule& schedule, int64_t stage) {
 void all_arrive(int64_t stages, bool reversed) {
   test::expect_on_ranks({{.name = "tp", .size = 2}, {.name = Schedule::kAxis, .size = stages}}, [=](const Mesh& mesh) {
     const auto schedule = std::make_shared<TwoChunks>(stages, reversed);
-    StageLinks links(mesh, schedule, at::Device(at::kCPU));
+    StageLinks links(mesh, *schedule, kMicroBatches, at::Device(at::kCPU));
     for (int step = 0; step < 3; ++step) run_program(links, *schedule, mesh.index(Schedule::kAxis));
   });
 }
@@ -103,11 +103,32 @@ TEST(StageLinks, gradients_may_come_in_another_order_than_activations_went) {
   all_arrive(3, true);
 }
 
+// Larger than what a communicator takes along without its receiver, and more of them than receives are posted ahead.
+TEST(StageLinks, sends_do_not_wait_for_receivers) {
+  constexpr int64_t kMany = 21;
+  test::expect_on_ranks({{.name = Schedule::kAxis, .size = 2}}, [](const Mesh& mesh) {
+    const TwoChunks schedule(2, false);
+    StageLinks links(mesh, schedule, kMany, at::Device(at::kCPU));
+    const int64_t stage = mesh.index(Schedule::kAxis);
+    const auto large = [](int64_t from, int64_t micro) { return at::full({300'000}, static_cast<double>(100 * from + micro)); };
+    for (int step = 0; step < 2; ++step) {
+      links.begin(Pass::train);
+      // Stage 0 sends piece 0 on, stage 1 piece 1, before either receives.
+      for (int64_t m = 0; m < kMany; ++m) links.send(Direction::forward, m, 0, {large(stage, m)});
+      for (int64_t m = 0; m < kMany; ++m) {
+        const Tensors got = links.receive(Direction::forward, m, stage == 0 ? 1 : 0);
+        EXPECT_TRUE(at::allclose(got.at(0), large(1 - stage, m), 0, 0));
+      }
+      links.settle();
+    }
+  });
+}
+
 TEST(StageLinks, shapes_that_change_within_a_run_are_an_error_that_names_the_stage) {
   const auto errors = test::on_ranks({{.name = Schedule::kAxis, .size = 2}}, [](const Mesh& mesh) {
     const auto schedule = std::make_shared<TwoChunks>(2, false);
-    StageLinks links(mesh, schedule, at::Device(at::kCPU));
-    links.begin(kMicroBatches, Pass::train);
+    StageLinks links(mesh, *schedule, kMicroBatches, at::Device(at::kCPU));
+    links.begin(Pass::train);
     if (mesh.index(Schedule::kAxis) == 1) {
       links.receive(Direction::forward, 0, 0);
       return;
@@ -121,8 +142,8 @@ TEST(StageLinks, shapes_that_change_within_a_run_are_an_error_that_names_the_sta
 TEST(StageLinks, a_message_that_no_program_names_is_an_error) {
   const auto errors = test::on_ranks({{.name = Schedule::kAxis, .size = 2}}, [](const Mesh& mesh) {
     const auto schedule = std::make_shared<TwoChunks>(2, false);
-    StageLinks links(mesh, schedule, at::Device(at::kCPU));
-    links.begin(kMicroBatches, Pass::train);
+    StageLinks links(mesh, *schedule, kMicroBatches, at::Device(at::kCPU));
+    links.begin(Pass::train);
     links.receive(Direction::forward, kMicroBatches, mesh.index(Schedule::kAxis) == 0 ? 1 : 0);
   });
   for (const std::string& error : errors) EXPECT_NE(error.find("which no stage sends"), std::string::npos) << error;

@@ -2,8 +2,9 @@
 // FlashAttention-2's. What the kernels cannot do is refused.
 //
 // Which of the two on CUDA is measured once, with the first batch of a training run, on the shape and type of the run.
-// Rank 0 decides for all ranks, so that replicas compute alike; option `backend` makes the choice independent of a
-// measurement.
+// The first rank that comes with a shape decides for all ranks that come with it, so that replicas compute alike; it
+// is not always rank 0, which may have a stage of a pipeline without attention. Option `backend` makes the choice
+// independent of a measurement.
 //
 // Source: Dao et al. 2022, "FlashAttention", algorithms 1 and 4. The kernel works on [B, H, S, D] with any outer
 // strides and returns its results with the strides of [B, S, H, D], so both directions are views. Legend of
@@ -27,7 +28,7 @@ using namespace drivetrain;
 using flash::Backend;
 using flash::heads_first;
 
-constexpr double kOtherRanksSeconds = 300;  // for rank 0 to come to its first attention and measure
+constexpr double kOtherRanksSeconds = 300;  // for the rank that came first to measure
 
 // The kernel's causal mask starts at position 0. Where query 0 sees every key already there is no mask at all, as for
 // one token after its past; without a mask the offset means nothing.
@@ -106,10 +107,12 @@ class Flash : public Attention {
   Backend choose(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionArgs& args) const {
     if (options_.backend != "auto") return options_.backend == "cudnn" ? Backend::cudnn : Backend::flash;
     if (!training_) return Backend::flash;  // a text that grows has a new shape for every token
-    const std::string key = "attention/flash/backend";
-    if (services_.rank != 0)
-      return services_.store.get(key, kOtherRanksSeconds) == flash::name_of(Backend::cudnn) ? Backend::cudnn
-                                                                                            : Backend::flash;
+    const std::string key = concat("attention/flash/backend/", q.sizes(), k.sizes(), args.causal ? "causal" : "full");
+    if (services_.world_size > 1 && services_.store.add(key + "/claim", 1) > 1) {
+      const std::string name = services_.store.get(key, kOtherRanksSeconds);
+      services_.log.info(concat("attention/flash: ", name, " from now on, as another rank measured for ", q.sizes()));
+      return name == flash::name_of(Backend::cudnn) ? Backend::cudnn : Backend::flash;
+    }
     const flash::Measured measured = flash::measure(q, k, v, args);
     if (services_.world_size > 1) services_.store.set(key, flash::name_of(measured.faster));
     services_.log.info(concat("attention/flash: ", flash::name_of(measured.faster), " from now on (", measured.text,

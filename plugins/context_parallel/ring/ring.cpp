@@ -21,11 +21,6 @@ using namespace drivetrain::ring;
 
 constexpr const char* kAxis = "cp";
 
-double bytes_of(const std::string& dtype) {
-  if (dtype == "float64") return 8;
-  return dtype == "float32" ? 4 : 2;
-}
-
 struct ContextParallel : Strategy {
   static constexpr const char* kKind = "context_parallel";
 };
@@ -96,8 +91,7 @@ class Ring : public ContextParallel {
     const int64_t here = std::max<int64_t>(1, groups / (tensor_ranks_ * heads_ranks(ctx)));
     const double values = 2 * static_cast<double>(run.micro_batch_size * here * model.head_dim) *
                           static_cast<double>(run.seq_length) / static_cast<double>(size_);
-    const double element = bytes_of(run.compute_dtype), wide = std::max(4.0, element),
-                 hops = static_cast<double>(size_ - 1);
+    const double element = run.compute_bytes, wide = std::max(4.0, element), hops = static_cast<double>(size_ - 1);
     const double visits = static_cast<double>(run.rank_layers > 0 ? run.rank_layers : model.num_layers) *
                           static_cast<double>(run.accumulation);
     ctx.traffic(kAxis, "keys and values", (run.training ? 2 : 1) * hops * values * element * visits);

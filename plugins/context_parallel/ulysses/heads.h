@@ -21,7 +21,8 @@ struct HeadShare {
 // query heads than ranks.
 std::vector<HeadShare> share_heads(int64_t query_heads, int64_t key_heads, int64_t ranks);
 
-// The rows that `part` of a tensor has, of which all have `rows` (in its order; empty: as they are counted).
+// The rows that `part` of a tensor has, of which all have `rows` (in its order; empty: as they are counted). Shares of
+// heads need not be even, so part_of does not say it.
 std::vector<RowRange> rows_of_part(const std::vector<RowRange>& rows, const RowRange& part);
 
 }  // namespace drivetrain::ulysses

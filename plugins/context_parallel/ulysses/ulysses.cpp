@@ -19,11 +19,6 @@ using namespace drivetrain::ulysses;
 
 constexpr const char* kAxis = "sp";
 
-double bytes_of(const std::string& dtype) {
-  if (dtype == "float64") return 8;
-  return dtype == "float32" ? 4 : 2;
-}
-
 struct ContextParallel : Strategy {
   static constexpr const char* kKind = "context_parallel";
 };
@@ -51,9 +46,9 @@ class Ulysses : public ContextParallel {
     ctx.claim_axis(kAxis, size_, true, PlanContext::kHeadsPlace);
     if (size_ == 1) return ctx.no_effect("size", "one rank has the whole sequence");
     const int64_t S = ctx.run().seq_length;
-    if (S % size_ != 0)
+    if (const int64_t below = S - S % size_; below != S)
       ctx.refuse(concat("sequences of ", S, " positions cannot be cut into ", size_,
-                        " equal pieces; set seq_length to ", S - S % size_, " or ", S - S % size_ + size_));
+                        " equal pieces; set seq_length to ", below > 0 ? concat(below, " or ") : "", below + size_));
     plan_heads(ctx);
   }
 
@@ -80,8 +75,7 @@ class Ulysses : public ContextParallel {
     if (count % ranks != 0)
       throw fail(ErrorCode::config, "context_parallel/ulysses: ", count, " positions cannot be cut into ", ranks,
                  " equal pieces; set seq_length to a multiple");
-    if (count == 0) return {};
-    return rows_of_part(positions, {index * (count / ranks), count / ranks});
+    return part_of(positions, ranks, index);
   }
 
   // The plan knew all heads; those of a rank are known with the mesh.
@@ -124,7 +118,7 @@ class Ulysses : public ContextParallel {
   void plan_figures(PlanContext& ctx, const HeadShare& own, int64_t all_widths) const {
     const ModelFacts& model = ctx.model();
     const RunFacts& run = ctx.run();
-    const double element = bytes_of(run.compute_dtype), others = static_cast<double>(size_ - 1);
+    const double element = run.compute_bytes, others = static_cast<double>(size_ - 1);
     const double values = static_cast<double>(run.micro_batch_size * model.head_dim) *
                           static_cast<double>(run.seq_length) /
                           static_cast<double>(std::max(size_, run.joined_ranks));  // per head

@@ -1,9 +1,7 @@
 #include "rotary.h"
 
-#include <ATen/ops/cat.h>
 #include <ATen/ops/zeros.h>
 
-#include <algorithm>
 #include <cmath>
 #include <numbers>
 
@@ -17,10 +15,6 @@ namespace {
 // Nothing came back along it.
 at::Tensor or_zero(const at::Tensor& d, const at::Tensor& like, at::IntArrayRef shape) {
   return d.defined() ? d : at::zeros(shape, like.options());
-}
-
-ops::RotaryTable rows(const ops::RotaryTable& table, const RowRange& range) {
-  return {table.cos.narrow(0, range.first, range.count), table.sin.narrow(0, range.first, range.count)};
 }
 
 }  // namespace
@@ -43,34 +37,10 @@ std::vector<double> rotary_frequencies(const RotaryScaling& r, int64_t head_dim)
   return list;
 }
 
-ops::RotaryTable Rotary::table(const std::vector<RowRange>& positions, const at::Tensor& like) {
-  int64_t end = 0;
-  for (const RowRange& range : positions) end = std::max(end, range.first + range.count);
-  reach(end, like);
-  if (positions.size() == 1) return rows(longest_, positions.front());
-  for (const Cut& cut : cuts_)
-    if (cut.positions == positions) return cut.table;
-  Tensors cos, sin;
-  for (const RowRange& range : positions) {
-    const ops::RotaryTable part = rows(longest_, range);
-    cos.push_back(part.cos), sin.push_back(part.sin);
-  }
-  return cuts_.emplace_back(Cut{positions, {at::cat(cos), at::cat(sin)}}).table;
-}
-
-void Rotary::reach(int64_t end, const at::Tensor& like) {
-  const at::ScalarType dtype = like.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-  const at::Tensor& old = longest_.cos;
-  const bool same_kind = old.defined() && old.scalar_type() == dtype && old.device() == like.device();
-  if (same_kind && old.size(0) >= end) return;
-  if (!same_kind) cuts_.clear();
-  longest_ = ops::rotary_table(frequencies_, 0, end, like);
-}
-
 QueryKeyValue Rotary::apply(const at::Tensor& qkv, int64_t heads, int64_t groups,
                             const std::vector<RowRange>& positions) {
   const int64_t B = qkv.size(0), S = qkv.size(1), D = qkv.size(2) / (heads + 2 * groups);
-  const ops::RotaryTable here = table(positions, qkv);
+  const ops::RotaryTable here = positions_.table(positions, qkv);
   if (here.cos.size(0) != S)
     throw fail(ErrorCode::internal, "model/gpt: ", here.cos.size(0), " positions for q, k and v of shape ",
                qkv.sizes());

@@ -28,24 +28,14 @@ struct QueryKeyValue {
 
 class Rotary {
  public:
-  explicit Rotary(std::vector<double> frequencies) : frequencies_(std::move(frequencies)) {}
+  explicit Rotary(std::vector<double> frequencies) : positions_(std::move(frequencies)) {}
 
   // qkv [B, S, (H + 2 G) D]: new tensors, q and k turned by the S positions of the whole sequence that its columns are.
   // One autograd node that saves no activation: its backward is the turn back.
   QueryKeyValue apply(const at::Tensor& qkv, int64_t heads, int64_t groups, const std::vector<RowRange>& positions);
 
  private:
-  struct Cut {
-    std::vector<RowRange> positions;
-    ops::RotaryTable table;
-  };
-
-  ops::RotaryTable table(const std::vector<RowRange>& positions, const at::Tensor& like);
-  void reach(int64_t end, const at::Tensor& like);
-
-  const std::vector<double> frequencies_;
-  ops::RotaryTable longest_;  // of all positions so far, of the last dtype and device
-  std::vector<Cut> cuts_;     // of several ranges; never dropped, since a recorded step reads what it found
+  ops::RotaryPositions positions_;
 };
 
 }  // namespace drivetrain::gpt

@@ -7,7 +7,24 @@ namespace {
 
 class Accumulate : public Schedule {
  public:
-  Accumulate(const NoOptions&, const Services&) {}
+  struct Options {};
+  // What is asked of a schedule of several stages, or stands in a DeepSpeed file, lands here if the section has no
+  // type.
+  static OptionTable options() {
+    const char* several =
+        "several stages need a type: \"pipeline\": {\"type\": \"one_f_one_b\", \"params\": {\"stages\": N}}; for one "
+        "stage leave it out";
+    return table<Options>()
+        .refused("stages", several)
+        .refused("chunks", several)
+        .refused("cuts", several)
+        .refused("group_size", several)
+        .refused("partition", "one stage is not cut; with several, parts are cut by cost. Leave it out")
+        .refused("seed_layers", "values and dropout are the same for any number of stages. Leave it out")
+        .refused("activation_checkpoint_interval",
+                 "what is computed again is chosen in \"activation_checkpointing\". Leave it out");
+  }
+  Accumulate(const Options&, const Services&) {}
 
   void plan(PlanContext& ctx) override { ctx.capturable(); }
 

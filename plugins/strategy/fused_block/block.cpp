@@ -26,12 +26,14 @@ struct Activations {
 // The recompute policy's answers. Nothing at all where no backward follows.
 struct Kept {
   bool norms, heads, attention, fc, act;
+  bool by_layers;  // what a layer keeps of a norm's output, which no cheap computation gives again
 
   Kept(StepContext& ctx, bool recording, const BlockOptions& options)
-      : norms(false), heads(false), attention(false), fc(false), act(false) {
+      : norms(false), heads(false), attention(false), fc(false), act(false), by_layers(false) {
     if (!recording) return;
     const Keep core = ctx.keep("attn.core"), mlp = ctx.keep("mlp.act");
-    norms = ctx.keep("norm") == Keep::all && !options.recompute_cheap;
+    by_layers = ctx.keep("norm") == Keep::all;
+    norms = by_layers && !options.recompute_cheap;
     attention = core == Keep::all, heads = core != Keep::nothing;
     act = mlp == Keep::all && !options.recompute_cheap, fc = mlp != Keep::nothing;
   }
@@ -48,10 +50,12 @@ at::Tensor value(const ParamPtr& param) { return param ? param->tensor : at::Ten
 // forward.
 enum class Replace { no, yes };
 
-// layer(x). With Replace::yes x becomes what the layer keeps for its backward, if that is something else.
-at::Tensor apply(const Linear& layer, at::Tensor& x, const Linear::Options& options, Replace replace) {
+// layer(x). With Replace::yes x becomes what the layer keeps for its backward, if that is something else; `replaced` tells.
+at::Tensor apply(const Linear& layer, at::Tensor& x, const Linear::Options& options, Replace replace,
+                 bool* replaced = nullptr) {
   at::Tensor kept;
   const at::Tensor y = layer.apply(x, options, replace == Replace::yes ? &kept : nullptr);
+  if (replaced) *replaced = kept.defined();
   if (kept.defined()) x = std::move(kept);
   return y;
 }
@@ -61,7 +65,7 @@ Replace replace_if(bool yes) { return yes ? Replace::yes : Replace::no; }
 }  // namespace
 
 Block::Block(BlockSpec spec, BlockLayers layers, std::shared_ptr<Attention> attention,
-             std::shared_ptr<Positions> positions, const BlockOptions& options)
+             std::shared_ptr<ops::RotaryPositions> positions, const BlockOptions& options)
     : Unit(spec.name),
       spec_(std::move(spec)),
       layers_(std::move(layers)),
@@ -93,7 +97,7 @@ Activations Block::begin(const Tensors& x, StepContext& ctx) const {
   a.pair = x.size() == 2;
   a.dropout = ctx.mode() == Mode::train ? spec_.hidden_dropout : 0;
   if (a.dropout > 0) a.key1 = ctx.random(name() + ".dropout1"), a.key2 = ctx.random(name() + ".dropout2");
-  if (spec_.rotary) a.table = positions_->table(spec_.rotary_frequencies, ctx.positions(), x[0]);
+  if (positions_) a.table = positions_->table(ctx.positions(), x[0]);
   a.attention_args = layers_.attention->args(ctx);
   return a;
 }
@@ -112,9 +116,10 @@ ops::Heads Block::heads_of(const at::Tensor& qkv, const Activations& a) const {
 // What is added to the residual stream, [B, S, D].
 at::Tensor Block::attention_forward(Activations& a, const Kept& keep) const {
   // What is to be multiplied again must stay as it is.
-  const Replace replace = replace_if(keep.norms && (keep.heads || keep.attention));
-  a.heads = heads_of(apply(*layers_.qkv, a.norm1.y, kBare, replace), a);
-  if (!keep.norms) a.norm1.y.reset();
+  const Replace replace = replace_if(keep.by_layers && (keep.heads || keep.attention));
+  bool replaced = false;
+  a.heads = heads_of(apply(*layers_.qkv, a.norm1.y, kBare, replace, &replaced), a);
+  if (!keep.norms && !replaced) a.norm1.y.reset();
   a.attention = attention_->forward(a.heads.q, a.heads.k, a.heads.v, a.attention_args);
   const at::Tensor attended = a.attention.out.flatten(2);
   if (!keep.attention) a.attention = {};
@@ -124,8 +129,9 @@ at::Tensor Block::attention_forward(Activations& a, const Kept& keep) const {
 }
 
 at::Tensor Block::mlp_forward(Activations& a, const Kept& keep) const {
-  a.fc = apply(*layers_.fc, a.norm2.y, kBare, replace_if(keep.norms && keep.fc));
-  if (!keep.norms) a.norm2.y.reset();
+  bool replaced = false;
+  a.fc = apply(*layers_.fc, a.norm2.y, kBare, replace_if(keep.by_layers && keep.fc), &replaced);
+  if (!keep.norms && !replaced) a.norm2.y.reset();
   a.act = ops::activation(activation_, a.fc, value(layers_.fc->bias()));
   if (!keep.fc) a.fc.reset();
   const at::Tensor delta = apply(*layers_.mlp_proj, a.act, kWhole, replace_if(keep.act));

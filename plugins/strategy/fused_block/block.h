@@ -21,7 +21,6 @@
 #include <drivetrain/ops.h>
 
 #include "block_layers.h"
-#include "positions.h"
 
 namespace drivetrain::fused_block {
 
@@ -35,7 +34,7 @@ struct Kept;
 
 class Block : public Unit {
  public:
-  Block(BlockSpec spec, BlockLayers layers, std::shared_ptr<Attention> attention, std::shared_ptr<Positions> positions,
+  Block(BlockSpec spec, BlockLayers layers, std::shared_ptr<Attention> attention, std::shared_ptr<ops::RotaryPositions> positions,
         const BlockOptions& options);
 
   std::vector<ParamPtr> params() const override { return params_; }
@@ -60,7 +59,7 @@ class Block : public Unit {
   const BlockLayers layers_;
   const std::vector<ParamPtr> params_;
   const std::shared_ptr<Attention> attention_;
-  const std::shared_ptr<Positions> positions_;
+  const std::shared_ptr<ops::RotaryPositions> positions_;
   const BlockOptions options_;
   const ops::NormArgs norm_args_;
   const ops::Activation activation_;

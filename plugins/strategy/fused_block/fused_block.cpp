@@ -42,15 +42,23 @@ class FusedLayers : public LayerFactory {
       return inner_->block(spec, layers, plain);
     }
     ++tally_->taken;
-    return std::make_shared<fused_block::Block>(spec, std::move(*own), attention_, positions_, options_);
+    return std::make_shared<fused_block::Block>(spec, std::move(*own), attention_, positions_of(spec), options_);
   }
 
  private:
+  // Blocks that turn alike share their tables.
+  std::shared_ptr<ops::RotaryPositions> positions_of(const BlockSpec& spec) {
+    if (!spec.rotary) return nullptr;
+    if (!positions_ || positions_->frequencies() != spec.rotary_frequencies)
+      positions_ = std::make_shared<ops::RotaryPositions>(spec.rotary_frequencies);
+    return positions_;
+  }
+
   const std::shared_ptr<LayerFactory> inner_;
   const std::shared_ptr<Attention>& attention_;
   const fused_block::BlockOptions options_;
   const std::shared_ptr<Tally> tally_;
-  const std::shared_ptr<fused_block::Positions> positions_ = std::make_shared<fused_block::Positions>();
+  std::shared_ptr<ops::RotaryPositions> positions_;  // of the blocks so far
 };
 
 class FusedBlock : public Strategy {

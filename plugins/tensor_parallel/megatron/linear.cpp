@@ -62,12 +62,14 @@ class ColumnLinear : public CutLinear {
                             WeightWork& work) const override {
     const at::Tensor dy_NO = as_rows(dy);
     const bool again = weight_->trainable && exchange().cuts_positions() && x.size(1) != dy.size(1);
-    auto others = std::make_shared<Pending>();  // their positions of x, beside the product
-    if (again) *others = exchange().gather_positions(x);
+    const auto others = std::make_shared<Pending>();  // their positions of x, on their way during the product
+    if (again && !work.puts_off()) *others = exchange().gather_positions(x);
     Pending dx;
     if (options.wants_dx) dx = exchange().sum(shaped(product_backward(dy_NO, weight()), dy));
     if (weight_->trainable)
-      work.run([weight = weight_, dy_NO, again, others, x] {
+      work.run([weight = weight_, dy_NO, again, others, x, cut = cut_, later = work.puts_off()] {
+        // What is put off holds this rank's share only until then.
+        if (again && later) *others = cut.exchange->gather_positions(x);
         accumulate_weight_grad(*weight, dy_NO, as_rows(again ? others->finish() : x));
       });
     add_bias_gradient(dy, options);

@@ -1,7 +1,5 @@
 #include "megatron.h"
 
-#include <algorithm>
-
 #include <drivetrain/error.h>
 
 namespace drivetrain::megatron {
@@ -13,16 +11,7 @@ std::vector<RowRange> even_share(const std::vector<RowRange>& positions, int64_t
     throw fail(ErrorCode::config, "tensor_parallel/megatron: sequence_parallel shares ", count, " positions over ",
                ranks, " ranks, and they do not divide. Use sequences of a multiple of ", ranks,
                ", or turn sequence_parallel off");
-  const int64_t begin = index * (count / ranks), end = begin + count / ranks;
-  std::vector<RowRange> own;
-  int64_t at = 0;
-  for (const RowRange& range : positions) {
-    const int64_t from = std::clamp<int64_t>(begin - at, 0, range.count),
-                  to = std::clamp<int64_t>(end - at, 0, range.count);
-    if (to > from) own.push_back({range.first + from, to - from});
-    at += range.count;
-  }
-  return own;
+  return part_of(positions, ranks, index);
 }
 
 namespace {

@@ -27,7 +27,7 @@ void plan(const MegatronOptions& options, PlanContext& ctx);
 // Positions are cut in training only: texts that grow by one token cannot be cut evenly.
 bool cuts_positions(const MegatronOptions& options, const RunFacts& run);
 
-// This rank's share, in order, of positions that all `ranks` would have.
+// This rank's share, in order, of positions that all `ranks` would have. Error(config) if they do not divide.
 std::vector<RowRange> even_share(const std::vector<RowRange>& positions, int64_t ranks, int64_t index);
 
 }  // namespace drivetrain::megatron

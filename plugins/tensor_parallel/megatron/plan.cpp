@@ -55,8 +55,6 @@ void say_padding(const MegatronOptions& options, PlanContext& ctx) {
                   ", a multiple of size x make_vocab_size_divisible_by; less of the latter pads less"));
 }
 
-double element_bytes(const std::string& dtype) { return dtype == "float64" ? 8 : dtype == "float32" ? 4 : 2; }
-
 // Bytes a rank sends, by the usual count: of what is summed over R ranks, (R - 1) / R goes out once to be added and
 // once to be spread.
 void say_traffic(const MegatronOptions& options, PlanContext& ctx) {
@@ -68,7 +66,7 @@ void say_traffic(const MegatronOptions& options, PlanContext& ctx) {
       static_cast<double>(run.seq_length * run.micro_batch_size * std::max<int64_t>(run.accumulation, 1)) /
       static_cast<double>(std::max<int64_t>(run.joined_ranks, 1));
   const double layers = static_cast<double>(run.rank_layers > 0 ? run.rank_layers : m.num_layers);
-  const double activation = tokens * static_cast<double>(m.hidden_size) * element_bytes(run.compute_dtype) * out;
+  const double activation = tokens * static_cast<double>(m.hidden_size) * run.compute_bytes * out;
   const double passes = run.training ? 2 : 1;
   const bool cuts = cuts_positions(options, run);
   const double again = cuts && !options.keep_gathered ? 2 : 0;
@@ -84,7 +82,7 @@ void say_memory(const MegatronOptions& options, PlanContext& ctx) {
   if (run.seq_length == 0 || run.micro_batch_size == 0) return;
   const double tokens = static_cast<double>(run.seq_length * run.micro_batch_size) /
                         static_cast<double>(std::max<int64_t>(run.joined_ranks, 1));
-  const double activation = tokens * static_cast<double>(m.hidden_size) * element_bytes(run.compute_dtype);
+  const double activation = tokens * static_cast<double>(m.hidden_size) * run.compute_bytes;
   ctx.memory(MemoryClass::buffers, "activations on their way between ranks", 2 * activation);
   if (!run.training || !options.keep_gathered || !cuts_positions(options, run)) return;
   const double layers = static_cast<double>(run.rank_layers > 0 ? run.rank_layers : m.num_layers);

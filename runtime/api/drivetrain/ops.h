@@ -10,6 +10,7 @@
 
 #include <drivetrain/export.h>
 #include <drivetrain/param.h>
+#include <drivetrain/random.h>
 
 namespace drivetrain::ops {
 
@@ -47,6 +48,25 @@ struct RotaryTable {
   at::Tensor cos, sin;  // [S, C/2] float32 (float64 for float64); undefined: no turn
 };
 DRIVETRAIN_API RotaryTable rotary_table(const std::vector<double>& frequencies, int64_t first, int64_t length, const at::Tensor& like);
+// Tables of positions of the whole sequence, in their order: a view of one table for one range; several ranges are put together once and
+// kept, since a recorded step reads what it found. Shared by the blocks of a model. Thread: main.
+class DRIVETRAIN_API RotaryPositions {
+ public:
+  explicit RotaryPositions(std::vector<double> frequencies) : frequencies_(std::move(frequencies)) {}
+  RotaryTable table(const std::vector<RowRange>& positions, const at::Tensor& like);
+  const std::vector<double>& frequencies() const { return frequencies_; }
+
+ private:
+  struct Cut {
+    std::vector<RowRange> positions;
+    RotaryTable table;
+  };
+  void reach(int64_t end, const at::Tensor& like);
+
+  const std::vector<double> frequencies_;
+  RotaryTable longest_;    // of all positions so far, of the last dtype and device
+  std::vector<Cut> cuts_;  // of several ranges
+};
 struct Heads {
   at::Tensor q, k, v;  // [B, S, H, C], [B, S, G, C] twice, each dense
 };

@@ -38,6 +38,7 @@ struct RunFacts {
   int64_t world_size = 1;
   std::string device = "cpu";
   std::string compute_dtype = "float32";
+  double compute_bytes = 4;  // of one element of it
   int64_t train_batch_size = 0, micro_batch_size = 0, accumulation = 0;  // 0 while not solved
   std::optional<int64_t> reduce_every;  // micro-batches summed before their gradients are summed over ranks; 0: all of a step
   int64_t train_steps = 0;
@@ -50,6 +51,7 @@ struct RunFacts {
   int64_t joined_ranks = 1;  // product of the other plugins' axes that join the gradient reduction (parts of one sequence)
   double rank_share = 1;     // of the model's parameters on the fullest rank, before a data_parallel plugin shares them out
   int64_t rank_layers = 0;   // blocks on the fullest rank; 0 while not known
+  int64_t rank_positions = 0;  // of a sequence that a rank has between layers, after all cuts; 0 while not known
   int64_t micro_batches_in_flight = 1;  // whose activations a rank holds at most
 };
 

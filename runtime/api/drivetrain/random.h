@@ -27,6 +27,9 @@ struct RowRange {
   bool operator==(const RowRange&) const = default;
 };
 
+// The `index`-th of `parts` even parts of these rows, in their order. Error(internal) if their number does not divide.
+DRIVETRAIN_API std::vector<RowRange> part_of(const std::vector<RowRange>& rows, int64_t parts, int64_t index);
+
 // Where a random number is needed: one per (seed, step, site); `first_sample` is the global index of row 0 of the tensor.
 struct RandomKey {
   uint64_t seed = 0;

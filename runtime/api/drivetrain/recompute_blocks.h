@@ -40,7 +40,7 @@ DRIVETRAIN_API ForwardShares forward_shares(const PlanContext& ctx);
 DRIVETRAIN_API std::string percent(double share);
 
 // Copies tensors to memory of the host and back, in order with the device's work: the caller may drop them at once. Buffers are used
-// again. Tensors that are not contiguous stay where they are.
+// again. What comes back is contiguous.
 class DRIVETRAIN_API HostStash {
  public:
   explicit HostStash(bool pinned);

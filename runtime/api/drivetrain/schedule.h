@@ -21,7 +21,6 @@ enum class Op : uint8_t {
   send_backward,
   flush_grads,
   update,
-  custom,          // handed to Schedule::custom
 };
 
 // Sends do not wait for their receivers, and receives are posted ahead in the order in which the peer's program sends: a program only
@@ -29,7 +28,6 @@ enum class Op : uint8_t {
 struct Instr {
   Op op;
   int16_t micro = 0, chunk = 0, slot = 0;
-  uint16_t custom = 0;
   bool operator==(const Instr&) const = default;
 };
 using Program = std::vector<Instr>;

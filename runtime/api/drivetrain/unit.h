@@ -38,7 +38,8 @@ class DRIVETRAIN_API Unit {
   virtual Tensors forward(const Tensors& x, StepContext& ctx, Saved& saved) = 0;
   // dy: gradients of what forward returned. Returns gradients of x; those of parameters go to their slots.
   virtual Tensors backward(const Tensors& dy, StepContext& ctx, Saved& saved) = 0;
-  // The second half, under a split schedule. The default runs saved.weight_work.
+  // The second half, under a split schedule: gradients of parameters, whose values may be gone by now. The default runs
+  // saved.weight_work.
   virtual void backward_weight(StepContext& ctx, Saved& saved);
   // What forward returns are summands that its reader adds up, all of one shape ({residual, delta}): between ranks goes their sum.
   virtual bool returns_summands() const { return false; }

@@ -22,6 +22,7 @@ class DRIVETRAIN_API WeightWork {
 
   // From here on: parked in `later`; null: run at once.
   void put_off(Parked* later) { later_ = later; }
+  bool puts_off() const { return later_ != nullptr; }
   void run(std::function<void()> work);
 
  private:
