@@ -1,9 +1,10 @@
 #include "app/activation_plan.h"
 
 #include <algorithm>
-#include <map>
 
 #include <drivetrain/recompute_blocks.h>
+
+#include "step/step_state.h"
 
 namespace drivetrain {
 namespace {
@@ -25,24 +26,11 @@ KeptPerToken kept_by(const Composition& run, const Recompute* policy, const Unit
   return kept;
 }
 
-// Positions of a sequence that are this rank's, inside of layers and between them.
-struct RankPositions {
-  int64_t inside = 0, between = 0;
-};
-
-int64_t count(const std::vector<RowRange>& rows) {
+// Positions of a sequence that this rank has inside of layers.
+int64_t positions_inside(const Composition& run) {
   int64_t sum = 0;
-  for (const RowRange& range : rows) sum += range.count;
+  for (const RowRange& range : apply_cuts(run.batch_cuts, {{0, run.run.seq_length}})) sum += range.count;
   return sum;
-}
-
-RankPositions positions_of(const Composition& run) {
-  std::vector<RowRange> rows = {{0, run.run.seq_length}};
-  for (const auto& cut : run.batch_cuts) rows = cut(rows);
-  RankPositions positions{count(rows), 0};
-  for (const auto& cut : run.activation_cuts) rows = cut(rows);
-  positions.between = count(rows);
-  return positions;
 }
 
 // A policy chooses among the blocks that it is shown; where the run is not built yet, nobody has.
@@ -83,14 +71,8 @@ struct Fullest {
 };
 
 Fullest fullest_stage(const Composition& run) {
-  std::map<int64_t, int64_t> blocks;
-  const int64_t units = run.placement.empty() ? 0 : run.placement.back().last;
-  for (const PlacedPiece& piece : run.placement) {
-    const int64_t ends = (piece.first == 0) + (piece.last == units);
-    blocks[piece.stage] += std::max<int64_t>(piece.last - piece.first - ends, 0);
-  }
   Fullest fullest;
-  for (const auto& [stage, count] : blocks) {
+  for (const auto& [stage, count] : blocks_by_stage(run)) {
     const int64_t slots = run.schedule->slots(stage, run.batch.accumulation);
     const double held = static_cast<double>(count * slots) / static_cast<double>(run.schedule->chunks());
     if (held > fullest.held) fullest = {stage, count, slots, held};
@@ -111,11 +93,11 @@ PlannedActivations planned_activations(const Composition& run) {
   if (facts.kept_whole_per_token + facts.kept_cut_per_token == 0 || run.placement.empty() || !run.run.training)
     return {};
   show_units(run);
-  const RankPositions positions = positions_of(run);
+  const int64_t inside = positions_inside(run);
   const auto rows = static_cast<double>(run.batch.micro_batch_size);
   const auto tensor = static_cast<double>(run.mesh_plan.ranks_of_kind("tensor_parallel"));
-  const BlockBytes block = block_bytes(run, rows * static_cast<double>(positions.between),
-                                       rows * static_cast<double>(positions.inside) / tensor);
+  const BlockBytes block = block_bytes(run, rows * static_cast<double>(run.run.rank_positions),
+                                       rows * static_cast<double>(inside) / tensor);
   const Fullest fullest = fullest_stage(run);
   PlannedActivations planned;
   planned.bytes = fullest.held * block.mean + (block.recomputed ? block.most : 0);
@@ -126,7 +108,7 @@ PlannedActivations planned_activations(const Composition& run) {
   const std::string share = chunks > 1 ? concat(" in ", chunks, " chunks") : "";
   planned.source =
       concat(model_id(run), ": ", fullest.slots, " in flight x ", fullest.blocks, " blocks", stage, share, " x ",
-             run.batch.micro_batch_size * positions.inside, " tokens", block.recomputed ? ", one of them in full" : "",
+             run.batch.micro_batch_size * inside, " tokens", block.recomputed ? ", one of them in full" : "",
              other ? concat(", recomputed as on stage ", run.stage()) : std::string());
   return planned;
 }

@@ -124,6 +124,8 @@ Trainables unnamed_values(const Composition& run);
 std::vector<UnitPtr> build_chain(Composition& run);
 // Cuts it into the schedule's pieces and keeps those of this rank's stage. Error(config) where it has fewer units than pieces.
 void place_chain(Composition& run, const std::vector<UnitPtr>& chain);
+// The units of each stage between the chain's first and last.
+std::map<int64_t, int64_t> blocks_by_stage(const Composition& run);
 
 // Gives the model storage and fills it. Collective from here on.
 DRIVETRAIN_API void build_run(Composition& run);

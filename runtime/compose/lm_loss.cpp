@@ -18,19 +18,10 @@
 namespace drivetrain {
 namespace {
 
-// Large enough that the products run at full speed and the weight's gradient is added to seldom, small beside a model.
-constexpr int64_t kChunkBytesCpu = int64_t{64} << 20, kChunkBytesDevice = int64_t{512} << 20;
-
-int64_t chunk_rows(const at::Tensor& x_ND, const at::Tensor& w) {
-  const int64_t bytes = x_ND.is_cpu() ? kChunkBytesCpu : kChunkBytesDevice;
-  const int64_t rows = bytes / (w.size(0) * static_cast<int64_t>(w.element_size()));
-  return std::clamp<int64_t>(rows / 64 * 64, 64, std::max<int64_t>(x_ND.size(0), 64));
-}
-
 // Calls visit(first row, rows, logits of these rows): those of one chunk at a time.
 template <class Visit>
 void each_chunk(const at::Tensor& x_ND, const at::Tensor& w, const Visit& visit) {
-  const int64_t N = x_ND.size(0), most = std::min(chunk_rows(x_ND, w), N);
+  const int64_t N = x_ND.size(0), most = ops::loss_rows_at_once(x_ND, w);
   for (int64_t first = 0; first < N; first += most) {
     const int64_t rows = std::min(most, N - first);
     at::Tensor logits = product(x_ND.narrow(0, first, rows), w);

@@ -67,23 +67,19 @@ void keep_own_stage(Composition& run, const std::vector<UnitPtr>& chain) {
 }
 
 // What plugins want to know about the fullest rank, for their figures.
-void settle_share(Composition& run, size_t chain) {
-  std::map<int64_t, double> parameters, layers;
-  for (const PlacedPiece& piece : run.placement) {
-    parameters[piece.stage] += static_cast<double>(piece.parameters);
-    const int64_t ends = (piece.first == 0) + (piece.last == static_cast<int64_t>(chain));
-    layers[piece.stage] += static_cast<double>(std::max<int64_t>(piece.last - piece.first - ends, 0));
-  }
-  const auto largest = [](const std::map<int64_t, double>& by_stage) {
-    double most = 0;
+void settle_share(Composition& run) {
+  std::map<int64_t, int64_t> parameters;
+  for (const PlacedPiece& piece : run.placement) parameters[piece.stage] += piece.parameters;
+  const auto largest = [](const std::map<int64_t, int64_t>& by_stage) {
+    int64_t most = 0;
     for (const auto& [stage, value] : by_stage) most = std::max(most, value);
     return most;
   };
   int64_t slots = 1;
   for (int64_t stage = 0; stage < run.stages(); ++stage) slots = std::max(slots, run.schedule->slots(stage, run.batch.accumulation));
   const int64_t chunks = run.schedule->chunks();
-  run.run.rank_share = largest(parameters) / static_cast<double>(std::max<int64_t>(run.facts.parameters, 1));
-  run.run.rank_layers = static_cast<int64_t>(largest(layers));
+  run.run.rank_share = static_cast<double>(largest(parameters)) / static_cast<double>(std::max<int64_t>(run.facts.parameters, 1));
+  run.run.rank_layers = largest(blocks_by_stage(run));
   run.run.rank_positions = 0;
   for (const RowRange& range : apply_cuts(run.activation_cuts, apply_cuts(run.batch_cuts, {{0, run.run.seq_length}})))
     run.run.rank_positions += range.count;
@@ -91,6 +87,15 @@ void settle_share(Composition& run, size_t chain) {
 }
 
 }  // namespace
+
+std::map<int64_t, int64_t> blocks_by_stage(const Composition& run) {
+  std::map<int64_t, int64_t> blocks;
+  for (const PlacedPiece& piece : run.placement) {
+    const int64_t ends = (piece.first == 0) + (piece.last == run.placement.back().last);
+    blocks[piece.stage] += std::max<int64_t>(piece.last - piece.first - ends, 0);
+  }
+  return blocks;
+}
 
 std::vector<UnitPtr> build_chain(Composition& run) {
   Builder builder{nullptr, run.attention, *run.mesh, run.facts};
@@ -106,7 +111,7 @@ void place_chain(Composition& run, const std::vector<UnitPtr>& chain) {
   run.placement = place_pieces(run, chain);
   count_parameters(run, chain);
   keep_own_stage(run, chain);
-  settle_share(run, chain.size());
+  settle_share(run);
 }
 
 }  // namespace drivetrain

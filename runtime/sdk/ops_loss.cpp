@@ -13,6 +13,8 @@
 #include "kernels/optimizer/square_sum.h"
 #include "sdk/ops_kernel.h"
 
+#include <algorithm>
+
 namespace drivetrain::ops {
 namespace {
 
@@ -31,6 +33,12 @@ at::Tensor cross_entropy_by_operators(at::Tensor& logits, const at::Tensor& labe
 }
 
 }  // namespace
+
+int64_t loss_rows_at_once(const at::Tensor& x, const at::Tensor& weight) {
+  const int64_t bytes = x.is_cpu() ? int64_t{64} << 20 : int64_t{512} << 20, N = x.size(0);
+  const int64_t rows = bytes / (weight.size(0) * static_cast<int64_t>(weight.element_size()));
+  return std::min(N, std::clamp<int64_t>(rows / 64 * 64, 64, std::max<int64_t>(N, 64)));
+}
 
 at::Tensor cross_entropy_(at::Tensor& logits, const at::Tensor& given_labels, bool gradient, double scale) {
   if (!has_kernel(logits) || !logits.is_contiguous()) return cross_entropy_by_operators(logits, given_labels, gradient, scale);

@@ -20,6 +20,28 @@ bool BlockChoice::is_block(const std::string& unit) {
 
 int64_t BlockChoice::count(double fraction, int64_t blocks) { return std::llround(fraction * static_cast<double>(blocks)); }
 
+namespace {
+int64_t planned_blocks(const PlanContext& ctx) {
+  return ctx.run().rank_layers > 0 ? ctx.run().rank_layers : ctx.model().num_layers;
+}
+}  // namespace
+
+double BlockChoice::plan(PlanContext& ctx) const {
+  const int64_t all = planned_blocks(ctx), chosen = count(fraction_, all);
+  if (all == 0) return fraction_;
+  if (chosen == 0) ctx.no_effect("fraction", concat(fraction_, " of ", all, " blocks is none: all activations are kept"));
+  return static_cast<double>(chosen) / static_cast<double>(all);
+}
+
+void BlockChoice::say_cost(PlanContext& ctx, bool to_host) const {
+  const int64_t all = planned_blocks(ctx), chosen = count(fraction_, all);
+  if (all == 0) return ctx.cost("blocks run their forward twice");
+  const double extra = forward_shares(ctx).blocks * static_cast<double>(chosen) / static_cast<double>(all);
+  ctx.cost(concat("the forward of ", chosen, " of ", all, " blocks runs twice: ",
+                  extra > 0 ? concat("about ", percent(extra)) : "up to a third", " more work in a step",
+                  to_host ? ", and their inputs go to the host and back" : "", ". \"type\": \"none\" keeps all activations"));
+}
+
 void BlockChoice::choose(const UnitList& units) {
   std::vector<std::string> blocks;
   for (const UnitPtr& unit : units.units)

@@ -1,11 +1,11 @@
 #include "step/executor.h"
 
-#include "step/program_check.h"
-
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/add.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
+
+#include "step/program_check.h"
 
 namespace drivetrain {
 namespace {
@@ -134,7 +134,8 @@ void Executor::forward(const Instr& instr) {
   f.units.resize(chunk.last - chunk.first);
   Tensors x = is_first_piece(run_, instr.chunk) ? Tensors{batch.tokens_BS} : std::exchange(f.received, {});
   if (x.empty()) throw fail(ErrorCode::internal, "the schedule runs micro-batch ", instr.micro, " forward before it is received");
-  for (const at::Tensor& t : x) f.inputs.push_back(t.to(at::kMeta));
+  if (!is_first_piece(run_, instr.chunk))
+    for (const at::Tensor& t : x) f.inputs.push_back(t.to(at::kMeta));
   for (UnitFlight& unit : f.units) x = runner_.forward(x, unit);
   if (!is_last_piece(run_, instr.chunk)) {
     f.outputs = x.size();

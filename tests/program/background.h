@@ -1,7 +1,9 @@
 // A process that a test starts, watches and signals while it runs.
 #pragma once
 
+#include <arpa/inet.h>
 #include <fcntl.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 
 #include <chrono>
@@ -22,6 +24,27 @@ inline bool wait_until(double seconds, const std::function<bool()>& done) {
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
   return true;
+}
+
+// Of a rank that is started by hand.
+using Environment = std::map<std::string, std::string>;
+
+// A port that nothing listens on now.
+inline std::string free_port() {
+  const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof address;
+  auto* raw = reinterpret_cast<sockaddr*>(&address);
+  EXPECT_EQ(bind(listener, raw, size), 0);
+  getsockname(listener, raw, &size);
+  close(listener);
+  return std::to_string(ntohs(address.sin_port));
+}
+// One of two.
+inline Environment environment(int rank, const std::string& port) {
+  return {{"RANK", std::to_string(rank)}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", port}};
 }
 
 class Background {

@@ -1,8 +1,5 @@
 // Cuts of the model and of sequences that cannot be, worlds that the mesh does not explain, and ranks that die while
 // others wait for their messages.
-#include <arpa/inet.h>
-#include <sys/socket.h>
-
 #include <stdexcept>
 
 #include "program/background.h"
@@ -101,21 +98,6 @@ TEST_F(Parallel, a_config_is_checked_for_as_many_ranks_as_its_axes_need) {
 
 class LostPeer : public Parallel {
  protected:
-  static std::string free_port() {
-    const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    sockaddr_in address = {};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t size = sizeof address;
-    auto* raw = reinterpret_cast<sockaddr*>(&address);
-    EXPECT_EQ(bind(listener, raw, size), 0);
-    getsockname(listener, raw, &size);
-    close(listener);
-    return std::to_string(ntohs(address.sin_port));
-  }
-  static std::map<std::string, std::string> environment(int rank, const std::string& port) {
-    return {{"RANK", std::to_string(rank)}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", port}};
-  }
   std::vector<std::string> words(const std::vector<std::string>& sets) const {
     std::vector<std::string> list = {program(), "train", path("tiny.json")};
     for (const std::string& set : sets) list.insert(list.end(), {"--set", set});

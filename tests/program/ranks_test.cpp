@@ -1,7 +1,4 @@
 // Ranks that die, never come, disagree or are told to stop: the others end within seconds and say which.
-#include <arpa/inet.h>
-#include <sys/socket.h>
-
 #include <stdexcept>
 
 #include "program/background.h"
@@ -11,24 +8,6 @@ namespace {
 
 class Ranks : public ProgramTest {
  protected:
-  using Environment = std::map<std::string, std::string>;
-
-  // A port that nothing listens on now.
-  static std::string free_port() {
-    const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    sockaddr_in address = {};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t size = sizeof address;
-    auto* raw = reinterpret_cast<sockaddr*>(&address);
-    EXPECT_EQ(bind(listener, raw, size), 0);
-    getsockname(listener, raw, &size);
-    close(listener);
-    return std::to_string(ntohs(address.sin_port));
-  }
-  Environment environment(int rank, const std::string& port) const {
-    return {{"RANK", std::to_string(rank)}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", port}};
-  }
   std::vector<std::string> words(const std::string& command, const std::vector<std::string>& sets) const {
     std::vector<std::string> list = {program(), command, path("tiny.json")};
     for (const std::string& set : sets) list.insert(list.end(), {"--set", set});

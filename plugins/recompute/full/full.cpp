@@ -16,17 +16,7 @@ void Full::plan(PlanContext& ctx) {
   name_idle_keys(options_, ctx);
   if (options_.cpu_checkpointing && !host_)
     ctx.no_effect("cpu_checkpointing", "the run is on the CPU: inputs of blocks are in the host's memory already");
-  const int64_t all = ctx.run().rank_layers > 0 ? ctx.run().rank_layers : ctx.model().num_layers;
-  const int64_t chosen = BlockChoice::count(options_.fraction, all);
-  if (all > 0 && chosen == 0)
-    return ctx.no_effect("fraction",
-                         concat(options_.fraction, " of ", all, " blocks is none: all activations are kept"));
-  if (all == 0) return ctx.cost("blocks run their forward twice");
-  const double extra = forward_shares(ctx).blocks * static_cast<double>(chosen) / static_cast<double>(all);
-  ctx.cost(concat("the forward of ", chosen, " of ", all,
-                  " blocks runs twice: ", extra > 0 ? concat("about ", percent(extra)) : "up to a third",
-                  " more work in a step", host_ ? ", and their inputs go to the host and back" : "",
-                  ". \"type\": \"none\" keeps all activations"));
+  if (blocks_.plan(ctx) > 0) blocks_.say_cost(ctx, host_.has_value());
 }
 
 // Here the other ranks' parts are known to the mesh.

@@ -38,16 +38,7 @@ class Offload : public Recompute {
           "offload",
           "the run is on the CPU: inputs of blocks are in the host's memory already. Blocks run again as with "
           "\"type\": \"full\"");
-    const int64_t all = ctx.run().rank_layers > 0 ? ctx.run().rank_layers : ctx.model().num_layers;
-    const int64_t chosen = BlockChoice::count(options_.fraction, all);
-    if (all > 0 && chosen == 0)
-      return ctx.no_effect("fraction",
-                           concat(options_.fraction, " of ", all, " blocks is none: all activations are kept"));
-    const double share = all > 0 ? static_cast<double>(chosen) / static_cast<double>(all) : 1;
-    const double extra = forward_shares(ctx).blocks * share;
-    ctx.cost(concat("the forward of ", all > 0 ? concat(chosen, " of ", all) : "all",
-                    " blocks runs twice: ", extra > 0 ? concat("about ", percent(extra)) : "up to a third",
-                    " more work in a step", host_ ? ", and their inputs go to the host and back" : ""));
+    if (blocks_.plan(ctx) > 0) blocks_.say_cost(ctx, host_.has_value());
   }
 
   void attach(UnitList& units) override { blocks_.choose(units); }

@@ -39,12 +39,7 @@ class Selective : public Recompute {
     if (regions_.empty())
       return ctx.no_effect("regions",
                            "the list is empty: all activations are kept. It takes norm, attn.core and mlp.act");
-    const int64_t all = ctx.run().rank_layers > 0 ? ctx.run().rank_layers : ctx.model().num_layers;
-    const int64_t chosen = BlockChoice::count(options_.fraction, all);
-    if (all > 0 && chosen == 0)
-      return ctx.no_effect("fraction",
-                           concat(options_.fraction, " of ", all, " blocks is none: all activations are kept"));
-    say_what_attention_costs(ctx, all > 0 ? static_cast<double>(chosen) / static_cast<double>(all) : 1);
+    if (const double share = blocks_.plan(ctx); share > 0) say_what_attention_costs(ctx, share);
   }
 
   void attach(UnitList& units) override { blocks_.choose(units); }

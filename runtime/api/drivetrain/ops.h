@@ -76,6 +76,9 @@ DRIVETRAIN_API Heads split_heads(const at::Tensor& qkv, const at::Tensor& bias, 
 DRIVETRAIN_API at::Tensor split_heads_backward(const Heads& gradients, const RotaryTable& table, Param* bias);
 
 // --- loss --------------------------------------------------------------------------------------------------------------------
+// How many of x's rows [N, D] an output layer takes at once, so that logits are never whole: enough for products at full speed and few
+// additions to the weight's gradient [V, D], little memory beside a model.
+DRIVETRAIN_API int64_t loss_rows_at_once(const at::Tensor& x, const at::Tensor& weight);
 // logits [N, V] become their gradient, softmax - onehot, times `scale` (rows with a negative label: zero), or stay as they are
 // without `gradient`. Returns the float64 scalar sum over rows that count of log sum exp(logits) - logit[label], not scaled.
 DRIVETRAIN_API at::Tensor cross_entropy_(at::Tensor& logits, const at::Tensor& labels, bool gradient, double scale = 1);

@@ -16,6 +16,10 @@ namespace drivetrain {
 class DRIVETRAIN_API BlockChoice {
  public:
   explicit BlockChoice(double fraction) : fraction_(fraction) {}
+  // In `plan`: the share of the blocks that it will be. 0 where that is none, which is then said to be without effect.
+  double plan(PlanContext& ctx) const;
+  // In `plan`: what it costs that their forward runs twice. `to_host`: their inputs wait in the host's memory.
+  void say_cost(PlanContext& ctx, bool to_host) const;
   void choose(const UnitList& units);  // in `attach`
   bool has(const std::string& unit) const { return names_.contains(unit); }
   int64_t chosen() const { return static_cast<int64_t>(names_.size()); }
