@@ -20,6 +20,13 @@
 #   VERSION x.y.z       default: the version of the project
 #   LINK library...     further link libraries, kept private to the plugin
 
+# Without a build type CMake compiles without -O, and a plugin would train several times slower than the run around it.
+get_property(_multi_config GLOBAL PROPERTY GENERATOR_IS_MULTI_CONFIG)
+if(NOT CMAKE_BUILD_TYPE AND NOT _multi_config)
+  set(CMAKE_BUILD_TYPE Release CACHE STRING "Release, Debug or RelWithDebInfo" FORCE)
+  message(STATUS "Drivetrain: no CMAKE_BUILD_TYPE was given; plugins are built as Release")
+endif()
+
 set(DRIVETRAIN_CMAKE_DIR ${CMAKE_CURRENT_LIST_DIR})
 find_program(DRIVETRAIN_READELF readelf REQUIRED)
 

@@ -43,6 +43,22 @@ target_include_directories(drivetrain_torch SYSTEM INTERFACE
   ${DRIVETRAIN_TORCH}/include ${DRIVETRAIN_TORCH}/include/torch/csrc/api/include)
 target_compile_definitions(drivetrain_torch INTERFACE AT_PER_OPERATOR_HEADERS USE_DISTRIBUTED)
 target_link_libraries(drivetrain_torch INTERFACE drivetrain_torch_cpu drivetrain_c10)
-# What LibTorch itself links (CUDA runtime, CUPTI, OpenMP) is found through its own RPATH at run time.
+# LibTorch's headers open its thread pool (at::parallel_for) only to code that is compiled with OpenMP; without it the
+# loop runs on the calling thread and nobody says so. The runtime is the libgomp.so.1 that LibTorch itself brings: a second
+# one would be a second pool of threads.
+if(NOT EXISTS ${DRIVETRAIN_TORCH}/lib/libgomp.so.1)
+  message(FATAL_ERROR "LibTorch at ${DRIVETRAIN_TORCH} has no lib/libgomp.so.1, its OpenMP runtime. Take the torch "
+                      "${DRIVETRAIN_TORCH_VERSION} wheel of PyPI (tools/quickstart brings it).")
+endif()
+if(DRIVETRAIN_SANITIZE STREQUAL "tsan")
+  # ThreadSanitizer does not see libgomp's barriers and would call every loop a race: these builds have one thread.
+elseif(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  target_compile_options(drivetrain_torch INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-fopenmp>)
+  target_link_libraries(drivetrain_torch INTERFACE ${DRIVETRAIN_TORCH}/lib/libgomp.so.1)
+else()
+  message(WARNING "${CMAKE_CXX_COMPILER_ID} cannot use LibTorch's OpenMP runtime (libgomp): at::parallel_for in code that it "
+                  "compiles runs on one thread. Use g++ 12 or newer (CXX=g++).")
+endif()
+# What LibTorch itself links (CUDA runtime, CUPTI) is found through its own RPATH at run time.
 target_link_options(drivetrain_torch INTERFACE
   -Wl,-rpath-link,${DRIVETRAIN_TORCH}/lib:${DRIVETRAIN_TORCH}/../nvidia/cu13/lib)
