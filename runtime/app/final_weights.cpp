@@ -15,8 +15,11 @@ void check_final(const Composition& run) {
   ParamGather(all_values(run), run.model_params, *run.mesh, run.services->device);
 }
 
-void write_final(const Composition& run) {
+void write_final(const Composition& run, bool alone) {
   const ParamGather gather(all_values(run), run.model_params, *run.mesh, run.services->device);
+  if (alone && run.services->rank != 0) return;
+  if (alone && gather.needs_peers())
+    return run.log->warning("the final weights are not written: other ranks held parts of them and are lost");
   const WeightRules rules = run.model->weight_rules("hf");
   if (run.services->rank != 0) {  // in the order in which rank 0 asks
     for (const WeightRule& rule : rules.rules) gather.whole(rule.param);

@@ -13,7 +13,8 @@ std::vector<Trainables> all_values(const Composition& run);
 // Everything that would stop write_final, told before the training. After build_run; moves nothing.
 void check_final(const Composition& run);
 
-// Collective: rank 0 writes <output_dir>/final, the others take part in the gathers.
-void write_final(const Composition& run);
+// Collective: rank 0 writes <output_dir>/final, the others take part in the gathers. `alone`: the other ranks are lost;
+// rank 0 writes if it holds everything itself, and warns if it does not.
+void write_final(const Composition& run, bool alone = false);
 
 }  // namespace drivetrain

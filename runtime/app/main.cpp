@@ -1,6 +1,8 @@
 // Where the thin program enters the library: one command, one exit code.
 #include <c10/util/Exception.h>
 
+#include <cerrno>
+#include <cstring>
 #include <iostream>
 #include <new>
 
@@ -25,6 +27,16 @@ int report(int code, const std::string& message) {
   return code;
 }
 
+// What a command prints here is its result; a training run prints through its log and has its folder.
+int check_output(int code, const std::string& command) {
+  errno = 0;
+  std::cout.flush();
+  if (std::cout || code != 0) return code;
+  return report(static_cast<int>(ErrorCode::io),
+                concat(command, ": cannot write to the standard output: ", errno != 0 ? strerror(errno) : "it is full or closed",
+                       ". What was printed is not whole; give it a place with space"));
+}
+
 bool is_allocation_failure(const c10::Error& e) {
   if (dynamic_cast<const c10::OutOfMemoryError*>(&e)) return true;  // of a device
   return std::string(e.what_without_backtrace()).find("can't allocate memory") != std::string::npos;
@@ -38,7 +50,8 @@ bool is_allocation_failure(const c10::Error& e) {
 extern "C" DRIVETRAIN_API int drivetrain_main(int argc, char** argv) {
   using namespace drivetrain;
   try {
-    return run_command(argc > 1 ? argv[1] : "", {argv + std::min(argc, 2), argv + argc});
+    const std::string command = argc > 1 ? argv[1] : "";
+    return check_output(run_command(command, {argv + std::min(argc, 2), argv + argc}), command);
   } catch (const Error& e) {
     return report(static_cast<int>(e.code()), e.what());
   } catch (const std::bad_alloc&) {

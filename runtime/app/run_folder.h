@@ -10,10 +10,12 @@ namespace drivetrain {
 // Throws Error(config) if `path` holds a run. Pure check, before anything is started.
 void check_run_folder(const std::string& path);
 
-// Creates it (and its parents). Error(io) if that fails.
-void create_run_folder(const std::string& path);
+// Creates it (and its parents) and takes it by its first file, resolved.json: of several runs that want the same folder
+// at the same time one gets it, the others throw Error(config). Removes what a killed run left half written there.
+// Error(io) if the folder cannot be made or written to.
+DRIVETRAIN_API void take_run_folder(const std::string& path, const std::string& resolved_json);
 
 // The whole file or none (state/new_file.h). Error(io) if the disk is full.
-void write_text_file(const std::string& path, const std::string& text);
+DRIVETRAIN_API void write_text_file(const std::string& path, const std::string& text);
 
 }  // namespace drivetrain

@@ -17,11 +17,9 @@ namespace {
 // The folder belongs to rank 0; a rank that fails here ends the others through the communicator or the launcher.
 void open_run_folder(const TrainRequest& request, const Composition& run, const Value& facts) {
   const std::string& folder = run.settings.output_dir;
-  check_run_folder(folder);  // again: another run may have taken it meanwhile
-  create_run_folder(folder);
   Value resolved = resolved_value(run, *request.registry);
   resolved.set("_resolved", facts);
-  write_text_file(folder + "/resolved.json", resolved.to_json(2) + "\n");
+  take_run_folder(folder, resolved.to_json(2) + "\n");
   attach_file(*request.setup.log, folder + "/log.txt");
 }
 
@@ -59,6 +57,49 @@ Value report_memory(const Composition& run, const PlannedMemory& planned, const 
   write_text_file(run.settings.output_dir + "/memory.json", memory.to_json(2) + "\n");
   return memory;
 }
+
+Value run_end_data(const TrainOutcome& outcome, Value memory) {
+  Value end = Value::object();
+  end.set("reason", outcome.stopped ? "stopped" : "done");
+  end.set("memory", std::move(memory));
+  return end;
+}
+
+enum class Needs { nothing, peers };
+
+// What a run does once it is trained: each part is tried whatever became of those before it, so that one that fails loses
+// no weights. The first failure is the run's. Without its peers a rank does what needs none.
+class AfterTraining {
+ public:
+  explicit AfterTraining(std::exception_ptr failure) { keep(std::move(failure)); }
+
+  template <class Part>
+  void run(Needs needs, const Part& part) {
+    if (needs == Needs::peers && lost_peers_) return;
+    try {
+      part();
+    } catch (...) {
+      keep(std::current_exception());
+    }
+  }
+  bool lost_peers() const { return lost_peers_; }
+  void rethrow() const {
+    if (first_) std::rethrow_exception(first_);
+  }
+
+ private:
+  void keep(std::exception_ptr failure) try {
+    if (!failure) return;
+    if (!first_) first_ = failure;
+    std::rethrow_exception(failure);
+  } catch (const Error& e) {
+    lost_peers_ = lost_peers_ || e.code() == ErrorCode::communication;
+  } catch (...) {
+  }
+
+  std::exception_ptr first_;
+  bool lost_peers_ = false;
+};
 
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
@@ -107,16 +148,20 @@ class Session {
     outcome.last_step = trainer.train();
     outcome.stopped = outcome.last_step < run.settings.train_steps;
 
-    const auto memory = measure_memory(run, env_, static_cast<double>(request_.settings.rendezvous_timeout_s));
-    if (bus) {
-      Value end = Value::object();
-      end.set("reason", outcome.stopped ? "stopped" : "done");
-      end.set("memory", report_memory(run, planned, memory));
-      bus->publish({"run_end", outcome.last_step, end});
+    AfterTraining after(trainer.late_failure());
+    after.run(Needs::peers, [&] {
+      const auto memory = measure_memory(run, env_, static_cast<double>(request_.settings.rendezvous_timeout_s));
+      if (bus) bus->publish({"run_end", outcome.last_step, run_end_data(outcome, report_memory(run, planned, memory))});
+    });
+    after.run(Needs::nothing, [&] {
+      if (!bus) return;
       bus->flush();
       bus->rethrow_if_failed();
-    }
-    if (run.settings.save_final) write_final(run);
+    });
+    after.run(Needs::nothing, [&] {
+      if (run.settings.save_final) write_final(run, after.lost_peers());
+    });
+    after.rethrow();
     return outcome;
   }
 

@@ -40,6 +40,13 @@ void ParamGather::add(const Trainable& piece) {
   held.param = piece.param, held.value = piece.value.detach(), held.layout = piece.layout;
 }
 
+bool ParamGather::needs_peers() const {
+  if (mesh_.group(Schedule::kAxis)->size() > 1) return true;
+  for (const auto& [name, pieces] : pieces_)
+    if (mesh_.group(axes_of_parts(pieces.front().layout))->size() > 1) return true;
+  return false;
+}
+
 at::Tensor ParamGather::whole(const std::string& param) const {
   const auto shape = shapes_.find(param);
   if (shape == shapes_.end()) throw fail(ErrorCode::internal, param, " is not a parameter of the model");

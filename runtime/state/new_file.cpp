@@ -1,12 +1,15 @@
 #include "state/new_file.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 
@@ -22,11 +25,13 @@ std::string parent_of(const std::string& path) {
   return parent.empty() ? "." : parent;
 }
 
+constexpr const char* kUnfinished = ".unfinished-";
+
 // Hidden, on the same file system, and nobody else's: ranks may be threads of one process.
 std::string temporary_sibling(const std::string& path) {
   static std::atomic<unsigned> count{0};
   const std::string name = fs::path(path).filename().string();
-  return concat(parent_of(path), "/.", name, ".unfinished-", ::getpid(), "-", count++);
+  return concat(parent_of(path), "/.", name, kUnfinished, ::getpid(), "-", count++);
 }
 
 std::string without_slash(std::string path) {
@@ -57,45 +62,129 @@ void sync_folder(const std::string& folder, const std::string& path) {
   if (!done && code != EINVAL && code != ENOTSUP) throw write_error(path, "sync its folder", code, 0);
 }
 
+// "/dev/stdout" and the like name a descriptor of this process: its number, or -1.
+int own_descriptor(const std::string& path) {
+  if (path == "/dev/stdout") return STDOUT_FILENO;
+  if (path == "/dev/stderr") return STDERR_FILENO;
+  for (const char* folder : {"/dev/fd/", "/proc/self/fd/"}) {
+    const size_t length = std::strlen(folder);
+    if (path.compare(0, length, folder) != 0 || path.size() == length) continue;
+    if (path.find_first_not_of("0123456789", length) == std::string::npos) return std::atoi(path.c_str() + length);
+  }
+  return -1;
+}
+
+// A device, terminal or pipe takes the bytes itself; a regular file in its place would be nobody's wish.
+int open_through(const std::string& path, mode_t mode, uint64_t bytes) {
+  if (!S_ISCHR(mode) && !S_ISFIFO(mode))
+    throw fail(ErrorCode::io, path, ": is a ", S_ISDIR(mode) ? "folder" : S_ISSOCK(mode) ? "socket" : "block device",
+               ", and a file is to be written there\n   choose another name");
+  const int number = own_descriptor(path);
+  const int descriptor = number >= 0 ? ::fcntl(number, F_DUPFD_CLOEXEC, 0)
+                                     : ::open(path.c_str(), O_WRONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+  if (descriptor < 0 && errno == ENXIO)
+    throw fail(ErrorCode::io, path, ": is a pipe that nobody reads\n   start its reader first, or name a file");
+  if (descriptor < 0) throw write_error(path, "open it for writing", errno, bytes);
+  if (number < 0) ::fcntl(descriptor, F_SETFL, 0);  // it waits for its reader from here on
+  return descriptor;
+}
+
+// The file that a symbolic link points to, there or not; the path itself where it is none.
+std::string file_of_link(std::string path) {
+  std::error_code error;
+  for (int links = 0; fs::is_symlink(path, error) && links < 40; ++links) {
+    const fs::path next = fs::read_symlink(path, error);
+    path = next.is_absolute() ? next.string() : (fs::path(path).parent_path() / next).string();
+  }
+  return path;
+}
+
 }  // namespace
 
-NewFile::NewFile(const std::string& path, uint64_t bytes)
-    : path_(path), temporary_(temporary_sibling(path)), bytes_(bytes) {
+NewFile::NewFile(const std::string& path, uint64_t bytes) : path_(path), bytes_(bytes) {
+  struct stat found = {};
+  const bool exists = ::stat(path_.c_str(), &found) == 0;
+  if (exists && !S_ISREG(found.st_mode)) {
+    descriptor_ = open_through(path_, found.st_mode, bytes_);
+  } else if (const int number = own_descriptor(path_); number >= 0) {
+    descriptor_ = ::fcntl(number, F_DUPFD_CLOEXEC, 0);  // `> FILE`, as the shell opened it: not to be replaced
+    if (descriptor_ < 0) throw write_error(path_, "write through to the open file", errno, bytes_);
+  } else {
+    target_ = file_of_link(path_);
+    temporary_ = temporary_sibling(target_);
+    create();
+  }
+}
+
+void NewFile::create() {
   descriptor_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   if (descriptor_ < 0) throw write_error(path_, "create the file", errno, bytes_);
   if (bytes_ == 0 || ::fallocate(descriptor_, 0, 0, static_cast<off_t>(bytes_)) == 0) return;
   const int code = errno;
   if (code != ENOSPC && code != EDQUOT && code != EFBIG) return;  // cannot reserve here: writing will tell
-  ::close(descriptor_);
-  ::unlink(temporary_.c_str());
+  close_file();
   throw write_error(path_, "reserve the space", code, bytes_);
 }
 
-NewFile::~NewFile() {
+NewFile::~NewFile() { close_file(); }
+
+void NewFile::close_file() {
   if (descriptor_ < 0) return;
   ::close(descriptor_);
-  ::unlink(temporary_.c_str());
+  descriptor_ = -1;
+  if (!temporary_.empty()) ::unlink(temporary_.c_str());
 }
 
 void NewFile::write_at(uint64_t offset, const void* data, uint64_t bytes) {
+  if (temporary_.empty() && offset != passed_)
+    throw fail(ErrorCode::io, path_, ": is no regular file, and this content cannot be written in order\n   ",
+               "name a file instead");
   const char* from = static_cast<const char*>(data);
   while (bytes > 0) {
-    const ssize_t written =
-        ::pwrite(descriptor_, from, std::min<uint64_t>(bytes, uint64_t{1} << 30), static_cast<off_t>(offset));
+    const size_t most = std::min<uint64_t>(bytes, uint64_t{1} << 30);
+    const ssize_t written = temporary_.empty() ? ::write(descriptor_, from, most)
+                                               : ::pwrite(descriptor_, from, most, static_cast<off_t>(offset));
     if (written < 0 && errno == EINTR) continue;
     if (written <= 0) throw write_error(path_, "write", written < 0 ? errno : EIO, bytes_);
     from += written;
     offset += static_cast<uint64_t>(written);
     bytes -= static_cast<uint64_t>(written);
+    passed_ = offset;
   }
 }
 
 void NewFile::commit() {
+  if (temporary_.empty()) return close_file();
   if (::fsync(descriptor_) != 0) throw write_error(path_, "sync the file", errno, bytes_);
-  if (::rename(temporary_.c_str(), path_.c_str()) != 0) throw write_error(path_, "rename the file", errno, bytes_);
-  ::close(descriptor_);
-  descriptor_ = -1;
-  sync_folder(parent_of(path_), path_);
+  if (::rename(temporary_.c_str(), target_.c_str()) != 0) throw write_error(path_, "rename the file", errno, bytes_);
+  temporary_.clear();
+  close_file();
+  sync_folder(parent_of(target_), path_);
+}
+
+bool NewFile::commit_new() {
+  if (temporary_.empty()) return false;
+  if (::fsync(descriptor_) != 0) throw write_error(path_, "sync the file", errno, bytes_);
+  // A link fails where the name is taken, on network file systems too.
+  bool made = ::link(temporary_.c_str(), target_.c_str()) == 0;
+  if (!made && errno != EEXIST && errno != ENOENT) {  // some file systems have no links
+    made = ::renameat2(AT_FDCWD, temporary_.c_str(), AT_FDCWD, target_.c_str(), RENAME_NOREPLACE) == 0;
+    if (made) temporary_.clear();
+  }
+  const int code = made ? 0 : errno;
+  close_file();
+  if (made) return sync_folder(parent_of(target_), path_), true;
+  // Without its temporary file: who won has removed it.
+  if (code == EEXIST || code == ENOENT) return false;
+  throw write_error(path_, "create the file", code, bytes_);
+}
+
+void remove_unfinished(const std::string& folder) {
+  std::error_code ignored;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder, ignored)) {
+    const std::string name = entry.path().filename().string();
+    if (name.starts_with(".") && name.find(kUnfinished) != std::string::npos) fs::remove_all(entry.path(), ignored);
+  }
 }
 
 NewFolder::NewFolder(const std::string& path) : path_(without_slash(path)), temporary_(temporary_sibling(path_)) {

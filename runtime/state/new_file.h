@@ -1,5 +1,6 @@
 // Files and folders that appear whole or not at all: written under a temporary name beside the final one, synced to
-// disk, then renamed. What was not committed is removed.
+// disk, then renamed. What was not committed is removed. A symbolic link stays: the file that it points to is replaced.
+// What exists and is no file (/dev/stdout, a pipe, a terminal) is written through, in the order of the bytes.
 //
 // Thread: one object by one thread. Errors: Error(io) naming the path, the bytes wanted and the bytes free.
 #pragma once
@@ -21,12 +22,22 @@ class DRIVETRAIN_API NewFile {
 
   void write_at(uint64_t offset, const void* data, uint64_t bytes);
   void commit();  // replaces what was at `path`
+  // The same, but only if nothing is at `path`; false: something is, and stays. Of several callers one gets true.
+  bool commit_new();
 
  private:
-  const std::string path_, temporary_;
+  void create();
+  void close_file();
+
+  const std::string path_;
+  std::string target_, temporary_;  // temporary_ is empty where the bytes go through to what exists
   const uint64_t bytes_;
+  uint64_t passed_ = 0;  // bytes that went through
   int descriptor_ = -1;
 };
+
+// Removes what writers that were killed left in `folder`. For the owner of a folder that nobody else writes to.
+DRIVETRAIN_API void remove_unfinished(const std::string& folder);
 
 class DRIVETRAIN_API NewFolder {
  public:

@@ -52,6 +52,9 @@ class Finish {
   // The host's part of an update, whether it ran, was replayed or left out.
   void updated(bool skipped);
 
+  // After the last step: throws Error(numeric) if every update was left out, so that nothing was trained.
+  void check_trained(const StepResult& last) const;
+
   // Loss and tokens of an evaluation, from this rank's sums. Collective; waits for the device.
   StepResult agree_on_loss(const at::Tensor& loss, int64_t tokens);
 

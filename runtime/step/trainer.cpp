@@ -70,17 +70,36 @@ int64_t Trainer::train() {
   for (int64_t step = plan_.first_step; step <= plan_.last_step; ++step) {
     const auto start = std::chrono::steady_clock::now();
     const StepResult result = train_step(step);
-    Value data = figures(result, seconds_since(start));
-    try {
-      if (plan_.eval_due(step)) data.set("valid_loss", evaluate(step));
-    } catch (const Error&) {
-      publish_(step, std::move(data));  // the step itself was done
-      throw;
-    }
-    publish_(step, std::move(data));
+    end_step(result, result.stop || step == plan_.last_step, start);
     if (result.stop) return step;
+    if (step == plan_.last_step) finish_.check_trained(result);
   }
   return plan_.last_step;
+}
+
+// All ranks come through all parts of it, whichever fails on one of them, so that what follows finds them together.
+void Trainer::end_step(const StepResult& result, bool last, std::chrono::steady_clock::time_point start) {
+  const auto part = [&](const auto& run) {
+    try {
+      run();
+    } catch (...) {
+      if (!last) throw;
+      if (!late_failure_) late_failure_ = std::current_exception();
+    }
+  };
+  part([&] {
+    each_strategy(run_.strategies, Nesting::innermost_first, "step_end", "", [&](Strategy& s) { s.step_end(state_); });
+  });
+  Value data = figures(result, seconds_since(start));
+  try {
+    part([&] {
+      if (plan_.eval_due(result.step)) data.set("valid_loss", evaluate(result.step));
+    });
+  } catch (const Error&) {
+    publish_(result.step, std::move(data));  // the step itself was done
+    throw;
+  }
+  part([&] { publish_(result.step, std::move(data)); });
 }
 
 Batch Trainer::next_batch(int64_t micro) {
@@ -121,7 +140,6 @@ StepResult Trainer::train_step(int64_t step) {
   if (update_part_ && !skipped) update_part_->run([&] { finish_.update(state_); });
   else if (!skipped) finish_.update(state_);
   finish_.updated(skipped);
-  each_strategy(run_.strategies, Nesting::innermost_first, "step_end", "", [&](Strategy& s) { s.step_end(state_); });
   return result;
 }
 

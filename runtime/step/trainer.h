@@ -2,6 +2,8 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
+#include <exception>
 #include <functional>
 #include <map>
 #include <optional>
@@ -27,11 +29,14 @@ class DRIVETRAIN_API Trainer {
   // From the next step on; null ends it. Not owned.
   void observe(PhaseClock* clock);
 
-  // Runs to train_steps. Returns the last step done.
+  // Runs to train_steps. Returns the last step done. Throws Error where a step fails. What fails behind the update of the
+  // last one - hooks of its end, its evaluation, a monitor - is kept instead: the trained weights are there.
   int64_t train();
+  std::exception_ptr late_failure() const { return late_failure_; }  // the first such, or null
 
  private:
   StepResult train_step(int64_t step);
+  void end_step(const StepResult& result, bool last, std::chrono::steady_clock::time_point start);
   Batch next_batch(int64_t micro);
   void take_all_batches();
   void compute_gradients();
@@ -53,6 +58,7 @@ class DRIVETRAIN_API Trainer {
   std::optional<RecordedPart> gradients_part_, update_part_;
   std::map<int64_t, Batch> taken_;  // of this step, where steps are recorded
   int64_t tokens_ = 0;              // valid ones of this rank, since it was last set to 0
+  std::exception_ptr late_failure_;
   PhaseClock* clock_ = nullptr;
 };
 

@@ -214,6 +214,21 @@ TEST_F(FullDisk, final_weights_that_do_not_fit_leave_no_half_folder) {
   expect_nothing_half_written();
 }
 
+TEST_F(BadInput, two_runs_that_start_into_one_folder_do_not_mix) {
+  write_data();
+  for (int round = 0; round < 3; ++round) {
+    std::filesystem::remove_all(path("run"));
+    std::vector<Background> runs;
+    for (int i = 0; i < 3; ++i)
+      runs.emplace_back(folder(), std::vector<std::string>{program(), "train", path("tiny.json")});
+    std::multiset<int> codes;
+    for (Background& run : runs) codes.insert(run.wait(60));
+    EXPECT_EQ(codes, (std::multiset<int>{0, 2, 2}));
+    EXPECT_EQ(read_metrics(path("run")).size(), 5u);
+    expect_says(file_bytes(path("run/log.txt")), {"final weights in"});
+  }
+}
+
 TEST_F(BadInput, an_output_folder_that_cannot_be_made_is_named) {
   write_data();
   expect_train_refused("--set output_dir=" + path("tiny.json/run"), 8,

@@ -51,6 +51,31 @@ TEST_F(Commands, a_plan_shows_mesh_plugins_and_memory_and_starts_nothing) {
   EXPECT_EQ(files(), std::set<std::string>{"tiny.json"});
 }
 
+TEST_F(Commands, a_result_that_cannot_be_printed_is_an_error) {
+  const std::string config = path("tiny.json"), library = DRIVETRAIN_BUILD_DIR "/lib/drivetrain/plugins/optimizer_adamw.so";
+  for (const std::string& words : {"config resolve " + config, "config check " + config, std::string("inspect"), "inspect " + library,
+                                   std::string("inspect optimizer/adamw --schema"), "train " + config + " --plan",
+                                   std::string("--help"), std::string("--version"), std::string("train --help")})
+    for (const char* place : {" > /dev/full", " >&-"}) {
+      const Ran ran = run_shell("(cd " + folder() + " && " + program() + " " + words + place + ")");
+      EXPECT_EQ(ran.code, 8) << words << place << ran.output;
+      expect_says(ran.output, {"drivetrain: error: ", "cannot write to the standard output"});
+    }
+}
+
+TEST_F(Commands, a_plan_is_drawn_into_what_there_is_and_a_device_stays_one) {
+  std::filesystem::create_symlink("/dev/full", path("full"));
+  std::filesystem::create_symlink("drawn.svg", path("link.svg"));
+  const std::string plan = "train " + path("tiny.json") + " --plan --svg ";
+  EXPECT_EQ(run(plan + "full").code, 8);
+  EXPECT_TRUE(std::filesystem::is_symlink(path("full")) && std::filesystem::is_character_file("/dev/full"));
+  EXPECT_EQ(run(plan + "link.svg").code, 0);
+  EXPECT_TRUE(std::filesystem::is_symlink(path("link.svg")));
+  expect_says(file_bytes(path("drawn.svg")), {"<svg", "</svg>"});
+  EXPECT_EQ(run(plan + "/dev/stdout > both.txt").code, 0);
+  expect_says(file_bytes(path("both.txt")), {"<svg", "</svg>", "memory per rank"});
+}
+
 TEST_F(Commands, generate_says_what_it_misses) {
   std::filesystem::create_directory(path("empty"));
   expect_refused("generate empty --prompt x", 2,

@@ -22,6 +22,7 @@ struct Fault {
   double value = kInfinity;
   bool in_weights = false;  // else in a gradient
   int rank = 0;
+  bool throws = false;  // instead: an Error from step_end
 };
 
 // Innermost, so that it acts before gradients are summed over ranks.
@@ -35,10 +36,14 @@ class Breaker : public Strategy {
     if (visit.unit == 0 && !first_.defined()) first_ = parameter()->grad.clone();
     if (!fault_.in_weights && due(visit, ctx)) parameter()->grad.view(-1)[0] = fault_.value;
   }
+  void step_end(StepContext& ctx) override {
+    if (fault_.throws && run_.services->rank == fault_.rank && fault_.steps.count(ctx.step()) > 0)
+      throw fail(ErrorCode::io, "the test's step_end");
+  }
 
  private:
   bool due(const Visit& visit, const StepContext& ctx) const {
-    return visit.unit == 0 && run_.services->rank == fault_.rank && fault_.steps.count(ctx.step()) > 0;
+    return !fault_.throws && visit.unit == 0 && run_.services->rank == fault_.rank && fault_.steps.count(ctx.step()) > 0;
   }
   ParamPtr parameter() const { return run_.units.units[0]->params()[0]; }
   const Composition& run_;
@@ -116,7 +121,9 @@ inline void train(const Value& config, const Fault& fault, const RankEnvironment
     if (outcome.figures.size() < 10) outcome.weights.push_back(masters(*run));
   };
   try {
-    Trainer(*run, done, stop).train();
+    Trainer trainer(*run, done, stop);
+    trainer.train();
+    if (trainer.late_failure()) std::rethrow_exception(trainer.late_failure());
   } catch (const Error& e) {
     outcome.error = e.what(), outcome.code = e.code();
     if (run->communicator) run->communicator->abort("the test's other rank stopped");

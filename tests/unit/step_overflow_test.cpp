@@ -109,6 +109,31 @@ TEST(Overflow, ends_the_run_where_the_precision_does_not_leave_updates_out) {
   }
 }
 
+TEST(Overflow, in_every_step_of_a_short_run_is_a_failure_and_no_model) {
+  for (const char* precision :
+       {R"({"bf16": {"enabled": true}})", R"({"fp16": {"enabled": true, "loss_scale": 128}})", R"({"fp16": {"enabled": true}})"}) {
+    const std::vector<Outcome> both = run(config(3, precision), {{1, 2, 3}, kInfinity, false, 1}, 2);
+    for (const Outcome& o : both) {
+      EXPECT_EQ(o.code, ErrorCode::numeric) << precision;
+      EXPECT_EQ(o.figures.size(), 3u);
+      EXPECT_HAS(o.error, "no update was made");
+    }
+  }
+}
+
+// The weights of the last step are there; whoever runs the trainer writes them before it ends with the failure.
+TEST(LastStep, that_fails_behind_its_update_is_a_step_done_on_all_ranks) {
+  Fault fault{{3}, kInfinity, false, 1};
+  fault.throws = true;
+  const std::vector<Outcome> both = run(config(3, R"({"eval_interval": 3, "eval_iters": 1})"), fault, 2);
+  for (const Outcome& o : both) {
+    ASSERT_EQ(o.figures.size(), 3u);
+    EXPECT_NE(o.figures[2].find("valid_loss"), nullptr);
+  }
+  EXPECT_EQ(both[0].error, "");
+  EXPECT_HAS(both[1].error, "the test's step_end");
+}
+
 // No scale would make it finite.
 TEST(Overflow, a_loss_that_is_no_number_is_none) {
   for (const char* precision : {R"({"bf16": {"enabled": true}})", R"({"fp16": {"enabled": true}})"}) {
