@@ -24,6 +24,13 @@ TEST(FiveMinutePlugin, the_readme_shows_the_files) {
   }
 }
 
+TEST(FiveMinutePlugin, is_built_with_optimisation_and_LibTorchs_threads_without_being_told) {
+  const std::string folder = DRIVETRAIN_BUILD_DIR "/outside/five_minute_plugin";
+  EXPECT_NE(file_bytes(folder + "/CMakeCache.txt").find("CMAKE_BUILD_TYPE:STRING=Release\n"), std::string::npos);
+  const std::string rules = file_bytes(folder + "/build.ninja");
+  for (const char* flag : {"-O3", "-DNDEBUG", "-fopenmp"}) EXPECT_NE(rules.find(flag), std::string::npos) << flag;
+}
+
 TEST(FiveMinutePlugin, it_halves_the_rate) {
   const TempFolder temporary;
   const std::string config = temporary / "my.json", run = temporary / "run";

@@ -34,6 +34,27 @@ TEST_F(Repeat, the_same_run_twice_gives_the_same_bits) {
   }
 }
 
+// Products, loops over rows and elements, sums and random numbers are all large enough to be cut among threads.
+TEST_F(Repeat, one_two_and_three_threads_give_the_same_bits) {
+  for (const std::string precision : {"", " --set bf16.enabled=true"})
+    for (const std::string attention : {"flash", "standard"}) {
+      SCOPED_TRACE(attention + precision);
+      std::set<std::string> weights;
+      std::set<std::vector<std::string>> curves;
+      for (const int threads : {1, 2, 3}) {
+        std::filesystem::remove_all(path("run"));
+        const Ran ran = train(concat(
+            "--set threads=", threads, " --set attention=", attention, precision, " --set dataset=synthetic",
+            " --set dataset.params.seq_length=128 --set model.params.hidden_size=256 --set model.params.vocab_size=4096",
+            " --set model.params.max_position_embeddings=128 --set model.params.hidden_dropout=0.1 --set train_steps=3"));
+        ASSERT_EQ(ran.code, 0) << ran.output;
+        weights.insert(final_weights("run")), curves.insert(curve("run"));
+      }
+      EXPECT_EQ(weights.size(), 1u);
+      EXPECT_EQ(curves.size(), 1u);
+    }
+}
+
 TEST_F(Repeat, resolved_json_runs_again_to_the_same_bits) {
   launch_into("a", 2);
   const Ran again = run("launch -n 2 " + path("a/resolved.json") + " --set output_dir=b");

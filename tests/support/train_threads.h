@@ -45,10 +45,10 @@ inline std::vector<Value> read_metrics_file(const std::string& folder) {
 
 // What `drivetrain train` does for one rank, without environment and signals. The lines for people go nowhere.
 inline TrainOutcome train_as_rank(const Value& config, int rank, int ranks, const std::shared_ptr<Store>& store,
-                                  const Registry& registry = built_plugins()) {
+                                  const Registry& registry = built_plugins(), int threads = 1) {
   static const int nowhere = ::open("/dev/null", O_WRONLY | O_CLOEXEC);
   static const std::atomic<int> stop = 0;
-  at::set_num_threads(1);
+  at::set_num_threads(threads);
   TrainRequest request;
   Problems problems;
   request.config = config;
