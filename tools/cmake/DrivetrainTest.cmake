@@ -9,7 +9,7 @@
 # `tools/check --sanitize` builds and runs.
 # GPU tests are installed too, for tools/gpu_check: they may use nothing of this source tree when they run.
 find_package(GTest REQUIRED)
-set(DRIVETRAIN_GOLDEN_DIR ${CMAKE_SOURCE_DIR}/../shared/golden CACHE PATH "golden data made by independent software")
+set(DRIVETRAIN_GOLDEN_DIR ${CMAKE_SOURCE_DIR}/tests/golden/data)  # made by independent software; its README says how
 add_custom_target(unit_tests)  # every drivetrain_add_test program and the plugins
 
 # Leaks and races inside LibTorch are not ours to judge.
