@@ -21,7 +21,7 @@ install(FILES ${CMAKE_BINARY_DIR}/DrivetrainConfig.cmake ${CMAKE_BINARY_DIR}/Dri
 install(CODE "set(_library \"$<TARGET_FILE:drivetrain>\")")
 install(CODE [[
   file(GET_RUNTIME_DEPENDENCIES LIBRARIES ${_library} RESOLVED_DEPENDENCIES_VAR _found UNRESOLVED_DEPENDENCIES_VAR _missing
-       PRE_INCLUDE_REGEXES "^lib(tbb|spdlog|fmt)\\.so" PRE_EXCLUDE_REGEXES ".")
+       PRE_INCLUDE_REGEXES "^lib(tbb|spdlog|fmt|crypto)\\.so" PRE_EXCLUDE_REGEXES ".")
   if(_missing)
     message(FATAL_ERROR "not found, and needed on other machines: ${_missing}")
   endif()
