@@ -11,6 +11,7 @@
 #include <fstream>
 #include <functional>
 #include <regex>
+#include <set>
 #include <sstream>
 #include <thread>
 
@@ -114,6 +115,20 @@ TEST_F(LaunchTest, every_rank_is_told_its_place_and_other_ranks_lines_are_prefix
   EXPECT_EQ(count_of("[rank 2] 2 3 2 3 127.0.0.1 port\n", out()), 1u) << out();
   EXPECT_EQ(count_of("\nproblem 0\n", "\n" + err()), 1u) << err();
   EXPECT_EQ(count_of("[rank 1] problem 1\n", err()), 1u) << err();
+}
+
+TEST_F(LaunchTest, ranks_of_a_run_share_a_secret_that_no_command_line_shows) {
+  std::set<std::string> secrets;
+  for (int i = 0; i < 2; ++i) {
+    request_.ranks = 2;
+    EXPECT_EQ(run("echo $DRIVETRAIN_RUN_TOKEN > $D/secret$RANK; cat /proc/$PPID/cmdline /proc/$$/cmdline > $D/words$RANK"), 0);
+    const std::string secret = content(folder_ + "/secret0");
+    EXPECT_TRUE(std::regex_match(secret, std::regex("[0-9a-f]{64}\n"))) << secret;
+    EXPECT_EQ(content(folder_ + "/secret1"), secret);
+    EXPECT_EQ(content(folder_ + "/words1").find(secret.substr(0, 64)), std::string::npos);
+    secrets.insert(secret);
+  }
+  EXPECT_EQ(secrets.size(), 2u);  // a new one for each run
 }
 
 TEST_F(LaunchTest, lines_of_several_ranks_do_not_mix_and_none_is_lost) {

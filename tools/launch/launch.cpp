@@ -117,7 +117,8 @@ class Launcher {
     if (rank != 0 || !isatty(request_.err)) state.err = piped(err, request_.err, prefix);
     RankStart start{&request_.command,
                     {"RANK=" + number, "LOCAL_RANK=" + number, "WORLD_SIZE=" + world, "LOCAL_WORLD_SIZE=" + world,
-                     "MASTER_ADDR=127.0.0.1", "MASTER_PORT=" + std::to_string(port)},
+                     "MASTER_ADDR=127.0.0.1", "MASTER_PORT=" + std::to_string(port), "DRIVETRAIN_MASTER_LISTENS=1",
+                     "DRIVETRAIN_RUN_TOKEN=" + token_},
                     out.get(),
                     err.get(),
                     listener,
@@ -268,6 +269,7 @@ class Launcher {
   }
 
   const LaunchRequest& request_;
+  const std::string token_ = new_run_token();  // by environment: a command line can be read by everybody
   const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
   sigset_t old_mask_ = {};
   Descriptor signals_;

@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <sys/prctl.h>
+#include <sys/random.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -69,6 +70,16 @@ Descriptor listen_on_free_port(int& port) {
     throw_errno("launch: no port of 127.0.0.1 to meet on");
   port = ntohs(address.sin_port);
   return listener;
+}
+
+std::string new_run_token() {
+  unsigned char bytes[32];
+  if (getrandom(bytes, sizeof bytes, 0) != static_cast<ssize_t>(sizeof bytes))
+    throw_errno("launch: no random numbers for the run's secret");
+  std::string token;
+  for (const unsigned char byte : bytes)
+    for (const int shift : {4, 0}) token += "0123456789abcdef"[byte >> shift & 15];
+  return token;
 }
 
 pid_t start_rank(const RankStart& start) {

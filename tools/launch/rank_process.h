@@ -27,6 +27,9 @@ class Descriptor {
 // moment rank 0 serves on it. Throws std::system_error.
 Descriptor listen_on_free_port(int& port);
 
+// The secret that the ranks of one run share: 32 random bytes, as 64 hexadecimal digits. Throws std::system_error.
+std::string new_run_token();
+
 struct RankStart {
   const std::vector<std::string>* command;  // looked up in PATH if it has no '/'
   std::vector<std::string> environment;     // NAME=VALUE, replacing what the launcher has under NAME
