@@ -38,10 +38,18 @@ void ignore_write_signals() {
   signal(SIGXFSZ, SIG_IGN);
 }
 
-std::unique_ptr<Registry> choose_for(TrainRequest& request, const std::vector<std::string>& plugin_paths, Problems& problems) {
+void come_to_others(TrainRequest& request) {
   request.setup.environment = read_rank_environment();
   request.terminal = isatty(STDOUT_FILENO) != 0;
   request.setup.log = make_console_log(console_settings(request.setup.environment.rank));
+  if (request.plan_only)
+    request.setup.store = make_local_store();
+  else
+    request.setup.store = open_store(request.setup.environment,
+                                     [log = request.setup.log](const std::string& line) { log->warning(line); });
+}
+
+std::unique_ptr<Registry> choose_for(TrainRequest& request, const std::vector<std::string>& plugin_paths, Problems& problems) {
   expand_places(request.config);
   request.settings = read_run_settings(request.config, request.config_path, problems);
   if (!request.plan_only) open_device_of(request, problems);
@@ -58,7 +66,7 @@ void start_process(TrainRequest& request) {
   install_cpu_allocator();
   RankEnvironment& env = request.setup.environment;
   const double timeout_s = static_cast<double>(request.settings.rendezvous_timeout_s);
-  request.setup.store = make_store(env, timeout_s);
+  enter_store(*request.setup.store, timeout_s);
   if (!env.local_known) find_local_ranks(*request.setup.store, env, timeout_s);
   use_device(request.settings.device, env.local_rank, env.local_size);
   set_threads(request.settings, env);

@@ -23,21 +23,12 @@ void watch_signals() {
   sigaction(SIGTERM, &action, nullptr);
 }
 
-}  // namespace
-
-int train_command(const std::vector<std::string>& arguments) {
-  const TrainArguments args = parse_train_arguments(arguments);
-  TrainRequest request;
-  request.stop = &stop_signal;
-  request.on_start = watch_signals;
-
+int train(const TrainArguments& args, TrainRequest& request) {
   Problems problems;
   request.config = load_config(args.config, args.sets, problems);
   request.config_path = args.config;
-  request.plan_only = args.plan;
   const std::unique_ptr<Registry> registry = choose_for(request, args.plugin_paths, problems);
   if (args.plan) {
-    request.setup.store = make_local_store();
     std::cout << describe_plan(request, args.svg);
     return 0;
   }
@@ -51,6 +42,18 @@ int train_command(const std::vector<std::string>& arguments) {
     return 128 + (signal ? signal : SIGTERM);
   }
   return 0;
+}
+
+}  // namespace
+
+int train_command(const std::vector<std::string>& arguments) {
+  const TrainArguments args = parse_train_arguments(arguments);
+  TrainRequest request;
+  request.stop = &stop_signal;
+  request.on_start = watch_signals;
+  request.plan_only = args.plan;
+  come_to_others(request);
+  return telling_others(*request.setup.store, request.setup.environment, [&] { return train(args, request); });
 }
 
 }  // namespace drivetrain

@@ -109,11 +109,18 @@ class Session {
       : request_(request), env_(request.setup.environment), rank_zero_(env_.rank == 0) {}
 
   TrainOutcome run() {
+    return telling_others(*request_.setup.store, env_, [&] { return from_plan_to_end(); });
+  }
+
+ private:
+  TrainOutcome from_plan_to_end() {
+    in("planning its part");
     if (rank_zero_) check_run_folder(request_.settings.output_dir);
     composition_ = plan_run(request_.settings, request_.chosen, *request_.registry, request_.setup, Purpose::train);
     Composition& run = *composition_;
     if (run.settings.save_final) run.model->weight_rules("hf");  // an unknown family is told now, not after training
     const Value facts = resolved_facts(run, *request_.registry);
+    in("waiting for the others");
     meet_ranks(request_, run, facts);
     try {
       return work(facts);
@@ -125,10 +132,13 @@ class Session {
     }
   }
 
- private:
+  // Said to the others if this rank dies there.
+  void in(const char* what) const { say_where(*request_.setup.store, env_, what); }
+
   TrainOutcome work(const Value& facts) {
     Composition& run = *composition_;
     if (request_.on_start) request_.on_start();
+    in("building the model");
     build_run(run);
     if (run.settings.save_final) check_final(run);
     const PlannedMemory planned = planned_memory(run);
@@ -144,10 +154,12 @@ class Session {
       bus->publish({"step", step, std::move(data)});
       bus->rethrow_if_failed();
     }, *request_.stop);
+    in("training");
     TrainOutcome outcome;
     outcome.last_step = trainer.train();
     outcome.stopped = outcome.last_step < run.settings.train_steps;
 
+    in("ending the run");
     AfterTraining after(trainer.late_failure());
     after.run(Needs::peers, [&] {
       const auto memory = measure_memory(run, env_, static_cast<double>(request_.settings.rendezvous_timeout_s));
@@ -184,7 +196,7 @@ void meet_ranks(const TrainRequest& request, const Composition& run, const Value
   for (const char* own : {"host", "libtorch_folder"}) libraries.erase(own);
   same.set("facts", libraries);
   check_arrival(*request.setup.store, env, static_cast<double>(request.settings.rendezvous_timeout_s));
-  check_same(*request.setup.store, env, same);
+  check_same(*request.setup.store, env, same, static_cast<double>(request.settings.rendezvous_timeout_s));
 }
 
 TrainOutcome train_rank(const TrainRequest& request) { return Session(request).run(); }

@@ -53,7 +53,7 @@ void RankAlone::open(const BenchArguments& arguments) {
   ignore_write_signals();
   open_device(device_name_);
   install_cpu_allocator();
-  store_ = make_store(env_, kPatience);
+  store_ = make_store(env_, kPatience, [this](const std::string& line) { log_->warning(line); });
   if (!env_.local_known) find_local_ranks(*store_, env_, kPatience);
   use_device(device_name_, env_.local_rank, env_.local_size);
   const int64_t cores = std::max(1u, std::thread::hardware_concurrency());
@@ -62,7 +62,7 @@ void RankAlone::open(const BenchArguments& arguments) {
 
 void RankAlone::meet(const Value& facts) {
   check_arrival(*store_, env_, kPatience);
-  check_same(*store_, env_, facts);
+  check_same(*store_, env_, facts, kPatience);
 }
 
 std::vector<std::vector<double>> RankAlone::gather(const std::vector<double>& mine) {

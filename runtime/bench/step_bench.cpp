@@ -122,6 +122,7 @@ Products measure(const TrainRequest& request, Composition& run, StepBench& bench
 
 BenchReport bench_step(const BenchArguments& arguments) {
   TrainRequest request;
+  come_to_others(request);
   Problems problems;
   request.config = bench_step_config(arguments, request.config_path, problems);
   const Value* device = request.config.find("device");

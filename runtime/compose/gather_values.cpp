@@ -11,9 +11,11 @@ std::vector<Value> gather_values(Store& store, const std::string& key, const Ran
     store.set(key_of(env.rank), mine.to_json());
     return {};
   }
+  std::vector<int64_t> others;
+  for (int64_t rank = 1; rank < env.world_size; ++rank) others.push_back(rank);
   std::vector<Value> all{mine};
-  for (int64_t rank = 1; rank < env.world_size; ++rank)
-    all.push_back(parse_json(store.get(key_of(rank), timeout_s), key_of(rank)));
+  for (const std::string& text : values_of_ranks(store, others, key_of, concat("tell \"", key, "\""), timeout_s))
+    all.push_back(parse_json(text, key));
   return all;
 }
 

@@ -1,11 +1,10 @@
 // Who am I? Reads the variables of the launchers we know.
-#include <cstdlib>
-
 #include <charconv>
+#include <cstdlib>
+#include <cstring>
 
 #include <drivetrain/error.h>
 
-#include "compose/meeting_place.h"
 #include "compose/rendezvous.h"
 
 namespace drivetrain {
@@ -71,6 +70,18 @@ void read_local(const Variables& variables, const LauncherVariables& names, Rank
   env.local_size = *local_size;
 }
 
+constexpr const char* kToken = "DRIVETRAIN_RUN_TOKEN";
+constexpr size_t kShortestToken = 16;
+
+// Whoever knows it can join; it is never told.
+void read_token(const Variables& variables, RankEnvironment& env) {
+  env.token = variables.text(kToken).value_or("");
+  if (!env.token.empty() && env.token.size() < kShortestToken)
+    throw fail(ErrorCode::config, "environment variable ", kToken, " has ", env.token.size(),
+               " characters: wanted at least ", kShortestToken,
+               " that nobody can guess, the same for all ranks (openssl rand -hex 32)");
+}
+
 // A port of our own choice might be another run's, so that one is shown by rank 0 where nobody named one.
 void read_master(const Variables& variables, const LauncherVariables& names, RankEnvironment& env) {
   const auto address = variables.text("MASTER_ADDR");
@@ -83,8 +94,10 @@ void read_master(const Variables& variables, const LauncherVariables& names, Ran
     throw fail(ErrorCode::config, "environment variable MASTER_ADDR is not set: with ", env.world_size,
                " ranks every one needs the host name of rank 0 there (127.0.0.1 if all run on this host)");
   else if (!variables.text("MASTER_PORT") && names.rank != kLaunchers[0].rank)
-    env.meeting = std::make_shared<MeetingPlace>(names.rank);
+    env.meeting = names.rank;
   env.master_port = variables.integer("MASTER_PORT", 1, 65535).value_or(env.master_port);
+  read_token(variables, env);
+  env.master_listens = variables.text("DRIVETRAIN_MASTER_LISTENS").has_value();
   if (env.rank == 0)
     env.listen_fd = static_cast<int>(variables.integer("DRIVETRAIN_LISTEN_FD", 0, 1 << 20).value_or(-1));
   const bool loopback =
@@ -127,7 +140,14 @@ RankEnvironment read_rank_environment(const Lookup& lookup) {
 }
 
 RankEnvironment read_rank_environment() {
-  return read_rank_environment([](const char* name) -> const char* { return std::getenv(name); });
+  static std::string token;  // for those who ask again
+  if (const char* given = std::getenv(kToken)) {
+    token = given;
+    unsetenv(kToken);
+  }
+  return read_rank_environment([](const char* name) -> const char* {
+    return std::strcmp(name, kToken) == 0 ? token.c_str() : std::getenv(name);
+  });
 }
 
 }  // namespace drivetrain

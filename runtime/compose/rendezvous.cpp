@@ -11,21 +11,21 @@
 
 #include <drivetrain/error.h>
 
-#include "compose/meeting_place.h"
+#include "store/table.h"
 
 namespace drivetrain {
 namespace {
 
 using RendezvousClock = std::chrono::steady_clock;
 
+constexpr double kRank0MayTakeS = 2;
+
 std::string rank_key(const char* what, int64_t rank) { return concat("rendezvous/", what, "/", rank); }
 
-// "rank 1", "ranks 0, 2 and 3"
-std::string rank_list(const std::vector<int64_t>& ranks) {
-  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
-  for (size_t i = 0; i < ranks.size(); ++i)
-    text += concat(i == 0 ? "" : i + 1 == ranks.size() ? " and " : ", ", ranks[i]);
-  return text;
+std::vector<int64_t> ranks_from(int64_t first, int64_t world_size) {
+  std::vector<int64_t> ranks;
+  for (int64_t rank = first; rank < world_size; ++rank) ranks.push_back(rank);
+  return ranks;
 }
 
 struct Announcement {
@@ -67,26 +67,33 @@ void announce_rank(Store& store, const RankEnvironment& env) {
   check_announcements(store, env);
 }
 
+// Somebody left in order before it came: nobody will set its key.
+void check_nobody_left(Store& store, const RankEnvironment& env, const char* name,
+                       const std::vector<int64_t>& missing) {
+  if (!store.has(kLeft)) return;
+  for (const int64_t rank : missing)
+    if (store.has(concat(kLeft, "/", rank)) && !store.has(rank_key(name, rank)))
+      throw fail(ErrorCode::communication, "rank ", rank, " of ", env.world_size,
+                 " stopped before the start; its own message says why");
+}
+
 // Waits until every rank has set its key of this name.
 void wait_for_all(Store& store, const RankEnvironment& env, const char* name, double timeout_s) {
   const auto deadline = RendezvousClock::now() + std::chrono::duration<double>(timeout_s);
-  std::vector<int64_t> missing;
-  for (int64_t rank = 0; rank < env.world_size; ++rank) missing.push_back(rank);
+  std::vector<int64_t> missing = ranks_from(0, env.world_size);
+  const auto came = [&](int64_t rank) { return store.has(rank_key(name, rank)); };
   for (auto pause = std::chrono::microseconds(200);; pause = std::min(2 * pause, std::chrono::microseconds(20000))) {
-    std::erase_if(missing, [&](int64_t rank) { return store.has(rank_key(name, rank)); });
+    while (!missing.empty() && came(missing.back())) missing.pop_back();
     if (missing.empty()) return;
-    if (store.has("rendezvous/failed")) throw Error(ErrorCode::communication, store.get("rendezvous/failed", 1));
-    for (const int64_t rank : missing)
-      if (store.has(concat("store/left/", rank)))  // set by the store itself
-        throw fail(ErrorCode::communication, "rank ", rank, " of ", env.world_size,
-                   " stopped before the start; its own message says why");
+    check_nobody_left(store, env, name, missing);
     if (RendezvousClock::now() > deadline) break;
     std::this_thread::sleep_for(pause);
   }
+  std::erase_if(missing, came);
   const std::string message = concat(rank_list(missing), " of ", env.world_size, " did not arrive within ", timeout_s,
                                      " s; look there for an earlier error, and check that all were started with this "
                                      "MASTER_ADDR, MASTER_PORT and WORLD_SIZE");
-  store.set("rendezvous/failed", message);
+  stop_run(store, message);
   throw Error(ErrorCode::communication, message);
 }
 
@@ -127,9 +134,12 @@ std::optional<Difference> difference_at(const Value& a, const Value& b, const st
 std::string compare_facts(Store& store, const RankEnvironment& env, const Value& facts, double timeout_s) {
   std::vector<int64_t> odd;
   Difference first;
+  const auto others = values_of_ranks(
+      store, ranks_from(1, env.world_size), [](int64_t rank) { return rank_key("facts", rank); },
+      "say what configuration and libraries they have", timeout_s);
   for (int64_t rank = 1; rank < env.world_size; ++rank) {
-    const Value other = parse_json(store.get(rank_key("facts", rank), timeout_s), rank_key("facts", rank));
-    const auto difference = first_difference(facts, other);
+    const auto difference =
+        first_difference(facts, parse_json(others[static_cast<size_t>(rank - 1)], rank_key("facts", rank)));
     if (!difference) continue;
     if (odd.empty()) first = *difference;
     odd.push_back(rank);
@@ -141,6 +151,34 @@ std::string compare_facts(Store& store, const RankEnvironment& env, const Value&
 }
 
 }  // namespace
+
+std::string rank_list(const std::vector<int64_t>& ranks) {
+  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
+  for (size_t i = 0; i < ranks.size(); ++i)
+    text += concat(i == 0 ? "" : i + 1 == ranks.size() ? " and " : ", ", ranks[i]);
+  return text;
+}
+
+std::vector<std::string> values_of_ranks(Store& store, const std::vector<int64_t>& ranks,
+                                         const std::function<std::string(int64_t rank)>& key_of,
+                                         const std::string& wanted, double timeout_s) {
+  const auto deadline = RendezvousClock::now() + std::chrono::duration<double>(timeout_s);
+  std::vector<std::string> values;
+  try {
+    for (const int64_t rank : ranks) {
+      const double left_s = std::chrono::duration<double>(deadline - RendezvousClock::now()).count();
+      values.push_back(store.get(key_of(rank), std::max(left_s, 0.001)));
+    }
+  } catch (const Error&) {
+    std::vector<int64_t> missing = ranks;
+    std::erase_if(missing,
+                  [&](int64_t rank) { return store.has(key_of(rank)); });  // throws where time was not the cause
+    if (missing.empty()) throw;
+    throw fail(ErrorCode::communication, rank_list(missing), " did not ", wanted, " within ", timeout_s,
+               " s; look there for an earlier error, or for a process that is stopped or hangs");
+  }
+  return values;
+}
 
 std::optional<Difference> first_difference(const Value& a, const Value& b) { return difference_at(a, b, ""); }
 
@@ -162,7 +200,6 @@ void check_arrival(Store& store, const RankEnvironment& env, double timeout_s) {
   announce_rank(store, env);
   store.set(rank_key("arrived", env.rank), "");
   wait_for_all(store, env, "arrived", timeout_s);
-  if (env.meeting) env.meeting->close();
   check_announcements(store, env);
 }
 
@@ -172,7 +209,12 @@ void check_same(Store& store, const RankEnvironment& env, const Value& facts, do
     store.set("rendezvous/verdict", compare_facts(store, env, facts, timeout_s));
   else
     store.set(rank_key("facts", env.rank), facts.to_json());
-  const std::string verdict = store.get("rendezvous/verdict", timeout_s);
+  // Rank 0 may wait as long for others, and then says for whom.
+  const std::string verdict =
+      values_of_ranks(
+          store, {0}, [](int64_t) { return "rendezvous/verdict"; }, "compare the ranks' configurations",
+          env.rank == 0 ? timeout_s : timeout_s + kRank0MayTakeS)
+          .front();
   if (!verdict.empty()) throw Error(ErrorCode::config, verdict);
 }
 

@@ -5,6 +5,7 @@
 // the ranks that did not come, or the address that did not answer.
 #pragma once
 
+#include <drivetrain/error.h>
 #include <drivetrain/store.h>
 #include <drivetrain/value.h>
 
@@ -12,10 +13,9 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace drivetrain {
-
-class MeetingPlace;
 
 struct RankEnvironment {
   int64_t rank = 0, world_size = 1;
@@ -23,24 +23,63 @@ struct RankEnvironment {
   bool local_known = true;                 // false: local_* are for one rank per host until find_local_ranks
   std::string master_addr = "127.0.0.1";
   int64_t master_port = 29500;
-  int listen_fd = -1;  // on rank 0: a listening socket inherited from the launcher, bound to master_port
-  std::shared_ptr<MeetingPlace> meeting = nullptr;  // all ranks on this host and nobody named a port: where rank 0 shows one
+  int listen_fd = -1;           // on rank 0: a listening socket inherited from the launcher, bound to master_port
+  bool master_listens = false;  // that socket was there before any rank: where it refuses, rank 0 has ended
+  // The run's secret; empty: nobody gave one, so rank 0 makes one and shows it to its user's processes.
+  std::string token{};
+  // All ranks are on this host and nobody named a port: the launcher's variable that tells ranks apart; else empty.
+  std::string meeting{};
 };
 
 // The value of an environment variable, or null.
 using Lookup = std::function<const char*(const char* name)>;
 
 // RANK and WORLD_SIZE (with LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT, DRIVETRAIN_LISTEN_FD), else Open
-// MPI's, PMI's (MPICH's mpirun) or SLURM's variables, else one process. Errors name the variable and its value.
+// MPI's, PMI's (MPICH's mpirun) or SLURM's variables, else one process; DRIVETRAIN_RUN_TOKEN with any. Errors name the
+// variable and its value, but for the token's.
 DRIVETRAIN_API RankEnvironment read_rank_environment(const Lookup& lookup);
-DRIVETRAIN_API RankEnvironment read_rank_environment();  // of this process
+// Of this process, whose children do not inherit the token: it is taken out of the environment. Before there are other
+// threads.
+DRIVETRAIN_API RankEnvironment read_rank_environment();
 
 // In-memory: one process, or ranks that are threads and share the pointer.
 DRIVETRAIN_API std::shared_ptr<Store> make_local_store();
 
-// For one rank a local store; otherwise LibTorch's TCPStore, served by rank 0. Waits up to timeout_s for rank 0.
-// Destroying the server waits up to a second for the others to leave, so that they read the last word.
-DRIVETRAIN_API std::shared_ptr<Store> make_store(const RankEnvironment& env, double timeout_s);
+// For one rank a local store; otherwise one that rank 0 serves to whoever proves to know the run's secret. Returns at
+// once: rank 0 listens from now on, others look for it meanwhile. `warn`: takes a line about where rank 0 listens.
+// Destroying rank 0's waits up to a second for the others to leave, so that they read the last word.
+// From here on a rank that dies, or leaves by an exception, ends every wait of the others at once, with the reason.
+DRIVETRAIN_API std::shared_ptr<Store> open_store(const RankEnvironment& env,
+                                                 const std::function<void(const std::string&)>& warn = {});
+// Waits up to timeout_s until rank 0 has let this rank in; calls without a time of their own may then take as long.
+DRIVETRAIN_API void enter_store(Store& store, double timeout_s);
+// Both.
+DRIVETRAIN_API std::shared_ptr<Store> make_store(const RankEnvironment& env, double timeout_s,
+                                                 const std::function<void(const std::string&)>& warn = {});
+
+// Ends every wait in the store for what is not there yet, on all ranks, with this reason; the first one holds.
+DRIVETRAIN_API void stop_run(Store& store, const std::string& reason) noexcept;
+// Runs `body`; what it throws becomes the reason that the others hear.
+template <class Body>
+auto telling_others(Store& store, const RankEnvironment& env, const Body& body) {
+  try {
+    return body();
+  } catch (const std::exception& e) {
+    const std::string text = e.what();
+    stop_run(store, concat("rank ", env.rank, " stopped: ", text.substr(0, text.find('\n'))));
+    throw;
+  }
+}
+// What this rank is doing ("building the model"), for the others' message if it dies meanwhile.
+DRIVETRAIN_API void say_where(Store& store, const RankEnvironment& env, const std::string& what);
+
+// "rank 1", "ranks 0, 2 and 3"
+std::string rank_list(const std::vector<int64_t>& ranks);
+// What the keys key_of(rank) hold, for `ranks` in their order. Error(communication) after timeout_s in all: "ranks 2
+// and 3 did not <do> within 60 s".
+std::vector<std::string> values_of_ranks(Store& store, const std::vector<int64_t>& ranks,
+                                         const std::function<std::string(int64_t rank)>& key_of,
+                                         const std::string& wanted, double timeout_s);
 
 // Fills local_rank and local_size by host names if the environment did not say. Called by all ranks.
 DRIVETRAIN_API void find_local_ranks(Store& store, RankEnvironment& env, double timeout_s);

@@ -1,5 +1,5 @@
-// Ranks for tests of communication: threads of this process over an in-memory store, or forked processes over a
-// TCPStore. Suites start theirs by `run_ranks`.
+// Ranks for tests of communication: threads of this process over an in-memory store, or forked processes over
+// the store of processes. Suites start theirs by `run_ranks`.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -98,6 +98,7 @@ struct Listener {
   RankEnvironment environment(int64_t rank, int64_t world_size) const {
     RankEnvironment env{.rank = rank, .world_size = world_size, .local_rank = rank, .local_size = world_size};
     env.master_port = port;
+    env.token = "a secret of these tests alone";
     if (rank == 0) env.listen_fd = fd;
     return env;
   }

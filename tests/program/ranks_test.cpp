@@ -1,10 +1,52 @@
 // Ranks that die, never come, disagree or are told to stop: the others end within seconds and say which.
+#include <sys/stat.h>
+
+#include <cstdio>
+#include <sstream>
 #include <stdexcept>
 
 #include "program/background.h"
+#include "support/loopback.h"
 
 namespace drivetrain::test {
 namespace {
+
+// Lines of /proc/net/tcp: "local remote state", addresses in hexadecimal.
+std::vector<std::string> sockets_of(const std::string& port, const std::string& wanted_state) {
+  char ending[16];
+  std::snprintf(ending, sizeof ending, ":%04X", std::stoi(port));
+  std::vector<std::string> found;
+  std::ifstream table("/proc/net/tcp");
+  std::string line, number, local, remote, state;
+  while (std::getline(table, line)) {
+    std::istringstream(line) >> number >> local >> remote >> state;
+    if (state == wanted_state && (local.ends_with(ending) || remote.ends_with(ending))) found.push_back(local);
+  }
+  return found;
+}
+std::vector<std::string> addresses_listening(const std::string& port) {
+  std::vector<std::string> found = sockets_of(port, "0A");
+  for (std::string& address : found) address.resize(address.find(':'));
+  return found;
+}
+size_t connections_to(const std::string& port) { return sockets_of(port, "01").size(); }
+
+Environment with_token(Environment variables, const std::string& token = "what both ranks of this test know") {
+  variables["DRIVETRAIN_RUN_TOKEN"] = token;
+  return variables;
+}
+
+// Accepts connections, as a stopped process does, and never says a word.
+struct Mute {
+  Mute() {
+    int64_t number = 0;
+    fd = listening_socket(number);
+    port = std::to_string(number);
+  }
+  ~Mute() { close(fd); }
+  int fd;
+  std::string port;
+};
 
 class Ranks : public ProgramTest {
  protected:
@@ -75,7 +117,132 @@ TEST_F(Ranks, a_rank_0_that_never_arrives_is_named_with_its_address) {
   const std::string port = free_port();
   Background rank = start(environment(1, port), {"rendezvous_timeout_s=1"});
   EXPECT_EQ(rank.wait(20), 5);
-  expect_says(rank.output(), {"rank 1", "rank 0 did not open 127.0.0.1:" + port, "within 1 s"});
+  expect_says(rank.output(), {"rank 1: rank 0 did not ", "127.0.0.1:" + port, "within 1 s", "DRIVETRAIN_RUN_TOKEN"});
+}
+
+// ---- ranks that stop, fail or die before the first step ----
+
+TEST_F(Ranks, a_rank_0_that_is_stopped_during_the_start_is_named_in_time) {
+  const std::string port = free_port();
+  Background first = start(with_token(environment(0, port)), {"rendezvous_timeout_s=2"});
+  ASSERT_TRUE(wait_until(20, [&] { return !addresses_listening(port).empty() || first.ended(); }));
+  first.signal(SIGSTOP);
+  Background second = start(with_token(environment(1, port)), {"rendezvous_timeout_s=2"});
+  EXPECT_EQ(second.wait(15), 5) << second.output();
+  expect_says(second.output(),
+              {"rank 1: rank 0 did not answer at 127.0.0.1:" + port, "within 2 s", "stopped or hangs"});
+}
+
+TEST_F(Ranks, a_rank_0_that_is_stopped_in_training_is_named_in_time) {
+  const std::string port = free_port();
+  const std::vector<std::string> sets{"train_steps=100000000", "communicator.timeout_s=2", "rendezvous_timeout_s=2"};
+  Background first = start(environment(0, port), sets), second = start(environment(1, port), sets);
+  ASSERT_TRUE(first.wait_for_file(path("run/metrics.jsonl"))) << first.output();
+  first.signal(SIGSTOP);
+  EXPECT_EQ(second.wait(20), 5) << second.output();
+  expect_says(second.output(), {"rank 0", "within 2 s"});
+}
+
+TEST_F(Ranks, a_port_that_accepts_and_never_answers_is_named_in_time) {
+  const Mute listener;
+  Background rank = start(with_token(environment(1, listener.port)), {"rendezvous_timeout_s=2"});
+  EXPECT_EQ(rank.wait(15), 5) << rank.output();
+  expect_says(rank.output(),
+              {"rank 1: rank 0 did not answer at 127.0.0.1:" + listener.port, "another program", "MASTER_PORT"});
+}
+
+TEST_F(Ranks, a_rank_with_another_configuration_tells_why_at_once) {
+  const std::string port = free_port();
+  Background first = start(environment(0, port), {});
+  Background second = start(environment(1, port), {"no_such_key=1"});
+  EXPECT_EQ(second.wait(10), 2) << second.output();
+  EXPECT_EQ(first.wait(10), 5) << first.output();
+  expect_says(first.output(), {"rank 1 stopped: ", "no_such_key"});
+}
+
+TEST_F(Ranks, a_rank_that_is_killed_before_the_first_step_is_named_at_once) {
+  const std::string port = free_port();
+  Environment of_three = environment(0, port);
+  of_three["WORLD_SIZE"] = "3";
+  Background first = start(of_three, {});
+  of_three["RANK"] = "1";
+  Background second = start(of_three, {});
+  // The third never comes. Two connections of the store: both ends of rank 1's.
+  ASSERT_TRUE(wait_until(20, [&] { return connections_to(port) >= 2 || first.ended(); })) << first.output();
+  second.signal(SIGKILL);
+  EXPECT_EQ(first.wait(5), 5) << first.output();
+  expect_says(first.output(), {"rank 1 is gone", "connection"});
+}
+
+TEST_F(Ranks, a_rank_0_that_is_killed_before_the_first_step_is_noticed_at_once) {
+  const std::string port = free_port();
+  Environment of_three = environment(0, port);
+  of_three["WORLD_SIZE"] = "3";
+  Background first = start(of_three, {});
+  of_three["RANK"] = "1";
+  Background second = start(of_three, {});
+  ASSERT_TRUE(wait_until(20, [&] { return connections_to(port) >= 2 || first.ended(); })) << first.output();
+  first.signal(SIGKILL);
+  EXPECT_EQ(second.wait(5), 5) << second.output();
+  expect_says(second.output(), {"rank 0 has ended"});
+}
+
+TEST_F(Ranks, a_rank_that_fails_alone_is_the_culprit_and_the_others_say_why) {
+  write("run/metrics.jsonl", "{}\n");  // rank 0 alone looks at the folder
+  const Ran ran = launch(3);
+  EXPECT_EQ(ran.code, 2) << ran.output;
+  for (const char* rank : {"[rank 1] ", "[rank 2] "})
+    expect_says(ran.output, {concat(rank, "drivetrain: error: rank 0 stopped: ")});
+  expect_says(ran.output, {"rank 0 failed first: exit 2"});
+  EXPECT_EQ(ran.output.find("did not notice"), std::string::npos) << ran.output;
+}
+
+// ---- strangers ----
+
+TEST_F(Ranks, that_meet_on_the_loopback_listen_there_alone) {
+  const std::string port = free_port();
+  Background rank = start(environment(0, port), {});
+  ASSERT_TRUE(wait_until(20, [&] { return !addresses_listening(port).empty() || rank.ended(); })) << rank.output();
+  for (const std::string& address : addresses_listening(port)) EXPECT_EQ(address, "0100007F");
+}
+
+TEST_F(Ranks, a_rank_of_another_run_at_the_port_is_told_so_and_costs_the_run_nothing) {
+  const std::string port = free_port();
+  Background first = start(with_token(environment(0, port)), {});
+  Background stray = start(with_token(environment(1, port), "the secret of another run"), {"rendezvous_timeout_s=10"});
+  EXPECT_EQ(stray.wait(20), 5) << stray.output();
+  expect_says(stray.output(), {"rank 1: another run's rank 0 listens at", port, "MASTER_PORT"});
+  Background second = start(with_token(environment(1, port)), {});
+  EXPECT_EQ(second.wait(20), 0) << second.output();
+  EXPECT_EQ(first.wait(20), 0) << first.output();
+}
+
+// The program and its libraries may lie where another user cannot read them, so that one is a shell with sockets.
+TEST_F(Ranks, another_user_can_neither_read_where_they_meet_nor_join) {
+  const std::string port = free_port(), runtime = path("runtime"), file = runtime + "/drivetrain/at-127.0.0.1-" + port;
+  std::filesystem::create_directory(runtime);
+  chmod(runtime.c_str(), 0700);
+  chmod(folder().c_str(), 0755);
+  Environment variables = environment(0, port);
+  variables["XDG_RUNTIME_DIR"] = runtime;
+  Background first = start(variables, {});
+  ASSERT_TRUE(first.wait_for_file(file)) << first.output();
+  EXPECT_EQ(std::filesystem::status(runtime + "/drivetrain").permissions(), std::filesystem::perms::owner_all);
+  EXPECT_EQ(std::filesystem::status(file).permissions(),
+            std::filesystem::perms::owner_read | std::filesystem::perms::owner_write);
+  if (geteuid() == 0) {  // as another user
+    const std::string stranger = "setpriv --reuid=65534 --regid=65534 --clear-groups ";
+    const std::string guess = "exec 3<>/dev/tcp/127.0.0.1/" + port + "; head -c 200 /dev/zero >&3; cat <&3 | wc -c";
+    EXPECT_NE(run_shell(stranger + "cat " + file).code, 0);
+    EXPECT_NE(run_shell(stranger + "tr '\\0' '\\n' < " + concat("/proc/", first.pid(), "/environ")).code, 0);
+    const Ran joined = run_shell(stranger + "bash -c '" + guess + "'");
+    EXPECT_EQ(joined.output, "0\n");  // not a byte
+  }
+  variables["RANK"] = "1";
+  Background second = start(variables, {});
+  EXPECT_EQ(second.wait(20), 0) << second.output();
+  EXPECT_EQ(first.wait(20), 0) << first.output();
+  EXPECT_TRUE(std::filesystem::is_empty(runtime + "/drivetrain"));
 }
 
 TEST_F(Ranks, ranks_with_different_configs_are_told_before_the_first_collective) {

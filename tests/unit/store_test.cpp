@@ -69,10 +69,10 @@ TEST(RankEnvironment, reads_other_launchers) {
   EXPECT_EQ(ompi.rank, 1);
   EXPECT_EQ(ompi.local_size, 2);
   EXPECT_EQ(ompi.master_addr, "127.0.0.1");  // all on this host
-  EXPECT_TRUE(ompi.meeting);
+  EXPECT_EQ(ompi.meeting, "OMPI_COMM_WORLD_RANK");
   const RankEnvironment hydra = read({{"PMI_RANK", "0"}, {"PMI_SIZE", "2"}, {"MPI_LOCALRANKID", "0"}, {"MPI_LOCALNRANKS", "2"}});
   EXPECT_TRUE(hydra.local_known);
-  EXPECT_TRUE(hydra.meeting);
+  EXPECT_EQ(hydra.meeting, "PMI_RANK");
   const RankEnvironment pmi = read({{"PMI_RANK", "2"}, {"PMI_SIZE", "3"}, {"MASTER_ADDR", "a"}});
   EXPECT_EQ(pmi.rank, 2);
   EXPECT_FALSE(pmi.local_known);
@@ -92,12 +92,33 @@ TEST(RankEnvironment, on_the_loopback_all_ranks_are_local) {
 TEST(RankEnvironment, a_port_that_was_named_is_used) {
   Environment variables = {{"PMI_RANK", "0"}, {"PMI_SIZE", "2"}, {"MPI_LOCALRANKID", "0"}, {"MPI_LOCALNRANKS", "2"},
                            {"MASTER_PORT", "1234"}};
-  EXPECT_FALSE(read(variables).meeting);
+  EXPECT_EQ(read(variables).meeting, "");
   EXPECT_EQ(read(variables).master_port, 1234);
   variables.erase("MASTER_PORT");
   variables["MASTER_ADDR"] = "node1";
-  EXPECT_FALSE(read(variables).meeting);
-  EXPECT_FALSE(read({{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"LOCAL_RANK", "0"}, {"LOCAL_WORLD_SIZE", "2"}}).meeting);
+  EXPECT_EQ(read(variables).meeting, "");
+  EXPECT_EQ(read({{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"LOCAL_RANK", "0"}, {"LOCAL_WORLD_SIZE", "2"}}).meeting, "");
+}
+
+TEST(RankEnvironment, the_runs_secret_is_read_and_never_told) {
+  Environment variables = {{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "a"},
+                           {"DRIVETRAIN_RUN_TOKEN", "0123456789abcdef"}, {"DRIVETRAIN_MASTER_LISTENS", "1"}};
+  EXPECT_EQ(read(variables).token, "0123456789abcdef");
+  EXPECT_TRUE(read(variables).master_listens);
+  variables["DRIVETRAIN_RUN_TOKEN"] = "easy to guess";
+  const std::string error = error_of([&] { read(variables); });
+  expect_part(error, "DRIVETRAIN_RUN_TOKEN has 13 characters: wanted at least 16");
+  EXPECT_EQ(error.find("easy"), std::string::npos) << error;
+}
+
+TEST(RankEnvironment, children_do_not_inherit_the_runs_secret) {
+  const std::map<std::string, std::string> variables = {
+      {"RANK", "1"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "a"}, {"DRIVETRAIN_RUN_TOKEN", "0123456789abcdef"}};
+  for (const auto& [name, value] : variables) setenv(name.c_str(), value.c_str(), 1);
+  EXPECT_EQ(read_rank_environment().token, "0123456789abcdef");
+  EXPECT_EQ(getenv("DRIVETRAIN_RUN_TOKEN"), nullptr);
+  EXPECT_EQ(read_rank_environment().token, "0123456789abcdef");  // for whoever asks again
+  for (const auto& [name, value] : variables) unsetenv(name.c_str());
 }
 
 TEST(RankEnvironment, wrong_variables_are_named_with_their_value) {

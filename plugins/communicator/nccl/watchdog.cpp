@@ -65,7 +65,7 @@ bool Watchdog::look() {
     for (const CommPtr& comm : list)
       if (const auto oldest = comm->oldest(); oldest && oldest->age_s > kSuspiciousS)
         board_->raise(concat("rank ", board_->rank(), ", ", oldest->call.where(comm->label()),
-                             ": the rendezvous store of rank 0 is gone: ", lost.what()));
+                             ": ", lost.what()));
   }
   return !board_->aborted();
 }

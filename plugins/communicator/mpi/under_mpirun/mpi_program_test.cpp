@@ -1,5 +1,7 @@
 // The program under mpirun, as a user starts it: the same losses as with communicator/local, runs that do not meet each
 // other, and what happens when it is started another way or a rank is lost.
+#include <sys/stat.h>
+
 #include "golden/golden_config.h"
 #include "program/background.h"
 
@@ -88,6 +90,20 @@ TEST_F(UnderMpirun, a_rank_that_fails_ends_all_with_its_exit_code_and_reason) {
   const Ran numeric =
       run_mpi(2, path("tiny.json") + " --set output_dir=inf --set optimizer.lr=1e30 --set train_steps=50");
   EXPECT_EQ(numeric.code, 7) << numeric.output;
+}
+
+TEST_F(UnderMpirun, ranks_meet_in_a_folder_of_their_user_alone_and_leave_nothing_there) {
+  const std::string runtime = path("runtime");
+  std::filesystem::create_directory(runtime);
+  chmod(runtime.c_str(), 0700);
+  const Ran ran = run_mpi(2, path("tiny.json"), "XDG_RUNTIME_DIR=" + runtime);
+  EXPECT_EQ(ran.code, 0) << ran.output;
+  EXPECT_EQ(std::filesystem::status(runtime + "/drivetrain").permissions(), std::filesystem::perms::owner_all);
+  EXPECT_TRUE(std::filesystem::is_empty(runtime + "/drivetrain"));
+  chmod((runtime + "/drivetrain").c_str(), 0777);
+  const Ran open = run_mpi(2, path("tiny.json") + " --set output_dir=open", "XDG_RUNTIME_DIR=" + runtime);
+  EXPECT_NE(open.code, 0) << open.output;
+  expect_says(open.output, {"the ranks cannot meet in " + runtime + "/drivetrain", "can be used by others", "chmod 700"});
 }
 
 TEST_F(UnderMpirun, other_starts_are_refused_with_the_right_one) {

@@ -1,0 +1,232 @@
+#include "store/server.h"
+
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+
+#include <drivetrain/error.h>
+
+#include "store/secret.h"
+#include "store/socket.h"
+
+namespace drivetrain {
+namespace {
+
+constexpr auto kMayTakeToProve = std::chrono::seconds(5);
+constexpr size_t kStrangersBesideRanks = 128;
+constexpr size_t kReadAtOnce = size_t{1} << 16;
+constexpr int64_t kHighestRank = 1 << 20;
+constexpr int kEventsAtOnce = 64;
+
+}  // namespace
+
+StoreServer::StoreServer(StoreTable& table, std::vector<int> listeners, std::string secret, int64_t world_size,
+                         std::function<void()> on_all_here)
+    : table_(table),
+      listeners_(std::move(listeners)),
+      secret_(std::move(secret)),
+      world_size_(world_size),
+      on_all_here_(std::move(on_all_here)),
+      epoll_(epoll_create1(EPOLL_CLOEXEC)),
+      bell_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  bool ready = epoll_ >= 0 && bell_ >= 0;
+  std::vector<int> watched = listeners_;
+  watched.push_back(bell_);
+  for (const int fd : watched) {
+    epoll_event event{EPOLLIN, {.fd = fd}};
+    ready = ready && make_own(fd) && epoll_ctl(epoll_, EPOLL_CTL_ADD, fd, &event) == 0;
+  }
+  if (!ready)
+    throw fail(ErrorCode::communication, "rank 0 cannot serve the other ranks: ", std::strerror(errno),
+               ". See `ulimit -n`, the number of files and sockets that a process may have");
+  table_.on_change([this](const std::string& key) {
+    {
+      const std::lock_guard lock(mutex_);
+      changes_.push_back(key);
+    }
+    ring(bell_);
+  });
+  const SignalsElsewhere elsewhere;
+  thread_ = std::thread([this] { serve(); });
+}
+
+StoreServer::~StoreServer() {
+  table_.on_change(nullptr);
+  ending_ = true;
+  ring(bell_);
+  thread_.join();
+  for (auto& [fd, guest] : guests_) {
+    flush(fd, guest);
+    close(fd);
+  }
+  for (const int fd : listeners_) close(fd);
+  close(bell_);
+  close(epoll_);
+}
+
+bool StoreServer::wait_until_left(double seconds) {
+  std::unique_lock lock(mutex_);
+  return left_changed_.wait_for(lock, std::chrono::duration<double>(seconds),
+                                [&] { return static_cast<int64_t>(ranks_left_.size()) >= world_size_ - 1; });
+}
+
+void StoreServer::serve() {
+  epoll_event events[kEventsAtOnce];
+  while (!ending_) {
+    const int count = epoll_wait(epoll_, events, kEventsAtOnce, milliseconds_to_wait());
+    try {
+      for (int i = 0; i < count; ++i) on_event(events[i].data.fd, events[i].events);
+      drop_late_strangers();
+      on_changes();
+    } catch (const std::exception& e) {
+      table_.set(kStopped, concat("rank 0 cannot serve the other ranks any more: ", e.what()));
+    }
+  }
+}
+
+int StoreServer::milliseconds_to_wait() const {
+  if (strangers_.empty()) return -1;
+  const auto until = guests_.at(strangers_.begin()->second).since + kMayTakeToProve - Clock::now();
+  return static_cast<int>(std::max<int64_t>(0, std::chrono::duration_cast<std::chrono::milliseconds>(until).count())) +
+         1;
+}
+
+void StoreServer::drop_late_strangers() {
+  const auto late = Clock::now() - kMayTakeToProve;
+  while (!strangers_.empty() && guests_.at(strangers_.begin()->second).since < late) drop(strangers_.begin()->second);
+}
+
+void StoreServer::on_event(int fd, uint32_t events) {
+  if (fd == bell_) {
+    uint64_t rings = 0;
+    static_cast<void>(!read(bell_, &rings, sizeof rings));
+    return;
+  }
+  const auto found = guests_.find(fd);
+  if (found == guests_.end()) {
+    for (const int listener : listeners_)
+      if (listener == fd) accept_from(listener);
+    return;
+  }
+  Guest& guest = found->second;
+  const bool stays = (!(events & (EPOLLIN | EPOLLHUP | EPOLLERR)) || read_from(fd, guest)) && flush(fd, guest);
+  if (stays) return watch(fd, guest);
+  if (guest.stage == Stage::joined) lost(guest, "its connection to rank 0 closed");
+  drop(fd);
+}
+
+// The oldest of those who did not say who they are goes first, so that silence keeps nobody out.
+void StoreServer::make_room() {
+  if (strangers_.size() > kStrangersBesideRanks + static_cast<size_t>(world_size_)) drop(strangers_.begin()->second);
+}
+
+void StoreServer::accept_from(int listener) {
+  for (int i = 0; i < kEventsAtOnce; ++i) {
+    const int fd = accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)) {
+      if (strangers_.empty())
+        usleep(10000);  // the connection stays in the queue until somebody leaves
+      else
+        drop(strangers_.begin()->second);
+      return;
+    }
+    if (fd < 0) return;
+    epoll_event event{EPOLLIN, {.fd = fd}};
+    if (epoll_ctl(epoll_, EPOLL_CTL_ADD, fd, &event) != 0) {
+      close(fd);
+      return;
+    }
+    tune(fd);
+    strangers_[++arrivals_] = fd;
+    guests_.emplace(fd, Guest{arrivals_, EPOLLIN});
+    make_room();
+  }
+}
+
+bool StoreServer::read_from(int fd, Guest& guest) {
+  char bytes[kReadAtOnce];
+  const bool stranger = guest.stage == Stage::hello || guest.stage == Stage::proof;
+  const size_t wanted = guest.stage == Stage::hello ? kHelloBytes : kProofBytes;
+  const ssize_t n = recv(fd, bytes, stranger ? wanted - guest.read.size() : sizeof bytes, 0);
+  if (n < 0) return errno == EAGAIN || errno == EINTR;
+  if (n == 0) return false;
+  if (!stranger) {
+    guest.frames.take(bytes, static_cast<size_t>(n));
+    return take_frames(fd, guest);
+  }
+  guest.read.append(bytes, static_cast<size_t>(n));
+  if (guest.read.size() < wanted) return true;
+  const bool good = guest.stage == Stage::hello ? take_hello(guest) : take_proof(guest);
+  guest.read.clear();
+  return good;
+}
+
+bool StoreServer::take_hello(Guest& guest) {
+  const auto hello = read_hello(secret_, guest.read);
+  if (!hello || hello->rank > kHighestRank) return false;
+  guest.rank = hello->rank;
+  guest.hello = guest.read;
+  const Verdict verdict = !hello->our_run                       ? Verdict::other_run
+                          : guest.rank == 0 || here(guest.rank) ? Verdict::taken
+                                                                : Verdict::welcome;
+  guest.welcome = welcome_to(secret_, guest.hello, verdict);
+  guest.out += guest.welcome;
+  guest.stage = Stage::proof;  // whom the verdict sends away goes, or is late
+  return true;
+}
+
+bool StoreServer::take_proof(Guest& guest) {
+  const bool welcome = read_welcome(secret_, guest.hello, guest.welcome) == Verdict::welcome;
+  if (!welcome || here(guest.rank) || !same_bytes(guest.read, proof_of(secret_, guest.hello, guest.welcome)))
+    return false;
+  strangers_.erase(guest.number);
+  guest.stage = Stage::joined;
+  ranks_here_.insert(guest.rank);
+  {
+    const std::lock_guard lock(mutex_);
+    ranks_left_.erase(guest.rank);
+  }
+  guest.out += frame_of(StoreAnswer{0, StoreSays::value, ""});
+  if (const std::string reason = table_.stopped(); !reason.empty())
+    guest.out += frame_of(StoreAnswer{0, StoreSays::stopped, reason});
+  const bool news = ranks_seen_.insert(guest.rank).second;
+  if (news && static_cast<int64_t>(ranks_seen_.size()) == world_size_ - 1 && on_all_here_) on_all_here_();
+  return true;
+}
+
+bool StoreServer::take_frames(int fd, Guest& guest) {
+  while (const auto body = guest.frames.next()) {
+    const auto request = request_of(*body);
+    if (!request || guest.stage == Stage::left) return false;
+    answer(fd, guest, *request);
+  }
+  return !guest.frames.broken();
+}
+
+void StoreServer::lost(const Guest& guest, const std::string& how) {
+  const std::string at = table_.peek(concat(kAt, "/", guest.rank));
+  table_.set(kStopped, concat("rank ", guest.rank, " is gone: ", how, at.empty() ? "" : " while it was ", at));
+}
+
+void StoreServer::count_left(int64_t rank) {
+  ranks_here_.erase(rank);
+  const std::lock_guard lock(mutex_);
+  ranks_left_.insert(rank);
+  left_changed_.notify_all();
+}
+
+void StoreServer::drop(int fd) {
+  Guest& guest = guests_.at(fd);
+  strangers_.erase(guest.number);
+  if (guest.stage == Stage::joined) count_left(guest.rank);
+  std::erase_if(waiters_, [&](const auto& waiting) { return waiting.second.fd == fd; });
+  guests_.erase(fd);
+  close(fd);
+}
+
+}  // namespace drivetrain

@@ -1,0 +1,99 @@
+// Rank 0's side of the store between processes: one thread that answers the other ranks out of the table. Whoever has
+// not proved to be of this run costs a descriptor and some hundred bytes for a few seconds; nothing that anybody sends
+// ends the thread.
+//
+// A rank whose connection closes without its farewell stops the run, by kStopped in the table. Ownership: of the
+// listening sockets. Thread: made and destroyed by one; the table is what others use. Errors: Error(communication)
+// where the system has no descriptors for it.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "store/table.h"
+#include "store/wire.h"
+
+namespace drivetrain {
+
+class DRIVETRAIN_API StoreServer {
+ public:
+  // on_all_here: called once all world_size - 1 others have been let in, by the server's thread.
+  StoreServer(StoreTable& table, std::vector<int> listeners, std::string secret, int64_t world_size,
+              std::function<void()> on_all_here);
+  StoreServer(const StoreServer&) = delete;
+  ~StoreServer();
+
+  // False after `seconds`, if some of the others have not left by then.
+  bool wait_until_left(double seconds);
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  enum class Stage { hello, proof, joined, left };
+  struct Guest {
+    uint64_t number = 0;   // in the order of arrival
+    uint32_t watched = 0;  // what epoll looks for
+    Clock::time_point since = Clock::now();
+    Stage stage = Stage::hello;
+    int64_t rank = -1;
+    std::string read{}, hello{}, welcome{};  // before it is let in
+    FrameCutter frames{kMostFrame};
+    std::string out{};
+  };
+  struct Waiter {
+    int fd;
+    uint32_t id;
+  };
+
+  void serve();
+  void accept_from(int listener);
+  void make_room();
+  void drop_late_strangers();
+  int milliseconds_to_wait() const;
+  void on_event(int fd, uint32_t events);
+  bool read_from(int fd, Guest& guest);  // false: nothing more will come, or it must go
+  bool take_hello(Guest& guest);
+  bool take_proof(Guest& guest);
+  bool take_frames(int fd, Guest& guest);
+  void answer(int fd, Guest& guest, const StoreRequest& request);
+  StoreAnswer answer_to(const StoreRequest& request);
+  void forget(int fd, Guest& guest, uint32_t id);
+  void farewell(Guest& guest, bool failed);
+  void on_changes();
+  void on_change(const std::string& key);
+  void say(int fd, Guest& guest, const StoreAnswer& answer);
+  bool flush(int fd, Guest& guest);
+  void watch(int fd, Guest& guest);
+  void drop(int fd);
+  void lost(const Guest& guest, const std::string& how);
+  bool here(int64_t rank) const { return ranks_here_.count(rank) != 0; }
+  void count_left(int64_t rank);
+
+  StoreTable& table_;
+  const std::vector<int> listeners_;
+  const std::string secret_;
+  const int64_t world_size_;
+  const std::function<void()> on_all_here_;
+  int epoll_ = -1, bell_ = -1;
+  std::map<int, Guest> guests_;        // by descriptor
+  std::map<uint64_t, int> strangers_;  // descriptors of those not let in yet, oldest first
+  std::multimap<std::string, Waiter> waiters_;
+  std::set<int64_t> ranks_here_, ranks_seen_;
+  uint64_t arrivals_ = 0;
+  std::mutex mutex_;  // of what follows
+  std::condition_variable left_changed_;
+  std::set<int64_t> ranks_left_;
+  std::vector<std::string> changes_;
+  std::atomic<bool> ending_{false};
+  std::thread thread_;
+};
+
+}  // namespace drivetrain
