@@ -1,5 +1,7 @@
 #include "call.h"
 
+#include <iterator>
+
 #include <drivetrain/error.h>
 
 namespace drivetrain::local {
@@ -7,7 +9,8 @@ namespace drivetrain::local {
 const char* name_of(CallKind kind) {
   static const char* const names[] = {"nothing",    "make_group", "all_reduce", "all_gather",    "reduce_scatter",
                                       "all_to_all", "broadcast",  "barrier",    "allocate_once", "send or recv"};
-  return names[static_cast<int>(kind)];
+  const auto index = static_cast<uint32_t>(kind);  // may have been read from a peer's memory
+  return index < std::size(names) ? names[index] : "an unknown call";
 }
 
 std::optional<kernels::SumType> sum_type(at::ScalarType dtype) {

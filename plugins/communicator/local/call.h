@@ -2,7 +2,7 @@
 //
 // Each member posts its calls into a ring of its own; a slot is used again when every member has done its part of the
 // call that lay there. The counters of a member only grow and are written by it alone, so nothing here is ever reset
-// and no rank needs another to be quick. Ownership: the control block lies in the file of the group's lowest member.
+// and no rank needs another to be quick. Ownership: the control block lies in the memory of the group's lowest member.
 #pragma once
 
 #include <c10/core/ScalarType.h>
@@ -33,7 +33,7 @@ const char* name_of(CallKind kind);
 // What the ranks' values are added as; integers wrap, so their sign does not matter. Null: there is no sum.
 std::optional<kernels::SumType> sum_type(at::ScalarType dtype);
 
-// Where a buffer lies that peers can reach: the file of a rank and the offset in it.
+// Where a buffer lies that peers can reach: the rank whose memory it is and the offset in it.
 struct Place {
   int64_t rank = -1;  // -1: in private memory
   int64_t offset = 0;
@@ -62,7 +62,7 @@ struct alignas(64) Member {
   std::atomic<int64_t> posted, done;              // number of the last call
   std::atomic<int64_t> staged, summed, consumed;  // windows, over all calls
   std::atomic<uint32_t> waiting_in;               // CallKind, for messages of others
-  int64_t windows_offset, rings_offset;           // in the member's own file; set before the first call is posted
+  int64_t windows_offset, rings_offset;           // in the member's own memory; set before the first call is posted
   alignas(64) Call calls[kDepth];
 
   const Call& call(int64_t number) const { return calls[number % kDepth]; }

@@ -6,7 +6,7 @@
 // from where the members' buffers lie: those in shared memory are read and written in place, others pass through
 // windows, several per member in turn. A Work is over when its result is there and no peer uses this rank's buffers any
 // more. Calls made without waiting may use each other's buffers: a call says which earlier one must be over everywhere
-// first. The control block lies in the file of the lowest member, windows in each member's own, rings for messages in
+// first. The control block lies in the memory of the lowest member, windows in each member's own, rings for messages in
 // the receiver's. Ownership: keeps Host (and so all mappings) alive; a Work keeps the group. Thread: one call at a
 // time. Errors: as Group; every one but a refused argument aborts the run, since the members no longer stand at the
 // same call.
@@ -63,6 +63,8 @@ class LocalGroup final : public Group, public Driven, public std::enable_shared_
 
   // group_join.cpp
   void join();
+  char* control_block(const std::string& where);
+  void find_windows_and_rings();  // once all members have posted their first call
   // group.cpp: checks and posting
   void check(const char* call, const at::Tensor& t, bool sums = false) const;
   void check_sizes(const char* call, const at::Tensor& whole, const at::Tensor& slice, bool equal) const;
@@ -76,7 +78,9 @@ class LocalGroup final : public Group, public Driven, public std::enable_shared_
   void publish();
   bool run(Task& task);
   void match(Task& task) const;
+  void map_what_is_new(Task& task);
   void compare(const Task& task) const;
+  void check_places(const Task& task) const;
   void refuse_shared_results(const Task& task) const;
   void forget_done();
   bool over(const Task& task) const;
@@ -85,6 +89,7 @@ class LocalGroup final : public Group, public Driven, public std::enable_shared_
 
   // group_move.cpp: moving data
   void move(Task& task);
+  char* address_of(const Place& place, int64_t bytes, int64_t member) const;
   void pull(Task& task);
   void push(Task& task);
   void reduce_everywhere(Task& task);
@@ -115,9 +120,10 @@ class LocalGroup final : public Group, public Driven, public std::enable_shared_
   const std::vector<int64_t> ranks_;
   const std::string label_;
   const int64_t me_;
-  std::vector<Peer> peers_;       // by index
-  std::vector<char*> files_;      // start of each member's file as mapped here
-  Member* members_ = nullptr;     // shared memory
+  std::vector<Peer> peers_;        // by index
+  Member* members_ = nullptr;      // shared memory
+  std::vector<char*> windows_at_;  // each member's, as mapped here
+  std::vector<Ring*> rings_at_;
   int64_t calls_ = 0;             // made
   int64_t posted_ = 0, run_ = 0;  // number of the last call that was posted, that this rank has done its part of
   int64_t windows_ = 0;           // used by calls that are done

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cstring>
 
 #include "group.h"
@@ -29,24 +30,16 @@ void LocalGroup::join() {
   Call call;
   call.kind = CallKind::join;
   const std::string where = call.where(label_);
-  for (const int64_t rank : ranks_) {
-    const bool own = rank == host_->rank();
-    peers_.push_back(own ? Peer{rank, getpid(), 0, nullptr} : host_->connect(rank, where, ranks_));
-    files_.push_back(own ? host_->memory().base() : peers_.back().file->base());
-  }
-  const std::string key = "group/" + label_;
-  const size_t control_bytes = sizeof(Member) * ranks_.size();
-  int64_t control = 0;
-  if (me_ == 0) {
-    control = host_->memory().allocate(control_bytes);
-    memset(files_[0] + control, 0, control_bytes);  // reused pages are not zero
-    host_->publish(key, std::to_string(control));
-  } else {
-    control = std::stoll(host_->await(key, where, concat("rank ", ranks_[0]), ranks_));
-  }
-  members_ = reinterpret_cast<Member*>(files_[0] + control);
-  member(me_).windows_offset = host_->memory().allocate(kWindows * kWindowBytes);
-  member(me_).rings_offset = host_->memory().allocate(sizeof(Ring) * ranks_.size());
+  for (const int64_t rank : ranks_)
+    peers_.push_back(rank == host_->rank() ? Peer{rank, getpid()} : host_->connect(rank, where, ranks_));
+  members_ = reinterpret_cast<Member*>(control_block(where));
+  const Block windows = host_->memory().allocate(kWindows * kWindowBytes);
+  const Block rings = host_->memory().allocate(static_cast<int64_t>(sizeof(Ring) * ranks_.size()));
+  member(me_).windows_offset = windows.offset;
+  member(me_).rings_offset = rings.offset;
+  windows_at_.resize(ranks_.size());
+  rings_at_.resize(ranks_.size());
+  rings_at_[static_cast<size_t>(me_)] = reinterpret_cast<Ring*>(rings.address);
   for (int64_t p = 0; p < size(); ++p) ring(p, me_).sent = 0, ring(p, me_).taken = 0;
   sources_.resize(ranks_.size());
   targets_.resize(ranks_.size());
@@ -62,25 +55,56 @@ void LocalGroup::join() {
   }
 }
 
+// The lowest member makes it and says where.
+char* LocalGroup::control_block(const std::string& where) {
+  const std::string key = "group/" + label_;
+  const auto bytes = static_cast<int64_t>(sizeof(Member) * ranks_.size());
+  if (me_ == 0) {
+    const Block block = host_->memory().allocate(bytes);
+    memset(block.address, 0, static_cast<size_t>(bytes));  // reused pages are not zero
+    host_->publish(key, std::to_string(block.offset));
+    return block.address;
+  }
+  const std::string said = host_->await(key, where, concat("rank ", ranks_[0]), ranks_);
+  int64_t offset = -1;
+  const auto [end, failed] = std::from_chars(said.data(), said.data() + said.size(), offset);
+  if (failed != std::errc() || end != said.data() + said.size() || offset < 0 || offset % kPage != 0)
+    host_->give_up(where, concat("rank ", ranks_[0], " says that the group lies at \"", said, "\""));
+  return host_->address_of({ranks_[0], offset}, bytes, ranks_[0]);
+}
+
+void LocalGroup::find_windows_and_rings() {
+  const auto rings_bytes = static_cast<int64_t>(sizeof(Ring) * ranks_.size());
+  for (int64_t p = 0; p < size(); ++p) {
+    const int64_t rank = ranks_[static_cast<size_t>(p)];
+    const auto in_pages = [](int64_t offset) { return offset % kPage == 0 ? offset : -1; };  // -1 is refused
+    const Place windows{rank, in_pages(member(p).windows_offset)}, rings{rank, in_pages(member(p).rings_offset)};
+    windows_at_[static_cast<size_t>(p)] = address_of(windows, kWindows * kWindowBytes, p);
+    rings_at_[static_cast<size_t>(p)] = reinterpret_cast<Ring*>(address_of(rings, rings_bytes, p));
+  }
+}
+
 at::Tensor LocalGroup::allocate(int64_t numel, at::ScalarType dtype) {
   const auto host = host_;
-  const int64_t offset = host->memory().allocate(static_cast<size_t>(numel) * c10::elementSize(dtype));
+  const Block block = host->memory().allocate(numel * static_cast<int64_t>(c10::elementSize(dtype)));
   return at::from_blob(
-      host->memory().base() + offset, {numel}, [host, offset](void*) { host->memory().release(offset); },
+      block.address, {numel}, [host, offset = block.offset](void*) { host->memory().release(offset); },
       at::TensorOptions().dtype(dtype));
 }
 
-// The lowest member lends a block of its file. Nobody gets memory if any member has `share` off.
+// The lowest member lends a block of its memory. Nobody gets memory if any member has `share` off.
 at::Tensor LocalGroup::allocate_once(int64_t numel, at::ScalarType dtype) {
   const auto task = std::make_shared<Task>();
   task->call.kind = CallKind::allocate_once;
   task->call.dtype = static_cast<int32_t>(dtype);
   task->call.count = numel;
+  const int64_t bytes = numel * static_cast<int64_t>(c10::elementSize(dtype));
+  Block lent;
   if (host_->share()) {
     task->call.out.rank = ranks_[0];
     try {
-      if (me_ == 0)
-        task->call.out.offset = host_->memory().lend(static_cast<size_t>(numel) * c10::elementSize(dtype), size());
+      if (me_ == 0) lent = host_->memory().lend(bytes, size());
+      task->call.out.offset = lent.offset;
     } catch (const Error& e) {  // the peers must not wait for us
       host_->abort(concat("rank ", host_->rank(), ": ", e.what()));
       throw;
@@ -89,12 +113,11 @@ at::Tensor LocalGroup::allocate_once(int64_t numel, at::ScalarType dtype) {
   if (!post_task(task)) wait(task);
   if (task->block < 0) {
     if (me_ == 0 && host_->share())
-      for (int64_t p = 0; p < size(); ++p) SharedFile::let_go(files_[0] + task->call.out.offset);
+      for (int64_t p = 0; p < size(); ++p) SharedMemory::let_go(lent.address);
     return {};
   }
-  char* block = files_[0] + task->block;
   return at::from_blob(
-      block, {numel}, [host = host_, peer = peers_[0], block](void*) { SharedFile::let_go(block); },
+      task->once, {numel}, [host = host_, peer = peers_[0], block = task->once](void*) { SharedMemory::let_go(block); },
       at::TensorOptions().dtype(dtype));
 }
 

@@ -59,16 +59,26 @@ bool sliced(CallKind kind) { return kind == CallKind::reduce_scatter || kind == 
 }  // namespace
 
 char* LocalGroup::window(int64_t p, int64_t number) const {
-  return files_[static_cast<size_t>(p)] + member(p).windows_offset + number % kWindows * kWindowBytes;
+  return windows_at_[static_cast<size_t>(p)] + number % kWindows * kWindowBytes;
 }
 
+char* LocalGroup::address_of(const Place& place, int64_t bytes, int64_t p) const {
+  return host_->address_of(place, bytes, ranks_[static_cast<size_t>(p)]);
+}
+
+// Only what is used is looked up: a member whose buffers nobody uses may have left.
 void LocalGroup::move(Task& task) {
   if (task.route == Route::nothing) return;
+  const CallKind kind = task.call.kind;
+  const int64_t slice = task.call.count * task.element(), whole = slice * size();
+  const int64_t in_bytes = sliced(kind) ? whole : slice, out_bytes = kind == CallKind::all_reduce ? slice : whole;
+  const bool targets = task.route == Route::push || kind == CallKind::all_reduce;
   for (int64_t p = 0; p < size(); ++p) {
     const Call& call = member(p).call(task.call.number);
-    const bool own = p == me_;
-    sources_[static_cast<size_t>(p)] = own ? task.source() : call.in.mapped() ? host_->address_of(call.in) : nullptr;
-    targets_[static_cast<size_t>(p)] = own ? task.target() : call.out.mapped() ? host_->address_of(call.out) : nullptr;
+    const bool own = p == me_, source = task.route == Route::pull && (kind != CallKind::broadcast || p == call.root);
+    const auto index = static_cast<size_t>(p);
+    sources_[index] = own ? task.source() : source ? address_of(call.in, in_bytes, p) : nullptr;
+    targets_[index] = own ? task.target() : targets ? address_of(call.out, out_bytes, p) : nullptr;
   }
   if (task.route == Route::pull) return pull(task);
   push(task);

@@ -54,8 +54,10 @@ bool LocalGroup::run(Task& task) {
   if (task.phase == Task::Phase::posted) {
     if (!all(&Member::posted, task.call.number)) return false;
     compare(task);
+    check_places(task);
     refuse_shared_results(task);
     match(task);
+    map_what_is_new(task);
     task.phase = Task::Phase::matched;
   }
   if (task.after > 0 && !all(&Member::done, task.after)) return false;
@@ -83,6 +85,18 @@ void LocalGroup::compare(const Task& task) const {
     while (member(odd).call(number).fits(member(0).call(number))) ++odd;
     host_->give_up(task.call.where(label_), concat("ranks disagree about call #", number - 1, " of group \"", label_,
                                                    "\": ", text(0), ", ", text(odd)));
+  }
+}
+
+// So that offsets may be added and subtracted; whether there is memory is found out where it is used.
+void LocalGroup::check_places(const Task& task) const {
+  constexpr int64_t kMostOffset = int64_t{1} << 47;
+  for (int64_t p = 0; p < size(); ++p) {
+    const Call& call = member(p).call(task.call.number);
+    for (const Place& place : {call.in, call.out})
+      if (place.offset < 0 || place.offset > kMostOffset)
+        host_->give_up(task.call.where(label_), concat("rank ", ranks_[static_cast<size_t>(p)], " named offset ",
+                                                       place.offset, " of rank ", place.rank, "'s shared memory"));
   }
 }
 
@@ -117,7 +131,11 @@ void LocalGroup::match(Task& task) const {
   }
   const auto choose = [&](bool mapped) { return mapped || size() == 1 ? Route::pull : Route::windows; };
   switch (task.call.kind) {
+    case CallKind::join:
+      task.touched = size() > 1;
+      return;
     case CallKind::allocate_once:
+      task.touched = size() > 1;
       if (all_out) task.block = first.offset;
       return;
     case CallKind::all_reduce:
@@ -143,6 +161,15 @@ void LocalGroup::match(Task& task) const {
   if (task.call.kind == CallKind::broadcast && task.call.root != me_) task.touched = false;
 }
 
+// Memory of members that stays in use after the call: mapped before this rank says that it is done, since a member may
+// leave once all are.
+void LocalGroup::map_what_is_new(Task& task) {
+  if (task.call.kind == CallKind::join) find_windows_and_rings();
+  if (task.block < 0) return;
+  const int64_t bytes = task.call.count * task.element();
+  task.once = address_of({ranks_[0], task.block - kPage}, bytes + kPage, 0) + kPage;
+}
+
 // A call whose buffers nobody uses any more takes its tensors with it.
 void LocalGroup::forget_done() {
   if (lasting_.empty()) return;
@@ -153,9 +180,7 @@ bool LocalGroup::over(const Task& task) const {
   return task.phase == Task::Phase::done && (!task.touched || all(&Member::done, task.call.number));
 }
 
-Ring& LocalGroup::ring(int64_t from, int64_t to) const {
-  return reinterpret_cast<Ring*>(files_[static_cast<size_t>(to)] + member(to).rings_offset)[from];
-}
+Ring& LocalGroup::ring(int64_t from, int64_t to) const { return rings_at_[static_cast<size_t>(to)][from]; }
 
 bool LocalGroup::may_move(const Transfer& transfer) const {
   const auto open = [](const auto& other) { return !other->finished; };

@@ -4,6 +4,17 @@
 #include "group.h"
 
 namespace drivetrain::local {
+namespace {
+
+// " (a; b)" of those that say something.
+std::string note(const std::vector<std::string>& parts) {
+  std::string text;
+  for (const std::string& part : parts)
+    if (!part.empty()) text += (text.empty() ? "" : "; ") + part;
+  return text.empty() ? "" : " (" + text + ")";
+}
+
+}  // namespace
 
 class LocalGroup::TaskGoal final : public Goal {
  public:
@@ -71,8 +82,8 @@ Obstacle LocalGroup::behind(Counter counter, int64_t least, const std::string& w
   found.what = concat(who(absent), reached ? " posted " : " did not reach ", what,
                       reached ? " but did not come back to do its part of it" : "");
   const auto inside = static_cast<CallKind>(member(absent.front()).waiting_in.load());
-  found.note = concat(" (", others.empty() ? "" : concat(who(others), " did"),
-                      inside == CallKind::none ? "" : concat("; it is in ", name_of(inside)), ")");
+  found.note = note({others.empty() ? "" : who(others) + " did",
+                     inside == CallKind::none ? "" : concat("it is in ", name_of(inside))});
   return found;
 }
 
@@ -108,7 +119,7 @@ Obstacle LocalGroup::obstacle(const Transfer& transfer) const {
   const auto inside = static_cast<CallKind>(member(transfer.peer).waiting_in.load());
   found.what = concat("rank ", ranks_[static_cast<size_t>(transfer.peer)], " did not reach the other end of the ",
                       transfer.text(), " in group \"", label_, "\"");
-  found.note = inside == CallKind::none ? "" : concat(" (it is in ", name_of(inside), ")");
+  found.note = note({inside == CallKind::none ? "" : concat("it is in ", name_of(inside))});
   return found;
 }
 

@@ -81,17 +81,34 @@ std::string text_of(const std::set<int>& cores) {
 std::set<int> cores_of(const std::string& text) {
   std::set<int> cores;
   std::istringstream list(text);
-  for (std::string core; std::getline(list, core, ',');) cores.insert(std::stoi(core));
+  for (int core = 0; list >> core; list.ignore()) cores.insert(core);
   return cores;
 }
 
-// Twice the memory of the host, as long as the files of all ranks fit the address space of each: sparse, so the figure
-// only has to be large enough for what one rank may hold for all.
-size_t file_bytes(int64_t world_size) {
-  const size_t memory = static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<size_t>(sysconf(_SC_PAGE_SIZE));
-  const size_t most = (size_t{1} << 45) / static_cast<size_t>(world_size);
-  return std::min(most, std::max<size_t>(size_t{1} << 30, 2 * memory)) & ~size_t{4095};
+// Twice the memory of the host, as long as the memory of all ranks fits the address space of each: sparse, so the
+// figure only has to be large enough for what one rank may hold for all.
+int64_t most_bytes(int64_t world_size) {
+  const int64_t memory = sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGE_SIZE);
+  const int64_t most = (int64_t{1} << 45) / world_size;
+  return std::min(most, std::max(int64_t{1} << 30, 2 * memory)) / kPage * kPage;
 }
+
+// What a rank says of itself in the store.
+struct Announcement {
+  explicit Announcement(const std::string& value) : text(value) {
+    std::istringstream words(value);
+    char dash = 0;
+    PeerSegment& s = segment;
+    words >> s.pid >> start >> s.fd >> s.bytes >> s.token.high >> dash >> s.token.low >> cores >> mark >> name;
+    complete = !words.fail() && dash == '-';
+  }
+
+  const std::string text;
+  PeerSegment segment;  // its first one
+  uint64_t start = 0;
+  std::string cores, mark, name;
+  bool complete = false;
+};
 
 }  // namespace
 
@@ -102,16 +119,15 @@ Host::Host(const Services& services, const LocalOptions& options)
       cores_(own_cores()),
       spin_(options.spin.value_or(services.world_size <= static_cast<int64_t>(cores_.size()) ? kSpin : 0)),
       store_(services.store),
-      memory_(file_bytes(services.world_size)),
-      files_(static_cast<size_t>(services.world_size)),
-      file_bytes_(static_cast<size_t>(services.world_size)) {
-  file_bytes_[static_cast<size_t>(rank_)] = memory_.bytes();
-  files_[static_cast<size_t>(rank_)] = memory_.base();
+      memory_(book_, rank_, most_bytes(services.world_size)),
+      by_rank_(static_cast<size_t>(services.world_size)) {
+  memory_.list_in(own_head().segments);
   board_ = &own_head();
   // Communicators made one after the other on the same store must not find each other's keys.
   prefix_ = concat("communicator/local/", store_.add(concat("communicator/local/made/", rank_), 1), "/");
-  publish(concat("file/", rank_), concat(getpid(), " ", process_stat(getpid()).start, " ", memory_.fd(), " ",
-                                         memory_.bytes(), " ", text_of(cores_), " ", host_mark(), " ", host_name()));
+  publish(concat("file/", rank_), concat(getpid(), " ", process_stat(getpid()).start, " ", memory_.first().fd(), " ",
+                                         memory_.first().mapping()->bytes(), " ", memory_.token().text(), " ",
+                                         text_of(cores_), " ", host_mark(), " ", host_name()));
 }
 
 void Host::publish(const std::string& key, const std::string& value) { store_.set(prefix_ + key, value); }
@@ -154,49 +170,63 @@ const Peer& Host::connect(int64_t rank, const std::string& where, const std::vec
   const auto known = peers_.find(rank);
   if (known != peers_.end()) return known->second;
 
-  std::istringstream text(await(concat("file/", rank), where, concat("rank ", rank), members));
-  Peer peer;
-  int fd = -1;
-  size_t bytes = 0;
-  std::string cores, mark, name;
-  text >> peer.pid >> peer.start >> fd >> bytes >> cores >> mark >> name;
-  peer.rank = rank;
-  if (mark != host_mark())
-    throw fail(ErrorCode::config, where, ": communicator/local joins ranks of one host; rank ", rank, " runs on ", name,
-               ", rank ", rank_, " on ", host_name(), ". Start all ranks on one host and in one container.");
-  try {
-    peer.file = map_peer_file(peer.pid, fd, bytes);
-  } catch (const Error&) {
-    if (!alive(peer.pid, peer.start)) give_up(where, peer.text() + " died");
-    throw;
-  }
+  Announcement said(await(concat("file/", rank), where, concat("rank ", rank), members));
+  if (!said.complete) give_up(where, concat("rank ", rank, " announced itself by \"", said.text, "\""));
+  if (said.mark != host_mark())
+    throw fail(ErrorCode::config, where, ": communicator/local joins ranks of one host; rank ", rank, " runs on ",
+               said.name, ", rank ", rank_, " on ", host_name(), ". Start all ranks on one host and in one container.");
+  Peer peer{rank, said.segment.pid, said.start, said.segment.token, nullptr};
+  peer.file = mapped(peer, said.segment, where);
   if (rank == 0) {
     const std::string earlier = cause();
     board_file_ = peer.file;
     board_ = &peer.head();
     if (!earlier.empty()) abort(earlier);
   }
-  file_bytes_[static_cast<size_t>(rank)] = bytes;
-  files_[static_cast<size_t>(rank)] = peer.file->base();
+  book_.add(rank, 0, peer.file);
   const Peer& added = peers_[rank] = peer;
-  count_cores(cores_of(cores));
+  by_rank_[static_cast<size_t>(rank)] = &added;
+  count_cores(cores_of(said.cores));
   return added;
 }
 
-Place Host::place_of(const void* address) const {
-  const char* at = static_cast<const char*>(address);
-  for (size_t rank = 0; rank < files_.size(); ++rank) {
-    const char* base = files_[rank].load();
-    if (base != nullptr && at >= base && at < base + file_bytes_[rank].load())
-      return {static_cast<int64_t>(rank), at - base};
+std::shared_ptr<Mapping> Host::mapped(const Peer& peer, const PeerSegment& segment, const std::string& where) {
+  try {
+    return map_peer_segment(segment);
+  } catch (const Error& e) {
+    if (e.code() != ErrorCode::communication) throw;
+    // A process that ends has closed its files a moment before it is seen to be gone.
+    for (int i = 0; i < 50 && alive(peer.pid, peer.start); ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    if (!alive(peer.pid, peer.start)) give_up(where, peer.text() + " died");
+    give_up(where, concat(peer.text(), ": ", e.what()));
   }
-  return {};
 }
 
-char* Host::address_of(const Place& place) {
-  char* base = files_[static_cast<size_t>(place.rank)].load();
-  if (base == nullptr) base = connect(place.rank, "a buffer of a peer", {place.rank}).file->base();
-  return base + place.offset;
+char* Host::map_place(const Place& place, int64_t bytes, int64_t said_by) {
+  const std::string where = "a buffer of a peer";
+  if (place.rank >= 0 && place.rank < world_size_ && place.rank != rank_) {
+    const Peer* known = by_rank_[static_cast<size_t>(place.rank)].load();
+    const Peer& peer = known != nullptr ? *known : connect(place.rank, where, {place.rank});
+    const std::lock_guard lock(segments_mutex_);
+    if (book_.find(place, bytes) == nullptr) map_segment(peer, place);
+  }
+  if (char* const found = book_.find(place, bytes)) return found;
+  give_up(where, concat("rank ", said_by, " named ", bytes, " bytes at offset ", place.offset, " of rank ", place.rank,
+                        "'s shared memory, where there are no such bytes"));
+}
+
+// The one of the peer's segments in which the place lies, if there is one.
+void Host::map_segment(const Peer& peer, const Place& place) {
+  const SegmentList& list = peer.head().segments;
+  const int64_t count = std::min(list.count.load(), SegmentList::kMost);
+  for (int64_t i = 0; i < count; ++i) {
+    const SegmentList::Entry entry = list.entries[i];
+    if (place.offset < entry.offset || place.offset - entry.offset >= entry.bytes) continue;
+    book_.add(peer.rank, entry.offset,
+              mapped(peer, {peer.pid, entry.fd, entry.bytes, peer.token}, "a buffer of a peer"));
+    return;
+  }
 }
 
 void Host::close() noexcept { own_head().closed.store(1); }
@@ -217,7 +247,8 @@ std::string Host::cause() const {
   if (state == 0) return "";
   for (int i = 0; i < 100 && board.abort_state.load() == 1; ++i)
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  return board.abort_state.load() == 2 ? board.cause : "a rank aborted and died before it could say why";
+  return board.abort_state.load() == 2 ? std::string(board.cause, strnlen(board.cause, sizeof board.cause))
+                                       : "a rank aborted and died before it could say why";
 }
 
 std::string Host::lost(const Peer& peer) const {
@@ -225,6 +256,14 @@ std::string Host::lost(const Peer& peer) const {
   const bool gone = !alive(peer.pid, peer.start);  // first: who closes may be gone right afterwards
   if (peer.head().closed.load() != 0) return peer.text() + " closed its communicator";
   return gone ? peer.text() + " died" : "";
+}
+
+std::string Host::stopped(const std::vector<Peer>& peers) const {
+  std::string text;
+  for (const Peer& peer : peers)
+    if (peer.rank != rank_ && process_stat(peer.pid).state == 'T')
+      text += concat("; ", peer.text(), " is stopped by a signal");
+  return text;
 }
 
 void Host::give_up(const std::string& where, const std::string& cause) {

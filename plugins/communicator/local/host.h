@@ -1,9 +1,10 @@
 // What the ranks of one host know of each other: their shared files, who is alive, and whether the run was aborted. And
 // what makes a rank's calls move: all its groups are driven together, so waiting for one call drives all others.
 //
-// One Host per rank, shared by its communicator and groups. Each rank announces its file in the store; peers map it
-// when the first group needs it. The head of rank 0's file holds the reason of an abort for all ranks: the first one
-// wins, so that everybody reports the cause and not its consequences. Waiting spins, then sleeps on the rank's bell in
+// One Host per rank, shared by its communicator and groups. Each rank announces its first segment of shared memory in
+// the store; peers map it when the first group needs it, and further segments when a call uses them. What a peer
+// announces, places included, is checked before it is used. The head of rank 0's memory holds the reason of an abort:
+// the first one wins, so that everybody reports the cause and not its consequences. Waiting spins, then sleeps on the rank's bell in
 // slices, between which it looks for an abort and for members that are gone. Thread: `make_group`s one at a time, the
 // rest from any; `mutex` guards the state of all groups and is not held while sleeping. Errors: Error(communication)
 // naming the rank that is lost or late; Error(config) if a rank runs on another host.
@@ -21,8 +22,9 @@
 #include <drivetrain/error.h>
 #include <drivetrain/services.h>
 
+#include "address_book.h"
 #include "call.h"
-#include "shared_file.h"
+#include "shared_memory.h"
 #include "wait.h"
 
 namespace drivetrain::local {
@@ -33,21 +35,24 @@ struct LocalOptions {
   bool share = true;
 };
 
-// First bytes of each rank's file.
+// First bytes of each rank's memory.
 struct FileHead {
+  Token token;
   std::atomic<uint32_t> closed;       // 1: the rank destroyed its communicator
-  std::atomic<uint32_t> abort_state;  // of rank 0's file: 0 none, 1 being written, 2 cause is there
+  std::atomic<uint32_t> abort_state;  // of rank 0's: 0 none, 1 being written, 2 cause is there
   Bell bell;
   char cause[2048];
+  SegmentList segments;
 };
-static_assert(sizeof(FileHead) <= SharedFile::kHeadBytes);
+static_assert(sizeof(FileHead) <= SharedMemory::kHeadBytes);
 
 // A process is its pid and start time: pids are used again.
 struct Peer {
   int64_t rank = 0;
   pid_t pid = 0;
   uint64_t start = 0;
-  std::shared_ptr<Mapping> file;
+  Token token = {};
+  std::shared_ptr<Mapping> file = {};  // its first segment
   FileHead& head() const { return *reinterpret_cast<FileHead*>(file->base()); }
   std::string text() const { return concat("rank ", rank, " (pid ", pid, ")"); }
 };
@@ -87,10 +92,10 @@ class Host {
   double timeout_s() const { return options_.timeout_s; }
   bool share() const { return options_.share; }
   int64_t spin() const { return spin_; }  // pauses before sleeping
-  SharedFile& memory() { return memory_; }
+  SharedMemory& memory() { return memory_; }
   std::mutex& mutex() { return mutex_; }
 
-  // Maps the file of `rank`, waiting until it is announced. `where` begins the error message; `members`: ranks that
+  // Maps the first segment of `rank`, waiting until it is announced. `where` begins the error message; `members`: ranks that
   // must not leave meanwhile.
   const Peer& connect(int64_t rank, const std::string& where, const std::vector<int64_t>& members);
   // The value of a key that `from` sets.
@@ -98,8 +103,12 @@ class Host {
                     const std::vector<int64_t>& members);
   void publish(const std::string& key, const std::string& value);
 
-  Place place_of(const void* address) const;
-  char* address_of(const Place& place);
+  Place place_of(const void* address) const { return book_.place_of(address); }
+  // `bytes` from that place, which rank `said_by` named; maps what is missing. Refuses what is no shared memory.
+  char* address_of(const Place& place, int64_t bytes, int64_t said_by) {
+    char* const known = book_.find(place, bytes);
+    return known != nullptr ? known : map_place(place, bytes, said_by);
+  }
 
   void add(Driven& group);
   void remove(Driven& group) noexcept;
@@ -111,6 +120,7 @@ class Host {
   void abort(const std::string& cause) noexcept;
   std::string cause() const;                 // empty while nothing was aborted
   std::string lost(const Peer& peer) const;  // "rank 1 (pid 4711) died", or empty
+  std::string stopped(const std::vector<Peer>& peers) const;  // "; rank 1 (pid 4711) is stopped by a signal", or empty
   // Aborts everybody with `cause` and throws it.
   [[noreturn]] void give_up(const std::string& where, const std::string& cause);
   template <class Where>
@@ -120,7 +130,11 @@ class Host {
   void throw_if_aborted(const std::string& where) const;
 
  private:
-  FileHead& own_head() const { return *reinterpret_cast<FileHead*>(memory_.base()); }
+  FileHead& own_head() const { return *reinterpret_cast<FileHead*>(memory_.head()); }
+  char* map_place(const Place& place, int64_t bytes, int64_t said_by);
+  void map_segment(const Peer& peer, const Place& place);
+  // What that peer describes; gives up if it died or if what it says is refused.
+  std::shared_ptr<Mapping> mapped(const Peer& peer, const PeerSegment& segment, const std::string& where);
   bool reached(Goal& goal, uint32_t sleepers = 0, bool* moved = nullptr);
   void look(Goal& goal, double waited_s);
   void note_lost(const std::string& where, const std::vector<int64_t>& members);
@@ -132,12 +146,13 @@ class Host {
   std::set<int> cores_;        // that this rank and those in peers_ may run on
   std::atomic<int64_t> spin_;  // may grow when all ranks are known
   Store& store_;
-  SharedFile memory_;
+  AddressBook book_;
+  SharedMemory memory_;
   std::string prefix_;
   std::recursive_mutex peers_mutex_;
   std::map<int64_t, Peer> peers_;
-  std::vector<std::atomic<char*>> files_;  // by rank; null: not mapped
-  std::vector<std::atomic<size_t>> file_bytes_;
+  std::vector<std::atomic<const Peer*>> by_rank_;  // those in peers_
+  std::mutex segments_mutex_;                      // held while further segments of peers are mapped
   std::shared_ptr<Mapping> board_file_;
   std::atomic<FileHead*> board_{nullptr};  // rank 0's head once mapped; until then our own
   std::mutex mutex_;

@@ -88,7 +88,7 @@ void Host::look(Goal& goal, double waited_s) {
     if (std::any_of(still.absent.begin(), still.absent.end(), same)) give_up(goal.where(), cause);
   }
   if (waited_s < timeout_s() || found.absent.empty()) return;
-  give_up(goal.where(), concat(found.what, " within ", timeout_s(), " s", found.note));
+  give_up(goal.where(), concat(found.what, " within ", timeout_s(), " s", found.note, stopped(found.absent)));
 }
 
 }  // namespace drivetrain::local

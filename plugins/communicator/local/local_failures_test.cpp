@@ -236,6 +236,27 @@ TEST(CommunicatorLocalFailures, a_rank_in_another_kind_of_call_is_shown) {
       << errors[0] << errors[1];
 }
 
+// In the middle of a call, which neither rank has done then.
+TEST(CommunicatorLocalFailures, a_rank_that_is_stopped_is_named_with_the_call_it_is_in) {
+  const auto ended = run_processes(
+      2,
+      [](Rank& r) {
+        const GroupPtr world = r.world();
+        const at::Tensor t = at::empty({8 << 20}, at::kFloat);
+        if (r.rank() == 1) r.services.store.set("pid", std::to_string(getpid()));
+        if (r.rank() == 1) world->all_reduce(t)->wait();
+        const pid_t peer = std::stoi(r.services.store.get("pid", 10));
+        std::this_thread::sleep_for(std::chrono::milliseconds(200));  // it waits now
+        kill(peer, SIGSTOP);
+        const std::string error = error_of([&] { world->all_reduce(t)->wait(); });
+        kill(peer, SIGKILL);
+        throw std::runtime_error(error);
+      },
+      R"({"timeout_s": 0.5})");
+  expect_part(ended[0].error, "did not come back to do its part of it within 0.5 s (it is in all_reduce); rank 1 (pid ");
+  expect_part(ended[0].error, ") is stopped by a signal");
+}
+
 TEST(CommunicatorLocalFailures, a_receive_that_does_not_fit_the_send_is_refused) {
   const auto errors = run_threads(2, [](Rank& r) {
     const GroupPtr world = r.world();

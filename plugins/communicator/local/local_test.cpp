@@ -7,7 +7,6 @@
 #include <set>
 
 #include "conformance/communicator_works.h"
-#include "shared_file.h"
 
 namespace drivetrain {
 namespace {
@@ -223,34 +222,6 @@ TEST(CommunicatorLocal, unknown_options_and_ranges_are_refused) {
   const auto store = make_local_store();
   expect_part(error_of([&] { Rank(0, 1, *store, R"({"time_out_s": 1})"); }), "timeout_s");
   expect_part(error_of([&] { Rank(0, 1, *store, R"({"timeout_s": 0})"); }), "timeout_s");
-}
-
-TEST(CommunicatorLocalMemory, freed_blocks_are_joined_and_used_again) {
-  local::SharedFile file(1 << 20);
-  const int64_t a = file.allocate(5000), b = file.allocate(1), c = file.allocate(100);
-  EXPECT_EQ(b - a, 8192);
-  EXPECT_EQ(c - b, 4096);
-  file.release(a);
-  file.release(c);
-  file.release(b);
-  const int64_t all = (1 << 20) - static_cast<int64_t>(local::SharedFile::kHeadBytes);
-  EXPECT_EQ(file.allocate(static_cast<size_t>(all)), a);
-  expect_part(error_of([&] { file.allocate(1); }), "no block of 4096 bytes left in this rank's shared memory");
-}
-
-TEST(CommunicatorLocalMemory, a_lent_block_is_free_when_all_its_users_let_go) {
-  local::SharedFile file(1 << 20);
-  const int64_t lent = file.lend(600 << 10, 2);
-  EXPECT_NE(error_of([&] { file.lend(600 << 10, 2); }), "");
-  local::SharedFile::let_go(file.base() + lent);
-  EXPECT_NE(error_of([&] { file.allocate(600 << 10); }), "");
-  local::SharedFile::let_go(file.base() + lent);
-  EXPECT_EQ(file.lend(600 << 10, 1), lent);
-}
-
-TEST(CommunicatorLocalMemory, a_file_that_does_not_fit_the_address_space_is_refused) {
-  expect_part(error_of([] { local::SharedFile(size_t{1} << 50); }),
-              "cannot map 1125899906842624 bytes of shared memory");
 }
 
 }  // namespace

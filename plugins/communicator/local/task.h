@@ -30,7 +30,8 @@ struct Task {
   Phase phase = Phase::queued;
   Route route = Route::nothing;
   bool touched = false;  // peers use this rank's buffers, or write its result: over when they are done, too
-  int64_t block = -1;    // allocate_once: offset in the lowest member's file, -1 if some member wants none
+  int64_t block = -1;    // allocate_once: offset in the lowest member's memory, -1 if some member wants none
+  char* once = nullptr;  // that block
   int64_t after = 0;     // the largest of all members' `after`
   // Windows of this call: how many, elements of a slice in each, and how many went through which stage.
   int64_t windows = 0, piece = 0, staged = 0, summed = 0, consumed = 0;
