@@ -1,13 +1,13 @@
-// The reading side of safetensors: one private mapping of the whole file, checked once, then handed out in views.
+// The reading side of safetensors: the header checked once, values read from the open file when they are asked for. Not
+// mapped: a file that is cut short while it is in use would end the process by a signal instead of being an error.
 #include <drivetrain/safetensors.h>
 
 #include <ATen/ops/empty.h>
-#include <ATen/ops/from_blob.h>
 #include <fcntl.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <string_view>
@@ -18,47 +18,76 @@
 #include "state/safetensors_header.h"
 
 namespace drivetrain {
-
-struct SafetensorsMapping {
-  ~SafetensorsMapping() {
-    if (size > 0) ::munmap(data, size);
-  }
-  char* data = nullptr;
-  size_t size = 0;
-};
-
 namespace {
 
-// Private and writable: a careless in-place operation on a view changes memory of this process, never the file.
-std::shared_ptr<const SafetensorsMapping> map_file(const std::string& path) {
-  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (descriptor < 0) {
-    const ErrorCode code = errno == ENOENT || errno == ENOTDIR ? ErrorCode::config : ErrorCode::io;
-    throw fail(code, path, ": cannot be opened: ", std::strerror(errno), "\n   check the path and its permissions");
+// A regular file that stays open, and how long it was then.
+class OpenFile {
+ public:
+  explicit OpenFile(const std::string& path) : path_(path) {
+    // Without waiting: a pipe is refused below.
+    descriptor_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (descriptor_ < 0) {
+      const ErrorCode code = errno == ENOENT || errno == ENOTDIR ? ErrorCode::config : ErrorCode::io;
+      throw fail(code, path, ": cannot be opened: ", std::strerror(errno), "\n   check the path and its permissions");
+    }
+    struct stat info;
+    const int failed = ::fstat(descriptor_, &info) == 0 ? 0 : errno;
+    if (failed == 0 && S_ISREG(info.st_mode)) {
+      size_ = static_cast<uint64_t>(info.st_size);
+      return;
+    }
+    ::close(descriptor_);
+    if (failed != 0) throw fail(ErrorCode::io, path, ": cannot be read: ", std::strerror(failed));
+    throw fail(ErrorCode::config, path, ": is not a file; a safetensors file was wanted");
   }
-  auto mapping = std::make_shared<SafetensorsMapping>();
-  struct stat info;
-  const bool known = ::fstat(descriptor, &info) == 0;
-  int code = errno;
-  if (known && S_ISREG(info.st_mode) && info.st_size > 0) {
-    const size_t size = static_cast<size_t>(info.st_size);
-    void* data = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, descriptor, 0);
-    code = data == MAP_FAILED ? errno : 0;
-    if (code == 0) mapping->data = static_cast<char*>(data), mapping->size = size;
-  } else if (known) {
-    code = 0;
+  ~OpenFile() { ::close(descriptor_); }
+  OpenFile(const OpenFile&) = delete;
+  OpenFile& operator=(const OpenFile&) = delete;
+
+  uint64_t size() const { return size_; }
+
+  // `what` is read: for the message.
+  void read(const std::string& what, uint64_t from, void* to, uint64_t bytes) const {
+    for (uint64_t done = 0; done < bytes;) {
+      const ssize_t n =
+          ::pread(descriptor_, static_cast<char*>(to) + done, bytes - done, static_cast<off_t>(from + done));
+      if (n < 0 && errno == EINTR) continue;
+      if (n < 0)
+        throw fail(ErrorCode::io, path_, ": ", what, " cannot be read at byte ", from + done, ": ",
+                   std::strerror(errno));
+      if (n == 0) throw cut_short(what, from + bytes);
+      done += static_cast<uint64_t>(n);
+    }
   }
-  ::close(descriptor);
-  if (code != 0) throw fail(ErrorCode::io, path, ": cannot be read: ", std::strerror(code));
-  if (!S_ISREG(info.st_mode)) throw fail(ErrorCode::config, path, ": is not a file; a safetensors file was wanted");
-  return mapping;
-}
+
+ private:
+  Error cut_short(const std::string& what, uint64_t end) const {
+    struct stat info = {};
+    ::fstat(descriptor_, &info);
+    return fail(ErrorCode::io, path_, ": was cut short while it was in use: it had ", size_,
+                " bytes when it was opened and has ", info.st_size, " now; ", what, " ends at byte ", end,
+                "\n   put the whole file back and start again");
+  }
+
+  const std::string path_;
+  int descriptor_ = -1;
+  uint64_t size_ = 0;
+};
 
 }  // namespace
 
 struct SafetensorsFile::Impl {
-  std::string path;
-  std::shared_ptr<const SafetensorsMapping> mapping;
+  explicit Impl(const std::string& p) : path(p), file(p) {
+    std::string head(std::min<uint64_t>(file.size(), sizeof(uint64_t)), '\0');
+    file.read("the header", 0, head.data(), head.size());
+    head.resize(safetensors_header_bytes(path, head, file.size()));
+    file.read("the header", 0, head.data(), head.size());
+    header = parse_safetensors_header(path, head, file.size());
+    for (const SafetensorsEntry& entry : header.entries) by_name.emplace(entry.name, &entry);
+  }
+
+  const std::string path;
+  const OpenFile file;
   SafetensorsHeader header;
   std::unordered_map<std::string_view, const SafetensorsEntry*> by_name;
 
@@ -75,28 +104,17 @@ struct SafetensorsFile::Impl {
                ", which cannot be used here\n   convert it to F32, BF16 or F16");
   }
 
-  at::Tensor view(const SafetensorsEntry& entry) const {
-    const auto options = at::TensorOptions().dtype(dtype(entry));
-    if (entry.begin == entry.end) return at::empty(entry.shape, options);
-    char* data = mapping->data + header.data_offset + entry.begin;
-    if (reinterpret_cast<uintptr_t>(data) % options.dtype().itemsize() == 0) {
-      return at::from_blob(
-          data, entry.shape, [kept = mapping](void*) {}, options);
-    }
-    at::Tensor copy = at::empty(entry.shape, options);
-    std::memcpy(copy.mutable_data_ptr(), data, entry.end - entry.begin);
-    return copy;
+  // `shape`: of what begins `offset` bytes into the tensor.
+  at::Tensor read(const SafetensorsEntry& entry, const std::vector<int64_t>& shape, uint64_t offset) const {
+    at::Tensor values = at::empty(shape, at::TensorOptions().dtype(dtype(entry)));
+    if (values.nbytes() > 0)
+      file.read(concat("tensor \"", entry.name, "\""), header.data_offset + entry.begin + offset,
+                values.mutable_data_ptr(), values.nbytes());
+    return values;
   }
 };
 
-SafetensorsFile SafetensorsFile::open(const std::string& path) {
-  auto impl = std::make_unique<Impl>();
-  impl->path = path;
-  impl->mapping = map_file(path);
-  impl->header = parse_safetensors_header(path, {impl->mapping->data, impl->mapping->size});
-  for (const SafetensorsEntry& entry : impl->header.entries) impl->by_name.emplace(entry.name, &entry);
-  return SafetensorsFile(std::move(impl));
-}
+SafetensorsFile SafetensorsFile::open(const std::string& path) { return SafetensorsFile(std::make_unique<Impl>(path)); }
 
 SafetensorsFile::SafetensorsFile(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 SafetensorsFile::SafetensorsFile(SafetensorsFile&&) noexcept = default;
@@ -118,21 +136,23 @@ std::vector<std::pair<std::string, std::string>> SafetensorsFile::metadata() con
 bool SafetensorsFile::contains(const std::string& name) const { return impl_->by_name.count(name) > 0; }
 at::ScalarType SafetensorsFile::dtype(const std::string& name) const { return impl_->dtype(impl_->find(name)); }
 std::vector<int64_t> SafetensorsFile::shape(const std::string& name) const { return impl_->find(name).shape; }
-at::Tensor SafetensorsFile::view(const std::string& name) const { return impl_->view(impl_->find(name)); }
 
 at::Tensor SafetensorsFile::tensor(const std::string& name) const {
-  // A misaligned tensor is copied twice; no writer that is in use makes one.
-  return view(name).clone();
+  const SafetensorsEntry& entry = impl_->find(name);
+  return impl_->read(entry, entry.shape, 0);
 }
 
 at::Tensor SafetensorsFile::rows(const std::string& name, int64_t first, int64_t count) const {
-  const at::Tensor whole = view(name);
-  const int64_t there = whole.dim() > 0 ? whole.size(0) : 0;
+  const SafetensorsEntry& entry = impl_->find(name);
+  const int64_t there = entry.shape.empty() ? 0 : entry.shape[0];
   if (first < 0 || count < 0 || first > there || count > there - first) {
     throw fail(ErrorCode::config, path(), ": tensor \"", name, "\" has ", there, " rows; rows ", first, " to ",
                first + count, " were wanted");
   }
-  return whole.narrow(0, first, count).clone();
+  std::vector<int64_t> shape = entry.shape;
+  shape[0] = count;
+  const uint64_t row_bytes = there > 0 ? (entry.end - entry.begin) / static_cast<uint64_t>(there) : 0;
+  return impl_->read(entry, shape, static_cast<uint64_t>(first) * row_bytes);
 }
 
 uint64_t SafetensorsFile::data_bytes() const {

@@ -48,24 +48,6 @@ Error bad_file(const std::string& path, const Parts&... parts) {
               "\n   the file is damaged or was cut short: copy, download or write it again");
 }
 
-// Where the header lies; nothing is allocated before its length is known to fit the file.
-std::string_view header_bytes(const std::string& path, std::string_view file) {
-  if (file.size() < kLengthBytes) {
-    throw bad_file(path, "it has ", file.size(), " bytes, too few for the header's length (8 bytes at byte 0)");
-  }
-  uint64_t length = 0;
-  std::memcpy(&length, file.data(), kLengthBytes);
-  if (length > kMaxHeaderBytes) {
-    throw bad_file(path, "the header's length, ", length, " bytes (at byte 0), is above the limit of ",
-                   kMaxHeaderBytes);
-  }
-  if (length > file.size() - kLengthBytes) {
-    throw bad_file(path, "the header would end at byte ", kLengthBytes + length, ", the file ends at byte ",
-                   file.size());
-  }
-  return file.substr(kLengthBytes, length);
-}
-
 void check_text(const std::string& path, std::string_view text) {
   const size_t bad = find_bad_utf8(text);
   if (bad != std::string_view::npos) throw bad_file(path, "the header is not UTF-8 at byte ", kLengthBytes + bad);
@@ -156,8 +138,27 @@ size_t find_bad_utf8(std::string_view text) {
   return std::string_view::npos;
 }
 
-SafetensorsHeader parse_safetensors_header(const std::string& path, std::string_view file) {
-  const std::string_view text = header_bytes(path, file);
+// Nothing is allocated before the length is known to fit the file.
+uint64_t safetensors_header_bytes(const std::string& path, std::string_view first_bytes, uint64_t file_bytes) {
+  if (file_bytes < kLengthBytes || first_bytes.size() < kLengthBytes) {
+    throw bad_file(path, "it has ", file_bytes, " bytes, too few for the header's length (8 bytes at byte 0)");
+  }
+  uint64_t length = 0;
+  std::memcpy(&length, first_bytes.data(), kLengthBytes);
+  if (length > kMaxHeaderBytes) {
+    throw bad_file(path, "the header's length, ", length, " bytes (at byte 0), is above the limit of ",
+                   kMaxHeaderBytes);
+  }
+  if (length > file_bytes - kLengthBytes) {
+    throw bad_file(path, "the header would end at byte ", kLengthBytes + length, ", the file ends at byte ",
+                   file_bytes);
+  }
+  return kLengthBytes + length;
+}
+
+SafetensorsHeader parse_safetensors_header(const std::string& path, std::string_view head, uint64_t file_bytes) {
+  const std::string_view text =
+      head.substr(kLengthBytes, safetensors_header_bytes(path, head, file_bytes) - kLengthBytes);
   check_text(path, text);
   SafetensorsHeader header;
   header.data_offset = kLengthBytes + text.size();
@@ -171,7 +172,7 @@ SafetensorsHeader parse_safetensors_header(const std::string& path, std::string_
     check_entry(path, entry, end, header.data_offset);
     end = entry.end;
   }
-  check_end(path, end, header.data_offset, file.size());
+  check_end(path, end, header.data_offset, file_bytes);
   return header;
 }
 

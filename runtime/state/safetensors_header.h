@@ -39,8 +39,11 @@ struct SafetensorsHeader {
   uint64_t data_offset = 0;               // of the data, from the beginning of the file
 };
 
-// `file`: all bytes of the file; only the header's are touched.
-SafetensorsHeader parse_safetensors_header(const std::string& path, std::string_view file);
+// Bytes of the file that its header takes, its length included, by the first bytes of the file (8, or all there are).
+uint64_t safetensors_header_bytes(const std::string& path, std::string_view first_bytes, uint64_t file_bytes);
+
+// `head`: the first bytes of the file, at least those of its header.
+SafetensorsHeader parse_safetensors_header(const std::string& path, std::string_view head, uint64_t file_bytes);
 
 // The first bytes of a file that holds `entries` in their order: length and padded JSON.
 std::string safetensors_header_text(const std::vector<SafetensorsEntry>& entries, const SafetensorsMetadata& metadata);

@@ -4,12 +4,10 @@
 
 #include <drivetrain/error.h>
 
-#include "state/slice_boxes.h"
-
 namespace drivetrain {
 namespace {
 
-// A foreign tensor as a matrix, rows first. Transposed ones are matrices already, so this is a view of mapped memory.
+// A foreign tensor as a matrix, rows first. Transposed ones are matrices already, so this is a view.
 at::Tensor as_rows(const at::Tensor& t) {
   if (t.dim() == 2) return t;
   return t.dim() == 1 ? t.unsqueeze(1) : t.flatten(1);
@@ -17,23 +15,32 @@ at::Tensor as_rows(const at::Tensor& t) {
 
 }  // namespace
 
-void read_slice(const std::vector<ForeignRows>& parts, const Layout& layout, const Mesh& mesh,
-                const at::Tensor& value) {
-  const SliceMap map = slice_map(layout, mesh);
-  if (value.numel() != map.held)
+SliceReader::SliceReader(const Layout& layout, const Mesh& mesh, const at::Tensor& value)
+    : map_(slice_map(layout, mesh)), flat_(value.detach()) {
+  if (value.numel() != map_.held)
     throw fail(ErrorCode::internal, "a layout's flat range [", layout.begin, ", ", layout.end,
                ") does not fit its tensor of ", value.numel(), " elements");
-  const at::Tensor flat = value.detach();
-  if (map.padded()) flat.zero_();
-  for (const SliceBox& box : map.boxes) {
-    const at::Tensor to = map.in_held(box, flat);
-    for (const ForeignRows& part : parts) {
-      const int64_t from = std::max(box.row, part.first);
-      const int64_t until = std::min(box.row + box.rows, part.first + part.rows.size(0));
-      if (from >= until) continue;
-      const at::Tensor rows = as_rows(part.rows).narrow(0, from - part.first, until - from);
-      to.narrow(0, from - box.row, until - from).copy_(rows.narrow(1, box.column, box.columns));
-    }
+  if (map_.padded()) flat_.zero_();
+}
+
+std::pair<int64_t, int64_t> SliceReader::rows_within(int64_t first, int64_t last) const {
+  int64_t from = last, until = first;
+  for (const SliceBox& box : map_.boxes) {
+    if (box.row >= last || box.row + box.rows <= first) continue;
+    from = std::min(from, std::max(box.row, first));
+    until = std::max(until, std::min(box.row + box.rows, last));
+  }
+  return {from, std::max(from, until)};
+}
+
+void SliceReader::read(const ForeignRows& part) const {
+  const at::Tensor matrix = as_rows(part.rows);
+  for (const SliceBox& box : map_.boxes) {
+    const int64_t from = std::max(box.row, part.first);
+    const int64_t until = std::min(box.row + box.rows, part.first + part.rows.size(0));
+    if (from >= until) continue;
+    const at::Tensor rows = matrix.narrow(0, from - part.first, until - from);
+    map_.in_held(box, flat_).narrow(0, from - box.row, until - from).copy_(rows.narrow(1, box.column, box.columns));
   }
 }
 

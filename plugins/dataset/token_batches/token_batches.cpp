@@ -4,6 +4,10 @@
 #include <drivetrain/safetensors.h>
 #include <drivetrain/services.h>
 
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
 namespace {
 
 using namespace drivetrain;
@@ -27,6 +31,7 @@ class TokenBatches : public Dataset {
 
   DatasetFacts open(const RunFacts& run, const ModelFacts&) override {
     file_.emplace(SafetensorsFile::open(options_.file));
+    check_names();
     check_tokens(run);
     if (file_->contains("labels")) check_labels();
     DatasetFacts facts;
@@ -69,6 +74,30 @@ class TokenBatches : public Dataset {
   template <class... Parts>
   Error wrong(const Parts&... parts) const {
     return fail(ErrorCode::config, "dataset/token_batches: ", options_.file, ": ", parts...);
+  }
+
+  // A misspelt "labels" would be left out in silence, and the run trained on others.
+  void check_names() const {
+    for (const std::string& name : file_->names()) {
+      if (name == "tokens" || name == "labels") continue;
+      const bool labels = distance(name, "labels") < distance(name, "tokens");
+      const bool near = std::min(distance(name, "labels"), distance(name, "tokens")) <= 3;
+      throw wrong(
+          "has a tensor \"", name, "\", which means nothing here; known are \"tokens\" and \"labels\"",
+          near ? concat("; did you mean \"", labels ? "labels" : "tokens", "\"?") : "; write the file without it");
+    }
+  }
+
+  // Letters to change, insert or leave out (Levenshtein 1966).
+  static size_t distance(const std::string& a, const std::string& b) {
+    std::vector<size_t> row(b.size() + 1);
+    std::iota(row.begin(), row.end(), size_t{0});
+    for (size_t i = 1; i <= a.size(); ++i) {
+      size_t diagonal = std::exchange(row[0], i);
+      for (size_t j = 1; j <= b.size(); ++j)
+        diagonal = std::exchange(row[j], std::min({row[j] + 1, row[j - 1] + 1, diagonal + (a[i - 1] != b[j - 1])}));
+    }
+    return row[b.size()];
   }
 
   void check_tokens(const RunFacts& run) {

@@ -3,6 +3,8 @@
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <fstream>
 #include <map>
 
 #include <drivetrain/dataset.h>
@@ -84,7 +86,7 @@ TEST_F(TokenBatches, a_step_beyond_the_end_is_an_error_of_the_data) {
 }
 
 TEST_F(TokenBatches, files_that_do_not_fit_are_refused) {
-  expect_refused({{"ids", kTokens}}, "has no tensor \"tokens\"");
+  expect_refused({{"labels", kTokens}}, "has no tensor \"tokens\"");
   expect_refused({{"tokens", kTokens.to(at::kInt)}}, "\"tokens\" is Int, wanted int64");
   expect_refused({{"tokens", kTokens[0]}}, "\"tokens\" has shape [2, 3, 6], wanted [steps, micro_batches, B, S+1]");
   expect_refused({{"tokens", kTokens}},
@@ -92,6 +94,35 @@ TEST_F(TokenBatches, files_that_do_not_fit_are_refused) {
   expect_refused({{"tokens", kTokens}}, "rows are 5 tokens long", ", \"seq_length\": 6");
   expect_refused({{"tokens", kTokens}, {"labels", kTokens}}, "\"labels\" has shape [4, 2, 3, 6], wanted [4, 2, 3, 5]");
   expect_refused({{"tokens", kTokens}, {"labels", at::zeros({4, 2, 3, 5})}}, "\"labels\" is Float, wanted int64");
+}
+
+TEST_F(TokenBatches, a_tensor_that_means_nothing_is_refused_with_the_nearest_name) {
+  const at::Tensor labels = longs({4, 2, 3, 5});
+  expect_refused({{"tokens", kTokens}, {"lacels", labels}},
+                 "has a tensor \"lacels\", which means nothing here; known are \"tokens\" and \"labels\"; did you mean "
+                 "\"labels\"?");
+  expect_refused({{"tokns", kTokens}}, "did you mean \"tokens\"?");
+  expect_refused({{"tokens", kTokens}, {"attention_mask", labels}}, "\"attention_mask\", which means nothing here");
+}
+
+TEST_F(TokenBatches, a_file_that_is_cut_short_while_it_is_read_is_an_error_with_both_sizes) {
+  const auto dataset = open({{"tokens", kTokens}});
+  const auto before = std::filesystem::file_size(folder_.path("b.safetensors"));
+  std::filesystem::resize_file(folder_.path("b.safetensors"), before - 300);
+  rows(*dataset, 1, 0, 6);
+  const std::string text = error_of([&] { rows(*dataset, 4, 0, 6); });
+  for (const std::string& part :
+       {std::string("b.safetensors: was cut short while it was in use"), concat("had ", before, " bytes"),
+        concat("has ", before - 300, " now"), std::string("put the whole file back")})
+    EXPECT_NE(text.find(part), std::string::npos) << text;
+}
+
+TEST_F(TokenBatches, a_file_that_is_replaced_or_grows_is_read_as_it_was) {
+  const auto dataset = open({{"tokens", kTokens}});
+  std::filesystem::rename(folder_.path("b.safetensors"), folder_.path("old.safetensors"));
+  std::ofstream(folder_.path("b.safetensors")) << "another file";
+  std::ofstream(folder_.path("old.safetensors"), std::ios::app) << "more";
+  EXPECT_TRUE(at::equal(rows(*dataset, 4, 0, 6).tokens_BS, kTokens[3].reshape({6, 6}).narrow(1, 0, 5)));
 }
 
 TEST_F(TokenBatches, a_missing_file_is_named) {

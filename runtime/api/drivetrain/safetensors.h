@@ -2,7 +2,8 @@
 //
 // The whole header is checked at `open` (size, UTF-8, JSON, offsets without hole or overlap, no duplicate name, exact
 // file size); values are read when asked for, so that a rank takes only what it needs. Owned by the caller; the file
-// stays open. Thread: const calls from any thread. Errors: io, naming the file, the tensor and what is wrong.
+// stays open: one that is replaced meanwhile is read to its end, one that is cut short is an error. Thread: const calls
+// from any thread. Errors: io, naming the file, the tensor and what is wrong.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -34,9 +35,6 @@ class DRIVETRAIN_API SafetensorsFile {
   at::Tensor tensor(const std::string& name) const;  // new contiguous memory on the CPU
   // Rows [first, first + count) of the first dimension.
   at::Tensor rows(const std::string& name, int64_t first, int64_t count) const;
-  // The tensor where it lies in the mapped file, read page by page as it is touched; it keeps the mapping alive. Writing to
-  // it changes no file. A copy where the file does not align it.
-  at::Tensor view(const std::string& name) const;
   uint64_t data_bytes() const;  // of all tensors together
 
  private:
