@@ -1,13 +1,11 @@
 // Where the thin program enters the library: one command, one exit code.
-#include <c10/util/Exception.h>
-
 #include <cerrno>
 #include <cstring>
 #include <iostream>
-#include <new>
 
 #include "app/commands.h"
 #include "app/inspect.h"
+#include "sdk/plugin_call.h"
 
 namespace drivetrain {
 namespace {
@@ -37,11 +35,6 @@ int check_output(int code, const std::string& command) {
                        ". What was printed is not whole; give it a place with space"));
 }
 
-bool is_allocation_failure(const c10::Error& e) {
-  if (dynamic_cast<const c10::OutOfMemoryError*>(&e)) return true;  // of a device
-  return std::string(e.what_without_backtrace()).find("can't allocate memory") != std::string::npos;
-}
-
 }  // namespace
 }  // namespace drivetrain
 
@@ -54,10 +47,10 @@ extern "C" DRIVETRAIN_API int drivetrain_main(int argc, char** argv) {
     return check_output(run_command(command, {argv + std::min(argc, 2), argv + argc}), command);
   } catch (const Error& e) {
     return report(static_cast<int>(e.code()), e.what());
-  } catch (const std::bad_alloc&) {
-    return report(4, "out of memory. Use a smaller micro-batch, model or sequence length");
-  } catch (const c10::Error& e) {
-    if (!is_allocation_failure(e)) throw;
-    return report(4, concat("out of memory: ", e.what_without_backtrace(), ". Use a smaller micro-batch, model or sequence length"));
+  } catch (const std::exception& e) {
+    const auto memory = memory_failure(e);
+    if (!memory) throw;
+    return report(4, concat("out of memory", memory->empty() ? "" : ": ", *memory,
+                            ". Use a smaller micro-batch, model or sequence length"));
   }
 }

@@ -11,6 +11,7 @@
 #include "compose/gather_values.h"
 #include "memory/cpu_allocator.h"
 #include "observe/memory.h"
+#include "sdk/plugin_call.h"
 
 namespace drivetrain {
 namespace {
@@ -71,7 +72,8 @@ void walk_states(const Composition& run, RankMemory& found) {
   each([&](const Trainable& t) { walk.add(t.grad, MemoryClass::gradients); });
   each([&](const Trainable& t) { walk.add(t.device_grad, MemoryClass::gradients); });
   each([&](const Trainable& t) { walk.add(t.value, MemoryClass::optimizer); });
-  run.optimizer->state(walk);
+  const std::string optimizer = run.id_of(Optimizer::kKind);
+  plugin_call({optimizer, "state"}, [&] { run.optimizer->state(walk); });
 }
 
 // Unique over hosts and processes; ranks that are threads have the same.

@@ -4,6 +4,7 @@
 #include <cstdio>
 
 #include "app/activation_plan.h"
+#include "sdk/plugin_call.h"
 
 namespace drivetrain {
 namespace {
@@ -97,9 +98,12 @@ PlannedMemory planned_memory(const Composition& run) {
     sources += (sources.empty() ? "" : "; ") + source;
   };
   for (const auto& m : run.memories) add(m.memory_class, m.bytes, m.by + ": " + m.what);
+  const std::string optimizer = run.optimizer ? optimizer_id(run) : "";
   if (run.optimizer)
-    add(MemoryClass::optimizer, run.optimizer->state_bytes_per_element() * updated_elements(run),
-        optimizer_id(run) + ": state");
+    add(MemoryClass::optimizer,
+        plugin_call({optimizer, "state_bytes_per_element"}, [&] { return run.optimizer->state_bytes_per_element(); }) *
+            updated_elements(run),
+        optimizer + ": state");
   if (const PlannedActivations kept = planned_activations(run); kept.bytes > 0)
     add(MemoryClass::activations, kept.bytes, kept.source);
   return planned;

@@ -9,6 +9,7 @@
 #include "app/schedule_picture.h"
 #include "observe/bus.h"
 #include "observe/log_console.h"
+#include "sdk/plugin_call.h"
 #include "step/trainer.h"
 
 namespace drivetrain {
@@ -31,7 +32,9 @@ void announce(const TrainRequest& request, const Composition& run, const Value& 
   for (const std::string& line : planned_lines(memory, run.facts.parameters, false)) log.info(line);
   for (const std::string& note : run.notes) log.info(note);
   if (const std::string capture = capture_text(run); !capture.empty()) log.info(capture);
-  const std::string difference = run.optimizer->difference_note(run.model_params);
+  const std::string optimizer = run.id_of(Optimizer::kKind);
+  const std::string difference =
+      plugin_call({optimizer, "difference_note"}, [&] { return run.optimizer->difference_note(run.model_params); });
   if (!difference.empty()) log.info(difference);
   if (const Value* before = request.config.find("_resolved"))
     for (const std::string& line : differing_facts(*before, facts)) log.warning("not as in the run this config is from: " + line);
@@ -144,6 +147,8 @@ class Session {
     const PlannedMemory planned = planned_memory(run);
     // Only now, so that a start that fails leaves nothing behind.
     if (rank_zero_) open_run_folder(request_, run, facts);
+    else
+      note_elsewhere(*run.log, run.settings.output_dir + "/log.txt");
     if (rank_zero_) announce(request_, run, facts, planned);
     std::unique_ptr<EventBus> bus;
     if (rank_zero_) bus = std::make_unique<EventBus>(run.monitors, *run.log);

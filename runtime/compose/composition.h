@@ -20,6 +20,7 @@
 #include "compose/rendezvous.h"
 #include "config/run_settings.h"
 #include "config/sections.h"
+#include "observe/bus.h"
 #include "plugin/registry.h"
 #include "step/capture.h"
 #include "step/hooks.h"
@@ -77,7 +78,7 @@ struct DRIVETRAIN_API Composition {
   std::shared_ptr<DataParallel> data_parallel;  // these three also in strategies
   std::shared_ptr<Recompute> recompute;         // null: everything is kept
   std::shared_ptr<Precision> precision;         // null: float32 throughout
-  std::vector<std::shared_ptr<Monitor>> monitors;
+  std::vector<NamedMonitor> monitors;
   Strategies strategies;  // outermost first
 
   DatasetFacts data;
@@ -93,6 +94,8 @@ struct DRIVETRAIN_API Composition {
   double updated_elements = 0;  // by a rank's optimizer, as planned
   CaptureChoice capture;
 
+  // The chosen plugin of a kind, "optimizer/adamw"; "" if there is none.
+  std::string id_of(const std::string& kind) const;
   // This rank's place in the pipeline, and the number of stages.
   int64_t stage() const { return mesh->index(Schedule::kAxis); }
   int64_t stages() const { return schedule->stages(); }

@@ -3,7 +3,9 @@
 #include <set>
 
 #include "compose/composition.h"
+#include "compose/guarded_attention.h"
 #include "compose/plain_layers.h"
+#include "sdk/plugin_call.h"
 #include "step/step_state.h"
 
 namespace drivetrain {
@@ -17,8 +19,11 @@ std::vector<int64_t> cuts_of(const Composition& run, const std::vector<UnitPtr>&
                " pieces, the model's chain has ", units, " units (", chain.front()->name(), " to ", chain.back()->name(),
                "). Use fewer stages or chunks, or more layers");
   std::vector<double> costs;
-  for (const UnitPtr& unit : chain) costs.push_back(run.model->cost(*unit));
-  const std::vector<int64_t> cuts = run.schedule->partition(costs);
+  const std::string model = run.id_of(Model::kKind), schedule = run.id_of(Schedule::kKind);
+  for (const UnitPtr& unit : chain)
+    costs.push_back(plugin_call({model, "cost", unit->name()}, [&] { return run.model->cost(*unit); }));
+  const std::vector<int64_t> cuts = plugin_call({.id = schedule, .hook = "partition", .keeps_errors = true},
+                                                [&] { return run.schedule->partition(costs); });
   const bool fits = static_cast<int64_t>(cuts.size()) == pieces && cuts.front() == 0 && cuts.back() < units &&
                     std::adjacent_find(cuts.begin(), cuts.end(), std::greater_equal<>()) == cuts.end();
   if (!fits) throw fail(ErrorCode::plugin, "its partition of ", units, " units into ", pieces, " pieces does not ascend from 0");
@@ -27,12 +32,16 @@ std::vector<int64_t> cuts_of(const Composition& run, const std::vector<UnitPtr>&
 
 std::vector<PlacedPiece> place_pieces(const Composition& run, const std::vector<UnitPtr>& chain) {
   const int64_t stages = run.stages(), chunks = run.schedule->chunks(), pieces = stages * chunks;
+  if (stages < 1 || chunks < 1)
+    throw fail(ErrorCode::plugin, "has ", stages, " stages of ", chunks, " chunks; wanted one or more of each");
   const std::vector<int64_t> cuts = cuts_of(run, chain, pieces);
   std::vector<PlacedPiece> placed(pieces);
   for (int64_t stage = 0; stage < stages; ++stage)
     for (int64_t chunk = 0; chunk < chunks; ++chunk) {
       const int64_t index = run.schedule->piece(stage, chunk);
-      PlacedPiece& piece = placed.at(index);
+      if (index < 0 || index >= pieces)
+        throw fail(ErrorCode::plugin, "puts piece ", index, " of ", pieces, " on chunk ", chunk, " of stage ", stage);
+      PlacedPiece& piece = placed[index];
       piece.stage = stage, piece.chunk = chunk;
       piece.first = cuts[index], piece.last = index + 1 < pieces ? cuts[index + 1] : static_cast<int64_t>(chain.size());
       piece.first_unit = chain[piece.first]->name(), piece.last_unit = chain[piece.last - 1]->name();
@@ -98,12 +107,20 @@ std::map<int64_t, int64_t> blocks_by_stage(const Composition& run) {
 }
 
 std::vector<UnitPtr> build_chain(Composition& run) {
-  Builder builder{nullptr, run.attention, *run.mesh, run.facts};
+  Builder builder{nullptr, nullptr, *run.mesh, run.facts};
+  if (run.attention) builder.attention = std::make_shared<GuardedAttention>(run.id_of(Attention::kKind), run.attention);
   builder.layers = make_plain_layers(builder.attention);
   each_strategy(run.strategies, Nesting::innermost_first, "build", "", [&](Strategy& s) { s.build(builder); });
   run.attention = builder.attention;
   run.batch_cuts = builder.batch_cuts, run.activation_cuts = builder.activation_cuts;
-  return run.model->build(*builder.layers);
+  const std::string model = run.id_of(Model::kKind);
+  return plugin_call({model, "build"}, [&] {
+    std::vector<UnitPtr> chain = run.model->build(*builder.layers);
+    if (chain.empty() || std::find(chain.begin(), chain.end(), nullptr) != chain.end())
+      throw fail(ErrorCode::plugin, "returned ", chain.size(), " units", chain.empty() ? "" : ", some of them null",
+                 "; wanted a chain of them");
+    return chain;
+  });
 }
 
 void place_chain(Composition& run, const std::vector<UnitPtr>& chain) {

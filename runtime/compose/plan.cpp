@@ -22,29 +22,35 @@ bool contains(const std::vector<std::string>& names, const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
+// "zero (a.json:3:5)"; a plugin chosen by default has no place.
+std::string with_place(const std::string& by, const PlaceOf& place_of) {
+  const Position where = place_of(by);
+  return where.file.empty() ? by : concat(by, " (", where.text(), ")");
+}
+
+// Abilities begin with the kind that has them.
+std::string who_does_not(const std::string& ability, const PlaceOf& place_of, const ChosenOf& chosen_of) {
+  const std::string chosen = chosen_of ? chosen_of(ability.substr(0, ability.find('.'))) : "";
+  return chosen.empty() ? "no chosen plugin offers" : with_place(chosen, place_of) + " does not offer";
+}
+
 void report_refusals(const PlanContext& context, const PlaceOf& place_of, Problems& problems,
-                     const WhoOffers& who_offers) {
+                     const WhoOffers& who_offers, const ChosenOf& chosen_of) {
   for (const auto& refusal : context.refusals()) problems.add(place_of(refusal.by), who(refusal.by) + refusal.text);
   for (const auto& need : context.needs()) {
     const auto& offers = context.offers();
     if (std::any_of(offers.begin(), offers.end(), [&](const auto& offer) { return offer.text == need.ability; }))
       continue;
     const auto others = who_offers ? who_offers(need.ability) : std::vector<std::string>{};
-    problems.add(place_of(need.by),
-                 concat(who(need.by), "needs ", need.ability, " (", need.why, "), which no chosen plugin offers",
-                        others.empty() ? ""
-                                       : "; of the installed ones, " + listed(others, " and ") +
-                                             (others.size() == 1 ? " does" : " do")));
+    problems.add(place_of(need.by), concat(who(need.by), "needs ", need.ability, " (", need.why, "), which ",
+                                           who_does_not(need.ability, place_of, chosen_of),
+                                           others.empty() ? ""
+                                                          : "; of the installed ones, " + listed(others, " and ") +
+                                                                (others.size() == 1 ? " does" : " do")));
   }
 }
 
 bool is_of_kind(const std::string& by, const std::string& kind) { return by.rfind(kind + "/", 0) == 0; }
-
-// "zero (a.json:3:5)"; a plugin chosen by default has no place.
-std::string with_place(const std::string& by, const PlaceOf& place_of) {
-  const Position where = place_of(by);
-  return where.file.empty() ? by : concat(by, " (", where.text(), ")");
-}
 
 // What can be asked of the claims as a whole: one owner for each axis, one for the rest. Leaves out those that cannot
 // stay.
@@ -133,8 +139,8 @@ int64_t count_ranks(const PlanContext& context, RunFacts& run) {
 }
 
 MeshPlan solve_mesh(const PlanContext& context, const std::vector<std::string>& order, const PlaceOf& place_of,
-                    Problems& problems, const WhoOffers& who_offers) {
-  report_refusals(context, place_of, problems, who_offers);
+                    Problems& problems, const WhoOffers& who_offers, const ChosenOf& chosen_of) {
+  report_refusals(context, place_of, problems, who_offers, chosen_of);
   std::vector<Claim> claims = without_conflicts(context, place_of, problems);
   check_order(claims, order, place_of, problems);
   sort_claims(claims, order);

@@ -30,10 +30,13 @@ DRIVETRAIN_API int64_t count_ranks(const PlanContext& context, RunFacts& run);
 using PlaceOf = std::function<Position(const std::string& id)>;
 // Installed plugins, not chosen, that would offer an ability in this run.
 using WhoOffers = std::function<std::vector<std::string>(const std::string& ability)>;
+// The chosen plugin of a kind; "" if there is none.
+using ChosenOf = std::function<std::string(const std::string& kind)>;
 
 // Adds every problem to `problems`, both parties named: refusals, unmet needs, axes that do not multiply to the world.
 // `order`: axes that come first, fastest first; those left out follow by their places.
 DRIVETRAIN_API MeshPlan solve_mesh(const PlanContext& context, const std::vector<std::string>& order,
-                                   const PlaceOf& place_of, Problems& problems, const WhoOffers& who_offers = {});
+                                   const PlaceOf& place_of, Problems& problems, const WhoOffers& who_offers = {},
+                                   const ChosenOf& chosen_of = {});
 
 }  // namespace drivetrain

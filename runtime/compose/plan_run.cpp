@@ -8,6 +8,7 @@
 #include "compose/plain_storage.h"
 #include "compose/settle_dtypes.h"
 #include "compose/who_offers.h"
+#include "sdk/plugin_call.h"
 
 namespace drivetrain {
 namespace {
@@ -69,7 +70,8 @@ void create_plugins(Factory& factory, Composition& run) {
   run.lr_schedule = factory.one<LrSchedule>();
   run.dataset = factory.one<Dataset>();
   run.communicator = factory.one<Communicator>();
-  run.monitors = factory.all<Monitor>(Monitor::kKind);
+  for (size_t at = factory.made.size(); const auto& monitor : factory.all<Monitor>(Monitor::kKind))
+    run.monitors.push_back({factory.made[at++].first, monitor});
 }
 
 // The first plugin that refuses the run and has another one behind it in its order of preference; empty: none.
@@ -94,7 +96,7 @@ PlanContext negotiate(const Factory& factory, const Composition& run) {
   PlanContext context(run.facts, run.run);
   for (const auto& [id, plugin] : factory.made) {
     context.speaker(id);
-    plugin->plan(context);
+    plugin_call({id, "plan"}, [&] { plugin->plan(context); });
   }
   return context;
 }
@@ -106,21 +108,18 @@ Position place_of(const Composition& run, const std::string& id) {
   return {};
 }
 
-std::string id_of_kind(const Composition& run, const std::string& kind) {
-  for (const ChosenPlugin& plugin : run.chosen)
-    if (plugin.kind() == kind) return plugin.id();
-  return {};
-}
-
 void check_data(Composition& run, Problems& problems) {
-  const std::string id = id_of_kind(run, Dataset::kKind);
+  const std::string id = run.id_of(Dataset::kKind);
   const Position where = place_of(run, id);
+  const PluginCall open{.id = id, .hook = "open", .keeps_errors = true};
   try {
-    run.data = run.dataset->open(run.run, run.facts);
+    run.data = plugin_call(open, [&] { return run.dataset->open(run.run, run.facts); });
+    if (run.data.seq_length < 1)
+      throw fail(ErrorCode::plugin, id, ": open returned a seq_length of ", run.data.seq_length, "; wanted 1 or more");
   } catch (const Error& e) {
     const std::string text = e.what();
-    problems.add(where, text.rfind(id, 0) == 0 ? text : id + ": " + text, e.code());
-    return;
+    const bool named = text.rfind(id, 0) == 0 || text.rfind("in " + id, 0) == 0;
+    return problems.add(where, named ? text : id + ": " + text, e.code());
   }
   if (run.data.seq_length > run.facts.max_position_embeddings)
     problems.add(where, concat("the dataset's sequences of ", run.data.seq_length, " tokens are longer than the model's ",
@@ -136,7 +135,8 @@ void check_data(Composition& run, Problems& problems) {
 
 void prepare_facts(Composition& run, const RankSetup& setup, Purpose purpose) {
   settle_dtypes(run);
-  run.facts = run.model->facts();
+  const std::string model = run.id_of(Model::kKind);
+  run.facts = plugin_call({model, "facts"}, [&] { return run.model->facts(); });
   run.run.world_size = setup.environment.world_size;
   run.run.device = run.settings.device;
   run.run.train_batch_size = run.settings.train_batch_size.value_or(0);
@@ -156,6 +156,7 @@ std::unique_ptr<Composition> new_composition(const RunSettings& settings, const 
   run->log = setup.log;
   run->store = setup.store;
   const RankEnvironment& env = setup.environment;
+  work_rank() = {env.rank, env.world_size, setup.log};
   run->services = std::unique_ptr<Services>(new Services{*setup.log, *setup.store, env.rank, env.world_size, env.local_rank,
                                                          env.local_size, device_of(settings.device, env.local_rank),
                                                          static_cast<uint64_t>(settings.seed), {}, nullptr});
@@ -203,8 +204,10 @@ std::string negotiate_mesh(const Factory& factory, Composition& run, const std::
       if (refusal.by == refused) run.log->warning(refused + " is not used: " + refusal.text);
     return refused;
   }
-  run.mesh_plan = solve_mesh(context, run.settings.mesh_order, [&](const std::string& id) { return place_of(run, id); }, problems,
-                             [&](const std::string& ability) { return who_would_offer(ability, factory.registry, run); });
+  run.mesh_plan = solve_mesh(
+      context, run.settings.mesh_order, [&](const std::string& id) { return place_of(run, id); }, problems,
+      [&](const std::string& ability) { return who_would_offer(ability, factory.registry, run); },
+      [&](const std::string& kind) { return run.id_of(kind); });
   run.memories = context.memories();
   run.traffics = context.traffics();
   run.updated_elements = context.updated_elements();
@@ -220,11 +223,12 @@ void place(Composition& run, Problems& problems) {
   run.mesh = std::make_unique<Mesh>(run.mesh_plan.axes, run.services->rank, run.services->world_size, run.communicator);
   run.services->mesh = run.mesh.get();
   const std::vector<UnitPtr> chain = build_chain(run);
-  const std::string schedule = id_of_kind(run, Schedule::kKind);
+  const std::string schedule = run.id_of(Schedule::kKind);
   try {
     place_chain(run, chain);
   } catch (const Error& e) {
-    problems.add(place_of(run, schedule), concat(schedule, ": ", e.what()), e.code());
+    const std::string text = e.what();
+    problems.add(place_of(run, schedule), text.rfind("in ", 0) == 0 ? text : schedule + ": " + text, e.code());
   }
 }
 
@@ -251,31 +255,6 @@ std::string settle(const Factory& factory, Composition& run, const std::vector<C
 }
 
 }  // namespace
-
-std::vector<std::string> Composition::gradient_axes() const {
-  std::vector<std::string> names;
-  for (const Axis& axis : mesh->axes())
-    if (axis.joins_gradients) names.push_back(axis.name);
-  return names;
-}
-
-DeviceRuntime* Composition::device_runtime() const {
-  DeviceRuntime* const runtime = drivetrain::device_runtime();
-  if (!runtime && !services->device.is_cpu())
-    throw fail(ErrorCode::internal, "the run is on ", services->device.str(), ", which nobody opened");
-  return runtime;
-}
-
-int64_t Composition::batch_rank() const {
-  int64_t index = 0, stride = 1;
-  for (const Axis& axis : mesh->axes()) {
-    const auto& names = mesh_plan.batch_axes;
-    if (std::find(names.begin(), names.end(), axis.name) == names.end()) continue;
-    index += axis.index * stride;
-    stride *= axis.size;
-  }
-  return index;
-}
 
 std::unique_ptr<Composition> plan_run(const RunSettings& settings, std::vector<ChosenPlugin> chosen, const Registry& registry,
                                       const RankSetup& setup, Purpose purpose) {

@@ -1,6 +1,7 @@
 #include "compose/settle_dtypes.h"
 
 #include "sdk/dtype_name.h"
+#include "sdk/plugin_call.h"
 
 namespace drivetrain {
 namespace {
@@ -27,22 +28,18 @@ void ask_for_dtypes(Composition& run, Dtypes& types) {
 
 }  // namespace
 
-std::string id_of_precision(const Composition& run) {
-  for (const ChosenPlugin& plugin : run.chosen)
-    if (plugin.kind() == Precision::kKind && plugin.selection.enabled) return plugin.id();
-  return {};
-}
+std::string id_of_precision(const Composition& run) { return run.id_of(Precision::kKind); }
 
 void settle_dtypes(Composition& run) {
-  if (run.precision) run.services->dtypes = run.precision->dtypes();
+  const std::string id = id_of_precision(run);
+  if (run.precision) run.services->dtypes = plugin_call({id, "dtypes"}, [&] { return run.precision->dtypes(); });
   Dtypes& types = run.services->dtypes;
   const auto wide = [](at::ScalarType type) { return type == at::kFloat || type == at::kDouble; };
   if (!c10::isFloatingType(types.param) || !c10::isFloatingType(types.grad) || !c10::isFloatingType(types.reduce) ||
       !wide(types.master))
-    throw fail(ErrorCode::plugin, "the chosen precision asks for parameters in ", c10::toString(types.param),
-               ", gradients in ", c10::toString(types.grad), ", their sums in ", c10::toString(types.reduce),
-               " and masters in ", c10::toString(types.master),
-               "; the first three must be floating types, masters Float or Double");
+    throw fail(ErrorCode::plugin, id, " asks for parameters in ", c10::toString(types.param), ", gradients in ",
+               c10::toString(types.grad), ", their sums in ", c10::toString(types.reduce), " and masters in ",
+               c10::toString(types.master), "; the first three must be floating types, masters Float or Double");
   ask_for_dtypes(run, types);
   run.run.compute_dtype = dtype_name(types.param);
   run.run.compute_bytes = static_cast<double>(c10::elementSize(types.param));

@@ -1,5 +1,7 @@
 #include "compose/smallest_world.h"
 
+#include "sdk/plugin_call.h"
+
 namespace drivetrain {
 namespace {
 
@@ -10,7 +12,9 @@ int64_t claimed_ranks(const RunSettings& settings, const std::vector<ChosenPlugi
   for (const ChosenPlugin& plugin : chosen) {
     if (!plugin.selection.enabled || plugin.kind() == Communicator::kKind) continue;
     const auto object = registry.create_plugin(plugin.kind(), plugin.name(), plugin.options.get(), services);
-    if (const auto model = std::dynamic_pointer_cast<Model>(object)) facts = model->facts();
+    const std::string id = plugin.id();
+    if (const auto model = std::dynamic_pointer_cast<Model>(object))
+      facts = plugin_call({id, "facts"}, [&] { return model->facts(); });
     plugins.emplace_back(plugin.id(), object);
   }
   RunFacts run;
@@ -18,7 +22,7 @@ int64_t claimed_ranks(const RunSettings& settings, const std::vector<ChosenPlugi
   PlanContext context(facts, run);
   for (const auto& [id, plugin] : plugins) {
     context.speaker(id);
-    plugin->plan(context);
+    plugin_call({id, "plan"}, [&] { plugin->plan(context); });
   }
   return count_ranks(context, run);
 }

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "sdk/plugin_call.h"
+
 namespace drivetrain {
 namespace {
 
@@ -10,7 +12,9 @@ bool offers_here(const std::string& kind, const std::string& name, const std::st
   try {
     const auto plugin = registry.create_plugin(kind, name, nullptr, *run.services);
     PlanContext context(run.facts, run.run);
-    plugin->plan(context);
+    const std::string id = kind + "/" + name;
+    context.speaker(id);
+    plugin_call({id, "plan"}, [&] { plugin->plan(context); });
     const auto& offers = context.offers();
     return context.refusals().empty() &&
            std::any_of(offers.begin(), offers.end(), [&](const auto& offer) { return offer.text == ability; });

@@ -11,6 +11,9 @@
 
 #include <drivetrain/error.h>
 
+#include "sdk/plugin_call.h"
+#include "sdk/tensor_check.h"
+
 namespace drivetrain {
 namespace {
 
@@ -45,14 +48,23 @@ int64_t count_valid(const at::Tensor& labels_BS) {
   return n;
 }
 
+// One of the two tensors that a dataset fills.
+void check_filled(const char* name, const at::Tensor& found, const FeedPlan& plan, const BatchRequest& request) {
+  const std::vector<int64_t> shape = {request.rows, plan.seq_length};
+  std::string problem = tensor_problem(found, {shape, at::kLong, at::kCPU});
+  if (problem.empty() && !found.is_contiguous()) problem = "wanted contiguous rows, found others";
+  if (!problem.empty()) throw fail(ErrorCode::plugin, "returned a wrong ", name, ": ", problem);
+}
+
 Batch read_checked(Dataset& dataset, const FeedPlan& plan, const BatchRequest& request) {
   Batch batch;
-  dataset.read(request, batch);
-  const std::vector<int64_t> shape = {request.rows, plan.seq_length};
-  for (const at::Tensor* t : {&batch.tokens_BS, &batch.labels_BS})
-    if (!t->defined() || t->sizes() != at::IntArrayRef(shape) || t->scalar_type() != at::kLong || !t->is_contiguous())
-      throw fail(ErrorCode::internal, "the dataset returned a tensor that is not contiguous int64 [", request.rows, ", ",
-                 plan.seq_length, "] at step ", request.step);
+  const std::string number = concat(request.step);
+  const char* const noun = request.part == DataPart::train ? "step" : "validation batch";
+  plugin_call({plan.dataset, "read", number, noun}, [&] {
+    dataset.read(request, batch);
+    check_filled("tokens_BS", batch.tokens_BS, plan, request);
+    check_filled("labels_BS", batch.labels_BS, plan, request);
+  });
   check_ids(batch.tokens_BS, kTokens, plan, request);
   check_ids(batch.labels_BS, kLabels, plan, request);
   batch.valid_tokens = count_valid(batch.labels_BS);
@@ -103,7 +115,10 @@ Feed::Feed(std::shared_ptr<Dataset> dataset, const FeedPlan& plan) : impl_(std::
   impl_->plan = plan;
   // Two steps ahead: enough to hide reading, little to hold.
   impl_->queue.set_capacity(std::max<int64_t>(2 * plan.accumulation, 2));
-  impl_->thread = std::thread([impl = impl_.get()] { impl->walk(); });
+  impl_->thread = std::thread([impl = impl_.get(), rank = work_rank()] {
+    work_rank() = rank;
+    impl->walk();
+  });
 }
 
 Feed::~Feed() {

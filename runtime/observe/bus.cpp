@@ -9,6 +9,8 @@
 
 #include <drivetrain/error.h>
 
+#include "sdk/plugin_call.h"
+
 namespace drivetrain {
 
 namespace {
@@ -23,14 +25,17 @@ struct EventBus::Impl {
   };
 
   struct Listener {
-    std::shared_ptr<Monitor> monitor;
+    NamedMonitor monitor;
     bool failed = false;
   };
 
-  Impl(std::vector<std::shared_ptr<Monitor>> monitors, Log& l) : log(l) {
-    for (std::shared_ptr<Monitor>& monitor : monitors) listeners.push_back({std::move(monitor)});
+  Impl(std::vector<NamedMonitor> monitors, Log& l) : log(l) {
+    for (NamedMonitor& monitor : monitors) listeners.push_back({std::move(monitor)});
     queue.set_capacity(kBusCapacity);
-    thread = std::thread([this] { run(); });
+    thread = std::thread([this, rank = work_rank()] {
+      work_rank() = rank;
+      run();
+    });
   }
 
   void run() {
@@ -44,9 +49,10 @@ struct EventBus::Impl {
     for (Listener& listener : listeners) {
       if (listener.failed) continue;
       try {
-        listener.monitor->on_event(event);
-      } catch (const std::exception& e) {
-        log.error(concat("a monitor failed at ", event.type, " ", event.step, " and gets no more events: ", e.what()));
+        const std::string where = concat(event.type, " ", event.step);
+        plugin_call({listener.monitor.id, "on_event", where, "at"}, [&] { listener.monitor.monitor->on_event(event); });
+      } catch (const Error& e) {
+        log.error(concat(listener.monitor.id, " failed and gets no more events: ", e.what()));
         remember(std::current_exception());
         listener.failed = true;
       }
@@ -67,7 +73,7 @@ struct EventBus::Impl {
   std::thread thread;  // last: everything above is ready when it starts
 };
 
-EventBus::EventBus(std::vector<std::shared_ptr<Monitor>> monitors, Log& log)
+EventBus::EventBus(std::vector<NamedMonitor> monitors, Log& log)
     : impl_(std::make_unique<Impl>(std::move(monitors), log)) {}
 
 EventBus::~EventBus() {

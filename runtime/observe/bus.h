@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include <drivetrain/log.h>
@@ -10,17 +11,22 @@
 
 namespace drivetrain {
 
+struct NamedMonitor {
+  std::string id;  // "monitor/console"
+  std::shared_ptr<Monitor> monitor;
+};
+
 class DRIVETRAIN_API EventBus {
  public:
-  EventBus(std::vector<std::shared_ptr<Monitor>> monitors, Log& log);
+  EventBus(std::vector<NamedMonitor> monitors, Log& log);
   ~EventBus();  // every event published so far reaches its monitors first
 
   // Thread: any. Waits only while the queue is full.
   void publish(Event event);
   // Returns when every event published before has been handled.
   void flush();
-  // Throws what a monitor threw first, so that a full disk ends the run instead of leaving gaps in its record. A
-  // monitor that threw gets no more events; the others do. Thread: any.
+  // Throws what a monitor threw first, its name in front, so that a full disk ends the run instead of leaving gaps in
+  // its record. A monitor that threw gets no more events; the others do. Thread: any.
   void rethrow_if_failed();
 
  private:

@@ -1,5 +1,6 @@
 #include "observe/log_console.h"
 
+#include <fcntl.h>
 #include <spdlog/logger.h>
 #include <spdlog/pattern_formatter.h>
 #include <spdlog/sinks/base_sink.h>
@@ -136,18 +137,35 @@ class ConsoleLog : public Log {
     logger_.sinks() = {console_, file};
     early_.clear();
     has_file_ = true;
+    notes_ = path;
   }
 
-  void note(const std::string& line) {
+  void note_elsewhere(const std::string& path) {
     const std::lock_guard lock(mutex_);
-    if (!has_file_) return;
+    if (!has_file_) notes_ = path;
+  }
+
+  std::string note(const std::string& line) {
+    const std::lock_guard lock(mutex_);
+    if (!has_file_) return add_to_foreign(concat("[rank ", settings_.rank, "] ", line, "\n")) ? notes_ : "";
     const auto sinks = logger_.sinks();
     logger_.sinks() = {sinks.back()};
     logger_.log(spdlog::level::err, line);
     logger_.sinks() = sinks;
+    return notes_;
   }
 
  private:
+  // In one write at its end, beside those of the rank that owns it.
+  bool add_to_foreign(const std::string& text) const {
+    if (notes_.empty()) return false;
+    const int file = ::open(notes_.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC);
+    if (file < 0) return false;
+    const bool written = write_all(file, text);
+    ::close(file);
+    return written;
+  }
+
   void report_once(const std::string& reason) {
     if (reported_) return;
     reported_ = true;
@@ -159,6 +177,7 @@ class ConsoleLog : public Log {
   std::shared_ptr<ConsoleSink> console_;
   spdlog::logger logger_;
   std::vector<std::string> early_;  // shown before there was a file
+  std::string notes_;               // where notes go: the attached file, or another rank's; empty: nowhere
   bool has_file_ = false, reported_ = false;
 };
 
@@ -172,8 +191,13 @@ void attach_file(Log& log, const std::string& path) {
   console->attach(path);
 }
 
-void note_in_file(Log& log, const std::string& line) {
-  if (auto* console = dynamic_cast<ConsoleLog*>(&log)) console->note(line);
+std::string note_in_file(Log& log, const std::string& line) {
+  auto* console = dynamic_cast<ConsoleLog*>(&log);
+  return console ? console->note(line) : "";
+}
+
+void note_elsewhere(Log& log, const std::string& path) {
+  if (auto* console = dynamic_cast<ConsoleLog*>(&log)) console->note_elsewhere(path);
 }
 
 }  // namespace drivetrain

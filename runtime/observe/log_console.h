@@ -28,7 +28,12 @@ DRIVETRAIN_API std::shared_ptr<Log> make_console_log(const LogSettings& settings
 // opened. If a line cannot be written later (full disk), stderr says so once and the run goes on.
 DRIVETRAIN_API void attach_file(Log& log, const std::string& path);
 
-// Adds a line to the attached file alone, if there is one: for what the console shows by another way.
-void note_in_file(Log& log, const std::string& line);
+// Adds a line to the attached file alone, if there is one: for what the console shows by another way, or should not
+// show. Returns the file's path; "" if nothing was written.
+DRIVETRAIN_API std::string note_in_file(Log& log, const std::string& line);
+
+// For ranks whose log has no file of its own: what they note is added to this one of another rank, if it is there by
+// then.
+void note_elsewhere(Log& log, const std::string& path);
 
 }  // namespace drivetrain

@@ -6,6 +6,7 @@
 #include "config/suggest.h"
 #include "plugin/open.h"
 #include "plugin/trust.h"
+#include "sdk/plugin_call.h"
 
 namespace drivetrain {
 namespace {
@@ -25,16 +26,15 @@ const DrivetrainEntry& open_entry(const Found& found, std::shared_ptr<const Open
 // Calls something inside the plugin. Whatever it throws comes back as an Error that names the entry and its file.
 template <class Call>
 auto guarded(const Found& found, const char* call, Call&& inside) {
-  const std::string where = concat(found.entry.id(), ", ", call);
+  const std::string id = found.entry.id();
+  const CurrentCall current({.id = id, .hook = call, .kind = ""});
   try {
     return inside();
-  } catch (const Error& e) {
-    throw e.within(where);
-  } catch (const std::exception& e) {
-    throw fail(ErrorCode::plugin, "in ", where, ": ", e.what(), "\n  file    ", found.file->shown());
+  } catch (const Error&) {
+    throw error_of_current_call();
   } catch (...) {
-    throw fail(ErrorCode::plugin, "in ", where, ": threw something that is no exception\n  file    ",
-               found.file->shown());
+    const Error e = error_of_current_call();
+    throw fail(e.code(), e.what(), "\n  file    ", found.file->shown());
   }
 }
 
@@ -115,8 +115,12 @@ std::shared_ptr<Plugin> Registry::create_plugin(const std::string& kind, const s
   void* const object = guarded(found, "create", [&] { return entry.create(&args); });
   if (!object)
     throw fail(ErrorCode::plugin, "in ", found.entry.id(), ", create: gave no object\n  file    ", found.file->shown());
-  // The deleter owns the library: the object goes first, then the hold on its code.
-  return std::shared_ptr<Plugin>(static_cast<Plugin*>(object), [library](Plugin* plugin) { delete plugin; });
+  // The deleter owns the library: the object goes first, then the hold on its code. A destructor that throws ends the
+  // process, which says whose it was.
+  return std::shared_ptr<Plugin>(static_cast<Plugin*>(object), [library, id = found.entry.id()](Plugin* plugin) {
+    const CurrentCall current({.id = id, .hook = "destructor", .kind = ""});
+    delete plugin;
+  });
 }
 
 std::string Registry::searched() const {

@@ -51,8 +51,10 @@ std::unique_ptr<DeviceGraph> RecordedPart::record(const std::function<void()>& w
     graph->begin();
     work();
     graph->end();
-  } catch (const Error&) {
-    throw;
+  } catch (const Error& e) {
+    if (e.code() != ErrorCode::plugin) throw;
+    throw fail(e.code(), e.what(),
+               "\n   this was while the step was recorded; if it is what a graph cannot hold, set \"capture\": false");
   } catch (const std::exception& e) {  // the driver's word for work that cannot be recorded
     throw fail(ErrorCode::config, "while the step was recorded: ", e.what(),
                "\n   some plugin does what a graph cannot hold; set \"capture\": false, or leave out the plugin");

@@ -42,9 +42,13 @@ Executor::Executor(Composition& run, StepState& state, double seed_gradient)
       state_(state),
       device_(run.services->device),
       seed_gradient_(seed_gradient),
-      runner_(run.units, run.strategies, state, run.recompute.get(), last_of_chain(run)) {
-  programs_[0] = run.schedule->program(run.stage(), run.batch.accumulation, Pass::train);
-  programs_[1] = run.schedule->program(run.stage(), run.batch.accumulation, Pass::forward_only);
+      runner_(run.units, run.strategies, state, run.recompute.get(), last_of_chain(run), run.id_of(Model::kKind),
+              run.id_of(Recompute::kKind)) {
+  const std::string schedule = run.id_of(Schedule::kKind);
+  plugin_call({schedule, "program"}, [&] {
+    programs_[0] = run.schedule->program(run.stage(), run.batch.accumulation, Pass::train);
+    programs_[1] = run.schedule->program(run.stage(), run.batch.accumulation, Pass::forward_only);
+  });
   check_programs();
   if (run.stages() > 1) links_.emplace(*run.mesh, *run.schedule, run.batch.accumulation, device_);
 }
@@ -56,7 +60,8 @@ void Executor::check_programs() const {
     if (check.problems.empty()) continue;
     std::string text;
     for (const std::string& problem : check.problems) text += "\n   " + problem;
-    throw fail(ErrorCode::plugin, "the schedule's program of stage ", run_.stage(), " does not make sense:", text);
+    throw fail(ErrorCode::plugin, run_.id_of(Schedule::kKind), ": the schedule's program of stage ", run_.stage(),
+               " does not make sense:", text);
   }
 }
 

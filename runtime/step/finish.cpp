@@ -59,7 +59,8 @@ std::string scale_text(double scale) {
 
 std::optional<LossScaler> scaler_of(const Composition& run) {
   if (!run.precision) return std::nullopt;
-  const auto rules = run.precision->loss_scaling();
+  const std::string id = run.id_of(Precision::kKind);
+  const auto rules = plugin_call({id, "loss_scaling"}, [&] { return run.precision->loss_scaling(); });
   return rules ? std::optional<LossScaler>(*rules) : std::nullopt;
 }
 
@@ -89,16 +90,24 @@ std::set<std::string> counted_elsewhere(const Composition& run) {
   return names;
 }
 
+Hyper finite(const Hyper& h) {
+  if (std::isfinite(h.lr) && std::isfinite(h.weight_decay) && std::isfinite(h.momentum)) return h;
+  throw fail(ErrorCode::plugin, "returned lr ", h.lr, ", weight_decay ", h.weight_decay, ", momentum ", h.momentum);
+}
+
 constexpr const char* kCalmer = "Try a lower learning rate, more warm-up or gradient_clipping";
 
 }  // namespace
 
 Finish::Finish(Composition& run)
     : run_(run),
+      optimizer_(run),
+      lr_schedule_(run.id_of(LrSchedule::kKind)),
+      communicator_(run.id_of(Communicator::kKind)),
       figures_(run.mesh->world(), sharers_of(run), run.services->device, run.device_runtime()),
       sums_(run.chunks, *run.mesh, tied_groups(run)),
       norm_(run.chunks, run.model_params, *run.mesh, run.services->device, counted_elsewhere(run)),
-      scalars_(static_cast<int64_t>(run.optimizer->groups().size()), run.services->device, run.device_runtime()),
+      scalars_(static_cast<int64_t>(optimizer_.groups().size()), run.services->device, run.device_runtime()),
       scaler_(scaler_of(run)),
       plain_seed_(plain_seed_of(run, scaler_.has_value())),
       may_skip_(scaler_ || (run.precision && run.precision->skips_not_finite())) {}
@@ -124,7 +133,8 @@ void Finish::settle(const at::Tensor& loss, StepContext& ctx) {
 }
 
 StepResult Finish::exchange(int64_t tokens, bool stop) {
-  const SharedFigures shared = figures_.exchange(host_figures(run_, tokens, stop));
+  const HostFigures mine = host_figures(run_, tokens, stop);
+  const SharedFigures shared = plugin_call({communicator_, "all_gather"}, [&] { return figures_.exchange(mine); });
   StepResult result;
   result.peak_memory_bytes = shared.memory;
   result.peak_reserved_bytes = shared.reserved, result.host_peak_memory_bytes = shared.host_memory;
@@ -217,10 +227,10 @@ void Finish::fill_hyper(StepResult& result) {
   progress.samples = progress.updates * run_.batch.train_batch_size;
   progress.tokens = tokens_seen_;
   progress.train_steps = run_.settings.train_steps;
-  const std::vector<Hyper> base = run_.optimizer->groups();
+  const std::vector<Hyper> base = optimizer_.groups();
   double* row = scalars_.hyper();
   for (size_t g = 0; g < base.size(); ++g, row += 3) {
-    const Hyper h = run_.lr_schedule->at(progress, base[g]);
+    const Hyper h = plugin_call({lr_schedule_, "at"}, [&] { return finite(run_.lr_schedule->at(progress, base[g])); });
     row[0] = h.lr, row[1] = h.weight_decay, row[2] = h.momentum;
     if (g == 0) result.lr = h.lr;
   }
@@ -233,10 +243,11 @@ const UpdateArgs& Finish::scalars_for(const Trainables& chunk) const {
 
 void Finish::update(StepContext& ctx) {
   for (Trainables& chunk : run_.chunks) {
-    run_.optimizer->update(chunk, scalars_for(chunk));
+    optimizer_.update(chunk, scalars_for(chunk));
     each_strategy(run_.strategies, Nesting::outermost_first, "after_update", "",
                   [&](Strategy& s) { s.after_update(chunk, ctx); });
   }
+  optimizer_.updated();
 }
 
 void Finish::updated(bool skipped) {

@@ -8,9 +8,10 @@
 #include "compose/composition.h"
 #include "step/executor.h"
 #include "step/figures.h"
-#include "step/loss_scaler.h"
 #include "step/grad_sums.h"
+#include "step/loss_scaler.h"
 #include "step/norm.h"
+#include "step/optimizer_guard.h"
 #include "step/phase_clock.h"
 #include "step/update_scalars.h"
 
@@ -33,6 +34,8 @@ struct StepResult {
 class Finish {
  public:
   explicit Finish(Composition& run);
+  // The optimizer's groups and state, before the first step.
+  void start() { optimizer_.start(run_.chunks); }
 
   // What the loss's backward starts with in the coming step: near 1 / tokens of a full global batch; with a loss scale, near
   // scale / tokens of one rank's share of that batch. Throws Error(config) if the parameters' type rounds it to 0.
@@ -69,6 +72,8 @@ class Finish {
   const UpdateArgs& scalars_for(const Trainables& chunk) const;
 
   Composition& run_;
+  OptimizerGuard optimizer_;
+  const std::string lr_schedule_, communicator_;  // their names
   Figures figures_;
   GradSums sums_;
   GradNorm norm_;

@@ -7,6 +7,8 @@
 
 #include <drivetrain/strategy.h>
 
+#include "sdk/plugin_call.h"
+
 namespace drivetrain {
 
 struct NamedStrategy {
@@ -17,16 +19,10 @@ using Strategies = std::vector<NamedStrategy>;  // outermost first
 
 enum class Nesting { outermost_first, innermost_first };
 
-// `call(strategy)` for each; an Error gets "in <id>, hook <hook>, unit <where>" in front.
+// `call(strategy)` for each; what it throws names the strategy, the hook and the unit.
 template <class Call>
-void each_strategy(const Strategies& list, Nesting order, const char* hook, const std::string& where, const Call& call) {
-  const auto one = [&](const NamedStrategy& s) {
-    try {
-      call(*s.strategy);
-    } catch (const Error& e) {
-      throw e.within(concat(s.id, ", hook ", hook, where.empty() ? "" : ", unit ", where));
-    }
-  };
+void each_strategy(const Strategies& list, Nesting order, const char* hook, const std::string& unit, const Call& call) {
+  const auto one = [&](const NamedStrategy& s) { plugin_call({s.id, hook, unit}, [&] { call(*s.strategy); }); };
   if (order == Nesting::outermost_first)
     for (auto it = list.begin(); it != list.end(); ++it) one(*it);
   else

@@ -12,6 +12,8 @@
 #include <drivetrain/strategy.h>
 #include <drivetrain/unit.h>
 
+#include "step/figure_names.h"
+
 namespace drivetrain {
 
 inline std::vector<RowRange> apply_cuts(const std::vector<Builder::SequenceCut>& cuts, std::vector<RowRange> positions) {
@@ -46,6 +48,14 @@ class StepState final : public StepContext {
   }
   // Figures are those of training steps.
   void metric(const std::string& name, const at::Tensor& scalar) override {
+    if (name.empty() || is_own_figure(name))
+      throw fail(ErrorCode::plugin, "metric(\"", name,
+                 "\"): ", name.empty() ? "a figure needs a name" : "the runtime has a figure of this name",
+                 "; give it one of its own, such as \"", name.empty() ? "mine" : "my_" + name, "\"");
+    if (!scalar.defined() || scalar.numel() != 1)
+      throw fail(ErrorCode::plugin, "metric(\"", name, "\"): wanted one element, found ",
+                 scalar.defined() ? concat("a tensor of shape ", scalar.sizes()) : "no tensor",
+                 "; sum it up or take its mean");
     if (mode_ == Mode::train) metrics_[name] = scalar;
   }
 

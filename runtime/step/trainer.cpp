@@ -19,8 +19,7 @@ FeedPlan feed_plan(const Composition& run) {
   plan.eval_interval = run.settings.eval_interval;
   plan.eval_iters = run.settings.eval_iters;
   plan.vocab_size = run.facts.vocab_size;
-  for (const ChosenPlugin& plugin : run.chosen)
-    if (plugin.kind() == Dataset::kKind) plan.dataset = plugin.id();
+  plan.dataset = run.id_of(Dataset::kKind);
   plan.seq_length = run.run.seq_length;
   return plan;
 }
@@ -44,13 +43,11 @@ Trainer::Trainer(Composition& run, Publish publish, const std::atomic<int>& stop
       state_(run.services->seed, &run.units, run.recompute.get(), run.activation_cuts),
       finish_(run),
       executor_(run, state_, finish_.seed_gradient()) {
-  for (Trainables& chunk : run.chunks)
-    for (Trainable& t : chunk) t.group = run.optimizer->group_of(*t.param);
-  for (const Trainables& chunk : run.chunks) all_trainables_.insert(all_trainables_.end(), chunk.begin(), chunk.end());
-  run.optimizer->init(all_trainables_);
+  finish_.start();
   if (!run.capture.on) return;
   if (run.precision && run.precision->loss_scaling())
-    throw fail(ErrorCode::plugin, "the chosen precision has a loss scale and says that its steps may be recorded; a replay would repeat "
+    throw fail(ErrorCode::plugin, run.id_of(Precision::kKind),
+               " has a loss scale and says that its steps may be recorded; a replay would repeat "
                "the scale of the recorded step. It must not call PlanContext::capturable");
   state_.refuse_random();
   gradients_part_.emplace(*run.device_runtime(), run.services->device, kWarmUpSteps);

@@ -53,7 +53,6 @@ class DRIVETRAIN_API Trainer {
   StepState state_;
   Finish finish_;
   Executor executor_;
-  Trainables all_trainables_;
   // Where steps are recorded: gradients with their norm; the update. The host decides between the two.
   std::optional<RecordedPart> gradients_part_, update_part_;
   std::map<int64_t, Batch> taken_;  // of this step, where steps are recorded

@@ -2,18 +2,42 @@
 
 #include <ATen/core/grad_mode.h>
 
+#include <algorithm>
+
 namespace drivetrain {
 
 bool UnitRunner::computed_again(const Unit& unit) const {
-  return policy_ && state_.mode() == Mode::train && &unit != always_kept_ && policy_->keep({unit.name(), ""}) != Keep::all;
+  if (!policy_ || state_.mode() != Mode::train || &unit == always_kept_) return false;
+  return plugin_call({policy_id_, "keep", unit.name()}, [&] { return policy_->keep({unit.name(), ""}); }) != Keep::all;
+}
+
+void UnitRunner::hold(const Unit& unit, const Tensors& x, UnitFlight& flight) {
+  plugin_call({policy_id_, "hold", unit.name()}, [&] {
+    flight.held = policy_->hold(x);
+    if (!flight.held) throw fail(ErrorCode::plugin, "returned nothing; wanted what gives the inputs back");
+  });
+  flight.inputs = x.size();
+}
+
+Tensors UnitRunner::restored(const Unit& unit, UnitFlight& flight) {
+  return plugin_call({policy_id_, "restore", unit.name()}, [&] {
+    Tensors x = std::exchange(flight.held, nullptr)->restore();
+    if (x.size() != flight.inputs || !std::all_of(x.begin(), x.end(), [](const at::Tensor& t) { return t.defined(); }))
+      throw fail(ErrorCode::plugin, "wanted the ", flight.inputs, " tensors that were held, found ", x.size(),
+                 ", or some undefined");
+    return x;
+  });
 }
 
 Tensors UnitRunner::compute(Unit& unit, const Tensors& x, UnitFlight& flight) {
-  if (!computed_again(unit)) return unit.forward(x, state_, flight.saved);
-  flight.held = policy_->hold(x);
-  const at::AutoGradMode off(false);
-  Saved nothing;
-  return unit.forward(x, state_, nothing);
+  const bool again = computed_again(unit);
+  if (again) hold(unit, x, flight);
+  return plugin_call({model_, "forward", unit.name()}, [&] {
+    if (!again) return unit.forward(x, state_, flight.saved);
+    const at::AutoGradMode off(false);
+    Saved nothing;
+    return unit.forward(x, state_, nothing);
+  });
 }
 
 Tensors UnitRunner::forward(const Tensors& x, UnitFlight& flight) {
@@ -21,12 +45,7 @@ Tensors UnitRunner::forward(const Tensors& x, UnitFlight& flight) {
   Unit& unit = *units_.units[visit.unit];
   each_strategy(strategies_, Nesting::outermost_first, "before_forward", unit.name(),
                 [&](Strategy& s) { s.before_forward(visit, state_); });
-  Tensors y;
-  try {
-    y = compute(unit, x, flight);
-  } catch (const Error& e) {
-    throw e.within("unit " + unit.name() + ", forward");
-  }
+  Tensors y = compute(unit, x, flight);
   each_strategy(strategies_, Nesting::innermost_first, "after_forward", unit.name(),
                 [&](Strategy& s) { s.after_forward(visit, state_); });
   state_.next_visit();
@@ -34,17 +53,12 @@ Tensors UnitRunner::forward(const Tensors& x, UnitFlight& flight) {
 }
 
 template <class Work>
-auto UnitRunner::in_backward_span(const Work& work) {
+auto UnitRunner::in_backward_span(const char* name, const Work& work) {
   const Visit visit = state_.visit();
   Unit& unit = *units_.units[visit.unit];
   each_strategy(strategies_, Nesting::outermost_first, "before_backward", unit.name(),
                 [&](Strategy& s) { s.before_backward(visit, state_); });
-  Tensors result;
-  try {
-    result = work(unit);
-  } catch (const Error& e) {
-    throw e.within("unit " + unit.name() + ", backward");
-  }
+  Tensors result = plugin_call({model_, name, unit.name()}, [&] { return work(unit); });
   each_strategy(strategies_, Nesting::innermost_first, "after_backward", unit.name(),
                 [&](Strategy& s) { s.after_backward(visit, state_); });
   state_.next_visit();
@@ -53,10 +67,10 @@ auto UnitRunner::in_backward_span(const Work& work) {
 
 Tensors UnitRunner::backward(const Tensors& dy, UnitFlight& flight) {
   const bool halved = state_.visit().part == Part::input;
-  return in_backward_span([&](Unit& unit) {
+  return in_backward_span("backward", [&](Unit& unit) {
     if (flight.held) {
       const at::AutoGradMode recording(true);
-      unit.forward(std::exchange(flight.held, nullptr)->restore(), state_, flight.saved);
+      unit.forward(restored(unit, flight), state_, flight.saved);
     }
     const Tensors dx = unit.backward(dy, state_, flight.saved);
     if (!halved) flight = {};
@@ -65,7 +79,7 @@ Tensors UnitRunner::backward(const Tensors& dy, UnitFlight& flight) {
 }
 
 void UnitRunner::backward_weight(UnitFlight& flight) {
-  in_backward_span([&](Unit& unit) {
+  in_backward_span("backward_weight", [&](Unit& unit) {
     unit.backward_weight(state_, flight.saved);
     flight = {};
     return Tensors();

@@ -15,13 +15,22 @@ namespace drivetrain {
 struct UnitFlight {
   Saved saved;
   std::unique_ptr<Held> held;  // its inputs, where it will be computed again
+  size_t inputs = 0;           // how many those are
 };
 
 class UnitRunner {
  public:
-  // The visit is always `state`'s current one. `policy` may be null: everything is kept. `always_kept`: the chain's last unit, or null.
-  UnitRunner(UnitList& units, const Strategies& strategies, StepState& state, const Recompute* policy, const Unit* always_kept)
-      : units_(units), strategies_(strategies), state_(state), policy_(policy), always_kept_(always_kept) {}
+  // The visit is always `state`'s current one. `policy` may be null: everything is kept. `always_kept`: the chain's
+  // last unit, or null. `model`, `policy_id`: their names.
+  UnitRunner(UnitList& units, const Strategies& strategies, StepState& state, const Recompute* policy,
+             const Unit* always_kept, std::string model, std::string policy_id)
+      : units_(units),
+        strategies_(strategies),
+        state_(state),
+        policy_(policy),
+        always_kept_(always_kept),
+        model_(std::move(model)),
+        policy_id_(std::move(policy_id)) {}
 
   Tensors forward(const Tensors& x, UnitFlight& flight);
   // The whole, or the inputs' half, as the visit says.
@@ -31,14 +40,17 @@ class UnitRunner {
  private:
   bool computed_again(const Unit& unit) const;
   Tensors compute(Unit& unit, const Tensors& x, UnitFlight& flight);
+  void hold(const Unit& unit, const Tensors& x, UnitFlight& flight);
+  Tensors restored(const Unit& unit, UnitFlight& flight);
   template <class Work>
-  auto in_backward_span(const Work& work);
+  auto in_backward_span(const char* name, const Work& work);
 
   UnitList& units_;
   const Strategies& strategies_;
   StepState& state_;
   const Recompute* const policy_;
   const Unit* const always_kept_;
+  const std::string model_, policy_id_;
 };
 
 }  // namespace drivetrain

@@ -106,6 +106,29 @@ TEST_F(BadInput, a_truncated_data_file_says_how_much_is_missing) {
   expect_train_refused("", 8, {"it has 5 bytes, too few for the header", "damaged or was cut short"});
 }
 
+TEST_F(BadInput, a_data_file_that_is_cut_short_while_it_is_read_ends_the_run_with_both_sizes_and_the_step) {
+  constexpr int64_t kMany = 20000;  // it is cut long before they are through
+  Tensor tokens{"tokens", {kMany, 1, kRows, kLength + 1}, std::vector<int64_t>(kMany * kRows * (kLength + 1), 1)};
+  write_tensors(path("data.safetensors"), {tokens});
+  const auto size = std::filesystem::file_size(path("data.safetensors"));
+  Background run(folder(), {program(), "train", path("tiny.json"), "--set", "train_steps=20000"});
+  ASSERT_TRUE(run.wait_for_file(path("run/metrics.jsonl"))) << run.output();
+  cut("data.safetensors", 1000);
+  EXPECT_EQ(run.wait(60), 8) << run.output();
+  expect_says(run.output(), {"in dataset/token_batches, hook read, step ", path("data.safetensors"),
+                             "was cut short while it was in use", concat("had ", size, " bytes"), "has 1000 now",
+                             "put the whole file back"});
+  expect_nothing_half_written();
+}
+
+TEST_F(BadInput, a_tensor_that_means_nothing_in_a_data_file_is_refused) {
+  labels_.name = "lacels";
+  write_data(/*labels=*/true);
+  expect_train_refused("", 2,
+                       {"tiny.json:7:14", "dataset/token_batches", path("data.safetensors"), "\"lacels\"",
+                        "\"tokens\" and \"labels\"", "did you mean \"labels\"?"});
+}
+
 TEST_F(BadInput, truncated_weights_are_refused_on_all_ranks_before_a_run_folder_is_made) {
   copy_model();
   cut("model/model.safetensors", -100);

@@ -41,8 +41,9 @@ Position place(const std::string& id) {
 }
 
 struct Solved {
-  Solved(const PlanContext& context, const std::vector<std::string>& order = {}, const WhoOffers& who = {})
-      : plan(solve_mesh(context, order, place, problems, who)) {}
+  Solved(const PlanContext& context, const std::vector<std::string>& order = {}, const WhoOffers& who = {},
+         const ChosenOf& chosen = {})
+      : plan(solve_mesh(context, order, place, problems, who, chosen)) {}
   Solved(int64_t world, const std::vector<Claimed>& claims, const std::vector<std::string>& order = {})
       : Solved(context_of(world, claims), order) {}
   std::string text() const {
@@ -156,6 +157,8 @@ TEST(NeedsThatNobodyMeets, name_who_of_the_installed_ones_would) {
     return std::vector<std::string>{"attention/one", "attention/two"};
   };
   expect_parts(Solved(context, {}, who).text(), {"offers; of the installed ones, attention/one and attention/two do"});
+  expect_parts(Solved(context, {}, who, [](const std::string& kind) { return kind + "/plain"; }).text(),
+               {"which attention/plain does not offer; of the installed ones"});
   context.speaker("attention/one");
   context.offer("attention.returns_lse");
   EXPECT_EQ(Solved(context, {}, who).text(), "");

@@ -56,7 +56,7 @@ std::vector<int64_t> numbers(int64_t count) {
 TEST(EventBus, delivers_in_order_on_one_other_thread) {
   ListLog log;
   const auto first = std::make_shared<Recorder>(), second = std::make_shared<Recorder>();
-  EventBus bus({first, second}, log);
+  EventBus bus({{"monitor/first", first}, {"monitor/second", second}}, log);
   for (int64_t i = 0; i < 100; ++i) bus.publish(step(i));
   bus.flush();
   EXPECT_EQ(first->steps, numbers(100));
@@ -70,7 +70,7 @@ TEST(EventBus, loses_nothing_when_the_queue_is_full) {
   ListLog log;
   const auto slow = std::make_shared<Recorder>();
   slow->pause_at = 0;
-  EventBus bus({slow}, log);
+  EventBus bus({{"monitor/slow", slow}}, log);
   for (int64_t i = 0; i < 5000; ++i) bus.publish(step(i));
   bus.flush();
   EXPECT_EQ(slow->steps, numbers(5000));
@@ -81,7 +81,7 @@ TEST(EventBus, delivers_what_was_published_before_it_ends) {
   const auto recorder = std::make_shared<Recorder>();
   recorder->pause_at = 0;
   {
-    EventBus bus({recorder}, log);
+    EventBus bus({{"monitor/recorder", recorder}}, log);
     for (int64_t i = 0; i < 10; ++i) bus.publish(step(i));
   }
   EXPECT_EQ(recorder->steps, numbers(10));
@@ -91,19 +91,39 @@ TEST(EventBus, a_failing_monitor_is_reported_once_left_out_and_ends_the_run_with
   ListLog log;
   const auto failing = std::make_shared<Failing>();
   const auto recorder = std::make_shared<Recorder>();
-  EventBus bus({failing, recorder}, log);
+  EventBus bus({{"monitor/failing", failing}, {"monitor/recorder", recorder}}, log);
   for (int64_t i = 0; i < 6; ++i) bus.publish(step(i));
   bus.flush();
   EXPECT_EQ(failing->calls, 3);
   EXPECT_EQ(recorder->steps, numbers(6));
   ASSERT_EQ(log.lines.size(), 1u);
-  EXPECT_NE(log.lines[0].find("step 2 and gets no more events: cannot write step 2"), std::string::npos)
-      << log.lines[0];
+  for (const char* part :
+       {"monitor/failing failed and gets no more events", "hook on_event, at step 2: cannot write step 2"})
+    EXPECT_NE(log.lines[0].find(part), std::string::npos) << log.lines[0];
   try {
     bus.rethrow_if_failed();
     FAIL() << "no error";
   } catch (const Error& e) {
     EXPECT_EQ(e.code(), ErrorCode::io);
+    EXPECT_NE(std::string(e.what()).find("monitor/failing"), std::string::npos) << e.what();
+  }
+}
+
+TEST(EventBus, what_is_no_exception_is_an_error_of_the_monitor) {
+  struct Odd : Monitor {
+    void on_event(const Event&) override { throw 7; }
+  };
+  ListLog log;
+  EventBus bus({{"monitor/odd", std::make_shared<Odd>()}}, log);
+  bus.publish(step(1));
+  bus.flush();
+  try {
+    bus.rethrow_if_failed();
+    FAIL() << "no error";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ErrorCode::plugin);
+    for (const char* part : {"monitor/odd, hook on_event, at step 1", "no exception (int)"})
+      EXPECT_NE(std::string(e.what()).find(part), std::string::npos) << e.what();
   }
 }
 

@@ -77,5 +77,28 @@ TEST_F(State, figures_are_those_of_the_last_training_step) {
   EXPECT_TRUE(state.metrics().empty());
 }
 
+TEST_F(State, figures_with_the_runtimes_names_or_of_several_elements_are_refused) {
+  StepState state(1, &units);
+  state.begin(1, Mode::train, visits(1));
+  const auto refusal = [&](const std::string& name, const at::Tensor& figure) -> std::string {
+    try {
+      state.metric(name, figure);
+      return "";
+    } catch (const Error& e) {
+      EXPECT_EQ(e.code(), ErrorCode::plugin);
+      return e.what();
+    }
+  };
+  const auto has = [](const std::string& text, const char* part) {
+    EXPECT_NE(text.find(part), std::string::npos) << text;
+  };
+  has(refusal("loss", at::full({}, 1.0)), "metric(\"loss\"): the runtime has a figure of this name");
+  has(refusal("valid_loss", at::full({}, 1.0)), "such as \"my_valid_loss\"");
+  has(refusal("mine", at::full({2, 3}, 1.0)), "metric(\"mine\"): wanted one element, found a tensor of shape [2, 3]");
+  has(refusal("mine", at::Tensor()), "found no tensor");
+  has(refusal("", at::full({}, 1.0)), "a figure needs a name");
+  EXPECT_EQ(refusal("mine", at::full({1}, 1.0)), "");
+}
+
 }  // namespace
 }  // namespace drivetrain

@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "drivetrain/command_line.h"
+#include "drivetrain/stack_trace.h"
 
 namespace drivetrain::program {
 namespace {
@@ -88,6 +89,7 @@ int run_in_library(const std::vector<std::string>& words) {
   using Main = int (*)(int, char**);
   const auto main = reinterpret_cast<Main>(dlsym(library, "drivetrain_main"));
   if (!main) throw UsageError(own.string() + " is not the library of this program: build or install both again");
+  tell_plugin_calls(reinterpret_cast<CurrentCall>(dlsym(library, "drivetrain_current_call")));
 
   std::vector<std::string> copies = words;
   std::string program = "drivetrain";

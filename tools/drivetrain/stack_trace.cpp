@@ -15,6 +15,7 @@ namespace drivetrain::program {
 namespace {
 
 constexpr int kFrames = 64;
+CurrentCall current_call = nullptr;
 
 void say(const char* text) {
   const ssize_t ignored = write(STDERR_FILENO, text, std::strlen(text));
@@ -43,9 +44,27 @@ std::string description_of_current_exception() {
   return text;
 }
 
+bool wants_traces() {
+  const char* level = std::getenv("DRIVETRAIN_LOG");
+  return level && std::strcmp(level, "debug") == 0;
+}
+
+// Only a destructor's exception, or one out of a plugin's own noexcept function, comes here: it cannot be caught.
+[[noreturn]] void blame_plugin(const char* call) {
+  const std::string thrown = description_of_current_exception();
+  if (wants_traces()) print_stack();
+  const std::string text =
+      std::string("drivetrain: error: in ") + call + ": " + thrown.substr(0, thrown.find('\n')) +
+      "\n   what a destructor throws cannot be caught: the run ends here. Leave out the plugin, or mend it\n";
+  say(text.c_str());
+  _exit(3);
+}
+
 // The message comes last, where it is seen, and where the launcher quotes it; LibTorch's texts bring a stack
 // themselves.
 [[noreturn]] void on_terminate() {
+  char call[512];
+  if (current_call && current_call(call, sizeof call)) blame_plugin(call);
   const std::string text = "drivetrain: internal error, please report it: " + description_of_current_exception();
   print_stack();
   say((text + "\n").c_str());
@@ -58,8 +77,11 @@ std::string description_of_current_exception() {
 // Only calls that are safe in a handler, but for backtrace, which is once its library is loaded.
 void on_crash(int signal) {
   say("drivetrain: crashed by signal ");
-  const char number[] = {static_cast<char>('0' + signal / 10), static_cast<char>('0' + signal % 10), '\n', 0};
+  const char number[] = {static_cast<char>('0' + signal / 10), static_cast<char>('0' + signal % 10), 0};
   say(signal < 10 ? number + 1 : number);
+  char call[512];
+  if (current_call && current_call(call, sizeof call)) say(" in "), say(call);
+  say("\n");
   print_stack();
   raise(signal);  // SA_RESETHAND: now with its default action
 }
@@ -87,5 +109,7 @@ void install_stack_traces() {
   std::set_terminate(on_terminate);
   install_crash_handlers();
 }
+
+void tell_plugin_calls(CurrentCall call) { current_call = call; }
 
 }  // namespace drivetrain::program

@@ -1,10 +1,19 @@
-// What the program shows of its own bugs. Works before and without the library. Main thread, first thing in main.
+// What the program shows of crashes and of exceptions that nobody caught. Works before and without the library. Main
+// thread, first thing in main.
 #pragma once
+
+#include <cstddef>
 
 namespace drivetrain::program {
 
-// An exception that nobody caught prints its type, its text and the stack and exits with 1. SIGSEGV and its like print
-// the stack and end the process by that signal, so that core dumps and 128+n stay as they are.
+// An exception that nobody caught prints its type, its text and the stack and exits with 1; where a plugin was being
+// called, it prints which one and where, and exits with 3. SIGSEGV and its like print the stack, and the plugin if one
+// was being called, and end the process by that signal, so that core dumps and 128+n stay as they are.
 void install_stack_traces();
+
+// Once the library is open: its word for the plugin call that the thread is in. False if there is none. Safe in a
+// handler of signals.
+using CurrentCall = bool (*)(char* text, size_t size);
+void tell_plugin_calls(CurrentCall current_call);
 
 }  // namespace drivetrain::program

@@ -1,6 +1,7 @@
 // The optimizer sees float32 values, gradients and layouts, never strategies. It is called chunk by chunk, in one pass:
-// reads grad and value, writes value (and working, the copy in compute dtype, where it is another tensor).
-// Thread: main; numeric loops on LibTorch's pool. Stream: the current one.
+// reads grad and value, writes value (and working, the copy in compute dtype, where it is another tensor), in place:
+// memory, shape and type of what it is given stay as they are. Thread: main; numeric loops on LibTorch's pool. Stream:
+// the current one.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -59,8 +59,8 @@ class DRIVETRAIN_API StepContext {
   virtual std::vector<RowRange> activation_positions() const { return positions(); }
   // The recompute policy's word on a region of the current visit's unit; `all` where no policy was chosen.
   virtual Keep keep(std::string_view region) const { return Keep::all; }
-  // A figure for the monitors and metrics.jsonl under this name: a device scalar, read after a training step. Rank 0's counts; the
-  // runtime's own names ("loss", "lr", ...) stay its own.
+  // A figure for the monitors and metrics.jsonl under this name: a device scalar, read after a training step. Rank 0's
+  // counts. Error(plugin) for a tensor of several elements and for the runtime's own names ("loss", "lr", ...).
   virtual void metric(const std::string& name, const at::Tensor& scalar) = 0;
 };
 

@@ -1,0 +1,11 @@
+// The figures of a step that are the runtime's own. No state; any thread.
+#pragma once
+
+#include <string>
+
+namespace drivetrain {
+
+// Whether metrics.jsonl has this name already ("loss", "lr"), in this run or another.
+bool is_own_figure(const std::string& name);
+
+}  // namespace drivetrain

@@ -1,0 +1,33 @@
+// The calls of the optimizer, and what is looked at once: groups that exist, state that is there, tensors that an
+// update left as they were in shape, type and place. What it throws is named. Main thread of a rank.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "compose/composition.h"
+
+namespace drivetrain {
+
+class OptimizerGuard {
+ public:
+  explicit OptimizerGuard(const Composition& run) : run_(run), id_(run.id_of(Optimizer::kKind)) {}
+
+  std::vector<Hyper> groups();  // as many as the first time
+  // Gives every trainable its group, then its state: init.
+  void start(std::vector<Trainables>& chunks);
+  void update(const Trainables& chunk, const UpdateArgs& args);
+  // After all chunks: the first time, the state is looked at again.
+  void updated();
+
+ private:
+  void check_state() const;
+
+  const Composition& run_;
+  const std::string id_;
+  size_t group_count_ = 0;  // 0: nobody asked yet
+  Trainables all_;          // what `init` was shown stays
+  bool known_ = false;      // a whole update was looked at
+};
+
+}  // namespace drivetrain
