@@ -110,9 +110,14 @@ void Attention::plan(PlanContext& ctx) {
   if (!has_name(can.dtypes, ctx.run().compute_dtype))
     refuse(concat("dtype ", ctx.run().compute_dtype, " is not supported (", listed(can.dtypes), ")"));
 
-  const std::pair<const char*, bool> offered[] = {
-      {"returns_lse", can.returns_lse}, {"varlen", can.varlen},         {"window", can.window},
-      {"q_offset", can.q_offset},       {"non_causal", can.non_causal}, {"deterministic", can.deterministic}};
+  const std::pair<const char*, bool> offered[] = {{"returns_lse", can.returns_lse},
+                                                  {"varlen", can.varlen},
+                                                  {"window", can.window},
+                                                  {"q_offset", can.q_offset},
+                                                  {"non_causal", can.non_causal},
+                                                  {"deterministic", can.deterministic},
+                                                  {"partial_keys", can.partial_keys},
+                                                  {"partial_heads", can.partial_heads}};
   for (const auto& [ability, yes] : offered)
     if (yes) ctx.offer(std::string("attention.") + ability);
 }

@@ -61,7 +61,7 @@ class Flash : public Attention {
 
   AttentionAbilities abilities() const override {
     AttentionAbilities can;
-    can.gqa = can.returns_lse = true;
+    can.gqa = can.returns_lse = can.partial_keys = can.partial_heads = true;
     can.remedy = "use attention/standard";
     if (on_cpu()) {
       can.dtypes = {at::kFloat, at::kDouble, at::kBFloat16, at::kHalf};

@@ -116,6 +116,7 @@ class Standard : public Attention {
     AttentionAbilities can;
     can.dtypes = {at::kFloat, at::kDouble, at::kBFloat16, at::kHalf};
     can.gqa = can.varlen = can.window = can.q_offset = can.dropout = can.returns_lse = true;
+    can.partial_keys = can.partial_heads = true;
     return can;
   }
 

@@ -31,7 +31,7 @@ void RingAttention::set_group(const GroupPtr& group) {
 
 AttentionAbilities RingAttention::abilities() const {
   AttentionAbilities can = inner_->abilities();
-  can.varlen = can.window = can.q_offset = can.dropout = can.non_causal = false;
+  can.varlen = can.window = can.q_offset = can.dropout = can.non_causal = can.partial_keys = false;
   can.returns_lse = true;
   can.remedy = "use context_parallel/ulysses";
   return can;

@@ -44,6 +44,9 @@ class Ring : public ContextParallel {
     if (size_ == 1) return ctx.no_effect("size", "one rank has the whole sequence");
     ctx.need("attention.returns_lse", "results over blocks of keys are merged by it");
     ctx.need("attention.non_causal", "a query sees all keys of other ranks' earlier chunks");
+    ctx.need("attention.partial_keys",
+             "every rank has a part of the keys; a plugin without a window, bias or sink of its own says so by "
+             "AttentionAbilities::partial_keys; one that has them goes with context_parallel/ulysses");
     if (ctx.run().training && ctx.model().attention_dropout > 0)
       ctx.refuse(concat("attention_dropout ", ctx.model().attention_dropout,
                         " is not supported (0 only): no rank has all ",

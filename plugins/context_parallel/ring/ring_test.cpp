@@ -127,9 +127,10 @@ TEST(RingPlan, claims_its_axis_and_says_what_it_needs_and_sends) {
   ASSERT_EQ(ctx.claims().size(), 1u);
   EXPECT_EQ(ctx.claims()[0].axis, "cp");
   EXPECT_TRUE(ctx.claims()[0].joins_gradients);
-  ASSERT_EQ(ctx.needs().size(), 2u);
+  ASSERT_EQ(ctx.needs().size(), 3u);
   EXPECT_EQ(ctx.needs()[0].ability, "attention.returns_lse");
   EXPECT_EQ(ctx.needs()[1].ability, "attention.non_causal");
+  EXPECT_EQ(ctx.needs()[2].ability, "attention.partial_keys");
   // k and v of 2 x 512 x 4 x 8 values, once in forward and once in backward; gradients one hop more than there are
   // others.
   const double kv = 2.0 * 2 * 512 * 4 * 8 * 4, visits = 3 * 4;

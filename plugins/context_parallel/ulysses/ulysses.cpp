@@ -45,6 +45,10 @@ class Ulysses : public ContextParallel {
                           "ulysses first: \"context_parallel\": [{\"type\": \"ulysses\", ...}, ...]"));
     ctx.claim_axis(kAxis, size_, true, PlanContext::kHeadsPlace);
     if (size_ == 1) return ctx.no_effect("size", "one rank has the whole sequence");
+    ctx.need(
+        "attention.partial_heads",
+        "every rank has a part of the heads; a plugin that computes all heads alike, whatever their number, says so by "
+        "AttentionAbilities::partial_heads");
     const int64_t S = ctx.run().seq_length;
     if (const int64_t below = S - S % size_; below != S)
       ctx.refuse(concat("sequences of ", S, " positions cannot be cut into ", size_,

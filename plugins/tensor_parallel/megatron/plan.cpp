@@ -114,6 +114,10 @@ void plan(const MegatronOptions& options, PlanContext& ctx) {
   const int64_t ranks = options.ranks();
   if (ranks == 1) return;
   ctx.claim_axis(kAxis, ranks, false, PlanContext::kTensorPlace);
+  ctx.need(
+      "attention.partial_heads",
+      "every rank has a part of the heads; a plugin that computes all heads alike, whatever their number, says so by "
+      "AttentionAbilities::partial_heads");
   check_model(ranks, ctx);
   if (cuts_positions(options, ctx.run())) check_sequence(ranks, ctx);
   say_padding(options, ctx);

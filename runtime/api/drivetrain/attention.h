@@ -46,6 +46,13 @@ struct AttentionAbilities {
   std::set<at::ScalarType> dtypes;
   bool gqa = false, varlen = false, window = false, q_offset = false, dropout = false, non_causal = true;
   bool returns_lse = false, deterministic = true;
+  // What `out` depends on beyond the arguments. Unsaid means that there may be something, and whatever gives this
+  // plugin a part of a sequence, or of the heads, refuses it. partial_keys: exactly softmax over the keys it is given,
+  // with no window, bias, sink or mask by position but those of the arguments, so that results over parts of the keys
+  // are merged by their lse.
+  bool partial_keys = false;
+  // partial_heads: every head is computed alike, with nothing that goes by its number, such as a slope.
+  bool partial_heads = false;
   std::string remedy;  // what a user can do about the rest, ends every refusal: "use attention/name"
 };
 

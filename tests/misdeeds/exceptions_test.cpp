@@ -1,0 +1,79 @@
+// Whatever a plugin throws, wherever it is called: the message names plugin, call, unit and rank, the exit code is a
+// plugin's, and a trace goes to log.txt.
+#include "misdeeds/misdeeds_fixture.h"
+
+namespace drivetrain::test {
+namespace {
+
+TEST_F(Misdeeds, an_exception_in_any_hook_of_a_strategy_is_named) {
+  for (const char* hook : {"plan", "build", "attach", "step_begin", "flush_grads", "after_update", "step_end"})
+    expect_blamed(misdeed("strategy", hook, "std"), 3,
+                  {std::string("in strategy/misdeed, hook ") + hook + ": the tape drive is on fire"});
+  for (const char* hook : {"before_forward", "after_backward"})
+    expect_blamed(misdeed("strategy", hook, "std"), 3,
+                  {std::string("in strategy/misdeed, hook ") + hook + ", unit ", ": the tape drive is on fire"});
+}
+
+TEST_F(Misdeeds, exceptions_of_every_type_are_the_plugins_fault_and_memory_is_memory) {
+  expect_blamed(misdeed("strategy", "before_forward", "int"), 3, {"hook before_forward, unit ", "no exception (int)"});
+  expect_blamed(misdeed("strategy", "before_forward", "c10"), 3,
+                {"hook before_forward, unit ", "the tape drive is on fire", "the trace is in"});
+  expect_blamed(misdeed("strategy", "before_forward", "bad_alloc"), 4,
+                {"in strategy/misdeed, hook before_forward", "out of memory", "smaller"});
+  expect_blamed(misdeed("strategy", "before_forward", "error"), 7,
+                {"in strategy/misdeed, hook before_forward", "the tape drive is on fire"});
+  expect_blamed(misdeed("strategy", "plan", "int"), 3, {"in strategy/misdeed, hook plan", "no exception (int)"});
+  expect_blamed(misdeed("strategy", "create", "c10"), 3, {"in strategy/misdeed, create: the tape drive is on fire"});
+}
+
+TEST_F(Misdeeds, the_trace_goes_to_the_log_and_to_the_terminal_only_for_who_asks) {
+  const Ran ran = train(misdeed("strategy", "step_end", "c10") + here());
+  EXPECT_EQ(ran.code, 3) << ran.output;
+  expect_says(ran.output, {"the trace is in " + path("run/log.txt")});
+  EXPECT_EQ(ran.output.find("raised from"), std::string::npos) << ran.output;
+  expect_says(file_bytes(path("run/log.txt")),
+              {"trace of the exception in strategy/misdeed, hook step_end", "raised from", "misdeeds.cpp"});
+  std::filesystem::remove_all(path("run"));
+  expect_says(train(misdeed("strategy", "plan", "c10") + here(), "DRIVETRAIN_LOG=debug").output,
+              {"raised from", "misdeeds.cpp"});
+}
+
+TEST_F(Misdeeds, a_rank_is_named_and_its_trace_is_in_the_runs_log_too) {
+  const Ran ran = launch(2, misdeed("strategy", "step_end", "c10", 1) + here());
+  EXPECT_EQ(ran.code, 3) << ran.output;
+  expect_says(ran.output, {"in strategy/misdeed, hook step_end, rank 1: the tape drive is on fire", "the trace is in"});
+  expect_says(file_bytes(path("run/log.txt")), {"[rank 1] trace of the exception in strategy/misdeed", "raised from"});
+}
+
+TEST_F(Misdeeds, other_kinds_are_named_likewise) {
+  expect_blamed(misdeed("optimizer", "init", "std"), 3, {"in optimizer/misdeed, hook init: the tape drive is on fire"});
+  expect_blamed(misdeed("optimizer", "update", "c10"), 3,
+                {"in optimizer/misdeed, hook update: the tape drive is on fire"});
+  expect_blamed(misdeed("optimizer", "state", "int"), 3, {"in optimizer/misdeed, hook state", "no exception"});
+  expect_blamed(misdeed("lr_schedule", "at", "std"), 3, {"in lr_schedule/misdeed, hook at: the tape drive is on fire"});
+  expect_blamed(misdeed("dataset", "open", "std"), 3, {"in dataset/misdeed, hook open: the tape drive is on fire"});
+  expect_blamed(misdeed("dataset", "read", "int"), 3, {"in dataset/misdeed, hook read, step 3: ", "no exception"});
+  expect_blamed(misdeed("attention", "forward", "std"), 3,
+                {"unit block.0", "in attention/misdeed, hook forward: the tape drive is on fire"});
+  expect_blamed(misdeed("attention", "backward", "c10"), 3,
+                {"unit block.0", "in attention/misdeed, hook backward: the tape drive is on fire"});
+  expect_blamed(misdeed("monitor", "on_event", "std"), 3,
+                {"monitor/misdeed failed", "in monitor/misdeed, hook on_event, at step 2: the tape drive"});
+  expect_blamed(misdeed("monitor", "on_event", "int"), 3,
+                {"in monitor/misdeed, hook on_event, at step 2: ", "no exception"});
+}
+
+TEST_F(Misdeeds, a_destructor_that_throws_is_named_although_it_ends_the_process) {
+  for (const char* kind : {"strategy", "monitor", "dataset"})
+    expect_blamed(misdeed(kind, "destructor", "std"), 3,
+                  {std::string("in ") + kind + "/misdeed, destructor", "the tape drive is on fire"});
+}
+
+TEST_F(Misdeeds, a_crash_says_which_plugin_was_at_work) {
+  const Ran ran = train(misdeed("strategy", "before_forward", "crash") + here());
+  EXPECT_EQ(ran.code, 128 + 11) << ran.output;
+  expect_says(ran.output, {"crashed by signal 11 in strategy/misdeed, hook before_forward, unit "});
+}
+
+}  // namespace
+}  // namespace drivetrain::test

@@ -1,0 +1,209 @@
+// Plugins that do one wrong thing, chosen by their options: `in` names the call, `deed` what happens there.
+#include <drivetrain/attention.h>
+#include <drivetrain/dataset.h>
+#include <drivetrain/error.h>
+#include <drivetrain/lr_schedule.h>
+#include <drivetrain/monitor.h>
+#include <drivetrain/recompute.h>
+#include <drivetrain/services.h>
+#include <drivetrain/strategy.h>
+
+#include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
+#include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu_backward.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/zeros.h>
+#include <c10/util/Exception.h>
+
+#include <csignal>
+#include <limits>
+#include <new>
+#include <stdexcept>
+
+namespace {
+
+using namespace drivetrain;
+
+struct Options {
+  std::string in, deed;
+  int64_t rank = -1;  // only this one; -1: all
+};
+
+class Deed {
+ public:
+  Deed(const Options& options, const Services& services)
+      : options_(options), here_(options.rank < 0 || options.rank == services.rank) {
+    at("create");
+  }
+  bool is(const char* deed) const { return here_ && options_.deed == deed; }
+  void at(const char* call) const {
+    if (!here_ || options_.in != call) return;
+    if (is("std")) throw std::runtime_error("the tape drive is on fire");
+    if (is("c10")) TORCH_CHECK(false, "the tape drive is on fire");
+    if (is("int")) throw 7;
+    if (is("bad_alloc")) throw std::bad_alloc();
+    if (is("error")) throw fail(ErrorCode::numeric, "the tape drive is on fire");
+    if (is("crash")) std::raise(SIGSEGV);
+  }
+
+ private:
+  const Options options_;
+  const bool here_;
+};
+
+OptionTable deed_options() {
+  return table<Options>()
+      .field("in", &Options::in, "the call")
+      .field("deed", &Options::deed, "what happens there")
+      .field("rank", &Options::rank, "where; -1: everywhere");
+}
+
+template <class Kind>
+class Wrong : public Kind {
+ public:
+  using Options = ::Options;
+  static OptionTable options() { return deed_options(); }
+  Wrong(const Options& options, const Services& services) : deed_(options, services) {}
+  ~Wrong() override { deed_.at("destructor"); }
+
+ protected:
+  const Deed deed_;
+};
+
+class WrongStrategy : public Wrong<Strategy> {
+ public:
+  using Wrong::Wrong;
+  void plan(PlanContext&) override { deed_.at("plan"); }
+  void build(Builder&) override { deed_.at("build"); }
+  void attach(UnitList&) override { deed_.at("attach"); }
+  void step_begin(StepContext& ctx) override {
+    deed_.at("step_begin");
+    if (deed_.is("reserved figure")) ctx.metric("loss", at::full({}, 1.0));
+    if (deed_.is("wide figure")) ctx.metric("mine", at::full({2}, 1.0));
+  }
+  void before_forward(const Visit&, StepContext&) override { deed_.at("before_forward"); }
+  void after_backward(const Visit&, StepContext&) override { deed_.at("after_backward"); }
+  void flush_grads(StepContext&) override { deed_.at("flush_grads"); }
+  void after_update(Trainables&, StepContext& ctx) override {
+    if (ctx.step() > 0) deed_.at("after_update");
+  }
+  void step_end(StepContext&) override { deed_.at("step_end"); }
+};
+
+// Plain gradient descent.
+class WrongOptimizer : public Wrong<Optimizer> {
+ public:
+  using Wrong::Wrong;
+  std::vector<Hyper> groups() const override { return {{1e-3, 0, 0}}; }
+  int group_of(const Param&) const override { return deed_.is("group") ? 5 : 0; }
+  double state_bytes_per_element() const override { return 0; }
+  void init(const Trainables&) override { deed_.at("init"); }
+  void update(const Trainables& chunk, const UpdateArgs& args) override {
+    deed_.at("update");
+    for (const Trainable& t : chunk) {
+      at::Tensor value = t.value;
+      if (deed_.is("shape"))
+        value.resize_({1});
+      else if (deed_.is("memory"))
+        value.set_data(at::full(value.sizes(), 1.0f));
+      else
+        value.sub_(t.grad.mul(args.grad_scale.item<double>() * args.hyper[0][0].item<double>()));
+    }
+  }
+  void state(StateVisitor& visitor) override {
+    deed_.at("state");
+    at::Tensor none;
+    if (deed_.is("state")) visitor.tensor("moment", none, {});
+  }
+};
+
+class WrongDataset : public Wrong<Dataset> {
+ public:
+  using Wrong::Wrong;
+  DatasetFacts open(const RunFacts&, const ModelFacts&) override {
+    deed_.at("open");
+    DatasetFacts facts;
+    facts.seq_length = 8;
+    facts.notes = Value::object();
+    return facts;
+  }
+  void read(const BatchRequest& request, Batch& batch) override {
+    if (request.step == 3) deed_.at("read");
+    const bool now = request.step == 3;
+    const auto longs = at::TensorOptions(at::kLong);
+    batch.tokens_BS = at::full({request.rows, 8}, 1, now && deed_.is("float") ? longs.dtype(at::kFloat) : longs);
+    if (!(now && deed_.is("no labels")))
+      batch.labels_BS = at::full({request.rows, now && deed_.is("short") ? 7 : 8}, 2, longs);
+  }
+};
+
+class WrongAttention : public Wrong<Attention> {
+ public:
+  using Wrong::Wrong;
+  AttentionAbilities abilities() const override {
+    AttentionAbilities can;
+    can.dtypes = {at::kFloat};
+    can.gqa = can.returns_lse = true;
+    return can;
+  }
+  AttentionState forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                         const AttentionArgs& args) const override {
+    deed_.at("forward");
+    auto [out, lse] = at::_scaled_dot_product_flash_attention_for_cpu(
+        q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), 0.0, args.causal, {}, args.scale);
+    out = out.transpose(1, 2);
+    if (deed_.is("no out")) out = at::Tensor();
+    if (deed_.is("double out")) out = out.to(at::kDouble);
+    if (deed_.is("no lse")) lse = at::Tensor();
+    return {q, k, v, out, lse, {}};
+  }
+  Tensors backward(const at::Tensor& dout, const AttentionState& s, const AttentionArgs& args) const override {
+    deed_.at("backward");
+    auto [dq, dk, dv] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
+        dout.transpose(1, 2), s.q.transpose(1, 2), s.k.transpose(1, 2), s.v.transpose(1, 2), s.out.transpose(1, 2),
+        s.lse, 0.0, args.causal, {}, args.scale);
+    if (deed_.is("two gradients")) return {dq.transpose(1, 2), dk.transpose(1, 2)};
+    if (deed_.is("no dk")) return {dq.transpose(1, 2), at::Tensor(), dv.transpose(1, 2)};
+    if (deed_.is("turned dq")) return {dq, dk.transpose(1, 2), dv.transpose(1, 2)};
+    return {dq.transpose(1, 2), dk.transpose(1, 2), dv.transpose(1, 2)};
+  }
+};
+
+class WrongMonitor : public Wrong<Monitor> {
+ public:
+  using Wrong::Wrong;
+  void on_event(const Event& event) override {
+    if (event.type == "step" && event.step == 2) deed_.at("on_event");
+  }
+};
+
+class WrongLrSchedule : public Wrong<LrSchedule> {
+ public:
+  using Wrong::Wrong;
+  Hyper at(const Progress&, const Hyper& base) const override {
+    deed_.at("at");
+    Hyper hyper = base;
+    if (deed_.is("nan")) hyper.lr = std::numeric_limits<double>::quiet_NaN();
+    return hyper;
+  }
+};
+
+class WrongRecompute : public Wrong<Recompute> {
+ public:
+  using Wrong::Wrong;
+  Keep keep(const Region& region) const override { return region.name.empty() ? Keep::input : Keep::all; }
+  std::unique_ptr<Held> hold(Tensors inputs) const override {
+    if (deed_.is("no hold")) return nullptr;
+    if (deed_.is("empty hold")) inputs.clear();
+    return Recompute::hold(std::move(inputs));
+  }
+};
+
+}  // namespace
+
+DRIVETRAIN_PLUGINS(DRIVETRAIN_ENTRY(Strategy, "misdeed", WrongStrategy),
+                   DRIVETRAIN_ENTRY(Optimizer, "misdeed", WrongOptimizer),
+                   DRIVETRAIN_ENTRY(Dataset, "misdeed", WrongDataset),
+                   DRIVETRAIN_ENTRY(Attention, "misdeed", WrongAttention),
+                   DRIVETRAIN_ENTRY(Monitor, "misdeed", WrongMonitor),
+                   DRIVETRAIN_ENTRY(LrSchedule, "misdeed", WrongLrSchedule),
+                   DRIVETRAIN_ENTRY(Recompute, "misdeed", WrongRecompute))

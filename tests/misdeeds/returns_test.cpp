@@ -1,0 +1,78 @@
+// What attention, datasets, optimizers and others return is looked at where it comes in: plugin, call, what was wanted
+// and found.
+#include "misdeeds/misdeeds_fixture.h"
+
+namespace drivetrain::test {
+namespace {
+
+TEST_F(Misdeeds, what_attention_returns_is_compared_with_what_it_was_given) {
+  // By the hand-written blocks and by the model's own.
+  for (const std::string blocks : {"", " --set fused_block=false"}) {
+    const auto blamed = [&](const char* deed, const std::vector<std::string>& parts) {
+      expect_blamed(misdeed("attention", "", deed) + blocks, 3, parts);
+    };
+    blamed("no out", {"in attention/misdeed, hook forward: returned a wrong out: wanted float32 [4, 8, 2, 8] on cpu, "
+                      "found no tensor"});
+    blamed("double out", {"in attention/misdeed, hook forward: returned a wrong out", "found float64 [4, 8, 2, 8]"});
+    blamed("no lse", {"returned a wrong lse: wanted float32 [4, 2, 8] on cpu, found no tensor"});
+    blamed("two gradients", {"in attention/misdeed, hook backward: wanted three tensors, dq, dk and dv; found 2"});
+    blamed("no dk", {"in attention/misdeed, hook backward: returned a wrong dk: found no tensor"});
+    blamed("turned dq", {"returned a wrong dq: wanted float32 [4, 8, 2, 8] on cpu, found float32 [4, 2, 8, 8]"});
+  }
+}
+
+TEST_F(Misdeeds, an_attention_that_does_nothing_wrong_trains) {
+  const Ran ran =
+      train(misdeed("attention", "", "") + misdeed("optimizer", "", "") + misdeed("dataset", "", "") + here());
+  EXPECT_EQ(ran.code, 0) << ran.output;
+}
+
+TEST_F(Misdeeds, what_a_dataset_reads_is_compared_with_what_was_asked_for) {
+  expect_blamed(misdeed("dataset", "", "no labels"), 3,
+                {"in dataset/misdeed, hook read, step 3: returned a wrong labels_BS", "found no tensor"});
+  expect_blamed(misdeed("dataset", "", "short"), 3, {"wrong labels_BS: wanted Long [4, 8] on cpu, found Long [4, 7]"});
+  expect_blamed(misdeed("dataset", "", "float"), 3,
+                {"wrong tokens_BS: wanted Long [4, 8] on cpu, found float32 [4, 8]"});
+}
+
+TEST_F(Misdeeds, an_optimizers_groups_state_and_tensors_are_looked_at) {
+  expect_blamed(misdeed("optimizer", "", "group"), 3,
+                {"in optimizer/misdeed, hook group_of: gave ", " the group 5; there are groups 0 to 0"});
+  expect_blamed(misdeed("optimizer", "", "state"), 3,
+                {"in optimizer/misdeed, hook state: its state \"moment\" is no tensor"});
+  expect_blamed(
+      misdeed("optimizer", "", "shape"), 3,
+      {"in optimizer/misdeed, hook update: changed the value of ", ": wanted float32 [", "found float32 [1]"});
+  expect_blamed(misdeed("optimizer", "", "memory"), 3,
+                {"in optimizer/misdeed, hook update: gave the value of ", "other memory"});
+}
+
+TEST_F(Misdeeds, other_kinds_are_looked_at_likewise) {
+  expect_blamed(misdeed("lr_schedule", "", "nan"), 3, {"in lr_schedule/misdeed, hook at: returned lr nan"});
+  expect_blamed(misdeed("recompute", "", "no hold"), 3, {"in recompute/misdeed, hook hold, unit ", "returned nothing"});
+  expect_blamed(misdeed("recompute", "", "empty hold"), 3,
+                {"in recompute/misdeed, hook restore, unit ", "tensors that were held, found 0"});
+  expect_blamed(misdeed("strategy", "", "reserved figure"), 3,
+                {"in strategy/misdeed, hook step_begin: metric(\"loss\"): the runtime has a figure"});
+  expect_blamed(misdeed("strategy", "", "wide figure"), 3,
+                {"hook step_begin: metric(\"mine\"): wanted one element, found a tensor of shape [2]"});
+}
+
+// It could have a window of its own, which blocks of keys would not show: nothing of it is in the arguments.
+TEST_F(Misdeeds, an_attention_that_says_nothing_of_partial_keys_or_heads_is_not_given_parts) {
+  const auto refused = [&](const std::string& section, const std::vector<std::string>& parts) {
+    expect_blamed(launch(2, misdeed("attention", "", "") + " --set '" + section + "'" + here()), 2, parts);
+  };
+  refused("context_parallel={\"type\":\"ring\",\"params\":{\"size\":2}}",
+          {"context_parallel/ring: needs attention.partial_keys", "window", "AttentionAbilities::partial_keys",
+           "context_parallel/ulysses", "attention/misdeed (--set", "does not offer",
+           "attention/flash and attention/standard do"});
+  refused("context_parallel={\"type\":\"ulysses\",\"params\":{\"size\":2}}",
+          {"context_parallel/ulysses: needs attention.partial_heads", "AttentionAbilities::partial_heads",
+           "attention/misdeed"});
+  refused("tensor_parallel={\"size\":2}", {"tensor_parallel/megatron: needs attention.partial_heads",
+                                           "AttentionAbilities::partial_heads", "attention/misdeed"});
+}
+
+}  // namespace
+}  // namespace drivetrain::test
