@@ -11,7 +11,7 @@ namespace drivetrain {
 // On rank 0 the values of all ranks in rank order; on others nothing, and they do not wait. `key` is used once per
 // store; it takes key/RANK for ranks 1 and up. Collective. Thread: main. Errors: Error(communication) naming the ranks
 // that did not tell it; timeout_s is for all of them together.
-std::vector<Value> gather_values(Store& store, const std::string& key, const RankEnvironment& env, const Value& mine,
-                                 double timeout_s);
+DRIVETRAIN_API std::vector<Value> gather_values(Store& store, const std::string& key, const RankEnvironment& env,
+                                                const Value& mine, double timeout_s);
 
 }  // namespace drivetrain

@@ -40,9 +40,10 @@ std::shared_ptr<Store> serve_others(const RankEnvironment& env, const std::funct
   const auto meeting = meeting_of(env);
   const std::string address = env.meeting.empty() ? address_text(env) : concat("127.0.0.1:", port);
   // The file goes once all have read it, or with the store.
-  auto store = std::make_shared<Rank0Store>(address, listening.sockets, secret, env.world_size, [meeting] {
-    if (meeting) meeting->close();
-  });
+  auto store =
+      std::make_shared<Rank0Store>(address, ServedBy{listening.sockets, env.news_fd, secret, env.world_size, [meeting] {
+                                                       if (meeting) meeting->close();
+                                                     }});
   if (meeting) meeting->show({port, secret});
   return store;
 }

@@ -98,8 +98,10 @@ void read_master(const Variables& variables, const LauncherVariables& names, Ran
   env.master_port = variables.integer("MASTER_PORT", 1, 65535).value_or(env.master_port);
   read_token(variables, env);
   env.master_listens = variables.text("DRIVETRAIN_MASTER_LISTENS").has_value();
-  if (env.rank == 0)
+  if (env.rank == 0) {
     env.listen_fd = static_cast<int>(variables.integer("DRIVETRAIN_LISTEN_FD", 0, 1 << 20).value_or(-1));
+    env.news_fd = static_cast<int>(variables.integer("DRIVETRAIN_NEWS_FD", 0, 1 << 20).value_or(-1));
+  }
   const bool loopback =
       env.master_addr == "localhost" || env.master_addr == "::1" || env.master_addr.rfind("127.", 0) == 0;
   if (!env.local_known && loopback) env.local_rank = env.rank, env.local_size = env.world_size, env.local_known = true;

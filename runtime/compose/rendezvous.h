@@ -24,6 +24,7 @@ struct RankEnvironment {
   std::string master_addr = "127.0.0.1";
   int64_t master_port = 29500;
   int listen_fd = -1;           // on rank 0: a listening socket inherited from the launcher, bound to master_port
+  int news_fd = -1;             // on rank 0: a pipe in which the launcher names each rank that failed
   bool master_listens = false;  // that socket was there before any rank: where it refuses, rank 0 has ended
   // The run's secret; empty: nobody gave one, so rank 0 makes one and shows it to its user's processes.
   std::string token{};

@@ -96,7 +96,8 @@ bool StoreClient::introduce(int fd, const ServerPlace& place) {
                     "DRIVETRAIN_RUN_TOKEN, give all ranks of a run the same one");
   if (*verdict == Verdict::taken) {
     give_up(ErrorCode::config, concat("two processes call themselves rank ", rank_, ": this one, ", getpid(),
-                                      ", and one that is with rank 0 already; each needs its own RANK"));
+                                      ", and one that is with rank 0 already; each needs its own RANK, "
+                                      "and each run its own MASTER_PORT"));
     return false;
   }
   return send_all(fd, proof_of(place.secret, hello, welcome), patience) && await_entry(fd, patience);

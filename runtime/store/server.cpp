@@ -25,18 +25,15 @@ constexpr int kEventsAtOnce = 64;
 
 }  // namespace
 
-StoreServer::StoreServer(StoreTable& table, std::vector<int> listeners, std::string secret, int64_t world_size,
-                         std::function<void()> on_all_here)
+StoreServer::StoreServer(StoreTable& table, ServedBy served_by)
     : table_(table),
-      listeners_(std::move(listeners)),
-      secret_(std::move(secret)),
-      world_size_(world_size),
-      on_all_here_(std::move(on_all_here)),
+      by_(std::move(served_by)),
       epoll_(epoll_create1(EPOLL_CLOEXEC)),
       bell_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   bool ready = epoll_ >= 0 && bell_ >= 0;
-  std::vector<int> watched = listeners_;
+  std::vector<int> watched = by_.listeners;
   watched.push_back(bell_);
+  if (by_.news >= 0) watched.push_back(by_.news);
   for (const int fd : watched) {
     epoll_event event{EPOLLIN, {.fd = fd}};
     ready = ready && make_own(fd) && epoll_ctl(epoll_, EPOLL_CTL_ADD, fd, &event) == 0;
@@ -64,7 +61,8 @@ StoreServer::~StoreServer() {
     flush(fd, guest);
     close(fd);
   }
-  for (const int fd : listeners_) close(fd);
+  for (const int fd : by_.listeners) close(fd);
+  if (by_.news >= 0) close(by_.news);
   close(bell_);
   close(epoll_);
 }
@@ -72,7 +70,7 @@ StoreServer::~StoreServer() {
 bool StoreServer::wait_until_left(double seconds) {
   std::unique_lock lock(mutex_);
   return left_changed_.wait_for(lock, std::chrono::duration<double>(seconds),
-                                [&] { return static_cast<int64_t>(ranks_left_.size()) >= world_size_ - 1; });
+                                [&] { return static_cast<int64_t>(ranks_left_.size()) >= by_.world_size - 1; });
 }
 
 void StoreServer::serve() {
@@ -109,7 +107,8 @@ void StoreServer::on_event(int fd, uint32_t events) {
   }
   const auto found = guests_.find(fd);
   if (found == guests_.end()) {
-    for (const int listener : listeners_)
+    if (fd == by_.news) return hear_news();
+    for (const int listener : by_.listeners)
       if (listener == fd) accept_from(listener);
     return;
   }
@@ -120,9 +119,22 @@ void StoreServer::on_event(int fd, uint32_t events) {
   drop(fd);
 }
 
+// A rank that died before it came has no connection that could tell.
+void StoreServer::hear_news() {
+  char text[512];
+  const ssize_t n = read(by_.news, text, sizeof text);
+  if (n < 0) return;
+  if (n == 0) {
+    epoll_ctl(epoll_, EPOLL_CTL_DEL, by_.news, nullptr);
+    return;
+  }
+  const std::string news(text, static_cast<size_t>(n));
+  table_.set(kStopped, news.substr(0, news.find('\n')));
+}
+
 // The oldest of those who did not say who they are goes first, so that silence keeps nobody out.
 void StoreServer::make_room() {
-  if (strangers_.size() > kStrangersBesideRanks + static_cast<size_t>(world_size_)) drop(strangers_.begin()->second);
+  if (strangers_.size() > kStrangersBesideRanks + static_cast<size_t>(by_.world_size)) drop(strangers_.begin()->second);
 }
 
 void StoreServer::accept_from(int listener) {
@@ -167,22 +179,22 @@ bool StoreServer::read_from(int fd, Guest& guest) {
 }
 
 bool StoreServer::take_hello(Guest& guest) {
-  const auto hello = read_hello(secret_, guest.read);
+  const auto hello = read_hello(by_.secret, guest.read);
   if (!hello || hello->rank > kHighestRank) return false;
   guest.rank = hello->rank;
   guest.hello = guest.read;
   const Verdict verdict = !hello->our_run                       ? Verdict::other_run
                           : guest.rank == 0 || here(guest.rank) ? Verdict::taken
                                                                 : Verdict::welcome;
-  guest.welcome = welcome_to(secret_, guest.hello, verdict);
+  guest.welcome = welcome_to(by_.secret, guest.hello, verdict);
   guest.out += guest.welcome;
   guest.stage = Stage::proof;  // whom the verdict sends away goes, or is late
   return true;
 }
 
 bool StoreServer::take_proof(Guest& guest) {
-  const bool welcome = read_welcome(secret_, guest.hello, guest.welcome) == Verdict::welcome;
-  if (!welcome || here(guest.rank) || !same_bytes(guest.read, proof_of(secret_, guest.hello, guest.welcome)))
+  const bool welcome = read_welcome(by_.secret, guest.hello, guest.welcome) == Verdict::welcome;
+  if (!welcome || here(guest.rank) || !same_bytes(guest.read, proof_of(by_.secret, guest.hello, guest.welcome)))
     return false;
   strangers_.erase(guest.number);
   guest.stage = Stage::joined;
@@ -195,7 +207,7 @@ bool StoreServer::take_proof(Guest& guest) {
   if (const std::string reason = table_.stopped(); !reason.empty())
     guest.out += frame_of(StoreAnswer{0, StoreSays::stopped, reason});
   const bool news = ranks_seen_.insert(guest.rank).second;
-  if (news && static_cast<int64_t>(ranks_seen_.size()) == world_size_ - 1 && on_all_here_) on_all_here_();
+  if (news && static_cast<int64_t>(ranks_seen_.size()) == by_.world_size - 1 && by_.on_all_here) by_.on_all_here();
   return true;
 }
 

@@ -3,8 +3,8 @@
 // ends the thread.
 //
 // A rank whose connection closes without its farewell stops the run, by kStopped in the table. Ownership: of the
-// listening sockets. Thread: made and destroyed by one; the table is what others use. Errors: Error(communication)
-// where the system has no descriptors for it.
+// descriptors that it is given. Thread: made and destroyed by one; the table is what others use. Errors:
+// Error(communication) where the system has no descriptors for it.
 #pragma once
 
 #include <atomic>
@@ -24,11 +24,17 @@
 
 namespace drivetrain {
 
+struct ServedBy {
+  std::vector<int> listeners;
+  int news = -1;  // a pipe that brings a line for each rank that its launcher saw fail; -1: none
+  std::string secret;
+  int64_t world_size = 1;
+  std::function<void()> on_all_here;  // once all others have been let in, by the server's thread; null: nobody cares
+};
+
 class DRIVETRAIN_API StoreServer {
  public:
-  // on_all_here: called once all world_size - 1 others have been let in, by the server's thread.
-  StoreServer(StoreTable& table, std::vector<int> listeners, std::string secret, int64_t world_size,
-              std::function<void()> on_all_here);
+  StoreServer(StoreTable& table, ServedBy served_by);
   StoreServer(const StoreServer&) = delete;
   ~StoreServer();
 
@@ -55,6 +61,7 @@ class DRIVETRAIN_API StoreServer {
 
   void serve();
   void accept_from(int listener);
+  void hear_news();
   void make_room();
   void drop_late_strangers();
   int milliseconds_to_wait() const;
@@ -78,10 +85,7 @@ class DRIVETRAIN_API StoreServer {
   void count_left(int64_t rank);
 
   StoreTable& table_;
-  const std::vector<int> listeners_;
-  const std::string secret_;
-  const int64_t world_size_;
-  const std::function<void()> on_all_here_;
+  const ServedBy by_;
   int epoll_ = -1, bell_ = -1;
   std::map<int, Guest> guests_;        // by descriptor
   std::map<uint64_t, int> strangers_;  // descriptors of those not let in yet, oldest first

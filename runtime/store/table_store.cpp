@@ -16,9 +16,8 @@ std::string TableStore::get(const std::string& key, double timeout_s) {
   throw fail(ErrorCode::communication, "no rank set \"", key, "\" in the store", place_, " within ", timeout_s, " s");
 }
 
-Rank0Store::Rank0Store(const std::string& address, std::vector<int> listeners, const std::string& secret,
-                       int64_t world_size, std::function<void()> on_all_here)
-    : TableStore(" at " + address), server_(table_, std::move(listeners), secret, world_size, std::move(on_all_here)) {}
+Rank0Store::Rank0Store(const std::string& address, ServedBy served_by)
+    : TableStore(" at " + address), server_(table_, std::move(served_by)) {}
 
 Rank0Store::~Rank0Store() {
   if (std::uncaught_exceptions() > 0) table_.set(kStopped, "rank 0 stopped; its own message says why");

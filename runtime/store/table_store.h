@@ -33,8 +33,7 @@ class TableStore : public Store {
 // the last word; where an exception is on its way through, that word is that rank 0 stopped.
 class DRIVETRAIN_API Rank0Store final : public TableStore {
  public:
-  Rank0Store(const std::string& address, std::vector<int> listeners, const std::string& secret, int64_t world_size,
-             std::function<void()> on_all_here);
+  Rank0Store(const std::string& address, ServedBy served_by);
   ~Rank0Store() override;
 
  private:

@@ -131,6 +131,13 @@ TEST_F(LaunchTest, ranks_of_a_run_share_a_secret_that_no_command_line_shows) {
   EXPECT_EQ(secrets.size(), 2u);  // a new one for each run
 }
 
+TEST_F(LaunchTest, rank_0_is_told_which_rank_failed) {
+  request_.ranks = 2;
+  EXPECT_EQ(run("if [ $RANK = 1 ]; then exit 3; fi; read -t 5 line <&$DRIVETRAIN_NEWS_FD; echo \"news: $line\"; exit 5"),
+            3);
+  EXPECT_EQ(count_of("news: rank 1 has ended: exit 3 (", out()), 1u) << out() << err();
+}
+
 TEST_F(LaunchTest, lines_of_several_ranks_do_not_mix_and_none_is_lost) {
   request_.ranks = 4;
   EXPECT_EQ(run("for i in {1..500}; do echo \"$RANK line $i ................................................\"; done; "

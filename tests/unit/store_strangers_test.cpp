@@ -275,6 +275,10 @@ struct Rank0Process {
     close(listener);
   }
   ~Rank0Process() { end_process(pid); }
+  void stop() const {
+    kill(pid, SIGSTOP);
+    waitpid(pid, nullptr, WUNTRACED);  // until all its threads stand
+  }
   int64_t port = 0;
   int listener;
   pid_t pid = -1;
@@ -285,7 +289,7 @@ TEST(Rank0, that_is_stopped_is_named_by_every_call_within_its_time) {
     const Rank0Process rank_0;
     const auto store = make_store(environment_at(rank_0.port, 1, 2), 1);
     EXPECT_EQ(store->get("there", 5), "yes");
-    ASSERT_EQ(kill(rank_0.pid, SIGSTOP), 0);
+    rank_0.stop();
     const Said said =
         said_by([&] { waits_for_a_key ? static_cast<void>(store->get("never", 1)) : store->set("mine", ""); });
     expect_words(said, {"rank 1: rank 0 did not answer", concat("127.0.0.1:", rank_0.port),
@@ -299,7 +303,7 @@ TEST(Rank0, that_is_stopped_is_named_by_every_call_within_its_time) {
 
 TEST(Rank0, that_is_stopped_before_it_let_a_rank_in_is_named) {
   const Rank0Process rank_0;
-  ASSERT_EQ(kill(rank_0.pid, SIGSTOP), 0);
+  rank_0.stop();
   expect_words(said_by([&] { make_store(environment_at(rank_0.port, 1, 2), 1); }),
                {"rank 0 did not answer at", "within 1 s"});
 }
@@ -355,6 +359,23 @@ TEST(Ranks, that_leave_by_an_exception_are_named_to_those_who_wait) {
   leaves.join();
   expect_words(said, {"rank 2 stopped"});
   EXPECT_LT(said.seconds, 3);
+}
+
+TEST(Ranks, that_the_launcher_saw_fail_before_they_came_are_named) {
+  int news[2];
+  ASSERT_EQ(pipe(news), 0);
+  int64_t port = 0;
+  const int listener = listening_socket(port);
+  RankEnvironment env = environment_at(port, 0, 3);
+  env.listen_fd = listener;
+  env.news_fd = news[0];
+  const auto rank_0 = make_store(env, 10), waiting = make_store(environment_at(port, 1, 3), 10);
+  const std::string line = "rank 2 has ended: killed by signal 9", lines = line + "\nrank 1";
+  ASSERT_EQ(write(news[1], lines.data(), lines.size()), static_cast<ssize_t>(lines.size()));
+  EXPECT_EQ(said_by([&] { waiting->get("never", 20); }).text, line);
+  EXPECT_EQ(said_by([&] { rank_0->get("never", 20); }).text, line);
+  close(news[1]);
+  expect_it_works(*rank_0, *waiting);
 }
 
 TEST(Ranks, hear_the_first_reason_that_anybody_gives) {

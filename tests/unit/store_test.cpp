@@ -1,6 +1,7 @@
 // Rendezvous: who am I, stores between threads and processes, who is missing, who runs something else.
 #include <map>
 
+#include "compose/gather_values.h"
 #include "compose/rendezvous.h"
 #include "conformance/ranks.h"
 
@@ -56,9 +57,12 @@ TEST(RankEnvironment, reads_the_usual_variables) {
 TEST(RankEnvironment, takes_the_listening_socket_on_rank_zero_only) {
   Environment variables = {
       {"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "127.0.0.1"}, {"DRIVETRAIN_LISTEN_FD", "7"}};
+  variables["DRIVETRAIN_NEWS_FD"] = "8";
   EXPECT_EQ(read(variables).listen_fd, 7);
+  EXPECT_EQ(read(variables).news_fd, 8);
   variables["RANK"] = "1";
   EXPECT_EQ(read(variables).listen_fd, -1);
+  EXPECT_EQ(read(variables).news_fd, -1);
 }
 
 TEST(RankEnvironment, reads_other_launchers) {
@@ -70,7 +74,8 @@ TEST(RankEnvironment, reads_other_launchers) {
   EXPECT_EQ(ompi.local_size, 2);
   EXPECT_EQ(ompi.master_addr, "127.0.0.1");  // all on this host
   EXPECT_EQ(ompi.meeting, "OMPI_COMM_WORLD_RANK");
-  const RankEnvironment hydra = read({{"PMI_RANK", "0"}, {"PMI_SIZE", "2"}, {"MPI_LOCALRANKID", "0"}, {"MPI_LOCALNRANKS", "2"}});
+  const RankEnvironment hydra =
+      read({{"PMI_RANK", "0"}, {"PMI_SIZE", "2"}, {"MPI_LOCALRANKID", "0"}, {"MPI_LOCALNRANKS", "2"}});
   EXPECT_TRUE(hydra.local_known);
   EXPECT_EQ(hydra.meeting, "PMI_RANK");
   const RankEnvironment pmi = read({{"PMI_RANK", "2"}, {"PMI_SIZE", "3"}, {"MASTER_ADDR", "a"}});
@@ -90,7 +95,10 @@ TEST(RankEnvironment, on_the_loopback_all_ranks_are_local) {
 }
 
 TEST(RankEnvironment, a_port_that_was_named_is_used) {
-  Environment variables = {{"PMI_RANK", "0"}, {"PMI_SIZE", "2"}, {"MPI_LOCALRANKID", "0"}, {"MPI_LOCALNRANKS", "2"},
+  Environment variables = {{"PMI_RANK", "0"},
+                           {"PMI_SIZE", "2"},
+                           {"MPI_LOCALRANKID", "0"},
+                           {"MPI_LOCALNRANKS", "2"},
                            {"MASTER_PORT", "1234"}};
   EXPECT_EQ(read(variables).meeting, "");
   EXPECT_EQ(read(variables).master_port, 1234);
@@ -101,8 +109,11 @@ TEST(RankEnvironment, a_port_that_was_named_is_used) {
 }
 
 TEST(RankEnvironment, the_runs_secret_is_read_and_never_told) {
-  Environment variables = {{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "a"},
-                           {"DRIVETRAIN_RUN_TOKEN", "0123456789abcdef"}, {"DRIVETRAIN_MASTER_LISTENS", "1"}};
+  Environment variables = {{"RANK", "1"},
+                           {"WORLD_SIZE", "2"},
+                           {"MASTER_ADDR", "a"},
+                           {"DRIVETRAIN_RUN_TOKEN", "0123456789abcdef"},
+                           {"DRIVETRAIN_MASTER_LISTENS", "1"}};
   EXPECT_EQ(read(variables).token, "0123456789abcdef");
   EXPECT_TRUE(read(variables).master_listens);
   variables["DRIVETRAIN_RUN_TOKEN"] = "easy to guess";
@@ -267,6 +278,30 @@ TEST(Rendezvous, different_configurations_are_named_with_key_values_and_ranks) {
   for (const std::string& error : errors)
     expect_part(
         error, "\"optimizer.params.betas[1]\" is 0.99 on rank 0 and 0.95 on rank 2 (ranks 2 and 3 differ from rank 0)");
+}
+
+TEST(Rendezvous, ranks_that_do_not_tell_their_configuration_or_values_are_named) {
+  const Meeting facts = [](Store& store, RankEnvironment& env) { check_same(store, env, Value::object(), 0.2); };
+  const auto errors = meet(4, {{0, facts}, {2, facts}});
+  expect_part(errors[0], "ranks 1 and 3 did not say what configuration and libraries they have within 0.2 s");
+  expect_part(errors[2], "rank 0 did not compare the ranks' configurations");
+  const Meeting tell = [](Store& store, RankEnvironment& env) {
+    gather_values(store, "memory", env, Value::object(), 0.2);
+  };
+  expect_part(meet(4, {{0, tell}, {1, tell}})[0], "ranks 2 and 3 did not tell \"memory\" within 0.2 s");
+}
+
+TEST(Rendezvous, what_stops_one_rank_ends_the_waits_of_all) {
+  const Meeting wait = [](Store& store, RankEnvironment& env) {
+    telling_others(store, env, [&] { store.get("never", 20); });
+  };
+  const Meeting stop = [](Store& store, RankEnvironment& env) {
+    telling_others(store, env, [] { throw Error(ErrorCode::io, "no such file\nand a trace"); });
+  };
+  std::vector<std::string> errors;
+  EXPECT_LT(seconds_of([&] { errors = meet(3, {{0, wait}, {1, wait}, {2, stop}}); }), 5);
+  EXPECT_EQ(errors[0], "rank 2 stopped: no such file");
+  EXPECT_EQ(errors[1], "rank 2 stopped: no such file");
 }
 
 TEST(Rendezvous, the_first_difference_has_a_path) {

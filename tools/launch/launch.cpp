@@ -99,15 +99,20 @@ class Launcher {
   void start_all() {
     int port = 0;
     Descriptor listener = listen_on_free_port(port);
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC) != 0) throw std::system_error(errno, std::generic_category(), "launch: pipe");
+    Descriptor news(ends[0]);
+    news_ = Descriptor(ends[1]);
+    fcntl(ends[1], F_SETFL, O_NONBLOCK);  // a stopped rank 0 reads nothing
     const int count = request_.only_rank_0 ? 1 : request_.ranks;
     ranks_.resize(static_cast<size_t>(count));
     for (int rank = 0; rank < count; ++rank) {
-      start_one(rank, port, rank == 0 ? listener.get() : -1);
-      if (rank == 0) listener.close();  // if rank 0 dies, others are refused at once instead of waiting
+      start_one(rank, port, rank == 0 ? listener.get() : -1, rank == 0 ? news.get() : -1);
+      if (rank == 0) news.close(), listener.close();  // if rank 0 dies, others are refused at once instead of waiting
     }
   }
 
-  void start_one(int rank, int port, int listener) {
+  void start_one(int rank, int port, int listener, int news) {
     RankState& state = ranks_[static_cast<size_t>(rank)];
     const std::string prefix = rank == 0 ? "" : "[rank " + std::to_string(rank) + "] ";
     const std::string number = std::to_string(rank), world = std::to_string(request_.ranks);
@@ -122,8 +127,10 @@ class Launcher {
                     out.get(),
                     err.get(),
                     listener,
+                    news,
                     &old_mask_};
     if (listener >= 0) start.environment.push_back("DRIVETRAIN_LISTEN_FD=" + std::to_string(listener));
+    if (news >= 0) start.environment.push_back("DRIVETRAIN_NEWS_FD=" + std::to_string(news));
     state.pid = start_rank(start);
   }
 
@@ -195,6 +202,8 @@ class Launcher {
     ends_.push_back(end);
     const bool as_asked = end.code == 0 || (signal_ != 0 && !end.killed && end.code == 128 + signal_);
     if (!as_asked && deadline_ == kNever) deadline_ = now() + request_.peers_may_take_s;
+    // Rank 0 tells the others, whose waits end then; a rank that had come that far has told it itself.
+    if (!as_asked) write_text(news_.get(), "rank " + std::to_string(end.rank) + " has ended: " + describe_end(end) + "\n");
   }
 
   void keep_deadlines() {
@@ -272,7 +281,7 @@ class Launcher {
   const std::string token_ = new_run_token();  // by environment: a command line can be read by everybody
   const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
   sigset_t old_mask_ = {};
-  Descriptor signals_;
+  Descriptor signals_, news_;
   std::vector<RankState> ranks_;
   std::vector<RankEnd> ends_;
   int signal_ = 0;         // the first one passed on

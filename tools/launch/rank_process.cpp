@@ -27,7 +27,8 @@ namespace {
   dup2(nothing, STDIN_FILENO);
   if (start.out >= 0) dup2(start.out, STDOUT_FILENO);
   if (start.err >= 0) dup2(start.err, STDERR_FILENO);
-  if (start.listener >= 0) fcntl(start.listener, F_SETFD, 0);
+  for (const int inherited : {start.listener, start.news})
+    if (inherited >= 0) fcntl(inherited, F_SETFD, 0);
   signal(SIGPIPE, SIG_DFL);
   signal(SIGTTOU, SIG_IGN);  // not in the terminal's foreground group, yet allowed to write to it
   for (const int signal_number : {SIGINT, SIGTERM, SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT})
@@ -37,6 +38,7 @@ namespace {
     setenv(entry.substr(0, equals).c_str(), entry.c_str() + equals + 1, 1);
   }
   if (start.listener < 0) unsetenv("DRIVETRAIN_LISTEN_FD");
+  if (start.news < 0) unsetenv("DRIVETRAIN_NEWS_FD");
   sigprocmask(SIG_SETMASK, static_cast<const sigset_t*>(start.signal_mask), nullptr);
   execvp(argv[0], argv);
   const std::string reason =

@@ -33,7 +33,8 @@ std::string new_run_token();
 struct RankStart {
   const std::vector<std::string>* command;  // looked up in PATH if it has no '/'
   std::vector<std::string> environment;     // NAME=VALUE, replacing what the launcher has under NAME
-  int out = -1, err = -1, listener = -1;    // -1: the launcher's own; none
+  int out = -1, err = -1;                   // -1: the launcher's own
+  int listener = -1, news = -1;             // inherited by the rank; -1: none
   const void* signal_mask = nullptr;        // sigset_t that the rank starts with
 };
 
