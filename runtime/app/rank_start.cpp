@@ -39,6 +39,7 @@ void ignore_write_signals() {
 }
 
 void come_to_others(TrainRequest& request) {
+  ignore_write_signals();
   request.setup.environment = read_rank_environment();
   request.terminal = isatty(STDOUT_FILENO) != 0;
   request.setup.log = make_console_log(console_settings(request.setup.environment.rank));
@@ -62,7 +63,6 @@ std::unique_ptr<Registry> choose_for(TrainRequest& request, const std::vector<st
 }
 
 void start_process(TrainRequest& request) {
-  ignore_write_signals();
   install_cpu_allocator();
   RankEnvironment& env = request.setup.environment;
   const double timeout_s = static_cast<double>(request.settings.rendezvous_timeout_s);

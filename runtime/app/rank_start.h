@@ -10,7 +10,8 @@
 namespace drivetrain {
 
 // Who this process is among the ranks, its log and its way to the others, who learn from now on if it fails or dies. Sets
-// environment, terminal, log and store of the request. Before its config is read: that may fail on one rank alone.
+// signals of writes, and environment, terminal, log and store of the request. Before its config is read: that may fail on
+// one rank alone.
 void come_to_others(TrainRequest& request);
 
 // Fills a request whose config and config_path are set: places, settings, plugins. After come_to_others. The registry is returned and
@@ -20,7 +21,7 @@ std::unique_ptr<Registry> choose_for(TrainRequest& request, const std::vector<st
 // A reader that went away and a full quota show as write errors, not as a silent death.
 void ignore_write_signals();
 
-// Signals of writes, the allocator, the wait for rank 0, the device and the threads of this process. Once per process, before any tensor.
+// The allocator, the wait for rank 0, the device and the threads of this process. Once per process, before any tensor.
 void start_process(TrainRequest& request);
 
 }  // namespace drivetrain

@@ -47,7 +47,7 @@ StoreClient::~StoreClient() {
     }
   }
   ending_ = true;
-  ring(bell_);
+  wake(bell_);
   thread_.join();
   if (fd_ >= 0) close(fd_);
   close(bell_);

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstring>
 
 #include "store/client.h"
 #include "store/secret.h"
@@ -49,7 +50,7 @@ bool StoreClient::join_rank_0() {
   const int fd = connect_to(place->host, place->port, {after(kOneTry), bell_}, reason);
   if (fd < 0) {
     see("did not open", reason);
-    if (place->open && !ending_)
+    if (place->open && reason == std::strerror(ECONNREFUSED))
       give_up(ErrorCode::communication, concat(me(), "nothing listens any more on ", address_,
                                                ", so rank 0 has ended: ", reason, "; its own message says why"));
     return false;

@@ -46,7 +46,7 @@ StoreServer::StoreServer(StoreTable& table, ServedBy served_by)
       const std::lock_guard lock(mutex_);
       changes_.push_back(key);
     }
-    ring(bell_);
+    wake(bell_);
   });
   const SignalsElsewhere elsewhere;
   thread_ = std::thread([this] { serve(); });
@@ -55,7 +55,7 @@ StoreServer::StoreServer(StoreTable& table, ServedBy served_by)
 StoreServer::~StoreServer() {
   table_.on_change(nullptr);
   ending_ = true;
-  ring(bell_);
+  wake(bell_);
   thread_.join();
   for (auto& [fd, guest] : guests_) {
     flush(fd, guest);
@@ -101,8 +101,8 @@ void StoreServer::drop_late_strangers() {
 
 void StoreServer::on_event(int fd, uint32_t events) {
   if (fd == bell_) {
-    uint64_t rings = 0;
-    static_cast<void>(!read(bell_, &rings, sizeof rings));
+    uint64_t rung = 0;
+    static_cast<void>(!read(bell_, &rung, sizeof rung));
     return;
   }
   const auto found = guests_.find(fd);

@@ -96,7 +96,7 @@ void tune(int fd) {
   setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &times, sizeof times);
 }
 
-void ring(int bell) { eventfd_write(bell, 1); }
+void wake(int bell) { eventfd_write(bell, 1); }
 
 ListeningSockets listen_at(const std::string& host, int64_t port, bool all_ranks_here) {
   std::string reason;

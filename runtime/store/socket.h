@@ -26,7 +26,7 @@ class SignalsElsewhere {
 
 bool make_own(int fd);  // it does not block, and programs that this one starts do not inherit it
 void tune(int fd);      // small messages go at once; a host that is gone is noticed within a minute or two
-void ring(int bell);    // an eventfd
+void wake(int bell);    // an eventfd
 
 struct ListeningSockets {
   std::vector<int> sockets;

@@ -442,6 +442,14 @@ int64_t port_now_free() {
   return port;
 }
 
+TEST(Listening, that_ended_where_a_launcher_had_begun_it_means_that_rank_0_has_ended) {
+  RankEnvironment env = environment_at(port_now_free(), 1, 2);
+  env.master_listens = true;
+  const Said said = said_by([&] { make_store(env, 20); });
+  expect_words(said, {"rank 1: nothing listens any more on 127.0.0.1:", "so rank 0 has ended"});
+  EXPECT_LT(said.seconds, 3);
+}
+
 TEST(Listening, is_on_the_address_that_was_given_alone) {
   for (const std::string host : {"127.0.0.1", "localhost"}) {
     RankEnvironment env = environment_at(port_now_free(), 0, 2);

@@ -202,8 +202,9 @@ class Launcher {
     ends_.push_back(end);
     const bool as_asked = end.code == 0 || (signal_ != 0 && !end.killed && end.code == 128 + signal_);
     if (!as_asked && deadline_ == kNever) deadline_ = now() + request_.peers_may_take_s;
+    if (as_asked) return;
     // Rank 0 tells the others, whose waits end then; a rank that had come that far has told it itself.
-    if (!as_asked) write_text(news_.get(), "rank " + std::to_string(end.rank) + " has ended: " + describe_end(end) + "\n");
+    write_text(news_.get(), "rank " + std::to_string(end.rank) + " has ended: " + describe_end(end) + "\n");
   }
 
   void keep_deadlines() {

@@ -2,8 +2,8 @@
 //
 // Every rank gets RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT, DRIVETRAIN_RUN_TOKEN, the secret
 // of this run, and DRIVETRAIN_MASTER_LISTENS; rank 0 also DRIVETRAIN_LISTEN_FD, a listening socket on that port, and
-// DRIVETRAIN_NEWS_FD, a pipe that brings a line for each rank that failed. Rank 0 inherits stdout, and stderr if that is
-// a terminal; other ranks' lines are prefixed. After the first failure the others may notice by themselves, then get
+// DRIVETRAIN_NEWS_FD, a pipe that brings a line for each rank that failed. Rank 0 inherits stdout, and stderr if that
+// is a terminal; other ranks' lines are prefixed. After the first failure the others may notice by themselves, then get
 // SIGTERM, then SIGKILL. The first SIGINT, SIGTERM or SIGHUP is passed on once (SIGHUP as SIGTERM); a second one kills.
 #pragma once
 
