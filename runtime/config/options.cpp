@@ -5,6 +5,7 @@
 
 #include <drivetrain/options.h>
 
+#include "config/load.h"
 #include "config/suggest.h"
 #include "config/value_error.h"
 
@@ -22,11 +23,11 @@ std::string range_text(const OptionField& field) {
   return plain_number(*field.minimum) + " to " + plain_number(*field.maximum);
 }
 
-// Relative to the folder of the file that says it; from --set and elsewhere, to the current one.
+// Relative to the folder of the file that says it; from a pipe, --set and elsewhere, to the current one.
 std::string absolute_path(const std::string& path, const Position& where) {
   namespace fs = std::filesystem;
   if (path.empty()) return path;
-  const fs::path folder = where.line > 0 ? fs::path(where.file).parent_path() : fs::path();
+  const fs::path folder = where.line > 0 ? folder_of_document(where.file) : fs::path();
   return fs::absolute(folder / path).lexically_normal().string();
 }
 

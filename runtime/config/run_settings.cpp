@@ -5,6 +5,8 @@
 #include <cctype>
 #include <filesystem>
 
+#include "config/load.h"
+
 namespace drivetrain {
 namespace {
 
@@ -94,7 +96,7 @@ void check_capture(const Value& capture, Problems& problems) {
 }
 
 std::string default_output(const std::string& config_path) {
-  std::filesystem::path name = std::filesystem::path(config_path).filename();
+  std::filesystem::path name = names_descriptor(config_path) ? "config" : std::filesystem::path(config_path).filename();
   if (name.extension() == ".json") name.replace_extension();
   return (std::filesystem::path("runs") / name).string();
 }

@@ -59,12 +59,27 @@ class Ranks : public ProgramTest {
     return Background(folder(), words("train", sets), environment);
   }
   // A run without an end, once it has made steps.
-  Background running(int ranks) const {
-    std::vector<std::string> list = words("launch", {"train_steps=100000000"});
+  Background running(int ranks, std::vector<std::string> sets = {}) const {
+    sets.push_back("train_steps=100000000");
+    if (ranks == 3) sets.push_back("train_batch_size=12");
+    std::vector<std::string> list = words("launch", sets);
     list.insert(list.end(), {"-n", std::to_string(ranks)});
     Background launch(folder(), list);
     EXPECT_TRUE(launch.wait_for_file(path("run/metrics.jsonl"))) << launch.output();
     return launch;
+  }
+  // Its data lies at a relative path, which begins where the config does, or in the current folder. Ends without one of
+  // its own to write to.
+  std::string tiny_text_config() const {
+    std::string text = kTiny;
+    const auto replace = [&](const std::string& part, const std::string& by) {
+      text.replace(text.find(part), part.size(), by);
+    };
+    replace("\"vocab_size\": 64", "\"vocab_size\": 256");
+    replace(R"({"type": "synthetic", "params": {"seq_length": 8}})",
+            R"({"type": "text", "params": {"seq_length": 8, "files": ["data/tokens.txt"]}})");
+    replace(",\n  \"output_dir\": \"run\"", "");
+    return write("elsewhere/text.json", text);
   }
   // The process of that rank, found by its environment.
   int pid_of_rank(int rank) const {
@@ -85,9 +100,8 @@ TEST_F(Ranks, a_rank_that_is_killed_is_named_by_the_others_within_seconds) {
   EXPECT_EQ(launch.wait(10), 128 + SIGKILL);
   const std::string said = launch.output();
   const std::string lost = concat("rank 2 (pid ", victim, ") died");
-  for (const std::string who :
-       {"\ndrivetrain: error: ", "[rank 1] drivetrain: error: ", "[rank 3] drivetrain: error: "})
-    expect_says(said, {who, lost});
+  expect_says(said, {"\ndrivetrain: error: ", lost, "drivetrain launch: 2 other ranks said the same as rank 0"});
+  EXPECT_EQ(said.find(lost), said.rfind(lost)) << "once is enough: " << said;
   expect_says(said, {"drivetrain launch: rank 2 failed first: killed by signal 9"});
   expect_nothing_half_written();
 }
@@ -97,6 +111,60 @@ TEST_F(Ranks, rank_0_that_is_killed_is_named_too) {
   ASSERT_EQ(kill(pid_of_rank(0), SIGKILL), 0);
   EXPECT_EQ(launch.wait(10), 128 + SIGKILL);
   expect_says(launch.output(), {"[rank 1] drivetrain: error: ", "rank 0 (pid ", ") died", "rank 0 failed first"});
+}
+
+TEST_F(Ranks, a_rank_that_is_stopped_is_named_and_nothing_is_left) {
+  Background launch = running(3, {"communicator.timeout_s=2"});
+  ASSERT_EQ(kill(pid_of_rank(1), SIGSTOP), 0);
+  EXPECT_EQ(launch.wait(20), 5) << launch.output();
+  expect_says(launch.output(), {"drivetrain launch: rank 1 is stopped by signal 19", "rank 1 did not reach",
+                                "within 2 s", "rank 1 (pid ", ") is stopped by a signal",
+                                "drivetrain launch: rank 1 failed first: stopped by signal 19"});
+  EXPECT_EQ(launch.output().find("(;"), std::string::npos) << launch.output();
+  EXPECT_TRUE(processes_with(folder()).empty());
+}
+
+TEST_F(Ranks, limits_of_address_space_and_file_size_leave_room_for_a_run) {
+  for (const std::string limit : {"ulimit -v 4000000", "ulimit -f 20000"})
+    for (const std::string command : {"train", "launch -n 2"}) {
+      const Ran ran = run_shell("cd " + folder() + " && bash -c '" + limit + "; exec " + program() + " " + command +
+                                " " + path("tiny.json") + "'");
+      EXPECT_EQ(ran.code, 0) << limit << " " << command << ": " << ran.output;
+      std::filesystem::remove_all(path("run"));
+    }
+}
+
+TEST_F(Ranks, a_limit_in_the_way_of_shared_memory_is_named_with_the_figure) {
+  const std::string command = program() + " launch -n 2 " + path("tiny.json");
+  const Ran ran = run_shell("cd " + folder() + " && bash -c 'ulimit -f 100; exec " + command + "'");
+  EXPECT_EQ(ran.code, 4) << ran.output;
+  expect_says(ran.output, {"shared memory needs a file of 16777216 bytes", "102400 bytes", "ulimit -f unlimited"});
+}
+
+TEST_F(Ranks, too_few_open_files_are_told_before_anything_starts) {
+  const Ran ran = run_shell("cd " + folder() + " && bash -c 'ulimit -n 12; exec " + program() + " launch -n 2 " +
+                            path("tiny.json") + "'");
+  EXPECT_EQ(ran.code, 8) << ran.output;
+  expect_says(ran.output, {"2 ranks need 52 open files per process", "12 are allowed", "ulimit -n 52"});
+  EXPECT_FALSE(std::filesystem::exists(path("run")));
+}
+
+TEST_F(Ranks, a_config_that_can_be_read_once_reaches_every_rank) {
+  write("data/tokens.txt", std::string(4000, 'a'));
+  const std::string text = tiny_text_config();
+  const auto launch_by = [&](const std::string& words) {
+    return run_shell("cd " + folder() + " && bash -c '" + words + "'");
+  };
+  const std::string launch = program() + " launch -n 2 ";
+  const Ran piped = launch_by(launch + "<(cat " + text + ") --set output_dir=" + path("piped"));
+  EXPECT_EQ(piped.code, 0) << piped.output;
+  EXPECT_FALSE(final_weights("piped").empty());
+  const Ran named = launch_by("mkfifo pipe && { cat " + text + " > pipe & } && " + launch + "pipe --set train_steps=2");
+  EXPECT_EQ(named.code, 0) << named.output;
+  EXPECT_FALSE(final_weights("runs/config").empty());
+  const Ran wrong = launch_by(launch + "<(echo \"{\")  # " + folder());
+  EXPECT_EQ(wrong.code, 2);
+  expect_says(wrong.output, {"/dev/fd/", "all ranks said the same"});
 }
 
 TEST_F(Ranks, a_launcher_that_is_killed_takes_its_ranks_with_it) {

@@ -1,6 +1,14 @@
 // Command lines: what is read, what is handed on, and what a wrong one is told.
 #include <gtest/gtest.h>
 
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <fstream>
+#include <thread>
+
 #include "drivetrain/commands.h"
 #include "launch/request.h"
 
@@ -92,6 +100,60 @@ TEST(CommandLine, launch_checks_the_number_of_ranks_and_the_config_before_it_sta
     EXPECT_SAYS(message("launch", {"-n", n, "/proc/self/status"}),
                 "number of ranks from 1 to 4096, got \"" + std::string(n) + "\"");
   EXPECT_SAYS(message("launch", {"missing.json"}), "cannot read the config file missing.json");
+}
+
+class ConfigDocumentTest : public testing::Test {
+ protected:
+  ~ConfigDocumentTest() override { std::remove(fifo_.c_str()); }
+  static std::string text_of(const ConfigDocument& document) {
+    std::string text(100, ' ');
+    const ssize_t n = pread(document.file.get(), text.data(), text.size(), 0);
+    return text.substr(0, static_cast<size_t>(std::max<ssize_t>(n, 0)));
+  }
+  static std::string refusal(const std::string& path) {
+    try {
+      read_config_once(path, 0.2);
+    } catch (const UsageError& e) {
+      return e.what();
+    }
+    return "no error";
+  }
+  const std::string fifo_ = testing::TempDir() + "/launch_config_" + std::to_string(getpid());
+};
+
+TEST_F(ConfigDocumentTest, a_regular_file_is_left_to_the_ranks) {
+  EXPECT_LT(read_config_once("/proc/self/exe").file.get(), 0);
+  EXPECT_LT(read_config_once("/no/such/file").file.get(), 0);
+  EXPECT_EQ(read_config_once("/proc/self/exe").path, "/proc/self/exe");
+}
+
+TEST_F(ConfigDocumentTest, what_can_be_read_once_is_kept_under_the_number_that_was_typed) {
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  ASSERT_EQ(write(ends[1], "{\"a\": 1}", 8), 8);
+  close(ends[1]);
+  const std::string path = "/dev/fd/" + std::to_string(ends[0]);
+  const ConfigDocument document = read_config_once(path);
+  EXPECT_EQ(document.path, path);
+  EXPECT_EQ(document.number, ends[0]);
+  EXPECT_EQ(text_of(document), "{\"a\": 1}");
+  EXPECT_LT(write(document.file.get(), "x", 1), 0) << "ranks all read the same";
+  close(ends[0]);
+}
+
+TEST_F(ConfigDocumentTest, a_named_pipe_gets_a_number) {
+  ASSERT_EQ(mkfifo(fifo_.c_str(), 0600), 0);
+  std::thread writer([&] { std::ofstream(fifo_) << "{}"; });
+  const ConfigDocument document = read_config_once(fifo_);
+  writer.join();
+  EXPECT_EQ(text_of(document), "{}");
+  EXPECT_EQ(document.path, "/dev/fd/" + std::to_string(document.file.get()));
+}
+
+TEST_F(ConfigDocumentTest, nothing_and_too_much_are_refused) {
+  ASSERT_EQ(mkfifo(fifo_.c_str(), 0600), 0);
+  EXPECT_SAYS(refusal(fifo_), fifo_ + " is no regular file and gave nothing for 0.2 s");
+  EXPECT_SAYS(refusal("/dev/zero"), "/dev/zero has more than 16 MB");
 }
 
 }  // namespace

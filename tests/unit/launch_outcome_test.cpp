@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <csignal>
 
+#include "launch/rank_errors.h"
+
 namespace drivetrain::program {
 namespace {
 
@@ -43,6 +45,17 @@ TEST(Outcome, a_lost_peer_is_the_failure_if_there_is_no_other) {
   EXPECT_EQ(launch_code({end(0, 5, 2), end(1, 5, 1), made_to_end(2, 143, 3)}, 0), 5);
 }
 
+TEST(Outcome, a_rank_that_did_not_go_on_is_the_cause_of_lost_peers_and_not_of_other_failures) {
+  RankEnd stopped = made_to_end(1, 5, 9);
+  stopped.fault = "stopped by signal 19";
+  EXPECT_EQ(first_rank({end(0, 5, 4), stopped, end(2, 5, 5)}), 1);
+  EXPECT_EQ(first_rank({end(0, 0, 4), stopped}), 1);
+  EXPECT_EQ(launch_code({end(0, 0, 4), stopped}, 0), 5);
+  EXPECT_EQ(first_rank({end(0, 7, 10), stopped, end(2, 5, 5)}), 0);
+  EXPECT_EQ(first_rank({end(0, 143, 4), stopped}, SIGTERM), 1);
+  EXPECT_EQ(describe_end(stopped), "stopped by signal 19");
+}
+
 TEST(Outcome, ranks_that_stopped_as_asked_are_no_failure) {
   const std::vector<RankEnd> ends{end(0, 143, 1), end(1, 5, 1.1), end(2, 143, 0.9, true)};
   EXPECT_EQ(first_rank(ends, SIGTERM), -1);
@@ -61,6 +74,16 @@ TEST(Outcome, a_signal_after_the_last_step_leaves_success) {
 
 TEST(Outcome, killed_by_the_second_signal_is_the_first_signals_code) {
   EXPECT_EQ(launch_code({made_to_end(0, 137, 1), made_to_end(1, 137, 1)}, SIGINT), 130);
+}
+
+TEST(Outcome, errors_are_the_same_where_their_cause_is) {
+  EXPECT_EQ(cause_of("error: call #6 of group \"dp\": rank 2 (pid 7) died\nmore"), "rank 2 (pid 7) died");
+  EXPECT_EQ(cause_of("error: disk is full\nmore"), "error: disk is full\nmore");
+  const auto same = same_errors({"a: rank 2 died", "", "b: rank 2 died", "c: rank 1 died", "d: rank 2 died"});
+  ASSERT_EQ(same.size(), 2u);
+  EXPECT_EQ(same[0].ranks, (std::vector<int>{0, 2, 4}));
+  EXPECT_EQ(same[0].note(), "2 other ranks said the same as rank 0");
+  EXPECT_EQ(same[1].note(), "");
 }
 
 TEST(Outcome, ends_are_described_in_words) {

@@ -1,108 +1,12 @@
 // The launcher with real processes: shell scripts stand for ranks.
-#include <gtest/gtest.h>
-
-#include <fcntl.h>
-#include <signal.h>
-#include <sys/wait.h>
-
 #include <algorithm>
-#include <chrono>
-#include <filesystem>
-#include <fstream>
-#include <functional>
 #include <regex>
 #include <set>
-#include <sstream>
-#include <thread>
 
-#include "launch/launch.h"
+#include "support/launch_fixture.h"
 
 namespace drivetrain::program {
 namespace {
-
-using Clock = std::chrono::steady_clock;
-
-std::string content(const std::string& path) {
-  std::ostringstream text;
-  text << std::ifstream(path).rdbuf();
-  return text.str();
-}
-
-size_t count_of(const std::string& part, const std::string& text) {
-  size_t count = 0;
-  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
-  return count;
-}
-
-// Waits up to 20 s, much longer than anything here takes.
-bool eventually(const std::function<bool()>& condition) {
-  for (const auto end = Clock::now() + std::chrono::seconds(20); Clock::now() < end;) {
-    if (condition()) return true;
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  }
-  return condition();
-}
-
-// A zombie whose parent is somebody else counts as gone.
-bool is_gone(pid_t pid) {
-  const std::string stat = content("/proc/" + std::to_string(pid) + "/stat");
-  return stat.empty() || stat.find(") Z ") != std::string::npos;
-}
-
-class LaunchTest : public testing::Test {
- protected:
-  LaunchTest() : folder_(testing::TempDir() + "/launch_test_" + std::to_string(getpid())) {
-    std::filesystem::create_directories(folder_);
-    request_.ranks = 2;
-    request_.peers_may_take_s = 0.5;
-    request_.sigterm_may_take_s = 0.5;
-  }
-  ~LaunchTest() override {
-    if (launcher_ > 0) kill(launcher_, SIGKILL), waitpid(launcher_, nullptr, 0);
-    std::filesystem::remove_all(folder_);
-  }
-
-  // The launcher in a process of its own; `script` is every rank. Files it writes lie in $D.
-  void start(const std::string& script) { start(std::vector<std::string>{"/bin/bash", "-c", script}); }
-  void start(const std::vector<std::string>& command) {
-    setenv("D", folder_.c_str(), 1);
-    request_.command = command;
-    launcher_ = fork();
-    ASSERT_GE(launcher_, 0);
-    if (launcher_ != 0) return;
-    dup2(open((folder_ + "/out").c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600), STDOUT_FILENO);
-    dup2(open(errors_to_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_NOCTTY, 0600), STDERR_FILENO);
-    _exit(launch(request_));
-  }
-
-  int finish() {
-    int status = 0;
-    waitpid(launcher_, &status, 0);
-    launcher_ = -1;
-    return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
-  }
-
-  int run(const std::string& script) {
-    start(script);
-    return finish();
-  }
-
-  std::string out() const { return content(folder_ + "/out"); }
-  std::string err() const { return content(folder_ + "/err"); }
-  std::vector<pid_t> pids() const {  // what scripts wrote by `echo PID >> $D/pids`
-    std::vector<pid_t> list;
-    std::ifstream file(folder_ + "/pids");
-    for (pid_t pid = 0; file >> pid;) list.push_back(pid);
-    return list;
-  }
-  void expect_all_gone() const {
-    for (const pid_t pid : pids()) EXPECT_TRUE(eventually([&] { return is_gone(pid); })) << pid;
-  }
-
-  std::string folder_, errors_to_ = folder_ + "/err";
-  LaunchRequest request_;
-  pid_t launcher_ = -1;
-};
 
 TEST_F(LaunchTest, every_rank_is_told_its_place_and_other_ranks_lines_are_prefixed) {
   request_.ranks = 3;
@@ -206,12 +110,21 @@ TEST_F(LaunchTest, errors_that_differ_are_all_said) {
   EXPECT_EQ(count_of("all ranks said the same", err()), 0u) << err();
 }
 
-TEST_F(LaunchTest, every_rank_tells_what_is_not_wrong_with_the_configuration) {
+TEST_F(LaunchTest, what_many_ranks_say_of_one_loss_is_said_once) {
+  request_.ranks = 16;
+  EXPECT_EQ(run("[ $RANK = 7 ] && exit 0\n"
+                "echo \"drivetrain: error: communicator, call $((RANK % 3)): rank 7 (pid 3) died\" >&2; exit 5"),
+            5);
+  EXPECT_EQ(count_of("rank 7 (pid 3) died", err()), 1u) << err();
+  EXPECT_EQ(count_of("drivetrain launch: 14 other ranks said the same as rank 0\n", err()), 1u) << err();
+}
+
+TEST_F(LaunchTest, losses_that_differ_are_all_said) {
   request_.ranks = 3;
-  EXPECT_EQ(run("echo 'drivetrain: error: rank 7 died' >&2; exit 5"), 5);
-  for (const char* line : {"\ndrivetrain: error: rank 7 died", "[rank 1] drivetrain: error: rank 7 died",
-                           "[rank 2] drivetrain: error: rank 7 died"})
-    EXPECT_EQ(count_of(line, "\n" + err()), 1u) << err();
+  EXPECT_EQ(run("echo \"drivetrain: error: here: rank $((RANK + 1)) died\" >&2; exit 5"), 5);
+  for (const char* line : {"here: rank 1 died", "[rank 1] drivetrain: error: here: rank 2 died",
+                           "[rank 2] drivetrain: error: here: rank 3 died"})
+    EXPECT_GE(count_of(line, "\n" + err()), 1u) << err();
 }
 
 TEST_F(LaunchTest, an_error_is_not_kept_back_while_a_rank_does_not_end) {

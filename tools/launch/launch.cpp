@@ -10,33 +10,19 @@
 #include <cerrno>
 #include <chrono>
 #include <csignal>
-#include <cstdio>
 #include <fstream>
-#include <limits>
 #include <memory>
-#include <set>
 #include <system_error>
 
+#include "launch/late_ranks.h"
 #include "launch/line_relay.h"
+#include "launch/open_files.h"
 #include "launch/outcome.h"
 #include "launch/rank_process.h"
+#include "launch/report.h"
 
 namespace drivetrain::program {
 namespace {
-
-constexpr double kNever = std::numeric_limits<double>::infinity();
-
-struct RankState {
-  pid_t pid = -1;
-  bool ended = false;
-  std::unique_ptr<LineRelay> out;  // null: inherited
-  std::unique_ptr<LineRelay> err;  // null: a terminal, inherited by rank 0
-
-  std::string error() const { return err ? err->error() : ""; }
-  void pass_error() const {
-    if (err) err->pass_error();
-  }
-};
 
 // The number of a closed stdin must not go to a socket or a pipe.
 void open_standard_descriptors() {
@@ -74,8 +60,9 @@ class Launcher {
       for (LineRelay* relay : {rank.out.get(), rank.err.get()})
         while (relay && relay->pass()) {
         }
-    pass_errors();
-    report();
+    const Report report(request_, ranks_, ends_, [this](const std::string& text) { say(text); });
+    report.pass_errors();
+    if (const auto failure = first_failure(ends_, signal_)) report.name(*failure);
     return launch_code(ends_, signal_);
   }
 
@@ -128,6 +115,8 @@ class Launcher {
                     err.get(),
                     listener,
                     news,
+                    request_.config.file.get(),
+                    request_.config.number,
                     &old_mask_};
     if (listener >= 0) start.environment.push_back("DRIVETRAIN_LISTEN_FD=" + std::to_string(listener));
     if (news >= 0) start.environment.push_back("DRIVETRAIN_NEWS_FD=" + std::to_string(news));
@@ -145,7 +134,7 @@ class Launcher {
   }
 
   bool any_running() const {
-    return std::any_of(ranks_.begin(), ranks_.end(), [](const RankState& r) { return r.pid > 0 && !r.ended; });
+    return std::any_of(ranks_.begin(), ranks_.end(), [](const RankState& r) { return r.running(); });
   }
 
   void wait_for_something() {
@@ -157,7 +146,7 @@ class Launcher {
         relays.push_back(relay);
         fds.push_back({relay->fd(), POLLIN, 0});
       }
-    const double wait_s = std::min(deadline_ - now(), 3600.0);
+    const double wait_s = std::min(deadline_ - now(), some_wait_for_others() ? 0.25 : 3600.0);
     poll(fds.data(), fds.size(), std::max(0, static_cast<int>(wait_s * 1000) + 1));
     for (size_t i = 0; i < relays.size(); ++i)
       if (fds[i + 1].revents) relays[i]->pass();
@@ -170,6 +159,7 @@ class Launcher {
     if (signal_ == 0) {
       signal_ = number == SIGHUP ? SIGTERM : number;
       signal_ranks(signal_);
+      late_.told_to_end(now());
     } else if (number != SIGHUP) {  // some senders follow SIGTERM with it
       insisted_ = true;
       signal_ranks(SIGKILL);
@@ -178,7 +168,7 @@ class Launcher {
 
   void signal_ranks(int number) const {
     for (const RankState& rank : ranks_)
-      if (rank.pid > 0 && !rank.ended) kill(rank.pid, number);
+      if (rank.running()) kill(rank.pid, number);
   }
 
   // Also ends what the rank started and left in its group; WNOWAIT keeps the group's number from being used anew.
@@ -186,7 +176,8 @@ class Launcher {
     for (size_t i = 0; i < ranks_.size(); ++i) {
       RankState& rank = ranks_[i];
       siginfo_t info = {};
-      if (rank.pid <= 0 || rank.ended) continue;
+      if (!rank.running()) continue;
+      late_.note_stop(i, now());
       if (waitid(P_PID, static_cast<id_t>(rank.pid), &info, WEXITED | WNOWAIT | (wait ? 0 : WNOHANG)) != 0 ||
           !info.si_pid)
         continue;
@@ -194,7 +185,9 @@ class Launcher {
       waitpid(rank.pid, nullptr, 0);
       rank.ended = true;
       const bool killed = info.si_code != CLD_EXITED;
-      on_end({static_cast<int>(i), info.si_status + (killed ? 128 : 0), killed, stopping_ || insisted_, now()});
+      const bool by_us = stopping_ || insisted_ || !rank.fault.empty();
+      const int code = !rank.fault.empty() ? 5 : info.si_status + (killed ? 128 : 0);
+      on_end({static_cast<int>(i), code, killed, by_us, now(), rank.fault});
     }
   }
 
@@ -207,7 +200,10 @@ class Launcher {
     write_text(news_.get(), "rank " + std::to_string(end.rank) + " has ended: " + describe_end(end) + "\n");
   }
 
+  bool some_wait_for_others() const { return (!ends_.empty() || signal_ != 0) && any_running(); }
+
   void keep_deadlines() {
+    if (some_wait_for_others()) late_.watch(now(), !ends_.empty() && deadline_ == kNever);
     if (now() < deadline_ || !any_running()) return;
     if (stopping_) {
       signal_ranks(SIGKILL);
@@ -215,11 +211,16 @@ class Launcher {
       return;
     }
     stopping_ = true;
-    for (const RankState& rank : ranks_) rank.pass_error();  // its cause is not kept back for as long as that takes
-    for (size_t i = 0; i < ranks_.size(); ++i)
-      if (!ranks_[i].ended)
-        say("rank " + std::to_string(i) + " did not notice the failure of another rank and is ended");
-    signal_ranks(SIGTERM);
+    pass_first_errors(ranks_);  // the cause is not kept back for as long as that takes
+    for (size_t i = 0; i < ranks_.size(); ++i) {
+      if (!ranks_[i].running() || !ranks_[i].fault.empty()) continue;
+      if (ranks_[i].stop_signal != 0) {
+        late_.end_stopped(i);
+        continue;
+      }
+      say("rank " + std::to_string(i) + " did not notice the failure of another rank and is ended");
+      kill(ranks_[i].pid, SIGTERM);
+    }
     deadline_ = now() + request_.sigterm_may_take_s;
   }
 
@@ -234,50 +235,6 @@ class Launcher {
     }
   }
 
-  // Ranks read one configuration and one set of plugins, so they all say what is wrong with them: that once, under the
-  // first rank that does. Rank 0's words have been passed already. Other failures are told by every rank: who lost a
-  // peer, who did not.
-  void pass_errors() {
-    std::set<std::string> told;
-    for (size_t i = 0; i < ranks_.size(); ++i) {
-      const bool first = told.insert(ranks_[i].error()).second;
-      if (first || !reads_alike(code_of(static_cast<int>(i)))) ranks_[i].pass_error();
-    }
-  }
-
-  static bool reads_alike(int code) { return code == 2 || code == 3; }  // configuration, plugins
-
-  int code_of(int rank) const {
-    for (const RankEnd& end : ends_)
-      if (end.rank == rank) return end.code;
-    return 0;
-  }
-
-  bool all_said_the_same() const {
-    return std::all_of(ranks_.begin(), ranks_.end(), [&](const RankState& rank) {
-      return !rank.error().empty() && rank.error() == ranks_.front().error();
-    });
-  }
-
-  void report() const {
-    const auto failure = first_failure(ends_, signal_);
-    if (!failure) return;
-    char seconds[32];
-    std::snprintf(seconds, sizeof seconds, "%.1f s", failure->after_s);
-    std::string text = "rank " + std::to_string(failure->rank) +
-                       (request_.ranks > 1 ? " failed first: " : " failed: ") + describe_end(*failure) + " after " +
-                       seconds;
-    const RankState& rank = ranks_[static_cast<size_t>(failure->rank)];
-    if (ranks_.size() == 1 || !rank.err) {  // its lines stand above
-    } else if (reads_alike(failure->code) && all_said_the_same()) {
-      text += "; all ranks said the same";
-    } else if (!rank.err->last_lines().empty()) {
-      text += "; its last lines:";
-      for (const std::string& line : rank.err->last_lines()) text += "\n  " + line;
-    }
-    say(text);
-  }
-
   const LaunchRequest& request_;
   const std::string token_ = new_run_token();  // by environment: a command line can be read by everybody
   const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
@@ -285,6 +242,7 @@ class Launcher {
   Descriptor signals_, news_;
   std::vector<RankState> ranks_;
   std::vector<RankEnd> ends_;
+  LateRanks late_{request_, ranks_, [this](const std::string& text) { say(text); }};
   int signal_ = 0;         // the first one passed on
   bool insisted_ = false;  // a second one came
   bool stopping_ = false;  // SIGTERM has been sent because of a failure
@@ -293,7 +251,14 @@ class Launcher {
 
 }  // namespace
 
-int launch(const LaunchRequest& request) try { return Launcher(request).run(); } catch (const std::system_error& e) {
+int launch(const LaunchRequest& request) try {
+  const std::string too_few = make_room_for_open_files(request.ranks);
+  if (!too_few.empty()) {
+    write_text(request.err, "drivetrain: error: " + too_few + "\n");
+    return 8;
+  }
+  return Launcher(request).run();
+} catch (const std::system_error& e) {
   write_text(request.err, std::string("drivetrain: error: ") + e.what() + "\n");
   return 8;
 }

@@ -41,19 +41,20 @@ bool any_has(const std::vector<RankEnd>& ends, int code) {
   return false;
 }
 
+// Causes before consequences: a rank that failed, one that did not go on, one that lost a peer.
+int rank_of_cause(const RankEnd& end) { return end.code != kPeerLost ? 0 : end.fault.empty() ? 2 : 1; }
+
 }  // namespace
 
 std::optional<RankEnd> first_failure(const std::vector<RankEnd>& ends, int signal) {
   const bool stopped = signal != 0 && any_has(ends, 128 + signal);
   std::optional<RankEnd> first;
   for (const RankEnd& end : ends) {
-    if (end.code == 0 || end.by_launcher) continue;
-    if (stopped && (end.code == 128 + signal || end.code == kPeerLost)) continue;
-    const bool consequence = end.code == kPeerLost;
-    const bool first_is_consequence = first && first->code == kPeerLost;
-    if (!first || (first_is_consequence && !consequence) ||
-        (first_is_consequence == consequence && end.after_s < first->after_s))
-      first = end;
+    const bool faulty = !end.fault.empty();
+    if (end.code == 0 || (end.by_launcher && !faulty)) continue;
+    if (stopped && !faulty && (end.code == 128 + signal || end.code == kPeerLost)) continue;
+    const int order = rank_of_cause(end), first_order = first ? rank_of_cause(*first) : 3;
+    if (order < first_order || (order == first_order && end.after_s < first->after_s)) first = end;
   }
   return first;
 }
@@ -66,6 +67,7 @@ int launch_code(const std::vector<RankEnd>& ends, int signal) {
 }
 
 std::string describe_end(const RankEnd& end) {
+  if (!end.fault.empty()) return end.fault;
   const int signal = end.code - 128;
   if (end.killed) {
     const std::string note = signal == SIGKILL ? ", often the kernel's answer to full memory" : "";
@@ -74,6 +76,10 @@ std::string describe_end(const RankEnd& end) {
   const std::string code = "exit " + std::to_string(end.code);
   if (const char* words = meaning(end.code)) return code + " (" + words + ")";
   return signal > 0 && signal < NSIG ? code + " (stopped by signal " + std::to_string(signal) + ")" : code;
+}
+
+std::string describe_stop(int signal) {
+  return "stopped by signal " + std::to_string(signal) + " (" + strsignal(signal) + ")";
 }
 
 }  // namespace drivetrain::program

@@ -13,11 +13,12 @@ struct RankEnd {
   bool killed = false;       // by a signal
   bool by_launcher = false;  // told or made to end by the launcher, after something else had failed
   double after_s = 0;
+  std::string fault = {};  // of one that the launcher ended because it did not go on: how it stood; code is 5
 };
 
 // The failure that came first. A rank that ended because a peer was gone (exit 5) is not it if another failed
-// otherwise. `signal`: the one that was passed on to all ranks, 0 for none; ends with 128 + signal are then as they
-// should be, and so is the loss of peers that ended so. None: nothing failed.
+// otherwise or did not go on. `signal`: the one that was passed on to all ranks, 0 for none; ends with 128 + signal are
+// then as they should be, and so is the loss of peers that ended so. None: nothing failed.
 std::optional<RankEnd> first_failure(const std::vector<RankEnd>& ends, int signal);
 
 // The code launch returns.
@@ -25,5 +26,8 @@ int launch_code(const std::vector<RankEnd>& ends, int signal);
 
 // "exit 7 (numeric failure)", "killed by signal 11 (Segmentation fault)"
 std::string describe_end(const RankEnd& end);
+
+// "stopped by signal 19 (Stopped (signal))"
+std::string describe_stop(int signal);
 
 }  // namespace drivetrain::program

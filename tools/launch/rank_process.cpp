@@ -29,6 +29,8 @@ namespace {
   if (start.err >= 0) dup2(start.err, STDERR_FILENO);
   for (const int inherited : {start.listener, start.news})
     if (inherited >= 0) fcntl(inherited, F_SETFD, 0);
+  if (start.config >= 0 && start.config == start.config_number) fcntl(start.config, F_SETFD, 0);
+  if (start.config >= 0 && start.config != start.config_number) dup2(start.config, start.config_number);
   signal(SIGPIPE, SIG_DFL);
   signal(SIGTTOU, SIG_IGN);  // not in the terminal's foreground group, yet allowed to write to it
   for (const int signal_number : {SIGINT, SIGTERM, SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT})

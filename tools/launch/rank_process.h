@@ -35,6 +35,7 @@ struct RankStart {
   std::vector<std::string> environment;     // NAME=VALUE, replacing what the launcher has under NAME
   int out = -1, err = -1;                   // -1: the launcher's own
   int listener = -1, news = -1;             // inherited by the rank; -1: none
+  int config = -1, config_number = -1;      // a descriptor that the rank finds under that number
   const void* signal_mask = nullptr;        // sigset_t that the rank starts with
 };
 

@@ -34,8 +34,8 @@ const std::vector<RankBench>& rank_benches() {
        {"--op", "--sizes", "--from", "--to", "--rounds", "--device", "--communicator", "--threads", "--json"}},
       {"context",
        false,
-       {"--batch", "--heads", "--groups", "--head-size", "--seq", "--dtype", "--attention", "--rounds", "--device", "--threads",
-        "--json"}}};
+       {"--batch", "--heads", "--groups", "--head-size", "--seq", "--dtype", "--attention", "--rounds", "--device",
+        "--threads", "--json"}}};
   return list;
 }
 
@@ -102,8 +102,12 @@ LaunchRequest launch_request(const Arguments& arguments) {
   request.only_rank_0 = arguments.has("--plan");
   request.command = {std::filesystem::read_symlink("/proc/self/exe"), bench ? "bench" : "train"};  // this very program
   if (bench) request.command.push_back(bench->name);
-  for (const std::string& word : of_train.words()) request.command.push_back(word);
   check_config(of_train.plain, bench);
+  if (!of_train.plain.empty()) {
+    request.config = read_config_once(of_train.plain.front());
+    of_train.plain.front() = request.config.path;
+  }
+  for (const std::string& word : of_train.words()) request.command.push_back(word);
   return request;
 }
 

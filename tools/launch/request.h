@@ -7,15 +7,19 @@
 #include <vector>
 
 #include "drivetrain/command_line.h"
+#include "launch/config_document.h"
 
 namespace drivetrain::program {
 
 struct LaunchRequest {
   int ranks = 1;
   std::vector<std::string> command;  // of every rank: program and arguments
+  ConfigDocument config;             // handed on where it can be read only once
   bool only_rank_0 = false;          // the others would do nothing (`--plan`)
   double peers_may_take_s = 10;      // after the first failure, before SIGTERM: ranks notice a lost peer by themselves
   double sigterm_may_take_s = 5;     // before SIGKILL
+  double stopped_may_take_s = 3;     // a rank that a signal stopped, once no other goes on
+  double idle_may_take_s = 60;       // a rank that does nothing, once another is done
   int out = STDOUT_FILENO, err = STDERR_FILENO;  // where the output of other ranks than 0 and the report go
 };
 

@@ -112,7 +112,8 @@ WorkPtr LocalGroup::post(CallKind kind, at::Tensor in, at::Tensor out, int64_t c
   task->call.root = root;
   task->use = {Range(in), Range(out)};
   task->call.in = host_->place_of(task->use.read.begin);
-  task->call.out = host_->place_of(task->use.written.begin);
+  const bool in_place = task->use.written.begin == task->use.read.begin;
+  task->call.out = in_place ? task->call.in : host_->place_of(task->use.written.begin);
   task->in = std::move(in);
   task->out = std::move(out);
   if (post_task(task)) return completed_work();

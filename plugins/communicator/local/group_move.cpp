@@ -78,7 +78,11 @@ void LocalGroup::move(Task& task) {
     const bool own = p == me_, source = task.route == Route::pull && (kind != CallKind::broadcast || p == call.root);
     const auto index = static_cast<size_t>(p);
     sources_[index] = own ? task.source() : source ? address_of(call.in, in_bytes, p) : nullptr;
-    targets_[index] = own ? task.target() : targets ? address_of(call.out, out_bytes, p) : nullptr;
+    const bool in_place = source && in_bytes == out_bytes && call.out == call.in;
+    targets_[index] = own        ? task.target()
+                      : !targets ? nullptr
+                      : in_place ? static_cast<char*>(const_cast<void*>(sources_[index]))
+                                 : address_of(call.out, out_bytes, p);
   }
   if (task.route == Route::pull) return pull(task);
   push(task);

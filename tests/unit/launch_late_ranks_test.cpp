@@ -1,0 +1,126 @@
+// Ranks that do not go on: stopped by a signal or idle. The launch ends, says which rank it was and leaves nothing.
+#include <sys/resource.h>
+
+#include "launch/activity.h"
+#include "support/launch_fixture.h"
+
+namespace drivetrain::program {
+namespace {
+
+class LateRanksTest : public LaunchTest {
+ protected:
+  LateRanksTest() { request_.stopped_may_take_s = 0.3; }
+  void expect_ended_within(double seconds, int code) {
+    const auto begin = Clock::now();
+    EXPECT_EQ(finish(), code) << err();
+    EXPECT_LT(std::chrono::duration<double>(Clock::now() - begin).count(), seconds);
+    expect_all_gone();
+  }
+};
+
+TEST_F(LateRanksTest, one_that_is_stopped_while_the_others_are_done_is_named_and_ended) {
+  request_.ranks = 3;
+  start("[ $RANK = 1 ] && echo $$ >> $D/pids && kill -STOP $$; exit 0");
+  expect_ended_within(10, 5);
+  EXPECT_EQ(count_of("rank 1 is stopped by signal 19", err()), 2u) << err();
+  EXPECT_EQ(count_of("rank 1 failed first: stopped by signal 19", err()), 1u) << err();
+}
+
+TEST_F(LateRanksTest, one_that_is_stopped_is_the_cause_and_not_those_that_lost_it) {
+  request_.ranks = 4;
+  start(
+      "echo $$ >> $D/pids; [ $RANK = 0 ] && kill -STOP $$\n"
+      "sleep 0.2; echo \"drivetrain: error: rank 0 did not come\" >&2; exit 5");
+  expect_ended_within(10, 5);
+  EXPECT_EQ(count_of("rank 0 failed first: stopped by signal 19", err()), 1u) << err();
+  EXPECT_EQ(count_of("rank 0 did not come", err()), 1u) << err();
+  EXPECT_EQ(count_of("2 other ranks said the same as rank 1", err()), 1u) << err();
+}
+
+TEST_F(LateRanksTest, one_that_failed_otherwise_is_the_cause_beside_one_that_is_stopped) {
+  start("[ $RANK = 0 ] && kill -STOP $$; sleep 0.2; exit 7");
+  expect_ended_within(10, 7);
+  EXPECT_EQ(count_of("rank 1 failed first: exit 7", err()), 1u) << err();
+}
+
+TEST_F(LateRanksTest, one_that_is_stopped_and_continued_may_end) {
+  start(
+      "echo $$ > $D/pid$RANK; [ $RANK = 1 ] && { kill -STOP $$; sleep 0.3; exit 0; }\n"
+      "sleep 0.2; kill -CONT $(cat $D/pid1); exit 0");
+  expect_ended_within(10, 0);
+  EXPECT_EQ(count_of("rank 1 goes on", err()), 1u) << err();
+  EXPECT_EQ(count_of("failed", err()), 0u) << err();
+}
+
+TEST_F(LateRanksTest, a_signal_to_the_launcher_ends_ranks_that_are_stopped) {
+  start("echo $$ >> $D/pids; kill -STOP $$; exit 0");
+  ASSERT_TRUE(eventually([&] { return count_of(" is stopped by signal 19", err()) == 2; }));
+  kill(launcher_, SIGTERM);
+  expect_ended_within(10, 5);
+}
+
+TEST_F(LateRanksTest, one_that_does_nothing_while_the_others_are_done_is_named_and_ended) {
+  request_.idle_may_take_s = 0.5;
+  start("[ $RANK = 0 ] && exit 0; trap '' TERM; echo $$ >> $D/pids; read < <(sleep 1000)");
+  expect_ended_within(15, 5);
+  EXPECT_EQ(count_of("rank 1 failed first: did nothing for 0.5 s while another rank was done (it is asleep)", err()),
+            1u)
+      << err();
+}
+
+TEST_F(LateRanksTest, one_that_works_while_the_others_are_done_may_take_its_time) {
+  request_.idle_may_take_s = 1;
+  start("[ $RANK = 0 ] && exit 0; end=$((SECONDS + 3)); while [ $SECONDS -lt $end ]; do :; done; exit 0");
+  expect_ended_within(30, 0);
+}
+
+TEST(Stillness, computing_and_writing_are_work_and_a_disk_gets_more_time) {
+  Stillness still;
+  Activity now;
+  EXPECT_EQ(still.seconds(now, 10), 0);
+  EXPECT_EQ(still.seconds(now, 15), 5);
+  now.cpu_ticks += 1, now.io_bytes += 100;  // a look at a clock, a line of a log
+  EXPECT_EQ(still.seconds(now, 20), 10);
+  now.waits_for_disk = true;
+  EXPECT_EQ(still.seconds(now, 20), 1);
+  now.waits_for_disk = false, now.io_bytes += 1 << 20;
+  EXPECT_EQ(still.seconds(now, 30), 0);
+  now.cpu_ticks += 1000;
+  EXPECT_EQ(still.seconds(now, 40), 0);
+}
+
+TEST_F(LateRanksTest, too_few_open_files_are_told_at_once_with_the_figure) {
+  rlimit before = {};
+  getrlimit(RLIMIT_NOFILE, &before);
+  const pid_t child = fork();
+  if (child == 0) {
+    const rlimit few = {12, 12};
+    setrlimit(RLIMIT_NOFILE, &few);
+    request_.command = {"/bin/true"};
+    request_.err = open(errors_to_.c_str(), O_WRONLY | O_CREAT, 0600);
+    _exit(launch(request_));
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  EXPECT_EQ(WEXITSTATUS(status), 8);
+  for (const char* part : {"2 ranks need 52 open files", "12 are allowed", "ulimit -n 52"})
+    EXPECT_EQ(count_of(part, err()), 1u) << err();
+}
+
+TEST_F(LateRanksTest, the_own_limit_of_open_files_is_raised_where_that_is_allowed) {
+  const rlimit few = {40, 100};
+  start({"/bin/bash", "-c", "true"});
+  EXPECT_EQ(finish(), 0);
+  launcher_ = fork();
+  if (launcher_ == 0) {
+    setrlimit(RLIMIT_NOFILE, &few);
+    request_.command = {"/bin/bash", "-c", "[ $RANK = 1 ] || ulimit -n"};
+    dup2(open((folder_ + "/out").c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600), STDOUT_FILENO);
+    _exit(launch(request_));
+  }
+  EXPECT_EQ(finish(), 0);
+  EXPECT_EQ(out(), "52\n");
+}
+
+}  // namespace
+}  // namespace drivetrain::program

@@ -1,0 +1,87 @@
+#include "launch/activity.h"
+
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+namespace drivetrain::program {
+namespace {
+
+constexpr int64_t kLeastIo = 64 << 10;  // a log line is no progress
+
+// Fields of a stat file from the third on; the name before them may hold anything.
+std::istringstream stat_fields(const std::string& path) {
+  std::ifstream file(path);
+  const std::string text((std::istreambuf_iterator<char>(file)), {});
+  const size_t end = text.rfind(')');
+  return std::istringstream(end == std::string::npos ? "" : text.substr(end + 1));
+}
+
+bool any_thread_waits_for_disk(const std::string& folder) {
+  std::error_code gone;
+  for (std::filesystem::directory_iterator task(folder + "/task", gone), end; !gone && task != end;
+       task.increment(gone)) {
+    char state = '?';
+    stat_fields(task->path().string() + "/stat") >> state;
+    if (state == 'D') return true;
+  }
+  return false;
+}
+
+int64_t io_bytes(const std::string& folder) {
+  std::ifstream file(folder + "/io");
+  int64_t sum = 0, value = 0;
+  for (std::string name; file >> name >> value;)
+    if (name == "rchar:" || name == "wchar:") sum += value;
+  return sum;
+}
+
+}  // namespace
+
+std::string Activity::text() const {
+  if (waits_for_disk) return "waiting for a disk";
+  switch (state) {
+    case 'S':
+    case 'I':
+      return "asleep";
+    case 'R':
+      return "running";
+    case 'T':
+      return "stopped";
+    case 't':
+      return "held by a debugger";
+    default:
+      return std::string("in state ") + state;
+  }
+}
+
+Activity activity_of(pid_t pid) {
+  const std::string folder = "/proc/" + std::to_string(pid);
+  Activity activity;
+  std::istringstream fields = stat_fields(folder + "/stat");
+  fields >> activity.state;
+  int64_t user = 0, system = 0;
+  std::string skipped;
+  for (int field = 4; field < 14; ++field) fields >> skipped;
+  fields >> user >> system;
+  activity.cpu_ticks = user + system;
+  activity.io_bytes = io_bytes(folder);
+  activity.waits_for_disk = any_thread_waits_for_disk(folder);
+  return activity;
+}
+
+double Stillness::seconds(const Activity& activity, double now) {
+  const bool computed = activity.cpu_ticks - cpu_ticks_ >= sysconf(_SC_CLK_TCK) / 2;
+  const bool moved = activity.io_bytes - io_bytes_ >= kLeastIo;
+  if (!watching_ || computed || moved) {
+    watching_ = true;
+    since_ = now;
+    cpu_ticks_ = activity.cpu_ticks;
+    io_bytes_ = activity.io_bytes;
+  }
+  return (now - since_) / (activity.waits_for_disk ? 10 : 1);
+}
+
+}  // namespace drivetrain::program

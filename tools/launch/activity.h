@@ -1,0 +1,33 @@
+// What a running process does, as the kernel counts it: to tell a rank that still works from one that never will.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <string>
+
+namespace drivetrain::program {
+
+struct Activity {
+  char state = '?';             // of its main thread, as in /proc/PID/stat
+  bool waits_for_disk = false;  // some thread does
+  int64_t cpu_ticks = 0, io_bytes = 0;
+
+  std::string text() const;  // "asleep"
+};
+Activity activity_of(pid_t pid);
+
+// How long a process has done nothing worth waiting for: no half second of computing, nothing read or written. Waiting
+// for a disk counts as work for ten times as long: writing out large files takes minutes, a server that is gone for
+// ever.
+class Stillness {
+ public:
+  double seconds(const Activity& activity, double now);
+
+ private:
+  bool watching_ = false;
+  double since_ = 0;
+  int64_t cpu_ticks_ = 0, io_bytes_ = 0;
+};
+
+}  // namespace drivetrain::program

@@ -1,0 +1,21 @@
+// A config that is no regular file - `launch -n 2 <(tool)`, a FIFO, /dev/stdin - can be read only once: the launcher
+// does and hands every rank a copy.
+#pragma once
+
+#include <string>
+
+#include "launch/rank_process.h"
+
+namespace drivetrain::program {
+
+struct ConfigDocument {
+  Descriptor file;   // a sealed file in memory; none: ranks read the config themselves
+  int number = -1;   // under which ranks find it
+  std::string path;  // what they are given as CONFIG: what the user typed, where that names a descriptor
+};
+
+// Reads until the end, which may take `quiet_s` between two pieces. Throws UsageError if nothing comes, if it cannot be
+// read, or if it is larger than any config.
+ConfigDocument read_config_once(const std::string& path, double quiet_s = 10);
+
+}  // namespace drivetrain::program

@@ -1,0 +1,67 @@
+#include "launch/late_ranks.h"
+
+#include <signal.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <cstdio>
+
+#include "launch/outcome.h"
+
+namespace drivetrain::program {
+
+void LateRanks::note_stop(size_t rank, double now) {
+  RankState& state = ranks_[rank];
+  siginfo_t info = {};
+  const int what = WSTOPPED | WCONTINUED | WNOHANG;
+  if (waitid(P_PID, static_cast<id_t>(state.pid), &info, what) != 0 || info.si_pid == 0) return;
+  state.stop_signal = info.si_code == CLD_STOPPED ? info.si_status : 0;
+  state.alone_since = now;
+  const std::string name = "rank " + std::to_string(rank);
+  if (state.stop_signal == 0) return say_(name + " goes on");
+  say_(name + " is " + describe_stop(state.stop_signal) +
+       (request_.ranks > 1 ? "; the others wait for it, up to their time-outs" : ""));
+}
+
+void LateRanks::told_to_end(double now) {
+  for (RankState& rank : ranks_) rank.alone_since = now;
+}
+
+void LateRanks::watch(double now, bool idle) {
+  const bool some_go_on =
+      std::any_of(ranks_.begin(), ranks_.end(), [](const RankState& r) { return r.running() && r.stop_signal == 0; });
+  for (size_t i = 0; i < ranks_.size(); ++i) {
+    RankState& rank = ranks_[i];
+    if (!rank.running()) continue;
+    if (now >= rank.kill_at) kill(rank.pid, SIGKILL);
+    if (!rank.fault.empty()) continue;
+    if (rank.stop_signal != 0) {
+      if (some_go_on) rank.alone_since = now;
+      if (now - rank.alone_since >= request_.stopped_may_take_s) end_stopped(i);
+    } else if (idle) {
+      const Activity activity = activity_of(rank.pid);
+      if (rank.stillness.seconds(activity, now) >= request_.idle_may_take_s) end_idle(i, now, activity);
+    }
+  }
+}
+
+// SIGTERM would not reach it.
+void LateRanks::end_stopped(size_t rank) {
+  RankState& state = ranks_[rank];
+  state.fault = describe_stop(state.stop_signal) + " and not continued";
+  say_("rank " + std::to_string(rank) + " is " + state.fault + ", and is ended");
+  kill(state.pid, SIGKILL);
+}
+
+void LateRanks::end_idle(size_t rank, double now, const Activity& activity) {
+  RankState& state = ranks_[rank];
+  char seconds[32];
+  std::snprintf(seconds, sizeof seconds, "%g s", request_.idle_may_take_s);
+  state.fault =
+      std::string("did nothing for ") + seconds + " while another rank was done (it is " + activity.text() + ")";
+  say_("rank " + std::to_string(rank) + " " + state.fault + ", and is ended");
+  state.kill_at = now + request_.sigterm_may_take_s;
+  kill(state.pid, SIGTERM);
+}
+
+}  // namespace drivetrain::program

@@ -1,0 +1,21 @@
+// What ranks said when they ended, told once each: often all of them have the same to say.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace drivetrain::program {
+
+// What went wrong, without who noticed it where: of "...: rank 2 (pid 7) died" only from "rank 2" on. The whole text
+// where no rank is named.
+std::string cause_of(const std::string& error);
+
+// Ranks whose errors have the same cause, in order of their first rank; those that said nothing are in none.
+struct SameError {
+  std::vector<int> ranks;
+  // "14 other ranks said the same as rank 1"; empty for one rank
+  std::string note() const;
+};
+std::vector<SameError> same_errors(const std::vector<std::string>& errors);
+
+}  // namespace drivetrain::program

@@ -1,0 +1,33 @@
+// A rank as the launcher sees it.
+#pragma once
+
+#include <limits>
+#include <memory>
+#include <string>
+
+#include "launch/activity.h"
+#include "launch/line_relay.h"
+
+namespace drivetrain::program {
+
+constexpr double kNever = std::numeric_limits<double>::infinity();
+
+struct RankState {
+  pid_t pid = -1;
+  bool ended = false;
+  std::unique_ptr<LineRelay> out;  // null: inherited
+  std::unique_ptr<LineRelay> err;  // null: a terminal, inherited by rank 0
+  int stop_signal = 0;             // that stopped it, while it stands
+  double alone_since = 0;          // of one that is stopped: since when no other goes on
+  Stillness stillness;
+  std::string fault;  // it is being ended for that
+  double kill_at = kNever;
+
+  bool running() const { return pid > 0 && !ended; }
+  std::string error() const { return err ? err->error() : ""; }
+  void pass_error() const {
+    if (err) err->pass_error();
+  }
+};
+
+}  // namespace drivetrain::program

@@ -1,0 +1,39 @@
+// The launcher's last words: what ranks said, and which of them failed first.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "launch/outcome.h"
+#include "launch/rank_errors.h"
+#include "launch/rank_state.h"
+#include "launch/request.h"
+
+namespace drivetrain::program {
+
+// What ranks have said so far, of ranks that say the same only the first.
+void pass_first_errors(const std::vector<RankState>& ranks);
+
+class Report {
+ public:
+  using Say = std::function<void(const std::string&)>;
+  // After all ranks have ended.
+  Report(const LaunchRequest& request, const std::vector<RankState>& ranks, const std::vector<RankEnd>& ends, Say say);
+
+  void pass_errors() const;
+  void name(const RankEnd& failure) const;
+
+ private:
+  int code_of(int rank) const;
+  bool all_said_the_same() const { return said_.size() == 1 && said_.front().ranks.size() == ranks_.size(); }
+  bool stands_above(int rank) const;
+
+  const LaunchRequest& request_;
+  const std::vector<RankState>& ranks_;
+  const std::vector<RankEnd>& ends_;
+  const Say say_;
+  std::vector<SameError> said_;
+};
+
+}  // namespace drivetrain::program
