@@ -1,6 +1,7 @@
 // Command lines: what is read, what is handed on, and what a wrong one is told.
 #include <gtest/gtest.h>
 
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -153,7 +154,10 @@ TEST_F(ConfigDocumentTest, a_named_pipe_gets_a_number) {
 TEST_F(ConfigDocumentTest, nothing_and_too_much_are_refused) {
   ASSERT_EQ(mkfifo(fifo_.c_str(), 0600), 0);
   EXPECT_SAYS(refusal(fifo_), fifo_ + " is no regular file and gave nothing for 0.2 s");
-  EXPECT_SAYS(refusal("/dev/zero"), "/dev/zero has more than 16 MB");
+  EXPECT_SAYS(refusal("/dev/zero"), "/dev/zero is a device; name a file or a pipe");
+  const int zero = open("/dev/zero", O_RDONLY | O_CLOEXEC);
+  EXPECT_SAYS(refusal("/dev/fd/" + std::to_string(zero)), "has more than 16 MB");
+  close(zero);
 }
 
 }  // namespace

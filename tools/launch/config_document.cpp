@@ -66,6 +66,8 @@ ConfigDocument read_config_once(const std::string& path, double quiet_s) {
   struct stat status = {};
   const bool known = stat(path.c_str(), &status) == 0;
   if (number < 0 && (!known || S_ISREG(status.st_mode) || S_ISDIR(status.st_mode))) return {Descriptor(), -1, path};
+  if (number < 0 && (S_ISCHR(status.st_mode) || S_ISBLK(status.st_mode)))
+    refuse(path, "is a device; name a file or a pipe that a command writes to");
   const std::string text = read_all(path, quiet_s);
   Descriptor file(memfd_create("drivetrain-config", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   write_text(file.get(), text);

@@ -4,10 +4,10 @@
 // One Host per rank, shared by its communicator and groups. Each rank announces its first segment of shared memory in
 // the store; peers map it when the first group needs it, and further segments when a call uses them. What a peer
 // announces, places included, is checked before it is used. The head of rank 0's memory holds the reason of an abort:
-// the first one wins, so that everybody reports the cause and not its consequences. Waiting spins, then sleeps on the rank's bell in
-// slices, between which it looks for an abort and for members that are gone. Thread: `make_group`s one at a time, the
-// rest from any; `mutex` guards the state of all groups and is not held while sleeping. Errors: Error(communication)
-// naming the rank that is lost or late; Error(config) if a rank runs on another host.
+// the first one wins, so that everybody reports the cause and not its consequences. Waiting spins, then sleeps on the
+// rank's bell in slices, between which it looks for an abort and for members that are gone. Thread: `make_group`s one at
+// a time, the rest from any; `mutex` guards the state of all groups and is not held while sleeping. Errors:
+// Error(communication) naming the rank that is lost or late; Error(config) if a rank runs on another host.
 #pragma once
 
 #include <atomic>
@@ -95,8 +95,8 @@ class Host {
   SharedMemory& memory() { return memory_; }
   std::mutex& mutex() { return mutex_; }
 
-  // Maps the first segment of `rank`, waiting until it is announced. `where` begins the error message; `members`: ranks that
-  // must not leave meanwhile.
+  // Maps the first segment of `rank`, waiting until it is announced. `where` begins the error message; `members`: ranks
+  // that must not leave meanwhile.
   const Peer& connect(int64_t rank, const std::string& where, const std::vector<int64_t>& members);
   // The value of a key that `from` sets.
   std::string await(const std::string& key, const std::string& where, const std::string& from,

@@ -253,7 +253,7 @@ TEST(CommunicatorLocalFailures, a_rank_that_is_stopped_is_named_with_the_call_it
         throw std::runtime_error(error);
       },
       R"({"timeout_s": 0.5})");
-  expect_part(ended[0].error, "did not come back to do its part of it within 0.5 s (it is in all_reduce); rank 1 (pid ");
+  expect_part(ended[0].error, "did not come back to do its part of it within 0.5 s (it is in all_reduce); rank 1 (pid");
   expect_part(ended[0].error, ") is stopped by a signal");
 }
 
