@@ -37,6 +37,23 @@ TEST_F(LateRanksTest, one_that_is_stopped_is_the_cause_and_not_those_that_lost_i
   EXPECT_EQ(count_of("2 other ranks said the same as rank 1", err()), 1u) << err();
 }
 
+// Its peers cannot end without it, as in a call to what it serves.
+TEST_F(LateRanksTest, one_that_is_stopped_does_not_keep_those_that_said_their_error) {
+  request_.peers_may_take_s = 10;
+  start(
+      "echo $$ >> $D/pids; [ $RANK = 0 ] && { echo $$ > $D/pid0; kill -STOP $$; }\n"
+      "sleep 0.2; echo \"drivetrain: error: rank 0 did not come\" >&2\n"
+      "while kill -0 $(cat $D/pid0); do sleep 0.05; done; exit 5");
+  expect_ended_within(8, 5);
+  EXPECT_EQ(count_of("rank 0 failed first: stopped by signal 19", err()), 1u) << err();
+}
+
+TEST_F(LateRanksTest, one_that_said_its_error_and_does_not_end_is_ended) {
+  start("echo $$ >> $D/pids; echo \"drivetrain: error: loss is nan\" >&2; trap '' TERM; while :; do sleep 0.1; done");
+  expect_ended_within(10, 5);
+  EXPECT_EQ(count_of("did not end after its error", err()), 3u) << err();
+}
+
 TEST_F(LateRanksTest, one_that_failed_otherwise_is_the_cause_beside_one_that_is_stopped) {
   start("[ $RANK = 0 ] && kill -STOP $$; sleep 0.2; exit 7");
   expect_ended_within(10, 7);

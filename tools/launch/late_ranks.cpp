@@ -28,8 +28,7 @@ void LateRanks::told_to_end(double now) {
 }
 
 void LateRanks::watch(double now, bool idle) {
-  const bool some_go_on =
-      std::any_of(ranks_.begin(), ranks_.end(), [](const RankState& r) { return r.running() && r.stop_signal == 0; });
+  const bool some_go_on = std::any_of(ranks_.begin(), ranks_.end(), [](const RankState& r) { return r.goes_on(); });
   for (size_t i = 0; i < ranks_.size(); ++i) {
     RankState& rank = ranks_[i];
     if (!rank.running()) continue;

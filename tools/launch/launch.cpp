@@ -200,10 +200,16 @@ class Launcher {
     write_text(news_.get(), "rank " + std::to_string(end.rank) + " has ended: " + describe_end(end) + "\n");
   }
 
-  bool some_wait_for_others() const { return (!ends_.empty() || signal_ != 0) && any_running(); }
+  // Of a rank alone the end is its own affair.
+  bool some_said_error() const {
+    return ranks_.size() > 1 &&
+           std::any_of(ranks_.begin(), ranks_.end(), [](const RankState& r) { return r.running() && r.said_error(); });
+  }
+  bool some_wait_for_others() const { return any_running() && (!ends_.empty() || signal_ != 0 || some_said_error()); }
 
   void keep_deadlines() {
     if (some_wait_for_others()) late_.watch(now(), !ends_.empty() && deadline_ == kNever);
+    if (deadline_ == kNever && some_said_error()) deadline_ = now() + request_.peers_may_take_s;
     if (now() < deadline_ || !any_running()) return;
     if (stopping_) {
       signal_ranks(SIGKILL);
@@ -218,7 +224,10 @@ class Launcher {
         late_.end_stopped(i);
         continue;
       }
-      say("rank " + std::to_string(i) + " did not notice the failure of another rank and is ended");
+      if (ranks_[i].said_error()) ranks_[i].fault = "did not end after its error";
+      const std::string problem =
+          ranks_[i].said_error() ? ranks_[i].fault : "did not notice the failure of another rank";
+      say("rank " + std::to_string(i) + " " + problem + " and is ended");
       kill(ranks_[i].pid, SIGTERM);
     }
     deadline_ = now() + request_.sigterm_may_take_s;

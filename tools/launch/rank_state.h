@@ -24,6 +24,8 @@ struct RankState {
   double kill_at = kNever;
 
   bool running() const { return pid > 0 && !ended; }
+  bool said_error() const { return err && !err->error().empty(); }  // its last word, though it may yet hang in its end
+  bool goes_on() const { return running() && stop_signal == 0 && !said_error(); }
   std::string error() const { return err ? err->error() : ""; }
   void pass_error() const {
     if (err) err->pass_error();
