@@ -7,7 +7,9 @@
 namespace drivetrain {
 namespace {
 
-// A foreign tensor as a matrix, rows first. Transposed ones are matrices already, so this is a view.
+constexpr int64_t kPiece = int64_t{1} << 20;  // bytes of a file at a time: they stay in the cache until they are copied
+
+// As a matrix, rows first.
 at::Tensor as_rows(const at::Tensor& t) {
   if (t.dim() == 2) return t;
   return t.dim() == 1 ? t.unsqueeze(1) : t.flatten(1);
@@ -23,24 +25,55 @@ SliceReader::SliceReader(const Layout& layout, const Mesh& mesh, const at::Tenso
   if (map_.padded()) flat_.zero_();
 }
 
-std::pair<int64_t, int64_t> SliceReader::rows_within(int64_t first, int64_t last) const {
-  int64_t from = last, until = first;
-  for (const SliceBox& box : map_.boxes) {
-    if (box.row >= last || box.row + box.rows <= first) continue;
-    from = std::min(from, std::max(box.row, first));
-    until = std::max(until, std::min(box.row + box.rows, last));
+void SliceReader::read(const SafetensorsFile& file, const std::string& name, bool transposed, int64_t first) const {
+  const std::vector<int64_t> shape = file.shape(name);
+  int64_t row = 1;  // elements of the file's
+  for (size_t dim = 1; dim < shape.size(); ++dim) row *= shape[dim];
+  const int64_t last = first + (transposed ? row : shape[0]);
+  Range wanted = rows_within(first, last);
+  if (wanted.from >= wanted.until) return;
+  // Along the file's first dimension, which a transposed matrix has as our columns.
+  if (transposed)
+    wanted = columns();
+  else
+    wanted.from -= first, wanted.until -= first;
+  const auto bytes = static_cast<int64_t>(c10::elementSize(file.dtype(name))) * std::max<int64_t>(row, 1);
+  const int64_t piece = std::max<int64_t>(1, kPiece / bytes);
+  for (int64_t at = wanted.from; at < wanted.until; at += piece) {
+    const at::Tensor values = file.rows(name, at, std::min(piece, wanted.until - at));
+    if (transposed)
+      take(values.t(), first, at);
+    else
+      take(as_rows(values), first + at, 0);
   }
-  return {from, std::max(from, until)};
 }
 
-void SliceReader::read(const ForeignRows& part) const {
-  const at::Tensor matrix = as_rows(part.rows);
+SliceReader::Range SliceReader::rows_within(int64_t first, int64_t last) const {
+  Range range{last, first};
   for (const SliceBox& box : map_.boxes) {
-    const int64_t from = std::max(box.row, part.first);
-    const int64_t until = std::min(box.row + box.rows, part.first + part.rows.size(0));
-    if (from >= until) continue;
-    const at::Tensor rows = matrix.narrow(0, from - part.first, until - from);
-    map_.in_held(box, flat_).narrow(0, from - box.row, until - from).copy_(rows.narrow(1, box.column, box.columns));
+    if (box.row >= last || box.row + box.rows <= first) continue;
+    range.from = std::min(range.from, std::max(box.row, first));
+    range.until = std::max(range.until, std::min(box.row + box.rows, last));
+  }
+  return range;
+}
+
+SliceReader::Range SliceReader::columns() const {
+  Range range{map_.columns, 0};
+  for (const SliceBox& box : map_.boxes) {
+    range.from = std::min(range.from, box.column);
+    range.until = std::max(range.until, box.column + box.columns);
+  }
+  return range;
+}
+
+void SliceReader::take(const at::Tensor& values, int64_t row, int64_t column) const {
+  for (const SliceBox& box : map_.boxes) {
+    const int64_t r0 = std::max(box.row, row), r1 = std::min(box.row + box.rows, row + values.size(0));
+    const int64_t c0 = std::max(box.column, column), c1 = std::min(box.column + box.columns, column + values.size(1));
+    if (r0 >= r1 || c0 >= c1) continue;
+    const at::Tensor to = map_.in_held(box, flat_).narrow(0, r0 - box.row, r1 - r0).narrow(1, c0 - box.column, c1 - c0);
+    to.copy_(values.narrow(0, r0 - row, r1 - r0).narrow(1, c0 - column, c1 - c0));
   }
 }
 

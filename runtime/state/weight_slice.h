@@ -1,35 +1,38 @@
-// Cutting a rank's slice out of foreign tensors. Main thread.
+// Cutting a rank's slice out of foreign tensors, a piece of the file at a time, so that memory for the whole of one is
+// never asked for. Main thread.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
+#include <string>
 #include <utility>
 
 #include <drivetrain/layout.h>
 #include <drivetrain/mesh.h>
+#include <drivetrain/safetensors.h>
 
 #include "state/slice_boxes.h"
 
 namespace drivetrain {
 
-// A foreign tensor turned into our orientation: it supplies rows [first, first + rows.size(0)) of ours.
-struct ForeignRows {
-  at::Tensor rows;
-  int64_t first = 0;
-};
-
-// value (flat, as long as the layout's range) := this rank's part of what is read, stacked along dimension 0; padding
-// is zero.
+// value (flat, as long as the layout's range) := this rank's part of what is read; padding is zero.
 class SliceReader {
  public:
   SliceReader(const Layout& layout, const Mesh& mesh, const at::Tensor& value);
 
-  // The smallest range of rows [from, until) that holds all of [first, last) that this rank has something of; empty:
-  // from == until.
-  std::pair<int64_t, int64_t> rows_within(int64_t first, int64_t last) const;
-  void read(const ForeignRows& part) const;
+  // The tensor supplies rows of ours from `first` on. `transposed`: it is a matrix whose columns are our rows.
+  void read(const SafetensorsFile& file, const std::string& name, bool transposed, int64_t first) const;
 
  private:
+  struct Range {
+    int64_t from = 0, until = 0;
+  };
+  // The smallest ranges that hold all of our rows [first, last), of our columns, that this rank has something of.
+  Range rows_within(int64_t first, int64_t last) const;
+  Range columns() const;
+  // Values in our orientation, whose first stands at (row, column) of ours.
+  void take(const at::Tensor& values, int64_t row, int64_t column) const;
+
   SliceMap map_;
   at::Tensor flat_;
 };

@@ -130,21 +130,14 @@ class WeightLoader {
     return usable;
   }
 
-  // Part by part, so that one of them is in memory at a time. Of a transposed one any row is spread over all of the
-  // file's.
   void read(const Trainable& target, const at::Tensor& value) const {
     const Source& source = source_of(target);
-    SliceReader reader(target.layout, mesh_, value);
+    const SliceReader reader(target.layout, mesh_, value);
     int64_t first = 0;
     for (size_t i = 0; i < source.names.size(); ++i) {
       const SafetensorsFile& file = *folder_.file_of(source.names[i]);
-      const int64_t rows = source.rule->parts[i].rows;
-      const auto [from, until] = reader.rows_within(first, first + rows);
-      if (from < until && source.rule->transposed)
-        reader.read({file.tensor(source.names[i]).movedim(-1, 0), first});
-      else if (from < until)
-        reader.read({file.rows(source.names[i], from - first, until - from), from});
-      first += rows;
+      reader.read(file, source.names[i], source.rule->transposed, first);
+      first += source.rule->parts[i].rows;
     }
   }
 
@@ -154,7 +147,7 @@ class WeightLoader {
     const auto options = at::TensorOptions().dtype(at::kFloat);
     const at::Tensor ours = at::empty({target.value.numel()}, options), theirs = at::empty_like(ours);
     read(target, ours);
-    SliceReader(target.layout, mesh_, theirs).read({folder_.file_of(name)->tensor(name), 0});
+    SliceReader(target.layout, mesh_, theirs).read(*folder_.file_of(name), name, false, 0);
     if (std::memcmp(ours.const_data_ptr(), theirs.const_data_ptr(), ours.nbytes()) == 0) return;
     problem("tensor \"", name, "\" differs from \"", source_of(target).names[0],
             "\", with which the model ties it; untie ",
