@@ -3,9 +3,11 @@
 
 #include <string>
 
+#include <drivetrain/export.h>
+
 namespace drivetrain {
 
 // Whether metrics.jsonl has this name already ("loss", "lr"), in this run or another.
-bool is_own_figure(const std::string& name);
+DRIVETRAIN_API bool is_own_figure(const std::string& name);
 
 }  // namespace drivetrain

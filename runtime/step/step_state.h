@@ -12,6 +12,7 @@
 #include <drivetrain/strategy.h>
 #include <drivetrain/unit.h>
 
+#include "sdk/plugin_call.h"
 #include "step/figure_names.h"
 
 namespace drivetrain {
@@ -44,7 +45,9 @@ class StepState final : public StepContext {
   std::vector<RowRange> activation_positions() const override { return apply_cuts(activation_cuts_, positions()); }
   Keep keep(std::string_view region) const override {
     if (!recompute_ || !units_) return Keep::all;
-    return recompute_->keep({units_->units.at(visit().unit)->name(), region});
+    static const std::string who = Recompute::kKind;
+    const std::string& unit = units_->units.at(visit().unit)->name();
+    return plugin_call({who, "keep", unit}, [&] { return recompute_->keep({unit, region}); });
   }
   // Figures are those of training steps.
   void metric(const std::string& name, const at::Tensor& scalar) override {

@@ -211,7 +211,7 @@ class FullDisk : public ProgramTest {
 TEST_F(FullDisk, metrics_that_cannot_be_written_end_the_run_and_every_line_is_whole) {
   Background run = limited(200001);
   EXPECT_EQ(run.wait(30), 8) << run.output();
-  expect_says(run.output(), {"drivetrain: error: monitor/jsonl", path("run/metrics.jsonl"), "free some space"});
+  expect_says(run.output(), {"drivetrain: error: in monitor/jsonl", path("run/metrics.jsonl"), "free some space"});
   const std::string metrics = file_bytes(path("run/metrics.jsonl"));
   EXPECT_LE(metrics.size(), 200001u);
   EXPECT_EQ(metrics.back(), '\n');

@@ -138,7 +138,7 @@ TEST_F(LostPeer, that_runs_out_of_memory_says_so_with_exit_4_and_the_other_stage
   EXPECT_EQ(second.wait(60), 4) << second.output();
   EXPECT_EQ(first.wait(15), 5) << first.output();
   expect_says(second.output(), {"no memory for a tensor of 256000000 bytes", "smaller micro-batch"});
-  expect_says(first.output(), {"rank 1 stopped: no memory for a tensor"});
+  expect_says(first.output(), {"rank 1 stopped: in optimizer/adamw, hook init", "no memory for a tensor"});
 }
 
 }  // namespace
