@@ -65,7 +65,7 @@ class OpenFile {
     struct stat info = {};
     ::fstat(descriptor_, &info);
     return fail(ErrorCode::io, path_, ": was cut short while it was in use: it had ", size_,
-                " bytes when it was opened and has ", info.st_size, " now; ", what, " ends at byte ", end,
+                " bytes when it was opened and has ", info.st_size, " now; ", what, " was to be read up to byte ", end,
                 "\n   put the whole file back and start again");
   }
 
