@@ -4,6 +4,8 @@
 
 #include <cstdlib>
 
+#include "config/printable.h"
+#include "config/suggest.h"
 #include "device/device_runtime.h"
 
 namespace drivetrain {
@@ -19,7 +21,8 @@ LogLevel level_of(const std::string& name) {
   if (name == "debug") return LogLevel::debug;
   if (name == "warning") return LogLevel::warning;
   if (name == "error") return LogLevel::error;
-  throw fail(ErrorCode::config, "DRIVETRAIN_LOG is \"", name, "\"; wanted debug, info, warning or error");
+  throw fail(ErrorCode::config, "DRIVETRAIN_LOG is \"", shown(name), "\"; wanted debug, info, warning or error",
+             did_you_mean(name, {"debug", "info", "warning", "error"}));
 }
 
 }  // namespace

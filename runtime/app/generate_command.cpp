@@ -78,7 +78,7 @@ int64_t next_token(Inference& model, const std::vector<int64_t>& tokens, int64_t
   const size_t window = std::min(tokens.size(), static_cast<size_t>(model.model().facts().max_position_embeddings));
   const auto seen = at::ArrayRef<int64_t>(tokens).slice(tokens.size() - window);
   const at::Tensor logits = model.logits(at::tensor(seen, at::kLong).unsqueeze(0));
-  return pick(logits[0][-1], temperature, {model.seed(), static_cast<uint64_t>(index), hash_name("generate"), 0});
+  return pick(logits[0][-1], temperature, {model.seed(), static_cast<uint64_t>(index), hash_name("generate"), 0, {}});
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 #include "app/commands.h"
 #include "app/inspect.h"
+#include "config/printable.h"
 #include "sdk/plugin_call.h"
 
 namespace drivetrain {
@@ -21,7 +22,7 @@ int run_command(const std::string& command, const std::vector<std::string>& argu
 
 int report(int code, const std::string& message) {
   std::cout.flush();
-  std::cerr << concat("drivetrain: error: ", message, "\n") << std::flush;  // one write: ranks may share a terminal
+  std::cerr << concat("drivetrain: error: ", printable(message), "\n") << std::flush;  // one write: ranks may share a terminal
   return code;
 }
 

@@ -6,6 +6,7 @@
 #include "app/commands.h"
 #include "app/rank_start.h"
 #include "config/load.h"
+#include "config/printable.h"
 
 namespace drivetrain {
 namespace {
@@ -29,7 +30,7 @@ int train(const TrainArguments& args, TrainRequest& request) {
   request.config_path = args.config;
   const std::unique_ptr<Registry> registry = choose_for(request, args.plugin_paths, problems);
   if (args.plan) {
-    std::cout << describe_plan(request, args.svg);
+    std::cout << printable(describe_plan(request, args.svg));
     return 0;
   }
   start_process(request);

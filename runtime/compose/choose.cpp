@@ -22,6 +22,20 @@ void choose_one(const Selection& selection, const Registry& registry, std::vecto
   list.push_back(std::move(plugin));
 }
 
+// A key at the top level that one of the file's plugins has as an option.
+std::string home_of(const std::string& key, const std::vector<Selection>& selections, const Registry& registry) {
+  for (const Selection& s : selections) {
+    if (!s.enabled) continue;
+    try {
+      if (!registry.options(s.kind, s.name).find(key)) continue;
+    } catch (const Error&) {  // told where it is chosen
+      continue;
+    }
+    return concat(s.kind, "/", s.name, ": move it into \"", s.path, "\"");
+  }
+  return {};
+}
+
 bool training_only(const std::string& kind) {
   return kind == Dataset::kKind || kind == Optimizer::kKind || kind == LrSchedule::kKind || kind == Monitor::kKind;
 }
@@ -37,7 +51,9 @@ std::vector<KindRule> kinds_for(Purpose purpose) {
 std::vector<ChosenPlugin> choose_plugins(const Value& config, const Registry& registry, const std::string& device,
                                          Problems& problems, Purpose purpose) {
   std::vector<ChosenPlugin> chosen;
-  const auto selections = select_plugins(config, kinds_for(purpose), registry.known(), device, problems);
+  const auto selections = select_plugins(
+      config, kinds_for(purpose), registry.known(), device, problems,
+      [&](const std::string& key, const auto& selected) { return home_of(key, selected, registry); });
   const auto missing = [](const Problem& problem) { return problem.code == ErrorCode::plugin; };
   if (std::any_of(problems.list().begin(), problems.list().end(), missing))
     problems.add({}, registry.searched(), ErrorCode::plugin);

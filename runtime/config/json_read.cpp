@@ -4,22 +4,22 @@
 
 #include <algorithm>
 #include <cctype>
-#include <cerrno>
 #include <charconv>
 #include <cstring>
-#include <filesystem>
-#include <fstream>
-#include <sstream>
 #include <unordered_map>
 
 #include <rapidjson/error/en.h>
 #include <rapidjson/memorystream.h>
 #include <rapidjson/reader.h>
 
+#include "config/input_file.h"
+#include "config/printable.h"
+
 namespace drivetrain {
 namespace {
 
 constexpr size_t kMaxDepth = 128;
+constexpr size_t kMostValues = 2'000'000;  // each takes some 200 bytes here
 
 class JsonCursor {
  public:
@@ -54,7 +54,7 @@ class JsonCursor {
   }
 
   // Past the token that begins here; returns its text.
-  std::string take_token() {
+  std::string_view take_token() {
     const size_t begin = offset_;
     size_t end = begin + 1;
     if (text_[begin] == '"') {
@@ -64,7 +64,7 @@ class JsonCursor {
       end = std::min(text_.find_first_of(" \t\r\n,:]}/", begin), text_.size());
     }
     move_to(end);
-    return text_.substr(begin, end - begin);
+    return std::string_view(text_).substr(begin, end - begin);
   }
 
  private:
@@ -104,7 +104,7 @@ class JsonBuilder : public rapidjson::BaseReaderHandler<rapidjson::UTF8<>, JsonB
     const auto [first, fresh] = frame.seen.emplace(frame.key, frame.key_where);
     frame.repeated = !fresh;
     if (!fresh) {
-      problems_.add(frame.key_where, concat("key \"", frame.key, "\" is given twice; the first is at ",
+      problems_.add(frame.key_where, concat("key \"", shown(frame.key), "\" is given twice; the first is at ",
                                             first->second.text(), "\n   remove one of them"));
     }
     return true;
@@ -112,6 +112,7 @@ class JsonBuilder : public rapidjson::BaseReaderHandler<rapidjson::UTF8<>, JsonB
 
   Value take() { return std::move(root_); }
   bool too_deep() const { return too_deep_; }
+  bool too_many() const { return too_many_; }
 
   // Where the token begins that the reader was in when it stopped, and its offset in the text.
   std::pair<Position, size_t> stopped_at() {
@@ -146,7 +147,8 @@ class JsonBuilder : public rapidjson::BaseReaderHandler<rapidjson::UTF8<>, JsonB
     double real = 0;
     const auto result = integer ? std::from_chars(begin, end, whole) : std::from_chars(begin, end, real);
     if (result.ec == std::errc() && result.ptr == end) return integer ? Value(whole) : Value(real);
-    problems_.add(where, concat("number ", token_, " is out of range for a ", integer ? "64-bit integer" : "double"));
+    problems_.add(where, concat("number ", shown(std::string(token_)), " is out of range for a ",
+                                integer ? "64-bit integer" : "double"));
     return Value(0);
   }
 
@@ -169,6 +171,8 @@ class JsonBuilder : public rapidjson::BaseReaderHandler<rapidjson::UTF8<>, JsonB
   }
   bool put(Value value, const Position& where) {
     value.where = where;
+    too_many_ = ++values_ > kMostValues;
+    if (too_many_) return false;
     if (stack_.empty()) {
       root_ = std::move(value);
       return true;
@@ -188,9 +192,10 @@ class JsonBuilder : public rapidjson::BaseReaderHandler<rapidjson::UTF8<>, JsonB
   const JsonPositions positions_;
   Problems& problems_;
   std::vector<Frame> stack_;
-  std::string token_;
+  std::string_view token_;
+  size_t values_ = 0;
   Value root_;
-  bool too_deep_ = false;
+  bool too_deep_ = false, too_many_ = false;
   Position deepest_;
 };
 
@@ -198,7 +203,7 @@ class JsonBuilder : public rapidjson::BaseReaderHandler<rapidjson::UTF8<>, JsonB
 std::string found_text(const std::string& text, size_t offset) {
   if (offset >= text.size()) return "the end of the text";
   const std::string rest = text.substr(offset, std::min<size_t>(24, text.find_first_of("\r\n", offset) - offset));
-  return rest.empty() ? "the end of the line" : "`" + rest + "`";
+  return rest.empty() ? "the end of the line" : "`" + shown(rest) + "`";
 }
 
 std::string json_hint(const std::string& text, size_t offset) {
@@ -239,6 +244,7 @@ std::string syntax_reason(rapidjson::ParseErrorCode code, bool line_break) {
 Problem syntax_problem(const rapidjson::ParseResult& result, const std::string& text, size_t start,
                        const std::string& file, JsonPositions positions, JsonBuilder& builder) {
   auto [where, offset] = builder.stopped_at();
+  if (builder.too_many()) return {where, concat("more than ", kMostValues, " values; this is no file of settings")};
   if (builder.too_deep()) return {where, concat("nested deeper than ", kMaxDepth, " levels")};
   const size_t exact = start + result.Offset();
   const bool line_break = result.Code() == rapidjson::kParseErrorStringEscapeInvalid && exact < text.size() &&
@@ -291,22 +297,11 @@ Value parse_json(const std::string& text, const std::string& file) {
 }
 
 Value read_json_file(const std::string& path) {
-  Problems problems;
-  Value value = read_json_file(path, problems);
-  problems.throw_if_any();
-  return value;
+  return parse_json(read_text(path, InputKind::file, "a JSON file"), path);
 }
 
-Value read_json_file(const std::string& path, Problems& problems) {
-  std::error_code unknown;  // opening it says why
-  if (std::filesystem::is_directory(path, unknown))
-    throw fail(ErrorCode::config, path, ": is a folder, not a JSON file");
-  std::ifstream in(path, std::ios::binary);
-  if (!in) throw fail(ErrorCode::config, path, ": cannot be opened: ", std::strerror(errno));
-  std::ostringstream text;
-  text << in.rdbuf();
-  if (in.bad()) throw fail(ErrorCode::config, path, ": cannot be read");
-  return parse_text(text.str(), path, problems);
+Value read_config_file(const std::string& path, Problems& problems) {
+  return parse_text(read_text(path, InputKind::file_or_pipe, "a JSON file"), path, problems);
 }
 
 }  // namespace drivetrain

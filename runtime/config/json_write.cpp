@@ -8,6 +8,8 @@
 
 #include <drivetrain/value.h>
 
+#include "config/printable.h"
+
 namespace drivetrain {
 namespace {
 
@@ -67,7 +69,7 @@ std::string Value::to_json(int indent) const {
     writer.SetFormatOptions(rapidjson::kFormatSingleLineArray);
     write_value(writer, *this);
   }
-  return {buffer.GetString(), buffer.GetSize()};
+  return printable_json({buffer.GetString(), buffer.GetSize()});
 }
 
 }  // namespace drivetrain

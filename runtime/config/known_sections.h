@@ -15,7 +15,7 @@ struct SectionFact {
   bool off_unless_enabled = false;  // `enabled` is false by default
   Value off;                        // object: option -> value that means "absent"
   std::string same_as;              // the section that plugins claim, if this is another name of it
-  Value on{};                       // object: the options that `true` stands for; null: `true` is refused
+  Value on{};                       // object: the options that `true` stands for; null: the defaults
   std::string number;               // the option that a bare number stands for; "": numbers are refused
 };
 

@@ -3,6 +3,7 @@
 #include "config/load.h"
 
 #include "config/json_read.h"
+#include "config/printable.h"
 #include "config/value_error.h"
 
 namespace drivetrain {
@@ -72,7 +73,7 @@ class SetPath {
     if (is_section_word(key) || !is_typed(section)) return &section;
     const Value* params = section.find("params");
     if (!params || params->is_null()) section.set("params", empty_object(where_));
-    return as_object(const_cast<Value&>(*section.find("params")), keys_[0] + ".params");
+    return as_object(const_cast<Value&>(*section.find("params")), shown(keys_[0]) + ".params");
   }
 
   Value& child(Value& parent, size_t depth) {
@@ -90,8 +91,8 @@ class SetPath {
   }
 
   std::string path(size_t depth) const {
-    std::string text = keys_[0];
-    for (size_t i = 1; i <= depth; ++i) text += "." + keys_[i];
+    std::string text = shown(keys_[0]);
+    for (size_t i = 1; i <= depth; ++i) text += "." + shown(keys_[i]);
     return text;
   }
 
@@ -105,11 +106,12 @@ void apply_set(Value& config, const std::string& argument, int number, Problems&
   const Position where{concat("--set #", number), 0, 0};
   const size_t equals = argument.find('=');
   if (equals == std::string::npos) {
-    return problems.add(where, concat("`", argument, "` has no '='; write KEY=VALUE, for example train_steps=100"));
+    return problems.add(where,
+                        concat("`", shown(argument), "` has no '='; write KEY=VALUE, for example train_steps=100"));
   }
   SetPath path(argument.substr(0, equals), where);
   if (path.has_empty_key()) {
-    return problems.add(where, concat("`", argument, "` has an empty key; write a.b.c=VALUE"));
+    return problems.add(where, concat("`", shown(argument), "` has an empty key; write a.b.c=VALUE"));
   }
   const std::string text = argument.substr(equals + 1);
   Value value;
@@ -134,7 +136,7 @@ std::filesystem::path folder_of_document(const std::string& path) {
 }
 
 Value load_config(const std::string& path, const std::vector<std::string>& sets, Problems& problems) {
-  Value config = read_json_file(path, problems);
+  Value config = read_config_file(path, problems);
   if (!config.is_object()) {
     throw ValueError(config.where, concat("a config is an object of settings, found ", describe(config)));
   }

@@ -6,6 +6,8 @@
 #include <drivetrain/options.h>
 
 #include "config/load.h"
+#include "config/printable.h"
+#include "config/run_settings.h"
 #include "config/suggest.h"
 #include "config/value_error.h"
 
@@ -64,7 +66,7 @@ class SectionReader {
 
  private:
   static std::string below(const std::string& path, const std::string& key) {
-    return path.empty() ? key : path + "." + key;
+    return path.empty() ? shown(key) : path + "." + shown(key);
   }
 
   void missing(const OptionField& field, const Value& section, const std::string& path) {
@@ -83,8 +85,8 @@ class SectionReader {
     if (fresh || first->second->value == m.value) return;
     problems_.add(m.value.key_where, concat(below(path, m.key), " and ", below(path, first->second->key), " (",
                                             first->second->value.key_where.text(),
-                                            ") mean the same option and differ: ", m.value.to_json(), " and ",
-                                            first->second->value.to_json(), "\n   keep one of them"));
+                                            ") mean the same option and differ: ", short_json(m.value), " and ",
+                                            short_json(first->second->value), "\n   keep one of them"));
   }
 
   const OptionField* redirected(const OptionTable& table, const Value::Member& m, const std::string& path) {
@@ -98,18 +100,23 @@ class SectionReader {
       return r.renamed_to.empty() ? nullptr : table.find(r.renamed_to);
     }
     problems_.add(m.value.key_where, concat(below(path, m.key), " is not an option of ", owner_,
-                                            suggestion(m.key, candidates(table, m.key))));
+                                            are_enough(problems_) ? "" : way_out(table, m.key, path)));
     return nullptr;
   }
 
-  // Names, and those aliases that are nearer than any name: a list of all aliases would only confuse.
-  static std::vector<std::string> candidates(const OptionTable& table, const std::string& key) {
-    std::vector<std::string> names = table_names(table);
-    if (!nearest(key, names).empty()) return names;
-    for (const OptionField& field : table.fields()) {
-      if (!nearest(key, field.aliases).empty()) names.push_back(nearest(key, field.aliases));
-    }
-    return names;
+  // Where an unknown key was perhaps meant to stand, else the nearest name here. Aliases are considered and not listed:
+  // a list of all of them would only confuse.
+  static std::string way_out(const OptionTable& table, const std::string& key, const std::string& path) {
+    if (!path.empty() && run_settings_table().find(key))
+      return concat("\n   \"", key, "\" stands at the top level of the file");
+    std::vector<std::string> others;
+    for (const OptionField& field : table.fields())
+      others.insert(others.end(), field.aliases.begin(), field.aliases.end());
+    for (const OptionRedirect& r : table.redirects())
+      if (!r.renamed_to.empty()) others.push_back(r.name);
+    const bool bare_section = !path.empty() && path.find('.') == std::string::npos;
+    if (bare_section) others.insert(others.end(), {"type", "params", "enabled"});
+    return suggestion(key, table_names(table), others);
   }
 
   void read_field(const OptionField& field, void* options, Value value, const std::string& path) {
@@ -120,8 +127,9 @@ class SectionReader {
     } catch (const ValueError& e) {
       const bool element = value.is_array() && field.type.starts_with("list of");
       const bool range = e.problem.find("out of range") != std::string::npos;
-      wrong(e.where, path, element || range ? e.problem : "expected " + field.type + ", found " + describe(value),
-            value);
+      const std::string hint = field.type.starts_with("boolean") ? boolean_hint(value) : "";
+      wrong(e.where, path,
+            element || range ? e.problem : "expected " + field.type + ", found " + describe(value) + hint, value);
     } catch (const Error& e) {
       wrong(value.where, path, e.what(), value);
     }
@@ -159,8 +167,8 @@ class SectionReader {
       replace(value, choice);
       return true;
     }
-    problems_.add(value.where,
-                  concat(path, " is ", value.to_json(), ", but ", owner_, " takes ", quoted_choice(field.choices)));
+    problems_.add(value.where, concat(path, " is ", short_json(value), ", but ", owner_, " takes ",
+                                      quoted_choice(field.choices), did_you_mean(value.as_string(), field.choices)));
     return false;
   }
 

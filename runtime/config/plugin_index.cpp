@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "config/printable.h"
 #include "config/suggest.h"
 
 namespace drivetrain {
@@ -88,9 +89,10 @@ void PluginIndex::not_installed(const std::string& kind, const SectionEntry& ent
     words.push_back(p->name);
     words.insert(words.end(), p->type_names.begin(), p->type_names.end());
   }
+  words.insert(words.end(), {"none", "true", "false"});  // what else may stand there
   const std::string near = nearest(entry.type, words);
   problems.add(entry.type_where,
-               concat(entry.path, ": no plugin ", kind, "/", lower_case(entry.type), " is installed\n   ",
+               concat(entry.path, ": no plugin ", kind, "/", shown(lower_case(entry.type)), " is installed\n   ",
                       near.empty() ? "" : "did you mean \"" + near + "\"?   ", "installed: ", names(installed)),
                ErrorCode::plugin);
 }

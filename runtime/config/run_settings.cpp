@@ -6,6 +6,9 @@
 #include <filesystem>
 
 #include "config/load.h"
+#include "config/printable.h"
+#include "config/suggest.h"
+#include "config/value_error.h"
 
 namespace drivetrain {
 namespace {
@@ -43,9 +46,10 @@ OptionTable make_run_settings_table() {
       .at_least(0)
       .field("device", &R::device, "where to train")
       .one_of({"cpu", "cuda"})
-      .field("capture", &R::capture, "record a step on the device and replay it: \"auto\" (where possible), true or false")
+      .field("capture", &R::capture,
+             "record a step on the device and replay it: \"auto\" (where possible), true or false")
       .field("threads", &R::threads, "CPU threads per rank; 0 is cores / ranks of the host")
-      .range(0, 4096)
+      .range(0, 1024)
       .field("output_dir", &R::output_dir, "run folder, relative to the current one; default runs/<config name>")
       .field("steps_per_print", &R::steps_per_print, "steps between two lines of the console")
       .at_least(1)
@@ -63,13 +67,16 @@ OptionTable make_run_settings_table() {
       .field("gradient_clipping", &R::gradient_clipping, "largest global gradient norm; 0 is off")
       .at_least(0)
       .field("reduce_every", &R::reduce_every,
-             "micro-batches added up before their gradients are summed over ranks; 0: all of a step; null: as the data_parallel plugin does")
+             "micro-batches added up before their gradients are summed over ranks; 0: all of a step; null: as the "
+             "data_parallel plugin does")
       .range(0, kMost)
       .group("data_types", &R::data_types, data_types_table(), "types other than the precision's own")
       .field("communication_data_type", &R::communication_data_type,
              "in which gradients are summed over ranks; null: that of the gradients")
       .one_of(kTypeNames)
-      .field("mesh_order", &R::mesh_order, "axes of the mesh that come first, fastest first (neighbouring ranks); those left out follow in their usual order")
+      .field("mesh_order", &R::mesh_order,
+             "axes of the mesh that come first, fastest first (neighbouring ranks); those left out follow in their "
+             "usual order")
       .field("rendezvous_timeout_s", &R::rendezvous_timeout_s, "seconds to wait for the other ranks at the start")
       .range(1, 86400)
       .group("plugins", &R::plugins, plugin_settings_table(), "where plugins come from");
@@ -85,14 +92,16 @@ void check_allow(const Value& allow, Problems& problems) {
     const bool good = m.value.is_string() && m.value.as_string().size() == 64 &&
                       m.value.as_string().find_first_not_of("0123456789abcdefABCDEF") == std::string::npos;
     if (!good)
-      problems.add(m.value.where, concat("plugins.allow.", m.key, ": expected 64 hexadecimal digits (SHA-256)"));
+      problems.add(m.value.where, concat("plugins.allow.", shown(m.key), ": expected 64 hexadecimal digits (SHA-256)"));
   }
 }
 
 void check_capture(const Value& capture, Problems& problems) {
   if (capture.is_bool() || (capture.is_string() && capture.as_string() == "auto")) return;
+  const std::string meant = capture.is_string() ? did_you_mean(capture.as_string(), {"auto"}) : std::string();
   problems.add(capture.where, concat("capture: expected \"auto\", true or false, found ",
-                                     capture.is_string() ? "\"" + capture.as_string() + "\"" : capture.type_name()));
+                                     capture.is_string() ? short_json(capture) : capture.type_name(), meant,
+                                     meant.empty() ? boolean_hint(capture) : ""));
 }
 
 std::string default_output(const std::string& config_path) {

@@ -2,6 +2,7 @@
 // rest.
 #include "config/section_entry.h"
 
+#include "config/printable.h"
 #include "config/suggest.h"
 #include "config/value_error.h"
 
@@ -14,7 +15,16 @@ Value empty_params(const Position& where) {
   return params;
 }
 
+constexpr size_t kNamedKeys = 20;
+
 bool is_note_key(const std::string& key) { return key.starts_with('_') || key.starts_with('$'); }
+
+// "true" or "false" for a word that switches; "" for others.
+std::string exact_switch(const std::string& text) {
+  const std::string word = lower_case(text);
+  if (word == "true" || word == "on" || word == "yes") return "true";
+  return word == "false" || word == "off" || word == "no" ? "false" : "";
+}
 
 // The option that says "absent", as the section has it; null if none does.
 const Value::Member* find_off_value(const Value& section, const SectionFact& fact) {
@@ -33,24 +43,30 @@ void name_idle_options(const SectionEntry& entry, const Value::Member& off, cons
   std::vector<std::string> idle;
   for (const Value::Member& m : entry.params.members())
     if (!fact.off.find(m.key) && !m.value.is_null() && !is_note_key(m.key))
-      idle.push_back(concat(entry.params_path, ".", m.key));
+      idle.push_back(concat(entry.params_path, ".", shown(m.key)));
   if (idle.empty()) return;
+  if (idle.size() > kNamedKeys) idle.resize(kNamedKeys), idle.push_back("...");
   problems.note(off.value.key_where, concat(join(idle), idle.size() == 1 ? " has" : " have", " no effect at ", off.key,
                                             " ", off.value.to_json(), "; it switches the section off"));
 }
 
 void check_mixture(const Value& section, const std::string& path, Problems& problems) {
   std::vector<std::string> extra;
+  std::string meant;
   const Value* first = nullptr;
   for (const Value::Member& m : section.members()) {
     if (m.key == "type" || m.key == "params" || m.key == "enabled" || is_note_key(m.key)) continue;
-    extra.push_back("\"" + m.key + "\"");
+    if (extra.size() < kNamedKeys) extra.push_back("\"" + shown(m.key) + "\"");
     if (!first) first = &m.value;
+    // `parms` beside `type` was meant as one of the section's own words.
+    const std::string word = nearest(m.key, {"type", "params", "enabled"});
+    if (meant.empty() && !word.empty() && !section.find(word))
+      meant = concat("; did you mean \"", word, "\" by \"", shown(m.key), "\"?");
   }
   if (!first) return;
   problems.add(first->key_where,
                concat(path, " has ", section.find("type") ? "\"type\"" : "\"params\"", " beside options of its own (",
-                      join(extra), ")\n   move them into \"params\": {...}"));
+                      join(extra), ")\n   move them into \"params\": {...}", meant));
 }
 
 void read_typed(const Value& section, SectionEntry& entry, Problems& problems) {
@@ -78,7 +94,8 @@ void read_enabled(const Value& section, SectionEntry& entry, Problems& problems)
   if (enabled->is_bool())
     entry.enabled = enabled->as_bool();
   else
-    problems.add(enabled->where, concat(entry.path, ".enabled: expected boolean, found ", describe(*enabled)));
+    problems.add(enabled->where,
+                 concat(entry.path, ".enabled: expected boolean, found ", describe(*enabled), boolean_hint(*enabled)));
 }
 
 }  // namespace
@@ -93,6 +110,12 @@ std::optional<SectionEntry> read_section_entry(const Value& value, const Section
     entry.params = fact.on;
     entry.params.where = value.where;
     problems.note(value.where, concat(path, ": true means ", fact.on.to_json()));
+  } else if (value.is_bool() && fact.number.empty()) {
+    // `true` beside a `false` that is known: the section with default options, as it stands in `entry`.
+  } else if (value.is_string() && !exact_switch(value.as_string()).empty()) {
+    problems.add(value.where, concat(path, ": \"", value.as_string(), "\" is read as the name of a type\n   write ",
+                                     exact_switch(value.as_string()), ", without quotation marks"));
+    return {};
   } else if (value.is_number() && !fact.number.empty()) {
     entry.params.set(fact.number, value);
     if (find_off_value(entry.params, fact)) entry.enabled = false;

@@ -5,7 +5,9 @@
 #include <map>
 
 #include "config/plugin_index.h"
+#include "config/printable.h"
 #include "config/suggest.h"
+#include "config/value_error.h"
 
 namespace drivetrain {
 namespace {
@@ -13,13 +15,19 @@ namespace {
 class Selector {
  public:
   Selector(const Value& config, const std::vector<KindRule>& kinds, const std::vector<KnownPlugin>& plugins,
-           const std::string& device, Problems& problems)
-      : config_(config), kinds_(kinds), plugins_(plugins), installed_(plugins, device), problems_(problems) {}
+           const std::string& device, Problems& problems, const OptionHome& home_of)
+      : config_(config),
+        kinds_(kinds),
+        plugins_(plugins),
+        installed_(plugins, device),
+        problems_(problems),
+        home_of_(home_of) {}
 
   std::vector<Selection> select() {
     for (const Value::Member& m : config_.members()) read_key(m.key, m.value);
     std::vector<Selection> all;
     for (const KindRule& rule : kinds_) finish_kind(rule, all);
+    for (const auto& [key, value] : unknown_) unknown_key(key, *value, all);
     return all;
   }
 
@@ -39,7 +47,7 @@ class Selector {
     else if (fact != known_sections().keys.end())
       judge_key(key, fact->second, value);
     else
-      unknown_key(key, value);
+      unknown_.emplace_back(key, &value);  // once it is known which plugins the file asks for
   }
 
   // An installed plugin's claim first, so that a plugin may bring a section that nobody foresaw.
@@ -47,10 +55,11 @@ class Selector {
     const auto known = known_sections().sections.find(key);
     if (known != known_sections().sections.end()) return known->second;
     for (const KnownPlugin& p : plugins_) {
-      if (p.section == key) return SectionFact{p.kind, true, false, {}, {}};  // it alone, not its kind's default
+      if (p.section == key)
+        return SectionFact{p.kind, true, false, {}, {}, {}, {}};  // it alone, not its kind's default
     }
     for (const KindRule& rule : kinds_) {
-      if (rule.kind == key) return SectionFact{key, false, false, {}, {}};
+      if (rule.kind == key) return SectionFact{key, false, false, {}, {}, {}, {}};
     }
     return {};
   }
@@ -65,7 +74,11 @@ class Selector {
     problems_.add(value.key_where, concat(key, ": ", fact.reason));
   }
 
-  void unknown_key(const std::string& key, const Value& value) {
+  void unknown_key(const std::string& key, const Value& value, const std::vector<Selection>& selections) {
+    const std::string told = shown(key) + " is not a setting or a section";
+    if (are_enough(problems_)) return problems_.add(value.key_where, told);
+    const std::string home = home_of_ ? home_of_(key, selections) : "";
+    if (!home.empty()) return problems_.add(value.key_where, concat(told, "\n   it is an option of ", home));
     std::vector<std::string> names;
     for (const OptionField& field : run_settings_table().fields()) names.push_back(field.name);
     for (const auto& [name, fact] : known_sections().sections) names.push_back(name);
@@ -74,7 +87,7 @@ class Selector {
     std::sort(names.begin(), names.end());
     names.erase(std::unique(names.begin(), names.end()), names.end());
     std::erase(names, "");
-    problems_.add(value.key_where, concat(key, " is not a setting or a section", suggestion(key, names)));
+    problems_.add(value.key_where, told + suggestion(key, names));
   }
 
   // -- sections
@@ -100,7 +113,7 @@ class Selector {
   void read_one(const std::string& key, const SectionFact& fact, const Value& value, const std::string& path) {
     const auto entry = read_section_entry(value, fact, path, problems_);
     if (!entry) asked_[fact.kind] = asked_[fact.kind] || !value.is_null();
-    if (!entry) return;
+    if (!entry || means_default(key, fact, value)) return;
     if (entry->enabled && means_none(*entry, fact.kind)) return switch_off(fact.kind);
     Problems unheard;  // what is switched off may be anything
     const KnownPlugin* plugin = installed_.find(key, fact, *entry, entry->enabled ? problems_ : unheard);
@@ -126,7 +139,8 @@ class Selector {
     asked_[fact.kind] = true;
     if (found.empty() && misses.empty()) problems_.add(list.where, key + ": the list names nothing");
     for (const Problem& p : misses.list()) {
-      if (found.empty())
+      // One that this device cannot use is passed over. A name that nobody has is a mistake wherever it stands.
+      if (found.empty() || p.code == ErrorCode::plugin)
         problems_.add(p.where, p.message, p.code);
       else
         problems_.note(p.where, p.message);
@@ -139,6 +153,13 @@ class Selector {
 
   static Selection selection_of(const KnownPlugin& plugin, const SectionEntry& entry) {
     return {plugin.kind, plugin.name, entry.params, entry.where, entry.params_path, entry.enabled, {}};
+  }
+
+  // `true` for a kind, where no plugin claims that very section: what is chosen when nothing is said.
+  bool means_default(const std::string& key, const SectionFact& fact, const Value& value) const {
+    if (!value.is_bool() || !value.as_bool() || fact.needs_claim || fact.on.is_object()) return false;
+    const auto claims = [&](const KnownPlugin& p) { return p.section == key; };
+    return std::none_of(plugins_.begin(), plugins_.end(), claims) && !installed_.defaults(fact.kind).empty();
   }
 
   bool means_none(const SectionEntry& entry, const std::string& kind) const {
@@ -216,6 +237,8 @@ class Selector {
   const std::vector<KnownPlugin>& plugins_;
   const PluginIndex installed_;
   Problems& problems_;
+  const OptionHome& home_of_;
+  std::vector<std::pair<std::string, const Value*>> unknown_;
   std::map<std::string, std::vector<Chosen>> chosen_;
   std::map<std::string, bool> asked_;  // the file asks for one, even if it was not found
   std::map<std::string, bool> off_;
@@ -225,8 +248,8 @@ class Selector {
 
 std::vector<Selection> select_plugins(const Value& config, const std::vector<KindRule>& kinds,
                                       const std::vector<KnownPlugin>& plugins, const std::string& device,
-                                      Problems& problems) {
-  return Selector(config, kinds, plugins, device, problems).select();
+                                      Problems& problems, const OptionHome& home_of) {
+  return Selector(config, kinds, plugins, device, problems, home_of).select();
 }
 
 }  // namespace drivetrain

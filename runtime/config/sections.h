@@ -1,6 +1,7 @@
 // From the sections of a config to the plugins it asks for. A section is {type, params, enabled}, or bare options with
 // an optional `enabled`, or a bare string (a type with default options), or a list of these: in order of preference for
-// a kind with one place, all of them for a kind with any number. Main thread; no state.
+// a kind with one place, all of them for a kind with any number. `true` is the section with default options. Main
+// thread; no state.
 #pragma once
 
 #include <functional>
@@ -35,12 +36,16 @@ struct Selection {
   std::vector<Selection> fallbacks;  // the rest of an order of preference, installed ones only
 };
 
+// Which of the selected plugins has an option of this name, and how the file reaches it: `optimizer/x: write
+// "optimizer": {"params": {"lr": ...}}`; "" for none.
+using OptionHome = std::function<std::string(const std::string& key, const std::vector<Selection>& selections)>;
+
 // Every plugin the config asks for and the defaults for what it leaves out, in the order of `kinds`. Disabled
 // selections are included (see `enabled`). Also refuses top-level keys that mean nothing: `known_sections` and the
 // runtime's own table decide. A plugin that is not installed is an ErrorCode::plugin problem with the list of what is.
 DRIVETRAIN_API std::vector<Selection> select_plugins(const Value& config, const std::vector<KindRule>& kinds,
                                                      const std::vector<KnownPlugin>& plugins, const std::string& device,
-                                                     Problems& problems);
+                                                     Problems& problems, const OptionHome& home_of = {});
 
 // The whole configuration with every default written out: the runtime's settings with all three batch sizes, then each
 // kind's section as {type, params}. Loading it again gives the same settings and selections. `options_of` returns all

@@ -5,7 +5,7 @@
 #include <string>
 
 #include <drivetrain/error.h>
-#include <drivetrain/value.h>
+#include <drivetrain/options.h>
 
 namespace drivetrain {
 
@@ -18,5 +18,14 @@ struct ValueError : Error {
 
 // Type and, where it is short, the value: `integer 3`, `string "abc"`, `object`.
 std::string describe(const Value& value);
+
+// The value as JSON on one line, shortened where it is long.
+std::string short_json(const Value& value);
+
+// What to write instead where true or false is wanted, as a further line; "" if it cannot be told.
+std::string boolean_hint(const Value& value);
+
+// So many problems that nobody reads what a further one has to say: it is told in short.
+inline bool are_enough(const Problems& problems) { return problems.list().size() >= 100; }
 
 }  // namespace drivetrain

@@ -14,6 +14,8 @@
 
 #include <drivetrain/error.h>
 
+#include "config/printable.h"
+
 namespace drivetrain {
 namespace {
 
@@ -113,14 +115,14 @@ class ConsoleLog : public Log {
   void write(LogLevel level, const std::string& line) override {
     const std::lock_guard lock(mutex_);
     if (!logger_.should_log(spdlog_level(level))) return;
-    const std::string text = labelled(level, line);
+    const std::string text = printable(labelled(level, line));
     logger_.log(spdlog_level(level), text);
     if (!has_file_ && early_.size() < kEarlyLines) early_.push_back(text);
   }
 
   void progress(const std::string& line) override {
     const std::lock_guard lock(mutex_);
-    if (settings_.rank == 0 && logger_.should_log(spdlog::level::info)) console_->show_progress(line);
+    if (settings_.rank == 0 && logger_.should_log(spdlog::level::info)) console_->show_progress(printable(line));
   }
 
   void attach(const std::string& path) {
@@ -150,7 +152,7 @@ class ConsoleLog : public Log {
     if (!has_file_) return add_to_foreign(concat("[rank ", settings_.rank, "] ", line, "\n")) ? notes_ : "";
     const auto sinks = logger_.sinks();
     logger_.sinks() = {sinks.back()};
-    logger_.log(spdlog::level::err, line);
+    logger_.log(spdlog::level::err, printable(line));
     logger_.sinks() = sinks;
     return notes_;
   }

@@ -6,6 +6,8 @@
 #include <drivetrain/error.h>
 #include <drivetrain/options.h>
 
+#include "config/printable.h"
+
 namespace drivetrain {
 namespace {
 
@@ -49,7 +51,7 @@ std::map<std::string, std::string> read_weight_map(const Value& index, const std
   }
   for (const Value::Member& member : weight_map->members()) {
     if (!member.value.is_string() || !is_plain_name(member.value.as_string())) {
-      problems.add(member.value.where, concat("tensor \"", member.key,
+      problems.add(member.value.where, concat("tensor \"", shown(member.key),
                                               "\": the file must be a plain name in this folder, "
                                               "found ",
                                               member.value.to_json()));
@@ -97,16 +99,17 @@ void HfFolder::open_shards(const std::string& index_path) {
     bytes += files_.back()->data_bytes();
     for (const std::string& name : files_.back()->names()) {
       const auto [first, fresh] = holder.emplace(name, shard);
-      if (!fresh) problems.add(where, concat("tensor \"", name, "\" is in two files, ", first->second, " and ", shard));
+      if (!fresh)
+        problems.add(where, concat("tensor \"", shown(name), "\" is in two files, ", first->second, " and ", shard));
       if (!weight_map.count(name))
-        problems.add(where, concat("does not list tensor \"", name, "\", which ", shard, " has"));
+        problems.add(where, concat("does not list tensor \"", shown(name), "\", which ", shard, " has"));
       tensors_[name] = files_.back().get();
     }
   }
   for (const auto& [name, shard] : weight_map) {
     const auto found = holder.find(name);
     if (unreadable.count(shard) || (found != holder.end() && found->second == shard)) continue;
-    problems.add(where, concat("tensor \"", name, "\" should be in ", shard, ", which does not have it",
+    problems.add(where, concat("tensor \"", shown(name), "\" should be in ", shard, ", which does not have it",
                                found == holder.end() ? "" : "; it is in " + found->second));
   }
   problems.throw_if_any();

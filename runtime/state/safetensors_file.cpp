@@ -3,7 +3,6 @@
 #include <drivetrain/safetensors.h>
 
 #include <ATen/ops/empty.h>
-#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -15,42 +14,26 @@
 
 #include <drivetrain/error.h>
 
+#include "config/input_file.h"
+#include "config/printable.h"
 #include "state/safetensors_header.h"
 
 namespace drivetrain {
-namespace {
+namespace safetensors {
 
 // A regular file that stays open, and how long it was then.
-class OpenFile {
+class WeightsFile {
  public:
-  explicit OpenFile(const std::string& path) : path_(path) {
-    // Without waiting: a pipe is refused below.
-    descriptor_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (descriptor_ < 0) {
-      const ErrorCode code = errno == ENOENT || errno == ENOTDIR ? ErrorCode::config : ErrorCode::io;
-      throw fail(code, path, ": cannot be opened: ", std::strerror(errno), "\n   check the path and its permissions");
-    }
-    struct stat info;
-    const int failed = ::fstat(descriptor_, &info) == 0 ? 0 : errno;
-    if (failed == 0 && S_ISREG(info.st_mode)) {
-      size_ = static_cast<uint64_t>(info.st_size);
-      return;
-    }
-    ::close(descriptor_);
-    if (failed != 0) throw fail(ErrorCode::io, path, ": cannot be read: ", std::strerror(failed));
-    throw fail(ErrorCode::config, path, ": is not a file; a safetensors file was wanted");
-  }
-  ~OpenFile() { ::close(descriptor_); }
-  OpenFile(const OpenFile&) = delete;
-  OpenFile& operator=(const OpenFile&) = delete;
+  explicit WeightsFile(const std::string& path)
+      : path_(path), file_(path, InputKind::file, "a safetensors file", ErrorCode::io) {}
 
-  uint64_t size() const { return size_; }
+  uint64_t size() const { return file_.size(); }
 
   // `what` is read: for the message.
   void read(const std::string& what, uint64_t from, void* to, uint64_t bytes) const {
     for (uint64_t done = 0; done < bytes;) {
       const ssize_t n =
-          ::pread(descriptor_, static_cast<char*>(to) + done, bytes - done, static_cast<off_t>(from + done));
+          ::pread(file_.descriptor(), static_cast<char*>(to) + done, bytes - done, static_cast<off_t>(from + done));
       if (n < 0 && errno == EINTR) continue;
       if (n < 0)
         throw fail(ErrorCode::io, path_, ": ", what, " cannot be read at byte ", from + done, ": ",
@@ -63,18 +46,17 @@ class OpenFile {
  private:
   Error cut_short(const std::string& what, uint64_t end) const {
     struct stat info = {};
-    ::fstat(descriptor_, &info);
-    return fail(ErrorCode::io, path_, ": was cut short while it was in use: it had ", size_,
+    ::fstat(file_.descriptor(), &info);
+    return fail(ErrorCode::io, path_, ": was cut short while it was in use: it had ", file_.size(),
                 " bytes when it was opened and has ", info.st_size, " now; ", what, " was to be read up to byte ", end,
                 "\n   put the whole file back and start again");
   }
 
   const std::string path_;
-  int descriptor_ = -1;
-  uint64_t size_ = 0;
+  const InputFile file_;
 };
 
-}  // namespace
+}  // namespace safetensors
 
 struct SafetensorsFile::Impl {
   explicit Impl(const std::string& p) : path(p), file(p) {
@@ -87,20 +69,20 @@ struct SafetensorsFile::Impl {
   }
 
   const std::string path;
-  const OpenFile file;
+  const safetensors::WeightsFile file;
   SafetensorsHeader header;
   std::unordered_map<std::string_view, const SafetensorsEntry*> by_name;
 
   const SafetensorsEntry& find(const std::string& name) const {
     const auto found = by_name.find(name);
     if (found != by_name.end()) return *found->second;
-    throw fail(ErrorCode::config, path, ": has no tensor \"", name, "\" (it has ", header.entries.size(),
+    throw fail(ErrorCode::config, path, ": has no tensor \"", shown(name), "\" (it has ", header.entries.size(),
                " tensors)\n   check that this is the file that was meant");
   }
 
   at::ScalarType dtype(const SafetensorsEntry& entry) const {
     if (entry.dtype->torch != at::ScalarType::Undefined) return entry.dtype->torch;
-    throw fail(ErrorCode::config, path, ": tensor \"", entry.name, "\" is of dtype ", entry.dtype->name,
+    throw fail(ErrorCode::config, path, ": tensor \"", shown(entry.name), "\" is of dtype ", entry.dtype->name,
                ", which cannot be used here\n   convert it to F32, BF16 or F16");
   }
 
@@ -108,7 +90,7 @@ struct SafetensorsFile::Impl {
   at::Tensor read(const SafetensorsEntry& entry, const std::vector<int64_t>& shape, uint64_t offset) const {
     at::Tensor values = at::empty(shape, at::TensorOptions().dtype(dtype(entry)));
     if (values.nbytes() > 0)
-      file.read(concat("tensor \"", entry.name, "\""), header.data_offset + entry.begin + offset,
+      file.read(concat("tensor \"", shown(entry.name), "\""), header.data_offset + entry.begin + offset,
                 values.mutable_data_ptr(), values.nbytes());
     return values;
   }
@@ -146,7 +128,7 @@ at::Tensor SafetensorsFile::rows(const std::string& name, int64_t first, int64_t
   const SafetensorsEntry& entry = impl_->find(name);
   const int64_t there = entry.shape.empty() ? 0 : entry.shape[0];
   if (first < 0 || count < 0 || first > there || count > there - first) {
-    throw fail(ErrorCode::config, path(), ": tensor \"", name, "\" has ", there, " rows; rows ", first, " to ",
+    throw fail(ErrorCode::config, path(), ": tensor \"", shown(name), "\" has ", there, " rows; rows ", first, " to ",
                first + count, " were wanted");
   }
   std::vector<int64_t> shape = entry.shape;

@@ -8,6 +8,8 @@
 
 #include "state/safetensors_json.h"
 
+#include "config/printable.h"
+
 namespace drivetrain {
 namespace {
 
@@ -63,7 +65,7 @@ uint64_t entry_bytes(const std::string& path, const SafetensorsEntry& entry) {
   const auto times = [&](uint64_t a, uint64_t b) {
     uint64_t product = 0;
     if (__builtin_mul_overflow(a, b, &product)) {
-      throw bad_file(path, "tensor \"", entry.name, "\": its size overflows 64 bits");
+      throw bad_file(path, "tensor \"", shown(entry.name), "\": its size overflows 64 bits");
     }
     return product;
   };
@@ -71,7 +73,7 @@ uint64_t entry_bytes(const std::string& path, const SafetensorsEntry& entry) {
   for (const int64_t size : entry.shape) bits = times(bits, static_cast<uint64_t>(size));
   bits = times(bits, static_cast<uint64_t>(entry.dtype->bits));
   if (bits % 8 != 0) {
-    throw bad_file(path, "tensor \"", entry.name, "\": ", bits, " bits of ", entry.dtype->name,
+    throw bad_file(path, "tensor \"", shown(entry.name), "\": ", bits, " bits of ", entry.dtype->name,
                    " are not a whole number of bytes");
   }
   return bits / 8;
@@ -83,13 +85,13 @@ void check_entry(const std::string& path, const SafetensorsEntry& entry, uint64_
     const char* what = entry.end < entry.begin        ? "ends before it begins"
                        : entry.begin > expected_begin ? "leaves a hole behind the tensor before it"
                                                       : "overlaps the tensor before it";
-    throw bad_file(path, "tensor \"", entry.name, "\" ", what, ": data_offsets [", entry.begin, ", ", entry.end,
+    throw bad_file(path, "tensor \"", shown(entry.name), "\" ", what, ": data_offsets [", entry.begin, ", ", entry.end,
                    "], expected to begin at ", expected_begin, " (byte ", data_offset + expected_begin,
                    " of the file)");
   }
   const uint64_t bytes = entry_bytes(path, entry);
   if (entry.end - entry.begin != bytes) {
-    throw bad_file(path, "tensor \"", entry.name, "\" has ", entry.end - entry.begin, " bytes at byte ",
+    throw bad_file(path, "tensor \"", shown(entry.name), "\" has ", entry.end - entry.begin, " bytes at byte ",
                    data_offset + entry.begin, ", but its shape and ", entry.dtype->name, " need ", bytes);
   }
 }

@@ -13,6 +13,8 @@
 
 #include <drivetrain/error.h>
 
+#include "config/printable.h"
+
 namespace drivetrain {
 namespace {
 
@@ -87,7 +89,7 @@ class SafetensorsJsonReader : public rapidjson::BaseReaderHandler<rapidjson::UTF
     if (place_ == Place::name) return name_key(key);
     if (place_ != Place::metadata_value) return field_key(key);
     key_ = key;
-    return keys_.insert(key).second || refuse("__metadata__ has the key \"", key, "\" twice");
+    return keys_.insert(key).second || refuse("__metadata__ has the key \"", shown(key), "\" twice");
   }
 
  private:
@@ -98,7 +100,7 @@ class SafetensorsJsonReader : public rapidjson::BaseReaderHandler<rapidjson::UTF
     problem_ = concat(parts...);
     return false;
   }
-  std::string of_tensor() const { return "tensor \"" + key_ + "\": "; }
+  std::string of_tensor() const { return "tensor \"" + shown(key_) + "\": "; }
   SafetensorsEntry& entry() { return header_.entries.back(); }
 
   bool unexpected(const char* found) {
@@ -126,7 +128,7 @@ class SafetensorsJsonReader : public rapidjson::BaseReaderHandler<rapidjson::UTF
       if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) return refuse("a tensor name has a control character");
     }
     if (find_bad_utf8(key) != std::string::npos) return refuse("a tensor name is not valid Unicode");
-    return names_.insert(key).second || refuse("duplicate tensor name \"", key, "\"");
+    return names_.insert(key).second || refuse("duplicate tensor name \"", shown(key), "\"");
   }
 
   bool start_tensor() {
@@ -157,7 +159,7 @@ class SafetensorsJsonReader : public rapidjson::BaseReaderHandler<rapidjson::UTF
     else if (key == "data_offsets")
       place_ = Place::offsets;
     else
-      return refuse(of_tensor(), "unknown field \"", key, "\"");
+      return refuse(of_tensor(), "unknown field \"", shown(key), "\"");
     return keys_.insert(key).second || refuse(of_tensor(), key, " is given twice");
   }
 

@@ -9,6 +9,7 @@
 
 #include <drivetrain/error.h>
 
+#include "config/printable.h"
 #include "state/hf_folder.h"
 #include "state/weight_slice.h"
 #include "state/weights.h"
@@ -33,7 +34,7 @@ class WeightLoader {
         source.names.push_back(find(part));
         known.insert(source.names.back());
         if (source.names.back().empty()) {
-          problem("tensor \"", written_name(part), "\" is missing; it holds ", rule.param, " of the model");
+          problem("tensor \"", shown(written_name(part)), "\" is missing; it holds ", rule.param, " of the model");
         }
       }
     }
@@ -43,7 +44,7 @@ class WeightLoader {
     }
     for (const std::string& name : folder_.names()) {
       if (!known.count(name) && !ignored(name)) {
-        problem("tensor \"", name, "\" in ", folder_.file_of(name)->path(), " belongs to nothing in the model");
+        problem("tensor \"", shown(name), "\" in ", folder_.file_of(name)->path(), " belongs to nothing in the model");
       }
     }
   }
@@ -119,14 +120,14 @@ class WeightLoader {
     const SafetensorsFile& file = *folder_.file_of(name);
     const std::vector<int64_t> found = file.shape(name);
     if (found != wanted) {
-      problem("tensor \"", name, "\" has shape ", at::IntArrayRef(found), "; ", param, " of the model needs ",
+      problem("tensor \"", shown(name), "\" has shape ", at::IntArrayRef(found), "; ", param, " of the model needs ",
               at::IntArrayRef(wanted), " there");
       return false;
     }
     const at::ScalarType dtype = file.dtype(name);
     const bool usable = dtype == at::kFloat || dtype == at::kBFloat16 || dtype == at::kHalf || dtype == at::kDouble;
     if (!usable)
-      problem("tensor \"", name, "\" is of type ", c10::toString(dtype), "; F32, BF16, F16 or F64 can be read");
+      problem("tensor \"", shown(name), "\" is of type ", c10::toString(dtype), "; F32, BF16, F16 or F64 can be read");
     return usable;
   }
 
@@ -149,7 +150,7 @@ class WeightLoader {
     read(target, ours);
     SliceReader(target.layout, mesh_, theirs).read(*folder_.file_of(name), name, false, 0);
     if (std::memcmp(ours.const_data_ptr(), theirs.const_data_ptr(), ours.nbytes()) == 0) return;
-    problem("tensor \"", name, "\" differs from \"", source_of(target).names[0],
+    problem("tensor \"", shown(name), "\" differs from \"", source_of(target).names[0],
             "\", with which the model ties it; untie ",
             "them in the model's options (tie_word_embeddings false in config.json)");
   }

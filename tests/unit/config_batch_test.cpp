@@ -167,7 +167,7 @@ TEST(Set, Later_errors_name_the_argument) {
   read_run_settings(value, "a.json", problems);
   EXPECT_EQ(problems.text(),
             "--set #1  seed of the run: expected integer, found string \"two\"\n"
-            "--set #2  threads is -1, but the run takes 0 to 4096");
+            "--set #2  threads is -1, but the run takes 0 to 1024");
 }
 
 class LoadConfig : public ConfigFiles {};

@@ -1,5 +1,6 @@
 // Option tables: typed parsing, every problem at once in file order, and the schema.
 #include "config/suggest.h"
+#include "config/table_check.h"
 #include "config_test_support.h"
 
 namespace drivetrain {
@@ -113,7 +114,8 @@ TEST(Options, Wrong_types_and_ranges_name_option_owner_and_both_sides) {
       problems_of(R"({"stage": 1, "limit": true})"),
       "a.json:1:23  zero_optimization.limit of data_parallel/split: expected integer or null, found boolean true");
   EXPECT_EQ(problems_of(R"({"stage": 1, "mode": "exakt"})"),
-            "a.json:1:22  zero_optimization.mode is \"exakt\", but data_parallel/split takes \"fast\" or \"Exact\"");
+            "a.json:1:22  zero_optimization.mode is \"exakt\", but data_parallel/split takes \"fast\" or \"Exact\"\n"
+            "   did you mean \"Exact\"?");
   EXPECT_EQ(problems_of(R"({"stage": 1, "offload_optimizer": true})"),
             "a.json:1:35  zero_optimization.offload_optimizer of data_parallel/split: expected an object of options, "
             "found boolean true");
@@ -208,11 +210,53 @@ TEST(Options, The_schema_holds_types_limits_defaults_and_old_names) {
   EXPECT_EQ(schema.find("allOf")->to_json(), R"([{"anyOf":[{"required":["stage"]}]}])");
 }
 
-TEST(Suggest, Distance_counts_swaps_as_one_and_ignores_spelling_style) {
-  EXPECT_EQ(edit_distance("stgae", "stage"), 1u);
-  EXPECT_EQ(edit_distance("Num-Layers", "num_layers"), 0u);
-  EXPECT_EQ(edit_distance("kitten", "sitting"), 3u);
-  EXPECT_EQ(edit_distance("", "abc"), 3u);
+struct Wrong {
+  int64_t count = 5;
+  double rate = 0.5;
+  std::string mode = "slow";
+  std::vector<double> pair = {1, 2};
+  Offload inner;
+};
+
+TEST(OptionTable, A_table_that_contradicts_itself_is_told_by_option_and_value) {
+  const auto base = [] { return table<Wrong>().field("count", &Wrong::count, ""); };
+  EXPECT_EQ(contradiction_in(sharding_table()), "");
+  EXPECT_EQ(contradiction_in(base()), "");
+  EXPECT_EQ(contradiction_in(base().range(6, 9)), "\"count\" has the default 5, but takes at least 6");
+  EXPECT_EQ(contradiction_in(base().range(0, 4)), "\"count\" has the default 5, but takes at most 4");
+  EXPECT_EQ(contradiction_in(base().range(6, 9).required()), "") << "nobody gets it";
+  EXPECT_EQ(contradiction_in(base().range(9, 6)), "\"count\" has the range 9 to 6, in which nothing lies");
+  EXPECT_EQ(contradiction_in(base().field("mode", &Wrong::mode, "").one_of({"fast", "exact"})),
+            "\"mode\" has the default \"slow\", but takes \"fast\" or \"exact\"");
+  EXPECT_EQ(contradiction_in(base().field("mode", &Wrong::mode, "").one_of({"slow", "Slow"})),
+            "\"mode\" has the choice \"Slow\" twice");
+  EXPECT_EQ(contradiction_in(base().field("pair", &Wrong::pair, "").length(3)),
+            "\"pair\" has the default [1.0,2.0], but takes 3 elements");
+  EXPECT_EQ(contradiction_in(base().field("pair", &Wrong::pair, "").range(0, 1)),
+            "\"pair\" has the default 2.0, but takes at most 1");
+  EXPECT_EQ(contradiction_in(base().field("rate", &Wrong::rate, "").alias("count")), "\"count\" is given twice");
+  EXPECT_EQ(contradiction_in(base().renamed("count", "count")), "\"count\" is given twice");
+  EXPECT_EQ(contradiction_in(base().renamed("number", "cuont")),
+            "\"number\" is said to be renamed to \"cuont\", which is no option");
+  EXPECT_EQ(contradiction_in(base().field("_rate", &Wrong::rate, "")),
+            "\"_rate\" cannot be reached: keys that begin with _ or $ are notes");
+  const OptionTable inner = table<Offload>().field("device", &Offload::device, "").one_of({"cpu"});
+  EXPECT_EQ(contradiction_in(base().group("inner", &Wrong::inner, inner)),
+            "\"inner.device\" has the default \"none\", but takes \"cpu\"");
+}
+
+TEST(Options, Keys_of_the_top_level_are_sent_back_there) {
+  EXPECT_HAS(problems_of(R"({"stage": 1, "gradient_clipping": 1})"),
+             "\"gradient_clipping\" stands at the top level of the file");
+}
+
+TEST(Suggest, Slips_of_fingers_cost_less_and_spelling_style_nothing) {
+  EXPECT_EQ(typing_cost("Num-Layers", "num_layers"), 0);
+  EXPECT_LT(typing_cost("stgae", "stage"), 1) << "swapped";
+  EXPECT_LT(typing_cost("stahe", "stage"), typing_cost("stape", "stage")) << "the key beside it";
+  EXPECT_LT(typing_cost("stagge", "stage"), typing_cost("stapge", "stage")) << "doubled";
+  EXPECT_GT(typing_cost("kitten", "sitting"), 2);
+  EXPECT_EQ(nearest(std::string(1000, 'a'), {"a"}), "");
   EXPECT_EQ(nearest("gradient_acumulation_steps", {"train_steps", "gradient_accumulation_steps"}),
             "gradient_accumulation_steps");
   EXPECT_EQ(nearest("layers", {"hidden_size", "num_layers"}), "num_layers");

@@ -41,7 +41,7 @@ std::vector<KnownPlugin> plugins() {
           {"strategy", "average", "", {}, true, ""}};
 }
 
-std::vector<KnownPlugin> without(const std::string& name) {
+[[maybe_unused]] std::vector<KnownPlugin> without(const std::string& name) {
   std::vector<KnownPlugin> list = plugins();
   std::erase_if(list, [&](const KnownPlugin& p) { return p.name == name; });
   return list;
@@ -70,7 +70,7 @@ std::string refusal(const std::string& body, const std::vector<KnownPlugin>& ins
 }
 
 // "a b -c": names of a kind, switched-off ones with a minus.
-std::string names(const std::vector<Selection>& selections, const std::string& kind) {
+[[maybe_unused]] std::string names(const std::vector<Selection>& selections, const std::string& kind) {
   std::string text;
   for (const Selection& s : selections) {
     if (s.kind == kind) text += concat(text.empty() ? "" : " ", s.enabled ? "" : "-", s.name);
@@ -78,7 +78,7 @@ std::string names(const std::vector<Selection>& selections, const std::string& k
   return text;
 }
 
-Selection one(const std::string& body, const std::string& kind) {
+[[maybe_unused]] Selection one(const std::string& body, const std::string& kind) {
   for (const Selection& s : select(body)) {
     if (s.kind == kind) return s;
   }

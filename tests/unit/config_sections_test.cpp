@@ -44,7 +44,47 @@ TEST(Sections, True_stands_for_options_where_DeepSpeed_had_that_form) {
   const Problems p = problems_of(R"("zero_optimization": true)");
   ASSERT_EQ(p.notes().size(), 1u);
   EXPECT_EQ(p.notes()[0].message, "zero_optimization: true means {\"stage\":1}");
-  EXPECT_HAS(refusal(R"("bf16": true)"), "expected a type name or an object, found boolean true");
+}
+
+TEST(Sections, True_is_the_section_with_default_options_wherever_false_is_known) {
+  const Selection fused = one(R"("fused": true)", "strategy");
+  EXPECT_EQ(fused.name, "fused");
+  EXPECT_EQ(fused.params.to_json(), "{}");
+  EXPECT_TRUE(fused.enabled);
+  auto list = plugins();
+  list.push_back({"precision", "half", "bf16", {}, false, ""});
+  EXPECT_EQ(names(select(R"("bf16": true)", list), "precision"), "half");
+  EXPECT_HAS(refusal(R"("bf16": true)"), "no installed plugin reads this section");
+  EXPECT_EQ(names(select(R"("optimizer": true, "monitors": true, "data_parallel": true)"), "monitor"), "console jsonl");
+  EXPECT_EQ(names(select(R"("data_parallel": true, "zero_optimization": {"stage": 1})"), "data_parallel"), "zero");
+  EXPECT_HAS(refusal(R"("context_parallel": true)"), "context_parallel needs a \"type\"");
+}
+
+TEST(Sections, Words_for_on_and_off_are_not_taken_for_types) {
+  EXPECT_EQ(refusal(R"("fused": "off")"),
+            "a.json:3:10  fused: \"off\" is read as the name of a type\n   write false, without quotation marks");
+  EXPECT_HAS(refusal(R"("fused": "True")"), "write true, without quotation marks");
+  EXPECT_HAS(refusal(R"("fused": "flase")"), "did you mean \"false\"?");
+  EXPECT_HAS(refusal(R"("bf16": {"enabled": "ture"})"),
+             "bf16.enabled: expected boolean, found string \"ture\"\n   write true, without quotation marks");
+  EXPECT_HAS(refusal(R"("bf16": {"enabled": 1})"), "found integer 1\n   write true");
+}
+
+TEST(Sections, Mistyped_words_of_a_section_are_told) {
+  EXPECT_HAS(refusal(R"("optimizer": {"type": "adamw", "parms": {"lr": 1}})"), "did you mean \"params\" by \"parms\"?");
+  EXPECT_HAS(refusal(R"("optimizer": {"tpye": "adamw", "params": {"lr": 1}})"), "did you mean \"type\" by \"tpye\"?");
+}
+
+TEST(Sections, An_option_at_the_top_level_is_sent_to_its_plugin) {
+  Problems problems;
+  select_plugins(config_of(R"("lr": 1)"), kKinds, plugins(), "cpu", problems,
+                 [](const std::string& key, const std::vector<Selection>& selected) {
+                   EXPECT_EQ(names(selected, "optimizer"), "adamw");
+                   return key == "lr" ? std::string("optimizer/adamw: move it into \"optimizer.params\"") : "";
+                 });
+  EXPECT_EQ(problems.text(),
+            "a.json:3:1  lr is not a setting or a section\n   it is an option of optimizer/adamw: move it into "
+            "\"optimizer.params\"");
 }
 
 TEST(Sections, A_mixture_of_both_forms_is_refused) {
@@ -56,7 +96,6 @@ TEST(Sections, A_mixture_of_both_forms_is_refused) {
 TEST(Sections, Wrong_types_inside_a_section_are_named) {
   EXPECT_HAS(refusal(R"("optimizer": 3)"),
              "a.json:3:14  optimizer: expected a type name or an object, found integer 3");
-  EXPECT_HAS(refusal(R"("optimizer": true)"), "expected a type name or an object, found boolean true");
   EXPECT_HAS(refusal(R"("optimizer": {"type": 3})"), "optimizer.type: expected string, found integer 3");
   EXPECT_HAS(refusal(R"("optimizer": {"type": "sgd", "params": []})"),
              "optimizer.params: expected an object of options, found array");
@@ -168,10 +207,13 @@ TEST(Sections, A_list_is_an_order_of_preference_where_there_is_one_place) {
   EXPECT_EQ(s.path, "attention[0].params");
   ASSERT_EQ(s.fallbacks.size(), 1u);
   EXPECT_EQ(s.fallbacks[0].name, "standard");
-  const Problems skipped = problems_of(R"("attention": ["sparse", "standard"])");
+  const Problems skipped = problems_of(R"("communicator": ["nccl", "local"])");
   EXPECT_TRUE(skipped.empty());
   ASSERT_EQ(skipped.notes().size(), 1u);
-  EXPECT_HAS(skipped.notes()[0].message, "no plugin attention/sparse is installed");
+  EXPECT_HAS(skipped.notes()[0].message, "communicator/nccl works on device");
+  EXPECT_HAS(refusal(R"("attention": ["flash", "standar"])"),
+             "attention[1]: no plugin attention/standar is installed\n   did you mean \"standard\"?");
+  EXPECT_HAS(refusal(R"("attention": ["sparse", "standard"])"), "no plugin attention/sparse is installed");
   EXPECT_HAS(refusal(R"("attention": ["sparse", "strided"])"), "no plugin attention/strided is installed");
   EXPECT_HAS(refusal(R"("attention": [])"), "attention: the list names nothing");
 }

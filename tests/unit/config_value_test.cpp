@@ -135,9 +135,9 @@ class ValueFile : public ConfigFiles {};
 TEST_F(ValueFile, Missing_files_and_folders_are_refused_by_name) {
   const std::string missing = (folder_ / "none.json").string();
   EXPECT_EQ(config_error_of([&] { read_json_file(missing); }),
-            missing + ": cannot be opened: No such file or directory");
+            missing + ": cannot be opened: No such file or directory\n   check the path");
   EXPECT_EQ(config_error_of([&] { read_json_file(folder_.string()); }),
-            folder_.string() + ": is a folder, not a JSON file");
+            folder_.string() + ": is a folder; a JSON file was wanted\n   name a file");
 }
 
 TEST_F(ValueFile, A_file_gives_its_name_to_positions) {

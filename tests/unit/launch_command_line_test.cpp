@@ -12,6 +12,7 @@
 
 #include "drivetrain/commands.h"
 #include "launch/request.h"
+#include "support/typos.h"
 
 namespace drivetrain::program {
 namespace {
@@ -67,6 +68,34 @@ TEST(CommandLine, mistakes_are_named_with_what_would_be_right) {
   EXPECT_SAYS(message("train", {"a", "--set"}), "--set wants KEY=VALUE after it");
   EXPECT_SAYS(message("train", {"a", "--plan=1"}), "--plan takes no value");
   EXPECT_SAYS(message("generate", {"folder"}), "--prompt TEXT is missing");
+}
+
+TEST(CommandLine, of_400_mistyped_commands_and_options_at_least_97_in_100_get_the_right_name) {
+  const Words commands{"train", "launch", "inspect", "config", "generate", "bench"};
+  std::vector<std::pair<std::string, std::string>> options;  // command, name
+  for (const std::string& command : commands) {
+    options.emplace_back("", command);
+    for (const OptionRule& option : find_command(command).options)
+      for (const std::string& name : option.names)
+        if (name.starts_with("--")) options.emplace_back(command, name);
+  }
+  test::FixedNumbers numbers;
+  int tried = 0, right = 0;
+  while (tried < 400) {
+    const auto& [command, name] = options[numbers.below(options.size())];
+    const std::string word = command.empty() ? name : name.substr(2);
+    const auto typos = test::typos_of(word);
+    const std::string typo = typos[numbers.below(typos.size())];
+    const std::string told = command.empty() ? message(typo, {}) : message(command, {"a.json", "--" + typo});
+    if (told.find("known here") == std::string::npos) continue;  // it is the name of another
+    ++tried;
+    const std::string answer = test::suggested(told);
+    right += answer == name;
+    if (answer != name)
+      std::printf("%s for %s %s: \"%s\"\n", typo.c_str(), command.c_str(), name.c_str(), answer.c_str());
+  }
+  std::printf("%d of %d right\n", right, tried);
+  EXPECT_GE(right, 388);
 }
 
 TEST(CommandLine, what_later_versions_bring_is_said_to_be_not_in_this_one) {

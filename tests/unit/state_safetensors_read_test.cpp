@@ -1,4 +1,6 @@
 // Every rule of the format, each with a file that breaks it.
+#include <sys/stat.h>
+
 #include <drivetrain/safetensors.h>
 
 #include "unit/state_files.h"
@@ -196,7 +198,14 @@ TEST_F(SafetensorsRead, a_missing_file_and_a_folder_are_told_apart) {
   const Caught missing = error_of([&] { SafetensorsFile::open(folder_ / "none.safetensors"); });
   EXPECT_EQ(missing.code, ErrorCode::config);
   EXPECT_HAS(missing.text, "none.safetensors: cannot be opened: No such file or directory");
-  EXPECT_HAS(error_of([&] { SafetensorsFile::open(folder_.path()); }).text, "is not a file");
+  EXPECT_HAS(error_of([&] { SafetensorsFile::open(folder_.path()); }).text,
+             "is a folder; a safetensors file was wanted");
+  const std::string pipe = folder_ / "pipe.safetensors";
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  const Caught waited = error_of([&] { SafetensorsFile::open(pipe); });
+  EXPECT_EQ(waited.code, ErrorCode::config);
+  EXPECT_HAS(waited.text, "pipe.safetensors: is a pipe; a safetensors file was wanted");
+  EXPECT_HAS(error_of([&] { SafetensorsFile::open("/dev/zero"); }).text, "is a device");
 }
 
 TEST_F(SafetensorsRead, a_golden_file_cut_at_any_place_is_refused) {

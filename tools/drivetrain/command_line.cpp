@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "config/printable.h"
 #include "config/suggest.h"
 
 namespace drivetrain::program {
@@ -31,7 +32,7 @@ UsageError usage_error(const CommandRule& rule, const std::string& message) {
 UsageError unknown_option(const CommandRule& rule, const std::string& name) {
   std::vector<std::string> known;
   for (const OptionRule& option : rule.options) known.insert(known.end(), option.names.begin(), option.names.end());
-  return usage_error(rule, "there is no option " + name + suggestion(name, known));
+  return usage_error(rule, "there is no option " + shown(name) + suggestion(name, known));
 }
 
 // One option at words[i]; leaves i on its last word.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "config/printable.h"
 #include "config/suggest.h"
 
 namespace drivetrain::program {
@@ -169,7 +170,7 @@ const CommandRule& find_command(const std::string& name) {
     if (rule.name == name) return rule;
     if (!rule.summary.empty()) known.push_back(rule.name);
   }
-  throw UsageError("there is no command \"" + name + "\"" + suggestion(name, known));
+  throw UsageError("there is no command \"" + shown(name) + "\"" + suggestion(name, known));
 }
 
 std::string program_help() {

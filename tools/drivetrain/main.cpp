@@ -5,6 +5,7 @@
 
 #include <iostream>
 
+#include "config/printable.h"
 #include "drivetrain/commands.h"
 #include "drivetrain/library.h"
 #include "drivetrain/stack_trace.h"
@@ -55,7 +56,7 @@ int main(int argc, char** argv) {
     return drivetrain::program::run({argv + 1, argv + argc});
   } catch (const drivetrain::program::UsageError& e) {
     std::cout.flush();
-    std::cerr << "drivetrain: error: " << e.what() << "\n";
+    std::cerr << "drivetrain: error: " + drivetrain::printable(e.what()) + "\n";
     return 2;
   }
 }

@@ -11,6 +11,8 @@
 #include <string>
 #include <typeinfo>
 
+#include "config/printable.h"
+
 namespace drivetrain::program {
 namespace {
 
@@ -53,9 +55,9 @@ bool wants_traces() {
 [[noreturn]] void blame_plugin(const char* call) {
   const std::string thrown = description_of_current_exception();
   if (wants_traces()) print_stack();
-  const std::string text =
+  const std::string text = drivetrain::printable(
       std::string("drivetrain: error: in ") + call + ": " + thrown.substr(0, thrown.find('\n')) +
-      "\n   what a destructor throws cannot be caught: the run ends here. Leave out the plugin, or mend it\n";
+      "\n   what a destructor throws cannot be caught: the run ends here. Leave out the plugin, or mend it\n");
   say(text.c_str());
   _exit(3);
 }
@@ -65,7 +67,8 @@ bool wants_traces() {
 [[noreturn]] void on_terminate() {
   char call[512];
   if (current_call && current_call(call, sizeof call)) blame_plugin(call);
-  const std::string text = "drivetrain: internal error, please report it: " + description_of_current_exception();
+  const std::string text =
+      drivetrain::printable("drivetrain: internal error, please report it: " + description_of_current_exception());
   print_stack();
   say((text + "\n").c_str());
   const size_t first_line = text.find('\n');

@@ -14,6 +14,7 @@
 #include <memory>
 #include <system_error>
 
+#include "config/printable.h"
 #include "launch/late_ranks.h"
 #include "launch/line_relay.h"
 #include "launch/open_files.h"
@@ -69,7 +70,7 @@ class Launcher {
  private:
   double now() const { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count(); }
 
-  void say(const std::string& text) const { write_text(request_.err, "drivetrain launch: " + text + "\n"); }
+  void say(const std::string& text) const { write_text(request_.err, "drivetrain launch: " + printable(text) + "\n"); }
 
   void watch_signals() {
     sigset_t mask;
