@@ -5,8 +5,10 @@
 #include <iostream>
 
 #include <drivetrain/error.h>
+#include "config/printable.h"
 #include "config/suggest.h"
 #include "plugin/kinds.h"
+#include "plugin/open.h"
 
 namespace drivetrain {
 namespace {
@@ -28,7 +30,7 @@ InspectRequest read_inspect_arguments(const std::vector<std::string>& args) {
     else if (arg == "--plugin-path" && i + 1 < args.size())
       r.paths.push_back(args[++i]);
     else if (arg.empty() || arg[0] == '-' || !r.what.empty())
-      throw fail(ErrorCode::config, "inspect: \"", arg,
+      throw fail(ErrorCode::config, "inspect: \"", shown(arg),
                  "\" was not expected\n   usage: drivetrain inspect "
                  "[KIND[/NAME]|FILE.so] [--json|--schema] [--plugin-path DIR]...");
     else
@@ -44,12 +46,27 @@ bool names_a_file(const std::string& what) {
   return path.extension() == ".so" || std::filesystem::is_regular_file(path, ignored);
 }
 
-int inspect_one_file(const InspectRequest& r, const SearchPath& search) {
+// What only the open library can show is among the reasons: no door, other entries, option tables that contradict
+// themselves. A file that is refused before is not opened.
+std::shared_ptr<const PluginFile> judge_one_file(const InspectRequest& r, const SearchPath& search) {
   const auto file = inspect_file(r.what, "command line", search);
+  if (!file->problem.empty()) return file;
+  try {
+    open_library(file);
+    return file;
+  } catch (const Error& e) {
+    auto refused = std::make_shared<PluginFile>(*file);
+    refused->problem = e.what();
+    return refused;
+  }
+}
+
+int inspect_one_file(const InspectRequest& r, const SearchPath& search) {
+  const auto file = judge_one_file(r, search);
   if (r.json)
     std::cout << inspect_file_json(*file).to_json(2) << '\n';
   else
-    std::cout << inspect_file_text(*file);
+    std::cout << printable(inspect_file_text(*file));
   return file->problem.empty() ? 0 : static_cast<int>(ErrorCode::plugin);
 }
 
@@ -57,7 +74,7 @@ void check_kind(const std::string& kind) {
   if (is_kind(kind)) return;
   std::vector<std::string> kinds;
   for (const KindRule& rule : kind_rules()) kinds.push_back(rule.kind);
-  throw fail(ErrorCode::config, "inspect: there is no kind \"", kind, "\"", suggestion(kind, kinds));
+  throw fail(ErrorCode::config, "inspect: there is no kind \"", shown(kind), "\"", suggestion(kind, kinds));
 }
 
 // JSON Schema of one section, or of every usable plugin's by its id.
@@ -87,7 +104,7 @@ int inspect_command(std::vector<std::string> args) {
     else if (r.json)
       std::cout << inspect_table_json(registry, kind).to_json(2) << '\n';
     else
-      std::cout << inspect_table(registry, kind);
+      std::cout << printable(inspect_table(registry, kind));
     return 0;
   }
   const Found& found = registry.entry(kind, r.what.substr(slash + 1));
@@ -96,7 +113,7 @@ int inspect_command(std::vector<std::string> args) {
   else if (r.json)
     std::cout << inspect_entry_json(registry, found).to_json(2) << '\n';
   else
-    std::cout << inspect_entry(registry, found);
+    std::cout << printable(inspect_entry(registry, found));
   return 0;
 }
 

@@ -7,6 +7,8 @@
 #include <drivetrain/error.h>
 #include <drivetrain/fingerprint.h>
 
+#include "config/printable.h"
+
 namespace drivetrain {
 namespace {
 
@@ -38,7 +40,7 @@ constexpr FieldRow kFields[] = {
 std::string value_text(const Value* v) {
   if (!v) return "nothing";
   const std::string text = v->is_string() ? v->as_string() : v->to_json();
-  return text.empty() ? "none" : text;
+  return text.empty() ? "none" : shown(text);
 }
 
 std::set<std::string> split_words(const std::string& text) {
@@ -129,7 +131,7 @@ std::string padded(std::string text, size_t width) {
 }
 
 // A digest is told apart by its beginning; the JSON form has it whole.
-std::string shown(const FieldVerdict& f, const std::string& value) {
+std::string side_text(const FieldVerdict& f, const std::string& value) {
   const bool digest = f.field == "api" || f.field == "libtorch_build_id";
   return digest && value.size() > 16 ? value.substr(0, 16) + "..." : value;
 }
@@ -172,14 +174,14 @@ std::string field_lines(const std::vector<FieldVerdict>& fields, bool also_same)
     if (f.level == FieldVerdict::same && !also_same) continue;
     name = std::max(name, f.field.size());
     // A long list of processor features stands out of its column rather than widen it for all.
-    if (shown(f, f.plugin).size() <= 24) plugin = std::max(plugin, shown(f, f.plugin).size());
-    if (shown(f, f.runtime).size() <= 24) runtime = std::max(runtime, shown(f, f.runtime).size());
+    if (side_text(f, f.plugin).size() <= 24) plugin = std::max(plugin, side_text(f, f.plugin).size());
+    if (side_text(f, f.runtime).size() <= 24) runtime = std::max(runtime, side_text(f, f.runtime).size());
   }
   std::string text;
   for (const FieldVerdict& f : fields) {
     if (f.level == FieldVerdict::same && !also_same) continue;
-    text += "\n  " + padded(f.field, name + 4) + "plugin " + padded(shown(f, f.plugin), plugin + 4) + "runtime " +
-            padded(shown(f, f.runtime), runtime + 4) + (f.verdict.empty() ? "ok" : f.verdict);
+    text += "\n  " + padded(f.field, name + 4) + "plugin " + padded(side_text(f, f.plugin), plugin + 4) + "runtime " +
+            padded(side_text(f, f.runtime), runtime + 4) + (f.verdict.empty() ? "ok" : f.verdict);
   }
   return text;
 }

@@ -50,7 +50,7 @@ const std::string* allowed_digest(const std::map<std::string, std::string>& allo
 std::string who(const PluginFile& file) {
   std::string ids;
   for (const ManifestEntry& entry : file.manifest.entries) ids += (ids.empty() ? "" : ", ") + entry.id();
-  return ids.empty() ? fs::path(file.path).filename().string() : ids;
+  return ids.empty() ? one_line(fs::path(file.path).filename().string()) : ids;
 }
 
 void judge_file(PluginFile& file, const SearchPath& search) {

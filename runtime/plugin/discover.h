@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "config/printable.h"
 #include "plugin/compare.h"
 #include "plugin/manifest.h"
 
@@ -44,7 +45,9 @@ struct PluginFile {
   std::vector<FieldVerdict> fields;  // the fingerprint; empty if the file could not be read
   std::string allowed_sha256;        // what plugins.allow wants of the bytes; empty: there is no such list
   std::string problem;               // why it is refused, a whole text; empty if it may be opened
-  std::string shown() const { return path + (origin == "installed" ? " (installed)" : " (from " + origin + ")"); }
+  std::string shown() const {
+    return one_line(path) + (origin == "installed" ? " (installed)" : " (from " + origin + ")");
+  }
 };
 
 // One entry of one file. Files that could not be read give one Found with an empty entry.

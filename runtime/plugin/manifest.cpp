@@ -1,6 +1,11 @@
 #include "plugin/manifest.h"
 
+#include <algorithm>
+#include <set>
+
 #include <drivetrain/error.h>
+#include "config/printable.h"
+#include "config/suggest.h"
 #include "plugin/kinds.h"
 
 namespace drivetrain {
@@ -8,11 +13,18 @@ namespace {
 
 constexpr char kMagicLine[] = "DRIVETRAIN-MANIFEST 1\n";
 
+// These texts are shown to people and stand in configs: one line, nothing that acts on a terminal.
+std::string plain_text(const Value& value, const char* key) {
+  const std::string& text = value.as_string();
+  if (one_line(text) == text) return text;
+  throw fail(ErrorCode::plugin, "has a damaged manifest: control characters in \"", key, "\": ", shown(text));
+}
+
 std::string text_field(const Value& object, const char* key, bool needed = true) {
   const Value* field = object.find(key);
   if (!field && !needed) return "";
   if (!field) throw fail(ErrorCode::plugin, "has a manifest without \"", key, "\"");
-  return field->as_string();
+  return plain_text(*field, key);
 }
 
 bool flag_field(const Value& object, const char* key) {
@@ -30,11 +42,35 @@ ManifestEntry parse_entry(const Value& value) {
                       flag_field(value, "default"),
                       flag_field(value, "uses_cuda")};
   if (const Value* types = value.find("types"))
-    for (const Value& type : types->items()) entry.types.push_back(type.as_string());
+    for (const Value& type : types->items()) entry.types.push_back(plain_text(type, "types"));
   if (!is_kind(entry.kind))
     throw fail(ErrorCode::plugin, "offers ", entry.id(), ", and there is no kind \"", entry.kind,
                "\" (kinds: ", kind_names(), ")");
   return entry;
+}
+
+bool is_type_of(const std::string& type, const ManifestEntry& entry) {
+  const auto same = [&](const std::string& name) { return lower_case(name) == lower_case(type); };
+  return same(entry.name) || std::any_of(entry.types.begin(), entry.types.end(), same);
+}
+
+// A config could mean neither of two entries that answer to one name.
+void check_names_apart(const ManifestEntry& one, const ManifestEntry& other) {
+  if (one.kind != other.kind) return;
+  if (one.name == other.name) throw fail(ErrorCode::plugin, "offers ", one.id(), " twice");
+  std::vector<std::string> names = other.types;
+  names.push_back(other.name);
+  for (const std::string& name : names)
+    if (is_type_of(name, one))
+      throw fail(ErrorCode::plugin, "offers ", one.id(), " and ", other.id(), ", and both answer to type \"", name,
+                 "\"");
+}
+
+void check_types(const ManifestEntry& entry) {
+  std::set<std::string> seen;
+  for (const std::string& type : entry.types)
+    if (!seen.insert(lower_case(type)).second)
+      throw fail(ErrorCode::plugin, "offers ", entry.id(), " with type \"", type, "\" twice");
 }
 
 Manifest parse_object(const Value& object) {
@@ -48,8 +84,8 @@ Manifest parse_object(const Value& object) {
     throw fail(ErrorCode::plugin, "offers nothing: its manifest has no entries");
   for (const Value& value : entries->items()) {
     ManifestEntry entry = parse_entry(value);
-    for (const ManifestEntry& earlier : manifest.entries)
-      if (earlier.id() == entry.id()) throw fail(ErrorCode::plugin, "offers ", entry.id(), " twice");
+    for (const ManifestEntry& earlier : manifest.entries) check_names_apart(earlier, entry);
+    check_types(entry);
     manifest.entries.push_back(std::move(entry));
   }
   return manifest;
@@ -61,8 +97,8 @@ Manifest parse_manifest(const std::string& text) {
   const size_t magic = sizeof kMagicLine - 1;
   if (text.compare(0, magic, kMagicLine) != 0) {
     const std::string line = text.substr(0, std::min<size_t>(text.find('\n'), 40));
-    throw fail(ErrorCode::plugin, "has a manifest of another form: wanted \"DRIVETRAIN-MANIFEST 1\", found \"", line,
-               "\"");
+    throw fail(ErrorCode::plugin, "has a manifest of another form: wanted \"DRIVETRAIN-MANIFEST 1\", found \"",
+               shown(line), "\"");
   }
   Value object;
   try {

@@ -25,7 +25,7 @@ struct Unreadable {
 // Bounds-checked reads of an open file; throws Unreadable.
 class ElfFile {
  public:
-  explicit ElfFile(const std::string& path) : fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
+  explicit ElfFile(const std::string& path) : fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
     if (fd_ < 0) throw Unreadable{concat("cannot be read: ", std::strerror(errno))};
     struct stat facts {};
     if (fstat(fd_, &facts) != 0 || !S_ISREG(facts.st_mode)) {

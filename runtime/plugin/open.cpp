@@ -1,17 +1,23 @@
 #include "plugin/open.h"
 
 #include <boost/dll/import.hpp>
+#include <boost/dll/shared_library.hpp>
 
 #include <cstring>
 #include <filesystem>
 #include <map>
 #include <mutex>
+#include <set>
 
 #include <drivetrain/error.h>
+#include "config/printable.h"
+#include "config/table_check.h"
 #include "plugin/trust.h"
 
 namespace drivetrain {
 namespace {
+
+constexpr const char* kDoorName = "drivetrain_plugin";
 
 struct Shelf {
   std::mutex mutex;
@@ -23,7 +29,7 @@ Shelf& shelf() {
 }
 
 Error refused(const PluginFile& file, const std::string& why) {
-  return fail(ErrorCode::plugin, std::filesystem::path(file.path).filename().string(), " refused: ", why,
+  return fail(ErrorCode::plugin, one_line(std::filesystem::path(file.path).filename().string()), " refused: ", why,
               "\n  file    ", file.shown());
 }
 
@@ -37,17 +43,41 @@ std::string bytes_to_open(const PluginFile& file) {
   return copy.path;
 }
 
-void check_entries(const PluginFile& file, const OpenLibrary& library) {
-  const DrivetrainDescriptor& d = *library.descriptor;
-  if (d.entry_count == 0 || !d.entries) throw refused(file, "it offers nothing: its descriptor has no entries");
-  if (d.entry_count != file.manifest.entries.size())
-    throw refused(file, concat("its manifest lists ", file.manifest.entries.size(), " entries, the code has ",
-                               d.entry_count, "; name them all with ENTRIES of drivetrain_add_plugin"));
+void check_entries_whole(const PluginFile& file, const DrivetrainDescriptor& d) {
+  std::set<std::string> names;
   for (uint32_t i = 0; i < d.entry_count; ++i) {
     const DrivetrainEntry& entry = d.entries[i];
     if (entry.struct_size != sizeof(DrivetrainEntry) || !entry.kind || !entry.name || !entry.options || !entry.create)
       throw refused(file, concat("entry ", i + 1, " of its descriptor is damaged"));
+    const std::string id = concat(entry.kind, "/", entry.name);
+    if (!names.insert(id).second) throw refused(file, concat("its code offers ", shown(id), " twice"));
   }
+}
+
+// The table of every entry, judged once for all who will use it. It is the plugin's code that makes it.
+void check_tables(const PluginFile& file, const DrivetrainDescriptor& d) {
+  for (uint32_t i = 0; i < d.entry_count; ++i) {
+    const std::string id = concat(d.entries[i].kind, "/", d.entries[i].name);
+    std::string problem;
+    try {
+      const void* const table = d.entries[i].options();
+      problem = table ? contradiction_in(*static_cast<const OptionTable*>(table)) : "there is none";
+    } catch (const std::exception& e) {
+      problem = concat("making it failed: ", e.what());
+    } catch (...) {
+      problem = "making it failed: threw something that is no exception";
+    }
+    if (!problem.empty()) throw refused(file, concat("the option table of ", id, " is wrong: ", problem));
+  }
+}
+
+void check_entries(const PluginFile& file, const OpenLibrary& library) {
+  const DrivetrainDescriptor& d = *library.descriptor;
+  if (d.entry_count == 0 || !d.entries) throw refused(file, "it offers nothing: its descriptor has no entries");
+  check_entries_whole(file, d);
+  if (d.entry_count != file.manifest.entries.size())
+    throw refused(file, concat("its manifest lists ", file.manifest.entries.size(), " entries, the code has ",
+                               d.entry_count, "; name them all with ENTRIES of drivetrain_add_plugin"));
   for (const ManifestEntry& entry : file.manifest.entries)
     if (!library.find(entry.kind, entry.name))
       throw refused(file, concat("its manifest promises ", entry.id(), ", the code offers ", d.entries[0].kind, "/",
@@ -66,6 +96,7 @@ void check_descriptor(const PluginFile& file, const OpenLibrary& library) {
   if (!d->manifest || file.manifest_text != d->manifest)
     throw refused(file, "its manifest changed between reading and opening, or its code carries another one");
   check_entries(file, library);
+  check_tables(file, *d);
 }
 
 std::shared_ptr<const OpenLibrary> open_new(const std::shared_ptr<const PluginFile>& file) {
@@ -74,8 +105,11 @@ std::shared_ptr<const OpenLibrary> open_new(const std::shared_ptr<const PluginFi
   try {
     using boost::dll::load_mode::type;
     const auto mode = static_cast<type>(boost::dll::load_mode::rtld_now | boost::dll::load_mode::rtld_local);
-    auto descriptor =
-        boost::dll::import_alias<const DrivetrainDescriptor>(bytes_to_open(*file), "drivetrain_plugin", mode);
+    boost::dll::shared_library opened(bytes_to_open(*file), mode);
+    if (!opened.has(kDoorName))
+      throw refused(*file,
+                    "its source has no DRIVETRAIN_PLUGIN(KIND, NAME, CLASS); one source of a plugin ends with it");
+    auto descriptor = boost::dll::import_alias<const DrivetrainDescriptor>(std::move(opened), kDoorName);
     library->descriptor = descriptor.get();
     library->handle = std::shared_ptr<const void>(descriptor.get(), [descriptor](const void*) {});
   } catch (const Error&) {

@@ -85,7 +85,7 @@ const Found& Registry::entry(const std::string& kind, const std::string& name) c
   }
   const std::vector<std::string> installed = names(kind);
   const std::string near = nearest(name, installed);
-  throw fail(ErrorCode::plugin, kind, "/", name, " is not installed",
+  throw fail(ErrorCode::plugin, shown(kind), "/", shown(name), " is not installed",
              near.empty() ? "" : "; did you mean \"" + near + "\"?", "\n   installed for ", kind, ": ",
              installed.empty() ? "nothing" : join(installed), places_);
 }

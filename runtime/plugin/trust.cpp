@@ -1,12 +1,16 @@
 #include "plugin/trust.h"
 
 #include <fcntl.h>
+#include <grp.h>
 #include <openssl/evp.h>
+#include <pwd.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -14,18 +18,65 @@
 
 #include <drivetrain/error.h>
 
+#include "config/printable.h"
+
 namespace drivetrain {
 namespace {
 
-std::string distrust_one(const std::filesystem::path& path) {
+std::string name_of_user(uid_t user) {
+  const passwd* const entry = getpwuid(user);
+  return entry ? entry->pw_name : "";
+}
+
+// "user 1000 (ada)": what a message says of a user or a group.
+std::string numbered(const char* what, unsigned id, const std::string& name) {
+  return concat(what, " ", id, name.empty() ? "" : " (" + name + ")");
+}
+
+// Debian and others give each user a group of the same name that nobody else is in, and files that it may write. A
+// group that is only some user's primary one may be everybody's ("users").
+bool is_private_group(gid_t group, uid_t owner) {
+  const passwd* const user = getpwuid(owner);
+  if (!user || user->pw_gid != group) return false;
+  const std::string name = user->pw_name;
+  const struct group* const entry = getgrgid(group);
+  if (!entry || name != entry->gr_name) return false;
+  for (char** member = entry->gr_mem; *member; ++member)
+    if (name != *member) return false;
+  return true;
+}
+
+bool has_access_list(const std::string& path) {
+  return getxattr(path.c_str(), "system.posix_acl_access", nullptr, 0) > 0;
+}
+
+std::string facts_text(const struct stat& facts) {
+  const group* const entry = getgrgid(facts.st_gid);
+  char mode[8];
+  std::snprintf(mode, sizeof mode, "%04o", facts.st_mode & 07777u);
+  return concat("mode ", mode, ", ", numbered("user", facts.st_uid, name_of_user(facts.st_uid)), ", ",
+                numbered("group", facts.st_gid, entry ? entry->gr_name : ""));
+}
+
+std::string distrust_one(const std::filesystem::path& file) {
+  const std::string path = one_line(file.string());
   struct stat facts {};
-  if (stat(path.c_str(), &facts) != 0) return concat(path.string(), " cannot be read: ", std::strerror(errno));
-  const bool roots_sticky_folder = S_ISDIR(facts.st_mode) && (facts.st_mode & S_ISVTX) && facts.st_uid == 0;
-  if ((facts.st_mode & S_IWOTH) && !roots_sticky_folder)
-    return concat(path.string(), " is writable by others (chmod o-w)");
+  if (stat(file.c_str(), &facts) != 0) return concat(path, " cannot be read: ", std::strerror(errno));
   if (facts.st_uid != 0 && facts.st_uid != geteuid())
-    return concat(path.string(), " belongs to user ", facts.st_uid, ", neither to root nor to you");
-  return "";
+    return concat(path, " belongs to ", numbered("user", facts.st_uid, name_of_user(facts.st_uid)),
+                  ", neither to root nor to you (", facts_text(facts),
+                  ")\n  remedy  chown it to you, or use a copy of yours");
+  const bool roots_sticky_folder = S_ISDIR(facts.st_mode) && (facts.st_mode & S_ISVTX) && facts.st_uid == 0;
+  if (roots_sticky_folder) return "";
+  if (facts.st_mode & S_IWOTH)
+    return concat(path, " is writable by others (", facts_text(facts), ")\n  remedy  chmod o-w ", path);
+  if (!(facts.st_mode & S_IWGRP)) return "";
+  if (has_access_list(file))
+    return concat(path, " has an access list by which others may write (", facts_text(facts),
+                  ")\n  remedy  setfacl -b ", path, " && chmod g-w ", path);
+  if (is_private_group(facts.st_gid, facts.st_uid) || is_private_group(facts.st_gid, geteuid())) return "";
+  return concat(path, " is writable by a group that others may be in (", facts_text(facts), ")\n  remedy  chmod g-w ",
+                path);
 }
 
 std::string distrust_upwards(std::filesystem::path path) {

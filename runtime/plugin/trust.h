@@ -7,8 +7,10 @@
 
 namespace drivetrain {
 
-// Empty if the file or folder may be used, else why not: "/x is writable by others". Looks at the path as given and
-// with symbolic links resolved, up to the root. A sticky folder of root's (as /tmp is) may be writable by others.
+// Empty if the file or folder may be used, else why not, with its mode, owner and remedy: "/x is writable by others
+// (...)". Looks at the path as given and with symbolic links resolved, up to the root. All of it belongs to root or to
+// the user, also where the user is root, and nobody else may write it: no other users, and no group but the private one
+// of its owner or of the user. A sticky folder of root's (as /tmp is) may be writable by others.
 DRIVETRAIN_API std::string distrust(const std::string& path);
 
 DRIVETRAIN_API std::string sha256(const std::string& bytes);  // hexadecimal

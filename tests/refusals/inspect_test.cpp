@@ -37,6 +37,9 @@ TEST_F(InspectTest, a_file_shows_every_field_of_its_fingerprint) {
   EXPECT_EQ(exit_code, 0);
   expect_has(inspect({built("other_abi")}), {"cxx11_abi", "must match", "refused: built with the other C++11 ABI"});
   EXPECT_EQ(exit_code, 3);
+  expect_has(inspect({built("wrong_table")}), {"libtorch ", "\"every\" has the default 0, but takes at least 1"});
+  EXPECT_EQ(exit_code, 3);
+  EXPECT_EQ(parse_json(inspect({built("no_alias"), "--json"}), "file").find("usable")->as_bool(), false);
   expect_has(inspect({write("text.so", "x")}), {"is not an ELF file"});
   EXPECT_EQ(exit_code, 3);
 }

@@ -99,9 +99,34 @@ TEST_F(Refusals, entries_that_differ_from_the_manifest) {
              {"its manifest promises monitor/toe, the code offers monitor/toy and others", "must agree"});
 }
 
-TEST_F(Refusals, no_alias) {
+TEST_F(Refusals, a_source_that_forgot_the_macro) {
   expect_has(creating(built("no_alias"), "toy"),
-             {"monitor_no_alias.so refused: it cannot be opened", "drivetrain_plugin"});
+             {"monitor_no_alias.so refused: its source has no DRIVETRAIN_PLUGIN(KIND, NAME, CLASS)"});
+  EXPECT_EQ(code, ErrorCode::plugin);
+}
+
+TEST_F(Refusals, an_option_table_that_contradicts_itself) {
+  expect_has(creating(built("wrong_table"), "toy"),
+             {"monitor_wrong_table.so refused: the option table of monitor/toy is wrong", "\"every\" has the default 0",
+              "at least 1", "monitor_wrong_table.so (from"});
+  EXPECT_EQ(code, ErrorCode::plugin);
+}
+
+TEST_F(Refusals, one_name_twice_in_the_code) {
+  expect_has(creating(built("twice"), "toy"), {"monitor_twice.so refused: its code offers monitor/toy twice"});
+  EXPECT_EQ(code, ErrorCode::plugin);
+}
+
+TEST_F(Refusals, control_characters_in_a_manifest) {
+  const std::string text = refusal(patched("does nothing", "do\\u001b[31m"));
+  expect_has(text, {"has a damaged manifest: control characters in \"summary\": do\\x1b[31m"});
+  EXPECT_EQ(text.find('\x1b'), std::string::npos);
+}
+
+TEST_F(Refusals, a_pipe_in_place_of_a_library) {
+  const std::string path = folder("pipes") + "/monitor_pipe.so";
+  ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
+  expect_has(refusal(path), {"is not a regular file"});
 }
 
 TEST_F(Refusals, one_name_twice_in_a_manifest) {
@@ -179,17 +204,37 @@ TEST_F(Refusals, a_file_that_others_can_write) {
 TEST_F(Refusals, a_folder_above_that_others_can_write) {
   const std::string file = copy("good", "outer/inner/monitor_good.so");
   chmod(folder("outer").c_str(), 0777);
-  expect_has(refusal(file), {"could be changed by strangers", "outer is writable by others"});
+  expect_has(refusal(file), {"could be changed by strangers", "outer is writable by others (mode 0777, user "});
   chmod(folder("outer").c_str(), 01777);
   if (geteuid() == 0) {
     EXPECT_EQ(refusal(file), "") << "a sticky folder of root's is fine";
   }
 }
 
+// Nobody but its owner is in a user's private group; "users" and the like are everybody's.
+TEST_F(Refusals, a_file_that_a_shared_group_can_write) {
+  const std::string file = copy("good", "shared/monitor_good.so"), around = folder("shared");
+  if (geteuid() == 0) {  // only root can give files away
+    ASSERT_EQ(chown(file.c_str(), 0, 100), 0);
+    chmod(file.c_str(), 0664);
+    expect_has(refusal(file), {"monitor_good.so is writable by a group that others may be in",
+                               "mode 0664, user 0 (root)", "group 100", "chmod g-w"});
+    ASSERT_EQ(chown(file.c_str(), 0, 0), 0);
+    EXPECT_EQ(refusal(file), "") << "root's own group";
+    ASSERT_EQ(chown(around.c_str(), 0, 100), 0);
+    chmod(around.c_str(), 0775);
+    expect_has(refusal(file), {"shared is writable by a group", "chmod g-w"});
+    std::filesystem::create_symlink(file, scratch_ / "link.so");
+    expect_has(refusal((scratch_ / "link.so").string()), {"shared is writable by a group"});
+    ASSERT_EQ(chown(around.c_str(), 0, 0), 0);
+    EXPECT_EQ(refusal((scratch_ / "link.so").string()), "");
+  }
+}
+
 TEST_F(Refusals, a_file_of_another_user) {
   const std::string file = copy("good", "other/monitor_good.so");
   if (geteuid() == 0 && chown(file.c_str(), 12345, 0) == 0) {  // only root can make the case
-    expect_has(refusal(file), {"belongs to user 12345, neither to root nor to you"});
+    expect_has(refusal(file), {"belongs to user 12345, neither to root nor to you", "mode 0", "remedy"});
   }
 }
 

@@ -15,6 +15,7 @@ write_basic_package_version_file(${CMAKE_BINARY_DIR}/DrivetrainConfigVersion.cma
 install(FILES ${CMAKE_BINARY_DIR}/DrivetrainConfig.cmake ${CMAKE_BINARY_DIR}/DrivetrainConfigVersion.cmake
   ${CMAKE_CURRENT_LIST_DIR}/DrivetrainTorch.cmake ${CMAKE_CURRENT_LIST_DIR}/DrivetrainPlugin.cmake
   ${CMAKE_CURRENT_LIST_DIR}/manifest.cpp.in ${CMAKE_CURRENT_LIST_DIR}/plugin_exports.map
+  ${CMAKE_CURRENT_LIST_DIR}/check_door.cmake
   DESTINATION ${_package})
 
 # What a machine with LibTorch lacks: the libraries that came from packages of this system, as files beside ours.

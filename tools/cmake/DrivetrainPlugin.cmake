@@ -166,6 +166,9 @@ function(drivetrain_add_plugin name)
     -Wl,--version-script=${DRIVETRAIN_CMAKE_DIR}/plugin_exports.map)
   set_target_properties(${library} PROPERTIES PREFIX "" LINKER_LANGUAGE CXX CUDA_RUNTIME_LIBRARY Shared
     LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib/drivetrain/plugins INSTALL_RPATH "\$ORIGIN/../..")
+  # A plugin without its door is found here rather than by whoever tries to use it.
+  add_custom_command(TARGET ${library} POST_BUILD VERBATIM COMMAND ${CMAKE_COMMAND} -DREADELF=${DRIVETRAIN_READELF}
+    -DLIBRARY=$<TARGET_FILE:${library}> -P ${DRIVETRAIN_CMAKE_DIR}/check_door.cmake)
   set_property(GLOBAL APPEND PROPERTY DRIVETRAIN_PLUGINS ${library})
   install(TARGETS ${library} LIBRARY DESTINATION lib/drivetrain/plugins)
 
