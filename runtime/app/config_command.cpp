@@ -6,8 +6,11 @@
 #include "app/config_text.h"
 #include "app/facts.h"
 #include "app/plan_text.h"
+#include "app/plan_training.h"
 #include "compose/smallest_world.h"
 #include "config/load.h"
+#include "config/printable.h"
+#include "config/suggest.h"
 
 namespace drivetrain {
 namespace {
@@ -29,7 +32,8 @@ ConfigArguments parse_config_arguments(std::vector<std::string> arguments) {
     throw fail(ErrorCode::config, "config ", args.verb, " is not in this version; see `drivetrain inspect KIND/NAME",
                args.verb == "schema" ? " --schema`" : "`");
   if (args.verb != "check" && args.verb != "resolve")
-    throw fail(ErrorCode::config, "config does not know \"", args.verb, "\"", kConfigUsage);
+    throw fail(ErrorCode::config, "config does not know \"", shown(args.verb), "\"",
+               did_you_mean(args.verb, {"check", "resolve"}), kConfigUsage);
   for (size_t i = 0; i < arguments.size(); ++i) {
     if (arguments[i] != "-n") continue;
     const std::string text = option_value(arguments, i);
@@ -70,11 +74,11 @@ int config_command(const std::vector<std::string>& arguments) {
   setup.environment.world_size =
       args.ranks ? args.ranks : data_parallel_ranks(settings) * smallest_world(settings, chosen, registry, setup);
   setup.environment.local_size = setup.environment.world_size;
-  const auto run = plan_run(settings, std::move(chosen), registry, setup, Purpose::train);
+  const auto run = plan_training(settings, std::move(chosen), registry, setup);
   if (args.verb == "resolve") {
     std::cout << resolved_value(*run, registry).to_json(2) << "\n";
   } else {
-    std::cout << args.train.config << ": no problems found\n" << plan_headline(*run) << "\n";
+    std::cout << printable(concat(args.train.config, ": no problems found\n", plan_headline(*run), "\n"));
   }
   return 0;
 }

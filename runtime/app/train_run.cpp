@@ -5,6 +5,7 @@
 #include "app/final_weights.h"
 #include "app/memory_measure.h"
 #include "app/plan_text.h"
+#include "app/plan_training.h"
 #include "app/run_folder.h"
 #include "app/schedule_picture.h"
 #include "observe/bus.h"
@@ -119,9 +120,9 @@ class Session {
   TrainOutcome from_plan_to_end() {
     in("planning its part");
     if (rank_zero_) check_run_folder(request_.settings.output_dir);
-    composition_ = plan_run(request_.settings, request_.chosen, *request_.registry, request_.setup, Purpose::train);
+    composition_ = plan_training(request_.settings, request_.chosen, *request_.registry, request_.setup);
     Composition& run = *composition_;
-    if (run.settings.save_final) run.model->weight_rules("hf");  // an unknown family is told now, not after training
+    check_host_memory(run);
     const Value facts = resolved_facts(run, *request_.registry);
     in("waiting for the others");
     meet_ranks(request_, run, facts);
@@ -207,7 +208,7 @@ void meet_ranks(const TrainRequest& request, const Composition& run, const Value
 TrainOutcome train_rank(const TrainRequest& request) { return Session(request).run(); }
 
 std::string describe_plan(const TrainRequest& request, const std::string& svg) {
-  const auto run = plan_run(request.settings, request.chosen, *request.registry, request.setup, Purpose::train);
+  const auto run = plan_training(request.settings, request.chosen, *request.registry, request.setup);
   if (!svg.empty()) write_text_file(svg, schedule_svg(*run));
   return plan_text(*run);
 }

@@ -128,6 +128,70 @@ TEST_F(BadConfig, set_errors_name_the_number_of_the_set) {
   expect_train_refused("--set train_stepz=3", 2, {"--set #1", "did you mean \"train_steps\"?"});
 }
 
+TEST_F(BadConfig, a_mistyped_choice_name_or_switch_gets_the_nearest) {
+  expect_train_refused("--set attention=flsh", 3, {"attention/flsh", "did you mean \"flash\"?"});
+  expect_train_refused("--set 'attention=[\"flash\",\"standar\"]'", 3,
+                       {"attention[1]: no plugin attention/standar", "did you mean \"standard\"?"});
+  expect_train_refused("--set model.activation=gelu_tahn", 2,
+                       {"model.params.activation", "did you mean \"gelu_tanh\"?"});
+  expect_train_refused("--set device=cqu", 2, {"--set #1", "did you mean \"cpu\"?"});
+  expect_train_refused("--set bf16.enabled=flase", 2, {"bf16.enabled", "write false, without quotation marks"});
+  expect_train_refused("--set lr=1", 2, {"--set #1", "optimizer/adamw: move it into \"optimizer.params\""});
+  expect_train_refused("--set optimizer.gradient_clipping=1", 2, {"--set #1", "stands at the top level"});
+}
+
+TEST_F(BadConfig, true_is_a_section_with_its_defaults) {
+  const Ran fused = run("config check " + path("tiny.json") + " --set fused_block=true");
+  EXPECT_EQ(fused.code, 0) << fused.output;
+  expect_says(fused.output, {"strategy/fused_block"});
+  const Ran half = run("config check " + path("tiny.json") + " --set bf16=true --set attention=true");
+  EXPECT_EQ(half.code, 0) << half.output;
+  expect_says(half.output, {"precision/bf16"});
+}
+
+TEST_F(BadConfig, what_cannot_be_written_in_the_end_is_refused_by_every_command_and_trains_without_it) {
+  const std::string grouped = " --set model.num_attention_heads=4 --set model.num_query_groups=2";
+  for (const std::string& command : {"config check " + path("tiny.json"), "train " + path("tiny.json"),
+                                     "train --plan " + path("tiny.json"), "launch -n 2 " + path("tiny.json")})
+    expect_refused(command + grouped, 2,
+                   {"no Hugging Face family has", "num_query_groups 2 of 4", "\"save_final\" to false"});
+  const Ran check = run("config check " + path("tiny.json") + grouped + " --set save_final=false");
+  EXPECT_EQ(check.code, 0) << check.output;
+  const Ran ran = train(grouped + " --set save_final=false");
+  EXPECT_EQ(ran.code, 0) << ran.output;
+  EXPECT_FALSE(std::filesystem::exists(path("run/final")));
+  EXPECT_EQ(read_metrics(path("run")).size(), 5u);
+}
+
+TEST_F(BadConfig, sizes_that_no_host_has_are_refused_before_memory_is_taken) {
+  const std::string limited = "ulimit -v 8000000; " + program() + " train " + path("tiny.json");
+  const auto refused = [&](const std::string& set, const std::vector<std::string>& parts) {
+    const Ran ran = run_shell("cd " + folder() + "; " + limited + " " + set);
+    EXPECT_EQ(ran.code, 2) << ran.output;
+    expect_says(ran.output, parts);
+  };
+  refused("--set model.num_layers=100000000", {"num_layers is 100000000", "1 to 10000"});
+  refused("--set model.hidden_size=4294967296", {"hidden_size is 4294967296", "1 to 2147483647"});
+  refused("--set threads=4096", {"threads is 4096", "0 to 1024"});
+  refused("--set threads=1024", {"threads is 1024", "this host has", "at most"});
+  expect_train_refused("--set model.hidden_size=1000000 --set model.num_layers=9", 4,
+                       {"need ", "GB; this host has ", "GB in all"});
+  EXPECT_EQ(files(), std::set<std::string>{"tiny.json"});
+}
+
+TEST_F(BadConfig, a_terminal_gets_no_control_characters_from_names) {
+  write("tiny.json", "{\"train_steps\": 1, \"a\\u001b[2J\\nb\": 1, \"model\": {\"fr\\u202eom\": 1}}");
+  const Ran ran = train("--set 'x\x1b[1my=1' --set 'attention=\x9b\r\x08'");
+  EXPECT_EQ(ran.output.find_first_of("\x1b\r\x08\x9b"), std::string::npos) << ran.output;
+  expect_says(ran.output, {"a\\x1b[2J\\x0ab", "fr\\u202eom"});
+  for (const char* command :
+       {"tr\x1b[2Jain", "train --s\x1b[2Jet", "inspect 'mon\x1b[2Jitor'", "config ch\x1b[2Jeck x"}) {
+    const Ran other = run(command);
+    EXPECT_EQ(other.code, 2) << other.output;
+    EXPECT_EQ(other.output.find('\x1b'), std::string::npos) << other.output;
+  }
+}
+
 TEST_F(BadConfig, config_check_says_the_same_without_training) {
   const Ran good = run("config check " + path("tiny.json"));
   EXPECT_EQ(good.code, 0) << good.output;

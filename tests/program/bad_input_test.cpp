@@ -1,4 +1,6 @@
 // Files that are missing, cut short or hold what the model cannot take, numbers that run away, and a disk that is full.
+#include <sys/stat.h>
+
 #include <sys/resource.h>
 
 #include <cstring>
@@ -73,7 +75,28 @@ TEST_F(BadInput, a_missing_config_file_is_named) {
   expect_refused("train " + path("nothing.json"), 2, {path("nothing.json"), "cannot be opened", "No such file"});
   expect_refused("launch -n 2 " + path("nothing.json"), 2, {"cannot read the config file", path("nothing.json")});
   expect_refused("config check " + path("nothing.json"), 2, {path("nothing.json"), "No such file"});
-  expect_refused("train " + folder(), 2, {"is a folder, not a JSON file"});
+  expect_refused("train " + folder(), 2, {"is a folder; a JSON file was wanted"});
+}
+
+TEST_F(BadInput, a_config_may_come_through_a_pipe_and_nothing_else_is_waited_for) {
+  write_data();
+  const Ran piped = run_shell("cd " + folder() + " && cat tiny.json | " + program() + " config check /dev/stdin");
+  EXPECT_EQ(piped.code, 0) << piped.output;
+  expect_refused("train /dev/zero", 2, {"/dev/zero: is a device", "name a file or a pipe"});
+}
+
+TEST_F(BadInput, a_pipe_in_a_model_folder_is_refused_at_once) {
+  write_data();
+  for (const char* name : {"config.json", "model.safetensors"}) {
+    std::filesystem::remove_all(path("model"));
+    copy_model();
+    std::filesystem::remove(path(std::string("model/") + name));
+    ASSERT_EQ(mkfifo(path(std::string("model/") + name).c_str(), 0600), 0);
+    expect_train_refused("--set 'model={\"from\":\"model\"}'", 2, {path(std::string("model/") + name), "is a pipe"});
+  }
+  std::filesystem::remove(path("data.safetensors"));
+  ASSERT_EQ(mkfifo(path("data.safetensors").c_str(), 0600), 0);
+  expect_train_refused("", 2, {path("data.safetensors"), "is a pipe; a safetensors file was wanted"});
 }
 
 TEST_F(BadInput, a_missing_data_file_is_named_with_dataset_and_place) {

@@ -68,6 +68,32 @@ std::string bytes_of(const at::Tensor& row) {
 
 using Names = std::vector<std::string>;
 
+// A pattern's cost does not grow with the ways in which its stars could be read.
+TEST_F(Text, patterns_made_to_take_long_end) {
+  std::string deep = "a";
+  for (int i = 0; i < 12; ++i) deep += "/" + std::string(20, 'a');
+  write(deep + ".txt", "x");
+  std::string stars, folders;
+  for (int i = 0; i < 30; ++i) stars += "*a", folders += "**/*/";
+  EXPECT_FALSE(text::matches((stars + "b").c_str(), std::string(250, 'a').c_str()));
+  EXPECT_TRUE(text::matches((stars + "*").c_str(), std::string(250, 'a').c_str()));
+  EXPECT_THROW(found("**/" + folders + "none"), Error);
+  EXPECT_EQ(found("**/**/**/**/*.txt").size(), 1u);
+  EXPECT_NE(error_of([&] { found(stars + stars + stars); }).find("a pattern with 90 stars, of which 64 may be"),
+            std::string::npos);
+  std::filesystem::create_directory_symlink(folder_.path(), folder_.path("a/circle"));
+  EXPECT_EQ(found("**/*.txt").size(), 1u) << "links to folders are not followed";
+}
+
+TEST_F(Text, a_glob_matches_as_before) {
+  const auto matches = [](const char* pattern, const char* path) { return text::matches(pattern, path); };
+  EXPECT_TRUE(matches("**/x", "x") && matches("**/x", "a/x") && matches("**/x", "a/b/x"));
+  EXPECT_TRUE(matches("a/**/b", "a/b") && matches("a/**/b", "a/c/d/b") && matches("a**b", "a/c/b"));
+  EXPECT_TRUE(matches("*.txt", "a.txt") && matches("?.txt", "a.txt") && matches("***", "a/b") && matches("", ""));
+  EXPECT_FALSE(matches("*.txt", "a/b.txt") || matches("?", "/") || matches("**/x", "ax") || matches("a", "ab"));
+  EXPECT_FALSE(matches("a", "") || matches("", "a") || matches("*/", "a") || matches("a/**/b", "ab"));
+}
+
 TEST_F(Text, folders_and_globs_find_files_sorted_by_relative_path) {
   for (const char* name : {"b.h", "a.h", "a.txt", "sub/c.h", "sub/deep/d.h"}) write(name, "x");
   EXPECT_EQ(found(""), (Names{"a.h", "a.txt", "b.h", "sub/c.h", "sub/deep/d.h"}));

@@ -136,14 +136,16 @@ TEST(GptOptions, sizes_that_do_not_fit_are_refused) {
 TEST(GptOptions, zero_sizes_are_refused) {
   for (const char* name : {"num_layers", "hidden_size", "num_attention_heads", "num_query_groups", "kv_channels",
                            "ffn_hidden_size", "vocab_size", "max_position_embeddings"})
-    expect_refused(concat("\"", name, "\": 0"), concat(name, " is 0, but model/gpt takes at least 1"));
+    expect_refused(concat("\"", name, "\": 0"), concat(name, " is 0, but model/gpt takes 1 to "));
 }
 
 TEST(GptOptions, sizes_whose_products_overflow_are_refused) {
   const std::string rest = R"(, "num_layers": 2, "num_attention_heads": 4, "max_position_embeddings": 64)";
   expect_refused(R"("hidden_size": 64, "vocab_size": 1e18)" + rest,
-                 "vocab_size is 1000000000000000000; it must be from 1");
-  expect_refused(R"("hidden_size": 8e18, "vocab_size": 256)" + rest, "hidden_size is 8000000000000000000");
+                 "vocab_size is 1e+18, but model/gpt takes 1 to 2147483647");
+  expect_refused(R"("hidden_size": 8e18, "vocab_size": 256)" + rest, "hidden_size is 8e+18, but");
+  expect_refused(R"("num_layers": 100000000)", "num_layers is 100000000, but model/gpt takes 1 to 10000");
+  expect_refused(R"("hidden_size": 2147483648, "vocab_size": 256)" + rest, "but model/gpt takes 1 to 2147483647");
   expect_refused(R"("hidden_size": 2e9, "vocab_size": 256)" + rest, "parameters; more than 1e+15 cannot be counted");
 }
 

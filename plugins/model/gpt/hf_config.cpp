@@ -52,7 +52,7 @@ Shape read_gpt2(const Keys& keys) {
   if (s.heads < 1 || s.hidden % s.heads != 0)
     throw keys.wrong("n_head ", s.heads, " does not divide n_embd ", s.hidden);
   s.head_dim = s.hidden / s.heads;
-  s.ffn = keys.integer({"n_inner"}, 4 * s.hidden);
+  s.ffn = keys.integer({"n_inner"}, 4 * std::min(s.hidden, int64_t{1} << 32));  // a wider one is refused by its shape
   s.vocab = keys.integer({"vocab_size"});
   s.positions = keys.integer({"n_positions", "n_ctx", "max_position_embeddings"});
   s.norm_epsilon = keys.number({"layer_norm_epsilon"}, 1e-5);

@@ -5,7 +5,9 @@
 namespace drivetrain::gpt {
 namespace {
 
-constexpr int64_t kLargestSize = int64_t{1} << 31;
+constexpr int64_t kLargestSize = (int64_t{1} << 31) - 1;
+// Each layer costs a plan some kilobytes before anything is trained, and nobody has trained so many.
+constexpr int64_t kMostLayers = 10000;
 constexpr double kMostParameters = 1e15;  // products of sizes stay far from overflow
 
 // Collects what is wrong, so that all of it is told at once.
@@ -32,6 +34,8 @@ void check(const Shape& s, const std::string& where) {
       {"vocab_size", s.vocab},          {"max_position_embeddings", s.positions}};
   for (const auto& [name, size] : sizes)
     if (size < 1 || size > kLargestSize) wrong.add(name, " is ", size, "; it must be from 1 to ", kLargestSize);
+  if (s.layers > kMostLayers && s.layers <= kLargestSize)
+    wrong.add("num_layers is ", s.layers, "; it must be from 1 to ", kMostLayers);
   const double width = static_cast<double>(s.hidden), layers = static_cast<double>(s.layers);
   const double heads =
       (2.0 * static_cast<double>(s.heads) + 2.0 * static_cast<double>(s.groups)) * static_cast<double>(s.head_dim);
@@ -89,30 +93,30 @@ TableBuilder<Options> option_table() {
       .field("num_layers", &O::num_layers, "blocks")
       .alias("n_layer")
       .alias("num_hidden_layers")
-      .at_least(1)
+      .range(1, kMostLayers)
       .field("hidden_size", &O::hidden_size, "width of the residual stream")
       .alias("n_embd")
-      .at_least(1)
+      .range(1, kLargestSize)
       .field("num_attention_heads", &O::num_attention_heads, "query heads")
       .alias("n_head")
-      .at_least(1)
+      .range(1, kLargestSize)
       .field("num_query_groups", &O::num_query_groups, "key/value heads; default: as many as query heads")
       .alias("num_key_value_heads")
-      .at_least(1)
+      .range(1, kLargestSize)
       .field("kv_channels", &O::kv_channels, "size of a head; default: hidden_size / num_attention_heads")
       .alias("head_dim")
-      .at_least(1)
+      .range(1, kLargestSize)
       .field("ffn_hidden_size", &O::ffn_hidden_size,
              "inner width of the MLP; default: 4 x hidden_size, for swiglu 8/3 in steps of 64")
       .alias("n_inner")
       .alias("intermediate_size")
-      .at_least(1)
+      .range(1, kLargestSize)
       .field("vocab_size", &O::vocab_size, "tokens")
-      .at_least(1)
+      .range(1, kLargestSize)
       .field("max_position_embeddings", &O::max_position_embeddings, "longest sequence")
       .alias("n_positions")
       .alias("n_ctx")
-      .at_least(1)
+      .range(1, kLargestSize)
       .field("normalization", &O::normalization, "default: layernorm")
       .one_of({"layernorm", "rmsnorm"})
       .field("norm_epsilon", &O::norm_epsilon, "added to the variance; default: 1e-5")

@@ -1,0 +1,50 @@
+#include "app/plan_training.h"
+
+#include <sys/sysinfo.h>
+
+#include <cstdio>
+
+#include "app/memory_report.h"
+
+namespace drivetrain {
+namespace {
+
+std::string gigabytes(double bytes) {
+  char text[32];
+  std::snprintf(text, sizeof text, bytes < 1e14 ? "%.1f GB" : "%.3g GB", bytes / 1e9);
+  return text;
+}
+
+// An unknown family is told now, not after training.
+void check_final_form(const Composition& run) {
+  if (!run.settings.save_final) return;
+  try {
+    run.model->weight_rules("hf");
+  } catch (const Error& e) {
+    throw fail(e.code(), e.what(),
+               "\n   or set \"save_final\" to false: then it trains, and no such folder is written");
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<Composition> plan_training(const RunSettings& settings, std::vector<ChosenPlugin> chosen,
+                                           const Registry& registry, const RankSetup& setup) {
+  auto run = plan_run(settings, std::move(chosen), registry, setup, Purpose::train);
+  check_final_form(*run);
+  return run;
+}
+
+void check_host_memory(const Composition& run) {
+  struct sysinfo host = {};
+  if (run.run.device != "cpu" || sysinfo(&host) != 0) return;
+  const double has = (static_cast<double>(host.totalram) + static_cast<double>(host.totalswap)) * host.mem_unit;
+  const double needs = planned_memory(run).states();
+  if (needs <= has) return;
+  throw fail(
+      ErrorCode::out_of_memory, "parameters, gradients and the optimizer's state of this rank need ", gigabytes(needs),
+      "; this host has ", gigabytes(has),
+      " in all\n   use a smaller model, or share it out over more hosts; `train --plan` shows what needs how much");
+}
+
+}  // namespace drivetrain
