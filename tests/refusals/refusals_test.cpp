@@ -1,5 +1,7 @@
 // Every way in which a plugin library can be wrong, and what the user reads then. Nothing wrong is ever opened, except
 // where only the open library can show it.
+#include <pwd.h>
+
 #include <cctype>
 #include <thread>
 
@@ -229,6 +231,27 @@ TEST_F(Refusals, a_file_that_a_shared_group_can_write) {
     ASSERT_EQ(chown(around.c_str(), 0, 0), 0);
     EXPECT_EQ(refusal((scratch_ / "link.so").string()), "");
   }
+}
+
+// As Debian makes them: the user, a group of the same name, umask 002.
+TEST_F(Refusals, what_a_private_group_can_write_is_taken) {
+  const passwd* const user = getpwnam("games");
+  if (geteuid() != 0 || !user) GTEST_SKIP() << "only root can become the user of the case";
+  const uid_t id = user->pw_uid;
+  const gid_t own = user->pw_gid;
+  const std::string file = copy("good", "private/monitor_good.so"), around = folder("private");
+  const auto judged_as_user = [&](gid_t group) {
+    for (const std::string& path : {scratch_.string(), around, file}) {
+      EXPECT_EQ(chown(path.c_str(), id, group), 0);
+      chmod(path.c_str(), path == file ? 0664 : 0775);
+    }
+    EXPECT_EQ(seteuid(id), 0);
+    const std::string why = distrust(file);
+    EXPECT_EQ(seteuid(0), 0);
+    return why;
+  };
+  EXPECT_EQ(judged_as_user(own), "");
+  expect_has(judged_as_user(100), {"is writable by a group that others may be in", "(games), group 100", "chmod g-w"});
 }
 
 TEST_F(Refusals, a_file_of_another_user) {

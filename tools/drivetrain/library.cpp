@@ -55,8 +55,10 @@ fs::path torch_folder() {
   const char* const chosen = std::getenv("DRIVETRAIN_TORCH");
   const fs::path folder = chosen && *chosen ? chosen : DRIVETRAIN_TORCH_FOLDER;
   const std::string said = (chosen && *chosen ? "DRIVETRAIN_TORCH=" : "the LibTorch of the build, ") + folder.string();
-  if (!fs::exists(folder / "lib/libtorch_cpu.so"))
-    throw UsageError("no LibTorch at " + said + ": lib/libtorch_cpu.so is not there" + kRemedy);
+  std::error_code failed;  // a folder that this user may not enter
+  if (!fs::exists(folder / "lib/libtorch_cpu.so", failed))
+    throw UsageError("no LibTorch at " + said + ": lib/libtorch_cpu.so is not there" +
+                     (failed ? " (" + failed.message() + ")" : "") + kRemedy);
   const std::string release = torch_release(folder.string());
   if (release.substr(0, release.find('+')) != DRIVETRAIN_TORCH_RELEASE)
     throw UsageError("LibTorch at " + said + " is " + (release.empty() ? "of an unknown release" : release) +

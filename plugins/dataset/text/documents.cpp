@@ -45,7 +45,7 @@ void walk(const fs::path& root, int depth, const std::string& entry, const Use& 
     std::error_code broken;  // a dangling link is no document
     if (at->is_regular_file(broken)) use(at->path(), at->path().native().substr(prefix));
   }
-  if (error) throw unreadable(root.string(), error.message());
+  if (error) throw unreadable(entry, concat("a folder below ", root.string(), ": ", error.message()));
 }
 
 // The folder before the first component with a wildcard, and the rest.
