@@ -90,13 +90,12 @@ void LocalGroup::compare(const Task& task) const {
 
 // So that offsets may be added and subtracted; whether there is memory is found out where it is used.
 void LocalGroup::check_places(const Task& task) const {
-  constexpr int64_t kMostOffset = int64_t{1} << 47;
   for (int64_t p = 0; p < size(); ++p) {
     const Call& call = member(p).call(task.call.number);
-    for (const Place& place : {call.in, call.out})
-      if (place.offset < 0 || place.offset > kMostOffset)
-        host_->give_up(task.call.where(label_), concat("rank ", ranks_[static_cast<size_t>(p)], " named offset ",
-                                                       place.offset, " of rank ", place.rank, "'s shared memory"));
+    if (static_cast<uint64_t>(call.in.offset | call.out.offset) >> 47 == 0) continue;  // neither negative nor beyond
+    host_->give_up(task.call.where(label_),
+                   concat("rank ", ranks_[static_cast<size_t>(p)], " named offsets ", call.in.offset, " and ",
+                          call.out.offset, " of shared memory, where there is none"));
   }
 }
 
