@@ -49,7 +49,9 @@ bool StoreClient::join_rank_0() {
   see("did not open", concat(place->host, " was not reached yet"));
   const int fd = connect_to(place->host, place->port, {after(kOneTry), bell_}, reason);
   if (fd < 0) {
-    see("did not open", reason);
+    see("did not open", concat(reason,
+                               ". Look at rank 0 for an earlier error, and check that all ranks were given this "
+                               "MASTER_ADDR and MASTER_PORT"));
     if (place->open && reason == std::strerror(ECONNREFUSED))
       give_up(ErrorCode::communication, concat(me(), "nothing listens any more on ", address_,
                                                ", so rank 0 has ended: ", reason, "; its own message says why"));

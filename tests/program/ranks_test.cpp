@@ -235,8 +235,8 @@ TEST_F(Ranks, a_rank_that_is_killed_before_the_first_step_is_named_at_once) {
   Background first = start(of_three, {"train_batch_size=3"});
   of_three["RANK"] = "1";
   Background second = start(of_three, {"train_batch_size=3"});
-  // The third never comes. Two connections of the store: both ends of rank 1's.
   ASSERT_TRUE(wait_until(20, [&] { return connections_to(port) >= 2 || first.ended(); })) << first.output();
+  usleep(500000);  // they have greeted each other; the third never comes
   second.signal(SIGKILL);
   EXPECT_EQ(first.wait(5), 5) << first.output();
   expect_says(first.output(), {"rank 1 is gone", "connection"});
@@ -250,6 +250,7 @@ TEST_F(Ranks, a_rank_0_that_is_killed_before_the_first_step_is_noticed_at_once) 
   of_three["RANK"] = "1";
   Background second = start(of_three, {"train_batch_size=3"});
   ASSERT_TRUE(wait_until(20, [&] { return connections_to(port) >= 2 || first.ended(); })) << first.output();
+  usleep(500000);  // they have greeted each other; the third never comes
   first.signal(SIGKILL);
   EXPECT_EQ(second.wait(5), 5) << second.output();
   expect_says(second.output(), {"rank 0 has ended"});
