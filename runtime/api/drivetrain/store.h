@@ -1,9 +1,9 @@
 // The key-value store that all ranks of a run share: rendezvous and small facts, never tensors. Owned by the runtime.
-// Between processes rank 0 holds it and the others ask it over a connection; threads of one process share a map. Values are
-// bounded (64 MB one, 512 MB all).
+// Between processes rank 0 holds it and the others ask it over a connection; threads of one process share a map. Values
+// are bounded (64 MB one, 512 MB all).
 //
-// Thread: any; a wait keeps no other call. Every call ends: Error(communication) names the key and what it waited for - rank
-// 0 that does not answer, and, where the key is not there, the rank whose end or death means that it will not come.
+// Thread: any; a wait keeps no other call. Every call ends: Error(communication) names the key and what it waited for -
+// rank 0 that does not answer, or, where the key is not there, the rank whose end or death means that it will not come.
 #pragma once
 
 #include <cstdint>
