@@ -133,20 +133,13 @@ std::string first_bytes(int fd) {
   return text;
 }
 
-// Launchers that are gone left their files behind when they were killed. Not those of the last hour: a launcher may be
-// out of sight here, in another container that shares the folder.
+// What runs that were killed left behind. A file is read while ranks come together, which takes no day.
 void remove_leftovers(const std::string& folder) {
-  std::error_code ignored;
-  for (const auto& entry : std::filesystem::directory_iterator(folder, ignored)) {
-    int64_t pid = 0;
-    char dot = 0;
-    std::string start;
-    std::istringstream name(entry.path().filename().string());
-    const auto written = std::filesystem::last_write_time(entry.path(), ignored);
-    if (ignored || written > std::filesystem::file_time_type::clock::now() - std::chrono::hours(1)) continue;
-    if (name >> pid >> dot >> start && dot == '.' && start != place_of_process(pid).start &&
-        start.find_first_not_of("0123456789") == std::string::npos)
-      std::filesystem::remove(entry.path(), ignored);
+  const auto long_ago = std::filesystem::file_time_type::clock::now() - std::chrono::hours(24);
+  std::error_code failed;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, failed)) {
+    const auto written = std::filesystem::last_write_time(entry.path(), failed);
+    if (!failed && written < long_ago) std::filesystem::remove(entry.path(), failed);
   }
 }
 

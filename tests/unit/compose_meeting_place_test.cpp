@@ -189,6 +189,15 @@ TEST_F(Meeting, what_a_dead_run_left_is_no_hindrance) {
   EXPECT_TRUE(fs::is_empty(folder()));
 }
 
+TEST_F(Meeting, what_killed_runs_left_goes_after_a_day) {
+  by_address().show({1, "secret"});
+  for (const char* name : {"of-yesterday", "of-now"}) std::ofstream(folder() + "/" + name) << "1 secret\n";
+  fs::last_write_time(folder() + "/of-yesterday", fs::file_time_type::clock::now() - std::chrono::hours(25));
+  by_address().show({1, "secret"});
+  EXPECT_FALSE(fs::exists(folder() + "/of-yesterday"));
+  EXPECT_TRUE(fs::exists(folder() + "/of-now"));
+}
+
 TEST_F(Meeting, a_rank_whose_rank_0_does_not_share_the_folder_is_told_of_the_token) {
   RankEnvironment env{.rank = 1, .world_size = 2, .local_known = false, .master_addr = "192.0.2.1"};
   expect_error([&] { make_store(env, 0.1); },
