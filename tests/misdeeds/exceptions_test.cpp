@@ -45,6 +45,28 @@ TEST_F(Misdeeds, a_rank_is_named_and_its_trace_is_in_the_runs_log_too) {
   expect_says(file_bytes(path("run/log.txt")), {"[rank 1] trace of the exception in strategy/misdeed", "raised from"});
 }
 
+// Steps before the last end the run at once; behind the last update the trained weights are there and are written.
+TEST_F(Misdeeds, behind_the_last_update_lose_no_weights) {
+  const auto run_with = [&](int ranks, const std::string& arguments) {
+    std::filesystem::remove_all(path("run"));
+    const Ran ran = launch(ranks, arguments + here());
+    EXPECT_EQ(ran.code, 3) << ran.output;
+    expect_says(ran.output, {"/misdeed, hook ", "the tape drive is on fire"});
+    expect_nothing_half_written();
+  };
+  run_with(1, misdeed("strategy", "step_end", "std"));
+  EXPECT_FALSE(std::filesystem::exists(path("run/final"))) << "at step 1 of 5";
+  const std::string last = " --set train_steps=1";
+  for (const std::string& arguments : {misdeed("strategy", "step_end", "std") + last, misdeed("monitor", "on_event", "std") + last}) {
+    SCOPED_TRACE(arguments);
+    run_with(1, arguments);
+    EXPECT_FALSE(final_weights("run").empty());
+  }
+  run_with(2, misdeed("strategy", "step_end", "std", 1) + last);
+  EXPECT_FALSE(final_weights("run").empty());
+  EXPECT_EQ(read_metrics(path("run")).size(), 1u);
+}
+
 TEST_F(Misdeeds, other_kinds_are_named_likewise) {
   expect_blamed(misdeed("optimizer", "init", "std"), 3, {"in optimizer/misdeed, hook init: the tape drive is on fire"});
   expect_blamed(misdeed("optimizer", "update", "c10"), 3,

@@ -15,7 +15,7 @@ const char* meaning(int code) {
     case 2:
       return "usage or configuration";
     case 3:
-      return "a plugin is missing or refused";
+      return "a plugin is missing, refused or failed";
     case 4:
       return "out of memory";
     case 5:

@@ -79,6 +79,11 @@ Obstacle LocalGroup::behind(Counter counter, int64_t least, const std::string& w
     found.absent.push_back(peers_[static_cast<size_t>(p)]);
   }
   if (absent.empty()) return found;
+  // Members wait for each other: where some are stopped, the rest wait for those, as this one does.
+  std::vector<int64_t> stopped;
+  for (const int64_t p : absent)
+    if (host_->is_stopped(peers_[static_cast<size_t>(p)])) stopped.push_back(p);
+  if (!stopped.empty()) absent = stopped;
   found.what = concat(who(absent), reached ? " posted " : " did not reach ", what,
                       reached ? " but did not come back to do its part of it" : "");
   const auto inside = static_cast<CallKind>(member(absent.front()).waiting_in.load());

@@ -258,10 +258,12 @@ std::string Host::lost(const Peer& peer) const {
   return gone ? peer.text() + " died" : "";
 }
 
+bool Host::is_stopped(const Peer& peer) const { return peer.rank != rank_ && process_stat(peer.pid).state == 'T'; }
+
 std::string Host::stopped(const std::vector<Peer>& peers) const {
   std::string text;
   for (const Peer& peer : peers)
-    if (peer.rank != rank_ && process_stat(peer.pid).state == 'T')
+    if (is_stopped(peer))
       text += concat("; ", peer.text(), " is stopped by a signal");
   return text;
 }

@@ -120,6 +120,7 @@ class Host {
   void abort(const std::string& cause) noexcept;
   std::string cause() const;                 // empty while nothing was aborted
   std::string lost(const Peer& peer) const;  // "rank 1 (pid 4711) died", or empty
+  bool is_stopped(const Peer& peer) const;  // by a signal
   std::string stopped(const std::vector<Peer>& peers) const;  // "; rank 1 (pid 4711) is stopped by a signal", or empty
   // Aborts everybody with `cause` and throws it.
   [[noreturn]] void give_up(const std::string& where, const std::string& cause);

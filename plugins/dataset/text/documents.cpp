@@ -155,7 +155,9 @@ std::string read_file(const std::string& path, uint64_t room) {
   bytes.resize(size);
   file.seekg(0);
   file.read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
-  if (!file || static_cast<size_t>(file.gcount()) != bytes.size()) throw unreadable(path, std::strerror(errno));
+  if (const auto found = static_cast<size_t>(file.gcount()); found != bytes.size())
+    throw unreadable(path, errno != 0 ? std::strerror(errno)
+                                      : concat("it was cut short meanwhile, from ", size, " bytes to ", found));
   return bytes;
 }
 
