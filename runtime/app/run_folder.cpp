@@ -23,7 +23,10 @@ Error holds_a_run(const std::string& path, const std::string& file) {
 void check_run_folder(const std::string& path) {
   std::error_code unknown;  // a path that cannot be is told when the folder is created
   for (const char* file : {kFirstFile, "metrics.jsonl"})
-    if (fs::exists(fs::path(path) / file, unknown)) throw holds_a_run(path, file);
+    if (fs::exists(fs::path(path) / file, unknown)) {
+      remove_unfinished(path, false);  // of that run, if it was killed while it wrote
+      throw holds_a_run(path, file);
+    }
 }
 
 void take_run_folder(const std::string& path, const std::string& resolved_json) {
@@ -36,7 +39,7 @@ void take_run_folder(const std::string& path, const std::string& resolved_json) 
   NewFile first(path + "/" + kFirstFile, resolved_json.size());
   first.write_at(0, resolved_json.data(), resolved_json.size());
   if (!first.commit_new()) throw holds_a_run(path, concat(kFirstFile, ", of a run that started at the same time"));
-  remove_unfinished(path);
+  remove_unfinished(path, true);
 }
 
 void write_text_file(const std::string& path, const std::string& text) {

@@ -7,8 +7,8 @@
 
 namespace drivetrain {
 
-// Throws Error(config) if `path` holds a run. Pure check, before anything is started.
-void check_run_folder(const std::string& path);
+// Throws Error(config) if `path` holds a run; what that run's writers left half written is removed if they are gone.
+DRIVETRAIN_API void check_run_folder(const std::string& path);
 
 // Creates it (and its parents) and takes it by its first file, resolved.json: of several runs that want the same folder
 // at the same time one gets it, the others throw Error(config). Removes what a killed run left half written there.

@@ -16,12 +16,15 @@
 namespace drivetrain {
 namespace {
 
+constexpr const char* kFolderTaken = "run/folder";
+
 // The folder belongs to rank 0; a rank that fails here ends the others through the communicator or the launcher.
 void open_run_folder(const TrainRequest& request, const Composition& run, const Value& facts) {
   const std::string& folder = run.settings.output_dir;
   Value resolved = resolved_value(run, *request.registry);
   resolved.set("_resolved", facts);
   take_run_folder(folder, resolved.to_json(2) + "\n");
+  request.setup.store->set(kFolderTaken, folder);
   attach_file(*request.setup.log, folder + "/log.txt");
 }
 
@@ -136,6 +139,15 @@ class Session {
     }
   }
 
+  // Another run may hold it, and rank 0 be refused.
+  bool folder_is_ours() const {
+    try {
+      return !request_.setup.store->get(kFolderTaken, 1).empty();
+    } catch (const Error&) {
+      return false;
+    }
+  }
+
   // Said to the others if this rank dies there.
   void in(const char* what) const { say_where(*request_.setup.store, env_, what); }
 
@@ -149,7 +161,7 @@ class Session {
     // Only now, so that a start that fails leaves nothing behind.
     if (rank_zero_) open_run_folder(request_, run, facts);
     else
-      note_elsewhere(*run.log, run.settings.output_dir + "/log.txt");
+      note_elsewhere(*run.log, run.settings.output_dir + "/log.txt", [this] { return folder_is_ours(); });
     if (rank_zero_) announce(request_, run, facts, planned);
     std::unique_ptr<EventBus> bus;
     if (rank_zero_) bus = std::make_unique<EventBus>(run.monitors, *run.log);

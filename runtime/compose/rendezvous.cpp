@@ -34,9 +34,9 @@ struct Announcement {
   std::string text() const { return concat(host, " ", pid, " ", world_size); }
 };
 
-Announcement announcement_of(Store& store, int64_t rank) {
+Announcement announcement_of(Store& store, int64_t rank, double timeout_s) {
   Announcement a;
-  std::istringstream(store.get(rank_key("rank", rank), 1)) >> a.host >> a.pid >> a.world_size;
+  std::istringstream(store.get(rank_key("rank", rank), timeout_s)) >> a.host >> a.pid >> a.world_size;
   return a;
 }
 
@@ -47,11 +47,11 @@ Announcement own_announcement(const RankEnvironment& env) {
 }
 
 // Another process that calls itself by our rank, or that counts the world differently.
-void check_announcements(Store& store, const RankEnvironment& env) {
+void check_announcements(Store& store, const RankEnvironment& env, double timeout_s) {
   const Announcement own = own_announcement(env);
   for (int64_t rank = 0; rank < env.world_size; ++rank) {
     if (!store.has(rank_key("rank", rank))) continue;
-    const Announcement other = announcement_of(store, rank);
+    const Announcement other = announcement_of(store, rank, timeout_s);
     if (rank == env.rank && (other.host != own.host || other.pid != own.pid))
       throw fail(ErrorCode::config, "two processes call themselves rank ", rank, ": ", own.pid, " on ", own.host,
                  " and ", other.pid, " on ", other.host, "; each needs its own RANK");
@@ -61,10 +61,10 @@ void check_announcements(Store& store, const RankEnvironment& env) {
   }
 }
 
-void announce_rank(Store& store, const RankEnvironment& env) {
+void announce_rank(Store& store, const RankEnvironment& env, double timeout_s) {
   const std::string key = rank_key("rank", env.rank);
   if (!store.has(key)) store.set(key, own_announcement(env).text());
-  check_announcements(store, env);
+  check_announcements(store, env, timeout_s);
 }
 
 // Somebody left in order before it came: nobody will set its key.
@@ -183,13 +183,13 @@ std::vector<std::string> values_of_ranks(Store& store, const std::vector<int64_t
 std::optional<Difference> first_difference(const Value& a, const Value& b) { return difference_at(a, b, ""); }
 
 void find_local_ranks(Store& store, RankEnvironment& env, double timeout_s) {
-  announce_rank(store, env);
+  announce_rank(store, env, timeout_s);
   if (env.local_known) return;
   wait_for_all(store, env, "rank", timeout_s);
   const std::string host = own_announcement(env).host;
   env.local_rank = env.local_size = 0;
   for (int64_t rank = 0; rank < env.world_size; ++rank) {
-    if (announcement_of(store, rank).host != host) continue;
+    if (announcement_of(store, rank, timeout_s).host != host) continue;
     if (rank < env.rank) ++env.local_rank;
     ++env.local_size;
   }
@@ -197,10 +197,10 @@ void find_local_ranks(Store& store, RankEnvironment& env, double timeout_s) {
 }
 
 void check_arrival(Store& store, const RankEnvironment& env, double timeout_s) {
-  announce_rank(store, env);
+  announce_rank(store, env, timeout_s);
   store.set(rank_key("arrived", env.rank), "");
   wait_for_all(store, env, "arrived", timeout_s);
-  check_announcements(store, env);
+  check_announcements(store, env, timeout_s);
 }
 
 void check_same(Store& store, const RankEnvironment& env, const Value& facts, double timeout_s) {

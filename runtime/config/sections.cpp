@@ -113,7 +113,7 @@ class Selector {
   void read_one(const std::string& key, const SectionFact& fact, const Value& value, const std::string& path) {
     const auto entry = read_section_entry(value, fact, path, problems_);
     if (!entry) asked_[fact.kind] = asked_[fact.kind] || !value.is_null();
-    if (!entry || means_default(key, fact, value)) return;
+    if (!entry || refuse_bare_true(key, fact, value) || means_default(key, fact, value)) return;
     if (entry->enabled && means_none(*entry, fact.kind)) return switch_off(fact.kind);
     Problems unheard;  // what is switched off may be anything
     const KnownPlugin* plugin = installed_.find(key, fact, *entry, entry->enabled ? problems_ : unheard);
@@ -160,6 +160,17 @@ class Selector {
     if (!value.is_bool() || !value.as_bool() || fact.needs_claim || fact.on.is_object()) return false;
     const auto claims = [&](const KnownPlugin& p) { return p.section == key; };
     return std::none_of(plugins_.begin(), plugins_.end(), claims) && !installed_.defaults(fact.kind).empty();
+  }
+
+  // Where there always is one, `true` would say nothing: "pipeline": true would be a run without a pipeline.
+  bool refuse_bare_true(const std::string& key, const SectionFact& fact, const Value& value) {
+    const auto always = [&](const KindRule& rule) {
+      return rule.kind == fact.kind && rule.count == KindRule::exactly_one;
+    };
+    if (!means_default(key, fact, value) || std::none_of(kinds_.begin(), kinds_.end(), always)) return false;
+    problems_.add(value.where, concat(key, ": true does not say which ", fact.kind, "\n   name one: ",
+                                      PluginIndex::names(installed_.of_device(fact.kind))));
+    return true;
   }
 
   bool means_none(const SectionEntry& entry, const std::string& kind) const {

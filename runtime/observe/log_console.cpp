@@ -142,14 +142,14 @@ class ConsoleLog : public Log {
     notes_ = path;
   }
 
-  void note_elsewhere(const std::string& path) {
+  void note_elsewhere(const std::string& path, std::function<bool()> may) {
     const std::lock_guard lock(mutex_);
-    if (!has_file_) notes_ = path;
+    if (!has_file_) notes_ = path, may_note_ = std::move(may);
   }
 
   std::string note(const std::string& line) {
     const std::lock_guard lock(mutex_);
-    if (!has_file_) return add_to_foreign(concat("[rank ", settings_.rank, "] ", line, "\n")) ? notes_ : "";
+    if (!has_file_) return add_to_foreign(concat("[rank ", settings_.rank, "] ", printable(line), "\n")) ? notes_ : "";
     const auto sinks = logger_.sinks();
     logger_.sinks() = {sinks.back()};
     logger_.log(spdlog::level::err, printable(line));
@@ -160,7 +160,7 @@ class ConsoleLog : public Log {
  private:
   // In one write at its end, beside those of the rank that owns it.
   bool add_to_foreign(const std::string& text) const {
-    if (notes_.empty()) return false;
+    if (notes_.empty() || !may_note_()) return false;
     const int file = ::open(notes_.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC);
     if (file < 0) return false;
     const bool written = write_all(file, text);
@@ -180,6 +180,7 @@ class ConsoleLog : public Log {
   spdlog::logger logger_;
   std::vector<std::string> early_;  // shown before there was a file
   std::string notes_;               // where notes go: the attached file, or another rank's; empty: nowhere
+  std::function<bool()> may_note_;  // of another rank's file
   bool has_file_ = false, reported_ = false;
 };
 
@@ -198,8 +199,8 @@ std::string note_in_file(Log& log, const std::string& line) {
   return console ? console->note(line) : "";
 }
 
-void note_elsewhere(Log& log, const std::string& path) {
-  if (auto* console = dynamic_cast<ConsoleLog*>(&log)) console->note_elsewhere(path);
+void note_elsewhere(Log& log, const std::string& path, std::function<bool()> may) {
+  if (auto* console = dynamic_cast<ConsoleLog*>(&log)) console->note_elsewhere(path, std::move(may));
 }
 
 }  // namespace drivetrain

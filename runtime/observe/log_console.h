@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -33,7 +34,7 @@ DRIVETRAIN_API void attach_file(Log& log, const std::string& path);
 DRIVETRAIN_API std::string note_in_file(Log& log, const std::string& line);
 
 // For ranks whose log has no file of its own: what they note is added to this one of another rank, if it is there by
-// then.
-void note_elsewhere(Log& log, const std::string& path);
+// then and `may` allows it, which is asked each time.
+void note_elsewhere(Log& log, const std::string& path, std::function<bool()> may);
 
 }  // namespace drivetrain

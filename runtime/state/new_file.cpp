@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -27,11 +28,26 @@ std::string parent_of(const std::string& path) {
 
 constexpr const char* kUnfinished = ".unfinished-";
 
-// Hidden, on the same file system, and nobody else's: ranks may be threads of one process.
+std::string host_name() {
+  char name[256] = "?";
+  ::gethostname(name, sizeof name - 1);
+  return name;
+}
+
+// Hidden, on the same file system, and nobody else's: ranks may be threads of one process, hosts share a folder.
 std::string temporary_sibling(const std::string& path) {
   static std::atomic<unsigned> count{0};
   const std::string name = fs::path(path).filename().string();
-  return concat(parent_of(path), "/.", name, kUnfinished, ::getpid(), "-", count++);
+  return concat(parent_of(path), "/.", name, kUnfinished, host_name(), "-", ::getpid(), "-", count++);
+}
+
+// Whether the writer of such a file was a process of this host and is no more.
+bool writer_ended(const std::string& name) {
+  const std::string before = concat(kUnfinished, host_name(), "-");
+  const size_t at = name.rfind(before);
+  if (at == std::string::npos) return false;
+  const long pid = std::strtol(name.c_str() + at + before.size(), nullptr, 10);
+  return pid > 0 && ::kill(static_cast<pid_t>(pid), 0) != 0 && errno == ESRCH;
 }
 
 std::string without_slash(std::string path) {
@@ -74,12 +90,23 @@ int own_descriptor(const std::string& path) {
   return -1;
 }
 
+// The file that a symbolic link points to, there or not; the path itself where it is none. Names of descriptors are links
+// of the system's, to what may have no name any more: they stay.
+std::string file_of_link(std::string path) {
+  std::error_code error;
+  for (int links = 0; own_descriptor(path) < 0 && fs::is_symlink(path, error) && links < 40; ++links) {
+    const fs::path next = fs::read_symlink(path, error);
+    path = next.is_absolute() ? next.string() : (fs::path(path).parent_path() / next).string();
+  }
+  return path;
+}
+
 // A device, terminal or pipe takes the bytes itself; a regular file in its place would be nobody's wish.
 int open_through(const std::string& path, mode_t mode, uint64_t bytes) {
   if (!S_ISCHR(mode) && !S_ISFIFO(mode))
     throw fail(ErrorCode::io, path, ": is a ", S_ISDIR(mode) ? "folder" : S_ISSOCK(mode) ? "socket" : "block device",
                ", and a file is to be written there\n   choose another name");
-  const int number = own_descriptor(path);
+  const int number = own_descriptor(file_of_link(path));
   const int descriptor = number >= 0 ? ::fcntl(number, F_DUPFD_CLOEXEC, 0)
                                      : ::open(path.c_str(), O_WRONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
   if (descriptor < 0 && errno == ENXIO)
@@ -89,16 +116,6 @@ int open_through(const std::string& path, mode_t mode, uint64_t bytes) {
   return descriptor;
 }
 
-// The file that a symbolic link points to, there or not; the path itself where it is none.
-std::string file_of_link(std::string path) {
-  std::error_code error;
-  for (int links = 0; fs::is_symlink(path, error) && links < 40; ++links) {
-    const fs::path next = fs::read_symlink(path, error);
-    path = next.is_absolute() ? next.string() : (fs::path(path).parent_path() / next).string();
-  }
-  return path;
-}
-
 }  // namespace
 
 NewFile::NewFile(const std::string& path, uint64_t bytes) : path_(path), bytes_(bytes) {
@@ -106,7 +123,7 @@ NewFile::NewFile(const std::string& path, uint64_t bytes) : path_(path), bytes_(
   const bool exists = ::stat(path_.c_str(), &found) == 0;
   if (exists && !S_ISREG(found.st_mode)) {
     descriptor_ = open_through(path_, found.st_mode, bytes_);
-  } else if (const int number = own_descriptor(path_); number >= 0) {
+  } else if (const int number = own_descriptor(file_of_link(path_)); number >= 0) {
     descriptor_ = ::fcntl(number, F_DUPFD_CLOEXEC, 0);  // `> FILE`, as the shell opened it: not to be replaced
     if (descriptor_ < 0) throw write_error(path_, "write through to the open file", errno, bytes_);
   } else {
@@ -179,11 +196,12 @@ bool NewFile::commit_new() {
   throw write_error(path_, "create the file", code, bytes_);
 }
 
-void remove_unfinished(const std::string& folder) {
+void remove_unfinished(const std::string& folder, bool all) {
   std::error_code ignored;
   for (const fs::directory_entry& entry : fs::directory_iterator(folder, ignored)) {
     const std::string name = entry.path().filename().string();
-    if (name.starts_with(".") && name.find(kUnfinished) != std::string::npos) fs::remove_all(entry.path(), ignored);
+    if (!name.starts_with(".") || name.find(kUnfinished) == std::string::npos) continue;
+    if (all || writer_ended(name)) fs::remove_all(entry.path(), ignored);
   }
 }
 

@@ -127,7 +127,7 @@ at::Tensor SafetensorsFile::tensor(const std::string& name) const {
 at::Tensor SafetensorsFile::rows(const std::string& name, int64_t first, int64_t count) const {
   const SafetensorsEntry& entry = impl_->find(name);
   const int64_t there = entry.shape.empty() ? 0 : entry.shape[0];
-  if (first < 0 || count < 0 || first > there || count > there - first) {
+  if (entry.shape.empty() || first < 0 || count < 0 || first > there || count > there - first) {
     throw fail(ErrorCode::config, path(), ": tensor \"", shown(name), "\" has ", there, " rows; rows ", first, " to ",
                first + count, " were wanted");
   }

@@ -13,6 +13,7 @@ namespace drivetrain {
 namespace {
 
 constexpr auto kOneTry = std::chrono::seconds(5);
+constexpr auto kEntry = std::chrono::seconds(60);  // rank 0 knows the proof then: to leave would look like a death
 constexpr auto kBetweenTries = std::chrono::milliseconds(20);
 constexpr size_t kAnswersAtOnce = size_t{1} << 16;
 
@@ -103,7 +104,12 @@ bool StoreClient::introduce(int fd, const ServerPlace& place) {
                                       "and each run its own MASTER_PORT"));
     return false;
   }
-  return send_all(fd, proof_of(place.secret, hello, welcome), patience) && await_entry(fd, patience);
+  if (*verdict == Verdict::beyond_world) {
+    give_up(ErrorCode::config, concat("this process calls itself rank ", rank_, ", and rank 0's run has not that many ranks: "
+                                      "give all ranks the same WORLD_SIZE"));
+    return false;
+  }
+  return send_all(fd, proof_of(place.secret, hello, welcome), patience) && await_entry(fd, {after(kEntry), bell_});
 }
 
 // The first frame: whoever closes instead found the proof wrong, or this rank here meanwhile.

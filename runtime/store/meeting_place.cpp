@@ -137,9 +137,10 @@ std::string first_bytes(int fd) {
 void remove_leftovers(const std::string& folder) {
   const auto long_ago = std::filesystem::file_time_type::clock::now() - std::chrono::hours(24);
   std::error_code failed;
-  for (const auto& entry : std::filesystem::directory_iterator(folder, failed)) {
-    const auto written = std::filesystem::last_write_time(entry.path(), failed);
-    if (!failed && written < long_ago) std::filesystem::remove(entry.path(), failed);
+  for (std::filesystem::directory_iterator at(folder, failed), end; !failed && at != end; at.increment(failed)) {
+    std::error_code gone;  // by its own run, meanwhile
+    const auto written = std::filesystem::last_write_time(at->path(), gone);
+    if (!gone && written < long_ago) std::filesystem::remove(at->path(), gone);
   }
 }
 

@@ -31,6 +31,7 @@ enum class Verdict : uint8_t {
   welcome = 1,
   other_run,  // rank 0 here serves a run with another secret
   taken,      // that rank of the run is here already
+  beyond_world,  // the run has not that many ranks
 };
 
 DRIVETRAIN_API std::string hello_of(const std::string& secret, uint32_t rank);

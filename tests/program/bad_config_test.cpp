@@ -144,9 +144,11 @@ TEST_F(BadConfig, true_is_a_section_with_its_defaults) {
   const Ran fused = run("config check " + path("tiny.json") + " --set fused_block=true");
   EXPECT_EQ(fused.code, 0) << fused.output;
   expect_says(fused.output, {"strategy/fused_block"});
-  const Ran half = run("config check " + path("tiny.json") + " --set bf16=true --set attention=true");
+  const Ran half = run("config check " + path("tiny.json") + " --set bf16=true --set monitors=true");
   EXPECT_EQ(half.code, 0) << half.output;
   expect_says(half.output, {"precision/bf16"});
+  // There always is a schedule: true would be a run without a pipeline, and nobody would say so.
+  expect_refused("config check " + path("tiny.json") + " --set pipeline=true", 2, {"pipeline: true does not say which schedule", "gpipe"});
 }
 
 TEST_F(BadConfig, what_cannot_be_written_in_the_end_is_refused_by_every_command_and_trains_without_it) {

@@ -273,6 +273,16 @@ TEST_F(BadInput, two_runs_that_start_into_one_folder_do_not_mix) {
     EXPECT_EQ(read_metrics(path("run")).size(), 5u);
     expect_says(file_bytes(path("run/log.txt")), {"final weights in"});
   }
+  for (int round = 0; round < 3; ++round) {
+    std::filesystem::remove_all(path("run"));
+    std::vector<Background> launches;
+    for (int i = 0; i < 2; ++i)
+      launches.emplace_back(folder(), std::vector<std::string>{program(), "launch", "-n", "2", path("tiny.json")});
+    std::multiset<int> codes;
+    for (Background& launch : launches) codes.insert(launch.wait(60));
+    EXPECT_EQ(codes, (std::multiset<int>{0, 2}));
+    EXPECT_EQ(file_bytes(path("run/log.txt")).find("[rank 1]"), std::string::npos) << "a rank of the refused run";
+  }
 }
 
 TEST_F(BadInput, an_output_folder_that_cannot_be_made_is_named) {

@@ -55,7 +55,8 @@ TEST(Sections, True_is_the_section_with_default_options_wherever_false_is_known)
   list.push_back({"precision", "half", "bf16", {}, false, ""});
   EXPECT_EQ(names(select(R"("bf16": true)", list), "precision"), "half");
   EXPECT_HAS(refusal(R"("bf16": true)"), "no installed plugin reads this section");
-  EXPECT_EQ(names(select(R"("optimizer": true, "monitors": true, "data_parallel": true)"), "monitor"), "console jsonl");
+  EXPECT_EQ(names(select(R"("monitors": true, "data_parallel": true)"), "monitor"), "console jsonl");
+  EXPECT_HAS(refusal(R"("optimizer": true)"), "optimizer: true does not say which optimizer");
   EXPECT_EQ(names(select(R"("data_parallel": true, "zero_optimization": {"stage": 1})"), "data_parallel"), "zero");
   EXPECT_HAS(refusal(R"("context_parallel": true)"), "context_parallel needs a \"type\"");
 }

@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -85,8 +86,10 @@ TEST_F(NewFileTest, writes_through_to_an_open_descriptor_at_its_place) {
   ASSERT_EQ(write(file, "old ", 4), 4);
   write_text_file(concat("/dev/fd/", file), "new");
   write_text_file(concat("/proc/self/fd/", file), "er");
+  fs::create_symlink(concat("/dev/fd/", file), path("link"));
+  write_text_file(path("link"), "!");
   close(file);
-  EXPECT_EQ(folder_.text("file"), "old newer");
+  EXPECT_EQ(folder_.text("file"), "old newer!");
 }
 
 TEST_F(NewFileTest, refuses_folders_and_sockets) {
@@ -130,6 +133,23 @@ TEST_F(NewFileTest, a_run_folder_that_several_want_at_once_is_had_by_one) {
     EXPECT_EQ(refused, 5);
     EXPECT_EQ(std::distance(fs::directory_iterator(run), fs::directory_iterator()), 1);
   }
+}
+
+// A killed run leaves its resolved.json too, so the next one into its folder is refused, and cleans up all the same.
+TEST_F(NewFileTest, a_run_that_is_refused_removes_what_the_killed_owner_left_half_written) {
+  const pid_t ended = fork();
+  if (ended == 0) {
+    fs::create_directory(path("run"));
+    NewFolder final(path("run/final"));
+    _exit(0);  // as if killed: no destructor
+  }
+  waitpid(ended, nullptr, 0);
+  const NewFolder of_a_living(path("run/other"));
+  ASSERT_EQ(std::distance(fs::directory_iterator(path("run")), fs::directory_iterator()), 2);
+  std::ofstream(path("run/resolved.json")) << "{}";
+  EXPECT_THROW(check_run_folder(path("run")), Error);
+  EXPECT_EQ(std::distance(fs::directory_iterator(path("run")), fs::directory_iterator()), 2);
+  EXPECT_TRUE(fs::exists(of_a_living.temporary()));
 }
 
 TEST_F(NewFileTest, a_run_removes_what_a_killed_one_left_half_written) {

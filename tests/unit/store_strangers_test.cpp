@@ -90,6 +90,13 @@ TEST(Strangers, who_knows_a_greeting_but_not_the_secret_stores_nothing) {
   expect_it_works(*other, *run.rank_0);
 }
 
+TEST(Strangers, a_rank_beyond_the_runs_number_is_told_so_and_counts_for_none) {
+  Hosted run(2);
+  expect_words(said_by([&] { run.join(2); }), {"calls itself rank 2", "WORLD_SIZE"}, 2);
+  const auto rank_1 = run.join(1);
+  expect_it_works(*rank_1, *run.rank_0);
+}
+
 TEST(Strangers, a_second_process_of_one_rank_is_refused_and_the_first_goes_on) {
   Hosted run;
   const auto other = run.join(1);
