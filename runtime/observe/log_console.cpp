@@ -1,6 +1,7 @@
 #include "observe/log_console.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <spdlog/logger.h>
 #include <spdlog/pattern_formatter.h>
 #include <spdlog/sinks/base_sink.h>
@@ -127,6 +128,10 @@ class ConsoleLog : public Log {
 
   void attach(const std::string& path) {
     const std::lock_guard lock(mutex_);
+    struct stat found = {};
+    if (::stat(path.c_str(), &found) == 0 && !S_ISREG(found.st_mode))  // a pipe would wait for a reader for ever
+      throw fail(ErrorCode::io, path, ": is no regular file, and the log is written there\n   remove it, or choose another "
+                 "folder with --set output_dir=FOLDER");
     std::shared_ptr<spdlog::sinks::basic_file_sink_st> file;
     try {
       file = std::make_shared<spdlog::sinks::basic_file_sink_st>(path);
@@ -161,7 +166,7 @@ class ConsoleLog : public Log {
   // In one write at its end, beside those of the rank that owns it.
   bool add_to_foreign(const std::string& text) const {
     if (notes_.empty() || !may_note_()) return false;
-    const int file = ::open(notes_.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC);
+    const int file = ::open(notes_.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC | O_NONBLOCK);
     if (file < 0) return false;
     const bool written = write_all(file, text);
     ::close(file);

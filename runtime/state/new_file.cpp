@@ -57,7 +57,9 @@ std::string without_slash(std::string path) {
 
 Error write_error(const std::string& path, const std::string& what, int code, uint64_t wanted) {
   std::string space, hint = "check the folder and its permissions";
-  if (code == ENOSPC || code == EDQUOT || code == EFBIG) {
+  if (code == EFBIG) {
+    hint = "a file may not become that large: raise `ulimit -f`, or choose a file system that takes large files";
+  } else if (code == ENOSPC || code == EDQUOT) {
     struct statvfs info;
     if (::statvfs(parent_of(path).c_str(), &info) == 0) {
       space = concat("; ", uint64_t{info.f_bavail} * info.f_frsize, " bytes are free there");
@@ -205,11 +207,17 @@ void remove_unfinished(const std::string& folder, bool all) {
   }
 }
 
+bool NewFolder::is_free(const std::string& path) {
+  std::error_code error;
+  const fs::file_status status = fs::symlink_status(without_slash(path), error);
+  return status.type() == fs::file_type::not_found ||
+         (fs::is_directory(status) && fs::is_empty(path, error) && !error);
+}
+
 NewFolder::NewFolder(const std::string& path) : path_(without_slash(path)), temporary_(temporary_sibling(path_)) {
   std::error_code error;
-  if (fs::exists(path_, error) && !(fs::is_directory(path_, error) && fs::is_empty(path_, error))) {
+  if (!is_free(path_))
     throw fail(ErrorCode::config, path_, ": is there already and not an empty folder\n   choose another folder");
-  }
   fs::create_directories(temporary_, error);
   if (error) throw write_error(path_, "create the folder", error.value(), 0);
 }

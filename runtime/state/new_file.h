@@ -44,6 +44,8 @@ class DRIVETRAIN_API NewFolder {
  public:
   // Makes the folders above `path` too. Error(config) if `path` is there and not an empty folder.
   explicit NewFolder(const std::string& path);
+  // Whether a folder can appear at `path`: nothing is there, or an empty folder, which is no link.
+  static bool is_free(const std::string& path);
   ~NewFolder();
   NewFolder(const NewFolder&) = delete;
   NewFolder& operator=(const NewFolder&) = delete;

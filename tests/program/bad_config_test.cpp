@@ -147,6 +147,8 @@ TEST_F(BadConfig, true_is_a_section_with_its_defaults) {
   const Ran half = run("config check " + path("tiny.json") + " --set bf16=true --set monitors=true");
   EXPECT_EQ(half.code, 0) << half.output;
   expect_says(half.output, {"precision/bf16"});
+  expect_refused("config check " + write("nul.json", R"({"output_dir": "a\u0000b", "model": "gpt"})"), 2,
+                 {"nul.json:1:16", "output_dir holds the character"});
   // There always is a schedule: true would be a run without a pipeline, and nobody would say so.
   expect_refused("config check " + path("tiny.json") + " --set pipeline=true", 2, {"pipeline: true does not say which schedule", "gpipe"});
 }

@@ -2,6 +2,7 @@
 #include <sys/stat.h>
 
 #include <sys/resource.h>
+#include <sys/stat.h>
 
 #include <cstring>
 
@@ -282,6 +283,46 @@ TEST_F(BadInput, two_runs_that_start_into_one_folder_do_not_mix) {
     for (Background& launch : launches) codes.insert(launch.wait(60));
     EXPECT_EQ(codes, (std::multiset<int>{0, 2}));
     EXPECT_EQ(file_bytes(path("run/log.txt")).find("[rank 1]"), std::string::npos) << "a rank of the refused run";
+  }
+}
+
+TEST_F(BadInput, what_stands_where_a_run_writes_is_told_before_the_first_step) {
+  write_data();
+  const auto refused = [&](int code, const std::vector<std::string>& parts) {
+    const Ran ran = train();
+    EXPECT_EQ(ran.code, code) << ran.output;
+    expect_says(ran.output, parts);
+    EXPECT_TRUE(read_metrics(path("run")).empty());
+    std::filesystem::remove_all(path("run"));
+  };
+  write("run/final/mine.txt", "kept");
+  refused(2, {path("run/final"), "not an empty folder", "--set output_dir"});
+  std::filesystem::create_directories(path("run"));
+  std::filesystem::create_symlink("elsewhere", path("run/final"));
+  refused(2, {path("run/final"), "--set output_dir"});
+  std::filesystem::create_directories(path("run"));
+  ASSERT_EQ(mkfifo(path("run/log.txt").c_str(), 0600), 0);
+  refused(8, {path("run/log.txt"), "no regular file"});
+}
+
+TEST_F(BadInput, a_final_folder_that_somebody_takes_meanwhile_loses_no_weights) {
+  Background run(folder(), {program(), "train", write("long.json", kTiny), "--set", "train_steps=1000000"});
+  ASSERT_TRUE(run.wait_for_file(path("run/metrics.jsonl")));
+  write("run/final/mine.txt", "kept");
+  run.signal(SIGTERM);
+  EXPECT_EQ(run.wait(30), 128 + SIGTERM) << run.output();
+  expect_says(run.output(), {"was taken", path("run/final-2")});
+  EXPECT_TRUE(std::filesystem::exists(path("run/final-2/model.safetensors")));
+  EXPECT_EQ(file_bytes(path("run/final/mine.txt")), "kept");
+}
+
+TEST_F(BadInput, an_address_space_without_room_for_LibTorch_is_out_of_memory) {
+  write_data();
+  for (const char* limit : {"100000", "300000", "400000"}) {
+    const Ran ran = run_shell(concat("ulimit -v ", limit, "; ", program(), " train ", path("tiny.json")));
+    EXPECT_EQ(ran.code, 4) << limit << ran.output;
+    expect_says(ran.output, {"ulimit -v"});
+    EXPECT_EQ(ran.output.find("internal error"), std::string::npos) << ran.output;
   }
 }
 

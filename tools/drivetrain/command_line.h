@@ -13,6 +13,10 @@ namespace drivetrain::program {
 struct UsageError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
+// The system gives no memory to begin with; the exit code is 4.
+struct OutOfMemory : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
 
 struct OptionRule {
   std::vector<std::string> names;  // the first is the one handed on; in names '-' and '_' are the same

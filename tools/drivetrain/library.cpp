@@ -68,7 +68,12 @@ fs::path torch_folder() {
 
 void* open_library(const fs::path& path, const std::string& remedy) {
   void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL);
-  if (!handle) throw UsageError(std::string("cannot open a library: ") + dlerror() + remedy);
+  const std::string reason = handle ? "" : dlerror();
+  for (const char* memory : {"failed to map", "cannot allocate memory", "Cannot allocate memory"})
+    if (reason.find(memory) != std::string::npos)
+      throw OutOfMemory("no memory to open a library: " + reason +
+                        "\n   raise the limit of address space (`ulimit -v`): a run takes 1 GB and what the model needs");
+  if (!handle) throw UsageError("cannot open a library: " + reason + remedy);
   return handle;
 }
 

@@ -54,6 +54,9 @@ int main(int argc, char** argv) {
   drivetrain::program::install_stack_traces();
   try {
     return drivetrain::program::run({argv + 1, argv + argc});
+  } catch (const drivetrain::program::OutOfMemory& e) {
+    std::cerr << "drivetrain: error: " + drivetrain::printable(e.what()) + "\n";
+    return 4;
   } catch (const drivetrain::program::UsageError& e) {
     std::cout.flush();
     std::cerr << "drivetrain: error: " + drivetrain::printable(e.what()) + "\n";

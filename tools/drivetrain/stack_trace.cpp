@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <exception>
+#include <new>
 #include <string>
 #include <typeinfo>
 
@@ -62,11 +63,26 @@ bool wants_traces() {
   _exit(3);
 }
 
+bool is_out_of_memory() {
+  try {
+    if (std::current_exception()) std::rethrow_exception(std::current_exception());
+  } catch (const std::bad_alloc&) {
+    return true;
+  } catch (...) {
+  }
+  return false;
+}
+
 // The message comes last, where it is seen, and where the launcher quotes it; LibTorch's texts bring a stack
 // themselves.
 [[noreturn]] void on_terminate() {
   char call[512];
   if (current_call && current_call(call, sizeof call)) blame_plugin(call);
+  if (is_out_of_memory()) {
+    say("drivetrain: error: out of memory before the run began\n   raise the limit of address space (`ulimit -v`; a run takes "
+        "1 GB and what the model needs), or free some memory\n");
+    _exit(4);
+  }
   const std::string text =
       drivetrain::printable("drivetrain: internal error, please report it: " + description_of_current_exception());
   print_stack();
