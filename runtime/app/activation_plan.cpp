@@ -4,6 +4,7 @@
 
 #include <drivetrain/recompute_blocks.h>
 
+#include "sdk/plugin_call.h"
 #include "step/step_state.h"
 
 namespace drivetrain {
@@ -16,11 +17,15 @@ struct KeptPerToken {
 
 KeptPerToken kept_by(const Composition& run, const Recompute* policy, const Unit& unit) {
   const ModelFacts& facts = run.facts;
-  if (policy && policy->keep({unit.name(), ""}) != Keep::all) return {facts.input_per_token, 0};
+  const std::string id = run.id_of(Recompute::kKind);
+  const auto keep = [&](const std::string& region) {
+    return plugin_call({id, "keep", unit.name()}, [&] { return policy->keep({unit.name(), region}); });
+  };
+  if (policy && keep("") != Keep::all) return {facts.input_per_token, 0};
   KeptPerToken kept{facts.kept_whole_per_token, facts.kept_cut_per_token};
   if (!policy) return kept;
   for (const auto& region : facts.regions) {
-    if (policy->keep({unit.name(), region.name}) == Keep::all) continue;
+    if (keep(region.name) == Keep::all) continue;
     kept.whole -= region.whole_per_token, kept.cut -= region.cut_per_token;
   }
   return kept;
@@ -37,7 +42,8 @@ int64_t positions_inside(const Composition& run) {
 void show_units(const Composition& run) {
   if (!run.recompute || !run.chunks.empty()) return;
   UnitList units = run.units;
-  run.recompute->attach(units);
+  const std::string id = run.id_of(Recompute::kKind);
+  plugin_call({id, "attach"}, [&] { run.recompute->attach(units); });
 }
 
 // Of this rank's stage.

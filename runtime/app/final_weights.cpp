@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "sdk/plugin_call.h"
 #include "state/gather.h"
 #include "state/new_file.h"
 #include "state/weights.h"
@@ -48,7 +49,8 @@ void write_final(const Composition& run, bool alone) {
   if (alone && run.services->rank != 0) return;
   if (alone && gather.needs_peers())
     return run.log->warning("the final weights are not written: other ranks held parts of them and are lost");
-  const WeightRules rules = run.model->weight_rules("hf");
+  const std::string model = run.id_of(Model::kKind);
+  const WeightRules rules = plugin_call({model, "weight_rules"}, [&] { return run.model->weight_rules("hf"); });
   if (run.services->rank != 0) {  // in the order in which rank 0 asks
     for (const WeightRule& rule : rules.rules) gather.whole(rule.param);
     return;

@@ -5,6 +5,7 @@
 #include <cstdio>
 
 #include "app/memory_report.h"
+#include "sdk/plugin_call.h"
 
 namespace drivetrain {
 namespace {
@@ -18,8 +19,9 @@ std::string gigabytes(double bytes) {
 // An unknown family is told now, not after training.
 void check_final_form(const Composition& run) {
   if (!run.settings.save_final) return;
+  const std::string model = run.id_of(Model::kKind);
   try {
-    run.model->weight_rules("hf");
+    plugin_call({.id = model, .hook = "weight_rules", .keeps_errors = true}, [&] { run.model->weight_rules("hf"); });
   } catch (const Error& e) {
     throw fail(e.code(), e.what(),
                "\n   or set \"save_final\" to false: then it trains, and no such folder is written");

@@ -12,29 +12,34 @@ namespace drivetrain {
 namespace {
 
 // Where the pieces begin. The schedule's word is checked: it may be anybody's.
-std::vector<int64_t> cuts_of(const Composition& run, const std::vector<UnitPtr>& chain, int64_t pieces) {
+std::vector<int64_t> cuts_of(const Composition& run, const std::vector<UnitPtr>& chain,
+                             const std::vector<double>& costs, int64_t pieces) {
   const auto units = static_cast<int64_t>(chain.size());
   if (pieces > units)
     throw fail(ErrorCode::config, "asks for ", run.stages(), " stages of ", run.schedule->chunks(), " = ", pieces,
                " pieces, the model's chain has ", units, " units (", chain.front()->name(), " to ", chain.back()->name(),
                "). Use fewer stages or chunks, or more layers");
-  std::vector<double> costs;
-  const std::string model = run.id_of(Model::kKind), schedule = run.id_of(Schedule::kKind);
-  for (const UnitPtr& unit : chain)
-    costs.push_back(plugin_call({model, "cost", unit->name()}, [&] { return run.model->cost(*unit); }));
-  const std::vector<int64_t> cuts = plugin_call({.id = schedule, .hook = "partition", .keeps_errors = true},
-                                                [&] { return run.schedule->partition(costs); });
+  const std::vector<int64_t> cuts = run.schedule->partition(costs);
   const bool fits = static_cast<int64_t>(cuts.size()) == pieces && cuts.front() == 0 && cuts.back() < units &&
                     std::adjacent_find(cuts.begin(), cuts.end(), std::greater_equal<>()) == cuts.end();
   if (!fits) throw fail(ErrorCode::plugin, "its partition of ", units, " units into ", pieces, " pieces does not ascend from 0");
   return cuts;
 }
 
+std::vector<double> costs_of(const Composition& run, const std::vector<UnitPtr>& chain) {
+  const std::string model = run.id_of(Model::kKind);
+  std::vector<double> costs;
+  for (const UnitPtr& unit : chain)
+    costs.push_back(plugin_call({model, "cost", unit->name()}, [&] { return run.model->cost(*unit); }));
+  return costs;
+}
+
 std::vector<PlacedPiece> place_pieces(const Composition& run, const std::vector<UnitPtr>& chain) {
   const int64_t stages = run.stages(), chunks = run.schedule->chunks(), pieces = stages * chunks;
   if (stages < 1 || chunks < 1)
     throw fail(ErrorCode::plugin, "has ", stages, " stages of ", chunks, " chunks; wanted one or more of each");
-  const std::vector<int64_t> cuts = cuts_of(run, chain, pieces);
+  const std::vector<double> costs = costs_of(run, chain);
+  const std::vector<int64_t> cuts = cuts_of(run, chain, costs, pieces);
   std::vector<PlacedPiece> placed(pieces);
   for (int64_t stage = 0; stage < stages; ++stage)
     for (int64_t chunk = 0; chunk < chunks; ++chunk) {
@@ -45,7 +50,7 @@ std::vector<PlacedPiece> place_pieces(const Composition& run, const std::vector<
       piece.stage = stage, piece.chunk = chunk;
       piece.first = cuts[index], piece.last = index + 1 < pieces ? cuts[index + 1] : static_cast<int64_t>(chain.size());
       piece.first_unit = chain[piece.first]->name(), piece.last_unit = chain[piece.last - 1]->name();
-      for (int64_t u = piece.first; u < piece.last; ++u) piece.cost += run.model->cost(*chain[u]);
+      for (int64_t u = piece.first; u < piece.last; ++u) piece.cost += costs[u];
     }
   return placed;
 }

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "compose/composition.h"
+#include "compose/named_plugins.h"
 #include "compose/plain_storage.h"
 #include "compose/settle_dtypes.h"
 #include "compose/who_offers.h"
@@ -50,9 +51,16 @@ struct Factory {
   }
 };
 
+// Null stays null.
+template <class Named, class Kind>
+std::shared_ptr<Kind> named(const Composition& run, std::shared_ptr<Kind> plugin) {
+  if (!plugin) return nullptr;
+  return std::make_shared<Named>(run.id_of(Kind::kKind), std::move(plugin));
+}
+
 void create_plugins(Factory& factory, Composition& run) {
   run.model = factory.one<Model>();
-  run.schedule = factory.one<Schedule>();
+  run.schedule = named<NamedSchedule>(run, factory.one<Schedule>());
   const auto owners = factory.all<DataParallel>(DataParallel::kKind, &run.strategies);
   run.data_parallel = owners.empty() ? std::make_shared<PlainStorage>(*run.services) : owners.front();
   if (owners.empty()) {

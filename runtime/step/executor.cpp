@@ -44,11 +44,8 @@ Executor::Executor(Composition& run, StepState& state, double seed_gradient)
       seed_gradient_(seed_gradient),
       runner_(run.units, run.strategies, state, run.recompute.get(), last_of_chain(run), run.id_of(Model::kKind),
               run.id_of(Recompute::kKind)) {
-  const std::string schedule = run.id_of(Schedule::kKind);
-  plugin_call({schedule, "program"}, [&] {
-    programs_[0] = run.schedule->program(run.stage(), run.batch.accumulation, Pass::train);
-    programs_[1] = run.schedule->program(run.stage(), run.batch.accumulation, Pass::forward_only);
-  });
+  programs_[0] = run.schedule->program(run.stage(), run.batch.accumulation, Pass::train);
+  programs_[1] = run.schedule->program(run.stage(), run.batch.accumulation, Pass::forward_only);
   check_programs();
   if (run.stages() > 1) links_.emplace(*run.mesh, *run.schedule, run.batch.accumulation, device_);
 }

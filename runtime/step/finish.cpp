@@ -64,6 +64,12 @@ std::optional<LossScaler> scaler_of(const Composition& run) {
   return rules ? std::optional<LossScaler>(*rules) : std::nullopt;
 }
 
+bool skips_not_finite(const Composition& run) {
+  if (!run.precision) return false;
+  const std::string id = run.id_of(Precision::kKind);
+  return plugin_call({id, "skips_not_finite"}, [&] { return run.precision->skips_not_finite(); });
+}
+
 Figures::Sharers sharers_of(const Composition& run) {
   std::vector<std::string> axes = run.gradient_axes();
   Figures::Sharers sharers;
@@ -110,7 +116,7 @@ Finish::Finish(Composition& run)
       scalars_(static_cast<int64_t>(optimizer_.groups().size()), run.services->device, run.device_runtime()),
       scaler_(scaler_of(run)),
       plain_seed_(plain_seed_of(run, scaler_.has_value())),
-      may_skip_(scaler_ || (run.precision && run.precision->skips_not_finite())) {}
+      may_skip_(scaler_ || skips_not_finite(run)) {}
 
 double Finish::seed_gradient() const {
   if (!scaler_) return plain_seed_;

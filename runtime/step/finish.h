@@ -40,6 +40,7 @@ class Finish {
   // What the loss's backward starts with in the coming step: near 1 / tokens of a full global batch; with a loss scale, near
   // scale / tokens of one rank's share of that batch. Throws Error(config) if the parameters' type rounds it to 0.
   double seed_gradient() const;
+  bool scales_loss() const { return scaler_.has_value(); }
 
   // flush_grads and the sums that belong to no strategy, then `loss` (Executor::run's) and the sum of squares to where agree() reads them. Enqueues only.
   void settle(const at::Tensor& loss, StepContext& ctx);

@@ -45,7 +45,7 @@ Trainer::Trainer(Composition& run, Publish publish, const std::atomic<int>& stop
       executor_(run, state_, finish_.seed_gradient()) {
   finish_.start();
   if (!run.capture.on) return;
-  if (run.precision && run.precision->loss_scaling())
+  if (finish_.scales_loss())
     throw fail(ErrorCode::plugin, run.id_of(Precision::kKind),
                " has a loss scale and says that its steps may be recorded; a replay would repeat "
                "the scale of the recorded step. It must not call PlanContext::capturable");

@@ -56,9 +56,9 @@ TEST_F(Misdeeds, behind_the_last_update_lose_no_weights) {
   };
   run_with(1, misdeed("strategy", "step_end", "std"));
   EXPECT_FALSE(std::filesystem::exists(path("run/final"))) << "at step 1 of 5";
-  const std::string last = " --set train_steps=1";
-  for (const std::string& arguments : {misdeed("strategy", "step_end", "std") + last,
-                                       misdeed("monitor", "on_event", "std") + " --set train_steps=2"}) {
+  const std::string last = " --set train_steps=1", last_of_2 = " --set train_steps=2";
+  for (const std::string& arguments :
+       {misdeed("strategy", "step_end", "std") + last, misdeed("monitor", "on_event", "std") + last_of_2}) {
     SCOPED_TRACE(arguments);
     run_with(1, arguments);
     EXPECT_FALSE(final_weights("run").empty());
@@ -84,6 +84,17 @@ TEST_F(Misdeeds, other_kinds_are_named_likewise) {
                 {"monitor/misdeed failed", "in monitor/misdeed, hook on_event, at step 2: the tape drive"});
   expect_blamed(misdeed("monitor", "on_event", "int"), 3,
                 {"in monitor/misdeed, hook on_event, at step 2: ", "no exception"});
+}
+
+TEST_F(Misdeeds, what_a_schedule_or_a_precision_is_asked_is_a_call_too) {
+  for (const char* hook : {"stages", "chunks", "piece", "partition", "program", "slots"})
+    expect_blamed(misdeed("schedule", hook, "std"), 3,
+                  {std::string("in schedule/misdeed, hook ") + hook + ": the tape drive is on fire"});
+  for (const char* hook : {"dtypes", "loss_scaling", "skips_not_finite"})
+    expect_blamed(misdeed("precision", hook, "std"), 3,
+                  {std::string("in precision/misdeed, hook ") + hook + ": the tape drive is on fire"});
+  const Ran ran = train(misdeed("schedule", "", "") + misdeed("precision", "", "") + here());
+  EXPECT_EQ(ran.code, 0) << ran.output;
 }
 
 TEST_F(Misdeeds, a_destructor_that_throws_is_named_although_it_ends_the_process) {

@@ -3,8 +3,11 @@
 #include <drivetrain/dataset.h>
 #include <drivetrain/error.h>
 #include <drivetrain/lr_schedule.h>
+#include <drivetrain/mesh.h>
 #include <drivetrain/monitor.h>
+#include <drivetrain/precision.h>
 #include <drivetrain/recompute.h>
+#include <drivetrain/schedule.h>
 #include <drivetrain/services.h>
 #include <drivetrain/strategy.h>
 
@@ -42,6 +45,7 @@ class Deed {
     if (is("int")) throw 7;
     if (is("bad_alloc")) throw std::bad_alloc();
     if (is("error")) throw fail(ErrorCode::numeric, "the tape drive is on fire");
+    if (is("unreachable")) throw fail(ErrorCode::communication, "the tape drive does not answer");
     if (is("crash")) std::raise(SIGSEGV);
   }
 
@@ -62,11 +66,12 @@ class Wrong : public Kind {
  public:
   using Options = ::Options;
   static OptionTable options() { return deed_options(); }
-  Wrong(const Options& options, const Services& services) : deed_(options, services) {}
+  Wrong(const Options& options, const Services& services) : deed_(options, services), services_(services) {}
   ~Wrong() override { deed_.at("destructor"); }
 
  protected:
   const Deed deed_;
+  const Services& services_;
 };
 
 class WrongStrategy : public Wrong<Strategy> {
@@ -187,14 +192,81 @@ class WrongLrSchedule : public Wrong<LrSchedule> {
   }
 };
 
+class WrongHeld : public Held {
+ public:
+  WrongHeld(std::unique_ptr<Held> inner, const Deed& deed) : inner_(std::move(inner)), deed_(deed) {}
+  ~WrongHeld() override { deed_.at("destructor of held"); }
+  Tensors restore() override { return inner_->restore(); }
+
+ private:
+  const std::unique_ptr<Held> inner_;
+  const Deed& deed_;
+};
+
 class WrongRecompute : public Wrong<Recompute> {
  public:
   using Wrong::Wrong;
+  void step_end(StepContext&) override {
+    if (deed_.is("barrier")) services_.mesh->world()->barrier();
+  }
   Keep keep(const Region& region) const override { return region.name.empty() ? Keep::input : Keep::all; }
   std::unique_ptr<Held> hold(Tensors inputs) const override {
     if (deed_.is("no hold")) return nullptr;
     if (deed_.is("empty hold")) inputs.clear();
-    return Recompute::hold(std::move(inputs));
+    return std::make_unique<WrongHeld>(Recompute::hold(std::move(inputs)), deed_);
+  }
+};
+
+class WrongPrecision : public Wrong<Precision> {
+ public:
+  using Wrong::Wrong;
+  Dtypes dtypes() const override {
+    deed_.at("dtypes");
+    return {at::kFloat, at::kFloat, at::kFloat, at::kFloat};
+  }
+  std::optional<LossScaling> loss_scaling() const override {
+    deed_.at("loss_scaling");
+    return std::nullopt;
+  }
+  bool skips_not_finite() const override {
+    deed_.at("skips_not_finite");
+    return false;
+  }
+};
+
+// Micro-batch after micro-batch on one stage.
+class WrongSchedule : public Wrong<Schedule> {
+ public:
+  using Wrong::Wrong;
+  int64_t stages() const override {
+    deed_.at("stages");
+    return 1;
+  }
+  int64_t chunks() const override {
+    deed_.at("chunks");
+    return 1;
+  }
+  int64_t piece(int64_t, int64_t) const override {
+    deed_.at("piece");
+    return 0;
+  }
+  std::vector<int64_t> partition(const std::vector<double>&) const override {
+    deed_.at("partition");
+    return {0};
+  }
+  Program program(int64_t, int64_t micro_batches, Pass pass) const override {
+    deed_.at("program");
+    Program list;
+    for (int16_t m = 0; m < micro_batches; ++m) {
+      list.push_back({Op::load, m}), list.push_back({Op::forward, m});
+      if (pass == Pass::train) list.push_back({Op::backward, m});
+    }
+    if (pass == Pass::train) list.push_back({Op::flush_grads}), list.push_back({Op::update});
+    return list;
+  }
+  int64_t slots(int64_t, int64_t) const override {
+    deed_.at("slots");
+    return 1;
   }
 };
 
@@ -206,4 +278,6 @@ DRIVETRAIN_PLUGINS(DRIVETRAIN_ENTRY(Strategy, "misdeed", WrongStrategy),
                    DRIVETRAIN_ENTRY(Attention, "misdeed", WrongAttention),
                    DRIVETRAIN_ENTRY(Monitor, "misdeed", WrongMonitor),
                    DRIVETRAIN_ENTRY(LrSchedule, "misdeed", WrongLrSchedule),
-                   DRIVETRAIN_ENTRY(Recompute, "misdeed", WrongRecompute))
+                   DRIVETRAIN_ENTRY(Recompute, "misdeed", WrongRecompute),
+                   DRIVETRAIN_ENTRY(Precision, "misdeed", WrongPrecision),
+                   DRIVETRAIN_ENTRY(Schedule, "misdeed", WrongSchedule))

@@ -11,6 +11,7 @@ class Misdeeds : public ProgramTest {
   static std::string misdeed(const std::string& kind, const std::string& in, const std::string& deed, int rank = -1) {
     const std::string key = kind == "lr_schedule" ? "scheduler"
                             : kind == "recompute" ? "activation_checkpointing"
+                            : kind == "schedule"  ? "pipeline"
                                                   : kind;
     return " --set '" + key + "={\"type\":\"misdeed\",\"params\":{\"in\":\"" + in + "\",\"deed\":\"" + deed +
            "\",\"rank\":" + std::to_string(rank) + "}}'";
