@@ -140,7 +140,9 @@ void Finish::settle(const at::Tensor& loss, StepContext& ctx) {
 
 StepResult Finish::exchange(int64_t tokens, bool stop) {
   const HostFigures mine = host_figures(run_, tokens, stop);
-  const SharedFigures shared = plugin_call({communicator_, "all_gather"}, [&] { return figures_.exchange(mine); });
+  // Its errors say whose they are.
+  const PluginCall call{.id = communicator_, .hook = "all_gather", .kind = "", .keeps_errors = true};
+  const SharedFigures shared = plugin_call(call, [&] { return figures_.exchange(mine); });
   StepResult result;
   result.peak_memory_bytes = shared.memory;
   result.peak_reserved_bytes = shared.reserved, result.host_peak_memory_bytes = shared.host_memory;

@@ -102,6 +102,7 @@ TEST_F(Ranks, a_rank_that_is_killed_is_named_by_the_others_within_seconds) {
   const std::string lost = concat("rank 2 (pid ", victim, ") died");
   expect_says(said, {"\ndrivetrain: error: ", lost, "drivetrain launch: 2 other ranks said the same as rank 0"});
   EXPECT_EQ(said.find(lost), said.rfind(lost)) << "once is enough: " << said;
+  EXPECT_EQ(said.find("in communicator/"), std::string::npos) << "its messages name it already: " << said;
   expect_says(said, {"drivetrain launch: rank 2 failed first: killed by signal 9"});
   expect_nothing_half_written();
 }
