@@ -34,7 +34,9 @@ std::unique_ptr<Composition> load(const std::string& folder, int64_t seed, const
 
 struct Inference::Impl {
   explicit Impl(std::unique_ptr<Composition> composition)
-      : run(std::move(composition)), state(run->services->seed, &run->units, run->recompute.get()), executor(*run, state, 0) {}
+      : run(std::move(composition)),
+        state(run->services->seed, &run->units, run->recompute.get(), {}, run->id_of(Recompute::kKind)),
+        executor(*run, state, 0) {}
 
   std::unique_ptr<Composition> run;
   StepState state;

@@ -27,7 +27,7 @@ void fill(Composition& run, const std::vector<Trainables>& all) {
 
 // New values, as after an update: copies and gathers of the strategies follow.
 void spread(Composition& run, std::vector<Trainables> all) {
-  StepState state(run.services->seed, &run.units, run.recompute.get());
+  StepState state(run.services->seed, &run.units, run.recompute.get(), {}, run.id_of(Recompute::kKind));
   for (Trainables& chunk : all)
     each_strategy(run.strategies, Nesting::outermost_first, "after_update", "", [&](Strategy& s) { s.after_update(chunk, state); });
 }

@@ -7,8 +7,6 @@
 
 #include <drivetrain/error.h>
 
-#include "sdk/plugin_call.h"
-
 namespace drivetrain {
 namespace {
 
@@ -94,9 +92,7 @@ GroupPtr Mesh::make_group(const std::vector<int64_t>& ranks, const std::string& 
   if (ranks.size() == 1) return std::make_shared<Loopback>(rank_);
   if (!communicator_) throw fail(ErrorCode::internal, "group ", label, " asked of a mesh without a communicator");
   // Groups of one label differ by their first rank, and need store keys of their own.
-  static const std::string who = Communicator::kKind;
-  return plugin_call({.id = who, .hook = "make_group", .keeps_errors = true},
-                     [&] { return communicator_->make_group(ranks, concat(label, "@", ranks.front())); });
+  return communicator_->make_group(ranks, concat(label, "@", ranks.front()));
 }
 
 GroupPtr Mesh::subgroup(const std::string& name, const std::vector<int64_t>& coordinates, const std::string& label) const {

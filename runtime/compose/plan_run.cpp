@@ -77,7 +77,7 @@ void create_plugins(Factory& factory, Composition& run) {
   run.optimizer = factory.one<Optimizer>();
   run.lr_schedule = factory.one<LrSchedule>();
   run.dataset = factory.one<Dataset>();
-  run.communicator = factory.one<Communicator>();
+  run.communicator = named<NamedCommunicator>(run, factory.one<Communicator>());
   for (size_t at = factory.made.size(); const auto& monitor : factory.all<Monitor>(Monitor::kKind))
     run.monitors.push_back({factory.made[at++].first, monitor});
 }

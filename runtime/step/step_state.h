@@ -24,10 +24,16 @@ inline std::vector<RowRange> apply_cuts(const std::vector<Builder::SequenceCut>&
 
 class StepState final : public StepContext {
  public:
-  // `recompute` may be null: everything is kept. `units` are those that visits count. `activation_cuts`: of the batch's positions.
+  // `recompute` may be null: everything is kept. `units` are those that visits count. `activation_cuts`: of the batch's
+  // positions. `policy_id`: the name of `recompute`.
   explicit StepState(uint64_t seed, const UnitList* units = nullptr, const Recompute* recompute = nullptr,
-                     std::vector<Builder::SequenceCut> activation_cuts = {})
-      : seed_(seed), units_(units), recompute_(recompute), activation_cuts_(std::move(activation_cuts)) {}
+                     std::vector<Builder::SequenceCut> activation_cuts = {},
+                     std::string policy_id = Recompute::kKind)
+      : seed_(seed),
+        units_(units),
+        recompute_(recompute),
+        activation_cuts_(std::move(activation_cuts)),
+        policy_id_(std::move(policy_id)) {}
 
   int64_t step() const override { return step_; }
   Mode mode() const override { return mode_; }
@@ -45,9 +51,8 @@ class StepState final : public StepContext {
   std::vector<RowRange> activation_positions() const override { return apply_cuts(activation_cuts_, positions()); }
   Keep keep(std::string_view region) const override {
     if (!recompute_ || !units_) return Keep::all;
-    static const std::string who = Recompute::kKind;
     const std::string& unit = units_->units.at(visit().unit)->name();
-    return plugin_call({who, "keep", unit}, [&] { return recompute_->keep({unit, region}); });
+    return plugin_call({policy_id_, "keep", unit}, [&] { return recompute_->keep({unit, region}); });
   }
   // Figures are those of training steps.
   void metric(const std::string& name, const at::Tensor& scalar) override {
@@ -81,6 +86,7 @@ class StepState final : public StepContext {
   const UnitList* units_;
   const Recompute* recompute_;
   const std::vector<Builder::SequenceCut> activation_cuts_;
+  const std::string policy_id_;
   bool random_ = true;
   int64_t step_ = 0;
   Mode mode_ = Mode::train;

@@ -40,7 +40,7 @@ Trainer::Trainer(Composition& run, Publish publish, const std::atomic<int>& stop
       plan_(feed_plan(run)),
       feed_(run.dataset, plan_),
       batches_(run.services->device, run.device_runtime()),
-      state_(run.services->seed, &run.units, run.recompute.get(), run.activation_cuts),
+      state_(run.services->seed, &run.units, run.recompute.get(), run.activation_cuts, run.id_of(Recompute::kKind)),
       finish_(run),
       executor_(run, state_, finish_.seed_gradient()) {
   finish_.start();
