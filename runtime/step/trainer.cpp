@@ -74,7 +74,8 @@ int64_t Trainer::train() {
   return plan_.last_step;
 }
 
-// All ranks come through all parts of it, whichever fails on one of them, so that what follows finds them together.
+// Behind the last step all ranks come through all parts of it, whichever fails on one of them, so that what follows
+// finds them together: step_end may be collective, so each strategy's is a part of its own.
 void Trainer::end_step(const StepResult& result, bool last, std::chrono::steady_clock::time_point start) {
   const auto part = [&](const auto& run) {
     try {
@@ -84,9 +85,8 @@ void Trainer::end_step(const StepResult& result, bool last, std::chrono::steady_
       if (!late_failure_) late_failure_ = std::current_exception();
     }
   };
-  part([&] {
-    each_strategy(run_.strategies, Nesting::innermost_first, "step_end", "", [&](Strategy& s) { s.step_end(state_); });
-  });
+  for (auto s = run_.strategies.rbegin(); s != run_.strategies.rend(); ++s)  // innermost first
+    part([&] { plugin_call({s->id, "step_end"}, [&] { s->strategy->step_end(state_); }); });
   Value data = figures(result, seconds_since(start));
   try {
     part([&] {

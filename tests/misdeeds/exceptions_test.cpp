@@ -97,6 +97,16 @@ TEST_F(Misdeeds, what_a_schedule_or_a_precision_is_asked_is_a_call_too) {
   EXPECT_EQ(ran.code, 0) << ran.output;
 }
 
+// The last step's hooks may be collective: whichever fails on a rank, it makes the calls that the others wait for.
+TEST_F(Misdeeds, a_strategy_that_fails_at_the_end_keeps_no_other_from_its_own_end) {
+  const Ran ran = launch(2, misdeed("strategy", "step_end", "std", 1) + misdeed("recompute", "", "barrier") +
+                                " --set train_steps=1 --set tensor_parallel.size=2" + here());
+  EXPECT_EQ(ran.code, 3) << ran.output;
+  expect_says(ran.output, {"in strategy/misdeed, hook step_end, rank 1: the tape drive is on fire"});
+  EXPECT_FALSE(final_weights("run").empty());
+  EXPECT_EQ(ran.output.find("of group \""), std::string::npos) << ran.output;
+}
+
 TEST_F(Misdeeds, a_destructor_that_throws_is_named_although_it_ends_the_process) {
   for (const char* kind : {"strategy", "monitor", "dataset"})
     expect_blamed(misdeed(kind, "destructor", "std"), 3,
