@@ -75,10 +75,14 @@ Value run_end_data(const TrainOutcome& outcome, Value memory) {
 enum class Needs { nothing, peers };
 
 // What a run does once it is trained: each part is tried whatever became of those before it, so that one that fails loses
-// no weights. The first failure is the run's. Without its peers a rank does what needs none.
+// no weights. The first failure is the run's. Without its peers a rank does what needs none. They are lost where a part
+// that needs them says so; where a plugin does it may speak of somebody else, and the communicator and the store are
+// asked.
 class AfterTraining {
  public:
-  explicit AfterTraining(std::exception_ptr failure) { keep(std::move(failure)); }
+  AfterTraining(const Composition& run, std::exception_ptr failure) : run_(run) {
+    keep(std::move(failure), Needs::nothing);
+  }
 
   template <class Part>
   void run(Needs needs, const Part& part) {
@@ -86,7 +90,7 @@ class AfterTraining {
     try {
       part();
     } catch (...) {
-      keep(std::current_exception());
+      keep(std::current_exception(), needs);
     }
   }
   bool lost_peers() const { return lost_peers_; }
@@ -95,15 +99,30 @@ class AfterTraining {
   }
 
  private:
-  void keep(std::exception_ptr failure) try {
+  void keep(std::exception_ptr failure, Needs needs) try {
     if (!failure) return;
     if (!first_) first_ = failure;
     std::rethrow_exception(failure);
   } catch (const Error& e) {
-    lost_peers_ = lost_peers_ || e.code() == ErrorCode::communication;
+    if (e.code() != ErrorCode::communication || lost_peers_) return;
+    lost_peers_ = needs == Needs::peers || by_communicator(e) || run_stopped();
   } catch (...) {
   }
 
+  // After an error of its own it makes no call any more. It names itself, also inside of a strategy's hook.
+  bool by_communicator(const Error& e) const {
+    const std::string id = run_.id_of(Communicator::kKind);
+    return !id.empty() && std::string(e.what()).find(id) != std::string::npos;
+  }
+  // Then the store has no answer about a key that is not there.
+  bool run_stopped() const try {
+    run_.store->has("the run goes on");
+    return false;
+  } catch (const Error&) {
+    return true;
+  }
+
+  const Composition& run_;
   std::exception_ptr first_;
   bool lost_peers_ = false;
 };
@@ -178,7 +197,7 @@ class Session {
     outcome.stopped = outcome.last_step < run.settings.train_steps;
 
     in("ending the run");
-    AfterTraining after(trainer.late_failure());
+    AfterTraining after(run, trainer.late_failure());
     after.run(Needs::peers, [&] {
       const auto memory = measure_memory(run, env_, static_cast<double>(request_.settings.rendezvous_timeout_s));
       if (bus) bus->publish({"run_end", outcome.last_step, run_end_data(outcome, report_memory(run, planned, memory))});

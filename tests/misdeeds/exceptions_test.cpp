@@ -107,6 +107,21 @@ TEST_F(Misdeeds, a_strategy_that_fails_at_the_end_keeps_no_other_from_its_own_en
   EXPECT_EQ(ran.output.find("of group \""), std::string::npos) << ran.output;
 }
 
+// Its own trouble with somebody else: the ranks have each other, and the parts of the weights that each of them holds.
+TEST_F(Misdeeds, a_late_failure_to_reach_something_is_no_loss_of_ranks) {
+  const std::string last_of_1 = " --set train_steps=1", last_of_2 = " --set train_steps=2";
+  for (const std::string& arguments : {misdeed("monitor", "on_event", "unreachable") + last_of_2,
+                                       misdeed("strategy", "step_end", "unreachable", 1) + last_of_1}) {
+    SCOPED_TRACE(arguments);
+    std::filesystem::remove_all(path("run"));
+    const Ran ran = launch(2, arguments + " --set tensor_parallel.size=2" + here());
+    EXPECT_EQ(ran.code, 5) << ran.output;
+    expect_says(ran.output, {"/misdeed, hook ", "the tape drive does not answer"});
+    EXPECT_FALSE(final_weights("run").empty());
+    expect_nothing_half_written();
+  }
+}
+
 TEST_F(Misdeeds, a_destructor_that_throws_is_named_although_it_ends_the_process) {
   for (const char* kind : {"strategy", "monitor", "dataset"})
     expect_blamed(misdeed(kind, "destructor", "std"), 3,
