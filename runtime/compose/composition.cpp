@@ -2,7 +2,15 @@
 
 #include <algorithm>
 
+#include "sdk/plugin_call.h"
+
 namespace drivetrain {
+
+Composition::~Composition() {
+  const std::string id = id_of(Model::kKind);
+  const CurrentCall current({.id = id, .hook = "destructor of its units", .kind = ""});
+  units.units.clear();
+}
 
 std::string Composition::id_of(const std::string& kind) const {
   for (const ChosenPlugin& plugin : chosen)

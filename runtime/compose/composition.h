@@ -55,6 +55,9 @@ struct PlacedPiece {
 };
 
 struct DRIVETRAIN_API Composition {
+  Composition() = default;
+  ~Composition();  // units first, so that whose they are is known
+
   RunSettings settings;
   BatchSizes batch;
   RunFacts run;

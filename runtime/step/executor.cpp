@@ -5,6 +5,7 @@
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
 
+#include "sdk/plugin_call.h"
 #include "step/program_check.h"
 
 namespace drivetrain {
@@ -153,7 +154,11 @@ void Executor::forward(const Instr& instr) {
   } else {
     logits_ = x.at(0);
   }
-  if (state_.mode() != Mode::train) f.units.clear();
+  if (state_.mode() != Mode::train) {
+    const std::string model = run_.id_of(Model::kKind);
+    const CurrentCall current({.id = model, .hook = "destructor of what it kept", .kind = ""});
+    f.units.clear();
+  }
   done_with(instr);
 }
 

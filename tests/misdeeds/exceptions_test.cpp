@@ -126,6 +126,8 @@ TEST_F(Misdeeds, a_destructor_that_throws_is_named_although_it_ends_the_process)
   for (const char* kind : {"strategy", "monitor", "dataset"})
     expect_blamed(misdeed(kind, "destructor", "std"), 3,
                   {std::string("in ") + kind + "/misdeed, destructor", "the tape drive is on fire"});
+  expect_blamed(misdeed("recompute", "destructor of held", "std"), 3,
+                {"in recompute/misdeed, hook restore, unit ", "the tape drive is on fire"});
 }
 
 TEST_F(Misdeeds, a_crash_says_which_plugin_was_at_work) {
