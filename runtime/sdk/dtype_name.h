@@ -18,6 +18,12 @@ inline std::string dtype_name(at::ScalarType type) {
       return "bfloat16";
     case at::kHalf:
       return "float16";
+    case at::kLong:
+      return "int64";
+    case at::kInt:
+      return "int32";
+    case at::kBool:
+      return "bool";
     default:
       return c10::toString(type);
   }

@@ -30,9 +30,10 @@ TEST_F(Misdeeds, an_attention_that_does_nothing_wrong_trains) {
 TEST_F(Misdeeds, what_a_dataset_reads_is_compared_with_what_was_asked_for) {
   expect_blamed(misdeed("dataset", "", "no labels"), 3,
                 {"in dataset/misdeed, hook read, step 3: returned a wrong labels_BS", "found no tensor"});
-  expect_blamed(misdeed("dataset", "", "short"), 3, {"wrong labels_BS: wanted Long [4, 8] on cpu, found Long [4, 7]"});
+  expect_blamed(misdeed("dataset", "", "short"), 3,
+                {"wrong labels_BS: wanted int64 [4, 8] on cpu, found int64 [4, 7]"});
   expect_blamed(misdeed("dataset", "", "float"), 3,
-                {"wrong tokens_BS: wanted Long [4, 8] on cpu, found float32 [4, 8]"});
+                {"wrong tokens_BS: wanted int64 [4, 8] on cpu, found float32 [4, 8]"});
 }
 
 TEST_F(Misdeeds, an_optimizers_groups_state_and_tensors_are_looked_at) {
