@@ -35,8 +35,9 @@ struct RankEnvironment {
 // The value of an environment variable, or null.
 using Lookup = std::function<const char*(const char* name)>;
 
-// RANK and WORLD_SIZE (with LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT, DRIVETRAIN_LISTEN_FD), else Open
-// MPI's, PMI's (MPICH's mpirun) or SLURM's variables, else one process; DRIVETRAIN_RUN_TOKEN with any. Errors name the
+// RANK and WORLD_SIZE (with LOCAL_RANK and LOCAL_WORLD_SIZE), else Open MPI's, PMI's (MPICH's mpirun) or SLURM's
+// variables, else one process; with any of them MASTER_ADDR, MASTER_PORT and DRIVETRAIN_RUN_TOKEN, and what `drivetrain
+// launch` adds: DRIVETRAIN_MASTER_LISTENS and, for rank 0, DRIVETRAIN_LISTEN_FD and DRIVETRAIN_NEWS_FD. Errors name the
 // variable and its value, but for the token's.
 DRIVETRAIN_API RankEnvironment read_rank_environment(const Lookup& lookup);
 // Of this process, whose children do not inherit the token: it is taken out of the environment. Before there are other
