@@ -91,6 +91,57 @@ TEST_F(LateRanksTest, one_that_works_while_the_others_are_done_may_take_its_time
   expect_ended_within(30, 0);
 }
 
+constexpr const char* kBusy = "trap '' TERM; echo $$ >> $D/pids; while :; do :; done";
+
+TEST_F(LateRanksTest, one_that_computes_for_ever_is_ended_by_the_deadline_after_the_first_end) {
+  request_.working_may_take_s = 1.5;
+  start(std::string("[ $RANK = 0 ] && exit 0; ") + kBusy);
+  expect_ended_within(20, 5);
+  EXPECT_EQ(count_of("rank 1 failed first: did not end within 1.5 s after another rank was done", err()), 1u) << err();
+  EXPECT_EQ(count_of("(it computes: ", err()), 2u) << err();
+}
+
+TEST_F(LateRanksTest, one_that_computes_for_ever_does_not_survive_the_signal_for_long) {
+  request_.working_may_take_s = 1.5;
+  start(kBusy);
+  ASSERT_TRUE(eventually([&] { return pids().size() == 2; }));
+  kill(launcher_, SIGTERM);
+  expect_ended_within(20, 5);
+  EXPECT_EQ(count_of("did not end within 1.5 s after the signal to end", err()), 3u) << err();
+}
+
+TEST_F(LateRanksTest, once_all_were_told_and_one_is_done_the_others_have_less_time) {
+  request_.told_may_take_s = 1;
+  start(std::string("[ $RANK = 0 ] && { trap 'exit 0' TERM; echo $$ >> $D/pids; while :; do sleep 0.1; done; }; ") +
+        kBusy);
+  ASSERT_TRUE(eventually([&] { return pids().size() == 2; }));
+  kill(launcher_, SIGTERM);
+  expect_ended_within(20, 5);
+  EXPECT_EQ(count_of("rank 1 failed first: did not end within 1 s after the signal to end", err()), 1u) << err();
+}
+
+TEST_F(LateRanksTest, one_that_writes_files_may_take_as_long_as_it_does) {
+  request_.working_may_take_s = 1;
+  start("[ $RANK = 0 ] && exit 0; end=$((SECONDS + 4))\n"
+        "while [ $SECONDS -lt $end ]; do head -c 40000000 /dev/zero > $D/large; sleep 0.1; done; exit 0");
+  expect_ended_within(30, 0);
+}
+
+TEST(FileWork, only_reading_and_writing_count_and_a_disk_gets_more_time) {
+  FileWork files;
+  Activity now;
+  EXPECT_EQ(files.quiet_seconds(now, 10), 0);
+  now.cpu_ticks += 1000, now.io_bytes += 1 << 20;
+  EXPECT_EQ(files.quiet_seconds(now, 20), 10);
+  now.waits_for_disk = true;
+  EXPECT_EQ(files.quiet_seconds(now, 20), 1);
+  now.waits_for_disk = false, now.io_bytes += 16 << 20;
+  EXPECT_EQ(files.quiet_seconds(now, 30), 0);
+  now.state = 'S';
+  EXPECT_EQ(files.text(now).find("computes: "), 0u) << files.text(now);
+  EXPECT_NE(files.text(now).find("asleep"), std::string::npos) << files.text(now);
+}
+
 TEST(Stillness, computing_and_writing_are_work_and_a_disk_gets_more_time) {
   Stillness still;
   Activity now;

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -9,7 +10,9 @@
 namespace drivetrain::program {
 namespace {
 
-constexpr int64_t kLeastIo = 64 << 10;  // a log line is no progress
+constexpr int64_t kLeastIo = 64 << 10;   // a log line is no progress
+constexpr int64_t kFileWork = 16 << 20;  // what looks at /proc is no writing of files
+constexpr double kDiskFactor = 10;       // a disk may take so much longer
 
 // Fields of a stat file from the third on; the name before them may hold anything.
 std::istringstream stat_fields(const std::string& path) {
@@ -72,6 +75,22 @@ Activity activity_of(pid_t pid) {
   return activity;
 }
 
+double FileWork::quiet_seconds(const Activity& activity, double now) {
+  if (!watching_) first_ticks_ = activity.cpu_ticks;
+  if (!watching_ || activity.io_bytes - io_bytes_ >= kFileWork) since_ = now, io_bytes_ = activity.io_bytes;
+  watching_ = true;
+  return (now - since_) / (activity.waits_for_disk ? kDiskFactor : 1);
+}
+
+std::string FileWork::text(const Activity& activity) const {
+  const int64_t ticks = activity.cpu_ticks - first_ticks_;
+  if (ticks == 0) return "is " + activity.text();
+  const double computed = static_cast<double>(ticks) / static_cast<double>(sysconf(_SC_CLK_TCK));
+  char seconds[32];
+  std::snprintf(seconds, sizeof seconds, "%.2f s", computed);
+  return std::string("computes: ") + seconds + " of processor time; its main thread is " + activity.text();
+}
+
 double Stillness::seconds(const Activity& activity, double now) {
   const bool computed = activity.cpu_ticks - cpu_ticks_ >= sysconf(_SC_CLK_TCK) / 2;
   const bool moved = activity.io_bytes - io_bytes_ >= kLeastIo;
@@ -81,7 +100,7 @@ double Stillness::seconds(const Activity& activity, double now) {
     cpu_ticks_ = activity.cpu_ticks;
     io_bytes_ = activity.io_bytes;
   }
-  return (now - since_) / (activity.waits_for_disk ? 10 : 1);
+  return (now - since_) / (activity.waits_for_disk ? kDiskFactor : 1);
 }
 
 }  // namespace drivetrain::program

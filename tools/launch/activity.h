@@ -17,6 +17,20 @@ struct Activity {
 };
 Activity activity_of(pid_t pid);
 
+// How long a process has read and written nothing to speak of, waiting for a disk counted as below. What a loop that
+// looks at the clock or at /proc reads is far less.
+class FileWork {
+ public:
+  double quiet_seconds(const Activity& activity, double now);
+  // "computes: 12.5 s of processor time; its main thread is asleep", since the first look.
+  std::string text(const Activity& activity) const;
+
+ private:
+  bool watching_ = false;
+  double since_ = 0;
+  int64_t io_bytes_ = 0, first_ticks_ = 0;
+};
+
 // How long a process has done nothing worth waiting for: no half second of computing, nothing read or written. Waiting
 // for a disk counts as work for ten times as long: writing out large files takes minutes, a server that is gone for
 // ever.

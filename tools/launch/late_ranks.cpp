@@ -9,6 +9,15 @@
 #include "launch/outcome.h"
 
 namespace drivetrain::program {
+namespace {
+
+std::string seconds_text(double seconds) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%g s", seconds);
+  return text;
+}
+
+}  // namespace
 
 void LateRanks::note_stop(size_t rank, double now) {
   RankState& state = ranks_[rank];
@@ -17,6 +26,7 @@ void LateRanks::note_stop(size_t rank, double now) {
   if (waitid(P_PID, static_cast<id_t>(state.pid), &info, what) != 0 || info.si_pid == 0) return;
   state.stop_signal = info.si_code == CLD_STOPPED ? info.si_status : 0;
   state.alone_since = now;
+  state.stillness = {}, state.files = {};
   const std::string name = "rank " + std::to_string(rank);
   if (state.stop_signal == 0) return say_(name + " goes on");
   say_(name + " is " + describe_stop(state.stop_signal) +
@@ -25,9 +35,11 @@ void LateRanks::note_stop(size_t rank, double now) {
 
 void LateRanks::told_to_end(double now) {
   for (RankState& rank : ranks_) rank.alone_since = now;
+  told_ = true, since_ = now;
 }
 
-void LateRanks::watch(double now, bool idle) {
+void LateRanks::watch(double now, bool done, bool failed) {
+  if (done && !done_) done_ = true, since_ = now;
   const bool some_go_on = std::any_of(ranks_.begin(), ranks_.end(), [](const RankState& r) { return r.goes_on(); });
   for (size_t i = 0; i < ranks_.size(); ++i) {
     RankState& rank = ranks_[i];
@@ -37,11 +49,24 @@ void LateRanks::watch(double now, bool idle) {
     if (rank.stop_signal != 0) {
       if (some_go_on) rank.alone_since = now;
       if (now - rank.alone_since >= request_.stopped_may_take_s) end_stopped(i);
-    } else if (idle) {
-      const Activity activity = activity_of(rank.pid);
-      if (rank.stillness.seconds(activity, now) >= request_.idle_may_take_s) end_idle(i, now, activity);
+    } else if (!failed) {
+      watch_work(i, now);
     }
   }
+}
+
+// While none is done, all may be in one long step whose end they wait for before they obey the signal.
+void LateRanks::watch_work(size_t rank, double now) {
+  RankState& state = ranks_[rank];
+  const Activity activity = activity_of(state.pid);
+  if (done_ && state.stillness.seconds(activity, now) >= request_.idle_may_take_s)
+    return end(rank, now, "did nothing for " + seconds_text(request_.idle_may_take_s) +
+                              " while another rank was done (it is " + activity.text() + ")");
+  const double limit = done_ && told_ ? request_.told_may_take_s : request_.working_may_take_s;
+  if (std::min(state.files.quiet_seconds(activity, now), now - since_) < limit) return;
+  end(rank, now, "did not end within " + seconds_text(limit) + " after " +
+                     (told_ ? "the signal to end" : "another rank was done") +
+                     " and read and wrote no files meanwhile (it " + state.files.text(activity) + ")");
 }
 
 // SIGTERM would not reach it.
@@ -52,13 +77,10 @@ void LateRanks::end_stopped(size_t rank) {
   kill(state.pid, SIGKILL);
 }
 
-void LateRanks::end_idle(size_t rank, double now, const Activity& activity) {
+void LateRanks::end(size_t rank, double now, const std::string& fault) {
   RankState& state = ranks_[rank];
-  char seconds[32];
-  std::snprintf(seconds, sizeof seconds, "%g s", request_.idle_may_take_s);
-  state.fault =
-      std::string("did nothing for ") + seconds + " while another rank was done (it is " + activity.text() + ")";
-  say_("rank " + std::to_string(rank) + " " + state.fault + ", and is ended");
+  state.fault = fault;
+  say_("rank " + std::to_string(rank) + " " + fault + ", and is ended");
   state.kill_at = now + request_.sigterm_may_take_s;
   kill(state.pid, SIGTERM);
 }

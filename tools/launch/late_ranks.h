@@ -1,6 +1,7 @@
-// Ranks that do not go on: stopped by a signal, or doing nothing while another rank is done. Whoever stopped one may
-// let it go on, and while others run they have time-outs of their own; after that it is ended, with a fault that the
-// report names. A rank that works may take its time: it may write large files.
+// Ranks that do not go on: stopped by a signal, doing nothing while another rank is done, or not done long after it or
+// after the signal to end. Whoever stopped one may let it go on, and while others run they have time-outs of their own;
+// after that it is ended, with a fault that the report names. A rank that computes may take longer than one that does
+// nothing, but only one that reads or writes files may take as long as it does so.
 #pragma once
 
 #include <functional>
@@ -20,17 +21,21 @@ class LateRanks {
 
   // Was it stopped, or does it go on, since the last time? Says so.
   void note_stop(size_t rank, double now);
-  // Once a rank has ended or all were told to. `idle`: ranks that do nothing are looked for, too.
-  void watch(double now, bool idle);
+  // Once a rank has ended or all were told to. `done`: a rank has ended. `failed`: look only for those that are
+  // stopped, since the others have a deadline already.
+  void watch(double now, bool done, bool failed);
   void end_stopped(size_t rank);
-  void told_to_end(double now);  // from now on a stopped rank has its time
+  void told_to_end(double now);  // from now on every rank has its time
 
  private:
-  void end_idle(size_t rank, double now, const Activity& activity);
+  void watch_work(size_t rank, double now);
+  void end(size_t rank, double now, const std::string& fault);
 
   const LaunchRequest& request_;
   std::vector<RankState>& ranks_;
   const Say say_;
+  bool done_ = false, told_ = false;
+  double since_ = 0;  // the later of both
 };
 
 }  // namespace drivetrain::program

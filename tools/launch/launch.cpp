@@ -209,7 +209,7 @@ class Launcher {
   bool some_wait_for_others() const { return any_running() && (!ends_.empty() || signal_ != 0 || some_said_error()); }
 
   void keep_deadlines() {
-    if (some_wait_for_others()) late_.watch(now(), !ends_.empty() && deadline_ == kNever);
+    if (some_wait_for_others()) late_.watch(now(), !ends_.empty(), deadline_ != kNever);
     if (deadline_ == kNever && some_said_error()) deadline_ = now() + request_.peers_may_take_s;
     if (now() < deadline_ || !any_running()) return;
     if (stopping_) {

@@ -4,9 +4,10 @@
 // of this run, and DRIVETRAIN_MASTER_LISTENS; rank 0 also DRIVETRAIN_LISTEN_FD, a listening socket on that port, and
 // DRIVETRAIN_NEWS_FD, a pipe that brings a line for each rank that failed. Rank 0 inherits stdout, and stderr if that
 // is a terminal; other ranks' lines are prefixed. After the first failure the others may notice by themselves, then get
-// SIGTERM, then SIGKILL. A rank that a signal stopped, or that does nothing while others are done, is ended and named as
-// the cause. A config that can be read only once is read here. The first SIGINT, SIGTERM or SIGHUP is passed on once
-// (SIGHUP as SIGTERM); a second one kills.
+// SIGTERM, then SIGKILL. A rank that a signal stopped, that does nothing while others are done, or that is not done
+// long after the first end or the signal and reads or writes no files, is ended and named as the cause. A config that
+// can be read only once is read here. The first SIGINT, SIGTERM or SIGHUP is passed on once (SIGHUP as SIGTERM); a
+// second one kills.
 #pragma once
 
 #include "launch/request.h"

@@ -20,6 +20,7 @@ struct RankState {
   int stop_signal = 0;             // that stopped it, while it stands
   double alone_since = 0;          // of one that is stopped: since when no other goes on
   Stillness stillness;
+  FileWork files;
   std::string fault;  // it is being ended for that
   double kill_at = kNever;
 

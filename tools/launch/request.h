@@ -20,6 +20,8 @@ struct LaunchRequest {
   double sigterm_may_take_s = 5;     // before SIGKILL
   double stopped_may_take_s = 3;     // a rank that a signal stopped, once no other goes on
   double idle_may_take_s = 60;       // a rank that does nothing, once another is done
+  double working_may_take_s = 600;   // one that uses no files, computing or not, once another is done or all were told
+  double told_may_take_s = 120;      // the same once another is done and all were told to end
   int out = STDOUT_FILENO, err = STDERR_FILENO;  // where the output of other ranks than 0 and the report go
 };
 
