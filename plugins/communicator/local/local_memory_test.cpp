@@ -46,10 +46,13 @@ TEST(CommunicatorLocalMemory, it_grows_by_segments_as_it_is_asked) {
   local::AddressBook book;
   local::SharedMemory memory(book, 3, int64_t{1} << 36);
   std::vector<local::Block> blocks;
+  const local::Segment* const first = &memory.first();
   for (const int64_t bytes : {int64_t{1} << 20, int64_t{40} << 20, int64_t{300} << 20, int64_t{5} << 30}) {
     blocks.push_back(memory.allocate(bytes));
     EXPECT_NE(book.find({3, blocks.back().offset}, bytes), nullptr);
   }
+  EXPECT_EQ(&memory.first(), first) << "threads that wait look at its head meanwhile";
+  EXPECT_EQ(memory.head(), first->mapping()->base());
   for (const local::Block& block : blocks) {
     const local::Place place = book.place_of(block.address + 7);
     EXPECT_EQ(place.rank, 3);

@@ -16,7 +16,9 @@ std::atomic<int32_t>& users_of(char* block) { return *reinterpret_cast<std::atom
 }  // namespace
 
 SharedMemory::SharedMemory(AddressBook& book, int64_t rank, int64_t most) : book_(book), rank_(rank), most_(most) {
+  segments_.reserve(SegmentList::kMost);
   add_segment(std::min(kLeast, most_), kHeadBytes);
+  head_ = first().mapping()->base();
 }
 
 void SharedMemory::list_in(SegmentList& list) {

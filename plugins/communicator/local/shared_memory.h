@@ -41,7 +41,7 @@ class SharedMemory {
   SharedMemory(AddressBook& book, int64_t rank, int64_t most);
 
   const Segment& first() const { return segments_.front(); }
-  char* head() const { return first().mapping()->base(); }
+  char* head() const { return head_; }  // a rank that waits reads it without a lock
   const Token& token() const { return token_; }
   void list_in(SegmentList& list);  // which lies in the head
 
@@ -64,7 +64,8 @@ class SharedMemory {
   AddressBook& book_;
   const int64_t rank_, most_;
   const Token token_ = random_token();
-  std::vector<Segment> segments_;
+  std::vector<Segment> segments_;            // never moved, so that `first` stays where it is
+  char* head_ = nullptr;                     // set once
   std::vector<SegmentList::Entry> entries_;  // of segments_
   SegmentList* list_ = nullptr;
   std::mutex mutex_;
