@@ -75,6 +75,16 @@ TEST(CommunicatorLocalMemory, a_segment_that_does_not_fit_the_address_space_is_r
   expect_part(error, "ulimit -v");
 }
 
+TEST(CommunicatorLocalMemory, too_few_open_files_are_named_with_the_figure) {
+  rlimit before = {};
+  getrlimit(RLIMIT_NOFILE, &before);
+  const rlimit none = {0, before.rlim_max};  // for new files; those that are open stay
+  setrlimit(RLIMIT_NOFILE, &none);
+  const std::string error = error_of([] { local::Segment(kOneMegabyte, {}); });
+  setrlimit(RLIMIT_NOFILE, &before);
+  expect_part(error, "(at most 0 open files; raise it with `ulimit -n`)");
+}
+
 // In a child, so that the limit stays there.
 std::string error_under_limit(decltype(RLIMIT_AS) which, rlim_t bytes, int64_t wanted) {
   const auto ended = run_processes(1, [&](Rank&) {

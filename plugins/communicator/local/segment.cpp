@@ -31,10 +31,10 @@ OwnFiles& own_files() {
   return files;
 }
 
-std::string limit_text(decltype(RLIMIT_AS) which) {
+std::string limit_text(decltype(RLIMIT_AS) which, const char* unit = " bytes") {
   rlimit limit = {};
   if (getrlimit(which, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return "unlimited";
-  return concat(limit.rlim_cur, " bytes");
+  return concat(limit.rlim_cur, unit);
 }
 
 int64_t address_space_in_use() {
@@ -47,7 +47,9 @@ Descriptor create_file(int64_t bytes) {
   Descriptor file(memfd_create(kName, MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (file.get() < 0)
     throw fail(ErrorCode::out_of_memory, "communicator/local: cannot create shared memory: ", strerror(errno),
-               errno == EMFILE ? concat(" (at most ", limit_text(RLIMIT_NOFILE), " - raise it with `ulimit -n`)") : "");
+               errno != EMFILE ? ""
+                               : concat(" (at most ", limit_text(RLIMIT_NOFILE, " open files"),
+                                        "; raise it with `ulimit -n`)"));
   rlimit limit = {};  // asked for first: the kernel's answer to a file beyond it may be a signal
   const bool limited = getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < static_cast<rlim_t>(bytes);
   if (limited || ftruncate(file.get(), bytes) != 0)
