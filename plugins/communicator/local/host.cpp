@@ -164,13 +164,17 @@ void Host::count_cores(const std::set<int>& cores) {
   if (!options_.spin && all && static_cast<int64_t>(cores_.size()) >= world_size_) spin_ = kSpin;
 }
 
+// Waits without a lock: who moves this rank's calls meanwhile may have to meet a rank, too.
 const Peer& Host::connect(int64_t rank, const std::string& where, const std::vector<int64_t>& members) {
-  const std::lock_guard lock(peers_mutex_);
-  if (rank != 0 && rank_ != 0 && !board_file_) connect(0, where, members);  // a later abort must reach us
-  const auto known = peers_.find(rank);
-  if (known != peers_.end()) return known->second;
+  if (rank != 0 && rank_ != 0) connect(0, where, members);  // a later abort must reach us
+  if (const Peer* const known = by_rank_[static_cast<size_t>(rank)].load()) return *known;
+  return meet(rank, await(concat("file/", rank), where, concat("rank ", rank), members), where);
+}
 
-  Announcement said(await(concat("file/", rank), where, concat("rank ", rank), members));
+const Peer& Host::meet(int64_t rank, const std::string& announced, const std::string& where) {
+  const std::lock_guard lock(peers_mutex_);
+  if (const Peer* const known = by_rank_[static_cast<size_t>(rank)].load()) return *known;
+  const Announcement said(announced);
   if (!said.complete) give_up(where, concat("rank ", rank, " announced itself by \"", said.text, "\""));
   if (said.mark != host_mark())
     throw fail(ErrorCode::config, where, ": communicator/local joins ranks of one host; rank ", rank, " runs on ",
@@ -203,11 +207,20 @@ std::shared_ptr<Mapping> Host::mapped(const Peer& peer, const PeerSegment& segme
   }
 }
 
+// A rank of another group, which this one may not have met: whoever names its memory has, so that nothing is left to
+// wait for. The host's mutex is held.
+const Peer& Host::owner_of(const Place& place, int64_t said_by, const std::string& where) {
+  if (const Peer* const known = by_rank_[static_cast<size_t>(place.rank)].load()) return *known;
+  const std::string key = prefix_ + concat("file/", place.rank);
+  if (!store_.has(key))
+    give_up(where, concat("rank ", said_by, " named memory of rank ", place.rank, ", which has announced none"));
+  return meet(place.rank, store_.get(key, options_.timeout_s), where);
+}
+
 char* Host::map_place(const Place& place, int64_t bytes, int64_t said_by) {
   const std::string where = "a buffer of a peer";
   if (place.rank >= 0 && place.rank < world_size_ && place.rank != rank_) {
-    const Peer* known = by_rank_[static_cast<size_t>(place.rank)].load();
-    const Peer& peer = known != nullptr ? *known : connect(place.rank, where, {place.rank});
+    const Peer& peer = owner_of(place, said_by, where);
     const std::lock_guard lock(segments_mutex_);
     if (book_.find(place, bytes) == nullptr) map_segment(peer, place);
   }

@@ -132,6 +132,8 @@ class Host {
 
  private:
   FileHead& own_head() const { return *reinterpret_cast<FileHead*>(memory_.head()); }
+  const Peer& meet(int64_t rank, const std::string& announced, const std::string& where);
+  const Peer& owner_of(const Place& place, int64_t said_by, const std::string& where);
   char* map_place(const Place& place, int64_t bytes, int64_t said_by);
   void map_segment(const Peer& peer, const Place& place);
   // What that peer describes; gives up if it died or if what it says is refused.
@@ -150,7 +152,7 @@ class Host {
   AddressBook book_;
   SharedMemory memory_;
   std::string prefix_;
-  std::recursive_mutex peers_mutex_;
+  std::mutex peers_mutex_;  // taken last, also while `mutex_` is held
   std::map<int64_t, Peer> peers_;
   std::vector<std::atomic<const Peer*>> by_rank_;  // those in peers_
   std::mutex segments_mutex_;                      // held while further segments of peers are mapped

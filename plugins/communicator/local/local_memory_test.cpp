@@ -179,6 +179,19 @@ TEST(CommunicatorLocalTrust, a_place_outside_of_a_peers_memory_is_refused) {
   }
 }
 
+// As of a buffer that was made in another group; in the middle of moving calls, where nobody can wait for a rank.
+TEST(CommunicatorLocalTrust, memory_of_a_rank_that_was_not_met_is_mapped_if_there_is_any) {
+  const auto store = make_local_store();
+  Rank first(0, 3, *store, usual_options), second(1, 3, *store, usual_options), third(2, 3, *store, usual_options);
+  local::Host host(first.services, {}), other(third.services, {});
+  {
+    const std::lock_guard lock(host.mutex());
+    EXPECT_NE(host.address_of({2, 4096}, 4096, 2), nullptr);
+    expect_part(error_of([&] { host.address_of({1, 4096}, 8, 2); }),
+                "rank 2 named memory of rank 1, which has announced none");
+  }
+}
+
 TEST(CommunicatorLocalTrust, a_peer_that_announces_itself_otherwise_is_refused) {
   for (const std::string said : {"", "1 2 3 x", "-5 0 7 16777216 1-2 0, m n"}) {
     const auto store = make_local_store();
