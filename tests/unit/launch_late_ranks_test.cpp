@@ -54,6 +54,14 @@ TEST_F(LateRanksTest, one_that_said_its_error_and_does_not_end_is_ended) {
   EXPECT_EQ(count_of("did not end after its error", err()), 3u) << err();
 }
 
+TEST_F(LateRanksTest, one_that_said_its_error_and_ends_when_it_is_told_keeps_its_code) {
+  start(
+      "[ $RANK = 0 ] && { sleep 0.2; exit 5; }; trap 'exit 7' TERM; echo $$ >> $D/pids\n"
+      "echo \"drivetrain: error: loss is nan\" >&2; while :; do sleep 0.1; done");
+  expect_ended_within(10, 7);
+  EXPECT_EQ(count_of("rank 1 failed first: did not end after its error, then exit 7 (numeric", err()), 1u) << err();
+}
+
 TEST_F(LateRanksTest, one_that_failed_otherwise_is_the_cause_beside_one_that_is_stopped) {
   start("[ $RANK = 0 ] && kill -STOP $$; sleep 0.2; exit 7");
   expect_ended_within(10, 7);
@@ -122,8 +130,9 @@ TEST_F(LateRanksTest, once_all_were_told_and_one_is_done_the_others_have_less_ti
 
 TEST_F(LateRanksTest, one_that_writes_files_may_take_as_long_as_it_does) {
   request_.working_may_take_s = 1;
-  start("[ $RANK = 0 ] && exit 0; end=$((SECONDS + 4))\n"
-        "while [ $SECONDS -lt $end ]; do head -c 40000000 /dev/zero > $D/large; sleep 0.1; done; exit 0");
+  start(
+      "[ $RANK = 0 ] && exit 0; end=$((SECONDS + 4))\n"
+      "while [ $SECONDS -lt $end ]; do head -c 40000000 /dev/zero > $D/large; sleep 0.1; done; exit 0");
   expect_ended_within(30, 0);
 }
 

@@ -4,20 +4,10 @@
 #include <sys/wait.h>
 
 #include <algorithm>
-#include <cstdio>
 
 #include "launch/outcome.h"
 
 namespace drivetrain::program {
-namespace {
-
-std::string seconds_text(double seconds) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%g s", seconds);
-  return text;
-}
-
-}  // namespace
 
 void LateRanks::note_stop(size_t rank, double now) {
   RankState& state = ranks_[rank];
@@ -60,13 +50,15 @@ void LateRanks::watch_work(size_t rank, double now) {
   RankState& state = ranks_[rank];
   const Activity activity = activity_of(state.pid);
   if (done_ && state.stillness.seconds(activity, now) >= request_.idle_may_take_s)
-    return end(rank, now, "did nothing for " + seconds_text(request_.idle_may_take_s) +
-                              " while another rank was done (it is " + activity.text() + ")");
+    return end(rank, now,
+               "did nothing for " + seconds_text(request_.idle_may_take_s) + " while another rank was done (it is " +
+                   activity.text() + ")");
   const double limit = done_ && told_ ? request_.told_may_take_s : request_.working_may_take_s;
   if (std::min(state.files.quiet_seconds(activity, now), now - since_) < limit) return;
-  end(rank, now, "did not end within " + seconds_text(limit) + " after " +
-                     (told_ ? "the signal to end" : "another rank was done") +
-                     " and read and wrote no files meanwhile (it " + state.files.text(activity) + ")");
+  end(rank, now,
+      "did not end within " + seconds_text(limit) + " after " +
+          (told_ ? "the signal to end" : "another rank was done") + " and read and wrote no files meanwhile (it " +
+          state.files.text(activity) + ")");
 }
 
 // SIGTERM would not reach it.

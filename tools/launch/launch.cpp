@@ -25,6 +25,8 @@
 namespace drivetrain::program {
 namespace {
 
+constexpr const char* kSaidError = "did not end after its error";
+
 // The number of a closed stdin must not go to a socket or a pipe.
 void open_standard_descriptors() {
   int fd = 0;
@@ -187,7 +189,10 @@ class Launcher {
       rank.ended = true;
       const bool killed = info.si_code != CLD_EXITED;
       const bool by_us = stopping_ || insisted_ || !rank.fault.empty();
-      const int code = !rank.fault.empty() ? 5 : info.si_status + (killed ? 128 : 0);
+      const int own_code = info.si_status + (killed ? 128 : 0);
+      // That of its error, if it came so far: 128 + n would be that of a signal.
+      const bool tells = rank.fault == kSaidError && own_code > 0 && own_code < 128;
+      const int code = rank.fault.empty() || tells ? own_code : 5;
       on_end({static_cast<int>(i), code, killed, by_us, now(), rank.fault});
     }
   }
@@ -225,7 +230,7 @@ class Launcher {
         late_.end_stopped(i);
         continue;
       }
-      if (ranks_[i].said_error()) ranks_[i].fault = "did not end after its error";
+      if (ranks_[i].said_error()) ranks_[i].fault = kSaidError;
       const std::string problem =
           ranks_[i].said_error() ? ranks_[i].fault : "did not notice the failure of another rank";
       say("rank " + std::to_string(i) + " " + problem + " and is ended");

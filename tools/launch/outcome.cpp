@@ -1,6 +1,7 @@
 #include "launch/outcome.h"
 
 #include <csignal>
+#include <cstdio>
 #include <cstring>
 
 namespace drivetrain::program {
@@ -67,7 +68,8 @@ int launch_code(const std::vector<RankEnd>& ends, int signal) {
 }
 
 std::string describe_end(const RankEnd& end) {
-  if (!end.fault.empty()) return end.fault;
+  if (!end.fault.empty() && end.code == kPeerLost) return end.fault;
+  if (!end.fault.empty()) return end.fault + ", then " + describe_end({end.rank, end.code});
   const int signal = end.code - 128;
   if (end.killed) {
     const std::string note = signal == SIGKILL ? ", often the kernel's answer to full memory" : "";
@@ -76,6 +78,12 @@ std::string describe_end(const RankEnd& end) {
   const std::string code = "exit " + std::to_string(end.code);
   if (const char* words = meaning(end.code)) return code + " (" + words + ")";
   return signal > 0 && signal < NSIG ? code + " (stopped by signal " + std::to_string(signal) + ")" : code;
+}
+
+std::string seconds_text(double seconds) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%g s", seconds);
+  return text;
 }
 
 std::string describe_stop(int signal) {

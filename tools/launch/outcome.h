@@ -13,7 +13,9 @@ struct RankEnd {
   bool killed = false;       // by a signal
   bool by_launcher = false;  // told or made to end by the launcher, after something else had failed
   double after_s = 0;
-  std::string fault = {};  // of one that the launcher ended because it did not go on: how it stood; code is 5
+  // Of one that the launcher ended because it did not go on: how it stood. Its code is 5, unless it had said its error
+  // and ended with a code of its own after all.
+  std::string fault = {};
 };
 
 // The failure that came first. A rank that ended because a peer was gone (exit 5) is not it if another failed
@@ -26,6 +28,9 @@ int launch_code(const std::vector<RankEnd>& ends, int signal);
 
 // "exit 7 (numeric failure)", "killed by signal 11 (Segmentation fault)"
 std::string describe_end(const RankEnd& end);
+
+// "0.5 s"
+std::string seconds_text(double seconds);
 
 // "stopped by signal 19 (Stopped (signal))"
 std::string describe_stop(int signal);
