@@ -10,15 +10,13 @@
 #include <chrono>
 #include <cstring>
 
+#include "config/piped.h"
 #include "config/printable.h"
 
 namespace drivetrain {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-constexpr size_t kLargestText = 64 << 20;
-constexpr std::chrono::seconds kPipeTime{10};
 
 const char* kind_name(mode_t mode) {
   if (S_ISDIR(mode)) return "a folder";

@@ -3,6 +3,7 @@
 #include "config/load.h"
 
 #include "config/json_read.h"
+#include "config/piped.h"
 #include "config/printable.h"
 #include "config/value_error.h"
 
@@ -125,14 +126,8 @@ void apply_set(Value& config, const std::string& argument, int number, Problems&
   }
 }
 
-bool names_descriptor(const std::string& path) {
-  return path == "/dev/stdin" || path.rfind("/dev/fd/", 0) == 0 || path.rfind("/proc/self/fd/", 0) == 0;
-}
-
 std::filesystem::path folder_of_document(const std::string& path) {
-  std::error_code unknown;
-  const bool pipe = std::filesystem::is_fifo(path, unknown);
-  return pipe || names_descriptor(path) ? std::filesystem::path() : std::filesystem::path(path).parent_path();
+  return is_piped(path) ? std::filesystem::path() : std::filesystem::path(path).parent_path();
 }
 
 Value load_config(const std::string& path, const std::vector<std::string>& sets, Problems& problems) {

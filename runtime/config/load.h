@@ -13,11 +13,9 @@ namespace drivetrain {
 // from 1 and the others are applied all the same.
 DRIVETRAIN_API Value load_config(const std::string& path, const std::vector<std::string>& sets, Problems& problems);
 
-// A document that was handed over as an open descriptor or a pipe (`<(tool)`, /dev/stdin) lies in no folder of the user's:
-// empty then, so that its relative paths begin in the current folder.
+// A document that was handed over as an open descriptor or a pipe (`<(tool)`, /dev/stdin) lies in no folder of the
+// user's: empty then, so that its relative paths begin in the current folder.
 DRIVETRAIN_API std::filesystem::path folder_of_document(const std::string& path);
-// Does the path name an open descriptor, and no file that has a name?
-DRIVETRAIN_API bool names_descriptor(const std::string& path);
 
 // One `a.b.c=VALUE`. VALUE is JSON; what does not parse is a string. Missing objects are created, a bare string on the
 // way becomes {"type": ...}, and options below a {type, params} section go into its params whether or not the key says

@@ -5,7 +5,7 @@
 #include <cctype>
 #include <filesystem>
 
-#include "config/load.h"
+#include "config/piped.h"
 #include "config/printable.h"
 #include "config/suggest.h"
 #include "config/value_error.h"
@@ -105,7 +105,7 @@ void check_capture(const Value& capture, Problems& problems) {
 }
 
 std::string default_output(const std::string& config_path) {
-  std::filesystem::path name = names_descriptor(config_path) ? "config" : std::filesystem::path(config_path).filename();
+  std::filesystem::path name = is_piped(config_path) ? kPipedName : std::filesystem::path(config_path).filename();
   if (name.extension() == ".json") name.replace_extension();
   return (std::filesystem::path("runs") / name).string();
 }

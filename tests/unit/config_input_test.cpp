@@ -10,6 +10,8 @@
 #include <thread>
 
 #include "config/load.h"
+#include "config/piped.h"
+#include "config/run_settings.h"
 #include "config/sections.h"
 #include "config_sections_fixture.h"
 
@@ -50,6 +52,24 @@ TEST_F(ConfigInput, a_pipe_is_read_to_its_end) {
   close(ends[1]);
   EXPECT_TRUE(load(concat("/dev/fd/", ends[0])).is_object()) << "as a shell gives it";
   close(ends[0]);
+}
+
+TEST_F(ConfigInput, a_run_of_what_came_through_a_pipe_has_one_name_however_it_was_typed) {
+  for (const std::string& path : {make_pipe(), std::string("/dev/stdin"), std::string("/dev/fd/63")}) {
+    Problems problems;
+    const RunSettings s = read_run_settings(parse_json("{\"train_steps\": 5}", path), path, problems);
+    EXPECT_EQ(s.output_dir, (std::filesystem::current_path() / "runs/config").string()) << path;
+  }
+}
+
+TEST(Piped, a_descriptor_is_named_by_a_number_alone) {
+  EXPECT_EQ(descriptor_named("/dev/stdin"), 0);
+  EXPECT_EQ(descriptor_named("/dev/stdout"), 1);
+  EXPECT_EQ(descriptor_named("/dev/stderr"), 2);
+  EXPECT_EQ(descriptor_named("/dev/fd/63"), 63);
+  EXPECT_EQ(descriptor_named("/proc/self/fd/7"), 7);
+  for (const char* path : {"", "/dev/fd/", "/dev/fd/-1", "/dev/fd/3x", "/dev/fd/99999999999", "/dev/null", "fd/3"})
+    EXPECT_EQ(descriptor_named(path), -1) << path;
 }
 
 TEST_F(ConfigInput, a_pipe_that_nobody_writes_to_ends_by_a_deadline) {

@@ -182,10 +182,10 @@ TEST_F(ConfigDocumentTest, a_named_pipe_gets_a_number) {
 
 TEST_F(ConfigDocumentTest, nothing_and_too_much_are_refused) {
   ASSERT_EQ(mkfifo(fifo_.c_str(), 0600), 0);
-  EXPECT_SAYS(refusal(fifo_), fifo_ + " is no regular file and gave nothing for 0.2 s");
+  EXPECT_SAYS(refusal(fifo_), fifo_ + " is no regular file and gave 0 bytes and no end within 0.2 s");
   EXPECT_SAYS(refusal("/dev/zero"), "/dev/zero is a device; name a file or a pipe");
   const int zero = open("/dev/zero", O_RDONLY | O_CLOEXEC);
-  EXPECT_SAYS(refusal("/dev/fd/" + std::to_string(zero)), "has more than 16 MB");
+  EXPECT_SAYS(refusal("/dev/fd/" + std::to_string(zero)), "has more than 64 MB");
   close(zero);
 }
 

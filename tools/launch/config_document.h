@@ -14,8 +14,9 @@ struct ConfigDocument {
   std::string path;  // what they are given as CONFIG: what the user typed, where that names a descriptor
 };
 
-// Reads until the end, which may take `quiet_s` between two pieces. Throws UsageError if nothing comes, if it cannot be
-// read, or if it is larger than any config.
-ConfigDocument read_config_once(const std::string& path, double quiet_s = 10);
+// Reads until the end. Throws UsageError if that does not come in time, if it cannot be read, or if it is larger than
+// any config, as `train` of the same path would.
+ConfigDocument read_config_once(const std::string& path);
+ConfigDocument read_config_once(const std::string& path, double within_s);
 
 }  // namespace drivetrain::program

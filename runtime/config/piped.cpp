@@ -1,0 +1,29 @@
+#include "config/piped.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <charconv>
+
+namespace drivetrain {
+
+int descriptor_named(const std::string& path) {
+  if (path == "/dev/stdin") return STDIN_FILENO;
+  if (path == "/dev/stdout") return STDOUT_FILENO;
+  if (path == "/dev/stderr") return STDERR_FILENO;
+  for (const std::string folder : {"/dev/fd/", "/proc/self/fd/"}) {
+    int number = -1;
+    const char* const end = path.data() + path.size();
+    if (path.rfind(folder, 0) != 0) continue;
+    const auto [last, error] = std::from_chars(path.data() + folder.size(), end, number);
+    if (error == std::errc() && last == end && number >= 0) return number;
+  }
+  return -1;
+}
+
+bool is_piped(const std::string& path) {
+  struct stat found = {};
+  return descriptor_named(path) >= 0 || (stat(path.c_str(), &found) == 0 && S_ISFIFO(found.st_mode));
+}
+
+}  // namespace drivetrain
