@@ -16,6 +16,8 @@
 
 #include <drivetrain/error.h>
 
+#include "config/piped.h"
+
 namespace drivetrain {
 namespace {
 
@@ -80,23 +82,11 @@ void sync_folder(const std::string& folder, const std::string& path) {
   if (!done && code != EINVAL && code != ENOTSUP) throw write_error(path, "sync its folder", code, 0);
 }
 
-// "/dev/stdout" and the like name a descriptor of this process: its number, or -1.
-int own_descriptor(const std::string& path) {
-  if (path == "/dev/stdout") return STDOUT_FILENO;
-  if (path == "/dev/stderr") return STDERR_FILENO;
-  for (const char* folder : {"/dev/fd/", "/proc/self/fd/"}) {
-    const size_t length = std::strlen(folder);
-    if (path.compare(0, length, folder) != 0 || path.size() == length) continue;
-    if (path.find_first_not_of("0123456789", length) == std::string::npos) return std::atoi(path.c_str() + length);
-  }
-  return -1;
-}
-
 // The file that a symbolic link points to, there or not; the path itself where it is none. Names of descriptors are links
 // of the system's, to what may have no name any more: they stay.
 std::string file_of_link(std::string path) {
   std::error_code error;
-  for (int links = 0; own_descriptor(path) < 0 && fs::is_symlink(path, error) && links < 40; ++links) {
+  for (int links = 0; descriptor_named(path) < 0 && fs::is_symlink(path, error) && links < 40; ++links) {
     const fs::path next = fs::read_symlink(path, error);
     path = next.is_absolute() ? next.string() : (fs::path(path).parent_path() / next).string();
   }
@@ -108,7 +98,7 @@ int open_through(const std::string& path, mode_t mode, uint64_t bytes) {
   if (!S_ISCHR(mode) && !S_ISFIFO(mode))
     throw fail(ErrorCode::io, path, ": is a ", S_ISDIR(mode) ? "folder" : S_ISSOCK(mode) ? "socket" : "block device",
                ", and a file is to be written there\n   choose another name");
-  const int number = own_descriptor(file_of_link(path));
+  const int number = descriptor_named(file_of_link(path));
   const int descriptor = number >= 0 ? ::fcntl(number, F_DUPFD_CLOEXEC, 0)
                                      : ::open(path.c_str(), O_WRONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
   if (descriptor < 0 && errno == ENXIO)
@@ -125,7 +115,7 @@ NewFile::NewFile(const std::string& path, uint64_t bytes) : path_(path), bytes_(
   const bool exists = ::stat(path_.c_str(), &found) == 0;
   if (exists && !S_ISREG(found.st_mode)) {
     descriptor_ = open_through(path_, found.st_mode, bytes_);
-  } else if (const int number = own_descriptor(file_of_link(path_)); number >= 0) {
+  } else if (const int number = descriptor_named(file_of_link(path_)); number >= 0) {
     descriptor_ = ::fcntl(number, F_DUPFD_CLOEXEC, 0);  // `> FILE`, as the shell opened it: not to be replaced
     if (descriptor_ < 0) throw write_error(path_, "write through to the open file", errno, bytes_);
   } else {
