@@ -48,6 +48,24 @@ TEST_F(LateRanksTest, one_that_is_stopped_does_not_keep_those_that_said_their_er
   EXPECT_EQ(count_of("rank 0 failed first: stopped by signal 19", err()), 1u) << err();
 }
 
+// A hook that sleeps: nothing stopped it, and it is not in the call in which the others waited for it.
+TEST_F(LateRanksTest, one_that_hangs_while_all_others_lost_it_is_the_cause) {
+  request_.ranks = 3;
+  request_.peers_may_take_s = 0.5;
+  start(
+      "echo $$ >> $D/pids; [ $RANK = 1 ] && { while :; do sleep 0.1; done; }\n"
+      "echo \"drivetrain: error: rank 1 did not come\" >&2; exit 5");
+  expect_ended_within(10, 5);
+  EXPECT_EQ(count_of("rank 1 failed first: did not go on while the others waited for it", err()), 1u) << err();
+}
+
+TEST_F(LateRanksTest, one_that_ended_well_too_early_is_told_beside_those_that_lost_it) {
+  request_.ranks = 2;
+  start("[ $RANK = 1 ] && exit 0; sleep 0.3; echo \"drivetrain: error: rank 1 died\" >&2; exit 5");
+  expect_ended_within(10, 5);
+  EXPECT_EQ(count_of("rank 1 had ended before that, with exit 0", err()), 1u) << err();
+}
+
 TEST_F(LateRanksTest, one_that_said_its_error_and_does_not_end_is_ended) {
   start("echo $$ >> $D/pids; echo \"drivetrain: error: loss is nan\" >&2; trap '' TERM; while :; do sleep 0.1; done");
   expect_ended_within(10, 5);

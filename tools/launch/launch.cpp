@@ -211,6 +211,10 @@ class Launcher {
     return ranks_.size() > 1 &&
            std::any_of(ranks_.begin(), ranks_.end(), [](const RankState& r) { return r.running() && r.said_error(); });
   }
+  bool all_lost_a_peer() const {
+    return !ends_.empty() && signal_ == 0 &&
+           std::all_of(ends_.begin(), ends_.end(), [](const RankEnd& end) { return end.code == 5; });
+  }
   bool some_wait_for_others() const { return any_running() && (!ends_.empty() || signal_ != 0 || some_said_error()); }
 
   void keep_deadlines() {
@@ -230,9 +234,13 @@ class Launcher {
         late_.end_stopped(i);
         continue;
       }
-      if (ranks_[i].said_error()) ranks_[i].fault = kSaidError;
+      // Where all others lost a peer, it is this one: it hangs outside of what they wait for.
+      if (ranks_[i].said_error())
+        ranks_[i].fault = kSaidError;
+      else if (all_lost_a_peer())
+        ranks_[i].fault = "did not go on while the others waited for it,";
       const std::string problem =
-          ranks_[i].said_error() ? ranks_[i].fault : "did not notice the failure of another rank";
+          ranks_[i].fault.empty() ? "did not notice the failure of another rank" : ranks_[i].fault;
       say("rank " + std::to_string(i) + " " + problem + " and is ended");
       kill(ranks_[i].pid, SIGTERM);
     }

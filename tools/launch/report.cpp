@@ -39,6 +39,10 @@ void Report::name(const RankEnd& failure) const {
   std::snprintf(seconds, sizeof seconds, "%.1f s", failure.after_s);
   std::string text = "rank " + std::to_string(failure.rank) + (request_.ranks > 1 ? " failed first: " : " failed: ") +
                      describe_end(failure) + (failure.fault.empty() ? " after " : "; ended after ") + seconds;
+  // A library that called exit, perhaps: its rank said nothing and the others lost it.
+  for (const RankEnd& end : ends_)
+    if (failure.code == 5 && end.code == 0 && end.after_s < failure.after_s)
+      text += "; rank " + std::to_string(end.rank) + " had ended before that, with exit 0";
   const RankState& rank = ranks_[static_cast<size_t>(failure.rank)];
   if (ranks_.size() == 1 || !rank.err) {  // its lines stand above
   } else if (reads_alike(failure.code) && all_said_the_same()) {
