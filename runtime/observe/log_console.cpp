@@ -129,8 +129,8 @@ class ConsoleLog : public Log {
   void attach(const std::string& path) {
     const std::lock_guard lock(mutex_);
     struct stat found = {};
-    if (::stat(path.c_str(), &found) == 0 && !S_ISREG(found.st_mode))  // a pipe would wait for a reader for ever
-      throw fail(ErrorCode::io, path, ": is no regular file, and the log is written there\n   remove it, or choose another "
+    if (::stat(path.c_str(), &found) == 0 && S_ISFIFO(found.st_mode))  // it would wait for a reader for ever
+      throw fail(ErrorCode::io, path, ": is a pipe and no regular file, and the log is written there\n   remove it, or choose another "
                  "folder with --set output_dir=FOLDER");
     std::shared_ptr<spdlog::sinks::basic_file_sink_st> file;
     try {
