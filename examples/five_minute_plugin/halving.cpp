@@ -4,9 +4,13 @@
 
 class Halving : public drivetrain::LrSchedule {
  public:
-  struct Options { int64_t every = 1000; };
+  struct Options {
+    int64_t every = 1000;
+  };
   static drivetrain::OptionTable options() {
-    return drivetrain::table<Options>().field("every", &Options::every, "steps after which the rate is halved").at_least(1);
+    return drivetrain::table<Options>()
+        .field("every", &Options::every, "steps after which the rate is halved")
+        .at_least(1);
   }
   Halving(const Options& options, const drivetrain::Services&) : options_(options) {}
   drivetrain::Hyper at(const drivetrain::Progress& p, const drivetrain::Hyper& base) const override {

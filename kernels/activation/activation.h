@@ -1,7 +1,8 @@
-// The MLP's activation with the bias of the linear layer before it, and its backward. Only that layer's raw output is kept.
+// The MLP's activation with the bias of the linear layer before it, and its backward.
+// Only that layer's raw output is kept.
 //
-// Source: Hendrycks and Gimpel 2016, "Gaussian error linear units" (exact: x Phi(x); tanh: its approximation); Shazeer 2020,
-// "GLU variants improve transformer", eq. 6 (silu(gate) * up, the gate in the first F columns).
+// Source: Hendrycks and Gimpel 2016, "Gaussian error linear units" (exact: x Phi(x); tanh: its approximation);
+// Shazeer 2020, "GLU variants improve transformer", eq. 6 (silu(gate) * up, the gate in the first F columns).
 // Legend: N rows, F columns of y, W columns of x: F, or 2 F for swiglu.
 #pragma once
 
@@ -12,9 +13,9 @@ namespace drivetrain::kernels {
 enum class Activation : uint8_t { gelu_tanh, gelu, swiglu };
 
 struct ActivationForward {
-  const void* x = nullptr;     // [N, W]
-  const void* bias = nullptr;  // [W] or null
-  void* y = nullptr;           // [N, F]
+  const void* x = nullptr;        // [N, W]
+  const void* bias = nullptr;     // [W] or null
+  void* y = nullptr;              // [N, F]
   int64_t rows = 0, columns = 0;  // N, F
   Activation kind = Activation::gelu_tanh;
   Dtype dtype = Dtype::f32;
@@ -28,7 +29,8 @@ struct ActivationBackward {
   const void* bias = nullptr;  // [W] or null
   const void* dy = nullptr;    // [N, F]
   void* dx = nullptr;          // [N, W]; may be x
-  float* partial = nullptr;    // [blocks_of(N, kActivationRows), W] or null: dx summed over each block's rows, for the bias
+  // [blocks_of(N, kActivationRows), W] or null: dx summed over each block's rows, for the bias
+  float* partial = nullptr;
   int64_t rows = 0, columns = 0;
   Activation kind = Activation::gelu_tanh;
   Dtype dtype = Dtype::f32;

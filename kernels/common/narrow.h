@@ -22,8 +22,8 @@ struct F16 {
 DRIVETRAIN_INLINE float widened(float x) { return x; }
 DRIVETRAIN_INLINE float widened(Bf16 x) { return std::bit_cast<float>(static_cast<uint32_t>(x.bits) << 16); }
 
-// Exact. Normal numbers, infinity and NaN keep their bits below an exponent that a multiplication puts right; subnormals stand in the
-// mantissa of 0.5 and lose it by a subtraction.
+// Exact. Normal numbers, infinity and NaN keep their bits below an exponent that a multiplication puts right;
+// subnormals stand in the mantissa of 0.5 and lose it by a subtraction.
 // Source: M. Dukhan's FP16 library, fp16_ieee_to_fp32_value.
 DRIVETRAIN_INLINE float widened(F16 x) {
   const uint32_t bits = static_cast<uint32_t>(x.bits) << 16, doubled = bits + bits;

@@ -1,8 +1,9 @@
-// Cross entropy of a chunk of logits, which become their own gradient: logits[n] := softmax(logits[n]) - onehot(label[n]), zero
-// for a row that does not count; loss[n] = log sum exp(logits[n]) - logits[n][label[n]].
+// Cross entropy of a chunk of logits, which become their own gradient:
+// logits[n] := softmax(logits[n]) - onehot(label[n]), zero for a row that does not count;
+// loss[n] = log sum exp(logits[n]) - logits[n][label[n]].
 //
-// Source: Milakov and Gimelshein 2018, "Online normalizer calculation for softmax": maximum and sum in one pass, the gradient in
-// a second. Legend: N rows of the chunk, V vocabulary.
+// Source: Milakov and Gimelshein 2018, "Online normalizer calculation for softmax":
+// maximum and sum in one pass, the gradient in a second. Legend: N rows of the chunk, V vocabulary.
 #pragma once
 
 #include "kernels/common/kernel.h"
@@ -10,12 +11,12 @@
 namespace drivetrain::kernels {
 
 struct CrossEntropy {
-  void* logits = nullptr;            // [N, V], in and out
-  const int64_t* labels = nullptr;   // [N]; a negative one does not count; from V on: loss NaN, gradient zero
-  double* loss = nullptr;            // [N], zero where the label does not count
+  void* logits = nullptr;           // [N, V], in and out
+  const int64_t* labels = nullptr;  // [N]; a negative one does not count; from V on: loss NaN, gradient zero
+  double* loss = nullptr;           // [N], zero where the label does not count
   int64_t rows = 0, columns = 0;
-  bool gradient = true;              // false: the logits stay as they are
-  double scale = 1;                  // of the gradient
+  bool gradient = true;  // false: the logits stay as they are
+  double scale = 1;      // of the gradient
   Dtype dtype = Dtype::f32;
 };
 DRIVETRAIN_KERNEL void cross_entropy_cpu(const CrossEntropy&, int64_t row_begin, int64_t row_end);

@@ -1,4 +1,5 @@
-// Layer norm and RMS norm of x + delta, and their backward. One pass forward: the sum on the residual stream and its norm.
+// Layer norm and RMS norm of x + delta, and their backward.
+// One pass forward: the sum on the residual stream and its norm.
 //
 // Source: Ba et al. 2016, "Layer normalization"; Zhang and Sennrich 2019, "Root mean square layer normalization".
 // Legend: N rows, D columns. sum = x + delta; mean over D (0 for rms); rstd = 1 / sqrt(mean((sum - mean)^2) + epsilon);
@@ -21,13 +22,13 @@ struct NormForward {
   int64_t rows = 0, columns = 0;
   double epsilon = 1e-5;
   bool rms = false;
-  Dtype dtype = Dtype::f32;      // of x, delta, weight, bias, sum, y
+  Dtype dtype = Dtype::f32;  // of x, delta, weight, bias, sum, y
 };
 DRIVETRAIN_KERNEL void norm_forward_cpu(const NormForward&, int64_t row_begin, int64_t row_end);
 DRIVETRAIN_KERNEL int norm_forward_cuda(const NormForward&, void* stream);
 
-// dx = dsum + d norm / d sum. Sums over rows of dweight and dbias are taken in two fixed steps: per block of kNormRows rows into
-// `partial`, then over blocks in order by column_sum.
+// dx = dsum + d norm / d sum. Sums over rows of dweight and dbias are taken in two fixed steps:
+// per block of kNormRows rows into `partial`, then over blocks in order by column_sum.
 inline constexpr int64_t kNormRows = 64;
 struct NormBackward {
   const void* dy = nullptr;      // [N, D]
@@ -42,17 +43,18 @@ struct NormBackward {
   bool rms = false;
   Dtype dtype = Dtype::f32;
 };
-DRIVETRAIN_KERNEL void norm_backward_cpu(const NormBackward&, int64_t block_begin, int64_t block_end);  // blocks of kNormRows
+// blocks of kNormRows
+DRIVETRAIN_KERNEL void norm_backward_cpu(const NormBackward&, int64_t block_begin, int64_t block_end);
 DRIVETRAIN_KERNEL int norm_backward_cuda(const NormBackward&, void* stream);
 
-// out [columns] := or += sum over `rows` of partial [rows, columns], in a fixed order: of row on the CPU; on CUDA rows i, i + 32, ...
-// in order, then a fold.
+// out [columns] := or += sum over `rows` of partial [rows, columns], in a fixed order: of row on the CPU;
+// on CUDA rows i, i + 32, ... in order, then a fold.
 struct ColumnSum {
   const float* partial = nullptr;
   int64_t rows = 0, columns = 0;
   void* out = nullptr;
   bool add = false;
-  Dtype dtype = Dtype::f32;      // of out
+  Dtype dtype = Dtype::f32;  // of out
 };
 DRIVETRAIN_KERNEL void column_sum_cpu(const ColumnSum&, int64_t column_begin, int64_t column_end);
 DRIVETRAIN_KERNEL int column_sum_cuda(const ColumnSum&, void* stream);

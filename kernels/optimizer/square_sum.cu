@@ -54,7 +54,8 @@ __global__ void __launch_bounds__(kThreads) square_sums(SquareSum op, bool is_al
   if (lane == 0) op.sums[block] = sum;
 }
 
-// One block; thread t adds x[t], x[t + kSumThreads], ... in order, then warps and the block fold. The first warp's threads get the sum.
+// One block; thread t adds x[t], x[t + kSumThreads], ... in order, then warps and the block fold.
+// The first warp's threads get the sum.
 template <int kSumThreads>
 __device__ __forceinline__ double block_sum(const double* x, int64_t n) {
   __shared__ double parts[kSumThreads / 32];

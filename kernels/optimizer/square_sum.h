@@ -1,5 +1,5 @@
-// Sums of squares over fixed blocks of kSquareBlock elements, in float64 and in a fixed order inside a block: the parts of a
-// global norm that no way of cutting the tensor moves. And the sums of those parts.
+// Sums of squares over fixed blocks of kSquareBlock elements, in float64 and in a fixed order inside a block:
+// the parts of a global norm that no way of cutting the tensor moves. And the sums of those parts.
 #pragma once
 
 #include "kernels/common/kernel.h"
@@ -9,8 +9,8 @@ namespace drivetrain::kernels {
 inline constexpr int64_t kSquareBlock = 1024;
 
 struct SquareSum {
-  const void* x = nullptr;   // [n]
-  double* sums = nullptr;    // [blocks_of(n, kSquareBlock)]
+  const void* x = nullptr;  // [n]
+  double* sums = nullptr;   // [blocks_of(n, kSquareBlock)]
   int64_t n = 0;
   Dtype dtype = Dtype::f32;
 };
@@ -21,7 +21,8 @@ DRIVETRAIN_KERNEL int square_sum_cuda(const SquareSum&, void* stream);
 DRIVETRAIN_KERNEL double sum_in_order_cpu(const double* x, int64_t n);
 DRIVETRAIN_KERNEL int sum_in_order_cuda(const double* x, int64_t n, double* out, void* stream);
 
-// sums[i] := sum of x[first[i] .. first[i] + count[i]), each by one tree fixed by its count alone: from left to right on the CPU.
+// sums[i] := sum of x[first[i] .. first[i] + count[i]), each by one tree fixed by its count alone:
+// from left to right on the CPU.
 struct SegmentSum {
   const double* x = nullptr;
   const int64_t* first = nullptr;  // [segments]

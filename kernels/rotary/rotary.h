@@ -1,6 +1,7 @@
 // Rotary position embedding between the fused q, k, v matrix and attention's three tensors, both ways.
 //
-// Source: Su et al. 2021, "RoFormer", eq. 34; pairs are (i, i + C/2), as in Hugging Face's weights. The turn is float32.
+// Source: Su et al. 2021, "RoFormer", eq. 34; pairs are (i, i + C/2), as in Hugging Face's weights.
+// The turn is float32.
 // Legend: N tokens (B x S), S sequence, H query heads, G key/value heads, C head size. Token n has position n mod S.
 #pragma once
 
@@ -9,10 +10,10 @@
 namespace drivetrain::kernels {
 
 struct Rotary {
-  // qkv [N, (H + 2 G) C]; q [N, H, C]; k, v [N, G, C]. Forward reads qkv and writes the three, backward reads the three (gradients)
-  // and writes qkv, turning back.
+  // qkv [N, (H + 2 G) C]; q [N, H, C]; k, v [N, G, C].
+  // Forward reads qkv and writes the three, backward reads the three (gradients) and writes qkv, turning back.
   void *qkv = nullptr, *q = nullptr, *k = nullptr, *v = nullptr;
-  const void* bias = nullptr;    // [(H + 2 G) C] or null: added to qkv before the turn; forward only
+  const void* bias = nullptr;                  // [(H + 2 G) C] or null: added to qkv before the turn; forward only
   const float *cos = nullptr, *sin = nullptr;  // [S, C/2]; both null: no turn, only the split
   int64_t tokens = 0, sequence = 0, heads = 0, groups = 0, head_dim = 0;
   Dtype dtype = Dtype::f32;

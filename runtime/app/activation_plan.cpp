@@ -102,8 +102,8 @@ PlannedActivations planned_activations(const Composition& run) {
   const int64_t inside = positions_inside(run);
   const auto rows = static_cast<double>(run.batch.micro_batch_size);
   const auto tensor = static_cast<double>(run.mesh_plan.ranks_of_kind("tensor_parallel"));
-  const BlockBytes block = block_bytes(run, rows * static_cast<double>(run.run.rank_positions),
-                                       rows * static_cast<double>(inside) / tensor);
+  const BlockBytes block =
+      block_bytes(run, rows * static_cast<double>(run.run.rank_positions), rows * static_cast<double>(inside) / tensor);
   const Fullest fullest = fullest_stage(run);
   PlannedActivations planned;
   planned.bytes = fullest.held * block.mean + (block.recomputed ? block.most : 0);

@@ -29,7 +29,8 @@ void check_place(const Composition& run, uint64_t bytes) {
     throw fail(ErrorCode::config, folder, ": is there already and not an empty folder; the final weights go there\n   ",
                "move it away, or choose another --set output_dir=FOLDER");
   rlimit limit = {};
-  if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY && std::min(bytes, kMaxShardBytes) > limit.rlim_cur)
+  if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
+      std::min(bytes, kMaxShardBytes) > limit.rlim_cur)
     throw fail(ErrorCode::io, folder, ": the final weights take a file of ", std::min(bytes, kMaxShardBytes),
                " bytes, and `ulimit -f` allows ", limit.rlim_cur, "\n   raise it, or set \"save_final\" to false");
 }
@@ -40,7 +41,8 @@ void check_final(const Composition& run) {
   const ParamGather gather(all_values(run), run.model_params, *run.mesh, run.services->device);
   if (run.services->rank != 0) return;
   uint64_t bytes = 0;
-  for (const auto& [name, shape] : gather.shapes()) bytes += static_cast<uint64_t>(Layout::whole(shape).global_numel()) * sizeof(float);
+  for (const auto& [name, shape] : gather.shapes())
+    bytes += static_cast<uint64_t>(Layout::whole(shape).global_numel()) * sizeof(float);
   check_place(run, bytes);
 }
 

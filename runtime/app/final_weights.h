@@ -14,9 +14,9 @@ std::vector<Trainables> all_values(const Composition& run);
 // (Error(config)), a limit of file sizes (Error(io)). After build_run; moves nothing.
 void check_final(const Composition& run);
 
-// Collective: rank 0 writes <output_dir>/final - or final-2, ... with a warning, where somebody took that name meanwhile
-// -, the others take part in the gathers. `alone`: the other ranks are lost;
-// rank 0 writes if it holds everything itself, and warns if it does not.
+// Collective: rank 0 writes <output_dir>/final - or final-2, ...
+// with a warning, where somebody took that name meanwhile -, the others take part in the gathers.
+// `alone`: the other ranks are lost; rank 0 writes if it holds everything itself, and warns if it does not.
 void write_final(const Composition& run, bool alone = false);
 
 }  // namespace drivetrain

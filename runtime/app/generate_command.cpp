@@ -1,5 +1,5 @@
-// `drivetrain generate`: samples bytes from a run folder or a Hugging Face folder. The whole window is run for every token:
-// there is no key/value cache yet.
+// `drivetrain generate`: samples bytes from a run folder or a Hugging Face folder.
+// The whole window is run for every token: there is no key/value cache yet.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
@@ -33,7 +33,8 @@ T number(const std::string& option, const std::string& text, T (*parse)(const st
     if (used == text.size() && value >= minimum) return value;
   } catch (const std::exception&) {  // reported below, like trailing garbage
   }
-  throw fail(ErrorCode::config, option, " wants a number of at least ", minimum, ", got \"", text, "\"", kGenerateUsage);
+  throw fail(ErrorCode::config, option, " wants a number of at least ", minimum, ", got \"", text, "\"",
+             kGenerateUsage);
 }
 
 GenerateArguments parse_generate_arguments(const std::vector<std::string>& arguments) {
@@ -43,14 +44,22 @@ GenerateArguments parse_generate_arguments(const std::vector<std::string>& argum
   bool prompted = false;
   for (size_t i = 0; i < arguments.size(); ++i) {
     const std::string a = arguments[i];
-    if (a == "--prompt") args.prompt = option_value(arguments, i), prompted = true;
-    else if (a == "--tokens") args.tokens = number<int64_t>(a, option_value(arguments, i), integer, 1);
-    else if (a == "--temperature") args.temperature = number<double>(a, option_value(arguments, i), real, 0);
-    else if (a == "--seed") args.seed = number<int64_t>(a, option_value(arguments, i), integer, 0);
-    else if (a == "--plugin-path") args.plugin_paths.push_back(option_value(arguments, i));
-    else if (a.rfind("-", 0) == 0) throw fail(ErrorCode::config, "generate does not know ", a, kGenerateUsage);
-    else if (args.folder.empty()) args.folder = a;
-    else throw fail(ErrorCode::config, "generate takes one folder, got ", args.folder, " and ", a, kGenerateUsage);
+    if (a == "--prompt")
+      args.prompt = option_value(arguments, i), prompted = true;
+    else if (a == "--tokens")
+      args.tokens = number<int64_t>(a, option_value(arguments, i), integer, 1);
+    else if (a == "--temperature")
+      args.temperature = number<double>(a, option_value(arguments, i), real, 0);
+    else if (a == "--seed")
+      args.seed = number<int64_t>(a, option_value(arguments, i), integer, 0);
+    else if (a == "--plugin-path")
+      args.plugin_paths.push_back(option_value(arguments, i));
+    else if (a.rfind("-", 0) == 0)
+      throw fail(ErrorCode::config, "generate does not know ", a, kGenerateUsage);
+    else if (args.folder.empty())
+      args.folder = a;
+    else
+      throw fail(ErrorCode::config, "generate takes one folder, got ", args.folder, " and ", a, kGenerateUsage);
   }
   if (args.folder.empty() || !prompted || args.prompt.empty())
     throw fail(ErrorCode::config, "generate wants a folder and a prompt of at least one byte", kGenerateUsage);
@@ -89,8 +98,9 @@ int generate_command(const std::vector<std::string>& arguments) {
   const Registry registry(search_path({}, args.plugin_paths));
   Inference model(args.folder, args.seed, registry, make_console_log(console_settings(0)));
   if (!model.model().byte_vocabulary())
-    throw fail(ErrorCode::config, args.folder, " has a vocabulary of ", model.model().facts().vocab_size,
-               " tokens: without a tokenizer only byte vocabularies (256 to 512 tokens) can be sampled in this version");
+    throw fail(
+        ErrorCode::config, args.folder, " has a vocabulary of ", model.model().facts().vocab_size,
+        " tokens: without a tokenizer only byte vocabularies (256 to 512 tokens) can be sampled in this version");
 
   std::vector<int64_t> tokens;
   for (const char c : args.prompt) tokens.push_back(static_cast<unsigned char>(c));

@@ -16,7 +16,8 @@ std::string weights_folder(const std::string& folder) {
              "/final/config.json is there. Give a run folder of a finished run or a Hugging Face folder");
 }
 
-std::unique_ptr<Composition> load(const std::string& folder, int64_t seed, const Registry& registry, const RankSetup& setup) {
+std::unique_ptr<Composition> load(const std::string& folder, int64_t seed, const Registry& registry,
+                                  const RankSetup& setup) {
   Problems problems;
   Value config = Value::object();
   config.set("model", Value::object()).set("from", weights_folder(folder));

@@ -22,7 +22,8 @@ int run_command(const std::string& command, const std::vector<std::string>& argu
 
 int report(int code, const std::string& message) {
   std::cout.flush();
-  std::cerr << concat("drivetrain: error: ", printable(message), "\n") << std::flush;  // one write: ranks may share a terminal
+  // one write: ranks may share a terminal
+  std::cerr << concat("drivetrain: error: ", printable(message), "\n") << std::flush;
   return code;
 }
 
@@ -31,16 +32,16 @@ int check_output(int code, const std::string& command) {
   errno = 0;
   std::cout.flush();
   if (std::cout || code != 0) return code;
-  return report(static_cast<int>(ErrorCode::io),
-                concat(command, ": cannot write to the standard output: ", errno != 0 ? strerror(errno) : "it is full or closed",
-                       ". What was printed is not whole; give it a place with space"));
+  return report(static_cast<int>(ErrorCode::io), concat(command, ": cannot write to the standard output: ",
+                                                        errno != 0 ? strerror(errno) : "it is full or closed",
+                                                        ". What was printed is not whole; give it a place with space"));
 }
 
 }  // namespace
 }  // namespace drivetrain
 
-// argv[1] is the command. What is not an Error is our own bug and is left to the program's terminate handler, which prints
-// the stack and exits with 1.
+// argv[1] is the command. What is not an Error is our own bug and is left to the program's terminate handler,
+// which prints the stack and exits with 1.
 extern "C" DRIVETRAIN_API int drivetrain_main(int argc, char** argv) {
   using namespace drivetrain;
   try {

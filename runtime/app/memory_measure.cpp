@@ -168,7 +168,8 @@ std::vector<MeasuredMemory> measure_memory(const Composition& run, const RankEnv
       gather_values(*run.store, "memory", env, memory_facts(look_at_memory(run)), timeout_s);
   if (env.rank != 0) {
     // Who leaves takes its share of the mappings along. Rank 0 may wait as long for others, and then says for whom.
-    values_of_ranks(*run.store, {0}, [](int64_t) { return kLooked; }, "look at the ranks' memory", timeout_s + 2);
+    values_of_ranks(
+        *run.store, {0}, [](int64_t) { return kLooked; }, "look at the ranks' memory", timeout_s + 2);
     return {};
   }
   if (env.world_size > 1) run.store->set(kLooked, "yes");

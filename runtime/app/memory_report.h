@@ -23,7 +23,8 @@ struct PlannedMemory : MemoryTable {
   std::array<std::string, 5> sources;  // who said so
 };
 
-// Of the fullest rank. The optimizer's state counts what this rank updates: by the chunks where they exist, else as planned.
+// Of the fullest rank. The optimizer's state counts what this rank updates:
+// by the chunks where they exist, else as planned.
 DRIVETRAIN_API PlannedMemory planned_memory(const Composition& run);
 
 struct MeasuredMemory : MemoryTable {  // buffers: everything else at its peak, activations too

@@ -10,7 +10,8 @@ namespace drivetrain {
 std::string plan_headline(const Composition& run);  // one line
 // Mesh, nesting order, placement, memory per rank, traffic, what is expensive, the schedule's picture.
 DRIVETRAIN_API std::string plan_text(const Composition& run);
-DRIVETRAIN_API std::string traffic_text(const Composition& run);  // bytes that a rank sends in a step, by axis; empty: none
-std::string capture_text(const Composition& run);   // one line; empty where there is nothing to say
+// bytes that a rank sends in a step, by axis; empty: none
+DRIVETRAIN_API std::string traffic_text(const Composition& run);
+std::string capture_text(const Composition& run);  // one line; empty where there is nothing to say
 
 }  // namespace drivetrain

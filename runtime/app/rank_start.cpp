@@ -55,7 +55,8 @@ void come_to_others(TrainRequest& request) {
                                      [log = request.setup.log](const std::string& line) { log->warning(line); });
 }
 
-std::unique_ptr<Registry> choose_for(TrainRequest& request, const std::vector<std::string>& plugin_paths, Problems& problems) {
+std::unique_ptr<Registry> choose_for(TrainRequest& request, const std::vector<std::string>& plugin_paths,
+                                     Problems& problems) {
   expand_places(request.config);
   request.settings = read_run_settings(request.config, request.config_path, problems);
   if (!request.plan_only) open_device_of(request, problems);

@@ -1,4 +1,5 @@
-// What every command that trains does before its ranks meet: from a config to chosen plugins, and what belongs to the process.
+// What every command that trains does before its ranks meet:
+// from a config to chosen plugins, and what belongs to the process.
 #pragma once
 
 #include <memory>
@@ -9,14 +10,16 @@
 
 namespace drivetrain {
 
-// Who this process is among the ranks, its log and its way to the others, who learn from now on if it fails or dies. Sets
-// signals of writes, and environment, terminal, log and store of the request. Before its config is read: that may fail on
-// one rank alone.
+// Who this process is among the ranks, its log and its way to the others, who learn from now on if it fails or dies.
+// Sets signals of writes, and environment, terminal, log and store of the request.
+// Before its config is read: that may fail on one rank alone.
 void come_to_others(TrainRequest& request);
 
-// Fills a request whose config and config_path are set: places, settings, plugins. After come_to_others. The registry is returned and
-// must outlive the request's use. Throws Error with all problems of the file; rank 0 shows its notes.
-std::unique_ptr<Registry> choose_for(TrainRequest& request, const std::vector<std::string>& plugin_paths, Problems& problems);
+// Fills a request whose config and config_path are set: places, settings, plugins. After come_to_others.
+// The registry is returned and must outlive the request's use.
+// Throws Error with all problems of the file; rank 0 shows its notes.
+std::unique_ptr<Registry> choose_for(TrainRequest& request, const std::vector<std::string>& plugin_paths,
+                                     Problems& problems);
 
 // A reader that went away and a full quota show as write errors, not as a silent death.
 void ignore_write_signals();

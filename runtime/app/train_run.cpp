@@ -41,7 +41,8 @@ void announce(const TrainRequest& request, const Composition& run, const Value& 
       plugin_call({optimizer, "difference_note"}, [&] { return run.optimizer->difference_note(run.model_params); });
   if (!difference.empty()) log.info(difference);
   if (const Value* before = request.config.find("_resolved"))
-    for (const std::string& line : differing_facts(*before, facts)) log.warning("not as in the run this config is from: " + line);
+    for (const std::string& line : differing_facts(*before, facts))
+      log.warning("not as in the run this config is from: " + line);
   log.info("run folder " + run.settings.output_dir);
 }
 
@@ -74,10 +75,10 @@ Value run_end_data(const TrainOutcome& outcome, Value memory) {
 
 enum class Needs { nothing, peers };
 
-// What a run does once it is trained: each part is tried whatever became of those before it, so that one that fails loses
-// no weights. The first failure is the run's. Without its peers a rank does what needs none. They are lost where a part
-// that needs them says so; where a plugin does it may speak of somebody else, and the communicator and the store are
-// asked.
+// What a run does once it is trained: each part is tried whatever became of those before it,
+// so that one that fails loses no weights. The first failure is the run's.
+// Without its peers a rank does what needs none. They are lost where a part that needs them says so; where a plugin
+// does it may speak of somebody else, and the communicator and the store are asked.
 class AfterTraining {
  public:
   AfterTraining(const Composition& run, std::exception_ptr failure) : run_(run) {
@@ -178,7 +179,8 @@ class Session {
     if (run.settings.save_final) check_final(run);
     const PlannedMemory planned = planned_memory(run);
     // Only now, so that a start that fails leaves nothing behind.
-    if (rank_zero_) open_run_folder(request_, run, facts);
+    if (rank_zero_)
+      open_run_folder(request_, run, facts);
     else
       note_elsewhere(*run.log, run.settings.output_dir + "/log.txt", [this] { return folder_is_ours(); });
     if (rank_zero_) announce(request_, run, facts, planned);
@@ -186,11 +188,14 @@ class Session {
     if (rank_zero_) bus = std::make_unique<EventBus>(run.monitors, *run.log);
     if (bus) bus->publish({"run_begin", 0, run_begin_data(request_, run)});
 
-    Trainer trainer(run, [&](int64_t step, Value data) {
-      if (!bus) return;
-      bus->publish({"step", step, std::move(data)});
-      bus->rethrow_if_failed();
-    }, *request_.stop);
+    Trainer trainer(
+        run,
+        [&](int64_t step, Value data) {
+          if (!bus) return;
+          bus->publish({"step", step, std::move(data)});
+          bus->rethrow_if_failed();
+        },
+        *request_.stop);
     in("training");
     TrainOutcome outcome;
     outcome.last_step = trainer.train();

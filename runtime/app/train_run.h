@@ -1,5 +1,5 @@
-// One rank of a training run, from its parsed config to the final weights. Ranks may be processes or threads: nothing here is
-// global; signals and the environment stay with the caller.
+// One rank of a training run, from its parsed config to the final weights.
+// Ranks may be processes or threads: nothing here is global; signals and the environment stay with the caller.
 #pragma once
 
 #include <atomic>
@@ -10,13 +10,13 @@
 namespace drivetrain {
 
 struct TrainRequest {
-  Value config;                 // with --set applied and places expanded
+  Value config;  // with --set applied and places expanded
   std::string config_path;
   RunSettings settings;
   std::vector<ChosenPlugin> chosen;
   const Registry* registry = nullptr;
   RankSetup setup;
-  bool plan_only = false;  // the device is not opened: plans are made for machines elsewhere too
+  bool plan_only = false;                  // the device is not opened: plans are made for machines elsewhere too
   const std::atomic<int>* stop = nullptr;  // once not 0, the run ends after the step it is in
   std::function<void()> on_start;          // called once all ranks have met; from then on `stop` is heeded
   bool terminal = false;                   // rank 0's output ends on a terminal
@@ -33,8 +33,8 @@ void meet_ranks(const TrainRequest& request, const Composition& run, const Value
 // Throws Error. Collective over all ranks of the store.
 DRIVETRAIN_API TrainOutcome train_rank(const TrainRequest& request);
 
-// What `train --plan` shows: mesh, placement, nesting, memory. Nothing is allocated, no rank waits for another. `svg`: a file that the
-// schedule is drawn into; empty: none.
+// What `train --plan` shows: mesh, placement, nesting, memory. Nothing is allocated, no rank waits for another.
+// `svg`: a file that the schedule is drawn into; empty: none.
 DRIVETRAIN_API std::string describe_plan(const TrainRequest& request, const std::string& svg = {});
 
 }  // namespace drivetrain

@@ -61,11 +61,12 @@ const std::vector<Bench>& benches() {
        0,
        bench_collectives},
       {"context",
-       "[-n RANKS] [--batch N] [--heads N] [--groups N] [--head-size N] [--seq N] [--dtype f32|bf16|f16] [--attention NAME] "
+       "[-n RANKS] [--batch N] [--heads N] [--groups N] [--head-size N] [--seq N] [--dtype f32|bf16|f16] [--attention "
+       "NAME] "
        "[--rounds N] [--device cpu|cuda] [--plugin-path DIR]...",
        "attention over a sequence that ranks share against one rank alone",
-       {"-n", "--batch", "--heads", "--groups", "--head-size", "--seq", "--dtype", "--attention", "--rounds", "--device",
-        "--plugin-path"},
+       {"-n", "--batch", "--heads", "--groups", "--head-size", "--seq", "--dtype", "--attention", "--rounds",
+        "--device", "--plugin-path"},
        0,
        bench_context}};
   return list;

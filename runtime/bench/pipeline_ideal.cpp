@@ -37,7 +37,8 @@ std::optional<PipelineIdeal> pipeline_ideal(const Composition& run, const std::v
     update = std::max(update, of(one, Phase::update));
     load = std::max(load, of(one, Phase::load));
   }
-  const Timeline timeline = simulate(*run.schedule, run.batch.accumulation, Pass::train, piece_seconds(run, ideal.stages));
+  const Timeline timeline =
+      simulate(*run.schedule, run.batch.accumulation, Pass::train, piece_seconds(run, ideal.stages));
   ideal.seconds = timeline.makespan + load + finish + update;
   ideal.bubble = timeline.bubble();
   return ideal;

@@ -1,5 +1,6 @@
-// What a step of a pipeline would take if messages took no time: its schedule's programs, simulated with the times that the stages took
-// in this run. The rest of the measured step is waiting and moving.
+// What a step of a pipeline would take if messages took no time:
+// its schedule's programs, simulated with the times that the stages took in this run.
+// The rest of the measured step is waiting and moving.
 #pragma once
 
 #include <optional>

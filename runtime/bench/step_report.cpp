@@ -10,13 +10,11 @@
 namespace drivetrain {
 namespace {
 
-constexpr std::pair<Phase, const char*> kShownPhases[] = {{Phase::load, "load"},
-                                                          {Phase::forward, "forward"},
-                                                          {Phase::backward, "backward"},
-                                                          {Phase::backward_weight, "backward_weight"},
-                                                          {Phase::wait, "wait"},
-                                                          {Phase::finish, "finish"},
-                                                          {Phase::update, "update"}};
+constexpr std::pair<Phase, const char*> kShownPhases[] = {
+    {Phase::load, "load"},         {Phase::forward, "forward"},
+    {Phase::backward, "backward"}, {Phase::backward_weight, "backward_weight"},
+    {Phase::wait, "wait"},         {Phase::finish, "finish"},
+    {Phase::update, "update"}};
 
 double member(const Value& data, const char* key) { return data.find(key)->as_double(); }
 
@@ -150,7 +148,8 @@ class StepReport {
     const size_t unwatched = measure_.rows.size() - measure_.phases.size();
     for (size_t i = 0; i < measure_.rows.size(); ++i) {
       Value one = Value::object();
-      for (const char* key : {"step", "loss", "grad_norm", "tokens", "step_s"}) one.set(key, *measure_.rows[i].find(key));
+      for (const char* key : {"step", "loss", "grad_norm", "tokens", "step_s"})
+        one.set(key, *measure_.rows[i].find(key));
       one.set("timed", measure_.timed(i));
       if (i >= unwatched) {
         Value phases = Value::object();
@@ -180,12 +179,12 @@ class StepReport {
                   "least ", number_text("%.1f %%", 100 * idle_share_at_least()), " of it\n")
             : "";
     return concat(plan_headline(run_), "\n", phases.text(), measure_.steps, " steps after ", measure_.warmup,
-                  " of warm-up\n", recorded, pipeline_text(), "throughput: ", number_text("%.0f", slots_ / step_s_.median),
-                  " tokens/s, TGS ", number_text("%.0f", slots_ / step_s_.median / ranks_), ", ",
-                  number_text("%.4f", tflops_), " TFLOPS per rank (", run_.facts.flops_formula, ")\n",
-                  "matrix products alone would take ", seconds_text(products_.seconds), " at ",
-                  number_text("%.4f", products_.rate() / 1e12), " TFLOPS, so the step reaches ",
-                  number_text("%.1f %%", 100 * share_),
+                  " of warm-up\n", recorded, pipeline_text(),
+                  "throughput: ", number_text("%.0f", slots_ / step_s_.median), " tokens/s, TGS ",
+                  number_text("%.0f", slots_ / step_s_.median / ranks_), ", ", number_text("%.4f", tflops_),
+                  " TFLOPS per rank (", run_.facts.flops_formula, ")\n", "matrix products alone would take ",
+                  seconds_text(products_.seconds), " at ", number_text("%.4f", products_.rate() / 1e12),
+                  " TFLOPS, so the step reaches ", number_text("%.1f %%", 100 * share_),
                   " of their rate\npeak memory: ", number_text("%.3f GB", member(last, "peak_memory_bytes") / 1e9),
                   "\nloss: ", number_text("%.6f", member(first, "loss")), " in step 1, ",
                   number_text("%.6f", member(last, "loss")), " in step ", measure_.rows.size(), "\n");

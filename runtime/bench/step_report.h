@@ -11,9 +11,9 @@
 namespace drivetrain {
 
 struct StepMeasure {
-  int64_t warmup = 0, steps = 0;    // the timed ones follow the warm-up
-  std::vector<Value> rows;          // figures of every step, as metrics.jsonl has them
-  std::vector<PhaseSeconds> phases; // of the watched ones, the last
+  int64_t warmup = 0, steps = 0;     // the timed ones follow the warm-up
+  std::vector<Value> rows;           // figures of every step, as metrics.jsonl has them
+  std::vector<PhaseSeconds> phases;  // of the watched ones, the last
   // Of every rank, rank 0's first; on other ranks none.
   std::vector<double> peaks;                  // of memory
   std::vector<PhaseSeconds> phases_of_ranks;  // medians

@@ -29,7 +29,8 @@ void fill(Composition& run, const std::vector<Trainables>& all) {
 void spread(Composition& run, std::vector<Trainables> all) {
   StepState state(run.services->seed, &run.units, run.recompute.get(), {}, run.id_of(Recompute::kKind));
   for (Trainables& chunk : all)
-    each_strategy(run.strategies, Nesting::outermost_first, "after_update", "", [&](Strategy& s) { s.after_update(chunk, state); });
+    each_strategy(run.strategies, Nesting::outermost_first, "after_update", "",
+                  [&](Strategy& s) { s.after_update(chunk, state); });
 }
 
 // The storage owner stands among the strategies under its name.

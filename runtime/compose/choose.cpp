@@ -8,12 +8,13 @@ namespace drivetrain {
 namespace {
 
 // Adds to `list` unless its library is refused, which is one problem of the file among others.
-void choose_one(const Selection& selection, const Registry& registry, std::vector<ChosenPlugin>& list, Problems& problems) {
+void choose_one(const Selection& selection, const Registry& registry, std::vector<ChosenPlugin>& list,
+                Problems& problems) {
   ChosenPlugin plugin;
   plugin.selection = selection;
   try {
-    plugin.options = registry.options(selection.kind, selection.name)
-                         .parse(selection.params, plugin.id(), selection.path, problems);
+    plugin.options =
+        registry.options(selection.kind, selection.name).parse(selection.params, plugin.id(), selection.path, problems);
   } catch (const Error& e) {
     problems.add(selection.where, e.what(), e.code());
     return;
@@ -51,9 +52,9 @@ std::vector<KindRule> kinds_for(Purpose purpose) {
 std::vector<ChosenPlugin> choose_plugins(const Value& config, const Registry& registry, const std::string& device,
                                          Problems& problems, Purpose purpose) {
   std::vector<ChosenPlugin> chosen;
-  const auto selections = select_plugins(
-      config, kinds_for(purpose), registry.known(), device, problems,
-      [&](const std::string& key, const auto& selected) { return home_of(key, selected, registry); });
+  const auto selections =
+      select_plugins(config, kinds_for(purpose), registry.known(), device, problems,
+                     [&](const std::string& key, const auto& selected) { return home_of(key, selected, registry); });
   const auto missing = [](const Problem& problem) { return problem.code == ErrorCode::plugin; };
   if (std::any_of(problems.list().begin(), problems.list().end(), missing))
     problems.add({}, registry.searched(), ErrorCode::plugin);

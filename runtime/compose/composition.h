@@ -1,5 +1,5 @@
-// Everything one rank of a run is made of, from the config to filled parameters. Built in the order of its functions; each
-// one gathers all the problems it finds before it throws. Main thread.
+// Everything one rank of a run is made of, from the config to filled parameters.
+// Built in the order of its functions; each one gathers all the problems it finds before it throws. Main thread.
 #pragma once
 
 #include <map>
@@ -85,9 +85,11 @@ struct DRIVETRAIN_API Composition {
   Strategies strategies;  // outermost first
 
   DatasetFacts data;
-  std::vector<PlacedPiece> placement;   // in chain order
-  std::vector<ParamPtr> model_params;   // of the whole model in chain order; those of other stages stay on the meta device
-  std::map<std::string, std::vector<int64_t>> tied_stages;  // of parameters that several stages compute with: which, ascending
+  std::vector<PlacedPiece> placement;  // in chain order
+  // of the whole model in chain order; those of other stages stay on the meta device
+  std::vector<ParamPtr> model_params;
+  // of parameters that several stages compute with: which, ascending
+  std::map<std::string, std::vector<int64_t>> tied_stages;
   UnitList units;                       // of this rank's stage, chunk after chunk
   std::vector<ChunkUnits> chunk_units;  // of each of its chunks
   std::vector<Builder::SequenceCut> batch_cuts, activation_cuts;
@@ -116,10 +118,11 @@ DRIVETRAIN_API std::vector<ChosenPlugin> choose_plugins(const Value& config, con
                                                         const std::string& device, Problems& problems,
                                                         Purpose purpose = Purpose::train);
 
-// Creates the plugins, negotiates, solves mesh and batch sizes, and builds the model on the meta device. A plugin that refuses the run is replaced by the next of its
-// order of preference, with a warning; where there is none, Error with all problems. No rank waits for another in here.
-DRIVETRAIN_API std::unique_ptr<Composition> plan_run(const RunSettings& settings, std::vector<ChosenPlugin> chosen, const Registry& registry,
-                                      const RankSetup& setup, Purpose purpose);
+// Creates the plugins, negotiates, solves mesh and batch sizes, and builds the model on the meta device. A plugin that
+// refuses the run is replaced by the next of its order of preference, with a warning; where there is none, Error with
+// all problems. No rank waits for another in here.
+DRIVETRAIN_API std::unique_ptr<Composition> plan_run(const RunSettings& settings, std::vector<ChosenPlugin> chosen,
+                                                     const Registry& registry, const RankSetup& setup, Purpose purpose);
 
 // What this rank holds of the model's values once it is built: what it updates, and its parts of what nobody updates.
 std::vector<Trainables> held_values(const Composition& run);
@@ -128,7 +131,8 @@ Trainables unnamed_values(const Composition& run);
 
 // The whole model on the meta device, decorated by the strategies. Needs the mesh; no rank waits for another.
 std::vector<UnitPtr> build_chain(Composition& run);
-// Cuts it into the schedule's pieces and keeps those of this rank's stage. Error(config) where it has fewer units than pieces.
+// Cuts it into the schedule's pieces and keeps those of this rank's stage.
+// Error(config) where it has fewer units than pieces.
 void place_chain(Composition& run, const std::vector<UnitPtr>& chain);
 // The units of each stage between the chain's first and last.
 std::map<int64_t, int64_t> blocks_by_stage(const Composition& run);

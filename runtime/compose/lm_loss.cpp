@@ -38,8 +38,8 @@ at::Tensor loss_only(const at::Tensor& x_ND, const at::Tensor& w, const at::Tens
 }
 
 // Loss and both gradients, chunk by chunk. `dy`: the loss's own gradient, applied to the small operands.
-at::Tensor loss_with_gradients(const at::Tensor& x_ND, Param& weight, const at::Tensor& labels_N, const at::Tensor& dy, bool wants_dx,
-                               at::Tensor& loss) {
+at::Tensor loss_with_gradients(const at::Tensor& x_ND, Param& weight, const at::Tensor& labels_N, const at::Tensor& dy,
+                               bool wants_dx, at::Tensor& loss) {
   const at::Tensor w = weight.tensor.detach();
   const at::Tensor scale = dy.to(x_ND.scalar_type());
   at::Tensor dx = wants_dx ? at::empty_like(x_ND) : at::Tensor();
@@ -47,8 +47,10 @@ at::Tensor loss_with_gradients(const at::Tensor& x_ND, Param& weight, const at::
     const at::Tensor x = x_ND.narrow(0, first, rows);
     loss.add_(ops::cross_entropy_(logits, labels_N.narrow(0, first, rows), true));
     if (wants_dx) {
-      if (rows == x_ND.size(0)) dx = product_backward(logits, w);
-      else dx.narrow(0, first, rows).copy_(product_backward(logits, w));
+      if (rows == x_ND.size(0))
+        dx = product_backward(logits, w);
+      else
+        dx.narrow(0, first, rows).copy_(product_backward(logits, w));
     }
     if (weight.trainable) accumulate_weight_grad(weight, logits, x * scale);
   });
@@ -64,8 +66,10 @@ at::Tensor lm_loss(const at::Tensor& x, const ParamPtr& weight, const at::Tensor
   if (!at::GradMode::is_enabled() || !(wants_dx || weight->tensor.requires_grad()))
     return loss_only(x.detach().reshape({-1, D}), weight->tensor.detach(), labels_N);
 
-  // Computed in backward, into the memory of what forward returns; not a number until then, so that nobody takes it for a loss.
-  at::Tensor loss = at::full({}, std::numeric_limits<double>::quiet_NaN(), x.options().dtype(at::kDouble).requires_grad(false));
+  // Computed in backward, into the memory of what forward returns;
+  // not a number until then, so that nobody takes it for a loss.
+  at::Tensor loss =
+      at::full({}, std::numeric_limits<double>::quiet_NaN(), x.options().dtype(at::kDouble).requires_grad(false));
   return differentiable(
       {x, weight->tensor}, [&](const Tensors&) { return Tensors{loss}; },
       [x = x.detach(), weight, labels_N, wants_dx, D, alias = loss.detach()](const Tensors& dy) {

@@ -16,7 +16,9 @@ class Loopback : public Group {
   int64_t rank() const override { return 0; }
   const std::vector<int64_t>& ranks() const override { return ranks_; }
   const std::string& label() const override { return label_; }
-  at::Tensor allocate(int64_t numel, at::ScalarType dtype) override { return at::empty({numel}, at::TensorOptions(dtype)); }
+  at::Tensor allocate(int64_t numel, at::ScalarType dtype) override {
+    return at::empty({numel}, at::TensorOptions(dtype));
+  }
   WorkPtr all_reduce(at::Tensor) override { return completed_work(); }
   WorkPtr all_gather(at::Tensor out, at::Tensor in) override { return copied(out, in); }
   WorkPtr reduce_scatter(at::Tensor out, at::Tensor in) override { return copied(out, in); }
@@ -82,7 +84,8 @@ std::vector<int64_t> Mesh::ranks(const std::vector<std::string>& names) const {
 GroupPtr Mesh::group(const std::vector<std::string>& names) const {
   std::string label;
   for (const Axis& axis : axes_)
-    if (axis.size > 1 && std::find(names.begin(), names.end(), axis.name) != names.end()) label += (label.empty() ? "" : "+") + axis.name;
+    if (axis.size > 1 && std::find(names.begin(), names.end(), axis.name) != names.end())
+      label += (label.empty() ? "" : "+") + axis.name;
   GroupPtr& group = groups_[label];
   if (!group) group = make_group(ranks(names), label);
   return group;
@@ -95,7 +98,8 @@ GroupPtr Mesh::make_group(const std::vector<int64_t>& ranks, const std::string& 
   return communicator_->make_group(ranks, concat(label, "@", ranks.front()));
 }
 
-GroupPtr Mesh::subgroup(const std::string& name, const std::vector<int64_t>& coordinates, const std::string& label) const {
+GroupPtr Mesh::subgroup(const std::string& name, const std::vector<int64_t>& coordinates,
+                        const std::string& label) const {
   std::vector<int64_t> members;
   const std::vector<int64_t> line = ranks({name});  // in order of the coordinate
   for (const int64_t at : coordinates) members.push_back(line.at(at));

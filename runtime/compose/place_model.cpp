@@ -17,12 +17,13 @@ std::vector<int64_t> cuts_of(const Composition& run, const std::vector<UnitPtr>&
   const auto units = static_cast<int64_t>(chain.size());
   if (pieces > units)
     throw fail(ErrorCode::config, "asks for ", run.stages(), " stages of ", run.schedule->chunks(), " = ", pieces,
-               " pieces, the model's chain has ", units, " units (", chain.front()->name(), " to ", chain.back()->name(),
-               "). Use fewer stages or chunks, or more layers");
+               " pieces, the model's chain has ", units, " units (", chain.front()->name(), " to ",
+               chain.back()->name(), "). Use fewer stages or chunks, or more layers");
   const std::vector<int64_t> cuts = run.schedule->partition(costs);
   const bool fits = static_cast<int64_t>(cuts.size()) == pieces && cuts.front() == 0 && cuts.back() < units &&
                     std::adjacent_find(cuts.begin(), cuts.end(), std::greater_equal<>()) == cuts.end();
-  if (!fits) throw fail(ErrorCode::plugin, "its partition of ", units, " units into ", pieces, " pieces does not ascend from 0");
+  if (!fits)
+    throw fail(ErrorCode::plugin, "its partition of ", units, " units into ", pieces, " pieces does not ascend from 0");
   return cuts;
 }
 
@@ -90,9 +91,11 @@ void settle_share(Composition& run) {
     return most;
   };
   int64_t slots = 1;
-  for (int64_t stage = 0; stage < run.stages(); ++stage) slots = std::max(slots, run.schedule->slots(stage, run.batch.accumulation));
+  for (int64_t stage = 0; stage < run.stages(); ++stage)
+    slots = std::max(slots, run.schedule->slots(stage, run.batch.accumulation));
   const int64_t chunks = run.schedule->chunks();
-  run.run.rank_share = static_cast<double>(largest(parameters)) / static_cast<double>(std::max<int64_t>(run.facts.parameters, 1));
+  run.run.rank_share =
+      static_cast<double>(largest(parameters)) / static_cast<double>(std::max<int64_t>(run.facts.parameters, 1));
   run.run.rank_layers = largest(blocks_by_stage(run));
   run.run.rank_positions = 0;
   for (const RowRange& range : apply_cuts(run.activation_cuts, apply_cuts(run.batch_cuts, {{0, run.run.seq_length}})))

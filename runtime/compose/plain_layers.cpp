@@ -18,7 +18,8 @@ ParamPtr make_param(const std::string& name, std::vector<int64_t> shape, InitRul
 
 class PlainLinear : public Linear {
  public:
-  explicit PlainLinear(const LinearSpec& spec) : weight_(make_param(spec.name + ".weight", {spec.out, spec.in}, spec.init)) {
+  explicit PlainLinear(const LinearSpec& spec)
+      : weight_(make_param(spec.name + ".weight", {spec.out, spec.in}, spec.init)) {
     if (spec.bias) bias_ = make_param(spec.name + ".bias", {spec.out}, InitRule::zeros());
   }
   std::vector<ParamPtr> params() const override {
@@ -33,7 +34,8 @@ class PlainLinear : public Linear {
     return product(x.reshape({-1, x.size(-1)}), weight_->tensor, bias).view(shape);
   }
 
-  at::Tensor apply_backward(const at::Tensor& dy, const at::Tensor& x, const Options& options, WeightWork& work) const override {
+  at::Tensor apply_backward(const at::Tensor& dy, const at::Tensor& x, const Options& options,
+                            WeightWork& work) const override {
     const at::Tensor dy_NO = dy.reshape({-1, dy.size(-1)});
     at::Tensor dx;
     if (options.wants_dx) dx = product_backward(dy_NO, weight_->tensor).view(x.sizes());
@@ -49,7 +51,8 @@ class PlainLinear : public Linear {
 
 class PlainEmbedding : public Embedding {
  public:
-  explicit PlainEmbedding(const EmbeddingSpec& spec) : weight_(make_param(spec.name + ".weight", {spec.count, spec.dim}, spec.init)) {
+  explicit PlainEmbedding(const EmbeddingSpec& spec)
+      : weight_(make_param(spec.name + ".weight", {spec.count, spec.dim}, spec.init)) {
     weight_->embedding = true;
   }
   std::vector<ParamPtr> params() const override { return {weight_}; }
@@ -61,7 +64,8 @@ class PlainEmbedding : public Embedding {
 
 class PlainNorm : public Norm {
  public:
-  explicit PlainNorm(const NormSpec& spec) : spec_(spec), weight_(make_param(spec.name + ".weight", {spec.dim}, InitRule::ones())) {
+  explicit PlainNorm(const NormSpec& spec)
+      : spec_(spec), weight_(make_param(spec.name + ".weight", {spec.dim}, InitRule::ones())) {
     weight_->norm = true;
     if (spec.rms) return;
     bias_ = make_param(spec.name + ".bias", {spec.dim}, InitRule::zeros());
@@ -139,7 +143,9 @@ class PlainLayers : public LayerFactory {
  public:
   explicit PlainLayers(const std::shared_ptr<Attention>& attention) : attention_(attention) {}
   std::shared_ptr<Linear> linear(const LinearSpec& spec) override { return std::make_shared<PlainLinear>(spec); }
-  std::shared_ptr<Embedding> embedding(const EmbeddingSpec& spec) override { return std::make_shared<PlainEmbedding>(spec); }
+  std::shared_ptr<Embedding> embedding(const EmbeddingSpec& spec) override {
+    return std::make_shared<PlainEmbedding>(spec);
+  }
   std::shared_ptr<Norm> norm(const NormSpec& spec) override { return std::make_shared<PlainNorm>(spec); }
   std::shared_ptr<AttentionLayer> attention(const AttentionSpec& spec) override {
     return std::make_shared<PlainAttention>(spec, attention_);

@@ -5,7 +5,8 @@
 
 namespace drivetrain {
 
-// `attention` is read whenever a layer is made, so that strategies may still wrap it in `build`; it outlives the factory.
+// `attention` is read whenever a layer is made, so that strategies may still wrap it in `build`;
+// it outlives the factory.
 DRIVETRAIN_API std::shared_ptr<LayerFactory> make_plain_layers(const std::shared_ptr<Attention>& attention);
 
 }  // namespace drivetrain

@@ -1,4 +1,5 @@
-// The storage owner where no data_parallel plugin is chosen: every unit in one flat buffer, nothing shared, nothing reduced.
+// The storage owner where no data_parallel plugin is chosen:
+// every unit in one flat buffer, nothing shared, nothing reduced.
 #pragma once
 
 #include <drivetrain/data_parallel.h>
@@ -17,10 +18,12 @@ class PlainStorage final : public DataParallel {
   void plan(PlanContext& ctx) override {
     ctx.capturable();
     if (ctx.run().joined_ranks > 1)
-      ctx.refuse(concat("parts of one sequence are on ", ctx.run().joined_ranks, " ranks, and nobody sums their gradients. Leave ",
+      ctx.refuse(concat("parts of one sequence are on ", ctx.run().joined_ranks,
+                        " ranks, and nobody sums their gradients. Leave ",
                         "\"data_parallel\" out, or choose a plugin that does"));
     const auto hold = [&](MemoryClass memory_class, const char* what, at::ScalarType type) {
-      const double bytes = static_cast<double>(ctx.model().parameters) * ctx.run().rank_share * static_cast<double>(c10::elementSize(type));
+      const double bytes = static_cast<double>(ctx.model().parameters) * ctx.run().rank_share *
+                           static_cast<double>(c10::elementSize(type));
       ctx.memory(memory_class, concat(what, ", ", dtype_name(type)), bytes);
     };
     const Dtypes& types = services_.dtypes;

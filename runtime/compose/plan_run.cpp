@@ -130,14 +130,16 @@ void check_data(Composition& run, Problems& problems) {
     return problems.add(where, named ? text : id + ": " + text, e.code());
   }
   if (run.data.seq_length > run.facts.max_position_embeddings)
-    problems.add(where, concat("the dataset's sequences of ", run.data.seq_length, " tokens are longer than the model's ",
-                            "max_position_embeddings ", run.facts.max_position_embeddings,
-                            ". Set dataset.params.seq_length to that or less, or enlarge the model's"));
+    problems.add(where,
+                 concat("the dataset's sequences of ", run.data.seq_length, " tokens are longer than the model's ",
+                        "max_position_embeddings ", run.facts.max_position_embeddings,
+                        ". Set dataset.params.seq_length to that or less, or enlarge the model's"));
   if (run.data.steps >= 0 && run.settings.train_steps > run.data.steps)
     problems.add(where, concat("train_steps is ", run.settings.train_steps, ", the dataset has ", run.data.steps,
-                            " steps. Set train_steps to ", run.data.steps, " or less"));
+                               " steps. Set train_steps to ", run.data.steps, " or less"));
   if (run.settings.eval_interval > 0 && !run.data.validation)
-    problems.add(where, "eval_interval is set, but the dataset has no validation part. Set it to 0 or use one that has");
+    problems.add(where,
+                 "eval_interval is set, but the dataset has no validation part. Set it to 0 or use one that has");
   run.run.seq_length = run.data.seq_length;
 }
 
@@ -165,9 +167,16 @@ std::unique_ptr<Composition> new_composition(const RunSettings& settings, const 
   run->store = setup.store;
   const RankEnvironment& env = setup.environment;
   work_rank() = {env.rank, env.world_size, setup.log};
-  run->services = std::unique_ptr<Services>(new Services{*setup.log, *setup.store, env.rank, env.world_size, env.local_rank,
-                                                         env.local_size, device_of(settings.device, env.local_rank),
-                                                         static_cast<uint64_t>(settings.seed), {}, nullptr});
+  run->services = std::unique_ptr<Services>(new Services{*setup.log,
+                                                         *setup.store,
+                                                         env.rank,
+                                                         env.world_size,
+                                                         env.local_rank,
+                                                         env.local_size,
+                                                         device_of(settings.device, env.local_rank),
+                                                         static_cast<uint64_t>(settings.seed),
+                                                         {},
+                                                         nullptr});
   return run;
 }
 
@@ -240,8 +249,8 @@ void place(Composition& run, Problems& problems) {
   }
 }
 
-// Plugins see the run several times: to find the mesh, from which batch sizes and data follow; with those known; and once the model is
-// built, for their figures.
+// Plugins see the run several times: to find the mesh, from which batch sizes and data follow; with those known;
+// and once the model is built, for their figures.
 std::string settle(const Factory& factory, Composition& run, const std::vector<ChosenPlugin>& chosen, Purpose purpose) {
   Problems problems;
   count_ranks(negotiate(factory, run), run.run);
@@ -264,8 +273,8 @@ std::string settle(const Factory& factory, Composition& run, const std::vector<C
 
 }  // namespace
 
-std::unique_ptr<Composition> plan_run(const RunSettings& settings, std::vector<ChosenPlugin> chosen, const Registry& registry,
-                                      const RankSetup& setup, Purpose purpose) {
+std::unique_ptr<Composition> plan_run(const RunSettings& settings, std::vector<ChosenPlugin> chosen,
+                                      const Registry& registry, const RankSetup& setup, Purpose purpose) {
   while (true) {
     auto run = new_composition(settings, chosen, setup);
     Factory factory{registry, *run, {}};

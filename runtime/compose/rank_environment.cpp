@@ -135,9 +135,10 @@ RankEnvironment read_rank_environment(const Lookup& lookup) {
     return env;
   }
   if (const auto rank = variables.text("PMIX_RANK"))
-    throw fail(ErrorCode::config, "environment variable PMIX_RANK=", *rank,
-               " says that a launcher started several ranks, and none says how many: set RANK and WORLD_SIZE (0 and 1 for "
-               "one process)");
+    throw fail(
+        ErrorCode::config, "environment variable PMIX_RANK=", *rank,
+        " says that a launcher started several ranks, and none says how many: set RANK and WORLD_SIZE (0 and 1 for "
+        "one process)");
   return env;
 }
 

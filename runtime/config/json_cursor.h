@@ -1,5 +1,5 @@
-// Where in a JSON text a token begins, in lines and columns: RapidJSON's reader tells where one ended at best. A text, no
-// state besides; one thread.
+// Where in a JSON text a token begins, in lines and columns: RapidJSON's reader tells where one ended at best.
+// A text, no state besides; one thread.
 #pragma once
 
 #include <algorithm>

@@ -11,7 +11,8 @@ const char kKnownSectionsText[] = {
 bool flag(const Value& fact, const char* name) { return fact.find(name) && fact.find(name)->as_bool(); }
 
 SectionFact read_section_fact(const Value& value) {
-  SectionFact fact{value.find("kind")->as_string(), flag(value, "needs_claim"), flag(value, "off_unless_enabled"), {}, {}, {}, {}};
+  SectionFact fact{
+      value.find("kind")->as_string(), flag(value, "needs_claim"), flag(value, "off_unless_enabled"), {}, {}, {}, {}};
   if (const Value* other = value.find("same_as")) fact.same_as = other->as_string();
   if (const Value* off = value.find("off")) fact.off = *off;
   if (const Value* on = value.find("on")) fact.on = *on;

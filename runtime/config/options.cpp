@@ -161,7 +161,8 @@ class SectionReader {
     if (value.is_number()) return in_range(field, value, path);
     if (!value.is_string()) return true;  // `set` judges the type
     if (value.as_string().find('\0') != std::string::npos) {
-      problems_.add(value.where, concat(path, " holds the character \\u0000, at which names of files and keys end; leave it out"));
+      problems_.add(value.where,
+                    concat(path, " holds the character \\u0000, at which names of files and keys end; leave it out"));
       return false;
     }
     if (field.is_path) replace(value, absolute_path(value.as_string(), value.where));

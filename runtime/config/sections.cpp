@@ -168,8 +168,8 @@ class Selector {
       return rule.kind == fact.kind && rule.count == KindRule::exactly_one;
     };
     if (!means_default(key, fact, value) || std::none_of(kinds_.begin(), kinds_.end(), always)) return false;
-    problems_.add(value.where, concat(key, ": true does not say which ", fact.kind, "\n   name one: ",
-                                      PluginIndex::names(installed_.of_device(fact.kind))));
+    problems_.add(value.where, concat(key, ": true does not say which ", fact.kind,
+                                      "\n   name one: ", PluginIndex::names(installed_.of_device(fact.kind))));
     return true;
   }
 

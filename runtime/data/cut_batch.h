@@ -7,8 +7,8 @@
 
 namespace drivetrain {
 
-// Tokens and labels at the positions that `cuts` leave, which the batch then names, its valid tokens counted anew. Without cuts: as it
-// is.
+// Tokens and labels at the positions that `cuts` leave, which the batch then names, its valid tokens counted anew.
+// Without cuts: as it is.
 DRIVETRAIN_API Batch cut_batch(Batch batch, const std::vector<Builder::SequenceCut>& cuts);
 
 }  // namespace drivetrain

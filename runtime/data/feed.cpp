@@ -20,8 +20,8 @@ namespace {
 constexpr int64_t kIgnored = -100;
 
 struct IdCheck {
-  const char* what;   // "token", "label"
-  bool may_ignore;    // -100 is allowed
+  const char* what;  // "token", "label"
+  bool may_ignore;   // -100 is allowed
   const char* remedy;
 };
 constexpr IdCheck kTokens = {"token", false,

@@ -43,7 +43,8 @@ ArenaPlan plan_arena(const std::vector<StepEvent>& events) {
     neighbours.clear();
     for (const size_t j : placed)
       if (same_time(events[i], events[j]))
-        neighbours.push_back({plan.offsets[j], plan.offsets[j] + static_cast<int64_t>((events[j].bytes + kPage - 1) / kPage * kPage)});
+        neighbours.push_back(
+            {plan.offsets[j], plan.offsets[j] + static_cast<int64_t>((events[j].bytes + kPage - 1) / kPage * kPage)});
     plan.offsets[i] = lowest_gap(neighbours, bytes);
     plan.bytes = std::max(plan.bytes, static_cast<size_t>(plan.offsets[i] + bytes));
     placed.push_back(i);

@@ -12,13 +12,13 @@ struct StepArena::State {
   ArenaPlan plan;
   char* memory = nullptr;
 
-  uint64_t step = 0;        // unique in the process
+  uint64_t step = 0;  // unique in the process
   int64_t tick = 0;
-  size_t next = 0;          // of the plan
-  bool diverged = false;    // this step asked for something else
+  size_t next = 0;        // of the plan
+  bool diverged = false;  // this step asked for something else
   int diverged_in_a_row = 0;
   std::map<int64_t, int64_t> live;  // begin -> end of blocks handed out
-  bool abandoned = false;   // the owner is gone; the last block frees the memory
+  bool abandoned = false;           // the owner is gone; the last block frees the memory
 
   bool watching() const { return memory == nullptr; }
 

@@ -24,8 +24,8 @@ constexpr size_t kLargest = size_t{1} << 55;    // beyond every address space
 constexpr int32_t kMalloc = -1, kArena = -2;
 
 struct Header {
-  int32_t size_class;  // kMalloc: from alloc_cpu; kArena: from a step's arena
-  int64_t bytes;       // of the whole block
+  int32_t size_class;                 // kMalloc: from alloc_cpu; kArena: from a step's arena
+  int64_t bytes;                      // of the whole block
   StepArena::State* arena = nullptr;  // of kArena
   uint64_t step = 0;                  // the watched step that asked for it, and which of its events it is; 0: none
   size_t event = 0;
@@ -42,7 +42,8 @@ SizeClass size_class(size_t bytes) {
   const size_t quarter = power / 4;
   const size_t quarters = (bytes - power + quarter - 1) / quarter;
   const auto log = static_cast<int32_t>(std::countr_zero(power) - std::countr_zero(kSmallest));
-  return {4 * log + static_cast<int32_t>(std::max<size_t>(quarters, 1)) - 1, power + std::max<size_t>(quarters, 1) * quarter};
+  return {4 * log + static_cast<int32_t>(std::max<size_t>(quarters, 1)) - 1,
+          power + std::max<size_t>(quarters, 1) * quarter};
 }
 
 class CachingCpuAllocator final : public c10::Allocator {
@@ -107,8 +108,10 @@ class CachingCpuAllocator final : public c10::Allocator {
       if (arena && arena->watching()) header.step = arena->step, header.event = arena->watch(bytes + kHeader);
       count_in(header.bytes);
       std::vector<void*>& list = free_[wanted.index];
-      if (!list.empty()) block = list.back(), list.pop_back();
-      else count_reserved(header.bytes);
+      if (!list.empty())
+        block = list.back(), list.pop_back();
+      else
+        count_reserved(header.bytes);
     }
     if (block) return stamp(block, header);
     block = map_pages(wanted.bytes);
@@ -155,7 +158,8 @@ class CachingCpuAllocator final : public c10::Allocator {
     const std::lock_guard lock(self.mutex_);
     self.memory_.in_use -= header.bytes;
     if (header.size_class == kArena) return header.arena->give_back(block);
-    if (const auto watcher = self.watchers_.find(header.step); watcher != self.watchers_.end()) watcher->second->unwatch(header.event);
+    if (const auto watcher = self.watchers_.find(header.step); watcher != self.watchers_.end())
+      watcher->second->unwatch(header.event);
     self.free_[header.size_class].push_back(block);
   }
 

@@ -1,8 +1,8 @@
-// A caching allocator behind LibTorch's CPU tensors: freshly mapped pages cost a third of a training step, so what was freed
-// is kept and handed out again.
+// A caching allocator behind LibTorch's CPU tensors:
+// freshly mapped pages cost a third of a training step, so what was freed is kept and handed out again.
 //
-// Blocks from 64 KB up are rounded to size classes, four per power of two, and kept in one free list per class; below that the
-// C library is as good. Memory is kept, since a step asks for the same sizes again and again, until the
+// Blocks from 64 KB up are rounded to size classes, four per power of two, and kept in one free list per class;
+// below that the C library is as good. Memory is kept, since a step asks for the same sizes again and again, until the
 // step's plan (step_arena.h) makes it superfluous or the system has no more.
 // One per process, shared by ranks that are threads. Thread: any.
 #pragma once
@@ -17,8 +17,8 @@ class DataPtr;
 
 namespace drivetrain {
 
-// From here on every CPU tensor of LibTorch, temporaries of operators included, comes from the caching allocator. Once is enough;
-// before other threads exist.
+// From here on every CPU tensor of LibTorch, temporaries of operators included, comes from the caching allocator.
+// Once is enough; before other threads exist.
 DRIVETRAIN_API void install_cpu_allocator();
 
 // Of blocks from 64 KB up. `reserved` is address space: pages of a block that were never touched take no memory.

@@ -1,4 +1,5 @@
-// Memory from the system for tensors: large blocks in huge pages, where the passes over weights and moments are a fifth faster.
+// Memory from the system for tensors: large blocks in huge pages,
+// where the passes over weights and moments are a fifth faster.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,6 @@
-// A planned arena for what a training step allocates again and again: two steps are watched, then every tensor of a step gets a
-// fixed place, packed by size and lifetime. A step that asks for something else falls back to the caching allocator from there on.
+// A planned arena for what a training step allocates again and again:
+// two steps are watched, then every tensor of a step gets a fixed place, packed by size and lifetime. A step that asks
+// for something else falls back to the caching allocator from there on.
 //
 // Source: Pisarchyk and Lee 2020, "Efficient memory management for deep neural net inference", greedy by size.
 // One per rank; begin and end on the thread that runs steps. Blocks may be freed on any thread.

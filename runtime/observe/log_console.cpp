@@ -1,12 +1,12 @@
 #include "observe/log_console.h"
 
 #include <fcntl.h>
-#include <sys/stat.h>
 #include <spdlog/logger.h>
 #include <spdlog/pattern_formatter.h>
 #include <spdlog/sinks/base_sink.h>
 #include <spdlog/sinks/basic_file_sink.h>
 #include <sys/ioctl.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -130,7 +130,8 @@ class ConsoleLog : public Log {
     const std::lock_guard lock(mutex_);
     struct stat found = {};
     if (::stat(path.c_str(), &found) == 0 && S_ISFIFO(found.st_mode))  // it would wait for a reader for ever
-      throw fail(ErrorCode::io, path, ": is a pipe and no regular file, and the log is written there\n   remove it, or choose another "
+      throw fail(ErrorCode::io, path,
+                 ": is a pipe and no regular file, and the log is written there\n   remove it, or choose another "
                  "folder with --set output_dir=FOLDER");
     std::shared_ptr<spdlog::sinks::basic_file_sink_st> file;
     try {

@@ -98,7 +98,8 @@ const OptionTable& Registry::options(const std::string& kind, const std::string&
 
 LibraryFacts Registry::facts(const std::string& kind, const std::string& name) const {
   const PluginFile& file = *entry(kind, name).file;
-  return {file.manifest.library, file.manifest.version, file.path, file.origin, file.build_id, file.manifest.fingerprint};
+  return {file.manifest.library, file.manifest.version, file.path,
+          file.origin,           file.build_id,         file.manifest.fingerprint};
 }
 
 std::shared_ptr<Plugin> Registry::create_plugin(const std::string& kind, const std::string& name, const void* options,

@@ -37,7 +37,8 @@ Tensors AutogradUnit::forward(const Tensors& x, StepContext& ctx, Saved& saved) 
 
 Tensors AutogradUnit::backward(const Tensors& dy, StepContext& ctx, Saved& saved) {
   if (dy.size() != saved.outputs.size())
-    throw fail(ErrorCode::internal, "unit ", name(), " got ", dy.size(), " gradients for ", saved.outputs.size(), " outputs");
+    throw fail(ErrorCode::internal, "unit ", name(), " got ", dy.size(), " gradients for ", saved.outputs.size(),
+               " outputs");
   Tensors roots, seeds;
   for (size_t i = 0; i < dy.size(); ++i) {
     if (!saved.outputs[i].requires_grad() || !dy[i].defined()) continue;

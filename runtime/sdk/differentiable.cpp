@@ -1,5 +1,5 @@
-// One autograd node type for every hand-written backward. A Node instead of torch::autograd::Function: half the compile time,
-// and outputs may be modified in place.
+// One autograd node type for every hand-written backward.
+// A Node instead of torch::autograd::Function: half the compile time, and outputs may be modified in place.
 #include <drivetrain/differentiable.h>
 
 #include <ATen/core/grad_mode.h>

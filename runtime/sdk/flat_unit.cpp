@@ -16,14 +16,16 @@ int64_t rounded_up(int64_t n, int64_t multiple) { return (n + multiple - 1) / mu
 
 }  // namespace
 
-FlatUnit::FlatUnit(std::vector<ParamPtr> params, const Mesh& mesh, const FlatOptions& options) : params_(std::move(params)) {
+FlatUnit::FlatUnit(std::vector<ParamPtr> params, const Mesh& mesh, const FlatOptions& options)
+    : params_(std::move(params)) {
   if (options.lent_grads && !options.part_grads)
     throw fail(ErrorCode::internal, "a flat unit whose gradients are lent needs memory for its part of them");
   lay_out(mesh, options);
   allocate(options);
   for (size_t i = 0; i < params_.size(); ++i) {
     Param& param = *params_[i];
-    param.tensor = values_.narrow(0, offsets_[i], counts_[i]).view(shapes_[i]).detach().set_requires_grad(param.trainable);
+    param.tensor =
+        values_.narrow(0, offsets_[i], counts_[i]).view(shapes_[i]).detach().set_requires_grad(param.trainable);
     param.grad_fresh = true;
   }
   if (grads_.defined()) point_slots();
@@ -95,8 +97,10 @@ void FlatUnit::cut(const FlatOptions& options) {
       const int64_t first = std::max(from, offsets_[i]), last = std::min(to, offsets_[i] + counts_[i]);
       // Who holds nothing of a parameter says so, in the first list.
       const bool nothing = offsets_[i] >= end || offsets_[i] + counts_[i] <= part_begin_ || counts_[i] == 0;
-      if (first < last) list.push_back(piece(i, first, last, options));
-      else if (nothing && !named[i]) list.push_back(piece(i, offsets_[i], offsets_[i], options));
+      if (first < last)
+        list.push_back(piece(i, first, last, options));
+      else if (nothing && !named[i])
+        list.push_back(piece(i, offsets_[i], offsets_[i], options));
       named[i] = named[i] || nothing;
     }
     // Nothing but a gap: the list still stands for these parameters, behind the end of the last one.
@@ -123,8 +127,10 @@ Trainable FlatUnit::piece(size_t i, int64_t begin, int64_t end, const FlatOption
 void FlatUnit::point_slots() {
   for (size_t i = 0; i < params_.size(); ++i) {
     const at::Tensor slot = grads_.narrow(0, offsets_[i], counts_[i]);
-    if (params_[i]->trainable) params_[i]->grad = slot.view(shapes_[i]);
-    else slot.zero_();
+    if (params_[i]->trainable)
+      params_[i]->grad = slot.view(shapes_[i]);
+    else
+      slot.zero_();
   }
 }
 

@@ -14,13 +14,16 @@ at::Tensor Linear::forward(const at::Tensor& x, StepContext&) {
   Tensors inputs = {x};
   for (const ParamPtr& param : own) inputs.push_back(param->tensor);
   const bool recording = at::GradMode::is_enabled();
-  const auto forward = [&](const Tensors& in) { return Tensors{apply(in[0].detach(), options, recording ? kept.get() : nullptr)}; };
-  return differentiable(inputs, forward,
-                        [this, kept, options, x = x.detach(), count = inputs.size(), work = WeightWork::current()](const Tensors& dy) {
-                          Tensors gradients(count);
-                          gradients[0] = apply_backward(dy[0], kept->defined() ? *kept : x, options, *work);
-                          return gradients;
-                        })[0];
+  const auto forward = [&](const Tensors& in) {
+    return Tensors{apply(in[0].detach(), options, recording ? kept.get() : nullptr)};
+  };
+  return differentiable(
+      inputs, forward,
+      [this, kept, options, x = x.detach(), count = inputs.size(), work = WeightWork::current()](const Tensors& dy) {
+        Tensors gradients(count);
+        gradients[0] = apply_backward(dy[0], kept->defined() ? *kept : x, options, *work);
+        return gradients;
+      })[0];
 }
 
 }  // namespace drivetrain

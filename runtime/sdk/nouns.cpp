@@ -1,6 +1,4 @@
 // Key functions and small members of the SDK's nouns and kinds: type information of every interface lives here, once.
-#include <drivetrain/precision.h>
-#include <drivetrain/recompute.h>
 #include <drivetrain/communicator.h>
 #include <drivetrain/data_parallel.h>
 #include <drivetrain/dataset.h>
@@ -8,6 +6,8 @@
 #include <drivetrain/lr_schedule.h>
 #include <drivetrain/model.h>
 #include <drivetrain/monitor.h>
+#include <drivetrain/precision.h>
+#include <drivetrain/recompute.h>
 #include <drivetrain/schedule.h>
 #include <drivetrain/store.h>
 #include <drivetrain/strategy.h>
@@ -51,8 +51,10 @@ Monitor::~Monitor() = default;
 Param::Param(std::string n, Layout l, InitRule i) : name(std::move(n)), layout(std::move(l)), init(i) {}
 
 void accumulate_grad(Param& param, const at::Tensor& gradient) {
-  if (param.grad_fresh) param.grad.copy_(gradient);
-  else param.grad.add_(gradient);
+  if (param.grad_fresh)
+    param.grad.copy_(gradient);
+  else
+    param.grad.add_(gradient);
   param.grad_fresh = false;
 }
 
@@ -84,7 +86,9 @@ void PlanContext::claim_axis(const std::string& axis, int64_t size, bool joins_g
   claims_.push_back({axis, size, joins_gradients, place, speaker_});
 }
 void PlanContext::offer(const std::string& ability) { offers_.push_back({speaker_, ability}); }
-void PlanContext::need(const std::string& ability, const std::string& why) { needs_.push_back({ability, why, speaker_}); }
+void PlanContext::need(const std::string& ability, const std::string& why) {
+  needs_.push_back({ability, why, speaker_});
+}
 void PlanContext::refuse(const std::string& problem) { refusals_.push_back({speaker_, problem}); }
 void PlanContext::cost(const std::string& line) { costs_.push_back({speaker_, line}); }
 void PlanContext::capturable() { capturables_.push_back(speaker_); }

@@ -61,7 +61,8 @@ at::Tensor activation(Activation kind, const at::Tensor& given, const at::Tensor
   op.x = in(x), op.bias = in(bias), op.y = out(y);
   op.columns = y.size(-1), op.rows = y.numel() / op.columns;
   op.kind = kernel_kind(kind), op.dtype = kernel_dtype(x);
-  run(x, op, op.rows, 8, kernels::activation_forward_cpu, DRIVETRAIN_CUDA_KERNEL(activation_forward_cuda), "activation");
+  run(x, op, op.rows, 8, kernels::activation_forward_cpu, DRIVETRAIN_CUDA_KERNEL(activation_forward_cuda),
+      "activation");
   return y;
 }
 
@@ -81,7 +82,8 @@ at::Tensor activation_backward(Activation kind, const at::Tensor& given, const a
   if (sum_bias) partial = at::empty({blocks, x.size(-1)}, x.options().dtype(at::kFloat));
   op.x = in(x), op.bias = in(b), op.dy = in(dy), op.dx = out(dx), op.partial = out<float>(partial);
   op.kind = kernel_kind(kind), op.dtype = kernel_dtype(x);
-  run(x, op, blocks, 1, kernels::activation_backward_cpu, DRIVETRAIN_CUDA_KERNEL(activation_backward_cuda), "activation backward");
+  run(x, op, blocks, 1, kernels::activation_backward_cpu, DRIVETRAIN_CUDA_KERNEL(activation_backward_cuda),
+      "activation backward");
   if (sum_bias) add_partial_sums(*bias, partial);
   return dx;
 }

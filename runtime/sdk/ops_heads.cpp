@@ -17,7 +17,8 @@ namespace {
 // x [B, S, heads, C] turned by the angles, or back for sign -1; 16 bits go through float32.
 at::Tensor turned(const at::Tensor& x, const RotaryTable& table, double sign) {
   if (!table.cos.defined()) return x.contiguous();
-  const at::Tensor wide = x.to(table.cos.scalar_type()), cos = table.cos.unsqueeze(1), sin = table.sin.unsqueeze(1) * sign;
+  const at::Tensor wide = x.to(table.cos.scalar_type()), cos = table.cos.unsqueeze(1),
+                   sin = table.sin.unsqueeze(1) * sign;
   const int64_t half = x.size(3) / 2;
   const at::Tensor a = wide.narrow(3, 0, half), b = wide.narrow(3, half, half);
   return at::cat({a * cos - b * sin, b * cos + a * sin}, 3).to(x.scalar_type());
@@ -36,17 +37,20 @@ kernels::Rotary rotary_arguments(const at::Tensor& qkv, const Heads& heads, cons
 
 }  // namespace
 
-RotaryTable rotary_table(const std::vector<double>& frequencies, int64_t first, int64_t length, const at::Tensor& like) {
+RotaryTable rotary_table(const std::vector<double>& frequencies, int64_t first, int64_t length,
+                         const at::Tensor& like) {
   const auto pairs = static_cast<int64_t>(frequencies.size());
   at::Tensor cos = at::empty({length, pairs}, at::TensorOptions(at::kDouble)), sin = at::empty_like(cos);
   double *c = cos.mutable_data_ptr<double>(), *s = sin.mutable_data_ptr<double>();
   for (int64_t p = first; p < first + length; ++p)
-    for (const double w : frequencies) *c++ = std::cos(static_cast<double>(p) * w), *s++ = std::sin(static_cast<double>(p) * w);
+    for (const double w : frequencies)
+      *c++ = std::cos(static_cast<double>(p) * w), *s++ = std::sin(static_cast<double>(p) * w);
   const auto options = like.options().dtype(like.scalar_type() == at::kDouble ? at::kDouble : at::kFloat);
   return {cos.to(options), sin.to(options)};
 }
 
-Heads split_heads(const at::Tensor& given, const at::Tensor& bias, const RotaryTable& table, int64_t heads, int64_t groups) {
+Heads split_heads(const at::Tensor& given, const at::Tensor& bias, const RotaryTable& table, int64_t heads,
+                  int64_t groups) {
   const int64_t B = given.size(0), S = given.size(1), all = heads + 2 * groups, C = given.size(2) / all;
   if (!has_kernel(given)) {
     const at::Tensor x = (bias.defined() ? at::add(given, bias) : given).reshape({B, S, all, C});
@@ -70,8 +74,8 @@ at::Tensor split_heads_backward(const Heads& given, const RotaryTable& table, Pa
     dqkv = at::cat({turned(d.q, table, -1), turned(d.k, table, -1), d.v}, 2).reshape({B, S, all * C});
   } else {
     dqkv = at::empty({B, S, all * C}, d.q.options());
-    run(dqkv, rotary_arguments(dqkv, d, table), B * S, 16, kernels::rotary_backward_cpu, DRIVETRAIN_CUDA_KERNEL(rotary_backward_cuda),
-        "rotary backward");
+    run(dqkv, rotary_arguments(dqkv, d, table), B * S, 16, kernels::rotary_backward_cpu,
+        DRIVETRAIN_CUDA_KERNEL(rotary_backward_cuda), "rotary backward");
   }
   if (bias && bias->trainable) accumulate_bias_grad(*bias, dqkv);
   return dqkv;

@@ -38,9 +38,12 @@ T* out(const at::Tensor& t) {
 
 // Runs `cpu(op, begin, end)` over [0, count), or `cuda(op, stream)` where the tensors are there.
 template <class Op, class Cpu, class Cuda>
-void run(const at::Tensor& like, const Op& op, int64_t count, int64_t grain, const Cpu& cpu, const Cuda& cuda, const char* name) {
-  if (like.is_cpu()) at::parallel_for(0, count, grain, [&](int64_t begin, int64_t end) { cpu(op, begin, end); });
-  else if constexpr (kWithCuda) check_launch(cuda(op, current_stream(like.device())), name);
+void run(const at::Tensor& like, const Op& op, int64_t count, int64_t grain, const Cpu& cpu, const Cuda& cuda,
+         const char* name) {
+  if (like.is_cpu())
+    at::parallel_for(0, count, grain, [&](int64_t begin, int64_t end) { cpu(op, begin, end); });
+  else if constexpr (kWithCuda)
+    check_launch(cuda(op, current_stream(like.device())), name);
 }
 
 // Builds without nvcc have no CUDA functions to name.

@@ -41,7 +41,8 @@ int64_t loss_rows_at_once(const at::Tensor& x, const at::Tensor& weight) {
 }
 
 at::Tensor cross_entropy_(at::Tensor& logits, const at::Tensor& given_labels, bool gradient, double scale) {
-  if (!has_kernel(logits) || !logits.is_contiguous()) return cross_entropy_by_operators(logits, given_labels, gradient, scale);
+  if (!has_kernel(logits) || !logits.is_contiguous())
+    return cross_entropy_by_operators(logits, given_labels, gradient, scale);
   const at::Tensor labels = given_labels.contiguous();
   const at::Tensor loss = at::empty({logits.size(0)}, logits.options().dtype(at::kDouble));
   kernels::CrossEntropy op;

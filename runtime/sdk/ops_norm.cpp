@@ -14,7 +14,9 @@
 namespace drivetrain::ops {
 namespace {
 
-at::ScalarType statistics_dtype(const at::Tensor& x) { return x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat; }
+at::ScalarType statistics_dtype(const at::Tensor& x) {
+  return x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+}
 
 // --- by LibTorch's operators: float64, and 16 bits on the CPU
 at::Tensor normalised(const Normed& kept) {
@@ -23,7 +25,8 @@ at::Tensor normalised(const Normed& kept) {
   return s * kept.rstd.view(s.sizes().slice(0, s.dim() - 1)).unsqueeze(-1);
 }
 
-at::Tensor apply_weight(const at::Tensor& x_hat, const at::Tensor& weight, const at::Tensor& bias, at::ScalarType dtype) {
+at::Tensor apply_weight(const at::Tensor& x_hat, const at::Tensor& weight, const at::Tensor& bias,
+                        at::ScalarType dtype) {
   at::Tensor y = x_hat * weight.to(x_hat.scalar_type());
   if (bias.defined()) y = y + bias.to(x_hat.scalar_type());
   return y.to(dtype);
@@ -44,7 +47,8 @@ Normed norm_by_operators(const at::Tensor& x, const at::Tensor& delta, const at:
   return n;
 }
 
-at::Tensor backward_by_operators(const at::Tensor& dy, const at::Tensor& dsum, const Normed& kept, Param& weight, Param* bias) {
+at::Tensor backward_by_operators(const at::Tensor& dy, const at::Tensor& dsum, const Normed& kept, Param& weight,
+                                 Param* bias) {
   const at::Tensor x_hat = normalised(kept), d = dy.to(x_hat.scalar_type());
   const at::Tensor g = d * weight.tensor.detach().to(x_hat.scalar_type());
   at::Tensor dx = g - x_hat * (g * x_hat).mean(-1, true);
@@ -57,7 +61,8 @@ at::Tensor backward_by_operators(const at::Tensor& dy, const at::Tensor& dsum, c
   return dx.to(dy.scalar_type());
 }
 
-kernels::NormForward forward_arguments(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, const NormArgs& args) {
+kernels::NormForward forward_arguments(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+                                       const NormArgs& args) {
   kernels::NormForward op;
   op.x = in(x), op.weight = in(weight), op.bias = in(bias);
   op.columns = x.size(-1), op.rows = x.numel() / op.columns;
@@ -71,8 +76,10 @@ void run_forward(const at::Tensor& like, const kernels::NormForward& op) {
 
 }  // namespace
 
-Normed norm(const at::Tensor& given, const at::Tensor& delta, const at::Tensor& weight, const at::Tensor& bias, const NormArgs& args) {
-  if (!has_kernel(given) || weight.scalar_type() != given.scalar_type()) return norm_by_operators(given, delta, weight, bias, args);
+Normed norm(const at::Tensor& given, const at::Tensor& delta, const at::Tensor& weight, const at::Tensor& bias,
+            const NormArgs& args) {
+  if (!has_kernel(given) || weight.scalar_type() != given.scalar_type())
+    return norm_by_operators(given, delta, weight, bias, args);
   const at::Tensor x = given.contiguous(), d = delta.defined() ? delta.contiguous() : delta;
   kernels::NormForward op = forward_arguments(x, weight, bias, args);
   Normed n;
@@ -97,8 +104,8 @@ at::Tensor norm_again(const Normed& kept, const at::Tensor& weight, const at::Te
   return y;
 }
 
-at::Tensor norm_backward(const at::Tensor& given_dy, const at::Tensor& given_dsum, const Normed& kept, Param& weight, Param* bias,
-                         const NormArgs& args) {
+at::Tensor norm_backward(const at::Tensor& given_dy, const at::Tensor& given_dsum, const Normed& kept, Param& weight,
+                         Param* bias, const NormArgs& args) {
   if (!has_kernel(given_dy) || weight.tensor.scalar_type() != given_dy.scalar_type())
     return backward_by_operators(given_dy, given_dsum, kept, weight, bias);
   const at::Tensor dy = given_dy.contiguous(), dsum = given_dsum.defined() ? given_dsum.contiguous() : given_dsum;

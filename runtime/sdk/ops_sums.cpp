@@ -38,7 +38,8 @@ void add_by_kernel(const at::Tensor& slot, const at::Tensor& ids, const at::Tens
     sorted = at::index_select(ids, 0, order);
     op.order = in<int64_t>(order), op.sorted_ids = in<int64_t>(sorted);
   }
-  run(slot, op, op.columns, 64, kernels::embedding_backward_cpu, DRIVETRAIN_CUDA_KERNEL(embedding_backward_cuda), "embedding backward");
+  run(slot, op, op.columns, 64, kernels::embedding_backward_cpu, DRIVETRAIN_CUDA_KERNEL(embedding_backward_cuda),
+      "embedding backward");
 }
 
 bool is_half(const at::Tensor& x) { return x.scalar_type() == at::kBFloat16 || x.scalar_type() == at::kHalf; }
@@ -51,9 +52,10 @@ void add_all_rows(at::Tensor slot, const at::Tensor& ids, const at::Tensor& rows
   }
   const at::Tensor same = rows.to(slot.scalar_type());
   if (slot.is_cpu() && slot.scalar_type() == at::kDouble)
-    add_rows(slot.mutable_data_ptr<double>(), same.const_data_ptr<double>(), ids.const_data_ptr<int64_t>(), ids.numel(), same.size(1),
-             slot.size(0));
-  else slot.index_add_(0, ids, same);
+    add_rows(slot.mutable_data_ptr<double>(), same.const_data_ptr<double>(), ids.const_data_ptr<int64_t>(), ids.numel(),
+             same.size(1), slot.size(0));
+  else
+    slot.index_add_(0, ids, same);
 }
 
 at::Tensor sum_of_rows(const at::Tensor& like, const at::Tensor& ids, const at::Tensor& rows) {

@@ -1,5 +1,5 @@
-// Which of LibTorch's two libraries multiplies float32 matrices on this processor: MKL favours Intel's; on others oneDNN's products
-// measure a tenth faster (README, "How fast").
+// Which of LibTorch's two libraries multiplies float32 matrices on this processor: MKL favours Intel's;
+// on others oneDNN's products measure a tenth faster (README, "How fast").
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/addmm.h>
@@ -23,14 +23,15 @@ bool is_intel() {
 
 // oneDNN's product behind LibTorch's operator of compiled models; absent in builds without oneDNN.
 const std::optional<c10::OperatorHandle>& onednn_linear() {
-  static const auto handle = is_intel() ? std::nullopt : c10::Dispatcher::singleton().findSchema({"mkldnn::_linear_pointwise", ""});
+  static const auto handle =
+      is_intel() ? std::nullopt : c10::Dispatcher::singleton().findSchema({"mkldnn::_linear_pointwise", ""});
   return handle;
 }
 
 // By shape and processor alone, so that the same run takes the same path every time.
 bool by_onednn(const at::Tensor& x, const at::Tensor& w) {
-  return x.is_cpu() && x.scalar_type() == at::kFloat && w.scalar_type() == at::kFloat && x.numel() * w.size(0) >= kWorthIt &&
-         onednn_linear().has_value();
+  return x.is_cpu() && x.scalar_type() == at::kFloat && w.scalar_type() == at::kFloat &&
+         x.numel() * w.size(0) >= kWorthIt && onednn_linear().has_value();
 }
 
 // x [N, I] w [O, I]^T + b

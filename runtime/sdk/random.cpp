@@ -167,7 +167,8 @@ std::array<uint32_t, 4> philox(std::array<uint32_t, 4> counter, std::array<uint3
 std::vector<RowRange> part_of(const std::vector<RowRange>& rows, int64_t parts, int64_t index) {
   int64_t all = 0;
   for (const RowRange& range : rows) all += range.count;
-  if (parts < 1 || all % parts != 0) throw fail(ErrorCode::internal, all, " rows cannot be cut into ", parts, " even parts");
+  if (parts < 1 || all % parts != 0)
+    throw fail(ErrorCode::internal, all, " rows cannot be cut into ", parts, " even parts");
   std::vector<RowRange> part;
   int64_t skip = index * (all / parts), want = all / parts;
   for (const RowRange& range : rows) {

@@ -1,8 +1,10 @@
-// Regions that run again in backward, as one autograd node each: the node keeps the region's inputs, and its backward runs the region
-// with recording on leaves of its own, then that graph's backward.
+// Regions that run again in backward, as one autograd node each:
+// the node keeps the region's inputs, and its backward runs the region with recording on leaves of its own,
+// then that graph's backward.
 //
-// The inner graph is private to the node, so weights inside it get their gradients exactly once; work on weight gradients goes where
-// the unit's forward would have sent it, though it is captured on whatever thread backward runs.
+// The inner graph is private to the node, so weights inside it get their gradients exactly once;
+// work on weight gradients goes where the unit's forward would have sent it,
+// though it is captured on whatever thread backward runs.
 #include <drivetrain/recompute.h>
 
 #include <ATen/core/grad_mode.h>
@@ -44,8 +46,8 @@ class RegionInputs {
     for (size_t i = 0; i < leaves.size(); ++i) {
       if (!leaves[i].defined()) continue;
       if (leaves[i]._version() != versions_[i])
-        throw fail(ErrorCode::internal, "input ", i, " of region ", region_, " was changed in place after the region ran: running it ",
-                   "again would give another result");
+        throw fail(ErrorCode::internal, "input ", i, " of region ", region_,
+                   " was changed in place after the region ran: running it ", "again would give another result");
       leaves[i].set_requires_grad(needs_gradient_[i]);
     }
     return leaves;
@@ -58,7 +60,8 @@ class RegionInputs {
   std::vector<int64_t> versions_;
 };
 
-// A graph has a node only if something in front of it needs a gradient; parameters inside the region do where no input does.
+// A graph has a node only if something in front of it needs a gradient;
+// parameters inside the region do where no input does.
 Tensors with_a_reason(const Tensors& inputs) {
   Tensors all = inputs;
   const auto needs = [](const at::Tensor& t) { return t.defined() && t.requires_grad(); };
@@ -93,7 +96,9 @@ bool is_kept(const StepContext& ctx, std::string_view region) {
 Held::~Held() = default;
 Recompute::~Recompute() = default;
 
-std::unique_ptr<Held> Recompute::hold(Tensors inputs) const { return std::make_unique<HeldAsTheyAre>(std::move(inputs)); }
+std::unique_ptr<Held> Recompute::hold(Tensors inputs) const {
+  return std::make_unique<HeldAsTheyAre>(std::move(inputs));
+}
 
 Tensors recomputable(StepContext& ctx, std::string_view region, const Tensors& inputs,
                      const std::function<Tensors(const Tensors&)>& fn) {
@@ -116,24 +121,26 @@ Tensors recomputable(StepContext& ctx, std::string_view region, const Tensors& i
 }
 
 at::Tensor recomputable_linear(StepContext& ctx, std::string_view region, const Tensors& inputs,
-                               const std::function<at::Tensor(const Tensors&)>& fn, const std::shared_ptr<Linear>& linear) {
+                               const std::function<at::Tensor(const Tensors&)>& fn,
+                               const std::shared_ptr<Linear>& linear) {
   if (is_kept(ctx, region)) return linear->forward(fn(inputs), ctx);
   const auto kept = std::make_shared<RegionInputs>(inputs, region);
   const Tensors all = with_a_reason(inputs);
   const auto forward = [&](const Tensors&) { return Tensors{linear->apply(fn(inputs), {}, nullptr)}; };
-  return differentiable(all, forward, [kept, fn, linear, count = all.size(), work = WeightWork::current()](const Tensors& dy) {
-    const CurrentWeightWork current(work);
-    Tensors leaves = kept->leaves();
-    Tensors x(1);
-    {
-      const at::AutoGradMode recording(true);
-      x[0] = fn(leaves);
-    }
-    Linear::Options options;
-    options.wants_dx = x[0].requires_grad();
-    const Tensors dx = {linear->apply_backward(dy[0], x[0].detach(), options, *work)};
-    return gradients_of(leaves, std::move(x), dx, count);
-  })[0];
+  return differentiable(all, forward,
+                        [kept, fn, linear, count = all.size(), work = WeightWork::current()](const Tensors& dy) {
+                          const CurrentWeightWork current(work);
+                          Tensors leaves = kept->leaves();
+                          Tensors x(1);
+                          {
+                            const at::AutoGradMode recording(true);
+                            x[0] = fn(leaves);
+                          }
+                          Linear::Options options;
+                          options.wants_dx = x[0].requires_grad();
+                          const Tensors dx = {linear->apply_backward(dy[0], x[0].detach(), options, *work)};
+                          return gradients_of(leaves, std::move(x), dx, count);
+                        })[0];
 }
 
 }  // namespace drivetrain

@@ -15,10 +15,13 @@ namespace drivetrain {
 
 bool BlockChoice::is_block(const std::string& unit) {
   const size_t dot = unit.rfind('.');
-  return dot != std::string::npos && dot + 1 < unit.size() && unit.find_first_not_of("0123456789", dot + 1) == std::string::npos;
+  return dot != std::string::npos && dot + 1 < unit.size() &&
+         unit.find_first_not_of("0123456789", dot + 1) == std::string::npos;
 }
 
-int64_t BlockChoice::count(double fraction, int64_t blocks) { return std::llround(fraction * static_cast<double>(blocks)); }
+int64_t BlockChoice::count(double fraction, int64_t blocks) {
+  return std::llround(fraction * static_cast<double>(blocks));
+}
 
 namespace {
 int64_t planned_blocks(const PlanContext& ctx) {
@@ -29,7 +32,8 @@ int64_t planned_blocks(const PlanContext& ctx) {
 double BlockChoice::plan(PlanContext& ctx) const {
   const int64_t all = planned_blocks(ctx), chosen = count(fraction_, all);
   if (all == 0) return fraction_;
-  if (chosen == 0) ctx.no_effect("fraction", concat(fraction_, " of ", all, " blocks is none: all activations are kept"));
+  if (chosen == 0)
+    ctx.no_effect("fraction", concat(fraction_, " of ", all, " blocks is none: all activations are kept"));
   return static_cast<double>(chosen) / static_cast<double>(all);
 }
 
@@ -37,9 +41,10 @@ void BlockChoice::say_cost(PlanContext& ctx, bool to_host) const {
   const int64_t all = planned_blocks(ctx), chosen = count(fraction_, all);
   if (all == 0) return ctx.cost("blocks run their forward twice");
   const double extra = forward_shares(ctx).blocks * static_cast<double>(chosen) / static_cast<double>(all);
-  ctx.cost(concat("the forward of ", chosen, " of ", all, " blocks runs twice: ",
-                  extra > 0 ? concat("about ", percent(extra)) : "up to a third", " more work in a step",
-                  to_host ? ", and their inputs go to the host and back" : "", ". \"type\": \"none\" keeps all activations"));
+  ctx.cost(concat("the forward of ", chosen, " of ", all,
+                  " blocks runs twice: ", extra > 0 ? concat("about ", percent(extra)) : "up to a third",
+                  " more work in a step", to_host ? ", and their inputs go to the host and back" : "",
+                  ". \"type\": \"none\" keeps all activations"));
 }
 
 void BlockChoice::choose(const UnitList& units) {
@@ -85,7 +90,8 @@ struct HostStash::Pool {
   }
 };
 
-// All copies are enqueued on one stream, so that a buffer may be given back while it is still read: who writes it next waits.
+// All copies are enqueued on one stream, so that a buffer may be given back while it is still read:
+// who writes it next waits.
 class HostStash::OnHost final : public Held {
  public:
   OnHost(std::shared_ptr<Pool> pool, const Tensors& tensors) : pool_(std::move(pool)) {

@@ -23,7 +23,8 @@ struct BucketPlan {
   int64_t numel = 0;
 };
 
-std::vector<BucketPlan> plan_buckets(const std::vector<ParamPtr>& params, const ShardingOptions& options, const Mesh& mesh) {
+std::vector<BucketPlan> plan_buckets(const std::vector<ParamPtr>& params, const ShardingOptions& options,
+                                     const Mesh& mesh) {
   std::vector<BucketPlan> plans;
   for (const ParamPtr& param : params) {
     const int64_t numel = param->layout.local_numel(mesh);
@@ -74,7 +75,8 @@ class BucketMaker {
     if (flat.shards == 1) return;
     const GroupPtr shard = groups_.shard;
     const auto own = [shard](int64_t numel, at::ScalarType dtype) { return shard->allocate(numel, dtype); };
-    const at::Tensor once = shard->allocate_once(FlatUnit::numel_of(plan.params, *services_.mesh, flat.shards), flat.dtypes.param);
+    const at::Tensor once =
+        shard->allocate_once(FlatUnit::numel_of(plan.params, *services_.mesh, flat.shards), flat.dtypes.param);
     if (once.defined()) {
       bucket.resident = true;
       flat.allocate_values = [once](int64_t, at::ScalarType) { return once; };
@@ -90,7 +92,8 @@ class BucketMaker {
   void finish(Bucket& bucket) const {
     if (bucket.resident) return;
     if (groups_.backward)
-      bucket.second = groups_.backward->allocate(bucket.flat->numel() / groups_.backward->size(), services_.dtypes.param);
+      bucket.second =
+          groups_.backward->allocate(bucket.flat->numel() / groups_.backward->size(), services_.dtypes.param);
     bucket.flat->release();
   }
 
@@ -104,7 +107,8 @@ class BucketMaker {
 ShardedDataParallel::ShardedDataParallel(const Services& services) : services_(services) {}
 ShardedDataParallel::~ShardedDataParallel() = default;
 
-// Parts of one sequence hold copies: they share the state where all ranks do, else their gradients are summed as replicas' are.
+// Parts of one sequence hold copies: they share the state where all ranks do,
+// else their gradients are summed as replicas' are.
 void ShardedDataParallel::name_joined_axes() {
   ShardingOptions& s = options_;
   const auto names = [](const std::vector<std::string>& list, const std::string& axis) {
@@ -126,7 +130,8 @@ void ShardedDataParallel::attach(UnitList& units) {
     for (const BucketPlan& plan : plan_buckets(units.owned(u), options_, mesh))
       buckets_.push_back(maker.make(plan, static_cast<int64_t>(u)));
   values_ = std::make_unique<sharding::Values>(options_, groups, units, buckets_);
-  gradients_ = std::make_unique<sharding::Gradients>(options_, services_.dtypes, services_.device, groups, units, buckets_);
+  gradients_ =
+      std::make_unique<sharding::Gradients>(options_, services_.dtypes, services_.device, groups, units, buckets_);
 }
 
 void ShardedDataParallel::step_begin(StepContext&) { gradients_->step_begin(); }
@@ -154,7 +159,8 @@ std::vector<Trainables> ShardedDataParallel::frozen() { return pieces(false); }
 std::vector<Trainables> ShardedDataParallel::pieces(bool trainable) const {
   std::vector<Trainables> all;
   for (const auto& bucket : buckets_)
-    if (bucket->trainable == trainable) all.insert(all.end(), bucket->flat->pieces().begin(), bucket->flat->pieces().end());
+    if (bucket->trainable == trainable)
+      all.insert(all.end(), bucket->flat->pieces().begin(), bucket->flat->pieces().end());
   return all;
 }
 

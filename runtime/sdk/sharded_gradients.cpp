@@ -24,7 +24,8 @@ void Gradients::lend(Bucket& bucket) {
   if (bucket.lent && !bucket.flat->grads().defined()) bucket.flat->lend_grads(take(bucket.flat->numel(), dtypes_.grad));
 }
 
-// A parameter that several units use gathers their gradients in one slot, in the bucket of the first unit, whose backward is last.
+// A parameter that several units use gathers their gradients in one slot, in the bucket of the first unit,
+// whose backward is last.
 void Gradients::before_backward(const Visit& visit) {
   for (Bucket* bucket : by_unit_[visit.unit]) {
     if (!bucket->lent) finish_all_of(*bucket);  // the slots are about to be written again
@@ -56,7 +57,8 @@ void Gradients::begin_sum(Bucket& bucket, bool last) {
   }
   if (groups_.shard->size() > 1) {
     const bool into_part = sum.first && !converts_;
-    sum.sum = into_part ? flat.part_grads() : sum.whole.narrow(0, groups_.shard->rank() * flat.part_numel(), flat.part_numel());
+    sum.sum = into_part ? flat.part_grads()
+                        : sum.whole.narrow(0, groups_.shard->rank() * flat.part_numel(), flat.part_numel());
     sum.work = groups_.shard->reduce_scatter(sum.sum, sum.whole);
   } else {
     sum.sum = sum.whole;
@@ -99,8 +101,10 @@ void Gradients::finish_all_of(const Bucket& bucket) {
 void Gradients::add_up(const Sum& sum) {
   at::Tensor part = sum.bucket->flat->part_grads();
   if (part.const_data_ptr() == sum.sum.const_data_ptr()) return;
-  if (sum.first) part.copy_(sum.sum);
-  else part.add_(sum.sum);
+  if (sum.first)
+    part.copy_(sum.sum);
+  else
+    part.add_(sum.sum);
 }
 
 void Gradients::flush() {

@@ -11,8 +11,8 @@ namespace drivetrain::sharding {
 
 class Gradients {
  public:
-  Gradients(const ShardingOptions& options, const Dtypes& dtypes, const at::Device& device, Groups groups, const UnitList& units,
-            const Buckets& buckets);
+  Gradients(const ShardingOptions& options, const Dtypes& dtypes, const at::Device& device, Groups groups,
+            const UnitList& units, const Buckets& buckets);
 
   void step_begin();
   void before_backward(const Visit& visit);
@@ -24,8 +24,8 @@ class Gradients {
   struct Sum {
     Bucket* bucket;
     at::Tensor whole, sum;
-    std::vector<at::Tensor> buffers;  // to be given back when it is done
-    bool over_replicas = false;  // the second of two steps
+    std::vector<at::Tensor> buffers;   // to be given back when it is done
+    bool over_replicas = false;        // the second of two steps
     bool first = false, last = false;  // of the bucket in this step
     WorkPtr work;
   };

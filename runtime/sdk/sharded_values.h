@@ -1,4 +1,5 @@
-// Whole values where units need them: gathered after updates where they stay, and around each use where they do not. Main thread.
+// Whole values where units need them: gathered after updates where they stay, and around each use where they do not.
+// Main thread.
 #pragma once
 
 #include <map>
@@ -33,7 +34,7 @@ class Values {
   std::vector<std::vector<Bucket*>> by_unit_;
   std::map<const Param*, Bucket*> home_;
   bool any_sharded_ = false;  // else there is nothing to look ahead for
-  int64_t live_ = 0;  // elements of sharded buckets that are whole
+  int64_t live_ = 0;          // elements of sharded buckets that are whole
 };
 
 }  // namespace drivetrain::sharding

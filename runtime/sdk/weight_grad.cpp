@@ -13,17 +13,20 @@
 namespace drivetrain {
 namespace {
 
-// What LibTorch's CUDA products take for a result that is wider than their operands: float32 from bfloat16 or float16, both
-// operands of one type, the summand float32 as well.
+// What LibTorch's CUDA products take for a result that is wider than their operands:
+// float32 from bfloat16 or float16, both operands of one type, the summand float32 as well.
 bool widens_by_itself(const at::Tensor& slot, const at::Tensor& dy, const at::Tensor& x) {
   const at::ScalarType type = dy.scalar_type();
-  return dy.is_cuda() && slot.scalar_type() == at::kFloat && (type == at::kBFloat16 || type == at::kHalf) && x.scalar_type() == type;
+  return dy.is_cuda() && slot.scalar_type() == at::kFloat && (type == at::kBFloat16 || type == at::kHalf) &&
+         x.scalar_type() == type;
 }
 
 // slot := or += dy^T x in float32 sums: the result never exists in 16 bits.
 void add_widened(at::Tensor& slot, bool fresh, const at::Tensor& dy_NO, const at::Tensor& x_NI) {
-  if (fresh) at::mm_out(slot, dy_NO.t(), x_NI, at::kFloat);
-  else at::addmm_out(slot, slot, dy_NO.t(), x_NI, at::kFloat);
+  if (fresh)
+    at::mm_out(slot, dy_NO.t(), x_NI, at::kFloat);
+  else
+    at::addmm_out(slot, slot, dy_NO.t(), x_NI, at::kFloat);
 }
 
 }  // namespace
@@ -35,8 +38,10 @@ void accumulate_weight_grad(Param& weight, const at::Tensor& dy_NO, const at::Te
   } else if (slot.scalar_type() != dy_NO.scalar_type()) {
     // Wide copies of the operands, so that no product of the weight's size is rounded to 16 bits first.
     const at::Tensor dy = dy_NO.to(slot.scalar_type()), x = x_NI.to(slot.scalar_type());
-    if (weight.grad_fresh) at::mm_out(slot, dy.t(), x);
-    else slot.addmm_(dy.t(), x);
+    if (weight.grad_fresh)
+      at::mm_out(slot, dy.t(), x);
+    else
+      slot.addmm_(dy.t(), x);
   } else if (weight.grad_fresh) {
     at::mm_out(slot, dy_NO.t(), x_NI);
   } else {
@@ -54,8 +59,10 @@ std::shared_ptr<WeightWork> WeightWork::current() {
 }
 
 void WeightWork::run(std::function<void()> work) {
-  if (later_) later_->push_back(std::move(work));
-  else work();
+  if (later_)
+    later_->push_back(std::move(work));
+  else
+    work();
 }
 
 CurrentWeightWork::CurrentWeightWork(std::shared_ptr<WeightWork> work)

@@ -25,7 +25,8 @@ class DRIVETRAIN_API ParamGather {
   // Of every parameter, whole.
   const std::map<std::string, std::vector<int64_t>>& shapes() const { return shapes_; }
 
-  // Whether `whole` asks other ranks for parts; without it this rank holds everything. The same on all ranks of a stage.
+  // Whether `whole` asks other ranks for parts; without it this rank holds everything.
+  // The same on all ranks of a stage.
   bool needs_peers() const;
 
   // A parameter in float32 and its shape, to be read only. Collective: every rank asks for the same parameters in the

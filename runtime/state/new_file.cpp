@@ -82,8 +82,8 @@ void sync_folder(const std::string& folder, const std::string& path) {
   if (!done && code != EINVAL && code != ENOTSUP) throw write_error(path, "sync its folder", code, 0);
 }
 
-// The file that a symbolic link points to, there or not; the path itself where it is none. Names of descriptors are links
-// of the system's, to what may have no name any more: they stay.
+// The file that a symbolic link points to, there or not; the path itself where it is none.
+// Names of descriptors are links of the system's, to what may have no name any more: they stay.
 std::string file_of_link(std::string path) {
   std::error_code error;
   for (int links = 0; descriptor_named(path) < 0 && fs::is_symlink(path, error) && links < 40; ++links) {
@@ -96,7 +96,10 @@ std::string file_of_link(std::string path) {
 // A device, terminal or pipe takes the bytes itself; a regular file in its place would be nobody's wish.
 int open_through(const std::string& path, mode_t mode, uint64_t bytes) {
   if (!S_ISCHR(mode) && !S_ISFIFO(mode))
-    throw fail(ErrorCode::io, path, ": is a ", S_ISDIR(mode) ? "folder" : S_ISSOCK(mode) ? "socket" : "block device",
+    throw fail(ErrorCode::io, path, ": is a ",
+               S_ISDIR(mode)    ? "folder"
+               : S_ISSOCK(mode) ? "socket"
+                                : "block device",
                ", and a file is to be written there\n   choose another name");
   const int number = descriptor_named(file_of_link(path));
   const int descriptor = number >= 0 ? ::fcntl(number, F_DUPFD_CLOEXEC, 0)
@@ -200,8 +203,7 @@ void remove_unfinished(const std::string& folder, bool all) {
 bool NewFolder::is_free(const std::string& path) {
   std::error_code error;
   const fs::file_status status = fs::symlink_status(without_slash(path), error);
-  return status.type() == fs::file_type::not_found ||
-         (fs::is_directory(status) && fs::is_empty(path, error) && !error);
+  return status.type() == fs::file_type::not_found || (fs::is_directory(status) && fs::is_empty(path, error) && !error);
 }
 
 NewFolder::NewFolder(const std::string& path) : path_(without_slash(path)), temporary_(temporary_sibling(path_)) {

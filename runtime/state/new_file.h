@@ -36,7 +36,8 @@ class DRIVETRAIN_API NewFile {
   int descriptor_ = -1;
 };
 
-// Removes what writers left in `folder` that are gone: processes of this host that ended, or, with `all`, whoever it was.
+// Removes what writers left in `folder` that are gone:
+// processes of this host that ended, or, with `all`, whoever it was.
 // The latter is for the owner of a folder that nobody else writes to.
 DRIVETRAIN_API void remove_unfinished(const std::string& folder, bool all);
 

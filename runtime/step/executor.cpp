@@ -54,7 +54,8 @@ Executor::Executor(Composition& run, StepState& state, double seed_gradient)
 // A schedule may be anybody's: what it forgets would show as a stage that waits for another one in vain.
 void Executor::check_programs() const {
   for (const Pass pass : {Pass::train, Pass::forward_only}) {
-    const ProgramCheck check = check_program(*run_.schedule, run_.stage(), program(pass), run_.batch.accumulation, pass);
+    const ProgramCheck check =
+        check_program(*run_.schedule, run_.stage(), program(pass), run_.batch.accumulation, pass);
     if (check.problems.empty()) continue;
     std::string text;
     for (const std::string& problem : check.problems) text += "\n   " + problem;
@@ -67,7 +68,8 @@ void Executor::begin(Pass pass, int64_t step, Mode mode, bool replayed) {
   program_ = &program(pass);
   state_.begin(step, mode, expand(*program_, run_.chunk_units), replayed);
   if (mode == Mode::train)
-    each_strategy(run_.strategies, Nesting::outermost_first, "step_begin", "", [&](Strategy& s) { s.step_begin(state_); });
+    each_strategy(run_.strategies, Nesting::outermost_first, "step_begin", "",
+                  [&](Strategy& s) { s.step_begin(state_); });
   uses_.clear();
   for (const Instr& instr : *program_) uses_[instr.micro] += computes(instr.op);
   if (links_) links_->begin(pass);
@@ -116,7 +118,8 @@ void Executor::execute(const Instr& instr, const Load& load) {
       backward_weight(instr);
       return told(Phase::backward_weight);
     default:
-      throw fail(ErrorCode::internal, "the schedule uses instruction ", static_cast<int>(instr.op), ", which the runtime does not know");
+      throw fail(ErrorCode::internal, "the schedule uses instruction ", static_cast<int>(instr.op),
+                 ", which the runtime does not know");
   }
 }
 
@@ -136,7 +139,8 @@ void Executor::forward(const Instr& instr) {
   f.units.clear();
   f.units.resize(chunk.last - chunk.first);
   Tensors x = is_first_piece(run_, instr.chunk) ? Tensors{batch.tokens_BS} : std::exchange(f.received, {});
-  if (x.empty()) throw fail(ErrorCode::internal, "the schedule runs micro-batch ", instr.micro, " forward before it is received");
+  if (x.empty())
+    throw fail(ErrorCode::internal, "the schedule runs micro-batch ", instr.micro, " forward before it is received");
   if (!is_first_piece(run_, instr.chunk))
     for (const at::Tensor& t : x) f.inputs.push_back(t.to(at::kMeta));
   for (UnitFlight& unit : f.units) x = runner_.forward(x, unit);
@@ -162,7 +166,9 @@ void Executor::forward(const Instr& instr) {
   done_with(instr);
 }
 
-Tensors Executor::loss_gradient() const { return {at::full({}, seed_gradient_, at::TensorOptions(at::kDouble).device(device_))}; }
+Tensors Executor::loss_gradient() const {
+  return {at::full({}, seed_gradient_, at::TensorOptions(at::kDouble).device(device_))};
+}
 
 void Executor::backward(const Instr& instr) {
   Flight& f = flight(instr);
@@ -172,7 +178,8 @@ void Executor::backward(const Instr& instr) {
   const bool last = is_last_piece(run_, instr.chunk);
   Tensors dy = last ? loss_gradient() : std::exchange(f.received_grad, {});
   if (dy.empty())
-    throw fail(ErrorCode::internal, "the schedule runs micro-batch ", instr.micro, " backward before its gradient is received");
+    throw fail(ErrorCode::internal, "the schedule runs micro-batch ", instr.micro,
+               " backward before its gradient is received");
   if (f.summed) dy = Tensors(f.outputs, dy[0]);
   for (int64_t u = chunk.last - chunk.first; u-- > 0;) dy = runner_.backward(dy, f.units[u]);
   if (!is_first_piece(run_, instr.chunk)) f.made_grad = all_defined(dy, f.inputs, device_);
@@ -185,7 +192,8 @@ void Executor::backward(const Instr& instr) {
 void Executor::backward_weight(const Instr& instr) {
   const auto found = flights_.find({instr.micro, instr.chunk});
   if (found == flights_.end() || found->second.units.empty())
-    throw fail(ErrorCode::internal, "the schedule runs the weights' half of micro-batch ", instr.micro, " before the inputs'");
+    throw fail(ErrorCode::internal, "the schedule runs the weights' half of micro-batch ", instr.micro,
+               " before the inputs'");
   std::vector<UnitFlight>& units = found->second.units;
   for (size_t u = units.size(); u-- > 0;) runner_.backward_weight(units[u]);
   units.clear();

@@ -1,5 +1,6 @@
-// Interprets a schedule's program on this rank's stage: loads micro-batches, runs its chunks of the model forward and backward, hands
-// activations and gradients to the neighbouring stages, and keeps what backward needs. Main thread.
+// Interprets a schedule's program on this rank's stage:
+// loads micro-batches, runs its chunks of the model forward and backward, hands activations and gradients to the
+// neighbouring stages, and keeps what backward needs. Main thread.
 #pragma once
 
 #include <functional>
@@ -17,7 +18,8 @@ class Executor {
  public:
   using Load = std::function<Batch(int64_t micro)>;
 
-  // `run` and `state` outlive it. `seed_gradient`: what the loss's backward starts with, until seed_with. Collective over the stages.
+  // `run` and `state` outlive it. `seed_gradient`: what the loss's backward starts with, until seed_with.
+  // Collective over the stages.
   Executor(Composition& run, StepState& state, double seed_gradient);
 
   // Runs that were recorded keep the one they were recorded with.
@@ -26,10 +28,12 @@ class Executor {
   // The program of a training step, of an evaluation.
   const Program& program(Pass pass) const { return programs_[pass == Pass::train ? 0 : 1]; }
 
-  // Which step comes: for the state, and for the strategies of a training step. Nothing of it is recorded with the program.
+  // Which step comes: for the state, and for the strategies of a training step.
+  // Nothing of it is recorded with the program.
   void begin(Pass pass, int64_t step, Mode mode, bool replayed = false);
-  // Runs the program up to the first flush_grads (or its end); enqueues only. Returns the sum of the losses over valid tokens, a
-  // float64 scalar on the device (0 without labels, and on all stages but the last). Error(internal) for an instruction out of order.
+  // Runs the program up to the first flush_grads (or its end); enqueues only.
+  // Returns the sum of the losses over valid tokens, a float64 scalar on the device (0 without labels, and on all
+  // stages but the last). Error(internal) for an instruction out of order.
   at::Tensor run(const Load& load);
 
   void observe(PhaseClock* clock) { clock_ = clock; }

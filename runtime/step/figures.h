@@ -27,8 +27,8 @@ struct SharedFigures {
 
 class Figures {
  public:
-  // Global ranks whose token counts, whose losses are added up: those that share the gradient reduction; and with them those of all
-  // stages, of which one has losses. `runtime` may be null on the CPU.
+  // Global ranks whose token counts, whose losses are added up: those that share the gradient reduction;
+  // and with them those of all stages, of which one has losses. `runtime` may be null on the CPU.
   struct Sharers {
     std::vector<int64_t> tokens, losses;
   };

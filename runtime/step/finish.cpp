@@ -203,9 +203,10 @@ bool Finish::skips(const StepResult& result) {
 void Finish::check_trained(const StepResult& last) const {
   if (updates_ > 0 || skipped_in_a_row_ == 0) return;
   throw not_finite(last, ", as in every step of this run: no update was made and the model is untrained",
-                   concat(". ", kCalmer, scaler_ ? scaler_->dynamic() ? ", more steps, or a smaller initial_scale_power"
-                                                                     : ", a smaller loss_scale, or 0: it then follows the gradients"
-                                                 : ""));
+                   concat(". ", kCalmer,
+                          scaler_ ? scaler_->dynamic() ? ", more steps, or a smaller initial_scale_power"
+                                                       : ", a smaller loss_scale, or 0: it then follows the gradients"
+                                  : ""));
 }
 
 Error Finish::not_finite(const StepResult& result, const std::string& what, const std::string& advice) const {

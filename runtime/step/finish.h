@@ -1,5 +1,6 @@
-// The end of a step: gradients final, counts and norm agreed by all ranks, one scale, one update. In between stands the step's only
-// wait for the device; what comes before and after it only enqueues work, which may be recorded and replayed.
+// The end of a step: gradients final, counts and norm agreed by all ranks, one scale, one update.
+// In between stands the step's only wait for the device;
+// what comes before and after it only enqueues work, which may be recorded and replayed.
 #pragma once
 
 #include <optional>
@@ -20,15 +21,17 @@ namespace drivetrain {
 // One step's figures, reduced over all ranks.
 struct StepResult {
   int64_t step = 0;
-  double loss = 0;         // mean over the valid tokens of the global batch
-  double grad_norm = 0;    // before clipping
-  double lr = 0;           // of group 0, used in this step
-  int64_t tokens = 0;      // valid ones
+  double loss = 0;               // mean over the valid tokens of the global batch
+  double grad_norm = 0;          // before clipping
+  double lr = 0;                 // of group 0, used in this step
+  int64_t tokens = 0;            // valid ones
   double peak_memory_bytes = 0;  // largest over ranks: of the device the run is on
-  double peak_reserved_bytes = 0, host_peak_memory_bytes = 0;  // what the allocator took; of the process, on a device only
-  bool stop = false;       // some rank was asked to stop
+  // what the allocator took; of the process, on a device only
+  double peak_reserved_bytes = 0, host_peak_memory_bytes = 0;
+  bool stop = false;                 // some rank was asked to stop
   std::optional<double> loss_scale;  // that the gradients were made with; nothing: no such thing in this run
-  std::optional<bool> skipped;       // the update is left out, its gradients being not finite; nothing: that ends the run
+  // the update is left out, its gradients being not finite; nothing: that ends the run
+  std::optional<bool> skipped;
 };
 
 class Finish {
@@ -37,18 +40,22 @@ class Finish {
   // The optimizer's groups and state, before the first step.
   void start() { optimizer_.start(run_.chunks); }
 
-  // What the loss's backward starts with in the coming step: near 1 / tokens of a full global batch; with a loss scale, near
-  // scale / tokens of one rank's share of that batch. Throws Error(config) if the parameters' type rounds it to 0.
+  // What the loss's backward starts with in the coming step: near 1 / tokens of a full global batch;
+  // with a loss scale, near scale / tokens of one rank's share of that batch.
+  // Throws Error(config) if the parameters' type rounds it to 0.
   double seed_gradient() const;
   bool scales_loss() const { return scaler_.has_value(); }
 
-  // flush_grads and the sums that belong to no strategy, then `loss` (Executor::run's) and the sum of squares to where agree() reads them. Enqueues only.
+  // flush_grads and the sums that belong to no strategy,
+  // then `loss` (Executor::run's) and the sum of squares to where agree() reads them. Enqueues only.
   void settle(const at::Tensor& loss, StepContext& ctx);
 
-  // Loss, norm and `tokens`, summed over all ranks; `stop` is or-ed; scalars for update(), and the loss scale of the step after this
-  // one. Collective; waits for the device. If the result is `skipped`, update() is not to be called.
-  // Throws Error(numeric) if the loss is not finite, or the norm where no update is left out for it, or none could help: the loss scale is
-  // at its minimum, or it was so in too many steps in a row. Error(io) if no token counts. Nothing was updated then.
+  // Loss, norm and `tokens`, summed over all ranks; `stop` is or-ed;
+  // scalars for update(), and the loss scale of the step after this one. Collective; waits for the device. If the
+  // result is `skipped`, update() is not to be called.
+  // Throws Error(numeric) if the loss is not finite, or the norm where no update is left out for it,
+  // or none could help: the loss scale is at its minimum, or it was so in too many steps in a row.
+  // Error(io) if no token counts. Nothing was updated then.
   StepResult agree(int64_t step, int64_t tokens, bool stop);
 
   // The optimizer and after_update, chunk by chunk. Enqueues only.

@@ -14,8 +14,8 @@ enum class Phase : uint8_t {
   backward,         // or its inputs' half
   backward_weight,  // the other half, where a schedule splits it
   wait,             // for other stages: what they send, and handing on
-  finish,  // counts agreed by the ranks, gradients flushed, norm, the update's scalars sent
-  update,  // optimizer, spreading of the new values
+  finish,           // counts agreed by the ranks, gradients flushed, norm, the update's scalars sent
+  update,           // optimizer, spreading of the new values
 };
 inline constexpr int kPhases = 8;
 

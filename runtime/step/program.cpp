@@ -22,7 +22,8 @@ std::vector<Visit> expand(const Program& program, const std::vector<ChunkUnits>&
     };
     if (instr.op == Op::forward) {
       const ChunkUnits& c = chunks.at(instr.chunk);
-      for (int64_t u = c.first; u < c.last; ++u) visits.push_back(visit_of(u, instr.micro, Direction::forward, Part::whole));
+      for (int64_t u = c.first; u < c.last; ++u)
+        visits.push_back(visit_of(u, instr.micro, Direction::forward, Part::whole));
     } else if (instr.op == Op::backward) {
       backward(Part::whole);
     } else if (instr.op == Op::backward_input) {

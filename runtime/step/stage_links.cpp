@@ -16,7 +16,8 @@ constexpr int64_t kMostDims = 6, kMostTensors = 8, kHeader = 1 + kMostTensors * 
 at::Tensor shapes_as_numbers(const Tensors& tensors) {
   at::Tensor header = at::zeros({kHeader}, at::TensorOptions(at::kLong));
   if (tensors.size() > static_cast<size_t>(kMostTensors))
-    throw fail(ErrorCode::internal, "a unit at the end of a stage returns ", tensors.size(), " tensors; ", kMostTensors, " at most go on");
+    throw fail(ErrorCode::internal, "a unit at the end of a stage returns ", tensors.size(), " tensors; ", kMostTensors,
+               " at most go on");
   int64_t* at = header.mutable_data_ptr<int64_t>();
   *at++ = static_cast<int64_t>(tensors.size());
   for (const at::Tensor& t : tensors) {
@@ -68,8 +69,10 @@ void StageLinks::connect() {
     const auto [from, to] = link;
     if (from != stage_ && to != stage_) continue;
     const GroupPtr group = mesh_.subgroup(Schedule::kAxis, {from, to}, concat("stage ", from, " to ", to));
-    if (from == stage_) outgoing_[to].group = group;
-    else incoming_[from].group = group;
+    if (from == stage_)
+      outgoing_[to].group = group;
+    else
+      incoming_[from].group = group;
   }
 }
 
@@ -114,7 +117,9 @@ void StageLinks::begin(Pass pass) {
 
 void StageLinks::send(Direction direction, int64_t micro, int64_t chunk, const Tensors& tensors) {
   const Place to = place_after(stage_, chunk, direction);
-  if (to.stage < 0) throw fail(ErrorCode::internal, "the schedule sends beyond the end of the chain, chunk ", chunk, " of stage ", stage_);
+  if (to.stage < 0)
+    throw fail(ErrorCode::internal, "the schedule sends beyond the end of the chain, chunk ", chunk, " of stage ",
+               stage_);
   if (to.stage == stage_) {
     local_[{direction, micro, to.chunk}] = tensors;
     return;
@@ -181,7 +186,8 @@ Tensors StageLinks::receive(Direction direction, int64_t micro, int64_t chunk) {
   const Key key = {direction, micro, chunk};
   if (source.stage == stage_) {
     const auto found = local_.find(key);
-    if (found == local_.end()) throw fail(ErrorCode::internal, "stage ", stage_, " reads what its own chunk has not made yet");
+    if (found == local_.end())
+      throw fail(ErrorCode::internal, "stage ", stage_, " reads what its own chunk has not made yet");
     Tensors tensors = std::move(found->second);
     local_.erase(found);
     return tensors;
@@ -189,8 +195,8 @@ Tensors StageLinks::receive(Direction direction, int64_t micro, int64_t chunk) {
   const auto peer = incoming_.find(source.stage);
   const bool known = peer != incoming_.end() && peer->second.expected->index.count(key) > 0;
   if (!known)
-    throw fail(ErrorCode::internal, "the schedule receives micro-batch ", micro, " for chunk ", chunk, " of stage ", stage_,
-               ", which no stage sends");
+    throw fail(ErrorCode::internal, "the schedule receives micro-batch ", micro, " for chunk ", chunk, " of stage ",
+               stage_, ", which no stage sends");
   Incoming& from = peer->second;
   const size_t place = from.expected->index.at(key);
   post_ahead(from, place + 1);

@@ -1,9 +1,11 @@
 // What goes between the stages of a pipeline: activations to the next piece of the model, gradients back.
 //
-// One group of two ranks per direction and pair of neighbouring stages, so that a message never waits behind one that goes the other way.
-// Both sides know both programs: receives are posted ahead in the order in which the peer sends, and what a peer must have received before
-// it sent something is let go when that comes. So no send ever waits, whatever the programs. A piece's first message in either direction
-// tells shapes and types, which stay the same over the run.
+// One group of two ranks per direction and pair of neighbouring stages,
+// so that a message never waits behind one that goes the other way.
+// Both sides know both programs: receives are posted ahead in the order in which the peer sends,
+// and what a peer must have received before it sent something is let go when that comes. So no send ever waits,
+// whatever the programs. A piece's first message in either direction tells shapes and types,
+// which stay the same over the run.
 // Thread: main. Errors: Error(communication) from the group; Error(internal) for what no program names.
 #pragma once
 
@@ -84,12 +86,12 @@ class DRIVETRAIN_API StageLinks {
   const Schedule& schedule_;
   const at::Device device_;
   const int64_t stage_;
-  std::map<int64_t, Place> places_;      // by piece
+  std::map<int64_t, Place> places_;       // by piece
   std::map<int64_t, Incoming> incoming_;  // by stage
   std::map<int64_t, Outgoing> outgoing_;
-  std::map<Key, Tensors> local_;    // between two chunks of this stage
-  std::map<Edge, Tensors> known_;   // shapes and types of what comes, as tensors without values on the meta device
-  std::map<Edge, Tensors> told_;    // of what was sent
+  std::map<Key, Tensors> local_;   // between two chunks of this stage
+  std::map<Edge, Tensors> known_;  // shapes and types of what comes, as tensors without values on the meta device
+  std::map<Edge, Tensors> told_;   // of what was sent
 };
 
 }  // namespace drivetrain

@@ -17,7 +17,8 @@
 
 namespace drivetrain {
 
-inline std::vector<RowRange> apply_cuts(const std::vector<Builder::SequenceCut>& cuts, std::vector<RowRange> positions) {
+inline std::vector<RowRange> apply_cuts(const std::vector<Builder::SequenceCut>& cuts,
+                                        std::vector<RowRange> positions) {
   for (const Builder::SequenceCut& cut : cuts) positions = cut(positions);
   return positions;
 }
@@ -27,8 +28,7 @@ class StepState final : public StepContext {
   // `recompute` may be null: everything is kept. `units` are those that visits count. `activation_cuts`: of the batch's
   // positions. `policy_id`: the name of `recompute`.
   explicit StepState(uint64_t seed, const UnitList* units = nullptr, const Recompute* recompute = nullptr,
-                     std::vector<Builder::SequenceCut> activation_cuts = {},
-                     std::string policy_id = Recompute::kKind)
+                     std::vector<Builder::SequenceCut> activation_cuts = {}, std::string policy_id = Recompute::kKind)
       : seed_(seed),
         units_(units),
         recompute_(recompute),
@@ -39,10 +39,13 @@ class StepState final : public StepContext {
   Mode mode() const override { return mode_; }
   const Batch& batch() const override { return batches_.at(visit().micro); }
   const Visit& visit() const override { return visits_.at(at_); }
-  std::span<const Visit> ahead() const override { return std::span(visits_).subspan(std::min(at_ + 1, visits_.size())); }
+  std::span<const Visit> ahead() const override {
+    return std::span(visits_).subspan(std::min(at_ + 1, visits_.size()));
+  }
   RandomKey random(std::string_view site) const override {
     if (!random_ && mode_ == Mode::train)
-      throw fail(ErrorCode::internal, "random numbers for ", site, " in a step that is recorded: a replay would repeat them. "
+      throw fail(ErrorCode::internal, "random numbers for ", site,
+                 " in a step that is recorded: a replay would repeat them. "
                  "Set \"capture\" to false");
     const bool whole = batch().positions.empty() && activation_cuts_.empty();
     return {seed_, static_cast<uint64_t>(step_), hash_name(site), batch().first_sample,

@@ -14,8 +14,8 @@ struct PieceTime {
   double forward = 1, backward_input = 1, backward_weight = 1;
 };
 
-// Backward as long as two forwards, its halves alike. `costs` of the pieces in chain order, in any unit: a forward takes
-// 1 on average.
+// Backward as long as two forwards, its halves alike.
+// `costs` of the pieces in chain order, in any unit: a forward takes 1 on average.
 DRIVETRAIN_API std::vector<PieceTime> piece_times(const std::vector<double>& costs);
 
 struct Timeline {

@@ -134,8 +134,10 @@ StepResult Trainer::train_step(int64_t step) {
   }
   const StepResult result = finish_.agree(step, tokens_, stop_.load() != 0);
   const bool skipped = result.skipped.value_or(false);
-  if (update_part_ && !skipped) update_part_->run([&] { finish_.update(state_); });
-  else if (!skipped) finish_.update(state_);
+  if (update_part_ && !skipped)
+    update_part_->run([&] { finish_.update(state_); });
+  else if (!skipped)
+    finish_.update(state_);
   finish_.updated(skipped);
   return result;
 }
@@ -150,8 +152,9 @@ double Trainer::evaluate(int64_t step) {
   }
   const StepResult result = finish_.agree_on_loss(loss, tokens_);
   if (result.tokens == 0)
-    throw fail(ErrorCode::io, "the evaluation after step ", step,
-               " has no label that counts: every one is -100. Check the dataset's validation part, or set eval_interval to 0");
+    throw fail(
+        ErrorCode::io, "the evaluation after step ", step,
+        " has no label that counts: every one is -100. Check the dataset's validation part, or set eval_interval to 0");
   if (!std::isfinite(result.loss))
     throw fail(ErrorCode::numeric, "the evaluation after step ", step, " gives loss ", result.loss,
                ". Try a lower learning rate, more warm-up or gradient_clipping");
@@ -178,7 +181,8 @@ Value Trainer::figures(const StepResult& result, double step_s) const {
   v.set("flops_formula", run_.facts.flops_formula);
   v.set("peak_memory_bytes", static_cast<int64_t>(result.peak_memory_bytes));
   v.set("peak_reserved_bytes", static_cast<int64_t>(result.peak_reserved_bytes));
-  if (!run_.services->device.is_cpu()) v.set("host_peak_memory_bytes", static_cast<int64_t>(result.host_peak_memory_bytes));
+  if (!run_.services->device.is_cpu())
+    v.set("host_peak_memory_bytes", static_cast<int64_t>(result.host_peak_memory_bytes));
   for (const auto& [name, scalar] : state_.metrics())
     if (!v.find(name)) v.set(name, scalar.item<double>());
   return v;

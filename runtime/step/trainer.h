@@ -29,8 +29,9 @@ class DRIVETRAIN_API Trainer {
   // From the next step on; null ends it. Not owned.
   void observe(PhaseClock* clock);
 
-  // Runs to train_steps. Returns the last step done. Throws Error where a step fails. What fails behind the update of the
-  // last one - hooks of its end, its evaluation, a monitor - is kept instead: the trained weights are there.
+  // Runs to train_steps. Returns the last step done. Throws Error where a step fails.
+  // What fails behind the update of the last one - hooks of its end, its evaluation, a monitor - is kept instead:
+  // the trained weights are there.
   int64_t train();
   std::exception_ptr late_failure() const { return late_failure_; }  // the first such, or null
 

@@ -1,5 +1,5 @@
-// One visit of one unit, between the strategies' hooks: forward, backward, or the second half of a split backward. Units that the
-// recompute policy does not keep run forward again in their backward's span. Main thread.
+// One visit of one unit, between the strategies' hooks: forward, backward, or the second half of a split backward.
+// Units that the recompute policy does not keep run forward again in their backward's span. Main thread.
 #pragma once
 
 #include <memory>

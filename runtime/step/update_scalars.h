@@ -1,6 +1,6 @@
 // The optimizer's scalars in memory that stays, so that a recorded update finds each step's values in the same place.
-// On the CPU the host writes them there; on a device they go over in one copy from pinned memory, and stand in that memory for
-// trainables that stayed on the host. Main thread.
+// On the CPU the host writes them there; on a device they go over in one copy from pinned memory,
+// and stand in that memory for trainables that stayed on the host. Main thread.
 #pragma once
 
 #include <drivetrain/optimizer.h>
@@ -20,7 +20,8 @@ class DRIVETRAIN_API UpdateScalars {
 
   // Host side, to be filled before send(): lr, weight decay, momentum per group.
   double* hyper() const { return host_.mutable_data_ptr<double>(); }
-  // Enqueues the copy. The last one must have arrived: the host has waited for the device since. `skip`: this step updates nothing.
+  // Enqueues the copy. The last one must have arrived: the host has waited for the device since.
+  // `skip`: this step updates nothing.
   void send(double grad_scale, int64_t updates_so_far, bool skip = false);
 
  private:

@@ -105,7 +105,8 @@ bool StoreClient::introduce(int fd, const ServerPlace& place) {
     return false;
   }
   if (*verdict == Verdict::beyond_world) {
-    give_up(ErrorCode::config, concat("this process calls itself rank ", rank_, ", and rank 0's run has not that many ranks: "
+    give_up(ErrorCode::config, concat("this process calls itself rank ", rank_,
+                                      ", and rank 0's run has not that many ranks: "
                                       "give all ranks the same WORLD_SIZE"));
     return false;
   }

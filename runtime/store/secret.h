@@ -29,8 +29,8 @@ DRIVETRAIN_API std::string new_secret();  // 64 hexadecimal digits
 
 enum class Verdict : uint8_t {
   welcome = 1,
-  other_run,  // rank 0 here serves a run with another secret
-  taken,      // that rank of the run is here already
+  other_run,     // rank 0 here serves a run with another secret
+  taken,         // that rank of the run is here already
   beyond_world,  // the run has not that many ranks
 };
 

@@ -184,7 +184,7 @@ bool StoreServer::take_hello(Guest& guest) {
   guest.rank = hello->rank;
   guest.hello = guest.read;
   const Verdict verdict = !hello->our_run                       ? Verdict::other_run
-                          : guest.rank >= by_.world_size          ? Verdict::beyond_world
+                          : guest.rank >= by_.world_size        ? Verdict::beyond_world
                           : guest.rank == 0 || here(guest.rank) ? Verdict::taken
                                                                 : Verdict::welcome;
   guest.welcome = welcome_to(by_.secret, guest.hello, verdict);

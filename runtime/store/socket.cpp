@@ -79,7 +79,8 @@ int listen_on_everything(const std::string& host, int64_t port) {
 SignalsElsewhere::SignalsElsewhere() {
   sigset_t all;
   sigfillset(&all);
-  for (const int own : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT}) sigdelset(&all, own);  // they are about the thread itself
+  // they are about the thread itself
+  for (const int own : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT}) sigdelset(&all, own);
   pthread_sigmask(SIG_SETMASK, &all, &before_);
 }
 SignalsElsewhere::~SignalsElsewhere() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }

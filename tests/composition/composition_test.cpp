@@ -1,5 +1,5 @@
-// Thirty random configs, right beyond the golden ones: any number of ranks, both attentions, the model's blocks, hand-written ones
-// and plain float64 formulas agree.
+// Thirty random configs, right beyond the golden ones:
+// any number of ranks, both attentions, the model's blocks, hand-written ones and plain float64 formulas agree.
 #include <gtest/gtest.h>
 
 #include <filesystem>

@@ -55,7 +55,8 @@ void expect_curve(const std::vector<Value>& metrics, const Value& reference, con
   for (size_t i = 0; i < 20; ++i) {
     const double loss = reference.find("loss")->items()[i].as_double();
     const double norm = reference.find("grad_norm")->items()[i].as_double();
-    const double loss_abs = tolerance_of(tolerance, "loss_abs", i), norm_rel = tolerance_of(tolerance, "grad_norm_rel", i);
+    const double loss_abs = tolerance_of(tolerance, "loss_abs", i),
+                 norm_rel = tolerance_of(tolerance, "grad_norm_rel", i);
     const double rate = lr.items()[i].as_double();
     EXPECT_NEAR(metrics[i].find("loss")->as_double(), loss, loss_abs) << "step " << i + 1;
     EXPECT_NEAR(metrics[i].find("grad_norm")->as_double(), norm, norm_rel * norm) << "step " << i + 1;
@@ -68,9 +69,10 @@ struct Slice {
   double bound = 0;
 };
 
-// All but max(2, n/1000) elements within `abs`, none beyond `all_abs`; the slice (a key bias, whose exact gradient is zero)
-// has its own bound.
-void expect_weights(const std::string& name, const at::Tensor& ours, const at::Tensor& theirs, double abs, double all_abs, Slice slice) {
+// All but max(2, n/1000) elements within `abs`, none beyond `all_abs`;
+// the slice (a key bias, whose exact gradient is zero) has its own bound.
+void expect_weights(const std::string& name, const at::Tensor& ours, const at::Tensor& theirs, double abs,
+                    double all_abs, Slice slice) {
   ASSERT_EQ(ours.sizes(), theirs.sizes()) << name;
   const float* a = ours.const_data_ptr<float>();
   const float* b = theirs.const_data_ptr<float>();
@@ -95,14 +97,15 @@ void expect_final(const std::string& ours_path, const std::string& theirs_path, 
       if (s.find("tensor")->as_string() == member.key)
         slice = {s.find("from")->as_int(), s.find("to")->as_int(), s.find("abs")->as_double()};
     ASSERT_TRUE(ours.contains(member.key)) << member.key;
-    expect_weights(member.key, ours.tensor(member.key), theirs.tensor(member.key), member.value.find("abs")->as_double(),
-                   tolerance.find("final_weights_all_abs")->as_double(), slice);
+    expect_weights(member.key, ours.tensor(member.key), theirs.tensor(member.key),
+                   member.value.find("abs")->as_double(), tolerance.find("final_weights_all_abs")->as_double(), slice);
   }
 }
 
 // `processes` of the installed program; what they wrote is below `run`.
 void run_program_on(int processes, const std::string& config, const std::string& run) {
-  const Ran ran = run_shell(program() + " launch -n " + std::to_string(processes) + " " + config + " --set output_dir=" + run);
+  const Ran ran =
+      run_shell(program() + " launch -n " + std::to_string(processes) + " " + config + " --set output_dir=" + run);
   ASSERT_EQ(ran.code, 0) << ran.output;
 }
 
@@ -111,8 +114,9 @@ void expect_given_plugins(const Value& given, const Value& plugins) {
   const Value* zero = given.find("zero_optimization");
   const bool sharded = zero && zero->find("stage")->as_int() > 0;
   EXPECT_TRUE(plugins.find(sharded ? "data_parallel/zero" : "data_parallel/ddp"));
-  for (const auto& [section, kind] : std::map<std::string, std::string>{
-           {"tensor_parallel", "tensor_parallel"}, {"context_parallel", "context_parallel"}, {"pipeline", "schedule"}}) {
+  for (const auto& [section, kind] : std::map<std::string, std::string>{{"tensor_parallel", "tensor_parallel"},
+                                                                        {"context_parallel", "context_parallel"},
+                                                                        {"pipeline", "schedule"}}) {
     if (!given.find(section)) continue;
     const std::string name = kind + "/" + given.find(section)->find("type")->as_string();
     EXPECT_TRUE(plugins.find(name)) << name;
@@ -146,7 +150,9 @@ std::string context(const char* type) {
 std::string pipeline(const char* type, const char* more = "") {
   return concat(R"("pipeline": {"type": ")", type, R"(", "params": {"stages": 2)", more, "}}");
 }
-std::string all_of(const std::string& a, const std::string& b = "") { return concat("{", a, b.empty() ? "" : ", ", b, "}"); }
+std::string all_of(const std::string& a, const std::string& b = "") {
+  return concat("{", a, b.empty() ? "" : ", ", b, "}");
+}
 
 const char kSequenceParallel[] = R"(, "sequence_parallel": true)";
 const char kStage3[] =
@@ -179,19 +185,24 @@ std::vector<Case> cases() {
   std::vector<Case> list;
   for (const char* attention : {"standard", "flash"}) {
     for (const int processes : {1, 2, 4}) {
-      list.push_back({"gpt2_tiny", "float64", "final_float64_rounded.safetensors", "matrices", data_parallel(processes), attention});
-      list.push_back({"llama_tiny", "float64", "final_float64_rounded.safetensors", "matrices", data_parallel(processes), attention});
+      list.push_back({"gpt2_tiny", "float64", "final_float64_rounded.safetensors", "matrices", data_parallel(processes),
+                      attention});
+      list.push_back({"llama_tiny", "float64", "final_float64_rounded.safetensors", "matrices",
+                      data_parallel(processes), attention});
     }
   }
   for (const char* name : {"gpt2_tiny", "llama_tiny"})
-    list.push_back({name, "float64", "final_float64_rounded.safetensors", "matrices", data_parallel(2), "flash", false});
-  for (const char* name : {"deepspeed_gpt2_zero0", "deepspeed_gpt2_zero1", "deepspeed_gpt2_zero2", "deepspeed_gpt2_zero3"})
+    list.push_back(
+        {name, "float64", "final_float64_rounded.safetensors", "matrices", data_parallel(2), "flash", false});
+  for (const char* name :
+       {"deepspeed_gpt2_zero0", "deepspeed_gpt2_zero1", "deepspeed_gpt2_zero2", "deepspeed_gpt2_zero3"})
     for (const int processes : {1, 2, 4})
       list.push_back({name, "single_process_float64", "final.safetensors", "all", data_parallel(processes), "flash"});
   for (const char* name : {"gpt2_tiny", "llama_tiny"})
     for (const GoldenCut& cut : cuts()) {
       list.push_back({name, "float64", "final_float64_rounded.safetensors", "matrices", cut, "flash"});
-      if (cut.ranks == 4) list.push_back({name, "float64", "final_float64_rounded.safetensors", "matrices", cut, "standard", false});
+      if (cut.ranks == 4)
+        list.push_back({name, "float64", "final_float64_rounded.safetensors", "matrices", cut, "standard", false});
     }
   for (const GoldenCut& cut : cuts_of_stage_3())
     list.push_back({"deepspeed_gpt2_zero3", "single_process_float64", "final.safetensors", "all", cut, "flash"});
@@ -200,8 +211,8 @@ std::vector<Case> cases() {
 
 INSTANTIATE_TEST_SUITE_P(Program, Golden, testing::ValuesIn(cases()), name_of);
 
-// Masters of ours are taken from the float32 file, so the truth is the float64 run; DeepSpeed, whose masters start from weights rounded
-// to bf16, has a tolerance of its own. There are no final weights.
+// Masters of ours are taken from the float32 file, so the truth is the float64 run;
+// DeepSpeed, whose masters start from weights rounded to bf16, has a tolerance of its own. There are no final weights.
 class GoldenBf16 : public testing::TestWithParam<std::tuple<const char*, int>> {};
 
 TEST_P(GoldenBf16, curve_agrees) {
@@ -212,13 +223,15 @@ TEST_P(GoldenBf16, curve_agrees) {
   ASSERT_NO_FATAL_FAILURE(run_program_on(processes, file, run));
   const Value curve = read_json_file(golden_folder(name) + "/curve.json");
   const Value& tolerance = *curve.find("tolerance")->find("masters_from_float32_weights");
-  expect_curve(read_metrics(run), *curve.find(tolerance.find("compare_with")->as_string()), *curve.find("deepspeed")->find("lr"), tolerance);
+  expect_curve(read_metrics(run), *curve.find(tolerance.find("compare_with")->as_string()),
+               *curve.find("deepspeed")->find("lr"), tolerance);
 }
 
-INSTANTIATE_TEST_SUITE_P(Program, GoldenBf16,
-                         testing::Combine(testing::Values("deepspeed_bf16_zero1", "deepspeed_bf16_zero1_fp32_accumulation"),
-                                          testing::Values(1, 2, 4)),
-                         [](const auto& info) { return std::get<0>(info.param) + ("_" + std::to_string(std::get<1>(info.param))); });
+INSTANTIATE_TEST_SUITE_P(
+    Program, GoldenBf16,
+    testing::Combine(testing::Values("deepspeed_bf16_zero1", "deepspeed_bf16_zero1_fp32_accumulation"),
+                     testing::Values(1, 2, 4)),
+    [](const auto& info) { return std::get<0>(info.param) + ("_" + std::to_string(std::get<1>(info.param))); });
 
 }  // namespace
 }  // namespace drivetrain::test

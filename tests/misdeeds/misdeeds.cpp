@@ -272,12 +272,9 @@ class WrongSchedule : public Wrong<Schedule> {
 
 }  // namespace
 
-DRIVETRAIN_PLUGINS(DRIVETRAIN_ENTRY(Strategy, "misdeed", WrongStrategy),
-                   DRIVETRAIN_ENTRY(Optimizer, "misdeed", WrongOptimizer),
-                   DRIVETRAIN_ENTRY(Dataset, "misdeed", WrongDataset),
-                   DRIVETRAIN_ENTRY(Attention, "misdeed", WrongAttention),
-                   DRIVETRAIN_ENTRY(Monitor, "misdeed", WrongMonitor),
-                   DRIVETRAIN_ENTRY(LrSchedule, "misdeed", WrongLrSchedule),
-                   DRIVETRAIN_ENTRY(Recompute, "misdeed", WrongRecompute),
-                   DRIVETRAIN_ENTRY(Precision, "misdeed", WrongPrecision),
-                   DRIVETRAIN_ENTRY(Schedule, "misdeed", WrongSchedule))
+DRIVETRAIN_PLUGINS(
+    DRIVETRAIN_ENTRY(Strategy, "misdeed", WrongStrategy), DRIVETRAIN_ENTRY(Optimizer, "misdeed", WrongOptimizer),
+    DRIVETRAIN_ENTRY(Dataset, "misdeed", WrongDataset), DRIVETRAIN_ENTRY(Attention, "misdeed", WrongAttention),
+    DRIVETRAIN_ENTRY(Monitor, "misdeed", WrongMonitor), DRIVETRAIN_ENTRY(LrSchedule, "misdeed", WrongLrSchedule),
+    DRIVETRAIN_ENTRY(Recompute, "misdeed", WrongRecompute), DRIVETRAIN_ENTRY(Precision, "misdeed", WrongPrecision),
+    DRIVETRAIN_ENTRY(Schedule, "misdeed", WrongSchedule))

@@ -1,5 +1,5 @@
-// The hooks carry more than one strategy: under a plugin built outside the tree that frees and poisons every unit's parameters
-// outside their spans and sums gradients in its own way, the golden runs keep their bits.
+// The hooks carry more than one strategy: under a plugin built outside the tree that frees and poisons every unit's
+// parameters outside their spans and sums gradients in its own way, the golden runs keep their bits.
 #include <gtest/gtest.h>
 
 #include "golden/golden_config.h"
@@ -16,9 +16,10 @@ struct RunFiles {
 RunFiles run_installed(const TempFolder& temporary, const std::string& name, Value config, int processes) {
   const std::string file = temporary.path() + "/" + name + ".json", folder = temporary.path() + "/" + name;
   std::ofstream(file) << config.to_json(2);
-  const Ran ran = run_shell(std::string("DRIVETRAIN_PLUGIN_PATH=") + DRIVETRAIN_BUILD_DIR +
-                            "/outside/poison/lib/drivetrain/plugins " + DRIVETRAIN_BUILD_DIR + "/stage/bin/drivetrain launch -n " +
-                            std::to_string(processes) + " " + file + " --set output_dir=" + folder);
+  const Ran ran =
+      run_shell(std::string("DRIVETRAIN_PLUGIN_PATH=") + DRIVETRAIN_BUILD_DIR +
+                "/outside/poison/lib/drivetrain/plugins " + DRIVETRAIN_BUILD_DIR + "/stage/bin/drivetrain launch -n " +
+                std::to_string(processes) + " " + file + " --set output_dir=" + folder);
   EXPECT_EQ(ran.code, 0) << ran.output;
   return {read_metrics(folder), file_bytes(folder + "/final/model.safetensors"), file_bytes(folder + "/resolved.json")};
 }
@@ -35,7 +36,8 @@ void expect_same_bits(const std::string& name, int processes) {
   ASSERT_EQ(poisoned.metrics.size(), 20u);
   for (size_t i = 0; i < 20; ++i)
     for (const char* key : {"loss", "grad_norm"})
-      EXPECT_EQ(plain.metrics[i].find(key)->as_double(), poisoned.metrics[i].find(key)->as_double()) << key << ", step " << i + 1;
+      EXPECT_EQ(plain.metrics[i].find(key)->as_double(), poisoned.metrics[i].find(key)->as_double())
+          << key << ", step " << i + 1;
   EXPECT_EQ(poisoned.metrics[19].find("poisoned_units")->as_double(), 4) << "a strategy's own figure";
   EXPECT_FALSE(plain.weights.empty());
   EXPECT_TRUE(plain.weights == poisoned.weights) << "final weights differ";

@@ -150,7 +150,8 @@ TEST_F(BadConfig, true_is_a_section_with_its_defaults) {
   expect_refused("config check " + write("nul.json", R"({"output_dir": "a\u0000b", "model": "gpt"})"), 2,
                  {"nul.json:1:16", "output_dir holds the character"});
   // There always is a schedule: true would be a run without a pipeline, and nobody would say so.
-  expect_refused("config check " + path("tiny.json") + " --set pipeline=true", 2, {"pipeline: true does not say which schedule", "gpipe"});
+  expect_refused("config check " + path("tiny.json") + " --set pipeline=true", 2,
+                 {"pipeline: true does not say which schedule", "gpipe"});
 }
 
 TEST_F(BadConfig, what_cannot_be_written_in_the_end_is_refused_by_every_command_and_trains_without_it) {

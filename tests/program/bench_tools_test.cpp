@@ -78,7 +78,8 @@ for step in 1 2; do echo '{"loss": NaN, "step_s": 1, "peak_memory_bytes": 1, "pe
 )");
   std::filesystem::permissions(python, std::filesystem::perms::owner_all);
   const std::string tools = "python3 " DRIVETRAIN_SOURCE_DIR "/tools/bench/";
-  const std::string common = config + " --program " + program() + " --python " + python + " --rounds 1 --steps 1 --warmup 1";
+  const std::string common =
+      config + " --program " + program() + " --python " + python + " --rounds 1 --steps 1 --warmup 1";
   const std::string strategies = tools + "strategies " + common + " --ours ddp --peers ddp,fsdp2 --processes ";
   const Ran alone = run_shell(strategies + "1");
   EXPECT_EQ(alone.code, 1);

@@ -52,10 +52,12 @@ TEST_F(Commands, a_plan_shows_mesh_plugins_and_memory_and_starts_nothing) {
 }
 
 TEST_F(Commands, a_result_that_cannot_be_printed_is_an_error) {
-  const std::string config = path("tiny.json"), library = DRIVETRAIN_BUILD_DIR "/lib/drivetrain/plugins/optimizer_adamw.so";
-  for (const std::string& words : {"config resolve " + config, "config check " + config, std::string("inspect"), "inspect " + library,
-                                   std::string("inspect optimizer/adamw --schema"), "train " + config + " --plan",
-                                   std::string("--help"), std::string("--version"), std::string("train --help")})
+  const std::string config = path("tiny.json"),
+                    library = DRIVETRAIN_BUILD_DIR "/lib/drivetrain/plugins/optimizer_adamw.so";
+  for (const std::string& words :
+       {"config resolve " + config, "config check " + config, std::string("inspect"), "inspect " + library,
+        std::string("inspect optimizer/adamw --schema"), "train " + config + " --plan", std::string("--help"),
+        std::string("--version"), std::string("train --help")})
     for (const char* place : {" > /dev/full", " >&-"}) {
       const Ran ran = run_shell("(cd " + folder() + " && " + program() + " " + words + place + ")");
       EXPECT_EQ(ran.code, 8) << words << place << ran.output;

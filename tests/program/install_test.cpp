@@ -29,8 +29,8 @@ TEST_F(Installed, trains_elsewhere_with_the_libraries_it_carries) {
   std::string opened;
   for (const auto& entry : fs::directory_iterator(folder()))
     if (entry.path().filename().string().rfind("libraries.", 0) == 0) opened += file_bytes(entry.path());
-  for (const char* name : {"libdrivetrain.so", "libdrivetrain_kernels.so", "libtbb.so.12", "libspdlog.so", "libfmt.so",
-                           "libcrypto.so.3"})
+  for (const char* name :
+       {"libdrivetrain.so", "libdrivetrain_kernels.so", "libtbb.so.12", "libspdlog.so", "libfmt.so", "libcrypto.so.3"})
     EXPECT_NE(opened.find("calling init: " + moved("lib/") + name), std::string::npos) << name;
   for (const char* name : {"/libtbb", "/libspdlog", "/libfmt", "/libcrypto"})
     EXPECT_EQ(opened.find(std::string("calling init: /lib/x86_64-linux-gnu") + name), std::string::npos) << name;

@@ -36,7 +36,9 @@ TEST_F(Parallel, fewer_heads_than_ranks_are_refused_with_both_numbers) {
 }
 
 TEST_F(Parallel, more_stages_than_units_are_refused_with_both_numbers) {
-  expect_launch_refused(4, stages(4), {"--set #1", "schedule/one_f_one_b: asks for 4 stages of 1 = 4 pieces", "3 units", "Use fewer stages"});
+  expect_launch_refused(
+      4, stages(4),
+      {"--set #1", "schedule/one_f_one_b: asks for 4 stages of 1 = 4 pieces", "3 units", "Use fewer stages"});
   expect_launch_refused(2, stages(2, "interleaved"), {"2 stages of 2 = 4 pieces", "3 units", "chunks"});
 }
 

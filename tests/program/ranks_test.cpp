@@ -118,9 +118,9 @@ TEST_F(Ranks, a_rank_that_is_stopped_is_named_and_nothing_is_left) {
   Background launch = running(3, {"communicator.timeout_s=2"});
   ASSERT_EQ(kill(pid_of_rank(1), SIGSTOP), 0);
   EXPECT_EQ(launch.wait(20), 5) << launch.output();
-  expect_says(launch.output(), {"drivetrain launch: rank 1 is stopped by signal 19", "within 2 s",
-                                "rank 1 (pid ", ") is stopped by a signal",
-                                "drivetrain launch: rank 1 failed first: stopped by signal 19"});
+  expect_says(launch.output(),
+              {"drivetrain launch: rank 1 is stopped by signal 19", "within 2 s", "rank 1 (pid ",
+               ") is stopped by a signal", "drivetrain launch: rank 1 failed first: stopped by signal 19"});
   EXPECT_EQ(launch.output().find("(;"), std::string::npos) << launch.output();
   // Wherever rank 1 was stopped, nobody blames rank 2.
   EXPECT_EQ(launch.output().find("ranks 1 and 2"), std::string::npos) << launch.output();
@@ -263,8 +263,8 @@ TEST_F(Ranks, a_rank_that_fails_alone_is_the_culprit_and_the_others_say_why) {
   write("run/metrics.jsonl", "{}\n");  // rank 0 alone looks at the folder
   const Ran ran = launch(4);
   EXPECT_EQ(ran.code, 2) << ran.output;
-  expect_says(ran.output, {"] drivetrain: error: rank 0 stopped: ", "2 other ranks said the same",
-                           "rank 0 failed first: exit 2"});
+  expect_says(ran.output,
+              {"] drivetrain: error: rank 0 stopped: ", "2 other ranks said the same", "rank 0 failed first: exit 2"});
   EXPECT_EQ(ran.output.find("did not notice"), std::string::npos) << ran.output;
 }
 

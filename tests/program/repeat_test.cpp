@@ -43,10 +43,12 @@ TEST_F(Repeat, one_two_and_three_threads_give_the_same_bits) {
       std::set<std::vector<std::string>> curves;
       for (const int threads : {1, 2, 3}) {
         std::filesystem::remove_all(path("run"));
-        const Ran ran = train(concat(
-            "--set threads=", threads, " --set attention=", attention, precision, " --set dataset=synthetic",
-            " --set dataset.params.seq_length=128 --set model.params.hidden_size=256 --set model.params.vocab_size=4096",
-            " --set model.params.max_position_embeddings=128 --set model.params.hidden_dropout=0.1 --set train_steps=3"));
+        const Ran ran = train(concat("--set threads=", threads, " --set attention=", attention, precision,
+                                     " --set dataset=synthetic",
+                                     " --set dataset.params.seq_length=128 --set model.params.hidden_size=256 --set "
+                                     "model.params.vocab_size=4096",
+                                     " --set model.params.max_position_embeddings=128 --set "
+                                     "model.params.hidden_dropout=0.1 --set train_steps=3"));
         ASSERT_EQ(ran.code, 0) << ran.output;
         weights.insert(final_weights("run")), curves.insert(curve("run"));
       }

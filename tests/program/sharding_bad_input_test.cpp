@@ -198,7 +198,8 @@ class DyingRank : public Sharding, public testing::WithParamInterface<const char
     for (const int pid : processes_with(path("tiny.json")))
       if (('\0' + file_bytes("/proc/" + std::to_string(pid) + "/environ")).find(wanted) != std::string::npos)
         return pid;
-    throw std::runtime_error(concat("no process of rank ", rank));  // not -1: kill() takes that for every process there is
+    // not -1: kill() takes that for every process there is
+    throw std::runtime_error(concat("no process of rank ", rank));
   }
   void expect_a_next_run_to_work() const {
     fs::remove_all(path("run"));

@@ -43,7 +43,8 @@ class Breaker : public Strategy {
 
  private:
   bool due(const Visit& visit, const StepContext& ctx) const {
-    return !fault_.throws && visit.unit == 0 && run_.services->rank == fault_.rank && fault_.steps.count(ctx.step()) > 0;
+    return !fault_.throws && visit.unit == 0 && run_.services->rank == fault_.rank &&
+           fault_.steps.count(ctx.step()) > 0;
   }
   ParamPtr parameter() const { return run_.units.units[0]->params()[0]; }
   const Composition& run_;

@@ -41,7 +41,8 @@ inline void expect_words(const Said& said, const std::vector<std::string>& words
     EXPECT_NE(said.text.find(word), std::string::npos) << said.text << "\nwanted " << word;
 }
 
-inline RankEnvironment environment_at(int64_t port, int64_t rank, int64_t world_size, const std::string& secret = kSecret) {
+inline RankEnvironment environment_at(int64_t port, int64_t rank, int64_t world_size,
+                                      const std::string& secret = kSecret) {
   RankEnvironment env{.rank = rank, .world_size = world_size, .local_rank = rank, .local_size = world_size};
   env.master_port = port;
   env.token = secret;

@@ -20,7 +20,8 @@ inline bool has(const std::string& text, const std::string& part) { return text.
 
 // `Plugin::Options` from a JSON text; Error(config) with all problems of it.
 template <class Plugin>
-typename Plugin::Options parsed_options(const std::string& json, const std::string& plugin, const std::string& section) {
+typename Plugin::Options parsed_options(const std::string& json, const std::string& plugin,
+                                        const std::string& section) {
   Problems problems;
   const auto options = Plugin::options().parse(parse_json(json, "a.json"), plugin, section, problems);
   problems.throw_if_any();

@@ -12,7 +12,7 @@ namespace drivetrain::test {
 // Blocks with matrices of different sizes, a vocabulary that no number of ranks divides, values that are really
 // gathered.
 inline RunResult train_small(const TempFolder& folder, const std::string& name, const std::string& section, int ranks,
-                int accumulation = 1) {
+                             int accumulation = 1) {
   Value value = parse_json(R"({
     "train_steps": 4, "seed": 7, "train_micro_batch_size_per_gpu": 1, "monitors": "jsonl",
     "model": {"type": "gpt", "params": {"num_layers": 2, "hidden_size": 48, "num_attention_heads": 4, "vocab_size": 101,

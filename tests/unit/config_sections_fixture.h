@@ -9,12 +9,12 @@ namespace drivetrain {
 namespace {
 
 const std::vector<KindRule> kKinds = {
-    {"communicator", KindRule::exactly_one}, {"data_parallel", KindRule::at_most_one},
-    {"schedule", KindRule::exactly_one},     {"attention", KindRule::exactly_one},
-    {"precision", KindRule::at_most_one},    {"recompute", KindRule::at_most_one},
-    {"optimizer", KindRule::exactly_one},    {"lr_schedule", KindRule::exactly_one},
-    {"model", KindRule::exactly_one},        {"monitor", KindRule::any_number},
-    {"strategy", KindRule::any_number},      {"context_parallel", KindRule::any_number},
+    {"communicator", KindRule::exactly_one},    {"data_parallel", KindRule::at_most_one},
+    {"schedule", KindRule::exactly_one},        {"attention", KindRule::exactly_one},
+    {"precision", KindRule::at_most_one},       {"recompute", KindRule::at_most_one},
+    {"optimizer", KindRule::exactly_one},       {"lr_schedule", KindRule::exactly_one},
+    {"model", KindRule::exactly_one},           {"monitor", KindRule::any_number},
+    {"strategy", KindRule::any_number},         {"context_parallel", KindRule::any_number},
     {"tensor_parallel", KindRule::at_most_one},
 };
 

@@ -42,8 +42,10 @@ TEST(CutBatch, without_cuts_is_the_batch_itself) {
 TEST(CutBatch, takes_tokens_and_labels_of_its_positions_and_counts_its_own_labels) {
   const Batch batch = cut_batch(two_rows_of_eight(), {outer_quarters});
   EXPECT_EQ(batch.positions, (std::vector<RowRange>{{0, 2}, {6, 2}}));
-  EXPECT_TRUE(at::equal(batch.tokens_BS, at::tensor({0, 1, 6, 7, 8, 9, 14, 15}, at::TensorOptions(at::kLong)).view({2, 4})));
-  EXPECT_TRUE(at::equal(batch.labels_BS, at::tensor({-100, 1, -100, 7, 8, -100, 14, -100}, at::TensorOptions(at::kLong)).view({2, 4})));
+  EXPECT_TRUE(
+      at::equal(batch.tokens_BS, at::tensor({0, 1, 6, 7, 8, 9, 14, 15}, at::TensorOptions(at::kLong)).view({2, 4})));
+  EXPECT_TRUE(at::equal(batch.labels_BS,
+                        at::tensor({-100, 1, -100, 7, 8, -100, 14, -100}, at::TensorOptions(at::kLong)).view({2, 4})));
   EXPECT_EQ(batch.valid_tokens, 4);
   EXPECT_EQ(batch.first_sample, 40);
   EXPECT_TRUE(batch.tokens_BS.is_contiguous());
@@ -90,7 +92,8 @@ TEST_F(CutContext, a_whole_batch_has_all_positions) {
 }
 
 TEST(PositionIds, count_through_the_ranges) {
-  EXPECT_TRUE(at::equal(position_ids({{0, 2}, {6, 3}}, at::Device(at::kCPU)), at::tensor({0, 1, 6, 7, 8}, at::TensorOptions(at::kLong))));
+  EXPECT_TRUE(at::equal(position_ids({{0, 2}, {6, 3}}, at::Device(at::kCPU)),
+                        at::tensor({0, 1, 6, 7, 8}, at::TensorOptions(at::kLong))));
 }
 
 }  // namespace

@@ -25,7 +25,9 @@ TEST_F(LaunchTest, ranks_of_a_run_share_a_secret_that_no_command_line_shows) {
   std::set<std::string> secrets;
   for (int i = 0; i < 2; ++i) {
     request_.ranks = 2;
-    EXPECT_EQ(run("echo $DRIVETRAIN_RUN_TOKEN > $D/secret$RANK; cat /proc/$PPID/cmdline /proc/$$/cmdline > $D/words$RANK"), 0);
+    EXPECT_EQ(
+        run("echo $DRIVETRAIN_RUN_TOKEN > $D/secret$RANK; cat /proc/$PPID/cmdline /proc/$$/cmdline > $D/words$RANK"),
+        0);
     const std::string secret = content(folder_ + "/secret0");
     EXPECT_TRUE(std::regex_match(secret, std::regex("[0-9a-f]{64}\n"))) << secret;
     EXPECT_EQ(content(folder_ + "/secret1"), secret);
@@ -37,8 +39,8 @@ TEST_F(LaunchTest, ranks_of_a_run_share_a_secret_that_no_command_line_shows) {
 
 TEST_F(LaunchTest, rank_0_is_told_which_rank_failed) {
   request_.ranks = 2;
-  EXPECT_EQ(run("if [ $RANK = 1 ]; then exit 3; fi; read -t 5 line <&$DRIVETRAIN_NEWS_FD; echo \"news: $line\"; exit 5"),
-            3);
+  EXPECT_EQ(
+      run("if [ $RANK = 1 ]; then exit 3; fi; read -t 5 line <&$DRIVETRAIN_NEWS_FD; echo \"news: $line\"; exit 5"), 3);
   EXPECT_EQ(count_of("news: rank 1 has ended: exit 3 (", out()), 1u) << out() << err();
 }
 

@@ -116,7 +116,8 @@ TEST_F(Arena, tensors_may_outlive_it) {
 }
 
 TEST_F(Arena, what_is_in_use_and_reserved_comes_back) {
-  for (int i = 0; i < 2; ++i) const at::Tensor a = filled(1 << 20, 1), b = filled(1 << 20, 1);  // now the cache holds two blocks
+  // now the cache holds two blocks
+  for (int i = 0; i < 2; ++i) const at::Tensor a = filled(1 << 20, 1), b = filled(1 << 20, 1);
   const int64_t in_use = cpu_memory().in_use, reserved = cpu_memory().reserved;
   {
     StepArena other;

@@ -109,9 +109,8 @@ at::Tensor rows_of(const at::Tensor& x, const std::vector<RowRange>& ranges) {
 }
 
 TEST(FillUniform, rows_of_the_second_dimension_get_what_the_whole_has_in_their_place) {
-  const std::vector<std::vector<RowRange>> slices = {{{0, 13}},          {{5, 3}},         {{12, 1}},
-                                                     {{0, 2}, {11, 2}},  {{9, 2}, {1, 3}}, {{3, 0}, {4, 5}, {9, 0}},
-                                                     {{2, 1}, {2, 1}}};
+  const std::vector<std::vector<RowRange>> slices = {
+      {{0, 13}}, {{5, 3}}, {{12, 1}}, {{0, 2}, {11, 2}}, {{9, 2}, {1, 3}}, {{3, 0}, {4, 5}, {9, 0}}, {{2, 1}, {2, 1}}};
   for (const std::vector<int64_t>& shape :
        {std::vector<int64_t>{3, 13}, {2, 13, 1}, {2, 13, 7}, {3, 13, 5, 11}, {2, 13, 1024}, {1, 13, 1537}}) {
     const at::Tensor whole = uniforms(shape, key_at(17));

@@ -1,5 +1,6 @@
-// State and values that are kept in the host's memory apart from where units compute: the same numbers. On a machine without a device
-// both are host memory, yet buffers of their own, so every copy that a device needs is made.
+// State and values that are kept in the host's memory apart from where units compute: the same numbers.
+// On a machine without a device both are host memory, yet buffers of their own,
+// so every copy that a device needs is made.
 #include <gtest/gtest.h>
 
 #include <drivetrain/sharded_data_parallel.h>
@@ -40,7 +41,8 @@ TEST(ShardedOffload, so_do_parameters_on_the_host) { expect_right_numbers(false,
 TEST(ShardedOffload, so_do_both) { expect_right_numbers(true, true, at::kFloat); }
 TEST(ShardedOffload, so_do_both_with_masters) { expect_right_numbers(true, true, at::kBFloat16); }
 
-// With one device for all, only the memory tells: what is updated must not be the host's part, which has no gradient beside it.
+// With one device for all, only the memory tells:
+// what is updated must not be the host's part, which has no gradient beside it.
 TEST(ShardedOffload, values_on_the_host_are_copies_of_what_is_updated_beside_its_gradient) {
   const auto param = std::make_shared<Param>("w", Layout::whole({3}), InitRule::ones());
   FlatOptions options;

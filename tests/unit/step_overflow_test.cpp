@@ -110,8 +110,8 @@ TEST(Overflow, ends_the_run_where_the_precision_does_not_leave_updates_out) {
 }
 
 TEST(Overflow, in_every_step_of_a_short_run_is_a_failure_and_no_model) {
-  for (const char* precision :
-       {R"({"bf16": {"enabled": true}})", R"({"fp16": {"enabled": true, "loss_scale": 128}})", R"({"fp16": {"enabled": true}})"}) {
+  for (const char* precision : {R"({"bf16": {"enabled": true}})", R"({"fp16": {"enabled": true, "loss_scale": 128}})",
+                                R"({"fp16": {"enabled": true}})"}) {
     const std::vector<Outcome> both = run(config(3, precision), {{1, 2, 3}, kInfinity, false, 1}, 2);
     for (const Outcome& o : both) {
       EXPECT_EQ(o.code, ErrorCode::numeric) << precision;

@@ -11,8 +11,8 @@ namespace {
 
 constexpr int64_t kMicroBatches = 5;
 
-// Every stage has two chunks; forwards of all micro-batches chunk by chunk, then the backwards. `reversed`: gradients leave in the
-// opposite order of micro-batches.
+// Every stage has two chunks; forwards of all micro-batches chunk by chunk, then the backwards.
+// `reversed`: gradients leave in the opposite order of micro-batches.
 class TwoChunks : public Schedule {
  public:
   TwoChunks(int64_t stages, bool reversed) : stages_(stages), reversed_(reversed) {}
@@ -56,7 +56,8 @@ double value(const Schedule& schedule, int64_t stage, int64_t chunk, int64_t mic
 Tensors message(const Schedule& schedule, int64_t stage, int64_t chunk, int64_t micro, Direction direction) {
   const double v = value(schedule, stage, chunk, micro, direction);
   const int64_t piece = schedule.piece(stage, chunk);
-  return {at::full({3, 100 * (piece + 1)}, v, at::TensorOptions(at::kDouble)), at::full({2}, v, at::TensorOptions(at::kFloat))};
+  return {at::full({3, 100 * (piece + 1)}, v, at::TensorOptions(at::kDouble)),
+          at::full({2}, v, at::TensorOptions(at::kFloat))};
 }
 
 struct Neighbour {
@@ -77,7 +78,8 @@ void run_program(StageLinks& links, const Schedule& schedule, int64_t stage) {
       continue;
     }
     const Neighbour from = neighbour(schedule, stage, i.chunk, forward ? -1 : 1);
-    const Tensors got = links.receive(direction, i.micro, i.chunk), wanted = message(schedule, from.stage, from.chunk, i.micro, direction);
+    const Tensors got = links.receive(direction, i.micro, i.chunk),
+                  wanted = message(schedule, from.stage, from.chunk, i.micro, direction);
     ASSERT_EQ(got.size(), wanted.size());
     for (size_t t = 0; t < got.size(); ++t) {
       ASSERT_EQ(got[t].sizes(), wanted[t].sizes());
@@ -110,7 +112,9 @@ TEST(StageLinks, sends_do_not_wait_for_receivers) {
     const TwoChunks schedule(2, false);
     StageLinks links(mesh, schedule, kMany, at::Device(at::kCPU));
     const int64_t stage = mesh.index(Schedule::kAxis);
-    const auto large = [](int64_t from, int64_t micro) { return at::full({300'000}, static_cast<double>(100 * from + micro)); };
+    const auto large = [](int64_t from, int64_t micro) {
+      return at::full({300'000}, static_cast<double>(100 * from + micro));
+    };
     for (int step = 0; step < 2; ++step) {
       links.begin(Pass::train);
       // Stage 0 sends piece 0 on, stage 1 piece 1, before either receives.
@@ -150,10 +154,12 @@ TEST(StageLinks, a_message_that_no_program_names_is_an_error) {
 }
 
 TEST(Mesh, ranks_along_axes_are_those_of_their_group) {
-  test::expect_on_ranks({{.name = "tp", .size = 2}, {.name = "dp", .size = 2}, {.name = "pp", .size = 2}}, [](const Mesh& mesh) {
-    for (const std::vector<std::string>& axes : {std::vector<std::string>{"tp"}, {"dp", "pp"}, {"pp", "tp"}, {}, {"absent"}})
-      EXPECT_EQ(mesh.ranks(axes), mesh.group(axes)->ranks());
-  });
+  test::expect_on_ranks({{.name = "tp", .size = 2}, {.name = "dp", .size = 2}, {.name = "pp", .size = 2}},
+                        [](const Mesh& mesh) {
+                          for (const std::vector<std::string>& axes :
+                               {std::vector<std::string>{"tp"}, {"dp", "pp"}, {"pp", "tp"}, {}, {"absent"}})
+                            EXPECT_EQ(mesh.ranks(axes), mesh.group(axes)->ranks());
+                        });
 }
 
 TEST(Mesh, a_subgroup_has_the_named_coordinates_of_one_line) {

@@ -1,4 +1,5 @@
-// The store between processes and those who are not of the run: strangers at rank 0's port and programs that play rank 0.
+// The store between processes and those who are not of the run:
+// strangers at rank 0's port and programs that play rank 0.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <poll.h>

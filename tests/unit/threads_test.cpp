@@ -1,6 +1,6 @@
-// How many threads really work in loops over at::parallel_for: in the library, in plugins and in LibTorch. GOMP_parallel,
-// with which code that is compiled with OpenMP opens a parallel region, is replaced by one that looks who comes; code
-// that is compiled without OpenMP never calls it.
+// How many threads really work in loops over at::parallel_for: in the library, in plugins and in LibTorch.
+// GOMP_parallel, with which code that is compiled with OpenMP opens a parallel region,
+// is replaced by one that looks who comes; code that is compiled without OpenMP never calls it.
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -32,7 +32,8 @@ class Onlooker {
   };
 
   void open(Body body, void* data, unsigned threads, unsigned flags) {
-    static const auto next = reinterpret_cast<void (*)(Body, void*, unsigned, unsigned)>(dlsym(RTLD_NEXT, "GOMP_parallel"));
+    static const auto next =
+        reinterpret_cast<void (*)(Body, void*, unsigned, unsigned)>(dlsym(RTLD_NEXT, "GOMP_parallel"));
     Dl_info place = {};
     dladdr(reinterpret_cast<void*>(body), &place);
     Region region{body, data, std::filesystem::path(place.dli_fname ? place.dli_fname : "?").filename()};
@@ -84,7 +85,8 @@ class Threads : public testing::Test {
     Value config = parse_json(R"({"train_steps": 2, "seed": 7, "train_micro_batch_size_per_gpu": 4, "monitors": "jsonl",
       "model": {"type": "gpt", "params": {"num_layers": 2, "hidden_size": 128, "num_attention_heads": 4, "vocab_size": 4096,
                 "max_position_embeddings": 128, "hidden_dropout": 0.1}},
-      "dataset": {"type": "synthetic", "params": {"seq_length": 128}}})", "test");
+      "dataset": {"type": "synthetic", "params": {"seq_length": 128}}})",
+                              "test");
     config.set("optimizer", parse_json(optimizer, "test"));
     config.set("output_dir", folder.path(run));
     train_as_rank(config, 0, 1, make_local_store(), built_plugins(), kThreads);
@@ -103,8 +105,9 @@ TEST_F(Threads, all_that_were_asked_for_work_in_a_loop_of_code_that_links_the_li
 }
 
 TEST_F(Threads, all_work_in_a_training_step_and_they_are_one_pool) {
-  for (const auto& [optimizer, plugin] : {std::pair(R"({"type": "AdamW", "params": {"lr": 1e-3}})", "optimizer_adamw.so"),
-                                          std::pair(R"({"type": "SGD", "params": {"lr": 1e-3}})", "optimizer_sgd.so")}) {
+  for (const auto& [optimizer, plugin] :
+       {std::pair(R"({"type": "AdamW", "params": {"lr": 1e-3}})", "optimizer_adamw.so"),
+        std::pair(R"({"type": "SGD", "params": {"lr": 1e-3}})", "optimizer_sgd.so")}) {
     const auto seen = seen_in(optimizer, "run");
     std::set<pid_t> all;
     for (const auto& [library, threads] : seen) all.insert(threads.begin(), threads.end());

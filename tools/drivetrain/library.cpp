@@ -71,8 +71,9 @@ void* open_library(const fs::path& path, const std::string& remedy) {
   const std::string reason = handle ? "" : dlerror();
   for (const char* memory : {"failed to map", "cannot allocate memory", "Cannot allocate memory"})
     if (reason.find(memory) != std::string::npos)
-      throw OutOfMemory("no memory to open a library: " + reason +
-                        "\n   raise the limit of address space (`ulimit -v`): a run takes 1 GB and what the model needs");
+      throw OutOfMemory(
+          "no memory to open a library: " + reason +
+          "\n   raise the limit of address space (`ulimit -v`): a run takes 1 GB and what the model needs");
   if (!handle) throw UsageError("cannot open a library: " + reason + remedy);
   return handle;
 }

@@ -79,7 +79,8 @@ bool is_out_of_memory() {
   char call[512];
   if (current_call && current_call(call, sizeof call)) blame_plugin(call);
   if (is_out_of_memory()) {
-    say("drivetrain: error: out of memory before the run began\n   raise the limit of address space (`ulimit -v`; a run takes "
+    say("drivetrain: error: out of memory before the run began\n   raise the limit of address space (`ulimit -v`; a "
+        "run takes "
         "1 GB and what the model needs), or free some memory\n");
     _exit(4);
   }

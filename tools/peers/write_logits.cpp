@@ -25,8 +25,8 @@ int write(const std::string& folder, const std::string& file, int64_t rows, int6
   Inference model(folder, 1, registry, make_console_log({}));
   const at::Tensor tokens = draw_tokens(rows, length, model.model().facts().vocab_size);
   const at::Tensor logits = model.logits(tokens).to(at::kFloat).contiguous();
-  write_safetensors(file, {{"tokens", at::kLong, tokens.sizes().vec()}, {"logits", at::kFloat, logits.sizes().vec()}}, {},
-                    [&](const std::string& name) { return name == "tokens" ? tokens : logits; });
+  write_safetensors(file, {{"tokens", at::kLong, tokens.sizes().vec()}, {"logits", at::kFloat, logits.sizes().vec()}},
+                    {}, [&](const std::string& name) { return name == "tokens" ? tokens : logits; });
   return 0;
 }
 
@@ -39,7 +39,8 @@ int main(int argc, char** argv) {
     return 2;
   }
   try {
-    return drivetrain::write(argv[1], argv[2], argc == 5 ? std::atoll(argv[3]) : 2, argc == 5 ? std::atoll(argv[4]) : 32);
+    return drivetrain::write(argv[1], argv[2], argc == 5 ? std::atoll(argv[3]) : 2,
+                             argc == 5 ? std::atoll(argv[4]) : 32);
   } catch (const drivetrain::Error& e) {
     std::cerr << "write_logits: error: " << e.what() << "\n";
     return static_cast<int>(e.code());

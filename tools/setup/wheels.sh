@@ -3,6 +3,7 @@
 #
 #   $DEPS/torch-2.11.0-run/{torch,nvidia}   what a CPU run and every build need
 #   $DEPS/torch-2.11.0-gpu/{torch,nvidia}   the same files (hard links) and all NVIDIA libraries
+#   $DEPS/format-14.0.6                     clang-format, for tools/format
 #   $DEPS/peers-2.11.0                      virtual environment with torch, transformers and DeepSpeed
 #   $DEPS/downloads                         wheels on their way; also where to put them by hand without a network
 #
@@ -117,9 +118,24 @@ fill_peers() {
   touch "$folder/complete"
 }
 
-# ensure_set run|gpu|peers: the set is there afterwards. Other checkouts wait here while one fills it.
+# clang-format is one static program in a wheel.
+fill_format() {
+  local folder=$DEPS/format-14.0.6 part=$DEPS/.filling-format
+  [ ! -d "$folder" ] || return 0
+  find_python || die "no Python 3 with pip was found; install python3-pip"
+  fetch format
+  rm -rf "$part"
+  mkdir "$part"
+  unpack format "$part"
+  chmod +x "$part/clang_format/data/bin/clang-format"
+  mv -T "$part" "$folder"
+  drop_wheels format
+}
+
+# ensure_set run|gpu|peers|format: the set is there afterwards. Other checkouts wait here while one fills it.
 ensure_set() {
   [ ! -d "$DEPS/torch-$TORCH_VERSION-$1" ] && [ ! -e "$DEPS/$1-$TORCH_VERSION/complete" ] || return 0
+  [ "$1" != format ] || [ ! -d "$DEPS/format-14.0.6" ] || return 0
   [ "$(uname -sm)" = "Linux x86_64" ] || die "only Linux on x86-64 is supported; this is $(uname -sm)"
   mkdir -p "$DEPS" || die "cannot make $DEPS" "Set DRIVETRAIN_DEPS to a folder of yours."
   exec 9>"$DEPS/lock"
@@ -127,7 +143,11 @@ ensure_set() {
     say "another set-up is filling $DEPS: waiting for it"
     flock 9
   }
-  if [ "$1" = peers ]; then fill_peers; else fill_torch_set "$1"; fi
+  case $1 in
+    peers) fill_peers ;;
+    format) fill_format ;;
+    *) fill_torch_set "$1" ;;
+  esac
   exec 9>&-
 }
 

@@ -276,8 +276,7 @@ bool Host::is_stopped(const Peer& peer) const { return peer.rank != rank_ && pro
 std::string Host::stopped(const std::vector<Peer>& peers) const {
   std::string text;
   for (const Peer& peer : peers)
-    if (is_stopped(peer))
-      text += concat("; ", peer.text(), " is stopped by a signal");
+    if (is_stopped(peer)) text += concat("; ", peer.text(), " is stopped by a signal");
   return text;
 }
 

@@ -5,8 +5,9 @@
 // the store; peers map it when the first group needs it, and further segments when a call uses them. What a peer
 // announces, places included, is checked before it is used. The head of rank 0's memory holds the reason of an abort:
 // the first one wins, so that everybody reports the cause and not its consequences. Waiting spins, then sleeps on the
-// rank's bell in slices, between which it looks for an abort and for members that are gone. Thread: `make_group`s one at
-// a time, the rest from any; `mutex` guards the state of all groups and is not held while sleeping. Errors:
+// rank's bell in slices, between which it looks for an abort and for members that are gone.
+// Thread: `make_group`s one at a time, the rest from any;
+// `mutex` guards the state of all groups and is not held while sleeping. Errors:
 // Error(communication) naming the rank that is lost or late; Error(config) if a rank runs on another host.
 #pragma once
 
@@ -118,9 +119,9 @@ class Host {
 
   void close() noexcept;  // peers that still wait for this rank see that it left
   void abort(const std::string& cause) noexcept;
-  std::string cause() const;                 // empty while nothing was aborted
-  std::string lost(const Peer& peer) const;  // "rank 1 (pid 4711) died", or empty
-  bool is_stopped(const Peer& peer) const;  // by a signal
+  std::string cause() const;                                  // empty while nothing was aborted
+  std::string lost(const Peer& peer) const;                   // "rank 1 (pid 4711) died", or empty
+  bool is_stopped(const Peer& peer) const;                    // by a signal
   std::string stopped(const std::vector<Peer>& peers) const;  // "; rank 1 (pid 4711) is stopped by a signal", or empty
   // Aborts everybody with `cause` and throws it.
   [[noreturn]] void give_up(const std::string& where, const std::string& cause);

@@ -187,7 +187,9 @@ TEST(CommunicatorLocalTrust, memory_of_a_rank_that_was_not_met_is_mapped_if_ther
   {
     const std::lock_guard lock(host.mutex());
     EXPECT_NE(host.address_of({2, 4096}, 4096, 2), nullptr);
-    expect_part(error_of([&] { host.address_of({1, 4096}, 8, 2); }),
+    expect_part(error_of([&] {
+                  host.address_of({1, 4096}, 8, 2);
+                }),
                 "rank 2 named memory of rank 1, which has announced none");
   }
 }

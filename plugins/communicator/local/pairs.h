@@ -17,8 +17,8 @@
 namespace drivetrain::local {
 
 struct alignas(64) Ring {
-  // 8 MB: a message of that size is on its way when `send` returns, though its sender computes from then on. Slots that nobody writes
-  // have no memory.
+  // 8 MB: a message of that size is on its way when `send` returns, though its sender computes from then on.
+  // Slots that nobody writes have no memory.
   static constexpr uint32_t kSlots = 128;
   static constexpr int64_t kSlotBytes = 64 << 10;
 

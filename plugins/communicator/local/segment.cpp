@@ -47,9 +47,9 @@ Descriptor create_file(int64_t bytes) {
   Descriptor file(memfd_create(kName, MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (file.get() < 0)
     throw fail(ErrorCode::out_of_memory, "communicator/local: cannot create shared memory: ", strerror(errno),
-               errno != EMFILE ? ""
-                               : concat(" (at most ", limit_text(RLIMIT_NOFILE, " open files"),
-                                        "; raise it with `ulimit -n`)"));
+               errno != EMFILE
+                   ? ""
+                   : concat(" (at most ", limit_text(RLIMIT_NOFILE, " open files"), "; raise it with `ulimit -n`)"));
   rlimit limit = {};  // asked for first: the kernel's answer to a file beyond it may be a signal
   const bool limited = getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < static_cast<rlim_t>(bytes);
   if (limited || ftruncate(file.get(), bytes) != 0)

@@ -64,8 +64,7 @@ bool Watchdog::look() {
     // At the end of a run rank 0 and its store may leave first; while calls are open they may not.
     for (const CommPtr& comm : list)
       if (const auto oldest = comm->oldest(); oldest && oldest->age_s > kSuspiciousS)
-        board_->raise(concat("rank ", board_->rank(), ", ", oldest->call.where(comm->label()),
-                             ": ", lost.what()));
+        board_->raise(concat("rank ", board_->rank(), ", ", oldest->call.where(comm->label()), ": ", lost.what()));
   }
   return !board_->aborted();
 }

@@ -89,8 +89,9 @@ class Text : public Dataset {
     return static_cast<int64_t>((Wide{bits} * positions) >> 64);
   }
 
-  // Windows of S tokens in a fixed order that any number of rows covers evenly: steps of about the golden section of their
-  // number, without a common divisor with it, so that each comes once before the first comes again.
+  // Windows of S tokens in a fixed order that any number of rows covers evenly:
+  // steps of about the golden section of their number, without a common divisor with it,
+  // so that each comes once before the first comes again.
   int64_t window_position(int64_t batch, int64_t row) const {
     const int64_t count = windows(validation_);
     int64_t stride = std::max<int64_t>(1, std::llround(static_cast<double>(count) * 0.618));

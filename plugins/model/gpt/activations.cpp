@@ -9,7 +9,9 @@ at::Tensor activate(const std::string& name, const at::Tensor& x) {
   const ops::Activation kind = ops::activation_of(name);
   return differentiable(
       {x}, [&](const Tensors& in) { return Tensors{ops::activation(kind, in[0], {})}; },
-      [kind, x = x.detach()](const Tensors& dy) { return Tensors{ops::activation_backward(kind, x, dy[0], nullptr)}; })[0];
+      [kind, x = x.detach()](const Tensors& dy) {
+        return Tensors{ops::activation_backward(kind, x, dy[0], nullptr)};
+      })[0];
 }
 
 }  // namespace drivetrain::gpt

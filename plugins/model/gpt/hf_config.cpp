@@ -80,7 +80,8 @@ void read_rotary(const Keys& keys, const std::string& path, Shape& s) {
   s.scaling.base = keys.number({"rope_theta"}, 10000);
   const Value* group = keys.find({"rope_parameters", "rope_scaling"});
   if (!group) return;
-  if (!group->is_object()) throw keys.wrong("rope_parameters is ", group->to_json(), "; it has to be an object or null");
+  if (!group->is_object())
+    throw keys.wrong("rope_parameters is ", group->to_json(), "; it has to be an object or null");
   const Keys rope(*group, path + " (rope_parameters)");
   s.scaling.base = rope.number({"rope_theta"}, s.scaling.base);
   rope.refuse_if(rope.number({"partial_rotary_factor"}, 1) != 1, "partial_rotary_factor",

@@ -57,9 +57,8 @@ TEST_F(Jsonl, a_full_disk_is_an_error_that_names_the_file) {
     FAIL() << "written to a full disk";
   } catch (const Error& e) {
     EXPECT_EQ(e.code(), ErrorCode::io);
-    EXPECT_EQ(e.what(),
-              "monitor/jsonl: cannot write step 7 to " + folder.path("metrics.jsonl") +
-                  ": No space left on device\n   free some space or choose another output_dir");
+    EXPECT_EQ(e.what(), "monitor/jsonl: cannot write step 7 to " + folder.path("metrics.jsonl") +
+                            ": No space left on device\n   free some space or choose another output_dir");
   }
 }
 

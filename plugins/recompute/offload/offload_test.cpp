@@ -19,7 +19,8 @@ TEST(OffloadRecompute, moves_nothing_on_the_cpu_and_says_so) {
             "run again as "
             "with \"type\": \"full\"");
   EXPECT_EQ(plan.costs(),
-            "the forward of 12 of 12 blocks runs twice: about 24 % more work in a step. \"type\": \"none\" keeps all activations");
+            "the forward of 12 of 12 blocks runs twice: about 24 % more work in a step. \"type\": \"none\" keeps all "
+            "activations");
   const at::Tensor x = at::empty({4});
   EXPECT_EQ(plan.policy->hold({x})->restore()[0].const_data_ptr(), x.const_data_ptr());
 }

@@ -50,7 +50,8 @@ at::Tensor value(const ParamPtr& param) { return param ? param->tensor : at::Ten
 // forward.
 enum class Replace { no, yes };
 
-// layer(x). With Replace::yes x becomes what the layer keeps for its backward, if that is something else; `replaced` tells.
+// layer(x). With Replace::yes x becomes what the layer keeps for its backward, if that is something else;
+// `replaced` tells.
 at::Tensor apply(const Linear& layer, at::Tensor& x, const Linear::Options& options, Replace replace,
                  bool* replaced = nullptr) {
   at::Tensor kept;

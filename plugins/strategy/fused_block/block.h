@@ -34,8 +34,8 @@ struct Kept;
 
 class Block : public Unit {
  public:
-  Block(BlockSpec spec, BlockLayers layers, std::shared_ptr<Attention> attention, std::shared_ptr<ops::RotaryPositions> positions,
-        const BlockOptions& options);
+  Block(BlockSpec spec, BlockLayers layers, std::shared_ptr<Attention> attention,
+        std::shared_ptr<ops::RotaryPositions> positions, const BlockOptions& options);
 
   std::vector<ParamPtr> params() const override { return params_; }
   // {x} or {residual, delta} to {residual, delta}, [B, S, D] each. Keeps nothing where autograd's recording is off.

@@ -92,7 +92,8 @@ TEST(FusedBlock, lets_layers_keep_their_inputs_and_nothing_where_it_multiplies_a
   };
   // Of two blocks, each with four products.
   EXPECT_EQ(counts(R"({"recompute_cheap": false})", Keep::all), (std::vector<int64_t>{8, 8, 8}));
-  EXPECT_EQ(counts("{}", Keep::all), (std::vector<int64_t>{8, 6, 6}));  // not of the activation, which is computed again
+  // not of the activation, which is computed again
+  EXPECT_EQ(counts("{}", Keep::all), (std::vector<int64_t>{8, 6, 6}));
   // The first product again, in backward, where what it kept is read at once.
   EXPECT_EQ(counts(R"({"recompute_cheap": false})", Keep::nothing), (std::vector<int64_t>{10, 6, 6}));
 }

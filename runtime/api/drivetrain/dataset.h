@@ -24,15 +24,15 @@ struct DatasetFacts {
   int64_t seq_length = 0;  // S of every batch
   int64_t steps = -1;      // how many there are; -1: any number
   bool validation = false;
-  Value notes;             // object for resolved.json and the log: files, bytes, hashes
+  Value notes;  // object for resolved.json and the log: files, bytes, hashes
 };
 
 class DRIVETRAIN_API Dataset : public Plugin {
  public:
   static constexpr const char* kKind = "dataset";
   ~Dataset() override;
-  // Opens files and checks them against the run; called once, after `plan`. Errors: io for unreadable data, config for data
-  // that do not fit the run.
+  // Opens files and checks them against the run; called once, after `plan`.
+  // Errors: io for unreadable data, config for data that do not fit the run.
   virtual DatasetFacts open(const RunFacts& run, const ModelFacts& model) = 0;
   // Fills tokens_BS and labels_BS [rows, S], int64, on the CPU. The runtime checks token ids against the vocabulary.
   virtual void read(const BatchRequest& request, Batch& batch) = 0;

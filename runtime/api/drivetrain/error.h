@@ -14,9 +14,9 @@ namespace drivetrain {
 
 // The values are the exit codes of the contract.
 enum class ErrorCode : int {
-  internal = 1,       // our own bug
-  config = 2,         // usage or configuration
-  plugin = 3,         // a plugin is missing, refused or cannot be created
+  internal = 1,  // our own bug
+  config = 2,    // usage or configuration
+  plugin = 3,    // a plugin is missing, refused or cannot be created
   out_of_memory = 4,
   communication = 5,  // a peer lost or timed out
   checkpoint = 6,     // a checkpoint refused
@@ -31,7 +31,8 @@ class DRIVETRAIN_API Error : public std::runtime_error {
 
   ErrorCode code() const noexcept { return code_; }
 
-  // The same error with "in <where>: " in front. `where` reads like "data_parallel/ddp, hook before_forward, unit block.7".
+  // The same error with "in <where>: " in front.
+  // `where` reads like "data_parallel/ddp, hook before_forward, unit block.7".
   Error within(const std::string& where) const;
 
  private:

@@ -1,6 +1,7 @@
 // How a library was built, as one JSON text that the compiler puts together. Compiled into the runtime and into every
-// plugin's manifest, so both sides describe themselves with the same words; runtime/plugin/compare.cpp sets them side by
-// side before anything is opened. The rules per field are in architecture.md, 5.2.
+// plugin's manifest, so both sides describe themselves with the same words;
+// runtime/plugin/compare.cpp sets them side by side before anything is opened.
+// The rules per field are in architecture.md, 5.2.
 //
 // The build system passes what the compiler cannot know: api_digest.h (SHA-256 of these headers, SDK release) and the
 // DRIVETRAIN_LIBTORCH... definitions. Built without them, a library describes itself as "unknown" and is refused.
@@ -59,8 +60,7 @@ static_assert(kDrivetrainDoor == 1, "DRIVETRAIN_FP_DOOR below is the same number
 #endif
 
 #ifdef __clang__
-#define DRIVETRAIN_FP_COMPILER \
-  "clang " DRIVETRAIN_FP_STRING(__clang_major__) "." DRIVETRAIN_FP_STRING(__clang_minor__)
+#define DRIVETRAIN_FP_COMPILER "clang " DRIVETRAIN_FP_STRING(__clang_major__) "." DRIVETRAIN_FP_STRING(__clang_minor__)
 #else
 #define DRIVETRAIN_FP_COMPILER "gcc " DRIVETRAIN_FP_STRING(__GNUC__) "." DRIVETRAIN_FP_STRING(__GNUC_MINOR__)
 #endif
@@ -108,8 +108,8 @@ static_assert(kDrivetrainDoor == 1, "DRIVETRAIN_FP_DOOR below is the same number
 #else
 #define DRIVETRAIN_FP_MACHINE "other"
 #endif
-#define DRIVETRAIN_FP_CPU                                                                                        \
-  DRIVETRAIN_FP_MACHINE DRIVETRAIN_FP_AVX DRIVETRAIN_FP_AVX2 DRIVETRAIN_FP_FMA DRIVETRAIN_FP_AVX512F             \
+#define DRIVETRAIN_FP_CPU                                                                            \
+  DRIVETRAIN_FP_MACHINE DRIVETRAIN_FP_AVX DRIVETRAIN_FP_AVX2 DRIVETRAIN_FP_FMA DRIVETRAIN_FP_AVX512F \
       DRIVETRAIN_FP_AVX512X DRIVETRAIN_FP_AVX512BF16 DRIVETRAIN_FP_AVX512VNNI
 
 // The whole fingerprint: one JSON object, in the order in which differences are reported.

@@ -10,7 +10,7 @@
 namespace drivetrain {
 
 struct Progress {
-  int64_t updates = 0;      // applied before this step: 0 in the first step
+  int64_t updates = 0;  // applied before this step: 0 in the first step
   int64_t samples = 0, tokens = 0;
   int64_t train_steps = 0;  // planned; 0 if not known
 };

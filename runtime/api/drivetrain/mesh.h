@@ -39,8 +39,8 @@ class DRIVETRAIN_API Mesh {
   GroupPtr world() const;
   // The global ranks of group(axes), ascending. No communication.
   std::vector<int64_t> ranks(const std::vector<std::string>& axes) const;
-  // The group of those ranks of group(axis) whose coordinate is in `coordinates`, this rank's among them. `label` tells groups of the same
-  // ranks apart; asked for once, in the same order by all members.
+  // The group of those ranks of group(axis) whose coordinate is in `coordinates`, this rank's among them.
+  // `label` tells groups of the same ranks apart; asked for once, in the same order by all members.
   GroupPtr subgroup(const std::string& axis, const std::vector<int64_t>& coordinates, const std::string& label) const;
 
  private:

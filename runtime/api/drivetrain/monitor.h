@@ -1,5 +1,6 @@
-// Listens to a run: copies only, no tensors. Lives on rank 0. Thread: `on_event` on one monitor thread, in order; a slow
-// monitor delays others, never the step (the queue is bounded: the step waits only when it is full).
+// Listens to a run: copies only, no tensors. Lives on rank 0.
+// Thread: `on_event` on one monitor thread, in order; a slow monitor delays others, never the step (the queue is
+// bounded: the step waits only when it is full).
 #pragma once
 
 #include <drivetrain/plugin.h>

@@ -1,9 +1,13 @@
-// The operations between a transformer's matrix products as plain halves, without autograd: what hand-written units are made of.
-// Each runs the kernel of its device and dtype (kernels/), LibTorch's operators where there is none (float64, 16 bits on the CPU).
+// The operations between a transformer's matrix products as plain halves, without autograd:
+// what hand-written units are made of.
+// Each runs the kernel of its device and dtype (kernels/), LibTorch's operators where there is none (float64,
+// 16 bits on the CPU).
 //
-// Gradients of parameters go to their slots (Param::grad, grad_fresh). Inputs are dense; results are new tensors unless said.
+// Gradients of parameters go to their slots (Param::grad, grad_fresh).
+// Inputs are dense; results are new tensors unless said.
 // Thread: any; loops on LibTorch's pool. Stream: the current one. Results do not depend on the number of threads.
-// Legend: N rows (leading dimensions), D hidden, F MLP width, V vocabulary, B batch, S sequence, H heads, G key/value heads, C head size.
+// Legend: N rows (leading dimensions), D hidden, F MLP width, V vocabulary, B batch, S sequence, H heads,
+// G key/value heads, C head size.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -14,7 +18,7 @@
 
 namespace drivetrain::ops {
 
-// --- layer norm and RMS norm of x + delta -----------------------------------------------------------------------------------
+// --- layer norm and RMS norm of x + delta
 struct NormArgs {
   double epsilon = 1e-5;
   bool rms = false;
@@ -25,31 +29,35 @@ struct Normed {
   at::Tensor mean, rstd;  // float32 [N] (float64 for float64); mean undefined for rms
 };
 // x [..., D]; delta like x or undefined; weight [D]; bias [D] or undefined.
-DRIVETRAIN_API Normed norm(const at::Tensor& x, const at::Tensor& delta, const at::Tensor& weight, const at::Tensor& bias,
-                           const NormArgs& args);
+DRIVETRAIN_API Normed norm(const at::Tensor& x, const at::Tensor& delta, const at::Tensor& weight,
+                           const at::Tensor& bias, const NormArgs& args);
 // y alone, from what norm() kept.
-DRIVETRAIN_API at::Tensor norm_again(const Normed& kept, const at::Tensor& weight, const at::Tensor& bias, const NormArgs& args);
-// dsum: gradient that reaches the sum along the residual stream, or undefined. Returns the gradient of x, which is also that of
-// delta. `kept.y` is not read.
+DRIVETRAIN_API at::Tensor norm_again(const Normed& kept, const at::Tensor& weight, const at::Tensor& bias,
+                                     const NormArgs& args);
+// dsum: gradient that reaches the sum along the residual stream, or undefined.
+// Returns the gradient of x, which is also that of delta. `kept.y` is not read.
 DRIVETRAIN_API at::Tensor norm_backward(const at::Tensor& dy, const at::Tensor& dsum, const Normed& kept, Param& weight,
                                         Param* bias, const NormArgs& args);
 
-// --- the MLP's activation ---------------------------------------------------------------------------------------------------
+// --- the MLP's activation
 enum class Activation { gelu_tanh, gelu, swiglu };
 DRIVETRAIN_API Activation activation_of(const std::string& name);  // Error(config) for another name
-// x [..., F], or [..., 2 F] with the gate first for swiglu; bias as wide as x, or undefined. y = act(x + bias) [..., F].
+// x [..., F], or [..., 2 F] with the gate first for swiglu; bias as wide as x, or undefined.
+// y = act(x + bias) [..., F].
 DRIVETRAIN_API at::Tensor activation(Activation kind, const at::Tensor& x, const at::Tensor& bias);
 // Returns dx; its sum over rows goes to the slot of `bias`, if there is one and it is trainable.
 DRIVETRAIN_API at::Tensor activation_backward(Activation kind, const at::Tensor& x, const at::Tensor& dy, Param* bias);
 
-// --- rotary positions and the split of q, k, v -------------------------------------------------------------------------------
+// --- rotary positions and the split of q, k, v
 // Radians per token of each pair (i, i + C/2).
 struct RotaryTable {
   at::Tensor cos, sin;  // [S, C/2] float32 (float64 for float64); undefined: no turn
 };
-DRIVETRAIN_API RotaryTable rotary_table(const std::vector<double>& frequencies, int64_t first, int64_t length, const at::Tensor& like);
-// Tables of positions of the whole sequence, in their order: a view of one table for one range; several ranges are put together once and
-// kept, since a recorded step reads what it found. Shared by the blocks of a model. Thread: main.
+DRIVETRAIN_API RotaryTable rotary_table(const std::vector<double>& frequencies, int64_t first, int64_t length,
+                                        const at::Tensor& like);
+// Tables of positions of the whole sequence, in their order: a view of one table for one range;
+// several ranges are put together once and kept, since a recorded step reads what it found.
+// Shared by the blocks of a model. Thread: main.
 class DRIVETRAIN_API RotaryPositions {
  public:
   explicit RotaryPositions(std::vector<double> frequencies) : frequencies_(std::move(frequencies)) {}
@@ -71,19 +79,21 @@ struct Heads {
   at::Tensor q, k, v;  // [B, S, H, C], [B, S, G, C] twice, each dense
 };
 // qkv [B, S, (H + 2 G) C]; bias [(H + 2 G) C] or undefined.
-DRIVETRAIN_API Heads split_heads(const at::Tensor& qkv, const at::Tensor& bias, const RotaryTable& table, int64_t heads, int64_t groups);
+DRIVETRAIN_API Heads split_heads(const at::Tensor& qkv, const at::Tensor& bias, const RotaryTable& table, int64_t heads,
+                                 int64_t groups);
 // Gradients of the three into one [B, S, (H + 2 G) C]; its sum over rows goes to the slot of `bias`, if any.
 DRIVETRAIN_API at::Tensor split_heads_backward(const Heads& gradients, const RotaryTable& table, Param* bias);
 
-// --- loss --------------------------------------------------------------------------------------------------------------------
-// How many of x's rows [N, D] an output layer takes at once, so that logits are never whole: enough for products at full speed and few
-// additions to the weight's gradient [V, D], little memory beside a model.
+// --- loss
+// How many of x's rows [N, D] an output layer takes at once, so that logits are never whole:
+// enough for products at full speed and few additions to the weight's gradient [V, D], little memory beside a model.
 DRIVETRAIN_API int64_t loss_rows_at_once(const at::Tensor& x, const at::Tensor& weight);
-// logits [N, V] become their gradient, softmax - onehot, times `scale` (rows with a negative label: zero), or stay as they are
-// without `gradient`. Returns the float64 scalar sum over rows that count of log sum exp(logits) - logit[label], not scaled.
+// logits [N, V] become their gradient, softmax - onehot, times `scale` (rows with a negative label:
+// zero), or stay as they are without `gradient`.
+// Returns the float64 scalar sum over rows that count of log sum exp(logits) - logit[label], not scaled.
 DRIVETRAIN_API at::Tensor cross_entropy_(at::Tensor& logits, const at::Tensor& labels, bool gradient, double scale = 1);
 
-// --- embedding and biases ------------------------------------------------------------------------------------------------------
+// --- embedding and biases
 // Adds dy's rows to the slot's rows `ids`, equal ids in order of position.
 DRIVETRAIN_API void accumulate_embedding_grad(Param& weight, const at::Tensor& ids, const at::Tensor& dy);
 // The slot of `bias` := or += sum of dy [..., O] over all rows, in fixed order.

@@ -11,16 +11,17 @@
 
 namespace drivetrain {
 
-// A parameter, or a part of it that this rank updates. All tensors contiguous with the same number of elements, which may be 0.
+// A parameter, or a part of it that this rank updates.
+// All tensors contiguous with the same number of elements, which may be 0.
 // `value` and `grad` are on one device, `working` may be on another.
 struct Trainable {
   ParamPtr param;
-  at::Tensor value;    // float32 master
-  at::Tensor working;  // what units compute with; the same tensor as value if the dtypes agree
-  at::Tensor grad;     // sum of gradients, unscaled (see UpdateArgs)
+  at::Tensor value;        // float32 master
+  at::Tensor working;      // what units compute with; the same tensor as value if the dtypes agree
+  at::Tensor grad;         // sum of gradients, unscaled (see UpdateArgs)
   at::Tensor device_grad;  // where grad is a copy on another device: what it is a copy of, for the norm
-  Layout layout;       // of the three
-  int group = 0;       // hyperparameter group, given by Optimizer::group_of
+  Layout layout;           // of the three
+  int group = 0;           // hyperparameter group, given by Optimizer::group_of
 };
 using Trainables = std::vector<Trainable>;
 
@@ -50,13 +51,13 @@ class DRIVETRAIN_API Optimizer : public Plugin {
   static constexpr const char* kKind = "optimizer";
   ~Optimizer() override;
 
-  virtual std::vector<Hyper> groups() const = 0;          // starting hyperparameters, before the schedule
-  virtual int group_of(const Param& param) const = 0;     // which of them
-  virtual double state_bytes_per_element() const = 0;     // for the memory estimate
+  virtual std::vector<Hyper> groups() const = 0;       // starting hyperparameters, before the schedule
+  virtual int group_of(const Param& param) const = 0;  // which of them
+  virtual double state_bytes_per_element() const = 0;  // for the memory estimate
   // One line on where this differs from DeepSpeed for these parameters, empty if nowhere.
   virtual std::string difference_note(const std::vector<ParamPtr>& params) const { return {}; }
 
-  virtual void init(const Trainables& all) = 0;           // allocates moments, with the trainables' layouts
+  virtual void init(const Trainables& all) = 0;  // allocates moments, with the trainables' layouts
   virtual void update(const Trainables& chunk, const UpdateArgs& args) = 0;
   virtual void state(StateVisitor& visitor) = 0;
 };

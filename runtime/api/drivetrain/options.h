@@ -1,5 +1,6 @@
-// One option table per plugin: the only place an option is written down. Parsing, defaults, ranges, errors with position
-// and suggestion, `drivetrain inspect`, JSON Schema and README tables all come from it.
+// One option table per plugin: the only place an option is written down.
+// Parsing, defaults, ranges, errors with position and suggestion, `drivetrain inspect`,
+// JSON Schema and README tables all come from it.
 //
 //   struct AdamWOptions { double lr = 1e-3; std::vector<double> betas = {0.9, 0.999}; Decay decay; };
 //   static OptionTable options() {
@@ -13,7 +14,8 @@
 //   }
 //
 // Field types: bool, integers, double, std::string, Value (anything), std::optional and std::vector of these.
-// Modifiers (range, one_of, ...) apply to the field before them. Tables are immutable once built; const calls from any thread.
+// Modifiers (range, one_of, ...) apply to the field before them.
+// Tables are immutable once built; const calls from any thread.
 #pragma once
 
 #include <functional>
@@ -120,17 +122,17 @@ struct OptionField {
   std::optional<double> minimum, maximum;  // inclusive; of every element of a list
   std::vector<std::string> choices;        // matched without regard to case, stored as written here
   std::optional<size_t> length;
-  bool is_path = false;                              // relative to the config file; made absolute when parsed
-  std::function<void(void*, const Value&)> set;      // on the options struct; throws Error(config)
+  bool is_path = false;                          // relative to the config file; made absolute when parsed
+  std::function<void(void*, const Value&)> set;  // on the options struct; throws Error(config)
   std::function<Value(const void*)> get;
-  std::shared_ptr<const OptionTable> group;          // nested table; then set and get are empty
-  std::function<void*(void*)> member;                // the nested struct inside the outer one
+  std::shared_ptr<const OptionTable> group;  // nested table; then set and get are empty
+  std::function<void*(void*)> member;        // the nested struct inside the outer one
 };
 
 // A key that is not an option, with what to say about it.
 struct OptionRedirect {
   std::string name;
-  std::string message;   // "renamed to \"x\"", "not in this version: ...", "belongs to recompute/full as \"every\""
+  std::string message;     // "renamed to \"x\"", "not in this version: ...", "belongs to recompute/full as \"every\""
   std::string renamed_to;  // if set, the value is taken under this name and a warning is due
 };
 
@@ -141,7 +143,8 @@ class DRIVETRAIN_API OptionTable {
 
   // Reads `section` (an object, or null for all defaults) into a new options struct. Adds every problem found (unknown
   // key with suggestion, wrong type, out of range, missing required) to `problems`; `owner` ("optimizer/adamw") and
-  // `path` ("optimizer.params") appear in messages. Keys beginning with `_` or `$` are skipped. Without problems, `finish` has the last word.
+  // `path` ("optimizer.params") appear in messages. Keys beginning with `_` or `$` are skipped.
+  // Without problems, `finish` has the last word.
   std::shared_ptr<void> parse(const Value& section, const std::string& owner, const std::string& path,
                               Problems& problems) const;
 
@@ -187,9 +190,13 @@ class TableBuilder {
     return *this;
   }
 
-  TableBuilder& range(double minimum, double maximum) { return last().minimum = minimum, last().maximum = maximum, *this; }
+  TableBuilder& range(double minimum, double maximum) {
+    return last().minimum = minimum, last().maximum = maximum, *this;
+  }
   TableBuilder& at_least(double minimum) { return last().minimum = minimum, *this; }
-  TableBuilder& one_of(std::initializer_list<const char*> c) { return last().choices.assign(c.begin(), c.end()), *this; }
+  TableBuilder& one_of(std::initializer_list<const char*> c) {
+    return last().choices.assign(c.begin(), c.end()), *this;
+  }
   TableBuilder& alias(const std::string& other) { return last().aliases.push_back(other), *this; }
   TableBuilder& length(size_t n) { return last().length = n, *this; }
   TableBuilder& required() { return last().required = true, *this; }
@@ -205,8 +212,9 @@ class TableBuilder {
     return table_.redirects_.push_back({name, "belongs to " + plugin + " as \"" + option + "\"", ""}), *this;
   }
 
-  // Called on options that parsed well: fills in defaults that depend on other options, so that resolved.json shows them, and
-  // refuses what does not fit together (throw Error). Of the outermost table only.
+  // Called on options that parsed well: fills in defaults that depend on other options,
+  // so that resolved.json shows them, and refuses what does not fit together (throw Error).
+  // Of the outermost table only.
   TableBuilder& finish(const std::function<void(Options&)>& use) {
     return table_.finish_ = [use](void* o) { use(*static_cast<Options*>(o)); }, *this;
   }

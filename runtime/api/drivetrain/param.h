@@ -1,5 +1,5 @@
-// A named parameter of the model. Created by layers on the meta device; a storage owner (the data-parallel strategy, or the
-// runtime where there is none) gives it memory in `attach`.
+// A named parameter of the model. Created by layers on the meta device;
+// a storage owner (the data-parallel strategy, or the runtime where there is none) gives it memory in `attach`.
 //
 // Invariant: between before_X(unit) and after_X(unit) every parameter of the unit is usable in full (for this rank's
 // tensor-parallel slice); outside that span nobody may touch it. Thread: main.
@@ -17,7 +17,8 @@ namespace drivetrain {
 
 using Tensors = std::vector<at::Tensor>;
 
-// Initial values are a function of (seed, parameter name, global index), so every topology starts from the same weights.
+// Initial values are a function of (seed, parameter name, global index),
+// so every topology starts from the same weights.
 struct InitRule {
   enum class Kind { zeros, ones, normal } kind = Kind::zeros;
   double std = 0;
@@ -29,21 +30,23 @@ struct InitRule {
 struct DRIVETRAIN_API Param {
   Param(std::string name, Layout layout, InitRule init);
 
-  std::string name;       // "block.7.attn.qkv.weight": stable over every topology
+  std::string name;  // "block.7.attn.qkv.weight": stable over every topology
   Layout layout;
   InitRule init;
   bool trainable = true;
-  bool norm = false;       // gain or bias of a normalisation
+  bool norm = false;  // gain or bias of a normalisation
   bool embedding = false;
-  bool tied_over_stages = false;  // other pipeline stages update copies of it: storage owners give it a bucket of its own
+  // other pipeline stages update copies of it: storage owners give it a bucket of its own
+  bool tied_over_stages = false;
 
-  at::Tensor tensor;       // the leaf that units compute with, local shape; defined after attach
-  // The gradient slot: a view in the gradient dtype, local shape, owned by the storage owner, valid inside a backward span.
-  // If `grad_fresh`, whoever writes the next gradient overwrites and clears the flag; else it adds. The runtime sets it at the
-  // beginning of a step; a strategy that reduces every micro-batch sets it again.
+  at::Tensor tensor;  // the leaf that units compute with, local shape; defined after attach
+  // The gradient slot: a view in the gradient dtype, local shape, owned by the storage owner,
+  // valid inside a backward span.
+  // If `grad_fresh`, whoever writes the next gradient overwrites and clears the flag; else it adds.
+  // The runtime sets it at the beginning of a step; a strategy that reduces every micro-batch sets it again.
   at::Tensor grad;
   bool grad_fresh = true;
-  uint64_t version = 0;    // counts updates; caches of casts key on it
+  uint64_t version = 0;  // counts updates; caches of casts key on it
 };
 using ParamPtr = std::shared_ptr<Param>;
 

@@ -1,6 +1,7 @@
 // Which activations are kept for backward and which are computed again.
 //
-// Source: Chen et al. 2016, "Training deep nets with sublinear memory cost"; Korthikanti et al. 2022, section 5 (selective).
+// Source: Chen et al. 2016, "Training deep nets with sublinear memory cost"; Korthikanti et al.
+// 2022, section 5 (selective).
 // Thread: main, and autograd's.
 #pragma once
 
@@ -32,19 +33,23 @@ class DRIVETRAIN_API Recompute : public Strategy {
  public:
   static constexpr const char* kKind = "recompute";
   ~Recompute() override;
-  // What is kept of `region` between its forward and its backward. The same answer in both. For a whole unit, anything but `all` means
-  // that its forward runs again in its backward, between the same hooks. The chain's last unit is always kept: its backward follows at once.
+  // What is kept of `region` between its forward and its backward. The same answer in both.
+  // For a whole unit, anything but `all` means that its forward runs again in its backward, between the same hooks. The
+  // chain's last unit is always kept: its backward follows at once.
   virtual Keep keep(const Region& region) const = 0;
   // Takes over the inputs of a unit that is computed again. Default: keeps them as they are.
   virtual std::unique_ptr<Held> hold(Tensors inputs) const;
 };
 
-// fn(inputs) as a differentiable function, for units made of layers: where the policy keeps less than `all` of this region, only the
-// inputs are kept and fn runs again in backward, drawing the same random numbers. fn: a function of its arguments and parameters alone.
+// fn(inputs) as a differentiable function, for units made of layers:
+// where the policy keeps less than `all` of this region, only the inputs are kept and fn runs again in backward,
+// drawing the same random numbers. fn: a function of its arguments and parameters alone.
 DRIVETRAIN_API Tensors recomputable(StepContext& ctx, std::string_view region, const Tensors& inputs,
                                     const std::function<Tensors(const Tensors&)>& fn);
-// linear(fn(inputs)) likewise: what fn returns is not kept for the weight's gradient either, and the product does not run again.
+// linear(fn(inputs)) likewise: what fn returns is not kept for the weight's gradient either,
+// and the product does not run again.
 DRIVETRAIN_API at::Tensor recomputable_linear(StepContext& ctx, std::string_view region, const Tensors& inputs,
-                                              const std::function<at::Tensor(const Tensors&)>& fn, const std::shared_ptr<Linear>& linear);
+                                              const std::function<at::Tensor(const Tensors&)>& fn,
+                                              const std::shared_ptr<Linear>& linear);
 
 }  // namespace drivetrain

@@ -1,4 +1,5 @@
-// What recompute policies share: which blocks of the model they mean, what that costs, and inputs that wait in the host's memory.
+// What recompute policies share: which blocks of the model they mean, what that costs,
+// and inputs that wait in the host's memory.
 // Thread: main; BlockChoice::has also autograd's.
 #pragma once
 
@@ -10,9 +11,10 @@
 
 namespace drivetrain {
 
-// The first round(fraction * n) of this rank's n blocks. Blocks are the units whose names end in a number ("block.3"): the ends of the
-// model keep what they have, since recomputing them saves nothing that a block does not hold. The first ones, because the backward
-// comes to them last: when a block runs again, all those after it that keep everything are gone, and there is room for it.
+// The first round(fraction * n) of this rank's n blocks.
+// Blocks are the units whose names end in a number ("block.3"): the ends of the model keep what they have, since
+// recomputing them saves nothing that a block does not hold. The first ones, because the backward comes to them last:
+// when a block runs again, all those after it that keep everything are gone, and there is room for it.
 class DRIVETRAIN_API BlockChoice {
  public:
   explicit BlockChoice(double fraction) : fraction_(fraction) {}
@@ -34,8 +36,9 @@ class DRIVETRAIN_API BlockChoice {
   int64_t blocks_ = 0;
 };
 
-// Of the floating-point operations of a step (forward and backward): those of all blocks' forward, and of their attention's. By the
-// model's facts; attention counts only where the sequence length is known.
+// Of the floating-point operations of a step (forward and backward):
+// those of all blocks' forward, and of their attention's.
+// By the model's facts; attention counts only where the sequence length is known.
 struct ForwardShares {
   double blocks = 0, attention = 0;
 };
@@ -43,8 +46,8 @@ DRIVETRAIN_API ForwardShares forward_shares(const PlanContext& ctx);
 // "24 %": 0.2431 in words.
 DRIVETRAIN_API std::string percent(double share);
 
-// Copies tensors to memory of the host and back, in order with the device's work: the caller may drop them at once. Buffers are used
-// again. What comes back is contiguous.
+// Copies tensors to memory of the host and back, in order with the device's work: the caller may drop them at once.
+// Buffers are used again. What comes back is contiguous.
 class DRIVETRAIN_API HostStash {
  public:
   explicit HostStash(bool pinned);

@@ -1,5 +1,6 @@
-// The step as a program: a schedule emits a short list of instructions per pipeline stage, the runtime interprets it. Plain
-// gradient accumulation is the one-stage schedule. Pure data out, nothing else. Thread: const calls from any thread.
+// The step as a program: a schedule emits a short list of instructions per pipeline stage, the runtime interprets it.
+// Plain gradient accumulation is the one-stage schedule. Pure data out, nothing else.
+// Thread: const calls from any thread.
 #pragma once
 
 #include <cstdint>
@@ -10,21 +11,22 @@
 namespace drivetrain {
 
 enum class Op : uint8_t {
-  load,            // the feed's next micro-batch becomes `micro`
-  recv_forward,    // activations of `micro` from the stage before, into `slot`
-  forward,         // `chunk` of this stage on `micro`
+  load,          // the feed's next micro-batch becomes `micro`
+  recv_forward,  // activations of `micro` from the stage before, into `slot`
+  forward,       // `chunk` of this stage on `micro`
   send_forward,
   recv_backward,
-  backward,        // both halves
-  backward_input,  // gradients of inputs only
-  backward_weight, // the rest
+  backward,         // both halves
+  backward_input,   // gradients of inputs only
+  backward_weight,  // the rest
   send_backward,
   flush_grads,
   update,
 };
 
-// Sends do not wait for their receivers, and receives are posted ahead in the order in which the peer's program sends: a program only
-// has to name each receive before the computation that reads it, and each send after the one that made it.
+// Sends do not wait for their receivers, and receives are posted ahead in the order in which the peer's program sends:
+// a program only has to name each receive before the computation that reads it,
+// and each send after the one that made it.
 struct Instr {
   Op op;
   int16_t micro = 0, chunk = 0, slot = 0;
@@ -37,7 +39,8 @@ enum class Pass { train, forward_only };
 class DRIVETRAIN_API Schedule : public Plugin {
  public:
   static constexpr const char* kKind = "schedule";
-  static constexpr const char* kAxis = "pp";  // of the mesh, along which the stages lie; a schedule of several claims it
+  // of the mesh, along which the stages lie; a schedule of several claims it
+  static constexpr const char* kAxis = "pp";
   ~Schedule() override;
   virtual int64_t stages() const = 0;
   virtual int64_t chunks() const { return 1; }  // model pieces per stage

@@ -21,10 +21,10 @@ enum class Mode { train, evaluate, generate };
 
 // Rows of one micro-batch on this rank.
 struct Batch {
-  at::Tensor tokens_BS;          // int64
-  at::Tensor labels_BS;          // int64, already shifted, -100: does not count; undefined: the head returns logits
-  int64_t first_sample = 0;      // global sample index of row 0, counted over the whole run
-  int64_t valid_tokens = 0;      // labels that count
+  at::Tensor tokens_BS;             // int64
+  at::Tensor labels_BS;             // int64, already shifted, -100: does not count; undefined: the head returns logits
+  int64_t first_sample = 0;         // global sample index of row 0, counted over the whole run
+  int64_t valid_tokens = 0;         // labels that count
   std::vector<RowRange> positions;  // of the whole sequence that the columns are, in their order; empty: all of it
 };
 
@@ -33,7 +33,7 @@ enum class Part { whole, input, weight };  // of a split backward
 
 // One unit, one micro-batch, one direction in this step's program.
 struct Visit {
-  int64_t unit = 0;   // index in the UnitList
+  int64_t unit = 0;  // index in the UnitList
   int64_t micro = 0;
   Direction direction = Direction::forward;
   Part part = Part::whole;
@@ -48,10 +48,11 @@ class DRIVETRAIN_API StepContext {
   virtual ~StepContext();
   virtual int64_t step() const = 0;  // from 1
   virtual Mode mode() const = 0;
-  virtual const Batch& batch() const = 0;            // of the current visit's micro-batch
+  virtual const Batch& batch() const = 0;  // of the current visit's micro-batch
   virtual const Visit& visit() const = 0;
   virtual std::span<const Visit> ahead() const = 0;  // the coming visits of this step, in program order
-  // For a tensor [samples, positions, ...] as it goes from layer to layer: rows are activation_positions() unless that is all.
+  // For a tensor [samples, positions, ...] as it goes from layer to layer:
+  // rows are activation_positions() unless that is all.
   virtual RandomKey random(std::string_view site) const = 0;
   // Positions of the whole sequence that the columns of batch() are, in their order: what attention and rotation see.
   virtual std::vector<RowRange> positions() const;

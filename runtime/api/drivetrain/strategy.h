@@ -1,6 +1,7 @@
 // Everything that acts around model execution derives from Strategy and overrides the hooks it needs. See the table in
-// the README ("The hooks"). Kinds nest like an onion, outermost first: schedule, data_parallel, recompute, context_parallel,
-// tensor_parallel, precision, attention, strategy; of one kind, as the configuration lists them. `plan`, the "before" hooks and `after_update` run outermost first; `build`,
+// the README ("The hooks"). Kinds nest like an onion, outermost first:
+// schedule, data_parallel, recompute, context_parallel, tensor_parallel, precision, attention, strategy; of one kind,
+// as the configuration lists them. `plan`, the "before" hooks and `after_update` run outermost first; `build`,
 // `attach`, the "after" hooks and `flush_grads` innermost first. Thread: main.
 #pragma once
 
@@ -13,8 +14,8 @@
 
 namespace drivetrain {
 
-// What `build` may wrap before the model is built on the meta device. No rank waits for another in it: the mesh's groups are asked for in
-// `attach` or later.
+// What `build` may wrap before the model is built on the meta device.
+// No rank waits for another in it: the mesh's groups are asked for in `attach` or later.
 struct Builder {
   // Takes positions of the sequence, returns those of them that are this rank's, in its order.
   using SequenceCut = std::function<std::vector<RowRange>(const std::vector<RowRange>&)>;
@@ -39,7 +40,8 @@ class DRIVETRAIN_API Strategy : public Plugin {
   virtual void after_forward(const Visit&, StepContext&) {}
   virtual void before_backward(const Visit&, StepContext&) {}
   virtual void after_backward(const Visit&, StepContext&) {}  // this visit's gradients are in their slots
-  virtual void flush_grads(StepContext&) {}                   // on return, this strategy's part of every gradient is final
+  // on return, this strategy's part of every gradient is final
+  virtual void flush_grads(StepContext&) {}
   virtual void after_update(Trainables& chunk, StepContext&) {}  // these have new values; spread them
   virtual void step_end(StepContext&) {}
   virtual void state(StateVisitor&) {}

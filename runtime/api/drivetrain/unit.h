@@ -1,4 +1,5 @@
-// One step of the model's main chain: embedding, block i, head. The grain of sharding, recompute, pipelining and autograd:
+// One step of the model's main chain: embedding, block i, head.
+// The grain of sharding, recompute, pipelining and autograd:
 // a unit's backward is a call the runtime makes, so hooks are plain calls in program order.
 //
 // A model author derives AutogradUnit (autograd_unit.h) and writes run(); a hand-written block derives Unit.
@@ -32,16 +33,18 @@ class DRIVETRAIN_API Unit {
   // Every parameter the unit computes with. A parameter used by two units (tied) belongs to the first.
   virtual std::vector<ParamPtr> params() const = 0;
 
-  // x: what the unit before returned (the first one gets {tokens_BS}), detached. Returns the next unit's x. The last unit
-  // returns {loss}: a float64 scalar, the sum over the valid tokens of the micro-batch, final after the unit's backward where there
-  // is one; without labels {logits [B, S, V]}. A block may hand on {residual, delta}, to be added by the next unit's first norm.
+  // x: what the unit before returned (the first one gets {tokens_BS}), detached. Returns the next unit's x.
+  // The last unit returns {loss}: a float64 scalar, the sum over the valid tokens of the micro-batch,
+  // final after the unit's backward where there is one; without labels {logits [B, S, V]}. A block may hand on
+  // {residual, delta}, to be added by the next unit's first norm.
   virtual Tensors forward(const Tensors& x, StepContext& ctx, Saved& saved) = 0;
   // dy: gradients of what forward returned. Returns gradients of x; those of parameters go to their slots.
   virtual Tensors backward(const Tensors& dy, StepContext& ctx, Saved& saved) = 0;
   // The second half, under a split schedule: gradients of parameters, whose values may be gone by now. The default runs
   // saved.weight_work.
   virtual void backward_weight(StepContext& ctx, Saved& saved);
-  // What forward returns are summands that its reader adds up, all of one shape ({residual, delta}): between ranks goes their sum.
+  // What forward returns are summands that its reader adds up, all of one shape ({residual, delta}):
+  // between ranks goes their sum.
   virtual bool returns_summands() const { return false; }
 
  private:

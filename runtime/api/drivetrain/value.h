@@ -16,8 +16,8 @@ namespace drivetrain {
 // Where a value came from: "configs/a.json:3:7", "--set #2" (line 0), or nowhere (empty file).
 struct DRIVETRAIN_API Position {
   std::string file;
-  int line = 0;    // from 1; 0 where lines mean nothing
-  int column = 0;  // from 1
+  int line = 0;              // from 1; 0 where lines mean nothing
+  int column = 0;            // from 1
   std::string text() const;  // "configs/a.json:3:7", "--set #2", ""
 };
 
@@ -41,7 +41,7 @@ class DRIVETRAIN_API Value {
 
   bool is_null() const { return std::holds_alternative<std::monostate>(data_); }
   bool is_bool() const { return std::holds_alternative<bool>(data_); }
-  bool is_int() const { return std::holds_alternative<int64_t>(data_); }        // written without fraction or exponent
+  bool is_int() const { return std::holds_alternative<int64_t>(data_); }  // written without fraction or exponent
   bool is_number() const { return is_int() || std::holds_alternative<double>(data_); }
   bool is_string() const { return std::holds_alternative<std::string>(data_); }
   bool is_array() const { return std::holds_alternative<Array>(data_); }

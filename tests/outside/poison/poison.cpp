@@ -1,6 +1,7 @@
-// A data-parallel strategy that is as unkind as the rules allow: outside its before/after spans every unit's parameters are
-// overwritten with NaN and their memory is freed, and gradients are summed by reduce-scatter and all-gather, one parameter at a
-// time and in reverse. Whatever runs under it with unchanged bits relies on nothing but the hooks.
+// A data-parallel strategy that is as unkind as the rules allow:
+// outside its before/after spans every unit's parameters are overwritten with NaN and their memory is freed, and
+// gradients are summed by reduce-scatter and all-gather, one parameter at a time and in reverse. Whatever runs under it
+// with unchanged bits relies on nothing but the hooks.
 #include <drivetrain/data_parallel.h>
 #include <drivetrain/flat_unit.h>
 #include <drivetrain/mesh.h>
@@ -23,8 +24,8 @@ class Poison : public DataParallel {
 
   void attach(UnitList& units) override {
     group_ = services_.mesh->group("dp");
-    // Whole everywhere: flat buffers are multiples of kNormBlock, which up to so many ranks in powers of two cut evenly for the
-    // reduce-scatter.
+    // Whole everywhere: flat buffers are multiples of kNormBlock,
+    // which up to so many ranks in powers of two cut evenly for the reduce-scatter.
     const FlatOptions options;
     std::map<Param*, size_t> owner;
     for (size_t u = 0; u < units.units.size(); ++u) {
@@ -87,7 +88,8 @@ class Poison : public DataParallel {
   static void hide(Shelf& shelf) {
     // Below autograd: a version bump on views saved by a graph would be an error of ours, not of the unit.
     at::Tensor values = shelf.flat->values();
-    std::fill_n(static_cast<float*>(values.storage().mutable_data()), values.numel(), std::numeric_limits<float>::quiet_NaN());
+    std::fill_n(static_cast<float*>(values.storage().mutable_data()), values.numel(),
+                std::numeric_limits<float>::quiet_NaN());
     shelf.flat->release();
   }
 

@@ -103,7 +103,8 @@ TEST_F(UnderMpirun, ranks_meet_in_a_folder_of_their_user_alone_and_leave_nothing
   chmod((runtime + "/drivetrain").c_str(), 0777);
   const Ran open = run_mpi(2, path("tiny.json") + " --set output_dir=open", "XDG_RUNTIME_DIR=" + runtime);
   EXPECT_NE(open.code, 0) << open.output;
-  expect_says(open.output, {"the ranks cannot meet in " + runtime + "/drivetrain", "can be used by others", "chmod 700"});
+  expect_says(open.output,
+              {"the ranks cannot meet in " + runtime + "/drivetrain", "can be used by others", "chmod 700"});
 }
 
 TEST_F(UnderMpirun, other_starts_are_refused_with_the_right_one) {
