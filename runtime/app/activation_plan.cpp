@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
-#include <drivetrain/recompute_blocks.h>
+#include <drivetrain/toolkit/recompute/recompute_blocks.h>
 
-#include "sdk/plugin_call.h"
+#include "checks/plugin_call.h"
 #include "step/step_state.h"
 
 namespace drivetrain {

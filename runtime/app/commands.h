@@ -34,6 +34,7 @@ std::string option_value(const std::vector<std::string>& arguments, size_t& i);
 int train_command(const std::vector<std::string>& arguments);
 int config_command(const std::vector<std::string>& arguments);
 int generate_command(const std::vector<std::string>& arguments);
-int bench_command(const std::vector<std::string>& arguments);
+// Null in libdrivetrain.so: libdrivetrain_bench.so has it.
+__attribute__((weak)) int bench_command(const std::vector<std::string>& arguments);
 
 }  // namespace drivetrain

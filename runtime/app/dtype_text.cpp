@@ -2,8 +2,8 @@
 
 #include <cstdio>
 
+#include <drivetrain/toolkit/dtype_name.h>
 #include "compose/settle_dtypes.h"
-#include "sdk/dtype_name.h"
 
 namespace drivetrain {
 namespace {

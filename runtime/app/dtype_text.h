@@ -4,12 +4,13 @@
 #include <string>
 
 #include "compose/composition.h"
+#include "internal.h"
 
 namespace drivetrain {
 
 // A line for each of parameter, compute, gradient, reduce and optimizer:
 // the type, and what chose it - a plugin ("precision/..."), a key of the configuration or "default".
 // No newline at the end. `run` is planned.
-DRIVETRAIN_API std::string dtype_table(const Composition& run);
+DRIVETRAIN_INTERNAL std::string dtype_table(const Composition& run);
 
 }  // namespace drivetrain

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "sdk/plugin_call.h"
+#include "checks/plugin_call.h"
 #include "state/gather.h"
 #include "state/new_file.h"
 #include "state/weights.h"

@@ -7,10 +7,11 @@
 #include <drivetrain/model.h>
 
 #include "compose/composition.h"
+#include "internal.h"
 
 namespace drivetrain {
 
-class DRIVETRAIN_API Inference {
+class DRIVETRAIN_INTERNAL Inference {
  public:
   // `folder`: a run folder (its weights are in final/) or a Hugging Face folder. Error(config) if it holds no model.
   Inference(const std::string& folder, int64_t seed, const Registry& registry, std::shared_ptr<Log> log);

@@ -5,13 +5,14 @@
 #include <string>
 #include <vector>
 
+#include "internal.h"
 #include "plugin/registry.h"
 
 namespace drivetrain {
 
 // Prints to standard output and returns the exit code. Throws Error(config) for a wrong command line, Error(plugin) for
 // a plugin that is not there or is refused.
-DRIVETRAIN_API int inspect_command(std::vector<std::string> args);
+DRIVETRAIN_INTERNAL int inspect_command(std::vector<std::string> args);
 
 // The texts and values behind it.
 std::string inspect_table(const Registry& registry, const std::string& kind);  // kind "": all

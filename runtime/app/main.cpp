@@ -5,8 +5,8 @@
 
 #include "app/commands.h"
 #include "app/inspect.h"
+#include "checks/plugin_call.h"
 #include "config/printable.h"
-#include "sdk/plugin_call.h"
 
 namespace drivetrain {
 namespace {
@@ -15,7 +15,7 @@ int run_command(const std::string& command, const std::vector<std::string>& argu
   if (command == "train") return train_command(arguments);
   if (command == "config") return config_command(arguments);
   if (command == "generate") return generate_command(arguments);
-  if (command == "bench") return bench_command(arguments);
+  if (command == "bench" && bench_command) return bench_command(arguments);
   if (command == "inspect") return inspect_command(arguments);
   throw fail(ErrorCode::internal, "the program knows command ", command, ", the library does not");
 }

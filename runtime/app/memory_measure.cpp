@@ -8,10 +8,10 @@
 #include <set>
 
 #include "app/final_weights.h"
+#include "checks/plugin_call.h"
 #include "compose/gather_values.h"
 #include "memory/cpu_allocator.h"
 #include "observe/memory.h"
-#include "sdk/plugin_call.h"
 
 namespace drivetrain {
 namespace {

@@ -4,7 +4,7 @@
 #include <cstdio>
 
 #include "app/activation_plan.h"
-#include "sdk/plugin_call.h"
+#include "checks/plugin_call.h"
 
 namespace drivetrain {
 namespace {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "compose/composition.h"
+#include "internal.h"
 
 namespace drivetrain {
 
@@ -16,7 +17,7 @@ struct MemoryTable {
   std::array<double, 5> bytes{};  // by MemoryClass
   double& operator[](MemoryClass c) { return bytes[static_cast<size_t>(c)]; }
   double operator[](MemoryClass c) const { return bytes[static_cast<size_t>(c)]; }
-  DRIVETRAIN_API double states() const;  // parameters, gradients and optimizer
+  DRIVETRAIN_INTERNAL double states() const;  // parameters, gradients and optimizer
 };
 
 struct PlannedMemory : MemoryTable {
@@ -25,7 +26,7 @@ struct PlannedMemory : MemoryTable {
 
 // Of the fullest rank. The optimizer's state counts what this rank updates:
 // by the chunks where they exist, else as planned.
-DRIVETRAIN_API PlannedMemory planned_memory(const Composition& run);
+DRIVETRAIN_INTERNAL PlannedMemory planned_memory(const Composition& run);
 
 struct MeasuredMemory : MemoryTable {  // buffers: everything else at its peak, activations too
   double states_on_host = 0;           // of a run on a device: what lies beside it

@@ -5,7 +5,7 @@
 #include <cstdio>
 
 #include "app/memory_report.h"
-#include "sdk/plugin_call.h"
+#include "checks/plugin_call.h"
 
 namespace drivetrain {
 namespace {

@@ -8,9 +8,9 @@
 #include "app/plan_training.h"
 #include "app/run_folder.h"
 #include "app/schedule_picture.h"
+#include "checks/plugin_call.h"
 #include "observe/bus.h"
 #include "observe/log_console.h"
-#include "sdk/plugin_call.h"
 #include "step/trainer.h"
 
 namespace drivetrain {

@@ -6,6 +6,7 @@
 #include <functional>
 
 #include "compose/composition.h"
+#include "internal.h"
 
 namespace drivetrain {
 
@@ -31,10 +32,10 @@ struct TrainOutcome {
 void meet_ranks(const TrainRequest& request, const Composition& run, const Value& facts);
 
 // Throws Error. Collective over all ranks of the store.
-DRIVETRAIN_API TrainOutcome train_rank(const TrainRequest& request);
+DRIVETRAIN_INTERNAL TrainOutcome train_rank(const TrainRequest& request);
 
 // What `train --plan` shows: mesh, placement, nesting, memory. Nothing is allocated, no rank waits for another.
 // `svg`: a file that the schedule is drawn into; empty: none.
-DRIVETRAIN_API std::string describe_plan(const TrainRequest& request, const std::string& svg = {});
+DRIVETRAIN_INTERNAL std::string describe_plan(const TrainRequest& request, const std::string& svg = {});
 
 }  // namespace drivetrain

@@ -8,7 +8,7 @@
 #include <cmath>
 #include <limits>
 
-#include <drivetrain/vector_clones.h>
+#include <drivetrain/toolkit/vector_clones.h>
 
 namespace drivetrain {
 namespace {

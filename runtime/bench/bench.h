@@ -11,10 +11,12 @@
 #include <drivetrain/error.h>
 #include <drivetrain/value.h>
 
+#include "internal.h"
+
 namespace drivetrain {
 
 // The words after the benchmark's name: plain ones, and options this benchmark takes.
-class DRIVETRAIN_API BenchArguments {
+class DRIVETRAIN_INTERNAL BenchArguments {
  public:
   // `flags` and `options`: what is allowed here ("--json", "--seq"); `most`: plain words.
   BenchArguments(const std::string& bench, const std::vector<std::string>& words, const std::vector<std::string>& flags,

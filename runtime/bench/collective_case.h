@@ -13,29 +13,30 @@
 #include <vector>
 
 #include "bench/bench.h"
+#include "internal.h"
 
 namespace drivetrain {
 
 // "all_reduce", "all_gather", ...: in the order in which they are timed.
-DRIVETRAIN_API const std::vector<std::string>& collective_names();
+DRIVETRAIN_INTERNAL const std::vector<std::string>& collective_names();
 // Error(config) for a name that is none of them.
-DRIVETRAIN_API double bus_factor(const std::string& collective, int64_t ranks);
+DRIVETRAIN_INTERNAL double bus_factor(const std::string& collective, int64_t ranks);
 
 // "4096", "64K", "32M", "1G" (powers of 1024). Error(config) names `option`.
-DRIVETRAIN_API int64_t bytes_of_text(const std::string& option, const std::string& text);
+DRIVETRAIN_INTERNAL int64_t bytes_of_text(const std::string& option, const std::string& text);
 // From `from` in steps of four, and `to` itself.
-DRIVETRAIN_API std::vector<int64_t> payload_sizes(int64_t from, int64_t to);
+DRIVETRAIN_INTERNAL std::vector<int64_t> payload_sizes(int64_t from, int64_t to);
 
 enum class BufferKind {
   mapped,    // Group::allocate
   private_,  // any other tensor of the device
   once       // Group::allocate_once, where a rank's input is its own slice of it: all_gather only
 };
-DRIVETRAIN_API const char* buffer_name(BufferKind kind);
+DRIVETRAIN_INTERNAL const char* buffer_name(BufferKind kind);
 
 // Owns its buffers, keeps the group. Every rank makes the same cases and calls in the same order. Thread: that of the
 // group.
-class DRIVETRAIN_API CollectiveCase {
+class DRIVETRAIN_INTERNAL CollectiveCase {
  public:
   // float32; `bytes` is rounded down to what every rank has an equal share of, at least one element each.
   CollectiveCase(const std::string& collective, BufferKind kind, int64_t bytes, GroupPtr group,

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "bench/bench.h"
+#include "internal.h"
 
 namespace drivetrain {
 
@@ -15,12 +16,12 @@ struct BenchMachine {
 };
 
 // Waits 0.3 s. Never refuses. Where /proc tells nothing the machine counts as idle.
-DRIVETRAIN_API BenchMachine look_at_machine();
-DRIVETRAIN_API Value machine_value(const BenchMachine& machine, int64_t threads);
-DRIVETRAIN_API std::string machine_text(const BenchMachine& machine, int64_t threads);  // one line
+DRIVETRAIN_INTERNAL BenchMachine look_at_machine();
+DRIVETRAIN_INTERNAL Value machine_value(const BenchMachine& machine, int64_t threads);
+DRIVETRAIN_INTERNAL std::string machine_text(const BenchMachine& machine, int64_t threads);  // one line
 
 // Share of the time between two texts of /proc/stat that processors were not idle.
-DRIVETRAIN_API double busy_between(const std::string& earlier, const std::string& later);
+DRIVETRAIN_INTERNAL double busy_between(const std::string& earlier, const std::string& later);
 
 // Report with `bench` and `machine` set and the machine's line as text.
 BenchReport report_on(const std::string& bench, const BenchMachine& machine);

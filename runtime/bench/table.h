@@ -4,11 +4,11 @@
 #include <string>
 #include <vector>
 
-#include <drivetrain/export.h>
+#include "internal.h"
 
 namespace drivetrain {
 
-class DRIVETRAIN_API TextTable {
+class DRIVETRAIN_INTERNAL TextTable {
  public:
   explicit TextTable(std::vector<std::string> headers) { rows_.push_back(std::move(headers)); }
   void row(std::vector<std::string> cells) { rows_.push_back(std::move(cells)); }
@@ -19,8 +19,8 @@ class DRIVETRAIN_API TextTable {
 };
 
 // "1.234 s", "12.3 ms", "4.56 us"
-DRIVETRAIN_API std::string seconds_text(double seconds);
+DRIVETRAIN_INTERNAL std::string seconds_text(double seconds);
 // printf's form of one number
-DRIVETRAIN_API std::string number_text(const char* form, double number);
+DRIVETRAIN_INTERNAL std::string number_text(const char* form, double number);
 
 }  // namespace drivetrain

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "bench/bench.h"
+#include "internal.h"
 
 namespace drivetrain {
 
@@ -9,7 +10,7 @@ struct Spread {
   double min = 0, median = 0, max = 0;
   Value to_value() const;
 };
-DRIVETRAIN_API Spread spread_of(std::vector<double> values);  // of at least one
+DRIVETRAIN_INTERNAL Spread spread_of(std::vector<double> values);  // of at least one
 
 using TimedWork = std::function<void()>;
 

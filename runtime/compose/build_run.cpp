@@ -2,8 +2,8 @@
 #include <algorithm>
 #include <set>
 
+#include "checks/plugin_call.h"
 #include "compose/composition.h"
-#include "sdk/plugin_call.h"
 #include "state/initial_values.h"
 #include "state/weights.h"
 #include "step/step_state.h"

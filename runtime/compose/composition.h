@@ -20,6 +20,7 @@
 #include "compose/rendezvous.h"
 #include "config/run_settings.h"
 #include "config/sections.h"
+#include "internal.h"
 #include "observe/bus.h"
 #include "plugin/registry.h"
 #include "step/capture.h"
@@ -54,7 +55,7 @@ struct PlacedPiece {
   int64_t parameters = 0;  // that a rank of the stage computes with, those of another piece of the stage left out
 };
 
-struct DRIVETRAIN_API Composition {
+struct DRIVETRAIN_INTERNAL Composition {
   Composition() = default;
   ~Composition();  // units first, so that whose they are is known
 
@@ -114,15 +115,16 @@ struct DRIVETRAIN_API Composition {
 enum class Purpose { train, generate };  // generate: no dataset, optimizer, lr_schedule, monitors
 
 // Which plugins: selection and options of every section, switched-off ones included. All problems of the file at once.
-DRIVETRAIN_API std::vector<ChosenPlugin> choose_plugins(const Value& config, const Registry& registry,
-                                                        const std::string& device, Problems& problems,
-                                                        Purpose purpose = Purpose::train);
+DRIVETRAIN_INTERNAL std::vector<ChosenPlugin> choose_plugins(const Value& config, const Registry& registry,
+                                                             const std::string& device, Problems& problems,
+                                                             Purpose purpose = Purpose::train);
 
 // Creates the plugins, negotiates, solves mesh and batch sizes, and builds the model on the meta device. A plugin that
 // refuses the run is replaced by the next of its order of preference, with a warning; where there is none, Error with
 // all problems. No rank waits for another in here.
-DRIVETRAIN_API std::unique_ptr<Composition> plan_run(const RunSettings& settings, std::vector<ChosenPlugin> chosen,
-                                                     const Registry& registry, const RankSetup& setup, Purpose purpose);
+DRIVETRAIN_INTERNAL std::unique_ptr<Composition> plan_run(const RunSettings& settings, std::vector<ChosenPlugin> chosen,
+                                                          const Registry& registry, const RankSetup& setup,
+                                                          Purpose purpose);
 
 // What this rank holds of the model's values once it is built: what it updates, and its parts of what nobody updates.
 std::vector<Trainables> held_values(const Composition& run);
@@ -138,6 +140,6 @@ void place_chain(Composition& run, const std::vector<UnitPtr>& chain);
 std::map<int64_t, int64_t> blocks_by_stage(const Composition& run);
 
 // Gives the model storage and fills it. Collective from here on.
-DRIVETRAIN_API void build_run(Composition& run);
+DRIVETRAIN_INTERNAL void build_run(Composition& run);
 
 }  // namespace drivetrain

@@ -5,13 +5,14 @@
 #include <vector>
 
 #include "compose/rendezvous.h"
+#include "internal.h"
 
 namespace drivetrain {
 
 // On rank 0 the values of all ranks in rank order; on others nothing, and they do not wait. `key` is used once per
 // store; it takes key/RANK for ranks 1 and up. Collective. Thread: main. Errors: Error(communication) naming the ranks
 // that did not tell it; timeout_s is for all of them together.
-DRIVETRAIN_API std::vector<Value> gather_values(Store& store, const std::string& key, const RankEnvironment& env,
-                                                const Value& mine, double timeout_s);
+DRIVETRAIN_INTERNAL std::vector<Value> gather_values(Store& store, const std::string& key, const RankEnvironment& env,
+                                                     const Value& mine, double timeout_s);
 
 }  // namespace drivetrain

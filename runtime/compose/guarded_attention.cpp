@@ -2,8 +2,8 @@
 
 #include <drivetrain/error.h>
 
-#include "sdk/plugin_call.h"
-#include "sdk/tensor_check.h"
+#include "checks/plugin_call.h"
+#include "checks/tensor_check.h"
 
 namespace drivetrain {
 namespace {

@@ -8,9 +8,11 @@
 
 #include <drivetrain/attention.h>
 
+#include "internal.h"
+
 namespace drivetrain {
 
-class DRIVETRAIN_API GuardedAttention : public Attention {
+class DRIVETRAIN_INTERNAL GuardedAttention : public Attention {
  public:
   GuardedAttention(std::string id, std::shared_ptr<Attention> inner);
 

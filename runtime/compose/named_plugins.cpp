@@ -1,6 +1,6 @@
 #include "compose/named_plugins.h"
 
-#include "sdk/plugin_call.h"
+#include "checks/plugin_call.h"
 
 namespace drivetrain {
 

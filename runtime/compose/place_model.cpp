@@ -2,10 +2,10 @@
 #include <algorithm>
 #include <set>
 
+#include <drivetrain/toolkit/layers/plain_layers.h>
+#include "checks/plugin_call.h"
 #include "compose/composition.h"
 #include "compose/guarded_attention.h"
-#include "compose/plain_layers.h"
-#include "sdk/plugin_call.h"
 #include "step/step_state.h"
 
 namespace drivetrain {

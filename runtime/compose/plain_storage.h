@@ -3,11 +3,11 @@
 #pragma once
 
 #include <drivetrain/data_parallel.h>
-#include <drivetrain/flat_unit.h>
+#include <drivetrain/toolkit/sharding/flat_unit.h>
 
 #include <memory>
 
-#include "sdk/dtype_name.h"
+#include <drivetrain/toolkit/dtype_name.h>
 
 namespace drivetrain {
 

@@ -9,9 +9,11 @@
 #include <drivetrain/options.h>
 #include <drivetrain/plan_context.h>
 
+#include "internal.h"
+
 namespace drivetrain {
 
-struct DRIVETRAIN_API MeshPlan {
+struct DRIVETRAIN_INTERNAL MeshPlan {
   std::vector<Axis> axes;               // fastest first, sizes multiplying to the world; index not set
   std::vector<std::string> owners;      // who claimed each of them: "tensor_parallel/..."
   std::vector<std::string> batch_axes;  // those that cut the global batch into rows: claimed by a data_parallel plugin
@@ -23,7 +25,7 @@ struct DRIVETRAIN_API MeshPlan {
 // What the claims of others leave to a data-parallel plugin, into the facts that the next round of `plan` sees. Returns
 // the product of the sizes that are fixed; where it does not divide the world, all ranks are left, and solve_mesh will
 // say so.
-DRIVETRAIN_API int64_t count_ranks(const PlanContext& context, RunFacts& run);
+DRIVETRAIN_INTERNAL int64_t count_ranks(const PlanContext& context, RunFacts& run);
 
 // Where in the config the plugin of this id ("attention/standard") was chosen; nowhere if by default. "mesh_order":
 // where that is.
@@ -35,8 +37,8 @@ using ChosenOf = std::function<std::string(const std::string& kind)>;
 
 // Adds every problem to `problems`, both parties named: refusals, unmet needs, axes that do not multiply to the world.
 // `order`: axes that come first, fastest first; those left out follow by their places.
-DRIVETRAIN_API MeshPlan solve_mesh(const PlanContext& context, const std::vector<std::string>& order,
-                                   const PlaceOf& place_of, Problems& problems, const WhoOffers& who_offers = {},
-                                   const ChosenOf& chosen_of = {});
+DRIVETRAIN_INTERNAL MeshPlan solve_mesh(const PlanContext& context, const std::vector<std::string>& order,
+                                        const PlaceOf& place_of, Problems& problems, const WhoOffers& who_offers = {},
+                                        const ChosenOf& chosen_of = {});
 
 }  // namespace drivetrain

@@ -4,12 +4,12 @@
 #include <algorithm>
 #include <limits>
 
+#include "checks/plugin_call.h"
 #include "compose/composition.h"
 #include "compose/named_plugins.h"
 #include "compose/plain_storage.h"
 #include "compose/settle_dtypes.h"
 #include "compose/who_offers.h"
-#include "sdk/plugin_call.h"
 
 namespace drivetrain {
 namespace {

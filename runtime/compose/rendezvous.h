@@ -15,6 +15,8 @@
 #include <string>
 #include <vector>
 
+#include "internal.h"
+
 namespace drivetrain {
 
 struct RankEnvironment {
@@ -39,28 +41,28 @@ using Lookup = std::function<const char*(const char* name)>;
 // variables, else one process; with any of them MASTER_ADDR, MASTER_PORT and DRIVETRAIN_RUN_TOKEN, and what `drivetrain
 // launch` adds: DRIVETRAIN_MASTER_LISTENS and, for rank 0, DRIVETRAIN_LISTEN_FD and DRIVETRAIN_NEWS_FD. Errors name the
 // variable and its value, but for the token's.
-DRIVETRAIN_API RankEnvironment read_rank_environment(const Lookup& lookup);
+DRIVETRAIN_INTERNAL RankEnvironment read_rank_environment(const Lookup& lookup);
 // Of this process, whose children do not inherit the token: it is taken out of the environment. Before there are other
 // threads.
-DRIVETRAIN_API RankEnvironment read_rank_environment();
+DRIVETRAIN_INTERNAL RankEnvironment read_rank_environment();
 
 // In-memory: one process, or ranks that are threads and share the pointer.
-DRIVETRAIN_API std::shared_ptr<Store> make_local_store();
+DRIVETRAIN_INTERNAL std::shared_ptr<Store> make_local_store();
 
 // For one rank a local store; otherwise one that rank 0 serves to whoever proves to know the run's secret. Returns at
 // once: rank 0 listens from now on, others look for it meanwhile. `warn`: takes a line about where rank 0 listens.
 // Destroying rank 0's waits up to a second for the others to leave, so that they read the last word.
 // From here on a rank that dies, or leaves by an exception, ends every wait of the others at once, with the reason.
-DRIVETRAIN_API std::shared_ptr<Store> open_store(const RankEnvironment& env,
-                                                 const std::function<void(const std::string&)>& warn = {});
+DRIVETRAIN_INTERNAL std::shared_ptr<Store> open_store(const RankEnvironment& env,
+                                                      const std::function<void(const std::string&)>& warn = {});
 // Waits up to timeout_s until rank 0 has let this rank in; calls without a time of their own may then take as long.
-DRIVETRAIN_API void enter_store(Store& store, double timeout_s);
+DRIVETRAIN_INTERNAL void enter_store(Store& store, double timeout_s);
 // Both.
-DRIVETRAIN_API std::shared_ptr<Store> make_store(const RankEnvironment& env, double timeout_s,
-                                                 const std::function<void(const std::string&)>& warn = {});
+DRIVETRAIN_INTERNAL std::shared_ptr<Store> make_store(const RankEnvironment& env, double timeout_s,
+                                                      const std::function<void(const std::string&)>& warn = {});
 
 // Ends every wait in the store for what is not there yet, on all ranks, with this reason; the first one holds.
-DRIVETRAIN_API void stop_run(Store& store, const std::string& reason) noexcept;
+DRIVETRAIN_INTERNAL void stop_run(Store& store, const std::string& reason) noexcept;
 // Runs `body`; what it throws becomes the reason that the others hear.
 template <class Body>
 auto telling_others(Store& store, const RankEnvironment& env, const Body& body) {
@@ -73,7 +75,7 @@ auto telling_others(Store& store, const RankEnvironment& env, const Body& body) 
   }
 }
 // What this rank is doing ("building the model"), for the others' message if it dies meanwhile.
-DRIVETRAIN_API void say_where(Store& store, const RankEnvironment& env, const std::string& what);
+DRIVETRAIN_INTERNAL void say_where(Store& store, const RankEnvironment& env, const std::string& what);
 
 // "rank 1", "ranks 0, 2 and 3"
 std::string rank_list(const std::vector<int64_t>& ranks);
@@ -84,20 +86,21 @@ std::vector<std::string> values_of_ranks(Store& store, const std::vector<int64_t
                                          const std::string& wanted, double timeout_s);
 
 // Fills local_rank and local_size by host names if the environment did not say. Called by all ranks.
-DRIVETRAIN_API void find_local_ranks(Store& store, RankEnvironment& env, double timeout_s);
+DRIVETRAIN_INTERNAL void find_local_ranks(Store& store, RankEnvironment& env, double timeout_s);
 
 // Returns when all ranks have called it; otherwise every rank that did throws and names those that did not.
-DRIVETRAIN_API void check_arrival(Store& store, const RankEnvironment& env, double timeout_s);
+DRIVETRAIN_INTERNAL void check_arrival(Store& store, const RankEnvironment& env, double timeout_s);
 
 // Compares what the ranks say about themselves (configuration, libraries). Every rank throws the same error if any
 // differs from rank 0: the ranks, the first differing key and both values. After check_arrival, once per store.
-DRIVETRAIN_API void check_same(Store& store, const RankEnvironment& env, const Value& facts, double timeout_s = 60);
+DRIVETRAIN_INTERNAL void check_same(Store& store, const RankEnvironment& env, const Value& facts,
+                                    double timeout_s = 60);
 
 // The first place, in a's order, where two values differ: path ("optimizer.params.betas[1]") and both sides as JSON
 // ("absent" where there is none). Nothing if they are equal; the order of keys does not matter.
 struct Difference {
   std::string path, a, b;
 };
-DRIVETRAIN_API std::optional<Difference> first_difference(const Value& a, const Value& b);
+DRIVETRAIN_INTERNAL std::optional<Difference> first_difference(const Value& a, const Value& b);
 
 }  // namespace drivetrain

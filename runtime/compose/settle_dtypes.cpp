@@ -1,7 +1,7 @@
 #include "compose/settle_dtypes.h"
 
-#include "sdk/dtype_name.h"
-#include "sdk/plugin_call.h"
+#include <drivetrain/toolkit/dtype_name.h>
+#include "checks/plugin_call.h"
 
 namespace drivetrain {
 namespace {

@@ -1,6 +1,6 @@
 #include "compose/smallest_world.h"
 
-#include "sdk/plugin_call.h"
+#include "checks/plugin_call.h"
 
 namespace drivetrain {
 namespace {

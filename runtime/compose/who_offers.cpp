@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "sdk/plugin_call.h"
+#include "checks/plugin_call.h"
 
 namespace drivetrain {
 namespace {

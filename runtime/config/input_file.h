@@ -7,12 +7,14 @@
 
 #include <drivetrain/error.h>
 
+#include "internal.h"
+
 namespace drivetrain {
 
 enum class InputKind { file, file_or_pipe };
 
 // An open descriptor, closed with the object. Reads from a pipe do not block.
-class DRIVETRAIN_API InputFile {
+class DRIVETRAIN_INTERNAL InputFile {
  public:
   // `wanted`: "a JSON file". Throws Error(config) if there is nothing at the path, or neither a regular file nor, where
   // that is allowed, a pipe; Error(`unreadable`) if it cannot be opened otherwise.

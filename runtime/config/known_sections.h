@@ -7,6 +7,8 @@
 
 #include <drivetrain/options.h>
 
+#include "internal.h"
+
 namespace drivetrain {
 
 struct SectionFact {
@@ -31,10 +33,10 @@ struct KnownSections {
   std::map<std::string, KeyFact> keys;
 };
 
-DRIVETRAIN_API const KnownSections& known_sections();
+DRIVETRAIN_INTERNAL const KnownSections& known_sections();
 
 // The section that users write for a kind: "scheduler" for lr_schedule; the kind's own name where there is no other.
-DRIVETRAIN_API std::string section_of_kind(const std::string& kind);
+DRIVETRAIN_INTERNAL std::string section_of_kind(const std::string& kind);
 
 // Is this value one that switches its section off: false, `enabled: false`, null?
 bool is_switched_off(const Value& value, bool off_unless_enabled);

@@ -7,19 +7,22 @@
 
 #include <drivetrain/options.h>
 
+#include "internal.h"
+
 namespace drivetrain {
 
 // Throws Error(config) if the file is missing or not JSON. Problems with `--set` go to `problems`; they are numbered
 // from 1 and the others are applied all the same.
-DRIVETRAIN_API Value load_config(const std::string& path, const std::vector<std::string>& sets, Problems& problems);
+DRIVETRAIN_INTERNAL Value load_config(const std::string& path, const std::vector<std::string>& sets,
+                                      Problems& problems);
 
 // A document that was handed over as an open descriptor or a pipe (`<(tool)`, /dev/stdin) lies in no folder of the
 // user's: empty then, so that its relative paths begin in the current folder.
-DRIVETRAIN_API std::filesystem::path folder_of_document(const std::string& path);
+DRIVETRAIN_INTERNAL std::filesystem::path folder_of_document(const std::string& path);
 
 // One `a.b.c=VALUE`. VALUE is JSON; what does not parse is a string. Missing objects are created, a bare string on the
 // way becomes {"type": ...}, and options below a {type, params} section go into its params whether or not the key says
 // so.
-DRIVETRAIN_API void apply_set(Value& config, const std::string& argument, int number, Problems& problems);
+DRIVETRAIN_INTERNAL void apply_set(Value& config, const std::string& argument, int number, Problems& problems);
 
 }  // namespace drivetrain

@@ -7,7 +7,7 @@
 #include <cstddef>
 #include <string>
 
-#include <drivetrain/export.h>
+#include "internal.h"
 
 namespace drivetrain {
 
@@ -16,9 +16,9 @@ constexpr std::chrono::seconds kPipeTime{10};  // from its opening to its end
 constexpr const char* kPipedName = "config";   // of a run whose config has no file's name
 
 // The number in /dev/fd/63, /proc/self/fd/63, /dev/stdin, /dev/stdout and /dev/stderr; -1 for any other path.
-DRIVETRAIN_API int descriptor_named(const std::string& path);
+DRIVETRAIN_INTERNAL int descriptor_named(const std::string& path);
 
 // Does such a descriptor, or a pipe with a name, lie at the path?
-DRIVETRAIN_API bool is_piped(const std::string& path);
+DRIVETRAIN_INTERNAL bool is_piped(const std::string& path);
 
 }  // namespace drivetrain

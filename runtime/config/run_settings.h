@@ -8,6 +8,8 @@
 
 #include <drivetrain/options.h>
 
+#include "internal.h"
+
 namespace drivetrain {
 
 struct PluginSettings {
@@ -48,13 +50,14 @@ struct RunSettings {
   Position mesh_order_where;
 };
 
-DRIVETRAIN_API const OptionTable& run_settings_table();
+DRIVETRAIN_INTERNAL const OptionTable& run_settings_table();
 
-DRIVETRAIN_API Capture capture_wanted(const RunSettings& settings);
+DRIVETRAIN_INTERNAL Capture capture_wanted(const RunSettings& settings);
 
 // Takes the runtime's keys out of `config` and leaves the rest alone. `config_path` gives the default output folder:
 // runs/<its name without .json> below the current folder.
-DRIVETRAIN_API RunSettings read_run_settings(const Value& config, const std::string& config_path, Problems& problems);
+DRIVETRAIN_INTERNAL RunSettings read_run_settings(const Value& config, const std::string& config_path,
+                                                  Problems& problems);
 
 // All three in sequences, >= 1, with train_batch_size = micro_batch_size * accumulation * data-parallel ranks.
 struct BatchSizes {
@@ -63,6 +66,6 @@ struct BatchSizes {
 
 // Any two give the third; one of the two sizes alone means accumulation 1. `data_parallel`: ranks that read different
 // sequences. A contradiction is added to `problems` with the numbers that would be legal.
-DRIVETRAIN_API BatchSizes solve_batch(const RunSettings& settings, int64_t data_parallel, Problems& problems);
+DRIVETRAIN_INTERNAL BatchSizes solve_batch(const RunSettings& settings, int64_t data_parallel, Problems& problems);
 
 }  // namespace drivetrain

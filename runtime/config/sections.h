@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "config/run_settings.h"
+#include "internal.h"
 
 namespace drivetrain {
 
@@ -43,16 +44,17 @@ using OptionHome = std::function<std::string(const std::string& key, const std::
 // Every plugin the config asks for and the defaults for what it leaves out, in the order of `kinds`. Disabled
 // selections are included (see `enabled`). Also refuses top-level keys that mean nothing: `known_sections` and the
 // runtime's own table decide. A plugin that is not installed is an ErrorCode::plugin problem with the list of what is.
-DRIVETRAIN_API std::vector<Selection> select_plugins(const Value& config, const std::vector<KindRule>& kinds,
-                                                     const std::vector<KnownPlugin>& plugins, const std::string& device,
-                                                     Problems& problems, const OptionHome& home_of = {});
+DRIVETRAIN_INTERNAL std::vector<Selection> select_plugins(const Value& config, const std::vector<KindRule>& kinds,
+                                                          const std::vector<KnownPlugin>& plugins,
+                                                          const std::string& device, Problems& problems,
+                                                          const OptionHome& home_of = {});
 
 // The whole configuration with every default written out: the runtime's settings with all three batch sizes, then each
 // kind's section as {type, params}. Loading it again gives the same settings and selections. `options_of` returns all
 // options of a selection (its table's to_value). Where a default plugin was switched off, that is written too.
-DRIVETRAIN_API Value resolved_config(const RunSettings& settings, const BatchSizes& batch,
-                                     const std::vector<Selection>& selections, const std::vector<KindRule>& kinds,
-                                     const std::vector<KnownPlugin>& plugins,
-                                     const std::function<Value(const Selection&)>& options_of);
+DRIVETRAIN_INTERNAL Value resolved_config(const RunSettings& settings, const BatchSizes& batch,
+                                          const std::vector<Selection>& selections, const std::vector<KindRule>& kinds,
+                                          const std::vector<KnownPlugin>& plugins,
+                                          const std::function<Value(const Selection&)>& options_of);
 
 }  // namespace drivetrain

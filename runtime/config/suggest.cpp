@@ -9,7 +9,7 @@
 namespace drivetrain {
 namespace {
 
-constexpr size_t kLongestName = 100;  // nothing that anybody knows is longer
+constexpr size_t kLongestWord = 100;  // nothing that anybody knows is longer
 
 std::string normal_name(const std::string& name) {
   std::string text = lower_case(name);
@@ -87,12 +87,12 @@ double typing_cost(const std::string& word, const std::string& meant) {
 }
 
 std::string nearest(const std::string& word, const std::vector<std::string>& candidates) {
-  if (word.size() > kLongestName) return "";
+  if (word.size() > kLongestWord) return "";
   const std::string typed = normal_name(word);
   const std::string* best = nullptr;
   double least = 1.1 + static_cast<double>(typed.size() / 4);  // the farthest that may still be meant
   for (const std::string& candidate : candidates) {
-    if (candidate.size() > kLongestName) continue;
+    if (candidate.size() > kLongestWord) continue;
     const std::string meant = normal_name(candidate);
     const double slips = cost(typed, meant);
     if (slips > 0.8 * static_cast<double>(std::max(typed.size(), meant.size()))) continue;  // nothing in common

@@ -7,6 +7,8 @@
 #include <mutex>
 #include <vector>
 
+#include <drivetrain/export.h>
+
 #include "device/device_runtime.h"
 
 namespace drivetrain {

@@ -5,10 +5,12 @@
 
 #include <drivetrain/strategy.h>
 
+#include "internal.h"
+
 namespace drivetrain {
 
 // Tokens and labels at the positions that `cuts` leave, which the batch then names, its valid tokens counted anew.
 // Without cuts: as it is.
-DRIVETRAIN_API Batch cut_batch(Batch batch, const std::vector<Builder::SequenceCut>& cuts);
+DRIVETRAIN_INTERNAL Batch cut_batch(Batch batch, const std::vector<Builder::SequenceCut>& cuts);
 
 }  // namespace drivetrain

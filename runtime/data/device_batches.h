@@ -11,10 +11,11 @@
 #include <drivetrain/step_context.h>
 
 #include "device/device_runtime.h"
+#include "internal.h"
 
 namespace drivetrain {
 
-class DRIVETRAIN_API DeviceBatches {
+class DRIVETRAIN_INTERNAL DeviceBatches {
  public:
   // `runtime` may be null on the CPU.
   DeviceBatches(const at::Device& device, DeviceRuntime* runtime) : device_(device), runtime_(runtime) {}

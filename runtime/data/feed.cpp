@@ -11,8 +11,8 @@
 
 #include <drivetrain/error.h>
 
-#include "sdk/plugin_call.h"
-#include "sdk/tensor_check.h"
+#include "checks/plugin_call.h"
+#include "checks/tensor_check.h"
 
 namespace drivetrain {
 namespace {

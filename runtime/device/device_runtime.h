@@ -10,7 +10,7 @@
 #include <memory>
 #include <string>
 
-#include <drivetrain/export.h>
+#include "internal.h"
 
 namespace drivetrain {
 
@@ -27,9 +27,9 @@ struct DeviceMemory {
 
 // Work recorded once and enqueued again as one piece. Graphs of one device share one pool of memory: nothing in a
 // graph's own memory outlives its replay, except tensors that the caller still holds.
-class DRIVETRAIN_API DeviceGraph {
+class DRIVETRAIN_INTERNAL DeviceGraph {
  public:
-  virtual ~DeviceGraph();
+  virtual ~DeviceGraph() = default;
   // From here to end() what this thread enqueues is recorded, on a stream of the recording's own, and does not run. The
   // caller ran the same work once before, so that handles and workspaces are there. Destroyed between begin and end:
   // nothing is kept.
@@ -39,16 +39,16 @@ class DRIVETRAIN_API DeviceGraph {
 };
 
 // A moment in a stream, for timing.
-class DRIVETRAIN_API DeviceMark {
+class DRIVETRAIN_INTERNAL DeviceMark {
  public:
-  virtual ~DeviceMark();
+  virtual ~DeviceMark() = default;
   virtual void record() = 0;                                    // now, in the current stream of the mark's device
   virtual double seconds_since(const DeviceMark& earlier) = 0;  // waits until the device has reached both
 };
 
-class DRIVETRAIN_API DeviceRuntime {
+class DRIVETRAIN_INTERNAL DeviceRuntime {
  public:
-  virtual ~DeviceRuntime();
+  virtual ~DeviceRuntime() = default;
   virtual int64_t count() const = 0;
   virtual DeviceFacts facts(int64_t index) const = 0;
   virtual void use(int64_t index) = 0;  // the current device of this thread
@@ -62,7 +62,7 @@ class DRIVETRAIN_API DeviceRuntime {
   virtual std::unique_ptr<DeviceMark> new_mark(const at::Device& device) = 0;
 };
 
-DRIVETRAIN_API void set_device_runtime(DeviceRuntime* runtime);  // not owned; lives until exit
-DRIVETRAIN_API DeviceRuntime* device_runtime();                  // null on CPU runs
+DRIVETRAIN_INTERNAL void set_device_runtime(DeviceRuntime* runtime);  // not owned; lives until exit
+DRIVETRAIN_INTERNAL DeviceRuntime* device_runtime();                  // null on CPU runs
 
 }  // namespace drivetrain

@@ -17,7 +17,7 @@ constexpr int kOldestArch = 80;  // bfloat16 and what our kernels are compiled f
 
 fs::path file_of(const void* function) {
   Dl_info info = {};
-  return dladdr(function, &info) != 0 && info.dli_fname ? fs::path(info.dli_fname) : fs::path();
+  return dladdr(function, &info) != 0 && info.dli_fname ? fs::weakly_canonical(info.dli_fname) : fs::path();
 }
 
 std::string own_library() {

@@ -9,7 +9,7 @@
 
 #include <cstdint>
 
-#include <drivetrain/export.h>
+#include "internal.h"
 
 namespace c10 {
 class DataPtr;
@@ -19,14 +19,14 @@ namespace drivetrain {
 
 // From here on every CPU tensor of LibTorch, temporaries of operators included, comes from the caching allocator.
 // Once is enough; before other threads exist.
-DRIVETRAIN_API void install_cpu_allocator();
+DRIVETRAIN_INTERNAL void install_cpu_allocator();
 
 // Of blocks from 64 KB up. `reserved` is address space: pages of a block that were never touched take no memory.
 struct CpuMemory {
   int64_t in_use = 0, reserved = 0, peak_in_use = 0, peak_reserved = 0;
 };
-DRIVETRAIN_API CpuMemory cpu_memory();
+DRIVETRAIN_INTERNAL CpuMemory cpu_memory();
 // What in_use counts for this memory; 0 where it is none of those blocks.
-DRIVETRAIN_API int64_t cpu_memory_of(const c10::DataPtr& data);
+DRIVETRAIN_INTERNAL int64_t cpu_memory_of(const c10::DataPtr& data);
 
 }  // namespace drivetrain

@@ -11,7 +11,7 @@
 #include <map>
 #include <vector>
 
-#include <drivetrain/export.h>
+#include "internal.h"
 
 namespace drivetrain {
 
@@ -27,9 +27,9 @@ struct ArenaPlan {
   std::vector<int64_t> offsets;  // -1: no place, comes from the caching allocator
   size_t bytes = 0;              // of the arena
 };
-DRIVETRAIN_API ArenaPlan plan_arena(const std::vector<StepEvent>& events);
+DRIVETRAIN_INTERNAL ArenaPlan plan_arena(const std::vector<StepEvent>& events);
 
-class DRIVETRAIN_API StepArena {
+class DRIVETRAIN_INTERNAL StepArena {
  public:
   StepArena();
   ~StepArena();  // the memory stays until its last block is freed

@@ -9,7 +9,7 @@
 
 #include <drivetrain/error.h>
 
-#include "sdk/plugin_call.h"
+#include "checks/plugin_call.h"
 
 namespace drivetrain {
 

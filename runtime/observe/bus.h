@@ -9,6 +9,8 @@
 #include <drivetrain/log.h>
 #include <drivetrain/monitor.h>
 
+#include "internal.h"
+
 namespace drivetrain {
 
 struct NamedMonitor {
@@ -16,7 +18,7 @@ struct NamedMonitor {
   std::shared_ptr<Monitor> monitor;
 };
 
-class DRIVETRAIN_API EventBus {
+class DRIVETRAIN_INTERNAL EventBus {
  public:
   EventBus(std::vector<NamedMonitor> monitors, Log& log);
   ~EventBus();  // every event published so far reaches its monitors first

@@ -12,6 +12,8 @@
 
 #include <drivetrain/log.h>
 
+#include "internal.h"
+
 namespace drivetrain {
 
 struct LogSettings {
@@ -22,16 +24,16 @@ struct LogSettings {
   int out = STDOUT_FILENO, err = STDERR_FILENO;
 };
 
-DRIVETRAIN_API std::shared_ptr<Log> make_console_log(const LogSettings& settings);
+DRIVETRAIN_INTERNAL std::shared_ptr<Log> make_console_log(const LogSettings& settings);
 
 // From now on what the console shows is added to the file, without colour and progress lines; what it has shown so far
 // (up to 1000 lines) is written first. `log` comes from make_console_log. Throws Error(io) if the file cannot be
 // opened. If a line cannot be written later (full disk), stderr says so once and the run goes on.
-DRIVETRAIN_API void attach_file(Log& log, const std::string& path);
+DRIVETRAIN_INTERNAL void attach_file(Log& log, const std::string& path);
 
 // Adds a line to the attached file alone, if there is one: for what the console shows by another way, or should not
 // show. Returns the file's path; "" if nothing was written.
-DRIVETRAIN_API std::string note_in_file(Log& log, const std::string& line);
+DRIVETRAIN_INTERNAL std::string note_in_file(Log& log, const std::string& line);
 
 // For ranks whose log has no file of its own: what they note is added to this one of another rank, if it is there by
 // then and `may` allows it, which is asked each time.

@@ -12,7 +12,7 @@
 namespace drivetrain {
 namespace {
 
-enum class FieldRule { equal, equal_if_used, warn, note, cpu, cuda_architectures };
+enum class FieldRule { headers, equal, equal_if_used, warn, note, cpu, cuda_architectures };
 
 struct FieldRow {
   const char* field;
@@ -21,7 +21,7 @@ struct FieldRow {
 };
 constexpr FieldRow kFields[] = {
     {"door", FieldRule::equal, "made for another door version"},
-    {"api", FieldRule::equal, "built against other SDK headers"},
+    {"api", FieldRule::headers, "built against other contract headers"},
     {"libtorch", FieldRule::equal, "built for a different LibTorch"},
     {"libtorch_build_id", FieldRule::warn, ""},  // same version, different build
     {"cxx11_abi", FieldRule::equal, "built with the other C++11 ABI"},
@@ -69,11 +69,32 @@ std::string missing_words(const std::string& wanted, const std::string& offered)
   return missing;
 }
 
+// The headers that a plugin reaches, each by its digest. The runtime may have further ones.
+void compare_headers(const Value& plugin, const Value& runtime, FieldVerdict& f) {
+  const Value *reached = plugin.find("api"), *own = runtime.find("api");
+  const bool listed = reached && reached->is_object() && !reached->members().empty();
+  f.plugin = listed ? concat(reached->members().size(), " headers") : "none listed";
+  f.runtime = own && own->is_object() ? concat(own->members().size(), " headers") : "none listed";
+  f.level = FieldVerdict::refusal;
+  f.verdict = "the headers it was built against must be listed";
+  if (!listed) return;
+  std::string differ;
+  for (const auto& [name, digest] : reached->members()) {
+    const Value* const same = own && own->is_object() ? own->find(name) : nullptr;
+    if (value_text(same) != value_text(&digest)) differ += (differ.empty() ? "" : ", ") + shown(name);
+  }
+  f.verdict = differ.empty() ? "" : "differ: " + differ;
+  if (differ.empty()) f.level = FieldVerdict::same;
+}
+
 FieldVerdict judge(const FieldRow& row, const Value& plugin, const Value& runtime, const Machine& machine, bool cuda) {
   FieldVerdict f{FieldVerdict::same, row.field, value_text(plugin.find(row.field)), value_text(runtime.find(row.field)),
                  ""};
   const bool differs = f.plugin != f.runtime;
   switch (row.rule) {
+    case FieldRule::headers:
+      compare_headers(plugin, runtime, f);
+      break;
     case FieldRule::equal:
       if (differs) f.level = FieldVerdict::refusal, f.verdict = "must match";
       break;
@@ -132,7 +153,7 @@ std::string padded(std::string text, size_t width) {
 
 // A digest is told apart by its beginning; the JSON form has it whole.
 std::string side_text(const FieldVerdict& f, const std::string& value) {
-  const bool digest = f.field == "api" || f.field == "libtorch_build_id";
+  const bool digest = f.field == "libtorch_build_id";
   return digest && value.size() > 16 ? value.substr(0, 16) + "..." : value;
 }
 
@@ -153,6 +174,17 @@ Machine this_machine() {
   if (__builtin_cpu_supports("avx512vnni")) machine.cpu += " avx512vnni";
 #endif
   return machine;
+}
+
+Value with_reached_headers(Value fingerprint, const std::vector<std::string>& headers) {
+  const Value* const all = fingerprint.find("api");
+  Value reached = Value::object();
+  for (const std::string& name : headers) {
+    const Value* const digest = all && all->is_object() ? all->find(name) : nullptr;
+    reached.set(name, digest ? *digest : Value("no digest"));
+  }
+  fingerprint.set("api", std::move(reached));
+  return fingerprint;
 }
 
 Value runtime_fingerprint() { return parse_json(DRIVETRAIN_FINGERPRINT, "fingerprint"); }

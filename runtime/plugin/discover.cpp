@@ -69,6 +69,7 @@ void judge_file(PluginFile& file, const SearchPath& search) {
   }
   const bool uses_cuda = std::any_of(file.manifest.entries.begin(), file.manifest.entries.end(),
                                      [](const ManifestEntry& entry) { return entry.uses_cuda; });
+  file.manifest.fingerprint = with_reached_headers(std::move(file.manifest.fingerprint), read.headers);
   file.fields = compare_fingerprints(file.manifest.fingerprint, runtime_fingerprint(), search.machine, uses_cuda);
   const std::string strangers = distrust(file.path);
   if (is_refused(file.fields))

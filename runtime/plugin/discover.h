@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "config/printable.h"
+#include "internal.h"
 #include "plugin/compare.h"
 #include "plugin/manifest.h"
 
@@ -29,11 +30,11 @@ struct SearchPath {
 
   // config_paths: plugins.paths, already absolute. option_paths: --plugin-path. environment_path: value of
   // DRIVETRAIN_PLUGIN_PATH, separated by ':'. Then <prefix>/lib/drivetrain/plugins beside this libdrivetrain.so.
-  static DRIVETRAIN_API SearchPath standard(const std::vector<std::string>& config_paths,
-                                            const std::vector<std::string>& option_paths,
-                                            const std::string& environment_path);
+  static DRIVETRAIN_INTERNAL SearchPath standard(const std::vector<std::string>& config_paths,
+                                                 const std::vector<std::string>& option_paths,
+                                                 const std::string& environment_path);
   // `object`: the value of plugins.allow, or null for none. Throws Error(config) if it is no such list.
-  DRIVETRAIN_API void allow_only(const Value& object);
+  DRIVETRAIN_INTERNAL void allow_only(const Value& object);
 };
 
 // One file on the search path.
@@ -58,8 +59,8 @@ struct Found {
   std::string reason;  // of refused and shadowed
 };
 
-DRIVETRAIN_API std::shared_ptr<const PluginFile> inspect_file(const std::string& path, const std::string& origin,
-                                                              const SearchPath& search);
-DRIVETRAIN_API std::vector<Found> discover(const SearchPath& search);
+DRIVETRAIN_INTERNAL std::shared_ptr<const PluginFile> inspect_file(const std::string& path, const std::string& origin,
+                                                                   const SearchPath& search);
+DRIVETRAIN_INTERNAL std::vector<Found> discover(const SearchPath& search);
 
 }  // namespace drivetrain

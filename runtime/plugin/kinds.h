@@ -4,13 +4,14 @@
 #include <string>
 #include <vector>
 
-#include <drivetrain/export.h>
 #include "config/sections.h"  // KindRule
+
+#include "internal.h"
 
 namespace drivetrain {
 
-DRIVETRAIN_API const std::vector<KindRule>& kind_rules();
-DRIVETRAIN_API const char* kind_summary(const std::string& kind);  // one plain phrase; "" for what is no kind
+DRIVETRAIN_INTERNAL const std::vector<KindRule>& kind_rules();
+DRIVETRAIN_INTERNAL const char* kind_summary(const std::string& kind);  // one plain phrase; "" for what is no kind
 bool is_kind(const std::string& name);
 std::string kind_names();  // "communicator, data_parallel, ..."
 

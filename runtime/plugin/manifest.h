@@ -6,6 +6,8 @@
 
 #include <drivetrain/value.h>
 
+#include "internal.h"
+
 namespace drivetrain {
 
 struct ManifestEntry {
@@ -26,6 +28,6 @@ struct Manifest {
 
 // Throws Error(plugin) with a phrase that continues "<file> ...": wrong magic line, not JSON, a field missing, no
 // entries, an entry twice, an unknown kind.
-DRIVETRAIN_API Manifest parse_manifest(const std::string& text);
+DRIVETRAIN_INTERNAL Manifest parse_manifest(const std::string& text);
 
 }  // namespace drivetrain

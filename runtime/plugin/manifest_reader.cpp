@@ -5,8 +5,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <set>
 #include <vector>
 
 #include <drivetrain/error.h>
@@ -15,6 +17,7 @@ namespace drivetrain {
 namespace {
 
 constexpr char kManifestSection[] = ".drivetrain.manifest";
+constexpr char kHeadersSection[] = ".drivetrain.headers";
 constexpr char kBuildIdSection[] = ".note.gnu.build-id";
 constexpr uint64_t kLargestManifest = 1 << 20;  // ours have one to four kilobytes
 
@@ -98,6 +101,17 @@ std::string build_id_of(const std::string& note) {
   return hex;
 }
 
+// Names that end with a zero byte each, those of every source in turn; the linker may fill up with further zeros.
+std::vector<std::string> names_in(const std::string& section) {
+  std::set<std::string> names;
+  for (size_t begin = 0; begin < section.size();) {
+    const size_t end = std::min(section.find('\0', begin), section.size());
+    if (end > begin) names.insert(section.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return {names.begin(), names.end()};
+}
+
 void find_sections(const ElfFile& file, ManifestFile& found) {
   const Elf64_Ehdr header = read_header(file);
   std::vector<Elf64_Shdr> sections(header.e_shnum);
@@ -109,6 +123,8 @@ void find_sections(const ElfFile& file, ManifestFile& found) {
     const std::string name = section_name(names, section.sh_name);
     if (name == kBuildIdSection && section.sh_type == SHT_NOTE && section.sh_size < kLargestManifest)
       found.build_id = build_id_of(file.text(section.sh_offset, section.sh_size, "the build-id"));
+    if (name == kHeadersSection && section.sh_type == SHT_PROGBITS && section.sh_size < kLargestManifest)
+      found.headers = names_in(file.text(section.sh_offset, section.sh_size, "the list of headers"));
     if (name != kManifestSection || section.sh_type != SHT_PROGBITS || !(section.sh_flags & SHF_ALLOC)) continue;
     if (section.sh_size > kLargestManifest) throw Unreadable{"is damaged: its manifest is larger than 1 MiB"};
     found.manifest = file.text(section.sh_offset, section.sh_size, "the manifest");

@@ -3,10 +3,10 @@
 #include <algorithm>
 
 #include <drivetrain/error.h>
+#include "checks/plugin_call.h"
 #include "config/suggest.h"
 #include "plugin/open.h"
 #include "plugin/trust.h"
-#include "sdk/plugin_call.h"
 
 namespace drivetrain {
 namespace {

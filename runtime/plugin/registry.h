@@ -11,18 +11,19 @@
 #include <drivetrain/options.h>
 #include <drivetrain/plugin.h>
 #include "config/sections.h"  // KnownPlugin
+#include "internal.h"
 #include "plugin/discover.h"
 
 namespace drivetrain {
 
 // What resolved.json says about a plugin.
-struct DRIVETRAIN_API LibraryFacts {
+struct DRIVETRAIN_INTERNAL LibraryFacts {
   std::string library, version, file, origin, build_id;
   Value fingerprint;
   Value to_value() const;
 };
 
-class DRIVETRAIN_API Registry {
+class DRIVETRAIN_INTERNAL Registry {
  public:
   explicit Registry(const SearchPath& search);
 

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include <drivetrain/export.h>
+#include "internal.h"
 
 namespace drivetrain {
 
@@ -11,9 +11,9 @@ namespace drivetrain {
 // (...)". Looks at the path as given and with symbolic links resolved, up to the root. All of it belongs to root or to
 // the user, also where the user is root, and nobody else may write it: no other users, and no group but the private one
 // of its owner or of the user. A sticky folder of root's (as /tmp is) may be writable by others.
-DRIVETRAIN_API std::string distrust(const std::string& path);
+DRIVETRAIN_INTERNAL std::string distrust(const std::string& path);
 
-DRIVETRAIN_API std::string sha256(const std::string& bytes);  // hexadecimal
+DRIVETRAIN_INTERNAL std::string sha256(const std::string& bytes);  // hexadecimal
 
 struct SealedCopy {
   std::string path;    // "/proc/self/fd/7"; the descriptor stays open for the life of the process

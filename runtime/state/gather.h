@@ -12,9 +12,11 @@
 #include <drivetrain/mesh.h>
 #include <drivetrain/optimizer.h>
 
+#include "internal.h"
+
 namespace drivetrain {
 
-class DRIVETRAIN_API ParamGather {
+class DRIVETRAIN_INTERNAL ParamGather {
  public:
   // `pieces`: param, value (any floating dtype and device) and layout of all that this rank holds, empty ones included.
   // `params`: all of the whole model, the same list on every rank; those of other pipeline stages have a layout only.

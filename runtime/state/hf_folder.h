@@ -14,9 +14,11 @@
 #include <drivetrain/safetensors.h>
 #include <drivetrain/value.h>
 
+#include "internal.h"
+
 namespace drivetrain {
 
-class DRIVETRAIN_API HfFolder {
+class DRIVETRAIN_INTERNAL HfFolder {
  public:
   explicit HfFolder(const std::string& folder);
 

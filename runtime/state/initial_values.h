@@ -7,8 +7,10 @@
 #include <drivetrain/mesh.h>
 #include <drivetrain/optimizer.h>
 
+#include "internal.h"
+
 namespace drivetrain {
 
-DRIVETRAIN_API void fill_initial_values(const std::vector<Trainables>& chunks, uint64_t seed, const Mesh& mesh);
+DRIVETRAIN_INTERNAL void fill_initial_values(const std::vector<Trainables>& chunks, uint64_t seed, const Mesh& mesh);
 
 }  // namespace drivetrain

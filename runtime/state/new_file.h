@@ -8,11 +8,11 @@
 #include <cstdint>
 #include <string>
 
-#include <drivetrain/export.h>
+#include "internal.h"
 
 namespace drivetrain {
 
-class DRIVETRAIN_API NewFile {
+class DRIVETRAIN_INTERNAL NewFile {
  public:
   // `bytes`: the final size; the space is reserved at once where the file system can, so a full disk is found first.
   NewFile(const std::string& path, uint64_t bytes);
@@ -39,9 +39,9 @@ class DRIVETRAIN_API NewFile {
 // Removes what writers left in `folder` that are gone:
 // processes of this host that ended, or, with `all`, whoever it was.
 // The latter is for the owner of a folder that nobody else writes to.
-DRIVETRAIN_API void remove_unfinished(const std::string& folder, bool all);
+DRIVETRAIN_INTERNAL void remove_unfinished(const std::string& folder, bool all);
 
-class DRIVETRAIN_API NewFolder {
+class DRIVETRAIN_INTERNAL NewFolder {
  public:
   // Makes the folders above `path` too. Error(config) if `path` is there and not an empty folder.
   explicit NewFolder(const std::string& path);

@@ -14,6 +14,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "internal.h"
 #include "state/new_file.h"
 #include "state/safetensors_header.h"
 
@@ -25,7 +26,7 @@ struct SafetensorsItem {
   std::vector<int64_t> shape;
 };
 
-class DRIVETRAIN_API SafetensorsWriter {
+class DRIVETRAIN_INTERNAL SafetensorsWriter {
  public:
   SafetensorsWriter(const std::string& path, const std::vector<SafetensorsItem>& items,
                     const SafetensorsMetadata& metadata);
@@ -46,8 +47,8 @@ class DRIVETRAIN_API SafetensorsWriter {
 };
 
 // The whole file in one call; `fetch` is asked for each item once, in file order.
-DRIVETRAIN_API void write_safetensors(const std::string& path, const std::vector<SafetensorsItem>& items,
-                                      const SafetensorsMetadata& metadata,
-                                      const std::function<at::Tensor(const std::string& name)>& fetch);
+DRIVETRAIN_INTERNAL void write_safetensors(const std::string& path, const std::vector<SafetensorsItem>& items,
+                                           const SafetensorsMetadata& metadata,
+                                           const std::function<at::Tensor(const std::string& name)>& fetch);
 
 }  // namespace drivetrain

@@ -14,13 +14,15 @@
 #include <drivetrain/model.h>
 #include <drivetrain/optimizer.h>
 
+#include "internal.h"
+
 namespace drivetrain {
 
 // Fills Trainable::value (any floating dtype, flat, the range its layout names) of every target; `working` and `grad`
 // are left alone. A frozen parameter is given as a Trainable with param, value and layout. Every rank checks the names
 // of the whole folder, and shapes and ties of what it holds. Returns warnings for the log.
-DRIVETRAIN_API std::vector<std::string> load_weights(const std::string& folder, const WeightRules& rules,
-                                                     const std::vector<Trainables>& targets, const Mesh& mesh);
+DRIVETRAIN_INTERNAL std::vector<std::string> load_weights(const std::string& folder, const WeightRules& rules,
+                                                          const std::vector<Trainables>& targets, const Mesh& mesh);
 
 // The whole parameter as float32 in our orientation, on any device.
 using FetchParam = std::function<at::Tensor(const std::string& param)>;
@@ -30,8 +32,8 @@ inline constexpr uint64_t kMaxShardBytes = 5'000'000'000;
 // Writes config.json, generation_config.json and the tensors, in shards with an index above max_shard_bytes. `fetch` is
 // called once per rule, in the order of rules.rules, so that other ranks can take part in a gather by walking the same
 // list. `shapes`: of every parameter the rules name, whole. Nothing appears at `folder` until all of it is on disk.
-DRIVETRAIN_API void save_hf_folder(const std::string& folder, const WeightRules& rules,
-                                   const std::map<std::string, std::vector<int64_t>>& shapes, const FetchParam& fetch,
-                                   uint64_t max_shard_bytes = kMaxShardBytes);
+DRIVETRAIN_INTERNAL void save_hf_folder(const std::string& folder, const WeightRules& rules,
+                                        const std::map<std::string, std::vector<int64_t>>& shapes,
+                                        const FetchParam& fetch, uint64_t max_shard_bytes = kMaxShardBytes);
 
 }  // namespace drivetrain

@@ -15,6 +15,7 @@
 
 #include "config/run_settings.h"
 #include "device/device_runtime.h"
+#include "internal.h"
 
 namespace drivetrain {
 
@@ -33,10 +34,10 @@ struct CaptureChoice {
 };
 
 // "auto" takes what is possible; `true` adds a problem that names everything in the way.
-DRIVETRAIN_API CaptureChoice choose_capture(const CaptureFacts& facts, const Position& where, Problems& problems);
+DRIVETRAIN_INTERNAL CaptureChoice choose_capture(const CaptureFacts& facts, const Position& where, Problems& problems);
 
 // One part of every step of one program. Main thread of a rank.
-class DRIVETRAIN_API RecordedPart {
+class DRIVETRAIN_INTERNAL RecordedPart {
  public:
   // `warm_up`: how many times the part runs as it is before it is recorded.
   RecordedPart(DeviceRuntime& runtime, const at::Device& device, int64_t warm_up);

@@ -5,7 +5,7 @@
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
 
-#include "sdk/plugin_call.h"
+#include "checks/plugin_call.h"
 #include "step/program_check.h"
 
 namespace drivetrain {

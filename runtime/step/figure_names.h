@@ -3,11 +3,11 @@
 
 #include <string>
 
-#include <drivetrain/export.h>
+#include "internal.h"
 
 namespace drivetrain {
 
 // Whether metrics.jsonl has this name already ("loss", "lr"), in this run or another.
-DRIVETRAIN_API bool is_own_figure(const std::string& name);
+DRIVETRAIN_INTERNAL bool is_own_figure(const std::string& name);
 
 }  // namespace drivetrain

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include <drivetrain/toolkit/dtype_name.h>
 #include "memory/cpu_allocator.h"
 #include "observe/memory.h"
-#include "sdk/dtype_name.h"
 
 namespace drivetrain {
 namespace {

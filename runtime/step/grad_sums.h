@@ -13,9 +13,11 @@
 #include <string>
 #include <vector>
 
+#include "internal.h"
+
 namespace drivetrain {
 
-class DRIVETRAIN_API GradSums {
+class DRIVETRAIN_INTERNAL GradSums {
  public:
   // Trainables whose layout is partial over axes of several ranks, and those named in `tied`, with the group of the
   // stages that hold copies. All ranks of such a group hold the same flat ranges. Makes groups of `mesh`.

@@ -7,7 +7,7 @@
 
 #include <drivetrain/strategy.h>
 
-#include "sdk/plugin_call.h"
+#include "checks/plugin_call.h"
 
 namespace drivetrain {
 

@@ -8,12 +8,13 @@
 
 #include <cstdint>
 
-#include <drivetrain/export.h>
 #include <drivetrain/precision.h>
+
+#include "internal.h"
 
 namespace drivetrain {
 
-class DRIVETRAIN_API LossScaler {
+class DRIVETRAIN_INTERNAL LossScaler {
  public:
   explicit LossScaler(const LossScaling& rules) : rules_(rules), scale_(rules.initial), tolerance_(rules.hysteresis) {}
 

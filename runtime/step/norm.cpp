@@ -8,12 +8,12 @@
 #include <cmath>
 #include <map>
 
+#include <drivetrain/data_parallel.h>
 #include <drivetrain/error.h>
-#include <drivetrain/flat_unit.h>
 #include <drivetrain/schedule.h>
 
 #include "kernels/optimizer/square_sum.h"
-#include "sdk/ops_kernel.h"
+#include "toolkit/ops/ops_kernel.h"
 
 namespace drivetrain {
 namespace {

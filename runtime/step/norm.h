@@ -10,9 +10,11 @@
 #include <string>
 #include <vector>
 
+#include "internal.h"
+
 namespace drivetrain {
 
-class DRIVETRAIN_API GradNorm {
+class DRIVETRAIN_INTERNAL GradNorm {
  public:
   // `order`: the parameters of the whole model, the same list on every rank, however `chunks` arranges those of this
   // one. Those of other pipeline stages are in no chunk; of a parameter that several stages hold, the first counts it

@@ -6,6 +6,8 @@
 #include <drivetrain/schedule.h>
 #include <drivetrain/step_context.h>
 
+#include "internal.h"
+
 namespace drivetrain {
 
 // Units [first, last) of each of this stage's chunks.
@@ -14,6 +16,6 @@ struct ChunkUnits {
 };
 
 // Every visit of the program in order, with first and last marked per unit and direction.
-DRIVETRAIN_API std::vector<Visit> expand(const Program& program, const std::vector<ChunkUnits>& chunks);
+DRIVETRAIN_INTERNAL std::vector<Visit> expand(const Program& program, const std::vector<ChunkUnits>& chunks);
 
 }  // namespace drivetrain

@@ -6,6 +6,8 @@
 
 #include <drivetrain/schedule.h>
 
+#include "internal.h"
+
 namespace drivetrain {
 
 struct ProgramCheck {
@@ -20,6 +22,6 @@ ProgramCheck check_program(const Schedule& schedule, int64_t stage, const Progra
                            Pass pass);
 
 // "F3", or "F3.1" where there are several chunks: a computation as people write it. Others by name: "recv_forward 3".
-DRIVETRAIN_API std::string instr_text(const Instr& instr, bool with_chunk);
+DRIVETRAIN_INTERNAL std::string instr_text(const Instr& instr, bool with_chunk);
 
 }  // namespace drivetrain

@@ -17,9 +17,11 @@
 #include <drivetrain/schedule.h>
 #include <drivetrain/step_context.h>
 
+#include "internal.h"
+
 namespace drivetrain {
 
-class DRIVETRAIN_API StageLinks {
+class DRIVETRAIN_INTERNAL StageLinks {
  public:
   // Makes the groups: collective over the stages. `device`: of the tensors.
   StageLinks(const Mesh& mesh, const Schedule& schedule, int64_t micro_batches, const at::Device& device);

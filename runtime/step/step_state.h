@@ -12,7 +12,7 @@
 #include <drivetrain/strategy.h>
 #include <drivetrain/unit.h>
 
-#include "sdk/plugin_call.h"
+#include "checks/plugin_call.h"
 #include "step/figure_names.h"
 
 namespace drivetrain {

@@ -11,6 +11,7 @@
 #include "compose/composition.h"
 #include "data/device_batches.h"
 #include "data/feed.h"
+#include "internal.h"
 #include "memory/step_arena.h"
 #include "step/capture.h"
 #include "step/executor.h"
@@ -18,7 +19,7 @@
 
 namespace drivetrain {
 
-class DRIVETRAIN_API Trainer {
+class DRIVETRAIN_INTERNAL Trainer {
  public:
   // `publish` receives every step's object as metrics.jsonl has it (rank 0 hands it to the monitors); `stop` is polled
   // between steps: once set on any rank, all ranks end after the step they are in.

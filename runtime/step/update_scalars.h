@@ -6,10 +6,11 @@
 #include <drivetrain/optimizer.h>
 
 #include "device/device_runtime.h"
+#include "internal.h"
 
 namespace drivetrain {
 
-class DRIVETRAIN_API UpdateScalars {
+class DRIVETRAIN_INTERNAL UpdateScalars {
  public:
   // `runtime` may be null on the CPU.
   UpdateScalars(int64_t groups, const at::Device& device, DeviceRuntime* runtime);

@@ -20,6 +20,7 @@
 #include <drivetrain/error.h>
 #include <drivetrain/store.h>
 
+#include "internal.h"
 #include "store/socket.h"
 #include "store/wire.h"
 
@@ -35,7 +36,7 @@ struct ServerPlace {
 // Where rank 0 is, as far as that is known now; nothing and why: ask again. Throws what cannot be mended by waiting.
 using FindServer = std::function<std::optional<ServerPlace>(std::string& reason)>;
 
-class DRIVETRAIN_API StoreClient final : public Store {
+class DRIVETRAIN_INTERNAL StoreClient final : public Store {
  public:
   // `address` is for messages: "127.0.0.1:29500 (MASTER_ADDR:MASTER_PORT)".
   StoreClient(int64_t rank, std::string address, FindServer find);

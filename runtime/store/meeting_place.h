@@ -17,11 +17,11 @@
 #include <string>
 #include <vector>
 
-#include <drivetrain/export.h>
+#include "internal.h"
 
 namespace drivetrain {
 
-class DRIVETRAIN_API MeetingPlace {
+class DRIVETRAIN_INTERNAL MeetingPlace {
  public:
   // Ranks of one host, told who they are by this variable of their launcher's.
   static MeetingPlace of_launcher(const std::string& rank_variable);

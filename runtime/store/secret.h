@@ -15,7 +15,7 @@
 #include <string>
 #include <string_view>
 
-#include <drivetrain/export.h>
+#include "internal.h"
 
 namespace drivetrain {
 
@@ -24,8 +24,8 @@ inline constexpr size_t kHelloBytes = 8 + 16 + 4 + kNonceBytes;
 inline constexpr size_t kWelcomeBytes = 8 + 1 + kNonceBytes + kProofBytes;
 
 // From the kernel. Throws Error(internal) where it gives none.
-DRIVETRAIN_API std::string random_bytes(size_t count);
-DRIVETRAIN_API std::string new_secret();  // 64 hexadecimal digits
+DRIVETRAIN_INTERNAL std::string random_bytes(size_t count);
+DRIVETRAIN_INTERNAL std::string new_secret();  // 64 hexadecimal digits
 
 enum class Verdict : uint8_t {
   welcome = 1,
@@ -34,7 +34,7 @@ enum class Verdict : uint8_t {
   beyond_world,  // the run has not that many ranks
 };
 
-DRIVETRAIN_API std::string hello_of(const std::string& secret, uint32_t rank);
+DRIVETRAIN_INTERNAL std::string hello_of(const std::string& secret, uint32_t rank);
 struct Hello {
   bool our_run = false;
   uint32_t rank = 0;
@@ -45,11 +45,11 @@ std::optional<Hello> read_hello(const std::string& secret, std::string_view hell
 std::string welcome_to(const std::string& secret, std::string_view hello, Verdict verdict);
 // Of kWelcomeBytes, answering `hello`. other_run carries no proof, the other verdicts do; nothing: it is no welcome, or
 // its proof is wrong.
-DRIVETRAIN_API std::optional<Verdict> read_welcome(const std::string& secret, std::string_view hello,
-                                                   std::string_view welcome);
+DRIVETRAIN_INTERNAL std::optional<Verdict> read_welcome(const std::string& secret, std::string_view hello,
+                                                        std::string_view welcome);
 
 // The rank's own proof, kProofBytes.
-DRIVETRAIN_API std::string proof_of(const std::string& secret, std::string_view hello, std::string_view welcome);
+DRIVETRAIN_INTERNAL std::string proof_of(const std::string& secret, std::string_view hello, std::string_view welcome);
 // In a time that does not tell where two of one length differ.
 bool same_bytes(std::string_view a, std::string_view b);
 

@@ -19,6 +19,7 @@
 #include <thread>
 #include <vector>
 
+#include "internal.h"
 #include "store/table.h"
 #include "store/wire.h"
 
@@ -32,7 +33,7 @@ struct ServedBy {
   std::function<void()> on_all_here;  // once all others have been let in, by the server's thread; null: nobody cares
 };
 
-class DRIVETRAIN_API StoreServer {
+class DRIVETRAIN_INTERNAL StoreServer {
  public:
   StoreServer(StoreTable& table, ServedBy served_by);
   StoreServer(const StoreServer&) = delete;

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include <drivetrain/export.h>
+#include "internal.h"
 
 namespace drivetrain {
 
@@ -34,7 +34,7 @@ struct ListeningSockets {
 };
 // On what `host` is here. Where it is none of this host's addresses, or only the loopback although ranks run elsewhere,
 // on all addresses, with a warning. Throws Error(communication).
-DRIVETRAIN_API ListeningSockets listen_at(const std::string& host, int64_t port, bool all_ranks_here);
+DRIVETRAIN_INTERNAL ListeningSockets listen_at(const std::string& host, int64_t port, bool all_ranks_here);
 // On a free port of the loopback, which it stores. Throws Error(communication).
 int listen_on_loopback(int64_t& port);
 

@@ -13,7 +13,7 @@
 #include <optional>
 #include <string>
 
-#include <drivetrain/export.h>
+#include "internal.h"
 
 namespace drivetrain {
 
@@ -29,7 +29,7 @@ struct StoreBounds {
   size_t key = 4096, value = size_t{64} << 20, all = size_t{512} << 20;  // bytes
 };
 
-class DRIVETRAIN_API StoreTable {
+class DRIVETRAIN_INTERNAL StoreTable {
  public:
   explicit StoreTable(const StoreBounds& bounds = {}) : bounds_(bounds) {}
 

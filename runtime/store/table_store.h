@@ -7,6 +7,7 @@
 
 #include <drivetrain/store.h>
 
+#include "internal.h"
 #include "store/server.h"
 #include "store/table.h"
 
@@ -31,7 +32,7 @@ class TableStore : public Store {
 
 // Rank 0's own, which serves the others. Destroying it waits up to a second for the others to leave, so that they read
 // the last word; where an exception is on its way through, that word is that rank 0 stopped.
-class DRIVETRAIN_API Rank0Store final : public TableStore {
+class DRIVETRAIN_INTERNAL Rank0Store final : public TableStore {
  public:
   Rank0Store(const std::string& address, ServedBy served_by);
   ~Rank0Store() override;

@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include <drivetrain/export.h>
+#include "internal.h"
 
 namespace drivetrain {
 
@@ -35,14 +35,14 @@ struct StoreAnswer {
 inline constexpr size_t kMostFrame = (size_t{64} << 20) + 4096 + 64;
 
 // Whole frames.
-DRIVETRAIN_API std::string frame_of(const StoreRequest& request);
+DRIVETRAIN_INTERNAL std::string frame_of(const StoreRequest& request);
 std::string frame_of(const StoreAnswer& answer);
 // Of a body; nothing: it is none.
 std::optional<StoreRequest> request_of(std::string_view body);
-DRIVETRAIN_API std::optional<StoreAnswer> answer_of(std::string_view body);
+DRIVETRAIN_INTERNAL std::optional<StoreAnswer> answer_of(std::string_view body);
 
 // Cuts a stream into bodies. What it holds grows with what came, whatever a length claims.
-class DRIVETRAIN_API FrameCutter {
+class DRIVETRAIN_INTERNAL FrameCutter {
  public:
   explicit FrameCutter(size_t most) : most_(most) {}
   void take(const char* bytes, size_t count) { bytes_.append(bytes, count); }

@@ -19,6 +19,7 @@
 #include <random>
 
 #include <drivetrain/attention.h>
+#include <drivetrain/toolkit/layers/attend.h>
 
 #include "support/plugin_under_test.h"
 

@@ -9,6 +9,8 @@
 
 #include "conformance/context_parallel_rank.h"
 
+#include <drivetrain/toolkit/layers/attend.h>
+
 namespace drivetrain::test {
 
 inline AttentionArgs context_args(bool causal, int64_t window, double dropout, std::vector<RowRange> head_rows = {}) {

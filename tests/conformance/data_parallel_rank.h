@@ -10,9 +10,9 @@
 #include <set>
 
 #include <drivetrain/data_parallel.h>
-#include <drivetrain/flat_unit.h>
 #include <drivetrain/mesh.h>
 #include <drivetrain/schedule.h>
+#include <drivetrain/toolkit/sharding/flat_unit.h>
 
 #include "compose/plan.h"
 #include "conformance/data_parallel_chain.h"

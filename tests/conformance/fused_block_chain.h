@@ -20,7 +20,7 @@
 #include <drivetrain/model.h>
 #include <drivetrain/strategy.h>
 
-#include "compose/plain_layers.h"
+#include <drivetrain/toolkit/layers/plain_layers.h>
 #include "plugin/registry.h"
 #include "support/plugin_under_test.h"
 

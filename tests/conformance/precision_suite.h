@@ -14,11 +14,11 @@
 #include <cmath>
 #include <map>
 
-#include <drivetrain/flat_unit.h>
 #include <drivetrain/mesh.h>
-#include <drivetrain/ops.h>
 #include <drivetrain/safetensors.h>
-#include <drivetrain/weight_grad.h>
+#include <drivetrain/toolkit/layers/linear.h>
+#include <drivetrain/toolkit/ops/ops.h>
+#include <drivetrain/toolkit/sharding/flat_unit.h>
 
 #include "support/temp_folder.h"
 #include "support/train_threads.h"

@@ -8,7 +8,7 @@
 #include <functional>
 #include <random>
 
-#include <drivetrain/pipeline.h>
+#include <drivetrain/toolkit/pipeline/pipeline.h>
 #include "step/timeline.h"
 #include "support/plugin_under_test.h"
 

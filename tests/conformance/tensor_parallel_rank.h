@@ -22,7 +22,7 @@
 #include <drivetrain/model.h>
 #include <drivetrain/strategy.h>
 
-#include "compose/plain_layers.h"
+#include <drivetrain/toolkit/layers/plain_layers.h>
 #include "compose/rendezvous.h"
 #include "plugin/registry.h"
 #include "support/plugin_under_test.h"

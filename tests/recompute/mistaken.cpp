@@ -1,6 +1,6 @@
 // A recompute policy that recomputes every block, with a mistake that can be asked for. Its attention layers draw
 // random numbers of their own, so that there is something to draw differently.
-#include <drivetrain/recompute_blocks.h>
+#include <drivetrain/toolkit/recompute/recompute_blocks.h>
 
 #include <ATen/TensorOperators.h>
 

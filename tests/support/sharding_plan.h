@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include <drivetrain/sharded_data_parallel.h>
+#include <drivetrain/toolkit/sharding/sharded_data_parallel.h>
 
 #include "support/plugin_under_test.h"
 

@@ -10,10 +10,10 @@
 
 #include <ATen/ops/empty.h>
 
-#include <drivetrain/flat_unit.h>
 #include <drivetrain/mesh.h>
 #include <drivetrain/random.h>
 #include <drivetrain/schedule.h>
+#include <drivetrain/toolkit/sharding/flat_unit.h>
 
 namespace drivetrain::test {
 

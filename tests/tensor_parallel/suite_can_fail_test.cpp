@@ -2,8 +2,9 @@
 // do not with any one mistake.
 #include <gtest/gtest-spi.h>
 
-#include <drivetrain/differentiable.h>
-#include <drivetrain/weight_grad.h>
+#include <drivetrain/toolkit/layers/attend.h>
+#include <drivetrain/toolkit/layers/linear.h>
+#include <drivetrain/toolkit/units/differentiable.h>
 
 #include "conformance/tensor_parallel_suite.h"
 

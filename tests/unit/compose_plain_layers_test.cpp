@@ -7,7 +7,7 @@
 
 #include <drivetrain/safetensors.h>
 
-#include "compose/plain_layers.h"
+#include <drivetrain/toolkit/layers/plain_layers.h>
 
 namespace drivetrain {
 namespace {

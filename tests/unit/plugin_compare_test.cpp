@@ -45,6 +45,29 @@ TEST(Compare, what_decides_layout_must_match) {
   EXPECT_EQ(verdict_on("sanitizer", "other").level, FieldVerdict::refusal);
 }
 
+TEST(Compare, only_the_headers_that_a_plugin_reaches_count) {
+  const Value runtime = runtime_fingerprint();
+  const auto verdict = [&](const Value& plugin) {
+    for (const FieldVerdict& f : compare_fingerprints(plugin, runtime, this_machine(), false))
+      if (f.field == "api") return f;
+    throw fail(ErrorCode::internal, "no such field");
+  };
+  const auto built_against = [&](const char* changed, const std::vector<std::string>& reached) {
+    Value digests = *runtime.find("api"), fingerprint = runtime;
+    digests.set(changed, "0123456789abcdef");
+    fingerprint.set("api", std::move(digests));
+    return verdict(with_reached_headers(fingerprint, reached));
+  };
+  EXPECT_EQ(built_against("schedule.h", {"attention.h", "plugin.h"}).level, FieldVerdict::same);
+  const FieldVerdict refused = built_against("attention.h", {"attention.h", "plugin.h"});
+  EXPECT_EQ(refused.level, FieldVerdict::refusal);
+  EXPECT_NE(refused.verdict.find("attention.h"), std::string::npos) << refused.verdict;
+  EXPECT_EQ(refused.verdict.find("plugin.h"), std::string::npos) << refused.verdict;
+  EXPECT_EQ(built_against("new_kind.h", {"attention.h"}).level, FieldVerdict::same) << "a header of a newer release";
+  EXPECT_EQ(built_against("new_kind.h", {"new_kind.h"}).level, FieldVerdict::refusal);
+  EXPECT_EQ(built_against("mesh.h", {}).level, FieldVerdict::refusal) << "a library that lists none";
+}
+
 TEST(Compare, releases_are_notes_and_another_build_of_libtorch_is_a_warning) {
   EXPECT_EQ(verdict_on("sdk", "0.0.9").level, FieldVerdict::note);
   EXPECT_EQ(verdict_on("compiler", "gcc 99.1").level, FieldVerdict::note);

@@ -1,7 +1,7 @@
 // Which parameters share a flat buffer.
 #include <gtest/gtest.h>
 
-#include <drivetrain/sharded_data_parallel.h>
+#include <drivetrain/toolkit/sharding/sharded_data_parallel.h>
 
 #include "support/mesh_ranks.h"
 

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include <drivetrain/pipeline.h>
+#include <drivetrain/toolkit/pipeline/pipeline.h>
 
 #include "support/plugin_under_test.h"
 

@@ -7,7 +7,7 @@
 #include <ATen/ops/zeros.h>
 
 #include <drivetrain/random.h>
-#include <drivetrain/weight_grad.h>
+#include <drivetrain/toolkit/layers/linear.h>
 
 namespace drivetrain {
 namespace {

@@ -12,10 +12,11 @@
 #include <ATen/ops/tanh.h>
 #include <ATen/ops/zeros.h>
 
-#include <drivetrain/autograd_unit.h>
-#include <drivetrain/recompute_blocks.h>
+#include <drivetrain/toolkit/recompute/recompute_blocks.h>
+#include <drivetrain/toolkit/units/autograd_unit.h>
 
-#include "compose/plain_layers.h"
+#include <drivetrain/toolkit/layers/plain_layers.h>
+#include <drivetrain/toolkit/recompute/recomputable.h>
 #include "conformance/data_parallel_chain.h"
 #include "support/plugin_under_test.h"
 

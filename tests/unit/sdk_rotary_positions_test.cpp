@@ -1,7 +1,7 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/zeros.h>
-#include <drivetrain/ops.h>
+#include <drivetrain/toolkit/ops/ops.h>
 #include <gtest/gtest.h>
 
 namespace drivetrain {

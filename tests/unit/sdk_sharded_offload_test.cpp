@@ -3,7 +3,7 @@
 // so every copy that a device needs is made.
 #include <gtest/gtest.h>
 
-#include <drivetrain/sharded_data_parallel.h>
+#include <drivetrain/toolkit/sharding/sharded_data_parallel.h>
 
 #include "conformance/data_parallel_suite.h"
 

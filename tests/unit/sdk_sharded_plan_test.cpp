@@ -2,7 +2,7 @@
 // what they send.
 #include <gtest/gtest.h>
 
-#include <drivetrain/sharded_data_parallel.h>
+#include <drivetrain/toolkit/sharding/sharded_data_parallel.h>
 
 #include "support/plugin_under_test.h"
 

@@ -10,7 +10,7 @@
 
 #include <drivetrain/attention.h>
 #include <drivetrain/random.h>
-#include <drivetrain/weight_grad.h>
+#include <drivetrain/toolkit/layers/linear.h>
 
 #include "support/gpu.h"
 #include "support/plugin_under_test.h"

@@ -4,8 +4,9 @@ include(CMakePackageConfigHelpers)
 set(_package lib/cmake/Drivetrain)
 
 # An outside program that links the library finds the LibTorch of this build; `drivetrain` itself opens LibTorch first.
-set_target_properties(drivetrain PROPERTIES INSTALL_RPATH "\$ORIGIN;${DRIVETRAIN_TORCH}/lib")
+set_target_properties(drivetrain drivetrain_internals PROPERTIES INSTALL_RPATH "\$ORIGIN;${DRIVETRAIN_TORCH}/lib")
 install(TARGETS drivetrain LIBRARY DESTINATION lib)
+install(TARGETS drivetrain_internals LIBRARY DESTINATION lib OPTIONAL)  # a build of `quickstart` has no benchmarks
 install(DIRECTORY ${CMAKE_SOURCE_DIR}/runtime/api/drivetrain DESTINATION include FILES_MATCHING PATTERN "*.h")
 install(FILES ${CMAKE_BINARY_DIR}/include/drivetrain/api_digest.h DESTINATION include/drivetrain)
 
@@ -34,6 +35,7 @@ install(CODE [[
 # `cmake --install BUILD --component gpu_tests` adds what tools/gpu_check needs beside the plain install; the target builds it.
 get_property(_gpu_tests GLOBAL PROPERTY DRIVETRAIN_GPU_TESTS)
 add_custom_target(gpu_tests DEPENDS ${_gpu_tests})
+install(FILES ${CMAKE_BINARY_DIR}/tests/lib/libdrivetrain.so DESTINATION tests/lib COMPONENT gpu_tests EXCLUDE_FROM_ALL)
 install(PROGRAMS ${CMAKE_SOURCE_DIR}/tools/gpu_check DESTINATION tools COMPONENT gpu_tests EXCLUDE_FROM_ALL)
 install(DIRECTORY ${CMAKE_SOURCE_DIR}/tools/bench DESTINATION tools COMPONENT gpu_tests EXCLUDE_FROM_ALL USE_SOURCE_PERMISSIONS
         PATTERN "__pycache__" EXCLUDE)

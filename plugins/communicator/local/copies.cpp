@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include <drivetrain/vector_clones.h>
+#include <drivetrain/toolkit/vector_clones.h>
 
 namespace drivetrain::local {
 namespace {

@@ -9,7 +9,7 @@
 namespace drivetrain::ring {
 namespace {
 
-at::ScalarType wide(const at::Tensor& x) { return x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat; }
+at::ScalarType wide_type(const at::Tensor& x) { return x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat; }
 
 // What each step's attention keeps, in one list: its length in the shape of an empty tensor [n, 0], then the tensors.
 void append_extra(Tensors& list, const Tensors& extra) {
@@ -99,7 +99,7 @@ Tensors RingAttention::compute_backward(const Block& b, const at::Tensor& dout, 
 
 Tensors RingAttention::backward(const at::Tensor& dout, const AttentionState& state, const AttentionArgs& args) const {
   const int64_t T = state.q.size(1);
-  const at::ScalarType sums = wide(state.q);
+  const at::ScalarType sums = wide_type(state.q);
   size_t at_extra = 0;
   load(state.k, state.v);
   keys_->depart();

@@ -4,7 +4,7 @@
 // Source: Li et al. 2020, "PyTorch Distributed: Experiences on Accelerating Data Parallel Training", section 3.2. We
 // differ: a bucket is a unit of the model (its flat gradient buffer), so no bucket map is needed, and the sum is not
 // divided: the runtime scales once, by the number of tokens.
-#include <drivetrain/sharded_data_parallel.h>
+#include <drivetrain/toolkit/sharding/sharded_data_parallel.h>
 
 namespace {
 

@@ -6,7 +6,7 @@
 // over ranks has a fixed order.
 #pragma once
 
-#include <drivetrain/sharded_data_parallel.h>
+#include <drivetrain/toolkit/sharding/sharded_data_parallel.h>
 
 #include "options.h"
 

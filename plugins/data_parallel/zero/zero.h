@@ -7,7 +7,7 @@
 // is right from the first step.
 #pragma once
 
-#include <drivetrain/sharded_data_parallel.h>
+#include <drivetrain/toolkit/sharding/sharded_data_parallel.h>
 
 #include "options.h"
 

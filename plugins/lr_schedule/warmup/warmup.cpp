@@ -3,7 +3,7 @@
 //
 // Source: DeepSpeed runtime/lr_schedules.py, WarmupLR; Goyal et al. 2017, "Accurate, Large Minibatch SGD", section 2.2.
 #include <drivetrain/services.h>
-#include <drivetrain/warmup.h>
+#include <drivetrain/toolkit/schedule/warmup.h>
 
 namespace {
 

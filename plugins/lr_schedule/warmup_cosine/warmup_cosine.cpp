@@ -8,7 +8,7 @@
 #include <numbers>
 
 #include <drivetrain/services.h>
-#include <drivetrain/warmup.h>
+#include <drivetrain/toolkit/schedule/warmup.h>
 
 namespace {
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include <drivetrain/services.h>
-#include <drivetrain/warmup.h>
+#include <drivetrain/toolkit/schedule/warmup.h>
 
 namespace {
 

@@ -1,7 +1,7 @@
 #include "activations.h"
 
-#include <drivetrain/differentiable.h>
-#include <drivetrain/ops.h>
+#include <drivetrain/toolkit/ops/ops.h>
+#include <drivetrain/toolkit/units/differentiable.h>
 
 namespace drivetrain::gpt {
 

@@ -3,9 +3,10 @@
 //
 // Source: Vaswani et al. 2017 with the norms of Radford et al. 2019 (GPT-2); grouped queries as in Ainslie et al. 2023.
 // Legend: B batch, S sequence, D hidden, H query heads, G key/value heads, C head size, T = (H + 2 G) C.
-#include <drivetrain/autograd_unit.h>
 #include <drivetrain/random.h>
 #include <drivetrain/recompute.h>
+#include <drivetrain/toolkit/recompute/recomputable.h>
+#include <drivetrain/toolkit/units/autograd_unit.h>
 
 #include <ATen/ops/split_with_sizes.h>
 

@@ -1,6 +1,6 @@
 // The two ends of the chain: tokens to vectors, vectors to the loss.
-#include <drivetrain/autograd_unit.h>
 #include <drivetrain/random.h>
+#include <drivetrain/toolkit/units/autograd_unit.h>
 
 #include <ATen/ops/add.h>
 #include <ATen/ops/arange.h>

@@ -5,9 +5,9 @@
 #include <cmath>
 #include <numbers>
 
-#include <drivetrain/differentiable.h>
 #include <drivetrain/error.h>
-#include <drivetrain/ops.h>
+#include <drivetrain/toolkit/ops/ops.h>
+#include <drivetrain/toolkit/units/differentiable.h>
 
 namespace drivetrain::gpt {
 namespace {

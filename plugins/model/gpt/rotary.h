@@ -12,8 +12,8 @@
 
 #include <vector>
 
-#include <drivetrain/ops.h>
 #include <drivetrain/random.h>
+#include <drivetrain/toolkit/ops/ops.h>
 
 #include "shape.h"
 

@@ -11,7 +11,7 @@
 
 #include <drivetrain/model.h>
 
-#include "compose/plain_layers.h"
+#include <drivetrain/toolkit/layers/plain_layers.h>
 #include "conformance/attention_suite.h"
 
 namespace drivetrain::test {

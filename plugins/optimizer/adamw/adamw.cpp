@@ -13,7 +13,7 @@
 #include <drivetrain/device.h>
 #include <drivetrain/plan_context.h>
 #include <drivetrain/services.h>
-#include <drivetrain/weight_decay.h>
+#include <drivetrain/toolkit/schedule/weight_decay.h>
 
 #include "kernels/optimizer/adamw.h"
 

@@ -13,7 +13,7 @@
 #include <utility>
 
 #include <drivetrain/services.h>
-#include <drivetrain/weight_decay.h>
+#include <drivetrain/toolkit/schedule/weight_decay.h>
 
 namespace {
 

@@ -6,7 +6,7 @@
 
 #include <optional>
 
-#include <drivetrain/recompute_blocks.h>
+#include <drivetrain/toolkit/recompute/recompute_blocks.h>
 
 #include "options.h"
 

@@ -3,7 +3,7 @@
 //
 // Copies are enqueued on the stream that computes: an input has left before its memory is used again, and is back
 // before the block runs. Thread: main; keep also autograd's.
-#include <drivetrain/recompute_blocks.h>
+#include <drivetrain/toolkit/recompute/recompute_blocks.h>
 
 #include <drivetrain/error.h>
 

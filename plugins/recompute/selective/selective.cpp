@@ -2,7 +2,7 @@
 //
 // Source: Korthikanti et al. 2022, "Reducing activation recomputation in large transformer models", section 5, for the
 // attention between its projections; norms and activation functions likewise. Thread: main; keep also autograd's.
-#include <drivetrain/recompute_blocks.h>
+#include <drivetrain/toolkit/recompute/recompute_blocks.h>
 
 #include <drivetrain/error.h>
 

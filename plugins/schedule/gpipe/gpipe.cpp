@@ -1,6 +1,6 @@
 // GPipe (Huang et al. 2019, figure 2c): all micro-batches forward, then all of them backward. We differ: backward goes
 // first in, first out, so that the first gradients leave the last stage as early as under the other schedules.
-#include <drivetrain/pipeline.h>
+#include <drivetrain/toolkit/pipeline/pipeline.h>
 
 namespace drivetrain {
 namespace {

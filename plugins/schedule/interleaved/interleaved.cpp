@@ -4,7 +4,7 @@
 // multiples of p. A last group of fewer than p would leave the stages waiting for each other, forever if it is small;
 // its micro-batches are dealt out to the other groups instead. The bubble then stays the paper's, (p - 1) / (v m), for
 // a few more activations.
-#include <drivetrain/pipeline.h>
+#include <drivetrain/toolkit/pipeline/pipeline.h>
 
 #include <algorithm>
 

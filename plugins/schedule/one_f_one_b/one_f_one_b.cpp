@@ -1,7 +1,7 @@
 // One forward, one backward (Narayanan et al. 2019, "PipeDream"; with a flush: Narayanan et al. 2021, "Efficient
 // Large-Scale Language Model Training", figure 3): a stage starts backward as soon as it can, and keeps no more
 // micro-batches than stages lie behind it.
-#include <drivetrain/pipeline.h>
+#include <drivetrain/toolkit/pipeline/pipeline.h>
 
 #include <algorithm>
 

@@ -2,7 +2,7 @@
 // one backward, with backward cut in two. The gradient of the input leaves at once; that of the weights follows `stage`
 // micro-batches later, which fills the wait at the end and keeps as many activations on every stage as plain 1F1B keeps
 // on its first. We differ: stage 0, which has nobody to send to, does both halves in one call.
-#include <drivetrain/pipeline.h>
+#include <drivetrain/toolkit/pipeline/pipeline.h>
 
 #include <algorithm>
 

@@ -4,7 +4,7 @@
 
 #include <drivetrain/error.h>
 #include <drivetrain/random.h>
-#include <drivetrain/weight_grad.h>
+#include <drivetrain/weight_work.h>
 
 namespace drivetrain::fused_block {
 

@@ -18,7 +18,7 @@
 
 #include <drivetrain/attention.h>
 #include <drivetrain/layers.h>
-#include <drivetrain/ops.h>
+#include <drivetrain/toolkit/ops/ops.h>
 
 #include "block_layers.h"
 

@@ -1,7 +1,7 @@
 #include "block_layers.h"
 
 #include <drivetrain/error.h>
-#include <drivetrain/ops.h>
+#include <drivetrain/toolkit/ops/ops.h>
 
 #include <cmath>
 

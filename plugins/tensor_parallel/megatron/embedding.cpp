@@ -6,8 +6,8 @@
 
 #include <algorithm>
 
-#include <drivetrain/differentiable.h>
-#include <drivetrain/ops.h>
+#include <drivetrain/toolkit/ops/ops.h>
+#include <drivetrain/toolkit/units/differentiable.h>
 
 #include "layers.h"
 

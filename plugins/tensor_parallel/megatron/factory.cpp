@@ -3,6 +3,8 @@
 
 #include "layers.h"
 
+#include <drivetrain/toolkit/layers/attend.h>
+
 namespace drivetrain::megatron {
 namespace {
 

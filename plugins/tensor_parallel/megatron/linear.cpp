@@ -1,8 +1,8 @@
 // The two halves of a transformer's pairs of products: the first one's outputs are cut, the second one's inputs, so
 // that between them no rank needs another's. What the ranks send each other is on its way while the weight's gradient
 // is computed.
-#include <drivetrain/ops.h>
-#include <drivetrain/weight_grad.h>
+#include <drivetrain/toolkit/layers/linear.h>
+#include <drivetrain/toolkit/ops/ops.h>
 
 #include "layers.h"
 

@@ -10,10 +10,10 @@
 #include <algorithm>
 #include <limits>
 
-#include <drivetrain/differentiable.h>
 #include <drivetrain/error.h>
-#include <drivetrain/ops.h>
-#include <drivetrain/weight_grad.h>
+#include <drivetrain/toolkit/layers/linear.h>
+#include <drivetrain/toolkit/ops/ops.h>
+#include <drivetrain/toolkit/units/differentiable.h>
 
 #include "layers.h"
 #include "vocabulary_loss.h"

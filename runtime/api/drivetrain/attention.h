@@ -18,6 +18,8 @@
 #include <drivetrain/plugin.h>
 #include <drivetrain/random.h>
 
+DRIVETRAIN_CONTRACT(attention)
+
 namespace drivetrain {
 
 // Several sequences in one row: positions cu_seqlens[i] .. cu_seqlens[i + 1] of the only batch row see only each other.
@@ -76,9 +78,5 @@ class DRIVETRAIN_API Attention : public Plugin {
   void check(const char* name, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
              const AttentionArgs& args) const;
 };
-
-// The two halves as one differentiable function: returns out.
-DRIVETRAIN_API at::Tensor attend(const Attention& attention, const at::Tensor& q, const at::Tensor& k,
-                                 const at::Tensor& v, const AttentionArgs& args);
 
 }  // namespace drivetrain

@@ -21,6 +21,8 @@
 
 #include <drivetrain/plugin.h>
 
+DRIVETRAIN_CONTRACT(communicator)
+
 namespace drivetrain {
 
 // A pending collective. Destroying it unwaited is allowed only after the group was aborted.

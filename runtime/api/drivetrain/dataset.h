@@ -9,6 +9,8 @@
 #include <drivetrain/plugin.h>
 #include <drivetrain/step_context.h>
 
+DRIVETRAIN_CONTRACT(dataset)
+
 namespace drivetrain {
 
 enum class DataPart { train, validation };

@@ -8,6 +8,8 @@
 
 #include <drivetrain/export.h>
 
+DRIVETRAIN_CONTRACT(device)
+
 namespace drivetrain {
 
 // The current stream of this thread: a cudaStream_t on CUDA, null on the CPU.

@@ -10,6 +10,8 @@
 
 #include <drivetrain/export.h>
 
+DRIVETRAIN_CONTRACT(error)
+
 namespace drivetrain {
 
 // The values are the exit codes of the contract.

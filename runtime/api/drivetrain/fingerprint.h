@@ -1,10 +1,14 @@
 // How a library was built, as one JSON text that the compiler puts together. Compiled into the runtime and into every
-// plugin's manifest, so both sides describe themselves with the same words;
-// runtime/plugin/compare.cpp sets them side by side before anything is opened.
-// The rules per field are in architecture.md, 5.2.
+// plugin's manifest, so both sides describe themselves with the same words. runtime/plugin/compare.cpp sets them side
+// by side before anything is opened, and holds the rule of each field.
 //
-// The build system passes what the compiler cannot know: api_digest.h (SHA-256 of these headers, SDK release) and the
-// DRIVETRAIN_LIBTORCH... definitions. Built without them, a library describes itself as "unknown" and is refused.
+// `api` has a digest for every header of the contract. Only those count that the plugin's sources reach, which the
+// library lists in the section .drivetrain.headers (DRIVETRAIN_CONTRACT in export.h): a new header, or a change in one
+// that the plugin does not use, refuses nobody.
+//
+// The build system passes what the compiler cannot know: api_digest.h (the digests, the SDK's release) and the
+// DRIVETRAIN_LIBTORCH... definitions. A library that is built without them describes itself as "unknown" and is
+// refused.
 #pragma once
 
 #include <cstddef>  // _GLIBCXX_ macros
@@ -14,8 +18,10 @@
 #include <drivetrain/api_digest.h>
 #endif
 
-#ifndef DRIVETRAIN_API_DIGEST
-#define DRIVETRAIN_API_DIGEST "unknown"
+DRIVETRAIN_CONTRACT(fingerprint)
+
+#ifndef DRIVETRAIN_API_DIGESTS
+#define DRIVETRAIN_API_DIGESTS ""
 #define DRIVETRAIN_SDK_VERSION "unknown"
 #endif
 #ifndef DRIVETRAIN_LIBTORCH
@@ -116,7 +122,7 @@ static_assert(kDrivetrainDoor == 1, "DRIVETRAIN_FP_DOOR below is the same number
 // clang-format off
 #define DRIVETRAIN_FINGERPRINT                                                     \
   "{\"door\":" DRIVETRAIN_FP_DOOR                                                  \
-  ",\"api\":\"" DRIVETRAIN_API_DIGEST "\""                                         \
+  ",\"api\":{" DRIVETRAIN_API_DIGESTS "}"                                          \
   ",\"libtorch\":\"" DRIVETRAIN_LIBTORCH "\""                                      \
   ",\"libtorch_build_id\":\"" DRIVETRAIN_LIBTORCH_BUILD_ID "\""                    \
   ",\"cxx11_abi\":" DRIVETRAIN_FP_STRING(_GLIBCXX_USE_CXX11_ABI)                   \

@@ -13,7 +13,9 @@
 
 #include <drivetrain/attention.h>
 #include <drivetrain/unit.h>
-#include <drivetrain/weight_grad.h>
+#include <drivetrain/weight_work.h>
+
+DRIVETRAIN_CONTRACT(layers)
 
 namespace drivetrain {
 

@@ -11,6 +11,8 @@
 
 #include <drivetrain/export.h>
 
+DRIVETRAIN_CONTRACT(layout)
+
 namespace drivetrain {
 
 class Mesh;

@@ -6,6 +6,8 @@
 
 #include <drivetrain/export.h>
 
+DRIVETRAIN_CONTRACT(log)
+
 namespace drivetrain {
 
 enum class LogLevel { debug, info, warning, error };

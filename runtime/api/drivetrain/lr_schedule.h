@@ -7,6 +7,8 @@
 #include <drivetrain/optimizer.h>
 #include <drivetrain/plugin.h>
 
+DRIVETRAIN_CONTRACT(lr_schedule)
+
 namespace drivetrain {
 
 struct Progress {

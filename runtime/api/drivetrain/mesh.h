@@ -12,6 +12,8 @@
 
 #include <drivetrain/communicator.h>
 
+DRIVETRAIN_CONTRACT(mesh)
+
 namespace drivetrain {
 
 struct Axis {

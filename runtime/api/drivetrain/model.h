@@ -5,6 +5,8 @@
 #include <drivetrain/plan_context.h>
 #include <drivetrain/plugin.h>
 
+DRIVETRAIN_CONTRACT(model)
+
 namespace drivetrain {
 
 // One tensor of a foreign file that supplies rows of one of ours.

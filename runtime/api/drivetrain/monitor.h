@@ -5,6 +5,8 @@
 
 #include <drivetrain/plugin.h>
 
+DRIVETRAIN_CONTRACT(monitor)
+
 namespace drivetrain {
 
 struct Event {

@@ -9,6 +9,8 @@
 #include <drivetrain/param.h>
 #include <drivetrain/plugin.h>
 
+DRIVETRAIN_CONTRACT(optimizer)
+
 namespace drivetrain {
 
 // A parameter, or a part of it that this rank updates.

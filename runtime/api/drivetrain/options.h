@@ -29,6 +29,8 @@
 #include <drivetrain/error.h>
 #include <drivetrain/value.h>
 
+DRIVETRAIN_CONTRACT(options)
+
 namespace drivetrain {
 
 // Problems of one file, gathered so that a user sees all of them at once.

@@ -13,6 +13,8 @@
 
 #include <drivetrain/layout.h>
 
+DRIVETRAIN_CONTRACT(param)
+
 namespace drivetrain {
 
 using Tensors = std::vector<at::Tensor>;

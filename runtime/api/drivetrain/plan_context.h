@@ -10,6 +10,8 @@
 
 #include <drivetrain/export.h>
 
+DRIVETRAIN_CONTRACT(plan_context)
+
 namespace drivetrain {
 
 // What a model tells about itself. Sizes in elements.

@@ -20,6 +20,8 @@
 #include <drivetrain/export.h>
 #include <drivetrain/options.h>
 
+DRIVETRAIN_CONTRACT(plugin)
+
 namespace drivetrain {
 
 struct Services;

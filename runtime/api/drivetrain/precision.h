@@ -7,6 +7,8 @@
 
 #include <drivetrain/strategy.h>
 
+DRIVETRAIN_CONTRACT(precision)
+
 namespace drivetrain {
 
 // The factor by which the loss is multiplied before its backward,

@@ -14,6 +14,8 @@
 
 #include <drivetrain/export.h>
 
+DRIVETRAIN_CONTRACT(random)
+
 namespace drivetrain {
 
 // 128 counter bits and 64 key bits give 4 x 32 random bits.

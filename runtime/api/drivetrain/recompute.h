@@ -13,6 +13,8 @@
 #include <drivetrain/step_context.h>
 #include <drivetrain/strategy.h>
 
+DRIVETRAIN_CONTRACT(recompute)
+
 namespace drivetrain {
 
 // A named span inside a unit ("attn.core", "mlp.act", "norm"), or the whole unit (empty name).
@@ -40,16 +42,5 @@ class DRIVETRAIN_API Recompute : public Strategy {
   // Takes over the inputs of a unit that is computed again. Default: keeps them as they are.
   virtual std::unique_ptr<Held> hold(Tensors inputs) const;
 };
-
-// fn(inputs) as a differentiable function, for units made of layers:
-// where the policy keeps less than `all` of this region, only the inputs are kept and fn runs again in backward,
-// drawing the same random numbers. fn: a function of its arguments and parameters alone.
-DRIVETRAIN_API Tensors recomputable(StepContext& ctx, std::string_view region, const Tensors& inputs,
-                                    const std::function<Tensors(const Tensors&)>& fn);
-// linear(fn(inputs)) likewise: what fn returns is not kept for the weight's gradient either,
-// and the product does not run again.
-DRIVETRAIN_API at::Tensor recomputable_linear(StepContext& ctx, std::string_view region, const Tensors& inputs,
-                                              const std::function<at::Tensor(const Tensors&)>& fn,
-                                              const std::shared_ptr<Linear>& linear);
 
 }  // namespace drivetrain

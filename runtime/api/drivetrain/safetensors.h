@@ -16,6 +16,8 @@
 
 #include <drivetrain/export.h>
 
+DRIVETRAIN_CONTRACT(safetensors)
+
 namespace drivetrain {
 
 class DRIVETRAIN_API SafetensorsFile {

@@ -8,6 +8,8 @@
 
 #include <drivetrain/plugin.h>
 
+DRIVETRAIN_CONTRACT(schedule)
+
 namespace drivetrain {
 
 enum class Op : uint8_t {

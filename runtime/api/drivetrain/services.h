@@ -10,6 +10,8 @@
 #include <drivetrain/plugin.h>
 #include <drivetrain/store.h>
 
+DRIVETRAIN_CONTRACT(services)
+
 namespace drivetrain {
 
 class Mesh;

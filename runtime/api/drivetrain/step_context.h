@@ -10,6 +10,8 @@
 #include <drivetrain/param.h>
 #include <drivetrain/random.h>
 
+DRIVETRAIN_CONTRACT(step_context)
+
 namespace drivetrain {
 
 class Unit;

@@ -11,6 +11,8 @@
 
 #include <drivetrain/export.h>
 
+DRIVETRAIN_CONTRACT(store)
+
 namespace drivetrain {
 
 class DRIVETRAIN_API Store {

@@ -12,6 +12,8 @@
 #include <drivetrain/services.h>
 #include <drivetrain/unit.h>
 
+DRIVETRAIN_CONTRACT(strategy)
+
 namespace drivetrain {
 
 // What `build` may wrap before the model is built on the meta device.

@@ -15,6 +15,8 @@
 #include <drivetrain/param.h>
 #include <drivetrain/step_context.h>
 
+DRIVETRAIN_CONTRACT(unit)
+
 namespace drivetrain {
 
 // What one forward visit leaves for its backward visit. Owned by the runtime, one per unit and micro-batch in flight.

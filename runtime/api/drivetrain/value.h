@@ -11,6 +11,8 @@
 
 #include <drivetrain/export.h>
 
+DRIVETRAIN_CONTRACT(value)
+
 namespace drivetrain {
 
 // Where a value came from: "configs/a.json:3:7", "--set #2" (line 0), or nowhere (empty file).

@@ -3,8 +3,8 @@
 // gradients are summed by reduce-scatter and all-gather, one parameter at a time and in reverse. Whatever runs under it
 // with unchanged bits relies on nothing but the hooks.
 #include <drivetrain/data_parallel.h>
-#include <drivetrain/flat_unit.h>
 #include <drivetrain/mesh.h>
+#include <drivetrain/toolkit/sharding/flat_unit.h>
 
 #include <ATen/ops/scalar_tensor.h>
 

@@ -1,0 +1,166 @@
+#include <drivetrain/toolkit/layers/plain_layers.h>
+
+#include <utility>
+
+#include <drivetrain/error.h>
+#include <drivetrain/toolkit/layers/attend.h>
+#include <drivetrain/toolkit/layers/linear.h>
+#include <drivetrain/toolkit/ops/ops.h>
+#include <drivetrain/toolkit/units/differentiable.h>
+
+#include "lm_loss.h"
+
+namespace drivetrain {
+namespace {
+
+ParamPtr make_param(const std::string& name, std::vector<int64_t> shape, InitRule init) {
+  return std::make_shared<Param>(name, Layout::whole(std::move(shape)), init);
+}
+
+class PlainLinear : public Linear {
+ public:
+  explicit PlainLinear(const LinearSpec& spec)
+      : weight_(make_param(spec.name + ".weight", {spec.out, spec.in}, spec.init)) {
+    if (spec.bias) bias_ = make_param(spec.name + ".bias", {spec.out}, InitRule::zeros());
+  }
+  std::vector<ParamPtr> params() const override {
+    return bias_ ? std::vector<ParamPtr>{weight_, bias_} : std::vector<ParamPtr>{weight_};
+  }
+  ParamPtr bias() const override { return bias_; }
+
+  at::Tensor apply(const at::Tensor& x, const Options& options, at::Tensor*) const override {
+    std::vector<int64_t> shape = x.sizes().vec();
+    shape.back() = weight_->tensor.size(0);
+    const at::Tensor bias = bias_ && options.add_bias ? bias_->tensor : at::Tensor();
+    return product(x.reshape({-1, x.size(-1)}), weight_->tensor, bias).view(shape);
+  }
+
+  at::Tensor apply_backward(const at::Tensor& dy, const at::Tensor& x, const Options& options,
+                            WeightWork& work) const override {
+    const at::Tensor dy_NO = dy.reshape({-1, dy.size(-1)});
+    at::Tensor dx;
+    if (options.wants_dx) dx = product_backward(dy_NO, weight_->tensor).view(x.sizes());
+    if (weight_->trainable)
+      work.run([weight = weight_, dy_NO, x] { accumulate_weight_grad(*weight, dy_NO, x.reshape({-1, x.size(-1)})); });
+    if (bias_ && options.add_bias && bias_->trainable) ops::accumulate_bias_grad(*bias_, dy_NO);
+    return dx;
+  }
+
+ private:
+  ParamPtr weight_, bias_;
+};
+
+class PlainEmbedding : public Embedding {
+ public:
+  explicit PlainEmbedding(const EmbeddingSpec& spec)
+      : weight_(make_param(spec.name + ".weight", {spec.count, spec.dim}, spec.init)) {
+    weight_->embedding = true;
+  }
+  std::vector<ParamPtr> params() const override { return {weight_}; }
+  at::Tensor forward(const at::Tensor& ids, StepContext&) override { return embedding(ids, weight_); }
+
+ private:
+  ParamPtr weight_;
+};
+
+class PlainNorm : public Norm {
+ public:
+  explicit PlainNorm(const NormSpec& spec)
+      : spec_(spec), weight_(make_param(spec.name + ".weight", {spec.dim}, InitRule::ones())) {
+    weight_->norm = true;
+    if (spec.rms) return;
+    bias_ = make_param(spec.name + ".bias", {spec.dim}, InitRule::zeros());
+    bias_->norm = true;
+  }
+  std::vector<ParamPtr> params() const override {
+    return bias_ ? std::vector<ParamPtr>{weight_, bias_} : std::vector<ParamPtr>{weight_};
+  }
+  at::Tensor forward(const at::Tensor& x, StepContext&) override {
+    const auto kept = std::make_shared<ops::Normed>();
+    const ops::NormArgs args{spec_.epsilon, spec_.rms};
+    Tensors inputs = {x, weight_->tensor};
+    if (bias_) inputs.push_back(bias_->tensor);
+    return differentiable(
+        inputs,
+        [&](const Tensors& in) {
+          *kept = ops::norm(in[0], {}, in[1], bias_ ? in[2] : at::Tensor(), args);
+          return Tensors{std::exchange(kept->y, {})};
+        },
+        [=, weight = weight_, bias = bias_](const Tensors& dy) {
+          Tensors gradients(bias ? 3 : 2);
+          gradients[0] = ops::norm_backward(dy[0], {}, *kept, *weight, bias.get(), args);
+          return gradients;
+        })[0];
+  }
+
+ private:
+  NormSpec spec_;
+  ParamPtr weight_, bias_;
+};
+
+class PlainAttention : public AttentionLayer {
+ public:
+  PlainAttention(const AttentionSpec& spec, std::shared_ptr<Attention> attention)
+      : spec_(spec), attention_(std::move(attention)) {}
+  std::vector<ParamPtr> params() const override { return {}; }
+  at::Tensor forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, StepContext& ctx) override {
+    return attend(*attention_, q, k, v, args(ctx));
+  }
+  AttentionArgs args(StepContext& ctx) const override {
+    AttentionArgs args;
+    args.scale = spec_.scale;
+    args.causal = spec_.causal;
+    args.window = spec_.window;
+    if (ctx.mode() == Mode::train && spec_.dropout > 0) {
+      args.dropout = spec_.dropout;
+      args.key = ctx.random(spec_.name);
+      args.key.rows.clear();  // dimension 1 of the probabilities is the heads, all of them
+    }
+    return args;
+  }
+
+ private:
+  AttentionSpec spec_;
+  std::shared_ptr<Attention> attention_;
+};
+
+class PlainLmLoss : public LmLoss {
+ public:
+  explicit PlainLmLoss(const LmLossSpec& spec)
+      : weight_(spec.tied ? spec.tied : make_param(spec.name + ".weight", {spec.vocab, spec.dim}, spec.init)) {
+    if (!spec.tied) weight_->embedding = true;
+  }
+  std::vector<ParamPtr> params() const override { return {weight_}; }
+  at::Tensor forward(const at::Tensor& x, StepContext& ctx) override {
+    if (!ctx.batch().labels_BS.defined()) return linear(x, weight_, nullptr);
+    return lm_loss(x, weight_, ctx.batch().labels_BS);
+  }
+
+ private:
+  ParamPtr weight_;
+};
+
+class PlainLayers : public LayerFactory {
+ public:
+  explicit PlainLayers(const std::shared_ptr<Attention>& attention) : attention_(attention) {}
+  std::shared_ptr<Linear> linear(const LinearSpec& spec) override { return std::make_shared<PlainLinear>(spec); }
+  std::shared_ptr<Embedding> embedding(const EmbeddingSpec& spec) override {
+    return std::make_shared<PlainEmbedding>(spec);
+  }
+  std::shared_ptr<Norm> norm(const NormSpec& spec) override { return std::make_shared<PlainNorm>(spec); }
+  std::shared_ptr<AttentionLayer> attention(const AttentionSpec& spec) override {
+    return std::make_shared<PlainAttention>(spec, attention_);
+  }
+  std::shared_ptr<LmLoss> lm_loss(const LmLossSpec& spec) override { return std::make_shared<PlainLmLoss>(spec); }
+
+ private:
+  const std::shared_ptr<Attention>& attention_;
+};
+
+}  // namespace
+
+std::shared_ptr<LayerFactory> make_plain_layers(const std::shared_ptr<Attention>& attention) {
+  return std::make_shared<PlainLayers>(attention);
+}
+
+}  // namespace drivetrain

@@ -1,0 +1,66 @@
+// Which of LibTorch's two libraries multiplies float32 matrices on this processor: MKL favours Intel's;
+// on others oneDNN's products measure a tenth faster (README, "How fast").
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/addmm.h>
+#include <ATen/ops/mm.h>
+
+#include <drivetrain/toolkit/layers/linear.h>
+
+namespace drivetrain {
+namespace {
+
+// Below, looking up oneDNN's compiled product costs more than it saves.
+constexpr int64_t kWorthIt = int64_t{1} << 23;  // multiplications
+
+bool is_intel() {
+#ifdef __x86_64__
+  return __builtin_cpu_is("intel");
+#else
+  return false;
+#endif
+}
+
+// oneDNN's product behind LibTorch's operator of compiled models; absent in builds without oneDNN.
+const std::optional<c10::OperatorHandle>& onednn_linear() {
+  static const auto handle =
+      is_intel() ? std::nullopt : c10::Dispatcher::singleton().findSchema({"mkldnn::_linear_pointwise", ""});
+  return handle;
+}
+
+// By shape and processor alone, so that the same run takes the same path every time.
+bool by_onednn(const at::Tensor& x, const at::Tensor& w) {
+  return x.is_cpu() && x.scalar_type() == at::kFloat && w.scalar_type() == at::kFloat &&
+         x.numel() * w.size(0) >= kWorthIt && onednn_linear().has_value();
+}
+
+// x [N, I] w [O, I]^T + b
+at::Tensor call_onednn(const at::Tensor& x, const at::Tensor& w, const at::Tensor& b) {
+  static const c10::List<std::optional<at::Scalar>> no_scalars;
+  torch::jit::Stack stack;
+  stack.reserve(6);
+  stack.emplace_back(x.detach());
+  stack.emplace_back(w.detach());
+  stack.emplace_back(b.defined() ? std::optional(b.detach()) : std::nullopt);
+  stack.emplace_back(std::string("none"));  // nothing behind the product
+  stack.emplace_back(no_scalars);
+  stack.emplace_back(std::optional<std::string>());
+  onednn_linear()->callBoxed(stack);
+  return std::move(stack.front()).toTensor();
+}
+
+}  // namespace
+
+at::Tensor product(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
+  const at::AutoGradMode off(false);
+  if (by_onednn(x, weight)) return call_onednn(x, weight, bias);
+  return bias.defined() ? at::addmm(bias, x, weight.t()) : at::mm(x, weight.t());
+}
+
+at::Tensor product_backward(const at::Tensor& dy, const at::Tensor& weight) {
+  const at::AutoGradMode off(false);
+  const at::Tensor w_IO = weight.t();
+  return by_onednn(dy, w_IO) ? call_onednn(dy, w_IO, {}) : at::mm(dy, weight);
+}
+
+}  // namespace drivetrain

@@ -1,0 +1,84 @@
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/add.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+
+#include <cmath>
+
+#include <drivetrain/toolkit/ops/ops.h>
+
+#include "kernels/rotary/rotary.h"
+#include "ops_kernel.h"
+
+namespace drivetrain::ops {
+namespace {
+
+// x [B, S, heads, C] turned by the angles, or back for sign -1; 16 bits go through float32.
+at::Tensor turned(const at::Tensor& x, const RotaryTable& table, double sign) {
+  if (!table.cos.defined()) return x.contiguous();
+  const at::Tensor wide = x.to(table.cos.scalar_type()), cos = table.cos.unsqueeze(1),
+                   sin = table.sin.unsqueeze(1) * sign;
+  const int64_t half = x.size(3) / 2;
+  const at::Tensor a = wide.narrow(3, 0, half), b = wide.narrow(3, half, half);
+  return at::cat({a * cos - b * sin, b * cos + a * sin}, 3).to(x.scalar_type());
+}
+
+kernels::Rotary rotary_arguments(const at::Tensor& qkv, const Heads& heads, const RotaryTable& table) {
+  kernels::Rotary op;
+  op.qkv = const_cast<void*>(in(qkv));
+  op.q = const_cast<void*>(in(heads.q)), op.k = const_cast<void*>(in(heads.k)), op.v = const_cast<void*>(in(heads.v));
+  op.cos = in<float>(table.cos), op.sin = in<float>(table.sin);
+  op.tokens = qkv.size(0) * qkv.size(1), op.sequence = qkv.size(1);
+  op.heads = heads.q.size(2), op.groups = heads.k.size(2), op.head_dim = heads.q.size(3);
+  op.dtype = kernel_dtype(qkv);
+  return op;
+}
+
+}  // namespace
+
+RotaryTable rotary_table(const std::vector<double>& frequencies, int64_t first, int64_t length,
+                         const at::Tensor& like) {
+  const auto pairs = static_cast<int64_t>(frequencies.size());
+  at::Tensor cos = at::empty({length, pairs}, at::TensorOptions(at::kDouble)), sin = at::empty_like(cos);
+  double *c = cos.mutable_data_ptr<double>(), *s = sin.mutable_data_ptr<double>();
+  for (int64_t p = first; p < first + length; ++p)
+    for (const double w : frequencies)
+      *c++ = std::cos(static_cast<double>(p) * w), *s++ = std::sin(static_cast<double>(p) * w);
+  const auto options = like.options().dtype(like.scalar_type() == at::kDouble ? at::kDouble : at::kFloat);
+  return {cos.to(options), sin.to(options)};
+}
+
+Heads split_heads(const at::Tensor& given, const at::Tensor& bias, const RotaryTable& table, int64_t heads,
+                  int64_t groups) {
+  const int64_t B = given.size(0), S = given.size(1), all = heads + 2 * groups, C = given.size(2) / all;
+  if (!has_kernel(given)) {
+    const at::Tensor x = (bias.defined() ? at::add(given, bias) : given).reshape({B, S, all, C});
+    return {turned(x.narrow(2, 0, heads), table, 1), turned(x.narrow(2, heads, groups), table, 1),
+            x.narrow(2, heads + groups, groups).contiguous()};
+  }
+  const at::Tensor qkv = given.contiguous();
+  const Heads h = {at::empty({B, S, heads, C}, qkv.options()), at::empty({B, S, groups, C}, qkv.options()),
+                   at::empty({B, S, groups, C}, qkv.options())};
+  kernels::Rotary op = rotary_arguments(qkv, h, table);
+  op.bias = in(bias);
+  run(qkv, op, op.tokens, 16, kernels::rotary_forward_cpu, DRIVETRAIN_CUDA_KERNEL(rotary_forward_cuda), "rotary");
+  return h;
+}
+
+at::Tensor split_heads_backward(const Heads& given, const RotaryTable& table, Param* bias) {
+  const Heads d = {given.q.contiguous(), given.k.contiguous(), given.v.contiguous()};
+  const int64_t B = d.q.size(0), S = d.q.size(1), all = d.q.size(2) + 2 * d.k.size(2), C = d.q.size(3);
+  at::Tensor dqkv;
+  if (!has_kernel(d.q)) {
+    dqkv = at::cat({turned(d.q, table, -1), turned(d.k, table, -1), d.v}, 2).reshape({B, S, all * C});
+  } else {
+    dqkv = at::empty({B, S, all * C}, d.q.options());
+    run(dqkv, rotary_arguments(dqkv, d, table), B * S, 16, kernels::rotary_backward_cpu,
+        DRIVETRAIN_CUDA_KERNEL(rotary_backward_cuda), "rotary backward");
+  }
+  if (bias && bias->trainable) accumulate_bias_grad(*bias, dqkv);
+  return dqkv;
+}
+
+}  // namespace drivetrain::ops

@@ -1,0 +1,141 @@
+#include <drivetrain/toolkit/recompute/recompute_blocks.h>
+
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <map>
+#include <utility>
+
+#include <drivetrain/device.h>
+#include <drivetrain/error.h>
+
+namespace drivetrain {
+
+bool BlockChoice::is_block(const std::string& unit) {
+  const size_t dot = unit.rfind('.');
+  return dot != std::string::npos && dot + 1 < unit.size() &&
+         unit.find_first_not_of("0123456789", dot + 1) == std::string::npos;
+}
+
+int64_t BlockChoice::count(double fraction, int64_t blocks) {
+  return std::llround(fraction * static_cast<double>(blocks));
+}
+
+namespace {
+int64_t planned_blocks(const PlanContext& ctx) {
+  return ctx.run().rank_layers > 0 ? ctx.run().rank_layers : ctx.model().num_layers;
+}
+}  // namespace
+
+double BlockChoice::plan(PlanContext& ctx) const {
+  const int64_t all = planned_blocks(ctx), chosen = count(fraction_, all);
+  if (all == 0) return fraction_;
+  if (chosen == 0)
+    ctx.no_effect("fraction", concat(fraction_, " of ", all, " blocks is none: all activations are kept"));
+  return static_cast<double>(chosen) / static_cast<double>(all);
+}
+
+void BlockChoice::say_cost(PlanContext& ctx, bool to_host) const {
+  const int64_t all = planned_blocks(ctx), chosen = count(fraction_, all);
+  if (all == 0) return ctx.cost("blocks run their forward twice");
+  const double extra = forward_shares(ctx).blocks * static_cast<double>(chosen) / static_cast<double>(all);
+  ctx.cost(concat("the forward of ", chosen, " of ", all,
+                  " blocks runs twice: ", extra > 0 ? concat("about ", percent(extra)) : "up to a third",
+                  " more work in a step", to_host ? ", and their inputs go to the host and back" : "",
+                  ". \"type\": \"none\" keeps all activations"));
+}
+
+void BlockChoice::choose(const UnitList& units) {
+  std::vector<std::string> blocks;
+  for (const UnitPtr& unit : units.units)
+    if (is_block(unit->name())) blocks.push_back(unit->name());
+  blocks_ = static_cast<int64_t>(blocks.size());
+  names_ = {blocks.begin(), blocks.begin() + count(fraction_, blocks_)};
+}
+
+// Forward is a third of a step without recompute. The output layer's product is no block's.
+ForwardShares forward_shares(const PlanContext& ctx) {
+  const ModelFacts& model = ctx.model();
+  const double attention = model.flops_per_token_S * static_cast<double>(ctx.run().seq_length);
+  const double all = model.flops_per_token_fixed + attention;
+  if (all <= 0) return {};
+  const double head = 6.0 * static_cast<double>(model.vocab_size) * static_cast<double>(model.hidden_size);
+  return {std::max(0.0, all - head) / all / 3, attention / all / 3};
+}
+
+std::string percent(double share) {
+  char text[32];
+  std::snprintf(text, sizeof text, share < 0.0995 ? "%.1f %%" : "%.0f %%", 100 * share);
+  return text;
+}
+
+// Free buffers by what they hold.
+struct HostStash::Pool {
+  using Key = std::pair<at::ScalarType, int64_t>;
+  const bool pinned;
+  std::map<Key, Tensors> free = {};
+
+  at::Tensor take(at::ScalarType dtype, int64_t numel) {
+    Tensors& list = free[{dtype, numel}];
+    if (list.empty()) return host_memory(numel, dtype, pinned);
+    at::Tensor buffer = std::move(list.back());
+    list.pop_back();
+    return buffer;
+  }
+  void give_back(at::Tensor buffer) {
+    const Key key{buffer.scalar_type(), buffer.numel()};
+    free[key].push_back(std::move(buffer));
+  }
+};
+
+// All copies are enqueued on one stream, so that a buffer may be given back while it is still read:
+// who writes it next waits.
+class HostStash::OnHost final : public Held {
+ public:
+  OnHost(std::shared_ptr<Pool> pool, const Tensors& tensors) : pool_(std::move(pool)) {
+    for (const at::Tensor& t : tensors) waiting_.push_back(moved(t));
+  }
+  ~OnHost() override {
+    for (Waiting& w : waiting_)
+      if (w.host.defined()) pool_->give_back(std::move(w.host));
+  }
+
+  Tensors restore() override {
+    Tensors tensors;
+    for (Waiting& w : waiting_) {
+      if (!w.host.defined()) {
+        tensors.push_back(std::move(w.itself));
+        continue;
+      }
+      tensors.push_back(at::empty(w.shape, w.options));
+      tensors.back().copy_(w.host.view(w.shape), /*non_blocking=*/true);
+      pool_->give_back(std::exchange(w.host, {}));
+    }
+    return tensors;
+  }
+
+ private:
+  struct Waiting {
+    at::Tensor itself, host;
+    std::vector<int64_t> shape;
+    at::TensorOptions options;
+  };
+
+  Waiting moved(const at::Tensor& t) const {
+    if (!t.defined()) return {t, {}, {}, {}};
+    Waiting w{{}, pool_->take(t.scalar_type(), t.numel()), t.sizes().vec(), t.options()};
+    w.host.copy_(t.detach().contiguous().view({-1}), /*non_blocking=*/true);
+    return w;
+  }
+
+  const std::shared_ptr<Pool> pool_;
+  std::vector<Waiting> waiting_;
+};
+
+HostStash::HostStash(bool pinned) : pool_(std::make_shared<Pool>(Pool{.pinned = pinned})) {}
+
+std::unique_ptr<Held> HostStash::hold(const Tensors& tensors) const { return std::make_unique<OnHost>(pool_, tensors); }
+
+}  // namespace drivetrain

@@ -1,0 +1,16 @@
+// The rise that warmup schedules share.
+#include <drivetrain/toolkit/schedule/warmup.h>
+
+#include <cmath>
+
+namespace drivetrain {
+
+double warmup_factor(const Warmup& warmup, int64_t t) {
+  const int64_t W = warmup.length();
+  if (t < 0) return 0;
+  if (t >= W) return 1;
+  const double x = static_cast<double>(t), length = static_cast<double>(W);
+  return warmup.warmup_type == "linear" ? x / length : std::log(x + 1) / std::log(length);
+}
+
+}  // namespace drivetrain

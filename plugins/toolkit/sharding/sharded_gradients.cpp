@@ -1,0 +1,134 @@
+#include "sharded_gradients.h"
+
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+
+namespace drivetrain::sharding {
+
+Gradients::Gradients(const ShardingOptions& options, const Dtypes& dtypes, const at::Device& device, Groups groups,
+                     const UnitList& units, const Buckets& buckets)
+    : options_(options),
+      dtypes_(dtypes),
+      device_(device),
+      groups_(std::move(groups)),
+      converts_(dtypes.reduce != dtypes.grad && (groups_.shard->size() > 1 || groups_.replica->size() > 1)),
+      buckets_(buckets),
+      by_unit_(buckets_by_unit(units, buckets)) {}
+
+void Gradients::step_begin() {
+  for (const auto& bucket : buckets_) bucket->visits = bucket->sums = 0;
+}
+
+void Gradients::lend(Bucket& bucket) {
+  if (bucket.lent && !bucket.flat->grads().defined()) bucket.flat->lend_grads(take(bucket.flat->numel(), dtypes_.grad));
+}
+
+// A parameter that several units use gathers their gradients in one slot, in the bucket of the first unit,
+// whose backward is last.
+void Gradients::before_backward(const Visit& visit) {
+  for (Bucket* bucket : by_unit_[visit.unit]) {
+    if (!bucket->lent) finish_all_of(*bucket);  // the slots are about to be written again
+    if (bucket->trainable) lend(*bucket);
+  }
+}
+
+void Gradients::after_backward(const Visit& visit) {
+  if (visit.part == Part::input) return;
+  for (Bucket* bucket : by_unit_[visit.unit]) {
+    if (bucket->unit != visit.unit || !bucket->trainable) continue;
+    ++bucket->visits;
+    const bool complete = options_.reduce_every > 0 && bucket->visits % options_.reduce_every == 0;
+    if (visit.last || complete) begin_sum(*bucket, visit.last);
+  }
+}
+
+void Gradients::begin_sum(Bucket& bucket, bool last) {
+  FlatUnit& flat = *bucket.flat;
+  flat.settle_grads();
+  Sum sum;
+  sum.bucket = &bucket, sum.last = last;
+  sum.first = bucket.sums++ == 0;
+  sum.whole = flat.grads();
+  if (bucket.lent) sum.buffers.push_back(flat.grads());
+  if (converts_) {
+    sum.whole = take(flat.numel(), dtypes_.reduce).copy_(flat.grads());
+    sum.buffers.push_back(sum.whole);
+  }
+  if (groups_.shard->size() > 1) {
+    const bool into_part = sum.first && !converts_;
+    sum.sum = into_part ? flat.part_grads()
+                        : sum.whole.narrow(0, groups_.shard->rank() * flat.part_numel(), flat.part_numel());
+    sum.work = groups_.shard->reduce_scatter(sum.sum, sum.whole);
+  } else {
+    sum.sum = sum.whole;
+    begin_replicas(sum);
+  }
+  for (const ParamPtr& param : flat.params()) param->grad_fresh = true;
+  if (bucket.lent) flat.take_back_grads();
+  sums_.push_back(std::move(sum));
+  if (!options_.overlap) finish_oldest();
+}
+
+void Gradients::begin_replicas(Sum& sum) {
+  sum.over_replicas = true;
+  sum.work = groups_.replica->size() > 1 ? groups_.replica->all_reduce(sum.sum) : completed_work();
+}
+
+// Waits for the first of the two steps and begins the second.
+void Gradients::advance(Sum& sum) {
+  if (sum.over_replicas) return;
+  sum.work->wait();
+  begin_replicas(sum);
+}
+
+void Gradients::finish_oldest() {
+  Sum sum = std::move(sums_.front());
+  sums_.pop_front();
+  advance(sum);
+  sum.work->wait();
+  add_up(sum);
+  if (sum.last) sum.bucket->flat->copy_grads_to_host();
+  for (const at::Tensor& buffer : sum.buffers) shelf(buffer.numel(), buffer.scalar_type()).free.push_back(buffer);
+}
+
+void Gradients::finish_all_of(const Bucket& bucket) {
+  const auto its = [&](const Sum& sum) { return sum.bucket == &bucket; };
+  while (std::any_of(sums_.begin(), sums_.end(), its)) finish_oldest();
+}
+
+// In order of micro-batches, since sums of one bucket finish in the order in which they began.
+void Gradients::add_up(const Sum& sum) {
+  at::Tensor part = sum.bucket->flat->part_grads();
+  if (part.const_data_ptr() == sum.sum.const_data_ptr()) return;
+  if (sum.first)
+    part.copy_(sum.sum);
+  else
+    part.add_(sum.sum);
+}
+
+void Gradients::flush() {
+  for (const auto& bucket : buckets_) {  // of units that had no backward
+    if (!bucket->trainable || bucket->sums > 0) continue;
+    lend(*bucket);
+    begin_sum(*bucket, true);
+  }
+  for (Sum& sum : sums_) advance(sum);
+  while (!sums_.empty()) finish_oldest();
+}
+
+at::Tensor Gradients::take(int64_t numel, at::ScalarType dtype) {
+  Shelf& place = shelf(numel, dtype);
+  while (place.free.empty() && place.made >= kLent && !sums_.empty()) finish_oldest();
+  if (place.free.empty()) {
+    ++place.made;
+    const GroupPtr& mover = groups_.shard->size() > 1 ? groups_.shard : groups_.replica;
+    if (mover->size() > 1) return mover->allocate(numel, dtype);
+    return at::empty({numel}, at::TensorOptions().dtype(dtype).device(device_));
+  }
+  at::Tensor buffer = place.free.back();
+  place.free.pop_back();
+  return buffer;
+}
+
+}  // namespace drivetrain::sharding

@@ -1,0 +1,219 @@
+// What strategies that share state out have in common in `plan`: which ranks share a copy, how often gradients are
+// summed, and what that costs. Main thread; only the options and the numbers of ranks are known yet.
+#include "sharded_plan.h"
+
+#include <algorithm>
+#include <cstdio>
+
+#include <drivetrain/error.h>
+
+#include <drivetrain/toolkit/dtype_name.h>
+
+namespace drivetrain {
+namespace {
+
+std::string divisors_of(int64_t n) {
+  std::string text;
+  for (int64_t d = 1; d <= n; ++d)
+    if (n % d == 0) text += (text.empty() ? "" : ", ") + std::to_string(d);
+  return text;
+}
+
+bool is_power_of_two(int64_t n) { return n > 0 && (n & (n - 1)) == 0; }
+
+// A sum in two steps, inside the groups and across them, has the bits of one tree only where the groups are whole
+// branches of it and nothing is rounded in between. Parts of one sequence lie inside of the groups, but are summed
+// after them.
+void say_whether_bits_differ(PlanContext& ctx, const std::string& key, int64_t size, at::ScalarType reduce) {
+  const RunFacts& run = ctx.run();
+  if (size == 1 || size == run.rest_ranks * run.joined_ranks) return;
+  const bool branches = is_power_of_two(size) && run.joined_ranks == 1;
+  const bool rounds = c10::elementSize(reduce) < c10::elementSize(at::kFloat);
+  if (branches && !rounds) return;
+  const std::string between = rounds ? concat(" and are rounded to ", dtype_name(reduce), " in between") : "";
+  if (run.joined_ranks > 1) {
+    ctx.cost(concat(key, " = ", size, ": sums over ranks follow the groups, then the parts of a sequence", between,
+                    ", so last bits differ from other strategies'; shared over all ranks they do not"));
+    return;
+  }
+  const char* remedy = !rounds ? "a power of two" : branches ? "sums in float32" : "sums in float32 and a power of two";
+  ctx.cost(concat(key, " = ", size, ": sums over ranks follow the groups", between,
+                  ", so last bits differ from other strategies'; with ", remedy, " they do not"));
+}
+
+void claim_groups(PlanContext& ctx, int64_t size) {
+  ctx.claim_axis("dp", size, true, PlanContext::kDataPlace);
+  ctx.claim_axis("replica", PlanContext::kRest, true, PlanContext::kReplicaPlace);
+}
+
+// Of the model on this rank, before they are shared out here.
+double rank_elements(const PlanContext& ctx) {
+  return static_cast<double>(ctx.model().parameters) * ctx.run().rank_share;
+}
+
+// Bytes under a class of memory, by what is held and how it is cut.
+class MemoryPlan {
+ public:
+  MemoryPlan(PlanContext& ctx, int64_t shard_ranks) : ctx_(ctx), shard_ranks_(shard_ranks) {}
+
+  void whole(MemoryClass of, const std::string& what, at::ScalarType type) { part(of, what, type, 1); }
+  void cut(MemoryClass of, const std::string& what, at::ScalarType type) { part(of, what, type, shard_ranks_); }
+  void part(MemoryClass of, const std::string& what, at::ScalarType type, int64_t ranks) {
+    const double all = rank_elements(ctx_) * static_cast<double>(c10::elementSize(type));
+    const std::string share = ranks > 1 ? concat(", 1/", ranks) : "";
+    ctx_.memory(of, concat(what, ", ", dtype_name(type), share), all / static_cast<double>(ranks));
+  }
+
+ private:
+  PlanContext& ctx_;
+  const int64_t shard_ranks_;
+};
+
+}  // namespace
+
+bool ShardedDataParallel::divides(PlanContext& ctx, const std::string& key, int64_t size) const {
+  const RunFacts& run = ctx.run();
+  const int64_t ranks = run.rest_ranks;
+  if (ranks % size == 0) return true;
+  const bool all = ranks == run.world_size;
+  const std::string which = all                       ? " of this run"
+                            : run.taken_ranks.empty() ? concat(" that the mesh's other axes leave of ", run.world_size)
+                                                      : concat(" left by ", run.taken_ranks, " of ", run.world_size);
+  ctx.refuse(concat(key, " = ", size, " does not divide the ", ranks, ranks == 1 ? " rank" : " ranks", which,
+                    ". Use one of ", divisors_of(ranks), ", or start a multiple of ", size * (run.world_size / ranks),
+                    " ranks"));
+  return false;
+}
+
+int64_t ShardedDataParallel::sharing_ranks(const PlanContext& ctx) {
+  return ctx.run().rest_ranks * ctx.run().joined_ranks;
+}
+
+int64_t ShardedDataParallel::share_nothing(PlanContext& ctx) {
+  ctx.claim_axis("dp", PlanContext::kRest, true, PlanContext::kDataPlace);
+  options_.replica_axes = {"dp"};
+  replica_ranks_ = sharing_ranks(ctx);
+  return shard_ranks_ = 1;
+}
+
+int64_t ShardedDataParallel::share_over_all(PlanContext& ctx) {
+  ctx.claim_axis("dp", PlanContext::kRest, true, PlanContext::kDataPlace);
+  options_.shard_axes = {"dp"};
+  replica_ranks_ = 1;
+  return shard_ranks_ = sharing_ranks(ctx);
+}
+
+int64_t ShardedDataParallel::share_over_groups(PlanContext& ctx, const std::string& key, int64_t size) {
+  if (!divides(ctx, key, size)) return share_over_all(ctx);
+  claim_groups(ctx, size);
+  options_.shard_axes = {"dp"};
+  options_.replica_axes = {"replica"};
+  say_whether_bits_differ(ctx, key, size, services_.dtypes.reduce);
+  replica_ranks_ = sharing_ranks(ctx) / size;
+  return shard_ranks_ = size;
+}
+
+int64_t ShardedDataParallel::share_with_second_copy(PlanContext& ctx, const std::string& key, int64_t size) {
+  if (!divides(ctx, key, size)) return share_over_all(ctx);
+  claim_groups(ctx, size);
+  options_.shard_axes = {"dp", "replica"};
+  options_.backward_axes = {"dp"};
+  second_ranks_ = size;
+  replica_ranks_ = 1;
+  return shard_ranks_ = sharing_ranks(ctx);
+}
+
+void ShardedDataParallel::choose_sums(PlanContext& ctx, std::optional<int64_t> section_reduce_every, int64_t usual) {
+  ShardingOptions& s = options_;
+  s.micro_batches = std::max<int64_t>(ctx.run().accumulation, 1);
+  s.reduce_every = section_reduce_every.value_or(ctx.run().reduce_every.value_or(shard_ranks_ > 1 ? usual : 0));
+  const int64_t added = std::min(s.reduce_every == 0 ? s.micro_batches : s.reduce_every, s.micro_batches);
+  if (s.shard_grads && shard_ranks_ > 1 && added > 1)
+    ctx.cost(concat("reduce_every = ", s.reduce_every, " adds up ", added,
+                    " micro-batches before their gradients are summed over ranks: every rank holds whole gradients"));
+}
+
+void ShardedDataParallel::plan_memory(PlanContext& ctx) const {
+  const Dtypes& types = services_.dtypes;
+  const ShardingOptions& s = options_;
+  const bool cut_values = s.shard_values && shard_ranks_ > 1, host_values = cut_values && s.offload_values;
+  MemoryPlan hold(ctx, shard_ranks_);
+  if (cut_values)
+    hold.cut(MemoryClass::parameters, host_values ? "parameters on the host" : "parameters", types.param);
+  else
+    hold.whole(MemoryClass::parameters, "parameters", types.param);
+  if (second_ranks_ > 0) hold.part(MemoryClass::buffers, "second copy for backward", types.param, second_ranks_);
+  const bool lent = sharding::lends_grads(s, shard_ranks_);
+  if (!lent) hold.whole(MemoryClass::gradients, "gradients", types.grad);
+  if (lent || sharding::sums_several_times(s))
+    hold.cut(MemoryClass::gradients, lent ? "gradients" : "sums of gradients", types.grad);
+  if (s.offload_state) {
+    hold.cut(MemoryClass::gradients, "gradients on the host", types.grad);
+    hold.cut(MemoryClass::optimizer, "masters on the host", types.master);
+  } else if (types.master != types.param || host_values) {
+    hold.cut(MemoryClass::optimizer, "masters", types.master);
+  }
+  ctx.updates(rank_elements(ctx) / static_cast<double>(shard_ranks_));
+  if (ctx.run().training) plan_traffic(ctx);
+}
+
+// Bytes sent per step: what ring algorithms move, whatever the communicator does.
+void ShardedDataParallel::plan_traffic(PlanContext& ctx) const {
+  const ShardingOptions& s = options_;
+  const auto parts = [](int64_t ranks) { return static_cast<double>(ranks - 1) / static_cast<double>(ranks); };
+  const auto times = [](int64_t n) { return n == 1 ? std::string() : concat(", ", n, " times"); };
+  const int64_t sums = sharding::sums_several_times(s) ? (s.micro_batches + s.reduce_every - 1) / s.reduce_every : 1;
+  const double grads = rank_elements(ctx) * static_cast<double>(c10::elementSize(services_.dtypes.reduce) * sums);
+  if (shard_ranks_ > 1) ctx.traffic("dp", concat("gradients summed and cut", times(sums)), parts(shard_ranks_) * grads);
+  if (replica_ranks_ > 1)
+    ctx.traffic(s.replica_axes.front(), concat("gradients summed", times(sums)),
+                2 * parts(replica_ranks_) * grads / static_cast<double>(shard_ranks_));
+  if (shard_ranks_ == 1) return;
+  ctx.traffic("dp", concat("values gathered", times(gathers(ctx))), gathered_bytes(ctx));
+}
+
+int64_t ShardedDataParallel::gathers(const PlanContext& ctx) const {
+  const ShardingOptions& s = options_;
+  if (!s.shard_values) return 1;
+  const double held = rank_elements(ctx);  // the first unit waits for all others twice
+  if (held > 0 && static_cast<double>(s.reuse_distance) >= 2 * held) return 1;
+  return s.micro_batches * (s.release_after_forward ? 2 : 1);
+}
+
+// A gather for backward may have a nearer copy.
+double ShardedDataParallel::gathered_bytes(const PlanContext& ctx) const {
+  const auto sent = [&](int64_t ranks, int64_t times) {
+    const double bytes = rank_elements(ctx) * static_cast<double>(c10::elementSize(services_.dtypes.param));
+    return bytes * static_cast<double>((ranks - 1) * times) / static_cast<double>(ranks);
+  };
+  if (second_ranks_ == 0) return sent(shard_ranks_, gathers(ctx));
+  const int64_t times = gathers(ctx), backward = times > 1 ? options_.micro_batches : 0;
+  return sent(shard_ranks_, times - backward) + sent(second_ranks_, backward);
+}
+
+void ShardedDataParallel::plan_gathers(PlanContext& ctx) const {
+  if (!options_.shard_values || shard_ranks_ == 1 || options_.micro_batches == 1) return;
+  char figure[48];
+  std::snprintf(figure, sizeof figure, ", %.3g GB sent by each rank", gathered_bytes(ctx) / 1e9);
+  ctx.cost(concat("gathers every unit ", gathers(ctx), " times per step", ctx.model().parameters > 0 ? figure : "",
+                  ctx.run().device == "cpu" ? ", unless the ranks share its memory" : ""));
+}
+
+// What a recorded step may not hold: work of the host, choices by what earlier steps left, gathers that cross its end.
+void ShardedDataParallel::plan_recording(PlanContext& ctx, const std::string& at_once) const {
+  std::vector<std::string> hindrances;
+  if (options_.offload_state || options_.offload_values)
+    hindrances.push_back("what lives in the host's memory is copied or updated there (keep it on the device)");
+  if (second_ranks_ > 0)
+    hindrances.push_back("which copy a gather reads depends on the gathers before it (leave out the second copy)");
+  if (options_.overlap && shard_ranks_ > 1)
+    hindrances.push_back(concat("gathers of new values overlap the next forward",
+                                at_once.empty() ? "" : concat(" (", at_once, " waits for them)")));
+  if (hindrances.empty()) return ctx.capturable();
+  if (ctx.run().device == "cpu" || !ctx.run().training) return;
+  std::string why;
+  for (const std::string& h : hindrances) why += (why.empty() ? "" : "; ") + h;
+  ctx.cost("steps are not recorded and replayed: " + why);
+}
+
+}  // namespace drivetrain

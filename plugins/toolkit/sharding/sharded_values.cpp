@@ -1,0 +1,145 @@
+#include "sharded_values.h"
+
+#include <algorithm>
+
+#include <drivetrain/error.h>
+
+namespace drivetrain::sharding {
+
+std::map<const Param*, Bucket*> homes(const Buckets& buckets) {
+  std::map<const Param*, Bucket*> home;
+  for (const auto& bucket : buckets)
+    for (const ParamPtr& param : bucket->flat->params()) home[param.get()] = bucket.get();
+  return home;
+}
+
+std::vector<std::vector<Bucket*>> buckets_by_unit(const UnitList& units, const Buckets& buckets) {
+  const auto home = homes(buckets);
+  std::vector<std::vector<Bucket*>> lists(units.units.size());
+  for (size_t u = 0; u < lists.size(); ++u)
+    for (const ParamPtr& param : units.units[u]->params()) {
+      Bucket* const bucket = home.at(param.get());
+      if (std::find(lists[u].begin(), lists[u].end(), bucket) == lists[u].end()) lists[u].push_back(bucket);
+    }
+  return lists;
+}
+
+Values::Values(const ShardingOptions& options, Groups groups, const UnitList& units, const Buckets& buckets)
+    : options_(options), groups_(std::move(groups)), by_unit_(buckets_by_unit(units, buckets)), home_(homes(buckets)) {
+  for (const auto& bucket : buckets) any_sharded_ = any_sharded_ || !bucket->resident;
+}
+
+// The last update's gathers are nobody's to wait for; peers still count on this rank's half of them.
+Values::~Values() {
+  for (const auto& [param, bucket] : home_) {
+    try {
+      finish_gather(*bucket);
+    } catch (const Error&) {
+      // The run ends by the error that broke the group.
+      bucket->gather.reset();
+    }
+  }
+}
+
+void Values::before(const Visit& visit, const StepContext& ctx) {
+  for (Bucket* bucket : by_unit_[visit.unit]) {
+    if (bucket->flat->released()) begin_gather(*bucket, visit.direction);
+    finish_gather(*bucket);
+    ++bucket->users;
+  }
+  if (any_sharded_) prefetch(ctx);
+}
+
+void Values::after(const Visit& visit, const StepContext& ctx) {
+  for (Bucket* bucket : by_unit_[visit.unit]) {
+    --bucket->users;
+    if (bucket->resident || bucket->users > 0 || wanted_soon(*bucket, visit, ctx)) continue;
+    release(*bucket, visit.direction);
+  }
+}
+
+void Values::updated(const Param& param) {
+  Bucket& bucket = *home_.at(&param);
+  if (++bucket.updated < bucket.flat->pieces().size()) return;
+  bucket.updated = 0;
+  bucket.second_valid = false;
+  if (!bucket.resident || groups_.shard->size() == 1) return;
+  bucket.gather = groups_.shard->all_gather(bucket.flat->values(), bucket.flat->part_values());
+  if (!options_.overlap) finish_gather(bucket);
+}
+
+void Values::begin_gather(Bucket& bucket, Direction direction) {
+  FlatUnit& flat = *bucket.flat;
+  flat.fill();
+  live_ += flat.numel();
+  const bool second = direction == Direction::backward && bucket.second_valid;
+  if (second) {
+    bucket.gather = groups_.backward->all_gather(flat.values(), bucket.second);
+  } else if (options_.offload_values) {
+    const at::Tensor part = flat.values().narrow(0, groups_.shard->rank() * flat.part_numel(), flat.part_numel());
+    bucket.gather = groups_.shard->all_gather(flat.values(), part.copy_(flat.part_values(), /*non_blocking=*/true));
+  } else {
+    bucket.gather = groups_.shard->all_gather(flat.values(), flat.part_values());
+  }
+}
+
+void Values::finish_gather(Bucket& bucket) {
+  if (!bucket.gather) return;
+  bucket.gather->wait();
+  bucket.gather.reset();
+}
+
+// The coming visits are known, so what is gathered ahead is right from the first step on.
+void Values::prefetch(const StepContext& ctx) {
+  int64_t elements = 0, units = 0;
+  const bool by_units = options_.prefetch_units > 0;
+  for (const Visit& coming : ctx.ahead()) {
+    if (coming.part == Part::weight) continue;  // reads no values
+    if (by_units && units++ == options_.prefetch_units) return;
+    for (Bucket* bucket : by_unit_[coming.unit]) {
+      if (bucket->resident || bucket->users > 0) continue;
+      const int64_t numel = bucket->flat->numel();
+      if (!by_units && elements >= options_.prefetch) return;  // the one that passes the limit still goes
+      elements += numel;
+      if (!bucket->flat->released()) continue;
+      if (live_ + numel > options_.live) return;
+      begin_gather(*bucket, coming.direction);
+      if (!options_.overlap) finish_gather(*bucket);
+    }
+  }
+}
+
+bool Values::uses(int64_t unit, const Bucket& bucket) const {
+  return std::find(by_unit_[unit].begin(), by_unit_[unit].end(), &bucket) != by_unit_[unit].end();
+}
+
+int64_t Values::sharded_elements(int64_t unit) const {
+  int64_t elements = 0;
+  for (const Bucket* bucket : by_unit_[unit]) elements += bucket->resident ? 0 : bucket->flat->numel();
+  return elements;
+}
+
+bool Values::wanted_soon(const Bucket& bucket, const Visit& visit, const StepContext& ctx) const {
+  if (live_ > options_.live) return false;
+  const bool wait_for_backward = !options_.release_after_forward && visit.direction == Direction::forward;
+  int64_t distance = 0;
+  for (const Visit& coming : ctx.ahead()) {
+    if (coming.part == Part::weight) continue;  // reads no values
+    if (uses(coming.unit, bucket)) return true;
+    distance += sharded_elements(coming.unit);
+    if (!wait_for_backward && distance > options_.reuse_distance) return false;
+  }
+  return false;
+}
+
+void Values::release(Bucket& bucket, Direction direction) {
+  if (bucket.second.defined() && !bucket.second_valid && direction == Direction::forward) {
+    const int64_t part = bucket.second.numel();
+    bucket.second.copy_(bucket.flat->values().narrow(0, groups_.backward->rank() * part, part));
+    bucket.second_valid = true;
+  }
+  bucket.flat->release();
+  live_ -= bucket.flat->numel();
+}
+
+}  // namespace drivetrain::sharding

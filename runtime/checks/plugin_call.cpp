@@ -1,0 +1,127 @@
+#include "checks/plugin_call.h"
+
+#include <c10/util/Exception.h>
+#include <cxxabi.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+
+#include "observe/log_console.h"
+
+namespace drivetrain {
+namespace {
+
+thread_local const CurrentCall* current_call = nullptr;
+
+// Of the exception that is being handled.
+std::string type_of_exception() {
+  const std::type_info* type = abi::__cxa_current_exception_type();
+  if (!type) return "something unknown";
+  int status = 0;
+  char* readable = abi::__cxa_demangle(type->name(), nullptr, nullptr, &status);
+  const std::string name = readable ? readable : type->name();
+  std::free(readable);
+  return name;
+}
+
+std::string first_line_of(const std::string& text) { return text.substr(0, text.find('\n')); }
+
+// "in optimizer/mine, hook update, rank 1": the rank once, by the outermost call.
+std::string place_of(const CurrentCall& current) {
+  const WorkRank& rank = work_rank();
+  const bool tell_rank = !current.outer() && rank.world_size > 1;
+  return current.call().text() + (tell_rank ? concat(", rank ", rank.rank) : "");
+}
+
+// A plugin's own messages begin with its name, which the place says already.
+std::string without_name(const std::string& id, const std::string& message) {
+  return message.rfind(id + ": ", 0) == 0 ? message.substr(id.size() + 2) : message;
+}
+
+// Where the trace went, for the end of the message; empty: nowhere.
+std::string keep_trace(const std::string& place, const std::string& trace) {
+  const std::shared_ptr<Log> log = work_rank().log.lock();
+  if (!log) return {};
+  const std::string text = concat("trace of the exception in ", place, ":\n", trace);
+  const std::string file = note_in_file(*log, text);
+  if (file.empty()) log->debug(text);
+  return file.empty() ? "" : "\n   the trace is in " + file;
+}
+
+Error fault(const std::string& place, const std::string& message) {
+  return fail(ErrorCode::plugin, "in ", place, ": ", message);
+}
+
+constexpr const char* kLess = "Use a smaller micro-batch, model or sequence length";
+
+}  // namespace
+
+std::string PluginCall::text() const {
+  std::string text = concat(id, ", ", kind, hook);
+  if (!where.empty()) text += concat(", ", noun, " ", where);
+  return text;
+}
+
+WorkRank& work_rank() {
+  thread_local WorkRank rank;
+  return rank;
+}
+
+CurrentCall::CurrentCall(const PluginCall& call) : call_(call), outer_(current_call) { current_call = this; }
+CurrentCall::~CurrentCall() { current_call = outer_; }
+
+std::optional<std::string> memory_failure(const std::exception& e) {
+  if (dynamic_cast<const std::bad_alloc*>(&e)) return "";
+  const auto* torch = dynamic_cast<const c10::Error*>(&e);
+  if (!torch) return std::nullopt;
+  const std::string text = torch->what_without_backtrace();
+  const bool of_device = dynamic_cast<const c10::OutOfMemoryError*>(torch) != nullptr;
+  if (!of_device && text.find("can't allocate memory") == std::string::npos) return std::nullopt;
+  return text;
+}
+
+Error error_of_current_call() {
+  const std::string place = place_of(*current_call), &id = current_call->call().id;
+  try {
+    throw;
+  } catch (const Error& e) {
+    return Error(e.code(), without_name(id, e.what())).within(place);
+  } catch (const std::exception& e) {
+    if (const auto memory = memory_failure(e))
+      return fail(ErrorCode::out_of_memory, "in ", place, ": out of memory", memory->empty() ? "" : ": ", *memory, ". ",
+                  kLess);
+    if (const auto* torch = dynamic_cast<const c10::Error*>(&e)) {
+      const std::string kept = keep_trace(place, torch->what());
+      return fault(place, first_line_of(torch->what_without_backtrace()) + kept);
+    }
+    return fault(place,
+                 *e.what() ? std::string(e.what()) : concat("an exception without a text, ", type_of_exception()));
+  } catch (...) {
+    return fault(place, concat("threw something that is no exception (", type_of_exception(), ")"));
+  }
+}
+
+}  // namespace drivetrain
+
+// For the program's handlers of crashes: copies the current call of this thread to `text`, as PluginCall::text() has
+// it. False if there is none. Only calls that are safe in a handler.
+extern "C" DRIVETRAIN_API bool drivetrain_current_call(char* text, size_t size) {
+  using namespace drivetrain;
+  if (!current_call || size == 0) return false;
+  const PluginCall& call = current_call->call();
+  size_t used = 0;
+  const auto add = [&](const char* part, size_t length) {
+    length = std::min(length, size - 1 - used);
+    std::memcpy(text + used, part, length);
+    used += length;
+  };
+  const auto add_text = [&](const char* part) { add(part, std::strlen(part)); };
+  add(call.id.data(), call.id.size());
+  add_text(", "), add_text(call.kind), add_text(call.hook);
+  if (!call.where.empty())
+    add_text(", "), add_text(call.noun), add_text(" "), add(call.where.data(), call.where.size());
+  text[used] = 0;
+  return true;
+}

@@ -1,0 +1,76 @@
+// Every call from the runtime into a plugin. While it runs the thread knows who is at work, which is what a crash says;
+// what the plugin throws comes back as an Error that names plugin, hook, unit and rank.
+//
+// An Error keeps its code: the plugin chose it. Memory that could not be had is ErrorCode::out_of_memory. Anything else
+// is the plugin's fault, ErrorCode::plugin; a trace that LibTorch appends goes to the run's log.txt instead of the
+// terminal. Thread: any.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include <drivetrain/error.h>
+#include <drivetrain/log.h>
+
+#include "internal.h"
+
+namespace drivetrain {
+
+// What is called. All of it outlives the call.
+struct PluginCall {
+  const std::string& id;        // "optimizer/adamw"
+  const char* hook;             // "update"
+  std::string_view where = {};  // "block.3"
+  const char* noun = "unit";    // what `where` is
+  const char* kind = "hook ";   // before `hook`; empty: it is no hook
+  bool keeps_errors = false;    // an Error passes as it is: whoever catches it says whose it is
+
+  std::string text() const;  // "optimizer/adamw, hook update, unit block.3"
+};
+
+// The rank that a thread works for. Threads that a rank starts take it over.
+struct WorkRank {
+  int64_t rank = 0, world_size = 1;
+  std::weak_ptr<Log> log = {};  // whose file gets the traces
+};
+DRIVETRAIN_INTERNAL WorkRank& work_rank();  // of this thread
+
+// The innermost call of this thread, as long as it lives.
+class DRIVETRAIN_INTERNAL CurrentCall {
+ public:
+  explicit CurrentCall(const PluginCall& call);
+  ~CurrentCall();
+  CurrentCall(const CurrentCall&) = delete;
+  CurrentCall& operator=(const CurrentCall&) = delete;
+
+  const PluginCall& call() const { return call_; }
+  const CurrentCall* outer() const { return outer_; }
+
+ private:
+  const PluginCall call_;
+  const CurrentCall* outer_;
+};
+
+// The exception that is being handled as the Error of the current call.
+DRIVETRAIN_INTERNAL Error error_of_current_call();
+
+// Whether an exception says that memory could not be had, and the words of it ("" where it has none).
+DRIVETRAIN_INTERNAL std::optional<std::string> memory_failure(const std::exception& e);
+
+template <class Inside>
+decltype(auto) plugin_call(const PluginCall& call, Inside&& inside) {
+  const CurrentCall current(call);
+  try {
+    return inside();
+  } catch (const Error&) {
+    if (call.keeps_errors) throw;
+    throw error_of_current_call();
+  } catch (...) {
+    throw error_of_current_call();
+  }
+}
+
+}  // namespace drivetrain

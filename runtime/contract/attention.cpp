@@ -1,0 +1,124 @@
+// What every attention shares: the refusals that follow from its abilities, and its halves as one differentiable
+// function.
+#include <drivetrain/attention.h>
+
+#include <algorithm>
+#include <utility>
+
+#include <drivetrain/plan_context.h>
+
+#include <drivetrain/toolkit/dtype_name.h>
+
+namespace drivetrain {
+namespace attention_function {
+
+std::string listed(const std::set<int64_t>& sizes) {
+  std::string text;
+  for (const int64_t size : sizes) text += (text.empty() ? "" : ", ") + std::to_string(size);
+  return text;
+}
+
+std::string listed(const std::set<at::ScalarType>& types) {
+  std::string text;
+  for (const at::ScalarType type : types) text += (text.empty() ? "" : ", ") + dtype_name(type);
+  return text;
+}
+
+bool has_name(const std::set<at::ScalarType>& types, const std::string& name) {
+  return std::any_of(types.begin(), types.end(), [&](at::ScalarType type) { return dtype_name(type) == name; });
+}
+
+// What is wrong with the tensors themselves; empty if nothing.
+std::string shape_problem(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
+  const std::string found = concat("found q ", q.sizes(), ", k ", k.sizes(), ", v ", v.sizes());
+  if (q.dim() != 4 || k.dim() != 4 || v.dim() != 4)
+    return "q, k and v must be [batch, sequence, heads, head size]; " + found;
+  if (k.sizes() != v.sizes()) return "k and v must have one shape; " + found;
+  if (q.size(0) != k.size(0) || q.size(3) != k.size(3)) return "q and k must agree in batch and head size; " + found;
+  if (q.numel() == 0 || k.numel() == 0) return "q, k and v must not be empty; " + found;
+  if (q.size(2) % k.size(2) != 0) return "key/value heads must divide the query heads; " + found;
+  if (q.scalar_type() != k.scalar_type() || q.scalar_type() != v.scalar_type())
+    return concat("q, k and v must have one dtype; found ", q.scalar_type(), ", ", k.scalar_type(), ", ",
+                  v.scalar_type());
+  return {};
+}
+
+// What is wrong with the arguments whatever the implementation; empty if nothing.
+std::string argument_problem(const AttentionArgs& args, const at::Tensor& q, const at::Tensor& k) {
+  if (!(args.scale > 0)) return concat("scale must be above 0; found ", args.scale);
+  if (!(args.dropout >= 0 && args.dropout < 1)) return concat("dropout must be in [0, 1); found ", args.dropout);
+  if (args.window < 0) return concat("window must not be negative; found ", args.window);
+  const auto& ends = args.varlen.cu_seqlens;
+  if (ends.empty()) return {};
+  if (q.size(0) != 1 || q.size(1) != k.size(1) || args.q_offset != 0)
+    return concat("cu_seqlens wants one row, as many keys as queries and q_offset 0; found q ", q.sizes(), ", k ",
+                  k.sizes(), ", q_offset ", args.q_offset);
+  if (ends.front() != 0 || ends.back() != q.size(1) || !std::is_sorted(ends.begin(), ends.end()))
+    return concat("cu_seqlens must ascend from 0 to ", q.size(1), "; found ", at::IntArrayRef(ends));
+  return {};
+}
+
+// What the arguments ask for beyond the abilities; empty if nothing.
+std::string ability_problem(const AttentionAbilities& can, const at::Tensor& q, const at::Tensor& k,
+                            const AttentionArgs& args) {
+  if (!can.head_sizes.empty() && !can.head_sizes.contains(q.size(3)))
+    return concat("head size ", q.size(3), " is not supported (", listed(can.head_sizes), ")");
+  if (!can.dtypes.contains(q.scalar_type()))
+    return concat("dtype ", dtype_name(q.scalar_type()), " is not supported (", listed(can.dtypes), ")");
+  if (!can.gqa && q.size(2) != k.size(2)) return "fewer key/value heads than query heads are not supported";
+  if (!can.non_causal && !args.causal) return "causal = false is not supported";
+  if (!can.dropout && args.dropout > 0) return concat("dropout ", args.dropout, " is not supported (0 only)");
+  if (!can.window && args.window > 0) return concat("window ", args.window, " is not supported (0 only)");
+  if (!can.q_offset && args.q_offset != 0) return concat("q_offset ", args.q_offset, " is not supported");
+  if (!can.varlen && !args.varlen.cu_seqlens.empty())
+    return "several sequences in one row (cu_seqlens) are not supported";
+  return {};
+}
+
+}  // namespace attention_function
+
+Attention::~Attention() = default;
+
+void Attention::check(const char* name, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                      const AttentionArgs& args) const {
+  using namespace attention_function;
+  std::string problem = shape_problem(q, k, v);
+  if (problem.empty()) problem = argument_problem(args, q, k);
+  if (!problem.empty()) throw fail(ErrorCode::config, name, ": ", problem);
+  const AttentionAbilities can = abilities();
+  problem = ability_problem(can, q, k, args);
+  if (!problem.empty()) throw fail(ErrorCode::config, name, ": ", problem, can.remedy.empty() ? "" : "; ", can.remedy);
+}
+
+void Attention::plan(PlanContext& ctx) {
+  using namespace attention_function;
+  const AttentionAbilities can = abilities();
+  const ModelFacts& model = ctx.model();
+  const auto refuse = [&](const std::string& problem) {
+    ctx.refuse(problem + (can.remedy.empty() ? "" : "; " + can.remedy));
+  };
+  if (model.head_dim > 0 && !can.head_sizes.empty() && !can.head_sizes.contains(model.head_dim))
+    refuse(concat("head size ", model.head_dim, " is not supported (", listed(can.head_sizes), ")"));
+  if (!can.gqa && model.num_query_groups > 0 && model.num_query_groups != model.num_attention_heads)
+    refuse(concat("num_query_groups ", model.num_query_groups, " of ", model.num_attention_heads,
+                  " heads is not supported (all heads only)"));
+  if (!can.dropout && model.attention_dropout > 0 && ctx.run().training)
+    refuse(concat("attention_dropout ", model.attention_dropout, " is not supported (0 only)"));
+  else if (model.attention_dropout >= 1 && ctx.run().training)
+    ctx.refuse(concat("attention_dropout is ", model.attention_dropout, "; it must be below 1"));
+  if (!has_name(can.dtypes, ctx.run().compute_dtype))
+    refuse(concat("dtype ", ctx.run().compute_dtype, " is not supported (", listed(can.dtypes), ")"));
+
+  const std::pair<const char*, bool> offered[] = {{"returns_lse", can.returns_lse},
+                                                  {"varlen", can.varlen},
+                                                  {"window", can.window},
+                                                  {"q_offset", can.q_offset},
+                                                  {"non_causal", can.non_causal},
+                                                  {"deterministic", can.deterministic},
+                                                  {"partial_keys", can.partial_keys},
+                                                  {"partial_heads", can.partial_heads}};
+  for (const auto& [ability, yes] : offered)
+    if (yes) ctx.offer(std::string("attention.") + ability);
+}
+
+}  // namespace drivetrain

@@ -1,0 +1,7 @@
+#include <drivetrain/dataset.h>
+
+namespace drivetrain {
+
+Dataset::~Dataset() = default;
+
+}  // namespace drivetrain

@@ -1,0 +1,7 @@
+#include <drivetrain/log.h>
+
+namespace drivetrain {
+
+Log::~Log() = default;
+
+}  // namespace drivetrain

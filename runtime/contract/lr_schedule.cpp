@@ -1,0 +1,7 @@
+#include <drivetrain/lr_schedule.h>
+
+namespace drivetrain {
+
+LrSchedule::~LrSchedule() = default;
+
+}  // namespace drivetrain

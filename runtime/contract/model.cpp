@@ -1,0 +1,7 @@
+#include <drivetrain/model.h>
+
+namespace drivetrain {
+
+Model::~Model() = default;
+
+}  // namespace drivetrain

@@ -1,0 +1,7 @@
+#include <drivetrain/monitor.h>
+
+namespace drivetrain {
+
+Monitor::~Monitor() = default;
+
+}  // namespace drivetrain

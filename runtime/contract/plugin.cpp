@@ -1,0 +1,7 @@
+#include <drivetrain/plugin.h>
+
+namespace drivetrain {
+
+Plugin::~Plugin() = default;
+
+}  // namespace drivetrain

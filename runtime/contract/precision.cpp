@@ -1,0 +1,7 @@
+#include <drivetrain/precision.h>
+
+namespace drivetrain {
+
+Precision::~Precision() = default;
+
+}  // namespace drivetrain

@@ -1,0 +1,7 @@
+#include <drivetrain/schedule.h>
+
+namespace drivetrain {
+
+Schedule::~Schedule() = default;
+
+}  // namespace drivetrain

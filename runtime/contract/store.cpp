@@ -1,0 +1,7 @@
+#include <drivetrain/store.h>
+
+namespace drivetrain {
+
+Store::~Store() = default;
+
+}  // namespace drivetrain

@@ -1,0 +1,7 @@
+#include <drivetrain/strategy.h>
+
+namespace drivetrain {
+
+Strategy::~Strategy() = default;
+
+}  // namespace drivetrain
