@@ -39,7 +39,9 @@ endif()
 
 find_program(DRIVETRAIN_CCACHE ccache)
 if(DRIVETRAIN_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${DRIVETRAIN_CCACHE})
+  # Sources that use a precompiled header are cached only with these two.
+  set(CMAKE_CXX_COMPILER_LAUNCHER
+      ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros ${DRIVETRAIN_CCACHE})
 endif()
 
 add_library(drivetrain_warnings INTERFACE)

@@ -5,6 +5,7 @@
 // Legend: B batch, S sequence, D hidden, H query heads, G key/value heads, C head size, T = (H + 2 G) C.
 #include <drivetrain/random.h>
 #include <drivetrain/recompute.h>
+#include <drivetrain/toolkit/layers/block_layers.h>
 #include <drivetrain/toolkit/recompute/recomputable.h>
 #include <drivetrain/toolkit/units/autograd_unit.h>
 
@@ -22,24 +23,16 @@ double output_std(const Shape& s) { return s.init_std / std::sqrt(2.0 * static_c
 
 class Block : public AutogradUnit {
  public:
-  Block(const Shape& s, int64_t index, std::shared_ptr<Rotary> rotary, LayerFactory& layers)
-      : AutogradUnit(concat("block.", index)), shape_(s), rotary_(std::move(rotary)) {
-    const InitRule init = InitRule::normal(s.init_std), output_init = InitRule::normal(output_std(s));
-    const int64_t q = s.heads * s.head_dim, kv = s.groups * s.head_dim;
-    const auto linear = [&](const char* part, int64_t in, int64_t out, Split split, bool bias,
-                            std::vector<int64_t> blocks, InitRule rule) {
-      return layers.linear({name() + part, in, out, split, bias, std::move(blocks), rule});
-    };
-    norm1_ = layers.norm({name() + ".norm1", s.hidden, s.rms, s.norm_epsilon});
-    qkv_ = linear(".attn.qkv", s.hidden, s.qkv_width(), Split::columns, s.any_qkv_bias(), {q, kv, kv}, init);
-    const double scale = 1 / std::sqrt(static_cast<double>(s.head_dim));
-    attention_ =
-        layers.attention({name() + ".attn", s.heads, s.groups, s.head_dim, scale, s.attention_dropout, true, 0});
-    attn_proj_ = linear(".attn.proj", q, s.hidden, Split::rows, s.bias, {}, output_init);
-    norm2_ = layers.norm({name() + ".norm2", s.hidden, s.rms, s.norm_epsilon});
-    const auto fc_blocks = s.gated() ? std::vector<int64_t>{s.ffn, s.ffn} : std::vector<int64_t>{};
-    fc_ = linear(".mlp.fc", s.hidden, s.fc_width(), Split::columns, s.bias, fc_blocks, init);
-    mlp_proj_ = linear(".mlp.proj", s.ffn, s.hidden, Split::rows, s.bias, {}, output_init);
+  Block(const Shape& shape, const BlockSpec& spec, std::shared_ptr<Rotary> rotary, LayerFactory& layers)
+      : AutogradUnit(spec.name), shape_(shape), rotary_(std::move(rotary)) {
+    const BlockLayerSpecs specs = block_layer_specs(spec);
+    norm1_ = layers.norm(specs.norm1);
+    qkv_ = layers.linear(specs.qkv);
+    attention_ = layers.attention(specs.attention);
+    attn_proj_ = layers.linear(specs.attn_proj);
+    norm2_ = layers.norm(specs.norm2);
+    fc_ = layers.linear(specs.fc);
+    mlp_proj_ = layers.linear(specs.mlp_proj);
   }
 
   std::vector<ParamPtr> params() const override {
@@ -127,8 +120,8 @@ BlockSpec block_spec(const Shape& s, int64_t index) {
 }
 
 UnitPtr make_block(const Shape& shape, int64_t index, const std::shared_ptr<Rotary>& rotary, LayerFactory& layers) {
-  return layers.block(block_spec(shape, index), layers,
-                      [&]() -> UnitPtr { return std::make_shared<Block>(shape, index, rotary, layers); });
+  const BlockSpec spec = block_spec(shape, index);
+  return layers.block(spec, layers, [&]() -> UnitPtr { return std::make_shared<Block>(shape, spec, rotary, layers); });
 }
 
 }  // namespace drivetrain::gpt

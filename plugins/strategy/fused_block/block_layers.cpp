@@ -1,9 +1,8 @@
 #include "block_layers.h"
 
 #include <drivetrain/error.h>
+#include <drivetrain/toolkit/layers/block_layers.h>
 #include <drivetrain/toolkit/ops/ops.h>
-
-#include <cmath>
 
 namespace drivetrain::fused_block {
 namespace {
@@ -89,22 +88,16 @@ std::vector<ParamPtr> BlockLayers::params_in_order() const {
 std::optional<BlockLayers> make_block_layers(const BlockSpec& s, LayerFactory& layers, std::string& reason) {
   reason = shape_problem(s);
   if (!reason.empty()) return {};
-  const InitRule init = InitRule::normal(s.init_std), output_init = InitRule::normal(s.output_init_std);
-  const int64_t q = s.heads * s.head_dim, kv = s.kv_heads * s.head_dim;
-  const bool gated = s.activation == "swiglu";
-  const auto fc_blocks = gated ? std::vector<int64_t>{s.ffn, s.ffn} : std::vector<int64_t>{};
-  const double scale = 1 / std::sqrt(static_cast<double>(s.head_dim));
+  const BlockLayerSpecs specs = block_layer_specs(s);
   Collector collect(layers, reason);
   BlockLayers b;
-  b.norm1 = collect.norm({s.name + ".norm1", s.hidden, s.rms, s.norm_epsilon});
-  b.qkv = collect.linear({s.name + ".attn.qkv", s.hidden, q + 2 * kv, Split::columns, s.qkv_bias, {q, kv, kv}, init});
-  b.attention =
-      collect.attention({s.name + ".attn", s.heads, s.kv_heads, s.head_dim, scale, s.attention_dropout, true, 0});
-  b.attn_proj = collect.linear({s.name + ".attn.proj", q, s.hidden, Split::rows, s.bias, {}, output_init});
-  b.norm2 = collect.norm({s.name + ".norm2", s.hidden, s.rms, s.norm_epsilon});
-  b.fc = collect.linear(
-      {s.name + ".mlp.fc", s.hidden, gated ? 2 * s.ffn : s.ffn, Split::columns, s.bias, fc_blocks, init});
-  b.mlp_proj = collect.linear({s.name + ".mlp.proj", s.ffn, s.hidden, Split::rows, s.bias, {}, output_init});
+  b.norm1 = collect.norm(specs.norm1);
+  b.qkv = collect.linear(specs.qkv);
+  b.attention = collect.attention(specs.attention);
+  b.attn_proj = collect.linear(specs.attn_proj);
+  b.norm2 = collect.norm(specs.norm2);
+  b.fc = collect.linear(specs.fc);
+  b.mlp_proj = collect.linear(specs.mlp_proj);
   if (!reason.empty()) return {};
   return b;
 }

@@ -4,11 +4,10 @@
 
 #include <drivetrain/error.h>
 #include <drivetrain/toolkit/layers/attend.h>
+#include <drivetrain/toolkit/layers/chunked_loss.h>
 #include <drivetrain/toolkit/layers/linear.h>
 #include <drivetrain/toolkit/ops/ops.h>
 #include <drivetrain/toolkit/units/differentiable.h>
-
-#include "lm_loss.h"
 
 namespace drivetrain {
 namespace {
@@ -133,7 +132,10 @@ class PlainLmLoss : public LmLoss {
   std::vector<ParamPtr> params() const override { return {weight_}; }
   at::Tensor forward(const at::Tensor& x, StepContext& ctx) override {
     if (!ctx.batch().labels_BS.defined()) return linear(x, weight_, nullptr);
-    return lm_loss(x, weight_, ctx.batch().labels_BS);
+    const auto loss_of = [](at::Tensor& logits, const at::Tensor& labels, bool gradient) {
+      return ops::cross_entropy_(logits, labels, gradient);
+    };
+    return chunked_loss(x, weight_, ctx.batch().labels_BS, {loss_of});
   }
 
  private:
