@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "config/run_settings.h"
-#include "observe/log_console.h"
+#include "log/log_console.h"
 #include "plugin/discover.h"
 
 namespace drivetrain {

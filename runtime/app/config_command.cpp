@@ -3,14 +3,14 @@
 #include <iostream>
 
 #include "app/commands.h"
-#include "app/config_text.h"
-#include "app/facts.h"
-#include "app/plan_text.h"
 #include "app/plan_training.h"
-#include "compose/smallest_world.h"
 #include "config/load.h"
+#include "config/places.h"
 #include "config/printable.h"
 #include "config/suggest.h"
+#include "plan/min_world_size.h"
+#include "report/facts.h"
+#include "report/plan_text.h"
 
 namespace drivetrain {
 namespace {

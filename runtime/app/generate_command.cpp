@@ -8,8 +8,8 @@
 #include <iostream>
 
 #include "app/commands.h"
-#include "app/inference.h"
 #include "memory/cpu_allocator.h"
+#include "run/inference.h"
 
 namespace drivetrain {
 namespace {

@@ -4,9 +4,9 @@
 #include <iostream>
 
 #include "app/commands.h"
-#include "app/inspect.h"
 #include "checks/plugin_call.h"
 #include "config/printable.h"
+#include "report/inspect.h"
 
 namespace drivetrain {
 namespace {

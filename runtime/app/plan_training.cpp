@@ -4,8 +4,8 @@
 
 #include <cstdio>
 
-#include "app/memory_report.h"
 #include "checks/plugin_call.h"
+#include "report/memory_report.h"
 
 namespace drivetrain {
 namespace {

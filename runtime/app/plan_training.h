@@ -2,7 +2,7 @@
 // share.
 #pragma once
 
-#include "compose/composition.h"
+#include "plan/composition.h"
 
 namespace drivetrain {
 

@@ -7,10 +7,10 @@
 #include <thread>
 
 #include "app/commands.h"
-#include "app/config_text.h"
+#include "config/places.h"
 #include "device/open_device.h"
+#include "log/log_console.h"
 #include "memory/cpu_allocator.h"
-#include "observe/log_console.h"
 
 namespace drivetrain {
 namespace {

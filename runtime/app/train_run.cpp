@@ -1,16 +1,16 @@
 #include "app/train_run.h"
 
-#include "app/dtype_text.h"
-#include "app/facts.h"
-#include "app/final_weights.h"
-#include "app/memory_measure.h"
-#include "app/plan_text.h"
 #include "app/plan_training.h"
 #include "app/run_folder.h"
-#include "app/schedule_picture.h"
 #include "checks/plugin_call.h"
+#include "log/log_console.h"
 #include "observe/bus.h"
-#include "observe/log_console.h"
+#include "report/dtype_text.h"
+#include "report/facts.h"
+#include "report/memory_measure.h"
+#include "report/plan_text.h"
+#include "report/schedule_picture.h"
+#include "run/final_weights.h"
 #include "step/trainer.h"
 
 namespace drivetrain {

@@ -5,8 +5,8 @@
 #include <atomic>
 #include <functional>
 
-#include "compose/composition.h"
 #include "internal.h"
+#include "plan/composition.h"
 
 namespace drivetrain {
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "bench/phase_watch.h"
-#include "compose/composition.h"
+#include "plan/composition.h"
 
 namespace drivetrain {
 

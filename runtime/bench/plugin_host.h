@@ -7,8 +7,8 @@
 #include "app/commands.h"
 #include "bench/bench.h"
 
-#include "compose/rendezvous.h"
 #include "plugin/registry.h"
+#include "rendezvous/rendezvous.h"
 
 namespace drivetrain {
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "bench/timing.h"
-#include "compose/composition.h"
+#include "plan/composition.h"
 
 namespace drivetrain {
 

@@ -9,9 +9,9 @@
 
 #include "app/commands.h"
 #include "app/rank_start.h"
-#include "compose/gather_values.h"
 #include "device/open_device.h"
 #include "memory/cpu_allocator.h"
+#include "rendezvous/gather_values.h"
 
 namespace drivetrain {
 namespace {

@@ -9,8 +9,8 @@
 #include <drivetrain/services.h>
 
 #include "bench/bench.h"
-#include "compose/rendezvous.h"
 #include "plugin/registry.h"
+#include "rendezvous/rendezvous.h"
 
 namespace drivetrain {
 

@@ -1,15 +1,15 @@
 // `drivetrain bench step`: a run as `train` composes it, without a run folder and without monitors, timed step by step.
 #include "app/commands.h"
-#include "app/facts.h"
 #include "app/rank_start.h"
 #include "bench/machine.h"
 #include "bench/phase_watch.h"
 #include "bench/products.h"
 #include "bench/step_config.h"
 #include "bench/step_report.h"
-#include "compose/gather_values.h"
 #include "device/device_runtime.h"
 #include "observe/memory.h"
+#include "rendezvous/gather_values.h"
+#include "report/facts.h"
 #include "step/trainer.h"
 
 namespace drivetrain {

@@ -3,9 +3,9 @@
 #include <optional>
 #include <utility>
 
-#include "app/plan_text.h"
 #include "bench/pipeline_ideal.h"
 #include "bench/table.h"
+#include "report/plan_text.h"
 
 namespace drivetrain {
 namespace {

@@ -6,7 +6,7 @@
 #include "bench/bench.h"
 #include "bench/phase_watch.h"
 #include "bench/products.h"
-#include "compose/composition.h"
+#include "plan/composition.h"
 
 namespace drivetrain {
 

@@ -8,7 +8,7 @@
 #include <cstring>
 #include <new>
 
-#include "observe/log_console.h"
+#include "log/log_console.h"
 
 namespace drivetrain {
 namespace {

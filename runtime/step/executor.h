@@ -7,7 +7,7 @@
 #include <map>
 #include <optional>
 
-#include "compose/composition.h"
+#include "plan/composition.h"
 #include "step/phase_clock.h"
 #include "step/stage_links.h"
 #include "step/unit_runner.h"

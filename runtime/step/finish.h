@@ -6,7 +6,7 @@
 #include <optional>
 #include <vector>
 
-#include "compose/composition.h"
+#include "plan/composition.h"
 #include "step/executor.h"
 #include "step/figures.h"
 #include "step/grad_sums.h"

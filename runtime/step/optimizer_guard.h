@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "compose/composition.h"
+#include "plan/composition.h"
 
 namespace drivetrain {
 

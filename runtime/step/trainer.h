@@ -8,11 +8,11 @@
 #include <map>
 #include <optional>
 
-#include "compose/composition.h"
 #include "data/device_batches.h"
 #include "data/feed.h"
 #include "internal.h"
 #include "memory/step_arena.h"
+#include "plan/composition.h"
 #include "step/capture.h"
 #include "step/executor.h"
 #include "step/finish.h"

@@ -6,9 +6,9 @@
 #include <fstream>
 #include <regex>
 
-#include "app/memory_report.h"
-#include "app/plan_text.h"
 #include "config/load.h"
+#include "report/memory_report.h"
+#include "report/plan_text.h"
 #include "support/train_threads.h"
 
 namespace drivetrain::test {

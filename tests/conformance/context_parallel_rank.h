@@ -14,8 +14,8 @@
 #include <drivetrain/mesh.h>
 #include <drivetrain/strategy.h>
 
-#include "compose/rendezvous.h"
 #include "conformance/attention_suite.h"
+#include "rendezvous/rendezvous.h"
 #include "support/train_threads.h"
 
 namespace drivetrain::test {

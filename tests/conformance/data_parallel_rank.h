@@ -14,8 +14,8 @@
 #include <drivetrain/schedule.h>
 #include <drivetrain/toolkit/sharding/flat_unit.h>
 
-#include "compose/plan.h"
 #include "conformance/data_parallel_chain.h"
+#include "plan/mesh_plan.h"
 #include "step/program.h"
 #include "support/plugin_under_test.h"
 #include "support/train_threads.h"

@@ -9,8 +9,8 @@
 
 #include <thread>
 
-#include "compose/rendezvous.h"
 #include "conformance/data_parallel_rank.h"
+#include "rendezvous/rendezvous.h"
 
 namespace drivetrain::test {
 

@@ -15,7 +15,7 @@
 #include <drivetrain/communicator.h>
 #include <drivetrain/mesh.h>
 
-#include "compose/rendezvous.h"
+#include "rendezvous/rendezvous.h"
 #include "support/plugin_under_test.h"
 
 namespace drivetrain::test {

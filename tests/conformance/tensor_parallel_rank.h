@@ -23,8 +23,8 @@
 #include <drivetrain/strategy.h>
 
 #include <drivetrain/toolkit/layers/plain_layers.h>
-#include "compose/rendezvous.h"
 #include "plugin/registry.h"
+#include "rendezvous/rendezvous.h"
 #include "support/plugin_under_test.h"
 
 namespace drivetrain::test {

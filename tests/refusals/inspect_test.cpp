@@ -1,5 +1,5 @@
 // `drivetrain inspect`: what people and editors read about a right plugin, a wrong file and a wrong command line.
-#include "app/inspect.h"
+#include "report/inspect.h"
 
 #include "plugin_fixture.h"
 

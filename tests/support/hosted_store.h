@@ -11,7 +11,7 @@
 
 #include <drivetrain/error.h>
 
-#include "compose/rendezvous.h"
+#include "rendezvous/rendezvous.h"
 #include "support/loopback.h"
 
 namespace drivetrain::test {

@@ -12,8 +12,8 @@
 #include <drivetrain/services.h>
 #include <gtest/gtest.h>
 
-#include "compose/rendezvous.h"
 #include "plugin/registry.h"
+#include "rendezvous/rendezvous.h"
 
 namespace drivetrain::test {
 

@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "app/train_run.h"
-#include "observe/log_console.h"
+#include "log/log_console.h"
 
 namespace drivetrain::test {
 

@@ -1,5 +1,5 @@
 // What a rank's log shows where: stdout, stderr, log.txt, a terminal.
-#include "observe/log_console.h"
+#include "log/log_console.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>

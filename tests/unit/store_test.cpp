@@ -1,9 +1,9 @@
 // Rendezvous: who am I, stores between threads and processes, who is missing, who runs something else.
 #include <map>
 
-#include "compose/gather_values.h"
-#include "compose/rendezvous.h"
 #include "conformance/ranks.h"
+#include "rendezvous/gather_values.h"
+#include "rendezvous/rendezvous.h"
 
 namespace drivetrain {
 namespace {

@@ -1,0 +1,32 @@
+// Do the sizes that plugins claim explain the world? If not: everything that one could have meant. Pure; any thread.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "plan/mesh_plan.h"
+
+namespace drivetrain {
+
+class MeshReadings {
+ public:
+  // At most one claim takes the rest.
+  MeshReadings(const std::vector<PlanContext::Claim>& claims, int64_t world_size);
+
+  bool explained() const;
+  bool has_rest() const { return has_rest_; }
+  int64_t rest() const;                             // what the claim that takes the rest gets; 1 where nothing fits
+  Position place(const PlaceOf& place_of) const;    // of the one axis that is to blame, nowhere if there are several
+  std::string text(const PlaceOf& place_of) const;  // who claims what, which sizes would fit, how many ranks would
+
+ private:
+  std::string reading_of(const PlanContext::Claim& claim) const;
+  std::string worlds() const;
+
+  const std::vector<PlanContext::Claim>& claims_;
+  const int64_t world_;
+  int64_t fixed_ = 1;  // product of the claims that have a size
+  bool has_rest_ = false;
+};
+
+}  // namespace drivetrain

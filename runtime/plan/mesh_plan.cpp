@@ -1,0 +1,165 @@
+#include "plan/mesh_plan.h"
+
+#include <algorithm>
+#include <map>
+
+#include "plan/mesh_fit.h"
+
+namespace drivetrain {
+namespace {
+
+using Claim = PlanContext::Claim;
+
+std::string who(const std::string& by) { return by.empty() ? "" : by + ": "; }
+
+std::string listed(const std::vector<std::string>& names, const char* between = ", ") {
+  std::string text;
+  for (const std::string& name : names) text += (text.empty() ? "" : between) + name;
+  return text;
+}
+
+bool contains(const std::vector<std::string>& names, const std::string& name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+// "zero (a.json:3:5)"; a plugin chosen by default has no place.
+std::string with_place(const std::string& by, const PlaceOf& place_of) {
+  const Position where = place_of(by);
+  return where.file.empty() ? by : concat(by, " (", where.text(), ")");
+}
+
+// Abilities begin with the kind that has them.
+std::string who_does_not(const std::string& ability, const PlaceOf& place_of, const ChosenOf& chosen_of) {
+  const std::string chosen = chosen_of ? chosen_of(ability.substr(0, ability.find('.'))) : "";
+  return chosen.empty() ? "no chosen plugin offers" : with_place(chosen, place_of) + " does not offer";
+}
+
+void report_refusals(const PlanContext& context, const PlaceOf& place_of, Problems& problems,
+                     const WhoOffers& who_offers, const ChosenOf& chosen_of) {
+  for (const auto& refusal : context.refusals()) problems.add(place_of(refusal.by), who(refusal.by) + refusal.text);
+  for (const auto& need : context.needs()) {
+    const auto& offers = context.offers();
+    if (std::any_of(offers.begin(), offers.end(), [&](const auto& offer) { return offer.text == need.ability; }))
+      continue;
+    const auto others = who_offers ? who_offers(need.ability) : std::vector<std::string>{};
+    problems.add(place_of(need.by), concat(who(need.by), "needs ", need.ability, " (", need.why, "), which ",
+                                           who_does_not(need.ability, place_of, chosen_of),
+                                           others.empty() ? ""
+                                                          : "; of the installed ones, " + listed(others, " and ") +
+                                                                (others.size() == 1 ? " does" : " do")));
+  }
+}
+
+bool is_of_kind(const std::string& by, const std::string& kind) { return by.rfind(kind + "/", 0) == 0; }
+
+// What can be asked of the claims as a whole: one owner for each axis, one for the rest. Leaves out those that cannot
+// stay.
+std::vector<Claim> without_conflicts(const PlanContext& context, const PlaceOf& place_of, Problems& problems) {
+  std::vector<Claim> claims;
+  std::map<std::string, std::string> owners;
+  std::string rest_owner;
+  for (const Claim& claim : context.claims()) {
+    if (const auto [it, added] = owners.emplace(claim.axis, claim.by); !added) {
+      problems.add(place_of(claim.by),
+                   concat("axis ", claim.axis, " of the mesh is claimed by ", with_place(it->second, place_of),
+                          " and by ", with_place(claim.by, place_of), "; use one of them"));
+      continue;
+    }
+    if (claim.size == PlanContext::kRest && !rest_owner.empty()) {
+      problems.add(place_of(claim.by), concat(with_place(rest_owner, place_of), " and ", with_place(claim.by, place_of),
+                                              " both take the rest of the world; give one of them a size"));
+      continue;
+    }
+    if (claim.size == PlanContext::kRest) rest_owner = claim.by;
+    claims.push_back(claim);
+  }
+  return claims;
+}
+
+void check_order(const std::vector<Claim>& claims, const std::vector<std::string>& order, const PlaceOf& place_of,
+                 Problems& problems) {
+  std::vector<std::string> claimed;
+  for (const Claim& claim : claims) claimed.push_back(claim.axis);
+  for (size_t i = 0; i < order.size(); ++i) {
+    const std::vector<std::string> before(order.begin(), order.begin() + static_cast<int64_t>(i));
+    if (contains(before, order[i]))
+      problems.add(place_of("mesh_order"), concat("mesh_order names the axis ", order[i], " twice"));
+    if (contains(claimed, order[i])) continue;
+    problems.add(
+        place_of("mesh_order"),
+        concat("mesh_order names the axis ", order[i], ", which no chosen plugin claims; ",
+               claimed.empty() ? "there are none: every rank is on its own" : "claimed are " + listed(claimed)));
+  }
+}
+
+// Those that are named come first in their order, then the others by place.
+void sort_claims(std::vector<Claim>& claims, const std::vector<std::string>& order) {
+  const auto key = [&](const Claim& claim) {
+    const auto named = std::find(order.begin(), order.end(), claim.axis);
+    return std::make_pair(named - order.begin(), claim.place);
+  };
+  std::stable_sort(claims.begin(), claims.end(), [&](const Claim& a, const Claim& b) { return key(a) < key(b); });
+}
+
+}  // namespace
+
+int64_t MeshPlan::batch_ranks() const {
+  int64_t product = 1;
+  for (const Axis& axis : axes)
+    if (contains(batch_axes, axis.name)) product *= axis.size;
+  return product;
+}
+
+int64_t MeshPlan::ranks_of_kind(const std::string& kind) const {
+  int64_t product = 1;
+  for (size_t i = 0; i < axes.size(); ++i)
+    if (is_of_kind(owners[i], kind)) product *= axes[i].size;
+  return product;
+}
+
+std::string MeshPlan::text() const {
+  std::vector<std::string> names;
+  for (const Axis& axis : axes) names.push_back(concat(axis.name, " ", axis.size));
+  return names.empty() ? "one rank" : listed(names, " x ");
+}
+
+int64_t count_ranks(const PlanContext& context, RunFacts& run) {
+  int64_t fixed = 1, joined = 1;
+  std::vector<std::string> taken;
+  for (const Claim& claim : context.claims()) {
+    if (is_of_kind(claim.by, "data_parallel") || claim.size == PlanContext::kRest) continue;
+    fixed *= claim.size;
+    if (claim.joins_gradients) joined *= claim.size;
+    if (claim.size > 1) taken.push_back(concat(claim.axis, " ", claim.size));
+  }
+  run.rest_ranks = run.world_size % fixed == 0 ? run.world_size / fixed : run.world_size;
+  run.joined_ranks = joined;
+  run.taken_ranks = listed(taken, " x ");
+  return fixed;
+}
+
+MeshPlan solve_mesh(const PlanContext& context, const std::vector<std::string>& order, const PlaceOf& place_of,
+                    Problems& problems, const WhoOffers& who_offers, const ChosenOf& chosen_of) {
+  report_refusals(context, place_of, problems, who_offers, chosen_of);
+  std::vector<Claim> claims = without_conflicts(context, place_of, problems);
+  check_order(claims, order, place_of, problems);
+  sort_claims(claims, order);
+
+  const MeshReadings readings(claims, context.run().world_size);
+  // Who refused may not have claimed what would explain the world.
+  if (!readings.explained() && (readings.has_rest() || problems.empty()))
+    problems.add(readings.place(place_of), readings.text(place_of));
+  MeshPlan plan;
+  for (const Claim& claim : claims) {
+    Axis axis;
+    axis.name = claim.axis;
+    axis.size = claim.size == PlanContext::kRest ? readings.rest() : claim.size;
+    axis.joins_gradients = claim.joins_gradients;
+    plan.axes.push_back(axis);
+    plan.owners.push_back(claim.by);
+    if (is_of_kind(claim.by, "data_parallel")) plan.batch_axes.push_back(claim.axis);
+  }
+  return plan;
+}
+
+}  // namespace drivetrain

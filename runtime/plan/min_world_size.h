@@ -1,0 +1,16 @@
+// How many ranks a configuration needs at least, for commands that look at one without being started on as many.
+// Main thread.
+#pragma once
+
+#include <vector>
+
+#include "plan/composition.h"
+
+namespace drivetrain {
+
+// The product of the sizes that plugins claim on the mesh, data parallelism left out.
+// 1 where one of them cannot be created: plan_run says why.
+int64_t smallest_world(const RunSettings& settings, const std::vector<ChosenPlugin>& chosen, const Registry& registry,
+                       const RankSetup& setup);
+
+}  // namespace drivetrain

@@ -1,0 +1,142 @@
+// The model's chain on the meta device, cut into pieces for the stages of the pipeline.
+#include <algorithm>
+#include <set>
+
+#include <drivetrain/toolkit/layers/plain_layers.h>
+#include "checks/plugin_call.h"
+#include "plan/composition.h"
+#include "plan/guarded_attention.h"
+#include "step/step_state.h"
+
+namespace drivetrain {
+namespace {
+
+// Where the pieces begin. The schedule's word is checked: it may be anybody's.
+std::vector<int64_t> cuts_of(const Composition& run, const std::vector<UnitPtr>& chain,
+                             const std::vector<double>& costs, int64_t pieces) {
+  const auto units = static_cast<int64_t>(chain.size());
+  if (pieces > units)
+    throw fail(ErrorCode::config, "asks for ", run.stages(), " stages of ", run.schedule->chunks(), " = ", pieces,
+               " pieces, the model's chain has ", units, " units (", chain.front()->name(), " to ",
+               chain.back()->name(), "). Use fewer stages or chunks, or more layers");
+  const std::vector<int64_t> cuts = run.schedule->partition(costs);
+  const bool fits = static_cast<int64_t>(cuts.size()) == pieces && cuts.front() == 0 && cuts.back() < units &&
+                    std::adjacent_find(cuts.begin(), cuts.end(), std::greater_equal<>()) == cuts.end();
+  if (!fits)
+    throw fail(ErrorCode::plugin, "its partition of ", units, " units into ", pieces, " pieces does not ascend from 0");
+  return cuts;
+}
+
+std::vector<double> costs_of(const Composition& run, const std::vector<UnitPtr>& chain) {
+  const std::string model = run.id_of(Model::kKind);
+  std::vector<double> costs;
+  for (const UnitPtr& unit : chain)
+    costs.push_back(plugin_call({model, "cost", unit->name()}, [&] { return run.model->cost(*unit); }));
+  return costs;
+}
+
+std::vector<PlacedPiece> place_pieces(const Composition& run, const std::vector<UnitPtr>& chain) {
+  const int64_t stages = run.stages(), chunks = run.schedule->chunks(), pieces = stages * chunks;
+  if (stages < 1 || chunks < 1)
+    throw fail(ErrorCode::plugin, "has ", stages, " stages of ", chunks, " chunks; wanted one or more of each");
+  const std::vector<double> costs = costs_of(run, chain);
+  const std::vector<int64_t> cuts = cuts_of(run, chain, costs, pieces);
+  std::vector<PlacedPiece> placed(pieces);
+  for (int64_t stage = 0; stage < stages; ++stage)
+    for (int64_t chunk = 0; chunk < chunks; ++chunk) {
+      const int64_t index = run.schedule->piece(stage, chunk);
+      if (index < 0 || index >= pieces)
+        throw fail(ErrorCode::plugin, "puts piece ", index, " of ", pieces, " on chunk ", chunk, " of stage ", stage);
+      PlacedPiece& piece = placed[index];
+      piece.stage = stage, piece.chunk = chunk;
+      piece.first = cuts[index], piece.last = index + 1 < pieces ? cuts[index + 1] : static_cast<int64_t>(chain.size());
+      piece.first_unit = chain[piece.first]->name(), piece.last_unit = chain[piece.last - 1]->name();
+      for (int64_t u = piece.first; u < piece.last; ++u) piece.cost += costs[u];
+    }
+  return placed;
+}
+
+// What each stage computes with, a parameter once per stage.
+void count_parameters(Composition& run, const std::vector<UnitPtr>& chain) {
+  std::map<const Param*, std::set<int64_t>> stages;
+  for (PlacedPiece& piece : run.placement)
+    for (int64_t u = piece.first; u < piece.last; ++u)
+      for (const ParamPtr& param : chain[u]->params())
+        if (stages[param.get()].insert(piece.stage).second) piece.parameters += param->layout.local_numel(*run.mesh);
+  for (const ParamPtr& param : run.model_params) {
+    const std::set<int64_t>& users = stages[param.get()];
+    param->tied_over_stages = users.size() > 1;
+    if (param->tied_over_stages) run.tied_stages[param->name] = {users.begin(), users.end()};
+  }
+}
+
+void keep_own_stage(Composition& run, const std::vector<UnitPtr>& chain) {
+  std::vector<const PlacedPiece*> own(run.schedule->chunks());
+  for (const PlacedPiece& piece : run.placement)
+    if (piece.stage == run.stage()) own.at(piece.chunk) = &piece;
+  for (const PlacedPiece* piece : own) {
+    const auto first = static_cast<int64_t>(run.units.units.size());
+    run.units.units.insert(run.units.units.end(), chain.begin() + piece->first, chain.begin() + piece->last);
+    run.chunk_units.push_back({first, static_cast<int64_t>(run.units.units.size())});
+  }
+}
+
+// What plugins want to know about the fullest rank, for their figures.
+void settle_share(Composition& run) {
+  std::map<int64_t, int64_t> parameters;
+  for (const PlacedPiece& piece : run.placement) parameters[piece.stage] += piece.parameters;
+  const auto largest = [](const std::map<int64_t, int64_t>& by_stage) {
+    int64_t most = 0;
+    for (const auto& [stage, value] : by_stage) most = std::max(most, value);
+    return most;
+  };
+  int64_t slots = 1;
+  for (int64_t stage = 0; stage < run.stages(); ++stage)
+    slots = std::max(slots, run.schedule->slots(stage, run.batch.accumulation));
+  const int64_t chunks = run.schedule->chunks();
+  run.run.rank_share =
+      static_cast<double>(largest(parameters)) / static_cast<double>(std::max<int64_t>(run.facts.parameters, 1));
+  run.run.rank_layers = largest(blocks_by_stage(run));
+  run.run.rank_positions = 0;
+  for (const RowRange& range : apply_cuts(run.activation_cuts, apply_cuts(run.batch_cuts, {{0, run.run.seq_length}})))
+    run.run.rank_positions += range.count;
+  run.run.micro_batches_in_flight = (slots + chunks - 1) / chunks;
+}
+
+}  // namespace
+
+std::map<int64_t, int64_t> blocks_by_stage(const Composition& run) {
+  std::map<int64_t, int64_t> blocks;
+  for (const PlacedPiece& piece : run.placement) {
+    const int64_t ends = (piece.first == 0) + (piece.last == run.placement.back().last);
+    blocks[piece.stage] += std::max<int64_t>(piece.last - piece.first - ends, 0);
+  }
+  return blocks;
+}
+
+std::vector<UnitPtr> build_chain(Composition& run) {
+  Builder builder{nullptr, nullptr, *run.mesh, run.facts};
+  if (run.attention) builder.attention = std::make_shared<GuardedAttention>(run.id_of(Attention::kKind), run.attention);
+  builder.layers = make_plain_layers(builder.attention);
+  each_strategy(run.strategies, Nesting::innermost_first, "build", "", [&](Strategy& s) { s.build(builder); });
+  run.attention = builder.attention;
+  run.batch_cuts = builder.batch_cuts, run.activation_cuts = builder.activation_cuts;
+  const std::string model = run.id_of(Model::kKind);
+  return plugin_call({model, "build"}, [&] {
+    std::vector<UnitPtr> chain = run.model->build(*builder.layers);
+    if (chain.empty() || std::find(chain.begin(), chain.end(), nullptr) != chain.end())
+      throw fail(ErrorCode::plugin, "returned ", chain.size(), " units", chain.empty() ? "" : ", some of them null",
+                 "; wanted a chain of them");
+    return chain;
+  });
+}
+
+void place_chain(Composition& run, const std::vector<UnitPtr>& chain) {
+  run.model_params = UnitList{chain}.all();
+  run.placement = place_pieces(run, chain);
+  count_parameters(run, chain);
+  keep_own_stage(run, chain);
+  settle_share(run);
+}
+
+}  // namespace drivetrain

@@ -1,0 +1,22 @@
+#include "rendezvous/gather_values.h"
+
+#include <drivetrain/error.h>
+
+namespace drivetrain {
+
+std::vector<Value> gather_values(Store& store, const std::string& key, const RankEnvironment& env, const Value& mine,
+                                 double timeout_s) {
+  const auto key_of = [&](int64_t rank) { return concat(key, "/", rank); };
+  if (env.rank != 0) {
+    store.set(key_of(env.rank), mine.to_json());
+    return {};
+  }
+  std::vector<int64_t> others;
+  for (int64_t rank = 1; rank < env.world_size; ++rank) others.push_back(rank);
+  std::vector<Value> all{mine};
+  for (const std::string& text : values_of_ranks(store, others, key_of, concat("tell \"", key, "\""), timeout_s))
+    all.push_back(parse_json(text, key));
+  return all;
+}
+
+}  // namespace drivetrain

@@ -1,0 +1,156 @@
+// Who am I? Reads the variables of the launchers we know.
+#include <charconv>
+#include <cstdlib>
+#include <cstring>
+
+#include <drivetrain/error.h>
+
+#include "rendezvous/rendezvous.h"
+
+namespace drivetrain {
+namespace {
+
+// The names one launcher uses; null where it has none.
+struct LauncherVariables {
+  const char *rank, *world_size, *local_rank, *local_size;
+};
+// In order of preference. SLURM's step variables before the job's: inside a batch script without srun only the latter
+// exist.
+constexpr LauncherVariables kLaunchers[] = {
+    {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"},
+    {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"},
+    {"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"},
+    {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", nullptr},
+    {"SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", nullptr},
+};
+
+class Variables {
+ public:
+  explicit Variables(const Lookup& lookup) : lookup_(lookup) {}
+
+  // Set and not empty.
+  std::optional<std::string> text(const char* name) const {
+    const char* value = name == nullptr ? nullptr : lookup_(name);
+    return value == nullptr || *value == 0 ? std::nullopt : std::optional<std::string>(value);
+  }
+
+  std::optional<int64_t> integer(const char* name, int64_t minimum, int64_t maximum) const {
+    const auto value = text(name);
+    if (!value) return std::nullopt;
+    int64_t number = 0;
+    const char* end = value->data() + value->size();
+    const auto [stop, failed] = std::from_chars(value->data(), end, number);
+    if (failed != std::errc() || stop != end || number < minimum || number > maximum)
+      throw fail(ErrorCode::config, "environment variable ", name, "=", *value, ": wanted an integer from ", minimum,
+                 " to ", maximum);
+    return number;
+  }
+
+ private:
+  const Lookup& lookup_;
+};
+
+constexpr int64_t kMostRanks = 1 << 20;
+
+void check_below(const char* name, int64_t value, const char* limit_name, int64_t limit) {
+  if (value >= limit)
+    throw fail(ErrorCode::config, "environment variables ", name, "=", value, " and ", limit_name, "=", limit,
+               " contradict each other: ranks count from 0 to ", limit - 1);
+}
+
+void read_local(const Variables& variables, const LauncherVariables& names, RankEnvironment& env) {
+  const auto local_rank = variables.integer(names.local_rank, 0, kMostRanks);
+  const auto local_size = variables.integer(names.local_size, 1, kMostRanks);
+  env.local_known = local_rank && local_size;
+  if (local_rank) check_below(names.local_rank, *local_rank, names.world_size, env.world_size);
+  if (local_size) check_below(names.local_size, *local_size - 1, names.world_size, env.world_size);
+  if (!env.local_known) return;
+  check_below(names.local_rank, *local_rank, names.local_size, *local_size);
+  env.local_rank = *local_rank;
+  env.local_size = *local_size;
+}
+
+constexpr const char* kToken = "DRIVETRAIN_RUN_TOKEN";
+constexpr size_t kShortestToken = 16;
+
+// Whoever knows it can join; it is never told.
+void read_token(const Variables& variables, RankEnvironment& env) {
+  env.token = variables.text(kToken).value_or("");
+  if (!env.token.empty() && env.token.size() < kShortestToken)
+    throw fail(ErrorCode::config, "environment variable ", kToken, " has ", env.token.size(),
+               " characters: wanted at least ", kShortestToken,
+               " that nobody can guess, the same for all ranks (openssl rand -hex 32)");
+}
+
+// A port of our own choice might be another run's, so that one is shown by rank 0 where nobody named one.
+void read_master(const Variables& variables, const LauncherVariables& names, RankEnvironment& env) {
+  const auto address = variables.text("MASTER_ADDR");
+  const auto slurm_address = variables.text("SLURM_LAUNCH_NODE_IPADDR");
+  if (address)
+    env.master_addr = *address;
+  else if (slurm_address)
+    env.master_addr = *slurm_address;
+  else if (!env.local_known || env.local_size != env.world_size)
+    throw fail(ErrorCode::config, "environment variable MASTER_ADDR is not set: with ", env.world_size,
+               " ranks every one needs the host name of rank 0 there (127.0.0.1 if all run on this host)");
+  else if (!variables.text("MASTER_PORT") && names.rank != kLaunchers[0].rank)
+    env.meeting = names.rank;
+  env.master_port = variables.integer("MASTER_PORT", 1, 65535).value_or(env.master_port);
+  read_token(variables, env);
+  env.master_listens = variables.text("DRIVETRAIN_MASTER_LISTENS").has_value();
+  if (env.rank == 0) {
+    env.listen_fd = static_cast<int>(variables.integer("DRIVETRAIN_LISTEN_FD", 0, 1 << 20).value_or(-1));
+    env.news_fd = static_cast<int>(variables.integer("DRIVETRAIN_NEWS_FD", 0, 1 << 20).value_or(-1));
+  }
+  const bool loopback =
+      env.master_addr == "localhost" || env.master_addr == "::1" || env.master_addr.rfind("127.", 0) == 0;
+  if (!env.local_known && loopback) env.local_rank = env.rank, env.local_size = env.world_size, env.local_known = true;
+}
+
+}  // namespace
+
+RankEnvironment read_rank_environment(const Lookup& lookup) {
+  const Variables variables(lookup);
+  RankEnvironment env;
+  for (const LauncherVariables& names : kLaunchers) {
+    const auto world_size = variables.integer(names.world_size, 1, kMostRanks);
+    const auto rank = variables.integer(names.rank, 0, kMostRanks);
+    if (!rank && !world_size) continue;
+    const bool own_names = names.rank == kLaunchers[0].rank;
+    if (!rank || !world_size) {
+      // Others' variables also stand in shells and batch scripts that start no ranks.
+      if (!own_names) continue;
+      throw fail(ErrorCode::config, "environment variable ", rank ? names.rank : names.world_size, "=",
+                 rank ? *rank : *world_size, " is set but ", rank ? names.world_size : names.rank,
+                 " is not: set both, or neither for one process");
+    }
+    check_below(names.rank, *rank, names.world_size, *world_size);
+    env.rank = *rank;
+    env.world_size = *world_size;
+    read_local(variables, names, env);
+    if (env.world_size > 1)
+      read_master(variables, names, env);
+    else
+      env.local_rank = 0, env.local_size = 1, env.local_known = true;
+    return env;
+  }
+  if (const auto rank = variables.text("PMIX_RANK"))
+    throw fail(
+        ErrorCode::config, "environment variable PMIX_RANK=", *rank,
+        " says that a launcher started several ranks, and none says how many: set RANK and WORLD_SIZE (0 and 1 for "
+        "one process)");
+  return env;
+}
+
+RankEnvironment read_rank_environment() {
+  static std::string token;  // for those who ask again
+  if (const char* given = std::getenv(kToken)) {
+    token = given;
+    unsetenv(kToken);
+  }
+  return read_rank_environment([](const char* name) -> const char* {
+    return std::strcmp(name, kToken) == 0 ? token.c_str() : std::getenv(name);
+  });
+}
+
+}  // namespace drivetrain

@@ -1,0 +1,16 @@
+// Which types a run computes and stores in, for people: one small table at the start.
+#pragma once
+
+#include <string>
+
+#include "internal.h"
+#include "plan/composition.h"
+
+namespace drivetrain {
+
+// A line for each of parameter, compute, gradient, reduce and optimizer:
+// the type, and what chose it - a plugin ("precision/..."), a key of the configuration or "default".
+// No newline at the end. `run` is planned.
+DRIVETRAIN_INTERNAL std::string dtype_table(const Composition& run);
+
+}  // namespace drivetrain

@@ -1,0 +1,68 @@
+#include "report/facts.h"
+
+#include <torch/headeronly/version.h>
+#include <unistd.h>
+
+#include "device/open_device.h"
+#include "plugin/kinds.h"
+
+namespace drivetrain {
+namespace {
+
+std::string host_name() {
+  char name[256] = {};
+  gethostname(name, sizeof name - 1);
+  return name;
+}
+
+void compare(const Value& old_value, const Value& value, const std::string& path, std::vector<std::string>& lines) {
+  if (old_value.is_object() && value.is_object()) {
+    for (const auto& member : value.members()) {
+      const Value* before = old_value.find(member.key);
+      if (before) compare(*before, member.value, path.empty() ? member.key : path + "." + member.key, lines);
+    }
+    return;
+  }
+  if (!(old_value == value)) lines.push_back(path + ": " + old_value.to_json() + " then, " + value.to_json() + " now");
+}
+
+}  // namespace
+
+Value resolved_value(const Composition& run, const Registry& registry) {
+  std::vector<Selection> selections;
+  for (const ChosenPlugin& plugin : run.chosen) selections.push_back(plugin.selection);
+  const auto options_of = [&](const Selection& selection) {
+    for (const ChosenPlugin& plugin : run.chosen)
+      if (plugin.kind() == selection.kind && plugin.name() == selection.name)
+        return registry.options(plugin.kind(), plugin.name()).to_value(plugin.options.get());
+    return Value::object();
+  };
+  return resolved_config(run.settings, run.batch, selections, kind_rules(), registry.known(), options_of);
+}
+
+Value resolved_facts(const Composition& run, const Registry& registry) {
+  Value plugins = Value::object();
+  for (const ChosenPlugin& plugin : run.chosen)
+    if (plugin.selection.enabled) plugins.set(plugin.id(), registry.facts(plugin.kind(), plugin.name()).to_value());
+  Value mesh = Value::object();
+  for (const Axis& axis : run.mesh_plan.axes) mesh.set(axis.name, axis.size);
+  Value facts = Value::object();
+  facts.set("world_size", run.run.world_size);
+  facts.set("mesh", mesh);
+  facts.set("libtorch", TORCH_VERSION);
+  facts.set("libtorch_folder", torch_folder());
+  facts.set("parameters", run.facts.parameters);
+  facts.set("flops_formula", run.facts.flops_formula);
+  facts.set("data", run.data.notes);
+  facts.set("plugins", plugins);
+  facts.set("host", host_name());
+  return facts;
+}
+
+std::vector<std::string> differing_facts(const Value& old_facts, const Value& facts) {
+  std::vector<std::string> lines;
+  compare(old_facts, facts, "", lines);
+  return lines;
+}
+
+}  // namespace drivetrain

@@ -1,0 +1,120 @@
+#include "report/inspect.h"
+
+#include <cstdlib>
+#include <filesystem>
+#include <iostream>
+
+#include <drivetrain/error.h>
+#include "config/printable.h"
+#include "config/suggest.h"
+#include "plugin/kinds.h"
+#include "plugin/open.h"
+
+namespace drivetrain {
+namespace {
+
+struct InspectRequest {
+  std::string what;  // "", a kind, kind/name or a file
+  bool json = false, schema = false;
+  std::vector<std::string> paths;
+};
+
+InspectRequest read_inspect_arguments(const std::vector<std::string>& args) {
+  InspectRequest r;
+  for (size_t i = 0; i < args.size(); ++i) {
+    const std::string& arg = args[i];
+    if (arg == "--json")
+      r.json = true;
+    else if (arg == "--schema")
+      r.schema = true;
+    else if (arg == "--plugin-path" && i + 1 < args.size())
+      r.paths.push_back(args[++i]);
+    else if (arg.empty() || arg[0] == '-' || !r.what.empty())
+      throw fail(ErrorCode::config, "inspect: \"", shown(arg),
+                 "\" was not expected\n   usage: drivetrain inspect "
+                 "[KIND[/NAME]|FILE.so] [--json|--schema] [--plugin-path DIR]...");
+    else
+      r.what = arg;
+  }
+  if (r.json && r.schema) throw fail(ErrorCode::config, "inspect: --json and --schema exclude each other");
+  return r;
+}
+
+bool names_a_file(const std::string& what) {
+  const std::filesystem::path path(what);
+  std::error_code ignored;
+  return path.extension() == ".so" || std::filesystem::is_regular_file(path, ignored);
+}
+
+// What only the open library can show is among the reasons: no door, other entries, option tables that contradict
+// themselves. A file that is refused before is not opened.
+std::shared_ptr<const PluginFile> judge_one_file(const InspectRequest& r, const SearchPath& search) {
+  const auto file = inspect_file(r.what, "command line", search);
+  if (!file->problem.empty()) return file;
+  try {
+    open_library(file);
+    return file;
+  } catch (const Error& e) {
+    auto refused = std::make_shared<PluginFile>(*file);
+    refused->problem = e.what();
+    return refused;
+  }
+}
+
+int inspect_one_file(const InspectRequest& r, const SearchPath& search) {
+  const auto file = judge_one_file(r, search);
+  if (r.json)
+    std::cout << inspect_file_json(*file).to_json(2) << '\n';
+  else
+    std::cout << printable(inspect_file_text(*file));
+  return file->problem.empty() ? 0 : static_cast<int>(ErrorCode::plugin);
+}
+
+void check_kind(const std::string& kind) {
+  if (is_kind(kind)) return;
+  std::vector<std::string> kinds;
+  for (const KindRule& rule : kind_rules()) kinds.push_back(rule.kind);
+  throw fail(ErrorCode::config, "inspect: there is no kind \"", shown(kind), "\"", suggestion(kind, kinds));
+}
+
+// JSON Schema of one section, or of every usable plugin's by its id.
+Value schemas(const Registry& registry, const std::string& kind) {
+  Value all = Value::object();
+  for (const Found& found : registry.found())
+    if (found.state == Found::usable && (kind.empty() || found.entry.kind == kind))
+      all.set(found.entry.id(), registry.options(found.entry.kind, found.entry.name).schema());
+  return all;
+}
+
+}  // namespace
+
+int inspect_command(std::vector<std::string> args) {
+  const InspectRequest r = read_inspect_arguments(args);
+  const char* const environment = std::getenv("DRIVETRAIN_PLUGIN_PATH");
+  const SearchPath search = SearchPath::standard({}, r.paths, environment ? environment : "");
+  if (!r.what.empty() && names_a_file(r.what)) return inspect_one_file(r, search);
+
+  const size_t slash = r.what.find('/');
+  const std::string kind = r.what.substr(0, slash);
+  if (!kind.empty()) check_kind(kind);
+  const Registry registry(search);
+  if (slash == std::string::npos) {
+    if (r.schema)
+      std::cout << schemas(registry, kind).to_json(2) << '\n';
+    else if (r.json)
+      std::cout << inspect_table_json(registry, kind).to_json(2) << '\n';
+    else
+      std::cout << printable(inspect_table(registry, kind));
+    return 0;
+  }
+  const Found& found = registry.entry(kind, r.what.substr(slash + 1));
+  if (r.schema)
+    std::cout << registry.options(kind, found.entry.name).schema().to_json(2) << '\n';
+  else if (r.json)
+    std::cout << inspect_entry_json(registry, found).to_json(2) << '\n';
+  else
+    std::cout << printable(inspect_entry(registry, found));
+  return 0;
+}
+
+}  // namespace drivetrain

@@ -1,0 +1,114 @@
+// The same for editors and scripts.
+#include "config/known_sections.h"
+#include "report/inspect.h"
+
+namespace drivetrain {
+namespace {
+
+const char* state_name(Found::State state) {
+  return state == Found::usable ? "usable" : state == Found::refused ? "refused" : "shadowed";
+}
+
+Value strings_value(const std::vector<std::string>& words) {
+  Value list = Value::array();
+  for (const std::string& word : words) list.items().push_back(word);
+  return list;
+}
+
+Value found_value(const Found& found) {
+  const ManifestEntry& e = found.entry;
+  Value v = Value::object();
+  v.set("kind", e.kind);
+  v.set("name", e.name);
+  v.set("state", state_name(found.state));
+  if (!found.reason.empty()) v.set("reason", found.reason);
+  v.set("summary", e.summary);
+  v.set("section", e.section.empty() && !e.kind.empty() ? section_of_kind(e.kind) : e.section);
+  v.set("types", strings_value(e.types));
+  v.set("default", e.is_default);
+  v.set("device", e.device.empty() ? Value() : Value(e.device));
+  v.set("library", found.file->manifest.library);
+  v.set("version", found.file->manifest.version);
+  v.set("licence", found.file->manifest.licence);
+  v.set("file", found.file->path);
+  v.set("origin", found.file->origin);
+  v.set("build_id", found.file->build_id);
+  return v;
+}
+
+Value options_value(const OptionTable& table, void* defaults) {
+  Value list = Value::array();
+  for (const OptionField& f : table.fields()) {
+    Value v = Value::object();
+    v.set("name", f.name);
+    v.set("type", f.type);
+    v.set("help", f.help);
+    if (f.group)
+      v.set("options", options_value(*f.group, f.member(defaults)));
+    else if (f.required)
+      v.set("required", true);
+    else
+      v.set("default", f.get(defaults));
+    if (f.minimum) v.set("minimum", *f.minimum);
+    if (f.maximum) v.set("maximum", *f.maximum);
+    if (f.length) v.set("length", static_cast<int64_t>(*f.length));
+    if (!f.choices.empty()) v.set("choices", strings_value(f.choices));
+    if (!f.aliases.empty()) v.set("aliases", strings_value(f.aliases));
+    list.items().push_back(v);
+  }
+  return list;
+}
+
+Value fields_value(const std::vector<FieldVerdict>& fields) {
+  static const char* const levels[] = {"same", "note", "warning", "refusal"};
+  Value list = Value::array();
+  for (const FieldVerdict& f : fields) {
+    Value v = Value::object();
+    v.set("field", f.field);
+    v.set("plugin", f.plugin);
+    v.set("runtime", f.runtime);
+    v.set("level", levels[f.level]);
+    v.set("verdict", f.verdict);
+    list.items().push_back(v);
+  }
+  return list;
+}
+
+}  // namespace
+
+Value inspect_table_json(const Registry& registry, const std::string& kind) {
+  Value list = Value::array();
+  for (const Found& found : registry.found())
+    if (kind.empty() || found.entry.kind == kind) list.items().push_back(found_value(found));
+  Value v = Value::object();
+  v.set("plugins", list);
+  return v;
+}
+
+Value inspect_entry_json(const Registry& registry, const Found& found) {
+  Value v = found_value(found);
+  v.set("fingerprint", fields_value(found.file->fields));
+  const OptionTable& table = registry.options(found.entry.kind, found.entry.name);
+  v.set("options", options_value(table, table.defaults().get()));
+  Value redirects = Value::object();
+  for (const OptionRedirect& r : table.redirects()) redirects.set(r.name, r.message);
+  v.set("other_names", redirects);
+  return v;
+}
+
+Value inspect_file_json(const PluginFile& file) {
+  Value v = Value::object();
+  v.set("file", file.path);
+  v.set("usable", file.problem.empty());
+  if (!file.problem.empty()) v.set("reason", file.problem);
+  v.set("build_id", file.build_id);
+  v.set("library", file.manifest.library);
+  v.set("version", file.manifest.version);
+  Value entries = Value::array();
+  for (const ManifestEntry& e : file.manifest.entries) entries.items().push_back(e.id());
+  v.set("entries", entries);
+  v.set("fingerprint", fields_value(file.fields));
+  return v;
+}
+
+}  // namespace drivetrain

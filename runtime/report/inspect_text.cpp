@@ -1,0 +1,139 @@
+// The tables of `drivetrain inspect` for people.
+#include <algorithm>
+#include <cmath>
+#include <sstream>
+
+#include "config/known_sections.h"
+#include "config/suggest.h"
+#include "plugin/kinds.h"
+#include "report/inspect.h"
+
+namespace drivetrain {
+namespace {
+
+using TextRow = std::vector<std::string>;
+
+// Columns as wide as their widest cell; the last one is left as it is.
+std::string aligned(const std::vector<TextRow>& rows, const std::string& indent) {
+  std::vector<size_t> width;
+  for (const TextRow& row : rows)
+    for (size_t c = 0; c < row.size(); ++c) {
+      if (c >= width.size()) width.push_back(0);
+      width[c] = std::max(width[c], row[c].size());
+    }
+  std::string text;
+  for (const TextRow& row : rows) {
+    std::string line = indent;
+    for (size_t c = 0; c < row.size(); ++c)
+      line += c + 1 == row.size() ? row[c] : row[c] + std::string(width[c] - row[c].size() + 2, ' ');
+    text += line.erase(line.find_last_not_of(' ') + 1) + "\n";
+  }
+  return text;
+}
+
+std::string indented(const std::string& text, const std::string& indent) {
+  std::istringstream in(text);
+  std::string out;
+  for (std::string line; std::getline(in, line);) out += indent + line + "\n";
+  return out;
+}
+
+std::string number_text(double x) {  // whole numbers without a fraction
+  return std::abs(x) < 1e15 && x == std::floor(x) ? concat(static_cast<int64_t>(x)) : Value(x).to_json();
+}
+
+std::string limits_text(const OptionField& f) {
+  std::vector<std::string> parts;
+  if (f.length) parts.push_back(concat(*f.length, " values"));
+  if (f.minimum && f.maximum)
+    parts.push_back(number_text(*f.minimum) + " to " + number_text(*f.maximum));
+  else if (f.minimum)
+    parts.push_back("at least " + number_text(*f.minimum));
+  else if (f.maximum)
+    parts.push_back("at most " + number_text(*f.maximum));
+  if (!f.choices.empty()) parts.push_back(quoted_choice(f.choices));
+  return join(parts);
+}
+
+void add_option_rows(const OptionTable& table, void* defaults, const std::string& prefix, std::vector<TextRow>& rows) {
+  for (const OptionField& f : table.fields()) {
+    if (f.group) {
+      add_option_rows(*f.group, f.member(defaults), prefix + f.name + ".", rows);
+      continue;
+    }
+    std::string help = f.help;
+    if (!f.aliases.empty()) help += " (also " + join(f.aliases) + ")";
+    rows.push_back(
+        {prefix + f.name, f.type, f.required ? "required" : f.get(defaults).to_json(), limits_text(f), help});
+  }
+}
+
+std::string options_text(const OptionTable& table) {
+  std::vector<TextRow> rows{{"name", "type", "default", "range", "meaning"}};
+  add_option_rows(table, table.defaults().get(), "", rows);
+  if (rows.size() == 1) return "options: none\n";
+  std::string text = "options\n" + aligned(rows, "  ");
+  std::vector<TextRow> others;
+  for (const OptionRedirect& r : table.redirects()) others.push_back({r.name, r.message});
+  return others.empty() ? text : text + "other names\n" + aligned(others, "  ");
+}
+
+std::string section_text(const ManifestEntry& e) {
+  if (!e.section.empty()) return "\"" + e.section + "\"";
+  return "\"" + section_of_kind(e.kind) + "\": {\"type\": \"" + e.name + "\", \"params\": {...}}";
+}
+
+}  // namespace
+
+std::string inspect_table(const Registry& registry, const std::string& kind) {
+  std::vector<TextRow> rows{{"kind", "name", "version", "from", "summary"}};
+  std::string others;
+  bool any_default = false;
+  for (const KindRule& rule : kind_rules()) {
+    if (!kind.empty() && rule.kind != kind) continue;
+    const size_t before = rows.size();
+    for (const Found& found : registry.found()) {
+      if (found.entry.kind != rule.kind || found.state != Found::usable) continue;
+      any_default |= found.entry.is_default;
+      rows.push_back({rule.kind, found.entry.name + (found.entry.is_default ? " *" : ""), found.file->manifest.version,
+                      found.file->origin, found.entry.summary});
+    }
+    if (rows.size() == before)
+      rows.push_back({rule.kind, "-", "", "", concat("none installed (", kind_summary(rule.kind), ")")});
+  }
+  for (const Found& found : registry.found()) {
+    if (found.state == Found::usable || (!kind.empty() && found.entry.kind != kind)) continue;
+    others += indented(found.state == Found::refused
+                           ? found.reason
+                           : concat(found.entry.id(), " of ", found.file->shown(), " is ", found.reason),
+                       "  ");
+  }
+  std::string text = aligned(rows, "");
+  if (any_default) text += "* taken when a config names none of its kind\n";
+  return others.empty() ? text : text + "\nnot used\n" + others;
+}
+
+std::string inspect_entry(const Registry& registry, const Found& found) {
+  const ManifestEntry& e = found.entry;
+  std::vector<TextRow> rows{{"version", found.file->manifest.version + ", " + found.file->manifest.licence},
+                            {"file", found.file->shown()},
+                            {"build-id", found.file->build_id.empty() ? "none" : found.file->build_id},
+                            {"section", section_text(e)}};
+  if (!e.types.empty()) rows.push_back({"types", join(e.types)});
+  if (!e.device.empty()) rows.push_back({"device", e.device + " only"});
+  if (e.is_default) rows.push_back({"default", "taken when a config names none of its kind"});
+  return e.id() + "  " + e.summary + "\n" + aligned(rows, "  ") + options_text(registry.options(e.kind, e.name));
+}
+
+std::string inspect_file_text(const PluginFile& file) {
+  if (file.fields.empty()) return file.problem + "\n";
+  std::string text = file.path + "\n";
+  std::vector<TextRow> rows{
+      {"library", file.manifest.library + " " + file.manifest.version + ", " + file.manifest.licence},
+      {"build-id", file.build_id.empty() ? "none" : file.build_id}};
+  for (const ManifestEntry& e : file.manifest.entries) rows.push_back({"offers", e.id() + "  " + e.summary});
+  text += aligned(rows, "  ") + field_lines(file.fields, true).substr(1) + "\n";
+  return text + (file.problem.empty() ? "may be used\n" : file.problem + "\n");
+}
+
+}  // namespace drivetrain

@@ -1,0 +1,17 @@
+// What a rank's memory is for, measured: every storage behind parameters, gradients, masters and optimizer state counts
+// once, in the first of these classes that has it; the rest of what the allocators handed out at their peak is buffers.
+//
+// Memory that several ranks share counts in equal parts. On a device, buffers are the device's. Where the runtime's
+// allocator was not installed, they are those in shared memory only.
+#pragma once
+
+#include "rendezvous/rendezvous.h"
+#include "report/memory_report.h"
+
+namespace drivetrain {
+
+// Of all ranks, on rank 0; nothing on the others. Between steps. Collective through the run's store: rank 0 waits for
+// the others, once per store. Thread: main. Errors: Error(communication) naming the key of the rank that did not come.
+std::vector<MeasuredMemory> measure_memory(const Composition& run, const RankEnvironment& env, double timeout_s);
+
+}  // namespace drivetrain

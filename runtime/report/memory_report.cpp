@@ -1,0 +1,184 @@
+#include "report/memory_report.h"
+
+#include <algorithm>
+#include <cstdio>
+
+#include "checks/plugin_call.h"
+#include "plan/activation_plan.h"
+
+namespace drivetrain {
+namespace {
+
+constexpr MemoryClass kStateClasses[] = {MemoryClass::parameters, MemoryClass::gradients, MemoryClass::optimizer};
+
+const char* memory_class_name(MemoryClass c) {
+  switch (c) {
+    case MemoryClass::parameters:
+      return "parameters";
+    case MemoryClass::gradients:
+      return "gradients";
+    case MemoryClass::optimizer:
+      return "optimizer";
+    case MemoryClass::activations:
+      return "activations";
+    case MemoryClass::buffers:
+      break;
+  }
+  return "buffers";
+}
+
+std::string optimizer_id(const Composition& run) {
+  for (const ChosenPlugin& plugin : run.chosen)
+    if (plugin.kind() == Optimizer::kKind) return plugin.id();
+  return Optimizer::kKind;
+}
+
+double updated_elements(const Composition& run) {
+  if (run.chunks.empty()) return run.updated_elements;
+  double elements = 0;
+  for (const Trainables& chunk : run.chunks)
+    for (const Trainable& t : chunk) elements += static_cast<double>(t.value.numel());
+  return elements;
+}
+
+// "  parameters                  497.8       4.00"
+std::string memory_row(const std::string& name, const std::vector<double>& columns, int64_t parameters) {
+  char text[96];
+  std::snprintf(text, sizeof text, "  %-24s", name.c_str());
+  std::string line = text;
+  for (const double bytes : columns) {
+    std::snprintf(text, sizeof text, "%12.1f%10.2f", bytes / 1e6,
+                  bytes / static_cast<double>(std::max<int64_t>(parameters, 1)));
+    line += text;
+  }
+  return line;
+}
+
+// The table's last rows leave the planned columns empty.
+std::string measured_memory_row(const std::string& name, double bytes, int64_t parameters) {
+  return memory_row(name + std::string(22, ' '), {bytes}, parameters);
+}
+
+std::string memory_heading(const std::string& name, const char* first, const char* second) {
+  char text[160];
+  std::snprintf(text, sizeof text, "%-26s%12s%10s", name.c_str(), first, "B/param");
+  std::string line = text;
+  if (second) std::snprintf(text, sizeof text, "%12s%10s", second, "B/param"), line += text;
+  return line;
+}
+
+template <class Figure>
+double largest_of(const std::vector<MeasuredMemory>& ranks, const Figure& figure) {
+  double most = 0;
+  for (const MeasuredMemory& rank : ranks) most = std::max(most, figure(rank));
+  return most;
+}
+
+Value table_value(const MemoryTable& table) {
+  Value value = Value::object();
+  for (const MemoryClass c : kStateClasses) value.set(memory_class_name(c), static_cast<int64_t>(table[c]));
+  value.set("states", static_cast<int64_t>(table.states()));
+  value.set("buffers", static_cast<int64_t>(table[MemoryClass::buffers]));
+  return value;
+}
+
+}  // namespace
+
+double MemoryTable::states() const {
+  double sum = 0;
+  for (const MemoryClass c : kStateClasses) sum += (*this)[c];
+  return sum;
+}
+
+PlannedMemory planned_memory(const Composition& run) {
+  PlannedMemory planned;
+  const auto add = [&](MemoryClass c, double bytes, const std::string& source) {
+    planned[c] += bytes;
+    std::string& sources = planned.sources[static_cast<size_t>(c)];
+    sources += (sources.empty() ? "" : "; ") + source;
+  };
+  for (const auto& m : run.memories) add(m.memory_class, m.bytes, m.by + ": " + m.what);
+  const std::string optimizer = run.optimizer ? optimizer_id(run) : "";
+  if (run.optimizer)
+    add(MemoryClass::optimizer,
+        plugin_call({optimizer, "state_bytes_per_element"}, [&] { return run.optimizer->state_bytes_per_element(); }) *
+            updated_elements(run),
+        optimizer + ": state");
+  if (const PlannedActivations kept = planned_activations(run); kept.bytes > 0)
+    add(MemoryClass::activations, kept.bytes, kept.source);
+  return planned;
+}
+
+std::vector<std::string> planned_lines(const PlannedMemory& planned, int64_t parameters, bool sources) {
+  std::vector<std::string> lines = {memory_heading("memory per rank", "planned MB", nullptr)};
+  const auto add = [&](MemoryClass c) {
+    const std::string& source = planned.sources[static_cast<size_t>(c)];
+    lines.push_back(memory_row(memory_class_name(c), {planned[c]}, parameters) +
+                    (sources && !source.empty() ? "   " + source : ""));
+  };
+  for (const MemoryClass c : kStateClasses) add(c);
+  lines.push_back(memory_row("model states", {planned.states()}, parameters));
+  for (const MemoryClass c : {MemoryClass::buffers, MemoryClass::activations})
+    if (planned[c] > 0) add(c);
+  const double passing = planned[MemoryClass::buffers] + planned[MemoryClass::activations];
+  if (passing > 0) lines.push_back(memory_row("together", {planned.states() + passing}, parameters));
+  return lines;
+}
+
+std::vector<std::string> measured_lines(const PlannedMemory& planned, const std::vector<MeasuredMemory>& ranks,
+                                        int64_t parameters) {
+  std::vector<std::string> lines = {memory_heading("memory per rank", "planned MB", "measured MB")};
+  if (ranks.size() > 1) lines.back() += concat("  (largest of ", ranks.size(), " ranks)");
+  for (const MemoryClass c : kStateClasses)
+    lines.push_back(memory_row(memory_class_name(c),
+                               {planned[c], largest_of(ranks, [&](const auto& r) { return r[c]; })}, parameters));
+  const auto of = [&](const auto& figure) { return largest_of(ranks, figure); };
+  lines.push_back(
+      memory_row("model states", {planned.states(), of([](const auto& r) { return r.states(); })}, parameters));
+  if (const double host = of([](const auto& r) { return r.states_on_host; }); host > 0)
+    lines.push_back(measured_memory_row("of them on the host", host, parameters));
+  const double buffers = of([](const auto& r) { return r[MemoryClass::buffers]; });
+  const double passing = planned[MemoryClass::buffers] + planned[MemoryClass::activations];
+  lines.push_back(passing > 0 ? memory_row("activations and buffers", {passing, buffers}, parameters)
+                              : measured_memory_row("activations and buffers", buffers, parameters));
+  lines.push_back(
+      measured_memory_row("peak of the process", of([](const auto& r) { return r.peak_memory; }), parameters));
+  return lines;
+}
+
+std::vector<std::string> rank_lines(const std::vector<MeasuredMemory>& ranks) {
+  std::vector<std::string> lines;
+  for (size_t i = 0; i < ranks.size(); ++i) {
+    std::string line = concat("memory of rank ", i, ", MB:");
+    const auto add = [&](const char* name, double bytes) {
+      char text[64];
+      std::snprintf(text, sizeof text, " %s %.1f,", name, bytes / 1e6);
+      line += text;
+    };
+    for (const MemoryClass c : kStateClasses) add(memory_class_name(c), ranks[i][c]);
+    add("activations and buffers", ranks[i][MemoryClass::buffers]);
+    add("peak of the process", ranks[i].peak_memory);
+    line.pop_back();
+    lines.push_back(line);
+  }
+  return lines;
+}
+
+Value memory_value(const PlannedMemory& planned, const std::vector<MeasuredMemory>& ranks, int64_t parameters) {
+  Value list = Value::array();
+  for (const MeasuredMemory& rank : ranks) {
+    Value one = table_value(rank);
+    one.set("states_on_host", static_cast<int64_t>(rank.states_on_host));
+    one.set("peak_memory_bytes", static_cast<int64_t>(rank.peak_memory));
+    list.items().push_back(one);
+  }
+  Value value = Value::object();
+  value.set("model_parameters", parameters);
+  Value table = table_value(planned);
+  table.set("activations", static_cast<int64_t>(planned[MemoryClass::activations]));
+  value.set("planned", table);
+  value.set("ranks", list);
+  return value;
+}
+
+}  // namespace drivetrain

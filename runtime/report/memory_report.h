@@ -1,0 +1,46 @@
+// What a rank's memory is for: as the plugins planned it, as it was found in the end, and both in words.
+//
+// Bytes per parameter count all parameters of the model, also where a rank holds a share of them. Thread: main.
+#pragma once
+
+#include <array>
+#include <string>
+#include <vector>
+
+#include "internal.h"
+#include "plan/composition.h"
+
+namespace drivetrain {
+
+// Bytes of one rank.
+struct MemoryTable {
+  std::array<double, 5> bytes{};  // by MemoryClass
+  double& operator[](MemoryClass c) { return bytes[static_cast<size_t>(c)]; }
+  double operator[](MemoryClass c) const { return bytes[static_cast<size_t>(c)]; }
+  DRIVETRAIN_INTERNAL double states() const;  // parameters, gradients and optimizer
+};
+
+struct PlannedMemory : MemoryTable {
+  std::array<std::string, 5> sources;  // who said so
+};
+
+// Of the fullest rank. The optimizer's state counts what this rank updates:
+// by the chunks where they exist, else as planned.
+DRIVETRAIN_INTERNAL PlannedMemory planned_memory(const Composition& run);
+
+struct MeasuredMemory : MemoryTable {  // buffers: everything else at its peak, activations too
+  double states_on_host = 0;           // of a run on a device: what lies beside it
+  double peak_memory = 0;              // of the process, see observe/memory.h
+};
+
+// One line each, the first one a heading. `sources`: who planned what, at the end of each line.
+std::vector<std::string> planned_lines(const PlannedMemory& planned, int64_t parameters, bool sources);
+// Beside each other, the largest rank's figures counting.
+std::vector<std::string> measured_lines(const PlannedMemory& planned, const std::vector<MeasuredMemory>& ranks,
+                                        int64_t parameters);
+// A line per rank.
+std::vector<std::string> rank_lines(const std::vector<MeasuredMemory>& ranks);
+// For the run's folder and monitors, in bytes: {"model_parameters": n, "planned": {...}, "ranks": [{...}, ...]}.
+Value memory_value(const PlannedMemory& planned, const std::vector<MeasuredMemory>& ranks, int64_t parameters);
+
+}  // namespace drivetrain

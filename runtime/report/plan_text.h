@@ -1,0 +1,18 @@
+// A planned run in words.
+#pragma once
+
+#include <string>
+
+#include "internal.h"
+#include "plan/composition.h"
+
+namespace drivetrain {
+
+std::string plan_headline(const Composition& run);  // one line
+// Mesh, nesting order, placement, memory per rank, traffic, what is expensive, the schedule's picture.
+DRIVETRAIN_INTERNAL std::string plan_text(const Composition& run);
+// bytes that a rank sends in a step, by axis; empty: none
+DRIVETRAIN_INTERNAL std::string traffic_text(const Composition& run);
+std::string capture_text(const Composition& run);  // one line; empty where there is nothing to say
+
+}  // namespace drivetrain

@@ -1,0 +1,120 @@
+#include "report/schedule_picture.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <optional>
+
+#include <drivetrain/error.h>
+
+namespace drivetrain {
+namespace {
+
+constexpr size_t kMostRows = 16;
+constexpr int64_t kMostBoxes = 400'000;  // beyond which nobody would look at all of them
+
+bool is_box(Op op) {
+  return op == Op::forward || op == Op::backward || op == Op::backward_input || op == Op::backward_weight;
+}
+
+// Columns of text per unit of time: the shortest computation has room for its name, unless it is very short.
+double columns_per_unit(const Timeline& line) {
+  double shortest = line.makespan, longest = 0;
+  size_t name = 2;
+  for (const Timeline::Stage& stage : line.stages)
+    for (const Timeline::Entry& e : stage.entries) {
+      if (!is_box(e.instr.op)) continue;
+      shortest = std::min(shortest, e.end - e.start), longest = std::max(longest, e.end - e.start);
+      name = std::max(name, instr_text(e.instr, line.chunks > 1).size());
+    }
+  return longest > 0 ? static_cast<double>(name + 1) / std::max(shortest, longest / 6) : 1;
+}
+
+std::string row_text(const Timeline::Stage& stage, bool with_chunk, double scale) {
+  std::string row;
+  for (const Timeline::Entry& e : stage.entries) {
+    if (!is_box(e.instr.op)) continue;
+    const size_t begin = static_cast<size_t>(std::llround(e.start * scale)),
+                 end = static_cast<size_t>(std::llround(e.end * scale));
+    std::string box = instr_text(e.instr, with_chunk);
+    const size_t name = box.size();
+    box.resize(std::max<size_t>(end - begin, 1), '-');
+    if (box.size() > name) box.back() = ' ';
+    row.resize(begin, ' ');
+    row += box;
+  }
+  return row;
+}
+
+std::string percent_of(double fraction) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.1f %%", 100 * fraction);
+  return text;
+}
+
+std::string schedule_id(const Composition& run) {
+  for (const ChosenPlugin& plugin : run.chosen)
+    if (plugin.kind() == Schedule::kKind && plugin.selection.enabled) return plugin.name();
+  return Schedule::kKind;
+}
+
+// Nothing if there is too much of it.
+std::optional<Timeline> timeline_of(const Composition& run) {
+  const int64_t pieces = run.schedule->stages() * run.schedule->chunks(),
+                micro_batches = std::max<int64_t>(run.batch.accumulation, 1);
+  if (pieces * micro_batches > kMostBoxes) return {};
+  std::vector<double> costs;
+  for (const PlacedPiece& piece : run.placement) costs.push_back(piece.cost);
+  if (static_cast<int64_t>(costs.size()) != pieces) costs.clear();
+  return simulate(*run.schedule, micro_batches, Pass::train, piece_times(costs));
+}
+
+std::string picture_title(const Composition& run, const Timeline& line) {
+  return concat(schedule_id(run), ": ", line.stages.size(), line.stages.size() == 1 ? " stage" : " stages",
+                line.chunks > 1 ? concat(" of ", line.chunks, " chunks") : std::string(), ", ", line.micro_batches,
+                line.micro_batches == 1 ? " micro-batch" : " micro-batches", ", bubble ", percent_of(line.bubble()));
+}
+
+}  // namespace
+
+std::string timeline_text(const Timeline& line, size_t width) {
+  const double scale = columns_per_unit(line);
+  const size_t whole = static_cast<size_t>(std::llround(line.makespan * scale)), rows = line.stages.size();
+  const std::string gap = " ... ";
+  std::string text;
+  for (size_t s = 0; s < rows; ++s) {
+    if (rows > kMostRows && s == kMostRows / 2) {
+      text += "  ...\n";
+      s = rows - kMostRows / 2;
+    }
+    std::string row = row_text(line.stages[s], line.chunks > 1, scale);
+    row.resize(whole, ' ');
+    if (whole > width) row.replace((width - gap.size()) / 2, whole - width + gap.size(), gap);
+    row.erase(row.find_last_not_of(' ') + 1);
+    std::string label = concat("  stage ", s);
+    label.resize(std::max<size_t>(label.size() + 2, 12), ' ');
+    text += label + row + "\n";
+  }
+  return text;
+}
+
+std::string schedule_text(const Composition& run) {
+  if (run.schedule->stages() == 1) return "";
+  const auto line = timeline_of(run);
+  if (!line) return "";
+  std::string kept;
+  for (const Timeline::Stage& stage : line->stages) kept += concat(kept.empty() ? "" : " ", stage.peak_in_flight);
+  return concat("schedule ", picture_title(run, *line), " (idle over work, backward twice a forward)\n",
+                timeline_text(*line), "  activations kept by stage, of a micro-batch",
+                line->chunks > 1 ? " in a chunk" : "", " each: ", kept, "\n");
+}
+
+std::string schedule_svg(const Composition& run) {
+  const auto line = timeline_of(run);
+  if (!line)
+    throw fail(ErrorCode::config, "--svg: ", run.schedule->stages(), " stages x ", run.schedule->chunks(), " chunks x ",
+               run.batch.accumulation, " micro-batches are too many boxes to draw (", kMostBoxes, " at most)");
+  return timeline_svg(*line, picture_title(run, *line));
+}
+
+}  // namespace drivetrain

@@ -1,0 +1,73 @@
+#include "run/final_weights.h"
+
+#include <sys/resource.h>
+
+#include <algorithm>
+
+#include "checks/plugin_call.h"
+#include "state/gather.h"
+#include "state/new_file.h"
+#include "state/weights.h"
+
+namespace drivetrain {
+
+std::vector<Trainables> all_values(const Composition& run) {
+  std::vector<Trainables> all = held_values(run);
+  all.push_back(unnamed_values(run));
+  return all;
+}
+
+namespace {
+
+std::string final_folder(const Composition& run, int number) {
+  return concat(run.settings.output_dir, "/final", number == 1 ? "" : concat("-", number));
+}
+
+void check_place(const Composition& run, uint64_t bytes) {
+  const std::string folder = final_folder(run, 1);
+  if (!NewFolder::is_free(folder))
+    throw fail(ErrorCode::config, folder, ": is there already and not an empty folder; the final weights go there\n   ",
+               "move it away, or choose another --set output_dir=FOLDER");
+  rlimit limit = {};
+  if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
+      std::min(bytes, kMaxShardBytes) > limit.rlim_cur)
+    throw fail(ErrorCode::io, folder, ": the final weights take a file of ", std::min(bytes, kMaxShardBytes),
+               " bytes, and `ulimit -f` allows ", limit.rlim_cur, "\n   raise it, or set \"save_final\" to false");
+}
+
+}  // namespace
+
+void check_final(const Composition& run) {
+  const ParamGather gather(all_values(run), run.model_params, *run.mesh, run.services->device);
+  if (run.services->rank != 0) return;
+  uint64_t bytes = 0;
+  for (const auto& [name, shape] : gather.shapes())
+    bytes += static_cast<uint64_t>(Layout::whole(shape).global_numel()) * sizeof(float);
+  check_place(run, bytes);
+}
+
+void write_final(const Composition& run, bool alone) {
+  const ParamGather gather(all_values(run), run.model_params, *run.mesh, run.services->device);
+  if (alone && run.services->rank != 0) return;
+  if (alone && gather.needs_peers())
+    return run.log->warning("the final weights are not written: other ranks held parts of them and are lost");
+  const std::string model = run.id_of(Model::kKind);
+  const WeightRules rules = plugin_call({model, "weight_rules"}, [&] { return run.model->weight_rules("hf"); });
+  if (run.services->rank != 0) {  // in the order in which rank 0 asks
+    for (const WeightRule& rule : rules.rules) gather.whole(rule.param);
+    return;
+  }
+  int number = 1;
+  while (!NewFolder::is_free(final_folder(run, number))) ++number;
+  const std::string folder = final_folder(run, number);
+  if (number > 1)
+    run.log->warning(concat(final_folder(run, 1), " was taken while the run was training; the weights go to ", folder));
+  try {
+    save_hf_folder(folder, rules, gather.shapes(), [&](const std::string& name) { return gather.whole(name); });
+  } catch (const Error& e) {
+    throw e.within(concat("the final weights, ", folder));
+  }
+  run.log->info("final weights in " + folder);
+}
+
+}  // namespace drivetrain

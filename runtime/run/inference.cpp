@@ -1,0 +1,67 @@
+#include "run/inference.h"
+
+#include <filesystem>
+
+#include "step/executor.h"
+
+namespace drivetrain {
+namespace {
+
+std::string weights_folder(const std::string& folder) {
+  namespace fs = std::filesystem;
+  std::error_code unknown;
+  for (const fs::path& path : {fs::path(folder), fs::path(folder) / "final"})
+    if (fs::exists(path / "config.json", unknown)) return fs::absolute(path).string();
+  throw fail(ErrorCode::config, folder, " holds no model: neither ", folder, "/config.json nor ", folder,
+             "/final/config.json is there. Give a run folder of a finished run or a Hugging Face folder");
+}
+
+std::unique_ptr<Composition> load(const std::string& folder, int64_t seed, const Registry& registry,
+                                  const RankSetup& setup) {
+  Problems problems;
+  Value config = Value::object();
+  config.set("model", Value::object()).set("from", weights_folder(folder));
+  config.set("seed", seed);
+  config.set("train_steps", 1);  // every run's settings want some
+  const RunSettings settings = read_run_settings(config, "generate", problems);
+  std::vector<ChosenPlugin> chosen = choose_plugins(config, registry, "cpu", problems, Purpose::generate);
+  problems.throw_if_any();
+  auto run = plan_run(settings, std::move(chosen), registry, setup, Purpose::generate);
+  build_run(*run);
+  return run;
+}
+
+}  // namespace
+
+struct Inference::Impl {
+  explicit Impl(std::unique_ptr<Composition> composition)
+      : run(std::move(composition)),
+        state(run->services->seed, &run->units, run->recompute.get(), {}, run->id_of(Recompute::kKind)),
+        executor(*run, state, 0) {}
+
+  std::unique_ptr<Composition> run;
+  StepState state;
+  Executor executor;
+};
+
+Inference::Inference(const std::string& folder, int64_t seed, const Registry& registry, std::shared_ptr<Log> log) {
+  RankSetup setup;
+  setup.log = std::move(log);
+  setup.store = make_local_store();
+  impl_ = std::make_unique<Impl>(load(folder, seed, registry, setup));
+}
+
+Inference::~Inference() = default;
+
+const Model& Inference::model() const { return *impl_->run->model; }
+uint64_t Inference::seed() const { return impl_->run->services->seed; }
+
+at::Tensor Inference::logits(const at::Tensor& tokens_BS) {
+  Batch batch;
+  batch.tokens_BS = tokens_BS;
+  impl_->executor.begin(Pass::forward_only, 1, Mode::generate);
+  impl_->executor.run([&](int64_t) { return batch; });
+  return impl_->executor.logits();
+}
+
+}  // namespace drivetrain

@@ -1,0 +1,53 @@
+// The table of types that a run begins with.
+#include "report/dtype_text.h"
+
+#include <gtest/gtest.h>
+
+#include "support/train_threads.h"
+
+namespace drivetrain {
+namespace {
+
+std::string table_of(const std::string& more) {
+  const Value config = parse_json(
+      R"({"train_steps": 1, "train_micro_batch_size_per_gpu": 1, "model": {"type": "gpt", "params": {"num_layers": 1,
+    "hidden_size": 8, "num_attention_heads": 2, "vocab_size": 16, "max_position_embeddings": 8}},
+    "dataset": {"type": "synthetic", "params": {"seq_length": 8}}, "optimizer": "adamw")" +
+          more + "}",
+      "test");
+  Problems problems;
+  const RunSettings settings = read_run_settings(config, "test.json", problems);
+  const auto chosen = choose_plugins(config, test::built_plugins(), "cpu", problems);
+  problems.throw_if_any();
+  RankSetup setup;
+  setup.store = make_local_store();
+  setup.log = make_console_log({.rank = 1});
+  return dtype_table(*plan_run(settings, chosen, test::built_plugins(), setup, Purpose::train));
+}
+
+TEST(DtypeTable, names_what_chose_each_type) {
+  EXPECT_EQ(table_of(""), R"(types
+  parameter  float32   default
+  compute    float32   default
+  gradient   float32   default
+  reduce     float32   default
+  optimizer  float32   default)");
+  EXPECT_EQ(table_of(R"(, "bf16": {"enabled": true})"), R"(types
+  parameter  bfloat16  precision/bf16
+  compute    bfloat16  precision/bf16
+  gradient   float32   precision/bf16
+  reduce     float32   precision/bf16
+  optimizer  float32   precision/bf16)");
+  EXPECT_EQ(
+      table_of(
+          R"(, "fp16": {"enabled": true}, "data_types": {"grad_accum_dtype": "half"}, "communication_data_type": "fp32")"),
+      R"(types
+  parameter  float16   precision/fp16
+  compute    float16   precision/fp16
+  gradient   float16   data_types.grad_accum_dtype
+  reduce     float32   communication_data_type
+  optimizer  float32   precision/fp16)");
+}
+
+}  // namespace
+}  // namespace drivetrain
