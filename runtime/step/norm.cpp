@@ -65,52 +65,69 @@ std::pair<int64_t, int64_t> dim_piece(const Layout& layout, const Mesh& mesh, st
   return {index, count};
 }
 
+using HeldParams = std::map<const Param*, const Trainable*>;
+
+// What this rank holds of the parameters that it counts.
+HeldParams counted_here(const std::vector<Trainables>& chunks, const std::set<std::string>& counted_elsewhere) {
+  HeldParams held;
+  for (const Trainables& chunk : chunks)
+    for (const Trainable& t : chunk)
+      if (!counted_elsewhere.count(t.param->name)) held.emplace(t.param.get(), &t);
+  return held;
+}
+
+void check_range(const Trainable& t) {
+  if (t.layout.begin % kNormBlock != 0)
+    throw fail(ErrorCode::internal, t.param->name, ": the flat range begins at ", t.layout.begin,
+               ", not on a block of ", kNormBlock);
+}
+
 }  // namespace
 
 GradNorm::GradNorm(const std::vector<Trainables>& chunks, const std::vector<ParamPtr>& order, const Mesh& mesh,
                    const at::Device& device, const std::set<std::string>& counted_elsewhere) {
   if (mesh.size(Schedule::kAxis) > 1) stages_ = mesh.group(Schedule::kAxis);
-  std::map<const Param*, const Trainable*> held;
-  for (const Trainables& chunk : chunks)
-    for (const Trainable& t : chunk)
-      if (!counted_elsewhere.count(t.param->name)) held.emplace(t.param.get(), &t);
-  std::map<const Param*, Place> places;
+  const HeldParams held = counted_here(chunks, counted_elsewhere);
+  Places places;
   for (const ParamPtr& param : order) {
     names_.push_back(param->name);
     if (held.count(param.get())) places[param.get()] = place(*held.at(param.get()), mesh);
   }
+  lay_out_tables(places, device);
+  for (const Trainables& chunk : chunks)
+    for (const Trainable& t : chunk) {
+      check_range(t);
+      pieces_.push_back(held.count(t.param.get()) ? piece_of(t, places) : Piece());
+    }
+  note_params(order, places, device);
+}
+
+// The tables one after another in one buffer; from here on places are those in the buffer.
+void GradNorm::lay_out_tables(Places& places, const at::Device& device) {
   std::vector<int64_t> table_first;
   int64_t blocks = 0;
   for (const Table& table : tables_) table_first.push_back(blocks), blocks += table.blocks;
-  const at::TensorOptions on_device = at::TensorOptions(at::kDouble).device(device);
-  blocks_ = at::zeros({blocks}, on_device);
+  blocks_ = at::zeros({blocks}, at::TensorOptions(at::kDouble).device(device));
   for (size_t i = 0; i < tables_.size(); ++i) tables_[i].sums = blocks_.narrow(0, table_first[i], tables_[i].blocks);
+  for (auto& [param, place] : places) place.first += table_first[place.table], place.own += table_first[place.table];
+}
 
-  for (const Trainables& chunk : chunks) {
-    for (const Trainable& t : chunk) {
-      if (t.layout.begin % kNormBlock != 0)
-        throw fail(ErrorCode::internal, t.param->name, ": the flat range begins at ", t.layout.begin,
-                   ", not on a block of ", kNormBlock);
-      if (!held.count(t.param.get())) {
-        pieces_.push_back({});
-        continue;
-      }
-      const auto found = places.find(t.param.get());
-      if (found == places.end())
-        throw fail(ErrorCode::internal, t.param->name, " is updated and not in the model's list of parameters");
-      const Place& place = found->second;
-      pieces_.push_back(
-          {table_first[place.table] + place.own + t.layout.begin / kNormBlock, blocks_of(t.grad.numel())});
-    }
-  }
+GradNorm::Piece GradNorm::piece_of(const Trainable& t, const Places& places) {
+  const auto found = places.find(t.param.get());
+  if (found == places.end())
+    throw fail(ErrorCode::internal, t.param->name, " is updated and not in the model's list of parameters");
+  return {found->second.own + t.layout.begin / kNormBlock, blocks_of(t.grad.numel())};
+}
+
+void GradNorm::note_params(const std::vector<ParamPtr>& order, const Places& places, const at::Device& device) {
   std::vector<int64_t> first, count;
   for (const ParamPtr& param : order) {
     const auto found = places.find(param.get());
-    first.push_back(found == places.end() ? 0 : table_first[found->second.table] + found->second.first);
+    first.push_back(found == places.end() ? 0 : found->second.first);
     count.push_back(found == places.end() ? 0 : found->second.blocks);
   }
   first_ = int64s(first, device), count_ = int64s(count, device);
-  params_ = at::zeros({static_cast<int64_t>(order.size())}, on_device);
+  params_ = at::zeros({static_cast<int64_t>(order.size())}, blocks_.options());
 }
 
 GradNorm::Place GradNorm::place(const Trainable& t, const Mesh& mesh) {

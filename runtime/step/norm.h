@@ -6,6 +6,7 @@
 #include <drivetrain/mesh.h>
 #include <drivetrain/optimizer.h>
 
+#include <map>
 #include <set>
 #include <string>
 #include <vector>
@@ -46,10 +47,14 @@ class DRIVETRAIN_INTERNAL GradNorm {
   // Where the blocks of one parameter stand.
   struct Place {
     size_t table = 0;
-    int64_t first = 0, blocks = 0;  // of all ranks, in the table
+    int64_t first = 0, blocks = 0;  // of all ranks, in the table; then in blocks_
     int64_t own = 0;                // the first of this rank's tensor-parallel piece
   };
+  using Places = std::map<const Param*, Place>;
   Place place(const Trainable& t, const Mesh& mesh);
+  void lay_out_tables(Places& places, const at::Device& device);
+  static Piece piece_of(const Trainable& t, const Places& places);
+  void note_params(const std::vector<ParamPtr>& order, const Places& places, const at::Device& device);
 
   std::vector<std::string> names_;  // of `order`
   std::vector<Piece> pieces_;       // in order of chunks and trainables
