@@ -34,7 +34,7 @@ std::string option_value(const std::vector<std::string>& arguments, size_t& i) {
 
 TrainArguments parse_train_arguments(const std::vector<std::string>& arguments) {
   constexpr const char* kUsage =
-      "\nusage: drivetrain train CONFIG [--set KEY=VALUE]... [--plan [--svg FILE]] [--plugin-path DIR]...";
+      "\nusage: drivetrain train CONFIG [--set KEY=VALUE]... [--plan [--json] [--svg FILE]] [--plugin-path DIR]...";
   TrainArguments args;
   for (size_t i = 0; i < arguments.size(); ++i) {
     const std::string& a = arguments[i];
@@ -46,6 +46,8 @@ TrainArguments parse_train_arguments(const std::vector<std::string>& arguments) 
       args.plugin_paths.push_back(option_value(arguments, i));
     else if (a == "--plan")
       args.plan = true;
+    else if (a == "--json")
+      args.json = true;
     else if (a == "--svg")
       args.svg = option_value(arguments, i);
     else if (a == "--resume" || a.rfind("--resume=", 0) == 0)
@@ -59,6 +61,7 @@ TrainArguments parse_train_arguments(const std::vector<std::string>& arguments) 
   }
   if (args.config.empty()) throw fail(ErrorCode::config, "train wants a config file", kUsage);
   if (!args.svg.empty() && !args.plan) throw fail(ErrorCode::config, "--svg draws a plan: it goes with --plan", kUsage);
+  if (args.json && !args.plan) throw fail(ErrorCode::config, "--json writes a plan: it goes with --plan", kUsage);
   return args;
 }
 

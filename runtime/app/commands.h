@@ -14,7 +14,8 @@ struct TrainArguments {
   std::string config;
   std::vector<std::string> sets, plugin_paths;
   bool plan = false;
-  std::string svg;  // file for the schedule's picture; only with plan
+  std::string svg;    // file for the schedule's picture; only with plan
+  bool json = false;  // the plan as JSON; only with plan
 };
 // Throws Error(config) with the usage line.
 TrainArguments parse_train_arguments(const std::vector<std::string>& arguments);

@@ -72,13 +72,13 @@ int config_command(const std::vector<std::string>& arguments) {
   show_notes(problems, *setup.log);
   setup.store = make_local_store();
   setup.environment.world_size =
-      args.ranks ? args.ranks : data_parallel_ranks(settings) * smallest_world(settings, chosen, registry, setup);
+      args.ranks ? args.ranks : data_parallel_ranks(settings) * min_world_size(settings, chosen, registry, setup);
   setup.environment.local_size = setup.environment.world_size;
   const auto run = plan_training(settings, std::move(chosen), registry, setup);
   if (args.verb == "resolve") {
     std::cout << resolved_value(*run, registry).to_json(2) << "\n";
   } else {
-    std::cout << printable(concat(args.train.config, ": no problems found\n", plan_headline(*run), "\n"));
+    std::cout << printable(concat(args.train.config, ": no problems found\n", plan_headline(run->plan), "\n"));
   }
   return 0;
 }

@@ -2,16 +2,16 @@
 // share.
 #pragma once
 
-#include "plan/composition.h"
+#include "plan/plan_run.h"
 
 namespace drivetrain {
 
 // plan_run for training, and whether the final weights can be written. Throws Error.
-std::unique_ptr<Composition> plan_training(const RunSettings& settings, std::vector<ChosenPlugin> chosen,
-                                           const Registry& registry, const RankSetup& setup);
+std::unique_ptr<PlannedRun> plan_training(const RunSettings& settings, std::vector<ChosenPlugin> chosen,
+                                          const Registry& registry, const RankSetup& setup);
 
 // Throws Error(out_of_memory) with both figures if the states of this rank alone are more than this host has. Only
 // where the run is about to begin: plans are made for other machines too.
-void check_host_memory(const Composition& run);
+void check_host_memory(const RunPlan& plan);
 
 }  // namespace drivetrain

@@ -30,7 +30,8 @@ int train(const TrainArguments& args, TrainRequest& request) {
   request.config_path = args.config;
   const std::unique_ptr<Registry> registry = choose_for(request, args.plugin_paths, problems);
   if (args.plan) {
-    std::cout << printable(describe_plan(request, args.svg));
+    const std::string plan = describe_plan(request, {args.json, args.svg});
+    std::cout << (args.json ? plan : printable(plan));
     return 0;
   }
   start_process(request);

@@ -6,7 +6,7 @@
 #include <functional>
 
 #include "internal.h"
-#include "plan/composition.h"
+#include "plan/planned_run.h"
 
 namespace drivetrain {
 
@@ -29,13 +29,16 @@ struct TrainOutcome {
 };
 
 // Before the first collective: is everybody there, with the same configuration and the same libraries (`facts`)?
-void meet_ranks(const TrainRequest& request, const Composition& run, const Value& facts);
+void meet_ranks(const TrainRequest& request, const PlannedRun& run, const Value& facts);
 
 // Throws Error. Collective over all ranks of the store.
 DRIVETRAIN_INTERNAL TrainOutcome train_rank(const TrainRequest& request);
 
 // What `train --plan` shows: mesh, placement, nesting, memory. Nothing is allocated, no rank waits for another.
-// `svg`: a file that the schedule is drawn into; empty: none.
-DRIVETRAIN_INTERNAL std::string describe_plan(const TrainRequest& request, const std::string& svg = {});
+struct PlanRequest {
+  bool json = false;  // RunPlan::to_json instead of the text
+  std::string svg;    // a file that the schedule is drawn into; empty: none
+};
+DRIVETRAIN_INTERNAL std::string describe_plan(const TrainRequest& request, const PlanRequest& wanted = {});
 
 }  // namespace drivetrain

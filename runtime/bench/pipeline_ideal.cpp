@@ -11,12 +11,12 @@ namespace {
 double of(const PhaseSeconds& phases, Phase phase) { return phases[static_cast<size_t>(phase)]; }
 
 // A stage's time is shared out over its chunks as the model counts their cost.
-std::vector<PieceTime> piece_seconds(const Composition& run, const std::vector<PipelineIdeal::Stage>& stages) {
+std::vector<PieceTime> piece_seconds(const RunPlan& plan, const std::vector<PipelineIdeal::Stage>& stages) {
   std::vector<double> costs(stages.size());
-  for (const PlacedPiece& piece : run.placement) costs[piece.stage] += piece.cost;
-  const auto micro_batches = static_cast<double>(run.batch.accumulation);
+  for (const PlacedPiece& piece : plan.placement) costs[piece.stage] += piece.cost;
+  const auto micro_batches = static_cast<double>(plan.batch.accumulation);
   std::vector<PieceTime> times;
-  for (const PlacedPiece& piece : run.placement) {
+  for (const PlacedPiece& piece : plan.placement) {
     const PipelineIdeal::Stage& stage = stages[piece.stage];
     const double share = piece.cost / costs[piece.stage] / micro_batches;
     times.push_back({stage.forward * share, stage.backward * share, stage.backward_weight * share});
@@ -26,8 +26,8 @@ std::vector<PieceTime> piece_seconds(const Composition& run, const std::vector<P
 
 }  // namespace
 
-std::optional<PipelineIdeal> pipeline_ideal(const Composition& run, const std::vector<PhaseSeconds>& phases) {
-  if (run.stages() == 1 || phases.empty()) return std::nullopt;
+std::optional<PipelineIdeal> pipeline_ideal(const PlannedRun& run, const std::vector<PhaseSeconds>& phases) {
+  if (run.plan.schedule.stages == 1 || phases.empty()) return std::nullopt;
   PipelineIdeal ideal;
   double finish = std::numeric_limits<double>::max(), update = 0, load = 0;
   for (const int64_t rank : run.mesh->ranks({Schedule::kAxis})) {
@@ -38,7 +38,7 @@ std::optional<PipelineIdeal> pipeline_ideal(const Composition& run, const std::v
     load = std::max(load, of(one, Phase::load));
   }
   const Timeline timeline =
-      simulate(*run.schedule, run.batch.accumulation, Pass::train, piece_seconds(run, ideal.stages));
+      simulate(*run.plugins.schedule, run.plan.batch.accumulation, Pass::train, piece_seconds(run.plan, ideal.stages));
   ideal.seconds = timeline.makespan + load + finish + update;
   ideal.bubble = timeline.bubble();
   return ideal;

@@ -17,7 +17,7 @@ constexpr int kLeastRounds = 2, kMostRounds = 20;
 
 using ProductShapes = std::map<std::pair<int64_t, int64_t>, int64_t>;  // (out, in) -> matrices
 
-ProductShapes product_shapes(const Composition& run) {
+ProductShapes product_shapes(const PlannedRun& run) {
   ProductShapes shapes;
   std::vector<std::pair<int64_t, int64_t>> tables;
   double elements = 0;
@@ -32,7 +32,7 @@ ProductShapes product_shapes(const Composition& run) {
     elements += static_cast<double>(shape[0] * shape[1]);
   }
   // Six operations per element and token, forward and backward: what is left over is the output layer's, tied or not.
-  const double left = run.facts.flops_per_token_fixed / 6 - elements;
+  const double left = run.plan.model.flops_per_token_fixed / 6 - elements;
   for (const auto& table : tables)
     if (std::abs(left - static_cast<double>(table.first * table.second)) < 0.5) {
       ++shapes[table];
@@ -75,13 +75,13 @@ Value Products::to_value() const {
   return value;
 }
 
-Products time_products(const Composition& run) {
+Products time_products(const PlannedRun& run) {
   const at::NoGradGuard no_grad;
   const at::Device device = run.services->device;
   const at::TensorOptions options = at::TensorOptions(run.services->dtypes.param).device(device);
   Products products;
-  products.rows = run.batch.micro_batch_size * run.run.seq_length;
-  const double per_step = static_cast<double>(run.batch.accumulation);
+  products.rows = run.plan.batch.micro_batch_size * run.plan.run.seq_length;
+  const double per_step = static_cast<double>(run.plan.batch.accumulation);
   for (const auto& [shape, count] : product_shapes(run)) {
     const TimedWork work = three_products(options, products.rows, shape.first, shape.second);
     work();

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "bench/timing.h"
-#include "plan/composition.h"
+#include "plan/planned_run.h"
 
 namespace drivetrain {
 
@@ -24,6 +24,6 @@ struct Products {
 // Shapes from the model's parameters: matrices that are no table of an embedding, and the output layer, which FLOPs per
 // token tell from the tables. Times them with LibTorch's mm on the run's device, in the dtype units compute with. A few
 // seconds.
-Products time_products(const Composition& run);
+Products time_products(const PlannedRun& run);
 
 }  // namespace drivetrain

@@ -8,9 +8,10 @@
 #include "bench/step_report.h"
 #include "device/device_runtime.h"
 #include "observe/memory.h"
+#include "plan/plan_run.h"
 #include "rendezvous/gather_values.h"
 #include "report/facts.h"
-#include "step/trainer.h"
+#include "run/run.h"
 
 namespace drivetrain {
 namespace {
@@ -25,7 +26,7 @@ std::shared_ptr<Log> report_log(int64_t rank) {
 }
 
 // Of this rank: of its device, or of the process.
-double peak_of(const Composition& run) {
+double peak_of(const PlannedRun& run) {
   DeviceRuntime* const device = run.device_runtime();
   return device ? static_cast<double>(device->memory(run.services->device).peak_allocated) : peak_memory_bytes();
 }
@@ -40,7 +41,7 @@ struct StepBench : StepMeasure {
   int64_t train_steps() const { return warmup + steps + (accelerator ? kWatchedAtTheEnd : 0); }
 
   // Losses and seconds of every step; phases where they were watched and count.
-  void train(Composition& run) {
+  void train(Run& run) {
     PhaseWatch watch(run.services->device);
     const std::atomic<int> no_stop = 0;
     Trainer* self = nullptr;
@@ -50,7 +51,7 @@ struct StepBench : StepMeasure {
       self->observe(&watch);
     };
     Trainer trainer(
-        run,
+        trainer_parts(run),
         [&](int64_t step, Value data) {
           if (step > unwatched) watch.end_step();
           if (step == unwatched) watch_from_here();
@@ -71,14 +72,14 @@ int64_t steps_of_dataset(const TrainRequest& request, const Registry& registry) 
   RunSettings settings = request.settings;
   settings.train_steps = 1;
   try {
-    return plan_run(settings, request.chosen, registry, request.setup, Purpose::train)->data.steps;
+    return plan_run(settings, request.chosen, registry, request.setup, Purpose::train)->plan.data.steps;
   } catch (const Error&) {
     return -1;
   }
 }
 
 // train_steps is this command's, so that a dataset with less of them is told in its words and not the config's.
-std::unique_ptr<Composition> plan_steps(const TrainRequest& request, const Registry& registry, const StepBench& bench) {
+std::unique_ptr<PlannedRun> plan_steps(const TrainRequest& request, const Registry& registry, const StepBench& bench) {
   try {
     return plan_run(request.settings, request.chosen, registry, request.setup, Purpose::train);
   } catch (const Error&) {
@@ -90,7 +91,7 @@ std::unique_ptr<Composition> plan_steps(const TrainRequest& request, const Regis
   }
 }
 
-void gather_from_ranks(const TrainRequest& request, const Composition& run, StepBench& bench) {
+void gather_from_ranks(const TrainRequest& request, const PlannedRun& run, StepBench& bench) {
   Value mine = Value::array();
   mine.items().push_back(Value(peak_of(run)));
   for (const double seconds : bench.median_phases()) mine.items().push_back(Value(seconds));
@@ -103,7 +104,7 @@ void gather_from_ranks(const TrainRequest& request, const Composition& run, Step
 }
 
 // The steps, what they took of memory, and then the products, which would raise that.
-Products measure(const TrainRequest& request, Composition& run, StepBench& bench) {
+Products measure(const TrainRequest& request, Run& run, StepBench& bench) {
   try {
     build_run(run);
     bench.train(run);
@@ -111,8 +112,8 @@ Products measure(const TrainRequest& request, Composition& run, StepBench& bench
     return time_products(run);
   } catch (const std::exception& e) {  // the others learn the reason at once instead of waiting for a time-out
     const std::string reason = e.what();
-    if (run.communicator)
-      run.communicator->abort(
+    if (run.plugins.communicator)
+      run.plugins.communicator->abort(
           concat("rank ", request.setup.environment.rank, " stopped: ", reason.substr(0, reason.find('\n'))));
     throw;
   }
@@ -131,12 +132,12 @@ BenchReport bench_step(const BenchArguments& arguments) {
   const auto registry = choose_for(request, arguments.all("--plugin-path"), problems);
   request.setup.log = report_log(request.setup.environment.rank);
   start_process(request);
-  const auto run = plan_steps(request, *registry, bench);
-  meet_ranks(request, *run, resolved_facts(*run, *registry));
+  Run run(std::move(*plan_steps(request, *registry, bench)));
+  meet_ranks(request, run, resolved_facts(run.plan, *registry));
   const BenchMachine machine = look_at_machine();  // every rank waits here, so that nobody is seen at work
-  const Products products = measure(request, *run, bench);
+  const Products products = measure(request, run, bench);
   BenchReport report = report_on("step", machine);
-  report_steps(*run, bench, products, report);
+  report_steps(run, bench, products, report);
   report.silent = request.setup.environment.rank != 0;
   return report;
 }

@@ -21,8 +21,8 @@ double member(const Value& data, const char* key) { return data.find(key)->as_do
 // What is said of a run; all figures are rank 0's or agreed by all ranks.
 class StepReport {
  public:
-  StepReport(const Composition& run, const StepMeasure& measure, const Products& products)
-      : run_(run),
+  StepReport(const PlannedRun& run, const StepMeasure& measure, const Products& products)
+      : plan_(run.plan),
         measure_(measure),
         products_(products),
         medians_(measure.median_phases()),
@@ -31,10 +31,10 @@ class StepReport {
     for (size_t i = 0; i < measure.rows.size(); ++i)
       if (measure.timed(i)) seconds.push_back(member(measure.rows[i], "step_s"));
     step_s_ = spread_of(seconds);
-    slots_ = static_cast<double>(run.batch.train_batch_size * run.run.seq_length);
-    ranks_ = static_cast<double>(run.run.world_size);
-    const double flops = slots_ * (run.facts.flops_per_token_fixed +
-                                   run.facts.flops_per_token_S * static_cast<double>(run.run.seq_length));
+    slots_ = static_cast<double>(run.plan.batch.train_batch_size * run.plan.run.seq_length);
+    ranks_ = static_cast<double>(run.plan.run.world_size);
+    const double flops = slots_ * (run.plan.model.flops_per_token_fixed +
+                                   run.plan.model.flops_per_token_S * static_cast<double>(run.plan.run.seq_length));
     tflops_ = flops / step_s_.median / ranks_ / 1e12;
     share_ = tflops_ * 1e12 / products.rate();
   }
@@ -45,11 +45,11 @@ class StepReport {
     json.set("step_s", step_s_.to_value());
     json.set("phases_s", phases_value());
     if (ideal_) json.set("pipeline", pipeline_value());
-    if (run_.capture.on) json.set("device_idle_share_at_least", idle_share_at_least());
+    if (plan_.capture.on) json.set("device_idle_share_at_least", idle_share_at_least());
     json.set("tokens_per_s", slots_ / step_s_.median);
     json.set("tgs", slots_ / step_s_.median / ranks_);
     json.set("tflops", tflops_);
-    json.set("flops_formula", run_.facts.flops_formula);
+    json.set("flops_formula", plan_.model.flops_formula);
     json.set("products", products_.to_value());
     json.set("share_of_products", share_);
     json.set("peak_memory_bytes", static_cast<int64_t>(member(measure_.rows.back(), "peak_memory_bytes")));
@@ -62,19 +62,19 @@ class StepReport {
  private:
   Value run_value() const {
     Value value = Value::object();
-    value.set("parameters", run_.facts.parameters);
-    value.set("ranks", run_.run.world_size);
-    value.set("device", run_.run.device);
-    value.set("dtype", c10::toString(run_.services->dtypes.param));
-    value.set("micro_batch_size", run_.batch.micro_batch_size);
-    value.set("accumulation", run_.batch.accumulation);
-    value.set("seq_length", run_.run.seq_length);
-    value.set("layers", run_.facts.num_layers);
-    value.set("hidden_size", run_.facts.hidden_size);
-    value.set("vocab_size", run_.facts.vocab_size);
+    value.set("parameters", plan_.model.parameters);
+    value.set("ranks", plan_.run.world_size);
+    value.set("device", plan_.run.device);
+    value.set("dtype", c10::toString(plan_.dtypes.types.param));
+    value.set("micro_batch_size", plan_.batch.micro_batch_size);
+    value.set("accumulation", plan_.batch.accumulation);
+    value.set("seq_length", plan_.run.seq_length);
+    value.set("layers", plan_.model.num_layers);
+    value.set("hidden_size", plan_.model.hidden_size);
+    value.set("vocab_size", plan_.model.vocab_size);
     Value plugins = Value::array();
-    for (const ChosenPlugin& plugin : run_.chosen)
-      if (plugin.selection.enabled) plugins.items().push_back(plugin.id());
+    for (const PlannedPlugin& plugin : plan_.plugins)
+      if (plugin.enabled) plugins.items().push_back(plugin.id());
     value.set("plugins", std::move(plugins));
     return value;
   }
@@ -173,16 +173,16 @@ class StepReport {
         {"step", seconds_text(step_s_.median), concat(seconds_text(step_s_.min), " to ", seconds_text(step_s_.max))});
     const Value &first = measure_.rows.front(), &last = measure_.rows.back();
     const std::string recorded =
-        run_.capture.on
+        plan_.capture.on
             ? concat(
                   "the step is recorded: forward is part of backward; the device is idle between its replays for at ",
                   "least ", number_text("%.1f %%", 100 * idle_share_at_least()), " of it\n")
             : "";
-    return concat(plan_headline(run_), "\n", phases.text(), measure_.steps, " steps after ", measure_.warmup,
+    return concat(plan_headline(plan_), "\n", phases.text(), measure_.steps, " steps after ", measure_.warmup,
                   " of warm-up\n", recorded, pipeline_text(),
                   "throughput: ", number_text("%.0f", slots_ / step_s_.median), " tokens/s, TGS ",
                   number_text("%.0f", slots_ / step_s_.median / ranks_), ", ", number_text("%.4f", tflops_),
-                  " TFLOPS per rank (", run_.facts.flops_formula, ")\n", "matrix products alone would take ",
+                  " TFLOPS per rank (", plan_.model.flops_formula, ")\n", "matrix products alone would take ",
                   seconds_text(products_.seconds), " at ", number_text("%.4f", products_.rate() / 1e12),
                   " TFLOPS, so the step reaches ", number_text("%.1f %%", 100 * share_),
                   " of their rate\npeak memory: ", number_text("%.3f GB", member(last, "peak_memory_bytes") / 1e9),
@@ -190,7 +190,7 @@ class StepReport {
                   number_text("%.6f", member(last, "loss")), " in step ", measure_.rows.size(), "\n");
   }
 
-  const Composition& run_;
+  const RunPlan& plan_;
   const StepMeasure& measure_;
   const Products& products_;
   const PhaseSeconds medians_;
@@ -211,7 +211,7 @@ PhaseSeconds StepMeasure::median_phases() const {
   return medians;
 }
 
-void report_steps(const Composition& run, const StepMeasure& measure, const Products& products, BenchReport& report) {
+void report_steps(const PlannedRun& run, const StepMeasure& measure, const Products& products, BenchReport& report) {
   StepReport(run, measure, products).fill(report);
 }
 

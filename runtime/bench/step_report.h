@@ -6,7 +6,7 @@
 #include "bench/bench.h"
 #include "bench/phase_watch.h"
 #include "bench/products.h"
-#include "plan/composition.h"
+#include "plan/planned_run.h"
 
 namespace drivetrain {
 
@@ -26,6 +26,6 @@ struct StepMeasure {
 };
 
 // All figures are rank 0's or agreed by all ranks.
-void report_steps(const Composition& run, const StepMeasure& measure, const Products& products, BenchReport& report);
+void report_steps(const PlannedRun& run, const StepMeasure& measure, const Products& products, BenchReport& report);
 
 }  // namespace drivetrain

@@ -2,7 +2,7 @@
 
 #include <ATen/ops/cat.h>
 
-#include "step/step_state.h"
+#include "data/sequence_cuts.h"
 
 namespace drivetrain {
 namespace {

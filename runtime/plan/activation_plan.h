@@ -2,18 +2,11 @@
 // micro-batches in flight and the recompute policy of regions. A figure before anything is allocated. Thread: main.
 #pragma once
 
-#include <string>
-
-#include "plan/composition.h"
+#include "plan/planned_run.h"
 
 namespace drivetrain {
 
-struct PlannedActivations {
-  double bytes = 0;    // 0 where the model does not say
-  std::string source;  // "model/...: 3 micro-batches x 8 blocks x 2048 tokens"
-};
-
-// Of a planned run, built or not.
-PlannedActivations planned_activations(const Composition& run);
+// Of a run whose model is placed and whose storage is not there yet: shows the recompute policy a copy of its units.
+ActivationPlan plan_activations(const PlannedRun& run);
 
 }  // namespace drivetrain

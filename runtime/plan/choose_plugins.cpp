@@ -1,7 +1,12 @@
-// From a config file to the list of plugins with parsed options.
+#include "plan/choose_plugins.h"
+
 #include <algorithm>
 
-#include "plan/composition.h"
+#include <drivetrain/dataset.h>
+#include <drivetrain/lr_schedule.h>
+#include <drivetrain/monitor.h>
+#include <drivetrain/optimizer.h>
+
 #include "plugin/kinds.h"
 
 namespace drivetrain {

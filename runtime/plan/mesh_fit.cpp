@@ -18,7 +18,7 @@ std::string divisors_text(int64_t n) {
 
 }  // namespace
 
-MeshReadings::MeshReadings(const std::vector<PlanContext::Claim>& claims, int64_t world_size)
+MeshFit::MeshFit(const std::vector<PlanContext::Claim>& claims, int64_t world_size)
     : claims_(claims), world_(world_size) {
   for (const auto& claim : claims_) {
     if (claim.size == PlanContext::kRest)
@@ -28,11 +28,11 @@ MeshReadings::MeshReadings(const std::vector<PlanContext::Claim>& claims, int64_
   }
 }
 
-bool MeshReadings::explained() const { return has_rest_ ? world_ % fixed_ == 0 : world_ == fixed_; }
+bool MeshFit::fits() const { return has_rest_ ? world_ % fixed_ == 0 : world_ == fixed_; }
 
-int64_t MeshReadings::rest() const { return world_ % fixed_ == 0 ? world_ / fixed_ : 1; }
+int64_t MeshFit::rest() const { return world_ % fixed_ == 0 ? world_ / fixed_ : 1; }
 
-Position MeshReadings::place(const PlaceOf& place_of) const {
+Position MeshFit::place(const PlaceOf& place_of) const {
   Position place;
   int fixed = 0;
   for (const auto& claim : claims_)
@@ -41,7 +41,7 @@ Position MeshReadings::place(const PlaceOf& place_of) const {
 }
 
 // The size this axis would need with all others as they are.
-std::string MeshReadings::reading_of(const PlanContext::Claim& claim) const {
+std::string MeshFit::sizes_for(const PlanContext::Claim& claim) const {
   const int64_t others = fixed_ / claim.size;
   if (world_ % others != 0) return concat("no size fits beside the others' ", others);
   if (has_rest_)
@@ -49,7 +49,7 @@ std::string MeshReadings::reading_of(const PlanContext::Claim& claim) const {
   return concat(others == 1 ? "" : "with the others as they are ", "it would have to be ", world_ / others);
 }
 
-std::string MeshReadings::worlds() const {
+std::string MeshFit::worlds() const {
   if (!has_rest_)
     return concat("start ", fixed_, fixed_ == 1 ? " rank" : " ranks",
                   ", or choose a data_parallel plugin, which takes the rest");
@@ -58,7 +58,7 @@ std::string MeshReadings::worlds() const {
                 ")");
 }
 
-std::string MeshReadings::text(const PlaceOf& place_of) const {
+std::string MeshFit::text(const PlaceOf& place_of) const {
   std::string product, lines;
   for (const auto& claim : claims_) {
     const Position where = place_of(claim.by);
@@ -68,7 +68,7 @@ std::string MeshReadings::text(const PlaceOf& place_of) const {
       continue;
     }
     product += concat(product.empty() ? "" : " x ", claim.axis, " ", claim.size);
-    lines += concat("\n   ", claim.axis, " is ", claim.size, " (", by, "): ", reading_of(claim));
+    lines += concat("\n   ", claim.axis, " is ", claim.size, " (", by, "): ", sizes_for(claim));
   }
   if (product.find(" x ") != std::string::npos) product += concat(" = ", fixed_);
   const std::string ranks = concat(world_, world_ == 1 ? " rank" : " ranks");

@@ -1,4 +1,4 @@
-// Do the sizes that plugins claim explain the world? If not: everything that one could have meant. Pure; any thread.
+// Whether the sizes that plugins claim multiply to the number of ranks, and which sizes would. Pure; any thread.
 #pragma once
 
 #include <string>
@@ -8,19 +8,19 @@
 
 namespace drivetrain {
 
-class MeshReadings {
+class MeshFit {
  public:
   // At most one claim takes the rest.
-  MeshReadings(const std::vector<PlanContext::Claim>& claims, int64_t world_size);
+  MeshFit(const std::vector<PlanContext::Claim>& claims, int64_t world_size);
 
-  bool explained() const;
+  bool fits() const;
   bool has_rest() const { return has_rest_; }
   int64_t rest() const;                             // what the claim that takes the rest gets; 1 where nothing fits
   Position place(const PlaceOf& place_of) const;    // of the one axis that is to blame, nowhere if there are several
   std::string text(const PlaceOf& place_of) const;  // who claims what, which sizes would fit, how many ranks would
 
  private:
-  std::string reading_of(const PlanContext::Claim& claim) const;
+  std::string sizes_for(const PlanContext::Claim& claim) const;
   std::string worlds() const;
 
   const std::vector<PlanContext::Claim>& claims_;

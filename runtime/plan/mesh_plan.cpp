@@ -35,13 +35,13 @@ std::string who_does_not(const std::string& ability, const PlaceOf& place_of, co
 }
 
 void report_refusals(const PlanContext& context, const PlaceOf& place_of, Problems& problems,
-                     const WhoOffers& who_offers, const ChosenOf& chosen_of) {
+                     const PluginsThatOffer& that_offer, const ChosenOf& chosen_of) {
   for (const auto& refusal : context.refusals()) problems.add(place_of(refusal.by), who(refusal.by) + refusal.text);
   for (const auto& need : context.needs()) {
     const auto& offers = context.offers();
     if (std::any_of(offers.begin(), offers.end(), [&](const auto& offer) { return offer.text == need.ability; }))
       continue;
-    const auto others = who_offers ? who_offers(need.ability) : std::vector<std::string>{};
+    const auto others = that_offer ? that_offer(need.ability) : std::vector<std::string>{};
     problems.add(place_of(need.by), concat(who(need.by), "needs ", need.ability, " (", need.why, "), which ",
                                            who_does_not(need.ability, place_of, chosen_of),
                                            others.empty() ? ""
@@ -117,6 +117,13 @@ int64_t MeshPlan::ranks_of_kind(const std::string& kind) const {
   return product;
 }
 
+std::vector<std::string> MeshPlan::gradient_axes() const {
+  std::vector<std::string> names;
+  for (const Axis& axis : axes)
+    if (axis.joins_gradients) names.push_back(axis.name);
+  return names;
+}
+
 std::string MeshPlan::text() const {
   std::vector<std::string> names;
   for (const Axis& axis : axes) names.push_back(concat(axis.name, " ", axis.size));
@@ -139,21 +146,20 @@ int64_t count_ranks(const PlanContext& context, RunFacts& run) {
 }
 
 MeshPlan solve_mesh(const PlanContext& context, const std::vector<std::string>& order, const PlaceOf& place_of,
-                    Problems& problems, const WhoOffers& who_offers, const ChosenOf& chosen_of) {
-  report_refusals(context, place_of, problems, who_offers, chosen_of);
+                    Problems& problems, const PluginsThatOffer& that_offer, const ChosenOf& chosen_of) {
+  report_refusals(context, place_of, problems, that_offer, chosen_of);
   std::vector<Claim> claims = without_conflicts(context, place_of, problems);
   check_order(claims, order, place_of, problems);
   sort_claims(claims, order);
 
-  const MeshReadings readings(claims, context.run().world_size);
+  const MeshFit fit(claims, context.run().world_size);
   // Who refused may not have claimed what would explain the world.
-  if (!readings.explained() && (readings.has_rest() || problems.empty()))
-    problems.add(readings.place(place_of), readings.text(place_of));
+  if (!fit.fits() && (fit.has_rest() || problems.empty())) problems.add(fit.place(place_of), fit.text(place_of));
   MeshPlan plan;
   for (const Claim& claim : claims) {
     Axis axis;
     axis.name = claim.axis;
-    axis.size = claim.size == PlanContext::kRest ? readings.rest() : claim.size;
+    axis.size = claim.size == PlanContext::kRest ? fit.rest() : claim.size;
     axis.joins_gradients = claim.joins_gradients;
     plan.axes.push_back(axis);
     plan.owners.push_back(claim.by);

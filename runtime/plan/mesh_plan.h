@@ -19,6 +19,7 @@ struct DRIVETRAIN_INTERNAL MeshPlan {
   std::vector<std::string> batch_axes;  // those that cut the global batch into rows: claimed by a data_parallel plugin
   int64_t batch_ranks() const;          // product of their sizes
   int64_t ranks_of_kind(const std::string& kind) const;  // product of the axes that plugins of this kind claimed
+  std::vector<std::string> gradient_axes() const;        // those that join the gradient reduction
   std::string text() const;                              // "tp 2 x dp 4 x pp 2"; "one rank"
 };
 
@@ -31,14 +32,14 @@ DRIVETRAIN_INTERNAL int64_t count_ranks(const PlanContext& context, RunFacts& ru
 // where that is.
 using PlaceOf = std::function<Position(const std::string& id)>;
 // Installed plugins, not chosen, that would offer an ability in this run.
-using WhoOffers = std::function<std::vector<std::string>(const std::string& ability)>;
+using PluginsThatOffer = std::function<std::vector<std::string>(const std::string& ability)>;
 // The chosen plugin of a kind; "" if there is none.
 using ChosenOf = std::function<std::string(const std::string& kind)>;
 
 // Adds every problem to `problems`, both parties named: refusals, unmet needs, axes that do not multiply to the world.
 // `order`: axes that come first, fastest first; those left out follow by their places.
 DRIVETRAIN_INTERNAL MeshPlan solve_mesh(const PlanContext& context, const std::vector<std::string>& order,
-                                        const PlaceOf& place_of, Problems& problems, const WhoOffers& who_offers = {},
-                                        const ChosenOf& chosen_of = {});
+                                        const PlaceOf& place_of, Problems& problems,
+                                        const PluginsThatOffer& that_offer = {}, const ChosenOf& chosen_of = {});
 
 }  // namespace drivetrain

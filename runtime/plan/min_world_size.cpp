@@ -29,7 +29,7 @@ int64_t claimed_ranks(const RunSettings& settings, const std::vector<ChosenPlugi
 
 }  // namespace
 
-int64_t smallest_world(const RunSettings& settings, const std::vector<ChosenPlugin>& chosen, const Registry& registry,
+int64_t min_world_size(const RunSettings& settings, const std::vector<ChosenPlugin>& chosen, const Registry& registry,
                        const RankSetup& setup) {
   const Services services{
       *setup.log, *setup.store, 0, 1, 0, 1, at::Device(at::kCPU), static_cast<uint64_t>(settings.seed), {}, nullptr};

@@ -4,13 +4,13 @@
 
 #include <vector>
 
-#include "plan/composition.h"
+#include "plan/planned_run.h"
 
 namespace drivetrain {
 
 // The product of the sizes that plugins claim on the mesh, data parallelism left out.
 // 1 where one of them cannot be created: plan_run says why.
-int64_t smallest_world(const RunSettings& settings, const std::vector<ChosenPlugin>& chosen, const Registry& registry,
+int64_t min_world_size(const RunSettings& settings, const std::vector<ChosenPlugin>& chosen, const Registry& registry,
                        const RankSetup& setup);
 
 }  // namespace drivetrain

@@ -1,25 +1,25 @@
-// The model's chain on the meta device, cut into pieces for the stages of the pipeline.
+#include "plan/place_model.h"
+
 #include <algorithm>
 #include <set>
 
 #include <drivetrain/toolkit/layers/plain_layers.h>
 #include "checks/plugin_call.h"
-#include "plan/composition.h"
+#include "data/sequence_cuts.h"
 #include "plan/guarded_attention.h"
-#include "step/step_state.h"
 
 namespace drivetrain {
 namespace {
 
 // Where the pieces begin. The schedule's word is checked: it may be anybody's.
-std::vector<int64_t> cuts_of(const Composition& run, const std::vector<UnitPtr>& chain,
-                             const std::vector<double>& costs, int64_t pieces) {
+std::vector<int64_t> cuts_of(const PlannedRun& run, const std::vector<UnitPtr>& chain, const std::vector<double>& costs,
+                             int64_t pieces) {
   const auto units = static_cast<int64_t>(chain.size());
   if (pieces > units)
-    throw fail(ErrorCode::config, "asks for ", run.stages(), " stages of ", run.schedule->chunks(), " = ", pieces,
-               " pieces, the model's chain has ", units, " units (", chain.front()->name(), " to ",
+    throw fail(ErrorCode::config, "asks for ", run.plan.schedule.stages, " stages of ", run.plan.schedule.chunks, " = ",
+               pieces, " pieces, the model's chain has ", units, " units (", chain.front()->name(), " to ",
                chain.back()->name(), "). Use fewer stages or chunks, or more layers");
-  const std::vector<int64_t> cuts = run.schedule->partition(costs);
+  const std::vector<int64_t> cuts = run.plugins.schedule->partition(costs);
   const bool fits = static_cast<int64_t>(cuts.size()) == pieces && cuts.front() == 0 && cuts.back() < units &&
                     std::adjacent_find(cuts.begin(), cuts.end(), std::greater_equal<>()) == cuts.end();
   if (!fits)
@@ -27,16 +27,23 @@ std::vector<int64_t> cuts_of(const Composition& run, const std::vector<UnitPtr>&
   return cuts;
 }
 
-std::vector<double> costs_of(const Composition& run, const std::vector<UnitPtr>& chain) {
-  const std::string model = run.id_of(Model::kKind);
+std::vector<double> costs_of(const PlannedRun& run, const std::vector<UnitPtr>& chain) {
+  const std::string model = run.plan.id_of(Model::kKind);
   std::vector<double> costs;
   for (const UnitPtr& unit : chain)
-    costs.push_back(plugin_call({model, "cost", unit->name()}, [&] { return run.model->cost(*unit); }));
+    costs.push_back(plugin_call({model, "cost", unit->name()}, [&] { return run.plugins.model->cost(*unit); }));
   return costs;
 }
 
-std::vector<PlacedPiece> place_pieces(const Composition& run, const std::vector<UnitPtr>& chain) {
-  const int64_t stages = run.stages(), chunks = run.schedule->chunks(), pieces = stages * chunks;
+// Their number, before it is known that it makes sense.
+SchedulePlan pieces_of(const Schedule& schedule) {
+  SchedulePlan plan;
+  plan.stages = schedule.stages(), plan.chunks = schedule.chunks();
+  return plan;
+}
+
+std::vector<PlacedPiece> place_pieces(const PlannedRun& run, const std::vector<UnitPtr>& chain) {
+  const int64_t stages = run.plan.schedule.stages, chunks = run.plan.schedule.chunks, pieces = stages * chunks;
   if (stages < 1 || chunks < 1)
     throw fail(ErrorCode::plugin, "has ", stages, " stages of ", chunks, " chunks; wanted one or more of each");
   const std::vector<double> costs = costs_of(run, chain);
@@ -44,7 +51,7 @@ std::vector<PlacedPiece> place_pieces(const Composition& run, const std::vector<
   std::vector<PlacedPiece> placed(pieces);
   for (int64_t stage = 0; stage < stages; ++stage)
     for (int64_t chunk = 0; chunk < chunks; ++chunk) {
-      const int64_t index = run.schedule->piece(stage, chunk);
+      const int64_t index = run.plugins.schedule->piece(stage, chunk);
       if (index < 0 || index >= pieces)
         throw fail(ErrorCode::plugin, "puts piece ", index, " of ", pieces, " on chunk ", chunk, " of stage ", stage);
       PlacedPiece& piece = placed[index];
@@ -57,22 +64,22 @@ std::vector<PlacedPiece> place_pieces(const Composition& run, const std::vector<
 }
 
 // What each stage computes with, a parameter once per stage.
-void count_parameters(Composition& run, const std::vector<UnitPtr>& chain) {
+void count_parameters(PlannedRun& run, const std::vector<UnitPtr>& chain) {
   std::map<const Param*, std::set<int64_t>> stages;
-  for (PlacedPiece& piece : run.placement)
+  for (PlacedPiece& piece : run.plan.placement)
     for (int64_t u = piece.first; u < piece.last; ++u)
       for (const ParamPtr& param : chain[u]->params())
         if (stages[param.get()].insert(piece.stage).second) piece.parameters += param->layout.local_numel(*run.mesh);
   for (const ParamPtr& param : run.model_params) {
     const std::set<int64_t>& users = stages[param.get()];
     param->tied_over_stages = users.size() > 1;
-    if (param->tied_over_stages) run.tied_stages[param->name] = {users.begin(), users.end()};
+    if (param->tied_over_stages) run.plan.tied_stages[param->name] = {users.begin(), users.end()};
   }
 }
 
-void keep_own_stage(Composition& run, const std::vector<UnitPtr>& chain) {
-  std::vector<const PlacedPiece*> own(run.schedule->chunks());
-  for (const PlacedPiece& piece : run.placement)
+void keep_own_stage(PlannedRun& run, const std::vector<UnitPtr>& chain) {
+  std::vector<const PlacedPiece*> own(run.plan.schedule.chunks);
+  for (const PlacedPiece& piece : run.plan.placement)
     if (piece.stage == run.stage()) own.at(piece.chunk) = &piece;
   for (const PlacedPiece* piece : own) {
     const auto first = static_cast<int64_t>(run.units.units.size());
@@ -81,49 +88,50 @@ void keep_own_stage(Composition& run, const std::vector<UnitPtr>& chain) {
   }
 }
 
+void plan_slots(RunPlan& plan, const Schedule& schedule) {
+  for (int64_t stage = 0; stage < plan.schedule.stages; ++stage)
+    plan.schedule.slots.push_back(schedule.slots(stage, plan.batch.accumulation));
+}
+
+void plan_positions(PlannedRun& run) {
+  PositionPlan& positions = run.plan.positions;
+  positions.batch = apply_cuts(run.batch_cuts, {{0, run.plan.run.seq_length}});
+  positions.activations = apply_cuts(run.activation_cuts, positions.batch);
+}
+
 // What plugins want to know about the fullest rank, for their figures.
-void settle_share(Composition& run) {
+void count_fullest_rank(RunPlan& plan) {
   std::map<int64_t, int64_t> parameters;
-  for (const PlacedPiece& piece : run.placement) parameters[piece.stage] += piece.parameters;
+  for (const PlacedPiece& piece : plan.placement) parameters[piece.stage] += piece.parameters;
   const auto largest = [](const std::map<int64_t, int64_t>& by_stage) {
     int64_t most = 0;
     for (const auto& [stage, value] : by_stage) most = std::max(most, value);
     return most;
   };
   int64_t slots = 1;
-  for (int64_t stage = 0; stage < run.stages(); ++stage)
-    slots = std::max(slots, run.schedule->slots(stage, run.batch.accumulation));
-  const int64_t chunks = run.schedule->chunks();
-  run.run.rank_share =
-      static_cast<double>(largest(parameters)) / static_cast<double>(std::max<int64_t>(run.facts.parameters, 1));
-  run.run.rank_layers = largest(blocks_by_stage(run));
-  run.run.rank_positions = 0;
-  for (const RowRange& range : apply_cuts(run.activation_cuts, apply_cuts(run.batch_cuts, {{0, run.run.seq_length}})))
-    run.run.rank_positions += range.count;
-  run.run.micro_batches_in_flight = (slots + chunks - 1) / chunks;
+  for (const int64_t of_stage : plan.schedule.slots) slots = std::max(slots, of_stage);
+  const int64_t chunks = plan.schedule.chunks;
+  plan.run.rank_share =
+      static_cast<double>(largest(parameters)) / static_cast<double>(std::max<int64_t>(plan.model.parameters, 1));
+  plan.run.rank_layers = largest(plan.blocks_by_stage());
+  plan.run.rank_positions = 0;
+  for (const RowRange& range : plan.positions.activations) plan.run.rank_positions += range.count;
+  plan.run.micro_batches_in_flight = (slots + chunks - 1) / chunks;
 }
 
 }  // namespace
 
-std::map<int64_t, int64_t> blocks_by_stage(const Composition& run) {
-  std::map<int64_t, int64_t> blocks;
-  for (const PlacedPiece& piece : run.placement) {
-    const int64_t ends = (piece.first == 0) + (piece.last == run.placement.back().last);
-    blocks[piece.stage] += std::max<int64_t>(piece.last - piece.first - ends, 0);
-  }
-  return blocks;
-}
-
-std::vector<UnitPtr> build_chain(Composition& run) {
-  Builder builder{nullptr, nullptr, *run.mesh, run.facts};
-  if (run.attention) builder.attention = std::make_shared<GuardedAttention>(run.id_of(Attention::kKind), run.attention);
+std::vector<UnitPtr> build_chain(PlannedRun& run) {
+  Builder builder{nullptr, nullptr, *run.mesh, run.plan.model};
+  if (run.plugins.attention)
+    builder.attention = std::make_shared<GuardedAttention>(run.plan.id_of(Attention::kKind), run.plugins.attention);
   builder.layers = make_plain_layers(builder.attention);
-  each_strategy(run.strategies, Nesting::innermost_first, "build", "", [&](Strategy& s) { s.build(builder); });
-  run.attention = builder.attention;
+  each_strategy(run.plugins.strategies, Nesting::innermost_first, "build", "", [&](Strategy& s) { s.build(builder); });
+  run.plugins.attention = builder.attention;
   run.batch_cuts = builder.batch_cuts, run.activation_cuts = builder.activation_cuts;
-  const std::string model = run.id_of(Model::kKind);
+  const std::string model = run.plan.id_of(Model::kKind);
   return plugin_call({model, "build"}, [&] {
-    std::vector<UnitPtr> chain = run.model->build(*builder.layers);
+    std::vector<UnitPtr> chain = run.plugins.model->build(*builder.layers);
     if (chain.empty() || std::find(chain.begin(), chain.end(), nullptr) != chain.end())
       throw fail(ErrorCode::plugin, "returned ", chain.size(), " units", chain.empty() ? "" : ", some of them null",
                  "; wanted a chain of them");
@@ -131,12 +139,15 @@ std::vector<UnitPtr> build_chain(Composition& run) {
   });
 }
 
-void place_chain(Composition& run, const std::vector<UnitPtr>& chain) {
+void place_chain(PlannedRun& run, const std::vector<UnitPtr>& chain) {
   run.model_params = UnitList{chain}.all();
-  run.placement = place_pieces(run, chain);
+  run.plan.schedule = pieces_of(*run.plugins.schedule);
+  run.plan.placement = place_pieces(run, chain);
   count_parameters(run, chain);
   keep_own_stage(run, chain);
-  settle_share(run);
+  plan_slots(run.plan, *run.plugins.schedule);
+  plan_positions(run);
+  count_fullest_rank(run.plan);
 }
 
 }  // namespace drivetrain

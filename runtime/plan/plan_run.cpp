@@ -1,86 +1,31 @@
-// Creates the chosen plugins and lets them negotiate. Nothing big is allocated here and no rank waits for another.
+// Nothing big is allocated here and no rank waits for another.
+#include "plan/plan_run.h"
+
 #include <ATen/core/Tensor.h>
 
 #include <algorithm>
 #include <limits>
 
 #include "checks/plugin_call.h"
+#include "plan/activation_plan.h"
 #include "plan/choose_dtypes.h"
-#include "plan/composition.h"
-#include "plan/named_plugins.h"
-#include "plan/plain_storage.h"
+#include "plan/create_plugins.h"
+#include "plan/place_model.h"
 #include "plan/plugins_that_offer.h"
 
 namespace drivetrain {
 namespace {
-
-// The kinds between recompute and precision in the onion, and the one inside of all, have no class of their own.
-constexpr const char* kMiddleStrategies[] = {"context_parallel", "tensor_parallel"};
 
 // A name only: a plan is made on machines without the device too.
 at::Device device_of(const std::string& name, int64_t local_rank) {
   return name == "cpu" ? at::Device(at::kCPU) : at::Device(at::kCUDA, static_cast<at::DeviceIndex>(local_rank));
 }
 
-// Creates every chosen plugin of `Kind` and remembers it for the negotiation.
-struct Factory {
+// Who negotiates, and where further plugins could come from.
+struct Parties {
   const Registry& registry;
-  Composition& run;
-  std::vector<std::pair<std::string, std::shared_ptr<Plugin>>> made;  // id, object
-
-  template <class Kind>
-  std::vector<std::shared_ptr<Kind>> all(const std::string& kind, Strategies* named = nullptr) {
-    std::vector<std::shared_ptr<Kind>> list;
-    for (const ChosenPlugin& plugin : run.chosen) {
-      if (plugin.kind() != kind || !plugin.selection.enabled) continue;
-      // Created as its kind's own class: sections of the strategy kinds share one class.
-      const auto object = std::dynamic_pointer_cast<Kind>(
-          registry.create_plugin(kind, plugin.name(), plugin.options.get(), *run.services));
-      if (!object) throw fail(ErrorCode::plugin, plugin.id(), ": create gave an object of another kind");
-      made.emplace_back(plugin.id(), object);
-      list.push_back(object);
-      if constexpr (std::is_base_of_v<Strategy, Kind>)
-        if (named) named->push_back({plugin.id(), object});
-    }
-    return list;
-  }
-  template <class Kind>
-  std::shared_ptr<Kind> one() {
-    const auto list = all<Kind>(Kind::kKind);
-    return list.empty() ? nullptr : list.front();
-  }
+  NamedPlugins plugins;
 };
-
-// Null stays null.
-template <class Named, class Kind>
-std::shared_ptr<Kind> named(const Composition& run, std::shared_ptr<Kind> plugin) {
-  if (!plugin) return nullptr;
-  return std::make_shared<Named>(run.id_of(Kind::kKind), std::move(plugin));
-}
-
-void create_plugins(Factory& factory, Composition& run) {
-  run.model = factory.one<Model>();
-  run.schedule = named<NamedSchedule>(run, factory.one<Schedule>());
-  const auto owners = factory.all<DataParallel>(DataParallel::kKind, &run.strategies);
-  run.data_parallel = owners.empty() ? std::make_shared<PlainStorage>(*run.services) : owners.front();
-  if (owners.empty()) {
-    run.strategies.push_back({"the runtime's plain storage", run.data_parallel});
-    factory.made.emplace_back(run.strategies.back().id, run.data_parallel);
-  }
-  const auto recomputes = factory.all<Recompute>(Recompute::kKind, &run.strategies);
-  run.recompute = recomputes.empty() ? nullptr : recomputes.front();
-  for (const char* kind : kMiddleStrategies) factory.all<Strategy>(kind, &run.strategies);
-  const auto precisions = factory.all<Precision>(Precision::kKind, &run.strategies);
-  run.precision = precisions.empty() ? nullptr : precisions.front();
-  factory.all<Strategy>(Strategy::kKind, &run.strategies);
-  run.attention = factory.one<Attention>();
-  run.optimizer = factory.one<Optimizer>();
-  run.lr_schedule = factory.one<LrSchedule>();
-  run.dataset = factory.one<Dataset>();
-  run.communicator = named<NamedCommunicator>(run, factory.one<Communicator>());
-  for (size_t at = factory.made.size(); const auto& monitor : factory.all<Monitor>(Monitor::kKind))
-    run.monitors.push_back({factory.made[at++].first, monitor});
-}
 
 // The first plugin that refuses the run and has another one behind it in its order of preference; empty: none.
 std::string replaceable(const PlanContext& context, const std::vector<ChosenPlugin>& chosen) {
@@ -100,68 +45,73 @@ void replace(std::vector<ChosenPlugin>& chosen, const std::string& id) {
   }
 }
 
-PlanContext negotiate(const Factory& factory, const Composition& run) {
-  PlanContext context(run.facts, run.run);
-  for (const auto& [id, plugin] : factory.made) {
+PlanContext negotiate(const Parties& parties, const PlannedRun& run) {
+  PlanContext context(run.plan.model, run.plan.run);
+  for (const auto& [id, plugin] : parties.plugins) {
     context.speaker(id);
     plugin_call({id, "plan"}, [&] { plugin->plan(context); });
   }
   return context;
 }
 
-Position place_of(const Composition& run, const std::string& id) {
-  if (id == "mesh_order") return run.settings.mesh_order_where;
+Position place_of(const PlannedRun& run, const std::string& id) {
+  if (id == "mesh_order") return run.plan.settings.mesh_order_where;
   for (const ChosenPlugin& plugin : run.chosen)
     if (plugin.id() == id) return plugin.selection.where;
   return {};
 }
 
-void check_data(Composition& run, Problems& problems) {
-  const std::string id = run.id_of(Dataset::kKind);
+void check_data(PlannedRun& run, Problems& problems) {
+  RunPlan& plan = run.plan;
+  const std::string id = plan.id_of(Dataset::kKind);
   const Position where = place_of(run, id);
   const PluginCall open{.id = id, .hook = "open", .keeps_errors = true};
   try {
-    run.data = plugin_call(open, [&] { return run.dataset->open(run.run, run.facts); });
-    if (run.data.seq_length < 1)
-      throw fail(ErrorCode::plugin, id, ": open returned a seq_length of ", run.data.seq_length, "; wanted 1 or more");
+    plan.data = plugin_call(open, [&] { return run.plugins.dataset->open(plan.run, plan.model); });
+    if (plan.data.seq_length < 1)
+      throw fail(ErrorCode::plugin, id, ": open returned a seq_length of ", plan.data.seq_length, "; wanted 1 or more");
   } catch (const Error& e) {
     const std::string text = e.what();
     const bool named = text.rfind(id, 0) == 0 || text.rfind("in " + id, 0) == 0;
     return problems.add(where, named ? text : id + ": " + text, e.code());
   }
-  if (run.data.seq_length > run.facts.max_position_embeddings)
+  if (plan.data.seq_length > plan.model.max_position_embeddings)
     problems.add(where,
-                 concat("the dataset's sequences of ", run.data.seq_length, " tokens are longer than the model's ",
-                        "max_position_embeddings ", run.facts.max_position_embeddings,
+                 concat("the dataset's sequences of ", plan.data.seq_length, " tokens are longer than the model's ",
+                        "max_position_embeddings ", plan.model.max_position_embeddings,
                         ". Set dataset.params.seq_length to that or less, or enlarge the model's"));
-  if (run.data.steps >= 0 && run.settings.train_steps > run.data.steps)
-    problems.add(where, concat("train_steps is ", run.settings.train_steps, ", the dataset has ", run.data.steps,
-                               " steps. Set train_steps to ", run.data.steps, " or less"));
-  if (run.settings.eval_interval > 0 && !run.data.validation)
+  if (plan.data.steps >= 0 && plan.settings.train_steps > plan.data.steps)
+    problems.add(where, concat("train_steps is ", plan.settings.train_steps, ", the dataset has ", plan.data.steps,
+                               " steps. Set train_steps to ", plan.data.steps, " or less"));
+  if (plan.settings.eval_interval > 0 && !plan.data.validation)
     problems.add(where,
                  "eval_interval is set, but the dataset has no validation part. Set it to 0 or use one that has");
-  run.run.seq_length = run.data.seq_length;
+  plan.run.seq_length = plan.data.seq_length;
 }
 
-void prepare_facts(Composition& run, const RankSetup& setup, Purpose purpose) {
-  settle_dtypes(run);
-  const std::string model = run.id_of(Model::kKind);
-  run.facts = plugin_call({model, "facts"}, [&] { return run.model->facts(); });
-  run.run.world_size = setup.environment.world_size;
-  run.run.device = run.settings.device;
-  run.run.train_batch_size = run.settings.train_batch_size.value_or(0);
-  run.run.micro_batch_size = run.settings.micro_batch_size.value_or(0);
-  run.run.accumulation = run.settings.accumulation.value_or(0);
-  run.run.reduce_every = run.settings.reduce_every;
-  run.run.train_steps = run.settings.train_steps;
-  run.run.training = purpose == Purpose::train;
-  run.run.seed = run.settings.seed;
+void prepare_facts(PlannedRun& run, const RankSetup& setup, Purpose purpose) {
+  RunPlan& plan = run.plan;
+  choose_dtypes(run);
+  const std::string model = plan.id_of(Model::kKind);
+  plan.model = plugin_call({model, "facts"}, [&] { return run.plugins.model->facts(); });
+  plan.run.world_size = setup.environment.world_size;
+  plan.run.device = plan.settings.device;
+  plan.run.train_batch_size = plan.settings.train_batch_size.value_or(0);
+  plan.run.micro_batch_size = plan.settings.micro_batch_size.value_or(0);
+  plan.run.accumulation = plan.settings.accumulation.value_or(0);
+  plan.run.reduce_every = plan.settings.reduce_every;
+  plan.run.train_steps = plan.settings.train_steps;
+  plan.run.training = purpose == Purpose::train;
+  plan.run.seed = plan.settings.seed;
 }
 
-std::unique_ptr<Composition> new_composition(const RunSettings& settings, const std::vector<ChosenPlugin>& chosen,
-                                             const RankSetup& setup) {
-  auto run = std::make_unique<Composition>();
-  run->settings = settings;
+std::unique_ptr<PlannedRun> new_run(const RunSettings& settings, const std::vector<ChosenPlugin>& chosen,
+                                    const RankSetup& setup) {
+  auto run = std::make_unique<PlannedRun>();
+  run->plan.settings = settings;
+  run->plan.rank = setup.environment.rank;
+  for (const ChosenPlugin& plugin : chosen)
+    run->plan.plugins.push_back({plugin.kind(), plugin.name(), plugin.selection.enabled});
   run->chosen = chosen;
   run->log = setup.log;
   run->store = setup.store;
@@ -180,16 +130,16 @@ std::unique_ptr<Composition> new_composition(const RunSettings& settings, const 
   return run;
 }
 
-void solve_batches(Composition& run, Problems& problems) {
-  run.batch = solve_batch(run.settings, run.mesh_plan.batch_ranks(), problems);
+void solve_batches(RunPlan& plan, Problems& problems) {
+  plan.batch = solve_batch(plan.settings, plan.mesh.batch_ranks(), problems);
   constexpr int64_t most = std::numeric_limits<decltype(Instr::micro)>::max();
-  if (run.batch.accumulation > most)
-    problems.add(run.settings.batch_where,
-                 concat("a step of ", run.batch.accumulation, " micro-batches per rank is too long (", most,
+  if (plan.batch.accumulation > most)
+    problems.add(plan.settings.batch_where,
+                 concat("a step of ", plan.batch.accumulation, " micro-batches per rank is too long (", most,
                         " at most)\n   use a larger train_micro_batch_size_per_gpu or a smaller train_batch_size"));
-  run.run.train_batch_size = run.batch.train_batch_size;
-  run.run.micro_batch_size = run.batch.micro_batch_size;
-  run.run.accumulation = run.batch.accumulation;
+  plan.run.train_batch_size = plan.batch.train_batch_size;
+  plan.run.micro_batch_size = plan.batch.micro_batch_size;
+  plan.run.accumulation = plan.batch.accumulation;
 }
 
 // Plugins whose work is part of a step on the device. A single rank's groups move nothing.
@@ -201,46 +151,49 @@ bool acts_in_a_step(const std::string& id, int64_t world_size) {
   return true;
 }
 
-void decide_capture(const Factory& factory, Composition& run, const PlanContext& context, Problems& problems) {
+void decide_capture(const Parties& parties, PlannedRun& run, const PlanContext& context, Problems& problems) {
+  RunPlan& plan = run.plan;
   CaptureFacts facts;
-  facts.wanted = capture_wanted(run.settings);
-  facts.device = run.run.device, facts.training = run.run.training;
-  facts.hidden_dropout = run.facts.hidden_dropout, facts.attention_dropout = run.facts.attention_dropout;
-  for (const auto& [id, plugin] : factory.made)
-    if (acts_in_a_step(id, run.run.world_size)) facts.acting.push_back(id);
+  facts.wanted = capture_wanted(plan.settings);
+  facts.device = plan.run.device, facts.training = plan.run.training;
+  facts.hidden_dropout = plan.model.hidden_dropout, facts.attention_dropout = plan.model.attention_dropout;
+  for (const auto& [id, plugin] : parties.plugins)
+    if (acts_in_a_step(id, plan.run.world_size)) facts.acting.push_back(id);
   facts.capturables = context.capturables();
-  run.capture = choose_capture(facts, run.settings.capture.where, problems);
+  plan.capture = choose_capture(facts, plan.settings.capture.where, problems);
 }
 
 // One round of negotiation into the mesh, with all problems; empty, or the id of a plugin to be replaced.
-std::string negotiate_mesh(const Factory& factory, Composition& run, const std::vector<ChosenPlugin>& chosen,
+std::string negotiate_mesh(const Parties& parties, PlannedRun& run, const std::vector<ChosenPlugin>& chosen,
                            Problems& problems) {
-  const PlanContext context = negotiate(factory, run);
+  RunPlan& plan = run.plan;
+  const PlanContext context = negotiate(parties, run);
   if (const std::string refused = replaceable(context, chosen); !refused.empty()) {
     for (const auto& refusal : context.refusals())
       if (refusal.by == refused) run.log->warning(refused + " is not used: " + refusal.text);
     return refused;
   }
-  run.mesh_plan = solve_mesh(
-      context, run.settings.mesh_order, [&](const std::string& id) { return place_of(run, id); }, problems,
-      [&](const std::string& ability) { return who_would_offer(ability, factory.registry, run); },
-      [&](const std::string& kind) { return run.id_of(kind); });
-  run.memories = context.memories();
-  run.traffics = context.traffics();
-  run.updated_elements = context.updated_elements();
-  decide_capture(factory, run, context, problems);
-  run.notes.clear();
-  for (const auto& cost : context.costs()) run.notes.push_back(concat("cost: ", cost.by, ": ", cost.text));
-  for (const auto& note : context.no_effects()) run.notes.push_back(concat("no effect: ", note.by, ": ", note.text));
+  plan.mesh = solve_mesh(
+      context, plan.settings.mesh_order, [&](const std::string& id) { return place_of(run, id); }, problems,
+      [&](const std::string& ability) { return plugins_that_offer(ability, parties.registry, run); },
+      [&](const std::string& kind) { return plan.id_of(kind); });
+  plan.memories = context.memories();
+  plan.traffics = context.traffics();
+  plan.updated_elements = context.updated_elements();
+  decide_capture(parties, run, context, problems);
+  plan.notes.clear();
+  for (const auto& cost : context.costs()) plan.notes.push_back(concat("cost: ", cost.by, ": ", cost.text));
+  for (const auto& note : context.no_effects()) plan.notes.push_back(concat("no effect: ", note.by, ": ", note.text));
   return {};
 }
 
 // Where a plugin's word about the model's chain does not fit, the file's line is told as for every other problem.
-void place(Composition& run, Problems& problems) {
-  run.mesh = std::make_unique<Mesh>(run.mesh_plan.axes, run.services->rank, run.services->world_size, run.communicator);
+void place(PlannedRun& run, Problems& problems) {
+  run.mesh = std::make_unique<Mesh>(run.plan.mesh.axes, run.services->rank, run.services->world_size,
+                                    run.plugins.communicator);
   run.services->mesh = run.mesh.get();
   const std::vector<UnitPtr> chain = build_chain(run);
-  const std::string schedule = run.id_of(Schedule::kKind);
+  const std::string schedule = run.plan.id_of(Schedule::kKind);
   try {
     place_chain(run, chain);
   } catch (const Error& e) {
@@ -249,38 +202,48 @@ void place(Composition& run, Problems& problems) {
   }
 }
 
+// What is known once the model is placed and every plugin has told its part.
+void plan_memory(PlannedRun& run) {
+  const std::string optimizer = run.plan.id_of(Optimizer::kKind);
+  if (run.plugins.optimizer)
+    run.plan.optimizer_bytes_per_element = plugin_call(
+        {optimizer, "state_bytes_per_element"}, [&] { return run.plugins.optimizer->state_bytes_per_element(); });
+  run.plan.activations = plan_activations(run);
+}
+
 // Plugins see the run several times: to find the mesh, from which batch sizes and data follow; with those known;
 // and once the model is built, for their figures.
-std::string settle(const Factory& factory, Composition& run, const std::vector<ChosenPlugin>& chosen, Purpose purpose) {
+std::string negotiate_all(const Parties& parties, PlannedRun& run, const std::vector<ChosenPlugin>& chosen,
+                          Purpose purpose) {
   Problems problems;
-  count_ranks(negotiate(factory, run), run.run);
-  std::string refused = negotiate_mesh(factory, run, chosen, problems);
+  count_ranks(negotiate(parties, run), run.plan.run);
+  std::string refused = negotiate_mesh(parties, run, chosen, problems);
   if (!refused.empty()) return refused;
   if (purpose == Purpose::train) {
-    solve_batches(run, problems);
+    solve_batches(run.plan, problems);
     check_data(run, problems);
     problems.throw_if_any();
-    refused = negotiate_mesh(factory, run, chosen, problems);
+    refused = negotiate_mesh(parties, run, chosen, problems);
   }
   problems.throw_if_any();
   if (!refused.empty()) return refused;
   place(run, problems);
   problems.throw_if_any();
-  refused = negotiate_mesh(factory, run, chosen, problems);
+  refused = negotiate_mesh(parties, run, chosen, problems);
   problems.throw_if_any();
+  if (refused.empty()) plan_memory(run);
   return refused;
 }
 
 }  // namespace
 
-std::unique_ptr<Composition> plan_run(const RunSettings& settings, std::vector<ChosenPlugin> chosen,
-                                      const Registry& registry, const RankSetup& setup, Purpose purpose) {
+std::unique_ptr<PlannedRun> plan_run(const RunSettings& settings, std::vector<ChosenPlugin> chosen,
+                                     const Registry& registry, const RankSetup& setup, Purpose purpose) {
   while (true) {
-    auto run = new_composition(settings, chosen, setup);
-    Factory factory{registry, *run, {}};
-    create_plugins(factory, *run);
+    auto run = new_run(settings, chosen, setup);
+    const Parties parties{registry, create_plugins(*run, registry)};
     prepare_facts(*run, setup, purpose);
-    const std::string refused = settle(factory, *run, chosen, purpose);
+    const std::string refused = negotiate_all(parties, *run, chosen, purpose);
     if (refused.empty()) return run;
     replace(chosen, refused);
   }

@@ -8,10 +8,10 @@ namespace drivetrain {
 namespace {
 
 bool offers_here(const std::string& kind, const std::string& name, const std::string& ability, const Registry& registry,
-                 const Composition& run) {
+                 const PlannedRun& run) {
   try {
     const auto plugin = registry.create_plugin(kind, name, nullptr, *run.services);
-    PlanContext context(run.facts, run.run);
+    PlanContext context(run.plan.model, run.plan.run);
     const std::string id = kind + "/" + name;
     context.speaker(id);
     plugin_call({id, "plan"}, [&] { plugin->plan(context); });
@@ -25,11 +25,12 @@ bool offers_here(const std::string& kind, const std::string& name, const std::st
 
 }  // namespace
 
-std::vector<std::string> who_would_offer(const std::string& ability, const Registry& registry, const Composition& run) {
+std::vector<std::string> plugins_that_offer(const std::string& ability, const Registry& registry,
+                                            const PlannedRun& run) {
   const std::string kind = ability.substr(0, ability.find('.'));
   std::vector<std::string> ids;
   for (const KnownPlugin& known : registry.known()) {
-    const bool fits = known.kind == kind && (known.device.empty() || known.device == run.settings.device);
+    const bool fits = known.kind == kind && (known.device.empty() || known.device == run.plan.settings.device);
     const std::string id = kind + "/" + known.name;
     const bool is_chosen =
         std::any_of(run.chosen.begin(), run.chosen.end(), [&](const ChosenPlugin& c) { return c.id() == id; });

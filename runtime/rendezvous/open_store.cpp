@@ -103,7 +103,7 @@ void stop_run(Store& store, const std::string& reason) noexcept {
   }
 }
 
-void say_where(Store& store, const RankEnvironment& env, const std::string& what) {
+void set_activity(Store& store, const RankEnvironment& env, const std::string& what) {
   if (env.world_size > 1) store.set(concat(kAt, "/", env.rank), what);
 }
 

@@ -75,7 +75,7 @@ auto telling_others(Store& store, const RankEnvironment& env, const Body& body) 
   }
 }
 // What this rank is doing ("building the model"), for the others' message if it dies meanwhile.
-DRIVETRAIN_INTERNAL void say_where(Store& store, const RankEnvironment& env, const std::string& what);
+DRIVETRAIN_INTERNAL void set_activity(Store& store, const RankEnvironment& env, const std::string& what);
 
 // "rank 1", "ranks 0, 2 and 3"
 std::string rank_list(const std::vector<int64_t>& ranks);

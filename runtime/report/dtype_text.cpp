@@ -3,7 +3,6 @@
 #include <cstdio>
 
 #include <drivetrain/toolkit/dtype_name.h>
-#include "plan/choose_dtypes.h"
 
 namespace drivetrain {
 namespace {
@@ -16,14 +15,12 @@ std::string type_row(const char* what, at::ScalarType type, const std::string& s
 
 }  // namespace
 
-std::string dtype_table(const Composition& run) {
-  const Dtypes& types = run.services->dtypes;
-  const std::string precision = run.precision ? id_of_precision(run) : "default";
-  const std::string gradient = run.settings.data_types.grad_accum ? "data_types.grad_accum_dtype" : precision;
-  const std::string reduce = run.settings.communication_data_type ? "communication_data_type" : gradient;
-  return "types" + type_row("parameter", types.param, precision) + type_row("compute", types.param, precision) +
-         type_row("gradient", types.grad, gradient) + type_row("reduce", types.reduce, reduce) +
-         type_row("optimizer", types.master, precision);
+std::string dtype_table(const RunPlan& plan) {
+  const DtypePlan& dtypes = plan.dtypes;
+  const Dtypes& types = dtypes.types;
+  return "types" + type_row("parameter", types.param, dtypes.precision) +
+         type_row("compute", types.param, dtypes.precision) + type_row("gradient", types.grad, dtypes.gradient) +
+         type_row("reduce", types.reduce, dtypes.reduce) + type_row("optimizer", types.master, dtypes.precision);
 }
 
 }  // namespace drivetrain

@@ -4,13 +4,13 @@
 #include <string>
 
 #include "internal.h"
-#include "plan/composition.h"
+#include "plan/run_plan.h"
 
 namespace drivetrain {
 
 // A line for each of parameter, compute, gradient, reduce and optimizer:
 // the type, and what chose it - a plugin ("precision/..."), a key of the configuration or "default".
-// No newline at the end. `run` is planned.
-DRIVETRAIN_INTERNAL std::string dtype_table(const Composition& run);
+// No newline at the end.
+DRIVETRAIN_INTERNAL std::string dtype_table(const RunPlan& plan);
 
 }  // namespace drivetrain

@@ -28,7 +28,7 @@ void compare(const Value& old_value, const Value& value, const std::string& path
 
 }  // namespace
 
-Value resolved_value(const Composition& run, const Registry& registry) {
+Value resolved_value(const PlannedRun& run, const Registry& registry) {
   std::vector<Selection> selections;
   for (const ChosenPlugin& plugin : run.chosen) selections.push_back(plugin.selection);
   const auto options_of = [&](const Selection& selection) {
@@ -37,23 +37,23 @@ Value resolved_value(const Composition& run, const Registry& registry) {
         return registry.options(plugin.kind(), plugin.name()).to_value(plugin.options.get());
     return Value::object();
   };
-  return resolved_config(run.settings, run.batch, selections, kind_rules(), registry.known(), options_of);
+  return resolved_config(run.plan.settings, run.plan.batch, selections, kind_rules(), registry.known(), options_of);
 }
 
-Value resolved_facts(const Composition& run, const Registry& registry) {
+Value resolved_facts(const RunPlan& plan, const Registry& registry) {
   Value plugins = Value::object();
-  for (const ChosenPlugin& plugin : run.chosen)
-    if (plugin.selection.enabled) plugins.set(plugin.id(), registry.facts(plugin.kind(), plugin.name()).to_value());
+  for (const PlannedPlugin& plugin : plan.plugins)
+    if (plugin.enabled) plugins.set(plugin.id(), registry.facts(plugin.kind, plugin.name).to_value());
   Value mesh = Value::object();
-  for (const Axis& axis : run.mesh_plan.axes) mesh.set(axis.name, axis.size);
+  for (const Axis& axis : plan.mesh.axes) mesh.set(axis.name, axis.size);
   Value facts = Value::object();
-  facts.set("world_size", run.run.world_size);
+  facts.set("world_size", plan.run.world_size);
   facts.set("mesh", mesh);
   facts.set("libtorch", TORCH_VERSION);
   facts.set("libtorch_folder", torch_folder());
-  facts.set("parameters", run.facts.parameters);
-  facts.set("flops_formula", run.facts.flops_formula);
-  facts.set("data", run.data.notes);
+  facts.set("parameters", plan.model.parameters);
+  facts.set("flops_formula", plan.model.flops_formula);
+  facts.set("data", plan.data.notes);
   facts.set("plugins", plugins);
   facts.set("host", host_name());
   return facts;

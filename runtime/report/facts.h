@@ -1,15 +1,15 @@
 // What a run is made of, for resolved.json: libraries, world, host, LibTorch.
 #pragma once
 
-#include "plan/composition.h"
+#include "plan/planned_run.h"
 
 namespace drivetrain {
 
 // The whole configuration with every default filled in, without `_resolved`.
-Value resolved_value(const Composition& run, const Registry& registry);
+Value resolved_value(const PlannedRun& run, const Registry& registry);
 
 // The facts under `_resolved`. Without `host` these must be equal on all ranks.
-Value resolved_facts(const Composition& run, const Registry& registry);
+Value resolved_facts(const RunPlan& plan, const Registry& registry);
 
 // One line per fact of `old_facts` (read from a resolved.json) that is different now.
 std::vector<std::string> differing_facts(const Value& old_facts, const Value& facts);

@@ -11,7 +11,6 @@
 #include "memory/cpu_allocator.h"
 #include "observe/memory.h"
 #include "rendezvous/gather_values.h"
-#include "run/final_weights.h"
 
 namespace drivetrain {
 namespace {
@@ -59,7 +58,7 @@ class StateWalk : public StateVisitor {
   std::set<const c10::StorageImpl*> seen_;
 };
 
-void walk_states(const Composition& run, RankMemory& found) {
+void walk_states(const Run& run, RankMemory& found) {
   StateWalk walk(found);
   const std::vector<Trainables> held = all_values(run);
   const auto each = [&](const auto& visit) {
@@ -72,8 +71,8 @@ void walk_states(const Composition& run, RankMemory& found) {
   each([&](const Trainable& t) { walk.add(t.grad, MemoryClass::gradients); });
   each([&](const Trainable& t) { walk.add(t.device_grad, MemoryClass::gradients); });
   each([&](const Trainable& t) { walk.add(t.value, MemoryClass::optimizer); });
-  const std::string optimizer = run.id_of(Optimizer::kKind);
-  plugin_call({optimizer, "state"}, [&] { run.optimizer->state(walk); });
+  const std::string optimizer = run.plan.id_of(Optimizer::kKind);
+  plugin_call({optimizer, "state"}, [&] { run.plugins.optimizer->state(walk); });
 }
 
 // Unique over hosts and processes; ranks that are threads have the same.
@@ -83,7 +82,7 @@ std::string process_name() {
   return concat(boot, "/", getpid());
 }
 
-RankMemory look_at_memory(const Composition& run) {
+RankMemory look_at_memory(const Run& run) {
   RankMemory found;
   walk_states(run, found);
   found.process = process_name();
@@ -163,7 +162,7 @@ std::vector<MeasuredMemory> put_together(const std::vector<RankMemory>& all, boo
 
 }  // namespace
 
-std::vector<MeasuredMemory> measure_memory(const Composition& run, const RankEnvironment& env, double timeout_s) {
+std::vector<MeasuredMemory> measure_memory(const Run& run, const RankEnvironment& env, double timeout_s) {
   const std::vector<Value> facts =
       gather_values(*run.store, "memory", env, memory_facts(look_at_memory(run)), timeout_s);
   if (env.rank != 0) {

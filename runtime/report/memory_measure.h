@@ -5,13 +5,13 @@
 // allocator was not installed, they are those in shared memory only.
 #pragma once
 
-#include "rendezvous/rendezvous.h"
 #include "report/memory_report.h"
+#include "run/run.h"
 
 namespace drivetrain {
 
 // Of all ranks, on rank 0; nothing on the others. Between steps. Collective through the run's store: rank 0 waits for
 // the others, once per store. Thread: main. Errors: Error(communication) naming the key of the rank that did not come.
-std::vector<MeasuredMemory> measure_memory(const Composition& run, const RankEnvironment& env, double timeout_s);
+std::vector<MeasuredMemory> measure_memory(const Run& run, const RankEnvironment& env, double timeout_s);
 
 }  // namespace drivetrain

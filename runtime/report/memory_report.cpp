@@ -3,43 +3,8 @@
 #include <algorithm>
 #include <cstdio>
 
-#include "checks/plugin_call.h"
-#include "plan/activation_plan.h"
-
 namespace drivetrain {
 namespace {
-
-constexpr MemoryClass kStateClasses[] = {MemoryClass::parameters, MemoryClass::gradients, MemoryClass::optimizer};
-
-const char* memory_class_name(MemoryClass c) {
-  switch (c) {
-    case MemoryClass::parameters:
-      return "parameters";
-    case MemoryClass::gradients:
-      return "gradients";
-    case MemoryClass::optimizer:
-      return "optimizer";
-    case MemoryClass::activations:
-      return "activations";
-    case MemoryClass::buffers:
-      break;
-  }
-  return "buffers";
-}
-
-std::string optimizer_id(const Composition& run) {
-  for (const ChosenPlugin& plugin : run.chosen)
-    if (plugin.kind() == Optimizer::kKind) return plugin.id();
-  return Optimizer::kKind;
-}
-
-double updated_elements(const Composition& run) {
-  if (run.chunks.empty()) return run.updated_elements;
-  double elements = 0;
-  for (const Trainables& chunk : run.chunks)
-    for (const Trainable& t : chunk) elements += static_cast<double>(t.value.numel());
-  return elements;
-}
 
 // "  parameters                  497.8       4.00"
 std::string memory_row(const std::string& name, const std::vector<double>& columns, int64_t parameters) {
@@ -84,31 +49,6 @@ Value table_value(const MemoryTable& table) {
 
 }  // namespace
 
-double MemoryTable::states() const {
-  double sum = 0;
-  for (const MemoryClass c : kStateClasses) sum += (*this)[c];
-  return sum;
-}
-
-PlannedMemory planned_memory(const Composition& run) {
-  PlannedMemory planned;
-  const auto add = [&](MemoryClass c, double bytes, const std::string& source) {
-    planned[c] += bytes;
-    std::string& sources = planned.sources[static_cast<size_t>(c)];
-    sources += (sources.empty() ? "" : "; ") + source;
-  };
-  for (const auto& m : run.memories) add(m.memory_class, m.bytes, m.by + ": " + m.what);
-  const std::string optimizer = run.optimizer ? optimizer_id(run) : "";
-  if (run.optimizer)
-    add(MemoryClass::optimizer,
-        plugin_call({optimizer, "state_bytes_per_element"}, [&] { return run.optimizer->state_bytes_per_element(); }) *
-            updated_elements(run),
-        optimizer + ": state");
-  if (const PlannedActivations kept = planned_activations(run); kept.bytes > 0)
-    add(MemoryClass::activations, kept.bytes, kept.source);
-  return planned;
-}
-
 std::vector<std::string> planned_lines(const PlannedMemory& planned, int64_t parameters, bool sources) {
   std::vector<std::string> lines = {memory_heading("memory per rank", "planned MB", nullptr)};
   const auto add = [&](MemoryClass c) {
@@ -120,7 +60,7 @@ std::vector<std::string> planned_lines(const PlannedMemory& planned, int64_t par
   lines.push_back(memory_row("model states", {planned.states()}, parameters));
   for (const MemoryClass c : {MemoryClass::buffers, MemoryClass::activations})
     if (planned[c] > 0) add(c);
-  const double passing = planned[MemoryClass::buffers] + planned[MemoryClass::activations];
+  const double passing = planned.passing();
   if (passing > 0) lines.push_back(memory_row("together", {planned.states() + passing}, parameters));
   return lines;
 }
@@ -138,7 +78,7 @@ std::vector<std::string> measured_lines(const PlannedMemory& planned, const std:
   if (const double host = of([](const auto& r) { return r.states_on_host; }); host > 0)
     lines.push_back(measured_memory_row("of them on the host", host, parameters));
   const double buffers = of([](const auto& r) { return r[MemoryClass::buffers]; });
-  const double passing = planned[MemoryClass::buffers] + planned[MemoryClass::activations];
+  const double passing = planned.passing();
   lines.push_back(passing > 0 ? memory_row("activations and buffers", {passing, buffers}, parameters)
                               : measured_memory_row("activations and buffers", buffers, parameters));
   lines.push_back(

@@ -3,30 +3,12 @@
 // Bytes per parameter count all parameters of the model, also where a rank holds a share of them. Thread: main.
 #pragma once
 
-#include <array>
 #include <string>
 #include <vector>
 
-#include "internal.h"
-#include "plan/composition.h"
+#include "plan/memory_plan.h"
 
 namespace drivetrain {
-
-// Bytes of one rank.
-struct MemoryTable {
-  std::array<double, 5> bytes{};  // by MemoryClass
-  double& operator[](MemoryClass c) { return bytes[static_cast<size_t>(c)]; }
-  double operator[](MemoryClass c) const { return bytes[static_cast<size_t>(c)]; }
-  DRIVETRAIN_INTERNAL double states() const;  // parameters, gradients and optimizer
-};
-
-struct PlannedMemory : MemoryTable {
-  std::array<std::string, 5> sources;  // who said so
-};
-
-// Of the fullest rank. The optimizer's state counts what this rank updates:
-// by the chunks where they exist, else as planned.
-DRIVETRAIN_INTERNAL PlannedMemory planned_memory(const Composition& run);
 
 struct MeasuredMemory : MemoryTable {  // buffers: everything else at its peak, activations too
   double states_on_host = 0;           // of a run on a device: what lies beside it

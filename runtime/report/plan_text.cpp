@@ -4,6 +4,8 @@
 #include <cstdio>
 #include <map>
 
+#include <drivetrain/recompute.h>
+
 #include "report/memory_report.h"
 #include "report/schedule_picture.h"
 
@@ -23,10 +25,10 @@ std::string short_count(double n) {
   return text;
 }
 
-std::string plugins_text(const Composition& run) {
+std::string plugins_text(const RunPlan& plan) {
   std::string text;
-  for (const ChosenPlugin& plugin : run.chosen)
-    if (plugin.selection.enabled) text += (text.empty() ? "" : ", ") + plugin.id();
+  for (const PlannedPlugin& plugin : plan.plugins)
+    if (plugin.enabled) text += (text.empty() ? "" : ", ") + plugin.id();
   return text;
 }
 
@@ -38,30 +40,30 @@ std::string formatted(const char* format, Args... args) {
 }
 
 // "mesh, fastest axis first: tp 2 x dp 4", then who asked for each axis.
-std::string mesh_lines(const Composition& run) {
-  const MeshPlan& plan = run.mesh_plan;
-  std::string text = "mesh, fastest axis first: " + plan.text() + "\n";
+std::string mesh_lines(const RunPlan& plan) {
+  const MeshPlan& mesh = plan.mesh;
+  std::string text = "mesh, fastest axis first: " + mesh.text() + "\n";
   int64_t stride = 1;
-  for (size_t i = 0; i < plan.axes.size(); ++i) {
-    const Axis& axis = plan.axes[i];
+  for (size_t i = 0; i < mesh.axes.size(); ++i) {
+    const Axis& axis = mesh.axes[i];
     text += formatted("  %-8s %5lld, ranks %lld apart, ", axis.name.c_str(), static_cast<long long>(axis.size),
                       static_cast<long long>(stride));
-    text += plan.owners[i] + (axis.joins_gradients ? "; gradients are summed over it\n" : "\n");
+    text += mesh.owners[i] + (axis.joins_gradients ? "; gradients are summed over it\n" : "\n");
     stride *= axis.size;
   }
   return text;
 }
 
 // Which part of the chain each stage computes, in chain order.
-std::string placement_lines(const Composition& run) {
-  if (run.placement.size() < 2) return "units: every rank computes all of them\n";
+std::string placement_lines(const RunPlan& plan) {
+  if (plan.placement.size() < 2) return "units: every rank computes all of them\n";
   double cost = 0;
-  for (const PlacedPiece& piece : run.placement) cost += piece.cost;
+  for (const PlacedPiece& piece : plan.placement) cost += piece.cost;
   std::string text =
-      concat("placement of ", run.placement.back().last, " units, in their order, with their share of the work:\n");
-  for (const PlacedPiece& piece : run.placement) {
-    const std::string where = run.schedule->chunks() > 1 ? concat("stage ", piece.stage, " chunk ", piece.chunk)
-                                                         : concat("stage ", piece.stage);
+      concat("placement of ", plan.placement.back().last, " units, in their order, with their share of the work:\n");
+  for (const PlacedPiece& piece : plan.placement) {
+    const std::string where = plan.schedule.chunks > 1 ? concat("stage ", piece.stage, " chunk ", piece.chunk)
+                                                       : concat("stage ", piece.stage);
     const std::string units =
         piece.first_unit == piece.last_unit ? piece.first_unit : piece.first_unit + " to " + piece.last_unit;
     text +=
@@ -78,44 +80,45 @@ std::string bytes_text(double bytes) {
 }  // namespace
 
 // Axes in the mesh's order; several sorts of messages along one stand below its sum.
-std::string traffic_text(const Composition& run) {
+std::string traffic_text(const RunPlan& plan) {
   std::map<std::string, double> sums;
-  for (const auto& t : run.traffics) sums[t.axis] += t.bytes;
+  for (const auto& t : plan.traffics) sums[t.axis] += t.bytes;
   std::string text;
-  for (const Axis& axis : run.mesh_plan.axes) {
+  for (const Axis& axis : plan.mesh.axes) {
     if (sums[axis.name] <= 0) continue;
     text += formatted("  %-8s", axis.name.c_str()) + bytes_text(sums[axis.name]) + "\n";
-    for (const auto& t : run.traffics)
+    for (const auto& t : plan.traffics)
       if (t.axis == axis.name && t.bytes > 0) text += "    " + bytes_text(t.bytes) + "  " + t.by + ": " + t.what + "\n";
   }
   if (text.empty()) return "";
-  return concat("traffic, sent by a rank in a step", run.recompute ? "; what recompute sends again is not counted" : "",
-                ":\n", text);
+  return concat("traffic, sent by a rank in a step",
+                !plan.id_of(Recompute::kKind).empty() ? "; what recompute sends again is not counted" : "", ":\n",
+                text);
 }
 
-std::string plan_headline(const Composition& run) {
-  return concat(short_count(static_cast<double>(run.facts.parameters)), " parameters, ", run.run.world_size,
-                run.run.world_size == 1 ? " rank (" : " ranks (", run.mesh_plan.text(), "), batch ",
-                run.batch.train_batch_size, " = ", run.batch.micro_batch_size, " x ", run.batch.accumulation,
-                " accumulated x ", run.mesh_plan.batch_ranks(), " ranks, sequences of ", run.run.seq_length, ", ",
-                run.settings.train_steps, " steps\nplugins: ", plugins_text(run));
+std::string plan_headline(const RunPlan& plan) {
+  return concat(short_count(static_cast<double>(plan.model.parameters)), " parameters, ", plan.run.world_size,
+                plan.run.world_size == 1 ? " rank (" : " ranks (", plan.mesh.text(), "), batch ",
+                plan.batch.train_batch_size, " = ", plan.batch.micro_batch_size, " x ", plan.batch.accumulation,
+                " accumulated x ", plan.mesh.batch_ranks(), " ranks, sequences of ", plan.run.seq_length, ", ",
+                plan.settings.train_steps, " steps\nplugins: ", plugins_text(plan));
 }
 
-std::string capture_text(const Composition& run) {
-  if (run.capture.on) return "capture: steps are recorded after the first few and replayed";
-  return run.capture.why_not.empty() ? "" : "capture is off: " + run.capture.why_not;
+std::string capture_text(const RunPlan& plan) {
+  if (plan.capture.on) return "capture: steps are recorded after the first few and replayed";
+  return plan.capture.why_not.empty() ? "" : "capture is off: " + plan.capture.why_not;
 }
 
-std::string plan_text(const Composition& run) {
-  std::string text = plan_headline(run) + "\n" + mesh_lines(run);
+std::string plan_text(const RunPlan& plan) {
+  std::string text = plan_headline(plan) + "\n" + mesh_lines(plan);
   text += "hooks nest, outermost first:";
-  for (const NamedStrategy& s : run.strategies) text += " " + s.id;
-  text += "\n" + placement_lines(run);
-  for (const std::string& line : planned_lines(planned_memory(run), run.facts.parameters, true)) text += line + "\n";
-  text += traffic_text(run);
-  for (const std::string& note : run.notes) text += note + "\n";
-  if (const std::string capture = capture_text(run); !capture.empty()) text += capture + "\n";
-  return text + schedule_text(run);
+  for (const std::string& id : plan.nesting) text += " " + id;
+  text += "\n" + placement_lines(plan);
+  for (const std::string& line : planned_lines(planned_memory(plan), plan.model.parameters, true)) text += line + "\n";
+  text += traffic_text(plan);
+  for (const std::string& note : plan.notes) text += note + "\n";
+  if (const std::string capture = capture_text(plan); !capture.empty()) text += capture + "\n";
+  return text + schedule_text(plan);
 }
 
 }  // namespace drivetrain

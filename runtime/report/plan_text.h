@@ -4,15 +4,15 @@
 #include <string>
 
 #include "internal.h"
-#include "plan/composition.h"
+#include "plan/run_plan.h"
 
 namespace drivetrain {
 
-std::string plan_headline(const Composition& run);  // one line
+std::string plan_headline(const RunPlan& plan);  // one line
 // Mesh, nesting order, placement, memory per rank, traffic, what is expensive, the schedule's picture.
-DRIVETRAIN_INTERNAL std::string plan_text(const Composition& run);
+DRIVETRAIN_INTERNAL std::string plan_text(const RunPlan& plan);
 // bytes that a rank sends in a step, by axis; empty: none
-DRIVETRAIN_INTERNAL std::string traffic_text(const Composition& run);
-std::string capture_text(const Composition& run);  // one line; empty where there is nothing to say
+DRIVETRAIN_INTERNAL std::string traffic_text(const RunPlan& plan);
+std::string capture_text(const RunPlan& plan);  // one line; empty where there is nothing to say
 
 }  // namespace drivetrain

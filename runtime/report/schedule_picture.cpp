@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <optional>
 
 #include <drivetrain/error.h>
 
@@ -11,7 +10,6 @@ namespace drivetrain {
 namespace {
 
 constexpr size_t kMostRows = 16;
-constexpr int64_t kMostBoxes = 400'000;  // beyond which nobody would look at all of them
 
 bool is_box(Op op) {
   return op == Op::forward || op == Op::backward || op == Op::backward_input || op == Op::backward_weight;
@@ -52,25 +50,10 @@ std::string percent_of(double fraction) {
   return text;
 }
 
-std::string schedule_id(const Composition& run) {
-  for (const ChosenPlugin& plugin : run.chosen)
-    if (plugin.kind() == Schedule::kKind && plugin.selection.enabled) return plugin.name();
-  return Schedule::kKind;
-}
-
-// Nothing if there is too much of it.
-std::optional<Timeline> timeline_of(const Composition& run) {
-  const int64_t pieces = run.schedule->stages() * run.schedule->chunks(),
-                micro_batches = std::max<int64_t>(run.batch.accumulation, 1);
-  if (pieces * micro_batches > kMostBoxes) return {};
-  std::vector<double> costs;
-  for (const PlacedPiece& piece : run.placement) costs.push_back(piece.cost);
-  if (static_cast<int64_t>(costs.size()) != pieces) costs.clear();
-  return simulate(*run.schedule, micro_batches, Pass::train, piece_times(costs));
-}
-
-std::string picture_title(const Composition& run, const Timeline& line) {
-  return concat(schedule_id(run), ": ", line.stages.size(), line.stages.size() == 1 ? " stage" : " stages",
+std::string picture_title(const RunPlan& plan, const Timeline& line) {
+  const PlannedPlugin* const schedule = plan.plugin(Schedule::kKind);
+  return concat(schedule ? schedule->name : Schedule::kKind, ": ", line.stages.size(),
+                line.stages.size() == 1 ? " stage" : " stages",
                 line.chunks > 1 ? concat(" of ", line.chunks, " chunks") : std::string(), ", ", line.micro_batches,
                 line.micro_batches == 1 ? " micro-batch" : " micro-batches", ", bubble ", percent_of(line.bubble()));
 }
@@ -98,23 +81,23 @@ std::string timeline_text(const Timeline& line, size_t width) {
   return text;
 }
 
-std::string schedule_text(const Composition& run) {
-  if (run.schedule->stages() == 1) return "";
-  const auto line = timeline_of(run);
+std::string schedule_text(const RunPlan& plan) {
+  if (plan.schedule.stages == 1) return "";
+  const auto& line = plan.schedule.timeline;
   if (!line) return "";
   std::string kept;
   for (const Timeline::Stage& stage : line->stages) kept += concat(kept.empty() ? "" : " ", stage.peak_in_flight);
-  return concat("schedule ", picture_title(run, *line), " (idle over work, backward twice a forward)\n",
+  return concat("schedule ", picture_title(plan, *line), " (idle over work, backward twice a forward)\n",
                 timeline_text(*line), "  activations kept by stage, of a micro-batch",
                 line->chunks > 1 ? " in a chunk" : "", " each: ", kept, "\n");
 }
 
-std::string schedule_svg(const Composition& run) {
-  const auto line = timeline_of(run);
+std::string schedule_svg(const RunPlan& plan) {
+  const auto& line = plan.schedule.timeline;
   if (!line)
-    throw fail(ErrorCode::config, "--svg: ", run.schedule->stages(), " stages x ", run.schedule->chunks(), " chunks x ",
-               run.batch.accumulation, " micro-batches are too many boxes to draw (", kMostBoxes, " at most)");
-  return timeline_svg(*line, picture_title(run, *line));
+    throw fail(ErrorCode::config, "--svg: ", plan.schedule.stages, " stages x ", plan.schedule.chunks, " chunks x ",
+               plan.batch.accumulation, " micro-batches are too many boxes to draw (", kMostTimelineBoxes, " at most)");
+  return timeline_svg(*line, picture_title(plan, *line));
 }
 
 }  // namespace drivetrain

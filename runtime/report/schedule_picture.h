@@ -4,7 +4,7 @@
 #include <string>
 
 #include "internal.h"
-#include "plan/composition.h"
+#include "plan/run_plan.h"
 #include "step/timeline.h"
 
 namespace drivetrain {
@@ -16,10 +16,10 @@ DRIVETRAIN_INTERNAL std::string timeline_text(const Timeline& line, size_t width
 // A standalone picture: one row per stage, a box per computation with its micro-batch, shaded by chunk.
 DRIVETRAIN_INTERNAL std::string timeline_svg(const Timeline& line, const std::string& title);
 
-// Of a planned training step, its pieces weighed as the partition did. The text is empty for one stage, or if there is
-// too much to draw.
-DRIVETRAIN_INTERNAL std::string schedule_text(const Composition& run);
-// Error(config) if there is too much to draw.
-DRIVETRAIN_INTERNAL std::string schedule_svg(const Composition& run);
+// Of a plan with a timeline (add_timeline). The text is empty for one stage and without a timeline: there was too much
+// to draw.
+DRIVETRAIN_INTERNAL std::string schedule_text(const RunPlan& plan);
+// Error(config) without a timeline.
+DRIVETRAIN_INTERNAL std::string schedule_svg(const RunPlan& plan);
 
 }  // namespace drivetrain

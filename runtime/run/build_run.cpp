@@ -1,9 +1,9 @@
-// Hands the model's storage to the owner and fills it.
+#include "run/run.h"
+
 #include <algorithm>
 #include <set>
 
 #include "checks/plugin_call.h"
-#include "plan/composition.h"
 #include "state/initial_values.h"
 #include "state/weights.h"
 #include "step/step_state.h"
@@ -11,13 +11,15 @@
 namespace drivetrain {
 namespace {
 
-void fill(Composition& run, const std::vector<Trainables>& all) {
-  const std::string model = run.id_of(Model::kKind);
-  const std::string folder = plugin_call({model, "weights_folder"}, [&] { return run.model->weights_folder(); });
+void fill(Run& run, const std::vector<Trainables>& all) {
+  const std::string model = run.plan.id_of(Model::kKind);
+  const std::string folder =
+      plugin_call({model, "weights_folder"}, [&] { return run.plugins.model->weights_folder(); });
   if (folder.empty()) {
     fill_initial_values(all, run.services->seed, *run.mesh);
   } else {
-    const WeightRules rules = plugin_call({model, "weight_rules"}, [&] { return run.model->weight_rules("hf"); });
+    const WeightRules rules =
+        plugin_call({model, "weight_rules"}, [&] { return run.plugins.model->weight_rules("hf"); });
     for (const std::string& warning : load_weights(folder, rules, all, *run.mesh)) run.log->warning(warning);
   }
   for (const Trainables& chunk : all)
@@ -26,18 +28,19 @@ void fill(Composition& run, const std::vector<Trainables>& all) {
 }
 
 // New values, as after an update: copies and gathers of the strategies follow.
-void spread(Composition& run, std::vector<Trainables> all) {
-  StepState state(run.services->seed, &run.units, run.recompute.get(), {}, run.id_of(Recompute::kKind));
+void spread(Run& run, std::vector<Trainables> all) {
+  StepState state(run.services->seed, &run.units, run.plugins.recompute.get(), {}, run.plan.id_of(Recompute::kKind));
   for (Trainables& chunk : all)
-    each_strategy(run.strategies, Nesting::outermost_first, "after_update", "",
+    each_strategy(run.plugins.strategies, Nesting::outermost_first, "after_update", "",
                   [&](Strategy& s) { s.after_update(chunk, state); });
 }
 
 // The storage owner stands among the strategies under its name.
-const std::string& id_of_owner(const Composition& run) {
-  const auto is_owner = [&](const NamedStrategy& s) { return s.strategy == run.data_parallel; };
-  const auto owner = std::find_if(run.strategies.begin(), run.strategies.end(), is_owner);
-  if (owner == run.strategies.end()) throw fail(ErrorCode::internal, "the storage owner is none of the strategies");
+const std::string& id_of_owner(const Run& run) {
+  const auto is_owner = [&](const NamedStrategy& s) { return s.strategy == run.plugins.data_parallel; };
+  const auto owner = std::find_if(run.plugins.strategies.begin(), run.plugins.strategies.end(), is_owner);
+  if (owner == run.plugins.strategies.end())
+    throw fail(ErrorCode::internal, "the storage owner is none of the strategies");
   return owner->id;
 }
 
@@ -52,19 +55,19 @@ std::vector<Trainables> checked(std::vector<Trainables> chunks) {
   return chunks;
 }
 
-}  // namespace
-
-std::vector<Trainables> held_values(const Composition& run) {
+// What this rank updates, and its parts of what nobody updates.
+std::vector<Trainables> held_values(const Run& run) {
   std::vector<Trainables> held = run.chunks;
   const std::string& owner = id_of_owner(run);
-  for (Trainables& chunk : plugin_call({owner, "frozen"}, [&] { return run.data_parallel->frozen(); }))
+  for (Trainables& chunk : plugin_call({owner, "frozen"}, [&] { return run.plugins.data_parallel->frozen(); }))
     held.push_back(std::move(chunk));
   return held;
 }
 
-Trainables unnamed_values(const Composition& run) {
+// Parameters that the storage owner named in neither, whole.
+Trainables unnamed_values(const Run& run, const std::vector<Trainables>& held) {
   std::set<const Param*> named;
-  for (const Trainables& chunk : held_values(run))
+  for (const Trainables& chunk : held)
     for (const Trainable& t : chunk) named.insert(t.param.get());
   Trainables whole;
   for (const ParamPtr& param : run.units.all()) {
@@ -77,13 +80,30 @@ Trainables unnamed_values(const Composition& run) {
   return whole;
 }
 
-void build_run(Composition& run) {
-  each_strategy(run.strategies, Nesting::innermost_first, "attach", "", [&](Strategy& s) { s.attach(run.units); });
+double elements_of(const std::vector<Trainables>& chunks) {
+  double elements = 0;
+  for (const Trainables& chunk : chunks)
+    for (const Trainable& t : chunk) elements += static_cast<double>(t.value.numel());
+  return elements;
+}
+
+}  // namespace
+
+std::vector<Trainables> all_values(const Run& run) {
+  std::vector<Trainables> all = held_values(run);
+  all.push_back(unnamed_values(run, all));
+  return all;
+}
+
+void build_run(Run& run) {
+  each_strategy(run.plugins.strategies, Nesting::innermost_first, "attach", "",
+                [&](Strategy& s) { s.attach(run.units); });
   const std::string& owner = id_of_owner(run);
-  run.chunks = plugin_call({owner, "trainables"}, [&] { return checked(run.data_parallel->trainables()); });
+  run.chunks = plugin_call({owner, "trainables"}, [&] { return checked(run.plugins.data_parallel->trainables()); });
+  if (!run.chunks.empty()) run.plan.updated_elements = elements_of(run.chunks);
   const std::vector<Trainables> held = held_values(run);
   std::vector<Trainables> all = held;
-  all.push_back(unnamed_values(run));
+  all.push_back(unnamed_values(run, held));
   fill(run, all);
   spread(run, held);
 }

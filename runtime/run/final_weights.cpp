@@ -10,20 +10,13 @@
 #include "state/weights.h"
 
 namespace drivetrain {
-
-std::vector<Trainables> all_values(const Composition& run) {
-  std::vector<Trainables> all = held_values(run);
-  all.push_back(unnamed_values(run));
-  return all;
-}
-
 namespace {
 
-std::string final_folder(const Composition& run, int number) {
-  return concat(run.settings.output_dir, "/final", number == 1 ? "" : concat("-", number));
+std::string final_folder(const Run& run, int number) {
+  return concat(run.plan.settings.output_dir, "/final", number == 1 ? "" : concat("-", number));
 }
 
-void check_place(const Composition& run, uint64_t bytes) {
+void check_place(const Run& run, uint64_t bytes) {
   const std::string folder = final_folder(run, 1);
   if (!NewFolder::is_free(folder))
     throw fail(ErrorCode::config, folder, ": is there already and not an empty folder; the final weights go there\n   ",
@@ -37,7 +30,7 @@ void check_place(const Composition& run, uint64_t bytes) {
 
 }  // namespace
 
-void check_final(const Composition& run) {
+void check_final(const Run& run) {
   const ParamGather gather(all_values(run), run.model_params, *run.mesh, run.services->device);
   if (run.services->rank != 0) return;
   uint64_t bytes = 0;
@@ -46,13 +39,13 @@ void check_final(const Composition& run) {
   check_place(run, bytes);
 }
 
-void write_final(const Composition& run, bool alone) {
+void write_final(const Run& run, bool alone) {
   const ParamGather gather(all_values(run), run.model_params, *run.mesh, run.services->device);
   if (alone && run.services->rank != 0) return;
   if (alone && gather.needs_peers())
     return run.log->warning("the final weights are not written: other ranks held parts of them and are lost");
-  const std::string model = run.id_of(Model::kKind);
-  const WeightRules rules = plugin_call({model, "weight_rules"}, [&] { return run.model->weight_rules("hf"); });
+  const std::string model = run.plan.id_of(Model::kKind);
+  const WeightRules rules = plugin_call({model, "weight_rules"}, [&] { return run.plugins.model->weight_rules("hf"); });
   if (run.services->rank != 0) {  // in the order in which rank 0 asks
     for (const WeightRule& rule : rules.rules) gather.whole(rule.param);
     return;

@@ -3,20 +3,17 @@
 // Thread: main. Errors: Error(internal) where the parts are not the whole; Error(io) for full disks.
 #pragma once
 
-#include "plan/composition.h"
+#include "run/run.h"
 
 namespace drivetrain {
 
-// All that this rank holds of the model's values: what it updates, what nobody updates.
-std::vector<Trainables> all_values(const Composition& run);
-
 // Everything that would stop write_final, told before the training: parts that are not the whole, a name that is taken
 // (Error(config)), a limit of file sizes (Error(io)). After build_run; moves nothing.
-void check_final(const Composition& run);
+void check_final(const Run& run);
 
 // Collective: rank 0 writes <output_dir>/final - or final-2, ...
 // with a warning, where somebody took that name meanwhile -, the others take part in the gathers.
 // `alone`: the other ranks are lost; rank 0 writes if it holds everything itself, and warns if it does not.
-void write_final(const Composition& run, bool alone = false);
+void write_final(const Run& run, bool alone = false);
 
 }  // namespace drivetrain

@@ -2,6 +2,8 @@
 
 #include <filesystem>
 
+#include "plan/plan_run.h"
+#include "run/run.h"
 #include "step/executor.h"
 
 namespace drivetrain {
@@ -16,8 +18,7 @@ std::string weights_folder(const std::string& folder) {
              "/final/config.json is there. Give a run folder of a finished run or a Hugging Face folder");
 }
 
-std::unique_ptr<Composition> load(const std::string& folder, int64_t seed, const Registry& registry,
-                                  const RankSetup& setup) {
+std::unique_ptr<Run> load(const std::string& folder, int64_t seed, const Registry& registry, const RankSetup& setup) {
   Problems problems;
   Value config = Value::object();
   config.set("model", Value::object()).set("from", weights_folder(folder));
@@ -26,7 +27,8 @@ std::unique_ptr<Composition> load(const std::string& folder, int64_t seed, const
   const RunSettings settings = read_run_settings(config, "generate", problems);
   std::vector<ChosenPlugin> chosen = choose_plugins(config, registry, "cpu", problems, Purpose::generate);
   problems.throw_if_any();
-  auto run = plan_run(settings, std::move(chosen), registry, setup, Purpose::generate);
+  auto run =
+      std::make_unique<Run>(std::move(*plan_run(settings, std::move(chosen), registry, setup, Purpose::generate)));
   build_run(*run);
   return run;
 }
@@ -34,12 +36,12 @@ std::unique_ptr<Composition> load(const std::string& folder, int64_t seed, const
 }  // namespace
 
 struct Inference::Impl {
-  explicit Impl(std::unique_ptr<Composition> composition)
-      : run(std::move(composition)),
-        state(run->services->seed, &run->units, run->recompute.get(), {}, run->id_of(Recompute::kKind)),
-        executor(*run, state, 0) {}
+  explicit Impl(std::unique_ptr<Run> built)
+      : run(std::move(built)),
+        state(run->services->seed, &run->units, run->plugins.recompute.get(), {}, run->plan.id_of(Recompute::kKind)),
+        executor(executor_parts(*run), state, 0) {}
 
-  std::unique_ptr<Composition> run;
+  std::unique_ptr<Run> run;
   StepState state;
   Executor executor;
 };
@@ -53,7 +55,7 @@ Inference::Inference(const std::string& folder, int64_t seed, const Registry& re
 
 Inference::~Inference() = default;
 
-const Model& Inference::model() const { return *impl_->run->model; }
+const Model& Inference::model() const { return *impl_->run->plugins.model; }
 uint64_t Inference::seed() const { return impl_->run->services->seed; }
 
 at::Tensor Inference::logits(const at::Tensor& tokens_BS) {

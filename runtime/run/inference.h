@@ -7,7 +7,7 @@
 #include <drivetrain/model.h>
 
 #include "internal.h"
-#include "plan/composition.h"
+#include "plugin/registry.h"
 
 namespace drivetrain {
 

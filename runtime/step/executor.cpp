@@ -15,17 +15,10 @@ bool computes(Op op) {
   return op == Op::forward || op == Op::backward || op == Op::backward_input || op == Op::backward_weight;
 }
 
-bool is_first_piece(const Composition& run, int64_t chunk) { return run.schedule->piece(run.stage(), chunk) == 0; }
-
-bool is_last_piece(const Composition& run, int64_t chunk) {
-  return run.schedule->piece(run.stage(), chunk) + 1 == static_cast<int64_t>(run.placement.size());
-}
-
-// The chain's last unit, if it is on this stage.
-const Unit* last_of_chain(const Composition& run) {
-  for (size_t chunk = 0; chunk < run.chunk_units.size(); ++chunk)
-    if (is_last_piece(run, static_cast<int64_t>(chunk))) return run.units.units[run.chunk_units[chunk].last - 1].get();
-  return nullptr;
+std::vector<int64_t> pieces_of(const Schedule& schedule, int64_t stage) {
+  std::vector<int64_t> pieces;
+  for (int64_t chunk = 0; chunk < schedule.chunks(); ++chunk) pieces.push_back(schedule.piece(stage, chunk));
+  return pieces;
 }
 
 // Gradients as tensors of all outputs: a peer has no other way to learn that there is none.
@@ -38,37 +31,45 @@ Tensors all_defined(const Tensors& gradients, const Tensors& like, const at::Dev
 
 }  // namespace
 
-Executor::Executor(Composition& run, StepState& state, double seed_gradient)
-    : run_(run),
+Executor::Executor(const ExecutorParts& parts, StepState& state, double seed_gradient)
+    : parts_(parts),
+      stage_(parts.mesh.index(Schedule::kAxis)),
+      pieces_(pieces_of(parts.schedule, stage_)),
+      last_piece_(parts.schedule.stages() * parts.schedule.chunks() - 1),
       state_(state),
-      device_(run.services->device),
       seed_gradient_(seed_gradient),
-      runner_(run.units, run.strategies, state, run.recompute.get(), last_of_chain(run), run.id_of(Model::kKind),
-              run.id_of(Recompute::kKind)) {
-  programs_[0] = run.schedule->program(run.stage(), run.batch.accumulation, Pass::train);
-  programs_[1] = run.schedule->program(run.stage(), run.batch.accumulation, Pass::forward_only);
+      runner_(parts.units, parts.strategies, state, parts.recompute, last_of_chain(), parts.model_id,
+              parts.recompute_id) {
+  programs_[0] = parts.schedule.program(stage_, parts.micro_batches, Pass::train);
+  programs_[1] = parts.schedule.program(stage_, parts.micro_batches, Pass::forward_only);
   check_programs();
-  if (run.stages() > 1) links_.emplace(*run.mesh, *run.schedule, run.batch.accumulation, device_);
+  if (parts.schedule.stages() > 1) links_.emplace(parts.mesh, parts.schedule, parts.micro_batches, parts.device);
+}
+
+// Null if the chain's last unit is on another stage.
+const Unit* Executor::last_of_chain() const {
+  for (size_t chunk = 0; chunk < parts_.chunk_units.size(); ++chunk)
+    if (is_last_piece(static_cast<int64_t>(chunk))) return parts_.units.units[parts_.chunk_units[chunk].last - 1].get();
+  return nullptr;
 }
 
 // A schedule may be anybody's: what it forgets would show as a stage that waits for another one in vain.
 void Executor::check_programs() const {
   for (const Pass pass : {Pass::train, Pass::forward_only}) {
-    const ProgramCheck check =
-        check_program(*run_.schedule, run_.stage(), program(pass), run_.batch.accumulation, pass);
+    const ProgramCheck check = check_program(parts_.schedule, stage_, program(pass), parts_.micro_batches, pass);
     if (check.problems.empty()) continue;
     std::string text;
     for (const std::string& problem : check.problems) text += "\n   " + problem;
-    throw fail(ErrorCode::plugin, run_.id_of(Schedule::kKind), ": the schedule's program of stage ", run_.stage(),
+    throw fail(ErrorCode::plugin, parts_.schedule_id, ": the schedule's program of stage ", stage_,
                " does not make sense:", text);
   }
 }
 
 void Executor::begin(Pass pass, int64_t step, Mode mode, bool replayed) {
   program_ = &program(pass);
-  state_.begin(step, mode, expand(*program_, run_.chunk_units), replayed);
+  state_.begin(step, mode, expand(*program_, parts_.chunk_units), replayed);
   if (mode == Mode::train)
-    each_strategy(run_.strategies, Nesting::outermost_first, "step_begin", "",
+    each_strategy(parts_.strategies, Nesting::outermost_first, "step_begin", "",
                   [&](Strategy& s) { s.step_begin(state_); });
   uses_.clear();
   for (const Instr& instr : *program_) uses_[instr.micro] += computes(instr.op);
@@ -82,7 +83,7 @@ at::Tensor Executor::run(const Load& load) {
     if (instr.op == Op::flush_grads || instr.op == Op::update) break;
     execute(instr, load);
   }
-  if (links_) links_->settle();
+  if (links_) links_->wait_for_peers();
   return sum_of_losses();
 }
 
@@ -125,7 +126,7 @@ void Executor::execute(const Instr& instr, const Load& load) {
 
 // A loss is final after its backward: added once the program is through, in order of micro-batch.
 at::Tensor Executor::sum_of_losses() {
-  at::Tensor sum = at::zeros({}, at::TensorOptions(at::kDouble).device(device_));
+  at::Tensor sum = at::zeros({}, at::TensorOptions(at::kDouble).device(parts_.device));
   const at::NoGradGuard no_grad;
   for (const at::Tensor& loss : losses_) sum.add_(loss);
   losses_.clear();
@@ -134,19 +135,19 @@ at::Tensor Executor::sum_of_losses() {
 
 void Executor::forward(const Instr& instr) {
   Flight& f = flight(instr);
-  const ChunkUnits& chunk = run_.chunk_units.at(instr.chunk);
+  const ChunkUnits& chunk = parts_.chunk_units.at(instr.chunk);
   const Batch& batch = state_.batch_of(instr.micro);
   f.units.clear();
   f.units.resize(chunk.last - chunk.first);
-  Tensors x = is_first_piece(run_, instr.chunk) ? Tensors{batch.tokens_BS} : std::exchange(f.received, {});
+  Tensors x = is_first_piece(instr.chunk) ? Tensors{batch.tokens_BS} : std::exchange(f.received, {});
   if (x.empty())
     throw fail(ErrorCode::internal, "the schedule runs micro-batch ", instr.micro, " forward before it is received");
-  if (!is_first_piece(run_, instr.chunk))
+  if (!is_first_piece(instr.chunk))
     for (const at::Tensor& t : x) f.inputs.push_back(t.to(at::kMeta));
   for (UnitFlight& unit : f.units) x = runner_.forward(x, unit);
-  if (!is_last_piece(run_, instr.chunk)) {
+  if (!is_last_piece(instr.chunk)) {
     f.outputs = x.size();
-    f.summed = x.size() > 1 && run_.units.units[chunk.last - 1]->returns_summands();
+    f.summed = x.size() > 1 && parts_.units.units[chunk.last - 1]->returns_summands();
     if (f.summed) {
       const at::NoGradGuard no_grad;
       for (size_t i = 1; i < x.size(); ++i) x[0] = at::add(x[0], x[i]);
@@ -159,30 +160,29 @@ void Executor::forward(const Instr& instr) {
     logits_ = x.at(0);
   }
   if (state_.mode() != Mode::train) {
-    const std::string model = run_.id_of(Model::kKind);
-    const CurrentCall current({.id = model, .hook = "destructor of what it kept", .kind = ""});
+    const CurrentCall current({.id = parts_.model_id, .hook = "destructor of what it kept", .kind = ""});
     f.units.clear();
   }
   done_with(instr);
 }
 
 Tensors Executor::loss_gradient() const {
-  return {at::full({}, seed_gradient_, at::TensorOptions(at::kDouble).device(device_))};
+  return {at::full({}, seed_gradient_, at::TensorOptions(at::kDouble).device(parts_.device))};
 }
 
 void Executor::backward(const Instr& instr) {
   Flight& f = flight(instr);
-  const ChunkUnits& chunk = run_.chunk_units.at(instr.chunk);
+  const ChunkUnits& chunk = parts_.chunk_units.at(instr.chunk);
   if (f.units.empty())
     throw fail(ErrorCode::internal, "the schedule runs micro-batch ", instr.micro, " backward before forward");
-  const bool last = is_last_piece(run_, instr.chunk);
+  const bool last = is_last_piece(instr.chunk);
   Tensors dy = last ? loss_gradient() : std::exchange(f.received_grad, {});
   if (dy.empty())
     throw fail(ErrorCode::internal, "the schedule runs micro-batch ", instr.micro,
                " backward before its gradient is received");
   if (f.summed) dy = Tensors(f.outputs, dy[0]);
   for (int64_t u = chunk.last - chunk.first; u-- > 0;) dy = runner_.backward(dy, f.units[u]);
-  if (!is_first_piece(run_, instr.chunk)) f.made_grad = all_defined(dy, f.inputs, device_);
+  if (!is_first_piece(instr.chunk)) f.made_grad = all_defined(dy, f.inputs, parts_.device);
   f.inputs.clear();
   if (instr.op == Op::backward) f.units.clear();
   if (f.units.empty() && f.made_grad.empty()) flights_.erase({instr.micro, instr.chunk});

@@ -6,21 +6,44 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <string>
+#include <vector>
 
-#include "plan/composition.h"
+#include <drivetrain/mesh.h>
+#include <drivetrain/model.h>
+#include <drivetrain/recompute.h>
+#include <drivetrain/schedule.h>
+
+#include "internal.h"
+#include "step/hooks.h"
 #include "step/phase_clock.h"
+#include "step/program.h"
 #include "step/stage_links.h"
 #include "step/unit_runner.h"
 
 namespace drivetrain {
 
-class Executor {
+// What an executor uses of a run; all of it outlives the executor.
+struct ExecutorParts {
+  const Schedule& schedule;
+  const Mesh& mesh;
+  UnitList& units;                             // of this rank's stage, chunk after chunk
+  const std::vector<ChunkUnits>& chunk_units;  // of each of its chunks
+  const Strategies& strategies;                // outermost first
+  const Recompute* recompute = nullptr;        // null: everything is kept
+  at::Device device = at::Device(at::kCPU);
+  int64_t micro_batches = 1;  // of a step
+  // Ids of the plugins, for messages.
+  std::string model_id = Model::kKind, schedule_id = Schedule::kKind, recompute_id = Recompute::kKind;
+};
+
+class DRIVETRAIN_INTERNAL Executor {
  public:
   using Load = std::function<Batch(int64_t micro)>;
 
-  // `run` and `state` outlive it. `seed_gradient`: what the loss's backward starts with, until seed_with.
-  // Collective over the stages.
-  Executor(Composition& run, StepState& state, double seed_gradient);
+  // `state` outlives it. `seed_gradient`: what the loss's backward starts with, until seed_with.
+  // Collective over the stages. Error(plugin) for programs that do not make sense.
+  Executor(const ExecutorParts& parts, StepState& state, double seed_gradient);
 
   // Runs that were recorded keep the one they were recorded with.
   void seed_with(double seed_gradient) { seed_gradient_ = seed_gradient; }
@@ -54,6 +77,9 @@ class Executor {
   Flight& flight(const Instr& instr) { return flights_[{instr.micro, instr.chunk}]; }
 
   void check_programs() const;
+  bool is_first_piece(int64_t chunk) const { return pieces_.at(chunk) == 0; }
+  bool is_last_piece(int64_t chunk) const { return pieces_.at(chunk) == last_piece_; }
+  const Unit* last_of_chain() const;
   void execute(const Instr& instr, const Load& load);
   void forward(const Instr& instr);
   void backward(const Instr& instr);
@@ -62,9 +88,11 @@ class Executor {
   Tensors loss_gradient() const;
   at::Tensor sum_of_losses();
 
-  Composition& run_;
+  const ExecutorParts parts_;
+  const int64_t stage_;
+  const std::vector<int64_t> pieces_;  // of the model's chain, by chunk of this stage
+  const int64_t last_piece_;           // of the whole chain
   StepState& state_;
-  const at::Device device_;
   double seed_gradient_;
   Program programs_[2];
   const Program* program_ = nullptr;

@@ -3,7 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include <drivetrain/toolkit/dtype_name.h>
+#include <drivetrain/schedule.h>
+
 #include "memory/cpu_allocator.h"
 #include "observe/memory.h"
 
@@ -16,13 +17,13 @@ double clip_factor(double norm, double limit) {
   return limit / (norm + 1e-6);
 }
 
-HostFigures host_figures(const Composition& run, int64_t tokens, bool stop) {
+HostFigures host_figures(const FinishParts& parts, int64_t tokens, bool stop) {
   HostFigures mine;
   mine.tokens = tokens, mine.stop = stop;
   mine.memory = mine.host_memory = peak_memory_bytes();
   mine.reserved = static_cast<double>(cpu_memory().peak_reserved);
-  if (DeviceRuntime* runtime = run.device_runtime()) {
-    const DeviceMemory memory = runtime->memory(run.services->device);
+  if (DeviceRuntime* runtime = parts.runtime) {
+    const DeviceMemory memory = runtime->memory(parts.device);
     mine.memory = static_cast<double>(memory.peak_allocated), mine.reserved = static_cast<double>(memory.peak_reserved);
   }
   return mine;
@@ -36,10 +37,10 @@ bool is_wide(at::ScalarType type) { return type == at::kFloat || type == at::kDo
 // Near 1 / tokens, for the range of small types. Where those are computed in, a power of two: multiplying by it rounds
 // nothing. Under a loss scale the tokens are one rank's, so that its gradients have the size that a scale which is
 // right for DeepSpeed expects; that divides by the number of ranks where it sums over them, agree() does with all else.
-double plain_seed_of(const Composition& run, bool scaled) {
-  const double ranks = scaled ? static_cast<double>(run.mesh_plan.batch_ranks()) : 1;
-  const double plain = ranks / static_cast<double>(run.batch.train_batch_size * run.run.seq_length);
-  return is_wide(run.services->dtypes.param) ? plain : std::exp2(std::round(std::log2(plain)));
+double plain_seed_of(const FinishParts& parts, bool scaled) {
+  const double ranks = scaled ? static_cast<double>(parts.batch_ranks) : 1;
+  const double plain = ranks / static_cast<double>(parts.train_batch_size * parts.seq_length);
+  return is_wide(parts.param_dtype) ? plain : std::exp2(std::round(std::log2(plain)));
 }
 
 // As units see the number: in their own type, so that what divides the gradients is what multiplied them.
@@ -57,42 +58,42 @@ std::string scale_text(double scale) {
   return whole ? concat(static_cast<int64_t>(scale)) : concat(scale);
 }
 
-std::optional<LossScaler> scaler_of(const Composition& run) {
-  if (!run.precision) return std::nullopt;
-  const std::string id = run.id_of(Precision::kKind);
-  const auto rules = plugin_call({id, "loss_scaling"}, [&] { return run.precision->loss_scaling(); });
+std::optional<LossScaler> scaler_of(const FinishParts& parts) {
+  if (!parts.precision) return std::nullopt;
+  const PluginCall call{parts.precision_id, "loss_scaling"};
+  const auto rules = plugin_call(call, [&] { return parts.precision->loss_scaling(); });
   return rules ? std::optional<LossScaler>(*rules) : std::nullopt;
 }
 
-bool skips_not_finite(const Composition& run) {
-  if (!run.precision) return false;
-  const std::string id = run.id_of(Precision::kKind);
-  return plugin_call({id, "skips_not_finite"}, [&] { return run.precision->skips_not_finite(); });
+bool skips_not_finite(const FinishParts& parts) {
+  if (!parts.precision) return false;
+  return plugin_call({parts.precision_id, "skips_not_finite"}, [&] { return parts.precision->skips_not_finite(); });
 }
 
-Figures::Sharers sharers_of(const Composition& run) {
-  std::vector<std::string> axes = run.gradient_axes();
+Figures::Sharers sharers_of(const FinishParts& parts) {
+  std::vector<std::string> axes = parts.gradient_axes;
   Figures::Sharers sharers;
-  sharers.tokens = run.mesh->ranks(axes);
+  sharers.tokens = parts.mesh.ranks(axes);
   axes.push_back(Schedule::kAxis);
-  sharers.losses = run.mesh->ranks(axes);
+  sharers.losses = parts.mesh.ranks(axes);
   return sharers;
 }
 
 // Groups of the stages that hold a parameter together, by its name. All ranks make them in the same order.
-std::map<std::string, GroupPtr> tied_groups(const Composition& run) {
+std::map<std::string, GroupPtr> tied_groups(const FinishParts& parts) {
   std::map<std::string, GroupPtr> groups;
-  for (const auto& [name, stages] : run.tied_stages)
-    if (std::find(stages.begin(), stages.end(), run.stage()) != stages.end())
-      groups[name] = run.mesh->subgroup(Schedule::kAxis, stages, "tied " + name);
+  const int64_t stage = parts.mesh.index(Schedule::kAxis);
+  for (const auto& [name, stages] : parts.tied_stages)
+    if (std::find(stages.begin(), stages.end(), stage) != stages.end())
+      groups[name] = parts.mesh.subgroup(Schedule::kAxis, stages, "tied " + name);
   return groups;
 }
 
 // The first of the stages that hold a parameter counts it in the norm.
-std::set<std::string> counted_elsewhere(const Composition& run) {
+std::set<std::string> counted_elsewhere(const FinishParts& parts) {
   std::set<std::string> names;
-  for (const auto& [name, stages] : run.tied_stages)
-    if (stages.front() != run.stage()) names.insert(name);
+  for (const auto& [name, stages] : parts.tied_stages)
+    if (stages.front() != parts.mesh.index(Schedule::kAxis)) names.insert(name);
   return names;
 }
 
@@ -105,43 +106,42 @@ constexpr const char* kCalmer = "Try a lower learning rate, more warm-up or grad
 
 }  // namespace
 
-Finish::Finish(Composition& run)
-    : run_(run),
-      optimizer_(run),
-      lr_schedule_(run.id_of(LrSchedule::kKind)),
-      communicator_(run.id_of(Communicator::kKind)),
-      figures_(run.mesh->world(), sharers_of(run), run.services->device, run.device_runtime()),
-      sums_(run.chunks, *run.mesh, tied_groups(run)),
-      norm_(run.chunks, run.model_params, *run.mesh, run.services->device, counted_elsewhere(run)),
-      scalars_(static_cast<int64_t>(optimizer_.groups().size()), run.services->device, run.device_runtime()),
-      scaler_(scaler_of(run)),
-      plain_seed_(plain_seed_of(run, scaler_.has_value())),
-      may_skip_(scaler_ || skips_not_finite(run)) {}
+Finish::Finish(const FinishParts& parts)
+    : parts_(parts),
+      optimizer_(parts.optimizer_id, parts.optimizer),
+      figures_(parts.mesh.world(), sharers_of(parts), parts.device, parts.runtime),
+      sums_(parts.chunks, parts.mesh, tied_groups(parts)),
+      norm_(parts.chunks, parts.model_params, parts.mesh, parts.device, counted_elsewhere(parts)),
+      scalars_(static_cast<int64_t>(optimizer_.groups().size()), parts.device, parts.runtime),
+      scaler_(scaler_of(parts)),
+      plain_seed_(plain_seed_of(parts, scaler_.has_value())),
+      may_skip_(scaler_ || skips_not_finite(parts)) {}
 
 double Finish::seed_gradient() const {
   if (!scaler_) return plain_seed_;
-  const at::ScalarType type = run_.services->dtypes.param;
+  const at::ScalarType type = parts_.param_dtype;
   const double seed = as_seen(plain_seed_ * scaler_->scale(), type);
   if (seed != 0) return seed;
   throw fail(ErrorCode::config, "loss_scale ", scale_text(scaler_->scale()), " is too small for ",
-             run_.batch.train_batch_size / run_.mesh_plan.batch_ranks() * run_.run.seq_length,
+             parts_.train_batch_size / parts_.batch_ranks * parts_.seq_length,
              " tokens per step on each rank: the backward pass would begin with ", plain_seed_ * scaler_->scale(),
              ", which ", dtype_name(type), " rounds to 0, and so would be all gradients. Use ",
              scaler_->dynamic() ? "a larger initial_scale_power and min_loss_scale"
                                 : "a larger loss_scale, or 0: it then follows the gradients");
 }
 
-void Finish::settle(const at::Tensor& loss, StepContext& ctx) {
-  each_strategy(run_.strategies, Nesting::innermost_first, "flush_grads", "", [&](Strategy& s) { s.flush_grads(ctx); });
+void Finish::sum_gradients(const at::Tensor& loss, StepContext& ctx) {
+  each_strategy(parts_.strategies, Nesting::innermost_first, "flush_grads", "",
+                [&](Strategy& s) { s.flush_grads(ctx); });
   sums_.run();
   figures_.loss().copy_(loss);
-  norm_.sum_of_squares(run_.chunks, figures_.squares());
+  norm_.sum_of_squares(parts_.chunks, figures_.squares());
 }
 
 StepResult Finish::exchange(int64_t tokens, bool stop) {
-  const HostFigures mine = host_figures(run_, tokens, stop);
+  const HostFigures mine = host_figures(parts_, tokens, stop);
   // Its errors say whose they are.
-  const PluginCall call{.id = communicator_, .hook = "all_gather", .kind = "", .keeps_errors = true};
+  const PluginCall call{.id = parts_.communicator_id, .hook = "all_gather", .kind = "", .keeps_errors = true};
   const SharedFigures shared = plugin_call(call, [&] { return figures_.exchange(mine); });
   StepResult result;
   result.peak_memory_bytes = shared.memory;
@@ -169,7 +169,7 @@ StepResult Finish::agree(int64_t step, int64_t tokens, bool stop) {
   if (may_skip_) result.skipped = skip;
   if (scaler_) result.loss_scale = scaler_->scale();
   fill_hyper(result);
-  scalars_.send(skip ? 0 : scale * clip_factor(result.grad_norm, run_.settings.gradient_clipping), updates_, skip);
+  scalars_.send(skip ? 0 : scale * clip_factor(result.grad_norm, parts_.gradient_clipping), updates_, skip);
   adapt_scale(result);
   tell(clock_, Phase::finish);
   if (skip) return result;
@@ -220,26 +220,27 @@ Error Finish::not_finite(const StepResult& result, const std::string& what, cons
 void Finish::adapt_scale(const StepResult& result) {
   const bool skip = result.skipped.value_or(false);
   if (scaler_) scaler_->update(skip);
-  if (!skip || run_.services->rank != 0) return;
+  if (!skip || parts_.mesh.rank() != 0) return;
   const std::string name = norm_.first_not_finite();
   const std::string text = concat("step ", result.step, ": gradients are not finite",
                                   name.empty() ? "" : ", first that of " + name, "; the update is left out");
-  if (!scaler_) return run_.log->warning(text);
+  if (!scaler_) return parts_.log.warning(text);
   const double before = *result.loss_scale, after = scaler_->scale();
-  run_.log->info(
+  parts_.log.info(
       concat(text, ", loss scale ", scale_text(before), after == before ? " stays" : " falls to " + scale_text(after)));
 }
 
 void Finish::fill_hyper(StepResult& result) {
   Progress progress;
   progress.updates = updates_;
-  progress.samples = progress.updates * run_.batch.train_batch_size;
+  progress.samples = progress.updates * parts_.train_batch_size;
   progress.tokens = tokens_seen_;
-  progress.train_steps = run_.settings.train_steps;
+  progress.train_steps = parts_.train_steps;
   const std::vector<Hyper> base = optimizer_.groups();
   double* row = scalars_.hyper();
   for (size_t g = 0; g < base.size(); ++g, row += 3) {
-    const Hyper h = plugin_call({lr_schedule_, "at"}, [&] { return finite(run_.lr_schedule->at(progress, base[g])); });
+    const Hyper h =
+        plugin_call({parts_.lr_schedule_id, "at"}, [&] { return finite(parts_.lr_schedule.at(progress, base[g])); });
     row[0] = h.lr, row[1] = h.weight_decay, row[2] = h.momentum;
     if (g == 0) result.lr = h.lr;
   }
@@ -251,16 +252,16 @@ const UpdateArgs& Finish::scalars_for(const Trainables& chunk) const {
 }
 
 void Finish::update(StepContext& ctx) {
-  for (Trainables& chunk : run_.chunks) {
+  for (Trainables& chunk : parts_.chunks) {
     optimizer_.update(chunk, scalars_for(chunk));
-    each_strategy(run_.strategies, Nesting::outermost_first, "after_update", "",
+    each_strategy(parts_.strategies, Nesting::outermost_first, "after_update", "",
                   [&](Strategy& s) { s.after_update(chunk, ctx); });
   }
   optimizer_.updated();
 }
 
 void Finish::updated(bool skipped) {
-  for (const Trainables& chunk : run_.chunks)
+  for (const Trainables& chunk : parts_.chunks)
     for (const Trainable& t : chunk) t.param->version += skipped ? 0 : 1, t.param->grad_fresh = true;
   tell(clock_, Phase::update);
 }

@@ -3,13 +3,22 @@
 // what comes before and after it only enqueues work, which may be recorded and replayed.
 #pragma once
 
+#include <map>
 #include <optional>
+#include <string>
 #include <vector>
 
-#include "plan/composition.h"
-#include "step/executor.h"
+#include <drivetrain/communicator.h>
+#include <drivetrain/log.h>
+#include <drivetrain/lr_schedule.h>
+#include <drivetrain/mesh.h>
+#include <drivetrain/optimizer.h>
+#include <drivetrain/precision.h>
+
+#include "internal.h"
 #include "step/figures.h"
 #include "step/grad_sums.h"
+#include "step/hooks.h"
 #include "step/loss_scaler.h"
 #include "step/norm.h"
 #include "step/optimizer_guard.h"
@@ -34,11 +43,36 @@ struct StepResult {
   std::optional<bool> skipped;
 };
 
-class Finish {
+// What the end of a step uses of a run; all of it outlives Finish.
+struct FinishParts {
+  std::vector<Trainables>& chunks;            // what this rank updates, as the optimizer is called
+  const std::vector<ParamPtr>& model_params;  // of the whole model, the same list on every rank
+  const Mesh& mesh;
+  const Strategies& strategies;  // outermost first
+  Optimizer& optimizer;
+  const LrSchedule& lr_schedule;
+  Log& log;
+  const Precision* precision = nullptr;  // null: float32 throughout
+  at::Device device = at::Device(at::kCPU);
+  DeviceRuntime* runtime = nullptr;  // null on the CPU
+  at::ScalarType param_dtype = at::kFloat;
+  std::vector<std::string> gradient_axes = {};  // of the mesh, over which gradients are summed
+  // Of parameters that several stages compute with: which stages, ascending.
+  std::map<std::string, std::vector<int64_t>> tied_stages = {};
+  int64_t train_batch_size = 1, seq_length = 1;
+  int64_t batch_ranks = 1;  // that read different rows
+  int64_t train_steps = 1;
+  double gradient_clipping = 0;  // 0: off
+  // Ids of the plugins, for messages.
+  std::string optimizer_id = Optimizer::kKind, lr_schedule_id = LrSchedule::kKind, precision_id = Precision::kKind,
+              communicator_id = Communicator::kKind;
+};
+
+class DRIVETRAIN_INTERNAL Finish {
  public:
-  explicit Finish(Composition& run);
+  explicit Finish(const FinishParts& parts);
   // The optimizer's groups and state, before the first step.
-  void start() { optimizer_.start(run_.chunks); }
+  void start() { optimizer_.start(parts_.chunks); }
 
   // What the loss's backward starts with in the coming step: near 1 / tokens of a full global batch;
   // with a loss scale, near scale / tokens of one rank's share of that batch.
@@ -48,7 +82,7 @@ class Finish {
 
   // flush_grads and the sums that belong to no strategy,
   // then `loss` (Executor::run's) and the sum of squares to where agree() reads them. Enqueues only.
-  void settle(const at::Tensor& loss, StepContext& ctx);
+  void sum_gradients(const at::Tensor& loss, StepContext& ctx);
 
   // Loss, norm and `tokens`, summed over all ranks; `stop` is or-ed;
   // scalars for update(), and the loss scale of the step after this one. Collective; waits for the device. If the
@@ -79,9 +113,8 @@ class Finish {
   void fill_hyper(StepResult& result);
   const UpdateArgs& scalars_for(const Trainables& chunk) const;
 
-  Composition& run_;
+  const FinishParts parts_;
   OptimizerGuard optimizer_;
-  const std::string lr_schedule_, communicator_;  // their names
   Figures figures_;
   GradSums sums_;
   GradNorm norm_;

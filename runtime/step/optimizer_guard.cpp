@@ -37,7 +37,7 @@ void expect_in_place(const std::string& param, const char* what, const at::Tenso
 
 std::vector<Hyper> OptimizerGuard::groups() {
   return plugin_call({id_, "groups"}, [&] {
-    const std::vector<Hyper> groups = run_.optimizer->groups();
+    const std::vector<Hyper> groups = optimizer_.groups();
     if (groups.empty()) throw fail(ErrorCode::plugin, "returned no group; wanted one or more");
     for (const Hyper& h : groups)
       if (!std::isfinite(h.lr) || !std::isfinite(h.weight_decay) || !std::isfinite(h.momentum))
@@ -55,7 +55,7 @@ void OptimizerGuard::start(std::vector<Trainables>& chunks) {
   for (Trainables& chunk : chunks)
     for (Trainable& t : chunk) {
       t.group = plugin_call({id_, "group_of"}, [&] {
-        const int group = run_.optimizer->group_of(*t.param);
+        const int group = optimizer_.group_of(*t.param);
         if (group < 0 || group >= count)
           throw fail(ErrorCode::plugin, "gave ", t.param->name, " the group ", group, "; there are groups 0 to ",
                      count - 1);
@@ -63,17 +63,17 @@ void OptimizerGuard::start(std::vector<Trainables>& chunks) {
       });
       all_.push_back(t);
     }
-  plugin_call({id_, "init"}, [&] { run_.optimizer->init(all_); });
+  plugin_call({id_, "init"}, [&] { optimizer_.init(all_); });
   check_state();
 }
 
 void OptimizerGuard::update(const Trainables& chunk, const UpdateArgs& args) {
   plugin_call({id_, "update"}, [&] {
-    if (known_) return run_.optimizer->update(chunk, args);
+    if (known_) return optimizer_.update(chunk, args);
     std::vector<Place> before;
     for (const Trainable& t : chunk)
       for (const at::Tensor* one : {&t.value, &t.working, &t.grad}) before.emplace_back(*one);
-    run_.optimizer->update(chunk, args);
+    optimizer_.update(chunk, args);
     for (size_t i = 0; i < chunk.size(); ++i) {
       const Trainable& t = chunk[i];
       expect_in_place(t.param->name, "value", t.value, before[3 * i]);
@@ -91,7 +91,7 @@ void OptimizerGuard::updated() {
 
 void OptimizerGuard::check_state() const {
   StateCheck check;
-  plugin_call({id_, "state"}, [&] { run_.optimizer->state(check); });
+  plugin_call({id_, "state"}, [&] { optimizer_.state(check); });
 }
 
 }  // namespace drivetrain

@@ -5,13 +5,14 @@
 #include <string>
 #include <vector>
 
-#include "plan/composition.h"
+#include <drivetrain/optimizer.h>
 
 namespace drivetrain {
 
 class OptimizerGuard {
  public:
-  explicit OptimizerGuard(const Composition& run) : run_(run), id_(run.id_of(Optimizer::kKind)) {}
+  // `id`: the optimizer's name. The optimizer outlives this.
+  OptimizerGuard(std::string id, Optimizer& optimizer) : id_(std::move(id)), optimizer_(optimizer) {}
 
   std::vector<Hyper> groups();  // as many as the first time
   // Gives every trainable its group, then its state: init.
@@ -23,8 +24,8 @@ class OptimizerGuard {
  private:
   void check_state() const;
 
-  const Composition& run_;
   const std::string id_;
+  Optimizer& optimizer_;
   size_t group_count_ = 0;  // 0: nobody asked yet
   Trainables all_;          // what `init` was shown stays
   bool known_ = false;      // a whole update was looked at

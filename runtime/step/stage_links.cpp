@@ -207,7 +207,7 @@ Tensors StageLinks::receive(Direction direction, int64_t micro, int64_t chunk) {
   return std::move(posted.tensors);
 }
 
-void StageLinks::settle() {
+void StageLinks::wait_for_peers() {
   for (auto& [stage, to] : outgoing_) let_go(to, to.received + to.sent.size());
 }
 

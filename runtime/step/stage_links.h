@@ -33,7 +33,7 @@ class DRIVETRAIN_INTERNAL StageLinks {
   // What `chunk` of this stage needs for `micro`.
   Tensors receive(Direction direction, int64_t micro, int64_t chunk);
   // Waits until the peers have all that was sent.
-  void settle();
+  void wait_for_peers();
 
  private:
   // One piece of the model as its neighbour sees it.

@@ -13,15 +13,10 @@
 #include <drivetrain/unit.h>
 
 #include "checks/plugin_call.h"
+#include "data/sequence_cuts.h"
 #include "step/figure_names.h"
 
 namespace drivetrain {
-
-inline std::vector<RowRange> apply_cuts(const std::vector<Builder::SequenceCut>& cuts,
-                                        std::vector<RowRange> positions) {
-  for (const Builder::SequenceCut& cut : cuts) positions = cut(positions);
-  return positions;
-}
 
 class StepState final : public StepContext {
  public:

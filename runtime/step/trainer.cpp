@@ -8,22 +8,6 @@
 namespace drivetrain {
 namespace {
 
-FeedPlan feed_plan(const Composition& run) {
-  FeedPlan plan;
-  plan.last_step = run.settings.train_steps;
-  plan.train_batch_size = run.batch.train_batch_size;
-  plan.micro_batch_size = run.batch.micro_batch_size;
-  plan.accumulation = run.batch.accumulation;
-  plan.dp_rank = run.batch_rank();
-  plan.dp_size = run.mesh_plan.batch_ranks();
-  plan.eval_interval = run.settings.eval_interval;
-  plan.eval_iters = run.settings.eval_iters;
-  plan.vocab_size = run.facts.vocab_size;
-  plan.dataset = run.id_of(Dataset::kKind);
-  plan.seq_length = run.run.seq_length;
-  return plan;
-}
-
 // As many as CUDA graphs want: handles, workspaces and what plugins measure or cache are there.
 constexpr int64_t kWarmUpSteps = 3;
 
@@ -33,25 +17,25 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
 
 }  // namespace
 
-Trainer::Trainer(Composition& run, Publish publish, const std::atomic<int>& stop)
-    : run_(run),
+Trainer::Trainer(const TrainerParts& parts, Publish publish, const std::atomic<int>& stop)
+    : parts_(parts),
       publish_(std::move(publish)),
       stop_(stop),
-      plan_(feed_plan(run)),
-      feed_(run.dataset, plan_),
-      batches_(run.services->device, run.device_runtime()),
-      state_(run.services->seed, &run.units, run.recompute.get(), run.activation_cuts, run.id_of(Recompute::kKind)),
-      finish_(run),
-      executor_(run, state_, finish_.seed_gradient()) {
+      feed_(parts.dataset, parts.feed),
+      batches_(parts.executor.device, parts.finish.runtime),
+      state_(parts.seed, &parts.executor.units, parts.executor.recompute, parts.activation_cuts,
+             parts.executor.recompute_id),
+      finish_(parts.finish),
+      executor_(parts.executor, state_, finish_.seed_gradient()) {
   finish_.start();
-  if (!run.capture.on) return;
+  if (!parts.capture) return;
   if (finish_.scales_loss())
-    throw fail(ErrorCode::plugin, run.id_of(Precision::kKind),
+    throw fail(ErrorCode::plugin, parts.finish.precision_id,
                " has a loss scale and says that its steps may be recorded; a replay would repeat "
                "the scale of the recorded step. It must not call PlanContext::capturable");
   state_.refuse_random();
-  gradients_part_.emplace(*run.device_runtime(), run.services->device, kWarmUpSteps);
-  update_part_.emplace(*run.device_runtime(), run.services->device, kWarmUpSteps);
+  gradients_part_.emplace(*parts.finish.runtime, parts.executor.device, kWarmUpSteps);
+  update_part_.emplace(*parts.finish.runtime, parts.executor.device, kWarmUpSteps);
 }
 
 Trainer::~Trainer() = default;
@@ -64,14 +48,14 @@ void Trainer::observe(PhaseClock* clock) {
 }
 
 int64_t Trainer::train() {
-  for (int64_t step = plan_.first_step; step <= plan_.last_step; ++step) {
+  for (int64_t step = parts_.feed.first_step; step <= parts_.feed.last_step; ++step) {
     const auto start = std::chrono::steady_clock::now();
     const StepResult result = train_step(step);
-    end_step(result, result.stop || step == plan_.last_step, start);
+    end_step(result, result.stop || step == parts_.feed.last_step, start);
     if (result.stop) return step;
-    if (step == plan_.last_step) finish_.check_trained(result);
+    if (step == parts_.feed.last_step) finish_.check_trained(result);
   }
-  return plan_.last_step;
+  return parts_.feed.last_step;
 }
 
 // Behind the last step all ranks come through all parts of it, whichever fails on one of them, so that what follows
@@ -85,12 +69,13 @@ void Trainer::end_step(const StepResult& result, bool last, std::chrono::steady_
       if (!late_failure_) late_failure_ = std::current_exception();
     }
   };
-  for (auto s = run_.strategies.rbegin(); s != run_.strategies.rend(); ++s)  // innermost first
+  const Strategies& strategies = parts_.executor.strategies;
+  for (auto s = strategies.rbegin(); s != strategies.rend(); ++s)  // innermost first
     part([&] { plugin_call({s->id, "step_end"}, [&] { s->strategy->step_end(state_); }); });
   Value data = figures(result, seconds_since(start));
   try {
     part([&] {
-      if (plan_.eval_due(result.step)) data.set("valid_loss", evaluate(result.step));
+      if (parts_.feed.eval_due(result.step)) data.set("valid_loss", evaluate(result.step));
     });
   } catch (const Error&) {
     publish_(result.step, std::move(data));  // the step itself was done
@@ -100,7 +85,7 @@ void Trainer::end_step(const StepResult& result, bool last, std::chrono::steady_
 }
 
 Batch Trainer::next_batch(int64_t micro) {
-  Batch batch = batches_.put(micro, cut_batch(feed_.next(), run_.batch_cuts));
+  Batch batch = batches_.put(micro, cut_batch(feed_.next(), parts_.batch_cuts));
   tokens_ += batch.valid_tokens;
   return batch;
 }
@@ -116,7 +101,7 @@ void Trainer::take_all_batches() {
 void Trainer::compute_gradients() {
   const auto load = [&](int64_t micro) { return gradients_part_ ? taken_.at(micro) : next_batch(micro); };
   const at::Tensor loss = executor_.run(load);
-  finish_.settle(loss, state_);
+  finish_.sum_gradients(loss, state_);
 }
 
 StepResult Trainer::train_step(int64_t step) {
@@ -145,7 +130,7 @@ StepResult Trainer::train_step(int64_t step) {
 double Trainer::evaluate(int64_t step) {
   at::Tensor loss;
   tokens_ = 0;
-  for (int64_t i = 0; i < plan_.eval_iters; ++i) {
+  for (int64_t i = 0; i < parts_.feed.eval_iters; ++i) {
     executor_.begin(Pass::forward_only, step, Mode::evaluate);
     const at::Tensor one = executor_.run([&](int64_t micro) { return next_batch(micro); });
     loss = loss.defined() ? loss.add_(one) : one;
@@ -163,9 +148,9 @@ double Trainer::evaluate(int64_t step) {
 
 Value Trainer::figures(const StepResult& result, double step_s) const {
   // Throughput counts every slot of the batch, as InternEvo and Megatron-LM do; `tokens` counts the valid labels.
-  const double slots = static_cast<double>(run_.batch.train_batch_size * run_.run.seq_length);
-  const double flops = slots * (run_.facts.flops_per_token_fixed + run_.facts.flops_per_token_S * run_.run.seq_length);
-  const double ranks = static_cast<double>(run_.mesh->world_size());
+  const double slots = static_cast<double>(parts_.feed.train_batch_size * parts_.feed.seq_length);
+  const double flops = slots * parts_.flops_per_token;
+  const double ranks = static_cast<double>(parts_.executor.mesh.world_size());
   Value v = Value::object();
   v.set("step", result.step);
   v.set("loss", result.loss);
@@ -178,10 +163,10 @@ Value Trainer::figures(const StepResult& result, double step_s) const {
   v.set("tokens_per_s", slots / step_s);
   v.set("tgs", slots / step_s / ranks);
   v.set("tflops", flops / step_s / ranks / 1e12);
-  v.set("flops_formula", run_.facts.flops_formula);
+  v.set("flops_formula", parts_.flops_formula);
   v.set("peak_memory_bytes", static_cast<int64_t>(result.peak_memory_bytes));
   v.set("peak_reserved_bytes", static_cast<int64_t>(result.peak_reserved_bytes));
-  if (!run_.services->device.is_cpu())
+  if (!parts_.executor.device.is_cpu())
     v.set("host_peak_memory_bytes", static_cast<int64_t>(result.host_peak_memory_bytes));
   for (const auto& [name, scalar] : state_.metrics())
     if (!v.find(name)) v.set(name, scalar.item<double>());

@@ -12,19 +12,31 @@
 #include "data/feed.h"
 #include "internal.h"
 #include "memory/step_arena.h"
-#include "plan/composition.h"
 #include "step/capture.h"
 #include "step/executor.h"
 #include "step/finish.h"
 
 namespace drivetrain {
 
+// What the training loop uses of a run; all that is not a copy outlives the trainer.
+struct TrainerParts {
+  ExecutorParts executor;
+  FinishParts finish;
+  FeedPlan feed;
+  std::shared_ptr<Dataset> dataset;
+  std::vector<Builder::SequenceCut> batch_cuts, activation_cuts;  // see Builder
+  uint64_t seed = 0;
+  bool capture = false;  // steps are recorded after the first few, and replayed
+  double flops_per_token = 0;
+  std::string flops_formula;
+};
+
 class DRIVETRAIN_INTERNAL Trainer {
  public:
   // `publish` receives every step's object as metrics.jsonl has it (rank 0 hands it to the monitors); `stop` is polled
   // between steps: once set on any rank, all ranks end after the step they are in.
   using Publish = std::function<void(int64_t step, Value data)>;
-  Trainer(Composition& run, Publish publish, const std::atomic<int>& stop);
+  Trainer(const TrainerParts& parts, Publish publish, const std::atomic<int>& stop);
   ~Trainer();
 
   // From the next step on; null ends it. Not owned.
@@ -45,10 +57,9 @@ class DRIVETRAIN_INTERNAL Trainer {
   double evaluate(int64_t step);
   Value figures(const StepResult& result, double step_s) const;
 
-  Composition& run_;
+  const TrainerParts parts_;
   Publish publish_;
   const std::atomic<int>& stop_;
-  FeedPlan plan_;
   Feed feed_;
   DeviceBatches batches_;
   StepArena arena_;

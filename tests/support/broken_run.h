@@ -10,7 +10,8 @@
 #include <limits>
 #include <set>
 
-#include "step/trainer.h"
+#include "plan/plan_run.h"
+#include "run/run.h"
 #include "support/train_threads.h"
 
 namespace drivetrain::test {
@@ -28,7 +29,7 @@ struct Fault {
 // Innermost, so that it acts before gradients are summed over ranks.
 class Breaker : public Strategy {
  public:
-  Breaker(const Composition& run, const Fault& fault, at::Tensor& first) : run_(run), fault_(fault), first_(first) {}
+  Breaker(const Run& run, const Fault& fault, at::Tensor& first) : run_(run), fault_(fault), first_(first) {}
   void before_forward(const Visit& visit, StepContext& ctx) override {
     if (fault_.in_weights && due(visit, ctx)) parameter()->tensor.detach().view(-1)[0] = fault_.value;
   }
@@ -47,7 +48,7 @@ class Breaker : public Strategy {
            fault_.steps.count(ctx.step()) > 0;
   }
   ParamPtr parameter() const { return run_.units.units[0]->params()[0]; }
-  const Composition& run_;
+  const Run& run_;
   const Fault fault_;
   at::Tensor& first_;
 };
@@ -74,7 +75,7 @@ struct Outcome {
   }
 };
 
-inline Tensors masters(const Composition& run) {
+inline Tensors masters(const Run& run) {
   Tensors copies;
   for (const Trainables& chunk : run.chunks)
     for (const Trainable& t : chunk) {
@@ -111,23 +112,23 @@ inline void train(const Value& config, const Fault& fault, const RankEnvironment
   const auto chosen = choose_plugins(config, built_plugins(), "cpu", problems);
   problems.throw_if_any();
   const auto log = std::make_shared<Lines>();
-  const auto run = plan_run(settings, chosen, built_plugins(), {environment, store, log}, Purpose::train);
-  build_run(*run);
-  run->strategies.push_back({"test/breaker", std::make_shared<Breaker>(*run, fault, outcome.first_gradient)});
-  outcome.weights.push_back(masters(*run));
+  Run run(std::move(*plan_run(settings, chosen, built_plugins(), {environment, store, log}, Purpose::train)));
+  build_run(run);
+  run.plugins.strategies.push_back({"test/breaker", std::make_shared<Breaker>(run, fault, outcome.first_gradient)});
+  outcome.weights.push_back(masters(run));
   log->lines.clear();
   const std::atomic<int> stop = 0;
   const auto done = [&](int64_t, Value data) {
     outcome.figures.push_back(std::move(data));
-    if (outcome.figures.size() < 10) outcome.weights.push_back(masters(*run));
+    if (outcome.figures.size() < 10) outcome.weights.push_back(masters(run));
   };
   try {
-    Trainer trainer(*run, done, stop);
+    Trainer trainer(trainer_parts(run), done, stop);
     trainer.train();
     if (trainer.late_failure()) std::rethrow_exception(trainer.late_failure());
   } catch (const Error& e) {
     outcome.error = e.what(), outcome.code = e.code();
-    if (run->communicator) run->communicator->abort("the test's other rank stopped");
+    if (run.plugins.communicator) run.plugins.communicator->abort("the test's other rank stopped");
   }
   outcome.said = log->lines;
 }

@@ -41,7 +41,7 @@ Position place(const std::string& id) {
 }
 
 struct Solved {
-  Solved(const PlanContext& context, const std::vector<std::string>& order = {}, const WhoOffers& who = {},
+  Solved(const PlanContext& context, const std::vector<std::string>& order = {}, const PluginsThatOffer& who = {},
          const ChosenOf& chosen = {})
       : plan(solve_mesh(context, order, place, problems, who, chosen)) {}
   Solved(int64_t world, const std::vector<Claimed>& claims, const std::vector<std::string>& order = {})

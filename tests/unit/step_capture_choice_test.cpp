@@ -1,6 +1,7 @@
 // Whether steps of a run may be recorded: what is in the way is named.
 #include <gtest/gtest.h>
 
+#include "plan/plan_run.h"
 #include "step/capture.h"
 #include "support/train_threads.h"
 
@@ -75,7 +76,7 @@ TEST(CaptureChoice, the_key_is_auto_true_or_false) {
 }
 
 // What is chosen by default for a small model on "cuda"; planning needs no device.
-std::unique_ptr<Composition> planned(const std::string& more) {
+std::unique_ptr<PlannedRun> planned(const std::string& more) {
   TrainRequest request;
   Problems problems;
   request.config = parse_json(R"({"train_steps": 1, "train_batch_size": 1, "device": "cuda",
@@ -96,11 +97,11 @@ std::unique_ptr<Composition> planned(const std::string& more) {
 
 TEST(CaptureChoice, a_run_of_the_default_plugins_in_bfloat16_is_recorded) {
   const auto run = planned(R"(, "bf16": {"enabled": true})");
-  EXPECT_TRUE(run->capture.on) << run->capture.why_not;
-  EXPECT_EQ(run->run.compute_dtype, "bfloat16");
+  EXPECT_TRUE(run->plan.capture.on) << run->plan.capture.why_not;
+  EXPECT_EQ(run->plan.run.compute_dtype, "bfloat16");
   EXPECT_EQ(run->services->dtypes.param, at::kBFloat16);
-  EXPECT_TRUE(planned(R"(, "attention": "standard")")->capture.on);
-  EXPECT_FALSE(planned(R"(, "attention": "standard", "capture": false)")->capture.on);
+  EXPECT_TRUE(planned(R"(, "attention": "standard")")->plan.capture.on);
+  EXPECT_FALSE(planned(R"(, "attention": "standard", "capture": false)")->plan.capture.on);
 }
 
 }  // namespace

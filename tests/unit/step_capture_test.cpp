@@ -6,6 +6,8 @@
 #include <ATen/ops/full.h>
 
 #include "data/device_batches.h"
+#include "plan/plan_run.h"
+#include "run/run.h"
 #include "step/capture.h"
 #include "step/trainer.h"
 #include "step/update_scalars.h"
@@ -186,15 +188,16 @@ struct SpiedRun {
     problems.throw_if_any();
     request.setup.store = make_local_store();
     request.setup.log = make_console_log({.rank = 1});
-    const auto run = plan_run(request.settings, request.chosen, test::built_plugins(), request.setup, Purpose::train);
-    build_run(*run);
-    run->strategies.push_back({"test/spy", std::make_shared<SpyStrategy>(device.events)});
-    const auto optimizer = std::make_shared<SpyOptimizer>(run->optimizer, device.events);
-    run->optimizer = optimizer;
-    run->capture.on = true;  // a real device gets it by itself
+    Run run(
+        std::move(*plan_run(request.settings, request.chosen, test::built_plugins(), request.setup, Purpose::train)));
+    build_run(run);
+    run.plugins.strategies.push_back({"test/spy", std::make_shared<SpyStrategy>(device.events)});
+    const auto optimizer = std::make_shared<SpyOptimizer>(run.plugins.optimizer, device.events);
+    run.plugins.optimizer = optimizer;
+    run.plan.capture.on = true;  // a real device gets it by itself
     const std::atomic<int> stop = 0;
     Trainer trainer(
-        *run,
+        trainer_parts(run),
         [&](int64_t, Value data) {
           steps.push_back(std::exchange(device.events, {}));
           updates_told.push_back(optimizer->args.step.item<int64_t>());

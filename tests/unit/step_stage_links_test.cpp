@@ -87,7 +87,7 @@ void run_program(StageLinks& links, const Schedule& schedule, int64_t stage) {
       EXPECT_TRUE(at::allclose(got[t], wanted[t], 0, 0)) << "micro-batch " << i.micro << " of chunk " << i.chunk;
     }
   }
-  links.settle();
+  links.wait_for_peers();
 }
 
 void all_arrive(int64_t stages, bool reversed) {
@@ -123,7 +123,7 @@ TEST(StageLinks, sends_do_not_wait_for_receivers) {
         const Tensors got = links.receive(Direction::forward, m, stage == 0 ? 1 : 0);
         EXPECT_TRUE(at::allclose(got.at(0), large(1 - stage, m), 0, 0));
       }
-      links.settle();
+      links.wait_for_peers();
     }
   });
 }

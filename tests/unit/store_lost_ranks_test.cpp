@@ -101,7 +101,7 @@ TEST(Ranks, that_die_end_every_wait_at_once_with_what_they_were_in) {
   const pid_t victim = as_process([&] {
     close(listener);
     const auto store = make_store(environment_at(port, 2, 3), 10);
-    say_where(*store, environment_at(port, 2, 3), "building the model");
+    set_activity(*store, environment_at(port, 2, 3), "building the model");
     store->set("ready", "");
     pause();
   });

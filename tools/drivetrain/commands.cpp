@@ -10,6 +10,7 @@ namespace {
 
 const OptionRule kSet{{"--set"}, "KEY=VALUE", "change the config: --set optimizer.params.lr=1e-4; may be repeated"};
 const OptionRule kPlan{{"--plan"}, "", "show what would be run (mesh, layout, memory) and stop"};
+const OptionRule kPlanJson{{"--json"}, "", "with --plan: one JSON object instead of text"};
 const OptionRule kSvg{{"--svg"}, "FILE", "with --plan: draw the schedule of a step into FILE"};
 const OptionRule kPluginPath{{"--plugin-path"}, "DIR", "look for plugins here first; may be repeated"};
 const RefusedOption kResume{{"--resume"}, "not in this version: there are no checkpoints yet"};
@@ -81,14 +82,14 @@ CommandRule bench_rule() {
 
 std::vector<CommandRule> make_rules() {
   return {{"train",
-           "CONFIG [--set KEY=VALUE]... [--plan [--svg FILE]] [--plugin-path DIR]...",
+           "CONFIG [--set KEY=VALUE]... [--plan [--json] [--svg FILE]] [--plugin-path DIR]...",
            "trains as one rank (rank and world come from the launcher's environment)",
            1,
            1,
-           {kSet, kPlan, kSvg, kPluginPath},
+           {kSet, kPlan, kPlanJson, kSvg, kPluginPath},
            {kResume}},
           {"launch",
-           "[-n N] CONFIG|--bench NAME [--set KEY=VALUE]... [--plan [--svg FILE]] [--plugin-path DIR]...",
+           "[-n N] CONFIG|--bench NAME [--set KEY=VALUE]... [--plan [--json] [--svg FILE]] [--plugin-path DIR]...",
            "trains on N ranks of this host",
            0,  // a config, but not for every --bench: launch_request says so
            1,
@@ -102,7 +103,7 @@ std::vector<CommandRule> make_rules() {
              "step: time the run's steps instead of training; collectives, context: no config, see `bench`"},
             {{"--steps"}, "N", "with --bench step: how many are timed"},
             {{"--warmup"}, "N", "with --bench step: how many go before"},
-            {{"--json"}, "", "with --bench: one object instead of a table"},
+            {{"--json"}, "", "with --plan or --bench: one JSON object instead of text"},
             {{"--op"}, "NAME,...", kOfCollectives},
             {{"--sizes"}, "BYTES,...", kOfCollectives},
             {{"--from"}, "BYTES", kOfCollectives},

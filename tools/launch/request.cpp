@@ -64,6 +64,7 @@ void refuse_what_does_not_fit(const Arguments& arguments, const RankBench* wante
     if (wanted && option.name == "--plan") throw UsageError("launch: --plan and --bench exclude each other");
     if (option.name == "--svg" && !arguments.has("--plan")) throw UsageError("launch: --svg goes with --plan");
     if (wanted && takes(*wanted, option.name)) continue;
+    if (option.name == "--json" && arguments.has("--plan")) continue;
     std::string benches;
     for (const RankBench& bench : rank_benches())
       if (takes(bench, option.name)) benches += std::string(benches.empty() ? "" : " or ") + "--bench " + bench.name;

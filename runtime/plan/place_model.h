@@ -1,0 +1,16 @@
+// The model's chain on the meta device, cut into pieces for the stages of the pipeline. Main thread.
+#pragma once
+
+#include <vector>
+
+#include "plan/planned_run.h"
+
+namespace drivetrain {
+
+// The whole model on the meta device, decorated by the strategies. Needs the mesh; no rank waits for another.
+std::vector<UnitPtr> build_chain(PlannedRun& run);
+// Cuts it into the schedule's pieces and keeps those of this rank's stage. Error(config) where it has fewer units than
+// pieces.
+void place_chain(PlannedRun& run, const std::vector<UnitPtr>& chain);
+
+}  // namespace drivetrain

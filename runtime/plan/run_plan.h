@@ -1,0 +1,105 @@
+// A run as it is planned: a value without plugin objects and tensors, which can be copied, kept and written as JSON.
+// Reports, checks and predictions read it and nothing else. plan_run makes it.
+//
+// It is the plan of one rank: mesh, placement and schedule are the same on all ranks; where figures differ between
+// ranks they are those of the fullest rank, as far as this rank knows it.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <drivetrain/dataset.h>
+#include <drivetrain/plan_context.h>
+#include <drivetrain/services.h>
+
+#include "config/run_settings.h"
+#include "internal.h"
+#include "plan/mesh_plan.h"
+#include "step/capture.h"
+#include "step/timeline.h"
+
+namespace drivetrain {
+
+struct PlannedPlugin {
+  std::string kind, name;
+  bool enabled = true;  // false: the file switches it off
+  std::string id() const { return kind + "/" + name; }
+};
+
+// A piece of the model's chain and where it is computed.
+struct PlacedPiece {
+  int64_t stage = 0, chunk = 0;
+  int64_t first = 0, last = 0;  // units [first, last) of the whole chain
+  std::string first_unit, last_unit;
+  double cost = 0;         // as Model::cost has it
+  int64_t parameters = 0;  // that a rank of the stage computes with, those of another piece of the stage left out
+};
+
+struct SchedulePlan {
+  int64_t stages = 1, chunks = 1;
+  std::vector<int64_t> slots;  // by stage: activations, of a micro-batch in a chunk each, that are kept at most
+  // Of a training step, the pieces weighed by their costs. Only after add_timeline, and where it is not too long.
+  std::optional<Timeline> timeline;
+};
+
+struct DtypePlan {
+  Dtypes types;
+  // What chose them: a plugin's id, a key of the configuration or "default".
+  std::string precision = "default", gradient = "default", reduce = "default";
+};
+
+// What forward passes leave for their backward on the fullest rank.
+struct ActivationPlan {
+  double bytes = 0;    // 0 where the model does not say
+  std::string source;  // "model/...: 3 micro-batches x 8 blocks x 2048 tokens"
+};
+
+// Positions of a sequence that this rank has.
+struct PositionPlan {
+  std::vector<RowRange> batch;        // of tokens and labels
+  std::vector<RowRange> activations;  // of what goes from layer to layer
+};
+
+struct DRIVETRAIN_INTERNAL RunPlan {
+  RunSettings settings;  // that it stems from
+  int64_t rank = 0;
+  BatchSizes batch;
+  RunFacts run;
+  ModelFacts model;
+  DatasetFacts data;
+  MeshPlan mesh;
+  std::vector<PlannedPlugin> plugins;  // in the order of the file's sections, switched-off ones included
+  std::vector<std::string> nesting;    // the strategies' ids, outermost first
+  DtypePlan dtypes;
+  SchedulePlan schedule;
+  std::vector<PlacedPiece> placement;  // in chain order
+  // Of parameters that several stages compute with: which stages, ascending.
+  std::map<std::string, std::vector<int64_t>> tied_stages;
+  PositionPlan positions;
+  std::vector<PlanContext::Memory> memories;
+  std::vector<PlanContext::Traffic> traffics;
+  ActivationPlan activations;
+  double updated_elements = 0;             // by a rank's optimizer: as planned; once the run is built, as it is
+  double optimizer_bytes_per_element = 0;  // of its state
+  CaptureChoice capture;
+  std::vector<std::string> notes;  // lines shown once at the start: what is expensive, what has no effect
+
+  // The plugin of a kind that is chosen and switched on, the first of several; null if there is none.
+  const PlannedPlugin* plugin(const std::string& kind) const;
+  // Its id, "optimizer/adamw"; "" if there is none.
+  std::string id_of(const std::string& kind) const;
+  // The units of each stage between the chain's first and last.
+  std::map<int64_t, int64_t> blocks_by_stage() const;
+  // Everything above and what follows from it: sums, shares, bytes per parameter. Sizes in bytes, times in forwards of
+  // an average piece.
+  Value to_json() const;
+};
+
+// Fills in the schedule's timeline, or leaves it out where there is too much of it to look at. Error(internal) for
+// programs that do not fit together.
+DRIVETRAIN_INTERNAL void add_timeline(RunPlan& plan, const Schedule& schedule);
+constexpr int64_t kMostTimelineBoxes = 400'000;
+
+}  // namespace drivetrain

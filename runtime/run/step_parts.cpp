@@ -1,0 +1,78 @@
+#include "run/run.h"
+
+namespace drivetrain {
+namespace {
+
+FeedPlan feed_plan(const PlannedRun& run) {
+  const RunPlan& plan = run.plan;
+  FeedPlan feed;
+  feed.last_step = plan.settings.train_steps;
+  feed.train_batch_size = plan.batch.train_batch_size;
+  feed.micro_batch_size = plan.batch.micro_batch_size;
+  feed.accumulation = plan.batch.accumulation;
+  feed.dp_rank = run.batch_rank();
+  feed.dp_size = plan.mesh.batch_ranks();
+  feed.eval_interval = plan.settings.eval_interval;
+  feed.eval_iters = plan.settings.eval_iters;
+  feed.vocab_size = plan.model.vocab_size;
+  feed.dataset = plan.id_of(Dataset::kKind);
+  feed.seq_length = plan.run.seq_length;
+  return feed;
+}
+
+}  // namespace
+
+ExecutorParts executor_parts(PlannedRun& run) {
+  return {.schedule = *run.plugins.schedule,
+          .mesh = *run.mesh,
+          .units = run.units,
+          .chunk_units = run.chunk_units,
+          .strategies = run.plugins.strategies,
+          .recompute = run.plugins.recompute.get(),
+          .device = run.services->device,
+          .micro_batches = run.plan.batch.accumulation,
+          .model_id = run.plan.id_of(Model::kKind),
+          .schedule_id = run.plan.id_of(Schedule::kKind),
+          .recompute_id = run.plan.id_of(Recompute::kKind)};
+}
+
+FinishParts finish_parts(Run& run) {
+  return {.chunks = run.chunks,
+          .model_params = run.model_params,
+          .mesh = *run.mesh,
+          .strategies = run.plugins.strategies,
+          .optimizer = *run.plugins.optimizer,
+          .lr_schedule = *run.plugins.lr_schedule,
+          .log = *run.log,
+          .precision = run.plugins.precision.get(),
+          .device = run.services->device,
+          .runtime = run.device_runtime(),
+          .param_dtype = run.plan.dtypes.types.param,
+          .gradient_axes = run.plan.mesh.gradient_axes(),
+          .tied_stages = run.plan.tied_stages,
+          .train_batch_size = run.plan.batch.train_batch_size,
+          .seq_length = run.plan.run.seq_length,
+          .batch_ranks = run.plan.mesh.batch_ranks(),
+          .train_steps = run.plan.settings.train_steps,
+          .gradient_clipping = run.plan.settings.gradient_clipping,
+          .optimizer_id = run.plan.id_of(Optimizer::kKind),
+          .lr_schedule_id = run.plan.id_of(LrSchedule::kKind),
+          .precision_id = run.plan.id_of(Precision::kKind),
+          .communicator_id = run.plan.id_of(Communicator::kKind)};
+}
+
+TrainerParts trainer_parts(Run& run) {
+  const ModelFacts& model = run.plan.model;
+  return {.executor = executor_parts(run),
+          .finish = finish_parts(run),
+          .feed = feed_plan(run),
+          .dataset = run.plugins.dataset,
+          .batch_cuts = run.batch_cuts,
+          .activation_cuts = run.activation_cuts,
+          .seed = run.services->seed,
+          .capture = run.plan.capture.on,
+          .flops_per_token = model.flops_per_token_fixed + model.flops_per_token_S * run.plan.run.seq_length,
+          .flops_formula = model.flops_formula};
+}
+
+}  // namespace drivetrain
