@@ -6,7 +6,7 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 CASES = [
-    # check, file, content, text of the expected complaint; None: accepted
+    # check, file, content, text of the expected complaint (None: accepted); or several files with their contents
     ("strategy_words", "runtime/a.cpp", "// zero, ddp and 'flash' in comments\nint zero_point = 1'000;\n", None),
     ("strategy_words", "runtime/a.cpp", "int a;\nauto s = \"// ddp\";\n", "runtime/a.cpp:2: names 'ddp'"),
     ("strategy_words", "runtime/a.cpp", "/* one\n two */ bool Flash = true;\n", "runtime/a.cpp:2: names 'Flash'"),
@@ -30,21 +30,28 @@ CASES = [
     ("line_lengths", "runtime/a.cpp", "int a;  // " + 109 * "b" + "\n", None),
     ("line_lengths", "runtime/a.cpp", "int a;\n// " + 118 * "b" + "\n", "runtime/a.cpp:2: 121 characters"),
     ("line_lengths", "tests/a.cpp", "auto s = R\"(a\n" + 130 * "b" + ")\";\n", None),
+    ("folder_cycles", {"runtime/a/a.h": "#include <vector>\n", "runtime/b/b.cpp": "#include \"a/a.h\"\n"}, None),
+    ("folder_cycles", {"runtime/a/a.h": "#include \"b/b.h\"\n", "runtime/b/b.h": "\n#include \"a/a.h\"\n"},
+     "runtime/b/b.h:2 includes a/"),
+    ("folder_cycles", {"runtime/a/a.h": "#include \"b/b.h\"\n", "runtime/b/b.h": "#include \"c/c.h\"\n",
+                       "runtime/c/c.cpp": "#include \"a/a.h\"\n"}, "a -> b -> c -> a"),
     ("shell_syntax", "tools/a.sh", "echo fine\n", None),
     ("shell_syntax", "tools/a.sh", "if true; then\n", "tools/a.sh"),
     ("plugin_symbols", "nothing.txt", "", "no plugin is there"),
 ]
 
 failures = 0
-for check, name, content, complaint in CASES:
+for check, *files, complaint in CASES:
+    tree = files[0] if isinstance(files[0], dict) else {files[0]: files[1]}
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(content)
+        for name, content in tree.items():
+            path = Path(folder) / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(content)
         run = subprocess.run([sys.executable, "-B", HERE / f"{check}.py", folder], capture_output=True, text=True)
     right = run.returncode == 0 if complaint is None else run.returncode == 1 and complaint in run.stdout
     if not right:
         failures += 1
-        print(f"{check} on {name} {content[:60]!r}: wanted {complaint or 'no complaint'}, "
+        print(f"{check} on {str(tree)[:90]}: wanted {complaint or 'no complaint'}, "
               f"found exit {run.returncode}: {run.stdout}{run.stderr}")
 sys.exit(1 if failures else 0)

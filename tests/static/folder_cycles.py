@@ -1,0 +1,48 @@
+"""No folders of runtime/ include each other, directly or around a corner. Usage: folder_cycles.py REPO
+
+A circle of folders is one folder: none of them can be read, tested or moved without the others.
+"""
+import re
+import sys
+from collections import defaultdict
+from pathlib import Path
+
+from source_text import code_lines, report, sources
+
+root = Path(sys.argv[1]) / "runtime"
+INCLUDE = re.compile(r'^\s*#\s*include\s*"([^/"]+)/[^"]+"')
+
+edges = defaultdict(dict)  # folder -> folder it includes -> where first
+for path in sources(root):
+    folder = path.relative_to(root).parts[0]
+    for number, line in code_lines(path):
+        match = INCLUDE.match(line)
+        if match and match.group(1) != folder and (root / match.group(1)).is_dir():
+            edges[folder].setdefault(match.group(1), f"{path.relative_to(root.parent)}:{number}")
+
+
+def path_to(start, goal):
+    """The folders on a shortest way of includes, both ends among them; None if there is none."""
+    ways = [[start]]
+    seen = {start}
+    for way in ways:
+        if way[-1] == goal:
+            return way
+        for following in sorted(edges[way[-1]]):
+            if following not in seen:
+                seen.add(following)
+                ways.append(way + [following])
+    return None
+
+
+problems, told = [], set()
+for folder in sorted(edges):
+    for other in sorted(edges[folder]):
+        back = path_to(other, folder)
+        if back is None or frozenset(back) in told:
+            continue
+        told.add(frozenset(back))
+        circle = [folder] + back
+        steps = [f"{edges[a][b]} includes {b}/" for a, b in zip(circle, circle[1:])]
+        problems.append(f"{' -> '.join(circle)}\n  " + "\n  ".join(steps))
+report(problems, "the folders of runtime/ include each other in one direction only")
