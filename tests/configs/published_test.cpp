@@ -7,6 +7,7 @@
 #include <regex>
 
 #include "config/load.h"
+#include "plan/plan_run.h"
 #include "report/memory_report.h"
 #include "report/plan_text.h"
 #include "support/train_threads.h"
@@ -43,7 +44,7 @@ double closed_formula(const Published& p) {
 
 std::string config_of(const std::string& name) { return DRIVETRAIN_SOURCE_DIR "/configs/" + name + ".json"; }
 
-std::unique_ptr<Composition> planned(const std::string& name, int64_t ranks) {
+std::unique_ptr<PlannedRun> planned(const std::string& name, int64_t ranks) {
   Problems problems;
   Value config = load_config(config_of(name), {}, problems);
   const RunSettings settings = read_run_settings(config, config_of(name), problems);
@@ -57,20 +58,20 @@ std::unique_ptr<Composition> planned(const std::string& name, int64_t ranks) {
 
 class PublishedShape : public testing::TestWithParam<Published> {
  protected:
-  const std::unique_ptr<Composition> run_ = planned(GetParam().name, GetParam().ranks);
+  const std::unique_ptr<PlannedRun> run_ = planned(GetParam().name, GetParam().ranks);
 };
 
 TEST_P(PublishedShape, has_the_published_number_of_parameters) {
   EXPECT_EQ(closed_formula(GetParam()), GetParam().parameters);
-  EXPECT_EQ(static_cast<double>(run_->facts.parameters), GetParam().parameters);
-  EXPECT_EQ(run_->run.seq_length, static_cast<int64_t>(GetParam().S));
+  EXPECT_EQ(static_cast<double>(run_->plan.model.parameters), GetParam().parameters);
+  EXPECT_EQ(run_->plan.run.seq_length, static_cast<int64_t>(GetParam().S));
 }
 
 // Every unit stands once, in order; pieces of a pipeline cost about the same; their parameters are the model's, and
 // what tensor-parallel ranks hold beside each other - norms, padding - is little.
 TEST_P(PublishedShape, is_placed_in_whole_and_evenly) {
-  const std::vector<PlacedPiece>& pieces = run_->placement;
-  ASSERT_EQ(static_cast<int64_t>(pieces.size()), run_->stages() * run_->schedule->chunks());
+  const std::vector<PlacedPiece>& pieces = run_->plan.placement;
+  ASSERT_EQ(static_cast<int64_t>(pieces.size()), run_->plan.schedule.stages * run_->plan.schedule.chunks);
   int64_t next = 0;
   double parameters = 0, cost = 0, most = 0;
   for (const PlacedPiece& piece : pieces) {
@@ -82,16 +83,16 @@ TEST_P(PublishedShape, is_placed_in_whole_and_evenly) {
   }
   EXPECT_EQ(next, static_cast<int64_t>(GetParam().L) + 2);  // embedding and head
   EXPECT_LE(most * static_cast<double>(pieces.size()) / cost, 1.2);
-  const double all = parameters * static_cast<double>(run_->mesh_plan.ranks_of_kind("tensor_parallel"));
+  const double all = parameters * static_cast<double>(run_->plan.mesh.ranks_of_kind("tensor_parallel"));
   EXPECT_GE(all, GetParam().parameters);
   EXPECT_LE(all, 1.001 * GetParam().parameters);
 }
 
 TEST_P(PublishedShape, fits_into_80_gigabytes_and_moves_something) {
-  const PlannedMemory memory = planned_memory(*run_);
+  const PlannedMemory memory = planned_memory(run_->plan);
   double sum = 0;
   for (const double bytes : memory.bytes) sum += bytes;
-  EXPECT_LT(sum, 72e9) << "8 GB are for the driver, communication buffers and gaps\n" << plan_text(*run_);
+  EXPECT_LT(sum, 72e9) << "8 GB are for the driver, communication buffers and gaps\n" << plan_text(run_->plan);
   EXPECT_GT(sum, 5e9);
   EXPECT_GT(memory[MemoryClass::activations], 1e8);
   // 16-bit parameters, float32 gradients, masters and moments: 18 bytes, less what is shared out, and at least its
@@ -99,14 +100,14 @@ TEST_P(PublishedShape, fits_into_80_gigabytes_and_moves_something) {
   const double each = 18 * GetParam().parameters / static_cast<double>(GetParam().ranks);
   EXPECT_GE(memory.states(), 0.99 * each);
   double traffic = 0;
-  for (const auto& t : run_->traffics) {
+  for (const auto& t : run_->plan.traffics) {
     traffic += t.bytes;
   }
   EXPECT_GT(traffic, 1e8);
-  EXPECT_EQ(traffic_text(*run_).find("what recompute sends again is not counted") != std::string::npos,
-            run_->recompute != nullptr);
-  for (const Axis& axis : run_->mesh_plan.axes) {
-    const bool told = std::any_of(run_->traffics.begin(), run_->traffics.end(),
+  EXPECT_EQ(traffic_text(run_->plan).find("what recompute sends again is not counted") != std::string::npos,
+            run_->plugins.recompute != nullptr);
+  for (const Axis& axis : run_->plan.mesh.axes) {
+    const bool told = std::any_of(run_->plan.traffics.begin(), run_->plan.traffics.end(),
                                   [&](const auto& t) { return t.axis == axis.name && t.bytes > 0; });
     // Gradients are summed over dp and the parts of a sequence at once, so one of them may have no line of its own.
     EXPECT_TRUE(told || axis.size == 1 || axis.joins_gradients) << axis.name;
@@ -124,8 +125,8 @@ TEST_P(PublishedShape, is_planned_for_thousands_of_ranks) {
   RankSetup setup{{}, make_local_store(), make_console_log({.level = LogLevel::error})};
   setup.environment.world_size = ranks, setup.environment.local_size = 8;
   const auto run = plan_run(settings, std::move(chosen), built_plugins(), setup, Purpose::train);
-  EXPECT_EQ(run->run.world_size, ranks);
-  EXPECT_LT(planned_memory(*run).states(), planned_memory(*run_).states());
+  EXPECT_EQ(run->plan.run.world_size, ranks);
+  EXPECT_LT(planned_memory(run->plan).states(), planned_memory(run_->plan).states());
 }
 
 // Where and how to start it stands in the file, and is the world it is tested for.
@@ -143,7 +144,7 @@ TEST_P(PublishedShape, says_in_its_file_for_how_many_ranks_it_is) {
 TEST(Llama2_70b, sends_its_share_of_the_positions_between_stages) {
   const auto run = planned("llama2_70b", 64);
   double sent = 0;
-  for (const auto& t : run->traffics)
+  for (const auto& t : run->plan.traffics)
     if (t.axis == Schedule::kAxis) sent += t.bytes;
   EXPECT_EQ(sent, 4.0 * 2 * 32 * (4096.0 / 8) * 8192 * 2);
 }

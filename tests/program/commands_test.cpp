@@ -51,6 +51,19 @@ TEST_F(Commands, a_plan_shows_mesh_plugins_and_memory_and_starts_nothing) {
   EXPECT_EQ(files(), std::set<std::string>{"tiny.json"});
 }
 
+TEST_F(Commands, a_plan_as_json_is_one_object_and_nothing_else) {
+  for (const std::string command : {"train ", "launch -n 4 "}) {
+    const Ran ran = run(command + path("tiny.json") + " --plan --json");
+    ASSERT_EQ(ran.code, 0) << ran.output;
+    const Value plan = parse_json(ran.output, "plan");
+    EXPECT_EQ(plan.find("model")->find("parameters")->as_int(), 4592);
+    EXPECT_EQ(plan.find("run")->find("world_size")->as_int(), command == "train " ? 1 : 4);
+    EXPECT_EQ(plan.find("batch")->find("train_batch_size")->as_int(), 4);
+    EXPECT_EQ(plan.find("mesh")->items().at(0).find("axis")->as_string(), "dp");
+  }
+  expect_refused("train " + path("tiny.json") + " --json", 2, {"--json", "--plan"});
+}
+
 TEST_F(Commands, a_result_that_cannot_be_printed_is_an_error) {
   const std::string config = path("tiny.json"),
                     library = DRIVETRAIN_BUILD_DIR "/lib/drivetrain/plugins/optimizer_adamw.so";
