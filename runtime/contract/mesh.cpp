@@ -1,48 +1,18 @@
-// The mesh, and the group of one that stands in for every absent axis.
 #include <drivetrain/mesh.h>
-
-#include <ATen/ops/empty.h>
 
 #include <algorithm>
 
 #include <drivetrain/error.h>
 
 namespace drivetrain {
-namespace {
 
-class Loopback : public Group {
- public:
-  explicit Loopback(int64_t rank) : ranks_{rank} {}
-  int64_t rank() const override { return 0; }
-  const std::vector<int64_t>& ranks() const override { return ranks_; }
-  const std::string& label() const override { return label_; }
-  at::Tensor allocate(int64_t numel, at::ScalarType dtype) override {
-    return at::empty({numel}, at::TensorOptions(dtype));
-  }
-  WorkPtr all_reduce(at::Tensor) override { return completed_work(); }
-  WorkPtr all_gather(at::Tensor out, at::Tensor in) override { return copied(out, in); }
-  WorkPtr reduce_scatter(at::Tensor out, at::Tensor in) override { return copied(out, in); }
-  WorkPtr all_to_all(at::Tensor out, at::Tensor in) override { return copied(out, in); }
-  WorkPtr broadcast(at::Tensor, int64_t) override { return completed_work(); }
-  WorkPtr send(at::Tensor, int64_t) override { throw Error(ErrorCode::internal, "send within a group of one rank"); }
-  WorkPtr recv(at::Tensor, int64_t) override { throw Error(ErrorCode::internal, "recv within a group of one rank"); }
-  void batch_begin() override {}
-  void batch_end() override {}
-  void barrier() override {}
-
- private:
-  static WorkPtr copied(at::Tensor out, const at::Tensor& in) {
-    if (out.data_ptr() != in.data_ptr()) out.copy_(in);
-    return completed_work();
-  }
-  std::vector<int64_t> ranks_;
-  std::string label_ = "self";
-};
-
-}  // namespace
-
-Mesh::Mesh(std::vector<Axis> axes, int64_t rank, int64_t world_size, std::shared_ptr<Communicator> communicator)
-    : axes_(std::move(axes)), rank_(rank), world_size_(world_size), communicator_(std::move(communicator)) {
+Mesh::Mesh(std::vector<Axis> axes, int64_t rank, int64_t world_size, std::shared_ptr<Communicator> communicator,
+           const at::Device& device)
+    : axes_(std::move(axes)),
+      rank_(rank),
+      world_size_(world_size),
+      communicator_(std::move(communicator)),
+      device_(device) {
   int64_t product = 1, rest = rank;
   for (Axis& axis : axes_) {
     product *= axis.size;
@@ -92,7 +62,7 @@ GroupPtr Mesh::group(const std::vector<std::string>& names) const {
 }
 
 GroupPtr Mesh::make_group(const std::vector<int64_t>& ranks, const std::string& label) const {
-  if (ranks.size() == 1) return std::make_shared<Loopback>(rank_);
+  if (ranks.size() == 1) return loopback_group(rank_, device_, label.empty() ? "self" : label);
   if (!communicator_) throw fail(ErrorCode::internal, "group ", label, " asked of a mesh without a communicator");
   // Groups of one label differ by their first rank, and need store keys of their own.
   return communicator_->make_group(ranks, concat(label, "@", ranks.front()));

@@ -57,6 +57,45 @@ inline void different_calls_are_named() {
        "all_reduce of 4 Float", "all_reduce of 4 Int");
 }
 
+// Each of two ranks expects another number of elements than the other sends: one of the two pairs is named.
+inline void counts_that_differ_are_named() {
+  const auto errors = run_ranks(2, [](Rank& r) {
+    const GroupPtr g = r.world();
+    const bool first = r.rank() == 0;
+    const at::Tensor in = at::empty({first ? 4 : 3}, at::kFloat), out = at::empty({first ? 2 : 5}, at::kFloat);
+    if (first)
+      g->all_to_all(out, in, {1, 1}, {1, 3})->wait();
+    else
+      g->all_to_all(out, in, {4, 1}, {2, 1})->wait();
+    g->barrier();
+  });
+  for (const std::string& error : errors) {
+    expect_part(error, "ranks disagree about call #1 of group \"world\"");
+    const bool forth = error.find("rank 0 sends 3 ") != std::string::npos;
+    expect_part(error, forth ? "to rank 1, which expects 4" : "rank 1 sends 2 ");
+    expect_part(error, forth ? "rank 1" : "to rank 0, which expects 1");
+  }
+}
+
+// Before anything moves, and on the rank that is wrong alone.
+inline void wrong_counts_are_refused() {
+  expect_no_errors(run_ranks(2, [](Rank& r) {
+    const GroupPtr g = r.world();
+    const at::Tensor three = at::empty({3}, at::kFloat), four = at::empty({4}, at::kFloat);
+    const auto call = [&](const std::vector<int64_t>& received, const std::vector<int64_t>& sent) {
+      return error_of([&] { g->all_to_all(four, three, received, sent); });
+    };
+    expect_part(call({4}, {1, 2}), "wanted 2 counts of elements received, one per rank; found 1");
+    expect_part(call({2, 2}, {1, 1}), "the counts of elements sent add up to 2, the tensor has 3 elements");
+    expect_part(call({5, -1}, {1, 2}), "is -1; wanted 0 or more");
+    const int64_t me = r.rank();
+    expect_part(call({2, 2}, me == 0 ? std::vector<int64_t>{1, 2} : std::vector<int64_t>{2, 1}),
+                "sends itself 1 elements and expects 2");
+    expect_part(error_of([&] { g->all_to_all(four, four, {2, 2}, {2, 2}); }), "in and out overlap");
+    g->barrier();  // a refused call is none: the ranks still stand at the same place
+  }));
+}
+
 inline void wrong_shapes_are_refused() {
   expect_no_errors(run_ranks(2, [](Rank& r) {
     const GroupPtr g = r.world();

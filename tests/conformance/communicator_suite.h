@@ -142,6 +142,37 @@ struct Collectives {
     }
   }
 
+  // all_to_all with `count(from, to)` elements from one rank to another.
+  template <class Count>
+  void exchange(const char* what, const Count& count) const {
+    const int64_t me = g.rank(), size = g.size();
+    std::vector<int64_t> sent, received;
+    std::vector<std::pair<int64_t, int64_t>> in_slices, out_slices;  // rank and element within its slice
+    for (int64_t p = 0; p < size; ++p) {
+      sent.push_back(count(me, p)), received.push_back(count(p, me));
+      for (int64_t i = 0; i < sent.back(); ++i) in_slices.emplace_back(p, i);
+      for (int64_t i = 0; i < received.back(); ++i) out_slices.emplace_back(p, i);
+    }
+    const auto value = [&](int64_t from, int64_t to, int64_t i) { return number(from + 5 * to, i, dtype); };
+    const at::Tensor in = filled(static_cast<int64_t>(in_slices.size()), [&](int64_t k) {
+      const auto& [to, i] = in_slices[static_cast<size_t>(k)];
+      return value(me, to, i);
+    });
+    at::Tensor out = filled(static_cast<int64_t>(out_slices.size()), [](int64_t) { return 1; });
+    g.all_to_all(out, in, received, sent)->wait();
+    expect(out, what, [&](int64_t k) {
+      const auto& [from, i] = out_slices[static_cast<size_t>(k)];
+      return value(from, me, i);
+    });
+  }
+
+  void exchanges(int64_t n) const {
+    exchange("all_to_all with counts", [n](int64_t from, int64_t to) { return (from + 2 * to) % 3 * n; });
+    exchange("all_to_all with equal counts", [n](int64_t, int64_t) { return n; });
+    exchange("all_to_all to one rank", [n](int64_t from, int64_t to) { return to == 0 ? n + from : 0; });
+    exchange("all_to_all from one rank", [n](int64_t from, int64_t to) { return from == 0 ? n + to : 0; });
+  }
+
   // Around the ring, all at once: sends and receives of one batch do not wait for each other.
   void messages(int64_t n) const {
     const int64_t me = g.rank(), size = g.size(), next = (me + 1) % size, before = (me + size - 1) % size;
@@ -170,6 +201,7 @@ inline void check_collectives(int64_t ranks, std::vector<int64_t> counts, const 
           const Collectives c{r, *world, dtype, place};
           if (dtype != at::kBool) c.sums(n);
           c.moves(n);
+          c.exchanges(n);
           if (ranks > 1) c.messages(n);
         }
   }));

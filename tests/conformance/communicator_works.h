@@ -26,7 +26,7 @@ inline Outstanding make_call(const Collectives& c, int64_t i) {
   };
   const auto own = [=](int64_t k) { return value(me, k); };
   const auto poison = [](int64_t) { return 77; };
-  switch (i % 5) {
+  switch (i % 7) {
     case 0: {
       at::Tensor t = c.filled(n, own);
       return {g.all_reduce(t), [=] { c.expect(t, "all_reduce", total); }};
@@ -47,6 +47,28 @@ inline Outstanding make_call(const Collectives& c, int64_t i) {
       at::Tensor out = c.filled(size * n, poison);
       return {g.all_to_all(out, c.filled(size * n, own)),
               [=] { c.expect(out, "all_to_all", [=](int64_t k) { return value(k / n, me * n + k % n); }); }};
+    }
+    case 4: {
+      std::vector<int64_t> sent, received;
+      int64_t there = 0, here = 0;
+      for (int64_t p = 0; p < size; ++p) {
+        sent.push_back((me + p) % 3 * n), received.push_back((p + me) % 3 * n);
+        there += sent.back(), here += received.back();
+      }
+      at::Tensor out = c.filled(here, poison);
+      return {g.all_to_all(out, c.filled(there, own), received, sent), [=] {
+                int64_t from = 0, begin = 0, before = 0;  // what p sends stands behind what it sends to ranks below me
+                const auto enter = [&](int64_t p) {
+                  from = p, before = 0;
+                  for (int64_t q = 0; q < me; ++q) before += (p + q) % 3 * n;
+                };
+                enter(0);
+                c.expect(out, "all_to_all with counts", [&](int64_t k) {
+                  while (k - begin >= received[static_cast<size_t>(from)])
+                    begin += received[static_cast<size_t>(from)], enter(from + 1);
+                  return value(from, before + k - begin);
+                });
+              }};
     }
     default: {
       const int64_t root = i % size;

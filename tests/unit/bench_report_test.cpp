@@ -99,6 +99,9 @@ class IdleGroup final : public Group {
   WorkPtr all_gather(at::Tensor, at::Tensor) override { return completed_work(); }
   WorkPtr reduce_scatter(at::Tensor, at::Tensor) override { return completed_work(); }
   WorkPtr all_to_all(at::Tensor, at::Tensor) override { return completed_work(); }
+  WorkPtr all_to_all(at::Tensor, at::Tensor, const std::vector<int64_t>&, const std::vector<int64_t>&) override {
+    return completed_work();
+  }
   WorkPtr broadcast(at::Tensor, int64_t) override { return completed_work(); }
   WorkPtr send(at::Tensor, int64_t) override { return completed_work(); }
   WorkPtr recv(at::Tensor, int64_t) override { return completed_work(); }

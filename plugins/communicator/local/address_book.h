@@ -11,7 +11,7 @@
 #include <mutex>
 #include <vector>
 
-#include "call.h"
+#include "member.h"
 #include "segment.h"
 
 namespace drivetrain::local {

@@ -13,6 +13,7 @@
 #pragma once
 
 #include <drivetrain/communicator.h>
+#include <drivetrain/toolkit/communicator/call_check.h>
 
 #include <deque>
 #include <functional>
@@ -45,6 +46,8 @@ class LocalGroup final : public Group, public Driven, public std::enable_shared_
   WorkPtr all_gather(at::Tensor out, at::Tensor in) override;
   WorkPtr reduce_scatter(at::Tensor out, at::Tensor in) override;
   WorkPtr all_to_all(at::Tensor out, at::Tensor in) override;
+  WorkPtr all_to_all(at::Tensor out, at::Tensor in, const std::vector<int64_t>& received,
+                     const std::vector<int64_t>& sent) override;
   WorkPtr broadcast(at::Tensor t, int64_t root) override;
   WorkPtr send(at::Tensor t, int64_t to) override;
   WorkPtr recv(at::Tensor t, int64_t from) override;
@@ -66,8 +69,9 @@ class LocalGroup final : public Group, public Driven, public std::enable_shared_
   char* control_block(const std::string& where);
   void find_windows_and_rings();  // once all members have posted their first call
   // group.cpp: checks and posting
-  void check(const char* call, const at::Tensor& t, bool sums = false) const;
-  void check_sizes(const char* call, const at::Tensor& whole, const at::Tensor& slice, bool equal) const;
+  toolkit::CallCheck check() const;
+  TaskPtr task_of(CallKind kind, at::Tensor in, at::Tensor out, int64_t count, int64_t root = -1) const;
+  WorkPtr post(const TaskPtr& task);
   WorkPtr post(CallKind kind, at::Tensor in, at::Tensor out, int64_t count, int64_t root = -1);
   bool post_task(const TaskPtr& task);
   void order_after_earlier(Task& task);
@@ -98,6 +102,15 @@ class LocalGroup final : public Group, public Driven, public std::enable_shared_
   bool add(Task& task);
   bool consume(Task& task);
   void consume_window(Task& task, int64_t begin, int64_t length);
+
+  // group_counts.cpp: calls with counts
+  void compare_counts(const Task& task) const;
+  void match_counts(Task& task) const;
+  void pull_counts(const Task& task) const;
+  void stage_counts(const Task& task, int64_t begin, char* to) const;
+  void consume_counts(const Task& task, int64_t begin) const;
+  int64_t out_elements(const Task& task, int64_t member) const;
+
   char* window(int64_t member, int64_t number) const;
   const char* source_of(int64_t member) const {
     return static_cast<const char*>(sources_[static_cast<size_t>(member)]);
@@ -122,10 +135,11 @@ class LocalGroup final : public Group, public Driven, public std::enable_shared_
   const int64_t me_;
   std::vector<Peer> peers_;        // by index
   Member* members_ = nullptr;      // shared memory
+  CountTable counts_;              // behind them
   std::vector<char*> windows_at_;  // each member's, as mapped here
   std::vector<Ring*> rings_at_;
   int64_t calls_ = 0;             // made
-  int64_t posted_ = 0, run_ = 0;  // number of the last call that was posted, that this rank has done its part of
+  int64_t posted_ = 0, run_ = 0;  // turn of the last call that was posted, that this rank has done its part of
   int64_t windows_ = 0;           // used by calls that are done
   std::deque<TaskPtr> queue_;     // made, this rank's part not done; FIFO
   std::vector<TaskPtr> lasting_;  // this rank's part done, buffers still in use by peers

@@ -15,6 +15,8 @@ int64_t index_of(const std::vector<int64_t>& ranks, int64_t rank) {
   return std::find(ranks.begin(), ranks.end(), rank) - ranks.begin();
 }
 
+int64_t members_bytes(int64_t members) { return members * int64_t{sizeof(Member)}; }
+
 }  // namespace
 
 LocalGroup::LocalGroup(std::shared_ptr<Host> host, std::vector<int64_t> ranks, std::string label)
@@ -27,12 +29,14 @@ LocalGroup::~LocalGroup() { host_->remove(*this); }
 // Control block, windows and rings are never given back: a peer may still look at them when this rank is done with the
 // group.
 void LocalGroup::join() {
-  Call call;
-  call.kind = CallKind::join;
+  toolkit::Call call;
+  call.kind = CallKind::make_group;
   const std::string where = call.where(label_);
   for (const int64_t rank : ranks_)
     peers_.push_back(rank == host_->rank() ? Peer{rank, getpid()} : host_->connect(rank, where, ranks_));
-  members_ = reinterpret_cast<Member*>(control_block(where));
+  char* const block = control_block(where);
+  members_ = reinterpret_cast<Member*>(block);
+  counts_ = {reinterpret_cast<int64_t*>(block + members_bytes(size())), size()};
   const Block windows = host_->memory().allocate(kWindows * kWindowBytes);
   const Block rings = host_->memory().allocate(static_cast<int64_t>(sizeof(Ring) * ranks_.size()));
   member(me_).windows_offset = windows.offset;
@@ -45,7 +49,7 @@ void LocalGroup::join() {
   targets_.resize(ranks_.size());
   host_->add(*this);
   const auto task = std::make_shared<Task>();
-  task->call.kind = CallKind::join;
+  task->call.kind = CallKind::make_group;
   task->call.count = size();
   try {
     if (!post_task(task)) wait(task);
@@ -58,10 +62,10 @@ void LocalGroup::join() {
 // The lowest member makes it and says where.
 char* LocalGroup::control_block(const std::string& where) {
   const std::string key = "group/" + label_;
-  const auto bytes = static_cast<int64_t>(sizeof(Member) * ranks_.size());
+  const int64_t bytes = members_bytes(size()) + CountTable::bytes(size());
   if (me_ == 0) {
     const Block block = host_->memory().allocate(bytes);
-    memset(block.address, 0, static_cast<size_t>(bytes));  // reused pages are not zero
+    memset(block.address, 0, static_cast<size_t>(members_bytes(size())));  // reused pages are not zero
     host_->publish(key, std::to_string(block.offset));
     return block.address;
   }
@@ -96,7 +100,7 @@ at::Tensor LocalGroup::allocate(int64_t numel, at::ScalarType dtype) {
 at::Tensor LocalGroup::allocate_once(int64_t numel, at::ScalarType dtype) {
   const auto task = std::make_shared<Task>();
   task->call.kind = CallKind::allocate_once;
-  task->call.dtype = static_cast<int32_t>(dtype);
+  task->call.dtype = dtype;
   task->call.count = numel;
   const int64_t bytes = numel * static_cast<int64_t>(c10::elementSize(dtype));
   Block lent;

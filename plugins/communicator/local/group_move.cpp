@@ -1,8 +1,11 @@
 // The part of LocalGroup that moves data: in place between mapped buffers, or through windows.
+#include <drivetrain/toolkit/communicator/sum_type.h>
+
 #include <algorithm>
 
 #include "copies.h"
 #include "group.h"
+#include "kernels/collective/tree_sum.h"
 
 namespace drivetrain::local {
 namespace {
@@ -23,8 +26,13 @@ Share share_of(int64_t length, int64_t index, int64_t members) {
 // Of sums that are still near when they are written on.
 constexpr int64_t kNearBytes = 4 << 10;
 
+kernels::SumType kernels_type(at::ScalarType dtype) {
+  static_assert(static_cast<int>(toolkit::SumType::i64) == static_cast<int>(kernels::SumType::i64));
+  return static_cast<kernels::SumType>(*toolkit::sum_type(dtype));
+}
+
 kernels::TreeSum sum_of(const Task& task, const std::vector<const void*>& sources, void* out) {
-  return {sources.data(), out, static_cast<int64_t>(sources.size()), *sum_type(task.dtype())};
+  return {sources.data(), out, static_cast<int64_t>(sources.size()), kernels_type(task.dtype())};
 }
 
 void skip(std::vector<const void*>& sources, int64_t bytes) {
@@ -54,7 +62,9 @@ void sum_for_itself(const Task& task, std::vector<const void*>& sources, char* o
   kernels::tree_sum_cpu(sum_of(task, sources, out), 0, count);
 }
 
-bool sliced(CallKind kind) { return kind == CallKind::reduce_scatter || kind == CallKind::all_to_all; }
+bool sliced(CallKind kind) {
+  return kind == CallKind::reduce_scatter || kind == CallKind::all_to_all || kind == CallKind::all_to_all_counts;
+}
 
 }  // namespace
 
@@ -70,12 +80,13 @@ char* LocalGroup::address_of(const Place& place, int64_t bytes, int64_t p) const
 void LocalGroup::move(Task& task) {
   if (task.route == Route::nothing) return;
   const CallKind kind = task.call.kind;
+  if (kind == CallKind::all_to_all_counts) return pull_counts(task);
   const int64_t slice = task.call.count * task.element(), whole = slice * size();
   const int64_t in_bytes = sliced(kind) ? whole : slice, out_bytes = kind == CallKind::all_reduce ? slice : whole;
   const bool targets = task.route == Route::push || kind == CallKind::all_reduce;
   for (int64_t p = 0; p < size(); ++p) {
-    const Call& call = member(p).call(task.call.number);
-    const bool own = p == me_, source = task.route == Route::pull && (kind != CallKind::broadcast || p == call.root);
+    const PostedCall& call = member(p).call(task.call.turn);
+    const bool own = p == me_, source = task.route == Route::pull && (kind != CallKind::broadcast || p == call.peer);
     const auto index = static_cast<size_t>(p);
     sources_[index] = own ? task.source() : source ? address_of(call.in, in_bytes, p) : nullptr;
     const bool in_place = source && in_bytes == out_bytes && call.out == call.in;
@@ -104,7 +115,7 @@ void LocalGroup::pull(Task& task) {
       skip(sources_, me_ * bytes);
       return sum_for_itself(task, sources_, task.target(), task.call.count);
     case CallKind::broadcast:
-      return copy_bytes(task.target(), source_of(task.call.root), bytes);
+      return copy_bytes(task.target(), source_of(task.call.peer), bytes);
     default:
       break;
   }
@@ -140,7 +151,7 @@ bool LocalGroup::run_windows(Task& task) {
     const int64_t slices = sliced(task.call.kind) ? size() : 1;
     task.piece = std::max<int64_t>(1, kWindowBytes / (slices * task.element()));
     task.piece = task.piece >= 64 ? task.piece / 64 * 64 : task.piece;
-    task.windows = (task.call.count + task.piece - 1) / task.piece;
+    task.windows = (task.longest + task.piece - 1) / task.piece;
   }
   while (stage(task) || add(task) || consume(task)) {
   }
@@ -156,11 +167,13 @@ bool LocalGroup::stage(Task& task) {
   const int64_t bytes = task.element(), begin = task.staged * task.piece;
   const int64_t length = std::min(task.piece, task.call.count - begin) * bytes;
   char* to = window(me_, next);
-  if (sliced(task.call.kind)) {
+  if (task.call.kind == CallKind::all_to_all_counts) {
+    stage_counts(task, begin, to);
+  } else if (sliced(task.call.kind)) {
     for (int64_t j = 0; j < size(); ++j)
       if (j != me_)
         stream_bytes(to + j * task.piece * bytes, task.source() + (j * task.call.count + begin) * bytes, length);
-  } else if (task.call.root < 0 || task.call.root == me_) {
+  } else if (task.call.peer < 0 || task.call.peer == me_) {
     stream_bytes(to, task.source() + begin * bytes, length);
   }
   end_of_stream();
@@ -198,6 +211,7 @@ bool LocalGroup::consume(Task& task) {
 
 // This rank's own data need not pass its window.
 void LocalGroup::consume_window(Task& task, int64_t begin, int64_t length) {
+  if (task.call.kind == CallKind::all_to_all_counts) return consume_counts(task, begin);
   const int64_t bytes = task.element(), count = task.call.count, number = windows_ + task.consumed;
   const int64_t own = (sliced(task.call.kind) ? me_ * count : 0) + begin;
   const int64_t slice = sliced(task.call.kind) ? me_ * task.piece * bytes : 0;
@@ -205,7 +219,7 @@ void LocalGroup::consume_window(Task& task, int64_t begin, int64_t length) {
     sources_[static_cast<size_t>(p)] = p == me_ ? task.source() + own * bytes : window(p, number) + slice;
   switch (task.call.kind) {
     case CallKind::broadcast:
-      if (task.call.root != me_) copy_bytes(task.target() + begin * bytes, source_of(task.call.root), length * bytes);
+      if (task.call.peer != me_) copy_bytes(task.target() + begin * bytes, source_of(task.call.peer), length * bytes);
       return;
     case CallKind::reduce_scatter:
       return sum_for_itself(task, sources_, task.target() + begin * bytes, length);

@@ -1,6 +1,5 @@
 // The part of LocalGroup that makes calls move. Nothing here waits; the host's mutex is held.
 #include <algorithm>
-#include <cstdlib>
 
 #include "group.h"
 
@@ -36,15 +35,17 @@ bool LocalGroup::advance() {
 void LocalGroup::publish() {
   for (size_t next = static_cast<size_t>(posted_ - run_); next < queue_.size(); ++next) {
     Task& task = *queue_[next];
-    const int64_t number = task.call.number;
-    if (!all(&Member::done, number - Member::kDepth)) return;
+    const int64_t turn = task.call.turn;
+    if (!all(&Member::done, turn - Member::kDepth)) return;
     const auto open = [](const auto& message) { return !message->finished; };
     if (std::any_of(task.messages.begin(), task.messages.end(), open)) return;
     task.messages.clear();
-    member(me_).calls[number % Member::kDepth] = task.call;
+    member(me_).calls[turn % Member::kDepth] = task.call;
+    std::copy(task.counts.sent.begin(), task.counts.sent.end(), counts_.sent(me_, turn));
+    std::copy(task.counts.received.begin(), task.counts.received.end(), counts_.received(me_, turn));
     task.phase = Task::Phase::posted;
-    posted_ = number;
-    say(&Member::posted, number);
+    posted_ = turn;
+    say(&Member::posted, turn);
   }
 }
 
@@ -52,7 +53,7 @@ void LocalGroup::publish() {
 bool LocalGroup::run(Task& task) {
   if (task.phase == Task::Phase::queued) return false;
   if (task.phase == Task::Phase::posted) {
-    if (!all(&Member::posted, task.call.number)) return false;
+    if (!all(&Member::posted, task.call.turn)) return false;
     compare(task);
     check_places(task);
     refuse_shared_results(task);
@@ -68,30 +69,30 @@ bool LocalGroup::run(Task& task) {
     move(task);
   }
   task.phase = Task::Phase::done;
-  run_ = task.call.number;
+  run_ = task.call.turn;
   say(&Member::done, run_);
   return true;
 }
 
 void LocalGroup::compare(const Task& task) const {
-  const int64_t number = task.call.number;
+  const int64_t turn = task.call.turn;
   for (int64_t p = 0; p < size(); ++p) {
-    if (task.call.fits(member(p).call(number))) continue;
+    if (task.call.fits(member(p).call(turn))) continue;
     // Everybody finds a difference; all write it the same way round.
     const auto text = [&](int64_t index) {
-      return concat("rank ", ranks_[static_cast<size_t>(index)], " called ", member(index).call(number).text());
+      return concat("rank ", ranks_[static_cast<size_t>(index)], " called ", member(index).call(turn).text());
     };
     int64_t odd = 1;
-    while (member(odd).call(number).fits(member(0).call(number))) ++odd;
-    host_->give_up(task.call.where(label_), concat("ranks disagree about call #", number - 1, " of group \"", label_,
-                                                   "\": ", text(0), ", ", text(odd)));
+    while (member(odd).call(turn).fits(member(0).call(turn))) ++odd;
+    host_->give_up(task.call.where(label_), concat(task.call.disagreement(label_), text(0), ", ", text(odd)));
   }
+  if (task.call.kind == CallKind::all_to_all_counts) compare_counts(task);
 }
 
 // So that offsets may be added and subtracted; whether there is memory is found out where it is used.
 void LocalGroup::check_places(const Task& task) const {
   for (int64_t p = 0; p < size(); ++p) {
-    const Call& call = member(p).call(task.call.number);
+    const PostedCall& call = member(p).call(task.call.turn);
     if (static_cast<uint64_t>(call.in.offset | call.out.offset) >> 47 == 0) continue;  // neither negative nor beyond
     host_->give_up(task.call.where(label_),
                    concat("rank ", ranks_[static_cast<size_t>(p)], " named offsets ", call.in.offset, " and ",
@@ -101,13 +102,13 @@ void LocalGroup::check_places(const Task& task) const {
 
 // Members that write different values into the same memory, as of allocate_once, would end up with any of them.
 void LocalGroup::refuse_shared_results(const Task& task) const {
-  const bool to_all = task.call.kind == CallKind::all_to_all;
-  if ((!to_all && task.call.kind != CallKind::all_reduce) || !task.call.out.mapped()) return;
-  const int64_t bytes = task.call.count * task.element() * (to_all ? size() : 1);
+  if (out_elements(task, me_) == 0 || !task.call.out.mapped()) return;
+  const int64_t element = task.element(), end = task.call.out.offset + out_elements(task, me_) * element;
   const Place& own = task.call.out;
   for (int64_t p = 0; p < size(); ++p) {
-    const Place& other = member(p).call(task.call.number).out;
-    if (p == me_ || other.rank != own.rank || std::abs(other.offset - own.offset) >= bytes) continue;
+    const Place& other = member(p).call(task.call.turn).out;
+    if (p == me_ || other.rank != own.rank) continue;
+    if (end <= other.offset || other.offset + out_elements(task, p) * element <= own.offset) continue;
     // Both of them find it and say the same.
     host_->give_up(task.call.where(label_),
                    concat(who({std::min(p, me_), std::max(p, me_)}), " gave the same memory for the result of ",
@@ -117,11 +118,12 @@ void LocalGroup::refuse_shared_results(const Task& task) const {
 
 // Chooses the route from what all members posted, so that all choose the same.
 void LocalGroup::match(Task& task) const {
-  const int64_t number = task.call.number;
+  const int64_t turn = task.call.turn;
+  task.longest = task.call.count;
   bool all_in = true, all_out = true, one_out = true, own_slices = true;
-  const Place first = member(0).call(number).out;
+  const Place first = member(0).call(turn).out;
   for (int64_t p = 0; p < size(); ++p) {
-    const Call& call = member(p).call(number);
+    const PostedCall& call = member(p).call(turn);
     all_in &= call.in.mapped();
     all_out &= call.out.mapped();
     one_out &= call.out == first;
@@ -130,7 +132,7 @@ void LocalGroup::match(Task& task) const {
   }
   const auto choose = [&](bool mapped) { return mapped || size() == 1 ? Route::pull : Route::windows; };
   switch (task.call.kind) {
-    case CallKind::join:
+    case CallKind::make_group:
       task.touched = size() > 1;
       return;
     case CallKind::allocate_once:
@@ -142,8 +144,11 @@ void LocalGroup::match(Task& task) const {
     case CallKind::all_to_all:
       task.route = choose(all_in);
       break;
+    case CallKind::all_to_all_counts:
+      match_counts(task);
+      break;
     case CallKind::broadcast:
-      task.route = choose(member(task.call.root).call(number).in.mapped());
+      task.route = choose(member(task.call.peer).call(turn).in.mapped());
       break;
     case CallKind::all_gather:
       if (all_out && one_out)
@@ -154,16 +159,16 @@ void LocalGroup::match(Task& task) const {
     default:
       return;
   }
-  if (task.call.count == 0) task.route = Route::nothing;
+  if (task.longest == 0) task.route = Route::nothing;
   task.touched = size() > 1 && task.route != Route::nothing && task.route != Route::windows;
   // Nobody reads or writes memory of those who only receive.
-  if (task.call.kind == CallKind::broadcast && task.call.root != me_) task.touched = false;
+  if (task.call.kind == CallKind::broadcast && task.call.peer != me_) task.touched = false;
 }
 
 // Memory of members that stays in use after the call: mapped before this rank says that it is done, since a member may
 // leave once all are.
 void LocalGroup::map_what_is_new(Task& task) {
-  if (task.call.kind == CallKind::join) find_windows_and_rings();
+  if (task.call.kind == CallKind::make_group) find_windows_and_rings();
   if (task.block < 0) return;
   const int64_t bytes = task.call.count * task.element();
   task.once = address_of({ranks_[0], task.block - kPage}, bytes + kPage, 0) + kPage;
@@ -176,7 +181,7 @@ void LocalGroup::forget_done() {
 }
 
 bool LocalGroup::over(const Task& task) const {
-  return task.phase == Task::Phase::done && (!task.touched || all(&Member::done, task.call.number));
+  return task.phase == Task::Phase::done && (!task.touched || all(&Member::done, task.call.turn));
 }
 
 Ring& LocalGroup::ring(int64_t from, int64_t to) const { return rings_at_[static_cast<size_t>(to)][from]; }
@@ -204,7 +209,7 @@ bool LocalGroup::advance_transfers() {
       if (peer.file != nullptr) peer.head().bell.ring();
     }
     if (!t.mismatch.empty())
-      host_->give_up(concat(name_of(CallKind::pairs), " in group \"", label_, "\""),
+      host_->give_up(concat(name_of(CallKind::batch), " in group \"", label_, "\""),
                      concat("rank ", ranks_[static_cast<size_t>(t.peer)], " sent ", t.mismatch, " where rank ",
                             ranks_[static_cast<size_t>(me_)], " called ", t.text()));
     if (t.finished) t.earlier.clear();

@@ -1,4 +1,6 @@
 // The part of LocalGroup that waits and explains what it waits for.
+#include <drivetrain/toolkit/communicator/rank_list.h>
+
 #include <algorithm>
 
 #include "group.h"
@@ -44,7 +46,7 @@ class LocalGroup::TransferGoal final : public Goal {
     return concat("the other end of the ", transfer_.text(), " in group \"", group_.label_, "\"");
   }
   void show(bool waiting) override {
-    group_.member(group_.me_).waiting_in.store(static_cast<uint32_t>(waiting ? CallKind::pairs : CallKind::none));
+    group_.member(group_.me_).waiting_in.store(static_cast<uint32_t>(waiting ? CallKind::batch : CallKind::none));
   }
 
  private:
@@ -97,15 +99,15 @@ Obstacle LocalGroup::obstacle(const Task& task) const {
   const bool waits_for_others = task.phase == Task::Phase::done || queue_.empty();
   const Task& first = waits_for_others ? task : *queue_.front();
   const std::string where = first.call.where(label_);
-  const int64_t number = first.call.number;
+  const int64_t turn = first.call.turn;
   if (first.phase == Task::Phase::queued) {
     for (const auto& message : first.messages)
       if (!message->finished) return obstacle(*message);
-    return behind(&Member::done, number - Member::kDepth, where, true);
+    return behind(&Member::done, turn - Member::kDepth, where, true);
   }
-  if (first.phase == Task::Phase::posted) return behind(&Member::posted, number, where, false);
+  if (first.phase == Task::Phase::posted) return behind(&Member::posted, turn, where, false);
   if (first.after > 0) return behind(&Member::done, first.after, where, true);
-  return behind(&Member::done, number, where, true);
+  return behind(&Member::done, turn, where, true);
 }
 
 // Of messages with the same rank and direction only the first open one can move, so it is what keeps the others.
@@ -129,10 +131,9 @@ Obstacle LocalGroup::obstacle(const Transfer& transfer) const {
 }
 
 std::string LocalGroup::who(const std::vector<int64_t>& members) const {
-  std::string text = members.size() == 1 ? "rank " : "ranks ";
-  for (size_t i = 0; i < members.size(); ++i)
-    text += concat(i == 0 ? "" : i + 1 == members.size() ? " and " : ", ", ranks_[static_cast<size_t>(members[i])]);
-  return text;
+  std::vector<int64_t> ranks;
+  for (const int64_t index : members) ranks.push_back(ranks_[static_cast<size_t>(index)]);
+  return toolkit::rank_list(ranks);
 }
 
 }  // namespace drivetrain::local

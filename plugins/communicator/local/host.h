@@ -24,7 +24,7 @@
 #include <drivetrain/services.h>
 
 #include "address_book.h"
-#include "call.h"
+#include "member.h"
 #include "shared_memory.h"
 #include "wait.h"
 

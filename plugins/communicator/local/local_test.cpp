@@ -28,6 +28,8 @@ TEST(CommunicatorLocal, memory_that_exists_once_holds_what_each_rank_wrote) {
 }
 TEST(CommunicatorLocal, abort_ends_a_wait_everywhere) { abort_ends_a_wait_everywhere(); }
 TEST(CommunicatorLocal, different_calls_are_named) { different_calls_are_named(); }
+TEST(CommunicatorLocal, counts_that_differ_are_named) { counts_that_differ_are_named(); }
+TEST(CommunicatorLocal, wrong_counts_are_refused) { wrong_counts_are_refused(); }
 TEST(CommunicatorLocal, wrong_shapes_are_refused) { wrong_shapes_are_refused(); }
 TEST(CommunicatorLocal, a_rank_that_leaves_is_named) { a_rank_that_leaves_is_named(); }
 TEST(CommunicatorLocal, a_late_rank_is_named_after_the_timeout) { a_late_rank_is_named_after_the_timeout(); }
@@ -39,6 +41,7 @@ TEST(CommunicatorLocal, works_between_processes) {
       const Collectives c{r, *world, at::kFloat, place};
       c.sums(300001);
       c.moves(300001);
+      c.exchanges(300001);
       c.messages(300001);
     }
     if (::testing::Test::HasFailure()) throw std::runtime_error("a comparison failed");

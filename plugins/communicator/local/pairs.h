@@ -12,9 +12,12 @@
 #include <string>
 #include <vector>
 
-#include "use.h"
+#include <drivetrain/toolkit/communicator/memory_use.h>
 
 namespace drivetrain::local {
+
+using toolkit::Range;
+using toolkit::Use;
 
 struct alignas(64) Ring {
   // 8 MB: a message of that size is on its way when `send` returns, though its sender computes from then on.

@@ -1,11 +1,16 @@
 #include "collectives.h"
 
+#include <drivetrain/toolkit/communicator/sum_type.h>
+
 #include <algorithm>
 #include <cstring>
 #include <memory>
+#include <numeric>
+#include <utility>
 
 #include <drivetrain/error.h>
 
+#include "kernels/collective/tree_sum.h"
 #include "process.h"
 
 namespace drivetrain::mpi {
@@ -17,7 +22,8 @@ void copy(char* to, const char* from, int64_t bytes) {
 }
 
 void add(const Call& call, char* out, const std::vector<const void*>& sources, int64_t bytes) {
-  const auto type = *sum_type(static_cast<at::ScalarType>(call.dtype));
+  static_assert(static_cast<int>(toolkit::SumType::i64) == static_cast<int>(kernels::SumType::i64));
+  const auto type = static_cast<kernels::SumType>(*toolkit::sum_type(call.dtype));
   kernels::tree_sum_cpu({sources.data(), out, static_cast<int64_t>(sources.size()), type}, 0,
                         bytes / call.element_bytes());
 }
@@ -168,6 +174,28 @@ Flow all_to_all(Operation& op, const Wire& wire, char* out, const char* in) {
     }
     wire.recv(requests, out + from * slice, slice, from, kSlices);
     wire.send(requests, in + to * slice, slice, to, kSlices);
+  }
+  co_await requests;
+}
+
+Flow all_to_all_counts(Operation& op, const Wire& wire, char* out, const char* in) {
+  const auto slice = [&](const std::vector<int64_t>& counts, int index) {
+    const auto first = counts.begin(), own = first + index;
+    const int64_t element = op.call.element_bytes();
+    return std::pair(std::accumulate(first, own, int64_t{0}) * element, *own * element);
+  };
+  const auto [own_out, own_bytes] = slice(op.counts.received, wire.me);
+  copy(out + own_out, in + slice(op.counts.sent, wire.me).first, own_bytes);
+  Requests requests;
+  for (int step = 1; step < wire.size; ++step) {
+    const int from = (wire.me + wire.size - step) % wire.size, to = (wire.me + step) % wire.size;
+    const auto [there, received] = slice(op.counts.received, from);
+    const auto [here, sent] = slice(op.counts.sent, to);
+    if (received <= kInlineBytes)
+      copy(out + there, op.packets.data(from), received);
+    else
+      wire.recv(requests, out + there, received, from, kSlices);
+    if (sent > kInlineBytes) wire.send(requests, in + here, sent, to, kSlices);
   }
   co_await requests;
 }

@@ -6,6 +6,8 @@
 // Ownership: an operation keeps tensors, packets and flow until it is done. Thread: under the engine's lock.
 #pragma once
 
+#include <drivetrain/toolkit/communicator/memory_use.h>
+
 #include "wire.h"
 
 namespace drivetrain::mpi {
@@ -19,8 +21,9 @@ struct Operation {
   Call call;  // of messages: the first one
   std::vector<at::Tensor> tensors;
   std::vector<Message> messages;  // empty: a collective
-  Packets::DataFor data_for;      // what its packets carry; read when it begins
-  Use use;
+  toolkit::Counts counts;         // of all_to_all_counts
+  Packets::CargoFor cargo_for;    // what its packets carry; read when it begins
+  toolkit::Use use;
   Packets packets;
   Flow flow;
   bool begun = false, compared = false, done = false;
@@ -36,6 +39,7 @@ Flow all_reduce(Operation& op, const Wire& wire, char* data);
 Flow reduce_scatter(Operation& op, const Wire& wire, char* out, const char* in);
 Flow all_gather(Operation& op, const Wire& wire, char* out, const char* in);
 Flow all_to_all(Operation& op, const Wire& wire, char* out, const char* in);
+Flow all_to_all_counts(Operation& op, const Wire& wire, char* out, const char* in);
 Flow broadcast(Operation& op, const Wire& wire, char* data);
 Flow barrier();
 // Sends and receives that belong together. Throws Error(communication) where a receive does not fit its send.

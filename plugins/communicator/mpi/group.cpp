@@ -2,13 +2,25 @@
 
 #include <ATen/ops/empty.h>
 
+#include <numeric>
+
 #include <drivetrain/error.h>
 
 namespace drivetrain::mpi {
 namespace {
 
+using toolkit::Range;
+
 const char* bytes_of(const at::Tensor& t) { return static_cast<const char*>(t.const_data_ptr()); }
 char* bytes_of_out(const at::Tensor& t) { return static_cast<char*>(t.mutable_data_ptr()); }
+
+Packets::CargoFor same_for_all(const at::Tensor& t, int64_t count) {
+  return [data = bytes_of(t), count](int) { return Packets::Cargo{data, count}; };
+}
+Packets::CargoFor slice_for_each(const at::Tensor& t, int64_t count) {
+  const auto slice = count * static_cast<int64_t>(t.element_size());
+  return [data = bytes_of(t), count, slice](int to) { return Packets::Cargo{data + to * slice, count}; };
+}
 
 Error misused(const char* what) { return fail(ErrorCode::internal, "communicator/mpi: ", what); }
 
@@ -32,7 +44,7 @@ at::Tensor MpiGroup::allocate(int64_t numel, at::ScalarType dtype) {
 OperationPtr MpiGroup::begin(CallKind kind, at::ScalarType dtype, int64_t count, int64_t peer) {
   if (batching_) throw misused("only send and recv may stand in a batch");
   auto operation = std::make_shared<Operation>();
-  operation->call = {kind, static_cast<int32_t>(dtype), count, peer, ++calls_};
+  operation->call = {kind, dtype, count, peer, ++calls_};
   return operation;
 }
 
@@ -44,43 +56,55 @@ WorkPtr MpiGroup::enter(OperationPtr operation, Flow flow) {
 }
 
 WorkPtr MpiGroup::all_reduce(at::Tensor t) {
-  check().tensor("all_reduce", t, true);
+  check().summed("all_reduce", t);
   const OperationPtr op = begin(CallKind::all_reduce, t.scalar_type(), t.numel());
   op->tensors = {t};
   op->use = {{}, {Range(t)}};
-  op->data_for = [data = bytes_of(t)](int) { return data; };
+  op->cargo_for = same_for_all(t, op->call.count);
   return enter(op, mpi::all_reduce(*op, lane_->wire(), bytes_of_out(t)));
 }
 
 WorkPtr MpiGroup::reduce_scatter(at::Tensor out, at::Tensor in) {
-  check().slices("reduce_scatter", in, out, false);
-  check().tensor("reduce_scatter", in, true);
-  check().own_slice("reduce_scatter", in, out);
+  check().slices("reduce_scatter", in, out);
+  check().summed("reduce_scatter", in);
   const OperationPtr op = begin(CallKind::reduce_scatter, in.scalar_type(), out.numel());
   op->tensors = {out, in};
   op->use = {{Range(in)}, {Range(out)}};
-  op->data_for = [data = bytes_of(in), slice = op->call.bytes()](int to) { return data + to * slice; };
+  op->cargo_for = slice_for_each(in, op->call.count);
   return enter(op, mpi::reduce_scatter(*op, lane_->wire(), bytes_of_out(out), bytes_of(in)));
 }
 
 WorkPtr MpiGroup::all_gather(at::Tensor out, at::Tensor in) {
-  check().slices("all_gather", out, in, false);
-  check().own_slice("all_gather", out, in);
+  check().slices("all_gather", out, in);
   const OperationPtr op = begin(CallKind::all_gather, in.scalar_type(), in.numel());
   op->tensors = {out, in};
   op->use = {{Range(in)}, {Range(out)}};
-  op->data_for = [data = bytes_of(in)](int) { return data; };
+  op->cargo_for = same_for_all(in, op->call.count);
   return enter(op, mpi::all_gather(*op, lane_->wire(), bytes_of_out(out), bytes_of(in)));
 }
 
 WorkPtr MpiGroup::all_to_all(at::Tensor out, at::Tensor in) {
-  check().slices("all_to_all", out, in, true);
-  check().apart("all_to_all", out, in);
+  check().exchange("all_to_all", out, in);
   const OperationPtr op = begin(CallKind::all_to_all, in.scalar_type(), in.numel() / size());
   op->tensors = {out, in};
   op->use = {{Range(in)}, {Range(out)}};
-  op->data_for = [data = bytes_of(in), slice = op->call.bytes()](int to) { return data + to * slice; };
+  op->cargo_for = slice_for_each(in, op->call.count);
   return enter(op, mpi::all_to_all(*op, lane_->wire(), bytes_of_out(out), bytes_of(in)));
+}
+
+WorkPtr MpiGroup::all_to_all(at::Tensor out, at::Tensor in, const std::vector<int64_t>& received,
+                             const std::vector<int64_t>& sent) {
+  const toolkit::Counts counts{sent, received};
+  check().exchange("all_to_all", out, in, counts);
+  const OperationPtr op = begin(CallKind::all_to_all_counts, in.scalar_type(), 0);
+  op->tensors = {out, in};
+  op->use = {{Range(in)}, {Range(out)}};
+  op->counts = counts;
+  op->cargo_for = [data = bytes_of(in), sent, element = op->call.element_bytes()](int to) {
+    const auto slice = sent.begin() + to;
+    return Packets::Cargo{data + std::accumulate(sent.begin(), slice, int64_t{0}) * element, *slice};
+  };
+  return enter(op, all_to_all_counts(*op, lane_->wire(), bytes_of_out(out), bytes_of(in)));
 }
 
 WorkPtr MpiGroup::broadcast(at::Tensor t, int64_t root) {
@@ -89,7 +113,7 @@ WorkPtr MpiGroup::broadcast(at::Tensor t, int64_t root) {
   const OperationPtr op = begin(CallKind::broadcast, t.scalar_type(), t.numel(), root);
   op->tensors = {t};
   (root == rank() ? op->use.read : op->use.written).emplace_back(t);
-  if (root == rank()) op->data_for = [data = bytes_of(t)](int) { return data; };
+  if (root == rank()) op->cargo_for = same_for_all(t, op->call.count);
   return enter(op, mpi::broadcast(*op, lane_->wire(), bytes_of_out(t)));
 }
 
@@ -103,7 +127,7 @@ WorkPtr MpiGroup::transfer(CallKind kind, at::Tensor t, int64_t peer) {
   const char* const name = kind == CallKind::send ? "send" : "recv";
   check().tensor(name, t);
   check().index(name, "with index", peer);
-  const Call call{kind, static_cast<int32_t>(t.scalar_type()), t.numel(), peer, 0};
+  const Call call{kind, t.scalar_type(), t.numel(), peer, 0};
   if (!batch_) {
     batch_ = std::make_shared<Operation>();
     batch_->call = call;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <drivetrain/communicator.h>
+#include <drivetrain/toolkit/communicator/call_check.h>
 
 #include "lane.h"
 
@@ -22,6 +23,8 @@ class MpiGroup final : public Group {
   WorkPtr all_gather(at::Tensor out, at::Tensor in) override;
   WorkPtr reduce_scatter(at::Tensor out, at::Tensor in) override;
   WorkPtr all_to_all(at::Tensor out, at::Tensor in) override;
+  WorkPtr all_to_all(at::Tensor out, at::Tensor in, const std::vector<int64_t>& received,
+                     const std::vector<int64_t>& sent) override;
   WorkPtr broadcast(at::Tensor t, int64_t root) override;
   WorkPtr send(at::Tensor t, int64_t to) override;
   WorkPtr recv(at::Tensor t, int64_t from) override;
@@ -31,7 +34,7 @@ class MpiGroup final : public Group {
 
  private:
   struct LaneWork;
-  CallCheck check() const { return {lane_->label(), size(), rank()}; }
+  toolkit::CallCheck check() const { return {"communicator/mpi", lane_->label(), size(), rank(), at::kCPU}; }
   OperationPtr begin(CallKind kind, at::ScalarType dtype, int64_t count, int64_t peer = -1);
   WorkPtr enter(OperationPtr operation, Flow flow);
   WorkPtr transfer(CallKind kind, at::Tensor t, int64_t peer);

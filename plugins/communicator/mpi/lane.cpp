@@ -1,5 +1,7 @@
 #include "lane.h"
 
+#include <drivetrain/toolkit/communicator/rank_list.h>
+
 #include <algorithm>
 #include <thread>
 
@@ -42,10 +44,10 @@ void Lane::enter(OperationPtr operation) {
 
 bool Lane::advance(Operation& op) {
   if (op.collective() && !op.compared) {
-    if (!op.begun) op.packets.post(wire_, op.call, op.call.bytes(), op.data_for);
+    if (!op.begun) op.packets.post(wire_, op.call, op.cargo_for);
     op.begun = true;
     if (!op.packets.requests().done()) return false;
-    op.packets.compare(wire_, op.call, ranks_, label_);
+    op.packets.compare(wire_, op.call, op.counts.received, ranks_, label_);
     op.compared = true;
   }
   op.begun = true;
@@ -124,10 +126,10 @@ std::string Lane::why_late(const Operation& waited, double timeout_s) {
   const std::vector<int64_t> late = pending(op);
   const std::string where = op.call.where(label_);
   if (op.collective() && op.begun && !op.compared && !late.empty())
-    return concat(rank_list(late), " did not reach ", where, " within ", timeout_s, " s (",
-                  rank_list(others_of(ranks_, late)), " did)");
+    return concat(toolkit::rank_list(late), " did not reach ", where, " within ", timeout_s, " s (",
+                  toolkit::rank_list(others_of(ranks_, late)), " did)");
   return concat(where, " did not end within ", timeout_s, " s on rank ", ranks_[static_cast<size_t>(wire_.me)],
-                late.empty() ? "" : concat(", which waits for ", rank_list(late)),
+                late.empty() ? "" : concat(", which waits for ", toolkit::rank_list(late)),
                 ". Look there for what it does instead, or raise timeout_s");
 }
 
@@ -177,12 +179,12 @@ void Engine::look() {
   looked_ = Clock::now();
   board_->look();
   try {
-    if (board_->aborted() || !board_->anyone_left()) return;
+    if (board_->aborted() || !board_->anyone_closed()) return;
     for (Lane* lane : lanes_) {
       if (board_->aborted() || !lane->busy()) continue;
       const std::vector<int64_t> before = std::exchange(lane->gone_, {});
       for (const int64_t rank : lane->pending()) {
-        const std::string left = board_->left(rank);
+        const std::string left = board_->closed(rank);
         if (left.empty()) continue;
         if (std::find(before.begin(), before.end(), rank) != before.end()) board_->raise(left);
         lane->gone_.push_back(rank);

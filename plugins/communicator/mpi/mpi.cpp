@@ -6,6 +6,7 @@
 
 #include <drivetrain/communicator.h>
 #include <drivetrain/plan_context.h>
+#include <drivetrain/services.h>
 
 #include "group.h"
 #include "process.h"

@@ -27,7 +27,7 @@ void Wire::recv(Requests& requests, void* data, int64_t bytes, int from, Tag tag
   }
 }
 
-void Packets::post(const Wire& wire, const Call& call, int64_t bytes, const DataFor& data_for) {
+void Packets::post(const Wire& wire, const Call& call, const CargoFor& cargo_for) {
   const auto size = static_cast<size_t>(wire.size);
   to_ = std::make_unique_for_overwrite<Packet[]>(size);
   from_ = std::make_unique_for_overwrite<Packet[]>(size);
@@ -41,22 +41,29 @@ void Packets::post(const Wire& wire, const Call& call, int64_t bytes, const Data
     const int to = (wire.me + step) % wire.size;
     Packet& packet = to_[to];
     packet.call = call;
-    const char* data = data_for && bytes <= kInlineBytes ? data_for(to) : nullptr;
-    if (data != nullptr) memcpy(packet.data, data, static_cast<size_t>(bytes));
-    const size_t length = sizeof(Call) + (data != nullptr ? static_cast<size_t>(bytes) : 0);
+    const Cargo cargo = cargo_for ? cargo_for(to) : Cargo{};
+    if (call.kind == CallKind::all_to_all_counts) packet.call.count = cargo.count;
+    const int64_t bytes = cargo.count * call.element_bytes();
+    const bool inside = cargo.exists() && bytes <= kInlineBytes;
+    if (inside) memcpy(packet.data, cargo.data, static_cast<size_t>(bytes));
+    const size_t length = sizeof(Call) + (inside ? static_cast<size_t>(bytes) : 0);
     check_mpi(MPI_Isend(&packet, static_cast<int>(length), MPI_BYTE, to, kPackets, wire.comm, requests_.add(to)),
               "MPI_Isend");
   }
 }
 
-void Packets::compare(const Wire& wire, const Call& call, const std::vector<int64_t>& ranks,
-                      const std::string& label) const {
+void Packets::compare(const Wire& wire, const Call& call, const std::vector<int64_t>& expected,
+                      const std::vector<int64_t>& ranks, const std::string& label) const {
   const auto called = [&](int index) -> const Call& { return index == wire.me ? call : from_[index].call; };
+  const auto rank = [&](int index) { return ranks[static_cast<size_t>(index)]; };
   for (int i = 1; i < wire.size; ++i)
     if (!called(i).fits(called(0)))
-      throw fail(ErrorCode::communication, "ranks disagree about call #", call.number, " of group \"", label,
-                 "\": rank ", ranks.front(), " called ", called(0).text(), ", rank ", ranks[static_cast<size_t>(i)],
-                 " called ", called(i).text());
+      throw fail(ErrorCode::communication, call.disagreement(label), "rank ", rank(0), " called ", called(0).text(),
+                 ", rank ", rank(i), " called ", called(i).text());
+  for (int i = 0; i < wire.size && call.kind == CallKind::all_to_all_counts; ++i)
+    if (const int64_t wanted = expected[static_cast<size_t>(i)]; i != wire.me && called(i).count != wanted)
+      throw fail(ErrorCode::communication, call.disagreement(label),
+                 toolkit::counts_differ(call.dtype, rank(i), called(i).count, rank(wire.me), wanted));
 }
 
 }  // namespace drivetrain::mpi

@@ -7,14 +7,18 @@
 // requests.h.
 #pragma once
 
+#include <drivetrain/toolkit/communicator/call.h>
+
 #include <functional>
 #include <memory>
 #include <string>
 
-#include "call.h"
 #include "requests.h"
 
 namespace drivetrain::mpi {
+
+using toolkit::Call;
+using toolkit::CallKind;
 
 enum Tag : int { kPackets = 1, kSlices, kResults, kHeads, kMessages };
 
@@ -37,12 +41,21 @@ struct Packet {
 // The packets of one collective.
 class Packets {
  public:
-  // Sends every other rank `call` with the `bytes` (up to kInlineBytes) at `data_for(index)`; empty or null: none.
-  using DataFor = std::function<const char*(int index)>;
-  void post(const Wire& wire, const Call& call, int64_t bytes, const DataFor& data_for);
+  // What goes to one rank.
+  struct Cargo {
+    const char* data = nullptr;
+    int64_t count = 0;  // elements of the call's dtype
+    bool exists() const { return data != nullptr; }
+  };
+  using CargoFor = std::function<Cargo(int index)>;
+  // Sends every other rank `call`, with what there is for it where that is at most kInlineBytes. Of a call with counts
+  // each rank is told its own.
+  void post(const Wire& wire, const Call& call, const CargoFor& cargo_for);
   Requests& requests() { return requests_; }
   // After all arrived. Throws Error(communication) if another rank called something else.
-  void compare(const Wire& wire, const Call& call, const std::vector<int64_t>& ranks, const std::string& label) const;
+  // `expected`: of a call with counts, elements from each rank.
+  void compare(const Wire& wire, const Call& call, const std::vector<int64_t>& expected,
+               const std::vector<int64_t>& ranks, const std::string& label) const;
   const char* data(int index) const { return from_[index].data; }
 
  private:

@@ -151,12 +151,12 @@ bool Comm::capturing() const {
   return status != cudaStreamCaptureStatusNone;
 }
 
-MarkPtr Comm::enqueue(const Call& call, const Body& body) {
+MarkPtr Comm::enqueue(const Call& call, const Body& body, Counts counts) {
   if (board_->aborted()) board_->throw_if_aborted(where(call));
   const OnDevice on(index());
   const auto current = static_cast<cudaStream_t>(current_stream(device_));
   const bool captured = capturing();
-  const auto mark = std::make_shared<Mark>(events_, call);
+  const auto mark = std::make_shared<Mark>(events_, call, std::move(counts));
   {
     const std::lock_guard lock(marks_mutex_);
     marks_.push_back(mark);

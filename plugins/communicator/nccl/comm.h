@@ -23,11 +23,15 @@
 #include <string>
 #include <vector>
 
+#include <drivetrain/services.h>
+
 #include "board.h"
-#include "call.h"
 
 namespace drivetrain::nccl {
 
+using toolkit::Call;
+using toolkit::CallKind;
+using toolkit::Counts;
 using Clock = std::chrono::steady_clock;
 
 void check_cuda(cudaError_t status, const std::string& where, const char* what);
@@ -57,14 +61,15 @@ class EventPool {
 
 // An enqueued call: its end, and its start, which comes when all that it waits for is computed.
 struct Mark {
-  Mark(std::shared_ptr<EventPool> from, const Call& what)
-      : pool(std::move(from)), event(pool->take()), start(pool->take()), call(what) {}
+  Mark(std::shared_ptr<EventPool> from, const Call& what, Counts how_many)
+      : pool(std::move(from)), event(pool->take()), start(pool->take()), call(what), counts(std::move(how_many)) {}
   ~Mark() { pool->give(event), pool->give(start); }
   Mark(const Mark&) = delete;
 
   const std::shared_ptr<EventPool> pool;
   const cudaEvent_t event, start;  // `start` is not recorded in a capture
   const Call call;
+  const Counts counts;                // where the call has some
   std::atomic<bool> recorded{false};  // until then the host is inside NCCL
   // The watchdog's: since when the call waits for its peers.
   Clock::time_point begun = Clock::now();
@@ -86,7 +91,7 @@ class Comm {
 
   // `body` gets the communicator and the stream to enqueue on, and returns the first result that is no success.
   using Body = std::function<ncclResult_t(ncclComm_t, cudaStream_t)>;
-  MarkPtr enqueue(const Call& call, const Body& body);
+  MarkPtr enqueue(const Call& call, const Body& body, Counts counts = {});
   // Makes the current stream wait for `mark`.
   void join(const Mark& mark) const;
   bool capturing() const;
@@ -94,6 +99,7 @@ class Comm {
   // --- the watchdog's side ---
   struct Oldest {
     Call call;
+    Counts counts;
     double age_s;
   };
   // The oldest call that is not finished; those that are, are forgotten. Its age counts neither the wait for its

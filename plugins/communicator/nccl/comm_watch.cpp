@@ -38,12 +38,13 @@ std::optional<Comm::Oldest> Comm::oldest() {
     marks_.pop_front();
   }
   if (marks_.empty()) return std::nullopt;
-  return Oldest{marks_.front()->call, age_s(*marks_.front(), last_look)};
+  return Oldest{marks_.front()->call, marks_.front()->counts, age_s(*marks_.front(), last_look)};
 }
 
 Standing Comm::standing() {
   const auto open = oldest();
-  return {*reached_, open ? open->call.number : 0, open ? open->call.text() : ""};
+  if (!open) return {*reached_, 0, "", {}};
+  return {*reached_, open->call.number, open->call.text(), open->counts};
 }
 
 std::string Comm::async_error() {

@@ -1,6 +1,7 @@
 #include "group.h"
 
 #include <ATen/ops/empty.h>
+#include <drivetrain/toolkit/communicator/sum_type.h>
 
 #include <thread>
 
@@ -27,6 +28,12 @@ const NcclType* nccl_type(at::ScalarType dtype) {
   for (const NcclType& t : kSums)
     if (t.dtype == dtype) return &t;
   return nullptr;
+}
+
+// 0 is `none` there.
+SumType kernel_type(at::ScalarType dtype) {
+  static_assert(static_cast<int>(toolkit::SumType::i64) + 1 == static_cast<int>(SumType::i64));
+  return static_cast<SumType>(static_cast<int>(*toolkit::sum_type(dtype)) + 1);
 }
 
 }  // namespace
@@ -67,19 +74,20 @@ Call NcclGroup::next(CallKind kind, const at::Tensor& t, int64_t count, int64_t 
 
 bool NcclGroup::by_tree(at::ScalarType dtype) const { return deterministic_ || nccl_type(dtype) == nullptr; }
 
-WorkPtr NcclGroup::run(const Call& call, std::vector<at::Tensor> tensors, const Comm::Body& body) {
+WorkPtr NcclGroup::run(const Call& call, std::vector<at::Tensor> tensors, const Comm::Body& body, Counts counts) {
   auto work = std::make_shared<MarkWork>();
   work->call = call;
-  work->empty = call.count == 0;
+  // With counts a rank that moves nothing still makes the call, so that all count the same calls.
+  work->empty = call.count == 0 && call.kind != CallKind::all_to_all_counts;
   if (work->empty) return work;
   work->comm = comm_;
   work->tensors = std::move(tensors);
-  work->mark = comm_->enqueue(call, body);
+  work->mark = comm_->enqueue(call, body, std::move(counts));
   return work;
 }
 
 WorkPtr NcclGroup::all_reduce(at::Tensor t) {
-  check().tensor("all_reduce", t, true);
+  check().summed("all_reduce", t);
   const Call call = next(CallKind::all_reduce, t, t.numel());
   const auto count = static_cast<size_t>(t.numel());
   if (!by_tree(t.scalar_type()))
@@ -87,7 +95,7 @@ WorkPtr NcclGroup::all_reduce(at::Tensor t) {
       const auto type = nccl_type(t.scalar_type())->type;
       return ncclAllReduce(bytes_of(t), bytes_of_out(t), count, type, ncclSum, comm, stream);
     });
-  const TreeCall tree{sum_type(t.scalar_type()), static_cast<int64_t>(t.element_size()), static_cast<int>(size()),
+  const TreeCall tree{kernel_type(t.scalar_type()), static_cast<int64_t>(t.element_size()), static_cast<int>(size()),
                       static_cast<int>(rank())};
   const at::Tensor scratch = allocate(tree.all_reduce_scratch(t.numel()), t.scalar_type());
   return run(call, {t, scratch}, [&](ncclComm_t comm, cudaStream_t stream) {
@@ -96,8 +104,8 @@ WorkPtr NcclGroup::all_reduce(at::Tensor t) {
 }
 
 WorkPtr NcclGroup::reduce_scatter(at::Tensor out, at::Tensor in) {
-  check().slices("reduce_scatter", in, out, false);
-  check().tensor("reduce_scatter", in, true);
+  check().slices("reduce_scatter", in, out);
+  check().summed("reduce_scatter", in);
   const Call call = next(CallKind::reduce_scatter, in, out.numel());
   if (!by_tree(in.scalar_type()))
     return run(call, {out, in}, [&](ncclComm_t comm, cudaStream_t stream) {
@@ -105,7 +113,7 @@ WorkPtr NcclGroup::reduce_scatter(at::Tensor out, at::Tensor in) {
       return ncclReduceScatter(bytes_of(in), bytes_of_out(out), static_cast<size_t>(out.numel()), type, ncclSum, comm,
                                stream);
     });
-  const TreeCall tree{sum_type(in.scalar_type()), static_cast<int64_t>(in.element_size()), static_cast<int>(size()),
+  const TreeCall tree{kernel_type(in.scalar_type()), static_cast<int64_t>(in.element_size()), static_cast<int>(size()),
                       static_cast<int>(rank())};
   const at::Tensor scratch = allocate(tree.reduce_scratch(out.numel()), in.scalar_type());
   return run(call, {out, in, scratch}, [&](ncclComm_t comm, cudaStream_t stream) {
@@ -114,14 +122,14 @@ WorkPtr NcclGroup::reduce_scatter(at::Tensor out, at::Tensor in) {
 }
 
 WorkPtr NcclGroup::all_gather(at::Tensor out, at::Tensor in) {
-  check().slices("all_gather", out, in, false);
+  check().slices("all_gather", out, in);
   return run(next(CallKind::all_gather, in, in.numel()), {out, in}, [&](ncclComm_t comm, cudaStream_t stream) {
     return ncclAllGather(bytes_of(in), bytes_of_out(out), byte_count(in), ncclUint8, comm, stream);
   });
 }
 
 WorkPtr NcclGroup::all_to_all(at::Tensor out, at::Tensor in) {
-  check().slices("all_to_all", out, in, true);
+  check().exchange("all_to_all", out, in);
   const size_t slice = byte_count(in) / static_cast<size_t>(size());
   const auto move = [&](ncclComm_t comm, cudaStream_t stream) {
     ncclResult_t result = ncclGroupStart();
@@ -134,6 +142,29 @@ WorkPtr NcclGroup::all_to_all(at::Tensor out, at::Tensor in) {
     return result != ncclSuccess ? result : ended;
   };
   return run(next(CallKind::all_to_all, in, in.numel() / size()), {out, in}, move);
+}
+
+WorkPtr NcclGroup::all_to_all(at::Tensor out, at::Tensor in, const std::vector<int64_t>& received,
+                              const std::vector<int64_t>& sent) {
+  Counts counts{sent, received};
+  check().exchange("all_to_all", out, in, counts);
+  const auto element = static_cast<int64_t>(in.element_size());
+  const auto move = [&](ncclComm_t comm, cudaStream_t stream) {
+    const char* from = bytes_of(in);
+    char* to = bytes_of_out(out);
+    ncclResult_t result = ncclGroupStart();
+    for (size_t p = 0; p < sent.size() && result == ncclSuccess; ++p) {
+      const int64_t out_bytes = sent[p] * element, in_bytes = received[p] * element;
+      if (out_bytes > 0)
+        result = ncclSend(from, static_cast<size_t>(out_bytes), ncclUint8, static_cast<int>(p), comm, stream);
+      if (in_bytes > 0 && result == ncclSuccess)
+        result = ncclRecv(to, static_cast<size_t>(in_bytes), ncclUint8, static_cast<int>(p), comm, stream);
+      from += out_bytes, to += in_bytes;
+    }
+    const ncclResult_t ended = ncclGroupEnd();
+    return result != ncclSuccess ? result : ended;
+  };
+  return run(next(CallKind::all_to_all_counts, in, 0), {out, in}, move, std::move(counts));
 }
 
 WorkPtr NcclGroup::broadcast(at::Tensor t, int64_t root) {

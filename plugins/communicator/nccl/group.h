@@ -1,4 +1,4 @@
-// A group of ranks over NCCL, and the loopback of a rank alone.
+// A group of ranks over NCCL.
 //
 // Without `deterministic` sums are NCCL's: fast, the same on every rank and in every run of the same shape on the same
 // machines, but not in the fixed tree's order, so all_reduce and reduce_scatter may differ in the last bit. With it,
@@ -8,6 +8,7 @@
 #pragma once
 
 #include <drivetrain/communicator.h>
+#include <drivetrain/toolkit/communicator/call_check.h>
 
 #include <memory>
 #include <string>
@@ -31,6 +32,8 @@ class NcclGroup final : public Group {
   WorkPtr all_gather(at::Tensor out, at::Tensor in) override;
   WorkPtr reduce_scatter(at::Tensor out, at::Tensor in) override;
   WorkPtr all_to_all(at::Tensor out, at::Tensor in) override;
+  WorkPtr all_to_all(at::Tensor out, at::Tensor in, const std::vector<int64_t>& received,
+                     const std::vector<int64_t>& sent) override;
   WorkPtr broadcast(at::Tensor t, int64_t root) override;
   WorkPtr send(at::Tensor t, int64_t to) override;
   WorkPtr recv(at::Tensor t, int64_t from) override;
@@ -47,10 +50,10 @@ class NcclGroup final : public Group {
     std::shared_ptr<MarkWork> work;
   };
 
-  CallCheck check() const { return {comm_->label(), size(), comm_->device()}; }
+  toolkit::CallCheck check() const { return {"communicator/nccl", comm_->label(), size(), rank(), comm_->device()}; }
   Call next(CallKind kind, const at::Tensor& t, int64_t count, int64_t peer = -1);
   bool by_tree(at::ScalarType dtype) const;
-  WorkPtr run(const Call& call, std::vector<at::Tensor> tensors, const Comm::Body& body);
+  WorkPtr run(const Call& call, std::vector<at::Tensor> tensors, const Comm::Body& body, Counts counts = {});
   WorkPtr transfer(bool sending, at::Tensor t, int64_t peer);
   void run_transfers();
 
@@ -60,40 +63,6 @@ class NcclGroup final : public Group {
   int64_t calls_ = 0;
   bool batching_ = false;
   std::vector<Transfer> transfers_;
-};
-
-// Moves on the current stream; a send is taken by the next recv.
-class LoopGroup final : public Group {
- public:
-  LoopGroup(int64_t global_rank, at::Device device, std::string label)
-      : ranks_{global_rank}, device_(device), label_(std::move(label)) {}
-
-  int64_t rank() const override { return 0; }
-  const std::vector<int64_t>& ranks() const override { return ranks_; }
-  const std::string& label() const override { return label_; }
-
-  at::Tensor allocate(int64_t numel, at::ScalarType dtype) override;
-  WorkPtr all_reduce(at::Tensor t) override;
-  WorkPtr all_gather(at::Tensor out, at::Tensor in) override { return copy("all_gather", out, in); }
-  WorkPtr reduce_scatter(at::Tensor out, at::Tensor in) override;
-  WorkPtr all_to_all(at::Tensor out, at::Tensor in) override { return copy("all_to_all", out, in); }
-  WorkPtr broadcast(at::Tensor t, int64_t root) override;
-  WorkPtr send(at::Tensor t, int64_t to) override;
-  WorkPtr recv(at::Tensor t, int64_t from) override;
-  void batch_begin() override {}
-  void batch_end() override;
-  void barrier() override;
-
- private:
-  CallCheck check() const { return {label_, 1, device_}; }
-  WorkPtr copy(const char* call, const at::Tensor& out, const at::Tensor& in);
-  void move(const at::Tensor& out, const at::Tensor& in);
-  void match();
-
-  const std::vector<int64_t> ranks_;
-  const at::Device device_;
-  const std::string label_;
-  std::vector<at::Tensor> sends_, recvs_;  // not matched yet
 };
 
 }  // namespace drivetrain::nccl

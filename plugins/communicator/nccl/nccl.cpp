@@ -7,6 +7,7 @@
 #include <drivetrain/plan_context.h>
 
 #include "group.h"
+#include "tree_sum.h"
 #include "watchdog.h"
 
 namespace drivetrain::nccl {
@@ -82,7 +83,7 @@ class NcclCommunicator final : public Communicator {
     if (!ascending || !member || ranks.front() < 0 || ranks.back() >= world_size_)
       throw fail(ErrorCode::internal, "communicator/nccl: group \"", label, "\" on rank ", rank_,
                  ": wanted ascending ranks below ", world_size_, " that contain this one");
-    if (ranks.size() == 1) return std::make_shared<LoopGroup>(rank_, device_, label);
+    if (ranks.size() == 1) return loopback_group(rank_, device_, label);
     if (ranks.size() > kMostTreeRanks)
       throw fail(ErrorCode::config, "communicator/nccl: group \"", label, "\" of ", ranks.size(),
                  " ranks; wanted at most ", kMostTreeRanks);

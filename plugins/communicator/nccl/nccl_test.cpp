@@ -7,7 +7,6 @@
 #include <drivetrain/plan_context.h>
 
 #include "board.h"
-#include "call.h"
 #include "conformance/ranks.h"
 
 namespace drivetrain {
@@ -137,7 +136,7 @@ TEST(CommunicatorNcclBoard, who_made_the_call_may_leave) {
 }
 
 TEST(CommunicatorNcclCalls, are_named_as_the_ranks_compare_them) {
-  using nccl::Call, nccl::CallKind;
+  using toolkit::Call, toolkit::CallKind;
   EXPECT_EQ((Call{CallKind::all_gather, at::kBFloat16, 8, -1, 3}.text()), "all_gather of 8 BFloat16 per rank");
   EXPECT_EQ((Call{CallKind::broadcast, at::kFloat, 4, 1, 3}.text()), "broadcast of 4 Float from index 1");
   EXPECT_EQ((Call{CallKind::broadcast, at::kFloat, 4, 1, 3}.where("dp")), "broadcast #3 of group \"dp\"");

@@ -81,7 +81,7 @@ void Watchdog::look_after(Comm& comm) {
     return;
   }
   if (oldest->age_s < board_->timeout_s()) return;
-  board_->report({comm.label(), comm.ranks(), {0, oldest->call.number, oldest->call.text()}},
+  board_->report({comm.label(), comm.ranks(), {0, oldest->call.number, oldest->call.text(), oldest->counts}},
                  [&](const std::string& label) { return standing_of(label); });
 }
 

@@ -64,6 +64,12 @@ class DRIVETRAIN_API Group {
   virtual WorkPtr reduce_scatter(at::Tensor out, at::Tensor in) = 0;
   // in and out [size * n]: slice j of in goes to rank j; slice i of out comes from rank i.
   virtual WorkPtr all_to_all(at::Tensor out, at::Tensor in) = 0;
+  // The same with counts of elements: in [sum of sent] holds sent[j] elements for rank j, out [sum of received] gets
+  // received[i] elements from rank i. Both vectors have one count per rank of the group, in rank order; slices follow
+  // each other without gaps; 0 is allowed. `in` and `out` share no memory. Every rank knows its counts before the call:
+  // what rank i sends to rank j is what j expects of i, else Error(communication) names both ranks and both counts.
+  virtual WorkPtr all_to_all(at::Tensor out, at::Tensor in, const std::vector<int64_t>& received,
+                             const std::vector<int64_t>& sent) = 0;
   virtual WorkPtr broadcast(at::Tensor t, int64_t root) = 0;
   // to, from: indexes within the group; matched in call order per pair
   virtual WorkPtr send(at::Tensor t, int64_t to) = 0;
@@ -74,6 +80,11 @@ class DRIVETRAIN_API Group {
   virtual void barrier() = 0;
 };
 using GroupPtr = std::shared_ptr<Group>;
+
+// The group of one rank: `rank` is its global rank, `device` is where `allocate` takes memory and where tensors of its
+// calls lie. Copies are enqueued on the current stream, sums are the tensors themselves, and a send is taken by the
+// next recv. `barrier` returns at once. Needs no communicator. Thread and errors: as Group.
+DRIVETRAIN_API GroupPtr loopback_group(int64_t rank, const at::Device& device, std::string label);
 
 class DRIVETRAIN_API Communicator : public Plugin {
  public:

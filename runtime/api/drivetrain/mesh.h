@@ -19,14 +19,18 @@ namespace drivetrain {
 struct Axis {
   std::string name;
   int64_t size = 1;
-  int64_t index = 0;             // this rank's coordinate
-  bool joins_gradients = false;  // gradients are summed over it (dp and cp are)
+  int64_t index = 0;  // this rank's coordinate
+  // Ranks along it compute with different data (dp, cp and ep do). The gradient of a parameter is summed over those of
+  // these axes along which ranks hold copies of it, see Param::reduction_axes.
+  bool joins_gradients = false;
 };
 
 class DRIVETRAIN_API Mesh {
  public:
   // `communicator` may be null only if every axis has size 1. `axes` fastest first, sizes multiplying to world_size.
-  Mesh(std::vector<Axis> axes, int64_t rank, int64_t world_size, std::shared_ptr<Communicator> communicator);
+  // `device`: the run's, where loopback groups take memory.
+  Mesh(std::vector<Axis> axes, int64_t rank, int64_t world_size, std::shared_ptr<Communicator> communicator,
+       const at::Device& device = at::Device(at::kCPU));
 
   const std::vector<Axis>& axes() const { return axes_; }
   int64_t rank() const { return rank_; }
@@ -51,6 +55,7 @@ class DRIVETRAIN_API Mesh {
   std::vector<Axis> axes_;
   int64_t rank_, world_size_;
   std::shared_ptr<Communicator> communicator_;
+  at::Device device_;
   mutable std::map<std::string, GroupPtr> groups_;
 };
 

@@ -175,6 +175,8 @@ TEST(CommunicatorMpi2, memory_that_overlaps_in_other_ways_is_refused) {
 }
 
 TEST(CommunicatorMpi2, different_calls_are_named) { different_calls_are_named(); }
+TEST(CommunicatorMpi2, counts_that_differ_are_named) { counts_that_differ_are_named(); }
+TEST(CommunicatorMpi2, wrong_counts_are_refused) { wrong_counts_are_refused(); }
 TEST(CommunicatorMpi2, wrong_shapes_are_refused) { wrong_shapes_are_refused(); }
 
 TEST(CommunicatorMpi2, a_receive_that_does_not_fit_the_send_is_refused) {

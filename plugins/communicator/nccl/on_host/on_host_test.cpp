@@ -51,6 +51,11 @@ TEST_F(CommunicatorNcclOnHost, no_rank_has_memory_that_exists_once) {
   expect_no_errors(run_threads(2, [](Rank& r) { EXPECT_FALSE(r.world()->allocate_once(3, at::kFloat).defined()); }));
 }
 TEST_F(CommunicatorNcclOnHost, abort_ends_a_wait_everywhere) { abort_ends_a_wait_everywhere(); }
+TEST_F(CommunicatorNcclOnHost, counts_that_differ_are_named_after_the_timeout) {
+  usual_options = R"({"timeout_s": 0.6})";
+  counts_that_differ_are_named();
+}
+TEST_F(CommunicatorNcclOnHost, wrong_counts_are_refused) { wrong_counts_are_refused(); }
 TEST_F(CommunicatorNcclOnHost, wrong_shapes_are_refused) { wrong_shapes_are_refused(); }
 TEST_F(CommunicatorNcclOnHost, a_rank_that_leaves_is_named) { a_rank_that_leaves_is_named(); }
 TEST_F(CommunicatorNcclOnHost, a_late_rank_is_named_after_the_timeout) { a_late_rank_is_named_after_the_timeout(); }

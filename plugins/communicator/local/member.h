@@ -5,33 +5,14 @@
 // and no rank needs another to be quick. Ownership: the control block lies in the memory of the group's lowest member.
 #pragma once
 
-#include <c10/core/ScalarType.h>
+#include <drivetrain/toolkit/communicator/call.h>
 
 #include <atomic>
 #include <cstdint>
-#include <optional>
-#include <string>
-
-#include "kernels/collective/tree_sum.h"
 
 namespace drivetrain::local {
 
-enum class CallKind : uint32_t {
-  none,
-  join,
-  all_reduce,
-  all_gather,
-  reduce_scatter,
-  all_to_all,
-  broadcast,
-  barrier,
-  allocate_once,
-  pairs
-};
-const char* name_of(CallKind kind);
-
-// What the ranks' values are added as; integers wrap, so their sign does not matter. Null: there is no sum.
-std::optional<kernels::SumType> sum_type(at::ScalarType dtype);
+using toolkit::CallKind;
 
 // Where a buffer lies that peers can reach: the rank whose memory it is and the offset in it.
 struct Place {
@@ -41,31 +22,41 @@ struct Place {
   bool operator==(const Place&) const = default;
 };
 
-struct Call {
-  CallKind kind = CallKind::none;
-  int32_t dtype = 0;
-  int64_t count = 0;  // elements per slice
-  int64_t root = -1;
+struct PostedCall : toolkit::Call {
   Place in, out;
-  int64_t number = 0;  // of the group's calls, from 1; make_group is 1, so callers read one less
-  int64_t after = 0;   // call that every member must have done before this one may touch this member's buffers
-
-  bool fits(const Call& other) const;
-  std::string text() const;                           // "all_reduce of 10 Float"
-  std::string where(const std::string& group) const;  // `all_reduce #17 of group "dp"`
+  int64_t turn = 0;   // counts make_group too, which is 1
+  int64_t after = 0;  // turn of the call that every member must have done before this one may touch this one's buffers
 };
 
 struct alignas(64) Member {
   static constexpr int64_t kDepth = 64;
 
   // One cache line: who waits for a member reads all of them anyway.
-  std::atomic<int64_t> posted, done;              // number of the last call
+  std::atomic<int64_t> posted, done;              // turn of the last call
   std::atomic<int64_t> staged, summed, consumed;  // windows, over all calls
   std::atomic<uint32_t> waiting_in;               // CallKind, for messages of others
   int64_t windows_offset, rings_offset;           // in the member's own memory; set before the first call is posted
-  alignas(64) Call calls[kDepth];
+  alignas(64) PostedCall calls[kDepth];
 
-  const Call& call(int64_t number) const { return calls[number % kDepth]; }
+  const PostedCall& call(int64_t turn) const { return calls[turn % kDepth]; }
+};
+
+// Behind the members lie the counts of their calls: per member and slot, what it sends to each rank and what it expects
+// from each. Only calls with counts write them.
+class CountTable {
+ public:
+  CountTable() = default;
+  CountTable(int64_t* table, int64_t members) : table_(table), members_(members) {}
+  static int64_t bytes(int64_t members) { return members * Member::kDepth * 2 * members * int64_t{sizeof(int64_t)}; }
+
+  int64_t* sent(int64_t member, int64_t turn) const {
+    return table_ + (member * Member::kDepth + turn % Member::kDepth) * 2 * members_;
+  }
+  int64_t* received(int64_t member, int64_t turn) const { return sent(member, turn) + members_; }
+
+ private:
+  int64_t* table_ = nullptr;
+  int64_t members_ = 0;
 };
 
 }  // namespace drivetrain::local
