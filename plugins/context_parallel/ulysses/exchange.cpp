@@ -27,26 +27,9 @@ at::Tensor Exchange::run(const at::Tensor& from, const std::vector<int64_t>& len
                          const std::vector<int64_t>& lengths_here) {
   const at::Tensor got =
       at::empty({std::accumulate(lengths_here.begin(), lengths_here.end(), int64_t{0})}, from.options());
-  if (all_are(lengths, lengths_here[0]) && all_are(lengths_here, lengths[0])) {
-    group_->all_to_all(got, from)->wait();
-    return got;
-  }
-  std::vector<WorkPtr> works;
-  int64_t sent = 0, received = 0;
-  group_->batch_begin();
-  for (size_t j = 0; j < lengths.size(); ++j) {
-    const at::Tensor out = from.narrow(0, sent, lengths[j]), in = got.narrow(0, received, lengths_here[j]);
-    sent += lengths[j], received += lengths_here[j];
-    const int64_t peer = static_cast<int64_t>(j);
-    if (peer == group_->rank()) {
-      in.copy_(out);
-      continue;
-    }
-    works.push_back(group_->send(out, peer));
-    works.push_back(group_->recv(in, peer));
-  }
-  group_->batch_end();
-  for (const WorkPtr& work : works) work->wait();
+  const bool even = all_are(lengths, lengths_here[0]) && all_are(lengths_here, lengths[0]);
+  const WorkPtr work = even ? group_->all_to_all(got, from) : group_->all_to_all(got, from, lengths_here, lengths);
+  work->wait();
   return got;
 }
 
