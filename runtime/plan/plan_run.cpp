@@ -190,7 +190,7 @@ std::string negotiate_mesh(const Parties& parties, PlannedRun& run, const std::v
 // Where a plugin's word about the model's chain does not fit, the file's line is told as for every other problem.
 void place(PlannedRun& run, Problems& problems) {
   run.mesh = std::make_unique<Mesh>(run.plan.mesh.axes, run.services->rank, run.services->world_size,
-                                    run.communicator, run.services->device);
+                                    run.plugins.communicator, run.services->device);
   run.services->mesh = run.mesh.get();
   const std::vector<UnitPtr> chain = build_chain(run);
   const std::string schedule = run.plan.id_of(Schedule::kKind);

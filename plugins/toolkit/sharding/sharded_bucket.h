@@ -11,16 +11,22 @@
 
 namespace drivetrain::sharding {
 
-// The ranks along the axes of ShardingOptions.
+// The ranks along those axes of ShardingOptions over which a bucket's gradients are summed.
 struct Groups {
+  std::vector<std::string> shard_axes;
   GroupPtr shard, replica;
   GroupPtr backward;  // null: gathered over `shard` in both directions
+
+  bool sums() const { return shard->size() > 1 || replica->size() > 1; }
+  // Whose memory gradients are moved through.
+  const GroupPtr& mover() const { return shard->size() > 1 ? shard : replica; }
 };
 
 struct Bucket {
   int64_t unit = 0;  // whose parameters they are
   bool trainable = true;
   bool resident = true;  // whole values never leave
+  Groups groups;
   std::unique_ptr<FlatUnit> flat;
 
   WorkPtr gather;      // of the values, not waited for yet

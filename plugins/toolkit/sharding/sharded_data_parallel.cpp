@@ -3,6 +3,7 @@
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
+#include <map>
 
 #include "sharded_gradients.h"
 #include "sharded_plan.h"
@@ -19,6 +20,7 @@ using sharding::sums_several_times;
 // Parameters of a unit that share a bucket: of one sort, in order, up to the limit.
 struct BucketPlan {
   std::vector<ParamPtr> params;
+  std::vector<std::string> axes;  // over which their gradients are summed
   bool trainable = true, resident = true, closed = false;
   int64_t numel = 0;
 };
@@ -29,19 +31,51 @@ std::vector<BucketPlan> plan_buckets(const std::vector<ParamPtr>& params, const 
   for (const ParamPtr& param : params) {
     const int64_t numel = param->layout.local_numel(mesh);
     const bool resident = !options.shard_values || numel <= options.persistent;
+    const std::vector<std::string> axes = reduction_axes(*param, mesh);
     const auto open = std::find_if(plans.rbegin(), plans.rend(), [&](const BucketPlan& plan) {
-      return !plan.closed && plan.trainable == param->trainable && plan.resident == resident;
+      return !plan.closed && plan.trainable == param->trainable && plan.resident == resident && plan.axes == axes;
     });
     const bool alone = param->tied_over_stages;  // so that parts of its copies lie on the same ranks of each stage
     if (!alone && open != plans.rend() && open->numel + numel <= options.bucket) {
       open->params.push_back(param);
       open->numel += numel;
     } else {
-      plans.push_back({{param}, param->trainable, resident, alone, numel});
+      plans.push_back({{param}, axes, param->trainable, resident, alone, numel});
     }
   }
   return plans;
 }
+
+// The groups of every set of reduction axes, made once. Ranks of a group have the same units, so all ask in one order.
+class GroupsByAxes {
+ public:
+  GroupsByAxes(const Mesh& mesh, const ShardingOptions& options) : mesh_(mesh), options_(options) {}
+
+  const Groups& of(const std::vector<std::string>& axes) {
+    const auto [found, is_new] = made_.try_emplace(axes);
+    if (!is_new) return found->second;
+    Groups& groups = found->second;
+    groups.shard_axes = common(options_.shard_axes, axes);
+    groups.shard = mesh_.group(groups.shard_axes);
+    groups.replica = mesh_.group(common(options_.replica_axes, axes));
+    // Over all axes of the second copy or none: it is cut evenly over the whole of its group.
+    const std::vector<std::string> backward = common(options_.backward_axes, axes);
+    if (!backward.empty()) groups.backward = mesh_.group(backward);
+    return groups;
+  }
+
+ private:
+  static std::vector<std::string> common(const std::vector<std::string>& list, const std::vector<std::string>& axes) {
+    std::vector<std::string> both;
+    for (const std::string& axis : list)
+      if (std::find(axes.begin(), axes.end(), axis) != axes.end()) both.push_back(axis);
+    return both;
+  }
+
+  const Mesh& mesh_;
+  const ShardingOptions& options_;
+  std::map<std::vector<std::string>, Groups> made_;
+};
 
 // Chooses where the buffers of a bucket come from, by what will be moved through them.
 class BucketMaker {
@@ -51,16 +85,16 @@ class BucketMaker {
 
   std::unique_ptr<Bucket> make(const BucketPlan& plan, int64_t unit) const {
     auto bucket = std::make_unique<Bucket>();
-    bucket->unit = unit, bucket->trainable = plan.trainable;
+    bucket->unit = unit, bucket->trainable = plan.trainable, bucket->groups = groups_;
     FlatOptions flat;
     flat.dtypes = services_.dtypes, flat.device = services_.device;
     flat.shards = groups_.shard->size(), flat.shard = groups_.shard->rank();
-    flat.shard_axes = options_.shard_axes;
+    flat.shard_axes = groups_.shard_axes;
     flat.chunk = options_.update_chunk;
     flat.host_state = options_.offload_state, flat.pinned = options_.pinned;
     bucket->lent = plan.trainable && lends_grads(options_, flat.shards);
     flat.lent_grads = bucket->lent, flat.part_grads = bucket->lent || sums_several_times(options_);
-    if (GroupPtr mover = flat.shards > 1 ? groups_.shard : groups_.replica; mover->size() > 1)
+    if (GroupPtr mover = groups_.mover(); mover->size() > 1)
       flat.allocate_grads = [mover](int64_t numel, at::ScalarType dtype) { return mover->allocate(numel, dtype); };
     place_values(plan, *bucket, flat);
     bucket->flat = std::make_unique<FlatUnit>(plan.params, *services_.mesh, flat);
@@ -123,15 +157,12 @@ void ShardedDataParallel::name_joined_axes() {
 void ShardedDataParallel::attach(UnitList& units) {
   name_joined_axes();
   const Mesh& mesh = *services_.mesh;
-  Groups groups{mesh.group(options_.shard_axes), mesh.group(options_.replica_axes), nullptr};
-  if (!options_.backward_axes.empty()) groups.backward = mesh.group(options_.backward_axes);
-  const BucketMaker maker(services_, options_, groups);
+  GroupsByAxes groups(mesh, options_);
   for (size_t u = 0; u < units.units.size(); ++u)
     for (const BucketPlan& plan : plan_buckets(units.owned(u), options_, mesh))
-      buckets_.push_back(maker.make(plan, static_cast<int64_t>(u)));
-  values_ = std::make_unique<sharding::Values>(options_, groups, units, buckets_);
-  gradients_ =
-      std::make_unique<sharding::Gradients>(options_, services_.dtypes, services_.device, groups, units, buckets_);
+      buckets_.push_back(BucketMaker(services_, options_, groups.of(plan.axes)).make(plan, static_cast<int64_t>(u)));
+  values_ = std::make_unique<sharding::Values>(options_, units, buckets_);
+  gradients_ = std::make_unique<sharding::Gradients>(options_, services_.dtypes, services_.device, units, buckets_);
 }
 
 void ShardedDataParallel::step_begin(StepContext&) { gradients_->step_begin(); }

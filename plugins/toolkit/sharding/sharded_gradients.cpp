@@ -6,22 +6,23 @@
 
 namespace drivetrain::sharding {
 
-Gradients::Gradients(const ShardingOptions& options, const Dtypes& dtypes, const at::Device& device, Groups groups,
+Gradients::Gradients(const ShardingOptions& options, const Dtypes& dtypes, const at::Device& device,
                      const UnitList& units, const Buckets& buckets)
     : options_(options),
       dtypes_(dtypes),
       device_(device),
-      groups_(std::move(groups)),
-      converts_(dtypes.reduce != dtypes.grad && (groups_.shard->size() > 1 || groups_.replica->size() > 1)),
       buckets_(buckets),
       by_unit_(buckets_by_unit(units, buckets)) {}
+
+// Sums over ranks are in a type of their own.
+bool Gradients::converts(const Bucket& bucket) const { return dtypes_.reduce != dtypes_.grad && bucket.groups.sums(); }
 
 void Gradients::step_begin() {
   for (const auto& bucket : buckets_) bucket->visits = bucket->sums = 0;
 }
 
 void Gradients::lend(Bucket& bucket) {
-  if (bucket.lent && !bucket.flat->grads().defined()) bucket.flat->lend_grads(take(bucket.flat->numel(), dtypes_.grad));
+  if (bucket.lent && !bucket.flat->grads().defined()) bucket.flat->lend_grads(take(bucket, dtypes_.grad));
 }
 
 // A parameter that several units use gathers their gradients in one slot, in the bucket of the first unit,
@@ -51,15 +52,14 @@ void Gradients::begin_sum(Bucket& bucket, bool last) {
   sum.first = bucket.sums++ == 0;
   sum.whole = flat.grads();
   if (bucket.lent) sum.buffers.push_back(flat.grads());
-  if (converts_) {
-    sum.whole = take(flat.numel(), dtypes_.reduce).copy_(flat.grads());
+  if (converts(bucket)) {
+    sum.whole = take(bucket, dtypes_.reduce).copy_(flat.grads());
     sum.buffers.push_back(sum.whole);
   }
-  if (groups_.shard->size() > 1) {
-    const bool into_part = sum.first && !converts_;
-    sum.sum = into_part ? flat.part_grads()
-                        : sum.whole.narrow(0, groups_.shard->rank() * flat.part_numel(), flat.part_numel());
-    sum.work = groups_.shard->reduce_scatter(sum.sum, sum.whole);
+  if (const GroupPtr& shard = bucket.groups.shard; shard->size() > 1) {
+    const bool into_part = sum.first && !converts(bucket);
+    sum.sum = into_part ? flat.part_grads() : sum.whole.narrow(0, shard->rank() * flat.part_numel(), flat.part_numel());
+    sum.work = shard->reduce_scatter(sum.sum, sum.whole);
   } else {
     sum.sum = sum.whole;
     begin_replicas(sum);
@@ -72,7 +72,8 @@ void Gradients::begin_sum(Bucket& bucket, bool last) {
 
 void Gradients::begin_replicas(Sum& sum) {
   sum.over_replicas = true;
-  sum.work = groups_.replica->size() > 1 ? groups_.replica->all_reduce(sum.sum) : completed_work();
+  const GroupPtr& replica = sum.bucket->groups.replica;
+  sum.work = replica->size() > 1 ? replica->all_reduce(sum.sum) : completed_work();
 }
 
 // Waits for the first of the two steps and begins the second.
@@ -89,7 +90,7 @@ void Gradients::finish_oldest() {
   sum.work->wait();
   add_up(sum);
   if (sum.last) sum.bucket->flat->copy_grads_to_host();
-  for (const at::Tensor& buffer : sum.buffers) shelf(buffer.numel(), buffer.scalar_type()).free.push_back(buffer);
+  for (const at::Tensor& buffer : sum.buffers) shelf(*sum.bucket, buffer.scalar_type()).free.push_back(buffer);
 }
 
 void Gradients::finish_all_of(const Bucket& bucket) {
@@ -117,12 +118,13 @@ void Gradients::flush() {
   while (!sums_.empty()) finish_oldest();
 }
 
-at::Tensor Gradients::take(int64_t numel, at::ScalarType dtype) {
-  Shelf& place = shelf(numel, dtype);
+at::Tensor Gradients::take(const Bucket& bucket, at::ScalarType dtype) {
+  Shelf& place = shelf(bucket, dtype);
+  const int64_t numel = bucket.flat->numel();
   while (place.free.empty() && place.made >= kLent && !sums_.empty()) finish_oldest();
   if (place.free.empty()) {
     ++place.made;
-    const GroupPtr& mover = groups_.shard->size() > 1 ? groups_.shard : groups_.replica;
+    const GroupPtr& mover = bucket.groups.mover();
     if (mover->size() > 1) return mover->allocate(numel, dtype);
     return at::empty({numel}, at::TensorOptions().dtype(dtype).device(device_));
   }

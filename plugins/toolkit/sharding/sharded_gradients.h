@@ -4,6 +4,7 @@
 
 #include <deque>
 #include <map>
+#include <tuple>
 
 #include "sharded_bucket.h"
 
@@ -11,8 +12,8 @@ namespace drivetrain::sharding {
 
 class Gradients {
  public:
-  Gradients(const ShardingOptions& options, const Dtypes& dtypes, const at::Device& device, Groups groups,
-            const UnitList& units, const Buckets& buckets);
+  Gradients(const ShardingOptions& options, const Dtypes& dtypes, const at::Device& device, const UnitList& units,
+            const Buckets& buckets);
 
   void step_begin();
   void before_backward(const Visit& visit);
@@ -38,23 +39,24 @@ class Gradients {
   void finish_oldest();
   void finish_all_of(const Bucket& bucket);
   void add_up(const Sum& sum);
-  at::Tensor take(int64_t numel, at::ScalarType dtype);
+  bool converts(const Bucket& bucket) const;
+  at::Tensor take(const Bucket& bucket, at::ScalarType dtype);
 
   struct Shelf {
     std::vector<at::Tensor> free;
     size_t made = 0;
   };
-  Shelf& shelf(int64_t numel, at::ScalarType dtype) { return shelves_[{numel, dtype}]; }
+  Shelf& shelf(const Bucket& bucket, at::ScalarType dtype) {
+    return shelves_[{bucket.groups.mover().get(), bucket.flat->numel(), dtype}];
+  }
 
   const ShardingOptions& options_;
   const Dtypes dtypes_;
   const at::Device device_;
-  const Groups groups_;
-  const bool converts_;  // sums over ranks are in a type of their own
   const Buckets& buckets_;
   std::vector<std::vector<Bucket*>> by_unit_;
   std::deque<Sum> sums_;  // begun, oldest first
-  std::map<std::pair<int64_t, at::ScalarType>, Shelf> shelves_;
+  std::map<std::tuple<const Group*, int64_t, at::ScalarType>, Shelf> shelves_;
 };
 
 }  // namespace drivetrain::sharding

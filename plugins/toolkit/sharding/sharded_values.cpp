@@ -24,8 +24,8 @@ std::vector<std::vector<Bucket*>> buckets_by_unit(const UnitList& units, const B
   return lists;
 }
 
-Values::Values(const ShardingOptions& options, Groups groups, const UnitList& units, const Buckets& buckets)
-    : options_(options), groups_(std::move(groups)), by_unit_(buckets_by_unit(units, buckets)), home_(homes(buckets)) {
+Values::Values(const ShardingOptions& options, const UnitList& units, const Buckets& buckets)
+    : options_(options), by_unit_(buckets_by_unit(units, buckets)), home_(homes(buckets)) {
   for (const auto& bucket : buckets) any_sharded_ = any_sharded_ || !bucket->resident;
 }
 
@@ -63,8 +63,8 @@ void Values::updated(const Param& param) {
   if (++bucket.updated < bucket.flat->pieces().size()) return;
   bucket.updated = 0;
   bucket.second_valid = false;
-  if (!bucket.resident || groups_.shard->size() == 1) return;
-  bucket.gather = groups_.shard->all_gather(bucket.flat->values(), bucket.flat->part_values());
+  if (!bucket.resident || bucket.groups.shard->size() == 1) return;
+  bucket.gather = bucket.groups.shard->all_gather(bucket.flat->values(), bucket.flat->part_values());
   if (!options_.overlap) finish_gather(bucket);
 }
 
@@ -74,12 +74,13 @@ void Values::begin_gather(Bucket& bucket, Direction direction) {
   live_ += flat.numel();
   const bool second = direction == Direction::backward && bucket.second_valid;
   if (second) {
-    bucket.gather = groups_.backward->all_gather(flat.values(), bucket.second);
+    bucket.gather = bucket.groups.backward->all_gather(flat.values(), bucket.second);
   } else if (options_.offload_values) {
-    const at::Tensor part = flat.values().narrow(0, groups_.shard->rank() * flat.part_numel(), flat.part_numel());
-    bucket.gather = groups_.shard->all_gather(flat.values(), part.copy_(flat.part_values(), /*non_blocking=*/true));
+    const at::Tensor part = flat.values().narrow(0, bucket.groups.shard->rank() * flat.part_numel(), flat.part_numel());
+    bucket.gather =
+        bucket.groups.shard->all_gather(flat.values(), part.copy_(flat.part_values(), /*non_blocking=*/true));
   } else {
-    bucket.gather = groups_.shard->all_gather(flat.values(), flat.part_values());
+    bucket.gather = bucket.groups.shard->all_gather(flat.values(), flat.part_values());
   }
 }
 
@@ -135,7 +136,7 @@ bool Values::wanted_soon(const Bucket& bucket, const Visit& visit, const StepCon
 void Values::release(Bucket& bucket, Direction direction) {
   if (bucket.second.defined() && !bucket.second_valid && direction == Direction::forward) {
     const int64_t part = bucket.second.numel();
-    bucket.second.copy_(bucket.flat->values().narrow(0, groups_.backward->rank() * part, part));
+    bucket.second.copy_(bucket.flat->values().narrow(0, bucket.groups.backward->rank() * part, part));
     bucket.second_valid = true;
   }
   bucket.flat->release();

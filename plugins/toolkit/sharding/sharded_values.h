@@ -10,7 +10,7 @@ namespace drivetrain::sharding {
 
 class Values {
  public:
-  Values(const ShardingOptions& options, Groups groups, const UnitList& units, const Buckets& buckets);
+  Values(const ShardingOptions& options, const UnitList& units, const Buckets& buckets);
 
   ~Values();
 
@@ -30,7 +30,6 @@ class Values {
   int64_t sharded_elements(int64_t unit) const;
 
   const ShardingOptions& options_;
-  const Groups groups_;
   std::vector<std::vector<Bucket*>> by_unit_;
   std::map<const Param*, Bucket*> home_;
   bool any_sharded_ = false;  // else there is nothing to look ahead for

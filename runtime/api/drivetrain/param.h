@@ -8,6 +8,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -40,6 +41,12 @@ struct DRIVETRAIN_API Param {
   bool embedding = false;
   // other pipeline stages update copies of it: storage owners give it a bucket of its own
   bool tied_over_stages = false;
+  // The mesh axes over which storage owners sum its gradient. Set by the layer that creates it, before `attach`.
+  // Nothing: every axis that joins gradients and cuts no dimension of its layout. So an expert's weight, of which each
+  // rank along "ep" holds some rows (`layout.dims[0].axes = {"ep"}`), is summed over the other data axes only, and a
+  // weight that every rank holds is summed over all of them. A layer names axes itself where its backward pass makes
+  // whole gradients along one of them already. Parameters with different reduction axes never share a bucket.
+  std::optional<std::vector<std::string>> reduction_axes;
 
   at::Tensor tensor;  // the leaf that units compute with, local shape; defined after attach
   // The gradient slot: a view in the gradient dtype, local shape, owned by the storage owner,
@@ -51,6 +58,10 @@ struct DRIVETRAIN_API Param {
   uint64_t version = 0;  // counts updates; caches of casts key on it
 };
 using ParamPtr = std::shared_ptr<Param>;
+
+// The axes of `mesh` with several ranks over which the gradient of `param` is summed, in the order of the mesh.
+// Throws Error(plugin) if the parameter names an axis that does not join gradients or that cuts its layout.
+DRIVETRAIN_API std::vector<std::string> reduction_axes(const Param& param, const Mesh& mesh);
 
 // Writes or adds `gradient` into the param's slot as grad_fresh says. Same shape; any floating dtype.
 DRIVETRAIN_API void accumulate_grad(Param& param, const at::Tensor& gradient);

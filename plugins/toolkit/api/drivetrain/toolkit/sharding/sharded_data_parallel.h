@@ -6,7 +6,9 @@
 // Zhao et al. 2023, "PyTorch FSDP", section 3.2 (flat parameters, even parts); Zhang et al.
 // 2022, "MiCS" (groups that share, sums over groups).
 //
-// Parameters of a unit lie in buckets, flat buffers cut evenly over the ranks of `shard_axes`.
+// Parameters of a unit lie in buckets, flat buffers cut evenly over the ranks of `shard_axes`. Of these axes, as of all
+// below, a bucket uses those over which the gradients of its parameters are summed (Param::reduction_axes); parameters
+// that differ in them have buckets of their own.
 // A bucket's gradients are summed and cut by one reduce-scatter over those ranks, and the parts summed by one
 // all-reduce over the ranks of `replica_axes`; a bucket's values are gathered by one all-gather. Sums over ranks follow
 // the groups' fixed tree and their order is that of the micro-batches, so every way of sharding gives the same bits
