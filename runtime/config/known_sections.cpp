@@ -11,13 +11,9 @@ const char kKnownSectionsText[] = {
 bool flag(const Value& fact, const char* name) { return fact.find(name) && fact.find(name)->as_bool(); }
 
 SectionFact read_section_fact(const Value& value) {
-  SectionFact fact{
-      value.find("kind")->as_string(), flag(value, "needs_claim"), flag(value, "off_unless_enabled"), {}, {}, {}, {}};
-  if (const Value* other = value.find("same_as")) fact.same_as = other->as_string();
-  if (const Value* off = value.find("off")) fact.off = *off;
-  if (const Value* on = value.find("on")) fact.on = *on;
-  if (const Value* number = value.find("number")) fact.number = number->as_string();
-  return fact;
+  Value form = value;
+  form.erase("kind");
+  return {value.find("kind")->as_string(), true, read_section_form(form)};
 }
 
 KeyFact read_key_fact(const Value& value) {
@@ -41,13 +37,6 @@ KnownSections* read_known_sections() {
 const KnownSections& known_sections() {
   static const KnownSections* const known = read_known_sections();
   return *known;
-}
-
-std::string section_of_kind(const std::string& kind) {
-  for (const auto& [section, fact] : known_sections().sections) {
-    if (fact.kind == kind && !fact.needs_claim) return section;
-  }
-  return kind;
 }
 
 bool is_switched_off(const Value& value, bool off_unless_enabled) {

@@ -16,6 +16,11 @@ bool has_type_name(const KnownPlugin& plugin, const std::string& type) {
 
 }  // namespace
 
+bool KnownPlugin::claims(const std::string& name) const {
+  return !section.empty() &&
+         (section == name || std::find(form.aliases.begin(), form.aliases.end(), name) != form.aliases.end());
+}
+
 PluginIndex::List PluginIndex::of_kind(const std::string& kind) const {
   return matching([&](const KnownPlugin& p) { return p.kind == kind; });
 }
@@ -34,11 +39,22 @@ PluginIndex::List PluginIndex::defaults(const std::string& kind) const {
   return matching([&](const KnownPlugin& p) { return p.kind == kind && p.is_default && fits_device(p); });
 }
 
+std::optional<SectionForm> PluginIndex::form_of(const std::string& section, const std::string& type) const {
+  const List all = matching([&](const KnownPlugin& p) { return p.claims(section); });
+  if (all.empty()) return {};
+  List named = all, fitting = all;
+  std::erase_if(named, [&](const KnownPlugin* p) { return type.empty() || !has_type_name(*p, type); });
+  std::erase_if(fitting, [&](const KnownPlugin* p) { return !fits_device(*p); });
+  SectionForm form;
+  for (const KnownPlugin* p : !named.empty() ? named : !fitting.empty() ? fitting : all)
+    merge_section_form(form, p->form);
+  return form;
+}
+
 const KnownPlugin* PluginIndex::find(const std::string& section, const SectionFact& fact, const SectionEntry& entry,
                                      Problems& problems) const {
   if (!entry.type.empty()) return find_by_type(fact.kind, entry, problems);
-  const std::string& claimed = fact.same_as.empty() ? section : fact.same_as;
-  List candidates = matching([&](const KnownPlugin& p) { return p.section == claimed && fits_device(p); });
+  List candidates = matching([&](const KnownPlugin& p) { return p.claims(section) && fits_device(p); });
   if (candidates.empty() && !fact.needs_claim) candidates = defaults(fact.kind);
   if (candidates.size() == 1) return candidates.front();
   no_single(candidates, fact, entry, problems);

@@ -1,9 +1,11 @@
 // Finds the installed plugin that an entry of a section means. Beneath select_plugins; borrows the list.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "config/known_sections.h"
 #include "config/section_entry.h"
 #include "config/sections.h"
 
@@ -20,6 +22,10 @@ class PluginIndex {
   List of_device(const std::string& kind) const;  // those of the kind that the run's device can use
   List with_type(const std::string& kind, const std::string& type) const;  // its name, else names ignoring case
   List defaults(const std::string& kind) const;                            // for this device
+
+  // How the section may be written: as the claimant that `type` names declares it, else as all its claimants that the
+  // run's device can use declare it, else as all of them do. Nothing if nobody claims it.
+  std::optional<SectionForm> form_of(const std::string& section, const std::string& type = "") const;
 
   // Null, with a problem added, if the entry names no plugin, an absent one, or more than one.
   const KnownPlugin* find(const std::string& section, const SectionFact& fact, const SectionEntry& entry,

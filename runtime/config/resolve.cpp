@@ -1,7 +1,6 @@
 // The configuration as a file that gives the same run again.
 #include <algorithm>
 
-#include "config/known_sections.h"
 #include "config/sections.h"
 
 namespace drivetrain {
@@ -57,11 +56,10 @@ Value resolved_config(const RunSettings& settings, const BatchSizes& batch, cons
   for (const KindRule& rule : kinds) {
     Value::Array entries = entries_of(rule.kind, selections, plugins, settings.device, options_of);
     if (entries.empty()) continue;
-    const std::string section = section_of_kind(rule.kind);
     if (rule.count == KindRule::any_number)
-      config.set(section, Value(std::move(entries)));
+      config.set(rule.key(), Value(std::move(entries)));
     else
-      config.set(section, entries.front());
+      config.set(rule.key(), entries.front());
   }
   return config;
 }

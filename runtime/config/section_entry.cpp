@@ -2,6 +2,7 @@
 // rest.
 #include "config/section_entry.h"
 
+#include "config/known_sections.h"
 #include "config/printable.h"
 #include "config/suggest.h"
 #include "config/value_error.h"
@@ -27,10 +28,10 @@ std::string exact_switch(const std::string& text) {
 }
 
 // The option that says "absent", as the section has it; null if none does.
-const Value::Member* find_off_value(const Value& section, const SectionFact& fact) {
-  if (!fact.off.is_object()) return nullptr;
+const Value::Member* find_off_value(const Value& section, const SectionForm& form) {
+  if (!form.off.is_object()) return nullptr;
   for (const Value::Member& m : section.members()) {
-    const Value* off = fact.off.find(m.key);
+    const Value* off = form.off.find(m.key);
     if (off && (m.value.is_number() && off->is_number() ? m.value.as_double() == off->as_double() : m.value == *off))
       return &m;
   }
@@ -38,11 +39,11 @@ const Value::Member* find_off_value(const Value& section, const SectionFact& fac
 }
 
 // What stands beside the value that switches a section off was perhaps meant to count.
-void name_idle_options(const SectionEntry& entry, const Value::Member& off, const SectionFact& fact,
+void name_idle_options(const SectionEntry& entry, const Value::Member& off, const SectionForm& form,
                        Problems& problems) {
   std::vector<std::string> idle;
   for (const Value::Member& m : entry.params.members())
-    if (!fact.off.find(m.key) && !m.value.is_null() && !is_note_key(m.key))
+    if (!form.off.find(m.key) && !m.value.is_null() && !is_note_key(m.key))
       idle.push_back(concat(entry.params_path, ".", shown(m.key)));
   if (idle.empty()) return;
   if (idle.size() > kNamedKeys) idle.resize(kNamedKeys), idle.push_back("...");
@@ -100,25 +101,26 @@ void read_enabled(const Value& section, SectionEntry& entry, Problems& problems)
 
 }  // namespace
 
-std::optional<SectionEntry> read_section_entry(const Value& value, const SectionFact& fact, const std::string& path,
+std::optional<SectionEntry> read_section_entry(const Value& value, const SectionForm& form, const std::string& path,
                                                Problems& problems) {
   SectionEntry entry{path, value.where, "", value.where, empty_params(value.where), path, true};
   if (value.is_null()) return {};
   if (value.is_bool() && !value.as_bool()) {
     entry.enabled = false;
-  } else if (value.is_bool() && fact.on.is_object()) {
-    entry.params = fact.on;
+  } else if (value.is_bool() && form.on.is_object()) {
+    entry.params = form.on;
     entry.params.where = value.where;
-    problems.note(value.where, concat(path, ": true means ", fact.on.to_json()));
-  } else if (value.is_bool() && fact.number.empty()) {
+    for (Value::Member& m : entry.params.members()) m.value.where = m.value.key_where = value.where;
+    problems.note(value.where, concat(path, ": true means ", form.on.to_json()));
+  } else if (value.is_bool() && form.number.empty()) {
     // `true` beside a `false` that is known: the section with default options, as it stands in `entry`.
   } else if (value.is_string() && !exact_switch(value.as_string()).empty()) {
     problems.add(value.where, concat(path, ": \"", value.as_string(), "\" is read as the name of a type\n   write ",
                                      exact_switch(value.as_string()), ", without quotation marks"));
     return {};
-  } else if (value.is_number() && !fact.number.empty()) {
-    entry.params.set(fact.number, value);
-    if (find_off_value(entry.params, fact)) entry.enabled = false;
+  } else if (value.is_number() && !form.number.empty()) {
+    entry.params.set(form.number, value);
+    if (find_off_value(entry.params, form)) entry.enabled = false;
   } else if (value.is_string()) {
     entry.type = value.as_string();
     entry.params_path = path + ".params";
@@ -129,17 +131,17 @@ std::optional<SectionEntry> read_section_entry(const Value& value, const Section
     } else {
       entry.params = value;
       entry.params.erase("enabled");
-      entry.enabled = !is_switched_off(value, fact.off_unless_enabled);
+      entry.enabled = !is_switched_off(value, form.off_unless_enabled);
     }
     read_enabled(value, entry, problems);
-    const Value::Member* off = find_off_value(entry.params, fact);
-    if (off && entry.enabled) name_idle_options(entry, *off, fact, problems);
+    const Value::Member* off = find_off_value(entry.params, form);
+    if (off && entry.enabled) name_idle_options(entry, *off, form, problems);
     if (off) entry.enabled = false;
   } else {
     problems.add(value.where,
                  concat(path, ": expected a type name or an object, found ", describe(value), "\n   write \"", path,
                         "\": {\"type\": ..., \"params\": {...}}",
-                        fact.number.empty() ? std::string() : concat(", or a number, its \"", fact.number, "\"")));
+                        form.number.empty() ? std::string() : concat(", or a number, its \"", form.number, "\"")));
     return {};
   }
   return entry;

@@ -4,7 +4,9 @@
 #include <optional>
 #include <string>
 
-#include "config/known_sections.h"
+#include <drivetrain/options.h>
+
+#include "config/section_form.h"
 
 namespace drivetrain {
 
@@ -19,7 +21,7 @@ struct SectionEntry {
 };
 
 // Nothing if the value has no such form; the problem is added then.
-std::optional<SectionEntry> read_section_entry(const Value& value, const SectionFact& fact, const std::string& path,
+std::optional<SectionEntry> read_section_entry(const Value& value, const SectionForm& form, const std::string& path,
                                                Problems& problems);
 
 }  // namespace drivetrain

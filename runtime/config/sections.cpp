@@ -1,4 +1,5 @@
-// Which plugin each section means. Nothing here knows a plugin: manifests and known_sections.json are the data.
+// Which plugin each section means. Nothing here knows a plugin: manifests are the data, and known_sections.json for
+// what no installed plugin claims.
 #include "config/sections.h"
 
 #include <algorithm>
@@ -50,18 +51,28 @@ class Selector {
       unknown_.emplace_back(key, &value);  // once it is known which plugins the file asks for
   }
 
-  // An installed plugin's claim first, so that a plugin may bring a section that nobody foresaw.
+  // A claim comes before the table of other programs' sections, so that a plugin may bring any section.
   std::optional<SectionFact> section_fact(const std::string& key) const {
+    const std::optional<SectionForm> claimed = installed_.form_of(key);
+    for (const KindRule& rule : kinds_)
+      if (!rule.section.empty() && rule.section == key)
+        return SectionFact{rule.kind, false, claimed.value_or(SectionForm())};
+    for (const KnownPlugin& p : plugins_)
+      if (p.claims(key)) return SectionFact{p.kind, true, *claimed};  // the plugin alone, not its kind's default
     const auto known = known_sections().sections.find(key);
     if (known != known_sections().sections.end()) return known->second;
-    for (const KnownPlugin& p : plugins_) {
-      if (p.section == key)
-        return SectionFact{p.kind, true, false, {}, {}, {}, {}};  // it alone, not its kind's default
-    }
-    for (const KindRule& rule : kinds_) {
-      if (rule.kind == key) return SectionFact{key, false, false, {}, {}, {}, {}};
-    }
+    for (const KindRule& rule : kinds_)
+      if (rule.kind == key) return SectionFact{key, false, {}};
     return {};
+  }
+
+  // Where several plugins claim a section, the type that a value names decides how that value may be written.
+  std::optional<SectionEntry> read_entry(const std::string& key, const SectionFact& fact, const Value& value,
+                                         const std::string& path) {
+    const Value* type = value.find("type");
+    const bool named = type && type->is_string();
+    const std::optional<SectionForm> form = named ? installed_.form_of(key, type->as_string()) : fact.form;
+    return read_section_entry(value, form.value_or(fact.form), path, problems_);
   }
 
   void judge_key(const std::string& key, const KeyFact& fact, const Value& value) {
@@ -82,8 +93,11 @@ class Selector {
     std::vector<std::string> names;
     for (const OptionField& field : run_settings_table().fields()) names.push_back(field.name);
     for (const auto& [name, fact] : known_sections().sections) names.push_back(name);
-    for (const KindRule& rule : kinds_) names.push_back(rule.kind);
-    for (const KnownPlugin& p : plugins_) names.push_back(p.section);
+    for (const KindRule& rule : kinds_) names.insert(names.end(), {rule.kind, rule.section});
+    for (const KnownPlugin& p : plugins_) {
+      names.push_back(p.section);
+      names.insert(names.end(), p.form.aliases.begin(), p.form.aliases.end());
+    }
     std::sort(names.begin(), names.end());
     names.erase(std::unique(names.begin(), names.end()), names.end());
     std::erase(names, "");
@@ -106,12 +120,12 @@ class Selector {
   }
 
   void refuse_kind(const std::string& key, const SectionFact& fact, const Value& value) {
-    if (is_switched_off(value, fact.off_unless_enabled)) return;
+    if (is_switched_off(value, fact.form.off_unless_enabled)) return;
     problems_.add(value.key_where, concat(key, ": not in this version"), ErrorCode::plugin);
   }
 
   void read_one(const std::string& key, const SectionFact& fact, const Value& value, const std::string& path) {
-    const auto entry = read_section_entry(value, fact, path, problems_);
+    const auto entry = read_entry(key, fact, value, path);
     if (!entry) asked_[fact.kind] = asked_[fact.kind] || !value.is_null();
     if (!entry || refuse_bare_true(key, fact, value) || means_default(key, fact, value)) return;
     if (entry->enabled && means_none(*entry, fact.kind)) return switch_off(fact.kind);
@@ -131,7 +145,7 @@ class Selector {
     std::vector<Selection> found;
     Problems misses;
     for (size_t i = 0; i < list.items().size(); ++i) {
-      const auto entry = read_section_entry(list.items()[i], fact, concat(key, "[", i, "]"), problems_);
+      const auto entry = read_entry(key, fact, list.items()[i], concat(key, "[", i, "]"));
       if (!entry || !entry->enabled) continue;
       const KnownPlugin* plugin = installed_.find(key, fact, *entry, misses);
       if (plugin) found.push_back(selection_of(*plugin, *entry));
@@ -157,8 +171,8 @@ class Selector {
 
   // `true` for a kind, where no plugin claims that very section: what is chosen when nothing is said.
   bool means_default(const std::string& key, const SectionFact& fact, const Value& value) const {
-    if (!value.is_bool() || !value.as_bool() || fact.needs_claim || fact.on.is_object()) return false;
-    const auto claims = [&](const KnownPlugin& p) { return p.section == key; };
+    if (!value.is_bool() || !value.as_bool() || fact.needs_claim || fact.form.on.is_object()) return false;
+    const auto claims = [&](const KnownPlugin& p) { return p.claims(key); };
     return std::none_of(plugins_.begin(), plugins_.end(), claims) && !installed_.defaults(fact.kind).empty();
   }
 
@@ -194,8 +208,14 @@ class Selector {
     for (Chosen& c : chosen) all.push_back(std::move(c.selection));
   }
 
+  std::string section_of(const std::string& kind) const {
+    for (const KindRule& rule : kinds_)
+      if (rule.kind == kind) return rule.key();
+    return kind;
+  }
+
   Selection default_selection(const KnownPlugin& plugin) const {
-    const std::string section = section_of_kind(plugin.kind);
+    const std::string section = section_of(plugin.kind);
     return {plugin.kind, plugin.name, Value::object(), {}, section + ".params", true, {}};
   }
 
@@ -225,12 +245,12 @@ class Selector {
       chosen.push_back({"", default_selection(*list.front())});
     } else if (list.size() > 1) {
       problems_.add(config_.where, concat("more than one installed ", rule.kind, " plugin says it is the default: ",
-                                          PluginIndex::names(list), "\n   say which: \"", section_of_kind(rule.kind),
+                                          PluginIndex::names(list), "\n   say which: \"", rule.key(),
                                           "\": {\"type\": \"", list.front()->name, "\"}"));
     } else if (rule.count == KindRule::exactly_one) {
       const PluginIndex::List any = installed_.of_device(rule.kind);
       problems_.add(config_.where,
-                    concat("no ", rule.kind, " is given: add \"", section_of_kind(rule.kind),
+                    concat("no ", rule.kind, " is given: add \"", rule.key(),
                            "\": {\"type\": ..., \"params\": {...}}\n   installed: ", PluginIndex::names(any)),
                     any.empty() ? ErrorCode::plugin : ErrorCode::config);
     }

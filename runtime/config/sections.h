@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "config/run_settings.h"
+#include "config/section_form.h"
 #include "internal.h"
 
 namespace drivetrain {
@@ -20,12 +21,18 @@ struct KnownPlugin {
   std::vector<std::string> type_names;  // further names for `type`, such as DeepSpeed's
   bool is_default = false;              // chosen when the config names none of its kind
   std::string device;                   // "cpu", "cuda"; "" = any
+  SectionForm form{};                   // how its section may be written
+
+  DRIVETRAIN_INTERNAL bool claims(const std::string& name) const;  // its section, by that name or an alias
 };
 
 struct KindRule {
   enum Count { exactly_one, at_most_one, any_number };
   std::string kind;
   Count count = at_most_one;
+  std::string section{};  // what users write for the kind, "scheduler" for lr_schedule; "": the kind's own name
+
+  const std::string& key() const { return section.empty() ? kind : section; }
 };
 
 struct Selection {
@@ -42,8 +49,9 @@ struct Selection {
 using OptionHome = std::function<std::string(const std::string& key, const std::vector<Selection>& selections)>;
 
 // Every plugin the config asks for and the defaults for what it leaves out, in the order of `kinds`. Disabled
-// selections are included (see `enabled`). Also refuses top-level keys that mean nothing: `known_sections` and the
-// runtime's own table decide. A plugin that is not installed is an ErrorCode::plugin problem with the list of what is.
+// selections are included (see `enabled`). Also refuses top-level keys that mean nothing. A key is, in this order: a
+// setting of the run, the section of one of `kinds`, one that a plugin claims, one of known_sections.json, the name of
+// a kind. A plugin that is not installed is an ErrorCode::plugin problem with the list of what is.
 DRIVETRAIN_INTERNAL std::vector<Selection> select_plugins(const Value& config, const std::vector<KindRule>& kinds,
                                                           const std::vector<KnownPlugin>& plugins,
                                                           const std::string& device, Problems& problems,

@@ -7,24 +7,25 @@ struct KindRow {
   const char* kind;
   KindRule::Count count;
   const char* summary;
+  const char* section = "";  // "": the kind's name
 };
 constexpr KindRow kKinds[] = {
     {"communicator", KindRule::exactly_one, "collectives between ranks"},
     {"data_parallel", KindRule::at_most_one, "copies or shards of the model over ranks with different data"},
     {"tensor_parallel", KindRule::at_most_one, "single layers split over ranks"},
     {"context_parallel", KindRule::any_number, "one sequence split over ranks"},
-    {"schedule", KindRule::exactly_one, "order of micro-batches, and pipeline stages"},
+    {"schedule", KindRule::exactly_one, "order of micro-batches, and pipeline stages", "pipeline"},
     {"attention", KindRule::exactly_one, "the two halves of attention"},
-    {"recompute", KindRule::at_most_one, "which activations are kept"},
+    {"recompute", KindRule::at_most_one, "which activations are kept", "activation_checkpointing"},
     {"precision", KindRule::at_most_one, "data types and loss scale"},
     {"optimizer", KindRule::exactly_one, "the update of the parameters"},
-    {"lr_schedule", KindRule::exactly_one, "learning rate over the run"},
+    {"lr_schedule", KindRule::exactly_one, "learning rate over the run", "scheduler"},
     {"model", KindRule::exactly_one, "units, parameters and names of the weights"},
     {"dataset", KindRule::exactly_one, "batches of tokens"},
     // A run without checkpoints is legal; the policy and the store come together.
-    {"checkpoint_store", KindRule::at_most_one, "where snapshots are written"},
+    {"checkpoint_store", KindRule::at_most_one, "where snapshots are written", "checkpoint"},
     {"checkpoint_policy", KindRule::any_number, "when snapshots are due"},
-    {"monitor", KindRule::any_number, "what happens with the figures of a run"},
+    {"monitor", KindRule::any_number, "what happens with the figures of a run", "monitors"},
     {"strategy", KindRule::any_number, "anything else that acts around the model"},
 };
 
@@ -39,7 +40,7 @@ const KindRow* find_kind(const std::string& name) {
 const std::vector<KindRule>& kind_rules() {
   static const std::vector<KindRule> rules = [] {
     std::vector<KindRule> list;
-    for (const KindRow& row : kKinds) list.push_back({row.kind, row.count});
+    for (const KindRow& row : kKinds) list.push_back({row.kind, row.count, row.section});
     return list;
   }();
   return rules;
@@ -48,6 +49,12 @@ const std::vector<KindRule>& kind_rules() {
 const char* kind_summary(const std::string& kind) {
   const KindRow* row = find_kind(kind);
   return row ? row->summary : "";
+}
+
+std::string section_of_kind(const std::string& kind) {
+  for (const KindRule& rule : kind_rules())
+    if (rule.kind == kind) return rule.key();
+  return kind;
 }
 
 bool is_kind(const std::string& name) { return find_kind(name) != nullptr; }

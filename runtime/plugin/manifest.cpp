@@ -5,6 +5,7 @@
 
 #include <drivetrain/error.h>
 #include "config/printable.h"
+#include "config/run_settings.h"
 #include "config/suggest.h"
 #include "plugin/kinds.h"
 
@@ -32,6 +33,42 @@ bool flag_field(const Value& object, const char* key) {
   return field && field->as_bool();
 }
 
+std::vector<std::string> sections_of(const ManifestEntry& entry) {
+  std::vector<std::string> names = entry.form.aliases;
+  if (!entry.section.empty()) names.insert(names.begin(), entry.section);
+  return names;
+}
+
+// A config could not reach such a section, or would mean something else by it.
+void check_section(const std::string& section, const ManifestEntry& entry) {
+  const auto refuse = [&](const auto&... why) {
+    throw fail(ErrorCode::plugin, "offers ", entry.id(), ", which claims the section \"", shown(section),
+               "\": ", why..., "; it needs another SECTION");
+  };
+  if (section.starts_with('_') || section.starts_with('$')) refuse("keys that begin with _ or $ are notes");
+  if (run_settings_table().find(section)) refuse("that key is a setting of the run");
+  for (const KindRule& rule : kind_rules())
+    if (rule.kind != entry.kind && (section == rule.kind || section == rule.key()))
+      refuse("that is the section of the kind ", rule.kind);
+}
+
+void read_form(const Value& value, ManifestEntry& entry) {
+  const Value* form = value.find("section_form");
+  if (!form) return;
+  if (entry.section.empty())
+    throw fail(ErrorCode::plugin, "offers ", entry.id(), " with forms of a section, but without a SECTION");
+  try {
+    entry.form = read_section_form(*form);
+  } catch (const Error& e) {
+    throw fail(ErrorCode::plugin, "has a damaged manifest: section \"", shown(entry.section), "\" of ", entry.id(),
+               ": ", e.what());
+  }
+  const std::vector<std::string>& aliases = entry.form.aliases;
+  if (std::find(aliases.begin(), aliases.end(), entry.section) != aliases.end())
+    throw fail(ErrorCode::plugin, "offers ", entry.id(), ", whose section \"", shown(entry.section),
+               "\" is an alias of itself");
+}
+
 ManifestEntry parse_entry(const Value& value) {
   ManifestEntry entry{text_field(value, "kind"),
                       text_field(value, "name"),
@@ -40,12 +77,15 @@ ManifestEntry parse_entry(const Value& value) {
                       {},
                       text_field(value, "device", false),
                       flag_field(value, "default"),
-                      flag_field(value, "uses_cuda")};
+                      flag_field(value, "uses_cuda"),
+                      {}};
   if (const Value* types = value.find("types"))
     for (const Value& type : types->items()) entry.types.push_back(plain_text(type, "types"));
   if (!is_kind(entry.kind))
     throw fail(ErrorCode::plugin, "offers ", entry.id(), ", and there is no kind \"", entry.kind,
                "\" (kinds: ", kind_names(), ")");
+  read_form(value, entry);
+  for (const std::string& section : sections_of(entry)) check_section(section, entry);
   return entry;
 }
 

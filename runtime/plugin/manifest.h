@@ -6,6 +6,7 @@
 
 #include <drivetrain/value.h>
 
+#include "config/sections.h"  // KnownPlugin
 #include "internal.h"
 
 namespace drivetrain {
@@ -17,7 +18,9 @@ struct ManifestEntry {
   std::string device;              // "cpu" or "cuda": the only one it works on; empty: any
   bool is_default = false;         // taken when the config names none of its kind
   bool uses_cuda = false;          // the device must be among its CUDA architectures
+  SectionForm form{};              // how that section may be written
   std::string id() const { return kind + "/" + name; }
+  KnownPlugin known() const { return {kind, name, section, types, is_default, device, form}; }
 };
 
 struct Manifest {
@@ -27,7 +30,7 @@ struct Manifest {
 };
 
 // Throws Error(plugin) with a phrase that continues "<file> ...": wrong magic line, not JSON, a field missing, no
-// entries, an entry twice, an unknown kind.
+// entries, an entry twice, an unknown kind, a section that cannot be claimed or whose forms are wrong.
 DRIVETRAIN_INTERNAL Manifest parse_manifest(const std::string& text);
 
 }  // namespace drivetrain

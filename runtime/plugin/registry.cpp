@@ -61,11 +61,8 @@ Registry::Registry(const SearchPath& search) : found_(discover(search)), places_
 
 std::vector<KnownPlugin> Registry::known() const {
   std::vector<KnownPlugin> list;
-  for (const Found& found : found_) {
-    const ManifestEntry& e = found.entry;
-    if (found.state == Found::shadowed || e.kind.empty()) continue;
-    list.push_back({e.kind, e.name, e.section, e.types, e.is_default, e.device});
-  }
+  for (const Found& found : found_)
+    if (found.state != Found::shadowed && !found.entry.kind.empty()) list.push_back(found.entry.known());
   return list;
 }
 

@@ -1,5 +1,5 @@
 // The same for editors and scripts.
-#include "config/known_sections.h"
+#include "plugin/kinds.h"
 #include "report/inspect.h"
 
 namespace drivetrain {
@@ -24,6 +24,7 @@ Value found_value(const Found& found) {
   if (!found.reason.empty()) v.set("reason", found.reason);
   v.set("summary", e.summary);
   v.set("section", e.section.empty() && !e.kind.empty() ? section_of_kind(e.kind) : e.section);
+  if (const Value form = section_form_value(e.form); !form.members().empty()) v.set("section_form", form);
   v.set("types", strings_value(e.types));
   v.set("default", e.is_default);
   v.set("device", e.device.empty() ? Value() : Value(e.device));

@@ -3,7 +3,6 @@
 #include <cmath>
 #include <sstream>
 
-#include "config/known_sections.h"
 #include "config/suggest.h"
 #include "plugin/kinds.h"
 #include "report/inspect.h"
@@ -78,8 +77,19 @@ std::string options_text(const OptionTable& table) {
   return others.empty() ? text : text + "other names\n" + aligned(others, "  ");
 }
 
+// What may stand in the section instead of an object.
+std::string forms_text(const SectionForm& form) {
+  std::string text;
+  for (const std::string& alias : form.aliases) text += ", also \"" + alias + "\"";
+  if (!form.number.empty()) text += "; a number is its \"" + form.number + "\"";
+  if (form.on.is_object()) text += "; true is " + form.on.to_json();
+  if (form.off.is_object()) text += "; off at " + form.off.to_json();
+  if (form.off_unless_enabled) text += "; off without \"enabled\": true";
+  return text;
+}
+
 std::string section_text(const ManifestEntry& e) {
-  if (!e.section.empty()) return "\"" + e.section + "\"";
+  if (!e.section.empty()) return "\"" + e.section + "\"" + forms_text(e.form);
   return "\"" + section_of_kind(e.kind) + "\": {\"type\": \"" + e.name + "\", \"params\": {...}}";
 }
 

@@ -114,6 +114,13 @@ TEST_F(Refusals, an_option_table_that_contradicts_itself) {
   EXPECT_EQ(code, ErrorCode::plugin);
 }
 
+TEST_F(Refusals, a_section_form_with_an_option_that_the_plugin_does_not_have) {
+  expect_has(creating(built("wrong_form"), "toy"),
+             {"monitor_wrong_form.so refused: ", "monitor/toy", "section \"toys\"", "\"amount\"",
+              "NUMBER, ON or OFF of drivetrain_add_plugin"});
+  EXPECT_EQ(code, ErrorCode::plugin);
+}
+
 TEST_F(Refusals, one_name_twice_in_the_code) {
   expect_has(creating(built("twice"), "toy"), {"monitor_twice.so refused: its code offers monitor/toy twice"});
   EXPECT_EQ(code, ErrorCode::plugin);

@@ -1,5 +1,6 @@
 // Keys that no plugin claims, problems of a whole file, and the resolved configuration.
 #include "config_sections_fixture.h"
+#include "plugin/kinds.h"
 
 namespace drivetrain {
 namespace {

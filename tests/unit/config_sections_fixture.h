@@ -9,20 +9,34 @@ namespace drivetrain {
 namespace {
 
 const std::vector<KindRule> kKinds = {
-    {"communicator", KindRule::exactly_one},    {"data_parallel", KindRule::at_most_one},
-    {"schedule", KindRule::exactly_one},        {"attention", KindRule::exactly_one},
-    {"precision", KindRule::at_most_one},       {"recompute", KindRule::at_most_one},
-    {"optimizer", KindRule::exactly_one},       {"lr_schedule", KindRule::exactly_one},
-    {"model", KindRule::exactly_one},           {"monitor", KindRule::any_number},
-    {"strategy", KindRule::any_number},         {"context_parallel", KindRule::any_number},
+    {"communicator", KindRule::exactly_one},
+    {"data_parallel", KindRule::at_most_one},
+    {"schedule", KindRule::exactly_one, "pipeline"},
+    {"attention", KindRule::exactly_one},
+    {"precision", KindRule::at_most_one},
+    {"recompute", KindRule::at_most_one, "activation_checkpointing"},
+    {"optimizer", KindRule::exactly_one},
+    {"lr_schedule", KindRule::exactly_one, "scheduler"},
+    {"model", KindRule::exactly_one},
+    {"monitor", KindRule::any_number, "monitors"},
+    {"strategy", KindRule::any_number},
+    {"context_parallel", KindRule::any_number},
     {"tensor_parallel", KindRule::at_most_one},
 };
+
+SectionForm form(const std::string& json) { return read_section_form(parse_json(json, "manifest")); }
 
 std::vector<KnownPlugin> plugins() {
   return {{"communicator", "local", "", {}, true, "cpu"},
           {"communicator", "nccl", "", {}, true, "cuda"},
           {"data_parallel", "ddp", "", {}, true, ""},
-          {"data_parallel", "zero", "zero_optimization", {}, false, ""},
+          {"data_parallel",
+           "zero",
+           "zero_optimization",
+           {},
+           false,
+           "",
+           form(R"({"on": {"stage": 1}, "off": {"stage": 0}})")},
           {"schedule", "accumulate", "", {}, true, ""},
           {"attention", "standard", "", {}, true, ""},
           {"attention", "flash", "", {}, false, ""},
@@ -33,10 +47,16 @@ std::vector<KnownPlugin> plugins() {
           {"model", "gpt", "", {}, false, ""},
           {"monitor", "console", "", {}, true, ""},
           {"monitor", "jsonl", "", {}, true, ""},
-          {"monitor", "csv", "csv_monitor", {}, false, ""},
-          {"context_parallel", "heads", "sequence_parallel_size", {}, false, ""},
+          {"monitor", "csv", "csv_monitor", {}, false, "", form(R"({"off_unless_enabled": true})")},
+          {"context_parallel",
+           "heads",
+           "sequence_parallel_size",
+           {},
+           false,
+           "",
+           form(R"({"number": "size", "off": {"size": 1}})")},
           {"context_parallel", "chunks", "", {}, false, ""},
-          {"tensor_parallel", "cut", "tensor_parallel", {}, false, ""},
+          {"tensor_parallel", "cut", "tensor_parallel", {}, false, "", form(R"({"number": "size"})")},
           {"strategy", "fused", "fused", {}, true, ""},
           {"strategy", "average", "", {}, true, ""}};
 }

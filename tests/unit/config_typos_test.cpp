@@ -45,7 +45,7 @@ class TypingErrors : public testing::Test {
     std::vector<std::string> keys;
     for (const OptionField& field : run_settings_table().fields()) keys.push_back(field.name);
     for (const auto& [name, fact] : known_sections().sections) keys.push_back(name);
-    for (const KindRule& rule : kind_rules()) keys.push_back(rule.kind);
+    for (const KindRule& rule : kind_rules()) keys.insert(keys.end(), {rule.kind, rule.section});
     for (const KnownPlugin& p : registry().known()) keys.push_back(p.section);
     std::sort(keys.begin(), keys.end());
     keys.erase(std::unique(keys.begin(), keys.end()), keys.end());

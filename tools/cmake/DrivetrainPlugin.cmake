@@ -9,7 +9,13 @@
 #   KIND kind           one of the kinds of the SDK
 #   SOURCES file...     C++ (and CUDA) sources; one of them ends with DRIVETRAIN_PLUGIN(...)
 #   SUMMARY text        one plain sentence for `drivetrain inspect`
-#   SECTION name        config section this plugin claims, "zero_optimization"
+#   SECTION name        config section this plugin claims, "zero_optimization". Its value is {type, params} or an object of
+#                       options; `true` is the plugin with its defaults, `false` and "enabled": false switch it off. Further forms:
+#     ALIASES name...     other names of the section
+#     NUMBER option       a bare number is the value of this option: "sequence_parallel_size": 4. `true` is refused then
+#     ON option=value...  the options that `true` stands for
+#     OFF option=value... each of these values switches the section off
+#     OFF_UNLESS_ENABLED  the section is off where it does not say "enabled": true
 #   TYPES name...       further names for the `type` of a section, "AdamW"; case does not matter
 #   DEFAULT             taken when the config names none of this kind (for its DEVICE)
 #   DEVICE cpu|cuda     the only device it works on; without it: any
@@ -68,6 +74,51 @@ function(_drivetrain_json_string text out)
   set(${out} "\"${text}\"" PARENT_SCOPE)
 endfunction()
 
+# {"option":value,...} of words "option=value". A value is a number, true or false; all else is text.
+function(_drivetrain_json_options name keyword words out)
+  set(options)
+  foreach(word IN LISTS words)
+    if(NOT word MATCHES "^([A-Za-z][A-Za-z0-9_]*)=(.+)$")
+      message(FATAL_ERROR "drivetrain_add_plugin(${name}): ${keyword} wants option=value, found \"${word}\"")
+    endif()
+    set(option ${CMAKE_MATCH_1})
+    set(value "${CMAKE_MATCH_2}")
+    if(NOT value MATCHES "^(true|false|-?(0|[1-9][0-9]*)(\\.[0-9]+)?([eE][-+]?[0-9]+)?)$")
+      _drivetrain_json_string("${value}" value)
+    endif()
+    list(APPEND options "\"${option}\":${value}")
+  endforeach()
+  list(JOIN options "," options)
+  set(${out} "{${options}}" PARENT_SCOPE)
+endfunction()
+
+# The forms of a section as one JSON object, from the ARG_ variables of drivetrain_add_plugin; empty where it has none.
+function(_drivetrain_section_form name out)
+  set(forms)
+  if(NOT "${ARG_ALIASES}" STREQUAL "")
+    list(JOIN ARG_ALIASES "\",\"" aliases)
+    list(APPEND forms "\"aliases\":[\"${aliases}\"]")
+  endif()
+  if(NOT "${ARG_NUMBER}" STREQUAL "")  # an option may be named "n" or "off"
+    list(APPEND forms "\"number\":\"${ARG_NUMBER}\"")
+  endif()
+  foreach(keyword ON OFF)
+    if(ARG_${keyword})
+      _drivetrain_json_options(${name} ${keyword} "${ARG_${keyword}}" options)
+      string(TOLOWER ${keyword} key)
+      list(APPEND forms "\"${key}\":${options}")
+    endif()
+  endforeach()
+  if(ARG_OFF_UNLESS_ENABLED)
+    list(APPEND forms "\"off_unless_enabled\":true")
+  endif()
+  if(forms AND NOT ARG_SECTION)
+    message(FATAL_ERROR "drivetrain_add_plugin(${name}): ALIASES, NUMBER, ON, OFF and OFF_UNLESS_ENABLED belong to a SECTION")
+  endif()
+  list(JOIN forms "," form)
+  set(${out} "${form}" PARENT_SCOPE)
+endfunction()
+
 # The manifest without its fingerprint and closing brace, from the ARG_ variables of drivetrain_add_plugin.
 function(_drivetrain_manifest name out)
   _drivetrain_json_string("${ARG_KIND}_${name}" library)
@@ -77,6 +128,10 @@ function(_drivetrain_manifest name out)
   set(entry "{\"kind\":\"${ARG_KIND}\",\"name\":\"${name}\",\"summary\":${summary}")
   if(ARG_SECTION)
     string(APPEND entry ",\"section\":\"${ARG_SECTION}\"")
+  endif()
+  _drivetrain_section_form(${name} form)
+  if(form)
+    string(APPEND entry ",\"section_form\":{${form}}")
   endif()
   if(ARG_TYPES)
     list(JOIN ARG_TYPES "\",\"" types)
@@ -120,8 +175,9 @@ function(_drivetrain_cuda_code out)
 endfunction()
 
 function(drivetrain_add_plugin name)
-  cmake_parse_arguments(PARSE_ARGV 1 ARG "DEFAULT;CUDA" "KIND;SUMMARY;SECTION;DEVICE;LICENSE;VERSION;NCCL"
-                        "SOURCES;TYPES;ENTRIES;LINK")
+  cmake_parse_arguments(PARSE_ARGV 1 ARG "DEFAULT;CUDA;OFF_UNLESS_ENABLED"
+                        "KIND;SUMMARY;SECTION;NUMBER;DEVICE;LICENSE;VERSION;NCCL"
+                        "SOURCES;TYPES;ENTRIES;LINK;ALIASES;ON;OFF")
   if(ARG_UNPARSED_ARGUMENTS OR NOT ARG_KIND OR NOT ARG_SOURCES)
     message(FATAL_ERROR "drivetrain_add_plugin(${name}): KIND and SOURCES are needed; not understood: ${ARG_UNPARSED_ARGUMENTS}")
   endif()
