@@ -9,7 +9,8 @@
 namespace drivetrain {
 
 // Evaluation and final weights are off; `train_steps` is the caller's. Problems with `--set` go to `problems`. `path`
-// becomes what messages call the file.
+// becomes what messages call the file. Sizes are options of the model and types are precisions: the installed plugins
+// are asked how they call them.
 DRIVETRAIN_INTERNAL Value bench_step_config(const BenchArguments& arguments, std::string& path, Problems& problems);
 
 // The compiled-in files of configs/bench/.

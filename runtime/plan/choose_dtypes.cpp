@@ -1,14 +1,29 @@
 #include "plan/choose_dtypes.h"
 
+#include <algorithm>
+
 #include <drivetrain/toolkit/dtype_name.h>
 #include "checks/plugin_call.h"
+#include "config/suggest.h"
 
 namespace drivetrain {
 namespace {
 
+// How a config chooses one of the installed precisions: "bf16" or "precision": "mine".
+std::string precision_sections(const Registry& registry) {
+  std::vector<std::string> sections;
+  for (const KnownPlugin& known : registry.known())
+    if (known.kind == Precision::kKind)
+      sections.push_back(known.section.empty() ? concat("\"", known.kind, "\": \"", known.name, "\"")
+                                               : concat("\"", known.section, "\""));
+  std::sort(sections.begin(), sections.end());
+  return sections.empty() ? "none is installed" : "sections " + join(sections);
+}
+
 // What the configuration says of types, over what the precision says. A gradient slot is as wide as the products that
 // are added to it, or wider: between the two 16-bit types every one of them would be rounded twice.
-void take_settings(DtypePlan& plan, const RunSettings& settings, const std::string& precision) {
+void take_settings(DtypePlan& plan, const RunSettings& settings, const std::string& precision,
+                   const Registry& registry) {
   const DataTypes& asked = settings.data_types;
   Dtypes& types = plan.types;
   if (asked.grad_accum) {
@@ -25,7 +40,7 @@ void take_settings(DtypePlan& plan, const RunSettings& settings, const std::stri
   if (asked.param && *dtype_of(*asked.param) != types.param)
     problems.add(settings.types_where,
                  concat("data_types.param_dtype is \"", *asked.param, "\", but parameters are ", given,
-                        "\n   remove it, or enable that precision (sections \"bf16\", \"fp16\")"));
+                        "\n   remove it, or enable that precision (", precision_sections(registry), ")"));
   if (asked.grad_accum && types.grad != at::kFloat && types.grad != types.param)
     problems.add(settings.types_where,
                  concat("data_types.grad_accum_dtype is \"", *asked.grad_accum, "\", but parameters are ", given,
@@ -45,7 +60,7 @@ void check_dtypes(const Dtypes& types, const std::string& precision) {
 
 }  // namespace
 
-void choose_dtypes(PlannedRun& run) {
+void choose_dtypes(PlannedRun& run, const Registry& registry) {
   DtypePlan& plan = run.plan.dtypes;
   const std::string precision = run.plan.id_of(Precision::kKind);
   if (run.plugins.precision) {
@@ -53,7 +68,7 @@ void choose_dtypes(PlannedRun& run) {
     plan.precision = plan.gradient = plan.reduce = precision;
   }
   check_dtypes(plan.types, precision);
-  take_settings(plan, run.plan.settings, precision);
+  take_settings(plan, run.plan.settings, precision, registry);
   run.services->dtypes = plan.types;
   run.plan.run.compute_dtype = dtype_name(plan.types.param);
   run.plan.run.compute_bytes = static_cast<double>(c10::elementSize(plan.types.param));

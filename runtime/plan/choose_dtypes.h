@@ -6,7 +6,7 @@
 namespace drivetrain {
 
 // Sets Services::dtypes, RunPlan::dtypes and RunFacts::compute_dtype, before anyone plans or allocates. Error(config)
-// for types that do not go together.
-void choose_dtypes(PlannedRun& run);
+// for types that do not go together; `registry` tells which precisions there are to choose from.
+void choose_dtypes(PlannedRun& run, const Registry& registry);
 
 }  // namespace drivetrain

@@ -89,9 +89,9 @@ void check_data(PlannedRun& run, Problems& problems) {
   plan.run.seq_length = plan.data.seq_length;
 }
 
-void prepare_facts(PlannedRun& run, const RankSetup& setup, Purpose purpose) {
+void prepare_facts(PlannedRun& run, const Registry& registry, const RankSetup& setup, Purpose purpose) {
   RunPlan& plan = run.plan;
-  choose_dtypes(run);
+  choose_dtypes(run, registry);
   const std::string model = plan.id_of(Model::kKind);
   plan.model = plugin_call({model, "facts"}, [&] { return run.plugins.model->facts(); });
   plan.run.world_size = setup.environment.world_size;
@@ -242,7 +242,7 @@ std::unique_ptr<PlannedRun> plan_run(const RunSettings& settings, std::vector<Ch
   while (true) {
     auto run = new_run(settings, chosen, setup);
     const Parties parties{registry, create_plugins(*run, registry)};
-    prepare_facts(*run, setup, purpose);
+    prepare_facts(*run, registry, setup, purpose);
     const std::string refused = negotiate_all(parties, *run, chosen, purpose);
     if (refused.empty()) return run;
     replace(chosen, refused);

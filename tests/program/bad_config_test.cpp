@@ -95,8 +95,9 @@ TEST_F(BadConfig, a_precision_that_contradicts_itself_is_refused) {
                        2, {"fp16.loss_scale is -1", "fp16.hysteresis is 0", "fp16.min_loss_scale is 0", "at least 1"});
   expect_train_refused("--set fp16.enabled=true --set fp16.loss_scale=true", 2,
                        {"--set #2", "expected number", "boolean"});
-  expect_train_refused("--set bf16.enabled=true --set data_types.param_dtype=fp16", 2,
-                       {"--set #2", "parameters are bfloat16, the type of precision/bf16", "remove it"});
+  expect_train_refused(
+      "--set bf16.enabled=true --set data_types.param_dtype=fp16", 2,
+      {"--set #2", "parameters are bfloat16, the type of precision/bf16", "remove it", "\"bf16\", \"fp16\""});
   expect_train_refused("--set data_types.grad_accum_dtype=bf16", 2,
                        {"parameters are float32, for no precision is chosen"});
 }

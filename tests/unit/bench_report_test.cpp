@@ -181,6 +181,25 @@ TEST(BenchStepConfig, a_dtype_is_a_section_of_the_config) {
   EXPECT_THROW(step_config({"--dtype", "f16"}), Error);  // no plugin trains in it
 }
 
+TEST(BenchStepConfig, a_dtype_takes_the_place_of_every_section_that_a_precision_claims) {
+  for (const char* before : {R"(bf16={"enabled": true})", R"(bfloat16={"enabled": true})", R"(fp16={"enabled": true})",
+                             R"(precision={"type": "fp16"})"}) {
+    const Value plain = step_config({"--dtype", "f32", "--set", before});
+    for (const char* section : {"bf16", "bfloat16", "fp16", "precision"})
+      EXPECT_EQ(plain.find(section), nullptr) << before;
+  }
+  const Value half = step_config({"--dtype", "fp16", "--set", R"(bf16={"enabled": true})"});
+  EXPECT_EQ(half.find("bf16"), nullptr);
+  EXPECT_TRUE(half.find("fp16")->find("enabled")->as_bool());
+}
+
+TEST(BenchStepConfig, a_size_takes_the_place_of_the_option_under_whatever_name) {
+  const Value config = step_config({"--layers", "2", "--hidden", "64", "--seq", "2048", "--set", "model.params=null",
+                                    "--set", R"(model.params={"n_layer": 5, "n_embd": 32, "n_inner": 7, "n_ctx": 9})"});
+  EXPECT_EQ(config.find("model")->find("params")->to_json(),
+            R"({"num_layers":2,"hidden_size":64,"max_position_embeddings":2048})");
+}
+
 TEST(BenchStepConfig, a_wrong_set_is_told_by_its_number) {
   std::string problem;
   step_config({"--set", "nonsense"}, &problem);

@@ -1,5 +1,5 @@
-// The output layer and its cross entropy as one differentiable function, chunk of rows by chunk: a chunk of logits lives
-// once, from the product to its gradient, and the whole of them never exists.
+// The output layer and its cross entropy as one differentiable function, chunk of rows by chunk: a chunk of logits
+// lives once, from the product to its gradient, and the whole of them never exists.
 //
 // Legend: B batch, S positions, D hidden, V columns of the vocabulary on this rank, N rows of one chunk.
 // Thread: main; backward on autograd's.
