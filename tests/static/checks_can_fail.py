@@ -7,9 +7,21 @@ from pathlib import Path
 HERE = Path(__file__).parent
 CASES = [
     # check, file, content, text of the expected complaint (None: accepted); or several files with their contents
+    # check, file, content, text of the expected complaint; None: accepted. Further files as a dictionary of contents.
     ("strategy_words", "runtime/a.cpp", "// zero, ddp and 'flash' in comments\nint zero_point = 1'000;\n", None),
     ("strategy_words", "runtime/a.cpp", "int a;\nauto s = \"// ddp\";\n", "runtime/a.cpp:2: names 'ddp'"),
     ("strategy_words", "runtime/a.cpp", "/* one\n two */ bool Flash = true;\n", "runtime/a.cpp:2: names 'Flash'"),
+    ("strategy_words", "runtime/a.cpp", "fail(\"the disk is full, see the text on the console\", \"--full\", \"metrics.jsonl\");\n", None),
+    ("strategy_words", "runtime/a.cpp", "if (name == \"bf16\") return at::kBFloat16;\ncase at::kHalf:\n  return \"float16\";\n", None),
+    ("strategy_words", "runtime/a.cpp", "for (auto s : {\"bf16\", \"fp16\"}) config.erase(s);\n", "runtime/a.cpp:1: names 'bf16'"),
+    ("strategy_words", "runtime/a.cpp", "if (dtype == at::kHalf) set(\"fp16.enabled=true\");\n", "names 'fp16'"),
+    ("strategy_words", "runtime/a.cpp", "fail(\"enable a precision (sections \\\"bf16\\\")\");\n", "names 'bf16'"),
+    ("strategy_words", "runtime/a.cpp", "bool b = id == \"monitor/console\";\n", "names 'console'"),
+    ("strategy_words", "runtime/a.cpp", "bool b = name == \"selective\";\n", "names 'selective'"),
+    ("strategy_words", {"runtime/a.cpp": "auto s = \"warmest\";\n", "plugins/lr_schedule/warmest/CMakeLists.txt": ""}, "",
+     "runtime/a.cpp:1: names 'warmest'"),
+    ("strategy_words", {"runtime/a.cpp": "find(\"my_key\");\n", "plugins/monitor/x/CMakeLists.txt":
+     "drivetrain_add_plugin(x KIND monitor SECTION a ALIASES b my_key TYPES c)"}, "", "runtime/a.cpp:1: names 'my_key'"),
     ("plugin_includes", "plugins/optimizer/x/x.cpp",
      "#include <vector>\n#include <drivetrain/optimizer.h>\n#include <ATen/ops/add.h>\n", None),
     ("plugin_includes", "plugins/optimizer/x/x.cpp", "#include <drivetrain/optimizer.h>\n#include \"step/norm.h\"\n",
@@ -48,6 +60,10 @@ for check, *files, complaint in CASES:
             path = Path(folder) / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(content)
+        for file, text in (name if isinstance(name, dict) else {name: content}).items():
+            path = Path(folder) / file
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
         run = subprocess.run([sys.executable, "-B", HERE / f"{check}.py", folder], capture_output=True, text=True)
     right = run.returncode == 0 if complaint is None else run.returncode == 1 and complaint in run.stdout
     if not right:
