@@ -49,6 +49,7 @@ CASES = [
                        "runtime/c/c.cpp": "#include \"a/a.h\"\n"}, "a -> b -> c -> a"),
     ("shell_syntax", "tools/a.sh", "echo fine\n", None),
     ("shell_syntax", "tools/a.sh", "if true; then\n", "tools/a.sh"),
+    ("golden_makers", "tests/golden/data/found_in_the_street.json", "{}", "found_in_the_street.json: no program makes it"),
     ("plugin_symbols", "nothing.txt", "", "no plugin is there"),
 ]
 
