@@ -1,9 +1,12 @@
 """Hugging Face's models of the training cases, in float32 or, without the places that would fall back to it, in float64."""
 import torch
+import transformers
 from transformers import AutoModelForCausalLM, GPT2Config, LlamaConfig
 from transformers.models.llama import modeling_llama
 
 from inputs import start_weights
+
+transformers.utils.logging.disable_progress_bar()
 
 GPT2 = GPT2Config(vocab_size=256, n_positions=64, n_embd=64, n_layer=2, n_head=4, resid_pdrop=0.0, embd_pdrop=0.0,
                   attn_pdrop=0.0, bos_token_id=0, eos_token_id=0)
@@ -14,7 +17,8 @@ LLAMA = LlamaConfig(vocab_size=256, max_position_embeddings=64, hidden_size=64, 
 
 def gpt2_scale(name, shape):
     """GPT-2 stores its matrices input by output. Large enough that attention is far from uniform."""
-    return 0.12 if name.split(".")[-2] in ("wte", "wpe") else {"c_attn": 1.28, "c_proj": 0.8, "c_fc": 0.8}[name.split(".")[-2]] / shape[0] ** 0.5
+    layer = name.split(".")[-2]
+    return 0.12 if layer in ("wte", "wpe") else (1.28 if layer == "c_attn" else 0.8) / shape[0] ** 0.5
 
 
 def llama_scale(name, shape):

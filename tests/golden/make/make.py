@@ -5,7 +5,6 @@
     all --list               the names, with the files that each makes
 """
 import argparse
-import contextlib
 import functools
 import pathlib
 import sys
@@ -86,9 +85,6 @@ def main():
         return 0
     import torch
     torch.set_num_threads(1)
-    with contextlib.suppress(ImportError):
-        import transformers
-        transformers.utils.logging.disable_progress_bar()
     if args.check:
         return 0 if check(names) else 1
     return 0 if all([run(name, DATA) for name in names]) else 1
