@@ -27,41 +27,14 @@ LogLevel level_of(const std::string& name) {
 
 }  // namespace
 
-std::string option_value(const std::vector<std::string>& arguments, size_t& i) {
-  if (i + 1 >= arguments.size()) throw fail(ErrorCode::config, arguments[i], " wants a value after it");
-  return arguments[++i];
-}
-
-TrainArguments parse_train_arguments(const std::vector<std::string>& arguments) {
-  constexpr const char* kUsage =
-      "\nusage: drivetrain train CONFIG [--set KEY=VALUE]... [--plan [--json] [--svg FILE]] [--plugin-path DIR]...";
+TrainArguments train_arguments(const cli::Arguments& arguments) {
   TrainArguments args;
-  for (size_t i = 0; i < arguments.size(); ++i) {
-    const std::string& a = arguments[i];
-    if (a == "--set")
-      args.sets.push_back(option_value(arguments, i));
-    else if (a.rfind("--set=", 0) == 0)
-      args.sets.push_back(a.substr(6));
-    else if (a == "--plugin-path")
-      args.plugin_paths.push_back(option_value(arguments, i));
-    else if (a == "--plan")
-      args.plan = true;
-    else if (a == "--json")
-      args.json = true;
-    else if (a == "--svg")
-      args.svg = option_value(arguments, i);
-    else if (a == "--resume" || a.rfind("--resume=", 0) == 0)
-      throw fail(ErrorCode::config, "--resume is not in this version: there are no checkpoints yet", kUsage);
-    else if (a.rfind("-", 0) == 0)
-      throw fail(ErrorCode::config, "train does not know ", a, kUsage);
-    else if (args.config.empty())
-      args.config = a;
-    else
-      throw fail(ErrorCode::config, "train takes one config, got ", args.config, " and ", a, kUsage);
-  }
-  if (args.config.empty()) throw fail(ErrorCode::config, "train wants a config file", kUsage);
-  if (!args.svg.empty() && !args.plan) throw fail(ErrorCode::config, "--svg draws a plan: it goes with --plan", kUsage);
-  if (args.json && !args.plan) throw fail(ErrorCode::config, "--json writes a plan: it goes with --plan", kUsage);
+  args.config = arguments.plain().front();
+  args.sets = arguments.all("--set");
+  args.plugin_paths = arguments.all("--plugin-path");
+  args.plan = arguments.has("--plan");
+  args.svg = arguments.text("--svg");
+  args.json = arguments.has("--json");
   return args;
 }
 

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/arguments.h"
 #include "config/run_settings.h"
 #include "log/log_console.h"
 #include "plugin/discover.h"
@@ -17,8 +18,7 @@ struct TrainArguments {
   std::string svg;    // file for the schedule's picture; only with plan
   bool json = false;  // the plan as JSON; only with plan
 };
-// Throws Error(config) with the usage line.
-TrainArguments parse_train_arguments(const std::vector<std::string>& arguments);
+TrainArguments train_arguments(const cli::Arguments& arguments);
 
 // plugins.paths of the config, --plugin-path, DRIVETRAIN_PLUGIN_PATH, the installed folder; plugins.allow.
 SearchPath search_path(const RunSettings& settings, const std::vector<std::string>& option_paths);
@@ -29,13 +29,10 @@ void show_notes(const Problems& problems, Log& log);
 // Level and colour from DRIVETRAIN_LOG, NO_COLOR and whether stdout is a terminal.
 LogSettings console_settings(int64_t rank);
 
-// The value after an option: "--set" "a=1". Throws Error(config) if there is none.
-std::string option_value(const std::vector<std::string>& arguments, size_t& i);
-
-int train_command(const std::vector<std::string>& arguments);
-int config_command(const std::vector<std::string>& arguments);
-int generate_command(const std::vector<std::string>& arguments);
+int train_command(const cli::Arguments& arguments);
+int config_command(const cli::Arguments& arguments);
+int generate_command(const cli::Arguments& arguments);
 // Null in libdrivetrain.so: libdrivetrain_bench.so has it.
-__attribute__((weak)) int bench_command(const std::vector<std::string>& arguments);
+__attribute__((weak)) int bench_command(const cli::Arguments& arguments);
 
 }  // namespace drivetrain

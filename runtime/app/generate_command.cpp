@@ -14,58 +14,6 @@
 namespace drivetrain {
 namespace {
 
-struct GenerateArguments {
-  std::string folder, prompt;
-  int64_t tokens = 200;
-  double temperature = 0.8;
-  int64_t seed = 1;
-  std::vector<std::string> plugin_paths;
-};
-
-constexpr const char* kGenerateUsage =
-    "\nusage: drivetrain generate FOLDER --prompt TEXT [--tokens N] [--temperature T] [--seed S]   (T = 0: greedy)";
-
-template <class T>
-T number(const std::string& option, const std::string& text, T (*parse)(const std::string&, size_t*), T minimum) {
-  try {
-    size_t used = 0;
-    const T value = parse(text, &used);
-    if (used == text.size() && value >= minimum) return value;
-  } catch (const std::exception&) {  // reported below, like trailing garbage
-  }
-  throw fail(ErrorCode::config, option, " wants a number of at least ", minimum, ", got \"", text, "\"",
-             kGenerateUsage);
-}
-
-GenerateArguments parse_generate_arguments(const std::vector<std::string>& arguments) {
-  const auto integer = [](const std::string& s, size_t* used) { return static_cast<int64_t>(std::stoll(s, used)); };
-  const auto real = [](const std::string& s, size_t* used) { return std::stod(s, used); };
-  GenerateArguments args;
-  bool prompted = false;
-  for (size_t i = 0; i < arguments.size(); ++i) {
-    const std::string a = arguments[i];
-    if (a == "--prompt")
-      args.prompt = option_value(arguments, i), prompted = true;
-    else if (a == "--tokens")
-      args.tokens = number<int64_t>(a, option_value(arguments, i), integer, 1);
-    else if (a == "--temperature")
-      args.temperature = number<double>(a, option_value(arguments, i), real, 0);
-    else if (a == "--seed")
-      args.seed = number<int64_t>(a, option_value(arguments, i), integer, 0);
-    else if (a == "--plugin-path")
-      args.plugin_paths.push_back(option_value(arguments, i));
-    else if (a.rfind("-", 0) == 0)
-      throw fail(ErrorCode::config, "generate does not know ", a, kGenerateUsage);
-    else if (args.folder.empty())
-      args.folder = a;
-    else
-      throw fail(ErrorCode::config, "generate takes one folder, got ", args.folder, " and ", a, kGenerateUsage);
-  }
-  if (args.folder.empty() || !prompted || args.prompt.empty())
-    throw fail(ErrorCode::config, "generate wants a folder and a prompt of at least one byte", kGenerateUsage);
-  return args;
-}
-
 int64_t pick(const at::Tensor& logits_V, double temperature, const RandomKey& key) {
   const auto likeliest = logits_V.argmax().item<int64_t>();
   const at::Tensor top = logits_V[likeliest].to(at::kDouble);
@@ -92,21 +40,24 @@ int64_t next_token(Inference& model, const std::vector<int64_t>& tokens, int64_t
 
 }  // namespace
 
-int generate_command(const std::vector<std::string>& arguments) {
-  const GenerateArguments args = parse_generate_arguments(arguments);
+int generate_command(const cli::Arguments& arguments) {
+  const std::string &folder = arguments.plain().front(), prompt = arguments.text("--prompt");
+  if (prompt.empty()) throw fail(ErrorCode::config, "generate: --prompt wants a prompt of at least one byte");
+  const double temperature = arguments.real("--temperature");
+  const int64_t to_add = arguments.whole("--tokens");
   install_cpu_allocator();
-  const Registry registry(search_path({}, args.plugin_paths));
-  Inference model(args.folder, args.seed, registry, make_console_log(console_settings(0)));
+  const Registry registry(search_path({}, arguments.all("--plugin-path")));
+  Inference model(folder, arguments.whole("--seed"), registry, make_console_log(console_settings(0)));
   if (!model.model().byte_vocabulary())
     throw fail(
-        ErrorCode::config, args.folder, " has a vocabulary of ", model.model().facts().vocab_size,
+        ErrorCode::config, folder, " has a vocabulary of ", model.model().facts().vocab_size,
         " tokens: without a tokenizer only byte vocabularies (256 to 512 tokens) can be sampled in this version");
 
   std::vector<int64_t> tokens;
-  for (const char c : args.prompt) tokens.push_back(static_cast<unsigned char>(c));
-  std::cout << args.prompt << std::flush;
-  for (int64_t i = 0; i < args.tokens; ++i) {
-    tokens.push_back(next_token(model, tokens, i, args.temperature));
+  for (const char c : prompt) tokens.push_back(static_cast<unsigned char>(c));
+  std::cout << prompt << std::flush;
+  for (int64_t i = 0; i < to_add; ++i) {
+    tokens.push_back(next_token(model, tokens, i, temperature));
     if (tokens.back() < 256) std::cout << static_cast<char>(tokens.back()) << std::flush;
   }
   std::cout << std::endl;

@@ -11,11 +11,12 @@
 namespace drivetrain {
 namespace {
 
-int run_command(const std::string& command, const std::vector<std::string>& arguments) {
+int run_command(const cli::Arguments& arguments) {
+  const std::string_view command = arguments.command().name;
   if (command == "train") return train_command(arguments);
-  if (command == "config") return config_command(arguments);
+  if (command.starts_with("config ")) return config_command(arguments);
   if (command == "generate") return generate_command(arguments);
-  if (command == "bench" && bench_command) return bench_command(arguments);
+  if (command.starts_with("bench ") && bench_command) return bench_command(arguments);
   if (command == "inspect") return inspect_command(arguments);
   throw fail(ErrorCode::internal, "the program knows command ", command, ", the library does not");
 }
@@ -28,7 +29,7 @@ int report(int code, const std::string& message) {
 }
 
 // What a command prints here is its result; a training run prints through its log and has its folder.
-int check_output(int code, const std::string& command) {
+int check_output(int code, std::string_view command) {
   errno = 0;
   std::cout.flush();
   if (std::cout || code != 0) return code;
@@ -40,13 +41,12 @@ int check_output(int code, const std::string& command) {
 }  // namespace
 }  // namespace drivetrain
 
-// argv[1] is the command. What is not an Error is our own bug and is left to the program's terminate handler,
-// which prints the stack and exits with 1.
-extern "C" DRIVETRAIN_API int drivetrain_main(int argc, char** argv) {
+// The command line as the program read it; program and library are of one release. What is not an Error is our own bug
+// and is left to the program's terminate handler, which prints the stack and exits with 1.
+extern "C" DRIVETRAIN_API int drivetrain_run(const drivetrain::cli::Arguments& arguments) {
   using namespace drivetrain;
   try {
-    const std::string command = argc > 1 ? argv[1] : "";
-    return check_output(run_command(command, {argv + std::min(argc, 2), argv + argc}), command);
+    return check_output(run_command(arguments), arguments.command().name);
   } catch (const Error& e) {
     return report(static_cast<int>(e.code()), e.what());
   } catch (const std::exception& e) {

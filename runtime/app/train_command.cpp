@@ -48,8 +48,8 @@ int train(const TrainArguments& args, TrainRequest& request) {
 
 }  // namespace
 
-int train_command(const std::vector<std::string>& arguments) {
-  const TrainArguments args = parse_train_arguments(arguments);
+int train_command(const cli::Arguments& arguments) {
+  const TrainArguments args = train_arguments(arguments);
   TrainRequest request;
   request.stop = &stop_signal;
   request.on_start = watch_signals;

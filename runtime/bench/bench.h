@@ -1,5 +1,5 @@
 // The benchmarks behind `drivetrain bench NAME`. Each is one function from arguments to a report; nothing here knows an
-// implementation by name. Main thread; wrong arguments are Error(config) with the usage line.
+// implementation by name. Main thread; arguments that contradict each other are Error(config).
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -11,29 +11,12 @@
 #include <drivetrain/error.h>
 #include <drivetrain/value.h>
 
-#include "internal.h"
+#include "cli/arguments.h"
 
 namespace drivetrain {
 
-// The words after the benchmark's name: plain ones, and options this benchmark takes.
-class DRIVETRAIN_INTERNAL BenchArguments {
- public:
-  // `flags` and `options`: what is allowed here ("--json", "--seq"); `most`: plain words.
-  BenchArguments(const std::string& bench, const std::vector<std::string>& words, const std::vector<std::string>& flags,
-                 const std::vector<std::string>& options, size_t most);
-
-  const std::vector<std::string>& plain() const { return plain_; }
-  bool has(const std::string& option) const { return !all(option).empty(); }
-  std::vector<std::string> all(const std::string& option) const;  // every value given, in order; "" for a flag
-  std::string text(const std::string& option, const std::string& otherwise) const;  // the last one given
-  int64_t whole(const std::string& option, int64_t otherwise, int64_t least = 1) const;
-  std::vector<std::string> options_without(const std::string& option) const;  // as words, for another process
-
- private:
-  std::string bench_;
-  std::vector<std::string> plain_;
-  std::vector<std::pair<std::string, std::string>> options_;
-};
+// Of one benchmark: its rows of the table say which options there are.
+using BenchArguments = cli::Arguments;
 
 struct BenchReport {
   Value json = Value::object();  // the one object of --json; `bench` and `machine` are set by its maker

@@ -33,16 +33,15 @@ std::vector<std::string> words_of(const std::string& list) {
 
 struct CollectivesWish {
   explicit CollectivesWish(const BenchArguments& arguments)
-      : collectives(arguments.has("--op") ? words_of(arguments.text("--op", "")) : collective_names()),
-        rounds(arguments.whole("--rounds", 10)) {
+      : collectives(arguments.has("--op") ? words_of(arguments.text("--op")) : collective_names()),
+        rounds(arguments.whole("--rounds")) {
     for (const std::string& name : collectives) bus_factor(name, 2);
-    for (const std::string& size : words_of(arguments.text("--sizes", "")))
-      sizes.push_back(bytes_of_text("--sizes", size));
+    for (const std::string& size : words_of(arguments.text("--sizes"))) sizes.push_back(bytes_of_text("--sizes", size));
     if (arguments.has("--sizes") && (arguments.has("--from") || arguments.has("--to")))
       throw fail(ErrorCode::config, "bench collectives: --sizes and --from, --to exclude each other");
     if (!arguments.has("--sizes"))
-      sizes = payload_sizes(bytes_of_text("--from", arguments.text("--from", "4K")),
-                            bytes_of_text("--to", arguments.text("--to", "512M")));
+      sizes = payload_sizes(bytes_of_text("--from", arguments.text("--from")),
+                            bytes_of_text("--to", arguments.text("--to")));
     if (collectives.empty() || sizes.empty())
       throw fail(ErrorCode::config, "bench collectives: ", sizes.empty() ? "--sizes" : "--op", " names none");
   }
@@ -88,7 +87,7 @@ BenchedCommunicator choose_communicator(const RankAlone& rank, const BenchArgume
 }
 
 std::vector<BenchedCommunicator> choose_communicators(const RankAlone& rank, const BenchArguments& arguments) {
-  std::vector<std::string> names = words_of(arguments.text("--communicator", ""));
+  std::vector<std::string> names = words_of(arguments.text("--communicator"));
   if (names.empty()) names.push_back("");
   std::vector<BenchedCommunicator> list;
   for (const std::string& name : names) list.push_back(choose_communicator(rank, arguments, name));

@@ -128,7 +128,7 @@ std::vector<std::unique_ptr<SplitAttention>> make_splits(const RankAlone& rank, 
 }  // namespace
 
 BenchReport bench_context(const BenchArguments& arguments) {
-  const int64_t rounds = arguments.whole("--rounds", 5);
+  const int64_t rounds = arguments.whole("--rounds");
   const RankEnvironment environment = read_rank_environment();
   if (environment.world_size == 1 && !std::getenv("RANK")) become_launcher(arguments, "context");
   if (environment.world_size == 1 || arguments.has("-n"))

@@ -23,7 +23,6 @@
 namespace drivetrain {
 namespace {
 
-constexpr int64_t kGpt2Elements = 124'439'808;
 constexpr int64_t kPieceColumns = 3072, kPieceRows = 2304;  // a GPT-2 block's parameters at once
 
 // One large flat buffer per role, cut as a model is.
@@ -117,7 +116,7 @@ class FourPasses {
 }  // namespace
 
 BenchReport bench_optimizer(const BenchArguments& arguments) {
-  const int64_t elements = arguments.whole("--elements", kGpt2Elements), rounds = arguments.whole("--rounds", 7);
+  const int64_t elements = arguments.whole("--elements"), rounds = arguments.whole("--rounds");
   const BenchMachine machine = look_at_machine();
   const at::Device device = open_bench_device(arguments);
   install_cpu_allocator();

@@ -28,8 +28,8 @@ std::shared_ptr<Log> log_beside_report(int64_t rank) {
 
 [[noreturn]] void become_launcher(const BenchArguments& arguments, const std::string& bench) {
   std::vector<std::string> words{std::filesystem::read_symlink("/proc/self/exe"), "launch",  "-n",
-                                 std::to_string(arguments.whole("-n", 2, 2)),     "--bench", bench};
-  for (const std::string& word : arguments.options_without("-n")) words.push_back(word);
+                                 std::to_string(arguments.whole("-n")),           "--bench", bench};
+  for (const std::string& word : arguments.as_words({"-n"})) words.push_back(word);
   std::vector<char*> argv;
   for (std::string& word : words) argv.push_back(word.data());
   argv.push_back(nullptr);
@@ -39,11 +39,9 @@ std::shared_ptr<Log> log_beside_report(int64_t rank) {
 
 RankAlone::RankAlone(const BenchArguments& arguments, const RankEnvironment& environment)
     : env_(environment),
-      device_name_(arguments.text("--device", "cpu")),
+      device_name_(arguments.text("--device")),
       registry_(search_path(RunSettings(), arguments.all("--plugin-path"))),
       log_(log_beside_report(environment.rank)) {
-  if (device_name_ != "cpu" && device_name_ != "cuda")
-    throw fail(ErrorCode::config, "bench: --device wants cpu or cuda, got \"", device_name_, "\"");
   open(arguments);
   services_ = std::unique_ptr<Services>(new Services{
       *log_, *store_, env_.rank, env_.world_size, env_.local_rank, env_.local_size, device(), 0, {}, nullptr});

@@ -112,9 +112,9 @@ class Startup {
 }  // namespace
 
 BenchReport bench_startup(const BenchArguments& arguments) {
-  const int64_t rounds = arguments.whole("--rounds", 5);
+  const int64_t rounds = arguments.whole("--rounds");
   std::vector<int64_t> rank_counts{1, 2};
-  if (arguments.has("-n")) rank_counts = {arguments.whole("-n", 1)};
+  if (arguments.has("-n")) rank_counts = {arguments.whole("-n")};
   const BenchMachine machine = look_at_machine();
   BenchReport report = report_on("startup", machine);
   Startup startup;

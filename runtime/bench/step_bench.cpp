@@ -34,8 +34,8 @@ double peak_of(const PlannedRun& run) {
 struct StepBench : StepMeasure {
   // An accelerator's steps are recorded after the first few, so that more of them go before.
   StepBench(const BenchArguments& arguments, bool on_accelerator) : accelerator(on_accelerator) {
-    warmup = arguments.whole("--warmup", accelerator ? 6 : 3, 0);
-    steps = arguments.whole("--steps", 10);
+    warmup = arguments.whole("--warmup", accelerator ? 6 : 3);
+    steps = arguments.whole("--steps");
   }
 
   int64_t train_steps() const { return warmup + steps + (accelerator ? kWatchedAtTheEnd : 0); }

@@ -33,7 +33,7 @@ Value* section_options(Value& config, const std::string& name) {
 // The names by which models know their sizes: those of Hugging Face's config.json, which a model's options have as
 // names or aliases.
 struct SizeOption {
-  const char* argument;
+  cli::OptionName argument;
   const char* name;
 };
 constexpr SizeOption kSizes[] = {{"--layers", "num_hidden_layers"},
@@ -116,7 +116,7 @@ class Shape {
     if (!model.found()) return;
     for (const SizeOption& size : kSizes)
       if (asked(size)) set_size(model, size);
-    if (arguments_.has("--seq")) raise_positions(model, arguments_.whole("--seq", 1));
+    if (arguments_.has("--seq")) raise_positions(model, arguments_.whole("--seq"));
   }
 
   void batch() {
@@ -127,8 +127,8 @@ class Shape {
 
   void run() {
     number("--threads", "threads");
-    if (arguments_.has("--device")) set("device=" + arguments_.text("--device", ""));
-    if (arguments_.has("--dtype")) precision(arguments_.text("--dtype", ""));
+    if (arguments_.has("--device")) set("device=" + arguments_.text("--device"));
+    if (arguments_.has("--dtype")) precision(arguments_.text("--dtype"));
   }
 
   void set(const std::string& argument) { apply_set(config_, argument, ++count_, problems_); }
@@ -139,17 +139,17 @@ class Shape {
     return *registry_;
   }
 
-  void number(const std::string& option, const std::string& key) {
-    if (arguments_.has(option)) set(concat(key, "=", arguments_.whole(option, 1)));
+  void number(cli::OptionName option, const std::string& key) {
+    if (arguments_.has(option)) set(concat(key, "=", arguments_.whole(option)));
   }
 
   void set_size(const ModelOptions& model, const SizeOption& size) {
     const OptionField* field = model.find(size.name);
     if (!field)
-      throw fail(ErrorCode::config, "bench step: ", size.argument, " sets \"", size.name, "\", and ", model.id(),
+      throw fail(ErrorCode::config, "bench step: ", size.argument.text(), " sets \"", size.name, "\", and ", model.id(),
                  " has no such option\n   use --set with the name that it has (drivetrain inspect ", model.id(), ")");
     const OptionField* mlp = model.find(kMlpSize);
-    if (std::string(size.argument) == "--hidden" && mlp) model.erase(config_, *mlp);  // the model's own rule gives it
+    if (size.argument.text() == "--hidden" && mlp) model.erase(config_, *mlp);  // the model's own rule gives it
     model.erase(config_, *field);
     number(size.argument, model.path(*field));
   }

@@ -16,29 +16,7 @@ namespace {
 struct InspectRequest {
   std::string what;  // "", a kind, kind/name or a file
   bool json = false, schema = false;
-  std::vector<std::string> paths;
 };
-
-InspectRequest read_inspect_arguments(const std::vector<std::string>& args) {
-  InspectRequest r;
-  for (size_t i = 0; i < args.size(); ++i) {
-    const std::string& arg = args[i];
-    if (arg == "--json")
-      r.json = true;
-    else if (arg == "--schema")
-      r.schema = true;
-    else if (arg == "--plugin-path" && i + 1 < args.size())
-      r.paths.push_back(args[++i]);
-    else if (arg.empty() || arg[0] == '-' || !r.what.empty())
-      throw fail(ErrorCode::config, "inspect: \"", shown(arg),
-                 "\" was not expected\n   usage: drivetrain inspect "
-                 "[KIND[/NAME]|FILE.so] [--json|--schema] [--plugin-path DIR]...");
-    else
-      r.what = arg;
-  }
-  if (r.json && r.schema) throw fail(ErrorCode::config, "inspect: --json and --schema exclude each other");
-  return r;
-}
 
 bool names_a_file(const std::string& what) {
   const std::filesystem::path path(what);
@@ -88,10 +66,11 @@ Value schemas(const Registry& registry, const std::string& kind) {
 
 }  // namespace
 
-int inspect_command(std::vector<std::string> args) {
-  const InspectRequest r = read_inspect_arguments(args);
+int inspect_command(const cli::Arguments& arguments) {
+  const std::vector<std::string>& plain = arguments.plain();
+  const InspectRequest r{plain.empty() ? "" : plain.front(), arguments.has("--json"), arguments.has("--schema")};
   const char* const environment = std::getenv("DRIVETRAIN_PLUGIN_PATH");
-  const SearchPath search = SearchPath::standard({}, r.paths, environment ? environment : "");
+  const SearchPath search = SearchPath::standard({}, arguments.all("--plugin-path"), environment ? environment : "");
   if (!r.what.empty() && names_a_file(r.what)) return inspect_one_file(r, search);
 
   const size_t slash = r.what.find('/');

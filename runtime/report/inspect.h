@@ -3,16 +3,16 @@
 #pragma once
 
 #include <string>
-#include <vector>
 
+#include "cli/arguments.h"
 #include "internal.h"
 #include "plugin/registry.h"
 
 namespace drivetrain {
 
-// Prints to standard output and returns the exit code. Throws Error(config) for a wrong command line, Error(plugin) for
-// a plugin that is not there or is refused.
-DRIVETRAIN_INTERNAL int inspect_command(std::vector<std::string> args);
+// Prints to standard output and returns the exit code. Throws Error(config) for a kind that does not exist and
+// Error(plugin) for a plugin that is not there or is refused.
+DRIVETRAIN_INTERNAL int inspect_command(const cli::Arguments& arguments);
 
 // The texts and values behind it.
 std::string inspect_table(const Registry& registry, const std::string& kind);  // kind "": all

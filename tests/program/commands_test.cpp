@@ -20,7 +20,13 @@ TEST_F(Commands, help_version_and_usage_errors_load_neither_libtorch_nor_the_lib
 }
 
 TEST_F(Commands, help_names_every_command_and_exit_code) {
-  expect_says(run("--help").output, {"train", "launch", "inspect", "config", "generate", "Exit codes", "7 numeric"});
+  expect_says(run("--help").output,
+              {"train", "launch", "inspect", "config", "generate", "bench", "Exit codes", "7 numeric"});
+  EXPECT_EQ(run("help").output, run("--help").output);
+  for (const std::string command : {"train", "launch", "bench", "bench step", "config check"}) {
+    EXPECT_EQ(run("help " + command).output, run(command + " --help").output);
+    expect_says(run("help " + command).output, {"usage: drivetrain " + command});
+  }
   expect_says(run("train --help").output, {"usage: drivetrain train CONFIG", "--set KEY=VALUE", "--plan"});
 }
 
@@ -30,6 +36,11 @@ TEST_F(Commands, usage_errors_say_what_was_wrong_and_the_usage) {
   expect_refused("train", 2, {"something is missing", "usage: drivetrain train CONFIG"});
   expect_refused("train tiny.json --sett a=1", 2, {"--sett", "did you mean \"--set\"?", "usage: drivetrain train"});
   expect_refused("train tiny.json other.json", 2, {"\"other.json\" was not expected", "usage: drivetrain train"});
+  expect_refused("train tiny.json --json", 2, {"--json", "--plan"});
+  expect_refused("inspect --verbose", 2, {"--verbose", "usage: drivetrain inspect"});
+  expect_refused("inspect --json --schema", 2, {"--json", "--schema", "exclude"});
+  expect_refused("help trian", 2, {"\"trian\"", "did you mean \"train\"?"});
+  expect_refused("completion fish", 2, {"bash or zsh", "\"fish\""});
   expect_refused("train tiny.json --set", 2, {"--set wants KEY=VALUE after it"});
   expect_refused("train tiny.json --resume auto", 2, {"--resume", "not in this version"});
   expect_refused("launch -n x tiny.json", 2, {"-n wants a number of ranks", "\"x\""});
@@ -98,7 +109,7 @@ TEST_F(Commands, generate_says_what_it_misses) {
   expect_refused("generate nowhere --prompt x", 2, {"nowhere holds no model"});
   expect_refused("generate empty", 2, {"--prompt TEXT is missing", "usage: drivetrain generate FOLDER"});
   expect_refused("generate empty --prompt ''", 2, {"a prompt of at least one byte"});
-  expect_refused("generate empty --prompt x --tokens 0", 2, {"--tokens wants a number of at least 1", "\"0\""});
+  expect_refused("generate empty --prompt x --tokens 0", 2, {"--tokens wants", "at least 1", "\"0\""});
   expect_refused("generate empty --prompt x --temperature -1", 2, {"--temperature wants", "at least 0", "\"-1\""});
 }
 

@@ -33,7 +33,7 @@ TEST_F(PlannedSchedule, svg_goes_into_the_file_that_was_named) {
 
 TEST_F(PlannedSchedule, svg_needs_a_plan_and_a_place) {
   expect_refused("train " + path("tiny.json") + " --svg x.svg", 2,
-                 {"--svg draws a plan: it goes with --plan", "usage: drivetrain train"});
+                 {"--svg goes with --plan", "usage: drivetrain train"});
   expect_refused("launch -n 2 " + path("tiny.json") + " --svg x.svg", 2, {"--svg goes with --plan"});
   expect_refused("train " + path("tiny.json") + " --plan --svg", 2, {"--svg wants FILE after it"});
   expect_refused("train " + path("tiny.json") + " --plan --svg nowhere/x.svg", 8, {"nowhere"});

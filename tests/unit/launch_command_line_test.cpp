@@ -10,7 +10,8 @@
 #include <fstream>
 #include <thread>
 
-#include "drivetrain/commands.h"
+#include "cli/commands.h"
+#include "cli/parse.h"
 #include "launch/request.h"
 #include "support/typos.h"
 
@@ -19,13 +20,15 @@ namespace {
 
 using Words = std::vector<std::string>;
 
-Words read(const std::string& command, const Words& words) {
-  return read_arguments(find_command(command), words).words();
+cli::Arguments read(const std::string& command, const Words& words) {
+  Words line = cli::split(command, ' ');
+  line.insert(line.end(), words.begin(), words.end());
+  return cli::parse(line);
 }
 
 std::string message(const std::string& command, const Words& words) {
   try {
-    const Arguments arguments = read_arguments(find_command(command), words);
+    const cli::Arguments arguments = read(command, words);
     if (command == "launch") launch_request(arguments);
   } catch (const UsageError& e) {
     return e.what();
@@ -37,27 +40,27 @@ std::string message(const std::string& command, const Words& words) {
 
 TEST(CommandLine, options_may_stand_anywhere_and_are_handed_on_in_one_spelling) {
   const Words expected{"a.json", "--set", "x.y=[1, 2]", "--plan", "--set", "z=\"=\""};
-  EXPECT_EQ(read("train", {"a.json", "--set", "x.y=[1, 2]", "--plan", "--set=z=\"=\""}), expected);
-  EXPECT_EQ(read("train", {"--set=x.y=[1, 2]", "--plan", "--set", "z=\"=\"", "a.json"}), expected);
+  EXPECT_EQ(read("train", {"a.json", "--set", "x.y=[1, 2]", "--plan", "--set=z=\"=\""}).as_words(), expected);
+  EXPECT_EQ(read("train", {"--set=x.y=[1, 2]", "--plan", "--set", "z=\"=\"", "a.json"}).as_words(), expected);
 }
 
 TEST(CommandLine, dashes_and_underscores_in_option_names_are_the_same) {
-  EXPECT_EQ(read("train", {"--plugin_path", "p", "a.json"}), (Words{"a.json", "--plugin-path", "p"}));
+  EXPECT_EQ(read("train", {"--plugin_path", "p", "a.json"}).as_words(), (Words{"a.json", "--plugin-path", "p"}));
 }
 
 TEST(CommandLine, a_value_may_look_like_an_option_or_be_empty) {
-  EXPECT_EQ(read("generate", {"run", "--prompt", "--tokens", "--tokens=3"}),
+  EXPECT_EQ(read("generate", {"run", "--prompt", "--tokens", "--tokens=3"}).as_words(),
             (Words{"run", "--prompt", "--tokens", "--tokens", "3"}));
-  EXPECT_EQ(read("generate", {"run", "--prompt="}), (Words{"run", "--prompt", ""}));
+  EXPECT_EQ(read("generate", {"run", "--prompt="}).as_words(), (Words{"run", "--prompt", ""}));
 }
 
 TEST(CommandLine, after_two_dashes_a_file_may_be_called_like_an_option) {
-  EXPECT_EQ(read("train", {"--plan", "--", "--odd.json"}), (Words{"./--odd.json", "--plan"}));
+  EXPECT_EQ(read("train", {"--plan", "--", "--odd.json"}).as_words(), (Words{"./--odd.json", "--plan"}));
 }
 
 TEST(CommandLine, help_is_found_among_anything_but_not_after_two_dashes) {
-  EXPECT_TRUE(read_arguments(find_command("train"), {"--nonsense", "--help"}).help);
-  EXPECT_FALSE(read_arguments(find_command("train"), {"--", "--help"}).help);
+  EXPECT_TRUE(cli::asks_for_help({"train", "--nonsense", "--help"}));
+  EXPECT_FALSE(cli::asks_for_help({"train", "--", "--help"}));
 }
 
 TEST(CommandLine, mistakes_are_named_with_what_would_be_right) {
@@ -68,16 +71,19 @@ TEST(CommandLine, mistakes_are_named_with_what_would_be_right) {
   EXPECT_SAYS(message("train", {"a", "--set"}), "--set wants KEY=VALUE after it");
   EXPECT_SAYS(message("train", {"a", "--plan=1"}), "--plan takes no value");
   EXPECT_SAYS(message("generate", {"folder"}), "--prompt TEXT is missing");
+  EXPECT_SAYS(message("generate", {"folder", "--prmpt", "x"}), "did you mean \"--prompt\"?");
+  EXPECT_SAYS(message("launch", {"-np", "2", "a"}), "ranks per host are -n N");
+  EXPECT_SAYS(message("config", {"-n", "2", "chekc", "a"}), "did you mean \"check\"?");
 }
 
 TEST(CommandLine, of_400_mistyped_commands_and_options_at_least_97_in_100_get_the_right_name) {
-  const Words commands{"train", "launch", "inspect", "config", "generate", "bench"};
   std::vector<std::pair<std::string, std::string>> options;  // command, name
-  for (const std::string& command : commands) {
-    options.emplace_back("", command);
-    for (const OptionRule& option : find_command(command).options)
-      for (const std::string& name : option.names)
-        if (name.starts_with("--")) options.emplace_back(command, name);
+  for (const cli::Command& command : cli::kCommands) {
+    if (!command.not_yet.empty()) continue;
+    if (cli::verb(command).empty()) options.emplace_back("", command.name);
+    if (!cli::verbs_of(command).empty()) continue;
+    for (const cli::Option& option : cli::options_of(command))
+      if (option.name.starts_with("--")) options.emplace_back(command.name, option.name);
   }
   test::FixedNumbers numbers;
   int tried = 0, right = 0;
@@ -98,8 +104,29 @@ TEST(CommandLine, of_400_mistyped_commands_and_options_at_least_97_in_100_get_th
   EXPECT_GE(right, 388);
 }
 
+TEST(CommandLine, a_verb_is_found_between_options) {
+  const cli::Arguments arguments = read("bench", {"--steps", "3", "step", "--json", "a.json"});
+  EXPECT_EQ(arguments.command().name, "bench step");
+  EXPECT_EQ(arguments.plain(), Words{"a.json"});
+  EXPECT_EQ(arguments.whole("--steps"), 3);
+  EXPECT_TRUE(arguments.has("--json"));
+}
+
+TEST(CommandLine, launch_takes_the_options_of_what_the_ranks_run_and_no_others) {
+  const LaunchRequest request =
+      launch_request(read("launch", {"--bench", "context", "-n", "3", "--seq=8", "--json", "--attention", "x"}));
+  EXPECT_EQ(Words(request.command.begin() + 1, request.command.end()),
+            (Words{"bench", "context", "--seq", "8", "--json", "--attention", "x"}));
+  EXPECT_SAYS(message("launch", {"/proc/self/status", "--seq", "8"}), "--seq goes with --bench context");
+  EXPECT_SAYS(message("launch", {"/proc/self/status", "--json"}), "--json goes with --bench step");
+  EXPECT_SAYS(message("launch", {"/proc/self/status", "--json"}), "--plan");
+  EXPECT_EQ(message("launch", {"/proc/self/status", "--json", "--plan"}), "no error");
+  EXPECT_SAYS(message("launch", {"/proc/self/status", "--layers", "2"}), "`drivetrain bench step` has it");
+}
+
 TEST(CommandLine, what_later_versions_bring_is_said_to_be_not_in_this_one) {
-  for (const char* command : {"doctor", "new-plugin", "conformance", "study", "checkpoint", "data"})
+  for (const char* command :
+       {"doctor", "new-plugin", "conformance", "study", "checkpoint", "data", "evaluate", "plan", "flight", "agent"})
     EXPECT_SAYS(message(command, {}), "not in this version");
   EXPECT_SAYS(message("train", {"a", "--resume", "auto"}), "not in this version");
   EXPECT_SAYS(message("train", {"a", "--resume=never"}), "not in this version");
@@ -116,13 +143,13 @@ TEST(CommandLine, launcher_options_of_others_say_what_to_do) {
 TEST(CommandLine, launch_hands_on_everything_but_the_number_of_ranks) {
   const char* const config = "/proc/self/status";  // any readable file
   for (const Words& words : {Words{"-n", "3", config, "--set", "a=1"}, Words{"--set=a=1", config, "--num_gpus=3"}}) {
-    const LaunchRequest request = launch_request(read_arguments(find_command("launch"), words));
+    const LaunchRequest request = launch_request(read("launch", words));
     EXPECT_EQ(request.ranks, 3);
     EXPECT_EQ(Words(request.command.begin() + 1, request.command.end()), (Words{"train", config, "--set", "a=1"}));
     EXPECT_FALSE(request.only_rank_0);
   }
-  EXPECT_EQ(launch_request(read_arguments(find_command("launch"), {config})).ranks, 1);
-  EXPECT_TRUE(launch_request(read_arguments(find_command("launch"), {config, "--plan"})).only_rank_0);
+  EXPECT_EQ(launch_request(read("launch", {config})).ranks, 1);
+  EXPECT_TRUE(launch_request(read("launch", {config, "--plan"})).only_rank_0);
 }
 
 TEST(CommandLine, launch_checks_the_number_of_ranks_and_the_config_before_it_starts_any) {

@@ -19,7 +19,7 @@ if(NOT names)
   message(FATAL_ERROR "contract_exports: the contract's objects define no symbol: ${OBJECTS}")
 endif()
 list(JOIN names ";\n    " text)
-# drivetrain_main and drivetrain_current_call: what the program asks for by name.
+# drivetrain_run and drivetrain_current_call: what the program asks for by name.
 file(WRITE ${OUTPUT}.new "{\n  global:\n    drivetrain_*;\n    ${text};\n  local: *;\n};\n")
 file(COPY_FILE ${OUTPUT}.new ${OUTPUT} ONLY_IF_DIFFERENT)
 file(REMOVE ${OUTPUT}.new)

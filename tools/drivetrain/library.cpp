@@ -8,7 +8,7 @@
 #include <regex>
 #include <sstream>
 
-#include "drivetrain/command_line.h"
+#include "cli/usage_error.h"
 #include "drivetrain/stack_trace.h"
 
 namespace drivetrain::program {
@@ -88,28 +88,22 @@ std::string torch_release(const std::string& folder) {
   return release;
 }
 
-int run_in_library(const std::vector<std::string>& words) {
+int run_in_library(const cli::Arguments& arguments) {
   const fs::path torch = torch_folder();
   for (const char* part : {"libc10.so", "libtorch_cpu.so"}) open_library(torch / "lib" / part, kRemedy);
   // Benchmarks reach the library's insides, so they come with a library of their own, which takes the other's place.
-  const bool bench = !words.empty() && words[0] == "bench";
+  const bool bench = arguments.command().name.starts_with("bench ");
   const std::string name = bench ? "libdrivetrain_bench.so" : "libdrivetrain.so";
   const fs::path own = fs::read_symlink("/proc/self/exe").parent_path().parent_path() / "lib" / name;
   void* library =
       open_library(own, bench && !fs::exists(own)
                             ? "\n   it has the benchmarks and is in every whole build: ninja drivetrain_internals"
                             : "\n   the program and lib/" + name + " belong together: build or install both again");
-  using Main = int (*)(int, char**);
-  const auto main = reinterpret_cast<Main>(dlsym(library, "drivetrain_main"));
-  if (!main) throw UsageError(own.string() + " is not the library of this program: build or install both again");
+  using Run = int (*)(const cli::Arguments&);
+  const auto run = reinterpret_cast<Run>(dlsym(library, "drivetrain_run"));
+  if (!run) throw UsageError(own.string() + " is not the library of this program: build or install both again");
   tell_plugin_calls(reinterpret_cast<CurrentCall>(dlsym(library, "drivetrain_current_call")));
-
-  std::vector<std::string> copies = words;
-  std::string program = "drivetrain";
-  std::vector<char*> argv{program.data()};
-  for (std::string& word : copies) argv.push_back(word.data());
-  argv.push_back(nullptr);
-  return main(static_cast<int>(argv.size()) - 1, argv.data());
+  return run(arguments);
 }
 
 }  // namespace drivetrain::program

@@ -2,18 +2,26 @@
 // one is trained with. Main thread; nothing is ever closed.
 #pragma once
 
+#include <stdexcept>
 #include <string>
-#include <vector>
+
+#include "cli/arguments.h"
 
 namespace drivetrain::program {
+
+// The system gives no memory to begin with; the exit code is 4.
+struct OutOfMemory : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
 
 // The release of the torch package at `folder` ("2.11.0", "2.11.0+cpu"), read from its files without running any of
 // them;
 // "" if none of them says.
 std::string torch_release(const std::string& folder);
 
-// Calls drivetrain_main of <folder of the program>/../lib/libdrivetrain.so; words[0] is the command. LibTorch is the
-// one of DRIVETRAIN_TORCH, else the one of the build. Throws UsageError if a library is missing or of another release.
-int run_in_library(const std::vector<std::string>& words);
+// Calls drivetrain_run of <folder of the program>/../lib/libdrivetrain.so, for a benchmark of libdrivetrain_bench.so
+// there, with the command line as it was read. LibTorch is the one of DRIVETRAIN_TORCH, else the one of the build.
+// Throws UsageError if a library is missing or of another release.
+int run_in_library(const cli::Arguments& arguments);
 
 }  // namespace drivetrain::program

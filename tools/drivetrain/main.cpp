@@ -5,8 +5,11 @@
 
 #include <iostream>
 
+#include "cli/commands.h"
+#include "cli/completion.h"
+#include "cli/help.h"
+#include "cli/parse.h"
 #include "config/printable.h"
-#include "drivetrain/commands.h"
 #include "drivetrain/library.h"
 #include "drivetrain/stack_trace.h"
 #include "launch/launch.h"
@@ -29,20 +32,41 @@ int printed() {
   return 8;
 }
 
+// Of the first words that are a command; `--help` may stand behind anything.
+std::string help_for(const std::vector<std::string>& words) {
+  const cli::Command* command = cli::find_command(words[0]);
+  if (command && words.size() > 1)
+    if (const cli::Command* verb = cli::find_command(words[0] + " " + words[1])) command = verb;
+  if (!command || !command->not_yet.empty()) command = &cli::command_of(words);  // which says what is wrong with it
+  return cli::command_help(*command);
+}
+
+// `help bench step`
+std::string help_about(const std::vector<std::string>& topic) {
+  if (topic.empty()) return cli::program_help();
+  if (topic.size() > 1) return cli::command_help(cli::command_of(topic));
+  return help_for(topic);
+}
+
+int print(const std::string& text) {
+  std::cout << text;
+  return printed();
+}
+
 int run(const std::vector<std::string>& words) {
   if (words.empty()) throw UsageError("what should it do? See `drivetrain --help`");
-  if (words[0] == "--help" || words[0] == "-h" || words[0] == "help") return std::cout << program_help(), printed();
-  if (words[0] == "--version") {
-    std::cout << "drivetrain " DRIVETRAIN_RELEASE " (LibTorch " DRIVETRAIN_TORCH_RELEASE ")\n";
-    return printed();
-  }
-  const CommandRule& rule = find_command(words[0]);
-  const Arguments arguments = read_arguments(rule, {words.begin() + 1, words.end()});
-  if (arguments.help) return std::cout << command_help(rule), printed();
-  if (rule.name == "launch") return launch(launch_request(arguments));
-  std::vector<std::string> to_run = arguments.words();
-  to_run.insert(to_run.begin(), rule.name);
-  return run_in_library(to_run);
+  if (words[0] == "--help" || words[0] == "-h") return print(cli::program_help());
+  if (words[0] == "--version")
+    return print("drivetrain " DRIVETRAIN_RELEASE " (LibTorch " DRIVETRAIN_TORCH_RELEASE ")\n");
+  if (cli::asks_for_help(words)) return print(help_for(words));
+  const cli::Arguments arguments = cli::parse(words);
+  const std::string_view command = arguments.command().name;
+  if (command == "help")
+    return print(arguments.has("--man") ? cli::manual_page(DRIVETRAIN_RELEASE) : help_about(arguments.plain()));
+  if (command == "completion")
+    return print(arguments.plain().front() == "bash" ? cli::bash_completion() : cli::zsh_completion());
+  if (command == "launch") return launch(launch_request(arguments));
+  return run_in_library(arguments);
 }
 
 }  // namespace
@@ -57,7 +81,7 @@ int main(int argc, char** argv) {
   } catch (const drivetrain::program::OutOfMemory& e) {
     std::cerr << "drivetrain: error: " + drivetrain::printable(e.what()) + "\n";
     return 4;
-  } catch (const drivetrain::program::UsageError& e) {
+  } catch (const drivetrain::UsageError& e) {
     std::cout.flush();
     std::cerr << "drivetrain: error: " + drivetrain::printable(e.what()) + "\n";
     return 2;

@@ -11,8 +11,8 @@
 #include <chrono>
 #include <cstring>
 
+#include "cli/usage_error.h"
 #include "config/piped.h"
-#include "drivetrain/command_line.h"
 #include "launch/line_relay.h"
 #include "launch/outcome.h"
 

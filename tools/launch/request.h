@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "drivetrain/command_line.h"
+#include "cli/arguments.h"
 #include "launch/config_document.h"
 
 namespace drivetrain::program {
@@ -26,6 +26,6 @@ struct LaunchRequest {
 };
 
 // `drivetrain train CONFIG ...` on -n ranks. Throws UsageError.
-LaunchRequest launch_request(const Arguments& arguments);
+LaunchRequest launch_request(const cli::Arguments& arguments);
 
 }  // namespace drivetrain::program

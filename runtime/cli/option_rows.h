@@ -1,0 +1,204 @@
+// The options of the program, each written down once: name, value, help, what is accepted, default. Rows of
+// cli/command_table.h are made of them.
+#pragma once
+
+#include "cli/command.h"
+
+namespace drivetrain::cli::rows {
+
+constexpr Option with_default(Option option, std::string_view otherwise) {
+  option.otherwise = otherwise;
+  return option;
+}
+constexpr Option alone(Option option) {
+  option.alone = true;
+  return option;
+}
+
+inline constexpr Option kSet{.name = "--set",
+                             .value = "KEY=VALUE",
+                             .help = "change one key of the config, such as optimizer.params.lr=1e-4; may be repeated",
+                             .takes = Takes::text,
+                             .repeats = true};
+inline constexpr Option kPluginPath{.name = "--plugin-path",
+                                    .value = "DIR",
+                                    .help = "look for plugins in this folder first; may be repeated",
+                                    .takes = Takes::folder,
+                                    .repeats = true};
+inline constexpr Option kPlan{.name = "--plan",
+                              .help = "show what would run (mesh, placement, memory, traffic) and stop"};
+inline constexpr Option kSvg{.name = "--svg",
+                             .value = "FILE",
+                             .help = "with --plan: draw the schedule of a step into this file",
+                             .takes = Takes::file,
+                             .needs = "--plan"};
+inline constexpr Option kPlanJson{
+    .name = "--json", .help = "with --plan: print the plan as one JSON object", .needs = "--plan"};
+inline constexpr Option kJson{.name = "--json", .help = "print one JSON object instead of a table"};
+inline constexpr Option kSchema{
+    .name = "--schema", .help = "print the JSON Schema of the options", .excludes = "--json"};
+
+constexpr Option whole(std::string_view name, std::string_view help, int64_t least = 1) {
+  return {.name = name, .value = "N", .help = help, .takes = Takes::whole, .least = least};
+}
+constexpr Option ranks(std::string_view help, int64_t least = 1) {
+  return {.name = "-n", .value = "N", .help = help, .takes = Takes::whole, .counted = "ranks", .least = least};
+}
+constexpr Option processes(std::string_view help, int64_t least = 1) {
+  return {.name = "-n", .value = "N", .help = help, .takes = Takes::whole, .least = least};
+}
+
+inline constexpr Option kThreads = whole("--threads", "threads of each process; default: the cores shared out evenly");
+inline constexpr Option kDevice{.name = "--device",
+                                .value = "DEVICE",
+                                .help = "where to run",
+                                .takes = Takes::one_of,
+                                .choices = "cpu|cuda",
+                                .otherwise = "cpu"};
+inline constexpr Option kDtype{.name = "--dtype",
+                               .value = "TYPE",
+                               .help = "type of the values",
+                               .takes = Takes::one_of,
+                               .choices = "f32|bf16|f16",
+                               .otherwise = "f32"};
+inline constexpr Option kRounds = whole("--rounds", "how often each case is timed");
+
+// Shape of one attention.
+inline constexpr Option kBatch = with_default(whole("--batch", "sequences"), "1");
+inline constexpr Option kHeads = with_default(whole("--heads", "query heads"), "12");
+inline constexpr Option kGroups = whole("--groups", "heads of keys and values; default: as many as --heads");
+inline constexpr Option kHeadSize = with_default(whole("--head-size", "size of a head"), "64");
+inline constexpr Option kSeq = whole("--seq", "tokens of a sequence");
+
+inline constexpr Option kTrain[] = {kSet, kPlan, kSvg, kPlanJson, kPluginPath};
+
+inline constexpr Option kLaunch[] = {{.name = "-n",
+                                      .value = "N",
+                                      .help = "ranks on this host",
+                                      .takes = Takes::whole,
+                                      .otherwise = "1",
+                                      .counted = "ranks",
+                                      .least = 1,
+                                      .most = 4096,
+                                      .alias = "--num_gpus"},
+                                     {.name = "--bench",
+                                      .value = "NAME",
+                                      .help = "time this benchmark on the ranks instead of training",
+                                      .takes = Takes::one_of,
+                                      .choices = "step|collectives|context",
+                                      .excludes = "--plan"}};
+
+inline constexpr Option kInspect[] = {kJson, kSchema, kPluginPath};
+
+inline constexpr Option kConfig[] = {ranks("plan for this many ranks; default: what the config asks for"), kSet,
+                                     kPluginPath};
+
+inline constexpr Option kGenerate[] = {{.name = "--prompt",
+                                        .value = "TEXT",
+                                        .help = "the text that the sample continues",
+                                        .takes = Takes::text,
+                                        .required = true},
+                                       with_default(whole("--tokens", "how many tokens to add"), "200"),
+                                       {.name = "--temperature",
+                                        .value = "T",
+                                        .help = "higher is more random; 0 takes the likeliest token",
+                                        .takes = Takes::real,
+                                        .otherwise = "0.8"},
+                                       with_default(whole("--seed", "seed of the random draws", 0), "1"),
+                                       kPluginPath};
+
+inline constexpr Option kBenchStep[] = {with_default(whole("--steps", "how many steps are timed"), "10"),
+                                        whole("--warmup", "steps before the timed ones; default: 3, on cuda 6", 0),
+                                        kJson,
+                                        kSet,
+                                        kPluginPath,
+                                        alone(whole("--layers", "layers of the model")),
+                                        alone(whole("--hidden", "hidden size of the model")),
+                                        alone(whole("--heads", "attention heads of the model")),
+                                        alone(whole("--vocab", "size of the vocabulary")),
+                                        alone(whole("--batch", "sequences of a micro-batch")),
+                                        alone(kSeq),
+                                        {.name = "--dtype",
+                                         .value = "TYPE",
+                                         .help = "f32, or a precision such as bf16; default: the config's",
+                                         .alone = true},
+                                        {.name = "--device",
+                                         .value = "DEVICE",
+                                         .help = "where to run; default: the config's",
+                                         .takes = Takes::one_of,
+                                         .choices = "cpu|cuda",
+                                         .alone = true},
+                                        alone(kThreads)};
+
+inline constexpr Option kBenchKernels[] = {kDtype, kDevice, with_default(kRounds, "10"), kThreads, kJson};
+
+inline constexpr Option kBenchOptimizer[] = {
+    with_default(whole("--elements", "parameters to update; the default are those of a small model"), "124439808"),
+    kDevice,
+    with_default(kRounds, "7"),
+    kThreads,
+    kPluginPath,
+    kJson};
+
+inline constexpr Option kBenchAttention[] = {
+    kBatch,
+    kHeads,
+    kGroups,
+    kHeadSize,
+    with_default(kSeq, "1024"),
+    {.name = "--full", .help = "every token sees every other one; default: only earlier ones"},
+    kDtype,
+    kDevice,
+    with_default(kRounds, "15"),
+    kThreads,
+    kPluginPath,
+    kJson};
+
+inline constexpr Option kBenchStartup[] = {processes("processes to start; default: once with 1 and once with 2"),
+                                           with_default(kRounds, "5"), kThreads, kJson};
+
+inline constexpr Option kBenchCollectives[] = {
+    alone(with_default(processes("processes to start", 2), "2")),
+    {.name = "--op",
+     .value = "NAME,...",
+     .help = "collectives to time; default: all",
+     .takes = Takes::some_of,
+     .choices = "all_reduce|all_gather|reduce_scatter|all_to_all|broadcast|send_recv"},
+    {.name = "--sizes", .value = "BYTES,...", .help = "sizes to time, such as 64K,32M", .takes = Takes::text},
+    {.name = "--from",
+     .value = "BYTES",
+     .help = "smallest size; each further one is four times as large",
+     .takes = Takes::text,
+     .otherwise = "4K"},
+    {.name = "--to", .value = "BYTES", .help = "largest size", .takes = Takes::text, .otherwise = "512M"},
+    with_default(kRounds, "10"),
+    kDevice,
+    {.name = "--communicator",
+     .value = "NAME,...",
+     .help = "communicator plugins to time; default: the device's own",
+     .takes = Takes::text},
+    kSet,
+    kPluginPath,
+    kThreads,
+    kJson};
+
+inline constexpr Option kBenchContext[] = {alone(with_default(processes("processes to start", 2), "2")),
+                                           kBatch,
+                                           kHeads,
+                                           kGroups,
+                                           kHeadSize,
+                                           with_default(kSeq, "4096"),
+                                           kDtype,
+                                           {.name = "--attention",
+                                            .value = "NAME",
+                                            .help = "attention plugin within each rank; default: the device's own",
+                                            .takes = Takes::text},
+                                           with_default(kRounds, "5"),
+                                           kDevice,
+                                           kPluginPath,
+                                           kThreads,
+                                           kJson};
+
+inline constexpr Option kHelp[] = {{.name = "--man", .help = "print the manual page, as `man -l -` reads it"}};
+
+}  // namespace drivetrain::cli::rows

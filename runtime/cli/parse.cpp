@@ -1,0 +1,179 @@
+#include "cli/parse.h"
+
+#include <algorithm>
+
+#include "cli/commands.h"
+#include "cli/help.h"
+#include "cli/read_words.h"
+#include "config/printable.h"
+#include "config/suggest.h"
+
+namespace drivetrain::cli {
+namespace {
+
+using Words = std::vector<std::string>;
+
+std::string same_spelling(std::string name) {
+  std::replace(name.begin(), name.end(), '_', '-');
+  return name;
+}
+
+// Before anything is read by the table, because "-np" would be "-n" with the value "p".
+void refuse_options_of_others(const Command& command, const Words& words) {
+  for (const std::string& word : words) {
+    if (word == "--") return;
+    const std::string name = word.starts_with("--") ? word.substr(0, word.find('=')) : word;
+    for (const RefusedOptions& refused : refused_of(command))
+      for (const std::string& other : split(refused.names, ' '))
+        if (same_spelling(other) == same_spelling(name)) refuse(command, name + ": " + std::string(refused.reason));
+  }
+}
+
+// Which commands have an option that this one lacks, if these are few: "; `drivetrain bench step` has it".
+std::string who_has(const std::string& name) {
+  Words list;
+  for (const Command& other : kCommands)
+    if (find_option(other, name)) list.push_back("`drivetrain " + std::string(other.name) + "`");
+  return list.empty() || list.size() > 3 ? "" : "; " + join(list) + (list.size() == 1 ? " has it" : " have it");
+}
+
+[[noreturn]] void refuse_unknown(const Command& command, const std::string& name) {
+  Words known;
+  for (const Option& option : options_of(command))
+    for (const std::string_view one : {option.name, option.alias})
+      if (!one.empty()) known.emplace_back(one);
+  refuse(command, "there is no option " + shown(name) + who_has(name) + suggestion(name, known));
+}
+
+std::string range(const Option& option) {
+  std::string text = option.counted.empty() ? "a whole number" : "a number of " + std::string(option.counted);
+  if (option.takes == Takes::real) text = "a number";
+  if (option.most == Option().most) return text + " of at least " + std::to_string(option.least);
+  return text + " from " + std::to_string(option.least) + " to " + std::to_string(option.most);
+}
+
+void check_value(const Command& command, const Option& option, const std::string& value) {
+  const auto refuse_value = [&](const std::string& wanted, const std::string& hint = "") {
+    refuse(command, std::string(option.name) + " wants " + wanted + ", got \"" + shown(value) + "\"" + hint);
+  };
+  const Words choices = split(option.choices, '|');
+  const auto is_choice = [&](const std::string& one) {
+    return std::find(choices.begin(), choices.end(), one) != choices.end();
+  };
+  if (option.takes == Takes::whole) {
+    const auto number = read_whole(value);
+    if (!number || *number < option.least || *number > option.most) refuse_value(range(option));
+  } else if (option.takes == Takes::real) {
+    const auto number = read_real(value);
+    if (!number || !(*number >= static_cast<double>(option.least))) refuse_value(range(option));
+  } else if (option.takes == Takes::one_of) {
+    if (!is_choice(value)) refuse_value(choice_text(choices), did_you_mean(value, choices));
+  } else if (option.takes == Takes::some_of) {
+    for (const std::string& one : split(value, ','))
+      if (!is_choice(one)) refuse_value("some of " + join(choices), did_you_mean(one, choices));
+  }
+}
+
+void check_options(const Command& command, const std::vector<Option>& options, const ReadWords& read) {
+  const auto given = [&](std::string_view name) {
+    return std::any_of(read.given.begin(), read.given.end(), [&](const auto& one) { return one.name == name; });
+  };
+  for (const Arguments::Given& one : read.given)
+    for (const Option& option : options)
+      if (option.name == one.name) check_value(command, option, one.value);
+  for (const Option& option : options) {
+    const std::string name(option.name);
+    if (option.required && !given(name)) refuse(command, name + " " + std::string(option.value) + " is missing");
+    if (!given(name)) continue;
+    if (!option.excludes.empty() && given(option.excludes))
+      refuse(command, std::string(option.excludes) + " and " + name + " exclude each other");
+    // Under `launch` it depends on the benchmark what goes with what: launch_request says so.
+    if (!option.needs.empty() && !given(option.needs) && command.name != "launch")
+      refuse(command, name + " goes with " + std::string(option.needs));
+  }
+}
+
+void check_words(const Command& command, const Words& plain) {
+  if (plain.size() < command.least)
+    refuse(command, "something is missing after \"drivetrain " + std::string(command.name) + "\"");
+  if (plain.size() > command.most) refuse(command, "\"" + shown(plain[command.most]) + "\" was not expected");
+  const Words choices = split(command.choices, '|');
+  for (const std::string& word : plain)
+    if (command.takes == Takes::one_of && std::find(choices.begin(), choices.end(), word) == choices.end())
+      refuse(command, "wanted " + choice_text(choices) + ", got \"" + shown(word) + "\"" + did_you_mean(word, choices));
+}
+
+void check_read(const Command& command, const ReadWords& read) {
+  if (!read.unknown.empty()) refuse_unknown(command, read.unknown.front());
+  if (!read.missing_value.empty()) {
+    std::string wanted = "a value";
+    for (const Option& option : options_of(command))
+      if (same_spelling(read.missing_value) == same_spelling(std::string(option.name)) ||
+          same_spelling(read.missing_value) == same_spelling(std::string(option.alias)))
+        wanted = option.value;
+    refuse(command, read.missing_value + " wants " + wanted + " after it");
+  }
+  if (!read.value_too_many.empty()) {
+    const size_t equals = read.value_too_many.find('=');
+    refuse(command, read.value_too_many.substr(0, equals) + " takes no value, got \"" +
+                        shown(read.value_too_many.substr(equals + 1)) + "\"");
+  }
+}
+
+[[noreturn]] void refuse_unknown_verb(const Command& command, const std::string& word) {
+  Words known;
+  for (const Command* one : verbs_of(command))
+    if (one->not_yet.empty()) known.emplace_back(verb(*one));
+  throw UsageError(std::string(command.name) + " does not know \"" + shown(word) + "\"" + suggestion(word, known) +
+                   "\n" + usage_line(command));
+}
+
+const Command& in_this_version(const Command& command) {
+  if (command.not_yet.empty()) return command;
+  const std::string instead(command.not_yet == "-" ? "see `drivetrain --help`" : command.not_yet);
+  throw UsageError("\"" + std::string(command.name) + "\" is not in this version; " + instead);
+}
+
+}  // namespace
+
+void refuse(const Command& command, const std::string& message) {
+  throw UsageError(std::string(command.name) + ": " + message + "\n" + usage_line(command));
+}
+
+const Command& command_of(const Words& words) {
+  if (words.empty()) throw UsageError("what should it do? See `drivetrain --help`");
+  const Command* const command = words[0].find(' ') == std::string::npos ? find_command(words[0]) : nullptr;
+  if (!command) {
+    Words known;
+    for (const Command& one : kCommands)
+      if (one.not_yet.empty() && verb(one).empty()) known.emplace_back(one.name);
+    throw UsageError("there is no command \"" + shown(words[0]) + "\"" + suggestion(words[0], known));
+  }
+  if (verbs_of(*command).empty()) return in_this_version(*command);
+  const ReadWords read = read_words(options_of(*command), {words.begin() + 1, words.end()});
+  for (const Command* one : verbs_of(*command))
+    if (!read.plain.empty() && verb(*one) == read.plain.front()) return in_this_version(*one);
+  check_read(*command, read);
+  if (read.plain.empty())
+    refuse(*command, "something is missing after \"drivetrain " + std::string(command->name) + "\"");
+  refuse_unknown_verb(*command, read.plain.front());
+}
+
+bool asks_for_help(const Words& words) {
+  const auto end_of_options = std::find(words.begin(), words.end(), "--");
+  return std::any_of(words.begin(), end_of_options, [](const std::string& w) { return w == "--help" || w == "-h"; });
+}
+
+Arguments parse(const Words& words) {
+  const Command& command = command_of(words);
+  const Words rest(words.begin() + 1, words.end());
+  refuse_options_of_others(command, rest);
+  ReadWords read = read_words(options_of(command), rest);
+  check_read(command, read);
+  if (!verb(command).empty()) read.plain.erase(read.plain.begin());
+  check_words(command, read.plain);
+  check_options(command, options_of(command), read);
+  return Arguments(command, std::move(read.plain), std::move(read.given));
+}
+
+}  // namespace drivetrain::cli
