@@ -77,8 +77,7 @@ class Ours {
     const double norm = std::sqrt(squares_.item<double>());
     args_.grad_scale.fill_(norm > 1 ? 1 / norm : 1.0);
     optimizer_->update(chunks_[0], args_);
-    for (const Trainable& t : chunks_[0])
-      t.param->grad_fresh = true;  // the next gradient overwrites: nothing is zeroed
+    for (const Trainable& t : chunks_[0]) t.param->restart_grad();  // the next gradient overwrites: nothing is zeroed
     args_.step.add_(1);
   }
 

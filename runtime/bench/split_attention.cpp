@@ -84,7 +84,8 @@ std::vector<RowRange> SplitAttention::plan(const RankAlone& rank, std::shared_pt
   RunFacts run;
   run.world_size = services_.world_size, run.device = rank.device_name(), run.seq_length = whole.length;
   run.micro_batch_size = whole.batch, run.accumulation = 1;
-  PlanContext context(model, run);
+  run.heads_per_rank = whole.heads, run.groups_per_rank = whole.groups;
+  PlanRecord context(model, run);
   strategy_->plan(context);
   for (const auto& refusal : context.refusals())
     throw fail(ErrorCode::config, kSharedSequences, "/", name_, ": ", refusal.text);
@@ -94,7 +95,7 @@ std::vector<RowRange> SplitAttention::plan(const RankAlone& rank, std::shared_pt
   services_.mesh = mesh_.get();
   Builder builder{nullptr, std::move(inner), *mesh_, model};
   strategy_->build(builder);
-  attention_ = builder.attention;
+  attention_ = builder.finish_attention();
   UnitList none;
   strategy_->attach(none);
   std::vector<RowRange> positions = {{0, whole.length}};

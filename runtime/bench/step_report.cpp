@@ -33,8 +33,9 @@ class StepReport {
     step_s_ = spread_of(seconds);
     slots_ = static_cast<double>(run.plan.batch.train_batch_size * run.plan.run.seq_length);
     ranks_ = static_cast<double>(run.plan.run.world_size);
-    const double flops = slots_ * (run.plan.model.flops_per_token_fixed +
-                                   run.plan.model.flops_per_token_S * static_cast<double>(run.plan.run.seq_length));
+    const double flops =
+        slots_ * (run.plan.model.flops_per_token_fixed +
+                  run.plan.model.flops_per_token_S * static_cast<double>(run.plan.run.seq_length.value()));
     tflops_ = flops / step_s_.median / ranks_ / 1e12;
     share_ = tflops_ * 1e12 / products.rate();
   }
@@ -68,7 +69,7 @@ class StepReport {
     value.set("dtype", c10::toString(plan_.dtypes.types.param));
     value.set("micro_batch_size", plan_.batch.micro_batch_size);
     value.set("accumulation", plan_.batch.accumulation);
-    value.set("seq_length", plan_.run.seq_length);
+    value.set("seq_length", plan_.run.seq_length.value());
     value.set("layers", plan_.model.num_layers);
     value.set("hidden_size", plan_.model.hidden_size);
     value.set("vocab_size", plan_.model.vocab_size);

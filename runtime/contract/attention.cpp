@@ -97,9 +97,9 @@ void Attention::plan(PlanContext& ctx) {
   const auto refuse = [&](const std::string& problem) {
     ctx.refuse(problem + (can.remedy.empty() ? "" : "; " + can.remedy));
   };
-  if (model.head_dim > 0 && !can.head_sizes.empty() && !can.head_sizes.contains(model.head_dim))
+  if (model.head_dim.known() && !can.head_sizes.empty() && !can.head_sizes.contains(model.head_dim))
     refuse(concat("head size ", model.head_dim, " is not supported (", listed(can.head_sizes), ")"));
-  if (!can.gqa && model.num_query_groups > 0 && model.num_query_groups != model.num_attention_heads)
+  if (!can.gqa && model.num_query_groups.known() && model.num_query_groups != model.num_attention_heads)
     refuse(concat("num_query_groups ", model.num_query_groups, " of ", model.num_attention_heads,
                   " heads is not supported (all heads only)"));
   if (!can.dropout && model.attention_dropout > 0 && ctx.run().training)

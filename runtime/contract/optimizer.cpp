@@ -2,7 +2,6 @@
 
 namespace drivetrain {
 
-StateVisitor::~StateVisitor() = default;
 Optimizer::~Optimizer() = default;
 
 }  // namespace drivetrain

@@ -33,12 +33,16 @@ void check_named(const Param& param, const Axis& axis) {
 
 Param::Param(std::string n, Layout l, InitRule i) : name(std::move(n)), layout(std::move(l)), init(i) {}
 
+void Param::complete_grad() {
+  if (const GradWrite write = write_grad(); !write.add) write.slot.zero_();
+}
+
 void accumulate_grad(Param& param, const at::Tensor& gradient) {
-  if (param.grad_fresh)
-    param.grad.copy_(gradient);
+  const Param::GradWrite write = param.write_grad();
+  if (write.add)
+    write.slot.add_(gradient);
   else
-    param.grad.add_(gradient);
-  param.grad_fresh = false;
+    write.slot.copy_(gradient);
 }
 
 std::vector<std::string> reduction_axes(const Param& param, const Mesh& mesh) {

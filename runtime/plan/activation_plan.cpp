@@ -1,31 +1,26 @@
 #include "plan/activation_plan.h"
 
 #include <algorithm>
-
-#include <drivetrain/toolkit/recompute/recompute_blocks.h>
+#include <optional>
 
 #include "checks/plugin_call.h"
 
 namespace drivetrain {
 namespace {
 
-// Elements per token that every rank of a tensor-parallel group keeps, and those that are cut among them.
-struct KeptPerToken {
-  double whole = 0, cut = 0;
-};
-
-KeptPerToken kept_by(const PlannedRun& run, const Recompute* policy, const Unit& unit) {
-  const ModelFacts& facts = run.plan.model;
+// Of one token, by what the recompute policy keeps of the unit.
+KeptElements kept_by(const PlannedRun& run, const Unit& unit, const UnitKeeps& keeps) {
+  const Recompute* const policy = run.plugins.recompute.get();
+  if (!policy) return keeps.all;
   const std::string id = run.plan.id_of(Recompute::kKind);
   const auto keep = [&](const std::string& region) {
     return plugin_call({id, "keep", unit.name()}, [&] { return policy->keep({unit.name(), region}); });
   };
-  if (policy && keep("") != Keep::all) return {facts.input_per_token, 0};
-  KeptPerToken kept{facts.kept_whole_per_token, facts.kept_cut_per_token};
-  if (!policy) return kept;
-  for (const auto& region : facts.regions) {
+  if (keep("") != Keep::all) return keeps.inputs;
+  KeptElements kept = keeps.all;
+  for (const UnitKeeps::Region& region : keeps.regions) {
     if (keep(region.name) == Keep::all) continue;
-    kept.whole -= region.whole_per_token, kept.cut -= region.cut_per_token;
+    kept.whole -= region.freed.whole, kept.shared -= region.freed.shared;
   }
   return kept;
 }
@@ -37,35 +32,32 @@ int64_t positions_inside(const RunPlan& plan) {
   return sum;
 }
 
-// A policy chooses among the blocks that it is shown; before the run is built nobody has shown it any.
-void show_units(const PlannedRun& run) {
-  if (!run.plugins.recompute) return;
-  UnitList units = run.units;
-  const std::string id = run.plan.id_of(Recompute::kKind);
-  plugin_call({id, "attach"}, [&] { run.plugins.recompute->attach(units); });
-}
-
 // Of this rank's stage.
 struct BlockBytes {
   double mean = 0, most = 0;
   bool recomputed = false;
 };
 
-BlockBytes block_bytes(const PlannedRun& run, double tokens_whole, double tokens_cut) {
-  const auto bytes = [&](const KeptPerToken& kept) {
-    return (kept.whole * tokens_whole + kept.cut * tokens_cut) *
+// Nothing if there is no block, or one that does not say what it keeps.
+std::optional<BlockBytes> block_bytes(const PlannedRun& run, double tokens_whole, double tokens_shared) {
+  const auto bytes = [&](const KeptElements& kept) {
+    return (kept.whole * tokens_whole + kept.shared * tokens_shared) *
            static_cast<double>(c10::elementSize(run.services->dtypes.param));
   };
+  const std::string model = run.plan.id_of(Model::kKind);
   BlockBytes result;
-  result.most = bytes({run.plan.model.kept_whole_per_token, run.plan.model.kept_cut_per_token});
   double sum = 0, blocks = 0;
   for (const UnitPtr& unit : run.units.units) {
-    if (!BlockChoice::is_block(unit->name())) continue;
-    const double own = bytes(kept_by(run, run.plugins.recompute.get(), *unit));
-    result.recomputed |= own < result.most;
+    if (!unit->is_block()) continue;
+    const auto keeps = plugin_call({model, "keeps", unit->name()}, [&] { return unit->keeps(); });
+    if (!keeps) return std::nullopt;
+    const double all = bytes(keeps->all), own = bytes(kept_by(run, *unit, *keeps));
+    result.most = std::max(result.most, all);
+    result.recomputed |= own < all;
     sum += own, ++blocks;
   }
-  result.mean = blocks > 0 ? sum / blocks : result.most;
+  if (blocks == 0) return std::nullopt;
+  result.mean = sum / blocks;
   return result;
 }
 
@@ -89,15 +81,14 @@ Fullest fullest_stage(const RunPlan& plan) {
 
 ActivationPlan plan_activations(const PlannedRun& run) {
   const RunPlan& plan = run.plan;
-  const ModelFacts& facts = plan.model;
-  if (facts.kept_whole_per_token + facts.kept_cut_per_token == 0 || plan.placement.empty() || !plan.run.training)
-    return {};
-  show_units(run);
+  if (plan.placement.empty() || !plan.run.training) return {};
   const int64_t inside = positions_inside(plan);
   const auto rows = static_cast<double>(plan.batch.micro_batch_size);
-  const auto tensor = static_cast<double>(plan.mesh.ranks_of_kind("tensor_parallel"));
-  const BlockBytes block = block_bytes(run, rows * static_cast<double>(plan.run.rank_positions),
-                                       rows * static_cast<double>(inside) / tensor);
+  const auto layer_ranks = static_cast<double>(plan.run.layer_ranks.value());
+  const auto said = block_bytes(run, rows * static_cast<double>(plan.run.rank_positions.value()),
+                                rows * static_cast<double>(inside) / layer_ranks);
+  if (!said) return {};
+  const BlockBytes& block = *said;
   const Fullest fullest = fullest_stage(plan);
   ActivationPlan planned;
   planned.bytes = fullest.held * block.mean + (block.recomputed ? block.most : 0);

@@ -1,13 +1,13 @@
 #include "plan/create_plugins.h"
 
+#include <drivetrain/context_parallel.h>
+#include <drivetrain/tensor_parallel.h>
+
 #include "plan/named_plugins.h"
 #include "plan/plain_storage.h"
 
 namespace drivetrain {
 namespace {
-
-// The kinds between recompute and precision in the onion, and the one inside of all, have no class of their own.
-constexpr const char* kMiddleStrategies[] = {"context_parallel", "tensor_parallel"};
 
 // Creates every chosen plugin of `Kind` and remembers it for the negotiation.
 struct Factory {
@@ -59,7 +59,8 @@ NamedPlugins create_plugins(PlannedRun& run, const Registry& registry) {
   }
   const auto recomputes = factory.all<Recompute>(Recompute::kKind, &run.plugins.strategies);
   run.plugins.recompute = recomputes.empty() ? nullptr : recomputes.front();
-  for (const char* kind : kMiddleStrategies) factory.all<Strategy>(kind, &run.plugins.strategies);
+  factory.all<ContextParallel>(ContextParallel::kKind, &run.plugins.strategies);
+  factory.all<TensorParallel>(TensorParallel::kKind, &run.plugins.strategies);
   const auto precisions = factory.all<Precision>(Precision::kKind, &run.plugins.strategies);
   run.plugins.precision = precisions.empty() ? nullptr : precisions.front();
   factory.all<Strategy>(Strategy::kKind, &run.plugins.strategies);

@@ -18,7 +18,7 @@ std::string divisors_text(int64_t n) {
 
 }  // namespace
 
-MeshFit::MeshFit(const std::vector<PlanContext::Claim>& claims, int64_t world_size)
+MeshFit::MeshFit(const std::vector<PlanRecord::Claim>& claims, int64_t world_size)
     : claims_(claims), world_(world_size) {
   for (const auto& claim : claims_) {
     if (claim.size == PlanContext::kRest)
@@ -41,7 +41,7 @@ Position MeshFit::place(const PlaceOf& place_of) const {
 }
 
 // The size this axis would need with all others as they are.
-std::string MeshFit::sizes_for(const PlanContext::Claim& claim) const {
+std::string MeshFit::sizes_for(const PlanRecord::Claim& claim) const {
   const int64_t others = fixed_ / claim.size;
   if (world_ % others != 0) return concat("no size fits beside the others' ", others);
   if (has_rest_)

@@ -11,7 +11,7 @@ namespace drivetrain {
 class MeshFit {
  public:
   // At most one claim takes the rest.
-  MeshFit(const std::vector<PlanContext::Claim>& claims, int64_t world_size);
+  MeshFit(const std::vector<PlanRecord::Claim>& claims, int64_t world_size);
 
   bool fits() const;
   bool has_rest() const { return has_rest_; }
@@ -20,10 +20,10 @@ class MeshFit {
   std::string text(const PlaceOf& place_of) const;  // who claims what, which sizes would fit, how many ranks would
 
  private:
-  std::string sizes_for(const PlanContext::Claim& claim) const;
+  std::string sizes_for(const PlanRecord::Claim& claim) const;
   std::string worlds() const;
 
-  const std::vector<PlanContext::Claim>& claims_;
+  const std::vector<PlanRecord::Claim>& claims_;
   const int64_t world_;
   int64_t fixed_ = 1;  // product of the claims that have a size
   bool has_rest_ = false;

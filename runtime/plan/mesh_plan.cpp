@@ -8,7 +8,8 @@
 namespace drivetrain {
 namespace {
 
-using Claim = PlanContext::Claim;
+using Claim = PlanRecord::Claim;
+using Need = PlanRecord::Need;
 
 std::string who(const std::string& by) { return by.empty() ? "" : by + ": "; }
 
@@ -34,13 +35,28 @@ std::string who_does_not(const std::string& ability, const PlaceOf& place_of, co
   return chosen.empty() ? "no chosen plugin offers" : with_place(chosen, place_of) + " does not offer";
 }
 
-void report_refusals(const PlanContext& context, const PlaceOf& place_of, Problems& problems,
+// The runtime's own abilities are in every run until a plugin takes them away.
+bool is_offered(const PlanRecord& context, const std::string& ability) {
+  const auto& offers = context.offers();
+  return ability == PlanContext::kWholePositions ||
+         std::any_of(offers.begin(), offers.end(), [&](const auto& offer) { return offer.text == ability; });
+}
+
+// An order of the two is all that can be wrong: whoever comes first cannot be hindered by the other.
+std::string taken_text(const Need& need, const PlaceOf& place_of) {
+  return concat(who(need.by), "needs ", need.ability, " (", need.why, "), which ", with_place(need.taken_by, place_of),
+                " takes away from those behind it (", need.taken_why, "); list ", need.by, " before ", need.taken_by);
+}
+
+void report_refusals(const PlanRecord& context, const PlaceOf& place_of, Problems& problems,
                      const PluginsThatOffer& that_offer, const ChosenOf& chosen_of) {
   for (const auto& refusal : context.refusals()) problems.add(place_of(refusal.by), who(refusal.by) + refusal.text);
   for (const auto& need : context.needs()) {
-    const auto& offers = context.offers();
-    if (std::any_of(offers.begin(), offers.end(), [&](const auto& offer) { return offer.text == need.ability; }))
+    if (!need.taken_by.empty()) {
+      problems.add(place_of(need.by), taken_text(need, place_of));
       continue;
+    }
+    if (is_offered(context, need.ability)) continue;
     const auto others = that_offer ? that_offer(need.ability) : std::vector<std::string>{};
     problems.add(place_of(need.by), concat(who(need.by), "needs ", need.ability, " (", need.why, "), which ",
                                            who_does_not(need.ability, place_of, chosen_of),
@@ -54,7 +70,7 @@ bool is_of_kind(const std::string& by, const std::string& kind) { return by.rfin
 
 // What can be asked of the claims as a whole: one owner for each axis, one for the rest. Leaves out those that cannot
 // stay.
-std::vector<Claim> without_conflicts(const PlanContext& context, const PlaceOf& place_of, Problems& problems) {
+std::vector<Claim> without_conflicts(const PlanRecord& context, const PlaceOf& place_of, Problems& problems) {
   std::vector<Claim> claims;
   std::map<std::string, std::string> owners;
   std::string rest_owner;
@@ -110,13 +126,6 @@ int64_t MeshPlan::batch_ranks() const {
   return product;
 }
 
-int64_t MeshPlan::ranks_of_kind(const std::string& kind) const {
-  int64_t product = 1;
-  for (size_t i = 0; i < axes.size(); ++i)
-    if (is_of_kind(owners[i], kind)) product *= axes[i].size;
-  return product;
-}
-
 std::vector<std::string> MeshPlan::gradient_axes() const {
   std::vector<std::string> names;
   for (const Axis& axis : axes)
@@ -130,7 +139,7 @@ std::string MeshPlan::text() const {
   return names.empty() ? "one rank" : listed(names, " x ");
 }
 
-int64_t count_ranks(const PlanContext& context, RunFacts& run) {
+int64_t count_ranks(const PlanRecord& context, RunFacts& run) {
   int64_t fixed = 1, joined = 1;
   std::vector<std::string> taken;
   for (const Claim& claim : context.claims()) {
@@ -142,10 +151,58 @@ int64_t count_ranks(const PlanContext& context, RunFacts& run) {
   run.rest_ranks = run.world_size % fixed == 0 ? run.world_size / fixed : run.world_size;
   run.joined_ranks = joined;
   run.taken_ranks = listed(taken, " x ");
+  int64_t layer_ranks = 1;
+  for (const auto& share : context.shares())
+    if (share.layers) layer_ranks *= share.ranks;
+  run.layer_ranks = layer_ranks;
+  const ModelFacts& model = context.model();
+  const auto share_of = [&](int64_t heads) { return std::max<int64_t>(1, heads / layer_ranks); };
+  if (model.num_attention_heads.known()) run.heads_per_rank = share_of(model.num_attention_heads);
+  if (model.num_query_groups.known())
+    run.groups_per_rank = share_of(model.num_query_groups);
+  else if (model.num_attention_heads.known())
+    run.groups_per_rank = share_of(model.num_attention_heads);
   return fixed;
 }
 
-MeshPlan solve_mesh(const PlanContext& context, const std::vector<std::string>& order, const PlaceOf& place_of,
+namespace {
+
+// What a plugin said, as text, so that two rounds can be compared and shown.
+std::map<std::string, std::vector<std::string>> words_of(const PlanRecord& context) {
+  std::map<std::string, std::vector<std::string>> words;
+  for (const auto& claim : context.claims())
+    words[claim.by].push_back(concat("claims the axis ", claim.axis, " with size ", claim.size,
+                                     claim.joins_gradients ? ", joining gradients" : "", ", at place ", claim.place));
+  for (const auto& share : context.shares())
+    words[share.by].push_back(
+        concat("shares ", share.layers ? "layers" : "attention heads", " over ", share.ranks, " ranks"));
+  for (const auto& offer : context.offers()) words[offer.by].push_back("offers " + offer.text);
+  for (const auto& need : context.needs()) words[need.by].push_back("needs " + need.ability);
+  return words;
+}
+
+// The first of `these` that is not among `those`; empty if there is none.
+std::string only_in(const std::vector<std::string>& these, const std::vector<std::string>& those) {
+  const auto found = std::find_if(these.begin(), these.end(), [&](const auto& word) { return !contains(those, word); });
+  return found == these.end() ? std::string() : *found;
+}
+
+}  // namespace
+
+void check_same_words(const PlanRecord& before, const PlanRecord& after) {
+  auto earlier = words_of(before), later = words_of(after);
+  for (const auto& [by, words] : earlier) later[by];
+  for (const auto& [by, words] : later) {
+    const std::string more = only_in(words, earlier[by]), less = only_in(earlier[by], words);
+    if (more.empty() && less.empty()) continue;
+    throw fail(ErrorCode::plugin, by, ": `plan` ", more.empty() ? less : more, " in ",
+               more.empty() ? "the round before the last" : "the last round",
+               " only. Wanted: the same claims, shares, ",
+               "offers and needs in both\n   say them in every call of `plan`, by facts that both of them know");
+  }
+}
+
+MeshPlan solve_mesh(const PlanRecord& context, const std::vector<std::string>& order, const PlaceOf& place_of,
                     Problems& problems, const PluginsThatOffer& that_offer, const ChosenOf& chosen_of) {
   report_refusals(context, place_of, problems, that_offer, chosen_of);
   std::vector<Claim> claims = without_conflicts(context, place_of, problems);

@@ -7,7 +7,7 @@
 
 #include <drivetrain/mesh.h>
 #include <drivetrain/options.h>
-#include <drivetrain/plan_context.h>
+#include <drivetrain/plan_record.h>
 
 #include "internal.h"
 
@@ -18,15 +18,18 @@ struct DRIVETRAIN_INTERNAL MeshPlan {
   std::vector<std::string> owners;      // who claimed each of them: "tensor_parallel/..."
   std::vector<std::string> batch_axes;  // those that cut the global batch into rows: claimed by a data_parallel plugin
   int64_t batch_ranks() const;          // product of their sizes
-  int64_t ranks_of_kind(const std::string& kind) const;  // product of the axes that plugins of this kind claimed
-  std::vector<std::string> gradient_axes() const;        // those that join the gradient reduction
-  std::string text() const;                              // "tp 2 x dp 4 x pp 2"; "one rank"
+  std::vector<std::string> gradient_axes() const;  // those that join the gradient reduction
+  std::string text() const;             // "tp 2 x dp 4 x pp 2"; "one rank"
 };
 
-// What the claims of others leave to a data-parallel plugin, into the facts that the next round of `plan` sees. Returns
-// the product of the sizes that are fixed; where it does not divide the world, all ranks are left, and solve_mesh will
-// say so.
-DRIVETRAIN_INTERNAL int64_t count_ranks(const PlanContext& context, RunFacts& run);
+// What the claims of others leave to a data-parallel plugin, and the heads that shares of layers leave to a rank, into
+// the facts that the next round of `plan` sees. Returns the product of the sizes that are fixed; where it does not
+// divide the world, all ranks are left, and solve_mesh will say so.
+DRIVETRAIN_INTERNAL int64_t count_ranks(const PlanRecord& context, RunFacts& run);
+
+// Throws Error(plugin) naming the plugin whose claims, shares, offers or needs differ in two rounds of `plan` that
+// ought to say the same.
+DRIVETRAIN_INTERNAL void check_same_words(const PlanRecord& before, const PlanRecord& after);
 
 // Where in the config the plugin of this id ("attention/standard") was chosen; nowhere if by default. "mesh_order":
 // where that is.
@@ -38,7 +41,7 @@ using ChosenOf = std::function<std::string(const std::string& kind)>;
 
 // Adds every problem to `problems`, both parties named: refusals, unmet needs, axes that do not multiply to the world.
 // `order`: axes that come first, fastest first; those left out follow by their places.
-DRIVETRAIN_INTERNAL MeshPlan solve_mesh(const PlanContext& context, const std::vector<std::string>& order,
+DRIVETRAIN_INTERNAL MeshPlan solve_mesh(const PlanRecord& context, const std::vector<std::string>& order,
                                         const PlaceOf& place_of, Problems& problems,
                                         const PluginsThatOffer& that_offer = {}, const ChosenOf& chosen_of = {});
 

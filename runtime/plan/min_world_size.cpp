@@ -19,7 +19,7 @@ int64_t claimed_ranks(const RunSettings& settings, const std::vector<ChosenPlugi
   }
   RunFacts run;
   run.device = settings.device;
-  PlanContext context(facts, run);
+  PlanRecord context(facts, run);
   for (const auto& [id, plugin] : plugins) {
     context.speaker(id);
     plugin_call({id, "plan"}, [&] { plugin->plan(context); });

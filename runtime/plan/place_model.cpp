@@ -58,7 +58,7 @@ std::vector<PlacedPiece> place_pieces(const PlannedRun& run, const std::vector<U
       piece.stage = stage, piece.chunk = chunk;
       piece.first = cuts[index], piece.last = index + 1 < pieces ? cuts[index + 1] : static_cast<int64_t>(chain.size());
       piece.first_unit = chain[piece.first]->name(), piece.last_unit = chain[piece.last - 1]->name();
-      for (int64_t u = piece.first; u < piece.last; ++u) piece.cost += costs[u];
+      for (int64_t u = piece.first; u < piece.last; ++u) piece.cost += costs[u], piece.blocks += chain[u]->is_block();
     }
   return placed;
 }
@@ -95,6 +95,7 @@ void plan_slots(RunPlan& plan, const Schedule& schedule) {
 
 void plan_positions(PlannedRun& run) {
   PositionPlan& positions = run.plan.positions;
+  if (!run.plan.run.seq_length.known()) return;  // nothing is trained
   positions.batch = apply_cuts(run.batch_cuts, {{0, run.plan.run.seq_length}});
   positions.activations = apply_cuts(run.activation_cuts, positions.batch);
 }
@@ -113,21 +114,26 @@ void count_fullest_rank(RunPlan& plan) {
   const int64_t chunks = plan.schedule.chunks;
   plan.run.rank_share =
       static_cast<double>(largest(parameters)) / static_cast<double>(std::max<int64_t>(plan.model.parameters, 1));
-  plan.run.rank_layers = largest(plan.blocks_by_stage());
-  plan.run.rank_positions = 0;
-  for (const RowRange& range : plan.positions.activations) plan.run.rank_positions += range.count;
+  // Of a model that names no blocks, its facts alone are known.
+  if (const int64_t layers = largest(plan.blocks_by_stage()); layers > 0) plan.run.rank_layers = layers;
+  if (plan.run.seq_length.known()) {
+    int64_t positions = 0;
+    for (const RowRange& range : plan.positions.activations) positions += range.count;
+    plan.run.rank_positions = positions;
+  }
   plan.run.micro_batches_in_flight = (slots + chunks - 1) / chunks;
 }
 
 }  // namespace
 
 std::vector<UnitPtr> build_chain(PlannedRun& run) {
-  Builder builder{nullptr, nullptr, *run.mesh, run.plan.model};
+  std::shared_ptr<Attention> chosen;
   if (run.plugins.attention)
-    builder.attention = std::make_shared<GuardedAttention>(run.plan.id_of(Attention::kKind), run.plugins.attention);
-  builder.layers = make_plain_layers(builder.attention);
+    chosen = std::make_shared<GuardedAttention>(run.plan.id_of(Attention::kKind), run.plugins.attention);
+  Builder builder{nullptr, std::move(chosen), *run.mesh, run.plan.model};
+  builder.layers = make_plain_layers(builder.attention());
   each_strategy(run.plugins.strategies, Nesting::innermost_first, "build", "", [&](Strategy& s) { s.build(builder); });
-  run.plugins.attention = builder.attention;
+  run.plugins.attention = builder.finish_attention();
   run.batch_cuts = builder.batch_cuts, run.activation_cuts = builder.activation_cuts;
   const std::string model = run.plan.id_of(Model::kKind);
   return plugin_call({model, "build"}, [&] {

@@ -17,12 +17,11 @@ class PlainStorage final : public DataParallel {
 
   void plan(PlanContext& ctx) override {
     ctx.capturable();
-    if (ctx.run().joined_ranks > 1)
-      ctx.refuse(concat("parts of one sequence are on ", ctx.run().joined_ranks,
-                        " ranks, and nobody sums their gradients. Leave ",
+    if (const int64_t parts = ctx.run().joined_ranks.value_or(1); parts > 1)
+      ctx.refuse(concat("parts of one sequence are on ", parts, " ranks, and nobody sums their gradients. Leave ",
                         "\"data_parallel\" out, or choose a plugin that does"));
     const auto hold = [&](MemoryClass memory_class, const char* what, at::ScalarType type) {
-      const double bytes = static_cast<double>(ctx.model().parameters) * ctx.run().rank_share *
+      const double bytes = static_cast<double>(ctx.model().parameters) * ctx.run().rank_share.value_or(1) *
                            static_cast<double>(c10::elementSize(type));
       ctx.memory(memory_class, concat(what, ", ", dtype_name(type)), bytes);
     };

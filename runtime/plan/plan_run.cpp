@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <optional>
 
 #include "checks/plugin_call.h"
 #include "plan/activation_plan.h"
@@ -28,7 +29,7 @@ struct Parties {
 };
 
 // The first plugin that refuses the run and has another one behind it in its order of preference; empty: none.
-std::string replaceable(const PlanContext& context, const std::vector<ChosenPlugin>& chosen) {
+std::string replaceable(const PlanRecord& context, const std::vector<ChosenPlugin>& chosen) {
   for (const auto& refusal : context.refusals())
     for (const ChosenPlugin& plugin : chosen)
       if (plugin.id() == refusal.by && !plugin.fallbacks.empty()) return refusal.by;
@@ -45,8 +46,8 @@ void replace(std::vector<ChosenPlugin>& chosen, const std::string& id) {
   }
 }
 
-PlanContext negotiate(const Parties& parties, const PlannedRun& run) {
-  PlanContext context(run.plan.model, run.plan.run);
+PlanRecord negotiate(const Parties& parties, const PlannedRun& run) {
+  PlanRecord context(run.plan.model, run.plan.run);
   for (const auto& [id, plugin] : parties.plugins) {
     context.speaker(id);
     plugin_call({id, "plan"}, [&] { plugin->plan(context); });
@@ -96,9 +97,12 @@ void prepare_facts(PlannedRun& run, const Registry& registry, const RankSetup& s
   plan.model = plugin_call({model, "facts"}, [&] { return run.plugins.model->facts(); });
   plan.run.world_size = setup.environment.world_size;
   plan.run.device = plan.settings.device;
-  plan.run.train_batch_size = plan.settings.train_batch_size.value_or(0);
-  plan.run.micro_batch_size = plan.settings.micro_batch_size.value_or(0);
-  plan.run.accumulation = plan.settings.accumulation.value_or(0);
+  const auto tell = [](Fact<int64_t>& fact, const std::optional<int64_t>& given) {
+    if (given) fact = *given;
+  };
+  tell(plan.run.train_batch_size, plan.settings.train_batch_size);
+  tell(plan.run.micro_batch_size, plan.settings.micro_batch_size);
+  tell(plan.run.accumulation, plan.settings.accumulation);
   plan.run.reduce_every = plan.settings.reduce_every;
   plan.run.train_steps = plan.settings.train_steps;
   plan.run.training = purpose == Purpose::train;
@@ -151,7 +155,7 @@ bool acts_in_a_step(const std::string& id, int64_t world_size) {
   return true;
 }
 
-void decide_capture(const Parties& parties, PlannedRun& run, const PlanContext& context, Problems& problems) {
+void decide_capture(const Parties& parties, PlannedRun& run, const PlanRecord& context, Problems& problems) {
   RunPlan& plan = run.plan;
   CaptureFacts facts;
   facts.wanted = capture_wanted(plan.settings);
@@ -163,11 +167,12 @@ void decide_capture(const Parties& parties, PlannedRun& run, const PlanContext& 
   plan.capture = choose_capture(facts, plan.settings.capture.where, problems);
 }
 
-// One round of negotiation into the mesh, with all problems; empty, or the id of a plugin to be replaced.
+// One round of negotiation into the mesh, with all problems; empty, or the id of a plugin to be replaced. `said`:
+// what they said.
 std::string negotiate_mesh(const Parties& parties, PlannedRun& run, const std::vector<ChosenPlugin>& chosen,
-                           Problems& problems) {
+                           Problems& problems, std::optional<PlanRecord>& said) {
   RunPlan& plan = run.plan;
-  const PlanContext context = negotiate(parties, run);
+  const PlanRecord& context = said.emplace(negotiate(parties, run));
   if (const std::string refused = replaceable(context, chosen); !refused.empty()) {
     for (const auto& refusal : context.refusals())
       if (refusal.by == refused) run.log->warning(refused + " is not used: " + refusal.text);
@@ -193,9 +198,10 @@ void place(PlannedRun& run, Problems& problems) {
                                     run.plugins.communicator, run.services->device);
   run.services->mesh = run.mesh.get();
   const std::vector<UnitPtr> chain = build_chain(run);
-  const std::string schedule = run.plan.id_of(Schedule::kKind);
+  const std::string schedule = run.plan.id_of(Schedule::kKind), policy = run.plan.id_of(Recompute::kKind);
   try {
     place_chain(run, chain);
+    if (run.plugins.recompute) plugin_call({policy, "choose"}, [&] { run.plugins.recompute->choose(run.units); });
   } catch (const Error& e) {
     const std::string text = e.what();
     problems.add(place_of(run, schedule), text.rfind("in ", 0) == 0 ? text : schedule + ": " + text, e.code());
@@ -211,27 +217,30 @@ void plan_memory(PlannedRun& run) {
   run.plan.activations = plan_activations(run);
 }
 
-// Plugins see the run several times: to find the mesh, from which batch sizes and data follow; with those known;
-// and once the model is built, for their figures.
+// Plugins see the run several times (plugin.h): to find the mesh, from which batch sizes and data follow; with those
+// known; and once the model is built, for their figures.
 std::string negotiate_all(const Parties& parties, PlannedRun& run, const std::vector<ChosenPlugin>& chosen,
                           Purpose purpose) {
   Problems problems;
+  std::optional<PlanRecord> before, last;
   count_ranks(negotiate(parties, run), run.plan.run);
-  std::string refused = negotiate_mesh(parties, run, chosen, problems);
+  std::string refused = negotiate_mesh(parties, run, chosen, problems, before);
   if (!refused.empty()) return refused;
   if (purpose == Purpose::train) {
     solve_batches(run.plan, problems);
     check_data(run, problems);
     problems.throw_if_any();
-    refused = negotiate_mesh(parties, run, chosen, problems);
+    refused = negotiate_mesh(parties, run, chosen, problems, before);
   }
   problems.throw_if_any();
   if (!refused.empty()) return refused;
   place(run, problems);
   problems.throw_if_any();
-  refused = negotiate_mesh(parties, run, chosen, problems);
+  refused = negotiate_mesh(parties, run, chosen, problems, last);
   problems.throw_if_any();
-  if (refused.empty()) plan_memory(run);
+  if (!refused.empty()) return refused;
+  check_same_words(*before, *last);
+  plan_memory(run);
   return refused;
 }
 

@@ -11,7 +11,7 @@ bool offers_here(const std::string& kind, const std::string& name, const std::st
                  const PlannedRun& run) {
   try {
     const auto plugin = registry.create_plugin(kind, name, nullptr, *run.services);
-    PlanContext context(run.plan.model, run.plan.run);
+    PlanRecord context(run.plan.model, run.plan.run);
     const std::string id = kind + "/" + name;
     context.speaker(id);
     plugin_call({id, "plan"}, [&] { plugin->plan(context); });

@@ -17,10 +17,7 @@ std::string RunPlan::id_of(const std::string& kind) const {
 
 std::map<int64_t, int64_t> RunPlan::blocks_by_stage() const {
   std::map<int64_t, int64_t> blocks;
-  for (const PlacedPiece& piece : placement) {
-    const int64_t ends = (piece.first == 0) + (piece.last == placement.back().last);
-    blocks[piece.stage] += std::max<int64_t>(piece.last - piece.first - ends, 0);
-  }
+  for (const PlacedPiece& piece : placement) blocks[piece.stage] += piece.blocks;
   return blocks;
 }
 

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include <drivetrain/dataset.h>
-#include <drivetrain/plan_context.h>
+#include <drivetrain/plan_record.h>
 #include <drivetrain/services.h>
 
 #include "config/run_settings.h"
@@ -33,6 +33,7 @@ struct PlacedPiece {
   int64_t stage = 0, chunk = 0;
   int64_t first = 0, last = 0;  // units [first, last) of the whole chain
   std::string first_unit, last_unit;
+  int64_t blocks = 0;      // of those units
   double cost = 0;         // as Model::cost has it
   int64_t parameters = 0;  // that a rank of the stage computes with, those of another piece of the stage left out
 };
@@ -52,7 +53,7 @@ struct DtypePlan {
 
 // What forward passes leave for their backward on the fullest rank.
 struct ActivationPlan {
-  double bytes = 0;    // 0 where the model does not say
+  double bytes = 0;    // 0 where the blocks do not say
   std::string source;  // "model/...: 3 micro-batches x 8 blocks x 2048 tokens"
 };
 
@@ -78,8 +79,8 @@ struct DRIVETRAIN_INTERNAL RunPlan {
   // Of parameters that several stages compute with: which stages, ascending.
   std::map<std::string, std::vector<int64_t>> tied_stages;
   PositionPlan positions;
-  std::vector<PlanContext::Memory> memories;
-  std::vector<PlanContext::Traffic> traffics;
+  std::vector<PlanRecord::Memory> memories;
+  std::vector<PlanRecord::Traffic> traffics;
   ActivationPlan activations;
   double updated_elements = 0;             // by a rank's optimizer: as planned; once the run is built, as it is
   double optimizer_bytes_per_element = 0;  // of its state
@@ -90,7 +91,7 @@ struct DRIVETRAIN_INTERNAL RunPlan {
   const PlannedPlugin* plugin(const std::string& kind) const;
   // Its id, "optimizer/adamw"; "" if there is none.
   std::string id_of(const std::string& kind) const;
-  // The units of each stage between the chain's first and last.
+  // The blocks of each stage.
   std::map<int64_t, int64_t> blocks_by_stage() const;
   // Everything above and what follows from it: sums, shares, bytes per parameter. Sizes in bytes, times in forwards of
   // an average piece.

@@ -30,10 +30,10 @@ Value model_value(const ModelFacts& model) {
   return object_of({{"parameters", model.parameters},
                     {"num_layers", model.num_layers},
                     {"hidden_size", model.hidden_size},
-                    {"num_attention_heads", model.num_attention_heads},
-                    {"num_query_groups", model.num_query_groups},
-                    {"head_dim", model.head_dim},
-                    {"ffn_hidden_size", model.ffn_hidden_size},
+                    {"num_attention_heads", fact_value(model.num_attention_heads)},
+                    {"num_query_groups", fact_value(model.num_query_groups)},
+                    {"head_dim", fact_value(model.head_dim)},
+                    {"ffn_hidden_size", fact_value(model.ffn_hidden_size)},
                     {"vocab_size", model.vocab_size},
                     {"max_position_embeddings", model.max_position_embeddings},
                     {"attention_dropout", model.attention_dropout},
@@ -43,20 +43,26 @@ Value model_value(const ModelFacts& model) {
                     {"flops_formula", model.flops_formula}});
 }
 
+// null where planning did not come to know it.
+template <class T>
+Value fact_value(const Fact<T>& fact) {
+  return fact.known() ? Value(fact.value()) : Value();
+}
+
 Value run_value(const RunFacts& run) {
   return object_of({{"world_size", run.world_size},
                     {"device", run.device},
                     {"training", run.training},
                     {"train_steps", run.train_steps},
-                    {"seq_length", run.seq_length},
+                    {"seq_length", fact_value(run.seq_length)},
                     {"seed", static_cast<int64_t>(run.seed)},
                     {"reduce_every", run.reduce_every ? Value(*run.reduce_every) : Value()},
-                    {"rest_ranks", run.rest_ranks},
-                    {"joined_ranks", run.joined_ranks},
-                    {"rank_share", run.rank_share},
-                    {"rank_layers", run.rank_layers},
-                    {"rank_positions", run.rank_positions},
-                    {"micro_batches_in_flight", run.micro_batches_in_flight}});
+                    {"rest_ranks", fact_value(run.rest_ranks)},
+                    {"joined_ranks", fact_value(run.joined_ranks)},
+                    {"rank_share", fact_value(run.rank_share)},
+                    {"rank_layers", fact_value(run.rank_layers)},
+                    {"rank_positions", fact_value(run.rank_positions)},
+                    {"micro_batches_in_flight", fact_value(run.micro_batches_in_flight)}});
 }
 
 Value data_value(const DatasetFacts& data) {
@@ -137,7 +143,7 @@ Value memory_value(const RunPlan& plan) {
     value.set(memory_class_name(c), row(memory[c])).set("by", memory.sources[static_cast<size_t>(c)]);
   value.set("model_states", row(memory.states()));
   value.set("together", row(memory.states() + memory.passing()));
-  value.set("parts", list_of(plan.memories, [](const PlanContext::Memory& m) {
+  value.set("parts", list_of(plan.memories, [](const PlanRecord::Memory& m) {
               return object_of(
                   {{"class", memory_class_name(m.memory_class)}, {"by", m.by}, {"what", m.what}, {"bytes", m.bytes}});
             }));
@@ -151,7 +157,7 @@ Value traffic_value(const RunPlan& plan) {
   for (const auto& t : plan.traffics) sums[t.axis] += t.bytes;
   Value axes = Value::object();
   for (const Axis& axis : plan.mesh.axes) axes.set(axis.name, sums[axis.name]);
-  const auto part = [](const PlanContext::Traffic& t) {
+  const auto part = [](const PlanRecord::Traffic& t) {
     return object_of({{"axis", t.axis}, {"by", t.by}, {"what", t.what}, {"bytes", t.bytes}});
   };
   return object_of({{"bytes_by_axis", axes},

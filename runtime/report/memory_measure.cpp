@@ -51,6 +51,7 @@ class StateWalk : public StateVisitor {
 
   void tensor(const std::string&, at::Tensor& t, const Layout&) override { add(t, MemoryClass::optimizer); }
   void integer(const std::string&, int64_t&) override {}
+  void number(const std::string&, double&) override {}
 
  private:
   RankMemory& found_;

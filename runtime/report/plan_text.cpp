@@ -100,7 +100,7 @@ std::string plan_headline(const RunPlan& plan) {
   return concat(short_count(static_cast<double>(plan.model.parameters)), " parameters, ", plan.run.world_size,
                 plan.run.world_size == 1 ? " rank (" : " ranks (", plan.mesh.text(), "), batch ",
                 plan.batch.train_batch_size, " = ", plan.batch.micro_batch_size, " x ", plan.batch.accumulation,
-                " accumulated x ", plan.mesh.batch_ranks(), " ranks, sequences of ", plan.run.seq_length, ", ",
+                " accumulated x ", plan.mesh.batch_ranks(), " ranks, sequences of ", plan.run.seq_length.value(), ", ",
                 plan.settings.train_steps, " steps\nplugins: ", plugins_text(plan));
 }
 

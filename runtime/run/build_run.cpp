@@ -22,13 +22,13 @@ void fill(Run& run, const std::vector<Trainables>& all) {
         plugin_call({model, "weight_rules"}, [&] { return run.plugins.model->weight_rules("hf"); });
     for (const std::string& warning : load_weights(folder, rules, all, *run.mesh)) run.log->warning(warning);
   }
+}
+
+// Copies and gathers of the strategies.
+void spread(Run& run, std::vector<Trainables> all) {
   for (const Trainables& chunk : all)
     for (const Trainable& t : chunk)
       if (!t.working.is_same(t.value)) at::Tensor(t.working).copy_(t.value);
-}
-
-// New values, as after an update: copies and gathers of the strategies follow.
-void spread(Run& run, std::vector<Trainables> all) {
   StepState state(run.services->seed, &run.units, run.plugins.recompute.get(), {}, run.plan.id_of(Recompute::kKind));
   for (Trainables& chunk : all)
     each_strategy(run.plugins.strategies, Nesting::outermost_first, "after_update", "",
@@ -94,6 +94,8 @@ std::vector<Trainables> all_values(const Run& run) {
   all.push_back(unnamed_values(run, all));
   return all;
 }
+
+void spread_values(Run& run) { spread(run, held_values(run)); }
 
 void build_run(Run& run) {
   each_strategy(run.plugins.strategies, Nesting::innermost_first, "attach", "",

@@ -79,10 +79,7 @@ void Executor::begin(Pass pass, int64_t step, Mode mode, bool replayed) {
 at::Tensor Executor::run(const Load& load) {
   at::AutoGradMode recording(state_.mode() == Mode::train);
   losses_.clear();
-  for (const Instr& instr : *program_) {
-    if (instr.op == Op::flush_grads || instr.op == Op::update) break;
-    execute(instr, load);
-  }
+  for (const Instr& instr : *program_) execute(instr, load);
   if (links_) links_->wait_for_peers();
   return sum_of_losses();
 }

@@ -54,7 +54,7 @@ class DRIVETRAIN_INTERNAL Executor {
   // Which step comes: for the state, and for the strategies of a training step.
   // Nothing of it is recorded with the program.
   void begin(Pass pass, int64_t step, Mode mode, bool replayed = false);
-  // Runs the program up to the first flush_grads (or its end); enqueues only.
+  // Runs the program; enqueues only.
   // Returns the sum of the losses over valid tokens, a float64 scalar on the device (0 without labels, and on all
   // stages but the last). Error(internal) for an instruction out of order.
   at::Tensor run(const Load& load);

@@ -7,6 +7,7 @@
 
 #include "memory/cpu_allocator.h"
 #include "observe/memory.h"
+#include "step/named_state.h"
 
 namespace drivetrain {
 namespace {
@@ -262,8 +263,19 @@ void Finish::update(StepContext& ctx) {
 
 void Finish::updated(bool skipped) {
   for (const Trainables& chunk : parts_.chunks)
-    for (const Trainable& t : chunk) t.param->version += skipped ? 0 : 1, t.param->grad_fresh = true;
+    for (const Trainable& t : chunk) {
+      if (!skipped) t.param->count_update();
+      t.param->restart_grad();
+    }
   tell(clock_, Phase::update);
+}
+
+void Finish::state(StateVisitor& visitor) {
+  visitor.integer("updates", updates_);
+  visitor.integer("tokens_seen", tokens_seen_);
+  visitor.integer("skipped_in_a_row", skipped_in_a_row_);
+  NamedState scaler(visitor, "loss_scaler");
+  if (scaler_) scaler_->state(scaler);
 }
 
 }  // namespace drivetrain

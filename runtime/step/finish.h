@@ -103,6 +103,9 @@ class DRIVETRAIN_INTERNAL Finish {
   // Loss and tokens of an evaluation, from this rank's sums. Collective; waits for the device.
   StepResult agree_on_loss(const at::Tensor& loss, int64_t tokens);
 
+  // Updates, tokens and skipped updates so far, and the loss scale.
+  void state(StateVisitor& visitor);
+
   void observe(PhaseClock* clock) { clock_ = clock; }
 
  private:

@@ -22,6 +22,13 @@ void LossScaler::grow() {
   scale_ *= 2;
 }
 
+void LossScaler::state(StateVisitor& visitor) {
+  visitor.number("scale", scale_);
+  visitor.integer("tolerance", tolerance_);
+  visitor.integer("steps", steps_);
+  visitor.integer("last_overflow", last_overflow_);
+}
+
 void LossScaler::update(bool overflow) {
   if (!rules_.dynamic) return;
   overflow ? fall() : grow();

@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include <drivetrain/precision.h>
+#include <drivetrain/state.h>
 
 #include "internal.h"
 
@@ -24,6 +25,8 @@ class DRIVETRAIN_INTERNAL LossScaler {
   bool exhausted() const { return rules_.dynamic && due_to_fall() && scale_ == rules_.minimum; }
   // Once per step, after scale() was used. Not with an overflow when exhausted.
   void update(bool overflow);
+  // The scale, and what its next moves go by.
+  void state(StateVisitor& visitor);
 
  private:
   bool due_to_fall() const { return rules_.hysteresis == 1 || tolerance_ == 1; }

@@ -15,6 +15,7 @@ class StateCheck : public StateVisitor {
     if (!t.defined()) throw fail(ErrorCode::plugin, "its state \"", name, "\" is no tensor; `init` allocates it");
   }
   void integer(const std::string&, int64_t&) override {}
+  void number(const std::string&, double&) override {}
 };
 
 struct Place {

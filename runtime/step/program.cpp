@@ -1,6 +1,7 @@
 #include "step/program.h"
 
 #include <map>
+#include <tuple>
 
 namespace drivetrain {
 namespace {
@@ -32,9 +33,9 @@ std::vector<Visit> expand(const Program& program, const std::vector<ChunkUnits>&
       backward(Part::weight);
     }
   }
-  std::map<std::pair<int64_t, Direction>, Visit*> last;
+  std::map<std::tuple<int64_t, Direction, bool>, Visit*> last;  // by unit, direction, whether it is an inputs' half
   for (Visit& v : visits) {
-    Visit*& previous = last[{v.unit, v.direction}];
+    Visit*& previous = last[{v.unit, v.direction, v.part == Part::input}];
     if (!previous) v.first = true;
     previous = &v;
   }

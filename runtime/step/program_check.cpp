@@ -46,10 +46,6 @@ OpRule rule_of(Op op) {
       return {"backward_weight", kInput, kWeight};
     case Op::send_backward:
       return {"send_backward", kInput, kSentBack};
-    case Op::flush_grads:
-      return {"flush_grads"};
-    case Op::update:
-      return {"update"};
   }
   return {"an unknown instruction"};
 }
@@ -83,7 +79,6 @@ class ProgramWalk {
       for (int64_t m = 0; m < micro_batches_; ++m)
         if (const unsigned missing = kAllDone & ~cells_[index(m, c)].done)
           complain("micro-batch ", m, " of chunk ", c, " has no ", names_of(missing));
-    if (train_ && ends_ != 2) complain("the program does not end with flush_grads and update");
     return std::move(check_);
   }
 
@@ -96,8 +91,6 @@ class ProgramWalk {
 
   void step(const Instr& i) {
     const OpRule rule = rule_of(i.op);
-    if (i.op == Op::flush_grads || i.op == Op::update) return end_step(i.op);
-    if (ends_) complain(instr_text(i, true), " comes after flush_grads");
     if (i.micro < 0 || i.micro >= micro_batches_ || i.chunk < 0 || i.chunk >= chunks_)
       return complain(rule.name, " names micro-batch ", i.micro, " of chunk ", i.chunk, "; there are ", micro_batches_,
                       " of ", chunks_);
@@ -116,12 +109,6 @@ class ProgramWalk {
   void load(const Instr& i) {
     if (loaded_[static_cast<size_t>(i.micro)]) complain("micro-batch ", i.micro, " is loaded twice");
     loaded_[static_cast<size_t>(i.micro)] = true;
-  }
-
-  void end_step(Op op) {
-    if (!train_) return complain(rule_of(op).name, " in a forward-only pass");
-    if (ends_ != (op == Op::update)) complain(rule_of(op).name, " comes twice, or update before flush_grads");
-    ++ends_;
   }
 
   // The first of its instructions takes the slot, the last that reads the activation gives it back.
@@ -157,7 +144,6 @@ class ProgramWalk {
 
   const int64_t stage_, micro_batches_, chunks_;
   const bool train_;
-  int ends_ = 0;  // of flush_grads and update
   int64_t alive_ = 0;
   std::vector<bool> loaded_;
   std::vector<Cell> cells_;       // chunk by chunk
@@ -182,9 +168,6 @@ std::string instr_text(const Instr& instr, bool with_chunk) {
       return "B" + number;
     case Op::backward_weight:
       return "W" + number;
-    case Op::flush_grads:
-    case Op::update:
-      return rule_of(instr.op).name;
     default:
       return concat(rule_of(instr.op).name, " ", number);
   }

@@ -17,7 +17,7 @@ struct ProgramCheck {
 
 // Every micro-batch loaded before its first use; in each chunk received, forward, sent, received back, backward (in one
 // or as two halves) and sent back once and in this order, as far as the piece has neighbours; slots without clash and
-// within slots(); flush_grads and update at the end of a training pass.
+// within slots().
 ProgramCheck check_program(const Schedule& schedule, int64_t stage, const Program& program, int64_t micro_batches,
                            Pass pass);
 

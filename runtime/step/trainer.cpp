@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "data/cut_batch.h"
+#include "step/named_state.h"
 
 namespace drivetrain {
 namespace {
@@ -21,7 +22,7 @@ Trainer::Trainer(const TrainerParts& parts, Publish publish, const std::atomic<i
     : parts_(parts),
       publish_(std::move(publish)),
       stop_(stop),
-      feed_(parts.dataset, parts.feed),
+      feed_plan_(parts.feed),
       batches_(parts.executor.device, parts.finish.runtime),
       state_(parts.seed, &parts.executor.units, parts.executor.recompute, parts.activation_cuts,
              parts.executor.recompute_id),
@@ -47,11 +48,22 @@ void Trainer::observe(PhaseClock* clock) {
   finish_.observe(clock);
 }
 
+void Trainer::state(StateVisitor& visitor) {
+  feed_.reset();  // nobody reads
+  NamedState own(visitor, "trainer"), finish(visitor, "finish");
+  own.integer("next_step", feed_plan_.first_step);
+  finish_.state(finish);
+}
+
+// `first_step` is always the next one, so that `state` may come between any two.
 int64_t Trainer::train() {
-  for (int64_t step = parts_.feed.first_step; step <= parts_.feed.last_step; ++step) {
+  while (feed_plan_.first_step <= feed_plan_.last_step) {
+    if (!feed_) feed_.emplace(parts_.dataset, feed_plan_);
+    const int64_t step = feed_plan_.first_step;
     const auto start = std::chrono::steady_clock::now();
     const StepResult result = train_step(step);
-    end_step(result, result.stop || step == parts_.feed.last_step, start);
+    ++feed_plan_.first_step;
+    end_step(result, result.stop || step == feed_plan_.last_step, start);
     if (result.stop) return step;
     if (step == parts_.feed.last_step) finish_.check_trained(result);
   }
@@ -85,7 +97,7 @@ void Trainer::end_step(const StepResult& result, bool last, std::chrono::steady_
 }
 
 Batch Trainer::next_batch(int64_t micro) {
-  Batch batch = batches_.put(micro, cut_batch(feed_.next(), parts_.batch_cuts));
+  Batch batch = batches_.put(micro, cut_batch(feed_->next(), parts_.batch_cuts));
   tokens_ += batch.valid_tokens;
   return batch;
 }

@@ -39,6 +39,9 @@ class DRIVETRAIN_INTERNAL Trainer {
   Trainer(const TrainerParts& parts, Publish publish, const std::atomic<int>& stop);
   ~Trainer();
 
+  // The loop's own part of what a restart needs (run/run_state.h), between two steps: its counters and the loss scale.
+  void state(StateVisitor& visitor);
+
   // From the next step on; null ends it. Not owned.
   void observe(PhaseClock* clock);
 
@@ -60,7 +63,8 @@ class DRIVETRAIN_INTERNAL Trainer {
   const TrainerParts parts_;
   Publish publish_;
   const std::atomic<int>& stop_;
-  Feed feed_;
+  FeedPlan feed_plan_;        // its first step is always the next one
+  std::optional<Feed> feed_;  // from the first step of train() on
   DeviceBatches batches_;
   StepArena arena_;
   StepState state_;

@@ -6,6 +6,22 @@
 
 namespace drivetrain {
 
+UnitRunner::UnitRunner(UnitList& units, const Strategies& strategies, StepState& state, const Recompute* policy,
+                       const Unit* always_kept, std::string model, std::string policy_id)
+    : units_(units),
+      strategies_(strategies),
+      state_(state),
+      policy_(policy),
+      always_kept_(always_kept),
+      model_(std::move(model)),
+      policy_id_(std::move(policy_id)) {
+  for (const UnitPtr& unit : units_.units) {
+    trainable_.emplace_back();
+    for (const ParamPtr& param : plugin_call({model_, "params", unit->name()}, [&] { return unit->params(); }))
+      if (param->trainable) trainable_.back().push_back(param.get());
+  }
+}
+
 bool UnitRunner::computed_again(const Unit& unit) const {
   if (!policy_ || state_.mode() != Mode::train || &unit == always_kept_) return false;
   return plugin_call({policy_id_, "keep", unit.name()}, [&] { return policy_->keep({unit.name(), ""}); }) != Keep::all;
@@ -52,15 +68,24 @@ Tensors UnitRunner::forward(const Tensors& x, UnitFlight& flight) {
   return y;
 }
 
+// The unit's gradients are complete unless those of weights are still to come; its values are read until then only.
 template <class Work>
 auto UnitRunner::in_backward_span(const char* name, const Work& work) {
   const Visit visit = state_.visit();
   Unit& unit = *units_.units[visit.unit];
-  each_strategy(strategies_, Nesting::outermost_first, "before_backward", unit.name(),
-                [&](Strategy& s) { s.before_backward(visit, state_); });
+  const auto hooks = [&](Nesting order, const char* hook, auto call) {
+    each_strategy(strategies_, order, hook, unit.name(), [&](Strategy& s) { (s.*call)(visit, state_); });
+  };
+  const bool reads_values = visit.part != Part::weight, completes_grads = visit.part != Part::input;
+  if (reads_values) hooks(Nesting::outermost_first, "before_backward", &Strategy::before_backward);
+  hooks(Nesting::outermost_first, "before_grads", &Strategy::before_grads);
   Tensors result = plugin_call({model_, name, unit.name()}, [&] { return work(unit); });
-  each_strategy(strategies_, Nesting::innermost_first, "after_backward", unit.name(),
-                [&](Strategy& s) { s.after_backward(visit, state_); });
+  if (completes_grads) {
+    for (Param* param : trainable_[visit.unit])
+      if (param->grad.defined()) param->complete_grad();
+    hooks(Nesting::innermost_first, "after_backward", &Strategy::after_backward);
+  }
+  if (reads_values) hooks(Nesting::innermost_first, "values_done", &Strategy::values_done);
   state_.next_visit();
   return result;
 }

@@ -23,14 +23,7 @@ class UnitRunner {
   // The visit is always `state`'s current one. `policy` may be null: everything is kept. `always_kept`: the chain's
   // last unit, or null. `model`, `policy_id`: their names.
   UnitRunner(UnitList& units, const Strategies& strategies, StepState& state, const Recompute* policy,
-             const Unit* always_kept, std::string model, std::string policy_id)
-      : units_(units),
-        strategies_(strategies),
-        state_(state),
-        policy_(policy),
-        always_kept_(always_kept),
-        model_(std::move(model)),
-        policy_id_(std::move(policy_id)) {}
+             const Unit* always_kept, std::string model, std::string policy_id);
 
   Tensors forward(const Tensors& x, UnitFlight& flight);
   // The whole, or the inputs' half, as the visit says.
@@ -51,6 +44,7 @@ class UnitRunner {
   const Recompute* const policy_;
   const Unit* const always_kept_;
   const std::string model_, policy_id_;
+  std::vector<std::vector<Param*>> trainable_;  // of each unit; owned by it
 };
 
 }  // namespace drivetrain

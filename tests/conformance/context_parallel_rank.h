@@ -12,6 +12,7 @@
 #include <thread>
 
 #include <drivetrain/mesh.h>
+#include <drivetrain/plan_record.h>
 #include <drivetrain/strategy.h>
 
 #include "conformance/attention_suite.h"
@@ -83,9 +84,13 @@ class ContextRank {
   // Plans as a run does: once without lengths, once with them. All refusals, one a line.
   std::string plan(const ModelFacts& model, RunFacts run) {
     std::string refusals;
-    for (const int64_t S : {int64_t{0}, run.seq_length}) {
-      run.seq_length = S, run.world_size = trial_.ranks();
-      PlanContext context(model, run);
+    const int64_t S = run.seq_length;
+    run.world_size = trial_.ranks();
+    run.heads_per_rank = model.num_attention_heads.value(), run.groups_per_rank = model.num_query_groups.value();
+    run.seq_length.forget();
+    for (const bool known : {false, true}) {
+      if (known) run.seq_length = S;
+      PlanRecord context(model, run);
       for (size_t i = 0; i < strategies_.size(); ++i) {
         context.speaker(concat(kContextKind, "/", trial_.parts[i].name));
         strategies_[i]->plan(context);
@@ -93,6 +98,8 @@ class ContextRank {
       claims_ = context.claims();
       refusals.clear();
       for (const auto& refusal : context.refusals()) refusals += refusal.text + "\n";
+      for (const auto& need : context.needs())
+        if (!need.taken_by.empty()) refusals += concat(need.taken_by, " takes away ", need.ability, "\n");
     }
     return refusals;
   }
@@ -121,7 +128,7 @@ class ContextRank {
     Builder builder{nullptr, inner_, *mesh_, model};
     for (auto it = strategies_.rbegin(); it != strategies_.rend(); ++it) (*it)->build(builder);
     EXPECT_TRUE(builder.activation_cuts.empty());
-    attention_ = builder.attention;
+    attention_ = builder.finish_attention();
     cuts_ = builder.batch_cuts;
   }
   void attach() {
@@ -146,6 +153,7 @@ class ContextRank {
   }
 
   const Attention& attention() const { return *attention_; }
+  const std::shared_ptr<Attention>& shared_attention() const { return attention_; }
   const std::shared_ptr<Attention>& inner() const { return inner_; }
   bool wraps() const { return attention_ != inner_; }
   size_t cuts() const { return cuts_.size(); }
@@ -162,7 +170,7 @@ class ContextRank {
   std::shared_ptr<Attention> inner_;
   std::unique_ptr<Mesh> mesh_;
   std::vector<std::shared_ptr<Strategy>> strategies_;
-  std::vector<PlanContext::Claim> claims_;
+  std::vector<PlanRecord::Claim> claims_;
   std::vector<Builder::SequenceCut> cuts_;
   std::shared_ptr<Attention> attention_;
 };

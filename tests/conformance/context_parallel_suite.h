@@ -193,7 +193,7 @@ inline void check_layers_in_flight(ContextTrial trial) {
     for (InFlight& layer : layers) {
       AttentionArgs args = context_args(true, 0, 0);
       args.scale = 1 / std::sqrt(static_cast<double>(layer.here.q.size(3)));
-      layer.out = attend(rank.attention(), layer.here.q, layer.here.k, layer.here.v, args);
+      layer.out = attend(rank.shared_attention(), layer.here.q, layer.here.k, layer.here.v, args);
     }
     for (auto layer = layers.rbegin(); layer != layers.rend(); ++layer) {
       layer->out.backward(layer->here.dout);

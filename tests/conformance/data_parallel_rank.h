@@ -11,6 +11,7 @@
 
 #include <drivetrain/data_parallel.h>
 #include <drivetrain/mesh.h>
+#include <drivetrain/plan_record.h>
 #include <drivetrain/schedule.h>
 #include <drivetrain/toolkit/sharding/flat_unit.h>
 
@@ -114,13 +115,11 @@ class DataParallelRank {
       for (const auto& [name, master] : truth_.masters) facts.parameters += static_cast<int64_t>(master.size());
       facts.num_layers = 2;
       RunFacts run;
-      run.world_size = run.rest_ranks = trial_.ranks;
-      run.reduce_every = trial_.reduce_every;
-      if (known)
-        run.train_batch_size = kRows * trial_.accumulation * trial_.ranks, run.micro_batch_size = kRows,
-        run.accumulation = trial_.accumulation;
-      run.train_steps = kSteps;
-      PlanContext context(facts, run);
+      run.world_size = trial_.ranks, run.rest_ranks = trial_.ranks;
+      run.reduce_every = trial_.reduce_every, run.train_steps = kSteps, run.micro_batch_size = kRows;
+      if (known) run.train_batch_size = kRows * trial_.accumulation * trial_.ranks;
+      if (known) run.accumulation = trial_.accumulation;
+      PlanRecord context(facts, run);
       context.speaker("data_parallel/" + trial_.name);
       plugin_->plan(context);
       Problems problems;
@@ -239,8 +238,10 @@ class DataParallelRank {
         plugin_->after_forward(visit, context_);
       } else {
         plugin_->before_backward(visit, context_);
+        plugin_->before_grads(visit, context_);
         unit.backward({}, context_, saved);
         plugin_->after_backward(visit, context_);
+        plugin_->values_done(visit, context_);
       }
     }
   }
@@ -262,7 +263,7 @@ class DataParallelRank {
       plugin_->after_update(chunk, context_);
     }
     for (const Trainables& chunk : chunks_)
-      for (const Trainable& t : chunk) ++t.param->version, t.param->grad_fresh = true;
+      for (const Trainable& t : chunk) t.param->count_update(), t.param->restart_grad();
     plugin_->step_end(context_);
     truth_.update();
   }

@@ -94,13 +94,14 @@ class Chain {
     facts = model_->facts();
     const Mesh mesh({}, 0, 1, nullptr);
     Builder builder{nullptr, standard, mesh, facts};
-    builder.layers = make_plain_layers(builder.attention);
+    builder.layers = make_plain_layers(builder.attention());
     if (decorate) decorate(builder);
     if (strategy) strategy->build(builder);
     if (decorate_last) decorate_last(builder);
-    attention = std::make_shared<WatchedAttention>(standard);
-    builder.attention = attention;  // another strategy wraps it after the build of the one under test
-    held_ = builder.attention;
+    builder.wrap_attention([&](std::shared_ptr<Attention> inner) {
+      return attention = std::make_shared<WatchedAttention>(std::move(inner));  // after the build of the one under test
+    });
+    held_ = builder.finish_attention();
     units.units = model_->build(*builder.layers);
     if (strategy) strategy->attach(units);
   }
@@ -116,7 +117,7 @@ class Chain {
       param->grad = param->trainable
                         ? at::zeros(param->layout.global_shape, param->tensor.options().requires_grad(false))
                         : at::Tensor();
-      param->grad_fresh = true;
+      param->restart_grad();
     }
   }
 

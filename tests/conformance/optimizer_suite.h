@@ -61,6 +61,7 @@ inline UpdateArgs update_args(const Optimizer& optimizer, int64_t step, double g
 struct Keeper : StateVisitor {
   std::map<std::string, at::Tensor> tensors;
   std::map<std::string, int64_t> integers;
+  std::map<std::string, double> numbers;
   bool loading = false;
   void tensor(const std::string& name, at::Tensor& t, const Layout& layout) override {
     const std::string key = concat(name, "@", layout.begin);
@@ -74,6 +75,12 @@ struct Keeper : StateVisitor {
       value = integers.at(name);
     else
       integers[name] = value;
+  }
+  void number(const std::string& name, double& value) override {
+    if (loading)
+      value = numbers.at(name);
+    else
+      numbers[name] = value;
   }
 };
 

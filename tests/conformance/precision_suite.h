@@ -109,13 +109,13 @@ inline void check_gradients_are_added_up_in_their_type(const PrecisionCase& c, a
   accumulate_weight_grad(*weight, one, one);
   EXPECT_EQ(weight->grad.item<double>(), next);
 
-  weight->grad_fresh = true;
+  weight->restart_grad();
   ops::accumulate_bias_grad(*weight, rows);
   EXPECT_EQ(weight->grad.item<double>(), 2048);
   ops::accumulate_bias_grad(*weight, one);
   EXPECT_EQ(weight->grad.item<double>(), next);
 
-  weight->grad_fresh = true;
+  weight->restart_grad();
   ops::accumulate_embedding_grad(*weight, at::zeros({2048}, at::kLong), rows);
   EXPECT_EQ(weight->grad.item<double>(), 2048);
   ops::accumulate_embedding_grad(*weight, at::zeros({1}, at::kLong), one);

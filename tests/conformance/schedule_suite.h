@@ -8,6 +8,7 @@
 #include <functional>
 #include <random>
 
+#include <drivetrain/plan_record.h>
 #include <drivetrain/toolkit/pipeline/pipeline.h>
 #include "step/timeline.h"
 #include "support/plugin_under_test.h"
@@ -65,8 +66,6 @@ inline void check_one_stage(const Schedule& schedule, int64_t micro_batches) {
   Program wanted;
   for (int64_t m = 0; m < micro_batches; ++m)
     for (const Op op : {Op::load, Op::forward, Op::backward}) wanted.push_back({op, static_cast<int16_t>(m)});
-  wanted.push_back({Op::flush_grads});
-  wanted.push_back({Op::update});
   EXPECT_EQ(schedule.program(0, micro_batches, Pass::train), wanted);
   EXPECT_EQ(schedule.slots(0, micro_batches), 1);
   EXPECT_EQ(schedule.chunks(), 1);
@@ -132,19 +131,19 @@ inline void run_schedule_suite(const ScheduleMaker& make, int64_t most_stages = 
 }
 
 // What a schedule says in `plan` of a run of `accumulation` micro-batches.
-inline PlanContext planned(Schedule& schedule, int64_t accumulation, int64_t world_size = 8) {
+inline PlanRecord planned(Schedule& schedule, int64_t accumulation, int64_t world_size = 8) {
   ModelFacts model;
   model.hidden_size = 16;
   RunFacts run;
   run.world_size = world_size, run.micro_batch_size = 2, run.seq_length = 32, run.accumulation = accumulation;
-  PlanContext ctx(model, run);
+  PlanRecord ctx(model, run);
   schedule.plan(ctx);
   return ctx;
 }
 
 // Of several stages: one claim of the axis. Of one: nothing, and steps may be recorded.
 inline void check_plan(const ScheduleMaker& make) {
-  const PlanContext four = planned(*make(4, 1), 8);
+  const PlanRecord four = planned(*make(4, 1), 8);
   ASSERT_EQ(four.claims().size(), 1u);
   EXPECT_EQ(four.claims()[0].axis, Schedule::kAxis);
   EXPECT_EQ(four.claims()[0].size, 4);
@@ -152,7 +151,7 @@ inline void check_plan(const ScheduleMaker& make) {
   EXPECT_FALSE(four.claims()[0].joins_gradients);
   EXPECT_TRUE(four.capturables().empty());
   EXPECT_TRUE(four.refusals().empty());
-  const PlanContext one = planned(*make(1, 1), 8);
+  const PlanRecord one = planned(*make(1, 1), 8);
   EXPECT_TRUE(one.claims().empty() && one.costs().empty() && one.traffics().empty());
   EXPECT_EQ(one.capturables().size(), 1u);
 }

@@ -20,6 +20,7 @@
 
 #include <drivetrain/mesh.h>
 #include <drivetrain/model.h>
+#include <drivetrain/plan_record.h>
 #include <drivetrain/strategy.h>
 
 #include <drivetrain/toolkit/layers/plain_layers.h>
@@ -152,7 +153,7 @@ class TensorParallelRank {
   std::vector<Axis> axes() {
     RunFacts run;
     run.world_size = trial_.ranks, run.micro_batch_size = trial_.B, run.accumulation = 2, run.seq_length = trial_.S;
-    PlanContext context(model_->facts(), run);
+    PlanRecord context(model_->facts(), run);
     if (plugin_) plugin_->plan(context);
     for (const auto& refusal : context.refusals()) ADD_FAILURE() << refusal.text;
     std::vector<Axis> axes;
@@ -168,12 +169,12 @@ class TensorParallelRank {
     services_.mesh = mesh_.get();
     const ModelFacts facts = model_->facts();
     Builder builder{nullptr, make<Attention>("attention", "standard", "{}"), *mesh_, facts};
-    builder.layers = make_plain_layers(builder.attention);
+    builder.layers = make_plain_layers(builder.attention());
     if (fused_) fused_->build(builder);
     if (plugin_) plugin_->build(builder);
     if (trial_.spoil) trial_.spoil(builder);
     units_.units = model_->build(*builder.layers);
-    cuts_ = builder.activation_cuts, attention_ = builder.attention;
+    cuts_ = builder.activation_cuts, attention_ = builder.finish_attention();
     context_.cuts_ = &cuts_;
     context_.keep_ = trial_.recompute ? Keep::nothing : Keep::all;
     if (fused_) fused_->attach(units_);
@@ -206,7 +207,7 @@ class TensorParallelRank {
       param->tensor = value.set_requires_grad(param->trainable);
       if (!param->trainable) continue;
       param->grad = at::full(value.sizes(), std::numeric_limits<double>::quiet_NaN(), at::TensorOptions(trial_.dtype));
-      param->grad_fresh = true;
+      param->restart_grad();
     }
   }
 

@@ -1,5 +1,6 @@
 // The conformance suite of context_parallel finds what it is there for: mistakes that a plugin could make show as
 // deviations.
+
 #include "conformance/context_parallel_suite.h"
 
 namespace drivetrain::test {

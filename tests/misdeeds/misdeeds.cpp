@@ -261,7 +261,6 @@ class WrongSchedule : public Wrong<Schedule> {
       list.push_back({Op::load, m}), list.push_back({Op::forward, m});
       if (pass == Pass::train) list.push_back({Op::backward, m});
     }
-    if (pass == Pass::train) list.push_back({Op::flush_grads}), list.push_back({Op::update});
     return list;
   }
   int64_t slots(int64_t, int64_t) const override {

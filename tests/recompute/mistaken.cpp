@@ -79,8 +79,8 @@ class Mistaken : public Recompute {
     builder.layers = std::make_shared<NoisyLayers>(builder.layers, options_.mistake == "other_numbers");
   }
   Keep keep(const Region& region) const override {
-    return options_.recompute && BlockChoice::is_block(region.unit) && region.name == options_.region ? Keep::input
-                                                                                                      : Keep::all;
+    return options_.recompute && region.unit.rfind("block.", 0) == 0 && region.name == options_.region ? Keep::input
+                                                                                                       : Keep::all;
   }
   std::unique_ptr<Held> hold(Tensors inputs) const override {
     if (options_.mistake == "other_inputs") return std::make_unique<OtherInputs>(std::move(inputs));

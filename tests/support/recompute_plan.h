@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <drivetrain/plan_record.h>
 #include <drivetrain/recompute.h>
 
 #include "support/plugin_under_test.h"
@@ -25,7 +26,7 @@ struct RecomputePlan {
     facts.flops_per_token_S = 12.0 * 12 * 768;
     return facts;
   }
-  static std::string lines(const std::vector<PlanContext::Note>& notes) {
+  static std::string lines(const std::vector<PlanRecord::Note>& notes) {
     std::string text;
     for (const auto& note : notes) text += (text.empty() ? "" : "\n") + note.text;
     return text;
@@ -37,15 +38,18 @@ struct RecomputePlan {
   // "01.3": which of `blocks` blocks are kept only by their inputs, as a whole or in this region.
   std::string recomputed(int blocks, std::string_view region = {}) {
     struct Named : Unit {
-      using Unit::Unit;
+      Named(std::string name, bool block) : Unit(std::move(name)), block_(block) {}
+      bool is_block() const override { return block_; }
       std::vector<ParamPtr> params() const override { return {}; }
       Tensors forward(const Tensors& x, StepContext&, Saved&) override { return x; }
       Tensors backward(const Tensors& dy, StepContext&, Saved&) override { return dy; }
+      const bool block_;
     };
     UnitList units;
-    units.units.push_back(std::make_shared<Named>("embedding"));
-    for (int i = 0; i < blocks; ++i) units.units.push_back(std::make_shared<Named>(concat("block.", i)));
-    units.units.push_back(std::make_shared<Named>("head"));
+    units.units.push_back(std::make_shared<Named>("embedding", false));
+    for (int i = 0; i < blocks; ++i) units.units.push_back(std::make_shared<Named>(concat("block.", i), true));
+    units.units.push_back(std::make_shared<Named>("head", false));
+    policy->choose(units);
     policy->attach(units);
     std::string text;
     for (int i = 0; i < blocks; ++i) {
@@ -58,7 +62,7 @@ struct RecomputePlan {
   }
 
   Host host;
-  PlanContext ctx;
+  PlanRecord ctx;
   std::unique_ptr<Recompute> policy;
 };
 

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <drivetrain/plan_record.h>
 #include <drivetrain/toolkit/sharding/sharded_data_parallel.h>
 
 #include "support/plugin_under_test.h"
@@ -43,7 +44,7 @@ struct PlannedSharding {
     facts.reduce_every = run.reduce_every;
     return facts;
   }
-  static std::string lines(const std::vector<PlanContext::Note>& notes) {
+  static std::string lines(const std::vector<PlanRecord::Note>& notes) {
     std::string text;
     for (const auto& note : notes) text += (text.empty() ? "" : "\n") + note.text;
     return text;
@@ -54,7 +55,7 @@ struct PlannedSharding {
     for (const auto& claim : ctx.claims()) {
       EXPECT_TRUE(claim.joins_gradients);
       text += concat(text.empty() ? "" : ", ", claim.axis, " ",
-                     claim.size == PlanContext::kRest ? "rest" : std::to_string(claim.size));
+                     claim.size == PlanRecord::kRest ? "rest" : std::to_string(claim.size));
     }
     return text;
   }
@@ -71,7 +72,7 @@ struct PlannedSharding {
   }
 
   Host host;
-  PlanContext ctx;
+  PlanRecord ctx;
   Plugin plugin;
   const ShardingOptions& s = plugin.sharding();
 };

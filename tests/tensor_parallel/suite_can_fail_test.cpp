@@ -53,7 +53,7 @@ struct SpoiledAttention : AttentionLayer {
       : inner(std::move(inner)), plugin(std::move(plugin)) {}
   std::vector<ParamPtr> params() const override { return {}; }
   at::Tensor forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, StepContext& ctx) override {
-    return attend(*plugin, q, k, v, args(ctx));
+    return attend(plugin, q, k, v, args(ctx));
   }
   AttentionArgs args(StepContext& ctx) const override {
     AttentionArgs args = inner->args(ctx);
@@ -88,7 +88,7 @@ struct SpoiledLoss : LmLoss {
 struct SpoiledLayers : LayerFactory {
   SpoiledLayers(const Builder& builder, Mistake mistake)
       : inner(builder.layers),
-        plugin(builder.attention),
+        plugin(builder.attention()),
         mistake(mistake),
         second_rank(builder.mesh.index("tp") == 1) {}
   std::shared_ptr<Linear> linear(const LinearSpec& spec) override {

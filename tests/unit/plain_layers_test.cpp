@@ -95,7 +95,7 @@ TEST(PlainLayers, the_loss_agrees_with_the_golden_cross_entropy) {
     golden.expect(c, "dlogits_sum", x.grad());
     const at::Tensor dw = x.grad()[0].t().mm(x.detach()[0]);
     EXPECT_LE((head->params()[0]->grad - dw).abs().max().item<double>(), 1e-5 * dw.abs().max().item<double>()) << c.key;
-    EXPECT_FALSE(head->params()[0]->grad_fresh);
+    EXPECT_TRUE(head->params()[0]->has_grad());
   }
 }
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include <drivetrain/plan_record.h>
 #include <drivetrain/toolkit/pipeline/pipeline.h>
 
 #include "support/plugin_under_test.h"
@@ -30,7 +31,7 @@ TEST(Pipeline, names_what_a_stage_waits_for_in_orders_that_cannot_run) {
 double bytes_between_stages(const RunFacts& run) {
   ModelFacts model;
   model.hidden_size = 16;
-  PlanContext ctx(model, run);
+  PlanRecord ctx(model, run);
   Deadlocked().plan(ctx);
   return ctx.traffics().at(0).bytes;
 }
@@ -69,7 +70,7 @@ TEST(Pipeline, refuses_more_activations_in_flight_than_an_instruction_can_name) 
   EXPECT_EQ(error_of([] { AllForwardFirst().program(0, 20000, Pass::train); }), problem);
   RunFacts run;
   run.accumulation = 20000;
-  PlanContext ctx(ModelFacts(), run);
+  PlanRecord ctx(ModelFacts(), run);
   AllForwardFirst().plan(ctx);
   ASSERT_EQ(ctx.refusals().size(), 1u);
   EXPECT_EQ(ctx.refusals()[0].text, problem);

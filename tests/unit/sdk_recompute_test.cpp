@@ -93,7 +93,7 @@ Result run_toy(Keep keep, bool product, Part part = Part::whole, int micro_batch
     if (part == Part::input) toy.backward_weight(ctx, saved);
   }
   for (const ParamPtr& p : toy.params()) {
-    EXPECT_FALSE(p->grad_fresh);
+    EXPECT_TRUE(p->has_grad());
     result.all.push_back(p->grad);
   }
   result.calls = toy.calls;
@@ -211,25 +211,31 @@ TEST(HostStash, takes_what_is_not_contiguous_too_and_gives_it_back_dense) {
   EXPECT_TRUE(back[0].is_contiguous());
 }
 
-TEST(BlockChoice, takes_the_first_of_the_numbered_units) {
+TEST(BlockChoice, takes_the_first_of_the_units_that_are_blocks) {
   struct Named : Unit {
-    using Unit::Unit;
+    Named(std::string name, bool block) : Unit(std::move(name)), block(block) {}
+    bool is_block() const override { return block; }
+    std::optional<UnitKeeps> keeps() const override { return said; }
     std::vector<ParamPtr> params() const override { return {}; }
     Tensors forward(const Tensors& x, StepContext&, Saved&) override { return x; }
     Tensors backward(const Tensors& dy, StepContext&, Saved&) override { return dy; }
+    const bool block;
+    std::optional<UnitKeeps> said = UnitKeeps{{4, 4}, {1, 0}, {{"norm", {2, 0}}, {"mlp.act", {}}}};
   };
   UnitList units;
-  for (const char* name : {"embedding", "block.4", "block.5", "block.6", "head"})
-    units.units.push_back(std::make_shared<Named>(name));
+  for (const char* name : {"embedding.0", "first", "second", "third", "head"})
+    units.units.push_back(
+        std::make_shared<Named>(name, std::string("embedding.0 head").find(name) == std::string::npos));
   BlockChoice choice(0.6);
   choice.choose(units);
   EXPECT_EQ(choice.blocks(), 3);
   EXPECT_EQ(choice.chosen(), 2);
-  EXPECT_TRUE(choice.has("block.4") && choice.has("block.5"));
-  EXPECT_FALSE(choice.has("block.6") || choice.has("head"));
-  EXPECT_TRUE(BlockChoice::is_block("block.11") && BlockChoice::is_block("model.h.0"));
-  EXPECT_FALSE(BlockChoice::is_block("embedding") || BlockChoice::is_block("block.") || BlockChoice::is_block("7") ||
-               BlockChoice::is_block("block.1a"));
+  EXPECT_TRUE(choice.has("first") && choice.has("second"));
+  EXPECT_FALSE(choice.has("third") || choice.has("head") || choice.has("embedding.0"));
+  EXPECT_EQ(choice.regions(), (BlockChoice::Regions{{"mlp.act", false}, {"norm", true}}));
+  std::dynamic_pointer_cast<Named>(units.units[2])->said.reset();
+  choice.choose(units);
+  EXPECT_FALSE(choice.regions().has_value()) << "one of the chosen blocks does not say what it keeps";
   EXPECT_EQ(BlockChoice::count(0.5, 5), 3);
   EXPECT_EQ(BlockChoice::count(0.34, 3), 1);
   EXPECT_EQ(BlockChoice::count(0.1, 3), 0);

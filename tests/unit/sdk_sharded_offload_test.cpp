@@ -3,6 +3,7 @@
 // so every copy that a device needs is made.
 #include <gtest/gtest.h>
 
+#include <drivetrain/plan_record.h>
 #include <drivetrain/toolkit/sharding/sharded_data_parallel.h>
 
 #include "conformance/data_parallel_suite.h"
@@ -18,7 +19,7 @@ class Offloaded : public ShardedDataParallel {
     options_.offload_state = state, options_.offload_values = values;
   }
   void plan(PlanContext& ctx) override {
-    ctx.claim_axis("dp", PlanContext::kRest, true, 2);
+    ctx.claim_axis("dp", PlanRecord::kRest, true, 2);
     options_.micro_batches = ctx.run().accumulation;
     options_.reduce_every = ctx.run().reduce_every.value_or(1);
   }

@@ -2,6 +2,7 @@
 // what they send.
 #include <gtest/gtest.h>
 
+#include <drivetrain/plan_record.h>
 #include <drivetrain/toolkit/sharding/sharded_data_parallel.h>
 
 #include "support/plugin_under_test.h"
@@ -62,14 +63,14 @@ struct Planned {
     for (const auto& t : ctx.traffics()) text += concat(text.empty() ? "" : "; ", t.axis, " ", t.what, ": ", t.bytes);
     return text;
   }
-  static std::string lines(const std::vector<PlanContext::Note>& notes) {
+  static std::string lines(const std::vector<PlanRecord::Note>& notes) {
     std::string text;
     for (const auto& note : notes) text += note.text + "\n";
     return text;
   }
 
   Host host;
-  PlanContext ctx;
+  PlanRecord ctx;
   Sharing plugin;
 };
 
@@ -79,7 +80,7 @@ TEST(ShardedPlan, over_all_counts_what_is_left_and_the_parts_of_a_sequence) {
   EXPECT_EQ(planned.bytes(MemoryClass::parameters), 4 * 300);
   EXPECT_EQ(planned.ctx.updated_elements(), 300.0 / 8);
   ASSERT_EQ(planned.ctx.claims().size(), 1u);
-  EXPECT_EQ(planned.ctx.claims()[0].place, PlanContext::kDataPlace);
+  EXPECT_EQ(planned.ctx.claims()[0].place, PlanRecord::kDataPlace);
   EXPECT_EQ(planned.traffic(), "dp gradients summed and cut: 1050; dp values gathered: 1050");
 }
 
@@ -127,7 +128,7 @@ TEST(ShardedPlan, groups_divide_what_other_axes_leave) {
   EXPECT_EQ(Planned::lines(Planned(Sharing::pairs, false, run).ctx.refusals()),
             "pairs = 2 does not divide the 3 ranks left by tp 2 x cp 2 of 12. Use one of 1, 3, or start a multiple of "
             "8 ranks\n");
-  run.taken_ranks.clear();
+  run.taken_ranks = "";
   EXPECT_NE(
       Planned::lines(Planned(Sharing::pairs, false, run).ctx.refusals()).find("that the mesh's other axes leave of 12"),
       std::string::npos);

@@ -34,8 +34,6 @@ class Plain : public Schedule {
       list.push_back({Op::backward, m, 0, m});
       if (stage == 1) list.push_back({Op::send_backward, m, 0, m});
     }
-    list.push_back({Op::flush_grads});
-    list.push_back({Op::update});
     spoil(stage, list);
     return list;
   }
@@ -146,19 +144,6 @@ TEST_F(Mistakes, slots_that_clash_or_are_not_promised_are_named) {
   schedule.promised = 1;
   spoiled(
       0, [](Program&) {}, "F1.0 takes slot 1, and slots() promises 1");
-}
-
-TEST_F(Mistakes, ends_of_a_step_are_checked) {
-  spoiled(
-      0, [](Program& l) { l.pop_back(); }, "does not end with flush_grads and update");
-  spoiled(
-      0, [](Program& l) { std::swap(l.back(), l[l.size() - 2]); }, "update before flush_grads");
-  spoiled(
-      1, [](Program& l) { std::rotate(find(l, Op::flush_grads), find(l, Op::update), l.end()); },
-      "update before flush_grads");
-  spoiled(
-      1, [](Program& l) { std::swap(*find(l, Op::send_backward, 1), *find(l, Op::flush_grads)); },
-      "comes after flush_grads");
 }
 
 TEST(Timeline, pieces_must_be_dealt_out_once) {

@@ -1,7 +1,7 @@
 // attention/flash: the suite of its kind, recorded cases, and its refusals.
 #include "support/golden_attention.h"
 
-#include <drivetrain/plan_context.h>
+#include <drivetrain/plan_record.h>
 
 namespace drivetrain {
 namespace {
@@ -12,12 +12,12 @@ struct FlashAttention : ::testing::Test {
   Host host;
   std::unique_ptr<Attention> attention = make_plugin<Attention>(host, "flash");
 
-  PlanContext planned(double dropout, bool training, const std::string& dtype = "float32") {
+  PlanRecord planned(double dropout, bool training, const std::string& dtype = "float32") {
     ModelFacts model;
     model.head_dim = 80, model.num_attention_heads = 8, model.num_query_groups = 2, model.attention_dropout = dropout;
     RunFacts run;
     run.training = training, run.compute_dtype = dtype;
-    PlanContext ctx(model, run);
+    PlanRecord ctx(model, run);
     attention->plan(ctx);
     return ctx;
   }
@@ -28,7 +28,7 @@ TEST_F(FlashAttention, passes_the_suite) { run_attention_suite(*attention, "atte
 TEST_F(FlashAttention, matches_every_recorded_case_it_declares) { EXPECT_EQ(run_golden_attention(*attention), 12); }
 
 TEST_F(FlashAttention, refuses_dropout_in_training_and_names_the_way_out) {
-  const PlanContext ctx = planned(0.1, true);
+  const PlanRecord ctx = planned(0.1, true);
   ASSERT_EQ(ctx.refusals().size(), 1u);
   EXPECT_EQ(ctx.refusals()[0].text, "attention_dropout 0.1 is not supported (0 only); use attention/standard");
   EXPECT_TRUE(planned(0.1, false).refusals().empty());
@@ -36,7 +36,7 @@ TEST_F(FlashAttention, refuses_dropout_in_training_and_names_the_way_out) {
 }
 
 TEST_F(FlashAttention, refuses_a_dtype_it_does_not_know) {
-  const PlanContext ctx = planned(0, true, "float8");
+  const PlanRecord ctx = planned(0, true, "float8");
   ASSERT_EQ(ctx.refusals().size(), 1u);
   EXPECT_NE(ctx.refusals()[0].text.find("dtype float8 is not supported (float16, float32, float64, bfloat16)"),
             std::string::npos);
@@ -47,7 +47,7 @@ TEST_F(FlashAttention, its_part_of_a_step_may_be_recorded) { EXPECT_EQ(planned(0
 TEST_F(FlashAttention, a_backend_of_cuda_is_refused_on_the_cpu_and_an_unknown_one_everywhere) {
   EXPECT_TRUE(planned(0, true).refusals().empty());
   attention = make_plugin<Attention>(host, "flash", R"({"backend": "cudnn"})");
-  const PlanContext ctx = planned(0, true);
+  const PlanRecord ctx = planned(0, true);
   ASSERT_EQ(ctx.refusals().size(), 1u);
   EXPECT_EQ(ctx.refusals()[0].text, "backend \"cudnn\" needs \"device\": \"cuda\"; leave it out");
   EXPECT_NE(
@@ -58,7 +58,7 @@ TEST_F(FlashAttention, a_backend_of_cuda_is_refused_on_the_cpu_and_an_unknown_on
 TEST_F(FlashAttention, on_cuda_it_plans_for_16_bits_and_heads_of_a_multiple_of_8) {
   host.services.device = at::Device(at::kCUDA, 0);
   EXPECT_TRUE(planned(0, true, "bfloat16").refusals().empty());
-  const PlanContext wide = planned(0, true, "float32");
+  const PlanRecord wide = planned(0, true, "float32");
   ASSERT_EQ(wide.refusals().size(), 1u);
   EXPECT_EQ(wide.refusals()[0].text, "dtype float32 is not supported (float16, bfloat16); use attention/standard");
   EXPECT_TRUE(attention->abilities().head_sizes.contains(80));
@@ -67,7 +67,7 @@ TEST_F(FlashAttention, on_cuda_it_plans_for_16_bits_and_heads_of_a_multiple_of_8
 }
 
 TEST_F(FlashAttention, offers_what_wrappers_need) {
-  const PlanContext ctx = planned(0, true);
+  const PlanRecord ctx = planned(0, true);
   const auto offers = [&](const std::string& ability) {
     for (const auto& offer : ctx.offers())
       if (offer.text == ability) return true;

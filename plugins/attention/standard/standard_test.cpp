@@ -3,7 +3,7 @@
 
 #include <ATen/ops/ones.h>
 
-#include <drivetrain/plan_context.h>
+#include <drivetrain/plan_record.h>
 
 namespace drivetrain {
 namespace {
@@ -57,7 +57,7 @@ TEST_F(StandardAttention, rows_draw_what_their_samples_draw_in_any_batch) {
 TEST_F(StandardAttention, a_plan_that_drops_everything_is_refused) {
   ModelFacts model;
   model.attention_dropout = 1;
-  PlanContext ctx(model, RunFacts{});
+  PlanRecord ctx(model, RunFacts{});
   attention->plan(ctx);
   ASSERT_EQ(ctx.refusals().size(), 1u);
   EXPECT_EQ(ctx.refusals()[0].text, "attention_dropout is 1; it must be below 1");

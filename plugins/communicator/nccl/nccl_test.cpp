@@ -4,7 +4,7 @@
 
 #include <thread>
 
-#include <drivetrain/plan_context.h>
+#include <drivetrain/plan_record.h>
 
 #include "board.h"
 #include "conformance/ranks.h"
@@ -57,7 +57,7 @@ TEST(CommunicatorNccl, steps_may_be_captured_and_only_runs_on_cuda_are_planned) 
   device_of_rank = [](int64_t) { return at::Device(at::kCPU); };
   RunFacts facts;
   facts.device = "cuda";
-  PlanContext good({}, facts), bad({}, RunFacts{});
+  PlanRecord good({}, facts), bad({}, RunFacts{});
   rank.communicator->plan(good);
   rank.communicator->plan(bad);
   EXPECT_TRUE(good.refusals().empty());

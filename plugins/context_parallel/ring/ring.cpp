@@ -4,9 +4,9 @@
 // Source: Liu et al. 2023, "Ring Attention with Blockwise Transformers for Near-Infinite Context". Everything but
 // attention works position by position, so it needs to know nothing; attention.h says what happens there. Axis "cp" of
 // the mesh; its gradients are summed with those of data parallelism.
+#include <drivetrain/context_parallel.h>
 #include <drivetrain/error.h>
 #include <drivetrain/mesh.h>
-#include <drivetrain/strategy.h>
 
 #include <algorithm>
 #include <numeric>
@@ -20,10 +20,6 @@ using namespace drivetrain;
 using namespace drivetrain::ring;
 
 constexpr const char* kAxis = "cp";
-
-struct ContextParallel : Strategy {
-  static constexpr const char* kKind = "context_parallel";
-};
 
 class Ring : public ContextParallel {
  public:
@@ -44,6 +40,7 @@ class Ring : public ContextParallel {
     if (size_ == 1) return ctx.no_effect("size", "one rank has the whole sequence");
     ctx.need("attention.returns_lse", "results over blocks of keys are merged by it");
     ctx.need("attention.non_causal", "a query sees all keys of other ranks' earlier chunks");
+    ctx.take_away(PlanContext::kWholePositions, "its attention is called for blocks of keys, in an order of its own");
     ctx.need("attention.partial_keys",
              "every rank has a part of the keys; a plugin without a window, bias or sink of its own says so by "
              "AttentionAbilities::partial_keys; one that has them goes with context_parallel/ulysses");
@@ -57,10 +54,10 @@ class Ring : public ContextParallel {
 
   void build(Builder& builder) override {
     if (size_ == 1) return;
-    tensor_ranks_ = builder.mesh.size("tp");
     const int64_t index = builder.mesh.index(kAxis), ranks = size_;
-    attention_ = std::make_shared<RingAttention>(builder.attention, index, ranks);
-    builder.attention = attention_;
+    builder.wrap_attention([&](std::shared_ptr<Attention> inner) {
+      return attention_ = std::make_shared<RingAttention>(std::move(inner), index, ranks);
+    });
     builder.batch_cuts.push_back([=](const std::vector<RowRange>& all) { return zigzag(all, index, ranks); });
   }
 
@@ -69,19 +66,16 @@ class Ring : public ContextParallel {
   }
 
  private:
-  // Ranks that share out the heads of a rank of the ring: another plugin's axis, if it is outside of this one.
-  static int64_t heads_ranks(const PlanContext& ctx) {
-    for (const auto& claim : ctx.claims())
-      if (claim.axis == "sp") return claim.size;
-    return 1;
-  }
-
   void plan_lengths(PlanContext& ctx) const {
-    const int64_t S = ctx.run().seq_length, inner = heads_ranks(ctx), chunks = 2 * size_;
+    const RunFacts& run = ctx.run();
+    if (!run.seq_length.known()) return;
+    // Others cut the positions of a rank of the ring again.
+    const int64_t S = run.seq_length, inner = run.joined_ranks.value_or(size_) / size_, chunks = 2 * size_;
     const int64_t unit = size_ * std::lcm(int64_t{2}, inner);  // what a rank of the ring has is cut again by the others
     if (S % unit == 0) return;
     ctx.refuse(concat("sequences of ", S, " positions cannot be cut into ", chunks, " equal chunks, two for each of ",
-                      size_, " ranks", inner > 1 ? concat(", and these by ", inner, " ranks that share out heads") : "",
+                      size_, " ranks",
+                      inner > 1 ? concat(", and these by ", inner, " ranks that share the sequence as well") : "",
                       "; set seq_length to a multiple of ", unit, " such as ", (S / unit + 1) * unit));
   }
 
@@ -90,13 +84,14 @@ class Ring : public ContextParallel {
   void plan_figures(PlanContext& ctx) const {
     const ModelFacts& model = ctx.model();
     const RunFacts& run = ctx.run();
-    const int64_t groups = model.num_query_groups > 0 ? model.num_query_groups : model.num_attention_heads;
-    const int64_t here = std::max<int64_t>(1, groups / (tensor_ranks_ * heads_ranks(ctx)));
-    const double values = 2 * static_cast<double>(run.micro_batch_size * here * model.head_dim) *
+    const bool known = run.seq_length.known() && run.micro_batch_size.known() && run.accumulation.known() &&
+                       run.groups_per_rank.known() && model.head_dim.known();
+    if (!known) return;
+    const double values = 2 * static_cast<double>(run.micro_batch_size * run.groups_per_rank * model.head_dim) *
                           static_cast<double>(run.seq_length) / static_cast<double>(size_);
     const double element = run.compute_bytes, wide = std::max(4.0, element), hops = static_cast<double>(size_ - 1);
-    const double visits = static_cast<double>(run.rank_layers > 0 ? run.rank_layers : model.num_layers) *
-                          static_cast<double>(run.accumulation);
+    const double visits =
+        static_cast<double>(run.rank_layers.value_or(model.num_layers)) * static_cast<double>(run.accumulation);
     ctx.traffic(kAxis, "keys and values", (run.training ? 2 : 1) * hops * values * element * visits);
     ctx.memory(MemoryClass::buffers, "keys and values on their way", 2 * values * element);
     if (!run.training) return;
@@ -107,7 +102,6 @@ class Ring : public ContextParallel {
   const int64_t size_;
   const Services& services_;
   std::shared_ptr<RingAttention> attention_;
-  int64_t tensor_ranks_ = 1;  // as far as `build` has seen the mesh
 };
 
 }  // namespace

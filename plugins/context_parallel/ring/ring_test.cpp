@@ -12,9 +12,9 @@
 #include <cmath>
 #include <limits>
 
+#include <drivetrain/context_parallel.h>
 #include <drivetrain/error.h>
-#include <drivetrain/plan_context.h>
-#include <drivetrain/strategy.h>
+#include <drivetrain/plan_record.h>
 
 #include "merged.h"
 #include "support/plugin_under_test.h"
@@ -27,10 +27,6 @@ using namespace drivetrain::test;
 using ring::Merged;
 using ring::zigzag;
 
-struct ContextParallel : Strategy {
-  static constexpr const char* kKind = "context_parallel";
-};
-
 std::unique_ptr<Plugin> make(const Host& host, int64_t size) {
   return make_plugin<ContextParallel>(host, "ring", concat("{\"size\": ", size, "}"));
 }
@@ -40,22 +36,23 @@ struct Planned {
   double dropout = 0;
   bool training = true;
 
-  PlanContext context() const {
+  PlanRecord context() const {
     const Host host;
     ModelFacts model;
     model.num_layers = 3, model.num_attention_heads = 12, model.num_query_groups = 4, model.head_dim = 8;
     model.attention_dropout = dropout;
     RunFacts run;
-    run.world_size = size, run.seq_length = length, run.micro_batch_size = 2, run.accumulation = 4;
+    run.world_size = size, run.micro_batch_size = 2, run.accumulation = 4;
+    if (length > 0) run.seq_length = length;
+    run.joined_ranks = size * heads_ranks, run.groups_per_rank = 4;
     run.training = training;
-    PlanContext ctx(model, run);
-    if (heads_ranks > 1) ctx.claim_axis("sp", heads_ranks, true, PlanContext::kHeadsPlace);
+    PlanRecord ctx(model, run);
     ctx.speaker("context_parallel/ring");
     make(host, size)->plan(ctx);
     return ctx;
   }
   std::string refusal() const {
-    const PlanContext ctx = context();
+    const PlanRecord ctx = context();
     return ctx.refusals().empty() ? "" : ctx.refusals()[0].text;
   }
 };
@@ -122,7 +119,7 @@ TEST(RingMerged, sixteen_bits_are_merged_in_float32) {
 }
 
 TEST(RingPlan, claims_its_axis_and_says_what_it_needs_and_sends) {
-  const PlanContext ctx = Planned().context();
+  const PlanRecord ctx = Planned().context();
   EXPECT_TRUE(ctx.refusals().empty());
   ASSERT_EQ(ctx.claims().size(), 1u);
   EXPECT_EQ(ctx.claims()[0].axis, "cp");
@@ -140,7 +137,7 @@ TEST(RingPlan, claims_its_axis_and_says_what_it_needs_and_sends) {
 }
 
 TEST(RingPlan, one_rank_needs_nothing_and_says_so) {
-  const PlanContext ctx = Planned{.length = 7, .size = 1, .dropout = 0.1}.context();
+  const PlanRecord ctx = Planned{.length = 7, .size = 1, .dropout = 0.1}.context();
   EXPECT_TRUE(ctx.refusals().empty());
   EXPECT_TRUE(ctx.needs().empty());
   EXPECT_EQ(ctx.no_effects().size(), 1u);
@@ -154,8 +151,7 @@ TEST(RingPlan, what_does_not_fit_is_refused_with_numbers_and_a_way_out) {
   EXPECT_EQ(Planned{.length = 0}.refusal(), "") << "it is not known in the first round";
   EXPECT_EQ((Planned{.length = 1024, .heads_ranks = 3}.refusal()),
             "sequences of 1024 positions cannot be cut into 4 equal chunks, two for each of 2 ranks, and these by 3 "
-            "ranks that "
-            "share out heads; set seq_length to a multiple of 12 such as 1032");
+            "ranks that share the sequence as well; set seq_length to a multiple of 12 such as 1032");
   EXPECT_EQ(Planned{.dropout = 0.1}.refusal(),
             "attention_dropout 0.1 is not supported (0 only): no rank has all probabilities of a query; use "
             "context_parallel/ulysses");

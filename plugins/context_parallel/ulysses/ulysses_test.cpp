@@ -2,10 +2,10 @@
 // whole is the suite's to show.
 #include <gtest/gtest.h>
 
+#include <drivetrain/context_parallel.h>
 #include <drivetrain/error.h>
 #include <drivetrain/mesh.h>
-#include <drivetrain/plan_context.h>
-#include <drivetrain/strategy.h>
+#include <drivetrain/plan_record.h>
 
 #include "heads.h"
 #include "support/plugin_under_test.h"
@@ -18,33 +18,32 @@ using ulysses::HeadShare;
 using ulysses::rows_of_part;
 using ulysses::share_heads;
 
-struct ContextParallel : Strategy {
-  static constexpr const char* kKind = "context_parallel";
-};
-
 std::unique_ptr<Plugin> make(const Host& host, int64_t size) {
   return make_plugin<ContextParallel>(host, "ulysses", concat("{\"size\": ", size, "}"));
 }
 
 struct Planned {
   int64_t heads = 12, groups = 12, length = 1024, ranks = 2, size = 2;
-  std::string claimed = "";
+  int64_t layer_ranks = 1;  // that another plugin shares layers over
+  bool behind = false;      // one that takes whole positions away
 
-  PlanContext context() const {
+  PlanRecord context() const {
     const Host host;
     ModelFacts model;
     model.num_layers = 3, model.num_attention_heads = heads, model.num_query_groups = groups, model.head_dim = 8;
     RunFacts run;
-    run.world_size = ranks, run.seq_length = length, run.micro_batch_size = 2, run.accumulation = 4;
-    PlanContext ctx(model, run);
+    run.world_size = ranks, run.micro_batch_size = 2, run.accumulation = 4;
+    if (length > 0) run.seq_length = length;
+    run.heads_per_rank = heads / layer_ranks, run.groups_per_rank = groups / layer_ranks;
+    PlanRecord ctx(model, run);
     ctx.speaker("context_parallel/other");
-    if (!claimed.empty()) ctx.claim_axis(claimed, 2, true, PlanContext::kContextPlace);
+    if (behind) ctx.take_away(PlanContext::kWholePositions, "its attention sees blocks");
     ctx.speaker("context_parallel/ulysses");
     make(host, size)->plan(ctx);
     return ctx;
   }
   std::string refusal() const {
-    const PlanContext ctx = context();
+    const PlanRecord ctx = context();
     return ctx.refusals().empty() ? "" : ctx.refusals()[0].text;
   }
 };
@@ -90,7 +89,7 @@ TEST(UlyssesHeads, a_part_of_rows_that_are_a_part_themselves) {
 }
 
 TEST(UlyssesPlan, claims_an_axis_beside_the_heads_and_says_what_it_sends) {
-  const PlanContext ctx = Planned().context();
+  const PlanRecord ctx = Planned().context();
   EXPECT_TRUE(ctx.refusals().empty());
   ASSERT_EQ(ctx.claims().size(), 1u);
   EXPECT_EQ(ctx.claims()[0].axis, "sp");
@@ -103,28 +102,28 @@ TEST(UlyssesPlan, claims_an_axis_beside_the_heads_and_says_what_it_sends) {
   EXPECT_TRUE(ctx.costs().empty());
 }
 
-TEST(UlyssesPlan, heads_that_tensor_parallelism_leaves_too_few_of_are_refused_with_all_numbers) {
-  Host host;
-  const Mesh mesh({{"tp", 4, 0, false}, {"sp", 4, 0, true}}, 0, 16, nullptr);
-  ModelFacts model;
-  model.num_attention_heads = model.num_query_groups = 12;
-  const auto plugin = make(host, 4);
-  Builder builder{nullptr, nullptr, mesh, model};
-  EXPECT_EQ(
-      error_of([&] { dynamic_cast<Strategy&>(*plugin).build(builder); }),
-      "context_parallel/ulysses: tp 4 leaves 3 of 12 query heads to a rank, and each of 4 ranks needs one; set size to "
-      "3 or less, or use context_parallel/ring");
+TEST(UlyssesPlan, heads_that_other_ranks_leave_too_few_of_are_refused_with_all_numbers) {
+  const std::string refusal = Planned{.ranks = 16, .size = 4, .layer_ranks = 4}.refusal();
+  EXPECT_NE(refusal.find("3 of 12 query heads on a rank"), std::string::npos) << refusal;
+  EXPECT_NE(refusal.find("set size to 3 or less"), std::string::npos) << refusal;
+}
+
+TEST(UlyssesPlan, shares_its_heads_with_what_lies_inside) {
+  const PlanRecord ctx = Planned().context();
+  ASSERT_EQ(ctx.shares().size(), 1u);
+  EXPECT_FALSE(ctx.shares()[0].layers);
+  EXPECT_EQ(ctx.shares()[0].ranks, 2);
 }
 
 TEST(UlyssesPlan, uneven_heads_cost_and_say_how_much) {
-  const PlanContext ctx = Planned{.heads = 3, .groups = 3}.context();
+  const PlanRecord ctx = Planned{.heads = 3, .groups = 3}.context();
   ASSERT_EQ(ctx.costs().size(), 1u);
   EXPECT_EQ(ctx.costs()[0].text,
             "3 query heads over 2 ranks: the fullest has 2, so attention takes 33 % longer than with equal shares");
 }
 
 TEST(UlyssesPlan, one_rank_changes_nothing_and_says_so) {
-  const PlanContext ctx = Planned{.length = 7, .ranks = 1, .size = 1}.context();
+  const PlanRecord ctx = Planned{.length = 7, .ranks = 1, .size = 1}.context();
   EXPECT_TRUE(ctx.refusals().empty());
   ASSERT_EQ(ctx.no_effects().size(), 1u);
   EXPECT_EQ(ctx.no_effects()[0].text, "size changes nothing: one rank has the whole sequence");
@@ -137,9 +136,14 @@ TEST(UlyssesPlan, what_does_not_fit_is_refused_with_numbers_and_a_way_out) {
   EXPECT_EQ((Planned{.heads = 2, .groups = 1, .ranks = 4, .size = 4}.refusal()),
             "2 query heads cannot be shared out to 4 ranks, each of which needs one; set size to 2 or less, or use "
             "context_parallel/ring");
-  const std::string behind = Planned{.claimed = "cp"}.refusal();
-  EXPECT_NE(behind.find("it stands behind context_parallel/other"), std::string::npos) << behind;
-  EXPECT_NE(behind.find("list ulysses first"), std::string::npos) << behind;
+}
+
+TEST(UlyssesPlan, needs_an_attention_of_whole_positions_around_it) {
+  for (const bool behind : {false, true}) {
+    const PlanRecord ctx = Planned{.behind = behind}.context();
+    ASSERT_EQ(ctx.needs().at(0).ability, PlanContext::kWholePositions);
+    EXPECT_EQ(ctx.needs()[0].taken_by, behind ? "context_parallel/other" : "");
+  }
 }
 
 TEST(UlyssesPlan, a_size_is_needed_and_at_least_one) {

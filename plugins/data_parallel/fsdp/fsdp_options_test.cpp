@@ -1,6 +1,8 @@
 // data_parallel/fsdp without a run: its options, which ranks share what, what it refuses and names.
 #include <gtest/gtest.h>
 
+#include <drivetrain/plan_record.h>
+
 #include "fsdp.h"
 #include "support/sharding_plan.h"
 
@@ -47,7 +49,7 @@ TEST(FsdpOptions, hybrid_groups_share_a_copy_inside_and_replicate_across) {
   EXPECT_EQ(p.s.shard_axes, Axes{"dp"});
   EXPECT_EQ(p.s.replica_axes, Axes{"replica"});
   EXPECT_EQ(p.plugin.shard_ranks(), 2);
-  EXPECT_EQ(p.ctx.claims()[1].place, PlanContext::kReplicaPlace);
+  EXPECT_EQ(p.ctx.claims()[1].place, PlanRecord::kReplicaPlace);
   EXPECT_EQ(Planned(R"({"shard_group_size": 3})").refusals(),
             "shard_group_size = 3 does not divide the 8 ranks of this run. Use one of 1, 2, 4, 8, or start a multiple "
             "of 3 ranks");

@@ -32,7 +32,7 @@ Groups asked_groups(const ZeroOptions& o, PlanContext& ctx) {
 
 // The largest tensor that the facts tell of: the embedding or a matrix of the MLP.
 int64_t large_parameter(const ModelFacts& model) {
-  return std::max(model.vocab_size, model.ffn_hidden_size) * model.hidden_size;
+  return std::max(model.vocab_size, model.ffn_hidden_size.value_or(0)) * model.hidden_size;
 }
 
 }  // namespace
@@ -123,7 +123,7 @@ void Zero::say_what_stays_whole(PlanContext& ctx) const {
   if (model.hidden_size > 0 && large_parameter(model) <= s.persistent)
     return ctx.cost(concat("parameters of up to stage3_param_persistence_threshold = ", s.persistent,
                            " elements stay whole: here that is all large ones; lower it to share them out"));
-  const auto held = static_cast<int64_t>(static_cast<double>(model.parameters) * ctx.run().rank_share);
+  const auto held = static_cast<int64_t>(static_cast<double>(model.parameters) * ctx.run().rank_share.value_or(1));
   if (held > 0 && s.reuse_distance >= held)
     return ctx.cost(concat("stage3_max_reuse_distance = ", s.reuse_distance, " is not less than a rank's ", held,
                            " parameters: all stay whole from their forward to their backward"));

@@ -1,4 +1,6 @@
 // data_parallel/zero without a run: what its section asks for, and which ranks share what.
+#include <drivetrain/plan_record.h>
+
 #include "test_plan.h"
 
 namespace drivetrain::test {
@@ -117,8 +119,8 @@ TEST(ZeroOptions, groups_of_neighbours_share_a_copy_at_every_stage) {
     EXPECT_EQ(p.s.replica_axes, Axes{"replica"});
     EXPECT_EQ(p.plugin.shard_ranks(), 2);
     EXPECT_EQ(p.refusals() + p.idle() + p.costs(), "");
-    EXPECT_EQ(p.ctx.claims()[0].place, PlanContext::kDataPlace);
-    EXPECT_EQ(p.ctx.claims()[1].place, PlanContext::kReplicaPlace);
+    EXPECT_EQ(p.ctx.claims()[0].place, PlanRecord::kDataPlace);
+    EXPECT_EQ(p.ctx.claims()[1].place, PlanRecord::kReplicaPlace);
     EXPECT_EQ(Planned(concat(R"({"group_size": -1, "stage": )", stage, "}")).axes(), "dp rest");
     EXPECT_EQ(Planned(concat(R"({"group_size": 1, "stage": )", stage, "}")).axes(), "dp 1, replica rest");
   }

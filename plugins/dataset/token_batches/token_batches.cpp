@@ -108,9 +108,9 @@ class TokenBatches : public Dataset {
     if (shape_.size() != 4 || shape_[0] < 1 || shape_[1] < 1 || shape_[2] < 1 || shape_[3] < 2)
       throw wrong("\"tokens\" has shape ", at::IntArrayRef(shape_), ", wanted [steps, micro_batches, B, S+1]");
     const int64_t rows = shape_[1] * shape_[2];
-    if (run.train_batch_size > 0 && rows != run.train_batch_size)
+    if (run.train_batch_size.known() && rows != run.train_batch_size)
       throw wrong("each step has ", shape_[1], " micro-batches x ", shape_[2], " rows = ", rows,
-                  ", but train_batch_size is ", run.train_batch_size, "; set train_batch_size to ", rows);
+                  ", but train_batch_size is ", run.train_batch_size.value(), "; set train_batch_size to ", rows);
     if (options_.seq_length && *options_.seq_length != shape_[3] - 1)
       throw wrong("its rows are ", shape_[3] - 1,
                   " tokens long (S of [steps, micro_batches, B, S+1]), but seq_length is ", *options_.seq_length,

@@ -46,6 +46,21 @@ class Block : public AutogradUnit {
     return all;
   }
 
+  bool is_block() const override { return true; }
+
+  // On the residual stream the input, the sum after attention, and both norms' outputs for the weights behind them; of
+  // the heads queries, keys, values and what attention returns; both sides of the activation function.
+  std::optional<UnitKeeps> keeps() const override {
+    const auto D = static_cast<double>(shape_.hidden), F = static_cast<double>(shape_.ffn);
+    const auto queries = static_cast<double>(shape_.heads * shape_.head_dim),
+               keys = static_cast<double>(shape_.groups * shape_.head_dim);
+    UnitKeeps keeps;
+    keeps.all = {4 * D, 2 * (queries + keys) + static_cast<double>(shape_.fc_width()) + F};
+    keeps.inputs = {D, 0};
+    keeps.regions = {{"norm", {2 * D, 0}}, {"attn.core", {0, queries}}, {"mlp.act", {0, F}}};
+    return keeps;
+  }
+
   Tensors run(const Tensors& in, StepContext& ctx) override {
     const at::Tensor x_BSD = residual_stream(in);
     // A branch's output is fresh memory that nobody keeps, so the residual is added in place.

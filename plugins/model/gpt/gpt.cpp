@@ -55,7 +55,6 @@ class Gpt : public Model {
         "exact: 6 per parameter of a matrix product (output layer included, embeddings not) + causal attention 6 L H d "
         "S; "
         "backward counts twice forward, no recompute";
-    count_activations(f);
     return f;
   }
 
@@ -102,19 +101,6 @@ class Gpt : public Model {
   std::string weights_folder() const override { return path_; }
 
  private:
-  // Of a block as strategy/fused_block computes it by default, norms and activations again in backward: both sums on
-  // the residual stream (2 D), queries, keys, values and attention's output (2 (H + G) C), and the first product of the
-  // MLP (F, gated 2 F). Statistics of norms and softmax are left out: a few numbers per token. It takes in {residual,
-  // delta}.
-  void count_activations(ModelFacts& f) const {
-    const auto stream = static_cast<double>(shape_.hidden),
-               queries = static_cast<double>(shape_.heads * shape_.head_dim);
-    const auto keys = static_cast<double>(shape_.groups * shape_.head_dim);
-    f.kept_whole_per_token = f.input_per_token = 2 * stream;
-    f.kept_cut_per_token = 2 * (queries + keys) + static_cast<double>(shape_.fc_width());
-    f.regions = {{"attn.core", 0, queries}};
-  }
-
   const Source source_;
   const Shape& shape_ = source_.shape;
   const std::string path_;  // of the folder; empty: initial weights by rule

@@ -144,16 +144,22 @@ TEST(GptFacts, every_unit_costs_something_and_the_embedding_least) {
   EXPECT_NEAR(costs["head"] / costs["block.0"], 50257. / (12 * 768 + 1024), 1e-12);
 }
 
-TEST(GptFacts, tell_what_a_block_leaves_for_backward) {
-  const ModelFacts gpt2 = gpt(R"({"num_layers": 12, "hidden_size": 768, "num_attention_heads": 12, "vocab_size": 50257,
-                                 "max_position_embeddings": 1024})")
-                              ->facts();
-  EXPECT_EQ(gpt2.kept_whole_per_token, 2 * 768);
-  EXPECT_EQ(gpt2.kept_cut_per_token, 8 * 768);
-  EXPECT_EQ(gpt2.input_per_token, 2 * 768);
-  const ModelFacts gated = gpt(small(R"(, "activation": "swiglu", "kv_channels": 10, "ffn_hidden_size": 50)"))->facts();
-  EXPECT_EQ(gated.kept_cut_per_token, 2 * (4 + 2) * 10 + 2 * 50);
-  EXPECT_EQ(gated.regions.at(0).cut_per_token, 40);
+// The model's own blocks, by their shape; that these are the bytes, the fused block's test measures.
+TEST(GptBlock, tells_what_it_leaves_for_backward) {
+  const auto keeps = [](const std::string& options) {
+    const auto model = gpt(options);
+    const BuiltModel built(*model);
+    EXPECT_FALSE(built.chain.units.front()->is_block());
+    EXPECT_FALSE(built.chain.units.back()->is_block());
+    EXPECT_TRUE(built.chain.units.at(1)->is_block());
+    return built.chain.units.at(1)->keeps().value();
+  };
+  const UnitKeeps gated = keeps(small(R"(, "activation": "swiglu", "kv_channels": 10, "ffn_hidden_size": 50)"));
+  EXPECT_EQ(gated.all.shared, 2 * (4 + 2) * 10 + 2 * 50 + 50);
+  EXPECT_EQ(gated.all.whole, 4 * gated.inputs.whole);
+  ASSERT_EQ(gated.regions.size(), 3u);
+  EXPECT_EQ(gated.regions[1].name, "attn.core");
+  EXPECT_EQ(gated.regions[1].freed.shared, 40);
 }
 
 }  // namespace

@@ -73,7 +73,7 @@ struct BuiltModel {
       EXPECT_EQ(t.sizes(), at::IntArrayRef(param->layout.global_shape)) << param->name;
       param->tensor = t.clone().set_requires_grad(true);
       param->grad = at::zeros(t.sizes(), t.options());
-      param->grad_fresh = true;
+      param->restart_grad();
     }
   }
   void fill_by_rule() {

@@ -1,6 +1,7 @@
 // precision/bf16: the suite of its kind, its types and its options.
 #include "conformance/precision_suite.h"
 
+#include <drivetrain/plan_record.h>
 #include <drivetrain/precision.h>
 
 #include "support/plugin_under_test.h"
@@ -43,7 +44,7 @@ TEST_F(Bf16, takes_deepspeeds_options_where_they_say_what_happens) {
 
 TEST_F(Bf16, a_key_without_effect_is_named_where_it_is_given) {
   const auto idle = [&](const std::string& json) {
-    PlanContext ctx({}, {});
+    PlanRecord ctx({}, {});
     make_plugin<Precision>(host, "bf16", json)->plan(ctx);
     EXPECT_EQ(ctx.capturables().size(), 1u);
     return ctx.no_effects().empty() ? "" : ctx.no_effects()[0].text;

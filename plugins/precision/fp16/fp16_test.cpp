@@ -1,6 +1,7 @@
 // precision/fp16: the suite of its kind, its types, its loss scale and its options.
 #include "conformance/precision_suite.h"
 
+#include <drivetrain/plan_record.h>
 #include <drivetrain/precision.h>
 
 #include "support/plugin_under_test.h"
@@ -51,7 +52,7 @@ TEST_F(Fp16, takes_deepspeeds_options) {
 }
 
 TEST_F(Fp16, what_a_static_scale_makes_idle_is_named) {
-  PlanContext ctx({}, {});
+  PlanRecord ctx({}, {});
   make_plugin<Precision>(host, "fp16", R"({"loss_scale": 128, "loss_scale_window": 7, "min_loss_scale": 2})")
       ->plan(ctx);
   ASSERT_EQ(ctx.no_effects().size(), 2u);
@@ -61,7 +62,7 @@ TEST_F(Fp16, what_a_static_scale_makes_idle_is_named) {
 
 TEST_F(Fp16, auto_cast_is_named_where_it_is_given) {
   for (const char* json : {R"({"auto_cast": true})", R"({"auto_cast": false, "loss_scale": 128})", "{}"}) {
-    PlanContext ctx({}, {});
+    PlanRecord ctx({}, {});
     make_plugin<Precision>(host, "fp16", json)->plan(ctx);
     ASSERT_EQ(ctx.no_effects().size(), std::string(json) == "{}" ? 0u : 1u) << json;
     if (std::string(json) != "{}")

@@ -12,6 +12,7 @@ Full::Full(const Options& options, const Services& services)
 
 void Full::plan(PlanContext& ctx) {
   if (!host_) ctx.capturable();
+  layer_ranks_ = ctx.run().layer_ranks.value_or(1);
   if (!ctx.run().training) return;
   name_idle_keys(options_, ctx);
   if (options_.cpu_checkpointing && !host_)
@@ -22,10 +23,10 @@ void Full::plan(PlanContext& ctx) {
 // Here the other ranks' parts are known to the mesh.
 void Full::build(Builder& builder) {
   if (!options_.partition_activations) return;
-  const bool alone = builder.mesh.size("tp") == 1;
+  const bool alone = layer_ranks_ == 1;
   if (!alone && builder.activation_cuts.empty())
     throw fail(ErrorCode::config, "recompute/full: partition_activations asks for inputs of blocks cut over the ",
-               builder.mesh.size("tp"),
+               layer_ranks_,
                " ranks of tensor_parallel, which is not in this version: each keeps all of them\n   set "
                "\"sequence_parallel\": true in ",
                "tensor_parallel, which cuts everything between layers, or remove partition_activations");

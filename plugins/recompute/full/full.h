@@ -20,7 +20,7 @@ class Full : public Recompute {
 
   void plan(PlanContext& ctx) override;
   void build(Builder& builder) override;
-  void attach(UnitList& units) override { blocks_.choose(units); }
+  void choose(const UnitList& units) override { blocks_.choose(units); }
   Keep keep(const Region& region) const override;
   std::unique_ptr<Held> hold(Tensors inputs) const override;
 
@@ -28,6 +28,7 @@ class Full : public Recompute {
   const Options options_;
   const Services& services_;
   BlockChoice blocks_;
+  int64_t layer_ranks_ = 1;  // as far as `plan` knew
   std::optional<HostStash> host_;
 };
 

@@ -59,28 +59,30 @@ TEST(FullRecompute, on_a_device_inputs_go_to_the_host_only_if_asked) {
   EXPECT_NE(away.costs().find("their inputs go to the host and back"), std::string::npos);
 }
 
-struct NoAttentionMesh {
-  explicit NoAttentionMesh(int64_t tensor_ranks) : mesh({{"tp", tensor_ranks, 0, false}}, 0, tensor_ranks, nullptr) {}
-  Mesh mesh;
+struct NoAttention {
+  const Mesh mesh{{}, 0, 1, nullptr};
   ModelFacts facts;
   Builder builder{nullptr, nullptr, mesh, facts};
 };
 
 TEST(FullRecompute, inputs_are_cut_over_ranks_by_sequence_parallelism_only) {
   RecomputePlan plan("full", R"({"partition_activations": true})");
-  NoAttentionMesh alone(1), two(2), sequence(2);
+  RunFacts shared;
+  shared.layer_ranks = 2;
+  RecomputePlan over_two("full", R"({"partition_activations": true})", shared);
+  NoAttention alone, two, sequence;
   EXPECT_EQ(error_of([&] { plan.policy->build(alone.builder); }), "");
   ASSERT_EQ(plan.host.log.lines.size(), 1u);
   EXPECT_NE(plan.host.log.lines[0].find("partition_activations changes nothing: there is one tensor-parallel rank"),
             std::string::npos);
-  EXPECT_EQ(error_of([&] { plan.policy->build(two.builder); }),
+  EXPECT_EQ(error_of([&] { over_two.policy->build(two.builder); }),
             "recompute/full: partition_activations asks for inputs of blocks cut over the 2 ranks of tensor_parallel, "
             "which is not in this "
             "version: each keeps all of them\n   set \"sequence_parallel\": true in tensor_parallel, which cuts "
             "everything between "
             "layers, or remove partition_activations");
   sequence.builder.activation_cuts.push_back([](const auto& rows) { return rows; });
-  EXPECT_EQ(error_of([&] { plan.policy->build(sequence.builder); }), "");
+  EXPECT_EQ(error_of([&] { over_two.policy->build(sequence.builder); }), "");
 }
 
 TEST(FullRecompute, is_silent_where_nothing_is_trained) {

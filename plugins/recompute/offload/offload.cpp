@@ -41,7 +41,7 @@ class Offload : public Recompute {
     if (blocks_.plan(ctx) > 0) blocks_.say_cost(ctx, host_.has_value());
   }
 
-  void attach(UnitList& units) override { blocks_.choose(units); }
+  void choose(const UnitList& units) override { blocks_.choose(units); }
 
   Keep keep(const Region& region) const override {
     return region.name.empty() && blocks_.has(region.unit) ? Keep::input : Keep::all;

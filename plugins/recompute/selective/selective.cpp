@@ -24,9 +24,9 @@ class Selective : public Recompute {
     return table<Options>()
         .field(
             "regions", &Options::regions,
-            "what runs again: norm, attn.core (attention between its projections), mlp.act (the activation function); "
-            "null: norm and mlp.act, and attn.core where it costs next to nothing")
-        .one_of({"norm", "attn.core", "mlp.act"})
+            "what runs again, of the regions that the run's blocks have: norm, attn.core (attention between its "
+            "projections), mlp.act (the activation function), or others; null: norm and mlp.act, and attn.core where "
+            "it costs next to nothing")
         .field("fraction", &Options::fraction, "share of a rank's blocks in which it does: the first ones")
         .range(0, 1);
   }
@@ -39,10 +39,13 @@ class Selective : public Recompute {
     if (regions_.empty())
       return ctx.no_effect("regions",
                            "the list is empty: all activations are kept. It takes norm, attn.core and mlp.act");
-    if (const double share = blocks_.plan(ctx); share > 0) say_what_attention_costs(ctx, share);
+    const double share = blocks_.plan(ctx);
+    if (share == 0) return;
+    say_what_is_idle(ctx);
+    say_costs(ctx, share);
   }
 
-  void attach(UnitList& units) override { blocks_.choose(units); }
+  void choose(const UnitList& units) override { blocks_.choose(units); }
 
   Keep keep(const Region& region) const override {
     return !region.name.empty() && names(region.name) && blocks_.has(region.unit) ? Keep::input : Keep::all;
@@ -62,14 +65,47 @@ class Selective : public Recompute {
     return std::find(regions_.begin(), regions_.end(), region) != regions_.end();
   }
 
-  void say_what_attention_costs(PlanContext& ctx, double share) const {
+  // Before the units are known, and where one of them does not say what it keeps, any region may free something.
+  bool frees(const std::string& region) const {
+    const auto& declared = blocks_.regions();
+    if (!declared) return true;
+    const auto found = declared->find(region);
+    return found != declared->end() && found->second;
+  }
+
+  void say_what_is_idle(PlanContext& ctx) const {
+    const auto& declared = blocks_.regions();
+    if (!declared || blocks_.chosen() == 0) return;
+    std::string all;
+    for (const auto& [region, any] : *declared) all += (all.empty() ? "" : ", ") + region;
+    for (const std::string& region : regions_) {
+      if (frees(region)) continue;
+      if (declared->contains(region))
+        ctx.no_effect("region " + region,
+                      "the blocks of this run compute it again in any case, and keep nothing of it");
+      else if (options_.regions)
+        ctx.refuse(concat("regions names \"", region, "\", which no block of this run has",
+                          all.empty() ? "" : "; they have " + all));
+      else
+        ctx.no_effect("region " + region,
+                      concat("no block of this run has it", all.empty() ? "" : "; they have " + all));
+    }
+  }
+
+  void say_costs(PlanContext& ctx, double share) const {
     const double attention = forward_shares(ctx).attention * share;
     const std::string figure = attention > 0 ? concat("about ", percent(attention), " of a step") : "some work";
-    if (names("attn.core"))
-      ctx.cost(concat("the forward of attention runs twice: ", figure, " more, for one [B, S, hidden] less per block"));
-    else if (!options_.regions)
-      ctx.cost(concat("norms and activation functions run twice. attn.core does not: its forward is ", figure,
-                      " and would free one [B, S, hidden] per block; name it in \"regions\" to have it"));
+    if (names("attn.core")) {
+      if (frees("attn.core"))
+        ctx.cost(
+            concat("the forward of attention runs twice: ", figure, " more, for one [B, S, hidden] less per block"));
+      return;
+    }
+    if (options_.regions || !frees("attn.core")) return;
+    const bool others = frees("norm") || frees("mlp.act");
+    ctx.cost(concat(others ? "norms and activation functions run twice. " : "", "attn.core does not",
+                    others ? "" : " run twice", ": its forward is ", figure,
+                    " and would free one [B, S, hidden] per block; name it in \"regions\" to have it"));
   }
 
   const Options options_;

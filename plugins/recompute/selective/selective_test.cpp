@@ -39,11 +39,47 @@ TEST(SelectiveRecompute, of_nothing_says_so) {
             "fraction changes nothing: 0 of 12 blocks is none: all activations are kept");
 }
 
-TEST(SelectiveRecompute, refuses_regions_that_it_does_not_know) {
-  const std::string error = error_of([] { RecomputePlan("selective", R"({"regions": ["norm", "mlp"]})"); });
-  EXPECT_NE(error.find("regions[1] is \"mlp\", but recompute/selective takes \"norm\", \"attn.core\" or \"mlp.act\""),
-            std::string::npos)
-      << error;
+struct Declared : Unit {
+  explicit Declared(std::vector<UnitKeeps::Region> all) : Unit("block.0"), regions(std::move(all)) {}
+  bool is_block() const override { return true; }
+  std::optional<UnitKeeps> keeps() const override { return UnitKeeps{{8, 8}, {1, 0}, regions}; }
+  std::vector<ParamPtr> params() const override { return {}; }
+  Tensors forward(const Tensors& x, StepContext&, Saved&) override { return x; }
+  Tensors backward(const Tensors& dy, StepContext&, Saved&) override { return dy; }
+  const std::vector<UnitKeeps::Region> regions;
+};
+
+// The last round of `plan`, when the run's blocks are known.
+PlanRecord last_round(const std::string& options, std::vector<UnitKeeps::Region> regions) {
+  const RecomputePlan plan("selective", options, recompute_run(4096));
+  UnitList units;
+  units.units.push_back(std::make_shared<Declared>(std::move(regions)));
+  plan.policy->choose(units);
+  RunFacts run = recompute_run(4096);
+  run.rank_layers = 1;
+  PlanRecord ctx(RecomputePlan::facts(), run);
+  plan.policy->plan(ctx);
+  return ctx;
+}
+
+TEST(SelectiveRecompute, says_which_regions_free_nothing_in_the_blocks_of_this_run) {
+  const PlanRecord cheap = last_round("{}", {{"norm", {}}, {"attn.core", {0, 4}}, {"mlp.act", {}}});
+  ASSERT_EQ(cheap.no_effects().size(), 2u);
+  EXPECT_EQ(cheap.no_effects()[0].text.find("region norm changes nothing"), 0u) << cheap.no_effects()[0].text;
+  EXPECT_EQ(cheap.no_effects()[1].text.find("region mlp.act changes nothing"), 0u) << cheap.no_effects()[1].text;
+  ASSERT_EQ(cheap.costs().size(), 1u);
+  EXPECT_EQ(cheap.costs()[0].text.find("norms and activation functions run twice"), std::string::npos);
+  EXPECT_TRUE(last_round("{}", {{"norm", {2, 0}}, {"attn.core", {0, 4}}, {"mlp.act", {0, 4}}}).no_effects().empty());
+}
+
+TEST(SelectiveRecompute, takes_the_regions_that_blocks_declare_and_refuses_others) {
+  const std::vector<UnitKeeps::Region> own = {{"experts.act", {0, 4}}, {"norm", {2, 0}}};
+  EXPECT_TRUE(last_round(R"({"regions": ["experts.act"]})", own).refusals().empty());
+  const PlanRecord unknown = last_round(R"({"regions": ["norm", "mlp"]})", own);
+  ASSERT_EQ(unknown.refusals().size(), 1u);
+  const std::string& text = unknown.refusals()[0].text;
+  EXPECT_NE(text.find("\"mlp\""), std::string::npos) << text;
+  EXPECT_NE(text.find("experts.act, norm"), std::string::npos) << text;
 }
 
 }  // namespace

@@ -38,10 +38,6 @@ class Accumulate : public Schedule {
       list.push_back(instr(Op::forward, m));
       if (pass == Pass::train) list.push_back(instr(Op::backward, m));
     }
-    if (pass == Pass::train) {
-      list.push_back(instr(Op::flush_grads, 0));
-      list.push_back(instr(Op::update, 0));
-    }
     return list;
   }
 

@@ -1,4 +1,6 @@
 // schedule/gpipe: the suite, its order, and what it says about the run.
+#include <drivetrain/plan_record.h>
+
 #include "conformance/schedule_suite.h"
 
 namespace drivetrain {
@@ -23,7 +25,7 @@ TEST_F(Gpipe, runs_all_forwards_first_and_keeps_every_micro_batch) {
 }
 
 TEST_F(Gpipe, says_how_long_stages_wait) {
-  const PlanContext ctx = planned(*make(4, 1), 8);
+  const PlanRecord ctx = planned(*make(4, 1), 8);
   ASSERT_EQ(ctx.costs().size(), 1u);
   EXPECT_EQ(ctx.costs()[0].text,
             "stages of equal cost wait for each other 37.5 % of the time they work (4 stages, 8 micro-batches, "

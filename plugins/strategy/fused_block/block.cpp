@@ -77,6 +77,24 @@ Block::Block(BlockSpec spec, BlockLayers layers, std::shared_ptr<Attention> atte
       norm_args_{spec_.norm_epsilon, spec_.rms},
       activation_(ops::activation_of(spec_.activation)) {}
 
+// Both sums on the residual stream; queries, keys, values and attention's output; the first product of the MLP. The
+// outputs of norms and of the activation function are computed again in backward anyway, unless the options say
+// otherwise. What a linear layer keeps of a norm's output in their place comes from other ranks, and frees as much.
+std::optional<UnitKeeps> Block::keeps() const {
+  const auto D = static_cast<double>(spec_.hidden), F = static_cast<double>(spec_.ffn);
+  const auto queries = static_cast<double>(spec_.heads * spec_.head_dim),
+             keys = static_cast<double>(spec_.kv_heads * spec_.head_dim);
+  const double fc = spec_.activation == "swiglu" ? 2 * F : F;
+  const bool keeps_norms = !options_.recompute_cheap, keeps_act = !options_.recompute_cheap;
+  const double by_layers = D * static_cast<double>(layers_.qkv->keeps_input() + layers_.fc->keeps_input());
+  UnitKeeps keeps;
+  keeps.all = {2 * D + (keeps_norms ? 2 * D : 0), 2 * (queries + keys) + fc + (keeps_act ? F : 0)};
+  keeps.inputs = {2 * D, 0};
+  keeps.regions = {
+      {"norm", {keeps_norms ? 2 * D : by_layers, 0}}, {"attn.core", {0, queries}}, {"mlp.act", {0, keeps_act ? F : 0}}};
+  return keeps;
+}
+
 // --- forward
 
 Tensors Block::forward(const Tensors& x, StepContext& ctx, Saved& saved) {

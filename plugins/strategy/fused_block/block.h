@@ -42,6 +42,8 @@ class Block : public Unit {
   Tensors forward(const Tensors& x, StepContext& ctx, Saved& saved) override;
   Tensors backward(const Tensors& dy, StepContext& ctx, Saved& saved) override;
   bool returns_summands() const override { return true; }
+  bool is_block() const override { return true; }
+  std::optional<UnitKeeps> keeps() const override;
 
  private:
   Activations begin(const Tensors& x, StepContext& ctx) const;

@@ -23,10 +23,9 @@ struct Tally {
 // answering `block` gets the model's plain block by the default of LayerFactory.
 class FusedLayers : public LayerFactory {
  public:
-  // `attention`: the Builder's, which others may wrap until the model is built.
-  FusedLayers(std::shared_ptr<LayerFactory> inner, const std::shared_ptr<Attention>& attention,
+  FusedLayers(std::shared_ptr<LayerFactory> inner, std::shared_ptr<Attention> attention,
               const fused_block::BlockOptions& options, std::shared_ptr<Tally> tally)
-      : inner_(std::move(inner)), attention_(attention), options_(options), tally_(std::move(tally)) {}
+      : inner_(std::move(inner)), attention_(std::move(attention)), options_(options), tally_(std::move(tally)) {}
 
   std::shared_ptr<Linear> linear(const LinearSpec& spec) override { return inner_->linear(spec); }
   std::shared_ptr<Embedding> embedding(const EmbeddingSpec& spec) override { return inner_->embedding(spec); }
@@ -55,7 +54,7 @@ class FusedLayers : public LayerFactory {
   }
 
   const std::shared_ptr<LayerFactory> inner_;
-  const std::shared_ptr<Attention>& attention_;
+  const std::shared_ptr<Attention> attention_;
   const fused_block::BlockOptions options_;
   const std::shared_ptr<Tally> tally_;
   std::shared_ptr<ops::RotaryPositions> positions_;  // of the blocks so far
@@ -76,7 +75,7 @@ class FusedBlock : public Strategy {
   }
 
   void build(Builder& builder) override {
-    builder.layers = std::make_shared<FusedLayers>(builder.layers, builder.attention, options_, tally_);
+    builder.layers = std::make_shared<FusedLayers>(builder.layers, builder.attention(), options_, tally_);
   }
 
   // The model is built.

@@ -1,4 +1,6 @@
 // strategy/fused_block: the suite, what it leaves to the model, what it says, 16 bits.
+#include <drivetrain/plan_record.h>
+
 #include "block.h"
 #include "conformance/fused_block_memory.h"
 #include "conformance/fused_block_suite.h"
@@ -98,33 +100,41 @@ TEST(FusedBlock, lets_layers_keep_their_inputs_and_nothing_where_it_multiplies_a
   EXPECT_EQ(counts(R"({"recompute_cheap": false})", Keep::nothing), (std::vector<int64_t>{10, 6, 6}));
 }
 
-// ModelFacts::kept_*: what the plan of a run's memory goes by.
-TEST(FusedBlock, leaves_the_bytes_that_the_model_tells) {
+// What the plan of a run's memory goes by, held against the bytes that a block leaves: fused ones, with what they
+// compute again and without, and the model's own.
+TEST(FusedBlock, blocks_leave_the_bytes_that_they_tell) {
   const Host host;
-  const auto cheap = make_plugin<Strategy>(host, "fused_block");
-  for (const char* rest : {"", R"(, "activation": "swiglu", "normalization": "rmsnorm", "num_query_groups": 2)"}) {
-    Chain chain(concat(R"({"num_layers": 3, "hidden_size": 64, "num_attention_heads": 4, "vocab_size": 13,)",
-                       R"("max_position_embeddings": 64)", rest, "}"),
-                cheap.get());
-    chain.fill(at::kFloat), chain.set_batch(2, 64);
-    Saved saved[4];
-    const auto bytes_left = [&](size_t unit, Tensors& x) {
-      const int64_t before = memory.alive;
-      x = chain.units.units[unit]->forward(x, chain.context, saved[unit]);
-      return static_cast<double>(memory.alive - before) / 4 / (2 * 64);  // elements per token
-    };
-    Tensors x = {chain.context.batch_.tokens_BS};
-    bytes_left(0, x), bytes_left(1, x);
-    // Hands on as many sums as it takes.
-    const double kept = bytes_left(2, x), told = chain.facts.kept_whole_per_token + chain.facts.kept_cut_per_token;
-    EXPECT_GE(kept, told) << rest;
-    EXPECT_LE(kept, told + 4 + 4 + 8) << rest << ": statistics of both norms and of 4 heads, and what allocators add";
-    chain.context.keep_ = {{"attn.core", Keep::input}};
-    const double less = bytes_left(3, x);
-    EXPECT_NEAR(kept - less, chain.facts.regions.at(0).cut_per_token, 4 + 8) << rest;
-    EXPECT_EQ(chain.facts.regions.at(0).name, "attn.core");
-    EXPECT_EQ(chain.facts.input_per_token, 2 * 64);
-  }
+  const std::string grouped = R"(, "activation": "swiglu", "normalization": "rmsnorm", "num_query_groups": 2)";
+  for (const char* options : {"", "{}", R"({"recompute_cheap": false})"})
+    for (const std::string& rest : {std::string(), grouped}) {
+      SCOPED_TRACE(concat("fused_block ", options, ", model ", rest));
+      const auto strategy = *options ? make_plugin<Strategy>(host, "fused_block", options) : nullptr;
+      Chain chain(concat(R"({"num_layers": 8, "hidden_size": 64, "num_attention_heads": 4, "vocab_size": 13,)",
+                         R"("max_position_embeddings": 64)", rest, "}"),
+                  strategy.get());
+      chain.fill(at::kFloat), chain.set_batch(2, 64);
+      Saved saved[10];
+      size_t unit = 0;
+      Tensors x = {chain.context.batch_.tokens_BS};
+      const auto elements_left = [&](const std::string& again) {  // per token, by the next unit
+        chain.context.keep_ = {{again, Keep::input}};
+        const int64_t before = memory.alive;
+        x = chain.units.units[unit]->forward(x, chain.context, saved[unit]);
+        ++unit;
+        return static_cast<double>(memory.alive - before) / 4 / (2 * 64);
+      };
+      elements_left(""), elements_left("");
+      ASSERT_TRUE(chain.units.units[unit]->is_block());
+      const auto keeps = chain.units.units[unit]->keeps();
+      ASSERT_TRUE(keeps.has_value());
+      const double few = 16;  // statistics of both norms and of 4 heads, and what allocators add
+      const double kept = elements_left(""), told = keeps->all.whole + keeps->all.shared;
+      EXPECT_NEAR(kept, told + few / 2, few / 2 + 4);
+      ASSERT_EQ(keeps->regions.size(), 3u);
+      for (const auto& region : keeps->regions)
+        EXPECT_NEAR(kept - elements_left(region.name), region.freed.whole + region.freed.shared, few) << region.name;
+      EXPECT_EQ(keeps->inputs.whole, 64.0 * static_cast<double>(x.size()));
+    }
 }
 
 TEST(FusedBlock, says_how_many_blocks_it_computes) {
@@ -154,7 +164,7 @@ TEST(FusedBlock, gives_reasons_for_shapes_it_does_not_know) {
     const Mesh mesh({}, 0, 1, nullptr);
     const ModelFacts facts;
     Builder builder{nullptr, nullptr, mesh, facts};
-    builder.layers = make_plain_layers(builder.attention);
+    builder.layers = make_plain_layers(builder.attention());
     strategy->build(builder);
     BlockSpec spec;
     spec.name = "b", spec.hidden = 8, spec.ffn = 8, spec.heads = spec.kv_heads = 4, spec.head_dim = 4,
@@ -191,7 +201,7 @@ TEST(FusedBlock, whispers_where_standard_output_is_a_sample) {
   for (const bool training : {true, false}) {
     RunFacts run;
     run.training = training;
-    PlanContext context({}, run);
+    PlanRecord context({}, run);
     context.speaker("strategy/fused_block");
     strategy->plan(context);
     EXPECT_EQ(context.capturables(), std::vector<std::string>{"strategy/fused_block"});

@@ -14,7 +14,7 @@ class HeadsOfThisRank : public AttentionLayer {
       : inner_(std::move(inner)), attention_(std::move(attention)), heads_(heads) {}
   std::vector<ParamPtr> params() const override { return inner_->params(); }
   at::Tensor forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, StepContext& ctx) override {
-    return attend(*attention_, q, k, v, args(ctx));
+    return attend(attention_, q, k, v, args(ctx));
   }
   // Dropout draws what these heads would get among all of them.
   AttentionArgs args(StepContext& ctx) const override {
@@ -31,8 +31,8 @@ class HeadsOfThisRank : public AttentionLayer {
 
 class CutLayers : public LayerFactory {
  public:
-  CutLayers(std::shared_ptr<LayerFactory> inner, const std::shared_ptr<Attention>& attention, const Cut& cut)
-      : inner_(std::move(inner)), attention_(attention), cut_(cut) {}
+  CutLayers(std::shared_ptr<LayerFactory> inner, std::shared_ptr<Attention> attention, const Cut& cut)
+      : inner_(std::move(inner)), attention_(std::move(attention)), cut_(cut) {}
 
   std::shared_ptr<Linear> linear(const LinearSpec& spec) override {
     if (spec.split == Split::columns) return column_linear(spec, cut_);
@@ -64,7 +64,7 @@ class CutLayers : public LayerFactory {
   }
 
   const std::shared_ptr<LayerFactory> inner_;
-  const std::shared_ptr<Attention>& attention_;  // the Builder's, which others may wrap until the model is built
+  const std::shared_ptr<Attention> attention_;
   const Cut cut_;
 };
 
@@ -98,9 +98,9 @@ void mark_partial(const Layer& layer) {
   for (const ParamPtr& param : layer.params()) param->layout.partial_over = {kAxis};
 }
 
-std::shared_ptr<LayerFactory> cut_layers(std::shared_ptr<LayerFactory> inner,
-                                         const std::shared_ptr<Attention>& attention, const Cut& cut) {
-  return std::make_shared<CutLayers>(std::move(inner), attention, cut);
+std::shared_ptr<LayerFactory> cut_layers(std::shared_ptr<LayerFactory> inner, std::shared_ptr<Attention> attention,
+                                         const Cut& cut) {
+  return std::make_shared<CutLayers>(std::move(inner), std::move(attention), cut);
 }
 
 }  // namespace drivetrain::megatron

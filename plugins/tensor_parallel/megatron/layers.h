@@ -36,8 +36,7 @@ std::shared_ptr<Linear> row_linear(const LinearSpec& spec, const Cut& cut);
 std::shared_ptr<Embedding> vocabulary_embedding(const EmbeddingSpec& spec, const Cut& cut);
 std::shared_ptr<LmLoss> vocabulary_lm_loss(const LmLossSpec& spec, const Cut& cut);
 
-// `attention` is read when a layer is made.
-std::shared_ptr<LayerFactory> cut_layers(std::shared_ptr<LayerFactory> inner,
-                                         const std::shared_ptr<Attention>& attention, const Cut& cut);
+std::shared_ptr<LayerFactory> cut_layers(std::shared_ptr<LayerFactory> inner, std::shared_ptr<Attention> attention,
+                                         const Cut& cut);
 
 }  // namespace drivetrain::megatron

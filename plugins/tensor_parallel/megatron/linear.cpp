@@ -49,6 +49,7 @@ class ColumnLinear : public CutLinear {
  public:
   using CutLinear::CutLinear;
 
+  bool keeps_input() const override { return exchange().cuts_positions() && cut_.keep_gathered; }
   at::Tensor apply(const at::Tensor& x, const Options& options, at::Tensor* kept) const override {
     at::Tensor whole = x;
     if (exchange().cuts_positions()) {

@@ -45,7 +45,7 @@ class Megatron : public TensorParallel {
     const int64_t ranks = options_.ranks(), index = builder.mesh.index(kAxis);
     exchange_ = std::make_shared<Exchange>(ranks, index, cuts_positions_);
     const Cut cut{exchange_, options_.keep_gathered, options_.make_vocab_size_divisible_by};
-    builder.layers = cut_layers(builder.layers, builder.attention, cut);
+    builder.layers = cut_layers(builder.layers, builder.attention(), cut);
     if (cuts_positions_)
       builder.activation_cuts.emplace_back(
           [=](const std::vector<RowRange>& positions) { return even_share(positions, ranks, index); });
@@ -65,4 +65,4 @@ class Megatron : public TensorParallel {
 }  // namespace
 }  // namespace drivetrain::megatron
 
-DRIVETRAIN_PLUGIN(drivetrain::megatron::TensorParallel, "megatron", drivetrain::megatron::Megatron)
+DRIVETRAIN_PLUGIN(drivetrain::TensorParallel, "megatron", drivetrain::megatron::Megatron)

@@ -3,16 +3,11 @@
 #pragma once
 
 #include <drivetrain/services.h>
-#include <drivetrain/strategy.h>
+#include <drivetrain/tensor_parallel.h>
 
 #include "layers.h"
 
 namespace drivetrain::megatron {
-
-// Strategies of this kind have no class of their own.
-struct TensorParallel : Strategy {
-  static constexpr const char* kKind = "tensor_parallel";
-};
 
 struct MegatronOptions {
   int64_t size = 1;

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <drivetrain/error.h>
+#include <drivetrain/plan_record.h>
 
 #include "support/plugin_under_test.h"
 
@@ -21,29 +22,29 @@ ModelFacts gpt2() {
   return facts;
 }
 
-PlanContext planned(const std::string& json, const ModelFacts& facts, const RunFacts& run = {}) {
+PlanRecord planned(const std::string& json, const ModelFacts& facts, const RunFacts& run = {}) {
   const Host host;
-  PlanContext context(facts, run);
+  PlanRecord context(facts, run);
   context.speaker("tensor_parallel/megatron");
   make_plugin<TensorParallel>(host, "megatron", json)->plan(context);
   return context;
 }
 
 std::string refusals(const std::string& json, const ModelFacts& facts, const RunFacts& run = {}) {
-  const PlanContext context = planned(json, facts, run);
+  const PlanRecord context = planned(json, facts, run);
   std::string text;
   for (const auto& refusal : context.refusals()) text += refusal.text + "\n";
   return text;
 }
 
 TEST(Megatron, claims_the_axis_inside_of_all_others) {
-  const PlanContext context = planned(R"({"size": 4})", gpt2());
+  const PlanRecord context = planned(R"({"size": 4})", gpt2());
   ASSERT_EQ(context.claims().size(), 1u);
   const auto& claim = context.claims()[0];
   EXPECT_EQ(claim.axis, "tp");
   EXPECT_EQ(claim.size, 4);
   EXPECT_FALSE(claim.joins_gradients);
-  EXPECT_EQ(claim.place, PlanContext::kTensorPlace);
+  EXPECT_EQ(claim.place, PlanRecord::kTensorPlace);
   EXPECT_TRUE(context.refusals().empty());
   EXPECT_EQ(context.capturables(), std::vector<std::string>{"tensor_parallel/megatron"});
 }
@@ -58,7 +59,7 @@ TEST(Megatron, size_1_has_no_effect_and_says_what_else_has_none) {
        {"{}", R"({"size": 0})", R"({"size": 1, "sequence_parallel": true, "keep_gathered": true})"}) {
     const Host host;
     const auto plugin = make_plugin<TensorParallel>(host, "megatron", json);
-    PlanContext context(gpt2(), {});
+    PlanRecord context(gpt2(), {});
     plugin->plan(context);
     EXPECT_TRUE(context.claims().empty() && context.refusals().empty() && context.traffics().empty()) << json;
     const Mesh mesh({}, 0, 1, nullptr);
@@ -124,7 +125,7 @@ TEST(Megatron, says_when_much_of_the_vocabulary_is_padding) {
   EXPECT_TRUE(planned(R"({"size": 4})", gpt2()).costs().empty());
   ModelFacts bytes = gpt2();
   bytes.vocab_size = 257;
-  const PlanContext context = planned(R"({"size": 2})", bytes);
+  const PlanRecord context = planned(R"({"size": 2})", bytes);
   ASSERT_EQ(context.costs().size(), 1u);
   EXPECT_EQ(context.costs()[0].text,
             "the vocabulary of 257 is padded to 512, a multiple of size x make_vocab_size_divisible_by; less of the "
@@ -146,7 +147,7 @@ TEST(Megatron, refuses_bad_options) {
 TEST(Megatron, says_its_traffic_per_step) {
   RunFacts run;
   run.seq_length = 64, run.micro_batch_size = 4, run.accumulation = 1;
-  const PlanContext context = planned(R"({"size": 2})", gpt2(), run);
+  const PlanRecord context = planned(R"({"size": 2})", gpt2(), run);
   double bytes = 0;
   for (const auto& traffic : context.traffics()) {
     EXPECT_EQ(traffic.axis, "tp");

@@ -20,26 +20,32 @@ std::string legal_sizes(const std::vector<int64_t>& sizes) {
   return text;
 }
 
+// What the model does not have needs not be cut.
 void check_model(int64_t ranks, PlanContext& ctx) {
   const ModelFacts& m = ctx.model();
-  const std::string legal = legal_sizes({m.num_attention_heads, m.num_query_groups, m.ffn_hidden_size});
-  const std::string remedy = concat(". Use a size of ", legal);
-  const auto refuse = [&](int64_t count, const char* what) {
-    ctx.refuse(concat("size ", ranks, " does not divide the model's ", count, " ", what, remedy));
+  std::vector<int64_t> cut;
+  for (const Fact<int64_t>* size : {&m.num_attention_heads, &m.num_query_groups, &m.ffn_hidden_size})
+    if (size->known()) cut.push_back(*size);
+  if (cut.empty()) return;
+  const std::string remedy = concat(". Use a size of ", legal_sizes(cut));
+  const auto check = [&](const Fact<int64_t>& count, const char* what) {
+    if (count.known() && count % ranks != 0)
+      ctx.refuse(concat("size ", ranks, " does not divide the model's ", count.value(), " ", what, remedy));
   };
-  if (m.num_attention_heads % ranks != 0) refuse(m.num_attention_heads, "attention heads (num_attention_heads)");
-  if (m.num_query_groups < ranks)
+  check(m.num_attention_heads, "attention heads (num_attention_heads)");
+  if (m.num_query_groups.value_or(ranks) < ranks)
     ctx.refuse(concat("size ", ranks, " is more ranks than the model has key/value heads (num_query_groups ",
-                      m.num_query_groups, "): each rank needs one of its own", remedy));
-  else if (m.num_query_groups % ranks != 0)
-    refuse(m.num_query_groups, "key/value heads (num_query_groups)");
-  if (m.ffn_hidden_size % ranks != 0) refuse(m.ffn_hidden_size, "inner columns of the MLP (ffn_hidden_size)");
+                      m.num_query_groups.value(), "): each rank needs one of its own", remedy));
+  else
+    check(m.num_query_groups, "key/value heads (num_query_groups)");
+  check(m.ffn_hidden_size, "inner columns of the MLP (ffn_hidden_size)");
 }
 
 // Context parallelism has taken its share of a sequence before.
 void check_sequence(int64_t ranks, PlanContext& ctx) {
-  const int64_t S = ctx.run().seq_length, others = std::max<int64_t>(ctx.run().joined_ranks, 1), parts = ranks * others;
-  if (S == 0 || S % parts == 0) return;
+  if (!ctx.run().seq_length.known()) return;
+  const int64_t S = ctx.run().seq_length, others = ctx.run().joined_ranks.value_or(1), parts = ranks * others;
+  if (S % parts == 0) return;
   const std::string legal = S < parts ? concat(parts) : concat(S / parts * parts, " or ", (S / parts + 1) * parts);
   ctx.refuse(concat("sequence_parallel shares sequences of ", S, " tokens (seq_length) over ", ranks, " ranks",
                     others > 1 ? concat(" in each of ", others, " parts of context parallelism") : "",
@@ -60,12 +66,11 @@ void say_padding(const MegatronOptions& options, PlanContext& ctx) {
 void say_traffic(const MegatronOptions& options, PlanContext& ctx) {
   const RunFacts& run = ctx.run();
   const ModelFacts& m = ctx.model();
-  if (run.seq_length == 0 || run.micro_batch_size == 0) return;
+  if (!run.seq_length.known() || !run.micro_batch_size.known()) return;
   const double ranks = static_cast<double>(options.ranks()), out = (ranks - 1) / ranks;
-  const double tokens =
-      static_cast<double>(run.seq_length * run.micro_batch_size * std::max<int64_t>(run.accumulation, 1)) /
-      static_cast<double>(std::max<int64_t>(run.joined_ranks, 1));
-  const double layers = static_cast<double>(run.rank_layers > 0 ? run.rank_layers : m.num_layers);
+  const double tokens = static_cast<double>(run.seq_length * run.micro_batch_size * run.accumulation.value_or(1)) /
+                        static_cast<double>(run.joined_ranks.value_or(1));
+  const double layers = static_cast<double>(run.rank_layers.value_or(m.num_layers));
   const double activation = tokens * static_cast<double>(m.hidden_size) * run.compute_bytes * out;
   const double passes = run.training ? 2 : 1;
   const bool cuts = cuts_positions(options, run);
@@ -79,15 +84,15 @@ void say_traffic(const MegatronOptions& options, PlanContext& ctx) {
 void say_memory(const MegatronOptions& options, PlanContext& ctx) {
   const RunFacts& run = ctx.run();
   const ModelFacts& m = ctx.model();
-  if (run.seq_length == 0 || run.micro_batch_size == 0) return;
-  const double tokens = static_cast<double>(run.seq_length * run.micro_batch_size) /
-                        static_cast<double>(std::max<int64_t>(run.joined_ranks, 1));
+  if (!run.seq_length.known() || !run.micro_batch_size.known()) return;
+  const double tokens =
+      static_cast<double>(run.seq_length * run.micro_batch_size) / static_cast<double>(run.joined_ranks.value_or(1));
   const double activation = tokens * static_cast<double>(m.hidden_size) * run.compute_bytes;
   ctx.memory(MemoryClass::buffers, "activations on their way between ranks", 2 * activation);
   if (!run.training || !options.keep_gathered || !cuts_positions(options, run)) return;
-  const double layers = static_cast<double>(run.rank_layers > 0 ? run.rank_layers : m.num_layers);
+  const double layers = static_cast<double>(run.rank_layers.value_or(m.num_layers));
   ctx.memory(MemoryClass::activations, "gathered inputs (keep_gathered)",
-             2 * layers * activation * static_cast<double>(run.micro_batches_in_flight));
+             2 * layers * activation * static_cast<double>(run.micro_batches_in_flight.value_or(1)));
 }
 
 void say_keys_without_effect(const MegatronOptions& options, PlanContext& ctx) {
@@ -114,6 +119,7 @@ void plan(const MegatronOptions& options, PlanContext& ctx) {
   const int64_t ranks = options.ranks();
   if (ranks == 1) return;
   ctx.claim_axis(kAxis, ranks, false, PlanContext::kTensorPlace);
+  ctx.share_layers(ranks);
   ctx.need(
       "attention.partial_heads",
       "every rank has a part of the heads; a plugin that computes all heads alike, whatever their number, says so by "

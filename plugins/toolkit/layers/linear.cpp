@@ -22,32 +22,31 @@ bool widens_by_itself(const at::Tensor& slot, const at::Tensor& dy, const at::Te
 }
 
 // slot := or += dy^T x in float32 sums: the result never exists in 16 bits.
-void add_widened(at::Tensor& slot, bool fresh, const at::Tensor& dy_NO, const at::Tensor& x_NI) {
-  if (fresh)
-    at::mm_out(slot, dy_NO.t(), x_NI, at::kFloat);
-  else
+void add_widened(at::Tensor& slot, bool add, const at::Tensor& dy_NO, const at::Tensor& x_NI) {
+  if (add)
     at::addmm_out(slot, slot, dy_NO.t(), x_NI, at::kFloat);
+  else
+    at::mm_out(slot, dy_NO.t(), x_NI, at::kFloat);
 }
 
 }  // namespace
 
 void accumulate_weight_grad(Param& weight, const at::Tensor& dy_NO, const at::Tensor& x_NI) {
-  at::Tensor slot = weight.grad;
+  auto [slot, add] = weight.write_grad();
   if (widens_by_itself(slot, dy_NO, x_NI)) {
-    add_widened(slot, weight.grad_fresh, dy_NO, x_NI);
+    add_widened(slot, add, dy_NO, x_NI);
   } else if (slot.scalar_type() != dy_NO.scalar_type()) {
     // Wide copies of the operands, so that no product of the weight's size is rounded to 16 bits first.
     const at::Tensor dy = dy_NO.to(slot.scalar_type()), x = x_NI.to(slot.scalar_type());
-    if (weight.grad_fresh)
-      at::mm_out(slot, dy.t(), x);
-    else
+    if (add)
       slot.addmm_(dy.t(), x);
-  } else if (weight.grad_fresh) {
-    at::mm_out(slot, dy_NO.t(), x_NI);
-  } else {
+    else
+      at::mm_out(slot, dy.t(), x);
+  } else if (add) {
     slot.addmm_(dy_NO.t(), x_NI);
+  } else {
+    at::mm_out(slot, dy_NO.t(), x_NI);
   }
-  weight.grad_fresh = false;
 }
 
 at::Tensor linear(const at::Tensor& x, const ParamPtr& weight, const ParamPtr& bias) {

@@ -103,7 +103,7 @@ class PlainAttention : public AttentionLayer {
       : spec_(spec), attention_(std::move(attention)) {}
   std::vector<ParamPtr> params() const override { return {}; }
   at::Tensor forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, StepContext& ctx) override {
-    return attend(*attention_, q, k, v, args(ctx));
+    return attend(attention_, q, k, v, args(ctx));
   }
   AttentionArgs args(StepContext& ctx) const override {
     AttentionArgs args;
@@ -144,7 +144,7 @@ class PlainLmLoss : public LmLoss {
 
 class PlainLayers : public LayerFactory {
  public:
-  explicit PlainLayers(const std::shared_ptr<Attention>& attention) : attention_(attention) {}
+  explicit PlainLayers(std::shared_ptr<Attention> attention) : attention_(std::move(attention)) {}
   std::shared_ptr<Linear> linear(const LinearSpec& spec) override { return std::make_shared<PlainLinear>(spec); }
   std::shared_ptr<Embedding> embedding(const EmbeddingSpec& spec) override {
     return std::make_shared<PlainEmbedding>(spec);
@@ -156,13 +156,13 @@ class PlainLayers : public LayerFactory {
   std::shared_ptr<LmLoss> lm_loss(const LmLossSpec& spec) override { return std::make_shared<PlainLmLoss>(spec); }
 
  private:
-  const std::shared_ptr<Attention>& attention_;
+  const std::shared_ptr<Attention> attention_;
 };
 
 }  // namespace
 
-std::shared_ptr<LayerFactory> make_plain_layers(const std::shared_ptr<Attention>& attention) {
-  return std::make_shared<PlainLayers>(attention);
+std::shared_ptr<LayerFactory> make_plain_layers(std::shared_ptr<Attention> attention) {
+  return std::make_shared<PlainLayers>(std::move(attention));
 }
 
 }  // namespace drivetrain

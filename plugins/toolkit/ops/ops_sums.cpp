@@ -67,13 +67,12 @@ at::Tensor sum_of_rows(const at::Tensor& like, const at::Tensor& ids, const at::
 }  // namespace
 
 void add_partial_sums(Param& param, const at::Tensor& partial) {
-  const at::Tensor slot = param.grad;
-  if (!has_kernel(slot)) return accumulate_grad(param, partial.sum(0));
+  if (!has_kernel(param.grad)) return accumulate_grad(param, partial.sum(0));
+  const auto [slot, add] = param.write_grad();
   kernels::ColumnSum op;
   op.partial = in<float>(partial), op.rows = partial.size(0), op.columns = partial.size(1);
-  op.out = out(slot), op.add = !param.grad_fresh, op.dtype = kernel_dtype(slot);
+  op.out = out(slot), op.add = add, op.dtype = kernel_dtype(slot);
   run(slot, op, op.columns, 256, kernels::column_sum_cpu, DRIVETRAIN_CUDA_KERNEL(column_sum_cuda), "column sum");
-  param.grad_fresh = false;
 }
 
 // In the slot's type: a sum over all rows is not rounded to 16 bits on its way.
@@ -84,11 +83,10 @@ void accumulate_bias_grad(Param& bias, const at::Tensor& dy) {
 void accumulate_embedding_grad(Param& weight, const at::Tensor& given_ids, const at::Tensor& dy) {
   const at::Tensor ids = given_ids.reshape({-1}).contiguous();
   const at::Tensor rows = dy.reshape({ids.numel(), -1}).contiguous();
-  at::Tensor slot = weight.grad;
   // A frequent token's rows are added up in float32, and the sum is rounded once.
-  if (is_half(slot)) return accumulate_grad(weight, sum_of_rows(slot, ids, rows));
-  if (weight.grad_fresh) slot.zero_();
-  weight.grad_fresh = false;
+  if (is_half(weight.grad)) return accumulate_grad(weight, sum_of_rows(weight.grad, ids, rows));
+  auto [slot, add] = weight.write_grad();
+  if (!add) slot.zero_();
   add_all_rows(slot, ids, rows);
 }
 

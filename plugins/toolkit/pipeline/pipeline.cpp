@@ -69,7 +69,6 @@ class ProgramWriter {
 
   Program write(const Program& computations) {
     for (const Instr& c : computations) c.op == Op::forward ? forward(c) : backward(c);
-    if (pass_ == Pass::train) list_.push_back({Op::flush_grads}), list_.push_back({Op::update});
     return std::move(list_);
   }
 
@@ -145,16 +144,17 @@ void PipelineSchedule::plan(PlanContext& ctx) {
   if (stages_ == 1) return ctx.capturable();
   ctx.claim_axis(kAxis, stages_, false, PlanContext::kStagePlace);
   const RunFacts& run = ctx.run();
-  if (run.accumulation > kMostMicroBatches)
-    ctx.refuse(concat(run.accumulation, " micro-batches in a step are more than the ", kMostMicroBatches,
+  if (!run.accumulation.known()) return;
+  const int64_t micro_batches = run.accumulation;
+  if (micro_batches > kMostMicroBatches)
+    ctx.refuse(concat(micro_batches, " micro-batches in a step are more than the ", kMostMicroBatches,
                       " that a pipeline can name; make them larger (train_micro_batch_size_per_gpu)"));
-  if (run.accumulation <= 0) return;
-  for (int64_t stage = 0; run.training && stage < stages_ && run.accumulation <= kMostMicroBatches; ++stage)
-    if (const std::string problem = slots_problem(*this, stage, run.accumulation); !problem.empty())
+  for (int64_t stage = 0; run.training && stage < stages_ && micro_batches <= kMostMicroBatches; ++stage)
+    if (const std::string problem = slots_problem(*this, stage, micro_batches); !problem.empty())
       return ctx.refuse(problem);
-  if (const auto idle = bubble(run.accumulation); idle && run.training)
+  if (const auto idle = bubble(micro_batches); idle && run.training)
     ctx.cost(concat("stages of equal cost wait for each other ", percent_text(*idle), " of the time they work (",
-                    stages_, " stages, ", run.accumulation, run.accumulation == 1 ? " micro-batch" : " micro-batches",
+                    stages_, " stages, ", micro_batches, micro_batches == 1 ? " micro-batch" : " micro-batches",
                     ", backward twice a forward)"));
   if (const double bytes = bytes_sent(run, static_cast<double>(ctx.model().hidden_size)); bytes > 0)
     ctx.traffic(kAxis, "activations and their gradients between stages", bytes);
@@ -170,9 +170,10 @@ double PipelineSchedule::bytes_sent(const RunFacts& run, double hidden) const {
     for (int64_t c = 0; c < chunks_; ++c) messages += (piece(s, c) + 1 < pieces) + (piece(s, c) > 0 && run.training);
     most = std::max(most, messages);
   }
-  const double positions = run.rank_positions > 0 ? static_cast<double>(run.rank_positions)
-                                                  : static_cast<double>(run.seq_length) /
-                                                        static_cast<double>(std::max<int64_t>(run.joined_ranks, 1));
+  if (!run.seq_length.known() || !run.micro_batch_size.known()) return 0;
+  const double positions = run.rank_positions.known() ? static_cast<double>(run.rank_positions)
+                                                      : static_cast<double>(run.seq_length) /
+                                                            static_cast<double>(run.joined_ranks.value_or(1));
   const double message = static_cast<double>(run.micro_batch_size) * positions * hidden * run.compute_bytes;
   return static_cast<double>(most * run.accumulation) * message;
 }

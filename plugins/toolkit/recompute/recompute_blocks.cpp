@@ -13,20 +13,12 @@
 
 namespace drivetrain {
 
-bool BlockChoice::is_block(const std::string& unit) {
-  const size_t dot = unit.rfind('.');
-  return dot != std::string::npos && dot + 1 < unit.size() &&
-         unit.find_first_not_of("0123456789", dot + 1) == std::string::npos;
-}
-
 int64_t BlockChoice::count(double fraction, int64_t blocks) {
   return std::llround(fraction * static_cast<double>(blocks));
 }
 
 namespace {
-int64_t planned_blocks(const PlanContext& ctx) {
-  return ctx.run().rank_layers > 0 ? ctx.run().rank_layers : ctx.model().num_layers;
-}
+int64_t planned_blocks(const PlanContext& ctx) { return ctx.run().rank_layers.value_or(ctx.model().num_layers); }
 }  // namespace
 
 double BlockChoice::plan(PlanContext& ctx) const {
@@ -48,17 +40,29 @@ void BlockChoice::say_cost(PlanContext& ctx, bool to_host) const {
 }
 
 void BlockChoice::choose(const UnitList& units) {
-  std::vector<std::string> blocks;
+  std::vector<const Unit*> blocks;
   for (const UnitPtr& unit : units.units)
-    if (is_block(unit->name())) blocks.push_back(unit->name());
+    if (unit->is_block()) blocks.push_back(unit.get());
   blocks_ = static_cast<int64_t>(blocks.size());
-  names_ = {blocks.begin(), blocks.begin() + count(fraction_, blocks_)};
+  blocks.resize(static_cast<size_t>(count(fraction_, blocks_)));
+  names_.clear();
+  regions_.emplace();
+  for (const Unit* block : blocks) {
+    names_.insert(block->name());
+    const auto keeps = block->keeps();
+    if (!keeps) regions_.reset();
+    if (!keeps || !regions_) continue;
+    for (const UnitKeeps::Region& region : keeps->regions) {
+      bool& frees = (*regions_)[region.name];
+      frees = frees || region.freed.any();
+    }
+  }
 }
 
 // Forward is a third of a step without recompute. The output layer's product is no block's.
 ForwardShares forward_shares(const PlanContext& ctx) {
   const ModelFacts& model = ctx.model();
-  const double attention = model.flops_per_token_S * static_cast<double>(ctx.run().seq_length);
+  const double attention = model.flops_per_token_S * static_cast<double>(ctx.run().seq_length.value_or(0));
   const double all = model.flops_per_token_fixed + attention;
   if (all <= 0) return {};
   const double head = 6.0 * static_cast<double>(model.vocab_size) * static_cast<double>(model.hidden_size);

@@ -26,7 +26,7 @@ FlatUnit::FlatUnit(std::vector<ParamPtr> params, const Mesh& mesh, const FlatOpt
     Param& param = *params_[i];
     param.tensor =
         values_.narrow(0, offsets_[i], counts_[i]).view(shapes_[i]).detach().set_requires_grad(param.trainable);
-    param.grad_fresh = true;
+    param.restart_grad();
   }
   if (grads_.defined()) point_slots();
   cut(options);
@@ -150,11 +150,8 @@ void FlatUnit::copy_grads_to_host() {
 }
 
 void FlatUnit::settle_grads() {
-  for (const ParamPtr& param : params_) {
-    if (!param->trainable || !param->grad_fresh) continue;
-    param->grad.zero_();
-    param->grad_fresh = false;
-  }
+  for (const ParamPtr& param : params_)
+    if (param->trainable) param->complete_grad();
 }
 
 // The memory below the storage is swapped, so views saved by a graph stay valid and no version counter moves.

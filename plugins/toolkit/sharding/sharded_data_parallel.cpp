@@ -170,15 +170,10 @@ void ShardedDataParallel::step_begin(StepContext&) { gradients_->step_begin(); }
 void ShardedDataParallel::before_forward(const Visit& visit, StepContext& ctx) { values_->before(visit, ctx); }
 void ShardedDataParallel::after_forward(const Visit& visit, StepContext& ctx) { values_->after(visit, ctx); }
 
-void ShardedDataParallel::before_backward(const Visit& visit, StepContext& ctx) {
-  if (visit.part != Part::weight) values_->before(visit, ctx);
-  gradients_->before_backward(visit);
-}
-
-void ShardedDataParallel::after_backward(const Visit& visit, StepContext& ctx) {
-  gradients_->after_backward(visit);
-  if (visit.part != Part::weight) values_->after(visit, ctx);
-}
+void ShardedDataParallel::before_backward(const Visit& visit, StepContext& ctx) { values_->before(visit, ctx); }
+void ShardedDataParallel::before_grads(const Visit& visit, StepContext&) { gradients_->before_grads(visit); }
+void ShardedDataParallel::after_backward(const Visit& visit, StepContext&) { gradients_->after_backward(visit); }
+void ShardedDataParallel::values_done(const Visit& visit, StepContext& ctx) { values_->after(visit, ctx); }
 
 void ShardedDataParallel::flush_grads(StepContext&) { gradients_->flush(); }
 

@@ -27,7 +27,7 @@ void Gradients::lend(Bucket& bucket) {
 
 // A parameter that several units use gathers their gradients in one slot, in the bucket of the first unit,
 // whose backward is last.
-void Gradients::before_backward(const Visit& visit) {
+void Gradients::before_grads(const Visit& visit) {
   for (Bucket* bucket : by_unit_[visit.unit]) {
     if (!bucket->lent) finish_all_of(*bucket);  // the slots are about to be written again
     if (bucket->trainable) lend(*bucket);
@@ -35,7 +35,6 @@ void Gradients::before_backward(const Visit& visit) {
 }
 
 void Gradients::after_backward(const Visit& visit) {
-  if (visit.part == Part::input) return;
   for (Bucket* bucket : by_unit_[visit.unit]) {
     if (bucket->unit != visit.unit || !bucket->trainable) continue;
     ++bucket->visits;
@@ -64,7 +63,7 @@ void Gradients::begin_sum(Bucket& bucket, bool last) {
     sum.sum = sum.whole;
     begin_replicas(sum);
   }
-  for (const ParamPtr& param : flat.params()) param->grad_fresh = true;
+  for (const ParamPtr& param : flat.params()) param->restart_grad();
   if (bucket.lent) flat.take_back_grads();
   sums_.push_back(std::move(sum));
   if (!options_.overlap) finish_oldest();

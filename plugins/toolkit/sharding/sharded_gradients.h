@@ -16,7 +16,7 @@ class Gradients {
             const Buckets& buckets);
 
   void step_begin();
-  void before_backward(const Visit& visit);
+  void before_grads(const Visit& visit);
   void after_backward(const Visit& visit);
   void flush();
 

@@ -21,17 +21,20 @@ std::string divisors_of(int64_t n) {
 
 bool is_power_of_two(int64_t n) { return n > 0 && (n & (n - 1)) == 0; }
 
+// Of a copy, as far as it is known.
+int64_t sharing_ranks_of(const RunFacts& run) { return run.rest_ranks.value_or(1) * run.joined_ranks.value_or(1); }
+
 // A sum in two steps, inside the groups and across them, has the bits of one tree only where the groups are whole
 // branches of it and nothing is rounded in between. Parts of one sequence lie inside of the groups, but are summed
 // after them.
 void say_whether_bits_differ(PlanContext& ctx, const std::string& key, int64_t size, at::ScalarType reduce) {
   const RunFacts& run = ctx.run();
-  if (size == 1 || size == run.rest_ranks * run.joined_ranks) return;
-  const bool branches = is_power_of_two(size) && run.joined_ranks == 1;
+  if (size == 1 || !run.rest_ranks.known() || size == sharing_ranks_of(run)) return;
+  const bool branches = is_power_of_two(size) && run.joined_ranks.value_or(1) == 1;
   const bool rounds = c10::elementSize(reduce) < c10::elementSize(at::kFloat);
   if (branches && !rounds) return;
   const std::string between = rounds ? concat(" and are rounded to ", dtype_name(reduce), " in between") : "";
-  if (run.joined_ranks > 1) {
+  if (run.joined_ranks.value_or(1) > 1) {
     ctx.cost(concat(key, " = ", size, ": sums over ranks follow the groups, then the parts of a sequence", between,
                     ", so last bits differ from other strategies'; shared over all ranks they do not"));
     return;
@@ -48,7 +51,7 @@ void claim_groups(PlanContext& ctx, int64_t size) {
 
 // Of the model on this rank, before they are shared out here.
 double rank_elements(const PlanContext& ctx) {
-  return static_cast<double>(ctx.model().parameters) * ctx.run().rank_share;
+  return static_cast<double>(ctx.model().parameters) * ctx.run().rank_share.value_or(1);
 }
 
 // Bytes under a class of memory, by what is held and how it is cut.
@@ -73,21 +76,21 @@ class MemoryPlan {
 
 bool ShardedDataParallel::divides(PlanContext& ctx, const std::string& key, int64_t size) const {
   const RunFacts& run = ctx.run();
+  if (!run.rest_ranks.known()) return true;  // the next round will tell
   const int64_t ranks = run.rest_ranks;
+  const std::string taken = run.taken_ranks.value_or("");
   if (ranks % size == 0) return true;
   const bool all = ranks == run.world_size;
-  const std::string which = all                       ? " of this run"
-                            : run.taken_ranks.empty() ? concat(" that the mesh's other axes leave of ", run.world_size)
-                                                      : concat(" left by ", run.taken_ranks, " of ", run.world_size);
+  const std::string which = all             ? " of this run"
+                            : taken.empty() ? concat(" that the mesh's other axes leave of ", run.world_size)
+                                            : concat(" left by ", taken, " of ", run.world_size);
   ctx.refuse(concat(key, " = ", size, " does not divide the ", ranks, ranks == 1 ? " rank" : " ranks", which,
                     ". Use one of ", divisors_of(ranks), ", or start a multiple of ", size * (run.world_size / ranks),
                     " ranks"));
   return false;
 }
 
-int64_t ShardedDataParallel::sharing_ranks(const PlanContext& ctx) {
-  return ctx.run().rest_ranks * ctx.run().joined_ranks;
-}
+int64_t ShardedDataParallel::sharing_ranks(const PlanContext& ctx) { return sharing_ranks_of(ctx.run()); }
 
 int64_t ShardedDataParallel::share_nothing(PlanContext& ctx) {
   ctx.claim_axis("dp", PlanContext::kRest, true, PlanContext::kDataPlace);
@@ -125,7 +128,7 @@ int64_t ShardedDataParallel::share_with_second_copy(PlanContext& ctx, const std:
 
 void ShardedDataParallel::choose_sums(PlanContext& ctx, std::optional<int64_t> section_reduce_every, int64_t usual) {
   ShardingOptions& s = options_;
-  s.micro_batches = std::max<int64_t>(ctx.run().accumulation, 1);
+  s.micro_batches = std::max<int64_t>(ctx.run().accumulation.value_or(1), 1);
   s.reduce_every = section_reduce_every.value_or(ctx.run().reduce_every.value_or(shard_ranks_ > 1 ? usual : 0));
   const int64_t added = std::min(s.reduce_every == 0 ? s.micro_batches : s.reduce_every, s.micro_batches);
   if (s.shard_grads && shard_ranks_ > 1 && added > 1)

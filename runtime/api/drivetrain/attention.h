@@ -11,6 +11,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <memory>
 #include <set>
 #include <string>
 

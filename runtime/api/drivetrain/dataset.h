@@ -7,6 +7,7 @@
 
 #include <drivetrain/plan_context.h>
 #include <drivetrain/plugin.h>
+#include <drivetrain/state.h>
 #include <drivetrain/step_context.h>
 
 DRIVETRAIN_CONTRACT(dataset)
@@ -38,6 +39,8 @@ class DRIVETRAIN_API Dataset : public Plugin {
   virtual DatasetFacts open(const RunFacts& run, const ModelFacts& model) = 0;
   // Fills tokens_BS and labels_BS [rows, S], int64, on the CPU. The runtime checks token ids against the vocabulary.
   virtual void read(const BatchRequest& request, Batch& batch) = 0;
+  // For one that is no pure function of step and row. Main thread, before the first `read` and after the last one.
+  virtual void state(StateVisitor&) {}
 };
 
 }  // namespace drivetrain

@@ -54,6 +54,8 @@ class DRIVETRAIN_API Linear : public Layer {
   // The weight's gradient goes to its slot by `work`, the bias's at once.
   virtual at::Tensor apply_backward(const at::Tensor& dy, const at::Tensor& x, const Options& options,
                                     WeightWork& work) const = 0;
+  // Whether apply may set `kept`.
+  virtual bool keeps_input() const { return false; }
   // Null where there is none; of this rank's outputs, or whole where all ranks add it to the same sum.
   virtual ParamPtr bias() const = 0;
 };

@@ -1,4 +1,4 @@
-// Learning rate (and momentum, weight decay) as a pure function of progress, so resuming is free.
+// Learning rate (and momentum, weight decay) as a function of progress: one that is pure resumes for free.
 // Thread: const calls from any thread.
 #pragma once
 
@@ -23,6 +23,8 @@ class DRIVETRAIN_API LrSchedule : public Plugin {
   ~LrSchedule() override;
   // The values to use in the step after `progress`, from the optimizer's own ones.
   virtual Hyper at(const Progress& progress, const Hyper& base) const = 0;
+  // For one that keeps something from step to step. Main thread.
+  virtual void state(StateVisitor&) {}
 };
 
 }  // namespace drivetrain

@@ -8,6 +8,7 @@
 
 #include <drivetrain/param.h>
 #include <drivetrain/plugin.h>
+#include <drivetrain/state.h>
 
 DRIVETRAIN_CONTRACT(optimizer)
 
@@ -40,14 +41,6 @@ struct UpdateArgs {
   at::Tensor step;        // int64 scalar: updates applied so far; this one is step + 1
 };
 
-// Visits what a plugin must keep over a restart; the same code saves and loads.
-class DRIVETRAIN_API StateVisitor {
- public:
-  virtual ~StateVisitor();
-  virtual void tensor(const std::string& name, at::Tensor& t, const Layout& layout) = 0;
-  virtual void integer(const std::string& name, int64_t& value) = 0;
-};
-
 class DRIVETRAIN_API Optimizer : public Plugin {
  public:
   static constexpr const char* kKind = "optimizer";
@@ -61,7 +54,7 @@ class DRIVETRAIN_API Optimizer : public Plugin {
 
   virtual void init(const Trainables& all) = 0;  // allocates moments, with the trainables' layouts
   virtual void update(const Trainables& chunk, const UpdateArgs& args) = 0;
-  virtual void state(StateVisitor& visitor) = 0;
+  virtual void state(StateVisitor& visitor) = 0;  // what `init` allocated, and counters
 };
 
 }  // namespace drivetrain

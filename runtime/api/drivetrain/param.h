@@ -10,6 +10,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <drivetrain/layout.h>
@@ -49,13 +50,30 @@ struct DRIVETRAIN_API Param {
   std::optional<std::vector<std::string>> reduction_axes;
 
   at::Tensor tensor;  // the leaf that units compute with, local shape; defined after attach
-  // The gradient slot: a view in the gradient dtype, local shape, owned by the storage owner,
-  // valid inside a backward span.
-  // If `grad_fresh`, whoever writes the next gradient overwrites and clears the flag; else it adds.
-  // The runtime sets it at the beginning of a step; a strategy that reduces every micro-batch sets it again.
+  // The gradient slot: a view in the gradient dtype, local shape, owned by the storage owner, which sets it;
+  // valid from before_grads to after_backward. Written by way of write_grad.
   at::Tensor grad;
-  bool grad_fresh = true;
-  uint64_t version = 0;  // counts updates; caches of casts key on it
+
+  // For whoever writes a gradient: overwrite the slot unless `add`. From here on the slot holds a gradient.
+  struct GradWrite {
+    at::Tensor slot;
+    bool add;
+  };
+  GradWrite write_grad() { return {grad, std::exchange(has_grad_, true)}; }
+  // The next gradient overwrites the slot. The runtime says so after every update; so does a strategy that has taken
+  // the gradients of a part of a step.
+  void restart_grad() { has_grad_ = false; }
+  bool has_grad() const { return has_grad_; }  // since then
+  // Zeros, if no gradient was written since then.
+  void complete_grad();
+
+  // Counts updates: caches of casts go by it.
+  uint64_t version() const { return version_; }
+  void count_update() { ++version_; }
+
+ private:
+  bool has_grad_ = false;
+  uint64_t version_ = 0;
 };
 using ParamPtr = std::shared_ptr<Param>;
 
@@ -63,7 +81,7 @@ using ParamPtr = std::shared_ptr<Param>;
 // Throws Error(plugin) if the parameter names an axis that does not join gradients or that cuts its layout.
 DRIVETRAIN_API std::vector<std::string> reduction_axes(const Param& param, const Mesh& mesh);
 
-// Writes or adds `gradient` into the param's slot as grad_fresh says. Same shape; any floating dtype.
+// Writes or adds `gradient` into the param's slot as Param::write_grad says. Same shape; any floating dtype.
 DRIVETRAIN_API void accumulate_grad(Param& param, const at::Tensor& gradient);
 
 }  // namespace drivetrain

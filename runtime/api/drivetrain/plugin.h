@@ -36,6 +36,17 @@ class DRIVETRAIN_API Plugin {
   virtual ~Plugin();
 
   // Before anything is allocated: claim mesh axes, state abilities and needs, refuse what does not fit.
+  //
+  // Called several times on one object, each time with a new context that knows more; what was said in an earlier call
+  // is forgotten, so every call says everything again:
+  //   1. what the configuration and the model say;
+  //   2. with the axes of all plugins counted;
+  //   3. in training only: with the batch solved and the dataset open;
+  //   4. after Strategy::build, Model::build and Recompute::choose: with the units cut into stages.
+  // Only the last call's figures and notes are shown. Claims, offers, needs and shares of the last two calls must be
+  // equal. A fact that is not known yet throws when it is read (fact.h); Fact::known tells. Two further cases: where
+  // another plugin is replaced by its fallback, all begins anew with new objects; and a plugin that nobody chose may be
+  // created and planned once, to see whether it would offer an ability.
   virtual void plan(PlanContext&) {}
 };
 

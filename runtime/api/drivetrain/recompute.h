@@ -17,7 +17,7 @@ DRIVETRAIN_CONTRACT(recompute)
 
 namespace drivetrain {
 
-// A named span inside a unit ("attn.core", "mlp.act", "norm"), or the whole unit (empty name).
+// A named span inside a unit ("attn.core"), as the unit declares it (UnitKeeps), or the whole unit (empty name).
 struct Region {
   std::string unit;
   std::string_view name;
@@ -35,6 +35,9 @@ class DRIVETRAIN_API Recompute : public Strategy {
  public:
   static constexpr const char* kKind = "recompute";
   ~Recompute() override;
+  // Once, after the model is built on the meta device and before the last round of `plan`: the units of this rank's
+  // stage, to choose among those that are blocks and among the regions that they declare (Unit::is_block, keeps).
+  virtual void choose(const UnitList&) {}
   // What is kept of `region` between its forward and its backward. The same answer in both.
   // For a whole unit, anything but `all` means that its forward runs again in its backward, between the same hooks. The
   // chain's last unit is always kept: its backward follows at once.

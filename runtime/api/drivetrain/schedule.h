@@ -22,8 +22,6 @@ enum class Op : uint8_t {
   backward_input,   // gradients of inputs only
   backward_weight,  // the rest
   send_backward,
-  flush_grads,
-  update,
 };
 
 // Sends do not wait for their receivers, and receives are posted ahead in the order in which the peer's program sends:

@@ -39,7 +39,8 @@ struct Visit {
   int64_t micro = 0;
   Direction direction = Direction::forward;
   Part part = Part::whole;
-  bool first = false, last = false;  // the unit's first or last visit of that direction in this step
+  // The unit's first or last visit of that direction in this step; inputs' halves are counted by themselves.
+  bool first = false, last = false;
 };
 
 // The positions one by one, int64 [sum of counts] on `device`.

@@ -9,6 +9,7 @@
 #include <any>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,25 @@ struct Saved {
   Tensors inputs, outputs;
   std::any extra;
   std::vector<std::function<void()>> weight_work;  // parked by layers under a split backward
+};
+
+// What a unit keeps of one token from its forward to its backward, in elements of the run's dtype. Figures for the
+// plan; a few numbers per token (statistics of norms) may be left out.
+struct KeptElements {
+  double whole = 0;   // on every rank that shares the layers
+  double shared = 0;  // by all of those ranks together (PlanContext::share_layers)
+  bool any() const { return whole > 0 || shared > 0; }
+};
+struct UnitKeeps {
+  KeptElements all;     // where nothing is computed again
+  KeptElements inputs;  // what it takes in: all that is kept where the whole unit runs again
+  // Regions that it asks StepContext::keep for, and what it keeps less where one of them is computed again: nothing, if
+  // the unit does so in any case.
+  struct Region {
+    std::string name;
+    KeptElements freed;
+  };
+  std::vector<Region> regions;
 };
 
 class DRIVETRAIN_API Unit {
@@ -48,6 +68,10 @@ class DRIVETRAIN_API Unit {
   // What forward returns are summands that its reader adds up, all of one shape ({residual, delta}):
   // between ranks goes their sum.
   virtual bool returns_summands() const { return false; }
+  // One of the model's repeated units, as against its ends.
+  virtual bool is_block() const { return false; }
+  // What it keeps in training. Nothing: it does not say. Asked once the model is built on the meta device.
+  virtual std::optional<UnitKeeps> keeps() const { return std::nullopt; }
 
  private:
   std::string name_;

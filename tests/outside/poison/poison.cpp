@@ -50,7 +50,7 @@ class Poison : public DataParallel {
   void before_forward(const Visit& visit, StepContext&) override { enter(visit.unit); }
   void after_forward(const Visit& visit, StepContext&) override { leave(visit.unit); }
   void before_backward(const Visit& visit, StepContext&) override { enter(visit.unit); }
-  void after_backward(const Visit& visit, StepContext&) override { leave(visit.unit); }
+  void values_done(const Visit& visit, StepContext&) override { leave(visit.unit); }
 
   void flush_grads(StepContext& ctx) override {
     ctx.metric("poisoned_units", at::scalar_tensor(static_cast<double>(shelves_.size())));

@@ -9,7 +9,7 @@
 
 namespace drivetrain {
 
-// weight's slot [O, I] := or += dy^T x, as grad_fresh says.
+// weight's slot [O, I] := or += dy^T x, as Param::write_grad says.
 // dy [N, O], x [N, I]; another dtype than the slot's goes through a temporary.
 void accumulate_weight_grad(Param& weight, const at::Tensor& dy, const at::Tensor& x);
 

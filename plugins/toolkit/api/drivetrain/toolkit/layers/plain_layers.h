@@ -5,8 +5,7 @@
 
 namespace drivetrain {
 
-// `attention` is read whenever a layer is made, so that strategies may still wrap it in `build`;
-// it outlives the factory.
-std::shared_ptr<LayerFactory> make_plain_layers(const std::shared_ptr<Attention>& attention);
+// `attention`: a Builder's, or any that computes by the time a layer runs.
+std::shared_ptr<LayerFactory> make_plain_layers(std::shared_ptr<Attention> attention);
 
 }  // namespace drivetrain

@@ -3,7 +3,7 @@
 // Each runs the kernel of its device and dtype (kernels/), LibTorch's operators where there is none (float64,
 // 16 bits on the CPU).
 //
-// Gradients of parameters go to their slots (Param::grad, grad_fresh).
+// Gradients of parameters go to their slots (Param::write_grad).
 // Inputs are dense; results are new tensors unless said.
 // Thread: any; loops on LibTorch's pool. Stream: the current one. Results do not depend on the number of threads.
 // Legend: N rows (leading dimensions), D hidden, F MLP width, V vocabulary, B batch, S sequence, H heads,

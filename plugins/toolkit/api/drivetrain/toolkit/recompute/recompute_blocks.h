@@ -3,7 +3,9 @@
 // Thread: main; BlockChoice::has also autograd's.
 #pragma once
 
+#include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 
@@ -12,7 +14,7 @@
 namespace drivetrain {
 
 // The first round(fraction * n) of this rank's n blocks.
-// Blocks are the units whose names end in a number ("block.3"): the ends of the model keep what they have, since
+// Blocks are the units that say so (Unit::is_block): the ends of the model keep what they have, since
 // recomputing them saves nothing that a block does not hold. The first ones, because the backward comes to them last:
 // when a block runs again, all those after it that keep everything are gone, and there is room for it.
 class BlockChoice {
@@ -22,18 +24,22 @@ class BlockChoice {
   double plan(PlanContext& ctx) const;
   // In `plan`: what it costs that their forward runs twice. `to_host`: their inputs wait in the host's memory.
   void say_cost(PlanContext& ctx, bool to_host) const;
-  void choose(const UnitList& units);  // in `attach`
+  void choose(const UnitList& units);  // in Recompute::choose
   bool has(const std::string& unit) const { return names_.contains(unit); }
   int64_t chosen() const { return static_cast<int64_t>(names_.size()); }
   int64_t blocks() const { return blocks_; }
+  // Regions that chosen blocks declare, by name: whether computing one again frees anything in one of them. Nothing
+  // before `choose`, or if one of the blocks does not say what it keeps.
+  using Regions = std::map<std::string, bool>;
+  const std::optional<Regions>& regions() const { return regions_; }
 
-  static bool is_block(const std::string& unit);
   static int64_t count(double fraction, int64_t blocks);
 
  private:
   const double fraction_;
   std::set<std::string> names_;
   int64_t blocks_ = 0;
+  std::optional<Regions> regions_;
 };
 
 // Of the floating-point operations of a step (forward and backward):

@@ -74,7 +74,9 @@ class ShardedDataParallel : public DataParallel {
   void before_forward(const Visit& visit, StepContext& ctx) override;
   void after_forward(const Visit& visit, StepContext& ctx) override;
   void before_backward(const Visit& visit, StepContext& ctx) override;
+  void before_grads(const Visit& visit, StepContext& ctx) override;
   void after_backward(const Visit& visit, StepContext& ctx) override;
+  void values_done(const Visit& visit, StepContext& ctx) override;
   void flush_grads(StepContext& ctx) override;
   void after_update(Trainables& chunk, StepContext& ctx) override;
   std::vector<Trainables> trainables() override;

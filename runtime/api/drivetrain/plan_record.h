@@ -1,0 +1,96 @@
+// What was said in one round of `plan`. For the runtime, which solves the mesh from it, and for tests of plugins.
+// Plugins do not include this header. Thread: main.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <drivetrain/plan_context.h>
+
+DRIVETRAIN_CONTRACT(plan_record)
+
+namespace drivetrain {
+
+class DRIVETRAIN_API PlanRecord final : public PlanContext {
+ public:
+  struct Claim {
+    std::string axis;
+    int64_t size;  // kRest: all that no other claim takes
+    bool joins_gradients;
+    int place;
+    std::string by;
+    bool operator==(const Claim&) const = default;
+  };
+  struct Need {
+    std::string ability, why, by;
+    std::string taken_by = {}, taken_why = {};  // by a plugin before this one; empty: nobody
+  };
+  struct Note {
+    std::string by, text;
+    bool operator==(const Note&) const = default;
+  };
+  struct Memory {
+    std::string by, what;
+    double bytes;
+    MemoryClass memory_class;
+  };
+  struct Traffic {
+    std::string by, axis, what;
+    double bytes;
+  };
+  struct Share {
+    std::string by;
+    bool layers;  // else heads inside of its attention
+    int64_t ranks;
+  };
+
+  PlanRecord(ModelFacts model, RunFacts run);
+  // Who makes the next calls: "attention/standard". Speakers come in the order of the onion.
+  void speaker(const std::string& plugin);
+
+  const ModelFacts& model() const override { return model_; }
+  const RunFacts& run() const override { return run_; }
+  void claim_axis(const std::string& axis, int64_t size, bool joins_gradients, int place) override;
+  void share_layers(int64_t ranks) override { shares_.push_back({speaker_, true, ranks}); }
+  void share_attention_heads(int64_t ranks) override { shares_.push_back({speaker_, false, ranks}); }
+  void offer(const std::string& ability) override { offers_.push_back({speaker_, ability}); }
+  void need(const std::string& ability, const std::string& why) override;
+  void take_away(const std::string& ability, const std::string& why) override;
+  void refuse(const std::string& problem) override { refusals_.push_back({speaker_, problem}); }
+  void cost(const std::string& line) override { costs_.push_back({speaker_, line}); }
+  void capturable() override { capturables_.push_back(speaker_); }
+  void no_effect(const std::string& key, const std::string& why) override;
+  void memory(MemoryClass memory_class, const std::string& what, double bytes) override;
+  void traffic(const std::string& axis, const std::string& what, double bytes) override;
+  void updates(double elements) override { updated_ = elements; }
+
+  const std::vector<Claim>& claims() const { return claims_; }
+  const std::vector<Share>& shares() const { return shares_; }
+  const std::vector<Note>& offers() const { return offers_; }
+  const std::vector<Need>& needs() const { return needs_; }
+  const std::vector<Note>& refusals() const { return refusals_; }
+  const std::vector<Note>& costs() const { return costs_; }
+  const std::vector<Note>& no_effects() const { return no_effects_; }
+  const std::vector<Memory>& memories() const { return memories_; }
+  const std::vector<Traffic>& traffics() const { return traffics_; }
+  const std::vector<std::string>& capturables() const { return capturables_; }  // who said so
+  // On the fullest rank; all of its parameters where nobody shares them out.
+  double updated_elements() const;
+
+ private:
+  ModelFacts model_;
+  RunFacts run_;
+  Fact<int64_t> heads_, groups_;  // before plugins of this round share those in attention
+  std::string speaker_;
+  std::vector<Claim> claims_;
+  std::vector<Share> shares_;
+  std::vector<Note> offers_, refusals_, costs_, no_effects_;
+  std::vector<Need> needs_, taken_;
+  std::vector<Memory> memories_;
+  std::vector<Traffic> traffics_;
+  std::optional<double> updated_;
+  std::vector<std::string> capturables_;
+};
+
+}  // namespace drivetrain

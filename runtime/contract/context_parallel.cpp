@@ -1,0 +1,7 @@
+#include <drivetrain/context_parallel.h>
+
+namespace drivetrain {
+
+ContextParallel::~ContextParallel() = default;
+
+}  // namespace drivetrain

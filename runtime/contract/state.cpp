@@ -1,0 +1,7 @@
+#include <drivetrain/state.h>
+
+namespace drivetrain {
+
+StateVisitor::~StateVisitor() = default;
+
+}  // namespace drivetrain
