@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include <drivetrain/schedule.h>
+#include <drivetrain/toolkit/dtype_name.h>
 
 #include "memory/cpu_allocator.h"
 #include "observe/memory.h"

@@ -78,7 +78,7 @@ class ExpertRank {
   using Counts = std::vector<int64_t>;
 
   void spread(Trainables& chunk) {
-    for (Trainable& t : chunk) t.param->grad_fresh = true;
+    for (Trainable& t : chunk) t.param->restart_grad();
     plugin_.after_update(chunk, context_);
   }
 

@@ -62,7 +62,6 @@ struct OneStage : Schedule {
       list.push_back({Op::forward, m});
       if (pass == Pass::train) list.push_back({Op::backward, m});
     }
-    if (pass == Pass::train) list.push_back({Op::flush_grads}), list.push_back({Op::update});
     return list;
   }
 };
