@@ -8,8 +8,8 @@
 #include <drivetrain/precision.h>
 
 #include "app/commands.h"
-#include "app/config_text.h"
 #include "config/load.h"
+#include "config/places.h"
 #include "config/suggest.h"
 #include "device/open_device.h"
 #include "plugin/kinds.h"

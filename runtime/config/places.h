@@ -3,9 +3,11 @@
 
 #include <drivetrain/value.h>
 
+#include "internal.h"
+
 namespace drivetrain {
 
 // Replaces a leading "${torch}" of every string by torch_folder() (device/open_device.h).
-void expand_places(Value& config);
+DRIVETRAIN_INTERNAL void expand_places(Value& config);
 
 }  // namespace drivetrain

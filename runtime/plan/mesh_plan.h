@@ -19,7 +19,7 @@ struct DRIVETRAIN_INTERNAL MeshPlan {
   std::vector<std::string> batch_axes;  // those that cut the global batch into rows: claimed by a data_parallel plugin
   int64_t batch_ranks() const;          // product of their sizes
   std::vector<std::string> gradient_axes() const;  // those that join the gradient reduction
-  std::string text() const;             // "tp 2 x dp 4 x pp 2"; "one rank"
+  std::string text() const;                        // "tp 2 x dp 4 x pp 2"; "one rank"
 };
 
 // What the claims of others leave to a data-parallel plugin, and the heads that shares of layers leave to a rank, into

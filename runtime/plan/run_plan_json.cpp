@@ -26,6 +26,12 @@ Value batch_value(const RunPlan& plan) {
                     {"ranks", plan.mesh.batch_ranks()}});
 }
 
+// null where planning did not come to know it.
+template <class T>
+Value fact_value(const Fact<T>& fact) {
+  return fact.known() ? Value(fact.value()) : Value();
+}
+
 Value model_value(const ModelFacts& model) {
   return object_of({{"parameters", model.parameters},
                     {"num_layers", model.num_layers},
@@ -41,12 +47,6 @@ Value model_value(const ModelFacts& model) {
                     {"flops_per_token_fixed", model.flops_per_token_fixed},
                     {"flops_per_token_S", model.flops_per_token_S},
                     {"flops_formula", model.flops_formula}});
-}
-
-// null where planning did not come to know it.
-template <class T>
-Value fact_value(const Fact<T>& fact) {
-  return fact.known() ? Value(fact.value()) : Value();
 }
 
 Value run_value(const RunFacts& run) {

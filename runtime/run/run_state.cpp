@@ -20,8 +20,7 @@ void visit_state(Run& run, Trainer& trainer, StateVisitor& visitor) {
   of_plugin(plan.id_of(Optimizer::kKind), [&](StateVisitor& v) { run.plugins.optimizer->state(v); });
   of_plugin(plan.id_of(LrSchedule::kKind), [&](StateVisitor& v) { run.plugins.lr_schedule->state(v); });
   of_plugin(plan.id_of(Dataset::kKind), [&](StateVisitor& v) { run.plugins.dataset->state(v); });
-  for (const NamedStrategy& s : run.plugins.strategies)
-    of_plugin(s.id, [&](StateVisitor& v) { s.strategy->state(v); });
+  for (const NamedStrategy& s : run.plugins.strategies) of_plugin(s.id, [&](StateVisitor& v) { s.strategy->state(v); });
 }
 
 }  // namespace drivetrain

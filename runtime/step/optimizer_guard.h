@@ -7,9 +7,11 @@
 
 #include <drivetrain/optimizer.h>
 
+#include "internal.h"
+
 namespace drivetrain {
 
-class OptimizerGuard {
+class DRIVETRAIN_INTERNAL OptimizerGuard {
  public:
   // `id`: the optimizer's name. The optimizer outlives this.
   OptimizerGuard(std::string id, Optimizer& optimizer) : id_(std::move(id)), optimizer_(optimizer) {}

@@ -83,7 +83,7 @@ TEST_P(PublishedShape, is_placed_in_whole_and_evenly) {
   }
   EXPECT_EQ(next, static_cast<int64_t>(GetParam().L) + 2);  // embedding and head
   EXPECT_LE(most * static_cast<double>(pieces.size()) / cost, 1.2);
-  const double all = parameters * static_cast<double>(run_->plan.mesh.ranks_of_kind("tensor_parallel"));
+  const double all = parameters * static_cast<double>(run_->plan.run.layer_ranks.value());
   EXPECT_GE(all, GetParam().parameters);
   EXPECT_LE(all, 1.001 * GetParam().parameters);
 }

@@ -112,8 +112,10 @@ class ExpertRank {
         plugin_.after_forward(visit, context_);
       } else {
         plugin_.before_backward(visit, context_);
+        plugin_.before_grads(visit, context_);
         experts ? backward_experts(loss) : backward_in();
         plugin_.after_backward(visit, context_);
+        plugin_.values_done(visit, context_);
       }
     }
     plugin_.flush_grads(context_);

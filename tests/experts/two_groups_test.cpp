@@ -1,8 +1,8 @@
 // Experts are held by the ranks along "dp" only, the layers around them by all ranks: gradients of the two are summed
 // over different groups. Losses, norms and weights are those of one process, exactly, however a data_parallel plugin
 // shares the state out.
-#include "compose/rendezvous.h"
 #include "experts/expert_rank.h"
+#include "rendezvous/rendezvous.h"
 #include "support/plugin_under_test.h"
 #include "support/train_threads.h"
 
@@ -23,7 +23,7 @@ std::vector<Axis> axes_for(DataParallel& plugin, const ExpertTrial& trial) {
   run.world_size = trial.ep * trial.rest, run.rest_ranks = trial.rest, run.joined_ranks = trial.ep;
   run.train_batch_size = ExpertModel::kTokens, run.accumulation = 1, run.train_steps = ExpertModel::kSteps;
   run.micro_batch_size = ExpertModel::kTokens / run.world_size;
-  PlanContext context(facts, run);
+  PlanRecord context(facts, run);
   plugin.plan(context);
   for (const auto& refusal : context.refusals()) ADD_FAILURE() << refusal.text;
   std::vector<Axis> axes = {{"ep", trial.ep, 0, true}};

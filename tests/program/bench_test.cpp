@@ -122,7 +122,7 @@ TEST_F(Bench, wrong_words_are_told_with_what_would_be_right) {
                  {"bench kernels", "--layers", "bench step", "usage: drivetrain bench kernels"});
   expect_refused("bench kernels tiny.json", 2, {"\"tiny.json\" was not expected"});
   expect_refused("bench step --steps none", 2, {"--steps wants a whole number of at least 1", "\"none\""});
-  expect_refused("bench step --dtype int8", 2, {"--dtype wants f32 or bf16", "\"int8\""});
+  expect_refused("bench step --dtype int8", 2, {"--dtype wants f32, bf16 or fp16", "\"int8\""});
   expect_refused("bench attention --heads 6 --groups 4", 2, {"--groups 4 does not divide --heads 6"});
   expect_refused("bench step nowhere.json", 2, {"nowhere.json"});
   expect_refused("bench step tiny.json --set model.num_layrs=2", 2, {"num_layrs", "did you mean \"num_layers\"?"});

@@ -39,6 +39,10 @@ TEST_F(Repeat, one_two_and_three_threads_give_the_same_bits) {
   for (const std::string precision : {"", " --set bf16.enabled=true"})
     for (const std::string attention : {"flash", "standard"}) {
       SCOPED_TRACE(attention + precision);
+#ifdef __x86_64__
+      // oneDNN's 16-bit products cut their sums among threads there (README, "Why the numbers can be trusted").
+      if (!precision.empty() && __builtin_cpu_is("intel")) continue;
+#endif
       std::set<std::string> weights;
       std::set<std::vector<std::string>> curves;
       for (const int threads : {1, 2, 3}) {

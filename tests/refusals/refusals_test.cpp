@@ -63,7 +63,7 @@ TEST_F(Refusals, other_libtorch_names_both_values_and_the_remedy) {
 
 TEST_F(Refusals, other_digest) {
   expect_has(refusal(built("other_digest")),
-             {"monitor/toy refused: built against other SDK headers", "plugin unknown", "must match"});
+             {"monitor/toy refused: built against other contract headers", "plugin unknown", "plugin.h"});
 }
 
 TEST_F(Refusals, other_abi_flag) {

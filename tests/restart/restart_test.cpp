@@ -9,8 +9,8 @@
 #include <map>
 #include <sstream>
 
-#include "step/run_state.h"
-#include "step/trainer.h"
+#include "plan/plan_run.h"
+#include "run/run_state.h"
 #include "support/train_threads.h"
 
 namespace drivetrain::test {
@@ -110,12 +110,13 @@ void train_part(const Value& config, bool drift, const RankSetup& setup, int64_t
   const RunSettings settings = read_run_settings(own, "test.json", problems);
   const auto chosen = choose_plugins(own, built_plugins(), "cpu", problems);
   problems.throw_if_any();
-  const auto run = plan_run(settings, chosen, built_plugins(), setup, Purpose::train);
-  build_run(*run);
-  if (drift) run->strategies.push_back({"strategy/drift", std::make_shared<Drift>(run->units)});
+  const auto planned = plan_run(settings, chosen, built_plugins(), setup, Purpose::train);
+  Run run(std::move(*planned));
+  build_run(run);
+  if (drift) run.plugins.strategies.push_back({"strategy/drift", std::make_shared<Drift>(run.units)});
   std::atomic<int> stop = 0;
   Trainer trainer(
-      *run,
+      trainer_parts(run),
       [&](int64_t step, Value data) {
         rank.figures[step] = line_of(data);
         if (step + 1 >= last) stop = 1;  // all ranks stop after the step that follows
@@ -123,15 +124,15 @@ void train_part(const Value& config, bool drift, const RankSetup& setup, int64_t
       stop);
   if (from) {
     from->load();
-    trainer.state(*from);
+    visit_state(run, trainer, *from);
     EXPECT_TRUE(from->all_was_loaded());
-    trainer.loaded();
+    spread_values(run);
   }
   trainer.train();
   if (trainer.late_failure()) std::rethrow_exception(trainer.late_failure());
-  if (to) trainer.state(*to), rank.names = to->names();
+  if (to) visit_state(run, trainer, *to), rank.names = to->names();
   rank.weights.clear();
-  for (const Trainables& chunk : run->chunks)
+  for (const Trainables& chunk : run.chunks)
     for (const Trainable& t : chunk) rank.weights.push_back(t.value.clone());
 }
 

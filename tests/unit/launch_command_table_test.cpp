@@ -168,7 +168,7 @@ TEST(Completion, bash_offers_commands_verbs_and_options) {
 
 TEST(Completion, bash_offers_values_that_are_a_fixed_set) {
   EXPECT_EQ(completed({"launch", "--bench", ""}), (Words{"collectives", "context", "step"}));
-  EXPECT_EQ(completed({"bench", "step", "--dtype", ""}), (Words{"bf16", "f32"}));
+  EXPECT_EQ(completed({"bench", "step", "--dtype", ""}), (Words{"bf16", "f32", "fp16"}));
   EXPECT_EQ(completed({"bench", "attention", "--dtype", "="}), (Words{"bf16", "f16", "f32"}));
   EXPECT_EQ(completed({"bench", "kernels", "--device", "=", "c"}), (Words{"cpu", "cuda"}));
   EXPECT_EQ(completed({"bench", "collectives", "--op", "all_reduce,b"}), Words{"all_reduce,broadcast"});
@@ -197,17 +197,18 @@ TEST(Completion, zsh_gets_every_command_option_and_set_of_values) {
     for (const Option& option : command.options)
       EXPECT_NE(script.find(option.name), std::string::npos) << command.name << " " << option.name;
   }
-  EXPECT_NE(script.find("(f32 bf16)"), std::string::npos);
+  EXPECT_NE(script.find("(f32 bf16 fp16)"), std::string::npos);
 }
 
 TEST(Help, the_manual_page_has_every_command_and_option) {
   const std::string page = manual_page("1.2.3");
   EXPECT_EQ(page.rfind(".TH DRIVETRAIN 1", 0), 0u);
-  for (const Command& command : kCommands)
-    EXPECT_EQ(page.find(".SS drivetrain " + std::string(command.name) + "\n") != std::string::npos ||
-                  command.name.find('-') != std::string::npos,
+  for (const Command& command : kCommands) {
+    if (command.name.find('-') != std::string::npos) continue;  // written with a backslash there
+    EXPECT_EQ(page.find(".SS drivetrain " + std::string(command.name) + "\n") != std::string::npos,
               command.not_yet.empty())
         << command.name;
+  }
   EXPECT_NE(page.find("\\-\\-prompt TEXT"), std::string::npos);
 }
 

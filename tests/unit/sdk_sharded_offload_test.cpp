@@ -20,7 +20,7 @@ class Offloaded : public ShardedDataParallel {
   }
   void plan(PlanContext& ctx) override {
     ctx.claim_axis("dp", PlanRecord::kRest, true, 2);
-    options_.micro_batches = ctx.run().accumulation;
+    options_.micro_batches = ctx.run().accumulation.value_or(1);
     options_.reduce_every = ctx.run().reduce_every.value_or(1);
   }
 };

@@ -17,7 +17,7 @@ struct Times : Unit {
     return {saved.inputs[0] * w->tensor};
   }
   Tensors backward(const Tensors& dy, StepContext&, Saved& saved) override {
-    w->grad.add_((dy[0] * saved.inputs[0]).sum());
+    accumulate_grad(*w, (dy[0] * saved.inputs[0]).sum());
     return {dy[0] * w->tensor};
   }
   ParamPtr w;

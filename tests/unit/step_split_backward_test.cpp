@@ -9,7 +9,7 @@
 
 #include <map>
 
-#include "step/trainer.h"
+#include "run/run.h"
 #include "support/broken_run.h"
 
 namespace drivetrain::test {
@@ -80,20 +80,20 @@ std::vector<Tensors> train_rank(const Value& config, int rank, const std::shared
   problems.throw_if_any();
   RankEnvironment environment;
   environment.rank = environment.local_rank = rank, environment.world_size = environment.local_size = 2;
-  const auto run =
-      plan_run(settings, chosen, built_plugins(), {environment, store, std::make_shared<Lines>()}, Purpose::train);
-  const auto owner = std::make_shared<SumsAtOnce>(*run->services);
+  Run run(std::move(
+      *plan_run(settings, chosen, built_plugins(), {environment, store, std::make_shared<Lines>()}, Purpose::train)));
+  const auto owner = std::make_shared<SumsAtOnce>(*run.services);
   if (toy) {
-    for (NamedStrategy& s : run->strategies)
-      if (s.strategy == run->data_parallel) s = {"data_parallel/toy", owner};
-    run->data_parallel = owner;
+    for (NamedStrategy& s : run.plugins.strategies)
+      if (s.strategy == run.plugins.data_parallel) s = {"data_parallel/toy", owner};
+    run.plugins.data_parallel = owner;
   }
-  build_run(*run);
-  if (spy && rank == 1) run->strategies.push_back({"test/spy", spy});
-  std::vector<Tensors> weights = {masters(*run)};
+  build_run(run);
+  if (spy && rank == 1) run.plugins.strategies.push_back({"test/spy", spy});
+  std::vector<Tensors> weights = {masters(run)};
   const std::atomic<int> stop = 0;
   Trainer trainer(
-      *run, [&](int64_t, const Value&) { weights.push_back(masters(*run)); }, stop);
+      trainer_parts(run), [&](int64_t, const Value&) { weights.push_back(masters(run)); }, stop);
   trainer.train();
   EXPECT_EQ(owner->visits > 0, toy);
   return weights;

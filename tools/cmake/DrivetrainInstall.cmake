@@ -4,7 +4,9 @@ include(CMakePackageConfigHelpers)
 set(_package lib/cmake/Drivetrain)
 
 # An outside program that links the library finds the LibTorch of this build; `drivetrain` itself opens LibTorch first.
-set_target_properties(drivetrain drivetrain_internals PROPERTIES INSTALL_RPATH "\$ORIGIN;${DRIVETRAIN_TORCH}/lib")
+set_target_properties(drivetrain PROPERTIES INSTALL_RPATH "\$ORIGIN;${DRIVETRAIN_TORCH}/lib")
+# GPU tests open this one through a link in tests/lib.
+set_target_properties(drivetrain_internals PROPERTIES INSTALL_RPATH "\$ORIGIN;\$ORIGIN/../../lib;${DRIVETRAIN_TORCH}/lib")
 install(TARGETS drivetrain LIBRARY DESTINATION lib)
 install(TARGETS drivetrain_internals LIBRARY DESTINATION lib OPTIONAL)  # a build of `quickstart` has no benchmarks
 install(DIRECTORY ${CMAKE_SOURCE_DIR}/runtime/api/drivetrain DESTINATION include FILES_MATCHING PATTERN "*.h")

@@ -90,6 +90,9 @@ std::string torch_release(const std::string& folder) {
 
 int run_in_library(const cli::Arguments& arguments) {
   const fs::path torch = torch_folder();
+  // MKL's products have the same bits on any number of threads only if it is told so before it is loaded. Whoever sets
+  // the variable knows better.
+  setenv("MKL_CBWR", "AUTO,STRICT", 0);
   for (const char* part : {"libc10.so", "libtorch_cpu.so"}) open_library(torch / "lib" / part, kRemedy);
   // Benchmarks reach the library's insides, so they come with a library of their own, which takes the other's place.
   const bool bench = arguments.command().name.starts_with("bench ");

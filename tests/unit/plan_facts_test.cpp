@@ -4,7 +4,7 @@
 #include <drivetrain/error.h>
 #include <drivetrain/plan_record.h>
 
-#include "compose/plan.h"
+#include "plan/mesh_plan.h"
 
 namespace drivetrain::test {
 namespace {
