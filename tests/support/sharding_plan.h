@@ -1,10 +1,10 @@
-// What a plugin derived from ShardedDataParallel plans for its options, without a run. For the plugins' tests.
+// What a plugin derived from StateSharing plans for its options, without a run. For the plugins' tests.
 #pragma once
 
 #include <gtest/gtest.h>
 
 #include <drivetrain/plan_record.h>
-#include <drivetrain/toolkit/sharding/sharded_data_parallel.h>
+#include <drivetrain/toolkit/sharding/state_sharing.h>
 
 #include "support/plugin_under_test.h"
 

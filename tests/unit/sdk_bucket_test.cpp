@@ -1,16 +1,16 @@
 // Which parameters share a flat buffer.
 #include <gtest/gtest.h>
 
-#include <drivetrain/toolkit/sharding/sharded_data_parallel.h>
+#include <drivetrain/toolkit/sharding/state_sharing.h>
 
 #include "support/mesh_ranks.h"
 
 namespace drivetrain {
 namespace {
 
-class Shared : public ShardedDataParallel {
+class Shared : public StateSharing {
  public:
-  Shared(const Services& services, int64_t bucket) : ShardedDataParallel(services) { options_.bucket = bucket; }
+  Shared(const Services& services, int64_t bucket) : StateSharing(services) { options_.bucket = bucket; }
   void plan(PlanContext&) override {}
 };
 

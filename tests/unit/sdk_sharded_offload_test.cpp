@@ -4,16 +4,16 @@
 #include <gtest/gtest.h>
 
 #include <drivetrain/plan_record.h>
-#include <drivetrain/toolkit/sharding/sharded_data_parallel.h>
 
 #include "conformance/data_parallel_suite.h"
+#include "support/sharing_strategy.h"
 
 namespace drivetrain::test {
 namespace {
 
-class Offloaded : public ShardedDataParallel {
+class Offloaded : public SharingStrategy {
  public:
-  Offloaded(const Services& services, bool state, bool values) : ShardedDataParallel(services) {
+  Offloaded(const Services& services, bool state, bool values) : SharingStrategy(services) {
     options_.shard_axes = {"dp"};
     options_.shard_grads = true, options_.shard_values = values;
     options_.offload_state = state, options_.offload_values = values;

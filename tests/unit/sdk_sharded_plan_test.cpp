@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <drivetrain/plan_record.h>
-#include <drivetrain/toolkit/sharding/sharded_data_parallel.h>
+#include <drivetrain/toolkit/sharding/state_sharing.h>
 
 #include "support/plugin_under_test.h"
 
@@ -13,9 +13,9 @@ namespace drivetrain::test {
 namespace {
 
 // Every helper of the base class in one call.
-class Sharing : public ShardedDataParallel {
+class Sharing : public StateSharing {
  public:
-  explicit Sharing(const Services& services) : ShardedDataParallel(services) {}
+  explicit Sharing(const Services& services) : StateSharing(services) {}
   std::function<void(Sharing&, PlanContext&)> way;
   bool values = false;
   int64_t reuse = 0;

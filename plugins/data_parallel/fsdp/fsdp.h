@@ -6,21 +6,30 @@
 // over ranks has a fixed order.
 #pragma once
 
-#include <drivetrain/toolkit/sharding/sharded_data_parallel.h>
+#include <drivetrain/toolkit/sharding/state_sharing.h>
 
 #include "options.h"
 
 namespace drivetrain {
 
-class Fsdp : public ShardedDataParallel {
+class Fsdp : public StateSharing {
  public:
   using Options = FsdpOptions;
   static OptionTable options() { return fsdp_table(); }
 
-  Fsdp(const Options& options, const Services& services) : ShardedDataParallel(services), section_(options) {}
+  Fsdp(const Options& options, const Services& services) : StateSharing(services), section_(options) {}
 
   // Claims the axes and says what is refused, expensive or without effect.
   void plan(PlanContext& ctx) override;
+
+  // step.cpp
+  void before_forward(const Visit& visit, StepContext& ctx) override;
+  void after_forward(const Visit& visit, StepContext& ctx) override;
+  void before_backward(const Visit& visit, StepContext& ctx) override;
+  void values_done(const Visit& visit, StepContext& ctx) override;
+  void before_grads(const Visit& visit, StepContext& ctx) override;
+  void after_backward(const Visit& visit, StepContext& ctx) override;
+  void after_update(Trainables& chunk, StepContext& ctx) override;
 
  private:
   const Options section_;

@@ -1,7 +1,7 @@
 // What Zero::plan does with keys that say nothing of who shares what. Main thread, in `plan`.
 #pragma once
 
-#include <drivetrain/toolkit/sharding/sharded_data_parallel.h>
+#include <drivetrain/toolkit/sharding/state_sharing.h>
 
 #include "options.h"
 

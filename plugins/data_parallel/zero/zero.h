@@ -1,5 +1,5 @@
-// ZeRO stages 1, 2 and 3 with DeepSpeed's options: how state is shared out is written here, sharing it is the base
-// class's. Main thread.
+// ZeRO stages 1, 2 and 3 with DeepSpeed's options. plan.cpp has what each key asks for, stages.cpp what each stage does
+// in a step. Main thread.
 //
 // Source: Rajbhandari et al. 2020, "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", section 5
 // (stages); Zhang et al. 2022, "MiCS" (groups); Wang et al. 2023, "ZeRO++", section 3.2 (a second copy for backward).
@@ -7,21 +7,30 @@
 // is right from the first step.
 #pragma once
 
-#include <drivetrain/toolkit/sharding/sharded_data_parallel.h>
+#include <drivetrain/toolkit/sharding/state_sharing.h>
 
 #include "options.h"
 
 namespace drivetrain {
 
-class Zero : public ShardedDataParallel {
+class Zero : public StateSharing {
  public:
   using Options = ZeroOptions;
   static OptionTable options() { return zero_table(); }
 
-  Zero(const Options& options, const Services& services) : ShardedDataParallel(services), section_(options) {}
+  Zero(const Options& options, const Services& services) : StateSharing(services), section_(options) {}
 
   // Claims the axes and says what is refused, expensive or without effect.
   void plan(PlanContext& ctx) override;
+
+  // stages.cpp
+  void before_forward(const Visit& visit, StepContext& ctx) override;
+  void after_forward(const Visit& visit, StepContext& ctx) override;
+  void before_backward(const Visit& visit, StepContext& ctx) override;
+  void values_done(const Visit& visit, StepContext& ctx) override;
+  void before_grads(const Visit& visit, StepContext& ctx) override;
+  void after_backward(const Visit& visit, StepContext& ctx) override;
+  void after_update(Trainables& chunk, StepContext& ctx) override;
 
  private:
   void share_state(PlanContext& ctx);

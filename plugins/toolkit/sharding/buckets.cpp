@@ -1,21 +1,12 @@
-#include <drivetrain/toolkit/sharding/sharded_data_parallel.h>
-
-#include <ATen/ops/empty.h>
+#include <drivetrain/toolkit/sharding/buckets.h>
 
 #include <algorithm>
 #include <map>
 
-#include "sharded_gradients.h"
-#include "sharded_plan.h"
-#include "sharded_values.h"
+#include "state_sharing_plan.h"
 
-namespace drivetrain {
+namespace drivetrain::sharding {
 namespace {
-
-using sharding::Bucket;
-using sharding::Groups;
-using sharding::lends_grads;
-using sharding::sums_several_times;
 
 // Parameters of a unit that share a bucket: of one sort, in order, up to the limit.
 struct BucketPlan {
@@ -138,56 +129,31 @@ class BucketMaker {
 
 }  // namespace
 
-ShardedDataParallel::ShardedDataParallel(const Services& services) : services_(services) {}
-ShardedDataParallel::~ShardedDataParallel() = default;
-
-// Parts of one sequence hold copies: they share the state where all ranks do,
-// else their gradients are summed as replicas' are.
-void ShardedDataParallel::name_joined_axes() {
-  ShardingOptions& s = options_;
-  const auto names = [](const std::vector<std::string>& list, const std::string& axis) {
-    return std::find(list.begin(), list.end(), axis) != list.end();
-  };
-  std::vector<std::string>& joined = !s.shard_axes.empty() && s.replica_axes.empty() ? s.shard_axes : s.replica_axes;
-  for (const Axis& axis : services_.mesh->axes())
-    if (axis.joins_gradients && axis.size > 1 && !names(s.shard_axes, axis.name) && !names(s.replica_axes, axis.name))
-      joined.push_back(axis.name);
-}
-
-void ShardedDataParallel::attach(UnitList& units) {
-  name_joined_axes();
-  const Mesh& mesh = *services_.mesh;
-  GroupsByAxes groups(mesh, options_);
+Buckets make_buckets(const UnitList& units, const Services& services, const ShardingOptions& options) {
+  Buckets buckets;
+  GroupsByAxes groups(*services.mesh, options);
   for (size_t u = 0; u < units.units.size(); ++u)
-    for (const BucketPlan& plan : plan_buckets(units.owned(u), options_, mesh))
-      buckets_.push_back(BucketMaker(services_, options_, groups.of(plan.axes)).make(plan, static_cast<int64_t>(u)));
-  values_ = std::make_unique<sharding::Values>(options_, units, buckets_);
-  gradients_ = std::make_unique<sharding::Gradients>(options_, services_.dtypes, services_.device, units, buckets_);
+    for (const BucketPlan& plan : plan_buckets(units.owned(u), options, *services.mesh))
+      buckets.push_back(BucketMaker(services, options, groups.of(plan.axes)).make(plan, static_cast<int64_t>(u)));
+  return buckets;
 }
 
-void ShardedDataParallel::step_begin(StepContext&) { gradients_->step_begin(); }
-
-void ShardedDataParallel::before_forward(const Visit& visit, StepContext& ctx) { values_->before(visit, ctx); }
-void ShardedDataParallel::after_forward(const Visit& visit, StepContext& ctx) { values_->after(visit, ctx); }
-
-void ShardedDataParallel::before_backward(const Visit& visit, StepContext& ctx) { values_->before(visit, ctx); }
-void ShardedDataParallel::before_grads(const Visit& visit, StepContext&) { gradients_->before_grads(visit); }
-void ShardedDataParallel::after_backward(const Visit& visit, StepContext&) { gradients_->after_backward(visit); }
-void ShardedDataParallel::values_done(const Visit& visit, StepContext& ctx) { values_->after(visit, ctx); }
-
-void ShardedDataParallel::flush_grads(StepContext&) { gradients_->flush(); }
-
-void ShardedDataParallel::after_update(Trainables& chunk, StepContext&) { values_->updated(*chunk.front().param); }
-
-std::vector<Trainables> ShardedDataParallel::trainables() { return pieces(true); }
-std::vector<Trainables> ShardedDataParallel::frozen() { return pieces(false); }
-
-std::vector<Trainables> ShardedDataParallel::pieces(bool trainable) const {
-  std::vector<Trainables> all;
-  for (const auto& bucket : buckets_)
-    if (bucket->trainable == trainable)
-      all.insert(all.end(), bucket->flat->pieces().begin(), bucket->flat->pieces().end());
-  return all;
+std::map<const Param*, Bucket*> homes(const Buckets& buckets) {
+  std::map<const Param*, Bucket*> home;
+  for (const auto& bucket : buckets)
+    for (const ParamPtr& param : bucket->flat->params()) home[param.get()] = bucket.get();
+  return home;
 }
 
-}  // namespace drivetrain
+std::vector<std::vector<Bucket*>> buckets_by_unit(const UnitList& units, const Buckets& buckets) {
+  const auto home = homes(buckets);
+  std::vector<std::vector<Bucket*>> lists(units.units.size());
+  for (size_t u = 0; u < lists.size(); ++u)
+    for (const ParamPtr& param : units.units[u]->params()) {
+      Bucket* const bucket = home.at(param.get());
+      if (std::find(lists[u].begin(), lists[u].end(), bucket) == lists[u].end()) lists[u].push_back(bucket);
+    }
+  return lists;
+}
+
+}  // namespace drivetrain::sharding

@@ -1,19 +1,15 @@
-// Data parallelism with the state shared out over ranks, as a base class:
-// a strategy fills ShardingOptions in `plan` and inherits every hook.
-// Which of values, gradients and optimizer state are cut is what tells the strategies apart.
+// What strategies that share state out over ranks are written on: which ranks share what, flat buckets, sums of
+// gradients, gathers of values, and the plan of all that. A strategy fills ShardingOptions in `plan`, and says in its
+// hooks when gradients are summed and values gathered; which of values, gradients and optimizer state are cut is what
+// tells the strategies apart.
 //
 // Source: Rajbhandari et al. 2020, "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", section 5;
-// Zhao et al. 2023, "PyTorch FSDP", section 3.2 (flat parameters, even parts); Zhang et al.
-// 2022, "MiCS" (groups that share, sums over groups).
+// Zhao et al. 2023, "PyTorch FSDP", section 3.2 (flat parameters, even parts); Zhang et al. 2022, "MiCS" (groups that
+// share, sums over groups).
 //
 // Parameters of a unit lie in buckets, flat buffers cut evenly over the ranks of `shard_axes`. Of these axes, as of all
 // below, a bucket uses those over which the gradients of its parameters are summed (Param::reduction_axes); parameters
-// that differ in them have buckets of their own.
-// A bucket's gradients are summed and cut by one reduce-scatter over those ranks, and the parts summed by one
-// all-reduce over the ranks of `replica_axes`; a bucket's values are gathered by one all-gather. Sums over ranks follow
-// the groups' fixed tree and their order is that of the micro-batches, so every way of sharding gives the same bits
-// under one `reduce_every` and a communicator that keeps to the tree; groups that are summed one after the other keep
-// to it where their size is a power of two and sums are not rounded to 16 bits in between. Thread: main.
+// that differ in them have buckets of their own. Thread: main.
 #pragma once
 
 #include <limits>
@@ -30,8 +26,8 @@ namespace drivetrain {
 
 namespace sharding {
 struct Bucket;
-class Values;
-class Gradients;
+class GradSums;
+class ValueGathers;
 }  // namespace sharding
 
 struct ShardingOptions {
@@ -64,21 +60,14 @@ struct ShardingOptions {
   std::vector<std::string> backward_axes;
 };
 
-class ShardedDataParallel : public DataParallel {
+class StateSharing : public DataParallel {
  public:
-  explicit ShardedDataParallel(const Services& services);
-  ~ShardedDataParallel() override;
+  explicit StateSharing(const Services& services);
+  ~StateSharing() override;
 
   void attach(UnitList& units) override;
   void step_begin(StepContext& ctx) override;
-  void before_forward(const Visit& visit, StepContext& ctx) override;
-  void after_forward(const Visit& visit, StepContext& ctx) override;
-  void before_backward(const Visit& visit, StepContext& ctx) override;
-  void before_grads(const Visit& visit, StepContext& ctx) override;
-  void after_backward(const Visit& visit, StepContext& ctx) override;
-  void values_done(const Visit& visit, StepContext& ctx) override;
-  void flush_grads(StepContext& ctx) override;
-  void after_update(Trainables& chunk, StepContext& ctx) override;
+  void flush_grads(StepContext& ctx) override;  // every sum of the step is done; units without a backward give zeros
   std::vector<Trainables> trainables() override;
   std::vector<Trainables> frozen() override;
 
@@ -97,7 +86,10 @@ class ShardedDataParallel : public DataParallel {
   int64_t share_nothing(PlanContext& ctx);
   int64_t share_over_all(PlanContext& ctx);
   int64_t share_over_groups(PlanContext& ctx, const std::string& key, int64_t size);
-  // Over all ranks, with a second copy of the values for backward that is cut over such a group.
+  // Over all ranks, on two axes: "dp" inside groups of `size` neighbours, "replica" across them. For collectives in two
+  // steps.
+  int64_t share_over_nested_groups(PlanContext& ctx, const std::string& key, int64_t size);
+  // The same, with a second copy of the values for backward that is cut over the neighbours only.
   int64_t share_with_second_copy(PlanContext& ctx, const std::string& key, int64_t size);
   // How often gradients are summed over ranks:
   // as the section says, else the run, else `usual` - but once per step where nothing is shared out, since sums of
@@ -109,6 +101,14 @@ class ShardedDataParallel : public DataParallel {
   void plan_memory(PlanContext& ctx) const;
   void plan_gathers(PlanContext& ctx) const;
   void plan_recording(PlanContext& ctx, const std::string& at_once) const;
+
+  // For the hooks, after `attach`.
+  sharding::GradSums& grads() { return *grads_; }
+  sharding::ValueGathers& values() { return *values_; }
+  // How values are gathered. Called by `attach` once; a strategy with gathers of its own returns a class derived from
+  // ValueGathers (value_gathers.h).
+  virtual std::unique_ptr<sharding::ValueGathers> make_value_gathers(
+      const UnitList& units, const std::vector<std::unique_ptr<sharding::Bucket>>& buckets) const;
 
   const Services& services_;
   ShardingOptions options_;  // set by the derived class in plan
@@ -123,8 +123,8 @@ class ShardedDataParallel : public DataParallel {
 
   int64_t shard_ranks_ = 1, second_ranks_ = 0, replica_ranks_ = 1;
   std::vector<std::unique_ptr<sharding::Bucket>> buckets_;  // outlive what moves them
-  std::unique_ptr<sharding::Values> values_;
-  std::unique_ptr<sharding::Gradients> gradients_;
+  std::unique_ptr<sharding::ValueGathers> values_;
+  std::unique_ptr<sharding::GradSums> grads_;
 };
 
 }  // namespace drivetrain

@@ -1,13 +1,12 @@
-// One bucket of sharded data parallelism: a flat buffer of some of a unit's parameters,
-// and where its collectives stand.
-// Owned by ShardedDataParallel; Values moves the first half, Gradients the second. Main thread.
+// Buckets of a strategy that shares state out: each a flat buffer of some of a unit's parameters, and where its
+// collectives stand. Owned by StateSharing; ValueGathers moves the first half, GradSums the second. Main thread.
 #pragma once
 
 #include <map>
 #include <memory>
 #include <vector>
 
-#include <drivetrain/toolkit/sharding/sharded_data_parallel.h>
+#include <drivetrain/toolkit/sharding/state_sharing.h>
 
 namespace drivetrain::sharding {
 
@@ -41,6 +40,9 @@ struct Bucket {
 };
 
 using Buckets = std::vector<std::unique_ptr<Bucket>>;
+
+// Gives every parameter of the units its place, by what will be moved. Collective: groups are made.
+Buckets make_buckets(const UnitList& units, const Services& services, const ShardingOptions& options);
 
 // Which bucket a parameter lies in.
 std::map<const Param*, Bucket*> homes(const Buckets& buckets);

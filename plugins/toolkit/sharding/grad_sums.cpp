@@ -1,4 +1,4 @@
-#include "sharded_gradients.h"
+#include <drivetrain/toolkit/sharding/grad_sums.h>
 
 #include <ATen/ops/empty.h>
 
@@ -6,8 +6,8 @@
 
 namespace drivetrain::sharding {
 
-Gradients::Gradients(const ShardingOptions& options, const Dtypes& dtypes, const at::Device& device,
-                     const UnitList& units, const Buckets& buckets)
+GradSums::GradSums(const ShardingOptions& options, const Dtypes& dtypes, const at::Device& device,
+                   const UnitList& units, const Buckets& buckets)
     : options_(options),
       dtypes_(dtypes),
       device_(device),
@@ -15,35 +15,37 @@ Gradients::Gradients(const ShardingOptions& options, const Dtypes& dtypes, const
       by_unit_(buckets_by_unit(units, buckets)) {}
 
 // Sums over ranks are in a type of their own.
-bool Gradients::converts(const Bucket& bucket) const { return dtypes_.reduce != dtypes_.grad && bucket.groups.sums(); }
+bool GradSums::converts(const Bucket& bucket) const { return dtypes_.reduce != dtypes_.grad && bucket.groups.sums(); }
 
-void Gradients::step_begin() {
+void GradSums::step_begin() {
   for (const auto& bucket : buckets_) bucket->visits = bucket->sums = 0;
 }
 
-void Gradients::lend(Bucket& bucket) {
+void GradSums::lend(Bucket& bucket) {
   if (bucket.lent && !bucket.flat->grads().defined()) bucket.flat->lend_grads(take(bucket, dtypes_.grad));
 }
 
 // A parameter that several units use gathers their gradients in one slot, in the bucket of the first unit,
 // whose backward is last.
-void Gradients::before_grads(const Visit& visit) {
-  for (Bucket* bucket : by_unit_[visit.unit]) {
+void GradSums::make_room(int64_t unit) {
+  for (Bucket* bucket : by_unit_[unit]) {
     if (!bucket->lent) finish_all_of(*bucket);  // the slots are about to be written again
     if (bucket->trainable) lend(*bucket);
   }
 }
 
-void Gradients::after_backward(const Visit& visit) {
+std::vector<Bucket*> GradSums::complete(const Visit& visit) {
+  std::vector<Bucket*> list;
   for (Bucket* bucket : by_unit_[visit.unit]) {
     if (bucket->unit != visit.unit || !bucket->trainable) continue;
     ++bucket->visits;
     const bool complete = options_.reduce_every > 0 && bucket->visits % options_.reduce_every == 0;
-    if (visit.last || complete) begin_sum(*bucket, visit.last);
+    if (visit.last || complete) list.push_back(bucket);
   }
+  return list;
 }
 
-void Gradients::begin_sum(Bucket& bucket, bool last) {
+void GradSums::begin(Bucket& bucket, bool last) {
   FlatUnit& flat = *bucket.flat;
   flat.settle_grads();
   Sum sum;
@@ -69,20 +71,20 @@ void Gradients::begin_sum(Bucket& bucket, bool last) {
   if (!options_.overlap) finish_oldest();
 }
 
-void Gradients::begin_replicas(Sum& sum) {
+void GradSums::begin_replicas(Sum& sum) {
   sum.over_replicas = true;
   const GroupPtr& replica = sum.bucket->groups.replica;
   sum.work = replica->size() > 1 ? replica->all_reduce(sum.sum) : completed_work();
 }
 
 // Waits for the first of the two steps and begins the second.
-void Gradients::advance(Sum& sum) {
+void GradSums::advance(Sum& sum) {
   if (sum.over_replicas) return;
   sum.work->wait();
   begin_replicas(sum);
 }
 
-void Gradients::finish_oldest() {
+void GradSums::finish_oldest() {
   Sum sum = std::move(sums_.front());
   sums_.pop_front();
   advance(sum);
@@ -92,13 +94,13 @@ void Gradients::finish_oldest() {
   for (const at::Tensor& buffer : sum.buffers) shelf(*sum.bucket, buffer.scalar_type()).free.push_back(buffer);
 }
 
-void Gradients::finish_all_of(const Bucket& bucket) {
+void GradSums::finish_all_of(const Bucket& bucket) {
   const auto its = [&](const Sum& sum) { return sum.bucket == &bucket; };
   while (std::any_of(sums_.begin(), sums_.end(), its)) finish_oldest();
 }
 
 // In order of micro-batches, since sums of one bucket finish in the order in which they began.
-void Gradients::add_up(const Sum& sum) {
+void GradSums::add_up(const Sum& sum) {
   at::Tensor part = sum.bucket->flat->part_grads();
   if (part.const_data_ptr() == sum.sum.const_data_ptr()) return;
   if (sum.first)
@@ -107,17 +109,17 @@ void Gradients::add_up(const Sum& sum) {
     part.add_(sum.sum);
 }
 
-void Gradients::flush() {
+void GradSums::flush() {
   for (const auto& bucket : buckets_) {  // of units that had no backward
     if (!bucket->trainable || bucket->sums > 0) continue;
     lend(*bucket);
-    begin_sum(*bucket, true);
+    begin(*bucket, true);
   }
   for (Sum& sum : sums_) advance(sum);
   while (!sums_.empty()) finish_oldest();
 }
 
-at::Tensor Gradients::take(const Bucket& bucket, at::ScalarType dtype) {
+at::Tensor GradSums::take(const Bucket& bucket, at::ScalarType dtype) {
   Shelf& place = shelf(bucket, dtype);
   const int64_t numel = bucket.flat->numel();
   while (place.free.empty() && place.made >= kLent && !sums_.empty()) finish_oldest();

@@ -1,6 +1,6 @@
 // What strategies that share state out have in common in `plan`: which ranks share a copy, how often gradients are
 // summed, and what that costs. Main thread; only the options and the numbers of ranks are known yet.
-#include "sharded_plan.h"
+#include "state_sharing_plan.h"
 
 #include <algorithm>
 #include <cstdio>
@@ -74,7 +74,7 @@ class MemoryPlan {
 
 }  // namespace
 
-bool ShardedDataParallel::divides(PlanContext& ctx, const std::string& key, int64_t size) const {
+bool StateSharing::divides(PlanContext& ctx, const std::string& key, int64_t size) const {
   const RunFacts& run = ctx.run();
   if (!run.rest_ranks.known()) return true;  // the next round will tell
   const int64_t ranks = run.rest_ranks;
@@ -90,23 +90,23 @@ bool ShardedDataParallel::divides(PlanContext& ctx, const std::string& key, int6
   return false;
 }
 
-int64_t ShardedDataParallel::sharing_ranks(const PlanContext& ctx) { return sharing_ranks_of(ctx.run()); }
+int64_t StateSharing::sharing_ranks(const PlanContext& ctx) { return sharing_ranks_of(ctx.run()); }
 
-int64_t ShardedDataParallel::share_nothing(PlanContext& ctx) {
+int64_t StateSharing::share_nothing(PlanContext& ctx) {
   ctx.claim_axis("dp", PlanContext::kRest, true, PlanContext::kDataPlace);
   options_.replica_axes = {"dp"};
   replica_ranks_ = sharing_ranks(ctx);
   return shard_ranks_ = 1;
 }
 
-int64_t ShardedDataParallel::share_over_all(PlanContext& ctx) {
+int64_t StateSharing::share_over_all(PlanContext& ctx) {
   ctx.claim_axis("dp", PlanContext::kRest, true, PlanContext::kDataPlace);
   options_.shard_axes = {"dp"};
   replica_ranks_ = 1;
   return shard_ranks_ = sharing_ranks(ctx);
 }
 
-int64_t ShardedDataParallel::share_over_groups(PlanContext& ctx, const std::string& key, int64_t size) {
+int64_t StateSharing::share_over_groups(PlanContext& ctx, const std::string& key, int64_t size) {
   if (!divides(ctx, key, size)) return share_over_all(ctx);
   claim_groups(ctx, size);
   options_.shard_axes = {"dp"};
@@ -116,17 +116,22 @@ int64_t ShardedDataParallel::share_over_groups(PlanContext& ctx, const std::stri
   return shard_ranks_ = size;
 }
 
-int64_t ShardedDataParallel::share_with_second_copy(PlanContext& ctx, const std::string& key, int64_t size) {
+int64_t StateSharing::share_over_nested_groups(PlanContext& ctx, const std::string& key, int64_t size) {
   if (!divides(ctx, key, size)) return share_over_all(ctx);
   claim_groups(ctx, size);
   options_.shard_axes = {"dp", "replica"};
-  options_.backward_axes = {"dp"};
-  second_ranks_ = size;
   replica_ranks_ = 1;
   return shard_ranks_ = sharing_ranks(ctx);
 }
 
-void ShardedDataParallel::choose_sums(PlanContext& ctx, std::optional<int64_t> section_reduce_every, int64_t usual) {
+int64_t StateSharing::share_with_second_copy(PlanContext& ctx, const std::string& key, int64_t size) {
+  if (!divides(ctx, key, size)) return share_over_all(ctx);
+  options_.backward_axes = {"dp"};
+  second_ranks_ = size;
+  return share_over_nested_groups(ctx, key, size);
+}
+
+void StateSharing::choose_sums(PlanContext& ctx, std::optional<int64_t> section_reduce_every, int64_t usual) {
   ShardingOptions& s = options_;
   s.micro_batches = std::max<int64_t>(ctx.run().accumulation.value_or(1), 1);
   s.reduce_every = section_reduce_every.value_or(ctx.run().reduce_every.value_or(shard_ranks_ > 1 ? usual : 0));
@@ -136,7 +141,7 @@ void ShardedDataParallel::choose_sums(PlanContext& ctx, std::optional<int64_t> s
                     " micro-batches before their gradients are summed over ranks: every rank holds whole gradients"));
 }
 
-void ShardedDataParallel::plan_memory(PlanContext& ctx) const {
+void StateSharing::plan_memory(PlanContext& ctx) const {
   const Dtypes& types = services_.dtypes;
   const ShardingOptions& s = options_;
   const bool cut_values = s.shard_values && shard_ranks_ > 1, host_values = cut_values && s.offload_values;
@@ -161,7 +166,7 @@ void ShardedDataParallel::plan_memory(PlanContext& ctx) const {
 }
 
 // Bytes sent per step: what ring algorithms move, whatever the communicator does.
-void ShardedDataParallel::plan_traffic(PlanContext& ctx) const {
+void StateSharing::plan_traffic(PlanContext& ctx) const {
   const ShardingOptions& s = options_;
   const auto parts = [](int64_t ranks) { return static_cast<double>(ranks - 1) / static_cast<double>(ranks); };
   const auto times = [](int64_t n) { return n == 1 ? std::string() : concat(", ", n, " times"); };
@@ -175,7 +180,7 @@ void ShardedDataParallel::plan_traffic(PlanContext& ctx) const {
   ctx.traffic("dp", concat("values gathered", times(gathers(ctx))), gathered_bytes(ctx));
 }
 
-int64_t ShardedDataParallel::gathers(const PlanContext& ctx) const {
+int64_t StateSharing::gathers(const PlanContext& ctx) const {
   const ShardingOptions& s = options_;
   if (!s.shard_values) return 1;
   const double held = rank_elements(ctx);  // the first unit waits for all others twice
@@ -184,7 +189,7 @@ int64_t ShardedDataParallel::gathers(const PlanContext& ctx) const {
 }
 
 // A gather for backward may have a nearer copy.
-double ShardedDataParallel::gathered_bytes(const PlanContext& ctx) const {
+double StateSharing::gathered_bytes(const PlanContext& ctx) const {
   const auto sent = [&](int64_t ranks, int64_t times) {
     const double bytes = rank_elements(ctx) * static_cast<double>(c10::elementSize(services_.dtypes.param));
     return bytes * static_cast<double>((ranks - 1) * times) / static_cast<double>(ranks);
@@ -194,7 +199,7 @@ double ShardedDataParallel::gathered_bytes(const PlanContext& ctx) const {
   return sent(shard_ranks_, times - backward) + sent(second_ranks_, backward);
 }
 
-void ShardedDataParallel::plan_gathers(PlanContext& ctx) const {
+void StateSharing::plan_gathers(PlanContext& ctx) const {
   if (!options_.shard_values || shard_ranks_ == 1 || options_.micro_batches == 1) return;
   char figure[48];
   std::snprintf(figure, sizeof figure, ", %.3g GB sent by each rank", gathered_bytes(ctx) / 1e9);
@@ -203,7 +208,7 @@ void ShardedDataParallel::plan_gathers(PlanContext& ctx) const {
 }
 
 // What a recorded step may not hold: work of the host, choices by what earlier steps left, gathers that cross its end.
-void ShardedDataParallel::plan_recording(PlanContext& ctx, const std::string& at_once) const {
+void StateSharing::plan_recording(PlanContext& ctx, const std::string& at_once) const {
   std::vector<std::string> hindrances;
   if (options_.offload_state || options_.offload_values)
     hindrances.push_back("what lives in the host's memory is copied or updated there (keep it on the device)");

@@ -2,7 +2,7 @@
 // allocated.
 #pragma once
 
-#include <drivetrain/toolkit/sharding/sharded_data_parallel.h>
+#include <drivetrain/toolkit/sharding/state_sharing.h>
 
 namespace drivetrain::sharding {
 

@@ -1,23 +1,33 @@
-// Gradients on their way from the units' slots to the parts that the optimizer reads: one sum over ranks per bucket and
-// `reduce_every` micro-batches, begun when the slots are complete. Main thread.
+// Gradients on their way from the units' slots to the parts that the optimizer reads. A bucket's gradients are summed
+// and cut by one reduce-scatter over the ranks that share its state, and the parts summed by one all-reduce over those
+// that hold copies of the part. Sums over ranks follow the groups' fixed tree and are added up in the order of the
+// micro-batches, so every way of sharding gives the same bits under one `reduce_every` and a communicator that keeps to
+// the tree. Sums over groups, one after the other, keep to it where their size is a power of two and nothing is rounded
+// to 16 bits in between. Main thread.
 #pragma once
 
 #include <deque>
 #include <map>
 #include <tuple>
 
-#include "sharded_bucket.h"
+#include <drivetrain/toolkit/sharding/buckets.h>
 
 namespace drivetrain::sharding {
 
-class Gradients {
+class GradSums {
  public:
-  Gradients(const ShardingOptions& options, const Dtypes& dtypes, const at::Device& device, const UnitList& units,
-            const Buckets& buckets);
+  GradSums(const ShardingOptions& options, const Dtypes& dtypes, const at::Device& device, const UnitList& units,
+           const Buckets& buckets);
 
   void step_begin();
-  void before_grads(const Visit& visit);
-  void after_backward(const Visit& visit);
+  // Before a unit's gradients are written (before_grads): its slots have memory, and no sum reads them any more.
+  void make_room(int64_t unit);
+  // After a visit's gradients are in their slots (after_backward): the buckets of its unit in which the gradients of
+  // `reduce_every` micro-batches are together, or all of the step. Counts the visit.
+  std::vector<Bucket*> complete(const Visit& visit);
+  // Begins the bucket's sum over ranks; its slots take the next gradient afresh. `last`: of this step.
+  void begin(Bucket& bucket, bool last);
+  // At the end of a step: buckets of units that had no backward are summed too, and every sum is waited for.
   void flush();
 
  private:
@@ -33,7 +43,6 @@ class Gradients {
   static constexpr size_t kLent = 2;  // buffers of one size: one is written while another is summed
 
   void lend(Bucket& bucket);
-  void begin_sum(Bucket& bucket, bool last);
   void begin_replicas(Sum& sum);
   void advance(Sum& sum);
   void finish_oldest();

@@ -1,4 +1,4 @@
-#include "sharded_values.h"
+#include <drivetrain/toolkit/sharding/value_gathers.h>
 
 #include <algorithm>
 
@@ -6,31 +6,13 @@
 
 namespace drivetrain::sharding {
 
-std::map<const Param*, Bucket*> homes(const Buckets& buckets) {
-  std::map<const Param*, Bucket*> home;
-  for (const auto& bucket : buckets)
-    for (const ParamPtr& param : bucket->flat->params()) home[param.get()] = bucket.get();
-  return home;
-}
-
-std::vector<std::vector<Bucket*>> buckets_by_unit(const UnitList& units, const Buckets& buckets) {
-  const auto home = homes(buckets);
-  std::vector<std::vector<Bucket*>> lists(units.units.size());
-  for (size_t u = 0; u < lists.size(); ++u)
-    for (const ParamPtr& param : units.units[u]->params()) {
-      Bucket* const bucket = home.at(param.get());
-      if (std::find(lists[u].begin(), lists[u].end(), bucket) == lists[u].end()) lists[u].push_back(bucket);
-    }
-  return lists;
-}
-
-Values::Values(const ShardingOptions& options, const UnitList& units, const Buckets& buckets)
+ValueGathers::ValueGathers(const ShardingOptions& options, const UnitList& units, const Buckets& buckets)
     : options_(options), by_unit_(buckets_by_unit(units, buckets)), home_(homes(buckets)) {
   for (const auto& bucket : buckets) any_sharded_ = any_sharded_ || !bucket->resident;
 }
 
 // The last update's gathers are nobody's to wait for; peers still count on this rank's half of them.
-Values::~Values() {
+ValueGathers::~ValueGathers() {
   for (const auto& [param, bucket] : home_) {
     try {
       finish_gather(*bucket);
@@ -41,16 +23,15 @@ Values::~Values() {
   }
 }
 
-void Values::before(const Visit& visit, const StepContext& ctx) {
+void ValueGathers::use(const Visit& visit) {
   for (Bucket* bucket : by_unit_[visit.unit]) {
     if (bucket->flat->released()) begin_gather(*bucket, visit.direction);
     finish_gather(*bucket);
     ++bucket->users;
   }
-  if (any_sharded_) prefetch(ctx);
 }
 
-void Values::after(const Visit& visit, const StepContext& ctx) {
+void ValueGathers::done(const Visit& visit, const StepContext& ctx) {
   for (Bucket* bucket : by_unit_[visit.unit]) {
     --bucket->users;
     if (bucket->resident || bucket->users > 0 || wanted_soon(*bucket, visit, ctx)) continue;
@@ -58,7 +39,7 @@ void Values::after(const Visit& visit, const StepContext& ctx) {
   }
 }
 
-void Values::updated(const Param& param) {
+void ValueGathers::updated(const Param& param) {
   Bucket& bucket = *home_.at(&param);
   if (++bucket.updated < bucket.flat->pieces().size()) return;
   bucket.updated = 0;
@@ -68,30 +49,30 @@ void Values::updated(const Param& param) {
   if (!options_.overlap) finish_gather(bucket);
 }
 
-void Values::begin_gather(Bucket& bucket, Direction direction) {
-  FlatUnit& flat = *bucket.flat;
-  flat.fill();
-  live_ += flat.numel();
-  const bool second = direction == Direction::backward && bucket.second_valid;
-  if (second) {
-    bucket.gather = bucket.groups.backward->all_gather(flat.values(), bucket.second);
-  } else if (options_.offload_values) {
-    const at::Tensor part = flat.values().narrow(0, bucket.groups.shard->rank() * flat.part_numel(), flat.part_numel());
-    bucket.gather =
-        bucket.groups.shard->all_gather(flat.values(), part.copy_(flat.part_values(), /*non_blocking=*/true));
-  } else {
-    bucket.gather = bucket.groups.shard->all_gather(flat.values(), flat.part_values());
-  }
+void ValueGathers::begin_gather(Bucket& bucket, Direction direction) {
+  bucket.flat->fill();
+  live_ += bucket.flat->numel();
+  bucket.gather = gather(bucket, direction);
 }
 
-void Values::finish_gather(Bucket& bucket) {
+WorkPtr ValueGathers::gather(Bucket& bucket, Direction direction) {
+  const FlatUnit& flat = *bucket.flat;
+  const Groups& groups = bucket.groups;
+  if (direction == Direction::backward && bucket.second_valid)
+    return groups.backward->all_gather(flat.values(), bucket.second);
+  if (!options_.offload_values) return groups.shard->all_gather(flat.values(), flat.part_values());
+  const at::Tensor part = flat.values().narrow(0, groups.shard->rank() * flat.part_numel(), flat.part_numel());
+  return groups.shard->all_gather(flat.values(), part.copy_(flat.part_values(), /*non_blocking=*/true));
+}
+
+void ValueGathers::finish_gather(Bucket& bucket) {
   if (!bucket.gather) return;
   bucket.gather->wait();
   bucket.gather.reset();
 }
 
-// The coming visits are known, so what is gathered ahead is right from the first step on.
-void Values::prefetch(const StepContext& ctx) {
+void ValueGathers::prefetch(const StepContext& ctx) {
+  if (!any_sharded_) return;
   int64_t elements = 0, units = 0;
   const bool by_units = options_.prefetch_units > 0;
   for (const Visit& coming : ctx.ahead()) {
@@ -110,17 +91,17 @@ void Values::prefetch(const StepContext& ctx) {
   }
 }
 
-bool Values::uses(int64_t unit, const Bucket& bucket) const {
+bool ValueGathers::uses(int64_t unit, const Bucket& bucket) const {
   return std::find(by_unit_[unit].begin(), by_unit_[unit].end(), &bucket) != by_unit_[unit].end();
 }
 
-int64_t Values::sharded_elements(int64_t unit) const {
+int64_t ValueGathers::sharded_elements(int64_t unit) const {
   int64_t elements = 0;
   for (const Bucket* bucket : by_unit_[unit]) elements += bucket->resident ? 0 : bucket->flat->numel();
   return elements;
 }
 
-bool Values::wanted_soon(const Bucket& bucket, const Visit& visit, const StepContext& ctx) const {
+bool ValueGathers::wanted_soon(const Bucket& bucket, const Visit& visit, const StepContext& ctx) const {
   if (live_ > options_.live) return false;
   const bool wait_for_backward = !options_.release_after_forward && visit.direction == Direction::forward;
   int64_t distance = 0;
@@ -133,7 +114,7 @@ bool Values::wanted_soon(const Bucket& bucket, const Visit& visit, const StepCon
   return false;
 }
 
-void Values::release(Bucket& bucket, Direction direction) {
+void ValueGathers::release(Bucket& bucket, Direction direction) {
   if (bucket.second.defined() && !bucket.second_valid && direction == Direction::forward) {
     const int64_t part = bucket.second.numel();
     bucket.second.copy_(bucket.flat->values().narrow(0, bucket.groups.backward->rank() * part, part));

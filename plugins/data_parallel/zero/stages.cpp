@@ -1,0 +1,40 @@
+// What the stages do in a step. Every rank holds 1/N of the optimizer's state under all of them.
+//
+// Stage 1 (P_os in the paper): gradients and values are whole. Gradients of a step are summed to the part that the rank
+// updates; updated parts are gathered, while the next forward goes on.
+// Stage 2 (P_os+g): whole gradients exist from a unit's backward to their sum, which comes after each micro-batch.
+// Stage 3 (P_os+g+p): whole values exist from before a unit's forward, or backward, until after it. They are gathered
+// ahead of their use, in the order of the step's program.
+#include <drivetrain/toolkit/sharding/grad_sums.h>
+#include <drivetrain/toolkit/sharding/value_gathers.h>
+
+#include "zero.h"
+
+namespace drivetrain {
+
+// Stages 1 and 2 wait for the gather that follows the update; stage 3 gathers, and looks ahead.
+void Zero::before_forward(const Visit& visit, StepContext& ctx) {
+  values().use(visit);
+  values().prefetch(ctx);
+}
+void Zero::before_backward(const Visit& visit, StepContext& ctx) {
+  values().use(visit);
+  values().prefetch(ctx);
+}
+
+// Stage 3 frees what is cut.
+void Zero::after_forward(const Visit& visit, StepContext& ctx) { values().done(visit, ctx); }
+void Zero::values_done(const Visit& visit, StepContext& ctx) { values().done(visit, ctx); }
+
+// Stages 2 and 3 lend the slots memory for the time of a backward.
+void Zero::before_grads(const Visit& visit, StepContext&) { grads().make_room(visit.unit); }
+
+// One reduce-scatter per bucket leaves this rank the sum of its part.
+void Zero::after_backward(const Visit& visit, StepContext&) {
+  for (sharding::Bucket* bucket : grads().complete(visit)) grads().begin(*bucket, visit.last);
+}
+
+// Stages 1 and 2 gather new values at once; stage 3 when a unit needs them.
+void Zero::after_update(Trainables& chunk, StepContext&) { values().updated(*chunk.front().param); }
+
+}  // namespace drivetrain

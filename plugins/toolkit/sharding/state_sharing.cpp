@@ -1,0 +1,52 @@
+#include <drivetrain/toolkit/sharding/state_sharing.h>
+
+#include <algorithm>
+
+#include <drivetrain/toolkit/sharding/grad_sums.h>
+#include <drivetrain/toolkit/sharding/value_gathers.h>
+
+namespace drivetrain {
+
+StateSharing::StateSharing(const Services& services) : services_(services) {}
+StateSharing::~StateSharing() = default;
+
+// Parts of one sequence hold copies: they share the state where all ranks do,
+// else their gradients are summed as replicas' are.
+void StateSharing::name_joined_axes() {
+  ShardingOptions& s = options_;
+  const auto names = [](const std::vector<std::string>& list, const std::string& axis) {
+    return std::find(list.begin(), list.end(), axis) != list.end();
+  };
+  std::vector<std::string>& joined = !s.shard_axes.empty() && s.replica_axes.empty() ? s.shard_axes : s.replica_axes;
+  for (const Axis& axis : services_.mesh->axes())
+    if (axis.joins_gradients && axis.size > 1 && !names(s.shard_axes, axis.name) && !names(s.replica_axes, axis.name))
+      joined.push_back(axis.name);
+}
+
+void StateSharing::attach(UnitList& units) {
+  name_joined_axes();
+  buckets_ = sharding::make_buckets(units, services_, options_);
+  values_ = make_value_gathers(units, buckets_);
+  grads_ = std::make_unique<sharding::GradSums>(options_, services_.dtypes, services_.device, units, buckets_);
+}
+
+std::unique_ptr<sharding::ValueGathers> StateSharing::make_value_gathers(const UnitList& units,
+                                                                         const sharding::Buckets& buckets) const {
+  return std::make_unique<sharding::ValueGathers>(options_, units, buckets);
+}
+
+void StateSharing::step_begin(StepContext&) { grads_->step_begin(); }
+void StateSharing::flush_grads(StepContext&) { grads_->flush(); }
+
+std::vector<Trainables> StateSharing::trainables() { return pieces(true); }
+std::vector<Trainables> StateSharing::frozen() { return pieces(false); }
+
+std::vector<Trainables> StateSharing::pieces(bool trainable) const {
+  std::vector<Trainables> all;
+  for (const auto& bucket : buckets_)
+    if (bucket->trainable == trainable)
+      all.insert(all.end(), bucket->flat->pieces().begin(), bucket->flat->pieces().end());
+  return all;
+}
+
+}  // namespace drivetrain
