@@ -22,7 +22,8 @@ class Builder::LateAttention final : public Attention {
 
   void wrap(const AttentionWrap& wrap) {
     if (finished_)
-      throw fail(ErrorCode::plugin, "wrap_attention after `build`: layers call the attention that was there by then");
+      throw fail(ErrorCode::plugin,
+                 "wrap_attention after `build`: layers call the attention that was there by then. Call it in `build`");
     std::shared_ptr<Attention> outer = wrap(outermost_);
     if (!outer) throw fail(ErrorCode::plugin, "wrap_attention: wanted an attention, found null");
     outermost_ = std::move(outer);

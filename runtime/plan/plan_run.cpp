@@ -193,19 +193,27 @@ std::string negotiate_mesh(const Parties& parties, PlannedRun& run, const std::v
 }
 
 // Where a plugin's word about the model's chain does not fit, the file's line is told as for every other problem.
+template <class Inside>
+void with_place(const PlannedRun& run, const std::string& id, Problems& problems, const Inside& inside) {
+  try {
+    inside();
+  } catch (const Error& e) {
+    const std::string text = e.what();
+    problems.add(place_of(run, id), text.rfind("in ", 0) == 0 ? text : id + ": " + text, e.code());
+  }
+}
+
 void place(PlannedRun& run, Problems& problems) {
   run.mesh = std::make_unique<Mesh>(run.plan.mesh.axes, run.services->rank, run.services->world_size,
                                     run.plugins.communicator, run.services->device);
   run.services->mesh = run.mesh.get();
   const std::vector<UnitPtr> chain = build_chain(run);
-  const std::string schedule = run.plan.id_of(Schedule::kKind), policy = run.plan.id_of(Recompute::kKind);
-  try {
-    place_chain(run, chain);
-    if (run.plugins.recompute) plugin_call({policy, "choose"}, [&] { run.plugins.recompute->choose(run.units); });
-  } catch (const Error& e) {
-    const std::string text = e.what();
-    problems.add(place_of(run, schedule), text.rfind("in ", 0) == 0 ? text : schedule + ": " + text, e.code());
-  }
+  with_place(run, run.plan.id_of(Schedule::kKind), problems, [&] { place_chain(run, chain); });
+  if (!run.plugins.recompute || !problems.empty()) return;
+  const std::string policy = run.plan.id_of(Recompute::kKind);
+  with_place(run, policy, problems, [&] {
+    plugin_call({policy, "choose"}, [&] { run.plugins.recompute->choose(run.units); });
+  });
 }
 
 // What is known once the model is placed and every plugin has told its part.

@@ -1,5 +1,5 @@
 // Everything that acts around model execution derives from Strategy and overrides the hooks it needs. See the table in
-// the README ("The hooks"). Kinds nest like an onion, outermost first:
+// plugins/README.md ("The hooks"). Kinds nest like an onion, outermost first:
 // schedule, data_parallel, recompute, context_parallel, tensor_parallel, precision, attention, strategy; of one kind,
 // as the configuration lists them. `plan`, the "before" hooks and `after_update` run outermost first; `build`,
 // `attach`, the "after" hooks, `values_done` and `flush_grads` innermost first. Thread: main.

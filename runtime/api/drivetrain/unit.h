@@ -2,7 +2,7 @@
 // The grain of sharding, recompute, pipelining and autograd:
 // a unit's backward is a call the runtime makes, so hooks are plain calls in program order.
 //
-// A model author derives AutogradUnit (autograd_unit.h) and writes run(); a hand-written block derives Unit.
+// A model author derives AutogradUnit (toolkit/units/autograd_unit.h) and writes run(); a hand-written block derives Unit.
 // Thread: main.
 #pragma once
 
