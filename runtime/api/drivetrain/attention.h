@@ -1,12 +1,13 @@
-// Scaled dot-product attention in two plain halves, without autograd inside: the SDK makes one differentiable function
-// of them, hand-written blocks call them directly, and ring attention calls `backward` per block with the merged out
-// and lse.
+// Scaled dot-product attention as two functions, forward and backward, without autograd inside. toolkit/layers/attend.h
+// makes one differentiable function of them. Hand-written blocks call them directly. Ring attention calls `backward`
+// once per block of keys, with the merged out and lse.
 //
 // Source: Vaswani et al. 2017, eq. 1; Dao et al. 2022 (FlashAttention) for lse. Legend: B batch, S queries, T keys, H
 // heads, G key/value heads (H is a multiple of G; query head h uses key/value head h / (H / G)), D head size.
 //   q [B, S, H, D]   k, v [B, T, G, D]   out [B, S, H, D]   lse [B, H, S] float32 (float64 for
 //   float64 inputs), natural log, -infinity for a query that sees no key (its out is 0)
-// Any strides with D contiguous. Stateless: const calls from any thread. Stream: the current one.
+// Any strides with D contiguous. The object has no state: const calls from any thread, main and autograd's. Stream: the
+// current one; nothing is synchronised.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -23,7 +24,8 @@ DRIVETRAIN_CONTRACT(attention)
 
 namespace drivetrain {
 
-// Several sequences in one row: positions cu_seqlens[i] .. cu_seqlens[i + 1] of the only batch row see only each other.
+// Several sequences in one row. The batch has one row; positions cu_seqlens[i] to cu_seqlens[i + 1] - 1 of it attend
+// only to each other.
 struct Varlen {
   std::vector<int64_t> cu_seqlens;  // from 0 to S, ascending; empty: one sequence per row
 };
@@ -31,14 +33,15 @@ struct Varlen {
 struct AttentionArgs {
   double scale = 0;      // of the scores; usually 1 / sqrt(D)
   double dropout = 0;    // of the attention probabilities
-  bool causal = true;    // key j is seen by query i if j <= i + q_offset
+  bool causal = true;    // query i attends to key j if j <= i + q_offset
   int64_t window = 0;    // 0: none; else also |i + q_offset - j| < window
   int64_t q_offset = 0;  // position of query 0 among the keys
   Varlen varlen;
   RandomKey key;  // for dropout
 };
 
-// What backward needs. `out` and `lse` may be replaced by merged ones before backward.
+// What forward returns and backward needs. The caller owns it, and may replace `out` and `lse` by merged ones before
+// backward. `extra` belongs to the plugin.
 struct AttentionState {
   at::Tensor q, k, v, out, lse;
   Tensors extra;
@@ -49,33 +52,36 @@ struct AttentionAbilities {
   std::set<at::ScalarType> dtypes;
   bool gqa = false, varlen = false, window = false, q_offset = false, dropout = false, non_causal = true;
   bool returns_lse = false, deterministic = true;
-  // What `out` depends on beyond the arguments. Unsaid means that there may be something, and whatever gives this
-  // plugin a part of a sequence, or of the heads, refuses it. partial_keys: exactly softmax over the keys it is given,
-  // with no window, bias, sink or mask by position but those of the arguments, so that results over parts of the keys
-  // are merged by their lse.
+  // The plugin may be called with a part of the keys. True means: out is exactly the softmax over the keys it is given;
+  // window, bias, sink and mask are only those of the arguments. Results over parts of the keys can then be merged by
+  // their lse. False: strategies that cut the sequence refuse this plugin.
   bool partial_keys = false;
-  // partial_heads: every head is computed alike, with nothing that goes by its number, such as a slope.
+  // The plugin may be called with a part of the heads. True means: no head depends on its index (as with ALiBi slopes).
+  // False: strategies that cut the heads refuse this plugin.
   bool partial_heads = false;
-  std::string remedy;  // what a user can do about the rest, ends every refusal: "use attention/name"
+  std::string remedy;  // what a user can do if something is not supported: "use attention/name"; ends every refusal
 };
 
 class DRIVETRAIN_API Attention : public Plugin {
  public:
   static constexpr const char* kKind = "attention";
   ~Attention() override;
+  // Called any number of times, first in `plan`; always returns the same. Any thread.
   virtual AttentionAbilities abilities() const = 0;
-  // Throws Error(config) naming the argument if abilities() does not cover it.
+  // Once per layer and forward visit; once more in backward where the region is recomputed. Throws Error(config) that
+  // names the argument if abilities() does not cover it. out and lse are new tensors.
   virtual AttentionState forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                  const AttentionArgs& args) const = 0;
+  // dout is like out. Once per forward that needs gradients; ring attention calls it once per block of keys.
   virtual Tensors backward(const at::Tensor& dout, const AttentionState& state,
                            const AttentionArgs& args) const = 0;  // dq, dk, dv
-  // Checks the model's shape, dtype and dropout against abilities() and refuses with the reason. Implementations may
-  // extend it.
+  // Checks the model's shape, dtype and dropout against abilities(), refuses what they do not cover, and offers the
+  // abilities. An implementation that overrides it calls it first.
   void plan(PlanContext& ctx) override;
 
  protected:
-  // For the first line of forward: throws Error(config), "name: ...", for shapes that do not fit each other and for
-  // what abilities() does not cover.
+  // For the first line of forward. Throws Error(config), "name: ...", if shapes do not fit each other or abilities()
+  // does not cover the call.
   void check(const char* name, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
              const AttentionArgs& args) const;
 };

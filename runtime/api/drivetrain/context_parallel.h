@@ -1,6 +1,7 @@
-// A context-parallel strategy shares the positions of every sequence out over ranks: it claims an axis of the mesh over
-// which gradients are summed, cuts batches (Builder::batch_cuts) and puts an attention around the run's that sees the
-// other ranks' positions. Several may be chosen; one that is listed before another lies outside of it. Thread: main.
+// A context-parallel strategy splits the positions of every sequence over ranks. In `plan` it claims a mesh axis over
+// which gradients are summed. In `build` it adds a cut of the batch (Builder::batch_cuts) and wraps the attention
+// (Builder::wrap_attention) so that queries attend to the positions of the other ranks. Several may be chosen; the one
+// that the configuration lists first is the outermost. No virtual call beyond those of Strategy. Thread: main.
 #pragma once
 
 #include <drivetrain/strategy.h>

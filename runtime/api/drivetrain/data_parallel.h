@@ -1,5 +1,5 @@
-// A data-parallel strategy owns parameter, gradient and shard storage after `attach`:
-// it sets Param::tensor and Param::grad and says what this rank's optimizer updates. Thread: main.
+// A data-parallel strategy owns the storage of parameters and gradients from `attach` on. It sets Param::tensor and
+// Param::grad, and lists what this rank's optimizer updates. Thread: main.
 #pragma once
 
 #include <drivetrain/strategy.h>
@@ -8,21 +8,22 @@ DRIVETRAIN_CONTRACT(data_parallel)
 
 namespace drivetrain {
 
-// Elements per partial sum of a norm; partial sums are added in order of parameter and block.
+// Elements per partial sum of the gradient norm. Partial sums are added in the order of parameters and blocks.
 inline constexpr int64_t kNormBlock = 1024;
 
 class DRIVETRAIN_API DataParallel : public Strategy {
  public:
   static constexpr const char* kKind = "data_parallel";
   ~DataParallel() override;
-  // Valid after attach, in chunks as the optimizer shall be called:
-  // as many on every rank that shares them and, over all chunks, the same parameters; one of which this rank updates
-  // nothing stands there with no elements. A parameter may be cut into several, each beginning on a multiple of
-  // kNormBlock. Values are filled by the runtime;
-  // after that, and after every update, it calls after_update with the chunk.
+  // Called once, after `attach` of all strategies. Returns one list per call of Optimizer::update.
+  // All ranks that share a parameter return the same number of lists and, over all lists, the same parameters; a rank
+  // that updates no part of a parameter lists it with zero elements. A parameter may be cut into several trainables;
+  // each begins on a multiple of kNormBlock elements. value, working and grad are defined and have the same number of
+  // elements. The runtime fills the values, then calls after_update with each list, and again after every update.
   virtual std::vector<Trainables> trainables() = 0;
-  // What this rank holds of parameters that nobody updates, likewise filled and handed to after_update, once.
-  // Those not named here are whole on every rank: the runtime fills Param::tensor.
+  // Called after trainables(), and again whenever all values are filled or visited. Returns the parts that this rank
+  // holds of parameters which are not trained. The runtime fills them and calls after_update with each list.
+  // A parameter in neither result is whole on every rank: the runtime fills Param::tensor.
   virtual std::vector<Trainables> frozen() { return {}; }
 };
 

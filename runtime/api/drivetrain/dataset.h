@@ -1,8 +1,9 @@
-// Where tokens come from. A pure function of step and row, so resuming is free and ranks are disjoint by construction.
+// A dataset gives the tokens and labels of every step. It should be a pure function of step and row: then a resumed run
+// needs no state, and ranks read different rows by construction.
 //
-// In each step the global batch is a list of train_batch_size rows; the runtime asks for the rows of its micro-batches:
+// In each step the global batch is a list of train_batch_size rows. A rank reads the rows of its micro-batches:
 // row = (accumulation index * data-parallel size + data-parallel rank) * micro-batch + i.
-// Thread: `read` on one loader thread, after `open` on main.
+// Thread: `open` and `state` on main; `read` on one loader thread, which runs up to two steps ahead of the training.
 #pragma once
 
 #include <drivetrain/plan_context.h>
@@ -25,21 +26,25 @@ struct BatchRequest {
 
 struct DatasetFacts {
   int64_t seq_length = 0;  // S of every batch
-  int64_t steps = -1;      // how many there are; -1: any number
+  int64_t steps = -1;      // number of training steps it has data for; -1: any number
   bool validation = false;
-  Value notes;  // object for resolved.json and the log: files, bytes, hashes
+  Value notes;  // an object (files, bytes, hashes) for resolved.json and the log
 };
 
 class DRIVETRAIN_API Dataset : public Plugin {
  public:
   static constexpr const char* kKind = "dataset";
   ~Dataset() override;
-  // Opens files and checks them against the run; called once, after `plan`.
-  // Errors: io for unreadable data, config for data that do not fit the run.
+  // Called once, in training only, between two rounds of `plan` (plugin.h): the batch sizes of `run` are known, its
+  // seq_length is not. Opens the files and checks them against the run. Throws Error(io) for unreadable data,
+  // Error(config) for data that do not fit the run.
   virtual DatasetFacts open(const RunFacts& run, const ModelFacts& model) = 0;
-  // Fills tokens_BS and labels_BS [rows, S], int64, on the CPU. The runtime checks token ids against the vocabulary.
+  // Called once per micro-batch, in the order of the steps; the validation batches follow the step that evaluates.
+  // Sets tokens_BS and labels_BS: [rows, S], int64, contiguous, on the CPU. The tensors are the runtime's from then on.
+  // The runtime checks shapes, and ids against the vocabulary. May throw Error(io).
   virtual void read(const BatchRequest& request, Batch& batch) = 0;
-  // For one that is no pure function of step and row. Main thread, before the first `read` and after the last one.
+  // For a dataset that is not a pure function of step and row (state.h). No `read` runs meanwhile. Rows of up to two
+  // later steps may have been read already; they will be read again.
   virtual void state(StateVisitor&) {}
 };
 

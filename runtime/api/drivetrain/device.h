@@ -1,5 +1,5 @@
-// The run's device, for plugins that enqueue work on it themselves.
-// Nothing here links CUDA: a run that asks for it opens the device's side of the runtime. Thread: any.
+// Access to the run's device, for plugins that launch kernels themselves.
+// Nothing here links CUDA: the runtime opens its CUDA library only if the run uses the device. Thread: any.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,14 +13,15 @@ DRIVETRAIN_CONTRACT(device)
 namespace drivetrain {
 
 // The current stream of this thread: a cudaStream_t on CUDA, null on the CPU.
-// Work enqueued there is in order with LibTorch's.
+// Work that is enqueued there runs in order with LibTorch's. Valid until the current stream of the thread changes.
 DRIVETRAIN_API void* current_stream(const at::Device& device);
 
-// Throws Error naming `what` and CUDA's own words if `status`, a cudaError_t, is not 0.
+// For the line after a kernel launch or CUDA call. `status`: its cudaError_t. If it is not 0, throws an Error with
+// `what` and CUDA's message. Does not synchronise.
 DRIVETRAIN_API void check_launch(int status, const char* what);
 
-// Uninitialised memory of the host, [numel].
-// `pinned`: page-locked where the run has a device, so that copies run beside the host.
+// Uninitialised host memory, [numel], contiguous. `pinned`: page-locked if the run has a device, so that copies to and
+// from the device are asynchronous.
 DRIVETRAIN_API at::Tensor host_memory(int64_t numel, at::ScalarType dtype, bool pinned);
 
 }  // namespace drivetrain

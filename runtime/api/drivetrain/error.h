@@ -1,7 +1,7 @@
-// The one exception type that crosses the plugin border, and the exit codes it maps to.
+// The only exception type that may cross the border between plugin and runtime, and the exit codes it maps to.
 //
-// An error says what was wanted, what was found, where, and what to do. Its type information lives once, in
-// libdrivetrain.so, so that a plugin's throw is caught by the runtime. Thread: any.
+// An error says what was wanted, what was found, where, and what to do. Its type information exists once, in
+// libdrivetrain.so, so that the runtime catches what a plugin throws. Thread: any.
 #pragma once
 
 #include <sstream>
@@ -16,13 +16,13 @@ namespace drivetrain {
 
 // The values are the exit codes of the contract.
 enum class ErrorCode : int {
-  internal = 1,  // our own bug
+  internal = 1,  // a bug of the runtime or of a plugin
   config = 2,    // usage or configuration
   plugin = 3,    // a plugin is missing, refused or cannot be created
   out_of_memory = 4,
-  communication = 5,  // a peer lost or timed out
-  checkpoint = 6,     // a checkpoint refused
-  numeric = 7,        // not finite
+  communication = 5,  // a peer is lost or late
+  checkpoint = 6,     // a checkpoint that does not fit the run
+  numeric = 7,        // the loss or a gradient is not finite
   io = 8,             // disk full, unreadable data
 };
 

@@ -1,5 +1,5 @@
-// A figure that becomes known in the course of planning. Reading one that is not known yet is an error that says when
-// it will be. Any thread, as far as nobody assigns.
+// A value that becomes known in the course of planning. Reading it too early is an error that names the round of `plan`
+// in which it will be known. Thread: any, while no thread assigns.
 #pragma once
 
 #include <cstdint>
@@ -12,13 +12,13 @@ DRIVETRAIN_CONTRACT(fact)
 
 namespace drivetrain {
 
-// From which call of `plan` on a fact is known (plugin.h lists the rounds).
+// The call of `plan` from which on a fact is known (plugin.h lists the rounds).
 enum class Round : uint8_t {
-  first,  // from the first one, where the configuration gives it; else as `data`
+  first,  // from the first one if the configuration gives it; otherwise from the third one
   axes,   // from the second one: every plugin has claimed its axes
   data,   // from the third one, in training only: the batch is solved and the dataset is open
   built,  // in the last one: the model is built on the meta device and cut into stages
-  model,  // from the first one, if the model has such a thing at all
+  model,  // from the first one if the model has it; otherwise never
 };
 
 // Throws Error(plugin): `name` is not known yet, and from which round on it will be.
@@ -29,7 +29,7 @@ class Fact {
  public:
   constexpr Fact(const char* name, Round from) : name_(name), from_(from) {}
   Fact(const Fact&) = default;
-  Fact& operator=(const Fact& other) {  // its value; what it is stays
+  Fact& operator=(const Fact& other) {  // copies the value, not the name
     value_ = other.value_;
     return *this;
   }
@@ -49,7 +49,7 @@ class Fact {
   void forget() { value_.reset(); }
 
  private:
-  const char* name_;  // a literal
+  const char* name_;  // a string literal
   Round from_;
   std::optional<T> value_ = {};
 };

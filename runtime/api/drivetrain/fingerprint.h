@@ -1,14 +1,13 @@
-// How a library was built, as one JSON text that the compiler puts together. Compiled into the runtime and into every
-// plugin's manifest, so both sides describe themselves with the same words. runtime/plugin/compare.cpp sets them side
-// by side before anything is opened, and holds the rule of each field.
+// How a library was built, as one JSON text that the preprocessor builds. It is compiled into the runtime and into
+// every plugin's manifest. runtime/plugin/compare.cpp compares both before the library is opened, with one rule per
+// field.
 //
-// `api` has a digest for every header of the contract. Only those count that the plugin's sources reach, which the
-// library lists in the section .drivetrain.headers (DRIVETRAIN_CONTRACT in export.h): a new header, or a change in one
-// that the plugin does not use, refuses nobody.
+// `api` has a digest for every contract header. Only the headers that the plugin's sources include are compared; the
+// library lists them in the section .drivetrain.headers (DRIVETRAIN_CONTRACT in export.h). A new header, or a change in
+// a header that the plugin does not include, does not refuse the plugin.
 //
-// The build system passes what the compiler cannot know: api_digest.h (the digests, the SDK's release) and the
-// DRIVETRAIN_LIBTORCH... definitions. A library that is built without them describes itself as "unknown" and is
-// refused.
+// The build system defines what the compiler cannot know: api_digest.h (the digests, the SDK's release) and the
+// DRIVETRAIN_LIBTORCH... macros. A library that is built without them has the value "unknown" there and is refused.
 #pragma once
 
 #include <cstddef>  // _GLIBCXX_ macros
@@ -71,7 +70,8 @@ static_assert(kDrivetrainDoor == 1, "DRIVETRAIN_FP_DOOR below is the same number
 #define DRIVETRAIN_FP_COMPILER "gcc " DRIVETRAIN_FP_STRING(__GNUC__) "." DRIVETRAIN_FP_STRING(__GNUC_MINOR__)
 #endif
 
-// What -march asks of the processor, in the words of __builtin_cpu_supports. The ones that shipped separately suffice.
+// The instruction sets that -march requires, as __builtin_cpu_supports names them. AVX-512 has four groups that were
+// introduced by different processors.
 #ifdef __AVX__
 #define DRIVETRAIN_FP_AVX " avx"
 #else
@@ -118,7 +118,7 @@ static_assert(kDrivetrainDoor == 1, "DRIVETRAIN_FP_DOOR below is the same number
   DRIVETRAIN_FP_MACHINE DRIVETRAIN_FP_AVX DRIVETRAIN_FP_AVX2 DRIVETRAIN_FP_FMA DRIVETRAIN_FP_AVX512F \
       DRIVETRAIN_FP_AVX512X DRIVETRAIN_FP_AVX512BF16 DRIVETRAIN_FP_AVX512VNNI
 
-// The whole fingerprint: one JSON object, in the order in which differences are reported.
+// The whole fingerprint: one JSON object. Differences are reported in this order.
 // clang-format off
 #define DRIVETRAIN_FINGERPRINT                                                     \
   "{\"door\":" DRIVETRAIN_FP_DOOR                                                  \

@@ -1,10 +1,11 @@
-// What models are made of. A model asks a LayerFactory and states each layer's role, not a strategy:
-// the plain factory returns layers for one device;
-// tensor, context and precision plugins decorate the factory in `build`.
+// The layers that models are made of. A model asks a LayerFactory for layers, in Model::build, and names each layer's
+// role, never a strategy. The plain factory returns layers for one device. Tensor-parallel and other strategies replace
+// the factory by one of theirs in Strategy::build (a decorator: it holds the inner one).
 //
-// Layers create their parameters on the meta device; memory comes in `attach`.
-// Thread: main; forward also on autograd's.
-// Legend: B batch, S sequence, D hidden, V vocabulary, H heads.
+// Layers create their parameters on the meta device; parameters get memory in Strategy::attach. A layer runs once per
+// forward visit of its unit, and again where the unit or region is recomputed.
+// Thread: main; a recomputed region's forward, and backward, also on autograd's. Stream: the current one.
+// Legend: B batch, S sequence, D hidden, V vocabulary, H heads, G key/value heads. Activations have the run's dtype.
 #pragma once
 
 #include <functional>
@@ -25,6 +26,7 @@ enum class Split { none, columns, rows };
 class DRIVETRAIN_API Layer {
  public:
   virtual ~Layer();
+  // The layer's parameters, always the same and in the same order. Called any number of times.
   virtual std::vector<ParamPtr> params() const = 0;
 };
 
@@ -33,30 +35,31 @@ struct LinearSpec {
   int64_t in = 0, out = 0;
   Split split = Split::none;
   bool bias = true;
-  std::vector<int64_t> blocks;  // fused outputs (q, k, v), each cut evenly; sums to `out`; empty: one
-  InitRule init;                // of the weight; biases are zeros at first
+  std::vector<int64_t> blocks;  // sizes of fused outputs (q, k, v), each cut evenly; their sum is `out`; empty: one
+  InitRule init;                // of the weight; biases start as zeros
 };
-// Its two halves are plain functions without autograd, which hand-written units call;
-// `forward` makes one differentiable function of them. Where ranks share the sequence between layers, one of x and y
-// has fewer positions (dimension 1 of [B, S, ...]) than the other.
+// y = x W^T + bias. Hand-written units call `apply` and `apply_backward`, which do not use autograd; `forward` makes
+// one differentiable function of both. Under sequence parallelism x and y may differ in the number of positions
+// (dimension 1 of [B, S, ...]).
 class DRIVETRAIN_API Linear : public Layer {
  public:
   struct Options {
-    bool add_bias = true;  // false: the caller adds the bias to y and makes its gradient
-    bool wants_dx = true;
+    bool add_bias = true;  // false: the caller adds the bias to y and computes its gradient
+    bool wants_dx = true;  // false: apply_backward does not compute dx
   };
   virtual at::Tensor forward(const at::Tensor& x, StepContext& ctx);  // [..., in] -> [..., out]
 
-  // y. `kept`, if given, may be set to what `backward` would else have to make of x again (other ranks' positions of
-  // it).
+  // Returns y, a new tensor. If `kept` is given, the layer may set it to a form of x that apply_backward would
+  // otherwise have to compute again (x with the other ranks' positions).
   virtual at::Tensor apply(const at::Tensor& x, const Options& options, at::Tensor* kept) const = 0;
-  // dx, or undefined if not wanted. `x`: as given to apply, or what that kept.
-  // The weight's gradient goes to its slot by `work`, the bias's at once.
+  // Returns dx, or an undefined tensor if !wants_dx. `x`: the x of apply, or what apply stored in `kept`.
+  // The bias's gradient is added to its slot (Param::grad) before the call returns; the weight's gradient is computed
+  // by `work` (weight_work.h), at once or later.
   virtual at::Tensor apply_backward(const at::Tensor& dy, const at::Tensor& x, const Options& options,
                                     WeightWork& work) const = 0;
-  // Whether apply may set `kept`.
+  // Whether apply may set `kept`. Always the same.
   virtual bool keeps_input() const { return false; }
-  // Null where there is none; of this rank's outputs, or whole where all ranks add it to the same sum.
+  // Null without a bias. With Split::columns it holds this rank's outputs, with Split::rows all of them.
   virtual ParamPtr bias() const = 0;
 };
 
@@ -64,7 +67,7 @@ struct EmbeddingSpec {
   std::string name;  // parameter name.weight [count, dim]
   int64_t count = 0, dim = 0;
   InitRule init;
-  bool vocabulary = false;  // may be cut by rows over the vocabulary
+  bool vocabulary = false;  // the rows are tokens of the vocabulary, and may be split over ranks
 };
 class DRIVETRAIN_API Embedding : public Layer {
  public:
@@ -79,12 +82,13 @@ struct NormSpec {
 };
 class DRIVETRAIN_API Norm : public Layer {
  public:
+  // x [..., dim] -> [..., dim]
   virtual at::Tensor forward(const at::Tensor& x, StepContext& ctx) = 0;
 };
 
-// Attention between projections: the chosen attention plugin with what is fixed per layer.
+// Attention between the projections: the run's attention plugin with the arguments that are fixed per layer.
 struct AttentionSpec {
-  std::string name;  // the site of its random numbers
+  std::string name;  // the key of its random numbers (StepContext::random)
   int64_t heads = 0, kv_heads = 0, head_dim = 0;
   double scale = 0, dropout = 0;
   bool causal = true;
@@ -92,41 +96,43 @@ struct AttentionSpec {
 };
 class DRIVETRAIN_API AttentionLayer : public Layer {
  public:
-  // q [B, S, H, D], k, v [B, S, G, D] -> [B, S, H, D], with this rank's heads.
+  // q [B, S, H, C], k and v [B, S, G, C] -> [B, S, H, C]; C head_dim, H and G this rank's heads.
   virtual at::Tensor forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, StepContext& ctx) = 0;
-  // For hand-written units, which call the attention plugin's halves themselves: its arguments in this step.
+  // The plugin's arguments for the current visit, for hand-written units that call the attention plugin themselves.
   virtual AttentionArgs args(StepContext& ctx) const = 0;
 };
 
-// The output layer with its loss, so that it can be computed in chunks or over a cut vocabulary.
+// The output layer together with its loss, so that an implementation can compute it in chunks or over a split
+// vocabulary.
 struct LmLossSpec {
   std::string name;  // parameter name.weight [vocab, dim], unless tied
   int64_t vocab = 0, dim = 0;
-  ParamPtr tied;  // the embedding's weight, or null
+  ParamPtr tied;  // the embedding's weight, which the layer then uses; null: it has a weight of its own
   InitRule init;
 };
 class DRIVETRAIN_API LmLoss : public Layer {
  public:
-  // x [B, S, dim]. With labels in ctx.batch(): the float64 scalar sum over valid tokens of
-  // log sum exp(logits) - logit[label]. Without: logits [B, S, vocab].
-  // Where a backward pass follows, the scalar may be filled as late as in there, so that a chunk of logits lives once,
-  // from the product to its gradient: read it afterwards.
+  // x [B, S, dim]. With labels in ctx.batch(): returns the float64 scalar sum, over the valid tokens of the
+  // micro-batch, of log sum exp(logits) - logit[label]. Without labels: returns the logits [B, S, vocab]. If a backward
+  // pass follows, the implementation may compute the scalar in it, so that each chunk of logits is computed once. Read
+  // the scalar only after the backward pass.
   virtual at::Tensor forward(const at::Tensor& x, StepContext& ctx) = 0;
 };
 
-// What a fused implementation of a whole transformer block needs to know.
-// A strategy that cannot do one returns plain().
+// A transformer block as a whole, for strategies that have a fused implementation of it.
 struct BlockSpec {
   std::string name;  // "block.3"
   int64_t index = 0;
   int64_t hidden = 0, ffn = 0, heads = 0, kv_heads = 0, head_dim = 0;
   bool rms = false, bias = true, qkv_bias = true, rotary = false;  // qkv_bias: of the fused q, k, v matrix
-  std::string activation;                                          // gelu_tanh, gelu, swiglu
+  std::string activation;                                          // gelu_tanh, gelu or swiglu
   double norm_epsilon = 1e-5, rotary_base = 10000, hidden_dropout = 0, attention_dropout = 0;
   double init_std = 0.02, output_init_std = 0.02;
-  std::vector<double> rotary_frequencies;  // radians per token of each pair (i, i + head_dim / 2), scaling included
+  std::vector<double> rotary_frequencies;  // radians per token for each pair (i, i + head_dim / 2), after scaling
 };
 
+// Makes layers. Each call returns a new layer with new parameters. Called in Model::build only, in the same order on
+// every rank. Throws Error(config) for a spec that it cannot make.
 class DRIVETRAIN_API LayerFactory {
  public:
   virtual ~LayerFactory();
@@ -135,8 +141,9 @@ class DRIVETRAIN_API LayerFactory {
   virtual std::shared_ptr<Norm> norm(const NormSpec& spec) = 0;
   virtual std::shared_ptr<AttentionLayer> attention(const AttentionSpec& spec) = 0;
   virtual std::shared_ptr<LmLoss> lm_loss(const LmLossSpec& spec) = 0;
-  // A fused block, or plain(). `layers`: the outermost factory, which the block's layers are asked of,
-  // so that whoever decorates this one further has its word. Decorators hand the call on inwards, `layers` as it is.
+  // Returns a fused unit for the whole block, or plain(), the model's own unit. A fused unit makes its layers with
+  // `layers`, the outermost factory, so that they are decorated by every strategy. A decorator without a fused block
+  // calls block() of the inner factory with the same `layers`.
   virtual UnitPtr block(const BlockSpec&, LayerFactory& /*layers*/, const std::function<UnitPtr()>& plain) {
     return plain();
   }

@@ -1,5 +1,5 @@
-// Where plugins and runtime write lines for people. One Log per rank, handed out by Services: no global logger, so that
-// ranks can be threads of one process. Thread: any.
+// Where plugins and the runtime write messages for the user. Each rank has one Log, in Services. There is no global
+// logger, since ranks may be threads of one process. Thread: any. Calls do not throw because of the text.
 #pragma once
 
 #include <string>
@@ -15,9 +15,9 @@ enum class LogLevel { debug, info, warning, error };
 class DRIVETRAIN_API Log {
  public:
   virtual ~Log();
-  // One line, without a newline. Rank 0 shows info and up; other ranks show warnings and errors only.
+  // Writes one line; `line` has no newline. Rank 0 shows info, warnings and errors; other ranks warnings and errors.
   virtual void write(LogLevel level, const std::string& line) = 0;
-  // A line that the next one replaces: shown on a terminal only, never kept in log.txt.
+  // Shows a line that the next one replaces. Only on a terminal; never in log.txt.
   virtual void progress(const std::string& line) = 0;
 
   void debug(const std::string& line) { write(LogLevel::debug, line); }

@@ -1,5 +1,5 @@
-// Learning rate (and momentum, weight decay) as a function of progress: one that is pure resumes for free.
-// Thread: const calls from any thread.
+// Learning rate, momentum and weight decay as a function of the progress of training. A pure function needs no state to
+// resume. Thread: main; const calls from any thread.
 #pragma once
 
 #include <cstdint>
@@ -12,18 +12,20 @@ DRIVETRAIN_CONTRACT(lr_schedule)
 namespace drivetrain {
 
 struct Progress {
-  int64_t updates = 0;  // applied before this step: 0 in the first step
-  int64_t samples = 0, tokens = 0;
-  int64_t train_steps = 0;  // planned; 0 if not known
+  int64_t updates = 0;              // optimizer updates before this step, skipped ones not counted: 0 in the first step
+  int64_t samples = 0, tokens = 0;  // rows and valid labels of these updates, over all ranks
+  int64_t train_steps = 0;          // of the whole run; 0: not known
 };
 
 class DRIVETRAIN_API LrSchedule : public Plugin {
  public:
   static constexpr const char* kKind = "lr_schedule";
   ~LrSchedule() override;
-  // The values to use in the step after `progress`, from the optimizer's own ones.
+  // The hyperparameters of the step that follows `progress`. `base`: what the optimizer section sets
+  // (Optimizer::groups). Called in every step once per group, with equal arguments on all ranks. All values must be
+  // finite.
   virtual Hyper at(const Progress& progress, const Hyper& base) const = 0;
-  // For one that keeps something from step to step. Main thread.
+  // For a schedule that is not a pure function of its arguments (state.h). Between two steps.
   virtual void state(StateVisitor&) {}
 };
 

@@ -1,8 +1,8 @@
-// Named axes whose sizes multiply to the world size, and the communicator groups along them.
+// The device mesh: named axes whose sizes multiply to the world size, and the communicator groups along them.
 //
-// Axes stand fastest first (tp cp dp pp, or any name a plugin claims): rank = i_0 + s_0 * (i_1 + s_1 * (...)).
-// An absent axis has size 1, index 0 and a loopback group, so nobody writes "if enabled". Owned by the runtime.
-// Thread: main.
+// Axes are listed fastest first (tp cp dp pp, or any name a plugin claims): rank = i_0 + s_0 * (i_1 + s_1 * (...)).
+// An absent axis has size 1, index 0 and a loopback group, so nobody writes "if enabled". Owned by the runtime; plugins
+// get it in Services::mesh. Thread: main.
 #pragma once
 
 #include <map>
@@ -20,15 +20,15 @@ struct Axis {
   std::string name;
   int64_t size = 1;
   int64_t index = 0;  // this rank's coordinate
-  // Ranks along it compute with different data (dp, cp and ep do). The gradient of a parameter is summed over those of
-  // these axes along which ranks hold copies of it, see Param::reduction_axes.
+  // True: ranks along this axis compute with different data (dp, cp, ep). A parameter's gradient is summed over those
+  // of these axes along which ranks hold copies of the parameter; see Param::reduction_axes.
   bool joins_gradients = false;
 };
 
 class DRIVETRAIN_API Mesh {
  public:
-  // `communicator` may be null only if every axis has size 1. `axes` fastest first, sizes multiplying to world_size.
-  // `device`: the run's, where loopback groups take memory.
+  // `axes`: fastest first; the sizes multiply to world_size. `communicator` may be null if every axis has size 1.
+  // `device`: the run's; loopback groups allocate there.
   Mesh(std::vector<Axis> axes, int64_t rank, int64_t world_size, std::shared_ptr<Communicator> communicator,
        const at::Device& device = at::Device(at::kCPU));
 
@@ -38,15 +38,17 @@ class DRIVETRAIN_API Mesh {
   int64_t size(const std::string& axis) const;
   int64_t index(const std::string& axis) const;
 
-  // The group of ranks that differ from this one in the named axes only. Made on first use: every rank asks in the same
-  // order. An empty list, or axes of size 1, give a loopback group.
+  // The group of the ranks that differ from this one in the named axes only. The first call with these axes makes the
+  // group and is collective: all ranks make these calls in the same order. Later calls return the same group. An empty
+  // list, or axes of size 1, give a loopback group. Not during Strategy::build. Error(communication) if a rank is late.
   GroupPtr group(const std::vector<std::string>& axes) const;
   GroupPtr group(const std::string& axis) const { return group(std::vector<std::string>{axis}); }
   GroupPtr world() const;
   // The global ranks of group(axes), ascending. No communication.
   std::vector<int64_t> ranks(const std::vector<std::string>& axes) const;
-  // The group of those ranks of group(axis) whose coordinate is in `coordinates`, this rank's among them.
-  // `label` tells groups of the same ranks apart; asked for once, in the same order by all members.
+  // A new group of those ranks of group(axis) whose coordinate is in `coordinates`; this rank's coordinate is among
+  // them. `label` distinguishes groups of the same ranks. Collective over the members, in the same order on each; once
+  // each.
   GroupPtr subgroup(const std::string& axis, const std::vector<int64_t>& coordinates, const std::string& label) const;
 
  private:

@@ -1,4 +1,5 @@
-// A model: facts about it, the chain of units it is made of, and its names in other people's files. Thread: main.
+// A model: its sizes, the chain of units that it is made of, and the names of its weights in other file formats
+// (Hugging Face). Thread: main.
 #pragma once
 
 #include <drivetrain/layers.h>
@@ -9,29 +10,29 @@ DRIVETRAIN_CONTRACT(model)
 
 namespace drivetrain {
 
-// One tensor of a foreign file that supplies rows of one of ours.
+// One tensor of a foreign file. It holds some rows of one of our parameters.
 struct WeightPart {
-  std::string name;      // without the optional prefix
-  int64_t rows = 0;      // of our tensor's first dimension that it supplies (our orientation)
-  bool prefixed = true;  // false: it stands outside WeightRules::prefix ("lm_head.weight")
+  std::string name;      // without WeightRules::prefix
+  int64_t rows = 0;      // how many rows of our first dimension it holds (in our orientation)
+  bool prefixed = true;  // false: its name never has WeightRules::prefix ("lm_head.weight")
 };
 
-// One of our parameters and where its values stand in a foreign file.
-// Reading stacks the parts along our first dimension; writing cuts them.
-// The foreign tensor is [rows, ...], or its transpose [..., rows].
+// One of our parameters, and the foreign tensors that hold its values. Reading concatenates the parts along our first
+// dimension; writing splits them. A foreign tensor is [rows, ...] or, if `transposed`, [..., rows].
 struct WeightRule {
   std::string param;
   std::vector<WeightPart> parts;
   bool transposed = false;
 };
 
-// A whole format as data; export reads it backwards.
+// A file format as data, used for reading and for writing.
 struct WeightRules {
   std::vector<WeightRule> rules;
-  std::string prefix;  // "transformer.": written; accepted and omitted alike when reading
-  // Regular expressions of foreign names that carry nothing (mask buffers); each matches a whole name, prefix left out.
+  std::string prefix;  // "transformer.": always written; optional when reading
+  // Regular expressions for foreign tensors without weights (mask buffers). Each matches a whole name without prefix.
   std::vector<std::string> ignored;
-  // A foreign tensor that must equal one of ours if it is there (a tied output layer): foreign name -> our parameter.
+  // Foreign tensors that may be absent and must otherwise equal one of our parameters (a tied output layer):
+  // foreign name -> our parameter.
   std::vector<std::pair<std::string, std::string>> tied;
   Value config;  // the folder's config.json, for export
 };
@@ -40,14 +41,20 @@ class DRIVETRAIN_API Model : public Plugin {
  public:
   static constexpr const char* kKind = "model";
   ~Model() override;
+  // Called before `plan`, and later; always returns the same.
   virtual ModelFacts facts() const = 0;
+  // Called once, after Strategy::build of all strategies and before the last round of `plan`. Returns the units of the
+  // whole model in the order of the forward pass, the same on every rank, at least one, none null. Parameters are on
+  // the meta device. `layers` is valid during the call only. May throw Error(config).
   virtual std::vector<UnitPtr> build(LayerFactory& layers) = 0;
-  virtual double cost(const Unit& unit) const = 0;  // relative, for the partition over pipeline stages
-  virtual WeightRules weight_rules(
-      const std::string& format) const = 0;  // "hf"; Error(config) for one it does not know
-  // Folder to take the initial weights from, empty: the parameters' own rules.
+  // Called once per unit after `build`. The time of a unit's forward and backward in any unit of time, for the
+  // partition over pipeline stages. At least 0.
+  virtual double cost(const Unit& unit) const = 0;
+  // `format`: "hf". Called when weights are read or written. Throws Error(config) for a format that it does not know.
+  virtual WeightRules weight_rules(const std::string& format) const = 0;
+  // Called once, after Strategy::attach. The folder to read the initial weights from; empty: Param::init applies.
   virtual std::string weights_folder() const { return {}; }
-  // Whether tokens are bytes (vocabulary 256 or more, token = byte): what `generate` needs without a tokenizer.
+  // Whether tokens 0 to 255 are bytes. `drivetrain generate` refuses other models, since it has no tokenizer.
   virtual bool byte_vocabulary() const { return facts().vocab_size >= 256 && facts().vocab_size <= 512; }
 };
 

@@ -1,6 +1,6 @@
-// Listens to a run: copies only, no tensors. Lives on rank 0.
-// Thread: `on_event` on one monitor thread, in order; a slow monitor delays others, never the step (the queue is
-// bounded: the step waits only when it is full).
+// Receives the events of a run, for a console, a file or a dashboard. Monitors exist on rank 0 only. Events are copies
+// of host values, never tensors. Thread: `on_event` on one thread that all monitors share, in the order of the events.
+// A slow monitor delays the other monitors. It delays the training only when the bounded queue (1024 events) is full.
 #pragma once
 
 #include <drivetrain/plugin.h>
@@ -10,9 +10,9 @@ DRIVETRAIN_CONTRACT(monitor)
 namespace drivetrain {
 
 struct Event {
-  // "run_begin": data holds run facts (output_dir, train_steps, steps_per_print, terminal, parameters, ...)
-  // "step":      one optimizer step; data as metrics.jsonl has it (step, loss, grad_norm, lr, tokens, step_s, ...)
-  // "run_end":   data: reason
+  // "run_begin": before the first step; data: facts of the run (output_dir, train_steps, steps_per_print, terminal,
+  // parameters, ...) "step":      after every training step; data as in metrics.jsonl (step, loss, grad_norm, lr,
+  // tokens, step_s, ...) "run_end":   after the last step, unless the run fails; data: reason, ...
   std::string type;
   int64_t step = 0;
   Value data;
@@ -22,6 +22,7 @@ class DRIVETRAIN_API Monitor : public Plugin {
  public:
   static constexpr const char* kKind = "monitor";
   ~Monitor() override;
+  // Called once per event. If it throws, this monitor gets no more events, and the run ends with that error.
   virtual void on_event(const Event& event) = 0;
 };
 

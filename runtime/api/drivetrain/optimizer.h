@@ -1,7 +1,7 @@
-// The optimizer sees float32 values, gradients and layouts, never strategies. It is called chunk by chunk, in one pass:
-// reads grad and value, writes value (and working, the copy in compute dtype, where it is another tensor), in place:
-// memory, shape and type of what it is given stay as they are. Thread: main; numeric loops on LibTorch's pool. Stream:
-// the current one.
+// The optimizer updates the parameters. It sees values, gradients and layouts, never strategies. `update` reads grad
+// and value, and writes value and working in place: memory, shape, dtype and device of these tensors must not change.
+// Calls in order: groups and group_of, init, then in each step groups and one update per list of trainables.
+// Thread: main; numeric loops on LibTorch's thread pool. Stream: the current one; nothing synchronises.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -14,31 +14,31 @@ DRIVETRAIN_CONTRACT(optimizer)
 
 namespace drivetrain {
 
-// A parameter, or a part of it that this rank updates.
-// All tensors contiguous with the same number of elements, which may be 0.
-// `value` and `grad` are on one device, `working` may be on another.
+// A parameter, or the part of it that this rank updates. All tensors are contiguous and have the same number of
+// elements, which may be 0. `value` and `grad` are on one device (the host with offload); `working` may be on another.
+// Owned by the data-parallel strategy.
 struct Trainable {
   ParamPtr param;
-  at::Tensor value;        // float32 master
-  at::Tensor working;      // what units compute with; the same tensor as value if the dtypes agree
-  at::Tensor grad;         // sum of gradients, unscaled (see UpdateArgs)
-  at::Tensor device_grad;  // where grad is a copy on another device: what it is a copy of, for the norm
-  Layout layout;           // of the three
+  at::Tensor value;        // float32 master weights
+  at::Tensor working;      // the parameter that units compute with; the same tensor as value if the dtypes are equal
+  at::Tensor grad;         // sum of gradients; multiply by UpdateArgs::grad_scale
+  at::Tensor device_grad;  // if grad is a copy on the host: the original on the device, from which the norm is computed
+  Layout layout;           // of value, working and grad
   int group = 0;           // hyperparameter group, given by Optimizer::group_of
 };
 using Trainables = std::vector<Trainable>;
 
-// Hyperparameters of one group as a schedule sets them.
+// Hyperparameters of one group.
 struct Hyper {
   double lr = 0, weight_decay = 0, momentum = 0;
 };
 
-// Scalars on the run's device, so that a captured step can replay.
+// Scalars on the device of the trainables' values, so that a CUDA graph that was recorded with them can be replayed.
 struct UpdateArgs {
   at::Tensor hyper;       // float64 [groups, 3]: lr, weight decay, momentum
-  at::Tensor grad_scale;  // float64 scalar: gradients are multiplied by it (clip factor / tokens / loss scale)
-  at::Tensor skip;        // bool scalar: leave everything as it is
-  at::Tensor step;        // int64 scalar: updates applied so far; this one is step + 1
+  at::Tensor grad_scale;  // float64 scalar, multiply gradients by it: clip factor / tokens / loss scale
+  at::Tensor skip;        // bool scalar; true: change nothing
+  at::Tensor step;        // int64 scalar: updates before this one; this one has number step + 1
 };
 
 class DRIVETRAIN_API Optimizer : public Plugin {
@@ -46,15 +46,25 @@ class DRIVETRAIN_API Optimizer : public Plugin {
   static constexpr const char* kKind = "optimizer";
   ~Optimizer() override;
 
-  virtual std::vector<Hyper> groups() const = 0;       // starting hyperparameters, before the schedule
-  virtual int group_of(const Param& param) const = 0;  // which of them
-  virtual double state_bytes_per_element() const = 0;  // for the memory estimate
-  // One line on where this differs from DeepSpeed for these parameters, empty if nowhere.
+  // One entry per hyperparameter group, at least one, as the configuration sets them. Called before the first step and
+  // in every step; always returns the same.
+  virtual std::vector<Hyper> groups() const = 0;
+  // Index into groups(). Called once per trainable, before `init`.
+  virtual int group_of(const Param& param) const = 0;
+  // Bytes of state that `init` allocates per element of a trainable. Called once after `plan`, for the memory estimate.
+  virtual double state_bytes_per_element() const = 0;
+  // One line that says how the result for these parameters differs from DeepSpeed's; empty: it does not. For the log.
   virtual std::string difference_note(const std::vector<ParamPtr>& params) const { return {}; }
 
-  virtual void init(const Trainables& all) = 0;  // allocates moments, with the trainables' layouts
+  // Called once, after the values are filled, with all trainables of this rank in the order of the updates. Allocates
+  // the state (moments), each tensor on the device of the trainable's value.
+  virtual void init(const Trainables& all) = 0;
+  // Called in every step once per list of DataParallel::trainables, always with the same lists in the same order. Not
+  // called in a step that the runtime skips because gradients are not finite.
   virtual void update(const Trainables& chunk, const UpdateArgs& args) = 0;
-  virtual void state(StateVisitor& visitor) = 0;  // what `init` allocated, and counters
+  // Visits the tensors of `init`, with the trainables' layouts, and the counters (state.h). Called for restarts, and by
+  // the runtime after `init`, after the first update and for the memory report.
+  virtual void state(StateVisitor& visitor) = 0;
 };
 
 }  // namespace drivetrain

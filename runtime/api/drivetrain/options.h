@@ -1,6 +1,5 @@
-// One option table per plugin: the only place an option is written down.
-// Parsing, defaults, ranges, errors with position and suggestion, `drivetrain inspect`,
-// JSON Schema and README tables all come from it.
+// The option table of a plugin: the only place where its options are written down. Parsing, defaults, ranges, error
+// messages with position and suggestion, `drivetrain inspect`, JSON Schema and the tables in READMEs all come from it.
 //
 //   struct AdamWOptions { double lr = 1e-3; std::vector<double> betas = {0.9, 0.999}; Decay decay; };
 //   static OptionTable options() {
@@ -14,8 +13,8 @@
 //   }
 //
 // Field types: bool, integers, double, std::string, Value (anything), std::optional and std::vector of these.
-// Modifiers (range, one_of, ...) apply to the field before them.
-// Tables are immutable once built; const calls from any thread.
+// Modifiers (range, one_of, ...) apply to the field before them. T::options() is called once per process.
+// A built table does not change; const calls from any thread.
 #pragma once
 
 #include <functional>
@@ -33,7 +32,7 @@ DRIVETRAIN_CONTRACT(options)
 
 namespace drivetrain {
 
-// Problems of one file, gathered so that a user sees all of them at once.
+// The problems of one file, collected so that a user sees all of them at once.
 struct Problem {
   Position where;
   std::string message;
@@ -42,7 +41,7 @@ struct Problem {
 class DRIVETRAIN_API Problems {
  public:
   void add(const Position& where, const std::string& message, ErrorCode code = ErrorCode::config);
-  // Something the user should hear that stops nothing: an old name, a key without effect here.
+  // A warning, which does not stop the run: an old name, a key without effect here.
   void note(const Position& where, const std::string& message);
   bool empty() const { return list_.empty(); }
   const std::vector<Problem>& list() const { return list_; }
@@ -53,7 +52,7 @@ class DRIVETRAIN_API Problems {
   std::vector<Problem> list_, notes_;
 };
 
-// How a C++ type meets a Value. `from` throws Error(config) if the value does not fit.
+// Conversion between a C++ type and a Value. `from` throws Error(config) if the value does not fit.
 template <class T, class = void>
 struct OptionType;
 template <>
@@ -131,11 +130,11 @@ struct OptionField {
   std::function<void*(void*)> member;        // the nested struct inside the outer one
 };
 
-// A key that is not an option, with what to say about it.
+// A key that is not an option, with the message for users who write it.
 struct OptionRedirect {
   std::string name;
   std::string message;     // "renamed to \"x\"", "not in this version: ...", "belongs to recompute/full as \"every\""
-  std::string renamed_to;  // if set, the value is taken under this name and a warning is due
+  std::string renamed_to;  // if set: the value is used under this name, with a warning; else the key is an error
 };
 
 class DRIVETRAIN_API OptionTable {
@@ -143,10 +142,10 @@ class DRIVETRAIN_API OptionTable {
   // A default-constructed options struct.
   std::shared_ptr<void> defaults() const { return make_(); }
 
-  // Reads `section` (an object, or null for all defaults) into a new options struct. Adds every problem found (unknown
-  // key with suggestion, wrong type, out of range, missing required) to `problems`; `owner` ("optimizer/adamw") and
-  // `path` ("optimizer.params") appear in messages. Keys beginning with `_` or `$` are skipped.
-  // Without problems, `finish` has the last word.
+  // Reads `section` (an object, or null for all defaults) into a new options struct. Adds every problem (unknown key,
+  // wrong type, out of range, missing required key) to `problems`. `owner` ("optimizer/adamw") and `path`
+  // ("optimizer.params") appear in messages. Skips keys beginning with `_` or `$`. If there is no problem, calls the
+  // function of TableBuilder::finish at the end.
   std::shared_ptr<void> parse(const Value& section, const std::string& owner, const std::string& path,
                               Problems& problems) const;
 
@@ -214,9 +213,9 @@ class TableBuilder {
     return table_.redirects_.push_back({name, "belongs to " + plugin + " as \"" + option + "\"", ""}), *this;
   }
 
-  // Called on options that parsed well: fills in defaults that depend on other options,
-  // so that resolved.json shows them, and refuses what does not fit together (throw Error).
-  // Of the outermost table only.
+  // `use` is called with options that were parsed without a problem. It sets defaults that depend on other options (so
+  // that resolved.json shows them), and throws Error(config) if options contradict each other. It is not called for a
+  // table that is a group of another one.
   TableBuilder& finish(const std::function<void(Options&)>& use) {
     return table_.finish_ = [use](void* o) { use(*static_cast<Options*>(o)); }, *this;
   }

@@ -1,8 +1,9 @@
-// A named parameter of the model. Created by layers on the meta device;
-// a storage owner (the data-parallel strategy, or the runtime where there is none) gives it memory in `attach`.
+// A named parameter of the model. A layer creates it on the meta device. The storage owner gives it memory in `attach`;
+// that is the data-parallel strategy, or the runtime if there is none.
 //
-// Invariant: between before_X(unit) and after_X(unit) every parameter of the unit is usable in full (for this rank's
-// tensor-parallel slice); outside that span nobody may touch it. Thread: main.
+// Invariant: between the before and after hooks of a unit's visit (strategy.h) each of its parameters has all its
+// values (of this rank's tensor-parallel slice). Outside these hooks only the storage owner may touch them. Thread:
+// main; write_grad also on autograd's.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -21,8 +22,8 @@ namespace drivetrain {
 
 using Tensors = std::vector<at::Tensor>;
 
-// Initial values are a function of (seed, parameter name, global index),
-// so every topology starts from the same weights.
+// Initial values are a function of (seed, parameter name, global index), so every topology starts from the same
+// weights.
 struct InitRule {
   enum class Kind { zeros, ones, normal } kind = Kind::zeros;
   double std = 0;
@@ -34,40 +35,43 @@ struct InitRule {
 struct DRIVETRAIN_API Param {
   Param(std::string name, Layout layout, InitRule init);
 
-  std::string name;  // "block.7.attn.qkv.weight": stable over every topology
+  std::string name;  // "block.7.attn.qkv.weight": the same in every topology
   Layout layout;
   InitRule init;
   bool trainable = true;
   bool norm = false;  // gain or bias of a normalisation
   bool embedding = false;
-  // other pipeline stages update copies of it: storage owners give it a bucket of its own
+  // Other pipeline stages update copies of it. Set by the runtime before `attach`. Storage owners give such a parameter
+  // a bucket of its own.
   bool tied_over_stages = false;
   // The mesh axes over which storage owners sum its gradient. Set by the layer that creates it, before `attach`.
-  // Nothing: every axis that joins gradients and cuts no dimension of its layout. So an expert's weight, of which each
-  // rank along "ep" holds some rows (`layout.dims[0].axes = {"ep"}`), is summed over the other data axes only, and a
-  // weight that every rank holds is summed over all of them. A layer names axes itself where its backward pass makes
-  // whole gradients along one of them already. Parameters with different reduction axes never share a bucket.
+  // Not set: every axis with Axis::joins_gradients that does not split a dimension of the layout. So an expert's
+  // weight, of which each rank along "ep" holds some rows (`layout.dims[0].axes = {"ep"}`), is summed over the other
+  // data axes only. A layer sets the axes itself if its backward pass already sums the gradient along one of them.
+  // Parameters with different reduction axes are never in one bucket.
   std::optional<std::vector<std::string>> reduction_axes;
 
-  at::Tensor tensor;  // the leaf that units compute with, local shape; defined after attach
-  // The gradient slot: a view in the gradient dtype, local shape, owned by the storage owner, which sets it;
-  // valid from before_grads to after_backward. Written by way of write_grad.
+  at::Tensor tensor;  // the autograd leaf that units compute with, local shape; defined after attach
+  // The gradient slot: a view of the storage owner's memory in the gradient dtype, local shape. Valid from before_grads
+  // to after_backward. Write to it through write_grad or
+  // accumulate_grad only.
   at::Tensor grad;
 
-  // For whoever writes a gradient: overwrite the slot unless `add`. From here on the slot holds a gradient.
+  // Call this to write a gradient. If `add`, add the gradient to `slot`; otherwise overwrite the slot. After the call
+  // has_grad() is true.
   struct GradWrite {
     at::Tensor slot;
     bool add;
   };
   GradWrite write_grad() { return {grad, std::exchange(has_grad_, true)}; }
-  // The next gradient overwrites the slot. The runtime says so after every update; so does a strategy that has taken
-  // the gradients of a part of a step.
+  // The next gradient overwrites the slot. The runtime calls it after every update; a strategy calls it when it has
+  // read the gradients of some micro-batches of a step.
   void restart_grad() { has_grad_ = false; }
-  bool has_grad() const { return has_grad_; }  // since then
-  // Zeros, if no gradient was written since then.
+  bool has_grad() const { return has_grad_; }  // whether a gradient was written since restart_grad
+  // Fills the slot with zeros if !has_grad(). The runtime calls it before after_backward.
   void complete_grad();
 
-  // Counts updates: caches of casts go by it.
+  // The number of updates. A cache of cast values is valid as long as it does not change.
   uint64_t version() const { return version_; }
   void count_update() { ++version_; }
 
@@ -77,11 +81,11 @@ struct DRIVETRAIN_API Param {
 };
 using ParamPtr = std::shared_ptr<Param>;
 
-// The axes of `mesh` with several ranks over which the gradient of `param` is summed, in the order of the mesh.
-// Throws Error(plugin) if the parameter names an axis that does not join gradients or that cuts its layout.
+// The axes of `mesh`, of size 2 or more, over which the gradient of `param` is summed, in the order of the mesh. Throws
+// Error(plugin) if Param::reduction_axes names an axis that does not join gradients or that splits the layout.
 DRIVETRAIN_API std::vector<std::string> reduction_axes(const Param& param, const Mesh& mesh);
 
-// Writes or adds `gradient` into the param's slot as Param::write_grad says. Same shape; any floating dtype.
+// Overwrites the slot with `gradient` or adds to it, as Param::write_grad says. Same shape; any floating dtype.
 DRIVETRAIN_API void accumulate_grad(Param& param, const at::Tensor& gradient);
 
 }  // namespace drivetrain

@@ -1,5 +1,5 @@
-// What was said in one round of `plan`. For the runtime, which solves the mesh from it, and for tests of plugins.
-// Plugins do not include this header. Thread: main.
+// A PlanContext that records what plugins declare in one round of `plan`. The runtime solves the mesh from it; tests of
+// plugins read it. Plugins do not include this header. Thread: main.
 #pragma once
 
 #include <string>
@@ -16,7 +16,7 @@ class DRIVETRAIN_API PlanRecord final : public PlanContext {
  public:
   struct Claim {
     std::string axis;
-    int64_t size;  // kRest: all that no other claim takes
+    int64_t size;  // kRest: all ranks that no other claim takes
     bool joins_gradients;
     int place;
     std::string by;
@@ -24,7 +24,7 @@ class DRIVETRAIN_API PlanRecord final : public PlanContext {
   };
   struct Need {
     std::string ability, why, by;
-    std::string taken_by = {}, taken_why = {};  // by a plugin before this one; empty: nobody
+    std::string taken_by = {}, taken_why = {};  // the plugin outside of this one that took it away; empty: none
   };
   struct Note {
     std::string by, text;
@@ -41,12 +41,12 @@ class DRIVETRAIN_API PlanRecord final : public PlanContext {
   };
   struct Share {
     std::string by;
-    bool layers;  // else heads inside of its attention
+    bool layers;  // share_layers; false: share_attention_heads
     int64_t ranks;
   };
 
   PlanRecord(ModelFacts model, RunFacts run);
-  // Who makes the next calls: "attention/standard". Speakers come in the order of the onion.
+  // Sets the id ("attention/standard") of the plugin that makes the next calls. Plugins come outermost first.
   void speaker(const std::string& plugin);
 
   const ModelFacts& model() const override { return model_; }
@@ -74,14 +74,14 @@ class DRIVETRAIN_API PlanRecord final : public PlanContext {
   const std::vector<Note>& no_effects() const { return no_effects_; }
   const std::vector<Memory>& memories() const { return memories_; }
   const std::vector<Traffic>& traffics() const { return traffics_; }
-  const std::vector<std::string>& capturables() const { return capturables_; }  // who said so
-  // On the fullest rank; all of its parameters where nobody shares them out.
+  const std::vector<std::string>& capturables() const { return capturables_; }  // ids of the plugins that called it
+  // What updates() reported; otherwise all parameters of the rank with the most.
   double updated_elements() const;
 
  private:
   ModelFacts model_;
   RunFacts run_;
-  Fact<int64_t> heads_, groups_;  // before plugins of this round share those in attention
+  Fact<int64_t> heads_, groups_;  // before this round's share_attention_heads
   std::string speaker_;
   std::vector<Claim> claims_;
   std::vector<Share> shares_;

@@ -1,5 +1,5 @@
-// Data types of a run, the same for every strategy.
-// Masters of what this rank updates are float32 where the parameters are not.
+// The data types of a run, and loss scaling. They are the same under every strategy: if the parameters are not float32,
+// this rank updates float32 master weights.
 // Source: Micikevicius et al. 2018, "Mixed precision training". Thread: main.
 #pragma once
 
@@ -11,11 +11,12 @@ DRIVETRAIN_CONTRACT(precision)
 
 namespace drivetrain {
 
-// The factor by which the loss is multiplied before its backward,
-// so that small gradients survive a type of small range; the update divides by the same one that the gradients were
-// made with. Rules of DeepSpeed's dynamic loss scaler: an overflow skips the update; the `hysteresis`-th and each after
-// it halve the scale, not below `minimum`; `window` updates without one double it and, like every good one under
-// `consecutive_hysteresis`, begin the count of overflows again.
+// The loss is multiplied by the loss scale before its backward pass, so that small gradients do not underflow in a type
+// of small range. The update divides by the scale that the gradients were computed with.
+// The rules are those of DeepSpeed's dynamic loss scaler. An overflow skips the update. From the `hysteresis`-th
+// overflow on, each one also halves the scale, down to `minimum`. `window` updates without an overflow double the
+// scale. The doubling resets the count of overflows; with `consecutive_hysteresis`, every update without an overflow
+// does.
 struct LossScaling {
   bool dynamic = true;  // false: the scale stays `initial`
   double initial = 65536;
@@ -28,10 +29,12 @@ class DRIVETRAIN_API Precision : public Strategy {
  public:
   static constexpr const char* kKind = "precision";
   ~Precision() override;
-  virtual Dtypes dtypes() const = 0;  // the configuration may ask for other gradient and reduction types
-  virtual std::optional<LossScaling> loss_scaling() const { return std::nullopt; }  // nothing: the scale is 1
-  // An update whose gradients are not finite is left out and counted; else it ends the run.
-  // Always so under loss scaling.
+  // Called once before `plan`. The configuration may set other gradient and reduction types.
+  virtual Dtypes dtypes() const = 0;
+  // Called once before the first step. No value: there is no loss scale.
+  virtual std::optional<LossScaling> loss_scaling() const { return std::nullopt; }
+  // Called once before the first step. What the runtime does if the gradients of a step are not finite: true skips the
+  // update and counts it, false ends the run. With loss scaling the update is always skipped.
   virtual bool skips_not_finite() const { return false; }
 };
 

@@ -1,8 +1,7 @@
-// Which activations are kept for backward and which are computed again.
+// Activation checkpointing: which activations are kept for backward, and which are recomputed.
 //
-// Source: Chen et al. 2016, "Training deep nets with sublinear memory cost"; Korthikanti et al.
-// 2022, section 5 (selective).
-// Thread: main, and autograd's.
+// Source: Chen et al. 2016, "Training deep nets with sublinear memory cost"; Korthikanti et al. 2022, section 5
+// (selective). Thread: main; `keep` also on autograd's.
 #pragma once
 
 #include <functional>
@@ -17,17 +16,20 @@ DRIVETRAIN_CONTRACT(recompute)
 
 namespace drivetrain {
 
-// A named span inside a unit ("attn.core"), as the unit declares it (UnitKeeps), or the whole unit (empty name).
+// A region of a unit that can be recomputed ("attn.core"), as the unit declares it in UnitKeeps. An empty name means
+// the whole unit.
 struct Region {
   std::string unit;
   std::string_view name;
 };
 
-// What stands for a unit's inputs between its forward and its backward.
+// The inputs of a unit that is recomputed, between its forward and its backward: on the device, in host memory, or in
+// another form. Destroyed after restore(), or without it if the run fails.
 class DRIVETRAIN_API Held {
  public:
   virtual ~Held();
-  // The same values again, where units compute. Called once.
+  // Returns tensors with the same values, number and order as those given to Recompute::hold, on the run's device.
+  // Called once, in the unit's backward. Stream: the current one. Main thread.
   virtual Tensors restore() = 0;
 };
 
@@ -35,14 +37,17 @@ class DRIVETRAIN_API Recompute : public Strategy {
  public:
   static constexpr const char* kKind = "recompute";
   ~Recompute() override;
-  // Once, after the model is built on the meta device and before the last round of `plan`: the units of this rank's
-  // stage, to choose among those that are blocks and among the regions that they declare (Unit::is_block, keeps).
+  // Called once, after the model is built on the meta device and before the last round of `plan`, with the units of
+  // this rank's stage. The policy chooses among the blocks (Unit::is_block) and the regions that they declare
+  // (Unit::keeps). May throw Error(config) if an option does not fit the model.
   virtual void choose(const UnitList&) {}
-  // What is kept of `region` between its forward and its backward. The same answer in both.
-  // For a whole unit, anything but `all` means that its forward runs again in its backward, between the same hooks. The
-  // chain's last unit is always kept: its backward follows at once.
+  // What is kept of `region` from its forward to its backward. Called in each forward visit, for the
+  // whole unit and for each region that the unit asks for; always returns the same.
+  // For a whole unit, every answer but `all` means that the unit's forward runs again in its backward, between the same
+  // hooks. The model's last unit is never recomputed, since its backward follows at once.
   virtual Keep keep(const Region& region) const = 0;
-  // Takes over the inputs of a unit that is computed again. Default: keeps them as they are.
+  // Stores the inputs of a unit that is recomputed. Called once per forward visit of such a unit, before its forward;
+  // must not return null. Stream: the current one. Default: keeps the tensors as they are.
   virtual std::unique_ptr<Held> hold(Tensors inputs) const;
 };
 

@@ -1,9 +1,10 @@
-// A safetensors file opened for reading: names, dtypes and shapes at once, values tensor by tensor or by rows.
+// A safetensors file that is open for reading: names, dtypes and shapes are read at `open`, values tensor by tensor or
+// by rows.
 //
-// The whole header is checked at `open` (size, UTF-8, JSON, offsets without hole or overlap, no duplicate name, exact
-// file size); values are read when asked for, so that a rank takes only what it needs. Owned by the caller; the file
-// stays open: one that is replaced meanwhile is read to its end, one that is cut short is an error. Thread: const calls
-// from any thread. Errors: io, naming the file, the tensor and what is wrong.
+// `open` checks the whole header (size, UTF-8, JSON, offsets without gap or overlap, no duplicate name, exact file
+// size). `tensor` and `rows` read values, so that a rank reads only what it needs. Owned by the caller. The file stays
+// open: if another file takes its name meanwhile, the old one is still read; if it is truncated, that is an error.
+// Thread: const calls from any thread. Errors: Error(io) naming the file, the tensor and the problem.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -34,8 +35,9 @@ class DRIVETRAIN_API SafetensorsFile {
   at::ScalarType dtype(const std::string& name) const;
   std::vector<int64_t> shape(const std::string& name) const;
 
-  at::Tensor tensor(const std::string& name) const;  // new contiguous memory on the CPU
-  // Rows [first, first + count) of the first dimension.
+  // The whole tensor in new contiguous memory on the CPU.
+  at::Tensor tensor(const std::string& name) const;
+  // The same for rows [first, first + count) of the first dimension.
   at::Tensor rows(const std::string& name, int64_t first, int64_t count) const;
   uint64_t data_bytes() const;  // of all tensors together
 

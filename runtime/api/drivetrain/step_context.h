@@ -1,5 +1,5 @@
-// What a unit, layer or strategy may ask about the step it is in. Owned by the runtime, valid during the call.
-// Thread: main (units), autograd's thread inside a backward span.
+// What a unit, layer or strategy can ask about the current step and visit. Owned by the runtime, valid during the call.
+// Thread: main; autograd's thread while a unit's backward runs.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -16,22 +16,24 @@ namespace drivetrain {
 
 class Unit;
 
-// What is kept of a region's activations between forward and backward.
-enum class Keep : uint8_t { all, input, nothing };  // nothing: computed again from the nearest earlier kept input
+// What is kept of a region's activations from forward to backward. input: only the region's inputs. nothing: not even
+// these; the region is recomputed from the nearest earlier input that is kept.
+enum class Keep : uint8_t { all, input, nothing };
 
 enum class Mode { train, evaluate, generate };
 
-// Rows of one micro-batch on this rank.
+// One micro-batch of this rank, on the run's device; Dataset::read fills it on the CPU. [B, S]: rows and this rank's
+// positions (in Dataset::read all of them).
 struct Batch {
   at::Tensor tokens_BS;             // int64
-  at::Tensor labels_BS;             // int64, already shifted, -100: does not count; undefined: the head returns logits
-  int64_t first_sample = 0;         // global sample index of row 0, counted over the whole run
-  int64_t valid_tokens = 0;         // labels that count
-  std::vector<RowRange> positions;  // of the whole sequence that the columns are, in their order; empty: all of it
+  at::Tensor labels_BS;             // int64, already shifted; -100: not counted; undefined: logits are returned
+  int64_t first_sample = 0;         // sample index of row 0, counted over the whole run
+  int64_t valid_tokens = 0;         // number of labels that are not -100
+  std::vector<RowRange> positions;  // the positions of the sequence that the columns are, in order; empty: all
 };
 
 enum class Direction { forward, backward };
-enum class Part { whole, input, weight };  // of a split backward
+enum class Part { whole, input, weight };  // of a backward: both halves, the inputs' half, the weights' half
 
 // One unit, one micro-batch, one direction in this step's program.
 struct Visit {
@@ -39,11 +41,11 @@ struct Visit {
   int64_t micro = 0;
   Direction direction = Direction::forward;
   Part part = Part::whole;
-  // The unit's first or last visit of that direction in this step; inputs' halves are counted by themselves.
+  // Whether it is the unit's first or last visit of that direction in this step. Inputs' halves are counted separately.
   bool first = false, last = false;
 };
 
-// The positions one by one, int64 [sum of counts] on `device`.
+// All positions of the ranges, one after another: int64 [sum of counts] on `device`.
 DRIVETRAIN_API at::Tensor position_ids(const std::vector<RowRange>& positions, const at::Device& device);
 
 class DRIVETRAIN_API StepContext {
@@ -51,20 +53,26 @@ class DRIVETRAIN_API StepContext {
   virtual ~StepContext();
   virtual int64_t step() const = 0;  // from 1
   virtual Mode mode() const = 0;
-  virtual const Batch& batch() const = 0;  // of the current visit's micro-batch
+  // The micro-batch of the current visit, and the visit itself. Valid in units and in the hooks of a visit. In
+  // step_begin visit() is the first visit of the step, and batch() is not valid.
+  virtual const Batch& batch() const = 0;
   virtual const Visit& visit() const = 0;
-  virtual std::span<const Visit> ahead() const = 0;  // the coming visits of this step, in program order
-  // For a tensor [samples, positions, ...] as it goes from layer to layer:
-  // rows are activation_positions() unless that is all.
+  // The visits after the current one in this step, in the order of the program. In step_begin: all but the first.
+  virtual std::span<const Visit> ahead() const = 0;
+  // The key of random numbers for a tensor [samples, positions, ...] between layers. RandomKey::rows is
+  // activation_positions(), or empty if the rank has all positions. `site`: a name that is unique in the model
+  // ("block.3.dropout1"). Error(internal) in a training step that is recorded as a CUDA graph.
   virtual RandomKey random(std::string_view site) const = 0;
-  // Positions of the whole sequence that the columns of batch() are, in their order: what attention and rotation see.
+  // The positions of the sequence that the columns of batch() are, in their order. Attention and rotary embeddings use
+  // them.
   virtual std::vector<RowRange> positions() const;
-  // Those of what goes from layer to layer: the same, or this rank's cut of them (sequence parallelism).
+  // The positions of activations between layers: the same, or this rank's part of them under sequence parallelism.
   virtual std::vector<RowRange> activation_positions() const { return positions(); }
-  // The recompute policy's word on a region of the current visit's unit; `all` where no policy was chosen.
+  // What the recompute policy keeps of a region of the current visit's unit; `all` if the run has no policy.
   virtual Keep keep(std::string_view region) const { return Keep::all; }
-  // A figure for the monitors and metrics.jsonl under this name: a device scalar, read after a training step. Rank 0's
-  // counts. Error(plugin) for a tensor of several elements and for the runtime's own names ("loss", "lr", ...).
+  // Reports a figure for the monitors and metrics.jsonl under this name. `scalar`: one element on any device; the
+  // runtime keeps the tensor and reads it after the step. Only rank 0's value is reported, and only in training steps.
+  // Error(plugin) for a tensor of several elements and for the runtime's own names ("loss", "lr", ...).
   virtual void metric(const std::string& name, const at::Tensor& scalar) = 0;
 };
 

@@ -1,9 +1,9 @@
-// The key-value store that all ranks of a run share: rendezvous and small facts, never tensors. Owned by the runtime.
-// Between processes rank 0 holds it and the others ask it over a connection; threads of one process share a map. Values
-// are bounded (64 MB one, 512 MB all).
+// The key-value store of a run, shared by all ranks, for rendezvous and small values, never for tensors. Owned by the
+// runtime. Between processes, rank 0 holds the store and the others connect to it; threads of one process share a map.
+// Limits: 64 MB per value, 512 MB in total.
 //
-// Thread: any; a wait keeps no other call. Every call ends: Error(communication) names the key and what it waited for -
-// rank 0 that does not answer, or, where the key is not there, the rank whose end or death means that it will not come.
+// Thread: any; a call that waits does not block other calls. Every call ends in bounded time. Error(communication)
+// names the key and the cause: rank 0 does not answer, or the rank that should set the key has ended.
 #pragma once
 
 #include <cstdint>
@@ -18,12 +18,14 @@ namespace drivetrain {
 class DRIVETRAIN_API Store {
  public:
   virtual ~Store();
+  // Sets or replaces the value of a key.
   virtual void set(const std::string& key, const std::string& value) = 0;
-  // Blocks until the key is there. Throws Error(communication) naming the key after timeout_s seconds (some 2 s later
-  // where rank 0 does not even answer that it is not there).
+  // Waits until the key is set and returns its value. Throws Error(communication) naming the key after timeout_s
+  // seconds (about 2 s later if rank 0 does not answer).
   virtual std::string get(const std::string& key, double timeout_s) = 0;
+  // Whether the key is set. Does not wait for it.
   virtual bool has(const std::string& key) = 0;
-  // Adds to a counter (0 at first) and returns the new value.
+  // Adds `delta` to a counter, which starts at 0, and returns the new value. Atomic over all ranks.
   virtual int64_t add(const std::string& key, int64_t delta) = 0;
 };
 

@@ -1,11 +1,20 @@
-// Everything that acts around model execution derives from Strategy and overrides the hooks it needs. See the table in
-// plugins/README.md ("The hooks"). Kinds nest like an onion, outermost first:
-// schedule, data_parallel, recompute, context_parallel, tensor_parallel, precision, attention, strategy; of one kind,
-// as the configuration lists them. `plan`, the "before" hooks and `after_update` run outermost first; `build`,
-// `attach`, the "after" hooks, `values_done` and `flush_grads` innermost first. Thread: main.
+// Base of every plugin that acts around the execution of the model. It overrides the hooks that it needs; the table in
+// plugins/README.md ("The hooks") shows what the built-in strategies do in them.
 //
-// A schedule may split a unit's backward in two halves, with other work between them: the first makes gradients of the
-// unit's inputs (and may write some of its parameters' gradients), the second the rest. The hooks of a backward visit:
+// Order of plugins, outermost first: schedule, data_parallel, recompute, context_parallel, tensor_parallel, precision,
+// attention, strategy; plugins of one kind in the order of the configuration. `plan`, `step_begin`, the before hooks
+// and `after_update` run outermost first. `build`, `attach`, the after hooks, `values_done`, `flush_grads` and
+// `step_end` run innermost first.
+//
+// All hooks run on the main thread, in the same order on all ranks of a pipeline stage, so they may be collective. Work
+// goes to the current stream. The StepContext is valid during the call. An exception ends the run.
+// Order in a step: step_begin; the hooks of each visit; flush_grads; after_update once per list of trainables, unless
+// the update is skipped; step_end. An evaluation calls before_forward and after_forward only. A step that is replayed
+// as a CUDA graph calls only step_begin and step_end.
+//
+// A schedule may split a unit's backward into two halves, with other work between them. The first half computes the
+// gradients of the unit's inputs (and may write some of its parameters' gradients), the second half the rest. Between
+// the halves of one micro-batch both halves of others may run. The hooks of a backward visit:
 //
 //                      whole backward   inputs' half   weights' half
 //   before_backward         1st              1st
@@ -13,8 +22,7 @@
 //   after_backward          3rd                             2nd
 //   values_done             4th              3rd
 //
-// A strategy that does not read Visit::part is right under both. Between the halves of one micro-batch both halves of
-// others may run.
+// A strategy that does not read Visit::part is correct in both cases.
 #pragma once
 
 #include <drivetrain/layers.h>
@@ -29,34 +37,35 @@ DRIVETRAIN_CONTRACT(strategy)
 
 namespace drivetrain {
 
-// What `build` may wrap before the model is built on the meta device.
-// No rank waits for another in it: the mesh's groups are asked for in `attach` or later.
+// What Strategy::build may change before the model is built on the meta device. Valid during `build`; attention() may
+// be kept. `build` is not collective: use the groups of the mesh in `attach` or later.
 class DRIVETRAIN_API Builder {
  public:
-  // Takes positions of the sequence, returns those of them that are this rank's, in its order.
+  // Takes positions of the sequence; returns those that this rank keeps, in the rank's order. A pure function. Thread:
+  // any.
   using SequenceCut = std::function<std::vector<RowRange>(const std::vector<RowRange>&)>;
-  // Takes the attention that is there, returns the one around it, which keeps it.
+  // Takes the current attention; returns one that wraps it and keeps `inner`.
   using AttentionWrap = std::function<std::shared_ptr<Attention>(std::shared_ptr<Attention> inner)>;
 
-  // The runtime's: `attention` is the chosen plugin, or null. `mesh` and `facts` outlive the builder.
+  // For the runtime. `attention`: the chosen plugin, or null. `mesh` and `facts` outlive the builder.
   Builder(std::shared_ptr<LayerFactory> layers, std::shared_ptr<Attention> attention, const Mesh& mesh,
           const ModelFacts& facts);
   ~Builder();
 
-  std::shared_ptr<LayerFactory> layers;
+  std::shared_ptr<LayerFactory> layers;  // replace it by a decorator that holds the current one
   const Mesh& mesh;
   const ModelFacts& facts;
-  std::vector<SequenceCut> batch_cuts = {};       // of tokens and labels, one after another
-  std::vector<SequenceCut> activation_cuts = {};  // after them, of what goes from layer to layer
+  std::vector<SequenceCut> batch_cuts = {};       // of tokens and labels, in this order; append to it
+  std::vector<SequenceCut> activation_cuts = {};  // of activations between layers, after batch_cuts; append to it
 
-  // What layers call: the run's attention with everything that strategies put around it, before this call or after it.
-  // May be copied at any time and kept. Its forward throws Error(internal) until `build` of all strategies is over.
+  // The attention that layers call: the run's plugin with all wraps, including wraps that are added after this call.
+  // May be kept. forward and backward throw Error(internal) until `build` of all strategies has returned.
   std::shared_ptr<Attention> attention() const;
-  // Puts an attention around the one that is there. `wrap` is called at once. Error(plugin) if it returns null.
+  // Wraps the current attention. `wrap` is called at once. Error(plugin) if it returns null, or after `build`.
   void wrap_attention(const AttentionWrap& wrap);
 
-  // The runtime's, once `build` of all strategies is over: from here on attention() computes. Returns the outermost
-  // one, null where there is none.
+  // For the runtime, after `build` of all strategies: from now on attention() computes. Returns the outermost
+  // attention, or null without an attention plugin.
   std::shared_ptr<Attention> finish_attention();
 
  private:
@@ -69,26 +78,36 @@ class DRIVETRAIN_API Strategy : public Plugin {
   static constexpr const char* kKind = "strategy";
   ~Strategy() override;
 
-  virtual void build(Builder&) {}    // once, before the model is built
-  virtual void attach(UnitList&) {}  // take over storage, once; the mesh is in Services
+  // Once per run, before Model::build. Decorates layers, attention and batches. Not collective.
+  virtual void build(Builder&) {}
+  // Once per run, after the last `plan`, with the units of this rank's stage. The storage owner gives parameters memory
+  // here; others make their groups (Services::mesh). Until then parameters are on the meta device.
+  virtual void attach(UnitList&) {}
+  // Once per training step, before the first visit. visit() and ahead() describe the whole step.
   virtual void step_begin(StepContext&) {}
+  // Once per forward visit of a unit. From here to after_forward the values of its parameters are complete.
   virtual void before_forward(const Visit&, StepContext&) {}
   virtual void after_forward(const Visit&, StepContext&) {}
-  // The unit is about to compute with its parameters' values.
+  // Once per backward visit of a unit, not for the weights' half. From here to values_done the values of the unit's
+  // parameters are complete.
   virtual void before_backward(const Visit&, StepContext&) {}
-  // Gradients are about to be written to the slots of the unit's parameters. A sum over ranks that still reads them is
-  // waited for here.
+  // Once per backward visit, before gradients are written. From here to after_backward the slots (Param::grad) are
+  // valid. A strategy waits here for a reduction that still reads the slots.
   virtual void before_grads(const Visit&, StepContext&) {}
-  // This visit's gradients are in their slots, added to what was there unless Param::restart_grad was called since.
-  // A parameter that got none since then has a slot of zeros.
+  // Once per backward visit, not for the inputs' half. The gradients of the visit's micro-batch are in the slots, added
+  // to earlier ones since Param::restart_grad. A trainable parameter without a gradient has a slot of zeros.
   virtual void after_backward(const Visit&, StepContext&) {}
-  // The visit does not read the values of the unit's parameters any more.
+  // Once per backward visit, not for the weights' half. The visit does not read the values of the unit's parameters any
+  // more.
   virtual void values_done(const Visit&, StepContext&) {}
-  // on return, this strategy's part of every gradient is final
+  // Once per training step, after the last visit. On return, this strategy's part of every gradient is final.
   virtual void flush_grads(StepContext&) {}
-  virtual void after_update(Trainables& chunk, StepContext&) {}  // these have new values; spread them
+  // After every Optimizer::update with its list, and before the first step for each list of trainables() and frozen():
+  // these trainables have new values. The strategy distributes them. Do not call visit() or batch() here.
+  virtual void after_update(Trainables& chunk, StepContext&) {}
+  // Once per training step, also if the update was skipped.
   virtual void step_end(StepContext&) {}
-  // What this strategy keeps from step to step. Values that trainables() shows are visited by the runtime.
+  // Visits what this strategy keeps from step to step (state.h). The runtime visits the values of trainables() itself.
   virtual void state(StateVisitor&) {}
 };
 

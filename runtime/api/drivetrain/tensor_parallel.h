@@ -1,5 +1,5 @@
-// A tensor-parallel strategy shares every layer out over ranks: it claims an axis of the mesh, says share_layers in
-// `plan`, and decorates the layer factory in `build`. Thread: main.
+// A tensor-parallel strategy splits every layer over ranks. In `plan` it claims a mesh axis and calls share_layers; in
+// `build` it replaces the layer factory by its own. No virtual call beyond those of Strategy. Thread: main.
 #pragma once
 
 #include <drivetrain/strategy.h>

@@ -1,9 +1,9 @@
-// One step of the model's main chain: embedding, block i, head.
-// The grain of sharding, recompute, pipelining and autograd:
-// a unit's backward is a call the runtime makes, so hooks are plain calls in program order.
+// A unit is one element of the model's chain: embedding, block i, head. Sharding, recomputation, pipelining and
+// autograd work on whole units. The runtime calls forward and backward of each unit itself, so hooks are plain calls
+// between them.
 //
-// A model author derives AutogradUnit (toolkit/units/autograd_unit.h) and writes run(); a hand-written block derives Unit.
-// Thread: main.
+// A model author derives AutogradUnit (toolkit/units/autograd_unit.h) and writes run(); a hand-written block derives
+// Unit. Thread: main. Stream: the current one; a unit does not synchronise.
 #pragma once
 
 #include <any>
@@ -20,25 +20,26 @@ DRIVETRAIN_CONTRACT(unit)
 
 namespace drivetrain {
 
-// What one forward visit leaves for its backward visit. Owned by the runtime, one per unit and micro-batch in flight.
+// What one forward visit keeps for its backward visit. The runtime owns one per unit and micro-batch in flight, and
+// destroys it after the backward.
 struct Saved {
   Tensors inputs, outputs;
   std::any extra;
-  std::vector<std::function<void()>> weight_work;  // parked by layers under a split backward
+  std::vector<std::function<void()>> weight_work;  // weight gradients that layers postpone in a split backward
 };
 
-// What a unit keeps of one token from its forward to its backward, in elements of the run's dtype. Figures for the
-// plan; a few numbers per token (statistics of norms) may be left out.
+// What a unit keeps per token from its forward to its backward, in elements of the run's dtype. An estimate for the
+// plan; a few elements per token (statistics of norms) may be left out.
 struct KeptElements {
-  double whole = 0;   // on every rank that shares the layers
-  double shared = 0;  // by all of those ranks together (PlanContext::share_layers)
+  double whole = 0;   // kept on each rank of those that share the layers (PlanContext::share_layers)
+  double shared = 0;  // divided over these ranks
   bool any() const { return whole > 0 || shared > 0; }
 };
 struct UnitKeeps {
-  KeptElements all;     // where nothing is computed again
-  KeptElements inputs;  // what it takes in: all that is kept where the whole unit runs again
-  // Regions that it asks StepContext::keep for, and what it keeps less where one of them is computed again: nothing, if
-  // the unit does so in any case.
+  KeptElements all;     // if nothing is recomputed
+  KeptElements inputs;  // the unit's inputs: all that is kept if the whole unit is recomputed
+  // The regions that the unit passes to StepContext::keep. `freed`: what is not kept if the region is recomputed; zero
+  // if the unit never keeps it.
   struct Region {
     std::string name;
     KeptElements freed;
@@ -52,25 +53,30 @@ class DRIVETRAIN_API Unit {
   virtual ~Unit();
 
   const std::string& name() const { return name_; }
-  // Every parameter the unit computes with. A parameter used by two units (tied) belongs to the first.
+  // Every parameter that the unit computes with; always the same. If two units use a parameter (tied), the first owns
+  // it.
   virtual std::vector<ParamPtr> params() const = 0;
 
-  // x: what the unit before returned (the first one gets {tokens_BS}), detached. Returns the next unit's x.
-  // The last unit returns {loss}: a float64 scalar, the sum over the valid tokens of the micro-batch,
-  // final after the unit's backward where there is one; without labels {logits [B, S, V]}. A block may hand on
-  // {residual, delta}, to be added by the next unit's first norm.
+  // Once per micro-batch. x: what the unit before returned, detached; the first unit gets {tokens_BS}. Returns the next
+  // unit's x. The unit stores what backward needs in `saved`. The last unit returns {loss}, a float64 scalar: the sum
+  // over the valid tokens of the micro-batch (it may be computed in backward); or, without labels, {logits [B, S, V]}.
+  // A block may return {residual, delta}; the next unit's first norm adds them.
+  // Autograd records in training steps only. If the unit is recomputed, its first forward runs without autograd and its
+  // `saved` is dropped; forward runs again before backward and must compute the same values.
   virtual Tensors forward(const Tensors& x, StepContext& ctx, Saved& saved) = 0;
-  // dy: gradients of what forward returned. Returns gradients of x; those of parameters go to their slots.
+  // Once per forward of a training step. dy: one gradient for each tensor that forward returned. Returns one gradient
+  // for each of x; undefined means zero. Parameter gradients are written to their slots (Param::write_grad). In a split
+  // backward (ctx.visit().part is Part::input) it may leave parameter gradients to backward_weight.
   virtual Tensors backward(const Tensors& dy, StepContext& ctx, Saved& saved) = 0;
-  // The second half, under a split schedule: gradients of parameters, whose values may be gone by now. The default runs
-  // saved.weight_work.
+  // The second half of a split backward: the parameter gradients that backward left out. The values of the parameters
+  // may be released already. The default runs saved.weight_work.
   virtual void backward_weight(StepContext& ctx, Saved& saved);
-  // What forward returns are summands that its reader adds up, all of one shape ({residual, delta}):
-  // between ranks goes their sum.
+  // True: the next unit adds up the tensors that forward returns, and they have one shape ({residual, delta}). The
+  // runtime then sends only their sum to the next pipeline stage. Always the same.
   virtual bool returns_summands() const { return false; }
-  // One of the model's repeated units, as against its ends.
+  // True for the model's repeated units (transformer blocks), false for embedding and head. Always the same.
   virtual bool is_block() const { return false; }
-  // What it keeps in training. Nothing: it does not say. Asked once the model is built on the meta device.
+  // What the unit keeps in training. No value: not known. Called after the model is built on the meta device.
   virtual std::optional<UnitKeeps> keeps() const { return std::nullopt; }
 
  private:
@@ -78,10 +84,10 @@ class DRIVETRAIN_API Unit {
 };
 using UnitPtr = std::shared_ptr<Unit>;
 
-// The units of this rank in chain order, and who owns which parameter.
+// The units of this rank's stage in the order of the forward pass. Parameters are shared with the units.
 struct DRIVETRAIN_API UnitList {
   std::vector<UnitPtr> units;
-  std::vector<ParamPtr> owned(size_t unit) const;  // params() less those an earlier unit owns
+  std::vector<ParamPtr> owned(size_t unit) const;  // params() without those that an earlier unit owns
   std::vector<ParamPtr> all() const;               // every parameter once, in chain order
 };
 

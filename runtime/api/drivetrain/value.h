@@ -1,6 +1,6 @@
-// A JSON value that remembers where it stood in its file. Config sections reach option tables as Values, and option
-// structs turn back into Values for resolved.json and `inspect`. Objects keep their key order.
-// Value semantics; const access from any thread.
+// A JSON value with its position in the file. Sections of the configuration are passed to option tables as Values;
+// option structs are converted back to Values for resolved.json and `inspect`. Objects keep the order of their keys.
+// Value semantics; const calls from any thread.
 #pragma once
 
 #include <cstdint>
@@ -15,10 +15,10 @@ DRIVETRAIN_CONTRACT(value)
 
 namespace drivetrain {
 
-// Where a value came from: "configs/a.json:3:7", "--set #2" (line 0), or nowhere (empty file).
+// The origin of a value: "configs/a.json:3:7", "--set #2" (line 0), or none (empty file).
 struct DRIVETRAIN_API Position {
   std::string file;
-  int line = 0;              // from 1; 0 where lines mean nothing
+  int line = 0;              // from 1; 0: no line
   int column = 0;            // from 1
   std::string text() const;  // "configs/a.json:3:7", "--set #2", ""
 };
@@ -52,7 +52,7 @@ class DRIVETRAIN_API Value {
 
   // The accessors below throw Error(config) naming position and both types if the value is of another type.
   bool as_bool() const;
-  int64_t as_int() const;  // also takes 5e8 and 3.0: any number that is a whole one
+  int64_t as_int() const;  // also accepts whole numbers written as 5e8 or 3.0
   double as_double() const;
   const std::string& as_string() const;
   const Array& items() const;
@@ -60,7 +60,7 @@ class DRIVETRAIN_API Value {
   const Object& members() const;
   Object& members();
 
-  const Value* find(const std::string& key) const;  // nullptr if absent or not an object
+  const Value* find(const std::string& key) const;  // null if absent or if this is not an object
   Value& set(const std::string& key, Value value);  // replaces or appends; null becomes an object
   bool erase(const std::string& key);
 

@@ -1,4 +1,5 @@
-// Work on weight gradients under a split backward. Thread: the unit's forward and whatever thread runs its backward.
+// Postpones the computation of weight gradients in a split backward (zero-bubble schedules). Used by layers and units.
+// Thread: main, and autograd's while a unit's backward runs; one at a time.
 #pragma once
 
 #include <functional>
@@ -11,16 +12,17 @@ DRIVETRAIN_CONTRACT(weight_work)
 
 namespace drivetrain {
 
-// Work on weight gradients, which a split backward puts off: run at once, or parked until Unit::backward_weight.
-// Captured by layers in their forward, since their backward may run on another thread.
+// Runs a computation of weight gradients at once, or stores it in a list that Unit::backward_weight runs. A layer calls
+// current() in its forward and keeps the result, since its backward may run on another thread.
 class DRIVETRAIN_API WeightWork {
  public:
   using Parked = std::vector<std::function<void()>>;
   explicit WeightWork(Parked* later = nullptr) : later_(later) {}
-  // Of the unit whose forward runs on this thread; outside of one, that runs everything at once. Never null.
+  // The object of the unit whose forward runs on this thread. Outside of a unit's forward: a new one that runs
+  // everything at once. Never null.
   static std::shared_ptr<WeightWork> current();
 
-  // From here on: parked in `later`; null: run at once.
+  // From now on, run() appends to `later`, which must outlive this object's use; null: run() runs at once.
   void put_off(Parked* later) { later_ = later; }
   bool puts_off() const { return later_ != nullptr; }
   void run(std::function<void()> work);
@@ -29,7 +31,7 @@ class DRIVETRAIN_API WeightWork {
   Parked* later_;
 };
 
-// While it lives, `work` is the current one of this thread.
+// Makes `work` the current object of this thread as long as it exists.
 class DRIVETRAIN_API CurrentWeightWork {
  public:
   explicit CurrentWeightWork(std::shared_ptr<WeightWork> work);

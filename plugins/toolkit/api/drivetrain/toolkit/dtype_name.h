@@ -1,4 +1,4 @@
-// Types by the names that people and RunFacts::compute_dtype use.
+// Names of dtypes, as in messages and RunFacts::compute_dtype. Thread: any.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -29,7 +29,7 @@ inline std::string dtype_name(at::ScalarType type) {
   }
 }
 
-// The type of one of DeepSpeed's names: "bf16", "bfloat16", "torch.bfloat16", ...; nothing for others.
+// The dtype for a name as DeepSpeed accepts it: "bf16", "bfloat16", "torch.bfloat16", ...; no value for other names.
 inline std::optional<at::ScalarType> dtype_of(std::string name) {
   if (name.rfind("torch.", 0) == 0) name.erase(0, 6);
   if (name == "fp32" || name == "float32" || name == "float") return at::kFloat;

@@ -1,5 +1,5 @@
-// Refuses what a group cannot take, with Error(config) that names communicator, call and group. A refused call is none:
-// the ranks still stand at the same place. Thread: any.
+// Checks the arguments of a call on a group. Throws Error(config) that names communicator, call and group. A call that
+// is refused does not count: the rank may make the correct call instead. Thread: any.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -12,21 +12,21 @@ namespace drivetrain::toolkit {
 
 struct CallCheck {
   const char* plugin;        // "communicator/local"
-  const std::string& group;  // its label
+  const std::string& group;  // the group's label
   int64_t size, me;          // ranks of the group, and this rank's index
   at::Device device;         // where tensors must lie
 
-  // Defined, contiguous and on the device.
+  // `t` is defined, contiguous and on the device.
   void tensor(const char* call, const at::Tensor& t) const;
-  // The same, and of a dtype that is summed.
+  // The same, and its dtype can be summed.
   void summed(const char* call, const at::Tensor& t) const;
-  // `slice` is one of `size` slices of `whole`: this rank's own one in the same memory, or memory apart.
+  // `slice` has the size of one of `size` slices of `whole`. It is this rank's slice of it, or does not overlap it.
   void slices(const char* call, const at::Tensor& whole, const at::Tensor& slice) const;
-  // Both hold one slice per rank, in memory apart.
+  // Both hold one slice per rank and do not overlap.
   void exchange(const char* call, const at::Tensor& out, const at::Tensor& in) const;
-  // The same with a count per rank.
+  // The same with one count per rank.
   void exchange(const char* call, const at::Tensor& out, const at::Tensor& in, const Counts& counts) const;
-  // `how` stands before the index: "from", "with index".
+  // `index` is a rank of the group. `how`: the words before the index in the message: "from", "with index".
   void index(const char* call, const char* how, int64_t index) const;
 
  private:

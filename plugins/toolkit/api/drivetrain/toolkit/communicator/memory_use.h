@@ -1,4 +1,4 @@
-// Memory that calls use, to find those that must not run at the same time. Value semantics. Thread: any.
+// The memory that calls read and write, to find calls that must not run at the same time. Value semantics. Thread: any.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -17,7 +17,7 @@ struct Range {
   bool meets(const Range& other) const { return begin < other.end && other.begin < end; }
 };
 
-// What a call reads and writes; no memory of its own where there is one range of each.
+// What a call reads and writes. Allocates nothing if there is one range of each.
 struct Use {
   c10::SmallVector<Range, 1> read, written;
   bool conflicts(const Use& other) const;

@@ -1,4 +1,4 @@
-// Ranks in the words of error messages. Thread: any.
+// Lists of ranks for error messages. Thread: any.
 #pragma once
 
 #include <cstdint>

@@ -5,7 +5,8 @@
 
 namespace drivetrain {
 
-// The two halves as one differentiable function: returns out. The graph keeps `attention`.
+// Attention::forward and backward as one differentiable function; shapes as in attention.h. Returns out. The autograd
+// graph holds `attention`. Throws what the plugin throws.
 at::Tensor attend(const std::shared_ptr<const Attention>& attention, const at::Tensor& q, const at::Tensor& k,
                   const at::Tensor& v, const AttentionArgs& args);
 

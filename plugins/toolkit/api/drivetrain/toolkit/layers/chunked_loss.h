@@ -1,5 +1,5 @@
-// The output layer and its cross entropy as one differentiable function, chunk of rows by chunk: a chunk of logits
-// lives once, from the product to its gradient, and the whole of them never exists.
+// The output layer and its cross entropy as one differentiable function that works on chunks of rows. Each chunk of
+// logits is computed once and dropped after its gradient; the logits of all rows never exist together.
 //
 // Legend: B batch, S positions, D hidden, V columns of the vocabulary on this rank, N rows of one chunk.
 // Thread: main; backward on autograd's.
@@ -11,21 +11,22 @@
 
 namespace drivetrain {
 
-// What an output layer adds to the plain one. Called in the order of the chunks, on every rank alike.
+// The parts of the computation that differ between output layers. Called in the order of the chunks, in the same order
+// on every rank, so they may be collective.
 struct ChunkedLoss {
-  // The loss of a chunk: the float64 scalar sum over the rows that count. With `gradient` the logits [N, V] become the
-  // gradient of that sum by them; without, they may be left as they are. labels int64 [N].
+  // Returns the loss of a chunk: the float64 scalar sum over the rows that count. With `gradient` it overwrites the
+  // logits [N, V] with their gradient; without, it may leave them or overwrite them. labels int64 [N].
   std::function<at::Tensor(at::Tensor& logits, const at::Tensor& labels, bool gradient)> loss_of;
-  // All positions of x where ranks hold parts of them: [B, part of S, D] -> [B, S, D]. Empty: x as it is.
+  // Gathers the positions of x from the ranks: [B, part of S, D] -> [B, S, D]. Empty: x has all positions.
   std::function<at::Tensor(const at::Tensor& x)> all_positions = {};
-  // Begins what makes dx [B, S, D] whole over ranks, and returns what finishes it. Called before the weight's gradient
-  // of the last chunk is computed. Empty: dx is whole.
+  // Starts the sum of dx [B, S, D] over ranks, and returns a function that waits for it and returns the result. Called
+  // before the weight's gradient of the last chunk is computed. Empty: dx needs no sum.
   std::function<std::function<at::Tensor()>(const at::Tensor& dx)> begin_sum = {};
 };
 
-// x [B, S, D], weight [V, D], labels int64 [B, S]. Returns the float64 scalar sum of the chunks' losses. Where a
-// backward pass follows, loss and gradients are computed in it, and the scalar is not a number until then; the weight's
-// gradient goes to its slot.
+// x [B, S, D], weight [V, D], labels int64 [B, S]. Returns the float64 scalar sum of the chunks' losses. If a backward
+// pass follows, loss and gradients are computed in it; until then the scalar is NaN. The weight's gradient is written
+// to its slot.
 at::Tensor chunked_loss(const at::Tensor& x, const ParamPtr& weight, const at::Tensor& labels, ChunkedLoss parts);
 
 }  // namespace drivetrain

@@ -1,7 +1,7 @@
-// Matrix products whose weight gradients go straight into their slots:
-// no temporary of the weight's size, no extra pass.
+// Matrix products that write weight gradients directly to their slots, without a temporary tensor of the weight's size.
 //
-// Legend: N rows (all leading dimensions of x), I in, O out.
+// Legend: N rows (all leading dimensions of x), I in, O out. Thread: main; backward on autograd's. Stream: the current
+// one.
 #pragma once
 
 #include <drivetrain/param.h>
@@ -9,20 +9,22 @@
 
 namespace drivetrain {
 
-// weight's slot [O, I] := or += dy^T x, as Param::write_grad says.
-// dy [N, O], x [N, I]; another dtype than the slot's goes through a temporary.
+// Overwrites the slot of `weight` [O, I] with dy^T x or adds to it, as Param::write_grad says. dy [N, O], x [N, I]. If
+// the slot has another dtype than dy and x, the product is a temporary.
 void accumulate_weight_grad(Param& weight, const at::Tensor& dy, const at::Tensor& x);
 
-// x [N, I] W^T + b [N, O], and dy [N, O] W [N, I], by whichever of LibTorch's libraries is faster on this processor:
-// a choice by processor and shape alone. No autograd. weight [O, I]; bias [O] or undefined.
+// product: x [N, I] W^T + b, [N, O]. product_backward: dy [N, O] W, [N, I]. weight [O, I]; bias [O] or undefined. Both
+// use the library of LibTorch that is faster on this processor for the shape; nothing else affects the choice. No
+// autograd.
 at::Tensor product(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias = {});
 at::Tensor product_backward(const at::Tensor& dy, const at::Tensor& weight);
 
 // y [..., O] = x [..., I] W^T + b. weight [O, I]; bias [O] or null.
-// Backward: dx by autograd, dW (as WeightWork::current says) and db into the slots.
+// Differentiable. Backward returns dx, and writes db and, by WeightWork::current, dW to their slots.
 at::Tensor linear(const at::Tensor& x, const ParamPtr& weight, const ParamPtr& bias);
 
-// y [..., D] = W[ids]. ids int64 of any shape; weight [V, D]. Rows of dW are added in order of position: fixed bits.
+// y [..., D] = W[ids]. ids int64 of any shape; weight [V, D]. Differentiable. Backward adds the rows of dW in the order
+// of positions, so the result is always the same.
 at::Tensor embedding(const at::Tensor& ids, const ParamPtr& weight);
 
 }  // namespace drivetrain

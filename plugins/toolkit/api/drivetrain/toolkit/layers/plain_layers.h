@@ -1,11 +1,11 @@
-// Layers for one device: what LayerFactory gives before any strategy decorates it.
+// Layers for one device: the LayerFactory that strategies decorate. Thread: main.
 #pragma once
 
 #include <drivetrain/layers.h>
 
 namespace drivetrain {
 
-// `attention`: a Builder's, or any that computes by the time a layer runs.
+// `attention`: Builder::attention(), or another one that may be called when a layer runs. The layers hold it.
 std::shared_ptr<LayerFactory> make_plain_layers(std::shared_ptr<Attention> attention);
 
 }  // namespace drivetrain

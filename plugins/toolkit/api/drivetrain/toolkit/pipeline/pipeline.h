@@ -1,5 +1,5 @@
-// What schedules of several stages share: their options, the claim of the mesh axis, the cut of the model into pieces,
-// and the whole program around an order of computations. A schedule then is one function:
+// Base of pipeline schedules: the options, the claim of the mesh axis, the partition of the model into pieces, and the
+// complete program for an order of computations. A schedule then is one function:
 //
 //   class TwoAtATime : public PipelineSchedule {
 //    public:
@@ -8,12 +8,11 @@
 //     TwoAtATime(const Options& options, const Services&) : PipelineSchedule(options) {}
 //
 //    protected:
-//     Program order(int64_t stage, int64_t micro_batches) const override;  // forward, backward, ... as this stage does
-//     them
+//     Program order(int64_t stage, int64_t micro_batches) const override;  // this stage's forward, backward, ...
 //   };
 //
-// Loads, messages, slots, flush_grads and update are put in around it. With one stage there is one piece, and every
-// such schedule is plain accumulation. Pure data out. Thread: const calls from any thread.
+// The base adds loads, sends, receives and slots. With one stage there is one piece, and every such schedule is
+// gradient accumulation. Calls return data only. Thread: const calls from any thread.
 #pragma once
 
 #include <optional>
@@ -29,10 +28,10 @@ struct PipelineOptions {
   std::vector<int64_t> cuts;  // the first unit of each piece but the first, in chain order; empty: by cost
 };
 
-// Error(config) unless `cuts` ascend from 1 and are one fewer than the pieces.
+// Throws Error(config) unless `cuts` is empty, or ascends from 1 or more and has one entry fewer than there are pieces.
 void check_pipeline_cuts(const PipelineOptions& options, int64_t chunks);
 
-// `O` derives from PipelineOptions, or is it; more fields may follow.
+// The option table. `O` is PipelineOptions or derives from it; the caller may append more fields.
 template <class O>
 TableBuilder<O> pipeline_table() {
   TableBuilder<O> builder;
@@ -59,25 +58,27 @@ class PipelineSchedule : public Schedule {
   void plan(PlanContext& ctx) override;
   int64_t stages() const override { return stages_; }
   int64_t chunks() const override { return chunks_; }
-  // The contiguous cut whose largest piece is smallest; of those, the most even one, the larger pieces last. With
-  // several chunks it is bettered by simulation, so that a stage with a dear piece has cheap ones beside it. Every
-  // piece has a unit at least. Error(config) if there are fewer units than pieces, or a given cut lies behind the last
-  // unit.
+  // The contiguous partition whose most expensive piece is cheapest; among those, the most even one, with the larger
+  // pieces last. With several chunks a simulation improves it, so that a stage with an expensive piece has cheap other
+  // pieces. Every piece has at least one unit. Error(config) if there are fewer units than pieces, or if an entry of
+  // `cuts` is not a unit of the model.
   std::vector<int64_t> partition(const std::vector<double>& unit_costs) const override;
-  // Error(config) for more micro-batches than an instruction can name.
+  // Error(config) if there are more micro-batches than an instruction can number.
   Program program(int64_t stage, int64_t micro_batches, Pass pass) const final;
-  // As few as the training program needs: an activation lives from its receive or forward to its backward (of weights).
+  // The smallest number that the training program needs. An activation takes its slot from its receive (or forward) to
+  // its backward (or backward_weight).
   int64_t slots(int64_t stage, int64_t micro_batches) const override;
 
-  // Idle time over work where forward takes 1, backward 2, on equal stages; none where there is no formula.
+  // The bubble: idle time divided by working time, for equal stages, if forward takes 1 and backward 2. No value: there
+  // is no formula.
   virtual std::optional<double> bubble(int64_t micro_batches) const;
 
  protected:
   explicit PipelineSchedule(const PipelineOptions& options, int64_t chunks = 1);
 
-  // The computations of `stage` in order: every micro-batch and chunk forward once, and backward or backward_input and
-  // backward_weight once. Asked for several stages and one micro-batch at least. A forward-only pass takes the forwards
-  // of it.
+  // The computations of `stage` in order: for every micro-batch and chunk one forward, and one backward or one
+  // backward_input and one backward_weight. Called for two or more stages and one or more micro-batches only. The
+  // program of a forward-only pass has the forwards of this order.
   virtual Program order(int64_t stage, int64_t micro_batches) const = 0;
 
   static Instr instr(Op op, int64_t micro, int64_t chunk = 0);

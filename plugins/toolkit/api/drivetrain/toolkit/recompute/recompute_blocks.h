@@ -1,6 +1,5 @@
-// What recompute policies share: which blocks of the model they mean, what that costs,
-// and inputs that wait in the host's memory.
-// Thread: main; BlockChoice::has also autograd's.
+// What recompute policies share: the choice of blocks, the estimate of its cost, and inputs that are offloaded to host
+// memory. Thread: main; BlockChoice::has also autograd's.
 #pragma once
 
 #include <map>
@@ -13,23 +12,23 @@
 
 namespace drivetrain {
 
-// The first round(fraction * n) of this rank's n blocks.
-// Blocks are the units that say so (Unit::is_block): the ends of the model keep what they have, since
-// recomputing them saves nothing that a block does not hold. The first ones, because the backward comes to them last:
-// when a block runs again, all those after it that keep everything are gone, and there is room for it.
+// The first round(fraction * n) of this rank's n blocks (Unit::is_block). Embedding and head are never recomputed,
+// since that would free little memory. The first blocks are chosen because backward reaches them last: when such a
+// block is recomputed, the activations of all later blocks are freed already.
 class BlockChoice {
  public:
   explicit BlockChoice(double fraction) : fraction_(fraction) {}
-  // In `plan`: the share of the blocks that it will be. 0 where that is none, which is then said to be without effect.
+  // Call it in `plan`. Returns the share of blocks that will be chosen. If that is 0, reports that the option has no
+  // effect.
   double plan(PlanContext& ctx) const;
-  // In `plan`: what it costs that their forward runs twice. `to_host`: their inputs wait in the host's memory.
+  // Call it in `plan`. Reports the cost of the second forward. `to_host`: the inputs are offloaded to host memory.
   void say_cost(PlanContext& ctx, bool to_host) const;
-  void choose(const UnitList& units);  // in Recompute::choose
+  void choose(const UnitList& units);  // call it in Recompute::choose
   bool has(const std::string& unit) const { return names_.contains(unit); }
   int64_t chosen() const { return static_cast<int64_t>(names_.size()); }
   int64_t blocks() const { return blocks_; }
-  // Regions that chosen blocks declare, by name: whether computing one again frees anything in one of them. Nothing
-  // before `choose`, or if one of the blocks does not say what it keeps.
+  // The regions that the chosen blocks declare: name -> whether recomputing the region frees memory in at least one
+  // block. No value before `choose`, or if one of the blocks does not know what it keeps (Unit::keeps).
   using Regions = std::map<std::string, bool>;
   const std::optional<Regions>& regions() const { return regions_; }
 
@@ -42,18 +41,18 @@ class BlockChoice {
   std::optional<Regions> regions_;
 };
 
-// Of the floating-point operations of a step (forward and backward):
-// those of all blocks' forward, and of their attention's.
-// By the model's facts; attention counts only where the sequence length is known.
+// The share of the forward pass of all blocks, and of their attention, in the floating-point operations of a step
+// (forward and backward). Computed from the model's facts; attention is 0 while the sequence length is not known.
 struct ForwardShares {
   double blocks = 0, attention = 0;
 };
 ForwardShares forward_shares(const PlanContext& ctx);
-// "24 %": 0.2431 in words.
+// "24 %" for 0.2431.
 std::string percent(double share);
 
-// Copies tensors to memory of the host and back, in order with the device's work: the caller may drop them at once.
-// Buffers are used again. What comes back is contiguous.
+// Offloads tensors to host memory and back. The copies are in order with the work on the current stream, so the caller
+// may drop the tensors at once. Host buffers are reused. The tensors that Held::restore returns are contiguous. Main
+// thread.
 class HostStash {
  public:
   explicit HostStash(bool pinned);

@@ -1,8 +1,8 @@
-// The rise that DeepSpeed's warmup schedules share. Thread: any.
+// The warmup phase that DeepSpeed's warmup schedules share. Pure functions. Thread: any.
 //
-// Source: DeepSpeed runtime/lr_schedules.py. Their index t is -1 when the optimizer is built and k - 1 after its k-th
-// update, so the first update uses t = -1 and update k uses t = k - 2; that is what `schedule_index` gives. A
-// consequence one may stumble on: with warmup_min_lr 0 the first two updates change nothing.
+// Source: DeepSpeed runtime/lr_schedules.py. Its index t is -1 when the optimizer is built and k - 1 after the k-th
+// update, so the first update uses t = -1 and update k uses t = k - 2; `schedule_index` returns this t. Note: with
+// warmup_min_lr 0 the first two updates change nothing.
 #pragma once
 
 #include <cstdint>
@@ -25,10 +25,10 @@ struct Warmup {
 
 inline int64_t schedule_index(const Progress& progress) { return progress.updates - 1; }
 
-// From 0 to 1: ln(t + 1) / ln(length) or t / length; 0 for t = -1, 1 from t = length on.
+// The factor of update t, from 0 to 1: ln(t + 1) / ln(length) or t / length; 0 for t = -1; 1 if t >= length.
 double warmup_factor(const Warmup& warmup, int64_t t);
 
-// A table with the three options above, for an options struct that derives from Warmup.
+// An option table with the three options above, for an options struct that derives from Warmup.
 template <class Options>
 TableBuilder<Options> warmup_table() {
   TableBuilder<Options> t;

@@ -1,7 +1,7 @@
-// Which tensors weight decay touches: the one rule that optimizers share. Thread: any.
+// Which parameters weight decay applies to: the rule that all optimizers share. Thread: any.
 //
-// "matrices": those of two or more dimensions (embeddings included, biases and norms not), as Megatron and Hugging Face
-// do; "all": every tensor, as DeepSpeed does when it is given all parameters in one group.
+// "matrices": parameters of two or more dimensions (embeddings, but not biases and norms), as in Megatron and Hugging
+// Face. "all": every parameter, as in DeepSpeed if all parameters are in one group.
 #pragma once
 
 #include <string>
@@ -17,10 +17,10 @@ struct WeightDecay {
   std::string decay = "matrices";
 };
 
-// One hyperparameter group per kind of tensor: group 0 decays; group 1, with "matrices" only, does not.
+// For Optimizer::groups and group_of. Group 0 has weight decay; group 1, which only "matrices" has, has none.
 std::vector<Hyper> decay_groups(const WeightDecay& options, double lr, double momentum);
 int decay_group(const WeightDecay& options, const Param& param);
-// For Optimizer::difference_note.
+// The text for Optimizer::difference_note.
 std::string decay_note(const WeightDecay& options, const std::vector<ParamPtr>& params);
 
 // Adds both options to the table of an options struct that derives from WeightDecay.

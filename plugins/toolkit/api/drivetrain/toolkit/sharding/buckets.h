@@ -1,5 +1,6 @@
-// Buckets of a strategy that shares state out: each a flat buffer of some of a unit's parameters, and where its
-// collectives stand. Owned by StateSharing; ValueGathers moves the first half, GradSums the second. Main thread.
+// The buckets of a sharding strategy. A bucket is a flat buffer with some of a unit's parameters, and the state of its
+// collectives. Owned by StateSharing; ValueGathers uses the first half of the members, GradSums the second. Main
+// thread.
 #pragma once
 
 #include <map>
@@ -10,45 +11,45 @@
 
 namespace drivetrain::sharding {
 
-// The ranks along those axes of ShardingOptions over which a bucket's gradients are summed.
+// The groups over which a bucket's gradients are summed: along those axes of ShardingOptions that are also reduction
+// axes of its parameters.
 struct Groups {
   std::vector<std::string> shard_axes;
   GroupPtr shard, replica;
-  GroupPtr backward;  // null: gathered over `shard` in both directions
+  GroupPtr backward;  // gathers for backward; null: `shard` gathers in both directions
 
   bool sums() const { return shard->size() > 1 || replica->size() > 1; }
-  // Whose memory gradients are moved through.
+  // The group that allocates the memory in which gradients are summed.
   const GroupPtr& mover() const { return shard->size() > 1 ? shard : replica; }
 };
 
 struct Bucket {
-  int64_t unit = 0;  // whose parameters they are
+  int64_t unit = 0;  // owner of the parameters
   bool trainable = true;
-  bool resident = true;  // whole values never leave
+  bool resident = true;  // all values are always present
   Groups groups;
   std::unique_ptr<FlatUnit> flat;
 
-  WorkPtr gather;      // of the values, not waited for yet
-  int64_t users = 0;   // spans of units that are open
-  size_t updated = 0;  // chunks, since the last gather
-  at::Tensor second;   // part of this rank's `backward` group; undefined: there is none
+  WorkPtr gather;      // pending all-gather of the values; null: none
+  int64_t users = 0;   // visits that use the values now
+  size_t updated = 0;  // lists of trainables that were updated since the last gather
+  at::Tensor second;   // this rank's part within the `backward` group; undefined: there is no second copy
   bool second_valid = false;
 
-  bool lent = false;   // whole gradients have memory from a unit's backward to their sum only
+  bool lent = false;   // the full gradients have memory only from a unit's backward to their sum
   int64_t visits = 0;  // backward visits of the unit in this step
-  int64_t sums = 0;    // over ranks, begun in this step
+  int64_t sums = 0;    // sums over ranks that were started in this step
 };
 
 using Buckets = std::vector<std::unique_ptr<Bucket>>;
 
-// Gives every parameter of the units its place, by what will be moved. Collective: groups are made.
+// Makes the buckets and assigns every parameter of the units to one of them. Collective, since it makes groups.
 Buckets make_buckets(const UnitList& units, const Services& services, const ShardingOptions& options);
 
-// Which bucket a parameter lies in.
+// The bucket of each parameter.
 std::map<const Param*, Bucket*> homes(const Buckets& buckets);
 
-// The buckets whose parameters unit u computes with, for every unit:
-// its own, and those of units it shares parameters with.
+// For every unit, the buckets whose parameters it computes with: its own, and those with tied parameters.
 std::vector<std::vector<Bucket*>> buckets_by_unit(const UnitList& units, const Buckets& buckets);
 
 }  // namespace drivetrain::sharding

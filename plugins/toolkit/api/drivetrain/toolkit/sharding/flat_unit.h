@@ -1,10 +1,8 @@
-// Parameters in flat buffers, whole or cut into equal parts over ranks.
-// What data-parallel strategies are written on: it holds the rules for views, storage, slots and parts, so that no
-// plugin repeats them. Owned by a storage owner. Thread: main.
+// Parameters in flat buffers, complete or sharded into equal parts over ranks. Data-parallel strategies are written
+// with it: it has the rules for views, storage, gradient slots and parts. Owned by the storage owner. Thread: main.
 //
-// Every parameter begins on a multiple of kNormBlock elements and so does every part,
-// so that norms add the same fixed blocks however the flat buffer is cut;
-// the gap between is zero and never read by units.
+// Every parameter and every part begins on a multiple of kNormBlock elements, so that norms add the same blocks however
+// the flat buffer is sharded. The gaps are zero; units never read them.
 #pragma once
 
 #include <functional>
@@ -18,32 +16,31 @@
 namespace drivetrain {
 
 struct FlatOptions {
-  Dtypes dtypes;  // where master differs from param, trainables get values of their own and `working` is the parameter
+  Dtypes dtypes;  // if master and param differ, trainables have master weights, and `working` is the parameter
   at::Device device = at::Device(at::kCPU);
-  int64_t shards = 1, shard = 0;        // equal parts, and which of them this rank holds
-  std::vector<std::string> shard_axes;  // the mesh axes that share them
-  bool part_values = false;             // the part's values have memory of their own: the whole ones may be released
-  bool part_grads = false;              // so do its gradients
-  bool lent_grads = false;              // whole gradients have no memory but what is lent; wants part_grads
-  int64_t chunk = std::numeric_limits<int64_t>::max();  // elements per list of trainables
-  // The host's memory keeps what trainables are made of: their values, and copies of the part's gradients;
-  // respectively the part of the values that units' whole ones are gathered from (wants part_values).
+  int64_t shards = 1, shard = 0;        // number of equal parts, and the index of this rank's part
+  std::vector<std::string> shard_axes;  // the mesh axes over which the parts are distributed
+  bool part_values = false;             // the part's values have their own memory, so that values() can be released
+  bool part_grads = false;              // the part's gradients have their own memory
+  bool lent_grads = false;  // grads() has memory only between lend_grads and take_back_grads; needs part_grads
+  int64_t chunk = std::numeric_limits<int64_t>::max();  // largest number of elements per list of trainables
+  // host_state: the trainables' values, and a copy of the part's gradients, are in host memory. host_values:
+  // part_values() is in host memory (needs part_values).
   bool host_state = false, host_values = false;
-  bool pinned = true;  // that memory is page-locked
-  // Where the buffers come from: a group's own memory for what it moves.
-  // Empty: at::empty, as what is to be released has to be.
+  bool pinned = true;  // that host memory is page-locked
+  // The allocators of the buffers (Group::allocate). Empty: at::empty; needed for a buffer that will be released.
   using Allocate = std::function<at::Tensor(int64_t, at::ScalarType)>;
   Allocate allocate_values, allocate_part_values, allocate_grads;
 };
 
 class FlatUnit {
  public:
-  // Sets tensor, and for trainable ones grad, of every parameter in `params` to views of the flat buffers.
-  // Values are undefined until the runtime fills them; gaps are zero. Where none is trainable there are no gradients
-  // and no masters. Shapes are the local ones of `mesh`.
+  // Sets Param::tensor, and Param::grad of trainable ones, to views of the flat buffers, with their local shapes on
+  // `mesh`. Values are uninitialised until the runtime fills them; gaps are zero. If no parameter is trainable, there
+  // are no gradients and no master weights.
   FlatUnit(std::vector<ParamPtr> params, const Mesh& mesh, const FlatOptions& options);
 
-  // Elements of the flat buffers that these would get, with gaps.
+  // The number of elements, with gaps, that the flat buffers of `params` would have.
   static int64_t numel_of(const std::vector<ParamPtr>& params, const Mesh& mesh, int64_t shards);
 
   const std::vector<ParamPtr>& params() const { return params_; }
@@ -52,33 +49,35 @@ class FlatUnit {
   int64_t offset(size_t i) const { return offsets_[i]; }  // of params()[i] in the flat buffers
 
   at::Tensor values() const { return values_; }  // [numel]
-  // [part_numel]: a slice of values() unless it has memory of its own
+  // [part_numel]: a slice of values(), or its own memory with FlatOptions::part_values
   at::Tensor part_values() const { return part_values_; }
-  at::Tensor grads() const { return grads_; }            // [numel]; undefined while nothing is lent
-  at::Tensor part_grads() const { return part_grads_; }  // [part_numel], likewise
+  at::Tensor grads() const { return grads_; }            // [numel]; with lent_grads undefined while nothing is lent
+  at::Tensor part_grads() const { return part_grads_; }  // [part_numel]; a slice of grads(), or its own memory
 
-  // Gives the whole gradients memory, [numel()] of the gradient type; its gaps are zeroed.
-  // Take it back before the slots are used no more.
+  // Makes `buffer`, [numel()] of the gradient dtype, the memory of grads() and of the slots, and zeroes its gaps.
+  // take_back_grads ends this: the slots are undefined then.
   void lend_grads(const at::Tensor& buffer);
   void take_back_grads();
 
-  // Begins the copy of the part's gradients to the host, where FlatOptions::host_state asks for one;
-  // after it, the host waits for the device before it reads.
+  // With FlatOptions::host_state: starts the copy of the part's gradients to the host. The caller synchronises the
+  // device before it reads the copy. Otherwise does nothing.
   void copy_grads_to_host();
 
-  // Zeroes the slots nobody wrote since they were fresh (unused parameters), so that the flat gradient can be reduced.
+  // Zeroes the slots without a gradient (Param::has_grad; unused parameters), so that grads() can be reduced.
   void settle_grads();
 
-  // Frees the values' memory and gets it back (contents undefined), below live saved views;
-  // parameters keep their identity.
+  // release frees the memory of values(); fill allocates it again, with undefined contents. Tensors and views, also
+  // those that autograd saved, stay valid objects over the same storage.
   void release();
   void fill();
   bool released() const { return released_; }
 
-  // What this rank updates, in chunks, every trainable parameter named at least once;
-  // where none is trainable, what this rank holds.
+  // What this rank updates, as lists for DataParallel::trainables: every trainable parameter at least once. If none is
+  // trainable: what this rank holds, for DataParallel::frozen.
   const std::vector<Trainables>& pieces() const { return pieces_; }
-  const Trainables& trainables() const { return pieces_.front(); }  // all of them, unless FlatOptions::chunk cut them
+  const Trainables& trainables() const {
+    return pieces_.front();
+  }  // all, unless FlatOptions::chunk gives several lists
 
  private:
   void lay_out(const Mesh& mesh, const FlatOptions& options);
@@ -94,8 +93,8 @@ class FlatUnit {
   int64_t numel_ = 0, part_numel_ = 0, part_begin_ = 0;
   bool trainable_ = false;  // any of them
   at::Tensor values_, grads_, part_values_, part_grads_;
-  at::Tensor part_masters_;  // undefined where the values are their own
-  at::Tensor host_grads_;    // undefined unless the host keeps the state
+  at::Tensor part_masters_;  // undefined if the values are float32 themselves
+  at::Tensor host_grads_;    // undefined without host_state
   std::vector<Trainables> pieces_;
   bool released_ = false;
 };

@@ -1,9 +1,8 @@
-// Gradients on their way from the units' slots to the parts that the optimizer reads. A bucket's gradients are summed
-// and cut by one reduce-scatter over the ranks that share its state, and the parts summed by one all-reduce over those
-// that hold copies of the part. Sums over ranks follow the groups' fixed tree and are added up in the order of the
-// micro-batches, so every way of sharding gives the same bits under one `reduce_every` and a communicator that keeps to
-// the tree. Sums over groups, one after the other, keep to it where their size is a power of two and nothing is rounded
-// to 16 bits in between. Main thread.
+// Gradient reduction of a sharding strategy: from the units' slots to the parts that the optimizer reads. A
+// reduce-scatter over the shard group sums a bucket's gradients; then an all-reduce over the replica group sums the
+// parts. Sums over ranks use the groups' fixed tree (communicator.h) and are added in the order of the micro-batches.
+// So all ways of sharding give the same bits, if `reduce_every` is the same and the communicator uses the tree. With
+// both groups this needs sizes that are powers of two and no rounding to 16 bits between the two sums. Main thread.
 #pragma once
 
 #include <deque>
@@ -19,15 +18,17 @@ class GradSums {
   GradSums(const ShardingOptions& options, const Dtypes& dtypes, const at::Device& device, const UnitList& units,
            const Buckets& buckets);
 
+  // From Strategy::step_begin.
   void step_begin();
-  // Before a unit's gradients are written (before_grads): its slots have memory, and no sum reads them any more.
+  // From before_grads. On return the unit's slots have memory, and no pending sum reads them.
   void make_room(int64_t unit);
-  // After a visit's gradients are in their slots (after_backward): the buckets of its unit in which the gradients of
-  // `reduce_every` micro-batches are together, or all of the step. Counts the visit.
+  // From after_backward, once per visit. Returns the buckets of the unit whose slots now hold the gradients of
+  // `reduce_every` micro-batches, or the last ones of the step. Counts the visit.
   std::vector<Bucket*> complete(const Visit& visit);
-  // Begins the bucket's sum over ranks; its slots take the next gradient afresh. `last`: of this step.
+  // Starts the bucket's sum over ranks; the next gradient overwrites its slots. `last`: the last sum of this step.
+  // Collective.
   void begin(Bucket& bucket, bool last);
-  // At the end of a step: buckets of units that had no backward are summed too, and every sum is waited for.
+  // From flush_grads. Sums the buckets of units that had no backward too, and waits for every sum. Collective.
   void flush();
 
  private:
@@ -35,7 +36,7 @@ class GradSums {
   struct Sum {
     Bucket* bucket;
     at::Tensor whole, sum;
-    std::vector<at::Tensor> buffers;   // to be given back when it is done
+    std::vector<at::Tensor> buffers;   // returned to their shelf afterwards
     bool over_replicas = false;        // the second of two steps
     bool first = false, last = false;  // of the bucket in this step
     WorkPtr work;

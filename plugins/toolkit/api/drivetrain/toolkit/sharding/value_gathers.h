@@ -1,5 +1,5 @@
-// Whole values where units need them: gathered after updates where they stay, and around each use where they do not.
-// Main thread.
+// All-gathers of parameter values for a sharding strategy. Values that stay are gathered after each update; sharded
+// values are gathered before each use and released after it. Main thread.
 #pragma once
 
 #include <map>
@@ -15,21 +15,20 @@ class ValueGathers {
   ValueGathers(const ValueGathers&) = delete;
   ValueGathers& operator=(const ValueGathers&) = delete;
 
-  // Before a unit computes with its parameters: they are whole from here to `done`.
+  // From before_forward and before_backward. On return all values of the unit's parameters are present until `done`.
   void use(const Visit& visit);
-  // Begins gathers for the coming visits, as far as the options allow. They are known, so what is gathered ahead is
-  // right from the first step on.
+  // Starts gathers for coming visits (StepContext::ahead), as far as the options allow. Collective.
   void prefetch(const StepContext& ctx);
-  // The visit does not read its unit's parameters any more: those that are cut are freed, unless they are used again
-  // soon.
+  // From after_forward and values_done: the visit does not read the parameters any more. Releases the sharded ones,
+  // unless they are used again soon.
   void done(const Visit& visit, const StepContext& ctx);
-  // One chunk of the bucket that holds `param` has new values. Every rank calls it in the same order. Where whole
-  // values stay, they are gathered once all chunks are new.
+  // From after_update: one list of the bucket that holds `param` has new values. If the bucket's values stay, they are
+  // gathered when all its lists are new. Collective: every rank calls it in the same order.
   void updated(const Param& param);
 
  protected:
-  // Begins to fill bucket.flat->values() with the values of all ranks. Every rank of a group calls it in the same
-  // order.
+  // Starts to fill bucket.flat->values() with the parts of all ranks. Collective. A strategy with gathers of its own
+  // (for example quantised ones) overrides it.
   virtual WorkPtr gather(Bucket& bucket, Direction direction);
 
  private:
@@ -43,8 +42,8 @@ class ValueGathers {
   const ShardingOptions& options_;
   std::vector<std::vector<Bucket*>> by_unit_;
   std::map<const Param*, Bucket*> home_;
-  bool any_sharded_ = false;  // else there is nothing to look ahead for
-  int64_t live_ = 0;          // elements of sharded buckets that are whole
+  bool any_sharded_ = false;  // otherwise nothing is gathered ahead
+  int64_t live_ = 0;          // elements of sharded buckets whose values are all present
 };
 
 }  // namespace drivetrain::sharding

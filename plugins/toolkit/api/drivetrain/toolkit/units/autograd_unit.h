@@ -1,4 +1,5 @@
-// A unit written as plain forward code; LibTorch's autograd does the backward on the unit's private graph.
+// A unit that is written as forward code only. LibTorch's autograd computes the backward on a graph of this unit alone.
+// Thread: main; the backward of the operators in `run` on autograd's.
 #pragma once
 
 #include <drivetrain/unit.h>
@@ -10,7 +11,8 @@ class AutogradUnit : public Unit {
   using Unit::Unit;
   ~AutogradUnit() override;
 
-  // The forward pass, with autograd recording (unless the runtime switched it off).
+  // The forward pass. x and the result are those of Unit::forward. Autograd records in training; the runtime switches
+  // it off for evaluation and for the first forward of a unit that is recomputed.
   virtual Tensors run(const Tensors& x, StepContext& ctx) = 0;
 
   Tensors forward(const Tensors& x, StepContext& ctx, Saved& saved) final;

@@ -3,10 +3,10 @@
 //   y = differentiable({x}, [](const Tensors& x) { return x[0] * 2; },
 //                      [](const Tensors& dy) { return Tensors{dy[0] * 2}; });
 //
-// `forward` runs once, without autograd, and must return new tensors (not views of inputs). `backward` is kept in the
-// graph (not at all if no input needs a gradient), runs at most once, also without autograd,
-// and is released afterwards: what it captures is what the graph saves.
-// It returns one gradient per input; undefined ones are none.
+// `forward` runs once, in the call, without autograd. It must return new tensors, not views of inputs. `backward` runs
+// at most once, in the backward pass, without autograd. It returns one gradient per input; undefined means none. The
+// graph holds `backward`, and with it what it captures, until it has run. If no input needs a gradient it is dropped at
+// once. Thread: `forward` on the caller's, `backward` on autograd's. Both may throw.
 #pragma once
 
 #include <functional>
