@@ -43,7 +43,7 @@ void ignore_write_signals() {
   signal(SIGXFSZ, SIG_IGN);
 }
 
-void come_to_others(TrainRequest& request) {
+void join_ranks(TrainRequest& request) {
   ignore_write_signals();
   request.setup.environment = read_rank_environment();
   request.terminal = isatty(STDOUT_FILENO) != 0;

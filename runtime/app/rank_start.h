@@ -10,12 +10,13 @@
 
 namespace drivetrain {
 
-// Who this process is among the ranks, its log and its way to the others, who learn from now on if it fails or dies.
+// Finds out the rank of this process, opens its log, and connects it to the store of the run; from then on the other
+// ranks learn if it fails or dies.
 // Sets signals of writes, and environment, terminal, log and store of the request.
 // Before its config is read: that may fail on one rank alone.
-void come_to_others(TrainRequest& request);
+void join_ranks(TrainRequest& request);
 
-// Fills a request whose config and config_path are set: places, settings, plugins. After come_to_others.
+// Fills a request whose config and config_path are set: places, settings, plugins. After join_ranks.
 // The registry is returned and must outlive the request's use.
 // Throws Error with all problems of the file; rank 0 shows its notes.
 std::unique_ptr<Registry> choose_for(TrainRequest& request, const std::vector<std::string>& plugin_paths,

@@ -54,7 +54,7 @@ int train_command(const cli::Arguments& arguments) {
   request.stop = &stop_signal;
   request.on_start = watch_signals;
   request.plan_only = args.plan;
-  come_to_others(request);
+  join_ranks(request);
   return telling_others(*request.setup.store, request.setup.environment, [&] { return train(args, request); });
 }
 

@@ -31,8 +31,8 @@ std::vector<std::string> words_of(const std::string& list) {
   return words;
 }
 
-struct CollectivesWish {
-  explicit CollectivesWish(const BenchArguments& arguments)
+struct CollectivesRequest {
+  explicit CollectivesRequest(const BenchArguments& arguments)
       : collectives(arguments.has("--op") ? words_of(arguments.text("--op")) : collective_names()),
         rounds(arguments.whole("--rounds")) {
     for (const std::string& name : collectives) bus_factor(name, 2);
@@ -94,7 +94,7 @@ std::vector<BenchedCommunicator> choose_communicators(const RankAlone& rank, con
   return list;
 }
 
-Value facts_of(const std::vector<BenchedCommunicator>& communicators, const CollectivesWish& wish) {
+Value facts_of(const std::vector<BenchedCommunicator>& communicators, const CollectivesRequest& wish) {
   Value facts = Value::object(), list = Value::array(), ops = Value::array(), sizes = Value::array();
   for (const BenchedCommunicator& one : communicators) list.items().push_back(one.facts);
   for (const std::string& name : wish.collectives) ops.items().push_back(name);
@@ -115,7 +115,7 @@ struct CollectiveResult {
 
 class CollectivesTimer {
  public:
-  CollectivesTimer(RankAlone& rank, const CollectivesWish& wish, std::vector<BenchedCommunicator>& communicators)
+  CollectivesTimer(RankAlone& rank, const CollectivesRequest& wish, std::vector<BenchedCommunicator>& communicators)
       : rank_(rank), wish_(wish), communicators_(communicators) {}
 
   std::vector<CollectiveResult> run() {
@@ -184,7 +184,7 @@ class CollectivesTimer {
   }
 
   RankAlone& rank_;
-  const CollectivesWish& wish_;
+  const CollectivesRequest& wish_;
   const std::vector<BenchedCommunicator>& communicators_;
   std::vector<CollectiveResult> results_;
 };
@@ -220,7 +220,7 @@ std::vector<std::string> result_cells(const CollectiveResult& result, int64_t ra
           number_text("%.3f", algorithm * bus_factor(result.collective, ranks))};
 }
 
-void fill_collectives(BenchReport& report, const std::vector<CollectiveResult>& results, const CollectivesWish& wish,
+void fill_collectives(BenchReport& report, const std::vector<CollectiveResult>& results, const CollectivesRequest& wish,
                       const RankAlone& rank) {
   const int64_t ranks = rank.environment().world_size;
   TextTable table({"collective", "communicator", "buffers", "bytes", "least", "median", "algbw GB/s", "busbw GB/s"});
@@ -242,7 +242,7 @@ void fill_collectives(BenchReport& report, const std::vector<CollectiveResult>& 
 }  // namespace
 
 BenchReport bench_collectives(const BenchArguments& arguments) {
-  const CollectivesWish wish(arguments);
+  const CollectivesRequest wish(arguments);
   const RankEnvironment environment = read_rank_environment();
   if (environment.world_size == 1 && !std::getenv("RANK")) become_launcher(arguments, "collectives");
   if (environment.world_size == 1 || arguments.has("-n"))

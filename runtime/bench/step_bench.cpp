@@ -123,7 +123,7 @@ Products measure(const TrainRequest& request, Run& run, StepBench& bench) {
 
 BenchReport bench_step(const BenchArguments& arguments) {
   TrainRequest request;
-  come_to_others(request);
+  join_ranks(request);
   Problems problems;
   request.config = bench_step_config(arguments, request.config_path, problems);
   const Value* device = request.config.find("device");

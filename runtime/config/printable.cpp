@@ -34,7 +34,7 @@ Character character_at(const std::string& text, size_t at) {
 }
 
 // Characters that change how what stands around them is seen, or cannot be seen at all.
-bool misleads(uint32_t code) {
+bool is_misleading(uint32_t code) {
   const auto within = [&](uint32_t first, uint32_t last) { return code >= first && code <= last; };
   return code < 0x20 || within(0x7F, 0x9F) || code == 0xAD || code == 0x61C || within(0x200B, 0x200F) ||
          within(0x2028, 0x202E) || within(0x2060, 0x206F) || code == 0xFEFF || within(0xFFF9, 0xFFFB) ||
@@ -54,7 +54,7 @@ std::string with_escapes(const std::string& text, bool keep_lines) {
     const Character c = character_at(text, at);
     if (!c.valid)
       out += escaped(static_cast<unsigned char>(text[at]));
-    else if (misleads(c.code) && !(keep_lines && (c.code == '\n' || c.code == '\t')))
+    else if (is_misleading(c.code) && !(keep_lines && (c.code == '\n' || c.code == '\t')))
       out += escaped(c.code);
     else
       out.append(text, at, c.bytes);
@@ -85,7 +85,7 @@ std::string printable_json(const std::string& json) {
     const Character c = character_at(json, at);
     if (!c.valid)
       out += "\\ufffd";  // no text: a file's name at most
-    else if (c.code < 0x20 || !misleads(c.code))
+    else if (c.code < 0x20 || !is_misleading(c.code))
       out.append(json, at, c.bytes);  // below 0x20 only the layout is left, strings have escapes already
     else
       out += json_escape(c.code);

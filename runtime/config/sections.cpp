@@ -46,7 +46,7 @@ class Selector {
     if (const auto section = section_fact(key))
       read_section(key, *section, value);
     else if (fact != known_sections().keys.end())
-      judge_key(key, fact->second, value);
+      check_known_key(key, fact->second, value);
     else
       unknown_.emplace_back(key, &value);  // once it is known which plugins the file asks for
   }
@@ -75,7 +75,7 @@ class Selector {
     return read_section_entry(value, form.value_or(fact.form), path, problems_);
   }
 
-  void judge_key(const std::string& key, const KeyFact& fact, const Value& value) {
+  void check_known_key(const std::string& key, const KeyFact& fact, const Value& value) {
     if (fact.accept.empty() ? is_switched_off(value, fact.off_unless_enabled)
                             : value.find("enabled") && is_switched_off(value, false)) {
       return;

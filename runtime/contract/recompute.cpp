@@ -3,9 +3,9 @@
 namespace drivetrain {
 namespace {
 
-class HeldAsTheyAre final : public Held {
+class HeldUnchanged final : public Held {
  public:
-  explicit HeldAsTheyAre(Tensors inputs) : inputs_(std::move(inputs)) {}
+  explicit HeldUnchanged(Tensors inputs) : inputs_(std::move(inputs)) {}
   Tensors restore() override { return std::move(inputs_); }
 
  private:
@@ -18,7 +18,7 @@ Held::~Held() = default;
 Recompute::~Recompute() = default;
 
 std::unique_ptr<Held> Recompute::hold(Tensors inputs) const {
-  return std::make_unique<HeldAsTheyAre>(std::move(inputs));
+  return std::make_unique<HeldUnchanged>(std::move(inputs));
 }
 
 }  // namespace drivetrain

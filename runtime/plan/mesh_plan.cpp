@@ -30,7 +30,7 @@ std::string with_place(const std::string& by, const PlaceOf& place_of) {
 }
 
 // Abilities begin with the kind that has them.
-std::string who_does_not(const std::string& ability, const PlaceOf& place_of, const ChosenOf& chosen_of) {
+std::string plugin_without(const std::string& ability, const PlaceOf& place_of, const ChosenOf& chosen_of) {
   const std::string chosen = chosen_of ? chosen_of(ability.substr(0, ability.find('.'))) : "";
   return chosen.empty() ? "no chosen plugin offers" : with_place(chosen, place_of) + " does not offer";
 }
@@ -59,7 +59,7 @@ void report_refusals(const PlanRecord& context, const PlaceOf& place_of, Problem
     if (is_offered(context, need.ability)) continue;
     const auto others = that_offer ? that_offer(need.ability) : std::vector<std::string>{};
     problems.add(place_of(need.by), concat(who(need.by), "needs ", need.ability, " (", need.why, "), which ",
-                                           who_does_not(need.ability, place_of, chosen_of),
+                                           plugin_without(need.ability, place_of, chosen_of),
                                            others.empty() ? ""
                                                           : "; of the installed ones, " + listed(others, " and ") +
                                                                 (others.size() == 1 ? " does" : " do")));
@@ -168,7 +168,7 @@ int64_t count_ranks(const PlanRecord& context, RunFacts& run) {
 namespace {
 
 // What a plugin said, as text, so that two rounds can be compared and shown.
-std::map<std::string, std::vector<std::string>> words_of(const PlanRecord& context) {
+std::map<std::string, std::vector<std::string>> declarations_of(const PlanRecord& context) {
   std::map<std::string, std::vector<std::string>> words;
   for (const auto& claim : context.claims())
     words[claim.by].push_back(concat("claims the axis ", claim.axis, " with size ", claim.size,
@@ -189,8 +189,8 @@ std::string only_in(const std::vector<std::string>& these, const std::vector<std
 
 }  // namespace
 
-void check_same_words(const PlanRecord& before, const PlanRecord& after) {
-  auto earlier = words_of(before), later = words_of(after);
+void check_same_declarations(const PlanRecord& before, const PlanRecord& after) {
+  auto earlier = declarations_of(before), later = declarations_of(after);
   for (const auto& [by, words] : earlier) later[by];
   for (const auto& [by, words] : later) {
     const std::string more = only_in(words, earlier[by]), less = only_in(earlier[by], words);

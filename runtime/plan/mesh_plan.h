@@ -29,7 +29,7 @@ DRIVETRAIN_INTERNAL int64_t count_ranks(const PlanRecord& context, RunFacts& run
 
 // Throws Error(plugin) naming the plugin whose claims, shares, offers or needs differ in two rounds of `plan` that
 // ought to say the same.
-DRIVETRAIN_INTERNAL void check_same_words(const PlanRecord& before, const PlanRecord& after);
+DRIVETRAIN_INTERNAL void check_same_declarations(const PlanRecord& before, const PlanRecord& after);
 
 // Where in the config the plugin of this id ("attention/standard") was chosen; nowhere if by default. "mesh_order":
 // where that is.

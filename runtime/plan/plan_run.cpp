@@ -247,7 +247,7 @@ std::string negotiate_all(const Parties& parties, PlannedRun& run, const std::ve
   refused = negotiate_mesh(parties, run, chosen, problems, last);
   problems.throw_if_any();
   if (!refused.empty()) return refused;
-  check_same_words(*before, *last);
+  check_same_declarations(*before, *last);
   plan_memory(run);
   return refused;
 }

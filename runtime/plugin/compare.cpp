@@ -87,7 +87,8 @@ void compare_headers(const Value& plugin, const Value& runtime, FieldVerdict& f)
   if (differ.empty()) f.level = FieldVerdict::same;
 }
 
-FieldVerdict judge(const FieldRow& row, const Value& plugin, const Value& runtime, const Machine& machine, bool cuda) {
+FieldVerdict compare_field(const FieldRow& row, const Value& plugin, const Value& runtime, const Machine& machine,
+                           bool cuda) {
   FieldVerdict f{FieldVerdict::same, row.field, value_text(plugin.find(row.field)), value_text(runtime.find(row.field)),
                  ""};
   const bool differs = f.plugin != f.runtime;
@@ -192,7 +193,7 @@ Value runtime_fingerprint() { return parse_json(DRIVETRAIN_FINGERPRINT, "fingerp
 std::vector<FieldVerdict> compare_fingerprints(const Value& plugin, const Value& runtime, const Machine& machine,
                                                bool uses_cuda) {
   std::vector<FieldVerdict> list;
-  for (const FieldRow& row : kFields) list.push_back(judge(row, plugin, runtime, machine, uses_cuda));
+  for (const FieldRow& row : kFields) list.push_back(compare_field(row, plugin, runtime, machine, uses_cuda));
   return list;
 }
 

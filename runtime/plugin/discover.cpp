@@ -53,7 +53,7 @@ std::string who(const PluginFile& file) {
   return ids.empty() ? one_line(fs::path(file.path).filename().string()) : ids;
 }
 
-void judge_file(PluginFile& file, const SearchPath& search) {
+void check_file(PluginFile& file, const SearchPath& search) {
   ManifestFile read = read_manifest(file.path);
   file.build_id = read.build_id;
   file.manifest_text = read.manifest;
@@ -71,7 +71,7 @@ void judge_file(PluginFile& file, const SearchPath& search) {
                                      [](const ManifestEntry& entry) { return entry.uses_cuda; });
   file.manifest.fingerprint = with_reached_headers(std::move(file.manifest.fingerprint), read.headers);
   file.fields = compare_fingerprints(file.manifest.fingerprint, runtime_fingerprint(), search.machine, uses_cuda);
-  const std::string strangers = distrust(file.path);
+  const std::string strangers = trust_problem(file.path);
   if (is_refused(file.fields))
     file.problem = refusal_text(who(file), file.shown(), file.fields);
   else if (!strangers.empty())
@@ -150,7 +150,7 @@ std::shared_ptr<const PluginFile> inspect_file(const std::string& path, const st
   auto file = std::make_shared<PluginFile>();
   file->path = path;
   file->origin = origin;
-  judge_file(*file, search);
+  check_file(*file, search);
   return file;
 }
 

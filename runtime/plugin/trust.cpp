@@ -58,7 +58,7 @@ std::string facts_text(const struct stat& facts) {
                 numbered("group", facts.st_gid, entry ? entry->gr_name : ""));
 }
 
-std::string distrust_one(const std::filesystem::path& file) {
+std::string trust_problem_of(const std::filesystem::path& file) {
   const std::string path = one_line(file.string());
   struct stat facts {};
   if (stat(file.c_str(), &facts) != 0) return concat(path, " cannot be read: ", std::strerror(errno));
@@ -79,22 +79,22 @@ std::string distrust_one(const std::filesystem::path& file) {
                 path);
 }
 
-std::string distrust_upwards(std::filesystem::path path) {
+std::string trust_problem_upwards(std::filesystem::path path) {
   for (;; path = path.parent_path()) {
-    const std::string why = distrust_one(path);
+    const std::string why = trust_problem_of(path);
     if (!why.empty() || path == path.parent_path()) return why;
   }
 }
 
 }  // namespace
 
-std::string distrust(const std::string& path) {
+std::string trust_problem(const std::string& path) {
   std::error_code failed;
   const std::filesystem::path given = std::filesystem::absolute(path, failed).lexically_normal();
   const std::filesystem::path real = std::filesystem::canonical(path, failed);
   if (failed) return concat(path, " cannot be read: ", failed.message());
-  const std::string why = distrust_upwards(real);
-  return why.empty() && real != given ? distrust_upwards(given) : why;
+  const std::string why = trust_problem_upwards(real);
+  return why.empty() && real != given ? trust_problem_upwards(given) : why;
 }
 
 std::string sha256(const std::string& bytes) {

@@ -1,4 +1,4 @@
-// Whose bytes may run in this process. A file is refused if it, or a folder above it, can be changed by strangers.
+// Which files may be loaded into this process. A file is refused if other users can change it or a folder above it.
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@ namespace drivetrain {
 // (...)". Looks at the path as given and with symbolic links resolved, up to the root. All of it belongs to root or to
 // the user, also where the user is root, and nobody else may write it: no other users, and no group but the private one
 // of its owner or of the user. A sticky folder of root's (as /tmp is) may be writable by others.
-DRIVETRAIN_INTERNAL std::string distrust(const std::string& path);
+DRIVETRAIN_INTERNAL std::string trust_problem(const std::string& path);
 
 DRIVETRAIN_INTERNAL std::string sha256(const std::string& bytes);  // hexadecimal
 

@@ -3,7 +3,7 @@
 
 #include "rendezvous/rendezvous.h"
 #include "store/client.h"
-#include "store/meeting_place.h"
+#include "store/rendezvous_file.h"
 #include "store/secret.h"
 #include "store/table_store.h"
 
@@ -13,23 +13,25 @@ namespace {
 constexpr double kTellOthersS = 1;
 
 std::string address_text(const RankEnvironment& env) {
-  if (!env.meeting.empty()) return "the port that it chose on 127.0.0.1";
+  if (!env.launcher_rank_variable.empty()) return "the port that it chose on 127.0.0.1";
   return concat(env.master_addr, ":", env.master_port, " (MASTER_ADDR:MASTER_PORT)");
 }
 
 bool on_one_host(const RankEnvironment& env) { return env.local_known && env.local_size == env.world_size; }
 
 // Null: rank 0's port and the run's secret were given to all ranks.
-std::shared_ptr<MeetingPlace> meeting_of(const RankEnvironment& env) {
-  if (!env.meeting.empty()) return std::make_shared<MeetingPlace>(MeetingPlace::of_launcher(env.meeting));
+std::shared_ptr<RendezvousFile> rendezvous_file_of(const RankEnvironment& env) {
+  if (!env.launcher_rank_variable.empty())
+    return std::make_shared<RendezvousFile>(RendezvousFile::of_launcher(env.launcher_rank_variable));
   if (!env.token.empty()) return nullptr;
-  return std::make_shared<MeetingPlace>(MeetingPlace::of_address(env.master_addr, env.master_port, on_one_host(env)));
+  return std::make_shared<RendezvousFile>(
+      RendezvousFile::of_address(env.master_addr, env.master_port, on_one_host(env)));
 }
 
 std::shared_ptr<Store> serve_others(const RankEnvironment& env, const std::function<void(const std::string&)>& warn) {
   int64_t port = env.master_port;
   ListeningSockets listening;
-  if (!env.meeting.empty())
+  if (!env.launcher_rank_variable.empty())
     listening.sockets = {listen_on_loopback(port)};
   else if (env.listen_fd >= 0)
     listening.sockets = {env.listen_fd};
@@ -37,30 +39,30 @@ std::shared_ptr<Store> serve_others(const RankEnvironment& env, const std::funct
     listening = listen_at(env.master_addr, port, on_one_host(env));
   if (warn && !listening.warning.empty()) warn(listening.warning);
   const std::string secret = env.token.empty() ? new_secret() : env.token;
-  const auto meeting = meeting_of(env);
-  const std::string address = env.meeting.empty() ? address_text(env) : concat("127.0.0.1:", port);
+  const auto file = rendezvous_file_of(env);
+  const std::string address = env.launcher_rank_variable.empty() ? address_text(env) : concat("127.0.0.1:", port);
   // The file goes once all have read it, or with the store.
   auto store =
-      std::make_shared<Rank0Store>(address, ServedBy{listening.sockets, env.news_fd, secret, env.world_size, [meeting] {
-                                                       if (meeting) meeting->close();
+      std::make_shared<Rank0Store>(address, ServedBy{listening.sockets, env.news_fd, secret, env.world_size, [file] {
+                                                       if (file) file->close();
                                                      }});
-  if (meeting) meeting->show({port, secret});
+  if (file) file->write({port, secret});
   return store;
 }
 
 FindServer finder(const RankEnvironment& env) {
   const ServerPlace given{env.master_addr, env.master_port, env.token, false, env.master_listens};
-  const auto meeting = meeting_of(env);
-  if (!meeting) return [given](std::string&) { return std::optional(given); };
-  return [given, meeting, by_launcher = !env.meeting.empty()](std::string& reason) -> std::optional<ServerPlace> {
-    const auto shown = meeting->look();
+  const auto file = rendezvous_file_of(env);
+  if (!file) return [given](std::string&) { return std::optional(given); };
+  return [given, file,
+          by_launcher = !env.launcher_rank_variable.empty()](std::string& reason) -> std::optional<ServerPlace> {
+    const auto shown = file->read();
     if (!shown) {
-      reason =
-          concat(meeting->text(), by_launcher ? " was not written. If ranks cannot see each other's processes "
-                                                "(containers), set MASTER_ADDR and MASTER_PORT for all of them"
-                                              : " was not written. If rank 0 runs and does not share that folder, "
-                                                "or has another MASTER_ADDR or MASTER_PORT: set DRIVETRAIN_RUN_TOKEN "
-                                                "to the same secret for all ranks (openssl rand -hex 32)");
+      reason = concat(file->text(), by_launcher ? " was not written. If ranks cannot see each other's processes "
+                                                  "(containers), set MASTER_ADDR and MASTER_PORT for all of them"
+                                                : " was not written. If rank 0 runs and does not share that folder, "
+                                                  "or has another MASTER_ADDR or MASTER_PORT: set DRIVETRAIN_RUN_TOKEN "
+                                                  "to the same secret for all ranks (openssl rand -hex 32)");
       return std::nullopt;
     }
     ServerPlace place = given;

@@ -94,7 +94,7 @@ void read_master(const Variables& variables, const LauncherVariables& names, Ran
     throw fail(ErrorCode::config, "environment variable MASTER_ADDR is not set: with ", env.world_size,
                " ranks every one needs the host name of rank 0 there (127.0.0.1 if all run on this host)");
   else if (!variables.text("MASTER_PORT") && names.rank != kLaunchers[0].rank)
-    env.meeting = names.rank;
+    env.launcher_rank_variable = names.rank;
   env.master_port = variables.integer("MASTER_PORT", 1, 65535).value_or(env.master_port);
   read_token(variables, env);
   env.master_listens = variables.text("DRIVETRAIN_MASTER_LISTENS").has_value();

@@ -68,8 +68,7 @@ void announce_rank(Store& store, const RankEnvironment& env, double timeout_s) {
 }
 
 // Somebody left in order before it came: nobody will set its key.
-void check_nobody_left(Store& store, const RankEnvironment& env, const char* name,
-                       const std::vector<int64_t>& missing) {
+void check_none_left(Store& store, const RankEnvironment& env, const char* name, const std::vector<int64_t>& missing) {
   if (!store.has(kLeft)) return;
   for (const int64_t rank : missing)
     if (store.has(concat(kLeft, "/", rank)) && !store.has(rank_key(name, rank)))
@@ -85,7 +84,7 @@ void wait_for_all(Store& store, const RankEnvironment& env, const char* name, do
   for (auto pause = std::chrono::microseconds(200);; pause = std::min(2 * pause, std::chrono::microseconds(20000))) {
     while (!missing.empty() && came(missing.back())) missing.pop_back();
     if (missing.empty()) return;
-    check_nobody_left(store, env, name, missing);
+    check_none_left(store, env, name, missing);
     if (RendezvousClock::now() > deadline) break;
     std::this_thread::sleep_for(pause);
   }

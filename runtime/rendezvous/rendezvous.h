@@ -30,8 +30,9 @@ struct RankEnvironment {
   bool master_listens = false;  // that socket was there before any rank: where it refuses, rank 0 has ended
   // The run's secret; empty: nobody gave one, so rank 0 makes one and shows it to its user's processes.
   std::string token{};
-  // All ranks are on this host and nobody named a port: the launcher's variable that tells ranks apart; else empty.
-  std::string meeting{};
+  // The environment variable in which the launcher gives the rank, if all ranks are on this host and no port is given;
+  // else empty.
+  std::string launcher_rank_variable{};
 };
 
 // The value of an environment variable, or null.

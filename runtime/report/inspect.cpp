@@ -26,7 +26,7 @@ bool names_a_file(const std::string& what) {
 
 // What only the open library can show is among the reasons: no door, other entries, option tables that contradict
 // themselves. A file that is refused before is not opened.
-std::shared_ptr<const PluginFile> judge_one_file(const InspectRequest& r, const SearchPath& search) {
+std::shared_ptr<const PluginFile> check_one_file(const InspectRequest& r, const SearchPath& search) {
   const auto file = inspect_file(r.what, "command line", search);
   if (!file->problem.empty()) return file;
   try {
@@ -40,7 +40,7 @@ std::shared_ptr<const PluginFile> judge_one_file(const InspectRequest& r, const 
 }
 
 int inspect_one_file(const InspectRequest& r, const SearchPath& search) {
-  const auto file = judge_one_file(r, search);
+  const auto file = check_one_file(r, search);
   if (r.json)
     std::cout << inspect_file_json(*file).to_json(2) << '\n';
   else

@@ -39,10 +39,10 @@ StoreClient::~StoreClient() {
   const bool failed = std::uncaught_exceptions() > 0;
   {
     Lock lock(mutex_);
-    const auto settled = [&] { return in_ || failure_; };
-    if (failed) changed_.wait_for(lock, kTellWhy, settled);
+    const auto answered = [&] { return in_ || failure_; };
+    if (failed) changed_.wait_for(lock, kTellWhy, answered);
     if (in_ && !failure_) {
-      const StoreRequest farewell{0, StoreAsks::leave, failed ? 1 : 0, "", ""};
+      const StoreRequest farewell{0, StoreRequestKind::leave, failed ? 1 : 0, "", ""};
       send_all(fd_, frame_of(farewell), {ClientClock::now() + kFarewell, -1});
     }
   }
@@ -60,8 +60,8 @@ void StoreClient::enter(double timeout_s) {
 }
 
 void StoreClient::wait_until_in(Lock& lock, Clock::time_point deadline, double timeout_s) {
-  const auto settled = [&] { return in_ || failure_; };
-  if (!changed_.wait_until(lock, deadline, settled))
+  const auto answered = [&] { return in_ || failure_; };
+  if (!changed_.wait_until(lock, deadline, answered))
     failure_.emplace(ErrorCode::communication,
                      concat(me(), "rank 0 ", sight_, " ", address_, " within ", timeout_s, " s: ", reason_));
   throw_if_failed("");
@@ -86,7 +86,7 @@ void StoreClient::see(const std::string& sight, const std::string& reason) {
   sight_ = sight, reason_ = reason;
 }
 
-void StoreClient::unanswered(Lock& lock, const Wish& wish) {
+void StoreClient::unanswered(Lock& lock, const PendingCall& wish) {
   throw_if_failed("");
   failure_.emplace(
       ErrorCode::communication,
@@ -97,7 +97,7 @@ void StoreClient::unanswered(Lock& lock, const Wish& wish) {
   throw *failure_;
 }
 
-void StoreClient::send_frame(Lock& lock, const std::string& frame, const Wish& wish) {
+void StoreClient::send_frame(Lock& lock, const std::string& frame, const PendingCall& wish) {
   if (!changed_.wait_until(lock, wish.deadline, [&] { return !sending_ || failure_; })) unanswered(lock, wish);
   throw_if_failed(wish.words);
   sending_ = true;
@@ -118,12 +118,13 @@ std::optional<StoreAnswer> StoreClient::await_answer(Lock& lock, uint32_t id, Cl
   return answers_.at(id);
 }
 
-StoreAnswer StoreClient::call(StoreAsks asks, const std::string& key, const std::string& value, int64_t number,
+StoreAnswer StoreClient::call(StoreRequestKind asks, const std::string& key, const std::string& value, int64_t number,
                               double timeout_s) {
   Lock lock(mutex_);
-  Wish wish{{++last_id_, asks, number, key, value}, "", in_seconds(timeout_s), timeout_s};
-  wish.words = concat("this rank wanted to ", asks == StoreAsks::get || asks == StoreAsks::has ? "read" : "write",
-                      " \"", key.substr(0, 80), "\"");
+  PendingCall wish{{++last_id_, asks, number, key, value}, "", in_seconds(timeout_s), timeout_s};
+  wish.words =
+      concat("this rank wanted to ", asks == StoreRequestKind::get || asks == StoreRequestKind::has ? "read" : "write",
+             " \"", key.substr(0, 80), "\"");
   wait_until_in(lock, wish.deadline, timeout_s);
   const uint32_t id = wish.request.id;
   struct Place {  // gone with the call, however it ends; the mutex is held then
@@ -134,17 +135,17 @@ StoreAnswer StoreClient::call(StoreAsks asks, const std::string& key, const std:
   answers_[id] = std::nullopt;
   send_frame(lock, frame_of(wish.request), wish);
   auto answer = await_answer(lock, id, wish.deadline);
-  if (!answer && !failure_ && asks == StoreAsks::get) {
+  if (!answer && !failure_ && asks == StoreRequestKind::get) {
     wish.deadline = ClientClock::now() + kGrace;
-    send_frame(lock, frame_of(StoreRequest{id, StoreAsks::forget, 0, "", ""}), wish);
+    send_frame(lock, frame_of(StoreRequest{id, StoreRequestKind::forget, 0, "", ""}), wish);
     answer = await_answer(lock, id, wish.deadline);
   }
   if (!answer) {
     throw_if_failed(wish.words);
     unanswered(lock, wish);
   }
-  if (answer->says == StoreSays::stopped) throw Error(ErrorCode::communication, answer->text);
-  if (answer->says == StoreSays::refused) throw Error(ErrorCode::communication, me() + answer->text);
+  if (answer->says == StoreAnswerKind::stopped) throw Error(ErrorCode::communication, answer->text);
+  if (answer->says == StoreAnswerKind::refused) throw Error(ErrorCode::communication, me() + answer->text);
   return *answer;
 }
 
@@ -152,23 +153,23 @@ void StoreClient::set(const std::string& key, const std::string& value) { set_wi
 
 void StoreClient::set_within(double timeout_s, const std::string& key, const std::string& value) {
   StoreTable::check(key, value);  // before anything is sent
-  call(StoreAsks::set, key, value, 0, timeout_s);
+  call(StoreRequestKind::set, key, value, 0, timeout_s);
 }
 
 bool StoreClient::has(const std::string& key) {
-  return call(StoreAsks::has, key, "", 0, timeout_s_).says == StoreSays::value;
+  return call(StoreRequestKind::has, key, "", 0, timeout_s_).says == StoreAnswerKind::value;
 }
 
 int64_t StoreClient::add(const std::string& key, int64_t delta) {
-  const std::string text = call(StoreAsks::add, key, "", delta, timeout_s_).text;
+  const std::string text = call(StoreRequestKind::add, key, "", delta, timeout_s_).text;
   int64_t value = 0;
   std::from_chars(text.data(), text.data() + text.size(), value);
   return value;
 }
 
 std::string StoreClient::get(const std::string& key, double timeout_s) {
-  const StoreAnswer answer = call(StoreAsks::get, key, "", 0, timeout_s);
-  if (answer.says == StoreSays::value) return answer.text;
+  const StoreAnswer answer = call(StoreRequestKind::get, key, "", 0, timeout_s);
+  if (answer.says == StoreAnswerKind::value) return answer.text;
   throw fail(ErrorCode::communication, me(), "no rank set \"", key, "\" in the store at ", address_, " within ",
              timeout_s, " s");
 }

@@ -56,7 +56,7 @@ class DRIVETRAIN_INTERNAL StoreClient final : public Store {
  private:
   using Clock = std::chrono::steady_clock;
   using Lock = std::unique_lock<std::mutex>;
-  struct Wish {  // what a call waits for, in words too
+  struct PendingCall {  // what a call waits for, in words too
     StoreRequest request;
     std::string words;
     Clock::time_point deadline;
@@ -65,16 +65,17 @@ class DRIVETRAIN_INTERNAL StoreClient final : public Store {
 
   void run();
   bool join_rank_0();  // true: let in; false: try again
-  bool introduce(int fd, const ServerPlace& place);
-  bool await_entry(int fd, const Patience& patience);
+  bool authenticate(int fd, const ServerPlace& place);
+  bool await_entry(int fd, const WaitLimit& wait_limit);
   void read_answers();
   void take(const StoreAnswer& answer);
-  StoreAnswer call(StoreAsks asks, const std::string& key, const std::string& value, int64_t number, double timeout_s);
-  void send_frame(Lock& lock, const std::string& frame, const Wish& wish);
+  StoreAnswer call(StoreRequestKind asks, const std::string& key, const std::string& value, int64_t number,
+                   double timeout_s);
+  void send_frame(Lock& lock, const std::string& frame, const PendingCall& wish);
   std::optional<StoreAnswer> await_answer(Lock& lock, uint32_t id, Clock::time_point deadline);
   void see(const std::string& sight, const std::string& reason);
   void give_up(ErrorCode code, const std::string& text);
-  [[noreturn]] void unanswered(Lock& lock, const Wish& wish);
+  [[noreturn]] void unanswered(Lock& lock, const PendingCall& wish);
   void throw_if_failed(const std::string& words) const;  // with the mutex held
   void wait_until_in(Lock& lock, Clock::time_point deadline, double timeout_s);
   std::string me() const { return concat("rank ", rank_, ": "); }

@@ -58,7 +58,7 @@ bool StoreClient::join_rank_0() {
                                                ", so rank 0 has ended: ", reason, "; its own message says why"));
     return false;
   }
-  if (introduce(fd, *place)) {
+  if (authenticate(fd, *place)) {
     {
       const Lock lock(mutex_);
       fd_ = fd;
@@ -71,7 +71,7 @@ bool StoreClient::join_rank_0() {
   return false;
 }
 
-bool StoreClient::introduce(int fd, const ServerPlace& place) {
+bool StoreClient::authenticate(int fd, const ServerPlace& place) {
   const auto stranger = [&](const std::string& who, const std::string& what_to_do) {
     see("did not answer at", concat(who, " listens there", what_to_do));
     if (!place.stale) give_up(ErrorCode::communication, concat(me(), who, " listens at ", address_, what_to_do));
@@ -80,11 +80,11 @@ bool StoreClient::introduce(int fd, const ServerPlace& place) {
   see("did not answer at",
       "what listens there accepts connections and says nothing. Rank 0 is stopped or hangs, or another program listens "
       "there: look at rank 0, or choose another MASTER_PORT");
-  const Patience patience{after(kOneTry), bell_};
+  const WaitLimit wait_limit{after(kOneTry), bell_};
   const std::string hello = hello_of(place.secret, static_cast<uint32_t>(rank_));
   std::string welcome;
   bool closed = false;
-  if (!send_all(fd, hello, patience) || !receive_all(fd, welcome, kWelcomeBytes, patience, closed)) {
+  if (!send_all(fd, hello, wait_limit) || !receive_all(fd, welcome, kWelcomeBytes, wait_limit, closed)) {
     if (closed && !welcome.empty())
       return stranger("something else than rank 0 of a run", ". Choose another MASTER_PORT, or end it");
     if (closed) see("did not answer at", "what listens there closes the connection at once");
@@ -110,21 +110,21 @@ bool StoreClient::introduce(int fd, const ServerPlace& place) {
                                       "give all ranks the same WORLD_SIZE"));
     return false;
   }
-  return send_all(fd, proof_of(place.secret, hello, welcome), patience) && await_entry(fd, {after(kEntry), bell_});
+  return send_all(fd, proof_of(place.secret, hello, welcome), wait_limit) && await_entry(fd, {after(kEntry), bell_});
 }
 
 // The first frame: whoever closes instead found the proof wrong, or this rank here meanwhile.
-bool StoreClient::await_entry(int fd, const Patience& patience) {
-  const std::string wanted = frame_of(StoreAnswer{0, StoreSays::value, ""});
+bool StoreClient::await_entry(int fd, const WaitLimit& wait_limit) {
+  const std::string wanted = frame_of(StoreAnswer{0, StoreAnswerKind::value, ""});
   std::string found;
   bool closed = false;
-  if (receive_all(fd, found, wanted.size(), patience, closed)) return found == wanted;
+  if (receive_all(fd, found, wanted.size(), wait_limit, closed)) return found == wanted;
   if (closed) see("did not answer at", "what listens there closes the connection at once");
   return false;
 }
 
 void StoreClient::read_answers() {
-  const Patience for_ever{std::chrono::steady_clock::time_point::max(), bell_};
+  const WaitLimit for_ever{std::chrono::steady_clock::time_point::max(), bell_};
   char bytes[kAnswersAtOnce];
   for (;;) {
     const ssize_t n = recv(fd_, bytes, sizeof bytes, MSG_DONTWAIT);
@@ -156,7 +156,7 @@ void StoreClient::read_answers() {
 void StoreClient::take(const StoreAnswer& answer) {
   {
     const Lock lock(mutex_);
-    if (answer.id == 0 && answer.says == StoreSays::stopped) stop_reason_ = answer.text;
+    if (answer.id == 0 && answer.says == StoreAnswerKind::stopped) stop_reason_ = answer.text;
     const auto waiting = answers_.find(answer.id);
     if (waiting == answers_.end()) return;
     waiting->second = answer;

@@ -57,8 +57,8 @@ StoreServer::~StoreServer() {
   ending_ = true;
   wake(bell_);
   thread_.join();
-  for (auto& [fd, guest] : guests_) {
-    flush(fd, guest);
+  for (auto& [fd, connection] : connections_) {
+    flush(fd, connection);
     close(fd);
   }
   for (const int fd : by_.listeners) close(fd);
@@ -79,7 +79,7 @@ void StoreServer::serve() {
     const int count = epoll_wait(epoll_, events, kEventsAtOnce, milliseconds_to_wait());
     try {
       for (int i = 0; i < count; ++i) on_event(events[i].data.fd, events[i].events);
-      drop_late_strangers();
+      drop_late_unauthenticated();
       on_changes();
     } catch (const std::exception& e) {
       table_.set(kStopped, concat("rank 0 cannot serve the other ranks any more: ", e.what()));
@@ -88,15 +88,16 @@ void StoreServer::serve() {
 }
 
 int StoreServer::milliseconds_to_wait() const {
-  if (strangers_.empty()) return -1;
-  const auto until = guests_.at(strangers_.begin()->second).since + kMayTakeToProve - Clock::now();
+  if (unauthenticated_.empty()) return -1;
+  const auto until = connections_.at(unauthenticated_.begin()->second).since + kMayTakeToProve - Clock::now();
   return static_cast<int>(std::max<int64_t>(0, std::chrono::duration_cast<std::chrono::milliseconds>(until).count())) +
          1;
 }
 
-void StoreServer::drop_late_strangers() {
+void StoreServer::drop_late_unauthenticated() {
   const auto late = Clock::now() - kMayTakeToProve;
-  while (!strangers_.empty() && guests_.at(strangers_.begin()->second).since < late) drop(strangers_.begin()->second);
+  while (!unauthenticated_.empty() && connections_.at(unauthenticated_.begin()->second).since < late)
+    drop(unauthenticated_.begin()->second);
 }
 
 void StoreServer::on_event(int fd, uint32_t events) {
@@ -105,22 +106,23 @@ void StoreServer::on_event(int fd, uint32_t events) {
     static_cast<void>(!read(bell_, &rung, sizeof rung));
     return;
   }
-  const auto found = guests_.find(fd);
-  if (found == guests_.end()) {
-    if (fd == by_.news) return hear_news();
+  const auto found = connections_.find(fd);
+  if (found == connections_.end()) {
+    if (fd == by_.news) return read_launcher_news();
     for (const int listener : by_.listeners)
       if (listener == fd) accept_from(listener);
     return;
   }
-  Guest& guest = found->second;
-  const bool stays = (!(events & (EPOLLIN | EPOLLHUP | EPOLLERR)) || read_from(fd, guest)) && flush(fd, guest);
-  if (stays) return watch(fd, guest);
-  if (guest.stage == Stage::joined) lost(guest, "its connection to rank 0 closed");
+  Connection& connection = found->second;
+  const bool stays =
+      (!(events & (EPOLLIN | EPOLLHUP | EPOLLERR)) || read_from(fd, connection)) && flush(fd, connection);
+  if (stays) return watch(fd, connection);
+  if (connection.stage == Stage::joined) lost(connection, "its connection to rank 0 closed");
   drop(fd);
 }
 
 // A rank that died before it came has no connection that could tell.
-void StoreServer::hear_news() {
+void StoreServer::read_launcher_news() {
   char text[512];
   const ssize_t n = read(by_.news, text, sizeof text);
   if (n < 0) return;
@@ -134,17 +136,18 @@ void StoreServer::hear_news() {
 
 // The oldest of those who did not say who they are goes first, so that silence keeps nobody out.
 void StoreServer::make_room() {
-  if (strangers_.size() > kStrangersBesideRanks + static_cast<size_t>(by_.world_size)) drop(strangers_.begin()->second);
+  if (unauthenticated_.size() > kStrangersBesideRanks + static_cast<size_t>(by_.world_size))
+    drop(unauthenticated_.begin()->second);
 }
 
 void StoreServer::accept_from(int listener) {
   for (int i = 0; i < kEventsAtOnce; ++i) {
     const int fd = accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)) {
-      if (strangers_.empty())
+      if (unauthenticated_.empty())
         usleep(10000);  // the connection stays in the queue until somebody leaves
       else
-        drop(strangers_.begin()->second);
+        drop(unauthenticated_.begin()->second);
       return;
     }
     if (fd < 0) return;
@@ -154,76 +157,77 @@ void StoreServer::accept_from(int listener) {
       return;
     }
     tune(fd);
-    strangers_[++arrivals_] = fd;
-    guests_.emplace(fd, Guest{arrivals_, EPOLLIN});
+    unauthenticated_[++arrivals_] = fd;
+    connections_.emplace(fd, Connection{arrivals_, EPOLLIN});
     make_room();
   }
 }
 
-bool StoreServer::read_from(int fd, Guest& guest) {
+bool StoreServer::read_from(int fd, Connection& connection) {
   char bytes[kReadAtOnce];
-  const bool stranger = guest.stage == Stage::hello || guest.stage == Stage::proof;
-  const size_t wanted = guest.stage == Stage::hello ? kHelloBytes : kProofBytes;
-  const ssize_t n = recv(fd, bytes, stranger ? wanted - guest.read.size() : sizeof bytes, 0);
+  const bool stranger = connection.stage == Stage::hello || connection.stage == Stage::proof;
+  const size_t wanted = connection.stage == Stage::hello ? kHelloBytes : kProofBytes;
+  const ssize_t n = recv(fd, bytes, stranger ? wanted - connection.read.size() : sizeof bytes, 0);
   if (n < 0) return errno == EAGAIN || errno == EINTR;
   if (n == 0) return false;
   if (!stranger) {
-    guest.frames.take(bytes, static_cast<size_t>(n));
-    return take_frames(fd, guest);
+    connection.frames.take(bytes, static_cast<size_t>(n));
+    return take_frames(fd, connection);
   }
-  guest.read.append(bytes, static_cast<size_t>(n));
-  if (guest.read.size() < wanted) return true;
-  const bool good = guest.stage == Stage::hello ? take_hello(guest) : take_proof(guest);
-  guest.read.clear();
+  connection.read.append(bytes, static_cast<size_t>(n));
+  if (connection.read.size() < wanted) return true;
+  const bool good = connection.stage == Stage::hello ? take_hello(connection) : take_proof(connection);
+  connection.read.clear();
   return good;
 }
 
-bool StoreServer::take_hello(Guest& guest) {
-  const auto hello = read_hello(by_.secret, guest.read);
+bool StoreServer::take_hello(Connection& connection) {
+  const auto hello = read_hello(by_.secret, connection.read);
   if (!hello || hello->rank > kHighestRank) return false;
-  guest.rank = hello->rank;
-  guest.hello = guest.read;
-  const Verdict verdict = !hello->our_run                       ? Verdict::other_run
-                          : guest.rank >= by_.world_size        ? Verdict::beyond_world
-                          : guest.rank == 0 || here(guest.rank) ? Verdict::taken
-                                                                : Verdict::welcome;
-  guest.welcome = welcome_to(by_.secret, guest.hello, verdict);
-  guest.out += guest.welcome;
-  guest.stage = Stage::proof;  // whom the verdict sends away goes, or is late
+  connection.rank = hello->rank;
+  connection.hello = connection.read;
+  const Verdict verdict = !hello->our_run                                 ? Verdict::other_run
+                          : connection.rank >= by_.world_size             ? Verdict::beyond_world
+                          : connection.rank == 0 || here(connection.rank) ? Verdict::taken
+                                                                          : Verdict::welcome;
+  connection.welcome = welcome_to(by_.secret, connection.hello, verdict);
+  connection.out += connection.welcome;
+  connection.stage = Stage::proof;  // whom the verdict sends away goes, or is late
   return true;
 }
 
-bool StoreServer::take_proof(Guest& guest) {
-  const bool welcome = read_welcome(by_.secret, guest.hello, guest.welcome) == Verdict::welcome;
-  if (!welcome || here(guest.rank) || !same_bytes(guest.read, proof_of(by_.secret, guest.hello, guest.welcome)))
+bool StoreServer::take_proof(Connection& connection) {
+  const bool welcome = read_welcome(by_.secret, connection.hello, connection.welcome) == Verdict::welcome;
+  if (!welcome || here(connection.rank) ||
+      !same_bytes(connection.read, proof_of(by_.secret, connection.hello, connection.welcome)))
     return false;
-  strangers_.erase(guest.number);
-  guest.stage = Stage::joined;
-  ranks_here_.insert(guest.rank);
+  unauthenticated_.erase(connection.number);
+  connection.stage = Stage::joined;
+  ranks_here_.insert(connection.rank);
   {
     const std::lock_guard lock(mutex_);
-    ranks_left_.erase(guest.rank);
+    ranks_left_.erase(connection.rank);
   }
-  guest.out += frame_of(StoreAnswer{0, StoreSays::value, ""});
+  connection.out += frame_of(StoreAnswer{0, StoreAnswerKind::value, ""});
   if (const std::string reason = table_.stopped(); !reason.empty())
-    guest.out += frame_of(StoreAnswer{0, StoreSays::stopped, reason});
-  const bool news = ranks_seen_.insert(guest.rank).second;
+    connection.out += frame_of(StoreAnswer{0, StoreAnswerKind::stopped, reason});
+  const bool news = ranks_seen_.insert(connection.rank).second;
   if (news && static_cast<int64_t>(ranks_seen_.size()) == by_.world_size - 1 && by_.on_all_here) by_.on_all_here();
   return true;
 }
 
-bool StoreServer::take_frames(int fd, Guest& guest) {
-  while (const auto body = guest.frames.next()) {
+bool StoreServer::take_frames(int fd, Connection& connection) {
+  while (const auto body = connection.frames.next()) {
     const auto request = request_of(*body);
-    if (!request || guest.stage == Stage::left) return false;
-    answer(fd, guest, *request);
+    if (!request || connection.stage == Stage::left) return false;
+    answer(fd, connection, *request);
   }
-  return !guest.frames.broken();
+  return !connection.frames.broken();
 }
 
-void StoreServer::lost(const Guest& guest, const std::string& how) {
-  const std::string at = table_.peek(concat(kAt, "/", guest.rank));
-  table_.set(kStopped, concat("rank ", guest.rank, " is gone: ", how, at.empty() ? "" : " while it was ", at));
+void StoreServer::lost(const Connection& connection, const std::string& how) {
+  const std::string at = table_.peek(concat(kAt, "/", connection.rank));
+  table_.set(kStopped, concat("rank ", connection.rank, " is gone: ", how, at.empty() ? "" : " while it was ", at));
 }
 
 void StoreServer::count_left(int64_t rank) {
@@ -234,11 +238,11 @@ void StoreServer::count_left(int64_t rank) {
 }
 
 void StoreServer::drop(int fd) {
-  Guest& guest = guests_.at(fd);
-  strangers_.erase(guest.number);
-  if (guest.stage == Stage::joined) count_left(guest.rank);
+  Connection& connection = connections_.at(fd);
+  unauthenticated_.erase(connection.number);
+  if (connection.stage == Stage::joined) count_left(connection.rank);
   std::erase_if(waiters_, [&](const auto& waiting) { return waiting.second.fd == fd; });
-  guests_.erase(fd);
+  connections_.erase(fd);
   close(fd);
 }
 

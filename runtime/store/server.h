@@ -45,7 +45,7 @@ class DRIVETRAIN_INTERNAL StoreServer {
  private:
   using Clock = std::chrono::steady_clock;
   enum class Stage { hello, proof, joined, left };
-  struct Guest {
+  struct Connection {
     uint64_t number = 0;   // in the order of arrival
     uint32_t watched = 0;  // what epoll looks for
     Clock::time_point since = Clock::now();
@@ -62,34 +62,34 @@ class DRIVETRAIN_INTERNAL StoreServer {
 
   void serve();
   void accept_from(int listener);
-  void hear_news();
+  void read_launcher_news();
   void make_room();
-  void drop_late_strangers();
+  void drop_late_unauthenticated();
   int milliseconds_to_wait() const;
   void on_event(int fd, uint32_t events);
-  bool read_from(int fd, Guest& guest);  // false: nothing more will come, or it must go
-  bool take_hello(Guest& guest);
-  bool take_proof(Guest& guest);
-  bool take_frames(int fd, Guest& guest);
-  void answer(int fd, Guest& guest, const StoreRequest& request);
+  bool read_from(int fd, Connection& connection);  // false: nothing more will come, or it must go
+  bool take_hello(Connection& connection);
+  bool take_proof(Connection& connection);
+  bool take_frames(int fd, Connection& connection);
+  void answer(int fd, Connection& connection, const StoreRequest& request);
   StoreAnswer answer_to(const StoreRequest& request);
-  void forget(int fd, Guest& guest, uint32_t id);
-  void farewell(Guest& guest, bool failed);
+  void forget(int fd, Connection& connection, uint32_t id);
+  void handle_leave(Connection& connection, bool failed);
   void on_changes();
   void on_change(const std::string& key);
-  void say(int fd, Guest& guest, const StoreAnswer& answer);
-  bool flush(int fd, Guest& guest);
-  void watch(int fd, Guest& guest);
+  void say(int fd, Connection& connection, const StoreAnswer& answer);
+  bool flush(int fd, Connection& connection);
+  void watch(int fd, Connection& connection);
   void drop(int fd);
-  void lost(const Guest& guest, const std::string& how);
+  void lost(const Connection& connection, const std::string& how);
   bool here(int64_t rank) const { return ranks_here_.count(rank) != 0; }
   void count_left(int64_t rank);
 
   StoreTable& table_;
   const ServedBy by_;
   int epoll_ = -1, bell_ = -1;
-  std::map<int, Guest> guests_;        // by descriptor
-  std::map<uint64_t, int> strangers_;  // descriptors of those not let in yet, oldest first
+  std::map<int, Connection> connections_;    // by descriptor
+  std::map<uint64_t, int> unauthenticated_;  // descriptors of those not let in yet, oldest first
   std::multimap<std::string, Waiter> waiters_;
   std::set<int64_t> ranks_here_, ranks_seen_;
   uint64_t arrivals_ = 0;

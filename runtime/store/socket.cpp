@@ -148,22 +148,22 @@ int listen_on_loopback(int64_t& port) {
   return fd;
 }
 
-int Patience::milliseconds() const {
+int WaitLimit::milliseconds() const {
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - std::chrono::steady_clock::now());
   return static_cast<int>(std::clamp<int64_t>(left.count(), 0, 3600000));
 }
 
-bool wait_for_socket(int fd, short events, const Patience& patience) {
+bool wait_for_socket(int fd, short events, const WaitLimit& wait_limit) {
   for (;;) {
-    pollfd fds[2] = {{fd, events, 0}, {patience.bell, POLLIN, 0}};
-    const int ready = poll(fds, 2, patience.milliseconds());
+    pollfd fds[2] = {{fd, events, 0}, {wait_limit.bell, POLLIN, 0}};
+    const int ready = poll(fds, 2, wait_limit.milliseconds());
     if (fds[1].revents != 0) return false;
     if (ready > 0) return true;
-    if (patience.milliseconds() == 0) return false;
+    if (wait_limit.milliseconds() == 0) return false;
   }
 }
 
-int connect_to(const std::string& host, int64_t port, const Patience& patience, std::string& reason) {
+int connect_to(const std::string& host, int64_t port, const WaitLimit& wait_limit, std::string& reason) {
   reason = "it has no address";
   const Addresses list = addresses_of(host, port, reason);
   for (const addrinfo* a = list.get(); a != nullptr; a = a->ai_next) {
@@ -176,7 +176,7 @@ int connect_to(const std::string& host, int64_t port, const Patience& patience, 
     int failed = connect(fd, a->ai_addr, a->ai_addrlen) == 0 ? 0 : errno;
     if (failed == EINPROGRESS) {
       socklen_t size = sizeof failed;
-      if (!wait_for_socket(fd, POLLOUT, patience))
+      if (!wait_for_socket(fd, POLLOUT, wait_limit))
         failed = ETIMEDOUT;
       else if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &failed, &size) != 0)
         failed = errno;
@@ -188,24 +188,24 @@ int connect_to(const std::string& host, int64_t port, const Patience& patience, 
   return -1;
 }
 
-bool send_all(int fd, const std::string& bytes, const Patience& patience) {
+bool send_all(int fd, const std::string& bytes, const WaitLimit& wait_limit) {
   for (size_t done = 0; done < bytes.size();) {
     const ssize_t n = send(fd, bytes.data() + done, bytes.size() - done, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (n > 0) done += static_cast<size_t>(n);
     if (n < 0 && errno != EAGAIN && errno != EINTR) return false;
-    if (n < 0 && errno == EAGAIN && !wait_for_socket(fd, POLLOUT, patience)) return false;
+    if (n < 0 && errno == EAGAIN && !wait_for_socket(fd, POLLOUT, wait_limit)) return false;
   }
   return true;
 }
 
-bool receive_all(int fd, std::string& bytes, size_t count, const Patience& patience, bool& closed) {
+bool receive_all(int fd, std::string& bytes, size_t count, const WaitLimit& wait_limit, bool& closed) {
   char some[256];
   for (bytes.clear(); bytes.size() < count;) {
     const ssize_t n = recv(fd, some, std::min(sizeof some, count - bytes.size()), MSG_DONTWAIT);
     if (n > 0) bytes.append(some, static_cast<size_t>(n));
     closed = n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR);
     if (closed) return false;
-    if (n < 0 && errno == EAGAIN && !wait_for_socket(fd, POLLIN, patience)) return false;
+    if (n < 0 && errno == EAGAIN && !wait_for_socket(fd, POLLIN, wait_limit)) return false;
   }
   return true;
 }

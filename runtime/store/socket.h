@@ -38,18 +38,18 @@ DRIVETRAIN_INTERNAL ListeningSockets listen_at(const std::string& host, int64_t 
 // On a free port of the loopback, which it stores. Throws Error(communication).
 int listen_on_loopback(int64_t& port);
 
-// A deadline, and a bell that ends the wait for it.
-struct Patience {
+// Limits of a wait: a deadline, and an eventfd (bell) that ends the wait early.
+struct WaitLimit {
   std::chrono::steady_clock::time_point until;
   int bell = -1;
   int milliseconds() const;  // 0 once it is over
 };
-// False: the deadline passed or the bell rang.
-bool wait_for_socket(int fd, short events, const Patience& patience);
+// False: the deadline has passed, or the bell was signalled.
+bool wait_for_socket(int fd, short events, const WaitLimit& wait_limit);
 // A connected socket to any address of that name, or -1 and why.
-int connect_to(const std::string& host, int64_t port, const Patience& patience, std::string& reason);
+int connect_to(const std::string& host, int64_t port, const WaitLimit& wait_limit, std::string& reason);
 // All bytes, or false: the deadline, the bell, or the other side is gone (`closed`).
-bool send_all(int fd, const std::string& bytes, const Patience& patience);
-bool receive_all(int fd, std::string& bytes, size_t count, const Patience& patience, bool& closed);
+bool send_all(int fd, const std::string& bytes, const WaitLimit& wait_limit);
+bool receive_all(int fd, std::string& bytes, size_t count, const WaitLimit& wait_limit, bool& closed);
 
 }  // namespace drivetrain

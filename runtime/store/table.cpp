@@ -72,8 +72,8 @@ std::optional<std::string> StoreTable::find(const std::string& key) const { retu
 
 std::optional<std::string> StoreTable::wait(const std::string& key, double timeout_s) const {
   std::unique_lock lock(mutex_);
-  const auto settled = [&] { return values_.count(key) != 0 || values_.count(kStopped) != 0; };
-  if (!settled() && (timeout_s <= 0 || !changed_.wait_for(lock, std::chrono::duration<double>(timeout_s), settled)))
+  const auto answered = [&] { return values_.count(key) != 0 || values_.count(kStopped) != 0; };
+  if (!answered() && (timeout_s <= 0 || !changed_.wait_for(lock, std::chrono::duration<double>(timeout_s), answered)))
     return std::nullopt;
   const auto found = values_.find(key);
   if (found == values_.end()) throw Error(ErrorCode::communication, values_.at(kStopped));

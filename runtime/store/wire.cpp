@@ -48,9 +48,10 @@ std::optional<StoreRequest> request_of(std::string_view body) {
   uint8_t asks = 0;
   uint32_t key = 0;
   if (!cut(body, request.id) || !cut(body, asks) || !cut(body, request.number) || !cut(body, key)) return std::nullopt;
-  if (asks < static_cast<uint8_t>(StoreAsks::set) || asks > static_cast<uint8_t>(StoreAsks::leave)) return std::nullopt;
+  if (asks < static_cast<uint8_t>(StoreRequestKind::set) || asks > static_cast<uint8_t>(StoreRequestKind::leave))
+    return std::nullopt;
   if (key > body.size()) return std::nullopt;
-  request.asks = static_cast<StoreAsks>(asks);
+  request.asks = static_cast<StoreRequestKind>(asks);
   request.key = body.substr(0, key);
   request.value = body.substr(key);
   return request;
@@ -60,9 +61,9 @@ std::optional<StoreAnswer> answer_of(std::string_view body) {
   StoreAnswer answer;
   uint8_t says = 0;
   if (!cut(body, answer.id) || !cut(body, says)) return std::nullopt;
-  if (says < static_cast<uint8_t>(StoreSays::value) || says > static_cast<uint8_t>(StoreSays::stopped))
+  if (says < static_cast<uint8_t>(StoreAnswerKind::value) || says > static_cast<uint8_t>(StoreAnswerKind::stopped))
     return std::nullopt;
-  answer.says = static_cast<StoreSays>(says);
+  answer.says = static_cast<StoreAnswerKind>(says);
   answer.text = body;
   return answer;
 }

@@ -11,23 +11,23 @@
 
 namespace drivetrain {
 
-enum class StoreAsks : uint8_t { set = 1, get, has, add, forget, leave };
+enum class StoreRequestKind : uint8_t { set = 1, get, has, add, forget, leave };
 
 // get is answered once the key is there, or when its asker says `forget` with the same id. set and add: at once.
 // leave, without an answer: this rank will ask nothing more; number 1: because something failed there.
 struct StoreRequest {
   uint32_t id = 0;
-  StoreAsks asks = StoreAsks::has;
+  StoreRequestKind asks = StoreRequestKind::has;
   int64_t number = 0;
   std::string key, value;
 };
 
 // value: what was asked for; absent: not there; refused, stopped: an error's text. Id 0 answers nobody: `value` lets a
 // rank in, `stopped` tells all of them.
-enum class StoreSays : uint8_t { value = 1, absent, refused, stopped };
+enum class StoreAnswerKind : uint8_t { value = 1, absent, refused, stopped };
 struct StoreAnswer {
   uint32_t id = 0;
-  StoreSays says = StoreSays::absent;
+  StoreAnswerKind says = StoreAnswerKind::absent;
   std::string text;
 };
 

@@ -253,7 +253,7 @@ TEST_F(Refusals, what_a_private_group_can_write_is_taken) {
       chmod(path.c_str(), path == file ? 0664 : 0775);
     }
     EXPECT_EQ(seteuid(id), 0);
-    const std::string why = distrust(file);
+    const std::string why = trust_problem(file);
     EXPECT_EQ(seteuid(0), 0);
     return why;
   };

@@ -123,7 +123,9 @@ TEST(LastRounds, must_say_the_same) {
   const PlanRecord offers = said([](PlanRecord& c) { c.offer("fickle.wind"); });
   const PlanRecord needs = said([](PlanRecord& c) { c.need("fickle.wind", "it sails"); });
   const PlanRecord figures = said([](PlanRecord& c) { c.memory(MemoryClass::buffers, "b", 1), c.cost("dear"); });
-  const auto error = [](const PlanRecord& a, const PlanRecord& b) { return error_of([&] { check_same_words(a, b); }); };
+  const auto error = [](const PlanRecord& a, const PlanRecord& b) {
+    return error_of([&] { check_same_declarations(a, b); });
+  };
   EXPECT_EQ(error(claims, claims), "");
   EXPECT_EQ(error(nothing, figures), "") << "figures may be known later";
   expect_has(error(nothing, claims), {"strategy/fickle", "claims the axis x with size 2", "in the last round only"});

@@ -69,7 +69,8 @@ TEST(Strangers, a_rank_of_another_run_is_told_so_and_costs_this_one_nothing) {
 
 TEST(Strangers, who_knows_a_greeting_but_not_the_secret_stores_nothing) {
   Hosted run;
-  const std::string hello = hello_of(kSecret, 1), set = frame_of(StoreRequest{1, StoreAsks::set, 0, "evil", "x"});
+  const std::string hello = hello_of(kSecret, 1),
+                    set = frame_of(StoreRequest{1, StoreRequestKind::set, 0, "evil", "x"});
   for (const bool reflect : {false, true}) {
     const Dialled stranger(run.port);
     stranger.send(hello);

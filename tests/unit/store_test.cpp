@@ -73,11 +73,11 @@ TEST(RankEnvironment, reads_other_launchers) {
   EXPECT_EQ(ompi.rank, 1);
   EXPECT_EQ(ompi.local_size, 2);
   EXPECT_EQ(ompi.master_addr, "127.0.0.1");  // all on this host
-  EXPECT_EQ(ompi.meeting, "OMPI_COMM_WORLD_RANK");
+  EXPECT_EQ(ompi.launcher_rank_variable, "OMPI_COMM_WORLD_RANK");
   const RankEnvironment hydra =
       read({{"PMI_RANK", "0"}, {"PMI_SIZE", "2"}, {"MPI_LOCALRANKID", "0"}, {"MPI_LOCALNRANKS", "2"}});
   EXPECT_TRUE(hydra.local_known);
-  EXPECT_EQ(hydra.meeting, "PMI_RANK");
+  EXPECT_EQ(hydra.launcher_rank_variable, "PMI_RANK");
   const RankEnvironment pmi = read({{"PMI_RANK", "2"}, {"PMI_SIZE", "3"}, {"MASTER_ADDR", "a"}});
   EXPECT_EQ(pmi.rank, 2);
   EXPECT_FALSE(pmi.local_known);
@@ -100,12 +100,14 @@ TEST(RankEnvironment, a_port_that_was_named_is_used) {
                            {"MPI_LOCALRANKID", "0"},
                            {"MPI_LOCALNRANKS", "2"},
                            {"MASTER_PORT", "1234"}};
-  EXPECT_EQ(read(variables).meeting, "");
+  EXPECT_EQ(read(variables).launcher_rank_variable, "");
   EXPECT_EQ(read(variables).master_port, 1234);
   variables.erase("MASTER_PORT");
   variables["MASTER_ADDR"] = "node1";
-  EXPECT_EQ(read(variables).meeting, "");
-  EXPECT_EQ(read({{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"LOCAL_RANK", "0"}, {"LOCAL_WORLD_SIZE", "2"}}).meeting, "");
+  EXPECT_EQ(read(variables).launcher_rank_variable, "");
+  EXPECT_EQ(
+      read({{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"LOCAL_RANK", "0"}, {"LOCAL_WORLD_SIZE", "2"}}).launcher_rank_variable,
+      "");
 }
 
 TEST(RankEnvironment, the_runs_secret_is_read_and_never_told) {

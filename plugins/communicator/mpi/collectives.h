@@ -20,9 +20,9 @@ struct Message {
 struct Operation {
   Call call;  // of messages: the first one
   std::vector<at::Tensor> tensors;
-  std::vector<Message> messages;  // empty: a collective
-  toolkit::Counts counts;         // of all_to_all_counts
-  Packets::CargoFor cargo_for;    // what its packets carry; read when it begins
+  std::vector<Message> messages;    // empty: a collective
+  toolkit::Counts counts;           // of all_to_all_counts
+  Packets::PayloadFor payload_for;  // what its packets carry; read when it begins
   toolkit::Use use;
   Packets packets;
   Flow flow;

@@ -14,12 +14,12 @@ using toolkit::Range;
 const char* bytes_of(const at::Tensor& t) { return static_cast<const char*>(t.const_data_ptr()); }
 char* bytes_of_out(const at::Tensor& t) { return static_cast<char*>(t.mutable_data_ptr()); }
 
-Packets::CargoFor same_for_all(const at::Tensor& t, int64_t count) {
-  return [data = bytes_of(t), count](int) { return Packets::Cargo{data, count}; };
+Packets::PayloadFor same_for_all(const at::Tensor& t, int64_t count) {
+  return [data = bytes_of(t), count](int) { return Packets::Payload{data, count}; };
 }
-Packets::CargoFor slice_for_each(const at::Tensor& t, int64_t count) {
+Packets::PayloadFor slice_for_each(const at::Tensor& t, int64_t count) {
   const auto slice = count * static_cast<int64_t>(t.element_size());
-  return [data = bytes_of(t), count, slice](int to) { return Packets::Cargo{data + to * slice, count}; };
+  return [data = bytes_of(t), count, slice](int to) { return Packets::Payload{data + to * slice, count}; };
 }
 
 Error misused(const char* what) { return fail(ErrorCode::internal, "communicator/mpi: ", what); }
@@ -60,7 +60,7 @@ WorkPtr MpiGroup::all_reduce(at::Tensor t) {
   const OperationPtr op = begin(CallKind::all_reduce, t.scalar_type(), t.numel());
   op->tensors = {t};
   op->use = {{}, {Range(t)}};
-  op->cargo_for = same_for_all(t, op->call.count);
+  op->payload_for = same_for_all(t, op->call.count);
   return enter(op, mpi::all_reduce(*op, lane_->wire(), bytes_of_out(t)));
 }
 
@@ -70,7 +70,7 @@ WorkPtr MpiGroup::reduce_scatter(at::Tensor out, at::Tensor in) {
   const OperationPtr op = begin(CallKind::reduce_scatter, in.scalar_type(), out.numel());
   op->tensors = {out, in};
   op->use = {{Range(in)}, {Range(out)}};
-  op->cargo_for = slice_for_each(in, op->call.count);
+  op->payload_for = slice_for_each(in, op->call.count);
   return enter(op, mpi::reduce_scatter(*op, lane_->wire(), bytes_of_out(out), bytes_of(in)));
 }
 
@@ -79,7 +79,7 @@ WorkPtr MpiGroup::all_gather(at::Tensor out, at::Tensor in) {
   const OperationPtr op = begin(CallKind::all_gather, in.scalar_type(), in.numel());
   op->tensors = {out, in};
   op->use = {{Range(in)}, {Range(out)}};
-  op->cargo_for = same_for_all(in, op->call.count);
+  op->payload_for = same_for_all(in, op->call.count);
   return enter(op, mpi::all_gather(*op, lane_->wire(), bytes_of_out(out), bytes_of(in)));
 }
 
@@ -88,7 +88,7 @@ WorkPtr MpiGroup::all_to_all(at::Tensor out, at::Tensor in) {
   const OperationPtr op = begin(CallKind::all_to_all, in.scalar_type(), in.numel() / size());
   op->tensors = {out, in};
   op->use = {{Range(in)}, {Range(out)}};
-  op->cargo_for = slice_for_each(in, op->call.count);
+  op->payload_for = slice_for_each(in, op->call.count);
   return enter(op, mpi::all_to_all(*op, lane_->wire(), bytes_of_out(out), bytes_of(in)));
 }
 
@@ -100,9 +100,9 @@ WorkPtr MpiGroup::all_to_all(at::Tensor out, at::Tensor in, const std::vector<in
   op->tensors = {out, in};
   op->use = {{Range(in)}, {Range(out)}};
   op->counts = counts;
-  op->cargo_for = [data = bytes_of(in), sent, element = op->call.element_bytes()](int to) {
+  op->payload_for = [data = bytes_of(in), sent, element = op->call.element_bytes()](int to) {
     const auto slice = sent.begin() + to;
-    return Packets::Cargo{data + std::accumulate(sent.begin(), slice, int64_t{0}) * element, *slice};
+    return Packets::Payload{data + std::accumulate(sent.begin(), slice, int64_t{0}) * element, *slice};
   };
   return enter(op, all_to_all_counts(*op, lane_->wire(), bytes_of_out(out), bytes_of(in)));
 }
@@ -113,7 +113,7 @@ WorkPtr MpiGroup::broadcast(at::Tensor t, int64_t root) {
   const OperationPtr op = begin(CallKind::broadcast, t.scalar_type(), t.numel(), root);
   op->tensors = {t};
   (root == rank() ? op->use.read : op->use.written).emplace_back(t);
-  if (root == rank()) op->cargo_for = same_for_all(t, op->call.count);
+  if (root == rank()) op->payload_for = same_for_all(t, op->call.count);
   return enter(op, mpi::broadcast(*op, lane_->wire(), bytes_of_out(t)));
 }
 

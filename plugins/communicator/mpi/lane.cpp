@@ -44,7 +44,7 @@ void Lane::enter(OperationPtr operation) {
 
 bool Lane::advance(Operation& op) {
   if (op.collective() && !op.compared) {
-    if (!op.begun) op.packets.post(wire_, op.call, op.cargo_for);
+    if (!op.begun) op.packets.post(wire_, op.call, op.payload_for);
     op.begun = true;
     if (!op.packets.requests().done()) return false;
     op.packets.compare(wire_, op.call, op.counts.received, ranks_, label_);

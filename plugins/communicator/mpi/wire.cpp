@@ -27,7 +27,7 @@ void Wire::recv(Requests& requests, void* data, int64_t bytes, int from, Tag tag
   }
 }
 
-void Packets::post(const Wire& wire, const Call& call, const CargoFor& cargo_for) {
+void Packets::post(const Wire& wire, const Call& call, const PayloadFor& payload_for) {
   const auto size = static_cast<size_t>(wire.size);
   to_ = std::make_unique_for_overwrite<Packet[]>(size);
   from_ = std::make_unique_for_overwrite<Packet[]>(size);
@@ -41,11 +41,11 @@ void Packets::post(const Wire& wire, const Call& call, const CargoFor& cargo_for
     const int to = (wire.me + step) % wire.size;
     Packet& packet = to_[to];
     packet.call = call;
-    const Cargo cargo = cargo_for ? cargo_for(to) : Cargo{};
-    if (call.kind == CallKind::all_to_all_counts) packet.call.count = cargo.count;
-    const int64_t bytes = cargo.count * call.element_bytes();
-    const bool inside = cargo.exists() && bytes <= kInlineBytes;
-    if (inside) memcpy(packet.data, cargo.data, static_cast<size_t>(bytes));
+    const Payload payload = payload_for ? payload_for(to) : Payload{};
+    if (call.kind == CallKind::all_to_all_counts) packet.call.count = payload.count;
+    const int64_t bytes = payload.count * call.element_bytes();
+    const bool inside = payload.exists() && bytes <= kInlineBytes;
+    if (inside) memcpy(packet.data, payload.data, static_cast<size_t>(bytes));
     const size_t length = sizeof(Call) + (inside ? static_cast<size_t>(bytes) : 0);
     check_mpi(MPI_Isend(&packet, static_cast<int>(length), MPI_BYTE, to, kPackets, wire.comm, requests_.add(to)),
               "MPI_Isend");

@@ -42,15 +42,15 @@ struct Packet {
 class Packets {
  public:
   // What goes to one rank.
-  struct Cargo {
+  struct Payload {
     const char* data = nullptr;
     int64_t count = 0;  // elements of the call's dtype
     bool exists() const { return data != nullptr; }
   };
-  using CargoFor = std::function<Cargo(int index)>;
+  using PayloadFor = std::function<Payload(int index)>;
   // Sends every other rank `call`, with what there is for it where that is at most kInlineBytes. Of a call with counts
   // each rank is told its own.
-  void post(const Wire& wire, const Call& call, const CargoFor& cargo_for);
+  void post(const Wire& wire, const Call& call, const PayloadFor& payload_for);
   Requests& requests() { return requests_; }
   // After all arrived. Throws Error(communication) if another rank called something else.
   // `expected`: of a call with counts, elements from each rank.

@@ -25,8 +25,8 @@ Tensors take_extra(const Tensors& list, size_t& at) {
 }  // namespace
 
 void RingAttention::set_group(const GroupPtr& group) {
-  keys_ = std::make_unique<Traveller>(group);
-  gradients_ = std::make_unique<Traveller>(group);
+  keys_ = std::make_unique<RingExchange>(group);
+  gradients_ = std::make_unique<RingExchange>(group);
 }
 
 AttentionAbilities RingAttention::abilities() const {
@@ -44,9 +44,9 @@ RingAttention::Block RingAttention::block(int64_t step, int64_t T) const {
 }
 
 void RingAttention::load(const at::Tensor& k, const at::Tensor& v) const {
-  keys_->start({2, k.size(0), k.size(1), k.size(2), k.size(3)}, k.scalar_type());
-  keys_->here().select(0, 0).copy_(k);
-  keys_->here().select(0, 1).copy_(v);
+  keys_->allocate({2, k.size(0), k.size(1), k.size(2), k.size(3)}, k.scalar_type());
+  keys_->current().select(0, 0).copy_(k);
+  keys_->current().select(0, 1).copy_(v);
 }
 
 AttentionState RingAttention::compute(const Block& block, const AttentionState& all, const at::Tensor& k,
@@ -65,14 +65,14 @@ AttentionState RingAttention::forward(const at::Tensor& q, const at::Tensor& k, 
   if (!keys_) throw fail(ErrorCode::internal, "context_parallel/ring: forward before attach");
   AttentionState state{q, k, v, {}, {}, {}};
   load(k, v);
-  keys_->depart();
+  keys_->begin();
   const AttentionState own = compute(block(0, q.size(1)), state, k, v, args);
   append_extra(state.extra, own.extra);
   Merged merged(own.out, own.lse);
   for (int64_t step = 1; step < ranks_; ++step) {
-    keys_->arrive();
-    const at::Tensor keys = keys_->here();
-    if (step + 1 < ranks_) keys_->depart();
+    keys_->wait();
+    const at::Tensor keys = keys_->current();
+    if (step + 1 < ranks_) keys_->begin();
     const Block b = block(step, q.size(1));
     const AttentionState part = compute(b, state, keys[0], keys[1], args);
     append_extra(state.extra, part.extra);
@@ -102,27 +102,27 @@ Tensors RingAttention::backward(const at::Tensor& dout, const AttentionState& st
   const at::ScalarType sums = wide_type(state.q);
   size_t at_extra = 0;
   load(state.k, state.v);
-  keys_->depart();
+  keys_->begin();
   const Tensors own =
       compute_backward(block(0, T), dout, state, state.k, state.v, take_extra(state.extra, at_extra), args);
   const at::Tensor dq = own[0].to(sums), dk = own[1].to(sums), dv = own[2].to(sums);
   for (int64_t step = 1; step < ranks_; ++step) {
-    keys_->arrive();
-    const at::Tensor keys = keys_->here();
-    if (step + 1 < ranks_) keys_->depart();
+    keys_->wait();
+    const at::Tensor keys = keys_->current();
+    if (step + 1 < ranks_) keys_->begin();
     const Block b = block(step, T);
     const Tensors part = compute_backward(b, dout, state, keys[0], keys[1], take_extra(state.extra, at_extra), args);
     dq.narrow(1, b.first_query, b.queries).add_(part[0]);
     if (step > 1)
-      gradients_->arrive();
+      gradients_->wait();
     else
-      gradients_->start(keys.sizes(), sums), gradients_->here().zero_();
-    for (const int64_t i : {0, 1}) gradients_->here()[i].narrow(1, 0, b.keys).add_(part[static_cast<size_t>(1 + i)]);
-    gradients_->depart();  // after the last step: home
+      gradients_->allocate(keys.sizes(), sums), gradients_->current().zero_();
+    for (const int64_t i : {0, 1}) gradients_->current()[i].narrow(1, 0, b.keys).add_(part[static_cast<size_t>(1 + i)]);
+    gradients_->begin();  // after the last step: home
   }
-  gradients_->arrive();
-  dk.add_(gradients_->here()[0]);
-  dv.add_(gradients_->here()[1]);
+  gradients_->wait();
+  dk.add_(gradients_->current()[0]);
+  dv.add_(gradients_->current()[1]);
   return {dq.to(state.q.scalar_type()), dk.to(state.k.scalar_type()), dv.to(state.v.scalar_type())};
 }
 

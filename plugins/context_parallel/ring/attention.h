@@ -13,7 +13,7 @@
 
 #include <memory>
 
-#include "traveller.h"
+#include "ring_exchange.h"
 
 namespace drivetrain::ring {
 
@@ -40,11 +40,11 @@ class RingAttention : public Attention {
                          AttentionArgs args) const;
   Tensors compute_backward(const Block& block, const at::Tensor& dout, const AttentionState& all, const at::Tensor& k,
                            const at::Tensor& v, Tensors extra, AttentionArgs args) const;
-  void load(const at::Tensor& k, const at::Tensor& v) const;  // onto the traveller
+  void load(const at::Tensor& k, const at::Tensor& v) const;  // into keys_
 
   std::shared_ptr<Attention> inner_;
   int64_t index_, ranks_;
-  std::unique_ptr<Traveller> keys_, gradients_;  // [2, B, T, G, D]: k and v
+  std::unique_ptr<RingExchange> keys_, gradients_;  // [2, B, T, G, D]: k and v
 };
 
 }  // namespace drivetrain::ring

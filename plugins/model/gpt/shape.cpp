@@ -11,7 +11,7 @@ constexpr int64_t kMostLayers = 10000;
 constexpr double kMostParameters = 1e15;  // products of sizes stay far from overflow
 
 // Collects what is wrong, so that all of it is told at once.
-class Complaints {
+class ShapeProblems {
  public:
   template <class... Parts>
   void add(const Parts&... parts) {
@@ -26,7 +26,7 @@ class Complaints {
 };
 
 void check(const Shape& s, const std::string& where) {
-  Complaints wrong;
+  ShapeProblems wrong;
   const std::pair<const char*, int64_t> sizes[] = {
       {"num_layers", s.layers},         {"hidden_size", s.hidden},
       {"num_attention_heads", s.heads}, {"num_query_groups", s.groups},
@@ -78,7 +78,7 @@ std::string shown(const T& value) {
 }
 
 template <class T>
-void compare(Complaints& wrong, const char* name, const std::optional<T>& given, const T& folder) {
+void compare(ShapeProblems& wrong, const char* name, const std::optional<T>& given, const T& folder) {
   if (given && *given != folder)
     wrong.add(name, " is ", shown(*given), " in the options, ", shown(folder), " in the folder");
 }
@@ -162,7 +162,7 @@ int64_t Shape::parameters() const {
 }
 
 Shape shape_from_options(const Options& o) {
-  Complaints missing;
+  ShapeProblems missing;
   const std::pair<const char*, const std::optional<int64_t>*> required[] = {
       {"num_layers", &o.num_layers},
       {"hidden_size", &o.hidden_size},
@@ -199,7 +199,7 @@ Shape shape_from_options(const Options& o) {
 
 Shape shape_from_folder(const Options& o, const Shape& folder, const std::string& config_path) {
   check(folder, config_path + ": a shape that cannot be:");
-  Complaints wrong;
+  ShapeProblems wrong;
   compare(wrong, "num_layers", o.num_layers, folder.layers);
   compare(wrong, "hidden_size", o.hidden_size, folder.hidden);
   compare(wrong, "num_attention_heads", o.num_attention_heads, folder.heads);

@@ -41,8 +41,8 @@ class Selective : public Recompute {
                            "the list is empty: all activations are kept. It takes norm, attn.core and mlp.act");
     const double share = blocks_.plan(ctx);
     if (share == 0) return;
-    say_what_is_idle(ctx);
-    say_costs(ctx, share);
+    report_options_without_effect(ctx);
+    report_costs(ctx, share);
   }
 
   void choose(const UnitList& units) override { blocks_.choose(units); }
@@ -73,7 +73,7 @@ class Selective : public Recompute {
     return found != declared->end() && found->second;
   }
 
-  void say_what_is_idle(PlanContext& ctx) const {
+  void report_options_without_effect(PlanContext& ctx) const {
     const auto& declared = blocks_.regions();
     if (!declared || blocks_.chosen() == 0) return;
     std::string all;
@@ -92,7 +92,7 @@ class Selective : public Recompute {
     }
   }
 
-  void say_costs(PlanContext& ctx, double share) const {
+  void report_costs(PlanContext& ctx, double share) const {
     const double attention = forward_shares(ctx).attention * share;
     const std::string figure = attention > 0 ? concat("about ", percent(attention), " of a step") : "some work";
     if (names("attn.core")) {

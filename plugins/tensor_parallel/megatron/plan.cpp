@@ -53,7 +53,7 @@ void check_sequence(int64_t ranks, PlanContext& ctx) {
 }
 
 // Rows of padding take memory and time like others.
-void say_padding(const MegatronOptions& options, PlanContext& ctx) {
+void report_padding(const MegatronOptions& options, PlanContext& ctx) {
   const int64_t vocabulary = ctx.model().vocab_size, step = options.ranks() * options.make_vocab_size_divisible_by;
   const int64_t padded = (vocabulary + step - 1) / step * step;
   if (padded - vocabulary <= vocabulary / 8) return;
@@ -63,7 +63,7 @@ void say_padding(const MegatronOptions& options, PlanContext& ctx) {
 
 // Bytes a rank sends, by the usual count: of what is summed over R ranks, (R - 1) / R goes out once to be added and
 // once to be spread.
-void say_traffic(const MegatronOptions& options, PlanContext& ctx) {
+void report_traffic(const MegatronOptions& options, PlanContext& ctx) {
   const RunFacts& run = ctx.run();
   const ModelFacts& m = ctx.model();
   if (!run.seq_length.known() || !run.micro_batch_size.known()) return;
@@ -81,7 +81,7 @@ void say_traffic(const MegatronOptions& options, PlanContext& ctx) {
 }
 
 // One gathered or summed activation at a time, and what keep_gathered keeps from forward to backward.
-void say_memory(const MegatronOptions& options, PlanContext& ctx) {
+void report_memory(const MegatronOptions& options, PlanContext& ctx) {
   const RunFacts& run = ctx.run();
   const ModelFacts& m = ctx.model();
   if (!run.seq_length.known() || !run.micro_batch_size.known()) return;
@@ -95,7 +95,7 @@ void say_memory(const MegatronOptions& options, PlanContext& ctx) {
              2 * layers * activation * static_cast<double>(run.micro_batches_in_flight.value_or(1)));
 }
 
-void say_keys_without_effect(const MegatronOptions& options, PlanContext& ctx) {
+void report_keys_without_effect(const MegatronOptions& options, PlanContext& ctx) {
   if (options.ranks() == 1) {
     if (options.sequence_parallel) ctx.no_effect("sequence_parallel", "size is 1");
     if (options.keep_gathered) ctx.no_effect("keep_gathered", "size is 1");
@@ -115,7 +115,7 @@ bool cuts_positions(const MegatronOptions& options, const RunFacts& run) {
 
 void plan(const MegatronOptions& options, PlanContext& ctx) {
   ctx.capturable();
-  say_keys_without_effect(options, ctx);
+  report_keys_without_effect(options, ctx);
   const int64_t ranks = options.ranks();
   if (ranks == 1) return;
   ctx.claim_axis(kAxis, ranks, false, PlanContext::kTensorPlace);
@@ -126,9 +126,9 @@ void plan(const MegatronOptions& options, PlanContext& ctx) {
       "AttentionAbilities::partial_heads");
   check_model(ranks, ctx);
   if (cuts_positions(options, ctx.run())) check_sequence(ranks, ctx);
-  say_padding(options, ctx);
-  say_traffic(options, ctx);
-  say_memory(options, ctx);
+  report_padding(options, ctx);
+  report_traffic(options, ctx);
+  report_memory(options, ctx);
 }
 
 }  // namespace drivetrain::megatron

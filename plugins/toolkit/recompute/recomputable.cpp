@@ -53,7 +53,7 @@ class RegionInputs {
 
 // A graph has a node only if something in front of it needs a gradient;
 // parameters inside the region do where no input does.
-Tensors with_a_reason(const Tensors& inputs) {
+Tensors with_grad_input(const Tensors& inputs) {
   Tensors all = inputs;
   const auto needs = [](const at::Tensor& t) { return t.defined() && t.requires_grad(); };
   if (std::any_of(inputs.begin(), inputs.end(), needs)) return all;
@@ -88,7 +88,7 @@ Tensors recomputable(StepContext& ctx, std::string_view region, const Tensors& i
                      const std::function<Tensors(const Tensors&)>& fn) {
   if (is_kept(ctx, region)) return fn(inputs);
   const auto kept = std::make_shared<RegionInputs>(inputs, region);
-  const Tensors all = with_a_reason(inputs);
+  const Tensors all = with_grad_input(inputs);
   const auto forward = [&](const Tensors&) {
     Tensors outputs = fn(inputs);
     // An input that came back as it was would lose its own history.
@@ -109,7 +109,7 @@ at::Tensor recomputable_linear(StepContext& ctx, std::string_view region, const 
                                const std::shared_ptr<Linear>& linear) {
   if (is_kept(ctx, region)) return linear->forward(fn(inputs), ctx);
   const auto kept = std::make_shared<RegionInputs>(inputs, region);
-  const Tensors all = with_a_reason(inputs);
+  const Tensors all = with_grad_input(inputs);
   const auto forward = [&](const Tensors&) { return Tensors{linear->apply(fn(inputs), {}, nullptr)}; };
   return differentiable(all, forward,
                         [kept, fn, linear, count = all.size(), work = WeightWork::current()](const Tensors& dy) {

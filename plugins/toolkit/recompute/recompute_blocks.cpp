@@ -29,7 +29,7 @@ double BlockChoice::plan(PlanContext& ctx) const {
   return static_cast<double>(chosen) / static_cast<double>(all);
 }
 
-void BlockChoice::say_cost(PlanContext& ctx, bool to_host) const {
+void BlockChoice::report_cost(PlanContext& ctx, bool to_host) const {
   const int64_t all = planned_blocks(ctx), chosen = count(fraction_, all);
   if (all == 0) return ctx.cost("blocks run their forward twice");
   const double extra = forward_shares(ctx).blocks * static_cast<double>(chosen) / static_cast<double>(all);

@@ -17,7 +17,7 @@ struct Here {
   int64_t rounds = 0;
 
   // What every rank says, in rank order.
-  std::vector<std::string> all_say(const std::string& own) {
+  std::vector<std::string> gather_from_all(const std::string& own) {
     const std::string round = concat("round/", ++rounds, "/");
     store->set(concat(round, env.rank), own);
     std::vector<std::string> all;
@@ -40,7 +40,7 @@ std::vector<std::string> run_as_one_rank(int64_t n, const Body& body, const std:
   } catch (const std::exception& e) {
     error = e.what();
   }
-  return here().all_say(error);
+  return here().gather_from_all(error);
 }
 
 // Ranks end together: mpirun ends the others when one has left.
@@ -51,7 +51,8 @@ class OneRankOfMany : public testing::Environment {
   }
   void TearDown() override {
     const bool failed = testing::UnitTest::GetInstance()->Failed();
-    for (const std::string& rank : here().all_say(failed ? "failed" : "")) EXPECT_EQ(rank, "") << "on another rank";
+    for (const std::string& rank : here().gather_from_all(failed ? "failed" : ""))
+      EXPECT_EQ(rank, "") << "on another rank";
   }
 };
 const auto* const environment = testing::AddGlobalTestEnvironment(new OneRankOfMany);
@@ -131,7 +132,7 @@ TEST(CommunicatorMpi, an_exchange_needs_no_batch_and_a_rank_may_send_to_itself) 
 TEST(CommunicatorMpi, after_a_failure_every_call_says_the_cause_and_a_new_communicator_works) {
   expect_no_errors(run_ranks(here().env.world_size, [](Rank& r) {
     const GroupPtr world = r.world();
-    here().all_say("");  // nobody is in a call
+    here().gather_from_all("");  // nobody is in a call
     if (r.rank() == 0) r.communicator->abort("first");
     at::Tensor t = at::empty({100000}, at::kFloat);
     const auto aborted = [&] {

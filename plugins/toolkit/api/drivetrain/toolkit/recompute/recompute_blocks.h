@@ -22,7 +22,7 @@ class BlockChoice {
   // effect.
   double plan(PlanContext& ctx) const;
   // Call it in `plan`. Reports the cost of the second forward. `to_host`: the inputs are offloaded to host memory.
-  void say_cost(PlanContext& ctx, bool to_host) const;
+  void report_cost(PlanContext& ctx, bool to_host) const;
   void choose(const UnitList& units);  // call it in Recompute::choose
   bool has(const std::string& unit) const { return names_.contains(unit); }
   int64_t chosen() const { return static_cast<int64_t>(names_.size()); }

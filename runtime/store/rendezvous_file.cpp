@@ -1,4 +1,4 @@
-#include "store/meeting_place.h"
+#include "store/rendezvous_file.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -95,7 +95,7 @@ std::vector<std::string> folders_of_host() {
   return folders;
 }
 
-Error meeting_failed(const std::string& path, const std::string& why) {
+Error rendezvous_failed(const std::string& path, const std::string& why) {
   return fail(ErrorCode::communication, "the ranks cannot meet in ", path, ": it ", why, ". ", kInstead);
 }
 
@@ -108,14 +108,14 @@ int open_folder(const std::string& path) {
     const std::string cause = other ? "is no folder" : concat("cannot be opened: ", std::strerror(errno));
     struct stat facts {};
     const bool foreign = lstat(path.c_str(), &facts) == 0 && facts.st_uid != geteuid();
-    throw meeting_failed(path, foreign ? not_private(facts) + "; have it removed" : cause + "; remove it");
+    throw rendezvous_failed(path, foreign ? not_private(facts) + "; have it removed" : cause + "; remove it");
   }
   struct stat facts {};
   std::string why = fstat(fd, &facts) == 0 ? not_private(facts) : std::strerror(errno);
   if (why.empty()) return fd;
   why += facts.st_uid == geteuid() ? "; chmod 700 it" : "; have it removed";
   ::close(fd);
-  throw meeting_failed(path, why);
+  throw rendezvous_failed(path, why);
 }
 
 int open_if_private(const std::string& path) {
@@ -128,7 +128,7 @@ int open_if_private(const std::string& path) {
 
 std::string first_bytes(int fd) {
   std::string text(kMostOfAFile, '\0');
-  const ssize_t n = read(fd, text.data(), text.size());
+  const ssize_t n = ::read(fd, text.data(), text.size());
   text.resize(n > 0 ? static_cast<size_t>(n) : 0);
   return text;
 }
@@ -146,11 +146,11 @@ void remove_leftovers(const std::string& folder) {
 
 }  // namespace
 
-MeetingPlace MeetingPlace::of_launcher(const std::string& rank_variable) {
+RendezvousFile RendezvousFile::of_launcher(const std::string& rank_variable) {
   return {folders_of_host(), launcher_of(rank_variable)};
 }
 
-MeetingPlace MeetingPlace::of_address(const std::string& host, int64_t port, bool one_host) {
+RendezvousFile RendezvousFile::of_address(const std::string& host, int64_t port, bool one_host) {
   std::string file = concat("at-", host, "-", port);
   for (char& c : file)
     if (!isalnum(static_cast<unsigned char>(c)) && c != '.' && c != '-') c = '_';
@@ -161,36 +161,36 @@ MeetingPlace MeetingPlace::of_address(const std::string& host, int64_t port, boo
   return {{home + "/.cache/drivetrain/meeting"}, file};
 }
 
-MeetingPlace::MeetingPlace(MeetingPlace&& other) noexcept
-    : folders_(other.folders_), file_(other.file_), shown_(std::move(other.shown_)) {
-  other.shown_.clear();
+RendezvousFile::RendezvousFile(RendezvousFile&& other) noexcept
+    : folders_(other.folders_), file_(other.file_), written_(std::move(other.written_)) {
+  other.written_.clear();
 }
 
-std::string MeetingPlace::text() const { return concat("the file ", file_, " in ", folders_.front()); }
+std::string RendezvousFile::text() const { return concat("the file ", file_, " in ", folders_.front()); }
 
-void MeetingPlace::show(const Shown& what) {
+void RendezvousFile::write(const Contents& what) {
   const std::string& folder = folders_.front();
   std::error_code failed;
   std::filesystem::create_directories(std::filesystem::path(folder).parent_path(), failed);
   if (mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST)
-    throw meeting_failed(folder, concat("cannot be made: ", std::strerror(errno)));
+    throw rendezvous_failed(folder, concat("cannot be made: ", std::strerror(errno)));
   const OpenFile place(open_folder(folder));
   remove_leftovers(folder);
   const std::string text = concat(what.port, " ", what.secret, "\n"), unfinished = concat(file_, ".", getpid(), ".tmp");
   unlinkat(place.get(), unfinished.c_str(), 0);
   const OpenFile file(
       openat(place.get(), unfinished.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
-  if (file.get() < 0 || write(file.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size()) ||
+  if (file.get() < 0 || ::write(file.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size()) ||
       renameat(place.get(), unfinished.c_str(), place.get(), file_.c_str()) != 0) {
     const std::string cause = std::strerror(errno);
     unlinkat(place.get(), unfinished.c_str(), 0);
-    throw meeting_failed(folder, concat("takes no file: ", cause));
+    throw rendezvous_failed(folder, concat("takes no file: ", cause));
   }
   const std::lock_guard lock(mutex_);
-  shown_ = folder + "/" + file_;
+  written_ = folder + "/" + file_;
 }
 
-std::optional<MeetingPlace::Shown> MeetingPlace::look() const {
+std::optional<RendezvousFile::Contents> RendezvousFile::read() const {
   for (const std::string& folder : folders_) {
     const OpenFile place(folder == folders_.front() ? open_folder(folder) : open_if_private(folder));
     if (place.get() < 0) continue;
@@ -198,18 +198,18 @@ std::optional<MeetingPlace::Shown> MeetingPlace::look() const {
     struct stat facts {};
     if (file.get() < 0 || fstat(file.get(), &facts) != 0 || !S_ISREG(facts.st_mode)) continue;
     if (const std::string why = not_private(facts); !why.empty())
-      throw meeting_failed(folder + "/" + file_, why + "; remove it");
-    Shown shown;
+      throw rendezvous_failed(folder + "/" + file_, why + "; remove it");
+    Contents shown;
     std::istringstream(first_bytes(file.get())) >> shown.port >> shown.secret;
     if (shown.port > 0 && !shown.secret.empty()) return shown;
   }
   return std::nullopt;
 }
 
-void MeetingPlace::close() {
+void RendezvousFile::close() {
   const std::lock_guard lock(mutex_);
-  if (!shown_.empty()) unlink(shown_.c_str());
-  shown_.clear();
+  if (!written_.empty()) unlink(written_.c_str());
+  written_.clear();
 }
 
 }  // namespace drivetrain

@@ -1,6 +1,6 @@
 // Ranks that somebody else started find their own rank 0, no other run's, and nothing that another user wrote.
 // Launchers are forked processes.
-#include "store/meeting_place.h"
+#include "store/rendezvous_file.h"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -49,16 +49,16 @@ void expect_error(const std::function<void()>& action, const std::vector<std::st
 }
 
 // Folders of this test alone; users' own lie elsewhere.
-class Meeting : public testing::Test {
+class RendezvousFiles : public testing::Test {
  protected:
-  Meeting() {
+  RendezvousFiles() {
     setenv("XDG_RUNTIME_DIR", runtime_.path().c_str(), 1);
     setenv("HOME", home_.path().c_str(), 1);
   }
-  ~Meeting() override { unsetenv("XDG_RUNTIME_DIR"); }
+  ~RendezvousFiles() override { unsetenv("XDG_RUNTIME_DIR"); }
 
-  static MeetingPlace by_address(bool one_host = true) {
-    return MeetingPlace::of_address("127.0.0.1", 29500, one_host);
+  static RendezvousFile by_address(bool one_host = true) {
+    return RendezvousFile::of_address("127.0.0.1", 29500, one_host);
   }
   std::string folder() const { return runtime_ / "drivetrain"; }
   static mode_t mode_of(const std::string& path) {
@@ -74,7 +74,7 @@ class Meeting : public testing::Test {
 int launch_ranks() {
   const auto rank_of_three = [](int64_t rank) {
     RankEnvironment env{.rank = rank, .world_size = 3, .local_rank = rank, .local_size = 3};
-    env.meeting = kRankVariable;
+    env.launcher_rank_variable = kRankVariable;
     if (rank == 0) usleep(100000);  // the others wait for it
     const auto store = make_store(env, 20);
     store->set(std::to_string(rank), concat(getppid()));
@@ -89,45 +89,45 @@ int launch_ranks() {
   return worst;
 }
 
-TEST_F(Meeting, ranks_of_several_launchers_at_once_find_their_own_rank_0_and_leave_nothing) {
+TEST_F(RendezvousFiles, ranks_of_several_launchers_at_once_find_their_own_rank_0_and_leave_nothing) {
   std::vector<pid_t> launchers;
   for (int i = 0; i < 3; ++i) launchers.push_back(in_process(launch_ranks));
   for (const pid_t launcher : launchers) EXPECT_EQ(code_of(launcher), 0);
   EXPECT_TRUE(fs::is_empty(folder()));
 }
 
-TEST_F(Meeting, a_place_that_was_closed_is_not_found) {
-  MeetingPlace first = MeetingPlace::of_launcher(kRankVariable);
-  first.show({1234, "secret"});
-  EXPECT_EQ(MeetingPlace::of_launcher(kRankVariable).look()->port, 1234);
+TEST_F(RendezvousFiles, a_place_that_was_closed_is_not_found) {
+  RendezvousFile first = RendezvousFile::of_launcher(kRankVariable);
+  first.write({1234, "secret"});
+  EXPECT_EQ(RendezvousFile::of_launcher(kRankVariable).read()->port, 1234);
   first.close();
-  EXPECT_FALSE(MeetingPlace::of_launcher(kRankVariable).look());
+  EXPECT_FALSE(RendezvousFile::of_launcher(kRankVariable).read());
   RankEnvironment env{.rank = 1, .world_size = 2, .local_rank = 1, .local_size = 2};
-  env.meeting = kRankVariable;
+  env.launcher_rank_variable = kRankVariable;
   expect_error([&] { make_store(env, 0.05); },
                {"rank 1: rank 0 did not show itself", "within 0.05 s", folder(), "MASTER_ADDR"});
 }
 
-TEST_F(Meeting, only_this_user_can_read_what_is_shown) {
+TEST_F(RendezvousFiles, only_this_user_can_read_what_is_shown) {
   umask(0);
   for (const bool one_host : {true, false}) {
-    MeetingPlace place = by_address(one_host);
-    place.show({29500, "secret"});
+    RendezvousFile place = by_address(one_host);
+    place.write({29500, "secret"});
     const std::string where = one_host ? folder() : home_ / ".cache/drivetrain/meeting";
     EXPECT_EQ(mode_of(where), 0700u);
     EXPECT_EQ(mode_of(where + "/at-127.0.0.1-29500"), 0600u);
-    EXPECT_EQ(by_address(one_host).look()->secret, "secret");
+    EXPECT_EQ(by_address(one_host).read()->secret, "secret");
   }
   umask(022);
   EXPECT_FALSE(fs::exists(folder() + "/at-127.0.0.1-29500"));  // gone with its maker
 }
 
-TEST_F(Meeting, a_folder_that_others_can_use_or_own_is_refused_with_what_to_do) {
+TEST_F(RendezvousFiles, a_folder_that_others_can_use_or_own_is_refused_with_what_to_do) {
   fs::create_directory(folder());
   chmod(folder().c_str(), 0750);
   const auto refused = [&](const std::vector<std::string>& words) {
-    expect_error([] { by_address().show({1, "secret"}); }, words);
-    expect_error([] { by_address().look(); }, words);
+    expect_error([] { by_address().write({1, "secret"}); }, words);
+    expect_error([] { by_address().read(); }, words);
   };
   refused({folder(), "can be used by others", "chmod 700", "DRIVETRAIN_RUN_TOKEN"});
   chmod(folder().c_str(), 0700);
@@ -143,22 +143,22 @@ TEST_F(Meeting, a_folder_that_others_can_use_or_own_is_refused_with_what_to_do) 
   refused({folder(), "is no folder"});
 }
 
-TEST_F(Meeting, a_file_that_others_can_read_or_that_is_a_link_is_not_taken) {
-  by_address().show({1, "secret"});
+TEST_F(RendezvousFiles, a_file_that_others_can_read_or_that_is_a_link_is_not_taken) {
+  by_address().write({1, "secret"});
   const std::string file = folder() + "/at-127.0.0.1-29500";
   std::ofstream(file) << "1 secret\n";
   chmod(file.c_str(), 0640);
-  expect_error([] { by_address().look(); }, {file, "can be used by others"});
+  expect_error([] { by_address().read(); }, {file, "can be used by others"});
   fs::remove(file);
   std::ofstream(home_ / "elsewhere") << "1 secret\n";
   chmod((home_ / "elsewhere").c_str(), 0600);
   fs::create_symlink(home_ / "elsewhere", file);
-  EXPECT_FALSE(by_address().look());
-  by_address().show({2, "another"});  // replaces the link, not what it names
+  EXPECT_FALSE(by_address().read());
+  by_address().write({2, "another"});  // replaces the link, not what it names
   EXPECT_EQ(home_.text("elsewhere"), "1 secret\n");
 }
 
-TEST_F(Meeting, a_runtime_folder_that_is_not_private_is_not_used) {
+TEST_F(RendezvousFiles, a_runtime_folder_that_is_not_private_is_not_used) {
   chmod(runtime_.path().c_str(), 0755);
   EXPECT_EQ(by_address().text().find(runtime_.path()), std::string::npos) << by_address().text();
   chmod(runtime_.path().c_str(), 0700);
@@ -166,12 +166,12 @@ TEST_F(Meeting, a_runtime_folder_that_is_not_private_is_not_used) {
 }
 
 // A run that was killed left its file; another program has got its port.
-TEST_F(Meeting, what_a_dead_run_left_is_no_hindrance) {
+TEST_F(RendezvousFiles, what_a_dead_run_left_is_no_hindrance) {
   int64_t port = 0;
   close(listening_socket(port));
   RankEnvironment env{.rank = 0, .world_size = 2, .local_rank = 0, .local_size = 2};
   env.master_port = port;
-  MeetingPlace::of_address("127.0.0.1", port, true).show({port, "of-the-dead"});  // makes the folder; its file goes
+  RendezvousFile::of_address("127.0.0.1", port, true).write({port, "of-the-dead"});  // makes the folder; its file goes
   const std::string left = folder() + "/" + concat("at-127.0.0.1-", port);
   std::ofstream(left) << port << " of-the-dead\n";
   chmod(left.c_str(), 0600);
@@ -189,16 +189,16 @@ TEST_F(Meeting, what_a_dead_run_left_is_no_hindrance) {
   EXPECT_TRUE(fs::is_empty(folder()));
 }
 
-TEST_F(Meeting, what_killed_runs_left_goes_after_a_day) {
-  by_address().show({1, "secret"});
+TEST_F(RendezvousFiles, what_killed_runs_left_goes_after_a_day) {
+  by_address().write({1, "secret"});
   for (const char* name : {"of-yesterday", "of-now"}) std::ofstream(folder() + "/" + name) << "1 secret\n";
   fs::last_write_time(folder() + "/of-yesterday", fs::file_time_type::clock::now() - std::chrono::hours(25));
-  by_address().show({1, "secret"});
+  by_address().write({1, "secret"});
   EXPECT_FALSE(fs::exists(folder() + "/of-yesterday"));
   EXPECT_TRUE(fs::exists(folder() + "/of-now"));
 }
 
-TEST_F(Meeting, a_rank_whose_rank_0_does_not_share_the_folder_is_told_of_the_token) {
+TEST_F(RendezvousFiles, a_rank_whose_rank_0_does_not_share_the_folder_is_told_of_the_token) {
   RankEnvironment env{.rank = 1, .world_size = 2, .local_known = false, .master_addr = "192.0.2.1"};
   expect_error([&] { make_store(env, 0.1); },
                {"rank 1: rank 0 did not show itself", home_ / ".cache/drivetrain/meeting", "DRIVETRAIN_RUN_TOKEN"});
