@@ -48,16 +48,16 @@ constexpr Option processes(std::string_view help, int64_t least = 1) {
   return {.name = "-n", .value = "N", .help = help, .takes = Takes::whole, .least = least};
 }
 
-inline constexpr Option kThreads = whole("--threads", "threads of each process; default: the cores shared out evenly");
+inline constexpr Option kThreads = whole("--threads", "threads per process; default: the cores, divided evenly");
 inline constexpr Option kDevice{.name = "--device",
                                 .value = "DEVICE",
-                                .help = "where to run",
+                                .help = "device to run on",
                                 .takes = Takes::one_of,
                                 .choices = "cpu|cuda",
                                 .otherwise = "cpu"};
 inline constexpr Option kDtype{.name = "--dtype",
                                .value = "TYPE",
-                               .help = "type of the values",
+                               .help = "data type of the tensors",
                                .takes = Takes::one_of,
                                .choices = "f32|bf16|f16",
                                .otherwise = "f32"};
@@ -65,10 +65,10 @@ inline constexpr Option kRounds = whole("--rounds", "how often each case is time
 
 // Shape of one attention.
 inline constexpr Option kBatch = with_default(whole("--batch", "sequences"), "1");
-inline constexpr Option kHeads = with_default(whole("--heads", "query heads"), "12");
-inline constexpr Option kGroups = whole("--groups", "heads of keys and values; default: as many as --heads");
+inline constexpr Option kHeads = with_default(whole("--heads", "number of query heads"), "12");
+inline constexpr Option kGroups = whole("--groups", "number of key/value heads; default: as many as --heads");
 inline constexpr Option kHeadSize = with_default(whole("--head-size", "size of a head"), "64");
-inline constexpr Option kSeq = whole("--seq", "tokens of a sequence");
+inline constexpr Option kSeq = whole("--seq", "tokens per sequence");
 
 inline constexpr Option kTrain[] = {kSet, kPlan, kSvg, kPlanJson, kPluginPath};
 
@@ -101,7 +101,7 @@ inline constexpr Option kGenerate[] = {{.name = "--prompt",
                                        with_default(whole("--tokens", "how many tokens to add"), "200"),
                                        {.name = "--temperature",
                                         .value = "T",
-                                        .help = "higher is more random; 0 takes the likeliest token",
+                                        .help = "higher is more random; 0 takes the most likely token",
                                         .takes = Takes::real,
                                         .otherwise = "0.8"},
                                        with_default(whole("--seed", "seed of the random draws", 0), "1"),
@@ -116,17 +116,17 @@ inline constexpr Option kBenchStep[] = {with_default(whole("--steps", "how many 
                                         alone(whole("--hidden", "hidden size of the model")),
                                         alone(whole("--heads", "attention heads of the model")),
                                         alone(whole("--vocab", "size of the vocabulary")),
-                                        alone(whole("--batch", "sequences of a micro-batch")),
+                                        alone(whole("--batch", "sequences per micro-batch")),
                                         alone(kSeq),
                                         {.name = "--dtype",
                                          .value = "TYPE",
-                                         .help = "type that the run computes in; default: the config's",
+                                         .help = "data type of the computation; default: the config's",
                                          .takes = Takes::one_of,
                                          .choices = "f32|bf16|fp16",
                                          .alone = true},
                                         {.name = "--device",
                                          .value = "DEVICE",
-                                         .help = "where to run; default: the config's",
+                                         .help = "device to run on; default: the config's",
                                          .takes = Takes::one_of,
                                          .choices = "cpu|cuda",
                                          .alone = true},
@@ -135,7 +135,8 @@ inline constexpr Option kBenchStep[] = {with_default(whole("--steps", "how many 
 inline constexpr Option kBenchKernels[] = {kDtype, kDevice, with_default(kRounds, "10"), kThreads, kJson};
 
 inline constexpr Option kBenchOptimizer[] = {
-    with_default(whole("--elements", "parameters to update; the default are those of a small model"), "124439808"),
+    with_default(whole("--elements", "number of parameters to update; the default is that of a small model"),
+                 "124439808"),
     kDevice,
     with_default(kRounds, "7"),
     kThreads,
@@ -148,7 +149,7 @@ inline constexpr Option kBenchAttention[] = {
     kGroups,
     kHeadSize,
     with_default(kSeq, "1024"),
-    {.name = "--full", .help = "every token sees every other one; default: only earlier ones"},
+    {.name = "--full", .help = "every token attends to every other one; default: causal, to earlier ones only"},
     kDtype,
     kDevice,
     with_default(kRounds, "15"),
@@ -169,7 +170,7 @@ inline constexpr Option kBenchCollectives[] = {
     {.name = "--sizes", .value = "BYTES,...", .help = "sizes to time, such as 64K,32M", .takes = Takes::text},
     {.name = "--from",
      .value = "BYTES",
-     .help = "smallest size; each further one is four times as large",
+     .help = "smallest size; each next one is four times as large",
      .takes = Takes::text,
      .otherwise = "4K"},
     {.name = "--to", .value = "BYTES", .help = "largest size", .takes = Takes::text, .otherwise = "512M"},
@@ -193,7 +194,7 @@ inline constexpr Option kBenchContext[] = {alone(with_default(processes("process
                                            kDtype,
                                            {.name = "--attention",
                                             .value = "NAME",
-                                            .help = "attention plugin within each rank; default: the device's own",
+                                            .help = "attention plugin of each rank; default: the device's own",
                                             .takes = Takes::text},
                                            with_default(kRounds, "5"),
                                            kDevice,
