@@ -6,6 +6,7 @@
 
 #include <drivetrain/error.h>
 #include <drivetrain/fingerprint.h>
+#include <drivetrain/plugin.h>
 
 #include "config/printable.h"
 
@@ -187,6 +188,8 @@ Value with_reached_headers(Value fingerprint, const std::vector<std::string>& he
   fingerprint.set("api", std::move(reached));
   return fingerprint;
 }
+
+static_assert(kDrivetrainDoor == DRIVETRAIN_FP_DOOR, "plugin.h and fingerprint.h give the door different numbers");
 
 Value runtime_fingerprint() { return parse_json(DRIVETRAIN_FINGERPRINT, "fingerprint"); }
 

@@ -203,7 +203,8 @@ function(drivetrain_add_plugin name)
     CUDA_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON CUDA_RUNTIME_LIBRARY Shared)
   target_compile_features(${library}_objects PUBLIC cxx_std_20)
   if(NOT DRIVETRAIN_INSTALLED)
-    # LibTorch's headers cost every source four seconds, so a plugin of this tree is compiled in few pieces.
+    # LibTorch's headers cost every source seconds, so a plugin of this tree is compiled in few pieces.
+    drivetrain_precompile(${library}_objects)
     set_target_properties(${library}_objects PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
     # A source that opens our namespace for itself would open it for LibTorch's headers behind it, where names clash.
     foreach(source ${ARG_SOURCES})
@@ -213,7 +214,7 @@ function(drivetrain_add_plugin name)
       endif()
     endforeach()
     set_source_files_properties(${CMAKE_CURRENT_BINARY_DIR}/${library}_manifest.cpp PROPERTIES
-      SKIP_UNITY_BUILD_INCLUSION ON)
+      SKIP_UNITY_BUILD_INCLUSION ON SKIP_PRECOMPILE_HEADERS ON)
   endif()
   target_link_libraries(${library}_objects PUBLIC Drivetrain::sdk ${ARG_LINK} PRIVATE drivetrain_fingerprint)
   if(TARGET drivetrain_warnings)

@@ -12,7 +12,7 @@
 
 #include <cstddef>  // _GLIBCXX_ macros
 
-#include <drivetrain/plugin.h>  // kDrivetrainDoor
+#include <drivetrain/export.h>
 #if __has_include(<drivetrain/api_digest.h>)
 #include <drivetrain/api_digest.h>
 #endif
@@ -40,8 +40,7 @@ DRIVETRAIN_CONTRACT(fingerprint)
 #define DRIVETRAIN_FP_STRING_(x) #x
 #define DRIVETRAIN_FP_STRING(x) DRIVETRAIN_FP_STRING_(x)
 
-static_assert(kDrivetrainDoor == 1, "DRIVETRAIN_FP_DOOR below is the same number");
-#define DRIVETRAIN_FP_DOOR "1"
+#define DRIVETRAIN_FP_DOOR 1  // kDrivetrainDoor of plugin.h, which would make every manifest read the whole SDK
 
 #ifdef _GLIBCXX_DEBUG
 #define DRIVETRAIN_FP_CONTAINERS "debug"
@@ -121,7 +120,7 @@ static_assert(kDrivetrainDoor == 1, "DRIVETRAIN_FP_DOOR below is the same number
 // The whole fingerprint: one JSON object. Differences are reported in this order.
 // clang-format off
 #define DRIVETRAIN_FINGERPRINT                                                     \
-  "{\"door\":" DRIVETRAIN_FP_DOOR                                                  \
+  "{\"door\":" DRIVETRAIN_FP_STRING(DRIVETRAIN_FP_DOOR)                            \
   ",\"api\":{" DRIVETRAIN_API_DIGESTS "}"                                          \
   ",\"libtorch\":\"" DRIVETRAIN_LIBTORCH "\""                                      \
   ",\"libtorch_build_id\":\"" DRIVETRAIN_LIBTORCH_BUILD_ID "\""                    \
