@@ -14,7 +14,7 @@
 
 #include <drivetrain/random.h>
 
-#include "conformance/data_parallel_chain.h"
+#include "conformance/data_parallel/chain.h"
 
 namespace drivetrain::test {
 

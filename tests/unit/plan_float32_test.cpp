@@ -1,5 +1,5 @@
 // A run without a precision passes the suite of that kind.
-#include "conformance/precision_suite.h"
+#include "conformance/precision/suite.h"
 
 namespace drivetrain::test {
 namespace {

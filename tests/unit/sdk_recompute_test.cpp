@@ -17,7 +17,7 @@
 
 #include <drivetrain/toolkit/layers/plain_layers.h>
 #include <drivetrain/toolkit/recompute/recomputable.h>
-#include "conformance/data_parallel_chain.h"
+#include "conformance/data_parallel/chain.h"
 #include "support/plugin_under_test.h"
 
 namespace drivetrain::test {

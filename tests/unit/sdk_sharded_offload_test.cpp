@@ -5,7 +5,7 @@
 
 #include <drivetrain/plan_record.h>
 
-#include "conformance/data_parallel_suite.h"
+#include "conformance/data_parallel/suite.h"
 #include "support/sharing_strategy.h"
 
 namespace drivetrain::test {

@@ -1,5 +1,5 @@
 // attention/flash: the suite of its kind, recorded cases, and its refusals.
-#include "support/golden_attention.h"
+#include "conformance/attention/golden.h"
 
 #include <drivetrain/plan_record.h>
 

@@ -1,5 +1,5 @@
 // attention/standard: the suite of its kind, recorded cases, and what is its own: dropout.
-#include "support/golden_attention.h"
+#include "conformance/attention/golden.h"
 
 #include <ATen/ops/ones.h>
 

@@ -2,7 +2,7 @@
 #include <csignal>
 #include <sstream>
 
-#include "conformance/communicator_works.h"
+#include "conformance/communicator/works.h"
 
 namespace drivetrain {
 namespace {

@@ -5,8 +5,8 @@
 
 #include <csignal>
 
-#include "conformance/communicator_failures.h"
-#include "conformance/ranks.h"
+#include "conformance/communicator/failures.h"
+#include "conformance/communicator/ranks.h"
 #include "host.h"
 #include "shared_memory.h"
 

@@ -6,7 +6,7 @@
 
 #include <set>
 
-#include "conformance/communicator_works.h"
+#include "conformance/communicator/works.h"
 
 namespace drivetrain {
 namespace {

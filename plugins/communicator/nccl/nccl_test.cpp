@@ -7,7 +7,7 @@
 #include <drivetrain/plan_record.h>
 
 #include "board.h"
-#include "conformance/ranks.h"
+#include "conformance/communicator/ranks.h"
 
 namespace drivetrain {
 namespace {

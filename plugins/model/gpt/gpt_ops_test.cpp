@@ -9,7 +9,7 @@
 #include <drivetrain/safetensors.h>
 
 #include "activations.h"
-#include "conformance/attention_suite.h"
+#include "conformance/attention/suite.h"
 #include "rotary.h"
 #include "support/plugin_under_test.h"
 

@@ -12,7 +12,7 @@
 #include <drivetrain/model.h>
 
 #include <drivetrain/toolkit/layers/plain_layers.h>
-#include "conformance/attention_suite.h"
+#include "conformance/attention/suite.h"
 
 namespace drivetrain::test {
 

@@ -1,7 +1,7 @@
 // optimizer/adamw and optimizer/adam on a GPU: the same updates as on the CPU, up to rounding.
 #include <ATen/ops/allclose.h>
 
-#include "conformance/optimizer_suite.h"
+#include "conformance/optimizer/suite.h"
 #include "device/open_device.h"
 
 namespace drivetrain {

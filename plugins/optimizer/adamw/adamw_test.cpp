@@ -1,5 +1,5 @@
 // optimizer/adamw and optimizer/adam: the suite of their kind, PyTorch's recorded numbers, and their options.
-#include "support/golden_optimizer.h"
+#include "conformance/optimizer/golden.h"
 
 namespace drivetrain {
 namespace {

@@ -1,5 +1,5 @@
 // optimizer/sgd: the suite of its kind, PyTorch's recorded numbers, and its options.
-#include "support/golden_optimizer.h"
+#include "conformance/optimizer/golden.h"
 
 namespace drivetrain {
 namespace {

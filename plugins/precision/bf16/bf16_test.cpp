@@ -1,5 +1,5 @@
 // precision/bf16: the suite of its kind, its types and its options.
-#include "conformance/precision_suite.h"
+#include "conformance/precision/suite.h"
 
 #include <drivetrain/plan_record.h>
 #include <drivetrain/precision.h>

@@ -1,5 +1,5 @@
 // schedule/accumulate: the suite, of one stage.
-#include "conformance/schedule_suite.h"
+#include "conformance/schedule/suite.h"
 
 namespace drivetrain {
 namespace {

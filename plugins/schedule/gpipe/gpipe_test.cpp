@@ -1,7 +1,7 @@
 // schedule/gpipe: the suite, its order, and what it says about the run.
 #include <drivetrain/plan_record.h>
 
-#include "conformance/schedule_suite.h"
+#include "conformance/schedule/suite.h"
 
 namespace drivetrain {
 namespace {

@@ -1,5 +1,5 @@
 // schedule/interleaved: the suite, the published table and bubbles, groups of other sizes than the number of stages.
-#include "conformance/schedule_suite.h"
+#include "conformance/schedule/suite.h"
 
 #include <limits>
 #include <numeric>

@@ -2,7 +2,7 @@
 // stages).
 #include <drivetrain/plan_record.h>
 
-#include "conformance/schedule_suite.h"
+#include "conformance/schedule/suite.h"
 
 namespace drivetrain {
 namespace {

@@ -1,5 +1,5 @@
 // schedule/zero_bubble_h1: the suite, the published table and lengths.
-#include "conformance/schedule_suite.h"
+#include "conformance/schedule/suite.h"
 
 namespace drivetrain {
 namespace {

@@ -2,8 +2,8 @@
 #include <drivetrain/plan_record.h>
 
 #include "block.h"
-#include "conformance/fused_block_memory.h"
-#include "conformance/fused_block_suite.h"
+#include "conformance/strategy/memory.h"
+#include "conformance/strategy/suite.h"
 
 namespace drivetrain {
 namespace {

@@ -1,5 +1,5 @@
 // tensor_parallel/megatron: what it refuses and says in plan, its options, how it shares positions. What it computes is
-// tested by the kind's suite (tests/conformance/tensor_parallel_suite.h).
+// tested by the kind's suite (tests/conformance/tensor_parallel/suite.h).
 #include "megatron.h"
 
 #include <gtest/gtest.h>

@@ -3,7 +3,7 @@
 // CMakeLists.txt).
 #include <ATen/ops/full.h>
 
-#include "conformance/communicator_works.h"
+#include "conformance/communicator/works.h"
 
 namespace drivetrain::test {
 namespace {

@@ -5,7 +5,7 @@
 #include <cuda_runtime_api.h>
 
 #include "../tree_sum.h"
-#include "conformance/communicator_suite.h"
+#include "conformance/communicator/suite.h"
 #include "device/open_device.h"
 
 namespace drivetrain {

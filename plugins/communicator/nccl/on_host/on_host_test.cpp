@@ -2,7 +2,7 @@
 // that do not end are ended and named. Streams are threads here, so a call really runs later than it is made.
 #include <ATen/ops/ones.h>
 
-#include "conformance/communicator_works.h"
+#include "conformance/communicator/works.h"
 #include "fake_cuda.h"
 
 namespace drivetrain {

@@ -1,0 +1,70 @@
+// The conformance suite of context_parallel: every installed plugin alone, by two and four ranks, and the two of this
+// tree together, with every installed attention that offers what they need.
+#include "conformance/context_parallel/suite.h"
+#include "support/poisoned_memory.h"
+
+namespace drivetrain::test {
+namespace {
+
+PoisonedMemory poisoned;
+
+// Those that have what a plan asks of an attention are all of this tree's; outside ones are told apart by their own
+// suite.
+std::vector<std::string> attentions() { return built_plugins().names(Attention::kKind); }
+
+void run_with_every_attention(ContextTrial trial) {
+  for (const std::string& attention : attentions()) {
+    trial.attention = attention;
+    run_context_parallel_suite(trial);
+  }
+}
+
+TEST(ContextParallelConformance, every_plugin_by_two_ranks) {
+  for (const std::string& name : built_plugins().names(kContextKind)) run_with_every_attention({.parts = {{name, 2}}});
+}
+
+TEST(ContextParallelConformance, every_plugin_by_four_ranks) {
+  for (const std::string& name : built_plugins().names(kContextKind)) run_with_every_attention({.parts = {{name, 4}}});
+}
+
+TEST(ContextParallelConformance, heads_around_a_ring) {
+  run_with_every_attention({.parts = {{"ulysses", 2}, {"ring", 2}}});
+}
+
+// The suite asks a plugin itself what it can do and takes a refusal for the rest: here is what it may not give up.
+struct Offer {
+  const char* name;
+  bool gqa, window, dropout, non_causal;  // where the attention inside has them
+};
+constexpr Offer kOffers[] = {{"ring", true, false, false, false}, {"ulysses", true, true, true, true}};
+
+TEST(ContextParallelConformance, plugins_offer_what_the_attention_inside_has) {
+  for (const Offer& offer : kOffers)
+    for (const std::string& attention : attentions()) {
+      const ContextTrial trial{.parts = {{offer.name, 2}},
+                               .attention = attention,
+                               .shape = {"offer", 1, 16, 16, 4, 4, 8, context_args(true, 0, 0)}};
+      SCOPED_TRACE(trial.text());
+      ContextRank rank(trial, 0, make_local_store());
+      EXPECT_EQ(rank.plan(), "");
+      rank.build();
+      const AttentionAbilities inside = rank.inner()->abilities(), can = rank.attention().abilities();
+      EXPECT_EQ(can.gqa, inside.gqa && offer.gqa);
+      EXPECT_EQ(can.window, inside.window && offer.window);
+      EXPECT_EQ(can.dropout, inside.dropout && offer.dropout);
+      EXPECT_EQ(can.non_causal, inside.non_causal && offer.non_causal);
+      EXPECT_EQ(can.dtypes, inside.dtypes);
+      EXPECT_EQ(can.head_sizes, inside.head_sizes);
+    }
+}
+
+TEST(ContextParallelConformance, more_ranks_of_a_ring_than_share_heads) {
+  ContextTrial trial{.parts = {{"ulysses", 2}, {"ring", 3}}};
+  trial.shape = {"six ranks", 2, 36, 36, 6, 2, 4, context_args(true, 0, 0)};
+  const ContextOutcome outcome = run_context(trial);
+  for (const std::string& error : outcome.errors) EXPECT_EQ(error, "");
+  EXPECT_LE(context_deviation(trial, outcome), 1e-12);
+}
+
+}  // namespace
+}  // namespace drivetrain::test

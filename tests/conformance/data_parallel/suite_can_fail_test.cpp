@@ -1,0 +1,123 @@
+// The conformance suite of data_parallel finds what it is there for: a small strategy passes it, and does not with any
+// one mistake.
+#include <gtest/gtest-spi.h>
+
+#include "conformance/data_parallel/suite.h"
+#include "support/poisoned_memory.h"
+
+namespace drivetrain::test {
+namespace {
+
+PoisonedMemory poisoned;
+
+enum class Mistake {
+  none,
+  no_sum,  // gradients stay each rank's own
+  no_sum_of_one_unit,
+  unused_not_zeroed,  // slots of parameters that a step does not use keep what was there
+  released_in_backward,
+  copies_kept_from_the_start,  // values are not those of the last update
+  one_not_updated,
+  one_updated_twice,
+  frozen_updated,
+  chunks_differ,
+};
+
+// Whole copies on every rank, released between their spans.
+class Whole : public DataParallel {
+ public:
+  Whole(Mistake mistake, const Services& services) : mistake_(mistake), services_(services) {}
+
+  void plan(PlanContext& ctx) override { ctx.claim_axis("dp", PlanContext::kRest, true, 2); }
+  void attach(UnitList& units) override {
+    group_ = services_.mesh->group("dp");
+    units_ = units;
+    for (size_t u = 0; u < units.units.size(); ++u) {
+      FlatOptions options;
+      options.dtypes = services_.dtypes;
+      flats_.push_back(std::make_unique<FlatUnit>(units.owned(u), *services_.mesh, options));
+    }
+  }
+  void before_backward(const Visit& visit, StepContext&) override {
+    if (mistake_ == Mistake::released_in_backward && visit.unit == 1) flats_[1]->release(), flats_[1]->fill();
+    if (mistake_ == Mistake::copies_kept_from_the_start && kept_.defined()) flats_[1]->values().copy_(kept_);
+  }
+  void flush_grads(StepContext&) override {
+    for (size_t u = 0; u < flats_.size(); ++u) {
+      if (!flats_[u]->grads().defined()) continue;
+      if (mistake_ != Mistake::unused_not_zeroed) flats_[u]->settle_grads();
+      if (mistake_ == Mistake::no_sum || (mistake_ == Mistake::no_sum_of_one_unit && u == 3)) continue;
+      group_->all_reduce(flats_[u]->grads())->wait();
+    }
+  }
+  void after_update(Trainables& chunk, StepContext&) override {
+    if (!kept_.defined() && chunk.front().param->name == "block.0.weight") kept_ = flats_[1]->values().clone();
+  }
+  std::vector<Trainables> trainables() override {
+    std::vector<Trainables> chunks;
+    for (const auto& flat : flats_)
+      if (flat->grads().defined()) chunks.push_back(trainable_of(flat->trainables()));
+    if (mistake_ == Mistake::one_not_updated) chunks[1].pop_back();
+    if (mistake_ == Mistake::one_updated_twice) chunks[1].push_back(chunks[0].front());
+    if (mistake_ == Mistake::frozen_updated) chunks[1].push_back(frozen_one());
+    if (mistake_ == Mistake::chunks_differ && services_.rank == 1) split(chunks);
+    return chunks;
+  }
+
+ private:
+  static Trainables trainable_of(Trainables chunk) {
+    std::erase_if(chunk, [](const Trainable& t) { return !t.param->trainable; });
+    return chunk;
+  }
+  static void split(std::vector<Trainables>& chunks) {
+    chunks.push_back({chunks[1].back()});
+    chunks[1].pop_back();
+  }
+  Trainable frozen_one() const {
+    Trainable t;
+    for (const ParamPtr& param : units_.all())
+      if (!param->trainable) t.param = param;
+    t.value = t.working = t.param->tensor.detach().view(-1);
+    t.grad = at::zeros({t.value.numel()}, at::TensorOptions(at::kFloat));
+    t.layout = t.param->layout;
+    return t;
+  }
+
+  const Mistake mistake_;
+  const Services& services_;
+  GroupPtr group_;
+  UnitList units_;
+  std::vector<std::unique_ptr<FlatUnit>> flats_;
+  at::Tensor kept_;
+};
+
+// What the suite complains about, on any thread.
+int64_t complaints(Mistake mistake, int64_t ranks = 2) {
+  DataParallelTrial trial{.name = "whole", .ranks = ranks, .accumulation = 2};
+  trial.make = [mistake](const Services& services) { return std::make_shared<Whole>(mistake, services); };
+  testing::TestPartResultArray results;
+  const testing::ScopedFakeTestPartResultReporter reporter(
+      testing::ScopedFakeTestPartResultReporter::INTERCEPT_ALL_THREADS, &results);
+  check_data_parallel(trial);
+  int64_t failed = 0;
+  for (int i = 0; i < results.size(); ++i) {
+    failed += results.GetTestPartResult(i).failed() ? 1 : 0;
+    if (mistake == Mistake::none) std::printf("%s\n", results.GetTestPartResult(i).message());
+  }
+  return failed;
+}
+
+TEST(DataParallelSuite, accepts_a_right_strategy) {
+  for (const int64_t ranks : {1, 2, 4}) EXPECT_EQ(complaints(Mistake::none, ranks), 0);
+}
+
+TEST(DataParallelSuite, finds_every_mistake) {
+  for (const Mistake mistake :
+       {Mistake::no_sum, Mistake::no_sum_of_one_unit, Mistake::unused_not_zeroed, Mistake::released_in_backward,
+        Mistake::copies_kept_from_the_start, Mistake::one_not_updated, Mistake::one_updated_twice,
+        Mistake::frozen_updated, Mistake::chunks_differ})
+    EXPECT_GT(complaints(mistake), 0) << static_cast<int>(mistake);
+}
+
+}  // namespace
+}  // namespace drivetrain::test
