@@ -6,8 +6,8 @@
 #include <functional>
 #include <map>
 
+#include <drivetrain/testkit/kit/temp_folder.h>
 #include "composition/compare_runs.h"
-#include "support/temp_folder.h"
 
 namespace drivetrain::test {
 namespace {

@@ -14,7 +14,7 @@
 
 #include <drivetrain/random.h>
 
-#include "conformance/data_parallel/chain.h"
+#include <drivetrain/testkit/data_parallel/chain.h>
 
 namespace drivetrain::test {
 

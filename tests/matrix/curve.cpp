@@ -12,8 +12,8 @@
 
 #include <drivetrain/safetensors.h>
 
+#include <drivetrain/testkit/kit/temp_folder.h>
 #include "state/safetensors_writer.h"
-#include "support/temp_folder.h"
 #include "support/train_threads.h"
 
 namespace drivetrain::test {

@@ -4,9 +4,9 @@
 
 #include <drivetrain/error.h>
 
+#include <drivetrain/testkit/kit/temp_folder.h>
 #include "matrix/cells.h"
 #include "matrix/curve.h"
-#include "support/temp_folder.h"
 #include "support/train_threads.h"
 
 namespace drivetrain::test {

@@ -3,8 +3,8 @@
 // The allocator's peak never falls, so runs that must need more each come later.
 #include <gtest/gtest.h>
 
+#include <drivetrain/testkit/kit/temp_folder.h>
 #include "memory/cpu_allocator.h"
-#include "support/temp_folder.h"
 #include "support/train_threads.h"
 
 namespace drivetrain::test {

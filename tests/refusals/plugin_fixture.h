@@ -13,8 +13,8 @@
 #include <drivetrain/monitor.h>
 #include <drivetrain/services.h>
 
+#include <drivetrain/testkit/kit/temp_folder.h>
 #include "plugin/registry.h"
-#include "support/temp_folder.h"
 
 namespace drivetrain {
 

@@ -10,10 +10,10 @@
 
 #include <drivetrain/random.h>
 
+#include <drivetrain/testkit/kit/poisoned_memory.h>
+#include <drivetrain/testkit/kit/temp_folder.h>
 #include "sharding/strategies.h"
-#include "support/poisoned_memory.h"
 #include "support/run_program.h"
-#include "support/temp_folder.h"
 #include "support/train_threads.h"
 
 namespace drivetrain::test {

@@ -9,31 +9,11 @@
 
 #include <drivetrain/services.h>
 
+#include <drivetrain/testkit/kit/host.h>
+
 extern "C" const void* const drivetrain_plugin;
 
 namespace drivetrain::test {
-
-struct LinesLog : Log {
-  void write(LogLevel level, const std::string& line) override {
-    (level == LogLevel::warning ? warnings : lines).push_back(line);
-  }
-  void progress(const std::string& line) override { progress_lines.push_back(line); }
-  std::vector<std::string> lines, warnings, progress_lines;
-};
-
-struct NoStore : Store {
-  void set(const std::string&, const std::string&) override { absent(); }
-  std::string get(const std::string&, double) override { return absent(), ""; }
-  bool has(const std::string&) override { return absent(), false; }
-  int64_t add(const std::string&, int64_t) override { return absent(), 0; }
-  static void absent() { throw std::logic_error("this test has no store"); }
-};
-
-struct Host {
-  LinesLog log;
-  NoStore store;
-  Services services{.log = log, .store = store};
-};
 
 // The plugin `name` of this library with the options of a JSON text. Throws Error(config) with all problems of the
 // text.
@@ -56,17 +36,6 @@ std::unique_ptr<Kind> make_plugin_from(const Host& host, const std::string& name
 template <class Kind>
 std::unique_ptr<Kind> make_plugin(const Host& host, const std::string& name, const std::string& json = "{}") {
   return make_plugin_from<Kind>(host, name, parse_json(json, "test"));
-}
-
-// What an Error says, or "" if none was thrown.
-template <class Action>
-std::string error_of(const Action& action) {
-  try {
-    action();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "";
 }
 
 }  // namespace drivetrain::test

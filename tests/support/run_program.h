@@ -14,7 +14,7 @@
 
 #include <drivetrain/value.h>
 
-#include "support/temp_folder.h"
+#include <drivetrain/testkit/kit/temp_folder.h>
 
 namespace drivetrain::test {
 

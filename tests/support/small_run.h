@@ -3,8 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <drivetrain/testkit/kit/temp_folder.h>
 #include "support/plugin_under_test.h"
-#include "support/temp_folder.h"
 #include "support/train_threads.h"
 
 namespace drivetrain::test {

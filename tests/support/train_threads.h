@@ -11,36 +11,25 @@
 
 #include <atomic>
 #include <exception>
-#include <fstream>
 #include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include <drivetrain/testkit/kit/train.h>
 #include "app/train_run.h"
 #include "log/log_console.h"
 
 namespace drivetrain::test {
 
-struct RunResult {
-  std::string folder;          // output_dir
-  std::vector<Value> metrics;  // the objects of metrics.jsonl, one per step
-  TrainOutcome outcome;        // of rank 0
-  std::string final_folder() const { return folder + "/final"; }
-  std::string weights_file() const { return final_folder() + "/model.safetensors"; }
+struct RunResult : TrainedRun {
+  TrainOutcome outcome;  // of rank 0
 };
 
 // The plugins beside libdrivetrain.so.
 inline const Registry& built_plugins() {
   static const Registry registry(SearchPath::standard({}, {}, ""));
   return registry;
-}
-
-inline std::vector<Value> read_metrics_file(const std::string& folder) {
-  std::vector<Value> metrics;
-  std::ifstream file(folder + "/metrics.jsonl");
-  for (std::string line; std::getline(file, line);) metrics.push_back(parse_json(line, folder + "/metrics.jsonl"));
-  return metrics;
 }
 
 // What `drivetrain train` does for one rank, without environment and signals. The lines for people go nowhere.
@@ -88,5 +77,8 @@ inline RunResult run_threads(const Value& config, int ranks, const Registry& reg
   result.metrics = read_metrics_file(result.folder);
   return result;
 }
+
+// For suites of the testkit.
+inline TrainedRun train_by_threads(const Value& config, int ranks) { return run_threads(config, ranks); }
 
 }  // namespace drivetrain::test

@@ -5,8 +5,8 @@
 #include <cstring>
 #include <filesystem>
 
+#include <drivetrain/testkit/kit/temp_folder.h>
 #include "support/plugin_under_test.h"
-#include "support/temp_folder.h"
 #include "support/train_threads.h"
 
 namespace drivetrain::test {

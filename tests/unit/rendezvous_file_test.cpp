@@ -14,9 +14,9 @@
 
 #include <drivetrain/error.h>
 
+#include <drivetrain/testkit/kit/temp_folder.h>
 #include "rendezvous/rendezvous.h"
 #include "support/loopback.h"
-#include "support/temp_folder.h"
 
 namespace drivetrain {
 namespace {

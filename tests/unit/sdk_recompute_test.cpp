@@ -12,12 +12,12 @@
 #include <ATen/ops/tanh.h>
 #include <ATen/ops/zeros.h>
 
+#include <drivetrain/toolkit/layers/plain_layers.h>
+#include <drivetrain/toolkit/recompute/recomputable.h>
 #include <drivetrain/toolkit/recompute/recompute_blocks.h>
 #include <drivetrain/toolkit/units/autograd_unit.h>
 
-#include <drivetrain/toolkit/layers/plain_layers.h>
-#include <drivetrain/toolkit/recompute/recomputable.h>
-#include "conformance/data_parallel/chain.h"
+#include <drivetrain/testkit/data_parallel/chain.h>
 #include "support/plugin_under_test.h"
 
 namespace drivetrain::test {

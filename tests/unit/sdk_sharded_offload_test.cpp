@@ -4,8 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <drivetrain/plan_record.h>
+#include <drivetrain/testkit/data_parallel/suite.h>
 
-#include "conformance/data_parallel/suite.h"
 #include "support/sharing_strategy.h"
 
 namespace drivetrain::test {

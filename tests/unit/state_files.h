@@ -13,7 +13,7 @@
 
 #include <drivetrain/error.h>
 
-#include "support/temp_folder.h"
+#include <drivetrain/testkit/kit/temp_folder.h>
 
 namespace drivetrain::test {
 

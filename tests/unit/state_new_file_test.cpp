@@ -14,9 +14,9 @@
 
 #include <drivetrain/error.h>
 
+#include <drivetrain/testkit/kit/temp_folder.h>
 #include "app/run_folder.h"
 #include "state/new_file.h"
-#include "support/temp_folder.h"
 
 namespace drivetrain::test {
 namespace {

@@ -5,13 +5,13 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 
+#include <drivetrain/testkit/kit/temp_folder.h>
 #include "data/device_batches.h"
 #include "plan/plan_run.h"
 #include "run/run.h"
 #include "step/capture.h"
 #include "step/trainer.h"
 #include "step/update_scalars.h"
-#include "support/temp_folder.h"
 #include "support/train_threads.h"
 
 namespace drivetrain {

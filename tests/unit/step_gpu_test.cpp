@@ -12,9 +12,9 @@
 #include <drivetrain/random.h>
 #include <drivetrain/toolkit/layers/linear.h>
 
+#include <drivetrain/testkit/kit/temp_folder.h>
 #include "support/gpu.h"
 #include "support/plugin_under_test.h"
-#include "support/temp_folder.h"
 #include "support/train_threads.h"
 
 // This program holds no plugin of its own; those of the tree are opened as a run does.

@@ -1,7 +1,7 @@
 // Rendezvous: who am I, stores between threads and processes, who is missing, who runs something else.
 #include <map>
 
-#include "conformance/communicator/ranks.h"
+#include "conformance/communicator/processes.h"
 #include "rendezvous/gather_values.h"
 #include "rendezvous/rendezvous.h"
 

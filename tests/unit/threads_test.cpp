@@ -15,7 +15,7 @@
 
 #include <drivetrain/random.h>
 
-#include "support/temp_folder.h"
+#include <drivetrain/testkit/kit/temp_folder.h>
 #include "support/train_threads.h"
 
 namespace drivetrain::test {

@@ -1,5 +1,7 @@
-// attention/flash: the suite of its kind, recorded cases, and its refusals.
+// attention/flash: recorded cases, and its refusals.
 #include "conformance/attention/golden.h"
+
+#include <ATen/ops/zeros.h>
 
 #include <drivetrain/plan_record.h>
 
@@ -22,8 +24,6 @@ struct FlashAttention : ::testing::Test {
     return ctx;
   }
 };
-
-TEST_F(FlashAttention, passes_the_suite) { run_attention_suite(*attention, "attention/flash"); }
 
 TEST_F(FlashAttention, matches_every_recorded_case_it_declares) { EXPECT_EQ(run_golden_attention(*attention), 12); }
 

@@ -1,6 +1,8 @@
-// attention/standard: the suite of its kind, recorded cases, and what is its own: dropout.
+// attention/standard: recorded cases, and what is its own: dropout.
 #include "conformance/attention/golden.h"
 
+#include <ATen/ops/allclose.h>
+#include <ATen/ops/equal.h>
 #include <ATen/ops/ones.h>
 
 #include <drivetrain/plan_record.h>
@@ -20,8 +22,6 @@ struct StandardAttention : ::testing::Test {
     return args;
   }
 };
-
-TEST_F(StandardAttention, passes_the_suite) { run_attention_suite(*attention, "attention/standard"); }
 
 TEST_F(StandardAttention, matches_every_recorded_case) { EXPECT_EQ(run_golden_attention(*attention), 20); }
 

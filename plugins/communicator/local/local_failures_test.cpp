@@ -2,7 +2,8 @@
 #include <csignal>
 #include <sstream>
 
-#include "conformance/communicator/works.h"
+#include <drivetrain/testkit/communicator/works.h>
+#include "conformance/communicator/linked.h"
 
 namespace drivetrain {
 namespace {

@@ -5,8 +5,9 @@
 
 #include <csignal>
 
-#include "conformance/communicator/failures.h"
-#include "conformance/communicator/ranks.h"
+#include <drivetrain/testkit/communicator/failures.h>
+#include <drivetrain/testkit/communicator/ranks.h>
+#include "conformance/communicator/linked.h"
 #include "host.h"
 #include "shared_memory.h"
 

@@ -1,4 +1,4 @@
-// communicator/local: the suite of its kind, then what it promises beyond it: processes, memory, messages, threads.
+// communicator/local: what it promises beyond the suite of its kind: processes, memory, messages, threads.
 #include <ATen/ops/sum.h>
 #include <dirent.h>
 #include <sched.h>
@@ -6,33 +6,13 @@
 
 #include <set>
 
-#include "conformance/communicator/works.h"
+#include <drivetrain/testkit/communicator/works.h>
+#include "conformance/communicator/linked.h"
 
 namespace drivetrain {
 namespace {
 
 using namespace drivetrain::test;
-
-TEST(CommunicatorLocal, collectives_match_a_local_computation) { collectives_match_a_local_computation(); }
-TEST(CommunicatorLocal, large_collectives_match_a_local_computation) { large_collectives_match_a_local_computation(); }
-TEST(CommunicatorLocal, sums_follow_the_fixed_tree) { sums_follow_the_fixed_tree(); }
-TEST(CommunicatorLocal, overlapping_groups_do_not_disturb_each_other) {
-  overlapping_groups_do_not_disturb_each_other();
-}
-TEST(CommunicatorLocal, works_may_be_waited_for_in_any_order) { works_may_be_waited_for_in_any_order(); }
-TEST(CommunicatorLocal, calls_take_effect_in_the_order_in_which_they_were_made) {
-  calls_take_effect_in_the_order_in_which_they_were_made();
-}
-TEST(CommunicatorLocal, memory_that_exists_once_holds_what_each_rank_wrote) {
-  memory_that_exists_once_holds_what_each_rank_wrote();
-}
-TEST(CommunicatorLocal, abort_ends_a_wait_everywhere) { abort_ends_a_wait_everywhere(); }
-TEST(CommunicatorLocal, different_calls_are_named) { different_calls_are_named(); }
-TEST(CommunicatorLocal, counts_that_differ_are_named) { counts_that_differ_are_named(); }
-TEST(CommunicatorLocal, wrong_counts_are_refused) { wrong_counts_are_refused(); }
-TEST(CommunicatorLocal, wrong_shapes_are_refused) { wrong_shapes_are_refused(); }
-TEST(CommunicatorLocal, a_rank_that_leaves_is_named) { a_rank_that_leaves_is_named(); }
-TEST(CommunicatorLocal, a_late_rank_is_named_after_the_timeout) { a_late_rank_is_named_after_the_timeout(); }
 
 TEST(CommunicatorLocal, works_between_processes) {
   const auto ended = run_processes(2, [](Rank& r) {
@@ -127,10 +107,6 @@ TEST(CommunicatorLocal, groups_may_be_used_from_several_threads) {
     use(*groups[0]);
     other.join();
   }));
-}
-
-TEST(CommunicatorLocal, waiting_anywhere_drives_the_works_of_all_groups) {
-  waiting_anywhere_drives_the_works_of_all_groups();
 }
 
 // Shared memory is anonymous: a container with a tiny or no /dev/shm is enough.

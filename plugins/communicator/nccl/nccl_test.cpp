@@ -6,8 +6,9 @@
 
 #include <drivetrain/plan_record.h>
 
+#include <drivetrain/testkit/communicator/ranks.h>
 #include "board.h"
-#include "conformance/communicator/ranks.h"
+#include "conformance/communicator/linked.h"
 
 namespace drivetrain {
 namespace {

@@ -10,9 +10,9 @@
 #include <drivetrain/dataset.h>
 #include <drivetrain/random.h>
 
+#include <drivetrain/testkit/kit/temp_folder.h>
 #include "documents.h"
 #include "support/plugin_under_test.h"
-#include "support/temp_folder.h"
 
 namespace drivetrain::test {
 namespace {

@@ -9,9 +9,9 @@
 
 #include <drivetrain/dataset.h>
 
+#include <drivetrain/testkit/kit/temp_folder.h>
 #include "state/safetensors_writer.h"
 #include "support/plugin_under_test.h"
-#include "support/temp_folder.h"
 
 namespace drivetrain::test {
 namespace {

@@ -1,5 +1,5 @@
 // lr_schedule/constant: what the optimizer says, always.
-#include "conformance/lr_schedule/suite.h"
+#include "conformance/lr_schedule/golden.h"
 
 namespace drivetrain {
 namespace {

@@ -1,5 +1,5 @@
 // lr_schedule/warmup_cosine against DeepSpeed's recorded rates, and its options.
-#include "conformance/lr_schedule/suite.h"
+#include "conformance/lr_schedule/golden.h"
 
 namespace drivetrain {
 namespace {

@@ -3,9 +3,9 @@
 
 #include <drivetrain/model.h>
 
+#include <drivetrain/testkit/kit/temp_folder.h>
 #include "hf_config.h"
 #include "support/plugin_under_test.h"
-#include "support/temp_folder.h"
 
 namespace drivetrain::test {
 namespace {

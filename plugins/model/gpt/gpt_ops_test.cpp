@@ -1,5 +1,7 @@
 // Activations and rotary embedding against the recorded float64 cases and the formulas of long-context scaling.
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/equal.h>
 #include <ATen/ops/gelu.h>
 #include <gtest/gtest.h>
 
@@ -8,8 +10,8 @@
 
 #include <drivetrain/safetensors.h>
 
+#include <drivetrain/testkit/attention/suite.h>
 #include "activations.h"
-#include "conformance/attention/suite.h"
 #include "rotary.h"
 #include "support/plugin_under_test.h"
 

@@ -11,8 +11,8 @@
 
 #include <drivetrain/model.h>
 
+#include <drivetrain/testkit/attention/suite.h>
 #include <drivetrain/toolkit/layers/plain_layers.h>
-#include "conformance/attention/suite.h"
 
 namespace drivetrain::test {
 

@@ -3,8 +3,8 @@
 
 #include <drivetrain/monitor.h>
 
+#include <drivetrain/testkit/kit/temp_folder.h>
 #include "support/plugin_under_test.h"
-#include "support/temp_folder.h"
 
 namespace drivetrain {
 namespace {

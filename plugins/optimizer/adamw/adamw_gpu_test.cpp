@@ -1,7 +1,8 @@
 // optimizer/adamw and optimizer/adam on a GPU: the same updates as on the CPU, up to rounding.
 #include <ATen/ops/allclose.h>
+#include <ATen/ops/equal.h>
 
-#include "conformance/optimizer/suite.h"
+#include <drivetrain/testkit/optimizer/suite.h>
 #include "device/open_device.h"
 
 namespace drivetrain {

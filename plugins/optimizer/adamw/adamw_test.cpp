@@ -1,5 +1,8 @@
-// optimizer/adamw and optimizer/adam: the suite of their kind, PyTorch's recorded numbers, and their options.
+// optimizer/adamw and optimizer/adam: PyTorch's recorded numbers, and their options.
 #include "conformance/optimizer/golden.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/equal.h>
 
 namespace drivetrain {
 namespace {
@@ -8,20 +11,12 @@ using namespace drivetrain::test;
 
 struct AdamW : ::testing::Test {
   Host host;
-  OptimizerMaker maker(const std::string& name, const std::string& json) {
-    return [=, this] { return make_plugin<Optimizer>(host, name, json); };
-  }
   std::string refusal(const std::string& name, const std::string& json) {
     return error_of([&] { make_plugin<Optimizer>(host, name, json); });
   }
 };
 
 const std::map<std::string, std::string> kMoments = {{"m", "exp_avg"}, {"v", "exp_avg_sq"}};
-
-TEST_F(AdamW, passes_the_suite) {
-  run_optimizer_suite(maker("adamw", R"({"lr": 0.01, "weight_decay": 0.1})"));
-  run_optimizer_suite(maker("adam", R"({"lr": 0.01, "weight_decay": 0.1, "adam_w_mode": false, "decay": "all"})"));
-}
 
 TEST_F(AdamW, matches_the_recorded_adamw) { run_golden_optimizer(host, "adamw", "adamw", kMoments); }
 

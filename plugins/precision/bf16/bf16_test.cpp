@@ -1,19 +1,15 @@
-// precision/bf16: the suite of its kind, its types and its options.
-#include "conformance/precision/suite.h"
+// precision/bf16: its types and its options.
+#include <gtest/gtest.h>
 
 #include <drivetrain/plan_record.h>
 #include <drivetrain/precision.h>
 
+#include <drivetrain/testkit/precision/suite.h>
 #include "support/plugin_under_test.h"
+#include "support/train_threads.h"
 
 namespace drivetrain::test {
 namespace {
-
-// Each activation is rounded to 8 bits, their sums are not: losses within 0.5 % of float32's, norms within 5 %.
-PrecisionCase bf16_case() {
-  return {
-      R"("bf16": {"enabled": true})", {at::kBFloat16, at::kFloat, at::kFloat, at::kFloat}, "bf16", 0.005, 0.05, 0.05};
-}
 
 struct Bf16 : ::testing::Test {
   Host host;
@@ -53,8 +49,6 @@ TEST_F(Bf16, a_key_without_effect_is_named_where_it_is_given) {
   for (const char* json : {R"({"immediate_grad_update": false})", R"({"immediate_grad_update": true})"})
     EXPECT_EQ(idle(json), "bf16.immediate_grad_update changes nothing: every gradient is added to its sum at once");
 }
-
-TEST(Bf16Run, passes_the_suite) { run_precision_suite(bf16_case()); }
 
 TEST(Bf16Run, goes_by_both_of_deepspeeds_names_and_one_is_enough) {
   const TempFolder folder;

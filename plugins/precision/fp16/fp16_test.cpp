@@ -1,18 +1,15 @@
-// precision/fp16: the suite of its kind, its types, its loss scale and its options.
-#include "conformance/precision/suite.h"
+// precision/fp16: its types, its loss scale and its options.
+#include <gtest/gtest.h>
 
 #include <drivetrain/plan_record.h>
 #include <drivetrain/precision.h>
 
+#include <drivetrain/testkit/precision/suite.h>
 #include "support/plugin_under_test.h"
+#include "support/train_threads.h"
 
 namespace drivetrain::test {
 namespace {
-
-// Each activation is rounded to 11 bits: an eighth of bfloat16's distance to float32.
-PrecisionCase fp16_case() {
-  return {R"("fp16": {"enabled": true})", {at::kHalf, at::kFloat, at::kFloat, at::kFloat}, "fp16", 0.001, 0.01, 0.01};
-}
 
 struct Fp16 : ::testing::Test {
   Host host;
@@ -90,8 +87,6 @@ TEST_F(Fp16, refuses_what_makes_no_sense) {
   for (const auto& [json, message] : cases)
     EXPECT_NE(refusal(json).find(message), std::string::npos) << json << ": " << refusal(json);
 }
-
-TEST(Fp16Run, passes_the_suite) { run_precision_suite(fp16_case()); }
 
 TEST(Fp16Run, finds_its_scale_from_one_that_is_far_too_large_and_trains) {
   const TempFolder folder;

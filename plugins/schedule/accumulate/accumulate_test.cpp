@@ -1,5 +1,5 @@
 // schedule/accumulate: the suite, of one stage.
-#include "conformance/schedule/suite.h"
+#include "conformance/schedule/linked.h"
 
 namespace drivetrain {
 namespace {
@@ -8,7 +8,7 @@ using namespace drivetrain::test;
 
 TEST(Accumulate, passes_the_suite) {
   Host host;
-  run_schedule_suite([&](int64_t, int64_t) { return make_plugin<Schedule>(host, "accumulate"); }, 1);
+  run_pipeline_suite([&](int64_t, int64_t) { return make_plugin<Schedule>(host, "accumulate"); }, 1);
 }
 
 TEST(Accumulate, says_how_several_stages_are_asked_for) {

@@ -1,7 +1,7 @@
 // schedule/gpipe: the suite, its order, and what it says about the run.
 #include <drivetrain/plan_record.h>
 
-#include "conformance/schedule/suite.h"
+#include "conformance/schedule/linked.h"
 
 namespace drivetrain {
 namespace {
@@ -13,7 +13,7 @@ struct Gpipe : ::testing::Test {
   ScheduleMaker make = schedule_maker(host, "gpipe");
 };
 
-TEST_F(Gpipe, passes_the_suite) { run_schedule_suite(make); }
+TEST_F(Gpipe, passes_the_suite) { run_pipeline_suite(make); }
 TEST_F(Gpipe, claims_the_axis_of_stages) { check_plan(make); }
 
 TEST_F(Gpipe, runs_all_forwards_first_and_keeps_every_micro_batch) {

@@ -1,5 +1,5 @@
 // schedule/interleaved: the suite, the published table and bubbles, groups of other sizes than the number of stages.
-#include "conformance/schedule/suite.h"
+#include "conformance/schedule/linked.h"
 
 #include <limits>
 #include <numeric>
@@ -14,12 +14,12 @@ struct Interleaved : ::testing::Test {
   ScheduleMaker make = schedule_maker(host, "interleaved");
 };
 
-TEST_F(Interleaved, passes_the_suite) { run_schedule_suite(make, kMostStages, {2, 3, 4}); }
+TEST_F(Interleaved, passes_the_suite) { run_pipeline_suite(make, kMostStages, {2, 3, 4}); }
 TEST_F(Interleaved, claims_the_axis_of_stages) { check_plan(make); }
 
 TEST_F(Interleaved, passes_the_suite_with_larger_groups) {
   for (const int64_t group : {5, 6, 7, 9, 13, 40})
-    run_schedule_suite(schedule_maker(host, "interleaved", concat("\"group_size\": ", group)), 5, {2, 3});
+    run_pipeline_suite(schedule_maker(host, "interleaved", concat("\"group_size\": ", group)), 5, {2, 3});
 }
 
 TEST_F(Interleaved, deals_out_a_group_that_is_too_small) {

@@ -2,7 +2,7 @@
 // stages).
 #include <drivetrain/plan_record.h>
 
-#include "conformance/schedule/suite.h"
+#include "conformance/schedule/linked.h"
 
 namespace drivetrain {
 namespace {
@@ -18,7 +18,7 @@ struct OneFOneB : ::testing::Test {
   }
 };
 
-TEST_F(OneFOneB, passes_the_suite) { run_schedule_suite(make); }
+TEST_F(OneFOneB, passes_the_suite) { run_pipeline_suite(make); }
 TEST_F(OneFOneB, claims_the_axis_of_stages) { check_plan(make); }
 
 TEST_F(OneFOneB, is_the_published_order) {

@@ -1,5 +1,5 @@
 // schedule/zero_bubble_h1: the suite, the published table and lengths.
-#include "conformance/schedule/suite.h"
+#include "conformance/schedule/linked.h"
 
 namespace drivetrain {
 namespace {
@@ -15,7 +15,7 @@ struct ZeroBubbleH1 : ::testing::Test {
   }
 };
 
-TEST_F(ZeroBubbleH1, passes_the_suite) { run_schedule_suite(make); }
+TEST_F(ZeroBubbleH1, passes_the_suite) { run_pipeline_suite(make); }
 TEST_F(ZeroBubbleH1, claims_the_axis_of_stages) { check_plan(make); }
 
 TEST_F(ZeroBubbleH1, is_the_published_order_with_both_halves_at_once_on_stage_0) {

@@ -1,9 +1,16 @@
-// strategy/fused_block: the suite, what it leaves to the model, what it says, 16 bits.
-#include <drivetrain/plan_record.h>
-
+// strategy/fused_block: what it leaves to the model, what it says, 16 bits.
 #include "block.h"
 #include "conformance/strategy/memory.h"
-#include "conformance/strategy/suite.h"
+#include "support/plugin_under_test.h"
+
+#include <gtest/gtest.h>
+
+#include <drivetrain/mesh.h>
+#include <drivetrain/plan_record.h>
+#include <drivetrain/toolkit/layers/plain_layers.h>
+
+#include <drivetrain/testkit/strategy/layers.h>
+#include <drivetrain/testkit/strategy/suite.h>
 
 namespace drivetrain {
 namespace {
@@ -16,8 +23,6 @@ CountedMemory memory;
 std::unique_ptr<Strategy> fused(const Host& host) {
   return make_plugin<Strategy>(host, "fused_block", R"({"recompute_cheap": false})");
 }
-
-TEST(FusedBlock, does_what_every_fused_block_must_do) { run_fused_block_suite(fused); }
 
 TEST(FusedBlock, recompute_cheap_changes_no_bit) {
   const auto cheap = [](const Host& host) { return make_plugin<Strategy>(host, "fused_block"); };

@@ -6,7 +6,8 @@
 
 #include <drivetrain/safetensors.h>
 
-#include "conformance/attention/suite.h"
+#include <drivetrain/testkit/attention/suite.h>
+#include "support/plugin_under_test.h"
 
 namespace drivetrain::test {
 

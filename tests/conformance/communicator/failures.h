@@ -6,7 +6,7 @@
 
 #include <chrono>
 
-#include "conformance/communicator/ranks.h"
+#include <drivetrain/testkit/communicator/ranks.h>
 
 namespace drivetrain::test {
 

@@ -1,5 +1,5 @@
-// What every communicator must do. A plugin's test calls these functions, one a test, with the numbers of ranks that it
-// can have; ranks are threads or processes (see ranks.h).
+// What every communicator must do. communicator_suite() has ranks as threads; a plugin's test may call these functions,
+// one a test, with the numbers of ranks that it can have and ranks of another kind (see ranks.h).
 //
 // Values are small integers, exact in every dtype, so collectives are compared with a local computation without
 // tolerance; the order of additions is checked separately with uneven float32 values against the fixed tree.
@@ -15,7 +15,8 @@
 #include <bit>
 #include <cstring>
 
-#include "conformance/communicator/failures.h"
+#include <drivetrain/testkit/communicator/failures.h>
+#include <drivetrain/testkit/kit/suite.h>
 
 namespace drivetrain::test {
 
@@ -294,5 +295,7 @@ inline void overlapping_groups_do_not_disturb_each_other() {
     }
   }));
 }
+
+Suite communicator_suite();
 
 }  // namespace drivetrain::test

@@ -4,7 +4,7 @@
 
 #include <random>
 
-#include "conformance/communicator/suite.h"
+#include <drivetrain/testkit/communicator/suite.h>
 
 namespace drivetrain::test {
 

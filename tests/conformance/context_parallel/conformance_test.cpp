@@ -1,7 +1,10 @@
 // The conformance suite of context_parallel: every installed plugin alone, by two and four ranks, and the two of this
 // tree together, with every installed attention that offers what they need.
-#include "conformance/context_parallel/suite.h"
-#include "support/poisoned_memory.h"
+#include <gtest/gtest.h>
+
+#include <drivetrain/testkit/context_parallel/suite.h>
+#include <drivetrain/testkit/kit/poisoned_memory.h>
+#include <drivetrain/testkit/kit/rank_threads.h>
 
 namespace drivetrain::test {
 namespace {
@@ -10,7 +13,7 @@ PoisonedMemory poisoned;
 
 // Those that have what a plan asks of an attention are all of this tree's; outside ones are told apart by their own
 // suite.
-std::vector<std::string> attentions() { return built_plugins().names(Attention::kKind); }
+std::vector<std::string> attentions() { return installed_plugins().names(Attention::kKind); }
 
 void run_with_every_attention(ContextTrial trial) {
   for (const std::string& attention : attentions()) {
@@ -19,12 +22,8 @@ void run_with_every_attention(ContextTrial trial) {
   }
 }
 
-TEST(ContextParallelConformance, every_plugin_by_two_ranks) {
-  for (const std::string& name : built_plugins().names(kContextKind)) run_with_every_attention({.parts = {{name, 2}}});
-}
-
-TEST(ContextParallelConformance, every_plugin_by_four_ranks) {
-  for (const std::string& name : built_plugins().names(kContextKind)) run_with_every_attention({.parts = {{name, 4}}});
+TEST(ContextParallelConformance, every_plugin_by_two_and_four_ranks) {
+  for (const std::string& name : installed_plugins().names(kContextKind)) run_suite({kContextKind, name});
 }
 
 TEST(ContextParallelConformance, heads_around_a_ring) {
@@ -45,7 +44,7 @@ TEST(ContextParallelConformance, plugins_offer_what_the_attention_inside_has) {
                                .attention = attention,
                                .shape = {"offer", 1, 16, 16, 4, 4, 8, context_args(true, 0, 0)}};
       SCOPED_TRACE(trial.text());
-      ContextRank rank(trial, 0, make_local_store());
+      ContextRank rank(trial, 0, make_memory_store());
       EXPECT_EQ(rank.plan(), "");
       rank.build();
       const AttentionAbilities inside = rank.inner()->abilities(), can = rank.attention().abilities();

@@ -1,41 +1,21 @@
 // What every way to share out a sequence over ranks must do: attention over the pieces is attention over the whole,
 // forward and backward, whatever attention is inside; every position is on one rank; sizes that do not fit are refused.
 //
-// To add a case, add a line to `context_cases`: it runs with every number of ranks and every attention, in float64 and
-// float32, or must be refused where abilities() of the wrapped attention does not declare it.
+// To add a case, add a line to `context_cases` in suite.cpp: it runs with every number of ranks and every attention, in
+// float64 and float32, or must be refused where abilities() of the wrapped attention does not declare it.
 #pragma once
 
-#include <mutex>
+#include <string>
+#include <vector>
 
-#include "conformance/context_parallel/rank.h"
+#include <drivetrain/testkit/context_parallel/rank.h>
+#include <drivetrain/testkit/kit/suite.h>
 
 #include <drivetrain/toolkit/layers/attend.h>
 
 namespace drivetrain::test {
 
-inline AttentionArgs context_args(bool causal, int64_t window, double dropout, std::vector<RowRange> head_rows = {}) {
-  AttentionArgs args = attention_args(causal, window);
-  args.dropout = dropout;
-  args.key = {7, 3, hash_name("block.0.attn"), 5, std::move(head_rows)};
-  return args;
-}
-
-inline std::vector<AttentionCase> context_cases() {
-  return {
-      {"causal", 2, 16, 16, 4, 4, 8, context_args(true, 0, 0)},
-      {"one row, odd head size", 1, 48, 48, 5, 5, 3, context_args(true, 0, 0)},
-      {"grouped, heads that four do not divide", 2, 32, 32, 6, 2, 5, context_args(true, 0, 0)},
-      {"grouped, key heads that two do not divide", 1, 16, 16, 6, 3, 4, context_args(true, 0, 0)},
-      {"one key head", 2, 16, 16, 7, 1, 8, context_args(true, 0, 0)},
-      {"three heads", 2, 16, 16, 3, 3, 4, context_args(true, 0, 0)},
-      {"longer than a kernel's block", 1, 528, 528, 4, 2, 8, context_args(true, 0, 0)},
-      {"not causal", 2, 16, 16, 4, 2, 8, context_args(false, 0, 0)},
-      {"window", 2, 32, 32, 4, 4, 8, context_args(true, 6, 0)},
-      {"dropout", 2, 16, 16, 6, 2, 4, context_args(true, 0, 0.25)},
-      {"dropout, heads that tensor parallelism left", 2, 16, 16, 4, 4, 4,
-       context_args(true, 0, 0.25, {{3, 1}, {8, 3}})},
-  };
-}
+AttentionArgs context_args(bool causal, int64_t window, double dropout, std::vector<RowRange> head_rows = {});
 
 // What the ranks have together, in the order of the sequence. `lse` only where they return it.
 struct ContextOutcome {
@@ -45,227 +25,13 @@ struct ContextOutcome {
   bool declared = true;             // by the wrapped attention's abilities
 };
 
-inline bool context_declares(const AttentionAbilities& can, const AttentionCase& c, at::ScalarType dtype) {
-  return (can.gqa || c.G == c.H) && (can.window || c.args.window == 0) && (can.non_causal || c.args.causal) &&
-         (can.dropout || c.args.dropout == 0) && can.dtypes.contains(dtype) &&
-         (can.head_sizes.empty() || can.head_sizes.contains(c.D));
-}
-
-inline AttentionArgs scaled_args(const AttentionCase& c) {
-  AttentionArgs args = c.args;
-  args.scale = 1 / std::sqrt(static_cast<double>(c.D));
-  return args;
-}
-
-inline ContextOutcome run_context(const ContextTrial& trial) {
-  const AttentionCase& c = trial.shape;
-  const AttentionInputs x = attention_inputs(c, trial.dtype);
-  ContextOutcome outcome;
-  const auto like = [](const at::Tensor& t) { return at::zeros(t.sizes(), t.options()); };
-  AttentionResult& whole = outcome.whole;
-  whole = {like(x.q), at::zeros({c.B, c.H, c.S}, at::kDouble), like(x.q), like(x.k), like(x.v)};
-  std::mutex mutex;
-  outcome.errors = run_context_ranks(trial, [&](ContextRank& rank, int64_t) {
-    {
-      const std::lock_guard lock(mutex);
-      outcome.declared = context_declares(rank.attention().abilities(), c, trial.dtype);
-    }
-    const AttentionResult here = rank.attend_here(x, scaled_args(c));
-    const std::lock_guard lock(mutex);
-    const at::Tensor ids = position_ids(rank.positions({{0, c.S}}), at::kCPU);
-    whole.out.index_copy_(1, ids, here.out);
-    whole.dq.index_copy_(1, ids, here.dq);
-    whole.dk.index_copy_(1, ids, here.dk);
-    whole.dv.index_copy_(1, ids, here.dv);
-    outcome.lse = rank.attention().abilities().returns_lse;
-    if (outcome.lse) whole.lse.index_copy_(2, ids, here.lse.to(at::kDouble));
-  });
-  return outcome;
-}
-
-// The same by one rank: by the formula in float64, or, where numbers are drawn, by the attention itself.
-inline AttentionResult whole_result(const ContextTrial& trial) {
-  const AttentionCase& c = trial.shape;
-  const AttentionInputs x = attention_inputs(c, trial.dtype);
-  if (c.args.dropout == 0) return attention_reference(x.q, x.k, x.v, x.dout, scaled_args(c));
-  LinesLog log;
-  NoStore none;
-  const Services services{.log = log, .store = none};
-  const auto attention = make_built<Attention>(Attention::kKind, trial.attention, "{}", services);
-  return run_attention(*attention, x.q, x.k, x.v, x.dout, scaled_args(c));
-}
-
+ContextOutcome run_context(const ContextTrial& trial);
 // How far the ranks together are from the whole, relative to what is above 1; infinite for what is no number.
-inline double context_deviation(const ContextTrial& trial, const ContextOutcome& outcome) {
-  const AttentionResult wanted = whole_result(trial), &found = outcome.whole;
-  const auto distance = [](const at::Tensor& a, const at::Tensor& b) {
-    const at::Tensor w = b.to(at::kDouble).contiguous(), f = a.to(at::kDouble).contiguous();
-    const double *x = f.const_data_ptr<double>(), *y = w.const_data_ptr<double>();
-    double most = 0;
-    for (int64_t i = 0; i < w.numel(); ++i) {
-      const double d = std::abs(x[i] - y[i]) / std::max(1.0, std::abs(y[i]));
-      most = std::isnan(d) ? std::numeric_limits<double>::infinity() : std::max(most, d);
-    }
-    return most;
-  };
-  double most = std::max({distance(found.out, wanted.out), distance(found.dq, wanted.dq), distance(found.dk, wanted.dk),
-                          distance(found.dv, wanted.dv)});
-  if (outcome.lse) most = std::max(most, distance(found.lse, wanted.lse));
-  return most;
-}
+double context_deviation(const ContextTrial& trial, const ContextOutcome& outcome);
 
-// Ranks that share out heads need one each; which of a trial's do, only its plugins know.
-inline bool has_too_few_heads(const ContextTrial& trial, const ContextOutcome& outcome) {
-  return trial.shape.H < trial.ranks() &&
-         outcome.errors[0].find("query heads cannot be shared out") != std::string::npos;
-}
-
-// Not declared is refused, by whoever of the wrapped attentions says so first; ranks may hear of each other's refusal.
-inline void expect_refused(const std::vector<std::string>& errors) {
-  bool named = false;
-  for (const std::string& error : errors) {
-    EXPECT_FALSE(error.empty());
-    named |= error.find(concat(kContextKind, "/")) == 0;
-  }
-  EXPECT_TRUE(named) << errors[0];
-}
-
-inline void check_against_whole(ContextTrial trial) {
-  for (const AttentionCase& c : context_cases())
-    for (const at::ScalarType dtype : {at::kDouble, at::kFloat}) {
-      trial.shape = c, trial.dtype = dtype;
-      SCOPED_TRACE(trial.text());
-      const ContextOutcome outcome = run_context(trial);
-      if (has_too_few_heads(trial, outcome)) continue;
-      if (!outcome.declared) {
-        expect_refused(outcome.errors);
-        continue;
-      }
-      for (const std::string& error : outcome.errors) EXPECT_EQ(error, "");
-      EXPECT_LE(context_deviation(trial, outcome), attention_tolerance(dtype));
-    }
-}
-
-// 16 bits on the way: as near as one rank with 16 bits is.
-inline void check_16_bits(ContextTrial trial) {
-  trial.shape = {"16 bits", 2, 64, 64, 4, 2, 16, context_args(true, 0, 0)};
-  for (const at::ScalarType dtype : {at::kBFloat16, at::kHalf}) {
-    trial.dtype = dtype;
-    SCOPED_TRACE(trial.text());
-    const ContextOutcome outcome = run_context(trial);
-    for (const std::string& error : outcome.errors) EXPECT_EQ(error, "");
-    EXPECT_EQ(outcome.whole.dk.scalar_type(), dtype);
-    EXPECT_LE(context_deviation(trial, outcome), attention_tolerance(dtype));
-  }
-}
-
-inline void check_same_bits(ContextTrial trial) {
-  trial.shape = {"", 2, 160, 160, 4, 2, 16, context_args(true, 0, 0)};
-  trial.dtype = at::kFloat;
-  SCOPED_TRACE(trial.text());
-  const AttentionResult first = run_context(trial).whole;
-  for (int i = 0; i < 3; ++i) {
-    const AttentionResult again = run_context(trial).whole;
-    EXPECT_TRUE(at::equal(first.out, again.out) && at::equal(first.dq, again.dq) && at::equal(first.dk, again.dk) &&
-                at::equal(first.dv, again.dv));
-  }
-}
-
-// Several forwards before their backwards, of layers of different sizes, last one first: nothing that a layer keeps is
-// overwritten by the next one, and the graph that autograd keeps is enough.
-inline void check_layers_in_flight(ContextTrial trial) {
-  trial.shape = {"layers", 2, 32, 32, 4, 4, 8, context_args(true, 0, 0)};
-  SCOPED_TRACE(trial.text());
-  const auto errors = run_context_ranks(trial, [&](ContextRank& rank, int64_t) {
-    struct InFlight {
-      AttentionInputs here;
-      at::Tensor out;
-      AttentionResult alone;
-    };
-    std::vector<InFlight> layers;
-    for (const int64_t G : {4, 1, 2}) {
-      const AttentionCase c{"", 2, 32, 32, 4, G, 8 * G, context_args(true, 0, 0)};
-      const AttentionInputs whole = attention_inputs(c);
-      InFlight layer{rank.slice(whole), {}, rank.attend_here(whole, scaled_args(c))};
-      for (at::Tensor* x : {&layer.here.q, &layer.here.k, &layer.here.v}) x->set_requires_grad(true);
-      layers.push_back(layer);
-    }
-    for (InFlight& layer : layers) {
-      AttentionArgs args = context_args(true, 0, 0);
-      args.scale = 1 / std::sqrt(static_cast<double>(layer.here.q.size(3)));
-      layer.out = attend(rank.shared_attention(), layer.here.q, layer.here.k, layer.here.v, args);
-    }
-    for (auto layer = layers.rbegin(); layer != layers.rend(); ++layer) {
-      layer->out.backward(layer->here.dout);
-      EXPECT_TRUE(at::equal(layer->out, layer->alone.out));
-      EXPECT_TRUE(at::equal(layer->here.q.grad(), layer->alone.dq));
-      EXPECT_TRUE(at::equal(layer->here.k.grad(), layer->alone.dk));
-      EXPECT_TRUE(at::equal(layer->here.v.grad(), layer->alone.dv));
-    }
-  });
-  for (const std::string& error : errors) EXPECT_EQ(error, "");
-}
-
-// Every position is on one rank, in ascending order, as many on each; also of positions that were cut before.
-inline void check_positions(ContextTrial trial) {
-  trial.shape = {"positions", 1, 48, 48, 4, 4, 4, context_args(true, 0, 0)};
-  SCOPED_TRACE(trial.text());
-  const int64_t n = trial.ranks();
-  for (const std::vector<RowRange>& all :
-       {std::vector<RowRange>{{0, 48}}, {{3, 17}, {40, 31}}, {{100, 1}, {200, 7}, {300, 40}}}) {
-    const at::Tensor wanted = position_ids(all, at::kCPU);
-    std::vector<std::vector<int64_t>> of_rank(static_cast<size_t>(n));
-    const auto errors = run_context_ranks(trial, [&](ContextRank& rank, int64_t r) {
-      const at::Tensor ids = position_ids(rank.positions(all), at::kCPU);
-      of_rank[static_cast<size_t>(r)].assign(ids.const_data_ptr<int64_t>(),
-                                             ids.const_data_ptr<int64_t>() + ids.numel());
-      EXPECT_TRUE(rank.positions({}).empty());
-    });
-    std::vector<int64_t> together;
-    for (const auto& ids : of_rank) {
-      EXPECT_EQ(static_cast<int64_t>(ids.size()), 48 / n);
-      EXPECT_TRUE(std::is_sorted(ids.begin(), ids.end()));
-      together.insert(together.end(), ids.begin(), ids.end());
-    }
-    std::sort(together.begin(), together.end());
-    EXPECT_EQ(at::IntArrayRef(together),
-              at::IntArrayRef(wanted.const_data_ptr<int64_t>(), static_cast<size_t>(wanted.numel())));
-    for (const std::string& error : errors) EXPECT_EQ(error, "");
-  }
-}
-
-inline void check_refused_lengths(ContextTrial trial) {
-  trial.shape = {"odd length", 1, 49, 49, 4, 4, 4, context_args(true, 0, 0)};
-  SCOPED_TRACE(trial.text());
-  ContextRank rank(trial, 0, make_local_store());
-  const std::string refusals = rank.plan();
-  EXPECT_NE(refusals.find("sequences of 49 positions"), std::string::npos) << refusals;
-  EXPECT_NE(refusals.find("set seq_length to"), std::string::npos) << refusals;
-  rank.build();  // plans are made without ranks that could wait for each other
-  const std::string cut = error_of([&] { rank.positions({{0, 49}}); });
-  EXPECT_NE(cut.find("49 positions cannot be cut into"), std::string::npos) << cut;
-}
-
-inline void check_one_rank(ContextTrial trial) {
-  for (ContextPart& part : trial.parts) part.size = 1;
-  trial.shape = {"one rank", 1, 9, 9, 2, 2, 4, context_args(true, 0, 0)};
-  ContextRank rank(trial, 0, make_local_store());
-  EXPECT_EQ(rank.plan(), "");
-  rank.build();
-  rank.attach();
-  EXPECT_FALSE(rank.wraps());
-  EXPECT_EQ(rank.cuts(), 0u);
-}
-
+// Alone by two and four ranks, with every installed attention.
+Suite context_parallel_suite();
 // `trial`: parts and attention; the suite chooses the rest.
-inline void run_context_parallel_suite(const ContextTrial& trial) {
-  check_against_whole(trial);
-  check_16_bits(trial);
-  check_same_bits(trial);
-  check_layers_in_flight(trial);
-  check_positions(trial);
-  check_refused_lengths(trial);
-  check_one_rank(trial);
-}
+void run_context_parallel_suite(const ContextTrial& trial);
 
 }  // namespace drivetrain::test

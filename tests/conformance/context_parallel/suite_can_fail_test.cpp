@@ -1,7 +1,8 @@
 // The conformance suite of context_parallel finds what it is there for: mistakes that a plugin could make show as
 // deviations.
+#include <gtest/gtest.h>
 
-#include "conformance/context_parallel/suite.h"
+#include <drivetrain/testkit/context_parallel/suite.h>
 
 namespace drivetrain::test {
 namespace {

@@ -7,16 +7,10 @@
 // it must be.
 #pragma once
 
-#include <gtest/gtest.h>
-
-#include <ATen/ops/empty.h>
-#include <ATen/ops/zeros.h>
-
 #include <map>
 #include <string>
 #include <vector>
 
-#include <drivetrain/error.h>
 #include <drivetrain/unit.h>
 
 namespace drivetrain::test {
@@ -28,103 +22,24 @@ struct ToyParam {
   bool trainable = true;
 };
 
-// Sizes below, at and above a block of the norm (1024), none a multiple of the number of ranks but by chance.
-inline const std::vector<ToyParam>& toy_params() {
-  static const std::vector<ToyParam> list = {
-      {"embed.weight", {37, 41}, 0},
-      {"embed.bias", {5}, 0},
-      {"block.0.weight", {70, 50}, 1},
-      {"block.0.bias", {1}, 1},
-      {"block.0.frozen", {33, 40}, 1, false},
-      {"block.0.sometimes", {3, 7}, 1},
-      {"block.0.some_rows", {1100}, 1},
-      {"block.1.frozen", {1200}, 2, false},
-      {"block.1.small", {8}, 2, false},
-      {"head.weight", {64, 64}, 3},
-      {"head.block", {1024}, 3},
-      {"head.norm", {3}, 3},
-  };
-  return list;
-}
+const std::vector<ToyParam>& toy_params();
 inline constexpr const char* kTied = "embed.weight";  // the head computes with it too
 
-// Small integers that look random.
-inline int64_t toy_number(uint64_t key, int64_t element, int64_t low, int64_t high) {
-  uint64_t x = key + static_cast<uint64_t>(element) * 0x9e3779b97f4a7c15u;
-  x = (x ^ (x >> 29)) * 0xbf58476d1ce4e5b9u;
-  x ^= x >> 32;
-  return low + static_cast<int64_t>(x % static_cast<uint64_t>(high - low + 1));
-}
-inline float toy_initial(const std::string& name, int64_t element) {
-  return static_cast<float>(toy_number(hash_name(name), element, -8, 8)) / 8;
-}
-
-// Whether a row's gradient reaches the parameter: one is left out by every rank in step 2, one by every other pair of
-// rows.
-inline bool toy_uses(const std::string& name, int64_t step, int64_t row) {
-  if (name == "block.0.sometimes") return step != 2;
-  if (name == "block.0.some_rows") return row / 2 % 2 == 0;
-  return true;
-}
-
-// Adds a row's gradient of a parameter with these values. `site`: which use of it, since the tied one has two.
-// `integers`: b is 0.
-template <class Sum>
-void add_toy_slopes(const std::string& name, int site, int64_t row, const std::vector<float>& values, bool integers,
-                    Sum* sums) {
-  const uint64_t key = hash_name(name) + static_cast<uint64_t>(row * 8 + site + 1) * 0xc2b2ae3d27d4eb4fu;
-  for (size_t i = 0; i < values.size(); ++i) {
-    const auto element = static_cast<int64_t>(i);
-    const auto a = static_cast<Sum>(toy_number(key, element, -2, 2)),
-               b = static_cast<Sum>(integers ? 0 : toy_number(~key, element, 0, 1));
-    sums[i] += a + b * static_cast<Sum>(values[i]);
-  }
-}
+// Small integers that look random, from `low` to `high`.
+int64_t toy_number(uint64_t key, int64_t element, int64_t low, int64_t high);
+float toy_initial(const std::string& name, int64_t element);
 
 // What values are and gradients must be, computed on each rank from the formulas alone.
 class ToyTruth {
  public:
-  ToyTruth(at::ScalarType working, bool integers) : integers(integers), working_(working) {
-    for (const ToyParam& p : toy_params()) {
-      int64_t numel = 1;
-      for (const int64_t size : p.shape) numel *= size;
-      std::vector<float>& master = masters[p.name];
-      for (int64_t i = 0; i < numel; ++i) master.push_back(toy_initial(p.name, i));
-    }
-  }
+  ToyTruth(at::ScalarType working, bool integers);
 
   // As units see it.
-  const std::vector<float>& seen(const std::string& name) {
-    std::vector<float>& list = seen_[name];
-    if (list.empty()) {
-      at::Tensor t = at::empty({static_cast<int64_t>(masters[name].size())}, at::TensorOptions(at::kFloat));
-      std::copy(masters[name].begin(), masters[name].end(), t.mutable_data_ptr<float>());
-      t = t.to(working_).to(at::kFloat);
-      list.assign(t.const_data_ptr<float>(), t.const_data_ptr<float>() + t.numel());
-    }
-    return list;
-  }
+  const std::vector<float>& seen(const std::string& name);
 
   // Of rows [first, last), the whole global batch of a step.
-  void make_gradients(int64_t step, int64_t first, int64_t last) {
-    for (const ToyParam& p : toy_params()) {
-      if (!p.trainable) continue;
-      const std::vector<float>& values = seen(p.name);
-      std::vector<double>& sum = gradients[p.name];
-      sum.assign(values.size(), 0);
-      for (int64_t row = first; row < last; ++row)
-        for (int site = 0; toy_uses(p.name, step, row) && site < (p.name == std::string(kTied) ? 2 : 1); ++site)
-          add_toy_slopes(p.name, site, row, values, integers, sum.data());
-    }
-  }
-  void update() {
-    for (const ToyParam& p : toy_params()) {
-      if (!p.trainable) continue;
-      std::vector<float>& master = masters[p.name];
-      for (size_t i = 0; i < master.size(); ++i) master[i] -= kRate * static_cast<float>(gradients[p.name][i]);
-    }
-    seen_.clear();
-  }
+  void make_gradients(int64_t step, int64_t first, int64_t last);
+  void update();
 
   static constexpr float kRate = 0x1p-4f;  // three steps from multiples of 1/8 stay within float32's 24 bits
   const bool integers;                     // as all gradients are
@@ -143,62 +58,18 @@ class ToyUnit : public Unit {
       : Unit(std::move(name)), params_(std::move(params)), truth_(truth) {}
 
   std::vector<ParamPtr> params() const override { return params_; }
-  Tensors forward(const Tensors& x, StepContext& ctx, Saved&) override {
-    for (const ParamPtr& param : params_) check(*param, ctx, "forward");
-    return x;
-  }
-  Tensors backward(const Tensors& dy, StepContext& ctx, Saved&) override {
-    for (const ParamPtr& param : params_) {
-      check(*param, ctx, "backward");
-      if (param->trainable) add_gradient(*param, ctx);
-    }
-    return dy;
-  }
+  Tensors forward(const Tensors& x, StepContext& ctx, Saved&) override;
+  Tensors backward(const Tensors& dy, StepContext& ctx, Saved&) override;
 
  private:
-  void check(const Param& param, const StepContext& ctx, const char* direction) const {
-    const std::string where = concat(param.name, " of ", name(), ", ", direction, " of micro-batch ", ctx.visit().micro,
-                                     ", step ", ctx.step());
-    ASSERT_EQ(param.tensor.sizes(), at::IntArrayRef(param.layout.global_shape)) << where;
-    const at::Tensor seen = param.tensor.detach().to(at::kFloat).contiguous();
-    const std::vector<float>& wanted = truth_.seen(param.name);
-    const float* found = seen.const_data_ptr<float>();
-    const auto [bad, right] = std::mismatch(found, found + seen.numel(), wanted.begin());
-    EXPECT_EQ(bad, found + seen.numel()) << where << ", element " << bad - found << " is " << *bad << ", wanted "
-                                         << *right;
-  }
-  void add_gradient(Param& param, const StepContext& ctx) const {
-    const int site = name() == "head" && param.name == kTied ? 1 : 0;
-    const std::vector<float>& values = truth_.seen(param.name);
-    at::Tensor gradient = at::zeros(param.layout.global_shape, at::TensorOptions(at::kFloat));
-    float* sums = gradient.mutable_data_ptr<float>();
-    bool used = false;
-    const int64_t first = ctx.batch().first_sample, rows = ctx.batch().tokens_BS.size(0);
-    for (int64_t row = first; row < first + rows; ++row) {
-      if (!toy_uses(param.name, ctx.step(), row)) continue;
-      used = true;
-      add_toy_slopes(param.name, site, row, values, truth_.integers, sums);
-    }
-    if (used) accumulate_grad(param, gradient);
-  }
+  void check(const Param& param, const StepContext& ctx, const char* direction) const;
+  void add_gradient(Param& param, const StepContext& ctx) const;
 
   const std::vector<ParamPtr> params_;
   ToyTruth& truth_;
 };
 
-inline UnitList toy_units(ToyTruth& truth) {
-  std::vector<std::vector<ParamPtr>> owned(4);
-  for (const ToyParam& p : toy_params()) {
-    owned[static_cast<size_t>(p.unit)].push_back(
-        std::make_shared<Param>(p.name, Layout::whole(p.shape), InitRule::ones()));
-    owned[static_cast<size_t>(p.unit)].back()->trainable = p.trainable;
-  }
-  owned[3].push_back(owned[0][0]);
-  UnitList list;
-  const char* names[] = {"embed", "block.0", "block.1", "head"};
-  for (size_t u = 0; u < owned.size(); ++u) list.units.push_back(std::make_shared<ToyUnit>(names[u], owned[u], truth));
-  return list;
-}
+UnitList toy_units(ToyTruth& truth);
 
 class ToyContext : public StepContext {
  public:

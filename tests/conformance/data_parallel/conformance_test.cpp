@@ -1,8 +1,12 @@
 // The conformance suite of data_parallel over every installed implementation.
 #include <gtest/gtest.h>
 
-#include "conformance/data_parallel/suite.h"
-#include "support/poisoned_memory.h"
+#include <algorithm>
+
+#include <drivetrain/data_parallel.h>
+
+#include <drivetrain/testkit/kit/poisoned_memory.h>
+#include <drivetrain/testkit/kit/suite.h>
 
 namespace drivetrain::test {
 namespace {
@@ -43,13 +47,15 @@ bool is_named_here(const std::string& name) {
 }
 
 TEST(DataParallelConformance, plugins_that_are_not_named_here_pass_with_their_defaults) {
-  for (const std::string& name : built_plugins().names(DataParallel::kKind))
-    if (!is_named_here(name)) run_data_parallel_suite(name, "{}");
+  for (const std::string& name : installed_plugins().names(DataParallel::kKind))
+    if (!is_named_here(name)) run_suite({DataParallel::kKind, name});
 }
 
 class DataParallelOptions : public testing::TestWithParam<OptionSet> {};
 
-TEST_P(DataParallelOptions, pass) { run_data_parallel_suite(GetParam().name, GetParam().options, GetParam().multiple); }
+TEST_P(DataParallelOptions, pass) {
+  run_suite({DataParallel::kKind, GetParam().name, parse_json(GetParam().options, "test"), GetParam().multiple});
+}
 
 INSTANTIATE_TEST_SUITE_P(Conformance, DataParallelOptions, testing::ValuesIn(kOptionSets),
                          [](const auto& info) { return concat(info.param.name, "_", info.index); });

@@ -2,8 +2,13 @@
 // one mistake.
 #include <gtest/gtest-spi.h>
 
-#include "conformance/data_parallel/suite.h"
-#include "support/poisoned_memory.h"
+#include <ATen/ops/zeros.h>
+
+#include <drivetrain/mesh.h>
+#include <drivetrain/toolkit/sharding/flat_unit.h>
+
+#include <drivetrain/testkit/data_parallel/suite.h>
+#include <drivetrain/testkit/kit/poisoned_memory.h>
 
 namespace drivetrain::test {
 namespace {

@@ -4,7 +4,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "conformance/optimizer/suite.h"
+#include <drivetrain/testkit/optimizer/suite.h>
+#include "support/plugin_under_test.h"
 
 namespace drivetrain::test {
 

@@ -1,9 +1,13 @@
 // The conformance suite of recompute over every installed policy, and how configs choose one.
 #include <gtest/gtest.h>
 
-#include "conformance/recompute/suite.h"
-#include "support/plugin_under_test.h"
-#include "support/poisoned_memory.h"
+#include <algorithm>
+
+#include <drivetrain/recompute.h>
+
+#include <drivetrain/testkit/kit/poisoned_memory.h>
+#include <drivetrain/testkit/recompute/suite.h>
+#include "support/train_threads.h"
 
 namespace drivetrain::test {
 namespace {
@@ -24,7 +28,7 @@ constexpr const char* kPolicies[] = {
 
 class RecomputePolicies : public testing::TestWithParam<const char*> {};
 
-TEST_P(RecomputePolicies, change_no_bit) { run_recompute_suite(parse_json(GetParam(), "policy")); }
+TEST_P(RecomputePolicies, change_no_bit) { run_recompute_suite(parse_json(GetParam(), "policy"), train_by_threads); }
 
 INSTANTIATE_TEST_SUITE_P(Conformance, RecomputePolicies, testing::ValuesIn(kPolicies));
 
@@ -33,16 +37,16 @@ TEST(RecomputeConformance, policies_that_are_not_named_here_pass_with_their_defa
     const bool named = std::any_of(std::begin(kPolicies), std::end(kPolicies), [&](const std::string& policy) {
       return policy.find(concat("\"", name, "\"")) != std::string::npos;
     });
-    if (!named) run_recompute_suite(Value(name));
+    if (!named) run_recompute_suite(Value(name), train_by_threads);
   }
 }
 
 // Dropout is really drawn and the seed counts, else equal bits would say nothing.
 TEST(RecomputeConformance, a_digest_tells_runs_apart) {
   RecomputeCase other = recompute_cases()[0];
-  const std::string plain = recompute_bits(other, nullptr);
+  const std::string plain = recompute_bits(other, nullptr, train_by_threads);
   other.sections = R"({"fused_block": false, "attention": "standard", "seed": 6})";
-  EXPECT_NE(recompute_bits(other, nullptr), plain);
+  EXPECT_NE(recompute_bits(other, nullptr, train_by_threads), plain);
 }
 
 // "recompute/full" of a section, or what is wrong with it.

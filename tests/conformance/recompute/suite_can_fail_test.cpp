@@ -2,14 +2,15 @@
 // mistake.
 #include <gtest/gtest.h>
 
-#include "conformance/recompute/suite.h"
+#include <drivetrain/testkit/recompute/suite.h>
+#include "support/train_threads.h"
 
 namespace drivetrain::test {
 namespace {
 
-const Registry& with_mistakes() {
+TrainedRun with_mistakes(const Value& config, int ranks) {
   static const Registry registry(SearchPath::standard({}, {DRIVETRAIN_MISTAKEN_DIR}, ""));
-  return registry;
+  return run_threads(config, ranks, registry);
 }
 
 Value policy(const char* params) { return Value::Object{{"type", "mistaken"}, {"params", parse_json(params, "test")}}; }
@@ -20,9 +21,9 @@ const RecomputeCase& plain_blocks() { return recompute_cases().front(); }
 std::string difference(const char* params) {
   static const std::string plain = [] {
     const Value keeps = policy(R"({"recompute": false})");
-    return recompute_bits(plain_blocks(), &keeps, with_mistakes());
+    return recompute_bits(plain_blocks(), &keeps, with_mistakes);
   }();
-  return recompute_difference(plain_blocks(), policy(params), plain, with_mistakes());
+  return recompute_difference(plain_blocks(), policy(params), plain, with_mistakes);
 }
 
 TEST(RecomputeSuite, passes_a_right_policy) {

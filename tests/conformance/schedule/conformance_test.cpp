@@ -1,36 +1,18 @@
 // The conformance suite of schedule over every installed implementation, and a table of what each costs.
+#include <gtest/gtest.h>
+
 #include <iostream>
 
-#include "conformance/schedule/suite.h"
-#include "support/train_threads.h"
+#include <drivetrain/testkit/schedule/suite.h>
+#include "step/timeline.h"
 
 namespace drivetrain::test {
 namespace {
 
-Host host;
-
-bool takes(const std::string& name, const char* option) {
-  return built_plugins().options(Schedule::kKind, name).find(option);
-}
-
-ScheduleMaker maker(const std::string& name) {
-  return [name](int64_t stages, int64_t chunks) {
-    Value options = Value::object();
-    if (takes(name, "stages")) options.set("stages", stages);
-    if (takes(name, "chunks")) options.set("chunks", chunks);
-    Problems problems;
-    const auto parsed = built_plugins().options(Schedule::kKind, name).parse(options, name, "params", problems);
-    problems.throw_if_any();
-    return built_plugins().create<Schedule>(name, parsed.get(), host.services);
-  };
-}
+bool takes(const std::string& name, const char* option) { return takes_option({Schedule::kKind, name}, option); }
 
 TEST(ScheduleConformance, every_installed_schedule_passes) {
-  for (const std::string& name : built_plugins().names(Schedule::kKind)) {
-    SCOPED_TRACE(name);
-    const std::vector<int64_t> chunks = takes(name, "chunks") ? std::vector<int64_t>{2, 3, 4} : std::vector<int64_t>{1};
-    run_schedule_suite(maker(name), takes(name, "stages") ? kMostStages : 1, chunks);
-  }
+  for (const std::string& name : installed_plugins().names(Schedule::kKind)) run_suite({Schedule::kKind, name});
 }
 
 // Idle time over work, and the most activations that a stage keeps, in micro-batches of a whole stage. Forward 1,
@@ -38,7 +20,7 @@ TEST(ScheduleConformance, every_installed_schedule_passes) {
 TEST(ScheduleConformance, table_of_bubbles_and_activations) {
   std::cout << "| stages | micro-batches |";
   std::vector<std::pair<std::string, int64_t>> columns;
-  for (const std::string& name : built_plugins().names(Schedule::kKind)) {
+  for (const std::string& name : installed_plugins().names(Schedule::kKind)) {
     if (!takes(name, "stages")) continue;
     for (const int64_t chunks : takes(name, "chunks") ? std::vector<int64_t>{2, 4} : std::vector<int64_t>{1})
       columns.emplace_back(name, chunks);
@@ -50,7 +32,8 @@ TEST(ScheduleConformance, table_of_bubbles_and_activations) {
     for (const int64_t micro_batches : {stages / 2, stages, 2 * stages, 4 * stages, 4 * stages + 1}) {
       std::cout << "| " << stages << " | " << micro_batches << " |";
       for (const auto& [name, chunks] : columns) {
-        const Timeline line = simulate(*maker(name)(stages, chunks), micro_batches, Pass::train);
+        const Timeline line =
+            simulate(*schedule_maker({Schedule::kKind, name})(stages, chunks), micro_batches, Pass::train);
         int64_t kept = 0;
         for (const Timeline::Stage& stage : line.stages) kept = std::max(kept, stage.peak_in_flight);
         char text[64];

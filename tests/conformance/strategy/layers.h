@@ -3,10 +3,11 @@
 // hidden.
 #pragma once
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/zeros_like.h>
 
-#include "conformance/strategy/chain.h"
+#include <drivetrain/testkit/strategy/chain.h>
 
 namespace drivetrain::test {
 
@@ -123,24 +124,6 @@ struct HalvedLayers : OtherLayers {
 template <class Factory>
 void decorate(Builder& builder) {
   builder.layers = std::make_shared<Factory>(builder.layers);
-}
-
-// Two chains with the same numbers, on the model's own blocks and on the strategy's, after one step each of this batch.
-inline void expect_same_step(Chain& plain, Chain& fused, const std::function<void(Chain&)>& set_up,
-                             Part part = Part::whole) {
-  PassResult wanted, found;
-  for (const auto& [chain, result] : {std::pair{&plain, &wanted}, {&fused, &found}}) {
-    chain->fill(at::kDouble);
-    set_up(*chain);
-    *result = chain->forward_and_backward(part);
-    if (part == Part::input) chain->backward_weight();
-  }
-  for (size_t i = 0; i < wanted.outputs.size(); ++i)
-    expect_near(found.outputs[i], wanted.outputs[i], 1e-12, concat("output of unit ", i));
-  for (size_t i = 0; i < wanted.gradients.size(); ++i)
-    expect_near(found.gradients[i], wanted.gradients[i], 1e-12, concat("gradient ", i, " from the end"));
-  const auto slots_wanted = slots(plain);
-  for (const auto& [name, slot] : slots(fused)) expect_near(slot, slots_wanted.at(name), 1e-12, name);
 }
 
 }  // namespace drivetrain::test

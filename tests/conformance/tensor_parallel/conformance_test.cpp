@@ -1,6 +1,10 @@
 // The conformance suite of tensor_parallel over every installed implementation.
-#include "conformance/tensor_parallel/suite.h"
-#include "support/poisoned_memory.h"
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include <drivetrain/testkit/kit/poisoned_memory.h>
+#include <drivetrain/testkit/tensor_parallel/suite.h>
 
 namespace drivetrain::test {
 namespace {
@@ -15,10 +19,10 @@ struct OptionSet {
 // Plugins that are not named here run with their defaults. Vocabularies: padded by much, to a multiple of the ranks, to
 // a bit more.
 constexpr OptionSet kOptionSets[] = {
-    {"megatron", ""},
-    {"megatron", R"(, "make_vocab_size_divisible_by": 1)"},
-    {"megatron", R"(, "make_vocab_size_divisible_by": 3, "sequence_parallel": true)"},
-    {"megatron", R"(, "sequence_parallel": true, "keep_gathered": true)"},
+    {"megatron", "{}"},
+    {"megatron", R"({"make_vocab_size_divisible_by": 1})"},
+    {"megatron", R"({"make_vocab_size_divisible_by": 3, "sequence_parallel": true})"},
+    {"megatron", R"({"sequence_parallel": true, "keep_gathered": true})"},
 };
 
 bool is_named_here(const std::string& name) {
@@ -27,13 +31,15 @@ bool is_named_here(const std::string& name) {
 }
 
 TEST(TensorParallelConformance, plugins_that_are_not_named_here_pass_with_their_defaults) {
-  for (const std::string& name : TensorParallelRank::registry().names(kTensorParallel))
-    if (!is_named_here(name)) run_tensor_parallel_suite(name);
+  for (const std::string& name : installed_plugins().names(kTensorParallel))
+    if (!is_named_here(name)) run_suite({kTensorParallel, name});
 }
 
 class TensorParallelOptions : public testing::TestWithParam<OptionSet> {};
 
-TEST_P(TensorParallelOptions, pass) { run_tensor_parallel_suite(GetParam().name, GetParam().options); }
+TEST_P(TensorParallelOptions, pass) {
+  run_suite({kTensorParallel, GetParam().name, parse_json(GetParam().options, "test")});
+}
 
 INSTANTIATE_TEST_SUITE_P(Conformance, TensorParallelOptions, testing::ValuesIn(kOptionSets),
                          [](const auto& info) { return concat(info.param.name, "_", info.index); });

@@ -2,11 +2,13 @@
 // do not with any one mistake.
 #include <gtest/gtest-spi.h>
 
+#include <ATen/TensorOperators.h>
+
 #include <drivetrain/toolkit/layers/attend.h>
 #include <drivetrain/toolkit/layers/linear.h>
 #include <drivetrain/toolkit/units/differentiable.h>
 
-#include "conformance/tensor_parallel/suite.h"
+#include <drivetrain/testkit/tensor_parallel/suite.h>
 
 namespace drivetrain::test {
 namespace {

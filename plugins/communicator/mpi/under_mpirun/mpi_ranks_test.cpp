@@ -3,7 +3,8 @@
 // CMakeLists.txt).
 #include <ATen/ops/full.h>
 
-#include "conformance/communicator/works.h"
+#include <drivetrain/testkit/communicator/works.h>
+#include "conformance/communicator/linked.h"
 
 namespace drivetrain::test {
 namespace {

@@ -4,8 +4,9 @@
 #include <ATen/ops/zeros.h>
 #include <cuda_runtime_api.h>
 
+#include <drivetrain/testkit/communicator/suite.h>
 #include "../tree_sum.h"
-#include "conformance/communicator/suite.h"
+#include "conformance/communicator/linked.h"
 #include "device/open_device.h"
 
 namespace drivetrain {

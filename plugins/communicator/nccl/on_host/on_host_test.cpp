@@ -2,7 +2,8 @@
 // that do not end are ended and named. Streams are threads here, so a call really runs later than it is made.
 #include <ATen/ops/ones.h>
 
-#include "conformance/communicator/works.h"
+#include <drivetrain/testkit/communicator/works.h>
+#include "conformance/communicator/linked.h"
 #include "fake_cuda.h"
 
 namespace drivetrain {

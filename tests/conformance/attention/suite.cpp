@@ -1,0 +1,211 @@
+#include <drivetrain/testkit/attention/suite.h>
+
+#include <gtest/gtest.h>
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/exp.h>
+#include <ATen/ops/logaddexp.h>
+#include <ATen/ops/zeros.h>
+
+#include <cmath>
+#include <functional>
+
+#include <drivetrain/toolkit/layers/attend.h>
+
+#include <drivetrain/testkit/kit/host.h>
+
+namespace drivetrain::test {
+namespace {
+
+std::vector<AttentionCase> attention_cases() {
+  return {
+      {"causal", 2, 7, 7, 4, 4, 8, attention_args(true)},
+      {"full", 2, 7, 7, 4, 4, 8, attention_args(false)},
+      {"one token", 1, 1, 1, 2, 1, 4, attention_args(true)},
+      {"odd head size, grouped", 2, 9, 9, 6, 2, 5, attention_args(true)},
+      {"one key/value head", 1, 6, 6, 5, 1, 3, attention_args(false)},
+      {"longer than a kernel block", 1, 300, 300, 2, 1, 16, attention_args(true)},
+      {"more keys than queries, full", 2, 3, 11, 4, 2, 8, attention_args(false)},
+      {"more queries than keys, causal", 1, 9, 4, 2, 2, 8, attention_args(true)},
+      {"the next token after its past", 2, 1, 10, 4, 2, 8, attention_args(true, 0, 9)},
+      {"a block of queries after their past", 1, 4, 10, 2, 2, 8, attention_args(true, 0, 6)},
+      {"queries before all keys", 1, 6, 4, 2, 1, 8, attention_args(true, 0, -3)},
+      {"window", 2, 12, 12, 4, 2, 8, attention_args(true, 5)},
+      {"window on both sides", 1, 12, 12, 2, 2, 8, attention_args(false, 3)},
+      {"window of one", 1, 5, 5, 2, 2, 8, attention_args(true, 1)},
+      {"several sequences", 1, 12, 12, 4, 2, 8, attention_args(true, 0, 0, {0, 1, 5, 12})},
+      {"several sequences, full", 1, 12, 12, 2, 2, 8, attention_args(false, 0, 0, {0, 4, 4, 12})},
+  };
+}
+
+// Declared abilities work in every declared dtype; the rest is refused with the plugin's name.
+void check_against_reference(const Attention& attention, const std::string& name) {
+  const AttentionAbilities can = attention.abilities();
+  for (AttentionCase c : attention_cases()) {
+    c.args.scale = 1 / std::sqrt(static_cast<double>(c.D));
+    const bool declared = (can.gqa || c.G == c.H) && (can.window || c.args.window == 0) &&
+                          (can.varlen || c.args.varlen.cu_seqlens.empty()) && (can.non_causal || c.args.causal) &&
+                          (can.q_offset || c.args.q_offset == 0) &&
+                          (can.head_sizes.empty() || can.head_sizes.contains(c.D));
+    for (const at::ScalarType type : can.dtypes) {
+      SCOPED_TRACE(concat(c.what, ", ", type));
+      const AttentionInputs x = attention_inputs(c, type);
+      AttentionResult found;
+      const std::string refusal = error_of([&] { found = run_attention(attention, x.q, x.k, x.v, x.dout, c.args); });
+      EXPECT_TRUE(refusal.empty() || !declared) << refusal;
+      if (!refusal.empty()) {  // what is not declared may still work where a case happens to need less
+        EXPECT_EQ(refusal.find(name + ": "), 0u) << refusal;
+        EXPECT_NE(refusal.find(can.remedy), std::string::npos) << refusal;
+        continue;
+      }
+      EXPECT_EQ(found.out.scalar_type(), type);
+      EXPECT_EQ(found.dk.scalar_type(), type);
+      EXPECT_EQ(found.lse.scalar_type(), type == at::kDouble ? at::kDouble : at::kFloat);
+      expect_close(found, attention_reference(x.q, x.k, x.v, x.dout, c.args), attention_tolerance(type));
+    }
+  }
+}
+
+}  // namespace
+
+void check_gradient_by_differences(const Attention& attention, AttentionArgs args) {
+  const AttentionCase c{"", 2, 6, 6, 4, attention.abilities().gqa ? 2 : 4, 4, {}};
+  args.scale = 0.5;
+  const AttentionInputs x = attention_inputs(c);
+  const at::Tensor uq = normal_numbers(x.q.sizes(), 3), uk = normal_numbers(x.k.sizes(), 4),
+                   uv = normal_numbers(x.v.sizes(), 5);
+  const auto value = [&](double h) {
+    return attention.forward(x.q + uq * h, x.k + uk * h, x.v + uv * h, args).out.mul(x.dout).sum().item<double>();
+  };
+  const AttentionResult r = run_attention(attention, x.q, x.k, x.v, x.dout, args);
+  const double slope = r.dq.mul(uq).sum().add(r.dk.mul(uk).sum()).add(r.dv.mul(uv).sum()).item<double>();
+  const double h = 1e-5;  // error h^2 of the difference and 1e-16 / h of rounding
+  EXPECT_NEAR((value(h) - value(-h)) / (2 * h), slope, 1e-8 * std::max(1.0, std::abs(slope)));
+}
+
+namespace {
+
+// Keys in two blocks, as ring attention has them: out and lse merged, backward per block with the merged ones.
+void check_merged_blocks(const Attention& attention, const AttentionArgs& first, const AttentionArgs& second,
+                         const AttentionArgs& whole) {
+  const AttentionCase c{"", 2, 10, 10, 4, attention.abilities().gqa ? 2 : 4, 8, {}};
+  const AttentionInputs x = attention_inputs(c);
+  const int64_t cut = 4;
+  const auto block = [&](const at::Tensor& t, bool second_one) {
+    return second_one ? t.narrow(1, cut, c.T - cut) : t.narrow(1, 0, cut);
+  };
+  AttentionState a = attention.forward(x.q, block(x.k, false), block(x.v, false), first);
+  AttentionState b = attention.forward(x.q, block(x.k, true), block(x.v, true), second);
+  const at::Tensor lse = at::logaddexp(a.lse, b.lse);
+  const auto share = [&](const AttentionState& s) { return s.lse.sub(lse).exp().transpose(1, 2).unsqueeze(-1); };
+  const at::Tensor out = a.out.mul(share(a)).add(b.out.mul(share(b)));
+  a.out = b.out = out, a.lse = b.lse = lse;
+  const Tensors da = attention.backward(x.dout, a, first), db = attention.backward(x.dout, b, second);
+  expect_close({out, lse, da[0].add(db[0]), at::cat({da[1], db[1]}, 1), at::cat({da[2], db[2]}, 1)},
+               attention_reference(x.q, x.k, x.v, x.dout, whole), 1e-12);
+}
+
+void check_same_bits_twice(const Attention& attention) {
+  AttentionCase c{"", 2, 130, 130, 4, attention.abilities().gqa ? 2 : 4, 16, attention_args(true)};
+  c.args.scale = 0.25;
+  const AttentionInputs x = attention_inputs(c, at::kFloat);
+  const AttentionResult a = run_attention(attention, x.q, x.k, x.v, x.dout, c.args);
+  for (int i = 0; i < 3; ++i) {
+    const AttentionResult b = run_attention(attention, x.q, x.k, x.v, x.dout, c.args);
+    EXPECT_TRUE(at::equal(a.out, b.out) && at::equal(a.lse, b.lse) && at::equal(a.dq, b.dq) && at::equal(a.dk, b.dk) &&
+                at::equal(a.dv, b.dv));
+  }
+}
+
+void check_attend_is_differentiable(const Attention& attention) {
+  AttentionCase c{"", 2, 6, 6, 4, 4, 8, attention_args(true)};
+  c.args.scale = 0.25;
+  const AttentionInputs x = attention_inputs(c);
+  const at::Tensor q = x.q.clone().set_requires_grad(true), k = x.k.clone().set_requires_grad(true),
+                   v = x.v.clone().set_requires_grad(true);
+  const std::shared_ptr<const Attention> shared(std::shared_ptr<void>(), &attention);  // owned by the caller
+  const auto uses = q.storage().use_count();
+  { const at::Tensor dropped = attend(shared, q, k, v, c.args); }  // a graph that never runs backward is freed
+  EXPECT_EQ(q.storage().use_count(), uses);
+  attend(shared, q, k, v, c.args).backward(x.dout);
+  const AttentionResult direct = run_attention(attention, x.q, x.k, x.v, x.dout, c.args);
+  expect_close(q.grad(), direct.dq, 1e-14, "dq");
+  expect_close(k.grad(), direct.dk, 1e-14, "dk");
+  expect_close(v.grad(), direct.dv, 1e-14, "dv");
+}
+
+void check_arguments(const Attention& attention, const std::string& name) {
+  const at::Tensor q = at::zeros({2, 3, 4, 8}), k = at::zeros({2, 3, 4, 8});
+  const auto refusal = [&](const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, auto change) {
+    AttentionArgs args;
+    args.scale = 1;
+    change(args);
+    return error_of([&] { attention.forward(q, k, v, args); });
+  };
+  const auto none = [](AttentionArgs&) {};
+  const auto expect = [&](const std::string& found, const char* part) {
+    EXPECT_EQ(found.find(name + ": "), 0u) << found;
+    EXPECT_NE(found.find(part), std::string::npos) << found;
+  };
+  expect(refusal(q[0], k, k, none), "must be [batch, sequence, heads, head size]");
+  expect(refusal(q, k, k.narrow(1, 0, 2), none), "one shape");
+  expect(refusal(q, at::zeros({2, 3, 3, 8}), at::zeros({2, 3, 3, 8}), none), "must divide");
+  expect(refusal(q, at::zeros({1, 3, 4, 8}), at::zeros({1, 3, 4, 8}), none), "agree in batch");
+  expect(refusal(q, k.to(at::kDouble), k, none), "one dtype");
+  expect(refusal(q, k, k, [](AttentionArgs& a) { a.scale = 0; }), "scale must be above 0");
+  expect(refusal(q, k, k, [](AttentionArgs& a) { a.dropout = 1; }), "dropout must be in [0, 1)");
+  expect(refusal(q, k, k, [](AttentionArgs& a) { a.window = -1; }), "window must not be negative");
+}
+
+// Keys in two blocks of several kinds.
+void check_all_merged_blocks(const Attention& attention) {
+  AttentionArgs full = attention_args(false), causal = attention_args(true), later = attention_args(true, 0, -4);
+  full.scale = causal.scale = later.scale = 0.3;
+  check_merged_blocks(attention, full, full, full);
+  if (attention.abilities().q_offset) check_merged_blocks(attention, causal, later, causal);
+}
+
+using AttentionCheck = std::function<void(const Attention&, const std::string& name)>;
+const std::vector<std::pair<std::string, AttentionCheck>>& attention_checks() {
+  static const std::vector<std::pair<std::string, AttentionCheck>> list = {
+      {"computes_the_formula_and_refuses_what_it_does_not_declare", check_against_reference},
+      {"gradient_is_the_slope",
+       [](const Attention& attention, const std::string&) {
+         check_gradient_by_differences(attention, attention_args(true));
+         check_gradient_by_differences(attention, attention_args(false));
+       }},
+      {"blocks_of_keys_can_be_merged",
+       [](const Attention& attention, const std::string&) { check_all_merged_blocks(attention); }},
+      {"gives_the_same_bits_twice",
+       [](const Attention& attention, const std::string&) { check_same_bits_twice(attention); }},
+      {"works_under_autograd",
+       [](const Attention& attention, const std::string&) { check_attend_is_differentiable(attention); }},
+      {"refuses_wrong_arguments_by_name", check_arguments},
+  };
+  return list;
+}
+
+}  // namespace
+
+Suite attention_suite() {
+  Suite suite;
+  for (const auto& [name, check] : attention_checks())
+    suite.push_back({name, [check = check](const Subject& subject) {
+                       const Host host;
+                       const auto attention = installed_plugins().make<Attention>(Attention::kKind, subject.name,
+                                                                                  subject.options, host.services);
+                       check(*attention, concat("attention/", subject.name));
+                     }});
+  return suite;
+}
+
+void run_attention_suite(const Attention& attention, const std::string& name) {
+  for (const auto& [what, check] : attention_checks()) {
+    SCOPED_TRACE(what);
+    check(attention, name);
+  }
+}
+
+}  // namespace drivetrain::test

@@ -1,0 +1,77 @@
+#include <drivetrain/testkit/lr_schedule/suite.h>
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include <drivetrain/testkit/kit/host.h>
+
+namespace drivetrain::test {
+namespace {
+
+constexpr int64_t kUpdates = 200;
+
+// A schedule may be asked for any step in any order, as after a restart.
+void check_is_a_function_of_progress(const LrSchedule& schedule) {
+  const Hyper base{0.002, 0.25, 0.75};
+  std::vector<double> forward;
+  for (int64_t u = 0; u < kUpdates; ++u) forward.push_back(rate_at(schedule, u, base));
+  for (int64_t u = kUpdates - 1; u >= 0; --u)
+    EXPECT_EQ(rate_at(schedule, u, base), forward[static_cast<size_t>(u)]) << "update " << u << ", asked again";
+}
+
+void check_rates_are_numbers(const LrSchedule& schedule) {
+  for (int64_t u = 0; u < kUpdates; ++u) {
+    const double rate = rate_at(schedule, u, {0.002, 0.25, 0.75});
+    EXPECT_TRUE(std::isfinite(rate) && rate >= 0) << "update " << u << " has the rate " << rate;
+  }
+}
+
+// A schedule of the rate alone leaves the rest as it is, in every step alike.
+void check_rest_is_a_function_of_progress(const LrSchedule& schedule) {
+  const Hyper base{0.002, 0.25, 0.75};
+  for (const int64_t u : {int64_t{0}, int64_t{17}, kUpdates}) {
+    Progress progress;
+    progress.updates = u;
+    const Hyper once = schedule.at(progress, base), again = schedule.at(progress, base);
+    for (const double value : {once.weight_decay, once.momentum})
+      EXPECT_TRUE(std::isfinite(value) && value >= 0) << value;
+    EXPECT_EQ(once.weight_decay, again.weight_decay);
+    EXPECT_EQ(once.momentum, again.momentum);
+  }
+}
+
+using ScheduleOfRatesCheck = void (*)(const LrSchedule&);
+constexpr std::pair<const char*, ScheduleOfRatesCheck> kLrScheduleChecks[] = {
+    {"depends_on_nothing_but_progress", check_is_a_function_of_progress},
+    {"rates_are_finite_and_not_negative", check_rates_are_numbers},
+    {"weight_decay_and_momentum_stay_numbers", check_rest_is_a_function_of_progress},
+};
+
+}  // namespace
+
+double rate_at(const LrSchedule& schedule, int64_t update, const Hyper& base) {
+  Progress progress;
+  progress.updates = update;
+  return schedule.at(progress, base).lr;
+}
+
+Suite lr_schedule_suite() {
+  Suite suite;
+  for (const auto& [name, check] : kLrScheduleChecks)
+    suite.push_back({name, [check = check](const Subject& subject) {
+                       const Host host;
+                       check(*installed_plugins().make<LrSchedule>(LrSchedule::kKind, subject.name, subject.options,
+                                                                   host.services));
+                     }});
+  return suite;
+}
+
+void run_lr_schedule_suite(const LrSchedule& schedule) {
+  for (const auto& [name, check] : kLrScheduleChecks) {
+    SCOPED_TRACE(name);
+    check(schedule);
+  }
+}
+
+}  // namespace drivetrain::test

@@ -1,0 +1,15 @@
+// The conformance suite of strategies that make blocks, over those that are built.
+#include <gtest/gtest.h>
+
+#include <drivetrain/testkit/kit/suite.h>
+
+namespace drivetrain::test {
+namespace {
+
+// Without recompute_cheap it keeps what the policy says, nothing less.
+TEST(FusedBlockConformance, fused_block_passes) {
+  run_suite({"strategy", "fused_block", parse_json(R"({"recompute_cheap": false})", "test")});
+}
+
+}  // namespace
+}  // namespace drivetrain::test
