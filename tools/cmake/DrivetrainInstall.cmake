@@ -17,6 +17,7 @@ configure_package_config_file(${CMAKE_CURRENT_LIST_DIR}/DrivetrainConfig.cmake.i
 write_basic_package_version_file(${CMAKE_BINARY_DIR}/DrivetrainConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${CMAKE_BINARY_DIR}/DrivetrainConfig.cmake ${CMAKE_BINARY_DIR}/DrivetrainConfigVersion.cmake
   ${CMAKE_CURRENT_LIST_DIR}/DrivetrainTorch.cmake ${CMAKE_CURRENT_LIST_DIR}/DrivetrainPlugin.cmake
+  ${CMAKE_CURRENT_LIST_DIR}/DrivetrainConformance.cmake
   ${CMAKE_CURRENT_LIST_DIR}/manifest.cpp.in ${CMAKE_CURRENT_LIST_DIR}/plugin_exports.map
   ${CMAKE_CURRENT_LIST_DIR}/check_door.cmake
   DESTINATION ${_package})

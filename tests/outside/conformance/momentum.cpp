@@ -1,0 +1,86 @@
+// Gradient descent with momentum. An option asks for a mistake, which the suite of optimizers has to find.
+#include <drivetrain/optimizer.h>
+
+#include <drivetrain/services.h>
+
+#include <ATen/ops/zeros_like.h>
+
+#include <map>
+
+namespace {
+
+using namespace drivetrain;
+
+struct MomentumOptions {
+  double lr = 0.01, momentum = 0.9;
+  std::string mistake = "none";
+};
+
+class Momentum : public Optimizer {
+ public:
+  using Options = MomentumOptions;
+  static OptionTable options() {
+    return table<Options>()
+        .field("lr", &Options::lr, "learning rate")
+        .field("momentum", &Options::momentum, "how much of the last update is kept")
+        .field("mistake", &Options::mistake, "what is wrong")
+        .one_of({"none", "updates_in_skipped_steps", "scales_the_gradient_in_place", "forgets_its_state"});
+  }
+  Momentum(const Options& options, const Services&) : options_(options) {}
+
+  std::vector<Hyper> groups() const override { return {{options_.lr, 0, options_.momentum}}; }
+  int group_of(const Param&) const override { return 0; }
+  double state_bytes_per_element() const override { return 4; }
+
+  void init(const Trainables& all) override {
+    for (const Trainable& t : all) kept_[key(t)] = {at::zeros_like(t.value), t.layout};
+  }
+
+  void update(const Trainables& chunk, const UpdateArgs& args) override {
+    if (*args.skip.const_data_ptr<bool>() && options_.mistake != "updates_in_skipped_steps") return;
+    const double scale = *args.grad_scale.const_data_ptr<double>();
+    for (const Trainable& t : chunk) {
+      const auto found = kept_.find(key(t));
+      if (found == kept_.end())
+        throw fail(ErrorCode::internal, "optimizer/momentum: ", t.param->name, " was not in init");
+      const double* hyper = args.hyper.const_data_ptr<double>() + 3 * t.group;
+      if (options_.mistake == "scales_the_gradient_in_place") t.grad.mul_(scale);
+      const at::Tensor grad = t.grad.to(at::kFloat);
+      move(t.value, grad, found->second.update, {hyper[0], hyper[2], scale});
+      if (!t.working.is_same(t.value)) t.working.copy_(t.value);
+    }
+  }
+
+  void state(StateVisitor& visitor) override {
+    if (options_.mistake == "forgets_its_state") return;
+    for (auto& [key, kept] : kept_) visitor.tensor(key.first + ".momentum", kept.update, kept.layout);
+  }
+
+ private:
+  struct Kept {
+    at::Tensor update;
+    Layout layout;
+  };
+  struct Factors {
+    double lr, momentum, scale;
+  };
+  // Element by element in the same way wherever a tensor is cut: parts give the bits of the whole.
+  static void move(const at::Tensor& value, const at::Tensor& grad, const at::Tensor& update, const Factors& f) {
+    float *v = value.mutable_data_ptr<float>(), *u = update.mutable_data_ptr<float>();
+    const float* g = grad.const_data_ptr<float>();
+    const float lr = f.lr, momentum = f.momentum, scale = f.scale;
+    for (int64_t i = 0; i < value.numel(); ++i) {
+      u[i] = momentum * u[i] + g[i] * scale;
+      v[i] -= lr * u[i];
+    }
+  }
+  using Key = std::pair<std::string, int64_t>;  // a parameter may be updated in parts
+  static Key key(const Trainable& t) { return {t.param->name, t.layout.begin}; }
+
+  const Options options_;
+  std::map<Key, Kept> kept_;
+};
+
+}  // namespace
+
+DRIVETRAIN_PLUGIN(drivetrain::Optimizer, "momentum", Momentum)
