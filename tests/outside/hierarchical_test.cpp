@@ -43,5 +43,12 @@ TEST(Hierarchical, gathers_in_two_steps_give_the_bits_of_zero_3) {
   EXPECT_TRUE(zero.weights == ours.weights) << "final weights differ";
 }
 
+TEST(Hierarchical, passes_the_conformance_suite_of_its_kind) {
+  const Ran ran =
+      run_shell("ctest --test-dir " DRIVETRAIN_BUILD_DIR "/outside/hierarchical --no-tests=error --output-on-failure");
+  EXPECT_EQ(ran.code, 0) << ran.output;
+  EXPECT_NE(ran.output.find("conformance.data_parallel.hierarchical"), std::string::npos) << ran.output;
+}
+
 }  // namespace
 }  // namespace drivetrain::test
