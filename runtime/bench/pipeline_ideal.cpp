@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "step/timeline.h"
+#include <drivetrain/toolkit/pipeline/timeline.h>
 
 namespace drivetrain {
 namespace {

@@ -13,12 +13,12 @@
 #include <drivetrain/dataset.h>
 #include <drivetrain/plan_record.h>
 #include <drivetrain/services.h>
+#include <drivetrain/toolkit/pipeline/timeline.h>
 
 #include "config/run_settings.h"
 #include "internal.h"
 #include "plan/mesh_plan.h"
 #include "step/capture.h"
-#include "step/timeline.h"
 
 namespace drivetrain {
 

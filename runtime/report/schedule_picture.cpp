@@ -11,17 +11,13 @@ namespace {
 
 constexpr size_t kMostRows = 16;
 
-bool is_box(Op op) {
-  return op == Op::forward || op == Op::backward || op == Op::backward_input || op == Op::backward_weight;
-}
-
 // Columns of text per unit of time: the shortest computation has room for its name, unless it is very short.
 double columns_per_unit(const Timeline& line) {
   double shortest = line.makespan, longest = 0;
   size_t name = 2;
   for (const Timeline::Stage& stage : line.stages)
     for (const Timeline::Entry& e : stage.entries) {
-      if (!is_box(e.instr.op)) continue;
+      if (!computes(e.instr.op)) continue;
       shortest = std::min(shortest, e.end - e.start), longest = std::max(longest, e.end - e.start);
       name = std::max(name, instr_text(e.instr, line.chunks > 1).size());
     }
@@ -31,7 +27,7 @@ double columns_per_unit(const Timeline& line) {
 std::string row_text(const Timeline::Stage& stage, bool with_chunk, double scale) {
   std::string row;
   for (const Timeline::Entry& e : stage.entries) {
-    if (!is_box(e.instr.op)) continue;
+    if (!computes(e.instr.op)) continue;
     const size_t begin = static_cast<size_t>(std::llround(e.start * scale)),
                  end = static_cast<size_t>(std::llround(e.end * scale));
     std::string box = instr_text(e.instr, with_chunk);

@@ -3,9 +3,10 @@
 
 #include <string>
 
+#include <drivetrain/toolkit/pipeline/timeline.h>
+
 #include "internal.h"
 #include "plan/run_plan.h"
-#include "step/timeline.h"
 
 namespace drivetrain {
 

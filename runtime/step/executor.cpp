@@ -4,22 +4,12 @@
 #include <ATen/ops/add.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
+#include <drivetrain/toolkit/pipeline/program_check.h>
 
 #include "checks/plugin_call.h"
-#include "step/program_check.h"
 
 namespace drivetrain {
 namespace {
-
-bool computes(Op op) {
-  return op == Op::forward || op == Op::backward || op == Op::backward_input || op == Op::backward_weight;
-}
-
-std::vector<int64_t> pieces_of(const Schedule& schedule, int64_t stage) {
-  std::vector<int64_t> pieces;
-  for (int64_t chunk = 0; chunk < schedule.chunks(); ++chunk) pieces.push_back(schedule.piece(stage, chunk));
-  return pieces;
-}
 
 // Gradients as tensors of all outputs: a peer has no other way to learn that there is none.
 Tensors all_defined(const Tensors& gradients, const Tensors& like, const at::Device& device) {
@@ -34,8 +24,7 @@ Tensors all_defined(const Tensors& gradients, const Tensors& like, const at::Dev
 Executor::Executor(const ExecutorParts& parts, StepState& state, double seed_gradient)
     : parts_(parts),
       stage_(parts.mesh.index(Schedule::kAxis)),
-      pieces_(pieces_of(parts.schedule, stage_)),
-      last_piece_(parts.schedule.stages() * parts.schedule.chunks() - 1),
+      graph_(parts.schedule),
       state_(state),
       seed_gradient_(seed_gradient),
       runner_(parts.units, parts.strategies, state, parts.recompute, last_of_chain(), parts.model_id,
@@ -56,7 +45,8 @@ const Unit* Executor::last_of_chain() const {
 // A schedule may be anybody's: what it forgets would show as a stage that waits for another one in vain.
 void Executor::check_programs() const {
   for (const Pass pass : {Pass::train, Pass::forward_only}) {
-    const ProgramCheck check = check_program(parts_.schedule, stage_, program(pass), parts_.micro_batches, pass);
+    const ProgramCheck check = check_program(graph_, stage_, program(pass), parts_.micro_batches, pass,
+                                             parts_.schedule.slots(stage_, parts_.micro_batches));
     if (check.problems.empty()) continue;
     std::string text;
     for (const std::string& problem : check.problems) text += "\n   " + problem;

@@ -13,6 +13,7 @@
 #include <drivetrain/model.h>
 #include <drivetrain/recompute.h>
 #include <drivetrain/schedule.h>
+#include <drivetrain/toolkit/pipeline/schedule_graph.h>
 
 #include "internal.h"
 #include "step/hooks.h"
@@ -77,8 +78,8 @@ class DRIVETRAIN_INTERNAL Executor {
   Flight& flight(const Instr& instr) { return flights_[{instr.micro, instr.chunk}]; }
 
   void check_programs() const;
-  bool is_first_piece(int64_t chunk) const { return pieces_.at(chunk) == 0; }
-  bool is_last_piece(int64_t chunk) const { return pieces_.at(chunk) == last_piece_; }
+  bool is_first_piece(int64_t chunk) const { return !graph_.sender({stage_, chunk}, Direction::forward); }
+  bool is_last_piece(int64_t chunk) const { return !graph_.receiver({stage_, chunk}, Direction::forward); }
   const Unit* last_of_chain() const;
   void execute(const Instr& instr, const Load& load);
   void forward(const Instr& instr);
@@ -90,8 +91,7 @@ class DRIVETRAIN_INTERNAL Executor {
 
   const ExecutorParts parts_;
   const int64_t stage_;
-  const std::vector<int64_t> pieces_;  // of the model's chain, by chunk of this stage
-  const int64_t last_piece_;           // of the whole chain
+  const ScheduleGraph graph_;
   StepState& state_;
   double seed_gradient_;
   Program programs_[2];

@@ -4,6 +4,7 @@
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
+#include <set>
 
 #include <drivetrain/error.h>
 
@@ -48,9 +49,7 @@ bool same_shapes(const Tensors& a, const Tensors& b) {
 }  // namespace
 
 StageLinks::StageLinks(const Mesh& mesh, const Schedule& schedule, int64_t micro_batches, const at::Device& device)
-    : mesh_(mesh), schedule_(schedule), device_(device), stage_(mesh.index(Schedule::kAxis)) {
-  for (int64_t stage = 0; stage < schedule.stages(); ++stage)
-    for (int64_t chunk = 0; chunk < schedule.chunks(); ++chunk) places_[schedule.piece(stage, chunk)] = {stage, chunk};
+    : mesh_(mesh), graph_(schedule), device_(device), stage_(mesh.index(Schedule::kAxis)) {
   connect();
   for (auto& [stage, from] : incoming_)
     for (const Pass pass : {Pass::train, Pass::forward_only})
@@ -59,14 +58,12 @@ StageLinks::StageLinks(const Mesh& mesh, const Schedule& schedule, int64_t micro
 
 // Every rank walks the same list, so that groups are made in the same order everywhere.
 void StageLinks::connect() {
-  std::map<std::pair<int64_t, int64_t>, bool> links;
-  const auto pieces = static_cast<int64_t>(places_.size());
-  for (int64_t i = 0; i + 1 < pieces; ++i) {
-    const int64_t a = places_.at(i).stage, b = places_.at(i + 1).stage;
-    if (a != b) links[{a, b}] = links[{b, a}] = true;
+  std::set<std::pair<int64_t, int64_t>> links;
+  for (int64_t i = 0; i + 1 < graph_.pieces(); ++i) {
+    const int64_t a = graph_.place(i).stage, b = graph_.place(i + 1).stage;
+    if (a != b) links.insert({{a, b}, {b, a}});
   }
-  for (const auto& [link, used] : links) {
-    const auto [from, to] = link;
+  for (const auto& [from, to] : links) {
     if (from != stage_ && to != stage_) continue;
     const GroupPtr group = mesh_.subgroup(Schedule::kAxis, {from, to}, concat("stage ", from, " to ", to));
     if (from == stage_)
@@ -76,28 +73,17 @@ void StageLinks::connect() {
   }
 }
 
-// Who reads what this piece makes; a stage of -1: nobody, the chain ends there.
-StageLinks::Place StageLinks::place_after(int64_t stage, int64_t chunk, Direction direction) const {
-  const int64_t piece = schedule_.piece(stage, chunk) + (direction == Direction::forward ? 1 : -1);
-  const auto found = places_.find(piece);
-  return found == places_.end() ? Place{-1, 0} : found->second;
-}
-
 StageLinks::Expected StageLinks::expected_from(int64_t stage, const Program& program) const {
   Expected expected;
   size_t received = 0;
   for (const Instr& instr : program) {
-    const bool receives = instr.op == Op::recv_forward || instr.op == Op::recv_backward;
-    if (!receives && instr.op != Op::send_forward && instr.op != Op::send_backward) continue;
-    const bool forward = instr.op == Op::recv_forward || instr.op == Op::send_forward;
-    const Direction direction = forward ? Direction::forward : Direction::backward;
-    const Place other = place_after(stage, instr.chunk, receives == forward ? Direction::backward : Direction::forward);
-    if (other.stage != stage_) continue;
-    if (receives) {
+    const std::optional<Place> other = graph_.peer(stage, instr);
+    if (!other || other->stage != stage_) continue;
+    if (receives(instr.op)) {
       ++received;
       continue;
     }
-    const Key key = {direction, instr.micro, other.chunk};
+    const Key key = {direction_of(instr.op), instr.micro, other->chunk};
     expected.index[key] = expected.order.size();
     expected.order.push_back(key);
     expected.confirmed.push_back(received);
@@ -116,15 +102,15 @@ void StageLinks::begin(Pass pass) {
 }
 
 void StageLinks::send(Direction direction, int64_t micro, int64_t chunk, const Tensors& tensors) {
-  const Place to = place_after(stage_, chunk, direction);
-  if (to.stage < 0)
+  const std::optional<Place> to = graph_.receiver({stage_, chunk}, direction);
+  if (!to)
     throw fail(ErrorCode::internal, "the schedule sends beyond the end of the chain, chunk ", chunk, " of stage ",
                stage_);
-  if (to.stage == stage_) {
-    local_[{direction, micro, to.chunk}] = tensors;
+  if (to->stage == stage_) {
+    local_[{direction, micro, to->chunk}] = tensors;
     return;
   }
-  Outgoing& out = outgoing_.at(to.stage);
+  Outgoing& out = outgoing_.at(to->stage);
   Sent sent;
   for (const at::Tensor& t : tensors) sent.tensors.push_back(t.contiguous());
   announce(out, {direction, chunk}, sent.tensors, sent);
@@ -181,10 +167,9 @@ void StageLinks::post_ahead(Incoming& from, size_t until) {
 }
 
 Tensors StageLinks::receive(Direction direction, int64_t micro, int64_t chunk) {
-  const Direction back = direction == Direction::forward ? Direction::backward : Direction::forward;
-  const Place source = place_after(stage_, chunk, back);
+  const std::optional<Place> source = graph_.sender({stage_, chunk}, direction);
   const Key key = {direction, micro, chunk};
-  if (source.stage == stage_) {
+  if (source && source->stage == stage_) {
     const auto found = local_.find(key);
     if (found == local_.end())
       throw fail(ErrorCode::internal, "stage ", stage_, " reads what its own chunk has not made yet");
@@ -192,7 +177,7 @@ Tensors StageLinks::receive(Direction direction, int64_t micro, int64_t chunk) {
     local_.erase(found);
     return tensors;
   }
-  const auto peer = incoming_.find(source.stage);
+  const auto peer = source ? incoming_.find(source->stage) : incoming_.end();
   const bool known = peer != incoming_.end() && peer->second.expected->index.count(key) > 0;
   if (!known)
     throw fail(ErrorCode::internal, "the schedule receives micro-batch ", micro, " for chunk ", chunk, " of stage ",
@@ -203,7 +188,7 @@ Tensors StageLinks::receive(Direction direction, int64_t micro, int64_t chunk) {
   Posted posted = std::move(from.waiting.at(key));
   from.waiting.erase(key);
   for (const WorkPtr& work : posted.works) work->wait();
-  let_go(outgoing_.at(source.stage), from.expected->confirmed[place]);
+  let_go(outgoing_.at(source->stage), from.expected->confirmed[place]);
   return std::move(posted.tensors);
 }
 

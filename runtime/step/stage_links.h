@@ -16,6 +16,7 @@
 #include <drivetrain/mesh.h>
 #include <drivetrain/schedule.h>
 #include <drivetrain/step_context.h>
+#include <drivetrain/toolkit/pipeline/schedule_graph.h>
 
 #include "internal.h"
 
@@ -36,10 +37,7 @@ class DRIVETRAIN_INTERNAL StageLinks {
   void wait_for_peers();
 
  private:
-  // One piece of the model as its neighbour sees it.
-  struct Place {
-    int64_t stage = 0, chunk = 0;
-  };
+  using Place = ScheduleGraph::Place;
   struct Key {
     Direction direction;
     int64_t micro, chunk;  // of the receiver
@@ -76,7 +74,6 @@ class DRIVETRAIN_INTERNAL StageLinks {
   static constexpr size_t kAhead = 2;          // receives posted beyond the one that is needed
 
   void connect();
-  Place place_after(int64_t stage, int64_t chunk, Direction direction) const;
   Expected expected_from(int64_t stage, const Program& program) const;
   void let_go(Outgoing& to, size_t received);
   void post(Incoming& from, const Key& key);
@@ -85,10 +82,9 @@ class DRIVETRAIN_INTERNAL StageLinks {
   Tensors announced(Incoming& from);
 
   const Mesh& mesh_;
-  const Schedule& schedule_;
+  const ScheduleGraph graph_;
   const at::Device device_;
   const int64_t stage_;
-  std::map<int64_t, Place> places_;       // by piece
   std::map<int64_t, Incoming> incoming_;  // by stage
   std::map<int64_t, Outgoing> outgoing_;
   std::map<Key, Tensors> local_;   // between two chunks of this stage

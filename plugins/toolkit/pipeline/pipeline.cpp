@@ -1,5 +1,6 @@
 // Pipeline schedules: what surrounds an order of computations.
 #include <drivetrain/toolkit/pipeline/pipeline.h>
+#include <drivetrain/toolkit/pipeline/schedule_graph.h>
 
 #include <algorithm>
 #include <cmath>
@@ -65,7 +66,7 @@ std::string slots_problem(const Schedule& schedule, int64_t stage, int64_t micro
 // Puts loads and messages around computations.
 class ProgramWriter {
  public:
-  ProgramWriter(const Schedule& schedule, int64_t stage, Pass pass) : schedule_(schedule), stage_(stage), pass_(pass) {}
+  ProgramWriter(const Schedule& schedule, int64_t stage, Pass pass) : graph_(schedule), stage_(stage), pass_(pass) {}
 
   Program write(const Program& computations) {
     for (const Instr& c : computations) c.op == Op::forward ? forward(c) : backward(c);
@@ -74,21 +75,19 @@ class ProgramWriter {
 
  private:
   void forward(const Instr& c) {
-    const int64_t piece = schedule_.piece(stage_, c.chunk);
     load(c.micro);
     const int16_t slot = slots_.take(c);
-    if (piece > 0) put(Op::recv_forward, c, slot);
+    if (has_previous(c)) put(Op::recv_forward, c, slot);
     put(Op::forward, c, slot);
-    if (piece + 1 < pieces()) put(Op::send_forward, c, slot);
+    if (has_next(c)) put(Op::send_forward, c, slot);
     if (pass_ == Pass::forward_only) slots_.give_back(c);
   }
 
   void backward(const Instr& c) {
-    const int64_t piece = schedule_.piece(stage_, c.chunk);
     const int16_t slot = slots_.of(c);
-    if (piece + 1 < pieces() && c.op != Op::backward_weight) put(Op::recv_backward, c, slot);
+    if (has_next(c) && c.op != Op::backward_weight) put(Op::recv_backward, c, slot);
     put(c.op, c, slot);
-    if (piece > 0 && c.op != Op::backward_weight) put(Op::send_backward, c, slot);
+    if (has_previous(c) && c.op != Op::backward_weight) put(Op::send_backward, c, slot);
     if (frees_slot(c.op)) slots_.give_back(c);
   }
 
@@ -100,9 +99,10 @@ class ProgramWriter {
   }
 
   void put(Op op, const Instr& c, int16_t slot) { list_.push_back({op, c.micro, c.chunk, slot}); }
-  int64_t pieces() const { return schedule_.stages() * schedule_.chunks(); }
+  bool has_previous(const Instr& c) const { return graph_.sender({stage_, c.chunk}, Direction::forward).has_value(); }
+  bool has_next(const Instr& c) const { return graph_.receiver({stage_, c.chunk}, Direction::forward).has_value(); }
 
-  const Schedule& schedule_;
+  const ScheduleGraph graph_;
   const int64_t stage_;
   const Pass pass_;
   Slots slots_;
@@ -163,11 +163,13 @@ void PipelineSchedule::plan(PlanContext& ctx) {
 // What the busiest rank sends in a step: an activation for every piece that another one follows, a gradient for every
 // piece but the first.
 double PipelineSchedule::bytes_sent(const RunFacts& run, double hidden) const {
-  const int64_t pieces = stages_ * chunks_;
+  const ScheduleGraph graph(*this);
   int64_t most = 0;
   for (int64_t s = 0; s < stages_; ++s) {
     int64_t messages = 0;
-    for (int64_t c = 0; c < chunks_; ++c) messages += (piece(s, c) + 1 < pieces) + (piece(s, c) > 0 && run.training);
+    for (int64_t c = 0; c < chunks_; ++c)
+      messages += graph.receiver({s, c}, Direction::forward).has_value() +
+                  (run.training && graph.receiver({s, c}, Direction::backward));
     most = std::max(most, messages);
   }
   if (!run.seq_length.known() || !run.micro_batch_size.known()) return 0;

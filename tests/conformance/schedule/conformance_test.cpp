@@ -4,7 +4,7 @@
 #include <iostream>
 
 #include <drivetrain/testkit/schedule/suite.h>
-#include "step/timeline.h"
+#include <drivetrain/toolkit/pipeline/timeline.h>
 
 namespace drivetrain::test {
 namespace {

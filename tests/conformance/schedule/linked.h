@@ -2,9 +2,9 @@
 #pragma once
 
 #include <drivetrain/toolkit/pipeline/pipeline.h>
+#include <drivetrain/toolkit/pipeline/timeline.h>
 
 #include <drivetrain/testkit/schedule/suite.h>
-#include "step/timeline.h"
 #include "support/plugin_under_test.h"
 
 namespace drivetrain::test {

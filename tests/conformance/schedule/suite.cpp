@@ -8,7 +8,7 @@
 #include <drivetrain/error.h>
 
 #include <drivetrain/testkit/kit/host.h>
-#include "step/timeline.h"  // the runtime's simulator of programs, compiled into the testkit
+#include <drivetrain/toolkit/pipeline/timeline.h>
 
 namespace drivetrain::test {
 namespace {

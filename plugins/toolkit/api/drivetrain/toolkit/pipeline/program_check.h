@@ -4,9 +4,7 @@
 #include <string>
 #include <vector>
 
-#include <drivetrain/schedule.h>
-
-#include "internal.h"
+#include <drivetrain/toolkit/pipeline/schedule_graph.h>
 
 namespace drivetrain {
 
@@ -17,11 +15,11 @@ struct ProgramCheck {
 
 // Every micro-batch loaded before its first use; in each chunk received, forward, sent, received back, backward (in one
 // or as two halves) and sent back once and in this order, as far as the piece has neighbours; slots without clash and
-// within slots().
-ProgramCheck check_program(const Schedule& schedule, int64_t stage, const Program& program, int64_t micro_batches,
-                           Pass pass);
+// less than `slots`, which is what Schedule::slots promises.
+ProgramCheck check_program(const ScheduleGraph& graph, int64_t stage, const Program& program, int64_t micro_batches,
+                           Pass pass, int64_t slots);
 
 // "F3", or "F3.1" where there are several chunks: a computation as people write it. Others by name: "recv_forward 3".
-DRIVETRAIN_INTERNAL std::string instr_text(const Instr& instr, bool with_chunk);
+std::string instr_text(const Instr& instr, bool with_chunk);
 
 }  // namespace drivetrain

@@ -6,7 +6,7 @@
 #include <functional>
 
 #include <drivetrain/error.h>
-#include "step/timeline.h"
+#include <drivetrain/toolkit/pipeline/timeline.h>
 
 namespace drivetrain {
 namespace {

@@ -2,22 +2,16 @@
 // and messages none, and whether the programs of all stages fit together at all. Pure; any thread.
 #pragma once
 
-#include <string>
 #include <vector>
 
-#include "internal.h"
-#include "step/program_check.h"
+#include <drivetrain/toolkit/pipeline/program_check.h>
+#include <drivetrain/toolkit/pipeline/schedule_graph.h>
 
 namespace drivetrain {
 
-// How long one micro-batch takes in a piece of the model. Both halves of backward in one call take their sum.
-struct PieceTime {
-  double forward = 1, backward_input = 1, backward_weight = 1;
-};
-
 // Backward as long as two forwards, its halves alike.
 // `costs` of the pieces in chain order, in any unit: a forward takes 1 on average.
-DRIVETRAIN_INTERNAL std::vector<PieceTime> piece_times(const std::vector<double>& costs);
+std::vector<PieceTime> piece_times(const std::vector<double>& costs);
 
 struct Timeline {
   struct Entry {
@@ -34,14 +28,13 @@ struct Timeline {
   int64_t chunks = 1, micro_batches = 0;
   double makespan = 0;
   // Idle time of all stages until the last one is done, over the time they work. On equal stages makespan / ideal - 1.
-  DRIVETRAIN_INTERNAL double bubble() const;
+  double bubble() const;
 };
 
 // Runs the programs of all stages. Sends take no time and wait for nobody; a receive is the next of its neighbour's
 // sends that fits. `times`: of every piece, in chain order; empty: all alike. Error(internal) with everything that is
 // wrong: a deadlock with who waits for what; a computation that is missing, double or out of order; messages that do
 // not pair up; slots that clash, or that slots() does not count.
-DRIVETRAIN_INTERNAL Timeline simulate(const Schedule& schedule, int64_t micro_batches, Pass pass,
-                                      const std::vector<PieceTime>& times = {});
+Timeline simulate(const Schedule& schedule, int64_t micro_batches, Pass pass, const std::vector<PieceTime>& times = {});
 
 }  // namespace drivetrain

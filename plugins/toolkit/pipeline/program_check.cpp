@@ -1,6 +1,7 @@
-#include "step/program_check.h"
+#include <drivetrain/toolkit/pipeline/program_check.h>
 
 #include <algorithm>
+#include <bit>
 
 #include <drivetrain/error.h>
 
@@ -18,56 +19,46 @@ enum Done : unsigned {
   kSentBack = 64,
   kAllDone = 127
 };
-constexpr const char* kDoneNames[] = {"recv_forward",   "forward",         "send_forward", "recv_backward",
-                                      "backward_input", "backward_weight", "send_backward"};
 
 struct OpRule {
-  const char* name;
+  const char *name, *letter = nullptr;  // the letter that papers write for a computation
   unsigned needs = 0, gives = 0;
+};
+constexpr OpRule kRules[] = {
+    // by Op
+    {"load"},
+    {"recv_forward", nullptr, 0, kReceived},
+    {"forward", "F", kReceived, kForward},
+    {"send_forward", nullptr, kForward, kSent},
+    {"recv_backward", nullptr, kForward, kReceivedBack},
+    {"backward", "B", kForward | kReceivedBack, kInput | kWeight},
+    {"backward_input", "B", kForward | kReceivedBack, kInput},
+    {"backward_weight", "W", kInput, kWeight},
+    {"send_backward", nullptr, kInput, kSentBack},
 };
 
 OpRule rule_of(Op op) {
-  switch (op) {
-    case Op::load:
-      return {"load"};
-    case Op::recv_forward:
-      return {"recv_forward", 0, kReceived};
-    case Op::forward:
-      return {"forward", kReceived, kForward};
-    case Op::send_forward:
-      return {"send_forward", kForward, kSent};
-    case Op::recv_backward:
-      return {"recv_backward", kForward, kReceivedBack};
-    case Op::backward:
-      return {"backward", kForward | kReceivedBack, kInput | kWeight};
-    case Op::backward_input:
-      return {"backward_input", kForward | kReceivedBack, kInput};
-    case Op::backward_weight:
-      return {"backward_weight", kInput, kWeight};
-    case Op::send_backward:
-      return {"send_backward", kInput, kSentBack};
-  }
-  return {"an unknown instruction"};
+  return op <= Op::send_backward ? kRules[static_cast<size_t>(op)] : OpRule{"an unknown instruction"};
 }
 
 std::string names_of(unsigned done) {
   std::string text;
-  for (unsigned bit = 0; bit < std::size(kDoneNames); ++bit)
-    if (done & (1u << bit)) text += (text.empty() ? "" : ", ") + std::string(kDoneNames[bit]);
+  for (const OpRule& rule : kRules)
+    if (std::has_single_bit(rule.gives) && (done & rule.gives))
+      text += (text.empty() ? "" : ", ") + std::string(rule.name);
   return text;
 }
 
 class ProgramWalk {
  public:
-  ProgramWalk(const Schedule& schedule, int64_t stage, int64_t micro_batches, Pass pass)
-      : stage_(stage), micro_batches_(micro_batches), chunks_(schedule.chunks()), train_(pass == Pass::train) {
+  ProgramWalk(const ScheduleGraph& graph, int64_t stage, int64_t micro_batches, Pass pass, int64_t slots)
+      : stage_(stage), micro_batches_(micro_batches), chunks_(graph.chunks()), train_(pass == Pass::train) {
     loaded_.resize(static_cast<size_t>(micro_batches));
-    holders_.resize(static_cast<size_t>(std::max<int64_t>(schedule.slots(stage, micro_batches), 0)), kFree);
+    holders_.resize(static_cast<size_t>(std::max<int64_t>(slots, 0)), kFree);
     for (int64_t c = 0; c < chunks_; ++c) {
-      const int64_t piece = schedule.piece(stage, c);
       Cell cell;
-      if (piece == 0) cell.done |= kReceived | kSentBack;
-      if (piece == schedule.stages() * chunks_ - 1) cell.done |= kSent | kReceivedBack;
+      if (!graph.sender({stage, c}, Direction::forward)) cell.done |= kReceived | kSentBack;
+      if (!graph.receiver({stage, c}, Direction::forward)) cell.done |= kSent | kReceivedBack;
       if (!train_) cell.done |= kReceivedBack | kInput | kWeight | kSentBack;
       cells_.insert(cells_.end(), static_cast<size_t>(micro_batches), cell);
     }
@@ -153,24 +144,15 @@ class ProgramWalk {
 
 }  // namespace
 
-ProgramCheck check_program(const Schedule& schedule, int64_t stage, const Program& program, int64_t micro_batches,
-                           Pass pass) {
-  return ProgramWalk(schedule, stage, micro_batches, pass).walk(program);
+ProgramCheck check_program(const ScheduleGraph& graph, int64_t stage, const Program& program, int64_t micro_batches,
+                           Pass pass, int64_t slots) {
+  return ProgramWalk(graph, stage, micro_batches, pass, slots).walk(program);
 }
 
 std::string instr_text(const Instr& instr, bool with_chunk) {
+  const OpRule rule = rule_of(instr.op);
   const std::string number = with_chunk ? concat(instr.micro, ".", instr.chunk) : concat(instr.micro);
-  switch (instr.op) {
-    case Op::forward:
-      return "F" + number;
-    case Op::backward:
-    case Op::backward_input:
-      return "B" + number;
-    case Op::backward_weight:
-      return "W" + number;
-    default:
-      return concat(rule_of(instr.op).name, " ", number);
-  }
+  return rule.letter ? rule.letter + number : concat(rule.name, " ", number);
 }
 
 }  // namespace drivetrain
