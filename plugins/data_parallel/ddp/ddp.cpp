@@ -34,10 +34,8 @@ class Ddp : public StateSharing {
 
   // Values are whole everywhere, so there is nothing to gather. A unit's gradients are summed over all ranks as soon as
   // they are complete, while the backward of the units before it goes on.
-  void before_grads(const Visit& visit, StepContext&) override { grads().make_room(visit.unit); }
-  void after_backward(const Visit& visit, StepContext&) override {
-    for (sharding::Bucket* bucket : grads().complete(visit)) grads().begin(*bucket, visit.last);
-  }
+  void before_grads(const Visit& visit, StepContext&) override { grads().make_room(visit); }
+  void after_backward(const Visit& visit, StepContext&) override { grads().begin_complete(visit); }
 
  private:
   const std::optional<int64_t> reduce_every_;

@@ -6,7 +6,8 @@
 // over ranks has a fixed order.
 #pragma once
 
-#include <drivetrain/toolkit/sharding/state_sharing.h>
+#include <drivetrain/toolkit/sharding/grad_sums.h>
+#include <drivetrain/toolkit/sharding/value_gathers.h>
 
 #include "options.h"
 
@@ -22,14 +23,17 @@ class Fsdp : public StateSharing {
   // Claims the axes and says what is refused, expensive or without effect.
   void plan(PlanContext& ctx) override;
 
-  // step.cpp
-  void before_forward(const Visit& visit, StepContext& ctx) override;
-  void after_forward(const Visit& visit, StepContext& ctx) override;
-  void before_backward(const Visit& visit, StepContext& ctx) override;
-  void values_done(const Visit& visit, StepContext& ctx) override;
-  void before_grads(const Visit& visit, StepContext& ctx) override;
-  void after_backward(const Visit& visit, StepContext& ctx) override;
-  void after_update(Trainables& chunk, StepContext& ctx) override;
+  // A unit's flat parameters are gathered before its forward and its backward, with those of coming units on their way.
+  void before_forward(const Visit& visit, StepContext& ctx) override { values().use(visit, ctx); }
+  void before_backward(const Visit& visit, StepContext& ctx) override { values().use(visit, ctx); }
+  // They are freed behind both; reshard_after_forward decides whether they stay from forward to backward.
+  void after_forward(const Visit& visit, StepContext& ctx) override { values().done(visit, ctx); }
+  void values_done(const Visit& visit, StepContext& ctx) override { values().done(visit, ctx); }
+  // One reduce-scatter sums the unit's gradients and leaves every rank its part.
+  void before_grads(const Visit& visit, StepContext&) override { grads().make_room(visit); }
+  void after_backward(const Visit& visit, StepContext&) override { grads().begin_complete(visit); }
+  // Only NO_SHARD and ranks of one host keep whole values, which are then gathered here.
+  void after_update(Trainables& chunk, StepContext&) override { values().updated(chunk); }
 
  private:
   const Options section_;

@@ -55,8 +55,7 @@ void Zero::plan(PlanContext& ctx) {
 
 void Zero::share_state(PlanContext& ctx) {
   const int64_t stage = *section_.stage;
-  options_.shard_grads = stage >= 2;
-  options_.shard_values = stage == 3;
+  cut_by_stage(stage);
   choose_ranks(ctx);
   choose_sums(ctx, section_.reduce_every, stage == 1 ? 0 : 1);
   choose_buckets();

@@ -1,4 +1,5 @@
-// What the stages do in a step. Every rank holds 1/N of the optimizer's state under all of them.
+// ZeRO's stages: what each cuts over the ranks, and what follows from it in a step. Every rank holds 1/N of the
+// optimizer's state under all of them.
 //
 // Stage 1 (P_os in the paper): gradients and values are whole. Gradients of a step are summed to the part that the rank
 // updates; updated parts are gathered, while the next forward goes on.
@@ -12,29 +13,26 @@
 
 namespace drivetrain {
 
+void Zero::cut_by_stage(int64_t stage) {
+  options_.shard_grads = stage >= 2;
+  options_.shard_values = stage == 3;
+}
+
 // Stages 1 and 2 wait for the gather that follows the update; stage 3 gathers, and looks ahead.
-void Zero::before_forward(const Visit& visit, StepContext& ctx) {
-  values().use(visit);
-  values().prefetch(ctx);
-}
-void Zero::before_backward(const Visit& visit, StepContext& ctx) {
-  values().use(visit);
-  values().prefetch(ctx);
-}
+void Zero::before_forward(const Visit& visit, StepContext& ctx) { values().use(visit, ctx); }
+void Zero::before_backward(const Visit& visit, StepContext& ctx) { values().use(visit, ctx); }
 
 // Stage 3 frees what is cut.
 void Zero::after_forward(const Visit& visit, StepContext& ctx) { values().done(visit, ctx); }
 void Zero::values_done(const Visit& visit, StepContext& ctx) { values().done(visit, ctx); }
 
 // Stages 2 and 3 lend the slots memory for the time of a backward.
-void Zero::before_grads(const Visit& visit, StepContext&) { grads().make_room(visit.unit); }
+void Zero::before_grads(const Visit& visit, StepContext&) { grads().make_room(visit); }
 
 // One reduce-scatter per bucket leaves this rank the sum of its part.
-void Zero::after_backward(const Visit& visit, StepContext&) {
-  for (sharding::Bucket* bucket : grads().complete(visit)) grads().begin(*bucket, visit.last);
-}
+void Zero::after_backward(const Visit& visit, StepContext&) { grads().begin_complete(visit); }
 
 // Stages 1 and 2 gather new values at once; stage 3 when a unit needs them.
-void Zero::after_update(Trainables& chunk, StepContext&) { values().updated(*chunk.front().param); }
+void Zero::after_update(Trainables& chunk, StepContext&) { values().updated(chunk); }
 
 }  // namespace drivetrain

@@ -1,5 +1,5 @@
-// ZeRO stages 1, 2 and 3 with DeepSpeed's options. plan.cpp has what each key asks for, stages.cpp what each stage does
-// in a step. Main thread.
+// ZeRO stages 1, 2 and 3 with DeepSpeed's options. stages.cpp has what each stage cuts and does in a step, plan.cpp
+// what each key asks for. Main thread.
 //
 // Source: Rajbhandari et al. 2020, "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", section 5
 // (stages); Zhang et al. 2022, "MiCS" (groups); Wang et al. 2023, "ZeRO++", section 3.2 (a second copy for backward).
@@ -33,6 +33,7 @@ class Zero : public StateSharing {
   void after_update(Trainables& chunk, StepContext& ctx) override;
 
  private:
+  void cut_by_stage(int64_t stage);  // stages.cpp
   void share_state(PlanContext& ctx);
   void choose_ranks(PlanContext& ctx);
   void choose_buckets();

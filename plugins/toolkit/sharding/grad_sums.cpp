@@ -27,22 +27,20 @@ void GradSums::lend(Bucket& bucket) {
 
 // A parameter that several units use gathers their gradients in one slot, in the bucket of the first unit,
 // whose backward is last.
-void GradSums::make_room(int64_t unit) {
-  for (Bucket* bucket : by_unit_[unit]) {
+void GradSums::make_room(const Visit& visit) {
+  for (Bucket* bucket : by_unit_[visit.unit]) {
     if (!bucket->lent) finish_all_of(*bucket);  // the slots are about to be written again
     if (bucket->trainable) lend(*bucket);
   }
 }
 
-std::vector<Bucket*> GradSums::complete(const Visit& visit) {
-  std::vector<Bucket*> list;
+void GradSums::begin_complete(const Visit& visit) {
   for (Bucket* bucket : by_unit_[visit.unit]) {
     if (bucket->unit != visit.unit || !bucket->trainable) continue;
     ++bucket->visits;
     const bool complete = options_.reduce_every > 0 && bucket->visits % options_.reduce_every == 0;
-    if (visit.last || complete) list.push_back(bucket);
+    if (visit.last || complete) begin(*bucket, visit.last);
   }
-  return list;
 }
 
 void GradSums::begin(Bucket& bucket, bool last) {

@@ -23,12 +23,13 @@ ValueGathers::~ValueGathers() {
   }
 }
 
-void ValueGathers::use(const Visit& visit) {
+void ValueGathers::use(const Visit& visit, const StepContext& ctx) {
   for (Bucket* bucket : by_unit_[visit.unit]) {
     if (bucket->flat->released()) begin_gather(*bucket, visit.direction);
     finish_gather(*bucket);
     ++bucket->users;
   }
+  prefetch(ctx);
 }
 
 void ValueGathers::done(const Visit& visit, const StepContext& ctx) {
@@ -39,8 +40,8 @@ void ValueGathers::done(const Visit& visit, const StepContext& ctx) {
   }
 }
 
-void ValueGathers::updated(const Param& param) {
-  Bucket& bucket = *home_.at(&param);
+void ValueGathers::updated(const Trainables& chunk) {
+  Bucket& bucket = *home_.at(chunk.front().param.get());
   if (++bucket.updated < bucket.flat->pieces().size()) return;
   bucket.updated = 0;
   bucket.second_valid = false;

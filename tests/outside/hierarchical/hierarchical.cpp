@@ -49,15 +49,13 @@ class Hierarchical : public StateSharing {
     plan_memory(ctx);
   }
 
-  void before_forward(const Visit& visit, StepContext& ctx) override { values().use(visit), values().prefetch(ctx); }
-  void before_backward(const Visit& visit, StepContext& ctx) override { values().use(visit), values().prefetch(ctx); }
+  void before_forward(const Visit& visit, StepContext& ctx) override { values().use(visit, ctx); }
+  void before_backward(const Visit& visit, StepContext& ctx) override { values().use(visit, ctx); }
   void after_forward(const Visit& visit, StepContext& ctx) override { values().done(visit, ctx); }
   void values_done(const Visit& visit, StepContext& ctx) override { values().done(visit, ctx); }
-  void before_grads(const Visit& visit, StepContext&) override { grads().make_room(visit.unit); }
-  void after_backward(const Visit& visit, StepContext&) override {
-    for (sharding::Bucket* bucket : grads().complete(visit)) grads().begin(*bucket, visit.last);
-  }
-  void after_update(Trainables& chunk, StepContext&) override { values().updated(*chunk.front().param); }
+  void before_grads(const Visit& visit, StepContext&) override { grads().make_room(visit); }
+  void after_backward(const Visit& visit, StepContext&) override { grads().begin_complete(visit); }
+  void after_update(Trainables& chunk, StepContext&) override { values().updated(chunk); }
 
  protected:
   std::unique_ptr<sharding::ValueGathers> make_value_gathers(const UnitList& units,

@@ -20,14 +20,12 @@ class GradSums {
 
   // From Strategy::step_begin.
   void step_begin();
-  // From before_grads. On return the unit's slots have memory, and no pending sum reads them.
-  void make_room(int64_t unit);
-  // From after_backward, once per visit. Returns the buckets of the unit whose slots now hold the gradients of
-  // `reduce_every` micro-batches, or the last ones of the step. Counts the visit.
-  std::vector<Bucket*> complete(const Visit& visit);
-  // Starts the bucket's sum over ranks; the next gradient overwrites its slots. `last`: the last sum of this step.
+  // From before_grads. On return the slots of the visit's unit have memory, and no pending sum reads them.
+  void make_room(const Visit& visit);
+  // From after_backward, once per visit. Starts the sum over ranks of every bucket of the unit whose slots now hold the
+  // gradients of `reduce_every` micro-batches, or the last ones of the step; the next gradient overwrites these slots.
   // Collective.
-  void begin(Bucket& bucket, bool last);
+  void begin_complete(const Visit& visit);
   // From flush_grads. Sums the buckets of units that had no backward too, and waits for every sum. Collective.
   void flush();
 
@@ -43,6 +41,7 @@ class GradSums {
   };
   static constexpr size_t kLent = 2;  // buffers of one size: one is written while another is summed
 
+  void begin(Bucket& bucket, bool last);  // `last`: of this step
   void lend(Bucket& bucket);
   void begin_replicas(Sum& sum);
   void advance(Sum& sum);

@@ -16,15 +16,14 @@ class ValueGathers {
   ValueGathers& operator=(const ValueGathers&) = delete;
 
   // From before_forward and before_backward. On return all values of the unit's parameters are present until `done`.
-  void use(const Visit& visit);
   // Starts gathers for coming visits (StepContext::ahead), as far as the options allow. Collective.
-  void prefetch(const StepContext& ctx);
+  void use(const Visit& visit, const StepContext& ctx);
   // From after_forward and values_done: the visit does not read the parameters any more. Releases the sharded ones,
   // unless they are used again soon.
   void done(const Visit& visit, const StepContext& ctx);
-  // From after_update: one list of the bucket that holds `param` has new values. If the bucket's values stay, they are
-  // gathered when all its lists are new. Collective: every rank calls it in the same order.
-  void updated(const Param& param);
+  // From after_update: `chunk`, one list of its bucket, has new values. If the bucket's values stay, they are gathered
+  // when all its lists are new. Collective: every rank calls it in the same order.
+  void updated(const Trainables& chunk);
 
  protected:
   // Starts to fill bucket.flat->values() with the parts of all ranks. Collective. A strategy with gathers of its own
@@ -32,6 +31,7 @@ class ValueGathers {
   virtual WorkPtr gather(Bucket& bucket, Direction direction);
 
  private:
+  void prefetch(const StepContext& ctx);
   void begin_gather(Bucket& bucket, Direction direction);
   void finish_gather(Bucket& bucket);
   bool wanted_soon(const Bucket& bucket, const Visit& visit, const StepContext& ctx) const;
