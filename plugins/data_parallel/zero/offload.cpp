@@ -1,6 +1,8 @@
 // What lives in the host's memory. On the CPU everything does, so the sections change nothing there.
 //
 // Source: Ren et al. 2021, "ZeRO-Offload: Democratizing Billion-Scale Model Training", section 4.
+#include <set>
+
 #include <drivetrain/error.h>
 
 #include "plan.h"
@@ -18,6 +20,8 @@ struct Section {
 
 const Section kState{"offload_optimizer", "cpu_offload", "optimizer state is", false};
 const Section kValues{"offload_param", "cpu_offload_param", "parameters are", true};
+
+const std::set<std::string> kActedOn = {"device", "pin_memory", "ratio", "super_offload"};
 
 class Offload {
  public:
@@ -44,18 +48,20 @@ class Offload {
     return false;
   }
 
-  void judge_details(const OffloadOptimizer& o) {
+  void judge_updates(const OffloadOptimizer& o) {
     if (o.ratio.value_or(1) < 1)
       refused("offload_optimizer.ratio = ", *o.ratio,
               " is not in this version: all updates are done on the CPU; remove it");
     if (o.super_offload.value_or(false))
       refused("offload_optimizer.super_offload is not in this version: an update waits for the norm; remove it");
-    for (const char* key :
-         {"buffer_count", "pipeline_read", "pipeline_write", "fast_init", "nvme_path", "cpuadam_cores_perc"})
-      without_effect(kState, key);
   }
-  void judge_details(const OffloadParam&) {
-    for (const char* key : {"buffer_count", "buffer_size", "max_in_cpu", "nvme_path"}) without_effect(kValues, key);
+
+  // The other keys that were given.
+  void name_idle(const Section& section) {
+    for (const Value::Member& m : given_.find(section.name)->members())
+      if (!m.value.is_null() && !kActedOn.contains(m.key))
+        ctx_.no_effect(concat(section.name, ".", m.key),
+                       "a rank's part of a bucket is copied as it is, and nothing is kept on disks");
   }
 
  private:
@@ -63,12 +69,6 @@ class Offload {
   bool refused(const Parts&... parts) {
     ctx_.refuse(concat(parts...));
     return false;
-  }
-
-  void without_effect(const Section& section, const char* key) {
-    if (given_key(*given_.find(section.name), key))
-      ctx_.no_effect(concat(section.name, ".", key),
-                     "a rank's part of a bucket is copied as it is, and nothing is kept on disks");
   }
 
   bool without_device(const Section& section) {
@@ -91,8 +91,8 @@ void choose_offload(const ZeroOptions& options, ShardingOptions& sharding, PlanC
   Offload offload(options, ctx);
   sharding.offload_state = offload.wanted(kState);
   sharding.offload_values = offload.wanted(kValues);
-  if (sharding.offload_state) offload.judge_details(options.offload_optimizer);
-  if (sharding.offload_values) offload.judge_details(options.offload_param);
+  if (sharding.offload_state) offload.judge_updates(options.offload_optimizer), offload.name_idle(kState);
+  if (sharding.offload_values) offload.name_idle(kValues);
   const bool state = options.offload_optimizer.pin_memory.value_or(true),
              values = options.offload_param.pin_memory.value_or(true);
   if (sharding.offload_state && sharding.offload_values && state != values)

@@ -2,6 +2,8 @@
 // differ.
 #include "options.h"
 
+#include "key_rules.h"
+
 namespace drivetrain {
 namespace {
 
@@ -41,103 +43,138 @@ OptionTable offload_param_table() {
       .field("pin_memory", &O::pin_memory, "page-locked host memory");
 }
 
-// A stage-3 key, which DeepSpeed also takes without its prefix.
-template <class T>
-void stage3(TableBuilder<Z>& t, const char* name, std::optional<T> Z::*member, const char* help) {
-  t.field(concat("stage3_", name), member, help).alias(name);
-}
+// The table, and beside it what is said of keys that were given.
+class ZeroTable {
+ public:
+  ZeroTable() { add_sharing(), add_buckets(), add_stage3(), add_offload(), add_rest(); }
 
-void add_sharing(TableBuilder<Z>& t) {
-  t.field("stage", &Z::stage, "1: optimizer state is shared out, 2: gradients too, 3: parameters too; 0: off")
-      .range(0, 3);
-  t.field(
-      "group_size", &Z::group_size,
-      "neighbouring ranks that share one copy of the state; -1 and null: all, 1: nothing is shared out, 0: refused");
-  t.at_least(-1);
-  t.field("mics_shard_size", &Z::mics_shard_size, "group_size under its name in MiCS (stage 3); -1: off").at_least(-1);
-  t.field("zero_hpz_partition_size", &Z::zero_hpz_partition_size,
-          "stage 3: backward gathers from a second copy, cut over so many neighbouring ranks; 1: off");
-  t.at_least(0);
-  t.field("reduce_every", &Z::reduce_every,
-          "micro-batches added up before their gradients are summed over ranks, 0: all of a step; null: the top-level "
-          "key, else 1 at stages 2 and 3, and 0 at stage 1 and where nothing is shared out");
-  t.at_least(0);
-}
+  TableBuilder<Z> table;
+  std::vector<KeyRule> rules;
 
-void add_buckets(TableBuilder<Z>& t) {
-  t.field("reduce_bucket_size", &Z::reduce_bucket_size, "elements per bucket of gradients; null: 5e8").at_least(0);
-  t.field("allgather_bucket_size", &Z::allgather_bucket_size,
-          "elements per gather at stages 1 and 2, the smaller of both counts; null: 5e8");
-  t.at_least(0);
-  t.field("sub_group_size", &Z::sub_group_size, "elements that the optimizer updates in one call; null: 1e9")
+ private:
+  // A key that changes nothing; `quiet` asks for what happens anyway, null: no value does.
+  template <class T>
+  TableBuilder<Z>& idle(const std::string& key, T Z::*member, const Value& quiet, const std::string& why) {
+    rules.push_back({KeyRule::Of::idle, key, quiet, why});
+    return add(key, member, "without effect: " + why);
+  }
+  template <class T>
+  void refused(const std::string& key, T Z::*member, const Value& accepted, const std::string& why) {
+    rules.push_back({KeyRule::Of::refused, key, accepted, why});
+    add(key, member, concat("only ", accepted.to_json(), ": ", why));
+  }
+  template <class T>
+  TableBuilder<Z>& gathers(const std::string& key, T Z::*member, const std::string& help) {
+    rules.push_back({KeyRule::Of::gathers, key, {}, {}});
+    return add(key, member, help);
+  }
+  // DeepSpeed takes keys of stage 3 without their prefix, too.
+  template <class T>
+  TableBuilder<Z>& add(const std::string& key, T Z::*member, const std::string& help) {
+    table.field(key, member, help);
+    constexpr const char kPrefix[] = "stage3_";
+    return key.rfind(kPrefix, 0) == 0 ? table.alias(key.substr(sizeof kPrefix - 1)) : table;
+  }
+
+  void add_sharing();
+  void add_buckets();
+  void add_stage3();
+  void add_offload();
+  void add_rest();
+};
+
+void ZeroTable::add_sharing() {
+  add("stage", &Z::stage, "1: optimizer state is shared out, 2: gradients too, 3: parameters too; 0: off").range(0, 3);
+  add("group_size", &Z::group_size,
+      "neighbouring ranks that share one copy of the state; -1 and null: all, 1: nothing is shared out, 0: refused")
+      .at_least(-1);
+  add("mics_shard_size", &Z::mics_shard_size, "group_size under its name in MiCS (stage 3); -1: off").at_least(-1);
+  add("zero_hpz_partition_size", &Z::zero_hpz_partition_size,
+      "stage 3: backward gathers from a second copy, cut over so many neighbouring ranks; 1: off")
       .at_least(0);
-  t.field(
-      "overlap_comm", &Z::overlap_comm,
+  add("reduce_every", &Z::reduce_every,
+      "micro-batches added up before their gradients are summed over ranks, 0: all of a step; null: the top-level "
+      "key, else 1 at stages 2 and 3, and 0 at stage 1 and where nothing is shared out")
+      .at_least(0);
+}
+
+void ZeroTable::add_buckets() {
+  add("reduce_bucket_size", &Z::reduce_bucket_size, "elements per bucket of gradients; null: 5e8").at_least(0);
+  add("allgather_bucket_size", &Z::allgather_bucket_size,
+      "elements per gather at stages 1 and 2, the smaller of both counts; null: 5e8")
+      .at_least(0);
+  add("sub_group_size", &Z::sub_group_size, "elements that the optimizer updates in one call; null: 1e9").at_least(0);
+  add("overlap_comm", &Z::overlap_comm,
       "gradients are summed and values gathered beside other work; false: each sum and each gather is waited for at "
       "once, and none is begun ahead; null: true");
-  t.field("contiguous_gradients", &Z::contiguous_gradients, "gradients of a bucket lie together: always so");
-  t.field("reduce_scatter", &Z::reduce_scatter, "each rank gets the sum of its part only: always so");
-  t.field("use_multi_rank_bucket_allreduce", &Z::use_multi_rank_bucket_allreduce,
-          "without effect: one reduce-scatter per bucket");
-  t.field("allgather_partitions", &Z::allgather_partitions, "without effect, as in DeepSpeed");
-  t.field("round_robin_gradients", &Z::round_robin_gradients, "without effect: parts are equal slices of each bucket");
-  t.field("ignore_unused_parameters", &Z::ignore_unused_parameters,
-          "a parameter without a gradient counts as zero: always so");
+  idle("contiguous_gradients", &Z::contiguous_gradients, true, "the gradients of a bucket always lie together");
+  idle("reduce_scatter", &Z::reduce_scatter, true,
+       "each rank gets the sum of its part by one reduce-scatter; an all-reduce would give the same bits");
+  idle("use_multi_rank_bucket_allreduce", &Z::use_multi_rank_bucket_allreduce, true,
+       "a bucket is summed by one reduce-scatter");
+  idle("allgather_partitions", &Z::allgather_partitions, true, "a bucket is gathered by one all-gather");
+  idle("round_robin_gradients", &Z::round_robin_gradients, false, "every rank owns an equal slice of every bucket");
+  idle("ignore_unused_parameters", &Z::ignore_unused_parameters, true, "a parameter without a gradient counts as zero");
 }
 
-void add_stage3(TableBuilder<Z>& t) {
-  stage3(t, "prefetch_bucket_size", &Z::prefetch_bucket_size, "elements gathered ahead of their use; null: 5e7"),
-      t.at_least(0);
-  stage3(t, "param_persistence_threshold", &Z::param_persistence_threshold,
-         "parameters of up to so many elements stay whole; null: 1e5"),
-      t.at_least(0);
-  stage3(t, "max_live_parameters", &Z::max_live_parameters, "elements that are whole at one time; null: 1e9"),
-      t.at_least(0);
-  stage3(t, "max_reuse_distance", &Z::max_reuse_distance,
-         "kept whole if used again after at most so many other elements; null: the prefetch size"),
-      t.at_least(0);
-  stage3(t, "model_persistence_threshold", &Z::model_persistence_threshold,
-         "most elements that stay whole: 0, or all of the model");
-  t.at_least(0);
-  stage3(t, "module_granularity_threshold", &Z::module_granularity_threshold,
-         "without effect: gathered is what a unit of the model needs");
-  t.at_least(0);
-  stage3(t, "allgather_sequential", &Z::allgather_sequential, "nothing is gathered ahead");
-  stage3(t, "use_all_reduce_for_fetch_params", &Z::use_all_reduce_for_fetch_params,
-         "without effect: values are gathered");
-  stage3(t, "gather_16bit_weights_on_model_save", &Z::gather_16bit_weights_on_model_save,
-         "without effect: saved weights are whole");
-  t.alias("stage3_gather_fp16_weights_on_model_save").alias("gather_fp16_weights_on_model_save");
-  t.field("log_trace_cache_warnings", &Z::log_trace_cache_warnings,
-          "without effect: the order of uses is known, not traced");
-  t.field("leaf_module", &Z::leaf_module, "without effect: gathered is what a unit of the model needs");
-  t.field("mics_hierarchical_params_gather", &Z::mics_hierarchical_params_gather,
-          "without effect: a gather is one collective");
+void ZeroTable::add_stage3() {
+  constexpr const char* kByUnit = "gathered is what a unit of the model needs";
+  gathers("stage3_prefetch_bucket_size", &Z::prefetch_bucket_size, "elements gathered ahead of their use; null: 5e7")
+      .at_least(0);
+  gathers("stage3_param_persistence_threshold", &Z::param_persistence_threshold,
+          "parameters of up to so many elements stay whole; null: 1e5")
+      .at_least(0);
+  gathers("stage3_max_live_parameters", &Z::max_live_parameters, "elements that are whole at one time; null: 1e9")
+      .at_least(0);
+  gathers("stage3_max_reuse_distance", &Z::max_reuse_distance,
+          "kept whole if used again after at most so many other elements; null: the prefetch size")
+      .at_least(0);
+  gathers("stage3_model_persistence_threshold", &Z::model_persistence_threshold,
+          "most elements that stay whole: 0, or all of the model")
+      .at_least(0);
+  idle("stage3_module_granularity_threshold", &Z::module_granularity_threshold, 0, kByUnit).at_least(0);
+  gathers("stage3_allgather_sequential", &Z::allgather_sequential, "nothing is gathered ahead");
+  idle("stage3_use_all_reduce_for_fetch_params", &Z::use_all_reduce_for_fetch_params, false,
+       "values are gathered; an all-reduce would give the same ones");
+  idle("stage3_gather_16bit_weights_on_model_save", &Z::gather_16bit_weights_on_model_save, true,
+       "saved weights are always whole, and float32")
+      .alias("stage3_gather_fp16_weights_on_model_save")
+      .alias("gather_fp16_weights_on_model_save");
+  idle("log_trace_cache_warnings", &Z::log_trace_cache_warnings, false, "the order of uses is known and not traced");
+  idle("leaf_module", &Z::leaf_module, {}, kByUnit);
+  idle("mics_hierarchical_params_gather", &Z::mics_hierarchical_params_gather, false, "a gather is one collective");
 }
 
-void add_rest(TableBuilder<Z>& t) {
-  t.group("offload_optimizer", &Z::offload_optimizer, offload_optimizer_table(), "optimizer state on the host");
-  t.group("offload_param", &Z::offload_param, offload_param_table(), "parameters on the host");
-  t.field("cpu_offload", &Z::cpu_offload, "old name: true is offload_optimizer.device cpu");
-  t.field("cpu_offload_param", &Z::cpu_offload_param, "old name: true is offload_param.device cpu");
-  t.field("cpu_offload_use_pin_memory", &Z::cpu_offload_use_pin_memory, "without effect, as in DeepSpeed");
-  t.field("load_from_fp32_weights", &Z::load_from_fp32_weights, "masters come from float32 weights: always so");
-  t.field("elastic_checkpoint", &Z::elastic_checkpoint, "without effect: there are no checkpoints in this version");
-  t.field("pipeline_loading_checkpoint", &Z::pipeline_loading_checkpoint,
-          "without effect: there are no checkpoints in this version");
-  t.field("enable_sanity_checks", &Z::enable_sanity_checks, "without effect: what is cheap is always checked");
-  t.field("override_module_apply", &Z::override_module_apply, "without effect: there is no Python");
-  t.field("memory_efficient_linear", &Z::memory_efficient_linear,
-          "whole weights are never kept for backward: always so");
-  t.field("save_muon_momentum_buffer_in_memory", &Z::save_muon_momentum_buffer_in_memory,
-          "without effect: there is no Muon");
-  t.field("legacy_stage1", &Z::legacy_stage1, "only false, as in DeepSpeed");
-  t.field("zero_quantized_weights", &Z::zero_quantized_weights, "only false");
-  t.field("zero_quantized_nontrainable_weights", &Z::zero_quantized_nontrainable_weights, "only false");
-  t.field("zero_quantized_gradients", &Z::zero_quantized_gradients, "only false");
-  t.field("zeropp_loco_param", &Z::zeropp_loco_param, "only null");
-  t.field("zenflow", &Z::zenflow, "only null");
-  t.refused("grad_hooks", "DeepSpeed documents it and rejects it; remove it");
+void ZeroTable::add_offload() {
+  table.group("offload_optimizer", &Z::offload_optimizer, offload_optimizer_table(), "optimizer state on the host");
+  table.group("offload_param", &Z::offload_param, offload_param_table(), "parameters on the host");
+  add("cpu_offload", &Z::cpu_offload, "old name: true is offload_optimizer.device cpu");
+  add("cpu_offload_param", &Z::cpu_offload_param, "old name: true is offload_param.device cpu");
+  idle("cpu_offload_use_pin_memory", &Z::cpu_offload_use_pin_memory, {},
+       "DeepSpeed does not read it either; see offload_optimizer.pin_memory");
+}
+
+void ZeroTable::add_rest() {
+  constexpr const char* kNoCheckpoints = "there are no checkpoints in this version";
+  idle("load_from_fp32_weights", &Z::load_from_fp32_weights, true, "masters come from float32 weights");
+  idle("elastic_checkpoint", &Z::elastic_checkpoint, false, kNoCheckpoints);
+  idle("pipeline_loading_checkpoint", &Z::pipeline_loading_checkpoint, false, kNoCheckpoints);
+  idle("enable_sanity_checks", &Z::enable_sanity_checks, {}, "what is cheap is always checked");
+  idle("override_module_apply", &Z::override_module_apply, true, "there are no Python modules");
+  idle("memory_efficient_linear", &Z::memory_efficient_linear, true, "whole weights are not kept for backward");
+  idle("save_muon_momentum_buffer_in_memory", &Z::save_muon_momentum_buffer_in_memory, false,
+       "there is no Muon in this version");
+  refused("legacy_stage1", &Z::legacy_stage1, false, "DeepSpeed removed it too");
+  refused("zero_quantized_weights", &Z::zero_quantized_weights, false,
+          "values are gathered in the type that units compute in");
+  refused("zero_quantized_nontrainable_weights", &Z::zero_quantized_nontrainable_weights, false,
+          "frozen parameters keep their type");
+  refused("zero_quantized_gradients", &Z::zero_quantized_gradients, false,
+          "gradients travel in the type that they are added up in");
+  refused("zeropp_loco_param", &Z::zeropp_loco_param, {},
+          "there are no quantised gradients whose error it would feed back");
+  refused("zenflow", &Z::zenflow, {}, "every gradient is applied in its own step");
+  table.refused("grad_hooks", "DeepSpeed documents it and rejects it; remove it");
 }
 
 // State that is not shared out stays on the device: a section that is off must not seem to save its memory.
@@ -175,10 +212,11 @@ void fill(Z& o) {
 
 }  // namespace
 
-OptionTable zero_table() {
-  TableBuilder<Z> t;
-  add_sharing(t), add_buckets(t), add_stage3(t), add_rest(t);
-  return t.finish(fill);
+OptionTable zero_table() { return ZeroTable().table.finish(fill); }
+
+const std::vector<KeyRule>& zero_key_rules() {
+  static const std::vector<KeyRule> rules = ZeroTable().rules;
+  return rules;
 }
 
 }  // namespace drivetrain

@@ -35,7 +35,7 @@ struct ZeroOptions {
   OffloadParam offload_param;
   std::optional<bool> cpu_offload, cpu_offload_param, cpu_offload_use_pin_memory;  // DeepSpeed's old names
 
-  // Read and never acted on: see keys.cpp.
+  // Read and never acted on: see key_rules.h.
   std::optional<bool> contiguous_gradients, reduce_scatter, use_multi_rank_bucket_allreduce, allgather_partitions;
   std::optional<bool> load_from_fp32_weights, elastic_checkpoint, round_robin_gradients, ignore_unused_parameters,
       legacy_stage1;

@@ -71,7 +71,7 @@ void Zero::choose_ranks(PlanContext& ctx) {
   const Groups groups = asked_groups(section_, ctx);
   const Groups second{"zero_hpz_partition_size", section_.zero_hpz_partition_size.value_or(1)};
   if (second.size > 1 && *section_.stage < 3) {
-    ctx.no_effect(second.key, "it is for stage 3; here every rank holds all parameters");
+    ctx.no_effect(second.key, kStage3Only);
   } else if (second.size > 1 && groups.size > 0) {
     ctx.refuse(concat(second.key, " = ", second.size, " shares the state out over all ranks, ", groups.key, " = ",
                       groups.size, " over groups; remove one of them"));

@@ -7,6 +7,9 @@
 
 namespace drivetrain {
 
+// Why a key of stage 3 has no effect at the others.
+inline constexpr const char* kStage3Only = "it is for stage 3; here every rank holds all parameters";
+
 // A key of to_value's object that was given; null if it was not.
 inline const Value* given_key(const Value& object, const std::string& key) {
   const Value* value = object.find(key);

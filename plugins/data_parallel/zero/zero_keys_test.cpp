@@ -1,4 +1,5 @@
 // data_parallel/zero without a run: keys that change nothing, that are refused, and what lives on the host.
+#include "key_rules.h"
 #include "test_plan.h"
 
 namespace drivetrain::test {
@@ -30,6 +31,19 @@ TEST(ZeroKeys, keys_without_effect_are_named_once_and_only_if_they_ask_for_somet
   EXPECT_TRUE(
       has(Planned(R"({"stage": 3, "leaf_module": {"classes": ["Block"]}})").idle(), "leaf_module changes nothing"));
   EXPECT_TRUE(has(Planned(R"({"stage": 3, "stage3_module_granularity_threshold": 9})").idle(), "a unit of the model"));
+}
+
+TEST(ZeroKeys, the_table_of_options_gives_the_reason_that_a_run_gives) {
+  const OptionTable table = zero_table();
+  int64_t reasons = 0;
+  for (const KeyRule& rule : zero_key_rules()) {
+    const OptionField* const field = table.find(rule.key);
+    ASSERT_NE(field, nullptr) << rule.key;
+    EXPECT_EQ(field->name, rule.key);
+    EXPECT_TRUE(has(field->help, rule.why)) << rule.key << ": " << field->help;
+    reasons += rule.why.empty() ? 0 : 1;
+  }
+  EXPECT_GT(reasons, 20);
 }
 
 TEST(ZeroKeys, keys_of_stage_3_at_a_lower_stage_are_named_once) {
