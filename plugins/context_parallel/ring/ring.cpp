@@ -4,9 +4,8 @@
 // Source: Liu et al. 2023, "Ring Attention with Blockwise Transformers for Near-Infinite Context". Everything but
 // attention works position by position, so it needs to know nothing; attention.h says what happens there. Axis "cp" of
 // the mesh; its gradients are summed with those of data parallelism.
-#include <drivetrain/context_parallel.h>
 #include <drivetrain/error.h>
-#include <drivetrain/mesh.h>
+#include <drivetrain/toolkit/sequence_sharing.h>
 
 #include <algorithm>
 #include <numeric>
@@ -19,25 +18,14 @@ namespace {
 using namespace drivetrain;
 using namespace drivetrain::ring;
 
-constexpr const char* kAxis = "cp";
-
-class Ring : public ContextParallel {
+class Ring : public SequenceSharing<RingAttention> {
  public:
-  struct Options {
-    int64_t size = 1;
-  };
-  static OptionTable options() {
-    return table<Options>()
-        .field("size", &Options::size, "ranks that share a sequence, round which keys and values travel")
-        .required()
-        .at_least(1);
-  }
+  static OptionTable options() { return size_table("ranks that share a sequence, round which keys and values travel"); }
 
-  Ring(const Options& options, const Services& services) : size_(options.size), services_(services) {}
+  Ring(const Options& options, const Services& services) : SequenceSharing("cp", options, services) {}
 
   void plan(PlanContext& ctx) override {
-    ctx.claim_axis(kAxis, size_, true, PlanContext::kContextPlace);
-    if (size_ == 1) return ctx.no_effect("size", "one rank has the whole sequence");
+    if (!claim(ctx, PlanContext::kContextPlace)) return;
     ctx.need("attention.returns_lse", "results over blocks of keys are merged by it");
     ctx.need("attention.non_causal", "a query sees all keys of other ranks' earlier chunks");
     ctx.take_away(PlanContext::kWholePositions, "its attention is called for blocks of keys, in an order of its own");
@@ -52,17 +40,12 @@ class Ring : public ContextParallel {
     plan_figures(ctx);
   }
 
-  void build(Builder& builder) override {
-    if (size_ == 1) return;
-    const int64_t index = builder.mesh.index(kAxis), ranks = size_;
-    builder.wrap_attention([&](std::shared_ptr<Attention> inner) {
-      return attention_ = std::make_shared<RingAttention>(std::move(inner), index, ranks);
-    });
-    builder.batch_cuts.push_back([=](const std::vector<RowRange>& all) { return zigzag(all, index, ranks); });
+ protected:
+  std::shared_ptr<RingAttention> make_attention(std::shared_ptr<Attention> inner, int64_t index) const override {
+    return std::make_shared<RingAttention>(std::move(inner), index, size_);
   }
-
-  void attach(UnitList&) override {
-    if (attention_) attention_->set_group(services_.mesh->group(kAxis));
+  Builder::SequenceCut make_cut(int64_t index) const override {
+    return [index, ranks = size_](const std::vector<RowRange>& all) { return zigzag(all, index, ranks); };
   }
 
  private:
@@ -92,16 +75,12 @@ class Ring : public ContextParallel {
     const double element = run.compute_bytes, wide = std::max(4.0, element), hops = static_cast<double>(size_ - 1);
     const double visits =
         static_cast<double>(run.rank_layers.value_or(model.num_layers)) * static_cast<double>(run.accumulation);
-    ctx.traffic(kAxis, "keys and values", (run.training ? 2 : 1) * hops * values * element * visits);
+    ctx.traffic(axis_, "keys and values", (run.training ? 2 : 1) * hops * values * element * visits);
     ctx.memory(MemoryClass::buffers, "keys and values on their way", 2 * values * element);
     if (!run.training) return;
-    ctx.traffic(kAxis, "gradients of keys and values", hops * values * wide * visits);
+    ctx.traffic(axis_, "gradients of keys and values", hops * values * wide * visits);
     ctx.memory(MemoryClass::buffers, "gradients of keys and values on their way", 2 * values * wide);
   }
-
-  const int64_t size_;
-  const Services& services_;
-  std::shared_ptr<RingAttention> attention_;
 };
 
 }  // namespace

@@ -4,9 +4,8 @@
 // Source: Jacobs et al. 2023, "DeepSpeed Ulysses". Everything but attention works position by position, so it needs to
 // know nothing; attention.h says what happens there. Axis "sp" of the mesh; its gradients are summed with those of data
 // parallelism. With another plugin of its kind listed behind it, this one cuts the pieces that the other one makes.
-#include <drivetrain/context_parallel.h>
 #include <drivetrain/error.h>
-#include <drivetrain/mesh.h>
+#include <drivetrain/toolkit/sequence_sharing.h>
 
 #include <algorithm>
 
@@ -17,25 +16,14 @@ namespace {
 using namespace drivetrain;
 using namespace drivetrain::ulysses;
 
-constexpr const char* kAxis = "sp";
-
-class Ulysses : public ContextParallel {
+class Ulysses : public SequenceSharing<HeadsAttention> {
  public:
-  struct Options {
-    int64_t size = 1;
-  };
-  static OptionTable options() {
-    return table<Options>()
-        .field("size", &Options::size, "ranks that share a sequence, and the heads in attention")
-        .required()
-        .at_least(1);
-  }
+  static OptionTable options() { return size_table("ranks that share a sequence, and the heads in attention"); }
 
-  Ulysses(const Options& options, const Services& services) : size_(options.size), services_(services) {}
+  Ulysses(const Options& options, const Services& services) : SequenceSharing("sp", options, services) {}
 
   void plan(PlanContext& ctx) override {
-    ctx.claim_axis(kAxis, size_, true, PlanContext::kHeadsPlace);
-    if (size_ == 1) return ctx.no_effect("size", "one rank has the whole sequence");
+    if (!claim(ctx, PlanContext::kHeadsPlace)) return;
     ctx.share_attention_heads(size_);
     ctx.need(PlanContext::kWholePositions, "each of its ranks attends to the whole sequence");
     ctx.need(
@@ -46,18 +34,12 @@ class Ulysses : public ContextParallel {
     plan_heads(ctx);
   }
 
-  void build(Builder& builder) override {
-    if (size_ == 1) return;
-    builder.wrap_attention([&](std::shared_ptr<Attention> inner) {
-      return attention_ = std::make_shared<HeadsAttention>(std::move(inner), size_);
-    });
-    const int64_t index = builder.mesh.index(kAxis), ranks = size_;
-    builder.batch_cuts.push_back(
-        [=](const std::vector<RowRange>& positions) { return piece(positions, index, ranks); });
+ protected:
+  std::shared_ptr<HeadsAttention> make_attention(std::shared_ptr<Attention> inner, int64_t) const override {
+    return std::make_shared<HeadsAttention>(std::move(inner), size_);
   }
-
-  void attach(UnitList&) override {
-    if (attention_) attention_->set_group(services_.mesh->group(kAxis));
+  Builder::SequenceCut make_cut(int64_t index) const override {
+    return [index, ranks = size_](const std::vector<RowRange>& positions) { return piece(positions, index, ranks); };
   }
 
  private:
@@ -115,7 +97,7 @@ class Ulysses : public ContextParallel {
     const double H = static_cast<double>(run.heads_per_rank.value()), W = static_cast<double>(all_widths),
                  h = static_cast<double>(own.query.count), w = static_cast<double>(own.width());
     const double heads_sent = (W - w) + others * h + (H - h) + others * w;
-    ctx.traffic(kAxis, "queries, keys and values by heads, and back",
+    ctx.traffic(axis_, "queries, keys and values by heads, and back",
                 heads_sent * values * element * layers * static_cast<double>(run.accumulation));
     ctx.memory(MemoryClass::buffers, "heads on their way",
                2 * std::max(W, w * static_cast<double>(size_)) * values * element);
@@ -124,10 +106,6 @@ class Ulysses : public ContextParallel {
                  h * static_cast<double>(size_) * values * element * layers *
                      static_cast<double>(run.micro_batches_in_flight.value_or(1)));
   }
-
-  const int64_t size_;
-  const Services& services_;
-  std::shared_ptr<HeadsAttention> attention_;
 };
 
 }  // namespace

@@ -1,0 +1,62 @@
+// What context-parallel strategies on one axis of the mesh have around their attention: the option `size`, the claim of
+// the axis, the cut of the batch and the group that the attention talks over. How positions are cut and what the
+// attention computes is the strategy's own. Main thread.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+
+#include <drivetrain/context_parallel.h>
+#include <drivetrain/mesh.h>
+
+namespace drivetrain {
+
+// `Shared` is an Attention over the axis's ranks, with set_group(GroupPtr), called once before it computes.
+template <class Shared>
+class SequenceSharing : public ContextParallel {
+ public:
+  struct Options {
+    int64_t size = 1;
+  };
+
+  void build(Builder& builder) override {
+    if (size_ == 1) return;
+    const int64_t index = builder.mesh.index(axis_);
+    builder.wrap_attention(
+        [&](std::shared_ptr<Attention> inner) { return attention_ = make_attention(std::move(inner), index); });
+    builder.batch_cuts.push_back(make_cut(index));
+  }
+
+  void attach(UnitList&) override {
+    if (attention_) attention_->set_group(services_.mesh->group(axis_));
+  }
+
+ protected:
+  SequenceSharing(const char* axis, const Options& options, const Services& services)
+      : axis_(axis), size_(options.size), services_(services) {}
+
+  static OptionTable size_table(const std::string& help) {
+    return table<Options>().field("size", &Options::size, help).required().at_least(1);
+  }
+
+  // For `plan`. False where one rank has the whole sequence and there is nothing more to plan.
+  bool claim(PlanContext& ctx, int place) const {
+    ctx.claim_axis(axis_, size_, true, place);
+    if (size_ == 1) ctx.no_effect("size", "one rank has the whole sequence");
+    return size_ > 1;
+  }
+
+  // Called by `build` once each, where more than one rank shares a sequence. `index`: of this rank on the axis.
+  virtual std::shared_ptr<Shared> make_attention(std::shared_ptr<Attention> inner, int64_t index) const = 0;
+  virtual Builder::SequenceCut make_cut(int64_t index) const = 0;
+
+  const std::string axis_;  // of the mesh
+  const int64_t size_;      // ranks that share a sequence
+
+ private:
+  const Services& services_;
+  std::shared_ptr<Shared> attention_;
+};
+
+}  // namespace drivetrain
