@@ -146,9 +146,10 @@ Flow reduce_scatter(Operation& op, const Wire& wire, char* out, const char* in) 
   }
 }
 
-Flow all_gather(Operation& op, const Wire& wire, char* out, const char* in) {
+// Every rank gets one slice from each: the one at `stride` times its index.
+static Flow slices_from_all(Operation& op, const Wire& wire, char* out, const char* in, int64_t stride, Tag tag) {
   const int64_t slice = op.call.bytes();
-  copy(out + wire.me * slice, in, slice);
+  copy(out + wire.me * slice, in + wire.me * stride, slice);
   Requests requests;
   for (int step = 1; step < wire.size; ++step) {
     const int from = (wire.me + wire.size - step) % wire.size, to = (wire.me + step) % wire.size;
@@ -156,26 +157,18 @@ Flow all_gather(Operation& op, const Wire& wire, char* out, const char* in) {
       copy(out + from * slice, op.packets.data(from), slice);
       continue;
     }
-    wire.recv(requests, out + from * slice, slice, from, kResults);
-    wire.send(requests, in, slice, to, kResults);
+    wire.recv(requests, out + from * slice, slice, from, tag);
+    wire.send(requests, in + to * stride, slice, to, tag);
   }
   co_await requests;
 }
 
+Flow all_gather(Operation& op, const Wire& wire, char* out, const char* in) {
+  return slices_from_all(op, wire, out, in, 0, kResults);
+}
+
 Flow all_to_all(Operation& op, const Wire& wire, char* out, const char* in) {
-  const int64_t slice = op.call.bytes();
-  copy(out + wire.me * slice, in + wire.me * slice, slice);
-  Requests requests;
-  for (int step = 1; step < wire.size; ++step) {
-    const int from = (wire.me + wire.size - step) % wire.size, to = (wire.me + step) % wire.size;
-    if (slice <= kInlineBytes) {
-      copy(out + from * slice, op.packets.data(from), slice);
-      continue;
-    }
-    wire.recv(requests, out + from * slice, slice, from, kSlices);
-    wire.send(requests, in + to * slice, slice, to, kSlices);
-  }
-  co_await requests;
+  return slices_from_all(op, wire, out, in, op.call.bytes(), kSlices);
 }
 
 Flow all_to_all_counts(Operation& op, const Wire& wire, char* out, const char* in) {

@@ -30,10 +30,7 @@ class WarmupCosine : public LrSchedule {
   }
 
   WarmupCosine(const Options& options, const Services& services) : options_(options) {
-    if (options.total_num_steps < options.length())
-      services.log.warning(concat("lr_schedule/warmup_cosine: total_num_steps ", options.total_num_steps,
-                                  " is less than warmup_num_steps ", options.length(),
-                                  ": the full rate is never reached"));
+    warn_if_never_full(options, options.total_num_steps, "lr_schedule/warmup_cosine", services.log);
   }
 
   Hyper at(const Progress& progress, const Hyper& base) const override {

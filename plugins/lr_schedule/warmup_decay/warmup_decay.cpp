@@ -29,10 +29,7 @@ class WarmupDecay : public LrSchedule {
   }
 
   WarmupDecay(const Options& options, const Services& services) : options_(options) {
-    if (options.total_num_steps < options.length())
-      services.log.warning(concat("lr_schedule/warmup_decay: total_num_steps ", options.total_num_steps,
-                                  " is less than warmup_num_steps ", options.length(),
-                                  ": the full rate is never reached"));
+    warn_if_never_full(options, options.total_num_steps, "lr_schedule/warmup_decay", services.log);
   }
 
   Hyper at(const Progress& progress, const Hyper& base) const override {

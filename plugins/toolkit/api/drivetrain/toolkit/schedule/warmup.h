@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <string>
 
+#include <drivetrain/log.h>
 #include <drivetrain/lr_schedule.h>
 #include <drivetrain/options.h>
 
@@ -27,6 +28,9 @@ inline int64_t schedule_index(const Progress& progress) { return progress.update
 
 // The factor of update t, from 0 to 1: ln(t + 1) / ln(length) or t / length; 0 for t = -1; 1 if t >= length.
 double warmup_factor(const Warmup& warmup, int64_t t);
+
+// Warns if the schedule ends before its warm-up does. `plugin`: "lr_schedule/mine".
+void warn_if_never_full(const Warmup& warmup, int64_t total_num_steps, const char* plugin, Log& log);
 
 // An option table with the three options above, for an options struct that derives from Warmup.
 template <class Options>
