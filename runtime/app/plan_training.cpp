@@ -2,7 +2,7 @@
 
 #include <sys/sysinfo.h>
 
-#include <cstdio>
+#include <drivetrain/toolkit/text.h>
 
 #include "checks/plugin_call.h"
 #include "plan/memory_plan.h"
@@ -10,11 +10,7 @@
 namespace drivetrain {
 namespace {
 
-std::string gigabytes(double bytes) {
-  char text[32];
-  std::snprintf(text, sizeof text, bytes < 1e14 ? "%.1f GB" : "%.3g GB", bytes / 1e9);
-  return text;
-}
+std::string gigabytes(double bytes) { return formatted(bytes < 1e14 ? "%.1f GB" : "%.3g GB", bytes / 1e9); }
 
 // An unknown family is told now, not after training.
 void check_final_form(const PlannedRun& run) {

@@ -1,5 +1,7 @@
 #include "app/train_run.h"
 
+#include <drivetrain/toolkit/text.h>
+
 #include "app/plan_training.h"
 #include "app/run_folder.h"
 #include "checks/plugin_call.h"
@@ -126,8 +128,6 @@ class AfterTraining {
   std::exception_ptr first_;
   bool lost_peers_ = false;
 };
-
-std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
 class Session {
  public:

@@ -8,7 +8,9 @@
 #include <cmath>
 
 #include <drivetrain/attention.h>
+#include <drivetrain/toolkit/text.h>
 
+#include "bench/dtype.h"
 #include "bench/machine.h"
 #include "bench/plugin_host.h"
 #include "bench/table.h"
@@ -31,19 +33,13 @@ struct AttentionCase {
         head_size(a.whole("--head-size")),
         length(a.whole("--seq")),
         causal(!a.has("--full")),
-        dtype(dtype_of(a.text("--dtype"))) {
+        dtype(bench_dtype(a)) {
     if (heads % groups != 0)
       throw fail(ErrorCode::config, "bench attention: --groups ", groups, " does not divide --heads ", heads);
     const auto numbers = [&](int64_t h) {
       return at::rand({batch, length, h, head_size}, at::TensorOptions(at::kFloat).device(device)).sub(0.5).to(dtype);
     };
     q = numbers(heads), k = numbers(groups), v = numbers(groups), dout = numbers(heads);
-  }
-
-  static at::ScalarType dtype_of(const std::string& name) {
-    if (name == "f32") return at::kFloat;
-    if (name == "bf16") return at::kBFloat16;
-    return at::kHalf;
   }
 
   std::string text() const {
@@ -142,9 +138,9 @@ BenchReport bench_attention(const BenchArguments& arguments) {
       const Timed t = time_attention(*attention, c, device, rounds);
       table.row({name, seconds_text(t.forward.median), seconds_text(t.both.median),
                  seconds_text(t.their_forward.median), seconds_text(t.their_both.median),
-                 number_text("%.3f", t.ratio.median),
-                 concat(number_text("%.3f", t.ratio.min), " to ", number_text("%.3f", t.ratio.max)),
-                 number_text("%.4f", c.flops() / t.both.median / 1e12)});
+                 formatted("%.3f", t.ratio.median),
+                 concat(formatted("%.3f", t.ratio.min), " to ", formatted("%.3f", t.ratio.max)),
+                 formatted("%.4f", c.flops() / t.both.median / 1e12)});
       list.items().push_back(value_of(name, t, c));
     } catch (const Error& e) {
       refusals += concat("attention/", name, " is left out: ", e.what(), "\n");

@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <charconv>
 
+#include <drivetrain/toolkit/text.h>
+
 namespace drivetrain {
 namespace {
 
@@ -37,9 +39,8 @@ constexpr CollectiveRow kCollectives[] = {
 const CollectiveRow& row_of(const std::string& name) {
   for (const CollectiveRow& row : kCollectives)
     if (name == row.name) return row;
-  std::string known;
-  for (const std::string& one : collective_names()) known += (known.empty() ? "" : ", ") + one;
-  throw fail(ErrorCode::config, "bench collectives: there is no collective \"", name, "\"; there are ", known);
+  throw fail(ErrorCode::config, "bench collectives: there is no collective \"", name, "\"; there are ",
+             join(collective_names()));
 }
 
 // Small whole numbers: their sums over ranks are exact.

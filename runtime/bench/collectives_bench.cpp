@@ -10,6 +10,8 @@
 #include <cstdlib>
 #include <sstream>
 
+#include <drivetrain/toolkit/text.h>
+
 #include "bench/collective_case.h"
 #include "bench/machine.h"
 #include "bench/rank_alone.h"
@@ -216,8 +218,8 @@ std::vector<std::string> result_cells(const CollectiveResult& result, int64_t ra
           std::to_string(result.bytes),
           seconds_text(spread.min),
           seconds_text(spread.median),
-          number_text("%.3f", algorithm),
-          number_text("%.3f", algorithm * bus_factor(result.collective, ranks))};
+          formatted("%.3f", algorithm),
+          formatted("%.3f", algorithm * bus_factor(result.collective, ranks))};
 }
 
 void fill_collectives(BenchReport& report, const std::vector<CollectiveResult>& results, const CollectivesRequest& wish,

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include <drivetrain/toolkit/text.h>
+
 #include "bench/machine.h"
 #include "bench/split_attention.h"
 #include "bench/table.h"
@@ -94,9 +96,9 @@ void fill_context(BenchReport& report, const std::vector<ContextTimes>& times) {
     const Spread forward = spread_of(one.forward), both = spread_of(one.both),
                  of_forward = spread_of(ratios(one.forward, times[0].forward)),
                  of_both = spread_of(ratios(one.both, times[0].both));
-    table.row({one.name, seconds_text(forward.median), number_text("%.3f", of_forward.median),
-               seconds_text(both.median), number_text("%.3f", of_both.median),
-               concat(number_text("%.3f", of_both.min), " to ", number_text("%.3f", of_both.max))});
+    table.row({one.name, seconds_text(forward.median), formatted("%.3f", of_forward.median), seconds_text(both.median),
+               formatted("%.3f", of_both.median),
+               concat(formatted("%.3f", of_both.min), " to ", formatted("%.3f", of_both.max))});
     Value value = Value::object();
     value.set("context_parallel", &one == &times[0] ? Value() : Value(one.name));
     value.set("forward_s", forward.to_value());

@@ -10,6 +10,7 @@
 #include <algorithm>
 
 #include <drivetrain/device.h>
+#include <drivetrain/toolkit/text.h>
 
 #include "bench/bandwidth.h"
 #include "bench/machine.h"
@@ -103,8 +104,8 @@ BenchReport bench_kernels(const BenchArguments& arguments) {
       if (!device.is_cpu() && !c.cuda) continue;
       const auto [seconds, bound] = time_kernel(c, device, rounds, bandwidth);
       const double share = c.bytes / seconds / bound;
-      table.row({c.op, c.shape, seconds_text(seconds), number_text("%.1f", c.bytes / seconds / 1e9),
-                 number_text("%.1f", bound / 1e9), number_text("%.0f %%", 100 * share)});
+      table.row({c.op, c.shape, seconds_text(seconds), formatted("%.1f", c.bytes / seconds / 1e9),
+                 formatted("%.1f", bound / 1e9), formatted("%.0f %%", 100 * share)});
       Value one = Value::object();
       one.set("kernel", c.op);
       one.set("shape", c.shape);

@@ -3,10 +3,11 @@
 #include <ATen/Parallel.h>
 
 #include <chrono>
-#include <cstdio>
 #include <fstream>
 #include <sstream>
 #include <thread>
+
+#include <drivetrain/toolkit/text.h>
 
 #include "device/device_runtime.h"
 #include "device/open_device.h"
@@ -55,12 +56,6 @@ std::string processor_name() {
   return text.substr(colon + 2, text.find('\n', colon) - colon - 2);
 }
 
-std::string percent(double share) {
-  char text[16];
-  std::snprintf(text, sizeof text, "%.0f %%", share * 100);
-  return text;
-}
-
 }  // namespace
 
 double busy_between(const std::string& earlier, const std::string& later) {
@@ -100,7 +95,7 @@ std::string machine_text(const BenchMachine& machine, int64_t threads) {
   text += machine.accelerator ? "; processors " : "; ";
   text += machine.idle
               ? "idle before the benchmark"
-              : concat("NOT IDLE: others had ", percent(machine.busy_share), " of ",
+              : concat("NOT IDLE: others had ", formatted("%.0f %%", 100 * machine.busy_share), " of ",
                        machine.accelerator ? "them" : "it", " before the benchmark, so the times below mean little");
   return text + "\n";
 }

@@ -12,6 +12,7 @@
 #include <cmath>
 
 #include <drivetrain/optimizer.h>
+#include <drivetrain/toolkit/text.h>
 
 #include "bench/machine.h"
 #include "bench/plugin_host.h"
@@ -137,8 +138,8 @@ BenchReport bench_optimizer(const BenchArguments& arguments) {
     const auto seconds = take_turns(device, {[&] { ours.step(); }, [&] { theirs.step(); }}, rounds);
     const Spread mine = spread_of(seconds[0]), other = spread_of(seconds[1]),
                  ratio = spread_of(ratios(seconds[0], seconds[1]));
-    table.row({name, seconds_text(mine.median), seconds_text(other.median), number_text("%.2f", ratio.median),
-               concat(number_text("%.2f", ratio.min), " to ", number_text("%.2f", ratio.max))});
+    table.row({name, seconds_text(mine.median), seconds_text(other.median), formatted("%.2f", ratio.median),
+               concat(formatted("%.2f", ratio.min), " to ", formatted("%.2f", ratio.max))});
     Value one = Value::object();
     one.set("optimizer", name);
     one.set("seconds", mine.to_value());

@@ -7,17 +7,13 @@
 
 #include <drivetrain/random.h>
 
+#include "bench/dtype.h"
+
 namespace drivetrain {
 namespace {
 
 constexpr const char* kSharedSequences = "context_parallel";
 constexpr double kFarOff = 2e-2;  // more than 16 bits and another order of sums make, on values of order 1
-
-at::ScalarType context_dtype(const std::string& name) {
-  if (name == "f32") return at::kFloat;
-  if (name == "bf16") return at::kBFloat16;
-  return at::kHalf;
-}
 
 void expect_near(const std::string& who, const char* what, const at::Tensor& found, const at::Tensor& wanted) {
   const at::Tensor distance = found.to(at::kFloat).sub(wanted.to(at::kFloat)).abs();
@@ -34,7 +30,7 @@ WholeAttention::WholeAttention(const BenchArguments& a, const at::Device& device
       groups(a.whole("--groups", heads)),
       head_size(a.whole("--head-size")),
       length(a.whole("--seq")),
-      dtype(context_dtype(a.text("--dtype"))) {
+      dtype(bench_dtype(a)) {
   if (heads % groups != 0)
     throw fail(ErrorCode::config, "bench context: --groups ", groups, " does not divide --heads ", heads);
   const auto numbers = [&](int64_t h, uint64_t site) {

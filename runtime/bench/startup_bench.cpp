@@ -8,6 +8,8 @@
 #include <cstdlib>
 #include <filesystem>
 
+#include <drivetrain/toolkit/text.h>
+
 #include "app/run_folder.h"
 #include "bench/machine.h"
 #include "bench/step_config.h"
@@ -130,8 +132,8 @@ BenchReport bench_startup(const BenchArguments& arguments) {
     }
     const Spread load = spread_of(loads), step = spread_of(steps), ratio = spread_of(ratios(steps, loads));
     table.row({std::to_string(ranks), seconds_text(step.median), seconds_text(spread_of(exits).median),
-               seconds_text(load.median), number_text("%.2f", ratio.median),
-               concat(number_text("%.2f", ratio.min), " to ", number_text("%.2f", ratio.max))});
+               seconds_text(load.median), formatted("%.2f", ratio.median),
+               concat(formatted("%.2f", ratio.min), " to ", formatted("%.2f", ratio.max))});
     Value one = Value::object();
     one.set("ranks", ranks);
     one.set("step_1_s", step.to_value());

@@ -6,11 +6,11 @@
 
 #include <drivetrain/model.h>
 #include <drivetrain/precision.h>
+#include <drivetrain/toolkit/text.h>
 
 #include "app/commands.h"
 #include "config/load.h"
 #include "config/places.h"
-#include "config/suggest.h"
 #include "device/open_device.h"
 #include "plugin/kinds.h"
 #include "plugin/registry.h"

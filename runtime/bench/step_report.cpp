@@ -3,6 +3,8 @@
 #include <optional>
 #include <utility>
 
+#include <drivetrain/toolkit/text.h>
+
 #include "bench/pipeline_ideal.h"
 #include "bench/table.h"
 #include "report/plan_text.h"
@@ -119,8 +121,8 @@ class StepReport {
       table.row({std::to_string(i), seconds_text(stage.forward), seconds_text(stage.backward + stage.backward_weight)});
     }
     return concat(table.text(), "with these times, and messages that take none, the schedule would need ",
-                  seconds_text(ideal_->seconds), " (bubble ", number_text("%.1f %%", 100 * ideal_->bubble),
-                  "); the step takes ", number_text("%.3f", step_s_.median / ideal_->seconds), " of that\n");
+                  seconds_text(ideal_->seconds), " (bubble ", formatted("%.1f %%", 100 * ideal_->bubble),
+                  "); the step takes ", formatted("%.3f", step_s_.median / ideal_->seconds), " of that\n");
   }
 
   // Of recorded steps: what lies between the replays, when the device has nothing to do. No mark tells when a replay
@@ -168,7 +170,7 @@ class StepReport {
     for (const auto& [phase, name] : kShownPhases) {
       if (!shown(phase)) continue;
       const double seconds = phase_median(phase);
-      phases.row({name, seconds_text(seconds), number_text("%.1f %%", 100 * seconds / step_s_.median)});
+      phases.row({name, seconds_text(seconds), formatted("%.1f %%", 100 * seconds / step_s_.median)});
     }
     phases.row(
         {"step", seconds_text(step_s_.median), concat(seconds_text(step_s_.min), " to ", seconds_text(step_s_.max))});
@@ -177,18 +179,17 @@ class StepReport {
         plan_.capture.on
             ? concat(
                   "the step is recorded: forward is part of backward; the device is idle between its replays for at ",
-                  "least ", number_text("%.1f %%", 100 * idle_share_at_least()), " of it\n")
+                  "least ", formatted("%.1f %%", 100 * idle_share_at_least()), " of it\n")
             : "";
-    return concat(plan_headline(plan_), "\n", phases.text(), measure_.steps, " steps after ", measure_.warmup,
-                  " of warm-up\n", recorded, pipeline_text(),
-                  "throughput: ", number_text("%.0f", slots_ / step_s_.median), " tokens/s, TGS ",
-                  number_text("%.0f", slots_ / step_s_.median / ranks_), ", ", number_text("%.4f", tflops_),
-                  " TFLOPS per rank (", plan_.model.flops_formula, ")\n", "matrix products alone would take ",
-                  seconds_text(products_.seconds), " at ", number_text("%.4f", products_.rate() / 1e12),
-                  " TFLOPS, so the step reaches ", number_text("%.1f %%", 100 * share_),
-                  " of their rate\npeak memory: ", number_text("%.3f GB", member(last, "peak_memory_bytes") / 1e9),
-                  "\nloss: ", number_text("%.6f", member(first, "loss")), " in step 1, ",
-                  number_text("%.6f", member(last, "loss")), " in step ", measure_.rows.size(), "\n");
+    return concat(
+        plan_headline(plan_), "\n", phases.text(), measure_.steps, " steps after ", measure_.warmup, " of warm-up\n",
+        recorded, pipeline_text(), "throughput: ", formatted("%.0f", slots_ / step_s_.median), " tokens/s, TGS ",
+        formatted("%.0f", slots_ / step_s_.median / ranks_), ", ", formatted("%.4f", tflops_), " TFLOPS per rank (",
+        plan_.model.flops_formula, ")\n", "matrix products alone would take ", seconds_text(products_.seconds), " at ",
+        formatted("%.4f", products_.rate() / 1e12), " TFLOPS, so the step reaches ", formatted("%.1f %%", 100 * share_),
+        " of their rate\npeak memory: ", formatted("%.3f GB", member(last, "peak_memory_bytes") / 1e9),
+        "\nloss: ", formatted("%.6f", member(first, "loss")), " in step 1, ", formatted("%.6f", member(last, "loss")),
+        " in step ", measure_.rows.size(), "\n");
   }
 
   const RunPlan& plan_;

@@ -1,20 +1,15 @@
 #include "bench/table.h"
 
 #include <algorithm>
-#include <cstdio>
+
+#include <drivetrain/toolkit/text.h>
 
 namespace drivetrain {
 
-std::string number_text(const char* form, double number) {
-  char text[64];
-  std::snprintf(text, sizeof text, form, number);
-  return text;
-}
-
 std::string seconds_text(double seconds) {
-  if (seconds >= 1) return number_text("%.3f s", seconds);
-  if (seconds >= 1e-3) return number_text(seconds >= 0.1 ? "%.1f ms" : "%.2f ms", seconds * 1e3);
-  return number_text("%.1f us", seconds * 1e6);
+  if (seconds >= 1) return formatted("%.3f s", seconds);
+  if (seconds >= 1e-3) return formatted(seconds >= 0.1 ? "%.1f ms" : "%.2f ms", seconds * 1e3);
+  return formatted("%.1f us", seconds * 1e6);
 }
 
 std::string TextTable::text() const {

@@ -20,7 +20,5 @@ class DRIVETRAIN_INTERNAL TextTable {
 
 // "1.234 s", "12.3 ms", "4.56 us"
 DRIVETRAIN_INTERNAL std::string seconds_text(double seconds);
-// printf's form of one number
-DRIVETRAIN_INTERNAL std::string number_text(const char* form, double number);
 
 }  // namespace drivetrain

@@ -8,6 +8,8 @@
 #include <cstring>
 #include <new>
 
+#include <drivetrain/toolkit/text.h>
+
 #include "log/log_console.h"
 
 namespace drivetrain {
@@ -25,8 +27,6 @@ std::string type_of_exception() {
   std::free(readable);
   return name;
 }
-
-std::string first_line_of(const std::string& text) { return text.substr(0, text.find('\n')); }
 
 // "in optimizer/mine, hook update, rank 1": the rank once, by the outermost call.
 std::string place_of(const CurrentCall& current) {
@@ -94,7 +94,7 @@ Error error_of_current_call() {
                   kLess);
     if (const auto* torch = dynamic_cast<const c10::Error*>(&e)) {
       const std::string kept = keep_trace(place, torch->what());
-      return fault(place, first_line_of(torch->what_without_backtrace()) + kept);
+      return fault(place, first_line(torch->what_without_backtrace()) + kept);
     }
     return fault(place,
                  *e.what() ? std::string(e.what()) : concat("an exception without a text, ", type_of_exception()));

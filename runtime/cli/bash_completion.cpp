@@ -1,6 +1,7 @@
+#include <drivetrain/toolkit/text.h>
+
 #include "cli/commands.h"
 #include "cli/completion.h"
-#include "config/suggest.h"
 
 namespace drivetrain::cli {
 namespace {

@@ -2,8 +2,9 @@
 
 #include <algorithm>
 
+#include <drivetrain/toolkit/text.h>
+
 #include "cli/commands.h"
-#include "config/suggest.h"
 
 namespace drivetrain::cli {
 namespace {

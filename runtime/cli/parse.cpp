@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include <drivetrain/toolkit/text.h>
+
 #include "cli/commands.h"
 #include "cli/help.h"
 #include "cli/read_words.h"

@@ -1,8 +1,9 @@
 #include <algorithm>
 
+#include <drivetrain/toolkit/text.h>
+
 #include "cli/commands.h"
 #include "cli/completion.h"
-#include "config/suggest.h"
 
 namespace drivetrain::cli {
 namespace {

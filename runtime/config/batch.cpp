@@ -2,8 +2,9 @@
 // DeepSpeed's rule, with exact division instead of rounding and with the legal numbers in the message.
 #include <set>
 
+#include <drivetrain/toolkit/text.h>
+
 #include "config/run_settings.h"
-#include "config/suggest.h"
 
 namespace drivetrain {
 namespace {
@@ -32,9 +33,7 @@ std::string divisors_near(int64_t n, int64_t wish) {
     const int64_t low = wish - *all.begin(), high = *all.rbegin() - wish;
     all.erase(low > high ? *all.begin() : *all.rbegin());
   }
-  std::string text;
-  for (const int64_t d : all) text += concat(text.empty() ? "" : ", ", d);
-  return text;
+  return join(all);
 }
 
 // Multiples of `step` on both sides of `wish`.

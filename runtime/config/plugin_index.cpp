@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include <drivetrain/toolkit/text.h>
+
 #include "config/printable.h"
 #include "config/suggest.h"
 

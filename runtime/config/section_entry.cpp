@@ -2,6 +2,8 @@
 // rest.
 #include "config/section_entry.h"
 
+#include <drivetrain/toolkit/text.h>
+
 #include "config/known_sections.h"
 #include "config/printable.h"
 #include "config/suggest.h"

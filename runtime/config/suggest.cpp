@@ -6,6 +6,8 @@
 #include <cctype>
 #include <cstdlib>
 
+#include <drivetrain/toolkit/text.h>
+
 namespace drivetrain {
 namespace {
 
@@ -104,12 +106,6 @@ std::string nearest(const std::string& word, const std::vector<std::string>& can
     if (is_part_of(typed, meant) || is_part_of(meant, typed)) return candidate;
   }
   return "";
-}
-
-std::string join(const std::vector<std::string>& words, const std::string& separator) {
-  std::string text;
-  for (const std::string& word : words) text += (text.empty() ? "" : separator) + word;
-  return text;
 }
 
 std::string quoted_choice(const std::vector<std::string>& words) {

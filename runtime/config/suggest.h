@@ -17,7 +17,6 @@ DRIVETRAIN_INTERNAL double typing_cost(const std::string& word, const std::strin
 DRIVETRAIN_INTERNAL std::string nearest(const std::string& word, const std::vector<std::string>& candidates);
 
 DRIVETRAIN_INTERNAL std::string lower_case(std::string text);
-std::string join(const std::vector<std::string>& words, const std::string& separator = ", ");
 std::string quoted_choice(const std::vector<std::string>& words);  // "a", "b" or "c"
 
 // `did you mean "x"?`, after `before`; "" if nothing is near.

@@ -8,24 +8,15 @@
 #include <drivetrain/plan_context.h>
 
 #include <drivetrain/toolkit/dtype_name.h>
+#include <drivetrain/toolkit/text.h>
 
 namespace drivetrain {
 namespace attention_function {
 
-std::string listed(const std::set<int64_t>& sizes) {
-  std::string text;
-  for (const int64_t size : sizes) text += (text.empty() ? "" : ", ") + std::to_string(size);
-  return text;
-}
-
-std::string listed(const std::set<at::ScalarType>& types) {
-  std::string text;
-  for (const at::ScalarType type : types) text += (text.empty() ? "" : ", ") + dtype_name(type);
-  return text;
-}
-
-bool has_name(const std::set<at::ScalarType>& types, const std::string& name) {
-  return std::any_of(types.begin(), types.end(), [&](at::ScalarType type) { return dtype_name(type) == name; });
+std::vector<std::string> names_of(const std::set<at::ScalarType>& types) {
+  std::vector<std::string> names;
+  for (const at::ScalarType type : types) names.push_back(dtype_name(type));
+  return names;
 }
 
 // What is wrong with the tensors themselves; empty if nothing.
@@ -62,9 +53,9 @@ std::string argument_problem(const AttentionArgs& args, const at::Tensor& q, con
 std::string ability_problem(const AttentionAbilities& can, const at::Tensor& q, const at::Tensor& k,
                             const AttentionArgs& args) {
   if (!can.head_sizes.empty() && !can.head_sizes.contains(q.size(3)))
-    return concat("head size ", q.size(3), " is not supported (", listed(can.head_sizes), ")");
+    return concat("head size ", q.size(3), " is not supported (", join(can.head_sizes), ")");
   if (!can.dtypes.contains(q.scalar_type()))
-    return concat("dtype ", dtype_name(q.scalar_type()), " is not supported (", listed(can.dtypes), ")");
+    return concat("dtype ", dtype_name(q.scalar_type()), " is not supported (", join(names_of(can.dtypes)), ")");
   if (!can.gqa && q.size(2) != k.size(2)) return "fewer key/value heads than query heads are not supported";
   if (!can.non_causal && !args.causal) return "causal = false is not supported";
   if (!can.dropout && args.dropout > 0) return concat("dropout ", args.dropout, " is not supported (0 only)");
@@ -98,7 +89,7 @@ void Attention::plan(PlanContext& ctx) {
     ctx.refuse(problem + (can.remedy.empty() ? "" : "; " + can.remedy));
   };
   if (model.head_dim.known() && !can.head_sizes.empty() && !can.head_sizes.contains(model.head_dim))
-    refuse(concat("head size ", model.head_dim, " is not supported (", listed(can.head_sizes), ")"));
+    refuse(concat("head size ", model.head_dim, " is not supported (", join(can.head_sizes), ")"));
   if (!can.gqa && model.num_query_groups.known() && model.num_query_groups != model.num_attention_heads)
     refuse(concat("num_query_groups ", model.num_query_groups, " of ", model.num_attention_heads,
                   " heads is not supported (all heads only)"));
@@ -106,8 +97,9 @@ void Attention::plan(PlanContext& ctx) {
     refuse(concat("attention_dropout ", model.attention_dropout, " is not supported (0 only)"));
   else if (model.attention_dropout >= 1 && ctx.run().training)
     ctx.refuse(concat("attention_dropout is ", model.attention_dropout, "; it must be below 1"));
-  if (!has_name(can.dtypes, ctx.run().compute_dtype))
-    refuse(concat("dtype ", ctx.run().compute_dtype, " is not supported (", listed(can.dtypes), ")"));
+  const std::vector<std::string> types = names_of(can.dtypes);
+  if (std::find(types.begin(), types.end(), ctx.run().compute_dtype) == types.end())
+    refuse(concat("dtype ", ctx.run().compute_dtype, " is not supported (", join(types), ")"));
 
   const std::pair<const char*, bool> offered[] = {{"returns_lse", can.returns_lse},
                                                   {"varlen", can.varlen},

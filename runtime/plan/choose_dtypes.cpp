@@ -3,8 +3,9 @@
 #include <algorithm>
 
 #include <drivetrain/toolkit/dtype_name.h>
+#include <drivetrain/toolkit/text.h>
+
 #include "checks/plugin_call.h"
-#include "config/suggest.h"
 
 namespace drivetrain {
 namespace {

@@ -1,22 +1,8 @@
 #include "plan/mesh_fit.h"
 
+#include <drivetrain/toolkit/text.h>
+
 namespace drivetrain {
-namespace {
-
-// "1, 2, 4": all of them, or the first ones.
-std::string divisors_text(int64_t n) {
-  constexpr int kMost = 12;
-  std::string text;
-  int found = 0;
-  for (int64_t d = 1; d <= n && found <= kMost; ++d) {
-    if (n % d != 0) continue;
-    text += found == kMost ? ", ..." : (text.empty() ? "" : ", ") + std::to_string(d);
-    ++found;
-  }
-  return text;
-}
-
-}  // namespace
 
 MeshFit::MeshFit(const std::vector<PlanRecord::Claim>& claims, int64_t world_size)
     : claims_(claims), world_(world_size) {

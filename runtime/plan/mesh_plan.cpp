@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <map>
 
+#include <drivetrain/toolkit/text.h>
+
 #include "plan/mesh_fit.h"
 
 namespace drivetrain {
@@ -12,12 +14,6 @@ using Claim = PlanRecord::Claim;
 using Need = PlanRecord::Need;
 
 std::string who(const std::string& by) { return by.empty() ? "" : by + ": "; }
-
-std::string listed(const std::vector<std::string>& names, const char* between = ", ") {
-  std::string text;
-  for (const std::string& name : names) text += (text.empty() ? "" : between) + name;
-  return text;
-}
 
 bool contains(const std::vector<std::string>& names, const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
@@ -61,7 +57,7 @@ void report_refusals(const PlanRecord& context, const PlaceOf& place_of, Problem
     problems.add(place_of(need.by), concat(who(need.by), "needs ", need.ability, " (", need.why, "), which ",
                                            plugin_without(need.ability, place_of, chosen_of),
                                            others.empty() ? ""
-                                                          : "; of the installed ones, " + listed(others, " and ") +
+                                                          : "; of the installed ones, " + join(others, " and ") +
                                                                 (others.size() == 1 ? " does" : " do")));
   }
 }
@@ -101,10 +97,9 @@ void check_order(const std::vector<Claim>& claims, const std::vector<std::string
     if (contains(before, order[i]))
       problems.add(place_of("mesh_order"), concat("mesh_order names the axis ", order[i], " twice"));
     if (contains(claimed, order[i])) continue;
-    problems.add(
-        place_of("mesh_order"),
-        concat("mesh_order names the axis ", order[i], ", which no chosen plugin claims; ",
-               claimed.empty() ? "there are none: every rank is on its own" : "claimed are " + listed(claimed)));
+    problems.add(place_of("mesh_order"),
+                 concat("mesh_order names the axis ", order[i], ", which no chosen plugin claims; ",
+                        claimed.empty() ? "there are none: every rank is on its own" : "claimed are " + join(claimed)));
   }
 }
 
@@ -136,7 +131,7 @@ std::vector<std::string> MeshPlan::gradient_axes() const {
 std::string MeshPlan::text() const {
   std::vector<std::string> names;
   for (const Axis& axis : axes) names.push_back(concat(axis.name, " ", axis.size));
-  return names.empty() ? "one rank" : listed(names, " x ");
+  return names.empty() ? "one rank" : join(names, " x ");
 }
 
 int64_t count_ranks(const PlanRecord& context, RunFacts& run) {
@@ -150,7 +145,7 @@ int64_t count_ranks(const PlanRecord& context, RunFacts& run) {
   }
   run.rest_ranks = run.world_size % fixed == 0 ? run.world_size / fixed : run.world_size;
   run.joined_ranks = joined;
-  run.taken_ranks = listed(taken, " x ");
+  run.taken_ranks = join(taken, " x ");
   int64_t layer_ranks = 1;
   for (const auto& share : context.shares())
     if (share.layers) layer_ranks *= share.ranks;

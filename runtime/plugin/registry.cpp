@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include <drivetrain/error.h>
+#include <drivetrain/toolkit/text.h>
+
 #include "checks/plugin_call.h"
 #include "config/suggest.h"
 #include "plugin/open.h"

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include <drivetrain/error.h>
+#include <drivetrain/toolkit/host.h>
 
 #include "store/table.h"
 
@@ -40,11 +41,7 @@ Announcement announcement_of(Store& store, int64_t rank, double timeout_s) {
   return a;
 }
 
-Announcement own_announcement(const RankEnvironment& env) {
-  char host[256] = "?";
-  gethostname(host, sizeof host - 1);
-  return {host, getpid(), env.world_size};
-}
+Announcement own_announcement(const RankEnvironment& env) { return {host_name(), getpid(), env.world_size}; }
 
 // Another process that calls itself by our rank, or that counts the world differently.
 void check_announcements(Store& store, const RankEnvironment& env, double timeout_s) {

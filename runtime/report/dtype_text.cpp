@@ -1,16 +1,13 @@
 #include "report/dtype_text.h"
 
-#include <cstdio>
-
 #include <drivetrain/toolkit/dtype_name.h>
+#include <drivetrain/toolkit/text.h>
 
 namespace drivetrain {
 namespace {
 
 std::string type_row(const char* what, at::ScalarType type, const std::string& source) {
-  char text[128];
-  std::snprintf(text, sizeof text, "\n  %-10s %-9s %s", what, dtype_name(type).c_str(), source.c_str());
-  return text;
+  return formatted("\n  %-10s %-9s %s", what, dtype_name(type).c_str(), source.c_str());
 }
 
 }  // namespace

@@ -1,19 +1,14 @@
 #include "report/facts.h"
 
 #include <torch/headeronly/version.h>
-#include <unistd.h>
+
+#include <drivetrain/toolkit/host.h>
 
 #include "device/open_device.h"
 #include "plugin/kinds.h"
 
 namespace drivetrain {
 namespace {
-
-std::string host_name() {
-  char name[256] = {};
-  gethostname(name, sizeof name - 1);
-  return name;
-}
 
 void compare(const Value& old_value, const Value& value, const std::string& path, std::vector<std::string>& lines) {
   if (old_value.is_object() && value.is_object()) {

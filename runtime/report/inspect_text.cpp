@@ -3,6 +3,8 @@
 #include <cmath>
 #include <sstream>
 
+#include <drivetrain/toolkit/text.h>
+
 #include "config/suggest.h"
 #include "plugin/kinds.h"
 #include "report/inspect.h"

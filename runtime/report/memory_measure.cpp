@@ -3,9 +3,10 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <fstream>
 #include <map>
 #include <set>
+
+#include <drivetrain/toolkit/host.h>
 
 #include "checks/plugin_call.h"
 #include "memory/cpu_allocator.h"
@@ -77,11 +78,7 @@ void walk_states(const Run& run, RankMemory& found) {
 }
 
 // Unique over hosts and processes; ranks that are threads have the same.
-std::string process_name() {
-  std::string boot;
-  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
-  return concat(boot, "/", getpid());
-}
+std::string process_name() { return concat(boot_id(), "/", getpid()); }
 
 RankMemory look_at_memory(const Run& run) {
   RankMemory found;

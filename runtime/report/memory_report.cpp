@@ -1,21 +1,17 @@
 #include "report/memory_report.h"
 
 #include <algorithm>
-#include <cstdio>
+
+#include <drivetrain/toolkit/text.h>
 
 namespace drivetrain {
 namespace {
 
 // "  parameters                  497.8       4.00"
 std::string memory_row(const std::string& name, const std::vector<double>& columns, int64_t parameters) {
-  char text[96];
-  std::snprintf(text, sizeof text, "  %-24s", name.c_str());
-  std::string line = text;
-  for (const double bytes : columns) {
-    std::snprintf(text, sizeof text, "%12.1f%10.2f", bytes / 1e6,
-                  bytes / static_cast<double>(std::max<int64_t>(parameters, 1)));
-    line += text;
-  }
+  std::string line = formatted("  %-24s", name.c_str());
+  for (const double bytes : columns)
+    line += formatted("%12.1f%10.2f", bytes / 1e6, bytes / static_cast<double>(std::max<int64_t>(parameters, 1)));
   return line;
 }
 
@@ -25,11 +21,8 @@ std::string measured_memory_row(const std::string& name, double bytes, int64_t p
 }
 
 std::string memory_heading(const std::string& name, const char* first, const char* second) {
-  char text[160];
-  std::snprintf(text, sizeof text, "%-26s%12s%10s", name.c_str(), first, "B/param");
-  std::string line = text;
-  if (second) std::snprintf(text, sizeof text, "%12s%10s", second, "B/param"), line += text;
-  return line;
+  const std::string line = formatted("%-26s%12s%10s", name.c_str(), first, "B/param");
+  return second ? line + formatted("%12s%10s", second, "B/param") : line;
 }
 
 template <class Figure>
@@ -90,11 +83,7 @@ std::vector<std::string> rank_lines(const std::vector<MeasuredMemory>& ranks) {
   std::vector<std::string> lines;
   for (size_t i = 0; i < ranks.size(); ++i) {
     std::string line = concat("memory of rank ", i, ", MB:");
-    const auto add = [&](const char* name, double bytes) {
-      char text[64];
-      std::snprintf(text, sizeof text, " %s %.1f,", name, bytes / 1e6);
-      line += text;
-    };
+    const auto add = [&](const char* name, double bytes) { line += formatted(" %s %.1f,", name, bytes / 1e6); };
     for (const MemoryClass c : kStateClasses) add(memory_class_name(c), ranks[i][c]);
     add("activations and buffers", ranks[i][MemoryClass::buffers]);
     add("peak of the process", ranks[i].peak_memory);

@@ -1,10 +1,10 @@
 #include "report/plan_text.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <map>
 
 #include <drivetrain/recompute.h>
+#include <drivetrain/toolkit/text.h>
 
 #include "report/memory_report.h"
 #include "report/schedule_picture.h"
@@ -13,29 +13,15 @@ namespace drivetrain {
 namespace {
 
 std::string short_count(double n) {
-  char text[32];
-  if (n >= 1e9)
-    std::snprintf(text, sizeof text, "%.2fB", n / 1e9);
-  else if (n >= 1e6)
-    std::snprintf(text, sizeof text, "%.1fM", n / 1e6);
-  else if (n >= 1e4)
-    std::snprintf(text, sizeof text, "%.1fk", n / 1e3);
-  else
-    std::snprintf(text, sizeof text, "%.0f", n);
-  return text;
+  if (n >= 1e9) return formatted("%.2fB", n / 1e9);
+  if (n >= 1e6) return formatted("%.1fM", n / 1e6);
+  return n >= 1e4 ? formatted("%.1fk", n / 1e3) : formatted("%.0f", n);
 }
 
 std::string plugins_text(const RunPlan& plan) {
   std::string text;
   for (const PlannedPlugin& plugin : plan.plugins)
     if (plugin.enabled) text += (text.empty() ? "" : ", ") + plugin.id();
-  return text;
-}
-
-template <class... Args>
-std::string formatted(const char* format, Args... args) {
-  char text[256];
-  std::snprintf(text, sizeof text, format, args...);
   return text;
 }
 

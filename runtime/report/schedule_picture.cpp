@@ -5,6 +5,7 @@
 #include <cstdio>
 
 #include <drivetrain/error.h>
+#include <drivetrain/toolkit/text.h>
 
 namespace drivetrain {
 namespace {
@@ -40,18 +41,13 @@ std::string row_text(const Timeline::Stage& stage, bool with_chunk, double scale
   return row;
 }
 
-std::string percent_of(double fraction) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.1f %%", 100 * fraction);
-  return text;
-}
-
 std::string picture_title(const RunPlan& plan, const Timeline& line) {
   const PlannedPlugin* const schedule = plan.plugin(Schedule::kKind);
   return concat(schedule ? schedule->name : Schedule::kKind, ": ", line.stages.size(),
                 line.stages.size() == 1 ? " stage" : " stages",
                 line.chunks > 1 ? concat(" of ", line.chunks, " chunks") : std::string(), ", ", line.micro_batches,
-                line.micro_batches == 1 ? " micro-batch" : " micro-batches", ", bubble ", percent_of(line.bubble()));
+                line.micro_batches == 1 ? " micro-batch" : " micro-batches", ", bubble ",
+                formatted("%.1f %%", 100 * line.bubble()));
 }
 
 }  // namespace

@@ -1,8 +1,9 @@
 // A timeline as a standalone SVG.
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <set>
+
+#include <drivetrain/toolkit/text.h>
 
 #include "report/schedule_picture.h"
 
@@ -11,13 +12,6 @@ namespace {
 
 constexpr double kLeft = 84, kRight = 84, kTop = 84, kRow = 30, kGap = 8, kBottom = 52;
 
-template <class... Args>
-std::string drawn(const char* format, Args... args) {
-  char text[512];
-  std::snprintf(text, sizeof text, format, args...);
-  return text;
-}
-
 std::string escaped(const std::string& plain) {
   std::string text;
   for (const char c : plain) text += c == '<' ? "&lt;" : c == '>' ? "&gt;" : c == '&' ? "&amp;" : std::string(1, c);
@@ -25,7 +19,8 @@ std::string escaped(const std::string& plain) {
 }
 
 std::string text_at(double x, double y, double size, const char* more, const std::string& text) {
-  return drawn("<text x=\"%.1f\" y=\"%.1f\" font-size=\"%.1f\" %s>", x, y, size, more) + escaped(text) + "</text>\n";
+  return formatted("<text x=\"%.1f\" y=\"%.1f\" font-size=\"%.1f\" %s>", x, y, size, more) + escaped(text) +
+         "</text>\n";
 }
 
 enum class Colour { forward, backward, weight };
@@ -41,7 +36,7 @@ std::string fill_of(Colour colour, int64_t chunk, int64_t chunks) {
     const double k = std::fmod(n + hue / 30.0, 12);
     return static_cast<int>(std::lround(255 * (l - reach * std::max(-1.0, std::min({k - 3, 9 - k, 1.0})))));
   };
-  return drawn("#%02x%02x%02x", part(0), part(8), part(4));
+  return formatted("#%02x%02x%02x", part(0), part(8), part(4));
 }
 
 class SvgWriter {
@@ -59,7 +54,7 @@ class SvgWriter {
   }
 
   std::string write(const std::string& title) {
-    svg_ = drawn(
+    svg_ = formatted(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%.0f\" height=\"%.0f\" viewBox=\"0 0 %.0f %.0f\" "
         "font-family=\"DejaVu Sans, Helvetica, Arial, sans-serif\">\n<rect width=\"100%%\" height=\"100%%\" "
         "fill=\"#ffffff\"/>\n",
@@ -76,7 +71,7 @@ class SvgWriter {
     double x = 16;
     const auto entry = [&](Colour colour, const std::string& what) {
       for (int64_t c = 0; c < line_.chunks; ++c, x += 16) {
-        svg_ += drawn(
+        svg_ += formatted(
             "<rect x=\"%.1f\" y=\"44\" width=\"16\" height=\"16\" fill=\"%s\" stroke=\"#555555\" "
             "stroke-width=\"0.6\"/>\n",
             x, fill_of(colour, c, line_.chunks).c_str());
@@ -89,7 +84,7 @@ class SvgWriter {
     entry(Colour::forward, "forward" + by_chunk);
     entry(Colour::backward, split_ ? "backward, inputs" + by_chunk : "backward" + by_chunk);
     if (split_) entry(Colour::weight, "backward, weights" + by_chunk);
-    svg_ += drawn(
+    svg_ += formatted(
         "<rect x=\"%.1f\" y=\"44\" width=\"16\" height=\"16\" fill=\"#eeeeee\" stroke=\"#bbbbbb\" "
         "stroke-width=\"0.6\"/>\n",
         x);
@@ -100,8 +95,8 @@ class SvgWriter {
     const Timeline::Stage& stage = line_.stages[s];
     const double y = kTop + static_cast<double>(s) * (kRow + kGap);
     svg_ += text_at(16, y + 20, 13, "fill=\"#222222\"", concat("stage ", s));
-    svg_ += drawn("<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\" fill=\"#eeeeee\"/>\n", kLeft, y,
-                  line_.makespan * scale_, kRow);
+    svg_ += formatted("<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\" fill=\"#eeeeee\"/>\n", kLeft, y,
+                      line_.makespan * scale_, kRow);
     for (const Timeline::Entry& e : stage.entries) {
       if (e.end <= e.start) continue;
       const double middle = (e.start + e.end) / 2;
@@ -120,7 +115,7 @@ class SvgWriter {
 
   void box(Colour colour, const Instr& instr, double start, double end, double y) {
     const double x = kLeft + start * scale_, width = (end - start) * scale_;
-    svg_ += drawn(
+    svg_ += formatted(
         "<rect x=\"%.2f\" y=\"%.1f\" width=\"%.2f\" height=\"%.1f\" fill=\"%s\" stroke=\"#555555\" "
         "stroke-width=\"0.6\"/>\n",
         x, y, width, kRow, fill_of(colour, instr.chunk, line_.chunks).c_str());
@@ -133,15 +128,15 @@ class SvgWriter {
 
   void axis() {
     const double y = height_ - kBottom + 4, end = line_.makespan;
-    svg_ += drawn("<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" stroke=\"#555555\"/>\n", kLeft, y,
-                  kLeft + end * scale_, y);
+    svg_ += formatted("<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" stroke=\"#555555\"/>\n", kLeft, y,
+                      kLeft + end * scale_, y);
     double step = 1;
     for (const double grow : {2.0, 2.5, 2.0, 2.0, 2.5, 2.0, 2.0, 2.5, 2.0, 2.0, 2.5, 2.0})
       if (step * scale_ < 44) step *= grow;
     for (int64_t i = 0; static_cast<double>(i) * step <= end + 1e-9; ++i) {
       const double t = static_cast<double>(i) * step, x = kLeft + t * scale_;
-      svg_ += drawn("<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" stroke=\"#555555\"/>\n", x, y, x, y + 5);
-      svg_ += text_at(x, y + 18, 12, "text-anchor=\"middle\" fill=\"#555555\"", drawn("%.0f", t));
+      svg_ += formatted("<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" stroke=\"#555555\"/>\n", x, y, x, y + 5);
+      svg_ += text_at(x, y + 18, 12, "text-anchor=\"middle\" fill=\"#555555\"", formatted("%.0f", t));
     }
     const std::string of = line_.chunks > 1 ? "a micro-batch in a chunk" : "a micro-batch";
     svg_ += text_at(16, y + 38, 12, "fill=\"#555555\"",

@@ -15,6 +15,7 @@
 #include <filesystem>
 
 #include <drivetrain/error.h>
+#include <drivetrain/toolkit/host.h>
 
 #include "config/piped.h"
 
@@ -29,12 +30,6 @@ std::string parent_of(const std::string& path) {
 }
 
 constexpr const char* kUnfinished = ".unfinished-";
-
-std::string host_name() {
-  char name[256] = "?";
-  ::gethostname(name, sizeof name - 1);
-  return name;
-}
 
 // Hidden, on the same file system, and nobody else's: ranks may be threads of one process, hosts share a folder.
 std::string temporary_sibling(const std::string& path) {

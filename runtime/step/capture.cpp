@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include <drivetrain/toolkit/text.h>
+
 namespace drivetrain {
 namespace {
 
@@ -24,12 +26,6 @@ std::vector<std::string> hindrances(const CaptureFacts& facts) {
   return list;
 }
 
-std::string sentence(const std::vector<std::string>& parts) {
-  std::string text;
-  for (const std::string& part : parts) text += (text.empty() ? "" : "; ") + part;
-  return text;
-}
-
 }  // namespace
 
 CaptureChoice choose_capture(const CaptureFacts& facts, const Position& where, Problems& problems) {
@@ -37,9 +33,9 @@ CaptureChoice choose_capture(const CaptureFacts& facts, const Position& where, P
   const std::vector<std::string> hindered = hindrances(facts);
   if (hindered.empty()) return {true, ""};
   if (facts.wanted == Capture::on)
-    problems.add(where, concat("\"capture\": true, but steps of this run cannot be recorded: ", sentence(hindered),
+    problems.add(where, concat("\"capture\": true, but steps of this run cannot be recorded: ", join(hindered, "; "),
                                "\n   use \"capture\": \"auto\", or change what is named"));
-  return {false, facts.device == "cpu" ? "" : sentence(hindered)};
+  return {false, facts.device == "cpu" ? "" : join(hindered, "; ")};
 }
 
 RecordedPart::RecordedPart(DeviceRuntime& runtime, const at::Device& device, int64_t warm_up)

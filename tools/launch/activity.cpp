@@ -2,10 +2,11 @@
 
 #include <unistd.h>
 
-#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
+
+#include <drivetrain/toolkit/text.h>
 
 namespace drivetrain::program {
 namespace {
@@ -86,9 +87,7 @@ std::string FileWork::text(const Activity& activity) const {
   const int64_t ticks = activity.cpu_ticks - first_ticks_;
   if (ticks == 0) return "is " + activity.text();
   const double computed = static_cast<double>(ticks) / static_cast<double>(sysconf(_SC_CLK_TCK));
-  char seconds[32];
-  std::snprintf(seconds, sizeof seconds, "%.2f s", computed);
-  return std::string("computes: ") + seconds + " of processor time; its main thread is " + activity.text();
+  return formatted("computes: %.2f s of processor time; its main thread is ", computed) + activity.text();
 }
 
 double Stillness::seconds(const Activity& activity, double now) {

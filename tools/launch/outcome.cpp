@@ -1,8 +1,9 @@
 #include "launch/outcome.h"
 
 #include <csignal>
-#include <cstdio>
 #include <cstring>
+
+#include <drivetrain/toolkit/text.h>
 
 namespace drivetrain::program {
 namespace {
@@ -80,11 +81,7 @@ std::string describe_end(const RankEnd& end) {
   return signal > 0 && signal < NSIG ? code + " (stopped by signal " + std::to_string(signal) + ")" : code;
 }
 
-std::string seconds_text(double seconds) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%g s", seconds);
-  return text;
-}
+std::string seconds_text(double seconds) { return formatted("%g s", seconds); }
 
 std::string describe_stop(int signal) {
   return "stopped by signal " + std::to_string(signal) + " (" + strsignal(signal) + ")";

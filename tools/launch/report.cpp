@@ -1,7 +1,8 @@
 #include "launch/report.h"
 
 #include <algorithm>
-#include <cstdio>
+
+#include <drivetrain/toolkit/text.h>
 
 namespace drivetrain::program {
 namespace {
@@ -35,10 +36,9 @@ void Report::pass_errors() const {
 }
 
 void Report::name(const RankEnd& failure) const {
-  char seconds[32];
-  std::snprintf(seconds, sizeof seconds, "%.1f s", failure.after_s);
   std::string text = "rank " + std::to_string(failure.rank) + (request_.ranks > 1 ? " failed first: " : " failed: ") +
-                     describe_end(failure) + (failure.fault.empty() ? " after " : "; ended after ") + seconds;
+                     describe_end(failure) + (failure.fault.empty() ? " after " : "; ended after ") +
+                     formatted("%.1f s", failure.after_s);
   // A library that called exit, perhaps: its rank said nothing and the others lost it.
   for (const RankEnd& end : ends_)
     if (failure.code == 5 && end.code == 0 && end.after_s < failure.after_s)

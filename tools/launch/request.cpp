@@ -2,9 +2,10 @@
 
 #include <filesystem>
 
+#include <drivetrain/toolkit/text.h>
+
 #include "cli/commands.h"
 #include "cli/parse.h"
-#include "config/suggest.h"
 
 namespace drivetrain::program {
 namespace {

@@ -8,10 +8,10 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdio>
 #include <limits>
 
 #include <drivetrain/error.h>
+#include <drivetrain/toolkit/text.h>
 
 namespace drivetrain::flash {
 namespace {
@@ -64,10 +64,8 @@ double time_of(Backend backend, const at::Tensor& q, const at::Tensor& k, const 
 }
 
 std::string outcome(Backend backend, double milliseconds, const std::string& reason) {
-  if (!reason.empty()) return concat(name_of(backend), " cannot (", reason.substr(0, reason.find('\n')), ")");
-  char text[32];
-  std::snprintf(text, sizeof text, "%.3f", milliseconds);
-  return concat(name_of(backend), " ", text, " ms");
+  if (!reason.empty()) return concat(name_of(backend), " cannot (", first_line(reason), ")");
+  return concat(name_of(backend), formatted(" %.3f ms", milliseconds));
 }
 
 }  // namespace

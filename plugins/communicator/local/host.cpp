@@ -10,6 +10,8 @@
 #include <sstream>
 #include <thread>
 
+#include <drivetrain/toolkit/host.h>
+
 namespace drivetrain::local {
 namespace {
 
@@ -25,13 +27,7 @@ std::string file_line(const char* path) {
 std::string host_mark() {
   char space[64] = "?";
   if (readlink("/proc/self/ns/pid", space, sizeof space - 1) < 0) strcpy(space, "?");
-  return file_line("/proc/sys/kernel/random/boot_id") + "/" + space;
-}
-
-std::string host_name() {
-  char name[256] = "?";
-  gethostname(name, sizeof name - 1);
-  return name;
+  return boot_id() + "/" + space;
 }
 
 struct ProcessStat {

@@ -1,5 +1,6 @@
 // What each option asks of the base class, and over which ranks.
 #include <drivetrain/error.h>
+#include <drivetrain/toolkit/dtype_name.h>
 
 #include "fsdp.h"
 
@@ -40,18 +41,10 @@ void name_idle(const FsdpOptions& o, PlanContext& ctx) {
 
 // --- mixed precision
 
-std::string plain_dtype(std::string name) {
-  if (name.rfind("torch.", 0) == 0) name.erase(0, 6);
-  if (name == "fp32" || name == "float") return "float32";
-  if (name == "bf16") return "bfloat16";
-  if (name == "fp16" || name == "half") return "float16";
-  return name;
-}
-
-std::string dtype_name(at::ScalarType type) {
-  if (type == at::kFloat) return "float32";
-  if (type == at::kBFloat16) return "bfloat16";
-  return type == at::kHalf ? "float16" : c10::toString(type);
+// The policy's type by its plain name, as it stands where it is none of ours; the run's where the policy has none.
+std::string plain_dtype(const std::optional<std::string>& asked, at::ScalarType run) {
+  const std::optional<at::ScalarType> type = asked ? dtype_of(*asked) : run;
+  return type ? dtype_name(*type) : *asked;
 }
 
 std::string precision_for(const std::string& dtype) {
@@ -68,8 +61,8 @@ std::string short_name(const std::string& dtype) {
 }
 
 void judge_precision(const MixedPrecisionPolicy& policy, const Dtypes& types, PlanContext& ctx) {
-  const std::string param = plain_dtype(policy.param_dtype.value_or(dtype_name(types.param)));
-  const std::string reduce = plain_dtype(policy.reduce_dtype.value_or(dtype_name(types.reduce)));
+  const std::string param = plain_dtype(policy.param_dtype, types.param);
+  const std::string reduce = plain_dtype(policy.reduce_dtype, types.reduce);
   if (param != dtype_name(types.param))
     ctx.refuse(concat("mixed_precision.param_dtype is ", param, ", but units of this run compute in ",
                       dtype_name(types.param), "; ", precision_for(param)));

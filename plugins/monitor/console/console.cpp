@@ -3,36 +3,29 @@
 #include <drivetrain/monitor.h>
 
 #include <cmath>
-#include <cstdio>
 
 #include <drivetrain/services.h>
+#include <drivetrain/toolkit/text.h>
 
 namespace {
 
 using namespace drivetrain;
 
-template <class... Args>
-std::string format(const char* pattern, Args... args) {
-  char text[64];
-  std::snprintf(text, sizeof text, pattern, args...);
-  return text;
-}
-
 // 980, 12.3k, 1.2M
 std::string short_number(double x) {
-  if (x < 999.5) return format("%.0f", x);
-  if (x < 999.95e3) return format("%.1fk", x / 1e3);
-  if (x < 999.95e6) return format("%.1fM", x / 1e6);
-  return format("%.1fG", x / 1e9);
+  if (x < 999.5) return formatted("%.0f", x);
+  if (x < 999.95e3) return formatted("%.1fk", x / 1e3);
+  if (x < 999.95e6) return formatted("%.1fM", x / 1e6);
+  return formatted("%.1fG", x / 1e9);
 }
 
 // 45s, 3m12s, 2h05m, 3d04h
 std::string duration(double seconds) {
   const auto s = static_cast<long long>(seconds + 0.5);
-  if (s < 60) return format("%llds", s);
-  if (s < 3600) return format("%lldm%02llds", s / 60, s % 60);
-  if (s < 86400) return format("%lldh%02lldm", s / 3600, s / 60 % 60);
-  return format("%lldd%02lldh", s / 86400, s / 3600 % 24);
+  if (s < 60) return formatted("%llds", s);
+  if (s < 3600) return formatted("%lldm%02llds", s / 60, s % 60);
+  if (s < 86400) return formatted("%lldh%02lldm", s / 3600, s / 60 % 60);
+  return formatted("%lldd%02lldh", s / 86400, s / 3600 % 24);
 }
 
 double number(const Value& data, const char* key, double otherwise = 0) {
@@ -84,12 +77,12 @@ class Console : public Monitor {
     const Value& data = event.data;
     std::string line = concat("step ", event.step);
     if (train_steps_ > 0) line += concat("/", train_steps_);
-    if (data.find("loss")) line += format("  loss %.3f", number(data, "loss", NAN));
-    if (data.find("valid_loss")) line += format("  valid_loss %.3f", number(data, "valid_loss", NAN));
-    if (data.find("grad_norm")) line += format("  grad_norm %.3g", number(data, "grad_norm", NAN));
-    if (data.find("lr")) line += format("  lr %.1e", number(data, "lr", NAN));
+    if (data.find("loss")) line += formatted("  loss %.3f", number(data, "loss", NAN));
+    if (data.find("valid_loss")) line += formatted("  valid_loss %.3f", number(data, "valid_loss", NAN));
+    if (data.find("grad_norm")) line += formatted("  grad_norm %.3g", number(data, "grad_norm", NAN));
+    if (data.find("lr")) line += formatted("  lr %.1e", number(data, "lr", NAN));
     if (is_skipped(data)) line += "  skipped";
-    if (data.find("loss_scale")) line += format("  loss_scale %.0f", number(data, "loss_scale", NAN));
+    if (data.find("loss_scale")) line += formatted("  loss_scale %.0f", number(data, "loss_scale", NAN));
     if (step_s_ > 0) line += "  " + short_number(tokens_ / step_s_) + " tokens/s";
     if (train_steps_ > event.step)
       line += "  eta " + duration(static_cast<double>(train_steps_ - event.step) * step_s_);

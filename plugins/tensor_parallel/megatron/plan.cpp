@@ -4,30 +4,21 @@
 #include <vector>
 
 #include <drivetrain/error.h>
+#include <drivetrain/toolkit/text.h>
 
 #include "megatron.h"
 
 namespace drivetrain::megatron {
 namespace {
 
-// Numbers of ranks that divide all of `sizes`, ascending.
-std::string legal_sizes(const std::vector<int64_t>& sizes) {
-  int64_t common = 0;
-  for (const int64_t size : sizes) common = std::gcd(common, size);
-  std::string text;
-  for (int64_t n = 1; n <= common; ++n)
-    if (common % n == 0) text += concat(text.empty() ? "" : ", ", n);
-  return text;
-}
-
 // What the model does not have needs not be cut.
 void check_model(int64_t ranks, PlanContext& ctx) {
   const ModelFacts& m = ctx.model();
-  std::vector<int64_t> cut;
+  int64_t common = 0;
   for (const Fact<int64_t>* size : {&m.num_attention_heads, &m.num_query_groups, &m.ffn_hidden_size})
-    if (size->known()) cut.push_back(*size);
-  if (cut.empty()) return;
-  const std::string remedy = concat(". Use a size of ", legal_sizes(cut));
+    common = std::gcd(common, size->value_or(0));
+  if (common == 0) return;
+  const std::string remedy = concat(". Use a size of ", divisors_text(common));
   const auto check = [&](const Fact<int64_t>& count, const char* what) {
     if (count.known() && count % ranks != 0)
       ctx.refuse(concat("size ", ranks, " does not divide the model's ", count.value(), " ", what, remedy));

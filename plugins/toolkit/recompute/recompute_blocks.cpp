@@ -4,12 +4,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <map>
 #include <utility>
 
 #include <drivetrain/device.h>
 #include <drivetrain/error.h>
+#include <drivetrain/toolkit/text.h>
 
 namespace drivetrain {
 
@@ -69,11 +69,7 @@ ForwardShares forward_shares(const PlanContext& ctx) {
   return {std::max(0.0, all - head) / all / 3, attention / all / 3};
 }
 
-std::string percent(double share) {
-  char text[32];
-  std::snprintf(text, sizeof text, share < 0.0995 ? "%.1f %%" : "%.0f %%", 100 * share);
-  return text;
-}
+std::string percent(double share) { return formatted(share < 0.0995 ? "%.1f %%" : "%.0f %%", 100 * share); }
 
 // Free buffers by what they hold.
 struct HostStash::Pool {

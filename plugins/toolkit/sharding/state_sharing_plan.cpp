@@ -3,21 +3,13 @@
 #include "state_sharing_plan.h"
 
 #include <algorithm>
-#include <cstdio>
 
 #include <drivetrain/error.h>
-
 #include <drivetrain/toolkit/dtype_name.h>
+#include <drivetrain/toolkit/text.h>
 
 namespace drivetrain {
 namespace {
-
-std::string divisors_of(int64_t n) {
-  std::string text;
-  for (int64_t d = 1; d <= n; ++d)
-    if (n % d == 0) text += (text.empty() ? "" : ", ") + std::to_string(d);
-  return text;
-}
 
 bool is_power_of_two(int64_t n) { return n > 0 && (n & (n - 1)) == 0; }
 
@@ -85,7 +77,7 @@ bool StateSharing::divides(PlanContext& ctx, const std::string& key, int64_t siz
                             : taken.empty() ? concat(" that the mesh's other axes leave of ", run.world_size)
                                             : concat(" left by ", taken, " of ", run.world_size);
   ctx.refuse(concat(key, " = ", size, " does not divide the ", ranks, ranks == 1 ? " rank" : " ranks", which,
-                    ". Use one of ", divisors_of(ranks), ", or start a multiple of ", size * (run.world_size / ranks),
+                    ". Use one of ", divisors_text(ranks), ", or start a multiple of ", size * (run.world_size / ranks),
                     " ranks"));
   return false;
 }
@@ -201,8 +193,7 @@ double StateSharing::gathered_bytes(const PlanContext& ctx) const {
 
 void StateSharing::plan_gathers(PlanContext& ctx) const {
   if (!options_.shard_values || shard_ranks_ == 1 || options_.micro_batches == 1) return;
-  char figure[48];
-  std::snprintf(figure, sizeof figure, ", %.3g GB sent by each rank", gathered_bytes(ctx) / 1e9);
+  const std::string figure = formatted(", %.3g GB sent by each rank", gathered_bytes(ctx) / 1e9);
   ctx.cost(concat("gathers every unit ", gathers(ctx), " times per step", ctx.model().parameters > 0 ? figure : "",
                   ctx.run().device == "cpu" ? ", unless the ranks share its memory" : ""));
 }
@@ -219,9 +210,7 @@ void StateSharing::plan_recording(PlanContext& ctx, const std::string& at_once) 
                                 at_once.empty() ? "" : concat(" (", at_once, " waits for them)")));
   if (hindrances.empty()) return ctx.capturable();
   if (ctx.run().device == "cpu" || !ctx.run().training) return;
-  std::string why;
-  for (const std::string& h : hindrances) why += (why.empty() ? "" : "; ") + h;
-  ctx.cost("steps are not recorded and replayed: " + why);
+  ctx.cost("steps are not recorded and replayed: " + join(hindrances, "; "));
 }
 
 }  // namespace drivetrain
