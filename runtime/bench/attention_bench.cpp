@@ -120,7 +120,7 @@ Value value_of(const std::string& name, const Timed& t, const AttentionCase& c) 
 
 BenchReport bench_attention(const BenchArguments& arguments) {
   const int64_t rounds = arguments.whole("--rounds");
-  const BenchMachine machine = look_at_machine();
+  const BenchMachine machine = describe_machine();
   const at::Device device = open_bench_device(arguments);
   install_cpu_allocator();
   const AttentionCase c(arguments, device);

@@ -253,7 +253,7 @@ BenchReport bench_collectives(const BenchArguments& arguments) {
   RankAlone rank(arguments, environment);
   std::vector<BenchedCommunicator> communicators = choose_communicators(rank, arguments);
   rank.meet(facts_of(communicators, wish));
-  const BenchMachine machine = look_at_machine();  // every rank waits here, so that nobody is seen at work
+  const BenchMachine machine = describe_machine();  // every rank waits here, so that nobody is seen at work
   std::vector<int64_t> ranks;
   for (int64_t r = 0; r < environment.world_size; ++r) ranks.push_back(r);
   for (BenchedCommunicator& one : communicators) {

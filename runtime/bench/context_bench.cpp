@@ -145,7 +145,7 @@ BenchReport bench_context(const BenchArguments& arguments) {
        {std::pair<const char*, Value>{"shape", whole.text()}, {"attention", attention}, {"rounds", rounds}})
     facts.set(key, value);
   rank.meet(facts);
-  const BenchMachine machine = look_at_machine();  // every rank waits here, so that nobody is seen at work
+  const BenchMachine machine = describe_machine();  // every rank waits here, so that nobody is seen at work
   const auto between = rank.registry().create<Communicator>(communicator, nullptr, rank.services());
   const auto inner = rank.registry().create<Attention>(attention, nullptr, rank.services());
   std::vector<int64_t> ranks;

@@ -87,7 +87,7 @@ std::pair<double, double> time_kernel(const kernels::BenchCase& c, const at::Dev
 }  // namespace
 
 BenchReport bench_kernels(const BenchArguments& arguments) {
-  const BenchMachine machine = look_at_machine();
+  const BenchMachine machine = describe_machine();
   const at::Device device = open_bench_device(arguments);
   const kernels::Dtype dtype = dtype_named(arguments.text("--dtype"), device);
   const int64_t rounds = arguments.whole("--rounds");

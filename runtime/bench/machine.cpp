@@ -64,7 +64,7 @@ double busy_between(const std::string& earlier, const std::string& later) {
   return all > 0 ? std::max(0.0, 1 - (b.idle - a.idle) / all) : 0;
 }
 
-BenchMachine look_at_machine() {
+BenchMachine describe_machine() {
   BenchMachine machine;
   machine.processor = processor_name();
   machine.cores = std::max(1u, std::thread::hardware_concurrency());

@@ -16,7 +16,7 @@ struct BenchMachine {
 };
 
 // Waits 0.3 s. Never refuses. Where /proc tells nothing the machine counts as idle.
-DRIVETRAIN_INTERNAL BenchMachine look_at_machine();
+DRIVETRAIN_INTERNAL BenchMachine describe_machine();
 DRIVETRAIN_INTERNAL Value machine_value(const BenchMachine& machine, int64_t threads);
 DRIVETRAIN_INTERNAL std::string machine_text(const BenchMachine& machine, int64_t threads);  // one line
 

@@ -117,7 +117,7 @@ class FourPasses {
 
 BenchReport bench_optimizer(const BenchArguments& arguments) {
   const int64_t elements = arguments.whole("--elements"), rounds = arguments.whole("--rounds");
-  const BenchMachine machine = look_at_machine();
+  const BenchMachine machine = describe_machine();
   const at::Device device = open_bench_device(arguments);
   install_cpu_allocator();
   BenchReport report = report_on("optimizer", machine);

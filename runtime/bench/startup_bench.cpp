@@ -117,7 +117,7 @@ BenchReport bench_startup(const BenchArguments& arguments) {
   const int64_t rounds = arguments.whole("--rounds");
   std::vector<int64_t> rank_counts{1, 2};
   if (arguments.has("-n")) rank_counts = {arguments.whole("-n")};
-  const BenchMachine machine = look_at_machine();
+  const BenchMachine machine = describe_machine();
   BenchReport report = report_on("startup", machine);
   Startup startup;
   TextTable table({"processes", "to the end of step 1", "to exit", "loading LibTorch", "ratio", "least to most"});

@@ -134,7 +134,7 @@ BenchReport bench_step(const BenchArguments& arguments) {
   start_process(request);
   Run run(std::move(*plan_steps(request, *registry, bench)));
   meet_ranks(request, run, resolved_facts(run.plan, *registry));
-  const BenchMachine machine = look_at_machine();  // every rank waits here, so that nobody is seen at work
+  const BenchMachine machine = describe_machine();  // every rank waits here, so that nobody is seen at work
   const Products products = measure(request, run, bench);
   BenchReport report = report_on("step", machine);
   report_steps(run, bench, products, report);

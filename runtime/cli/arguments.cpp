@@ -21,8 +21,8 @@ const Option* Arguments::find(std::string_view name) const {
   if (const Option* own = find_option(*command_, name)) return own;
   if (command_->name == "launch")
     for (const Command& other : kCommands)
-      if (const Option* lent = other.under_launch || other.name == "train" ? find_option(other, name) : nullptr)
-        return lent;
+      if (const Option* option = other.under_launch || other.name == "train" ? find_option(other, name) : nullptr)
+        return option;
   return nullptr;
 }
 

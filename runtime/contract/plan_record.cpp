@@ -10,7 +10,7 @@ PlanRecord::PlanRecord(ModelFacts model, RunFacts run)
     : model_(std::move(model)), run_(std::move(run)), heads_(run_.heads_per_rank), groups_(run_.groups_per_rank) {}
 
 // Heads are shared out from the outside in: a plugin sees what those before it left.
-void PlanRecord::speaker(const std::string& plugin) {
+void PlanRecord::set_plugin(const std::string& plugin) {
   speaker_ = plugin;
   int64_t ranks = 1;
   for (const Share& share : shares_)

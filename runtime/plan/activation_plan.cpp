@@ -62,13 +62,13 @@ std::optional<BlockBytes> block_bytes(const PlannedRun& run, double tokens_whole
 }
 
 // The stage whose micro-batches in flight times blocks are most. One slot holds one chunk's share of a micro-batch.
-struct Fullest {
+struct FullestStage {
   int64_t stage = 0, blocks = 0, slots = 0;
   double held = 0;  // blocks of micro-batches
 };
 
-Fullest fullest_stage(const RunPlan& plan) {
-  Fullest fullest;
+FullestStage fullest_stage(const RunPlan& plan) {
+  FullestStage fullest;
   for (const auto& [stage, count] : plan.blocks_by_stage()) {
     const int64_t slots = plan.schedule.slots.at(stage);
     const double held = static_cast<double>(count * slots) / static_cast<double>(plan.schedule.chunks);
@@ -89,7 +89,7 @@ ActivationPlan plan_activations(const PlannedRun& run) {
                                 rows * static_cast<double>(inside) / layer_ranks);
   if (!said) return {};
   const BlockBytes& block = *said;
-  const Fullest fullest = fullest_stage(plan);
+  const FullestStage fullest = fullest_stage(plan);
   ActivationPlan planned;
   planned.bytes = fullest.held * block.mean + (block.recomputed ? block.most : 0);
   const int64_t stages = plan.schedule.stages, chunks = plan.schedule.chunks;

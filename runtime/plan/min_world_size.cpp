@@ -21,7 +21,7 @@ int64_t claimed_ranks(const RunSettings& settings, const std::vector<ChosenPlugi
   run.device = settings.device;
   PlanRecord context(facts, run);
   for (const auto& [id, plugin] : plugins) {
-    context.speaker(id);
+    context.set_plugin(id);
     plugin_call({id, "plan"}, [&] { plugin->plan(context); });
   }
   return count_ranks(context, run);

@@ -40,7 +40,7 @@ class PlainStorage final : public DataParallel {
     }
   }
   void flush_grads(StepContext&) override {
-    for (const auto& flat : flats_) flat->settle_grads();
+    for (const auto& flat : flats_) flat->zero_unwritten_grads();
   }
   std::vector<Trainables> trainables() override {
     std::vector<Trainables> chunks;

@@ -49,7 +49,7 @@ void replace(std::vector<ChosenPlugin>& chosen, const std::string& id) {
 PlanRecord negotiate(const Parties& parties, const PlannedRun& run) {
   PlanRecord context(run.plan.model, run.plan.run);
   for (const auto& [id, plugin] : parties.plugins) {
-    context.speaker(id);
+    context.set_plugin(id);
     plugin_call({id, "plan"}, [&] { plugin->plan(context); });
   }
   return context;

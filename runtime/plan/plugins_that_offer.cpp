@@ -13,7 +13,7 @@ bool offers_here(const std::string& kind, const std::string& name, const std::st
     const auto plugin = registry.create_plugin(kind, name, nullptr, *run.services);
     PlanRecord context(run.plan.model, run.plan.run);
     const std::string id = kind + "/" + name;
-    context.speaker(id);
+    context.set_plugin(id);
     plugin_call({id, "plan"}, [&] { plugin->plan(context); });
     const auto& offers = context.offers();
     return context.refusals().empty() &&

@@ -19,12 +19,12 @@ namespace {
 
 constexpr const char* kDoorName = "drivetrain_plugin";
 
-struct Shelf {
+struct OpenLibraries {
   std::mutex mutex;
   std::map<std::string, std::shared_ptr<const OpenLibrary>> libraries;  // by real path and digest
 };
-Shelf& shelf() {
-  static Shelf* const leaked = new Shelf;
+OpenLibraries& open_libraries() {
+  static OpenLibraries* const leaked = new OpenLibraries;
   return *leaked;
 }
 
@@ -147,8 +147,8 @@ std::shared_ptr<const OpenLibrary> open_library(const std::shared_ptr<const Plug
   if (!file->problem.empty()) throw fail(ErrorCode::plugin, file->problem);
   std::error_code failed;
   const std::string key = std::filesystem::canonical(file->path, failed).string() + "\n" + file->allowed_sha256;
-  const std::lock_guard lock(shelf().mutex);
-  auto& place = shelf().libraries[key];
+  const std::lock_guard lock(open_libraries().mutex);
+  auto& place = open_libraries().libraries[key];
   if (!place) place = open_new(file);
   return place;
 }

@@ -8,7 +8,7 @@ namespace drivetrain {
 namespace {
 
 // Everything that keeps this run's step from being recorded; empty if nothing does.
-std::vector<std::string> hindrances(const CaptureFacts& facts) {
+std::vector<std::string> reasons_against(const CaptureFacts& facts) {
   std::vector<std::string> list;
   if (facts.device == "cpu") list.push_back("device \"cpu\" records nothing; it needs \"device\": \"cuda\"");
   // A key for each step's random numbers is a value of the host, which a replay would repeat.
@@ -30,12 +30,12 @@ std::vector<std::string> hindrances(const CaptureFacts& facts) {
 
 CaptureChoice choose_capture(const CaptureFacts& facts, const Position& where, Problems& problems) {
   if (facts.wanted == Capture::off || !facts.training) return {};
-  const std::vector<std::string> hindered = hindrances(facts);
-  if (hindered.empty()) return {true, ""};
+  const std::vector<std::string> reasons = reasons_against(facts);
+  if (reasons.empty()) return {true, ""};
   if (facts.wanted == Capture::on)
-    problems.add(where, concat("\"capture\": true, but steps of this run cannot be recorded: ", join(hindered, "; "),
+    problems.add(where, concat("\"capture\": true, but steps of this run cannot be recorded: ", join(reasons, "; "),
                                "\n   use \"capture\": \"auto\", or change what is named"));
-  return {false, facts.device == "cpu" ? "" : join(hindered, "; ")};
+  return {false, facts.device == "cpu" ? "" : join(reasons, "; ")};
 }
 
 RecordedPart::RecordedPart(DeviceRuntime& runtime, const at::Device& device, int64_t warm_up)

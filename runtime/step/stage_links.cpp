@@ -119,7 +119,7 @@ void StageLinks::send(Direction direction, int64_t micro, int64_t chunk, const T
 }
 
 // The peer has received so many messages of this program: their works are done, or have nothing left to wait for.
-void StageLinks::let_go(Outgoing& to, size_t received) {
+void StageLinks::release_sent(Outgoing& to, size_t received) {
   for (; to.received < received && !to.sent.empty(); ++to.received) {
     for (const WorkPtr& work : to.sent.front().works) work->wait();
     to.sent.pop_front();
@@ -188,12 +188,12 @@ Tensors StageLinks::receive(Direction direction, int64_t micro, int64_t chunk) {
   Posted posted = std::move(from.waiting.at(key));
   from.waiting.erase(key);
   for (const WorkPtr& work : posted.works) work->wait();
-  let_go(outgoing_.at(source->stage), from.expected->confirmed[place]);
+  release_sent(outgoing_.at(source->stage), from.expected->confirmed[place]);
   return std::move(posted.tensors);
 }
 
 void StageLinks::wait_for_peers() {
-  for (auto& [stage, to] : outgoing_) let_go(to, to.received + to.sent.size());
+  for (auto& [stage, to] : outgoing_) release_sent(to, to.received + to.sent.size());
 }
 
 }  // namespace drivetrain

@@ -75,7 +75,7 @@ class DRIVETRAIN_INTERNAL StageLinks {
 
   void connect();
   Expected expected_from(int64_t stage, const Program& program) const;
-  void let_go(Outgoing& to, size_t received);
+  void release_sent(Outgoing& to, size_t received);
   void post(Incoming& from, const Key& key);
   void post_ahead(Incoming& from, size_t until);
   void announce(Outgoing& to, const Edge& edge, const Tensors& tensors, Sent& sent);

@@ -54,7 +54,7 @@ ModelFacts with_heads(int64_t heads, int64_t groups) {
 
 TEST(Facts, heads_of_a_rank_follow_from_what_plugins_share) {
   PlanRecord first(with_heads(24, 8), {});
-  first.speaker("tensor_parallel/any"), first.share_layers(2);
+  first.set_plugin("tensor_parallel/any"), first.share_layers(2);
   RunFacts run;
   count_ranks(first, run);
   EXPECT_EQ(run.layer_ranks, 2);
@@ -62,18 +62,18 @@ TEST(Facts, heads_of_a_rank_follow_from_what_plugins_share) {
   EXPECT_EQ(run.groups_per_rank, 4);
 
   PlanRecord second(with_heads(24, 8), run);
-  second.speaker("context_parallel/outer");
+  second.set_plugin("context_parallel/outer");
   EXPECT_EQ(second.run().heads_per_rank, 12);
   second.share_attention_heads(8);
   EXPECT_EQ(second.run().heads_per_rank, 12) << "its own are not those that it leaves";
-  second.speaker("context_parallel/inner");
+  second.set_plugin("context_parallel/inner");
   EXPECT_EQ(second.run().heads_per_rank, 1);
   EXPECT_EQ(second.run().groups_per_rank, 1);
 }
 
 TEST(Facts, a_model_without_heads_has_none_to_share) {
   PlanRecord context({}, {});
-  context.speaker("tensor_parallel/any"), context.share_layers(2);
+  context.set_plugin("tensor_parallel/any"), context.share_layers(2);
   RunFacts run;
   count_ranks(context, run);
   EXPECT_EQ(run.layer_ranks, 2);
@@ -84,11 +84,11 @@ TEST(Facts, a_model_without_heads_has_none_to_share) {
 std::string problem_of(bool behind) {
   PlanRecord context({}, {});
   const auto takes = [&] {
-    context.speaker("context_parallel/blocks");
+    context.set_plugin("context_parallel/blocks");
     context.take_away(PlanContext::kWholePositions, "it sees blocks");
   };
   const auto needs = [&] {
-    context.speaker("context_parallel/heads");
+    context.set_plugin("context_parallel/heads");
     context.need(PlanContext::kWholePositions, "it attends to all");
   };
   behind ? (takes(), needs()) : (needs(), takes());
@@ -113,7 +113,7 @@ TEST(Abilities, that_one_plugin_takes_away_are_there_for_those_before_it) {
 TEST(LastRounds, must_say_the_same) {
   const auto said = [](const auto& speak) {
     PlanRecord context({}, {});
-    context.speaker("strategy/fickle");
+    context.set_plugin("strategy/fickle");
     speak(context);
     return context;
   };

@@ -28,7 +28,7 @@ PlanRecord context_of(int64_t world, const std::vector<Claimed>& claims) {
   run.world_size = world;
   PlanRecord context({}, run);
   for (const Claimed& c : claims) {
-    context.speaker(c.by);
+    context.set_plugin(c.by);
     context.claim_axis(c.axis, c.size, c.axis != "tp" && c.axis != "pp", c.place);
   }
   return context;
@@ -148,7 +148,7 @@ TEST(ClaimsThatConflict, name_both_parties_and_where_they_were_chosen) {
 
 TEST(NeedsThatNobodyMeets, name_who_of_the_installed_ones_would) {
   PlanRecord context = context_of(1, {});
-  context.speaker("context_parallel/circle");
+  context.set_plugin("context_parallel/circle");
   context.need("attention.returns_lse", "parts are merged by it");
   expect_parts(Solved(context).text(), {"a.json:1:3 context_parallel/circle: needs attention.returns_lse "
                                         "(parts are merged by it), which no chosen plugin offers"});
@@ -159,7 +159,7 @@ TEST(NeedsThatNobodyMeets, name_who_of_the_installed_ones_would) {
   expect_parts(Solved(context, {}, who).text(), {"offers; of the installed ones, attention/one and attention/two do"});
   expect_parts(Solved(context, {}, who, [](const std::string& kind) { return kind + "/plain"; }).text(),
                {"which attention/plain does not offer; of the installed ones"});
-  context.speaker("attention/one");
+  context.set_plugin("attention/one");
   context.offer("attention.returns_lse");
   EXPECT_EQ(Solved(context, {}, who).text(), "");
 }

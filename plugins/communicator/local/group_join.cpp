@@ -103,12 +103,12 @@ at::Tensor LocalGroup::allocate_once(int64_t numel, at::ScalarType dtype) {
   task->call.dtype = dtype;
   task->call.count = numel;
   const int64_t bytes = numel * static_cast<int64_t>(c10::elementSize(dtype));
-  Block lent;
+  Block shared;
   if (host_->share()) {
     task->call.out.rank = ranks_[0];
     try {
-      if (me_ == 0) lent = host_->memory().lend(bytes, size());
-      task->call.out.offset = lent.offset;
+      if (me_ == 0) shared = host_->memory().allocate(bytes, size());
+      task->call.out.offset = shared.offset;
     } catch (const Error& e) {  // the peers must not wait for us
       host_->abort(concat("rank ", host_->rank(), ": ", e.what()));
       throw;
@@ -117,11 +117,12 @@ at::Tensor LocalGroup::allocate_once(int64_t numel, at::ScalarType dtype) {
   if (!post_task(task)) wait(task);
   if (task->block < 0) {
     if (me_ == 0 && host_->share())
-      for (int64_t p = 0; p < size(); ++p) SharedMemory::let_go(lent.address);
+      for (int64_t p = 0; p < size(); ++p) SharedMemory::release(shared.address);
     return {};
   }
   return at::from_blob(
-      task->once, {numel}, [host = host_, peer = peers_[0], block = task->once](void*) { SharedMemory::let_go(block); },
+      task->once, {numel},
+      [host = host_, peer = peers_[0], block = task->once](void*) { SharedMemory::release(block); },
       at::TensorOptions().dtype(dtype));
 }
 

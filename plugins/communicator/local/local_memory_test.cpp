@@ -34,12 +34,12 @@ TEST(CommunicatorLocalMemory, freed_blocks_are_joined_and_used_again) {
 TEST(CommunicatorLocalMemory, a_lent_block_is_free_when_all_its_users_let_go) {
   local::AddressBook book;
   local::SharedMemory memory(book, 0, kOneMegabyte);
-  const local::Block lent = memory.lend(600 << 10, 2);
-  EXPECT_NE(error_of([&] { memory.lend(600 << 10, 2); }), "");
-  local::SharedMemory::let_go(lent.address);
+  const local::Block block = memory.allocate(600 << 10, 2);
+  EXPECT_NE(error_of([&] { memory.allocate(600 << 10, 2); }), "");
+  local::SharedMemory::release(block.address);
   EXPECT_NE(error_of([&] { memory.allocate(600 << 10); }), "");
-  local::SharedMemory::let_go(lent.address);
-  EXPECT_EQ(memory.lend(600 << 10, 1).offset, lent.offset);
+  local::SharedMemory::release(block.address);
+  EXPECT_EQ(memory.allocate(600 << 10, 1).offset, block.offset);
 }
 
 // Blocks lie in one segment each; what is freed of two neighbours is not joined.

@@ -47,7 +47,7 @@ Block SharedMemory::allocate(int64_t bytes) {
   return {offset, address_of(offset, bytes)};
 }
 
-Block SharedMemory::lend(int64_t bytes, int64_t users) {
+Block SharedMemory::allocate(int64_t bytes, int64_t users) {
   const std::lock_guard lock(mutex_);
   reclaim_lent();
   const int64_t offset = allocate_locked(bytes + kPage);
@@ -57,7 +57,7 @@ Block SharedMemory::lend(int64_t bytes, int64_t users) {
   return block;
 }
 
-void SharedMemory::let_go(char* block) { users_of(block).fetch_sub(1); }
+void SharedMemory::release(char* block) { users_of(block).fetch_sub(1); }
 
 void SharedMemory::reclaim_lent() {
   std::erase_if(lent_, [&](int64_t offset) {

@@ -49,8 +49,8 @@ class SharedMemory {
   void release(int64_t offset);
   // A block that `users` ranks share. Each of them lets go of it once, through its own mapping; when all have, the
   // next allocation finds it free. The page before it counts them.
-  Block lend(int64_t bytes, int64_t users);
-  static void let_go(char* block);
+  Block allocate(int64_t bytes, int64_t users);
+  static void release(char* block);
 
  private:
   int64_t allocate_locked(int64_t bytes);

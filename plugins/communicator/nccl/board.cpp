@@ -31,7 +31,7 @@ std::vector<int64_t> read_counts(std::istream& in) {
   return counts;
 }
 
-std::string to_text(const Standing& s) {
+std::string to_text(const CommStatus& s) {
   std::ostringstream out;
   out << s.reached << " " << s.open;
   write_counts(out, s.counts.sent), write_counts(out, s.counts.received);
@@ -39,9 +39,9 @@ std::string to_text(const Standing& s) {
   return out.str();
 }
 
-Standing to_standing(const std::string& text) {
+CommStatus to_status(const std::string& text) {
   std::istringstream in(text);
-  Standing s;
+  CommStatus s;
   in >> s.reached >> s.open;
   s.counts.sent = read_counts(in), s.counts.received = read_counts(in);
   in.get();  // the blank before the text
@@ -50,13 +50,13 @@ Standing to_standing(const std::string& text) {
 }
 
 // The first pair of ranks of which one sends another number of elements than the other expects; empty: all agree.
-std::string counts_that_differ(const Stall& stall, const std::vector<std::optional<Standing>>& standings) {
+std::string counts_that_differ(const Stall& stall, const std::vector<std::optional<CommStatus>>& statuses) {
   const size_t size = stall.ranks.size();
-  for (const auto& standing : standings)
+  for (const auto& standing : statuses)
     if (standing->counts.sent.size() != size || standing->counts.received.size() != size) return "";
   for (size_t from = 0; from < size; ++from)
     for (size_t to = 0; to < size; ++to) {
-      const int64_t sent = standings[from]->counts.sent[to], expected = standings[to]->counts.received[from];
+      const int64_t sent = statuses[from]->counts.sent[to], expected = statuses[to]->counts.received[from];
       if (sent != expected)
         return concat("rank ", stall.ranks[from], " sends ", sent, " elements to rank ", stall.ranks[to],
                       ", which expects ", expected);
@@ -68,11 +68,11 @@ std::string place(const std::string& label) { return concat(" of group \"", labe
 
 }  // namespace
 
-std::string explain(const Stall& stall, const std::vector<std::optional<Standing>>& standings, double timeout_s) {
+std::string explain(const Stall& stall, const std::vector<std::optional<CommStatus>>& statuses, double timeout_s) {
   const int64_t number = stall.mine.open;
   std::vector<int64_t> absent, there;
   for (size_t i = 0; i < stall.ranks.size(); ++i) {
-    const bool missing = number > 0 ? !standings[i] || standings[i]->reached < number : !standings[i];
+    const bool missing = number > 0 ? !statuses[i] || statuses[i]->reached < number : !statuses[i];
     (missing ? absent : there).push_back(stall.ranks[i]);
   }
   const std::string call =
@@ -83,18 +83,18 @@ std::string explain(const Stall& stall, const std::vector<std::optional<Standing
                   toolkit::rank_list(there), " did)");
   if (!absent.empty())
     return concat(call, " did not end within ", timeout_s, " s, and ", toolkit::rank_list(absent), " did not answer");
-  for (size_t i = 1; number > 0 && i < standings.size(); ++i) {
-    const Standing &a = *standings[0], &b = *standings[i];
+  for (size_t i = 1; number > 0 && i < statuses.size(); ++i) {
+    const CommStatus &a = *statuses[0], &b = *statuses[i];
     if (a.open == number && b.open == number && a.call != b.call)
       return concat("ranks disagree about call #", number, place(stall.label), ": rank ", stall.ranks[0], " called ",
                     a.call, ", rank ", stall.ranks[i], " called ", b.call);
   }
-  if (const std::string differ = number > 0 ? counts_that_differ(stall, standings) : ""; !differ.empty())
+  if (const std::string differ = number > 0 ? counts_that_differ(stall, statuses) : ""; !differ.empty())
     return concat("ranks disagree about call #", number, place(stall.label), ": ", differ);
   std::string others;
-  for (size_t i = 0; i < standings.size(); ++i)
+  for (size_t i = 0; i < statuses.size(); ++i)
     others += concat(i == 0 ? "" : "; ", "rank ", stall.ranks[i], " is in ",
-                     standings[i]->call.empty() ? "no call of this group" : standings[i]->call);
+                     statuses[i]->call.empty() ? "no call of this group" : statuses[i]->call);
   return concat(call, " did not end within ", timeout_s, " s (", others,
                 "). If the calls fit, look at the links with NCCL_DEBUG=INFO, or raise timeout_s");
 }
@@ -130,36 +130,36 @@ std::string Board::meet(const std::vector<int64_t>& ranks, const std::string& la
   return store().get(key("id/" + label), timeout_s());
 }
 
-bool Board::look(const StandingOf& standing_of) {
+bool Board::look(const StatusOf& status_of) {
   if (take_over()) return true;
   if (!store().has(key("question"))) return false;
   const std::string label = store().get(key("question"), kValueS);
   if (answered_ == label) return false;
   answered_ = label;
-  store().set(key(concat("standing/", rank())), to_text(standing_of(label)));
+  store().set(key(concat("standing/", rank())), to_text(status_of(label)));
   return false;
 }
 
-void Board::report(const Stall& stall, const StandingOf& standing_of) {
+void Board::report(const Stall& stall, const StatusOf& status_of) {
   if (store().add(key("questions"), 1) != 1) {  // another rank asks already; it raises the cause
     const auto deadline = in_seconds(kValueS + 6 * period_s());
-    while (Clock::now() < deadline && !look(standing_of)) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    while (Clock::now() < deadline && !look(status_of)) std::this_thread::sleep_for(std::chrono::milliseconds(20));
     if (cause().empty())
       raise(concat(stall.mine.call, " in group \"", stall.label, "\" did not end within ", timeout_s(), " s on rank ",
                    rank()));
     return;
   }
   store().set(key("question"), stall.label);
-  look(standing_of);
+  look(status_of);
   const auto deadline = in_seconds(1 + 4 * period_s());  // every watchdog has looked by then
-  std::vector<std::optional<Standing>> standings;
+  std::vector<std::optional<CommStatus>> statuses;
   for (const int64_t rank : stall.ranks) {
     const std::string name = concat("standing/", rank);
     const double left = std::chrono::duration<double>(deadline - Clock::now()).count();
-    standings.emplace_back();
-    if (wait_for(name, std::max(0.0, left))) standings.back() = to_standing(store().get(key(name), kValueS));
+    statuses.emplace_back();
+    if (wait_for(name, std::max(0.0, left))) statuses.back() = to_status(store().get(key(name), kValueS));
   }
-  raise(explain(stall, standings, timeout_s()));
+  raise(explain(stall, statuses, timeout_s()));
 }
 
 std::string Board::left(const std::vector<int64_t>& ranks, const std::string& label, int64_t number) {

@@ -16,7 +16,7 @@
 namespace drivetrain::nccl {
 
 // Where a rank stands in a group, as it tells the others when a call does not end.
-struct Standing {
+struct CommStatus {
   int64_t reached = 0;          // collectives called so far
   int64_t open = 0;             // number of the oldest one that is not finished; 0: none, or a send or recv
   std::string call;             // its text; empty: no open call
@@ -27,11 +27,11 @@ struct Standing {
 struct Stall {
   std::string label;
   std::vector<int64_t> ranks;
-  Standing mine;
+  CommStatus mine;
 };
 
 // Why `stall` does not end, from where its ranks stand (nothing: it did not answer), in the words of the error.
-std::string explain(const Stall& stall, const std::vector<std::optional<Standing>>& standings, double timeout_s);
+std::string explain(const Stall& stall, const std::vector<std::optional<CommStatus>>& statuses, double timeout_s);
 
 class Board final : public toolkit::AbortBoard {
  public:
@@ -40,12 +40,12 @@ class Board final : public toolkit::AbortBoard {
   // Says that this rank makes the group and waits until all its ranks do; the lowest one's `id` is returned to all.
   std::string meet(const std::vector<int64_t>& ranks, const std::string& label, const std::function<std::string()>& id);
 
-  // The watchdog's side. `standing_of` tells where this rank stands in a group.
-  using StandingOf = std::function<Standing(const std::string& label)>;
+  // The watchdog's side. `status_of` tells where this rank stands in a group.
+  using StatusOf = std::function<CommStatus(const std::string& label)>;
   // True if the run was aborted: looks what others have written and answers them.
-  bool look(const StandingOf& standing_of);
+  bool look(const StatusOf& status_of);
   // Asks the group's ranks where they stand and raises what that explains.
-  void report(const Stall& stall, const StandingOf& standing_of);
+  void report(const Stall& stall, const StatusOf& status_of);
   // A member of the group that closed its communicator before collective `number`, as text; empty: none did.
   std::string left(const std::vector<int64_t>& ranks, const std::string& label, int64_t number);
 

@@ -106,7 +106,7 @@ class Comm {
   // predecessors nor for what the caller's stream still computes: with recorded steps that is most of a step.
   std::optional<Oldest> oldest();
   std::string async_error();  // what NCCL found in the background; empty: nothing
-  Standing standing();
+  CommStatus status();
   // Ends what runs and what waits, from outside; the communicator is of no use afterwards.
   void stop() noexcept;
 

@@ -41,7 +41,7 @@ std::optional<Comm::Oldest> Comm::oldest() {
   return Oldest{marks_.front()->call, marks_.front()->counts, age_s(*marks_.front(), last_look)};
 }
 
-Standing Comm::standing() {
+CommStatus Comm::status() {
   const auto open = oldest();
   if (!open) return {*reached_, 0, "", {}};
   return {*reached_, open->call.number, open->call.text(), open->counts};

@@ -69,35 +69,35 @@ TEST(CommunicatorNccl, steps_may_be_captured_and_only_runs_on_cuda_are_planned) 
 
 // ---- explanations ----
 
-using Standings = std::vector<std::optional<nccl::Standing>>;
-nccl::Stall stall(const nccl::Standing& mine) { return {"dp", {0, 2, 5}, mine}; }
+using CommStatuses = std::vector<std::optional<nccl::CommStatus>>;
+nccl::Stall stall(const nccl::CommStatus& mine) { return {"dp", {0, 2, 5}, mine}; }
 
 TEST(CommunicatorNcclExplains, who_did_not_come) {
-  const nccl::Standing there{7, 7, "all_reduce of 10 Float"};
-  EXPECT_EQ(nccl::explain(stall(there), Standings{there, nccl::Standing{6, 0, ""}, there}, 30),
+  const nccl::CommStatus there{7, 7, "all_reduce of 10 Float"};
+  EXPECT_EQ(nccl::explain(stall(there), CommStatuses{there, nccl::CommStatus{6, 0, ""}, there}, 30),
             "rank 2 did not reach all_reduce #7 of group \"dp\" within 30 s (ranks 0 and 5 did)");
-  EXPECT_EQ(nccl::explain(stall(there), Standings{there, std::nullopt, std::nullopt}, 30),
+  EXPECT_EQ(nccl::explain(stall(there), CommStatuses{there, std::nullopt, std::nullopt}, 30),
             "ranks 2 and 5 did not reach all_reduce #7 of group \"dp\" within 30 s (rank 0 did)");
 }
 
 TEST(CommunicatorNcclExplains, calls_that_differ) {
-  const nccl::Standing a{7, 7, "all_reduce of 10 Float"}, b{7, 7, "barrier"};
+  const nccl::CommStatus a{7, 7, "all_reduce of 10 Float"}, b{7, 7, "barrier"};
   EXPECT_EQ(
-      nccl::explain(stall(a), Standings{a, a, b}, 30),
+      nccl::explain(stall(a), CommStatuses{a, a, b}, 30),
       "ranks disagree about call #7 of group \"dp\": rank 0 called all_reduce of 10 Float, rank 5 called barrier");
 }
 
 TEST(CommunicatorNcclExplains, everybody_is_there_and_nothing_moves) {
-  const nccl::Standing a{7, 7, "all_reduce of 10 Float"};
-  const std::string text = nccl::explain(stall(a), Standings{a, a, a}, 30);
+  const nccl::CommStatus a{7, 7, "all_reduce of 10 Float"};
+  const std::string text = nccl::explain(stall(a), CommStatuses{a, a, a}, 30);
   for (const char* part :
        {"did not end within 30 s", "rank 5 is in all_reduce of 10 Float", "NCCL_DEBUG=INFO", "timeout_s"})
     expect_part(text, part);
 }
 
 TEST(CommunicatorNcclExplains, a_message_that_nobody_took) {
-  const nccl::Standing sends{3, 0, "send of 4 Float to index 1"}, idle{3, 0, ""};
-  const std::string text = nccl::explain(stall(sends), Standings{sends, idle, idle}, 2);
+  const nccl::CommStatus sends{3, 0, "send of 4 Float to index 1"}, idle{3, 0, ""};
+  const std::string text = nccl::explain(stall(sends), CommStatuses{sends, idle, idle}, 2);
   for (const char* part :
        {"send of 4 Float to index 1 in group \"dp\" did not end within 2 s", "rank 2 is in no call of this group"})
     expect_part(text, part);
@@ -106,7 +106,7 @@ TEST(CommunicatorNcclExplains, a_message_that_nobody_took) {
 TEST(CommunicatorNcclBoard, the_first_cause_reaches_all) {
   const auto store = make_local_store();
   nccl::Board a(*store, 0, 2, 1), b(*store, 1, 2, 1);
-  const auto nowhere = [](const std::string&) { return nccl::Standing{}; };
+  const auto nowhere = [](const std::string&) { return nccl::CommStatus{}; };
   EXPECT_FALSE(a.look(nowhere));
   EXPECT_EQ(b.raise("disk full"), "disk full");
   EXPECT_EQ(a.raise("later"), "disk full");

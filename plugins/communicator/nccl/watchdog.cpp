@@ -58,8 +58,8 @@ void Watchdog::watch() {
 bool Watchdog::look() {
   const auto list = comms();
   try {
-    if (board_->look([&](const std::string& label) { return standing_of(label); })) return false;
-    for (const CommPtr& comm : list) look_after(*comm);
+    if (board_->look([&](const std::string& label) { return status_of(label); })) return false;
+    for (const CommPtr& comm : list) check_comm(*comm);
   } catch (const std::exception& lost) {
     // At the end of a run rank 0 and its store may leave first; while calls are open they may not.
     for (const CommPtr& comm : list)
@@ -69,7 +69,7 @@ bool Watchdog::look() {
   return !board_->aborted();
 }
 
-void Watchdog::look_after(Comm& comm) {
+void Watchdog::check_comm(Comm& comm) {
   if (const std::string error = comm.async_error(); !error.empty()) {
     board_->raise(error);
     return;
@@ -82,12 +82,12 @@ void Watchdog::look_after(Comm& comm) {
   }
   if (oldest->age_s < board_->timeout_s()) return;
   board_->report({comm.label(), comm.ranks(), {0, oldest->call.number, oldest->call.text(), oldest->counts}},
-                 [&](const std::string& label) { return standing_of(label); });
+                 [&](const std::string& label) { return status_of(label); });
 }
 
-Standing Watchdog::standing_of(const std::string& label) {
+CommStatus Watchdog::status_of(const std::string& label) {
   for (const CommPtr& comm : comms())
-    if (comm->label() == label) return comm->standing();
+    if (comm->label() == label) return comm->status();
   return {};
 }
 

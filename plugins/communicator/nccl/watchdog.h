@@ -28,8 +28,8 @@ class Watchdog {
  private:
   void watch();
   bool look();  // false: the run was aborted
-  void look_after(Comm& comm);
-  Standing standing_of(const std::string& label);
+  void check_comm(Comm& comm);
+  CommStatus status_of(const std::string& label);
   std::vector<CommPtr> comms();
   void stop_all();
 

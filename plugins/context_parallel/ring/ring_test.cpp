@@ -47,7 +47,7 @@ struct Planned {
     run.joined_ranks = size * heads_ranks, run.groups_per_rank = 4;
     run.training = training;
     PlanRecord ctx(model, run);
-    ctx.speaker("context_parallel/ring");
+    ctx.set_plugin("context_parallel/ring");
     make(host, size)->plan(ctx);
     return ctx;
   }

@@ -36,9 +36,9 @@ struct Planned {
     if (length > 0) run.seq_length = length;
     run.heads_per_rank = heads / layer_ranks, run.groups_per_rank = groups / layer_ranks;
     PlanRecord ctx(model, run);
-    ctx.speaker("context_parallel/other");
+    ctx.set_plugin("context_parallel/other");
     if (behind) ctx.take_away(PlanContext::kWholePositions, "its attention sees blocks");
-    ctx.speaker("context_parallel/ulysses");
+    ctx.set_plugin("context_parallel/ulysses");
     make(host, size)->plan(ctx);
     return ctx;
   }

@@ -60,7 +60,7 @@ std::string short_name(const std::string& dtype) {
   return dtype == "float16" ? "fp16" : "fp32";
 }
 
-void judge_precision(const MixedPrecisionPolicy& policy, const Dtypes& types, PlanContext& ctx) {
+void check_mixed_precision(const MixedPrecisionPolicy& policy, const Dtypes& types, PlanContext& ctx) {
   const std::string param = plain_dtype(policy.param_dtype, types.param);
   const std::string reduce = plain_dtype(policy.reduce_dtype, types.reduce);
   if (param != dtype_name(types.param))
@@ -79,7 +79,7 @@ void judge_precision(const MixedPrecisionPolicy& policy, const Dtypes& types, Pl
 }  // namespace
 
 void Fsdp::plan(PlanContext& ctx) {
-  judge_precision(section_.mixed_precision, services_.dtypes, ctx);
+  check_mixed_precision(section_.mixed_precision, services_.dtypes, ctx);
   if (shares_nothing(section_)) name_idle(section_, ctx);
   const Wanted w = wanted(section_, services_, ctx);
   options_.shard_grads = options_.shard_values = w.shard;

@@ -14,9 +14,9 @@ bool is_given(const Value& value) {
   return std::any_of(members.begin(), members.end(), [](const Value::Member& m) { return is_given(m.value); });
 }
 
-class Judge {
+class KeyReport {
  public:
-  Judge(const ZeroOptions& options, PlanContext& ctx) : given_(zero_table().to_value(&options)), ctx_(ctx) {}
+  KeyReport(const ZeroOptions& options, PlanContext& ctx) : given_(zero_table().to_value(&options)), ctx_(ctx) {}
 
   void name_idle() {
     each(KeyRule::Of::idle, [&](const KeyRule& rule, const Value&) { ctx_.no_effect(rule.key, rule.why); });
@@ -55,16 +55,16 @@ class Judge {
 
 }  // namespace
 
-void judge_keys(const ZeroOptions& options, PlanContext& ctx) {
+void report_keys(const ZeroOptions& options, PlanContext& ctx) {
   const int64_t stage = options.stage.value_or(0);
-  Judge judge(options, ctx);
-  if (stage == 0) return options.stage ? judge.name_all() : void();
-  judge.refuse();
-  judge.name_idle();
+  KeyReport report(options, ctx);
+  if (stage == 0) return options.stage ? report.name_all() : void();
+  report.refuse();
+  report.name_idle();
   if (stage < 3)
-    judge.name_gathers(kStage3Only);
+    report.name_gathers(kStage3Only);
   else if (shares_nothing(options))
-    judge.name_gathers("groups of 1 share nothing out; every rank holds all parameters");
+    report.name_gathers("groups of 1 share nothing out; every rank holds all parameters");
   if (stage == 3 && options.allgather_bucket_size)
     ctx.no_effect("allgather_bucket_size", "at stage 3 the buckets have reduce_bucket_size elements");
 }

@@ -48,7 +48,7 @@ class Offload {
     return false;
   }
 
-  void judge_updates(const OffloadOptimizer& o) {
+  void check_updates(const OffloadOptimizer& o) {
     if (o.ratio.value_or(1) < 1)
       refused("offload_optimizer.ratio = ", *o.ratio,
               " is not in this version: all updates are done on the CPU; remove it");
@@ -91,7 +91,7 @@ void choose_offload(const ZeroOptions& options, ShardingOptions& sharding, PlanC
   Offload offload(options, ctx);
   sharding.offload_state = offload.wanted(kState);
   sharding.offload_values = offload.wanted(kValues);
-  if (sharding.offload_state) offload.judge_updates(options.offload_optimizer), offload.name_idle(kState);
+  if (sharding.offload_state) offload.check_updates(options.offload_optimizer), offload.name_idle(kState);
   if (sharding.offload_values) offload.name_idle(kValues);
   const bool state = options.offload_optimizer.pin_memory.value_or(true),
              values = options.offload_param.pin_memory.value_or(true);

@@ -42,7 +42,7 @@ void Zero::plan(PlanContext& ctx) {
     ctx.refuse(
         "the section has no \"stage\": 1 shares out the optimizer's state, 2 gradients too, 3 parameters too, 0 "
         "nothing");
-  judge_keys(section_, ctx);
+  report_keys(section_, ctx);
   if (section_.stage.value_or(0) > 0) {
     share_state(ctx);
   } else {  // only where a type asks for it: whole copies, as without the section
@@ -113,10 +113,10 @@ void Zero::choose_values(PlanContext& ctx) {
     ctx.refuse(concat("stage3_model_persistence_threshold = ", most,
                       " is not in this version: what stays whole is limited per parameter; "
                       "use 0, or lower stage3_param_persistence_threshold"));
-  if (shard_ranks() > 1) say_what_stays_whole(ctx);
+  if (shard_ranks() > 1) report_unsharded_parameters(ctx);
 }
 
-void Zero::say_what_stays_whole(PlanContext& ctx) const {
+void Zero::report_unsharded_parameters(PlanContext& ctx) const {
   const ShardingOptions& s = options_;
   const ModelFacts& model = ctx.model();
   if (model.hidden_size > 0 && large_parameter(model) <= s.persistent)

@@ -17,7 +17,7 @@ inline const Value* given_key(const Value& object, const std::string& key) {
 }
 
 // Names the keys that were given and change nothing in this run, each once, and refuses those of other versions.
-void judge_keys(const ZeroOptions& options, PlanContext& ctx);
+void report_keys(const ZeroOptions& options, PlanContext& ctx);
 
 // The sections offload_optimizer and offload_param, and their old names.
 void choose_offload(const ZeroOptions& options, ShardingOptions& sharding, PlanContext& ctx);

@@ -26,7 +26,7 @@ void Zero::before_backward(const Visit& visit, StepContext& ctx) { values().use(
 void Zero::after_forward(const Visit& visit, StepContext& ctx) { values().done(visit, ctx); }
 void Zero::values_done(const Visit& visit, StepContext& ctx) { values().done(visit, ctx); }
 
-// Stages 2 and 3 lend the slots memory for the time of a backward.
+// Under stages 2 and 3 the slots have memory only during a backward.
 void Zero::before_grads(const Visit& visit, StepContext&) { grads().make_room(visit); }
 
 // One reduce-scatter per bucket leaves this rank the sum of its part.

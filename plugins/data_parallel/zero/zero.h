@@ -38,7 +38,7 @@ class Zero : public StateSharing {
   void choose_ranks(PlanContext& ctx);
   void choose_buckets();
   void choose_values(PlanContext& ctx);
-  void say_what_stays_whole(PlanContext& ctx) const;
+  void report_unsharded_parameters(PlanContext& ctx) const;
 
   const Options section_;
 };

@@ -11,7 +11,7 @@ namespace {
 using namespace drivetrain;
 
 // What the model asked for and got.
-struct Tally {
+struct BlockCounts {
   int64_t taken = 0;
   struct Left {
     std::string block, reason;
@@ -24,8 +24,8 @@ struct Tally {
 class FusedLayers : public LayerFactory {
  public:
   FusedLayers(std::shared_ptr<LayerFactory> inner, std::shared_ptr<Attention> attention,
-              const fused_block::BlockOptions& options, std::shared_ptr<Tally> tally)
-      : inner_(std::move(inner)), attention_(std::move(attention)), options_(options), tally_(std::move(tally)) {}
+              const fused_block::BlockOptions& options, std::shared_ptr<BlockCounts> counts)
+      : inner_(std::move(inner)), attention_(std::move(attention)), options_(options), counts_(std::move(counts)) {}
 
   std::shared_ptr<Linear> linear(const LinearSpec& spec) override { return inner_->linear(spec); }
   std::shared_ptr<Embedding> embedding(const EmbeddingSpec& spec) override { return inner_->embedding(spec); }
@@ -37,10 +37,10 @@ class FusedLayers : public LayerFactory {
     std::string reason;
     auto own = fused_block::make_block_layers(spec, layers, reason);
     if (!own) {
-      tally_->left.push_back({spec.name, reason});
+      counts_->left.push_back({spec.name, reason});
       return inner_->block(spec, layers, plain);
     }
-    ++tally_->taken;
+    ++counts_->taken;
     return std::make_shared<fused_block::Block>(spec, std::move(*own), attention_, positions_of(spec), options_);
   }
 
@@ -56,7 +56,7 @@ class FusedLayers : public LayerFactory {
   const std::shared_ptr<LayerFactory> inner_;
   const std::shared_ptr<Attention> attention_;
   const fused_block::BlockOptions options_;
-  const std::shared_ptr<Tally> tally_;
+  const std::shared_ptr<BlockCounts> counts_;
   std::shared_ptr<ops::RotaryPositions> positions_;  // of the blocks so far
 };
 
@@ -75,21 +75,21 @@ class FusedBlock : public Strategy {
   }
 
   void build(Builder& builder) override {
-    builder.layers = std::make_shared<FusedLayers>(builder.layers, builder.attention(), options_, tally_);
+    builder.layers = std::make_shared<FusedLayers>(builder.layers, builder.attention(), options_, counts_);
   }
 
   // The model is built.
   void attach(UnitList&) override {
     // A sample on standard output stays what it is.
     const LogLevel level = training_ ? LogLevel::info : LogLevel::debug;
-    const auto all = tally_->taken + static_cast<int64_t>(tally_->left.size());
+    const auto all = counts_->taken + static_cast<int64_t>(counts_->left.size());
     services_.log.write(
         level, all == 0
                    ? "strategy/fused_block: no block is left for it; another plugin answers them, or the model has none"
-                   : concat("strategy/fused_block: computes ", tally_->taken, " of ", all, " blocks"));
-    if (tally_->left.empty()) return;
-    const auto& first = tally_->left.front();
-    const size_t more = tally_->left.size() - 1;
+                   : concat("strategy/fused_block: computes ", counts_->taken, " of ", all, " blocks"));
+    if (counts_->left.empty()) return;
+    const auto& first = counts_->left.front();
+    const size_t more = counts_->left.size() - 1;
     services_.log.write(level, concat("strategy/fused_block: leaves ", first.block,
                                       more > 0 ? concat(" and ", more, " more") : "", " to the model: ", first.reason));
   }
@@ -97,7 +97,7 @@ class FusedBlock : public Strategy {
  private:
   const Options options_;
   const Services& services_;
-  const std::shared_ptr<Tally> tally_ = std::make_shared<Tally>();
+  const std::shared_ptr<BlockCounts> counts_ = std::make_shared<BlockCounts>();
   bool training_ = true;
 };
 

@@ -207,7 +207,7 @@ TEST(FusedBlock, whispers_where_standard_output_is_a_sample) {
     RunFacts run;
     run.training = training;
     PlanRecord context({}, run);
-    context.speaker("strategy/fused_block");
+    context.set_plugin("strategy/fused_block");
     strategy->plan(context);
     EXPECT_EQ(context.capturables(), std::vector<std::string>{"strategy/fused_block"});
     UnitList none;

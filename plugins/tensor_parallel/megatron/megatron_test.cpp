@@ -25,7 +25,7 @@ ModelFacts gpt2() {
 PlanRecord planned(const std::string& json, const ModelFacts& facts, const RunFacts& run = {}) {
   const Host host;
   PlanRecord context(facts, run);
-  context.speaker("tensor_parallel/megatron");
+  context.set_plugin("tensor_parallel/megatron");
   make_plugin<TensorParallel>(host, "megatron", json)->plan(context);
   return context;
 }

@@ -69,7 +69,7 @@ class ProgramWalk {
     for (int64_t c = 0; c < chunks_; ++c)
       for (int64_t m = 0; m < micro_batches_; ++m)
         if (const unsigned missing = kAllDone & ~cells_[index(m, c)].done)
-          complain("micro-batch ", m, " of chunk ", c, " has no ", names_of(missing));
+          problem("micro-batch ", m, " of chunk ", c, " has no ", names_of(missing));
     return std::move(check_);
   }
 
@@ -83,22 +83,21 @@ class ProgramWalk {
   void step(const Instr& i) {
     const OpRule rule = rule_of(i.op);
     if (i.micro < 0 || i.micro >= micro_batches_ || i.chunk < 0 || i.chunk >= chunks_)
-      return complain(rule.name, " names micro-batch ", i.micro, " of chunk ", i.chunk, "; there are ", micro_batches_,
-                      " of ", chunks_);
+      return problem(rule.name, " names micro-batch ", i.micro, " of chunk ", i.chunk, "; there are ", micro_batches_,
+                     " of ", chunks_);
     if (i.op == Op::load) return load(i);
     Cell& cell = cells_[index(i.micro, i.chunk)];
-    if (cell.done & rule.gives)
-      complain(instr_text(i, true), " comes twice, or has no business in this piece and pass");
+    if (cell.done & rule.gives) problem(instr_text(i, true), " comes twice, or has no business in this piece and pass");
     if (const unsigned missing = rule.needs & ~cell.done)
-      complain(instr_text(i, true), " comes before ", names_of(missing));
+      problem(instr_text(i, true), " comes before ", names_of(missing));
     if (i.op == Op::forward && !loaded_[static_cast<size_t>(i.micro)])
-      complain(instr_text(i, true), " comes before its load");
+      problem(instr_text(i, true), " comes before its load");
     cell.done |= rule.gives;
     hold(i, cell);
   }
 
   void load(const Instr& i) {
-    if (loaded_[static_cast<size_t>(i.micro)]) complain("micro-batch ", i.micro, " is loaded twice");
+    if (loaded_[static_cast<size_t>(i.micro)]) problem("micro-batch ", i.micro, " is loaded twice");
     loaded_[static_cast<size_t>(i.micro)] = true;
   }
 
@@ -106,7 +105,7 @@ class ProgramWalk {
   void hold(const Instr& i, Cell& cell) {
     if (cell.slot < 0) take(i, cell);
     if (cell.slot != i.slot)
-      complain(instr_text(i, true), " names slot ", i.slot, ", and its activation is in ", cell.slot);
+      problem(instr_text(i, true), " names slot ", i.slot, ", and its activation is in ", cell.slot);
     const bool last_use =
         train_ ? i.op == Op::backward || i.op == Op::backward_weight : (cell.done & kForward) && (cell.done & kSent);
     if (!last_use || cell.slot < 0 || holders_.size() <= static_cast<size_t>(cell.slot)) return;
@@ -118,18 +117,18 @@ class ProgramWalk {
     cell.slot = i.slot;
     check_.peak_in_flight = std::max(check_.peak_in_flight, ++alive_);
     if (i.slot < 0 || static_cast<size_t>(i.slot) >= holders_.size())
-      return complain(instr_text(i, true), " takes slot ", i.slot, ", and slots() promises ", holders_.size());
+      return problem(instr_text(i, true), " takes slot ", i.slot, ", and slots() promises ", holders_.size());
     int64_t& holder = holders_[static_cast<size_t>(i.slot)];
     if (holder != kFree)
-      complain(instr_text(i, true), " takes slot ", i.slot, ", which micro-batch ", holder % micro_batches_,
-               " of chunk ", holder / micro_batches_, " still holds");
+      problem(instr_text(i, true), " takes slot ", i.slot, ", which micro-batch ", holder % micro_batches_,
+              " of chunk ", holder / micro_batches_, " still holds");
     holder = static_cast<int64_t>(index(i.micro, i.chunk));
   }
 
   size_t index(int64_t micro, int64_t chunk) const { return static_cast<size_t>(chunk * micro_batches_ + micro); }
 
   template <class... Parts>
-  void complain(const Parts&... parts) {
+  void problem(const Parts&... parts) {
     if (check_.problems.size() < 12) check_.problems.push_back(concat("stage ", stage_, ": ", parts...));
   }
 

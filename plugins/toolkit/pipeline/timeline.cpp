@@ -13,7 +13,7 @@ std::string joined_lines(const std::vector<std::string>& lines) {
   return text;
 }
 
-std::string who_waits(const StepOrder::Wait& wait, const ScheduleGraph& graph, const StepOrder& order) {
+std::string wait_text(const StepOrder::Wait& wait, const ScheduleGraph& graph, const StepOrder& order) {
   const int64_t other = graph.place(wait.wanted.piece).stage;
   std::string at = " is done";
   for (const StepOrder::Wait& w : order.waiting)
@@ -56,7 +56,7 @@ Timeline simulate(const Schedule& schedule, int64_t micro_batches, Pass pass, co
   if (!problems.empty()) throw fail(ErrorCode::internal, "the schedule's programs are wrong:", joined_lines(problems));
 
   const StepOrder order = graph.order(programs, micro_batches, ScheduleGraph::Messages::in_programs);
-  for (const StepOrder::Wait& wait : order.waiting) waiting.push_back(who_waits(wait, graph, order));
+  for (const StepOrder::Wait& wait : order.waiting) waiting.push_back(wait_text(wait, graph, order));
   if (!waiting.empty())
     throw fail(ErrorCode::internal, "the stages wait for each other forever:", joined_lines(waiting));
 

@@ -83,8 +83,9 @@ class BucketMaker {
     flat.shard_axes = groups_.shard_axes;
     flat.chunk = options_.update_chunk;
     flat.host_state = options_.offload_state, flat.pinned = options_.pinned;
-    bucket->lent = plan.trainable && lends_grads(options_, flat.shards);
-    flat.lent_grads = bucket->lent, flat.part_grads = bucket->lent || sums_several_times(options_);
+    bucket->temporary_grads = plan.trainable && has_temporary_grads(options_, flat.shards);
+    flat.temporary_grads = bucket->temporary_grads,
+    flat.part_grads = bucket->temporary_grads || sums_several_times(options_);
     if (GroupPtr mover = groups_.mover(); mover->size() > 1)
       flat.allocate_grads = [mover](int64_t numel, at::ScalarType dtype) { return mover->allocate(numel, dtype); };
     place_values(plan, *bucket, flat);

@@ -18,8 +18,8 @@ int64_t rounded_up(int64_t n, int64_t multiple) { return (n + multiple - 1) / mu
 
 FlatUnit::FlatUnit(std::vector<ParamPtr> params, const Mesh& mesh, const FlatOptions& options)
     : params_(std::move(params)) {
-  if (options.lent_grads && !options.part_grads)
-    throw fail(ErrorCode::internal, "a flat unit whose gradients are lent needs memory for its part of them");
+  if (options.temporary_grads && !options.part_grads)
+    throw fail(ErrorCode::internal, "a flat unit with temporary_grads needs part_grads");
   lay_out(mesh, options);
   allocate(options);
   for (size_t i = 0; i < params_.size(); ++i) {
@@ -62,7 +62,7 @@ void FlatUnit::allocate(const FlatOptions& options) {
   part_values_ = options.part_values ? from(part_source, part_numel_, options.dtypes.param) : part_of(values_);
   zero_gaps(part_values_, part_begin_);  // those of the other parts are their owners'
   if (!trainable_) return;
-  if (!options.lent_grads) grads_ = from(options.allocate_grads, numel_, options.dtypes.grad);
+  if (!options.temporary_grads) grads_ = from(options.allocate_grads, numel_, options.dtypes.grad);
   if (grads_.defined()) zero_gaps(grads_, 0);
   part_grads_ = options.part_grads ? from({}, part_numel_, options.dtypes.grad) : part_of(grads_);
   if (options.host_state) {
@@ -134,13 +134,13 @@ void FlatUnit::point_slots() {
   }
 }
 
-void FlatUnit::lend_grads(const at::Tensor& buffer) {
+void FlatUnit::attach_grads(const at::Tensor& buffer) {
   grads_ = buffer;
   zero_gaps(grads_, 0);
   point_slots();
 }
 
-void FlatUnit::take_back_grads() {
+void FlatUnit::detach_grads() {
   for (const ParamPtr& param : params_) param->grad = at::Tensor();
   grads_ = at::Tensor();
 }
@@ -149,7 +149,7 @@ void FlatUnit::copy_grads_to_host() {
   if (host_grads_.defined()) host_grads_.copy_(part_grads_, /*non_blocking=*/true);
 }
 
-void FlatUnit::settle_grads() {
+void FlatUnit::zero_unwritten_grads() {
   for (const ParamPtr& param : params_)
     if (param->trainable) param->complete_grad();
 }

@@ -21,16 +21,16 @@ void GradSums::step_begin() {
   for (const auto& bucket : buckets_) bucket->visits = bucket->sums = 0;
 }
 
-void GradSums::lend(Bucket& bucket) {
-  if (bucket.lent && !bucket.flat->grads().defined()) bucket.flat->lend_grads(take(bucket, dtypes_.grad));
+void GradSums::attach_buffer(Bucket& bucket) {
+  if (bucket.temporary_grads && !bucket.flat->grads().defined()) bucket.flat->attach_grads(take(bucket, dtypes_.grad));
 }
 
 // A parameter that several units use gathers their gradients in one slot, in the bucket of the first unit,
 // whose backward is last.
 void GradSums::make_room(const Visit& visit) {
   for (Bucket* bucket : by_unit_[visit.unit]) {
-    if (!bucket->lent) finish_all_of(*bucket);  // the slots are about to be written again
-    if (bucket->trainable) lend(*bucket);
+    if (!bucket->temporary_grads) finish_all_of(*bucket);  // the slots are about to be written again
+    if (bucket->trainable) attach_buffer(*bucket);
   }
 }
 
@@ -45,12 +45,12 @@ void GradSums::begin_complete(const Visit& visit) {
 
 void GradSums::begin(Bucket& bucket, bool last) {
   FlatUnit& flat = *bucket.flat;
-  flat.settle_grads();
+  flat.zero_unwritten_grads();
   Sum sum;
   sum.bucket = &bucket, sum.last = last;
   sum.first = bucket.sums++ == 0;
   sum.whole = flat.grads();
-  if (bucket.lent) sum.buffers.push_back(flat.grads());
+  if (bucket.temporary_grads) sum.buffers.push_back(flat.grads());
   if (converts(bucket)) {
     sum.whole = take(bucket, dtypes_.reduce).copy_(flat.grads());
     sum.buffers.push_back(sum.whole);
@@ -64,7 +64,7 @@ void GradSums::begin(Bucket& bucket, bool last) {
     begin_replicas(sum);
   }
   for (const ParamPtr& param : flat.params()) param->restart_grad();
-  if (bucket.lent) flat.take_back_grads();
+  if (bucket.temporary_grads) flat.detach_grads();
   sums_.push_back(std::move(sum));
   if (!options_.overlap) finish_oldest();
 }
@@ -89,7 +89,7 @@ void GradSums::finish_oldest() {
   sum.work->wait();
   add_up(sum);
   if (sum.last) sum.bucket->flat->copy_grads_to_host();
-  for (const at::Tensor& buffer : sum.buffers) shelf(*sum.bucket, buffer.scalar_type()).free.push_back(buffer);
+  for (const at::Tensor& buffer : sum.buffers) pool(*sum.bucket, buffer.scalar_type()).free.push_back(buffer);
 }
 
 void GradSums::finish_all_of(const Bucket& bucket) {
@@ -110,7 +110,7 @@ void GradSums::add_up(const Sum& sum) {
 void GradSums::flush() {
   for (const auto& bucket : buckets_) {  // of units that had no backward
     if (!bucket->trainable || bucket->sums > 0) continue;
-    lend(*bucket);
+    attach_buffer(*bucket);
     begin(*bucket, true);
   }
   for (Sum& sum : sums_) advance(sum);
@@ -118,7 +118,7 @@ void GradSums::flush() {
 }
 
 at::Tensor GradSums::take(const Bucket& bucket, at::ScalarType dtype) {
-  Shelf& place = shelf(bucket, dtype);
+  BufferPool& place = pool(bucket, dtype);
   const int64_t numel = bucket.flat->numel();
   while (place.free.empty() && place.made >= kLent && !sums_.empty()) finish_oldest();
   if (place.free.empty()) {

@@ -19,7 +19,7 @@ int64_t sharing_ranks_of(const RunFacts& run) { return run.rest_ranks.value_or(1
 // A sum in two steps, inside the groups and across them, has the bits of one tree only where the groups are whole
 // branches of it and nothing is rounded in between. Parts of one sequence lie inside of the groups, but are summed
 // after them.
-void say_whether_bits_differ(PlanContext& ctx, const std::string& key, int64_t size, at::ScalarType reduce) {
+void report_rounding(PlanContext& ctx, const std::string& key, int64_t size, at::ScalarType reduce) {
   const RunFacts& run = ctx.run();
   if (size == 1 || !run.rest_ranks.known() || size == sharing_ranks_of(run)) return;
   const bool branches = is_power_of_two(size) && run.joined_ranks.value_or(1) == 1;
@@ -103,7 +103,7 @@ int64_t StateSharing::share_over_groups(PlanContext& ctx, const std::string& key
   claim_groups(ctx, size);
   options_.shard_axes = {"dp"};
   options_.replica_axes = {"replica"};
-  say_whether_bits_differ(ctx, key, size, services_.dtypes.reduce);
+  report_rounding(ctx, key, size, services_.dtypes.reduce);
   replica_ranks_ = sharing_ranks(ctx) / size;
   return shard_ranks_ = size;
 }
@@ -143,10 +143,10 @@ void StateSharing::plan_memory(PlanContext& ctx) const {
   else
     hold.whole(MemoryClass::parameters, "parameters", types.param);
   if (second_ranks_ > 0) hold.part(MemoryClass::buffers, "second copy for backward", types.param, second_ranks_);
-  const bool lent = sharding::lends_grads(s, shard_ranks_);
-  if (!lent) hold.whole(MemoryClass::gradients, "gradients", types.grad);
-  if (lent || sharding::sums_several_times(s))
-    hold.cut(MemoryClass::gradients, lent ? "gradients" : "sums of gradients", types.grad);
+  const bool temporary = sharding::has_temporary_grads(s, shard_ranks_);
+  if (!temporary) hold.whole(MemoryClass::gradients, "gradients", types.grad);
+  if (temporary || sharding::sums_several_times(s))
+    hold.cut(MemoryClass::gradients, temporary ? "gradients" : "sums of gradients", types.grad);
   if (s.offload_state) {
     hold.cut(MemoryClass::gradients, "gradients on the host", types.grad);
     hold.cut(MemoryClass::optimizer, "masters on the host", types.master);
@@ -200,17 +200,17 @@ void StateSharing::plan_gathers(PlanContext& ctx) const {
 
 // What a recorded step may not hold: work of the host, choices by what earlier steps left, gathers that cross its end.
 void StateSharing::plan_recording(PlanContext& ctx, const std::string& at_once) const {
-  std::vector<std::string> hindrances;
+  std::vector<std::string> reasons;
   if (options_.offload_state || options_.offload_values)
-    hindrances.push_back("what lives in the host's memory is copied or updated there (keep it on the device)");
+    reasons.push_back("what lives in the host's memory is copied or updated there (keep it on the device)");
   if (second_ranks_ > 0)
-    hindrances.push_back("which copy a gather reads depends on the gathers before it (leave out the second copy)");
+    reasons.push_back("which copy a gather reads depends on the gathers before it (leave out the second copy)");
   if (options_.overlap && shard_ranks_ > 1)
-    hindrances.push_back(concat("gathers of new values overlap the next forward",
-                                at_once.empty() ? "" : concat(" (", at_once, " waits for them)")));
-  if (hindrances.empty()) return ctx.capturable();
+    reasons.push_back(concat("gathers of new values overlap the next forward",
+                             at_once.empty() ? "" : concat(" (", at_once, " waits for them)")));
+  if (reasons.empty()) return ctx.capturable();
   if (ctx.run().device == "cpu" || !ctx.run().training) return;
-  ctx.cost("steps are not recorded and replayed: " + join(hindrances, "; "));
+  ctx.cost("steps are not recorded and replayed: " + join(reasons, "; "));
 }
 
 }  // namespace drivetrain

@@ -11,7 +11,7 @@ inline bool sums_several_times(const ShardingOptions& options) {
 }
 
 // Whole gradients need memory only around a unit's backward, unless micro-batches are added up in them.
-inline bool lends_grads(const ShardingOptions& options, int64_t shards) {
+inline bool has_temporary_grads(const ShardingOptions& options, int64_t shards) {
   const bool adds_up = options.reduce_every != 1 && options.micro_batches > 1;
   return options.shard_grads && shards > 1 && !adds_up;
 }

@@ -47,7 +47,7 @@ class DRIVETRAIN_API PlanRecord final : public PlanContext {
 
   PlanRecord(ModelFacts model, RunFacts run);
   // Sets the id ("attention/standard") of the plugin that makes the next calls. Plugins come outermost first.
-  void speaker(const std::string& plugin);
+  void set_plugin(const std::string& plugin);
 
   const ModelFacts& model() const override { return model_; }
   const RunFacts& run() const override { return run_; }

@@ -48,7 +48,7 @@ std::string ContextRank::plan(const ModelFacts& model, RunFacts run) {
     if (known) run.seq_length = S;
     PlanRecord context(model, run);
     for (size_t i = 0; i < strategies_.size(); ++i) {
-      context.speaker(concat(kContextKind, "/", trial_.parts[i].name));
+      context.set_plugin(concat(kContextKind, "/", trial_.parts[i].name));
       strategies_[i]->plan(context);
     }
     claims_ = context.claims();

@@ -77,7 +77,7 @@ class DataParallelRank {
       if (known) run.train_batch_size = kRows * trial_.accumulation * trial_.ranks;
       if (known) run.accumulation = trial_.accumulation;
       PlanRecord context(facts, run);
-      context.speaker("data_parallel/" + trial_.name);
+      context.set_plugin("data_parallel/" + trial_.name);
       plugin_->plan(context);
       axes = axes_of(context);
       for (const Axis& axis : axes) EXPECT_TRUE(axis.joins_gradients) << axis.name;

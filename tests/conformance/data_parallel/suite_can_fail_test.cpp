@@ -50,7 +50,7 @@ class Whole : public DataParallel {
   void flush_grads(StepContext&) override {
     for (size_t u = 0; u < flats_.size(); ++u) {
       if (!flats_[u]->grads().defined()) continue;
-      if (mistake_ != Mistake::unused_not_zeroed) flats_[u]->settle_grads();
+      if (mistake_ != Mistake::unused_not_zeroed) flats_[u]->zero_unwritten_grads();
       if (mistake_ == Mistake::no_sum || (mistake_ == Mistake::no_sum_of_one_unit && u == 3)) continue;
       group_->all_reduce(flats_[u]->grads())->wait();
     }

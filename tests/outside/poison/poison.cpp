@@ -31,11 +31,11 @@ class Poison : public DataParallel {
     for (size_t u = 0; u < units.units.size(); ++u) {
       const auto owned = units.owned(u);
       if (!owned.empty()) {
-        for (const ParamPtr& param : owned) owner[param.get()] = shelves_.size();
-        Shelf shelf;
-        shelf.flat = std::make_unique<FlatUnit>(owned, *services_.mesh, options);
-        shelf.masters = shelf.flat->values().clone();
-        shelves_.push_back(std::move(shelf));
+        for (const ParamPtr& param : owned) owner[param.get()] = hidden_.size();
+        HiddenUnit unit;
+        unit.flat = std::make_unique<FlatUnit>(owned, *services_.mesh, options);
+        unit.masters = unit.flat->values().clone();
+        hidden_.push_back(std::move(unit));
       }
       // A tied parameter is kept whole by the spans of either unit.
       std::vector<size_t> used;
@@ -44,7 +44,7 @@ class Poison : public DataParallel {
       used.erase(std::unique(used.begin(), used.end()), used.end());
       used_by_.push_back(used);
     }
-    for (Shelf& shelf : shelves_) hide(shelf);
+    for (HiddenUnit& unit : hidden_) hide(unit);
   }
 
   void before_forward(const Visit& visit, StepContext&) override { enter(visit.unit); }
@@ -53,10 +53,10 @@ class Poison : public DataParallel {
   void values_done(const Visit& visit, StepContext&) override { leave(visit.unit); }
 
   void flush_grads(StepContext& ctx) override {
-    ctx.metric("poisoned_units", at::scalar_tensor(static_cast<double>(shelves_.size())));
-    for (auto shelf = shelves_.rbegin(); shelf != shelves_.rend(); ++shelf) {
-      shelf->flat->settle_grads();
-      at::Tensor grads = shelf->flat->grads();
+    ctx.metric("poisoned_units", at::scalar_tensor(static_cast<double>(hidden_.size())));
+    for (auto unit = hidden_.rbegin(); unit != hidden_.rend(); ++unit) {
+      unit->flat->zero_unwritten_grads();
+      at::Tensor grads = unit->flat->grads();
       const int64_t part = grads.numel() / group_->size();
       at::Tensor mine = at::Tensor(grads.narrow(0, group_->rank() * part, part)).clone();
       group_->reduce_scatter(mine, grads)->wait();
@@ -66,12 +66,12 @@ class Poison : public DataParallel {
 
   std::vector<Trainables> trainables() override {
     std::vector<Trainables> chunks;
-    for (Shelf& shelf : shelves_) {
-      Trainables chunk = shelf.flat->trainables();  // copied: the masters replace the values
+    for (HiddenUnit& unit : hidden_) {
+      Trainables chunk = unit.flat->trainables();  // copied: the masters replace the values
       size_t i = 0;
       for (Trainable& t : chunk) {
-        while (shelf.flat->params()[i] != t.param) ++i;
-        t.value = t.working = shelf.masters.narrow(0, shelf.flat->offset(i), t.grad.numel());
+        while (unit.flat->params()[i] != t.param) ++i;
+        t.value = t.working = unit.masters.narrow(0, unit.flat->offset(i), t.grad.numel());
       }
       chunks.push_back(std::move(chunk));
     }
@@ -79,38 +79,38 @@ class Poison : public DataParallel {
   }
 
  private:
-  struct Shelf {
+  struct HiddenUnit {
     std::unique_ptr<FlatUnit> flat;
     at::Tensor masters;  // what the optimizer updates
     int open = 0;        // spans that need it now
   };
 
-  static void hide(Shelf& shelf) {
+  static void hide(HiddenUnit& unit) {
     // Below autograd: a version bump on views saved by a graph would be an error of ours, not of the unit.
-    at::Tensor values = shelf.flat->values();
+    at::Tensor values = unit.flat->values();
     std::fill_n(static_cast<float*>(values.storage().mutable_data()), values.numel(),
                 std::numeric_limits<float>::quiet_NaN());
-    shelf.flat->release();
+    unit.flat->release();
   }
 
   void enter(int64_t unit) {
     for (const size_t i : used_by_[unit]) {
-      Shelf& shelf = shelves_[i];
-      if (shelf.open++ > 0) continue;
-      shelf.flat->fill();
-      const float* from = shelf.masters.const_data_ptr<float>();
-      std::copy_n(from, shelf.masters.numel(), static_cast<float*>(shelf.flat->values().storage().mutable_data()));
+      HiddenUnit& unit = hidden_[i];
+      if (unit.open++ > 0) continue;
+      unit.flat->fill();
+      const float* from = unit.masters.const_data_ptr<float>();
+      std::copy_n(from, unit.masters.numel(), static_cast<float*>(unit.flat->values().storage().mutable_data()));
     }
   }
 
   void leave(int64_t unit) {
     for (const size_t i : used_by_[unit])
-      if (--shelves_[i].open == 0) hide(shelves_[i]);
+      if (--hidden_[i].open == 0) hide(hidden_[i]);
   }
 
   const Services& services_;
   GroupPtr group_;
-  std::vector<Shelf> shelves_;
+  std::vector<HiddenUnit> hidden_;
   std::vector<std::vector<size_t>> used_by_;  // shelves of each unit's parameters
 };
 

@@ -36,9 +36,9 @@ struct Bucket {
   at::Tensor second;   // this rank's part within the `backward` group; undefined: there is no second copy
   bool second_valid = false;
 
-  bool lent = false;   // the full gradients have memory only from a unit's backward to their sum
-  int64_t visits = 0;  // backward visits of the unit in this step
-  int64_t sums = 0;    // sums over ranks that were started in this step
+  bool temporary_grads = false;  // the full gradients have memory only from a unit's backward to their sum
+  int64_t visits = 0;            // backward visits of the unit in this step
+  int64_t sums = 0;              // sums over ranks that were started in this step
 };
 
 using Buckets = std::vector<std::unique_ptr<Bucket>>;

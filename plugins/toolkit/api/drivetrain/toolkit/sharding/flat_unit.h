@@ -22,7 +22,7 @@ struct FlatOptions {
   std::vector<std::string> shard_axes;  // the mesh axes over which the parts are distributed
   bool part_values = false;             // the part's values have their own memory, so that values() can be released
   bool part_grads = false;              // the part's gradients have their own memory
-  bool lent_grads = false;  // grads() has memory only between lend_grads and take_back_grads; needs part_grads
+  bool temporary_grads = false;  // grads() has memory only between attach_grads and detach_grads; needs part_grads
   int64_t chunk = std::numeric_limits<int64_t>::max();  // largest number of elements per list of trainables
   // host_state: the trainables' values, and a copy of the part's gradients, are in host memory. host_values:
   // part_values() is in host memory (needs part_values).
@@ -51,20 +51,20 @@ class FlatUnit {
   at::Tensor values() const { return values_; }  // [numel]
   // [part_numel]: a slice of values(), or its own memory with FlatOptions::part_values
   at::Tensor part_values() const { return part_values_; }
-  at::Tensor grads() const { return grads_; }            // [numel]; with lent_grads undefined while nothing is lent
+  at::Tensor grads() const { return grads_; }            // [numel]; temporary_grads: undefined while none is attached
   at::Tensor part_grads() const { return part_grads_; }  // [part_numel]; a slice of grads(), or its own memory
 
   // Makes `buffer`, [numel()] of the gradient dtype, the memory of grads() and of the slots, and zeroes its gaps.
-  // take_back_grads ends this: the slots are undefined then.
-  void lend_grads(const at::Tensor& buffer);
-  void take_back_grads();
+  // detach_grads ends this: the slots are undefined then.
+  void attach_grads(const at::Tensor& buffer);
+  void detach_grads();
 
   // With FlatOptions::host_state: starts the copy of the part's gradients to the host. The caller synchronises the
   // device before it reads the copy. Otherwise does nothing.
   void copy_grads_to_host();
 
   // Zeroes the slots without a gradient (Param::has_grad; unused parameters), so that grads() can be reduced.
-  void settle_grads();
+  void zero_unwritten_grads();
 
   // release frees the memory of values(); fill allocates it again, with undefined contents. Tensors and views, also
   // those that autograd saved, stay valid objects over the same storage.

@@ -34,7 +34,7 @@ class GradSums {
   struct Sum {
     Bucket* bucket;
     at::Tensor whole, sum;
-    std::vector<at::Tensor> buffers;   // returned to their shelf afterwards
+    std::vector<at::Tensor> buffers;   // returned to their pool afterwards
     bool over_replicas = false;        // the second of two steps
     bool first = false, last = false;  // of the bucket in this step
     WorkPtr work;
@@ -42,7 +42,7 @@ class GradSums {
   static constexpr size_t kLent = 2;  // buffers of one size: one is written while another is summed
 
   void begin(Bucket& bucket, bool last);  // `last`: of this step
-  void lend(Bucket& bucket);
+  void attach_buffer(Bucket& bucket);
   void begin_replicas(Sum& sum);
   void advance(Sum& sum);
   void finish_oldest();
@@ -51,12 +51,12 @@ class GradSums {
   bool converts(const Bucket& bucket) const;
   at::Tensor take(const Bucket& bucket, at::ScalarType dtype);
 
-  struct Shelf {
+  struct BufferPool {
     std::vector<at::Tensor> free;
     size_t made = 0;
   };
-  Shelf& shelf(const Bucket& bucket, at::ScalarType dtype) {
-    return shelves_[{bucket.groups.mover().get(), bucket.flat->numel(), dtype}];
+  BufferPool& pool(const Bucket& bucket, at::ScalarType dtype) {
+    return pools_[{bucket.groups.mover().get(), bucket.flat->numel(), dtype}];
   }
 
   const ShardingOptions& options_;
@@ -65,7 +65,7 @@ class GradSums {
   const Buckets& buckets_;
   std::vector<std::vector<Bucket*>> by_unit_;
   std::deque<Sum> sums_;  // begun, oldest first
-  std::map<std::tuple<const Group*, int64_t, at::ScalarType>, Shelf> shelves_;
+  std::map<std::tuple<const Group*, int64_t, at::ScalarType>, BufferPool> pools_;
 };
 
 }  // namespace drivetrain::sharding
