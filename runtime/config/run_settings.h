@@ -18,7 +18,7 @@ struct PluginSettings {
 };
 
 // Numeric types by DeepSpeed's names, where the configuration asks for others than the precision's own; see dtype_of in
-// sdk/dtype_name.h.
+// toolkit/dtype_name.h.
 struct DataTypes {
   std::optional<std::string> grad_accum, param;
 };

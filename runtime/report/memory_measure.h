@@ -10,8 +10,9 @@
 
 namespace drivetrain {
 
-// Of all ranks, on rank 0; nothing on the others. Between steps. Collective through the run's store: rank 0 waits for
-// the others, once per store. Thread: main. Errors: Error(communication) naming the key of the rank that did not come.
+// Measures the memory of all ranks. Rank 0 gets one entry per rank, the others an empty list. Call between steps, on every
+// rank: rank 0 waits in the run's store for the others. Once per store. Thread: main. Errors: Error(communication) with the
+// key of the rank that did not come.
 std::vector<MeasuredMemory> measure_memory(const Run& run, const RankEnvironment& env, double timeout_s);
 
 }  // namespace drivetrain

@@ -1,11 +1,10 @@
 // What goes between the stages of a pipeline: activations to the next piece of the model, gradients back.
 //
-// One group of two ranks per direction and pair of neighbouring stages,
-// so that a message never waits behind one that goes the other way.
-// Both sides know both programs: receives are posted ahead in the order in which the peer sends,
-// and what a peer must have received before it sent something is let go when that comes. So no send ever waits,
-// whatever the programs. A piece's first message in either direction tells shapes and types,
-// which stay the same over the run.
+// There is one group of two ranks per direction and pair of neighbouring stages, so a message never waits behind one
+// that goes the other way. Both sides know both programs. Receives are posted ahead, in the order in which the peer
+// sends. A sent tensor is kept until the peer has it: a message that the peer could only send after it received this
+// tensor proves that. So no send ever waits, whatever the programs. A piece's first message in either direction gives
+// shapes and types, which stay the same over the run.
 // Thread: main. Errors: Error(communication) from the group; Error(internal) for what no program names.
 #pragma once
 

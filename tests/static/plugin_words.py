@@ -12,7 +12,9 @@ from source_text import code_lines, report, sources, without_comments
 # Names that are also plain words: alone in a literal they need not mean the plugin.
 PLAIN_WORDS = {"accumulate", "bf16", "console", "constant", "fp16", "full", "interleaved", "local", "none", "offload", "selective",
                "standard", "synthetic", "text", "warmup", "zero"}
-AXIS = re.compile(r'(?:kAxis\s*=\s*|claim_axis\(\s*)"([^"]+)"')
+# A constant, a claim, or the name that a class of the toolkit is given to claim: SequenceSharing("cp", ...).
+AXIS = re.compile(r'(?:kAxis\s*=\s*|claim_axis\(\s*|\b\w+Sharing\(\s*)"([^"]+)"')
+KINDS_WITH_AN_AXIS = {"tensor_parallel", "context_parallel"}  # one whose axis is not found would make this check blind
 LITERAL = re.compile(r'"(?:\\.|[^"\\\n])*"(?:\s*"(?:\\.|[^"\\\n])*")*')  # with those that follow at once: one text
 NAME = re.compile(r"drivetrain_add_plugin\(\s*(\S+)\s+KIND\s+([^\s)]+)")
 
@@ -29,21 +31,25 @@ def is_test(path):
 
 
 repo = Path(sys.argv[1])
+toolkit = {axis for path in sources(repo / "plugins/toolkit") if not is_test(path)
+           for _, line in code_lines(path) for axis in AXIS.findall(line)}  # claimed for the plugins that stand on it
+problems = []
 plugins = {}  # folder -> its own words
 for lists in sorted((repo / "plugins").glob("*/*/CMakeLists.txt")):
     match = NAME.search(lists.read_text())
     if not match:
         continue
     name, kind = match.groups()
-    words = {f"{kind}/{name}"} | ({name} - PLAIN_WORDS)
+    words, axes = {f"{kind}/{name}"} | ({name} - PLAIN_WORDS), set()
     for path in sources(lists.parent):
         if not is_test(path):
-            words |= {axis for _, line in code_lines(path) for axis in AXIS.findall(line)}
-    plugins[lists.parent] = words
+            axes |= {axis for _, line in code_lines(path) for axis in AXIS.findall(line)}
+    if kind in KINDS_WITH_AN_AXIS and not axes:
+        problems.append(f"{lists.parent.relative_to(repo)}: its axis is not found; teach AXIS how it is claimed")
+    plugins[lists.parent] = words | axes
 
-problems = []
 for folder, own in plugins.items():
-    others = set().union(*(words for other, words in plugins.items() if other != folder)) - own
+    others = toolkit.union(*(words for other, words in plugins.items() if other != folder)) - own
     for path in sources(folder):
         if is_test(path) or path.relative_to(folder).parts[0].startswith(("on_", "under_")):
             continue

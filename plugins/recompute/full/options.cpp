@@ -5,7 +5,7 @@ namespace drivetrain::full_recompute {
 OptionTable full_table() {
   using O = FullOptions;
   return table<O>()
-      .field("fraction", &O::fraction, "share of a rank's blocks that run again: the first ones")
+      .field("fraction", &O::fraction, "share of a rank's blocks that run again, counted from its first block")
       .range(0, 1)
       .field("cpu_checkpointing", &O::cpu_checkpointing, "inputs of those blocks wait in the host's memory")
       .field(

@@ -22,7 +22,7 @@ class Offload : public Recompute {
   using Options = OffloadOptions;
   static OptionTable options() {
     return table<Options>()
-        .field("fraction", &Options::fraction, "share of a rank's blocks that run again: the first ones")
+        .field("fraction", &Options::fraction, "share of a rank's blocks that run again, counted from its first block")
         .range(0, 1)
         .field("pin_memory", &Options::pin_memory, "page-locked host memory: copies run beside the host");
   }

@@ -27,7 +27,8 @@ class Selective : public Recompute {
             "what runs again, of the regions that the run's blocks have: norm, attn.core (attention between its "
             "projections), mlp.act (the activation function), or others; null: norm and mlp.act, and attn.core where "
             "it costs next to nothing")
-        .field("fraction", &Options::fraction, "share of a rank's blocks in which it does: the first ones")
+        .field("fraction", &Options::fraction,
+               "share of a rank's blocks in which regions run again, counted from its first block")
         .range(0, 1);
   }
   Selective(const Options& options, const Services&) : options_(options), blocks_(options.fraction) {}

@@ -1,5 +1,5 @@
 // The layers of one block, as the model's own block would ask for them: names, layouts, initial values and order of the
-// parameters are those of the plain block, so checkpoints do not notice, and whoever decorates layers has its word.
+// parameters are those of the plain block. So checkpoints are the same, and factories that decorate layers are asked.
 // Main thread.
 #pragma once
 

@@ -1,0 +1,42 @@
+"""libdrivetrain.so exports the contract and nothing else: every symbol is of a name that a header of the contract has, or
+of the standard library's for such a type. Usage: contract_exports.py LIBRARY HEADER_FOLDER"""
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from source_text import report, without_comments
+
+library, headers = Path(sys.argv[1]), Path(sys.argv[2])
+words = set()
+for header in headers.glob("*.h"):
+    words |= set(re.findall(r"\w+", without_comments(header.read_text(encoding="utf-8"))))
+PREFIX = re.compile(r"^(?:(?:non-)?virtual thunk to |(?:vtable|typeinfo name|typeinfo|VTT|guard variable) for )")
+CALLED_BY_THE_PROGRAM = {"drivetrain_run", "drivetrain_current_call"}
+
+
+def names(symbol):
+    """The names of `drivetrain::Class::function(arguments)`: Class and function."""
+    plain = re.sub(r"\[abi:\w+\]", "", PREFIX.sub("", symbol)).split("(")[0]
+    plain = re.sub(r"<.*", "", plain)
+    return [part.lstrip("~") for part in plain.split("::") if part]
+
+
+problems = []
+listing = subprocess.run(["nm", "-D", "--defined-only", "-C", library], check=True, capture_output=True, text=True).stdout
+symbols = [line.split(" ", 2)[2] for line in listing.splitlines()]
+for symbol in sorted(set(symbols)):
+    path = names(symbol)
+    if symbol in CALLED_BY_THE_PROGRAM:
+        continue
+    if path and path[0] == "std":
+        path = ["drivetrain"] + re.findall(r"drivetrain::(\w+)", symbol)
+    if not path or path[0] != "drivetrain":
+        problems.append(f"{library.name}: {symbol} is not of the namespace drivetrain")
+        continue
+    strange = [name for name in path[1:] if name not in words and not name.startswith("operator")]
+    if strange:
+        problems.append(f"{library.name}: {symbol}: no header of the contract has {strange[0]}")
+if not symbols:
+    problems.append(f"{library}: exports nothing")
+report(problems, "what plugins link is the contract; insides are for tests and the benchmarks (runtime/CMakeLists.txt)")
