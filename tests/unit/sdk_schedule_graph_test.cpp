@@ -143,6 +143,16 @@ TEST(ScheduleGraph, computations_alone_take_the_time_that_they_take_with_message
   });
 }
 
+// Stage 0 computes both micro-batches before it sends the first.
+TEST(ScheduleGraph, a_receive_waits_for_the_send_and_not_for_the_computation) {
+  const auto schedule = make("gpipe", 2, 1);
+  const std::vector<Program> programs = {
+      {{Op::forward, 0}, {Op::forward, 1}, {Op::send_forward, 0}, {Op::send_forward, 1}},
+      {{Op::recv_forward, 0}, {Op::forward, 0}, {Op::recv_forward, 1}, {Op::forward, 1}}};
+  std::vector<double> ends;
+  EXPECT_EQ(ScheduleGraph(*schedule).order(programs, 2, Messages::in_programs).run({{}, {}}, ends), 4);
+}
+
 TEST(ScheduleGraph, a_backward_of_the_last_piece_waits_for_its_forward) {
   const auto schedule = make("gpipe", 2, 1);
   const std::vector<Program> programs = {{{Op::forward}, {Op::backward}}, {{Op::backward}, {Op::forward}}};
