@@ -242,6 +242,15 @@ TEST(Restart, strategies_that_share_state_out_find_their_parts_again) {
 TEST(Restart, pipelines_and_cut_layers_find_their_parts_again) {
   expect_same_bits(R"({"schedule": {"type": "zero_bubble_h1", "params": {"stages": 2}}})", 2);
   expect_same_bits(R"({"tensor_parallel": {"type": "megatron", "params": {"size": 2}}})", 2);
+  expect_same_bits(R"({"context_parallel": {"type": "ring", "params": {"size": 2}}})", 2);
+}
+
+// Neither keeps anything from step to step: numbers of dropout are addressed by the step.
+TEST(Restart, dropout_and_recompute_go_on) {
+  expect_same_bits(R"({"activation_checkpointing": "full",
+    "model": {"type": "gpt", "params": {"num_layers": 2, "hidden_size": 16, "num_attention_heads": 2, "vocab_size": 33,
+              "max_position_embeddings": 8, "hidden_dropout": 0.2, "attention_dropout": 0.1}}})",
+                   1);
 }
 
 }  // namespace
