@@ -10,9 +10,9 @@
 
 namespace drivetrain {
 
-// Measures the memory of all ranks. Rank 0 gets one entry per rank, the others an empty list. Call between steps, on every
-// rank: rank 0 waits in the run's store for the others. Once per store. Thread: main. Errors: Error(communication) with the
-// key of the rank that did not come.
+// Measures the memory of all ranks. Rank 0 gets one entry per rank, the others an empty list. Call between steps, on
+// every rank: rank 0 waits in the run's store for the others. Once per store. Thread: main.
+// Errors: Error(communication) with the key of the rank that did not come.
 std::vector<MeasuredMemory> measure_memory(const Run& run, const RankEnvironment& env, double timeout_s);
 
 }  // namespace drivetrain

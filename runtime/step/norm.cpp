@@ -12,8 +12,8 @@
 #include <drivetrain/error.h>
 #include <drivetrain/schedule.h>
 
+#include <drivetrain/toolkit/ops/kernel_call.h>
 #include "kernels/optimizer/square_sum.h"
-#include "toolkit/ops/ops_kernel.h"
 
 namespace drivetrain {
 namespace {

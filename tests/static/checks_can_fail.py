@@ -50,6 +50,7 @@ CASES = [
      "runtime/b/b.h:2 includes a/"),
     ("folder_cycles", {"runtime/a/a.h": "#include \"b/b.h\"\n", "runtime/b/b.h": "#include \"c/c.h\"\n",
                        "runtime/c/c.cpp": "#include \"a/a.h\"\n"}, "a -> b -> c -> a"),
+    ("folder_cycles", {"runtime/a/a.h": "#include \"toolkit/ops/x.h\"\n"}, "private header of plugins/toolkit"),
     ("plugin_words", {"plugins/a/x/CMakeLists.txt": "drivetrain_add_plugin(x KIND a)", "plugins/a/x/x.cpp": "auto k = \"xs\";",
                       "plugins/b/y/CMakeLists.txt": "drivetrain_add_plugin(y KIND b)",
                       "plugins/b/y/y.cpp": "constexpr auto kAxis = \"ys\";  // \"x\"\nrefuse(\"use a/x\");\n"}, None),

@@ -1,4 +1,5 @@
-"""No folders of runtime/ include each other, directly or around a corner. Usage: folder_cycles.py REPO
+"""No folders of runtime/ include each other, directly or around a corner; of the toolkit they include public headers only.
+Usage: folder_cycles.py REPO
 
 A circle of folders is one folder: none of them can be read, tested or moved without the others.
 """
@@ -13,10 +14,13 @@ root = Path(sys.argv[1]) / "runtime"
 INCLUDE = re.compile(r'^\s*#\s*include\s*"([^/"]+)/[^"]+"')
 
 edges = defaultdict(dict)  # folder -> folder it includes -> where first
+problems, told = [], set()
 for path in sources(root):
     folder = path.relative_to(root).parts[0]
     for number, line in code_lines(path):
         match = INCLUDE.match(line)
+        if match and match.group(1) == "toolkit":
+            problems.append(f"{path.relative_to(root.parent)}:{number}: includes a private header of plugins/toolkit")
         if match and match.group(1) != folder and (root / match.group(1)).is_dir():
             edges[folder].setdefault(match.group(1), f"{path.relative_to(root.parent)}:{number}")
 
@@ -35,7 +39,6 @@ def path_to(start, goal):
     return None
 
 
-problems, told = [], set()
 for folder in sorted(edges):
     for other in sorted(edges[folder]):
         back = path_to(other, folder)

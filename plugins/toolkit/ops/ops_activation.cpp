@@ -10,8 +10,8 @@
 
 #include <drivetrain/toolkit/ops/ops.h>
 
+#include <drivetrain/toolkit/ops/kernel_call.h>
 #include "kernels/activation/activation.h"
-#include "ops_kernel.h"
 
 namespace drivetrain::ops {
 namespace {

@@ -8,8 +8,8 @@
 
 #include <drivetrain/toolkit/ops/ops.h>
 
+#include <drivetrain/toolkit/ops/kernel_call.h>
 #include "kernels/rotary/rotary.h"
-#include "ops_kernel.h"
 
 namespace drivetrain::ops {
 namespace {

@@ -9,9 +9,9 @@
 
 #include <drivetrain/toolkit/ops/ops.h>
 
+#include <drivetrain/toolkit/ops/kernel_call.h>
 #include "kernels/loss/cross_entropy.h"
 #include "kernels/optimizer/square_sum.h"
-#include "ops_kernel.h"
 
 #include <algorithm>
 

@@ -1,4 +1,5 @@
-// Which tensors the kernels of kernels/ can take, and how their loops are shared out. Used by ops_*.cpp.
+// Calls of the kernels in kernels/ on tensors: which tensors they take, and how their loops are split over threads.
+// Thread: main.
 #pragma once
 
 #include <ATen/Parallel.h>
