@@ -18,7 +18,7 @@ struct StandardAttention : ::testing::Test {
 
   static AttentionArgs with_dropout(double p) {
     AttentionArgs args = attention_args(true);
-    args.scale = 0.5, args.dropout = p, args.key = {7, 3, hash_name("block.0.attn"), 0};
+    args.scale = 0.5, args.dropout = p, args.key = {7, 3, hash_name("block.0.attn"), 0, {}};
     return args;
   }
 };

@@ -17,12 +17,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-std::string file_line(const char* path) {
-  std::string line;
-  std::getline(std::ifstream(path) >> std::ws, line);
-  return line.empty() ? "?" : line;
-}
-
 // Equal for processes that can reach each other through /proc: same boot of the same kernel, same pid namespace.
 std::string host_mark() {
   char space[64] = "?";

@@ -62,9 +62,10 @@ TEST_F(Fp16, auto_cast_is_named_where_it_is_given) {
     PlanRecord ctx({}, {});
     make_plugin<Precision>(host, "fp16", json)->plan(ctx);
     ASSERT_EQ(ctx.no_effects().size(), std::string(json) == "{}" ? 0u : 1u) << json;
-    if (std::string(json) != "{}")
+    if (std::string(json) != "{}") {
       EXPECT_EQ(ctx.no_effects()[0].text,
                 "fp16.auto_cast changes nothing: a model's inputs are tokens, there is nothing to cast");
+    }
   }
 }
 
