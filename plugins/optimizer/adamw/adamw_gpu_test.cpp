@@ -4,6 +4,7 @@
 
 #include <drivetrain/testkit/optimizer/suite.h>
 #include "device/open_device.h"
+#include "support/plugin_under_test.h"
 
 namespace drivetrain {
 namespace {

@@ -16,8 +16,8 @@ namespace drivetrain::test {
 struct Subject {
   std::string kind, name;
   Value options = Value::object();
-  int64_t rank_multiple = 1;         // numbers of ranks that its options allow are multiples of this
-  Trainer train = train_by_program;  // for suites of whole runs
+  int64_t rank_multiple = 1;               // numbers of ranks that its options allow are multiples of this
+  TrainFunction train = train_by_program;  // for suites of whole runs
   std::string text() const { return kind + "/" + name + " " + options.to_json(); }
 };
 

@@ -18,7 +18,7 @@ struct TrainedRun {
 
 // Trains with a config as in a file, which names output_dir, on this number of ranks; every rank computes on one
 // thread. Throws what ended the run.
-using Trainer = std::function<TrainedRun(const Value& config, int ranks)>;
+using TrainFunction = std::function<TrainedRun(const Value& config, int ranks)>;
 
 // The program `drivetrain` of the installation that libdrivetrain.so belongs to, run to its end.
 struct Output {

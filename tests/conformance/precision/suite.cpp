@@ -119,7 +119,7 @@ void check_gradients_are_added_up_in_their_type(const PrecisionCase& c, at::Scal
 // Those of one case, each made once.
 class PrecisionRuns {
  public:
-  PrecisionRuns(const PrecisionCase& c, Trainer train) : case_(c), train_(std::move(train)) {}
+  PrecisionRuns(const PrecisionCase& c, TrainFunction train) : case_(c), train_(std::move(train)) {}
 
   const TrainedRun& float32(const std::string& what = "") { return run("float32", what, "", 1); }
   // Two ranks share the micro-batches that one adds up.
@@ -135,7 +135,7 @@ class PrecisionRuns {
     return runs_[key];
   }
   const PrecisionCase case_;
-  const Trainer train_;
+  const TrainFunction train_;
   const TempFolder folder_;
   std::map<std::string, TrainedRun> runs_;
 };
@@ -243,7 +243,7 @@ Suite precision_suite() {
   return suite;
 }
 
-void run_precision_suite(const PrecisionCase& c, const Trainer& train) {
+void run_precision_suite(const PrecisionCase& c, const TrainFunction& train) {
   PrecisionRuns runs(c, train);
   for (const auto& [name, check] : kPrecisionChecks) {
     SCOPED_TRACE(name);

@@ -26,6 +26,6 @@ void expect_same_curve(const TrainedRun& ours, const TrainedRun& float32, double
 
 // The case of a plugin follows from the type of its parameters: float16 and bfloat16 are known.
 Suite precision_suite();
-void run_precision_suite(const PrecisionCase& c, const Trainer& train);
+void run_precision_suite(const PrecisionCase& c, const TrainFunction& train);
 
 }  // namespace drivetrain::test

@@ -74,7 +74,7 @@ static std::string bytes_of(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-std::string recompute_bits(const RecomputeCase& c, const Value* policy, const Trainer& train) {
+std::string recompute_bits(const RecomputeCase& c, const Value* policy, const TrainFunction& train) {
   const TempFolder folder;
   Value config = recompute_config(c);
   if (policy) config.set("activation_checkpointing", *policy);
@@ -97,13 +97,13 @@ std::string recompute_bits(const RecomputeCase& c, const Value* policy, const Tr
 }
 
 std::string recompute_difference(const RecomputeCase& c, const Value& policy, const std::string& plain,
-                                 const Trainer& train) {
+                                 const TrainFunction& train) {
   const std::string found = recompute_bits(c, &policy, train);
   return found == plain ? "" : concat(c.name, ": wanted\n", plain, "found\n", found);
 }
 
 // What a case gives without a policy is computed once per process.
-static void check_recompute_case(const RecomputeCase& c, const Value& policy, const Trainer& train) {
+static void check_recompute_case(const RecomputeCase& c, const Value& policy, const TrainFunction& train) {
   static std::map<std::string, std::string> plain;  // by case
   SCOPED_TRACE(concat(policy.to_json(), ", ", c.name));
   ASSERT_NO_THROW({
@@ -128,7 +128,7 @@ Suite recompute_suite() {
   return suite;
 }
 
-void run_recompute_suite(const Value& policy, const Trainer& train) {
+void run_recompute_suite(const Value& policy, const TrainFunction& train) {
   for (const RecomputeCase& c : recompute_cases()) check_recompute_case(c, policy, train);
 }
 

@@ -23,12 +23,12 @@ Value recompute_config(const RecomputeCase& c);
 
 // Everything of a run that a policy must not change, one line per step, then a digest of the weights. `policy`: the
 // section "activation_checkpointing"; null: none.
-std::string recompute_bits(const RecomputeCase& c, const Value* policy, const Trainer& train);
+std::string recompute_bits(const RecomputeCase& c, const Value* policy, const TrainFunction& train);
 // Empty: none. `plain`: what the case gives without the policy.
 std::string recompute_difference(const RecomputeCase& c, const Value& policy, const std::string& plain,
-                                 const Trainer& train);
+                                 const TrainFunction& train);
 
 Suite recompute_suite();
-void run_recompute_suite(const Value& policy, const Trainer& train);
+void run_recompute_suite(const Value& policy, const TrainFunction& train);
 
 }  // namespace drivetrain::test
