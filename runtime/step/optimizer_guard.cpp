@@ -18,8 +18,8 @@ class StateCheck : public StateVisitor {
   void number(const std::string&, double&) override {}
 };
 
-struct Place {
-  explicit Place(const at::Tensor& t)
+struct TensorPlace {
+  explicit TensorPlace(const at::Tensor& t)
       : sizes(t.sizes().vec()), dtype(t.scalar_type()), device(t.device()), data(t.const_data_ptr()) {}
   std::vector<int64_t> sizes;
   at::ScalarType dtype;
@@ -27,7 +27,7 @@ struct Place {
   const void* data;
 };
 
-void expect_in_place(const std::string& param, const char* what, const at::Tensor& t, const Place& before) {
+void expect_in_place(const std::string& param, const char* what, const at::Tensor& t, const TensorPlace& before) {
   const std::string problem = tensor_problem(t, {before.sizes, before.dtype, before.device});
   if (!problem.empty()) throw fail(ErrorCode::plugin, "changed the ", what, " of ", param, ": ", problem);
   if (t.const_data_ptr() != before.data)
@@ -71,7 +71,7 @@ void OptimizerGuard::start(std::vector<Trainables>& chunks) {
 void OptimizerGuard::update(const Trainables& chunk, const UpdateArgs& args) {
   plugin_call({id_, "update"}, [&] {
     if (known_) return optimizer_.update(chunk, args);
-    std::vector<Place> before;
+    std::vector<TensorPlace> before;
     for (const Trainable& t : chunk)
       for (const at::Tensor* one : {&t.value, &t.working, &t.grad}) before.emplace_back(*one);
     optimizer_.update(chunk, args);

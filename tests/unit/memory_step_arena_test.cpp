@@ -150,7 +150,9 @@ TEST_F(Arena, threads_have_steps_of_their_own_and_may_free_each_others_tensors) 
       EXPECT_TRUE((a == base + 1).all().item<bool>());
       EXPECT_TRUE((b == base + 2).all().item<bool>());
       EXPECT_TRUE((c == base + 4).all().item<bool>());
-      if (other.defined()) EXPECT_TRUE((other == other[0]).all().item<bool>());
+      if (other.defined()) {
+        EXPECT_TRUE((other == other[0]).all().item<bool>());
+      }
     }
   };
   std::thread first(rank, 10), second(rank, 20);

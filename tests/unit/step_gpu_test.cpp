@@ -108,7 +108,7 @@ TEST_F(OnGpu, a_product_adds_16_bit_operands_to_a_float32_gradient) {
 }
 
 TEST_F(OnGpu, random_numbers_are_those_of_the_cpu) {
-  const RandomKey key = {7, 3, hash_name("block.0.dropout1"), 5};
+  const RandomKey key = {7, 3, hash_name("block.0.dropout1"), 5, {}};
   at::Tensor host = at::empty({3, 1000}), device = at::empty({3, 1000}, at::TensorOptions(at::kFloat).device(kGpu));
   fill_uniform(host, key), fill_uniform(device, key);
   EXPECT_TRUE(at::equal(host, device.to(at::kCPU)));
