@@ -226,8 +226,8 @@ TEST_F(Ranks, a_rank_with_another_configuration_tells_why_at_once) {
   const std::string port = free_port();
   Background first = start(environment(0, port), {});
   Background second = start(environment(1, port), {"no_such_key=1"});
-  EXPECT_EQ(second.wait(10), 2) << second.output();
-  EXPECT_EQ(first.wait(10), 5) << first.output();
+  EXPECT_EQ(second.wait(30), 2) << second.output();
+  EXPECT_EQ(first.wait(30), 5) << first.output();
   expect_says(first.output(), {"rank 1 stopped: ", "no_such_key"});
 }
 

@@ -115,6 +115,7 @@ TEST_P(SameBits, whatever_is_shared_out) {
   for (const ShardingStrategy& strategy : sharding_strategies()) {
     if (s.ranks % strategy.ranks != 0) continue;
     for (const bool share : {true, false}) {
+      if (share && s.clipping == 0) continue;  // where values lie and whether they are clipped meet nowhere
       SCOPED_TRACE(concat(strategy.name, ", share ", share ? "true" : "false"));
       Finding found;
       ASSERT_NO_THROW(found = train(s, strategy, share));
