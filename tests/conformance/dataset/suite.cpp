@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/equal.h>
 
 #include <drivetrain/dataset.h>
@@ -13,18 +14,22 @@ namespace {
 
 constexpr int64_t kGlobalRows = 6, kVocabulary = 256;
 
+// As one of `ranks` ranks, the last, which share the rows of a step.
 struct OpenedDataset {
-  explicit OpenedDataset(const Subject& subject)
-      : dataset(installed_plugins().make<Dataset>(Dataset::kKind, subject.name, subject.options, host.services)) {
+  explicit OpenedDataset(const Subject& subject, int64_t ranks = 1) {
+    host.services.rank = host.services.local_rank = ranks - 1;
+    host.services.world_size = host.services.local_size = ranks;
+    dataset = installed_plugins().make<Dataset>(Dataset::kKind, subject.name, subject.options, host.services);
     ModelFacts model;
     model.vocab_size = kVocabulary, model.max_position_embeddings = 1 << 20;
     RunFacts run;
-    run.train_batch_size = kGlobalRows, run.micro_batch_size = 2, run.accumulation = 3, run.train_steps = 2;
+    run.world_size = ranks, run.train_batch_size = kGlobalRows, run.train_steps = 2;
+    run.micro_batch_size = ranks == 1 ? 2 : 1, run.accumulation = 3;
     facts = dataset->open(run, model);
   }
-  Batch read(int64_t step, int64_t first, int64_t rows) const {
+  Batch read(int64_t step, int64_t first, int64_t rows, DataPart part = DataPart::train) const {
     Batch batch;
-    dataset->read({DataPart::train, step, first, rows}, batch);
+    dataset->read({part, step, first, rows}, batch);
     return batch;
   }
   Host host;
@@ -45,10 +50,15 @@ void check_batches_have_their_shape(const OpenedDataset& opened) {
     EXPECT_EQ(t.sizes(), at::IntArrayRef({kGlobalRows, opened.facts.seq_length}));
     EXPECT_EQ(t.scalar_type(), at::kLong);
     EXPECT_TRUE(t.device().is_cpu());
+    EXPECT_TRUE(t.is_contiguous());
   }
-  EXPECT_GE(batch.tokens_BS.min().item<int64_t>(), 0);
-  EXPECT_LT(batch.tokens_BS.max().item<int64_t>(), kVocabulary);
-  EXPECT_LT(batch.labels_BS.max().item<int64_t>(), kVocabulary);
+  constexpr int64_t kIgnored = -100;
+  const at::Tensor tokens = batch.tokens_BS, labels = batch.labels_BS;
+  const at::Tensor counted = labels.masked_fill(labels.eq(kIgnored), 0);
+  EXPECT_GE(tokens.min().item<int64_t>(), 0);
+  EXPECT_LT(tokens.max().item<int64_t>(), kVocabulary);
+  EXPECT_GE(counted.min().item<int64_t>(), 0) << "of labels but " << kIgnored;
+  EXPECT_LT(counted.max().item<int64_t>(), kVocabulary) << "of labels";
 }
 
 // Ranks read other cuts of the batch.
@@ -59,11 +69,36 @@ void check_rows_do_not_depend_on_the_cut(const OpenedDataset& opened) {
   expect_same_rows(opened.read(1, kGlobalRows - 1, 1), whole, kGlobalRows - 1, "the last row");
 }
 
-// A run that goes on at any step reads what it would have read.
+Batch copy_of(const Batch& batch) {
+  Batch copy;
+  copy.tokens_BS = batch.tokens_BS.clone(), copy.labels_BS = batch.labels_BS.clone();
+  return copy;
+}
+
+// A run that goes on at any step reads what it would have read, with evaluations in between or without.
 void check_any_order(const OpenedDataset& opened) {
-  const Batch first = opened.read(1, 0, kGlobalRows), second = opened.read(2, 0, kGlobalRows);
+  const Batch first = copy_of(opened.read(1, 0, kGlobalRows)), second = copy_of(opened.read(2, 0, kGlobalRows));
+  if (opened.facts.validation) {
+    const Batch validation = copy_of(opened.read(1, 0, 2, DataPart::validation));
+    expect_same_rows(opened.read(1, 0, 2, DataPart::validation), validation, 0, "validation batch 1 again");
+  }
   expect_same_rows(opened.read(1, 0, kGlobalRows), first, 0, "step 1 after step 2");
   expect_same_rows(opened.read(2, 0, kGlobalRows), second, 0, "step 2 again");
+}
+
+// It may keep them, as the loader does that reads ahead, and write to them.
+void check_batches_belong_to_the_caller(const OpenedDataset& opened) {
+  const Batch kept = opened.read(1, 0, 2), copy = copy_of(kept);
+  opened.read(2, 0, 2);
+  expect_same_rows(kept, copy, 0, "after further reads");
+  kept.tokens_BS.fill_(0), kept.labels_BS.fill_(0);
+  expect_same_rows(opened.read(1, 0, 2), copy, 0, "after the caller wrote to the batch");
+}
+
+void check_every_rank_reads_the_same_rows(const Subject& subject) {
+  const OpenedDataset one(subject), other(subject, 2);
+  for (const int64_t step : {1, 2})
+    expect_same_rows(other.read(step, 0, kGlobalRows), one.read(step, 0, kGlobalRows), 0, "as another rank");
 }
 
 void check_opened_twice(const Subject& subject) {
@@ -81,6 +116,8 @@ Suite dataset_suite() {
       {"batches_have_their_shape", on_one(check_batches_have_their_shape)},
       {"rows_do_not_depend_on_the_cut_of_the_batch", on_one(check_rows_do_not_depend_on_the_cut)},
       {"steps_may_be_read_in_any_order", on_one(check_any_order)},
+      {"batches_belong_to_the_caller", on_one(check_batches_belong_to_the_caller)},
+      {"every_rank_reads_the_same_rows", check_every_rank_reads_the_same_rows},
       {"opening_again_gives_the_same_rows", check_opened_twice},
   };
 }

@@ -11,29 +11,45 @@ namespace {
 
 constexpr int64_t kUpdates = 200;
 
-// A schedule may be asked for any step in any order, as after a restart.
+// Two groups of parameters, which a schedule is asked for in turn.
+constexpr Hyper kGroups[] = {{0.002, 0.25, 0.75}, {0.01, 0, 0.5}};
+
+// Of a run whose length is known, or is not (0).
+Progress progress_of(int64_t update, int64_t train_steps = 0) {
+  Progress progress;
+  progress.updates = update, progress.samples = 8 * update, progress.tokens = 512 * update;
+  progress.train_steps = train_steps;
+  return progress;
+}
+
+// A schedule may be asked for any step in any order, as after a restart, and for every group in each.
 void check_is_a_function_of_progress(const LrSchedule& schedule) {
-  const Hyper base{0.002, 0.25, 0.75};
-  std::vector<double> forward;
-  for (int64_t u = 0; u < kUpdates; ++u) forward.push_back(rate_at(schedule, u, base));
-  for (int64_t u = kUpdates - 1; u >= 0; --u)
-    EXPECT_EQ(rate_at(schedule, u, base), forward[static_cast<size_t>(u)]) << "update " << u << ", asked again";
+  for (const int64_t train_steps : {int64_t{0}, kUpdates}) {
+    std::vector<Hyper> forward;
+    for (int64_t u = 0; u < kUpdates; ++u) forward.push_back(schedule.at(progress_of(u, train_steps), kGroups[0]));
+    for (int64_t u = kUpdates - 1; u >= 0; --u) {
+      schedule.at(progress_of(u, train_steps), kGroups[1]);
+      const Hyper again = schedule.at(progress_of(u, train_steps), kGroups[0]);
+      const Hyper& before = forward[static_cast<size_t>(u)];
+      EXPECT_EQ(again.lr, before.lr) << "update " << u << ", asked again";
+      EXPECT_EQ(again.weight_decay, before.weight_decay) << "update " << u << ", asked again";
+      EXPECT_EQ(again.momentum, before.momentum) << "update " << u << ", asked again";
+    }
+  }
 }
 
 void check_rates_are_numbers(const LrSchedule& schedule) {
-  for (int64_t u = 0; u < kUpdates; ++u) {
-    const double rate = rate_at(schedule, u, {0.002, 0.25, 0.75});
-    EXPECT_TRUE(std::isfinite(rate) && rate >= 0) << "update " << u << " has the rate " << rate;
-  }
+  for (const int64_t train_steps : {int64_t{0}, kUpdates})
+    for (int64_t u = 0; u < kUpdates; ++u) {
+      const double rate = schedule.at(progress_of(u, train_steps), kGroups[0]).lr;
+      EXPECT_TRUE(std::isfinite(rate) && rate >= 0) << "update " << u << " has the rate " << rate;
+    }
 }
 
 // A schedule of the rate alone leaves the rest as it is, in every step alike.
 void check_rest_is_a_function_of_progress(const LrSchedule& schedule) {
-  const Hyper base{0.002, 0.25, 0.75};
   for (const int64_t u : {int64_t{0}, int64_t{17}, kUpdates}) {
-    Progress progress;
-    progress.updates = u;
-    const Hyper once = schedule.at(progress, base), again = schedule.at(progress, base);
+    const Hyper once = schedule.at(progress_of(u), kGroups[0]), again = schedule.at(progress_of(u), kGroups[0]);
     for (const double value : {once.weight_decay, once.momentum})
       EXPECT_TRUE(std::isfinite(value) && value >= 0) << value;
     EXPECT_EQ(once.weight_decay, again.weight_decay);
