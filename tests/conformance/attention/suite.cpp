@@ -3,10 +3,12 @@
 #include <gtest/gtest.h>
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/allclose.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/exp.h>
 #include <ATen/ops/logaddexp.h>
+#include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
 
 #include <cmath>
@@ -136,6 +138,36 @@ void check_attend_is_differentiable(const Attention& attention) {
   expect_close(v.grad(), direct.dv, 1e-14, "dv");
 }
 
+// Where dropout is declared: its expected value, the gradient of its own mask, and numbers that are those of the key.
+void check_dropout(const Attention& attention) {
+  if (!attention.abilities().dropout) return;
+  AttentionArgs args = attention_args(true);
+  args.scale = 0.5, args.dropout = 0.3, args.key = {7, 3, hash_name("block.0.attn"), 0, {}};
+  check_gradient_by_differences(attention, args);
+
+  // Equal keys and values 1: out is the sum of the kept probabilities over 1 - p, with mean 1.
+  const at::Tensor ones = at::ones({8, 64, 4, 2}, at::kFloat);
+  AttentionArgs plain = attention_args(true);
+  plain.scale = 0.5;
+  const AttentionState dropped = attention.forward(ones, ones, ones, args);
+  EXPECT_TRUE(at::equal(dropped.lse, attention.forward(ones, ones, ones, plain).lse)) << "lse is that of all keys";
+  EXPECT_FALSE(at::allclose(dropped.out, ones)) << "nothing was dropped";
+  // A row of n keys has the variance 0.43 / n. The mean of 8 * 4 * 64 rows: a standard deviation of 0.004.
+  EXPECT_NEAR(dropped.out.mean().item<double>(), 1, 0.02) << "mean of what was kept over 1 - p";
+
+  // Two rows of a batch of four draw what they draw alone.
+  const AttentionInputs x = attention_inputs({"", 4, 6, 6, 2, 2, 4, {}}, at::kFloat);
+  const auto half = [](const at::Tensor& t) { return t.narrow(0, 2, 2); };
+  const AttentionResult all = run_attention(attention, x.q, x.k, x.v, x.dout, args);
+  args.key.first_sample = 2;
+  const AttentionResult part = run_attention(attention, half(x.q), half(x.k), half(x.v), half(x.dout), args);
+  expect_close(part.out, half(all.out), 1e-6, "out of rows 2 and 3");
+  expect_close(part.dq, half(all.dq), 1e-6, "dq of rows 2 and 3");
+  args.key.step = 4;
+  EXPECT_FALSE(at::allclose(attention.forward(half(x.q), half(x.k), half(x.v), args).out, part.out))
+      << "another step draws the same numbers";
+}
+
 void check_arguments(const Attention& attention, const std::string& name) {
   const at::Tensor q = at::zeros({2, 3, 4, 8}), k = at::zeros({2, 3, 4, 8});
   const auto refusal = [&](const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, auto change) {
@@ -182,6 +214,7 @@ const std::vector<std::pair<std::string, AttentionCheck>>& attention_checks() {
        [](const Attention& attention, const std::string&) { check_same_bits_twice(attention); }},
       {"works_under_autograd",
        [](const Attention& attention, const std::string&) { check_attend_is_differentiable(attention); }},
+      {"drops_by_its_key", [](const Attention& attention, const std::string&) { check_dropout(attention); }},
       {"refuses_wrong_arguments_by_name", check_arguments},
   };
   return list;
