@@ -37,14 +37,14 @@ void check_chunks_equal_one_call(const OptimizerMaker& make) {
   expect_equal_values(a, b);
 }
 
-// Every tensor cut at odd places: the parts must have the bits of the whole.
+// Every tensor cut at odd places, with an empty part: the parts must have the bits of the whole.
 void check_sharded_equals_whole(const OptimizerMaker& make) {
   auto whole = make(), sharded = make();
   const Trainables a = test_trainables(*whole), source = test_trainables(*sharded);
   Trainables parts;
   for (const Trainable& t : source) {
-    const int64_t n = t.value.numel(), cuts[] = {0, 1, n / 3 + 1, n};
-    for (int i = 0; i < 3; ++i) {
+    const int64_t n = t.value.numel(), cuts[] = {0, 1, n / 3 + 1, n, n};
+    for (int i = 0; i < 4; ++i) {
       Trainable part = t;
       part.layout.begin = cuts[i], part.layout.end = cuts[i + 1];
       part.value = part.working = t.value.narrow(0, cuts[i], cuts[i + 1] - cuts[i]);
@@ -83,6 +83,39 @@ void check_gradients_are_not_touched(const OptimizerMaker& make) {
   for (size_t i = 0; i < all.size(); ++i) EXPECT_TRUE(at::equal(before[i], all[i].grad));
 }
 
+// A power of two, which rounds nothing.
+void check_gradients_are_scaled(const OptimizerMaker& make) {
+  constexpr double kScale = 0x1p-10;
+  auto scales = make(), scaled = make();
+  const Trainables a = test_trainables(*scales), b = test_trainables(*scaled);
+  scales->init(a), scaled->init(b);
+  for (int64_t step = 0; step < 2; ++step) {
+    set_grads(a, step), set_grads(b, step);
+    for (const Trainable& t : b) t.grad.mul_(kScale);
+    scales->update(a, update_args(*scales, step, kScale)), scaled->update(b, update_args(*scaled, step, 1));
+  }
+  expect_equal_values(a, b);
+}
+
+// Rates come with each call, as schedules set them: with those of 0 nothing moves. Values are changed where they are.
+void check_rates_are_those_of_the_call(const OptimizerMaker& make) {
+  auto optimizer = make();
+  const Trainables all = test_trainables(*optimizer), before = test_trainables(*optimizer);
+  optimizer->init(all);
+  std::vector<const void*> places;
+  for (const Trainable& t : all) places.push_back(t.value.const_data_ptr());
+  set_grads(all, 0);
+  UpdateArgs args = update_args(*optimizer, 0);
+  args.hyper.select(1, 0).zero_();
+  optimizer->update(all, args);
+  expect_equal_values(all, before);
+  run_steps(*optimizer, all, 1, 2);
+  for (size_t i = 0; i < all.size(); ++i) {
+    EXPECT_FALSE(at::equal(all[i].value, before[i].value)) << all[i].param->name << " never moves";
+    EXPECT_EQ(all[i].value.const_data_ptr(), places[i]) << all[i].param->name << " has other memory";
+  }
+}
+
 void check_state_survives(const OptimizerMaker& make) {
   auto first = make(), second = make();
   const Trainables a = test_trainables(*first), b = test_trainables(*second);
@@ -115,7 +148,7 @@ void check_working_copy(const OptimizerMaker& make) {
   }
 }
 
-// A gradient in 16 bits is read as the number it is.
+// A gradient in 16 bits is read as the number it is, and multiplied in a wider type.
 void check_gradients_of_16_bits(const OptimizerMaker& make) {
   for (const at::ScalarType type : {at::kBFloat16, at::kHalf}) {
     auto narrow = make(), wide = make();
@@ -125,7 +158,7 @@ void check_gradients_of_16_bits(const OptimizerMaker& make) {
     for (int64_t step = 0; step < 2; ++step) {
       set_grads(b, step);
       for (size_t i = 0; i < b.size(); ++i) a[i].grad = b[i].grad.to(type), b[i].grad.copy_(a[i].grad);
-      narrow->update(a, update_args(*narrow, step, 0.5)), wide->update(b, update_args(*wide, step, 0.5));
+      narrow->update(a, update_args(*narrow, step, 0.3)), wide->update(b, update_args(*wide, step, 0.3));
     }
     expect_equal_values(a, b);
   }
@@ -155,6 +188,8 @@ constexpr std::pair<const char*, OptimizerCheck> kOptimizerChecks[] = {
     {"parts_of_tensors_give_the_bits_of_whole_ones", check_sharded_equals_whole},
     {"a_skipped_update_leaves_values_and_moments", check_skip_leaves_everything},
     {"gradients_are_not_touched", check_gradients_are_not_touched},
+    {"gradients_are_multiplied_by_their_scale", check_gradients_are_scaled},
+    {"rates_are_those_of_the_call", check_rates_are_those_of_the_call},
     {"state_survives_a_stop", check_state_survives},
     {"working_copies_are_the_rounded_values", check_working_copy},
     {"gradients_of_16_bits_are_read_as_the_numbers_they_are", check_gradients_of_16_bits},
