@@ -20,6 +20,15 @@ void check_slots(const Schedule& schedule, const Timeline& line) {
         << "stage " << s;
 }
 
+// The runtime asks when it plans and again before the first step.
+void check_asked_again(const Schedule& schedule, int64_t micro_batches) {
+  for (const Pass pass : {Pass::train, Pass::forward_only})
+    for (int64_t s = 0; s < schedule.stages(); ++s) {
+      const Program once = schedule.program(s, micro_batches, pass);
+      EXPECT_TRUE(schedule.program(s, micro_batches, pass) == once) << "stage " << s << ", asked again";
+    }
+}
+
 void check_schedule(const Schedule& schedule, int64_t micro_batches, const BubbleOf& bubble_of) {
   SCOPED_TRACE(concat(schedule.stages(), " stages, ", schedule.chunks(), " chunks, ", micro_batches, " micro-batches"));
   try {
@@ -98,6 +107,7 @@ void check_programs(const ScheduleMaker& make, int64_t most_stages, const std::v
       ASSERT_EQ(schedule->chunks(), stages > 1 ? chunk : 1);
       for (int64_t m = 1; m <= kMostMicroBatches; ++m) {
         check_schedule(*schedule, m, bubble_of);
+        check_asked_again(*schedule, m);
         if (stages == 1) check_one_stage(*schedule, m);
       }
     }
