@@ -148,6 +148,8 @@ inline void memory_that_exists_once_holds_what_each_rank_wrote(const std::vector
         const auto wanted = [&](int64_t i) { return number(i / n + round, i % n, at::kFloat); };
         const at::Tensor own = once.narrow(0, r.rank() * n, n);
         own.copy_(c.filled(n, [&](int64_t i) { return wanted(r.rank() * n + i); }));
+        world->barrier();  // no rank has copies of its own
+        c.expect(once, "memory that exists once after a barrier", wanted);
         world->all_gather(once, own)->wait();
         c.expect(once, "all_gather in memory that exists once", wanted);
         world->barrier();
