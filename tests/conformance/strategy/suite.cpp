@@ -226,11 +226,18 @@ void check_returns_summands(const FusedBlockMaker& make) {
   expect_same_bits({d_sum[0], d_sum[0]}, d_pair, "gradient");
 }
 
-void check_all_shapes(const FusedBlockMaker& make) {
+void check_all_parameters(const FusedBlockMaker& make) {
   for (const std::string& model : block_models()) {
     SCOPED_TRACE(model);
     const Host host;
     check_parameters(model, *make(host));
+  }
+}
+
+void check_all_shapes(const FusedBlockMaker& make) {
+  for (const std::string& model : block_models()) {
+    SCOPED_TRACE(model);
+    const Host host;
     check_numbers(model, *make(host), at::kDouble, 1e-12);
     // Roundings of some 60 operations in a row, of sums with a few dozen terms: within 50 units of the last place.
     check_numbers(model, *make(host), at::kFloat, 50 * 0x1p-23);
@@ -242,8 +249,8 @@ void check_follows_halved_layers(const FusedBlockMaker& make) {
   check_follows_its_layers<HalvedLayers>(make, {{0, 3}});
 }
 
-using FusedBlockCheck = void (*)(const FusedBlockMaker&);
-constexpr std::pair<const char*, FusedBlockCheck> kFusedBlockChecks[] = {
+constexpr FusedBlockCase kFusedBlockCases[] = {
+    {"has_the_parameters_of_plain_blocks_of_any_shape", check_all_parameters},
     {"computes_what_plain_blocks_of_any_shape_do", check_all_shapes},
     {"keeping_less_changes_no_bit", check_keeping_changes_no_bit},
     {"split_backward_gives_the_bits_of_the_whole", check_fused_split_backward},
@@ -258,11 +265,13 @@ constexpr std::pair<const char*, FusedBlockCheck> kFusedBlockChecks[] = {
 
 }  // namespace
 
+std::vector<FusedBlockCase> fused_block_cases() { return {std::begin(kFusedBlockCases), std::end(kFusedBlockCases)}; }
+
 Suite fused_block_suite() {
   Suite suite;
-  for (const auto& [name, check] : kFusedBlockChecks)
-    suite.push_back({name, [check = check](const Subject& subject) {
-                       check([&](const Host& host) {
+  for (const auto& [name, run] : kFusedBlockCases)
+    suite.push_back({name, [run = run](const Subject& subject) {
+                       run([&](const Host& host) {
                          return installed_plugins().make<Strategy>(subject.kind, subject.name, subject.options,
                                                                    host.services);
                        });

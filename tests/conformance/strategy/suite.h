@@ -31,6 +31,12 @@ struct TrainedOnce {
 TrainedOnce train_once(const FusedBlockMaker& make, at::ScalarType dtype, const std::map<std::string, Keep>& keep = {},
                        Part part = Part::whole);
 
+struct FusedBlockCase {
+  const char* name;
+  void (*run)(const FusedBlockMaker&);
+};
+// The cases of the suite, for strategies that a test makes.
+std::vector<FusedBlockCase> fused_block_cases();
 Suite fused_block_suite();
 
 }  // namespace drivetrain::test
