@@ -1,6 +1,6 @@
 #include "observe/bus.h"
 
-#include <tbb/concurrent_queue.h>
+#include <oneapi/tbb/concurrent_queue.h>
 
 #include <atomic>
 #include <exception>

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include <drivetrain/data_parallel.h>
 #include <drivetrain/toolkit/text.h>
 
 #include "plan/mesh_fit.h"
@@ -138,7 +139,7 @@ int64_t count_ranks(const PlanRecord& context, RunFacts& run) {
   int64_t fixed = 1, joined = 1;
   std::vector<std::string> taken;
   for (const Claim& claim : context.claims()) {
-    if (is_of_kind(claim.by, "data_parallel") || claim.size == PlanContext::kRest) continue;
+    if (is_of_kind(claim.by, DataParallel::kKind) || claim.size == PlanContext::kRest) continue;
     fixed *= claim.size;
     if (claim.joins_gradients) joined *= claim.size;
     if (claim.size > 1) taken.push_back(concat(claim.axis, " ", claim.size));
@@ -215,7 +216,7 @@ MeshPlan solve_mesh(const PlanRecord& context, const std::vector<std::string>& o
     axis.joins_gradients = claim.joins_gradients;
     plan.axes.push_back(axis);
     plan.owners.push_back(claim.by);
-    if (is_of_kind(claim.by, "data_parallel")) plan.batch_axes.push_back(claim.axis);
+    if (is_of_kind(claim.by, DataParallel::kKind)) plan.batch_axes.push_back(claim.axis);
   }
   return plan;
 }

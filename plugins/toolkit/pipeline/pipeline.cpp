@@ -4,11 +4,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <functional>
 #include <limits>
 #include <map>
 #include <queue>
+
+#include <drivetrain/toolkit/text.h>
 
 #include "chunk_cuts.h"
 #include "even_cuts.h"
@@ -18,12 +19,6 @@ namespace {
 
 constexpr int64_t kMostMicroBatches = std::numeric_limits<decltype(Instr::micro)>::max();
 constexpr int64_t kMostSlots = int64_t{std::numeric_limits<decltype(Instr::slot)>::max()} + 1;  // counted from 0
-
-std::string percent_text(double fraction) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.1f %%", 100 * fraction);
-  return text;
-}
 
 bool frees_slot(Op op) { return op == Op::backward || op == Op::backward_weight; }
 
@@ -153,9 +148,9 @@ void PipelineSchedule::plan(PlanContext& ctx) {
     if (const std::string problem = slots_problem(*this, stage, micro_batches); !problem.empty())
       return ctx.refuse(problem);
   if (const auto idle = bubble(micro_batches); idle && run.training)
-    ctx.cost(concat("stages of equal cost wait for each other ", percent_text(*idle), " of the time they work (",
-                    stages_, " stages, ", micro_batches, micro_batches == 1 ? " micro-batch" : " micro-batches",
-                    ", backward twice a forward)"));
+    ctx.cost(concat("stages of equal cost wait for each other ", formatted("%.1f %%", 100 * *idle),
+                    " of the time they work (", stages_, " stages, ", micro_batches,
+                    micro_batches == 1 ? " micro-batch" : " micro-batches", ", backward twice a forward)"));
   if (const double bytes = bytes_sent(run, static_cast<double>(ctx.model().hidden_size)); bytes > 0)
     ctx.traffic(kAxis, "activations and their gradients between stages", bytes);
 }
