@@ -1,5 +1,4 @@
-// What every attention shares: the refusals that follow from its abilities, and its halves as one differentiable
-// function.
+// What every attention shares: the abilities that it offers in `plan`, and the refusals that follow from them.
 #include <drivetrain/attention.h>
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 // A pre-norm transformer block, forward and backward by hand, from the halves of its linear layers (layers.h), the
-// SDK's operations (ops.h) and the attention plugin's halves:
+// toolkit's operations (ops.h) and the attention plugin's halves:
 //
 //   s1 = x + delta                     a = proj(attention(rotary(qkv(norm1(s1)))))
 //   s2 = s1 + dropout(a)               returns {s2, dropout(proj(act(fc(norm2(s2)))))}

@@ -54,7 +54,7 @@ Tensors AutogradUnit::backward(const Tensors& dy, StepContext& ctx, Saved& saved
   }
   roots.clear();
 
-  // What autograd left on the leaves goes to the slots; layers of the SDK wrote theirs directly.
+  // What autograd left on the leaves goes to the slots; layers of the toolkit wrote theirs directly.
   for (const ParamPtr& param : params()) {
     at::Tensor& gradient = param->tensor.mutable_grad();
     if (!gradient.defined()) continue;
