@@ -30,6 +30,13 @@ TEST(Sections, Keys_of_DeepSpeed_are_noted_or_refused_with_the_reason) {
   EXPECT_HAS(refusal(R"("amp": {"enabled": true})"), "Apex mixed precision is not supported");
 }
 
+TEST(Sections, Keys_of_the_contract_that_are_not_in_this_version_are_refused_as_such) {
+  EXPECT_HAS(refusal(R"("extends": "base.json")"), "extends: not in this version");
+  EXPECT_HAS(refusal(R"("eval": {"small": {}})"), "eval: not in this version");
+  EXPECT_HAS(refusal(R"("float32_matmul_precision": "high")"), "float32_matmul_precision: not in this version");
+  EXPECT_EQ(refusal(R"("float32_matmul_precision": "highest")"), "");
+}
+
 TEST(Sections, Every_known_key_says_why) {
   EXPECT_GT(known_sections().keys.size(), 30u);
   for (const auto& [key, fact] : known_sections().keys) EXPECT_FALSE(fact.reason.empty()) << key;
