@@ -115,12 +115,12 @@ std::string choice_text(const std::vector<std::string>& choices) {
 
 std::string environment_text() {
   return "DRIVETRAIN_TORCH (folder of LibTorch), DRIVETRAIN_PLUGIN_PATH, DRIVETRAIN_LOG (debug|info|warning|error), "
-         "NO_COLOR.";
+         "DRIVETRAIN_RUN_TOKEN (secret of a run whose ranks share no home folder), NO_COLOR.";
 }
 
 std::string exit_codes_text() {
   return "0 done, 1 our own bug, 2 usage or configuration, 3 plugin, 4 out of memory, 5 communication, 6 checkpoint, "
-         "7 numeric failure, 8 input or output, 75 preempted, 128+n signal n.";
+         "7 numeric failure, 8 input or output, 128+n signal n.";
 }
 
 std::string usage_line(const Command& command) {
