@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include <drivetrain/context_parallel.h>
 #include <drivetrain/toolkit/text.h>
 
 #include "bench/machine.h"
@@ -116,7 +117,7 @@ std::vector<std::unique_ptr<SplitAttention>> make_splits(const RankAlone& rank, 
                                                          const std::shared_ptr<Communicator>& communicator,
                                                          const WholeAttention& whole, std::string& refusals) {
   std::vector<std::unique_ptr<SplitAttention>> list;
-  for (const std::string& name : rank.registry().names("context_parallel")) {
+  for (const std::string& name : rank.registry().names(ContextParallel::kKind)) {
     try {
       list.push_back(std::make_unique<SplitAttention>(name, rank, inner, communicator, whole));
     } catch (const Error& e) {

@@ -5,6 +5,8 @@
 
 #include <cmath>
 
+#include <drivetrain/context_parallel.h>
+#include <drivetrain/plan_record.h>
 #include <drivetrain/random.h>
 
 #include "bench/dtype.h"
@@ -12,7 +14,6 @@
 namespace drivetrain {
 namespace {
 
-constexpr const char* kSharedSequences = "context_parallel";
 constexpr double kFarOff = 2e-2;  // more than 16 bits and another order of sums make, on values of order 1
 
 void expect_near(const std::string& who, const char* what, const at::Tensor& found, const at::Tensor& wanted) {
@@ -55,14 +56,14 @@ AttentionArgs WholeAttention::args() const {
 SplitAttention::SplitAttention(const std::string& name, const RankAlone& rank, std::shared_ptr<Attention> inner,
                                const std::shared_ptr<Communicator>& communicator, const WholeAttention& whole)
     : name_(name), services_(rank.services()), args_(whole.args()) {
-  const std::string id = concat(kSharedSequences, "/", name);
+  const std::string id = concat(ContextParallel::kKind, "/", name);
   Value params = Value::object();
   params.set("size", services_.world_size);
   Problems problems;
-  const auto options = rank.registry().options(kSharedSequences, name).parse(params, id, "params", problems);
+  const auto options = rank.registry().options(ContextParallel::kKind, name).parse(params, id, "params", problems);
   problems.throw_if_any();
   strategy_ = std::dynamic_pointer_cast<Strategy>(
-      rank.registry().create_plugin(kSharedSequences, name, options.get(), services_));
+      rank.registry().create_plugin(ContextParallel::kKind, name, options.get(), services_));
   if (!strategy_) throw fail(ErrorCode::plugin, id, " is no Strategy");
   const std::vector<RowRange> positions = plan(rank, std::move(inner), communicator, whole);
   ids_ = position_ids(positions, rank.device());
@@ -84,7 +85,7 @@ std::vector<RowRange> SplitAttention::plan(const RankAlone& rank, std::shared_pt
   PlanRecord context(model, run);
   strategy_->plan(context);
   for (const auto& refusal : context.refusals())
-    throw fail(ErrorCode::config, kSharedSequences, "/", name_, ": ", refusal.text);
+    throw fail(ErrorCode::config, ContextParallel::kKind, "/", name_, ": ", refusal.text);
   std::vector<Axis> axes;
   for (const auto& claim : context.claims()) axes.push_back({claim.axis, claim.size, 0, claim.joins_gradients});
   mesh_ = std::make_unique<Mesh>(axes, services_.rank, services_.world_size, communicator, services_.device);
@@ -101,7 +102,7 @@ std::vector<RowRange> SplitAttention::plan(const RankAlone& rank, std::shared_pt
 
 void SplitAttention::check(const WholeAttention& whole) {
   both();
-  const std::string who = concat("rank ", services_.rank, ": ", kSharedSequences, "/", name_);
+  const std::string who = concat("rank ", services_.rank, ": ", ContextParallel::kKind, "/", name_);
   const auto cut = [&](const at::Tensor& x) { return x.index_select(1, ids_); };
   expect_near(who, "out", state_.out, cut(whole.out));
   expect_near(who, "dq", grads_[0], cut(whole.dq));

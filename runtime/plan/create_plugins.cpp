@@ -16,14 +16,11 @@ struct Factory {
   NamedPlugins made = {};
 
   template <class Kind>
-  std::vector<std::shared_ptr<Kind>> all(const std::string& kind, Strategies* named = nullptr) {
+  std::vector<std::shared_ptr<Kind>> all(Strategies* named = nullptr) {
     std::vector<std::shared_ptr<Kind>> list;
     for (const ChosenPlugin& plugin : run.chosen) {
-      if (plugin.kind() != kind || !plugin.selection.enabled) continue;
-      // Created as its kind's own class: sections of the strategy kinds share one class.
-      const auto object = std::dynamic_pointer_cast<Kind>(
-          registry.create_plugin(kind, plugin.name(), plugin.options.get(), *run.services));
-      if (!object) throw fail(ErrorCode::plugin, plugin.id(), ": create gave an object of another kind");
+      if (plugin.kind() != Kind::kKind || !plugin.selection.enabled) continue;
+      const auto object = registry.create<Kind>(plugin.name(), plugin.options.get(), *run.services);
       made.emplace_back(plugin.id(), object);
       list.push_back(object);
       if constexpr (std::is_base_of_v<Strategy, Kind>)
@@ -33,7 +30,7 @@ struct Factory {
   }
   template <class Kind>
   std::shared_ptr<Kind> one() {
-    const auto list = all<Kind>(Kind::kKind);
+    const auto list = all<Kind>();
     return list.empty() ? nullptr : list.front();
   }
 };
@@ -51,25 +48,25 @@ NamedPlugins create_plugins(PlannedRun& run, const Registry& registry) {
   Factory factory{registry, run};
   run.plugins.model = factory.one<Model>();
   run.plugins.schedule = named<NamedSchedule>(run, factory.one<Schedule>());
-  const auto owners = factory.all<DataParallel>(DataParallel::kKind, &run.plugins.strategies);
+  const auto owners = factory.all<DataParallel>(&run.plugins.strategies);
   run.plugins.data_parallel = owners.empty() ? std::make_shared<PlainStorage>(*run.services) : owners.front();
   if (owners.empty()) {
     run.plugins.strategies.push_back({"the runtime's plain storage", run.plugins.data_parallel});
     factory.made.emplace_back(run.plugins.strategies.back().id, run.plugins.data_parallel);
   }
-  const auto recomputes = factory.all<Recompute>(Recompute::kKind, &run.plugins.strategies);
+  const auto recomputes = factory.all<Recompute>(&run.plugins.strategies);
   run.plugins.recompute = recomputes.empty() ? nullptr : recomputes.front();
-  factory.all<ContextParallel>(ContextParallel::kKind, &run.plugins.strategies);
-  factory.all<TensorParallel>(TensorParallel::kKind, &run.plugins.strategies);
-  const auto precisions = factory.all<Precision>(Precision::kKind, &run.plugins.strategies);
+  factory.all<ContextParallel>(&run.plugins.strategies);
+  factory.all<TensorParallel>(&run.plugins.strategies);
+  const auto precisions = factory.all<Precision>(&run.plugins.strategies);
   run.plugins.precision = precisions.empty() ? nullptr : precisions.front();
-  factory.all<Strategy>(Strategy::kKind, &run.plugins.strategies);
+  factory.all<Strategy>(&run.plugins.strategies);
   run.plugins.attention = factory.one<Attention>();
   run.plugins.optimizer = factory.one<Optimizer>();
   run.plugins.lr_schedule = factory.one<LrSchedule>();
   run.plugins.dataset = factory.one<Dataset>();
   run.plugins.communicator = named<NamedCommunicator>(run, factory.one<Communicator>());
-  for (size_t at = factory.made.size(); const auto& monitor : factory.all<Monitor>(Monitor::kKind))
+  for (size_t at = factory.made.size(); const auto& monitor : factory.all<Monitor>())
     run.plugins.monitors.push_back({factory.made[at++].first, monitor});
   for (const NamedStrategy& strategy : run.plugins.strategies) run.plan.nesting.push_back(strategy.id);
   return std::move(factory.made);

@@ -23,7 +23,8 @@ void run_with_every_attention(ContextTrial trial) {
 }
 
 TEST(ContextParallelConformance, every_plugin_by_two_and_four_ranks) {
-  for (const std::string& name : installed_plugins().names(kContextKind)) run_suite({kContextKind, name});
+  for (const std::string& name : installed_plugins().names(ContextParallel::kKind))
+    run_suite({ContextParallel::kKind, name});
 }
 
 TEST(ContextParallelConformance, heads_around_a_ring) {

@@ -33,9 +33,9 @@ ContextRank::ContextRank(const ContextTrial& trial, int64_t rank, const std::sha
   inner_ = installed_plugins().make<Attention>(trial.attention, "{}", services_);
   if (trial.around) inner_ = trial.around(inner_);
   for (const ContextPart& part : trial.parts)
-    strategies_.push_back(
-        trial.make ? trial.make(part, services_)
-                   : installed_plugins().make<Strategy>(kContextKind, part.name, options_of(part), services_));
+    strategies_.push_back(trial.make ? trial.make(part, services_)
+                                     : installed_plugins().make<ContextParallel>(ContextParallel::kKind, part.name,
+                                                                                 options_of(part), services_));
 }
 
 std::string ContextRank::plan(const ModelFacts& model, RunFacts run) {
@@ -48,7 +48,7 @@ std::string ContextRank::plan(const ModelFacts& model, RunFacts run) {
     if (known) run.seq_length = S;
     PlanRecord context(model, run);
     for (size_t i = 0; i < strategies_.size(); ++i) {
-      context.set_plugin(concat(kContextKind, "/", trial_.parts[i].name));
+      context.set_plugin(concat(ContextParallel::kKind, "/", trial_.parts[i].name));
       strategies_[i]->plan(context);
     }
     claims_ = context.claims();

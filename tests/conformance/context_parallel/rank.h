@@ -8,17 +8,15 @@
 #include <vector>
 
 #include <drivetrain/communicator.h>
+#include <drivetrain/context_parallel.h>
 #include <drivetrain/mesh.h>
 #include <drivetrain/plan_record.h>
-#include <drivetrain/strategy.h>
 #include <drivetrain/value.h>
 
 #include <drivetrain/testkit/attention/reference.h>
 #include <drivetrain/testkit/kit/host.h>
 
 namespace drivetrain::test {
-
-constexpr const char* kContextKind = "context_parallel";
 
 struct ContextPart {
   std::string name;

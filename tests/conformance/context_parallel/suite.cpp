@@ -126,7 +126,7 @@ void expect_refused(const std::vector<std::string>& errors) {
   bool named = false;
   for (const std::string& error : errors) {
     EXPECT_FALSE(error.empty());
-    named |= error.find(concat(kContextKind, "/")) == 0;
+    named |= error.find(concat(ContextParallel::kKind, "/")) == 0;
   }
   EXPECT_TRUE(named) << errors[0];
 }

@@ -31,14 +31,14 @@ bool is_named_here(const std::string& name) {
 }
 
 TEST(TensorParallelConformance, plugins_that_are_not_named_here_pass_with_their_defaults) {
-  for (const std::string& name : installed_plugins().names(kTensorParallel))
-    if (!is_named_here(name)) run_suite({kTensorParallel, name});
+  for (const std::string& name : installed_plugins().names(TensorParallel::kKind))
+    if (!is_named_here(name)) run_suite({TensorParallel::kKind, name});
 }
 
 class TensorParallelOptions : public testing::TestWithParam<OptionSet> {};
 
 TEST_P(TensorParallelOptions, pass) {
-  run_suite({kTensorParallel, GetParam().name, parse_json(GetParam().options, "test")});
+  run_suite({TensorParallel::kKind, GetParam().name, parse_json(GetParam().options, "test")});
 }
 
 INSTANTIATE_TEST_SUITE_P(Conformance, TensorParallelOptions, testing::ValuesIn(kOptionSets),

@@ -69,8 +69,8 @@ class TensorParallelRank {
       communicator_ = installed_plugins().make<Communicator>("local", R"({"timeout_s": 20})", services_);
     model_ = installed_plugins().make<Model>("gpt", trial.model, services_);
     if (trial.ranks > 1)
-      plugin_ = installed_plugins().make<Strategy>(kTensorParallel, trial.name, parse_json(trial.options, "options"),
-                                                   services_);
+      plugin_ = installed_plugins().make<TensorParallel>(TensorParallel::kKind, trial.name,
+                                                         parse_json(trial.options, "options"), services_);
     if (trial.fused)
       fused_ = installed_plugins().make<Strategy>("fused_block", R"({"recompute_cheap": false})", services_);
   }

@@ -14,11 +14,9 @@
 #include <drivetrain/layout.h>
 #include <drivetrain/services.h>
 #include <drivetrain/step_context.h>
-#include <drivetrain/strategy.h>
+#include <drivetrain/tensor_parallel.h>
 
 namespace drivetrain::test {
-
-inline constexpr const char* kTensorParallel = "tensor_parallel";
 
 struct TensorParallelTrial {
   std::string name, options;  // of the plugin; "size" among them
