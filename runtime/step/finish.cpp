@@ -262,12 +262,9 @@ void Finish::update(StepContext& ctx) {
   optimizer_.updated();
 }
 
-void Finish::updated(bool skipped) {
+void Finish::updated() {
   for (const Trainables& chunk : parts_.chunks)
-    for (const Trainable& t : chunk) {
-      if (!skipped) t.param->count_update();
-      t.param->restart_grad();
-    }
+    for (const Trainable& t : chunk) t.param->restart_grad();
   tell(clock_, Phase::update);
 }
 

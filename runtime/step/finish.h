@@ -95,7 +95,7 @@ class DRIVETRAIN_INTERNAL Finish {
   // The optimizer and after_update, chunk by chunk. Enqueues only.
   void update(StepContext& ctx);
   // The host's part of an update, whether it ran, was replayed or left out.
-  void updated(bool skipped);
+  void updated();
 
   // After the last step: throws Error(numeric) if every update was left out, so that nothing was trained.
   void check_trained(const StepResult& last) const;

@@ -78,8 +78,8 @@ HeldParams counted_here(const std::vector<Trainables>& chunks, const std::set<st
 
 void check_range(const Trainable& t) {
   if (t.layout.begin % kNormBlock != 0)
-    throw fail(ErrorCode::internal, t.param->name, ": the flat range begins at ", t.layout.begin,
-               ", not on a block of ", kNormBlock);
+    throw fail(ErrorCode::plugin, t.param->name, ": the flat range begins at ", t.layout.begin, ", not on a block of ",
+               kNormBlock, "; the data-parallel plugin must cut parameters there (kNormBlock in data_parallel.h)");
 }
 
 }  // namespace

@@ -17,12 +17,14 @@ constexpr int64_t kMostDims = 6, kMostTensors = 8, kHeader = 1 + kMostTensors * 
 at::Tensor shapes_as_numbers(const Tensors& tensors) {
   at::Tensor header = at::zeros({kHeader}, at::TensorOptions(at::kLong));
   if (tensors.size() > static_cast<size_t>(kMostTensors))
-    throw fail(ErrorCode::internal, "a unit at the end of a stage returns ", tensors.size(), " tensors; ", kMostTensors,
+    throw fail(ErrorCode::plugin, "a unit at the end of a stage returns ", tensors.size(), " tensors; ", kMostTensors,
                " at most go on");
   int64_t* at = header.mutable_data_ptr<int64_t>();
   *at++ = static_cast<int64_t>(tensors.size());
   for (const at::Tensor& t : tensors) {
-    if (t.dim() > kMostDims) throw fail(ErrorCode::internal, "a tensor of ", t.dim(), " dimensions between stages");
+    if (t.dim() > kMostDims)
+      throw fail(ErrorCode::plugin, "a tensor of ", t.dim(), " dimensions between stages; ", kMostDims,
+                 " at most go on");
     at[0] = static_cast<int64_t>(t.scalar_type()), at[1] = t.dim();
     std::copy(t.sizes().begin(), t.sizes().end(), at + 2);
     at += 2 + kMostDims;
@@ -129,7 +131,8 @@ void StageLinks::release_sent(Outgoing& to, size_t received) {
 void StageLinks::announce(Outgoing& to, const Edge& edge, const Tensors& tensors, Sent& sent) {
   if (const auto told = told_.find(edge); told != told_.end()) {
     if (same_shapes(told->second, tensors)) return;
-    throw fail(ErrorCode::internal, "what stage ", stage_, " hands on has changed its shape within a run");
+    throw fail(ErrorCode::plugin, "what stage ", stage_,
+               " hands on has changed its shape within a run; a unit must return the same shapes in every step");
   }
   const at::Tensor header = shapes_as_numbers(tensors);
   told_[edge] = shapes_from_numbers(header);

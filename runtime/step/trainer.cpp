@@ -135,7 +135,7 @@ StepResult Trainer::train_step(int64_t step) {
     update_part_->run([&] { finish_.update(state_); });
   else if (!skipped)
     finish_.update(state_);
-  finish_.updated(skipped);
+  finish_.updated();
   return result;
 }
 

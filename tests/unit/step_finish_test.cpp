@@ -37,7 +37,7 @@ struct FinishByHand : testing::Test {
     finish.sum_gradients(at::full({}, 8.0, at::TensorOptions(at::kDouble)), state);
     const StepResult result = finish.agree(1, tokens, false);
     finish.update(state);
-    finish.updated(false);
+    finish.updated();
     return result;
   }
   bool value_is(const std::vector<float>& wanted) const { return at::allclose(chunks[0][0].value, float32(wanted)); }

@@ -73,8 +73,11 @@ class NcclCommunicator final : public Communicator {
       context.refuse(
           concat("moves between GPUs only, and \"device\" is \"", context.run().device, "\"; use communicator/local"));
     context.capturable();
-    if (options_.deterministic && world_size_ > 1)
-      context.cost("deterministic sums: one more pass over memory, and moving and adding do not overlap");
+    if (world_size_ == 1) return;
+    context.cost(options_.deterministic
+                     ? "deterministic sums: one more pass over memory, and moving and adding do not overlap"
+                     : "sums are in NCCL's own order: bits depend on the number of ranks and on NCCL's choice of "
+                       "algorithm; \"deterministic\": true adds in the order of communicator/local");
   }
 
   GroupPtr make_group(const std::vector<int64_t>& ranks, const std::string& label) override {

@@ -123,11 +123,11 @@ class Block : public AutogradUnit {
 
 BlockSpec block_spec(const Shape& s, int64_t index) {
   BlockSpec spec;
-  spec.name = concat("block.", index), spec.index = index;
+  spec.name = concat("block.", index);
   spec.hidden = s.hidden, spec.ffn = s.ffn, spec.heads = s.heads, spec.kv_heads = s.groups, spec.head_dim = s.head_dim;
   spec.rms = s.rms, spec.bias = s.bias, spec.qkv_bias = s.any_qkv_bias(), spec.rotary = s.rotary;
   spec.activation = s.activation;
-  spec.norm_epsilon = s.norm_epsilon, spec.rotary_base = s.scaling.base;
+  spec.norm_epsilon = s.norm_epsilon;
   spec.hidden_dropout = s.hidden_dropout, spec.attention_dropout = s.attention_dropout;
   spec.init_std = s.init_std, spec.output_init_std = output_std(s);
   if (s.rotary) spec.rotary_frequencies = rotary_frequencies(s.scaling, s.head_dim);

@@ -68,7 +68,8 @@ class DRIVETRAIN_API Attention : public Plugin {
   ~Attention() override;
   // Called any number of times, first in `plan`; always returns the same. Any thread.
   virtual AttentionAbilities abilities() const = 0;
-  // Once per layer and forward visit; once more in backward where the region is recomputed. Throws Error(config) that
+  // Once per layer and forward visit; once more in backward where the region is recomputed. Ring attention calls it
+  // once per block of keys. Throws Error(config) that
   // names the argument if abilities() does not cover it. out and lse are new tensors.
   virtual AttentionState forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                  const AttentionArgs& args) const = 0;

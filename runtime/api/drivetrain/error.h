@@ -18,7 +18,7 @@ namespace drivetrain {
 enum class ErrorCode : int {
   internal = 1,  // a bug of the runtime or of a plugin
   config = 2,    // usage or configuration
-  plugin = 3,    // a plugin is missing, refused or cannot be created
+  plugin = 3,    // a plugin is missing, refused, cannot be created or fails
   out_of_memory = 4,
   communication = 5,  // a peer is lost or late
   checkpoint = 6,     // a checkpoint that does not fit the run

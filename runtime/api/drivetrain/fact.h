@@ -14,7 +14,7 @@ namespace drivetrain {
 
 // The call of `plan` from which on a fact is known (plugin.h lists the rounds).
 enum class Round : uint8_t {
-  first,  // from the first one if the configuration gives it; otherwise from the third one
+  first,  // from the first one if the configuration gives it; otherwise from the third one, in training only
   axes,   // from the second one: every plugin has claimed its axes
   data,   // from the third one, in training only: the batch is solved and the dataset is open
   built,  // in the last one: the model is built on the meta device and cut into stages

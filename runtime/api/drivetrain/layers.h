@@ -122,11 +122,10 @@ class DRIVETRAIN_API LmLoss : public Layer {
 // A transformer block as a whole, for strategies that have a fused implementation of it.
 struct BlockSpec {
   std::string name;  // "block.3"
-  int64_t index = 0;
   int64_t hidden = 0, ffn = 0, heads = 0, kv_heads = 0, head_dim = 0;
   bool rms = false, bias = true, qkv_bias = true, rotary = false;  // qkv_bias: of the fused q, k, v matrix
   std::string activation;                                          // gelu_tanh, gelu or swiglu
-  double norm_epsilon = 1e-5, rotary_base = 10000, hidden_dropout = 0, attention_dropout = 0;
+  double norm_epsilon = 1e-5, hidden_dropout = 0, attention_dropout = 0;
   double init_std = 0.02, output_init_std = 0.02;
   std::vector<double> rotary_frequencies;  // radians per token for each pair (i, i + head_dim / 2), after scaling
 };

@@ -1,4 +1,5 @@
-// Receives the events of a run, for a console, a file or a dashboard. Monitors exist on rank 0 only. Events are copies
+// Receives the events of a run, for a console, a file or a dashboard. Monitors are created and planned on every rank; rank 0's receive the
+// events. Events are copies
 // of host values, never tensors. Thread: `on_event` on one thread that all monitors share, in the order of the events.
 // A slow monitor delays the other monitors. It delays the training only when the bounded queue (1024 events) is full.
 #pragma once
@@ -10,9 +11,12 @@ DRIVETRAIN_CONTRACT(monitor)
 namespace drivetrain {
 
 struct Event {
-  // "run_begin": before the first step; data: facts of the run (output_dir, train_steps, steps_per_print, terminal,
-  // parameters, ...) "step":      after every training step; data as in metrics.jsonl (step, loss, grad_norm, lr,
-  // tokens, step_s, ...) "run_end":   after the last step, unless the run fails; data: reason, ...
+  // "run_begin", before the first step. data: facts of the run: output_dir, train_steps, steps_per_print, terminal,
+  // parameters, ...
+  //
+  // "step", after every training step. data: as in metrics.jsonl (step, loss, grad_norm, lr, tokens, step_s, ...).
+  //
+  // "run_end", after the last step, unless the run fails. data: reason, ...
   std::string type;
   int64_t step = 0;
   Value data;

@@ -37,7 +37,7 @@ struct Hyper {
 struct UpdateArgs {
   at::Tensor hyper;       // float64 [groups, 3]: lr, weight decay, momentum
   at::Tensor grad_scale;  // float64 scalar, multiply gradients by it: clip factor / tokens / loss scale
-  at::Tensor skip;        // bool scalar; true: change nothing
+  at::Tensor skip;        // bool scalar; true: change nothing. False in every call of this version
   at::Tensor step;        // int64 scalar: updates before this one; this one has number step + 1
 };
 
@@ -54,6 +54,7 @@ class DRIVETRAIN_API Optimizer : public Plugin {
   // Bytes of state that `init` allocates per element of a trainable. Called once after `plan`, for the memory estimate.
   virtual double state_bytes_per_element() const = 0;
   // One line that says how the result for these parameters differs from DeepSpeed's; empty: it does not. For the log.
+  // Called once, on rank 0, before the first step.
   virtual std::string difference_note(const std::vector<ParamPtr>& params) const { return {}; }
 
   // Called once, after the values are filled, with all trainables of this rank in the order of the updates. Allocates

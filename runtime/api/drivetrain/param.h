@@ -53,8 +53,7 @@ struct DRIVETRAIN_API Param {
 
   at::Tensor tensor;  // the autograd leaf that units compute with, local shape; defined after attach
   // The gradient slot: a view of the storage owner's memory in the gradient dtype, local shape. Valid from before_grads
-  // to after_backward. Write to it through write_grad or
-  // accumulate_grad only.
+  // to after_backward. Write to it through write_grad or accumulate_grad only.
   at::Tensor grad;
 
   // Call this to write a gradient. If `add`, add the gradient to `slot`; otherwise overwrite the slot. After the call
@@ -71,13 +70,8 @@ struct DRIVETRAIN_API Param {
   // Fills the slot with zeros if !has_grad(). The runtime calls it before after_backward.
   void complete_grad();
 
-  // The number of updates. A cache of cast values is valid as long as it does not change.
-  uint64_t version() const { return version_; }
-  void count_update() { ++version_; }
-
  private:
   bool has_grad_ = false;
-  uint64_t version_ = 0;
 };
 using ParamPtr = std::shared_ptr<Param>;
 

@@ -66,7 +66,8 @@ struct RunFacts {
 
   // Fraction of the model's parameters on the rank with the most, before a data_parallel plugin shards them.
   Fact<double> rank_share{"rank_share", Round::built};
-  Fact<int64_t> rank_layers{"rank_layers", Round::built};  // blocks on the rank with the most
+  // Blocks on the rank with the most; never known for a model without blocks.
+  Fact<int64_t> rank_layers{"rank_layers", Round::built};
   // Positions of a sequence that one rank has between layers, after all cuts. In training only.
   Fact<int64_t> rank_positions{"rank_positions", Round::built};
   // The largest number of micro-batches whose activations one rank holds at a time.

@@ -14,8 +14,8 @@ namespace drivetrain {
 // The loss is multiplied by the loss scale before its backward pass, so that small gradients do not underflow in a type
 // of small range. The update divides by the scale that the gradients were computed with.
 // The rules are those of DeepSpeed's dynamic loss scaler. An overflow skips the update. From the `hysteresis`-th
-// overflow on, each one also halves the scale, down to `minimum`. `window` updates without an overflow double the
-// scale. The doubling resets the count of overflows; with `consecutive_hysteresis`, every update without an overflow
+// overflow on, each one also halves the scale, down to `minimum`. The update after `window` updates without an overflow
+// doubles the scale. The doubling resets the count of overflows; with `consecutive_hysteresis`, every update without an overflow
 // does.
 struct LossScaling {
   bool dynamic = true;  // false: the scale stays `initial`

@@ -41,8 +41,9 @@ class DRIVETRAIN_API Recompute : public Strategy {
   // this rank's stage. The policy chooses among the blocks (Unit::is_block) and the regions that they declare
   // (Unit::keeps). May throw Error(config) if an option does not fit the model.
   virtual void choose(const UnitList&) {}
-  // What is kept of `region` from its forward to its backward. Called in each forward visit, for the
-  // whole unit and for each region that the unit asks for; always returns the same.
+  // What is kept of `region` from its forward to its backward. Called in each forward visit of a
+  // training step, for the whole unit and for each region that the unit asks for, and while the run is planned, for
+  // every block and each region that it declares. Always returns the same.
   // For a whole unit, every answer but `all` means that the unit's forward runs again in its backward, between the same
   // hooks. The model's last unit is never recomputed, since its backward follows at once.
   virtual Keep keep(const Region& region) const = 0;

@@ -4,7 +4,8 @@
 // `open` checks the whole header (size, UTF-8, JSON, offsets without gap or overlap, no duplicate name, exact file
 // size). `tensor` and `rows` read values, so that a rank reads only what it needs. Owned by the caller. The file stays
 // open: if another file takes its name meanwhile, the old one is still read; if it is truncated, that is an error.
-// Thread: const calls from any thread. Errors: Error(io) naming the file, the tensor and the problem.
+// Thread: const calls from any thread. Errors: Error(io) naming the file, the tensor and the problem;
+// Error(config) for a name that is not there, a dtype that LibTorch lacks, or rows out of range.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -228,7 +228,7 @@ class DataParallelRank {
       plugin_->after_update(chunk, context_);
     }
     for (const Trainables& chunk : chunks_)
-      for (const Trainable& t : chunk) t.param->count_update(), t.param->restart_grad();
+      for (const Trainable& t : chunk) t.param->restart_grad();
     plugin_->step_end(context_);
     truth_.update();
   }

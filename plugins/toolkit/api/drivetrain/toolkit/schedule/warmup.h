@@ -19,9 +19,8 @@ struct Warmup {
   std::string warmup_type = "log";
   int64_t last_batch_iteration = -1;
 
-  int64_t length() const {
-    return warmup_num_steps < 2 ? 2 : warmup_num_steps;
-  }  // DeepSpeed's max(2, warmup_num_steps)
+  // DeepSpeed's max(2, warmup_num_steps).
+  int64_t length() const { return warmup_num_steps < 2 ? 2 : warmup_num_steps; }
 };
 
 inline int64_t schedule_index(const Progress& progress) { return progress.updates - 1; }
