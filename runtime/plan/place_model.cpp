@@ -1,9 +1,11 @@
 #include "plan/place_model.h"
 
 #include <algorithm>
+#include <limits>
 #include <set>
 
 #include <drivetrain/toolkit/layers/plain_layers.h>
+#include <drivetrain/toolkit/pipeline/timeline.h>
 #include "checks/plugin_call.h"
 #include "data/sequence_cuts.h"
 #include "plan/guarded_attention.h"
@@ -55,6 +57,9 @@ std::vector<PlacedPiece> place_pieces(const PlannedRun& run, const std::vector<U
       if (index < 0 || index >= pieces)
         throw fail(ErrorCode::plugin, "puts piece ", index, " of ", pieces, " on chunk ", chunk, " of stage ", stage);
       PlacedPiece& piece = placed[index];
+      if (piece.last > 0)
+        throw fail(ErrorCode::plugin, "puts piece ", index, " on chunk ", chunk, " of stage ", stage, " and on chunk ",
+                   piece.chunk, " of stage ", piece.stage);
       piece.stage = stage, piece.chunk = chunk;
       piece.first = cuts[index], piece.last = index + 1 < pieces ? cuts[index + 1] : static_cast<int64_t>(chain.size());
       piece.first_unit = chain[piece.first]->name(), piece.last_unit = chain[piece.last - 1]->name();
@@ -89,8 +94,21 @@ void keep_own_stage(PlannedRun& run, const std::vector<UnitPtr>& chain) {
 }
 
 void plan_slots(RunPlan& plan, const Schedule& schedule) {
-  for (int64_t stage = 0; stage < plan.schedule.stages; ++stage)
-    plan.schedule.slots.push_back(schedule.slots(stage, plan.batch.accumulation));
+  constexpr int64_t kMost = std::numeric_limits<decltype(Instr::slot)>::max();
+  for (int64_t stage = 0; stage < plan.schedule.stages; ++stage) {
+    const int64_t slots = schedule.slots(stage, plan.batch.accumulation);
+    if (slots < 1 || slots > kMost)
+      throw fail(ErrorCode::plugin, "uses ", slots, " slots in stage ", stage, "; wanted 1 to ", kMost);
+    plan.schedule.slots.push_back(slots);
+  }
+}
+
+// The programs of all stages together: stages that wait for each other would show as a peer that is late. Those of very
+// long steps are looked at stage by stage only, by the executor.
+void check_programs(const RunPlan& plan, const Schedule& schedule) {
+  const int64_t micro_batches = plan.batch.accumulation;
+  if (plan.schedule.stages * plan.schedule.chunks * micro_batches > kMostTimelineBoxes) return;
+  for (const Pass pass : {Pass::train, Pass::forward_only}) simulate(schedule, micro_batches, pass);
 }
 
 void plan_positions(PlannedRun& run) {
@@ -152,6 +170,7 @@ void place_chain(PlannedRun& run, const std::vector<UnitPtr>& chain) {
   count_parameters(run, chain);
   keep_own_stage(run, chain);
   plan_slots(run.plan, *run.plugins.schedule);
+  if (run.plan.run.seq_length.known()) check_programs(run.plan, *run.plugins.schedule);  // else nothing is trained
   plan_positions(run);
   count_fullest_rank(run.plan);
 }

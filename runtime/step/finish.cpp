@@ -99,9 +99,11 @@ std::set<std::string> counted_elsewhere(const FinishParts& parts) {
   return names;
 }
 
-Hyper finite(const Hyper& h) {
-  if (std::isfinite(h.lr) && std::isfinite(h.weight_decay) && std::isfinite(h.momentum)) return h;
-  throw fail(ErrorCode::plugin, "returned lr ", h.lr, ", weight_decay ", h.weight_decay, ", momentum ", h.momentum);
+// A rate below zero would climb.
+Hyper sound(const Hyper& h) {
+  if (std::isfinite(h.lr) && h.lr >= 0 && std::isfinite(h.weight_decay) && std::isfinite(h.momentum)) return h;
+  throw fail(ErrorCode::plugin, "returned lr ", h.lr, ", weight_decay ", h.weight_decay, ", momentum ", h.momentum,
+             "; wanted finite numbers, and a rate of 0 or more");
 }
 
 constexpr const char* kCalmer = "Try a lower learning rate, more warm-up or gradient_clipping";
@@ -242,7 +244,7 @@ void Finish::fill_hyper(StepResult& result) {
   double* row = scalars_.hyper();
   for (size_t g = 0; g < base.size(); ++g, row += 3) {
     const Hyper h =
-        plugin_call({parts_.lr_schedule_id, "at"}, [&] { return finite(parts_.lr_schedule.at(progress, base[g])); });
+        plugin_call({parts_.lr_schedule_id, "at"}, [&] { return sound(parts_.lr_schedule.at(progress, base[g])); });
     row[0] = h.lr, row[1] = h.weight_decay, row[2] = h.momentum;
     if (g == 0) result.lr = h.lr;
   }

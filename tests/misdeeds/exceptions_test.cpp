@@ -130,6 +130,12 @@ TEST_F(Misdeeds, a_destructor_that_throws_is_named_although_it_ends_the_process)
                 {"in recompute/misdeed, hook restore, unit ", "the tape drive is on fire"});
 }
 
+// A run that somebody else ended would pass for one that is done.
+TEST_F(Misdeeds, an_exit_says_which_plugin_was_at_work) {
+  expect_blamed(misdeed("strategy", "before_forward", "exit"), 3,
+                {"in strategy/misdeed, hook before_forward, unit ", "exit() was called with code 0"});
+}
+
 TEST_F(Misdeeds, a_crash_says_which_plugin_was_at_work) {
   const Ran ran = train(misdeed("strategy", "before_forward", "crash") + here());
   EXPECT_EQ(ran.code, 128 + 11) << ran.output;

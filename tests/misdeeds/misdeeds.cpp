@@ -5,6 +5,7 @@
 #include <drivetrain/lr_schedule.h>
 #include <drivetrain/mesh.h>
 #include <drivetrain/monitor.h>
+#include <drivetrain/plan_context.h>
 #include <drivetrain/precision.h>
 #include <drivetrain/recompute.h>
 #include <drivetrain/schedule.h>
@@ -18,6 +19,7 @@
 #include <c10/util/Exception.h>
 
 #include <csignal>
+#include <cstdlib>
 #include <limits>
 #include <new>
 #include <stdexcept>
@@ -47,6 +49,7 @@ class Deed {
     if (is("error")) throw fail(ErrorCode::numeric, "the tape drive is on fire");
     if (is("unreachable")) throw fail(ErrorCode::communication, "the tape drive does not answer");
     if (is("crash")) std::raise(SIGSEGV);
+    if (is("exit")) std::exit(0);
   }
 
  private:
@@ -188,6 +191,7 @@ class WrongLrSchedule : public Wrong<LrSchedule> {
     deed_.at("at");
     Hyper hyper = base;
     if (deed_.is("nan")) hyper.lr = std::numeric_limits<double>::quiet_NaN();
+    if (deed_.is("negative")) hyper.lr = -hyper.lr;
     return hyper;
   }
 };
@@ -234,39 +238,52 @@ class WrongPrecision : public Wrong<Precision> {
   }
 };
 
-// Micro-batch after micro-batch on one stage.
+// Micro-batch after micro-batch, on one stage or on two.
 class WrongSchedule : public Wrong<Schedule> {
  public:
   using Wrong::Wrong;
+  void plan(PlanContext& ctx) override {
+    if (two()) ctx.claim_axis(kAxis, 2, false, PlanContext::kStagePlace);
+  }
   int64_t stages() const override {
     deed_.at("stages");
-    return 1;
+    return two() ? 2 : 1;
   }
   int64_t chunks() const override {
     deed_.at("chunks");
     return 1;
   }
-  int64_t piece(int64_t, int64_t) const override {
+  int64_t piece(int64_t stage, int64_t) const override {
     deed_.at("piece");
-    return 0;
+    return deed_.is("same piece") ? 0 : stage;
   }
   std::vector<int64_t> partition(const std::vector<double>&) const override {
     deed_.at("partition");
-    return {0};
+    return two() ? std::vector<int64_t>{0, 1} : std::vector<int64_t>{0};
   }
-  Program program(int64_t, int64_t micro_batches, Pass pass) const override {
+  Program program(int64_t stage, int64_t micro_batches, Pass pass) const override {
     deed_.at("program");
+    const bool train = pass == Pass::train, first = stage == 0;
     Program list;
     for (int16_t m = 0; m < micro_batches; ++m) {
-      list.push_back({Op::load, m}), list.push_back({Op::forward, m});
-      if (pass == Pass::train) list.push_back({Op::backward, m});
+      list.push_back({Op::load, m});
+      if (!first) list.push_back({Op::recv_forward, m});
+      list.push_back({Op::forward, m});
+      // The other stage gives a gradient only for what it was sent.
+      if (train && two() && first) list.push_back({Op::recv_backward, m});
+      if (two() && first) list.push_back({Op::send_forward, m});
+      if (train && !deed_.is("no backward")) list.push_back({Op::backward, m});
+      if (train && !first) list.push_back({Op::send_backward, m});
     }
     return list;
   }
   int64_t slots(int64_t, int64_t) const override {
     deed_.at("slots");
-    return 1;
+    return deed_.is("many slots") ? int64_t{1} << 50 : 1;
   }
+
+ private:
+  bool two() const { return deed_.is("waiting") || deed_.is("same piece"); }
 };
 
 }  // namespace

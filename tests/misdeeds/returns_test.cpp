@@ -50,6 +50,7 @@ TEST_F(Misdeeds, an_optimizers_groups_state_and_tensors_are_looked_at) {
 
 TEST_F(Misdeeds, other_kinds_are_looked_at_likewise) {
   expect_blamed(misdeed("lr_schedule", "", "nan"), 3, {"in lr_schedule/misdeed, hook at: returned lr nan"});
+  expect_blamed(misdeed("lr_schedule", "", "negative"), 3, {"in lr_schedule/misdeed, hook at: returned lr -"});
   expect_blamed(misdeed("recompute", "", "no hold"), 3, {"in recompute/misdeed, hook hold, unit ", "returned nothing"});
   expect_blamed(misdeed("recompute", "", "empty hold"), 3,
                 {"in recompute/misdeed, hook restore, unit ", "tensors that were held, found 0"});
@@ -57,6 +58,19 @@ TEST_F(Misdeeds, other_kinds_are_looked_at_likewise) {
                 {"in strategy/misdeed, hook step_begin: metric(\"loss\"): the runtime has a figure"});
   expect_blamed(misdeed("strategy", "", "wide figure"), 3,
                 {"hook step_begin: metric(\"mine\"): wanted one element, found a tensor of shape [2]"});
+}
+
+// Before a step begins, and in a plan: stages that wait for each other would show as a peer that is late.
+TEST_F(Misdeeds, programs_of_all_stages_are_looked_at_together) {
+  for (const std::string plan : {"", " --plan"}) {
+    const auto blamed = [&](int64_t ranks, const char* deed, const std::vector<std::string>& parts) {
+      expect_blamed(launch(ranks, misdeed("schedule", "", deed) + here() + plan), 3, parts);
+    };
+    blamed(1, "no backward", {"schedule/misdeed: ", "stage 0: micro-batch 0 of chunk 0 has no backward"});
+    blamed(1, "many slots", {"schedule/misdeed: uses ", " slots in stage 0; wanted 1 to "});
+    blamed(2, "waiting", {"schedule/misdeed: ", "wait for each other", "stage 0 waits in recv_backward 0.0"});
+    blamed(2, "same piece", {"schedule/misdeed: puts piece 0 on chunk 0 of stage 1 and on chunk 0 of stage 0"});
+  }
 }
 
 // It could have a window of its own, which blocks of keys would not show: nothing of it is in the arguments.

@@ -106,6 +106,7 @@ int run_in_library(const cli::Arguments& arguments) {
   const auto run = reinterpret_cast<Run>(dlsym(library, "drivetrain_run"));
   if (!run) throw UsageError(own.string() + " is not the library of this program: build or install both again");
   tell_plugin_calls(reinterpret_cast<CurrentCall>(dlsym(library, "drivetrain_current_call")));
+  const ExitWatch watch;
   return run(arguments);
 }
 

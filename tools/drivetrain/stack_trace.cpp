@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <exception>
+#include <iostream>
 #include <new>
 #include <string>
 #include <typeinfo>
@@ -18,6 +19,7 @@ namespace drivetrain::program {
 namespace {
 
 constexpr int kFrames = 64;
+pid_t watched_process = 0;  // whose exit() is told
 CurrentCall current_call = nullptr;
 
 void say(const char* text) {
@@ -123,7 +125,26 @@ void install_crash_handlers() {
 void install_crash_handlers() {}
 #endif
 
+void on_exit_by_others(int code, void*) {
+  if (watched_process != getpid()) return;  // the run is over, or this is a child of somebody's
+  std::cout.flush();
+  char call[512];
+  const bool in_plugin = current_call && current_call(call, sizeof call);
+  say((std::string("drivetrain: error: ") + (in_plugin ? std::string("in ") + call + ": " : "") +
+       "exit() was called with code " + std::to_string(code) +
+       " before the run was done\n   a plugin, or a library that it brings, must throw and not end the process\n")
+          .c_str());
+  _exit(code == 0 ? 3 : code);
+}
+
 }  // namespace
+
+ExitWatch::ExitWatch() {
+  [[maybe_unused]] static const int installed = on_exit(on_exit_by_others, nullptr);
+  watched_process = getpid();
+}
+
+ExitWatch::~ExitWatch() { watched_process = 0; }
 
 void install_stack_traces() {
   std::set_terminate(on_terminate);

@@ -16,4 +16,14 @@ void install_stack_traces();
 using CurrentCall = bool (*)(char* text, size_t size);
 void tell_plugin_calls(CurrentCall current_call);
 
+// As long as it lives nobody else may end the process by exit(): that would look like a run that is done. It is told,
+// with the plugin if one was being called, and the exit code is 3 in place of 0; other codes stay. `_exit` passes by.
+class ExitWatch {
+ public:
+  ExitWatch();
+  ~ExitWatch();
+  ExitWatch(const ExitWatch&) = delete;
+  ExitWatch& operator=(const ExitWatch&) = delete;
+};
+
 }  // namespace drivetrain::program

@@ -39,7 +39,7 @@ ScheduleGraph::ScheduleGraph(const Schedule& schedule)
     for (int64_t c = 0; c < chunks_; ++c) {
       const int64_t piece = schedule.piece(s, c);
       if (piece < 0 || piece >= pieces() || place(piece).stage >= 0)
-        throw fail(ErrorCode::internal, "chunk ", c, " of stage ", s, " is piece ", piece,
+        throw fail(ErrorCode::plugin, "chunk ", c, " of stage ", s, " is piece ", piece,
                    ", which is another's or none of ", pieces());
       places_[piece] = {s, c};
       pieces_[s].push_back(piece);

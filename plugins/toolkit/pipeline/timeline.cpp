@@ -53,12 +53,11 @@ Timeline simulate(const Schedule& schedule, int64_t micro_batches, Pass pass, co
     problems.insert(problems.end(), check.problems.begin(), check.problems.end());
     line.stages.push_back({{}, 0, slots, check.peak_in_flight});
   }
-  if (!problems.empty()) throw fail(ErrorCode::internal, "the schedule's programs are wrong:", joined_lines(problems));
+  if (!problems.empty()) throw fail(ErrorCode::plugin, "the schedule's programs are wrong:", joined_lines(problems));
 
   const StepOrder order = graph.order(programs, micro_batches, ScheduleGraph::Messages::in_programs);
   for (const StepOrder::Wait& wait : order.waiting) waiting.push_back(wait_text(wait, graph, order));
-  if (!waiting.empty())
-    throw fail(ErrorCode::internal, "the stages wait for each other forever:", joined_lines(waiting));
+  if (!waiting.empty()) throw fail(ErrorCode::plugin, "the stages wait for each other forever:", joined_lines(waiting));
 
   std::vector<double> ends;
   line.makespan = order.run(times.empty() ? std::vector<PieceTime>(static_cast<size_t>(graph.pieces())) : times, ends);
