@@ -25,6 +25,25 @@ TEST(OutsideConformance, tests_of_the_outside_project_pass) {
     expect_part(ran, test);
 }
 
+// No case could say anything about its collectives, so it is refused once.
+TEST(OutsideConformance, a_communicator_with_ranks_of_its_own_is_refused_once) {
+  for (const std::string name : {"mpi", "nccl"}) {
+    const Ran ran = conformance(kStage + "/lib/drivetrain/plugins/communicator_" + name + ".so");
+    EXPECT_EQ(ran.code, 3) << ran.output;
+    expect_part(ran, "communicator/" + name + " cannot be tested here");
+    EXPECT_EQ(ran.output.find("[ RUN"), std::string::npos) << ran.output;
+  }
+}
+
+// A process that ended well would look like a plugin that passed.
+TEST(OutsideConformance, a_plugin_that_ends_the_process_does_not_pass) {
+  const Ran ran = conformance(DRIVETRAIN_BUILD_DIR
+                              "/tests/misdeeds/lib/strategy_misdeed.so lr_schedule/misdeed "
+                              "--options '{\"in\": \"at\", \"deed\": \"exit\"}'");
+  EXPECT_EQ(ran.code, 1) << ran.output;
+  expect_part(ran, "exit() was called with code 0");
+}
+
 struct Mistake {
   const char* option;
   const char* found_by;
@@ -50,6 +69,7 @@ TEST(OutsideConformance, one_case_can_be_asked_for) {
   expect_part(ran, "1 test from 1 test suite ran");
   EXPECT_EQ(conformance(kMomentum + " --case nothing").code, 2);
   expect_part(conformance(kMomentum + " --list"), "optimizer/momentum gradients_are_not_touched\n");
+  EXPECT_EQ(conformance(kMomentum + " --list --case nothing").code, 2);
 }
 
 TEST(OutsideConformance, what_cannot_be_tested_is_refused) {
@@ -62,6 +82,10 @@ TEST(OutsideConformance, what_cannot_be_tested_is_refused) {
   expect(kMomentum + " --options '{\"lrr\": 1}'", 2, "lrr");
   expect(kMomentum + " optimizer/adamw", 3, "optimizer/momentum");
   expect(kStage + "/bin/drivetrain", 3, "drivetrain");
+  expect(kStage + "/lib/drivetrain/plugins", 3, "is a folder");
+  expect(kMomentum + " > /dev/full", 8, "");  // where the text is lost too
+  expect(kStage + "/lib/drivetrain/plugins/data_parallel_ddp.so --ranks-multiple 5 --case several*", 1,
+         "up to 4 ranks");
   expect(kStage + "/lib/drivetrain/plugins/monitor_jsonl.so", 3, "there is no suite for this kind");
 }
 

@@ -54,4 +54,16 @@ Suite communicator_suite() {
   return suite;
 }
 
+void check_ranks_can_be_threads(const Subject& subject) {
+  const ChosenCommunicator chosen(subject);
+  const std::vector<std::string> errors = run_threads(2, [](Rank& rank) { rank.world(); });
+  if (errors[0].empty() || errors[1].empty()) return;
+  throw fail(ErrorCode::plugin, subject.kind, "/", subject.name,
+             " cannot be tested here: the suite's ranks are threads of one process, and it refuses the first two of "
+             "them:\n   ",
+             errors[0],
+             "\n   a test of the plugin's own can call the cases with ranks of another kind "
+             "(<drivetrain/testkit/communicator/suite.h>)");
+}
+
 }  // namespace drivetrain::test

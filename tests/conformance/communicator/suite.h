@@ -298,4 +298,8 @@ inline void overlapping_groups_do_not_disturb_each_other() {
 
 Suite communicator_suite();
 
+// Error(plugin) if both of two ranks that are threads of this process, as every case of communicator_suite() has them,
+// are refused when they are created or make their first group.
+void check_ranks_can_be_threads(const Subject& subject);
+
 }  // namespace drivetrain::test

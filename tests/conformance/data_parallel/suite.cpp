@@ -50,6 +50,7 @@ void check_held(const HeldPieces& held, int64_t ranks) {
 
 // A trial of each number of ranks that the subject's options allow.
 void for_all_ranks(const Subject& subject, const std::function<void(DataParallelTrial)>& check) {
+  ASSERT_LE(subject.rank_multiple, 4) << "the suite has up to 4 ranks";
   for (const int64_t ranks : {1, 2, 3, 4})
     if (ranks % subject.rank_multiple == 0)
       check({.name = subject.name, .options = subject.options.to_json(), .ranks = ranks});

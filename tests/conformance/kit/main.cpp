@@ -2,11 +2,15 @@
 //
 // Exit codes are the contract's: 0 all cases passed, 1 one did not, 2 usage or options, 3 a plugin that is refused or
 // whose kind has no suite.
+#include <fnmatch.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
-#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
 #include <iostream>
 
+#include <drivetrain/testkit/communicator/suite.h>
 #include <drivetrain/testkit/kit/host.h>
 #include <drivetrain/testkit/kit/poisoned_memory.h>
 #include <drivetrain/testkit/kit/suite.h>
@@ -27,8 +31,20 @@ Runs the conformance suite of its kind over every plugin of the library, or over
   --ranks-multiple N   the options allow numbers of ranks that N divides; the suite uses up to 4 or 8
   --case PATTERN       only cases whose name fits, with * and ?; several with : between them
   --list               names the cases and runs none
-Exit code: 0 passed, 1 a case failed, 2 usage or options, 3 the plugin is refused or its kind has no suite.
+Exit code: 0 passed, 1 a case failed, 2 usage or options, 3 the plugin is refused or its kind has no suite,
+8 the output cannot be written.
 )";
+
+pid_t at_work = 0;  // the process that has not yet come to an end of its own
+
+// A plugin that ends the process would look like one that passed.
+void on_exit_by_others(int code, void*) {
+  if (at_work != getpid()) return;
+  std::cout << std::flush;
+  std::cerr << "drivetrain-conformance: exit() was called with code " << code
+            << " before the cases were done; a plugin throws and does not end the process" << std::endl;
+  _exit(code == 0 ? 1 : code);
+}
 
 struct Request {
   std::string file, plugin, cases = "*";
@@ -69,6 +85,8 @@ Request read_request(const std::vector<std::string>& words) {
 
 // The runtime's own judgement of the file: a library of another build is refused with its reason before it is opened.
 void ask_the_runtime(const std::string& file) {
+  if (std::filesystem::is_directory(file))
+    throw fail(ErrorCode::plugin, file, " is a folder; name one library in it, KIND_NAME.so");
   const Output answer = run_program({"inspect", file});
   if (answer.code != 0) throw fail(static_cast<ErrorCode>(answer.code), answer.text);
 }
@@ -84,6 +102,20 @@ void check_names(const Value& options, const Plugins::Name& entry) {
   const OptionTable& table = installed_plugins().options(entry.kind, entry.name);
   for (const Value::Member& m : options.members())
     if (!table.find(m.key)) throw fail(ErrorCode::config, "--options: ", m.key, " is no option of ", entry.text());
+}
+
+// Plugins that no case could test here are refused once.
+void check_testable(const Subject& subject) {
+  if (subject.kind == "communicator") check_ranks_can_be_threads(subject);
+}
+
+bool fits(const std::string& name, const std::string& patterns) {
+  for (size_t at = 0; at <= patterns.size();) {
+    const size_t end = std::min(patterns.find(':', at), patterns.size());
+    if (fnmatch(patterns.substr(at, end - at).c_str(), name.c_str(), 0) == 0) return true;
+    at = end + 1;
+  }
+  return false;
 }
 
 // The plugins of the library that can be tested; those without a suite are named.
@@ -117,47 +149,55 @@ class RunCase : public testing::Test {
 };
 
 int run(const std::vector<std::string>& words) {
-  if (words.empty() || words[0] == "--help" || words[0] == "-h") {
-    (words.empty() ? std::cerr : std::cout) << kUsage;
-    return words.empty() ? 2 : 0;
+  const bool asks = std::any_of(words.begin(), words.end(), [](const auto& w) { return w == "--help" || w == "-h"; });
+  if (words.empty() || asks) {
+    (asks ? std::cout : std::cerr) << kUsage;
+    return asks ? 0 : 2;
   }
   const Request request = read_request(words);
   ask_the_runtime(request.file);
-  for (const Subject& subject : subjects_of(request))
+  int cases = 0;
+  for (const Subject& subject : subjects_of(request)) {
+    if (!request.list) check_testable(subject);
     for (const SuiteCase& c : suite_of(subject.kind)) {
-      if (request.list) {
+      if (!fits(c.name, request.cases)) continue;
+      ++cases;
+      if (request.list)
         std::cout << subject.kind << "/" << subject.name << " " << c.name << "\n";
-        continue;
-      }
-      testing::RegisterTest((subject.kind + "/" + subject.name).c_str(), c.name.c_str(), nullptr, nullptr, __FILE__,
-                            __LINE__, [=] { return new RunCase(subject, c); });
+      else
+        testing::RegisterTest((subject.kind + "/" + subject.name).c_str(), c.name.c_str(), nullptr, nullptr, __FILE__,
+                              __LINE__, [=] { return new RunCase(subject, c); });
     }
-  if (request.list) return 0;
-  std::string filter;
-  for (size_t at = 0; at <= request.cases.size();) {
-    const size_t end = std::min(request.cases.find(':', at), request.cases.size());
-    filter += (at == 0 ? "*." : ":*.") + request.cases.substr(at, end - at);
-    at = end + 1;
   }
-  testing::GTEST_FLAG(filter) = filter;
-  const int failed = RUN_ALL_TESTS();
-  if (testing::UnitTest::GetInstance()->test_to_run_count() == 0)
-    throw fail(ErrorCode::config, "--case \"", request.cases, "\" fits no case; --list names them");
-  return failed;
+  if (cases == 0) throw fail(ErrorCode::config, "--case \"", request.cases, "\" fits no case; --list names them");
+  return request.list ? 0 : RUN_ALL_TESTS();
+}
+
+// GoogleTest writes by stdio.
+int check_output(int code) {
+  std::cout.flush();
+  if (std::fflush(stdout) == 0 && !std::ferror(stdout) && std::cout) return code;
+  std::cerr << "drivetrain-conformance: cannot write to the standard output: it is full or closed\n";
+  return code == 0 ? static_cast<int>(ErrorCode::io) : code;
 }
 
 }  // namespace
 }  // namespace drivetrain::test
 
 int main(int argc, char** argv) {
+  using namespace drivetrain::test;
   testing::InitGoogleTest();
+  on_exit(on_exit_by_others, nullptr);
+  at_work = getpid();
+  int code = 1;
   try {
-    return drivetrain::test::run({argv + 1, argv + argc});
+    code = check_output(run({argv + 1, argv + argc}));
   } catch (const drivetrain::Error& e) {
     std::cerr << e.what() << "\n";
-    return static_cast<int>(e.code());
+    code = static_cast<int>(e.code());
   } catch (const std::exception& e) {
     std::cerr << "drivetrain-conformance: " << e.what() << "\n";
-    return 1;
   }
+  at_work = 0;
+  return code;
 }

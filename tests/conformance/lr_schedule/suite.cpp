@@ -31,9 +31,9 @@ void check_is_a_function_of_progress(const LrSchedule& schedule) {
       schedule.at(progress_of(u, train_steps), kGroups[1]);
       const Hyper again = schedule.at(progress_of(u, train_steps), kGroups[0]);
       const Hyper& before = forward[static_cast<size_t>(u)];
-      EXPECT_EQ(again.lr, before.lr) << "update " << u << ", asked again";
-      EXPECT_EQ(again.weight_decay, before.weight_decay) << "update " << u << ", asked again";
-      EXPECT_EQ(again.momentum, before.momentum) << "update " << u << ", asked again";
+      ASSERT_EQ(again.lr, before.lr) << "update " << u << ", asked again";
+      ASSERT_EQ(again.weight_decay, before.weight_decay) << "update " << u << ", asked again";
+      ASSERT_EQ(again.momentum, before.momentum) << "update " << u << ", asked again";
     }
   }
 }
@@ -42,7 +42,7 @@ void check_rates_are_numbers(const LrSchedule& schedule) {
   for (const int64_t train_steps : {int64_t{0}, kUpdates})
     for (int64_t u = 0; u < kUpdates; ++u) {
       const double rate = schedule.at(progress_of(u, train_steps), kGroups[0]).lr;
-      EXPECT_TRUE(std::isfinite(rate) && rate >= 0) << "update " << u << " has the rate " << rate;
+      ASSERT_TRUE(std::isfinite(rate) && rate >= 0) << "update " << u << " has the rate " << rate;
     }
 }
 

@@ -218,6 +218,7 @@ Suite tensor_parallel_suite() {
   Suite suite;
   for (const auto& [name, check] : kTensorParallelChecks)
     suite.push_back({name, [check = check](const Subject& subject) {
+                       ASSERT_TRUE(4 % subject.rank_multiple == 0) << "the suite has 2 and 4 ranks";
                        for (const int64_t ranks : {2, 4})
                          if (ranks % subject.rank_multiple == 0) check(trial_of(subject, ranks));
                      }});
