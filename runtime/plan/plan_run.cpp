@@ -82,8 +82,11 @@ void check_data(PlannedRun& run, Problems& problems) {
                         "max_position_embeddings ", plan.model.max_position_embeddings,
                         ". Set dataset.params.seq_length to that or less, or enlarge the model's"));
   if (plan.data.steps >= 0 && plan.settings.train_steps > plan.data.steps)
-    problems.add(where, concat("train_steps is ", plan.settings.train_steps, ", the dataset has ", plan.data.steps,
-                               " steps. Set train_steps to ", plan.data.steps, " or less"));
+    problems.add(where, plan.data.steps == 0
+                            ? "the dataset has no data for a single step of train_batch_size sequences. Use more data, "
+                              "or a smaller train_batch_size"
+                            : concat("train_steps is ", plan.settings.train_steps, ", the dataset has ",
+                                     plan.data.steps, " steps. Set train_steps to ", plan.data.steps, " or less"));
   if (plan.settings.eval_interval > 0 && !plan.data.validation)
     problems.add(where,
                  "eval_interval is set, but the dataset has no validation part. Set it to 0 or use one that has");

@@ -81,7 +81,7 @@ class ToyContext : public StepContext {
     return std::span(visits_).subspan(std::min(at_ + 1, visits_.size()));
   }
   RandomKey random(std::string_view site) const override {
-    return {1, static_cast<uint64_t>(step_), hash_name(site), 0};
+    return {1, static_cast<uint64_t>(step_), hash_name(site), 0, {}};
   }
   void metric(const std::string&, const at::Tensor&) override {}
 
