@@ -2,13 +2,13 @@
 //
 // Every reduction is a sum. A group adds by one fixed binary tree over rank index (neighbours first, then neighbouring
 // pairs, and so on), for every collective and every element. So all_reduce equals reduce_scatter plus all_gather bit
-// for bit. A plugin that adds in another order says so in `plan` (PlanContext::cost). Every rank makes the same calls on a group in the same order. A call may return before the transfer is
-// complete. Works of one or several groups may be waited for in any order; waiting for one makes progress on all of
-// them. Calls on one group take effect in the order in which they were made. Ownership: the caller leaves the buffers
-// alone until it has waited for the Work. The Work keeps its tensors alive. Thread: one call at a time per group;
-// `abort` from any thread. Stream: the current one; Work::wait makes it wait. Errors, from every call and from
-// Work::wait: Error(communication) naming the peer that is lost, late or aborted; Error(config) for a shape or dtype
-// that does not fit.
+// for bit. A plugin that adds in another order says so in `plan` (PlanContext::cost). Every rank makes the same calls
+// on a group in the same order. A call may return before the transfer is complete. Works of one or several groups may
+// be waited for in any order; waiting for one makes progress on all of them. Calls on one group take effect in the
+// order in which they were made. Ownership: the caller leaves the buffers alone until it has waited for the Work. The
+// Work keeps its tensors alive. Thread: one call at a time per group; `abort` from any thread. Stream: the current one;
+// Work::wait makes it wait. Errors, from every call and from Work::wait: Error(communication) naming the peer that is
+// lost, late or aborted; Error(config) for a shape or dtype that does not fit.
 #pragma once
 
 #include <ATen/core/Tensor.h>

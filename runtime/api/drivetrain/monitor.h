@@ -1,7 +1,7 @@
-// Receives the events of a run, for a console, a file or a dashboard. Monitors are created and planned on every rank; rank 0's receive the
-// events. Events are copies
-// of host values, never tensors. Thread: `on_event` on one thread that all monitors share, in the order of the events.
-// A slow monitor delays the other monitors. It delays the training only when the bounded queue (1024 events) is full.
+// Receives the events of a run, for a console, a file or a dashboard. Monitors are created and planned on every rank;
+// rank 0's receive the events. Events are copies of host values, never tensors. Thread: `on_event` on one thread that
+// all monitors share, in the order of the events. A slow monitor delays the other monitors. It delays the training only
+// when the bounded queue (1024 events) is full.
 #pragma once
 
 #include <drivetrain/plugin.h>

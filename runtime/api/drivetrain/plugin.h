@@ -44,10 +44,10 @@ class DRIVETRAIN_API Plugin {
   //   2. the axes that all plugins claimed;
   //   3. in training only: the batch sizes and the dataset's sequence length;
   //   4. after Strategy::build, Model::build and Recompute::choose: the units of each pipeline stage.
-  // Only figures and notes of the last call are shown. Claims, offers, needs and shares must be equal in the last two
-  // calls, and so must what is taken away of others' offers. Reading a fact that is not known yet throws (fact.h); Fact::known tells. Two special cases: if a plugin is
-  // replaced by its fallback, planning starts again with new objects of all plugins. And a plugin that is not part of
-  // the run may be created and planned once, to find out which abilities it would offer.
+  // Only figures and notes of the last call are shown. Claims, offers, needs, shares and what is taken away must be
+  // equal in the last two calls. Reading a fact that is not known yet throws (fact.h); Fact::known tells. Two special
+  // cases: if a plugin is replaced by its fallback, planning starts again with new objects of all plugins. And a plugin
+  // that is not part of the run may be created and planned once, to find out which abilities it would offer.
   virtual void plan(PlanContext&) {}
 };
 

@@ -15,8 +15,8 @@ namespace drivetrain {
 // of small range. The update divides by the scale that the gradients were computed with.
 // The rules are those of DeepSpeed's dynamic loss scaler. An overflow skips the update. From the `hysteresis`-th
 // overflow on, each one also halves the scale, down to `minimum`. The update after `window` updates without an overflow
-// doubles the scale. The doubling resets the count of overflows; with `consecutive_hysteresis`, every update without an overflow
-// does.
+// doubles the scale. The doubling resets the count of overflows; with `consecutive_hysteresis`, every update without an
+// overflow does.
 struct LossScaling {
   bool dynamic = true;  // false: the scale stays `initial`
   double initial = 65536;

@@ -60,8 +60,8 @@ class DRIVETRAIN_API Unit {
   // Once per micro-batch. x: what the unit before returned, detached; the first unit gets {tokens_BS}. Returns the next
   // unit's x. The unit stores what backward needs in `saved`. The last unit returns {loss}, a float64 scalar: the sum
   // over the valid tokens of the micro-batch (it may be computed in backward); or, without labels, {logits [B, S, V]}.
-  // A block may return {residual, delta}; the next unit's first norm adds them. Between two pipeline stages go at most 8
-  // tensors of at most 6 dimensions, whose shapes stay the same through the run.
+  // A block may return {residual, delta}; the next unit's first norm adds them. Between two pipeline stages go at most
+  // 8 tensors of at most 6 dimensions, whose shapes stay the same through the run.
   // Autograd records in training steps only. If the unit is recomputed, its first forward runs without autograd and its
   // `saved` is dropped; forward runs again before backward and must compute the same values.
   virtual Tensors forward(const Tensors& x, StepContext& ctx, Saved& saved) = 0;
