@@ -23,8 +23,8 @@ constexpr KindRow kKinds[] = {
     {"model", KindRule::exactly_one, "units, parameters and names of the weights"},
     {"dataset", KindRule::exactly_one, "batches of tokens"},
     // A run without checkpoints is legal; the policy and the store come together.
-    {"checkpoint_store", KindRule::at_most_one, "where snapshots are written", "checkpoint"},
-    {"checkpoint_policy", KindRule::any_number, "when snapshots are due"},
+    {"checkpoint_store", KindRule::at_most_one, "where checkpoints are kept, and in which form"},
+    {"checkpoint_policy", KindRule::any_number, "when a checkpoint is saved, and which are kept"},
     {"monitor", KindRule::any_number, "what happens with the figures of a run", "monitors"},
     {"strategy", KindRule::any_number, "anything else that acts around the model"},
 };

@@ -4,7 +4,7 @@
 # What a build needs. python3-pip is asked for only where no Python on the PATH has pip.
 build_packages() {
   echo g++ cmake ninja-build ccache binutils ca-certificates python3
-  echo libboost-dev rapidjson-dev libtbb-dev libspdlog-dev libssl-dev libcli11-dev libgtest-dev
+  echo libboost-dev rapidjson-dev libtbb-dev libspdlog-dev libssl-dev libcli11-dev libgtest-dev libxxhash-dev
   echo libmpich-dev mpich # communicator/mpi; where both are absent, a build leaves it out and says so
   find_python || echo python3-pip
 }

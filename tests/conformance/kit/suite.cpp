@@ -5,6 +5,7 @@
 #include <map>
 
 #include <drivetrain/testkit/attention/suite.h>
+#include <drivetrain/testkit/checkpoint_store/suite.h>
 #include <drivetrain/testkit/communicator/suite.h>
 #include <drivetrain/testkit/context_parallel/suite.h>
 #include <drivetrain/testkit/data_parallel/suite.h>
@@ -24,6 +25,7 @@ using Maker = Suite (*)();
 const std::map<std::string, Maker>& makers() {
   static const std::map<std::string, Maker> list = {
       {"attention", attention_suite},
+      {"checkpoint_store", checkpoint_store_suite},
       {"communicator", communicator_suite},
       {"context_parallel", context_parallel_suite},
       {"data_parallel", data_parallel_suite},

@@ -1,0 +1,52 @@
+#include "digest.h"
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include "digest_versions.h"
+
+namespace drivetrain::sharded {
+namespace {
+
+void digest_any(const void* data, size_t bytes, uint64_t out[2]) {
+  const XXH128_hash_t hash = XXH3_128bits(data, bytes);
+  out[0] = hash.high64, out[1] = hash.low64;
+}
+
+DigestFunction best_version() {
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx512f")) return digest_avx512;
+  if (__builtin_cpu_supports("avx2")) return digest_avx2;
+#endif
+  return digest_any;
+}
+
+}  // namespace
+
+Digest digest_of(const void* data, size_t bytes) {
+  static const DigestFunction function = best_version();
+  uint64_t halves[2];
+  function(data, bytes, halves);
+  return {halves[0], halves[1]};
+}
+
+std::string Digest::text() const {
+  std::string text;
+  for (const uint64_t half : {high, low})
+    for (int shift = 60; shift >= 0; shift -= 4) text += "0123456789abcdef"[(half >> shift) & 15];
+  return text;
+}
+
+std::optional<Digest> read_digest(std::string_view text) {
+  if (text.size() != 32) return std::nullopt;
+  uint64_t halves[2] = {0, 0};
+  for (size_t i = 0; i < 32; ++i) {
+    const char c = text[i];
+    const int digit = c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+    if (digit < 0) return std::nullopt;
+    halves[i / 16] = halves[i / 16] << 4 | static_cast<uint64_t>(digit);
+  }
+  return Digest{halves[0], halves[1]};
+}
+
+}  // namespace drivetrain::sharded
