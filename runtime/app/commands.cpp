@@ -35,6 +35,7 @@ TrainArguments train_arguments(const cli::Arguments& arguments) {
   args.plan = arguments.has("--plan");
   args.svg = arguments.text("--svg");
   args.json = arguments.has("--json");
+  args.resume = arguments.text("--resume");
   return args;
 }
 

@@ -15,8 +15,9 @@ struct TrainArguments {
   std::string config;
   std::vector<std::string> sets, plugin_paths;
   bool plan = false;
-  std::string svg;    // file for the schedule's picture; only with plan
-  bool json = false;  // the plan as JSON; only with plan
+  std::string svg;     // file for the schedule's picture; only with plan
+  bool json = false;   // the plan as JSON; only with plan
+  std::string resume;  // "auto", "never", a tag; "": not given
 };
 TrainArguments train_arguments(const cli::Arguments& arguments);
 

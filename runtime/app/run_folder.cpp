@@ -1,5 +1,11 @@
 #include "app/run_folder.h"
 
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
 
 #include <drivetrain/error.h>
@@ -18,16 +24,37 @@ Error holds_a_run(const std::string& path, const std::string& file) {
               "Choose another with --set output_dir=FOLDER, or move it away");
 }
 
-}  // namespace
-
-void check_run_folder(const std::string& path) {
+// The file that shows it; null: none.
+const char* sign_of_run(const std::string& path) {
   std::error_code unknown;  // a path that cannot be is told when the folder is created
   for (const char* file : {kFirstFile, "metrics.jsonl"})
-    if (fs::exists(fs::path(path) / file, unknown)) {
-      remove_unfinished(path, false);  // of that run, if it was killed while it wrote
-      throw holds_a_run(path, file);
-    }
+    if (fs::exists(fs::path(path) / file, unknown)) return file;
+  return nullptr;
 }
+
+}  // namespace
+
+bool holds_run(const std::string& path) { return sign_of_run(path) != nullptr; }
+
+void check_run_folder(const std::string& path) {
+  const char* file = sign_of_run(path);
+  if (!file) return;
+  remove_unfinished(path, false);  // of that run, if it was killed while it wrote
+  throw holds_a_run(path, file);
+}
+
+// A file system that has no such locks does not keep a run from working.
+FolderLock::FolderLock(const std::string& path) {
+  descriptor_ = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (descriptor_ < 0) throw fail(ErrorCode::io, "cannot open output_dir ", path, ": ", std::strerror(errno));
+  if (::flock(descriptor_, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return;
+  ::close(descriptor_);
+  throw fail(ErrorCode::config, "output_dir ", path,
+             ": another run is at work in it\n   wait for its end, stop it, or ",
+             "choose another with --set output_dir=FOLDER");
+}
+
+FolderLock::~FolderLock() { ::close(descriptor_); }
 
 void take_run_folder(const std::string& path, const std::string& resolved_json) {
   check_run_folder(path);  // a folder with metrics alone is a run as well

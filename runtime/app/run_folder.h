@@ -1,6 +1,7 @@
-// The output folder of a run: claimed by rank 0, never one that holds a run already.
+// The output folder of a run: claimed by rank 0, by one run at a time. A run that is there goes on or stays as it is.
 #pragma once
 
+#include <memory>
 #include <string>
 
 #include <drivetrain/value.h>
@@ -9,6 +10,8 @@
 
 namespace drivetrain {
 
+// Whether it holds a run: its config or its figures.
+DRIVETRAIN_INTERNAL bool holds_run(const std::string& path);
 // Throws Error(config) if `path` holds a run; what that run's writers left half written is removed if they are gone.
 DRIVETRAIN_INTERNAL void check_run_folder(const std::string& path);
 
@@ -16,6 +19,20 @@ DRIVETRAIN_INTERNAL void check_run_folder(const std::string& path);
 // at the same time one gets it, the others throw Error(config). Removes what a killed run left half written there.
 // Error(io) if the folder cannot be made or written to.
 DRIVETRAIN_INTERNAL void take_run_folder(const std::string& path, const std::string& resolved_json);
+
+// Held by rank 0 as long as a run is at work in a folder. It is the kernel's lock of the folder itself: it leaves no
+// file, and it is gone with the process that held it.
+class DRIVETRAIN_INTERNAL FolderLock {
+ public:
+  // The folder is there. Error(config) if another run holds it.
+  explicit FolderLock(const std::string& path);
+  ~FolderLock();
+  FolderLock(const FolderLock&) = delete;
+  FolderLock& operator=(const FolderLock&) = delete;
+
+ private:
+  int descriptor_ = -1;
+};
 
 // The whole file or none (state/new_file.h). Error(io) if the disk is full.
 DRIVETRAIN_INTERNAL void write_text_file(const std::string& path, const std::string& text);

@@ -15,13 +15,17 @@ std::atomic<int> stop_signal = 0;
 
 extern "C" void remember_signal(int signal) { stop_signal = signal; }
 
-// The first SIGINT or SIGTERM ends the run after its step; a second one kills, as any does before the ranks have met.
+constexpr int kRequeue = 75;  // EX_TEMPFAIL: the same command goes on where this one stopped
+
+// The first SIGINT, SIGTERM or SIGUSR1 ends the run after its step; a second one kills, as any does before the ranks
+// have met.
 void watch_signals() {
   struct sigaction action = {};
   action.sa_handler = remember_signal;
   action.sa_flags = SA_RESTART | static_cast<int>(SA_RESETHAND);
   sigaction(SIGINT, &action, nullptr);
   sigaction(SIGTERM, &action, nullptr);
+  sigaction(SIGUSR1, &action, nullptr);
 }
 
 int train(const TrainArguments& args, TrainRequest& request) {
@@ -37,11 +41,12 @@ int train(const TrainArguments& args, TrainRequest& request) {
   start_process(request);
   const TrainOutcome outcome = train_rank(request);
   if (outcome.stopped) {
-    const int signal = stop_signal.load();
-    request.setup.log->warning(concat("stopped after step ", outcome.last_step, " of ", request.settings.train_steps,
-                                      signal ? concat(" by signal ", signal, " (", strsignal(signal), ")")
-                                             : std::string(" because another rank was asked to stop")));
-    return 128 + (signal ? signal : SIGTERM);
+    const int signal = outcome.signal;
+    request.setup.log->warning(concat(
+        "stopped after step ", outcome.last_step, " of ", request.settings.train_steps,
+        stop_signal.load() ? "" : ", as another rank was asked to,", " by signal ", signal, " (", strsignal(signal),
+        ")", outcome.saved.empty() ? "" : concat("; the same command goes on from checkpoint ", outcome.saved)));
+    return outcome.saved.empty() || signal == SIGINT ? 128 + signal : kRequeue;
   }
   return 0;
 }
@@ -54,6 +59,7 @@ int train_command(const cli::Arguments& arguments) {
   request.stop = &stop_signal;
   request.on_start = watch_signals;
   request.plan_only = args.plan;
+  request.resume = read_resume(args.resume);
   join_ranks(request);
   return telling_others(*request.setup.store, request.setup.environment, [&] { return train(args, request); });
 }

@@ -2,8 +2,10 @@
 
 #include <drivetrain/toolkit/text.h>
 
+#include "app/after_training.h"
 #include "app/plan_training.h"
 #include "app/run_folder.h"
+#include "checkpoint/saver.h"
 #include "checks/plugin_call.h"
 #include "log/log_console.h"
 #include "observe/bus.h"
@@ -20,13 +22,17 @@ namespace drivetrain {
 namespace {
 
 constexpr const char* kFolderTaken = "run/folder";
+constexpr const char* kResumedTag = "run/resumed_tag";  // "=" and the tag
 
 // The folder belongs to rank 0; a rank that fails here ends the others through the communicator or the launcher.
-void open_run_folder(const TrainRequest& request, const Run& run, const Value& facts) {
+void open_run_folder(const TrainRequest& request, const Run& run, const Value& facts, bool goes_on) {
   const std::string& folder = run.plan.settings.output_dir;
   Value resolved = resolved_value(run, *request.registry);
   resolved.set("_resolved", facts);
-  take_run_folder(folder, resolved.to_json(2) + "\n");
+  if (goes_on)
+    write_text_file(folder + "/resolved.json", resolved.to_json(2) + "\n");
+  else
+    take_run_folder(folder, resolved.to_json(2) + "\n");
   request.setup.store->set(kFolderTaken, folder);
   attach_file(*request.setup.log, folder + "/log.txt");
 }
@@ -49,8 +55,10 @@ void announce(const TrainRequest& request, const Run& run, const Value& facts, c
   log.info("run folder " + run.plan.settings.output_dir);
 }
 
-Value run_begin_data(const TrainRequest& request, const Run& run) {
+// `first_step`: 1, or the one after the checkpoint's.
+Value run_begin_data(const TrainRequest& request, const Run& run, int64_t first_step) {
   Value data = Value::object();
+  data.set("first_step", first_step);
   data.set("output_dir", run.plan.settings.output_dir);
   data.set("train_steps", run.plan.settings.train_steps);
   data.set("steps_per_print", run.plan.settings.steps_per_print);
@@ -76,59 +84,6 @@ Value run_end_data(const TrainOutcome& outcome, Value memory) {
   return end;
 }
 
-enum class Needs { nothing, peers };
-
-// What a run does once it is trained: each part is tried whatever became of those before it,
-// so that one that fails loses no weights. The first failure is the run's.
-// Without its peers a rank does what needs none. They are lost where a part that needs them says so; where a plugin
-// does it may speak of somebody else, and the communicator and the store are asked.
-class AfterTraining {
- public:
-  AfterTraining(const Run& run, std::exception_ptr failure) : run_(run) { keep(std::move(failure), Needs::nothing); }
-
-  template <class Part>
-  void run(Needs needs, const Part& part) {
-    if (needs == Needs::peers && lost_peers_) return;
-    try {
-      part();
-    } catch (...) {
-      keep(std::current_exception(), needs);
-    }
-  }
-  bool lost_peers() const { return lost_peers_; }
-  void rethrow() const {
-    if (first_) std::rethrow_exception(first_);
-  }
-
- private:
-  void keep(std::exception_ptr failure, Needs needs) try {
-    if (!failure) return;
-    if (!first_) first_ = failure;
-    std::rethrow_exception(failure);
-  } catch (const Error& e) {
-    if (e.code() != ErrorCode::communication || lost_peers_) return;
-    lost_peers_ = needs == Needs::peers || by_communicator(e) || run_stopped();
-  } catch (...) {
-  }
-
-  // After an error of its own it makes no call any more. It names itself, also inside of a strategy's hook.
-  bool by_communicator(const Error& e) const {
-    const std::string id = run_.plan.id_of(Communicator::kKind);
-    return !id.empty() && std::string(e.what()).find(id) != std::string::npos;
-  }
-  // Then the store has no answer about a key that is not there.
-  bool run_stopped() const try {
-    run_.store->has("the run goes on");
-    return false;
-  } catch (const Error&) {
-    return true;
-  }
-
-  const Run& run_;
-  std::exception_ptr first_;
-  bool lost_peers_ = false;
-};
-
 class Session {
  public:
   explicit Session(const TrainRequest& request)
@@ -141,14 +96,21 @@ class Session {
  private:
   TrainOutcome from_plan_to_end() {
     in("planning its part");
-    if (rank_zero_) check_run_folder(request_.settings.output_dir);
+    const std::string& folder = request_.settings.output_dir;
+    const bool goes_on = request_.resume.mode != ResumeOption::Mode::never;
+    if (rank_zero_ && !goes_on) check_run_folder(folder);
     run_ = std::make_unique<Run>(
         std::move(*plan_training(request_.settings, request_.chosen, *request_.registry, request_.setup)));
     Run& run = *run_;
     check_host_memory(run.plan);
     const Value facts = resolved_facts(run.plan, *request_.registry);
+    if (run.plugins.checkpoint_store && (!run.plugins.checkpoint_policies.empty() || holds_run(folder)))
+      plugin_call({run.plan.id_of(CheckpointStore::kKind), "open_place"},
+                  [&] { run.plugins.checkpoint_store->open_place(folder, rank_zero_); });
+    if (rank_zero_) choose_beginning();
     in("waiting for the others");
     meet_ranks(request_, run, facts);
+    if (env_.world_size > 1) tag_ = request_.setup.store->get(kResumedTag, resume_timeout()).substr(1);
     try {
       return work(facts);
     } catch (const std::exception& e) {
@@ -158,6 +120,24 @@ class Session {
       note_in_file(*run.log, concat("drivetrain: error: ", e.what()));
       throw;
     }
+  }
+
+  double resume_timeout() const { return static_cast<double>(request_.settings.rendezvous_timeout_s); }
+
+  // On rank 0, for all: a new run, or the checkpoint that the run in this folder goes on from.
+  void choose_beginning() {
+    const std::string& folder = request_.settings.output_dir;
+    Run& run = *run_;
+    if (holds_run(folder)) {
+      const CheckpointStore* store = run.plugins.checkpoint_store.get();
+      if (!store || store->tags().empty()) check_run_folder(folder);  // there is nothing to go on from
+      lock_ = std::make_unique<FolderLock>(folder);
+      tag_ = choose_tag(*run.plugins.checkpoint_store, request_.resume, folder, resolved_value(run, *request_.registry),
+                        run.plan.settings.train_steps, *run.log);
+    } else if (request_.resume.mode == ResumeOption::Mode::tag) {
+      throw fail(ErrorCode::config, "--resume ", request_.resume.tag, ": output_dir ", folder, " holds no run");
+    }
+    if (env_.world_size > 1) request_.setup.store->set(kResumedTag, "=" + tag_);
   }
 
   // Another run may hold it, and rank 0 be refused.
@@ -177,18 +157,17 @@ class Session {
     if (request_.on_start) request_.on_start();
     in("building the model");
     build_run(run);
-    if (run.plan.settings.save_final) check_final(run);
+    if (run.plan.settings.save_final && tag_.empty()) check_final(run);
     const PlannedMemory planned = planned_memory(run.plan);
     // Only now, so that a start that fails leaves nothing behind.
     if (rank_zero_)
-      open_run_folder(request_, run, facts);
+      open_run_folder(request_, run, facts, !tag_.empty());
     else
       note_elsewhere(*run.log, run.plan.settings.output_dir + "/log.txt", [this] { return folder_is_ours(); });
+    if (rank_zero_ && !lock_) lock_ = std::make_unique<FolderLock>(run.plan.settings.output_dir);
     if (rank_zero_) announce(request_, run, facts, planned);
     std::unique_ptr<EventBus> bus;
     if (rank_zero_) bus = std::make_unique<EventBus>(run.plugins.monitors, *run.log);
-    if (bus) bus->publish({"run_begin", 0, run_begin_data(request_, run)});
-
     Trainer trainer(
         trainer_parts(run),
         [&](int64_t step, Value data) {
@@ -197,10 +176,19 @@ class Session {
           bus->rethrow_if_failed();
         },
         *request_.stop);
+    if (!tag_.empty()) {
+      in("loading the checkpoint");
+      resume_from(tag_, run, trainer);
+      if (rank_zero_) run.log->info(concat("goes on from checkpoint ", tag_, " with step ", trainer.next_step()));
+    }
+    if (bus) bus->publish({"run_begin", 0, run_begin_data(request_, run, trainer.next_step())});
+    std::unique_ptr<Saver> saver = make_saver(trainer);
     in("training");
     TrainOutcome outcome;
     outcome.last_step = trainer.train();
+    outcome.signal = trainer.stop_signal();
     outcome.stopped = outcome.last_step < run.plan.settings.train_steps;
+    if (saver && saver->last_step() == outcome.last_step) outcome.saved = saver->last_tag();
 
     in("ending the run");
     AfterTraining after(run, trainer.late_failure());
@@ -214,16 +202,41 @@ class Session {
       bus->rethrow_if_failed();
     });
     after.run(Needs::nothing, [&] {
-      if (run.plan.settings.save_final) write_final(run, after.lost_peers());
+      // A run that goes on later writes them in its end.
+      if (run.plan.settings.save_final && !(outcome.stopped && !outcome.saved.empty()))
+        write_final(run, after.lost_peers());
     });
     after.rethrow();
     return outcome;
+  }
+
+  // Null where nothing is saved.
+  std::unique_ptr<Saver> make_saver(Trainer& trainer) {
+    Run& run = *run_;
+    if (!run.plugins.checkpoint_store || run.plugins.checkpoint_policies.empty()) return nullptr;
+    Value facts = Value::object();
+    facts.set("config", resolved_value(run, *request_.registry));
+    facts.set("run", resolved_facts(run.plan, *request_.registry));
+    auto saver = std::make_unique<Saver>(
+        SaverParts{.store = *run.plugins.checkpoint_store,
+                   .store_id = run.plan.id_of(CheckpointStore::kKind),
+                   .policies = run.plugins.checkpoint_policies,
+                   .exchange = *run.store,
+                   .environment = env_,
+                   .log = *run.log,
+                   .mesh = *run.mesh,
+                   .visit = [&run, &trainer](StateVisitor& v) { visit_checkpoint_state(run, trainer, v); },
+                   .facts = std::move(facts)});
+    trainer.between_steps(saver.get());
+    return saver;
   }
 
   const TrainRequest& request_;
   const RankEnvironment& env_;
   const bool rank_zero_;
   std::unique_ptr<Run> run_;
+  std::unique_ptr<FolderLock> lock_;  // on rank 0, once the folder is this run's
+  std::string tag_;                   // of the checkpoint that the run goes on from; "": it begins
 };
 
 }  // namespace

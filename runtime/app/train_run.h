@@ -5,6 +5,7 @@
 #include <atomic>
 #include <functional>
 
+#include "checkpoint/resume.h"
 #include "internal.h"
 #include "plan/planned_run.h"
 
@@ -21,11 +22,14 @@ struct TrainRequest {
   const std::atomic<int>* stop = nullptr;  // once not 0, the run ends after the step it is in
   std::function<void()> on_start;          // called once all ranks have met; from then on `stop` is heeded
   bool terminal = false;                   // rank 0's output ends on a terminal
+  ResumeOption resume{};
 };
 
 struct TrainOutcome {
   int64_t last_step = 0;
   bool stopped = false;  // before train_steps, because some rank was asked to
+  int signal = 0;        // by this signal; 0: none
+  std::string saved{};   // the checkpoint of the last step; "": none
 };
 
 // Before the first collective: is everybody there, with the same configuration and the same libraries (`facts`)?

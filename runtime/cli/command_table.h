@@ -9,11 +9,10 @@
 namespace drivetrain::cli {
 namespace rows {
 
-inline constexpr RefusedOptions kNoResume[] = {{"--resume", "not in this version: there are no checkpoints yet"}};
+inline constexpr RefusedOptions kNoResume[] = {{"--resume", "a benchmark always begins anew"}};
 
 // What users of DeepSpeed's launcher, torchrun and mpirun type.
 inline constexpr RefusedOptions kOtherLaunchers[] = {
-    kNoResume[0],
     {"--hostfile -H --include -i --exclude -e --num_nodes --nnodes --node_rank --force_multi --launcher "
      "--launcher_args "
      "--no_ssh --no_ssh_check --ssh_port --rdzv_endpoint",
@@ -46,8 +45,7 @@ inline constexpr Command kCommands[] = {
      .takes = Takes::file,
      .least = 1,
      .most = 1,
-     .options = rows::kTrain,
-     .refused = rows::kNoResume},
+     .options = rows::kTrain},
     {.name = "launch",
      .summary = "trains a model on N ranks of this host, or times a benchmark on them",
      .words = "CONFIG",

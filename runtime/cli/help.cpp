@@ -120,7 +120,7 @@ std::string environment_text() {
 
 std::string exit_codes_text() {
   return "0 done, 1 our own bug, 2 usage or configuration, 3 plugin, 4 out of memory, 5 communication, 6 checkpoint, "
-         "7 numeric failure, 8 input or output, 128+n signal n.";
+         "7 numeric failure, 8 input or output, 75 stopped with a checkpoint, 128+n signal n.";
 }
 
 std::string usage_line(const Command& command) {

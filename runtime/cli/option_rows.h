@@ -70,7 +70,15 @@ inline constexpr Option kGroups = whole("--groups", "number of key/value heads; 
 inline constexpr Option kHeadSize = with_default(whole("--head-size", "size of a head"), "64");
 inline constexpr Option kSeq = whole("--seq", "tokens per sequence");
 
-inline constexpr Option kTrain[] = {kSet, kPlan, kSvg, kPlanJson, kPluginPath};
+inline constexpr Option kResume{.name = "--resume",
+                                .value = "auto|never|TAG",
+                                .help =
+                                    "go on from the newest checkpoint of output_dir (auto), from this one (a tag such "
+                                    "as step-00000040), or refuse a folder that holds a run (never); default: auto, "
+                                    "if the config is the one of that run",
+                                .takes = Takes::text};
+
+inline constexpr Option kTrain[] = {kSet, kResume, kPlan, kSvg, kPlanJson, kPluginPath};
 
 inline constexpr Option kLaunch[] = {{.name = "-n",
                                       .value = "N",

@@ -13,6 +13,7 @@
 
 #include "checks/plugin_call.h"
 #include "checks/tensor_check.h"
+#include "data/state_copy.h"
 
 namespace drivetrain {
 namespace {
@@ -78,30 +79,43 @@ struct Feed::Impl {
   struct Item {
     Batch batch;
     std::exception_ptr failure;
+    std::shared_ptr<StateCopy> state = nullptr;  // with the last batch of a step
   };
   std::shared_ptr<Dataset> dataset;
   FeedPlan plan;
   tbb::concurrent_bounded_queue<Item> queue;
   std::thread thread;
   std::atomic<bool> stopping = false, done = false;
+  std::shared_ptr<StateCopy> consumed;  // main thread
 
-  void read_step(DataPart part, int64_t step) {
+  std::shared_ptr<StateCopy> copy_state() {
+    auto copy = std::make_shared<StateCopy>();
+    plugin_call({plan.dataset, "state"}, [&] { dataset->state(*copy); });
+    return copy;
+  }
+
+  // `last`: of all that belongs to a step of the run.
+  void read_step(DataPart part, int64_t step, bool last) {
     for (int64_t a = 0; a < plan.accumulation && !stopping; ++a) {
       BatchRequest request;
       request.part = part;
       request.step = step;
       request.first_row = (a * plan.dp_size + plan.dp_rank) * plan.micro_batch_size;
       request.rows = plan.micro_batch_size;
-      queue.push({read_checked(*dataset, plan, request), nullptr});
+      Batch batch = read_checked(*dataset, plan, request);
+      const bool ends_step = last && a + 1 == plan.accumulation;
+      queue.push({std::move(batch), nullptr, ends_step ? copy_state() : nullptr});
     }
   }
 
   void walk() {
     try {
       for (int64_t step = plan.first_step; step <= plan.last_step && !stopping; ++step) {
-        read_step(DataPart::train, step);
-        if (!plan.eval_due(step)) continue;
-        for (int64_t i = 1; i <= plan.eval_iters && !stopping; ++i) read_step(DataPart::validation, i);
+        const bool evaluates = plan.eval_due(step);
+        read_step(DataPart::train, step, !evaluates);
+        if (!evaluates) continue;
+        for (int64_t i = 1; i <= plan.eval_iters && !stopping; ++i)
+          read_step(DataPart::validation, i, i == plan.eval_iters);
       }
     } catch (...) {
       queue.push({{}, std::current_exception()});
@@ -135,7 +149,12 @@ Batch Feed::next() {
   Impl::Item item;
   impl_->queue.pop(item);
   if (item.failure) std::rethrow_exception(item.failure);
+  if (item.state) impl_->consumed = std::move(item.state);
   return std::move(item.batch);
+}
+
+void Feed::state(StateVisitor& visitor) {
+  if (impl_->consumed) impl_->consumed->show(visitor);
 }
 
 }  // namespace drivetrain

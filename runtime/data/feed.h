@@ -6,6 +6,7 @@
 #include <string>
 
 #include <drivetrain/dataset.h>
+#include <drivetrain/state.h>
 
 namespace drivetrain {
 
@@ -30,6 +31,9 @@ class Feed {
   ~Feed();  // stops the thread
   // The next micro-batch of the walk: accumulation 0, 1, ... of a step, then those of its evaluation batches.
   Batch next();
+  // The dataset's state as it was when the last step whose batches `next` has all given was read: what follows is read
+  // again. Before the first such step, and for a dataset that shows nothing: nothing is shown.
+  void state(StateVisitor& visitor);
 
  private:
   struct Impl;

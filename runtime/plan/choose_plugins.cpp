@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include <drivetrain/checkpoint_policy.h>
 #include <drivetrain/dataset.h>
 #include <drivetrain/lr_schedule.h>
 #include <drivetrain/monitor.h>
@@ -43,7 +44,10 @@ std::string home_of(const std::string& key, const std::vector<Selection>& select
 }
 
 bool training_only(const std::string& kind) {
-  return kind == Dataset::kKind || kind == Optimizer::kKind || kind == LrSchedule::kKind || kind == Monitor::kKind;
+  for (const char* one : {Dataset::kKind, Optimizer::kKind, LrSchedule::kKind, Monitor::kKind, CheckpointStore::kKind,
+                          CheckpointPolicy::kKind})
+    if (kind == one) return true;
+  return false;
 }
 
 std::vector<KindRule> kinds_for(Purpose purpose) {

@@ -68,6 +68,9 @@ NamedPlugins create_plugins(PlannedRun& run, const Registry& registry) {
   run.plugins.communicator = named<NamedCommunicator>(run, factory.one<Communicator>());
   for (size_t at = factory.made.size(); const auto& monitor : factory.all<Monitor>())
     run.plugins.monitors.push_back({factory.made[at++].first, monitor});
+  run.plugins.checkpoint_store = factory.one<CheckpointStore>();
+  for (size_t at = factory.made.size(); const auto& policy : factory.all<CheckpointPolicy>())
+    run.plugins.checkpoint_policies.push_back({factory.made[at++].first, policy});
   for (const NamedStrategy& strategy : run.plugins.strategies) run.plan.nesting.push_back(strategy.id);
   return std::move(factory.made);
 }

@@ -153,7 +153,8 @@ void solve_batches(RunPlan& plan, Problems& problems) {
 bool acts_in_a_step(const std::string& id, int64_t world_size) {
   const std::string kind = id.substr(0, id.find('/'));
   if (kind == Communicator::kKind) return world_size > 1;
-  for (const char* idle : {Dataset::kKind, Monitor::kKind, LrSchedule::kKind})
+  for (const char* idle :
+       {Dataset::kKind, Monitor::kKind, LrSchedule::kKind, CheckpointStore::kKind, CheckpointPolicy::kKind})
     if (kind == idle) return false;
   return true;
 }

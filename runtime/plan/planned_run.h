@@ -19,6 +19,7 @@
 #include "internal.h"
 #include "observe/bus.h"
 #include "plan/choose_plugins.h"
+#include "plan/named_policy.h"
 #include "plan/run_plan.h"
 #include "rendezvous/rendezvous.h"
 #include "step/hooks.h"
@@ -46,6 +47,8 @@ struct RunPlugins {
   std::shared_ptr<Recompute> recompute;         // null: everything is kept
   std::shared_ptr<Precision> precision;         // null: float32 throughout
   std::vector<NamedMonitor> monitors;
+  std::shared_ptr<CheckpointStore> checkpoint_store;  // null: nothing is saved
+  std::vector<NamedPolicy> checkpoint_policies;
   Strategies strategies;  // outermost first
 };
 

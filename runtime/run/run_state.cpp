@@ -19,7 +19,8 @@ void visit_state(Run& run, Trainer& trainer, StateVisitor& visitor) {
   const RunPlan& plan = run.plan;
   of_plugin(plan.id_of(Optimizer::kKind), [&](StateVisitor& v) { run.plugins.optimizer->state(v); });
   of_plugin(plan.id_of(LrSchedule::kKind), [&](StateVisitor& v) { run.plugins.lr_schedule->state(v); });
-  of_plugin(plan.id_of(Dataset::kKind), [&](StateVisitor& v) { run.plugins.dataset->state(v); });
+  NamedState data(visitor, plan.id_of(Dataset::kKind));
+  trainer.dataset_state(data);
   for (const NamedStrategy& s : run.plugins.strategies) of_plugin(s.id, [&](StateVisitor& v) { s.strategy->state(v); });
 }
 

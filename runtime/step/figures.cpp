@@ -16,7 +16,9 @@ enum Place {
   memory_place,
   reserved_place,
   host_memory_place,
-  stop_place,
+  signal_place,
+  trouble_place,
+  seconds_place,
   places
 };
 
@@ -38,7 +40,7 @@ std::vector<double> Figures::read(const HostFigures& mine) {
   const auto set = [&](Place place, double value) { known[place - tokens_place] = value; };
   set(tokens_place, static_cast<double>(mine.tokens));
   set(memory_place, mine.memory), set(reserved_place, mine.reserved), set(host_memory_place, mine.host_memory);
-  set(stop_place, mine.stop ? 1 : 0);
+  set(signal_place, mine.signal), set(trouble_place, mine.trouble ? 1 : 0), set(seconds_place, mine.seconds);
   if (!all_.defined()) {  // only what the device has is read: 16 bytes
     const at::Tensor host = buffer_.narrow(0, 0, tokens_place).to(at::kCPU);
     const double* first = host.const_data_ptr<double>();
@@ -61,12 +63,14 @@ SharedFigures Figures::exchange(const HostFigures& mine) {
   for (const int64_t rank : sharers_.losses) shared.loss += of(rank)[loss_place];
   for (const int64_t rank : sharers_.tokens) shared.tokens += of(rank)[tokens_place];
   shared.squares = of(world_->rank())[squares_place];
+  shared.seconds = of(0)[seconds_place];
   for (int64_t rank = 0; rank < world_->size(); ++rank) {
     const double* one = of(rank);
     shared.memory = std::max(shared.memory, one[memory_place]);
     shared.reserved = std::max(shared.reserved, one[reserved_place]);
     shared.host_memory = std::max(shared.host_memory, one[host_memory_place]);
-    shared.stop = shared.stop || one[stop_place] != 0;
+    shared.signal = std::max(shared.signal, static_cast<int>(one[signal_place]));
+    shared.trouble = shared.trouble || one[trouble_place] != 0;
   }
   return shared;
 }

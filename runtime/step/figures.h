@@ -14,7 +14,9 @@ namespace drivetrain {
 struct HostFigures {
   int64_t tokens = 0;                                // valid ones of this rank
   double memory = 0, reserved = 0, host_memory = 0;  // peaks in bytes, of the device and of the process
-  bool stop = false;
+  int signal = 0;                                    // by which this rank was asked to stop; 0: it was not
+  bool trouble = false;                              // something beside the steps failed
+  double seconds = 0;                                // since the start
 };
 
 // Over all ranks.
@@ -22,7 +24,9 @@ struct SharedFigures {
   double loss = 0, tokens = 0;                       // sums over the ranks that share the gradient reduction
   double squares = 0;                                // as this rank's device has it: equal on all
   double memory = 0, reserved = 0, host_memory = 0;  // largest
-  bool stop = false;                                 // any
+  int signal = 0;                                    // largest
+  bool trouble = false;                              // any
+  double seconds = 0;                                // rank 0's
 };
 
 class Figures {

@@ -19,9 +19,9 @@ double clip_factor(double norm, double limit) {
   return limit / (norm + 1e-6);
 }
 
-HostFigures host_figures(const FinishParts& parts, int64_t tokens, bool stop) {
+HostFigures host_figures(const FinishParts& parts, int64_t tokens, const RankWord& word) {
   HostFigures mine;
-  mine.tokens = tokens, mine.stop = stop;
+  mine.tokens = tokens, mine.signal = word.signal, mine.trouble = word.trouble;
   mine.memory = mine.host_memory = peak_memory_bytes();
   mine.reserved = static_cast<double>(cpu_memory().peak_reserved);
   if (DeviceRuntime* runtime = parts.runtime) {
@@ -142,15 +142,17 @@ void Finish::sum_gradients(const at::Tensor& loss, StepContext& ctx) {
   norm_.sum_of_squares(parts_.chunks, figures_.squares());
 }
 
-StepResult Finish::exchange(int64_t tokens, bool stop) {
-  const HostFigures mine = host_figures(parts_, tokens, stop);
+StepResult Finish::exchange(int64_t tokens, const RankWord& word) {
+  HostFigures mine = host_figures(parts_, tokens, word);
+  mine.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - started_).count();
   // Its errors say whose they are.
   const PluginCall call{.id = parts_.communicator_id, .hook = "all_gather", .kind = "", .keeps_errors = true};
   const SharedFigures shared = plugin_call(call, [&] { return figures_.exchange(mine); });
   StepResult result;
   result.peak_memory_bytes = shared.memory;
   result.peak_reserved_bytes = shared.reserved, result.host_peak_memory_bytes = shared.host_memory;
-  result.stop = shared.stop;
+  result.stop = shared.signal != 0, result.signal = shared.signal;
+  result.trouble = shared.trouble, result.seconds = shared.seconds;
   result.tokens = static_cast<int64_t>(shared.tokens);
   result.loss = shared.tokens > 0 ? shared.loss / shared.tokens : 0;
   squares_ = shared.squares;
@@ -159,11 +161,11 @@ StepResult Finish::exchange(int64_t tokens, bool stop) {
 
 StepResult Finish::agree_on_loss(const at::Tensor& loss, int64_t tokens) {
   figures_.loss().copy_(loss);
-  return exchange(tokens, false);
+  return exchange(tokens, {});
 }
 
-StepResult Finish::agree(int64_t step, int64_t tokens, bool stop) {
-  StepResult result = exchange(tokens, stop);
+StepResult Finish::agree(int64_t step, int64_t tokens, const RankWord& word) {
+  StepResult result = exchange(tokens, word);
   result.step = step;
   if (result.tokens == 0)
     throw fail(ErrorCode::io, "step ", result.step, " has no label that counts: every one is -100. Check the dataset");

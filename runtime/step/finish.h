@@ -3,6 +3,7 @@
 // what comes before and after it only enqueues work, which may be recorded and replayed.
 #pragma once
 
+#include <chrono>
 #include <map>
 #include <optional>
 #include <string>
@@ -38,9 +39,18 @@ struct StepResult {
   // what the allocator took; of the process, on a device only
   double peak_reserved_bytes = 0, host_peak_memory_bytes = 0;
   bool stop = false;                 // some rank was asked to stop
+  int signal = 0;                    // by this signal; 0: none
+  bool trouble = false;              // of some rank, beside its steps (RankWord)
+  double seconds = 0;                // since the start, by rank 0's clock
   std::optional<double> loss_scale;  // that the gradients were made with; nothing: no such thing in this run
   // the update is left out, its gradients being not finite; nothing: that ends the run
   std::optional<bool> skipped;
+};
+
+// What a rank tells all others at the end of a step, besides its figures.
+struct RankWord {
+  int signal = 0;        // by which it was asked to stop; 0: it was not
+  bool trouble = false;  // something that runs beside its steps failed
 };
 
 // What the end of a step uses of a run; all of it outlives Finish.
@@ -84,13 +94,13 @@ class DRIVETRAIN_INTERNAL Finish {
   // then `loss` (Executor::run's) and the sum of squares to where agree() reads them. Enqueues only.
   void sum_gradients(const at::Tensor& loss, StepContext& ctx);
 
-  // Loss, norm and `tokens`, summed over all ranks; `stop` is or-ed;
+  // Loss, norm and `tokens`, summed over all ranks; of `word`, all ranks learn what any has said;
   // scalars for update(), and the loss scale of the step after this one. Collective; waits for the device. If the
   // result is `skipped`, update() is not to be called.
   // Throws Error(numeric) if the loss is not finite, or the norm where no update is left out for it,
   // or none could help: the loss scale is at its minimum, or it was so in too many steps in a row.
   // Error(io) if no token counts. Nothing was updated then.
-  StepResult agree(int64_t step, int64_t tokens, bool stop);
+  StepResult agree(int64_t step, int64_t tokens, const RankWord& word);
 
   // The optimizer and after_update, chunk by chunk. Enqueues only.
   void update(StepContext& ctx);
@@ -109,7 +119,7 @@ class DRIVETRAIN_INTERNAL Finish {
   void observe(PhaseClock* clock) { clock_ = clock; }
 
  private:
-  StepResult exchange(int64_t tokens, bool stop);
+  StepResult exchange(int64_t tokens, const RankWord& word);
   bool skips(const StepResult& result);
   Error not_finite(const StepResult& result, const std::string& what, const std::string& advice) const;
   void adapt_scale(const StepResult& result);
@@ -128,6 +138,7 @@ class DRIVETRAIN_INTERNAL Finish {
   int64_t updates_ = 0, skipped_in_a_row_ = 0;
   double squares_ = 0;  // of the last exchange
   int64_t tokens_seen_ = 0;
+  const std::chrono::steady_clock::time_point started_ = std::chrono::steady_clock::now();
   PhaseClock* clock_ = nullptr;
 };
 

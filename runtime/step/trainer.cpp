@@ -49,10 +49,16 @@ void Trainer::observe(PhaseClock* clock) {
 }
 
 void Trainer::state(StateVisitor& visitor) {
-  feed_.reset();  // nobody reads
   NamedState own(visitor, "trainer"), finish(visitor, "finish");
   own.integer("next_step", feed_plan_.first_step);
   finish_.state(finish);
+}
+
+void Trainer::dataset_state(StateVisitor& visitor) {
+  if (feed_)
+    feed_->state(visitor);
+  else
+    plugin_call({parts_.feed.dataset, "state"}, [&] { parts_.dataset->state(visitor); });
 }
 
 // `first_step` is always the next one, so that `state` may come between any two.
@@ -64,6 +70,7 @@ int64_t Trainer::train() {
     const StepResult result = train_step(step);
     ++feed_plan_.first_step;
     end_step(result, result.stop || step == feed_plan_.last_step, start);
+    stop_signal_ = result.signal;
     if (result.stop) return step;
     if (step == parts_.feed.last_step) finish_.check_trained(result);
   }
@@ -93,7 +100,16 @@ void Trainer::end_step(const StepResult& result, bool last, std::chrono::steady_
     publish_(result.step, std::move(data));  // the step itself was done
     throw;
   }
-  part([&] { publish_(result.step, std::move(data)); });
+  part([&] { publish_(result.step, data); });
+  part([&] { tell_between(result, data, last); });
+}
+
+void Trainer::tell_between(const StepResult& result, const Value& data, bool last) {
+  if (!between_) return;
+  Value shared = Value::object();
+  for (const char* name : {"step", "loss", "grad_norm", "lr", "tokens", "loss_scale", "skipped", "valid_loss"})
+    if (const Value* figure = data.find(name)) shared.set(name, *figure);
+  between_->after_step(result, shared, last);
 }
 
 Batch Trainer::next_batch(int64_t micro) {
@@ -129,7 +145,7 @@ StepResult Trainer::train_step(int64_t step) {
   } else {
     compute_gradients();
   }
-  const StepResult result = finish_.agree(step, tokens_, stop_.load() != 0);
+  const StepResult result = finish_.agree(step, tokens_, {stop_.load(), between_ && between_->has_trouble()});
   const bool skipped = result.skipped.value_or(false);
   if (update_part_ && !skipped)
     update_part_->run([&] { finish_.update(state_); });

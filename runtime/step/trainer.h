@@ -31,6 +31,17 @@ struct TrainerParts {
   std::string flops_formula;
 };
 
+// What a rank does between its steps beside training: saving checkpoints. Every call on every rank. Main thread.
+class BetweenSteps {
+ public:
+  virtual ~BetweenSteps() = default;
+  // Before the ranks exchange the figures of a step: whether something of this rank failed since the last call.
+  virtual bool has_trouble() = 0;
+  // After a step, when all that belongs to it is done. `figures`: those that are the same on all ranks, by their names
+  // in metrics.jsonl. `last`: no step follows. May be collective. An exception ends the run.
+  virtual void after_step(const StepResult& result, const Value& figures, bool last) = 0;
+};
+
 class DRIVETRAIN_INTERNAL Trainer {
  public:
   // `publish` receives every step's object as metrics.jsonl has it (rank 0 hands it to the monitors); `stop` is polled
@@ -41,9 +52,20 @@ class DRIVETRAIN_INTERNAL Trainer {
 
   // The loop's own part of what a restart needs (run/run_state.h), between two steps: its counters and the loss scale.
   void state(StateVisitor& visitor);
+  // The dataset's, as of the step before the next one: it is asked while nothing is read, or was after it had read that
+  // step.
+  void dataset_state(StateVisitor& visitor);
 
   // From the next step on; null ends it. Not owned.
   void observe(PhaseClock* clock);
+
+  // Before train(). Not owned; outlives train().
+  void between_steps(BetweenSteps* between) { between_ = between; }
+
+  // The step that train() begins with.
+  int64_t next_step() const { return feed_plan_.first_step; }
+  // The signal by which train() was asked to stop; 0: it was not.
+  int stop_signal() const { return stop_signal_; }
 
   // Runs to train_steps. Returns the last step done. Throws Error where a step fails.
   // What fails behind the update of the last one - hooks of its end, its evaluation, a monitor - is kept instead:
@@ -59,6 +81,7 @@ class DRIVETRAIN_INTERNAL Trainer {
   void compute_gradients();
   double evaluate(int64_t step);
   Value figures(const StepResult& result, double step_s) const;
+  void tell_between(const StepResult& result, const Value& data, bool last);
 
   const TrainerParts parts_;
   Publish publish_;
@@ -75,7 +98,9 @@ class DRIVETRAIN_INTERNAL Trainer {
   std::map<int64_t, Batch> taken_;  // of this step, where steps are recorded
   int64_t tokens_ = 0;              // valid ones of this rank, since it was last set to 0
   std::exception_ptr late_failure_;
+  int stop_signal_ = 0;
   PhaseClock* clock_ = nullptr;
+  BetweenSteps* between_ = nullptr;
 };
 
 }  // namespace drivetrain

@@ -43,7 +43,7 @@ TEST_F(Commands, usage_errors_say_what_was_wrong_and_the_usage) {
   expect_refused("help trian", 2, {"\"trian\"", "did you mean \"train\"?"});
   expect_refused("completion fish", 2, {"bash or zsh", "\"fish\""});
   expect_refused("train tiny.json --set", 2, {"--set wants KEY=VALUE after it"});
-  expect_refused("train tiny.json --resume auto", 2, {"--resume", "not in this version"});
+  expect_refused("bench step --resume auto", 2, {"--resume", "always begins anew"});
   expect_refused("launch -n x tiny.json", 2, {"-n wants a number of ranks", "\"x\""});
   expect_refused("launch -n 0 tiny.json", 2, {"-n wants a number of ranks from 1", "\"0\""});
   expect_refused("config chekc tiny.json", 2, {"config does not know \"chekc\"", "usage: drivetrain config"});

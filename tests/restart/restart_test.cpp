@@ -79,6 +79,23 @@ class Drift : public Strategy {
   at::Tensor sum_ = at::zeros({1});
 };
 
+// Gives the rows of another step than it is asked for: of one that follows from how often it was read.
+class Walk : public Dataset {
+ public:
+  explicit Walk(std::shared_ptr<Dataset> inner) : inner_(std::move(inner)) {}
+  DatasetFacts open(const RunFacts& run, const ModelFacts& model) override { return inner_->open(run, model); }
+  void read(const BatchRequest& request, Batch& batch) override {
+    BatchRequest other = request;
+    other.step = 1 + 7 * ++reads_ % 50;
+    inner_->read(other, batch);
+  }
+  void state(StateVisitor& visitor) override { visitor.integer("reads", reads_); }
+
+ private:
+  const std::shared_ptr<Dataset> inner_;
+  int64_t reads_ = 0;
+};
+
 struct SilentLog : Log {
   void write(LogLevel, const std::string&) override {}
   void progress(const std::string&) override {}
@@ -101,7 +118,7 @@ std::string line_of(const Value& data) {
 }
 
 // Trains from where `memory` says, if it is given, and stops after `last`, if that is before the end.
-void train_part(const Value& config, bool drift, const RankSetup& setup, int64_t last, Memory* from, Memory* to,
+void train_part(const Value& config, bool stateful, const RankSetup& setup, int64_t last, Memory* from, Memory* to,
                 Rank& rank) {
   at::set_num_threads(1);
   Problems problems;
@@ -115,7 +132,10 @@ void train_part(const Value& config, bool drift, const RankSetup& setup, int64_t
   const auto planned = plan_run(settings, chosen, built_plugins(), setup, Purpose::train);
   Run run(std::move(*planned));
   build_run(run);
-  if (drift) run.plugins.strategies.push_back({"strategy/drift", std::make_shared<Drift>(run.units)});
+  if (stateful) {
+    run.plugins.strategies.push_back({"strategy/drift", std::make_shared<Drift>(run.units)});
+    run.plugins.dataset = std::make_shared<Walk>(run.plugins.dataset);
+  }
   std::atomic<int> stop = 0;
   Trainer trainer(
       trainer_parts(run),
@@ -138,7 +158,7 @@ void train_part(const Value& config, bool drift, const RankSetup& setup, int64_t
     for (const Trainable& t : chunk) rank.weights.push_back(t.value.clone());
 }
 
-std::vector<Rank> run_ranks(const Value& config, bool drift, int ranks, const std::vector<int64_t>& stops) {
+std::vector<Rank> run_ranks(const Value& config, bool stateful, int ranks, const std::vector<int64_t>& stops) {
   std::vector<Rank> results(static_cast<size_t>(ranks));
   std::vector<Memory> memories(static_cast<size_t>(ranks));
   for (size_t part = 0; part < stops.size(); ++part) {
@@ -151,7 +171,7 @@ std::vector<Rank> run_ranks(const Value& config, bool drift, int ranks, const st
         environment.rank = environment.local_rank = r, environment.world_size = environment.local_size = ranks;
         const auto i = static_cast<size_t>(r);
         try {
-          train_part(config, drift, {environment, store, std::make_shared<SilentLog>()}, stops[part],
+          train_part(config, stateful, {environment, store, std::make_shared<SilentLog>()}, stops[part],
                      part > 0 ? &memories[i] : nullptr, &next[i], results[i]);
         } catch (const Error& e) {
           ADD_FAILURE() << "rank " << r << ": " << e.what();
@@ -181,10 +201,10 @@ Value config_with(const std::string& more) {
 }
 
 // The names that were visited.
-std::vector<std::string> expect_same_bits(const std::string& more, int ranks, bool drift = false) {
+std::vector<std::string> expect_same_bits(const std::string& more, int ranks, bool stateful = false) {
   const Value config = config_with(more);
-  const auto whole = run_ranks(config, drift, ranks, {kSteps}),
-             parts = run_ranks(config, drift, ranks, {kStop, kSteps});
+  const auto whole = run_ranks(config, stateful, ranks, {kSteps}),
+             parts = run_ranks(config, stateful, ranks, {kStop, kSteps});
   for (size_t r = 0; r < whole.size(); ++r) {
     SCOPED_TRACE(concat(more, ", rank ", r));
     EXPECT_EQ(whole[r].figures.size(), static_cast<size_t>(kSteps));
@@ -212,10 +232,11 @@ TEST(Restart, optimizers_show_their_state) {
   }
 }
 
-TEST(Restart, strategies_show_what_they_keep) {
+TEST(Restart, strategies_and_datasets_show_what_they_keep) {
   const auto names = expect_same_bits("{}", 1, true);
   EXPECT_TRUE(contains(names, "strategy/drift/visits"));
   EXPECT_TRUE(contains(names, "strategy/drift/sum"));
+  EXPECT_TRUE(contains(names, "/reads"));
 }
 
 TEST(Restart, precisions_show_masters_and_the_loss_scale) {

@@ -199,7 +199,7 @@ class Launcher {
 
   void on_end(const RankEnd& end) {
     ends_.push_back(end);
-    const bool as_asked = end.code == 0 || (signal_ != 0 && !end.killed && end.code == 128 + signal_);
+    const bool as_asked = end.code == 0 || (signal_ != 0 && !end.killed && is_as_asked(end.code, signal_));
     if (!as_asked && deadline_ == kNever) deadline_ = now() + request_.peers_may_take_s;
     if (as_asked) return;
     // Rank 0 tells the others, whose waits end then; a rank that had come that far has told it itself.

@@ -8,7 +8,7 @@
 namespace drivetrain::program {
 namespace {
 
-constexpr int kPeerLost = 5;
+constexpr int kPeerLost = 5, kRequeue = 75;
 
 const char* meaning(int code) {
   switch (code) {
@@ -48,13 +48,15 @@ int rank_of_cause(const RankEnd& end) { return end.code != kPeerLost ? 0 : end.f
 
 }  // namespace
 
+bool is_as_asked(int code, int signal) { return code == 128 + signal || code == kRequeue; }
+
 std::optional<RankEnd> first_failure(const std::vector<RankEnd>& ends, int signal) {
-  const bool stopped = signal != 0 && any_has(ends, 128 + signal);
+  const bool stopped = signal != 0 && (any_has(ends, 128 + signal) || any_has(ends, kRequeue));
   std::optional<RankEnd> first;
   for (const RankEnd& end : ends) {
     const bool faulty = !end.fault.empty();
     if (end.code == 0 || (end.by_launcher && !faulty)) continue;
-    if (stopped && !faulty && (end.code == 128 + signal || end.code == kPeerLost)) continue;
+    if (stopped && !faulty && (is_as_asked(end.code, signal) || end.code == kPeerLost)) continue;
     const int order = rank_of_cause(end), first_order = first ? rank_of_cause(*first) : 3;
     if (order < first_order || (order == first_order && end.after_s < first->after_s)) first = end;
   }
@@ -65,7 +67,7 @@ int launch_code(const std::vector<RankEnd>& ends, int signal) {
   if (const auto failure = first_failure(ends, signal)) return failure->code;
   bool all_done = true;
   for (const RankEnd& end : ends) all_done = all_done && end.code == 0;
-  return all_done ? 0 : 128 + signal;
+  return all_done ? 0 : any_has(ends, kRequeue) ? kRequeue : 128 + signal;
 }
 
 std::string describe_end(const RankEnd& end) {

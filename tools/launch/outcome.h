@@ -18,6 +18,9 @@ struct RankEnd {
   std::string fault = {};
 };
 
+// Whether this is the exit code of a rank that this signal, passed on to it, has stopped: with a checkpoint 75.
+bool is_as_asked(int code, int signal);
+
 // The failure that came first. A rank that ended because a peer was gone (exit 5) is not it if another failed
 // otherwise or did not go on. `signal`: the one that was passed on to all ranks, 0 for none; ends with 128 + signal are
 // then as they should be, and so is the loss of peers that ended so. None: nothing failed.

@@ -155,7 +155,7 @@ void ZeroTable::add_offload() {
 }
 
 void ZeroTable::add_rest() {
-  constexpr const char* kNoCheckpoints = "there are no checkpoints in this version";
+  constexpr const char* kNoCheckpoints = "every checkpoint loads under any sharding";
   idle("load_from_fp32_weights", &Z::load_from_fp32_weights, true, "masters come from float32 weights");
   idle("elastic_checkpoint", &Z::elastic_checkpoint, false, kNoCheckpoints);
   idle("pipeline_loading_checkpoint", &Z::pipeline_loading_checkpoint, false, kNoCheckpoints);

@@ -1,5 +1,6 @@
 // metrics.jsonl in the run folder: the data of every "step" event as one line, written before the next event is taken,
-// so a killed run keeps all lines but perhaps the last. A folder's lines are added to, never overwritten.
+// so a killed run keeps all lines but perhaps the last. A run that goes on from a checkpoint adds to the lines up to
+// there; those of steps that it will do again go.
 #include <drivetrain/monitor.h>
 
 #include <fcntl.h>
@@ -7,6 +8,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <fstream>
 
 #include <drivetrain/services.h>
 
@@ -31,8 +33,32 @@ class Jsonl : public Monitor {
     if (!folder) throw fail(ErrorCode::internal, "monitor/jsonl: run_begin names no output_dir");
     close();
     path_ = folder->as_string() + "/metrics.jsonl";
-    file_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+    file_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
     if (file_ < 0) throw fail(ErrorCode::io, "monitor/jsonl: cannot open ", path_, ": ", std::strerror(errno));
+    if (const Value* first = facts.find("first_step"); first && first->as_int() > 1) drop_from(first->as_int());
+  }
+
+  // Steps ascend, so the first line of this step, or one that was cut short, is where the file ends from now on.
+  void drop_from(int64_t first_step) {
+    std::ifstream lines(path_, std::ios::binary);
+    off_t end = 0;
+    for (std::string line; std::getline(lines, line) && !lines.eof();) {
+      if (step_of(line) >= first_step) break;
+      end += static_cast<off_t>(line.size()) + 1;
+    }
+    if (::ftruncate(file_, end) != 0)
+      throw fail(ErrorCode::io, "monitor/jsonl: cannot cut ", path_, " at step ", first_step, ": ",
+                 std::strerror(errno));
+  }
+
+  static int64_t step_of(const std::string& line) {
+    try {
+      const Value data = parse_json(line, "line");
+      const Value* step = data.find("step");
+      return step ? step->as_int() : 0;
+    } catch (const Error&) {  // not ours: it stays
+      return 0;
+    }
   }
 
   void write_line(const Event& event) {

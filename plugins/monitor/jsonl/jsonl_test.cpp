@@ -49,6 +49,20 @@ TEST_F(Jsonl, adds_to_the_lines_of_an_earlier_run) {
   EXPECT_EQ(folder.text("metrics.jsonl"), step(1, 1.5).data.to_json() + "\n" + step(2, 1.5).data.to_json() + "\n");
 }
 
+TEST_F(Jsonl, a_run_that_goes_on_replaces_the_lines_of_the_steps_that_it_does_again) {
+  for (const int64_t first : {1, 3}) {
+    const auto run = make_plugin<Monitor>(host, "jsonl");
+    Event event = begin(folder.path());
+    event.data.set("first_step", first);
+    run->on_event(event);
+    for (int64_t n = first; n <= 4; ++n) run->on_event(step(n, static_cast<double>(10 * first + n)));
+  }
+  std::string wanted;
+  for (const int64_t n : {1, 2}) wanted += step(n, 10.0 + static_cast<double>(n)).data.to_json() + "\n";
+  for (const int64_t n : {3, 4}) wanted += step(n, 30.0 + static_cast<double>(n)).data.to_json() + "\n";
+  EXPECT_EQ(folder.text("metrics.jsonl"), wanted);
+}
+
 TEST_F(Jsonl, a_full_disk_is_an_error_that_names_the_file) {
   std::filesystem::create_symlink("/dev/full", folder.path("metrics.jsonl"));
   monitor->on_event(begin(folder.path()));

@@ -43,8 +43,8 @@ class DRIVETRAIN_API Dataset : public Plugin {
   // Sets tokens_BS and labels_BS: [rows, S], int64, contiguous, on the CPU. The tensors are the runtime's from then on.
   // The runtime checks shapes, and ids against the vocabulary. May throw Error(io).
   virtual void read(const BatchRequest& request, Batch& batch) = 0;
-  // For a dataset that is not a pure function of step and row (state.h). No `read` runs meanwhile. Rows of up to two
-  // later steps may have been read already; they will be read again.
+  // For a dataset that is not a pure function of step and row (state.h). Called to save after the last `read` of every
+  // step, on the thread that reads; called to load before the first `read`, on the main thread. No `read` runs then.
   virtual void state(StateVisitor&) {}
 };
 

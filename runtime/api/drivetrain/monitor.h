@@ -12,7 +12,7 @@ namespace drivetrain {
 
 struct Event {
   // "run_begin", before the first step. data: facts of the run: output_dir, train_steps, steps_per_print, terminal,
-  // parameters, ...
+  // parameters, and first_step, which is 1 or the step after the checkpoint that the run goes on from.
   //
   // "step", after every training step. data: as in metrics.jsonl (step, loss, grad_norm, lr, tokens, step_s, ...).
   //

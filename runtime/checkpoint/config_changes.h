@@ -1,0 +1,32 @@
+// What differs between the config of the run that saved a checkpoint and the one that goes on from it, and what that
+// means for the numbers. Pure functions; any thread.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include <drivetrain/value.h>
+
+#include "internal.h"
+
+namespace drivetrain {
+
+// Ordered: each says more than the one before.
+enum class ChangeEffect {
+  none,      // the numbers are the same bits
+  rounding,  // the same computation with sums in another order
+  numbers,   // another computation: learning rate, batch size, data
+};
+
+struct ConfigChange {
+  std::string path;         // "optimizer.params.lr"
+  std::string before, now;  // as JSON; "absent" where there is none
+  ChangeEffect effect = ChangeEffect::numbers;
+
+  std::string text() const;  // "optimizer.params.lr: 0.001 then, 0.0005 now"
+};
+
+// Both as resolved.json has them; what begins with "_" is left out.
+DRIVETRAIN_INTERNAL std::vector<ConfigChange> config_changes(const Value& before, const Value& now);
+
+}  // namespace drivetrain

@@ -1,0 +1,37 @@
+#include "checkpoint/held_state.h"
+
+#include <cmath>
+#include <cstdlib>
+
+#include <drivetrain/error.h>
+
+#include "state/slice_boxes.h"
+
+namespace drivetrain {
+
+std::string HeldPart::key() const {
+  return concat(name, "@", box.row, ",", box.column, "+", box.rows, ",", box.columns);
+}
+
+void HeldState::tensor(const std::string& name, at::Tensor& t, const Layout& layout) {
+  const SliceMap map = slice_map(layout, mesh_);
+  if (t.numel() != map.held)
+    throw fail(ErrorCode::plugin, "visited ", name, " with ", t.numel(), " elements; its layout says ", map.held);
+  if (map.held == 0) return;
+  const at::Tensor flat = t.view(-1);
+  for (const SliceBox& box : map.boxes)
+    parts_.push_back({name, layout.global_shape, {box.row, box.column, box.rows, box.columns}, map.in_held(box, flat)});
+}
+
+void HeldState::number(const std::string& name, double& value) {
+  counters_.set(name, std::isfinite(value) ? Value(value) : Value(concat(value)));
+}
+
+double stored_number(const std::string& name, const Value& stored) {
+  if (stored.is_number()) return stored.as_double();
+  const std::string text = stored.is_string() ? stored.as_string() : "";
+  if (text == "inf" || text == "-inf" || text == "nan" || text == "-nan") return std::strtod(text.c_str(), nullptr);
+  throw fail(ErrorCode::checkpoint, "the counter ", name, " is ", stored.to_json(), "; wanted a number");
+}
+
+}  // namespace drivetrain

@@ -1,0 +1,51 @@
+// What a rank holds of a run's state, as one StateVisitor sees it: parts of tensors, each as a rectangle of the whole
+// tensor, and numbers. Main thread, between two steps.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include <drivetrain/checkpoint_store.h>
+#include <drivetrain/mesh.h>
+#include <drivetrain/state.h>
+#include <drivetrain/value.h>
+
+#include "internal.h"
+
+namespace drivetrain {
+
+struct HeldPart {
+  std::string name;            // of the tensor, with its owner: "model/block.0.norm1.weight"
+  std::vector<int64_t> shape;  // of the whole tensor, without padding
+  StateBox box;
+  at::Tensor view;  // [rows, columns] of the owner's memory, on its device
+
+  uint64_t bytes() const { return static_cast<uint64_t>(view.numel()) * view.element_size(); }
+  // What two ranks with copies of one part have in common.
+  std::string key() const;
+};
+
+// Keeps views of the tensors: valid until the next step. Error(plugin) if a layout does not fit its tensor, or if one
+// part of a tensor is visited twice.
+class DRIVETRAIN_INTERNAL HeldState final : public StateVisitor {
+ public:
+  explicit HeldState(const Mesh& mesh) : mesh_(mesh) {}
+
+  void tensor(const std::string& name, at::Tensor& t, const Layout& layout) override;
+  void integer(const std::string& name, int64_t& value) override { counters_.set(name, value); }
+  void number(const std::string& name, double& value) override;
+
+  const std::vector<HeldPart>& parts() const { return parts_; }
+  // All integers and numbers by name; an object. A number that is not finite is written as a string.
+  const Value& counters() const { return counters_; }
+
+ private:
+  const Mesh& mesh_;
+  std::vector<HeldPart> parts_;
+  Value counters_ = Value::object();
+};
+
+// The inverse of counters(): Error(checkpoint) naming the counter if `stored` is not of the type.
+double stored_number(const std::string& name, const Value& stored);
+
+}  // namespace drivetrain

@@ -1,0 +1,113 @@
+#include "checkpoint/resume.h"
+
+#include <drivetrain/toolkit/text.h>
+
+#include "checkpoint/config_changes.h"
+#include "checkpoint/load_state.h"
+#include "checks/plugin_call.h"
+#include "run/run_state.h"
+#include "step/named_state.h"
+
+namespace drivetrain {
+namespace {
+
+// What a user sees of one checkpoint that cannot be read, and the one to take instead.
+[[noreturn]] void offer_previous(const Error& e, const std::vector<StoredTag>& tags, size_t at) {
+  const std::string other = at + 1 < tags.size()
+                                ? concat("\n   the checkpoint before it is --resume ", tags[at + 1].tag)
+                                : std::string("\n   there is no other checkpoint in this folder");
+  throw fail(e.code(), "the checkpoint ", tags[at].tag, " cannot be read: ", e.what(), other);
+}
+
+size_t find_tag(const std::vector<StoredTag>& tags, const ResumeOption& option, const std::string& output_dir) {
+  if (tags.empty()) throw fail(ErrorCode::internal, "a run without a checkpoint cannot go on");
+  if (option.mode == ResumeOption::Mode::automatic) return 0;
+  std::string names;
+  for (size_t i = 0; i < tags.size(); ++i) {
+    if (tags[i].tag == option.tag) return i;
+    names += (i ? ", " : "") + tags[i].tag;
+  }
+  throw fail(ErrorCode::config, "--resume ", option.tag, ": there is no such checkpoint in ", output_dir,
+             "; there are ", names);
+}
+
+void explain(const std::vector<ConfigChange>& changes, const ResumeOption& option, const std::string& tag, Log& log) {
+  std::string numbers;
+  for (const ConfigChange& change : changes) {
+    if (change.effect == ChangeEffect::none)
+      log.info("other than at the checkpoint, without effect on the numbers: " + change.text());
+    if (change.effect == ChangeEffect::rounding)
+      log.warning("other than at the checkpoint, sums are in another order: " + change.text());
+    if (change.effect == ChangeEffect::numbers) numbers += "\n   " + change.text();
+  }
+  if (numbers.empty()) return;
+  if (option.given) return log.warning("other than at the checkpoint, the run goes on with other numbers:" + numbers);
+  throw fail(ErrorCode::config, "output_dir holds a run with another config (checkpoint ", tag,
+             "); going on would change its numbers:", numbers,
+             "\n   go on with them: --resume auto; begin anew: --set output_dir=FOLDER");
+}
+
+void visit_policy(const NamedPolicy& p, StateVisitor& visitor) {
+  NamedState own(visitor, p.id);
+  plugin_call({p.id, "state"}, [&] { p.policy->state(own); });
+}
+
+// A policy that the run did not have before begins anew.
+bool has_state_of(const std::string& id, const Value& counters) {
+  for (const auto& member : counters.members())
+    if (member.key.starts_with(id + "/")) return true;
+  return false;
+}
+
+}  // namespace
+
+ResumeOption read_resume(const std::string& text) {
+  ResumeOption option;
+  option.given = !text.empty();
+  if (text == "never") option.mode = ResumeOption::Mode::never;
+  if (text.empty() || text == "auto" || text == "never") return option;
+  option.mode = ResumeOption::Mode::tag, option.tag = text;
+  return option;
+}
+
+std::string choose_tag(const CheckpointStore& store, const ResumeOption& option, const std::string& output_dir,
+                       const Value& now, int64_t train_steps, Log& log) {
+  const std::vector<StoredTag> tags = store.tags();
+  const size_t at = find_tag(tags, option, output_dir);
+  const StoredTag& found = tags[at];
+  std::shared_ptr<const Checkpoint> checkpoint;
+  try {
+    checkpoint = store.open(found.tag);
+  } catch (const Error& e) {
+    offer_previous(e, tags, at);
+  }
+  if (found.step >= train_steps)
+    throw fail(ErrorCode::config, "output_dir ", output_dir, " holds a run that is done: checkpoint ", found.tag,
+               " is at step ", found.step, " of ", train_steps,
+               "\n   train longer with a larger train_steps, or choose another --set output_dir=FOLDER");
+  const Value* before = checkpoint->facts().find("config");
+  if (before) explain(config_changes(*before, now), option, found.tag, log);
+  return found.tag;
+}
+
+void visit_checkpoint_state(Run& run, Trainer& trainer, StateVisitor& visitor) {
+  visit_state(run, trainer, visitor);
+  for (const NamedPolicy& p : run.plugins.checkpoint_policies) visit_policy(p, visitor);
+}
+
+void resume_from(const std::string& tag, Run& run, Trainer& trainer) {
+  const std::string id = run.plan.id_of(CheckpointStore::kKind);
+  const CheckpointStore& store = *run.plugins.checkpoint_store;
+  const auto checkpoint = plugin_call({id, "open"}, [&] { return store.open(tag); });
+  const Value* counters = checkpoint->facts().find("counters");
+  if (!counters)
+    throw fail(ErrorCode::checkpoint, "the checkpoint ", tag, " holds no counters; it was not saved by a training run");
+  LoadState load(*checkpoint, *counters, *run.mesh);
+  visit_state(run, trainer, load);
+  for (const NamedPolicy& p : run.plugins.checkpoint_policies)
+    if (has_state_of(p.id, *counters)) visit_policy(p, load);
+  load.throw_if_incomplete();
+  spread_values(run);
+}
+
+}  // namespace drivetrain

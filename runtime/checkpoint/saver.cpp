@@ -1,0 +1,223 @@
+#include "checkpoint/saver.h"
+
+#include <ATen/ops/empty.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include <drivetrain/toolkit/text.h>
+
+#include "checkpoint/held_state.h"
+#include "checkpoint/writers.h"
+#include "checks/plugin_call.h"
+#include "rendezvous/gather_values.h"
+
+namespace drivetrain {
+namespace {
+
+// A rank that dies ends the wait at once; this is for one that neither writes nor dies.
+constexpr double kSaveTimeout = 1800;
+
+using Clock = std::chrono::steady_clock;
+double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+at::Tensor copy_to_host(const at::Tensor& view) {
+  at::Tensor copy = at::empty(view.sizes(), view.options().device(at::kCPU));
+  return copy.copy_(view);
+}
+
+// Training goes first where both want the same core.
+void lower_priority() { setpriority(PRIO_PROCESS, static_cast<id_t>(syscall(SYS_gettid)), 10); }
+
+}  // namespace
+
+std::string tag_of_step(int64_t step) { return formatted("step-%08lld", static_cast<long long>(step)); }
+
+struct Saver::Save {
+  Snapshot snapshot;
+  Value facts;
+  uint64_t bytes = 0;  // of this rank
+  double copy_s = 0, write_s = 0;
+  std::string problem;  // empty: complete on all ranks
+  ErrorCode code = ErrorCode::io;
+  Clock::time_point began;
+};
+
+Saver::Saver(SaverParts parts) : parts_(std::move(parts)) {}
+
+Saver::~Saver() {
+  if (thread_.joinable()) thread_.join();
+}
+
+bool Saver::is_due(const StepResult& result, const Value& figures, bool last) {
+  SaveMoment moment;
+  moment.step = result.step, moment.last = last, moment.done = last && !result.stop;
+  moment.signal = result.signal, moment.seconds = result.seconds;
+  moment.figures = figures;
+  bool due = false;
+  for (const NamedPolicy& p : parts_.policies)
+    due = plugin_call({p.id, "due"}, [&] { return p.policy->due(moment); }) || due;
+  return due;
+}
+
+void Saver::after_step(const StepResult& result, const Value& figures, bool last) {
+  if (result.trouble) settle();
+  if (is_due(result, figures, last)) begin(result.step, figures);
+  if (save_ && written_.load() && !outcome_is_failure_.load()) settle();
+  if (last) finish();
+}
+
+void Saver::begin(int64_t step, const Value& figures) {
+  if (save_) {
+    const auto start = Clock::now();
+    const std::string before = save_->snapshot.tag;
+    settle();
+    if (const double waited = seconds_since(start); waited > 0.01 && parts_.environment.rank == 0)
+      parts_.log.warning(concat("step ", step, " waited ", formatted("%.2f", waited), " s until the checkpoint ",
+                                before, " was written; save less often, or use a faster disk"));
+  }
+  save_ = snapshot(step, figures);
+  written_ = outcome_is_failure_ = false;
+  if (!parts_.store.asynchronous()) {
+    write(*save_);
+    return settle();
+  }
+  thread_ = std::thread([this, rank = work_rank()] {
+    work_rank() = rank;
+    lower_priority();
+    write(*save_);
+  });
+}
+
+std::unique_ptr<Saver::Save> Saver::snapshot(int64_t step, const Value& figures) {
+  const auto start = Clock::now();
+  HeldState held(parts_.mesh);
+  parts_.visit(held);
+  std::string key;
+  for (const HeldPart& part : held.parts()) key += part.key() + "\n";
+  if (!writes_) {
+    writes_ = choose_writers(held.parts(), parts_.exchange, parts_.environment, kSaveTimeout);
+    writes_key_ = key;
+  } else if (key != writes_key_) {
+    throw fail(ErrorCode::plugin,
+               "the state that this rank holds has other parts than at the first save; a plugin's "
+               "`state` visits other tensors, or other layouts, than before");
+  }
+  auto save = std::make_unique<Save>();
+  save->began = start;
+  save->snapshot.tag = tag_of_step(step), save->snapshot.step = step;
+  save->snapshot.rank = parts_.environment.rank, save->snapshot.world_size = parts_.environment.world_size;
+  for (size_t i = 0; i < held.parts().size(); ++i) {
+    const HeldPart& part = held.parts()[i];
+    if (!(*writes_)[i]) continue;
+    save->snapshot.slices.push_back({part.name, part.shape, part.box, copy_to_host(part.view)});
+    save->bytes += part.bytes();
+  }
+  save->facts = parts_.facts;
+  save->facts.set("counters", held.counters());
+  save->facts.set("figures", figures);
+  save->copy_s = seconds_since(start);
+  return save;
+}
+
+// On the save's thread, or on the main thread.
+void Saver::write(Save& save) noexcept {
+  const auto start = Clock::now();
+  Value mine = Value::object();
+  try {
+    mine.set("part", plugin_call({parts_.store_id, "write"}, [&] { return parts_.store.write(save.snapshot); }));
+  } catch (const Error& e) {
+    mine.set("error", e.what()), mine.set("code", static_cast<int64_t>(e.code()));
+  } catch (const std::exception& e) {
+    mine.set("error", e.what()), mine.set("code", static_cast<int64_t>(ErrorCode::internal));
+  }
+  try {
+    save.snapshot.slices.clear();
+    save.problem = agree(save, mine);
+  } catch (const Error& e) {
+    save.problem = e.what(), save.code = e.code();
+  } catch (const std::exception& e) {
+    save.problem = e.what(), save.code = ErrorCode::internal;
+  }
+  save.write_s = seconds_since(start);
+  outcome_is_failure_ = !save.problem.empty();
+  written_ = true;
+}
+
+// Rank 0 commits what all have written, or discards it, and tells the others. Returns what failed, or "".
+std::string Saver::agree(Save& save, const Value& mine) {
+  const std::string key = "checkpoint/" + save.snapshot.tag, answer_key = key + "/done";
+  const RankEnvironment& env = parts_.environment;
+  Value answer = Value::object();
+  if (env.rank != 0) {
+    gather_values(parts_.exchange, key, env, mine, kSaveTimeout);
+    answer = parse_json(parts_.exchange.get(answer_key, kSaveTimeout), answer_key);
+  } else {
+    const std::vector<Value> all = gather_values(parts_.exchange, key, env, mine, kSaveTimeout);
+    std::vector<Value> written;
+    for (size_t rank = 0; rank < all.size(); ++rank) {
+      if (const Value* part = all[rank].find("part")) written.push_back(*part);
+      if (const Value* error = all[rank].find("error"); error && !answer.find("error"))
+        answer.set("error", concat("rank ", rank, ": ", error->as_string())),
+            answer.set("code", *all[rank].find("code"));
+    }
+    try {
+      if (!answer.find("error"))
+        plugin_call({parts_.store_id, "commit"},
+                    [&] { parts_.store.commit(save.snapshot.tag, save.snapshot.step, save.facts, written); });
+    } catch (const Error& e) {
+      answer.set("error", e.what()), answer.set("code", static_cast<int64_t>(e.code()));
+    }
+    if (answer.find("error")) parts_.store.discard(save.snapshot.tag);
+    if (env.world_size > 1) parts_.exchange.set(answer_key, answer.to_json());
+  }
+  const Value* error = answer.find("error");
+  if (!error) return {};
+  save.code = static_cast<ErrorCode>(answer.find("code")->as_int());
+  return error->as_string();
+}
+
+void Saver::settle() {
+  if (thread_.joinable()) thread_.join();
+  if (!save_) return;
+  const std::unique_ptr<Save> save = std::move(save_);
+  outcome_is_failure_ = false;
+  const bool speaks = parts_.environment.rank == 0;
+  if (!save->problem.empty()) {
+    const std::string text = concat("the checkpoint ", save->snapshot.tag, " is not saved: ", save->problem);
+    if (plugin_call({parts_.store_id, "failure_ends_run"}, [&] { return parts_.store.failure_ends_run(); }))
+      throw Error(save->code, text);
+    if (speaks) parts_.log.warning(text + "\n   training goes on without it");
+    return;
+  }
+  last_tag_ = save->snapshot.tag, last_step_ = save->snapshot.step;
+  if (!speaks) return;
+  parts_.log.info(concat("checkpoint ", last_tag_, ": ", formatted("%.1f", static_cast<double>(save->bytes) / 1e6),
+                         " MB by rank 0, copied in ", formatted("%.3f", save->copy_s), " s, written in ",
+                         formatted("%.3f", save->write_s), " s"));
+  retain();
+}
+
+// A tag that no policy keeps is removed, but never the newest.
+void Saver::retain() {
+  const std::vector<StoredTag> tags = parts_.store.tags();
+  std::vector<bool> kept(tags.size(), false);
+  if (!kept.empty()) kept[0] = true;
+  for (const NamedPolicy& p : parts_.policies) {
+    const std::vector<bool> keeps = plugin_call({p.id, "keep"}, [&] { return p.policy->keep(tags); });
+    if (keeps.size() != tags.size())
+      throw fail(ErrorCode::plugin, p.id, ": keep returned ", keeps.size(), " answers for ", tags.size(), " tags");
+    for (size_t i = 0; i < tags.size(); ++i) kept[i] = kept[i] || keeps[i];
+  }
+  for (size_t i = 0; i < tags.size(); ++i)
+    if (!kept[i]) plugin_call({parts_.store_id, "remove"}, [&] { parts_.store.remove(tags[i].tag); });
+}
+
+void Saver::finish() {
+  if (save_) settle();
+}
+
+}  // namespace drivetrain

@@ -1,0 +1,77 @@
+// Saves checkpoints while a run trains: asks the policies after every step, copies the state, writes it (on a thread of
+// its own if the store is asynchronous), and lets all ranks agree on whether the checkpoint is complete.
+//
+// A save whose predecessor is still being written waits for it, and says so. What fails on any rank fails the save on
+// all of them, and they act on it after the same step.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <drivetrain/checkpoint_policy.h>
+#include <drivetrain/log.h>
+#include <drivetrain/mesh.h>
+
+#include "internal.h"
+#include "plan/named_policy.h"
+#include "rendezvous/rendezvous.h"
+#include "step/trainer.h"
+
+namespace drivetrain {
+
+// What the saver uses of a run; all of it outlives the saver.
+struct SaverParts {
+  CheckpointStore& store;
+  std::string store_id;
+  std::vector<NamedPolicy> policies;
+  Store& exchange;
+  RankEnvironment environment;
+  Log& log;
+  const Mesh& mesh;
+  std::function<void(StateVisitor&)> visit;  // all state of the run
+  Value facts;                               // of the run, for every checkpoint: an object
+};
+
+class DRIVETRAIN_INTERNAL Saver final : public BetweenSteps {
+ public:
+  explicit Saver(SaverParts parts);
+  // Waits for a save that is being written.
+  ~Saver() override;
+
+  bool has_trouble() override { return outcome_is_failure_.load(); }
+  void after_step(const StepResult& result, const Value& figures, bool last) override;
+  // Waits until the last save is complete. Throws what failed in it, unless the store goes on without it.
+  void finish();
+  // Tag of the last save that is complete on all ranks; "" before the first.
+  const std::string& last_tag() const { return last_tag_; }
+  int64_t last_step() const { return last_step_; }
+
+ private:
+  struct Save;
+  bool is_due(const StepResult& result, const Value& figures, bool last);
+  void begin(int64_t step, const Value& figures);
+  std::unique_ptr<Save> snapshot(int64_t step, const Value& figures);
+  void write(Save& save) noexcept;
+  std::string agree(Save& save, const Value& mine);
+  void settle();  // joins the thread, acts on its outcome
+  void retain();
+
+  const SaverParts parts_;
+  std::optional<std::vector<bool>> writes_;  // which parts this rank writes
+  std::string writes_key_;                   // of the parts that this was decided for
+  std::unique_ptr<Save> save_;               // that is being written, or was and is not settled
+  std::thread thread_;
+  std::atomic<bool> written_ = false, outcome_is_failure_ = false;
+  std::string last_tag_;
+  int64_t last_step_ = 0;
+};
+
+// "step-00000040"
+DRIVETRAIN_INTERNAL std::string tag_of_step(int64_t step);
+
+}  // namespace drivetrain

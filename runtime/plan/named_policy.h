@@ -1,0 +1,16 @@
+// A checkpoint policy of a run with its id. Main thread.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include <drivetrain/checkpoint_policy.h>
+
+namespace drivetrain {
+
+struct NamedPolicy {
+  std::string id;  // "checkpoint_policy/NAME"
+  std::shared_ptr<CheckpointPolicy> policy;
+};
+
+}  // namespace drivetrain

@@ -1,0 +1,46 @@
+// What a changed key means for a run that goes on.
+#include <gtest/gtest.h>
+
+#include "checkpoint/config_changes.h"
+
+namespace drivetrain::test {
+namespace {
+
+std::vector<ConfigChange> changes(const std::string& before, const std::string& now) {
+  return config_changes(parse_json(before, "before"), parse_json(now, "now"));
+}
+
+TEST(ConfigChanges, equal_configs_have_none_whatever_the_order_and_the_facts) {
+  EXPECT_TRUE(
+      changes(R"({"a": {"b": 1, "c": [1, 2]}, "d": null})", R"({"d": null, "a": {"c": [1, 2], "b": 1}})").empty());
+  EXPECT_TRUE(changes(R"({"a": 1, "_resolved": {"host": "x"}})", R"({"a": 1, "_resolved": {"host": "y"}})").empty());
+}
+
+TEST(ConfigChanges, every_changed_key_is_named_with_both_values) {
+  const auto list = changes(R"({"optimizer": {"type": "adamw", "params": {"lr": 0.001, "eps": 1e-8}}})",
+                            R"({"optimizer": {"type": "adamw", "params": {"lr": 0.002, "betas": [0.9, 0.95]}}})");
+  ASSERT_EQ(list.size(), 3U);
+  EXPECT_EQ(list[0].path, "optimizer.params.lr");
+  EXPECT_EQ(list[0].before, "0.001");
+  EXPECT_EQ(list[0].now, "0.002");
+  EXPECT_EQ(list[1].now, "absent");
+  EXPECT_EQ(list[2].before, "absent");
+}
+
+TEST(ConfigChanges, a_section_says_what_its_changes_do_to_the_numbers) {
+  const auto effect = [](const std::string& key) {
+    const auto list = changes("{\"" + key + "\": {\"type\": \"a\"}}", "{\"" + key + "\": {\"type\": \"b\"}}");
+    return list.size() == 1 ? list[0].effect : ChangeEffect{-1};
+  };
+  for (const char* key : {"output_dir", "steps_per_print", "monitors", "checkpoint_store", "checkpoint_policy"})
+    EXPECT_EQ(effect(key), ChangeEffect::none) << key;
+  for (const char* key : {"data_parallel", "tensor_parallel", "pipeline", "attention", "activation_checkpointing",
+                          "communicator", "train_micro_batch_size_per_gpu"})
+    EXPECT_EQ(effect(key), ChangeEffect::rounding) << key;
+  for (const char* key : {"optimizer", "scheduler", "dataset", "model", "precision", "train_batch_size", "seed",
+                          "gradient_clipping", "train_steps"})
+    EXPECT_EQ(effect(key), ChangeEffect::numbers) << key;
+}
+
+}  // namespace
+}  // namespace drivetrain::test

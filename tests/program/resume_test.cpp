@@ -1,0 +1,105 @@
+// A run of the program that stops, by a signal or by kill -9, and goes on: its figures and final weights are those of a
+// run that was never stopped. What a user sees where it cannot go on.
+#include "program/background.h"
+
+namespace drivetrain::test {
+namespace {
+
+struct Resume : ProgramTest {
+  static std::string policy(int steps) {
+    return concat(R"('checkpoint_policy=["on_signal", {"type": "every", "params": {"steps": )", steps,
+                  R"(, "keep": 0}}]')");
+  }
+  // Words without a shell.
+  Background start(int ranks, const std::string& output, int64_t steps, int every) const {
+    std::string words = policy(every);
+    words = words.substr(1, words.size() - 2);  // without the shell's quotes
+    return Background(folder(),
+                      {program(), "launch", "-n", std::to_string(ranks), path("tiny.json"), "--set", words, "--resume",
+                       "auto", "--set", concat("train_steps=", steps), "--set", "output_dir=" + output});
+  }
+  std::string tag(int64_t step) const { return path(concat("b/checkpoints/step-0000000", step)); }
+  void expect_same_run(const std::string& a, const std::string& b) const {
+    EXPECT_EQ(curve(a), curve(b));
+    EXPECT_EQ(final_weights(a), final_weights(b));
+  }
+};
+
+TEST_F(Resume, a_run_that_was_killed_goes_on_with_the_same_bits) {
+  for (const char* more : {"", "--set zero_optimization.stage=3", "--set fp16.enabled=true"}) {
+    SCOPED_TRACE(more);
+    const std::string sets = concat("--set train_steps=8 ", more, " --set ", policy(2));
+    ASSERT_EQ(launch(2, sets + " --set output_dir=a").code, 0);
+    // Its folder as kill -9 in step 6 would leave it: checkpoints up to step 4, figures up to step 5.
+    ASSERT_EQ(launch(2, sets + " --set output_dir=b").code, 0);
+    std::filesystem::remove_all(path("b/final"));
+    for (const int64_t step : {6, 8}) std::filesystem::remove_all(tag(step));
+    const Ran rest = launch(2, sets + " --set output_dir=b");
+    ASSERT_EQ(rest.code, 0) << rest.output;
+    expect_says(rest.output, {"goes on from checkpoint step-00000004 with step 5"});
+    expect_same_run("a", "b");
+    std::filesystem::remove_all(path("a")), std::filesystem::remove_all(path("b"));
+  }
+}
+
+TEST_F(Resume, a_signal_saves_and_asks_to_be_started_again) {
+  for (const int number : {SIGTERM, SIGINT, SIGUSR1}) {
+    Background first = start(2, "b", 100000000, 100000000);
+    ASSERT_TRUE(first.wait_for_file(path("b/metrics.jsonl"))) << first.output();
+    // Launch passes SIGINT and SIGTERM on to all; any rank may get one of its own.
+    if (number == SIGUSR1)
+      ASSERT_EQ(kill(processes_with("tiny.json").back(), number), 0);
+    else
+      first.signal(number);
+    EXPECT_EQ(first.wait(20), number == SIGINT ? 128 + SIGINT : 75) << first.output();
+    const size_t steps = read_metrics(path("b")).size();
+    expect_says(first.output(), {concat("stopped after step ", steps), "the same command goes on from checkpoint"});
+    EXPECT_FALSE(std::filesystem::exists(path("b/final")));
+    expect_nothing_half_written();
+    std::filesystem::remove_all(path("b"));
+  }
+}
+
+TEST_F(Resume, changes_of_the_config_are_explained_before_they_act) {
+  const std::string sets = "--set output_dir=b --set " + policy(2);
+  ASSERT_EQ(train(sets + " --set train_steps=4").code, 0);
+  const std::string longer = sets + " --set train_steps=8 --set optimizer.lr=5e-4";
+  const Ran refused = train(longer);
+  EXPECT_EQ(refused.code, 2);
+  expect_says(refused.output,
+              {"train_steps: 4 then, 8 now", "optimizer.params.lr: 0.001 then, 5e-04 now", "--resume auto"});
+  const Ran accepted = train(longer + " --resume auto");
+  ASSERT_EQ(accepted.code, 0) << accepted.output;
+  expect_says(accepted.output, {"other numbers", "optimizer.params.lr", "goes on from checkpoint step-00000004"});
+  EXPECT_EQ(read_metrics(path("b")).size(), 8U);
+  // An older checkpoint by its name, with other ranks: its steps are done again.
+  const Ran again = launch(2, longer + " --resume step-00000004");
+  ASSERT_EQ(again.code, 0) << again.output;
+  EXPECT_EQ(read_metrics(path("b")).size(), 8U);
+}
+
+TEST_F(Resume, what_cannot_go_on_says_why) {
+  const std::string sets = "--set output_dir=b --set " + policy(2);
+  ASSERT_EQ(train(sets + " --set train_steps=4").code, 0);
+  expect_train_refused(sets + " --set train_steps=4", 2, {"holds a run that is done", "step 4 of 4", "train_steps"});
+  expect_train_refused(sets + " --set train_steps=4 --resume never", 2, {"holds a run already", "output_dir=FOLDER"});
+  expect_train_refused(sets + " --resume step-00000003", 2, {"no such checkpoint", "step-00000004, step-00000002"});
+  expect_train_refused("--set output_dir=c --resume step-00000003", 2, {"holds no run"});
+  const Ran other = train(sets + " --set train_steps=6 --resume auto --set model.params.hidden_size=32");
+  EXPECT_EQ(other.code, 6);
+  expect_says(other.output, {"does not hold", "the checkpoint has", "resolved.json"});
+}
+
+TEST_F(Resume, one_run_at_a_time_works_in_a_folder) {
+  ASSERT_EQ(train("--set output_dir=b --set train_steps=2 --set " + policy(2)).code, 0);
+  Background first = start(1, "b", 100000000, 100000000);
+  ASSERT_TRUE(wait_until(20, [&] { return read_metrics(path("b")).size() > 3; })) << first.output();
+  const Ran second = train("--set output_dir=b --set train_steps=100 --resume auto --set " + policy(2));
+  EXPECT_EQ(second.code, 2);
+  expect_says(second.output, {"another run is at work in it"});
+  first.signal(SIGKILL);
+  first.wait(10);
+}
+
+}  // namespace
+}  // namespace drivetrain::test
