@@ -39,9 +39,11 @@ endif()
 
 find_program(DRIVETRAIN_CCACHE ccache)
 if(DRIVETRAIN_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-  # Sources that use a precompiled header are cached only with these two.
+  # Sources that use a precompiled header are cached only with these two. The compiler compares the text of a precompiled
+  # header's files, comments too, so a header that was cached before its comments changed must not be taken.
   set(CMAKE_CXX_COMPILER_LAUNCHER
-      ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros ${DRIVETRAIN_CCACHE})
+      ${CMAKE_COMMAND} -E env CCACHE_COMMENTS=1 CCACHE_SLOPPINESS=pch_defines,time_macros
+      ${DRIVETRAIN_CCACHE})
 endif()
 
 add_library(drivetrain_warnings INTERFACE)
