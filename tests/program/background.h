@@ -10,6 +10,7 @@
 #include <csignal>
 #include <functional>
 #include <map>
+#include <stdexcept>
 #include <thread>
 
 #include "program/program_fixture.h"
@@ -45,6 +46,18 @@ inline std::string free_port() {
 // One of two.
 inline Environment environment(int rank, const std::string& port) {
   return {{"RANK", std::to_string(rank)}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", port}};
+}
+
+// The process of that rank among those that were started with the file `config`, whose path no other test has. Found by
+// its environment.
+inline int pid_of_rank(const std::string& config, int rank) {
+  const std::string wanted = concat('\0', "RANK=", rank, '\0');
+  for (const int pid : processes_with(config)) {
+    const std::string variables = '\0' + file_bytes("/proc/" + std::to_string(pid) + "/environ");
+    if (variables.find(wanted) != std::string::npos) return pid;
+  }
+  // Not -1: kill() takes that for every process there is.
+  throw std::runtime_error(concat("no process of rank ", rank));
 }
 
 class Background {

@@ -3,7 +3,6 @@
 
 #include <cstdio>
 #include <sstream>
-#include <stdexcept>
 
 #include "program/background.h"
 #include "support/loopback.h"
@@ -81,16 +80,7 @@ class Ranks : public ProgramTest {
     replace(",\n  \"output_dir\": \"run\"", "");
     return write("elsewhere/text.json", text);
   }
-  // The process of that rank, found by its environment.
-  int pid_of_rank(int rank) const {
-    const std::string wanted = concat('\0', "RANK=", rank, '\0');
-    for (const int pid : processes_with(path("tiny.json"))) {
-      const std::string variables = '\0' + file_bytes("/proc/" + std::to_string(pid) + "/environ");
-      if (variables.find(wanted) != std::string::npos) return pid;
-    }
-    throw std::runtime_error(
-        concat("no process of rank ", rank));  // not -1: kill() takes that for every process there is
-  }
+  int pid_of_rank(int rank) const { return test::pid_of_rank(path("tiny.json"), rank); }
 };
 
 TEST_F(Ranks, a_rank_that_is_killed_is_named_by_the_others_within_seconds) {

@@ -48,7 +48,7 @@ TEST_F(Resume, a_signal_saves_and_asks_to_be_started_again) {
     ASSERT_TRUE(first.wait_for_file(path("b/metrics.jsonl"))) << first.output();
     // Launch passes SIGINT and SIGTERM on to all; any rank may get one of its own.
     if (number == SIGUSR1)
-      ASSERT_EQ(kill(processes_with("tiny.json").back(), number), 0);
+      ASSERT_EQ(kill(pid_of_rank(path("tiny.json"), 1), number), 0);
     else
       first.signal(number);
     EXPECT_EQ(first.wait(20), number == SIGINT ? 128 + SIGINT : 75) << first.output();
