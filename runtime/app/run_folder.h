@@ -15,16 +15,11 @@ DRIVETRAIN_INTERNAL bool holds_run(const std::string& path);
 // Throws Error(config) if `path` holds a run; what that run's writers left half written is removed if they are gone.
 DRIVETRAIN_INTERNAL void check_run_folder(const std::string& path);
 
-// Creates it (and its parents) and takes it by its first file, resolved.json: of several runs that want the same folder
-// at the same time one gets it, the others throw Error(config). Removes what a killed run left half written there.
-// Error(io) if the folder cannot be made or written to.
-DRIVETRAIN_INTERNAL void take_run_folder(const std::string& path, const std::string& resolved_json);
-
 // Held by rank 0 as long as a run is at work in a folder. It is the kernel's lock of the folder itself: it leaves no
 // file, and it is gone with the process that held it.
 class DRIVETRAIN_INTERNAL FolderLock {
  public:
-  // The folder is there. Error(config) if another run holds it.
+  // The folder is there. Error(config) if another run holds it, Error(io) if it cannot be opened.
   explicit FolderLock(const std::string& path);
   ~FolderLock();
   FolderLock(const FolderLock&) = delete;
@@ -33,6 +28,12 @@ class DRIVETRAIN_INTERNAL FolderLock {
  private:
   int descriptor_ = -1;
 };
+
+// Creates the folder (and its parents), locks it, and takes it by its first file, resolved.json: of several runs that
+// want the same folder at the same time one gets it, the others throw Error(config). Removes what a killed run left half
+// written there. Error(io) if the folder cannot be made or written to.
+DRIVETRAIN_INTERNAL std::unique_ptr<FolderLock> take_run_folder(const std::string& path,
+                                                                const std::string& resolved_json);
 
 // The whole file or none (state/new_file.h). Error(io) if the disk is full.
 DRIVETRAIN_INTERNAL void write_text_file(const std::string& path, const std::string& text);

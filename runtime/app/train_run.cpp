@@ -25,14 +25,16 @@ constexpr const char* kFolderTaken = "run/folder";
 constexpr const char* kResumedTag = "run/resumed_tag";  // "=" and the tag
 
 // The folder belongs to rank 0; a rank that fails here ends the others through the communicator or the launcher.
-void open_run_folder(const TrainRequest& request, const Run& run, const Value& facts, bool goes_on) {
+// `lock`: of a folder with a run that goes on; null: the folder is taken.
+void open_run_folder(const TrainRequest& request, const Run& run, const Value& facts,
+                     std::unique_ptr<FolderLock>& lock) {
   const std::string& folder = run.plan.settings.output_dir;
   Value resolved = resolved_value(run, *request.registry);
   resolved.set("_resolved", facts);
-  if (goes_on)
+  if (lock)
     write_text_file(folder + "/resolved.json", resolved.to_json(2) + "\n");
   else
-    take_run_folder(folder, resolved.to_json(2) + "\n");
+    lock = take_run_folder(folder, resolved.to_json(2) + "\n");
   request.setup.store->set(kFolderTaken, folder);
   attach_file(*request.setup.log, folder + "/log.txt");
 }
@@ -99,6 +101,8 @@ class Session {
     const std::string& folder = request_.settings.output_dir;
     const bool goes_on = request_.resume.mode != ResumeOption::Mode::never;
     if (rank_zero_ && !goes_on) check_run_folder(folder);
+    // The lock comes before open_place, which removes what may be the save of a run that is at work.
+    if (rank_zero_ && holds_run(folder)) lock_ = std::make_unique<FolderLock>(folder);
     run_ = std::make_unique<Run>(
         std::move(*plan_training(request_.settings, request_.chosen, *request_.registry, request_.setup)));
     Run& run = *run_;
@@ -128,14 +132,14 @@ class Session {
   void choose_beginning() {
     const std::string& folder = request_.settings.output_dir;
     Run& run = *run_;
-    if (holds_run(folder)) {
+    if (lock_) {
       const CheckpointStore* store = run.plugins.checkpoint_store.get();
       if (!store || store->tags().empty()) check_run_folder(folder);  // there is nothing to go on from
-      lock_ = std::make_unique<FolderLock>(folder);
       tag_ = choose_tag(*run.plugins.checkpoint_store, request_.resume, folder, resolved_value(run, *request_.registry),
                         run.plan.settings.train_steps, *run.log);
     } else if (request_.resume.mode == ResumeOption::Mode::tag) {
-      throw fail(ErrorCode::config, "--resume ", request_.resume.tag, ": output_dir ", folder, " holds no run");
+      throw fail(ErrorCode::config, "--resume ", request_.resume.tag, ": output_dir ", folder,
+                 " holds no run\n   leave --resume out to begin one, or name the folder with --set output_dir=FOLDER");
     }
     if (env_.world_size > 1) request_.setup.store->set(kResumedTag, "=" + tag_);
   }
@@ -161,10 +165,9 @@ class Session {
     const PlannedMemory planned = planned_memory(run.plan);
     // Only now, so that a start that fails leaves nothing behind.
     if (rank_zero_)
-      open_run_folder(request_, run, facts, !tag_.empty());
+      open_run_folder(request_, run, facts, lock_);
     else
       note_elsewhere(*run.log, run.plan.settings.output_dir + "/log.txt", [this] { return folder_is_ours(); });
-    if (rank_zero_ && !lock_) lock_ = std::make_unique<FolderLock>(run.plan.settings.output_dir);
     if (rank_zero_) announce(request_, run, facts, planned);
     std::unique_ptr<EventBus> bus;
     if (rank_zero_) bus = std::make_unique<EventBus>(run.plugins.monitors, *run.log);

@@ -94,9 +94,12 @@ TEST_F(Resume, one_run_at_a_time_works_in_a_folder) {
   ASSERT_EQ(train("--set output_dir=b --set train_steps=2 --set " + policy(2)).code, 0);
   Background first = start(1, "b", 100000000, 100000000);
   ASSERT_TRUE(wait_until(20, [&] { return read_metrics(path("b")).size() > 3; })) << first.output();
+  const std::string being_saved = path("b/checkpoints/.saving-step-00000009");  // as if the first were writing it
+  std::filesystem::create_directories(being_saved);
   const Ran second = train("--set output_dir=b --set train_steps=100 --resume auto --set " + policy(2));
   EXPECT_EQ(second.code, 2);
-  expect_says(second.output, {"another run is at work in it"});
+  expect_says(second.output, {"holds a run already", "is at work in it", "output_dir=FOLDER"});
+  EXPECT_TRUE(std::filesystem::exists(being_saved));
   first.signal(SIGKILL);
   first.wait(10);
 }
