@@ -122,6 +122,7 @@ class Session {
       if (run.plugins.communicator)
         run.plugins.communicator->abort(concat("rank ", env_.rank, " stopped: ", first_line(e.what())));
       note_in_file(*run.log, concat("drivetrain: error: ", e.what()));
+      saver_.reset();  // a checkpoint that is being written is still finished
       throw;
     }
   }
@@ -134,9 +135,12 @@ class Session {
     Run& run = *run_;
     if (lock_) {
       const CheckpointStore* store = run.plugins.checkpoint_store.get();
-      if (!store || store->tags().empty()) check_run_folder(folder);  // there is nothing to go on from
-      tag_ = choose_tag(*run.plugins.checkpoint_store, request_.resume, folder, resolved_value(run, *request_.registry),
-                        run.plan.settings.train_steps, *run.log);
+      const std::vector<StoredTag> tags = store ? store->tags() : std::vector<StoredTag>();
+      begins_again_ = tags.empty() && folder == request_.begun_folder;
+      if (tags.empty() && !begins_again_) check_run_folder(folder);  // there is nothing to go on from
+      if (!begins_again_)
+        tag_ = choose_tag(*store, tags, request_.resume, folder, resolved_value(run, *request_.registry),
+                          run.plan.settings.train_steps, *run.log);
     } else if (request_.resume.mode == ResumeOption::Mode::tag) {
       throw fail(ErrorCode::config, "--resume ", request_.resume.tag, ": output_dir ", folder,
                  " holds no run\n   leave --resume out to begin one, or name the folder with --set output_dir=FOLDER");
@@ -169,6 +173,8 @@ class Session {
     else
       note_elsewhere(*run.log, run.plan.settings.output_dir + "/log.txt", [this] { return folder_is_ours(); });
     if (rank_zero_) announce(request_, run, facts, planned);
+    if (begins_again_) run.log->warning("the run before has left no checkpoint to go on from; it begins again");
+    if (rank_zero_ && request_.on_restart_point) request_.on_restart_point(tag_);
     std::unique_ptr<EventBus> bus;
     if (rank_zero_) bus = std::make_unique<EventBus>(run.plugins.monitors, *run.log);
     Trainer trainer(
@@ -181,17 +187,17 @@ class Session {
         *request_.stop);
     if (!tag_.empty()) {
       in("loading the checkpoint");
-      resume_from(tag_, run, trainer);
+      resume_from(tag_, run, trainer, env_);
       if (rank_zero_) run.log->info(concat("goes on from checkpoint ", tag_, " with step ", trainer.next_step()));
     }
     if (bus) bus->publish({"run_begin", 0, run_begin_data(request_, run, trainer.next_step())});
-    std::unique_ptr<Saver> saver = make_saver(trainer);
+    saver_ = make_saver(trainer);
     in("training");
     TrainOutcome outcome;
     outcome.last_step = trainer.train();
     outcome.signal = trainer.stop_signal();
     outcome.stopped = outcome.last_step < run.plan.settings.train_steps;
-    if (saver && saver->last_step() == outcome.last_step) outcome.saved = saver->last_tag();
+    if (saver_ && saver_->last_step() == outcome.last_step) outcome.saved = saver_->last_tag();
 
     in("ending the run");
     AfterTraining after(run, trainer.late_failure());
@@ -229,7 +235,9 @@ class Session {
                    .log = *run.log,
                    .mesh = *run.mesh,
                    .visit = [&run, &trainer](StateVisitor& v) { visit_checkpoint_state(run, trainer, v); },
-                   .facts = std::move(facts)});
+                   .until_update = {"model/", run.plan.id_of(Optimizer::kKind) + "/"},
+                   .facts = std::move(facts),
+                   .on_commit = request_.on_restart_point});
     trainer.between_steps(saver.get());
     return saver;
   }
@@ -240,6 +248,8 @@ class Session {
   std::unique_ptr<Run> run_;
   std::unique_ptr<FolderLock> lock_;  // on rank 0, once the folder is this run's
   std::string tag_;                   // of the checkpoint that the run goes on from; "": it begins
+  bool begins_again_ = false;         // on rank 0, in the folder that begun_folder names
+  std::unique_ptr<Saver> saver_;      // ends before the run that it saves; null: nothing is saved
 };
 
 }  // namespace

@@ -31,7 +31,8 @@ double stored_number(const std::string& name, const Value& stored) {
   if (stored.is_number()) return stored.as_double();
   const std::string text = stored.is_string() ? stored.as_string() : "";
   if (text == "inf" || text == "-inf" || text == "nan" || text == "-nan") return std::strtod(text.c_str(), nullptr);
-  throw fail(ErrorCode::checkpoint, "the counter ", name, " is ", stored.to_json(), "; wanted a number");
+  throw fail(ErrorCode::checkpoint, "the counter ", name, " is ", stored.to_json(), "; wanted a number",
+             "\n   go on from another checkpoint: --resume TAG");
 }
 
 }  // namespace drivetrain

@@ -10,6 +10,7 @@
 namespace drivetrain {
 namespace {
 
+constexpr const char* kOtherTag = "\n   go on from another checkpoint: --resume TAG";
 constexpr size_t kMostProblems = 10;  // shown; the rest is counted
 
 std::string shape_text(const std::vector<int64_t>& shape) {
@@ -51,7 +52,11 @@ const Value* LoadState::counter(const std::string& name) {
 }
 
 void LoadState::integer(const std::string& name, int64_t& value) {
-  if (const Value* stored = counter(name)) value = stored->as_int();
+  const Value* stored = counter(name);
+  if (stored && !stored->is_int())
+    throw fail(ErrorCode::checkpoint, "the counter ", name, " is ", stored->to_json(), "; wanted an integer",
+               kOtherTag);
+  if (stored) value = stored->as_int();
 }
 
 void LoadState::number(const std::string& name, double& value) {

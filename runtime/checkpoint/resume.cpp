@@ -1,10 +1,14 @@
 #include "checkpoint/resume.h"
 
+#include <algorithm>
+#include <set>
+
 #include <drivetrain/toolkit/text.h>
 
 #include "checkpoint/config_changes.h"
 #include "checkpoint/load_state.h"
 #include "checks/plugin_call.h"
+#include "rendezvous/gather_values.h"
 #include "run/run_state.h"
 #include "step/named_state.h"
 
@@ -20,7 +24,6 @@ namespace {
 }
 
 size_t find_tag(const std::vector<StoredTag>& tags, const ResumeOption& option, const std::string& output_dir) {
-  if (tags.empty()) throw fail(ErrorCode::internal, "a run without a checkpoint cannot go on");
   if (option.mode == ResumeOption::Mode::automatic) return 0;
   std::string names;
   for (size_t i = 0; i < tags.size(); ++i) {
@@ -59,6 +62,27 @@ bool has_state_of(const std::string& id, const Value& counters) {
   return false;
 }
 
+// On rank 0: what all ranks have left, in order; on others nothing.
+std::vector<std::string> used_by_nobody(const std::set<std::string>& mine, Run& run, const RankEnvironment& env) {
+  std::vector<std::string> all(mine.begin(), mine.end());
+  if (env.world_size == 1) return all;
+  const Value value(Value::Array(all.begin(), all.end()));
+  const double timeout = static_cast<double>(run.plan.settings.rendezvous_timeout_s);
+  for (const Value& rank : gather_values(*run.store, "resume/unused", env, value, timeout)) {
+    std::set<std::string> its;
+    for (const Value& name : rank.items()) its.insert(name.as_string());
+    std::erase_if(all, [&](const std::string& name) { return !its.count(name); });
+  }
+  return env.rank == 0 ? all : std::vector<std::string>();
+}
+
+std::string listed(const std::vector<std::string>& names) {
+  constexpr size_t kMost = 5;
+  std::string text;
+  for (size_t i = 0; i < std::min(names.size(), kMost); ++i) text += (i ? ", " : "") + names[i];
+  return names.size() > kMost ? concat(text, " and ", names.size() - kMost, " more") : text;
+}
+
 }  // namespace
 
 ResumeOption read_resume(const std::string& text) {
@@ -70,9 +94,8 @@ ResumeOption read_resume(const std::string& text) {
   return option;
 }
 
-std::string choose_tag(const CheckpointStore& store, const ResumeOption& option, const std::string& output_dir,
-                       const Value& now, int64_t train_steps, Log& log) {
-  const std::vector<StoredTag> tags = store.tags();
+std::string choose_tag(const CheckpointStore& store, const std::vector<StoredTag>& tags, const ResumeOption& option,
+                       const std::string& output_dir, const Value& now, int64_t train_steps, Log& log) {
   const size_t at = find_tag(tags, option, output_dir);
   const StoredTag& found = tags[at];
   std::shared_ptr<const Checkpoint> checkpoint;
@@ -95,18 +118,22 @@ void visit_checkpoint_state(Run& run, Trainer& trainer, StateVisitor& visitor) {
   for (const NamedPolicy& p : run.plugins.checkpoint_policies) visit_policy(p, visitor);
 }
 
-void resume_from(const std::string& tag, Run& run, Trainer& trainer) {
+void resume_from(const std::string& tag, Run& run, Trainer& trainer, const RankEnvironment& env) {
   const std::string id = run.plan.id_of(CheckpointStore::kKind);
   const CheckpointStore& store = *run.plugins.checkpoint_store;
   const auto checkpoint = plugin_call({id, "open"}, [&] { return store.open(tag); });
   const Value* counters = checkpoint->facts().find("counters");
   if (!counters)
-    throw fail(ErrorCode::checkpoint, "the checkpoint ", tag, " holds no counters; it was not saved by a training run");
+    throw fail(ErrorCode::checkpoint, "the checkpoint ", tag, " holds no counters: it was not saved by a training run",
+               "\n   begin a run with its weights in another folder: --set output_dir=FOLDER");
   LoadState load(*checkpoint, *counters, *run.mesh);
   visit_state(run, trainer, load);
   for (const NamedPolicy& p : run.plugins.checkpoint_policies)
     if (has_state_of(p.id, *counters)) visit_policy(p, load);
   load.throw_if_incomplete();
+  const std::vector<std::string> unused = used_by_nobody(load.unused(), run, env);
+  if (!unused.empty())
+    run.log->warning(concat("the checkpoint holds state that this run has no use for: ", listed(unused)));
   spread_values(run);
 }
 

@@ -21,16 +21,18 @@ struct ResumeOption {
 // "auto", "never" or a tag.
 DRIVETRAIN_INTERNAL ResumeOption read_resume(const std::string& text);
 
-// The tag that a run in a folder with a run goes on from. On rank 0, main thread; `now`: resolved.json of this run.
+// The tag that a run in a folder with a run goes on from. On rank 0, main thread; `tags`: the store's, not empty;
+// `now`: resolved.json of this run.
 // Says in the log what differs from the config of that run. Error(config) if there is nothing to go on from, or if a
 // difference changes the numbers and the user did not say that the run is to go on; Error(checkpoint) if the newest
 // checkpoint cannot be read, naming the one before it.
-DRIVETRAIN_INTERNAL std::string choose_tag(const CheckpointStore& store, const ResumeOption& option,
-                                           const std::string& output_dir, const Value& now, int64_t train_steps,
-                                           Log& log);
+DRIVETRAIN_INTERNAL std::string choose_tag(const CheckpointStore& store, const std::vector<StoredTag>& tags,
+                                           const ResumeOption& option, const std::string& output_dir, const Value& now,
+                                           int64_t train_steps, Log& log);
 
-// The state of `tag` into a run that is built and its trainer. Every rank; collective.
-DRIVETRAIN_INTERNAL void resume_from(const std::string& tag, Run& run, Trainer& trainer);
+// The state of `tag` into a run that is built and its trainer. Every rank; collective. Says in the log what the
+// checkpoint holds and no rank has a use for.
+DRIVETRAIN_INTERNAL void resume_from(const std::string& tag, Run& run, Trainer& trainer, const RankEnvironment& env);
 
 // All state of the run that a checkpoint holds: visit_state, and that of the policies.
 DRIVETRAIN_INTERNAL void visit_checkpoint_state(Run& run, Trainer& trainer, StateVisitor& visitor);

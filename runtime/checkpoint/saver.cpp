@@ -1,6 +1,5 @@
 #include "checkpoint/saver.h"
 
-#include <ATen/ops/empty.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -24,11 +23,6 @@ constexpr double kSaveTimeout = 1800;
 using Clock = std::chrono::steady_clock;
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
-at::Tensor copy_to_host(const at::Tensor& view) {
-  at::Tensor copy = at::empty(view.sizes(), view.options().device(at::kCPU));
-  return copy.copy_(view);
-}
-
 // Training goes first where both want the same core.
 void lower_priority() { setpriority(PRIO_PROCESS, static_cast<id_t>(syscall(SYS_gettid)), 10); }
 
@@ -40,13 +34,12 @@ struct Saver::Save {
   Snapshot snapshot;
   Value facts;
   uint64_t bytes = 0;  // of this rank
-  double copy_s = 0, write_s = 0;
+  double stall_s = 0, write_s = 0;  // training stood still; from the first byte copied to the commit
   std::string problem;  // empty: complete on all ranks
   ErrorCode code = ErrorCode::io;
-  Clock::time_point began;
 };
 
-Saver::Saver(SaverParts parts) : parts_(std::move(parts)) {}
+Saver::Saver(SaverParts parts) : parts_(std::move(parts)), copies_(parts_.until_update) {}
 
 Saver::~Saver() {
   if (thread_.joinable()) thread_.join();
@@ -55,7 +48,7 @@ Saver::~Saver() {
 bool Saver::is_due(const StepResult& result, const Value& figures, bool last) {
   SaveMoment moment;
   moment.step = result.step, moment.last = last, moment.done = last && !result.stop;
-  moment.signal = result.signal, moment.seconds = result.seconds;
+  moment.signal = result.signal, moment.seconds = result.seconds, moment.busy = result.beside == Beside::busy;
   moment.figures = figures;
   bool due = false;
   for (const NamedPolicy& p : parts_.policies)
@@ -63,10 +56,19 @@ bool Saver::is_due(const StepResult& result, const Value& figures, bool last) {
   return due;
 }
 
+Beside Saver::beside() { return beside_.load(); }
+
+void Saver::before_update() {
+  if (!save_) return;
+  const auto start = Clock::now();
+  copies_.wait();
+  save_->stall_s += seconds_since(start);
+}
+
+// Every rank acts on the outcome of a save after a step in which all were done with it, or one of them failed.
 void Saver::after_step(const StepResult& result, const Value& figures, bool last) {
-  if (result.trouble) settle();
+  if (save_ && result.beside != Beside::busy) join();
   if (is_due(result, figures, last)) begin(result.step, figures);
-  if (save_ && written_.load() && !outcome_is_failure_.load()) settle();
   if (last) finish();
 }
 
@@ -74,19 +76,24 @@ void Saver::begin(int64_t step, const Value& figures) {
   if (save_) {
     const auto start = Clock::now();
     const std::string before = save_->snapshot.tag;
-    settle();
+    join();
     if (const double waited = seconds_since(start); waited > 0.01 && parts_.environment.rank == 0)
       parts_.log.warning(concat("step ", step, " waited ", formatted("%.2f", waited), " s until the checkpoint ",
                                 before, " was written; save less often, or use a faster disk"));
   }
   save_ = snapshot(step, figures);
-  written_ = outcome_is_failure_ = false;
-  if (!parts_.store.asynchronous()) {
-    write(*save_);
-    return settle();
-  }
+  if (parts_.store.asynchronous()) return write_beside_training();
+  const auto start = Clock::now();
+  write(*save_);
+  save_->stall_s += seconds_since(start);
+  join();
+}
+
+void Saver::write_beside_training() {
+  beside_ = Beside::busy;
   thread_ = std::thread([this, rank = work_rank()] {
     work_rank() = rank;
+    copies_.copy_rest();
     lower_priority();
     write(*save_);
   });
@@ -107,19 +114,14 @@ std::unique_ptr<Saver::Save> Saver::snapshot(int64_t step, const Value& figures)
                "`state` visits other tensors, or other layouts, than before");
   }
   auto save = std::make_unique<Save>();
-  save->began = start;
   save->snapshot.tag = tag_of_step(step), save->snapshot.step = step;
   save->snapshot.rank = parts_.environment.rank, save->snapshot.world_size = parts_.environment.world_size;
-  for (size_t i = 0; i < held.parts().size(); ++i) {
-    const HeldPart& part = held.parts()[i];
-    if (!(*writes_)[i]) continue;
-    save->snapshot.slices.push_back({part.name, part.shape, part.box, copy_to_host(part.view)});
-    save->bytes += part.bytes();
-  }
+  save->snapshot.slices = copies_.begin(held.parts(), *writes_, parts_.store.asynchronous());
+  for (const StateSlice& slice : save->snapshot.slices) save->bytes += slice.data.nbytes();
   save->facts = parts_.facts;
   save->facts.set("counters", held.counters());
   save->facts.set("figures", figures);
-  save->copy_s = seconds_since(start);
+  save->stall_s = seconds_since(start);
   return save;
 }
 
@@ -143,8 +145,7 @@ void Saver::write(Save& save) noexcept {
     save.problem = e.what(), save.code = ErrorCode::internal;
   }
   save.write_s = seconds_since(start);
-  outcome_is_failure_ = !save.problem.empty();
-  written_ = true;
+  beside_ = save.problem.empty() ? Beside::nothing : Beside::failed;
 }
 
 // Rank 0 commits what all have written, or discards it, and tells the others. Returns what failed, or "".
@@ -171,7 +172,10 @@ std::string Saver::agree(Save& save, const Value& mine) {
     } catch (const Error& e) {
       answer.set("error", e.what()), answer.set("code", static_cast<int64_t>(e.code()));
     }
-    if (answer.find("error")) parts_.store.discard(save.snapshot.tag);
+    if (answer.find("error"))
+      parts_.store.discard(save.snapshot.tag);
+    else if (parts_.on_commit)
+      parts_.on_commit(save.snapshot.tag);
     if (env.world_size > 1) parts_.exchange.set(answer_key, answer.to_json());
   }
   const Value* error = answer.find("error");
@@ -180,11 +184,11 @@ std::string Saver::agree(Save& save, const Value& mine) {
   return error->as_string();
 }
 
-void Saver::settle() {
+void Saver::join() {
   if (thread_.joinable()) thread_.join();
   if (!save_) return;
   const std::unique_ptr<Save> save = std::move(save_);
-  outcome_is_failure_ = false;
+  beside_ = Beside::nothing;
   const bool speaks = parts_.environment.rank == 0;
   if (!save->problem.empty()) {
     const std::string text = concat("the checkpoint ", save->snapshot.tag, " is not saved: ", save->problem);
@@ -196,8 +200,8 @@ void Saver::settle() {
   last_tag_ = save->snapshot.tag, last_step_ = save->snapshot.step;
   if (!speaks) return;
   parts_.log.info(concat("checkpoint ", last_tag_, ": ", formatted("%.1f", static_cast<double>(save->bytes) / 1e6),
-                         " MB by rank 0, copied in ", formatted("%.3f", save->copy_s), " s, written in ",
-                         formatted("%.3f", save->write_s), " s"));
+                         " MB by rank 0, training stood still for ", formatted("%.3f", save->stall_s),
+                         " s, written in ", formatted("%.3f", save->write_s), " s"));
   retain();
 }
 
@@ -217,7 +221,7 @@ void Saver::retain() {
 }
 
 void Saver::finish() {
-  if (save_) settle();
+  if (save_) join();
 }
 
 }  // namespace drivetrain

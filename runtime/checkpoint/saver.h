@@ -1,8 +1,8 @@
 // Saves checkpoints while a run trains: asks the policies after every step, copies the state, writes it (on a thread of
 // its own if the store is asynchronous), and lets all ranks agree on whether the checkpoint is complete.
 //
-// A save whose predecessor is still being written waits for it, and says so. What fails on any rank fails the save on
-// all of them, and they act on it after the same step.
+// A save whose predecessor is still being written waits for it, and says so, unless the policies leave it out. What
+// fails on any rank fails the save on all of them, and they act on it after the same step.
 #pragma once
 
 #include <atomic>
@@ -17,6 +17,7 @@
 #include <drivetrain/log.h>
 #include <drivetrain/mesh.h>
 
+#include "checkpoint/host_copies.h"
 #include "internal.h"
 #include "plan/named_policy.h"
 #include "rendezvous/rendezvous.h"
@@ -34,7 +35,10 @@ struct SaverParts {
   Log& log;
   const Mesh& mesh;
   std::function<void(StateVisitor&)> visit;  // all state of the run
+  std::vector<std::string> until_update;     // see HostCopies
   Value facts;                               // of the run, for every checkpoint: an object
+  // Called on rank 0 with the tag of a checkpoint that is complete, on the save's thread. Does not throw.
+  std::function<void(const std::string& tag)> on_commit{};
 };
 
 class DRIVETRAIN_INTERNAL Saver final : public BetweenSteps {
@@ -43,7 +47,8 @@ class DRIVETRAIN_INTERNAL Saver final : public BetweenSteps {
   // Waits for a save that is being written.
   ~Saver() override;
 
-  bool has_trouble() override { return outcome_is_failure_.load(); }
+  Beside beside() override;
+  void before_update() override;
   void after_step(const StepResult& result, const Value& figures, bool last) override;
   // Waits until the last save is complete. Throws what failed in it, unless the store goes on without it.
   void finish();
@@ -58,15 +63,17 @@ class DRIVETRAIN_INTERNAL Saver final : public BetweenSteps {
   std::unique_ptr<Save> snapshot(int64_t step, const Value& figures);
   void write(Save& save) noexcept;
   std::string agree(Save& save, const Value& mine);
-  void settle();  // joins the thread, acts on its outcome
+  void write_beside_training();
+  void join();  // waits for the thread and acts on the outcome of its save
   void retain();
 
   const SaverParts parts_;
   std::optional<std::vector<bool>> writes_;  // which parts this rank writes
   std::string writes_key_;                   // of the parts that this was decided for
-  std::unique_ptr<Save> save_;               // that is being written, or was and is not settled
+  HostCopies copies_;
+  std::unique_ptr<Save> save_;  // from its beginning until its outcome was acted on
   std::thread thread_;
-  std::atomic<bool> written_ = false, outcome_is_failure_ = false;
+  std::atomic<Beside> beside_ = Beside::nothing;  // of save_
   std::string last_tag_;
   int64_t last_step_ = 0;
 };

@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
-#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,10 +10,10 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <filesystem>
 
 #include <drivetrain/error.h>
+#include <drivetrain/toolkit/files/durable.h>
 #include <drivetrain/toolkit/host.h>
 
 #include "config/piped.h"
@@ -24,18 +23,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::string parent_of(const std::string& path) {
-  const std::string parent = fs::path(path).parent_path().string();
-  return parent.empty() ? "." : parent;
-}
-
 constexpr const char* kUnfinished = ".unfinished-";
 
 // Hidden, on the same file system, and nobody else's: ranks may be threads of one process, hosts share a folder.
 std::string temporary_sibling(const std::string& path) {
   static std::atomic<unsigned> count{0};
   const std::string name = fs::path(path).filename().string();
-  return concat(parent_of(path), "/.", name, kUnfinished, host_name(), "-", ::getpid(), "-", count++);
+  return concat(parent_folder(path), "/.", name, kUnfinished, host_name(), "-", ::getpid(), "-", count++);
 }
 
 // Whether the writer of such a file was a process of this host and is no more.
@@ -50,31 +44,6 @@ bool writer_ended(const std::string& name) {
 std::string without_slash(std::string path) {
   while (path.size() > 1 && path.back() == '/') path.pop_back();
   return path;
-}
-
-Error write_error(const std::string& path, const std::string& what, int code, uint64_t wanted) {
-  std::string space, hint = "check the folder and its permissions";
-  if (code == EFBIG) {
-    hint = "a file may not become that large: raise `ulimit -f`, or choose a file system that takes large files";
-  } else if (code == ENOSPC || code == EDQUOT) {
-    struct statvfs info;
-    if (::statvfs(parent_of(path).c_str(), &info) == 0) {
-      space = concat("; ", uint64_t{info.f_bavail} * info.f_frsize, " bytes are free there");
-    }
-    hint = "free some space or choose another output folder";
-  }
-  return fail(ErrorCode::io, path, ": cannot ", what, " (", wanted, " bytes wanted", space, "): ", std::strerror(code),
-              "\n   ", hint);
-}
-
-// A rename is safe only when the folder that holds the name is on disk as well.
-void sync_folder(const std::string& folder, const std::string& path) {
-  const int descriptor = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  const bool done = descriptor >= 0 && ::fsync(descriptor) == 0;
-  const int code = errno;
-  if (descriptor >= 0) ::close(descriptor);
-  // Some network file systems cannot sync a folder and say so.
-  if (!done && code != EINVAL && code != ENOTSUP) throw write_error(path, "sync its folder", code, 0);
 }
 
 // The file that a symbolic link points to, there or not; the path itself where it is none.
@@ -101,7 +70,7 @@ int open_through(const std::string& path, mode_t mode, uint64_t bytes) {
                                      : ::open(path.c_str(), O_WRONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
   if (descriptor < 0 && errno == ENXIO)
     throw fail(ErrorCode::io, path, ": is a pipe that nobody reads\n   start its reader first, or name a file");
-  if (descriptor < 0) throw write_error(path, "open it for writing", errno, bytes);
+  if (descriptor < 0) throw file_error(path, "open it for writing", errno, bytes);
   if (number < 0) ::fcntl(descriptor, F_SETFL, 0);  // it waits for its reader from here on
   return descriptor;
 }
@@ -115,7 +84,7 @@ NewFile::NewFile(const std::string& path, uint64_t bytes) : path_(path), bytes_(
     descriptor_ = open_through(path_, found.st_mode, bytes_);
   } else if (const int number = descriptor_named(file_of_link(path_)); number >= 0) {
     descriptor_ = ::fcntl(number, F_DUPFD_CLOEXEC, 0);  // `> FILE`, as the shell opened it: not to be replaced
-    if (descriptor_ < 0) throw write_error(path_, "write through to the open file", errno, bytes_);
+    if (descriptor_ < 0) throw file_error(path_, "write through to the open file", errno, bytes_);
   } else {
     target_ = file_of_link(path_);
     temporary_ = temporary_sibling(target_);
@@ -125,12 +94,12 @@ NewFile::NewFile(const std::string& path, uint64_t bytes) : path_(path), bytes_(
 
 void NewFile::create() {
   descriptor_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-  if (descriptor_ < 0) throw write_error(path_, "create the file", errno, bytes_);
+  if (descriptor_ < 0) throw file_error(path_, "create the file", errno, bytes_);
   if (bytes_ == 0 || ::fallocate(descriptor_, 0, 0, static_cast<off_t>(bytes_)) == 0) return;
   const int code = errno;
   if (code != ENOSPC && code != EDQUOT && code != EFBIG) return;  // cannot reserve here: writing will tell
   close_file();
-  throw write_error(path_, "reserve the space", code, bytes_);
+  throw file_error(path_, "reserve the space", code, bytes_);
 }
 
 NewFile::~NewFile() { close_file(); }
@@ -152,7 +121,7 @@ void NewFile::write_at(uint64_t offset, const void* data, uint64_t bytes) {
     const ssize_t written = temporary_.empty() ? ::write(descriptor_, from, most)
                                                : ::pwrite(descriptor_, from, most, static_cast<off_t>(offset));
     if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) throw write_error(path_, "write", written < 0 ? errno : EIO, bytes_);
+    if (written <= 0) throw file_error(path_, "write", written < 0 ? errno : EIO, bytes_);
     from += written;
     offset += static_cast<uint64_t>(written);
     bytes -= static_cast<uint64_t>(written);
@@ -162,16 +131,16 @@ void NewFile::write_at(uint64_t offset, const void* data, uint64_t bytes) {
 
 void NewFile::commit() {
   if (temporary_.empty()) return close_file();
-  if (::fsync(descriptor_) != 0) throw write_error(path_, "sync the file", errno, bytes_);
-  if (::rename(temporary_.c_str(), target_.c_str()) != 0) throw write_error(path_, "rename the file", errno, bytes_);
+  if (::fsync(descriptor_) != 0) throw file_error(path_, "sync the file", errno, bytes_);
+  if (::rename(temporary_.c_str(), target_.c_str()) != 0) throw file_error(path_, "rename the file", errno, bytes_);
   temporary_.clear();
   close_file();
-  sync_folder(parent_of(target_), path_);
+  sync_folder(system_file_calls(), parent_folder(target_));
 }
 
 bool NewFile::commit_new() {
   if (temporary_.empty()) return false;
-  if (::fsync(descriptor_) != 0) throw write_error(path_, "sync the file", errno, bytes_);
+  if (::fsync(descriptor_) != 0) throw file_error(path_, "sync the file", errno, bytes_);
   // A link fails where the name is taken, on network file systems too.
   bool made = ::link(temporary_.c_str(), target_.c_str()) == 0;
   if (!made && errno != EEXIST && errno != ENOENT) {  // some file systems have no links
@@ -180,10 +149,10 @@ bool NewFile::commit_new() {
   }
   const int code = made ? 0 : errno;
   close_file();
-  if (made) return sync_folder(parent_of(target_), path_), true;
+  if (made) return sync_folder(system_file_calls(), parent_folder(target_)), true;
   // Without its temporary file: who won has removed it.
   if (code == EEXIST || code == ENOENT) return false;
-  throw write_error(path_, "create the file", code, bytes_);
+  throw file_error(path_, "create the file", code, bytes_);
 }
 
 void remove_unfinished(const std::string& folder, bool all) {
@@ -206,7 +175,7 @@ NewFolder::NewFolder(const std::string& path) : path_(without_slash(path)), temp
   if (!is_free(path_))
     throw fail(ErrorCode::config, path_, ": is there already and not an empty folder\n   choose another folder");
   fs::create_directories(temporary_, error);
-  if (error) throw write_error(path_, "create the folder", error.value(), 0);
+  if (error) throw file_error(path_, "create the folder", error.value(), 0);
 }
 
 NewFolder::~NewFolder() {
@@ -215,10 +184,10 @@ NewFolder::~NewFolder() {
 }
 
 void NewFolder::commit() {
-  sync_folder(temporary_, path_);
-  if (::rename(temporary_.c_str(), path_.c_str()) != 0) throw write_error(path_, "rename the folder", errno, 0);
+  sync_folder(system_file_calls(), temporary_);
+  if (::rename(temporary_.c_str(), path_.c_str()) != 0) throw file_error(path_, "rename the folder", errno, 0);
   committed_ = true;
-  sync_folder(parent_of(path_), path_);
+  sync_folder(system_file_calls(), parent_folder(path_));
 }
 
 }  // namespace drivetrain

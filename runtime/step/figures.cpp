@@ -17,7 +17,7 @@ enum Place {
   reserved_place,
   host_memory_place,
   signal_place,
-  trouble_place,
+  beside_place,
   seconds_place,
   places
 };
@@ -40,7 +40,7 @@ std::vector<double> Figures::read(const HostFigures& mine) {
   const auto set = [&](Place place, double value) { known[place - tokens_place] = value; };
   set(tokens_place, static_cast<double>(mine.tokens));
   set(memory_place, mine.memory), set(reserved_place, mine.reserved), set(host_memory_place, mine.host_memory);
-  set(signal_place, mine.signal), set(trouble_place, mine.trouble ? 1 : 0), set(seconds_place, mine.seconds);
+  set(signal_place, mine.signal), set(beside_place, static_cast<double>(mine.beside)), set(seconds_place, mine.seconds);
   if (!all_.defined()) {  // only what the device has is read: 16 bytes
     const at::Tensor host = buffer_.narrow(0, 0, tokens_place).to(at::kCPU);
     const double* first = host.const_data_ptr<double>();
@@ -70,7 +70,7 @@ SharedFigures Figures::exchange(const HostFigures& mine) {
     shared.reserved = std::max(shared.reserved, one[reserved_place]);
     shared.host_memory = std::max(shared.host_memory, one[host_memory_place]);
     shared.signal = std::max(shared.signal, static_cast<int>(one[signal_place]));
-    shared.trouble = shared.trouble || one[trouble_place] != 0;
+    shared.beside = std::max(shared.beside, static_cast<Beside>(static_cast<int>(one[beside_place])));
   }
   return shared;
 }

@@ -10,13 +10,17 @@
 
 namespace drivetrain {
 
+// What runs on a rank beside its steps: a checkpoint that is being written. Ordered: ranks agree on the last one that any
+// of them has.
+enum class Beside { nothing, busy, failed };
+
 // What the host of a rank knows before the exchange.
 struct HostFigures {
   int64_t tokens = 0;                                // valid ones of this rank
   double memory = 0, reserved = 0, host_memory = 0;  // peaks in bytes, of the device and of the process
   int signal = 0;                                    // by which this rank was asked to stop; 0: it was not
-  bool trouble = false;                              // something beside the steps failed
-  double seconds = 0;                                // since the start
+  Beside beside = Beside::nothing;
+  double seconds = 0;  // since the start
 };
 
 // Over all ranks.
@@ -25,7 +29,7 @@ struct SharedFigures {
   double squares = 0;                                // as this rank's device has it: equal on all
   double memory = 0, reserved = 0, host_memory = 0;  // largest
   int signal = 0;                                    // largest
-  bool trouble = false;                              // any
+  Beside beside = Beside::nothing;                   // last
   double seconds = 0;                                // rank 0's
 };
 

@@ -21,7 +21,7 @@ double clip_factor(double norm, double limit) {
 
 HostFigures host_figures(const FinishParts& parts, int64_t tokens, const RankWord& word) {
   HostFigures mine;
-  mine.tokens = tokens, mine.signal = word.signal, mine.trouble = word.trouble;
+  mine.tokens = tokens, mine.signal = word.signal, mine.beside = word.beside;
   mine.memory = mine.host_memory = peak_memory_bytes();
   mine.reserved = static_cast<double>(cpu_memory().peak_reserved);
   if (DeviceRuntime* runtime = parts.runtime) {
@@ -152,7 +152,7 @@ StepResult Finish::exchange(int64_t tokens, const RankWord& word) {
   result.peak_memory_bytes = shared.memory;
   result.peak_reserved_bytes = shared.reserved, result.host_peak_memory_bytes = shared.host_memory;
   result.stop = shared.signal != 0, result.signal = shared.signal;
-  result.trouble = shared.trouble, result.seconds = shared.seconds;
+  result.beside = shared.beside, result.seconds = shared.seconds;
   result.tokens = static_cast<int64_t>(shared.tokens);
   result.loss = shared.tokens > 0 ? shared.loss / shared.tokens : 0;
   squares_ = shared.squares;

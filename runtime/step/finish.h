@@ -40,7 +40,7 @@ struct StepResult {
   double peak_reserved_bytes = 0, host_peak_memory_bytes = 0;
   bool stop = false;                 // some rank was asked to stop
   int signal = 0;                    // by this signal; 0: none
-  bool trouble = false;              // of some rank, beside its steps (RankWord)
+  Beside beside = Beside::nothing;   // the last of any rank
   double seconds = 0;                // since the start, by rank 0's clock
   std::optional<double> loss_scale;  // that the gradients were made with; nothing: no such thing in this run
   // the update is left out, its gradients being not finite; nothing: that ends the run
@@ -49,8 +49,8 @@ struct StepResult {
 
 // What a rank tells all others at the end of a step, besides its figures.
 struct RankWord {
-  int signal = 0;        // by which it was asked to stop; 0: it was not
-  bool trouble = false;  // something that runs beside its steps failed
+  int signal = 0;  // by which it was asked to stop; 0: it was not
+  Beside beside = Beside::nothing;
 };
 
 // What the end of a step uses of a run; all of it outlives Finish.

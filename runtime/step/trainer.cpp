@@ -16,6 +16,14 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
+// Those that are the same on all ranks.
+Value shared_figures(const Value& data) {
+  Value shared = Value::object();
+  for (const char* name : {"step", "loss", "grad_norm", "lr", "tokens", "loss_scale", "skipped", "valid_loss"})
+    if (const Value* figure = data.find(name)) shared.set(name, *figure);
+  return shared;
+}
+
 }  // namespace
 
 Trainer::Trainer(const TrainerParts& parts, Publish publish, const std::atomic<int>& stop)
@@ -100,16 +108,11 @@ void Trainer::end_step(const StepResult& result, bool last, std::chrono::steady_
     publish_(result.step, std::move(data));  // the step itself was done
     throw;
   }
-  part([&] { publish_(result.step, data); });
-  part([&] { tell_between(result, data, last); });
-}
-
-void Trainer::tell_between(const StepResult& result, const Value& data, bool last) {
-  if (!between_) return;
-  Value shared = Value::object();
-  for (const char* name : {"step", "loss", "grad_norm", "lr", "tokens", "loss_scale", "skipped", "valid_loss"})
-    if (const Value* figure = data.find(name)) shared.set(name, *figure);
-  between_->after_step(result, shared, last);
+  const Value shared = between_ ? shared_figures(data) : Value();
+  part([&] { publish_(result.step, std::move(data)); });
+  part([&] {
+    if (between_) between_->after_step(result, shared, last);
+  });
 }
 
 Batch Trainer::next_batch(int64_t micro) {
@@ -145,8 +148,9 @@ StepResult Trainer::train_step(int64_t step) {
   } else {
     compute_gradients();
   }
-  const StepResult result = finish_.agree(step, tokens_, {stop_.load(), between_ && between_->has_trouble()});
+  const StepResult result = finish_.agree(step, tokens_, {stop_.load(), between_ ? between_->beside() : Beside::nothing});
   const bool skipped = result.skipped.value_or(false);
+  if (between_) between_->before_update();
   if (update_part_ && !skipped)
     update_part_->run([&] { finish_.update(state_); });
   else if (!skipped)

@@ -35,8 +35,10 @@ struct TrainerParts {
 class BetweenSteps {
  public:
   virtual ~BetweenSteps() = default;
-  // Before the ranks exchange the figures of a step: whether something of this rank failed since the last call.
-  virtual bool has_trouble() = 0;
+  // Before the ranks exchange the figures of a step. `failed`: something of this rank, since the last call.
+  virtual Beside beside() = 0;
+  // Before the update of a step changes parameters and the optimizer's state, or where it is left out.
+  virtual void before_update() = 0;
   // After a step, when all that belongs to it is done. `figures`: those that are the same on all ranks, by their names
   // in metrics.jsonl. `last`: no step follows. May be collective. An exception ends the run.
   virtual void after_step(const StepResult& result, const Value& figures, bool last) = 0;
@@ -81,7 +83,6 @@ class DRIVETRAIN_INTERNAL Trainer {
   void compute_gradients();
   double evaluate(int64_t step);
   Value figures(const StepResult& result, double step_s) const;
-  void tell_between(const StepResult& result, const Value& data, bool last);
 
   const TrainerParts parts_;
   Publish publish_;

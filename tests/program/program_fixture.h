@@ -55,7 +55,7 @@ class ProgramTest : public testing::Test {
   "model": {"type": "gpt", "params": {"num_layers": 1, "hidden_size": 16, "num_attention_heads": 2,
             "vocab_size": 64, "max_position_embeddings": 16}},
   "dataset": {"type": "synthetic", "params": {"seq_length": 8}},
-  "optimizer": {"type": "AdamW", "params": {"lr": 1e-3}},
+  "optimizer": {"type": "AdamW", "params": {"lr": 1e-3}}, "checkpoint_policy": false,
   "output_dir": "run"
 })";
 

@@ -134,7 +134,7 @@ TEST(SafetensorsWrite, a_full_disk_is_reported_and_nothing_is_left) {
   // Only root may mount a small disk; everybody else has the test above, which takes the same path.
   if (::mount("tmpfs", folder.path().c_str(), "tmpfs", 0, "size=256k") != 0) return;
   expect_no_room(folder.path(),
-                 {"1048656 bytes wanted; ", "bytes are free there", "free some space or choose another output folder"});
+                 {"1048656 bytes wanted; ", "bytes are free there", "free some space or choose another folder"});
   ::umount2(folder.path().c_str(), MNT_DETACH);
 }
 

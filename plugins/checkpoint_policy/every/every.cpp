@@ -1,6 +1,8 @@
 // Saves every `steps` steps, every `minutes` minutes and in the end; keeps the last few and every n-th forever.
 #include <drivetrain/checkpoint_policy.h>
 
+#include <drivetrain/error.h>
+#include <drivetrain/log.h>
 #include <drivetrain/services.h>
 
 namespace {
@@ -13,6 +15,7 @@ class Every : public CheckpointPolicy {
     int64_t steps = 0, keep = 2, keep_every = 0;
     double minutes = 0;
     bool at_end = true;
+    std::string when_busy = "wait";
   };
   static OptionTable options() {
     using O = Options;
@@ -24,19 +27,29 @@ class Every : public CheckpointPolicy {
                "for that reason")
         .at_least(0)
         .field("at_end", &O::at_end, "a checkpoint after the last step")
+        .field("when_busy", &O::when_busy,
+               "if the checkpoint before is still being written: wait for it, or leave this one out")
+        .one_of({"wait", "skip"})
         .field("keep", &O::keep, "how many of the newest checkpoints stay; 0: all")
         .at_least(0)
         .field("keep_every", &O::keep_every, "checkpoints at multiples of so many steps stay forever; 0: none")
         .at_least(0);
   }
-  Every(const Options& options, const Services&) : options_(options) {}
+  Every(const Options& options, const Services& services)
+      : options_(options), log_(services.log), speaks_(services.rank == 0) {}
 
   bool due(const SaveMoment& moment) override {
     const bool by_steps = options_.steps > 0 && moment.step % options_.steps == 0;
     const bool by_time = options_.minutes > 0 && moment.seconds - saved_at_ >= 60 * options_.minutes;
-    const bool due = by_steps || by_time || (options_.at_end && moment.done);
-    if (due) saved_at_ = moment.seconds;
-    return due;
+    const bool at_end = options_.at_end && moment.done;
+    if (!by_steps && !by_time && !at_end) return false;
+    if (moment.busy && !at_end && options_.when_busy == "skip") {
+      if (speaks_)
+        log_.warning(concat("no checkpoint after step ", moment.step, ": the one before is still being written"));
+      return false;
+    }
+    saved_at_ = moment.seconds;
+    return true;
   }
 
   std::vector<bool> keep(const std::vector<StoredTag>& tags) override {
@@ -50,6 +63,8 @@ class Every : public CheckpointPolicy {
 
  private:
   const Options options_;
+  Log& log_;
+  const bool speaks_;
   double saved_at_ = 0;  // seconds since this start of the run: a restart begins to count anew
 };
 

@@ -76,7 +76,8 @@ const ShardedCheckpoint::Tensor& ShardedCheckpoint::checked(const std::string& n
                                                             const at::Tensor& into) const {
   const auto found = tensors_.find(name);
   if (found == tensors_.end())
-    throw fail(ErrorCode::checkpoint, folder_, ": has no tensor \"", name, "\"; it holds ", tensors_.size());
+    throw fail(ErrorCode::checkpoint, folder_, ": has no tensor \"", name, "\"; it holds ", tensors_.size(),
+               "\n   was it saved by a run with another model or optimizer?");
   const Tensor& tensor = found->second;
   if (!contains(*whole_box(tensor.shape), box))
     throw fail(ErrorCode::checkpoint, folder_, ": tensor \"", name, "\" of shape ", at::IntArrayRef(tensor.shape),

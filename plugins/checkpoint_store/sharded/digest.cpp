@@ -3,31 +3,11 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-#include "digest_versions.h"
-
 namespace drivetrain::sharded {
-namespace {
-
-void digest_any(const void* data, size_t bytes, uint64_t out[2]) {
-  const XXH128_hash_t hash = XXH3_128bits(data, bytes);
-  out[0] = hash.high64, out[1] = hash.low64;
-}
-
-DigestFunction best_version() {
-#if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx512f")) return digest_avx512;
-  if (__builtin_cpu_supports("avx2")) return digest_avx2;
-#endif
-  return digest_any;
-}
-
-}  // namespace
 
 Digest digest_of(const void* data, size_t bytes) {
-  static const DigestFunction function = best_version();
-  uint64_t halves[2];
-  function(data, bytes, halves);
-  return {halves[0], halves[1]};
+  const XXH128_hash_t hash = XXH3_128bits(data, bytes);
+  return {hash.high64, hash.low64};
 }
 
 std::string Digest::text() const {

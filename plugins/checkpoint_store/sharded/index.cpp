@@ -5,6 +5,7 @@
 #include <cerrno>
 
 #include <drivetrain/toolkit/files/durable.h>
+#include <drivetrain/toolkit/files/safetensors_dtype.h>
 
 #include "boxes.h"
 #include "layout.h"
@@ -24,7 +25,7 @@ Value slice_value(const FileSlice& slice) {
   Value value = Value::object();
   value.set("tensor", slice.name);
   value.set("shape", list_of(slice.shape));
-  value.set("dtype", find_dtype(slice.dtype)->name);
+  value.set("dtype", find_safetensors_dtype(slice.dtype)->name);
   value.set("box", list_of({slice.box.row, slice.box.column, slice.box.rows, slice.box.columns}));
   value.set("bytes", list_of({static_cast<int64_t>(slice.begin), static_cast<int64_t>(slice.end)}));
   return value;
@@ -60,9 +61,10 @@ FileSlice slice_from(const Value& value, const RankIndex& index) {
   slice.name = member_of(value, "tensor").as_string();
   slice.shape = numbers_of(value, "shape", 0);
   const std::string& dtype = member_of(value, "dtype").as_string();
-  const StoredDtype* const known = find_dtype(dtype);
-  if (!known) throw fail(ErrorCode::config, "tensor \"", slice.name, "\": unknown dtype \"", dtype, "\"");
-  slice.dtype = known->type;
+  const SafetensorsDtype* const known = find_safetensors_dtype(dtype);
+  if (!known || known->torch == at::ScalarType::Undefined)
+    throw fail(ErrorCode::config, "tensor \"", slice.name, "\": unknown dtype \"", dtype, "\"");
+  slice.dtype = known->torch;
   const auto box = numbers_of(value, "box", 4), bytes = numbers_of(value, "bytes", 2);
   slice.box = {box[0], box[1], box[2], box[3]};
   slice.begin = static_cast<uint64_t>(bytes[0]), slice.end = static_cast<uint64_t>(bytes[1]);

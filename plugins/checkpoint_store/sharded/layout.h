@@ -1,4 +1,4 @@
-// Names of files and folders, dtypes and errors: what all parts of the store agree on. Pure functions; any thread.
+// Names of files and folders, and errors: what all parts of the store agree on. Pure functions; any thread.
 //
 //   FOLDER/TAG/rank-00000.safetensors   the slices of rank 0
 //   FOLDER/TAG/rank-00000.index.json    where each slice is, and a digest per chunk of the file
@@ -8,11 +8,8 @@
 //   FOLDER/.removing-TAG                a checkpoint that is being removed
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
 #include <cstdint>
 #include <string>
-#include <string_view>
 
 #include <drivetrain/error.h>
 
@@ -33,16 +30,6 @@ std::string index_name(int64_t rank);
 // Letters, digits, "-", "_" and "."; not empty, not hidden, at most 200 bytes.
 bool is_tag(const std::string& tag);
 void check_tag(const std::string& tag);  // Error(checkpoint)
-
-// The dtypes that safetensors has, in the order in which a file holds them: wide ones first, so that every element is
-// aligned to its size.
-struct StoredDtype {
-  const char* name;  // "BF16"
-  at::ScalarType type;
-  int order;
-};
-const StoredDtype* find_dtype(at::ScalarType type);  // null: safetensors has none
-const StoredDtype* find_dtype(std::string_view name);
 
 // An error about what was written: text and what to do.
 template <class... Parts>

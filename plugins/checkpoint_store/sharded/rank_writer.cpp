@@ -9,6 +9,7 @@
 #include <drivetrain/error.h>
 #include <drivetrain/toolkit/dtype_name.h>
 #include <drivetrain/toolkit/files/durable.h>
+#include <drivetrain/toolkit/files/safetensors_dtype.h>
 
 #include "boxes.h"
 #include "chunked_file.h"
@@ -30,7 +31,7 @@ void check_slice(const StateSlice& slice) {
   if (!slice.data.defined() || !slice.data.device().is_cpu() || !slice.data.is_contiguous() ||
       slice.data.sizes() != at::IntArrayRef({slice.box.rows, slice.box.columns}))
     refuse("its data are no contiguous [", slice.box.rows, ", ", slice.box.columns, "] on the CPU");
-  if (!find_dtype(slice.data.scalar_type()))
+  if (!find_safetensors_dtype(slice.data.scalar_type()))
     refuse("safetensors cannot hold ", dtype_name(slice.data.scalar_type()), " elements");
 }
 
@@ -40,8 +41,8 @@ std::vector<size_t> file_order(const std::vector<StateSlice>& slices) {
   std::iota(order.begin(), order.end(), size_t{0});
   const auto key = [&](size_t i) {
     const StateSlice& s = slices[i];
-    return std::tuple<int, const std::string&, int64_t, int64_t>(find_dtype(s.data.scalar_type())->order, s.name,
-                                                                 s.box.row, s.box.column);
+    return std::tuple<int, const std::string&, int64_t, int64_t>(-find_safetensors_dtype(s.data.scalar_type())->order,
+                                                                 s.name, s.box.row, s.box.column);
   };
   std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return key(a) < key(b); });
   return order;
@@ -50,7 +51,7 @@ std::vector<size_t> file_order(const std::vector<StateSlice>& slices) {
 Value entry_of(const FileSlice& slice) {
   const auto offset = [](uint64_t bytes) { return Value(static_cast<int64_t>(bytes)); };
   Value value = Value::object();
-  value.set("dtype", find_dtype(slice.dtype)->name);
+  value.set("dtype", find_safetensors_dtype(slice.dtype)->name);
   value.set("shape", Value(Value::Array{slice.box.rows, slice.box.columns}));
   value.set("data_offsets", Value(Value::Array{offset(slice.begin), offset(slice.end)}));
   return value;

@@ -48,7 +48,7 @@ class Jsonl : public Monitor {
     }
     if (::ftruncate(file_, end) != 0)
       throw fail(ErrorCode::io, "monitor/jsonl: cannot cut ", path_, " at step ", first_step, ": ",
-                 std::strerror(errno));
+                 std::strerror(errno), "\n   the run goes on there: it must be a file that this user may write");
   }
 
   static int64_t step_of(const std::string& line) {

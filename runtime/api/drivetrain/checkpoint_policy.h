@@ -20,6 +20,7 @@ struct SaveMoment {
   bool last = false;   // no step follows: the run is done or was asked to stop
   bool done = false;   // the run has reached train_steps
   int signal = 0;      // the signal by which a rank was asked to stop; 0: none
+  bool busy = false;   // the save before this one is still being written: another one would wait for it
   double seconds = 0;  // since this start of the run, by rank 0's clock
   // Figures of the step by their names in metrics.jsonl ("loss", "grad_norm", "valid_loss", ...); an object. Figures
   // that differ between ranks are not in it.
