@@ -11,6 +11,7 @@
 
 #include "plan/plan_run.h"
 #include "run/run_state.h"
+#include "support/quiet_log.h"
 #include "support/train_threads.h"
 
 namespace drivetrain::test {
@@ -96,11 +97,6 @@ class Walk : public Dataset {
   int64_t reads_ = 0;
 };
 
-struct SilentLog : Log {
-  void write(LogLevel, const std::string&) override {}
-  void progress(const std::string&) override {}
-};
-
 // Per step the figures that are the same on every machine.
 using Figures = std::map<int64_t, std::string>;
 
@@ -171,7 +167,7 @@ std::vector<Rank> run_ranks(const Value& config, bool stateful, int ranks, const
         environment.rank = environment.local_rank = r, environment.world_size = environment.local_size = ranks;
         const auto i = static_cast<size_t>(r);
         try {
-          train_part(config, stateful, {environment, store, std::make_shared<SilentLog>()}, stops[part],
+          train_part(config, stateful, {environment, store, std::make_shared<QuietLog>()}, stops[part],
                      part > 0 ? &memories[i] : nullptr, &next[i], results[i]);
         } catch (const Error& e) {
           ADD_FAILURE() << "rank " << r << ": " << e.what();

@@ -20,6 +20,7 @@
 #include "checkpoint/writers.h"
 #include "plan/plan_run.h"
 #include "run/run_state.h"
+#include "support/quiet_log.h"
 #include "support/train_threads.h"
 
 namespace drivetrain::test {
@@ -67,11 +68,6 @@ class MemoryCheckpoint final : public Checkpoint {
     return t.view({rows, -1}).narrow(0, box.row, box.rows).narrow(1, box.column, box.columns);
   }
   Value facts_ = Value::object();
-};
-
-struct QuietLog : Log {
-  void write(LogLevel, const std::string&) override {}
-  void progress(const std::string&) override {}
 };
 
 struct RunPart {

@@ -14,13 +14,9 @@
 
 #include "plugin/registry.h"
 #include "rendezvous/rendezvous.h"
+#include "support/quiet_log.h"
 
 namespace drivetrain::test {
-
-struct QuietLog : Log {
-  void write(LogLevel, const std::string&) override {}
-  void progress(const std::string&) override {}
-};
 
 // Runs `body` with every rank's mesh; what each threw, "" for nothing.
 inline std::vector<std::string> on_ranks(const std::vector<Axis>& axes, const std::function<void(const Mesh&)>& body) {
