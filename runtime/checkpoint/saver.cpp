@@ -33,9 +33,9 @@ std::string tag_of_step(int64_t step) { return formatted("step-%08lld", static_c
 struct Saver::Save {
   Snapshot snapshot;
   Value facts;
-  uint64_t bytes = 0;  // of this rank
+  uint64_t bytes = 0;               // of this rank
   double stall_s = 0, write_s = 0;  // training stood still; from the first byte copied to the commit
-  std::string problem;  // empty: complete on all ranks
+  std::string problem;              // empty: complete on all ranks
   ErrorCode code = ErrorCode::io;
 };
 

@@ -148,7 +148,8 @@ StepResult Trainer::train_step(int64_t step) {
   } else {
     compute_gradients();
   }
-  const StepResult result = finish_.agree(step, tokens_, {stop_.load(), between_ ? between_->beside() : Beside::nothing});
+  const StepResult result =
+      finish_.agree(step, tokens_, {stop_.load(), between_ ? between_->beside() : Beside::nothing});
   const bool skipped = result.skipped.value_or(false);
   if (between_) between_->before_update();
   if (update_part_ && !skipped)
