@@ -30,8 +30,8 @@ class DRIVETRAIN_INTERNAL FolderLock {
 };
 
 // Creates the folder (and its parents), locks it, and takes it by its first file, resolved.json: of several runs that
-// want the same folder at the same time one gets it, the others throw Error(config). Removes what a killed run left half
-// written there. Error(io) if the folder cannot be made or written to.
+// want the same folder at the same time one gets it, the others throw Error(config). Removes what a killed run left
+// half written there. Error(io) if the folder cannot be made or written to.
 DRIVETRAIN_INTERNAL std::unique_ptr<FolderLock> take_run_folder(const std::string& path,
                                                                 const std::string& resolved_json);
 

@@ -23,7 +23,8 @@ struct TrainRequest {
   std::function<void()> on_start;          // called once all ranks have met; from then on `stop` is heeded
   bool terminal = false;                   // rank 0's output ends on a terminal
   ResumeOption resume{};
-  // output_dir that an earlier start of the same launch has begun: if it holds no checkpoint, the run begins there again.
+  // output_dir that an earlier start of the same launch has begun: if it holds no checkpoint, the run begins there
+  // again.
   std::string begun_folder{};
   // Called on rank 0 with the checkpoint that a restart would go on from: once the folder is this run's ("": there is
   // none), and after each one that is complete. Any thread, one call at a time; does not throw. Empty: nobody asks.

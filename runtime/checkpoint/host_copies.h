@@ -1,7 +1,7 @@
 // Copies of a rank's state in memory of the host, which the next save uses again.
 //
 // What only the update of a step changes (parameters, the optimizer's state) need not be copied while training stands
-// still: it is copied by the thread that writes the checkpoint, while the next step computes its gradients, and training
+// still: it is copied by the thread that writes the checkpoint, while the next step computes its gradients. Training
 // waits before its update if that is not done.
 #pragma once
 

@@ -10,8 +10,8 @@
 
 namespace drivetrain {
 
-// What runs on a rank beside its steps: a checkpoint that is being written. Ordered: ranks agree on the last one that any
-// of them has.
+// What runs on a rank beside its steps: a checkpoint that is being written. Ordered: ranks agree on the last one that
+// any of them has.
 enum class Beside { nothing, busy, failed };
 
 // What the host of a rank knows before the exchange.
