@@ -31,5 +31,6 @@ BenchReport bench_attention(const BenchArguments& arguments);
 BenchReport bench_startup(const BenchArguments& arguments);
 BenchReport bench_collectives(const BenchArguments& arguments);
 BenchReport bench_context(const BenchArguments& arguments);
+BenchReport bench_checkpoint(const BenchArguments& arguments);
 
 }  // namespace drivetrain

@@ -9,8 +9,10 @@
 
 #include <drivetrain/toolkit/text.h>
 
+#include "app/commands.h"
 #include "device/device_runtime.h"
 #include "device/open_device.h"
+#include "log/log_console.h"
 
 namespace drivetrain {
 namespace {
@@ -117,6 +119,12 @@ at::Device open_bench_device(const BenchArguments& arguments) {
   at::set_num_threads(
       static_cast<int>(arguments.whole("--threads", std::max(1u, std::thread::hardware_concurrency()))));
   return name == "cpu" ? at::Device(at::kCPU) : at::Device(at::kCUDA, 0);
+}
+
+std::shared_ptr<Log> report_log(int64_t rank) {
+  LogSettings settings = console_settings(rank);
+  settings.out = settings.err;
+  return make_console_log(settings);
 }
 
 }  // namespace drivetrain

@@ -1,6 +1,10 @@
 // What a benchmark ran on, and whether it had the machine for itself.
 #pragma once
 
+#include <memory>
+
+#include <drivetrain/log.h>
+
 #include "bench/bench.h"
 #include "internal.h"
 
@@ -25,6 +29,9 @@ DRIVETRAIN_INTERNAL double busy_between(const std::string& earlier, const std::s
 
 // Report with `bench` and `machine` set and the machine's line as text.
 BenchReport report_on(const std::string& bench, const BenchMachine& machine);
+
+// For ranks of a benchmark: what plugins tell goes to stderr, since stdout is the report's.
+std::shared_ptr<Log> report_log(int64_t rank);
 
 // "cpu" or "cuda" of --device, opened; sets the number of threads from --threads, else one per core.
 at::Device open_bench_device(const BenchArguments& arguments);

@@ -18,13 +18,6 @@ namespace {
 
 constexpr int64_t kWatchedAtTheEnd =
     3;  // on an accelerator: watched steps are not the fastest, so they are further ones
-// What plugins tell goes to stderr: stdout is the report's.
-std::shared_ptr<Log> report_log(int64_t rank) {
-  LogSettings settings = console_settings(rank);
-  settings.out = settings.err;
-  return make_console_log(settings);
-}
-
 // Of this rank: of its device, or of the process.
 double peak_of(const PlannedRun& run) {
   DeviceRuntime* const device = run.device_runtime();

@@ -210,6 +210,17 @@ inline constexpr Option kBenchContext[] = {alone(with_default(processes("process
                                            kThreads,
                                            kJson};
 
+inline constexpr Option kBenchCheckpoint[] = {
+    with_default(whole("--every", "steps between two saves, and of a block without one"), "10"),
+    with_default(kRounds, "5"),
+    {.name = "--folder",
+     .value = "FOLDER",
+     .help = "on the disk to be measured; default: the current folder",
+     .takes = Takes::file},
+    kSet,
+    kPluginPath,
+    kJson};
+
 inline constexpr Option kHelp[] = {{.name = "--man", .help = "print the manual page, as `man -l -` reads it"}};
 
 }  // namespace drivetrain::cli::rows

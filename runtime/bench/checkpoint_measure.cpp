@@ -1,0 +1,221 @@
+#include "bench/checkpoint_measure.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+
+#include <drivetrain/toolkit/files/durable.h>
+
+#include "checkpoint/load_state.h"
+#include "checkpoint/resume.h"
+#include "checkpoint/writers.h"
+#include "checks/plugin_call.h"
+#include "observe/memory.h"
+#include "rendezvous/gather_values.h"
+
+namespace drivetrain {
+namespace {
+
+namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
+
+constexpr size_t kChunk = size_t{4} << 20;
+constexpr double kTimeout = 600;
+
+double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+struct FreeMemory {
+  void operator()(char* memory) const { std::free(memory); }
+};
+std::unique_ptr<char, FreeMemory> chunk_memory() {
+  return std::unique_ptr<char, FreeMemory>(static_cast<char*>(std::aligned_alloc(4096, kChunk)));
+}
+
+// As dd writes: chunk after chunk from one buffer, then fsync.
+void write_plainly(const std::string& path, uint64_t bytes, bool past_cache) {
+  const auto memory = chunk_memory();
+  std::fill_n(memory.get(), kChunk, 'x');
+  const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | (past_cache ? O_DIRECT : 0), 0600);
+  if (file < 0) throw file_error(path, "create the file", errno, bytes);
+  bool done = true;
+  for (uint64_t at = 0; done && at < bytes; at += kChunk) done = ::write(file, memory.get(), kChunk) == kChunk;
+  done = done && ::fsync(file) == 0;
+  const int code = errno;
+  ::close(file);
+  if (!done) throw file_error(path, "write", code, bytes);
+}
+
+void read_plainly(const std::string& path) {
+  const auto memory = chunk_memory();
+  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (file < 0) throw file_error(path, "open it for reading", errno);
+  while (::read(file, memory.get(), kChunk) > 0) {
+  }
+  ::close(file);
+}
+
+std::vector<std::string> files_below(const std::string& folder) {
+  std::vector<std::string> files;
+  for (const auto& entry : fs::recursive_directory_iterator(folder))
+    if (entry.is_regular_file()) files.push_back(entry.path());
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+// Saves at the first of every other block of steps.
+class EveryOtherBlock final : public CheckpointPolicy {
+ public:
+  EveryOtherBlock(int64_t warmup, int64_t every) : warmup_(warmup), every_(every) {}
+  bool due(const SaveMoment& moment) override {
+    return !moment.last && moment.step > warmup_ && (moment.step - warmup_) % (2 * every_) == every_;
+  }
+  std::vector<bool> keep(const std::vector<StoredTag>& tags) override { return std::vector<bool>(tags.size(), false); }
+
+ private:
+  const int64_t warmup_, every_;
+};
+
+// The saver, with a clock.
+class TimedSaver final : public BetweenSteps {
+ public:
+  TimedSaver(Saver& saver, int64_t warmup, int64_t every) : saver_(saver), warmup_(warmup), every_(every) {}
+
+  Beside beside() override { return saver_.beside(); }
+  void before_update() override {
+    const auto start = Clock::now();
+    saver_.before_update();
+    stall_ += seconds_since(start);
+  }
+  void after_step(const StepResult& result, const Value& figures, bool last) override {
+    const auto start = Clock::now();
+    if (const int64_t steps = result.step - warmup_; steps >= 0 && steps % every_ == 0)
+      end_block(start, steps / every_);
+    saver_.after_step(result, figures, last);
+    stall_ += seconds_since(start);
+  }
+
+  std::vector<double> without, with, stalls;
+
+ private:
+  void end_block(Clock::time_point now, int64_t block) {
+    const double seconds = std::chrono::duration<double>(now - begin_).count();
+    if (block > 0 && block % 2 == 1) without.push_back(seconds);
+    if (block > 0 && block % 2 == 0) with.push_back(seconds), stalls.push_back(stall_);
+    begin_ = now, stall_ = 0;
+  }
+
+  Saver& saver_;
+  const int64_t warmup_, every_;
+  Clock::time_point begin_;
+  double stall_ = 0;
+};
+
+}  // namespace
+
+CheckpointMeasure::CheckpointMeasure(Run& run, const RankEnvironment& env, std::string folder, int64_t warmup,
+                                     int64_t every, int64_t rounds)
+    : run_(run),
+      env_(env),
+      folder_(std::move(folder)),
+      warmup_(warmup),
+      every_(every),
+      rounds_(rounds),
+      world_(run.mesh->world()) {}
+
+CheckpointTimes CheckpointMeasure::measure() {
+  const std::atomic<int> no_stop = 0;
+  Trainer trainer(
+      trainer_parts(run_), [](int64_t, const Value&) {}, no_stop);
+  train(trainer);
+  stand_still(trainer);
+  return std::move(times_);
+}
+
+void CheckpointMeasure::train(Trainer& trainer) {
+  const std::string store = run_.plan.id_of(CheckpointStore::kKind);
+  plugin_call({store, "open_place"}, [&] { run_.plugins.checkpoint_store->open_place(folder_, env_.rank == 0); });
+  Saver saver({.store = *run_.plugins.checkpoint_store,
+               .store_id = store,
+               .policies = {{"bench", std::make_shared<EveryOtherBlock>(warmup_, every_)}},
+               .exchange = *run_.store,
+               .environment = env_,
+               .log = *run_.log,
+               .mesh = *run_.mesh,
+               .visit = [&](StateVisitor& v) { visit_checkpoint_state(run_, trainer, v); },
+               .until_update = {"model/", run_.plan.id_of(Optimizer::kKind) + "/"},
+               .facts = Value::object()});
+  TimedSaver timed(saver, warmup_, every_);
+  trainer.between_steps(&timed);
+  times_.peak_before = peak_memory_bytes();
+  trainer.train();
+  trainer.between_steps(nullptr);
+  times_.peak_after = peak_memory_bytes();
+  times_.without = timed.without, times_.with = timed.with;
+  for (const double stall : timed.stalls) times_.stalls.push_back(longest(stall));
+}
+
+void CheckpointMeasure::stand_still(Trainer& trainer) {
+  CheckpointStore& store = *run_.plugins.checkpoint_store;
+  HeldState held(*run_.mesh);
+  visit_checkpoint_state(run_, trainer, held);
+  const std::vector<bool> writes = choose_writers(held.parts(), *run_.store, env_, kTimeout);
+  HostCopies copies({});
+  for (int64_t round = 0; round < rounds_; ++round) {
+    Snapshot snapshot{concat("still-", round), round, env_.rank, env_.world_size,
+                      copies.begin(held.parts(), writes, false)};
+    uint64_t bytes = 0;
+    for (const StateSlice& slice : snapshot.slices) bytes += slice.data.nbytes();
+    times_.snapshot_bytes = static_cast<double>(bytes);
+    times_.write.push_back(together([&] {
+      const Value part = store.write(snapshot);
+      const auto parts = gather_values(*run_.store, concat("bench/part/", round), env_, part, kTimeout);
+      if (env_.rank != 0) return;
+      Value facts = Value::object();
+      facts.set("counters", held.counters());
+      store.commit(snapshot.tag, round, facts, parts);
+    }));
+    const std::string plain = concat(folder_, "/plain-", env_.rank);
+    times_.direct.push_back(together([&] { write_plainly(plain, bytes, true); }));
+    times_.cached.push_back(together([&] { write_plainly(plain, bytes, false); }));
+    fs::remove(plain);
+    world_->barrier();
+    const std::vector<std::string> files = files_below(folder_);
+    times_.read.push_back(together([&] {
+      for (size_t i = static_cast<size_t>(env_.rank); i < files.size(); i += static_cast<size_t>(env_.world_size))
+        read_plainly(files[i]);
+    }));
+    times_.load.push_back(together([&] {
+      const auto checkpoint = store.open(snapshot.tag);
+      LoadState load(*checkpoint, *checkpoint->facts().find("counters"), *run_.mesh);
+      visit_checkpoint_state(run_, trainer, load);
+      load.throw_if_incomplete();
+    }));
+    if (env_.rank == 0) times_.bytes = store.tags().front().bytes, store.remove(snapshot.tag);
+    world_->barrier();
+  }
+}
+
+double CheckpointMeasure::longest(double seconds) {
+  const at::Device device = run_.services->device;
+  const at::Tensor mine = at::full({1}, seconds, at::TensorOptions(at::kDouble).device(device));
+  const at::Tensor all = at::empty({world_->size()}, mine.options());
+  world_->all_gather(all, mine)->wait();
+  return all.max().item<double>();
+}
+
+// Begins on all ranks at about the same time.
+double CheckpointMeasure::together(const std::function<void()>& work) {
+  world_->barrier();
+  const auto start = Clock::now();
+  work();
+  return longest(seconds_since(start));
+}
+
+}  // namespace drivetrain
