@@ -140,7 +140,7 @@ class Session {
       if (tags.empty() && !begins_again_) check_run_folder(folder);  // there is nothing to go on from
       if (!begins_again_)
         tag_ = choose_tag(*store, tags, request_.resume, folder, resolved_value(run, *request_.registry),
-                          run.plan.settings.train_steps, *run.log);
+                          run.plan.settings.train_steps, !lacks_final(run), *run.log);
     } else if (request_.resume.mode == ResumeOption::Mode::tag) {
       throw fail(ErrorCode::config, "--resume ", request_.resume.tag, ": output_dir ", folder,
                  " holds no run\n   leave --resume out to begin one, or name the folder with --set output_dir=FOLDER");

@@ -95,7 +95,7 @@ ResumeOption read_resume(const std::string& text) {
 }
 
 std::string choose_tag(const CheckpointStore& store, const std::vector<StoredTag>& tags, const ResumeOption& option,
-                       const std::string& output_dir, const Value& now, int64_t train_steps, Log& log) {
+                       const std::string& output_dir, const Value& now, int64_t train_steps, bool finished, Log& log) {
   const size_t at = find_tag(tags, option, output_dir);
   const StoredTag& found = tags[at];
   std::shared_ptr<const Checkpoint> checkpoint;
@@ -104,7 +104,8 @@ std::string choose_tag(const CheckpointStore& store, const std::vector<StoredTag
   } catch (const Error& e) {
     offer_previous(e, tags, at);
   }
-  if (found.step >= train_steps)
+  // A run that was killed behind its last step has its final weights still to write.
+  if (found.step > train_steps || (found.step == train_steps && finished))
     throw fail(ErrorCode::config, "output_dir ", output_dir, " holds a run that is done: checkpoint ", found.tag,
                " is at step ", found.step, " of ", train_steps,
                "\n   train longer with a larger train_steps, or choose another --set output_dir=FOLDER");

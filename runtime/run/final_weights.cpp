@@ -30,6 +30,8 @@ void check_place(const Run& run, uint64_t bytes) {
 
 }  // namespace
 
+bool lacks_final(const Run& run) { return run.plan.settings.save_final && NewFolder::is_free(final_folder(run, 1)); }
+
 void check_final(const Run& run) {
   const ParamGather gather(all_values(run), run.model_params, *run.mesh, run.services->device);
   if (run.services->rank != 0) return;

@@ -7,6 +7,9 @@
 
 namespace drivetrain {
 
+// Whether the run writes final weights and has not written them yet.
+bool lacks_final(const Run& run);
+
 // Everything that would stop write_final, told before the training: parts that are not the whole, a name that is taken
 // (Error(config)), a limit of file sizes (Error(io)). After build_run; moves nothing.
 void check_final(const Run& run);

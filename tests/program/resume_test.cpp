@@ -90,6 +90,16 @@ TEST_F(Resume, what_cannot_go_on_says_why) {
   expect_says(other.output, {"does not hold", "the checkpoint has", "resolved.json"});
 }
 
+TEST_F(Resume, a_run_that_was_killed_behind_its_last_step_writes_its_final_weights) {
+  const std::string sets = "--set train_steps=4 --set " + policy(2);
+  ASSERT_EQ(train(sets + " --set output_dir=a").code, 0);
+  ASSERT_EQ(train(sets + " --set output_dir=b").code, 0);
+  std::filesystem::remove_all(path("b/final"));
+  const Ran rest = train(sets + " --set output_dir=b");
+  ASSERT_EQ(rest.code, 0) << rest.output;
+  expect_same_run("a", "b");
+}
+
 TEST_F(Resume, one_run_at_a_time_works_in_a_folder) {
   ASSERT_EQ(train("--set output_dir=b --set train_steps=2 --set " + policy(2)).code, 0);
   Background first = start(1, "b", 100000000, 100000000);
