@@ -46,7 +46,8 @@ void announce(const TrainRequest& request, const Run& run, const Value& facts, c
   log.info(dtype_table(run.plan));
   for (const std::string& line : planned_lines(memory, run.plan.model.parameters, false)) log.info(line);
   for (const std::string& note : run.plan.notes) log.info(note);
-  if (const std::string capture = capture_text(run.plan); !capture.empty()) log.info(capture);
+  for (const std::string& line : {capture_text(run.plan), checkpoint_text(run.plan)})
+    if (!line.empty()) log.info(line);
   const std::string optimizer = run.plan.id_of(Optimizer::kKind);
   const std::string difference = plugin_call({optimizer, "difference_note"},
                                              [&] { return run.plugins.optimizer->difference_note(run.model_params); });

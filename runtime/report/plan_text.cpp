@@ -1,8 +1,11 @@
 #include "report/plan_text.h"
 
+#include <c10/core/ScalarType.h>
+
 #include <algorithm>
 #include <map>
 
+#include <drivetrain/checkpoint_policy.h>
 #include <drivetrain/recompute.h>
 #include <drivetrain/toolkit/text.h>
 
@@ -63,6 +66,11 @@ std::string bytes_text(double bytes) {
   return bytes >= 1e9 ? formatted("%10.2f GB", bytes / 1e9) : formatted("%10.2f MB", bytes / 1e6);
 }
 
+std::string short_bytes(double bytes) {
+  std::string text = bytes_text(bytes);
+  return text.erase(0, text.find_first_not_of(' '));
+}
+
 }  // namespace
 
 // Axes in the mesh's order; several sorts of messages along one stand below its sum.
@@ -95,6 +103,16 @@ std::string capture_text(const RunPlan& plan) {
   return plan.capture.why_not.empty() ? "" : "capture is off: " + plan.capture.why_not;
 }
 
+// Values are saved as the optimizer updates them; ranks' shares are about equal.
+std::string checkpoint_text(const RunPlan& plan) {
+  if (plan.id_of(CheckpointStore::kKind).empty() || plan.id_of(CheckpointPolicy::kKind).empty()) return "";
+  const double element =
+      static_cast<double>(c10::elementSize(plan.dtypes.types.master)) + plan.optimizer_bytes_per_element;
+  const double bytes = static_cast<double>(plan.model.parameters) * element;
+  return concat("a checkpoint has ", short_bytes(bytes), ", of which a rank copies and writes ",
+                short_bytes(bytes / static_cast<double>(plan.run.world_size)), "; the copy stays in host memory");
+}
+
 std::string plan_text(const RunPlan& plan) {
   std::string text = plan_headline(plan) + "\n" + mesh_lines(plan);
   text += "hooks nest, outermost first:";
@@ -104,6 +122,7 @@ std::string plan_text(const RunPlan& plan) {
   text += traffic_text(plan);
   for (const std::string& note : plan.notes) text += note + "\n";
   if (const std::string capture = capture_text(plan); !capture.empty()) text += capture + "\n";
+  if (const std::string checkpoint = checkpoint_text(plan); !checkpoint.empty()) text += checkpoint + "\n";
   return text + schedule_text(plan);
 }
 
