@@ -93,7 +93,7 @@ inline constexpr Option kLaunch[] = {{.name = "-n",
                                       .value = "NAME",
                                       .help = "time this benchmark on the ranks instead of training",
                                       .takes = Takes::one_of,
-                                      .choices = "step|collectives|context",
+                                      .choices = "step|collectives|context|checkpoint",
                                       .excludes = "--plan"}};
 
 inline constexpr Option kInspect[] = {kJson, kSchema, kPluginPath};
