@@ -1,10 +1,15 @@
-// A new file that is written front to back in chunks, with a digest of each.
+// A new file that is written front to back in chunks, with a digest of each. A thread writes one chunk past the page cache
+// while the next one is filled, so that copying and digests take no time of the disk's.
 #pragma once
 
+#include <condition_variable>
 #include <cstdint>
 #include <cstdlib>
+#include <exception>
 #include <memory>
+#include <mutex>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <drivetrain/toolkit/files/durable.h>
@@ -24,20 +29,32 @@ class ChunkedFile {
  public:
   // `bytes`: of the whole file. `chunk_bytes`: of all chunks but the last; a multiple of 4096.
   ChunkedFile(FileCalls& calls, const std::string& path, uint64_t bytes, uint64_t chunk_bytes);
+  ~ChunkedFile();
+  ChunkedFile(const ChunkedFile&) = delete;
+  ChunkedFile& operator=(const ChunkedFile&) = delete;
 
-  // The next bytes of the file. Whole chunks are written from where they are, without a copy.
+  // The next bytes of the file.
   void append(const void* data, uint64_t bytes);
   // Writes what is left and puts everything on the disk. Returns the digest of every chunk.
   std::vector<Digest> finish();
 
  private:
-  void write_chunk(const char* data, uint64_t bytes);
+  void hand_over();
+  void wait_for_disk();
+  void write_chunks();
 
   const uint64_t bytes_, chunk_bytes_;
   OutputFile file_;
-  AlignedMemory chunk_;  // the one that is being filled
-  uint64_t filled_ = 0, written_ = 0;
+  AlignedMemory filling_, writing_;
+  uint64_t filled_ = 0, begun_ = 0;  // of the file: in filling_; of the chunks that were handed over
   std::vector<Digest> digests_;
+
+  std::mutex mutex_;  // of what follows
+  std::condition_variable changed_;
+  uint64_t to_write_ = 0;  // bytes of writing_; 0: the thread has nothing to do
+  bool ends_ = false;
+  std::exception_ptr failure_;  // of the thread, until it was thrown
+  std::thread disk_;
 };
 
 }  // namespace drivetrain::sharded

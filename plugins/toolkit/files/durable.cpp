@@ -34,6 +34,11 @@ std::string hint_for(int code) {
   return "check the disk, the folder and its permissions";
 }
 
+bool is_aligned(const void* data, uint64_t offset, uint64_t bytes) {
+  constexpr uint64_t kPage = 4096;
+  return reinterpret_cast<uintptr_t>(data) % kPage == 0 && offset % kPage == 0 && bytes % kPage == 0;
+}
+
 // Removes what is in `path`, then `path` itself. A name that is gone meanwhile is no error.
 void remove_any(FileCalls& calls, const fs::path& path, const fs::file_status& status) {
   const bool folder = fs::is_directory(status);
@@ -62,10 +67,11 @@ std::string parent_folder(const std::string& path) {
   return parent.empty() ? "." : parent;
 }
 
-OutputFile::OutputFile(FileCalls& calls, const std::string& path, uint64_t bytes)
+OutputFile::OutputFile(FileCalls& calls, const std::string& path, uint64_t bytes, Way way)
     : calls_(calls), path_(path), bytes_(bytes) {
   descriptor_ = calls_.open(path_, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0666);
   if (descriptor_ < 0) throw file_error(path_, "create the file", errno, bytes_);
+  direct_ = way == Way::direct && calls_.set_direct(descriptor_, true) == 0;
   if (bytes_ == 0 || calls_.reserve(descriptor_, bytes_) == 0) return;
   const int code = errno;
   if (!is_full(code) && code != EFBIG) return;  // cannot reserve here: writing will tell
@@ -82,6 +88,10 @@ void OutputFile::write_at(uint64_t offset, const void* data, uint64_t bytes) {
   const uint64_t first = offset, all = bytes;
   while (bytes > 0) {
     const size_t most = std::min<uint64_t>(bytes, uint64_t{1} << 30);
+    if (direct_ && !is_aligned(from, offset, most)) {
+      if (calls_.set_direct(descriptor_, false) != 0) throw file_error(path_, "write at its end", errno, bytes_);
+      direct_ = false;
+    }
     const int64_t written = calls_.pwrite(descriptor_, from, most, offset);
     if (written < 0 && errno == EINTR) continue;
     if (written <= 0) throw file_error(path_, concat("write at byte ", offset), written < 0 ? errno : EIO, bytes_);
@@ -89,7 +99,7 @@ void OutputFile::write_at(uint64_t offset, const void* data, uint64_t bytes) {
     offset += static_cast<uint64_t>(written);
     bytes -= static_cast<uint64_t>(written);
   }
-  calls_.start_writing(descriptor_, first, all);
+  if (!direct_) calls_.start_writing(descriptor_, first, all);
 }
 
 void OutputFile::finish() {

@@ -21,6 +21,11 @@ int64_t FileCalls::pwrite(int descriptor, const void* data, size_t bytes, uint64
   return ::pwrite(descriptor, data, bytes, static_cast<off_t>(offset));
 }
 
+int FileCalls::set_direct(int descriptor, bool direct) {
+  const int flags = ::fcntl(descriptor, F_GETFL);
+  return flags < 0 ? -1 : ::fcntl(descriptor, F_SETFL, direct ? flags | O_DIRECT : flags & ~O_DIRECT);
+}
+
 int FileCalls::reserve(int descriptor, uint64_t bytes) {
   return ::fallocate(descriptor, 0, 0, static_cast<off_t>(bytes));
 }

@@ -24,9 +24,12 @@ std::string parent_folder(const std::string& path);
 // A new file that is written and closed by one owner. The destructor closes it and leaves what was written.
 class OutputFile {
  public:
+  // How bytes come to the disk: through the page cache, or past it, which takes less of the processor. Past it where the
+  // file system can, and up to the first write whose offset, size or memory is no multiple of 4096.
+  enum class Way { page_cache, direct };
   // Replaces what is at `path`. `bytes`: the final size. The space is reserved at once where the file system can, so
   // that a full disk is found before anything is written.
-  OutputFile(FileCalls& calls, const std::string& path, uint64_t bytes);
+  OutputFile(FileCalls& calls, const std::string& path, uint64_t bytes, Way way = Way::page_cache);
   ~OutputFile();
   OutputFile(const OutputFile&) = delete;
   OutputFile& operator=(const OutputFile&) = delete;
@@ -42,6 +45,7 @@ class OutputFile {
   const std::string path_;
   const uint64_t bytes_;
   int descriptor_ = -1;
+  bool direct_ = false;
 };
 
 // The whole file in one call, on the disk.

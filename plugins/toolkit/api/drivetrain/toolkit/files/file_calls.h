@@ -19,6 +19,8 @@ class FileCalls {
   virtual int close(int descriptor);
   virtual int64_t pread(int descriptor, void* data, size_t bytes, uint64_t offset);
   virtual int64_t pwrite(int descriptor, const void* data, size_t bytes, uint64_t offset);
+  // Whether reads and writes of an open file go past the page cache (O_DIRECT).
+  virtual int set_direct(int descriptor, bool direct);
   virtual int reserve(int descriptor, uint64_t bytes);  // fallocate: the size becomes `bytes`
   // Tells the kernel to begin to write these bytes to the disk. A hint: nothing waits for it, a failure is not seen.
   virtual void start_writing(int descriptor, uint64_t offset, uint64_t bytes);
