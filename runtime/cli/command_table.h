@@ -19,7 +19,7 @@ inline constexpr RefusedOptions kOtherLaunchers[] = {
      "not in this version: launch starts the ranks of this host only (-n N)"},
     {"--master_addr --master_port", "not in this version: launch takes a free port of 127.0.0.1 by itself"},
     {"--min_elastic_nodes --max_elastic_nodes --elastic_training",
-     "not in this version: the number of ranks is fixed (-n N)"},
+     "not in this version: --elastic MIN:MAX is for the ranks of this host"},
     {"--module -m --no_python --no_local_rank --venv_script",
      "not in this version: ranks are `drivetrain train`, no script or module is started"},
     {"--save_pid --enable_each_rank_log --autotuning", "not in this version"},

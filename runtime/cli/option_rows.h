@@ -80,21 +80,37 @@ inline constexpr Option kResume{.name = "--resume",
 
 inline constexpr Option kTrain[] = {kSet, kResume, kPlan, kSvg, kPlanJson, kPluginPath};
 
-inline constexpr Option kLaunch[] = {{.name = "-n",
-                                      .value = "N",
-                                      .help = "ranks on this host",
-                                      .takes = Takes::whole,
-                                      .otherwise = "1",
-                                      .counted = "ranks",
-                                      .least = 1,
-                                      .most = 4096,
-                                      .alias = "--num_gpus"},
-                                     {.name = "--bench",
-                                      .value = "NAME",
-                                      .help = "time this benchmark on the ranks instead of training",
-                                      .takes = Takes::one_of,
-                                      .choices = "step|collectives|context|checkpoint",
-                                      .excludes = "--plan"}};
+inline constexpr Option kLaunch[] = {
+    {.name = "-n",
+     .value = "N",
+     .help = "ranks on this host",
+     .takes = Takes::whole,
+     .otherwise = "1",
+     .counted = "ranks",
+     .least = 1,
+     .most = 4096,
+     .alias = "--num_gpus"},
+    {.name = "--bench",
+     .value = "NAME",
+     .help = "time this benchmark on the ranks instead of training",
+     .takes = Takes::one_of,
+     .choices = "step|collectives|context|checkpoint",
+     .excludes = "--plan"},
+    {.name = "--max-restarts",
+     .value = "N",
+     .help = "after a lost rank, start all ranks again from the newest checkpoint; give "
+             "up after N restarts in a row without a newer one",
+     .takes = Takes::whole,
+     .otherwise = "0",
+     .most = 1'000'000,
+     .excludes = "--bench"},
+    {.name = "--elastic",
+     .value = "MIN:MAX",
+     .help = "with --max-restarts: go on with fewer ranks, MIN at least, once a rank "
+             "failed twice in a row; MAX is what the host has room for, and -n if that "
+             "is not given",
+     .takes = Takes::text,
+     .excludes = "--bench"}};
 
 inline constexpr Option kInspect[] = {kJson, kSchema, kPluginPath};
 

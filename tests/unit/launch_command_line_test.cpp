@@ -159,6 +159,38 @@ TEST(CommandLine, launch_checks_the_number_of_ranks_and_the_config_before_it_sta
   EXPECT_SAYS(message("launch", {"missing.json"}), "cannot read the config file missing.json");
 }
 
+TEST(CommandLine, restarts_and_fewer_ranks_are_the_launchers_own_options) {
+  const char* const config = "/proc/self/status";
+  const auto request = [&](const Words& words) { return launch_request(read("launch", words)); };
+  const LaunchRequest plain = request({config, "--resume", "step-4"});
+  EXPECT_EQ(plain.max_restarts, 0);
+  EXPECT_EQ(plain.least_ranks, 0);
+  EXPECT_EQ(plain.resume, "step-4");  // the launcher adds it to each start
+  const LaunchRequest elastic = request({"--max_restarts=3", config, "--elastic", "2:4"});
+  EXPECT_EQ(Words(elastic.command.begin() + 1, elastic.command.end()), (Words{"train", config}));
+  EXPECT_EQ(elastic.max_restarts, 3);
+  EXPECT_EQ(elastic.ranks, 4);
+  EXPECT_EQ(elastic.least_ranks, 2);
+  EXPECT_EQ(elastic.most_ranks, 4);
+  EXPECT_EQ(request({"--max-restarts", "1", config, "--elastic", "2:4", "-n", "3"}).ranks, 3);
+}
+
+TEST(CommandLine, what_restarts_cannot_be_is_told_before_anything_starts) {
+  const auto told = [](Words words) {
+    words.insert(words.end(), "/proc/self/status");
+    return message("launch", words);
+  };
+  for (const char* n : {"-1", "x", "1.5", ""})
+    EXPECT_SAYS(told({"--max-restarts", n}), "--max-restarts wants a whole number from 0");
+  for (const char* range : {"3:2", "0:2", "2", ":2", "2:", "2:3:4", "2:99999", "a:b", "2-4", ""})
+    EXPECT_SAYS(told({"--max-restarts=1", "--elastic", range}), "--elastic wants MIN:MAX, numbers of ranks from 1");
+  EXPECT_SAYS(told({"--elastic", "2:4"}), "--elastic goes with --max-restarts");
+  EXPECT_SAYS(told({"--max-restarts=1", "--elastic", "2:4", "-n", "5"}), "-n 5 is not within --elastic 2:4");
+  EXPECT_SAYS(told({"--max-restarts=1", "--plan"}), "--plan starts no training");
+  EXPECT_SAYS(told({"--max-restarts=1", "--bench", "step"}), "--bench and --max-restarts exclude each other");
+  EXPECT_SAYS(told({"--max-restart", "1"}), "did you mean \"--max-restarts\"?");
+}
+
 class ConfigDocumentTest : public testing::Test {
  protected:
   ~ConfigDocumentTest() override { std::remove(fifo_.c_str()); }

@@ -158,7 +158,7 @@ TEST_F(LaunchTest, ranks_that_do_not_notice_are_ended_with_all_they_started) {
   EXPECT_LT(Clock::now() - begin, std::chrono::seconds(10));
   EXPECT_EQ(pids().size(), 6u);
   expect_all_gone();
-  EXPECT_EQ(count_of("did not notice the failure of another rank and is ended", err()), 2u) << err();
+  EXPECT_EQ(count_of("did not notice the failure of another rank, and is ended", err()), 2u) << err();
   EXPECT_EQ(count_of("rank 0 failed first: exit 3", err()), 1u) << err();
 }
 

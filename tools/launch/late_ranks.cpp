@@ -20,7 +20,7 @@ void LateRanks::note_stop(size_t rank, double now) {
   const std::string name = "rank " + std::to_string(rank);
   if (state.stop_signal == 0) return say_(name + " goes on");
   say_(name + " is " + describe_stop(state.stop_signal) +
-       (request_.ranks > 1 ? "; the others wait for it, up to their time-outs" : ""));
+       (ranks_.size() > 1 ? "; the others wait for it, up to their time-outs" : ""));
 }
 
 void LateRanks::told_to_end(double now) {

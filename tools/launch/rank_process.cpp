@@ -5,12 +5,14 @@
 #include <sys/prctl.h>
 #include <sys/random.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <system_error>
 
 namespace drivetrain::program {
@@ -27,8 +29,8 @@ namespace {
   dup2(nothing, STDIN_FILENO);
   if (start.out >= 0) dup2(start.out, STDOUT_FILENO);
   if (start.err >= 0) dup2(start.err, STDERR_FILENO);
-  for (const int inherited : {start.listener, start.news})
-    if (inherited >= 0) fcntl(inherited, F_SETFD, 0);
+  for (const Inherited& one : start.inherited)
+    if (one.descriptor >= 0) fcntl(one.descriptor, F_SETFD, 0);
   if (start.config >= 0 && start.config == start.config_number) fcntl(start.config, F_SETFD, 0);
   if (start.config >= 0 && start.config != start.config_number) dup2(start.config, start.config_number);
   signal(SIGPIPE, SIG_DFL);
@@ -39,8 +41,11 @@ namespace {
     const size_t equals = entry.find('=');
     setenv(entry.substr(0, equals).c_str(), entry.c_str() + equals + 1, 1);
   }
-  if (start.listener < 0) unsetenv("DRIVETRAIN_LISTEN_FD");
-  if (start.news < 0) unsetenv("DRIVETRAIN_NEWS_FD");
+  for (const Inherited& one : start.inherited)
+    if (one.descriptor >= 0)
+      setenv(one.variable, std::to_string(one.descriptor).c_str(), 1);
+    else
+      unsetenv(one.variable);
   sigprocmask(SIG_SETMASK, static_cast<const sigset_t*>(start.signal_mask), nullptr);
   execvp(argv[0], argv);
   const std::string reason =
@@ -96,6 +101,16 @@ pid_t start_rank(const RankStart& start) {
   if (pid == 0) become_rank(start, argv.data(), launcher);
   setpgid(pid, pid);  // on both sides: whoever comes first
   return pid;
+}
+
+void end_children() {
+  for (;;) {
+    const std::string self = std::to_string(getpid());
+    std::ifstream children("/proc/" + self + "/task/" + self + "/children");
+    bool any = false;
+    for (pid_t pid = 0; children >> pid; any = true) kill(pid, SIGKILL), waitpid(pid, nullptr, 0);
+    if (!any) return;
+  }
 }
 
 }  // namespace drivetrain::program

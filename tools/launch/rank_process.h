@@ -5,6 +5,7 @@
 #include <sys/types.h>
 
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace drivetrain::program {
@@ -30,16 +31,26 @@ Descriptor listen_on_free_port(int& port);
 // The secret that the ranks of one run share: 32 random bytes, as 64 hexadecimal digits. Throws std::system_error.
 std::string new_run_token();
 
+// A descriptor that a rank gets under its own number, which a variable names. -1: none, and the variable is not set.
+struct Inherited {
+  const char* variable;
+  int descriptor;
+};
+
 struct RankStart {
   const std::vector<std::string>* command;  // looked up in PATH if it has no '/'
   std::vector<std::string> environment;     // NAME=VALUE, replacing what the launcher has under NAME
   int out = -1, err = -1;                   // -1: the launcher's own
-  int listener = -1, news = -1;             // inherited by the rank; -1: none
-  int config = -1, config_number = -1;      // a descriptor that the rank finds under that number
-  const void* signal_mask = nullptr;        // sigset_t that the rank starts with
+  std::vector<Inherited> inherited;
+  int config = -1, config_number = -1;  // a descriptor that the rank finds under that number
+  const void* signal_mask = nullptr;    // sigset_t that the rank starts with
 };
 
 // Throws std::system_error if there can be no further process. A command that cannot be run ends with 127 and says why.
 pid_t start_rank(const RankStart& start);
+
+// Kills the children of this process and waits for them. For one whose children are all its own, and to which the
+// orphans among their descendants come (PR_SET_CHILD_SUBREAPER).
+void end_children();
 
 }  // namespace drivetrain::program

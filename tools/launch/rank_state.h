@@ -11,6 +11,7 @@
 namespace drivetrain::program {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
+constexpr const char* kSaidError = "did not end after its error";  // a fault
 
 struct RankState {
   pid_t pid = -1;

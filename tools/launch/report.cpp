@@ -4,6 +4,8 @@
 
 #include <drivetrain/toolkit/text.h>
 
+#include "config/printable.h"
+
 namespace drivetrain::program {
 namespace {
 
@@ -17,14 +19,15 @@ std::vector<std::string> errors_of(const std::vector<RankState>& ranks) {
 
 }  // namespace
 
+void launcher_says(int to, const std::string& text) { write_text(to, "drivetrain launch: " + printable(text) + "\n"); }
+
 void pass_first_errors(const std::vector<RankState>& ranks) {
   for (const SameError& same : same_errors(errors_of(ranks)))
     ranks[static_cast<size_t>(same.ranks.front())].pass_error();
 }
 
-Report::Report(const LaunchRequest& request, const std::vector<RankState>& ranks, const std::vector<RankEnd>& ends,
-               Say say)
-    : request_(request), ranks_(ranks), ends_(ends), say_(std::move(say)), said_(same_errors(errors_of(ranks))) {}
+Report::Report(const std::vector<RankState>& ranks, const std::vector<RankEnd>& ends, Say say)
+    : ranks_(ranks), ends_(ends), say_(std::move(say)), said_(same_errors(errors_of(ranks))) {}
 
 // Often all ranks have the same to say - of the configuration, of a peer that is gone: that once, under the first rank
 // that does. Rank 0's words have been passed already.
@@ -36,7 +39,7 @@ void Report::pass_errors() const {
 }
 
 void Report::name(const RankEnd& failure) const {
-  std::string text = "rank " + std::to_string(failure.rank) + (request_.ranks > 1 ? " failed first: " : " failed: ") +
+  std::string text = "rank " + std::to_string(failure.rank) + (ranks_.size() > 1 ? " failed first: " : " failed: ") +
                      describe_end(failure) + (failure.fault.empty() ? " after " : "; ended after ") +
                      formatted("%.1f s", failure.after_s);
   // A library that called exit, perhaps: its rank said nothing and the others lost it.

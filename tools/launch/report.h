@@ -8,9 +8,11 @@
 #include "launch/outcome.h"
 #include "launch/rank_errors.h"
 #include "launch/rank_state.h"
-#include "launch/request.h"
 
 namespace drivetrain::program {
+
+// A line of the launcher's own, written at once.
+void launcher_says(int to, const std::string& text);
 
 // What ranks have said so far, of ranks that say the same only the first.
 void pass_first_errors(const std::vector<RankState>& ranks);
@@ -19,7 +21,7 @@ class Report {
  public:
   using Say = std::function<void(const std::string&)>;
   // After all ranks have ended.
-  Report(const LaunchRequest& request, const std::vector<RankState>& ranks, const std::vector<RankEnd>& ends, Say say);
+  Report(const std::vector<RankState>& ranks, const std::vector<RankEnd>& ends, Say say);
 
   void pass_errors() const;
   void name(const RankEnd& failure) const;
@@ -29,7 +31,6 @@ class Report {
   bool all_said_the_same() const { return said_.size() == 1 && said_.front().ranks.size() == ranks_.size(); }
   bool stands_above(int rank) const;
 
-  const LaunchRequest& request_;
   const std::vector<RankState>& ranks_;
   const std::vector<RankEnd>& ends_;
   const Say say_;

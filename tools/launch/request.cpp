@@ -1,11 +1,13 @@
 #include "launch/request.h"
 
+#include <algorithm>
 #include <filesystem>
 
 #include <drivetrain/toolkit/text.h>
 
 #include "cli/commands.h"
 #include "cli/parse.h"
+#include "config/printable.h"
 
 namespace drivetrain::program {
 namespace {
@@ -62,6 +64,32 @@ void check_config(const Arguments& arguments, const Command& command) {
     throw UsageError("launch: cannot read the config file " + plain.front());
 }
 
+constexpr int64_t kMostRanks = 4096;
+
+// "2:4"
+void read_elastic(const Arguments& arguments, LaunchRequest& request) {
+  if (!arguments.has("--elastic")) return;
+  const std::string text = arguments.text("--elastic");
+  const size_t colon = std::min(text.find(':'), text.size());
+  const auto least = cli::read_whole(text.substr(0, colon)),
+             most = cli::read_whole(text.substr(std::min(colon + 1, text.size())));
+  if (!least || !most || *least < 1 || *most > kMostRanks || *least > *most)
+    cli::refuse(arguments.command(), "--elastic wants MIN:MAX, numbers of ranks from 1 to " +
+                                         std::to_string(kMostRanks) + " such as 2:4, got \"" + shown(text) + "\"");
+  if (request.max_restarts == 0) cli::refuse(arguments.command(), "--elastic goes with --max-restarts N, N at least 1");
+  request.least_ranks = static_cast<int>(*least), request.most_ranks = static_cast<int>(*most);
+  if (!arguments.has("-n")) request.ranks = request.most_ranks;
+  if (request.ranks < request.least_ranks || request.ranks > request.most_ranks)
+    cli::refuse(arguments.command(), "-n " + std::to_string(request.ranks) + " is not within --elastic " + shown(text));
+}
+
+void read_restarts(const Arguments& arguments, LaunchRequest& request) {
+  request.max_restarts = static_cast<int>(arguments.whole("--max-restarts"));
+  read_elastic(arguments, request);
+  if (request.max_restarts > 0 && request.only_rank_0)
+    cli::refuse(arguments.command(), "--plan starts no training, so that --max-restarts has no meaning");
+}
+
 }  // namespace
 
 LaunchRequest launch_request(const Arguments& arguments) {
@@ -71,6 +99,8 @@ LaunchRequest launch_request(const Arguments& arguments) {
   check_config(arguments, command);
   request.ranks = static_cast<int>(arguments.whole("-n"));
   request.only_rank_0 = arguments.has("--plan");
+  read_restarts(arguments, request);
+  if (command.name == "train") request.resume = arguments.text("--resume");
   std::vector<std::string> plain = arguments.plain();
   if (!plain.empty()) {
     request.config = read_config_once(plain.front());
@@ -78,7 +108,7 @@ LaunchRequest launch_request(const Arguments& arguments) {
   }
   request.command = {std::filesystem::read_symlink("/proc/self/exe")};  // this very program
   for (const std::string& word : cli::split(command.name, ' ')) request.command.push_back(word);
-  for (const std::string& word : Arguments(command, std::move(plain), std::move(options)).as_words())
+  for (const std::string& word : Arguments(command, std::move(plain), std::move(options)).as_words({"--resume"}))
     request.command.push_back(word);
   return request;
 }

@@ -13,15 +13,21 @@ namespace drivetrain::program {
 
 struct LaunchRequest {
   int ranks = 1;
-  std::vector<std::string> command;  // of every rank: program and arguments
+  std::vector<std::string> command;  // of every rank: program and arguments, without --resume
+  std::string resume;                // what --resume says; "": it was not given
   ConfigDocument config;             // handed on where it can be read only once
   bool only_rank_0 = false;          // the others would do nothing (`--plan`)
-  double peers_may_take_s = 10;      // after the first failure, before SIGTERM: ranks notice a lost peer by themselves
-  double sigterm_may_take_s = 5;     // before SIGKILL
-  double stopped_may_take_s = 3;     // a rank that a signal stopped, once no other goes on
-  double idle_may_take_s = 60;       // a rank that does nothing, once another is done
-  double working_may_take_s = 600;   // one that uses no files, computing or not, once another is done or all were told
-  double told_may_take_s = 120;      // the same once another is done and all were told to end
+  int max_restarts = 0;              // in a row without a newer checkpoint
+  int least_ranks = 0;               // that a restart may have; 0: as many as there are
+  int most_ranks = 0;                // that there is room for on this host; 0: only `ranks`
+  double first_pause_s = 0.2;        // before a restart; doubled each time
+  double longest_pause_s = 5;
+  double peers_may_take_s = 10;     // after the first failure, before SIGTERM: ranks notice a lost peer by themselves
+  double sigterm_may_take_s = 5;    // before SIGKILL
+  double stopped_may_take_s = 3;    // a rank that a signal stopped, once no other goes on
+  double idle_may_take_s = 60;      // a rank that does nothing, once another is done
+  double working_may_take_s = 600;  // one that uses no files, computing or not, once another is done or all were told
+  double told_may_take_s = 120;     // the same once another is done and all were told to end
   int out = STDOUT_FILENO, err = STDERR_FILENO;  // where the output of other ranks than 0 and the report go
 };
 

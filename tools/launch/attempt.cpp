@@ -1,0 +1,160 @@
+#include "launch/attempt.h"
+
+#include <poll.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <csignal>
+#include <system_error>
+
+#include "launch/line_relay.h"
+#include "launch/report.h"
+
+namespace drivetrain::program {
+
+Attempt::Attempt(const LaunchRequest& request, const RanksToStart& wanted, SignalWatch& signals)
+    : request_(request),
+      wanted_(wanted),
+      signals_(signals),
+      late_(request, ranks_, [this](const std::string& text) { say(text); }),
+      stop_others_(request, ranks_, ends_, late_, [this](const std::string& text) { say(text); }) {}
+
+Attempt::~Attempt() {
+  signal_ranks(ranks_, SIGKILL);
+  while (any_running()) reap(true);
+  end_children();
+}
+
+AttemptEnd Attempt::run() {
+  try {
+    start_ranks(wanted_, request_.config, signals_.mask_before(), started_);
+  } catch (const std::system_error& e) {
+    return could_not_start(e.what());
+  }
+  while (any_running()) {
+    wait_for_something();
+    reap(false);
+    keep_deadlines();
+  }
+  end_children();  // what left a rank's group, and came to us when its parent died
+  pass_the_rest();
+  const Report report(ranks_, ends_, [this](const std::string& text) { say(text); });
+  report.pass_errors();
+  AttemptEnd end;
+  end.failure = first_failure(ends_, signal_);
+  if (end.failure) {
+    report.name(*end.failure);
+    end.cause = "rank " + std::to_string(end.failure->rank) + ": " + describe_end(*end.failure);
+    end.error = ranks_[static_cast<size_t>(end.failure->rank)].error();
+  }
+  end.code = launch_code(ends_, signal_);
+  end.signal = signal_;
+  end.restart_point = started_.restart_points.newest();
+  end.has_new_checkpoint = started_.restart_points.has_new_checkpoint();
+  return end;
+}
+
+AttemptEnd Attempt::could_not_start(const std::string& reason) const {
+  write_text(wanted_.err, "drivetrain: error: " + reason + "\n");
+  const auto started = std::count_if(ranks_.begin(), ranks_.end(), [](const RankState& r) { return r.pid > 0; });
+  AttemptEnd end;
+  end.code = 8;
+  end.failure = RankEnd{.rank = static_cast<int>(started), .code = 8};
+  end.cause = "rank " + std::to_string(started) + " could not be started: " + reason;
+  return end;
+}
+
+void Attempt::say(const std::string& text) const { launcher_says(wanted_.err, text); }
+
+bool Attempt::any_running() const {
+  return std::any_of(ranks_.begin(), ranks_.end(), [](const RankState& r) { return r.running(); });
+}
+
+void Attempt::wait_for_something() {
+  std::vector<pollfd> fds{{signals_.fd(), POLLIN, 0}, {started_.restart_points.fd(), POLLIN, 0}};
+  const size_t first = fds.size();
+  std::vector<LineRelay*> relays;
+  for (RankState& rank : ranks_)
+    for (LineRelay* relay : {rank.out.get(), rank.err.get()}) {
+      if (!relay || relay->fd() < 0) continue;
+      relays.push_back(relay);
+      fds.push_back({relay->fd(), POLLIN, 0});
+    }
+  const double wait_s = std::min(stop_others_.deadline() - now(), some_wait_for_others() ? 0.25 : 3600.0);
+  poll(fds.data(), fds.size(), std::max(0, static_cast<int>(wait_s * 1000) + 1));
+  for (size_t i = 0; i < relays.size(); ++i)
+    if (fds[first + i].revents) relays[i]->pass();
+  started_.restart_points.take();
+  while (const int number = signals_.next()) on_signal(number);
+}
+
+void Attempt::on_signal(int number) {
+  if (signal_ == 0) {
+    signal_ = number == SIGHUP ? SIGTERM : number;
+    signal_ranks(ranks_, signal_);
+    late_.told_to_end(now());
+  } else if (number == SIGHUP || number == SIGUSR1) {  // some senders follow SIGTERM with the first
+  } else if (signal_ == SIGUSR1 && !reminded_) {       // a batch system's SIGTERM at the time limit
+    reminded_ = true;
+  } else {
+    insisted_ = true;
+    signal_ranks(ranks_, SIGKILL);
+  }
+}
+
+// Also ends what the rank started and left in its group; WNOWAIT keeps the group's number from being used anew.
+void Attempt::reap(bool wait) {
+  for (size_t i = 0; i < ranks_.size(); ++i) {
+    siginfo_t info = {};
+    if (!ranks_[i].running()) continue;
+    late_.note_stop(i, now());
+    const auto pid = static_cast<id_t>(ranks_[i].pid);
+    if (waitid(P_PID, pid, &info, WEXITED | WNOWAIT | (wait ? 0 : WNOHANG)) != 0 || !info.si_pid) continue;
+    kill(-ranks_[i].pid, SIGKILL);
+    waitpid(ranks_[i].pid, nullptr, 0);
+    on_exit(i, info.si_status, info.si_code != CLD_EXITED);
+  }
+}
+
+void Attempt::on_exit(size_t i, int status, bool killed) {
+  RankState& rank = ranks_[i];
+  rank.ended = true;
+  const bool by_us = stop_others_.has_sent_sigterm() || insisted_ || !rank.fault.empty();
+  const int own_code = status + (killed ? 128 : 0);
+  // That of its error, if it came so far: 128 + n would be that of a signal.
+  const bool tells = rank.fault == kSaidError && own_code > 0 && own_code < 128;
+  const int code = rank.fault.empty() || tells ? own_code : 5;
+  ends_.push_back({static_cast<int>(i), code, killed, by_us, now(), rank.fault});
+  const RankEnd& end = ends_.back();
+  if (code == 0 || (signal_ != 0 && !killed && is_as_asked(code, signal_))) return;
+  stop_others_.begin(now());
+  // Rank 0 tells the others, whose waits end then; a rank that had come that far has told it itself.
+  write_text(started_.news.get(), "rank " + std::to_string(i) + " has ended: " + describe_end(end) + "\n");
+}
+
+// Of a rank alone the end is its own affair.
+bool Attempt::some_said_error() const {
+  return ranks_.size() > 1 &&
+         std::any_of(ranks_.begin(), ranks_.end(), [](const RankState& r) { return r.running() && r.said_error(); });
+}
+
+bool Attempt::some_wait_for_others() const {
+  return any_running() && (!ends_.empty() || signal_ != 0 || some_said_error());
+}
+
+void Attempt::keep_deadlines() {
+  if (some_wait_for_others()) late_.watch(now(), !ends_.empty(), stop_others_.has_begun());
+  if (some_said_error()) stop_others_.begin(now());
+  if (any_running()) stop_others_.act(now(), signal_);
+}
+
+void Attempt::pass_the_rest() {
+  for (RankState& rank : ranks_)
+    for (LineRelay* relay : {rank.out.get(), rank.err.get()})
+      while (relay && relay->pass()) {
+      }
+  while (started_.restart_points.take()) {
+  }
+}
+
+}  // namespace drivetrain::program

@@ -1,0 +1,69 @@
+// One start of all ranks of a run, from their start until the last of them has ended: passes their output and signals,
+// ends those that do not end by themselves, and reports who failed first.
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "launch/late_ranks.h"
+#include "launch/outcome.h"
+#include "launch/request.h"
+#include "launch/signal_watch.h"
+#include "launch/start_ranks.h"
+#include "launch/stop_others.h"
+
+namespace drivetrain::program {
+
+struct AttemptEnd {
+  int code = 0;                    // of the contract
+  int signal = 0;                  // that was passed on to all ranks; 0: none
+  std::optional<RankEnd> failure;  // the first one; none: nothing failed
+  std::string cause;               // of it: "rank 1: killed by signal 9 (...)"
+  std::string error;               // that the rank said: "drivetrain: error: ..."
+  std::optional<RestartPoint> restart_point;
+  bool has_new_checkpoint = false;  // saved since the start
+};
+
+// For a process whose children are all its own.
+class Attempt {
+ public:
+  // All of it outlives this.
+  Attempt(const LaunchRequest& request, const RanksToStart& wanted, SignalWatch& signals);
+  ~Attempt();  // ends what still runs
+  Attempt(const Attempt&) = delete;
+  Attempt& operator=(const Attempt&) = delete;
+
+  // Once. A rank that cannot be started is a failure with exit 8.
+  AttemptEnd run();
+
+ private:
+  double now() const { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count(); }
+  void say(const std::string& text) const;
+  bool any_running() const;
+  void wait_for_something();
+  void on_signal(int number);
+  void reap(bool wait);
+  void on_exit(size_t rank, int status, bool killed);
+  bool some_said_error() const;
+  bool some_wait_for_others() const;
+  void keep_deadlines();
+  AttemptEnd could_not_start(const std::string& reason) const;
+  void pass_the_rest();
+
+  const LaunchRequest& request_;
+  const RanksToStart& wanted_;
+  SignalWatch& signals_;
+  const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+  StartedRanks started_;
+  std::vector<RankState>& ranks_ = started_.ranks;
+  std::vector<RankEnd> ends_;
+  LateRanks late_;
+  StopOthers stop_others_;
+  int signal_ = 0;         // the first one passed on
+  bool reminded_ = false;  // one came after SIGUSR1
+  bool insisted_ = false;  // a second one came
+};
+
+}  // namespace drivetrain::program

@@ -1,0 +1,81 @@
+#include "launch/fewer_ranks.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "launch/attempt.h"
+
+namespace drivetrain::program {
+namespace {
+
+// "drivetrain: error: " and line ends left out.
+std::string one_line(std::string error) {
+  const std::string begin = "drivetrain: error: ";
+  if (error.starts_with(begin)) error.erase(0, begin.size());
+  std::string line;
+  for (const char c : error)
+    if (c != '\n' && !(c == ' ' && line.ends_with(' ')))
+      line += c;
+    else if (!line.ends_with(' '))
+      line += ' ';
+  while (line.ends_with(' ')) line.pop_back();
+  return line;
+}
+
+std::string bytes_of(int descriptor) {
+  std::string text;
+  char buffer[1 << 16];
+  for (ssize_t n; (n = pread(descriptor, buffer, sizeof buffer, static_cast<off_t>(text.size()))) > 0;)
+    text.append(buffer, static_cast<size_t>(n));
+  return text;
+}
+
+// The member "train_batch_size" of the plan.
+int64_t sequences_of(const std::string& plan) {
+  const std::string key = "\"train_batch_size\":";
+  const size_t at = plan.find(key);
+  return at == std::string::npos ? 0 : std::atoll(plan.c_str() + at + key.size());
+}
+
+}  // namespace
+
+FewerRanks fewer_ranks(int now, int most, int least, const AskPlan& ask) {
+  FewerRanks found;
+  const PlanAnswer before = ask(now);
+  found.signal = before.signal;
+  for (int ranks = most; ranks >= least && found.signal == 0; --ranks) {
+    PlanAnswer answer = ranks == now ? before : ask(ranks);
+    found.signal = answer.signal;
+    if (answer.refusal.empty() && before.sequences != 0 && answer.sequences != before.sequences)
+      answer.refusal = "the global batch would have " + std::to_string(answer.sequences) + " sequences instead of " +
+                       std::to_string(before.sequences) + ", for the config gives no train_batch_size";
+    if (answer.refusal.empty()) {
+      found.ranks = ranks;
+      return found;
+    }
+    found.refused += (found.refused.empty() ? "" : "; ") + std::to_string(ranks) +
+                     (ranks == 1 ? " rank: " : " ranks: ") + answer.refusal;
+  }
+  return found;
+}
+
+PlanAnswer ask_plan(const LaunchRequest& request, int ranks, SignalWatch& signals) {
+  const Descriptor plan(memfd_create("drivetrain-plan", MFD_CLOEXEC));
+  const Descriptor nowhere(open("/dev/null", O_WRONLY | O_CLOEXEC));
+  RanksToStart wanted{.count = ranks, .only_rank_0 = true, .command = request.command};
+  wanted.command.insert(wanted.command.end(), {"--plan", "--json"});
+  wanted.out = plan.get(), wanted.err = nowhere.get();
+  Attempt attempt(request, wanted, signals);
+  const AttemptEnd end = attempt.run();
+  PlanAnswer answer;
+  answer.signal = end.signal;
+  if (end.failure) answer.refusal = end.error.empty() ? end.cause : one_line(end.error);
+  answer.sequences = sequences_of(bytes_of(plan.get()));
+  return answer;
+}
+
+}  // namespace drivetrain::program

@@ -1,0 +1,37 @@
+// Where a run would go on from, as its rank 0 tells the launcher over a pipe (runtime/app/restart_points.h): once the
+// run's folder is taken, and after each checkpoint that is complete.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "launch/rank_process.h"
+
+namespace drivetrain::program {
+
+struct RestartPoint {
+  std::string tag;         // of a checkpoint; "": there is none, the run begins
+  std::string output_dir;  // absolute
+};
+
+// The launcher's end of the pipe, for one start of the ranks.
+class RestartPoints {
+ public:
+  RestartPoints() = default;
+  explicit RestartPoints(Descriptor from) : from_(std::move(from)) {}
+
+  int fd() const { return from_.get(); }  // -1: there is no pipe, or its other end is closed
+  // Takes what is there now; false: nothing was.
+  bool take();
+
+  const std::optional<RestartPoint>& newest() const { return newest_; }  // nothing: the run's folder was not taken
+  bool has_new_checkpoint() const { return count_ > 1; }                 // saved since this start
+
+ private:
+  Descriptor from_;
+  std::string unfinished_;
+  std::optional<RestartPoint> newest_;
+  int count_ = 0;
+};
+
+}  // namespace drivetrain::program

@@ -1,0 +1,34 @@
+// Starting all ranks of a run: a port and a secret of their own, pipes for their output, and what each is told.
+#pragma once
+
+#include <csignal>
+#include <string>
+#include <vector>
+
+#include "launch/config_document.h"
+#include "launch/rank_state.h"
+#include "launch/restart_point.h"
+
+namespace drivetrain::program {
+
+struct RanksToStart {
+  int count = 1;             // ranks of the run
+  bool only_rank_0 = false;  // the others would do nothing
+  std::vector<std::string> command;
+  std::vector<std::string> environment = {};  // NAME=VALUE, beside what every rank is told
+  bool ask_restart_points = false;
+  int out = STDOUT_FILENO, err = STDERR_FILENO;  // rank 0 inherits a terminal as it is
+};
+
+struct StartedRanks {
+  std::vector<RankState> ranks;
+  Descriptor news;               // what is written there reaches rank 0
+  RestartPoints restart_points;  // from rank 0
+};
+
+// Fills `started` rank by rank, so that the caller can end those that run if one cannot be started: then it throws
+// std::system_error.
+void start_ranks(const RanksToStart& wanted, const ConfigDocument& config, const sigset_t* signal_mask,
+                 StartedRanks& started);
+
+}  // namespace drivetrain::program
