@@ -5,6 +5,7 @@
 
 #include "app/commands.h"
 #include "app/rank_start.h"
+#include "app/restart_points.h"
 #include "config/load.h"
 #include "config/printable.h"
 
@@ -60,6 +61,7 @@ int train_command(const cli::Arguments& arguments) {
   request.on_start = watch_signals;
   request.plan_only = args.plan;
   request.resume = read_resume(args.resume);
+  connect_launcher(request);
   join_ranks(request);
   return telling_others(*request.setup.store, request.setup.environment, [&] { return train(args, request); });
 }

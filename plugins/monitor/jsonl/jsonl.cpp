@@ -1,9 +1,10 @@
 // metrics.jsonl in the run folder: the data of every "step" event as one line, written before the next event is taken,
-// so a killed run keeps all lines but perhaps the last. A run that goes on from a checkpoint adds to the lines up to
-// there; those of steps that it will do again go.
+// so a killed run keeps all lines but perhaps the last. A run that goes on from a checkpoint, or begins again, adds to
+// the lines up to there; those of steps that it will do again go.
 #include <drivetrain/monitor.h>
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -35,11 +36,13 @@ class Jsonl : public Monitor {
     path_ = folder->as_string() + "/metrics.jsonl";
     file_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
     if (file_ < 0) throw fail(ErrorCode::io, "monitor/jsonl: cannot open ", path_, ": ", std::strerror(errno));
-    if (const Value* first = facts.find("first_step"); first && first->as_int() > 1) drop_from(first->as_int());
+    if (const Value* first = facts.find("first_step")) drop_from(first->as_int());
   }
 
   // Steps ascend, so the first line of this step, or one that was cut short, is where the file ends from now on.
   void drop_from(int64_t first_step) {
+    struct stat status = {};
+    if (::fstat(file_, &status) != 0 || status.st_size == 0) return;
     std::ifstream lines(path_, std::ios::binary);
     off_t end = 0;
     for (std::string line; std::getline(lines, line) && !lines.eof();) {

@@ -63,6 +63,17 @@ TEST_F(Jsonl, a_run_that_goes_on_replaces_the_lines_of_the_steps_that_it_does_ag
   EXPECT_EQ(folder.text("metrics.jsonl"), wanted);
 }
 
+TEST_F(Jsonl, a_run_that_begins_again_replaces_all_lines) {
+  for (const double loss : {1.5, 2.5}) {
+    const auto run = make_plugin<Monitor>(host, "jsonl");
+    Event event = begin(folder.path());
+    event.data.set("first_step", 1);
+    run->on_event(event);
+    run->on_event(step(1, loss));
+  }
+  EXPECT_EQ(folder.text("metrics.jsonl"), step(1, 2.5).data.to_json() + "\n");
+}
+
 TEST_F(Jsonl, a_full_disk_is_an_error_that_names_the_file) {
   std::filesystem::create_symlink("/dev/full", folder.path("metrics.jsonl"));
   monitor->on_event(begin(folder.path()));
