@@ -112,6 +112,7 @@ TEST_F(Resume, one_run_at_a_time_works_in_a_folder) {
   EXPECT_TRUE(std::filesystem::exists(being_saved));
   first.signal(SIGKILL);
   first.wait(10);
+  EXPECT_TRUE(wait_until(10, [&] { return processes_with(folder()).empty(); }));  // ranks end with their launcher
 }
 
 }  // namespace
