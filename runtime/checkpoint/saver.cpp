@@ -42,7 +42,8 @@ struct Saver::Save {
 Saver::Saver(SaverParts parts) : parts_(std::move(parts)), copies_(parts_.until_update) {}
 
 Saver::~Saver() {
-  if (thread_.joinable()) thread_.join();
+  for (std::thread* thread : {&thread_, &remover_})
+    if (thread->joinable()) thread->join();
 }
 
 bool Saver::is_due(const StepResult& result, const Value& figures, bool last) {
@@ -84,6 +85,7 @@ void Saver::begin(int64_t step, const Value& figures) {
   save_ = snapshot(step, figures);
   if (parts_.store.asynchronous()) return write_beside_training();
   const auto start = Clock::now();
+  if (remover_.joinable()) remover_.join();
   write(*save_);
   save_->stall_s += seconds_since(start);
   join();
@@ -91,10 +93,11 @@ void Saver::begin(int64_t step, const Value& figures) {
 
 void Saver::write_beside_training() {
   beside_ = Beside::busy;
-  thread_ = std::thread([this, rank = work_rank()] {
+  thread_ = std::thread([this, rank = work_rank(), remover = std::move(remover_)]() mutable {
     work_rank() = rank;
     copies_.copy_rest();
     lower_priority();
+    if (remover.joinable()) remover.join();
     write(*save_);
   });
 }
@@ -205,7 +208,8 @@ void Saver::join() {
   retain();
 }
 
-// A tag that no policy keeps is removed, but never the newest.
+// A tag that no policy keeps is removed, but never the newest. Removing large files takes a while: it is done beside
+// training.
 void Saver::retain() {
   const std::vector<StoredTag> tags = parts_.store.tags();
   std::vector<bool> kept(tags.size(), false);
@@ -216,12 +220,30 @@ void Saver::retain() {
       throw fail(ErrorCode::plugin, p.id, ": keep returned ", keeps.size(), " answers for ", tags.size(), " tags");
     for (size_t i = 0; i < tags.size(); ++i) kept[i] = kept[i] || keeps[i];
   }
+  std::vector<std::string> others;
   for (size_t i = 0; i < tags.size(); ++i)
-    if (!kept[i]) plugin_call({parts_.store_id, "remove"}, [&] { parts_.store.remove(tags[i].tag); });
+    if (!kept[i]) others.push_back(tags[i].tag);
+  if (others.empty()) return;
+  if (!parts_.store.asynchronous()) return remove(others);
+  if (remover_.joinable()) remover_.join();
+  remover_ = std::thread([this, others] {
+    lower_priority();
+    remove(others);
+  });
+}
+
+void Saver::remove(const std::vector<std::string>& tags) noexcept {
+  try {
+    for (const std::string& tag : tags)
+      plugin_call({parts_.store_id, "remove"}, [&] { parts_.store.remove(tag); });
+  } catch (const std::exception& e) {
+    parts_.log.warning(concat("a checkpoint that no policy keeps is not removed: ", e.what()));
+  }
 }
 
 void Saver::finish() {
   if (save_) join();
+  if (remover_.joinable()) remover_.join();
 }
 
 }  // namespace drivetrain
