@@ -23,18 +23,22 @@ int pipe_to_launcher() {
   return number;
 }
 
+// In one write, which is whole or not at all. A launcher that does not read is nobody's error.
+void tell(int pipe, const std::string& text) {
+  const ssize_t ignored = ::write(pipe, text.c_str(), text.size() + 1);
+  static_cast<void>(ignored);
+}
+
 }  // namespace
 
-void connect_launcher(TrainRequest& request) {
+std::function<void()> connect_launcher(TrainRequest& request) {
   if (const char* begun = std::getenv("DRIVETRAIN_BEGUN_FOLDER")) request.begun_folder = begun;
   const int pipe = pipe_to_launcher();
-  if (pipe < 0) return;
-  // In one write, which is whole or not at all. A launcher that does not read is nobody's error.
+  if (pipe < 0) return [] {};
   request.on_restart_point = [pipe, &request](const std::string& tag) {
-    const std::string point = tag + " " + request.settings.output_dir + '\0';
-    const ssize_t ignored = ::write(pipe, point.data(), point.size());
-    static_cast<void>(ignored);
+    tell(pipe, tag + " " + request.settings.output_dir);
   };
+  return [pipe] { tell(pipe, "done"); };
 }
 
 }  // namespace drivetrain

@@ -29,7 +29,7 @@ void watch_signals() {
   sigaction(SIGUSR1, &action, nullptr);
 }
 
-int train(const TrainArguments& args, TrainRequest& request) {
+int train(const TrainArguments& args, TrainRequest& request, const std::function<void()>& tell_done) {
   Problems problems;
   request.config = load_config(args.config, args.sets, problems);
   request.config_path = args.config;
@@ -49,6 +49,7 @@ int train(const TrainArguments& args, TrainRequest& request) {
         ")", outcome.saved.empty() ? "" : concat("; the same command goes on from checkpoint ", outcome.saved)));
     return outcome.saved.empty() || signal == SIGINT ? 128 + signal : kRequeue;
   }
+  tell_done();
   return 0;
 }
 
@@ -61,9 +62,10 @@ int train_command(const cli::Arguments& arguments) {
   request.on_start = watch_signals;
   request.plan_only = args.plan;
   request.resume = read_resume(args.resume);
-  connect_launcher(request);
+  const std::function<void()> tell_done = connect_launcher(request);
   join_ranks(request);
-  return telling_others(*request.setup.store, request.setup.environment, [&] { return train(args, request); });
+  return telling_others(*request.setup.store, request.setup.environment,
+                        [&] { return train(args, request, tell_done); });
 }
 
 }  // namespace drivetrain

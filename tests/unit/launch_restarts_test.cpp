@@ -106,6 +106,14 @@ TEST_F(RestartsTest, it_gives_up_with_the_first_cause_of_those_without_progress)
   expect_all_gone();
 }
 
+TEST_F(RestartsTest, a_rank_that_is_lost_when_the_run_is_done_is_no_reason_to_start_it_again) {
+  EXPECT_EQ(run("[ $RANK = 0 ] && { point x; printf 'done\\0' >&$DRIVETRAIN_RESTART_POINTS_FD; exit 0; }; kill -9 $$"),
+            0);
+  EXPECT_EQ(attempts().size(), 1u);
+  EXPECT_EQ(count_of("rank 1 failed first: killed by signal 9", err()), 1u) << err();
+  EXPECT_EQ(count_of("the run was done before that", err()), 1u) << err();
+}
+
 TEST_F(RestartsTest, what_another_start_would_not_mend_is_not_started_again) {
   for (const int code : {2, 3, 6, 7, 8, 75, 143}) {
     std::filesystem::remove(folder_ + "/attempts");
@@ -175,7 +183,7 @@ TEST_F(ElasticTest, a_rank_that_fails_twice_in_a_row_is_left_out) {
   EXPECT_EQ(attempts().size(), 3u);
   const std::string said = err();
   EXPECT_EQ(count_of("rank 2 failed twice in a row without a newer checkpoint: goes on with 4 ranks instead of 6; "
-                     "5 ranks: 12 sequences do not divide\n",
+                     "5 ranks: 12 sequences; do not divide\n",
                      said),
             1u)
       << said;

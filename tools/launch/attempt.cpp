@@ -51,6 +51,7 @@ AttemptEnd Attempt::run() {
   end.signal = signal_;
   end.restart_point = started_.restart_points.newest();
   end.has_new_checkpoint = started_.restart_points.has_new_checkpoint();
+  end.run_is_done = started_.restart_points.run_is_done();
   return end;
 }
 

@@ -24,6 +24,7 @@ struct AttemptEnd {
   std::string error;               // that the rank said: "drivetrain: error: ..."
   std::optional<RestartPoint> restart_point;
   bool has_new_checkpoint = false;  // saved since the start
+  bool run_is_done = false;         // rank 0 said so before a rank failed in its end
 };
 
 // For a process whose children are all its own.

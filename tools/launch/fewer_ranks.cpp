@@ -6,24 +6,24 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <sstream>
 
 #include "launch/attempt.h"
 
 namespace drivetrain::program {
 namespace {
 
-// "drivetrain: error: " and line ends left out.
+// Without "drivetrain: error: ", line ends as semicolons.
 std::string one_line(std::string error) {
   const std::string begin = "drivetrain: error: ";
   if (error.starts_with(begin)) error.erase(0, begin.size());
-  std::string line;
-  for (const char c : error)
-    if (c != '\n' && !(c == ' ' && line.ends_with(' ')))
-      line += c;
-    else if (!line.ends_with(' '))
-      line += ' ';
-  while (line.ends_with(' ')) line.pop_back();
-  return line;
+  std::istringstream lines(error);
+  std::string text;
+  for (std::string line; std::getline(lines, line);) {
+    line.erase(0, line.find_first_not_of(' '));
+    if (!line.empty()) text += (text.empty() ? "" : "; ") + line;
+  }
+  return text;
 }
 
 std::string bytes_of(int descriptor) {

@@ -43,6 +43,10 @@ class Restarting {
       if (!end.failure || end.signal != 0 || request_.max_restarts == 0) return end.code;
       if (end.restart_point) point_ = end.restart_point;
       if (!may_pass(*end.failure, point_.has_value())) return no_restart(end);
+      if (end.run_is_done) {
+        say("the run was done before that: there is nothing to start again");
+        return 0;
+      }
       count_.failed({end.cause, end.code, slots_.of_rank(end.failure->rank)}, end.has_new_checkpoint);
       if (count_.same_slot_again() && may_shrink_)
         if (const int signal = leave_out(end.failure->rank)) return code_of(signal);
@@ -123,9 +127,11 @@ class Restarting {
 
   // Between two attempts nothing runs that would have to end first.
   int code_of(int signal) const {
-    say("stopped by signal " + std::to_string(signal) + " before the restart; the same command goes on " +
-        (point_ && !point_->tag.empty() ? "from checkpoint " + point_->tag : "anew"));
-    const bool requeue = signal != SIGINT && point_ && !point_->tag.empty();
+    const bool has_checkpoint = point_ && !point_->tag.empty();
+    say("stopped by signal " + std::to_string(signal) + " before the restart; " +
+        (has_checkpoint ? "the same command goes on from checkpoint " + point_->tag
+                        : "there is no checkpoint to go on from"));
+    const bool requeue = signal != SIGINT && has_checkpoint;
     return requeue ? 75 : 128 + (signal == SIGHUP ? SIGTERM : signal);
   }
 

@@ -6,7 +6,7 @@
 
 namespace drivetrain::program {
 
-// Each point is "TAG FOLDER" and a zero byte; a tag has no blanks.
+// Each point is "TAG FOLDER" and a zero byte, where a tag has no blanks; the last word is "done" and a zero byte.
 bool RestartPoints::take() {
   if (fd() < 0) return false;
   char buffer[4096];
@@ -21,7 +21,10 @@ bool RestartPoints::take() {
   unfinished_.append(buffer, static_cast<size_t>(n));
   for (size_t end; (end = unfinished_.find('\0')) != std::string::npos; unfinished_.erase(0, end + 1)) {
     const size_t blank = unfinished_.find(' ');
-    if (blank >= end) continue;
+    if (blank >= end) {
+      done_ = done_ || unfinished_.substr(0, end) == "done";
+      continue;
+    }
     newest_ = {unfinished_.substr(0, blank), unfinished_.substr(blank + 1, end - blank - 1)};
     ++count_;
   }
