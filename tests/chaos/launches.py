@@ -64,15 +64,16 @@ def is_running(pid):
 
 
 class Launch:
-    def __init__(self, program, ranks):
+    def __init__(self, program, ranks, options=()):
         self.folder = tempfile.mkdtemp(prefix="drivetrain_chaos_")
         os.mkdir(f"{self.folder}/tmp")
         pathlib.Path(f"{self.folder}/tiny.json").write_text(json.dumps(CONFIG))
         self.started = time.monotonic()
         with open(f"{self.folder}/output", "wb") as output:
             self.process = subprocess.Popen(
-                [program, "launch", "-n", str(ranks), f"{self.folder}/tiny.json"], cwd=self.folder, stdout=output,
-                stderr=output, stdin=subprocess.DEVNULL, env={**os.environ, "TMPDIR": f"{self.folder}/tmp"})
+                [program, "launch", "-n", str(ranks), f"{self.folder}/tiny.json", *options], cwd=self.folder,
+                stdout=output, stderr=output, stdin=subprocess.DEVNULL,
+                env={**os.environ, "TMPDIR": f"{self.folder}/tmp"})
 
     def output(self):
         return text_of(f"{self.folder}/output")
