@@ -2,8 +2,13 @@
 #include <drivetrain/checkpoint_policy.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
+#include <optional>
+#include <utility>
 
+#include <drivetrain/error.h>
+#include <drivetrain/random.h>
 #include <drivetrain/services.h>
 
 namespace {
@@ -23,41 +28,54 @@ class Best : public CheckpointPolicy {
         .field("mode", &O::mode, "whether less or more is better")
         .one_of({"min", "max"})
         .field("keep", &O::keep, "how many of the best checkpoints stay")
-        .at_least(1);
+        .at_least(1)
+        .finish([](O& o) {
+          if (o.metric.empty()) throw fail(ErrorCode::config, "metric is empty; name a figure of metrics.jsonl");
+        });
   }
-  Best(const Options& options, const Services&)
-      : options_(options), best_(sign() * std::numeric_limits<double>::infinity()) {}
+  Best(const Options& options, const Services&) : options_(options) {}
 
   bool due(const SaveMoment& moment) override {
-    const Value* figure = moment.figures.find(options_.metric);
-    if (!figure || !figure->is_number()) return false;
-    if (sign() * figure->as_double() >= sign() * best_) return false;
-    best_ = figure->as_double();
+    const std::optional<double> figure = figure_of(moment.figures);
+    if (!figure || sign() * *figure >= sign() * best_) return false;
+    best_ = *figure;
     return true;
   }
 
   // Of equal figures the newer checkpoint.
   std::vector<bool> keep(const std::vector<StoredTag>& tags) override {
     std::vector<bool> kept(tags.size(), false);
-    std::vector<size_t> order;
+    std::vector<std::pair<double, size_t>> order;
     for (size_t i = 0; i < tags.size(); ++i)
-      if (const Value* figure = tags[i].figures.find(options_.metric); figure && figure->is_number())
-        order.push_back(i);
-    std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
-      const auto value = [&](size_t i) { return sign() * tags[i].figures.find(options_.metric)->as_double(); };
-      return value(a) < value(b);
-    });
-    for (size_t i = 0; i < std::min(order.size(), static_cast<size_t>(options_.keep)); ++i) kept[order[i]] = true;
+      if (const std::optional<double> figure = figure_of(tags[i].figures)) order.emplace_back(sign() * *figure, i);
+    std::sort(order.begin(), order.end());
+    for (size_t i = 0; i < std::min(order.size(), static_cast<size_t>(options_.keep)); ++i)
+      kept[order[i].second] = true;
     return kept;
   }
 
-  void state(StateVisitor& visitor) override { visitor.number("best", best_); }
+  // The best of another metric or mode is no bar for this one.
+  void state(StateVisitor& visitor) override {
+    int64_t of = what_is_best();
+    visitor.integer("of", of);
+    visitor.number("best", best_);
+    if (of != what_is_best()) best_ = worst();
+  }
 
  private:
   double sign() const { return options_.mode == "min" ? 1 : -1; }
+  double worst() const { return sign() * std::numeric_limits<double>::infinity(); }
+  int64_t what_is_best() const { return static_cast<int64_t>(hash_name(options_.mode + " " + options_.metric)); }
+
+  // A figure that is no finite number is none: nothing would be better than it, or everything.
+  std::optional<double> figure_of(const Value& figures) const {
+    const Value* figure = figures.find(options_.metric);
+    if (!figure || !figure->is_number() || !std::isfinite(figure->as_double())) return std::nullopt;
+    return figure->as_double();
+  }
 
   const Options options_;
-  double best_;
+  double best_ = worst();
 };
 
 }  // namespace
