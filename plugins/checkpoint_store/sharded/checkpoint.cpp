@@ -143,7 +143,8 @@ std::vector<std::string> ShardedCheckpoint::verify() const {
   std::vector<std::string> problems;
   check_descriptions(problems);
   for (size_t file = 0; file < files_.size(); ++file)
-    for (std::string& problem : files_.problems(file)) problems.push_back(std::move(problem));
+    for (const FileProblem& problem : files_.problems(file))
+      problems.push_back(problem.text + tensors_in(file, problem.begin, problem.end));
   for (const auto& [name, tensor] : tensors_) {
     std::vector<StateBox> boxes;
     for (const Piece& piece : tensor.pieces) boxes.push_back(piece.box);
@@ -151,6 +152,24 @@ std::vector<std::string> ShardedCheckpoint::verify() const {
       problems.push_back(concat(folder_, ": tensor \"", name, "\": ", problem));
   }
   return problems;
+}
+
+// "; in it: tensor "a", tensor "b" and 5 more": whose elements lie in these bytes of the file.
+std::string ShardedCheckpoint::tensors_in(size_t file, uint64_t begin, uint64_t end) const {
+  constexpr size_t kMost = 3;
+  std::vector<std::string> names;
+  for (const auto& [name, tensor] : tensors_) {
+    const auto lies_there = [&](const Piece& piece) {
+      const uint64_t bytes = static_cast<uint64_t>(area(piece.box)) * c10::elementSize(tensor.dtype);
+      return piece.file == file && piece.begin < end && piece.begin + bytes > begin;
+    };
+    if (std::any_of(tensor.pieces.begin(), tensor.pieces.end(), lies_there)) names.push_back(name);
+  }
+  if (names.empty()) return "; in it: the file's header";
+  const size_t shown = std::min(kMost, names.size());
+  std::string text;
+  for (size_t i = 0; i < shown; ++i) text += concat(i == 0 ? "; in it: tensor \"" : ", tensor \"", names[i], "\"");
+  return shown == names.size() ? text : concat(text, " and ", names.size() - shown, " more");
 }
 
 // The manifest and the indexes as they lie there now, and files that belong to nobody.

@@ -41,6 +41,7 @@ class ShardedCheckpoint final : public Checkpoint {
   const Tensor& checked(const std::string& name, const StateBox& box, const at::Tensor& into) const;
   void copy(const Tensor& tensor, const Piece& piece, const StateBox& part, const at::Tensor& into) const;
   void check_descriptions(std::vector<std::string>& problems) const;
+  std::string tensors_in(size_t file, uint64_t begin, uint64_t end) const;
 
   FileCalls& calls_;
   const std::string folder_, tag_;

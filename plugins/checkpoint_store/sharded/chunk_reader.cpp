@@ -150,17 +150,17 @@ Error ChunkReader::damage(const File& file, const Chunk& chunk, uint64_t found_b
   return Error(ErrorCode::checkpoint, text);
 }
 
-std::vector<std::string> ChunkReader::problems(size_t number) const {
+std::vector<FileProblem> ChunkReader::problems(size_t number) const {
   const File& file = files_.at(number);
-  if (!file.problem.empty()) return {file.problem};
-  if (const std::string size = size_problem(file); !size.empty()) return {size};
-  std::vector<std::string> found;
+  if (!file.problem.empty()) return {{file.problem, 0, file.index.bytes}};
+  if (const std::string size = size_problem(file); !size.empty()) return {{size, 0, file.index.bytes}};
+  std::vector<FileProblem> found;
   for (uint64_t at = 0; at < file.index.bytes; at += file.index.chunk_bytes) {
     Chunk chunk = take(number, at / file.index.chunk_bytes);
     try {
       load(file, chunk, true);
     } catch (const Error& e) {
-      found.push_back(first_line(e.what()));
+      found.push_back({first_line(e.what()), chunk.begin, chunk.end});
     }
     done(std::move(chunk));
   }

@@ -28,6 +28,12 @@ struct Chunk {
   uint64_t capacity = 0;
 };
 
+// What is wrong with a range of a file's bytes.
+struct FileProblem {
+  std::string text;  // with the path
+  uint64_t begin = 0, end = 0;
+};
+
 class ChunkReader {
  public:
   // `check`: whether `read` checks digests.
@@ -45,7 +51,7 @@ class ChunkReader {
   void done(Chunk chunk) const;
 
   // Every problem of a file: one that makes it unreadable, or one for each damaged chunk.
-  std::vector<std::string> problems(size_t file) const;
+  std::vector<FileProblem> problems(size_t file) const;
 
   const RankIndex& index(size_t file) const { return files_[file].index; }
   const std::string& path(size_t file) const { return files_[file].path; }

@@ -50,6 +50,15 @@ std::vector<std::string> Place::tags(std::vector<std::string>& without_manifest)
   return {found.begin(), found.end()};
 }
 
+std::vector<std::pair<std::string, std::string>> Place::unfinished() const {
+  std::vector<std::pair<std::string, std::string>> found;
+  for (const std::string& name : names_in(folder_))
+    for (const char* const beginning : {kSaving, kReplaced, kRemoving})
+      if (const std::string tag = tag_behind(name, beginning); !tag.empty())
+        found.emplace_back(folder_ + "/" + name, tag);
+  return found;
+}
+
 void Place::clean_up() {
   try {
     remove_left_overs();

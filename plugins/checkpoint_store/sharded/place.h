@@ -29,6 +29,9 @@ class Place {
   // All that `find` would find, sorted, and folders named as tags that hold files of ranks without a manifest.
   std::vector<std::string> tags(std::vector<std::string>& without_manifest) const;
 
+  // Folders of saves, replacements and removals that have not ended, sorted, each with the tag it is about.
+  std::vector<std::pair<std::string, std::string>> unfinished() const;
+
   // Gives what is in `saving(tag)`, all of which is on the disk, the tag's name; replaces a tag of that name. If it
   // throws, the tag is what it was before.
   void publish(const std::string& tag);

@@ -15,6 +15,7 @@
 
 #include "checkpoint.h"
 #include "manifest.h"
+#include "problems.h"
 #include "rank_writer.h"
 #include "signed_json.h"
 
@@ -111,7 +112,11 @@ std::optional<StoredTag> ShardedStore::describe(const std::string& tag) const {
     const std::string text = read_text(path);
     const Manifest manifest = read_manifest(path, text, tag);
     const Value* const figures = manifest.facts.find("figures");
-    return StoredTag{tag, manifest.step, manifest.saved_at, manifest.file_bytes() + text.size(),
+    return StoredTag{tag,
+                     manifest.step,
+                     manifest.saved_at,
+                     manifest.file_bytes() + text.size(),
+                     2 * manifest.ranks.size() + 1,
                      figures ? *figures : Value::object()};
   } catch (const Error& e) {
     if (place_.find(tag) != folder) return describe(tag);
@@ -168,6 +173,18 @@ void ShardedStore::remove(const std::string& tag) {
   check_open("remove");
   check_tag(tag);
   place_.remove(tag);
+}
+
+std::vector<StoreProblem> ShardedStore::problems() const {
+  check_open("problems");
+  return problems_in(place_);
+}
+
+bool ShardedStore::open_tags(const std::string& folder) {
+  const std::string path = std::filesystem::path(folder).lexically_normal();
+  place_.set(path.size() > 1 && path.back() == '/' ? path.substr(0, path.size() - 1) : path, parent_folder(path));
+  std::vector<std::string> without_manifest;
+  return !place_.tags(without_manifest).empty() || !without_manifest.empty() || !place_.unfinished().empty();
 }
 
 void ShardedStore::check_open(const char* call) const {

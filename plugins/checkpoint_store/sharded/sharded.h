@@ -39,6 +39,8 @@ class ShardedStore final : public CheckpointStore {
   void commit(const std::string& tag, int64_t step, const Value& facts, const std::vector<Value>& parts) override;
   void discard(const std::string& tag) noexcept override;
   void remove(const std::string& tag) override;
+  std::vector<StoreProblem> problems() const override;
+  bool open_tags(const std::string& folder) override;
 
  private:
   void check_open(const char* call) const;

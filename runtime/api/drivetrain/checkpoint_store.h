@@ -64,7 +64,8 @@ class DRIVETRAIN_API Checkpoint {
   // Error(checkpoint) naming file, tensor and byte range if a digest differs, if part of the box is in no file, or if a
   // file is missing, truncated or of another save.
   virtual void read(const std::string& name, const StateBox& box, const at::Tensor& into) const = 0;
-  // Checks every byte of every file. Returns one line per problem; empty: the checkpoint is whole.
+  // Checks every byte of every file. Returns one line per problem, naming the file, the range of its bytes and the
+  // tensors in it as far as they are known; empty: the checkpoint is whole.
   virtual std::vector<std::string> verify() const = 0;
 };
 
@@ -74,7 +75,15 @@ struct StoredTag {
   int64_t step = 0;
   double saved_at = 0;  // seconds since 1970, UTC
   uint64_t bytes = 0;   // of all its files
+  uint64_t files = 0;   // how many
   Value figures;        // the member "figures" of the facts: the step's figures by their names in metrics.jsonl
+};
+
+// What a user should know of a store's place beside its complete tags.
+struct StoreProblem {
+  std::string tag;         // that it is about
+  std::string text;        // one line: the file or folder, and what is wrong with it
+  bool left_over = false;  // of a save or a removal that did not end; no tag is damaged
 };
 
 class DRIVETRAIN_API CheckpointStore : public Plugin {
@@ -111,6 +120,13 @@ class DRIVETRAIN_API CheckpointStore : public Plugin {
   // Called on rank 0. Removes a complete tag; a crash in the middle leaves no part of it that `tags` lists. Thread: as
   // `write`.
   virtual void remove(const std::string& tag) = 0;
+
+  // For tools, which only read. What `tags` leaves out and what can be seen of damage without reading whole files:
+  // damaged and incomplete tags, and what unfinished saves have left. Changes nothing. Thread: main.
+  virtual std::vector<StoreProblem> problems() const { return {}; }
+  // For tools, instead of `open_place`: `folder`, absolute, is where the tags themselves lie, whatever the options say.
+  // Returns whether it holds a tag, complete or not; false also where a store has no such folder. Thread: main.
+  virtual bool open_tags(const std::string& /* folder */) { return false; }
 };
 
 }  // namespace drivetrain

@@ -3,6 +3,7 @@
 #include <ATen/ops/full.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <optional>
@@ -165,6 +166,36 @@ void check_killed_saves(const StoreMaker& make) {
   EXPECT_TRUE(same(read_all(*store->open("a")), small_state(1)));
 }
 
+// What stands for a user in the way of a checkpoint: each tag that a damaged file hides, what a killed save has left.
+void check_problems(const StoreMaker& make) {
+  const TempFolder folder;
+  save(*open_store(make, folder), small_state(1), "a", 1);
+  const Strings whole = files_in(folder);
+  const auto about = [&](const std::string& tag, bool left_over) {
+    const auto store = open_store(make, folder, false);
+    const auto problems = store->problems();
+    return std::any_of(problems.begin(), problems.end(), [&](const StoreProblem& problem) {
+      return problem.tag == tag && problem.left_over == left_over && !problem.text.empty();
+    });
+  };
+  EXPECT_TRUE(open_store(make, folder, false)->problems().empty()) << "a problem of a whole place";
+  for (const std::string& path : whole) {
+    std::ifstream file(path, std::ios::binary);
+    const std::string right{std::istreambuf_iterator<char>(file), {}};
+    fs::resize_file(path, right.size() / 2);
+    if (names(*open_store(make, folder, false)).empty()) {
+      EXPECT_TRUE(about("a", false)) << path << ": no problem tells why the tag is not listed";
+    }
+    std::ofstream(path, std::ios::binary) << right;
+  }
+  for (Snapshot& snapshot : cut(small_state(2), "b", 2, 2, 1)) open_store(make, folder, false)->write(snapshot);
+  const Strings left = files_in(folder);
+  if (left != whole) {
+    EXPECT_TRUE(about("b", true)) << "no problem tells what a killed save has left";
+  }
+  EXPECT_EQ(files_in(folder), left) << "problems changed something";
+}
+
 void check_refusals(const StoreMaker& make) {
   const TempFolder folder;
   const auto store = open_store(make, folder);
@@ -221,6 +252,7 @@ constexpr std::pair<const char*, StoreCheck> kStoreChecks[] = {
     {"replaced_and_removed_tags_stay_readable_where_they_are_open", check_replace_and_remove},
     {"lists_the_newest_tag_first", check_order},
     {"the_owner_removes_what_a_killed_save_has_left", check_killed_saves},
+    {"names_what_it_does_not_list", check_problems},
     {"refuses_what_is_not_there", check_refusals},
     {"finds_damage_in_every_file", check_damage},
 };

@@ -89,6 +89,13 @@ class MistakenStore : public CheckpointStore {
   void remove(const std::string& tag) override {
     if (mistake_ != "removes_nothing") right_->remove(tag);
   }
+  std::vector<StoreProblem> problems() const override {
+    auto list = right_->problems();
+    if (mistake_ == "names_no_damage") std::erase_if(list, [](const StoreProblem& p) { return !p.left_over; });
+    if (mistake_ == "names_no_left_overs") std::erase_if(list, [](const StoreProblem& p) { return p.left_over; });
+    if (mistake_ == "always_has_a_problem") list.push_back({"a", "is fine"});
+    return list;
+  }
 
  private:
   const std::shared_ptr<CheckpointStore> right_;
@@ -115,6 +122,9 @@ TEST(CheckpointStoreSuite, finds_every_mistake) {
       {"removes_nothing", "replaced_and_removed_tags_stay_readable_where_they_are_open", "a removed tag is listed"},
       {"lists_the_oldest_first", "lists_the_newest_tag_first", "newest first"},
       {"leaves_killed_saves", "the_owner_removes_what_a_killed_save_has_left", "the owner removes"},
+      {"names_no_damage", "names_what_it_does_not_list", "why the tag is not listed"},
+      {"names_no_left_overs", "names_what_it_does_not_list", "a killed save has left"},
+      {"always_has_a_problem", "names_what_it_does_not_list", "of a whole place"},
       {"reads_nothing_where_nothing_is", "refuses_what_is_not_there", "a tensor that is not there"},
       {"says_io_for_a_missing_tag", "refuses_what_is_not_there", "a tag that is not there"},
       {"verifies_nothing", "finds_damage_in_every_file", "is not found"},
