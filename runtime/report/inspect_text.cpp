@@ -8,29 +8,10 @@
 #include "config/suggest.h"
 #include "plugin/kinds.h"
 #include "report/inspect.h"
+#include "report/text_table.h"
 
 namespace drivetrain {
 namespace {
-
-using TextRow = std::vector<std::string>;
-
-// Columns as wide as their widest cell; the last one is left as it is.
-std::string aligned(const std::vector<TextRow>& rows, const std::string& indent) {
-  std::vector<size_t> width;
-  for (const TextRow& row : rows)
-    for (size_t c = 0; c < row.size(); ++c) {
-      if (c >= width.size()) width.push_back(0);
-      width[c] = std::max(width[c], row[c].size());
-    }
-  std::string text;
-  for (const TextRow& row : rows) {
-    std::string line = indent;
-    for (size_t c = 0; c < row.size(); ++c)
-      line += c + 1 == row.size() ? row[c] : row[c] + std::string(width[c] - row[c].size() + 2, ' ');
-    text += line.erase(line.find_last_not_of(' ') + 1) + "\n";
-  }
-  return text;
-}
 
 std::string indented(const std::string& text, const std::string& indent) {
   std::istringstream in(text);
