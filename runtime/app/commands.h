@@ -33,6 +33,7 @@ LogSettings console_settings(int64_t rank);
 int train_command(const cli::Arguments& arguments);
 int config_command(const cli::Arguments& arguments);
 int generate_command(const cli::Arguments& arguments);
+int checkpoint_command(const cli::Arguments& arguments);
 // Null in libdrivetrain.so: libdrivetrain_bench.so has it.
 __attribute__((weak)) int bench_command(const cli::Arguments& arguments);
 

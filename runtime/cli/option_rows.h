@@ -237,6 +237,34 @@ inline constexpr Option kBenchCheckpoint[] = {
     kPluginPath,
     kJson};
 
+inline constexpr Option kStore{.name = "--store",
+                               .value = "NAME",
+                               .help =
+                                   "the store that wrote them; default: the one that the run's resolved.json "
+                                   "names, without that the default store",
+                               .takes = Takes::text};
+
+inline constexpr Option kCheckpoint[] = {kStore, kJson, kPluginPath};
+
+inline constexpr Option kCheckpointDiff[] = {
+    {.name = "--tolerance",
+     .value = "X",
+     .help = "elements and counters that are at most this far apart count as equal; default: every bit counts",
+     .takes = Takes::real},
+    kStore,
+    kJson,
+    kPluginPath};
+
+inline constexpr Option kCheckpointAverage[] = {{.name = "--output",
+                                                 .value = "FOLDER",
+                                                 .help = "new folder for the averaged checkpoint",
+                                                 .takes = Takes::folder,
+                                                 .required = true},
+                                                whole("--last", "average the newest N instead of tags by name", 2),
+                                                kStore,
+                                                kJson,
+                                                kPluginPath};
+
 inline constexpr Option kHelp[] = {{.name = "--man", .help = "print the manual page, as `man -l -` reads it"}};
 
 }  // namespace drivetrain::cli::rows
