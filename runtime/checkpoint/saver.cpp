@@ -234,8 +234,7 @@ void Saver::retain() {
 
 void Saver::remove(const std::vector<std::string>& tags) noexcept {
   try {
-    for (const std::string& tag : tags)
-      plugin_call({parts_.store_id, "remove"}, [&] { parts_.store.remove(tag); });
+    for (const std::string& tag : tags) plugin_call({parts_.store_id, "remove"}, [&] { parts_.store.remove(tag); });
   } catch (const std::exception& e) {
     parts_.log.warning(concat("a checkpoint that no policy keeps is not removed: ", e.what()));
   }

@@ -72,9 +72,9 @@ class DRIVETRAIN_INTERNAL Saver final : public BetweenSteps {
   std::optional<std::vector<bool>> writes_;  // which parts this rank writes
   std::string writes_key_;                   // of the parts that this was decided for
   HostCopies copies_;
-  std::unique_ptr<Save> save_;  // from its beginning until its outcome was acted on
-  std::thread thread_;   // of the save
-  std::thread remover_;  // of tags that no policy keeps; ends before the next save is written
+  std::unique_ptr<Save> save_;                    // from its beginning until its outcome was acted on
+  std::thread thread_;                            // of the save
+  std::thread remover_;                           // of tags that no policy keeps; ends before the next save is written
   std::atomic<Beside> beside_ = Beside::nothing;  // of save_
   std::string last_tag_;
   int64_t last_step_ = 0;
