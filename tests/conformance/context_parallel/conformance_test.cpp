@@ -5,6 +5,7 @@
 #include <drivetrain/testkit/context_parallel/suite.h>
 #include <drivetrain/testkit/kit/poisoned_memory.h>
 #include <drivetrain/testkit/kit/rank_threads.h>
+#include "support/train_threads.h"
 
 namespace drivetrain::test {
 namespace {
@@ -24,7 +25,7 @@ void run_with_every_attention(ContextTrial trial) {
 
 TEST(ContextParallelConformance, every_plugin_by_two_and_four_ranks) {
   for (const std::string& name : installed_plugins().names(ContextParallel::kKind))
-    run_suite({ContextParallel::kKind, name});
+    run_suite({.kind = ContextParallel::kKind, .name = name, .train = train_by_threads});
 }
 
 TEST(ContextParallelConformance, heads_around_a_ring) {

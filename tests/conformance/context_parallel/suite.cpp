@@ -16,6 +16,7 @@
 
 #include <drivetrain/testkit/kit/plugins.h>
 #include <drivetrain/testkit/kit/rank_threads.h>
+#include <drivetrain/testkit/kit/stop.h>
 
 namespace drivetrain::test {
 
@@ -279,6 +280,7 @@ Suite context_parallel_suite() {
                          for (const std::string& attention : installed_plugins().names(Attention::kKind))
                            check({.parts = {{subject.name, ranks, subject.options}}, .attention = attention});
                      }});
+  suite.push_back(state_survives_a_stop(2, true));
   return suite;
 }
 

@@ -7,6 +7,7 @@
 
 #include <drivetrain/testkit/kit/poisoned_memory.h>
 #include <drivetrain/testkit/kit/suite.h>
+#include "support/train_threads.h"
 
 namespace drivetrain::test {
 namespace {
@@ -48,13 +49,14 @@ bool is_named_here(const std::string& name) {
 
 TEST(DataParallelConformance, plugins_that_are_not_named_here_pass_with_their_defaults) {
   for (const std::string& name : installed_plugins().names(DataParallel::kKind))
-    if (!is_named_here(name)) run_suite({DataParallel::kKind, name});
+    if (!is_named_here(name)) run_suite({.kind = DataParallel::kKind, .name = name, .train = train_by_threads});
 }
 
 class DataParallelOptions : public testing::TestWithParam<OptionSet> {};
 
 TEST_P(DataParallelOptions, pass) {
-  run_suite({DataParallel::kKind, GetParam().name, parse_json(GetParam().options, "test"), GetParam().multiple});
+  run_suite({DataParallel::kKind, GetParam().name, parse_json(GetParam().options, "test"), GetParam().multiple,
+             train_by_threads});
 }
 
 INSTANTIATE_TEST_SUITE_P(Conformance, DataParallelOptions, testing::ValuesIn(kOptionSets),

@@ -11,6 +11,7 @@
 
 #include <drivetrain/testkit/data_parallel/chain.h>
 #include <drivetrain/testkit/kit/rank_threads.h>
+#include <drivetrain/testkit/kit/stop.h>
 
 namespace drivetrain::test {
 namespace {
@@ -118,6 +119,7 @@ Suite data_parallel_suite() {
   Suite suite;
   for (const auto& [name, check] : kDataParallelChecks)
     suite.push_back({name, [check = check](const Subject& subject) { for_all_ranks(subject, check); }});
+  suite.push_back(state_survives_a_stop(2));
   return suite;
 }
 

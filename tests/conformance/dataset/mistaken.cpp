@@ -24,7 +24,7 @@ class Mistaken : public Dataset {
         .one_of({"none", "counts_its_calls", "counts_rows_from_the_request", "has_rows_of_its_rank",
                  "depends_on_the_micro_batch", "gives_one_buffer_again", "validation_moves_on", "one_label_short",
                  "gives_32_bits", "has_columns_in_rows", "knows_more_tokens", "labels_below_zero",
-                 "differs_when_opened_again"});
+                 "differs_when_opened_again", "counts_and_shows_it", "counts_and_shows_half"});
   }
   Mistaken(const Options& options, const Services& services) : options_(options), rank_(services.rank) {}
 
@@ -43,6 +43,10 @@ class Mistaken : public Dataset {
 
   void read(const BatchRequest& request, Batch& batch) override {
     if (is("counts_its_calls")) ++seed_;
+    if (is("counts_and_shows_it") || is("counts_and_shows_half")) {
+      seed_ = 100 * (reads_ / 3) + rows_ / 6;
+      ++reads_, rows_ += request.rows;
+    }
     if (is("validation_moves_on") && request.part == DataPart::validation) ++seed_;
     if (!is("gives_one_buffer_again") || !tokens_.defined() || tokens_.size(0) != request.rows) {
       tokens_ = empty(request.rows, options_.seq_length);
@@ -54,6 +58,11 @@ class Mistaken : public Dataset {
     batch.tokens_BS = tokens_, batch.labels_BS = labels_;
     if (is("gives_32_bits")) batch.tokens_BS = tokens_.to(at::kInt);
     if (is("has_columns_in_rows")) batch.tokens_BS = tokens_.t().contiguous().t();
+  }
+
+  void state(StateVisitor& visitor) override {
+    if (is("counts_and_shows_it") || is("counts_and_shows_half")) visitor.integer("reads", reads_);
+    if (is("counts_and_shows_it")) visitor.integer("rows", rows_);
   }
 
  private:
@@ -75,7 +84,7 @@ class Mistaken : public Dataset {
 
   const Options options_;
   const int64_t rank_;
-  int64_t vocabulary_ = 0, seed_ = 0;
+  int64_t vocabulary_ = 0, seed_ = 0, reads_ = 0, rows_ = 0;
   at::Tensor tokens_, labels_;
 };
 

@@ -8,6 +8,7 @@
 #include <drivetrain/dataset.h>
 
 #include <drivetrain/testkit/kit/host.h>
+#include <drivetrain/testkit/kit/keeper.h>
 
 namespace drivetrain::test {
 namespace {
@@ -31,6 +32,12 @@ struct OpenedDataset {
     Batch batch;
     dataset->read({part, step, first, rows}, batch);
     return batch;
+  }
+  // Rows depend on what was read before. No case but the one of the state may ask for a row in another order.
+  bool shows_state() const {
+    Keeper keeper;
+    dataset->state(keeper);
+    return !keeper.empty();
   }
   Host host;
   std::shared_ptr<Dataset> dataset;
@@ -62,11 +69,16 @@ void check_batches_have_their_shape(const OpenedDataset& opened) {
 }
 
 // Ranks read other cuts of the batch.
-void check_rows_do_not_depend_on_the_cut(const OpenedDataset& opened) {
-  const Batch whole = opened.read(1, 0, kGlobalRows);
+void check_rows_do_not_depend_on_the_cut(const Subject& subject) {
+  const OpenedDataset one(subject);
+  const bool anew = one.shows_state();
+  const auto read = [&](int64_t first, int64_t rows) {
+    return anew ? OpenedDataset(subject).read(1, first, rows) : one.read(1, first, rows);
+  };
+  const Batch whole = read(0, kGlobalRows);
   for (int64_t first = 0; first < kGlobalRows; first += 2)
-    expect_same_rows(opened.read(1, first, 2), whole, first, "two rows of six");
-  expect_same_rows(opened.read(1, kGlobalRows - 1, 1), whole, kGlobalRows - 1, "the last row");
+    expect_same_rows(read(first, 2), whole, first, "two rows of six");
+  expect_same_rows(read(kGlobalRows - 1, 1), whole, kGlobalRows - 1, "the last row");
 }
 
 Batch copy_of(const Batch& batch) {
@@ -77,6 +89,7 @@ Batch copy_of(const Batch& batch) {
 
 // A run that goes on at any step reads what it would have read, with evaluations in between or without.
 void check_any_order(const OpenedDataset& opened) {
+  if (opened.shows_state()) return;
   const Batch first = copy_of(opened.read(1, 0, kGlobalRows)), second = copy_of(opened.read(2, 0, kGlobalRows));
   if (opened.facts.validation) {
     const Batch validation = copy_of(opened.read(1, 0, 2, DataPart::validation));
@@ -92,6 +105,7 @@ void check_batches_belong_to_the_caller(const OpenedDataset& opened) {
   opened.read(2, 0, 2);
   expect_same_rows(kept, copy, 0, "after further reads");
   kept.tokens_BS.fill_(0), kept.labels_BS.fill_(0);
+  if (opened.shows_state()) return;
   expect_same_rows(opened.read(1, 0, 2), copy, 0, "after the caller wrote to the batch");
 }
 
@@ -99,6 +113,26 @@ void check_every_rank_reads_the_same_rows(const Subject& subject) {
   const OpenedDataset one(subject), other(subject, 2);
   for (const int64_t step : {1, 2})
     expect_same_rows(other.read(step, 0, kGlobalRows), one.read(step, 0, kGlobalRows), 0, "as another rank");
+}
+
+// A step as a rank reads it, with the validation batch that follows.
+std::vector<Batch> read_step(const OpenedDataset& opened, int64_t step) {
+  std::vector<Batch> batches;
+  for (int64_t first = 0; first < kGlobalRows; first += 2) batches.push_back(copy_of(opened.read(step, first, 2)));
+  if (opened.facts.validation) batches.push_back(copy_of(opened.read(step, 0, 2, DataPart::validation)));
+  return batches;
+}
+
+void check_dataset_survives_a_stop(const Subject& subject) {
+  const OpenedDataset whole(subject), before(subject), after(subject);
+  read_step(whole, 1), read_step(before, 1);
+  Keeper keeper;
+  before.dataset->state(keeper);
+  keeper.loading = true;
+  after.dataset->state(keeper);
+  EXPECT_EQ(keeper.loaded, keeper.names) << "names that are loaded are those that were saved, in their order";
+  const auto wanted = read_step(whole, 2), found = read_step(after, 2);
+  for (size_t i = 0; i < wanted.size(); ++i) expect_same_rows(found[i], wanted[i], 0, "after a stop");
 }
 
 void check_opened_twice(const Subject& subject) {
@@ -114,11 +148,12 @@ Suite dataset_suite() {
   };
   return {
       {"batches_have_their_shape", on_one(check_batches_have_their_shape)},
-      {"rows_do_not_depend_on_the_cut_of_the_batch", on_one(check_rows_do_not_depend_on_the_cut)},
+      {"rows_do_not_depend_on_the_cut_of_the_batch", check_rows_do_not_depend_on_the_cut},
       {"steps_may_be_read_in_any_order", on_one(check_any_order)},
       {"batches_belong_to_the_caller", on_one(check_batches_belong_to_the_caller)},
       {"every_rank_reads_the_same_rows", check_every_rank_reads_the_same_rows},
       {"opening_again_gives_the_same_rows", check_opened_twice},
+      {"state_survives_a_stop", check_dataset_survives_a_stop},
   };
 }
 

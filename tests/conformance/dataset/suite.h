@@ -1,4 +1,4 @@
-// What every dataset must do: be a pure function of step and row.
+// What every dataset must do: be a pure function of step and row, or show what else its rows depend on.
 #pragma once
 
 #include <drivetrain/testkit/kit/suite.h>

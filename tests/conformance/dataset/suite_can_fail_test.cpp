@@ -24,7 +24,16 @@ TEST(DatasetSuite, finds_every_mistake) {
                          {"has_rows_of_its_rank", ranks, "as another rank: tokens"},
                          {"depends_on_the_micro_batch", ranks, "as another rank: tokens"},
                          {"differs_when_opened_again", "opening_again_gives_the_same_rows", "opened again"},
+                         {"counts_and_shows_half", "state_survives_a_stop", "after a stop: tokens"},
                      });
+}
+
+// The contract allows it where the state is shown.
+TEST(DatasetSuite, passes_a_dataset_that_shows_its_state) {
+  const Plugins::Name entry = installed_plugins().open(DRIVETRAIN_MISTAKEN_DIR "/dataset_mistaken.so").at(0);
+  const Subject subject{
+      .kind = entry.kind, .name = entry.name, .options = Value::Object{{"mistake", "counts_and_shows_it"}}};
+  for (const SuiteCase& c : suite_of(entry.kind)) EXPECT_EQ(failures_of([&] { c.run(subject); }), "") << c.name;
 }
 
 }  // namespace

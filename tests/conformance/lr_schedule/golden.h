@@ -11,7 +11,7 @@
 namespace drivetrain::test {
 
 // The suite, and that what the schedule does not set stays the base's.
-inline void check_pure_function(const LrSchedule& schedule) {
+inline void check_pure_function(LrSchedule& schedule) {
   run_lr_schedule_suite(schedule);
   const Hyper base{0.002, 0.25, 0.75}, now = schedule.at({}, base);
   EXPECT_EQ(now.weight_decay, base.weight_decay);

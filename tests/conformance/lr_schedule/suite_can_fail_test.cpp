@@ -18,7 +18,16 @@ TEST(LrScheduleSuite, finds_every_mistake) {
                          {"falls_below_zero", finite, "has the rate -"},
                          {"negative_momentum", rest, "-0.75"},
                          {"decays_more_with_every_call", rest, "weight_decay"},
+                         {"counts_and_shows_half", "state_survives_a_stop", "stopped before 1"},
                      });
+}
+
+// The contract allows it where the state is shown.
+TEST(LrScheduleSuite, passes_a_schedule_that_shows_its_state) {
+  const Plugins::Name entry = installed_plugins().open(DRIVETRAIN_MISTAKEN_DIR "/lr_schedule_mistaken.so").at(0);
+  const Subject subject{
+      .kind = entry.kind, .name = entry.name, .options = Value::Object{{"mistake", "counts_and_shows_it"}}};
+  for (const SuiteCase& c : suite_of(entry.kind)) EXPECT_EQ(failures_of([&] { c.run(subject); }), "") << c.name;
 }
 
 }  // namespace

@@ -20,6 +20,7 @@
 #include <drivetrain/toolkit/sharding/flat_unit.h>
 
 #include <drivetrain/testkit/kit/host.h>
+#include <drivetrain/testkit/kit/stop.h>
 
 namespace drivetrain::test {
 
@@ -126,6 +127,7 @@ class PrecisionRuns {
   const TrainedRun& ours(const std::string& what = "", int ranks = 1, const std::string& name = "ours") {
     return run(name, both(what, ranks == 2 ? R"("gradient_accumulation_steps": 1)" : ""), case_.section, ranks);
   }
+  void check_stop() const { expect_same_bits_after_a_stop(parse_json("{" + case_.section + "}", "test"), 1, train_); }
 
  private:
   const TrainedRun& run(const std::string& name, const std::string& what, const std::string& section, int ranks) {
@@ -228,6 +230,7 @@ constexpr std::pair<const char*, PrecisionCheck> kPrecisionChecks[] = {
     {"writes_the_masters", check_writes_the_masters},
     {"starts_from_the_values_of_float32",
      [](const PrecisionCase&, PrecisionRuns& runs) { check_starts_from_the_values_of_float32(runs); }},
+    {"state_survives_a_stop", [](const PrecisionCase&, PrecisionRuns& runs) { runs.check_stop(); }},
 };
 
 }  // namespace

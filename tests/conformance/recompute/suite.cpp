@@ -13,6 +13,7 @@
 #include <drivetrain/error.h>
 #include <drivetrain/random.h>
 
+#include <drivetrain/testkit/kit/stop.h>
 #include <drivetrain/testkit/kit/temp_folder.h>
 
 namespace drivetrain::test {
@@ -125,11 +126,13 @@ Suite recompute_suite() {
                        const Value policy = Value::Object{{"type", subject.name}, {"params", subject.options}};
                        check_recompute_case(c, policy, subject.train);
                      }});
+  suite.push_back(state_survives_a_stop());
   return suite;
 }
 
 void run_recompute_suite(const Value& policy, const TrainFunction& train) {
   for (const RecomputeCase& c : recompute_cases()) check_recompute_case(c, policy, train);
+  expect_same_bits_after_a_stop(Value::Object{{"activation_checkpointing", policy}}, 1, train);
 }
 
 }  // namespace drivetrain::test

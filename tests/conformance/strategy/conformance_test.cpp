@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <drivetrain/testkit/kit/suite.h>
+#include "support/train_threads.h"
 
 namespace drivetrain::test {
 namespace {
@@ -11,7 +12,10 @@ namespace {
 TEST(FusedBlockConformance, fused_block_passes) {
   // The models are small: beside other tests, threads that wait for each other take ten times as long.
   at::set_num_threads(1);
-  run_suite({"strategy", "fused_block", parse_json(R"({"recompute_cheap": false})", "test")});
+  run_suite({.kind = "strategy",
+             .name = "fused_block",
+             .options = parse_json(R"({"recompute_cheap": false})", "test"),
+             .train = train_by_threads});
 }
 
 }  // namespace

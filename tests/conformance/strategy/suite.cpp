@@ -12,6 +12,7 @@
 #include <drivetrain/error.h>
 
 #include <drivetrain/testkit/kit/plugins.h>
+#include <drivetrain/testkit/kit/stop.h>
 #include <drivetrain/testkit/strategy/layers.h>
 
 namespace drivetrain::test {
@@ -276,6 +277,7 @@ Suite fused_block_suite() {
                                                                    host.services);
                        });
                      }});
+  suite.push_back(state_survives_a_stop());
   return suite;
 }
 

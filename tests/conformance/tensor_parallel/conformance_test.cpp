@@ -5,6 +5,7 @@
 
 #include <drivetrain/testkit/kit/poisoned_memory.h>
 #include <drivetrain/testkit/tensor_parallel/suite.h>
+#include "support/train_threads.h"
 
 namespace drivetrain::test {
 namespace {
@@ -32,13 +33,16 @@ bool is_named_here(const std::string& name) {
 
 TEST(TensorParallelConformance, plugins_that_are_not_named_here_pass_with_their_defaults) {
   for (const std::string& name : installed_plugins().names(TensorParallel::kKind))
-    if (!is_named_here(name)) run_suite({TensorParallel::kKind, name});
+    if (!is_named_here(name)) run_suite({.kind = TensorParallel::kKind, .name = name, .train = train_by_threads});
 }
 
 class TensorParallelOptions : public testing::TestWithParam<OptionSet> {};
 
 TEST_P(TensorParallelOptions, pass) {
-  run_suite({TensorParallel::kKind, GetParam().name, parse_json(GetParam().options, "test")});
+  run_suite({.kind = TensorParallel::kKind,
+             .name = GetParam().name,
+             .options = parse_json(GetParam().options, "test"),
+             .train = train_by_threads});
 }
 
 INSTANTIATE_TEST_SUITE_P(Conformance, TensorParallelOptions, testing::ValuesIn(kOptionSets),

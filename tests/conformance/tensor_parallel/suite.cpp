@@ -12,6 +12,7 @@
 #include <drivetrain/error.h>
 
 #include <drivetrain/testkit/kit/rank_threads.h>
+#include <drivetrain/testkit/kit/stop.h>
 
 namespace drivetrain::test {
 namespace {
@@ -222,6 +223,7 @@ Suite tensor_parallel_suite() {
                        for (const int64_t ranks : {2, 4})
                          if (ranks % subject.rank_multiple == 0) check(trial_of(subject, ranks));
                      }});
+  suite.push_back(state_survives_a_stop(2, true));
   return suite;
 }
 

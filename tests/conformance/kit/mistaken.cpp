@@ -1,0 +1,133 @@
+// Plugins of the kinds that act around the model. Each adds to a gradient what it has kept since the first step: a
+// whole number, a number and a tensor. An option says which of them it does not show to `state`.
+#include <ATen/ops/zeros.h>
+
+#include <drivetrain/context_parallel.h>
+#include <drivetrain/data_parallel.h>
+#include <drivetrain/mesh.h>
+#include <drivetrain/precision.h>
+#include <drivetrain/recompute.h>
+#include <drivetrain/services.h>
+#include <drivetrain/tensor_parallel.h>
+#include <drivetrain/toolkit/sharding/flat_unit.h>
+
+namespace {
+
+using namespace drivetrain;
+
+struct Options {
+  std::string forgets = "nothing";
+  int64_t size = 1;
+};
+
+template <class Kind>
+class Forgetful : public Kind {
+ public:
+  using Options = ::Options;
+  static OptionTable options() {
+    return table<Options>()
+        .field("forgets", &Options::forgets, "what it keeps and does not show")
+        .one_of({"nothing", "count", "pace", "sum"})
+        .field("size", &Options::size, "ranks, where the kind has some");
+  }
+  Forgetful(const Options& options, const Services& services) : options_(options), services_(services) {}
+
+  void attach(UnitList& units) override { param_ = units.units.front()->params().front(); }
+  void after_backward(const Visit& visit, StepContext&) override {
+    if (visit.unit != 0) return;
+    ++count_, pace_ *= 1.25, sum_.mul_(0.5).add_(static_cast<double>(count_));
+    param_->grad.view(-1)[0] += 1e-3 * (static_cast<double>(count_) + pace_ + sum_.item<double>());
+  }
+  void state(StateVisitor& visitor) override {
+    if (options_.forgets != "count") visitor.integer("count", count_);
+    if (options_.forgets != "pace") visitor.number("pace", pace_);
+    if (options_.forgets != "sum") visitor.tensor("sum", sum_, Layout::whole({1}));
+  }
+
+ protected:
+  const Options options_;
+  const Services& services_;
+
+ private:
+  ParamPtr param_;
+  int64_t count_ = 0;
+  double pace_ = 1;
+  at::Tensor sum_ = at::zeros({1});
+};
+
+class Around : public Forgetful<Strategy> {
+ public:
+  using Forgetful::Forgetful;
+};
+
+class InFloat32 : public Forgetful<Precision> {
+ public:
+  using Forgetful::Forgetful;
+  Dtypes dtypes() const override { return {}; }
+};
+
+class KeepsAll : public Forgetful<Recompute> {
+ public:
+  using Forgetful::Forgetful;
+  Keep keep(const Region&) const override { return Keep::all; }
+};
+
+// The same layers on every rank.
+class UncutLayers : public Forgetful<TensorParallel> {
+ public:
+  using Forgetful::Forgetful;
+  void plan(PlanContext& ctx) override { ctx.claim_axis("tp", options_.size, false, PlanContext::kTensorPlace); }
+};
+
+// Every rank attends to its own piece alone.
+class OwnPieces : public Forgetful<ContextParallel> {
+ public:
+  using Forgetful::Forgetful;
+  void plan(PlanContext& ctx) override { ctx.claim_axis("cp", options_.size, true, PlanContext::kContextPlace); }
+  void build(Builder& builder) override {
+    const int64_t index = builder.mesh.index("cp"), size = options_.size;
+    builder.batch_cuts.push_back([=](const std::vector<RowRange>& all) {
+      const int64_t count = all.at(0).count / size;
+      return std::vector<RowRange>{{all[0].first + index * count, count}};
+    });
+  }
+};
+
+// Whole copies on every rank.
+class Copies : public Forgetful<DataParallel> {
+ public:
+  using Forgetful::Forgetful;
+  void plan(PlanContext& ctx) override { ctx.claim_axis("dp", PlanContext::kRest, true, PlanContext::kDataPlace); }
+  void attach(UnitList& units) override {
+    Forgetful::attach(units);
+    FlatOptions options;
+    options.dtypes = services_.dtypes;
+    for (size_t u = 0; u < units.units.size(); ++u)
+      flats_.push_back(std::make_unique<FlatUnit>(units.owned(u), *services_.mesh, options));
+  }
+  void flush_grads(StepContext&) override {
+    for (const auto& flat : flats_) {
+      if (!flat->grads().defined()) continue;
+      flat->zero_unwritten_grads();
+      services_.mesh->group("dp")->all_reduce(flat->grads())->wait();
+    }
+  }
+  std::vector<Trainables> trainables() override {
+    std::vector<Trainables> chunks;
+    for (const auto& flat : flats_)
+      if (flat->grads().defined()) chunks.push_back(flat->trainables());
+    return chunks;
+  }
+
+ private:
+  std::vector<std::unique_ptr<FlatUnit>> flats_;
+};
+
+}  // namespace
+
+DRIVETRAIN_PLUGINS(DRIVETRAIN_ENTRY(drivetrain::Strategy, "forgetful", Around),
+                   DRIVETRAIN_ENTRY(drivetrain::Precision, "forgetful", InFloat32),
+                   DRIVETRAIN_ENTRY(drivetrain::Recompute, "forgetful", KeepsAll),
+                   DRIVETRAIN_ENTRY(drivetrain::TensorParallel, "forgetful", UncutLayers),
+                   DRIVETRAIN_ENTRY(drivetrain::ContextParallel, "forgetful", OwnPieces),
+                   DRIVETRAIN_ENTRY(drivetrain::DataParallel, "forgetful", Copies))
