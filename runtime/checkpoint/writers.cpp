@@ -1,5 +1,6 @@
 #include "checkpoint/writers.h"
 
+#include <algorithm>
 #include <map>
 
 #include <drivetrain/error.h>
@@ -63,28 +64,32 @@ void check_whole(const std::vector<std::vector<Offer>>& offers, const std::vecto
                  " elements between them; its owner visits it with a layout that is wrong or differs between ranks");
 }
 
-// Parts in the order of ranks and of their lists; each goes to the holder that has the least to write so far, the first
-// of several.
+// A part that one rank alone holds is that rank's. The others follow, the largest first, each to the holder that has
+// the least to write so far, the first of several.
 std::vector<std::vector<bool>> assign(const std::vector<std::vector<Offer>>& offers) {
   using Key = decltype(std::declval<Offer>().key());
-  std::map<Key, std::vector<std::pair<size_t, size_t>>> holders;
+  using Holders = std::vector<std::pair<size_t, size_t>>;  // ranks, and places in their lists
+  std::map<Key, Holders> holders;
   std::vector<std::vector<bool>> writes;
   for (size_t rank = 0; rank < offers.size(); ++rank) {
     writes.emplace_back(offers[rank].size(), false);
     for (size_t i = 0; i < offers[rank].size(); ++i) holders[offers[rank][i].key()].emplace_back(rank, i);
   }
+  const auto bytes = [&](const Holders& of) { return offers[of.front().first][of.front().second].bytes; };
+  std::vector<const Holders*> order;
+  for (const auto& [key, of] : holders) order.push_back(&of);
+  std::stable_sort(order.begin(), order.end(), [&](const Holders* a, const Holders* b) {
+    const bool a_alone = a->size() == 1, b_alone = b->size() == 1;
+    return a_alone != b_alone ? a_alone : bytes(*a) > bytes(*b);
+  });
   std::vector<uint64_t> load(offers.size(), 0);
-  for (size_t rank = 0; rank < offers.size(); ++rank)
-    for (const Offer& o : offers[rank]) {
-      const auto found = holders.find(o.key());
-      if (found == holders.end()) continue;  // assigned already
-      auto least = found->second.front();
-      for (const auto& holder : found->second)
-        if (load[holder.first] < load[least.first]) least = holder;
-      writes[least.first][least.second] = true;
-      load[least.first] += o.bytes;
-      holders.erase(found);
-    }
+  for (const Holders* of : order) {
+    auto least = of->front();
+    for (const auto& holder : *of)
+      if (load[holder.first] < load[least.first]) least = holder;
+    writes[least.first][least.second] = true;
+    load[least.first] += bytes(*of);
+  }
   check_whole(offers, writes);
   return writes;
 }
