@@ -18,6 +18,12 @@ std::atomic<int> average_signal = 0;
 
 extern "C" void stop_average(int signal) { average_signal = signal; }
 
+// One that is ignored, such as SIGHUP under nohup, stays so.
+void watch_signals_of_average() {
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP})
+    if (std::signal(signal, stop_average) == SIG_IGN) std::signal(signal, SIG_IGN);
+}
+
 StoredRun open_run(const cli::Arguments& arguments, const Registry& registry, const std::string& folder) {
   return StoredRun(registry, folder, arguments.text("--store"));
 }
@@ -97,7 +103,7 @@ std::vector<std::string> tags_to_average(const cli::Arguments& arguments, const 
 int average(const cli::Arguments& arguments, const Registry& registry) {
   const StoredRun run = open_run(arguments, registry, arguments.plain()[0]);
   const AverageRequest request{tags_to_average(arguments, run), arguments.text("--output")};
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) std::signal(signal, stop_average);
+  watch_signals_of_average();
   const AverageOutcome outcome = average_checkpoints(run, registry, request, average_signal);
   if (outcome.stopped) {
     const int signal = average_signal;
