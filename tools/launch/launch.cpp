@@ -104,7 +104,8 @@ class Restarting {
       return 0;
     }
     slots_.leave_out(slots_.of_rank(rank));
-    say(failed + ": goes on with " + ranks_text(found.ranks) + " instead of " + std::to_string(ranks_) +
+    say(failed + ": goes on with " + ranks_text(found.ranks) +
+        (found.ranks == ranks_ ? " in other places" : " instead of " + std::to_string(ranks_)) +
         (found.refused.empty() ? "" : "; " + found.refused));
     ranks_ = found.ranks;
     count_.begin_anew();
@@ -112,7 +113,8 @@ class Restarting {
   }
 
   int no_restart(const AttemptEnd& end) const {
-    say("no restart: " + end.cause + " is nothing that another start would mend" +
+    const bool asked = end.code == 75 || end.code > 128;  // killed otherwise, it would be started again
+    say("no restart: " + end.cause + (asked ? "; it was asked to end" : "; it would fail again") +
         (count_.number() > 0 ? "; the failure before it: " + count_.last().cause : ""));
     return end.code;
   }
