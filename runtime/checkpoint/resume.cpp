@@ -16,11 +16,13 @@ namespace drivetrain {
 namespace {
 
 // What a user sees of one checkpoint that cannot be read, and the one to take instead.
-[[noreturn]] void offer_previous(const Error& e, const std::vector<StoredTag>& tags, size_t at) {
+[[noreturn]] void offer_previous(const Error& e, const std::vector<StoredTag>& tags, size_t at,
+                                 const std::string& output_dir) {
   const std::string other = at + 1 < tags.size()
                                 ? concat("\n   the checkpoint before it is --resume ", tags[at + 1].tag)
                                 : std::string("\n   there is no other checkpoint in this folder");
-  throw fail(e.code(), "the checkpoint ", tags[at].tag, " cannot be read: ", e.what(), other);
+  throw fail(e.code(), "the checkpoint ", tags[at].tag, " cannot be read: ", e.what(), other,
+             "\n   what is damaged: drivetrain checkpoint verify ", output_dir);
 }
 
 size_t find_tag(const std::vector<StoredTag>& tags, const ResumeOption& option, const std::string& output_dir) {
@@ -32,6 +34,11 @@ size_t find_tag(const std::vector<StoredTag>& tags, const ResumeOption& option, 
   }
   throw fail(ErrorCode::config, "--resume ", option.tag, ": there is no such checkpoint in ", output_dir,
              "; there are ", names);
+}
+
+Error no_counters(const std::string& tag) {
+  return fail(ErrorCode::checkpoint, "the checkpoint ", tag, " holds no counters: it was not saved by a training run",
+              "\n   begin a run with its weights in another folder: --set output_dir=FOLDER");
 }
 
 void explain(const std::vector<ConfigChange>& changes, const ResumeOption& option, const std::string& tag, Log& log) {
@@ -102,8 +109,9 @@ std::string choose_tag(const CheckpointStore& store, const std::vector<StoredTag
   try {
     checkpoint = store.open(found.tag);
   } catch (const Error& e) {
-    offer_previous(e, tags, at);
+    offer_previous(e, tags, at, output_dir);
   }
+  if (!checkpoint->facts().find("counters")) throw no_counters(found.tag);
   // A run that was killed behind its last step has its final weights still to write.
   if (found.step > train_steps || (found.step == train_steps && finished))
     throw fail(ErrorCode::config, "output_dir ", output_dir, " holds a run that is done: checkpoint ", found.tag,
@@ -124,9 +132,7 @@ void resume_from(const std::string& tag, Run& run, Trainer& trainer, const RankE
   const CheckpointStore& store = *run.plugins.checkpoint_store;
   const auto checkpoint = plugin_call({id, "open"}, [&] { return store.open(tag); });
   const Value* counters = checkpoint->facts().find("counters");
-  if (!counters)
-    throw fail(ErrorCode::checkpoint, "the checkpoint ", tag, " holds no counters: it was not saved by a training run",
-               "\n   begin a run with its weights in another folder: --set output_dir=FOLDER");
+  if (!counters) throw no_counters(tag);
   LoadState load(*checkpoint, *counters, *run.mesh);
   visit_state(run, trainer, load);
   for (const NamedPolicy& p : run.plugins.checkpoint_policies)
