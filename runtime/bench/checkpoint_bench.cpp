@@ -62,14 +62,14 @@ class BenchFolder {
 
 std::string speed_text(double bytes, double seconds) { return formatted("%.2f GB/s", bytes / seconds / 1e9); }
 
-void report_times(const CheckpointTimes& times, int64_t every, BenchReport& report) {
+void report_times(const CheckpointTimes& times, int64_t interval, BenchReport& report) {
   const auto bytes = static_cast<double>(times.bytes);
   const Spread without = spread_of(times.without), with = spread_of(times.with), stall = spread_of(times.stalls);
   const Spread write = spread_of(times.write), direct = spread_of(times.direct), cached = spread_of(times.cached);
   const Spread load = spread_of(times.load), read = spread_of(times.read);
   const double beyond = times.peak_after - times.peak_before - times.snapshot_bytes;
   Value& json = report.json;
-  json.set("every", every), json.set("bytes", static_cast<int64_t>(times.bytes));
+  json.set("steps_per_save", interval), json.set("bytes", static_cast<int64_t>(times.bytes));
   const std::pair<const char*, const Spread&> spreads[] = {
       {"block_without_s", without}, {"block_with_s", with},     {"stall_s", stall}, {"write_s", write},
       {"plain_direct_s", direct},   {"plain_cached_s", cached}, {"load_s", load},   {"plain_read_s", read}};
@@ -78,8 +78,8 @@ void report_times(const CheckpointTimes& times, int64_t every, BenchReport& repo
   json.set("block_percent", 100 * (with.median / without.median - 1));
   json.set("memory_beyond_snapshot_bytes", beyond);
   report.text +=
-      concat("state of ", formatted("%.1f", bytes / 1e6), " MB; a save every ", every, " steps; blocks in turns\n");
-  TextTable steps({concat("block of ", every, " steps"), "min", "median"});
+      concat("state of ", formatted("%.1f", bytes / 1e6), " MB; a save every ", interval, " steps; blocks in turns\n");
+  TextTable steps({concat("block of ", interval, " steps"), "min", "median"});
   steps.row({"without a save", seconds_text(without.min), seconds_text(without.median)});
   steps.row({"with a save beside it", seconds_text(with.min), seconds_text(with.median)});
   steps.row({"  training stood still", seconds_text(stall.min), seconds_text(stall.median)});
@@ -114,14 +114,14 @@ BenchReport bench_checkpoint(const BenchArguments& arguments) {
                "bench checkpoint: the config switches checkpoint_store off\n   leave it out, or name one");
   meet_ranks(request, run, resolved_facts(run.plan, *registry));
   const BenchMachine machine = describe_machine();  // every rank waits here, so that nobody is seen at work
-  const int64_t every = arguments.whole("--every");
+  const int64_t interval = arguments.whole("--every");
   BenchReport report = report_on("checkpoint", machine);
   try {
     const BenchFolder folder(arguments.text("--folder"), env, *request.setup.store);
     build_run(run);
     report.json.set("ranks", env.world_size);
-    report_times(CheckpointMeasure(run, env, folder.path(), kWarmup, every, arguments.whole("--rounds")).measure(),
-                 every, report);
+    report_times(CheckpointMeasure(run, env, folder.path(), kWarmup, interval, arguments.whole("--rounds")).measure(),
+                 interval, report);
   } catch (const std::exception& e) {  // the others learn the reason at once instead of waiting for a time-out
     const std::string reason = e.what();
     if (run.plugins.communicator)

@@ -1,5 +1,8 @@
 #include "plan/memory_plan.h"
 
+#include <c10/core/ScalarType.h>
+
+#include <drivetrain/checkpoint_policy.h>
 #include <drivetrain/error.h>
 #include <drivetrain/optimizer.h>
 
@@ -28,6 +31,15 @@ double MemoryTable::states() const {
 }
 
 double MemoryTable::passing() const { return (*this)[MemoryClass::buffers] + (*this)[MemoryClass::activations]; }
+
+// Values are saved as the optimizer updates them; ranks' shares are about equal.
+CheckpointBytes checkpoint_bytes(const RunPlan& plan) {
+  if (plan.id_of(CheckpointStore::kKind).empty() || plan.id_of(CheckpointPolicy::kKind).empty()) return {};
+  const double element =
+      static_cast<double>(c10::elementSize(plan.dtypes.types.master)) + plan.optimizer_bytes_per_element;
+  const double bytes = static_cast<double>(plan.model.parameters) * element;
+  return {bytes, bytes / static_cast<double>(plan.run.world_size)};
+}
 
 PlannedMemory planned_memory(const RunPlan& plan) {
   PlannedMemory planned;

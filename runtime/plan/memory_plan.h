@@ -27,6 +27,13 @@ struct PlannedMemory : MemoryTable {
   std::array<std::string, 5> sources;  // who said so
 };
 
+struct CheckpointBytes {
+  double whole = 0, of_rank = 0;
+};
+
+// What a checkpoint of the run has, and about what each rank copies and writes of it; zeros where none is saved.
+DRIVETRAIN_INTERNAL CheckpointBytes checkpoint_bytes(const RunPlan& plan);
+
 // Of the fullest rank: what plugins said, the optimizer's state, activations.
 DRIVETRAIN_INTERNAL PlannedMemory planned_memory(const RunPlan& plan);
 

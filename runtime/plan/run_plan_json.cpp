@@ -149,6 +149,8 @@ Value memory_value(const RunPlan& plan) {
             }));
   value.set("updated_elements", plan.updated_elements);
   value.set("optimizer_bytes_per_element", plan.optimizer_bytes_per_element);
+  const CheckpointBytes checkpoint = checkpoint_bytes(plan);
+  value.set("checkpoint", object_of({{"bytes", checkpoint.whole}, {"bytes_of_rank", checkpoint.of_rank}}));
   return value;
 }
 

@@ -1,11 +1,8 @@
 #include "report/plan_text.h"
 
-#include <c10/core/ScalarType.h>
-
 #include <algorithm>
 #include <map>
 
-#include <drivetrain/checkpoint_policy.h>
 #include <drivetrain/recompute.h>
 #include <drivetrain/toolkit/text.h>
 
@@ -103,14 +100,11 @@ std::string capture_text(const RunPlan& plan) {
   return plan.capture.why_not.empty() ? "" : "capture is off: " + plan.capture.why_not;
 }
 
-// Values are saved as the optimizer updates them; ranks' shares are about equal.
 std::string checkpoint_text(const RunPlan& plan) {
-  if (plan.id_of(CheckpointStore::kKind).empty() || plan.id_of(CheckpointPolicy::kKind).empty()) return "";
-  const double element =
-      static_cast<double>(c10::elementSize(plan.dtypes.types.master)) + plan.optimizer_bytes_per_element;
-  const double bytes = static_cast<double>(plan.model.parameters) * element;
-  return concat("a checkpoint has ", short_bytes(bytes), ", of which a rank copies and writes ",
-                short_bytes(bytes / static_cast<double>(plan.run.world_size)), "; the copy stays in host memory");
+  const CheckpointBytes bytes = checkpoint_bytes(plan);
+  if (bytes.whole == 0) return "";
+  return concat("a checkpoint has ", short_bytes(bytes.whole), ", of which a rank copies and writes ",
+                short_bytes(bytes.of_rank), "; the copy stays in host memory");
 }
 
 std::string plan_text(const RunPlan& plan) {
