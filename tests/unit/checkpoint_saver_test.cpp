@@ -1,0 +1,228 @@
+// Saves of one rank into a store in memory: who is asked, what stays, what is written, and what a failure does.
+#include "checkpoint/saver.h"
+
+#include <gtest/gtest.h>
+
+#include <ATen/ops/equal.h>
+#include <ATen/ops/full.h>
+
+#include <future>
+
+#include <drivetrain/error.h>
+
+#include <drivetrain/testkit/kit/host.h>
+#include "support/save_moments.h"
+
+namespace drivetrain::test {
+namespace {
+
+struct ToyPolicy : CheckpointPolicy {
+  bool due(const SaveMoment& moment) override { return asked.push_back(moment), when(moment); }
+  std::vector<bool> keep(const std::vector<StoredTag>& tags) override { return which(tags); }
+  std::vector<SaveMoment> asked;
+  std::function<bool(const SaveMoment&)> when = [](const SaveMoment&) { return false; };
+  std::function<std::vector<bool>(const std::vector<StoredTag>&)> which = [](const auto& tags) {
+    return std::vector<bool>(tags.size(), false);
+  };
+};
+
+struct MemoryStore : CheckpointStore {
+  struct Saved {
+    std::map<std::string, at::Tensor> tensors;
+    Value facts;
+  };
+  bool asynchronous() const override { return gate != nullptr; }
+  bool failure_ends_run() const override { return ends_run; }
+  void open_place(const std::string&, bool) override {}
+  std::vector<StoredTag> tags() const override {
+    std::vector<StoredTag> list;
+    for (auto tag = complete.rbegin(); tag != complete.rend(); ++tag)
+      list.push_back({tag->first, std::stoll(tag->first.substr(5)), 0, 0, *tag->second.facts.find("figures")});
+    return list;
+  }
+  std::shared_ptr<const Checkpoint> open(const std::string&) const override { return nullptr; }
+  Value write(Snapshot& snapshot) override {
+    if (gate) gate->get_future().wait();
+    if (!fails.empty()) throw fail(ErrorCode::io, fails);
+    for (const StateSlice& slice : snapshot.slices) writing.tensors[slice.name] = slice.data.clone();
+    return Value::object();
+  }
+  void commit(const std::string& tag, int64_t, const Value& facts, const std::vector<Value>& parts) override {
+    EXPECT_EQ(parts.size(), 1u);
+    writing.facts = facts;
+    complete[tag] = std::exchange(writing, {});
+  }
+  void discard(const std::string& tag) noexcept override { discarded.push_back(tag); }
+  void remove(const std::string& tag) override { complete.erase(tag); }
+
+  std::map<std::string, Saved> complete;
+  std::vector<std::string> discarded;
+  Saved writing;
+  std::string fails;                         // what a write says that fails; "": none does
+  bool ends_run = true;                      // if it fails
+  std::unique_ptr<std::promise<void>> gate;  // that a write waits for, on a thread of its own
+};
+
+struct SaverTest : testing::Test {
+  Saver make() {
+    std::vector<NamedPolicy> named;
+    for (const auto& policy : policies) named.push_back({"checkpoint_policy/toy", policy});
+    return Saver({.store = store,
+                  .store_id = "checkpoint_store/memory",
+                  .policies = named,
+                  .exchange = *exchange,
+                  .environment = {},
+                  .log = log,
+                  .mesh = mesh,
+                  .visit = visit,
+                  .facts = Value::Object{{"config", "of the run"}}});
+  }
+  ToyPolicy& add_policy(std::vector<int64_t> steps = {}) {
+    policies.push_back(std::make_shared<ToyPolicy>());
+    policies.back()->when = [steps](const SaveMoment& moment) {
+      return std::find(steps.begin(), steps.end(), moment.step) != steps.end();
+    };
+    return *policies.back();
+  }
+  static void step(Saver& saver, int64_t number, bool last = false) {
+    StepResult result;
+    result.step = number;
+    saver.after_step(result, one_figure("loss", static_cast<double>(number)), last);
+  }
+  std::vector<std::string> complete() const {
+    std::vector<std::string> names;
+    for (const auto& [tag, saved] : store.complete) names.push_back(tag);
+    return names;
+  }
+
+  MemoryStore store;
+  std::vector<std::shared_ptr<ToyPolicy>> policies;
+  const std::shared_ptr<Store> exchange = make_local_store();
+  LinesLog log;
+  const Mesh mesh{{}, 0, 1, nullptr};
+  at::Tensor weight = at::full({2, 3}, 1.0f);
+  int64_t count = 5;
+  std::function<void(StateVisitor&)> visit = [this](StateVisitor& v) {
+    v.tensor("weight", weight, Layout::whole({2, 3}));
+    v.integer("count", count);
+  };
+};
+
+TEST_F(SaverTest, every_policy_is_asked_after_every_step_whoever_wants_a_save) {
+  const ToyPolicy &first = add_policy({1, 2, 3}), &second = add_policy({2});
+  Saver saver = make();
+  for (int64_t n = 1; n <= 4; ++n) step(saver, n, n == 4);
+  for (const ToyPolicy* policy : {&first, &second}) {
+    ASSERT_EQ(policy->asked.size(), 4u);
+    for (size_t i = 0; i < 4; ++i) {
+      EXPECT_EQ(policy->asked[i].step, static_cast<int64_t>(i) + 1);
+      EXPECT_EQ(policy->asked[i].last, i == 3);
+      EXPECT_EQ(policy->asked[i].done, i == 3);
+      EXPECT_EQ(policy->asked[i].figures.find("loss")->as_double(), static_cast<double>(i) + 1);
+    }
+  }
+}
+
+TEST_F(SaverTest, a_tag_stays_if_one_policy_keeps_it_or_it_is_the_newest) {
+  const auto keeps_multiples_of = [](int64_t n) {
+    return [n](const std::vector<StoredTag>& tags) {
+      std::vector<bool> kept;
+      for (const StoredTag& tag : tags) kept.push_back(tag.step % n == 0);
+      return kept;
+    };
+  };
+  add_policy({1, 2, 3, 4, 5, 6, 7}).which = keeps_multiples_of(2);
+  add_policy().which = keeps_multiples_of(3);
+  Saver saver = make();
+  for (int64_t n = 1; n <= 5; ++n) step(saver, n);
+  EXPECT_EQ(complete(), (std::vector<std::string>{tag_of_step(2), tag_of_step(3), tag_of_step(4), tag_of_step(5)}));
+  step(saver, 6), step(saver, 7, true);
+  EXPECT_EQ(complete(),
+            (std::vector<std::string>{tag_of_step(2), tag_of_step(3), tag_of_step(4), tag_of_step(6), tag_of_step(7)}));
+  EXPECT_EQ(saver.last_tag(), tag_of_step(7));
+}
+
+TEST_F(SaverTest, answers_for_another_number_of_tags_are_the_policys_error) {
+  add_policy({1}).which = [](const auto&) { return std::vector<bool>{true, false}; };
+  Saver saver = make();
+  try {
+    step(saver, 1);
+    ADD_FAILURE();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ErrorCode::plugin);
+    EXPECT_NE(std::string(e.what()).find("checkpoint_policy/toy"), std::string::npos) << e.what();
+    EXPECT_NE(std::string(e.what()).find("2 answers for 1 tags"), std::string::npos) << e.what();
+  }
+}
+
+TEST_F(SaverTest, a_checkpoint_has_the_state_the_figures_and_the_facts_of_its_step) {
+  add_policy({2});
+  Saver saver = make();
+  step(saver, 1);
+  weight.fill_(2), count = 6;
+  step(saver, 2, true);
+  const MemoryStore::Saved& saved = store.complete.at(tag_of_step(2));
+  EXPECT_TRUE(at::equal(saved.tensors.at("weight"), at::full({2, 3}, 2.0f)));
+  EXPECT_EQ(saved.facts.find("counters")->to_json(), R"({"count":6})");
+  EXPECT_EQ(saved.facts.find("figures")->find("loss")->as_double(), 2);
+  EXPECT_EQ(saved.facts.find("config")->as_string(), "of the run");
+}
+
+// Training goes on and changes the values before a byte is written.
+TEST_F(SaverTest, an_asynchronous_save_has_the_values_of_its_step) {
+  store.gate = std::make_unique<std::promise<void>>();
+  add_policy({1});
+  Saver saver = make();
+  step(saver, 1);
+  weight.fill_(9), count = 9;
+  EXPECT_TRUE(store.complete.empty());
+  store.gate->set_value();
+  saver.finish();
+  const MemoryStore::Saved& saved = store.complete.at(tag_of_step(1));
+  EXPECT_TRUE(at::equal(saved.tensors.at("weight"), at::full({2, 3}, 1.0f)));
+  EXPECT_EQ(saved.facts.find("counters")->find("count")->as_int(), 5);
+}
+
+TEST_F(SaverTest, a_failure_ends_the_run_or_is_reported_as_the_store_says) {
+  add_policy({1, 2});
+  Saver saver = make();
+  store.fails = "no room left", store.ends_run = false;
+  step(saver, 1);
+  EXPECT_EQ(store.discarded, std::vector<std::string>{tag_of_step(1)});
+  EXPECT_EQ(saver.last_tag(), "");
+  ASSERT_EQ(log.warnings.size(), 1u);
+  for (const std::string& part : {tag_of_step(1), std::string("no room left")})
+    EXPECT_NE(log.warnings[0].find(part), std::string::npos) << log.warnings[0];
+  store.ends_run = true;
+  try {
+    step(saver, 2);
+    ADD_FAILURE();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ErrorCode::io);
+    EXPECT_NE(std::string(e.what()).find("no room left"), std::string::npos) << e.what();
+  }
+  EXPECT_TRUE(store.complete.empty());
+}
+
+TEST_F(SaverTest, state_with_other_parts_than_before_is_the_plugins_error) {
+  add_policy({1, 2});
+  at::Tensor more = at::full({4}, 1.0f);
+  bool both = false;
+  visit = [&](StateVisitor& v) {
+    v.tensor("weight", weight, Layout::whole({2, 3}));
+    if (both) v.tensor("more", more, Layout::whole({4}));
+  };
+  Saver saver = make();
+  step(saver, 1);
+  both = true;
+  try {
+    step(saver, 2);
+    ADD_FAILURE();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ErrorCode::plugin);
+    EXPECT_NE(std::string(e.what()).find("other parts"), std::string::npos) << e.what();
+  }
+}
+
+}  // namespace
+}  // namespace drivetrain::test
