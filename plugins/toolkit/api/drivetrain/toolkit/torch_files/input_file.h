@@ -1,0 +1,38 @@
+// A file that is open for reading at any place, for readers of other people's formats: nothing is mapped, so a file
+// that is truncated meanwhile is an error and not a crash. Thread: const calls from any thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include <drivetrain/error.h>
+
+namespace drivetrain {
+
+class InputFile {
+ public:
+  // Error(config) if there is no such file, Error(io) if it cannot be opened or is no regular file.
+  explicit InputFile(const std::string& path);
+  ~InputFile();
+  InputFile(const InputFile&) = delete;
+  InputFile& operator=(const InputFile&) = delete;
+
+  const std::string& path() const { return path_; }
+  uint64_t bytes() const { return bytes_; }  // when it was opened
+  // Error(io) if the range does not lie in the file.
+  void read(uint64_t offset, void* to, uint64_t bytes) const;
+
+ private:
+  const std::string path_;
+  uint64_t bytes_ = 0;
+  int descriptor_ = -1;
+};
+
+// The error for a file that does not have the form that it should have: "PATH: at byte N: ...".
+template <class... Parts>
+[[nodiscard]] Error bad_file(const std::string& path, uint64_t byte, const Parts&... parts) {
+  return fail(ErrorCode::checkpoint, path, ": at byte ", byte, ": ", parts...);
+}
+
+}  // namespace drivetrain
