@@ -51,7 +51,7 @@ bool training_only(const std::string& kind) {
 }
 
 std::vector<KindRule> kinds_for(Purpose purpose) {
-  std::vector<KindRule> rules = kind_rules();
+  std::vector<KindRule> rules = chosen_kind_rules();
   if (purpose != Purpose::train) std::erase_if(rules, [](const KindRule& rule) { return training_only(rule.kind); });
   return rules;
 }

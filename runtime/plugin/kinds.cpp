@@ -25,6 +25,7 @@ constexpr KindRow kKinds[] = {
     // A run without checkpoints is legal; the policy and the store come together.
     {"checkpoint_store", KindRule::at_most_one, "where checkpoints are kept, and in which form"},
     {"checkpoint_policy", KindRule::any_number, "when a checkpoint is saved, and which are kept"},
+    {"checkpoint_format", KindRule::any_number, "checkpoint folders of other programs, read and written"},
     {"monitor", KindRule::any_number, "what happens with the figures of a run", "monitors"},
     {"strategy", KindRule::any_number, "anything else that acts around the model"},
 };
@@ -43,6 +44,12 @@ const std::vector<KindRule>& kind_rules() {
     for (const KindRow& row : kKinds) list.push_back({row.kind, row.count, row.section});
     return list;
   }();
+  return rules;
+}
+
+std::vector<KindRule> chosen_kind_rules() {
+  std::vector<KindRule> rules = kind_rules();
+  std::erase_if(rules, [](const KindRule& rule) { return rule.kind == "checkpoint_format"; });
   return rules;
 }
 

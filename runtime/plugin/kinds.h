@@ -1,4 +1,4 @@
-// The sixteen kinds and how many plugins of each a run has. A new kind begins with a row here.
+// The seventeen kinds and how many plugins of each a run has. A new kind begins with a row here.
 #pragma once
 
 #include <string>
@@ -11,6 +11,8 @@
 namespace drivetrain {
 
 DRIVETRAIN_INTERNAL const std::vector<KindRule>& kind_rules();
+// Those that a config chooses from: all but the formats of checkpoints, of which every installed one is asked.
+DRIVETRAIN_INTERNAL std::vector<KindRule> chosen_kind_rules();
 DRIVETRAIN_INTERNAL const char* kind_summary(const std::string& kind);  // one plain phrase; "" for what is no kind
 bool is_kind(const std::string& name);
 // The section that users write for a kind: "scheduler" for lr_schedule; the kind's own name where there is no other.

@@ -32,7 +32,8 @@ Value resolved_value(const PlannedRun& run, const Registry& registry) {
         return registry.options(plugin.kind(), plugin.name()).to_value(plugin.options.get());
     return Value::object();
   };
-  return resolved_config(run.plan.settings, run.plan.batch, selections, kind_rules(), registry.known(), options_of);
+  return resolved_config(run.plan.settings, run.plan.batch, selections, chosen_kind_rules(), registry.known(),
+                         options_of);
 }
 
 Value resolved_facts(const RunPlan& plan, const Registry& registry) {

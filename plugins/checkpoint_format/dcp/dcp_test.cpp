@@ -1,0 +1,137 @@
+// checkpoint_format/dcp: what PyTorch wrote (tests/golden/data), what we write ourselves, cuts of any kind.
+#include <gtest/gtest.h>
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/full_like.h>
+#include <ATen/ops/randn.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <random>
+
+#include <drivetrain/checkpoint_format.h>
+#include <drivetrain/safetensors.h>
+#include <drivetrain/toolkit/torch_files/torch_writer.h>
+
+#include <drivetrain/testkit/kit/temp_folder.h>
+
+#include "dcp.h"
+#include "support/plugin_under_test.h"
+#include "support/tensor_checkpoint.h"
+
+namespace drivetrain::test {
+namespace {
+
+namespace fs = std::filesystem;
+const std::string kGolden = std::string(DRIVETRAIN_GOLDEN_DIR) + "/deepspeed_checkpoints";
+
+struct DcpTest : ::testing::Test {
+  std::string refusal(const std::string& folder) const {
+    try {
+      format_->open(folder, "");
+    } catch (const Error& e) {
+      return e.what();
+    }
+    return "nothing was thrown";
+  }
+  const TempFolder temporary_;
+  const Host host_;
+  const std::unique_ptr<CheckpointFormat> format_ = make_plugin<CheckpointFormat>(host_, "dcp");
+};
+
+TEST_F(DcpTest, what_pytorch_wrote_is_read_to_the_bit) {
+  const std::string folder = kGolden + "/dcp";
+  EXPECT_NE(format_->recognizes(folder), "");
+  EXPECT_EQ(format_->recognizes(kGolden + "/zero2"), "");
+  const auto checkpoint = format_->open(folder, "");
+  EXPECT_EQ(checkpoint->facts().find("step")->as_int(), 2);
+  const auto expected = SafetensorsFile::open(kGolden + "/zero0.safetensors");
+  const NamedTensors found = read_tensors(*checkpoint);
+  EXPECT_EQ(found.size(), 16u);
+  for (const auto& [name, tensor] : found) EXPECT_TRUE(at::equal(tensor, expected.tensor(name))) << name;
+  EXPECT_TRUE(checkpoint->verify().empty());
+}
+
+TEST_F(DcpTest, what_we_write_comes_back) {
+  const at::Tensor a = at::randn({7, 3}), b = at::randn({5});
+  Value facts = Value::object();
+  facts.set("step", 12), facts.set("updates", 11);
+  const NamedTensors wanted{{"model/h.0.a", a},
+                            {"model/b", b.to(at::kBFloat16)},
+                            {"optimizer/h.0.a.exp_avg", a * 2},
+                            {"optimizer/h.0.a.exp_avg_sq", a * a}};
+  format_->write(temporary_.path(), TensorCheckpoint(wanted, facts));
+  const auto checkpoint = format_->open(temporary_.path(), "");
+  EXPECT_EQ(checkpoint->facts().find("updates")->as_int(), 11);
+  const NamedTensors found = read_tensors(*checkpoint);
+  ASSERT_EQ(found.size(), wanted.size());
+  for (const auto& [name, tensor] : wanted) EXPECT_TRUE(at::equal(found.at(name), tensor.to(at::kFloat))) << name;
+}
+
+// Every element of a chunk of any tensor stands where it should.
+TEST_F(DcpTest, chunks_of_any_dimensions_become_boxes) {
+  std::mt19937 random(7);
+  const auto pick = [&](int64_t below) { return static_cast<int64_t>(random() % static_cast<uint64_t>(below)); };
+  for (int i = 0; i < 400; ++i) {
+    std::vector<int64_t> shape, offsets, sizes;
+    for (int64_t dim = 1 + pick(4); dim > 0; --dim) {
+      shape.push_back(1 + pick(4));
+      offsets.push_back(pick(shape.back()));
+      sizes.push_back(1 + pick(shape.back() - offsets.back()));
+      if (pick(3) == 0) offsets.back() = 0, sizes.back() = shape.back();
+    }
+    int64_t count = 1;
+    for (const int64_t size : shape) count *= size;
+    const at::Tensor whole = at::arange(count).view(shape);
+    at::Tensor part = whole;
+    for (size_t d = 0; d < shape.size(); ++d) part = part.narrow(static_cast<int64_t>(d), offsets[d], sizes[d]);
+    at::Tensor made = at::full_like(whole, -1), wanted = made.clone(), view = wanted;
+    for (size_t d = 0; d < shape.size(); ++d) view = view.narrow(static_cast<int64_t>(d), offsets[d], sizes[d]);
+    view.copy_(part);
+    const at::Tensor flat = part.contiguous().view({-1}), matrix = as_matrix(made);
+    for (const dcp::ChunkBox& one : dcp::boxes_of_chunk(shape, offsets, sizes))
+      matrix.narrow(0, one.box.row, one.box.rows)
+          .narrow(1, one.box.column, one.box.columns)
+          .copy_(flat.narrow(0, one.first, one.box.rows * one.box.columns).view({one.box.rows, one.box.columns}));
+    ASSERT_TRUE(at::equal(made, wanted)) << "shape " << at::IntArrayRef(shape) << " offsets "
+                                         << at::IntArrayRef(offsets) << " sizes " << at::IntArrayRef(sizes);
+  }
+}
+
+TEST_F(DcpTest, keys_of_state_dicts_become_names) {
+  using Path = std::vector<std::string>;
+  EXPECT_EQ(dcp::name_of_path({"model", "wte.weight"}), "model/wte.weight");
+  EXPECT_EQ(dcp::name_of_path({"app", "model", "wte.weight"}), "model/wte.weight");
+  EXPECT_EQ(dcp::name_of_path({"model.layers.0.weight"}), "model/model.layers.0.weight");
+  EXPECT_EQ(dcp::name_of_path({"optimizer", "state", "wte.weight", "exp_avg"}), "optimizer/wte.weight.exp_avg");
+  EXPECT_EQ(dcp::name_of_path({"optimizer", "state", "wte.weight", "step"}), "");
+  EXPECT_EQ(dcp::name_of_path(Path{"step"}), "");
+}
+
+TEST_F(DcpTest, a_name_that_leaves_the_folder_is_refused) {
+  const std::string folder = temporary_.path() + "/dcp";
+  fs::copy(kGolden + "/dcp", folder);
+  std::ifstream file(folder + "/.metadata", std::ios::binary);
+  std::string text{std::istreambuf_iterator<char>(file), {}};
+  const std::string name = "__0_0.distcp", other = "../../../etc";
+  ASSERT_EQ(name.size(), other.size());
+  for (size_t at = text.find(name); at != std::string::npos; at = text.find(name)) text.replace(at, name.size(), other);
+  std::ofstream(folder + "/.metadata", std::ios::binary) << text;
+  EXPECT_NE(refusal(folder).find("../../../etc"), std::string::npos) << refusal(folder);
+  EXPECT_NE(refusal(folder).find("name of a file in this folder"), std::string::npos) << refusal(folder);
+}
+
+TEST_F(DcpTest, a_file_that_is_missing_or_cut_is_told) {
+  const std::string folder = temporary_.path() + "/dcp";
+  fs::copy(kGolden + "/dcp", folder);
+  fs::resize_file(folder + "/__0_0.distcp", 20000);
+  EXPECT_NE(refusal(folder).find("__0_0.distcp has 20000"), std::string::npos) << refusal(folder);
+  fs::remove(folder + "/__0_0.distcp");
+  EXPECT_NE(refusal(folder).find("__0_0.distcp"), std::string::npos) << refusal(folder);
+}
+
+}  // namespace
+}  // namespace drivetrain::test
