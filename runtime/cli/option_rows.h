@@ -265,6 +265,20 @@ inline constexpr Option kCheckpointAverage[] = {{.name = "--output",
                                                 kJson,
                                                 kPluginPath};
 
+inline constexpr Option kConvert[] = {
+    {.name = "--to",
+     .value = "FORMAT",
+     .help = "native (a run's folder, in which training goes on), hf, or a checkpoint_format that can write",
+     .takes = Takes::text,
+     .required = true},
+    {.name = "--tag", .value = "TAG", .help = "which checkpoint of FROM; default: its newest", .takes = Takes::text},
+    {.name = "--config",
+     .value = "CONFIG",
+     .help = "with --to native: of the run that goes on; else: has the model, where FROM does not tell its sizes",
+     .takes = Takes::file},
+    kSet,
+    kPluginPath};
+
 inline constexpr Option kHelp[] = {{.name = "--man", .help = "print the manual page, as `man -l -` reads it"}};
 
 }  // namespace drivetrain::cli::rows

@@ -71,6 +71,7 @@ NamedPlugins create_plugins(PlannedRun& run, const Registry& registry) {
   run.plugins.checkpoint_store = factory.one<CheckpointStore>();
   for (size_t at = factory.made.size(); const auto& policy : factory.all<CheckpointPolicy>())
     run.plugins.checkpoint_policies.push_back({factory.made[at++].first, policy});
+  run.folders = std::make_unique<const FolderReaders>(registry, *run.services);
   for (const NamedStrategy& strategy : run.plugins.strategies) run.plan.nesting.push_back(strategy.id);
   return std::move(factory.made);
 }

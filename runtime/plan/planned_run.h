@@ -16,6 +16,7 @@
 #include <drivetrain/schedule.h>
 
 #include "device/device_runtime.h"
+#include "formats/open_folder.h"
 #include "internal.h"
 #include "observe/bus.h"
 #include "plan/choose_plugins.h"
@@ -64,6 +65,7 @@ struct DRIVETRAIN_INTERNAL PlannedRun {
   std::unique_ptr<Services> services;
   std::unique_ptr<Mesh> mesh;
   RunPlugins plugins;
+  std::unique_ptr<const FolderReaders> folders;  // for weights and checkpoints; uses the registry of the plan
   // Of the whole model in chain order; those of other stages stay on the meta device.
   std::vector<ParamPtr> model_params;
   UnitList units;                       // of this rank's stage, chunk after chunk

@@ -4,12 +4,36 @@
 #include <set>
 
 #include "checks/plugin_call.h"
+#include "state/hf_folder.h"
 #include "state/initial_values.h"
 #include "state/weights.h"
 #include "step/step_state.h"
 
 namespace drivetrain {
 namespace {
+
+// Every parameter under its own name.
+WeightRules own_rules(const Run& run) {
+  WeightRules rules;
+  for (const ParamPtr& param : run.model_params) {
+    const std::vector<int64_t>& shape = param->layout.global_shape;
+    rules.rules.push_back({param->name, {{param->name, shape.empty() ? 1 : shape[0], false}}, false});
+  }
+  return rules;
+}
+
+// From a Hugging Face folder, a checkpoint of ours, or one of another program.
+std::vector<std::string> load_from(Run& run, const std::string& folder, const std::vector<Trainables>& all) {
+  const std::string model = run.plan.id_of(Model::kKind);
+  const auto rules_for = [&](const std::string& naming) {
+    if (naming == kNativeNaming) return own_rules(run);
+    return plugin_call({model, "weight_rules"}, [&] { return run.plugins.model->weight_rules(naming); });
+  };
+  if (HfFolder::has_weights(folder)) return load_weights(folder, rules_for("hf"), all, *run.mesh);
+  const OpenedFolder opened = run.folders->open(folder);
+  run.log->info(concat("weights from ", folder, ": ", opened.description));
+  return load_weights(*weights_of(opened.state, folder), rules_for(opened.naming), all, *run.mesh);
+}
 
 void fill(Run& run, const std::vector<Trainables>& all) {
   const std::string model = run.plan.id_of(Model::kKind);
@@ -18,9 +42,7 @@ void fill(Run& run, const std::vector<Trainables>& all) {
   if (folder.empty()) {
     fill_initial_values(all, run.services->seed, *run.mesh);
   } else {
-    const WeightRules rules =
-        plugin_call({model, "weight_rules"}, [&] { return run.plugins.model->weight_rules("hf"); });
-    for (const std::string& warning : load_weights(folder, rules, all, *run.mesh)) run.log->warning(warning);
+    for (const std::string& warning : load_from(run, folder, all)) run.log->warning(warning);
   }
 }
 

@@ -122,6 +122,17 @@ void HfFolder::open_shards(const std::string& index_path) {
   }
 }
 
+bool HfFolder::has_weights(const std::string& folder) {
+  std::error_code unknown;
+  return std::filesystem::exists(in_folder(folder, kSingleFile), unknown) ||
+         std::filesystem::exists(in_folder(folder, kIndexFile), unknown);
+}
+
+const SafetensorsFile& HfFolder::checked(const std::string& name) const {
+  if (const SafetensorsFile* file = file_of(name)) return *file;
+  throw fail(ErrorCode::config, folder_, ": has no tensor \"", shown(name), "\"");
+}
+
 Value HfFolder::config() const { return read_json_file(in_folder(folder_, "config.json")); }
 
 std::vector<std::string> HfFolder::names() const {

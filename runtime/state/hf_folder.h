@@ -15,23 +15,35 @@
 #include <drivetrain/value.h>
 
 #include "internal.h"
+#include "state/weight_source.h"
 
 namespace drivetrain {
 
-class DRIVETRAIN_INTERNAL HfFolder {
+class DRIVETRAIN_INTERNAL HfFolder final : public WeightSource {
  public:
   explicit HfFolder(const std::string& folder);
 
-  const std::string& path() const { return folder_; }
-  Value config() const;                    // config.json
-  std::vector<std::string> names() const;  // of all tensors, sorted
+  // Whether a folder holds weights in safetensors under the names of such a folder.
+  static bool has_weights(const std::string& folder);
+
+  const std::string& path() const override { return folder_; }
+  Value config() const;  // config.json
+  std::vector<std::string> names() const override;
   // The file that holds a tensor, nullptr if none does.
   const SafetensorsFile* file_of(const std::string& name) const;
-  // Odd, but no reason to stop: a total_size that does not fit. For the log.
-  const std::vector<std::string>& warnings() const { return warnings_; }
+  bool contains(const std::string& name) const override { return file_of(name) != nullptr; }
+  std::string file(const std::string& name) const override { return checked(name).path(); }
+  std::vector<int64_t> shape(const std::string& name) const override { return checked(name).shape(name); }
+  at::ScalarType dtype(const std::string& name) const override { return checked(name).dtype(name); }
+  at::Tensor rows(const std::string& name, int64_t first, int64_t count) const override {
+    return checked(name).rows(name, first, count);
+  }
+  // A total_size that does not fit.
+  const std::vector<std::string>& warnings() const override { return warnings_; }
 
  private:
   void open_shards(const std::string& index_path);
+  const SafetensorsFile& checked(const std::string& name) const;
 
   std::string folder_;
   std::vector<std::unique_ptr<SafetensorsFile>> files_;

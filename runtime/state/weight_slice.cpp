@@ -25,7 +25,7 @@ SliceReader::SliceReader(const Layout& layout, const Mesh& mesh, const at::Tenso
   if (map_.padded()) flat_.zero_();
 }
 
-void SliceReader::read(const SafetensorsFile& file, const std::string& name, bool transposed, int64_t first) const {
+void SliceReader::read(const WeightSource& file, const std::string& name, bool transposed, int64_t first) const {
   const std::vector<int64_t> shape = file.shape(name);
   int64_t row = 1;  // elements of the file's
   for (size_t dim = 1; dim < shape.size(); ++dim) row *= shape[dim];

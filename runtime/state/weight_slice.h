@@ -9,9 +9,9 @@
 
 #include <drivetrain/layout.h>
 #include <drivetrain/mesh.h>
-#include <drivetrain/safetensors.h>
 
 #include "state/slice_boxes.h"
+#include "state/weight_source.h"
 
 namespace drivetrain {
 
@@ -21,7 +21,7 @@ class SliceReader {
   SliceReader(const Layout& layout, const Mesh& mesh, const at::Tensor& value);
 
   // The tensor supplies rows of ours from `first` on. `transposed`: it is a matrix whose columns are our rows.
-  void read(const SafetensorsFile& file, const std::string& name, bool transposed, int64_t first) const;
+  void read(const WeightSource& file, const std::string& name, bool transposed, int64_t first) const;
 
  private:
   struct Range {

@@ -1,4 +1,5 @@
-// A model's parameters from a Hugging Face folder and back, by the model's own weight rules.
+// A model's parameters from a Hugging Face folder, or from other people's checkpoints, and to such a folder, by the
+// model's own weight rules.
 //
 // Thread: main. Memory: one parameter at a time beyond what the caller holds; reading touches only the pages of this
 // rank's slices. Errors: Error(config) with everything that does not fit, before any value is changed; Error(io) for
@@ -15,6 +16,7 @@
 #include <drivetrain/optimizer.h>
 
 #include "internal.h"
+#include "state/weight_source.h"
 
 namespace drivetrain {
 
@@ -28,6 +30,9 @@ DRIVETRAIN_INTERNAL std::vector<std::string> load_weights(const std::string& fol
 using FetchParam = std::function<at::Tensor(const std::string& param)>;
 
 inline constexpr uint64_t kMaxShardBytes = 5'000'000'000;
+
+DRIVETRAIN_INTERNAL std::vector<std::string> load_weights(const WeightSource& source, const WeightRules& rules,
+                                                          const std::vector<Trainables>& targets, const Mesh& mesh);
 
 // Writes config.json, generation_config.json and the tensors, in shards with an index above max_shard_bytes. `fetch` is
 // called once per rule, in the order of rules.rules, so that other ranks can take part in a gather by walking the same

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <filesystem>
 #include <regex>
 #include <set>
 #include <unordered_map>
@@ -22,7 +23,7 @@ constexpr size_t kShownProblems = 20;  // a wrong model has hundreds, all saying
 // Gathers what does not fit between a folder and a model, then fills.
 class WeightLoader {
  public:
-  WeightLoader(const HfFolder& folder, const WeightRules& rules, const Mesh& mesh)
+  WeightLoader(const WeightSource& folder, const WeightRules& rules, const Mesh& mesh)
       : folder_(folder), rules_(rules), mesh_(mesh) {}
 
   void check_names() {
@@ -44,7 +45,7 @@ class WeightLoader {
     }
     for (const std::string& name : folder_.names()) {
       if (!known.count(name) && !ignored(name)) {
-        problem("tensor \"", shown(name), "\" in ", folder_.file_of(name)->path(), " belongs to nothing in the model");
+        problem("tensor \"", shown(name), "\" in ", folder_.file(name), " belongs to nothing in the model");
       }
     }
   }
@@ -75,7 +76,7 @@ class WeightLoader {
     std::string text = concat(folder_.path(), ": does not fit the model:");
     for (size_t i = 0; i < std::min(problems_.size(), kShownProblems); ++i) text += "\n   " + problems_[i];
     if (problems_.size() > kShownProblems) text += concat("\n   and ", problems_.size() - kShownProblems, " more");
-    throw fail(ErrorCode::config, text, "\n   compare the model's options with ", folder_.path(), "/config.json");
+    throw fail(ErrorCode::config, text, "\n   compare the model's options with ", where_it_says());
   }
 
   void fill(const Trainable& target) const { read(target, target.value); }
@@ -95,10 +96,16 @@ class WeightLoader {
     return part.prefixed ? rules_.prefix + part.name : part.name;
   }
 
+  std::string where_it_says() const {
+    const std::string config = folder_.path() + "/config.json";
+    std::error_code unknown;
+    return std::filesystem::exists(config, unknown) ? config : "those of the run that wrote it";
+  }
+
   // The name in this folder, with or without the prefix; empty if it is not there.
   std::string find(const WeightPart& part) const {
-    if (folder_.file_of(written_name(part))) return written_name(part);
-    return folder_.file_of(part.name) ? part.name : "";
+    if (folder_.contains(written_name(part))) return written_name(part);
+    return folder_.contains(part.name) ? part.name : "";
   }
 
   bool ignored(const std::string& name) const {
@@ -117,14 +124,13 @@ class WeightLoader {
   }
 
   bool check_tensor(const std::string& name, const std::vector<int64_t>& wanted, const std::string& param) {
-    const SafetensorsFile& file = *folder_.file_of(name);
-    const std::vector<int64_t> found = file.shape(name);
+    const std::vector<int64_t> found = folder_.shape(name);
     if (found != wanted) {
       problem("tensor \"", shown(name), "\" has shape ", at::IntArrayRef(found), "; ", param, " of the model needs ",
               at::IntArrayRef(wanted), " there");
       return false;
     }
-    const at::ScalarType dtype = file.dtype(name);
+    const at::ScalarType dtype = folder_.dtype(name);
     const bool usable = dtype == at::kFloat || dtype == at::kBFloat16 || dtype == at::kHalf || dtype == at::kDouble;
     if (!usable)
       problem("tensor \"", shown(name), "\" is of type ", c10::toString(dtype), "; F32, BF16, F16 or F64 can be read");
@@ -136,8 +142,7 @@ class WeightLoader {
     const SliceReader reader(target.layout, mesh_, value);
     int64_t first = 0;
     for (size_t i = 0; i < source.names.size(); ++i) {
-      const SafetensorsFile& file = *folder_.file_of(source.names[i]);
-      reader.read(file, source.names[i], source.rule->transposed, first);
+      reader.read(folder_, source.names[i], source.rule->transposed, first);
       first += source.rule->parts[i].rows;
     }
   }
@@ -148,14 +153,14 @@ class WeightLoader {
     const auto options = at::TensorOptions().dtype(at::kFloat);
     const at::Tensor ours = at::empty({target.value.numel()}, options), theirs = at::empty_like(ours);
     read(target, ours);
-    SliceReader(target.layout, mesh_, theirs).read(*folder_.file_of(name), name, false, 0);
+    SliceReader(target.layout, mesh_, theirs).read(folder_, name, false, 0);
     if (std::memcmp(ours.const_data_ptr(), theirs.const_data_ptr(), ours.nbytes()) == 0) return;
     problem("tensor \"", shown(name), "\" differs from \"", source_of(target).names[0],
             "\", with which the model ties it; untie ",
             "them in the model's options (tie_word_embeddings false in config.json)");
   }
 
-  const HfFolder& folder_;
+  const WeightSource& folder_;
   const WeightRules& rules_;
   const Mesh& mesh_;
   std::unordered_map<std::string, Source> sources_;  // by our parameter
@@ -167,8 +172,12 @@ class WeightLoader {
 
 std::vector<std::string> load_weights(const std::string& folder, const WeightRules& rules,
                                       const std::vector<Trainables>& targets, const Mesh& mesh) {
-  const HfFolder files(folder);
-  WeightLoader loader(files, rules, mesh);
+  return load_weights(HfFolder(folder), rules, targets, mesh);
+}
+
+std::vector<std::string> load_weights(const WeightSource& source, const WeightRules& rules,
+                                      const std::vector<Trainables>& targets, const Mesh& mesh) {
+  WeightLoader loader(source, rules, mesh);
   loader.check_names();
   for (const Trainables& chunk : targets) {
     for (const Trainable& target : chunk) loader.check_target(target);
@@ -177,7 +186,7 @@ std::vector<std::string> load_weights(const std::string& folder, const WeightRul
   for (const Trainables& chunk : targets) {
     for (const Trainable& target : chunk) loader.fill(target);
   }
-  return files.warnings();
+  return source.warnings();
 }
 
 }  // namespace drivetrain

@@ -201,7 +201,6 @@ TEST_F(CheckpointCommand, what_is_not_there_is_refused_with_what_is) {
                  {"no tensor model/nothing", "drivetrain checkpoint show"});
   expect_refused("checkpoint diff run run:step-00000003", 2, {"no checkpoint step-00000003"});
   expect_refused("checkpoint list run --store nothing", 3, {"checkpoint_store/nothing", "installed"});
-  expect_refused("checkpoint convert run new", 2, {"not in this version"});
   expect_refused("checkpoint vrify run", 2, {"did you mean \"verify\"?"});
   std::string config = file_bytes(path("run/resolved.json"));
   config.replace(config.find("\"sharded\""), 9, "\"elsewhere\"");

@@ -27,7 +27,10 @@ struct Source {
       return;
     }
     folder = gpt::read_folder(*options.from);
-    shape = gpt::shape_from_folder(options, folder->shape, folder->path);
+    if (!folder)  // a checkpoint, which has weights alone
+      shape = gpt::shape_from_options(options);
+    else
+      shape = gpt::shape_from_folder(options, folder->shape, folder->path);
   }
   Shape shape;
   std::optional<gpt::FolderConfig> folder;

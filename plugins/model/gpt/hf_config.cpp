@@ -196,15 +196,13 @@ const char* model_type(Family family) {
   return "";
 }
 
-FolderConfig read_folder(const std::string& folder) {
+std::optional<FolderConfig> read_folder(const std::string& folder) {
   const std::string path = folder + "/config.json";
   std::error_code unknown;
   if (!std::filesystem::is_directory(folder, unknown))
     throw fail(ErrorCode::config, "model/gpt: from names ", folder,
-               ", which is not a folder; a Hugging Face model folder was wanted");
-  if (!std::filesystem::exists(path, unknown))
-    throw fail(ErrorCode::config, "model/gpt: from names ", folder,
-               ", which has no config.json; a Hugging Face model folder was wanted");
+               ", which is not a folder; a Hugging Face model folder or a checkpoint was wanted");
+  if (!std::filesystem::exists(path, unknown)) return std::nullopt;
   return parse_config(read_json_file(path), path);
 }
 

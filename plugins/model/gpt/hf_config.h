@@ -2,6 +2,7 @@
 // is refused with the reason. Errors: config, naming the file and the key.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include <drivetrain/model.h>
@@ -20,8 +21,8 @@ struct FolderConfig {
   Shape shape;
 };
 
-// Reads old and new key names. `folder` holds config.json.
-FolderConfig read_folder(const std::string& folder);
+// Reads old and new key names. No value: the folder has no config.json, as a checkpoint of another program has none.
+std::optional<FolderConfig> read_folder(const std::string& folder);
 FolderConfig parse_config(const Value& config, const std::string& path);
 
 // The family that can hold this shape. Throws Error(config) naming the options that none has.

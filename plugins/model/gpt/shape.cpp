@@ -88,7 +88,10 @@ void compare(ShapeProblems& wrong, const char* name, const std::optional<T>& giv
 TableBuilder<Options> option_table() {
   using O = Options;
   return table<O>()
-      .field("from", &O::from, "Hugging Face folder (GPT-2, Llama, Qwen2) that gives shape and initial weights")
+      .field(
+          "from", &O::from,
+          "folder of the initial weights: a Hugging Face folder (GPT-2, Llama, Qwen2), which gives the shape too, or "
+          "a checkpoint of this or another program")
       .path()
       .field("num_layers", &O::num_layers, "blocks")
       .alias("n_layer")
@@ -171,7 +174,10 @@ Shape shape_from_options(const Options& o) {
       {"max_position_embeddings", &o.max_position_embeddings}};
   for (const auto& [name, value] : required)
     if (!*value) missing.add(name);
-  missing.throw_if_any("these options are missing (or give \"from\", a Hugging Face folder):");
+  missing.throw_if_any(o.from
+                           ? concat("from names ", *o.from,
+                                    ", which has no config.json, so it gives weights and no sizes; these are missing:")
+                           : "these options are missing (or give \"from\", a Hugging Face folder):");
 
   Shape s;
   s.layers = *o.num_layers, s.hidden = *o.hidden_size, s.heads = *o.num_attention_heads;

@@ -1,0 +1,175 @@
+#include "formats/open_folder.h"
+
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+
+#include <drivetrain/error.h>
+#include <drivetrain/toolkit/text.h>
+
+#include "checks/plugin_call.h"
+#include "formats/state_names.h"
+#include "state/hf_folder.h"
+
+namespace drivetrain {
+namespace {
+
+namespace fs = std::filesystem;
+
+// A Hugging Face folder as a checkpoint without an optimizer's state.
+class HfCheckpoint final : public Checkpoint {
+ public:
+  explicit HfCheckpoint(const std::string& folder) : files_(folder) {
+    facts_.set("format", "Hugging Face"), facts_.set("naming", "hf");
+    Value::Array notes;
+    for (const std::string& warning : files_.warnings()) notes.emplace_back(warning);
+    facts_.set("notes", std::move(notes));
+  }
+  const Value& facts() const override { return facts_; }
+  std::vector<StoredTensor> tensors() const override {
+    std::vector<StoredTensor> list;
+    for (const std::string& name : files_.names())
+      list.push_back({kModelNames + name, files_.shape(name), files_.dtype(name)});
+    return list;
+  }
+  void read(const std::string& name, const StateBox& box, const at::Tensor& into) const override {
+    const at::Tensor rows = files_.rows(name.substr(kModelNames.size()), box.row, box.rows);
+    into.copy_(rows.reshape({box.rows, -1}).narrow(1, box.column, box.columns));
+  }
+  std::vector<std::string> verify() const override { return {}; }
+
+ private:
+  HfFolder files_;
+  Value facts_ = Value::object();
+};
+
+class CheckpointWeights final : public WeightSource {
+ public:
+  CheckpointWeights(std::shared_ptr<const Checkpoint> checkpoint, std::string folder)
+      : checkpoint_(std::move(checkpoint)), folder_(std::move(folder)) {
+    for (StoredTensor& t : checkpoint_->tensors())
+      if (t.name.starts_with(kModelNames)) tensors_.emplace(t.name.substr(kModelNames.size()), t);
+    if (const Value* notes = checkpoint_->facts().find("notes"))
+      for (const Value& note : notes->items()) warnings_.push_back(note.as_string());
+  }
+  const std::string& path() const override { return folder_; }
+  std::vector<std::string> names() const override {
+    std::vector<std::string> list;
+    for (const auto& [name, tensor] : tensors_) list.push_back(name);
+    return list;
+  }
+  bool contains(const std::string& name) const override { return tensors_.count(name) > 0; }
+  std::string file(const std::string&) const override { return folder_; }
+  std::vector<int64_t> shape(const std::string& name) const override { return tensors_.at(name).shape; }
+  at::ScalarType dtype(const std::string& name) const override { return tensors_.at(name).dtype; }
+  at::Tensor rows(const std::string& name, int64_t first, int64_t count) const override {
+    const StoredTensor& tensor = tensors_.at(name);
+    std::vector<int64_t> shape = tensor.shape;
+    int64_t columns = 1;
+    for (size_t i = 1; i < shape.size(); ++i) columns *= shape[i];
+    if (!shape.empty()) shape[0] = count;
+    const at::Tensor values = at::empty({count, columns}, at::TensorOptions(tensor.dtype));
+    checkpoint_->read(tensor.name, {first, 0, count, columns}, values);
+    return values.view(shape);
+  }
+  const std::vector<std::string>& warnings() const override { return warnings_; }
+
+ private:
+  const std::shared_ptr<const Checkpoint> checkpoint_;
+  const std::string folder_;
+  std::map<std::string, StoredTensor> tensors_;
+  std::vector<std::string> warnings_;
+};
+
+std::string text_of(const Value& facts, const char* key) {
+  const Value* value = facts.find(key);
+  return value && value->is_string() ? value->as_string() : "";
+}
+
+}  // namespace
+
+std::shared_ptr<const WeightSource> weights_of(std::shared_ptr<const Checkpoint> checkpoint,
+                                               const std::string& folder) {
+  return std::make_shared<CheckpointWeights>(std::move(checkpoint), folder);
+}
+
+std::shared_ptr<CheckpointFormat> FolderReaders::format(const std::string& name) const {
+  return registry_.create<CheckpointFormat>(name, nullptr, services_);
+}
+
+std::shared_ptr<CheckpointStore> FolderReaders::store(const std::string& output_dir, bool owner) const {
+  for (const KnownPlugin& plugin : registry_.known()) {
+    if (plugin.kind != CheckpointStore::kKind || !plugin.is_default) continue;
+    auto store = registry_.create<CheckpointStore>(plugin.name, nullptr, services_);
+    plugin_call({concat(CheckpointStore::kKind, "/", plugin.name), "open_place"},
+                [&] { store->open_place(output_dir, owner); });
+    return store;
+  }
+  throw fail(ErrorCode::plugin, "no default checkpoint_store is installed");
+}
+
+OpenedFolder FolderReaders::open(const std::string& folder, const std::string& tag) const {
+  std::error_code unknown;
+  if (!fs::is_directory(folder, unknown)) throw fail(ErrorCode::config, folder, ": is no folder");
+  if (tag.empty() && HfFolder::has_weights(folder))
+    return {std::make_shared<HfCheckpoint>(folder), "hf", "Hugging Face folder"};
+  if (OpenedFolder native = open_native(folder, tag); native.state) return native;
+
+  std::vector<std::string> known, descriptions;
+  std::shared_ptr<CheckpointFormat> found;
+  std::string id;
+  for (const std::string& name : registry_.names(CheckpointFormat::kKind)) {
+    const auto one = format(name);
+    const std::string of = concat(CheckpointFormat::kKind, "/", name);
+    const std::string description = plugin_call({of, "recognizes"}, [&] { return one->recognizes(folder); });
+    known.push_back(name);
+    if (description.empty()) continue;
+    descriptions.push_back(description);
+    found = one, id = of;
+  }
+  if (descriptions.size() > 1)
+    throw fail(ErrorCode::config, folder, ": looks like several things: ", join(descriptions),
+               "\n   give the folder that holds the files of one of them");
+  if (!found && fs::exists(fs::path(folder) / "config.json", unknown)) HfFolder{folder};  // says what is missing
+  if (!found)
+    throw fail(ErrorCode::config, folder, ": no known checkpoint is there; known are Hugging Face folders with ",
+               "safetensors, checkpoints of drivetrain, and ", join(known));
+  OpenedFolder opened;
+  opened.state =
+      plugin_call({.id = id, .hook = "open", .keeps_errors = true}, [&] { return found->open(folder, tag); });
+  opened.description = text_of(opened.state->facts(), "format");
+  opened.naming = text_of(opened.state->facts(), "naming");
+  if (opened.description.empty()) opened.description = descriptions.front();
+  return opened;
+}
+
+// The folder of a run, its checkpoints, or a tag of these.
+OpenedFolder FolderReaders::open_native(const std::string& folder, const std::string& tag) const {
+  const fs::path path = fs::absolute(folder).lexically_normal();
+  const fs::path plain = path.has_filename() ? path : path.parent_path();
+  struct Place {
+    fs::path run;
+    std::string tag;
+  };
+  for (const Place& place : {Place{plain, tag}, Place{plain.parent_path(), tag},
+                             Place{plain.parent_path().parent_path(), tag.empty() ? plain.filename().string() : tag}}) {
+    std::error_code unknown;
+    const fs::path checkpoints = place.run / "checkpoints";
+    const bool below = plain == place.run || plain == checkpoints || plain.parent_path() == checkpoints;
+    if (!below || !fs::is_directory(checkpoints, unknown)) continue;
+    const auto store = this->store(place.run.string(), false);
+    const std::vector<StoredTag> tags = store->tags();
+    if (tags.empty()) continue;
+    std::vector<std::string> names;
+    for (const StoredTag& one : tags) names.push_back(one.tag);
+    const std::string wanted = place.tag.empty() ? tags.front().tag : place.tag;
+    if (std::find(names.begin(), names.end(), wanted) == names.end())
+      throw fail(ErrorCode::config, folder, ": has no checkpoint ", wanted, "; there are ", join(names));
+    return {store->open(wanted), kNativeNaming, "checkpoint " + wanted};
+  }
+  return {};
+}
+
+}  // namespace drivetrain

@@ -1,0 +1,116 @@
+// Checkpoints of other programs, as a user meets them: converted, gone on from, taken as initial weights, refused.
+// The folders are DeepSpeed's and PyTorch's own (tests/golden/data).
+#include <ATen/ops/equal.h>
+
+#include <drivetrain/safetensors.h>
+
+#include "program/program_fixture.h"
+
+namespace drivetrain::test {
+namespace {
+
+const std::string kGolden = std::string(DRIVETRAIN_GOLDEN_DIR) + "/deepspeed_checkpoints";
+
+struct Convert : ProgramTest {
+  // The model that the golden folders are of, and a run of it.
+  Convert() {
+    write("golden.json", R"({
+  "train_steps": 4, "train_batch_size": 4, "threads": 1, "output_dir": "run",
+  "model": {"type": "gpt", "params": {"num_layers": 1, "hidden_size": 8, "num_attention_heads": 2,
+            "vocab_size": 17, "max_position_embeddings": 7}},
+  "dataset": {"type": "synthetic", "params": {"seq_length": 6}},
+  "optimizer": {"type": "AdamW", "params": {"lr": 1e-3}}
+})");
+  }
+  Ran convert(const std::string& from, const std::string& to, const std::string& more) const {
+    return run("checkpoint convert " + from + " " + path(to) + " " + more);
+  }
+  // The weights of a Hugging Face folder are the golden ones.
+  void expect_weights(const std::string& folder, const std::string& golden) const {
+    const auto found = SafetensorsFile::open(path(folder) + "/model.safetensors");
+    const auto wanted = SafetensorsFile::open(kGolden + "/" + golden + ".safetensors");
+    EXPECT_EQ(found.names().size(), 16u);
+    for (const std::string& name : found.names())
+      EXPECT_TRUE(at::equal(found.tensor(name), wanted.tensor("model/" + name))) << name;
+  }
+};
+
+TEST_F(Convert, a_run_goes_on_from_what_deepspeed_saved) {
+  for (const char* golden : {"zero0", "zero2", "zero3"}) {
+    const Ran made = convert(kGolden + "/" + golden, "on", "--to native --config golden.json");
+    ASSERT_EQ(made.code, 0) << made.output;
+    const Ran went = run("train " + path("on/resolved.json"));
+    ASSERT_EQ(went.code, 0) << went.output;
+    expect_says(went.output, {"goes on from checkpoint step-00000002 with step 3", "step 4/4"});
+    EXPECT_EQ(read_metrics(path("on")).size(), 2u);
+    std::filesystem::remove_all(path("on"));
+  }
+}
+
+TEST_F(Convert, any_format_becomes_any_other_to_the_bit) {
+  const std::string model = "--config golden.json --to ";
+  ASSERT_EQ(convert(kGolden + "/zero3", "hf", model + "hf").code, 0);
+  expect_weights("hf", "zero3");
+  ASSERT_EQ(convert(kGolden + "/zero3", "native", model + "native").code, 0);
+  for (const char* format : {"dcp", "deepspeed-universal"}) {
+    SCOPED_TRACE(format);
+    const std::string folder = format;
+    const Ran out = convert(path("native"), folder, concat("--to ", format));  // the checkpoint tells the model
+    ASSERT_EQ(out.code, 0) << out.output;
+    ASSERT_EQ(convert(path(folder), folder + "-hf", model + "hf").code, 0);
+    expect_weights(folder + "-hf", "zero3");
+    // With its moments it can be gone on from.
+    ASSERT_EQ(convert(path(folder), folder + "-on", model + "native").code, 0);
+    ASSERT_EQ(run("train " + path(folder + "-on/resolved.json")).code, 0);
+  }
+  // All ways round: the same figures.
+  ASSERT_EQ(run("train " + path("native/resolved.json")).code, 0);
+  EXPECT_EQ(curve("native"), curve("dcp-on"));
+  EXPECT_EQ(curve("native"), curve("deepspeed-universal-on"));
+}
+
+TEST_F(Convert, weights_of_any_folder_start_a_run) {
+  ASSERT_EQ(convert(kGolden + "/zero2", "hf", "--to hf --config golden.json").code, 0);
+  ASSERT_EQ(convert(kGolden + "/zero2", "native", "--to native --config golden.json").code, 0);
+  ASSERT_EQ(convert(kGolden + "/zero2", "universal", "--to deepspeed-universal --config golden.json").code, 0);
+  const auto start = [&](const std::string& from, const std::string& output) {
+    const Ran ran = run("train golden.json --set model.params.from=" + from + " --set output_dir=" + output);
+    EXPECT_EQ(ran.code, 0) << ran.output;
+    return ran.output;
+  };
+  start(path("hf"), "a");
+  expect_says(start(kGolden + "/zero2", "b"), {"weights from", "DeepSpeed, ZeRO stage 2"});
+  start(path("native"), "c");
+  start(path("universal"), "d");
+  for (const char* other : {"b", "c", "d"}) {
+    EXPECT_EQ(curve("a"), curve(other)) << other;
+    EXPECT_EQ(final_weights("a"), final_weights(other)) << other;
+  }
+}
+
+TEST_F(Convert, what_cannot_be_done_is_said) {
+  const auto refused = [&](const Ran& ran, int code, const std::vector<std::string>& words) {
+    EXPECT_EQ(ran.code, code) << ran.output;
+    expect_says(ran.output, words);
+  };
+  const std::string from = kGolden + "/zero2";
+  refused(convert(from, "x", "--to hf"), 2, {"does not tell the sizes", "--config"});
+  refused(convert(from, "x", "--to native"), 2, {"--config"});
+  refused(convert(path("tiny.json"), "x", "--to hf"), 2, {"tiny.json", "is no folder"});
+  refused(convert(folder(), "x", "--to hf"), 2,
+          {"no known checkpoint", "dcp, deepspeed, deepspeed_universal, megatron"});
+  refused(convert(from, "x", "--to hf --config tiny.json"), 6, {"does not fit the model", "wte.weight"});
+  refused(convert(kGolden + "/dcp", "x", "--to native --config golden.json"), 6, {"no state of optimizer/adamw"});
+  refused(convert(from, "x", "--to hf --config golden.json --tag global_step9"), 2, {"no tag global_step9"});
+  refused(convert(from, "x", "--to megatron --config golden.json"), 2, {"megatron", "not written"});
+  refused(convert(from, "x", "--to gguf --config golden.json"), 3, {"gguf"});
+  EXPECT_FALSE(std::filesystem::exists(path("x")));
+  write("taken/file", "x");
+  refused(convert(from, "taken", "--to hf --config golden.json"), 2, {"taken", "is there already"});
+  refused(run("train golden.json --set model.params.from=" + kGolden + "/zero2 --set model.params.num_layers=2"), 2,
+          {"does not fit the model", "h.1."});
+  expect_nothing_half_written();
+}
+
+}  // namespace
+}  // namespace drivetrain::test
