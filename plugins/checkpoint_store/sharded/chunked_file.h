@@ -1,5 +1,5 @@
-// A new file that is written front to back in chunks, with a digest of each. A thread writes one chunk past the page cache
-// while the next one is filled, so that copying and digests take no time of the disk's.
+// A new file that is written front to back in chunks, with a digest of each. A thread writes one chunk past the page
+// cache while the next one is filled, so that copying and digests take no time of the disk's.
 #pragma once
 
 #include <condition_variable>

@@ -24,8 +24,8 @@ std::string parent_folder(const std::string& path);
 // A new file that is written and closed by one owner. The destructor closes it and leaves what was written.
 class OutputFile {
  public:
-  // How bytes come to the disk: through the page cache, or past it, which takes less of the processor. Past it where the
-  // file system can, and up to the first write whose offset, size or memory is no multiple of 4096.
+  // How bytes come to the disk: through the page cache, or past it, which takes less of the processor. Past it where
+  // the file system can, and up to the first write whose offset, size or memory is no multiple of 4096.
   enum class Way { page_cache, direct };
   // Replaces what is at `path`. `bytes`: the final size. The space is reserved at once where the file system can, so
   // that a full disk is found before anything is written.
