@@ -66,6 +66,29 @@ TEST_F(EveryPolicy, saves_at_the_end_of_a_run_that_is_done) {
   EXPECT_FALSE(make("{}")->due(end));
 }
 
+// One that is left out by steps waits for the next multiple, one by minutes for the first step that is free.
+TEST_F(EveryPolicy, a_save_while_one_is_being_written_waits_or_is_left_out_and_said) {
+  const auto ask = [](CheckpointPolicy& policy, int64_t step, bool busy, double seconds = 0, bool done = false) {
+    SaveMoment moment = save_moment(step, Value::object(), seconds);
+    moment.busy = busy, moment.last = moment.done = done;
+    return policy.due(moment);
+  };
+  EXPECT_TRUE(ask(*make(R"({"steps": 3})"), 3, true));
+  const auto steps = make(R"({"steps": 3, "when_busy": "skip"})");
+  EXPECT_FALSE(ask(*steps, 2, true));
+  EXPECT_TRUE(host.log.warnings.empty()) << "nothing was due";
+  EXPECT_FALSE(ask(*steps, 3, true));
+  ASSERT_EQ(host.log.warnings.size(), 1u);
+  EXPECT_NE(host.log.warnings[0].find("step 3"), std::string::npos) << host.log.warnings[0];
+  EXPECT_FALSE(ask(*steps, 4, false));
+  EXPECT_TRUE(ask(*steps, 6, false));
+  EXPECT_TRUE(ask(*steps, 7, true, 0, true)) << "the end is not left out";
+  const auto minutes = make(R"({"minutes": 1, "when_busy": "skip"})");
+  EXPECT_FALSE(ask(*minutes, 1, true, 60));
+  EXPECT_TRUE(ask(*minutes, 2, false, 70));
+  EXPECT_FALSE(ask(*minutes, 3, false, 125)) << "a minute after 70 s is not over";
+}
+
 TEST_F(EveryPolicy, keeps_the_newest_and_multiples) {
   const Steps steps = {25, 20, 17, 15, 10, 5, 3};
   EXPECT_EQ(kept("{}", steps), (Steps{25, 20}));
@@ -109,6 +132,7 @@ TEST_F(EveryPolicy, wrong_options_are_refused_by_their_key) {
   expect(R"({"steps": 2.5})", "steps");
   expect(R"({"at_end": 1})", "at_end");
   expect(R"({"keep": "all"})", "keep");
+  expect(R"({"when_busy": "never"})", "when_busy is \"never\"");
   expect(R"({"step": 5})", "\"steps\"");
 }
 

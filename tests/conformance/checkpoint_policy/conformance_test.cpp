@@ -21,6 +21,7 @@ constexpr OptionSet kOptionSets[] = {
     {"every", R"({"steps": 3, "keep": 1})"},
     {"every", R"({"minutes": 1, "at_end": false, "keep": 0})"},
     {"every", R"({"steps": 4, "minutes": 0.5, "keep": 3, "keep_every": 8})"},
+    {"every", R"({"steps": 3, "when_busy": "skip"})"},
     {"best", "{}"},
     {"best", R"({"metric": "loss", "mode": "max", "keep": 3})"},
 };

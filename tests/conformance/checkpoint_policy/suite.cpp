@@ -49,7 +49,7 @@ std::vector<SaveMoment> moments(Clock clock = Clock::runs, Ending ending = Endin
   std::vector<SaveMoment> list;
   for (int64_t step = 1; step <= kPolicySteps; ++step) {
     SaveMoment moment;
-    moment.step = step, moment.figures = figures_of(step);
+    moment.step = step, moment.figures = figures_of(step), moment.busy = step % 6 == 3;
     if (clock == Clock::runs) moment.seconds = 7.5 * static_cast<double>(step);
     list.push_back(moment);
   }
