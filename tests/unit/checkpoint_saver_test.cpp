@@ -36,8 +36,12 @@ struct MemoryStore : CheckpointStore {
   void open_place(const std::string&, bool) override {}
   std::vector<StoredTag> tags() const override {
     std::vector<StoredTag> list;
-    for (auto tag = complete.rbegin(); tag != complete.rend(); ++tag)
-      list.push_back({tag->first, std::stoll(tag->first.substr(5)), 0, 0, *tag->second.facts.find("figures")});
+    for (auto of = complete.rbegin(); of != complete.rend(); ++of) {
+      StoredTag tag;
+      tag.tag = of->first, tag.step = std::stoll(of->first.substr(5));
+      tag.figures = *of->second.facts.find("figures");
+      list.push_back(tag);
+    }
     return list;
   }
   std::shared_ptr<const Checkpoint> open(const std::string&) const override { return nullptr; }
@@ -75,6 +79,7 @@ struct SaverTest : testing::Test {
                   .log = log,
                   .mesh = mesh,
                   .visit = visit,
+                  .until_update = {},
                   .facts = Value::Object{{"config", "of the run"}}});
   }
   ToyPolicy& add_policy(std::vector<int64_t> steps = {}) {
