@@ -139,9 +139,11 @@ class Session {
       const std::vector<StoredTag> tags = store ? store->tags() : std::vector<StoredTag>();
       begins_again_ = tags.empty() && folder == request_.begun_folder;
       if (tags.empty() && !begins_again_) check_run_folder(folder);  // there is nothing to go on from
-      if (!begins_again_)
-        tag_ = choose_tag(*store, tags, request_.resume, folder, resolved_value(run, *request_.registry),
-                          run.plan.settings.train_steps, !lacks_final(run), *run.log);
+      if (!begins_again_) {
+        GoOn on = choose_tag(*store, tags, request_.resume, folder, resolved_value(run, *request_.registry),
+                             run.plan.settings.train_steps, !lacks_final(run), *run.log);
+        tag_ = on.tag, left_behind_ = std::move(on.left_behind);
+      }
     } else if (request_.resume.mode == ResumeOption::Mode::tag) {
       throw fail(ErrorCode::config, "--resume ", request_.resume.tag, ": output_dir ", folder,
                  " holds no run\n   leave --resume out to begin one, or name the folder with --set output_dir=FOLDER");
@@ -238,6 +240,8 @@ class Session {
                    .visit = [&run, &trainer](StateVisitor& v) { visit_checkpoint_state(run, trainer, v); },
                    .until_update = {"model/", run.plan.id_of(Optimizer::kKind) + "/"},
                    .facts = std::move(facts),
+                   .train_steps = run.plan.settings.train_steps,
+                   .left_behind = left_behind_,
                    .on_commit = request_.on_restart_point});
     trainer.between_steps(saver.get());
     return saver;
@@ -247,10 +251,11 @@ class Session {
   const RankEnvironment& env_;
   const bool rank_zero_;
   std::unique_ptr<Run> run_;
-  std::unique_ptr<FolderLock> lock_;  // on rank 0, once the folder is this run's
-  std::string tag_;                   // of the checkpoint that the run goes on from; "": it begins
-  bool begins_again_ = false;         // on rank 0, in the folder that begun_folder names
-  std::unique_ptr<Saver> saver_;      // ends before the run that it saves; null: nothing is saved
+  std::unique_ptr<FolderLock> lock_;      // on rank 0, once the folder is this run's
+  std::string tag_;                       // of the checkpoint that the run goes on from; "": it begins
+  std::vector<std::string> left_behind_;  // on rank 0: checkpoints of steps that are done again
+  bool begins_again_ = false;             // on rank 0, in the folder that begun_folder names
+  std::unique_ptr<Saver> saver_;          // ends before the run that it saves; null: nothing is saved
 };
 
 }  // namespace

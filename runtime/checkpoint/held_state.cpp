@@ -9,6 +9,15 @@
 
 namespace drivetrain {
 
+namespace {
+
+Error visited_twice(const std::string& name) {
+  return fail(ErrorCode::plugin, "the state ", name, " is visited twice\n   ",
+              "a plugin's `state` must call each of its values by a name of its own");
+}
+
+}  // namespace
+
 std::string HeldPart::key() const {
   return concat(name, "@", box.row, ",", box.column, "+", box.rows, ",", box.columns);
 }
@@ -19,12 +28,19 @@ void HeldState::tensor(const std::string& name, at::Tensor& t, const Layout& lay
     throw fail(ErrorCode::plugin, "visited ", name, " with ", t.numel(), " elements; its layout says ", map.held);
   if (map.held == 0) return;
   const at::Tensor flat = t.view(-1);
-  for (const SliceBox& box : map.boxes)
+  for (const SliceBox& box : map.boxes) {
     parts_.push_back({name, layout.global_shape, {box.row, box.column, box.rows, box.columns}, map.in_held(box, flat)});
+    if (!seen_.insert(parts_.back().key()).second) throw visited_twice(name);
+  }
 }
 
 void HeldState::number(const std::string& name, double& value) {
-  counters_.set(name, std::isfinite(value) ? Value(value) : Value(concat(value)));
+  add(name, std::isfinite(value) ? Value(value) : Value(concat(value)));
+}
+
+void HeldState::add(const std::string& name, Value value) {
+  if (counters_.find(name)) throw visited_twice(name);
+  counters_.set(name, std::move(value));
 }
 
 double stored_number(const std::string& name, const Value& stored) {

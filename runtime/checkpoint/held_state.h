@@ -2,6 +2,7 @@
 // tensor, and numbers. Main thread, between two steps.
 #pragma once
 
+#include <set>
 #include <string>
 #include <vector>
 
@@ -26,13 +27,13 @@ struct HeldPart {
 };
 
 // Keeps views of the tensors: valid until the next step. Error(plugin) if a layout does not fit its tensor, or if one
-// part of a tensor is visited twice.
+// part of a tensor, or a counter, is visited twice.
 class DRIVETRAIN_INTERNAL HeldState final : public StateVisitor {
  public:
   explicit HeldState(const Mesh& mesh) : mesh_(mesh) {}
 
   void tensor(const std::string& name, at::Tensor& t, const Layout& layout) override;
-  void integer(const std::string& name, int64_t& value) override { counters_.set(name, value); }
+  void integer(const std::string& name, int64_t& value) override { add(name, value); }
   void number(const std::string& name, double& value) override;
 
   const std::vector<HeldPart>& parts() const { return parts_; }
@@ -40,8 +41,11 @@ class DRIVETRAIN_INTERNAL HeldState final : public StateVisitor {
   const Value& counters() const { return counters_; }
 
  private:
+  void add(const std::string& name, Value value);
+
   const Mesh& mesh_;
   std::vector<HeldPart> parts_;
+  std::set<std::string> seen_;  // keys of the parts
   Value counters_ = Value::object();
 };
 

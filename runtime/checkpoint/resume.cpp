@@ -101,8 +101,8 @@ ResumeOption read_resume(const std::string& text) {
   return option;
 }
 
-std::string choose_tag(const CheckpointStore& store, const std::vector<StoredTag>& tags, const ResumeOption& option,
-                       const std::string& output_dir, const Value& now, int64_t train_steps, bool finished, Log& log) {
+GoOn choose_tag(const CheckpointStore& store, const std::vector<StoredTag>& tags, const ResumeOption& option,
+                const std::string& output_dir, const Value& now, int64_t train_steps, bool finished, Log& log) {
   const size_t at = find_tag(tags, option, output_dir);
   const StoredTag& found = tags[at];
   std::shared_ptr<const Checkpoint> checkpoint;
@@ -119,7 +119,14 @@ std::string choose_tag(const CheckpointStore& store, const std::vector<StoredTag
                "\n   train longer with a larger train_steps, or choose another --set output_dir=FOLDER");
   const Value* before = checkpoint->facts().find("config");
   if (before) explain(config_changes(*before, now), option, found.tag, log);
-  return found.tag;
+  GoOn on{found.tag, {}};
+  for (const StoredTag& tag : tags)
+    if (tag.step > found.step) on.left_behind.push_back(tag.tag);
+  if (!on.left_behind.empty())
+    log.warning(concat("the run goes on from ", found.tag,
+                       ", and steps behind it are done again: ", listed(on.left_behind),
+                       on.left_behind.size() == 1 ? " is" : " are", " removed when the next checkpoint is written"));
+  return on;
 }
 
 void visit_checkpoint_state(Run& run, Trainer& trainer, StateVisitor& visitor) {
@@ -134,9 +141,16 @@ void resume_from(const std::string& tag, Run& run, Trainer& trainer, const RankE
   const Value* counters = checkpoint->facts().find("counters");
   if (!counters) throw no_counters(tag);
   LoadState load(*checkpoint, *counters, *run.mesh);
-  visit_state(run, trainer, load);
-  for (const NamedPolicy& p : run.plugins.checkpoint_policies)
-    if (has_state_of(p.id, *counters)) visit_policy(p, load);
+  try {
+    visit_state(run, trainer, load);
+    for (const NamedPolicy& p : run.plugins.checkpoint_policies)
+      if (has_state_of(p.id, *counters)) visit_policy(p, load);
+  } catch (const Error& e) {
+    if (e.code() != ErrorCode::checkpoint) throw;
+    const std::vector<StoredTag> tags = store.tags();
+    offer_previous(e, tags, find_tag(tags, {ResumeOption::Mode::tag, true, tag}, run.plan.settings.output_dir),
+                   run.plan.settings.output_dir);
+  }
   load.throw_if_incomplete();
   const std::vector<std::string> unused = used_by_nobody(load.unused(), run, env);
   if (!unused.empty())

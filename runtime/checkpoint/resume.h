@@ -21,14 +21,22 @@ struct ResumeOption {
 // "auto", "never" or a tag.
 DRIVETRAIN_INTERNAL ResumeOption read_resume(const std::string& text);
 
+// Where a run in a folder with a run goes on.
+struct GoOn {
+  std::string tag;
+  // Checkpoints of steps behind it, which are done again. They are removed before the next checkpoint is complete, so
+  // that the newest one is never of the run that was left.
+  std::vector<std::string> left_behind;
+};
+
 // The tag that a run in a folder with a run goes on from. On rank 0, main thread; `tags`: the store's, not empty;
 // `now`: resolved.json of this run; `finished`: nothing is left to do once all steps are done. Says in the log what
 // differs from the config of that run. Error(config) if there is nothing to go on from, or if a difference changes the
 // numbers and the user did not say that the run is to go on; Error(checkpoint) if the newest checkpoint cannot be read,
 // naming the one before it.
-DRIVETRAIN_INTERNAL std::string choose_tag(const CheckpointStore& store, const std::vector<StoredTag>& tags,
-                                           const ResumeOption& option, const std::string& output_dir, const Value& now,
-                                           int64_t train_steps, bool finished, Log& log);
+DRIVETRAIN_INTERNAL GoOn choose_tag(const CheckpointStore& store, const std::vector<StoredTag>& tags,
+                                    const ResumeOption& option, const std::string& output_dir, const Value& now,
+                                    int64_t train_steps, bool finished, Log& log);
 
 // The state of `tag` into a run that is built and its trainer. Every rank; collective. Says in the log what the
 // checkpoint holds and no rank has a use for.

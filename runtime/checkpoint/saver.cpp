@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <utility>
 
 #include <drivetrain/toolkit/text.h>
 
@@ -39,7 +40,8 @@ struct Saver::Save {
   ErrorCode code = ErrorCode::io;
 };
 
-Saver::Saver(SaverParts parts) : parts_(std::move(parts)), copies_(parts_.until_update) {}
+Saver::Saver(SaverParts parts)
+    : parts_(std::move(parts)), left_behind_(parts_.left_behind), copies_(parts_.until_update) {}
 
 Saver::~Saver() {
   for (std::thread* thread : {&thread_, &remover_})
@@ -48,7 +50,7 @@ Saver::~Saver() {
 
 bool Saver::is_due(const StepResult& result, const Value& figures, bool last) {
   SaveMoment moment;
-  moment.step = result.step, moment.last = last, moment.done = last && !result.stop;
+  moment.step = result.step, moment.last = last, moment.done = last && result.step >= parts_.train_steps;
   moment.signal = result.signal, moment.seconds = result.seconds, moment.busy = result.beside == Beside::busy;
   moment.figures = figures;
   bool due = false;
@@ -169,9 +171,12 @@ std::string Saver::agree(Save& save, const Value& mine) {
             answer.set("code", *all[rank].find("code"));
     }
     try {
-      if (!answer.find("error"))
+      if (!answer.find("error")) {
+        for (const std::string& tag : std::exchange(left_behind_, {}))
+          plugin_call({parts_.store_id, "remove"}, [&] { parts_.store.remove(tag); });
         plugin_call({parts_.store_id, "commit"},
                     [&] { parts_.store.commit(save.snapshot.tag, save.snapshot.step, save.facts, written); });
+      }
     } catch (const Error& e) {
       answer.set("error", e.what()), answer.set("code", static_cast<int64_t>(e.code()));
     }

@@ -37,6 +37,9 @@ struct SaverParts {
   std::function<void(StateVisitor&)> visit;  // all state of the run
   std::vector<std::string> until_update;     // see HostCopies
   Value facts;                               // of the run, for every checkpoint: an object
+  int64_t train_steps = 0;
+  // Complete tags that rank 0 removes before it commits the first checkpoint.
+  std::vector<std::string> left_behind{};
   // Called on rank 0 with the tag of a checkpoint that is complete, on the save's thread. Does not throw.
   std::function<void(const std::string& tag)> on_commit{};
 };
@@ -69,6 +72,7 @@ class DRIVETRAIN_INTERNAL Saver final : public BetweenSteps {
   void remove(const std::vector<std::string>& tags) noexcept;
 
   const SaverParts parts_;
+  std::vector<std::string> left_behind_;     // as long as they are there
   std::optional<std::vector<bool>> writes_;  // which parts this rank writes
   std::string writes_key_;                   // of the parts that this was decided for
   HostCopies copies_;

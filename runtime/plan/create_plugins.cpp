@@ -1,5 +1,7 @@
 #include "plan/create_plugins.h"
 
+#include <algorithm>
+
 #include <drivetrain/context_parallel.h>
 #include <drivetrain/tensor_parallel.h>
 
@@ -8,6 +10,14 @@
 
 namespace drivetrain {
 namespace {
+
+// Policies of one type are told apart, in messages and in the state that they keep: the second is "NAME 2".
+std::string numbered(const std::string& id, const std::vector<NamedPolicy>& others) {
+  const auto same = std::count_if(others.begin(), others.end(), [&](const NamedPolicy& other) {
+    return other.id == id || other.id.starts_with(id + " ");
+  });
+  return same == 0 ? id : concat(id, " ", same + 1);
+}
 
 // Creates every chosen plugin of `Kind` and remembers it for the negotiation.
 struct Factory {
@@ -70,7 +80,8 @@ NamedPlugins create_plugins(PlannedRun& run, const Registry& registry) {
     run.plugins.monitors.push_back({factory.made[at++].first, monitor});
   run.plugins.checkpoint_store = factory.one<CheckpointStore>();
   for (size_t at = factory.made.size(); const auto& policy : factory.all<CheckpointPolicy>())
-    run.plugins.checkpoint_policies.push_back({factory.made[at++].first, policy});
+    run.plugins.checkpoint_policies.push_back(
+        {numbered(factory.made[at++].first, run.plugins.checkpoint_policies), policy});
   run.folders = std::make_unique<const FolderReaders>(registry, *run.services);
   for (const NamedStrategy& strategy : run.plugins.strategies) run.plan.nesting.push_back(strategy.id);
   return std::move(factory.made);

@@ -9,7 +9,7 @@
 namespace drivetrain {
 
 struct NamedPolicy {
-  std::string id;  // "checkpoint_policy/NAME"
+  std::string id;  // "checkpoint_policy/NAME", "checkpoint_policy/NAME 2" for a second one of that name
   std::shared_ptr<CheckpointPolicy> policy;
 };
 

@@ -55,8 +55,7 @@ void write_final(const Run& run, bool alone) {
   int number = 1;
   while (!NewFolder::is_free(final_folder(run, number))) ++number;
   const std::string folder = final_folder(run, number);
-  if (number > 1)
-    run.log->warning(concat(final_folder(run, 1), " was taken while the run was training; the weights go to ", folder));
+  if (number > 1) run.log->warning(concat(final_folder(run, 1), " is there already; the weights go to ", folder));
   try {
     save_hf_folder(folder, rules, gather.shapes(), [&](const std::string& name) { return gather.whole(name); });
   } catch (const Error& e) {

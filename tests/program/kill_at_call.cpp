@@ -1,6 +1,5 @@
 // A library that is loaded before libc (LD_PRELOAD) and kills its process at a call that touches a checkpoint's files:
-// the KILL_AT_CALL-th of rank KILL_RANK, counted from 1. Where KILL_COUNT names a file, the count is written there at
-// the end of a process that lives.
+// the KILL_AT_CALL-th of rank KILL_RANK, counted from 1. Where KILL_COUNT names a file, the count is written there.
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <stdarg.h>
@@ -32,23 +31,29 @@ bool is_place(int descriptor) {
   return descriptor >= 0 && static_cast<size_t>(descriptor) < ours.size() && ours[static_cast<size_t>(descriptor)];
 }
 
-void count_call() {
-  static const bool wanted = number_of("RANK") == number_of("KILL_RANK") && number_of("RANK") >= 0;
-  static const long at = number_of("KILL_AT_CALL");
-  if (wanted && ++calls == at) kill(getpid(), SIGKILL);
-}
-
-struct CountAtEnd {
-  ~CountAtEnd() {
-    const char* path = std::getenv("KILL_COUNT");
-    if (!path || calls == 0) return;
-    if (FILE* file = std::fopen(path, "w")) std::fprintf(file, "%ld\n", calls.load()), std::fclose(file);
-  }
-} count_at_end;
-
 template <class Function>
 Function* next(const char* name) {
   return reinterpret_cast<Function*>(dlsym(RTLD_NEXT, name));
+}
+
+// After every call, since a program may end without running destructors.
+void write_count(long count) {
+  static const char* const path = std::getenv("KILL_COUNT");
+  if (!path) return;
+  static const int file = next<int(const char*, int, ...)>("open")(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+  char text[24];
+  const int length = std::snprintf(text, sizeof text, "%ld\n", count);
+  static auto* const write_at = next<ssize_t(int, const void*, size_t, off_t)>("pwrite");
+  if (write_at(file, text, static_cast<size_t>(length), 0) != length) std::abort();
+}
+
+void count_call() {
+  static const bool wanted = number_of("RANK") == number_of("KILL_RANK") && number_of("RANK") >= 0;
+  static const long at = number_of("KILL_AT_CALL");
+  if (!wanted) return;
+  const long count = ++calls;
+  if (count == at) kill(getpid(), SIGKILL);
+  write_count(count);
 }
 
 int remember(int descriptor, const char* path) {

@@ -78,6 +78,41 @@ TEST_F(Resume, changes_of_the_config_are_explained_before_they_act) {
   EXPECT_EQ(read_metrics(path("b")).size(), 8U);
 }
 
+TEST_F(Resume, checkpoints_behind_the_one_that_was_asked_for_do_not_stay_the_newest) {
+  const std::string sets = "--set output_dir=b --set " + policy(2);
+  ASSERT_EQ(train(sets + " --set train_steps=8").code, 0);
+  const Ran again = train(sets + " --set train_steps=5 --resume step-00000002");
+  ASSERT_EQ(again.code, 0) << again.output;
+  expect_says(again.output, {"goes on from step-00000002", "step-00000008", "removed when the next checkpoint"});
+  std::set<std::string> tags;
+  for (const auto& entry : std::filesystem::directory_iterator(path("b/checkpoints")))
+    tags.insert(entry.path().filename());
+  EXPECT_EQ(tags, (std::set<std::string>{"step-00000002", "step-00000004", "step-00000005"}));
+}
+
+TEST_F(Resume, two_policies_of_a_type_keep_state_of_their_own) {
+  const std::string two = R"(--set output_dir=b --set 'checkpoint_policy=["on_signal", {"type": "best", "params": )"
+                          R"({"metric": "loss"}}, {"type": "best", "params": {"metric": "grad_norm"}}]' )";
+  ASSERT_EQ(train(two + "--set train_steps=4").code, 0);
+  const Ran shown = run("checkpoint show b");
+  expect_says(shown.output, {"checkpoint_policy/best/best", "checkpoint_policy/best 2/best"});
+  const Ran rest = train(two + "--set train_steps=6 --resume auto");
+  EXPECT_EQ(rest.code, 0) << rest.output;
+}
+
+TEST_F(Resume, damage_names_the_checkpoint_before_it) {
+  const std::string sets = "--set output_dir=b --set " + policy(2);
+  ASSERT_EQ(train(sets + " --set train_steps=4").code, 0);
+  {
+    std::fstream file(path("b/checkpoints/step-00000004/rank-00000.safetensors"), std::ios::in | std::ios::out);
+    file.seekp(9000), file.put('\xff');
+  }
+  const Ran ran = train(sets + " --set train_steps=6 --resume auto");
+  EXPECT_EQ(ran.code, 6);
+  expect_says(ran.output, {"step-00000004 cannot be read", "rank-00000.safetensors", "--resume step-00000002",
+                           "drivetrain checkpoint verify"});
+}
+
 TEST_F(Resume, what_cannot_go_on_says_why) {
   const std::string sets = "--set output_dir=b --set " + policy(2);
   ASSERT_EQ(train(sets + " --set train_steps=4").code, 0);

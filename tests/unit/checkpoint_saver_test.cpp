@@ -80,7 +80,9 @@ struct SaverTest : testing::Test {
                   .mesh = mesh,
                   .visit = visit,
                   .until_update = {},
-                  .facts = Value::Object{{"config", "of the run"}}});
+                  .facts = Value::Object{{"config", "of the run"}},
+                  .train_steps = 4,
+                  .left_behind = left_behind});
   }
   ToyPolicy& add_policy(std::vector<int64_t> steps = {}) {
     policies.push_back(std::make_shared<ToyPolicy>());
@@ -101,6 +103,7 @@ struct SaverTest : testing::Test {
   }
 
   MemoryStore store;
+  std::vector<std::string> left_behind;
   std::vector<std::shared_ptr<ToyPolicy>> policies;
   const std::shared_ptr<Store> exchange = make_local_store();
   LinesLog log;
@@ -112,6 +115,40 @@ struct SaverTest : testing::Test {
     v.integer("count", count);
   };
 };
+
+// A signal may come in the very last step.
+TEST_F(SaverTest, a_run_that_made_all_its_steps_is_done) {
+  const ToyPolicy& policy = add_policy();
+  Saver saver = make();
+  StepResult result;
+  result.step = 4, result.stop = true, result.signal = 15;
+  saver.after_step(result, one_figure("loss", 1), true);
+  EXPECT_TRUE(policy.asked.back().done);
+}
+
+TEST_F(SaverTest, checkpoints_of_a_run_that_was_left_go_when_the_next_one_comes) {
+  left_behind = {"step-00000008", "step-00000009"};
+  for (const std::string& tag : {left_behind[0], left_behind[1], std::string("step-00000001")})
+    store.complete[tag].facts = parse_json(R"({"figures": {}})", "test");
+  add_policy({3}).which = [](const auto& tags) { return std::vector<bool>(tags.size(), true); };
+  Saver saver = make();
+  for (int64_t n = 2; n <= 3; ++n) step(saver, n);
+  saver.finish();
+  EXPECT_EQ(complete(), (std::vector<std::string>{"step-00000001", "step-00000003"}));
+}
+
+TEST_F(SaverTest, state_that_is_visited_twice_is_an_error) {
+  add_policy({1});
+  visit = [this](StateVisitor& v) { v.integer("count", count), v.integer("count", count); };
+  Saver saver = make();
+  try {
+    step(saver, 1);
+    FAIL() << "nothing was thrown";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ErrorCode::plugin);
+    EXPECT_NE(std::string(e.what()).find("count is visited twice"), std::string::npos) << e.what();
+  }
+}
 
 TEST_F(SaverTest, every_policy_is_asked_after_every_step_whoever_wants_a_save) {
   const ToyPolicy &first = add_policy({1, 2, 3}), &second = add_policy({2});
