@@ -30,6 +30,9 @@ constexpr KindRow kKinds[] = {
     {"strategy", KindRule::any_number, "anything else that acts around the model"},
 };
 
+// Of which every installed plugin is asked.
+constexpr const char* kAskedKind = "checkpoint_format";
+
 const KindRow* find_kind(const std::string& name) {
   for (const KindRow& row : kKinds)
     if (name == row.kind) return &row;
@@ -49,7 +52,7 @@ const std::vector<KindRule>& kind_rules() {
 
 std::vector<KindRule> chosen_kind_rules() {
   std::vector<KindRule> rules = kind_rules();
-  std::erase_if(rules, [](const KindRule& rule) { return rule.kind == "checkpoint_format"; });
+  std::erase_if(rules, [](const KindRule& rule) { return rule.kind == kAskedKind; });
   return rules;
 }
 
@@ -59,6 +62,7 @@ const char* kind_summary(const std::string& kind) {
 }
 
 std::string section_of_kind(const std::string& kind) {
+  if (kind == kAskedKind) return {};
   for (const KindRule& rule : kind_rules())
     if (rule.kind == kind) return rule.key();
   return kind;

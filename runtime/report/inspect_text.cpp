@@ -73,6 +73,7 @@ std::string forms_text(const SectionForm& form) {
 
 std::string section_text(const ManifestEntry& e) {
   if (!e.section.empty()) return "\"" + e.section + "\"" + forms_text(e.form);
+  if (section_of_kind(e.kind).empty()) return "none: no config chooses one, every installed one is asked";
   return "\"" + section_of_kind(e.kind) + "\": {\"type\": \"" + e.name + "\", \"params\": {...}}";
 }
 
