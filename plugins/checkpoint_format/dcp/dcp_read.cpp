@@ -128,7 +128,11 @@ class Reader {
 
   std::shared_ptr<const InputFile> open(const std::string& name) {
     auto& file = files_[name];
-    if (!file) file = std::make_shared<const InputFile>(folder_ + "/" + name);
+    try {
+      if (!file) file = std::make_shared<const InputFile>(folder_ + "/" + name);
+    } catch (const Error& e) {  // the metadata says that it is there
+      throw fail(e.code() == ErrorCode::config ? ErrorCode::checkpoint : e.code(), e.what());
+    }
     return file;
   }
 

@@ -20,6 +20,7 @@
 
 #include "dcp.h"
 #include "support/plugin_under_test.h"
+#include "support/spoilt_files.h"
 #include "support/tensor_checkpoint.h"
 
 namespace drivetrain::test {
@@ -131,6 +132,27 @@ TEST_F(DcpTest, a_file_that_is_missing_or_cut_is_told) {
   EXPECT_NE(refusal(folder).find("__0_0.distcp has 20000"), std::string::npos) << refusal(folder);
   fs::remove(folder + "/__0_0.distcp");
   EXPECT_NE(refusal(folder).find("__0_0.distcp"), std::string::npos) << refusal(folder);
+}
+
+// The description has no checksum.
+TEST_F(DcpTest, spoilt_descriptions_are_an_error_and_never_more) {
+  const std::string folder = temporary_.path() + "/dcp", file = folder + "/.metadata";
+  fs::copy(kGolden + "/dcp", folder);
+  const std::string whole = Spoiler::read(file);
+  Spoiler spoiler(12);
+  int refused = 0;
+  for (int i = 0; i < 1000; ++i) {
+    std::string spoilt = whole;
+    spoiler.change(spoilt, 0, spoilt.size());
+    Spoiler::write(file, spoilt);
+    try {
+      read_tensors(*format_->open(folder, ""));
+    } catch (const Error& e) {
+      ++refused;
+      EXPECT_EQ(e.code(), ErrorCode::checkpoint) << e.what();
+    }
+  }
+  EXPECT_GT(refused, 500);
 }
 
 }  // namespace

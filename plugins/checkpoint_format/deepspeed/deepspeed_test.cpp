@@ -13,6 +13,8 @@
 #include <drivetrain/testkit/kit/temp_folder.h>
 
 #include "support/plugin_under_test.h"
+#include "support/spoilt_files.h"
+#include "support/tensor_checkpoint.h"
 
 namespace drivetrain::test {
 namespace {
@@ -132,6 +134,33 @@ TEST_F(DeepSpeedTest, a_flipped_value_is_found) {
   ASSERT_EQ(checkpoint->verify().size(), 1u);
   EXPECT_NE(checkpoint->verify()[0].find(file), std::string::npos) << checkpoint->verify()[0];
   EXPECT_NE(checkpoint->verify()[0].find("CRC-32"), std::string::npos);
+}
+
+// Descriptions that say something else, with checksums that fit: an Error(checkpoint), or other values, and never more.
+TEST_F(DeepSpeedTest, spoilt_descriptions_are_an_error_and_never_more) {
+  Spoiler spoiler(11);
+  int refused = 0;
+  for (const char* name : {"zero0", "zero2", "zero3", "bf16_zero1"}) {
+    const std::string folder = copy(name);
+    std::vector<std::string> files;
+    for (const auto& entry : fs::directory_iterator(folder + "/global_step2")) files.push_back(entry.path().string());
+    for (int i = 0; i < 400; ++i) {
+      const std::string& file = files[spoiler.pick(files.size())];
+      const std::string whole = Spoiler::read(file);
+      std::string spoilt = whole;
+      spoiler.change_pickle(spoilt);
+      Spoiler::write(file, spoilt);
+      try {
+        read_tensors(*format_->open(folder, ""));
+      } catch (const Error& e) {
+        ++refused;
+        EXPECT_EQ(e.code(), ErrorCode::checkpoint) << e.what();
+        EXPECT_NE(std::string(e.what()).find(folder), std::string::npos) << e.what();
+      }
+      Spoiler::write(file, whole);
+    }
+  }
+  EXPECT_GT(refused, 800);
 }
 
 }  // namespace
