@@ -116,7 +116,7 @@ TEST_F(BadInput, a_dataset_too_short_for_a_benchmark_is_told_by_the_options_that
 TEST_F(BadInput, a_missing_model_folder_is_named) {
   write_data();
   expect_train_refused("--set 'model={\"from\":\"model\"}'", 2,
-                       {path("model"), "is not a folder", "Hugging Face model folder was wanted"});
+                       {path("model"), "is not a folder", "Hugging Face model folder"});
   std::filesystem::create_directory(path("model"));
   expect_train_refused("--set 'model={\"from\":\"model\"}'", 2, {path("model"), "has no config.json"});
 }
@@ -311,7 +311,7 @@ TEST_F(BadInput, a_final_folder_that_somebody_takes_meanwhile_loses_no_weights) 
   write("run/final/mine.txt", "kept");
   run.signal(SIGTERM);
   EXPECT_EQ(run.wait(30), 128 + SIGTERM) << run.output();
-  expect_says(run.output(), {"was taken", path("run/final-2")});
+  expect_says(run.output(), {"is there already", path("run/final-2")});
   EXPECT_TRUE(std::filesystem::exists(path("run/final-2/model.safetensors")));
   EXPECT_EQ(file_bytes(path("run/final/mine.txt")), "kept");
 }
