@@ -24,7 +24,7 @@ WARMUP = 3
 
 
 class Saving(peer_pytorch.Run):
-    future, saves = None, 0
+    future, saves, group = None, 0, None
 
     def state(self):
         model, optimizer = get_state_dict(self.model, self.optimizer)
@@ -46,7 +46,9 @@ class Saving(peer_pytorch.Run):
         elif self.args.save == "dcp":
             dcp.save(self.state(), checkpoint_id=str(folder))
         else:
-            self.future = dcp.async_save(self.state(), checkpoint_id=str(folder))
+            # A group of its own: its collectives run beside those of training.
+            self.group = self.group or torch.distributed.new_group(backend="gloo")
+            self.future = dcp.async_save(self.state(), checkpoint_id=str(folder), process_group=self.group)
         if self.rank == 0 and self.saves > 1:
             shutil.rmtree(folder.parent / f"save-{self.saves - 1}", ignore_errors=True)
 
