@@ -102,10 +102,12 @@ class TimedSaver final : public BetweenSteps {
   }
 
   std::vector<double> without, with, stalls;
+  double peak_before = 0;
 
  private:
   void end_block(Clock::time_point now, int64_t block) {
     const double seconds = std::chrono::duration<double>(now - begin_).count();
+    if (block == 1) peak_before = peak_memory_bytes();
     if (block > 0 && block % 2 == 1) without.push_back(seconds);
     if (block > 0 && block % 2 == 0) with.push_back(seconds), stalls.push_back(stall_);
     begin_ = now, stall_ = 0;
@@ -153,10 +155,10 @@ void CheckpointMeasure::train(Trainer& trainer) {
                .facts = Value::object()});
   TimedSaver timed(saver, warmup_, every_);
   trainer.between_steps(&timed);
-  times_.peak_before = peak_memory_bytes();
   trainer.train();
   trainer.between_steps(nullptr);
   times_.peak_after = peak_memory_bytes();
+  times_.peak_before = timed.peak_before;
   times_.without = timed.without, times_.with = timed.with;
   for (const double stall : timed.stalls) times_.stalls.push_back(longest(stall));
 }
@@ -187,10 +189,12 @@ void CheckpointMeasure::stand_still(Trainer& trainer) {
     fs::remove(plain);
     world_->barrier();
     const std::vector<std::string> files = files_below(folder_);
-    times_.read.push_back(together([&] {
+    const auto read_files = [&] {
       for (size_t i = static_cast<size_t>(env_.rank); i < files.size(); i += static_cast<size_t>(env_.world_size))
         read_plainly(files[i]);
-    }));
+    };
+    together(read_files);  // the page cache has them from here on
+    times_.read.push_back(together(read_files));
     times_.load.push_back(together([&] {
       const auto checkpoint = store.open(snapshot.tag);
       LoadState load(*checkpoint, *checkpoint->facts().find("counters"), *run_.mesh);
