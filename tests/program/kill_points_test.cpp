@@ -23,12 +23,13 @@ class KillPoints : public ProgramTest {
     std::filesystem::remove_all(path("counted"));
     return std::strtoll(file_bytes(path("count")).c_str(), nullptr, 10);
   }
-  // What a save leaves when it was killed, or a tag that should be gone.
-  void expect_one_whole_tag(const std::string& output) const {
-    std::vector<std::string> names;
+  // Nothing of a save that was killed. A whole checkpoint that was about to be removed may stay until the next save.
+  void expect_whole_tags(const std::string& output) const {
+    std::set<std::string> names;
     for (const auto& entry : std::filesystem::directory_iterator(path(output + "/checkpoints")))
-      names.push_back(entry.path().filename());
-    EXPECT_EQ(names, std::vector<std::string>{"step-00000006"});
+      names.insert(entry.path().filename());
+    EXPECT_TRUE(names.count("step-00000006"));
+    for (const std::string& name : names) EXPECT_TRUE(name.starts_with("step-")) << name;
   }
 };
 
@@ -45,6 +46,11 @@ TEST_F(KillPoints, a_run_that_was_killed_at_any_of_them_ends_with_the_same_bits)
       for (int64_t at = all ? 1 : 5 + 3 * rank; at <= calls; at += all ? 1 : calls / 2) {
         SCOPED_TRACE(concat(store, ", rank ", rank, " killed at call ", at, " of ", calls));
         const Ran killed = launch_with(store, "b", preloaded(concat("KILL_RANK=", rank, " KILL_AT_CALL=", at)));
+        if (killed.code == 0) {  // ranks race for the folder: one more or less call
+          EXPECT_GT(at, calls - 4);
+          std::filesystem::remove_all(path("b"));
+          continue;
+        }
         EXPECT_EQ(killed.code, 128 + SIGKILL) << killed.output;
         Ran rest = launch_with(store, "b");
         if (rest.code == 2 && rest.output.find("holds a run already") != std::string::npos) {
@@ -55,7 +61,7 @@ TEST_F(KillPoints, a_run_that_was_killed_at_any_of_them_ends_with_the_same_bits)
         ASSERT_EQ(rest.code, 0) << rest.output;
         EXPECT_EQ(curve("whole"), curve("b"));
         EXPECT_EQ(final_weights("whole"), final_weights("b"));
-        expect_one_whole_tag("b");
+        expect_whole_tags("b");
         std::filesystem::remove_all(path("b"));
         ++tried;
       }
