@@ -194,7 +194,7 @@ class Session {
       if (rank_zero_) run.log->info(concat("goes on from checkpoint ", tag_, " with step ", trainer.next_step()));
     }
     if (bus) bus->publish({"run_begin", 0, run_begin_data(request_, run, trainer.next_step())});
-    saver_ = make_saver(trainer);
+    saver_ = make_saver(trainer, bus.get());
     in("training");
     TrainOutcome outcome;
     outcome.last_step = trainer.train();
@@ -222,27 +222,31 @@ class Session {
     return outcome;
   }
 
-  // Null where nothing is saved.
-  std::unique_ptr<Saver> make_saver(Trainer& trainer) {
+  // Null where nothing is saved. `bus`: on rank 0.
+  std::unique_ptr<Saver> make_saver(Trainer& trainer, EventBus* bus) {
     Run& run = *run_;
     if (!run.plugins.checkpoint_store || run.plugins.checkpoint_policies.empty()) return nullptr;
     Value facts = Value::object();
     facts.set("config", resolved_value(run, *request_.registry));
     facts.set("run", resolved_facts(run.plan, *request_.registry));
-    auto saver = std::make_unique<Saver>(
-        SaverParts{.store = *run.plugins.checkpoint_store,
-                   .store_id = run.plan.id_of(CheckpointStore::kKind),
-                   .policies = run.plugins.checkpoint_policies,
-                   .exchange = *run.store,
-                   .environment = env_,
-                   .log = *run.log,
-                   .mesh = *run.mesh,
-                   .visit = [&run, &trainer](StateVisitor& v) { visit_checkpoint_state(run, trainer, v); },
-                   .until_update = {"model/", run.plan.id_of(Optimizer::kKind) + "/"},
-                   .facts = std::move(facts),
-                   .train_steps = run.plan.settings.train_steps,
-                   .left_behind = left_behind_,
-                   .on_commit = request_.on_restart_point});
+    auto saver = std::make_unique<Saver>(SaverParts{.store = *run.plugins.checkpoint_store,
+                                                    .store_id = run.plan.id_of(CheckpointStore::kKind),
+                                                    .policies = run.plugins.checkpoint_policies,
+                                                    .exchange = *run.store,
+                                                    .environment = env_,
+                                                    .log = *run.log,
+                                                    .mesh = *run.mesh,
+                                                    .visit =
+                                                        [&run, &trainer, bus](StateVisitor& v) {
+                                                          if (bus)
+                                                            bus->flush();  // monitors have counted what was published
+                                                          visit_checkpoint_state(run, trainer, v);
+                                                        },
+                                                    .until_update = {"model/", run.plan.id_of(Optimizer::kKind) + "/"},
+                                                    .facts = std::move(facts),
+                                                    .train_steps = run.plan.settings.train_steps,
+                                                    .left_behind = left_behind_,
+                                                    .on_commit = request_.on_restart_point});
     trainer.between_steps(saver.get());
     return saver;
   }

@@ -57,12 +57,20 @@ void explain(const std::vector<ConfigChange>& changes, const ResumeOption& optio
              "\n   go on with them: --resume auto; begin anew: --set output_dir=FOLDER");
 }
 
-void visit_policy(const NamedPolicy& p, StateVisitor& visitor) {
-  NamedState own(visitor, p.id);
-  plugin_call({p.id, "state"}, [&] { p.policy->state(own); });
+// Policies and monitors: what a run may have more or less of than the one that was saved.
+template <class Visit>
+void for_each_companion(Run& run, const Visit& visit) {
+  for (const NamedPolicy& p : run.plugins.checkpoint_policies) visit(p.id, *p.policy);
+  for (const NamedMonitor& m : run.plugins.monitors) visit(m.id, *m.monitor);
 }
 
-// A policy that the run did not have before begins anew.
+template <class Plugin>
+void visit_companion(const std::string& id, Plugin& plugin, StateVisitor& visitor) {
+  NamedState own(visitor, id);
+  plugin_call({id, "state"}, [&] { plugin.state(own); });
+}
+
+// One that the run did not have before begins anew.
 bool has_state_of(const std::string& id, const Value& counters) {
   for (const auto& member : counters.members())
     if (member.key.starts_with(id + "/")) return true;
@@ -131,7 +139,7 @@ GoOn choose_tag(const CheckpointStore& store, const std::vector<StoredTag>& tags
 
 void visit_checkpoint_state(Run& run, Trainer& trainer, StateVisitor& visitor) {
   visit_state(run, trainer, visitor);
-  for (const NamedPolicy& p : run.plugins.checkpoint_policies) visit_policy(p, visitor);
+  for_each_companion(run, [&](const std::string& id, auto& plugin) { visit_companion(id, plugin, visitor); });
 }
 
 void resume_from(const std::string& tag, Run& run, Trainer& trainer, const RankEnvironment& env) {
@@ -143,8 +151,9 @@ void resume_from(const std::string& tag, Run& run, Trainer& trainer, const RankE
   LoadState load(*checkpoint, *counters, *run.mesh);
   try {
     visit_state(run, trainer, load);
-    for (const NamedPolicy& p : run.plugins.checkpoint_policies)
-      if (has_state_of(p.id, *counters)) visit_policy(p, load);
+    for_each_companion(run, [&](const std::string& id, auto& plugin) {
+      if (has_state_of(id, *counters)) visit_companion(id, plugin, load);
+    });
   } catch (const Error& e) {
     if (e.code() != ErrorCode::checkpoint) throw;
     const std::vector<StoredTag> tags = store.tags();

@@ -86,6 +86,18 @@ TEST_F(Misdeeds, other_kinds_are_named_likewise) {
                 {"in monitor/misdeed, hook on_event, at step 2: ", "no exception"});
 }
 
+// Only rank 0's monitor counts; what it shows reaches all that go on.
+TEST_F(Misdeeds, a_monitor_that_counts_goes_on_counting) {
+  const std::string saves = " --set checkpoint_policy=every";
+  const Ran first = launch(2, misdeed("monitor", "", "") + saves + " --set train_steps=3" + here());
+  EXPECT_EQ(first.code, 0) << first.output;
+  const Ran more = train(misdeed("monitor", "", "") + saves + " --set train_steps=7 --resume auto" + here());
+  EXPECT_EQ(more.code, 0) << more.output;
+  expect_says(run("checkpoint show run").output, {"monitor/misdeed/steps", "7"});
+  expect_blamed(misdeed("monitor", "state", "std") + saves + " --set train_steps=9 --resume auto", 3,
+                {"in monitor/misdeed, hook state: the tape drive is on fire"});
+}
+
 TEST_F(Misdeeds, what_a_schedule_or_a_precision_is_asked_is_a_call_too) {
   for (const char* hook : {"stages", "chunks", "piece", "partition", "program", "slots"})
     expect_blamed(misdeed("schedule", hook, "std"), 3,

@@ -180,8 +180,16 @@ class WrongMonitor : public Wrong<Monitor> {
  public:
   using Wrong::Wrong;
   void on_event(const Event& event) override {
+    steps_ += event.type == "step";
     if (event.type == "step" && event.step == 2) deed_.at("on_event");
   }
+  void state(StateVisitor& visitor) override {
+    deed_.at("state");
+    visitor.integer("steps", steps_);
+  }
+
+ private:
+  int64_t steps_ = 0;
 };
 
 class WrongLrSchedule : public Wrong<LrSchedule> {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <drivetrain/plugin.h>
+#include <drivetrain/state.h>
 
 DRIVETRAIN_CONTRACT(monitor)
 
@@ -28,6 +29,10 @@ class DRIVETRAIN_API Monitor : public Plugin {
   ~Monitor() override;
   // Called once per event. If it throws, this monitor gets no more events, and the run ends with that error.
   virtual void on_event(const Event& event) = 0;
+  // Visits what this monitor counts from step to step (state.h), so that a run that goes on counts on. Thread: main,
+  // while no `on_event` runs and every event so far has been handled; before "run_begin" where a run goes on. Only what
+  // rank 0's monitor shows is saved.
+  virtual void state(StateVisitor&) {}
 };
 
 }  // namespace drivetrain
