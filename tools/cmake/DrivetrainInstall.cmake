@@ -23,10 +23,12 @@ install(FILES ${CMAKE_BINARY_DIR}/DrivetrainConfig.cmake ${CMAKE_BINARY_DIR}/Dri
   DESTINATION ${_package})
 
 # What a machine with LibTorch lacks: the libraries that came from packages of this system, as files beside ours.
-install(CODE "set(_library \"$<TARGET_FILE:drivetrain>\")")
+get_property(_plugins GLOBAL PROPERTY DRIVETRAIN_PLUGINS)
+list(TRANSFORM _plugins REPLACE "(.+)" "$<TARGET_FILE:\\1>")
+install(CODE "set(_library \"$<TARGET_FILE:drivetrain>\")\nset(_plugins \"${_plugins}\")")
 install(CODE [[
-  file(GET_RUNTIME_DEPENDENCIES LIBRARIES ${_library} RESOLVED_DEPENDENCIES_VAR _found UNRESOLVED_DEPENDENCIES_VAR _missing
-       PRE_INCLUDE_REGEXES "^lib(tbb|spdlog|fmt|crypto)\\.so" PRE_EXCLUDE_REGEXES ".")
+  file(GET_RUNTIME_DEPENDENCIES LIBRARIES ${_library} MODULES ${_plugins} RESOLVED_DEPENDENCIES_VAR _found UNRESOLVED_DEPENDENCIES_VAR _missing
+       PRE_INCLUDE_REGEXES "^lib(tbb|spdlog|fmt|crypto|xxhash)\\.so" PRE_EXCLUDE_REGEXES ".")
   if(_missing)
     message(FATAL_ERROR "not found, and needed on other machines: ${_missing}")
   endif()

@@ -111,7 +111,8 @@ void ShardedCheckpoint::read(const std::string& name, const StateBox& box, const
   }
 }
 
-// Copies from chunk to chunk: as many whole rows at once as lie in it, and a row across its end in two parts.
+// Copies from chunk to chunk: as many whole rows at once as lie in it, and a row across its end in two parts. A chunk
+// whose elements all go to one place, as they are, is read there.
 void ShardedCheckpoint::copy(const Tensor& tensor, const Piece& piece, const StateBox& part,
                              const at::Tensor& into) const {
   const auto width = static_cast<int64_t>(c10::elementSize(tensor.dtype));
@@ -122,8 +123,18 @@ void ShardedCheckpoint::copy(const Tensor& tensor, const Piece& piece, const Sta
   };
   const uint64_t until = place(part.rows - 1, part.columns);
   const int64_t stride = piece.box.columns * width;
+  const bool as_it_lies = into.scalar_type() == tensor.dtype && into.is_contiguous() &&
+                          (part.columns == piece.box.columns || part.rows == 1);
+  const uint64_t chunk_bytes = files_.chunk_bytes(piece.file);
   for (int64_t row = 0, column = 0; row < part.rows;) {
     const uint64_t at = place(row, column);
+    if (as_it_lies && at % chunk_bytes == 0 && at + chunk_bytes <= until) {
+      const int64_t element = row * part.columns + column;
+      files_.read_whole(piece.file, at, until, static_cast<char*>(into.mutable_data_ptr()) + element * width);
+      const int64_t next = element + static_cast<int64_t>(chunk_bytes) / width;
+      row = next / part.columns, column = next % part.columns;
+      continue;
+    }
     Chunk chunk = files_.read(piece.file, at, until);
     const auto there = static_cast<int64_t>(chunk.end - at);
     int64_t rows = 1, columns = std::min(part.columns - column, there / width);

@@ -14,8 +14,9 @@
 namespace drivetrain::sharded {
 namespace {
 
-constexpr size_t kKept = 4;     // chunks that nobody reads now
-constexpr uint64_t kAhead = 2;  // chunks that the system may read while one is being used
+constexpr size_t kKept = 8;            // chunks that nobody reads now
+constexpr uint64_t kAhead = 8;         // chunks that the system may read while one is being used
+constexpr uint64_t kPart = 256 << 10;  // is still in the processor's cache when its digest is taken
 constexpr uint64_t kHeaderMost = uint64_t{100} << 20;
 
 }  // namespace
@@ -43,12 +44,24 @@ Chunk ChunkReader::read(size_t number, uint64_t offset, uint64_t until) const {
   const uint64_t size = file.index.chunk_bytes;
   Chunk chunk = take(number, offset / size);
   if (chunk.filled) return chunk;
-  const uint64_t ahead = std::min(until, chunk.end + kAhead * size);
-  if (ahead > chunk.end)
-    ::posix_fadvise(file.descriptor, static_cast<off_t>(chunk.end), static_cast<off_t>(ahead - chunk.end),
-                    POSIX_FADV_WILLNEED);
+  read_ahead(file, chunk.end, until);
   load(file, chunk, check_);
   return chunk;
+}
+
+void ChunkReader::read_whole(size_t number, uint64_t offset, uint64_t until, char* into) const {
+  const File& file = files_.at(number);
+  if (!file.problem.empty()) throw Error(ErrorCode::checkpoint, file.problem);
+  const uint64_t end = std::min(file.index.bytes, offset + file.index.chunk_bytes);
+  read_ahead(file, end, until);
+  load(file, offset, end, into, check_);
+}
+
+void ChunkReader::read_ahead(const File& file, uint64_t chunk_end, uint64_t until) const {
+  const uint64_t ahead = std::min(until, chunk_end + kAhead * file.index.chunk_bytes);
+  if (ahead > chunk_end)
+    ::posix_fadvise(file.descriptor, static_cast<off_t>(chunk_end), static_cast<off_t>(ahead - chunk_end),
+                    POSIX_FADV_WILLNEED);
 }
 
 void ChunkReader::done(Chunk chunk) const {
@@ -82,12 +95,23 @@ Chunk ChunkReader::take(size_t number, uint64_t wanted) const {
 
 void ChunkReader::load(const File& file, Chunk& chunk, bool check) const {
   chunk.filled = false;
-  const uint64_t bytes = chunk.end - chunk.begin;
-  const uint64_t found = read_bytes(file, chunk.memory.get(), chunk.begin, chunk.end);
-  if (found < bytes) throw damage(file, chunk, found);
-  if (check && digest_of(chunk.memory.get(), bytes) != file.index.chunks.at(chunk.number))
-    throw damage(file, chunk, bytes);
+  load(file, chunk.begin, chunk.end, chunk.memory.get(), check);
   chunk.filled = true;
+}
+
+// A chunk in parts, each under the digest as soon as it is there.
+void ChunkReader::load(const File& file, uint64_t begin, uint64_t end, char* into, bool check) const {
+  DigestStream digest;
+  for (uint64_t at = begin; at < end; at += kPart) {
+    const uint64_t bytes = std::min(kPart, end - at);
+    const uint64_t found = read_bytes(file, into + (at - begin), at, at + bytes);
+    if (found < bytes) throw damage(file, begin, end, at - begin + found, "");
+    if (check) digest.add(into + (at - begin), bytes);
+  }
+  if (!check) return;
+  const Digest found = digest.digest();
+  if (found != file.index.chunks.at(begin / file.index.chunk_bytes))
+    throw damage(file, begin, end, end - begin, found.text());
 }
 
 uint64_t ChunkReader::read_bytes(const File& file, char* into, uint64_t begin, uint64_t end) const {
@@ -137,17 +161,19 @@ std::string ChunkReader::foreign(const File& file) const {
   }
 }
 
-Error ChunkReader::damage(const File& file, const Chunk& chunk, uint64_t found_bytes) const {
-  std::string text = foreign(file);
-  const uint64_t bytes = chunk.end - chunk.begin;
-  if (text.empty() && found_bytes < bytes)
-    text = concat(file.path, ": ends at byte ", chunk.begin + found_bytes, " instead of ", file.index.bytes,
-                  ": it was cut short");
-  else if (text.empty() || text.find("foreign or damaged") != std::string::npos)
-    text = concat(text.empty() ? file.path : text, text.empty() ? ": bytes " : "; bytes ", chunk.begin, " to ",
-                  chunk.end, " are damaged or were edited: expected the digest ",
-                  file.index.chunks.at(chunk.number).text(), ", found ", digest_of(chunk.memory.get(), bytes).text());
-  return Error(ErrorCode::checkpoint, text);
+// `found_bytes`: how many of the chunk's there are; `digest`: theirs, if that is what differs.
+Error ChunkReader::damage(const File& file, uint64_t begin, uint64_t end, uint64_t found_bytes,
+                          const std::string& digest) const {
+  const std::string other = foreign(file);
+  const bool header_tells = other.find("foreign or damaged") == std::string::npos;
+  if (!other.empty() && (header_tells || digest.empty())) return Error(ErrorCode::checkpoint, other);
+  const std::string place = other.empty() ? file.path + ": " : other + "; ";
+  if (digest.empty())
+    return fail(ErrorCode::checkpoint, place, "ends at byte ", begin + found_bytes, " instead of ", file.index.bytes,
+                ": it was cut short");
+  return fail(ErrorCode::checkpoint, place, "bytes ", begin, " to ", end,
+              " are damaged or were edited: expected the digest ",
+              file.index.chunks.at(begin / file.index.chunk_bytes).text(), ", found ", digest);
 }
 
 std::vector<FileProblem> ChunkReader::problems(size_t number) const {

@@ -1,4 +1,4 @@
-// The data files of a checkpoint, read in chunks whose digests are checked before anybody sees a byte of them.
+// The data files of a checkpoint, read in chunks whose digests are checked before a call returns.
 //
 // The files stay open, so that they can be read after the tag was removed or replaced. Memory: one chunk for each
 // thread that reads, and the last few chunks. Thread: any. Errors: Error(checkpoint) naming file, byte range, what was
@@ -50,6 +50,11 @@ class ChunkReader {
   Chunk read(size_t file, uint64_t offset, uint64_t until) const;
   void done(Chunk chunk) const;
 
+  // Reads the whole chunk that begins at byte `offset` to `into`. After an error `into` holds anything.
+  void read_whole(size_t file, uint64_t offset, uint64_t until, char* into) const;
+  // Of a chunk of this file.
+  uint64_t chunk_bytes(size_t file) const { return files_[file].index.chunk_bytes; }
+
   // Every problem of a file: one that makes it unreadable, or one for each damaged chunk.
   std::vector<FileProblem> problems(size_t file) const;
 
@@ -65,11 +70,13 @@ class ChunkReader {
     std::string problem;  // why it cannot be read; with its path
   };
   Chunk take(size_t file, uint64_t number) const;
+  void read_ahead(const File& file, uint64_t chunk_end, uint64_t until) const;
   void load(const File& file, Chunk& chunk, bool check) const;
+  void load(const File& file, uint64_t begin, uint64_t end, char* into, bool check) const;
   uint64_t read_bytes(const File& file, char* into, uint64_t begin, uint64_t end) const;
   std::string size_problem(const File& file) const;
   std::string foreign(const File& file) const;
-  Error damage(const File& file, const Chunk& chunk, uint64_t found_bytes) const;
+  Error damage(const File& file, uint64_t begin, uint64_t end, uint64_t found_bytes, const std::string& digest) const;
 
   FileCalls& calls_;
   const bool check_;

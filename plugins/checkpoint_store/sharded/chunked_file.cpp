@@ -10,6 +10,11 @@
 #include "layout.h"
 
 namespace drivetrain::sharded {
+namespace {
+
+constexpr uint64_t kChunksAtOnce = 4;  // a write of 4 MiB is long enough for a disk, a chunk of 1 MiB short for a cache
+
+}  // namespace
 
 AlignedMemory aligned_memory(uint64_t bytes) {
   const uint64_t rounded = (bytes + kAlignment - 1) / kAlignment * kAlignment;
@@ -21,9 +26,10 @@ AlignedMemory aligned_memory(uint64_t bytes) {
 ChunkedFile::ChunkedFile(FileCalls& calls, const std::string& path, uint64_t bytes, uint64_t chunk_bytes)
     : bytes_(bytes),
       chunk_bytes_(chunk_bytes),
+      write_bytes_(chunk_bytes * kChunksAtOnce),
       file_(calls, path, bytes, OutputFile::Way::direct),
-      filling_(aligned_memory(std::min(bytes, chunk_bytes))),
-      writing_(aligned_memory(std::min(bytes, chunk_bytes))),
+      filling_(aligned_memory(std::min(bytes, write_bytes_))),
+      writing_(aligned_memory(std::min(bytes, write_bytes_))),
       disk_([this] { write_chunks(); }) {}
 
 ChunkedFile::~ChunkedFile() {
@@ -40,14 +46,16 @@ void ChunkedFile::append(const void* data, uint64_t bytes) {
   if (begun_ + filled_ + bytes > bytes_)
     throw fail(ErrorCode::internal, file_.path(), ": more than the ", bytes_, " bytes that were announced");
   while (bytes > 0) {
-    const uint64_t part = std::min(bytes, chunk_bytes_ - filled_);
+    const uint64_t part = std::min(bytes, chunk_bytes_ - filled_ % chunk_bytes_);
     std::memcpy(filling_.get() + filled_, from, part);
     filled_ += part, from += part, bytes -= part;
-    if (filled_ == chunk_bytes_) hand_over();
+    if (filled_ % chunk_bytes_ == 0) take_digest();
+    if (filled_ == write_bytes_) hand_over();
   }
 }
 
 std::vector<Digest> ChunkedFile::finish() {
+  if (filled_ % chunk_bytes_ != 0) take_digest();
   if (filled_ > 0) hand_over();
   if (begun_ != bytes_) throw fail(ErrorCode::internal, file_.path(), ": ", begun_, " of ", bytes_, " bytes came");
   wait_for_disk();
@@ -55,9 +63,13 @@ std::vector<Digest> ChunkedFile::finish() {
   return std::move(digests_);
 }
 
-// The digest comes from memory, so that damage on the way to the disk is found as well.
+// Of the last chunk in filling_. It comes from memory, so that damage on the way to the disk is found as well.
+void ChunkedFile::take_digest() {
+  const uint64_t begin = (filled_ - 1) / chunk_bytes_ * chunk_bytes_;
+  digests_.push_back(digest_of(filling_.get() + begin, filled_ - begin));
+}
+
 void ChunkedFile::hand_over() {
-  digests_.push_back(digest_of(filling_.get(), filled_));
   wait_for_disk();
   std::swap(filling_, writing_);
   begun_ += filled_;

@@ -1,5 +1,5 @@
-// A new file that is written front to back in chunks, with a digest of each. A thread writes one chunk past the page
-// cache while the next one is filled, so that copying and digests take no time of the disk's.
+// A new file that is written front to back, with a digest of every chunk. A thread writes a few chunks at once past the
+// page cache while the next ones are filled, so that copying and digests take no time of the disk's.
 #pragma once
 
 #include <condition_variable>
@@ -39,14 +39,15 @@ class ChunkedFile {
   std::vector<Digest> finish();
 
  private:
+  void take_digest();
   void hand_over();
   void wait_for_disk();
   void write_chunks();
 
-  const uint64_t bytes_, chunk_bytes_;
+  const uint64_t bytes_, chunk_bytes_, write_bytes_;  // write_bytes_: of all writes but the last
   OutputFile file_;
   AlignedMemory filling_, writing_;
-  uint64_t filled_ = 0, begun_ = 0;  // of the file: in filling_; of the chunks that were handed over
+  uint64_t filled_ = 0, begun_ = 0;  // of the file: in filling_; what was handed over before
   std::vector<Digest> digests_;
 
   std::mutex mutex_;  // of what follows

@@ -1,7 +1,13 @@
 #include "digest.h"
 
-#define XXH_INLINE_ALL
+#include <new>
+
+// The library's own choice of the processor's widest instructions, where it has one.
+#if defined(__x86_64__)
+#include <xxh_x86dispatch.h>
+#else
 #include <xxhash.h>
+#endif
 
 namespace drivetrain::sharded {
 
@@ -9,6 +15,20 @@ Digest digest_of(const void* data, size_t bytes) {
   const XXH128_hash_t hash = XXH3_128bits(data, bytes);
   return {hash.high64, hash.low64};
 }
+
+DigestStream::DigestStream() : state_(XXH3_createState()) {
+  if (!state_) throw std::bad_alloc();
+  XXH3_128bits_reset(state_.get());
+}
+
+void DigestStream::add(const void* data, size_t bytes) { XXH3_128bits_update(state_.get(), data, bytes); }
+
+Digest DigestStream::digest() const {
+  const XXH128_hash_t hash = XXH3_128bits_digest(state_.get());
+  return {hash.high64, hash.low64};
+}
+
+void DigestStream::FreeState::operator()(XXH3_state_s* state) const { XXH3_freeState(state); }
 
 std::string Digest::text() const {
   std::string text;

@@ -3,9 +3,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
+
+struct XXH3_state_s;
 
 namespace drivetrain::sharded {
 
@@ -16,6 +19,20 @@ struct Digest {
 };
 
 Digest digest_of(const void* data, size_t bytes);
+
+// The same of bytes that come in parts.
+class DigestStream {
+ public:
+  DigestStream();
+  void add(const void* data, size_t bytes);
+  Digest digest() const;
+
+ private:
+  struct FreeState {
+    void operator()(XXH3_state_s* state) const;
+  };
+  std::unique_ptr<XXH3_state_s, FreeState> state_;
+};
 inline Digest digest_of(std::string_view text) { return digest_of(text.data(), text.size()); }
 
 // No value for anything but exactly what Digest::text gives.

@@ -15,7 +15,7 @@
 
 namespace drivetrain::sharded {
 
-inline constexpr uint64_t kChunkBytes = uint64_t{4} << 20;  // of a file, per digest
+inline constexpr uint64_t kChunkBytes = uint64_t{1} << 20;  // of a file, per digest
 inline constexpr uint64_t kAlignment = 4096;                // of chunks and of the data, so that direct I/O is possible
 inline constexpr int64_t kVersion = 1;                      // of the form on the disk
 

@@ -59,8 +59,8 @@ class DRIVETRAIN_API Checkpoint {
   virtual const Value& facts() const = 0;                 // as given to commit
   virtual std::vector<StoredTensor> tensors() const = 0;  // sorted by name
   // Writes the elements of `box` into `into` [box.rows, box.columns], on the CPU, of any strides and floating or
-  // integral dtype; converts if the dtypes differ. Reads no more than the chunks that hold these elements, and checks
-  // the digest of a chunk before its elements are written; after an error a part of `into` may have been written.
+  // integral dtype; converts if the dtypes differ. Reads no more than the chunks that hold these elements, and
+  // returns after all their digests were checked; after an error `into` holds anything.
   // Error(checkpoint) naming file, tensor and byte range if a digest differs, if part of the box is in no file, or if a
   // file is missing, truncated or of another save.
   virtual void read(const std::string& name, const StateBox& box, const at::Tensor& into) const = 0;
