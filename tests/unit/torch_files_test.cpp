@@ -4,6 +4,7 @@
 #include <ATen/ops/arange.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/scalar_tensor.h>
+#include <ATen/ops/zeros.h>
 
 #include <atomic>
 #include <cstdlib>
@@ -154,6 +155,14 @@ TEST_F(TorchFiles, pickles_that_cannot_be_are_refused_with_their_byte) {
         std::string("i\n\n."), std::string("\x8b\xff\xff\xff\xff."), std::string("(l(", 3)})
     EXPECT_NE(refused(pickle).find("FILE: at byte 10"), std::string::npos) << refused(pickle);
   EXPECT_EQ(refused("]."), "nothing was thrown");
+}
+
+// The end of such a file is looked for in its last 64 KiB, which may well begin within zeros.
+TEST_F(TorchFiles, large_tensors_of_zeros_are_values_like_others) {
+  const at::Tensor zeros = at::zeros({100000});
+  write_torch_file(path("a.pt"), TorchValue::dict({{"zeros", zeros}}));
+  const auto file = TorchFile::open(path("a.pt"));
+  EXPECT_TRUE(at::equal(file->read(file->tensor(file->tree().at(file->root(), "zeros"), "zeros")), zeros));
 }
 
 // Every file of the golden folders, with bytes flipped, cut out or put in, and truncated: what is read is either

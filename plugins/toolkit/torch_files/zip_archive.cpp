@@ -55,7 +55,7 @@ ZipArchive::Directory ZipArchive::find_directory() const {
   const uint64_t size = std::min(end_ - begin_, kEndBytes + kMostComment), from = end_ - size;
   std::string tail(size, '\0');
   file_->read(from, tail.data(), size);
-  if (size < kEndBytes || number<uint32_t>(tail.data()) == 0) throw bad_file(path(), begin_, "is no zip archive");
+  if (size < kEndBytes) throw bad_file(path(), begin_, "is no zip archive");
   for (uint64_t at = size - kEndBytes + 1; at-- > 0;) {
     const char* record = tail.data() + at;
     if (number<uint32_t>(record) != kEnd || number<uint16_t>(record + 20) != size - at - kEndBytes) continue;
