@@ -165,6 +165,36 @@ TEST_F(TorchFiles, large_tensors_of_zeros_are_values_like_others) {
   EXPECT_TRUE(at::equal(file->read(file->tensor(file->tree().at(file->root(), "zeros"), "zeros")), zeros));
 }
 
+// A pickle says once what it has, and uses it again and again in few bytes.
+TEST_F(TorchFiles, a_small_pickle_does_not_become_large_by_using_a_part_again) {
+  const auto kept = [](const std::string& value) { return value + "q" + std::string(1, '\0') + "0"; };
+  const auto many = [](const std::string& part) {
+    std::string text;
+    for (int i = 0; i < 2000; ++i) text += part;
+    return text;
+  };
+  const std::string again = std::string("h") + '\0';
+  const std::string long_text = "X" + std::string("\0\0\1\0", 4) + std::string(65536, 'x');
+  const std::string long_name = kept(long_text) +
+                                many(again + again +
+                                     "\x93"
+                                     "0") +
+                                "N.";
+  const std::string arguments = kept("(" + many("NNNNNNNNNN") + "t") +
+                                many("ca\nb\n" + again +
+                                     "R"
+                                     "0") +
+                                "N.";
+  for (const std::string& pickle : {long_name, arguments}) {
+    try {
+      PickleTree(pickle, "FILE");
+      ADD_FAILURE() << "nothing was thrown";
+    } catch (const Error& e) {
+      EXPECT_NE(std::string(e.what()).find("FILE: at byte"), std::string::npos) << e.what();
+    }
+  }
+}
+
 // Every file of the golden folders, with bytes flipped, cut out or put in, and truncated: what is read is either
 // refused with an Error, or what it was, or (where no checksum covers it: the zip's own headers) harmless. Seeded.
 TEST_F(TorchFiles, damage_is_an_error_and_never_more) {

@@ -27,6 +27,7 @@ class PickleReader {
 
  private:
   using Kind = PickleNode::Kind;
+  static constexpr size_t kMostName = 4096;  // bytes, of a class and its module
 
   template <class... Parts>
   Error bad(const Parts&... parts) const {
@@ -318,6 +319,9 @@ class PickleReader {
         const PickleNode* name = pop();
         const PickleNode* module = pop();
         if (name->kind != Kind::text || module->kind != Kind::text) throw bad("a class without a name");
+        if (name->text.size() + module->text.size() > kMostName)
+          throw bad("a class whose name has ", name->text.size() + module->text.size(), " bytes; at most ", kMostName,
+                    " are read");
         push_text(Kind::global, module->text + " " + name->text);
         return true;
       }
@@ -331,7 +335,7 @@ class PickleReader {
         const PickleNode* named = pop();
         const PickleNode* arguments = pop();
         call(pop(), arguments);
-        if (named->kind == Kind::dict) stack_.back()->more = named->items;
+        if (named->kind == Kind::dict) stack_.back()->more = copy_of(named->items);
         return true;
       }
       case 'b': {
@@ -354,14 +358,21 @@ class PickleReader {
     const bool dict = callee->text == "collections OrderedDict" || callee->text == "collections defaultdict" ||
                       callee->text == "collections Counter";
     PickleNode* node = make(dict ? Kind::dict : Kind::call);
-    if (!dict) node->callee = callee, node->items = arguments->items;
+    if (!dict) node->callee = callee, node->items = copy_of(arguments->items);
     push(node);
+  }
+  // Of values that the pickle may use again and again, in a few bytes each time.
+  std::vector<const PickleNode*> copy_of(const std::vector<const PickleNode*>& items) {
+    copied_ += items.size();
+    if (copied_ > pickle_.size()) throw bad("calls use the same arguments so often that they do not fit into memory");
+    return items;
   }
 
   PickleTree& tree_;
   const std::string_view pickle_;
   const uint64_t where_;
   uint64_t at_ = 0, op_at_ = 0;
+  uint64_t copied_ = 0;  // arguments of calls, all together
   std::vector<PickleNode*> stack_;
   std::vector<size_t> marks_;
   std::unordered_map<uint32_t, PickleNode*> memo_;
