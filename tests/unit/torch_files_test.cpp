@@ -195,6 +195,13 @@ TEST_F(TorchFiles, a_small_pickle_does_not_become_large_by_using_a_part_again) {
   }
 }
 
+TEST_F(TorchFiles, sizes_beside_a_zero_do_not_overflow) {
+  constexpr int64_t kLarge = int64_t{1} << 40;
+  for (const std::vector<int64_t>& shape : {std::vector<int64_t>{0, kLarge, kLarge}, {kLarge, kLarge, 0}})
+    EXPECT_THROW(TorchCheckpoint("FOLDER").add("t", shape, at::kFloat), Error);
+  TorchCheckpoint("FOLDER").add("t", {0, kLarge}, at::kFloat);
+}
+
 // Every file of the golden folders, with bytes flipped, cut out or put in, and truncated: what is read is either
 // refused with an Error, or what it was, or (where no checksum covers it: the zip's own headers) harmless. Seeded.
 TEST_F(TorchFiles, damage_is_an_error_and_never_more) {

@@ -33,9 +33,9 @@ StateBox whole_of(const std::vector<int64_t>& shape) {
 }
 
 void TorchCheckpoint::add(const std::string& name, const std::vector<int64_t>& shape, at::ScalarType dtype) {
-  int64_t count = 1;
+  int64_t count = 1;  // a size of 0 counts as 1: those beside it are multiplied elsewhere
   for (const int64_t size : shape)
-    if (size < 0 || __builtin_mul_overflow(count, size, &count))
+    if (size < 0 || __builtin_mul_overflow(count, std::max<int64_t>(size, 1), &count))
       throw fail(ErrorCode::checkpoint, folder_, ": tensor \"", name, "\" has the shape ", at::IntArrayRef(shape),
                  ", which cannot be");
   if (!tensors_.emplace(name, Tensor{shape, dtype, {}}).second)

@@ -3,7 +3,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_strided.h>
 
-#include <limits>
+#include <algorithm>
 #include <optional>
 
 #include <drivetrain/toolkit/text.h>
@@ -143,19 +143,21 @@ void TorchFile::check_inside(const PickleNode& node, const TorchTensor& tensor) 
   };
   if (tensor.shape.size() != tensor.strides.size() || tensor.shape.size() > 32 || tensor.offset < 0)
     throw fail_with("cannot be");
-  std::optional<int64_t> count = 1;
+  std::optional<int64_t> count = 1;  // a size of 0 counts as 1: those beside it are multiplied elsewhere
+  bool empty = false;
   int64_t last = tensor.offset;
   for (size_t i = 0; i < tensor.shape.size(); ++i) {
     if (tensor.shape[i] < 0 || tensor.strides[i] < 0) throw fail_with("cannot be");
-    if (count) count = product(*count, tensor.shape[i]);
+    if (count) count = product(*count, std::max<int64_t>(tensor.shape[i], 1));
+    empty = empty || tensor.shape[i] == 0;
     const auto reach = product(std::max<int64_t>(tensor.shape[i] - 1, 0), tensor.strides[i]);
     if (!reach || last > kMostElements) throw fail_with("has too many elements");
     last += *reach;
   }
   if (!count) throw fail_with("has too many elements");
+  if (empty) return;
   const uint64_t item = c10::elementSize(tensor.dtype);
-  if (*count > 0 && static_cast<uint64_t>(last) >= tensor.data->bytes / item)
-    throw fail_with("does not lie in its storage");
+  if (static_cast<uint64_t>(last) >= tensor.data->bytes / item) throw fail_with("does not lie in its storage");
   // A stride of 0 would let a small file ask for any amount of memory.
   if (static_cast<uint64_t>(*count) > tensor.data->bytes / item) throw fail_with("has more elements than its storage");
 }

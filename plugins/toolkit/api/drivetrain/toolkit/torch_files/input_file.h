@@ -20,7 +20,7 @@ class InputFile {
 
   const std::string& path() const { return path_; }
   uint64_t bytes() const { return bytes_; }  // when it was opened
-  // Error(io) if the range does not lie in the file.
+  // Error(checkpoint) if the range does not lie in the file, Error(io) if it cannot be read.
   void read(uint64_t offset, void* to, uint64_t bytes) const;
 
  private:
