@@ -95,11 +95,11 @@ void Saver::begin(int64_t step, const Value& figures) {
 
 void Saver::write_beside_training() {
   beside_ = Beside::busy;
-  thread_ = std::thread([this, rank = work_rank(), remover = std::move(remover_)]() mutable {
+  thread_ = std::thread([this, rank = work_rank()] {
     work_rank() = rank;
     copies_.copy_rest();
     lower_priority();
-    if (remover.joinable()) remover.join();
+    if (remover_.joinable()) remover_.join();
     write(*save_);
   });
 }
@@ -172,8 +172,7 @@ std::string Saver::agree(Save& save, const Value& mine) {
     }
     try {
       if (!answer.find("error")) {
-        for (const std::string& tag : std::exchange(left_behind_, {}))
-          plugin_call({parts_.store_id, "remove"}, [&] { parts_.store.remove(tag); });
+        remove_left_behind();
         plugin_call({parts_.store_id, "commit"},
                     [&] { parts_.store.commit(save.snapshot.tag, save.snapshot.step, save.facts, written); });
       }
@@ -190,6 +189,18 @@ std::string Saver::agree(Save& save, const Value& mine) {
   if (!error) return {};
   save.code = static_cast<ErrorCode>(answer.find("code")->as_int());
   return error->as_string();
+}
+
+// Each is forgotten once it is gone: if one cannot be removed, the next save begins with it.
+void Saver::remove_left_behind() {
+  for (; !left_behind_.empty(); left_behind_.erase(left_behind_.begin())) {
+    try {
+      plugin_call({parts_.store_id, "remove"}, [&] { parts_.store.remove(left_behind_.front()); });
+    } catch (const Error& e) {
+      if (e.code() != ErrorCode::checkpoint) throw;
+      parts_.log.warning(e.what());  // somebody else has removed it
+    }
+  }
 }
 
 void Saver::join() {
@@ -214,9 +225,15 @@ void Saver::join() {
 }
 
 // A tag that no policy keeps is removed, but never the newest. Removing large files takes a while: it is done beside
-// training.
+// training. A folder that cannot be listed now is no reason to end a run whose checkpoint is complete.
 void Saver::retain() {
-  const std::vector<StoredTag> tags = parts_.store.tags();
+  std::vector<StoredTag> tags;
+  try {
+    tags = plugin_call({parts_.store_id, "tags"}, [&] { return parts_.store.tags(); });
+  } catch (const Error& e) {
+    if (e.code() != ErrorCode::io) throw;
+    return parts_.log.warning(concat("checkpoints that no policy keeps are not removed now: ", e.what()));
+  }
   std::vector<bool> kept(tags.size(), false);
   if (!kept.empty()) kept[0] = true;
   for (const NamedPolicy& p : parts_.policies) {

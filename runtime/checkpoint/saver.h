@@ -66,6 +66,7 @@ class DRIVETRAIN_INTERNAL Saver final : public BetweenSteps {
   std::unique_ptr<Save> snapshot(int64_t step, const Value& figures);
   void write(Save& save) noexcept;
   std::string agree(Save& save, const Value& mine);
+  void remove_left_behind();
   void write_beside_training();
   void join();  // waits for the thread and acts on the outcome of its save
   void retain();
@@ -78,7 +79,7 @@ class DRIVETRAIN_INTERNAL Saver final : public BetweenSteps {
   HostCopies copies_;
   std::unique_ptr<Save> save_;                    // from its beginning until its outcome was acted on
   std::thread thread_;                            // of the save
-  std::thread remover_;                           // of tags that no policy keeps; ends before the next save is written
+  std::thread remover_;                           // of tags that no policy keeps; thread_ waits for it before it writes
   std::atomic<Beside> beside_ = Beside::nothing;  // of save_
   std::string last_tag_;
   int64_t last_step_ = 0;

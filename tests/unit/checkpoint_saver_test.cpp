@@ -35,6 +35,7 @@ struct MemoryStore : CheckpointStore {
   bool failure_ends_run() const override { return ends_run; }
   void open_place(const std::string&, bool) override {}
   std::vector<StoredTag> tags() const override {
+    if (!unlisted.empty()) throw fail(ErrorCode::io, unlisted);
     std::vector<StoredTag> list;
     for (auto of = complete.rbegin(); of != complete.rend(); ++of) {
       StoredTag tag;
@@ -57,12 +58,16 @@ struct MemoryStore : CheckpointStore {
     complete[tag] = std::exchange(writing, {});
   }
   void discard(const std::string& tag) noexcept override { discarded.push_back(tag); }
-  void remove(const std::string& tag) override { complete.erase(tag); }
+  void remove(const std::string& tag) override {
+    if (tag == stays) throw fail(ErrorCode::io, tag, " cannot be removed");
+    if (complete.erase(tag) == 0) throw fail(ErrorCode::checkpoint, tag, " is not there");
+  }
 
   std::map<std::string, Saved> complete;
   std::vector<std::string> discarded;
   Saved writing;
   std::string fails;                         // what a write says that fails; "": none does
+  std::string unlisted, stays;               // what `tags` says that fails; the tag that cannot be removed
   bool ends_run = true;                      // if it fails
   std::unique_ptr<std::promise<void>> gate;  // that a write waits for, on a thread of its own
 };
@@ -135,6 +140,33 @@ TEST_F(SaverTest, checkpoints_of_a_run_that_was_left_go_when_the_next_one_comes)
   for (int64_t n = 2; n <= 3; ++n) step(saver, n);
   saver.finish();
   EXPECT_EQ(complete(), (std::vector<std::string>{"step-00000001", "step-00000003"}));
+}
+
+// Else a tag of the run that was left would be the newest as soon as one save had failed.
+TEST_F(SaverTest, a_checkpoint_that_was_left_and_cannot_be_removed_is_tried_again_before_the_next_commit) {
+  left_behind = {"step-00000009", "step-00000008", "step-00000007"};  // the last one was removed by hand
+  for (const char* tag : {"step-00000008", "step-00000009"})
+    store.complete[tag].facts = parse_json(R"({"figures": {}})", "test");
+  store.stays = "step-00000008", store.ends_run = false;
+  add_policy({3, 4});
+  Saver saver = make();
+  step(saver, 3);
+  EXPECT_EQ(complete(), std::vector<std::string>{"step-00000008"});
+  store.stays = "";
+  step(saver, 4, true);
+  EXPECT_EQ(complete(), std::vector<std::string>{tag_of_step(4)});
+  ASSERT_EQ(log.warnings.size(), 2u);
+  EXPECT_NE(log.warnings[0].find("step-00000008 cannot be removed"), std::string::npos) << log.warnings[0];
+}
+
+TEST_F(SaverTest, a_folder_that_cannot_be_listed_after_a_save_is_reported) {
+  add_policy({1});
+  store.unlisted = "the disk is away";
+  Saver saver = make();
+  step(saver, 1);
+  EXPECT_EQ(saver.last_tag(), tag_of_step(1));
+  ASSERT_EQ(log.warnings.size(), 1u);
+  EXPECT_NE(log.warnings[0].find("the disk is away"), std::string::npos) << log.warnings[0];
 }
 
 TEST_F(SaverTest, state_that_is_visited_twice_is_an_error) {
