@@ -147,6 +147,8 @@ class Session {
     } else if (request_.resume.mode == ResumeOption::Mode::tag) {
       throw fail(ErrorCode::config, "--resume ", request_.resume.tag, ": output_dir ", folder,
                  " holds no run\n   leave --resume out to begin one, or name the folder with --set output_dir=FOLDER");
+    } else if (run.plugins.checkpoint_store && !run.plugins.checkpoint_policies.empty()) {
+      check_no_tags(*run.plugins.checkpoint_store, folder);
     }
     if (env_.world_size > 1) request_.setup.store->set(kResumedTag, "=" + tag_);
   }

@@ -109,6 +109,15 @@ ResumeOption read_resume(const std::string& text) {
   return option;
 }
 
+void check_no_tags(const CheckpointStore& store, const std::string& output_dir) {
+  const std::vector<StoredTag> tags = store.tags();
+  if (tags.empty()) return;
+  throw fail(ErrorCode::config, "output_dir ", output_dir,
+             " holds no run, and where its checkpoints are to be kept are those of another one: ", tags.front().tag,
+             tags.size() > 1 ? concat(" and ", tags.size() - 1, " more") : "",
+             "\n   choose another --set output_dir=FOLDER, or another place for checkpoints, or move these away");
+}
+
 GoOn choose_tag(const CheckpointStore& store, const std::vector<StoredTag>& tags, const ResumeOption& option,
                 const std::string& output_dir, const Value& now, int64_t train_steps, bool finished, Log& log) {
   const size_t at = find_tag(tags, option, output_dir);

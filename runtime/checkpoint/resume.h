@@ -29,6 +29,10 @@ struct GoOn {
   std::vector<std::string> left_behind;
 };
 
+// Error(config) if checkpoints are where those of a new run are to be kept. Its own would be older than these: policies
+// would keep these, and a restart would go on from them. On rank 0, main thread.
+DRIVETRAIN_INTERNAL void check_no_tags(const CheckpointStore& store, const std::string& output_dir);
+
 // The tag that a run in a folder with a run goes on from. On rank 0, main thread; `tags`: the store's, not empty;
 // `now`: resolved.json of this run; `finished`: nothing is left to do once all steps are done. Says in the log what
 // differs from the config of that run. Error(config) if there is nothing to go on from, or if a difference changes the

@@ -125,6 +125,16 @@ TEST_F(Resume, what_cannot_go_on_says_why) {
   expect_says(other.output, {"does not hold", "the checkpoint has", "resolved.json"});
 }
 
+// Its own checkpoints would be older than those, and the first ones to be removed.
+TEST_F(Resume, a_new_run_does_not_mix_its_checkpoints_with_those_of_another) {
+  const std::string shared = " --set checkpoint_store.folder=" + path("shared") + " --set " + policy(2);
+  ASSERT_EQ(train("--set output_dir=b --set train_steps=4" + shared).code, 0);
+  expect_train_refused("--set output_dir=c --set train_steps=2" + shared, 2,
+                       {"c holds no run", "step-00000004 and 1 more", "output_dir=FOLDER"});
+  EXPECT_FALSE(std::filesystem::exists(path("c")));
+  EXPECT_TRUE(std::filesystem::exists(path("shared/step-00000002")));
+}
+
 TEST_F(Resume, a_run_that_was_killed_behind_its_last_step_writes_its_final_weights) {
   const std::string sets = "--set train_steps=4 --set " + policy(2);
   ASSERT_EQ(train(sets + " --set output_dir=a").code, 0);
