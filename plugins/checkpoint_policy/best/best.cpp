@@ -8,6 +8,7 @@
 #include <utility>
 
 #include <drivetrain/error.h>
+#include <drivetrain/log.h>
 #include <drivetrain/random.h>
 #include <drivetrain/services.h>
 
@@ -33,10 +34,12 @@ class Best : public CheckpointPolicy {
           if (o.metric.empty()) throw fail(ErrorCode::config, "metric is empty; name a figure of metrics.jsonl");
         });
   }
-  Best(const Options& options, const Services&) : options_(options) {}
+  Best(const Options& options, const Services& services)
+      : options_(options), log_(services.log), speaks_(services.rank == 0) {}
 
   bool due(const SaveMoment& moment) override {
     const std::optional<double> figure = figure_of(moment.figures);
+    if (moment.done && speaks_ && !figure && best_ == worst()) say_never_seen(moment.figures);
     if (!figure || sign() * *figure >= sign() * best_) return false;
     best_ = *figure;
     return true;
@@ -67,6 +70,15 @@ class Best : public CheckpointPolicy {
   double worst() const { return sign() * std::numeric_limits<double>::infinity(); }
   int64_t what_is_best() const { return static_cast<int64_t>(hash_name(options_.mode + " " + options_.metric)); }
 
+  // Only then is it certain: an evaluation may come in any step.
+  void say_never_seen(const Value& figures) const {
+    std::string names;
+    for (const Value::Member& figure : figures.members()) names += (names.empty() ? "" : ", ") + figure.key;
+    log_.warning(concat("checkpoint_policy/best: no step of the run had a finite figure \"", options_.metric,
+                        "\", so that no checkpoint was the best\n   the figures of its last step are ", names,
+                        "; valid_loss is there with eval_interval"));
+  }
+
   // A figure that is no finite number is none: nothing would be better than it, or everything.
   std::optional<double> figure_of(const Value& figures) const {
     const Value* figure = figures.find(options_.metric);
@@ -75,6 +87,8 @@ class Best : public CheckpointPolicy {
   }
 
   const Options options_;
+  Log& log_;
+  const bool speaks_;
   double best_ = worst();
 };
 

@@ -116,6 +116,26 @@ TEST_F(BestPolicy, a_restart_with_another_figure_or_mode_begins_anew) {
       << "how many stay has nothing to do with it";
 }
 
+TEST_F(BestPolicy, a_figure_that_no_step_had_is_told_in_the_end) {
+  const auto end_with = [&](CheckpointPolicy& policy, const char* figure) {
+    SaveMoment end = save_moment(9, one_figure(figure, 1));
+    end.last = end.done = true;
+    policy.due(end);
+  };
+  const auto seen = make(kLowest);
+  due_steps(*seen, {2});
+  end_with(*seen, "grad_norm");
+  end_with(*make(kLowest), "loss");
+  EXPECT_TRUE(host.log.warnings.empty()) << host.log.warnings[0];
+  const auto misspelt = make(R"({"metric": "val_loss"})");
+  misspelt->due(save_moment(8, one_figure("loss", 1)));
+  EXPECT_TRUE(host.log.warnings.empty()) << "it may still come";
+  end_with(*misspelt, "loss");
+  ASSERT_EQ(host.log.warnings.size(), 1u);
+  for (const char* part : {"\"val_loss\"", "are loss;"})
+    EXPECT_NE(host.log.warnings[0].find(part), std::string::npos) << host.log.warnings[0];
+}
+
 TEST_F(BestPolicy, wrong_options_are_refused_by_their_key) {
   const auto refusal = [&](const char* options) { return error_of([&] { make(options); }); };
   const auto expect = [&](const char* options, const char* key) {
