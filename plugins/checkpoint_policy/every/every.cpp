@@ -44,11 +44,13 @@ class Every : public CheckpointPolicy {
     const bool at_end = options_.at_end && moment.done;
     if (!by_steps && !by_time && !at_end) return false;
     if (moment.busy && !at_end && options_.when_busy == "skip") {
-      if (speaks_)
+      // One that is due by time is asked for again after every step until it is saved: that is one, and is said once.
+      if (speaks_ && (by_steps || !said_late_))
         log_.warning(concat("no checkpoint after step ", moment.step, ": the one before is still being written"));
+      said_late_ = said_late_ || by_time;
       return false;
     }
-    saved_at_ = moment.seconds;
+    saved_at_ = moment.seconds, said_late_ = false;
     return true;
   }
 
@@ -65,7 +67,8 @@ class Every : public CheckpointPolicy {
   const Options options_;
   Log& log_;
   const bool speaks_;
-  double saved_at_ = 0;  // seconds since this start of the run: a restart begins to count anew
+  double saved_at_ = 0;     // seconds since this start of the run: a restart begins to count anew
+  bool said_late_ = false;  // that one which is due by time waits
 };
 
 }  // namespace
