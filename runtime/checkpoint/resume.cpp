@@ -15,6 +15,9 @@
 namespace drivetrain {
 namespace {
 
+// A rank that dies ends the wait at once; this is for one that neither reads nor dies.
+constexpr double kLoadTimeout = 1800;
+
 // What a user sees of one checkpoint that cannot be read, and the one to take instead.
 [[noreturn]] void offer_previous(const Error& e, const std::vector<StoredTag>& tags, size_t at,
                                  const std::string& output_dir) {
@@ -77,18 +80,21 @@ bool has_state_of(const std::string& id, const Value& counters) {
   return false;
 }
 
-// On rank 0: what all ranks have left, in order; on others nothing.
+// On rank 0: what all ranks have left, in order; on others nothing. Returns when all ranks have loaded their parts: one
+// may have much more to read than another, and what follows are calls between the ranks.
 std::vector<std::string> used_by_nobody(const std::set<std::string>& mine, Run& run, const RankEnvironment& env) {
   std::vector<std::string> all(mine.begin(), mine.end());
   if (env.world_size == 1) return all;
   const Value value(Value::Array(all.begin(), all.end()));
-  const double timeout = static_cast<double>(run.plan.settings.rendezvous_timeout_s);
-  for (const Value& rank : gather_values(*run.store, "resume/unused", env, value, timeout)) {
+  for (const Value& rank : gather_values(*run.store, "resume/unused", env, value, kLoadTimeout)) {
     std::set<std::string> its;
     for (const Value& name : rank.items()) its.insert(name.as_string());
     std::erase_if(all, [&](const std::string& name) { return !its.count(name); });
   }
-  return env.rank == 0 ? all : std::vector<std::string>();
+  const char* const kLoaded = "resume/loaded";
+  if (env.rank == 0) return run.store->set(kLoaded, ""), all;
+  run.store->get(kLoaded, kLoadTimeout);
+  return {};
 }
 
 std::string listed(const std::vector<std::string>& names) {
