@@ -70,7 +70,8 @@ std::optional<double> next_rate(const Value& facts, const Value& config, const F
   const auto schedule = registry.create<LrSchedule>(type->as_string(), parsed.get(), folders.services());
   Progress progress;
   progress.updates = updates_of(facts);
-  if (const Value* steps = config.find("train_steps"); steps && steps->is_int()) progress.train_steps = steps->as_int();
+  progress.samples = progress.updates * integer_of(config, "train_batch_size", 0);
+  progress.train_steps = integer_of(config, "train_steps", progress.train_steps);
   if (const Value* counters = facts.find("counters")) progress.tokens = integer_of(*counters, "finish/tokens_seen", 0);
   return schedule->at(progress, {base->as_double(), 0, 0}).lr;
 }
