@@ -88,6 +88,22 @@ std::string text_of(const Value& facts, const char* key) {
   return value && value->is_string() ? value->as_string() : "";
 }
 
+std::vector<std::string> names_of(const std::vector<StoredTag>& tags) {
+  std::vector<std::string> names;
+  for (const StoredTag& one : tags) names.push_back(one.tag);
+  return names;
+}
+
+// The tag, or the newest for ""; without a state if the store has none at all. `folder`: for messages.
+OpenedFolder open_tag(const CheckpointStore& store, const std::string& tag, const std::string& folder) {
+  const std::vector<std::string> names = names_of(store.tags());
+  if (names.empty()) return {};
+  const std::string wanted = tag.empty() ? names.front() : tag;
+  if (std::find(names.begin(), names.end(), wanted) == names.end())
+    throw fail(ErrorCode::config, folder, ": has no checkpoint ", wanted, "; there are ", join(names));
+  return {store.open(wanted), kNativeNaming, "checkpoint " + wanted};
+}
+
 }  // namespace
 
 std::shared_ptr<const WeightSource> weights_of(std::shared_ptr<const Checkpoint> checkpoint,
@@ -99,15 +115,19 @@ std::shared_ptr<CheckpointFormat> FolderReaders::format(const std::string& name)
   return registry_.create<CheckpointFormat>(name, nullptr, services_);
 }
 
+FolderReaders::DefaultStore FolderReaders::default_store() const {
+  for (const KnownPlugin& plugin : registry_.known())
+    if (plugin.kind == CheckpointStore::kKind && plugin.is_default)
+      return {concat(CheckpointStore::kKind, "/", plugin.name),
+              registry_.create<CheckpointStore>(plugin.name, nullptr, services_)};
+  return {};
+}
+
 std::shared_ptr<CheckpointStore> FolderReaders::store(const std::string& output_dir, bool owner) const {
-  for (const KnownPlugin& plugin : registry_.known()) {
-    if (plugin.kind != CheckpointStore::kKind || !plugin.is_default) continue;
-    auto store = registry_.create<CheckpointStore>(plugin.name, nullptr, services_);
-    plugin_call({concat(CheckpointStore::kKind, "/", plugin.name), "open_place"},
-                [&] { store->open_place(output_dir, owner); });
-    return store;
-  }
-  throw fail(ErrorCode::plugin, "no default checkpoint_store is installed");
+  const DefaultStore made = default_store();
+  if (!made.store) throw fail(ErrorCode::plugin, "no default checkpoint_store is installed");
+  plugin_call({made.id, "open_place"}, [&] { made.store->open_place(output_dir, owner); });
+  return made.store;
 }
 
 OpenedFolder FolderReaders::open(const std::string& folder, const std::string& tag) const {
@@ -145,31 +165,38 @@ OpenedFolder FolderReaders::open(const std::string& folder, const std::string& t
   return opened;
 }
 
-// The folder of a run, its checkpoints, or a tag of these.
+// The folder of a run, its checkpoints, or a tag of these; and the last two wherever they lie.
 OpenedFolder FolderReaders::open_native(const std::string& folder, const std::string& tag) const {
   const fs::path path = fs::absolute(folder).lexically_normal();
   const fs::path plain = path.has_filename() ? path : path.parent_path();
+  const std::string tag_or_name = tag.empty() ? plain.filename().string() : tag;
   struct Place {
     fs::path run;
     std::string tag;
   };
-  for (const Place& place : {Place{plain, tag}, Place{plain.parent_path(), tag},
-                             Place{plain.parent_path().parent_path(), tag.empty() ? plain.filename().string() : tag}}) {
+  for (const Place& place :
+       {Place{plain, tag}, Place{plain.parent_path(), tag}, Place{plain.parent_path().parent_path(), tag_or_name}}) {
     std::error_code unknown;
     const fs::path checkpoints = place.run / "checkpoints";
     const bool below = plain == place.run || plain == checkpoints || plain.parent_path() == checkpoints;
     if (!below || !fs::is_directory(checkpoints, unknown)) continue;
-    const auto store = this->store(place.run.string(), false);
-    const std::vector<StoredTag> tags = store->tags();
-    if (tags.empty()) continue;
-    std::vector<std::string> names;
-    for (const StoredTag& one : tags) names.push_back(one.tag);
-    const std::string wanted = place.tag.empty() ? tags.front().tag : place.tag;
-    if (std::find(names.begin(), names.end(), wanted) == names.end())
-      throw fail(ErrorCode::config, folder, ": has no checkpoint ", wanted, "; there are ", join(names));
-    return {store->open(wanted), kNativeNaming, "checkpoint " + wanted};
+    if (OpenedFolder found = open_tag(*store(place.run.string(), false), place.tag, folder); found.state) return found;
   }
-  return {};
+  const DefaultStore made = default_store();
+  const auto holds_tags = [&](const fs::path& place) {
+    try {
+      return plugin_call({made.id, "open_tags"}, [&] { return made.store->open_tags(place.string()); });
+    } catch (const Error& e) {
+      if (e.code() != ErrorCode::io) throw;
+      return false;  // it cannot be listed, which says nothing about `folder`
+    }
+  };
+  if (!made.store) return {};
+  if (holds_tags(plain)) return open_tag(*made.store, tag, folder);
+  if (!holds_tags(plain.parent_path())) return {};
+  const std::vector<std::string> beside = names_of(made.store->tags());
+  const bool is_tag = std::find(beside.begin(), beside.end(), plain.filename().string()) != beside.end();
+  return is_tag ? open_tag(*made.store, tag_or_name, folder) : OpenedFolder{};
 }
 
 }  // namespace drivetrain

@@ -37,6 +37,11 @@ class DRIVETRAIN_INTERNAL FolderReaders {
   std::shared_ptr<CheckpointStore> store(const std::string& output_dir, bool owner) const;
 
  private:
+  struct DefaultStore {
+    std::string id;  // "checkpoint_store/NAME"
+    std::shared_ptr<CheckpointStore> store;
+  };
+  DefaultStore default_store() const;  // of which no place is open yet; null: none is installed
   OpenedFolder open_native(const std::string& folder, const std::string& tag) const;
 
   const Registry& registry_;

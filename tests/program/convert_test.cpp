@@ -69,6 +69,18 @@ TEST_F(Convert, any_format_becomes_any_other_to_the_bit) {
   EXPECT_EQ(curve("native"), curve("deepspeed-universal-on"));
 }
 
+TEST_F(Convert, tags_are_found_wherever_they_lie) {
+  ASSERT_EQ(convert(kGolden + "/zero2", "native", "--to native --config golden.json").code, 0);
+  std::filesystem::copy(path("native/checkpoints"), path("copied"), std::filesystem::copy_options::recursive);
+  for (const char* from :
+       {"native/checkpoints", "native/checkpoints/step-00000002", "copied", "copied/step-00000002"}) {
+    SCOPED_TRACE(from);
+    ASSERT_EQ(convert(path(from), "hf", "--to hf").code, 0);
+    expect_weights("hf", "zero2");
+    std::filesystem::remove_all(path("hf"));
+  }
+}
+
 TEST_F(Convert, weights_of_any_folder_start_a_run) {
   ASSERT_EQ(convert(kGolden + "/zero2", "hf", "--to hf --config golden.json").code, 0);
   ASSERT_EQ(convert(kGolden + "/zero2", "native", "--to native --config golden.json").code, 0);
