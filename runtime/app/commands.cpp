@@ -36,6 +36,8 @@ TrainArguments train_arguments(const cli::Arguments& arguments) {
   args.svg = arguments.text("--svg");
   args.json = arguments.has("--json");
   args.resume = arguments.text("--resume");
+  if (arguments.has("--resume") && args.resume.empty())
+    throw fail(ErrorCode::config, "--resume is empty; wanted auto, never or the name of a checkpoint");
   return args;
 }
 

@@ -136,6 +136,8 @@ void convert_model(const cli::Arguments& arguments, const Registry& registry) {
 }  // namespace
 
 int convert_command(const cli::Arguments& arguments) {
+  for (const std::string& folder : arguments.plain())
+    if (folder.empty()) throw fail(ErrorCode::config, "checkpoint convert: the name of a folder is empty");
   install_cpu_allocator();
   const Registry registry(search_path({}, arguments.all("--plugin-path")));
   if (arguments.text("--to") == "native")

@@ -87,6 +87,17 @@ Value run_end_data(const TrainOutcome& outcome, Value memory) {
   return end;
 }
 
+// A folder with a run, of which no checkpoint is where this config keeps them.
+void nothing_to_go_on_from(const std::string& folder, bool has_store) {
+  try {
+    check_run_folder(folder);
+  } catch (const Error& e) {
+    throw fail(e.code(), e.what(),
+               has_store ? "\n   it cannot be gone on with: no complete checkpoint is where checkpoint_store keeps them"
+                         : "\n   it cannot be gone on with: checkpoint_store is switched off");
+  }
+}
+
 class Session {
  public:
   explicit Session(const TrainRequest& request)
@@ -138,7 +149,7 @@ class Session {
       const CheckpointStore* store = run.plugins.checkpoint_store.get();
       const std::vector<StoredTag> tags = store ? store->tags() : std::vector<StoredTag>();
       begins_again_ = tags.empty() && folder == request_.begun_folder;
-      if (tags.empty() && !begins_again_) check_run_folder(folder);  // there is nothing to go on from
+      if (tags.empty() && !begins_again_) nothing_to_go_on_from(folder, store != nullptr);
       if (!begins_again_) {
         GoOn on = choose_tag(*store, tags, request_.resume, folder, resolved_value(run, *request_.registry),
                              run.plan.settings.train_steps, !lacks_final(run), *run.log);
@@ -172,16 +183,7 @@ class Session {
     build_run(run);
     if (run.plan.settings.save_final && tag_.empty()) check_final(run);
     const PlannedMemory planned = planned_memory(run.plan);
-    // Only now, so that a start that fails leaves nothing behind.
-    if (rank_zero_)
-      open_run_folder(request_, run, facts, lock_);
-    else
-      note_elsewhere(*run.log, run.plan.settings.output_dir + "/log.txt", [this] { return folder_is_ours(); });
-    if (rank_zero_) announce(request_, run, facts, planned);
-    if (begins_again_) run.log->warning("the run before has left no checkpoint to go on from; it begins again");
-    if (rank_zero_ && request_.on_restart_point) request_.on_restart_point(tag_);
-    std::unique_ptr<EventBus> bus;
-    if (rank_zero_) bus = std::make_unique<EventBus>(run.plugins.monitors, *run.log);
+    std::unique_ptr<EventBus> bus;  // on rank 0, once there is a folder
     Trainer trainer(
         trainer_parts(run),
         [&](int64_t step, Value data) {
@@ -190,11 +192,23 @@ class Session {
           bus->rethrow_if_failed();
         },
         *request_.stop);
+    std::string unused;
     if (!tag_.empty()) {
       in("loading the checkpoint");
-      resume_from(tag_, run, trainer, env_);
-      if (rank_zero_) run.log->info(concat("goes on from checkpoint ", tag_, " with step ", trainer.next_step()));
+      unused = resume_from(tag_, run, trainer, env_);
     }
+    // Only now, so that a start that fails leaves nothing behind, and a run's folder as it was.
+    if (rank_zero_)
+      open_run_folder(request_, run, facts, lock_);
+    else
+      note_elsewhere(*run.log, run.plan.settings.output_dir + "/log.txt", [this] { return folder_is_ours(); });
+    if (rank_zero_) announce(request_, run, facts, planned);
+    if (begins_again_) run.log->warning("the run before has left no checkpoint to go on from; it begins again");
+    if (rank_zero_ && request_.on_restart_point) request_.on_restart_point(tag_);
+    if (rank_zero_) bus = std::make_unique<EventBus>(run.plugins.monitors, *run.log);
+    if (!unused.empty()) run.log->warning(unused);
+    if (rank_zero_ && !tag_.empty())
+      run.log->info(concat("goes on from checkpoint ", tag_, " with step ", trainer.next_step()));
     if (bus) bus->publish({"run_begin", 0, run_begin_data(request_, run, trainer.next_step())});
     saver_ = make_saver(trainer, bus.get());
     in("training");
@@ -218,7 +232,7 @@ class Session {
     after.run(Needs::nothing, [&] {
       // A run that goes on later writes them in its end.
       if (run.plan.settings.save_final && !(outcome.stopped && !outcome.saved.empty()))
-        write_final(run, after.lost_peers());
+        write_final(run, outcome.last_step, after.lost_peers());
     });
     after.rethrow();
     return outcome;

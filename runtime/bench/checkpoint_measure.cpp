@@ -147,6 +147,7 @@ CheckpointTimes CheckpointMeasure::measure() {
 void CheckpointMeasure::train(Trainer& trainer) {
   const std::string store = run_.plan.id_of(CheckpointStore::kKind);
   plugin_call({store, "open_place"}, [&] { run_.plugins.checkpoint_store->open_place(folder_, env_.rank == 0); });
+  if (env_.rank == 0) check_no_tags(*run_.plugins.checkpoint_store, folder_);  // this command removes what it saves
   Saver saver({.store = *run_.plugins.checkpoint_store,
                .store_id = store,
                .policies = {{"bench", std::make_shared<EveryOtherBlock>(warmup_, every_)}},

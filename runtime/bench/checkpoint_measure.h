@@ -20,8 +20,8 @@ struct CheckpointTimes {
   double peak_before = 0, peak_after = 0;  // of this rank's memory, bytes: before the first save, and after all of them
   double snapshot_bytes = 0;               // of this rank
   // Seconds, longest of any rank: the store's write with its commit, writes of as many bytes past the page cache and
-  // through it, all to the disk; the store's load, and plain reads of as many bytes of its files into memory. Reads come
-  // from the page cache.
+  // through it, all to the disk; the store's load, and plain reads of as many bytes of its files into memory. Reads
+  // come from the page cache.
   std::vector<double> write, direct, cached, load, read;
 };
 

@@ -121,6 +121,29 @@ void write_tag(CheckpointStore& store, const Checkpoint& state, const std::vecto
   store.commit(tag, step, facts, parts);
 }
 
+// That the weights are the model's: neither of another shape, nor missing, nor more.
+void check_weights(const Checkpoint& state, const ParamShapes& shapes) {
+  constexpr size_t kMost = 10;
+  std::vector<std::string> problems;
+  ParamShapes missing = shapes;
+  for (const StoredTensor& t : state.tensors()) {
+    if (!t.name.starts_with(kModelNames)) continue;
+    const auto found = shapes.find(t.name.substr(kModelNames.size()));
+    if (found == shapes.end())
+      problems.push_back(t.name + " belongs to nothing in the model");
+    else if (found->second != t.shape)
+      problems.push_back(concat(t.name, " has shape ", at::IntArrayRef(t.shape), "; the model's has ",
+                                at::IntArrayRef(found->second)));
+    missing.erase(t.name.substr(kModelNames.size()));
+  }
+  for (const auto& [name, shape] : missing) problems.push_back(concat(kModelNames, name, " is missing"));
+  if (problems.empty()) return;
+  std::string text = "the checkpoint does not fit the model:";
+  for (size_t i = 0; i < std::min(problems.size(), kMost); ++i) text += "\n   " + problems[i];
+  if (problems.size() > kMost) text += concat("\n   and ", problems.size() - kMost, " more");
+  throw fail(ErrorCode::checkpoint, text, "\n   use the config of the run that wrote it: --config RUN/resolved.json");
+}
+
 }  // namespace
 
 ParamShapes param_shapes(const PlannedRun& run) {
@@ -130,20 +153,21 @@ ParamShapes param_shapes(const PlannedRun& run) {
 }
 
 std::shared_ptr<const Checkpoint> native_state(const OpenedFolder& opened, const PlannedRun& run) {
-  if (opened.naming == kNativeNaming) return opened.state;
+  if (opened.naming == kNativeNaming) return check_weights(*opened.state, param_shapes(run)), opened.state;
   const std::string optimizer = run.plugins.optimizer ? run.plan.id_of(Optimizer::kKind) : std::string("optimizer/any");
   return as_native(opened.state, rules_of(run, opened.naming), param_shapes(run), optimizer);
 }
 
 void write_hf(const std::string& to, const Checkpoint& state, const PlannedRun& run) {
   const ParamShapes shapes = param_shapes(run);
-  save_hf_folder(to, rules_of(run, "hf"), shapes, [&](const std::string& name) {
+  const auto fetch = [&](const std::string& name) {
     const std::vector<int64_t>& shape = shapes.at(name);
     const StateBox box = whole_box(shape);
     const at::Tensor values = at::empty({box.rows, box.columns}, at::TensorOptions(at::kFloat));
     state.read(kModelNames + name, box, values);
     return values.view(shape);
-  });
+  };
+  save_hf_folder(to, rules_of(run, "hf"), shapes, fetch, step_of(state.facts()));
 }
 
 void write_format(const std::string& to, const CheckpointFormat& format, const std::string& naming,

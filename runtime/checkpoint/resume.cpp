@@ -8,6 +8,7 @@
 #include "checkpoint/config_changes.h"
 #include "checkpoint/load_state.h"
 #include "checks/plugin_call.h"
+#include "config/printable.h"
 #include "rendezvous/gather_values.h"
 #include "run/run_state.h"
 #include "step/named_state.h"
@@ -35,13 +36,16 @@ size_t find_tag(const std::vector<StoredTag>& tags, const ResumeOption& option, 
     if (tags[i].tag == option.tag) return i;
     names += (i ? ", " : "") + tags[i].tag;
   }
-  throw fail(ErrorCode::config, "--resume ", option.tag, ": there is no such checkpoint in ", output_dir,
+  throw fail(ErrorCode::config, "--resume ", shown(option.tag), ": there is no such checkpoint in ", output_dir,
              "; there are ", names);
 }
 
-Error no_counters(const std::string& tag) {
-  return fail(ErrorCode::checkpoint, "the checkpoint ", tag, " holds no counters: it was not saved by a training run",
-              "\n   begin a run with its weights in another folder: --set output_dir=FOLDER");
+// Of a checkpoint that a training run has saved.
+const Value* counters_of(const Checkpoint& checkpoint, const std::string& tag) {
+  const Value* const counters = checkpoint.facts().find("counters");
+  if (counters && counters->is_object()) return counters;
+  throw fail(ErrorCode::checkpoint, "the checkpoint ", tag, " holds no counters: it was not saved by a training run",
+             "\n   begin a run with its weights in another folder: --set output_dir=FOLDER");
 }
 
 void explain(const std::vector<ConfigChange>& changes, const ResumeOption& option, const std::string& tag, Log& log) {
@@ -58,6 +62,12 @@ void explain(const std::vector<ConfigChange>& changes, const ResumeOption& optio
   throw fail(ErrorCode::config, "output_dir holds a run with another config (checkpoint ", tag,
              "); going on would change its numbers:", numbers,
              "\n   go on with them: --resume auto; begin anew: --set output_dir=FOLDER");
+}
+
+int64_t step_of_tag(const CheckpointStore& store, const std::string& tag) {
+  for (const StoredTag& one : store.tags())
+    if (one.tag == tag) return one.step;
+  return -1;
 }
 
 // Policies and monitors: what a run may have more or less of than the one that was saved.
@@ -134,7 +144,7 @@ GoOn choose_tag(const CheckpointStore& store, const std::vector<StoredTag>& tags
   } catch (const Error& e) {
     offer_previous(e, tags, at, output_dir);
   }
-  if (!checkpoint->facts().find("counters")) throw no_counters(found.tag);
+  counters_of(*checkpoint, found.tag);
   // A run that was killed behind its last step has its final weights still to write.
   if (found.step > train_steps || (found.step == train_steps && finished))
     throw fail(ErrorCode::config, "output_dir ", output_dir, " holds a run that is done: checkpoint ", found.tag,
@@ -157,12 +167,11 @@ void visit_checkpoint_state(Run& run, Trainer& trainer, StateVisitor& visitor) {
   for_each_companion(run, [&](const std::string& id, auto& plugin) { visit_companion(id, plugin, visitor); });
 }
 
-void resume_from(const std::string& tag, Run& run, Trainer& trainer, const RankEnvironment& env) {
+std::string resume_from(const std::string& tag, Run& run, Trainer& trainer, const RankEnvironment& env) {
   const std::string id = run.plan.id_of(CheckpointStore::kKind);
   const CheckpointStore& store = *run.plugins.checkpoint_store;
   const auto checkpoint = plugin_call({id, "open"}, [&] { return store.open(tag); });
-  const Value* counters = checkpoint->facts().find("counters");
-  if (!counters) throw no_counters(tag);
+  const Value* const counters = counters_of(*checkpoint, tag);
   LoadState load(*checkpoint, *counters, *run.mesh);
   try {
     visit_state(run, trainer, load);
@@ -176,10 +185,12 @@ void resume_from(const std::string& tag, Run& run, Trainer& trainer, const RankE
                    run.plan.settings.output_dir);
   }
   load.throw_if_incomplete();
+  if (const int64_t step = step_of_tag(store, tag); trainer.next_step() != step + 1)
+    throw fail(ErrorCode::checkpoint, "the checkpoint ", tag, " is of step ", step, ", and its counter says that step ",
+               trainer.next_step(), " is next: it was edited\n   go on from another checkpoint: --resume TAG");
   const std::vector<std::string> unused = used_by_nobody(load.unused(), run, env);
-  if (!unused.empty())
-    run.log->warning(concat("the checkpoint holds state that this run has no use for: ", listed(unused)));
   spread_values(run);
+  return unused.empty() ? "" : concat("the checkpoint holds state that this run has no use for: ", listed(unused));
 }
 
 }  // namespace drivetrain

@@ -42,9 +42,10 @@ DRIVETRAIN_INTERNAL GoOn choose_tag(const CheckpointStore& store, const std::vec
                                     const ResumeOption& option, const std::string& output_dir, const Value& now,
                                     int64_t train_steps, bool finished, Log& log);
 
-// The state of `tag` into a run that is built and its trainer. Every rank; collective. Says in the log what the
-// checkpoint holds and no rank has a use for.
-DRIVETRAIN_INTERNAL void resume_from(const std::string& tag, Run& run, Trainer& trainer, const RankEnvironment& env);
+// The state of `tag` into a run that is built and its trainer. Every rank; collective. Returns, on rank 0, a
+// warning if the checkpoint holds what no rank has a use for.
+DRIVETRAIN_INTERNAL std::string resume_from(const std::string& tag, Run& run, Trainer& trainer,
+                                            const RankEnvironment& env);
 
 // All state of the run that a checkpoint holds: visit_state, and that of policies and monitors.
 DRIVETRAIN_INTERNAL void visit_checkpoint_state(Run& run, Trainer& trainer, StateVisitor& visitor);

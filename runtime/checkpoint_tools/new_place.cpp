@@ -11,6 +11,7 @@ namespace {
 namespace fs = std::filesystem;
 
 std::string absolute(const std::string& folder) {
+  if (folder.empty()) throw fail(ErrorCode::config, "--output: the name of the new folder is empty");
   const fs::path path = fs::absolute(folder).lexically_normal();
   return (path.has_filename() ? path : path.parent_path()).string();
 }

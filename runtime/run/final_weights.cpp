@@ -3,6 +3,8 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <filesystem>
+#include <system_error>
 
 #include "checks/plugin_call.h"
 #include "state/gather.h"
@@ -28,9 +30,27 @@ void check_place(const Run& run, uint64_t bytes) {
                " bytes, and `ulimit -f` allows ", limit.rlim_cur, "\n   raise it, or set \"save_final\" to false");
 }
 
+// The weights of an earlier end of this run give way.
+void keep_earlier(const Run& run) {
+  const std::string folder = final_folder(run, 1);
+  const int64_t before = NewFolder::is_free(folder) ? -1 : step_of_hf_folder(folder);
+  if (before < 0) return;
+  std::string aside = concat(folder, "-step-", before);
+  for (int number = 2; !NewFolder::is_free(aside); ++number) aside = concat(folder, "-step-", before, "-", number);
+  std::error_code failed;
+  std::filesystem::rename(folder, aside, failed);
+  if (!failed) run.log->info(concat("the final weights of step ", before, " are kept in ", aside));
+}
+
 }  // namespace
 
-bool lacks_final(const Run& run) { return run.plan.settings.save_final && NewFolder::is_free(final_folder(run, 1)); }
+bool lacks_final(const Run& run) {
+  if (!run.plan.settings.save_final) return false;
+  const std::string folder = final_folder(run, 1);
+  if (NewFolder::is_free(folder)) return true;
+  const int64_t step = step_of_hf_folder(folder);
+  return step >= 0 && step < run.plan.settings.train_steps;
+}
 
 void check_final(const Run& run) {
   const ParamGather gather(all_values(run), run.model_params, *run.mesh, run.services->device);
@@ -41,7 +61,7 @@ void check_final(const Run& run) {
   check_place(run, bytes);
 }
 
-void write_final(const Run& run, bool alone) {
+void write_final(const Run& run, int64_t step, bool alone) {
   const ParamGather gather(all_values(run), run.model_params, *run.mesh, run.services->device);
   if (alone && run.services->rank != 0) return;
   if (alone && gather.needs_peers())
@@ -52,12 +72,14 @@ void write_final(const Run& run, bool alone) {
     for (const WeightRule& rule : rules.rules) gather.whole(rule.param);
     return;
   }
+  keep_earlier(run);
   int number = 1;
   while (!NewFolder::is_free(final_folder(run, number))) ++number;
   const std::string folder = final_folder(run, number);
   if (number > 1) run.log->warning(concat(final_folder(run, 1), " is there already; the weights go to ", folder));
   try {
-    save_hf_folder(folder, rules, gather.shapes(), [&](const std::string& name) { return gather.whole(name); });
+    save_hf_folder(
+        folder, rules, gather.shapes(), [&](const std::string& name) { return gather.whole(name); }, step);
   } catch (const Error& e) {
     throw e.within(concat("the final weights, ", folder));
   }

@@ -37,8 +37,13 @@ DRIVETRAIN_INTERNAL std::vector<std::string> load_weights(const WeightSource& so
 // Writes config.json, generation_config.json and the tensors, in shards with an index above max_shard_bytes. `fetch` is
 // called once per rule, in the order of rules.rules, so that other ranks can take part in a gather by walking the same
 // list. `shapes`: of every parameter the rules name, whole. Nothing appears at `folder` until all of it is on disk.
+// `step`: after which the weights are these; it stands in the metadata of the files. -1: unknown.
 DRIVETRAIN_INTERNAL void save_hf_folder(const std::string& folder, const WeightRules& rules,
                                         const std::map<std::string, std::vector<int64_t>>& shapes,
-                                        const FetchParam& fetch, uint64_t max_shard_bytes = kMaxShardBytes);
+                                        const FetchParam& fetch, int64_t step = -1,
+                                        uint64_t max_shard_bytes = kMaxShardBytes);
+
+// The step in a folder that save_hf_folder has written; -1: there is none, or no such folder.
+DRIVETRAIN_INTERNAL int64_t step_of_hf_folder(const std::string& folder);
 
 }  // namespace drivetrain

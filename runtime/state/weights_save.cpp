@@ -1,15 +1,19 @@
 #include <algorithm>
+#include <charconv>
 #include <cstdio>
 #include <memory>
 
 #include <drivetrain/error.h>
 
+#include "state/hf_folder.h"
 #include "state/new_file.h"
 #include "state/safetensors_writer.h"
 #include "state/weights.h"
 
 namespace drivetrain {
 namespace {
+
+constexpr const char* kStep = "step";  // in the metadata
 
 // One foreign tensor to write.
 struct ExportPart {
@@ -102,13 +106,14 @@ void write_json_file(const std::string& folder, const std::string& name, const V
 }
 
 void write_tensors(const std::string& folder, const WeightRules& rules, const std::map<std::string, ExportPart>& parts,
-                   size_t count, const FetchParam& fetch) {
+                   size_t count, const FetchParam& fetch, int64_t step) {
   std::vector<std::vector<SafetensorsItem>> items(count);
   for (const auto& [name, part] : parts) items[part.shard].push_back(part.item);
+  SafetensorsMetadata metadata{{"format", "pt"}};
+  if (step >= 0) metadata[kStep] = std::to_string(step);
   std::vector<std::unique_ptr<SafetensorsWriter>> shards;
   for (size_t i = 0; i < count; ++i) {
-    shards.push_back(std::make_unique<SafetensorsWriter>(folder + "/" + shard_name(i, count), items[i],
-                                                         SafetensorsMetadata{{"format", "pt"}}));
+    shards.push_back(std::make_unique<SafetensorsWriter>(folder + "/" + shard_name(i, count), items[i], metadata));
   }
   for (const WeightRule& rule : rules.rules) {
     const at::Tensor whole = fetch(rule.param);
@@ -126,16 +131,30 @@ void write_tensors(const std::string& folder, const WeightRules& rules, const st
 }  // namespace
 
 void save_hf_folder(const std::string& folder, const WeightRules& rules,
-                    const std::map<std::string, std::vector<int64_t>>& shapes, const FetchParam& fetch,
+                    const std::map<std::string, std::vector<int64_t>>& shapes, const FetchParam& fetch, int64_t step,
                     uint64_t max_shard_bytes) {
   std::map<std::string, ExportPart> parts = export_parts(rules, shapes);
   const size_t count = assign_shards(parts, max_shard_bytes);
   NewFolder target(folder);
-  write_tensors(target.temporary(), rules, parts, count, fetch);
+  write_tensors(target.temporary(), rules, parts, count, fetch, step);
   if (count > 1) write_json_file(target.temporary(), "model.safetensors.index.json", shard_index(parts, count));
   write_json_file(target.temporary(), "config.json", rules.config);
   write_json_file(target.temporary(), "generation_config.json", generation_config(rules.config));
   target.commit();
+}
+
+int64_t step_of_hf_folder(const std::string& folder) {
+  try {
+    const HfFolder found(folder);
+    const std::vector<std::string> names = found.names();
+    if (names.empty()) return -1;
+    for (const auto& [key, text] : found.file_of(names.front())->metadata())
+      if (int64_t step = 0;
+          key == kStep && std::from_chars(text.data(), text.data() + text.size(), step).ec == std::errc())
+        return step;
+  } catch (const Error&) {  // not ours
+  }
+  return -1;
 }
 
 }  // namespace drivetrain

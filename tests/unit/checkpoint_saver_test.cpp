@@ -145,8 +145,7 @@ TEST_F(SaverTest, checkpoints_of_a_run_that_was_left_go_when_the_next_one_comes)
 // Else a tag of the run that was left would be the newest as soon as one save had failed.
 TEST_F(SaverTest, a_checkpoint_that_was_left_and_cannot_be_removed_is_tried_again_before_the_next_commit) {
   left_behind = {"step-00000009", "step-00000008", "step-00000007"};  // the last one was removed by hand
-  for (const char* tag : {"step-00000008", "step-00000009"})
-    store.complete[tag].facts = parse_json(R"({"figures": {}})", "test");
+  for (const char* tag : {"step-00000008", "step-00000009"}) store.complete[tag].facts.set("figures", Value::object());
   store.stays = "step-00000008", store.ends_run = false;
   add_policy({3, 4});
   Saver saver = make();

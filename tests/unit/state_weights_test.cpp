@@ -222,10 +222,12 @@ TEST_F(Weights, a_saved_folder_holds_the_foreign_tensors_and_fetches_each_parame
 
 TEST_F(Weights, shards_with_an_index_read_back_the_same) {
   const auto fetch = [&](const std::string& name) { return whole_[name]; };
-  save_hf_folder(folder_ / "out", rules_, shapes_of(whole_), fetch, 80);
+  save_hf_folder(folder_ / "out", rules_, shapes_of(whole_), fetch, 12, 80);
   const HfFolder out(folder_ / "out");
   EXPECT_TRUE(std::filesystem::exists(folder_ / "out/model-00001-of-00004.safetensors"));
   EXPECT_TRUE(out.warnings().empty());
+  EXPECT_EQ(step_of_hf_folder(folder_ / "out"), 12);
+  EXPECT_EQ(step_of_hf_folder(folder_ / "none"), -1);
   for (const auto& [name, t] : foreign_) EXPECT_TRUE(out.file_of(name)->tensor(name).equal(t)) << name;
   const Value index = read_json_file(folder_ / "out/model.safetensors.index.json");
   EXPECT_EQ(index.find("metadata")->find("total_size")->as_int(), 4 * (24 + 18 + 6 + 10));

@@ -37,7 +37,7 @@ void LateRanks::watch(double now, bool done, bool failed) {
     if (now >= rank.kill_at) kill(rank.pid, SIGKILL);
     if (!rank.fault.empty()) continue;
     if (rank.stop_signal != 0) {
-      if (some_go_on) rank.alone_since = now;
+      if (some_go_on && !told_) rank.alone_since = now;  // it cannot obey a signal to end
       if (now - rank.alone_since >= request_.stopped_may_take_s) end_stopped(i);
     } else if (!failed) {
       watch_work(i, now);

@@ -132,7 +132,8 @@ class Restarting {
     const bool has_checkpoint = point_ && !point_->tag.empty();
     say("stopped by signal " + std::to_string(signal) + " before the restart; " +
         (has_checkpoint ? "the same command goes on from checkpoint " + point_->tag
-                        : "there is no checkpoint to go on from"));
+         : point_       ? "there is no checkpoint to go on from"
+                        : "the run had not begun"));
     const bool requeue = signal != SIGINT && has_checkpoint;
     return requeue ? 75 : 128 + (signal == SIGHUP ? SIGTERM : signal);
   }

@@ -2,11 +2,12 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <map>
 #include <regex>
+#include <sstream>
 
 #include <drivetrain/error.h>
+#include <drivetrain/toolkit/files/read_file.h>
 #include <drivetrain/toolkit/text.h>
 
 namespace drivetrain::deepspeed {
@@ -35,15 +36,14 @@ int64_t step_of(const std::string& tag) {
 }
 
 // The first word of the file; "" if there is no such file.
+std::string in(const std::string& folder, const std::string& name) { return (fs::path(folder) / name).string(); }
+
 std::string read_latest(const std::string& folder) {
-  std::ifstream file(fs::path(folder) / "latest");
+  std::istringstream text(read_file(in(folder, "latest"), 4096).value_or(""));
   std::string tag;
-  file.width(4096);
-  file >> tag;
+  text >> tag;
   return tag;
 }
-
-std::string in(const std::string& folder, const std::string& name) { return (fs::path(folder) / name).string(); }
 
 // Files by rank; a rank that is missing between others leaves an empty name.
 std::vector<std::string> by_rank(const std::map<int64_t, std::string>& files) {

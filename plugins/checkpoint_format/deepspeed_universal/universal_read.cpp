@@ -1,9 +1,10 @@
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <map>
+#include <sstream>
 
 #include <drivetrain/error.h>
+#include <drivetrain/toolkit/files/read_file.h>
 #include <drivetrain/toolkit/text.h>
 #include <drivetrain/toolkit/torch_files/torch_checkpoint.h>
 
@@ -145,9 +146,8 @@ std::string find_folder(const std::string& folder, const std::string& tag) {
   if (tags.empty()) return {};
   std::string wanted = tag;
   if (wanted.empty()) {
-    std::ifstream file(fs::path(folder) / "latest_universal");
-    file.width(4096);
-    file >> wanted;
+    std::istringstream text(read_file(fs::path(folder) / "latest_universal", 4096).value_or(""));
+    text >> wanted;
   }
   if (wanted.empty() && tags.size() == 1) wanted = tags.front();
   if (std::find(tags.begin(), tags.end(), wanted) == tags.end())

@@ -2,6 +2,7 @@
 // of other ranks, tags, saves and versions are told apart.
 #include <ATen/ops/zeros.h>
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <functional>
@@ -71,6 +72,22 @@ TEST_F(ShardedDamage, every_flipped_bit_of_the_data_is_found_and_nothing_is_read
   ::close(descriptor);
   EXPECT_EQ(missed, 0) << "of " << 8 * bytes;
   EXPECT_EQ(open->verify(), Strings{});
+}
+
+TEST_F(ShardedDamage, what_is_no_file_is_damage_and_nobody_waits_for_it) {
+  const std::string path = file("a", "manifest.json"), index = file("a", "rank-00000.index.json");
+  save(*store(), small_state(1), "b", 2);
+  for (const std::string& one : {path, index}) {
+    std::filesystem::rename(one, folder.path("kept"));
+    ASSERT_EQ(::mkfifo(one.c_str(), 0600), 0);
+    EXPECT_NE(said_by_open().find(one + ": is no regular file"), std::string::npos);
+    std::filesystem::remove(one);
+    std::filesystem::create_symlink(one, one);
+    EXPECT_NE(said_by_open().find(one + ": is no regular file"), std::string::npos);
+    EXPECT_EQ(names(*store(false)).front(), "b");
+    std::filesystem::remove(one);
+    std::filesystem::rename(folder.path("kept"), one);
+  }
 }
 
 TEST_F(ShardedDamage, every_flipped_bit_of_the_descriptions_is_found) {

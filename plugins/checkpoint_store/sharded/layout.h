@@ -38,4 +38,15 @@ Error damaged(const std::string& path, const Parts&... parts) {
               "\n   use an earlier tag, or copy this one again from a place where it is whole");
 }
 
+// A file that a later release has written. It is not damaged, so it is not passed over.
+class NewerVersion : public Error {
+ public:
+  NewerVersion(const std::string& path, int64_t version)
+      : Error(ErrorCode::checkpoint,
+              concat(
+                  path, ": is of version ", version, ", and this program knows up to ", kVersion,
+                  "\n   it was written by a newer version of Drivetrain: use that one, or move this checkpoint away")) {
+  }
+};
+
 }  // namespace drivetrain::sharded

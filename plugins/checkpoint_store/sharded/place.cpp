@@ -1,10 +1,14 @@
 #include "place.h"
 
+#include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <set>
+#include <utility>
 
 #include <drivetrain/error.h>
 #include <drivetrain/toolkit/files/durable.h>
@@ -14,12 +18,22 @@
 namespace drivetrain::sharded {
 namespace {
 
+// What cannot be looked at is not taken for missing: a checkpoint would be passed over in silence.
 bool is_there(const std::string& path) {
   struct stat found = {};
-  return ::lstat(path.c_str(), &found) == 0;
+  if (::lstat(path.c_str(), &found) == 0) return true;
+  if (errno != ENOENT && errno != ENOTDIR) throw file_error(path, "look at it", errno);
+  return false;
 }
 
 bool has_manifest(const std::string& folder) { return is_there(folder + "/" + kManifestName); }
+
+// Of a tag that has lost its manifest: files of ranks and nothing else.
+bool is_what_is_left(const std::string& folder) {
+  const std::vector<std::string> names = names_in(folder);
+  return !names.empty() &&
+         std::all_of(names.begin(), names.end(), [](const std::string& name) { return name.starts_with("rank-"); });
+}
 
 // "step-1" of ".saving-step-1"; empty for a name without that beginning.
 std::string tag_behind(const std::string& name, const std::string& beginning) {
@@ -27,6 +41,23 @@ std::string tag_behind(const std::string& name, const std::string& beginning) {
 }
 
 }  // namespace
+
+Place::~Place() {
+  if (claim_ < 0) return;
+  calls_.remove_folder(folder_);  // which fails, as it should, where there is something
+  ::close(claim_);
+}
+
+void Place::claim() {
+  make_folders(calls_, folder_);
+  claim_ = ::open(folder_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (claim_ < 0) throw file_error(folder_, "open the folder", errno);
+  // A file system that has no such locks does not keep a run from working.
+  if (::flock(claim_, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return;
+  ::close(std::exchange(claim_, -1));
+  throw fail(ErrorCode::config, folder_, ": another run that is at work keeps its checkpoints there\n   ",
+             "wait for its end, or set checkpoint_store's \"folder\" to another one");
+}
 
 void Place::set(const std::string& folder, const std::string& top) { folder_ = folder, top_ = top; }
 
@@ -88,6 +119,10 @@ void Place::publish(const std::string& tag) {
   const std::string from = saving(tag), to = path(tag);
   sync_above();
   if (has_manifest(to)) return replace(tag);
+  if (is_there(to) && is_what_is_left(to)) {
+    log_.warning(concat("checkpoint_store/sharded: ", to, " had lost its ", kManifestName, " and is replaced"));
+    return replace(tag);
+  }
   // An empty folder gives way to a rename; anything else is not ours.
   if (is_there(to) && (!names_in(to).empty() || calls_.remove_folder(to) != 0))
     throw fail(ErrorCode::io, to, ": is there and is no checkpoint\n   move it away, or save under another name");

@@ -15,10 +15,17 @@ namespace drivetrain::sharded {
 class Place {
  public:
   Place(FileCalls& calls, Log& log) : calls_(calls), log_(log) {}
+  ~Place();
+  Place(const Place&) = delete;
+  Place& operator=(const Place&) = delete;
 
   // `folder`, absolute, need not exist. `top`: the names of all folders below it may be new when the first tag appears.
   void set(const std::string& folder, const std::string& top);
   const std::string& folder() const { return folder_; }  // empty before `set`
+
+  // For a folder that several runs may name: makes it, and keeps others from claiming it until this object ends, which
+  // removes the folder again if nothing came into it. Error(config) if another run has claimed it.
+  void claim();
 
   // Removes what killed saves have left, and brings back a tag that one of them had moved aside. Warns if it cannot.
   void clean_up();
@@ -50,6 +57,7 @@ class Place {
   Log& log_;
   std::string folder_, top_;
   bool synced_above_ = false;
+  int claim_ = -1;  // an open descriptor of the folder, with the lock of the kernel, which ends with the process
 };
 
 }  // namespace drivetrain::sharded

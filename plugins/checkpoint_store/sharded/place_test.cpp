@@ -67,6 +67,32 @@ TEST_F(ShardedPlace, what_is_no_checkpoint_is_not_replaced) {
   EXPECT_EQ(used->open("a")->verify(), Strings{});
 }
 
+TEST_F(ShardedPlace, a_tag_that_has_lost_its_manifest_gives_way) {
+  const auto used = store();
+  save(*used, small_state(1), "a", 1);
+  fs::remove(file("a", "manifest.json"));
+  EXPECT_EQ(names(*used), Strings{});
+  save(*used, small_state(2), "a", 1);
+  EXPECT_TRUE(same(read_all(*used->open("a")), small_state(2)));
+  EXPECT_EQ(names_in(folder.path("checkpoints")), Strings{"a"});
+}
+
+TEST_F(ShardedPlace, a_folder_outside_of_the_run_has_one_owner_at_a_time) {
+  ShardedStore::Options options;
+  options.folder = folder.path("shared");
+  auto one = store_at(folder.path("one"), calls, true, options);
+  const std::string refusal = error_of([&] { store_at(folder.path("other"), calls, true, options); });
+  EXPECT_TRUE(has(refusal, folder.path("shared")) && has(refusal, "another run") && has(refusal, "\"folder\""))
+      << refusal;
+  store_at(folder.path("other"), calls, false, options);  // a rank of the first run, or a reader
+  one.reset();
+  EXPECT_FALSE(fs::exists(folder.path("shared")));
+  one = store_at(folder.path("other"), calls, true, options);
+  save(*one, small_state(1), "a", 1);
+  one.reset();
+  EXPECT_EQ(names_in(folder.path("shared")), Strings{"a"});
+}
+
 TEST_F(ShardedPlace, a_place_that_cannot_be_is_refused_when_it_is_opened) {
   std::ofstream(folder.path("file")) << "text";
   ShardedStore::Options options;

@@ -43,6 +43,15 @@ std::string nearest_folder(const std::string& path) {
   }
 }
 
+FileState state_of(const std::string& path) {
+  struct stat found = {};
+  if (::lstat(path.c_str(), &found) != 0) return {};
+  return {found.st_ino, found.st_size, found.st_mtim.tv_sec, found.st_mtim.tv_nsec};
+}
+
+// Whether a later change must have another time: clocks of file systems are coarse.
+bool is_settled(const FileState& state) { return state.inode != 0 && now() - static_cast<double>(state.seconds) > 3; }
+
 // A file of an earlier attempt that is none of this save.
 void remove_strangers(FileCalls& calls, const std::string& folder, const std::vector<RankFiles>& ranks) {
   std::set<std::string> known;
@@ -53,9 +62,11 @@ void remove_strangers(FileCalls& calls, const std::string& folder, const std::ve
 
 void check_size(const std::string& path, uint64_t wanted) {
   struct stat found = {};
-  if (::stat(path.c_str(), &found) != 0) throw file_error(path, "find what a rank has written", errno);
+  if (::stat(path.c_str(), &found) != 0 && errno != ENOENT)
+    throw file_error(path, "find what a rank has written", errno);
   if (static_cast<uint64_t>(found.st_size) != wanted)
-    throw fail(ErrorCode::io, path, ": has ", found.st_size, " bytes, and its rank wrote ", wanted,
+    throw fail(ErrorCode::io, path, ": rank 0 finds ", found.st_size, " bytes, and the rank of this file wrote ",
+               wanted,
                "\n   all ranks have to see the same files: check that the folder is shared and that one run uses it");
 }
 
@@ -86,7 +97,9 @@ void ShardedStore::open_place(const std::string& output_dir, bool owner) {
   place_.set(folder, inside && above.size() < exists.size() ? above
                      : exists == folder                     ? parent_folder(folder)
                                                             : exists);
-  if (owner) place_.clean_up();
+  if (!owner) return;
+  if (!folder.starts_with(base.string() + "/")) place_.claim();  // inside of output_dir, the run holds that
+  place_.clean_up();
 }
 
 std::vector<StoredTag> ShardedStore::tags() const {
@@ -104,20 +117,29 @@ std::vector<StoredTag> ShardedStore::tags() const {
   return list;
 }
 
+// Manifests of a file that is still the same are read once: `tags` is called after every save.
 // No value, and a warning, if the manifest is damaged. A tag that is removed or replaced meanwhile is looked for again.
 std::optional<StoredTag> ShardedStore::describe(const std::string& tag) const {
   const std::string folder = place_.find(tag), path = folder + "/" + kManifestName;
   if (folder.empty()) return std::nullopt;
   try {
+    const FileState state = state_of(path);
+    const std::lock_guard lock(mutex_);
+    const auto known = described_.find(tag);
+    if (known != described_.end() && known->second.state == state) return known->second.tag;
     const std::string text = read_text(path);
     const Manifest manifest = read_manifest(path, text, tag);
     const Value* const figures = manifest.facts.find("figures");
-    return StoredTag{tag,
-                     manifest.step,
-                     manifest.saved_at,
-                     manifest.file_bytes() + text.size(),
-                     2 * manifest.ranks.size() + 1,
-                     figures ? *figures : Value::object()};
+    StoredTag found{tag,
+                    manifest.step,
+                    manifest.saved_at,
+                    manifest.file_bytes() + text.size(),
+                    2 * manifest.ranks.size() + 1,
+                    figures ? *figures : Value::object()};
+    if (is_settled(state)) described_[tag] = {state, found};
+    return found;
+  } catch (const NewerVersion&) {
+    throw;
   } catch (const Error& e) {
     if (place_.find(tag) != folder) return describe(tag);
     if (e.code() != ErrorCode::checkpoint) throw;

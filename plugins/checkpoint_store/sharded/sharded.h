@@ -1,6 +1,7 @@
 // checkpoint_store/sharded: every rank writes its slices into files of its own; nothing is gathered.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -16,6 +17,13 @@
 #include "place.h"
 
 namespace drivetrain::sharded {
+
+// By which a file that was replaced or changed is told from the one before.
+struct FileState {
+  uint64_t inode = 0;  // 0: there is none
+  int64_t bytes = 0, seconds = 0, nanoseconds = 0;
+  bool operator==(const FileState&) const = default;
+};
 
 class ShardedStore final : public CheckpointStore {
  public:
@@ -52,8 +60,13 @@ class ShardedStore final : public CheckpointStore {
   FileCalls& calls_;
   const uint64_t chunk_bytes_;
   Place place_;
-  mutable std::mutex mutex_;              // of warned_
+  struct Described {
+    FileState state;  // of the manifest
+    StoredTag tag;
+  };
+  mutable std::mutex mutex_;              // of what follows
   mutable std::set<std::string> warned_;  // `tags` is called after every save
+  mutable std::map<std::string, Described> described_;
 };
 
 }  // namespace drivetrain::sharded

@@ -1,11 +1,8 @@
 #include "signed_json.h"
 
-#include <cerrno>
-#include <fstream>
-#include <sstream>
-#include <system_error>
+#include <utility>
 
-#include <drivetrain/toolkit/files/durable.h>
+#include <drivetrain/toolkit/files/read_file.h>
 
 #include "layout.h"
 
@@ -23,9 +20,7 @@ void check_format(const std::string& path, const Value& value, const std::string
     throw damaged(path, "is no ", format, " file but ", found ? found->to_json() : "of another kind");
   const Value* version = value.find("version");
   if (!version || !version->is_int()) throw damaged(path, "does not say the version of its form");
-  if (version->as_int() > kVersion)
-    throw fail(ErrorCode::checkpoint, path, ": is of version ", version->as_int(), ", and this program knows up to ",
-               kVersion, "\n   it was written by a newer version of Drivetrain: use that, or a newer one");
+  if (version->as_int() > kVersion) throw NewerVersion(path, version->as_int());
   if (version->as_int() < 1) throw damaged(path, "is of version ", version->as_int(), ", which there never was");
 }
 
@@ -59,19 +54,15 @@ Value read_signed_json(const std::string& path, const std::string& text, const s
 }
 
 std::string read_text(const std::string& path) {
-  constexpr std::streamoff kMost = std::streamoff{1} << 30;
-  std::ifstream file(path, std::ios::binary | std::ios::ate);
-  if (!file) {
-    const int code = errno;
-    if (code == ENOENT || code == ENOTDIR) throw damaged(path, "is missing");
-    throw file_error(path, "open it for reading", code);
+  constexpr uint64_t kMost = uint64_t{1} << 30;
+  try {
+    auto text = read_file(path, kMost);
+    if (text) return std::move(*text);
+  } catch (const Error& e) {
+    if (e.code() != ErrorCode::checkpoint) throw;
+    throw damaged(path, std::string(e.what()).substr(path.size() + 2));
   }
-  const std::streamoff size = file.tellg();
-  if (size < 0 || size > kMost) throw damaged(path, "is no file of less than 1 GiB");
-  std::string text(static_cast<size_t>(size), '\0');
-  file.seekg(0);
-  if (!file.read(text.data(), size)) throw file_error(path, "read it", EIO);
-  return text;
+  throw damaged(path, "is missing");
 }
 
 }  // namespace drivetrain::sharded

@@ -1,0 +1,46 @@
+#include <drivetrain/toolkit/files/read_file.h>
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include <drivetrain/toolkit/files/durable.h>
+
+namespace drivetrain {
+namespace {
+
+struct Descriptor {
+  const int number;
+  ~Descriptor() {
+    if (number >= 0) ::close(number);
+  }
+};
+
+}  // namespace
+
+std::optional<std::string> read_file(const std::string& path, uint64_t most) {
+  const Descriptor file{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
+  struct stat status = {};
+  if (file.number < 0 || ::fstat(file.number, &status) != 0) {
+    const int code = errno;
+    if (code == ENOENT || code == ENOTDIR) return std::nullopt;
+    if (code == ELOOP || code == ENXIO) throw fail(ErrorCode::checkpoint, path, ": is no regular file");
+    throw file_error(path, "open it for reading", code);
+  }
+  if (!S_ISREG(status.st_mode)) throw fail(ErrorCode::checkpoint, path, ": is no regular file");
+  const auto bytes = static_cast<uint64_t>(status.st_size);
+  if (bytes > most) throw fail(ErrorCode::checkpoint, path, ": has ", bytes, " bytes; at most ", most, " are read");
+  std::string text(bytes, '\0');
+  for (size_t at = 0; at < text.size();) {
+    const ssize_t found = ::pread(file.number, text.data() + at, text.size() - at, static_cast<off_t>(at));
+    if (found < 0 && errno == EINTR) continue;
+    if (found < 0) throw file_error(path, "read it", errno);
+    if (found == 0) text.resize(at);  // it was truncated meanwhile
+    at += static_cast<size_t>(found);
+  }
+  return text;
+}
+
+}  // namespace drivetrain
