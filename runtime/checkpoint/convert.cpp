@@ -8,6 +8,7 @@
 
 #include <drivetrain/error.h>
 
+#include "checkpoint/resume.h"
 #include "checkpoint/saver.h"
 #include "checks/plugin_call.h"
 #include "formats/state_names.h"
@@ -106,19 +107,24 @@ void write_tag(CheckpointStore& store, const Checkpoint& state, const std::vecto
   const std::string tag = tag_of_step(step);
   const auto groups = groups_of(tensors);
   std::vector<Value> parts;
-  for (size_t rank = 0; rank < groups.size(); ++rank) {
-    Snapshot snapshot;
-    snapshot.tag = tag, snapshot.step = step;
-    snapshot.rank = static_cast<int64_t>(rank), snapshot.world_size = static_cast<int64_t>(groups.size());
-    for (const StoredTensor& t : groups[rank]) {
-      const StateBox box = whole_box(t.shape);
-      const at::Tensor values = at::empty({box.rows, box.columns}, at::TensorOptions(t.dtype));
-      state.read(t.name, box, values);
-      snapshot.slices.push_back({t.name, t.shape, box, values});
+  try {
+    for (size_t rank = 0; rank < groups.size(); ++rank) {
+      Snapshot snapshot;
+      snapshot.tag = tag, snapshot.step = step;
+      snapshot.rank = static_cast<int64_t>(rank), snapshot.world_size = static_cast<int64_t>(groups.size());
+      for (const StoredTensor& t : groups[rank]) {
+        const StateBox box = whole_box(t.shape);
+        const at::Tensor values = at::empty({box.rows, box.columns}, at::TensorOptions(t.dtype));
+        state.read(t.name, box, values);
+        snapshot.slices.push_back({t.name, t.shape, box, values});
+      }
+      parts.push_back(store.write(snapshot));
     }
-    parts.push_back(store.write(snapshot));
+    store.commit(tag, step, facts, parts);
+  } catch (...) {
+    store.discard(tag);  // it may lie outside of the folder that goes away
+    throw;
   }
-  store.commit(tag, step, facts, parts);
 }
 
 // That the weights are the model's: neither of another shape, nor missing, nor more.
@@ -198,8 +204,15 @@ void write_run_folder(const std::string& to, const Checkpoint& state, const Plan
   facts.set("config", config);
   facts.set("counters", counters_of(state.facts()));
   facts.set("figures", Value::object());
+  CheckpointStore* const store = run.plugins.checkpoint_store.get();  // which the run will look into
+  if (!store)
+    throw fail(ErrorCode::config,
+               "checkpoint_store is false in the config, and a run goes on from a checkpoint only\n   ",
+               "leave the section out");
   NewFolder target(to);
-  const auto store = run.folders->store(std::filesystem::absolute(target.temporary()).string(), true);
+  plugin_call({run.plan.id_of(CheckpointStore::kKind), "open_place"},
+              [&] { store->open_place(std::filesystem::absolute(target.temporary()).string(), true); });
+  check_no_tags(*store, to);
   write_tag(*store, state, tensors, facts);
   const std::string text = config.to_json(2) + "\n";
   NewFile resolved(target.temporary() + "/resolved.json", text.size());

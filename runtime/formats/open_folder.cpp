@@ -123,10 +123,10 @@ FolderReaders::DefaultStore FolderReaders::default_store() const {
   return {};
 }
 
-std::shared_ptr<CheckpointStore> FolderReaders::store(const std::string& output_dir, bool owner) const {
+std::shared_ptr<CheckpointStore> FolderReaders::store(const std::string& output_dir) const {
   const DefaultStore made = default_store();
   if (!made.store) throw fail(ErrorCode::plugin, "no default checkpoint_store is installed");
-  plugin_call({made.id, "open_place"}, [&] { made.store->open_place(output_dir, owner); });
+  plugin_call({made.id, "open_place"}, [&] { made.store->open_place(output_dir, false); });
   return made.store;
 }
 
@@ -180,7 +180,7 @@ OpenedFolder FolderReaders::open_native(const std::string& folder, const std::st
     const fs::path checkpoints = place.run / "checkpoints";
     const bool below = plain == place.run || plain == checkpoints || plain.parent_path() == checkpoints;
     if (!below || !fs::is_directory(checkpoints, unknown)) continue;
-    if (OpenedFolder found = open_tag(*store(place.run.string(), false), place.tag, folder); found.state) return found;
+    if (OpenedFolder found = open_tag(*store(place.run.string()), place.tag, folder); found.state) return found;
   }
   const DefaultStore made = default_store();
   const auto holds_tags = [&](const fs::path& place) {

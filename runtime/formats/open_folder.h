@@ -33,14 +33,13 @@ class DRIVETRAIN_INTERNAL FolderReaders {
   const Registry& registry() const { return registry_; }
   const Services& services() const { return services_; }
   std::shared_ptr<CheckpointFormat> format(const std::string& name) const;
-  // A store that writes <output_dir>/checkpoints: the installed default.
-  std::shared_ptr<CheckpointStore> store(const std::string& output_dir, bool owner) const;
 
  private:
   struct DefaultStore {
     std::string id;  // "checkpoint_store/NAME"
     std::shared_ptr<CheckpointStore> store;
   };
+  std::shared_ptr<CheckpointStore> store(const std::string& output_dir) const;  // the default one, for reading
   DefaultStore default_store() const;  // of which no place is open yet; null: none is installed
   OpenedFolder open_native(const std::string& folder, const std::string& tag) const;
 

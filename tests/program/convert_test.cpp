@@ -69,6 +69,26 @@ TEST_F(Convert, any_format_becomes_any_other_to_the_bit) {
   EXPECT_EQ(curve("native"), curve("deepspeed-universal-on"));
 }
 
+TEST_F(Convert, a_run_looks_for_its_checkpoint_where_its_config_says) {
+  for (const std::string& kept : {std::string("kept"), path("elsewhere")}) {
+    SCOPED_TRACE(kept);
+    const std::string more = "--to native --config golden.json --set checkpoint_store.folder=" + kept;
+    ASSERT_EQ(convert(kGolden + "/zero2", "on", more).code, 0);
+    const Ran went = run("train " + path("on/resolved.json"));
+    ASSERT_EQ(went.code, 0) << went.output;
+    expect_says(went.output, {"goes on from checkpoint step-00000002"});
+    std::filesystem::remove_all(path("on"));
+  }
+  const Ran mixed = convert(kGolden + "/zero2", "on",
+                            "--to native --config golden.json --set checkpoint_store.folder=" + path("elsewhere"));
+  EXPECT_EQ(mixed.code, 2);
+  expect_says(mixed.output, {"those of another one", "step-0000000"});
+  const Ran none = convert(kGolden + "/zero2", "on", "--to native --config golden.json --set checkpoint_store=false");
+  EXPECT_EQ(none.code, 2);
+  expect_says(none.output, {"checkpoint_store is false"});
+  EXPECT_FALSE(std::filesystem::exists(path("on")));
+}
+
 TEST_F(Convert, tags_are_found_wherever_they_lie) {
   ASSERT_EQ(convert(kGolden + "/zero2", "native", "--to native --config golden.json").code, 0);
   std::filesystem::copy(path("native/checkpoints"), path("copied"), std::filesystem::copy_options::recursive);
