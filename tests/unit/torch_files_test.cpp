@@ -6,6 +6,8 @@
 #include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/zeros.h>
 
+#include <sys/resource.h>
+
 #include <atomic>
 #include <cstdlib>
 #include <filesystem>
@@ -193,6 +195,20 @@ TEST_F(TorchFiles, a_small_pickle_does_not_become_large_by_using_a_part_again) {
       EXPECT_NE(std::string(e.what()).find("FILE: at byte"), std::string::npos) << e.what();
     }
   }
+}
+
+// A folder may have a file per parameter and moment, and a process may often open 1024 only.
+TEST_F(TorchFiles, more_of_them_can_be_read_than_a_process_may_have_open) {
+  write_torch_file(path("a.pt"), TorchValue::dict({{"n", at::arange(64)}}));
+  rlimit before = {};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit few = {320, before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
+  std::vector<std::shared_ptr<const TorchFile>> files;
+  for (int i = 0; i < 400; ++i) files.push_back(TorchFile::open(path("a.pt")));
+  for (const auto& file : files)
+    EXPECT_TRUE(at::equal(file->read(file->tensor(file->tree().at(file->root(), "n"), "n")), at::arange(64)));
+  setrlimit(RLIMIT_NOFILE, &before);
 }
 
 TEST_F(TorchFiles, sizes_beside_a_zero_do_not_overflow) {

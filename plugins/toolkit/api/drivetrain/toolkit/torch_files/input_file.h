@@ -1,5 +1,7 @@
-// A file that is open for reading at any place, for readers of other people's formats: nothing is mapped, so a file
-// that is truncated meanwhile is an error and not a crash. Thread: const calls from any thread.
+// A file to be read at any place, for readers of other people's formats: nothing is mapped, so a file that is truncated
+// meanwhile is an error and not a crash. The first few hundred stay open, so that they may be removed meanwhile; the
+// others are opened for each read, since a folder may have more of them than a process may open.
+// Thread: const calls from any thread.
 #pragma once
 
 #include <cstdint>
@@ -19,14 +21,14 @@ class InputFile {
   InputFile& operator=(const InputFile&) = delete;
 
   const std::string& path() const { return path_; }
-  uint64_t bytes() const { return bytes_; }  // when it was opened
-  // Error(checkpoint) if the range does not lie in the file, Error(io) if it cannot be read.
+  uint64_t bytes() const { return bytes_; }  // when this was made
+  // Error(checkpoint) if the range does not lie in the file, Error(io) if it cannot be read or is another file now.
   void read(uint64_t offset, void* to, uint64_t bytes) const;
 
  private:
   const std::string path_;
-  uint64_t bytes_ = 0;
-  int descriptor_ = -1;
+  uint64_t bytes_ = 0, device_ = 0, inode_ = 0;
+  int descriptor_ = -1;  // -1: it is opened for each read
 };
 
 // The error for a file that does not have the form that it should have: "PATH: at byte N: ...".
