@@ -138,6 +138,9 @@ void convert_model(const cli::Arguments& arguments, const Registry& registry) {
 int convert_command(const cli::Arguments& arguments) {
   for (const std::string& folder : arguments.plain())
     if (folder.empty()) throw fail(ErrorCode::config, "checkpoint convert: the name of a folder is empty");
+  if (arguments.has("--set") && !arguments.has("--config"))
+    throw fail(ErrorCode::config, "checkpoint convert: --set changes the config that --config CONFIG names, and there ",
+               "is none");
   install_cpu_allocator();
   const Registry registry(search_path({}, arguments.all("--plugin-path")));
   if (arguments.text("--to") == "native")

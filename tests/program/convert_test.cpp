@@ -128,6 +128,7 @@ TEST_F(Convert, what_cannot_be_done_is_said) {
   const std::string from = kGolden + "/zero2";
   refused(convert(from, "x", "--to hf"), 2, {"does not tell the sizes", "--config"});
   refused(convert(from, "x", "--to native"), 2, {"--config"});
+  refused(convert(from, "x", "--to hf --set model.params.num_layers=1"), 2, {"--set", "--config CONFIG"});
   refused(convert(path("tiny.json"), "x", "--to hf"), 2, {"tiny.json", "is no folder"});
   refused(convert(folder(), "x", "--to hf"), 2,
           {"no known checkpoint", "dcp, deepspeed, deepspeed_universal, megatron"});
