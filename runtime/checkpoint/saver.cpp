@@ -165,6 +165,7 @@ std::string Saver::agree(Save& save, const Value& mine) {
     const std::vector<Value> all = gather_values(parts_.exchange, key, env, mine, kSaveTimeout);
     std::vector<Value> written;
     for (size_t rank = 0; rank < all.size(); ++rank) {
+      if (rank > 0) parts_.exchange.set(concat(key, "/", rank), "");  // read by nobody else; saves are many
       if (const Value* part = all[rank].find("part")) written.push_back(*part);
       if (const Value* error = all[rank].find("error"); error && !answer.find("error"))
         answer.set("error", concat("rank ", rank, ": ", error->as_string())),
