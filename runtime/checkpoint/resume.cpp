@@ -107,6 +107,15 @@ std::vector<std::string> used_by_nobody(const std::set<std::string>& mine, Run& 
   return {};
 }
 
+// A checkpoint behind the newest that can be used, damaged: nobody goes back further than the user knows.
+void check_newer(const CheckpointStore& store, const std::string& newest, const std::string& output_dir) {
+  for (const StoreProblem& problem : store.problems())
+    if (!problem.left_over && problem.tag > newest)
+      throw fail(ErrorCode::checkpoint, "the checkpoint ", problem.tag, " cannot be used: ", problem.text,
+                 "\n   the checkpoint before it is --resume ", newest,
+                 "\n   what is damaged: drivetrain checkpoint verify ", output_dir);
+}
+
 std::string listed(const std::vector<std::string>& names) {
   constexpr size_t kMost = 5;
   std::string text;
@@ -138,6 +147,7 @@ GoOn choose_tag(const CheckpointStore& store, const std::vector<StoredTag>& tags
                 const std::string& output_dir, const Value& now, int64_t train_steps, bool finished, Log& log) {
   const size_t at = find_tag(tags, option, output_dir);
   const StoredTag& found = tags[at];
+  if (option.mode == ResumeOption::Mode::automatic) check_newer(store, found.tag, output_dir);
   std::shared_ptr<const Checkpoint> checkpoint;
   try {
     checkpoint = store.open(found.tag);

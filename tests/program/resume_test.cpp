@@ -111,6 +111,26 @@ TEST_F(Resume, damage_names_the_checkpoint_before_it) {
   EXPECT_EQ(ran.code, 6);
   expect_says(ran.output, {"step-00000004 cannot be read", "rank-00000.safetensors", "--resume step-00000002",
                            "drivetrain checkpoint verify"});
+  std::filesystem::remove(path("b/checkpoints/step-00000004/manifest.json"));
+  expect_train_refused(sets + " --set train_steps=6 --resume auto", 6,
+                       {"step-00000004", "manifest.json: is missing", "--resume step-00000002"});
+  EXPECT_EQ(train(sets + " --set train_steps=6 --resume step-00000002").code, 0);  // whose step 4 replaces that one
+  EXPECT_EQ(run("checkpoint verify b").code, 0);
+}
+
+TEST_F(Resume, a_run_that_trains_on_has_the_last_weights_in_final) {
+  const std::string sets = " --set " + policy(2);
+  ASSERT_EQ(train("--set output_dir=a --set train_steps=6" + sets).code, 0);
+  ASSERT_EQ(train("--set output_dir=b --set train_steps=4" + sets).code, 0);
+  const std::string first = final_weights("b");
+  ASSERT_EQ(train("--set output_dir=b --set train_steps=6" + sets).code, 0);
+  EXPECT_EQ(final_weights("a"), final_weights("b"));
+  EXPECT_EQ(file_bytes(path("b/final-step-4/model.safetensors")), first);
+  // As one that was killed before it wrote them.
+  std::filesystem::remove_all(path("b/final"));
+  std::filesystem::rename(path("b/final-step-4"), path("b/final"));
+  ASSERT_EQ(train("--set output_dir=b --set train_steps=6" + sets).code, 0);
+  EXPECT_EQ(final_weights("a"), final_weights("b"));
 }
 
 TEST_F(Resume, what_cannot_go_on_says_why) {
@@ -123,6 +143,10 @@ TEST_F(Resume, what_cannot_go_on_says_why) {
   const Ran other = train(sets + " --set train_steps=6 --resume auto --set model.params.hidden_size=32");
   EXPECT_EQ(other.code, 6);
   expect_says(other.output, {"does not hold", "the checkpoint has", "resolved.json"});
+  EXPECT_EQ(file_bytes(path("b/resolved.json")).find("\"hidden_size\": 32"), std::string::npos);
+  expect_train_refused(sets + " --resume ''", 2, {"--resume is empty"});
+  expect_train_refused(sets + " --set checkpoint_store.folder=elsewhere", 2,
+                       {"holds a run already", "checkpoint_store"});
 }
 
 // Its own checkpoints would be older than those, and the first ones to be removed.

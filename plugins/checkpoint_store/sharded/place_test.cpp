@@ -93,6 +93,14 @@ TEST_F(ShardedPlace, a_folder_outside_of_the_run_has_one_owner_at_a_time) {
   EXPECT_EQ(names_in(folder.path("shared")), Strings{"a"});
 }
 
+TEST_F(ShardedPlace, a_disk_that_takes_direct_writes_only_in_words_gets_others) {
+  calls.lies_about_direct = true;
+  const auto used = store();
+  save(*used, large_state(1), "a", 1);
+  EXPECT_EQ(used->open("a")->verify(), Strings{});
+  EXPECT_TRUE(same(read_all(*used->open("a")), large_state(1)));
+}
+
 TEST_F(ShardedPlace, a_place_that_cannot_be_is_refused_when_it_is_opened) {
   std::ofstream(folder.path("file")) << "text";
   ShardedStore::Options options;

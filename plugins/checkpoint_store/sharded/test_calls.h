@@ -26,6 +26,7 @@ class TestCalls : public FileCalls {
   int calls = 0, fault_at = 0;  // of the call, from 1
   Fault fault = Fault::none;
   bool can_exchange = true, can_reserve = true, dead = false;
+  bool lies_about_direct = false;  // says that writes go past the page cache, and refuses those that would
 
   int open(const std::string& path, int flags, unsigned mode) override {
     return fails() ? -1 : FileCalls::open(path, flags, mode);
@@ -36,8 +37,13 @@ class TestCalls : public FileCalls {
   }
   int64_t pwrite(int descriptor, const void* data, size_t bytes, uint64_t offset) override {
     if (fails()) return -1;
+    if (lies_about_direct && direct_) return errno = EINVAL, -1;
     const bool half = fault == Fault::half && calls == fault_at;
     return FileCalls::pwrite(descriptor, data, half ? (bytes + 1) / 2 : bytes, offset);
+  }
+  int set_direct(int descriptor, bool direct) override {
+    direct_ = direct;
+    return lies_about_direct ? 0 : FileCalls::set_direct(descriptor, direct);
   }
   int reserve(int descriptor, uint64_t bytes) override {
     if (can_reserve) return fails() ? -1 : FileCalls::reserve(descriptor, bytes);
@@ -62,6 +68,8 @@ class TestCalls : public FileCalls {
   }
 
  private:
+  bool direct_ = false;  // of the file that was opened last; a save writes one after the other
+
   bool fails() {
     ++calls;
     if (!dead) {

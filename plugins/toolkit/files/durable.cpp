@@ -88,18 +88,24 @@ void OutputFile::write_at(uint64_t offset, const void* data, uint64_t bytes) {
   const uint64_t first = offset, all = bytes;
   while (bytes > 0) {
     const size_t most = std::min<uint64_t>(bytes, uint64_t{1} << 30);
-    if (direct_ && !is_aligned(from, offset, most)) {
-      if (calls_.set_direct(descriptor_, false) != 0) throw file_error(path_, "write at its end", errno, bytes_);
-      direct_ = false;
-    }
+    if (direct_ && !is_aligned(from, offset, most)) use_page_cache();
     const int64_t written = calls_.pwrite(descriptor_, from, most, offset);
     if (written < 0 && errno == EINTR) continue;
+    if (written < 0 && errno == EINVAL && direct_) {  // its blocks are longer, or it only seemed to be able to
+      use_page_cache();
+      continue;
+    }
     if (written <= 0) throw file_error(path_, concat("write at byte ", offset), written < 0 ? errno : EIO, bytes_);
     from += written;
     offset += static_cast<uint64_t>(written);
     bytes -= static_cast<uint64_t>(written);
   }
   if (!direct_) calls_.start_writing(descriptor_, first, all);
+}
+
+void OutputFile::use_page_cache() {
+  if (calls_.set_direct(descriptor_, false) != 0) throw file_error(path_, "write at its end", errno, bytes_);
+  direct_ = false;
 }
 
 void OutputFile::finish() {

@@ -41,6 +41,8 @@ class OutputFile {
   const std::string& path() const { return path_; }
 
  private:
+  void use_page_cache();
+
   FileCalls& calls_;
   const std::string path_;
   const uint64_t bytes_;
