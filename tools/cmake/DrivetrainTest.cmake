@@ -4,7 +4,7 @@
 #   drivetrain_add_test(step_on_gpu_test step_on_gpu_test.cpp LABELS gpu TIMEOUT 600 LINK helpers)
 #
 # makes a GoogleTest program that may reach runtime internals, and one CTest test that runs it. STANDALONE: without the
-# library (and LibTorch). Labels: `gpu` marks a test that needs a GPU, the only kind that may skip itself (names that end in
+# library (and LibTorch). OPTIMISED: the test's own code takes its time. Labels: `gpu` marks a test that needs a GPU, the only kind that may skip itself (names that end in
 # _gpu_test have it anyway); `program` one that runs the built program. All others are `unit`, which is what
 # `tools/check --sanitize` builds and runs.
 # GPU tests are installed too, for tools/gpu_check: they may use nothing of this source tree when they run.
@@ -14,15 +14,19 @@ set(DRIVETRAIN_GOLDEN_DIR ${CMAKE_SOURCE_DIR}/tests/golden/data)  # made by inde
 # of ours are not: a change there should compile the tests that include them and no more.
 set(_pch_source ${CMAKE_BINARY_DIR}/tests/precompiled.cpp)
 file(CONFIGURE OUTPUT ${_pch_source} CONTENT "// Carries the precompiled header of the tests.\nint main() {}\n")
-add_executable(drivetrain_test_headers EXCLUDE_FROM_ALL ${_pch_source})  # a program, to be compiled as they are
-set_target_properties(drivetrain_test_headers PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
-target_link_libraries(drivetrain_test_headers PRIVATE drivetrain_torch drivetrain_warnings GTest::gtest)
-target_include_directories(drivetrain_test_headers PRIVATE ${CMAKE_SOURCE_DIR}/runtime/api)
-target_precompile_headers(drivetrain_test_headers PRIVATE <gtest/gtest.h> <ATen/core/Tensor.h> <ATen/core/grad_mode.h>
-  <ATen/TensorOperators.h> <ATen/ops/empty.h> <algorithm> <functional> <map> <memory> <optional> <set> <sstream> <string>
-  <thread> <vector> <drivetrain/data_parallel.h> <drivetrain/layers.h> <drivetrain/lr_schedule.h> <drivetrain/mesh.h>
-  <drivetrain/model.h> <drivetrain/monitor.h> <drivetrain/plan_context.h> <drivetrain/precision.h> <drivetrain/recompute.h>
-  <drivetrain/schedule.h> <drivetrain/tensor_parallel.h>)
+# Two thirds of a test's compilation would be optimising its comparisons, which run once. OPTIMISED ones compute themselves.
+foreach(carrier drivetrain_test_headers drivetrain_optimised_test_headers)
+  add_executable(${carrier} EXCLUDE_FROM_ALL ${_pch_source})  # a program, to be compiled as they are
+  set_target_properties(${carrier} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+  target_link_libraries(${carrier} PRIVATE drivetrain_torch drivetrain_warnings GTest::gtest)
+  target_include_directories(${carrier} PRIVATE ${CMAKE_SOURCE_DIR}/runtime/api)
+  target_precompile_headers(${carrier} PRIVATE <gtest/gtest.h> <ATen/core/Tensor.h> <ATen/core/grad_mode.h>
+    <ATen/TensorOperators.h> <ATen/ops/empty.h> <algorithm> <functional> <map> <memory> <optional> <set> <sstream> <string>
+    <thread> <vector> <drivetrain/data_parallel.h> <drivetrain/layers.h> <drivetrain/lr_schedule.h> <drivetrain/mesh.h>
+    <drivetrain/model.h> <drivetrain/monitor.h> <drivetrain/plan_context.h> <drivetrain/precision.h>
+    <drivetrain/recompute.h> <drivetrain/schedule.h> <drivetrain/tensor_parallel.h>)
+endforeach()
+target_compile_options(drivetrain_test_headers PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-O0>)
 add_custom_target(unit_tests)  # every drivetrain_add_test program and the plugins
 
 # Leaks and races inside LibTorch are not ours to judge.
@@ -33,15 +37,20 @@ set(DRIVETRAIN_TEST_ENVIRONMENT
   "TSAN_OPTIONS=suppressions=${CMAKE_SOURCE_DIR}/tests/tsan.supp:ignore_noninstrumented_modules=1")
 
 function(drivetrain_add_test name)
-  cmake_parse_arguments(ARG "STANDALONE" "TIMEOUT" "LABELS;LINK" ${ARGN})
+  cmake_parse_arguments(ARG "STANDALONE;OPTIMISED" "TIMEOUT" "LABELS;LINK" ${ARGN})
   add_executable(${name} ${ARG_UNPARSED_ARGUMENTS})
   target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR}/runtime ${CMAKE_SOURCE_DIR}/tests)
   if(NOT ARG_STANDALONE)
     target_link_libraries(${name} PRIVATE drivetrain_testkit drivetrain_toolkit drivetrain_internals)
   endif()
   target_link_libraries(${name} PRIVATE drivetrain_warnings GTest::gtest_main ${ARG_LINK})
+  set(headers drivetrain_optimised_test_headers)
+  if(NOT ARG_OPTIMISED)
+    set(headers drivetrain_test_headers)
+    target_compile_options(${name} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-O0>)
+  endif()
   if(NOT ARG_STANDALONE)
-    target_precompile_headers(${name} REUSE_FROM drivetrain_test_headers)
+    target_precompile_headers(${name} REUSE_FROM ${headers})
   endif()
   target_compile_definitions(${name} PRIVATE DRIVETRAIN_GOLDEN_DIR="${DRIVETRAIN_GOLDEN_DIR}"
     DRIVETRAIN_BUILD_DIR="${CMAKE_BINARY_DIR}" DRIVETRAIN_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
