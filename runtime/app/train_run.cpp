@@ -5,11 +5,12 @@
 #include "app/after_training.h"
 #include "app/plan_training.h"
 #include "app/run_folder.h"
+#include "app/run_reports.h"
+#include "checkpoint/ancestry.h"
 #include "checkpoint/saver.h"
 #include "checks/plugin_call.h"
 #include "log/log_console.h"
 #include "observe/bus.h"
-#include "report/dtype_text.h"
 #include "report/facts.h"
 #include "report/memory_measure.h"
 #include "report/plan_text.h"
@@ -25,66 +26,19 @@ constexpr const char* kFolderTaken = "run/folder";
 constexpr const char* kResumedTag = "run/resumed_tag";  // "=" and the tag
 
 // The folder belongs to rank 0; a rank that fails here ends the others through the communicator or the launcher.
-// `lock`: of a folder with a run that goes on; null: the folder is taken.
-void open_run_folder(const TrainRequest& request, const Run& run, const Value& facts,
+// `lock`: of a folder with a run that goes on from `tag`; null: the folder is taken.
+void open_run_folder(const TrainRequest& request, const Run& run, const Value& facts, const std::string& tag,
                      std::unique_ptr<FolderLock>& lock) {
   const std::string& folder = run.plan.settings.output_dir;
   Value resolved = resolved_value(run, *request.registry);
   resolved.set("_resolved", facts);
+  if (!tag.empty()) resolved.set(kGoesOnFrom, tag);
   if (lock)
     write_text_file(folder + "/resolved.json", resolved.to_json(2) + "\n");
   else
     lock = take_run_folder(folder, resolved.to_json(2) + "\n");
   request.setup.store->set(kFolderTaken, folder);
   attach_file(*request.setup.log, folder + "/log.txt");
-}
-
-void announce(const TrainRequest& request, const Run& run, const Value& facts, const PlannedMemory& memory) {
-  Log& log = *run.log;
-  log.info(plan_headline(run.plan));
-  request.registry->log_notes(log);
-  log.info(dtype_table(run.plan));
-  for (const std::string& line : planned_lines(memory, run.plan.model.parameters, false)) log.info(line);
-  for (const std::string& note : run.plan.notes) log.info(note);
-  for (const std::string& line : {capture_text(run.plan), checkpoint_text(run.plan)})
-    if (!line.empty()) log.info(line);
-  const std::string optimizer = run.plan.id_of(Optimizer::kKind);
-  const std::string difference = plugin_call({optimizer, "difference_note"},
-                                             [&] { return run.plugins.optimizer->difference_note(run.model_params); });
-  if (!difference.empty()) log.info(difference);
-  if (const Value* before = request.config.find("_resolved"))
-    for (const std::string& line : differing_facts(*before, facts))
-      log.warning("not as in the run this config is from: " + line);
-  log.info("run folder " + run.plan.settings.output_dir);
-}
-
-// `first_step`: 1, or the one after the checkpoint's.
-Value run_begin_data(const TrainRequest& request, const Run& run, int64_t first_step) {
-  Value data = Value::object();
-  data.set("first_step", first_step);
-  data.set("output_dir", run.plan.settings.output_dir);
-  data.set("train_steps", run.plan.settings.train_steps);
-  data.set("steps_per_print", run.plan.settings.steps_per_print);
-  data.set("terminal", request.terminal);
-  data.set("parameters", run.plan.model.parameters);
-  return data;
-}
-
-// Planned beside measured; the ranks one by one in the log file alone. Returns what the run's folder keeps.
-Value report_memory(const Run& run, const PlannedMemory& planned, const std::vector<MeasuredMemory>& ranks) {
-  for (const std::string& line : measured_lines(planned, ranks, run.plan.model.parameters)) run.log->info(line);
-  if (ranks.size() > 1)
-    for (const std::string& line : rank_lines(ranks)) note_in_file(*run.log, line);
-  Value memory = memory_value(planned, ranks, run.plan.model.parameters);
-  write_text_file(run.plan.settings.output_dir + "/memory.json", memory.to_json(2) + "\n");
-  return memory;
-}
-
-Value run_end_data(const TrainOutcome& outcome, Value memory) {
-  Value end = Value::object();
-  end.set("reason", outcome.stopped ? "stopped" : "done");
-  end.set("memory", std::move(memory));
-  return end;
 }
 
 // A folder with a run, of which no checkpoint is where this config keeps them.
@@ -151,9 +105,11 @@ class Session {
       begins_again_ = tags.empty() && folder == request_.begun_folder;
       if (tags.empty() && !begins_again_) nothing_to_go_on_from(folder, store != nullptr);
       if (!begins_again_) {
-        GoOn on = choose_tag(*store, tags, request_.resume, folder, resolved_value(run, *request_.registry),
-                             run.plan.settings.train_steps, !lacks_final(run), *run.log);
-        tag_ = on.tag, left_behind_ = std::move(on.left_behind);
+        GoOn on =
+            choose_tag(*store, tags, request_.resume, folder,
+                       {resolved_value(run, *request_.registry), run.plan.data.notes}, !lacks_final(run), *run.log);
+        tag_ = on.tag;
+        on_ = std::move(on);
       }
     } else if (request_.resume.mode == ResumeOption::Mode::tag) {
       throw fail(ErrorCode::config, "--resume ", request_.resume.tag, ": output_dir ", folder,
@@ -199,7 +155,7 @@ class Session {
     }
     // Only now, so that a start that fails leaves nothing behind, and a run's folder as it was.
     if (rank_zero_)
-      open_run_folder(request_, run, facts, lock_);
+      open_run_folder(request_, run, facts, tag_, lock_);
     else
       note_elsewhere(*run.log, run.plan.settings.output_dir + "/log.txt", [this] { return folder_is_ours(); });
     if (rank_zero_) announce(request_, run, facts, planned);
@@ -245,6 +201,10 @@ class Session {
     Value facts = Value::object();
     facts.set("config", resolved_value(run, *request_.registry));
     facts.set("run", resolved_facts(run.plan, *request_.registry));
+    const auto set_tags = [&](const char* key, const std::vector<std::string>& tags) {
+      if (!tags.empty()) facts.set(key, Value(Value::Array(tags.begin(), tags.end())));
+    };
+    set_tags(kResumedFrom, on_.resumed_from), set_tags(kAskedFor, on_.asked_for);
     auto saver = std::make_unique<Saver>(SaverParts{.store = *run.plugins.checkpoint_store,
                                                     .store_id = run.plan.id_of(CheckpointStore::kKind),
                                                     .policies = run.plugins.checkpoint_policies,
@@ -261,7 +221,7 @@ class Session {
                                                     .until_update = {"model/", run.plan.id_of(Optimizer::kKind) + "/"},
                                                     .facts = std::move(facts),
                                                     .train_steps = run.plan.settings.train_steps,
-                                                    .left_behind = left_behind_,
+                                                    .left_behind = on_.left_behind,
                                                     .on_commit = request_.on_restart_point});
     trainer.between_steps(saver.get());
     return saver;
@@ -271,11 +231,11 @@ class Session {
   const RankEnvironment& env_;
   const bool rank_zero_;
   std::unique_ptr<Run> run_;
-  std::unique_ptr<FolderLock> lock_;      // on rank 0, once the folder is this run's
-  std::string tag_;                       // of the checkpoint that the run goes on from; "": it begins
-  std::vector<std::string> left_behind_;  // on rank 0: checkpoints of steps that are done again
-  bool begins_again_ = false;             // on rank 0, in the folder that begun_folder names
-  std::unique_ptr<Saver> saver_;          // ends before the run that it saves; null: nothing is saved
+  std::unique_ptr<FolderLock> lock_;  // on rank 0, once the folder is this run's
+  std::string tag_;                   // of the checkpoint that the run goes on from; "": it begins
+  GoOn on_;                           // on rank 0, of a run that goes on
+  bool begins_again_ = false;         // on rank 0, in the folder that begun_folder names
+  std::unique_ptr<Saver> saver_;      // ends before the run that it saves; null: nothing is saved
 };
 
 }  // namespace

@@ -31,9 +31,14 @@ int64_t integer_of(const Value& facts, const char* key, int64_t otherwise) {
 }
 
 // How many steps are done, as any of the formats says it.
+constexpr int64_t kMostSteps = int64_t{1} << 53;
+
 int64_t step_of(const Value& facts) {
   if (const Value* counters = facts.find("counters")) return integer_of(*counters, "trainer/next_step", 1) - 1;
-  return integer_of(facts, "step", 0);
+  const int64_t step = integer_of(facts, "step", 0);
+  if (step < 0 || step > kMostSteps)
+    throw fail(ErrorCode::checkpoint, "the checkpoint says that it is of step ", step, ": it is damaged or was edited");
+  return step;
 }
 int64_t updates_of(const Value& facts) {
   if (const Value* counters = facts.find("counters")) return integer_of(*counters, "finish/updates", step_of(facts));

@@ -5,6 +5,7 @@
 
 #include <drivetrain/toolkit/text.h>
 
+#include "checkpoint/ancestry.h"
 #include "checkpoint/config_changes.h"
 #include "checkpoint/load_state.h"
 #include "checks/plugin_call.h"
@@ -116,6 +117,47 @@ void check_newer(const CheckpointStore& store, const std::string& newest, const 
                  "\n   what is damaged: drivetrain checkpoint verify ", output_dir);
 }
 
+// Of the config, and of the dataset's files.
+std::vector<ConfigChange> changes_since(const Checkpoint& checkpoint, const RunNow& now) {
+  const Value* const config = checkpoint.facts().find("config");
+  const Value* const run = checkpoint.facts().find("run");
+  const Value* const data = run ? run->find("data") : nullptr;
+  std::vector<ConfigChange> changes = config ? config_changes(*config, now.config) : std::vector<ConfigChange>();
+  if (!data || !data->is_object()) return changes;
+  for (ConfigChange change : config_changes(*data, now.data)) {
+    change.path = "the data's " + change.path, change.effect = ChangeEffect::numbers;
+    changes.push_back(std::move(change));
+  }
+  return changes;
+}
+
+// Whether going on from a checkpoint computes what its run would have.
+bool same_numbers(const Checkpoint& checkpoint, const RunNow& now) {
+  const std::vector<ConfigChange> changes = changes_since(checkpoint, now);
+  return std::none_of(changes.begin(), changes.end(),
+                      [](const ConfigChange& change) { return change.effect == ChangeEffect::numbers; });
+}
+
+// The newest, or the one that was asked for. A command that asks for one and is started again, as a batch system does,
+// goes on where it stopped. So does one that does not ask, after another that did and has saved nothing since.
+size_t find_beginning(const CheckpointStore& store, const std::vector<StoredTag>& tags, const ResumeOption& option,
+                      const std::string& output_dir, const RunNow& now, Log& log) {
+  const size_t at = find_tag(tags, option, output_dir);
+  const bool asked = option.mode == ResumeOption::Mode::tag;
+  const std::string origin = asked ? option.tag : last_origin(output_dir);
+  const size_t last = origin.empty() ? tags.size() : newest_from(store, tags, origin, asked ? kAskedFor : kResumedFrom);
+  if (last == tags.size() || last == at) return at;
+  if (!asked) {
+    log.warning(concat("the last run in this folder went on from ", origin, ", so this one goes on from ",
+                       tags[last].tag, " and not from ", tags[at].tag, "; --resume ", tags[at].tag, " does"));
+    return last;
+  }
+  if (!same_numbers(*store.open(tags[last].tag), now)) return at;
+  log.warning(concat("a run that went on from ", origin, " has come to ", tags[last].tag,
+                     " and goes on there; to begin at ", origin, " again, move ", tags[last].tag, " away"));
+  return last;
+}
+
 std::string listed(const std::vector<std::string>& names) {
   constexpr size_t kMost = 5;
   std::string text;
@@ -144,8 +186,9 @@ void check_no_tags(const CheckpointStore& store, const std::string& output_dir) 
 }
 
 GoOn choose_tag(const CheckpointStore& store, const std::vector<StoredTag>& tags, const ResumeOption& option,
-                const std::string& output_dir, const Value& now, int64_t train_steps, bool finished, Log& log) {
-  const size_t at = find_tag(tags, option, output_dir);
+                const std::string& output_dir, const RunNow& now, bool finished, Log& log) {
+  const int64_t train_steps = now.config.find("train_steps")->as_int();
+  const size_t at = find_beginning(store, tags, option, output_dir, now, log);
   const StoredTag& found = tags[at];
   if (option.mode == ResumeOption::Mode::automatic) check_newer(store, found.tag, output_dir);
   std::shared_ptr<const Checkpoint> checkpoint;
@@ -160,9 +203,10 @@ GoOn choose_tag(const CheckpointStore& store, const std::vector<StoredTag>& tags
     throw fail(ErrorCode::config, "output_dir ", output_dir, " holds a run that is done: checkpoint ", found.tag,
                " is at step ", found.step, " of ", train_steps,
                "\n   train longer with a larger train_steps, or choose another --set output_dir=FOLDER");
-  const Value* before = checkpoint->facts().find("config");
-  if (before) explain(config_changes(*before, now), option, found.tag, log);
-  GoOn on{found.tag, {}};
+  explain(changes_since(*checkpoint, now), option, found.tag, log);
+  GoOn on{found.tag, tags_in(*checkpoint, kResumedFrom), tags_in(*checkpoint, kAskedFor), {}};
+  on.resumed_from.push_back(found.tag);
+  if (option.mode == ResumeOption::Mode::tag) on.asked_for.push_back(option.tag);
   for (const StoredTag& tag : tags)
     if (tag.step > found.step) on.left_behind.push_back(tag.tag);
   if (!on.left_behind.empty())
@@ -199,6 +243,12 @@ std::string resume_from(const std::string& tag, Run& run, Trainer& trainer, cons
     throw fail(ErrorCode::checkpoint, "the checkpoint ", tag, " is of step ", step, ", and its counter says that step ",
                trainer.next_step(), " is next: it was edited\n   go on from another checkpoint: --resume TAG");
   const std::vector<std::string> unused = used_by_nobody(load.unused(), run, env);
+  for (const std::string& name : unused)
+    if (name.starts_with("model/"))
+      throw fail(
+          ErrorCode::checkpoint, "the checkpoint ", tag, " holds weights that the model does not have: ", name,
+          "\n   it was saved by a run with another model: use the config of that run (resolved.json), or begin a ",
+          "new run in another output_dir");
   spread_values(run);
   return unused.empty() ? "" : concat("the checkpoint holds state that this run has no use for: ", listed(unused));
 }

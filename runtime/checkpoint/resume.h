@@ -24,6 +24,7 @@ DRIVETRAIN_INTERNAL ResumeOption read_resume(const std::string& text);
 // Where a run in a folder with a run goes on.
 struct GoOn {
   std::string tag;
+  std::vector<std::string> resumed_from, asked_for;  // for the facts of the run's own checkpoints, see ancestry.h
   // Checkpoints of steps behind it, which are done again. They are removed before the next checkpoint is complete, so
   // that the newest one is never of the run that was left.
   std::vector<std::string> left_behind;
@@ -33,14 +34,20 @@ struct GoOn {
 // would keep these, and a restart would go on from them. On rank 0, main thread.
 DRIVETRAIN_INTERNAL void check_no_tags(const CheckpointStore& store, const std::string& output_dir);
 
+// What a checkpoint's run is compared with.
+struct RunNow {
+  Value config;  // as resolved.json has it
+  Value data;    // DataFacts::notes
+};
+
 // The tag that a run in a folder with a run goes on from. On rank 0, main thread; `tags`: the store's, not empty;
-// `now`: resolved.json of this run; `finished`: nothing is left to do once all steps are done. Says in the log what
+// `finished`: nothing is left to do once all steps are done. Says in the log what
 // differs from the config of that run. Error(config) if there is nothing to go on from, or if a difference changes the
 // numbers and the user did not say that the run is to go on; Error(checkpoint) if the newest checkpoint cannot be read,
 // naming the one before it.
 DRIVETRAIN_INTERNAL GoOn choose_tag(const CheckpointStore& store, const std::vector<StoredTag>& tags,
-                                    const ResumeOption& option, const std::string& output_dir, const Value& now,
-                                    int64_t train_steps, bool finished, Log& log);
+                                    const ResumeOption& option, const std::string& output_dir, const RunNow& now,
+                                    bool finished, Log& log);
 
 // The state of `tag` into a run that is built and its trainer. Every rank; collective. Returns, on rank 0, a
 // warning if the checkpoint holds what no rank has a use for.

@@ -181,6 +181,11 @@ std::vector<std::string> StoredRun::damage(const std::string& tag) const {
   return texts;
 }
 
+bool StoredRun::is_there_now(const std::string& tag) const {
+  const std::vector<StoredTag> now = store_call(store_.id, "tags", [&] { return store_.store->tags(); });
+  return std::any_of(now.begin(), now.end(), [&](const StoredTag& one) { return one.tag == tag; });
+}
+
 std::vector<std::string> StoredRun::damaged_tags() const {
   std::vector<std::string> names;
   const std::vector<std::string> listed = names_of(tags_);

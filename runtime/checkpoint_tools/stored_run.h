@@ -49,6 +49,9 @@ class DRIVETRAIN_INTERNAL StoredRun {
   std::vector<std::string> damage(const std::string& tag) const;           // texts of problems() about a tag
   std::vector<std::string> damaged_tags() const;                           // that tags() does not list, newest first
 
+  // Whether the store still lists the tag: a run that is at work may have removed it.
+  bool is_there_now(const std::string& tag) const;
+
   // Whether `word` names a checkpoint here, complete or not; "newest" does.
   bool knows(const std::string& word) const;
   // The complete tag of that name; "" and "newest": the newest. Error(config) if there is none of that name,

@@ -13,16 +13,18 @@ namespace {
 
 struct Checked {
   std::string tag;
+  bool removed = false;           // meanwhile, by a run that is at work
   uint64_t files = 0, bytes = 0;  // 0 where the manifest is damaged
   std::vector<std::string> problems;
 };
 
 Checked check(const StoredRun& run, const StoredTag& tag) {
-  Checked checked{tag.tag, tag.files, tag.bytes, {}};
+  Checked checked{tag.tag, false, tag.files, tag.bytes, {}};
   try {
     checked.problems = run.open(tag)->verify();
   } catch (const Error& e) {
     checked.problems = run.damage(tag.tag);
+    checked.removed = checked.problems.empty() && !run.is_there_now(tag.tag);
     if (checked.problems.empty()) checked.problems.push_back(first_line(e.what()));
   }
   return checked;
@@ -49,6 +51,7 @@ class Verification {
   Verification(const StoredRun& run, bool json, std::ostream& out) : run_(run), json_(json), out_(out) {}
 
   void add(const Checked& checked) {
+    if (checked.removed) return;
     ++tags_, files_ += checked.files, bytes_ += checked.bytes;
     damaged_ += checked.problems.empty() ? 0 : 1;
     if (checked.problems.empty() && newest_whole_.empty()) newest_whole_ = checked.tag;
@@ -97,7 +100,7 @@ int verify_checkpoints(const StoredRun& run, const std::string& tag, bool json, 
   const std::vector<std::string> unlisted = run.damaged_tags();
   for (const std::string& name : unlisted)
     if (name == tag) {
-      verification.add({name, 0, 0, run.damage(name)});
+      verification.add({name, false, 0, 0, run.damage(name)});
       return verification.end();
     }
   if (!tag.empty()) {
@@ -105,7 +108,7 @@ int verify_checkpoints(const StoredRun& run, const std::string& tag, bool json, 
     return verification.end();
   }
   for (const StoredTag& one : run.tags()) verification.add(check(run, one));
-  for (const std::string& name : unlisted) verification.add({name, 0, 0, run.damage(name)});
+  for (const std::string& name : unlisted) verification.add({name, false, 0, 0, run.damage(name)});
   return verification.end();
 }
 

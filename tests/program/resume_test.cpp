@@ -90,6 +90,60 @@ TEST_F(Resume, checkpoints_behind_the_one_that_was_asked_for_do_not_stay_the_new
   EXPECT_EQ(tags, (std::set<std::string>{"step-00000002", "step-00000004", "step-00000005"}));
 }
 
+TEST_F(Resume, the_same_command_with_the_name_of_a_checkpoint_goes_on_where_it_was_stopped) {
+  ASSERT_EQ(train("--set output_dir=b --set train_steps=100000000 --set eval_interval=0 --set " + policy(50000000) +
+                  " --set train_steps=2")
+                .code,
+            0);
+  const std::vector<std::string> command = {program(),       "train",        path("tiny.json"),
+                                            "--set",         "output_dir=b", "--resume",
+                                            "step-00000002", "--set",        "train_steps=100000000"};
+  size_t before = 2;
+  for (int i = 0; i < 2; ++i) {
+    std::vector<std::string> words = command;
+    std::string policies = policy(50000000);
+    words.insert(words.end(), {"--set", policies.substr(1, policies.size() - 2)});
+    Background run(folder(), words);
+    ASSERT_TRUE(wait_until(20, [&] { return read_metrics(path("b")).size() > before + 3; })) << run.output();
+    run.signal(SIGTERM);
+    EXPECT_EQ(run.wait(20), 75) << run.output();
+    if (i == 1)
+      expect_says(run.output(), {"a run that went on from step-00000002 has come to", "goes on from checkpoint"});
+    const size_t steps = read_metrics(path("b")).size();
+    EXPECT_GT(steps, before);
+    before = steps;
+  }
+}
+
+// What it left is of another past than the newest checkpoint.
+TEST_F(Resume, a_run_after_one_that_went_back_and_saved_nothing_goes_back_as_well) {
+  const std::string sets = "--set train_steps=6 --set " + policy(2);
+  ASSERT_EQ(train(sets + " --set output_dir=a").code, 0);
+  ASSERT_EQ(train(sets + " --set output_dir=b").code, 0);
+  ASSERT_EQ(train("--set output_dir=b --set train_steps=3 --set optimizer.params.lr=0.5 --resume step-00000002 "
+                  "--set checkpoint_policy=on_signal")
+                .code,
+            0);
+  const Ran rest = train(sets + " --set output_dir=b --resume auto");
+  EXPECT_EQ(rest.code, 0) << rest.output;
+  expect_says(rest.output, {"the last run in this folder went on from step-00000002", "--resume step-00000006"});
+  expect_same_run("a", "b");
+}
+
+TEST_F(Resume, other_data_is_explained_before_it_acts) {
+  write("words.txt", std::string(4000, 'a') + "\n");
+  const std::string sets =
+      "--set output_dir=b --set model.params.vocab_size=256 --set 'dataset={\"type\": \"text\", "
+      "\"params\": {\"files\": [\"" +
+      path("words.txt") + "\"], \"seq_length\": 8}}' --set " + policy(2);
+  ASSERT_EQ(train(sets + " --set train_steps=4").code, 0);
+  write("words.txt", std::string(4000, 'b') + "\n");
+  expect_train_refused(sets + " --set train_steps=4", 2, {"holds a run that is done"});
+  const Ran other = train(sets + " --set train_steps=6");
+  EXPECT_EQ(other.code, 2);
+  expect_says(other.output, {"would change its numbers", "the data's "});
+}
+
 TEST_F(Resume, two_policies_of_a_type_keep_state_of_their_own) {
   const std::string two = R"(--set output_dir=b --set 'checkpoint_policy=["on_signal", {"type": "best", "params": )"
                           R"({"metric": "loss"}}, {"type": "best", "params": {"metric": "grad_norm"}}]' )";

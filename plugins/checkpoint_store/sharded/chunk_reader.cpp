@@ -29,7 +29,7 @@ ChunkReader::~ChunkReader() {
 void ChunkReader::add(const std::string& path, RankIndex index) {
   File& file = files_.emplace_back();
   file.path = path, file.index = std::move(index);
-  file.descriptor = calls_.open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0);
+  file.descriptor = calls_.open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK, 0);
   if (file.descriptor < 0) {
     if (errno != ENOENT) throw file_error(path, "open it for reading", errno);
     file.problem = concat(path, ": is missing; it should be the file of ", file.index.identity.text());

@@ -25,12 +25,13 @@ std::string free_space(const std::string& path) {
   }
 }
 
-std::string hint_for(int code) {
+std::string hint_for(int code, bool writes) {
   if (is_full(code)) return "free some space or choose another folder";
   if (code == EFBIG)
     return "a file may not become that large: raise `ulimit -f`, or choose a file system that takes large files";
   if (code == EMFILE || code == ENFILE) return "too many files are open: raise `ulimit -n`";
-  if (code == EROFS || code == EACCES || code == EPERM) return "choose a folder that this user may write";
+  if (code == EROFS || ((code == EACCES || code == EPERM) && writes)) return "choose a folder that this user may write";
+  if (code == EACCES || code == EPERM) return "let this user read it, or move it away";
   return "check the disk, the folder and its permissions";
 }
 
@@ -58,8 +59,9 @@ void remove_any(FileCalls& calls, const fs::path& path, const fs::file_status& s
 Error file_error(const std::string& path, const std::string& what, int code, uint64_t wanted) {
   std::string sizes = wanted ? concat(wanted, " bytes wanted") : "";
   if (is_full(code)) sizes += (sizes.empty() ? "" : "; ") + free_space(path);
+  const bool reads = what == "look at it" || what == "open it for reading" || what == "read it";
   return fail(ErrorCode::io, path, ": cannot ", what, sizes.empty() ? "" : " (" + sizes + ")", ": ",
-              std::strerror(code), "\n   ", hint_for(code));
+              std::strerror(code), "\n   ", hint_for(code, !reads));
 }
 
 std::string parent_folder(const std::string& path) {

@@ -1,0 +1,29 @@
+// Which checkpoints a run went on from before it saved one: where several runs went on in one folder, one of them from
+// an older checkpoint, the newest by its step need not be of the run that was there last. On rank 0, main thread.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include <drivetrain/checkpoint_store.h>
+
+#include "internal.h"
+
+namespace drivetrain {
+
+// Tags in the facts of a checkpoint, oldest first, some of which may be removed by now: those that its run and the runs
+// before it went on from, and those of them that --resume named.
+inline constexpr const char* kResumedFrom = "resumed_from";
+inline constexpr const char* kAskedFor = "asked_for";
+DRIVETRAIN_INTERNAL std::vector<std::string> tags_in(const Checkpoint& checkpoint, const char* fact);
+
+// Index of the newest of `tags`, which are the store's, newest first, that is `origin` or has it in this fact; that of
+// `origin` itself if a checkpoint behind it cannot be opened. tags.size(): `origin` is not there.
+DRIVETRAIN_INTERNAL size_t newest_from(const CheckpointStore& store, const std::vector<StoredTag>& tags,
+                                       const std::string& origin, const char* fact);
+
+// The checkpoint that the last run in a folder went on from, by its resolved.json; empty: it began anew, or unknown.
+inline constexpr const char* kGoesOnFrom = "_goes_on_from";
+DRIVETRAIN_INTERNAL std::string last_origin(const std::string& output_dir);
+
+}  // namespace drivetrain
