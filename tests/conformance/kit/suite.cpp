@@ -5,6 +5,7 @@
 #include <map>
 
 #include <drivetrain/testkit/attention/suite.h>
+#include <drivetrain/testkit/checkpoint_format/suite.h>
 #include <drivetrain/testkit/checkpoint_policy/suite.h>
 #include <drivetrain/testkit/checkpoint_store/suite.h>
 #include <drivetrain/testkit/communicator/suite.h>
@@ -26,6 +27,7 @@ using Maker = Suite (*)();
 const std::map<std::string, Maker>& makers() {
   static const std::map<std::string, Maker> list = {
       {"attention", attention_suite},
+      {"checkpoint_format", checkpoint_format_suite},
       {"checkpoint_policy", checkpoint_policy_suite},
       {"checkpoint_store", checkpoint_store_suite},
       {"communicator", communicator_suite},
