@@ -7,6 +7,7 @@
 
 #include "config/printable.h"
 #include "formats/state_names.h"
+#include "state/foreign_tensors.h"
 
 namespace drivetrain {
 namespace {
@@ -37,18 +38,17 @@ class Renamed final : public Checkpoint {
   // `shape`: of the new tensor. Its dtype is that of its first part.
   void add(const std::string& name, const std::vector<int64_t>& shape, std::vector<Rows> parts) {
     for (const Rows& part : parts)
-      if (!stored_.count(part.source)) return problems_.push_back(concat("\"", shown(part.source), "\" is missing"));
+      if (!stored_.count(part.source)) return problem(concat("\"", shown(part.source), "\" is missing"));
     const at::ScalarType dtype = stored_.at(parts.front().source).dtype;
     tensors_[name] = {{name, shape, dtype}, std::move(parts)};
   }
-  // That the tensor below has this shape, for what `add` is going to say of it.
-  void expect(const std::string& source, const std::vector<int64_t>& shape) {
+  // That the tensor below, for what `add` is going to say of it, can be one that holds rows of a parameter of ours.
+  void expect(const std::string& source, const ForeignTensor& wanted, const std::vector<int64_t>& ours) {
     const auto found = stored_.find(source);
-    if (found == stored_.end() || found->second.shape == shape) return;
-    problems_.push_back(concat("\"", shown(source), "\" has shape ", at::IntArrayRef(found->second.shape), "; ",
-                               at::IntArrayRef(shape), " is wanted"));
+    if (found == stored_.end() || wanted.fits(found->second.shape, ours)) return;
+    problem(concat("\"", shown(source), "\" has shape ", at::IntArrayRef(found->second.shape), "; ",
+                   at::IntArrayRef(wanted.shape(ours)), wanted.padded ? " or more rows are" : " is", " wanted"));
   }
-  void problem(const std::string& text) { problems_.push_back(text); }
   void throw_if_any(const std::string& head) const {
     if (problems_.empty()) return;
     std::string text = head;
@@ -80,6 +80,11 @@ class Renamed final : public Checkpoint {
   std::vector<std::string> verify() const override { return of_->verify(); }
 
  private:
+  // Once, however many parts a tensor has.
+  void problem(const std::string& text) {
+    if (std::find(problems_.begin(), problems_.end(), text) == problems_.end()) problems_.push_back(text);
+  }
+
   struct Tensor {
     StoredTensor stored;
     std::vector<Rows> parts;
@@ -95,12 +100,6 @@ const std::vector<int64_t>& shape_of(const ParamShapes& shapes, const std::strin
   const auto found = shapes.find(param);
   if (found == shapes.end()) throw fail(ErrorCode::internal, "the model has a weight rule for ", param, " and no such");
   return found->second;
-}
-
-std::vector<int64_t> foreign_shape(std::vector<int64_t> shape, const WeightRule& rule, const WeightPart& part) {
-  shape.at(0) = part.rows;
-  if (rule.transposed) std::rotate(shape.begin(), shape.begin() + 1, shape.end());
-  return shape;
 }
 
 // "optimizer/NAME.MOMENT" by NAME; `owners`: how many words stand before the name.
@@ -121,8 +120,39 @@ std::map<std::string, std::set<std::string>> moments_of(const std::map<std::stri
 // The foreign name of a part, with or without the rules' prefix.
 std::string found_name(const std::map<std::string, StoredTensor>& stored, const WeightRules& rules,
                        const WeightPart& part) {
-  const std::string full = part.prefixed ? rules.prefix + part.name : part.name;
+  const std::string full = written_name(rules, part);
   return !stored.count(kModelNames + full) && stored.count(kModelNames + part.name) ? part.name : full;
+}
+
+// Rows [row, row + rows) of a parameter, which stand at `first` in a foreign tensor.
+struct Content {
+  std::string param;
+  int64_t row = 0, rows = 0, first = 0;
+};
+
+// By written name, what a foreign tensor holds.
+std::map<std::string, std::vector<Content>> contents_of(const WeightRules& rules) {
+  std::map<std::string, std::vector<Content>> contents;
+  for (const WeightRule& rule : rules.rules) {
+    int64_t row = 0;
+    for (const WeightPart& part : rule.parts) {
+      contents[written_name(rules, part)].push_back({rule.param, row, part.rows, part.first});
+      row += part.rows;
+    }
+  }
+  return contents;
+}
+
+// That a tensor can be written: its parts are all of it. Several parts of a transposed one would be columns, which no
+// model asks for.
+void check_whole(const std::string& name, const ForeignTensor& tensor, std::vector<Content> parts) {
+  std::sort(parts.begin(), parts.end(), [](const Content& a, const Content& b) { return a.first < b.first; });
+  int64_t row = 0;
+  for (const Content& part : parts) {
+    if (part.first != row || (tensor.transposed && parts.size() > 1))
+      throw fail(ErrorCode::internal, "the weight rules do not say how ", name, " is written, at its row ", row);
+    row += part.rows;
+  }
 }
 
 }  // namespace
@@ -132,6 +162,7 @@ std::shared_ptr<const Checkpoint> as_native(std::shared_ptr<const Checkpoint> fo
   const auto made = std::make_shared<Renamed>(foreign);
   made->set_facts(foreign->facts());
   const auto moments = moments_of(made->stored(), 1);
+  const auto tensors = foreign_tensors(rules);
   for (const WeightRule& rule : rules.rules) {
     const std::vector<int64_t>& shape = shape_of(shapes, rule.param);
     std::vector<std::string> names;
@@ -146,8 +177,9 @@ std::shared_ptr<const Checkpoint> as_native(std::shared_ptr<const Checkpoint> fo
       int64_t row = 0;
       for (size_t i = 0; i < names.size(); ++i) {
         const WeightPart& part = rule.parts[i];
-        made->expect(before + names[i] + after, foreign_shape(shape, rule, part));
-        parts.push_back({before + names[i] + after, row, part.rows, rule.transposed, 0, 0});
+        made->expect(before + names[i] + after, tensors.at(written_name(rules, part)), shape);
+        const int64_t across = rule.transposed ? part.first : 0;
+        parts.push_back({before + names[i] + after, row, part.rows, rule.transposed, part.first - across, across});
         row += part.rows;
       }
       made->add(name, shape, std::move(parts));
@@ -168,22 +200,27 @@ std::shared_ptr<const Checkpoint> as_foreign(std::shared_ptr<const Checkpoint> n
   std::string owner;  // "optimizer/adamw/"
   for (const auto& [name, tensor] : made->stored())
     if (name.starts_with(kOptimizerNames)) owner = name.substr(0, name.find('/', kOptimizerNames.size()) + 1);
-  for (const WeightRule& rule : rules.rules) {
-    const std::vector<int64_t>& shape = shape_of(shapes, rule.param);
-    int64_t row = 0;
-    for (const WeightPart& part : rule.parts) {
-      const std::string name = part.prefixed ? rules.prefix + part.name : part.name;
-      const std::vector<int64_t> theirs = foreign_shape(shape, rule, part);
-      const auto add = [&](const std::string& to, const std::string& from) {
-        made->expect(from, shape);
-        made->add(to, theirs, {{from, 0, theirs[0], rule.transposed, row, 0}});
-      };
-      add(kModelNames + name, kModelNames + rule.param);
-      if (const auto kept = moments.find(rule.param); kept != moments.end())
-        for (const std::string& moment : kept->second)
-          add(concat(kOptimizerNames, name, ".", moment), concat(owner, rule.param, ".", moment));
-      row += part.rows;
-    }
+  const auto contents = contents_of(rules);
+  for (const auto& [name, tensor] : foreign_tensors(rules)) {
+    const std::vector<Content>& parts = contents.at(name);
+    check_whole(name, tensor, parts);
+    const std::vector<int64_t> theirs = tensor.shape(shape_of(shapes, parts.front().param));
+    std::set<std::string> kept;
+    const auto add = [&](const std::string& to, const std::string& before, const std::string& after) {
+      std::vector<Rows> rows;
+      for (const Content& part : parts) {
+        const std::vector<int64_t>& ours = shape_of(shapes, part.param);
+        made->expect(before + part.param + after, {ours.empty() ? 1 : ours[0]}, ours);
+        rows.push_back({before + part.param + after, part.first, tensor.transposed ? theirs[0] : part.rows,
+                        tensor.transposed, part.row, 0});
+      }
+      made->add(to, theirs, std::move(rows));
+    };
+    add(kModelNames + name, kModelNames, "");
+    for (const Content& part : parts)
+      if (const auto found = moments.find(part.param); found != moments.end())
+        kept.insert(found->second.begin(), found->second.end());
+    for (const std::string& moment : kept) add(concat(kOptimizerNames, name, ".", moment), owner, "." + moment);
   }
   made->throw_if_any("the checkpoint does not fit the model:");
   return made;

@@ -25,26 +25,26 @@ SliceReader::SliceReader(const Layout& layout, const Mesh& mesh, const at::Tenso
   if (map_.padded()) flat_.zero_();
 }
 
-void SliceReader::read(const WeightSource& file, const std::string& name, bool transposed, int64_t first) const {
+void SliceReader::read(const WeightSource& file, const std::string& name, bool transposed, const Rows& rows) const {
   const std::vector<int64_t> shape = file.shape(name);
   int64_t row = 1;  // elements of the file's
   for (size_t dim = 1; dim < shape.size(); ++dim) row *= shape[dim];
-  const int64_t last = first + (transposed ? row : shape[0]);
-  Range wanted = rows_within(first, last);
+  Range wanted = rows_within(rows.ours, rows.ours + rows.count);
   if (wanted.from >= wanted.until) return;
+  const int64_t moved = rows.ours - rows.theirs;
   // Along the file's first dimension, which a transposed matrix has as our columns.
   if (transposed)
     wanted = columns();
   else
-    wanted.from -= first, wanted.until -= first;
+    wanted.from -= moved, wanted.until -= moved;
   const auto bytes = static_cast<int64_t>(c10::elementSize(file.dtype(name))) * std::max<int64_t>(row, 1);
   const int64_t piece = std::max<int64_t>(1, kPiece / bytes);
   for (int64_t at = wanted.from; at < wanted.until; at += piece) {
     const at::Tensor values = file.rows(name, at, std::min(piece, wanted.until - at));
     if (transposed)
-      take(values.t(), first, at);
+      take(values.t().narrow(0, rows.theirs, rows.count), rows.ours, at);
     else
-      take(as_rows(values), first + at, 0);
+      take(as_rows(values), at + moved, 0);
   }
 }
 

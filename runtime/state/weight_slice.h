@@ -20,8 +20,12 @@ class SliceReader {
  public:
   SliceReader(const Layout& layout, const Mesh& mesh, const at::Tensor& value);
 
-  // The tensor supplies rows of ours from `first` on. `transposed`: it is a matrix whose columns are our rows.
-  void read(const WeightSource& file, const std::string& name, bool transposed, int64_t first) const;
+  // Rows [ours, ours + count) of the parameter are rows [theirs, theirs + count) of a tensor.
+  struct Rows {
+    int64_t ours = 0, theirs = 0, count = 0;
+  };
+  // `transposed`: the tensor is a matrix whose columns are our rows.
+  void read(const WeightSource& file, const std::string& name, bool transposed, const Rows& rows) const;
 
  private:
   struct Range {

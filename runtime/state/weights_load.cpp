@@ -11,6 +11,7 @@
 #include <drivetrain/error.h>
 
 #include "config/printable.h"
+#include "state/foreign_tensors.h"
 #include "state/hf_folder.h"
 #include "state/weight_slice.h"
 #include "state/weights.h"
@@ -24,19 +25,20 @@ constexpr size_t kShownProblems = 20;  // a wrong model has hundreds, all saying
 class WeightLoader {
  public:
   WeightLoader(const WeightSource& folder, const WeightRules& rules, const Mesh& mesh)
-      : folder_(folder), rules_(rules), mesh_(mesh) {}
+      : folder_(folder), rules_(rules), tensors_(foreign_tensors(rules)), mesh_(mesh) {}
 
   void check_names() {
     std::set<std::string> known;
     for (const WeightRule& rule : rules_.rules) {
       Source& source = sources_[rule.param];
       source.rule = &rule;
+      std::set<std::string> missing;  // once, however many parts it has
       for (const WeightPart& part : rule.parts) {
         source.names.push_back(find(part));
         known.insert(source.names.back());
-        if (source.names.back().empty()) {
-          problem("tensor \"", shown(written_name(part)), "\" is missing; it holds ", rule.param, " of the model");
-        }
+        const std::string name = written_name(rules_, part);
+        if (source.names.back().empty() && missing.insert(name).second)
+          problem("tensor \"", shown(name), "\" is missing; it holds ", rule.param, " of the model");
       }
     }
     for (const auto& [name, param] : rules_.tied) {
@@ -59,15 +61,14 @@ class WeightLoader {
       throw fail(ErrorCode::internal, "the weight rule of ", target.param->name, " supplies ", rows, " rows for shape ",
                  at::IntArrayRef(shape));
     }
-    for (size_t i = 0; i < source.names.size(); ++i) {
-      std::vector<int64_t> wanted = shape;
-      wanted[0] = source.rule->parts[i].rows;
-      if (source.rule->transposed) std::rotate(wanted.begin(), wanted.begin() + 1, wanted.end());
-      if (!source.names[i].empty()) check_tensor(source.names[i], wanted, target.param->name);
-    }
+    std::set<std::string> checked{""};  // the name of what is missing
+    const std::vector<WeightPart>& parts = source.rule->parts;
+    for (size_t i = 0; i < parts.size(); ++i)
+      if (checked.insert(source.names[i]).second)
+        check_tensor(source.names[i], tensors_.at(written_name(rules_, parts[i])), target);
     for (size_t i = 0; i < rules_.tied.size(); ++i) {
       if (rules_.tied[i].second != target.param->name || tied_names_[i].empty()) continue;
-      if (check_tensor(tied_names_[i], shape, target.param->name)) check_tie(tied_names_[i], target);
+      if (check_tensor(tied_names_[i], {rows, parts.back().padded, false}, target)) check_tie(tied_names_[i], target);
     }
   }
 
@@ -92,10 +93,6 @@ class WeightLoader {
     problems_.push_back(concat(parts...));
   }
 
-  std::string written_name(const WeightPart& part) const {
-    return part.prefixed ? rules_.prefix + part.name : part.name;
-  }
-
   std::string where_it_says() const {
     const std::string config = folder_.path() + "/config.json";
     std::error_code unknown;
@@ -104,7 +101,7 @@ class WeightLoader {
 
   // The name in this folder, with or without the prefix; empty if it is not there.
   std::string find(const WeightPart& part) const {
-    if (folder_.contains(written_name(part))) return written_name(part);
+    if (const std::string name = written_name(rules_, part); folder_.contains(name)) return name;
     return folder_.contains(part.name) ? part.name : "";
   }
 
@@ -123,11 +120,12 @@ class WeightLoader {
     throw fail(ErrorCode::internal, "the model has no weight rule for its parameter ", target.param->name);
   }
 
-  bool check_tensor(const std::string& name, const std::vector<int64_t>& wanted, const std::string& param) {
-    const std::vector<int64_t> found = folder_.shape(name);
-    if (found != wanted) {
-      problem("tensor \"", shown(name), "\" has shape ", at::IntArrayRef(found), "; ", param, " of the model needs ",
-              at::IntArrayRef(wanted), " there");
+  bool check_tensor(const std::string& name, const ForeignTensor& wanted, const Trainable& target) {
+    const std::vector<int64_t> found = folder_.shape(name), &ours = target.layout.global_shape;
+    if (!wanted.fits(found, ours)) {
+      problem("tensor \"", shown(name), "\" has shape ", at::IntArrayRef(found), "; ", target.param->name,
+              " of the model needs ", at::IntArrayRef(wanted.shape(ours)), wanted.padded ? " or more rows" : "",
+              " there");
       return false;
     }
     const at::ScalarType dtype = folder_.dtype(name);
@@ -140,10 +138,11 @@ class WeightLoader {
   void read(const Trainable& target, const at::Tensor& value) const {
     const Source& source = source_of(target);
     const SliceReader reader(target.layout, mesh_, value);
-    int64_t first = 0;
+    int64_t row = 0;
     for (size_t i = 0; i < source.names.size(); ++i) {
-      reader.read(folder_, source.names[i], source.rule->transposed, first);
-      first += source.rule->parts[i].rows;
+      const WeightPart& part = source.rule->parts[i];
+      reader.read(folder_, source.names[i], source.rule->transposed, {row, part.first, part.rows});
+      row += part.rows;
     }
   }
 
@@ -153,7 +152,7 @@ class WeightLoader {
     const auto options = at::TensorOptions().dtype(at::kFloat);
     const at::Tensor ours = at::empty({target.value.numel()}, options), theirs = at::empty_like(ours);
     read(target, ours);
-    SliceReader(target.layout, mesh_, theirs).read(folder_, name, false, 0);
+    SliceReader(target.layout, mesh_, theirs).read(folder_, name, false, {0, 0, target.layout.global_shape[0]});
     if (std::memcmp(ours.const_data_ptr(), theirs.const_data_ptr(), ours.nbytes()) == 0) return;
     problem("tensor \"", shown(name), "\" differs from \"", source_of(target).names[0],
             "\", with which the model ties it; untie ",
@@ -162,6 +161,7 @@ class WeightLoader {
 
   const WeightSource& folder_;
   const WeightRules& rules_;
+  const std::map<std::string, ForeignTensor> tensors_;  // by written name
   const Mesh& mesh_;
   std::unordered_map<std::string, Source> sources_;  // by our parameter
   std::vector<std::string> tied_names_;              // as rules_.tied; empty: not there

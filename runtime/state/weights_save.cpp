@@ -5,6 +5,7 @@
 
 #include <drivetrain/error.h>
 
+#include "state/foreign_tensors.h"
 #include "state/hf_folder.h"
 #include "state/new_file.h"
 #include "state/safetensors_writer.h"
@@ -32,15 +33,16 @@ std::map<std::string, ExportPart> export_parts(const WeightRules& rules,
     int64_t rows = 0;
     for (const WeightPart& part : rule.parts) {
       ExportPart out;
-      out.item.name = part.prefixed ? rules.prefix + part.name : part.name;
+      out.item.name = written_name(rules, part);
       out.item.shape = shape->second;
       out.item.shape.at(0) = part.rows;
       out.bytes = sizeof(float);
       for (const int64_t size : out.item.shape) out.bytes *= static_cast<uint64_t>(size);
       if (rule.transposed) std::rotate(out.item.shape.begin(), out.item.shape.begin() + 1, out.item.shape.end());
       rows += part.rows;
-      if (!parts.emplace(out.item.name, out).second) {
-        throw fail(ErrorCode::internal, "export: two rules write ", out.item.name);
+      // Parts of a tensor would have to be put together, which no format with such folders asks for.
+      if (!parts.emplace(out.item.name, out).second || part.first != 0) {
+        throw fail(ErrorCode::internal, "export: ", rule.param, " is only a part of what ", out.item.name, " holds");
       }
     }
     if (rows != shape->second[0]) {
@@ -120,7 +122,7 @@ void write_tensors(const std::string& folder, const WeightRules& rules, const st
     int64_t first = 0;
     for (const WeightPart& part : rule.parts) {
       const at::Tensor rows = whole.narrow(0, first, part.rows);
-      const ExportPart& out = parts.at(part.prefixed ? rules.prefix + part.name : part.name);
+      const ExportPart& out = parts.at(written_name(rules, part));
       shards[out.shard]->put(out.item.name, rule.transposed ? rows.movedim(0, -1) : rows);
       first += part.rows;
     }

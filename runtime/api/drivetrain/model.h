@@ -10,15 +10,19 @@ DRIVETRAIN_CONTRACT(model)
 
 namespace drivetrain {
 
-// One tensor of a foreign file. It holds some rows of one of our parameters.
+// Some rows of one of our parameters, and the tensor of a foreign file that holds them. Several parts, of one parameter
+// or of several, may share a tensor: it has as many rows as the part that ends last.
 struct WeightPart {
-  std::string name;      // without WeightRules::prefix
+  std::string name;      // of the tensor, without WeightRules::prefix
   int64_t rows = 0;      // how many rows of our first dimension it holds (in our orientation)
   bool prefixed = true;  // false: its name never has WeightRules::prefix ("lm_head.weight")
+  int64_t first = 0;     // the row of the tensor where these rows begin
+  bool padded = false;   // when read, the tensor may have further rows, which hold nothing (a padded vocabulary)
 };
 
 // One of our parameters, and the foreign tensors that hold its values. Reading concatenates the parts along our first
-// dimension; writing splits them. A foreign tensor is [rows, ...] or, if `transposed`, [..., rows].
+// dimension; writing splits them. A foreign tensor is [rows, ...] or, if `transposed`, [..., rows]. Rules that share a
+// tensor agree in `transposed`.
 struct WeightRule {
   std::string param;
   std::vector<WeightPart> parts;
@@ -50,7 +54,9 @@ class DRIVETRAIN_API Model : public Plugin {
   // Called once per unit after `build`. The time of a unit's forward and backward in any unit of time, for the
   // partition over pipeline stages. At least 0.
   virtual double cost(const Unit& unit) const = 0;
-  // `format`: "hf". Called when weights are read or written. Throws Error(config) for a format that it does not know.
+  // `format`: how tensors are named and laid out. "hf": a Hugging Face folder, which every model has to know.
+  // "megatron_core": Megatron-LM, every tensor whole, under the names of its library and numbered through all stages.
+  // Called when weights are read or written. Throws Error(config) for a format that it does not know.
   virtual WeightRules weight_rules(const std::string& format) const = 0;
   // Called once, after Strategy::attach. The folder to read the initial weights from; empty: Param::init applies.
   virtual std::string weights_folder() const { return {}; }

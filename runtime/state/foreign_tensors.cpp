@@ -1,0 +1,40 @@
+#include "state/foreign_tensors.h"
+
+#include <algorithm>
+
+#include <drivetrain/error.h>
+
+namespace drivetrain {
+
+std::vector<int64_t> ForeignTensor::shape(std::vector<int64_t> ours) const {
+  ours.at(0) = rows;
+  if (transposed) std::rotate(ours.begin(), ours.begin() + 1, ours.end());
+  return ours;
+}
+
+bool ForeignTensor::fits(const std::vector<int64_t>& found, const std::vector<int64_t>& ours) const {
+  const std::vector<int64_t> wanted = shape(ours);
+  if (!padded || found.size() != wanted.size()) return found == wanted;
+  ForeignTensor longer = *this;
+  longer.rows = std::max(rows, transposed ? found.back() : found.front());
+  return found == longer.shape(ours);
+}
+
+std::map<std::string, ForeignTensor> foreign_tensors(const WeightRules& rules) {
+  std::map<std::string, ForeignTensor> tensors;
+  for (const WeightRule& rule : rules.rules)
+    for (const WeightPart& part : rule.parts) {
+      const std::string name = written_name(rules, part);
+      const auto [found, fresh] = tensors.try_emplace(name);
+      ForeignTensor& tensor = found->second;
+      if (fresh) tensor.transposed = rule.transposed;
+      if (part.first < 0 || part.rows < 0 || tensor.transposed != rule.transposed)
+        throw fail(ErrorCode::internal, "the weight rule of ", rule.param, " has rows of ", name, " from ", part.first,
+                   " on, ", part.rows, " of them, or another rule transposes that tensor otherwise");
+      tensor.rows = std::max(tensor.rows, part.first + part.rows);
+      tensor.padded = tensor.padded || part.padded;
+    }
+  return tensors;
+}
+
+}  // namespace drivetrain

@@ -1,0 +1,32 @@
+// The tensors of another program, as a model's weight rules describe them. Several rules may share one. Any thread.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include <drivetrain/model.h>
+
+#include "internal.h"
+
+namespace drivetrain {
+
+struct ForeignTensor {
+  int64_t rows = 0;  // that hold something, in our orientation
+  bool padded = false, transposed = false;
+
+  // Its shape without padding, where it holds rows of a parameter of the shape `ours`, which has a first dimension.
+  std::vector<int64_t> shape(std::vector<int64_t> ours) const;
+  // Whether a tensor of the shape `found` can be it.
+  bool fits(const std::vector<int64_t>& found, const std::vector<int64_t>& ours) const;
+};
+
+// The name of a part's tensor as it is written, with the rules' prefix.
+inline std::string written_name(const WeightRules& rules, const WeightPart& part) {
+  return part.prefixed ? rules.prefix + part.name : part.name;
+}
+
+// By written name. Error(internal) for rules that contradict each other or have a part that lies nowhere.
+DRIVETRAIN_INTERNAL std::map<std::string, ForeignTensor> foreign_tensors(const WeightRules& rules);
+
+}  // namespace drivetrain
