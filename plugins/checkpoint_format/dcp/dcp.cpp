@@ -6,6 +6,7 @@
 #include <drivetrain/checkpoint_format.h>
 #include <drivetrain/error.h>
 #include <drivetrain/services.h>
+#include <drivetrain/toolkit/torch_files/dcp_folder.h>
 
 namespace drivetrain::dcp {
 
@@ -17,7 +18,9 @@ class Dcp final : public CheckpointFormat {
     std::error_code unknown;
     // With this file beside it, it is Megatron-LM's.
     if (std::filesystem::exists(folder + "/metadata.json", unknown)) return {};
-    return std::filesystem::is_regular_file(folder + "/" + kMetadata, unknown) ? "PyTorch distributed checkpoint" : "";
+    return std::filesystem::is_regular_file(folder + "/" + DcpFolder::kMetadata, unknown)
+               ? "PyTorch distributed checkpoint"
+               : "";
   }
   std::shared_ptr<const Checkpoint> open(const std::string& folder, const std::string& tag) const override {
     if (!tag.empty())

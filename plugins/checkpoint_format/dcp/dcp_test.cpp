@@ -14,6 +14,7 @@
 
 #include <drivetrain/checkpoint_format.h>
 #include <drivetrain/safetensors.h>
+#include <drivetrain/toolkit/torch_files/dcp_folder.h>
 #include <drivetrain/toolkit/torch_files/torch_writer.h>
 
 #include <drivetrain/testkit/kit/temp_folder.h>
@@ -93,7 +94,7 @@ TEST_F(DcpTest, chunks_of_any_dimensions_become_boxes) {
     for (size_t d = 0; d < shape.size(); ++d) view = view.narrow(static_cast<int64_t>(d), offsets[d], sizes[d]);
     view.copy_(part);
     const at::Tensor flat = part.contiguous().view({-1}), matrix = as_matrix(made);
-    for (const dcp::ChunkBox& one : dcp::boxes_of_chunk(shape, offsets, sizes))
+    for (const ChunkBox& one : boxes_of_chunk(shape, offsets, sizes))
       matrix.narrow(0, one.box.row, one.box.rows)
           .narrow(1, one.box.column, one.box.columns)
           .copy_(flat.narrow(0, one.first, one.box.rows * one.box.columns).view({one.box.rows, one.box.columns}));

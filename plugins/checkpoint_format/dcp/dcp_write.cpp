@@ -2,6 +2,7 @@
 #include <ATen/ops/full.h>
 
 #include <drivetrain/error.h>
+#include <drivetrain/toolkit/torch_files/dcp_folder.h>
 #include <drivetrain/toolkit/torch_files/torch_checkpoint.h>
 #include <drivetrain/toolkit/torch_files/torch_writer.h>
 
@@ -153,7 +154,7 @@ void write_folder(const std::string& folder, const Checkpoint& state) {
     }
     file.finish();
   }
-  write_durable_file(calls, folder + "/" + kMetadata, metadata_of(items));
+  write_durable_file(calls, folder + "/" + DcpFolder::kMetadata, metadata_of(items));
   sync_folder(calls, folder);
 }
 
