@@ -149,9 +149,10 @@ TEST(GptOptions, sizes_whose_products_overflow_are_refused) {
   expect_refused(R"("hidden_size": 2e9, "vocab_size": 256)" + rest, "parameters; more than 1e+15 cannot be counted");
 }
 
-TEST(GptOptions, only_the_format_hf_is_known) {
-  EXPECT_EQ(error_of([] { gpt(kSmall)->weight_rules("megatron"); }),
-            "model/gpt knows the weight format \"hf\" (Hugging Face folders), not \"megatron\"");
+TEST(GptOptions, other_weight_formats_are_refused) {
+  const std::string text = error_of([] { gpt(kSmall)->weight_rules("gguf"); });
+  for (const char* const word : {"\"hf\"", "\"megatron_core\"", "not \"gguf\""})
+    EXPECT_NE(text.find(word), std::string::npos) << text;
 }
 
 }  // namespace

@@ -1,0 +1,58 @@
+// The rows of Megatron-LM's tensors that our parameters are made of, by its formula: per key/value head its queries,
+// its key, its value.
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "megatron_rules.h"
+
+namespace drivetrain::gpt {
+namespace {
+
+Shape shape_of(int64_t heads, int64_t groups, bool llama) {
+  Shape s;
+  s.layers = 2, s.heads = heads, s.groups = groups, s.head_dim = 6, s.hidden = 20, s.ffn = 28, s.vocab = 50;
+  s.positions = 9;
+  if (llama) s.rms = s.rotary = true, s.bias = s.tied = false, s.activation = "swiglu";
+  return s;
+}
+
+TEST(GptMegatron, every_row_of_a_tensor_is_one_row_of_a_parameter) {
+  for (const auto& [heads, groups, llama] : {std::tuple{4, 4, false}, {4, 2, true}, {6, 1, true}, {3, 3, true}}) {
+    std::map<std::string, std::map<int64_t, int64_t>> used;  // by tensor, where parts begin and end
+    for (const WeightRule& rule : megatron_rules(shape_of(heads, groups, llama)).rules)
+      for (const WeightPart& part : rule.parts)
+        EXPECT_TRUE(used[part.name].emplace(part.first, part.first + part.rows).second) << part.name;
+    for (const auto& [name, parts] : used) {
+      int64_t row = 0;
+      for (const auto& [first, end] : parts) {
+        EXPECT_EQ(first, row) << name;
+        row = end;
+      }
+    }
+    EXPECT_EQ(used.size(), llama ? 3u + 2 * 6 : 4u + 2 * 12);
+  }
+}
+
+TEST(GptMegatron, queries_keys_and_values_stand_by_group) {
+  const Shape s = shape_of(6, 2, true);
+  const int64_t each = s.heads / s.groups, C = s.head_dim;
+  const WeightRules rules = megatron_rules(s);
+  std::vector<int64_t> rows;  // theirs, in our order
+  for (const WeightRule& rule : rules.rules)
+    if (rule.param == "block.1.attn.qkv.weight")
+      for (const WeightPart& part : rule.parts) {
+        EXPECT_EQ(part.name, "decoder.layers.1.self_attention.linear_qkv.weight");
+        for (int64_t i = 0; i < part.rows; ++i) rows.push_back(part.first + i);
+      }
+  std::vector<int64_t> wanted;
+  for (int64_t h = 0; h < s.heads; ++h)
+    for (int64_t c = 0; c < C; ++c) wanted.push_back(((h / each) * (each + 2) + h % each) * C + c);
+  for (int64_t value = 0; value < 2; ++value)
+    for (int64_t g = 0; g < s.groups; ++g)
+      for (int64_t c = 0; c < C; ++c) wanted.push_back((g * (each + 2) + each + value) * C + c);
+  EXPECT_EQ(rows, wanted);
+}
+
+}  // namespace
+}  // namespace drivetrain::gpt

@@ -1,0 +1,67 @@
+// Source: Megatron-LM, megatron/core/models/gpt/gpt_model.py, transformer/{attention,mlp,transformer_layer}.py. Legend:
+// C head size, H query heads, G key/value heads.
+#include "megatron_rules.h"
+
+namespace drivetrain::gpt {
+namespace {
+
+class Rules {
+ public:
+  explicit Rules(const Shape& shape) : s(shape) {}
+
+  // A layer's weight and, where there is one, its bias. `parts`: names without ".weight".
+  void layer(const std::string& ours, const std::vector<WeightPart>& parts, bool bias) {
+    for (const char* const suffix : {".weight", ".bias"}) {
+      if (suffix == std::string(".bias") && !bias) continue;
+      std::vector<WeightPart> named = parts;
+      for (WeightPart& part : named) part.name += suffix;
+      rules.rules.push_back({ours + suffix, std::move(named), false});
+    }
+  }
+  void norm(const std::string& ours, const std::string& theirs) { layer(ours, {{theirs, s.hidden}}, !s.rms); }
+
+  // Ours are all queries, all keys, all values. Megatron's rows go by group: its H / G queries, its key, its value.
+  std::vector<WeightPart> qkv(const std::string& name) const {
+    const int64_t queries = s.heads / s.groups * s.head_dim, group = queries + 2 * s.head_dim;
+    std::vector<WeightPart> parts;
+    const auto add = [&](int64_t first, int64_t rows) {
+      for (int64_t g = 0; g < s.groups; ++g) parts.push_back({name, rows, true, g * group + first});
+    };
+    add(0, queries), add(queries, s.head_dim), add(queries + s.head_dim, s.head_dim);
+    return parts;
+  }
+
+  void block(int64_t i) {
+    const std::string ours = concat("block.", i, "."), theirs = concat("decoder.layers.", i, ".");
+    norm(ours + "norm1", theirs + "input_layernorm");
+    layer(ours + "attn.qkv", qkv(theirs + "self_attention.linear_qkv"), s.any_qkv_bias());
+    layer(ours + "attn.proj", {{theirs + "self_attention.linear_proj", s.hidden}}, s.bias);
+    norm(ours + "norm2", theirs + "pre_mlp_layernorm");
+    layer(ours + "mlp.fc", {{theirs + "mlp.linear_fc1", s.fc_width()}}, s.bias);  // gated: gate, then up, as ours
+    layer(ours + "mlp.proj", {{theirs + "mlp.linear_fc2", s.hidden}}, s.bias);
+  }
+
+  // One row per token, padded to a multiple of 128 times the tensor ranks.
+  WeightPart vocabulary(const std::string& name) const { return {name, s.vocab, true, 0, true}; }
+
+  const Shape& s;
+  WeightRules rules;
+};
+
+}  // namespace
+
+WeightRules megatron_rules(const Shape& s) {
+  Rules list(s);
+  list.layer("embedding.word", {list.vocabulary("embedding.word_embeddings")}, false);
+  if (!s.rotary) list.layer("embedding.position", {{"embedding.position_embeddings", s.positions}}, false);
+  for (int64_t i = 0; i < s.layers; ++i) list.block(i);
+  list.norm("final_norm", "decoder.final_layernorm");
+  // A tied output layer is there where it stands on another pipeline rank than the embedding.
+  if (s.tied)
+    list.rules.tied = {{"output_layer.weight", "embedding.word.weight"}};
+  else
+    list.layer("head", {list.vocabulary("output_layer")}, false);
+  return list.rules;
+}
+
+}  // namespace drivetrain::gpt
