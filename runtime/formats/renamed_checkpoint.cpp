@@ -49,6 +49,10 @@ class Renamed final : public Checkpoint {
     problem(concat("\"", shown(source), "\" has shape ", at::IntArrayRef(found->second.shape), "; ",
                    at::IntArrayRef(wanted.shape(ours)), wanted.padded ? " or more rows are" : " is", " wanted"));
   }
+  // Once, however many parts a tensor has.
+  void problem(const std::string& text) {
+    if (std::find(problems_.begin(), problems_.end(), text) == problems_.end()) problems_.push_back(text);
+  }
   void throw_if_any(const std::string& head) const {
     if (problems_.empty()) return;
     std::string text = head;
@@ -80,11 +84,6 @@ class Renamed final : public Checkpoint {
   std::vector<std::string> verify() const override { return of_->verify(); }
 
  private:
-  // Once, however many parts a tensor has.
-  void problem(const std::string& text) {
-    if (std::find(problems_.begin(), problems_.end(), text) == problems_.end()) problems_.push_back(text);
-  }
-
   struct Tensor {
     StoredTensor stored;
     std::vector<Rows> parts;
@@ -122,6 +121,20 @@ std::string found_name(const std::map<std::string, StoredTensor>& stored, const 
                        const WeightPart& part) {
   const std::string full = written_name(rules, part);
   return !stored.count(kModelNames + full) && stored.count(kModelNames + part.name) ? part.name : full;
+}
+
+// Weights that no rule takes.
+std::vector<std::string> left_over(const std::map<std::string, StoredTensor>& stored, const WeightRules& rules) {
+  std::set<std::string> known;
+  for (const WeightRule& rule : rules.rules)
+    for (const WeightPart& part : rule.parts) known.insert(found_name(stored, rules, part));
+  for (const auto& [name, param] : rules.tied) known.insert({rules.prefix + name, name});
+  std::vector<std::string> left;
+  for (const auto& [name, tensor] : stored)
+    if (name.starts_with(kModelNames) && !known.count(name.substr(kModelNames.size())) &&
+        !is_ignored(rules, name.substr(kModelNames.size())))
+      left.push_back(name);
+  return left;
 }
 
 // Rows [row, row + rows) of a parameter, which stand at `first` in a foreign tensor.
@@ -188,6 +201,8 @@ std::shared_ptr<const Checkpoint> as_native(std::shared_ptr<const Checkpoint> fo
     for (const std::string& moment : kept)
       add(concat(optimizer_id, "/", rule.param, ".", moment), kOptimizerNames, "." + moment);
   }
+  for (const std::string& name : left_over(made->stored(), rules))
+    made->problem(concat("\"", shown(name), "\" belongs to nothing in the model"));
   made->throw_if_any("the checkpoint does not fit the model:");
   return made;
 }

@@ -1,6 +1,7 @@
 #include "state/foreign_tensors.h"
 
 #include <algorithm>
+#include <regex>
 
 #include <drivetrain/error.h>
 
@@ -18,6 +19,13 @@ bool ForeignTensor::fits(const std::vector<int64_t>& found, const std::vector<in
   ForeignTensor longer = *this;
   longer.rows = std::max(rows, transposed ? found.back() : found.front());
   return found == longer.shape(ours);
+}
+
+bool is_ignored(const WeightRules& rules, const std::string& name) {
+  const bool prefixed = !rules.prefix.empty() && name.rfind(rules.prefix, 0) == 0;
+  const std::string bare = prefixed ? name.substr(rules.prefix.size()) : name;
+  return std::any_of(rules.ignored.begin(), rules.ignored.end(),
+                     [&](const std::string& pattern) { return std::regex_match(bare, std::regex(pattern)); });
 }
 
 std::map<std::string, ForeignTensor> foreign_tensors(const WeightRules& rules) {

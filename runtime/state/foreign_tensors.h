@@ -26,6 +26,9 @@ inline std::string written_name(const WeightRules& rules, const WeightPart& part
   return part.prefixed ? rules.prefix + part.name : part.name;
 }
 
+// Whether a tensor, with or without the rules' prefix, is one of those that hold no weights.
+DRIVETRAIN_INTERNAL bool is_ignored(const WeightRules& rules, const std::string& name);
+
 // By written name. Error(internal) for rules that contradict each other or have a part that lies nowhere.
 DRIVETRAIN_INTERNAL std::map<std::string, ForeignTensor> foreign_tensors(const WeightRules& rules);
 

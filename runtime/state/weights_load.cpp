@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
-#include <regex>
 #include <set>
 #include <unordered_map>
 
@@ -46,7 +45,7 @@ class WeightLoader {
       known.insert(tied_names_.back());
     }
     for (const std::string& name : folder_.names()) {
-      if (!known.count(name) && !ignored(name)) {
+      if (!known.count(name) && !is_ignored(rules_, name)) {
         problem("tensor \"", shown(name), "\" in ", folder_.file(name), " belongs to nothing in the model");
       }
     }
@@ -103,15 +102,6 @@ class WeightLoader {
   std::string find(const WeightPart& part) const {
     if (const std::string name = written_name(rules_, part); folder_.contains(name)) return name;
     return folder_.contains(part.name) ? part.name : "";
-  }
-
-  bool ignored(const std::string& name) const {
-    const bool prefixed = !rules_.prefix.empty() && name.rfind(rules_.prefix, 0) == 0;
-    const std::string bare = prefixed ? name.substr(rules_.prefix.size()) : name;
-    for (const std::string& pattern : rules_.ignored) {
-      if (std::regex_match(bare, std::regex(pattern))) return true;
-    }
-    return false;
   }
 
   const Source& source_of(const Trainable& target) const {

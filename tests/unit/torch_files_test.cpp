@@ -263,7 +263,7 @@ TEST_F(TorchFiles, damage_is_an_error_and_never_more) {
     }
     // Without checksums: the pickle itself, flipped.
     if (name == ".metadata") continue;
-    const ZipArchive archive(std::make_shared<const InputFile>(entry.path().string()), 0, whole.size());
+    const ZipArchive archive(std::make_shared<const StoredFile>(entry.path().string()), 0, whole.size());
     for (const auto& [record, place] : archive.records()) {
       if (!record.ends_with("data.pkl")) continue;
       const std::string pickle = archive.text(place, 1 << 20);

@@ -19,7 +19,7 @@ bool is_plain_name(const std::string& name) {
 
 DcpFolder::DcpFolder(const std::string& folder) : folder_(folder) {
   const std::string path = folder + "/" + kMetadata;
-  const InputFile file(path);
+  const StoredFile file(path);
   if (file.bytes() > kMostMetadata)
     throw bad_file(path, 0, "has ", file.bytes(), " bytes; at most ", kMostMetadata, " are read");
   std::string text(file.bytes(), '\0');
@@ -97,10 +97,10 @@ void DcpFolder::read_part(const PickleNode& index, Item& item) const {
       throw tree_->wrong(index, "a part of \"", item.name, "\" lies outside of it");
 }
 
-std::shared_ptr<const InputFile> DcpFolder::open_file(const std::string& name) const {
+std::shared_ptr<const StoredFile> DcpFolder::open_file(const std::string& name) const {
   auto& file = files_[name];
   try {
-    if (!file) file = std::make_shared<const InputFile>(folder_ + "/" + name);
+    if (!file) file = std::make_shared<const StoredFile>(folder_ + "/" + name);
   } catch (const Error& e) {  // the metadata says that it is there
     throw fail(e.code() == ErrorCode::config ? ErrorCode::checkpoint : e.code(), e.what(),
                "\n   bring the files of all ranks into this folder");

@@ -53,11 +53,11 @@ bool TorchTensor::contiguous() const {
 }
 
 std::shared_ptr<const TorchFile> TorchFile::open(const std::string& path) {
-  const auto file = std::make_shared<const InputFile>(path);
+  const auto file = std::make_shared<const StoredFile>(path);
   return std::make_shared<const TorchFile>(file, 0, file->bytes());
 }
 
-TorchFile::TorchFile(std::shared_ptr<const InputFile> file, uint64_t begin, uint64_t bytes)
+TorchFile::TorchFile(std::shared_ptr<const StoredFile> file, uint64_t begin, uint64_t bytes)
     : archive_(file, begin, bytes > file->bytes() ? file->bytes() + 1 : begin + bytes) {
   constexpr std::string_view kPickle = "data.pkl";
   const ZipRecord* pickle = nullptr;

@@ -39,7 +39,7 @@ void read_wide_sizes(std::string_view extra, uint64_t& bytes, uint64_t& packed, 
 
 }  // namespace
 
-ZipArchive::ZipArchive(std::shared_ptr<const InputFile> file, uint64_t begin, uint64_t end)
+ZipArchive::ZipArchive(std::shared_ptr<const StoredFile> file, uint64_t begin, uint64_t end)
     : file_(std::move(file)), begin_(begin), end_(end) {
   if (begin_ > end_ || end_ > file_->bytes())
     throw bad_file(path(), begin_, "an archive up to byte ", end_, " is wanted, the file has ", file_->bytes());

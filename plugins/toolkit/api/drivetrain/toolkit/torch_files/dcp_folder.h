@@ -44,13 +44,13 @@ class DcpFolder {
   void read_shapes();
   Item open_item(const PickleNode& index, const PickleNode& info, const std::string& name) const;
   void read_part(const PickleNode& index, Item& item) const;
-  std::shared_ptr<const InputFile> open_file(const std::string& name) const;
+  std::shared_ptr<const StoredFile> open_file(const std::string& name) const;
 
   const std::string folder_;
   std::unique_ptr<const PickleTree> tree_;
   std::map<std::string, std::vector<std::string>> paths_;
   std::map<std::string, Sizes> shapes_;
-  mutable std::map<std::string, std::shared_ptr<const InputFile>> files_;
+  mutable std::map<std::string, std::shared_ptr<const StoredFile>> files_;
 };
 
 // The part of a tensor that begins at `offsets` and has `sizes`, as boxes of the matrix that the tensor is seen as,

@@ -32,7 +32,7 @@ class TorchFile {
  public:
   // The file, or the part [begin, begin + bytes) of it. Error(config) if it is not there.
   static std::shared_ptr<const TorchFile> open(const std::string& path);
-  TorchFile(std::shared_ptr<const InputFile> file, uint64_t begin, uint64_t bytes);
+  TorchFile(std::shared_ptr<const StoredFile> file, uint64_t begin, uint64_t bytes);
 
   const std::string& path() const { return archive_.path(); }
   const PickleTree& tree() const { return *tree_; }

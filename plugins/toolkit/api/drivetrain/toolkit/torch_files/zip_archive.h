@@ -12,7 +12,7 @@
 #include <mutex>
 #include <string>
 
-#include <drivetrain/toolkit/torch_files/input_file.h>
+#include <drivetrain/toolkit/torch_files/stored_file.h>
 
 namespace drivetrain {
 
@@ -26,7 +26,7 @@ struct ZipRecord {
 class ZipArchive {
  public:
   // The bytes [begin, end) of the file are the archive.
-  ZipArchive(std::shared_ptr<const InputFile> file, uint64_t begin, uint64_t end);
+  ZipArchive(std::shared_ptr<const StoredFile> file, uint64_t begin, uint64_t end);
 
   const std::string& path() const { return file_->path(); }
   const std::map<std::string, ZipRecord>& records() const { return records_; }
@@ -48,7 +48,7 @@ class ZipArchive {
   void read_directory(const Directory& directory);
   uint64_t data_of(const ZipRecord& record) const;
 
-  const std::shared_ptr<const InputFile> file_;
+  const std::shared_ptr<const StoredFile> file_;
   const uint64_t begin_, end_;
   std::map<std::string, ZipRecord> records_;
   mutable std::mutex mutex_;

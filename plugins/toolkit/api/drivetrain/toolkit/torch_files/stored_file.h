@@ -12,13 +12,13 @@
 
 namespace drivetrain {
 
-class InputFile {
+class StoredFile {
  public:
   // Error(config) if there is no such file, Error(io) if it cannot be opened or is no regular file.
-  explicit InputFile(const std::string& path);
-  ~InputFile();
-  InputFile(const InputFile&) = delete;
-  InputFile& operator=(const InputFile&) = delete;
+  explicit StoredFile(const std::string& path);
+  ~StoredFile();
+  StoredFile(const StoredFile&) = delete;
+  StoredFile& operator=(const StoredFile&) = delete;
 
   const std::string& path() const { return path_; }
   uint64_t bytes() const { return bytes_; }  // when this was made

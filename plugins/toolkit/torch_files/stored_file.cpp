@@ -1,4 +1,4 @@
-#include <drivetrain/toolkit/torch_files/input_file.h>
+#include <drivetrain/toolkit/torch_files/stored_file.h>
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -37,7 +37,7 @@ struct OpenFile {
 
 }  // namespace
 
-InputFile::InputFile(const std::string& path) : path_(path) {
+StoredFile::StoredFile(const std::string& path) : path_(path) {
   OpenFile file(path, ErrorCode::config);
   if (!S_ISREG(file.found.st_mode)) throw fail(ErrorCode::io, path, ": is no regular file");
   bytes_ = static_cast<uint64_t>(file.found.st_size);
@@ -48,13 +48,13 @@ InputFile::InputFile(const std::string& path) : path_(path) {
     --open_files;
 }
 
-InputFile::~InputFile() {
+StoredFile::~StoredFile() {
   if (descriptor_ < 0) return;
   ::close(descriptor_);
   --open_files;
 }
 
-void InputFile::read(uint64_t offset, void* to, uint64_t bytes) const {
+void StoredFile::read(uint64_t offset, void* to, uint64_t bytes) const {
   if (offset > bytes_ || bytes > bytes_ - offset)
     throw fail(ErrorCode::checkpoint, path_, ": bytes ", offset, " to ", offset + bytes, " are wanted, the file has ",
                bytes_);
