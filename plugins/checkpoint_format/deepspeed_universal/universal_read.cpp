@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <map>
+#include <set>
 #include <sstream>
 
 #include <drivetrain/error.h>
@@ -48,6 +49,7 @@ class Reader {
   std::shared_ptr<const Checkpoint> read() {
     read_model_states();
     for (const std::string& name : names_of(fs::path(folder_) / "zero", true)) read_parameter(name);
+    check_moments();
     read_step_of_all();
     Value& facts = made_->set_facts();
     facts.set("format", "DeepSpeed, universal checkpoint"), facts.set("naming", "hf");
@@ -95,8 +97,18 @@ class Reader {
         continue;
       }
       add(state == "fp32" ? "model/" + name : concat("optimizer/", name, ".", state), name, file);
+      if (state != "fp32") moments_[name].insert(state);
     }
     if (!made_->contains("model/" + name)) throw bad("zero/", name, " has no ", kValues);
+  }
+
+  // A parameter has all moments that others have, or none.
+  void check_moments() const {
+    std::set<std::string> all;
+    for (const auto& [name, moments] : moments_) all.insert(moments.begin(), moments.end());
+    for (const auto& [name, moments] : moments_)
+      for (const std::string& moment : all)
+        if (!moments.count(moment)) throw bad("zero/", name, " has no ", moment, ".pt, which other parameters have");
   }
 
   void add(const std::string& to, const std::string& name, const File& file) {
@@ -133,6 +145,7 @@ class Reader {
   const std::string folder_;
   const std::shared_ptr<TorchCheckpoint> made_;
   std::map<std::string, std::vector<int64_t>> shapes_;
+  std::map<std::string, std::set<std::string>> moments_;  // by parameter
   int64_t step_ = -1, updates_ = 0;
 };
 

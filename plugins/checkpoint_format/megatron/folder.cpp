@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
 #include <map>
 #include <regex>
 #include <sstream>
 
 #include <drivetrain/error.h>
+#include <drivetrain/toolkit/files/read_file.h>
 #include <drivetrain/toolkit/text.h>
 
 namespace drivetrain::megatron {
@@ -28,20 +28,22 @@ std::vector<std::string> folders_in(const fs::path& folder) {
   return names;
 }
 
-// The first bytes of a small text; "" if there is no such file.
-std::string beginning_of(const fs::path& path) {
-  std::ifstream file(path);
-  std::string text(1000, '\0');
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  text.resize(static_cast<size_t>(file.gcount()));
-  return text;
+// A small text; "" if there is no such file.
+std::string text_of(const fs::path& path) {
+  constexpr uint64_t kMost = 1 << 20;
+  try {
+    return read_file(path, kMost).value_or("");
+  } catch (const Error& e) {
+    if (e.code() != ErrorCode::checkpoint) throw;
+    return {};
+  }
 }
 
 std::string form_of(const fs::path& folder) {
   std::error_code unknown;
   if (fs::exists(folder / "metadata.json", unknown)) {
     if (fs::exists(folder / ".metadata", unknown)) return "torch_dist";
-    if (beginning_of(folder / "metadata.json").find("\"zarr\"") != std::string::npos) return "zarr";
+    if (text_of(folder / "metadata.json").find("\"zarr\"") != std::string::npos) return "zarr";
   }
   for (const std::string& name : folders_in(folder))
     if (name.starts_with("mp_rank_") && fs::exists(folder / name / kRankFile, unknown)) return "torch";
@@ -59,7 +61,7 @@ std::vector<std::string> tags_in(const std::string& folder) {
 // The tag that the tracker file names; "" if there is none.
 std::string tracked(const std::string& folder) {
   std::string text;
-  std::istringstream(beginning_of(fs::path(folder) / kTracker)) >> text;
+  std::istringstream(text_of(fs::path(folder) / kTracker)) >> text;
   if (text.empty() || text == "release") return text;
   const bool digits = text.size() < 10 && text.find_first_not_of("0123456789") == std::string::npos;
   if (!digits) return text.substr(0, 100);

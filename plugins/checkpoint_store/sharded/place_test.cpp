@@ -1,4 +1,5 @@
 // checkpoint_store/sharded: folders that are full, cannot be written, hold other things or what a killed save has left.
+#include <ATen/Parallel.h>
 #include <ATen/ops/zeros.h>
 #include <sched.h>
 #include <sys/mount.h>
@@ -139,6 +140,7 @@ int as_root_elsewhere(const Action& action) {
   std::cout.flush();
   const pid_t child = ::fork();
   if (child == 0) {
+    at::set_num_threads(1);  // the threads of LibTorch's pool stay behind
     if (::unshare(CLONE_NEWNS) != 0 || ::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0) ::_exit(90);
     try {
       ::_exit(action());

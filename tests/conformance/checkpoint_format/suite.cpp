@@ -188,11 +188,12 @@ void check_threads(const Trial& trial) {
 }
 
 // What becomes of a folder in which something is wrong. No value: read like the whole one.
-std::optional<ErrorCode> reading(const Trial& trial, const std::string& folder, const State& whole) {
+std::optional<ErrorCode> reading(const Trial& trial, const std::string& folder, const State& whole,
+                                 const std::string& what) {
   try {
     if (trial.make()->recognizes(folder).empty()) return ErrorCode::config;
     const State found = read_all(*open(trial, folder));
-    EXPECT_TRUE(same(found, whole)) << folder << ": read with other values and no word";
+    EXPECT_TRUE(same(found, whole)) << what << ": read with other values and no word";
     return std::nullopt;
   } catch (const Error& e) {
     return e.code();
@@ -216,7 +217,8 @@ void check_damage(const Trial& trial) {
     for (const fs::path& path : files) {
       const std::string right = bytes_of(path);
       const auto tried = [&](const char* what) {
-        EXPECT_TRUE(is_refusal(reading(trial, copy / "x", whole))) << path << ", " << what << ": another error";
+        const std::string which = concat(fs::relative(path, copy.path()).string(), ", ", what);
+        EXPECT_TRUE(is_refusal(reading(trial, copy / "x", whole, which))) << which << ": another error";
       };
       std::ofstream(path, std::ios::binary | std::ios::trunc) << right.substr(0, right.size() / 2);
       tried("cut in half");
@@ -240,7 +242,7 @@ void check_damage(const Trial& trial) {
       }
       std::ofstream(path, std::ios::binary | std::ios::trunc) << right;
     }
-    EXPECT_EQ(reading(trial, copy / "x", whole), std::nullopt) << "the whole folder again";
+    EXPECT_EQ(reading(trial, copy / "x", whole, "all files"), std::nullopt) << "the whole folder again";
   }
 }
 
