@@ -52,11 +52,20 @@ void write_plainly(const std::string& path, uint64_t bytes, bool past_cache) {
   if (!done) throw file_error(path, "write", code, bytes);
 }
 
-// As many bytes of the files, one after the other from `first` on, as fit into the memory.
-void read_plainly(const std::vector<std::string>& files, size_t first, std::vector<char>& memory) {
+void cache_file(const std::string& path) {
+  const auto memory = chunk_memory();
+  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (file < 0) throw file_error(path, "open it for reading", errno);
+  while (::read(file, memory.get(), kChunk) > 0) {
+  }
+  ::close(file);
+}
+
+// As many bytes of the files as fit into the memory.
+void read_plainly(const std::vector<std::string>& files, std::vector<char>& memory) {
   size_t at = 0;
-  for (size_t i = 0; i < files.size() && at < memory.size(); ++i) {
-    const std::string& path = files[(first + i) % files.size()];
+  for (const std::string& path : files) {
+    if (at == memory.size()) break;
     const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
     if (file < 0) throw file_error(path, "open it for reading", errno);
     for (ssize_t found = 1; found > 0 && at < memory.size(); at += static_cast<size_t>(std::max<ssize_t>(found, 0)))
@@ -196,10 +205,9 @@ void CheckpointMeasure::stand_still(Trainer& trainer) {
     fs::remove(plain);
     world_->barrier();
     const std::vector<std::string> files = files_below(folder_);
+    for (const std::string& file : files) cache_file(file);
     std::vector<char> memory(needed);
-    const auto read_files = [&] { read_plainly(files, static_cast<size_t>(2 * env_.rank), memory); };
-    together(read_files);  // the page cache has them from here on
-    times_.read.push_back(together(read_files));
+    times_.read.push_back(together([&] { read_plainly(files, memory); }));
     memory = {};
     times_.load.push_back(together([&] {
       const auto checkpoint = store.open(snapshot.tag);
