@@ -44,7 +44,7 @@ RankAlone::RankAlone(const BenchArguments& arguments, const RankEnvironment& env
       log_(log_beside_report(environment.rank)) {
   open(arguments);
   services_ = std::unique_ptr<Services>(new Services{
-      *log_, *store_, env_.rank, env_.world_size, env_.local_rank, env_.local_size, device(), 0, {}, nullptr});
+      *log_, *store_, env_.rank, env_.world_size, env_.local_rank, env_.local_size, device(), 0, {}, nullptr, nullptr});
 }
 
 void RankAlone::open(const BenchArguments& arguments) {

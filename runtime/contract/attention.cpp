@@ -5,6 +5,7 @@
 #include <utility>
 
 #include <drivetrain/plan_context.h>
+#include <drivetrain/step_context.h>
 
 #include <drivetrain/toolkit/dtype_name.h>
 #include <drivetrain/toolkit/text.h>
@@ -40,12 +41,10 @@ std::string argument_problem(const AttentionArgs& args, const at::Tensor& q, con
   if (args.window < 0) return concat("window must not be negative; found ", args.window);
   const auto& ends = args.varlen.cu_seqlens;
   if (ends.empty()) return {};
-  if (q.size(0) != 1 || q.size(1) != k.size(1) || args.q_offset != 0)
-    return concat("cu_seqlens wants one row, as many keys as queries and q_offset 0; found q ", q.sizes(), ", k ",
-                  k.sizes(), ", q_offset ", args.q_offset);
-  if (ends.front() != 0 || ends.back() != q.size(1) || !std::is_sorted(ends.begin(), ends.end()))
-    return concat("cu_seqlens must ascend from 0 to ", q.size(1), "; found ", at::IntArrayRef(ends));
-  return {};
+  if (q.size(1) != k.size(1) || args.q_offset != 0)
+    return concat("cu_seqlens wants as many keys as queries and q_offset 0; found q ", q.sizes(), ", k ", k.sizes(),
+                  ", q_offset ", args.q_offset);
+  return cu_seqlens_problem(ends, q.size(0), q.size(1));
 }
 
 // What the arguments ask for beyond the abilities; empty if nothing.
@@ -96,6 +95,8 @@ void Attention::plan(PlanContext& ctx) {
     refuse(concat("attention_dropout ", model.attention_dropout, " is not supported (0 only)"));
   else if (model.attention_dropout >= 1 && ctx.run().training)
     ctx.refuse(concat("attention_dropout is ", model.attention_dropout, "; it must be below 1"));
+  if (!can.varlen && ctx.run().documents.known() && ctx.run().documents)
+    refuse("the dataset puts several documents into a row (cu_seqlens), which is not supported");
   const std::vector<std::string> types = names_of(can.dtypes);
   if (std::find(types.begin(), types.end(), ctx.run().compute_dtype) == types.end())
     refuse(concat("dtype ", ctx.run().compute_dtype, " is not supported (", join(types), ")"));

@@ -2,6 +2,7 @@
 
 namespace drivetrain {
 
+Documents::~Documents() = default;
 Dataset::~Dataset() = default;
 
 }  // namespace drivetrain

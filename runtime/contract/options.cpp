@@ -224,6 +224,29 @@ Value OptionTable::to_value(const void* options) const {
   return value;
 }
 
+PluginChoice OptionType<PluginChoice>::from(const Value& v) {
+  PluginChoice choice;
+  if (v.is_null()) return choice;
+  if (v.is_string()) {
+    choice.type = v.as_string();
+    return choice;
+  }
+  const Value* type = v.is_object() ? v.find("type") : nullptr;
+  if (!type || !type->is_string())
+    throw fail(ErrorCode::config, "expected \"NAME\" or {\"type\": \"NAME\", \"params\": {...}}, found ", describe(v));
+  choice.type = type->as_string();
+  if (const Value* params = v.find("params"); params && params->is_object()) choice.params = *params;
+  return choice;
+}
+
+Value OptionType<PluginChoice>::to(const PluginChoice& x) {
+  if (x.type.empty()) return {};
+  Value v = Value::object();
+  v.set("type", x.type);
+  v.set("params", x.params);
+  return v;
+}
+
 const OptionField* OptionTable::find(const std::string& name) const {
   for (const OptionField& field : fields_) {
     if (field.name == name) return &field;

@@ -40,6 +40,8 @@ Value type_schema(const OptionField& field, std::string type) {
     schema.set("items", type_schema(field, type));
     if (field.length) schema.set("minItems", static_cast<int64_t>(*field.length));
     if (field.length) schema.set("maxItems", static_cast<int64_t>(*field.length));
+  } else if (type == "plugin") {
+    schema.set("type", Value(Value::Array{"string", "object"}));
   } else {
     if (type != "any") schema.set("type", type);
     add_limits(field, schema);

@@ -19,6 +19,7 @@ Batch cut_batch(Batch batch, const std::vector<Builder::SequenceCut>& cuts) {
   if (cuts.empty()) return batch;
   batch.positions = apply_cuts(cuts, {{0, batch.tokens_BS.size(1)}});
   batch.tokens_BS = columns(batch.tokens_BS, batch.positions);
+  if (batch.position_ids_BS.defined()) batch.position_ids_BS = columns(batch.position_ids_BS, batch.positions);
   if (batch.labels_BS.defined()) {
     batch.labels_BS = columns(batch.labels_BS, batch.positions);
     batch.valid_tokens = batch.labels_BS.ge(0).sum().item<int64_t>();

@@ -9,6 +9,10 @@ Batch DeviceBatches::put(int64_t micro, Batch host) {
   Places& places = places_[micro];
   copy(places.tokens, host.tokens_BS);
   host.tokens_BS = places.tokens;
+  if (host.position_ids_BS.defined()) {
+    copy(places.position_ids, host.position_ids_BS);
+    host.position_ids_BS = places.position_ids;
+  }
   if (host.labels_BS.defined()) {
     copy(places.labels, host.labels_BS);
     host.labels_BS = places.labels;

@@ -1,5 +1,5 @@
 // Micro-batches where the units compute: on the CPU as the feed gives them; on a device copied into tensors that stay,
-// one pair per micro-batch of a step, so that recorded work finds every step's batch in the same place.
+// one set per micro-batch of a step, so that recorded work finds every step's batch in the same place.
 //
 // Copies go through pinned memory on the current stream and nobody waits for them: work enqueued before still reads the
 // old rows, work enqueued afterwards the new ones. A pinned buffer is given back at once; LibTorch hands it out again
@@ -26,7 +26,7 @@ class DRIVETRAIN_INTERNAL DeviceBatches {
  private:
   void copy(at::Tensor& place, const at::Tensor& host);
   struct Places {
-    at::Tensor tokens, labels;
+    at::Tensor tokens, labels, position_ids;
   };
   const at::Device device_;
   DeviceRuntime* const runtime_;

@@ -57,6 +57,22 @@ void check_filled(const char* name, const at::Tensor& found, const FeedPlan& pla
   if (!problem.empty()) throw fail(ErrorCode::plugin, "returned a wrong ", name, ": ", problem);
 }
 
+// What a dataset says of the documents in the rows.
+void check_documents(const Batch& batch, const FeedPlan& plan, const BatchRequest& request) {
+  if (!batch.cu_seqlens.empty() && !plan.documents)
+    throw fail(ErrorCode::plugin, "set cu_seqlens, but open() returned documents = false");
+  const std::string problem = cu_seqlens_problem(batch.cu_seqlens, request.rows, plan.seq_length);
+  if (!problem.empty()) throw fail(ErrorCode::plugin, problem);
+  const at::Tensor& ids_BS = batch.position_ids_BS;
+  if (!ids_BS.defined()) return;
+  check_filled("position_ids_BS", ids_BS, plan, request);
+  const int64_t* ids = ids_BS.const_data_ptr<int64_t>();
+  for (int64_t i = 0; i < ids_BS.numel(); ++i)
+    if (ids[i] < 0 || ids[i] > i % plan.seq_length)
+      throw fail(ErrorCode::plugin, "returned a wrong position_ids_BS: ", ids[i], " in row ",
+                 request.first_row + i / plan.seq_length, ", column ", i % plan.seq_length, "; wanted 0 to the column");
+}
+
 Batch read_checked(Dataset& dataset, const FeedPlan& plan, const BatchRequest& request) {
   Batch batch;
   const std::string number = concat(request.step);
@@ -65,6 +81,7 @@ Batch read_checked(Dataset& dataset, const FeedPlan& plan, const BatchRequest& r
     dataset.read(request, batch);
     check_filled("tokens_BS", batch.tokens_BS, plan, request);
     check_filled("labels_BS", batch.labels_BS, plan, request);
+    check_documents(batch, plan, request);
   });
   check_ids(batch.tokens_BS, kTokens, plan, request);
   check_ids(batch.labels_BS, kLabels, plan, request);

@@ -19,6 +19,7 @@ struct FeedPlan {
   int64_t vocab_size = 0;
   std::string dataset;  // its id, for messages
   int64_t seq_length = 0;
+  bool documents = false;  // DatasetFacts::documents
 
   bool eval_due(int64_t step) const {
     return eval_interval > 0 && eval_iters > 0 && (step % eval_interval == 0 || step == last_step);

@@ -8,10 +8,61 @@
 #include <drivetrain/monitor.h>
 #include <drivetrain/optimizer.h>
 
+#include <drivetrain/toolkit/text.h>
+
+#include "config/section_entry.h"
 #include "plugin/kinds.h"
 
 namespace drivetrain {
 namespace {
+
+// The entry of a PluginChoice written out: {"type", "params" with all defaults}. As it is where something is wrong.
+Value expanded_choice(const OptionField& field, const Value& entry, const Value& outer, const Registry& registry,
+                      const std::string& path, Problems& problems);
+
+// `section` with every PluginChoice written out.
+Value expand_choices(const OptionTable& table, Value section, const Registry& registry, const std::string& path,
+                     Problems& problems) {
+  if (!section.is_object()) return section;
+  for (const OptionField& field : table.fields()) {
+    if (field.plugin_kind.empty()) continue;
+    for (Value::Member& member : section.members())
+      if (table.find(member.key) == &field && !member.value.is_null())
+        member.value = expanded_choice(field, member.value, section, registry, path + "." + member.key, problems);
+  }
+  return section;
+}
+
+Value expanded_choice(const OptionField& field, const Value& entry, const Value& outer, const Registry& registry,
+                      const std::string& path, Problems& problems) {
+  const std::optional<SectionEntry> forms = read_section_entry(entry, SectionForm(), path, problems);
+  if (!forms) return entry;
+  if (forms->type.empty()) {
+    problems.add(entry.where,
+                 concat(path, " names no plugin\n   write {\"type\": NAME, \"params\": {...}}, with one of: ",
+                        join(registry.names(field.plugin_kind))));
+    return entry;
+  }
+  Value params = forms->params;
+  try {
+    const OptionTable& table = registry.options(field.plugin_kind, forms->type);
+    for (const std::string& name : field.inherited)
+      if (const Value* given = outer.find(name); given && table.find(name) && !params.find(name))
+        params.set(name, *given);
+    params = expand_choices(table, params, registry, forms->params_path, problems);
+    const size_t before = problems.list().size();
+    const auto options = table.parse(params, field.plugin_kind + "/" + forms->type, forms->params_path, problems);
+    if (problems.list().size() != before) return entry;
+    Value full = Value::object();
+    full.set("type", forms->type);
+    full.set("params", table.to_value(options.get()));
+    full.where = entry.where;
+    return full;
+  } catch (const Error& e) {
+    problems.add(forms->type_where, concat(path, ": ", e.what()), e.code());
+    return entry;
+  }
+}
 
 // Adds to `list` unless its library is refused, which is one problem of the file among others.
 void choose_one(const Selection& selection, const Registry& registry, std::vector<ChosenPlugin>& list,
@@ -19,8 +70,9 @@ void choose_one(const Selection& selection, const Registry& registry, std::vecto
   ChosenPlugin plugin;
   plugin.selection = selection;
   try {
-    plugin.options =
-        registry.options(selection.kind, selection.name).parse(selection.params, plugin.id(), selection.path, problems);
+    const OptionTable& table = registry.options(selection.kind, selection.name);
+    plugin.selection.params = expand_choices(table, selection.params, registry, selection.path, problems);
+    plugin.options = table.parse(plugin.selection.params, plugin.id(), selection.path, problems);
   } catch (const Error& e) {
     problems.add(selection.where, e.what(), e.code());
     return;

@@ -7,6 +7,7 @@
 
 #include "plan/named_plugins.h"
 #include "plan/plain_storage.h"
+#include "plan/plugin_maker.h"
 
 namespace drivetrain {
 namespace {
@@ -55,6 +56,8 @@ std::shared_ptr<Kind> named(const PlannedRun& run, std::shared_ptr<Kind> plugin)
 }  // namespace
 
 NamedPlugins create_plugins(PlannedRun& run, const Registry& registry) {
+  run.maker = make_plugin_maker(registry, *run.services);
+  run.services->plugins = run.maker.get();
   Factory factory{registry, run};
   run.plugins.model = factory.one<Model>();
   run.plugins.schedule = named<NamedSchedule>(run, factory.one<Schedule>());

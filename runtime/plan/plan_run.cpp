@@ -91,6 +91,7 @@ void check_data(PlannedRun& run, Problems& problems) {
     problems.add(where,
                  "eval_interval is set, but the dataset has no validation part. Set it to 0 or use one that has");
   plan.run.seq_length = plan.data.seq_length;
+  plan.run.documents = plan.data.documents;
 }
 
 void prepare_facts(PlannedRun& run, const Registry& registry, const RankSetup& setup, Purpose purpose) {
@@ -133,6 +134,7 @@ std::unique_ptr<PlannedRun> new_run(const RunSettings& settings, const std::vect
                                                          device_of(settings.device, env.local_rank),
                                                          static_cast<uint64_t>(settings.seed),
                                                          {},
+                                                         nullptr,
                                                          nullptr});
   return run;
 }
@@ -165,6 +167,7 @@ void decide_capture(const Parties& parties, PlannedRun& run, const PlanRecord& c
   facts.wanted = capture_wanted(plan.settings);
   facts.device = plan.run.device, facts.training = plan.run.training;
   facts.hidden_dropout = plan.model.hidden_dropout, facts.attention_dropout = plan.model.attention_dropout;
+  facts.documents = plan.data.documents;
   for (const auto& [id, plugin] : parties.plugins)
     if (acts_in_a_step(id, plan.run.world_size)) facts.acting.push_back(id);
   facts.capturables = context.capturables();

@@ -62,6 +62,7 @@ struct DRIVETRAIN_INTERNAL PlannedRun {
   std::vector<ChosenPlugin> chosen;  // as RunPlan::plugins, with their options
   std::shared_ptr<Log> log;
   std::shared_ptr<Store> store;
+  std::unique_ptr<const PluginMaker> maker;  // for options that name plugins; uses the registry of the plan
   std::unique_ptr<Services> services;
   std::unique_ptr<Mesh> mesh;
   RunPlugins plugins;

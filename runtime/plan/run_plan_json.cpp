@@ -69,6 +69,7 @@ Value data_value(const DatasetFacts& data) {
   return object_of({{"seq_length", data.seq_length},
                     {"steps", data.steps < 0 ? Value() : Value(data.steps)},
                     {"validation", data.validation},
+                    {"documents", data.documents},
                     {"notes", data.notes}});
 }
 

@@ -17,6 +17,7 @@ FeedPlan feed_plan(const PlannedRun& run) {
   feed.vocab_size = plan.model.vocab_size;
   feed.dataset = plan.id_of(Dataset::kKind);
   feed.seq_length = plan.run.seq_length;
+  feed.documents = plan.data.documents;
   return feed;
 }
 

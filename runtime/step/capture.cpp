@@ -17,6 +17,7 @@ std::vector<std::string> reasons_against(const CaptureFacts& facts) {
   if (facts.attention_dropout > 0)
     list.push_back(
         concat("attention_dropout ", facts.attention_dropout, ", whose numbers the host chooses in every step"));
+  if (facts.documents) list.push_back("rows of several documents, whose boundaries change from step to step");
   std::string names;
   for (const std::string& id : facts.acting) {
     const auto& able = facts.capturables;

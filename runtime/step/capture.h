@@ -25,6 +25,7 @@ struct CaptureFacts {
   std::string device;  // "cpu", "cuda"
   bool training = true;
   double hidden_dropout = 0, attention_dropout = 0;
+  bool documents = false;                // DatasetFacts::documents
   std::vector<std::string> acting;       // ids of the chosen plugins that act inside a step
   std::vector<std::string> capturables;  // ids of those that said their part may be recorded
 };

@@ -19,6 +19,7 @@
 #include <drivetrain/error.h>
 #include <drivetrain/plan_context.h>
 #include <drivetrain/services.h>
+#include <drivetrain/toolkit/layers/by_document.h>
 
 #include "device_halves.h"
 
@@ -55,13 +56,14 @@ class Flash : public Attention {
     Attention::plan(ctx);
     ctx.capturable();
     training_ = ctx.run().training;
+    documents_ = ctx.run().documents.value_or(false);
     if (on_cpu() && options_.backend == "cudnn")
       ctx.refuse("backend \"cudnn\" needs \"device\": \"cuda\"; leave it out");
   }
 
   AttentionAbilities abilities() const override {
     AttentionAbilities can;
-    can.gqa = can.returns_lse = can.partial_keys = can.partial_heads = true;
+    can.gqa = can.varlen = can.returns_lse = can.partial_keys = can.partial_heads = true;
     can.remedy = "use attention/standard";
     if (on_cpu()) {
       can.dtypes = {at::kFloat, at::kDouble, at::kBFloat16, at::kHalf};
@@ -77,14 +79,28 @@ class Flash : public Attention {
                          const AttentionArgs& full_args) const override {
     const AttentionArgs args = k.dim() == 4 ? simplified(full_args, k.size(1)) : full_args;
     check("attention/flash", q, k, v, args);
+    if (!args.varlen.cu_seqlens.empty())
+      return forward_by_document(q, k, v, args, [this](const auto&... one) { return compute(one...); });
+    return compute(q, k, v, args);
+  }
+
+  Tensors backward(const at::Tensor& dout, const AttentionState& state, const AttentionArgs& full_args) const override {
+    const AttentionArgs args = simplified(full_args, state.k.size(1));
+    if (!args.varlen.cu_seqlens.empty())
+      return backward_by_document(dout, state, args, [this](const auto&... one) { return compute_backward(one...); });
+    return compute_backward(dout, state, args);
+  }
+
+ private:
+  AttentionState compute(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                         const AttentionArgs& args) const {
     if (!q.is_cpu()) return on_device(q, k, v, args);
     const auto [out, lse] = at::_scaled_dot_product_flash_attention_for_cpu(
         heads_first(q), heads_first(k), heads_first(v), 0.0, args.causal, {}, args.scale);
     return {q, k, v, out.transpose(1, 2), lse, {}};
   }
 
-  Tensors backward(const at::Tensor& dout, const AttentionState& state, const AttentionArgs& full_args) const override {
-    const AttentionArgs args = simplified(full_args, state.k.size(1));
+  Tensors compute_backward(const at::Tensor& dout, const AttentionState& state, const AttentionArgs& args) const {
     if (!state.q.is_cpu()) return flash::device_backward(dout, state, args);
     const auto [dq, dk, dv] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
         heads_first(dout), heads_first(state.q), heads_first(state.k), heads_first(state.v), heads_first(state.out),
@@ -92,7 +108,6 @@ class Flash : public Attention {
     return {dq.transpose(1, 2), dk.transpose(1, 2), dv.transpose(1, 2)};
   }
 
- private:
   bool on_cpu() const { return services_.device.is_cpu(); }
 
   AttentionState on_device(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
@@ -107,6 +122,8 @@ class Flash : public Attention {
   Backend choose(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionArgs& args) const {
     if (options_.backend != "auto") return options_.backend == "cudnn" ? Backend::cudnn : Backend::flash;
     if (!training_) return Backend::flash;  // a text that grows has a new shape for every token
+    // Documents have a new length each.
+    if (documents_) return Backend::flash;
     const std::string key = concat("attention/flash/backend/", q.sizes(), k.sizes(), args.causal ? "causal" : "full");
     if (services_.world_size > 1 && services_.store.add(key + "/claim", 1) > 1) {
       const std::string name = services_.store.get(key, kOtherRanksSeconds);
@@ -122,7 +139,7 @@ class Flash : public Attention {
 
   const Options options_;
   const Services& services_;
-  bool training_ = false;
+  bool training_ = false, documents_ = false;
   mutable std::once_flag chosen_;
   mutable Backend backend_ = Backend::flash;
 };

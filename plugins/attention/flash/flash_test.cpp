@@ -74,7 +74,7 @@ TEST_F(FlashAttention, offers_what_wrappers_need) {
     return false;
   };
   EXPECT_TRUE(offers("attention.returns_lse"));
-  EXPECT_FALSE(offers("attention.varlen"));
+  EXPECT_TRUE(offers("attention.varlen"));
 }
 
 TEST_F(FlashAttention, refuses_arguments_beyond_the_kernel) {
@@ -91,10 +91,6 @@ TEST_F(FlashAttention, refuses_arguments_beyond_the_kernel) {
             "attention/flash: window 3 is not supported (0 only); use attention/standard");
   EXPECT_EQ(refusal([](AttentionArgs& a) { a.q_offset = 2; }),
             "attention/flash: q_offset 2 is not supported; use attention/standard");
-  EXPECT_EQ(refusal([](AttentionArgs& a) {
-              a.varlen.cu_seqlens = {0, 8};
-            }),
-            "attention/flash: several sequences in one row (cu_seqlens) are not supported; use attention/standard");
 }
 
 }  // namespace

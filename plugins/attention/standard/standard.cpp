@@ -30,6 +30,7 @@
 #include <drivetrain/plan_context.h>
 #include <drivetrain/random.h>
 #include <drivetrain/services.h>
+#include <drivetrain/toolkit/layers/by_document.h>
 
 namespace {
 
@@ -57,18 +58,19 @@ at::Tensor by_position(const at::Tensor& x, const at::Tensor& like) {
       .to(like.scalar_type());
 }
 
-at::Tensor segments(const Varlen& varlen, int64_t S, at::Device device) {
-  at::Tensor of_position = at::empty({S}, at::kLong);
+// The number of each position's document, [B, S].
+at::Tensor document_numbers(const Varlen& varlen, int64_t B, int64_t S, at::Device device) {
+  at::Tensor of_position = at::empty({B, S}, at::kLong);
   int64_t* id = of_position.mutable_data_ptr<int64_t>();
   for (size_t n = 0; n + 1 < varlen.cu_seqlens.size(); ++n)
     std::fill(id + varlen.cu_seqlens[n], id + varlen.cu_seqlens[n + 1], static_cast<int64_t>(n));
   return of_position.to(device);
 }
 
-// [S, T], true where a query does not see a key; undefined if every query sees every key.
-at::Tensor hidden_ST(const AttentionArgs& args, int64_t S, int64_t T, at::Device device) {
+// [S, T] or [B, 1, S, T], true where a query does not see a key; undefined if every query sees every key.
+at::Tensor hidden_keys(const AttentionArgs& args, int64_t B, int64_t S, int64_t T, at::Device device) {
   at::Tensor hidden;
-  const auto add = [&](const at::Tensor& more) { hidden = hidden.defined() ? hidden.logical_or_(more) : more; };
+  const auto add = [&](const at::Tensor& more) { hidden = hidden.defined() ? more.logical_or(hidden) : more; };
   if (args.causal || args.window > 0) {
     const auto type = at::TensorOptions().dtype(at::kLong).device(device);
     const at::Tensor distance =
@@ -77,8 +79,8 @@ at::Tensor hidden_ST(const AttentionArgs& args, int64_t S, int64_t T, at::Device
     if (args.window > 0) add(distance.abs().ge(args.window));
   }
   if (!args.varlen.cu_seqlens.empty()) {
-    const at::Tensor of_position = segments(args.varlen, S, device);
-    add(of_position.unsqueeze(1).ne(of_position.unsqueeze(0)));
+    const at::Tensor of_position = document_numbers(args.varlen, B, S, device).unsqueeze(1);
+    add(of_position.unsqueeze(3).ne(of_position.unsqueeze(2)));
   }
   return hidden;
 }
@@ -90,7 +92,7 @@ at::Tensor masked_scores(const at::Tensor& q, const at::Tensor& k, const Attenti
   at::Tensor scores =
       at::baddbmm(at::empty({1, 1, 1}, q_GBRSD.options()), q_GBRSD, k_GBTD.transpose(1, 2), 0, args.scale);
   scores = scores.view({B, H, S, T});
-  const at::Tensor hidden = hidden_ST(args, S, T, q.device());
+  const at::Tensor hidden = hidden_keys(args, B, S, T, q.device());
   if (hidden.defined()) scores.masked_fill_(hidden, -kInfinity);
   return scores;
 }
@@ -126,6 +128,23 @@ class Standard : public Attention {
     if (args.dropout > 0 && args.q_offset != 0)
       throw fail(ErrorCode::config, "attention/standard: dropout ", args.dropout, " with q_offset ", args.q_offset,
                  " is not supported: random numbers are those of whole sequences; set attention_dropout to 0");
+    if (one_by_one(args))
+      return forward_by_document(q, k, v, args, [this](const auto&... one) { return compute(one...); });
+    return compute(q, k, v, args);
+  }
+
+  Tensors backward(const at::Tensor& dout, const AttentionState& state, const AttentionArgs& args) const override {
+    if (one_by_one(args))
+      return backward_by_document(dout, state, args, [this](const auto&... one) { return compute_backward(one...); });
+    return compute_backward(dout, state, args);
+  }
+
+ private:
+  // With dropout documents stay in one product: random numbers are those of whole rows.
+  static bool one_by_one(const AttentionArgs& args) { return !args.varlen.cu_seqlens.empty() && args.dropout == 0; }
+
+  AttentionState compute(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                         const AttentionArgs& args) const {
     at::Tensor p = masked_scores(q, k, args);
     at::Tensor top = p.amax(-1, true);
     top.masked_fill_(top.eq(-kInfinity), 0);  // a query that sees no key: exp(-inf - 0) = 0 rather than NaN
@@ -138,7 +157,7 @@ class Standard : public Attention {
     return {q, k, v, by_position(out, q), lse, {}};
   }
 
-  Tensors backward(const at::Tensor& dout, const AttentionState& state, const AttentionArgs& args) const override {
+  Tensors compute_backward(const at::Tensor& dout, const AttentionState& state, const AttentionArgs& args) const {
     const auto& [q, k, v, out, lse, extra] = state;
     const int64_t G = k.size(2), RS = q.size(2) / G * q.size(1), T = k.size(1);
     const at::Tensor dout_GBRSD = by_group(dout, G), q_GBRSD = by_group(q, G);

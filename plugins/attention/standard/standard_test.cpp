@@ -73,11 +73,16 @@ TEST_F(StandardAttention, dropout_with_an_offset_is_refused) {
 
 TEST_F(StandardAttention, wrong_segments_are_refused) {
   const at::Tensor x = at::ones({1, 4, 1, 2});
-  AttentionArgs args = attention_args(true, 0, 0, {0, 2, 3});
+  AttentionArgs args = attention_args(true);
   args.scale = 1;
-  EXPECT_NE(
-      error_of([&] { attention->forward(x, x, x, args); }).find("cu_seqlens must ascend from 0 to 4; found [0, 2, 3]"),
-      std::string::npos);
+  const auto refused = [&](std::vector<int64_t> ends, const at::Tensor& t, const char* part) {
+    args.varlen.cu_seqlens = std::move(ends);
+    const std::string found = error_of([&] { attention->forward(t, t, t, args); });
+    EXPECT_NE(found.find(part), std::string::npos) << found;
+  };
+  refused({0, 2, 3}, x, "cu_seqlens must ascend from 0 to 4; found 0 to 3");
+  refused({0, 2, 2, 4}, x, "found 2 behind 2");
+  refused({0, 3, 5, 8}, x.expand({2, 4, 1, 2}), "the begin of every row; 4 is missing between 3 and 5");
 }
 
 }  // namespace

@@ -1,8 +1,8 @@
 #include "attention.h"
 
-#include <ATen/ops/empty.h>
-
 #include <drivetrain/error.h>
+#include <drivetrain/step_context.h>
+#include <drivetrain/toolkit/layers/by_document.h>
 
 #include "merged.h"
 
@@ -11,15 +11,8 @@ namespace {
 
 at::ScalarType wide_type(const at::Tensor& x) { return x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat; }
 
-// What each step's attention keeps, in one list: its length in the shape of an empty tensor [n, 0], then the tensors.
-void append_extra(Tensors& list, const Tensors& extra) {
-  list.push_back(at::empty({static_cast<int64_t>(extra.size()), 0}));
-  list.insert(list.end(), extra.begin(), extra.end());
-}
-Tensors take_extra(const Tensors& list, size_t& at) {
-  const auto first = list.begin() + static_cast<int64_t>(at) + 1, end = first + list[at].size(0);
-  at = static_cast<size_t>(end - list.begin());
-  return {first, end};
+at::Tensor rows_of(const at::Tensor& x, const RowRange& rows, int64_t dimension, const RowRange& columns) {
+  return x.narrow(0, rows.first, rows.count).narrow(dimension, columns.first, columns.count);
 }
 
 }  // namespace
@@ -31,16 +24,10 @@ void RingAttention::set_group(const GroupPtr& group) {
 
 AttentionAbilities RingAttention::abilities() const {
   AttentionAbilities can = inner_->abilities();
-  can.varlen = can.window = can.q_offset = can.dropout = can.non_causal = can.partial_keys = false;
+  can.window = can.q_offset = can.dropout = can.non_causal = can.partial_keys = false;
   can.returns_lse = true;
   can.remedy = "use context_parallel/ulysses";
   return can;
-}
-
-RingAttention::Block RingAttention::block(int64_t step, int64_t T) const {
-  if (step == 0) return {true, 0, T, T};
-  if (step <= index_) return {false, 0, T, T / 2};  // keys of rank index_ - step
-  return {false, T / 2, T / 2, T};
 }
 
 void RingAttention::load(const at::Tensor& k, const at::Tensor& v) const {
@@ -50,74 +37,100 @@ void RingAttention::load(const at::Tensor& k, const at::Tensor& v) const {
 }
 
 AttentionState RingAttention::compute(const Block& block, const AttentionState& all, const at::Tensor& k,
-                                      const at::Tensor& v, AttentionArgs args) const {
-  args.causal = block.causal;
-  return inner_->forward(all.q.narrow(1, block.first_query, block.queries), k.narrow(1, 0, block.keys),
-                         v.narrow(1, 0, block.keys), args);
+                                      const at::Tensor& v, const AttentionArgs& args) const {
+  return inner_->forward(rows_of(all.q, block.rows, 1, block.queries), rows_of(k, block.rows, 1, block.keys),
+                         rows_of(v, block.rows, 1, block.keys), args);
+}
+
+RingAttention::Arguments RingAttention::arguments(const AttentionArgs& args, const RingShape& shape) const {
+  Arguments list{args, args};
+  list.own.varlen.cu_seqlens = own_boundaries(shape, index_);
+  list.others.varlen = {}, list.others.causal = false;
+  return list;
 }
 
 AttentionState RingAttention::forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                       const AttentionArgs& args) const {
-  check("context_parallel/ring", q, k, v, args);
-  if (q.size(1) != k.size(1) || q.size(1) % 2 != 0)
-    throw fail(ErrorCode::config, "context_parallel/ring: as many keys as queries are needed, an even number; found q ",
-               q.sizes(), ", k ", k.sizes());
-  if (!keys_) throw fail(ErrorCode::internal, "context_parallel/ring: forward before attach");
+  check_call(q, k, v, args);
   AttentionState state{q, k, v, {}, {}, {}};
+  const RingShape shape{q.size(0), q.size(1), ranks_, args.varlen.cu_seqlens};
+  const Arguments parts = arguments(args, shape);
   load(k, v);
   keys_->begin();
-  const AttentionState own = compute(block(0, q.size(1)), state, k, v, args);
-  append_extra(state.extra, own.extra);
+  const AttentionState own = inner_->forward(q, k, v, parts.own);
+  append_list(state.extra, own.extra);
   Merged merged(own.out, own.lse);
   for (int64_t step = 1; step < ranks_; ++step) {
     keys_->wait();
     const at::Tensor keys = keys_->current();
     if (step + 1 < ranks_) keys_->begin();
-    const Block b = block(step, q.size(1));
-    const AttentionState part = compute(b, state, keys[0], keys[1], args);
-    append_extra(state.extra, part.extra);
-    merged.add(part.out, part.lse, b.first_query);
+    for (const Block& block : blocks_between(shape, index_, source(step))) {
+      const AttentionState part = compute(block, state, keys[0], keys[1], parts.others);
+      append_list(state.extra, part.extra);
+      merged.add(part.out, part.lse, block.rows.first, block.queries.first);
+    }
   }
   state.out = merged.out().to(q.scalar_type());
   state.lse = merged.lse();
   return state;
 }
 
+void RingAttention::check_call(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                               const AttentionArgs& args) const {
+  AttentionArgs here = args;
+  here.varlen = {};  // it is about whole sequences
+  check("context_parallel/ring", q, k, v, here);
+  if (q.size(1) != k.size(1) || q.size(1) % 2 != 0)
+    throw fail(ErrorCode::config, "context_parallel/ring: as many keys as queries are needed, an even number; found q ",
+               q.sizes(), ", k ", k.sizes());
+  const std::string problem = cu_seqlens_problem(args.varlen.cu_seqlens, q.size(0), q.size(1) * ranks_);
+  if (!problem.empty()) throw fail(ErrorCode::config, "context_parallel/ring: ", problem);
+  if (!keys_) throw fail(ErrorCode::internal, "context_parallel/ring: forward before attach");
+}
+
 Tensors RingAttention::compute_backward(const Block& b, const at::Tensor& dout, const AttentionState& all,
                                         const at::Tensor& k, const at::Tensor& v, Tensors extra,
-                                        AttentionArgs args) const {
-  args.causal = b.causal;
-  const auto queries = [&](const at::Tensor& x) { return x.narrow(1, b.first_query, b.queries); };
+                                        const AttentionArgs& args) const {
+  const auto queries = [&](const at::Tensor& x) { return rows_of(x, b.rows, 1, b.queries); };
   const AttentionState part{queries(all.q),
-                            k.narrow(1, 0, b.keys),
-                            v.narrow(1, 0, b.keys),
+                            rows_of(k, b.rows, 1, b.keys),
+                            rows_of(v, b.rows, 1, b.keys),
                             queries(all.out),
-                            all.lse.narrow(2, b.first_query, b.queries).contiguous(),
+                            rows_of(all.lse, b.rows, 2, b.queries).contiguous(),
                             std::move(extra)};
   return inner_->backward(queries(dout), part, args);
 }
 
 Tensors RingAttention::backward(const at::Tensor& dout, const AttentionState& state, const AttentionArgs& args) const {
-  const int64_t T = state.q.size(1);
+  const RingShape shape{state.q.size(0), state.q.size(1), ranks_, args.varlen.cu_seqlens};
+  const Arguments parts = arguments(args, shape);
   const at::ScalarType sums = wide_type(state.q);
   size_t at_extra = 0;
   load(state.k, state.v);
   keys_->begin();
-  const Tensors own =
-      compute_backward(block(0, T), dout, state, state.k, state.v, take_extra(state.extra, at_extra), args);
+  const AttentionState all{
+      state.q, state.k, state.v, state.out, state.lse.contiguous(), take_list(state.extra, at_extra)};
+  const Tensors own = inner_->backward(dout, all, parts.own);
   const at::Tensor dq = own[0].to(sums), dk = own[1].to(sums), dv = own[2].to(sums);
   for (int64_t step = 1; step < ranks_; ++step) {
     keys_->wait();
     const at::Tensor keys = keys_->current();
     if (step + 1 < ranks_) keys_->begin();
-    const Block b = block(step, T);
-    const Tensors part = compute_backward(b, dout, state, keys[0], keys[1], take_extra(state.extra, at_extra), args);
-    dq.narrow(1, b.first_query, b.queries).add_(part[0]);
+    const std::vector<Block> blocks = blocks_between(shape, index_, source(step));
+    std::vector<Tensors> found;
+    for (const Block& b : blocks) {
+      found.push_back(
+          compute_backward(b, dout, state, keys[0], keys[1], take_list(state.extra, at_extra), parts.others));
+      rows_of(dq, b.rows, 1, b.queries).add_(found.back()[0]);
+    }
     if (step > 1)
       gradients_->wait();
     else
       gradients_->allocate(keys.sizes(), sums), gradients_->current().zero_();
-    for (const int64_t i : {0, 1}) gradients_->current()[i].narrow(1, 0, b.keys).add_(part[static_cast<size_t>(1 + i)]);
+    for (size_t i = 0; i < blocks.size(); ++i)
+      for (const int64_t which : {0, 1})
+        rows_of(gradients_->current()[which], blocks[i].rows, 1, blocks[i].keys)
+            .add_(found[i][static_cast<size_t>(1 + which)]);
     gradients_->begin();  // after the last step: home
   }
   gradients_->wait();

@@ -1,11 +1,10 @@
 // Causal attention over a sequence whose positions lie on several ranks as zigzag.h says, while keys and values travel.
 //
 // Source: Liu et al. 2023, "Ring Attention with Blockwise Transformers"; the zig-zag order and its halves are those of
-// Megatron's context parallelism. In step s rank r has the keys of rank r - s. Of its own it sees what a causal mask
-// over its two chunks lets through; of a lower rank's the first chunk, whole; a higher rank's both chunks, but by its
-// second chunk only. So each step after the first has the same work, half a block's, and needs no mask. In backward
-// keys and values travel again, with their gradients one step behind them, to which every rank adds in the order of the
-// ring: the same bits in every run. Legend of attention.h; T = S positions of this rank, T / 2 of a chunk; C ranks.
+// Megatron's context parallelism. In step s rank r has the keys of rank r - s; blocks.h says which of its queries see
+// them. Each step after the first has the same work, half a block's, unless documents end in between, and needs no
+// mask. In backward keys and values travel again, with their gradients one step behind them, to which every rank adds
+// in the order of the ring: the same bits in every run. Legend of attention.h; T = S positions of this rank.
 // Thread: main, or autograd's: one call at a time. Stream: the current one.
 #pragma once
 
@@ -13,6 +12,7 @@
 
 #include <memory>
 
+#include "blocks.h"
 #include "ring_exchange.h"
 
 namespace drivetrain::ring {
@@ -30,16 +30,17 @@ class RingAttention : public Attention {
   Tensors backward(const at::Tensor& dout, const AttentionState& state, const AttentionArgs& args) const override;
 
  private:
-  // What one step computes: which of this rank's queries with which of the keys at hand.
-  struct Block {
-    bool causal;
-    int64_t first_query, queries, keys;  // keys from the first one on
+  // For the rank's own keys, and for those of others: arguments of the attention inside.
+  struct Arguments {
+    AttentionArgs own, others;
   };
-  Block block(int64_t step, int64_t T) const;
+  Arguments arguments(const AttentionArgs& args, const RingShape& shape) const;
+  int64_t source(int64_t step) const { return (index_ - step + ranks_) % ranks_; }  // whose keys are at hand
+  void check_call(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionArgs& args) const;
   AttentionState compute(const Block& block, const AttentionState& all, const at::Tensor& k, const at::Tensor& v,
-                         AttentionArgs args) const;
+                         const AttentionArgs& args) const;
   Tensors compute_backward(const Block& block, const at::Tensor& dout, const AttentionState& all, const at::Tensor& k,
-                           const at::Tensor& v, Tensors extra, AttentionArgs args) const;
+                           const at::Tensor& v, Tensors extra, const AttentionArgs& args) const;
   void load(const at::Tensor& k, const at::Tensor& v) const;  // into keys_
 
   std::shared_ptr<Attention> inner_;

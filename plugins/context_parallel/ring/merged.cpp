@@ -23,8 +23,9 @@ at::Tensor factors(const at::Tensor& part, const at::Tensor& whole) {
 
 Merged::Merged(const at::Tensor& out, const at::Tensor& lse) : out_(out.to(wide(out))), lse_(lse.to(wide(out))) {}
 
-void Merged::add(const at::Tensor& out, const at::Tensor& lse, int64_t first) {
-  at::Tensor out_here = out_.narrow(1, first, out.size(1)), lse_here = lse_.narrow(2, first, out.size(1));
+void Merged::add(const at::Tensor& out, const at::Tensor& lse, int64_t first_row, int64_t first) {
+  at::Tensor out_here = out_.narrow(0, first_row, out.size(0)).narrow(1, first, out.size(1)),
+             lse_here = lse_.narrow(0, first_row, out.size(0)).narrow(2, first, out.size(1));
   const at::Tensor lse_block = lse.to(lse_.scalar_type()), together = at::logaddexp(lse_here, lse_block);
   out_here.mul_(factors(lse_here, together));
   out_here.addcmul_(out.to(out_.scalar_type()), factors(lse_block, together));

@@ -28,6 +28,8 @@ class Ring : public SequenceSharing<RingAttention> {
     if (!claim(ctx, PlanContext::kContextPlace)) return;
     ctx.need("attention.returns_lse", "results over blocks of keys are merged by it");
     ctx.need("attention.non_causal", "a query sees all keys of other ranks' earlier chunks");
+    if (ctx.run().documents.value_or(false))
+      ctx.need("attention.varlen", "the dataset puts several documents into a row");
     ctx.take_away(PlanContext::kWholePositions, "its attention is called for blocks of keys, in an order of its own");
     ctx.need("attention.partial_keys",
              "every rank has a part of the keys; a plugin without a window, bias or sink of its own says so by "

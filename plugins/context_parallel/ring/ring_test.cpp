@@ -91,7 +91,7 @@ TEST(RingMerged, blocks_are_weighed_by_their_scores) {
   // One head of size 1: softmax over scores s_j of values v_j, in two blocks.
   const double a = 0.5, b = -1, x = 3, y = 7;
   Merged merged(at::full({1, 1, 1, 1}, x, at::kDouble), at::full({1, 1, 1}, a, at::kDouble));
-  merged.add(at::full({1, 1, 1, 1}, y, at::kDouble), at::full({1, 1, 1}, b, at::kDouble), 0);
+  merged.add(at::full({1, 1, 1, 1}, y, at::kDouble), at::full({1, 1, 1}, b, at::kDouble), 0, 0);
   const double sum = std::exp(a) + std::exp(b);
   EXPECT_NEAR(merged.out().item<double>(), (x * std::exp(a) + y * std::exp(b)) / sum, 1e-15);
   EXPECT_NEAR(merged.lse().item<double>(), std::log(sum), 1e-15);
@@ -103,7 +103,7 @@ TEST(RingMerged, a_query_that_sees_nothing_stays_zero_and_one_that_sees_one_bloc
   at::Tensor out = at::rand({1, 2, 1, 3}), lse = at::full({1, 1, 2}, none);
   out.narrow(1, 0, 1).zero_();
   lse.narrow(2, 1, 1).fill_(0.25);
-  merged.add(out, lse, 0);
+  merged.add(out, lse, 0, 0);
   EXPECT_TRUE(at::equal(merged.out(), out));
   EXPECT_TRUE(at::equal(merged.lse(), lse));
 }
@@ -111,7 +111,7 @@ TEST(RingMerged, a_query_that_sees_nothing_stays_zero_and_one_that_sees_one_bloc
 TEST(RingMerged, sixteen_bits_are_merged_in_float32) {
   const at::Tensor out = at::rand({1, 4, 2, 3}).to(at::kBFloat16), lse = at::zeros({1, 2, 4});
   Merged merged(out, lse.clone());
-  merged.add(out.narrow(1, 2, 2), lse.narrow(2, 2, 2), 2);
+  merged.add(out.narrow(1, 2, 2), lse.narrow(2, 2, 2), 0, 2);
   EXPECT_EQ(merged.out().scalar_type(), at::kFloat);
   EXPECT_TRUE(at::allclose(merged.out(), out.to(at::kFloat), 1e-6));
   EXPECT_TRUE(at::equal(merged.lse().narrow(2, 0, 2), lse.narrow(2, 0, 2)));

@@ -58,13 +58,15 @@ class KeyGradient {
 
 AttentionAbilities HeadsAttention::abilities() const {
   AttentionAbilities can = inner_->abilities();
-  can.varlen = can.q_offset = can.returns_lse = false;  // they speak of positions that one rank has
+  can.q_offset = can.returns_lse = false;  // they speak of positions that one rank has
   return can;
 }
 
 AttentionState HeadsAttention::forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                        const AttentionArgs& args) const {
-  check("context_parallel/ulysses", q, k, v, args);
+  AttentionArgs here = args;
+  here.varlen = {};  // it is about whole sequences, which the attention inside has
+  check("context_parallel/ulysses", q, k, v, here);
   if (q.size(1) != k.size(1))
     throw fail(ErrorCode::config, "context_parallel/ulysses: as many keys as queries are needed; found q ", q.sizes(),
                ", k ", k.sizes());

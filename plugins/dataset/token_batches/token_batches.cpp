@@ -20,7 +20,7 @@ class TokenBatches : public Dataset {
   };
   static OptionTable options() {
     return table<Options>()
-        .field("file", &Options::file, "safetensors file with \"tokens\" and perhaps \"labels\"")
+        .field("file", &Options::file, "safetensors file with \"tokens\" and perhaps \"labels\" and \"documents\"")
         .required()
         .path()
         .field("seq_length", &Options::seq_length, "must be the file's if given; default: the file's")
@@ -33,7 +33,8 @@ class TokenBatches : public Dataset {
     file_.emplace(SafetensorsFile::open(options_.file));
     check_names();
     check_tokens(run);
-    if (file_->contains("labels")) check_labels();
+    for (const char* name : {"labels", "documents"})
+      if (file_->contains(name)) check_columns(name);
     DatasetFacts facts;
     facts.seq_length = shape_[3] - 1;
     facts.steps = shape_[0];
@@ -43,6 +44,8 @@ class TokenBatches : public Dataset {
     facts.notes.set("micro_batches", shape_[1]);
     facts.notes.set("rows_per_micro_batch", shape_[2]);
     facts.notes.set("labels", file_->contains("labels"));
+    facts.documents = file_->contains("documents");
+    facts.notes.set("documents", facts.documents);
     return facts;
   }
 
@@ -60,9 +63,25 @@ class TokenBatches : public Dataset {
     const at::Tensor tokens = rows_of("tokens", request, S + 1);
     batch.tokens_BS = tokens.narrow(1, 0, S).contiguous();
     batch.labels_BS = file_->contains("labels") ? rows_of("labels", request, S) : tokens.narrow(1, 1, S).contiguous();
+    if (file_->contains("documents")) set_documents(rows_of("documents", request, S), batch);
   }
 
  private:
+  // A document ends where its number does, and with the row. Positions begin again in each.
+  static void set_documents(const at::Tensor& numbers_BS, Batch& batch) {
+    const int64_t S = numbers_BS.size(1), all = numbers_BS.numel();
+    batch.position_ids_BS = numbers_BS.clone();
+    const int64_t* number = numbers_BS.const_data_ptr<int64_t>();
+    int64_t* position = batch.position_ids_BS.mutable_data_ptr<int64_t>();
+    for (int64_t i = 0; i < all; ++i) {
+      const bool begins = i % S == 0 || number[i] != number[i - 1];
+      if (begins) batch.cu_seqlens.push_back(i);
+      position[i] = begins ? 0 : position[i - 1] + 1;
+    }
+    batch.cu_seqlens.push_back(all);
+    batch.documents = static_cast<int64_t>(batch.cu_seqlens.size()) - 1;
+  }
+
   // In file order, a step's micro-batches times rows are its global batch.
   at::Tensor rows_of(const std::string& name, const BatchRequest& request, int64_t length) const {
     return file_->rows(name, request.step - 1, 1)
@@ -78,13 +97,15 @@ class TokenBatches : public Dataset {
 
   // A misspelt "labels" would be left out in silence, and the run trained on others.
   void check_names() const {
+    const std::vector<std::string> known = {"tokens", "labels", "documents"};
     for (const std::string& name : file_->names()) {
-      if (name == "tokens" || name == "labels") continue;
-      const bool labels = distance(name, "labels") < distance(name, "tokens");
-      const bool near = std::min(distance(name, "labels"), distance(name, "tokens")) <= 3;
+      if (std::find(known.begin(), known.end(), name) != known.end()) continue;
+      const auto nearest = std::min_element(known.begin(), known.end(), [&](const auto& a, const auto& b) {
+        return distance(name, a) < distance(name, b);
+      });
       throw wrong(
-          "has a tensor \"", name, "\", which means nothing here; known are \"tokens\" and \"labels\"",
-          near ? concat("; did you mean \"", labels ? "labels" : "tokens", "\"?") : "; write the file without it");
+          "has a tensor \"", name, "\", which means nothing here; known are \"tokens\", \"labels\" and \"documents\"",
+          distance(name, *nearest) <= 3 ? concat("; did you mean \"", *nearest, "\"?") : "; write the file without it");
     }
   }
 
@@ -117,13 +138,13 @@ class TokenBatches : public Dataset {
                   "; leave seq_length out");
   }
 
-  void check_labels() const {
-    if (file_->dtype("labels") != at::kLong)
-      throw wrong("\"labels\" is ", toString(file_->dtype("labels")), ", wanted int64");
+  void check_columns(const char* name) const {
+    if (file_->dtype(name) != at::kLong)
+      throw wrong("\"", name, "\" is ", toString(file_->dtype(name)), ", wanted int64");
     std::vector<int64_t> wanted = shape_;
     wanted[3] -= 1;
-    if (file_->shape("labels") != wanted)
-      throw wrong("\"labels\" has shape ", at::IntArrayRef(file_->shape("labels")), ", wanted ",
+    if (file_->shape(name) != wanted)
+      throw wrong("\"", name, "\" has shape ", at::IntArrayRef(file_->shape(name)), ", wanted ",
                   at::IntArrayRef(wanted), ": that of \"tokens\" without the last column");
   }
 

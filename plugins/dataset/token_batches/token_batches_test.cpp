@@ -99,8 +99,8 @@ TEST_F(TokenBatches, files_that_do_not_fit_are_refused) {
 TEST_F(TokenBatches, a_tensor_that_means_nothing_is_refused_with_the_nearest_name) {
   const at::Tensor labels = longs({4, 2, 3, 5});
   expect_refused({{"tokens", kTokens}, {"lacels", labels}},
-                 "has a tensor \"lacels\", which means nothing here; known are \"tokens\" and \"labels\"; did you mean "
-                 "\"labels\"?");
+                 "has a tensor \"lacels\", which means nothing here; known are \"tokens\", \"labels\" and "
+                 "\"documents\"; did you mean \"labels\"?");
   expect_refused({{"tokns", kTokens}}, "did you mean \"tokens\"?");
   expect_refused({{"tokens", kTokens}, {"attention_mask", labels}}, "\"attention_mask\", which means nothing here");
 }

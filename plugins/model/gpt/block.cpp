@@ -101,7 +101,7 @@ class Block : public AutogradUnit {
   QueryKeyValue split(const at::Tensor& qkv, StepContext& ctx) const {
     const int64_t share = shape_.qkv_width() / qkv.size(2);
     const int64_t H = shape_.heads / share, G = shape_.groups / share, C = shape_.head_dim;
-    if (rotary_) return rotary_->apply(qkv, H, G, ctx.positions());
+    if (rotary_) return rotary_->apply(qkv, H, G, ctx);
     const auto parts = at::split_with_sizes(qkv, {H * C, G * C, G * C}, -1);
     const auto by_head = [&](const at::Tensor& t, int64_t n) { return t.view({t.size(0), t.size(1), n, C}); };
     return {by_head(parts[0], H), by_head(parts[1], G), by_head(parts[2], G)};

@@ -4,6 +4,7 @@
 
 #include <ATen/ops/add.h>
 #include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
 
 #include <algorithm>
 
@@ -34,13 +35,24 @@ class EmbeddingUnit : public AutogradUnit {
     check_length(ctx.positions());
     at::Tensor x_BSD = word_->forward(tokens_BS, ctx);
     // The words may come back cut to this rank's share of the sequence.
-    if (position_) x_BSD.add_(position_->forward(ids(ctx.activation_positions(), tokens_BS), ctx));
+    if (position_) x_BSD.add_(position_->forward(position_ids_of(ctx, tokens_BS), ctx));
     if (shape_.embedding_dropout > 0 && ctx.mode() == Mode::train)
       x_BSD = dropout(x_BSD, shape_.embedding_dropout, ctx.random("embedding.dropout"));
     return {x_BSD};
   }
 
  private:
+  // The positions of activations: the batch's own [B, P], or those of every row [P].
+  at::Tensor position_ids_of(StepContext& ctx, const at::Tensor& tokens_BS) {
+    const at::Tensor& own_BS = ctx.batch().position_ids_BS;
+    const std::vector<RowRange> positions = ctx.activation_positions();
+    if (!own_BS.defined()) return ids(positions, tokens_BS);
+    Tensors parts;
+    for (const RowRange& columns : columns_of(positions, ctx.positions()))
+      parts.push_back(own_BS.narrow(1, columns.first, columns.count));
+    return parts.size() == 1 ? parts.front() : at::cat(parts, 1);
+  }
+
   // By the whole sequence, of which this rank may have a part.
   void check_length(const std::vector<RowRange>& positions) const {
     int64_t length = 0;

@@ -37,11 +37,10 @@ std::vector<double> rotary_frequencies(const RotaryScaling& r, int64_t head_dim)
   return list;
 }
 
-QueryKeyValue Rotary::apply(const at::Tensor& qkv, int64_t heads, int64_t groups,
-                            const std::vector<RowRange>& positions) {
+QueryKeyValue Rotary::apply(const at::Tensor& qkv, int64_t heads, int64_t groups, const StepContext& ctx) {
   const int64_t B = qkv.size(0), S = qkv.size(1), D = qkv.size(2) / (heads + 2 * groups);
-  const ops::RotaryTable here = positions_.table(positions, qkv);
-  if (here.cos.size(0) != S)
+  const ops::RotaryTable here = positions_.table(ctx, qkv);
+  if (here.cos.size(0) != S && here.cos.size(0) != B * S)
     throw fail(ErrorCode::internal, "model/gpt: ", here.cos.size(0), " positions for q, k and v of shape ",
                qkv.sizes());
   const auto forward = [&](const Tensors& in) {

@@ -30,9 +30,9 @@ class Rotary {
  public:
   explicit Rotary(std::vector<double> frequencies) : positions_(std::move(frequencies)) {}
 
-  // qkv [B, S, (H + 2 G) D]: new tensors, q and k turned by the S positions of the whole sequence that its columns are.
+  // qkv [B, S, (H + 2 G) D]: new tensors, q and k turned by the positions that the batch's columns have.
   // One autograd node that saves no activation: its backward is the turn back.
-  QueryKeyValue apply(const at::Tensor& qkv, int64_t heads, int64_t groups, const std::vector<RowRange>& positions);
+  QueryKeyValue apply(const at::Tensor& qkv, int64_t heads, int64_t groups, const StepContext& ctx);
 
  private:
   ops::RotaryPositions positions_;

@@ -63,6 +63,11 @@ at::Tensor apply(const Linear& layer, at::Tensor& x, const Linear::Options& opti
 
 Replace replace_if(bool yes) { return yes ? Replace::yes : Replace::no; }
 
+// Angles for the positions of one row, or of each.
+bool fits(const at::Tensor& cos, const at::Tensor& qkv) {
+  return !cos.defined() || cos.size(0) == qkv.size(1) || cos.size(0) == qkv.size(0) * qkv.size(1);
+}
+
 }  // namespace
 
 Block::Block(BlockSpec spec, BlockLayers layers, std::shared_ptr<Attention> attention,
@@ -116,7 +121,7 @@ Activations Block::begin(const Tensors& x, StepContext& ctx) const {
   a.pair = x.size() == 2;
   a.dropout = ctx.mode() == Mode::train ? spec_.hidden_dropout : 0;
   if (a.dropout > 0) a.key1 = ctx.random(name() + ".dropout1"), a.key2 = ctx.random(name() + ".dropout2");
-  if (positions_) a.table = positions_->table(ctx.positions(), x[0]);
+  if (positions_) a.table = positions_->table(ctx, x[0]);
   a.attention_args = layers_.attention->args(ctx);
   return a;
 }
@@ -125,7 +130,7 @@ Activations Block::begin(const Tensors& x, StepContext& ctx) const {
 ops::Heads Block::heads_of(const at::Tensor& qkv, const Activations& a) const {
   const int64_t width = (spec_.heads + 2 * spec_.kv_heads) * spec_.head_dim, share = width / qkv.size(2);
   const at::Tensor& cos = a.table.cos;
-  if (share * qkv.size(2) != width || spec_.kv_heads % share != 0 || (cos.defined() && cos.size(0) != qkv.size(1)))
+  if (share * qkv.size(2) != width || spec_.kv_heads % share != 0 || !fits(cos, qkv))
     throw fail(ErrorCode::internal, "block ", name(), ": q, k and v of shape ", qkv.sizes(), " are no share of ",
                spec_.heads, " heads and ", spec_.kv_heads, " key/value heads of size ", spec_.head_dim,
                ", or not for the ", cos.defined() ? cos.size(0) : qkv.size(1), " positions at hand");

@@ -110,6 +110,7 @@ class PlainAttention : public AttentionLayer {
     args.scale = spec_.scale;
     args.causal = spec_.causal;
     args.window = spec_.window;
+    args.varlen.cu_seqlens = ctx.batch().cu_seqlens;
     if (ctx.mode() == Mode::train && spec_.dropout > 0) {
       args.dropout = spec_.dropout;
       args.key = ctx.random(spec_.name);

@@ -17,8 +17,9 @@ namespace {
 // x [B, S, heads, C] turned by the angles, or back for sign -1; 16 bits go through float32.
 at::Tensor turned(const at::Tensor& x, const RotaryTable& table, double sign) {
   if (!table.cos.defined()) return x.contiguous();
-  const at::Tensor wide = x.to(table.cos.scalar_type()), cos = table.cos.unsqueeze(1),
-                   sin = table.sin.unsqueeze(1) * sign;
+  const at::Tensor wide = x.to(table.cos.scalar_type());
+  const auto by_row = [&](const at::Tensor& angles) { return angles.view({-1, x.size(1), 1, angles.size(1)}); };
+  const at::Tensor cos = by_row(table.cos), sin = by_row(table.sin) * sign;
   const int64_t half = x.size(3) / 2;
   const at::Tensor a = wide.narrow(3, 0, half), b = wide.narrow(3, half, half);
   return at::cat({a * cos - b * sin, b * cos + a * sin}, 3).to(x.scalar_type());
@@ -29,7 +30,8 @@ kernels::Rotary rotary_arguments(const at::Tensor& qkv, const Heads& heads, cons
   op.qkv = const_cast<void*>(in(qkv));
   op.q = const_cast<void*>(in(heads.q)), op.k = const_cast<void*>(in(heads.k)), op.v = const_cast<void*>(in(heads.v));
   op.cos = in<float>(table.cos), op.sin = in<float>(table.sin);
-  op.tokens = qkv.size(0) * qkv.size(1), op.sequence = qkv.size(1);
+  op.tokens = qkv.size(0) * qkv.size(1);
+  op.sequence = table.cos.defined() ? table.cos.size(0) : qkv.size(1);  // after so many tokens the angles repeat
   op.heads = heads.q.size(2), op.groups = heads.k.size(2), op.head_dim = heads.q.size(3);
   op.dtype = kernel_dtype(qkv);
   return op;

@@ -13,12 +13,28 @@ RotaryTable rotary_rows(const RotaryTable& table, const RowRange& range) {
   return {table.cos.narrow(0, range.first, range.count), table.sin.narrow(0, range.first, range.count)};
 }
 
-}  // namespace
-
-RotaryTable RotaryPositions::table(const std::vector<RowRange>& positions, const at::Tensor& like) {
+int64_t end_of(const std::vector<RowRange>& positions) {
   int64_t end = 0;
   for (const RowRange& range : positions) end = std::max(end, range.first + range.count);
-  reach(end, like);
+  return end;
+}
+
+}  // namespace
+
+RotaryTable RotaryPositions::table(const StepContext& ctx, const at::Tensor& like) {
+  const at::Tensor& ids_BS = ctx.batch().position_ids_BS;
+  if (!ids_BS.defined()) return table(ctx.positions(), like);
+  reach(end_of(ctx.positions()), like);  // no position is behind its place in the row
+  const bool known = ids_.is_same(ids_BS) && of_ids_.cos.scalar_type() == longest_.cos.scalar_type() &&
+                     of_ids_.cos.device() == longest_.cos.device();
+  if (known && !ids_BS.is_cuda()) return of_ids_;
+  ids_ = ids_BS;
+  const at::Tensor flat = ids_BS.flatten();
+  return of_ids_ = {longest_.cos.index_select(0, flat), longest_.sin.index_select(0, flat)};
+}
+
+RotaryTable RotaryPositions::table(const std::vector<RowRange>& positions, const at::Tensor& like) {
+  reach(end_of(positions), like);
   if (positions.size() == 1) return rotary_rows(longest_, positions.front());
   for (const Cut& cut : cuts_)
     if (cut.positions == positions) return cut.table;

@@ -24,10 +24,12 @@ DRIVETRAIN_CONTRACT(attention)
 
 namespace drivetrain {
 
-// Several sequences in one row. The batch has one row; positions cu_seqlens[i] to cu_seqlens[i + 1] - 1 of it attend
-// only to each other.
+// Several sequences in a row. All positions are counted through, row after row: position s of row b is b * S + s.
+// Positions cu_seqlens[i] to cu_seqlens[i + 1] - 1 attend only to each other, each sequence as if it stood alone.
 struct Varlen {
-  std::vector<int64_t> cu_seqlens;  // from 0 to S, ascending; empty: one sequence per row
+  // From 0 to B * S, strictly ascending, every multiple of S among them; empty: one sequence per row. An attention that
+  // wraps another one and has a part of the positions gets those of the whole sequence (Batch::cu_seqlens).
+  std::vector<int64_t> cu_seqlens;
 };
 
 struct AttentionArgs {

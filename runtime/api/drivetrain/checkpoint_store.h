@@ -52,7 +52,7 @@ struct StoredTensor {
 };
 
 // A complete checkpoint that is open for reading. Owned by the caller; it stays readable if the tag is removed or
-// replaced meanwhile. Thread: const calls from any thread.
+// replaced meanwhile, and after the store that opened it is gone. Thread: const calls from any thread.
 class DRIVETRAIN_API Checkpoint {
  public:
   virtual ~Checkpoint();

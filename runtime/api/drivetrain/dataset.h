@@ -28,7 +28,20 @@ struct DatasetFacts {
   int64_t seq_length = 0;  // S of every batch
   int64_t steps = -1;      // number of training steps it has data for; -1: any number
   bool validation = false;
-  Value notes;  // an object (files, bytes, hashes) for resolved.json and the log
+  bool documents = false;  // a batch may have several documents in a row (Batch::cu_seqlens)
+  Value notes;             // an object (files, bytes, hashes) for resolved.json and the log
+};
+
+// The documents of a part of the data, for a dataset that arranges those of another one into rows. Position i of a
+// document is its token i, with the label that is wanted there: token i + 1, or -100. So a document of n + 1 tokens
+// has n positions. Does not change once it was returned. Thread: any.
+class DRIVETRAIN_API Documents {
+ public:
+  virtual ~Documents();
+  virtual int64_t count() const = 0;
+  virtual int64_t length(int64_t document) const = 0;  // positions; at least 1
+  // Writes positions [first, first + count) of a document. Error(io) for unreadable data.
+  virtual void read(int64_t document, int64_t first, int64_t count, int64_t* tokens, int64_t* labels) const = 0;
 };
 
 class DRIVETRAIN_API Dataset : public Plugin {
@@ -41,11 +54,15 @@ class DRIVETRAIN_API Dataset : public Plugin {
   virtual DatasetFacts open(const RunFacts& run, const ModelFacts& model) = 0;
   // Called once per micro-batch, in the order of the steps; the validation batches follow the step that evaluates.
   // Sets tokens_BS and labels_BS: [rows, S], int64, contiguous, on the CPU. The tensors are the runtime's from then on.
-  // The runtime checks shapes, and ids against the vocabulary. May throw Error(io).
+  // With DatasetFacts::documents it may set cu_seqlens, position_ids_BS, documents and padding.
+  // The runtime checks shapes, boundaries, and ids against the vocabulary. May throw Error(io).
   virtual void read(const BatchRequest& request, Batch& batch) = 0;
   // For a dataset that is not a pure function of step and row (state.h). Called to save after the last `read` of every
   // step, on the thread that reads; called to load before the first `read`, on the main thread. No `read` runs then.
   virtual void state(StateVisitor&) {}
+  // For other datasets: what `read` makes rows of, as single documents. Null if there are none, or none in this part.
+  // Owned by this dataset. Called after `open`, on the main thread.
+  virtual const Documents* documents(DataPart /* part */) const { return nullptr; }
 };
 
 }  // namespace drivetrain

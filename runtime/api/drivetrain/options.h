@@ -12,7 +12,8 @@
 //         .refused("amsgrad", "not in this version");
 //   }
 //
-// Field types: bool, integers, double, std::string, Value (anything), std::optional and std::vector of these.
+// Field types: bool, integers, double, std::string, Value (anything), PluginChoice, std::optional and std::vector of
+// these; of a PluginChoice only itself and std::optional.
 // Modifiers (range, one_of, ...) apply to the field before them. T::options() is called once per process.
 // A built table does not change; const calls from any thread.
 #pragma once
@@ -89,6 +90,18 @@ struct OptionType<Value> {
   static Value from(const Value& v) { return v; }
   static Value to(const Value& x) { return x; }
 };
+// Another plugin as an option: "NAME" or {"type": "NAME", "params": {...}}. The runtime checks name and options when it
+// reads the configuration, and writes them out in full. Services::plugins creates the plugin.
+struct PluginChoice {
+  std::string type;  // the plugin's name; "": none
+  Value params = Value::object();
+};
+template <>
+struct DRIVETRAIN_API OptionType<PluginChoice> {
+  static std::string name() { return "plugin"; }
+  static PluginChoice from(const Value& v);
+  static Value to(const PluginChoice& x);  // null where none is chosen
+};
 template <class T>
 struct OptionType<std::optional<T>> {
   static std::string name() { return OptionType<T>::name() + " or null"; }
@@ -124,6 +137,8 @@ struct OptionField {
   std::vector<std::string> choices;        // matched without regard to case, stored as written here
   std::optional<size_t> length;
   bool is_path = false;                          // relative to the config file; made absolute when parsed
+  std::string plugin_kind;                       // of a PluginChoice: the plugin's kind
+  std::vector<std::string> inherited;            // of a PluginChoice: see TableBuilder::inherits
   std::function<void(void*, const Value&)> set;  // on the options struct; throws Error(config)
   std::function<Value(const void*)> get;
   std::shared_ptr<const OptionTable> group;  // nested table; then set and get are empty
@@ -202,6 +217,10 @@ class TableBuilder {
   TableBuilder& length(size_t n) { return last().length = n, *this; }
   TableBuilder& required() { return last().required = true, *this; }
   TableBuilder& path() { return last().is_path = true, *this; }
+  // For a PluginChoice, always: which kind of plugin.
+  TableBuilder& plugin(const std::string& kind) { return last().plugin_kind = kind, *this; }
+  // For a PluginChoice: the plugin's option of this name has the value of this table's, unless it is given.
+  TableBuilder& inherits(const std::string& option) { return last().inherited.push_back(option), *this; }
 
   TableBuilder& renamed(const std::string& old_name, const std::string& name) {
     return table_.redirects_.push_back({old_name, "renamed to \"" + name + "\"", name}), *this;

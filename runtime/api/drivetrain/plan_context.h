@@ -50,6 +50,7 @@ struct RunFacts {
   Fact<int64_t> micro_batch_size{"micro_batch_size", Round::first};
   Fact<int64_t> accumulation{"accumulation", Round::first};
   Fact<int64_t> seq_length{"seq_length", Round::data};
+  Fact<bool> documents{"documents", Round::data};  // rows may hold several documents (Batch::cu_seqlens)
 
   // Ranks left over after all axes with a fixed size; the axes that data_parallel plugins claim are not counted.
   Fact<int64_t> rest_ranks{"rest_ranks", Round::axes};

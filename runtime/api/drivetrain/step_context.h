@@ -5,6 +5,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <span>
+#include <string>
 #include <string_view>
 
 #include <drivetrain/param.h>
@@ -30,6 +31,15 @@ struct Batch {
   int64_t first_sample = 0;         // sample index of row 0, counted over the whole run
   int64_t valid_tokens = 0;         // number of labels that are not -100
   std::vector<RowRange> positions;  // the positions of the sequence that the columns are, in order; empty: all
+  // Several documents in a row: where each one begins, and the end of the last. All positions of all rows are counted
+  // through, row after row, also where the columns are a part of them: from 0 to B * (length of the whole sequence),
+  // strictly ascending, with the begin of every row. No position attends beyond its document. Empty: one per row.
+  std::vector<int64_t> cu_seqlens;
+  // [B, S], int64: the positions that position embeddings use, 0 to the column's place in the whole sequence;
+  // undefined: that place.
+  at::Tensor position_ids_BS;
+  // Of the rows as Dataset::read fills them: documents that begin in them, and columns that belong to no document.
+  int64_t documents = 0, padding = 0;
 };
 
 enum class Direction { forward, backward };
@@ -47,6 +57,13 @@ struct Visit {
 
 // All positions of the ranges, one after another: int64 [sum of counts] on `device`.
 DRIVETRAIN_API at::Tensor position_ids(const std::vector<RowRange>& positions, const at::Device& device);
+
+// Where `part` of the positions stands among `whole`: ranges of columns, in the order of `part`. Error(internal) if a
+// position of `part` is not among them.
+DRIVETRAIN_API std::vector<RowRange> columns_of(const std::vector<RowRange>& part, const std::vector<RowRange>& whole);
+
+// What is wrong with Batch::cu_seqlens for `rows` whole sequences of `length` positions; empty if nothing.
+DRIVETRAIN_API std::string cu_seqlens_problem(const std::vector<int64_t>& cu_seqlens, int64_t rows, int64_t length);
 
 class DRIVETRAIN_API StepContext {
  public:

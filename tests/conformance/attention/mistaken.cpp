@@ -132,8 +132,8 @@ class Mistaken : public Attention {
     if (args.window > 0 && !is("ignores_the_window")) s.masked_fill_(distance.abs().ge(args.window), -kInfinity);
     if (is("one_long_sequence")) return s;
     for (const int64_t end : args.varlen.cu_seqlens) {
-      const at::Tensor before = at::arange(S).lt(end);
-      s.masked_fill_(before.unsqueeze(1).ne(before.unsqueeze(0)), -kInfinity);
+      const at::Tensor before = at::arange(q.size(0) * S).lt(end).view({q.size(0), 1, S});
+      s.masked_fill_(before.unsqueeze(3).ne(before.unsqueeze(2)), -kInfinity);
     }
     return s;
   }

@@ -26,12 +26,13 @@ at::Tensor normal_numbers(at::IntArrayRef sizes, uint64_t seed) {
   return x;
 }
 
-static bool attention_sees(const AttentionArgs& args, int64_t i, int64_t j) {
+// `row`: where the row's positions begin, all rows counted through.
+static bool attention_sees(const AttentionArgs& args, int64_t row, int64_t i, int64_t j) {
   const int64_t distance = i + args.q_offset - j;
   if (args.causal && distance < 0) return false;
   if (args.window > 0 && std::abs(distance) >= args.window) return false;
   for (const int64_t end : args.varlen.cu_seqlens)
-    if ((i < end) != (j < end)) return false;
+    if ((row + i < end) != (row + j < end)) return false;
   return true;
 }
 
@@ -61,7 +62,8 @@ AttentionResult attention_reference(const at::Tensor& q_, const at::Tensor& k_, 
         std::vector<double> p(T, 0);
         double sum = 0;
         for (int64_t j = 0; j < T; ++j)
-          if (attention_sees(args, i, j)) sum += p[j] = std::exp(args.scale * dot(row(q, b, i, h), row(k, b, j, g)));
+          if (attention_sees(args, b * S, i, j))
+            sum += p[j] = std::exp(args.scale * dot(row(q, b, i, h), row(k, b, j, g)));
         r.lse.mutable_data_ptr<double>()[(b * H + h) * S + i] = std::log(sum);
         if (sum == 0) continue;
         for (int64_t j = 0; j < T; ++j) add(row(r.out, b, i, h), p[j] /= sum, row(v, b, j, g));

@@ -38,7 +38,8 @@ std::vector<AttentionCase> attention_cases() {
       {"window on both sides", 1, 12, 12, 2, 2, 8, attention_args(false, 3)},
       {"window of one", 1, 5, 5, 2, 2, 8, attention_args(true, 1)},
       {"several sequences", 1, 12, 12, 4, 2, 8, attention_args(true, 0, 0, {0, 1, 5, 12})},
-      {"several sequences, full", 1, 12, 12, 2, 2, 8, attention_args(false, 0, 0, {0, 4, 4, 12})},
+      {"several sequences, full", 1, 12, 12, 2, 2, 8, attention_args(false, 0, 0, {0, 4, 12})},
+      {"several sequences in each row", 2, 12, 12, 4, 2, 8, attention_args(true, 0, 0, {0, 1, 5, 12, 19, 24})},
   };
 }
 

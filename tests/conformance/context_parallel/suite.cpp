@@ -29,6 +29,12 @@ AttentionArgs context_args(bool causal, int64_t window, double dropout, std::vec
 
 namespace {
 
+AttentionArgs document_args(std::vector<int64_t> cu_seqlens, double dropout = 0) {
+  AttentionArgs args = context_args(true, 0, dropout);
+  args.varlen.cu_seqlens = std::move(cu_seqlens);
+  return args;
+}
+
 std::vector<AttentionCase> context_cases() {
   return {
       {"causal", 2, 16, 16, 4, 4, 8, context_args(true, 0, 0)},
@@ -43,13 +49,17 @@ std::vector<AttentionCase> context_cases() {
       {"dropout", 2, 16, 16, 6, 2, 4, context_args(true, 0, 0.25)},
       {"dropout, heads that tensor parallelism left", 2, 16, 16, 4, 4, 4,
        context_args(true, 0, 0.25, {{3, 1}, {8, 3}})},
+      {"documents", 2, 32, 32, 4, 2, 8, document_args({0, 5, 7, 30, 32, 33, 50, 64})},
+      {"a document over all chunks but one, short ones", 1, 48, 48, 4, 4, 3, document_args({0, 43, 44, 45, 48})},
+      {"documents that are the chunks", 1, 32, 32, 4, 4, 4, document_args({0, 4, 8, 12, 16, 20, 24, 28, 32})},
+      {"documents, dropout", 2, 16, 16, 4, 2, 4, document_args({0, 3, 16, 21, 32}, 0.25)},
   };
 }
 
 bool context_declares(const AttentionAbilities& can, const AttentionCase& c, at::ScalarType dtype) {
   return (can.gqa || c.G == c.H) && (can.window || c.args.window == 0) && (can.non_causal || c.args.causal) &&
-         (can.dropout || c.args.dropout == 0) && can.dtypes.contains(dtype) &&
-         (can.head_sizes.empty() || can.head_sizes.contains(c.D));
+         (can.dropout || c.args.dropout == 0) && (can.varlen || c.args.varlen.cu_seqlens.empty()) &&
+         can.dtypes.contains(dtype) && (can.head_sizes.empty() || can.head_sizes.contains(c.D));
 }
 
 AttentionArgs scaled_args(const AttentionCase& c) {

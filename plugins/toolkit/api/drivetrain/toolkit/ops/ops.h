@@ -13,6 +13,7 @@
 #include <drivetrain/export.h>
 #include <drivetrain/param.h>
 #include <drivetrain/random.h>
+#include <drivetrain/step_context.h>
 
 namespace drivetrain::ops {
 
@@ -48,7 +49,9 @@ at::Tensor activation_backward(Activation kind, const at::Tensor& x, const at::T
 // --- rotary positions and the split of q, k, v
 // Radians per token of each pair (i, i + C/2).
 struct RotaryTable {
-  at::Tensor cos, sin;  // [S, C/2] float32 (float64 for float64); undefined: no rotation
+  // [S, C/2], or [B * S, C/2] where rows have positions of their own; float32 (float64 for float64); undefined: no
+  // rotation.
+  at::Tensor cos, sin;
 };
 RotaryTable rotary_table(const std::vector<double>& frequencies, int64_t first, int64_t length, const at::Tensor& like);
 // Rotary tables for positions of the sequence. For one range the result is a view of a table of all positions. For
@@ -58,6 +61,8 @@ class RotaryPositions {
  public:
   explicit RotaryPositions(std::vector<double> frequencies) : frequencies_(std::move(frequencies)) {}
   RotaryTable table(const std::vector<RowRange>& positions, const at::Tensor& like);
+  // For the columns of the current batch: by its position_ids_BS if it has them.
+  RotaryTable table(const StepContext& ctx, const at::Tensor& like);
   const std::vector<double>& frequencies() const { return frequencies_; }
 
  private:
@@ -70,6 +75,8 @@ class RotaryPositions {
   const std::vector<double> frequencies_;
   RotaryTable longest_;    // all positions so far, in the last dtype and on the last device
   std::vector<Cut> cuts_;  // tables of several ranges
+  at::Tensor ids_;         // the last batch's own positions, and their table
+  RotaryTable of_ids_;
 };
 struct Heads {
   at::Tensor q, k, v;  // [B, S, H, C], [B, S, G, C] twice, each dense
