@@ -13,6 +13,8 @@ enum Place {
   loss_place,
   squares_place,
   tokens_place,
+  documents_place,
+  padding_place,
   memory_place,
   reserved_place,
   host_memory_place,
@@ -38,7 +40,9 @@ Figures::Figures(GroupPtr world, Sharers sharers, const at::Device& device, Devi
 std::vector<double> Figures::read(const HostFigures& mine) {
   double* known = known_.mutable_data_ptr<double>();
   const auto set = [&](Place place, double value) { known[place - tokens_place] = value; };
-  set(tokens_place, static_cast<double>(mine.tokens));
+  set(tokens_place, static_cast<double>(mine.rows.tokens));
+  set(documents_place, static_cast<double>(mine.rows.documents));
+  set(padding_place, static_cast<double>(mine.rows.padding));
   set(memory_place, mine.memory), set(reserved_place, mine.reserved), set(host_memory_place, mine.host_memory);
   set(signal_place, mine.signal), set(beside_place, static_cast<double>(mine.beside)), set(seconds_place, mine.seconds);
   if (!all_.defined()) {  // only what the device has is read: 16 bytes
@@ -61,7 +65,12 @@ SharedFigures Figures::exchange(const HostFigures& mine) {
   const auto of = [&](int64_t rank) { return all.data() + (alone ? 0 : rank * places); };
   SharedFigures shared;
   for (const int64_t rank : sharers_.losses) shared.loss += of(rank)[loss_place];
-  for (const int64_t rank : sharers_.tokens) shared.tokens += of(rank)[tokens_place];
+  const auto sum = [&](Place place) {
+    double total = 0;
+    for (const int64_t rank : sharers_.tokens) total += of(rank)[place];
+    return static_cast<int64_t>(total);
+  };
+  shared.rows = {sum(tokens_place), sum(documents_place), sum(padding_place)};
   shared.squares = of(world_->rank())[squares_place];
   shared.seconds = of(0)[seconds_place];
   for (int64_t rank = 0; rank < world_->size(); ++rank) {

@@ -14,9 +14,15 @@ namespace drivetrain {
 // any of them has.
 enum class Beside { nothing, busy, failed };
 
+// What a rank's micro-batches of a step held.
+struct RowCounts {
+  int64_t tokens = 0;                  // valid ones
+  int64_t documents = 0, padding = 0;  // as in Batch, of rows whose first column this rank has
+};
+
 // What the host of a rank knows before the exchange.
 struct HostFigures {
-  int64_t tokens = 0;                                // valid ones of this rank
+  RowCounts rows;
   double memory = 0, reserved = 0, host_memory = 0;  // peaks in bytes, of the device and of the process
   int signal = 0;                                    // by which this rank was asked to stop; 0: it was not
   Beside beside = Beside::nothing;
@@ -25,7 +31,8 @@ struct HostFigures {
 
 // Over all ranks.
 struct SharedFigures {
-  double loss = 0, tokens = 0;                       // sums over the ranks that share the gradient reduction
+  double loss = 0;  // these two: sums over the ranks that share the gradient reduction
+  RowCounts rows;
   double squares = 0;                                // as this rank's device has it: equal on all
   double memory = 0, reserved = 0, host_memory = 0;  // largest
   int signal = 0;                                    // largest

@@ -19,9 +19,9 @@ double clip_factor(double norm, double limit) {
   return limit / (norm + 1e-6);
 }
 
-HostFigures host_figures(const FinishParts& parts, int64_t tokens, const RankWord& word) {
+HostFigures host_figures(const FinishParts& parts, const RowCounts& rows, const RankWord& word) {
   HostFigures mine;
-  mine.tokens = tokens, mine.signal = word.signal, mine.beside = word.beside;
+  mine.rows = rows, mine.signal = word.signal, mine.beside = word.beside;
   mine.memory = mine.host_memory = peak_memory_bytes();
   mine.reserved = static_cast<double>(cpu_memory().peak_reserved);
   if (DeviceRuntime* runtime = parts.runtime) {
@@ -142,8 +142,8 @@ void Finish::sum_gradients(const at::Tensor& loss, StepContext& ctx) {
   norm_.sum_of_squares(parts_.chunks, figures_.squares());
 }
 
-StepResult Finish::exchange(int64_t tokens, const RankWord& word) {
-  HostFigures mine = host_figures(parts_, tokens, word);
+StepResult Finish::exchange(const RowCounts& rows, const RankWord& word) {
+  HostFigures mine = host_figures(parts_, rows, word);
   mine.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - started_).count();
   // Its errors say whose they are.
   const PluginCall call{.id = parts_.communicator_id, .hook = "all_gather", .kind = "", .keeps_errors = true};
@@ -153,19 +153,19 @@ StepResult Finish::exchange(int64_t tokens, const RankWord& word) {
   result.peak_reserved_bytes = shared.reserved, result.host_peak_memory_bytes = shared.host_memory;
   result.stop = shared.signal != 0, result.signal = shared.signal;
   result.beside = shared.beside, result.seconds = shared.seconds;
-  result.tokens = static_cast<int64_t>(shared.tokens);
-  result.loss = shared.tokens > 0 ? shared.loss / shared.tokens : 0;
+  result.tokens = shared.rows.tokens, result.documents = shared.rows.documents, result.padding = shared.rows.padding;
+  result.loss = result.tokens > 0 ? shared.loss / static_cast<double>(result.tokens) : 0;
   squares_ = shared.squares;
   return result;
 }
 
-StepResult Finish::agree_on_loss(const at::Tensor& loss, int64_t tokens) {
+StepResult Finish::agree_on_loss(const at::Tensor& loss, const RowCounts& rows) {
   figures_.loss().copy_(loss);
-  return exchange(tokens, {});
+  return exchange(rows, {});
 }
 
-StepResult Finish::agree(int64_t step, int64_t tokens, const RankWord& word) {
-  StepResult result = exchange(tokens, word);
+StepResult Finish::agree(int64_t step, const RowCounts& rows, const RankWord& word) {
+  StepResult result = exchange(rows, word);
   result.step = step;
   if (result.tokens == 0)
     throw fail(ErrorCode::io, "step ", result.step, " has no label that counts: every one is -100. Check the dataset");

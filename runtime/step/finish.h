@@ -35,6 +35,8 @@ struct StepResult {
   double grad_norm = 0;          // before clipping
   double lr = 0;                 // of group 0, used in this step
   int64_t tokens = 0;            // valid ones
+  int64_t documents = 0;         // that begin in the global batch
+  int64_t padding = 0;           // columns of the global batch without a document
   double peak_memory_bytes = 0;  // largest over ranks: of the device the run is on
   // what the allocator took; of the process, on a device only
   double peak_reserved_bytes = 0, host_peak_memory_bytes = 0;
@@ -94,13 +96,13 @@ class DRIVETRAIN_INTERNAL Finish {
   // then `loss` (Executor::run's) and the sum of squares to where agree() reads them. Enqueues only.
   void sum_gradients(const at::Tensor& loss, StepContext& ctx);
 
-  // Loss, norm and `tokens`, summed over all ranks; of `word`, all ranks learn what any has said;
+  // Loss, norm and `rows`, summed over all ranks; of `word`, all ranks learn what any has said;
   // scalars for update(), and the loss scale of the step after this one. Collective; waits for the device. If the
   // result is `skipped`, update() is not to be called.
   // Throws Error(numeric) if the loss is not finite, or the norm where no update is left out for it,
   // or none could help: the loss scale is at its minimum, or it was so in too many steps in a row.
   // Error(io) if no token counts. Nothing was updated then.
-  StepResult agree(int64_t step, int64_t tokens, const RankWord& word);
+  StepResult agree(int64_t step, const RowCounts& rows, const RankWord& word);
 
   // The optimizer and after_update, chunk by chunk. Enqueues only.
   void update(StepContext& ctx);
@@ -111,7 +113,7 @@ class DRIVETRAIN_INTERNAL Finish {
   void check_trained(const StepResult& last) const;
 
   // Loss and tokens of an evaluation, from this rank's sums. Collective; waits for the device.
-  StepResult agree_on_loss(const at::Tensor& loss, int64_t tokens);
+  StepResult agree_on_loss(const at::Tensor& loss, const RowCounts& rows);
 
   // Updates, tokens and skipped updates so far, and the loss scale.
   void state(StateVisitor& visitor);
@@ -119,7 +121,7 @@ class DRIVETRAIN_INTERNAL Finish {
   void observe(PhaseClock* clock) { clock_ = clock; }
 
  private:
-  StepResult exchange(int64_t tokens, const RankWord& word);
+  StepResult exchange(const RowCounts& rows, const RankWord& word);
   bool skips(const StepResult& result);
   Error not_finite(const StepResult& result, const std::string& what, const std::string& advice) const;
   void adapt_scale(const StepResult& result);

@@ -117,7 +117,9 @@ void Trainer::end_step(const StepResult& result, bool last, std::chrono::steady_
 
 Batch Trainer::next_batch(int64_t micro) {
   Batch batch = batches_.put(micro, cut_batch(feed_->next(), parts_.batch_cuts));
-  tokens_ += batch.valid_tokens;
+  rows_.tokens += batch.valid_tokens;
+  const bool has_first_column = batch.positions.empty() || batch.positions.front().first == 0;
+  if (has_first_column) rows_.documents += batch.documents, rows_.padding += batch.padding;
   return batch;
 }
 
@@ -138,7 +140,7 @@ void Trainer::compute_gradients() {
 StepResult Trainer::train_step(int64_t step) {
   const ArenaStep places(arena_);
   tell(clock_, Phase::between);
-  tokens_ = 0;
+  rows_ = {};
   executor_.seed_with(finish_.seed_gradient());
   executor_.begin(Pass::train, step, Mode::train, gradients_part_ && gradients_part_->replays());
   if (gradients_part_) {
@@ -148,8 +150,7 @@ StepResult Trainer::train_step(int64_t step) {
   } else {
     compute_gradients();
   }
-  const StepResult result =
-      finish_.agree(step, tokens_, {stop_.load(), between_ ? between_->beside() : Beside::nothing});
+  const StepResult result = finish_.agree(step, rows_, {stop_.load(), between_ ? between_->beside() : Beside::nothing});
   const bool skipped = result.skipped.value_or(false);
   if (between_) between_->before_update();
   if (update_part_ && !skipped)
@@ -162,13 +163,13 @@ StepResult Trainer::train_step(int64_t step) {
 
 double Trainer::evaluate(int64_t step) {
   at::Tensor loss;
-  tokens_ = 0;
+  rows_ = {};
   for (int64_t i = 0; i < parts_.feed.eval_iters; ++i) {
     executor_.begin(Pass::forward_only, step, Mode::evaluate);
     const at::Tensor one = executor_.run([&](int64_t micro) { return next_batch(micro); });
     loss = loss.defined() ? loss.add_(one) : one;
   }
-  const StepResult result = finish_.agree_on_loss(loss, tokens_);
+  const StepResult result = finish_.agree_on_loss(loss, rows_);
   if (result.tokens == 0)
     throw fail(
         ErrorCode::io, "the evaluation after step ", step,
@@ -190,6 +191,7 @@ Value Trainer::figures(const StepResult& result, double step_s) const {
   v.set("grad_norm", std::isfinite(result.grad_norm) ? Value(result.grad_norm) : Value());
   v.set("lr", result.lr);
   v.set("tokens", result.tokens);
+  if (parts_.feed.documents) v.set("documents", result.documents), v.set("padding", result.padding);
   if (result.loss_scale) v.set("loss_scale", *result.loss_scale);
   if (result.skipped) v.set("skipped", *result.skipped);
   v.set("step_s", step_s);

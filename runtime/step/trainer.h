@@ -97,7 +97,7 @@ class DRIVETRAIN_INTERNAL Trainer {
   // Where steps are recorded: gradients with their norm; the update. The host decides between the two.
   std::optional<RecordedPart> gradients_part_, update_part_;
   std::map<int64_t, Batch> taken_;  // of this step, where steps are recorded
-  int64_t tokens_ = 0;              // valid ones of this rank, since it was last set to 0
+  RowCounts rows_;                  // of this rank, since it was last cleared
   std::exception_ptr late_failure_;
   int stop_signal_ = 0;
   PhaseClock* clock_ = nullptr;

@@ -141,6 +141,8 @@ class WrongDataset : public Wrong<Dataset> {
     batch.tokens_BS = at::full({request.rows, 8}, 1, now && deed_.is("float") ? longs.dtype(at::kFloat) : longs);
     if (!(now && deed_.is("no labels")))
       batch.labels_BS = at::full({request.rows, now && deed_.is("short") ? 7 : 8}, 2, longs);
+    if (now && deed_.is("unannounced documents")) batch.cu_seqlens = {0, 8, 16, 24, 32};
+    if (now && deed_.is("late position")) batch.position_ids_BS = at::full({request.rows, 8}, 1, longs);
   }
 };
 

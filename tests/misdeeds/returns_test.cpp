@@ -34,6 +34,10 @@ TEST_F(Misdeeds, what_a_dataset_reads_is_compared_with_what_was_asked_for) {
                 {"wrong labels_BS: wanted int64 [4, 8] on cpu, found int64 [4, 7]"});
   expect_blamed(misdeed("dataset", "", "float"), 3,
                 {"wrong tokens_BS: wanted int64 [4, 8] on cpu, found float32 [4, 8]"});
+  expect_blamed(misdeed("dataset", "", "unannounced documents"), 3,
+                {"in dataset/misdeed, hook read, step 3: set cu_seqlens", "documents = false"});
+  expect_blamed(misdeed("dataset", "", "late position"), 3,
+                {"wrong position_ids_BS: 1 in row 0, column 0; wanted 0 to the column"});
 }
 
 TEST_F(Misdeeds, an_optimizers_groups_state_and_tensors_are_looked_at) {

@@ -193,6 +193,27 @@ TEST(Options, To_value_reads_back_to_the_same_options) {
   EXPECT_EQ(sharding_table().to_value(&again), value);
 }
 
+TEST(Options, A_plugin_as_an_option_is_a_name_or_an_entry) {
+  struct Outer {
+    PluginChoice source;
+  };
+  const OptionTable choices = table<Outer>().field("source", &Outer::source, "what is packed").plugin("dataset");
+  const auto read = [&](const std::string& text) {
+    Problems problems;
+    const auto options = choices.parse(parse_json(text, "a.json"), "dataset/outer", "dataset.params", problems);
+    return problems.empty() ? choices.to_value(options.get()).to_json() : problems.text();
+  };
+  EXPECT_EQ(read(R"({"source": "text"})"), R"({"source":{"type":"text","params":{}}})");
+  EXPECT_EQ(read(R"({"source": {"type": "text", "params": {"a": 1}}})"),
+            R"({"source":{"type":"text","params":{"a":1}}})");
+  EXPECT_EQ(read("{}"), R"({"source":null})");
+  for (const char* wrong : {"3", "{}", R"({"params": {}})"}) {
+    const std::string found = read(concat("{\"source\": ", wrong, "}"));
+    for (const char* part : {"dataset.params.source", "\"NAME\" or {\"type\": \"NAME\""})
+      EXPECT_NE(found.find(part), std::string::npos) << found;
+  }
+}
+
 TEST(Options, The_schema_holds_types_limits_defaults_and_old_names) {
   const Value schema = sharding_table().schema();
   EXPECT_EQ(schema.find("$schema")->as_string(), "https://json-schema.org/draft/2020-12/schema");

@@ -57,6 +57,42 @@ TEST(CutBatch, cuts_follow_one_another) {
   EXPECT_TRUE(at::equal(batch.tokens_BS, at::tensor({7, 15}, at::TensorOptions(at::kLong)).view({2, 1})));
 }
 
+TEST(CutBatch, documents_stay_those_of_whole_rows_and_positions_are_cut) {
+  Batch whole = two_rows_of_eight();
+  whole.cu_seqlens = {0, 5, 8, 9, 16};
+  whole.position_ids_BS = at::tensor({0, 1, 2, 3, 4, 0, 1, 2, 0, 0, 1, 2, 3, 4, 5, 6}, at::TensorOptions(at::kLong));
+  whole.position_ids_BS = whole.position_ids_BS.view({2, 8});
+  const Batch batch = cut_batch(whole, {outer_quarters});
+  EXPECT_EQ(batch.cu_seqlens, whole.cu_seqlens);
+  EXPECT_TRUE(at::equal(batch.position_ids_BS,
+                        at::tensor({0, 1, 1, 2, 0, 0, 5, 6}, at::TensorOptions(at::kLong)).view({2, 4})));
+}
+
+TEST(CuSeqlens, boundaries_ascend_over_all_rows_and_every_row_begins_one) {
+  EXPECT_EQ(cu_seqlens_problem({}, 2, 8), "");
+  EXPECT_EQ(cu_seqlens_problem({0, 5, 8, 9, 16}, 2, 8), "");
+  EXPECT_EQ(cu_seqlens_problem({0, 8, 16}, 2, 8), "");
+  const auto expect = [](const std::vector<int64_t>& boundaries, const char* part) {
+    const std::string found = cu_seqlens_problem(boundaries, 2, 8);
+    EXPECT_NE(found.find(part), std::string::npos) << found;
+  };
+  expect({0, 8}, "from 0 to 16; found 0 to 8");
+  expect({1, 8, 16}, "found 1 to 16");
+  expect({0, 5, 5, 8, 16}, "found 5 behind 5");
+  expect({0, 7, 9, 16}, "8 is missing between 7 and 9");
+  expect({0, 16}, "8 is missing between 0 and 16");
+}
+
+TEST(ColumnsOf, a_part_of_the_positions_is_found_among_the_others) {
+  const std::vector<RowRange> whole = {{4, 4}, {16, 4}};
+  using Ranges = std::vector<RowRange>;
+  EXPECT_EQ(columns_of({{4, 4}, {16, 4}}, whole), (Ranges{{0, 4}, {4, 4}}));
+  EXPECT_EQ(columns_of({{6, 2}, {16, 1}}, whole), (Ranges{{2, 2}, {4, 1}}));
+  EXPECT_EQ(columns_of({{17, 3}}, whole), (Ranges{{5, 3}}));
+  EXPECT_EQ(columns_of({{2, 4}}, {{0, 3}, {3, 9}}), (Ranges{{2, 1}, {3, 3}}));
+  EXPECT_THROW(columns_of({{7, 2}}, whole), Error);
+}
+
 TEST(CutBatch, a_batch_without_labels_stays_without) {
   Batch whole = two_rows_of_eight();
   whole.labels_BS = at::Tensor();

@@ -1,5 +1,6 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/equal.h>
+#include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 #include <drivetrain/toolkit/ops/ops.h>
 #include <gtest/gtest.h>
@@ -21,6 +22,36 @@ TEST(RotaryPositions, tables_of_ranges_are_slices_of_the_whole) {
     EXPECT_TRUE(positions.table({{8, 3}, {1, 2}}, like).cos.is_same(two.cos)) << "put together again";
   }
   EXPECT_EQ(positions.table({{8, 3}, {1, 2}}, like.to(at::kDouble)).cos.scalar_type(), at::kDouble);
+}
+
+// A step whose batch has positions of its own.
+struct OwnPositions : StepContext {
+  Batch own;
+  Visit now;
+  int64_t step() const override { return 1; }
+  Mode mode() const override { return Mode::train; }
+  const Batch& batch() const override { return own; }
+  const Visit& visit() const override { return now; }
+  std::span<const Visit> ahead() const override { return {}; }
+  RandomKey random(std::string_view) const override { return {}; }
+  void metric(const std::string&, const at::Tensor&) override {}
+};
+
+TEST(RotaryPositions, rows_with_positions_of_their_own_have_a_row_of_angles_for_each) {
+  const auto longs = at::TensorOptions(at::kLong);
+  const std::vector<double> frequencies = {1, 0.3};
+  ops::RotaryPositions positions(frequencies);
+  const at::Tensor like = at::zeros({1});
+  const ops::RotaryTable whole = ops::rotary_table(frequencies, 0, 4, like);
+  OwnPositions ctx;
+  ctx.own.tokens_BS = at::zeros({2, 4}, longs);
+  EXPECT_TRUE(at::equal(positions.table(ctx, like).cos, whole.cos));
+  for (const auto& ids : {at::tensor({0, 1, 0, 1, 0, 1, 2, 0}, longs), at::tensor({0, 0, 0, 1, 0, 1, 2, 3}, longs)}) {
+    ctx.own.position_ids_BS = ids.view({2, 4});
+    const ops::RotaryTable own = positions.table(ctx, like);
+    EXPECT_TRUE(at::equal(own.cos, whole.cos.index_select(0, ids)));
+    EXPECT_TRUE(at::equal(own.sin, whole.sin.index_select(0, ids)));
+  }
 }
 
 }  // namespace

@@ -43,6 +43,8 @@ TEST(CaptureChoice, auto_says_why_not_and_stops_nothing) {
   EXPECT_EQ(choose_capture(facts, {}, problems)
                 .why_not.find("hidden_dropout 0.1, whose numbers the host chooses in every step"),
             0u);
+  facts.documents = true;
+  EXPECT_NE(choose_capture(facts, {}, problems).why_not.find("several documents"), std::string::npos);
   facts.device = "cpu";  // nobody expects it there
   EXPECT_EQ(choose_capture(facts, {}, problems).why_not, "");
   EXPECT_TRUE(problems.empty());

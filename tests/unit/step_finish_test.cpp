@@ -35,7 +35,7 @@ struct FinishByHand : testing::Test {
   StepResult step(Finish& finish, const std::vector<float>& grad, int64_t tokens = 4) {
     chunks[0][0].grad.copy_(float32(grad));
     finish.sum_gradients(at::full({}, 8.0, at::TensorOptions(at::kDouble)), state);
-    const StepResult result = finish.agree(1, tokens, {});
+    const StepResult result = finish.agree(1, {tokens}, {});
     finish.update(state);
     finish.updated();
     return result;
