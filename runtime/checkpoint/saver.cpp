@@ -27,6 +27,17 @@ double seconds_since(Clock::time_point start) { return std::chrono::duration<dou
 // Training goes first where both want the same core.
 void lower_priority() { setpriority(PRIO_PROCESS, static_cast<id_t>(syscall(SYS_gettid)), 10); }
 
+// The name of the first counter that differs; empty if none does.
+std::string difference(const Value& found, const Value& wanted) {
+  for (const Value::Member& counter : wanted.members()) {
+    const Value* other = found.find(counter.key);
+    if (!other || !(*other == counter.value)) return counter.key;
+  }
+  for (const Value::Member& counter : found.members())
+    if (!wanted.find(counter.key)) return counter.key;
+  return {};
+}
+
 }  // namespace
 
 std::string tag_of_step(int64_t step) { return formatted("step-%08lld", static_cast<long long>(step)); }
@@ -134,6 +145,7 @@ std::unique_ptr<Saver::Save> Saver::snapshot(int64_t step, const Value& figures)
 void Saver::write(Save& save) noexcept {
   const auto start = Clock::now();
   Value mine = Value::object();
+  mine.set("counters", *save.facts.find("counters"));
   try {
     mine.set("part", plugin_call({parts_.store_id, "write"}, [&] { return parts_.store.write(save.snapshot); }));
   } catch (const Error& e) {
@@ -167,6 +179,11 @@ std::string Saver::agree(Save& save, const Value& mine) {
     for (size_t rank = 0; rank < all.size(); ++rank) {
       if (rank > 0) parts_.exchange.set(concat(key, "/", rank), "");  // read by nobody else; saves are many
       if (const Value* part = all[rank].find("part")) written.push_back(*part);
+      const std::string differs = difference(*all[rank].find("counters"), *all[0].find("counters"));
+      if (!differs.empty() && !answer.find("error"))
+        answer.set("error", concat("rank ", rank, " has another ", differs,
+                                   " than rank 0; state that is a number must be ", "the same on every rank")),
+            answer.set("code", static_cast<int64_t>(ErrorCode::plugin));
       if (const Value* error = all[rank].find("error"); error && !answer.find("error"))
         answer.set("error", concat("rank ", rank, ": ", error->as_string())),
             answer.set("code", *all[rank].find("code"));

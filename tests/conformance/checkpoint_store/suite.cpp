@@ -129,7 +129,7 @@ void check_discard(const StoreMaker& make) {
 
 void check_replace_and_remove(const StoreMaker& make) {
   const TempFolder folder;
-  const auto store = open_store(make, folder);
+  auto store = open_store(make, folder);
   save(*store, large_state(1), "a", 1, 4);
   const auto first = store->open("a");
   save(*store, large_state(2), "a", 2, 2);
@@ -144,6 +144,10 @@ void check_replace_and_remove(const StoreMaker& make) {
   EXPECT_EQ(files_in(folder), Strings{}) << "remove leaves files";
   EXPECT_TRUE(same(read_all(*second), large_state(2))) << "an open checkpoint stays readable when it is removed";
   EXPECT_EQ(code_of([&] { store->open("a"); }), ErrorCode::checkpoint);
+  save(*store, large_state(3), "b", 3, 2);
+  const auto last = store->open("b");
+  store = nullptr;
+  EXPECT_TRUE(same(read_all(*last), large_state(3))) << "an open checkpoint outlives its store";
 }
 
 void check_order(const StoreMaker& make) {

@@ -1,0 +1,81 @@
+// Saves of two ranks: what they must agree on.
+#include "checkpoint/saver.h"
+
+#include <gtest/gtest.h>
+
+#include <ATen/ops/full.h>
+
+#include <drivetrain/error.h>
+
+#include <drivetrain/testkit/kit/host.h>
+#include <drivetrain/testkit/kit/rank_threads.h>
+#include "support/save_moments.h"
+
+namespace drivetrain::test {
+namespace {
+
+struct EveryStep : CheckpointPolicy {
+  bool due(const SaveMoment&) override { return true; }
+  std::vector<bool> keep(const std::vector<StoredTag>& tags) override { return std::vector<bool>(tags.size(), true); }
+};
+
+struct Nowhere : CheckpointStore {
+  void open_place(const std::string&, bool) override {}
+  std::vector<StoredTag> tags() const override { return {}; }
+  std::shared_ptr<const Checkpoint> open(const std::string&) const override { return nullptr; }
+  Value write(Snapshot&) override { return Value::object(); }
+  void commit(const std::string& tag, int64_t, const Value&, const std::vector<Value>&) override { committed = tag; }
+  void discard(const std::string& tag) noexcept override { discarded = tag; }
+  void remove(const std::string&) override {}
+  std::string committed, discarded;
+};
+
+// What each rank's save threw.
+std::vector<std::string> save_with(const std::vector<int64_t>& counts, Nowhere& store) {
+  const std::shared_ptr<Store> exchange = make_local_store();
+  return on_threads(2, [&](int64_t rank) {
+    LinesLog log;
+    const Mesh mesh({}, 0, 1, nullptr);
+    RankEnvironment environment;
+    environment.rank = static_cast<int>(rank), environment.world_size = 2;
+    at::Tensor weight = at::full({2}, 1.0f);
+    int64_t count = counts[static_cast<size_t>(rank)];
+    Saver saver({.store = store,
+                 .store_id = "checkpoint_store/nowhere",
+                 .policies = {{"checkpoint_policy/every", std::make_shared<EveryStep>()}},
+                 .exchange = *exchange,
+                 .environment = environment,
+                 .log = log,
+                 .mesh = mesh,
+                 .visit =
+                     [&](StateVisitor& v) {
+                       v.tensor("weight", weight, Layout::whole({2}));
+                       v.integer("optimizer/any/count", count);
+                     },
+                 .until_update = {},
+                 .facts = Value::object(),
+                 .train_steps = 4,
+                 .left_behind = {}});
+    StepResult result;
+    result.step = 1;
+    saver.after_step(result, one_figure("loss", 1.0), false);
+  });
+}
+
+TEST(SaverRanks, counters_that_differ_are_no_checkpoint_and_named_with_the_rank) {
+  Nowhere store;
+  for (const std::string& error : save_with({5, 6}, store))
+    for (const char* part : {"rank 1 has another optimizer/any/count than rank 0", "the same on every rank"})
+      EXPECT_NE(error.find(part), std::string::npos) << error;
+  EXPECT_EQ(store.committed, "");
+  EXPECT_EQ(store.discarded, tag_of_step(1));
+}
+
+TEST(SaverRanks, equal_counters_are_committed) {
+  Nowhere store;
+  for (const std::string& error : save_with({5, 5}, store)) EXPECT_EQ(error, "");
+  EXPECT_EQ(store.committed, tag_of_step(1));
+}
+
+}  // namespace
+}  // namespace drivetrain::test
