@@ -10,6 +10,7 @@
 #include <drivetrain/attention.h>
 #include <drivetrain/toolkit/text.h>
 
+#include "bench/documents_bench.h"
 #include "bench/dtype.h"
 #include "bench/machine.h"
 #include "bench/plugin_host.h"
@@ -150,6 +151,13 @@ BenchReport bench_attention(const BenchArguments& arguments) {
   report.json.set("shape", c.text());
   report.json.set("attentions", std::move(list));
   report.text += concat(c.text(), "; in turns, ", rounds, " rounds, medians\n", table.text(), refusals);
+  if (!arguments.has("--documents")) return report;
+  const int64_t mean = arguments.whole("--documents");
+  if (mean < 1 || mean > c.length)
+    throw fail(ErrorCode::config, "bench attention: --documents ", mean, " is not a length of 1 to --seq ", c.length);
+  report.text += "\n";
+  bench_documents(report, host, DocumentMix(c.batch, c.length, mean), {c.heads, c.groups, c.head_size, c.dtype}, device,
+                  rounds);
   return report;
 }
 

@@ -173,6 +173,7 @@ inline constexpr Option kBenchAttention[] = {
     kGroups,
     kHeadSize,
     with_default(kSeq, "1024"),
+    whole("--documents", "also times rows packed with documents of this mean length beside one padded document a row"),
     {.name = "--full", .help = "every token attends to every other one; default: causal, to earlier ones only"},
     kDtype,
     kDevice,

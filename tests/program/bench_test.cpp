@@ -100,7 +100,10 @@ TEST_F(Bench, every_optimizer_and_attention_is_compared_with_libtorch) {
   EXPECT_GE(optimizers.find("optimizers")->items().size(), 2u);
   for (const Value& one : optimizers.find("optimizers")->items())
     for (const char* key : {"seconds", "libtorch_seconds", "ratio"}) expect_spread(one, key);
-  const Value attentions = object("attention --heads 2 --seq 32 --head-size 16 --rounds 2");
+  const Value attentions = object("attention --heads 2 --seq 32 --head-size 16 --rounds 2 --documents 4");
+  EXPECT_GE(attentions.find("documents")->items().size(), 2u);
+  for (const Value& one : attentions.find("documents")->items())
+    EXPECT_GT(one.find("ratio")->find("median")->as_double(), 0) << one.find("attention")->as_string();
   EXPECT_GE(attentions.find("attentions")->items().size(), 2u);
   for (const Value& one : attentions.find("attentions")->items())
     for (const char* key : {"forward_s", "forward_backward_s", "libtorch_forward_backward_s", "ratio"})
@@ -124,6 +127,7 @@ TEST_F(Bench, wrong_words_are_told_with_what_would_be_right) {
   expect_refused("bench step --steps none", 2, {"--steps wants a whole number of at least 1", "\"none\""});
   expect_refused("bench step --dtype int8", 2, {"--dtype wants f32, bf16 or fp16", "\"int8\""});
   expect_refused("bench attention --heads 6 --groups 4", 2, {"--groups 4 does not divide --heads 6"});
+  expect_refused("bench attention --seq 32 --documents 33", 2, {"--documents 33", "1 to --seq 32"});
   expect_refused("bench step nowhere.json", 2, {"nowhere.json"});
   expect_refused("bench step tiny.json --set model.num_layrs=2", 2, {"num_layrs", "did you mean \"num_layers\"?"});
   expect_refused("launch -n 2 tiny.json --bench kernels", 2,
