@@ -1,0 +1,7 @@
+#include <drivetrain/services.h>
+
+namespace drivetrain {
+
+PluginMaker::~PluginMaker() = default;
+
+}  // namespace drivetrain
