@@ -81,8 +81,8 @@ void bench_documents(BenchReport& report, const PluginHost& host, const Document
     }
   }
   report.json.set("documents", std::move(list));
-  report.text += concat(mix.text(), ", forward and backward; in turns, ", rounds, " rounds, medians\n", table.text(),
-                        refusals);
+  report.text +=
+      concat(mix.text(), ", forward and backward; in turns, ", rounds, " rounds, medians\n", table.text(), refusals);
 }
 
 }  // namespace drivetrain
