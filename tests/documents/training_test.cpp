@@ -65,7 +65,7 @@ std::string dataset(const std::string& file) {
 std::string model(bool rope) {
   return concat(R"("model": {"type": "gpt", "params": {"num_layers": 2, "hidden_size": 48, "num_attention_heads": 4,
     "num_query_groups": 2, "vocab_size": 101, "max_position_embeddings": 16, "position_embedding_type": ")",
-                rope ? "rope" : "learned", R"("}})");
+                rope ? "rope" : "learned", R"("}}, "save_final": false)");
 }
 
 // The largest distance of losses and norms, in parts of the figure.

@@ -25,7 +25,7 @@ struct FlashAttention : ::testing::Test {
   }
 };
 
-TEST_F(FlashAttention, matches_every_recorded_case_it_declares) { EXPECT_EQ(run_golden_attention(*attention), 12); }
+TEST_F(FlashAttention, matches_every_recorded_case_it_declares) { EXPECT_EQ(run_golden_attention(*attention), 16); }
 
 TEST_F(FlashAttention, refuses_dropout_in_training_and_names_the_way_out) {
   const PlanRecord ctx = planned(0.1, true);
