@@ -123,8 +123,27 @@ FolderReaders::DefaultStore FolderReaders::default_store() const {
   return {};
 }
 
+// With the options that a run's resolved.json has for it: its checkpoints may lie elsewhere. Another store's
+// checkpoints are found by giving their own folder.
+FolderReaders::DefaultStore FolderReaders::store_of_run(const std::string& output_dir) const {
+  const fs::path file = fs::path(output_dir) / "resolved.json";
+  std::error_code unknown;
+  if (!fs::is_regular_file(file, unknown)) return default_store();
+  const Value config = read_json_file(file.string());
+  const Value* const section = config.find(CheckpointStore::kKind);
+  const Value* const type = section ? section->find("type") : nullptr;
+  const Value* const params = section ? section->find("params") : nullptr;
+  if (!type || !type->is_string()) return default_store();
+  const std::string &name = type->as_string(), id = concat(CheckpointStore::kKind, "/", name);
+  Problems problems;
+  const auto options = registry_.options(CheckpointStore::kKind, name)
+                           .parse(params ? *params : Value(), id, "checkpoint_store.params", problems);
+  problems.throw_if_any();
+  return {id, registry_.create<CheckpointStore>(name, options.get(), services_)};
+}
+
 std::shared_ptr<CheckpointStore> FolderReaders::store(const std::string& output_dir) const {
-  const DefaultStore made = default_store();
+  const DefaultStore made = store_of_run(output_dir);
   if (!made.store) throw fail(ErrorCode::plugin, "no default checkpoint_store is installed");
   plugin_call({made.id, "open_place"}, [&] { made.store->open_place(output_dir, false); });
   return made.store;
@@ -179,7 +198,8 @@ OpenedFolder FolderReaders::open_native(const std::string& folder, const std::st
     std::error_code unknown;
     const fs::path checkpoints = place.run / "checkpoints";
     const bool below = plain == place.run || plain == checkpoints || plain.parent_path() == checkpoints;
-    if (!below || !fs::is_directory(checkpoints, unknown)) continue;
+    const bool a_run = plain == place.run && fs::is_regular_file(place.run / "resolved.json", unknown);
+    if (!a_run && (!below || !fs::is_directory(checkpoints, unknown))) continue;
     if (OpenedFolder found = open_tag(*store(place.run.string()), place.tag, folder); found.state) return found;
   }
   const DefaultStore made = default_store();

@@ -39,7 +39,8 @@ class DRIVETRAIN_INTERNAL FolderReaders {
     std::string id;  // "checkpoint_store/NAME"
     std::shared_ptr<CheckpointStore> store;
   };
-  std::shared_ptr<CheckpointStore> store(const std::string& output_dir) const;  // the default one, for reading
+  std::shared_ptr<CheckpointStore> store(const std::string& output_dir) const;  // the run's, for reading
+  DefaultStore store_of_run(const std::string& output_dir) const;
   DefaultStore default_store() const;  // of which no place is open yet; null: none is installed
   OpenedFolder open_native(const std::string& folder, const std::string& tag) const;
 

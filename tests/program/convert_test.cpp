@@ -77,6 +77,9 @@ TEST_F(Convert, a_run_looks_for_its_checkpoint_where_its_config_says) {
     const Ran went = run("train " + path("on/resolved.json"));
     ASSERT_EQ(went.code, 0) << went.output;
     expect_says(went.output, {"goes on from checkpoint step-00000002"});
+    ASSERT_EQ(convert(path("on"), "back", "--to hf --tag step-00000002").code, 0) << "by the run's folder";
+    expect_weights("back", "zero2");
+    std::filesystem::remove_all(path("back"));
     std::filesystem::remove_all(path("on"));
   }
   const Ran mixed = convert(kGolden + "/zero2", "on",
