@@ -96,7 +96,7 @@ std::vector<RowRange> SplitAttention::plan(const RankAlone& rank, std::shared_pt
   UnitList none;
   strategy_->attach(none);
   std::vector<RowRange> positions = {{0, whole.length}};
-  for (const Builder::SequenceCut& cut : builder.batch_cuts) positions = cut(positions);
+  for (const Builder::SequenceCut& cut : builder.batch_cuts) positions = cut(positions, {});
   return positions;
 }
 

@@ -17,7 +17,7 @@ at::Tensor columns(const at::Tensor& rows, const std::vector<RowRange>& position
 
 Batch cut_batch(Batch batch, const std::vector<Builder::SequenceCut>& cuts) {
   if (cuts.empty()) return batch;
-  batch.positions = apply_cuts(cuts, {{0, batch.tokens_BS.size(1)}});
+  batch.positions = apply_cuts(cuts, {{0, batch.tokens_BS.size(1)}}, batch.cu_seqlens);
   batch.tokens_BS = columns(batch.tokens_BS, batch.positions);
   if (batch.position_ids_BS.defined()) batch.position_ids_BS = columns(batch.position_ids_BS, batch.positions);
   if (batch.labels_BS.defined()) {

@@ -7,10 +7,10 @@
 
 namespace drivetrain {
 
-// What `cuts`, applied one after another, leave of `positions`.
-inline std::vector<RowRange> apply_cuts(const std::vector<Builder::SequenceCut>& cuts,
-                                        std::vector<RowRange> positions) {
-  for (const Builder::SequenceCut& cut : cuts) positions = cut(positions);
+// What `cuts`, applied one after another, leave of `positions`. `cu_seqlens`: Batch::cu_seqlens.
+inline std::vector<RowRange> apply_cuts(const std::vector<Builder::SequenceCut>& cuts, std::vector<RowRange> positions,
+                                        const std::vector<int64_t>& cu_seqlens = {}) {
+  for (const Builder::SequenceCut& cut : cuts) positions = cut(positions, cu_seqlens);
   return positions;
 }
 

@@ -46,7 +46,9 @@ class StepState final : public StepContext {
     return {seed_, static_cast<uint64_t>(step_), hash_name(site), batch().first_sample,
             whole ? std::vector<RowRange>() : activation_positions()};
   }
-  std::vector<RowRange> activation_positions() const override { return apply_cuts(activation_cuts_, positions()); }
+  std::vector<RowRange> activation_positions() const override {
+    return apply_cuts(activation_cuts_, positions(), batch().cu_seqlens);
+  }
   Keep keep(std::string_view region) const override {
     if (!recompute_ || !units_) return Keep::all;
     const std::string& unit = units_->units.at(visit().unit)->name();

@@ -22,12 +22,12 @@ Batch two_rows_of_eight() {
 }
 
 // First and last quarter of what it is given.
-std::vector<RowRange> outer_quarters(const std::vector<RowRange>& all) {
+std::vector<RowRange> outer_quarters(const std::vector<RowRange>& all, const std::vector<int64_t>&) {
   const int64_t quarter = all.at(0).count / 4;
   return {{all[0].first, quarter}, {all[0].first + 3 * quarter, quarter}};
 }
 // The second half of the last range.
-std::vector<RowRange> last_half(const std::vector<RowRange>& all) {
+std::vector<RowRange> last_half(const std::vector<RowRange>& all, const std::vector<int64_t>&) {
   const RowRange& last = all.back();
   return {{last.first + last.count / 2, last.count / 2}};
 }

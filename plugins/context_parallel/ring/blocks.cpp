@@ -10,7 +10,7 @@ namespace {
 int64_t end_of(const RowRange& range) { return range.first + range.count; }
 
 std::vector<RowRange> chunks_of(const RingShape& shape, int64_t index) {
-  return zigzag({{0, shape.columns * shape.ranks}}, index, shape.ranks);
+  return zigzag({{0, shape.columns * shape.ranks}}, index, shape.ranks, shape.cu_seqlens);
 }
 
 // The document of a position of a row, as positions of that row.

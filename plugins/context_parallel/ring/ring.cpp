@@ -47,7 +47,9 @@ class Ring : public SequenceSharing<RingAttention> {
     return std::make_shared<RingAttention>(std::move(inner), index, size_);
   }
   Builder::SequenceCut make_cut(int64_t index) const override {
-    return [index, ranks = size_](const std::vector<RowRange>& all) { return zigzag(all, index, ranks); };
+    return [index, ranks = size_](const auto& all, const auto& cu_seqlens) {
+      return zigzag(all, index, ranks, cu_seqlens);
+    };
   }
 
  private:

@@ -25,6 +25,7 @@ namespace {
 
 using namespace drivetrain::test;
 using ring::Merged;
+using ring::work_of_chunks;
 using ring::zigzag;
 
 std::unique_ptr<Plugin> make(const Host& host, int64_t size) {
@@ -70,6 +71,18 @@ TEST(RingPositions, a_rank_has_a_chunk_and_the_one_as_far_from_the_end) {
             "context_parallel/ring: 14 positions cannot be cut into 4 equal chunks, two for each of 2 ranks; set "
             "seq_length to a "
             "multiple of 4");
+}
+
+// A long document at the front, then short ones: by their places one rank would have nearly all of the work.
+TEST(RingPositions, chunks_are_dealt_out_by_the_work_in_their_documents) {
+  using Rows = std::vector<RowRange>;
+  const std::vector<int64_t> documents = {0, 8, 10, 12, 13, 14, 15, 16};
+  EXPECT_EQ(work_of_chunks(documents, 16, 4), (std::vector<int64_t>{10, 26, 6, 4}));
+  EXPECT_EQ(zigzag({{0, 16}}, 0, 2, documents), (Rows{{4, 4}, {12, 4}}));
+  EXPECT_EQ(zigzag({{0, 16}}, 1, 2, documents), (Rows{{0, 4}, {8, 4}}));
+  // Two rows count together; one document a row is the zig-zag order.
+  EXPECT_EQ(work_of_chunks({0, 8, 12, 16}, 8, 2), (std::vector<int64_t>{20, 36}));
+  EXPECT_EQ(zigzag({{0, 16}}, 1, 2, {0, 16, 32}), zigzag({{0, 16}}, 1, 2));
 }
 
 TEST(RingPositions, every_rank_sees_as_many_pairs) {

@@ -39,7 +39,7 @@ class Ulysses : public SequenceSharing<HeadsAttention> {
     return std::make_shared<HeadsAttention>(std::move(inner), size_);
   }
   Builder::SequenceCut make_cut(int64_t index) const override {
-    return [index, ranks = size_](const std::vector<RowRange>& positions) { return piece(positions, index, ranks); };
+    return [index, ranks = size_](const auto& positions, const auto&) { return piece(positions, index, ranks); };
   }
 
  private:

@@ -15,6 +15,8 @@
 namespace drivetrain::gpt {
 namespace {
 
+constexpr size_t kMostCuts = 64;  // cuts that depend on a batch's documents come in any number
+
 class EmbeddingUnit : public AutogradUnit {
  public:
   EmbeddingUnit(const Shape& s, LayerFactory& layers) : AutogradUnit("embedding"), shape_(s) {
@@ -71,6 +73,7 @@ class EmbeddingUnit : public AutogradUnit {
     }
     for (const auto& [known, ids] : ids_)
       if (known == positions && ids.device() == like.device()) return ids;
+    if (ids_.size() >= kMostCuts) ids_.clear();
     return ids_.emplace_back(positions, position_ids(positions, like.device())).second;
   }
 

@@ -81,7 +81,7 @@ TEST(FullRecompute, inputs_are_cut_over_ranks_by_sequence_parallelism_only) {
             "version: each keeps all of them\n   set \"sequence_parallel\": true in tensor_parallel, which cuts "
             "everything between "
             "layers, or remove partition_activations");
-  sequence.builder.activation_cuts.push_back([](const auto& rows) { return rows; });
+  sequence.builder.activation_cuts.push_back([](const auto& rows, const auto&) { return rows; });
   EXPECT_EQ(error_of([&] { over_two.policy->build(sequence.builder); }), "");
 }
 

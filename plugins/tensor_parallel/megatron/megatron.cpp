@@ -48,7 +48,7 @@ class Megatron : public TensorParallel {
     builder.layers = cut_layers(builder.layers, builder.attention(), cut);
     if (cuts_positions_)
       builder.activation_cuts.emplace_back(
-          [=](const std::vector<RowRange>& positions) { return even_share(positions, ranks, index); });
+          [=](const auto& positions, const auto&) { return even_share(positions, ranks, index); });
   }
 
   void attach(UnitList&) override {

@@ -9,6 +9,8 @@
 namespace drivetrain::ops {
 namespace {
 
+constexpr size_t kMostCuts = 64;  // cuts that depend on a batch's documents come in any number
+
 RotaryTable rotary_rows(const RotaryTable& table, const RowRange& range) {
   return {table.cos.narrow(0, range.first, range.count), table.sin.narrow(0, range.first, range.count)};
 }
@@ -38,6 +40,7 @@ RotaryTable RotaryPositions::table(const std::vector<RowRange>& positions, const
   if (positions.size() == 1) return rotary_rows(longest_, positions.front());
   for (const Cut& cut : cuts_)
     if (cut.positions == positions) return cut.table;
+  if (cuts_.size() >= kMostCuts) cuts_.clear();
   Tensors cos, sin;
   for (const RowRange& range : positions) {
     const RotaryTable part = rotary_rows(longest_, range);

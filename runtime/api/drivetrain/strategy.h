@@ -41,9 +41,11 @@ namespace drivetrain {
 // be kept. `build` is not collective: use the groups of the mesh in `attach` or later.
 class DRIVETRAIN_API Builder {
  public:
-  // Takes positions of the sequence; returns those that this rank keeps, in the rank's order. A pure function. Thread:
-  // any.
-  using SequenceCut = std::function<std::vector<RowRange>(const std::vector<RowRange>&)>;
+  // Takes positions of the sequence; returns those that this rank keeps, in the rank's order, as many on every rank.
+  // `cu_seqlens`: of the batch that is cut (Batch::cu_seqlens); empty in a plan, and where rows have one document. A
+  // pure function. Thread: any.
+  using SequenceCut = std::function<std::vector<RowRange>(const std::vector<RowRange>& positions,
+                                                          const std::vector<int64_t>& cu_seqlens)>;
   // Takes the current attention; returns one that wraps it and keeps `inner`.
   using AttentionWrap = std::function<std::shared_ptr<Attention>(std::shared_ptr<Attention> inner)>;
 

@@ -95,13 +95,14 @@ void ContextRank::attach() {
   for (auto it = strategies_.rbegin(); it != strategies_.rend(); ++it) (*it)->attach(none);
 }
 
-std::vector<RowRange> ContextRank::positions(std::vector<RowRange> all) const {
-  for (const Builder::SequenceCut& cut : cuts_) all = cut(all);
+std::vector<RowRange> ContextRank::positions(std::vector<RowRange> all, const std::vector<int64_t>& cu_seqlens) const {
+  for (const Builder::SequenceCut& cut : cuts_) all = cut(all, cu_seqlens);
   return all;
 }
 
 AttentionInputs ContextRank::slice(const AttentionInputs& whole) const {
-  const at::Tensor ids = position_ids(positions({{0, trial_.shape.S}}), at::kCPU);
+  const auto own = positions({{0, trial_.shape.S}}, trial_.shape.args.varlen.cu_seqlens);
+  const at::Tensor ids = position_ids(own, at::kCPU);
   const auto cut = [&](const at::Tensor& x) { return x.index_select(1, ids); };
   return {cut(whole.q), cut(whole.k), cut(whole.v), cut(whole.dout)};
 }

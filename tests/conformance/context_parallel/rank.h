@@ -59,7 +59,7 @@ class ContextRank {
   void build();
   void attach();
 
-  std::vector<RowRange> positions(std::vector<RowRange> all) const;
+  std::vector<RowRange> positions(std::vector<RowRange> all, const std::vector<int64_t>& cu_seqlens = {}) const;
   // This rank's positions of whole tensors [B, S, heads, D].
   AttentionInputs slice(const AttentionInputs& whole) const;
   // Both halves on this rank's positions. A rank that cannot tells the others.

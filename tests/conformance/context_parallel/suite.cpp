@@ -95,7 +95,7 @@ ContextOutcome run_context(const ContextTrial& trial) {
     }
     const AttentionResult here = rank.attend_here(x, scaled_args(c));
     const std::lock_guard lock(mutex);
-    const at::Tensor ids = position_ids(rank.positions({{0, c.S}}), at::kCPU);
+    const at::Tensor ids = position_ids(rank.positions({{0, c.S}}, c.args.varlen.cu_seqlens), at::kCPU);
     whole.out.index_copy_(1, ids, here.out);
     whole.dq.index_copy_(1, ids, here.dq);
     whole.dk.index_copy_(1, ids, here.dk);

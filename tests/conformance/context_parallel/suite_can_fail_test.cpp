@@ -42,7 +42,7 @@ class Alone : public Strategy {
   void plan(PlanContext& ctx) override { ctx.claim_axis("cp", size_, true, PlanContext::kContextPlace); }
   void build(Builder& builder) override {
     const int64_t index = builder.mesh.index("cp"), size = size_;
-    builder.batch_cuts.push_back([=](const std::vector<RowRange>& all) {
+    builder.batch_cuts.push_back([=](const std::vector<RowRange>& all, const std::vector<int64_t>&) {
       const int64_t count = all[0].count / size;
       return std::vector<RowRange>{{all[0].first + index * count, count}};
     });

@@ -86,7 +86,7 @@ class OwnPieces : public Forgetful<ContextParallel> {
   void plan(PlanContext& ctx) override { ctx.claim_axis("cp", options_.size, true, PlanContext::kContextPlace); }
   void build(Builder& builder) override {
     const int64_t index = builder.mesh.index("cp"), size = options_.size;
-    builder.batch_cuts.push_back([=](const std::vector<RowRange>& all) {
+    builder.batch_cuts.push_back([=](const std::vector<RowRange>& all, const std::vector<int64_t>&) {
       const int64_t count = all.at(0).count / size;
       return std::vector<RowRange>{{all[0].first + index * count, count}};
     });

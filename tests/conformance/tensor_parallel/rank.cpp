@@ -41,7 +41,7 @@ class TensorParallelContext : public StepContext {
   }
   std::vector<RowRange> activation_positions() const override {
     std::vector<RowRange> own = positions();
-    for (const auto& cut : *cuts_) own = cut(own);
+    for (const auto& cut : *cuts_) own = cut(own, {});
     return own;
   }
   Keep keep(std::string_view) const override { return keep_; }

@@ -124,8 +124,8 @@ struct SpoiledLayers : LayerFactory {
 // The ranks' parts of the sequence the other way round.
 void turn_round(Builder& builder) {
   for (auto& cut : builder.activation_cuts)
-    cut = [cut](const std::vector<RowRange>& positions) {
-      const std::vector<RowRange> own = cut(positions);
+    cut = [cut](const std::vector<RowRange>& positions, const std::vector<int64_t>& cu_seqlens) {
+      const std::vector<RowRange> own = cut(positions, cu_seqlens);
       const int64_t end = positions.front().first + positions.front().count;
       return std::vector<RowRange>{{end - own.front().first - own.front().count, own.front().count}};
     };
