@@ -22,6 +22,8 @@ constexpr KindRow kKinds[] = {
     {"lr_schedule", KindRule::exactly_one, "learning rate over the run", "scheduler"},
     {"model", KindRule::exactly_one, "units, parameters and names of the weights"},
     {"dataset", KindRule::exactly_one, "batches of tokens"},
+    // A training run only records it.
+    {"tokenizer", KindRule::at_most_one, "texts to tokens and back"},
     // A run without checkpoints is legal; the policy and the store come together.
     {"checkpoint_store", KindRule::at_most_one, "where checkpoints are kept, and in which form"},
     {"checkpoint_policy", KindRule::any_number, "when a checkpoint is saved, and which are kept"},
