@@ -1,0 +1,58 @@
+#include <drivetrain/toolkit/text/utf8.h>
+
+#include <cstring>
+
+namespace drivetrain {
+namespace {
+
+// Bytes of the valid character at `p`, or 0; then `bad` is the length of the maximal invalid part.
+size_t character(const unsigned char* p, size_t left, size_t& bad) {
+  bad = 1;
+  const unsigned char first = p[0];
+  if (first < 0x80) return 1;
+  if (first < 0xC2 || first > 0xF4) return 0;
+  const size_t length = first < 0xE0 ? 2 : first < 0xF0 ? 3 : 4;
+  const unsigned char low = first == 0xE0 ? 0xA0 : first == 0xF0 ? 0x90 : 0x80;
+  const unsigned char high = first == 0xED ? 0x9F : first == 0xF4 ? 0x8F : 0xBF;
+  if (left < 2 || p[1] < low || p[1] > high) return 0;
+  for (bad = 2; bad < length; ++bad)
+    if (bad >= left || (p[bad] & 0xC0) != 0x80) return 0;
+  return length;
+}
+
+}  // namespace
+
+size_t valid_utf8(std::string_view text) {
+  const auto* p = reinterpret_cast<const unsigned char*>(text.data());
+  size_t at = 0;
+  while (at < text.size()) {
+    uint64_t eight = 0;
+    if (at + 8 <= text.size()) {
+      std::memcpy(&eight, p + at, 8);
+      if ((eight & 0x8080808080808080ull) == 0) {
+        at += 8;
+        continue;
+      }
+    }
+    size_t bad = 0;
+    const size_t length = character(p + at, text.size() - at, bad);
+    if (length == 0) return at;
+    at += length;
+  }
+  return at;
+}
+
+void append_replaced(std::string_view text, std::string& out) {
+  for (;;) {
+    const size_t good = valid_utf8(text);
+    out += text.substr(0, good);
+    text.remove_prefix(good);
+    if (text.empty()) return;
+    size_t bad = 0;
+    character(reinterpret_cast<const unsigned char*>(text.data()), text.size(), bad);
+    out += "\xEF\xBF\xBD";
+    text.remove_prefix(bad);
+  }
+}
+
+}  // namespace drivetrain
