@@ -10,7 +10,7 @@ from pathlib import Path
 from source_text import code_lines, report, sources, without_comments
 
 # Names that are also plain words: alone in a literal they need not mean the plugin.
-PLAIN_WORDS = {"accumulate", "bf16", "console", "constant", "fp16", "full", "interleaved", "local", "none", "offload", "selective",
+PLAIN_WORDS = {"accumulate", "bf16", "bytes", "console", "constant", "fp16", "full", "interleaved", "local", "none", "offload", "selective",
                "standard", "synthetic", "text", "warmup", "zero"}
 # A constant, a claim, or the name that a class of the toolkit is given to claim: SequenceSharing("cp", ...).
 AXIS = re.compile(r'(?:kAxis\s*=\s*|claim_axis\(\s*|\b\w+Sharing\(\s*)"([^"]+)"')

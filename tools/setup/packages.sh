@@ -5,6 +5,7 @@
 build_packages() {
   echo g++ cmake ninja-build ccache binutils ca-certificates python3
   echo libboost-dev rapidjson-dev libtbb-dev libspdlog-dev libssl-dev libcli11-dev libgtest-dev libxxhash-dev
+  echo libutf8proc-dev libsentencepiece-dev # tokenizer/bpe and tokenizer/sentencepiece
   echo libmpich-dev mpich # communicator/mpi; where both are absent, a build leaves it out and says so
   find_python || echo python3-pip
 }

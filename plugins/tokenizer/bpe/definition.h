@@ -1,0 +1,60 @@
+// What the files of a byte-level BPE tokenizer say.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <drivetrain/value.h>
+
+#include "added_tokens.h"
+#include "merges.h"
+#include "pieces.h"
+
+namespace drivetrain::bpe {
+
+struct Definition {
+  std::vector<std::string> files;                       // absolute
+  std::vector<std::pair<std::string, int32_t>> tokens;  // as the files spell them
+  std::vector<Merge> merges;
+  bool whole_first = false;  // "ignore_merges"
+  bool nfc = false;
+  std::vector<Cut> cuts;
+  std::vector<AddedToken> added;
+  std::vector<std::string> first;  // special tokens that the files put in front of every text
+};
+
+// Hugging Face's tokenizer.json. Error(config) naming what it has and this version does not know.
+Definition read_tokenizer_json(const std::string& path);
+// GPT-2's pair of files.
+Definition read_gpt2_files(const std::string& vocab, const std::string& merges);
+
+// Its parts. `where`: for messages.
+std::vector<Cut> read_pre_tokenizer(const Value& section, const std::string& where);
+bool reads_nfc(const Value* normalizer, const std::string& where);
+inline constexpr const char* kGpt2Pattern =
+    R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
+
+// "type" of a section; Error(config) if it has none.
+std::string type_of(const Value& section, const std::string& where);
+// Error(config) naming the first key of `section` that is not among `known`.
+void refuse_other_keys(const Value& section, std::initializer_list<const char*> known, const std::string& where);
+// Looks up the tokens of merges. `where`: what a message calls the place.
+class MergeReader {
+ public:
+  explicit MergeReader(Definition& into);
+  void add(const std::string& left, const std::string& right, const std::string& where);
+  void add(const std::string& both, const std::string& where);
+
+ private:
+  int32_t id(const std::string& token, const std::string& where) const;
+  Definition& into_;
+  TokenIds ids_;
+};
+
+// The bytes of a token in the spelling of byte-level vocabularies, where every byte is a printable character; nothing
+// if another character is in it.
+std::optional<std::string> token_bytes(std::string_view spelled);
+
+}  // namespace drivetrain::bpe

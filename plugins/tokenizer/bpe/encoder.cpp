@@ -1,0 +1,126 @@
+#include "encoder.h"
+
+#include <algorithm>
+
+#include <drivetrain/error.h>
+
+#include <drivetrain/toolkit/text/utf8.h>
+#include "nfc.h"
+
+namespace drivetrain::bpe {
+namespace {
+
+// Whether a byte can be part of valid UTF-8.
+bool is_used(size_t byte) { return byte != 0xC0 && byte != 0xC1 && byte < 0xF5; }
+
+std::unique_ptr<TokenFinder> finder(const std::vector<AddedToken>& added, bool normalized, bool nfc) {
+  std::vector<std::pair<std::string, const AddedToken*>> list;
+  std::string buffer;
+  for (const AddedToken& token : added)
+    if (token.normalized == normalized)
+      list.emplace_back(normalized && nfc ? std::string(to_nfc(token.content, buffer)) : token.content, &token);
+  return std::make_unique<TokenFinder>(std::move(list));
+}
+
+}  // namespace
+
+Encoder::Encoder(Definition definition)
+    : added_(std::move(definition.added)), nfc_(definition.nfc), pieces_(std::move(definition.cuts)) {
+  const std::string& where = definition.files.front();
+  int32_t highest = -1;
+  for (const auto& [name, id] : definition.tokens) highest = std::max(highest, id);
+  for (const AddedToken& token : added_) highest = std::max(highest, token.id);
+  if (highest > 100'000'000) throw fail(ErrorCode::config, where, ": a token has the id ", highest);
+  bytes_.resize(static_cast<size_t>(highest) + 1);
+
+  TokenIds by_bytes;
+  std::array<int32_t, 256> of_byte;
+  of_byte.fill(-1);
+  for (const auto& [name, id] : definition.tokens) {
+    names_.emplace(name, id);
+    std::optional<std::string> bytes = token_bytes(name);
+    std::optional<std::string>& place = bytes_[static_cast<size_t>(id)];
+    if (place) throw fail(ErrorCode::config, where, ": two tokens have the id ", id, ", one of them \"", name, "\"");
+    place = bytes ? *bytes : name;
+    if (!bytes) continue;
+    if (bytes->size() == 1) of_byte[static_cast<unsigned char>((*bytes)[0])] = id;
+    by_bytes.emplace(std::move(*bytes), id);
+  }
+  for (size_t byte = 0; byte < 256; ++byte)
+    if (of_byte[byte] < 0 && is_used(byte))
+      throw fail(ErrorCode::config, where, ": no token stands for byte ", byte, ", so texts with it would lose it");
+  for (const AddedToken& token : added_) {
+    const auto [known, fresh] = names_.emplace(token.content, token.id);
+    if (!fresh && known->second != token.id)
+      throw fail(ErrorCode::config, where, ": added_tokens: \"", token.content, "\" has the id ", token.id, ", and ",
+                 known->second, " elsewhere in the file");
+    std::optional<std::string>& place = bytes_[static_cast<size_t>(token.id)];
+    if (fresh && place)
+      throw fail(ErrorCode::config, where, ": added_tokens: the id ", token.id, " of \"", token.content,
+                 "\" is that of another token");
+    if (fresh) place = token_bytes(token.content).value_or(token.content);
+  }
+  merges_ = std::make_unique<Merges>(std::move(by_bytes), of_byte, definition.merges, definition.whole_first);
+  in_text_ = finder(added_, false, nfc_);
+  in_normalized_ = finder(added_, true, nfc_);
+}
+
+std::unique_ptr<Encoder::Workspace> Encoder::take_workspace() const {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!free_.empty()) {
+      std::unique_ptr<Workspace> taken = std::move(free_.back());
+      free_.pop_back();
+      return taken;
+    }
+  }
+  auto made = std::make_unique<Workspace>();
+  made->cache = merges_->make_cache();
+  return made;
+}
+
+void Encoder::encode(std::string_view text, std::vector<int32_t>& ids) const {
+  std::unique_ptr<Workspace> work = take_workspace();
+  if (valid_utf8(text) != text.size()) {
+    work->replaced.clear();
+    append_replaced(text, work->replaced);
+    text = work->replaced;
+  }
+  in_text_->split(text, work->parts);
+  for (const TokenFinder::Part& part : work->parts) {
+    if (part.token)
+      ids.push_back(part.token->id);
+    else
+      encode_text(text.substr(part.begin, part.end - part.begin), *work, ids);
+  }
+  const std::lock_guard lock(mutex_);
+  free_.push_back(std::move(work));
+}
+
+void Encoder::encode_text(std::string_view text, Workspace& work, std::vector<int32_t>& ids) const {
+  if (nfc_) text = to_nfc(text, work.normalized);
+  in_normalized_->split(text, work.inner_parts);
+  for (const TokenFinder::Part& part : work.inner_parts) {
+    if (part.token)
+      ids.push_back(part.token->id);
+    else
+      pieces_.each(text.substr(part.begin, part.end - part.begin),
+                   [&](std::string_view piece) { merges_->encode(piece, *work.cache, ids); });
+  }
+}
+
+void Encoder::decode(std::span<const int32_t> ids, std::string& text) const {
+  for (const int32_t id : ids) {
+    const bool known = id >= 0 && static_cast<size_t>(id) < bytes_.size() && bytes_[static_cast<size_t>(id)];
+    if (!known)
+      throw fail(ErrorCode::config, "token ", id, " is none of this tokenizer, which has ", bytes_.size(), " ids");
+    text += *bytes_[static_cast<size_t>(id)];
+  }
+}
+
+std::optional<int32_t> Encoder::id_of(std::string_view token) const {
+  const auto found = names_.find(token);
+  return found == names_.end() ? std::nullopt : std::optional(found->second);
+}
+
+}  // namespace drivetrain::bpe

@@ -1,0 +1,49 @@
+// Texts to tokens and back, as Hugging Face's tokenizers do it with what the files of a tokenizer say.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "definition.h"
+
+namespace drivetrain::bpe {
+
+// Const calls from any thread.
+class Encoder {
+ public:
+  explicit Encoder(Definition definition);
+
+  void encode(std::string_view text, std::vector<int32_t>& ids) const;
+  void decode(std::span<const int32_t> ids, std::string& text) const;  // Error(config) for an id that is no token
+  std::optional<int32_t> id_of(std::string_view token) const;
+  int64_t vocab_size() const { return static_cast<int64_t>(bytes_.size()); }
+  bool nfc() const { return nfc_; }
+
+ private:
+  // What one call of encode uses. Calls at the same time have one each.
+  struct Workspace {
+    OwnedCache cache;
+    std::string replaced, normalized;
+    std::vector<TokenFinder::Part> parts, inner_parts;
+  };
+  std::unique_ptr<Workspace> take_workspace() const;
+  void encode_text(std::string_view text, Workspace& work, std::vector<int32_t>& ids) const;
+
+  const std::vector<AddedToken> added_;
+  const bool nfc_;
+  TokenIds names_;                                 // as the files spell them
+  std::vector<std::optional<std::string>> bytes_;  // by id: what it decodes to
+  std::unique_ptr<Merges> merges_;
+  const Pieces pieces_;
+  std::unique_ptr<TokenFinder> in_text_, in_normalized_;
+  mutable std::mutex mutex_;
+  mutable std::vector<std::unique_ptr<Workspace>> free_;  // under mutex_
+};
+
+}  // namespace drivetrain::bpe

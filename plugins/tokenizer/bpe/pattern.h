@@ -1,0 +1,71 @@
+// Regular expressions of pre-tokenizers, as Hugging Face's tokenizers (Oniguruma) understands them: alternatives of
+// sets of characters with repeats, groups that stand once or not at all, and lookahead of one character. That is all
+// that the published patterns use; whatever else an expression has is an error that names it. Const calls from any
+// thread.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <drivetrain/toolkit/text/utf8.h>
+
+namespace drivetrain::bpe {
+
+// A set of characters, as a bit for every code point.
+class CharacterSet {
+ public:
+  CharacterSet() : bits_(0x110000 / 64) {}
+  bool has(uint32_t c) const { return (bits_[c / 64] >> (c % 64) & 1) != 0; }
+  void add(uint32_t c) { bits_[c / 64] |= uint64_t{1} << (c % 64); }
+  void add(uint32_t first, uint32_t last);
+  void add(const CharacterSet& other);
+  void invert();
+  bool operator==(const CharacterSet&) const = default;
+
+ private:
+  std::vector<uint64_t> bits_;
+};
+
+inline constexpr uint32_t kNoLimit = ~uint32_t{0};
+
+struct PatternItem;
+using PatternItems = std::vector<PatternItem>;
+
+// One element of an alternative: a repeated set, a look at the next character, or a group.
+struct PatternItem {
+  enum class Kind { repeat, possessive, ahead, not_ahead, group };  // possessive: gives nothing back
+  Kind kind = Kind::repeat;
+  std::shared_ptr<const CharacterSet> set{};
+  uint32_t least = 1, most = 1;       // of a group: 0 or 1, and 1
+  std::vector<PatternItems> group{};  // its alternatives
+};
+
+class Pattern {
+ public:
+  // Error(config) with `where` in front.
+  Pattern(std::string_view expression, const std::string& where);
+
+  struct Match {
+    size_t begin, end;
+  };
+  static constexpr size_t kNone = std::string_view::npos;
+  // The first match that begins at `from` or later; begin is kNone if there is none. Valid UTF-8 only.
+  Match find(std::string_view text, size_t from) const;
+
+ private:
+  size_t match_at(std::string_view text, size_t at, uint64_t candidates) const;  // end, or kNone
+  // Adds the characters with which the items may begin to candidates_; true if they may match nothing.
+  bool add_first_characters(const PatternItems& items, uint64_t bit);
+
+  std::vector<PatternItems> alternatives_;  // 64 at most
+  std::array<uint64_t, 129> candidates_{};  // by first character below 128, and for all others: which may match
+};
+
+// An expression as its alternatives in order. Error(config) with `where` in front.
+std::vector<PatternItems> parse_pattern(std::string_view expression, const std::string& where);
+
+}  // namespace drivetrain::bpe
