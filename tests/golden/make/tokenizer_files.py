@@ -1,0 +1,155 @@
+"""Small tokenizers trained by Hugging Face's tokenizers, laid out as the families that people use, and what that library makes of
+difficult texts: tokenizer_files/NAME/ with the files of the tokenizer and cases.json, a list of {"bytes" (hexadecimal), "ids", "decoded"
+(hexadecimal, where it is not the text with U+FFFD for what is not UTF-8)}.
+"""
+import json
+import random
+import sys
+
+from golden_files import DATA, json_text
+
+REPO = DATA.parents[2]
+sys.path.insert(0, str(REPO / "tools/peers"))
+import token_corpus  # noqa: E402
+
+LLAMA3 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
+QWEN2 = LLAMA3.replace(r"\p{N}{1,3}", r"\p{N}")
+O200K = "|".join([
+    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
+    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
+    r"\p{N}{1,3}", r" ?[^\s\p{L}\p{N}]+[\r\n/]*", r"\s*[\r\n]+", r"\s+(?!\S)", r"\s+"])
+DEEPSEEK = [r"\p{N}{1,3}", "[一-龥぀-ゟ゠-ヿ]+", r"""[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+"""
+            r"""| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"""]
+
+
+def training_texts():
+    draw = random.Random(4)
+    return [(REPO / "LICENSE").read_text()] * 4 + list(token_corpus.mixed(draw, 200))
+
+
+def split(*patterns):
+    from tokenizers import Regex, pre_tokenizers
+    steps = [pre_tokenizers.Split(Regex(p), "isolated") for p in patterns]
+    return pre_tokenizers.Sequence(steps + [pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+
+
+def trained(pre_tokenizer, special=(), normalizer=None, size=400, **model):
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    tokenizer = Tokenizer(models.BPE(**model))
+    tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizer, decoders.ByteLevel()
+    if normalizer:
+        tokenizer.normalizer = normalizer
+    tokenizer.train_from_iterator(training_texts(), trainers.BpeTrainer(
+        vocab_size=size, special_tokens=list(special), show_progress=False, initial_alphabet=pre_tokenizers.ByteLevel.alphabet()))
+    return tokenizer
+
+
+def gpt2():
+    from tokenizers import pre_tokenizers
+    return trained(pre_tokenizers.ByteLevel(add_prefix_space=False), ["<|endoftext|>"])
+
+
+def llama3():
+    from tokenizers import processors
+    tokenizer = trained(split(LLAMA3), ["<|begin_of_text|>", "<|end_of_text|>"], ignore_merges=True)
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="<|begin_of_text|> $A", special_tokens=[("<|begin_of_text|>", tokenizer.token_to_id("<|begin_of_text|>"))])
+    return tokenizer
+
+
+def qwen2():
+    from tokenizers import AddedToken, normalizers
+    tokenizer = trained(split(QWEN2), normalizer=normalizers.NFC())
+    tokenizer.add_special_tokens(["<|endoftext|>", "<|im_start|>", "<|im_end|>"])
+    tokenizer.add_tokens([
+        AddedToken("<tool>", normalized=False), AddedToken("café", normalized=True), AddedToken("word", single_word=True),
+        AddedToken("<left>", lstrip=True, normalized=False), AddedToken("<right>", rstrip=True, normalized=False),
+        AddedToken("<both>", lstrip=True, rstrip=True), AddedToken("<tool>>", normalized=False), AddedToken("  ", normalized=False)])
+    return tokenizer
+
+
+def deepseek():
+    return trained(split(*DEEPSEEK), ["<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>"])
+
+
+def o200k():
+    return trained(split(O200K), ["<|endoftext|>"])
+
+
+def digits():
+    from tokenizers import Regex, pre_tokenizers
+    tokenizer = trained(split(QWEN2))
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([
+        pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.Split(Regex(r"[^\s]+|\s+"), "removed", invert=True),
+        pre_tokenizers.Split("ab", "isolated"), pre_tokenizers.ByteLevel(add_prefix_space=True)])
+    return tokenizer
+
+
+def texts(added):
+    """Texts as bytes: the same for all tokenizers, and around the added tokens of this one."""
+    draw = random.Random(7)
+    chosen = [t[:50] for t in token_corpus.mixed(draw, 10)] + [t[:16] for t in token_corpus.random_texts(draw, 16)]
+    chosen += [t[:14] for t in list(token_corpus.long_runs())[1:38:2]] + ["", " ", "\n", "a", "a" * 99 + " " * 50, "ǆ'S it'ſ DON'T we'LL"]
+    chosen += ["e\u0301 cafe\u0301 a\u0323\u030a \u1100\u1161\u11a8 \u212b \ufb01 \u0958 q\u0307\u0323", "1234567 ١٢ ½Ⅷ", "ab cab"]
+    broken = [text[:40] for text in list(token_corpus.broken(draw, [t[:50] for t in token_corpus.mixed(draw, 10)]))[:10]]
+    around = list(token_corpus.around_tokens(draw, added))
+    around = [t[:60] for t in draw.sample(around, min(10 + 4 * len(added), len(around)))]
+    return [text.encode() for text in chosen + around] + broken
+
+
+def write_case(folder, tokenizer):
+    added = [token.content for token in tokenizer.get_added_tokens_decoder().values()]
+    cases = []
+    for data in texts(added):
+        text = data.decode("utf-8", "replace")
+        ids = tokenizer.encode(text, add_special_tokens=False).ids
+        decoded = tokenizer.decode(ids, skip_special_tokens=False)
+        cases.append({"bytes": data.hex(), "ids": ids} | ({"decoded": decoded.encode().hex()} if decoded != text else {}))
+    write_lines(folder / "cases.json", cases)
+
+
+def sentencepiece(folder):
+    """A small unigram model, and what Python's sentencepiece makes of the texts."""
+    import io
+
+    import sentencepiece as library
+    model = io.BytesIO()
+    library.SentencePieceTrainer.train(
+        sentence_iterator=iter(line for text in training_texts() for line in text.splitlines() if line), model_writer=model, vocab_size=600,
+        normalization_rule_name="identity", byte_fallback=True, minloglevel=2, num_threads=1, character_coverage=0.98)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "tokenizer.model").write_bytes(model.getvalue())
+    processor = library.SentencePieceProcessor(model_proto=model.getvalue())
+    cases = []
+    for data in texts(["<s>", "</s>"]):
+        ids = processor.encode(data.decode("utf-8", "replace"))
+        cases.append({"bytes": data.hex(), "ids": ids, "decoded": processor.decode(ids).encode().hex()})
+    write_lines(folder / "cases.json", cases)
+
+
+def write_lines(path, cases):
+    path.write_text("[\n" + ",\n".join(json.dumps(case, separators=(",", ":")) for case in cases) + "\n]\n")
+
+
+def write_files(folder, name, tokenizer):
+    folder.mkdir(parents=True, exist_ok=True)
+    description = json.loads(tokenizer.to_str())
+    if name == "gpt2":
+        model = description["model"]
+        (folder / "vocab.json").write_text(json.dumps(model["vocab"], separators=(",", ":")))
+        merges = [merge if isinstance(merge, str) else " ".join(merge) for merge in model["merges"]]
+        (folder / "merges.txt").write_text("#version: 0.2\n" + "\n".join(merges) + "\n")
+        return
+    if name != "llama3":  # the older spelling of merges
+        description["model"]["merges"] = [merge if isinstance(merge, str) else " ".join(merge) for merge in description["model"]["merges"]]
+    (folder / "tokenizer.json").write_text(json.dumps(description, ensure_ascii=False, separators=(",", ":")) + "\n")
+
+
+def make(folder):
+    for maker in (gpt2, llama3, qwen2, deepseek, o200k, digits):
+        place, tokenizer = folder / "tokenizer_files" / maker.__name__, maker()
+        write_files(place, maker.__name__, tokenizer)
+        write_case(place, tokenizer)
+    sentencepiece(folder / "tokenizer_files/sentencepiece")
+    config = {"bos_token": "<|begin_of_text|>", "eos_token": {"content": "<|end_of_text|>", "lstrip": False}, "pad_token": None}
+    (folder / "tokenizer_files/llama3/tokenizer_config.json").write_text(json_text(config) + "\n")
