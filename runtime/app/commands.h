@@ -35,6 +35,7 @@ int config_command(const cli::Arguments& arguments);
 int generate_command(const cli::Arguments& arguments);
 int checkpoint_command(const cli::Arguments& arguments);
 int convert_command(const cli::Arguments& arguments);
+int data_command(const cli::Arguments& arguments);
 // Null in libdrivetrain.so: libdrivetrain_bench.so has it.
 __attribute__((weak)) int bench_command(const cli::Arguments& arguments);
 

@@ -1,4 +1,4 @@
-// `drivetrain generate`: samples bytes from a run folder or a Hugging Face folder.
+// `drivetrain generate`: samples text from a run folder or a Hugging Face folder.
 // The whole window is run for every token: there is no key/value cache yet.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/tensor.h>
@@ -8,7 +8,9 @@
 #include <iostream>
 
 #include "app/commands.h"
+#include "app/text_tokens.h"
 #include "memory/cpu_allocator.h"
+#include "rendezvous/rendezvous.h"
 #include "run/inference.h"
 
 namespace drivetrain {
@@ -31,11 +33,50 @@ int64_t pick(const at::Tensor& logits_V, double temperature, const RandomKey& ke
 }
 
 // The token after `tokens`, of which the model sees the last window.
-int64_t next_token(Inference& model, const std::vector<int64_t>& tokens, int64_t index, double temperature) {
+int64_t next_token(Inference& model, const std::vector<int64_t>& tokens, int64_t index, double temperature,
+                   int64_t vocab_size) {
   const size_t window = std::min(tokens.size(), static_cast<size_t>(model.model().facts().max_position_embeddings));
   const auto seen = at::ArrayRef<int64_t>(tokens).slice(tokens.size() - window);
   const at::Tensor logits = model.logits(at::tensor(seen, at::kLong).unsqueeze(0));
-  return pick(logits[0][-1], temperature, {model.seed(), static_cast<uint64_t>(index), hash_name("generate"), 0, {}});
+  return pick(logits[0][-1].narrow(0, 0, vocab_size), temperature,
+              {model.seed(), static_cast<uint64_t>(index), hash_name("generate"), 0, {}});
+}
+
+// What samples are drawn with.
+struct Sampler {
+  Inference& model;
+  const double temperature;
+  const int64_t to_add;
+};
+
+void say(const std::string& text) { std::cout << text << std::flush; }
+
+// A model of bytes, as dataset/text trains them.
+void sample_bytes(const Sampler& sampler, const std::string& prompt) {
+  std::vector<int64_t> tokens;
+  for (const char c : prompt) tokens.push_back(static_cast<unsigned char>(c));
+  const int64_t vocab_size = sampler.model.model().facts().vocab_size;
+  say(prompt);
+  for (int64_t i = 0; i < sampler.to_add; ++i) {
+    tokens.push_back(next_token(sampler.model, tokens, i, sampler.temperature, vocab_size));
+    if (tokens.back() < 256) say(std::string(1, static_cast<char>(tokens.back())));
+  }
+}
+
+// Ends before --tokens where the model says that the text is over.
+void sample_text(const Sampler& sampler, const std::string& prompt, const OpenedTokenizer& opened) {
+  std::vector<int32_t> ids = opened.facts.prefix;
+  opened.tokenizer->encode(prompt, ids);
+  if (ids.empty()) throw fail(ErrorCode::config, "generate: the prompt has no token in ", opened.id);
+  std::vector<int64_t> tokens(ids.begin(), ids.end());
+  TextStream stream(*opened.tokenizer, std::move(ids));
+  say(prompt);
+  for (int64_t i = 0; i < sampler.to_add; ++i) {
+    tokens.push_back(next_token(sampler.model, tokens, i, sampler.temperature, opened.facts.vocab_size));
+    if (tokens.back() == opened.facts.eos || tokens.back() == opened.facts.eod) break;
+    say(stream.add(static_cast<int32_t>(tokens.back())));
+  }
+  say(stream.rest());
 }
 
 }  // namespace
@@ -48,18 +89,19 @@ int generate_command(const cli::Arguments& arguments) {
   install_cpu_allocator();
   const Registry registry(search_path({}, arguments.all("--plugin-path")));
   Inference model(folder, arguments.whole("--seed"), registry, make_console_log(console_settings(0)));
-  if (!model.model().byte_vocabulary())
-    throw fail(
-        ErrorCode::config, folder, " has a vocabulary of ", model.model().facts().vocab_size,
-        " tokens: without a tokenizer only byte vocabularies (256 to 512 tokens) can be sampled in this version");
-
-  std::vector<int64_t> tokens;
-  for (const char c : prompt) tokens.push_back(static_cast<unsigned char>(c));
-  std::cout << prompt << std::flush;
-  for (int64_t i = 0; i < to_add; ++i) {
-    tokens.push_back(next_token(model, tokens, i, temperature));
-    if (tokens.back() < 256) std::cout << static_cast<char>(tokens.back()) << std::flush;
-  }
+  const auto log = make_console_log(console_settings(0));
+  const auto store = make_local_store();
+  const Services services{*log, *store};
+  const TokenizerReaders readers(registry, services);
+  const auto tokenizer = tokenizer_of(folder, arguments.text("--tokenizer"), model.model().facts().vocab_size, readers);
+  const Sampler sampler{model, temperature, to_add};
+  if (tokenizer)
+    sample_text(sampler, prompt, *tokenizer);
+  else if (model.model().byte_vocabulary())
+    sample_bytes(sampler, prompt);
+  else
+    throw fail(ErrorCode::config, folder, " has a vocabulary of ", model.model().facts().vocab_size,
+               " tokens and holds no tokenizer\n   give the one that the model was trained with: --tokenizer FOLDER");
   std::cout << std::endl;
   if (!std::cout) throw Error(ErrorCode::io, "cannot write the sample to standard output");
   return 0;

@@ -17,6 +17,7 @@ int run_command(const cli::Arguments& arguments) {
   if (command.starts_with("config ")) return config_command(arguments);
   if (command == "checkpoint convert") return convert_command(arguments);
   if (command.starts_with("checkpoint ")) return checkpoint_command(arguments);
+  if (command.starts_with("data ")) return data_command(arguments);
   if (command == "generate") return generate_command(arguments);
   if (command.starts_with("bench ") && bench_command) return bench_command(arguments);
   if (command == "inspect") return inspect_command(arguments);

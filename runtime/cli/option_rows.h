@@ -129,6 +129,11 @@ inline constexpr Option kGenerate[] = {{.name = "--prompt",
                                         .takes = Takes::real,
                                         .otherwise = "0.8"},
                                        with_default(whole("--seed", "seed of the random draws", 0), "1"),
+                                       {.name = "--tokenizer",
+                                        .value = "FOLDER",
+                                        .help = "folder or file of a tokenizer, or the name of one; default: that of "
+                                                "the model's folder, and bytes without one",
+                                        .takes = Takes::folder},
                                        kPluginPath};
 
 inline constexpr Option kBenchStep[] = {with_default(whole("--steps", "how many steps are timed"), "10"),
@@ -279,6 +284,63 @@ inline constexpr Option kConvert[] = {
      .takes = Takes::file},
     kSet,
     kPluginPath};
+
+inline constexpr Option kTokenizer{
+    .name = "--tokenizer",
+    .value = "FOLDER",
+    .help =
+        "folder or file of a tokenizer (tokenizer.json, vocabulary and merges, tokenizer.model), or the name of one",
+    .takes = Takes::folder};
+constexpr Option required(Option option) {
+  option.required = true;
+  return option;
+}
+
+inline constexpr Option kDataPrepare[] = {
+    {.name = "--input",
+     .value = "GLOB",
+     .help = "files, a folder or a pattern: .jsonl has a document per line, all else one per file; may be repeated",
+     .takes = Takes::file,
+     .repeats = true,
+     .required = true},
+    required(kTokenizer),
+    {.name = "--output",
+     .value = "PREFIX",
+     .help = "where to: PREFIX.bin has the tokens, PREFIX.idx their places",
+     .takes = Takes::file,
+     .required = true},
+    {.name = "--json-key",
+     .value = "KEY",
+     .help = "where the text is in a line of JSON",
+     .takes = Takes::text,
+     .otherwise = "text"},
+    {.name = "--append-eod", .help = "end every document with the token that separates documents"},
+    {.name = "--eod",
+     .value = "TOKEN",
+     .help = "that token, where the tokenizer's files do not say it; implies --append-eod",
+     .takes = Takes::text},
+    {.name = "--skip-broken", .help = "leave out lines that are no JSON or have no text, and count them"},
+    whole("--threads", "threads that encode; default: all cores"),
+    kPluginPath};
+
+inline constexpr Option kDataShow[] = {
+    {.name = "--tokenizer",
+     .value = "FOLDER",
+     .help = "show the document as text: folder or file of a tokenizer, or the name of one",
+     .takes = Takes::folder},
+    {.name = "--document",
+     .value = "N",
+     .help = "show all of this document, from 0; default: the begin of the first",
+     .takes = Takes::whole},
+    {.name = "--histogram",
+     .value = "FILE",
+     .help = "draw the lengths of documents into this SVG file",
+     .takes = Takes::file},
+    kJson,
+    kPluginPath};
+
+inline constexpr Option kDataVerify[] = {
+    {.name = "--vocab-size", .value = "N", .help = "every id must be below it", .takes = Takes::whole, .least = 1}};
 
 inline constexpr Option kHelp[] = {{.name = "--man", .help = "print the manual page, as `man -l -` reads it"}};
 

@@ -116,7 +116,7 @@ TEST_F(Commands, generate_says_what_it_misses) {
 
 TEST_F(Commands, generate_refuses_a_vocabulary_that_is_not_of_bytes) {
   ASSERT_EQ(train().code, 0);
-  expect_refused("generate run --prompt ab", 2, {"run has a vocabulary of 64 tokens", "byte vocabularies"});
+  expect_refused("generate run --prompt ab", 2, {"run has a vocabulary of 64 tokens", "--tokenizer FOLDER"});
 }
 
 TEST_F(Commands, generate_samples_from_a_run_folder_the_same_bytes_for_the_same_seed) {

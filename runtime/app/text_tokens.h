@@ -1,0 +1,33 @@
+// The tokenizer of `generate`: the text of a prompt to tokens, and what is sampled back to text. Main thread.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "data_tools/open_tokenizer.h"
+#include "internal.h"
+
+namespace drivetrain {
+
+// The tokenizer that --tokenizer names (`named`), else the one that the run's resolved.json records, else what the
+// model's folder holds; nothing if there is none of these. Error(config) if it does not fit a model of `vocab_size`
+// ids.
+DRIVETRAIN_INTERNAL std::optional<OpenedTokenizer> tokenizer_of(const std::string& folder, const std::string& named,
+                                                                int64_t vocab_size, const TokenizerReaders& readers);
+
+// Tokens as they come, as text that can be printed at once: it ends with whole characters.
+class DRIVETRAIN_INTERNAL TextStream {
+ public:
+  TextStream(const Tokenizer& tokenizer, std::vector<int32_t> prompt);
+  std::string add(int32_t id);
+  std::string rest() const;  // bytes that are no whole character
+
+ private:
+  const Tokenizer& tokenizer_;
+  std::vector<int32_t> ids_;
+  std::string text_;
+  size_t shown_ = 0;  // bytes of text_
+};
+
+}  // namespace drivetrain

@@ -1,0 +1,62 @@
+// The texts of a preparation: files of JSON lines, of which every line is a document, and plain texts, of which every
+// file is one. They are read front to back in blocks, from any place on. One thread.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <drivetrain/value.h>
+
+#include "internal.h"
+
+namespace drivetrain {
+
+struct TextInput {
+  std::string path;  // absolute
+  uint64_t bytes = 0;
+  int64_t modified_ns = 0;
+  bool json_lines = false;  // .jsonl, .ndjson and .json
+};
+
+// What patterns and folders stand for, in the order given; within a pattern and within a folder by name; every file
+// once. Error(config) for a pattern without a file, and for a compressed file.
+DRIVETRAIN_INTERNAL std::vector<TextInput> list_inputs(const std::vector<std::string>& patterns);
+// Number, bytes and a digest of names, sizes and times, for comparing one preparation with the next.
+Value inputs_identity(const std::vector<TextInput>& inputs);
+
+// A place between two documents.
+struct InputPlace {
+  uint64_t file = 0, offset = 0, line = 0;  // line: how many of the file are before it
+};
+
+// Whole lines of a file, or a whole text.
+struct TextBlock {
+  const TextInput* input = nullptr;
+  uint64_t first_line = 0;  // lines before it
+  std::string bytes;
+  InputPlace after;
+};
+
+class DRIVETRAIN_INTERNAL TextReader {
+ public:
+  // The list outlives this.
+  TextReader(const std::vector<TextInput>& inputs, InputPlace from) : inputs_(inputs), place_(from) {}
+  ~TextReader();
+  TextReader(const TextReader&) = delete;
+  TextReader& operator=(const TextReader&) = delete;
+  // False at the end. Error(io) for a file that cannot be read, or is shorter than when it was listed.
+  bool next(TextBlock& block);
+
+ private:
+  void open_file();
+  void close_file();
+  void read(TextBlock& block, uint64_t bytes);  // adds so many
+
+  const std::vector<TextInput>& inputs_;
+  InputPlace place_;
+  int descriptor_ = -1;
+};
+
+}  // namespace drivetrain
