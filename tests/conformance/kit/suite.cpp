@@ -19,6 +19,7 @@
 #include <drivetrain/testkit/schedule/suite.h>
 #include <drivetrain/testkit/strategy/suite.h>
 #include <drivetrain/testkit/tensor_parallel/suite.h>
+#include <drivetrain/testkit/tokenizer/suite.h>
 
 namespace drivetrain::test {
 namespace {
@@ -41,6 +42,7 @@ const std::map<std::string, Maker>& makers() {
       {"schedule", schedule_suite},
       {"strategy", fused_block_suite},
       {"tensor_parallel", tensor_parallel_suite},
+      {"tokenizer", tokenizer_suite},
   };
   return list;
 }

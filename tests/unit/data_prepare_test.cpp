@@ -1,0 +1,160 @@
+// `data prepare`: what stands in the files, whatever the threads and however often it was stopped; inputs that are not
+// as they should be.
+#include "data_tools_fixture.h"
+
+namespace drivetrain::test {
+namespace {
+
+using DataPrepare = DataTools;
+
+// Lines enough for several blocks.
+std::string many_lines(int count) {
+  std::string lines;
+  for (int i = 0; i < count; ++i)
+    lines += concat(R"({"id": )", i, R"(, "text": "document )", i, std::string(static_cast<size_t>(i * 7 % 300), 'x'),
+                    "\"}\n");
+  return lines;
+}
+
+TEST_F(DataPrepare, documents_are_in_the_order_of_the_inputs) {
+  const std::string lines = write("b.jsonl",
+                                  "{\"text\": \"one\"}\n\n{\"meta\": {\"text\": 1}, \"text\": "
+                                  "\"two\\n\\u00e9\"}\r\n{\"text\": \"\"}\n{\"text\":\"end\"}");
+  write("texts/z.txt", "last"), write("texts/a/x.txt", "first"), write("texts/empty.txt", "");
+  PrepareRequest wanted = request("out/data", {lines, folder_ / "texts", folder_ / "texts/*.txt"});
+  wanted.append_eod = true, wanted.eod = 0;
+  const PrepareResult result = prepare(wanted, tokenizer(), host_.log);
+  EXPECT_EQ(result.documents, 5u);
+  EXPECT_EQ(result.empty, 1u) << "a line; an empty file holds nothing at all";
+  const TokenFile file(folder_ / "out/data");
+  const std::string end(1, '\0');
+  EXPECT_EQ(texts_of(file),
+            (std::vector<std::string>{"one" + end, "two\n\xc3\xa9" + end, "end" + end, "first" + end, "last" + end}));
+  EXPECT_EQ(file.problems(), std::vector<std::string>{});
+  EXPECT_EQ(result.tokens, file.tokens());
+}
+
+TEST_F(DataPrepare, the_index_is_the_one_of_Megatron) {
+  prepare(request("small", {write("a.jsonl", "{\"text\": \"ab\"}\n{\"text\": \"c\"}\n")}), tokenizer(), host_.log);
+  EXPECT_EQ(folder_.text("small.bin"), std::string("a\0b\0c\0", 6));
+  const std::string idx = folder_.text("small.idx");
+  const std::string wanted = std::string("MMIDIDX\0\0", 9) + std::string("\1\0\0\0\0\0\0\0", 8) + '\x08' +
+                             std::string("\2\0\0\0\0\0\0\0", 8) + std::string("\3\0\0\0\0\0\0\0", 8) +
+                             std::string("\2\0\0\0\1\0\0\0", 8) + std::string("\0\0\0\0\0\0\0\0\4\0\0\0\0\0\0\0", 16) +
+                             std::string("\0\0\0\0\0\0\0\0\1\0\0\0\0\0\0\0\2\0\0\0\0\0\0\0", 24);
+  EXPECT_EQ(idx, wanted);
+}
+
+TEST_F(DataPrepare, a_large_vocabulary_takes_four_bytes) {
+  const std::string input = write("a.txt", "ab");
+  EXPECT_EQ(prepare(request("a", {input}), tokenizer(65499, 65000), host_.log).type, "uint16");
+  EXPECT_EQ(prepare(request("b", {input}), tokenizer(65500, 65000), host_.log).type, "int32");
+  EXPECT_EQ(TokenFile(folder_ / "a").document(0), (std::vector<int64_t>{65097, 65098}));
+  EXPECT_EQ(TokenFile(folder_ / "b").document(0), (std::vector<int64_t>{65097, 65098}));
+}
+
+TEST_F(DataPrepare, threads_and_stops_leave_the_bytes_alone) {
+  const std::vector<std::string> inputs = {write("a.jsonl", many_lines(9000)), write("b.txt", "between"),
+                                           write("c.jsonl", many_lines(4000))};
+  PrepareRequest whole = request("whole", inputs);
+  whole.threads = 1;
+  prepare(whole, tokenizer(), host_.log);
+  EXPECT_EQ(TokenFile(folder_ / "whole").documents(), 13001u);
+  int stops = 0;
+  uint64_t skipped = 0;
+  for (const int64_t calls : {int64_t{0}, int64_t{5000}, int64_t{5000}, int64_t{6000}, int64_t{-1}}) {
+    const auto opened = tokenizer(256, 0, calls);
+    try {
+      skipped = prepare(request("stopped", inputs), opened, host_.log).skipped_bytes;
+    } catch (const Error&) {
+      ++stops;
+      EXPECT_FALSE(std::filesystem::exists(folder_ / "stopped.idx")) << "files under their names are complete";
+    }
+  }
+  EXPECT_EQ(stops, 4);
+  EXPECT_GT(skipped, 1'000'000u) << "what was done before the stops is not done again";
+  EXPECT_EQ(both("stopped"), both("whole"));
+  EXPECT_EQ(folder_.entries(), 7u) << "nothing but inputs and outputs is left";
+}
+
+// Puts something in the place of a file while texts are encoded.
+struct InTheWay : Shifted {
+  explicit InTheWay(std::string path) : path(std::move(path)) {}
+  void encode(std::string_view text, std::vector<int32_t>& ids) const override {
+    std::filesystem::create_directories(path + "/something");
+    Shifted::encode(text, ids);
+  }
+  const std::string path;
+};
+
+TEST_F(DataPrepare, goes_on_where_only_a_name_was_missing) {
+  const std::string input = write("a.jsonl", many_lines(10));
+  prepare(request("whole", {input}), tokenizer(), host_.log);
+  const auto made = std::make_shared<InTheWay>(folder_ / "c.idx");
+  const std::string refusal = error_of([&] {
+    prepare(request("c", {input}), {"tokenizer/shifted", made, made->facts()}, host_.log);
+  });
+  EXPECT_NE(refusal.find("c.idx"), std::string::npos) << refusal;
+  EXPECT_TRUE(std::filesystem::exists(folder_ / "c.bin"));
+  std::filesystem::remove_all(folder_ / "c.idx");
+  prepare(request("c", {input}), tokenizer(256, 0, 0), host_.log);  // nothing is encoded again
+  EXPECT_EQ(both("c"), both("whole"));
+  EXPECT_EQ(folder_.entries(), 5u);
+}
+
+TEST_F(DataPrepare, a_broken_line_is_an_error_or_counted) {
+  const std::string good = "{\"text\": \"good\"}\n";
+  const std::pair<const char*, const char*> lines[] = {{"{\"text\": \"cut", "no JSON"},
+                                                       {"{\"other\": 1}", "has no \"text\""},
+                                                       {"{\"text\": 7}", "\"text\" is no text"},
+                                                       {"[1]", "no JSON object"},
+                                                       {"{\"text\": \"a\"} b", "no JSON"}};
+  for (const auto& [line, says] : lines) {
+    SCOPED_TRACE(line);
+    std::filesystem::remove(folder_ / "data.bin"), std::filesystem::remove(folder_ / "data.idx");
+    const std::string input = write("a.jsonl", good + good + line + "\n" + good);
+    PrepareRequest wanted = request("data", {input});
+    const std::string refusal = error_of([&] { prepare(wanted, tokenizer(), host_.log); });
+    EXPECT_NE(refusal.find(input + ":3: "), std::string::npos) << refusal;
+    EXPECT_NE(refusal.find(says), std::string::npos) << refusal;
+    EXPECT_NE(refusal.find("--skip-broken"), std::string::npos) << refusal;
+    wanted.skip_broken = true;
+    const PrepareResult result = prepare(wanted, tokenizer(), host_.log);
+    EXPECT_EQ(result.broken, 1u);
+    EXPECT_EQ(result.documents, 3u);
+  }
+}
+
+TEST_F(DataPrepare, finished_files_and_other_preparations_are_not_overwritten) {
+  const std::string input = write("a.jsonl", many_lines(2000));
+  const auto refusal = [&](const PrepareRequest& wanted, const OpenedTokenizer& opened) {
+    return error_of([&] { prepare(wanted, opened, host_.log); });
+  };
+  prepare(request("done", {input}), tokenizer(), host_.log);
+  EXPECT_NE(refusal(request("done", {input}), tokenizer()).find("done.bin is there already"), std::string::npos);
+  const std::string much = write("much.jsonl", many_lines(9000));
+  PrepareRequest cut = request("cut", {much});
+  cut.threads = 1;
+  EXPECT_NE(refusal(cut, tokenizer(256, 0, 8900)), "");
+  ASSERT_TRUE(std::filesystem::exists(folder_ / "cut.progress.json"));
+  PrepareRequest other = request("cut", {much});
+  other.append_eod = true;
+  EXPECT_NE(refusal(other, tokenizer()).find("eod is 0"), std::string::npos) << refusal(other, tokenizer());
+  EXPECT_NE(refusal(request("cut", {write("b.txt", "b")}), tokenizer()).find("inputs is"), std::string::npos);
+  EXPECT_NE(refusal(request("cut", {much}), tokenizer(70000)).find("type is"), std::string::npos);
+}
+
+TEST_F(DataPrepare, inputs_that_are_not_there_are_named) {
+  const auto refusal = [&](const std::string& input) {
+    return error_of([&] { prepare(request("x", {input}), tokenizer(), host_.log); });
+  };
+  EXPECT_NE(refusal(folder_ / "none*").find("there is no such file"), std::string::npos);
+  EXPECT_NE(refusal(write("a.jsonl.gz", "x")).find(".gz"), std::string::npos);
+  EXPECT_NE(refusal(write("empty.txt", "")).find("no document"), std::string::npos);
+  const std::string bad = write("c.txt", "c");
+  EXPECT_NE(error_of([&] { prepare(request("y", {bad}), tokenizer(99, 50), host_.log); }).find("the id 149"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace drivetrain::test
