@@ -19,7 +19,8 @@ std::optional<OpenedTokenizer> find(const std::string& folder, const std::string
   const std::string resolved = fs::path(folder) / "resolved.json";
   if (fs::is_regular_file(resolved, unknown)) {
     const Value config = read_json_file(resolved);
-    if (const Value* section = config.find("tokenizer")) return readers.open_section(*section, resolved);
+    const Value* section = config.find("tokenizer");
+    if (section && (section->is_object() || section->is_string())) return readers.open_section(*section, resolved);
   }
   for (const fs::path& place : {fs::path(folder), fs::path(folder) / "final"})
     if (readers.recognized(place.string())) return readers.open(place.string());

@@ -1,6 +1,7 @@
 #include "data_tools/token_writer.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -26,9 +27,12 @@ std::string lengths_part(const std::string& prefix) { return prefix + ".lengths.
 GrowingFile::GrowingFile(const std::string& path, uint64_t bytes) : path_(path), written_(bytes) {
   descriptor_ = open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
   if (descriptor_ < 0) throw file_error(path, "create the file", errno);
-  const off_t end = lseek(descriptor_, 0, SEEK_END);
   std::string problem;
-  if (end < static_cast<off_t>(bytes))
+  const bool alone = flock(descriptor_, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK;
+  const off_t end = lseek(descriptor_, 0, SEEK_END);
+  if (!alone)
+    problem = ": another preparation is writing it\n   wait for it, or give another --output";
+  else if (end < static_cast<off_t>(bytes))
     problem = concat(": has ", end, " bytes; the preparation that was stopped had written ", bytes);
   else if (ftruncate(descriptor_, static_cast<off_t>(bytes)) != 0 || lseek(descriptor_, 0, SEEK_END) < 0)
     problem = ": cannot be cut to its length";

@@ -1,5 +1,5 @@
-// What every tokenizer must do: append, give ids of its vocabulary, take any bytes, say the truth about what comes back,
-// and give the same ids in every call on every thread.
+// What every tokenizer must do: append, give ids of its vocabulary, take any bytes, say the truth about what comes
+// back, and give the same ids in every call on every thread.
 #pragma once
 
 #include <functional>

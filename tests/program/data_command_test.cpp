@@ -1,0 +1,156 @@
+// `drivetrain data` and `generate` with a tokenizer: what people type, codes, what is printed, kills at any call.
+#include "program/program_fixture.h"
+
+namespace drivetrain::test {
+namespace {
+
+const std::string kTokenizers = std::string(DRIVETRAIN_GOLDEN_DIR) + "/tokenizer_files/";
+
+class DataCommand : public ProgramTest {
+ protected:
+  DataCommand() {
+    for (int i = 0; i < 300; ++i)
+      lines_ += concat("{\"text\": \"It's document ", i, ", with a number: ", i * i, ".\\n\", \"id\": ", i, "}\n");
+    write("texts.jsonl", lines_);
+  }
+  Ran prepare(const std::string& more, const std::string& environment = "") const {
+    return run("data prepare --input texts.jsonl " + more, environment);
+  }
+  void expect_refused(const std::string& arguments, int code, const std::vector<std::string>& words) const {
+    const Ran ran = run(arguments);
+    EXPECT_EQ(ran.code, code) << ran.output;
+    expect_says(ran.output, words);
+  }
+  std::string lines_;
+};
+
+TEST_F(DataCommand, texts_become_token_files_that_show_the_texts) {
+  const Ran made = prepare("--output out/data --append-eod --tokenizer " + kTokenizers + "llama3");
+  ASSERT_EQ(made.code, 0) << made.output;
+  expect_says(made.output, {"out/data.bin", "300 documents", "uint16", "bytes per token", "MB/s"});
+  const Ran whole = run("data verify out/data --vocab-size 400");
+  EXPECT_EQ(whole.code, 0) << whole.output;
+  expect_says(whole.output, {"300 documents", "whole"});
+  expect_refused("data verify out/data --vocab-size 300", 8,
+                 {"out/data.bin: document 0, position", "is not below 300"});
+  const Ran shown =
+      run("data show out/data --json --document 7 --histogram lengths.svg --tokenizer " + kTokenizers + "llama3");
+  ASSERT_EQ(shown.code, 0) << shown.output;
+  const Value value = parse_json(shown.output, "shown");
+  EXPECT_EQ(value.find("documents")->as_int(), 300);
+  EXPECT_EQ(value.find("document")->find("text")->as_string(), "It's document 7, with a number: 49.\n<|end_of_text|>");
+  EXPECT_EQ(file_bytes(path("lengths.svg")).substr(0, 4), "<svg");
+  expect_says(run("data show out/data").output, {"300 documents", "tokens per document", "document 0"});
+}
+
+TEST_F(DataCommand, tokenizers_are_named_by_folder_file_or_plugin) {
+  for (const std::string name :
+       {kTokenizers + "gpt2", kTokenizers + "deepseek/tokenizer.json", kTokenizers + "sentencepiece"}) {
+    const Ran made = prepare("--output data --tokenizer " + name);
+    EXPECT_EQ(made.code, 0) << name << made.output;
+    std::filesystem::remove(path("data.bin")), std::filesystem::remove(path("data.idx"));
+  }
+  // A file per byte: document 0 has as many tokens as bytes.
+  ASSERT_EQ(prepare("--output data --tokenizer bytes").code, 0);
+  EXPECT_EQ(parse_json(run("data show data --json").output, "shown").find("document")->find("length")->as_int(), 36);
+  expect_refused("data prepare --input texts.jsonl --output x --tokenizer nothing", 2,
+                 {"tokenizer nothing", "installed are"});
+  expect_refused("data prepare --input texts.jsonl --output x --tokenizer " + folder(), 2,
+                 {"none of the installed tokenizers"});
+  std::filesystem::copy(kTokenizers + "gpt2", path("both"));
+  std::filesystem::copy(kTokenizers + "sentencepiece/tokenizer.model", path("both"));
+  expect_refused("data prepare --input texts.jsonl --output x --tokenizer both", 2,
+                 {"looks like several things", "give the file"});
+  expect_refused(
+      "data prepare --input texts.jsonl --output x --append-eod --tokenizer " + kTokenizers + "o200k --eod nope", 2,
+      {"--eod nope", "no such token"});
+  expect_refused("data prepare --input texts.jsonl --output x --append-eod --tokenizer " + kTokenizers + "digits", 2,
+                 {"which token ends a document", "--eod TOKEN"});
+}
+
+TEST_F(DataCommand, what_a_tokenizer_file_has_and_nobody_knows_is_refused_by_name) {
+  const std::string good = file_bytes(kTokenizers + "llama3/tokenizer.json");
+  const auto refused = [&](const std::string& part, const std::string& other, const std::vector<std::string>& words) {
+    std::string text = good;
+    ASSERT_NE(text.find(part), std::string::npos) << part;
+    write("bad/tokenizer.json", text.replace(text.find(part), part.size(), other));
+    expect_refused("data prepare --input texts.jsonl --output x --tokenizer bad", 2, words);
+  };
+  refused(R"("normalizer":null)", R"("normalizer":{"type":"NFKC"})",
+          {"tokenizer.json: normalizer", "NFKC", "known are NFC"});
+  refused(R"("type":"Split")", R"("type":"Metaspace")", {"pre_tokenizer", "Metaspace", "known are Split"});
+  refused(R"("behavior":"Isolated")", R"("behavior":"MergedWithNext")", {"pre_tokenizer", "MergedWithNext"});
+  refused(R"(\\p{N}{1,3})", R"(\\p{Han}+)", {"pre_tokenizer", "\\p{Han}"});
+  refused(R"("dropout":null)", R"("dropout":0.1)", {"model", "\"dropout\" is 0.1"});
+  refused(R"("byte_fallback":false)", R"("byte_fallback":true)", {"model", "byte_fallback"});
+  refused(R"("ignore_merges":true)", R"("ignore_order":true)", {"model", "ignore_order"});
+  refused(R"("type":"BPE")", R"("type":"WordPiece")", {"model", "WordPiece"});
+  refused(R"("lstrip":false)", R"("rstripes":false)", {"added_tokens", "rstripes"});
+  refused(R"("!":2)", R"("!":3)", {"two tokens have the id 3"});
+  write("bad/tokenizer.json", good.substr(0, good.size() / 2));
+  expect_refused("data prepare --input texts.jsonl --output x --tokenizer bad", 2, {"none of the installed"});
+}
+
+TEST_F(DataCommand, a_broken_line_names_its_number) {
+  write("texts.jsonl", lines_ + "{\"text\": \n" + lines_);
+  expect_refused("data prepare --input texts.jsonl --output x --tokenizer bytes", 8,
+                 {"texts.jsonl:301: is no JSON", "--skip-broken"});
+  const Ran made = prepare("--output x --skip-broken --tokenizer bytes");
+  EXPECT_EQ(made.code, 0) << made.output;
+  expect_says(made.output, {"600 documents", "1 broken lines left out"});
+}
+
+TEST_F(DataCommand, a_kill_at_any_call_leaves_what_the_next_try_completes) {
+  const auto prepare_to = [&](const std::string& prefix, const std::string& environment) {
+    std::filesystem::create_directories(path("checkpoints"));  // where kill_at_call looks
+    return prepare("--output " + path("checkpoints/" + prefix) + " --tokenizer " + kTokenizers + "gpt2",
+                   concat("RANK=0 KILL_RANK=0 LD_PRELOAD=", DRIVETRAIN_KILL_AT_CALL, " ", environment));
+  };
+  ASSERT_EQ(prepare_to("whole", "KILL_COUNT=" + path("count")).code, 0);
+  const int64_t calls = std::strtoll(file_bytes(path("count")).c_str(), nullptr, 10);
+  ASSERT_GT(calls, 8);
+  int killed = 0;
+  for (int64_t at = 2; at <= calls; at += 3) {
+    killed += prepare_to("b", concat("KILL_AT_CALL=", at)).code == 128 + SIGKILL;
+    const Ran again = prepare_to("b", "");
+    ASSERT_TRUE(again.code == 0 || again.output.find("is there already") != std::string::npos) << again.output;
+    for (const char* end : {".bin", ".idx"})
+      ASSERT_EQ(file_bytes(path(concat("checkpoints/b", end))), file_bytes(path(concat("checkpoints/whole", end))))
+          << at;
+    for (const auto& entry : std::filesystem::directory_iterator(path("checkpoints")))
+      if (entry.path().filename().string().starts_with("b.")) std::filesystem::remove(entry.path());
+  }
+  EXPECT_GT(killed, 3);
+}
+
+TEST_F(DataCommand, generate_speaks_through_the_tokenizer_of_the_folder) {
+  ASSERT_EQ(train("--set model.vocab_size=400").code, 0);
+  expect_refused("generate run --prompt ab", 2, {"has a vocabulary of 400 tokens", "--tokenizer FOLDER"});
+  const std::string words = "generate run --prompt \"It's a\" --tokens 12 --seed 3 ";
+  const Ran named = run(words + "--tokenizer " + kTokenizers + "gpt2");
+  ASSERT_EQ(named.code, 0) << named.output;
+  EXPECT_EQ(named.output.substr(0, 6), "It's a");
+  EXPECT_GT(named.output.size(), 12u);
+  expect_refused(words + "--tokenizer " + kTokenizers + "sentencepiece", 2,
+                 {"has 600 ids", "400", "do not belong together"});
+  for (const char* file : {"vocab.json", "merges.txt"})
+    std::filesystem::copy(kTokenizers + "gpt2/" + file, path("run/final/") + file);
+  EXPECT_EQ(run(words).output, named.output);
+}
+
+TEST_F(DataCommand, generate_takes_the_tokenizer_that_the_run_recorded) {
+  ASSERT_EQ(train("--set model.vocab_size=400 --set 'tokenizer={\"type\": \"bpe\", \"params\": {\"folder\": \"" +
+                  kTokenizers + "o200k\"}}'")
+                .code,
+            0);
+  const Ran ran = run("generate run --prompt hello --tokens 5");
+  EXPECT_EQ(ran.code, 0) << ran.output;
+  EXPECT_EQ(ran.output.substr(0, 5), "hello");
+  const Ran wrong = train(
+      "--resume never --set output_dir=other --set 'tokenizer={\"type\": \"bpe\", \"params\": {\"fodler\": \"x\"}}'");
+  EXPECT_EQ(wrong.code, 2);
+  expect_says(wrong.output, {"fodler", "folder"});
+}
+
+}  // namespace
+}  // namespace drivetrain::test
