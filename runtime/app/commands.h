@@ -33,6 +33,7 @@ LogSettings console_settings(int64_t rank);
 int train_command(const cli::Arguments& arguments);
 int config_command(const cli::Arguments& arguments);
 int generate_command(const cli::Arguments& arguments);
+int evaluate_command(const cli::Arguments& arguments);
 int checkpoint_command(const cli::Arguments& arguments);
 int convert_command(const cli::Arguments& arguments);
 int data_command(const cli::Arguments& arguments);

@@ -19,6 +19,7 @@ int run_command(const cli::Arguments& arguments) {
   if (command.starts_with("checkpoint ")) return checkpoint_command(arguments);
   if (command.starts_with("data ")) return data_command(arguments);
   if (command == "generate") return generate_command(arguments);
+  if (command == "evaluate") return evaluate_command(arguments);
   if (command.starts_with("bench ") && bench_command) return bench_command(arguments);
   if (command == "inspect") return inspect_command(arguments);
   throw fail(ErrorCode::internal, "the program knows command ", command, ", the library does not");

@@ -136,6 +136,16 @@ inline constexpr Option kGenerate[] = {{.name = "--prompt",
                                         .takes = Takes::folder},
                                        kPluginPath};
 
+inline constexpr Option kEvaluate[] = {
+    kJson,
+    {.name = "--output",
+     .value = "FILE",
+     .help = "write the results there too, as one JSON object in the form of lm-evaluation-harness",
+     .takes = Takes::file},
+    whole("--limit", "evaluate the first N questions or rows only"),
+    with_default(whole("--batch", "rows that are computed together"), "8"),
+    kPluginPath};
+
 inline constexpr Option kBenchStep[] = {with_default(whole("--steps", "how many steps are timed"), "10"),
                                         whole("--warmup", "steps before the timed ones; default: 3, on cuda 6", 0),
                                         kJson,

@@ -1,7 +1,7 @@
 // The configuration as a file that gives the same run again.
 #include <algorithm>
 
-#include "config/sections.h"
+#include "config/eval_sets.h"
 
 namespace drivetrain {
 namespace {
@@ -26,6 +26,18 @@ Value settings_value(const RunSettings& settings, const BatchSizes& batch) {
   full.micro_batch_size = batch.micro_batch_size;
   full.accumulation = batch.accumulation;
   return run_settings_table().to_value(&full);
+}
+
+// The section without sets says nothing.
+void set_eval(Value& config, const std::vector<Selection>& selections,
+              const std::function<Value(const Selection&)>& options_of) {
+  Value sets = Value::object();
+  for (const Selection& s : selections)
+    if (!s.set.empty()) sets.set(s.set, eval_set_value(s, options_of(s)));
+  if (sets.members().empty())
+    config.erase("eval");
+  else
+    const_cast<Value*>(config.find("eval"))->set("sets", std::move(sets));
 }
 
 // One value per plugin that is on, then one per default that the file switched off.
@@ -53,6 +65,7 @@ Value resolved_config(const RunSettings& settings, const BatchSizes& batch, cons
                       const std::vector<KindRule>& kinds, const std::vector<KnownPlugin>& plugins,
                       const std::function<Value(const Selection&)>& options_of) {
   Value config = settings_value(settings, batch);
+  set_eval(config, selections, options_of);
   for (const KindRule& rule : kinds) {
     Value::Array entries = entries_of(rule.kind, selections, plugins, settings.device, options_of);
     if (entries.empty()) continue;

@@ -35,6 +35,16 @@ OptionTable data_types_table() {
       .refused("buffer_dtype", "not in this version: there are no buffers beside parameters");
 }
 
+OptionTable eval_settings_table() {
+  return table<EvalSettings>()
+      .field("enabled", &EvalSettings::enabled, "whether the sets are evaluated during the training")
+      .field("interval", &EvalSettings::interval,
+             "steps between two evaluations of a set that has no interval of its own; 0: after the last step alone; "
+             "null: eval_interval")
+      .at_least(0)
+      .field("sets", &EvalSettings::sets, "name -> {\"type\", \"params\", \"interval\"} of an evaluation plugin");
+}
+
 OptionTable make_run_settings_table() {
   constexpr double kMost = 1LL << 40;  // products of batch sizes stay far from overflow
   using R = RunSettings;
@@ -57,6 +67,8 @@ OptionTable make_run_settings_table() {
       .at_least(0)
       .field("eval_iters", &R::eval_iters, "batches per evaluation")
       .at_least(1)
+      .group("eval", &R::eval, eval_settings_table(),
+             "named sets that are evaluated beside the dataset's validation part")
       .field("save_final", &R::save_final, "write the final weights as a Hugging Face folder")
       .field("train_batch_size", &R::train_batch_size, "sequences per optimizer step over all ranks")
       .range(1, kMost)

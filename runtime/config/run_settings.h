@@ -23,6 +23,13 @@ struct DataTypes {
   std::optional<std::string> grad_accum, param;
 };
 
+// The section `eval`; its sets are read by config/eval_sets.h.
+struct EvalSettings {
+  bool enabled = true;
+  std::optional<int64_t> interval;  // of sets that have none; nothing: eval_interval
+  Value sets = Value::object();
+};
+
 // Whether steps are recorded and replayed on a device that can: where possible, or an error if not.
 enum class Capture { off, on, automatic };
 
@@ -36,6 +43,7 @@ struct RunSettings {
   int64_t steps_per_print = 10;
   int64_t eval_interval = 0;  // steps; 0: no evaluation
   int64_t eval_iters = 10;    // batches per evaluation
+  EvalSettings eval;
   bool save_final = true;
   std::optional<int64_t> train_batch_size, micro_batch_size, accumulation;  // as given; solve_batch completes them
   double gradient_clipping = 1.0;                                           // 0: off

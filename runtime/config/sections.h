@@ -42,6 +42,9 @@ struct Selection {
   std::string path;     // of the params, for messages: "optimizer.params", "monitors[1].params", "zero_optimization"
   bool enabled = true;  // false: switched off by the file; it is here so that its options get checked too
   std::vector<Selection> fallbacks;  // the rest of an order of preference, installed ones only
+  // Of an evaluation: the name of its set, and the steps between two evaluations where the set says so.
+  std::string set{};
+  std::optional<int64_t> interval{};
 };
 
 // Which of the selected plugins has an option of this name, and how the file reaches it: `optimizer/x: write

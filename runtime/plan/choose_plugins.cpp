@@ -4,12 +4,14 @@
 
 #include <drivetrain/checkpoint_policy.h>
 #include <drivetrain/dataset.h>
+#include <drivetrain/evaluation.h>
 #include <drivetrain/lr_schedule.h>
 #include <drivetrain/monitor.h>
 #include <drivetrain/optimizer.h>
 
 #include <drivetrain/toolkit/text.h>
 
+#include "config/eval_sets.h"
 #include "config/section_entry.h"
 #include "plugin/kinds.h"
 
@@ -120,6 +122,14 @@ std::vector<ChosenPlugin> choose_plugins(const Value& config, const Registry& re
   if (std::any_of(problems.list().begin(), problems.list().end(), missing))
     problems.add({}, registry.searched(), ErrorCode::plugin);
   for (const Selection& selection : selections) choose_one(selection, registry, chosen, problems);
+  if (purpose != Purpose::train) return chosen;
+  for (ChosenPlugin& set : choose_eval_sets(config, registry, problems)) chosen.push_back(std::move(set));
+  return chosen;
+}
+
+std::vector<ChosenPlugin> choose_eval_sets(const Value& config, const Registry& registry, Problems& problems) {
+  std::vector<ChosenPlugin> chosen;
+  for (const Selection& set : read_eval_sets(config, problems)) choose_one(set, registry, chosen, problems);
   return chosen;
 }
 

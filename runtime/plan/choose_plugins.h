@@ -28,4 +28,8 @@ DRIVETRAIN_INTERNAL std::vector<ChosenPlugin> choose_plugins(const Value& config
                                                              const std::string& device, Problems& problems,
                                                              Purpose purpose = Purpose::train);
 
+// The sets of the section `eval` alone, switched-off ones included; for `train` choose_plugins has them too.
+DRIVETRAIN_INTERNAL std::vector<ChosenPlugin> choose_eval_sets(const Value& config, const Registry& registry,
+                                                               Problems& problems);
+
 }  // namespace drivetrain

@@ -46,6 +46,22 @@ struct Factory {
   }
 };
 
+// A set that says no interval has the section's, and that one eval_interval.
+std::vector<NamedEvaluation> create_evaluations(Factory& factory) {
+  const RunSettings& settings = factory.run.plan.settings;
+  const int64_t usual = settings.eval.interval.value_or(settings.eval_interval);
+  std::vector<const Selection*> sets;
+  for (const ChosenPlugin& plugin : factory.run.chosen)
+    if (plugin.kind() == Evaluation::kKind && plugin.selection.enabled) sets.push_back(&plugin.selection);
+  std::vector<NamedEvaluation> list;
+  size_t at = factory.made.size();
+  for (const auto& evaluation : factory.all<Evaluation>()) {
+    const Selection& set = *sets.at(list.size());
+    list.push_back({set.set, factory.made[at++].first, set.interval.value_or(usual), evaluation});
+  }
+  return list;
+}
+
 // Null stays null.
 template <class Named, class Kind>
 std::shared_ptr<Kind> named(const PlannedRun& run, std::shared_ptr<Kind> plugin) {
@@ -85,6 +101,7 @@ NamedPlugins create_plugins(PlannedRun& run, const Registry& registry) {
   for (size_t at = factory.made.size(); const auto& policy : factory.all<CheckpointPolicy>())
     run.plugins.checkpoint_policies.push_back(
         {numbered(factory.made[at++].first, run.plugins.checkpoint_policies), policy});
+  run.plugins.evaluations = create_evaluations(factory);
   run.folders = std::make_unique<const FolderReaders>(registry, *run.services);
   for (const NamedStrategy& strategy : run.plugins.strategies) run.plan.nesting.push_back(strategy.id);
   return std::move(factory.made);

@@ -94,6 +94,20 @@ void check_data(PlannedRun& run, Problems& problems) {
   plan.run.documents = plan.data.documents;
 }
 
+// Every set's problems, with the place of the set.
+void open_evaluations(PlannedRun& run, Problems& problems) {
+  for (NamedEvaluation& set : run.plugins.evaluations) {
+    Position where;
+    for (const ChosenPlugin& plugin : run.chosen)
+      if (plugin.selection.set == set.name) where = plugin.selection.where;
+    try {
+      open_evaluation(set, run.plan.run, run.plan.model);
+    } catch (const Error& e) {
+      problems.add(where, concat("eval.sets.", set.name, ": ", e.what()), e.code());
+    }
+  }
+}
+
 void prepare_facts(PlannedRun& run, const Registry& registry, const RankSetup& setup, Purpose purpose) {
   RunPlan& plan = run.plan;
   choose_dtypes(run, registry);
@@ -155,8 +169,8 @@ void solve_batches(RunPlan& plan, Problems& problems) {
 bool acts_in_a_step(const std::string& id, int64_t world_size) {
   const std::string kind = id.substr(0, id.find('/'));
   if (kind == Communicator::kKind) return world_size > 1;
-  for (const char* idle :
-       {Dataset::kKind, Monitor::kKind, LrSchedule::kKind, CheckpointStore::kKind, CheckpointPolicy::kKind})
+  for (const char* idle : {Dataset::kKind, Monitor::kKind, LrSchedule::kKind, CheckpointStore::kKind,
+                           CheckpointPolicy::kKind, Evaluation::kKind})
     if (kind == idle) return false;
   return true;
 }
@@ -244,6 +258,7 @@ std::string negotiate_all(const Parties& parties, PlannedRun& run, const std::ve
   if (purpose == Purpose::train) {
     solve_batches(run.plan, problems);
     check_data(run, problems);
+    if (problems.empty()) open_evaluations(run, problems);
     problems.throw_if_any();
     refused = negotiate_mesh(parties, run, chosen, problems, before);
   }

@@ -24,6 +24,7 @@
 #include "plan/run_plan.h"
 #include "rendezvous/rendezvous.h"
 #include "step/hooks.h"
+#include "step/named_evaluation.h"
 #include "step/program.h"
 
 namespace drivetrain {
@@ -50,7 +51,8 @@ struct RunPlugins {
   std::vector<NamedMonitor> monitors;
   std::shared_ptr<CheckpointStore> checkpoint_store;  // null: nothing is saved
   std::vector<NamedPolicy> checkpoint_policies;
-  Strategies strategies;  // outermost first
+  std::vector<NamedEvaluation> evaluations;  // in the order of the configuration
+  Strategies strategies;                     // outermost first
 };
 
 struct DRIVETRAIN_INTERNAL PlannedRun {

@@ -24,6 +24,7 @@ constexpr KindRow kKinds[] = {
     {"dataset", KindRule::exactly_one, "batches of tokens"},
     // A training run only records it.
     {"tokenizer", KindRule::at_most_one, "texts to tokens and back"},
+    {"evaluation", KindRule::any_number, "figures of the model on data of their own", "eval"},
     // A run without checkpoints is legal; the policy and the store come together.
     {"checkpoint_store", KindRule::at_most_one, "where checkpoints are kept, and in which form"},
     {"checkpoint_policy", KindRule::any_number, "when a checkpoint is saved, and which are kept"},
@@ -34,6 +35,8 @@ constexpr KindRow kKinds[] = {
 
 // Of which every installed plugin is asked.
 constexpr const char* kAskedKind = "checkpoint_format";
+// Whose plugins are named sets within one section.
+constexpr const char* kNamedKind = "evaluation";
 
 const KindRow* find_kind(const std::string& name) {
   for (const KindRow& row : kKinds)
@@ -54,7 +57,7 @@ const std::vector<KindRule>& kind_rules() {
 
 std::vector<KindRule> chosen_kind_rules() {
   std::vector<KindRule> rules = kind_rules();
-  std::erase_if(rules, [](const KindRule& rule) { return rule.kind == kAskedKind; });
+  std::erase_if(rules, [](const KindRule& rule) { return rule.kind == kAskedKind || rule.kind == kNamedKind; });
   return rules;
 }
 

@@ -11,7 +11,8 @@
 namespace drivetrain {
 
 DRIVETRAIN_INTERNAL const std::vector<KindRule>& kind_rules();
-// Those that a config chooses from: all but the formats of checkpoints, of which every installed one is asked.
+// Those whose plugins sections name: all but the formats of checkpoints, of which every installed one is asked, and
+// evaluations, which are named within one section (config/eval_sets.h).
 DRIVETRAIN_INTERNAL std::vector<KindRule> chosen_kind_rules();
 DRIVETRAIN_INTERNAL const char* kind_summary(const std::string& kind);  // one plain phrase; "" for what is no kind
 bool is_kind(const std::string& name);

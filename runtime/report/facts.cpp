@@ -28,7 +28,7 @@ Value resolved_value(const PlannedRun& run, const Registry& registry) {
   for (const ChosenPlugin& plugin : run.chosen) selections.push_back(plugin.selection);
   const auto options_of = [&](const Selection& selection) {
     for (const ChosenPlugin& plugin : run.chosen)
-      if (plugin.kind() == selection.kind && plugin.name() == selection.name)
+      if (plugin.kind() == selection.kind && plugin.name() == selection.name && plugin.selection.path == selection.path)
         return registry.options(plugin.kind(), plugin.name()).to_value(plugin.options.get());
     return Value::object();
   };
@@ -50,6 +50,7 @@ Value resolved_facts(const RunPlan& plan, const Registry& registry) {
   facts.set("parameters", plan.model.parameters);
   facts.set("flops_formula", plan.model.flops_formula);
   facts.set("data", plan.data.notes);
+  facts.set("seq_length", plan.run.seq_length.value_or(0));
   facts.set("plugins", plugins);
   facts.set("host", host_name());
   return facts;

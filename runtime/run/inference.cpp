@@ -1,9 +1,11 @@
 #include "run/inference.h"
 
+#include <algorithm>
 #include <filesystem>
 
 #include "plan/plan_run.h"
 #include "run/run.h"
+#include "step/evaluator.h"
 #include "step/executor.h"
 
 namespace drivetrain {
@@ -36,11 +38,13 @@ std::unique_ptr<Run> load(const std::string& folder, int64_t seed, const Registr
 }  // namespace
 
 struct Inference::Impl {
-  explicit Impl(std::unique_ptr<Run> built)
-      : run(std::move(built)),
+  Impl(std::unique_ptr<Run> built, const Registry& all)
+      : registry(all),
+        run(std::move(built)),
         state(run->services->seed, &run->units, run->plugins.recompute.get(), {}, run->plan.id_of(Recompute::kKind)),
         executor(executor_parts(*run), state, 0) {}
 
+  const Registry& registry;
   std::unique_ptr<Run> run;
   StepState state;
   Executor executor;
@@ -50,13 +54,27 @@ Inference::Inference(const std::string& folder, int64_t seed, const Registry& re
   RankSetup setup;
   setup.log = std::move(log);
   setup.store = make_local_store();
-  impl_ = std::make_unique<Impl>(load(folder, seed, registry, setup));
+  impl_ = std::make_unique<Impl>(load(folder, seed, registry, setup), registry);
 }
 
 Inference::~Inference() = default;
 
 const Model& Inference::model() const { return *impl_->run->plugins.model; }
 uint64_t Inference::seed() const { return impl_->run->services->seed; }
+
+Inference::Evaluated Inference::evaluate(const std::string& name, const ChosenPlugin& set,
+                                         std::optional<int64_t> seq_length, int64_t batch_size) {
+  Run& run = *impl_->run;
+  NamedEvaluation named{name, set.id(), 0,
+                        impl_->registry.create<Evaluation>(set.name(), set.options.get(), *run.services)};
+  RunFacts facts = run.plan.run;
+  if (seq_length) facts.seq_length = std::min(*seq_length, run.plan.model.max_position_embeddings);
+  open_evaluation(named, facts, run.plan.model);
+  EvaluatorParts parts = evaluator_parts(run);
+  parts.micro_batch_size = batch_size;
+  Evaluator evaluator(parts, named, impl_->state);
+  return {evaluator.run(1), named.facts};
+}
 
 at::Tensor Inference::logits(const at::Tensor& tokens_BS) {
   Batch batch;

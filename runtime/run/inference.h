@@ -2,12 +2,15 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include <drivetrain/model.h>
 
 #include "internal.h"
+#include "plan/choose_plugins.h"
 #include "plugin/registry.h"
+#include "step/named_evaluation.h"
 
 namespace drivetrain {
 
@@ -20,6 +23,15 @@ class DRIVETRAIN_INTERNAL Inference {
   const Model& model() const;
   uint64_t seed() const;
   at::Tensor logits(const at::Tensor& tokens_BS);  // int64 [B, S] -> [B, S, V]
+
+  struct Evaluated {
+    Value figures;
+    EvaluationFacts facts;
+  };
+  // What an evaluation says of the model. `seq_length`: of the run that made it, where it is known. `batch_size`: rows
+  // that are computed together, where nobody wants the loss of single ones.
+  Evaluated evaluate(const std::string& name, const ChosenPlugin& set, std::optional<int64_t> seq_length,
+                     int64_t batch_size);
 
  private:
   struct Impl;

@@ -24,6 +24,7 @@ std::vector<Trainables> all_values(const Run& run);
 
 // What the parts of a step use of a run, which outlives them. Of a run that is built.
 ExecutorParts executor_parts(PlannedRun& run);
+DRIVETRAIN_INTERNAL EvaluatorParts evaluator_parts(PlannedRun& run);
 DRIVETRAIN_INTERNAL FinishParts finish_parts(Run& run);
 DRIVETRAIN_INTERNAL TrainerParts trainer_parts(Run& run);
 

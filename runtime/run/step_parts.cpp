@@ -62,12 +62,27 @@ FinishParts finish_parts(Run& run) {
           .communicator_id = run.plan.id_of(Communicator::kKind)};
 }
 
+EvaluatorParts evaluator_parts(PlannedRun& run) {
+  const RunPlan& plan = run.plan;
+  return {.executor = executor_parts(run),
+          .runtime = run.device_runtime(),
+          .batch_cuts = run.batch_cuts,
+          .gradient_axes = plan.mesh.gradient_axes(),
+          .micro_batch_size = plan.batch.micro_batch_size,
+          .batch_rank = run.batch_rank(),
+          .batch_ranks = plan.mesh.batch_ranks(),
+          .vocab_size = plan.model.vocab_size,
+          .most_positions = plan.run.seq_length.value_or(plan.model.max_position_embeddings)};
+}
+
 TrainerParts trainer_parts(Run& run) {
   const ModelFacts& model = run.plan.model;
   return {.executor = executor_parts(run),
           .finish = finish_parts(run),
           .feed = feed_plan(run),
           .dataset = run.plugins.dataset,
+          .evaluator = evaluator_parts(run),
+          .evaluations = run.plugins.evaluations,
           .batch_cuts = run.batch_cuts,
           .activation_cuts = run.activation_cuts,
           .seed = run.services->seed,

@@ -66,12 +66,25 @@ void Executor::begin(Pass pass, int64_t step, Mode mode, bool replayed) {
   if (links_) links_->begin(pass);
 }
 
-at::Tensor Executor::run(const Load& load) {
+void Executor::execute_all(const Load& load) {
   at::AutoGradMode recording(state_.mode() == Mode::train);
   losses_.clear();
   for (const Instr& instr : *program_) execute(instr, load);
   if (links_) links_->wait_for_peers();
+}
+
+at::Tensor Executor::run(const Load& load) {
+  execute_all(load);
   return sum_of_losses();
+}
+
+Tensors Executor::run_each(const Load& load) {
+  execute_all(load);
+  if (losses_.empty()) return {};
+  Tensors each(static_cast<size_t>(parts_.micro_batches));
+  for (const auto& [micro, loss] : losses_) each.at(static_cast<size_t>(micro)) = loss;
+  losses_.clear();
+  return each;
 }
 
 void Executor::execute(const Instr& instr, const Load& load) {
@@ -115,7 +128,7 @@ void Executor::execute(const Instr& instr, const Load& load) {
 at::Tensor Executor::sum_of_losses() {
   at::Tensor sum = at::zeros({}, at::TensorOptions(at::kDouble).device(parts_.device));
   const at::NoGradGuard no_grad;
-  for (const at::Tensor& loss : losses_) sum.add_(loss);
+  for (const auto& [micro, loss] : losses_) sum.add_(loss);
   losses_.clear();
   return sum;
 }
@@ -142,7 +155,7 @@ void Executor::forward(const Instr& instr) {
     }
     f.made = std::move(x);
   } else if (batch.labels_BS.defined()) {
-    losses_.push_back(x.at(0));
+    losses_.emplace_back(instr.micro, x.at(0));
   } else {
     logits_ = x.at(0);
   }

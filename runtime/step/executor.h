@@ -59,6 +59,8 @@ class DRIVETRAIN_INTERNAL Executor {
   // Returns the sum of the losses over valid tokens, a float64 scalar on the device (0 without labels, and on all
   // stages but the last). Error(internal) for an instruction out of order.
   at::Tensor run(const Load& load);
+  // The same, one loss per micro-batch; empty on all stages but the last. For forward-only runs with labels.
+  Tensors run_each(const Load& load);
 
   void observe(PhaseClock* clock) { clock_ = clock; }
 
@@ -81,6 +83,7 @@ class DRIVETRAIN_INTERNAL Executor {
   bool is_first_piece(int64_t chunk) const { return !graph_.sender({stage_, chunk}, Direction::forward); }
   bool is_last_piece(int64_t chunk) const { return !graph_.receiver({stage_, chunk}, Direction::forward); }
   const Unit* last_of_chain() const;
+  void execute_all(const Load& load);
   void execute(const Instr& instr, const Load& load);
   void forward(const Instr& instr);
   void backward(const Instr& instr);
@@ -100,7 +103,7 @@ class DRIVETRAIN_INTERNAL Executor {
   UnitRunner runner_;
   std::map<std::pair<int64_t, int64_t>, Flight> flights_;  // by micro-batch and chunk
   std::map<int64_t, int64_t> uses_;                        // computations of this program that still read a micro-batch
-  Tensors losses_;                                         // of this run's micro-batches
+  std::vector<std::pair<int64_t, at::Tensor>> losses_;     // of this run's micro-batches
   at::Tensor logits_;
   PhaseClock* clock_ = nullptr;
 };

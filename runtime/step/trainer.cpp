@@ -12,6 +12,8 @@ namespace {
 // As many as CUDA graphs want: handles, workspaces and what plugins measure or cache are there.
 constexpr int64_t kWarmUpSteps = 3;
 
+constexpr const char* kEvalFigures = "eval/";  // "eval/SET/FIGURE"
+
 double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
@@ -21,6 +23,8 @@ Value shared_figures(const Value& data) {
   Value shared = Value::object();
   for (const char* name : {"step", "loss", "grad_norm", "lr", "tokens", "loss_scale", "skipped", "valid_loss"})
     if (const Value* figure = data.find(name)) shared.set(name, *figure);
+  for (const Value::Member& figure : data.members())
+    if (figure.key.starts_with(kEvalFigures)) shared.set(figure.key, figure.value);
   return shared;
 }
 
@@ -36,6 +40,7 @@ Trainer::Trainer(const TrainerParts& parts, Publish publish, const std::atomic<i
              parts.executor.recompute_id),
       finish_(parts.finish),
       executor_(parts.executor, state_, finish_.seed_gradient()) {
+  for (const NamedEvaluation& set : parts.evaluations) evaluators_.emplace_back(parts_.evaluator, set, state_);
   finish_.start();
   if (!parts.capture) return;
   if (finish_.scales_loss())
@@ -103,6 +108,7 @@ void Trainer::end_step(const StepResult& result, bool last, std::chrono::steady_
   try {
     part([&] {
       if (parts_.feed.eval_due(result.step)) data.set("valid_loss", evaluate(result.step));
+      evaluate_sets(result.step, data);
     });
   } catch (const Error&) {
     publish_(result.step, std::move(data));  // the step itself was done
@@ -178,6 +184,15 @@ double Trainer::evaluate(int64_t step) {
     throw fail(ErrorCode::numeric, "the evaluation after step ", step, " gives loss ", result.loss,
                ". Try a lower learning rate, more warm-up or gradient_clipping");
   return result.loss;
+}
+
+void Trainer::evaluate_sets(int64_t step, Value& data) {
+  for (Evaluator& evaluator : evaluators_) {
+    if (!evaluator.set().due(step, parts_.feed.last_step)) continue;
+    const Value figures = evaluator.run(step);
+    for (const Value::Member& figure : figures.members())
+      data.set(concat(kEvalFigures, evaluator.set().name, "/", figure.key), figure.value);
+  }
 }
 
 Value Trainer::figures(const StepResult& result, double step_s) const {

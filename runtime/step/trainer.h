@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <deque>
 #include <exception>
 #include <functional>
 #include <map>
@@ -13,6 +14,7 @@
 #include "internal.h"
 #include "memory/step_arena.h"
 #include "step/capture.h"
+#include "step/evaluator.h"
 #include "step/executor.h"
 #include "step/finish.h"
 
@@ -24,6 +26,8 @@ struct TrainerParts {
   FinishParts finish;
   FeedPlan feed;
   std::shared_ptr<Dataset> dataset;
+  EvaluatorParts evaluator;
+  std::vector<NamedEvaluation> evaluations;
   std::vector<Builder::SequenceCut> batch_cuts, activation_cuts;  // see Builder
   uint64_t seed = 0;
   bool capture = false;  // steps are recorded after the first few, and replayed
@@ -82,6 +86,7 @@ class DRIVETRAIN_INTERNAL Trainer {
   void take_all_batches();
   void compute_gradients();
   double evaluate(int64_t step);
+  void evaluate_sets(int64_t step, Value& data);
   Value figures(const StepResult& result, double step_s) const;
 
   const TrainerParts parts_;
@@ -94,6 +99,7 @@ class DRIVETRAIN_INTERNAL Trainer {
   StepState state_;
   Finish finish_;
   Executor executor_;
+  std::deque<Evaluator> evaluators_;  // of the section `eval`, in its order
   // Where steps are recorded: gradients with their norm; the update. The host decides between the two.
   std::optional<RecordedPart> gradients_part_, update_part_;
   std::map<int64_t, Batch> taken_;  // of this step, where steps are recorded

@@ -1,0 +1,7 @@
+#include <drivetrain/evaluation.h>
+
+namespace drivetrain {
+
+Evaluation::~Evaluation() = default;
+
+}  // namespace drivetrain
