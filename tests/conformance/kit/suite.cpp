@@ -12,6 +12,7 @@
 #include <drivetrain/testkit/context_parallel/suite.h>
 #include <drivetrain/testkit/data_parallel/suite.h>
 #include <drivetrain/testkit/dataset/suite.h>
+#include <drivetrain/testkit/evaluation/suite.h>
 #include <drivetrain/testkit/lr_schedule/suite.h>
 #include <drivetrain/testkit/optimizer/suite.h>
 #include <drivetrain/testkit/precision/suite.h>
@@ -35,6 +36,7 @@ const std::map<std::string, Maker>& makers() {
       {"context_parallel", context_parallel_suite},
       {"data_parallel", data_parallel_suite},
       {"dataset", dataset_suite},
+      {"evaluation", evaluation_suite},
       {"lr_schedule", lr_schedule_suite},
       {"optimizer", optimizer_suite},
       {"precision", precision_suite},
