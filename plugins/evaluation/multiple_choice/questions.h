@@ -1,6 +1,5 @@
-// Questions with choices, one per line of JSON. What the fields are called is told by the options. Values; main thread.
-// Errors name the file and the line: Error(io) where it cannot be read, Error(config) where a field is not what it should
-// be.
+// Questions with choices, one per line of JSON. The options say what the fields are called. Values; main thread. Errors
+// name the file and the line: Error(io) where it cannot be read, Error(config) where a field is not what it should be.
 #pragma once
 
 #include <cstdint>

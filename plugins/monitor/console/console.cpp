@@ -1,5 +1,5 @@
 // What a person sees of a run: one progress line that every step replaces (on a terminal), and a plain line that stays
-// every steps_per_print steps, with every validation loss, for every skipped step, and for the first and the last step.
+// every steps_per_print steps, with every evaluation, for every skipped step, and for the first and the last step.
 #include <drivetrain/monitor.h>
 
 #include <cmath>
@@ -56,7 +56,21 @@ class Console : public Monitor {
 
   bool is_kept(const Event& event) const {
     return seen_ == 0 || event.step == train_steps_ || (steps_per_print_ > 0 && event.step % steps_per_print_ == 0) ||
-           event.data.find("valid_loss") || is_skipped(event.data);
+           event.data.find("valid_loss") || !sets_text(event.data).empty() || is_skipped(event.data);
+  }
+
+  // The first figure of each evaluated set: "eval/SET/FIGURE" says most of it.
+  static std::string sets_text(const Value& data) {
+    const std::string_view prefix = "eval/";
+    std::string text, last;
+    for (const Value::Member& m : data.members()) {
+      if (!m.key.starts_with(prefix) || !m.value.is_number()) continue;
+      const std::string set = m.key.substr(prefix.size(), m.key.find('/', prefix.size()) - prefix.size());
+      if (set == last) continue;
+      text += concat("  ", m.key.substr(prefix.size()), formatted(" %.4g", m.value.as_double()));
+      last = set;
+    }
+    return text;
   }
 
   static bool is_skipped(const Value& data) {
@@ -79,6 +93,7 @@ class Console : public Monitor {
     if (train_steps_ > 0) line += concat("/", train_steps_);
     if (data.find("loss")) line += formatted("  loss %.3f", number(data, "loss", NAN));
     if (data.find("valid_loss")) line += formatted("  valid_loss %.3f", number(data, "valid_loss", NAN));
+    line += sets_text(data);
     if (data.find("grad_norm")) line += formatted("  grad_norm %.3g", number(data, "grad_norm", NAN));
     if (data.find("lr")) line += formatted("  lr %.1e", number(data, "lr", NAN));
     if (is_skipped(data)) line += "  skipped";

@@ -61,6 +61,18 @@ TEST_F(Console, keeps_validation_losses_and_skipped_steps) {
   EXPECT_NE(host.log.lines[2].find("  skipped  loss_scale 32768  "), std::string::npos);
 }
 
+TEST_F(Console, keeps_evaluations_of_sets_with_the_first_figure_of_each) {
+  begin(100, 0);
+  monitor->on_event(event(1));
+  Event evaluated = event(2);
+  for (const char* name : {"eval/hella/acc", "eval/hella/acc_stderr", "eval/wiki/loss", "eval/wiki/perplexity"})
+    evaluated.data.set(name, 0.25);
+  monitor->on_event(evaluated);
+  ASSERT_EQ(host.log.lines.size(), 2u);
+  EXPECT_NE(host.log.lines[1].find("  hella/acc 0.25  wiki/loss 0.25  "), std::string::npos) << host.log.lines[1];
+  EXPECT_EQ(host.log.lines[1].find("stderr"), std::string::npos) << host.log.lines[1];
+}
+
 TEST_F(Console, the_first_step_does_not_spoil_the_estimate) {
   begin(1002, 1);
   monitor->on_event(event(1, 60));

@@ -1,8 +1,8 @@
-// Figures of the model on data of their own: the perplexity of texts, multiple choice. An evaluation gives rows of tokens
-// with labels, learns the loss of each, and makes figures of these. The runtime runs the rows through the model: during
-// the training, in the steps that the section `eval` names, or by `drivetrain evaluate`. Rows are shared out over the
-// ranks that read different data; losses are put together in the order of the rows, so that figures do not depend on the
-// number of ranks. Thread: main.
+// Figures of the model on data of their own: the perplexity of texts, multiple choice. An evaluation gives rows of
+// tokens with labels, gets the loss of each, and computes figures from these. The runtime runs the rows through the
+// model: during the training, in the steps that the section `eval` names, or by `drivetrain evaluate`. Rows are shared
+// out over the ranks that read different data. Losses come back in the order of the rows, so that figures do not depend
+// on the number of ranks. Thread: main.
 #pragma once
 
 #include <cstdint>
@@ -39,9 +39,9 @@ class DRIVETRAIN_API Evaluation : public Plugin {
   // Which options evaluate a file that a user names without any: an object; null if this is no file for it. By the
   // file's name alone. Called on an object with default options that is not opened.
   virtual Value options_for(const std::string& /* file */) const { return {}; }
-  // Called once, before all calls below. During a training between two rounds of `plan` (plugin.h), when the batch sizes
-  // and the sequence length of `run` are known; otherwise neither need be. Reads and checks the data. The same on all
-  // ranks. Throws Error(io) for unreadable data, Error(config) for data that do not fit the model or the options.
+  // Called once, before all calls below. During a training between two rounds of `plan` (plugin.h), when the batch
+  // sizes and the sequence length of `run` are known; otherwise neither need be. Reads and checks the data. The same on
+  // all ranks. Throws Error(io) for unreadable data, Error(config) for data that do not fit the model or the options.
   virtual EvaluationFacts open(const RunFacts& run, const ModelFacts& model) = 0;
   // Rows [first_row, first_row + rows), in any order and any number of times: a function of the row alone. Sets
   // tokens_BS and labels_BS: [rows, S], int64, contiguous, on the CPU; the label -100 does not count. May set

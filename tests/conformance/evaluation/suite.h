@@ -1,5 +1,5 @@
-// What every evaluation must do: rows that are a function of their number, the same on all ranks, and figures that are a
-// function of the scores.
+// What every evaluation must do: rows that are a function of their number, the same on all ranks, and figures that are
+// a function of the scores.
 #pragma once
 
 #include <drivetrain/testkit/kit/suite.h>

@@ -1,5 +1,5 @@
-// The conformance suite of evaluation finds what it is there for: a right evaluation passes it, and does not with any one
-// mistake.
+// The conformance suite of evaluation finds what it is there for: a right evaluation passes it, and does not with any
+// one mistake.
 #include "support/mistakes.h"
 
 namespace drivetrain::test {
