@@ -1,9 +1,9 @@
 // Which positions a rank of the ring has: of twice as many chunks as ranks, one with much work and one with little.
 //
-// A position's work under a causal mask is what it sees: itself and what is before it in its document. Chunks are sorted
-// by their work, and rank r has the r-th from below and the r-th from above. Where a row is one document, work grows
-// with a chunk's place, and this is the zig-zag order of Megatron: chunk r, and the one as far from the end, with the
-// same sum on every rank. Pure; any thread.
+// A position's work under a causal mask is what it sees: itself and what is before it in its document. Chunks are
+// sorted by their work, and rank r has the r-th from below and the r-th from above. Where a row is one document, work
+// grows with a chunk's place, and this is the zig-zag order of Megatron: chunk r, and the one as far from the end, with
+// the same sum on every rank. Pure; any thread.
 #pragma once
 
 #include <drivetrain/random.h>
