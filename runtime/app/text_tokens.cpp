@@ -3,6 +3,7 @@
 #include <filesystem>
 
 #include <drivetrain/error.h>
+#include <drivetrain/toolkit/text/utf8.h>
 
 namespace drivetrain {
 namespace {
@@ -38,6 +39,13 @@ size_t whole_characters(const std::string& text) {
   return text.size();
 }
 
+// A model may say bytes that make no character.
+std::string valid(const std::string& text) {
+  std::string made;
+  append_replaced(text, made);
+  return made;
+}
+
 }  // namespace
 
 std::optional<OpenedTokenizer> tokenizer_of(const std::string& folder, const std::string& named, int64_t vocab_size,
@@ -66,9 +74,9 @@ std::string TextStream::add(int32_t id) {
   const size_t end = std::max(shown_, whole_characters(text_));
   const std::string fresh = text_.substr(std::min(shown_, text_.size()), end - shown_);
   shown_ = end;
-  return fresh;
+  return valid(fresh);
 }
 
-std::string TextStream::rest() const { return text_.substr(std::min(shown_, text_.size())); }
+std::string TextStream::rest() const { return valid(text_.substr(std::min(shown_, text_.size()))); }
 
 }  // namespace drivetrain

@@ -11,7 +11,7 @@
 namespace drivetrain {
 
 // The bytes of a file, mapped. Not to be copied.
-class MappedFile {
+class DRIVETRAIN_INTERNAL MappedFile {
  public:
   explicit MappedFile(const std::string& path);  // Error(io)
   ~MappedFile();

@@ -124,22 +124,22 @@ TEST_F(DataCommand, a_kill_at_any_call_leaves_what_the_next_try_completes) {
 }
 
 TEST_F(DataCommand, generate_speaks_through_the_tokenizer_of_the_folder) {
-  ASSERT_EQ(train("--set model.vocab_size=400").code, 0);
-  expect_refused("generate run --prompt ab", 2, {"has a vocabulary of 400 tokens", "--tokenizer FOLDER"});
+  ASSERT_EQ(train("--set model.vocab_size=520").code, 0);
+  expect_refused("generate run --prompt ab", 2, {"has a vocabulary of 520 tokens", "--tokenizer FOLDER"});
   const std::string words = "generate run --prompt \"It's a\" --tokens 12 --seed 3 ";
   const Ran named = run(words + "--tokenizer " + kTokenizers + "gpt2");
   ASSERT_EQ(named.code, 0) << named.output;
   EXPECT_EQ(named.output.substr(0, 6), "It's a");
   EXPECT_GT(named.output.size(), 12u);
   expect_refused(words + "--tokenizer " + kTokenizers + "sentencepiece", 2,
-                 {"has 600 ids", "400", "do not belong together"});
+                 {"has 600 ids", "520", "do not belong together"});
   for (const char* file : {"vocab.json", "merges.txt"})
     std::filesystem::copy(kTokenizers + "gpt2/" + file, path("run/final/") + file);
   EXPECT_EQ(run(words).output, named.output);
 }
 
 TEST_F(DataCommand, generate_takes_the_tokenizer_that_the_run_recorded) {
-  ASSERT_EQ(train("--set model.vocab_size=400 --set 'tokenizer={\"type\": \"bpe\", \"params\": {\"folder\": \"" +
+  ASSERT_EQ(train("--set model.vocab_size=520 --set 'tokenizer={\"type\": \"bpe\", \"params\": {\"folder\": \"" +
                   kTokenizers + "o200k\"}}'")
                 .code,
             0);

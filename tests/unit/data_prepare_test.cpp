@@ -79,7 +79,7 @@ TEST_F(DataPrepare, threads_and_stops_leave_the_bytes_alone) {
 
 // Puts something in the place of a file while texts are encoded.
 struct InTheWay : Shifted {
-  explicit InTheWay(std::string path) : path(std::move(path)) {}
+  explicit InTheWay(std::string name) : path(std::move(name)) {}
   void encode(std::string_view text, std::vector<int32_t>& ids) const override {
     std::filesystem::create_directories(path + "/something");
     Shifted::encode(text, ids);

@@ -190,24 +190,25 @@ void check_recognizes(const Subject& subject) {
 }  // namespace
 
 std::vector<std::string> tokenizer_texts() {
-  std::vector<std::string> texts = {"",
-                                    " ",
-                                    "a",
-                                    "\n",
-                                    "Hello, world! It's 12345 o'clock; WE'LL see.",
-                                    "naïve café e\u0301",
-                                    "日本語のテキストと中文",
-                                    "привет мир \t\r\n  x",
-                                    "مرحبا हिन्दी 한국어 ไทย",
-                                    "😀👩‍👩‍👧‍👦🏳️‍🌈 ❤️",
-                                    "for (int i = 0; i < n; ++i) {\n\t\tx[i] += 3.14e-5;\n}\n",
-                                    "<|endoftext|></s><s>[INST]",
-                                    std::string(300, 'a'),
-                                    std::string(300, ' ') + "x",
-                                    std::string(1, '\0') + "zero",
-                                    "a\x80 b\xff\xfe c\xe4\xb8 d\xf0\x9f\x98",
-                                    "\xed\xa0\x80 \xc0\xaf",
-                                    "tail \xe2\x82"};
+  constexpr std::string_view kTexts[] = {"",
+                                         " ",
+                                         "a",
+                                         "\n",
+                                         "Hello, world! It's 12345 o'clock; WE'LL see.",
+                                         "naïve café e\u0301",
+                                         "日本語のテキストと中文",
+                                         "привет мир \t\r\n  x",
+                                         "مرحبا हिन्दी 한국어 ไทย",
+                                         "😀👩‍👩‍👧‍👦🏳️‍🌈 ❤️",
+                                         "for (int i = 0; i < n; ++i) {\n\t\tx[i] += 3.14e-5;\n}\n",
+                                         "<|endoftext|></s><s>[INST]",
+                                         "a\x80 b\xff\xfe c\xe4\xb8 d\xf0\x9f\x98",
+                                         "\xed\xa0\x80 \xc0\xaf",
+                                         "tail \xe2\x82"};
+  std::vector<std::string> texts(std::begin(kTexts), std::end(kTexts));
+  texts.emplace_back(300, 'a');
+  texts.emplace_back(300, ' ');
+  texts.push_back(std::string(1, '\0') + "zero");
   std::string all;
   for (const std::string& text : texts) all += text;
   texts.push_back(all);
