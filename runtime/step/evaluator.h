@@ -1,6 +1,6 @@
 // One set of the section `eval` on the ranks of a run: its rows go through the model forward, the loss of each comes
-// back to every rank, and the plugin computes figures from them. Rows are counted in blocks, which are micro-batches: of
-// one row where the evaluation wants every row's loss, else as large as those of the training. Ranks that read
+// back to every rank, and the plugin computes figures from them. Rows are counted in blocks, which are micro-batches:
+// of one row where the evaluation wants every row's loss, else as large as those of the training. Ranks that read
 // different data take turns with the blocks. A block's loss does not depend on who computes it, and losses are handed
 // over in the order of the blocks, so that figures do not depend on the number of ranks. Main thread.
 #pragma once
