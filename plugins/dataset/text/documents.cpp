@@ -197,6 +197,7 @@ void read_documents(const std::vector<Document>& documents, int64_t seed, Stream
     if (bytes.empty()) continue;
     Stream& part = is_validation(seed, document.relative) ? validation : train;
     if (!part.files.empty()) part.bytes.push_back('\0');
+    part.begins.push_back(static_cast<int64_t>(part.bytes.size()));
     part.bytes += bytes;
     part.files.push_back(document.relative);
   }

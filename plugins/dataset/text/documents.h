@@ -24,6 +24,7 @@ bool is_validation(int64_t seed, const std::string& relative);
 struct Stream {
   std::string bytes;               // documents with a zero byte between them
   std::vector<std::string> files;  // their relative paths
+  std::vector<int64_t> begins;     // where each begins in `bytes`
 };
 // Empty files are left out.
 void read_documents(const std::vector<Document>& documents, int64_t seed, Stream& train, Stream& validation);

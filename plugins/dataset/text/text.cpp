@@ -12,6 +12,7 @@
 #include <numeric>
 
 #include "documents.h"
+#include "stream_documents.h"
 
 namespace {
 
@@ -76,6 +77,11 @@ class Text : public Dataset {
     }
   }
 
+  const Documents* documents(DataPart part) const override {
+    const text::StreamDocuments& found = part == DataPart::train ? train_documents_ : validation_documents_;
+    return found.count() > 0 ? &found : nullptr;
+  }
+
  private:
   // The high half of (64 random bits) * (number of positions).
   int64_t random_position(int64_t step, int64_t row) const {
@@ -137,6 +143,7 @@ class Text : public Dataset {
   const int64_t seed_;
   int64_t rows_per_batch_ = 0;
   text::Stream train_, validation_;
+  const text::StreamDocuments train_documents_{train_}, validation_documents_{validation_};
 };
 
 }  // namespace

@@ -198,6 +198,37 @@ TEST_F(Text, validation_rows_are_spread_windows_and_start_again) {
   EXPECT_EQ(bytes_of(rows(*dataset, 2, 1, 1, DataPart::validation).tokens_BS[0]), "01234");
 }
 
+// For dataset/packed: every file by itself, ended by byte 0, in the part that the split gives it.
+TEST_F(Text, files_are_single_documents) {
+  write("a", "one"), write("b", ""), write("c", "t\xfeo"), write("held", "three");
+  int64_t seed = 0;
+  const auto wanted = [&](const char* name) {
+    return text::is_validation(seed, name) == (name == std::string("held"));
+  };
+  while (!(wanted("a") && wanted("c") && wanted("held"))) ++seed;
+  const auto dataset = open(all(), 2, 256, static_cast<uint64_t>(seed));
+  const Documents *train = dataset->documents(DataPart::train), *held = dataset->documents(DataPart::validation);
+  ASSERT_EQ(train->count(), 2);
+  ASSERT_EQ(held->count(), 1);
+  using Ids = std::vector<int64_t>;
+  const auto read = [](const Documents& documents, int64_t d, int64_t first, int64_t count) {
+    Ids tokens(static_cast<size_t>(count)), labels(static_cast<size_t>(count));
+    documents.read(d, first, count, tokens.data(), labels.data());
+    return std::pair(tokens, labels);
+  };
+  EXPECT_EQ(train->length(0), 3);
+  EXPECT_EQ(read(*train, 0, 0, 3), std::pair(Ids({'o', 'n', 'e'}), Ids({'n', 'e', 0})));
+  EXPECT_EQ(read(*train, 1, 1, 2), std::pair(Ids({0xfe, 'o'}), Ids({'o', 0})));
+  EXPECT_EQ(read(*held, 0, 3, 2), std::pair(Ids({'e', 'e'}), Ids({'e', 0})));
+}
+
+TEST_F(Text, a_part_without_files_has_no_documents) {
+  write("a", "some text");
+  int64_t seed = 0;
+  while (text::is_validation(seed, "a")) ++seed;
+  EXPECT_EQ(open(all(), 2, 256, static_cast<uint64_t>(seed))->documents(DataPart::validation), nullptr);
+}
+
 TEST_F(Text, bytes_above_127_are_tokens_above_127) {
   write("a", std::string(50, '\xfe')), write("b", std::string(50, '\xfe')), write("c", std::string(50, '\xfe'));
   const auto dataset = open(all(), 3);
