@@ -21,6 +21,14 @@ Value text_options(const TempFolder& folder) {
   return Value::Object{{"files", Value::Array{folder.path()}}, {"seq_length", 16}};
 }
 
+// The same documents, several in a row.
+Value packed_options(const TempFolder& folder, const char* method) {
+  Value source = Value::object();
+  source.set("type", "text");
+  source.set("params", text_options(folder));
+  return Value::Object{{"source", std::move(source)}, {"seq_length", 160}, {"method", method}, {"window", 7}};
+}
+
 // Two steps of three micro-batches of two rows.
 Value token_batches_options(const TempFolder& folder) {
   const std::string file = folder.path("batches.safetensors");
@@ -32,6 +40,7 @@ Value token_batches_options(const TempFolder& folder) {
 TEST(DatasetConformance, every_built_dataset_passes) {
   const TempFolder documents, batches;
   const std::map<std::string, Value> options = {
+      {"packed", packed_options(documents, "best_fit")},
       {"synthetic", parse_json(R"({"seq_length": 48})", "test")},
       {"text", text_options(documents)},
       {"token_batches", token_batches_options(batches)},
@@ -40,6 +49,8 @@ TEST(DatasetConformance, every_built_dataset_passes) {
     const auto found = options.find(name);
     run_suite({Dataset::kKind, name, found == options.end() ? Value::object() : found->second});
   }
+  for (const char* method : {"fixed", "length_groups", "none"})
+    run_suite({Dataset::kKind, "packed", packed_options(documents, method)});
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // Rows of hashed numbers, with a mistake that can be asked for.
 #include <drivetrain/dataset.h>
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
 
 #include <atomic>
@@ -24,7 +25,8 @@ class Mistaken : public Dataset {
         .one_of({"none", "counts_its_calls", "counts_rows_from_the_request", "has_rows_of_its_rank",
                  "depends_on_the_micro_batch", "gives_one_buffer_again", "validation_moves_on", "one_label_short",
                  "gives_32_bits", "has_columns_in_rows", "knows_more_tokens", "labels_below_zero",
-                 "differs_when_opened_again", "counts_and_shows_it", "counts_and_shows_half"});
+                 "differs_when_opened_again", "counts_and_shows_it", "counts_and_shows_half", "hides_its_documents",
+                 "has_documents_over_rows", "counts_documents_from_the_request", "has_positions_beyond_the_row"});
   }
   Mistaken(const Options& options, const Services& services) : options_(options), rank_(services.rank) {}
 
@@ -37,6 +39,7 @@ class Mistaken : public Dataset {
     DatasetFacts facts;
     facts.seq_length = options_.seq_length;
     facts.validation = true;
+    facts.documents = !is("hides_its_documents");
     facts.notes = Value::object();
     return facts;
   }
@@ -56,6 +59,7 @@ class Mistaken : public Dataset {
     if (is("knows_more_tokens")) tokens_.select(1, 3).fill_(vocabulary_);
     if (is("labels_below_zero")) labels_.select(1, 3).fill_(-1);
     batch.tokens_BS = tokens_, batch.labels_BS = labels_;
+    set_documents(request, batch);
     if (is("gives_32_bits")) batch.tokens_BS = tokens_.to(at::kInt);
     if (is("has_columns_in_rows")) batch.tokens_BS = tokens_.t().contiguous().t();
   }
@@ -68,6 +72,21 @@ class Mistaken : public Dataset {
  private:
   bool is(const char* mistake) const { return options_.mistake == mistake; }
   static at::Tensor empty(int64_t rows, int64_t S) { return at::empty({rows, S}, at::TensorOptions(at::kLong)); }
+
+  // Two documents in each row, the second at another place in each.
+  void set_documents(const BatchRequest& request, Batch& batch) const {
+    const int64_t S = options_.seq_length, shift = is("counts_documents_from_the_request") ? 0 : request.first_row;
+    batch.position_ids_BS = empty(request.rows, S);
+    for (int64_t i = 0; i < request.rows; ++i) {
+      const int64_t second = 1 + (shift + i) % (S - 1);
+      if (i == 0 || !is("has_documents_over_rows")) batch.cu_seqlens.push_back(i * S);
+      batch.cu_seqlens.push_back(i * S + second);
+      for (int64_t s = 0; s < S; ++s)
+        batch.position_ids_BS.mutable_data_ptr<int64_t>()[i * S + s] = s < second ? s : s - second;
+    }
+    batch.cu_seqlens.push_back(request.rows * S);
+    if (is("has_positions_beyond_the_row")) batch.position_ids_BS.add_(1);
+  }
 
   // What comes after position s is its label.
   void fill(const at::Tensor& ids, const BatchRequest& request, int64_t shift) const {

@@ -3,12 +3,16 @@
 #include <gtest/gtest.h>
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
 #include <ATen/ops/equal.h>
+
+#include <set>
 
 #include <drivetrain/dataset.h>
 
 #include <drivetrain/testkit/kit/host.h>
 #include <drivetrain/testkit/kit/keeper.h>
+#include <drivetrain/testkit/kit/plugins.h>
 
 namespace drivetrain::test {
 namespace {
@@ -20,6 +24,7 @@ struct OpenedDataset {
   explicit OpenedDataset(const Subject& subject, int64_t ranks = 1) {
     host.services.rank = host.services.local_rank = ranks - 1;
     host.services.world_size = host.services.local_size = ranks;
+    host.services.plugins = &maker;
     dataset = installed_plugins().make<Dataset>(Dataset::kKind, subject.name, subject.options, host.services);
     ModelFacts model;
     model.vocab_size = kVocabulary, model.max_position_embeddings = 1 << 20;
@@ -40,12 +45,28 @@ struct OpenedDataset {
     return !keeper.empty();
   }
   Host host;
+  const InstalledMaker maker{host.services};
   std::shared_ptr<Dataset> dataset;
   DatasetFacts facts;
 };
 
+// Where documents begin in rows [first, first + rows), the end of the last among it.
+std::vector<int64_t> begins_in(const Batch& batch, int64_t first, int64_t rows) {
+  const int64_t S = batch.tokens_BS.size(1);
+  std::vector<int64_t> begins;
+  for (const int64_t begin : batch.cu_seqlens)
+    if (begin >= first * S && begin <= (first + rows) * S) begins.push_back(begin - first * S);
+  return begins;
+}
+
 void expect_same_rows(const Batch& found, const Batch& wanted, int64_t first, const char* what) {
   const int64_t rows = found.tokens_BS.size(0);
+  EXPECT_EQ(found.cu_seqlens, begins_in(wanted, first, rows)) << what << ": documents";
+  EXPECT_EQ(found.position_ids_BS.defined(), wanted.position_ids_BS.defined()) << what << ": positions";
+  if (found.position_ids_BS.defined() && wanted.position_ids_BS.defined()) {
+    EXPECT_TRUE(at::equal(found.position_ids_BS, wanted.position_ids_BS.narrow(0, first, rows)))
+        << what << ": positions";
+  }
   EXPECT_TRUE(at::equal(found.tokens_BS, wanted.tokens_BS.narrow(0, first, rows))) << what << ": tokens";
   EXPECT_TRUE(at::equal(found.labels_BS, wanted.labels_BS.narrow(0, first, rows))) << what << ": labels";
 }
@@ -68,6 +89,24 @@ void check_batches_have_their_shape(const OpenedDataset& opened) {
   EXPECT_LT(counted.max().item<int64_t>(), kVocabulary) << "of labels";
 }
 
+// What is said of documents is right in itself, for all positions of the rows.
+void check_documents_have_boundaries(const OpenedDataset& opened) {
+  const Batch batch = opened.read(1, 0, kGlobalRows);
+  const int64_t S = opened.facts.seq_length;
+  EXPECT_TRUE(opened.facts.documents || batch.cu_seqlens.empty()) << "boundaries that open() said nothing of";
+  if (!batch.cu_seqlens.empty()) {
+    const std::set<int64_t> begins(batch.cu_seqlens.begin(), batch.cu_seqlens.end());
+    EXPECT_EQ(std::vector<int64_t>(begins.begin(), begins.end()), batch.cu_seqlens) << "boundaries in ascending order";
+    for (int64_t row = 0; row <= kGlobalRows; ++row) EXPECT_TRUE(begins.contains(row * S)) << "boundary at row " << row;
+    EXPECT_EQ(*begins.rbegin(), kGlobalRows * S) << "boundary at the end";
+  }
+  if (!batch.position_ids_BS.defined()) return;
+  EXPECT_EQ(batch.position_ids_BS.sizes(), batch.tokens_BS.sizes()) << "of position ids";
+  EXPECT_GE(batch.position_ids_BS.min().item<int64_t>(), 0) << "of position ids";
+  const at::Tensor beyond = batch.position_ids_BS - at::arange(S, at::TensorOptions(at::kLong));
+  EXPECT_LE(beyond.max().item<int64_t>(), 0) << "of position ids beyond their column";
+}
+
 // Ranks read other cuts of the batch.
 void check_rows_do_not_depend_on_the_cut(const Subject& subject) {
   const OpenedDataset one(subject);
@@ -84,6 +123,8 @@ void check_rows_do_not_depend_on_the_cut(const Subject& subject) {
 Batch copy_of(const Batch& batch) {
   Batch copy;
   copy.tokens_BS = batch.tokens_BS.clone(), copy.labels_BS = batch.labels_BS.clone();
+  copy.cu_seqlens = batch.cu_seqlens;
+  if (batch.position_ids_BS.defined()) copy.position_ids_BS = batch.position_ids_BS.clone();
   return copy;
 }
 
@@ -148,6 +189,7 @@ Suite dataset_suite() {
   };
   return {
       {"batches_have_their_shape", on_one(check_batches_have_their_shape)},
+      {"documents_have_boundaries", on_one(check_documents_have_boundaries)},
       {"rows_do_not_depend_on_the_cut_of_the_batch", check_rows_do_not_depend_on_the_cut},
       {"steps_may_be_read_in_any_order", on_one(check_any_order)},
       {"batches_belong_to_the_caller", on_one(check_batches_belong_to_the_caller)},

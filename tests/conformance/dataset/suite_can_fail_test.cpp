@@ -8,6 +8,7 @@ namespace {
 TEST(DatasetSuite, finds_every_mistake) {
   const char* const shape = "batches_have_their_shape";
   const char* const cut = "rows_do_not_depend_on_the_cut_of_the_batch";
+  const char* const documents = "documents_have_boundaries";
   const char* const order = "steps_may_be_read_in_any_order";
   const char* const ranks = "every_rank_reads_the_same_rows";
   expect_suite_finds(DRIVETRAIN_MISTAKEN_DIR "/dataset_mistaken.so",
@@ -17,6 +18,10 @@ TEST(DatasetSuite, finds_every_mistake) {
                          {"has_columns_in_rows", shape, "is_contiguous"},
                          {"knows_more_tokens", shape, "tokens"},
                          {"labels_below_zero", shape, "labels"},
+                         {"hides_its_documents", documents, "boundaries that open() said nothing of"},
+                         {"has_documents_over_rows", documents, "boundary at row 1"},
+                         {"has_positions_beyond_the_row", documents, "position ids beyond their column"},
+                         {"counts_documents_from_the_request", cut, "two rows of six: documents"},
                          {"counts_rows_from_the_request", cut, "two rows of six: tokens"},
                          {"counts_its_calls", order, "step 1 after step 2: tokens"},
                          {"validation_moves_on", order, "step 1 after step 2: tokens"},

@@ -14,6 +14,7 @@
 #include <drivetrain/error.h>
 #include <drivetrain/options.h>
 #include <drivetrain/plugin.h>
+#include <drivetrain/services.h>
 
 namespace drivetrain::test {
 
@@ -67,6 +68,19 @@ class Plugins {
 
 // Those beside the libdrivetrain.so of this process, lib/drivetrain/plugins.
 Plugins& installed_plugins();
+
+// Services::plugins: those that are installed. `services`, which those get that it creates, outlive it.
+class InstalledMaker final : public PluginMaker {
+ public:
+  explicit InstalledMaker(const Services& services) : services_(services) {}
+
+ private:
+  std::shared_ptr<Plugin> create_kind(const char* kind, const PluginChoice& choice) const override {
+    return installed_plugins().create(kind, choice.type, choice.params, services_);
+  }
+  const Services& services_;
+};
+
 // bin/drivetrain of the same installation.
 std::string installed_program();
 
