@@ -17,7 +17,7 @@ constexpr std::string_view kNoEffect[] = {"output_dir",    "steps_per_print", "s
                                           "eval"};
 constexpr std::string_view kRounding[] = {
     "threads", "mesh_order", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps", "device", "reduce_every"};
-constexpr std::string_view kNoEffectKinds[] = {"monitor", "checkpoint_store", "checkpoint_policy"};
+constexpr std::string_view kNoEffectKinds[] = {"monitor", "checkpoint_store", "checkpoint_policy", "tokenizer"};
 constexpr std::string_view kRoundingKinds[] = {"communicator", "data_parallel", "tensor_parallel", "context_parallel",
                                                "schedule",     "attention",     "recompute"};
 
