@@ -9,6 +9,7 @@
 
 #include "config/printable.h"
 #include "config/suggest.h"
+#include "data_tools/open_tokenizer.h"
 #include "log/log_console.h"
 #include "rendezvous/rendezvous.h"
 
@@ -65,19 +66,19 @@ Value entry_for(const std::string& file, const Registry& registry) {
 // {"type", "params"} alone, or under the set's name.
 EvalSet set_in(const Value& value, const std::string& name) {
   if (value.is_object() && !value.find("type") && value.members().size() == 1)
-    return {value.members()[0].key, value.members()[0].value, {}};
-  return {name, value, {}};
+    return {value.members()[0].key, value.members()[0].value};
+  return {name, value};
 }
 
 EvalSet read_set(const std::string& folder, const std::string& wanted, const Value& config, const Registry& registry) {
   if (wanted.starts_with("{")) return set_in(parse_json(wanted, ""), "set");
   std::vector<std::string> names;
   if (const Value* const sets = sets_of(config)) {
-    if (const Value* const entry = sets->find(wanted)) return {wanted, *entry, {}};
+    if (const Value* const entry = sets->find(wanted)) return {wanted, *entry};
     for (const Value::Member& m : sets->members()) names.push_back(m.key);
   }
   if (is_file(wanted) && wanted.ends_with(".json")) return set_in(read_json_file(wanted), name_from(wanted));
-  if (is_file(wanted)) return {name_from(wanted), entry_for(wanted, registry), {}};
+  if (is_file(wanted)) return {name_from(wanted), entry_for(wanted, registry)};
   throw fail(ErrorCode::config, one_line(wanted), " is no set of ", one_line(folder), ", and no file",
              did_you_mean(wanted, names),
              names.empty() ? concat("\n   the folder has no section \"eval\" with sets in resolved.json")
@@ -85,7 +86,45 @@ EvalSet read_set(const std::string& folder, const std::string& wanted, const Val
              "; a set may also be '{\"type\": NAME, \"params\": {...}}', a .json file with that, or a file of data");
 }
 
+const Value* option_of(const EvalSet& set, const std::string& name) {
+  const Value* const params = set.entry.find("params");
+  const Value* const option = params ? params->find(name) : nullptr;
+  return option && !option->is_null() ? option : nullptr;
+}
+
+std::string type_of(const EvalSet& set) {
+  const Value* const type = set.entry.is_string() ? &set.entry : set.entry.find("type");
+  return type && type->is_string() ? type->as_string() : std::string();
+}
+
+// A plugin without files has a name only.
+void name_tokenizer(EvalSet& set, const std::string& place, const TokenizerReaders& readers) {
+  const std::string id = readers.open(place).id;
+  std::error_code unknown;
+  set.set_option("tokenizer", id.substr(id.find('/') + 1));
+  set.set_option("tokenizer_folder", fs::exists(place, unknown) ? fs::absolute(place).string() : std::string());
+}
+
 }  // namespace
+
+void add_tokenizer(EvalSet& set, const std::string& folder, const std::string& named, const Registry& registry) {
+  const std::string type = type_of(set);
+  if (type.empty()) return;  // told where it is chosen
+  if (!registry.options(Evaluation::kKind, type).find("tokenizer")) {
+    if (named.empty()) return;
+    throw fail(ErrorCode::config, "--tokenizer ", named, ": evaluation/", type, " reads no texts\n   leave it out");
+  }
+  const std::shared_ptr<Log> log = make_console_log({.level = LogLevel::error});
+  const std::shared_ptr<Store> store = make_local_store();
+  const Services services{*log, *store};
+  const TokenizerReaders readers(registry, services);
+  if (!named.empty()) return name_tokenizer(set, named, readers);
+  if (option_of(set, "tokenizer")) return;
+  if (const Value config = config_of(folder); config.find("tokenizer"))
+    return set.set_option("tokenizer", *config.find("tokenizer"));
+  for (const fs::path& place : {fs::path(folder), fs::path(folder) / "final"})
+    if (readers.recognized(place.string())) return name_tokenizer(set, place.string(), readers);
+}
 
 void EvalSet::set_option(const std::string& key, Value value) {
   if (!entry.is_object()) entry = Value::Object{{"type", entry}};
@@ -101,6 +140,7 @@ EvalSet find_eval_set(const std::string& folder, const std::string& wanted, cons
   const Value* const facts = config.find("_resolved");
   const Value* const length = facts ? facts->find("seq_length") : nullptr;
   if (length && length->is_int() && length->as_int() > 0) set.seq_length = length->as_int();
+  if (const Value* const seed = config.find("seed"); seed && seed->is_int()) set.seed = seed->as_int();
   return set;
 }
 

@@ -13,8 +13,10 @@ namespace drivetrain {
 
 struct EvalSet {
   std::string name;
-  Value entry;                        // {"type", "params"}
-  std::optional<int64_t> seq_length;  // of the run's dataset, where the folder is a run's
+  Value entry;  // {"type", "params"}
+  // Of the run, where the folder is a run's: its rows; the seed by which datasets choose their validation part.
+  std::optional<int64_t> seq_length{};
+  int64_t seed = RunSettings().seed;
 
   void set_option(const std::string& key, Value value);
 };
@@ -22,6 +24,12 @@ struct EvalSet {
 // `wanted`: the word that was typed. Error(config) that lists the run's sets if it is nothing.
 DRIVETRAIN_INTERNAL EvalSet find_eval_set(const std::string& folder, const std::string& wanted,
                                           const Registry& registry);
+
+// Says in the options which tokenizer reads texts, where the evaluation has such options: the one that `named` names, a
+// folder, a file or a plugin; without that, and where the set does not say it, the one of the run's section "tokenizer"
+// or whose files are in the model's folder. Error(config) for what is no tokenizer.
+DRIVETRAIN_INTERNAL void add_tokenizer(EvalSet& set, const std::string& folder, const std::string& named,
+                                       const Registry& registry);
 
 // Its plugin with parsed options. Throws Error with all problems of the entry.
 DRIVETRAIN_INTERNAL ChosenPlugin choose_eval_set(const EvalSet& set, const Registry& registry);

@@ -42,6 +42,7 @@ Value report_of(const Done& done, const Registry& registry, const cli::Arguments
   config.set("model_args", "pretrained=" + done.folder);
   config.set("device", "cpu");
   config.set("batch_size", arguments.whole("--batch"));
+  config.set("random_seed", done.set.seed);
   config.set("limit", arguments.has("--limit") ? Value(arguments.whole("--limit")) : Value());
   Value task = Value::object();
   task.set("task", name);
@@ -86,13 +87,14 @@ int evaluate_command(const cli::Arguments& arguments) {
 
   EvalSet set = find_eval_set(folder, arguments.plain()[1], registry);
   if (arguments.has("--limit")) set.set_option("limit", arguments.whole("--limit"));
+  add_tokenizer(set, folder, arguments.text("--tokenizer", ""), registry);
   const ChosenPlugin plugin = choose_eval_set(set, registry);
   const std::string output = arguments.text("--output", "");
   if (!output.empty() && std::filesystem::is_directory(output))
     throw fail(ErrorCode::config, "--output ", output, " is a folder; name a file");
 
   const auto start = std::chrono::steady_clock::now();
-  Inference model(folder, 1, registry, log);
+  Inference model(folder, set.seed, registry, log);
   Done done{folder, set, plugin, model.evaluate(set.name, plugin, set.seq_length, arguments.whole("--batch"))};
   done.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   const std::string json = report_of(done, registry, arguments).to_json(2) + "\n";

@@ -144,6 +144,10 @@ inline constexpr Option kEvaluate[] = {
      .takes = Takes::file},
     whole("--limit", "evaluate the first N questions or rows only"),
     with_default(whole("--batch", "rows that are computed together"), "8"),
+    {.name = "--tokenizer",
+     .value = "FOLDER",
+     .help = "folder or file of a tokenizer, or the name of one; default: the set's, else that of the model's folder",
+     .takes = Takes::folder},
     kPluginPath};
 
 inline constexpr Option kBenchStep[] = {with_default(whole("--steps", "how many steps are timed"), "10"),

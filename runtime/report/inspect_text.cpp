@@ -3,6 +3,7 @@
 #include <cmath>
 #include <sstream>
 
+#include <drivetrain/evaluation.h>
 #include <drivetrain/toolkit/text.h>
 
 #include "config/suggest.h"
@@ -74,6 +75,8 @@ std::string forms_text(const SectionForm& form) {
 std::string section_text(const ManifestEntry& e) {
   if (!e.section.empty()) return "\"" + e.section + "\"" + forms_text(e.form);
   if (section_of_kind(e.kind).empty()) return "none: no config chooses one, every installed one is asked";
+  if (e.kind == Evaluation::kKind)
+    return "\"eval\": {\"sets\": {NAME: {\"type\": \"" + e.name + "\", \"params\": {...}}}}";
   return "\"" + section_of_kind(e.kind) + "\": {\"type\": \"" + e.name + "\", \"params\": {...}}";
 }
 

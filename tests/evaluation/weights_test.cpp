@@ -15,7 +15,7 @@ std::shared_ptr<Log> quiet() { return make_console_log({.level = LogLevel::error
 struct SetsOfWeights : testing::Test {
   const TempFolder folder;
   const RunResult run = run_with_sets(folder, "run", eval_section(folder, R"("interval": 0)"));
-  Inference model{run.folder, 1, built_plugins(), quiet()};
+  Inference model{run.folder, find_eval_set(run.folder, "same", built_plugins()).seed, built_plugins(), quiet()};
 
   Inference::Evaluated evaluated(const std::string& wanted, int64_t batch = 4) {
     const EvalSet set = find_eval_set(run.folder, wanted, built_plugins());
@@ -110,6 +110,15 @@ TEST_F(SetsOfWeights, sets_may_be_entries_or_files) {
   const std::string unknown = error_of([&] { find_eval_set(run.folder, "choises", built_plugins()); });
   for (const char* part : {"choises", "\"choices\"", "same, choices, text"})
     EXPECT_NE(unknown.find(part), std::string::npos) << unknown;
+}
+
+// What a dataset keeps for validation follows from the seed: with another one it would be what was trained on.
+TEST_F(SetsOfWeights, the_seed_is_that_of_the_run) {
+  EXPECT_EQ(find_eval_set(run.folder, "same", built_plugins()).seed, 11);
+  Inference other(run.folder, 12, built_plugins(), quiet());
+  const EvalSet set = find_eval_set(run.folder, "same", built_plugins());
+  const auto found = other.evaluate(set.name, choose_eval_set(set, built_plugins()), set.seq_length, 4);
+  EXPECT_NE(found.figures.find("loss")->as_double(), evaluated("same").figures.find("loss")->as_double());
 }
 
 TEST_F(SetsOfWeights, a_limit_takes_the_first_of_a_set) {

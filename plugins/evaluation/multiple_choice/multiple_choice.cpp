@@ -4,13 +4,14 @@
 #include <drivetrain/log.h>
 #include <drivetrain/services.h>
 
+#include <drivetrain/toolkit/evaluation/text_codec.h>
+
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
 #include <cmath>
 
-#include "codec.h"
 #include "questions.h"
 
 namespace {
@@ -38,6 +39,8 @@ class MultipleChoice : public Evaluation {
   struct Options {
     std::vector<std::string> files;
     std::string prompt = "{context}", choices = "choices", label = "label", names, delimiter = " ";
+    std::optional<PluginChoice> tokenizer;
+    std::string tokenizer_folder;
     std::optional<int64_t> limit;
   };
   static OptionTable options() {
@@ -50,6 +53,11 @@ class MultipleChoice : public Evaluation {
         .field("label", &O::label, "field with the right choice: its number from 0, its letter, or its name")
         .field("names", &O::names, "field with the names of the choices; empty: numbers or letters")
         .field("delimiter", &O::delimiter, "text between prompt and choice")
+        .field("tokenizer", &O::tokenizer, "the model's tokenizer; null: its tokens are bytes")
+        .plugin(Tokenizer::kKind)
+        .field("tokenizer_folder", &O::tokenizer_folder,
+               "where the tokenizer's files are, if its options do not say it")
+        .path()
         .field("limit", &O::limit, "first questions that are asked; null: all")
         .at_least(1);
   }
@@ -68,7 +76,7 @@ class MultipleChoice : public Evaluation {
     if (questions.empty())
       throw fail(ErrorCode::config, "evaluation/multiple_choice: there is no question in ", o.files.front(),
                  o.files.size() > 1 ? " and the other files" : "");
-    const Codec codec(model);
+    const TextCodec codec("evaluation/multiple_choice", {o.tokenizer, o.tokenizer_folder}, model, services_);
     const int64_t most = run.seq_length.value_or(model.max_position_embeddings);
     for (const Question& question : questions) ask(question, codec, most);
     EvaluationFacts facts;
@@ -132,7 +140,7 @@ class MultipleChoice : public Evaluation {
   // The last token is predicted only.
   static int64_t length(const Row& row) { return static_cast<int64_t>(row.tokens.size()) - 1; }
 
-  void ask(const Question& question, const Codec& codec, int64_t most) {
+  void ask(const Question& question, const TextCodec& codec, int64_t most) {
     Asked one;
     one.right = static_cast<size_t>(question.right), one.first = rows_.size();
     // White space at the end of a prompt belongs to the choice: tokenizers put it in front of words.
@@ -154,15 +162,16 @@ class MultipleChoice : public Evaluation {
   }
 
   // Where the tokens of the prompt alone end, the choice begins.
-  static Row row_of(const std::string& prompt, const std::string& rest, const Codec& codec, const std::string& where) {
+  static Row row_of(const std::string& prompt, const std::string& rest, const TextCodec& codec,
+                    const std::string& where) {
     Row row;
     row.tokens = codec.encode(prompt + rest);
     size_t before = codec.encode(prompt).size();
     if (before == 0) {
-      if (!codec.prefix())
+      if (!codec.begin())
         throw fail(ErrorCode::config, "evaluation/multiple_choice: ", where,
                    ": the prompt is empty, and the tokenizer has no token to begin a text with");
-      row.tokens.insert(row.tokens.begin(), *codec.prefix()), before = 1;
+      row.tokens.insert(row.tokens.begin(), *codec.begin()), before = 1;
     }
     if (row.tokens.size() <= before)
       throw fail(ErrorCode::config, "evaluation/multiple_choice: ", where, ": a choice has no tokens of its own");

@@ -22,6 +22,8 @@ class Perplexity : public Evaluation {
     int64_t batch_size = 8;
     std::vector<std::string> files;
     std::optional<int64_t> seq_length, limit;
+    std::optional<PluginChoice> tokenizer;
+    std::string tokenizer_folder;
   };
   static OptionTable options() {
     using O = Options;
@@ -36,6 +38,11 @@ class Perplexity : public Evaluation {
         .field("batch_size", &O::batch_size, "rows of a batch of the source")
         .at_least(1)
         .field("files", &O::files, "text files, one document each, read whole")
+        .path()
+        .field("tokenizer", &O::tokenizer, "the model's tokenizer; null: its tokens are bytes")
+        .plugin(Tokenizer::kKind)
+        .field("tokenizer_folder", &O::tokenizer_folder,
+               "where the tokenizer's files are, if its options do not say it")
         .path()
         .field("seq_length", &O::seq_length,
                "tokens per row; default: the source's, else those of the run or the model")
@@ -62,9 +69,11 @@ class Perplexity : public Evaluation {
     EvaluationFacts facts;
     facts.rows = std::min(rows_->count(), options_.limit.value_or(rows_->count()));
     facts.seq_length = rows_->seq_length(), facts.documents = rows_->documents();
-    if (facts.rows < rows_->count()) bytes_.reset();
     if (facts.rows == 0) throw fail(ErrorCode::config, "evaluation/perplexity: there is no text in ", origin_);
-    tokens_are_bytes_ = is_byte_vocabulary(model);
+    tokens_are_bytes_ = !options_.tokenizer && is_byte_vocabulary(model);
+    const bool counted = bytes_ && facts.rows == rows_->count();
+    if (!counted && options_.tokenizer) bytes_ = bytes_of_rows(facts.rows, codec_for(model));
+    if (!counted && tokens_are_bytes_) bytes_.reset();  // as many as tokens
     facts.notes = Value::Object{{"origin", origin_}, {"rows", facts.rows}, {"seq_length", facts.seq_length}};
     if (bytes_) facts.notes.set("bytes", *bytes_);
     return facts;
@@ -86,8 +95,27 @@ class Perplexity : public Evaluation {
   }
 
  private:
+  // What the labels of the first rows stand for.
+  int64_t bytes_of_rows(int64_t rows, const TextCodec& codec) const {
+    int64_t bytes = 0;
+    for (int64_t row = 0; row < rows; ++row) {
+      Batch batch;
+      rows_->read(row, 1, batch);
+      std::vector<int32_t> ids;
+      const int64_t* labels = batch.labels_BS.const_data_ptr<int64_t>();
+      for (int64_t i = 0; i < batch.labels_BS.numel(); ++i)
+        if (labels[i] >= 0) ids.push_back(static_cast<int32_t>(labels[i]));
+      bytes += codec.bytes_of(ids);
+    }
+    return bytes;
+  }
+
   // A loss that is finite has a figure.
   static double exponential(double x) { return std::exp(std::min(x, 700.0)); }
+
+  TextCodec codec_for(const ModelFacts& model) const {
+    return {"evaluation/perplexity", {options_.tokenizer, options_.tokenizer_folder}, model, services_};
+  }
 
   void open_source(const RunFacts& run, const ModelFacts& model) {
     origin_ = concat("dataset/", options_.source->type, ", part ", options_.part);
@@ -116,7 +144,7 @@ class Perplexity : public Evaluation {
 
   void open_files(const RunFacts& run, const ModelFacts& model) {
     origin_ = options_.files.size() == 1 ? options_.files[0] : concat(options_.files.size(), " files");
-    const auto texts = std::make_shared<TextFiles>(options_.files, Codec(model));
+    const auto texts = std::make_shared<TextFiles>(options_.files, codec_for(model));
     bytes_ = texts->bytes();
     const int64_t most = run.seq_length.value_or(model.max_position_embeddings);
     rows_ = rows_of_documents(texts, options_.seq_length.value_or(most));

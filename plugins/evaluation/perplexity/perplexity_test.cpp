@@ -6,10 +6,12 @@
 #include <ATen/ops/full.h>
 
 #include <cmath>
+#include <cstring>
 #include <fstream>
 
 #include <drivetrain/dataset.h>
 #include <drivetrain/evaluation.h>
+#include <drivetrain/tokenizer.h>
 
 #include <drivetrain/testkit/kit/temp_folder.h>
 #include "support/plugin_under_test.h"
@@ -46,8 +48,28 @@ struct Source : Dataset {
   std::optional<Lists> lists;
 };
 
+// A token is a letter that stands twice.
+struct Doubles : Tokenizer {
+  void open(const std::string&) override {}
+  TokenizerFacts facts() const override {
+    TokenizerFacts facts;
+    facts.vocab_size = 300, facts.eod = 299;
+    return facts;
+  }
+  void encode(std::string_view text, std::vector<int32_t>& ids) const override {
+    for (size_t i = 0; i < text.size(); i += 2) ids.push_back(static_cast<unsigned char>(text[i]));
+  }
+  void decode(std::span<const int32_t> ids, std::string& text) const override {
+    for (const int32_t id : ids) text += std::string(2, static_cast<char>(id));
+  }
+  std::optional<int32_t> id_of(std::string_view) const override { return std::nullopt; }
+};
+
 struct OneSource : PluginMaker {
-  std::shared_ptr<Plugin> create_kind(const char*, const PluginChoice&) const override { return source; }
+  std::shared_ptr<Plugin> create_kind(const char* kind, const PluginChoice&) const override {
+    if (std::strcmp(kind, Tokenizer::kKind) == 0) return std::make_shared<Doubles>();
+    return source;
+  }
   std::shared_ptr<Source> source = std::make_shared<Source>();
 };
 
@@ -140,6 +162,21 @@ TEST_F(Perplexity, documents_of_a_source_are_read_whole) {
   EXPECT_TRUE(at::equal(read(2, 1).tokens_BS[0], all.tokens_BS[2]));
 }
 
+TEST_F(Perplexity, a_tokenizer_gives_tokens_and_their_bytes) {
+  const std::string text = files({"aabbcc"}) + R"(, "tokenizer": "doubles")";
+  EXPECT_EQ(open(text, 0, 50000).notes.find("bytes")->as_int(), 6);
+  EXPECT_EQ(list(read(0, 1).tokens_BS), (Ids{299, 'a', 'b'}));
+  EXPECT_EQ(list(read(0, 1).labels_BS), (Ids{'a', 'b', 'c'}));
+  const RowScore scores[] = {{6, 3}};
+  EXPECT_DOUBLE_EQ(evaluation->result(scores).find("loss")->as_double(), 2);
+  EXPECT_DOUBLE_EQ(evaluation->result(scores).find("bits_per_byte")->as_double(), 1 / std::log(2.0));
+  EXPECT_EQ(open(text + R"(, "limit": 1)", 2, 50000).notes.find("bytes")->as_int(), 4);
+  maker.source->lists.emplace();
+  EXPECT_EQ(open(R"("source": "x", "tokenizer": "doubles")", 0, 50000).notes.find("bytes")->as_int(), 2 * 15)
+      << "of 16 positions one has no label that counts";
+  expect_refused(text, {"tokenizer/doubles", "300", "257"}, 257);
+}
+
 TEST_F(Perplexity, a_limit_takes_the_first_rows) {
   EXPECT_EQ(open(files({"abcdefgh"}) + R"(, "limit": 1)", 4).rows, 1);
 }
@@ -151,7 +188,7 @@ TEST_F(Perplexity, what_cannot_be_evaluated_is_refused) {
   expect_refused(R"("source": "x", "part": "train", "iters": 3)", {"iters is 3", "2"});
   expect_refused(R"("files": ["/no/such.txt"])", {"/no/such.txt"});
   expect_refused(files({"", ""}), {"no text", "2 files"});
-  expect_refused(files({"abc"}), {"vocabulary of 1000", "\"source\""}, 1000);
+  expect_refused(files({"abc"}), {"vocabulary of 1000", "\"tokenizer\""}, 1000);
   maker.source->validates = false;
   expect_refused(R"("source": "x", "iters": 1)", {"dataset/x", "no validation part", "\"train\""});
 }

@@ -110,15 +110,15 @@ std::unique_ptr<Rows> rows_of_documents(std::shared_ptr<const Documents> documen
   return std::make_unique<DocumentRows>(std::move(documents), length);
 }
 
-TextFiles::TextFiles(const std::vector<std::string>& files, const Codec& codec) {
+TextFiles::TextFiles(const std::vector<std::string>& files, const TextCodec& codec) {
   for (const std::string& path : files) {
     const std::string text = read_file(path);
     std::vector<int32_t> ids = codec.encode(text);
     bytes_ += static_cast<int64_t>(text.size());
-    if (codec.prefix())
-      ids.insert(ids.begin(), *codec.prefix());
+    if (codec.begin())
+      ids.insert(ids.begin(), *codec.begin());
     else if (!ids.empty())
-      bytes_ -= codec.bytes_of({ids.front()});  // nothing comes before it, so that it is not predicted
+      bytes_ -= codec.bytes_of(std::span(ids).first(1));  // nothing comes before it, so that it is not predicted
     if (ids.size() > 1 && !text.empty()) texts_.push_back(std::move(ids));
   }
 }

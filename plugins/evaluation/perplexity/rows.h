@@ -9,7 +9,7 @@
 
 #include <drivetrain/dataset.h>
 
-#include "codec.h"
+#include <drivetrain/toolkit/evaluation/text_codec.h>
 
 namespace drivetrain::perplexity {
 
@@ -33,7 +33,7 @@ std::unique_ptr<Rows> rows_of_documents(std::shared_ptr<const Documents> documen
 // Files of text, one document each. Files without text are left out.
 class TextFiles final : public Documents {
  public:
-  TextFiles(const std::vector<std::string>& files, const Codec& codec);
+  TextFiles(const std::vector<std::string>& files, const TextCodec& codec);
   int64_t count() const override { return static_cast<int64_t>(texts_.size()); }
   int64_t length(int64_t document) const override;
   void read(int64_t document, int64_t first, int64_t count, int64_t* tokens, int64_t* labels) const override;

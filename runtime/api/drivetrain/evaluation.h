@@ -32,6 +32,8 @@ struct RowScore {
   int64_t tokens = 0;  // how many labels count
 };
 
+// `drivetrain evaluate` tells an evaluation of texts its tokenizer by two options: `tokenizer`, a PluginChoice of that
+// kind, and `tokenizer_folder`, a path for Tokenizer::open. An evaluation that reads no texts has neither.
 class DRIVETRAIN_API Evaluation : public Plugin {
  public:
   static constexpr const char* kKind = "evaluation";

@@ -13,6 +13,7 @@
 
 namespace drivetrain::test {
 namespace {
+namespace of_evaluation {  // other suites have cases of the same names
 
 constexpr int64_t kVocabulary = 256, kPositions = 64, kIgnored = -100;
 
@@ -164,9 +165,7 @@ void check_files_that_it_takes(const Subject& subject) {
   }
 }
 
-}  // namespace
-
-Suite evaluation_suite() {
+Suite cases() {
   const auto on_one = [](void (*check)(const OpenedEvaluation&)) {
     return [check](const Subject& subject) { check(OpenedEvaluation(subject)); };
   };
@@ -182,5 +181,10 @@ Suite evaluation_suite() {
       {"files_are_taken_with_options", check_files_that_it_takes},
   };
 }
+
+}  // namespace of_evaluation
+}  // namespace
+
+Suite evaluation_suite() { return of_evaluation::cases(); }
 
 }  // namespace drivetrain::test
