@@ -65,10 +65,15 @@ const Value& checked(const Value& figures) {
   return figures;
 }
 
+EvaluatorParts named(EvaluatorParts parts, const std::string& set) {
+  parts.executor.purpose = "eval/" + set;
+  return parts;
+}
+
 }  // namespace
 
 Evaluator::Evaluator(const EvaluatorParts& parts, NamedEvaluation set, StepState& state)
-    : parts_(parts),
+    : parts_(named(parts, set.name)),
       set_(std::move(set)),
       state_(state),
       executor_(parts_.executor, state, 0),

@@ -32,7 +32,8 @@ Executor::Executor(const ExecutorParts& parts, StepState& state, double seed_gra
   programs_[0] = parts.schedule.program(stage_, parts.micro_batches, Pass::train);
   programs_[1] = parts.schedule.program(stage_, parts.micro_batches, Pass::forward_only);
   check_programs();
-  if (parts.schedule.stages() > 1) links_.emplace(parts.mesh, parts.schedule, parts.micro_batches, parts.device);
+  if (parts.schedule.stages() > 1)
+    links_.emplace(parts.mesh, parts.schedule, parts.micro_batches, parts.device, parts.purpose);
 }
 
 // Null if the chain's last unit is on another stage.

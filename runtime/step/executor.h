@@ -34,6 +34,7 @@ struct ExecutorParts {
   const Recompute* recompute = nullptr;        // null: everything is kept
   at::Device device = at::Device(at::kCPU);
   int64_t micro_batches = 1;  // of a step
+  std::string purpose = {};   // of executors beside the one that trains: its own name
   // Ids of the plugins, for messages.
   std::string model_id = Model::kKind, schedule_id = Schedule::kKind, recompute_id = Recompute::kKind;
 };

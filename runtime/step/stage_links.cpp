@@ -50,16 +50,17 @@ bool same_shapes(const Tensors& a, const Tensors& b) {
 
 }  // namespace
 
-StageLinks::StageLinks(const Mesh& mesh, const Schedule& schedule, int64_t micro_batches, const at::Device& device)
+StageLinks::StageLinks(const Mesh& mesh, const Schedule& schedule, int64_t micro_batches, const at::Device& device,
+                       const std::string& purpose)
     : mesh_(mesh), graph_(schedule), device_(device), stage_(mesh.index(Schedule::kAxis)) {
-  connect();
+  connect(purpose);
   for (auto& [stage, from] : incoming_)
     for (const Pass pass : {Pass::train, Pass::forward_only})
       from.passes[static_cast<int>(pass)] = expected_from(stage, schedule.program(stage, micro_batches, pass));
 }
 
 // Every rank walks the same list, so that groups are made in the same order everywhere.
-void StageLinks::connect() {
+void StageLinks::connect(const std::string& purpose) {
   std::set<std::pair<int64_t, int64_t>> links;
   for (int64_t i = 0; i + 1 < graph_.pieces(); ++i) {
     const int64_t a = graph_.place(i).stage, b = graph_.place(i + 1).stage;
@@ -67,7 +68,8 @@ void StageLinks::connect() {
   }
   for (const auto& [from, to] : links) {
     if (from != stage_ && to != stage_) continue;
-    const GroupPtr group = mesh_.subgroup(Schedule::kAxis, {from, to}, concat("stage ", from, " to ", to));
+    const GroupPtr group = mesh_.subgroup(Schedule::kAxis, {from, to},
+                                          concat("stage ", from, " to ", to, purpose.empty() ? "" : " for ", purpose));
     if (from == stage_)
       outgoing_[to].group = group;
     else

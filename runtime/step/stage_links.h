@@ -10,6 +10,7 @@
 
 #include <deque>
 #include <map>
+#include <string>
 #include <vector>
 
 #include <drivetrain/mesh.h>
@@ -23,8 +24,10 @@ namespace drivetrain {
 
 class DRIVETRAIN_INTERNAL StageLinks {
  public:
-  // Makes the groups: collective over the stages. `device`: of the tensors.
-  StageLinks(const Mesh& mesh, const Schedule& schedule, int64_t micro_batches, const at::Device& device);
+  // Makes the groups: collective over the stages. `device`: of the tensors. `purpose`: tells several links of one run
+  // apart, whose tensors have different shapes.
+  StageLinks(const Mesh& mesh, const Schedule& schedule, int64_t micro_batches, const at::Device& device,
+             const std::string& purpose = {});
 
   // The program of a pass begins.
   void begin(Pass pass);
@@ -72,7 +75,7 @@ class DRIVETRAIN_INTERNAL StageLinks {
   using Edge = std::pair<Direction, int64_t>;  // direction and this stage's chunk
   static constexpr size_t kAhead = 2;          // receives posted beyond the one that is needed
 
-  void connect();
+  void connect(const std::string& purpose);
   Expected expected_from(int64_t stage, const Program& program) const;
   void release_sent(Outgoing& to, size_t received);
   void post(Incoming& from, const Key& key);

@@ -58,6 +58,10 @@ TEST_F(Evaluate, gives_the_figures_of_the_training_as_the_harness_writes_them) {
   expect_says(table.output, {"choices (evaluation/multiple_choice)", "4 rows", "acc ", "+-", "acc_norm"});
   EXPECT_EQ(table.output.find("stderr"), std::string::npos);
 
+  const std::string by_name = path("run") + " text --tokenizer ";
+  EXPECT_NEAR(figure(evaluated(by_name + "bytes"), "text", "loss,none"), loss, 1e-6);
+  expect_refused("evaluate " + by_name + "nobody", 2, {"nobody", "bytes"});
+
   expect_refused("evaluate " + path("run") + " chioces", 2, {"chioces", "did you mean", "choices", "text, choices"});
   expect_refused("evaluate " + path("run") + R"( '{"type": "perplexity", "params": {"file": "x"}}')", 2, {"\"files\""});
   expect_refused("evaluate " + path("run") + R"( '{"type": "nothing"}')", 3, {"evaluation/nothing", "not installed"});
