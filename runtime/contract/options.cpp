@@ -145,15 +145,19 @@ class SectionReader {
 
   // Checks length, range and choices; writes choices as the table does and paths as absolute ones.
   bool check_and_finish(const OptionField& field, Value& value, const std::string& path) {
-    if (!value.is_array()) return finish_scalar(field, value, path);
-    if (field.length && value.items().size() != *field.length) {
+    if (value.is_array() && field.length && value.items().size() != *field.length) {
       wrong(value.where, path, concat("expected ", *field.length, " elements, found ", value.items().size()), value);
       return false;
     }
+    return finish_all(field, value, path);
+  }
+
+  // The value, or every element of a list, also of lists within it.
+  bool finish_all(const OptionField& field, Value& value, const std::string& path) {
+    if (!value.is_array()) return finish_scalar(field, value, path);
     bool good = true;
-    for (size_t i = 0; i < value.items().size(); ++i) {
-      good = finish_scalar(field, value.items()[i], concat(path, "[", i, "]")) && good;
-    }
+    for (size_t i = 0; i < value.items().size(); ++i)
+      good = finish_all(field, value.items()[i], concat(path, "[", i, "]")) && good;
     return good;
   }
 

@@ -163,6 +163,24 @@ TEST(Options, Input_paths_are_relative_to_the_file_or_the_current_folder) {
   EXPECT_EQ(std::static_pointer_cast<Sharding>(options)->files[0], here + "/x");
 }
 
+struct Blend {
+  Value path;
+};
+
+TEST(Options, Input_paths_may_stand_in_lists_of_any_form) {
+  const OptionTable blend = table<Blend>().field("path", &Blend::path, "what to read").path();
+  const std::string here = std::filesystem::current_path().string();
+  const auto read = [&](const std::string& text) {
+    Problems problems;
+    const auto options = blend.parse(parse_json("{\"path\": " + text + "}", "dir/a.json"), kOwner, "", problems);
+    EXPECT_EQ(problems.text(), "");
+    return std::static_pointer_cast<Blend>(options)->path.to_json();
+  };
+  EXPECT_EQ(read("\"x\""), "\"" + here + "/dir/x\"");
+  EXPECT_EQ(read("[0.5, \"x\"]"), "[0.5,\"" + here + "/dir/x\"]");
+  EXPECT_EQ(read("[[0.5, \"x\"], [1, \"/y\"]]"), "[[0.5,\"" + here + "/dir/x\"],[1,\"/y\"]]");
+}
+
 TEST(Options, All_problems_come_at_once_in_file_order_with_set_after) {
   Value section = parse_json("{\"offload_optimizer\": {\"device\": 3},\n \"bad\": 1,\n \"stage\": 9}", "a.json");
   for (const int i : {10, 2}) {
