@@ -10,6 +10,7 @@
 #include <drivetrain/testkit/kit/suite.h>
 #include <drivetrain/testkit/kit/temp_folder.h>
 #include "state/safetensors_writer.h"
+#include "support/token_pair.h"
 
 namespace drivetrain::test {
 namespace {
@@ -37,9 +38,20 @@ Value token_batches_options(const TempFolder& folder) {
   return Value::Object{{"file", file}};
 }
 
+// Sequences of 3 to 19 tokens, in two files.
+Value megatron_options(const TempFolder& folder) {
+  write_token_pair(folder.path("a"), counted_documents(60, 3, 19));
+  write_token_pair(folder.path("b"), counted_documents(50, 5, 19), 4);
+  return Value::Object{
+      {"data_path", Value::Array{Value::Array{1, folder.path("a")}, Value::Array{2, folder.path("b")}}},
+      {"split", "80,20"},
+      {"seq_length", 16}};
+}
+
 TEST(DatasetConformance, every_built_dataset_passes) {
-  const TempFolder documents, batches;
+  const TempFolder documents, batches, tokens;
   const std::map<std::string, Value> options = {
+      {"megatron", megatron_options(tokens)},
       {"packed", packed_options(documents, "best_fit")},
       {"synthetic", parse_json(R"({"seq_length": 48})", "test")},
       {"text", text_options(documents)},
@@ -51,6 +63,15 @@ TEST(DatasetConformance, every_built_dataset_passes) {
   }
   for (const char* method : {"fixed", "length_groups", "none"})
     run_suite({Dataset::kKind, "packed", packed_options(documents, method)});
+}
+
+TEST(DatasetConformance, megatron_passes_in_its_other_order_with_all_that_the_end_of_a_document_changes) {
+  const TempFolder tokens;
+  Value options = megatron_options(tokens);
+  options.set("order", "megatron");
+  options.set("eod", 9);
+  for (const char* const key : {"reset_position_ids", "reset_attention_mask", "eod_mask_loss"}) options.set(key, true);
+  run_suite({Dataset::kKind, "megatron", options});
 }
 
 }  // namespace
