@@ -14,6 +14,7 @@ class KeyFinder : public rapidjson::BaseReaderHandler<rapidjson::UTF8<>, KeyFind
  public:
   KeyFinder(const std::string& key, std::string& text) : key_(key), text_(text) {}
   bool Default() { return other(); }
+  bool RawNumber(const char*, rapidjson::SizeType, bool) { return other(); }
   bool String(const char* data, rapidjson::SizeType length, bool) {
     if (!wanted_) return other();
     text_.assign(data, length);

@@ -1,3 +1,4 @@
+#include <bit>
 #include <optional>
 
 #include <drivetrain/error.h>
@@ -9,6 +10,16 @@ namespace drivetrain::bpe {
 namespace {
 
 using Alternatives = std::vector<PatternItems>;
+
+// The characters of each category.
+const std::vector<CharacterSet>& sets_of_categories() {
+  static const std::vector<CharacterSet> sets = [] {
+    std::vector<CharacterSet> made(32);
+    for (uint32_t c = 0; c < kCodePoints; ++c) made[static_cast<size_t>(std::countr_zero(category(c)))].add(c);
+    return made;
+  }();
+  return sets;
+}
 
 class Parser {
  public:
@@ -170,9 +181,9 @@ class Parser {
       case 'v':
         return '\v';
       case 's':
-        return add_if(set, is_space, false);
+        return add_spaces(set, false);
       case 'S':
-        return add_if(set, is_space, true);
+        return add_spaces(set, true);
       case 'd':
         return add_categories(set, *categories_named("Nd"), false);
       case 'D':
@@ -201,13 +212,20 @@ class Parser {
   }
 
   static std::optional<uint32_t> add_categories(CharacterSet& set, CategorySet wanted, bool inverted) {
-    return add_if(
-        set, [&](uint32_t c) { return (category(c) & wanted) != 0; }, inverted);
+    CharacterSet found;
+    for (; wanted != 0; wanted &= wanted - 1)
+      found.add(sets_of_categories()[static_cast<size_t>(std::countr_zero(wanted))]);
+    if (inverted) found.invert();
+    set.add(found);
+    return std::nullopt;
   }
-  template <class Test>
-  static std::optional<uint32_t> add_if(CharacterSet& set, const Test& test, bool inverted) {
-    for (uint32_t c = 0; c < kCodePoints; ++c)
-      if (test(c) != inverted) set.add(c);
+  static std::optional<uint32_t> add_spaces(CharacterSet& set, bool inverted) {
+    CharacterSet found;
+    add_categories(found, *categories_named("Z"), false);
+    for (uint32_t c = 0; c < 0x100; ++c)
+      if (is_space(c)) found.add(c);
+    if (inverted) found.invert();
+    set.add(found);
     return std::nullopt;
   }
 

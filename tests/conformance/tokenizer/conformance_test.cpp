@@ -65,7 +65,8 @@ TEST(TokenizerConformance, ids_are_those_of_the_libraries_that_made_the_files) {
     ASSERT_EQ(readers.size(), 1u);
     const auto tokenizer = make(readers[0], host);
     tokenizer->open(folder);
-    for (const Value& one : read_json_file(folder + "/cases.json").items()) {
+    const Value cases = read_json_file(folder + "/cases.json");
+    for (const Value& one : cases.items()) {
       const std::string text = from_hex(one.find("bytes")->as_string());
       std::vector<int32_t> ids, wanted;
       for (const Value& id : one.find("ids")->items()) wanted.push_back(static_cast<int32_t>(id.as_int()));
