@@ -107,8 +107,9 @@ int64_t RowOrder::epoch(int64_t r) {
 RowOrder::Place RowOrder::find(int64_t r) {
   while (!counted_all() && counted_.rows <= r) {
     // As many windows as are missing if all are like those that are counted.
-    const int64_t missing = r - counted_.rows, per_window = counted_.rows / std::max<int64_t>(1, counted_windows());
-    count(std::clamp<int64_t>(missing / std::max<int64_t>(1, per_window), 1, kWindowsAtOnce));
+    const int64_t missing = r - counted_.rows;
+    const int64_t windows = counted_.rows == 0 ? 1 : missing / std::max<int64_t>(1, counted_.rows / counted_windows());
+    count(std::clamp<int64_t>(windows, 1, kWindowsAtOnce));
   }
   Place place;
   const std::vector<int64_t>* ends = &ends_;

@@ -30,6 +30,17 @@ Value packed_options(const TempFolder& folder, const char* method) {
   return Value::Object{{"source", std::move(source)}, {"seq_length", 160}, {"method", method}, {"window", 7}};
 }
 
+// Conversations of different lengths, some of them held out.
+Value instruction_options(const TempFolder& folder) {
+  std::ofstream file(folder.path("conversations.jsonl"));
+  for (int i = 0; i < 40; ++i)
+    file << "{\"prompt\": \"" << std::string(i % 9 + 1, 'q') << i << "\", \"response\": \"" << i << "\"}\n";
+  return Value::Object{{"files", Value::Array{folder.path("conversations.jsonl")}},
+                       {"tokenizer", "bytes"},
+                       {"validation_fraction", 0.3},
+                       {"seq_length", 100}};
+}
+
 // Two steps of three micro-batches of two rows.
 Value token_batches_options(const TempFolder& folder) {
   const std::string file = folder.path("batches.safetensors");
@@ -49,8 +60,9 @@ Value megatron_options(const TempFolder& folder) {
 }
 
 TEST(DatasetConformance, every_built_dataset_passes) {
-  const TempFolder documents, batches, tokens;
+  const TempFolder documents, batches, conversations, tokens;
   const std::map<std::string, Value> options = {
+      {"instruction", instruction_options(conversations)},
       {"megatron", megatron_options(tokens)},
       {"packed", packed_options(documents, "best_fit")},
       {"synthetic", parse_json(R"({"seq_length": 48})", "test")},
