@@ -71,7 +71,7 @@ EvalSet set_in(const Value& value, const std::string& name) {
 }
 
 EvalSet read_set(const std::string& folder, const std::string& wanted, const Value& config, const Registry& registry) {
-  if (wanted.starts_with("{")) return set_in(parse_json(wanted, ""), "set");
+  if (wanted.starts_with("{")) return set_in(parse_json(wanted, "SET"), "set");
   std::vector<std::string> names;
   if (const Value* const sets = sets_of(config)) {
     if (const Value* const entry = sets->find(wanted)) return {wanted, *entry};

@@ -18,7 +18,7 @@ struct EvalSet {
   std::optional<int64_t> seq_length{};
   int64_t seed = RunSettings().seed;
 
-  void set_option(const std::string& key, Value value);
+  DRIVETRAIN_INTERNAL void set_option(const std::string& key, Value value);
 };
 
 // `wanted`: the word that was typed. Error(config) that lists the run's sets if it is nothing.

@@ -206,7 +206,8 @@ Value Trainer::figures(const StepResult& result, double step_s) const {
   v.set("grad_norm", std::isfinite(result.grad_norm) ? Value(result.grad_norm) : Value());
   v.set("lr", result.lr);
   v.set("tokens", result.tokens);
-  if (parts_.feed.documents) v.set("documents", result.documents), v.set("padding", result.padding);
+  if (parts_.feed.documents || result.documents > 0)  // also of one document per row, where the dataset counts them
+    v.set("documents", result.documents), v.set("padding", result.padding);
   if (result.loss_scale) v.set("loss_scale", *result.loss_scale);
   if (result.skipped) v.set("skipped", *result.skipped);
   v.set("step_s", step_s);

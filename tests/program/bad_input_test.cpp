@@ -150,7 +150,7 @@ TEST_F(BadInput, a_tensor_that_means_nothing_in_a_data_file_is_refused) {
   write_data(/*labels=*/true);
   expect_train_refused("", 2,
                        {"tiny.json:7:14", "dataset/token_batches", path("data.safetensors"), "\"lacels\"",
-                        "\"tokens\" and \"labels\"", "did you mean \"labels\"?"});
+                        "\"labels\" and \"documents\"", "did you mean \"labels\"?"});
 }
 
 TEST_F(BadInput, truncated_weights_are_refused_on_all_ranks_before_a_run_folder_is_made) {

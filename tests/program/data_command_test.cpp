@@ -52,7 +52,7 @@ TEST_F(DataCommand, tokenizers_are_named_by_folder_file_or_plugin) {
   }
   // A file per byte: document 0 has as many tokens as bytes.
   ASSERT_EQ(prepare("--output data --tokenizer bytes").code, 0);
-  EXPECT_EQ(parse_json(run("data show data --json").output, "shown").find("document")->find("length")->as_int(), 36);
+  EXPECT_EQ(parse_json(run("data show data --json").output, "shown").find("document")->find("length")->as_int(), 35);
   expect_refused("data prepare --input texts.jsonl --output x --tokenizer nothing", 2,
                  {"tokenizer nothing", "installed are"});
   expect_refused("data prepare --input texts.jsonl --output x --tokenizer " + folder(), 2,

@@ -35,6 +35,7 @@ TEST(CommandTable, every_command_of_the_contract_is_there) {
                            "bench optimizer",
                            "bench attention",
                            "bench startup",
+                           "bench data",
                            "checkpoint list",
                            "checkpoint verify",
                            "checkpoint show",
@@ -112,7 +113,8 @@ TEST(CommandTable, defaults_are_accepted) {
       if (option.otherwise.empty()) continue;
       Words words = split(command.name, ' ');
       for (size_t i = 0; i < command.least; ++i) words.emplace_back("word");
-      if (find_option(command, "--prompt")) words.insert(words.end(), {"--prompt", "x"});
+      for (const Option& other : command.options)
+        if (other.required) words.insert(words.end(), {std::string(other.name), "x"});
       words.insert(words.end(), {std::string(option.name), std::string(option.otherwise)});
       EXPECT_NO_THROW(parse(words)) << command.name << " " << option.name;
     }

@@ -2,12 +2,15 @@
 
 #include <algorithm>
 #include <cctype>
-#include <fstream>
+#include <sstream>
 
 #include <drivetrain/error.h>
+#include <drivetrain/toolkit/files/read_file.h>
 
 namespace drivetrain::multiple_choice {
 namespace {
+
+constexpr uint64_t kMostBytes = uint64_t{1} << 32;
 
 // One line of a file, for messages.
 struct Line {
@@ -133,14 +136,14 @@ std::vector<Question> read_questions(const std::vector<std::string>& files, cons
   std::vector<Question> questions;
   const auto enough = [&] { return limit && static_cast<int64_t>(questions.size()) >= *limit; };
   for (const std::string& path : files) {
-    std::ifstream file(path, std::ios::binary);
-    if (!file) throw fail(ErrorCode::io, "evaluation/multiple_choice: ", path, " cannot be read");
+    const auto whole = read_file(path, kMostBytes, ErrorCode::io);
+    if (!whole) throw fail(ErrorCode::io, "evaluation/multiple_choice: ", path, " is not there");
+    std::istringstream file(*whole);
     std::string text;
     for (int64_t number = 1; !enough() && std::getline(file, text); ++number) {
       if (text.find_first_not_of(" \t\r") == std::string::npos) continue;
       questions.push_back(read_question(parse_line(text, path, number), fields, concat(path, ":", number)));
     }
-    if (file.bad()) throw fail(ErrorCode::io, "evaluation/multiple_choice: ", path, " cannot be read to its end");
   }
   return questions;
 }

@@ -5,15 +5,15 @@
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
-#include <fstream>
-#include <sstream>
 
 #include <drivetrain/error.h>
+#include <drivetrain/toolkit/files/read_file.h>
 
 namespace drivetrain::perplexity {
 namespace {
 
 constexpr int64_t kIgnored = -100;
+constexpr uint64_t kMostBytes = uint64_t{1} << 34;  // of a text that is held in memory
 
 class BatchRows final : public Rows {
  public:
@@ -91,12 +91,9 @@ class DocumentRows final : public Rows {
   std::vector<int64_t> ends_;  // of each document's rows
 };
 
-std::string read_file(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  if (file) text << file.rdbuf();
-  if (!file || !text) throw fail(ErrorCode::io, "evaluation/perplexity: ", path, " cannot be read");
-  return text.str();
+std::string text_in(const std::string& path) {
+  if (auto text = read_file(path, kMostBytes, ErrorCode::io)) return *text;
+  throw fail(ErrorCode::io, "evaluation/perplexity: ", path, " is not there");
 }
 
 }  // namespace
@@ -112,7 +109,7 @@ std::unique_ptr<Rows> rows_of_documents(std::shared_ptr<const Documents> documen
 
 TextFiles::TextFiles(const std::vector<std::string>& files, const TextCodec& codec) {
   for (const std::string& path : files) {
-    const std::string text = read_file(path);
+    const std::string text = text_in(path);
     std::vector<int32_t> ids = codec.encode(text);
     bytes_ += static_cast<int64_t>(text.size());
     if (codec.begin())

@@ -14,9 +14,15 @@
 #include "activations.h"
 #include "rotary.h"
 #include "support/plugin_under_test.h"
+#include "test_model.h"
 
 namespace drivetrain::gpt {
 namespace {
+
+// A step whose batch has these columns.
+struct Columns : test::TestContext {
+  explicit Columns(const std::vector<RowRange>& positions) { batch_.positions = positions; }
+};
 
 // The cases of one operator in golden/ops: run(case name, its description, its tensors).
 struct Golden {
@@ -79,8 +85,8 @@ TEST(Rotary, matches_the_recorded_cases_for_queries_and_keys) {
     // As many key as query heads: queries and keys get the case's values, values something else.
     const at::Tensor v = (x.detach() * 3).set_requires_grad(true);
     const auto flat = [&](const at::Tensor& t) { return t.reshape({B, S, H * D}); };
-    const auto [q, k, out_v] =
-        rotary.apply(at::cat({flat(x), flat(x), flat(v)}, -1), H, H, {{c.value.find("first_position")->as_int(), S}});
+    const auto [q, k, out_v] = rotary.apply(at::cat({flat(x), flat(x), flat(v)}, -1), H, H,
+                                            Columns({{c.value.find("first_position")->as_int(), S}}));
     golden.expect(q, c, "y");
     golden.expect(k, c, "y");
     EXPECT_TRUE(at::equal(out_v, v));
@@ -94,7 +100,7 @@ TEST(Rotary, matches_the_recorded_cases_for_queries_and_keys) {
 TEST(Rotary, scores_depend_on_the_distance_of_positions_only) {
   Rotary rotary(rotary_frequencies({}, 8));
   const at::Tensor one = test::normal_numbers({1, 1, 3 * 8}, 1).expand({1, 12, 24}).contiguous();
-  const auto [q, k, v] = rotary.apply(one, 1, 1, {{0, 12}});
+  const auto [q, k, v] = rotary.apply(one, 1, 1, Columns({{0, 12}}));
   const auto score = [&](int64_t i, int64_t j) { return (q[0][i] * k[0][j]).sum().item<double>(); };
   for (int64_t i = 0; i + 5 < 12; ++i) EXPECT_NEAR(score(i + 5, i), score(5, 0), 1e-12);
   EXPECT_NE(score(5, 0), score(6, 0));
@@ -117,14 +123,15 @@ TEST(Rotary, ranges_of_positions_turn_as_their_slices_of_the_whole) {
   const std::vector<std::vector<RowRange>> lists = {
       {{3, 4}}, {{0, 3}, {9, 3}}, {{6, 2}, {1, 1}, {4, 2}}, {{0, 3}, {9, 3}}};
   for (const std::vector<RowRange>& ranges : lists) {
-    const auto whole = rotary.apply(x, 2, 1, {{0, 12}}), part = rotary.apply(slice(x, ranges), 2, 1, ranges);
+    const auto whole = rotary.apply(x, 2, 1, Columns({{0, 12}})),
+               part = rotary.apply(slice(x, ranges), 2, 1, Columns(ranges));
     EXPECT_TRUE(at::equal(part.q, slice(whole.q, ranges)));
     EXPECT_TRUE(at::equal(part.k, slice(whole.k, ranges)));
     EXPECT_TRUE(at::equal(part.v, slice(whole.v, ranges)));
     EXPECT_TRUE(at::equal(gradient(part.q), gradient(slice(whole.q, ranges))));
   }
   EXPECT_EQ(test::error_of([&] {
-              rotary.apply(x, 2, 1, {{0, 3}, {9, 3}});
+              rotary.apply(x, 2, 1, Columns({{0, 3}, {9, 3}}));
             }),
             "model/gpt: 6 positions for q, k and v of shape [2, 12, 32]");
 }
@@ -132,8 +139,8 @@ TEST(Rotary, ranges_of_positions_turn_as_their_slices_of_the_whole) {
 TEST(Rotary, sixteen_bit_activations_are_turned_in_float32) {
   Rotary rotary(rotary_frequencies({}, 8));
   const at::Tensor x = test::normal_numbers({2, 9, (4 + 2 * 2) * 8}, 2).to(at::kBFloat16);
-  const auto wide = rotary.apply(x.to(at::kFloat), 4, 2, {{0, 9}});
-  const auto narrow = rotary.apply(x, 4, 2, {{0, 9}});
+  const auto wide = rotary.apply(x.to(at::kFloat), 4, 2, Columns({{0, 9}}));
+  const auto narrow = rotary.apply(x, 4, 2, Columns({{0, 9}}));
   EXPECT_TRUE(at::equal(narrow.q, wide.q.to(at::kBFloat16)));
   EXPECT_TRUE(at::equal(narrow.k, wide.k.to(at::kBFloat16)));
   EXPECT_TRUE(at::equal(narrow.v, wide.v.to(at::kBFloat16)));

@@ -20,18 +20,18 @@ struct Descriptor {
 
 }  // namespace
 
-std::optional<std::string> read_file(const std::string& path, uint64_t most) {
+std::optional<std::string> read_file(const std::string& path, uint64_t most, ErrorCode wrong) {
   const Descriptor file{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
   struct stat status = {};
   if (file.number < 0 || ::fstat(file.number, &status) != 0) {
     const int code = errno;
     if (code == ENOENT || code == ENOTDIR) return std::nullopt;
-    if (code == ELOOP || code == ENXIO) throw fail(ErrorCode::checkpoint, path, ": is no regular file");
+    if (code == ELOOP || code == ENXIO) throw fail(wrong, path, ": is no regular file");
     throw file_error(path, "open it for reading", code);
   }
-  if (!S_ISREG(status.st_mode)) throw fail(ErrorCode::checkpoint, path, ": is no regular file");
+  if (!S_ISREG(status.st_mode)) throw fail(wrong, path, ": is no regular file");
   const auto bytes = static_cast<uint64_t>(status.st_size);
-  if (bytes > most) throw fail(ErrorCode::checkpoint, path, ": has ", bytes, " bytes; at most ", most, " are read");
+  if (bytes > most) throw fail(wrong, path, ": has ", bytes, " bytes; at most ", most, " are read");
   std::string text(bytes, '\0');
   for (size_t at = 0; at < text.size();) {
     const ssize_t found = ::pread(file.number, text.data() + at, text.size() - at, static_cast<off_t>(at));

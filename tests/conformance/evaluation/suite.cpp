@@ -154,7 +154,7 @@ void check_figures_follow_from_the_scores(const OpenedEvaluation& opened) {
 void check_files_that_it_takes(const Subject& subject) {
   const Host host;
   const auto evaluation =
-      installed_plugins().make<Evaluation>(Evaluation::kKind, subject.name, Value::object(), host.services);
+      installed_plugins().make<Evaluation>(Evaluation::kKind, subject.name, subject.options, host.services);
   const OptionTable& table = installed_plugins().options(Evaluation::kKind, subject.name);
   for (const char* file : {"a.txt", "a.jsonl", "a.json", "a"}) {
     const Value options = evaluation->options_for(file);
