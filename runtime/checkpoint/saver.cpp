@@ -8,6 +8,7 @@
 #include <chrono>
 #include <utility>
 
+#include <drivetrain/monitor.h>
 #include <drivetrain/toolkit/text.h>
 
 #include "checkpoint/held_state.h"
@@ -26,6 +27,15 @@ double seconds_since(Clock::time_point start) { return std::chrono::duration<dou
 
 // Training goes first where both want the same core.
 void lower_priority() { setpriority(PRIO_PROCESS, static_cast<id_t>(syscall(SYS_gettid)), 10); }
+
+// What every rank counts alike. A monitor gets its events on rank 0 alone, and what it counts there is what is saved.
+Value common_counters(const Value& counters) {
+  const std::string monitors = concat(Monitor::kKind, "/");
+  Value common = Value::object();
+  for (const Value::Member& counter : counters.members())
+    if (!counter.key.starts_with(monitors)) common.set(counter.key, counter.value);
+  return common;
+}
 
 // The name of the first counter that differs; empty if none does.
 std::string difference(const Value& found, const Value& wanted) {
@@ -145,7 +155,7 @@ std::unique_ptr<Saver::Save> Saver::snapshot(int64_t step, const Value& figures)
 void Saver::write(Save& save) noexcept {
   const auto start = Clock::now();
   Value mine = Value::object();
-  mine.set("counters", *save.facts.find("counters"));
+  mine.set("counters", common_counters(*save.facts.find("counters")));
   try {
     mine.set("part", plugin_call({parts_.store_id, "write"}, [&] { return parts_.store.write(save.snapshot); }));
   } catch (const Error& e) {

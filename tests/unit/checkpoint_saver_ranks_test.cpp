@@ -39,7 +39,7 @@ std::vector<std::string> save_with(const std::vector<int64_t>& counts, Nowhere& 
     RankEnvironment environment;
     environment.rank = static_cast<int>(rank), environment.world_size = 2;
     at::Tensor weight = at::full({2}, 1.0f);
-    int64_t count = counts[static_cast<size_t>(rank)];
+    int64_t count = counts[static_cast<size_t>(rank)], events = 3 - rank;
     Saver saver({.store = store,
                  .store_id = "checkpoint_store/nowhere",
                  .policies = {{"checkpoint_policy/every", std::make_shared<EveryStep>()}},
@@ -51,6 +51,7 @@ std::vector<std::string> save_with(const std::vector<int64_t>& counts, Nowhere& 
                      [&](StateVisitor& v) {
                        v.tensor("weight", weight, Layout::whole({2}));
                        v.integer("optimizer/any/count", count);
+                       v.integer("monitor/any/events", events);  // may differ: rank 0's monitor alone gets events
                      },
                  .until_update = {},
                  .facts = Value::object(),
