@@ -32,5 +32,6 @@ BenchReport bench_startup(const BenchArguments& arguments);
 BenchReport bench_collectives(const BenchArguments& arguments);
 BenchReport bench_context(const BenchArguments& arguments);
 BenchReport bench_checkpoint(const BenchArguments& arguments);
+BenchReport bench_data(const BenchArguments& arguments);
 
 }  // namespace drivetrain

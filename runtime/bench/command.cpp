@@ -12,10 +12,15 @@ struct Bench {
   BenchReport (*run)(const BenchArguments&);
 };
 
-constexpr Bench kBenches[] = {{"bench step", bench_step},           {"bench kernels", bench_kernels},
-                              {"bench optimizer", bench_optimizer}, {"bench attention", bench_attention},
-                              {"bench startup", bench_startup},     {"bench collectives", bench_collectives},
-                              {"bench context", bench_context},     {"bench checkpoint", bench_checkpoint}};
+constexpr Bench kBenches[] = {{"bench step", bench_step},
+                              {"bench kernels", bench_kernels},
+                              {"bench optimizer", bench_optimizer},
+                              {"bench attention", bench_attention},
+                              {"bench startup", bench_startup},
+                              {"bench collectives", bench_collectives},
+                              {"bench context", bench_context},
+                              {"bench checkpoint", bench_checkpoint},
+                              {"bench data", bench_data}};
 
 }  // namespace
 

@@ -257,6 +257,14 @@ inline constexpr Option kBenchCheckpoint[] = {
     kPluginPath,
     kJson};
 
+inline constexpr Option kBenchData[] = {
+    with_default(whole("--batches", "micro-batches per round"), "200"),
+    with_default(whole("--first-step", "the step whose batch is the first, as in a run that goes on there"), "1"),
+    with_default(kRounds, "5"),
+    kSet,
+    kPluginPath,
+    kJson};
+
 inline constexpr Option kStore{.name = "--store",
                                .value = "NAME",
                                .help =

@@ -136,5 +136,16 @@ TEST_F(Bench, wrong_words_are_told_with_what_would_be_right) {
   expect_refused("launch -n 2 tiny.json --bench step --plan", 2, {"--plan and --bench exclude each other"});
 }
 
+TEST_F(Bench, data_reads_the_dataset_of_a_config_alone) {
+  const Value value = object("data " + path("tiny.json") + " --batches 3 --rounds 2 --first-step 7");
+  EXPECT_EQ(value.find("bench")->as_string(), "data");
+  EXPECT_EQ(value.find("tokens_per_batch")->as_int(), 4 * 8);
+  for (const char* key : {"open_s", "first_batch_s", "read_s"}) expect_spread(value, key);
+  EXPECT_GT(value.find("tokens_per_s")->as_double(), 0);
+  expect_says(on_stdout("bench data " + path("tiny.json") + " --batches 3").output,
+              {"to the first batch", "memory", "tokens per second"});
+  for (const std::string& name : files()) EXPECT_EQ(name.find("run"), std::string::npos) << name;
+}
+
 }  // namespace
 }  // namespace drivetrain::test
