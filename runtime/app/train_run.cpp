@@ -238,6 +238,19 @@ class Session {
   std::unique_ptr<Saver> saver_;      // ends before the run that it saves; null: nothing is saved
 };
 
+// Hosts with copies of the same files have other times of change (dataset.h).
+void erase_file_times(Value& value) {
+  if (value.is_array())
+    for (Value& item : value.items()) erase_file_times(item);
+  if (!value.is_object()) return;
+  std::vector<std::string> times;
+  for (Value::Member& m : value.members()) {
+    if (m.key.ends_with("_mtime_ns")) times.push_back(m.key);
+    erase_file_times(m.value);
+  }
+  for (const std::string& key : times) value.erase(key);
+}
+
 }  // namespace
 
 void meet_ranks(const TrainRequest& request, const PlannedRun& run, const Value& facts) {
@@ -249,6 +262,7 @@ void meet_ranks(const TrainRequest& request, const PlannedRun& run, const Value&
   same.set("config", config);
   Value libraries = facts;
   for (const char* own : {"host", "libtorch_folder"}) libraries.erase(own);
+  erase_file_times(libraries);
   same.set("facts", libraries);
   check_arrival(*request.setup.store, env, static_cast<double>(request.settings.rendezvous_timeout_s));
   check_same(*request.setup.store, env, same, static_cast<double>(request.settings.rendezvous_timeout_s));

@@ -59,7 +59,8 @@ void Conversations::add(const Looked& looked, int64_t begin) {
     ++figures_.dropped;
     return;
   }
-  places_.push_back({begin, static_cast<int32_t>(files_.size()) - 1, static_cast<int32_t>(looked.positions)});
+  places_.push_back(
+      {begin, looked.hash, static_cast<int32_t>(files_.size()) - 1, static_cast<int32_t>(looked.positions)});
   ++figures_.conversations;
   figures_.positions += looked.positions, figures_.learned += looked.learned, figures_.cut += looked.cut;
 }
@@ -85,20 +86,12 @@ void Conversations::load(const std::string& path, Log& log, const std::function<
 void Conversations::read(int64_t document, int64_t first, int64_t count, int64_t* tokens, int64_t* labels) const {
   const Place& place = places_[static_cast<size_t>(document)];
   const LineFile& file = *files_[static_cast<size_t>(place.file)];
-  const auto changed = [&](const std::string& how) {
-    return fail(ErrorCode::io, "dataset/instruction: ", file.path(),
-                " was changed while it was in use: the line at byte ", place.begin, " ", how,
-                ". Put the file back as it was");
-  };
-  Encoded encoded;
   const std::string line = file.line(place.begin);
-  try {
-    encoded = encode(line);
-  } catch (const Error& e) {
-    throw changed(concat("is no conversation any more: ", e.what()));
-  }
-  const int64_t length = std::min(encoded.positions(), reading_.max_length);
-  if (length != place.positions) throw changed(concat("had ", place.positions, " positions, now ", length));
+  if (hash_name(line) != place.hash)
+    throw fail(ErrorCode::io, "dataset/instruction: ", file.path(),
+               " was changed while it was in use: the line at byte ", place.begin,
+               " is another than at the start. Put the file back as it was");
+  const Encoded encoded = encode(line);
   for (int64_t i = 0; i < count; ++i) {
     const auto at = static_cast<size_t>(first + i);
     tokens[i] = encoded.tokens[at];

@@ -52,6 +52,7 @@ class Conversations : public Documents {
  private:
   struct Place {
     int64_t begin;
+    uint64_t hash;  // of the line
     int32_t file, positions;
   };
   struct Looked;  // at a line

@@ -201,7 +201,7 @@ TEST_F(Instruction, a_file_that_is_changed_while_it_is_used_is_an_error_of_the_d
     return std::string();
   };
   EXPECT_EQ(code_and_text(), "");
-  write("a.jsonl", line("hello", "you"));
+  write("a.jsonl", line("hello", "words"));
   EXPECT_EQ(code_and_text().rfind("8 ", 0), 0u) << code_and_text();
   EXPECT_NE(code_and_text().find("a.jsonl"), std::string::npos) << code_and_text();
   std::filesystem::resize_file(file, 10);

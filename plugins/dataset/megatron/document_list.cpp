@@ -1,15 +1,21 @@
 #include "document_list.h"
 
+#include <ATen/Parallel.h>
+
 #include <algorithm>
 #include <atomic>
+#include <cstdlib>
 #include <cstring>
+#include <utility>
 
 #include "eod.h"
 
 namespace drivetrain::megatron {
 namespace {
 
-constexpr int64_t kListBlock = 1024;
+// Reading a block takes as long as reading eight documents alone.
+constexpr int64_t kListBlock = 1024, kNear = 128;
+constexpr int64_t kScanned = 1024 * kListBlock;  // documents that one thread looks through at a time
 std::atomic<int64_t> lists_made = 0;
 
 }  // namespace
@@ -18,14 +24,19 @@ std::atomic<int64_t> lists_made = 0;
 struct DocumentList::Block {
   int64_t list = -1;  // whose it is
   const Part* part = nullptr;
-  int64_t number = -1;
+  int64_t first = 0;  // of the part's documents
   std::vector<int64_t> bytes;
+
+  bool has(int64_t of, const Part& in, int64_t at) const {
+    return list == of && part == &in && at >= first && at - first + 1 < static_cast<int64_t>(bytes.size());
+  }
 };
 
-void DocumentList::fill(Block& block, const Part& part, int64_t number) {
+void DocumentList::fill(Block& block, const Part& part, int64_t begin, int64_t count) {
   const IndexFile& index = part.member.file->index();
-  const int64_t first = part.first + number * kListBlock, end = std::min(first + kListBlock, part.first + part.count);
+  const int64_t first = part.first + begin, end = std::min(first + count, part.first + part.count);
   const std::vector<int64_t> sequences = index.first_sequences(first, end - first + 1);
+  block.first = begin;
   block.bytes.clear();
   for (const int64_t sequence : sequences)
     block.bytes.push_back(std::clamp(sequence, part.member.range.first, part.member.range.end));
@@ -37,27 +48,35 @@ void DocumentList::fill(Block& block, const Part& part, int64_t number) {
                  block.bytes[i + 1], "\n   the file is damaged: copy or prepare it again");
 }
 
-// Each thread keeps the last block: lengths are asked for one after another.
-const DocumentList::Block& DocumentList::block_of(const Part& part, int64_t number) const {
-  thread_local Block block;
-  if (block.list == id_ && block.part == &part && block.number == number) return block;
-  block.list = -1;
-  fill(block, part, number);
-  block.list = id_, block.part = &part, block.number = number;
-  return block;
+// Each thread keeps the last block: lengths are asked for in ascending order. One far from the one before is read alone.
+const DocumentList::Block& DocumentList::block_with(const Part& part, int64_t at) const {
+  thread_local Block block, alone;
+  thread_local int64_t before = INT64_MIN / 2;
+  const bool near = std::abs(at - std::exchange(before, at)) <= kNear;
+  if (block.has(id_, part, at)) return block;
+  Block& found = near ? block : alone;
+  found.list = -1;
+  fill(found, part, near ? at / kListBlock * kListBlock : at, near ? kListBlock : 1);
+  found.list = id_, found.part = &part;
+  return found;
 }
 
 DocumentList::Part DocumentList::part_of(const Member& member, int64_t before) {
   const IndexFile& index = member.file->index();
   Part part{member, before, index.document_of(member.range.first), 0, {}};
   part.count = index.document_of(member.range.end - 1) + 1 - part.first;
-  Block block;
   const int64_t least = 2 * member.file->token_bytes();  // a token and a label
-  for (int64_t i = 0; i < part.count; i += kListBlock) {
-    fill(block, part, i / kListBlock);
-    for (size_t j = 0; j + 1 < block.bytes.size(); ++j)
-      if (block.bytes[j + 1] - block.bytes[j] < least) part.left_out.push_back(i + static_cast<int64_t>(j));
-  }
+  std::vector<std::vector<int64_t>> left_out(static_cast<size_t>((part.count + kScanned - 1) / kScanned));
+  at::parallel_for(0, static_cast<int64_t>(left_out.size()), 1, [&](int64_t begin, int64_t end) {
+    Block block;
+    for (int64_t i = begin * kScanned; i < std::min(end * kScanned, part.count); i += kListBlock) {
+      fill(block, part, i, kListBlock);
+      for (size_t j = 0; j + 1 < block.bytes.size(); ++j)
+        if (block.bytes[j + 1] - block.bytes[j] < least)
+          left_out[static_cast<size_t>(i / kScanned)].push_back(i + static_cast<int64_t>(j));
+    }
+  });
+  for (const std::vector<int64_t>& some : left_out) part.left_out.insert(part.left_out.end(), some.begin(), some.end());
   return part;
 }
 
@@ -84,8 +103,8 @@ DocumentList::Bytes DocumentList::find(int64_t document) const {
       low = middle + 1;
   }
   at += static_cast<int64_t>(low);
-  const Block& block = block_of(part, at / kListBlock);
-  const auto place = static_cast<size_t>(at % kListBlock);
+  const Block& block = block_with(part, at);
+  const auto place = static_cast<size_t>(at - block.first);
   return {&part, block.bytes[place], block.bytes[place + 1]};
 }
 

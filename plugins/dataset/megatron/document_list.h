@@ -35,8 +35,8 @@ class DocumentList : public Documents {
   struct Block;
   static Part part_of(const Member& member, int64_t before);
   Bytes find(int64_t document) const;
-  static void fill(Block& block, const Part& part, int64_t number);
-  const Block& block_of(const Part& part, int64_t number) const;
+  static void fill(Block& block, const Part& part, int64_t first, int64_t count);
+  const Block& block_with(const Part& part, int64_t at) const;
 
   std::vector<Part> parts_;
   int64_t count_ = 0;

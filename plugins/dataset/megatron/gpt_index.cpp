@@ -145,7 +145,10 @@ std::vector<GptSpan> GptIndex::sample(int64_t k) const {
     throw fail(ErrorCode::io, "dataset/megatron: the cached index names sample ", row, " of ", samples());
   const int64_t first = samples_.at(2 * row), offset = samples_.at(2 * row + 1);
   const int64_t last = samples_.at(2 * row + 2), end = samples_.at(2 * row + 3) + 1;
-  if (first > last) throw fail(ErrorCode::io, "dataset/megatron: the cached index goes back at sample ", row);
+  if (first > last || offset < 0 || end < 0 || (first == last && end < offset))
+    throw fail(ErrorCode::io, "dataset/megatron: the cached index goes back at sample ", row, ": from token ", offset,
+               " of place ", first, " to token ", end, " of place ", last,
+               "\n   remove the cached index; it is made again");
   if (first == last) return {{document(first), offset, end - offset}};
   std::vector<GptSpan> spans = {{document(first), offset}};
   for (int64_t place = first + 1; place < last; ++place) spans.push_back({document(place), 0});

@@ -133,7 +133,7 @@ void MegatronOrder::read(int64_t k, int64_t* tokens) {
   int64_t left = seq_length_ + 1;
   for (const GptSpan& span : from.index.sample(turn.sample)) {
     const int64_t count = span.count < 0 ? file.index().length(span.sequence) - span.first : span.count;
-    if (count > left) break;
+    if (count < 0 || count > left) break;
     file.read_sequence(span.sequence, span.first, count, tokens);
     tokens += count, left -= count;
   }

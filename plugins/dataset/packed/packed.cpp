@@ -70,6 +70,8 @@ class Packed : public Dataset {
     batch_rows_ = run.train_batch_size;
     source_ = services_.plugins->create<Dataset>(options_.source);
     const DatasetFacts source = source_->open(run, model);
+    train_documents_ = source_->documents(DataPart::train);
+    validation_documents_ = source_->documents(DataPart::validation);
     train_ = order(DataPart::train), validation_ = order(DataPart::validation);
     if (!train_)
       throw fail(ErrorCode::config, "dataset/packed: dataset/", options_.source.type,
@@ -93,7 +95,7 @@ class Packed : public Dataset {
       throw fail(ErrorCode::config, "dataset/packed: dataset/", options_.source.type,
                  " has no documents for validation; set eval_interval to 0");
     RowOrder& order = training ? *train_ : *validation_;
-    const Documents& documents = *source_->documents(request.part);
+    const Documents& documents = *documents_of(request.part);
     const int64_t first = (request.step - 1) * batch_rows_ + request.first_row;
     Rows rows(request.rows, options_.seq_length);
     for (int64_t i = 0; i < request.rows; ++i) {
@@ -147,10 +149,14 @@ class Packed : public Dataset {
     std::vector<int64_t> cu_seqlens_ = {0};
   };
 
+  const Documents* documents_of(DataPart part) const {
+    return part == DataPart::train ? train_documents_ : validation_documents_;
+  }
+
   bool several() const { return method_ == Method::best_fit || method_ == Method::fixed; }
 
   std::unique_ptr<RowOrder> order(DataPart part) const {
-    const Documents* documents = source_->documents(part);
+    const Documents* documents = documents_of(part);
     if (!documents || documents->count() == 0) return nullptr;
     const uint64_t seed = options_.seed ? static_cast<uint64_t>(*options_.seed) : services_.seed;
     auto order = std::make_unique<RowOrder>(
@@ -169,7 +175,7 @@ class Packed : public Dataset {
   Value part_notes(const RowOrder& order, DataPart part) const {
     const RowOrder::Counted& c = order.counted();
     Value note = Value::object();
-    note.set("documents", source_->documents(part)->count());
+    note.set("documents", documents_of(part)->count());
     if (!order.counted_all()) note.set("counted_documents", c.documents);  // what follows is of these
     note.set("tokens", c.positions);
     note.set("rows", c.rows);
@@ -210,6 +216,7 @@ class Packed : public Dataset {
   const Services& services_;
   const Method method_;
   std::shared_ptr<Dataset> source_;
+  const Documents *train_documents_ = nullptr, *validation_documents_ = nullptr;  // the source's
   std::unique_ptr<RowOrder> train_, validation_;  // with views of the source's documents
   std::vector<Piece> pieces_;
   int64_t batch_rows_ = 0, epoch_ = 0;

@@ -41,10 +41,10 @@ std::shared_ptr<const Window> RowOrder::make(int64_t window) const {
   const Permutation order(documents_count_, key("packed: documents", 0, 0));
   const int64_t first = first_document(window), count = first_document(window + 1) - first;
   std::vector<int64_t> documents(as_size(count)), lengths(as_size(count));
-  for (int64_t i = 0; i < count; ++i) {
-    documents[as_size(i)] = order(first + i);
-    lengths[as_size(i)] = documents_.length(documents[as_size(i)]);
-  }
+  std::vector<std::pair<int64_t, int64_t>> ascending(as_size(count));  // a source reads its lengths faster so
+  for (int64_t i = 0; i < count; ++i) ascending[as_size(i)] = {documents[as_size(i)] = order(first + i), i};
+  std::sort(ascending.begin(), ascending.end());
+  for (const auto& [document, i] : ascending) lengths[as_size(i)] = documents_.length(document);
   return std::make_shared<Window>(arrangement_.method, arrangement_.seq_length, std::move(documents),
                                   std::move(lengths));
 }

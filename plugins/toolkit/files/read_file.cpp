@@ -37,7 +37,9 @@ std::optional<std::string> read_file(const std::string& path, uint64_t most, Err
     const ssize_t found = ::pread(file.number, text.data() + at, text.size() - at, static_cast<off_t>(at));
     if (found < 0 && errno == EINTR) continue;
     if (found < 0) throw file_error(path, "read it", errno);
-    if (found == 0) text.resize(at);  // it was truncated meanwhile
+    if (found == 0)
+      throw fail(ErrorCode::io, path, ": was cut short while it was read: it had ", bytes, " bytes and ends at byte ",
+                 at, " now");
     at += static_cast<size_t>(found);
   }
   return text;

@@ -29,7 +29,9 @@ struct DatasetFacts {
   int64_t steps = -1;      // number of training steps it has data for; -1: any number
   bool validation = false;
   bool documents = false;  // a batch may have several documents in a row (Batch::cu_seqlens)
-  Value notes;             // an object (files, bytes, hashes) for resolved.json and the log
+  // An object (files, bytes, hashes) for resolved.json and the log. It is compared between ranks and when a run goes on;
+  // between ranks without the members whose names end in "_mtime_ns": hosts may have copies of a file.
+  Value notes;
 };
 
 // The documents of a part of the data, for a dataset that arranges those of another one into rows. Position i of a

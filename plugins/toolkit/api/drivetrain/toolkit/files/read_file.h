@@ -11,7 +11,7 @@ namespace drivetrain {
 
 // All bytes of the file; no value if there is no such file. Does not wait for a writer of a pipe. Thread: any.
 // Error(wrong) naming the path if it is no regular file (a folder, a pipe, a loop of links) or longer than `most`
-// bytes; Error(io) if the system cannot open or read it.
+// bytes; Error(io) if the system cannot open or read it, or if it becomes shorter.
 std::optional<std::string> read_file(const std::string& path, uint64_t most, ErrorCode wrong = ErrorCode::checkpoint);
 
 }  // namespace drivetrain
