@@ -75,6 +75,20 @@ std::string text_of(const Done& done) {
                 " rows in ", formatted("%.1f", done.seconds), " s\n", aligned(rows, "  ", {1}));
 }
 
+// Where the results go is known to be there before an hour of work.
+std::string output_of(const cli::Arguments& arguments) {
+  const std::string output = arguments.text("--output", "");
+  std::error_code unknown;
+  if (output.empty()) return output;
+  if (std::filesystem::is_directory(output, unknown))
+    throw fail(ErrorCode::config, "--output ", output, " is a folder; name a file");
+  const std::filesystem::path folder = std::filesystem::absolute(output).parent_path();
+  if (!std::filesystem::is_directory(folder, unknown))
+    throw fail(ErrorCode::config, "--output ", output, ": there is no folder ", folder.string(),
+               "\n   make it, or name a file elsewhere");
+  return output;
+}
+
 }  // namespace
 
 int evaluate_command(const cli::Arguments& arguments) {
@@ -89,9 +103,7 @@ int evaluate_command(const cli::Arguments& arguments) {
   if (arguments.has("--limit")) set.set_option("limit", arguments.whole("--limit"));
   add_tokenizer(set, folder, arguments.text("--tokenizer", ""), registry);
   const ChosenPlugin plugin = choose_eval_set(set, registry);
-  const std::string output = arguments.text("--output", "");
-  if (!output.empty() && std::filesystem::is_directory(output))
-    throw fail(ErrorCode::config, "--output ", output, " is a folder; name a file");
+  const std::string output = output_of(arguments);
 
   const auto start = std::chrono::steady_clock::now();
   Inference model(folder, set.seed, registry, log);

@@ -36,11 +36,22 @@ at::Tensor filled_up(const at::Tensor& t, int64_t rows, int64_t columns, int64_t
   return whole;
 }
 
+// The boundaries of rows that become longer: what is added to a row is a document, and so is an added row.
+std::vector<int64_t> lengthened(const std::vector<int64_t>& cu_seqlens, int64_t length, int64_t rows, int64_t columns) {
+  std::vector<int64_t> list;
+  for (const int64_t begin : cu_seqlens) {
+    const int64_t row = begin / length, place = row * columns + begin % length;
+    if (begin % length == 0 && row > 0 && columns > length) list.push_back((row - 1) * columns + length);
+    list.push_back(place);
+  }
+  for (int64_t row = cu_seqlens.back() / length; row < rows; ++row) list.push_back((row + 1) * columns);
+  return list;
+}
+
 // Rows and columns that count nothing, behind what was read.
 Batch filled_up(Batch batch, int64_t rows, int64_t columns) {
-  const int64_t read = batch.tokens_BS.size(0);
   if (!batch.cu_seqlens.empty())
-    for (int64_t row = read; row < rows; ++row) batch.cu_seqlens.push_back((row + 1) * columns);
+    batch.cu_seqlens = lengthened(batch.cu_seqlens, batch.tokens_BS.size(1), rows, columns);
   batch.tokens_BS = filled_up(batch.tokens_BS, rows, columns, 0);
   batch.labels_BS = filled_up(batch.labels_BS, rows, columns, kIgnored);
   if (batch.position_ids_BS.defined()) batch.position_ids_BS = filled_up(batch.position_ids_BS, rows, columns, 0);
@@ -134,9 +145,8 @@ void Evaluator::check(const Batch& batch, int64_t rows) const {
         throw fail(ErrorCode::io, name, " has ", ids[i], " in position ", i % S, ", which is outside of the model's ",
                    "vocabulary (0 to ", parts_.vocab_size - 1, ")\n   use the tokenizer of this model");
   }
-  if (!batch.cu_seqlens.empty() && (!set_.facts.documents || columns_ != S))
-    throw fail(ErrorCode::plugin, "set cu_seqlens, but open() returned documents = ", set_.facts.documents,
-               " and rows of ", S, " positions, which are made ", columns_, " long");
+  if (!batch.cu_seqlens.empty() && !set_.facts.documents)
+    throw fail(ErrorCode::plugin, "set cu_seqlens, but open() returned documents = false");
   const std::string problem = cu_seqlens_problem(batch.cu_seqlens, rows, S);
   if (!problem.empty()) throw fail(ErrorCode::plugin, problem);
 }

@@ -128,5 +128,22 @@ TEST_F(SetsOfWeights, a_limit_takes_the_first_of_a_set) {
   EXPECT_EQ(five.facts.rows, 15);
 }
 
+// Two documents fill less than a row of 30 positions, which is computed as one of 64.
+TEST_F(SetsOfWeights, documents_that_share_a_row_have_the_losses_of_documents_alone) {
+  const TempFolder texts;
+  for (int i = 0; i < 60; ++i) std::ofstream(texts.path(concat(i, ".txt"))) << "document " << 100 + i * i;
+  const std::string source =
+      concat(R"({"type": "text", "params": {"seq_length": 30, "files": [")", texts.path(""), R"("]}})");
+  const auto entry = [](const std::string& of, const std::string& more) {
+    return concat(R"({"type": "perplexity", "params": {"part": "train", "source": )", of, more, "}}");
+  };
+  const auto alone = evaluated(entry(source, ""));
+  const std::string packed = concat(R"({"type": "packed", "params": {"seq_length": 30, "source": )", source, "}}");
+  const auto shared =
+      evaluated(entry(packed, concat(R"(, "batch_size": 1, "iters": )", (alone.facts.rows + 1) / 2)), 3);
+  ASSERT_GT(alone.facts.rows, 40);
+  EXPECT_NEAR(shared.figures.find("loss")->as_double(), alone.figures.find("loss")->as_double(), 1e-5);
+}
+
 }  // namespace
 }  // namespace drivetrain::test

@@ -70,6 +70,8 @@ TEST_F(Evaluate, gives_the_figures_of_the_training_as_the_harness_writes_them) {
   expect_refused("evaluate " + path("run") + " " + path("bad.jsonl"), 8, {"bad.jsonl:1:"});
   expect_refused("evaluate " + path("nowhere") + " " + path("q.jsonl"), 2, {"holds no model"});
   expect_refused("evaluate " + path("run") + " choices --output " + folder(), 2, {"is a folder"});
+  expect_refused("evaluate " + path("run") + " choices --output " + path("missing/out.json"), 2,
+                 {"there is no folder", "missing", "make it"});
   expect_refused("evaluate " + path("run"), 2, {"SET"});
 }
 

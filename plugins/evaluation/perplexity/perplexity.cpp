@@ -101,11 +101,16 @@ class Perplexity : public Evaluation {
     for (int64_t row = 0; row < rows; ++row) {
       Batch batch;
       rows_->read(row, 1, batch);
+      const int64_t *labels = batch.labels_BS.const_data_ptr<int64_t>(),
+                    *tokens = batch.tokens_BS.const_data_ptr<int64_t>(), count = batch.labels_BS.numel();
       std::vector<int32_t> ids;
-      const int64_t* labels = batch.labels_BS.const_data_ptr<int64_t>();
-      for (int64_t i = 0; i < batch.labels_BS.numel(); ++i)
-        if (labels[i] >= 0) ids.push_back(static_cast<int32_t>(labels[i]));
-      bytes += codec.bytes_of(ids);
+      for (int64_t i = 0; i < count; ids.clear()) {  // labels that follow each other, and what is in front of them
+        for (; i < count && labels[i] < 0; ++i) {
+        }
+        const int64_t first = i;
+        for (; i < count && labels[i] >= 0; ++i) ids.push_back(static_cast<int32_t>(labels[i]));
+        if (!ids.empty()) bytes += codec.bytes_of(ids, static_cast<int32_t>(tokens[first]));
+      }
     }
     return bytes;
   }

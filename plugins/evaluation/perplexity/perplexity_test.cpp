@@ -23,11 +23,13 @@ namespace {
 struct Source : Dataset {
   struct Lists : Documents {
     std::vector<int64_t> lengths = {3, 9, 4};
+    int64_t last = -1;  // label of every document; -1: as the others
     int64_t count() const override { return static_cast<int64_t>(lengths.size()); }
     int64_t length(int64_t document) const override { return lengths.at(document); }
     void read(int64_t document, int64_t first, int64_t count, int64_t* tokens, int64_t* labels) const override {
       for (int64_t i = 0; i < count; ++i)
         tokens[i] = 20 * document + first + i, labels[i] = document == 2 && first + i == 1 ? -100 : tokens[i] + 1;
+      if (last >= 0 && first + count == length(document)) labels[count - 1] = last;
     }
   };
   DatasetFacts open(const RunFacts& run, const ModelFacts&) override {
@@ -174,6 +176,9 @@ TEST_F(Perplexity, a_tokenizer_gives_tokens_and_their_bytes) {
   maker.source->lists.emplace();
   EXPECT_EQ(open(R"("source": "x", "tokenizer": "doubles")", 0, 50000).notes.find("bytes")->as_int(), 2 * 15)
       << "of 16 positions one has no label that counts";
+  maker.source->lists->last = 299;
+  EXPECT_EQ(open(R"("source": "x", "tokenizer": "doubles")", 0, 50000).notes.find("bytes")->as_int(), 2 * 12)
+      << "the mark behind each of three documents is no text";
   expect_refused(text, {"tokenizer/doubles", "300", "257"}, 257);
 }
 

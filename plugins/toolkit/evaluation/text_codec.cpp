@@ -1,5 +1,8 @@
 #include <drivetrain/toolkit/evaluation/text_codec.h>
 
+#include <algorithm>
+#include <iterator>
+
 #include <drivetrain/error.h>
 #include <drivetrain/services.h>
 
@@ -41,6 +44,9 @@ TextCodec::TextCodec(const std::string& owner, const TokenizerOptions& options, 
     throw fail(ErrorCode::config, owner, ": tokenizer/", options.tokenizer->type, " has ", facts.vocab_size,
                " tokens, and the model a vocabulary of ", model.vocab_size, "\n   use the tokenizer of this model");
   begin_ = begin_of(facts);
+  marks_ = facts.prefix;
+  for (const std::optional<int32_t>& id : {facts.bos, facts.eos, facts.pad, facts.eod})
+    if (id) marks_.push_back(*id);
 }
 
 std::vector<int32_t> TextCodec::encode(std::string_view text) const {
@@ -54,11 +60,20 @@ std::vector<int32_t> TextCodec::encode(std::string_view text) const {
   return ids;
 }
 
-int64_t TextCodec::bytes_of(std::span<const int32_t> ids) const {
-  if (!tokenizer_) return static_cast<int64_t>(ids.size());
+int64_t TextCodec::decoded(std::span<const int32_t> ids) const {
   std::string text;
   tokenizer_->decode(ids, text);
   return static_cast<int64_t>(text.size());
+}
+
+int64_t TextCodec::bytes_of(std::span<const int32_t> ids, std::optional<int32_t> before) const {
+  if (!tokenizer_) return static_cast<int64_t>(ids.size());
+  const auto is_mark = [&](int32_t id) { return std::find(marks_.begin(), marks_.end(), id) != marks_.end(); };
+  std::vector<int32_t> text;
+  if (before && !is_mark(*before)) text.push_back(*before);
+  const int64_t in_front = decoded(text);
+  std::copy_if(ids.begin(), ids.end(), std::back_inserter(text), [&](int32_t id) { return !is_mark(id); });
+  return decoded(text) - in_front;
 }
 
 }  // namespace drivetrain

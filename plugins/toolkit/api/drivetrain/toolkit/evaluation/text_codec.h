@@ -36,11 +36,16 @@ class TextCodec {
   std::vector<int32_t> encode(std::string_view text) const;
   // What stands in front of a text so that its first token is predicted too; nothing: there is no such token.
   std::optional<int32_t> begin() const { return begin_; }
-  int64_t bytes_of(std::span<const int32_t> ids) const;
+  // Bytes of text that these tokens stand for behind the token `before`: some tokenizers give the first token of a text
+  // another text. Those that mark the begin or end of a text or fill a row stand for none, however they are spelled.
+  int64_t bytes_of(std::span<const int32_t> ids, std::optional<int32_t> before = {}) const;
 
  private:
+  int64_t decoded(std::span<const int32_t> ids) const;
+
   std::shared_ptr<const Tokenizer> tokenizer_;  // null: bytes
   std::optional<int32_t> begin_;
+  std::vector<int32_t> marks_;  // no text
 };
 
 }  // namespace drivetrain
