@@ -1,10 +1,12 @@
 // Batches that someone else made: a safetensors file with one slice of tokens per step, so that two programs can be
 // compared on the same rows. Legend: B rows of a micro-batch in the file, S sequence.
 #include <drivetrain/dataset.h>
+#include <drivetrain/random.h>
 #include <drivetrain/safetensors.h>
 #include <drivetrain/services.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <numeric>
 #include <utility>
 
@@ -46,6 +48,7 @@ class TokenBatches : public Dataset {
     facts.notes.set("labels", file_->contains("labels"));
     facts.documents = file_->contains("documents");
     facts.notes.set("documents", facts.documents);
+    facts.notes.set("digest", digest());
     return facts;
   }
 
@@ -96,6 +99,21 @@ class TokenBatches : public Dataset {
   }
 
   // A misspelt "labels" would be left out in silence, and the run trained on others.
+  // Of the first, a middle and the last step: a run that goes on with another file is told so.
+  std::string digest() {
+    uint64_t hash = 0;
+    for (const int64_t step : {int64_t{1}, (shape_[0] + 1) / 2, shape_[0]}) {
+      Batch batch;
+      read({DataPart::train, step, 0, shape_[1] * shape_[2]}, batch);
+      for (const at::Tensor& t : {batch.tokens_BS, batch.labels_BS})
+        hash = hash * 0x100000001b3u ^
+               hash_name({static_cast<const char*>(t.const_data_ptr()), static_cast<size_t>(t.nbytes())});
+    }
+    char text[20];
+    std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(hash));
+    return text;
+  }
+
   void check_names() const {
     const std::vector<std::string> known = {"tokens", "labels", "documents"};
     for (const std::string& name : file_->names()) {

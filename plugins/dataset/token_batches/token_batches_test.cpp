@@ -131,5 +131,17 @@ TEST_F(TokenBatches, a_missing_file_is_named) {
   EXPECT_NE(error_of([&] { dataset->open({}, {}); }).find("/no/such/file"), std::string::npos);
 }
 
+TEST_F(TokenBatches, another_file_of_the_same_shape_has_another_digest) {
+  const at::Tensor tokens = at::zeros({4, 3, 2, 5}, at::kLong);
+  open({{"tokens", tokens}});
+  const std::string before = facts_.notes.find("digest")->as_string();
+  open({{"tokens", tokens.clone()}});
+  EXPECT_EQ(facts_.notes.find("digest")->as_string(), before);
+  at::Tensor other = tokens.clone();
+  other.view(-1).mutable_data_ptr<int64_t>()[7] = 1;
+  open({{"tokens", other}});
+  EXPECT_NE(facts_.notes.find("digest")->as_string(), before);
+}
+
 }  // namespace
 }  // namespace drivetrain::test

@@ -22,12 +22,13 @@ Value text_options(const TempFolder& folder) {
   return Value::Object{{"files", Value::Array{folder.path()}}, {"seq_length", 16}};
 }
 
-// The same documents, several in a row.
-Value packed_options(const TempFolder& folder, const char* method) {
-  Value source = Value::object();
-  source.set("type", "text");
-  source.set("params", text_options(folder));
+// Documents of another dataset, several in a row.
+Value packed(const char* type, Value params, const char* method = "best_fit") {
+  Value source = Value::Object{{"type", type}, {"params", std::move(params)}};
   return Value::Object{{"source", std::move(source)}, {"seq_length", 160}, {"method", method}, {"window", 7}};
+}
+Value packed_options(const TempFolder& folder, const char* method) {
+  return packed("text", text_options(folder), method);
 }
 
 // Conversations of different lengths, some of them held out.
@@ -84,6 +85,14 @@ TEST(DatasetConformance, megatron_passes_in_its_other_order_with_all_that_the_en
   options.set("eod", 9);
   for (const char* const key : {"reset_position_ids", "reset_attention_mask", "eod_mask_loss"}) options.set(key, true);
   run_suite({Dataset::kKind, "megatron", options});
+}
+
+TEST(DatasetConformance, documents_of_every_source_are_packed) {
+  const TempFolder tokens, conversations;
+  Value files = megatron_options(tokens);
+  files.set("data_path", Value::Array{tokens.path("a"), tokens.path("b")});  // each document once: no weights
+  run_suite({Dataset::kKind, "packed", packed("megatron", files)});
+  run_suite({Dataset::kKind, "packed", packed("instruction", instruction_options(conversations))});
 }
 
 }  // namespace
