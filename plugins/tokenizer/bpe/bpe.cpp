@@ -81,7 +81,10 @@ class Bpe final : public Tokenizer {
     if (files.json.empty() && files.vocab.empty())
       throw fail(ErrorCode::config, place,
                  ": holds neither tokenizer.json nor vocab.json with merges.txt nor encoder.json with vocab.bpe");
-    Definition read = files.json.empty() ? read_gpt2_files(files.vocab, files.merges) : read_tokenizer_json(files.json);
+    const bool is_pair = files.json.empty();
+    FilesBeside beside = read_files_beside(fs::path(is_pair ? files.vocab : files.json).parent_path().string(),
+                                           is_pair ? std::span<const char* const>(kAllTokenKeys) : kKeysOfFacts);
+    Definition read = is_pair ? read_gpt2_files(files.vocab, files.merges, beside) : read_tokenizer_json(files.json);
     facts_.files = read.files;
     const std::vector<std::string> first = std::move(read.first);
     const bool takes_spaces =
@@ -98,7 +101,7 @@ class Bpe final : public Tokenizer {
       if (!id) throw fail(ErrorCode::config, file, ": post_processor: there is no token \"", token, "\"");
       facts_.prefix.push_back(*id);
     }
-    read_special_tokens(fs::path(file).parent_path().string(), *encoder_, facts_);
+    set_special_tokens(beside, *encoder_, facts_);
   }
 
   TokenizerFacts facts() const override { return facts_; }

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
+#include <limits>
 
 #include <drivetrain/error.h>
 
@@ -43,6 +43,36 @@ std::string type_of(const Value& section, const std::string& where) {
   const Value* type = section.find("type");
   if (!type || !type->is_string()) throw fail(ErrorCode::config, where, ": has no \"type\"");
   return type->as_string();
+}
+
+const Value& wanted(const Value& section, const char* key, const std::string& where) {
+  const Value* value = section.find(key);
+  if (!value) throw fail(ErrorCode::config, where, ": has no \"", key, "\"");
+  return *value;
+}
+
+int32_t token_id(const Value& value, const std::string& where) {
+  const int64_t id = value.as_int();
+  if (id < 0 || id >= std::numeric_limits<int32_t>::max())
+    throw fail(ErrorCode::config, where, ": ", id, " is no id of a token");
+  return static_cast<int32_t>(id);
+}
+
+void read_tokens(const Value& vocab, Definition& definition, const std::string& where) {
+  for (const Value::Member& token : vocab.members())
+    definition.tokens.emplace_back(token.key, token_id(token.value, where));
+}
+
+AddedToken read_flags(const Value& entry, const std::string& where) {
+  AddedToken token;
+  token.content = wanted(entry, "content", where).as_string();
+  const auto read = [&](const char* key, bool& flag) {
+    if (const Value* value = entry.find(key)) flag = value->as_bool();
+  };
+  read("special", token.special), read("single_word", token.single_word), read("lstrip", token.lstrip);
+  read("rstrip", token.rstrip), read("normalized", token.normalized);
+  if (token.content.empty()) throw fail(ErrorCode::config, where, ": a token without content");
+  return token;
 }
 
 void refuse_other_keys(const Value& section, std::initializer_list<const char*> known, const std::string& where) {

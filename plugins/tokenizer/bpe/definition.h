@@ -9,6 +9,7 @@
 #include <drivetrain/value.h>
 
 #include "added_tokens.h"
+#include "files_beside.h"
 #include "merges.h"
 #include "pieces.h"
 
@@ -27,8 +28,9 @@ struct Definition {
 
 // Hugging Face's tokenizer.json. Error(config) naming what it has and this version does not know.
 Definition read_tokenizer_json(const std::string& path);
-// GPT-2's pair of files.
-Definition read_gpt2_files(const std::string& vocab, const std::string& merges);
+// GPT-2's pair of files. `beside` says which special tokens are found in texts; names that its class has and no file
+// says are added to it. Error(config) if it or the vocabulary is of another family that has such files.
+Definition read_gpt2_files(const std::string& vocab, const std::string& merges, FilesBeside& beside);
 
 // Its parts. `where`: for messages.
 std::vector<Cut> read_pre_tokenizer(const Value& section, const std::string& where);
@@ -38,6 +40,13 @@ inline constexpr const char* kGpt2Pattern =
 
 // "type" of a section; Error(config) if it has none.
 std::string type_of(const Value& section, const std::string& where);
+// The value of a key; Error(config) if there is none.
+const Value& wanted(const Value& section, const char* key, const std::string& where);
+int32_t token_id(const Value& value, const std::string& where);
+// {"token": id, ...} to definition.tokens.
+void read_tokens(const Value& vocab, Definition& definition, const std::string& where);
+// {"content": "<s>", "lstrip": false, ...} without its id.
+AddedToken read_flags(const Value& entry, const std::string& where);
 // Error(config) naming the first key of `section` that is not among `known`.
 void refuse_other_keys(const Value& section, std::initializer_list<const char*> known, const std::string& where);
 // Looks up the tokens of merges. `where`: what a message calls the place.

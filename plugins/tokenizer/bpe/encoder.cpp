@@ -22,16 +22,30 @@ std::unique_ptr<TokenFinder> finder(const std::vector<AddedToken>& added, bool n
   return std::make_unique<TokenFinder>(std::move(list));
 }
 
+// The number of ids. An id far behind the number of tokens is a mistake in the file, and the table by ids would take
+// the memory for it: real vocabularies leave a few thousand ids unused.
+size_t count_ids(const std::vector<std::pair<std::string, int32_t>>& tokens, const std::vector<AddedToken>& added,
+                 const std::string& where) {
+  int32_t highest = -1;
+  const std::string* name = nullptr;
+  const auto look = [&](const std::string& token, int32_t id) {
+    if (id > highest) highest = id, name = &token;
+  };
+  for (const auto& [token, id] : tokens) look(token, id);
+  for (const AddedToken& token : added) look(token.content, token.id);
+  const size_t count = tokens.size() + added.size(), most = 4 * count + 65536;
+  if (name && static_cast<size_t>(highest) > most)
+    throw fail(ErrorCode::config, where, ": the token \"", *name, "\" has the id ", highest, ", and there are ", count,
+               " tokens; the highest id that is taken for so many is ", most, ", so check the id");
+  return static_cast<size_t>(highest + 1);
+}
+
 }  // namespace
 
 Encoder::Encoder(Definition definition)
     : added_(std::move(definition.added)), nfc_(definition.nfc), pieces_(std::move(definition.cuts)) {
   const std::string& where = definition.files.front();
-  int32_t highest = -1;
-  for (const auto& [name, id] : definition.tokens) highest = std::max(highest, id);
-  for (const AddedToken& token : added_) highest = std::max(highest, token.id);
-  if (highest > 100'000'000) throw fail(ErrorCode::config, where, ": a token has the id ", highest);
-  bytes_.resize(static_cast<size_t>(highest) + 1);
+  bytes_.resize(count_ids(definition.tokens, added_, where));
 
   TokenIds by_bytes;
   std::array<int32_t, 256> of_byte;
@@ -116,6 +130,10 @@ void Encoder::decode(std::span<const int32_t> ids, std::string& text) const {
       throw fail(ErrorCode::config, "token ", id, " is none of this tokenizer, which has ", bytes_.size(), " ids");
     text += *bytes_[static_cast<size_t>(id)];
   }
+}
+
+bool Encoder::is_added(int32_t id) const {
+  return std::any_of(added_.begin(), added_.end(), [&](const AddedToken& token) { return token.id == id; });
 }
 
 std::optional<int32_t> Encoder::id_of(std::string_view token) const {

@@ -22,6 +22,7 @@ class Encoder {
   void encode(std::string_view text, std::vector<int32_t>& ids) const;
   void decode(std::span<const int32_t> ids, std::string& text) const;  // Error(config) for an id that is no token
   std::optional<int32_t> id_of(std::string_view token) const;
+  bool is_added(int32_t id) const;  // found in texts as a whole
   int64_t vocab_size() const { return static_cast<int64_t>(bytes_.size()); }
   bool nfc() const { return nfc_; }
 

@@ -5,12 +5,15 @@
 #include <cstring>
 #include <limits>
 
+#include <drivetrain/error.h>
+
 namespace drivetrain::bpe {
 namespace {
 
 constexpr uint64_t kMix = 0x9E3779B97F4A7C15ull;
 constexpr size_t kShort = 40;  // bytes of pieces whose best merge is searched from left to right
 constexpr int32_t kNoRank = std::numeric_limits<int32_t>::max();
+constexpr size_t kLongest = std::numeric_limits<int32_t>::max();  // bytes of a piece
 
 uint64_t mix(uint64_t x) {
   x *= kMix;
@@ -104,6 +107,10 @@ void Merges::encode(std::string_view piece, PieceCache& cache, std::vector<int32
 }
 
 void Merges::merge(std::string_view piece, PieceCache& cache, std::vector<int32_t>& ids) const {
+  if (piece.size() > kLongest)
+    throw fail(ErrorCode::io, "tokenizer/bpe: a text has a piece of ", piece.size(),
+               " bytes that the pre-tokenizer does ", "not cut, and a piece can have ", kLongest,
+               "; split the text into several");
   if (whole_first_) {
     const auto whole = ids_.find(piece);
     if (whole != ids_.end()) return ids.push_back(whole->second);

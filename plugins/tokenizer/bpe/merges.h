@@ -37,6 +37,7 @@ class Merges {
   Merges(TokenIds ids, const std::array<int32_t, 256>& bytes, const std::vector<Merge>& merges, bool whole_first);
 
   OwnedCache make_cache() const;
+  // Error(io) for a piece of 2 GiB or more: its symbols are counted in 32 bits.
   void encode(std::string_view piece, PieceCache& cache, std::vector<int32_t>& ids) const;
 
  private:

@@ -21,6 +21,10 @@ const std::vector<CharacterSet>& sets_of_categories() {
   return sets;
 }
 
+// Limits far above every published pattern. Parsing and matching call themselves for what is in a group and behind an
+// element, so without limits a stranger's file could use up the stack.
+constexpr int kMostDepth = 64, kMostElements = 1000;
+
 class Parser {
  public:
   Parser(std::string_view text, const std::string& where) : text_(text), where_(where) {}
@@ -34,8 +38,13 @@ class Parser {
 
  private:
   Error unknown(const std::string& what) const {
-    return fail(ErrorCode::config, where_, ": the pattern ", text_, " has ", what, " at character ", at_ + 1,
+    return fail(ErrorCode::config, where_, ": the pattern ", shown(), " has ", what, " at character ", at_ + 1,
                 ", which this version does not know");
+  }
+  // The pattern, or its beginning: a message is for people.
+  std::string shown() const {
+    if (text_.size() <= 300) return std::string(text_);
+    return std::string(text_.substr(0, valid_utf8(text_.substr(0, 200)))) + "...";
   }
   bool ends() const { return at_ >= text_.size(); }
   bool next_is(std::string_view word) const { return text_.substr(at_).starts_with(word); }
@@ -66,6 +75,7 @@ class Parser {
   }
 
   PatternItem element(bool any_case) {
+    if (++elements_ > kMostElements) throw unknown(concat("more than ", kMostElements, " elements"));
     if (next_is("(?=") || next_is("(?!")) return lookahead(any_case);
     if (take("(?i:")) return group(true);
     if (take("(?:") || (!next_is("(?") && take("("))) return group(any_case);
@@ -89,7 +99,12 @@ class Parser {
   PatternItem group(bool any_case) {
     PatternItem item;
     item.kind = PatternItem::Kind::group;
+    if (++depth_ > kMostDepth) {
+      --at_;
+      throw unknown(concat("more than ", kMostDepth, " groups within each other"));
+    }
     item.group = alternatives(any_case);
+    --depth_;
     if (!take(")")) throw unknown("'(' without ')'");
     if (next_is("*") || next_is("+") || next_is("{") || next_is("??") || next_is("?+"))
       throw unknown("a group that is repeated");
@@ -128,12 +143,13 @@ class Parser {
   }
 
   std::shared_ptr<const CharacterSet> one_set(bool any_case) {
+    if (ends()) throw unknown("an end that is too early");
     auto set = std::make_shared<CharacterSet>();
     if (take("[")) {
       bracket(*set, any_case);
     } else if (take("\\")) {
       if (const auto single = escape(*set)) add(*set, *single, *single, any_case);
-    } else if (std::string_view("^$.*+?{}").find(text_[at_]) != std::string_view::npos) {
+    } else if (std::string_view("^$.*+?{}()|").find(text_[at_]) != std::string_view::npos) {
       throw unknown(concat("'", text_[at_], "'"));
     } else {
       const uint32_t c = character();
@@ -245,6 +261,7 @@ class Parser {
   const std::string_view text_;
   const std::string& where_;
   size_t at_ = 0;
+  int depth_ = 0, elements_ = 0;
   std::vector<std::shared_ptr<const CharacterSet>> sets_;  // all so far: equal ones are one
 };
 

@@ -78,9 +78,9 @@ Pattern::Pattern(std::string_view expression, const std::string& where)
   if (alternatives_.size() > 64)
     throw fail(ErrorCode::config, where, ": the pattern has ", alternatives_.size(), " alternatives; 64 are known");
   for (size_t i = 0; i < alternatives_.size(); ++i) {
-    add_first_characters(alternatives_[i], uint64_t{1} << i);
-    if (match_all(alternatives_[i], "", 0) != kNone)
-      throw fail(ErrorCode::config, where, ": the pattern matches the empty text, which is not known");
+    const uint64_t bit = uint64_t{1} << i;
+    if (!add_first_characters(alternatives_[i], bit)) continue;
+    for (uint64_t& candidates : candidates_) candidates |= bit;  // what matches nothing does so in front of anything
   }
 }
 

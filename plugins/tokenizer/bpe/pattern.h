@@ -53,7 +53,8 @@ class Pattern {
     size_t begin, end;
   };
   static constexpr size_t kNone = std::string_view::npos;
-  // The first match that begins at `from` or later; begin is kNone if there is none. Valid UTF-8 only.
+  // The first match that begins at `from` or later and before the end of the text; it may be empty. begin is kNone if
+  // there is none. Valid UTF-8 only.
   Match find(std::string_view text, size_t from) const;
 
  private:

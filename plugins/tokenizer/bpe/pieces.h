@@ -12,7 +12,7 @@ namespace drivetrain::bpe {
 // One step; a sequence of them cuts every piece of the step before.
 struct Cut {
   enum class Kind {
-    pattern,         // a match is a piece, and so is what lies between two of them
+    pattern,         // a match is a piece, and so is what lies between two of them; an empty match only cuts
     only_matches,    // what lies between two matches is dropped
     digit,           // every digit is a piece
     digits,          // digits beside each other are one piece
@@ -40,13 +40,14 @@ class Pieces {
     const Cut& cut = cuts_[index];
     if (cut.kind == Cut::Kind::space_in_front && text[0] != ' ') return step(index + 1, ' ' + std::string(text), use);
     if (cut.kind == Cut::Kind::space_in_front) return step(index + 1, text, use);
-    size_t done = 0;
+    size_t done = 0, from = 0;
     for (;;) {
-      const Pattern::Match match = next(cut, text, done);
+      const Pattern::Match match = next(cut, text, from);
       if (match.begin == Pattern::kNone) break;
       if (cut.kind != Cut::Kind::only_matches) step(index + 1, text.substr(done, match.begin - done), use);
       step(index + 1, text.substr(match.begin, match.end - match.begin), use);
-      done = match.end;
+      done = from = match.end;
+      if (match.begin == match.end) from += code_point(text, from).length;  // else the same match is found for ever
     }
     if (cut.kind != Cut::Kind::only_matches) step(index + 1, text.substr(done), use);
   }

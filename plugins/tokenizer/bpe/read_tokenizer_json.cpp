@@ -1,6 +1,3 @@
-#include <fstream>
-#include <limits>
-
 #include <drivetrain/error.h>
 
 #include "definition.h"
@@ -8,27 +5,9 @@
 namespace drivetrain::bpe {
 namespace {
 
-int32_t token_id(const Value& value, const std::string& where) {
-  const int64_t id = value.as_int();
-  if (id < 0 || id >= std::numeric_limits<int32_t>::max())
-    throw fail(ErrorCode::config, where, ": ", id, " is no id of a token");
-  return static_cast<int32_t>(id);
-}
-
-void read_tokens(const Value& vocab, Definition& definition, const std::string& where) {
-  for (const Value::Member& token : vocab.members())
-    definition.tokens.emplace_back(token.key, token_id(token.value, where));
-}
-
 bool is_set(const Value* value) {
   return value && !value->is_null() && *value != Value("") && *value != Value(false) && *value != Value(0) &&
          *value != Value(0.0);
-}
-
-const Value& wanted(const Value& section, const char* key, const std::string& where) {
-  const Value* value = section.find(key);
-  if (!value) throw fail(ErrorCode::config, where, ": has no \"", key, "\"");
-  return *value;
 }
 
 void read_model(const Value& model, Definition& definition, const std::string& where) {
@@ -60,37 +39,36 @@ void read_model(const Value& model, Definition& definition, const std::string& w
 
 AddedToken read_added(const Value& entry, const std::string& where) {
   refuse_other_keys(entry, {"id", "content", "single_word", "lstrip", "rstrip", "normalized", "special"}, where);
-  AddedToken token;
-  token.content = wanted(entry, "content", where).as_string();
+  AddedToken token = read_flags(entry, where);
   token.id = token_id(wanted(entry, "id", where), where);
-  const auto read = [&](const char* key, bool& flag) {
-    if (const Value* value = entry.find(key)) flag = value->as_bool();
-  };
-  read("special", token.special), read("single_word", token.single_word), read("lstrip", token.lstrip);
-  read("rstrip", token.rstrip), read("normalized", token.normalized);
-  if (token.content.empty()) throw fail(ErrorCode::config, where, ": a token without content");
   return token;
 }
 
-// What a template puts in front of a single text. Other post-processors change only offsets, which nobody asks for.
-void read_template(const Value& section, Definition& definition, const std::string& where) {
+// What BERT and RoBERTa put in front: "cls": ["<s>", 0].
+std::string read_cls(const Value& section, const std::string& where) {
+  const Value& cls = wanted(section, "cls", where);
+  if (!cls.is_array() || cls.items().size() != 2 || !cls.items()[0].is_string())
+    throw fail(ErrorCode::config, where, ": \"cls\" is ", cls.to_json(), ", wanted a token and its id");
+  return cls.items()[0].as_string();
+}
+
+// What is put in front of a single text. ByteLevel changes only offsets, which nobody asks for.
+void read_post_processor(const Value& section, Definition& definition, const std::string& where) {
   const std::string type = type_of(section, where);
   if (type == "Sequence") {
-    for (const Value& one : wanted(section, "processors", where).items()) read_template(one, definition, where);
+    for (const Value& one : wanted(section, "processors", where).items()) read_post_processor(one, definition, where);
   } else if (type == "TemplateProcessing") {
     for (const Value& part : wanted(section, "single", where).items()) {
       const Value* special = part.find("SpecialToken");
       if (!special) break;
       definition.first.push_back(wanted(*special, "id", where).as_string());
     }
+  } else if (type == "RobertaProcessing" || type == "BertProcessing") {
+    definition.first.push_back(read_cls(section, where));
+  } else if (type != "ByteLevel") {
+    throw fail(ErrorCode::config, where, ": the post-processor ", type, " is not known in this version; known are ",
+               "ByteLevel, TemplateProcessing, RobertaProcessing, BertProcessing and Sequence");
   }
-}
-
-std::string read_text(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::string text{std::istreambuf_iterator<char>(file), {}};
-  if (!file) throw fail(ErrorCode::io, path, ": cannot be read");
-  return text;
 }
 
 }  // namespace
@@ -110,33 +88,10 @@ Definition read_tokenizer_json(const std::string& path) {
   if (const Value* added = file.find("added_tokens"); added && !added->is_null())
     for (const Value& entry : added->items()) definition.added.push_back(read_added(entry, path + ": added_tokens"));
   if (const Value* last = file.find("post_processor"); last && !last->is_null())
-    read_template(*last, definition, path + ": post_processor");
+    read_post_processor(*last, definition, path + ": post_processor");
   if (const Value* decoder = file.find("decoder"); decoder && !decoder->is_null())
     if (const std::string type = type_of(*decoder, path + ": decoder"); type != "ByteLevel")
       throw fail(ErrorCode::config, path, ": the decoder ", type, " is not known in this version; known is ByteLevel");
-  return definition;
-}
-
-Definition read_gpt2_files(const std::string& vocab, const std::string& merges) {
-  Definition definition;
-  definition.files = {vocab, merges};
-  read_tokens(read_json_file(vocab), definition, vocab);
-  MergeReader reader(definition);
-  const std::string text = read_text(merges);
-  int64_t number = 0;
-  for (size_t begin = 0; begin < text.size();) {
-    const size_t end = std::min(text.find('\n', begin), text.size());
-    std::string line = text.substr(begin, end - begin);
-    if (line.ends_with('\r')) line.pop_back();
-    begin = end + 1, ++number;
-    if (line.empty() || (number == 1 && line.starts_with("#version"))) continue;
-    reader.add(line, concat(merges, ":", number));
-  }
-  definition.cuts.push_back({});
-  definition.cuts.back().patterns.emplace_back(kGpt2Pattern, vocab);
-  // As the tokenizer of GPT-2 in transformers: the one special token is found in texts.
-  for (const auto& [token, id] : definition.tokens)
-    if (token == "<|endoftext|>") definition.added.push_back({.content = token, .id = id, .special = true});
   return definition;
 }
 

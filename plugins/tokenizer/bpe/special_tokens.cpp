@@ -1,44 +1,34 @@
 #include "special_tokens.h"
 
-#include <filesystem>
-
 #include <drivetrain/error.h>
 
 namespace drivetrain::bpe {
 namespace {
 
-// "bos_token": "<s>", or {"content": "<s>", ...}, or null.
-std::optional<int32_t> read_token(const Value& file, const char* key, const Encoder& encoder, const std::string& path) {
-  const Value* value = file.find(key);
-  if (value && value->is_object()) value = value->find("content");
-  if (!value || value->is_null()) return std::nullopt;
-  const auto id = encoder.id_of(value->as_string());
+std::optional<int32_t> id_of_key(const FilesBeside& beside, const char* key, const Encoder& encoder) {
+  const NamedToken* named = beside.find(key);
+  if (!named) return std::nullopt;
+  const auto id = encoder.id_of(named->token.content);
   if (!id)
-    throw fail(ErrorCode::config, path, ": ", key, " is \"", value->as_string(),
+    throw fail(ErrorCode::config, named->file, ": ", key, " is \"", named->token.content,
                "\", which the tokenizer does not have");
   return id;
 }
 
 }  // namespace
 
-void read_special_tokens(const std::string& folder, const Encoder& encoder, TokenizerFacts& facts) {
-  for (const char* name : {"tokenizer_config.json", "special_tokens_map.json"}) {
-    const std::string path = folder + "/" + name;
-    std::error_code unknown;
-    if (!std::filesystem::is_regular_file(path, unknown)) continue;
-    const Value file = read_json_file(path);
-    facts.files.push_back(path);
-    facts.bos = read_token(file, "bos_token", encoder, path);
-    facts.eos = read_token(file, "eos_token", encoder, path);
-    facts.pad = read_token(file, "pad_token", encoder, path);
-    if (const Value* add = file.find("add_bos_token"); add && add->is_bool()) {
-      facts.prefix.clear();
-      if (add->as_bool() && facts.bos) facts.prefix = {*facts.bos};
-    }
-    break;
+void set_special_tokens(const FilesBeside& beside, const Encoder& encoder, TokenizerFacts& facts) {
+  facts.files.insert(facts.files.end(), beside.files.begin(), beside.files.end());
+  facts.bos = id_of_key(beside, "bos_token", encoder);
+  facts.eos = id_of_key(beside, "eos_token", encoder);
+  facts.pad = id_of_key(beside, "pad_token", encoder);
+  if (const Value* add = beside.config.find("add_bos_token"); add && add->is_bool()) {
+    facts.prefix.clear();
+    if (add->as_bool() && facts.bos) facts.prefix = {*facts.bos};
   }
   facts.eod = encoder.id_of("<|endoftext|>");
-  if (!facts.eod) facts.eod = facts.eos;
+  // Vocabularies that were made from GPT-2's still have its token, as text among other texts.
+  if (!facts.eod || (facts.eos && !encoder.is_added(*facts.eod))) facts.eod = facts.eos;
 }
 
 }  // namespace drivetrain::bpe
