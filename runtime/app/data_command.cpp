@@ -29,12 +29,19 @@ struct TokenizerPlace {
   const TokenizerReaders readers;
 };
 
+// The table of commands lets three words through: auto, jsonl and text.
+TextFormat text_format(const std::string& word) {
+  if (word == "auto") return TextFormat::automatic;
+  return word.starts_with("json") ? TextFormat::json_lines : TextFormat::text;
+}
+
 int prepare_command(const cli::Arguments& arguments) {
   const TokenizerPlace place(arguments);
   PrepareRequest request;
   request.inputs = arguments.all("--input");
   request.output = arguments.text("--output");
-  request.json_key = arguments.text("--json-key");
+  request.format = text_format(arguments.text("--format"));
+  request.json_key = arguments.text("--json-key"), request.json_key_given = arguments.has("--json-key");
   request.append_eod = arguments.has("--append-eod") || arguments.has("--eod");
   request.skip_broken = arguments.has("--skip-broken");
   request.threads =

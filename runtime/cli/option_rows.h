@@ -321,7 +321,7 @@ constexpr Option required(Option option) {
 inline constexpr Option kDataPrepare[] = {
     {.name = "--input",
      .value = "GLOB",
-     .help = "files, a folder or a pattern: .jsonl has a document per line, all else one per file; may be repeated",
+     .help = "files, a folder or a pattern; may be repeated",
      .takes = Takes::file,
      .repeats = true,
      .required = true},
@@ -331,6 +331,13 @@ inline constexpr Option kDataPrepare[] = {
      .help = "where to: PREFIX.bin has the tokens, PREFIX.idx their places",
      .takes = Takes::file,
      .required = true},
+    {.name = "--format",
+     .value = "FORMAT",
+     .help = "jsonl has a document per line, text one per file; auto takes .jsonl, .jsonlines, .ndjson and .json as "
+             "jsonl, all else as text",
+     .takes = Takes::one_of,
+     .choices = "auto|jsonl|text",
+     .otherwise = "auto"},
     {.name = "--json-key",
      .value = "KEY",
      .help = "where the text is in a line of JSON",

@@ -4,6 +4,8 @@
 #include <oneapi/tbb/parallel_pipeline.h>
 #include <oneapi/tbb/task_arena.h>
 
+#include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <filesystem>
 #include <memory>
@@ -30,6 +32,7 @@ struct Work {
   TextBlock block;
   std::vector<int32_t> ids;
   std::vector<size_t> ends;  // in ids, of each document
+  uint64_t bytes = 0;        // of the block
   uint64_t empty = 0, broken = 0;
   std::string problem;  // of the first broken line, with its place
 };
@@ -145,6 +148,7 @@ Value identity_of(const PrepareRequest& request, const std::vector<TextInput>& i
   Value identity = Value::object();
   identity.set("inputs", inputs_identity(inputs));
   identity.set("tokenizer", tokenizer_identity(opened));
+  identity.set("format", text_format_words(request.format));
   identity.set("json_key", request.json_key);
   identity.set("eod", request.append_eod ? Value(int64_t{request.eod}) : Value());
   identity.set("type", type.name);
@@ -160,41 +164,70 @@ void refuse_finished(const std::string& prefix) {
                  " is there already and is not overwritten\n   give another prefix, or remove it");
 }
 
-void run_pipeline(const PrepareRequest& request, const Tokenizer& tokenizer, TextReader& reader, Output& output,
-                  RateLine& line) {
-  const BlockEncoder encoder(request, tokenizer);
-  const auto threads = static_cast<size_t>(request.threads);
-  const tbb::global_control limit(tbb::global_control::max_allowed_parallelism, threads);
+// One round of the pipeline: it ends with the inputs, or where the next text would be too much for the memory. It ends
+// rather than waits, because a thread that waits for the others may be the only one. True at the end of the inputs.
+bool run_round(const PrepareRequest& request, const BlockEncoder& encoder, TextReader& reader, Output& output,
+               RateLine& line) {
   using Item = std::shared_ptr<Work>;
+  std::atomic<uint64_t> in_flight = 0;
+  bool ended = false;
   const auto read = [&](tbb::flow_control& control) -> Item {
     auto work = std::make_shared<Work>();
-    if (reader.next(work->block)) return work;
+    const uint64_t held = in_flight;
+    const bool full = held > 0 && held + reader.next_bytes() > request.bytes_in_flight;
+    if (!full && reader.next(work->block)) {
+      in_flight += work->bytes = work->block.bytes.size();
+      return work;
+    }
+    ended = !full;
     control.stop();
     return nullptr;
   };
   const auto encode = [&](const Item& work) { return encoder.run(*work), work; };
   const auto write = [&](const Item& work) {
     output.take(*work);
+    in_flight -= work->bytes;
     line.show(output.progress());
   };
+  tbb::parallel_pipeline(3 * static_cast<size_t>(request.threads),
+                         tbb::make_filter<void, Item>(tbb::filter_mode::serial_in_order, read) &
+                             tbb::make_filter<Item, Item>(tbb::filter_mode::parallel, encode) &
+                             tbb::make_filter<Item, void>(tbb::filter_mode::serial_in_order, write));
+  return ended;
+}
+
+void run_pipeline(const PrepareRequest& request, const Tokenizer& tokenizer, TextReader& reader, Output& output,
+                  RateLine& line) {
+  const BlockEncoder encoder(request, tokenizer);
+  const auto threads = static_cast<size_t>(request.threads);
+  const tbb::global_control limit(tbb::global_control::max_allowed_parallelism, threads);
   tbb::task_arena arena(static_cast<int>(threads));
   arena.execute([&] {
-    tbb::parallel_pipeline(3 * threads, tbb::make_filter<void, Item>(tbb::filter_mode::serial_in_order, read) &
-                                            tbb::make_filter<Item, Item>(tbb::filter_mode::parallel, encode) &
-                                            tbb::make_filter<Item, void>(tbb::filter_mode::serial_in_order, write));
+    while (!run_round(request, encoder, reader, output, line)) {
+    }
   });
+}
+
+// An option for lines of JSON without such an input is a mistake: the inputs are not read as somebody thinks.
+void refuse_unused_options(const PrepareRequest& request, const std::vector<TextInput>& inputs) {
+  const char* option = request.json_key_given ? "--json-key" : request.skip_broken ? "--skip-broken" : nullptr;
+  const auto has_lines = [](const TextInput& input) { return input.json_lines; };
+  if (!option || std::any_of(inputs.begin(), inputs.end(), has_lines)) return;
+  throw fail(ErrorCode::config, option, ": is for lines of JSON, and every input is one text, ", inputs[0].path,
+             " the first\n   give --format jsonl if each of their lines is a document, else leave ", option, " out");
 }
 
 }  // namespace
 
 PrepareResult prepare(const PrepareRequest& request, const OpenedTokenizer& opened, Log& log) {
   const Clock::time_point begin = Clock::now();
-  const std::vector<TextInput> inputs = list_inputs(request.inputs);
+  const std::vector<TextInput> inputs = list_inputs(request.inputs, request.format, request.output, log);
+  refuse_unused_options(request, inputs);
   const TokenType& type = token_type_for(opened.facts.vocab_size);
   const Value identity = identity_of(request, inputs, opened, type);
   refuse_finished(request.output);
   make_folders(system_file_calls(), parent_folder(request.output));
-  const auto before = load_progress(request.output, identity);
+  const auto before = load_progress(request.output, identity, inputs);
   PrepareProgress done = before.value_or(PrepareProgress{});
   const uint64_t skipped = bytes_before(inputs, done.place);
   if (before)

@@ -8,6 +8,7 @@
 
 #include <drivetrain/log.h>
 
+#include "data_tools/input_list.h"
 #include "data_tools/open_tokenizer.h"
 #include "internal.h"
 
@@ -16,12 +17,16 @@ namespace drivetrain {
 struct PrepareRequest {
   std::vector<std::string> inputs;  // files, folders, patterns
   std::string output;               // prefix of the files
+  TextFormat format = TextFormat::automatic;
   std::string json_key = "text";
+  bool json_key_given = false;  // then an input has to use it, as it has to use skip_broken
   bool append_eod = false;
   int32_t eod = 0;
   bool skip_broken = false;
   int64_t threads = 1;
   double seconds_between_saves = 2;  // of the place at which a killed preparation goes on
+  // Texts that were read and are not written yet: at most so many, or one alone that is larger.
+  uint64_t bytes_in_flight = uint64_t{256} << 20;
 };
 
 struct PrepareResult {

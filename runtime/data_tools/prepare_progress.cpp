@@ -20,6 +20,23 @@ uint64_t count(const Value& value, const char* key, const std::string& path) {
   return static_cast<uint64_t>(found->as_int());
 }
 
+// What the writer has to be able to go on from.
+void check_place(const PrepareProgress& progress, const std::vector<TextInput>& inputs, const std::string& path) {
+  const auto damaged = [&](const auto&... words) {
+    return fail(ErrorCode::config, path, ": ", words..., ": it is damaged\n   remove it to begin anew");
+  };
+  const InputPlace& place = progress.place;
+  if (place.file > inputs.size())
+    throw damaged("\"file\" is ", place.file, ", and there are ", inputs.size(), " inputs");
+  const uint64_t bytes = place.file < inputs.size() ? inputs[place.file].bytes : 0;
+  if (place.offset > bytes)
+    throw damaged("\"offset\" is ", place.offset, ", and input ", place.file, " has ", bytes, " bytes");
+  if (place.line > place.offset) throw damaged("\"line\" is ", place.line, ", and \"offset\" ", place.offset);
+  if (progress.counts.documents > progress.counts.tokens)  // every document has a token
+    throw damaged("\"documents\" is ", progress.counts.documents, ", and \"tokens\" ", progress.counts.tokens);
+  if (progress.counts.tokens > uint64_t{1} << 60) throw damaged("\"tokens\" is ", progress.counts.tokens);
+}
+
 // The first key in which two objects differ.
 std::string difference(const Value& here, const Value& there) {
   for (const Value::Member& member : here.members()) {
@@ -34,7 +51,8 @@ std::string difference(const Value& here, const Value& there) {
 
 std::string progress_path(const std::string& prefix) { return prefix + ".progress.json"; }
 
-std::optional<PrepareProgress> load_progress(const std::string& prefix, const Value& identity) {
+std::optional<PrepareProgress> load_progress(const std::string& prefix, const Value& identity,
+                                             const std::vector<TextInput>& inputs) {
   const std::string path = progress_path(prefix);
   std::error_code unknown;
   if (!std::filesystem::exists(path, unknown)) return std::nullopt;
@@ -47,10 +65,14 @@ std::optional<PrepareProgress> load_progress(const std::string& prefix, const Va
                ": an unfinished preparation of something else: ", of ? difference(identity, *of) : "it says nothing",
                "\n   give another --output, or remove ", files);
   }
+  if (const uint64_t version = count(file, "version", path); version != uint64_t{kVersion})
+    throw fail(ErrorCode::config, path, ": \"version\" is ", version, ", and known is ", kVersion,
+               "\n   go on with the program that wrote it, or remove it to begin anew");
   PrepareProgress progress;
   progress.place = {count(file, "file", path), count(file, "offset", path), count(file, "line", path)};
   progress.counts.documents = count(file, "documents", path), progress.counts.tokens = count(file, "tokens", path);
   progress.counts.empty = count(file, "empty", path), progress.counts.broken = count(file, "broken", path);
+  check_place(progress, inputs, path);
   const Value* complete = file.find("complete");
   progress.complete = complete && complete->is_bool() && complete->as_bool();
   return progress;

@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include <drivetrain/value.h>
 
@@ -18,8 +19,10 @@ struct PrepareProgress {
 };
 
 std::string progress_path(const std::string& prefix);
-// Nothing if there is none. Error(config) naming the difference if it is that of another preparation than `identity`.
-std::optional<PrepareProgress> load_progress(const std::string& prefix, const Value& identity);
+// Nothing if there is none. Error(config) naming the difference if it is that of another preparation than `identity`,
+// and for a place that the inputs do not have.
+std::optional<PrepareProgress> load_progress(const std::string& prefix, const Value& identity,
+                                             const std::vector<TextInput>& inputs);
 void save_progress(const std::string& prefix, const Value& identity, const PrepareProgress& progress);
 
 }  // namespace drivetrain

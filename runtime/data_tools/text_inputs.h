@@ -17,12 +17,9 @@ struct TextInput {
   std::string path;  // absolute
   uint64_t bytes = 0;
   int64_t modified_ns = 0;
-  bool json_lines = false;  // .jsonl, .ndjson and .json
+  bool json_lines = false;
 };
 
-// What patterns and folders stand for, in the order given; within a pattern and within a folder by name; every file
-// once. Error(config) for a pattern without a file, and for a compressed file.
-DRIVETRAIN_INTERNAL std::vector<TextInput> list_inputs(const std::vector<std::string>& patterns);
 // Number, bytes and a digest of names, sizes and times, for comparing one preparation with the next.
 Value inputs_identity(const std::vector<TextInput>& inputs);
 
@@ -48,11 +45,15 @@ class DRIVETRAIN_INTERNAL TextReader {
   TextReader& operator=(const TextReader&) = delete;
   // False at the end. Error(io) for a file that cannot be read, or is shorter than when it was listed.
   bool next(TextBlock& block);
+  // About how many bytes the next block has; 0 at the end. Fewer than it has for lines that are longer than a block.
+  uint64_t next_bytes();
 
  private:
+  bool to_next_text();  // past files that are done; false at the end
   void open_file();
   void close_file();
-  void read(TextBlock& block, uint64_t bytes);  // adds so many
+  void read(TextBlock& block, uint64_t bytes);       // adds so many
+  void read_lines(TextBlock& block, uint64_t left);  // whole lines, of the bytes left in the file
 
   const std::vector<TextInput>& inputs_;
   InputPlace place_;

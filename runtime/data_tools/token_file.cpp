@@ -1,17 +1,10 @@
 #include "data_tools/token_file.h"
 
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <cstring>
 #include <limits>
 
 #include <drivetrain/error.h>
-#include <drivetrain/toolkit/files/durable.h>
 
 namespace drivetrain {
 namespace {
@@ -22,50 +15,64 @@ std::string without_extension(const std::string& name) {
   return name;
 }
 
-}  // namespace
-
-MappedFile::MappedFile(const std::string& path) {
-  const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  struct stat facts = {};
-  if (descriptor < 0) throw file_error(path, "open it for reading", errno);
-  if (fstat(descriptor, &facts) != 0 || !S_ISREG(facts.st_mode)) {
-    close(descriptor);
-    throw fail(ErrorCode::io, path, ": is no file");
-  }
-  size_ = static_cast<uint64_t>(facts.st_size);
-  void* mapped = size_ == 0 ? nullptr : mmap(nullptr, size_, PROT_READ, MAP_SHARED, descriptor, 0);
-  const int code = errno;
-  close(descriptor);
-  if (mapped == MAP_FAILED) throw file_error(path, "read it", code);
-  data_ = static_cast<const unsigned char*>(mapped);
-}
-
-MappedFile::~MappedFile() {
-  if (data_) munmap(const_cast<unsigned char*>(data_), size_);
-}
-
 template <class T>
-T TokenFile::number(uint64_t offset) const {
+T number_at(const unsigned char* bytes) {
   T value = 0;
-  std::memcpy(&value, idx_.data() + offset, sizeof value);
+  std::memcpy(&value, bytes, sizeof value);
   return value;
 }
 
+// Calls `use` with a number of the type.
+template <class Use>
+auto with_type(const TokenType& type, const Use& use) {
+  switch (type.code) {
+    case 1:
+      return use(uint8_t{});
+    case 2:
+      return use(int8_t{});
+    case 3:
+      return use(int16_t{});
+    case 4:
+      return use(int32_t{});
+    case 8:
+      return use(uint16_t{});
+    default:
+      return use(int64_t{});
+  }
+}
+
+// The largest of these ids, the negative ones being the largest of all.
+template <class T>
+uint64_t largest_id(const unsigned char* bytes, uint64_t count) {
+  uint64_t largest = 0;
+  for (uint64_t i = 0; i < count; ++i)
+    largest = std::max(largest, static_cast<uint64_t>(int64_t{number_at<T>(bytes + i * sizeof(T))}));
+  return largest;
+}
+
+}  // namespace
+
 TokenFile::TokenFile(const std::string& prefix)
     : prefix_(without_extension(prefix)), idx_(idx_path(prefix_)), bin_(bin_path(prefix_)) {
-  const std::string path = idx_path(prefix_);
+  read_header();
+}
+
+void TokenFile::read_header() {
+  const std::string& path = idx_.path();
   if (idx_.size() < kTokenFileHeader)
     throw fail(ErrorCode::io, path, ": has ", idx_.size(), " bytes; the header alone has ", kTokenFileHeader);
-  if (std::memcmp(idx_.data(), kTokenFileMagic.data(), kTokenFileMagic.size()) != 0)
+  unsigned char header[kTokenFileHeader];
+  idx_.read(0, header, sizeof header);
+  if (std::memcmp(header, kTokenFileMagic.data(), kTokenFileMagic.size()) != 0)
     throw fail(ErrorCode::io, path, ": does not begin with MMIDIDX: it is no index of token files");
-  if (number<uint64_t>(9) != kTokenFileVersion)
-    throw fail(ErrorCode::io, path, ": is of version ", number<uint64_t>(9), "; known is ", kTokenFileVersion);
+  if (const auto version = number_at<uint64_t>(header + 9); version != kTokenFileVersion)
+    throw fail(ErrorCode::io, path, ": is of version ", version, "; known is ", kTokenFileVersion);
   for (const TokenType& type : kTokenTypes)
-    if (type.code == idx_.data()[17]) type_ = &type;
+    if (type.code == header[17]) type_ = &type;
   if (!type_)
-    throw fail(ErrorCode::io, path, ": the code of the type is ", int{idx_.data()[17]},
+    throw fail(ErrorCode::io, path, ": the code of the type is ", int{header[17]},
                "; known are 1 (uint8), 2 (int8), 3 (int16), 4 (int32), 5 (int64) and 8 (uint16)");
-  sequences_ = number<uint64_t>(18), entries_ = number<uint64_t>(26);
+  sequences_ = number_at<uint64_t>(header + 18), entries_ = number_at<uint64_t>(header + 26);
   const uint64_t most = idx_.size();  // each sequence and each entry takes bytes of the file
   const uint64_t wanted = sequences_ > most || entries_ > most ? 0 : kTokenFileHeader + 12 * sequences_ + 8 * entries_;
   if (entries_ == 0 || (wanted != idx_.size() && wanted + sequences_ != idx_.size()))  // a byte each: their mode
@@ -73,12 +80,14 @@ TokenFile::TokenFile(const std::string& prefix)
                entries_, " begins of documents");
 }
 
-int32_t TokenFile::sequence_length(uint64_t sequence) const { return number<int32_t>(kTokenFileHeader + 4 * sequence); }
+int32_t TokenFile::sequence_length(uint64_t sequence) const {
+  return number_at<int32_t>(lengths_.at(kTokenFileHeader + 4 * sequence, sizeof(int32_t)));
+}
 int64_t TokenFile::sequence_begin(uint64_t sequence) const {
-  return number<int64_t>(kTokenFileHeader + 4 * sequences_ + 8 * sequence);
+  return number_at<int64_t>(begins_.at(kTokenFileHeader + 4 * sequences_ + 8 * sequence, sizeof(int64_t)));
 }
 int64_t TokenFile::document_begin(uint64_t document) const {
-  return number<int64_t>(kTokenFileHeader + 12 * sequences_ + 8 * document);
+  return number_at<int64_t>(documents_.at(kTokenFileHeader + 12 * sequences_ + 8 * document, sizeof(int64_t)));
 }
 
 uint64_t TokenFile::document_length(uint64_t document) const {
@@ -90,24 +99,8 @@ uint64_t TokenFile::document_length(uint64_t document) const {
 }
 
 int64_t TokenFile::token(uint64_t offset) const {
-  const auto as = [&](auto value) {
-    std::memcpy(&value, bin_.data() + offset, sizeof value);
-    return static_cast<int64_t>(value);
-  };
-  switch (type_->code) {
-    case 1:
-      return as(uint8_t{});
-    case 2:
-      return as(int8_t{});
-    case 3:
-      return as(int16_t{});
-    case 4:
-      return as(int32_t{});
-    case 8:
-      return as(uint16_t{});
-    default:
-      return as(int64_t{});
-  }
+  return with_type(
+      *type_, [&](auto of_type) { return int64_t{number_at<decltype(of_type)>(tokens_.at(offset, sizeof of_type))}; });
 }
 
 std::vector<int64_t> TokenFile::document(uint64_t index, uint64_t most) const {
@@ -156,21 +149,29 @@ std::vector<std::string> TokenFile::problems(size_t most) const {
   return list;
 }
 
+void TokenFile::add_wrong_ids(uint64_t offset, uint64_t count, uint64_t end, uint64_t document, uint64_t position,
+                              std::vector<std::string>& list, size_t most) const {
+  const unsigned char* bytes = tokens_.at(offset, count * type_->bytes);
+  const auto largest = [&](auto of_type) { return largest_id<decltype(of_type)>(bytes, count); };
+  if (with_type(*type_, largest) < end) return;
+  for (uint64_t i = 0; i < count && list.size() < most; ++i)
+    if (const int64_t id = token(offset + i * type_->bytes); static_cast<uint64_t>(id) >= end)
+      list.push_back(concat(bin_.path(), ": document ", document, ", position ", position + i, ": token ", id,
+                            id < 0 ? " is negative" : concat(" is not below ", end)));
+}
+
 std::vector<std::string> TokenFile::wrong_ids(int64_t vocab_size, size_t most) const {
+  constexpr uint64_t kRun = uint64_t{1} << 14;  // tokens that are looked at together; little against a window
   std::vector<std::string> list;
-  const int64_t end = vocab_size == 0 ? std::numeric_limits<int64_t>::max() : vocab_size;
+  const auto end = static_cast<uint64_t>(vocab_size == 0 ? std::numeric_limits<int64_t>::max() : vocab_size);
   for (uint64_t d = 0; d < documents() && list.size() < most; ++d) {
     uint64_t position = 0;
     const auto last = static_cast<uint64_t>(document_begin(d + 1));
     for (auto s = static_cast<uint64_t>(document_begin(d)); s < last; ++s) {
-      const auto begin = static_cast<uint64_t>(sequence_begin(s));
-      for (int32_t i = 0; i < sequence_length(s); ++i, ++position) {
-        const int64_t id = token(begin + static_cast<uint64_t>(i) * type_->bytes);
-        if (id >= 0 && id < end) continue;
-        if (list.size() < most)
-          list.push_back(concat(bin_path(prefix_), ": document ", d, ", position ", position, ": token ", id,
-                                id < 0 ? " is negative" : concat(" is not below ", vocab_size)));
-      }
+      const auto begin = static_cast<uint64_t>(sequence_begin(s)), length = static_cast<uint64_t>(sequence_length(s));
+      for (uint64_t i = 0; i < length; i += kRun)
+        add_wrong_ids(begin + i * type_->bytes, std::min(kRun, length - i), end, d, position + i, list, most);
+      position += length;
     }
   }
   return list;

@@ -1,34 +1,21 @@
-// Token files opened for reading: what they hold, and every check of their form. Const calls from any thread.
+// Token files opened for reading: what they hold, and every check of their form. One thread, since
+// reading moves windows over the files.
 #pragma once
 
 #include <cstdint>
 #include <string>
 #include <vector>
 
+#include "data_tools/block_file.h"
 #include "data_tools/token_file_layout.h"
 #include "internal.h"
 
 namespace drivetrain {
 
-// The bytes of a file, mapped. Not to be copied.
-class DRIVETRAIN_INTERNAL MappedFile {
- public:
-  explicit MappedFile(const std::string& path);  // Error(io)
-  ~MappedFile();
-  MappedFile(const MappedFile&) = delete;
-  MappedFile& operator=(const MappedFile&) = delete;
-  const unsigned char* data() const { return data_; }
-  uint64_t size() const { return size_; }
-
- private:
-  const unsigned char* data_ = nullptr;
-  uint64_t size_ = 0;
-};
-
 class DRIVETRAIN_INTERNAL TokenFile {
  public:
   // `prefix` without .bin and .idx; either of them may stand at its end. Error(io) if a file cannot be read, or if the
-  // header does not make sense.
+  // header does not make sense; so do all calls below if the files can no longer be read.
   explicit TokenFile(const std::string& prefix);
 
   const std::string& prefix() const { return prefix_; }
@@ -51,12 +38,15 @@ class DRIVETRAIN_INTERNAL TokenFile {
   std::vector<std::string> wrong_ids(int64_t vocab_size, size_t most = 20) const;
 
  private:
-  template <class T>
-  T number(uint64_t offset) const;
+  void read_header();
   int64_t token(uint64_t offset) const;  // at this byte of .bin
+  // Adds the wrong ones among `count` tokens from this byte of .bin on; the first of them has this position.
+  void add_wrong_ids(uint64_t offset, uint64_t count, uint64_t end, uint64_t document, uint64_t position,
+                     std::vector<std::string>& list, size_t most) const;
 
   const std::string prefix_;
-  const MappedFile idx_, bin_;
+  const OpenFile idx_, bin_;
+  mutable BlockWindow lengths_{idx_}, begins_{idx_}, documents_{idx_}, tokens_{bin_};
   const TokenType* type_ = nullptr;
   uint64_t sequences_ = 0, entries_ = 0;
 };

@@ -6,12 +6,15 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
+#include <filesystem>
 #include <limits>
 
 #include <drivetrain/error.h>
 #include <drivetrain/toolkit/files/durable.h>
 
-#include "data_tools/token_file.h"
+#include "data_tools/block_file.h"
+#include "data_tools/prepare_progress.h"
 
 namespace drivetrain {
 namespace {
@@ -21,6 +24,20 @@ constexpr size_t kBuffer = size_t{4} << 20;
 std::string bin_part(const std::string& prefix) { return bin_path(prefix) + ".part"; }
 std::string idx_part(const std::string& prefix) { return idx_path(prefix) + ".part"; }
 std::string lengths_part(const std::string& prefix) { return prefix + ".lengths.part"; }
+
+bool is_there(const std::string& path) {
+  std::error_code unknown;
+  return std::filesystem::exists(path, unknown);
+}
+
+// A preparation was written to its end, and now one of its files is gone.
+Error lost_file(const std::string& prefix, const std::string& path) {
+  std::string left = progress_path(prefix);
+  for (const std::string& one : {bin_path(prefix), idx_path(prefix), bin_part(prefix), idx_part(prefix)})
+    if (is_there(one)) left += " " + one;
+  return fail(ErrorCode::io, path, ": is not there, although ", progress_path(prefix), " says that it was written\n",
+              "   to begin anew remove ", left);
+}
 
 }  // namespace
 
@@ -99,19 +116,30 @@ void TokenWriter::write_index() {
   const auto put = [&](auto value) { idx.append(&value, sizeof value); };
   idx.append(kTokenFileMagic.data(), kTokenFileMagic.size());
   put(kTokenFileVersion), put(type_.code), put(documents_), put(documents_ + 1);
-  const MappedFile lengths(lengths_.path());
-  idx.append(lengths.data(), lengths.size());
+  const OpenFile lengths(lengths_.path());
+  BlockWindow window(lengths);
+  const auto for_each_length = [&](const auto& use) {
+    for (uint64_t d = 0; d < documents_; ++d) {
+      int32_t length = 0;
+      std::memcpy(&length, window.at(d * sizeof length, sizeof length), sizeof length);
+      use(length);
+    }
+  };
+  for_each_length(put);
   int64_t begin = 0;
-  const auto* each = reinterpret_cast<const int32_t*>(lengths.data());
-  for (uint64_t d = 0; d < documents_; ++d) put(begin), begin += int64_t{each[d]} * static_cast<int64_t>(type_.bytes);
+  for_each_length([&](int32_t length) { put(begin), begin += int64_t{length} * static_cast<int64_t>(type_.bytes); });
   for (uint64_t d = 0; d <= documents_; ++d) put(static_cast<int64_t>(d));
   idx.sync();
 }
 
 void TokenWriter::give_names(const std::string& prefix) {
   FileCalls& calls = system_file_calls();
-  for (const auto& [from, to] : {std::pair{bin_part(prefix), bin_path(prefix)}, {idx_part(prefix), idx_path(prefix)}})
-    if (calls.rename(from, to) != 0 && errno != ENOENT) throw file_error(to, "rename a file to it", errno);
+  const std::pair<std::string, std::string> names[] = {{bin_part(prefix), bin_path(prefix)},
+                                                       {idx_part(prefix), idx_path(prefix)}};
+  for (const auto& [from, to] : names)
+    if (!is_there(from) && !is_there(to)) throw lost_file(prefix, to);
+  for (const auto& [from, to] : names)
+    if (is_there(from) && calls.rename(from, to) != 0) throw file_error(to, "rename a file to it", errno);
   sync_folder(calls, parent_folder(prefix));
   calls.remove_file(lengths_part(prefix));
 }

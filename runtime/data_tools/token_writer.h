@@ -44,7 +44,7 @@ class DRIVETRAIN_INTERNAL TokenWriter {
   // Everything and the index is on the disk; only the names are missing.
   void write_index();
 
-  // Gives complete files their names, those that have them already left alone.
+  // Gives complete files their names, those that have them already left alone. Error(io) if one has neither name.
   static void give_names(const std::string& prefix);
   static std::vector<std::string> unfinished_files(const std::string& prefix);
 

@@ -44,7 +44,7 @@ TEST_F(DataCommand, texts_become_token_files_that_show_the_texts) {
 }
 
 TEST_F(DataCommand, tokenizers_are_named_by_folder_file_or_plugin) {
-  for (const std::string name :
+  for (const std::string& name :
        {kTokenizers + "gpt2", kTokenizers + "deepseek/tokenizer.json", kTokenizers + "sentencepiece"}) {
     const Ran made = prepare("--output data --tokenizer " + name);
     EXPECT_EQ(made.code, 0) << name << made.output;
@@ -98,6 +98,41 @@ TEST_F(DataCommand, a_broken_line_names_its_number) {
   const Ran made = prepare("--output x --skip-broken --tokenizer bytes");
   EXPECT_EQ(made.code, 0) << made.output;
   expect_says(made.output, {"600 documents", "1 broken lines left out"});
+}
+
+TEST_F(DataCommand, nothing_is_guessed_about_what_inputs_are) {
+  const std::string to = " --output x --tokenizer bytes ";
+  write("part-00000", lines_), write("notes.txt", "notes");
+  expect_refused("data prepare --input part-00000" + to, 2, {"part-00000", "begins with {", "--format jsonl"});
+  expect_refused("data prepare --input notes.txt --json-key body" + to, 2, {"--json-key", "notes.txt"});
+  expect_refused("data prepare --input notes.txt --skip-broken" + to, 2, {"--skip-broken", "notes.txt"});
+  expect_refused("data prepare --input notes.txt --format csv" + to, 2, {"--format", "csv"});
+  expect_says(run("data prepare --input part-00000 --format jsonl" + to).output, {"300 documents"});
+  expect_says(run("data prepare --input part-00000 --format text --output z --tokenizer bytes").output,
+              {"1 documents"});
+  expect_refused("data prepare --input x.bin --output y --tokenizer bytes", 2, {"x.bin", "no text"});
+  const Ran made = run("data prepare --format text --output y --tokenizer bytes --input '" + folder() + "/[nx]*'");
+  EXPECT_EQ(made.code, 0) << made.output;
+  expect_says(made.output, {"left out", "x.bin", "x.idx", "1 documents"});
+}
+
+TEST_F(DataCommand, a_kill_amid_the_texts_leaves_what_the_same_command_completes) {
+  for (const char* name : {"a", "b", "c"}) write(concat("checkpoints/", name, ".txt"), name);
+  const auto prepare_beside = [&](const std::string& environment) {
+    return run("data prepare --input checkpoints --output " + path("checkpoints/tok") + " --tokenizer bytes",
+               concat("RANK=0 KILL_RANK=0 LD_PRELOAD=", DRIVETRAIN_KILL_AT_CALL, " ", environment));
+  };
+  ASSERT_EQ(prepare_beside("KILL_COUNT=" + path("count")).code, 0);
+  const int64_t calls = std::strtoll(file_bytes(path("count")).c_str(), nullptr, 10);
+  const std::string whole = file_bytes(path("checkpoints/tok.bin"));
+  ASSERT_GT(calls, 8);
+  for (int64_t at = 1; at <= calls; at += 5) {
+    for (const char* end : {"bin", "idx"}) std::filesystem::remove(path(concat("checkpoints/tok.", end)));
+    prepare_beside(concat("KILL_AT_CALL=", at));
+    const Ran again = prepare_beside("");
+    ASSERT_TRUE(again.code == 0 || again.output.find("is there already") != std::string::npos) << at << again.output;
+    ASSERT_EQ(file_bytes(path("checkpoints/tok.bin")), whole) << at;
+  }
 }
 
 TEST_F(DataCommand, a_kill_at_any_call_leaves_what_the_next_try_completes) {

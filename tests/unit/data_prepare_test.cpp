@@ -1,5 +1,8 @@
 // `data prepare`: what stands in the files, whatever the threads and however often it was stopped; inputs that are not
 // as they should be.
+#include <chrono>
+#include <thread>
+
 #include "data_tools_fixture.h"
 
 namespace drivetrain::test {
@@ -64,8 +67,10 @@ TEST_F(DataPrepare, threads_and_stops_leave_the_bytes_alone) {
   uint64_t skipped = 0;
   for (const int64_t calls : {int64_t{0}, int64_t{5000}, int64_t{5000}, int64_t{6000}, int64_t{-1}}) {
     const auto opened = tokenizer(256, 0, calls);
+    PrepareRequest stopped = request("stopped", inputs);
+    if (calls == 6000) stopped.threads = 1;  // two blocks are written for certain; several threads may stop amid all
     try {
-      skipped = prepare(request("stopped", inputs), opened, host_.log).skipped_bytes;
+      skipped = prepare(stopped, opened, host_.log).skipped_bytes;
     } catch (const Error&) {
       ++stops;
       EXPECT_FALSE(std::filesystem::exists(folder_ / "stopped.idx")) << "files under their names are complete";
@@ -76,16 +81,6 @@ TEST_F(DataPrepare, threads_and_stops_leave_the_bytes_alone) {
   EXPECT_EQ(both("stopped"), both("whole"));
   EXPECT_EQ(folder_.entries(), 7u) << "nothing but inputs and outputs is left";
 }
-
-// Puts something in the place of a file while texts are encoded.
-struct InTheWay : Shifted {
-  explicit InTheWay(std::string name) : path(std::move(name)) {}
-  void encode(std::string_view text, std::vector<int32_t>& ids) const override {
-    std::filesystem::create_directories(path + "/something");
-    Shifted::encode(text, ids);
-  }
-  const std::string path;
-};
 
 TEST_F(DataPrepare, goes_on_where_only_a_name_was_missing) {
   const std::string input = write("a.jsonl", many_lines(10));
@@ -154,6 +149,90 @@ TEST_F(DataPrepare, inputs_that_are_not_there_are_named) {
   const std::string bad = write("c.txt", "c");
   EXPECT_NE(error_of([&] { prepare(request("y", {bad}), tokenizer(99, 50), host_.log); }).find("the id 149"),
             std::string::npos);
+}
+
+// The progress of a finished preparation that lacks nothing but names, which a person or a disk has changed.
+TEST_F(DataPrepare, a_progress_file_that_is_not_true_is_refused) {
+  const std::string input = write("a.jsonl", many_lines(9000));
+  const auto stopped = [&](const std::string& part, const std::string& other) {
+    for (const char* end : {".bin.part", ".lengths.part", ".progress.json"})
+      std::filesystem::remove(folder_ / ("c" + std::string(end)));
+    PrepareRequest wanted = request("c", {input});
+    wanted.threads = 1;
+    EXPECT_EQ(error_of([&] { prepare(wanted, tokenizer(256, 0, 8900), host_.log); }), "stopped");
+    std::string text = folder_.text("c.progress.json");
+    const size_t at = text.find("\n  \"" + part + "\": ");
+    ASSERT_NE(at, std::string::npos) << text;
+    write("c.progress.json", text.replace(at, text.find('\n', at + 1) - at, "\n  \"" + part + "\": " + other + ","));
+  };
+  const auto refused = [&](const std::string& part, const std::string& other) {
+    stopped(part, other);
+    const std::string refusal = error_of([&] { prepare(request("c", {input}), tokenizer(), host_.log); });
+    for (const std::string& says :
+         {std::string("c.progress.json"), "\"" + part + "\" is " + other, std::string("remove it")})
+      EXPECT_NE(refusal.find(says), std::string::npos) << says << "\nin: " << refusal;
+  };
+  refused("file", "99");
+  refused("offset", "100000000");
+  refused("line", "100000000");
+  refused("documents", "100000000");
+  refused("tokens", "4611686018427387904");
+  refused("version", "2");
+}
+
+TEST_F(DataPrepare, a_finished_preparation_whose_files_are_gone_is_an_error) {
+  const std::string input = write("a.jsonl", many_lines(10));
+  const auto made = std::make_shared<InTheWay>(folder_ / "c.bin");  // both names are missing
+  EXPECT_NE(error_of([&] {
+              prepare(request("c", {input}), {"tokenizer/shifted", made, made->facts()}, host_.log);
+            }),
+            "");
+  std::filesystem::remove_all(folder_ / "c.bin");
+  std::filesystem::remove(folder_ / "c.idx.part");
+  const auto again = [&] { return error_of([&] { prepare(request("c", {input}), tokenizer(), host_.log); }); };
+  for (const char* says : {"c.idx: is not there", "c.progress.json says", "remove ", "c.bin.part"})
+    EXPECT_NE(again().find(says), std::string::npos) << says << "\nin: " << again();
+  EXPECT_TRUE(std::filesystem::exists(folder_ / "c.bin.part")) << "nothing has changed";
+  std::filesystem::remove(folder_ / "c.bin.part");
+  EXPECT_NE(again().find("c.bin: is not there"), std::string::npos) << again();
+  std::filesystem::remove(folder_ / "c.progress.json");
+  EXPECT_EQ(again(), "");
+  EXPECT_EQ(TokenFile(folder_ / "c").documents(), 10u);
+}
+
+// How many bytes are encoded at the same time.
+struct Crowded : Shifted {
+  void encode(std::string_view text, std::vector<int32_t>& ids) const override {
+    const uint64_t now = inside += text.size();
+    for (uint64_t seen = most; seen < now && !most.compare_exchange_weak(seen, now);) {
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));  // the others come in, if they may
+    Shifted::encode(text, ids);
+    inside -= text.size();
+  }
+  mutable std::atomic<uint64_t> inside = 0, most = 0;
+};
+
+TEST_F(DataPrepare, the_texts_in_memory_are_bounded_in_bytes) {
+  for (int i = 0; i < 12; ++i)
+    write(concat("texts/", 10 + i, ".txt"), std::string(i == 5 ? 5000 : 1000, static_cast<char>('a' + i)));
+  prepare(request("free", {folder_ / "texts"}), tokenizer(), host_.log);
+  const auto crowded = std::make_shared<Crowded>();
+  PrepareRequest wanted = request("bounded", {folder_ / "texts"});
+  wanted.threads = 8, wanted.bytes_in_flight = 2000;
+  prepare(wanted, {"tokenizer/shifted", crowded, crowded->facts()}, host_.log);
+  EXPECT_LE(crowded->most, 5000u) << "the one that is larger than the bound goes alone";
+  EXPECT_EQ(both("bounded"), both("free"));
+}
+
+TEST_F(DataPrepare, a_line_may_be_longer_than_many_blocks) {
+  const std::string text(3'000'000, 'y');
+  const std::string input = write("a.jsonl", many_lines(1000) + "{\"text\": \"" + text + "\"}\n" + many_lines(2));
+  prepare(request("long", {input}), tokenizer(), host_.log);
+  const std::vector<std::string> texts = texts_of(TokenFile(folder_ / "long"));
+  ASSERT_EQ(texts.size(), 1003u);
+  EXPECT_TRUE(texts[1000] == text);
+  EXPECT_EQ(texts[1002], "document 1xxxxxxx");
 }
 
 }  // namespace

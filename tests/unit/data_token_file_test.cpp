@@ -101,5 +101,40 @@ TEST_F(DataTokenFile, lengths_and_documents_are_shown) {
             std::string::npos);
 }
 
+// A file that another program cuts while it is read: an error with the byte, where a mapping would end the process.
+TEST_F(DataTokenFile, a_file_that_becomes_shorter_is_an_error) {
+  for (const char* name : {"good.bin", "good.idx"}) {
+    SCOPED_TRACE(name);
+    const std::string whole = folder_.text(name);
+    const TokenFile file(folder_ / "good");
+    std::filesystem::resize_file(folder_ / name, 3);
+    const std::string refusal = error_of([&] { verify_token_file(file, 0); });
+    for (const std::string& says :
+         {std::string(name), std::string("has no byte"), concat("had ", whole.size(), " bytes")})
+      EXPECT_NE(refusal.find(says), std::string::npos) << says << "\nin: " << refusal;
+    EXPECT_NE(error_of([&] { sample_document(file, 2, 3, nullptr); }).find("has no byte"), std::string::npos);
+    write(name, whole);
+  }
+}
+
+// More of everything than a window holds.
+TEST_F(DataTokenFile, files_of_several_blocks_are_read_as_a_whole) {
+  std::string text;
+  for (int i = 0; i < 600'000; ++i) text += concat(R"({"text":")", i % 10, i % 3 ? "" : "more text", "\"}\n");
+  text += R"({"text":")" + std::string(5'000'000, 'z') + "\"}";
+  prepare(request("large", {write("large.jsonl", text)}), tokenizer(), host_.log);
+  const TokenFile file(folder_ / "large");
+  EXPECT_EQ(verify_token_file(file, 'z' + 1), std::vector<std::string>{});
+  const std::vector<std::string> wrong = verify_token_file(file, 'z');
+  ASSERT_EQ(wrong.size(), 20u);
+  EXPECT_NE(wrong[19].find("document 600000, position 19: token 122"), std::string::npos) << wrong[19];
+  EXPECT_EQ(length_histogram(file).longest, 5'000'000u);
+  for (const uint64_t d : {599'999u, 0u, 300'000u}) {  // windows move backwards too
+    const DocumentSample sample = sample_document(file, d, ~uint64_t{0}, nullptr);
+    EXPECT_EQ(sample.length, d % 3 ? 1u : 10u);
+    EXPECT_EQ(sample.ids[0], static_cast<int64_t>('0' + d % 10));
+  }
+}
+
 }  // namespace
 }  // namespace drivetrain::test

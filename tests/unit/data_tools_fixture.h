@@ -42,6 +42,16 @@ class Shifted : public Tokenizer {
   mutable std::atomic<int64_t> left_;
 };
 
+// Puts something in the place of a file while texts are encoded.
+struct InTheWay : Shifted {
+  explicit InTheWay(std::string name) : path(std::move(name)) {}
+  void encode(std::string_view text, std::vector<int32_t>& ids) const override {
+    std::filesystem::create_directories(path + "/something");
+    Shifted::encode(text, ids);
+  }
+  const std::string path;
+};
+
 class DataTools : public testing::Test {
  protected:
   std::string write(const std::string& name, const std::string& text) const {
