@@ -31,6 +31,7 @@ TrainArguments train_arguments(const cli::Arguments& arguments) {
   TrainArguments args;
   args.config = arguments.plain().front();
   args.sets = arguments.all("--set");
+  args.below = arguments.all("--deepspeed");
   args.plugin_paths = arguments.all("--plugin-path");
   args.plan = arguments.has("--plan");
   args.svg = arguments.text("--svg");

@@ -13,7 +13,7 @@ namespace drivetrain {
 
 struct TrainArguments {
   std::string config;
-  std::vector<std::string> sets, plugin_paths;
+  std::vector<std::string> sets, plugin_paths, below;  // below: configs that are read first
   bool plan = false;
   std::string svg;     // file for the schedule's picture; only with plan
   bool json = false;   // the plan as JSON; only with plan

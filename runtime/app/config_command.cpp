@@ -3,6 +3,7 @@
 
 #include "app/commands.h"
 #include "app/plan_training.h"
+#include "config/layers.h"
 #include "config/load.h"
 #include "config/places.h"
 #include "config/printable.h"
@@ -25,7 +26,8 @@ int64_t data_parallel_ranks(const RunSettings& s) {
 int config_command(const cli::Arguments& arguments) {
   const std::string& path = arguments.plain().front();
   Problems problems;
-  Value config = load_config(path, arguments.all("--set"), problems);
+  Value config = load_config(path, arguments.all("--set"), problems, arguments.all("--deepspeed"));
+  if (const std::string half = missing_half(config, path); !half.empty()) problems.add(config.where, half);
   expand_places(config);
   const RunSettings settings = read_run_settings(config, path, problems);
   const Registry registry(search_path(settings, arguments.all("--plugin-path")));

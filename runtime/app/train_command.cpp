@@ -6,6 +6,7 @@
 #include "app/commands.h"
 #include "app/rank_start.h"
 #include "app/restart_points.h"
+#include "config/layers.h"
 #include "config/load.h"
 #include "config/printable.h"
 
@@ -31,7 +32,9 @@ void watch_signals() {
 
 int train(const TrainArguments& args, TrainRequest& request, const std::function<void()>& tell_done) {
   Problems problems;
-  request.config = load_config(args.config, args.sets, problems);
+  request.config = load_config(args.config, args.sets, problems, args.below);
+  if (const std::string half = missing_half(request.config, args.config); !half.empty())
+    throw fail(ErrorCode::config, args.config, "  ", half);
   request.config_path = args.config;
   const std::unique_ptr<Registry> registry = choose_for(request, args.plugin_paths, problems);
   if (args.plan) {

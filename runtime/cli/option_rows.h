@@ -20,6 +20,12 @@ inline constexpr Option kSet{.name = "--set",
                              .help = "change one key of the config, such as optimizer.params.lr=1e-4; may be repeated",
                              .takes = Takes::text,
                              .repeats = true};
+inline constexpr Option kDeepSpeed{.name = "--deepspeed",
+                                   .value = "FILE",
+                                   .help = "read this DeepSpeed file first; what the config says goes before it",
+                                   .takes = Takes::file,
+                                   .alias = "--deepspeed_config",
+                                   .repeats = true};
 inline constexpr Option kPluginPath{.name = "--plugin-path",
                                     .value = "DIR",
                                     .help = "look for plugins in this folder first; may be repeated",
@@ -78,7 +84,7 @@ inline constexpr Option kResume{.name = "--resume",
                                     "if the config is the one of that run",
                                 .takes = Takes::text};
 
-inline constexpr Option kTrain[] = {kSet, kResume, kPlan, kSvg, kPlanJson, kPluginPath};
+inline constexpr Option kTrain[] = {kSet, kDeepSpeed, kResume, kPlan, kSvg, kPlanJson, kPluginPath};
 
 inline constexpr Option kLaunch[] = {
     {.name = "-n",
@@ -115,7 +121,7 @@ inline constexpr Option kLaunch[] = {
 inline constexpr Option kInspect[] = {kJson, kSchema, kPluginPath};
 
 inline constexpr Option kConfig[] = {ranks("plan for this many ranks; default: what the config asks for"), kSet,
-                                     kPluginPath};
+                                     kDeepSpeed, kPluginPath};
 
 inline constexpr Option kGenerate[] = {{.name = "--prompt",
                                         .value = "TEXT",

@@ -3,6 +3,7 @@
 #include "config/load.h"
 
 #include "config/json_read.h"
+#include "config/layers.h"
 #include "config/piped.h"
 #include "config/printable.h"
 #include "config/value_error.h"
@@ -130,10 +131,18 @@ std::filesystem::path folder_of_document(const std::string& path) {
   return is_piped(path) ? std::filesystem::path() : std::filesystem::path(path).parent_path();
 }
 
-Value load_config(const std::string& path, const std::vector<std::string>& sets, Problems& problems) {
+Value load_config(const std::string& path, const std::vector<std::string>& sets, Problems& problems,
+                  const std::vector<std::string>& below) {
   Value config = read_config_file(path, problems);
   if (!config.is_object()) {
     throw ValueError(config.where, concat("a config is an object of settings, found ", describe(config)));
+  }
+  config = with_layers_below(std::move(config), path, problems);
+  if (!below.empty()) {
+    Value lower = Value::object();
+    for (const std::string& file : below) lower = merged_configs(std::move(lower), read_layer(file, problems));
+    lower.where = config.where;
+    config = merged_configs(std::move(lower), config);
   }
   for (size_t i = 0; i < sets.size(); ++i) apply_set(config, sets[i], static_cast<int>(i) + 1, problems);
   return config;

@@ -11,10 +11,11 @@
 
 namespace drivetrain {
 
-// Throws Error(config) if the file is missing or not JSON. Problems with `--set` go to `problems`; they are numbered
+// Throws Error(config) if the file or one that it extends is missing or not JSON. Problems with `--set` go to `problems`; they are numbered
 // from 1 and the others are applied all the same.
-DRIVETRAIN_INTERNAL Value load_config(const std::string& path, const std::vector<std::string>& sets,
-                                      Problems& problems);
+// `below`: files that are read first, as if the first line of `path` extended them (layers.h).
+DRIVETRAIN_INTERNAL Value load_config(const std::string& path, const std::vector<std::string>& sets, Problems& problems,
+                                      const std::vector<std::string>& below = {});
 
 // A document that was handed over as an open descriptor or a pipe (`<(tool)`, /dev/stdin) lies in no folder of the
 // user's: empty then, so that its relative paths begin in the current folder.
