@@ -27,7 +27,7 @@ void read_exactly(int descriptor, const std::string& path, uint64_t offset, void
 }
 
 OpenFile::OpenFile(const std::string& path) : path_(path) {
-  descriptor_ = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  descriptor_ = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a pipe is not waited for
   struct stat facts = {};
   if (descriptor_ < 0) throw file_error(path, "open it for reading", errno);
   if (fstat(descriptor_, &facts) != 0 || !S_ISREG(facts.st_mode)) {

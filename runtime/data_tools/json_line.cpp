@@ -51,6 +51,19 @@ class KeyFinder : public rapidjson::BaseReaderHandler<rapidjson::UTF8<>, KeyFind
   bool wanted_ = false, found_ = false, wrong_ = false, is_object_ = false;
 };
 
+// Whether an escape is the second half of a surrogate pair without the first: of the other one the reader says so.
+bool has_lone_half(std::string_view line) {
+  const auto half = [&](size_t at, const char* letters) {  // "\ud8", "\uDC": the letter behind \ud
+    return at + 3 < line.size() && line[at] == '\\' && line[at + 1] == 'u' && (line[at + 2] | 32) == 'd' &&
+           std::string_view(letters).find(static_cast<char>(line[at + 3] | 32)) != std::string_view::npos;
+  };
+  for (size_t at = line.find('\\'); at < line.size(); at = line.find('\\', at)) {
+    if (half(at, "cdef")) return true;
+    at += half(at, "89ab") && half(at + 6, "cdef") ? 12 : 2;
+  }
+  return false;
+}
+
 }  // namespace
 
 std::string read_json_line(std::string_view line, const std::string& key, std::string& text) {
@@ -61,6 +74,7 @@ std::string read_json_line(std::string_view line, const std::string& key, std::s
   const rapidjson::ParseResult result = reader.Parse<kFlags>(stream, finder);
   if (result.IsError())
     return concat("is no JSON: ", rapidjson::GetParseError_En(result.Code()), " Column ", result.Offset() + 1);
+  if (has_lone_half(line)) return "has half of a surrogate pair, which is no character: \\udc00 to \\udfff alone";
   return finder.problem();
 }
 

@@ -1,4 +1,6 @@
 // `drivetrain data` and `generate` with a tokenizer: what people type, codes, what is printed, kills at any call.
+#include <sys/stat.h>
+
 #include "program/program_fixture.h"
 
 namespace drivetrain::test {
@@ -185,6 +187,17 @@ TEST_F(DataCommand, generate_takes_the_tokenizer_that_the_run_recorded) {
       "--resume never --set output_dir=other --set 'tokenizer={\"type\": \"bpe\", \"params\": {\"fodler\": \"x\"}}'");
   EXPECT_EQ(wrong.code, 2);
   expect_says(wrong.output, {"fodler", "folder"});
+}
+
+TEST_F(DataCommand, files_that_are_none_of_what_their_name_says_are_named) {
+  write("half.jsonl", "{\"text\": \"a\\ud83d\\ude00 \\\\udc00\"}\n{\"text\": \"a\\udc00b\"}\n");
+  expect_refused("data prepare --input half.jsonl --tokenizer bytes --output x", 8, {"half.jsonl:2", "surrogate"});
+  ASSERT_EQ(mkfifo(path("pipe.idx").c_str(), 0600), 0);
+  expect_refused("data verify pipe", 8, {"pipe.idx", "is no file"});
+  for (const char* name : {"tokenizer.json", "tokenizer.model"}) {
+    write(concat("damaged-", name, "/", name), R"({"model": {"type": "BPE", "vocab": {"a)");
+    expect_refused(concat("data prepare --input texts.jsonl --output x --tokenizer damaged-", name), 2, {name});
+  }
 }
 
 }  // namespace

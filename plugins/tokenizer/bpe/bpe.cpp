@@ -45,12 +45,25 @@ Files find_files(const fs::path& place) {
   return {};
 }
 
+// Whether a file of that name is of no kind at all: then `open` says what is wrong with it, and nobody else would.
+bool is_damaged(const std::string& path) {
+  try {
+    const Value value = read_json_file(path);
+    const Value* const model = value.is_object() ? value.find("model") : nullptr;
+    const Value* const type = model && model->is_object() ? model->find("type") : nullptr;
+    return !model || (type && type->is_string() && type->as_string() == "BPE" && !model->find("merges"));
+  } catch (const Error&) {
+    return true;
+  }
+}
+
 // Whether a tokenizer.json is of the kind that is read here; what it has besides is found when it is opened.
 bool is_byte_level_bpe(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   const std::string text{std::istreambuf_iterator<char>(file), {}};
   const auto has = [&](std::string_view word) { return text.find(word) != std::string::npos; };
-  return has("\"pre_tokenizer\"") && has("\"ByteLevel\"") && has("\"merges\"");
+  if (has("\"pre_tokenizer\"") && has("\"ByteLevel\"") && has("\"merges\"")) return true;
+  return path.ends_with("/tokenizer.json") && is_damaged(path);
 }
 
 }  // namespace

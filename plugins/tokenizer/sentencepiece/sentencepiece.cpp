@@ -5,6 +5,7 @@
 #include <array>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 
 #include <drivetrain/error.h>
 #include <drivetrain/services.h>
@@ -34,11 +35,18 @@ bool is_model(const fs::path& path) {
   return file.gcount() == 4 && byte(0) == 0x0A && byte(2) == 0x0A && byte(3) + 2 <= byte(1) && byte(1) < 0x80;
 }
 
-// The model in a folder, or the file itself; empty if there is none.
+constexpr const char* kNames[] = {"tokenizer.model", "spiece.model", "sentencepiece.bpe.model"};
+
+// The model in a folder, or the file itself; empty if there is none. A file that has the name of one and nothing of it
+// counts where nothing else could be meant: `open` says what is wrong with it.
 std::string find_model(const fs::path& place) {
-  if (is_file(place)) return is_model(place) ? place.string() : "";
-  for (const char* name : {"tokenizer.model", "spiece.model", "sentencepiece.bpe.model"})
-    if (is_file(place / name)) return is_model(place / name) ? (place / name).string() : "";
+  if (is_file(place)) {
+    const bool named = std::find(std::begin(kNames), std::end(kNames), place.filename()) != std::end(kNames);
+    return named || is_model(place) ? place.string() : "";
+  }
+  for (const char* const name : kNames)
+    if (is_file(place / name))
+      return is_model(place / name) || !is_file(place / "tokenizer.json") ? (place / name).string() : "";
   return {};
 }
 
