@@ -6,6 +6,7 @@
 #include "config/json_read.h"
 #include "config/load.h"
 #include "config/printable.h"
+#include "config/section_words.h"
 #include "config/value_error.h"
 
 namespace drivetrain {
@@ -15,9 +16,6 @@ namespace fs = std::filesystem;
 
 constexpr const char* kExtends = "extends";
 constexpr size_t kMostDeep = 32;
-
-bool is_word(const std::string& key) { return key == "type" || key == "params" || key == "enabled"; }
-bool is_typed(const Value& section) { return section.find("type") || section.find("params"); }
 
 void merge_objects(Value& lower, const Value& upper) {
   for (const Value::Member& m : upper.members()) {
@@ -36,7 +34,7 @@ void merge_objects(Value& lower, const Value& upper) {
 Value as_typed(const Value& section) {
   Value typed = Value::object(), params = Value::object();
   typed.where = params.where = section.where, typed.key_where = params.key_where = section.key_where;
-  for (const Value::Member& m : section.members()) (is_word(m.key) ? typed : params).set(m.key, m.value);
+  for (const Value::Member& m : section.members()) (is_section_word(m.key) ? typed : params).set(m.key, m.value);
   if (!params.members().empty()) {
     const Value* const own = typed.find("params");
     Value both = own && own->is_object() ? *own : Value::object();

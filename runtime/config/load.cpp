@@ -6,14 +6,11 @@
 #include "config/layers.h"
 #include "config/piped.h"
 #include "config/printable.h"
+#include "config/section_words.h"
 #include "config/value_error.h"
 
 namespace drivetrain {
 namespace {
-
-bool is_section_word(const std::string& key) { return key == "type" || key == "params" || key == "enabled"; }
-
-bool is_typed(const Value& section) { return section.find("type") || section.find("params"); }
 
 Value empty_object(const Position& where) {
   Value object = Value::object();

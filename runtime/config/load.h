@@ -11,8 +11,8 @@
 
 namespace drivetrain {
 
-// Throws Error(config) if the file or one that it extends is missing or not JSON. Problems with `--set` go to `problems`; they are numbered
-// from 1 and the others are applied all the same.
+// Throws Error(config) if the file or one that it extends is missing or not JSON. Problems with `--set` go to
+// `problems`; they are numbered from 1 and the others are applied all the same.
 // `below`: files that are read first, as if the first line of `path` extended them (layers.h).
 DRIVETRAIN_INTERNAL Value load_config(const std::string& path, const std::vector<std::string>& sets, Problems& problems,
                                       const std::vector<std::string>& below = {});

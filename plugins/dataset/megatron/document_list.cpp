@@ -48,7 +48,7 @@ void DocumentList::fill(Block& block, const Part& part, int64_t begin, int64_t c
                  block.bytes[i + 1], "\n   the file is damaged: copy or prepare it again");
 }
 
-// Each thread keeps the last block: lengths are asked for in ascending order. One far from the one before is read alone.
+// Each thread keeps the last block: lengths are asked for in ascending order. What is far from it is read alone.
 const DocumentList::Block& DocumentList::block_with(const Part& part, int64_t at) const {
   thread_local Block block, alone;
   thread_local int64_t before = INT64_MIN / 2;

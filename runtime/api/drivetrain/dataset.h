@@ -29,8 +29,8 @@ struct DatasetFacts {
   int64_t steps = -1;      // number of training steps it has data for; -1: any number
   bool validation = false;
   bool documents = false;  // a batch may have several documents in a row (Batch::cu_seqlens)
-  // An object (files, bytes, hashes) for resolved.json and the log. It is compared between ranks and when a run goes on;
-  // between ranks without the members whose names end in "_mtime_ns": hosts may have copies of a file.
+  // An object (files, bytes, hashes) for resolved.json and the log. It is compared between ranks and when a run goes
+  // on; between ranks without the members whose names end in "_mtime_ns": hosts may have copies of a file.
   Value notes;
 };
 
