@@ -1,4 +1,4 @@
-// configs/bpe.json on data that `data prepare` made, from the text to a sample.
+// configs/bpe/bpe.json on data that `data prepare` made, from the text to a sample.
 #include <cmath>
 
 #include "program/program_fixture.h"
@@ -24,7 +24,7 @@ TEST_F(Bpe, text_becomes_tokens_becomes_a_model_that_writes) {
       run("data prepare --input " + path("in") + " --tokenizer " + configs + "bpe --append-eod --output " + data);
   ASSERT_EQ(made.code, 0) << made.output;
   const Ran ran = run(
-      "train " + configs + "bpe.json --set train_steps=2 --set eval_iters=1 --set output_dir=" + path("run") +
+      "train " + configs + "bpe/bpe.json --set train_steps=2 --set eval_iters=1 --set output_dir=" + path("run") +
       " --set dataset.params.data_path=" + data + " --set eval.sets.held_out.params.source.params.data_path=" + data);
   ASSERT_EQ(ran.code, 0) << ran.output;
   const std::vector<Value> steps = read_metrics(path("run"));

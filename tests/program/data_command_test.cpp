@@ -90,7 +90,8 @@ TEST_F(DataCommand, what_a_tokenizer_file_has_and_nobody_knows_is_refused_by_nam
   refused(R"("lstrip":false)", R"("rstripes":false)", {"added_tokens", "rstripes"});
   refused(R"("!":2)", R"("!":3)", {"two tokens have the id 3"});
   write("bad/tokenizer.json", good.substr(0, good.size() / 2));
-  expect_refused("data prepare --input texts.jsonl --output x --tokenizer bad", 2, {"none of the installed"});
+  expect_refused("data prepare --input texts.jsonl --output x --tokenizer bad", 2,
+                 {"bad/tokenizer.json:1:", "not valid JSON"});
 }
 
 TEST_F(DataCommand, a_broken_line_names_its_number) {
