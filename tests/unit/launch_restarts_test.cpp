@@ -128,9 +128,12 @@ TEST_F(RestartsTest, what_another_start_would_not_mend_is_not_started_again) {
 TEST_F(RestartsTest, a_signal_to_the_launcher_ends_the_run_and_its_restarts) {
   for (const int signal : {SIGINT, SIGTERM, SIGUSR1}) {
     std::filesystem::remove(folder_ + "/attempts");
-    std::filesystem::remove(folder_ + "/pids");
+    for (const char* left : {"/pids", "/ready0", "/ready1"}) std::filesystem::remove(folder_ + left);
     start("trap 'exit 75' INT TERM USR1; touch $D/ready$RANK; while :; do sleep 0.02; done");
-    ASSERT_TRUE(eventually([&] { return pids().size() == 2 && std::filesystem::exists(folder_ + "/ready1"); }));
+    ASSERT_TRUE(eventually([&] {
+      return pids().size() == 2 && std::filesystem::exists(folder_ + "/ready0") &&
+             std::filesystem::exists(folder_ + "/ready1");
+    }));
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
     kill(launcher_, signal);
     EXPECT_EQ(finish(), 75) << err();
