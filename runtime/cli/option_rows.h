@@ -122,6 +122,9 @@ inline constexpr Option kInspect[] = {kJson, kSchema, kPluginPath};
 
 inline constexpr Option kConfig[] = {ranks("plan for this many ranks; default: what the config asks for"), kSet,
                                      kDeepSpeed, kPluginPath};
+inline constexpr Option kConfigJson[] = {ranks("plan for this many ranks; default: what the config asks for"), kSet,
+                                         kDeepSpeed, kPluginPath, kJson};
+inline constexpr Option kConfigSchema[] = {kPluginPath};
 
 inline constexpr Option kGenerate[] = {{.name = "--prompt",
                                         .value = "TEXT",

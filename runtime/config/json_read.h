@@ -5,6 +5,8 @@
 
 #include <drivetrain/options.h>
 
+#include "internal.h"
+
 namespace drivetrain {
 
 enum class JsonPositions { lines, none };  // none: every value stands at `file` alone ("--set #2")
@@ -14,8 +16,8 @@ enum class JsonPositions { lines, none };  // none: every value stands at `file`
 bool read_json(const std::string& text, const std::string& file, JsonPositions positions, Value& value, Problem& syntax,
                Problems& problems);
 
-// read_json_file for a config: it may come through a pipe (`<(...)` of a shell), and only what stops the reader is
-// thrown; duplicate keys and the like go to `problems`.
-Value read_config_file(const std::string& path, Problems& problems);
+// read_json_file for a config: it may come through a pipe (`<(...)` of a shell), it may be Hjson, and only what stops
+// the reader is thrown; duplicate keys and the like go to `problems`.
+DRIVETRAIN_INTERNAL Value read_config_file(const std::string& path, Problems& problems);
 
 }  // namespace drivetrain

@@ -3,7 +3,9 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include <drivetrain/options.h>
 
@@ -18,16 +20,31 @@ struct SectionFact {
   SectionForm form{};
 };
 
+// DeepSpeed refuses the key where another one has one of these values.
+struct RefusedIf {
+  std::string key;      // a path from the top of the file
+  Value::Array values;  // empty: any
+  std::string unless;   // a path, or ""
+  Value is;             // the value of `unless` with which it is fine
+  std::string reason;
+};
+
 struct KeyFact {
-  bool refused = true;              // else ignored with a note
+  enum Verdict { none, ignored, refused };
+  Verdict verdict = none;
   bool off_unless_enabled = false;  // `enabled` is false by default
   std::string reason;
-  Value::Array accept;  // values that are fine although the key is refused
+  Value::Array accept;               // values of which nothing is said
+  std::vector<std::string> choices;  // empty: any value
+  std::vector<RefusedIf> refused_if;
+  std::optional<std::map<std::string, KeyFact>> keys;  // of its object; nothing: any
 };
 
 struct KnownSections {
   std::map<std::string, SectionFact> sections;
   std::map<std::string, KeyFact> keys;
+  std::map<std::string, std::map<std::string, KeyFact>> beside;     // section -> key beside `type` and `params`
+  std::map<std::string, std::map<std::string, std::string>> types;  // kind -> type in lower case -> what to say
 };
 
 DRIVETRAIN_INTERNAL const KnownSections& known_sections();

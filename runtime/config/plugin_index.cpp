@@ -108,6 +108,16 @@ void PluginIndex::not_installed(const std::string& kind, const SectionEntry& ent
     words.insert(words.end(), p->type_names.begin(), p->type_names.end());
   }
   words.insert(words.end(), {"none", "true", "false"});  // what else may stand there
+  const auto& types = known_sections().types;
+  const auto of_kind_known = types.find(kind);
+  if (of_kind_known != types.end()) {
+    const auto told = of_kind_known->second.find(lower_case(entry.type));
+    if (told != of_kind_known->second.end())
+      return problems.add(entry.type_where,
+                          concat(entry.path, ": no plugin answers to type \"", entry.type, "\": ", told->second,
+                                 "\n   installed: ", names(installed)),
+                          ErrorCode::plugin);
+  }
   const std::string near = nearest(entry.type, words);
   problems.add(entry.type_where,
                concat(entry.path, ": no plugin ", kind, "/", shown(lower_case(entry.type)), " is installed\n   ",

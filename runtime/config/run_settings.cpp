@@ -5,6 +5,8 @@
 #include <cctype>
 #include <filesystem>
 
+#include "config/auto_batch.h"
+#include "config/auto_switches.h"
 #include "config/piped.h"
 #include "config/printable.h"
 #include "config/suggest.h"
@@ -78,6 +80,7 @@ OptionTable make_run_settings_table() {
       .range(1, kMost)
       .field("gradient_clipping", &R::gradient_clipping, "largest global gradient norm; 0 is off")
       .at_least(0)
+      .automatic("max_grad_norm of Hugging Face's Trainer", Value(1.0))
       .field("reduce_every", &R::reduce_every,
              "micro-batches added up before their gradients are summed over ranks; 0: all of a step; null: as the "
              "data_parallel plugin does")
@@ -116,6 +119,19 @@ void check_capture(const Value& capture, Problems& problems) {
                                      meant.empty() ? boolean_hint(capture) : ""));
 }
 
+// DeepSpeed has clipped what says nothing since 2026; before, it did not.
+void settle_clipping(Value& own, Problems& problems) {
+  const OptionField& field = *run_settings_table().find("gradient_clipping");
+  const Value* const given = own.find(field.name);
+  if (!given || given->is_null())
+    return problems.settle({}, field.name, "1.0", "no such key: DeepSpeed's default; 0 is off");
+  if (!is_auto(given)) return;
+  Value value(1.0);
+  value.where = given->where, value.key_where = given->key_where;
+  problems.settle(given->where, field.name, "1.0", "\"auto\": " + field.auto_rule);
+  own.set(field.name, std::move(value));
+}
+
 std::string default_output(const std::string& config_path) {
   std::filesystem::path name = is_piped(config_path) ? kPipedName : std::filesystem::path(config_path).filename();
   if (name.extension() == ".json") name.replace_extension();
@@ -147,6 +163,8 @@ RunSettings read_run_settings(const Value& config, const std::string& config_pat
     if (m.key == "mesh_order") order_where = m.value.key_where;
     if (is_batch && batch_where.file.empty()) batch_where = m.value.key_where;
   }
+  settle_batch_sizes(own, problems);
+  settle_clipping(own, problems);
   RunSettings settings = *std::static_pointer_cast<RunSettings>(table.parse(own, "the run", "", problems));
   settings.batch_where = batch_where.file.empty() ? config.where : batch_where;
   settings.types_where = types_where;

@@ -53,8 +53,9 @@ struct RunSettings {
   std::vector<std::string> mesh_order;                 // see solve_mesh
   int64_t rendezvous_timeout_s = 60;
   PluginSettings plugins;
-  Position batch_where;  // of the first batch key given
-  Position types_where;  // of data_types
+  std::vector<Settled> settled;  // what the file leaves to rules, for resolved.json
+  Position batch_where;          // of the first batch key given
+  Position types_where;          // of data_types
   Position mesh_order_where;
 };
 

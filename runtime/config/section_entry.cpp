@@ -4,7 +4,7 @@
 
 #include <drivetrain/toolkit/text.h>
 
-#include "config/known_sections.h"
+#include "config/known_keys.h"
 #include "config/printable.h"
 #include "config/suggest.h"
 #include "config/value_error.h"
@@ -53,12 +53,23 @@ void name_idle_options(const SectionEntry& entry, const Value::Member& off, cons
                                             " ", off.value.to_json(), "; it switches the section off"));
 }
 
+// DeepSpeed's few keys beside `type` and `params`.
+bool is_known_beside(const Value::Member& member, const std::string& path, Problems& problems) {
+  const auto section = known_sections().beside.find(path);
+  if (section == known_sections().beside.end()) return false;
+  const auto fact = section->second.find(member.key);
+  if (fact == section->second.end()) return false;
+  check_known_key(concat(path, ".", member.key), fact->second, member.value, Value(), problems);
+  return true;
+}
+
 void check_mixture(const Value& section, const std::string& path, Problems& problems) {
   std::vector<std::string> extra;
   std::string meant;
   const Value* first = nullptr;
   for (const Value::Member& m : section.members()) {
     if (m.key == "type" || m.key == "params" || m.key == "enabled" || is_note_key(m.key)) continue;
+    if (is_known_beside(m, path, problems)) continue;
     if (extra.size() < kNamedKeys) extra.push_back("\"" + shown(m.key) + "\"");
     if (!first) first = &m.value;
     // `parms` beside `type` was meant as one of the section's own words.
@@ -134,6 +145,8 @@ std::optional<SectionEntry> read_section_entry(const Value& value, const Section
       entry.params = value;
       entry.params.erase("enabled");
       entry.enabled = !is_switched_off(value, form.off_unless_enabled);
+      if (!entry.enabled && !value.find("enabled") && !value.members().empty())
+        problems.note(value.key_where, concat(path, " is off: it does not say \"enabled\": true"));
     }
     read_enabled(value, entry, problems);
     const Value::Member* off = find_off_value(entry.params, form);

@@ -30,6 +30,15 @@ Value read_options(const char* key, const Value& value) {
   return value;
 }
 
+// How strong the claim is on each device.
+Value read_ranks(const char* key, const Value& value) {
+  constexpr const char* kWanted = "an object of devices, each with a whole number of 1 or more";
+  if (!value.is_object() || value.members().empty()) throw wrong(key, kWanted, value);
+  for (const Value::Member& m : value.members())
+    if (!is_name(m.key) || !m.value.is_int() || m.value.as_int() < 1) throw wrong(key, kWanted, m.value);
+  return value;
+}
+
 std::string read_name(const char* key, const Value& value) {
   if (!value.is_string() || !is_name(value.as_string())) throw wrong(key, "the name of an option", value);
   return value.as_string();
@@ -65,9 +74,11 @@ SectionForm read_section_form(const Value& value) {
     } else if (m.key == "off_unless_enabled") {
       if (!m.value.is_bool()) throw wrong("off_unless_enabled", "true or false", m.value);
       form.off_unless_enabled = m.value.as_bool();
+    } else if (m.key == "auto") {
+      form.automatic = read_ranks("auto", m.value);
     } else {
       throw fail(ErrorCode::config, "there is no form \"", shown(m.key),
-                 "\" (forms: aliases, number, on, off, off_unless_enabled)");
+                 "\" (forms: aliases, number, on, off, off_unless_enabled, auto)");
     }
   }
   return form;
@@ -84,6 +95,7 @@ Value section_form_value(const SectionForm& form) {
   if (form.on.is_object()) value.set("on", form.on);
   if (form.off.is_object()) value.set("off", form.off);
   if (form.off_unless_enabled) value.set("off_unless_enabled", true);
+  if (form.automatic.is_object()) value.set("auto", form.automatic);
   return value;
 }
 
@@ -105,6 +117,7 @@ void merge_section_form(SectionForm& form, const SectionForm& other) {
   if (form.on.is_null()) form.on = other.on;
   if (form.off.is_null()) form.off = other.off;
   form.off_unless_enabled = form.off_unless_enabled || other.off_unless_enabled;
+  if (form.automatic.is_null()) form.automatic = other.automatic;
 }
 
 }  // namespace drivetrain

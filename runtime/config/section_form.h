@@ -17,10 +17,11 @@ struct SectionForm {
   Value on{};                        // object: the options that `true` stands for; null: the plugin's defaults
   Value off{};                       // object: option -> value; each of them alone switches the section off; null: none
   bool off_unless_enabled = false;   // `enabled` is false by default, as in many of DeepSpeed's sections
+  Value automatic{};                 // object: device -> rank, where "enabled": "auto" is on; null: nowhere
 };
 
-// Reads an object with some of the keys `aliases`, `number`, `on`, `off` and `off_unless_enabled`. Throws Error(config)
-// that says which key has which wrong value.
+// Reads an object with some of the keys `aliases`, `number`, `on`, `off`, `off_unless_enabled` and `auto`. Throws
+// Error(config) that says which key has which wrong value.
 DRIVETRAIN_INTERNAL SectionForm read_section_form(const Value& value);
 
 // The same object again; an empty one where the form says nothing.

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <map>
 
+#include "config/auto_switches.h"
+#include "config/known_keys.h"
 #include "config/plugin_index.h"
 #include "config/printable.h"
 #include "config/suggest.h"
@@ -17,12 +19,14 @@ class Selector {
  public:
   Selector(const Value& config, const std::vector<KindRule>& kinds, const std::vector<KnownPlugin>& plugins,
            const std::string& device, Problems& problems, const OptionHome& home_of)
-      : config_(config),
-        kinds_(kinds),
+      : kinds_(kinds),
         plugins_(plugins),
         installed_(plugins, device),
         problems_(problems),
-        home_of_(home_of) {}
+        home_of_(home_of),
+        config_(with_switches(
+            config, [this](const std::string& key) { return section_fact(key); },
+            [this](const std::string& kind) { return !is_any_number(kind); }, device, problems)) {}
 
   std::vector<Selection> select() {
     for (const Value::Member& m : config_.members()) read_key(m.key, m.value);
@@ -46,7 +50,7 @@ class Selector {
     if (const auto section = section_fact(key))
       read_section(key, *section, value);
     else if (fact != known_sections().keys.end())
-      check_known_key(key, fact->second, value);
+      check_known_key(key, fact->second, value, config_, problems_);
     else
       unknown_.emplace_back(key, &value);  // once it is known which plugins the file asks for
   }
@@ -75,16 +79,6 @@ class Selector {
     return read_section_entry(value, form.value_or(fact.form), path, problems_);
   }
 
-  void check_known_key(const std::string& key, const KeyFact& fact, const Value& value) {
-    if (fact.accept.empty() ? is_switched_off(value, fact.off_unless_enabled)
-                            : value.find("enabled") && is_switched_off(value, false)) {
-      return;
-    }
-    if (!fact.refused) return problems_.note(value.key_where, concat(key, " has no effect here: ", fact.reason));
-    if (std::find(fact.accept.begin(), fact.accept.end(), value) != fact.accept.end()) return;
-    problems_.add(value.key_where, concat(key, ": ", fact.reason));
-  }
-
   void unknown_key(const std::string& key, const Value& value, const std::vector<Selection>& selections) {
     const std::string told = shown(key) + " is not a setting or a section";
     if (are_enough(problems_)) return problems_.add(value.key_where, told);
@@ -93,6 +87,8 @@ class Selector {
     std::vector<std::string> names;
     for (const OptionField& field : run_settings_table().fields()) names.push_back(field.name);
     for (const auto& [name, fact] : known_sections().sections) names.push_back(name);
+    for (const auto& [name, fact] : known_sections().keys)
+      if (fact.verdict == KeyFact::none) names.push_back(name);
     for (const KindRule& rule : kinds_) names.insert(names.end(), {rule.kind, rule.section});
     for (const KnownPlugin& p : plugins_) {
       names.push_back(p.section);
@@ -263,12 +259,12 @@ class Selector {
                          "), and there is one place\n   keep one of them"));
   }
 
-  const Value& config_;
   const std::vector<KindRule>& kinds_;
   const std::vector<KnownPlugin>& plugins_;
   const PluginIndex installed_;
   Problems& problems_;
   const OptionHome& home_of_;
+  const Value config_;
   std::vector<std::pair<std::string, const Value*>> unknown_;
   std::map<std::string, std::vector<Chosen>> chosen_;
   std::map<std::string, bool> asked_;  // the file asks for one, even if it was not found

@@ -9,6 +9,8 @@
 #include "config/printable.h"
 #include "config/run_settings.h"
 #include "config/suggest.h"
+#include "config/templates.h"
+#include "config/text_values.h"
 #include "config/value_error.h"
 
 namespace drivetrain {
@@ -121,13 +123,14 @@ class SectionReader {
 
   void read_field(const OptionField& field, void* options, Value value, const std::string& path) {
     if (field.group) return read(*field.group, field.member(options), value, path);
+    if (is_bare(path)) take_text(field, value, path);
     if (!check_and_finish(field, value, path)) return;
     try {
       field.set(options, value);
     } catch (const ValueError& e) {
       const bool element = value.is_array() && field.type.starts_with("list of");
       const bool range = e.problem.find("out of range") != std::string::npos;
-      const std::string hint = field.type.starts_with("boolean") ? boolean_hint(value) : "";
+      const std::string hint = field.type.starts_with("boolean") ? boolean_hint(value) : number_hint(field.type, value);
       wrong(e.where, path,
             element || range ? e.problem : "expected " + field.type + ", found " + describe(value) + hint, value);
     } catch (const Error& e) {
@@ -137,10 +140,23 @@ class SectionReader {
 
   void wrong(const Position& where, const std::string& path, const std::string& what, const Value& value) {
     const bool is_auto = value.is_string() && value.as_string() == "auto";
-    problems_.add(
-        where,
-        concat(path, " of ", owner_, ": ", what,
-               is_auto ? "\n   \"auto\" is filled in by other programs; leave the key out for the default" : ""));
+    const bool is_open = value.is_string() && is_placeholder(value.as_string());
+    problems_.add(where,
+                  concat(path, " of ", owner_, ": ", what,
+                         is_auto ? "\n   there is no rule for \"auto\" here; leave the key out for the default" : "",
+                         is_open ? "\n   it looks like a placeholder of a template; put the value in its place" : ""));
+  }
+
+  // A section without {type, params}, which DeepSpeed reads by types.
+  static bool is_bare(const std::string& path) {
+    return path.find('.') != std::string::npos && path.find(".params.") == std::string::npos;
+  }
+
+  void take_text(const OptionField& field, Value& value, const std::string& path) {
+    const auto plain = plain_value(field.type, value);
+    if (!plain) return;
+    problems_.note(value.where, concat(path, " is ", describe(value), "; it is read as ", plain->to_json()));
+    value = *plain;
   }
 
   // Checks length, range and choices; writes choices as the table does and paths as absolute ones.

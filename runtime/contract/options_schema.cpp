@@ -49,12 +49,20 @@ Value type_schema(const OptionField& field, std::string type) {
   return schema;
 }
 
+Value or_auto(Value schema) {
+  Value automatic = Value::object(), either = Value::object();
+  automatic.set("const", "auto");
+  either.set("anyOf", Value(Value::Array{std::move(schema), std::move(automatic)}));
+  return either;
+}
+
 Value table_schema(const OptionTable& table, const void* defaults);
 
 Value field_schema(const OptionField& field, const void* defaults) {
   // `member` only adds an offset; it takes void* because parsing writes through it.
   Value schema = field.group ? table_schema(*field.group, field.member(const_cast<void*>(defaults)))
                              : type_schema(field, field.type);
+  if (!field.auto_rule.empty()) schema = or_auto(std::move(schema));
   if (!field.help.empty()) schema.set("description", field.help);
   if (!field.group && !field.required) schema.set("default", field.get(defaults));
   return schema;

@@ -1,6 +1,7 @@
 #include "plan/choose_plugins.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include <drivetrain/checkpoint_policy.h>
 #include <drivetrain/dataset.h>
@@ -13,6 +14,8 @@
 
 #include "config/eval_sets.h"
 #include "config/section_entry.h"
+#include "config/value_error.h"
+#include "plan/auto_options.h"
 #include "plugin/kinds.h"
 
 namespace drivetrain {
@@ -67,20 +70,32 @@ Value expanded_choice(const OptionField& field, const Value& entry, const Value&
 }
 
 // Adds to `list` unless its library is refused, which is one problem of the file among others.
-void choose_one(const Selection& selection, const Registry& registry, std::vector<ChosenPlugin>& list,
-                Problems& problems) {
+void choose_one(const Selection& selection, const Registry& registry, const AutoFacts& facts,
+                std::vector<ChosenPlugin>& list, Problems& problems) {
   ChosenPlugin plugin;
   plugin.selection = selection;
   try {
     const OptionTable& table = registry.options(selection.kind, selection.name);
-    plugin.selection.params = expand_choices(table, selection.params, registry, selection.path, problems);
+    plugin.selection.params = with_auto_values(table, selection.params, selection.path, facts, problems);
+    plugin.selection.params = expand_choices(table, plugin.selection.params, registry, selection.path, problems);
     plugin.options = table.parse(plugin.selection.params, plugin.id(), selection.path, problems);
   } catch (const Error& e) {
     problems.add(selection.where, e.what(), e.code());
     return;
   }
-  for (const Selection& next : selection.fallbacks) choose_one(next, registry, plugin.fallbacks, problems);
+  for (const Selection& next : selection.fallbacks) choose_one(next, registry, facts, plugin.fallbacks, problems);
   list.push_back(std::move(plugin));
+}
+
+// DeepSpeed's files often leave the optimizer to the program that reads them, and every number depends on it.
+void name_default_optimizer(const std::vector<ChosenPlugin>& chosen, const Registry& registry, Problems& problems) {
+  for (const ChosenPlugin& plugin : chosen) {
+    if (plugin.kind() != Optimizer::kKind || !plugin.selection.where.file.empty() || !plugin.options) continue;
+    const Value options = registry.options(plugin.kind(), plugin.name()).to_value(plugin.options.get());
+    const Value* const lr = options.find("lr");
+    problems.settle({}, Optimizer::kKind, lr ? concat(plugin.name(), ", lr ", lr->to_json()) : plugin.name(),
+                    "no such section: the default");
+  }
 }
 
 // A key at the top level that one of the file's plugins has as an option.
@@ -95,6 +110,13 @@ std::string home_of(const std::string& key, const std::vector<Selection>& select
     return concat(s.kind, "/", s.name, ": move it into \"", s.path, "\"");
   }
   return {};
+}
+
+// 0 where the key is missing or wrong, which is told with the other settings.
+int64_t train_steps_of(const Value& config) {
+  const Value* const steps = config.find("train_steps");
+  const bool whole = steps && steps->is_number() && steps->as_double() == std::floor(steps->as_double());
+  return whole ? steps->as_int() : 0;
 }
 
 bool training_only(const std::string& kind) {
@@ -121,7 +143,9 @@ std::vector<ChosenPlugin> choose_plugins(const Value& config, const Registry& re
   const auto missing = [](const Problem& problem) { return problem.code == ErrorCode::plugin; };
   if (std::any_of(problems.list().begin(), problems.list().end(), missing))
     problems.add({}, registry.searched(), ErrorCode::plugin);
-  for (const Selection& selection : selections) choose_one(selection, registry, chosen, problems);
+  const ConfigFacts facts(selections, registry, train_steps_of(config));
+  for (const Selection& selection : selections) choose_one(selection, registry, facts, chosen, problems);
+  name_default_optimizer(chosen, registry, problems);
   if (purpose != Purpose::train) return chosen;
   for (ChosenPlugin& set : choose_eval_sets(config, registry, problems)) chosen.push_back(std::move(set));
   return chosen;
@@ -129,7 +153,9 @@ std::vector<ChosenPlugin> choose_plugins(const Value& config, const Registry& re
 
 std::vector<ChosenPlugin> choose_eval_sets(const Value& config, const Registry& registry, Problems& problems) {
   std::vector<ChosenPlugin> chosen;
-  for (const Selection& set : read_eval_sets(config, problems)) choose_one(set, registry, chosen, problems);
+  const std::vector<Selection> sets = read_eval_sets(config, problems);
+  const ConfigFacts facts(sets, registry, 0);
+  for (const Selection& set : sets) choose_one(set, registry, facts, chosen, problems);
   return chosen;
 }
 

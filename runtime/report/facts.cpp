@@ -23,6 +23,17 @@ void compare(const Value& old_value, const Value& value, const std::string& path
 
 }  // namespace
 
+// What the file left to rules, as it is shown at the start.
+Value settled_value(const std::vector<Settled>& settled) {
+  Value list = Value::array();
+  for (const Settled& one : settled) {
+    Value row = Value::object();
+    row.set("key", one.key), row.set("value", one.value), row.set("rule", one.rule);
+    list.items().push_back(std::move(row));
+  }
+  return list;
+}
+
 Value resolved_value(const PlannedRun& run, const Registry& registry) {
   std::vector<Selection> selections;
   for (const ChosenPlugin& plugin : run.chosen) selections.push_back(plugin.selection);
@@ -32,8 +43,11 @@ Value resolved_value(const PlannedRun& run, const Registry& registry) {
         return registry.options(plugin.kind(), plugin.name()).to_value(plugin.options.get());
     return Value::object();
   };
-  return resolved_config(run.plan.settings, run.plan.batch, selections, chosen_kind_rules(), registry.known(),
-                         options_of);
+  Value resolved =
+      resolved_config(run.plan.settings, run.plan.batch, selections, chosen_kind_rules(), registry.known(), options_of);
+  if (Value settled = settled_value(run.plan.settings.settled); !settled.items().empty())
+    resolved.set("_settled", std::move(settled));
+  return resolved;
 }
 
 Value resolved_facts(const RunPlan& plan, const Registry& registry) {

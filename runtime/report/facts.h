@@ -8,6 +8,9 @@ namespace drivetrain {
 // The whole configuration with every default filled in, without `_resolved`.
 Value resolved_value(const PlannedRun& run, const Registry& registry);
 
+// "_settled" of it: what the file left to rules, a list of {key, value, rule}.
+Value settled_value(const std::vector<Settled>& settled);
+
 // The facts under `_resolved`. Without `host` these must be equal on all ranks.
 Value resolved_facts(const RunPlan& plan, const Registry& registry);
 

@@ -22,4 +22,7 @@ Value inspect_table_json(const Registry& registry, const std::string& kind);
 Value inspect_entry_json(const Registry& registry, const Found& found);
 Value inspect_file_json(const PluginFile& file);
 
+// The options of a table as `inspect --json` has them: a list of {name, type, help, default, minimum, ...}.
+Value options_of_table(const OptionTable& table);
+
 }  // namespace drivetrain

@@ -37,6 +37,7 @@ Value found_value(const Found& found) {
   return v;
 }
 
+// Beneath options_of_table.
 Value options_value(const OptionTable& table, void* defaults) {
   Value list = Value::array();
   for (const OptionField& f : table.fields()) {
@@ -54,6 +55,7 @@ Value options_value(const OptionTable& table, void* defaults) {
     if (f.maximum) v.set("maximum", *f.maximum);
     if (f.length) v.set("length", static_cast<int64_t>(*f.length));
     if (!f.choices.empty()) v.set("choices", strings_value(f.choices));
+    if (!f.auto_rule.empty()) v.set("auto", f.auto_rule);
     if (!f.aliases.empty()) v.set("aliases", strings_value(f.aliases));
     list.items().push_back(v);
   }
@@ -76,6 +78,8 @@ Value fields_value(const std::vector<FieldVerdict>& fields) {
 }
 
 }  // namespace
+
+Value options_of_table(const OptionTable& table) { return options_value(table, table.defaults().get()); }
 
 Value inspect_table_json(const Registry& registry, const std::string& kind) {
   Value list = Value::array();

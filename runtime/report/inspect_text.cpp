@@ -35,6 +35,7 @@ std::string limits_text(const OptionField& f) {
   else if (f.maximum)
     parts.push_back("at most " + number_text(*f.maximum));
   if (!f.choices.empty()) parts.push_back(quoted_choice(f.choices));
+  if (!f.auto_rule.empty()) parts.push_back(concat("\"auto\": ", f.auto_rule));
   return join(parts);
 }
 

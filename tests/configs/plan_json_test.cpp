@@ -26,7 +26,8 @@ static_assert(std::is_copy_constructible_v<RunPlan> && std::is_copy_assignable_v
 std::vector<std::string> configs() {
   std::vector<std::string> names;
   for (const auto& file : fs::directory_iterator(DRIVETRAIN_SOURCE_DIR "/configs"))
-    if (file.path().extension() == ".json" && file.path().stem() != "known_sections")
+    if (file.path().extension() == ".json" && file.path().stem() != "known_sections" &&
+        file.path().stem() != "deepspeed_keys")
       names.push_back(file.path().stem());
   std::sort(names.begin(), names.end());
   return names;

@@ -13,7 +13,7 @@ LITERAL = re.compile(r'"((?:\\.|[^"\\\n])*)"')
 TYPES = {"bf16", "bfloat16", "fp16", "float16"}
 SPEAKS_OF_TYPES = re.compile(r'k?(?:BFloat16|Half|Float)\b|[Dd]type|"(?:f16|f32|fp32|float32|half)"')
 # Of drivetrain_add_plugin.
-KEYWORDS = {"KIND", "SOURCES", "SUMMARY", "SECTION", "ALIASES", "NUMBER", "ON", "OFF", "OFF_UNLESS_ENABLED", "TYPES", "DEFAULT",
+KEYWORDS = {"KIND", "SOURCES", "SUMMARY", "SECTION", "ALIASES", "NUMBER", "ON", "OFF", "AUTO", "OFF_UNLESS_ENABLED", "TYPES", "DEFAULT",
             "DEVICE", "CUDA", "NCCL", "ENTRIES", "LICENSE", "VERSION", "LINK"}
 
 

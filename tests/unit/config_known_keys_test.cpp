@@ -20,14 +20,42 @@ TEST(Sections, Keys_of_DeepSpeed_are_noted_or_refused_with_the_reason) {
   EXPECT_EQ(p.notes()[0].message,
             "wall_clock_breakdown has no effect here: step times are always written to metrics.jsonl");
   EXPECT_TRUE(problems_of(R"("wall_clock_breakdown": false)").notes().empty());
-  EXPECT_EQ(refusal(R"("prescale_gradients": true)"),
-            "a.json:3:1  prescale_gradients: gradients are summed and scaled once at the end");
+  EXPECT_EQ(refusal(R"("gradient_allreduce_op": "sum")"),
+            "a.json:3:1  gradient_allreduce_op: the loss is the mean over all valid tokens");
   EXPECT_EQ(refusal(R"("prescale_gradients": false, "gradient_predivide_factor": 1.0, "communication_data_type": "fp32",
                        "managed_gradient_accumulation": true, "data_types": {"grad_accum_dtype": "fp32"})"),
             "");
   EXPECT_HAS(refusal(R"("managed_gradient_accumulation": false)"), "the runtime decides where a step ends");
   EXPECT_HAS(refusal(R"("autotuning": {"enabled": true})"), "autotuning: not in this version");
   EXPECT_HAS(refusal(R"("amp": {"enabled": true})"), "Apex mixed precision is not supported");
+}
+
+TEST(Sections, Keys_within_a_section_that_nobody_claims_have_verdicts_of_their_own) {
+  const Problems p = problems_of(
+      R"("checkpoint": {"load_universal": true, "tag_validation": "warn"}, "wandb": {"enabled": true, "projct": 1},
+                                    "comms_logger": {"enabled": true, "_note": 1})");
+  EXPECT_HAS(p.text(), "a.json:3:94  wandb.projct is not a key of wandb\n   did you mean \"project\"?");
+  std::string notes;
+  for (const Problem& note : p.notes()) notes += note.message + "\n";
+  for (const char* key :
+       {"checkpoint.load_universal has", "checkpoint.tag_validation has", "wandb has", "comms_logger has"})
+    EXPECT_HAS(notes, key);
+  EXPECT_HAS(refusal(R"("checkpoint": {"tag_validation": "panic"})"), "it takes \"Ignore\", \"Warn\" or \"Fail\"");
+  EXPECT_EQ(refusal(R"("checkpoint": {"use_node_local_storage": false}, "wandb": {"enabled": false, "x": 1})"), "");
+}
+
+TEST(Sections, What_DeepSpeed_refuses_together_is_refused) {
+  EXPECT_HAS(refusal(R"("prescale_gradients": true, "zero_optimization": {"stage": 2})"), "with ZeRO stages 2 and 3");
+  EXPECT_EQ(refusal(R"("prescale_gradients": true, "zero_optimization": {"stage": 1})"), "");
+  EXPECT_EQ(refusal(R"("prescale_gradients": true, "zero_optimization": {"stage": 2, "reduce_scatter": false})"), "");
+  EXPECT_HAS(refusal(R"("elasticity": {"enabled": true})"), "beside train_batch_size");
+  EXPECT_EQ(refusal(R"("elasticity": {"enabled": true, "ignore_non_elastic_batch_info": true})"), "");
+}
+
+TEST(Sections, DeepSpeeds_types_that_nobody_answers_to_name_the_nearest_thing) {
+  EXPECT_HAS(refusal(R"("optimizer": {"type": "OneBitAdam"})"), "1-bit Adam compresses its communication");
+  EXPECT_HAS(refusal(R"("scheduler": {"type": "OneCycle"})"), "the nearest is WarmupCosineLR");
+  EXPECT_EQ(refusal(R"("optimizer": {"type": "Adam", "params": {}, "legacy_fusion": false})"), "");
 }
 
 TEST(Sections, Keys_of_the_contract_that_are_not_in_this_version_are_refused_as_such) {
@@ -37,7 +65,8 @@ TEST(Sections, Keys_of_the_contract_that_are_not_in_this_version_are_refused_as_
 
 TEST(Sections, Every_known_key_says_why) {
   EXPECT_GT(known_sections().keys.size(), 30u);
-  for (const auto& [key, fact] : known_sections().keys) EXPECT_FALSE(fact.reason.empty()) << key;
+  for (const auto& [key, fact] : known_sections().keys)
+    EXPECT_EQ(fact.reason.empty(), fact.verdict == KeyFact::none) << key;
   EXPECT_EQ(section_of_kind("lr_schedule"), "scheduler");
   EXPECT_EQ(section_of_kind("precision"), "precision");
 }

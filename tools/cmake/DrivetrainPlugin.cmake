@@ -16,6 +16,8 @@
 #     ON option=value...  the options that `true` stands for
 #     OFF option=value... each of these values switches the section off
 #     OFF_UNLESS_ENABLED  the section is off where it does not say "enabled": true
+#     AUTO device=rank... the section is on for "enabled": "auto" on these devices; of several sections of a kind with one
+#                         place the one with the highest rank
 #   TYPES name...       further names for the `type` of a section, "AdamW"; case does not matter
 #   DEFAULT             taken when the config names none of this kind (for its DEVICE)
 #   DEVICE cpu|cuda     the only device it works on; without it: any
@@ -102,7 +104,7 @@ function(_drivetrain_section_form name out)
   if(NOT "${ARG_NUMBER}" STREQUAL "")  # an option may be named "n" or "off"
     list(APPEND forms "\"number\":\"${ARG_NUMBER}\"")
   endif()
-  foreach(keyword ON OFF)
+  foreach(keyword ON OFF AUTO)
     if(ARG_${keyword})
       _drivetrain_json_options(${name} ${keyword} "${ARG_${keyword}}" options)
       string(TOLOWER ${keyword} key)
@@ -113,7 +115,7 @@ function(_drivetrain_section_form name out)
     list(APPEND forms "\"off_unless_enabled\":true")
   endif()
   if(forms AND NOT ARG_SECTION)
-    message(FATAL_ERROR "drivetrain_add_plugin(${name}): ALIASES, NUMBER, ON, OFF and OFF_UNLESS_ENABLED belong to a SECTION")
+    message(FATAL_ERROR "drivetrain_add_plugin(${name}): ALIASES, NUMBER, ON, OFF, AUTO and OFF_UNLESS_ENABLED belong to a SECTION")
   endif()
   list(JOIN forms "," form)
   set(${out} "${form}" PARENT_SCOPE)
@@ -177,7 +179,7 @@ endfunction()
 function(drivetrain_add_plugin name)
   cmake_parse_arguments(PARSE_ARGV 1 ARG "DEFAULT;CUDA;OFF_UNLESS_ENABLED"
                         "KIND;SUMMARY;SECTION;NUMBER;DEVICE;LICENSE;VERSION;NCCL"
-                        "SOURCES;TYPES;ENTRIES;LINK;ALIASES;ON;OFF")
+                        "SOURCES;TYPES;ENTRIES;LINK;ALIASES;ON;OFF;AUTO")
   if(ARG_UNPARSED_ARGUMENTS OR NOT ARG_KIND OR NOT ARG_SOURCES)
     message(FATAL_ERROR "drivetrain_add_plugin(${name}): KIND and SOURCES are needed; not understood: ${ARG_UNPARSED_ARGUMENTS}")
   endif()

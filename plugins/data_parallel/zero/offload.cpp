@@ -32,17 +32,22 @@ class Offload {
   bool wanted(const Section& section) {
     const Value* device = given_key(*given_.find(section.name), "device");
     const Value* old = given_key(given_, section.old_switch);
-    if (old && device && old->as_bool() != (device->as_string() == "cpu"))
+    if (old && device)
       return refused(section.old_switch, " = ", old->to_json(), " and ", section.name, ".device = ", device->to_json(),
-                     " contradict each other; remove ", section.old_switch);
+                     " are the old and the new name of the same, which DeepSpeed refuses together; remove ",
+                     section.old_switch);
+    if (old)
+      ctx_.cost(concat(section.old_switch, " is the old name of ", section.name, ": ", old->to_json(), " is read as ",
+                       "\"device\": \"", old->as_bool() ? "cpu" : "none", "\""));
     const std::string where = device ? device->as_string() : old && old->as_bool() ? "cpu" : "none";
     const std::string key = device ? section.name + ".device" : section.old_switch;
     if (where == "none") return without_device(section);
+    if (section.stage3_only && stage_ < 3) {
+      ctx_.no_effect(section.name, concat("parameters are shared out at stage 3; found stage ", stage_));
+      return false;
+    }
     if (where == "nvme")
       return refused(key, " = \"nvme\" is not in this version: nothing is kept on disks; use \"cpu\" or \"none\"");
-    if (section.stage3_only && stage_ < 3)
-      return refused(key, " asks for parameters on the host, which is for stage 3; found stage ", stage_,
-                     ". Set stage to 3, or the device to \"none\"");
     if (ctx_.run().device != "cpu") return true;
     ctx_.no_effect(section.name, concat("the run is on the CPU: ", section.whose, " in host memory already"));
     return false;

@@ -9,11 +9,19 @@ namespace {
 
 using Z = ZeroOptions;
 
+constexpr const char* kNoDevice = "none as in Hugging Face's accelerate";
+
+// The rules of Hugging Face's integration for sizes in elements.
+Value square(const AutoFacts& facts) { return facts.hidden_size() * facts.hidden_size(); }
+Value nine_tenths_of_square(const AutoFacts& facts) { return facts.hidden_size() * facts.hidden_size() * 9 / 10; }
+Value ten_times(const AutoFacts& facts) { return 10 * facts.hidden_size(); }
+
 OptionTable offload_optimizer_table() {
   using O = OffloadOptimizer;
   return table<O>()
       .field("device", &O::device, "where optimizer state lives: none is the run's device")
       .one_of({"none", "cpu", "nvme"})
+      .automatic(kNoDevice, Value("none"))
       .field("nvme_path", &O::nvme_path, "folder for device nvme")
       .field("buffer_count", &O::buffer_count, "buffers between host and disk")
       .at_least(0)
@@ -33,6 +41,7 @@ OptionTable offload_param_table() {
   return table<O>()
       .field("device", &O::device, "where parameters live between their uses: none is the run's device")
       .one_of({"none", "cpu", "nvme"})
+      .automatic(kNoDevice, Value("none"))
       .field("nvme_path", &O::nvme_path, "folder for device nvme")
       .field("buffer_count", &O::buffer_count, "staging buffers")
       .at_least(0)
@@ -73,7 +82,7 @@ class ZeroTable {
   TableBuilder<Z>& add(const std::string& key, T Z::*member, const std::string& help) {
     table.field(key, member, help);
     constexpr const char kPrefix[] = "stage3_";
-    return key.rfind(kPrefix, 0) == 0 ? table.alias(key.substr(sizeof kPrefix - 1)) : table;
+    return key.rfind(kPrefix, 0) == 0 ? table.renamed(key.substr(sizeof kPrefix - 1), key) : table;
   }
 
   void add_sharing();
@@ -84,7 +93,9 @@ class ZeroTable {
 };
 
 void ZeroTable::add_sharing() {
-  add("stage", &Z::stage, "1: optimizer state is shared out, 2: gradients too, 3: parameters too; 0: off").range(0, 3);
+  add("stage", &Z::stage, "1: optimizer state is shared out, 2: gradients too, 3: parameters too; 0: off")
+      .range(0, 3)
+      .automatic("2 as in Hugging Face's accelerate", Value(2));
   add("group_size", &Z::group_size,
       "neighbouring ranks that share one copy of the state; -1 and null: all, 1: nothing is shared out, 0: refused")
       .at_least(-1);
@@ -99,7 +110,9 @@ void ZeroTable::add_sharing() {
 }
 
 void ZeroTable::add_buckets() {
-  add("reduce_bucket_size", &Z::reduce_bucket_size, "elements per bucket of gradients; null: 5e8").at_least(0);
+  add("reduce_bucket_size", &Z::reduce_bucket_size, "elements per bucket of gradients; null: 5e8")
+      .at_least(0)
+      .automatic("hidden_size * hidden_size", square);
   add("allgather_bucket_size", &Z::allgather_bucket_size,
       "elements per gather at stages 1 and 2, the smaller of both counts; null: 5e8")
       .at_least(0);
@@ -120,10 +133,12 @@ void ZeroTable::add_buckets() {
 void ZeroTable::add_stage3() {
   constexpr const char* kByUnit = "gathered is what a unit of the model needs";
   gathers("stage3_prefetch_bucket_size", &Z::prefetch_bucket_size, "elements gathered ahead of their use; null: 5e7")
-      .at_least(0);
+      .at_least(0)
+      .automatic("0.9 * hidden_size * hidden_size", nine_tenths_of_square);
   gathers("stage3_param_persistence_threshold", &Z::param_persistence_threshold,
           "parameters of up to so many elements stay whole; null: 1e5")
-      .at_least(0);
+      .at_least(0)
+      .automatic("10 * hidden_size", ten_times);
   gathers("stage3_max_live_parameters", &Z::max_live_parameters, "elements that are whole at one time; null: 1e9")
       .at_least(0);
   gathers("stage3_max_reuse_distance", &Z::max_reuse_distance,
@@ -138,8 +153,9 @@ void ZeroTable::add_stage3() {
        "values are gathered; an all-reduce would give the same ones");
   idle("stage3_gather_16bit_weights_on_model_save", &Z::gather_16bit_weights_on_model_save, true,
        "saved weights are always whole, and float32")
-      .alias("stage3_gather_fp16_weights_on_model_save")
-      .alias("gather_fp16_weights_on_model_save");
+      .automatic("saved weights are always whole", Value(true));
+  for (const char* old : {"stage3_gather_fp16_weights_on_model_save", "gather_fp16_weights_on_model_save"})
+    table.renamed(old, "stage3_gather_16bit_weights_on_model_save");
   idle("log_trace_cache_warnings", &Z::log_trace_cache_warnings, false, "the order of uses is known and not traced");
   idle("leaf_module", &Z::leaf_module, {}, kByUnit);
   idle("mics_hierarchical_params_gather", &Z::mics_hierarchical_params_gather, false, "a gather is one collective");
@@ -177,25 +193,10 @@ void ZeroTable::add_rest() {
   table.refused("grad_hooks", "DeepSpeed documents it and rejects it; remove it");
 }
 
-// State that is not shared out stays on the device: a section that is off must not seem to save its memory.
-void refuse_offload_without_stage(const Z& o) {
-  const auto refuse_for = [](const std::optional<std::string>& device, const std::optional<bool>& old, const char* key,
-                             const char* old_key) {
-    const bool named = device && *device != "none";
-    if (named || old.value_or(false))
-      throw fail(
-          ErrorCode::config, named ? concat(key, ".device = \"", *device, "\"") : concat(old_key, " = true"),
-          " asks for offload without the stage: found stage 0, at which the section is off\n   set \"stage\" to 1, "
-          "2 or 3 (parameters: 3), or remove it");
-  };
-  refuse_for(o.offload_optimizer.device, o.cpu_offload, "offload_optimizer", "cpu_offload");
-  refuse_for(o.offload_param.device, o.cpu_offload_param, "offload_param", "cpu_offload_param");
-}
-
 // What the stage uses and the file leaves out.
 void fill(Z& o) {
   const int64_t stage = o.stage.value_or(0);
-  if (stage == 0) return o.stage ? refuse_offload_without_stage(o) : void();
+  if (stage == 0) return;
   const auto standard = [](auto& option, auto value) {
     if (!option) option = value;
   };

@@ -39,9 +39,9 @@ int64_t large_parameter(const ModelFacts& model) {
 
 void Zero::plan(PlanContext& ctx) {
   if (!section_.stage)
-    ctx.refuse(
-        "the section has no \"stage\": 1 shares out the optimizer's state, 2 gradients too, 3 parameters too, 0 "
-        "nothing");
+    ctx.no_effect("zero_optimization",
+                  "it has no \"stage\", and the default is 0: 1 shares out the optimizer's state, 2 gradients too, 3 "
+                  "parameters too");
   report_keys(section_, ctx);
   if (section_.stage.value_or(0) > 0) {
     share_state(ctx);

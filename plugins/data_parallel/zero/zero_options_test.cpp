@@ -49,8 +49,18 @@ TEST(ZeroOptions, every_size_arrives_and_keys_of_stage_3_need_no_prefix) {
   for (const char* key :
        {"module_granularity_threshold", "model_persistence_threshold", "use_all_reduce_for_fetch_params",
         "allgather_sequential", "gather_16bit_weights_on_model_save", "gather_fp16_weights_on_model_save"}) {
-    ASSERT_NE(table.find(key), nullptr) << key;
-    EXPECT_EQ(table.find(key), table.find(concat("stage3_", key))) << key;
+    Problems problems;
+    table.parse(parse_json(concat("{\"stage\": 3, \"", key, "\": ",
+                                  key == std::string("module_granularity_threshold") ||
+                                          key == std::string("model_persistence_threshold")
+                                      ? "0"
+                                      : "true",
+                                  "}"),
+                           "a"),
+                "data_parallel/zero", "zero_optimization", problems);
+    EXPECT_EQ(problems.text(), "") << key;
+    ASSERT_EQ(problems.notes().size(), 1u) << key;
+    EXPECT_TRUE(has(problems.notes()[0].message, "renamed to \"stage3_")) << problems.notes()[0].message;
   }
 }
 
@@ -176,8 +186,8 @@ TEST(ZeroOptions, groups_that_are_no_power_of_two_have_sums_of_their_own) {
   EXPECT_EQ(Planned(R"({"stage": 1, "group_size": 2})", {.ranks = 6}).costs(), "");
 }
 
-TEST(ZeroOptions, a_stage_is_asked_for_and_0_is_whole_copies) {
-  EXPECT_TRUE(has(Planned("{}").refusals(), "the section has no \"stage\""));
+TEST(ZeroOptions, no_stage_is_named_and_0_is_whole_copies) {
+  EXPECT_TRUE(has(Planned("{}").idle(), "it has no \"stage\", and the default is 0"));
   const Planned off(R"({"stage": 0, "group_size": 3, "offload_param": {"device": null}, "reduce_every": 2})");
   EXPECT_EQ(off.refusals() + off.costs(), "");
   EXPECT_EQ(off.idle(), "group_size changes nothing: stage is 0 and every rank holds everything");

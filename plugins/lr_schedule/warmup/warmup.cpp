@@ -17,9 +17,12 @@ class WarmupLr : public LrSchedule {
   };
   static OptionTable options() {
     auto t = warmup_table<Options>();
-    t.field("warmup_min_lr", &Options::warmup_min_lr, "learning rate of the first two updates").at_least(0);
+    t.field("warmup_min_lr", &Options::warmup_min_lr, "learning rate of the first two updates")
+        .at_least(0)
+        .automatic("0 as in Hugging Face's integration", Value(0.0));
     t.field("warmup_max_lr", &Options::warmup_max_lr, "learning rate after the rise; null: the optimizer's")
-        .at_least(0);
+        .at_least(0)
+        .automatic("the optimizer's lr", [](const AutoFacts& facts) { return Value(facts.lr()); });
     return t;
   }
 

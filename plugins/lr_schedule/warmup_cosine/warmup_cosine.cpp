@@ -22,7 +22,10 @@ class WarmupCosine : public LrSchedule {
   };
   static OptionTable options() {
     auto t = warmup_table<Options>();
-    t.field("total_num_steps", &Options::total_num_steps, "updates until the cosine is down").required().at_least(1);
+    t.field("total_num_steps", &Options::total_num_steps, "updates until the cosine is down")
+        .required()
+        .at_least(1)
+        .automatic("train_steps", [](const AutoFacts& facts) { return Value(facts.train_steps()); });
     t.field("warmup_min_ratio", &Options::warmup_min_ratio, "part of the optimizer's lr in the second update")
         .at_least(0);
     t.field("cos_min_ratio", &Options::cos_min_ratio, "part of the optimizer's lr at the end").at_least(0);

@@ -21,10 +21,14 @@ class WarmupDecay : public LrSchedule {
     auto t = warmup_table<Options>();
     t.field("total_num_steps", &Options::total_num_steps, "updates until the rate is down again")
         .required()
-        .at_least(1);
+        .at_least(1)
+        .automatic("train_steps", [](const AutoFacts& facts) { return Value(facts.train_steps()); });
     t.field("warmup_min_lr", &Options::warmup_min_lr, "learning rate of the first two updates and at the end")
-        .at_least(0);
-    t.field("warmup_max_lr", &Options::warmup_max_lr, "learning rate after the rise").at_least(0);
+        .at_least(0)
+        .automatic("0 as in Hugging Face's integration", Value(0.0));
+    t.field("warmup_max_lr", &Options::warmup_max_lr, "learning rate after the rise")
+        .at_least(0)
+        .automatic("the optimizer's lr", [](const AutoFacts& facts) { return Value(facts.lr()); });
     return t;
   }
 

@@ -70,9 +70,16 @@ struct AdamOptions : WeightDecay {
 
 OptionTable adam_table() {
   TableBuilder<AdamOptions> t;
-  t.field("lr", &AdamOptions::lr, "learning rate where no scheduler sets one").at_least(0);
-  t.field("betas", &AdamOptions::betas, "decay rates of both moments, below 1").length(2).range(0, 1);
-  t.field("eps", &AdamOptions::eps, "added to the root of the second moment").at_least(0);
+  t.field("lr", &AdamOptions::lr, "learning rate where no scheduler sets one")
+      .at_least(0)
+      .automatic("learning_rate of Hugging Face's Trainer", Value(5e-5));
+  t.field("betas", &AdamOptions::betas, "decay rates of both moments, below 1")
+      .length(2)
+      .range(0, 1)
+      .automatic("adam_beta1 and adam_beta2 of Hugging Face's Trainer", Value(Value::Array{0.9, 0.999}));
+  t.field("eps", &AdamOptions::eps, "added to the root of the second moment")
+      .at_least(0)
+      .automatic("adam_epsilon of Hugging Face's Trainer", Value(1e-8));
   add_weight_decay(t);
   t.field("bias_correction", &AdamOptions::bias_correction, "divide the moments by 1 - beta^step");
   t.field("adam_w_mode", &AdamOptions::adam_w_mode,

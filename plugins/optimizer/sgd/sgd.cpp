@@ -60,7 +60,9 @@ class Sgd : public Optimizer {
   };
   static OptionTable options() {
     TableBuilder<Options> t;
-    t.field("lr", &Options::lr, "learning rate where no scheduler sets one").at_least(0);
+    t.field("lr", &Options::lr, "learning rate where no scheduler sets one")
+        .at_least(0)
+        .automatic("learning_rate of Hugging Face's Trainer", Value(5e-5));
     t.field("momentum", &Options::momentum, "how much of the last update is kept").at_least(0);
     t.field("dampening", &Options::dampening, "how much less of the gradient enters the momentum");
     add_weight_decay(t);

@@ -16,6 +16,22 @@ std::vector<RowRange> even_share(const std::vector<RowRange>& positions, int64_t
 
 namespace {
 
+OptionTable tp_table() {
+  return table<AutoTp>()
+      .field("tp_size", &AutoTp::tp_size, "size under its second name in DeepSpeed")
+      .at_least(0)
+      .field("tp_grain_size", &AutoTp::tp_grain_size, "without effect: see make_vocab_size_divisible_by")
+      .at_least(1);
+}
+
+void choose_size(MegatronOptions& o) {
+  if (!o.autotp.tp_size) return;
+  if (o.size > 1 && o.size != *o.autotp.tp_size)
+    throw fail(ErrorCode::config, "tensor_parallel/megatron: size ", o.size, " and tp.tp_size ", *o.autotp.tp_size,
+               " mean the same and differ; remove one of them");
+  o.size = *o.autotp.tp_size;
+}
+
 class Megatron : public TensorParallel {
  public:
   using Options = MegatronOptions;
@@ -31,7 +47,20 @@ class Megatron : public TensorParallel {
                "under sequence_parallel: keeps gathered inputs until backward instead of gathering them again")
         .field("make_vocab_size_divisible_by", &Options::make_vocab_size_divisible_by,
                "rows of the vocabulary per rank are a multiple of it; padding, if size is over 1")
-        .at_least(1);
+        .at_least(1)
+        .group("tp", &Options::autotp, tp_table(), "DeepSpeed's object of that name")
+        .renamed("tensor_parallel", "tp")
+        .field("dtype", &Options::dtype, "without effect: the type is the precision's")
+        .field("tp_overlap_comm", &Options::tp_overlap_comm, "without effect: sums are waited for where they are used")
+        .field("preset_model", &Options::preset_model, "without effect: the model says how its layers are cut")
+        .field("partition_config", &Options::partition_config, "without effect: the model says how its layers are cut")
+        .field("injection_policy_tuple", &Options::injection_policy_tuple,
+               "without effect: the model says how its layers are cut")
+        .field("keep_module_on_host", &Options::keep_module_on_host,
+               "without effect: a rank makes its own part of the weights and nothing else")
+        .field("replace_with_kernel_inject", &Options::replace_with_kernel_inject, "without effect: for inference")
+        .renamed("kernel_inject", "replace_with_kernel_inject")
+        .finish(choose_size);
   }
   Megatron(const Options& options, const Services& services) : options_(options), services_(services) {}
 

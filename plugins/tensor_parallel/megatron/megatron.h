@@ -2,6 +2,9 @@
 // the layers.
 #pragma once
 
+#include <optional>
+#include <string>
+
 #include <drivetrain/services.h>
 #include <drivetrain/tensor_parallel.h>
 
@@ -9,10 +12,20 @@
 
 namespace drivetrain::megatron {
 
+// DeepSpeed's second place for the size: "tp": {"tp_size": 2}.
+struct AutoTp {
+  std::optional<int64_t> tp_size, tp_grain_size;
+};
+
 struct MegatronOptions {
   int64_t size = 1;
   bool sequence_parallel = false, keep_gathered = false;
   int64_t make_vocab_size_divisible_by = 128;
+  AutoTp autotp;
+  // What DeepSpeed's section has besides, which changes nothing here.
+  std::optional<std::string> dtype, preset_model;
+  std::optional<bool> tp_overlap_comm, keep_module_on_host, replace_with_kernel_inject;
+  Value injection_policy_tuple, partition_config;
 
   int64_t ranks() const { return size > 1 ? size : 1; }
 };

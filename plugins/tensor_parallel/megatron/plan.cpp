@@ -86,7 +86,23 @@ void report_memory(const MegatronOptions& options, PlanContext& ctx) {
              2 * layers * activation * static_cast<double>(run.micro_batches_in_flight.value_or(1)));
 }
 
+void report_keys_of_deepspeed(const MegatronOptions& o, PlanContext& ctx) {
+  constexpr const char* kByModel = "the model says how its layers are cut";
+  const auto idle = [&](bool given, const char* key, const char* why) {
+    if (given) ctx.no_effect(concat("tensor_parallel.", key), why);
+  };
+  idle(o.autotp.tp_grain_size.has_value(), "tp.tp_grain_size", "the vocabulary has make_vocab_size_divisible_by");
+  idle(o.dtype.has_value(), "dtype", "weights have the type of the precision");
+  idle(o.tp_overlap_comm.value_or(false), "tp_overlap_comm", "sums are waited for where they are used");
+  idle(o.preset_model.has_value(), "preset_model", kByModel);
+  idle(!o.partition_config.is_null(), "partition_config", kByModel);
+  idle(!o.injection_policy_tuple.is_null(), "injection_policy_tuple", kByModel);
+  idle(o.keep_module_on_host.value_or(false), "keep_module_on_host", "a rank makes its own part of the weights");
+  idle(o.replace_with_kernel_inject.value_or(false), "replace_with_kernel_inject", "it is for inference");
+}
+
 void report_keys_without_effect(const MegatronOptions& options, PlanContext& ctx) {
+  report_keys_of_deepspeed(options, ctx);
   if (options.ranks() == 1) {
     if (options.sequence_parallel) ctx.no_effect("sequence_parallel", "size is 1");
     if (options.keep_gathered) ctx.no_effect("keep_gathered", "size is 1");

@@ -39,18 +39,36 @@ struct Problem {
   std::string message;
   ErrorCode code = ErrorCode::config;
 };
+// What a file leaves to a rule: "auto", or a key that it does not have.
+struct Settled {
+  Position where;  // of "auto"; no file where the key is absent
+  std::string key, value, rule;
+};
 class DRIVETRAIN_API Problems {
  public:
   void add(const Position& where, const std::string& message, ErrorCode code = ErrorCode::config);
   // A warning, which does not stop the run: an old name, a key without effect here.
   void note(const Position& where, const std::string& message);
+  // Shown once at the start, as a table, and kept in resolved.json.
+  void settle(const Position& where, const std::string& key, const std::string& value, const std::string& rule);
   bool empty() const { return list_.empty(); }
   const std::vector<Problem>& list() const { return list_; }
   const std::vector<Problem>& notes() const { return notes_; }
+  const std::vector<Settled>& settled() const { return settled_; }
   std::string text() const;   // one "file:line:col  message" each, in file order
   void throw_if_any() const;  // Error with text(); the code of the first problem
  private:
   std::vector<Problem> list_, notes_;
+  std::vector<Settled> settled_;
+};
+
+// What a rule of TableBuilder::automatic may ask. Known when a configuration is read, before plugins are planned.
+class DRIVETRAIN_API AutoFacts {
+ public:
+  virtual ~AutoFacts();
+  virtual int64_t hidden_size() const = 0;  // the model's, in elements
+  virtual double lr() const = 0;            // learning rate of the optimizer's first group
+  virtual int64_t train_steps() const = 0;
 };
 
 // Conversion between a C++ type and a Value. `from` throws Error(config) if the value does not fit.
@@ -136,9 +154,11 @@ struct OptionField {
   std::optional<double> minimum, maximum;  // inclusive; of every element of a list
   std::vector<std::string> choices;        // matched without regard to case, stored as written here
   std::optional<size_t> length;
-  bool is_path = false;                          // relative to the config file; made absolute when parsed
-  std::string plugin_kind;                       // of a PluginChoice: the plugin's kind
-  std::vector<std::string> inherited;            // of a PluginChoice: see TableBuilder::inherits
+  bool is_path = false;                // relative to the config file; made absolute when parsed
+  std::string plugin_kind;             // of a PluginChoice: the plugin's kind
+  std::vector<std::string> inherited;  // of a PluginChoice: see TableBuilder::inherits
+  std::string auto_rule;               // what "auto" means, in words; "": it means nothing
+  std::function<Value(const AutoFacts&)> auto_value;
   std::function<void(void*, const Value&)> set;  // on the options struct; throws Error(config)
   std::function<Value(const void*)> get;
   std::shared_ptr<const OptionTable> group;  // nested table; then set and get are empty
@@ -221,6 +241,17 @@ class TableBuilder {
   TableBuilder& plugin(const std::string& kind) { return last().plugin_kind = kind, *this; }
   // For a PluginChoice: the plugin's option of this name has the value of this table's, unless it is given.
   TableBuilder& inherits(const std::string& option) { return last().inherited.push_back(option), *this; }
+
+  // The option may be "auto", for which the runtime puts in `value` before it parses the section. `rule`, in words, is
+  // shown beside the value: "hidden_size * hidden_size".
+  template <class Rule>
+  requires std::is_invocable_r_v<Value, Rule, const AutoFacts&> TableBuilder& automatic(const std::string& rule,
+                                                                                        Rule value) {
+    return last().auto_rule = rule, last().auto_value = value, *this;
+  }
+  TableBuilder& automatic(const std::string& rule, const Value& value) {
+    return automatic(rule, [value](const AutoFacts&) { return value; });
+  }
 
   TableBuilder& renamed(const std::string& old_name, const std::string& name) {
     return table_.redirects_.push_back({old_name, "renamed to \"" + name + "\"", name}), *this;

@@ -37,7 +37,8 @@ TableBuilder<Options> warmup_table() {
   TableBuilder<Options> t;
   t.template field<int64_t>("warmup_num_steps", &Options::warmup_num_steps,
                             "updates until the full rate is reached (at least 2)")
-      .at_least(1);
+      .at_least(1)
+      .automatic("warmup_steps 0 of Hugging Face's Trainer, which are 2 here", Value(2));
   t.template field<std::string>("warmup_type", &Options::warmup_type, "shape of the rise").one_of({"log", "linear"});
   t.template field<int64_t>("last_batch_iteration", &Options::last_batch_iteration,
                             "accepted for DeepSpeed's sake: only -1, a resumed run goes on by itself")

@@ -28,7 +28,8 @@ template <class Options>
 void add_weight_decay(TableBuilder<Options>& t) {
   t.template field<double>("weight_decay", &Options::weight_decay,
                            "how much of a decaying tensor is taken off, times lr")
-      .at_least(0);
+      .at_least(0)
+      .automatic("weight_decay of Hugging Face's Trainer", Value(0.0));
   t.template field<std::string>("decay", &Options::decay,
                                 "which tensors decay: those of two or more dimensions, or all as in DeepSpeed")
       .one_of({"matrices", "all"});

@@ -1,0 +1,17 @@
+// Files that a script was to fill in first. Pure functions; any thread.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <utility>
+
+namespace drivetrain {
+
+// Is the whole value a name that stands for a value: CONFIG_BATCH_SIZE, ${batch}, {{ batch }}, <batch>, %BATCH%?
+bool is_placeholder(const std::string& value);
+
+// The first such mark in a text that is no JSON, {{...}}, {%...%}, ${...} or <<...>>, with its offset.
+std::optional<std::pair<size_t, std::string>> find_placeholder(const std::string& text);
+
+}  // namespace drivetrain
