@@ -380,6 +380,30 @@ inline constexpr Option kDataShow[] = {
 inline constexpr Option kDataVerify[] = {
     {.name = "--vocab-size", .value = "N", .help = "every id must be below it", .takes = Takes::whole, .least = 1}};
 
+inline constexpr Option kNewPlugin[] = {{.name = "--dir",
+                                         .value = "DIR",
+                                         .help = "make the plugin's folder, NAME, in this folder",
+                                         .takes = Takes::folder,
+                                         .otherwise = "."}};
+
+inline constexpr Option kConformance[] = {
+    {.name = "--options",
+     .value = "JSON",
+     .help = "options of the plugin, as in \"params\" of a config; default: none",
+     .takes = Takes::text},
+    {.name = "--case",
+     .value = "PATTERN",
+     .help = "run the cases whose names fit, with * and ?; several with : between them",
+     .takes = Takes::text},
+    {.name = "--list", .help = "name the cases with the sentences of the contract that they hold to, and run none"},
+    {.name = "--ranks-multiple",
+     .value = "N",
+     .help = "the plugin's options allow numbers of ranks that N divides",
+     .takes = Takes::whole,
+     .least = 1},
+    {.name = "--json", .help = "print one JSON object instead of lines"},
+    {.name = "--junit", .value = "FILE", .help = "write the results as JUnit XML too", .takes = Takes::file}};
+
 inline constexpr Option kHelp[] = {{.name = "--man", .help = "print the manual page, as `man -l -` reads it"}};
 
 }  // namespace drivetrain::cli::rows

@@ -18,7 +18,7 @@ RunFiles run_installed(const TempFolder& temporary, const std::string& name, Val
   const std::string file = temporary.path() + "/" + name + ".json", folder = temporary.path() + "/" + name;
   std::ofstream(file) << config.to_json(2);
   const Ran ran = run_shell(std::string("DRIVETRAIN_PLUGIN_PATH=") + DRIVETRAIN_BUILD_DIR +
-                            "/outside/hierarchical/lib/drivetrain/plugins " + DRIVETRAIN_BUILD_DIR +
+                            "/outside/out_of_tree_sharding/lib/drivetrain/plugins " + DRIVETRAIN_BUILD_DIR +
                             "/stage/bin/drivetrain launch -n 4 " + file + " --set output_dir=" + folder);
   EXPECT_EQ(ran.code, 0) << ran.output;
   return {read_metrics(folder), file_bytes(folder + "/final/model.safetensors"), file_bytes(folder + "/resolved.json")};
@@ -44,8 +44,8 @@ TEST(Hierarchical, gathers_in_two_steps_give_the_bits_of_zero_3) {
 }
 
 TEST(Hierarchical, passes_the_conformance_suite_of_its_kind) {
-  const Ran ran =
-      run_shell("ctest --test-dir " DRIVETRAIN_BUILD_DIR "/outside/hierarchical --no-tests=error --output-on-failure");
+  const Ran ran = run_shell("ctest --test-dir " DRIVETRAIN_BUILD_DIR
+                            "/outside/out_of_tree_sharding --no-tests=error --output-on-failure");
   EXPECT_EQ(ran.code, 0) << ran.output;
   EXPECT_NE(ran.output.find("conformance.data_parallel.hierarchical"), std::string::npos) << ran.output;
 }

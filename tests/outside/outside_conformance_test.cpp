@@ -2,6 +2,9 @@
 // named, and what cannot be tested is refused with the exit codes of the contract.
 #include <gtest/gtest.h>
 
+#include <drivetrain/testkit/kit/suite.h>
+
+#include "plugin/kinds.h"
 #include "support/run_program.h"
 
 namespace drivetrain::test {
@@ -10,7 +13,8 @@ namespace {
 const std::string kStage = DRIVETRAIN_BUILD_DIR "/stage", kOutside = DRIVETRAIN_BUILD_DIR "/outside/conformance";
 const std::string kMomentum = kOutside + "/lib/drivetrain/plugins/optimizer_momentum.so";
 
-Ran conformance(const std::string& words) { return run_shell(kStage + "/bin/drivetrain-conformance " + words); }
+// The command, which starts the program drivetrain-conformance beside it.
+Ran conformance(const std::string& words) { return run_shell(kStage + "/bin/drivetrain conformance " + words); }
 
 void expect_part(const Ran& ran, const std::string& part) {
   EXPECT_NE(ran.output.find(part), std::string::npos) << "wanted " << part << " in\n" << ran.output;
@@ -78,15 +82,69 @@ TEST(OutsideConformance, what_cannot_be_tested_is_refused) {
     EXPECT_EQ(ran.code, code) << ran.output;
     expect_part(ran, part);
   };
-  expect("", 2, "usage: drivetrain-conformance PLUGIN.so");
-  expect(kMomentum + " --options '{\"lrr\": 1}'", 2, "lrr");
+  expect("", 2, "something is missing after \"drivetrain conformance\"");
+  EXPECT_EQ(run_shell(kStage + "/bin/drivetrain-conformance").code, 2);
+  expect(kMomentum + " --options '{\"lrr\": 1}'", 2, "did you mean \"lr\"?");
+  expect(kMomentum + " --options '{\"lr\": \"fast\"}'", 2, "lr");
+  expect(kMomentum + " --options '{\"mistake\": \"a big one\"}'", 2, "a big one");
+  expect(kMomentum + " --options 3", 2, "--options wants a JSON object");
+  expect(kMomentum + " --options '{'", 2, "--options");
+  expect(kMomentum + " --ranks-multiple 0", 2, "--ranks-multiple");
+  expect(kStage + "/lib/drivetrain/plugins/optimizer_sgd.so --options '{\"nesterov\": true}'", 2, "wants momentum");
+  expect(kMomentum + " --junit /proc/none/x.xml", 8, "--junit: cannot write /proc/none/x.xml");
   expect(kMomentum + " optimizer/adamw", 3, "optimizer/momentum");
   expect(kStage + "/bin/drivetrain", 3, "drivetrain");
   expect(kStage + "/lib/drivetrain/plugins", 3, "is a folder");
   expect(kMomentum + " > /dev/full", 8, "");  // where the text is lost too
   expect(kStage + "/lib/drivetrain/plugins/data_parallel_ddp.so --ranks-multiple 5 --case several*", 1,
          "up to 4 ranks");
-  expect(kStage + "/lib/drivetrain/plugins/monitor_jsonl.so", 3, "there is no suite for this kind");
+}
+
+// Which sentence of the contract, and the numbers.
+TEST(OutsideConformance, a_failure_says_which_sentence_of_the_contract_was_broken) {
+  const std::string words = kMomentum + " --options '{\"mistake\": \"scales_the_gradient_in_place\"}'";
+  const Ran lines = conformance(words);
+  expect_part(lines, "[ CONTRACT ] broken: optimizer.h: \"`update` reads grad and value, and writes value and working");
+  const TempFolder temporary;
+  const Ran ran = conformance(words + " --case '*not_touched:every*' --json --junit " + (temporary / "out.xml"));
+  EXPECT_EQ(ran.code, 1) << ran.output;
+  const Value result = parse_json(ran.output, "the output");  // nothing else is printed
+  EXPECT_FALSE(result.find("passed")->as_bool());
+  int failed = 0;
+  for (const Value& one : result.find("cases")->items()) {
+    EXPECT_EQ(one.find("plugin")->as_string(), "optimizer/momentum");
+    EXPECT_EQ(one.find("contract")->as_string(), "optimizer.h");
+    EXPECT_EQ(one.find("passed")->as_bool(), one.find("failures")->items().empty());
+    failed += one.find("passed")->as_bool() ? 0 : 1;
+  }
+  EXPECT_EQ(failed, 1);
+  const std::string xml = temporary.text("out.xml");
+  for (const char* part :
+       {"<testsuite name=\"optimizer/momentum\" tests=\"2\" failures=\"1\"",
+        "<testcase classname=\"optimizer/momentum\" name=\"gradients_are_not_touched\"",
+        "<failure message=\"broken: optimizer.h: &quot;`update` reads", "differ, by up to", "</testsuites>"})
+    EXPECT_NE(xml.find(part), std::string::npos) << "wanted " << part << " in\n" << xml;
+  EXPECT_EQ(run_shell("python3 -c \"import sys, xml.dom.minidom; xml.dom.minidom.parse(sys.argv[1])\" " +
+                      (temporary / "out.xml"))
+                .code,
+            0);
+}
+
+TEST(OutsideConformance, what_is_not_declared_is_listed_with_the_reason) {
+  const std::string flash = kStage + "/lib/drivetrain/plugins/attention_flash.so";
+  const Ran ran = conformance(flash + " --case '*declare*:drops*'");
+  EXPECT_EQ(ran.code, 0) << ran.output;
+  expect_part(ran, "[ LEFT OUT ] window: AttentionAbilities::window is false");
+  expect_part(ran, "[ LEFT OUT ] dropout: AttentionAbilities::dropout is false");
+  const Ran listed = conformance(flash + " --list");
+  expect_part(listed, "attention/flash drops_by_its_key\n    random.h: \"");
+}
+
+// Every kind has one.
+TEST(OutsideConformance, there_is_a_suite_for_every_kind) {
+  const Ran ran = conformance(kStage + "/lib/drivetrain/plugins/monitor_jsonl.so");
+  EXPECT_EQ(ran.code, 0) << ran.output;
+  for (const KindRule& rule : kind_rules()) EXPECT_FALSE(suite_of(rule.kind).empty()) << rule.kind;
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-# drivetrain_add_conformance_test, of the installed package.
+# drivetrain_add_conformance_test and drivetrain_add_training_test, of the installed package.
 #
 #   enable_testing()
 #   drivetrain_add_plugin(flash KIND attention SOURCES flash.cpp)
@@ -32,4 +32,30 @@ function(drivetrain_add_conformance_test name)
     list(APPEND words --ranks-multiple ${ARG_RANKS_MULTIPLE})
   endif()
   add_test(NAME conformance.${ARG_KIND}.${name} COMMAND ${program} ${words})
+endfunction()
+
+# A whole run of a config with the plugin, by the installed program: the CTest test training.KIND.NAME.
+#
+#   drivetrain_add_training_test(flash KIND attention CONFIG run.json RANKS 2)
+#
+#   KIND kind           of the plugin
+#   CONFIG file         relative to the current source folder
+#   RANKS n             how many ranks; 1 without it
+#   LIBRARY target      that offers it; default KIND_NAME
+function(drivetrain_add_training_test name)
+  cmake_parse_arguments(PARSE_ARGV 1 ARG "" "KIND;CONFIG;RANKS;LIBRARY" "")
+  if(ARG_UNPARSED_ARGUMENTS OR NOT ARG_KIND OR NOT ARG_CONFIG)
+    message(FATAL_ERROR "drivetrain_add_training_test(${name}): KIND and CONFIG are needed; not understood: ${ARG_UNPARSED_ARGUMENTS}")
+  endif()
+  if(NOT ARG_LIBRARY)
+    set(ARG_LIBRARY ${ARG_KIND}_${name})
+  endif()
+  if(NOT ARG_RANKS)
+    set(ARG_RANKS 1)
+  endif()
+  # A folder that holds a run is never overwritten: the one of an earlier test goes first.
+  set(run ${CMAKE_CURRENT_BINARY_DIR}/training.${ARG_KIND}.${name})
+  add_test(NAME training.${ARG_KIND}.${name} COMMAND sh -c "rm -rf \"$0\" && exec \"$@\"" ${run}
+    ${DRIVETRAIN_PREFIX}/bin/drivetrain launch -n ${ARG_RANKS} ${CMAKE_CURRENT_SOURCE_DIR}/${ARG_CONFIG}
+    --plugin-path $<TARGET_FILE_DIR:${ARG_LIBRARY}> --set output_dir=${run})
 endfunction()

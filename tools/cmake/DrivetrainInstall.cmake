@@ -16,11 +16,25 @@ configure_package_config_file(${CMAKE_CURRENT_LIST_DIR}/DrivetrainConfig.cmake.i
   ${CMAKE_BINARY_DIR}/DrivetrainConfig.cmake INSTALL_DESTINATION ${_package})
 write_basic_package_version_file(${CMAKE_BINARY_DIR}/DrivetrainConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${CMAKE_BINARY_DIR}/DrivetrainConfig.cmake ${CMAKE_BINARY_DIR}/DrivetrainConfigVersion.cmake
+  ${CMAKE_BINARY_DIR}/DrivetrainKinds.cmake
   ${CMAKE_CURRENT_LIST_DIR}/DrivetrainTorch.cmake ${CMAKE_CURRENT_LIST_DIR}/DrivetrainPlugin.cmake
   ${CMAKE_CURRENT_LIST_DIR}/DrivetrainConformance.cmake
   ${CMAKE_CURRENT_LIST_DIR}/manifest.cpp.in ${CMAKE_CURRENT_LIST_DIR}/plugin_exports.map
   ${CMAKE_CURRENT_LIST_DIR}/check_door.cmake
   DESTINATION ${_package})
+
+# The same for builds without CMake: pkg-config, and a manifest as a line of the source (toolkit/manifest.h).
+foreach(_name drivetrain drivetrain-toolkit)
+  configure_file(${CMAKE_CURRENT_LIST_DIR}/${_name}.pc.in ${CMAKE_BINARY_DIR}/${_name}.pc @ONLY)
+  install(FILES ${CMAKE_BINARY_DIR}/${_name}.pc DESTINATION lib/pkgconfig)
+endforeach()
+file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/installed/libtorch_build.h @ONLY CONTENT [[
+// Generated: which LibTorch this library was built against. Do not edit.
+#pragma once
+#define DRIVETRAIN_LIBTORCH "@DRIVETRAIN_TORCH_FLAVOUR@"
+#define DRIVETRAIN_LIBTORCH_BUILD_ID "@DRIVETRAIN_TORCH_BUILD_ID@"
+]])
+install(FILES ${CMAKE_BINARY_DIR}/installed/libtorch_build.h DESTINATION include/drivetrain/toolkit)
 
 # What a machine with LibTorch lacks: the libraries that came from packages of this system, as files beside ours.
 get_property(_plugins GLOBAL PROPERTY DRIVETRAIN_PLUGINS)

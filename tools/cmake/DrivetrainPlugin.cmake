@@ -48,20 +48,25 @@ if(_torch_facts MATCHES "libcudart\\.so\\.([0-9]+)")
   set(DRIVETRAIN_TORCH_CUDA ${CMAKE_MATCH_1})
   set(_flavour cu${CMAKE_MATCH_1})
 endif()
-set(_build_id none)
+set(DRIVETRAIN_TORCH_FLAVOUR "${DRIVETRAIN_TORCH_VERSION}+${_flavour}")
+set(DRIVETRAIN_TORCH_BUILD_ID none)
 if(_torch_facts MATCHES "Build ID: ([0-9a-f]+)")
-  set(_build_id ${CMAKE_MATCH_1})
+  set(DRIVETRAIN_TORCH_BUILD_ID ${CMAKE_MATCH_1})
 endif()
-add_library(drivetrain_fingerprint INTERFACE)
-target_compile_definitions(drivetrain_fingerprint INTERFACE
-  DRIVETRAIN_LIBTORCH="${DRIVETRAIN_TORCH_VERSION}+${_flavour}" DRIVETRAIN_LIBTORCH_BUILD_ID="${_build_id}")
+if(NOT TARGET drivetrain_fingerprint)
+  add_library(drivetrain_fingerprint INTERFACE)
+  target_compile_definitions(drivetrain_fingerprint INTERFACE
+    DRIVETRAIN_LIBTORCH="${DRIVETRAIN_TORCH_FLAVOUR}" DRIVETRAIN_LIBTORCH_BUILD_ID="${DRIVETRAIN_TORCH_BUILD_ID}")
+endif()
 
 if(NOT DRIVETRAIN_INSTALLED)  # in the package, the digest was installed with the headers
   file(GLOB _sdk_headers CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/runtime/api/drivetrain/*.h)
   set(DRIVETRAIN_DIGEST_HEADER ${CMAKE_BINARY_DIR}/include/drivetrain/api_digest.h)
   add_custom_command(OUTPUT ${DRIVETRAIN_DIGEST_HEADER}
     COMMAND ${CMAKE_COMMAND} -DCXX=${CMAKE_CXX_COMPILER} -DHEADERS=${CMAKE_SOURCE_DIR}/runtime/api/drivetrain
-            -DOUTPUT=${DRIVETRAIN_DIGEST_HEADER} -DVERSION=${PROJECT_VERSION} -P ${DRIVETRAIN_CMAKE_DIR}/api_digest.cmake
+            -DOUTPUT=${DRIVETRAIN_DIGEST_HEADER} -DKINDS=${CMAKE_BINARY_DIR}/DrivetrainKinds.cmake -DVERSION=${PROJECT_VERSION}
+            -P ${DRIVETRAIN_CMAKE_DIR}/api_digest.cmake
+    BYPRODUCTS ${CMAKE_BINARY_DIR}/DrivetrainKinds.cmake
     DEPENDS ${_sdk_headers} ${DRIVETRAIN_CMAKE_DIR}/api_digest.cmake COMMENT "Digest of the SDK headers" VERBATIM)
   add_custom_target(drivetrain_api_digest DEPENDS ${DRIVETRAIN_DIGEST_HEADER})
   add_dependencies(drivetrain_fingerprint drivetrain_api_digest)

@@ -34,8 +34,11 @@ if(NOT _found STREQUAL DRIVETRAIN_TORCH_VERSION)
                       "${DRIVETRAIN_TORCH_VERSION}. Unset DRIVETRAIN_TORCH and run tools/quickstart, which brings it.")
 endif()
 
+if(TARGET drivetrain_torch)  # another project of the same build has looked for it
+  return()
+endif()
 foreach(name c10 torch_cpu)
-  add_library(drivetrain_${name} SHARED IMPORTED)
+  add_library(drivetrain_${name} SHARED IMPORTED GLOBAL)
   set_target_properties(drivetrain_${name} PROPERTIES IMPORTED_LOCATION ${DRIVETRAIN_TORCH}/lib/lib${name}.so)
 endforeach()
 add_library(drivetrain_torch INTERFACE)

@@ -12,6 +12,9 @@
 #include "config/printable.h"
 #include "drivetrain/library.h"
 #include "drivetrain/stack_trace.h"
+#include "kit/conformance.h"
+#include "kit/kit_error.h"
+#include "kit/new_plugin.h"
 #include "launch/launch.h"
 #include "launch/request.h"
 
@@ -66,6 +69,11 @@ int run(const std::vector<std::string>& words) {
   if (command == "completion")
     return print(arguments.plain().front() == "bash" ? cli::bash_completion() : cli::zsh_completion());
   if (command == "launch") return launch(launch_request(arguments));
+  if (command == "new-plugin") {
+    const int code = kit::new_plugin(arguments);
+    return code == 0 ? printed() : code;
+  }
+  if (command == "conformance") kit::conformance(arguments);
   return run_in_library(arguments);
 }
 
@@ -81,6 +89,10 @@ int main(int argc, char** argv) {
   } catch (const drivetrain::program::OutOfMemory& e) {
     std::cerr << "drivetrain: error: " + drivetrain::printable(e.what()) + "\n";
     return 4;
+  } catch (const drivetrain::kit::KitError& e) {
+    std::cout.flush();
+    std::cerr << "drivetrain: error: " + drivetrain::printable(e.what()) + "\n";
+    return e.code();
   } catch (const drivetrain::UsageError& e) {
     std::cout.flush();
     std::cerr << "drivetrain: error: " + drivetrain::printable(e.what()) + "\n";

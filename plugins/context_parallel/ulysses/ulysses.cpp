@@ -30,7 +30,7 @@ class Ulysses : public SequenceSharing<HeadsAttention> {
         "attention.partial_heads",
         "every rank has a part of the heads; a plugin that computes all heads alike, whatever their number, says so by "
         "AttentionAbilities::partial_heads");
-    if (ctx.run().seq_length.known()) plan_lengths(ctx);
+    plan_equal_pieces(ctx);
     plan_heads(ctx);
   }
 
@@ -39,27 +39,10 @@ class Ulysses : public SequenceSharing<HeadsAttention> {
     return std::make_shared<HeadsAttention>(std::move(inner), size_);
   }
   Builder::SequenceCut make_cut(int64_t index) const override {
-    return [index, ranks = size_](const auto& positions, const auto&) { return piece(positions, index, ranks); };
+    return equal_pieces("context_parallel/ulysses", index);
   }
 
  private:
-  // The `index`th of `ranks` equal pieces.
-  static std::vector<RowRange> piece(const std::vector<RowRange>& positions, int64_t index, int64_t ranks) {
-    int64_t count = 0;
-    for (const RowRange& range : positions) count += range.count;
-    if (count % ranks != 0)
-      throw fail(ErrorCode::config, "context_parallel/ulysses: ", count, " positions cannot be cut into ", ranks,
-                 " equal pieces; set seq_length to a multiple");
-    return part_of(positions, ranks, index);
-  }
-
-  void plan_lengths(PlanContext& ctx) const {
-    const int64_t S = ctx.run().seq_length;
-    if (const int64_t below = S - S % size_; below != S)
-      ctx.refuse(concat("sequences of ", S, " positions cannot be cut into ", size_,
-                        " equal pieces; set seq_length to ", below > 0 ? concat(below, " or ") : "", below + size_));
-  }
-
   // Of the heads that are left to a rank, from the second round on.
   void plan_heads(PlanContext& ctx) const {
     const RunFacts& run = ctx.run();

@@ -5,7 +5,6 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/allclose.h>
 #include <ATen/ops/cat.h>
-#include <ATen/ops/equal.h>
 #include <ATen/ops/exp.h>
 #include <ATen/ops/logaddexp.h>
 #include <ATen/ops/ones.h>
@@ -16,6 +15,7 @@
 
 #include <drivetrain/toolkit/layers/attend.h>
 
+#include <drivetrain/testkit/kit/equal_tensors.h>
 #include <drivetrain/testkit/kit/host.h>
 
 namespace drivetrain::test {
@@ -43,9 +43,27 @@ std::vector<AttentionCase> attention_cases() {
   };
 }
 
+// What is not declared has to be refused, which is tried; what it would compute is not.
+void tell_undeclared(const AttentionAbilities& can) {
+  const std::pair<const char*, bool> abilities[] = {{"gqa", can.gqa},
+                                                    {"varlen", can.varlen},
+                                                    {"window", can.window},
+                                                    {"q_offset", can.q_offset},
+                                                    {"dropout", can.dropout},
+                                                    {"non_causal", can.non_causal},
+                                                    {"returns_lse", can.returns_lse},
+                                                    {"partial_keys", can.partial_keys},
+                                                    {"partial_heads", can.partial_heads}};
+  for (const auto& [ability, declared] : abilities)
+    if (!declared) left_out(ability, concat("AttentionAbilities::", ability, " is false"));
+  for (const at::ScalarType type : {at::kFloat, at::kDouble, at::kBFloat16, at::kHalf})
+    if (!can.dtypes.contains(type)) left_out(c10::toString(type), "AttentionAbilities::dtypes does not have it");
+}
+
 // Declared abilities work in every declared dtype; the rest is refused with the plugin's name.
 void check_against_reference(const Attention& attention, const std::string& name) {
   const AttentionAbilities can = attention.abilities();
+  tell_undeclared(can);
   for (AttentionCase c : attention_cases()) {
     c.args.scale = 1 / std::sqrt(static_cast<double>(c.D));
     const bool declared = (can.gqa || c.G == c.H) && (can.window || c.args.window == 0) &&
@@ -117,8 +135,11 @@ void check_same_bits_twice(const Attention& attention) {
   const AttentionResult a = run_attention(attention, x.q, x.k, x.v, x.dout, c.args);
   for (int i = 0; i < 3; ++i) {
     const AttentionResult b = run_attention(attention, x.q, x.k, x.v, x.dout, c.args);
-    EXPECT_TRUE(at::equal(a.out, b.out) && at::equal(a.lse, b.lse) && at::equal(a.dq, b.dq) && at::equal(a.dk, b.dk) &&
-                at::equal(a.dv, b.dv));
+    EXPECT_TRUE(equal_tensors(b.out, a.out)) << "out";
+    EXPECT_TRUE(equal_tensors(b.lse, a.lse)) << "lse";
+    EXPECT_TRUE(equal_tensors(b.dq, a.dq)) << "dq";
+    EXPECT_TRUE(equal_tensors(b.dk, a.dk)) << "dk";
+    EXPECT_TRUE(equal_tensors(b.dv, a.dv)) << "dv";
   }
 }
 
@@ -151,7 +172,7 @@ void check_dropout(const Attention& attention) {
   AttentionArgs plain = attention_args(true);
   plain.scale = 0.5;
   const AttentionState dropped = attention.forward(ones, ones, ones, args);
-  EXPECT_TRUE(at::equal(dropped.lse, attention.forward(ones, ones, ones, plain).lse)) << "lse is that of all keys";
+  EXPECT_TRUE(equal_tensors(dropped.lse, attention.forward(ones, ones, ones, plain).lse)) << "lse is that of all keys";
   EXPECT_FALSE(at::allclose(dropped.out, ones)) << "nothing was dropped";
   // A row of n keys has the variance 0.43 / n. The mean of 8 * 4 * 64 rows: a standard deviation of 0.004.
   EXPECT_NEAR(dropped.out.mean().item<double>(), 1, 0.02) << "mean of what was kept over 1 - p";

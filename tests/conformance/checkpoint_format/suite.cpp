@@ -91,7 +91,11 @@ void check_recognizes(const Trial& trial) {
 void check_round_trip(const Trial& trial) {
   for (const bool moments : {false, true}) {
     const auto format = trial.make();
-    if (!format->writes()) return;
+    if (!format->writes())
+      return left_out(
+          "folders of the format",
+          "CheckpointFormat::writes() is false, and a suite has no folder of another program: a test of the "
+          "plugin's own gives some to run_checkpoint_format_cases");
     const TempFolder folder;
     const State state = moments ? with_moments() : weights();
     const Value facts = facts_of(moments);

@@ -233,13 +233,14 @@ void check_damage(const StoreMaker& make) {
     const std::string right{std::istreambuf_iterator<char>(file), {}};
     const auto put = [&](const std::string& text) { std::ofstream(path, std::ios::binary) << text; };
     for (const size_t at : {size_t{0}, right.size() / 2, right.size() - 1}) {
+      if (at >= right.size()) continue;  // an empty file
       std::string wrong = right;
       wrong[at] = static_cast<char>(wrong[at] ^ 1);
       put(wrong);
       EXPECT_TRUE(is_found()) << path << ": a changed bit in byte " << at << " is not found";
     }
     put(right.substr(0, right.size() / 2));
-    EXPECT_TRUE(is_found()) << path << ": that it was cut short is not found";
+    EXPECT_TRUE(right.empty() || is_found()) << path << ": that it was cut short is not found";
     fs::remove(path);
     EXPECT_TRUE(is_found()) << path << ": that it is missing is not found";
     put(right);

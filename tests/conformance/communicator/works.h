@@ -144,7 +144,7 @@ inline void memory_that_exists_once_holds_what_each_rank_wrote(const std::vector
         at::Tensor defined = c.filled(1, [&](int64_t) { return once.defined() ? 1 : 0; });
         world->all_reduce(defined)->wait();
         c.expect(defined, "ranks with memory that exists once", [&](int64_t) { return once.defined() ? ranks : 0; });
-        if (!once.defined()) return;
+        if (!once.defined()) return left_out("memory that exists once", "Group::allocate_once gives none");
         const auto wanted = [&](int64_t i) { return number(i / n + round, i % n, at::kFloat); };
         const at::Tensor own = once.narrow(0, r.rank() * n, n);
         own.copy_(c.filled(n, [&](int64_t i) { return wanted(r.rank() * n + i); }));

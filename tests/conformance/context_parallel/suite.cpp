@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/equal.h>
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
@@ -14,6 +13,7 @@
 #include <drivetrain/error.h>
 #include <drivetrain/toolkit/layers/attend.h>
 
+#include <drivetrain/testkit/kit/equal_tensors.h>
 #include <drivetrain/testkit/kit/plugins.h>
 #include <drivetrain/testkit/kit/rank_threads.h>
 #include <drivetrain/testkit/kit/stop.h>
@@ -150,6 +150,8 @@ void check_against_whole(ContextTrial trial) {
       const ContextOutcome outcome = run_context(trial);
       if (has_too_few_heads(trial, outcome)) continue;
       if (!outcome.declared) {
+        left_out(c.what,
+                 concat("not among the abilities of the attention that it makes of attention/", trial.attention));
         expect_refused(outcome.errors);
         continue;
       }
@@ -178,8 +180,10 @@ void check_context_gives_same_bits(ContextTrial trial) {
   const AttentionResult first = run_context(trial).whole;
   for (int i = 0; i < 3; ++i) {
     const AttentionResult again = run_context(trial).whole;
-    EXPECT_TRUE(at::equal(first.out, again.out) && at::equal(first.dq, again.dq) && at::equal(first.dk, again.dk) &&
-                at::equal(first.dv, again.dv));
+    EXPECT_TRUE(equal_tensors(again.out, first.out)) << "out";
+    EXPECT_TRUE(equal_tensors(again.dq, first.dq)) << "dq";
+    EXPECT_TRUE(equal_tensors(again.dk, first.dk)) << "dk";
+    EXPECT_TRUE(equal_tensors(again.dv, first.dv)) << "dv";
   }
 }
 
@@ -209,10 +213,10 @@ void check_layers_in_flight(ContextTrial trial) {
     }
     for (auto layer = layers.rbegin(); layer != layers.rend(); ++layer) {
       layer->out.backward(layer->here.dout);
-      EXPECT_TRUE(at::equal(layer->out, layer->alone.out));
-      EXPECT_TRUE(at::equal(layer->here.q.grad(), layer->alone.dq));
-      EXPECT_TRUE(at::equal(layer->here.k.grad(), layer->alone.dk));
-      EXPECT_TRUE(at::equal(layer->here.v.grad(), layer->alone.dv));
+      EXPECT_TRUE(equal_tensors(layer->out, layer->alone.out));
+      EXPECT_TRUE(equal_tensors(layer->here.q.grad(), layer->alone.dq));
+      EXPECT_TRUE(equal_tensors(layer->here.k.grad(), layer->alone.dk));
+      EXPECT_TRUE(equal_tensors(layer->here.v.grad(), layer->alone.dv));
     }
   });
   for (const std::string& error : errors) EXPECT_EQ(error, "");

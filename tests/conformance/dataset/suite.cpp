@@ -4,12 +4,12 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
-#include <ATen/ops/equal.h>
 
 #include <set>
 
 #include <drivetrain/dataset.h>
 
+#include <drivetrain/testkit/kit/equal_tensors.h>
 #include <drivetrain/testkit/kit/host.h>
 #include <drivetrain/testkit/kit/keeper.h>
 #include <drivetrain/testkit/kit/plugins.h>
@@ -64,11 +64,11 @@ void expect_same_rows(const Batch& found, const Batch& wanted, int64_t first, co
   EXPECT_EQ(found.cu_seqlens, begins_in(wanted, first, rows)) << what << ": documents";
   EXPECT_EQ(found.position_ids_BS.defined(), wanted.position_ids_BS.defined()) << what << ": positions";
   if (found.position_ids_BS.defined() && wanted.position_ids_BS.defined()) {
-    EXPECT_TRUE(at::equal(found.position_ids_BS, wanted.position_ids_BS.narrow(0, first, rows)))
+    EXPECT_TRUE(equal_tensors(found.position_ids_BS, wanted.position_ids_BS.narrow(0, first, rows)))
         << what << ": positions";
   }
-  EXPECT_TRUE(at::equal(found.tokens_BS, wanted.tokens_BS.narrow(0, first, rows))) << what << ": tokens";
-  EXPECT_TRUE(at::equal(found.labels_BS, wanted.labels_BS.narrow(0, first, rows))) << what << ": labels";
+  EXPECT_TRUE(equal_tensors(found.tokens_BS, wanted.tokens_BS.narrow(0, first, rows))) << what << ": tokens";
+  EXPECT_TRUE(equal_tensors(found.labels_BS, wanted.labels_BS.narrow(0, first, rows))) << what << ": labels";
 }
 
 void check_batches_have_their_shape(const OpenedDataset& opened) {
@@ -94,6 +94,8 @@ void check_documents_have_boundaries(const OpenedDataset& opened) {
   const Batch batch = opened.read(1, 0, kGlobalRows);
   const int64_t S = opened.facts.seq_length;
   EXPECT_TRUE(opened.facts.documents || batch.cu_seqlens.empty()) << "boundaries that open() said nothing of";
+  if (!opened.facts.documents) left_out("several documents in a row", "DatasetFacts::documents is false");
+  if (!opened.facts.validation) left_out("validation batches", "DatasetFacts::validation is false");
   if (!batch.cu_seqlens.empty()) {
     const std::set<int64_t> begins(batch.cu_seqlens.begin(), batch.cu_seqlens.end());
     EXPECT_EQ(std::vector<int64_t>(begins.begin(), begins.end()), batch.cu_seqlens) << "boundaries in ascending order";

@@ -3,12 +3,12 @@
 #include <gtest/gtest.h>
 
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/equal.h>
 
 #include <cmath>
 
 #include <drivetrain/evaluation.h>
 
+#include <drivetrain/testkit/kit/equal_tensors.h>
 #include <drivetrain/testkit/kit/host.h>
 
 namespace drivetrain::test {
@@ -55,8 +55,8 @@ struct OpenedEvaluation {
 
 void expect_same_rows(const Batch& found, const Batch& wanted, int64_t first, const char* what) {
   const int64_t rows = found.tokens_BS.size(0);
-  EXPECT_TRUE(at::equal(found.tokens_BS, wanted.tokens_BS.narrow(0, first, rows))) << what << ": tokens";
-  EXPECT_TRUE(at::equal(found.labels_BS, wanted.labels_BS.narrow(0, first, rows))) << what << ": labels";
+  EXPECT_TRUE(equal_tensors(found.tokens_BS, wanted.tokens_BS.narrow(0, first, rows))) << what << ": tokens";
+  EXPECT_TRUE(equal_tensors(found.labels_BS, wanted.labels_BS.narrow(0, first, rows))) << what << ": labels";
 }
 
 Batch copy_of(const Batch& batch) {
@@ -156,13 +156,16 @@ void check_files_that_it_takes(const Subject& subject) {
   const auto evaluation =
       installed_plugins().make<Evaluation>(Evaluation::kKind, subject.name, subject.options, host.services);
   const OptionTable& table = installed_plugins().options(Evaluation::kKind, subject.name);
+  bool any = false;
   for (const char* file : {"a.txt", "a.jsonl", "a.json", "a"}) {
     const Value options = evaluation->options_for(file);
     if (options.is_null()) continue;
+    any = true;
     Problems problems;
     table.parse(options, subject.text(), "params", problems);
     EXPECT_EQ(problems.text(), "") << "options for " << file;
   }
+  if (!any) left_out("files that a user names", "Evaluation::options_for takes none");
 }
 
 Suite cases() {

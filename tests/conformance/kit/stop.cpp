@@ -65,6 +65,21 @@ void expect_same_bits_after_a_stop(const Value& sections, int ranks, const Train
   EXPECT_TRUE(rest.weights == whole.weights) << "the final weights differ after a stop";
 }
 
+void expect_same_bits_twice(const Value& sections, int ranks, const TrainFunction& train) {
+  SCOPED_TRACE(sections.to_json());
+  const TempFolder folder;
+  std::vector<Ended> runs;
+  for (const char* name : {"one", "two"}) {
+    Value config = stopped_config(sections, folder.path(name));
+    config.set("checkpoint_policy", false);
+    runs.push_back(train_to_the_end(config, ranks, train));
+  }
+  EXPECT_EQ(runs[0].figures.size(), 6u);
+  EXPECT_EQ(runs[1].figures, runs[0].figures) << "in a second run";
+  EXPECT_FALSE(runs[0].weights.empty());
+  EXPECT_TRUE(runs[1].weights == runs[0].weights) << "the final weights differ in a second run";
+}
+
 SuiteCase state_survives_a_stop(int ranks, bool sized) {
   return {"state_survives_a_stop", [=](const Subject& subject) {
             const int64_t multiple = subject.rank_multiple;

@@ -10,6 +10,9 @@ namespace drivetrain::test {
 // in the middle: figures and final weights have to be equal to the bit. Needs checkpoint_policy/every and a store.
 void expect_same_bits_after_a_stop(const Value& sections, int ranks, const TrainFunction& train);
 
+// Trains the same model twice, without a stop: figures and final weights have to be equal to the bit.
+void expect_same_bits_twice(const Value& sections, int ranks, const TrainFunction& train);
+
 // The case of that name for a kind whose section has the kind's name. `sized`: the plugin learns the number of ranks by
 // its option "size".
 SuiteCase state_survives_a_stop(int ranks = 1, bool sized = false);

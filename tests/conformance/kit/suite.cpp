@@ -14,6 +14,8 @@
 #include <drivetrain/testkit/dataset/suite.h>
 #include <drivetrain/testkit/evaluation/suite.h>
 #include <drivetrain/testkit/lr_schedule/suite.h>
+#include <drivetrain/testkit/model/suite.h>
+#include <drivetrain/testkit/monitor/suite.h>
 #include <drivetrain/testkit/optimizer/suite.h>
 #include <drivetrain/testkit/precision/suite.h>
 #include <drivetrain/testkit/recompute/suite.h>
@@ -38,6 +40,8 @@ const std::map<std::string, Maker>& makers() {
       {"dataset", dataset_suite},
       {"evaluation", evaluation_suite},
       {"lr_schedule", lr_schedule_suite},
+      {"model", model_suite},
+      {"monitor", monitor_suite},
       {"optimizer", optimizer_suite},
       {"precision", precision_suite},
       {"recompute", recompute_suite},

@@ -7,6 +7,7 @@
 
 #include <drivetrain/value.h>
 
+#include <drivetrain/testkit/kit/left_out.h>
 #include <drivetrain/testkit/kit/plugins.h>
 #include <drivetrain/testkit/kit/train.h>
 

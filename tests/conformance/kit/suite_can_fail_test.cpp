@@ -1,5 +1,9 @@
 // State that a plugin keeps and does not show is found by the suite of its kind, for every kind that acts around the
 // model: one that shows all of it passes, and does not where it forgets any one member.
+#include <drivetrain/testkit/kit/promises.h>
+
+#include <algorithm>
+
 #include "support/mistakes.h"
 #include "support/train_threads.h"
 
@@ -25,6 +29,20 @@ TEST(StateSurvivesAStop, finds_a_member_that_is_forgotten) {
       subject.options.set("forgets", member);
       expect_found({member, "state_survives_a_stop", "after a stop"}, failures_of([&] { stop.run(subject); }));
     }
+  }
+}
+
+// A case without a sentence of the contract says what is wrong and not why. That the sentences are there is checked in
+// tests/static/promises.py.
+TEST(Promises, every_case_has_a_sentence_of_the_contract) {
+  for (const std::string& kind : kinds_with_a_suite()) {
+    std::vector<std::string> cases;
+    for (const SuiteCase& c : suite_of(kind)) {
+      cases.push_back(c.name);
+      EXPECT_NE(promise_of(kind, c.name).sentence, "") << kind << ": " << c.name << " has no line in promises.txt";
+    }
+    for (const std::string& name : promised_cases(kind))
+      EXPECT_TRUE(std::count(cases.begin(), cases.end(), name)) << kind << ": " << name << " is no case";
   }
 }
 

@@ -4,6 +4,7 @@
 
 #include <ATen/ops/equal.h>
 
+#include <drivetrain/testkit/kit/equal_tensors.h>
 #include <drivetrain/testkit/kit/host.h>
 
 namespace drivetrain::test {
@@ -12,8 +13,8 @@ namespace {
 void expect_equal_values(const Trainables& a, const Trainables& b) {
   ASSERT_EQ(a.size(), b.size());
   for (size_t i = 0; i < a.size(); ++i) {
-    EXPECT_TRUE(at::equal(a[i].value, b[i].value)) << a[i].param->name;
-    EXPECT_TRUE(at::equal(a[i].working, b[i].working)) << a[i].param->name;
+    EXPECT_TRUE(equal_tensors(a[i].value, b[i].value)) << a[i].param->name;
+    EXPECT_TRUE(equal_tensors(a[i].working, b[i].working)) << a[i].param->name;
   }
 }
 
@@ -80,7 +81,7 @@ void check_gradients_are_not_touched(const OptimizerMaker& make) {
   Tensors before;
   for (const Trainable& t : all) before.push_back(t.grad.clone());
   optimizer->update(all, update_args(*optimizer, 0, 0.5));
-  for (size_t i = 0; i < all.size(); ++i) EXPECT_TRUE(at::equal(before[i], all[i].grad));
+  for (size_t i = 0; i < all.size(); ++i) EXPECT_TRUE(equal_tensors(before[i], all[i].grad));
 }
 
 // A power of two, which rounds nothing.
@@ -143,8 +144,8 @@ void check_working_copy(const OptimizerMaker& make) {
   plain->init(a), mixed->init(b);
   run_steps(*plain, a, 0, 2), run_steps(*mixed, b, 0, 2);
   for (size_t i = 0; i < a.size(); ++i) {
-    EXPECT_TRUE(at::equal(a[i].value, b[i].value));
-    EXPECT_TRUE(at::equal(b[i].working, b[i].value.to(at::kBFloat16)));
+    EXPECT_TRUE(equal_tensors(a[i].value, b[i].value));
+    EXPECT_TRUE(equal_tensors(b[i].working, b[i].value.to(at::kBFloat16)));
   }
 }
 

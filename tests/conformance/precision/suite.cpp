@@ -19,6 +19,7 @@
 #include <drivetrain/toolkit/ops/ops.h>
 #include <drivetrain/toolkit/sharding/flat_unit.h>
 
+#include <drivetrain/testkit/kit/equal_tensors.h>
 #include <drivetrain/testkit/kit/host.h>
 #include <drivetrain/testkit/kit/stop.h>
 
@@ -176,8 +177,8 @@ void check_runs_give_the_same_bits(PrecisionRuns& runs) {
   const TrainedRun &first = runs.ours("", 2), &second = runs.ours("", 2, "ours again");
   for (size_t i = 0; i < first.metrics.size(); ++i)
     for (const char* name : {"loss", "grad_norm"}) EXPECT_EQ(figure(first, i, name), figure(second, i, name)) << i;
-  EXPECT_TRUE(at::equal(SafetensorsFile::open(first.weights_file()).tensor("transformer.wte.weight"),
-                        SafetensorsFile::open(second.weights_file()).tensor("transformer.wte.weight")));
+  EXPECT_TRUE(equal_tensors(SafetensorsFile::open(first.weights_file()).tensor("transformer.wte.weight"),
+                            SafetensorsFile::open(second.weights_file()).tensor("transformer.wte.weight")));
 }
 
 void check_writes_the_masters(const PrecisionCase& c, PrecisionRuns& runs) {
@@ -192,7 +193,7 @@ void check_starts_from_the_values_of_float32(PrecisionRuns& runs) {
   const SafetensorsFile a = SafetensorsFile::open(runs.ours(still).weights_file()),
                         b = SafetensorsFile::open(runs.float32(still).weights_file());
   for (const char* name : {"transformer.wte.weight", "transformer.h.1.mlp.c_fc.weight"})
-    EXPECT_TRUE(at::equal(a.tensor(name), b.tensor(name)));
+    EXPECT_TRUE(equal_tensors(a.tensor(name), b.tensor(name)));
 }
 
 // A plugin's case: activations are rounded to 11 or 8 bits, their sums are not.

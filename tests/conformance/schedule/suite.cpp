@@ -119,9 +119,13 @@ void check_partitions(const ScheduleMaker& make, int64_t most_stages, const std:
       if (stages * chunk <= 12) check_partition(*make(stages, chunk));
 }
 
-int64_t most_stages_of(const Subject& subject) { return takes_option(subject, "stages") ? kMostStages : 1; }
+int64_t most_stages_of(const Subject& subject) {
+  if (takes_option(subject, "stages")) return kMostStages;
+  return left_out("several stages", "the plugin has no option \"stages\""), 1;
+}
 std::vector<int64_t> chunks_of(const Subject& subject) {
-  return takes_option(subject, "chunks") ? std::vector<int64_t>{2, 3, 4} : std::vector<int64_t>{1};
+  if (takes_option(subject, "chunks")) return {2, 3, 4};
+  return left_out("several chunks per stage", "the plugin has no option \"chunks\""), std::vector<int64_t>{1};
 }
 
 }  // namespace

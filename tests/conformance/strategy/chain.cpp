@@ -5,7 +5,6 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/add.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
 
@@ -15,15 +14,27 @@
 #include <drivetrain/random.h>
 #include <drivetrain/toolkit/layers/plain_layers.h>
 
+#include <drivetrain/testkit/kit/equal_tensors.h>
 #include <drivetrain/testkit/kit/plugins.h>
 
 namespace drivetrain::test {
 
 Chain::Chain(const std::string& options, Strategy* strategy, const std::function<void(Builder&)>& decorate,
              const std::function<void(Builder&)>& decorate_last)
-    : model_(installed_plugins().make<Model>("gpt", options, host.services)) {
+    : model(installed_plugins().make<Model>("gpt", options, host.services)) {
+  build(strategy, decorate, decorate_last);
+}
+
+Chain::Chain(const Subject& subject)
+    : model(installed_plugins().make<Model>(subject.kind, subject.name, subject.options, host.services)) {
+  build(nullptr, {}, {});
+  vocabulary = facts.vocab_size;
+}
+
+void Chain::build(Strategy* strategy, const std::function<void(Builder&)>& decorate,
+                  const std::function<void(Builder&)>& decorate_last) {
   const std::shared_ptr<Attention> standard = installed_plugins().make<Attention>("standard", "{}", host.services);
-  facts = model_->facts();
+  facts = model->facts();
   const Mesh mesh({}, 0, 1, nullptr);
   Builder builder{nullptr, standard, mesh, facts};
   builder.layers = make_plain_layers(builder.attention());
@@ -34,7 +45,7 @@ Chain::Chain(const std::string& options, Strategy* strategy, const std::function
     return attention = std::make_shared<WatchedAttention>(std::move(inner));  // after the build of the one under test
   });
   held_ = builder.finish_attention();
-  units.units = model_->build(*builder.layers);
+  units.units = model->build(*builder.layers);
   if (strategy) strategy->attach(units);
 }
 
@@ -55,8 +66,8 @@ void Chain::set_batch(int64_t B, int64_t S, int64_t micro) {
   at::Tensor tokens = at::empty({B, S}, at::TensorOptions(at::kLong)), labels = at::empty({B, S}, tokens.options());
   std::mt19937 engine(11 + static_cast<unsigned>(micro));
   for (int64_t i = 0; i < B * S; ++i) {
-    tokens.mutable_data_ptr<int64_t>()[i] = static_cast<int64_t>(engine() % kVocabulary);
-    labels.mutable_data_ptr<int64_t>()[i] = static_cast<int64_t>(engine() % kVocabulary);
+    tokens.mutable_data_ptr<int64_t>()[i] = static_cast<int64_t>(engine() % static_cast<unsigned>(vocabulary));
+    labels.mutable_data_ptr<int64_t>()[i] = static_cast<int64_t>(engine() % static_cast<unsigned>(vocabulary));
   }
   context.batch_ = {tokens, labels, 100 + micro * B, B * S, {}};
 }
@@ -101,11 +112,11 @@ std::map<std::string, at::Tensor> slots(const Chain& chain) {
 
 void expect_same_bits(const Tensors& a, const Tensors& b, const char* what) {
   ASSERT_EQ(a.size(), b.size()) << what;
-  for (size_t i = 0; i < a.size(); ++i) EXPECT_TRUE(at::equal(a[i], b[i])) << what << " " << i;
+  for (size_t i = 0; i < a.size(); ++i) EXPECT_TRUE(equal_tensors(a[i], b[i])) << what << " " << i;
 }
 void expect_same_bits(const std::map<std::string, at::Tensor>& a, const std::map<std::string, at::Tensor>& b) {
   ASSERT_EQ(a.size(), b.size());
-  for (const auto& [name, slot] : a) EXPECT_TRUE(at::equal(slot, b.at(name))) << name;
+  for (const auto& [name, slot] : a) EXPECT_TRUE(equal_tensors(slot, b.at(name))) << name;
 }
 
 void expect_near(const at::Tensor& found, const at::Tensor& wanted, double tolerance, const std::string& what) {

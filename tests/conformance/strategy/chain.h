@@ -1,5 +1,5 @@
 // The installed model/gpt in two forms, on its own blocks and on those of a strategy under test, with the same numbers
-// in both: what suite.h compares. Legend: B batch, S sequence.
+// in both: what suite.h compares. Or a model under test, for its own suite. Legend: B batch, S sequence.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -16,6 +16,7 @@
 #include <drivetrain/strategy.h>
 
 #include <drivetrain/testkit/kit/host.h>
+#include <drivetrain/testkit/kit/suite.h>
 
 namespace drivetrain::test {
 
@@ -82,6 +83,8 @@ class Chain {
   // would, `decorate_last` after the strategy.
   Chain(const std::string& options, Strategy* strategy, const std::function<void(Builder&)>& decorate = {},
         const std::function<void(Builder&)>& decorate_last = {});
+  // A model under test, with its own layers' plain forms.
+  explicit Chain(const Subject& model);
 
   // Values and slots by name, biases and gains not trivial. Parameters named in `frozen` get no slot at all.
   void fill(at::ScalarType dtype, const std::set<std::string>& frozen = {});
@@ -93,15 +96,19 @@ class Chain {
   void backward_weight();
 
   static constexpr int64_t kVocabulary = 13;
+  int64_t vocabulary = kVocabulary;  // tokens of set_batch are below it
   std::shared_ptr<WatchedAttention> attention;
   ModelFacts facts;
   UnitList units;
   ChainContext context;
   std::vector<Saved> saved;
   Host host;
+  const std::shared_ptr<Model> model;
 
  private:
-  std::shared_ptr<Model> model_;
+  void build(Strategy* strategy, const std::function<void(Builder&)>& decorate,
+             const std::function<void(Builder&)>& decorate_last);
+
   std::shared_ptr<Attention> held_;
 };
 

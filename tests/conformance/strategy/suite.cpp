@@ -8,9 +8,11 @@
 
 #include <set>
 #include <tuple>
+#include <typeinfo>
 
 #include <drivetrain/error.h>
 
+#include <drivetrain/testkit/kit/equal_tensors.h>
 #include <drivetrain/testkit/kit/plugins.h>
 #include <drivetrain/testkit/kit/stop.h>
 #include <drivetrain/testkit/strategy/layers.h>
@@ -120,7 +122,7 @@ void check_fused_frozen_parameters(const FusedBlockMaker& make) {
       chain.set_batch(3, 5, micro);
       chain.forward_and_backward();
     }
-    for (const auto& [name, slot] : slots(chain)) EXPECT_TRUE(at::equal(slot, wanted.at(name))) << name;
+    for (const auto& [name, slot] : slots(chain)) EXPECT_TRUE(equal_tensors(slot, wanted.at(name))) << name;
   }
 }
 
@@ -268,15 +270,32 @@ constexpr FusedBlockCase kFusedBlockCases[] = {
 
 std::vector<FusedBlockCase> fused_block_cases() { return {std::begin(kFusedBlockCases), std::end(kFusedBlockCases)}; }
 
+bool makes_blocks(const FusedBlockMaker& make) {
+  const Host host;
+  const auto strategy = make(host), none = std::shared_ptr<Strategy>();
+  return typeid(*Chain(full_block_model(), strategy.get()).units.units[1]) !=
+         typeid(*Chain(full_block_model(), none.get()).units.units[1]);
+}
+
+// Hooks and decorators: the same run twice, to the bit.
+static void check_strategy_gives_the_same_bits(const Subject& subject) {
+  const Value section = Value::Object{{"type", subject.name}, {"params", subject.options}};
+  expect_same_bits_twice(Value::Object{{subject.kind, section}}, 1, subject.train);
+}
+
 Suite fused_block_suite() {
   Suite suite;
   for (const auto& [name, run] : kFusedBlockCases)
-    suite.push_back({name, [run = run](const Subject& subject) {
-                       run([&](const Host& host) {
+    suite.push_back({name, [name = name, run = run](const Subject& subject) {
+                       const FusedBlockMaker make = [&](const Host& host) {
                          return installed_plugins().make<Strategy>(subject.kind, subject.name, subject.options,
                                                                    host.services);
-                       });
+                       };
+                       if (!makes_blocks(make))
+                         return left_out(name, "the strategy leaves blocks to the model (LayerFactory::block)");
+                       run(make);
                      }});
+  suite.push_back({"gives_the_same_bits_twice", check_strategy_gives_the_same_bits});
   suite.push_back(state_survives_a_stop());
   return suite;
 }

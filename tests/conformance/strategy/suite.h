@@ -1,5 +1,5 @@
-// What every strategy that answers LayerFactory::block must do: parameters of the plain block, its outputs and
-// gradients, whatever is kept, frozen or put off. Strategies that make no blocks fail it.
+// What every strategy must do: the same numbers twice, and after a stop. What one that answers LayerFactory::block must
+// do besides: parameters of the plain block, its outputs and gradients, whatever is kept, frozen or put off.
 #pragma once
 
 #include <functional>
@@ -37,6 +37,8 @@ struct FusedBlockCase {
 };
 // The cases of the suite, for strategies that a test makes.
 std::vector<FusedBlockCase> fused_block_cases();
+// False: a strategy whose cases of blocks are left out.
+bool makes_blocks(const FusedBlockMaker& make);
 Suite fused_block_suite();
 
 }  // namespace drivetrain::test

@@ -4,13 +4,13 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
-#include <ATen/ops/equal.h>
 #include <ATen/ops/zeros.h>
 
 #include <map>
 
 #include <drivetrain/error.h>
 
+#include <drivetrain/testkit/kit/equal_tensors.h>
 #include <drivetrain/testkit/kit/rank_threads.h>
 #include <drivetrain/testkit/kit/stop.h>
 
@@ -36,7 +36,7 @@ at::Tensor assembled(const std::vector<const CutGradient*>& parts) {
   const CutGradient& first = *parts.front();
   if (first.dim < 0 && !first.partial) {
     for (const CutGradient* part : parts)
-      EXPECT_TRUE(at::equal(part->local, first.local)) << first.name << " is not equal on all ranks";
+      EXPECT_TRUE(equal_tensors(part->local, first.local)) << first.name << " is not equal on all ranks";
     return first.local;
   }
   at::Tensor whole = at::zeros(first.whole, first.local.options());
@@ -53,7 +53,7 @@ at::Tensor assembled(const std::vector<const CutGradient*>& parts) {
     }
     rows += at;
     const at::Tensor padding = part->local.narrow(part->dim, at, part->local.size(part->dim) - at);
-    EXPECT_TRUE(at::equal(padding, at::zeros(padding.sizes(), padding.options())))
+    EXPECT_TRUE(equal_tensors(padding, at::zeros(padding.sizes(), padding.options())))
         << first.name << ": padding has a gradient";
   }
   if (first.dim >= 0) {
@@ -179,7 +179,7 @@ void check_tensor_parallel(const TensorParallelTrial& trial) {
                   concat("gradient ", i, " from the end"));
     expect_same(own.evaluated, wanted.evaluated, tolerance, "loss in evaluation");
     expect_same(own.logits, wanted.logits, tolerance, "logits");
-    EXPECT_TRUE(at::equal(own.outputs.back(), found[0].outputs.back())) << "the loss is not equal on all ranks";
+    EXPECT_TRUE(equal_tensors(own.outputs.back(), found[0].outputs.back())) << "the loss is not equal on all ranks";
   }
   ASSERT_EQ(found[0].slots.size() + trial.frozen.size(), wanted.slots.size());
   bool cut = false;

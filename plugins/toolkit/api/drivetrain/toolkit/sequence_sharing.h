@@ -6,8 +6,10 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <drivetrain/context_parallel.h>
+#include <drivetrain/error.h>
 #include <drivetrain/mesh.h>
 
 namespace drivetrain {
@@ -45,6 +47,27 @@ class SequenceSharing : public ContextParallel {
     ctx.claim_axis(axis_, size_, true, place);
     if (size_ == 1) ctx.no_effect("size", "one rank has the whole sequence");
     return size_ > 1;
+  }
+
+  // For strategies whose ranks have equal pieces of a sequence, one after the other. In `plan`: refuses a length that
+  // cannot be cut so, and names those that can.
+  void plan_equal_pieces(PlanContext& ctx) const {
+    if (!ctx.run().seq_length.known()) return;
+    const int64_t S = ctx.run().seq_length, below = S - S % size_;
+    if (below == S) return;
+    ctx.refuse(concat("sequences of ", S, " positions cannot be cut into ", size_, " equal pieces; set seq_length to ",
+                      below > 0 ? concat(below, " or ") : "", below + size_));
+  }
+  // For make_cut. `plugin`: "context_parallel/mine".
+  Builder::SequenceCut equal_pieces(const std::string& plugin, int64_t index) const {
+    return [plugin, index, ranks = size_](const std::vector<RowRange>& positions, const std::vector<int64_t>&) {
+      int64_t count = 0;
+      for (const RowRange& range : positions) count += range.count;
+      if (count % ranks != 0)
+        throw fail(ErrorCode::config, plugin, ": ", count, " positions cannot be cut into ", ranks,
+                   " equal pieces; set seq_length to a multiple");
+      return part_of(positions, ranks, index);
+    };
   }
 
   // Called by `build` once each, where more than one rank shares a sequence. `index`: of this rank on the axis.
