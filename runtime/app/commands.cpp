@@ -65,7 +65,6 @@ std::vector<std::string> settled_lines(const Problems& problems) {
 
 void show_notes(const Problems& problems, Log& log) {
   for (const Problem& note : problems.notes()) log.warning(concat(note.where.text(), " ", note.message));
-  for (const std::string& line : settled_lines(problems)) log.info(line);
 }
 
 LogSettings console_settings(int64_t rank) {

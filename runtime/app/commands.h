@@ -27,7 +27,7 @@ SearchPath search_path(const RunSettings& settings, const std::vector<std::strin
 // A table of what a config leaves to rules: key, value, rule. Empty where there is nothing.
 std::vector<std::string> settled_lines(const Problems& problems);
 
-// What a config says without effect, as warnings: keys that are ignored, names that stand for others. And that table.
+// What a config says without effect, as warnings: keys that are ignored, names that stand for others.
 void show_notes(const Problems& problems, Log& log);
 
 // Level and colour from DRIVETRAIN_LOG, NO_COLOR and whether stdout is a terminal.

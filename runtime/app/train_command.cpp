@@ -39,6 +39,8 @@ int train(const TrainArguments& args, TrainRequest& request, const std::function
   const std::unique_ptr<Registry> registry = choose_for(request, args.plugin_paths, problems);
   if (args.plan) {
     const std::string plan = describe_plan(request, {args.json, args.svg});
+    for (const std::string& line : settled_lines(problems))
+      if (!args.json) std::cout << printable(line) << "\n";
     std::cout << (args.json ? plan : printable(plan));
     return 0;
   }

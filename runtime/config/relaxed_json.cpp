@@ -3,10 +3,13 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <filesystem>
 #include <optional>
 
 #include "config/hjson.h"
+#include "config/input_file.h"
 #include "config/json_cursor.h"
+#include "config/json_read.h"
 #include "config/printable.h"
 #include "config/templates.h"
 #include "config/value_error.h"
@@ -140,6 +143,24 @@ Value read_relaxed(const std::string& text, const std::string& file, const Probl
   const auto other = other_text(text, file);
   problems.add(other ? other->where : syntax.where, other ? other->message : syntax.message);
   return {};
+}
+
+Value read_config_file(const std::string& path, Problems& problems) {
+  std::error_code unknown;
+  if (const std::string hint = base64_hint(path); !hint.empty() && !std::filesystem::exists(path, unknown))
+    throw fail(ErrorCode::config, shown(path), ": ", hint);
+  const std::string text = read_text(path, InputKind::file_or_pipe, "a JSON file");
+  Value value;
+  Problem syntax;
+  Problems strict;  // those of the part that was read
+  if (read_json(text, path, JsonPositions::lines, value, syntax, strict)) {
+    for (const Problem& p : strict.list()) problems.add(p.where, p.message);
+    return value;
+  }
+  const size_t before = problems.list().size();
+  value = read_relaxed(text, path, syntax, problems);
+  if (problems.list().size() > before) problems.throw_if_any();
+  return value;
 }
 
 }  // namespace drivetrain

@@ -6,7 +6,6 @@
 #include <cctype>
 #include <charconv>
 #include <cstring>
-#include <filesystem>
 #include <unordered_map>
 
 #include <rapidjson/error/en.h>
@@ -16,7 +15,6 @@
 #include "config/input_file.h"
 #include "config/json_cursor.h"
 #include "config/printable.h"
-#include "config/relaxed_json.h"
 
 namespace drivetrain {
 namespace {
@@ -244,24 +242,6 @@ Value parse_json(const std::string& text, const std::string& file) {
 
 Value read_json_file(const std::string& path) {
   return parse_json(read_text(path, InputKind::file, "a JSON file"), path);
-}
-
-Value read_config_file(const std::string& path, Problems& problems) {
-  std::error_code unknown;
-  if (const std::string hint = base64_hint(path); !hint.empty() && !std::filesystem::exists(path, unknown))
-    throw fail(ErrorCode::config, shown(path), ": ", hint);
-  const std::string text = read_text(path, InputKind::file_or_pipe, "a JSON file");
-  Value value;
-  Problem syntax;
-  Problems strict;  // those of the part that was read
-  if (read_json(text, path, JsonPositions::lines, value, syntax, strict)) {
-    for (const Problem& p : strict.list()) problems.add(p.where, p.message);
-    return value;
-  }
-  const size_t before = problems.list().size();
-  value = read_relaxed(text, path, syntax, problems);
-  if (problems.list().size() > before) problems.throw_if_any();
-  return value;
 }
 
 }  // namespace drivetrain

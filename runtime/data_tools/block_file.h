@@ -38,7 +38,8 @@ class BlockWindow {
   explicit BlockWindow(const OpenFile& file) : file_(file) {}
   // The bytes at `offset`, at most kBytes of them; they stay until the next call.
   const unsigned char* at(uint64_t offset, uint64_t bytes) {
-    if (offset < begin_ || offset + bytes > begin_ + filled_) fill(offset, bytes);
+    // No sum that could overflow: the offset may be what a damaged file says.
+    if (offset < begin_ || bytes > filled_ || offset - begin_ > filled_ - bytes) fill(offset, bytes);
     return block_.get() + (offset - begin_);
   }
 

@@ -36,7 +36,7 @@ TEST_F(ConfigCommand, check_judges_many_files_and_returns_the_code_of_the_first_
 TEST_F(ConfigCommand, check_shows_the_notes_and_values_that_a_run_begins_with) {
   write("ds.json",
         R"({"train_batch_size": 4, "gradient_clipping": "auto", "fp16": {"loss_scale": 0}, "dump_state": true})");
-  const std::string set = " --set extends=null --deepspeed ds.json";
+  const std::string set = " --deepspeed ds.json";
   const Ran checked = run("config check tiny.json" + set), trained = train("--deepspeed ds.json --set train_steps=1");
   ASSERT_EQ(trained.code, 0) << trained.output;
   for (const char* part : {"fp16 is off", "dump_state has no effect here", "gradient_clipping", "max_grad_norm"}) {
@@ -54,7 +54,7 @@ TEST_F(ConfigCommand, explain_says_what_a_key_means_and_where_its_value_comes_fr
   EXPECT_EQ(text_of(lr.items()[0], "owner"), "optimizer/adamw");
   EXPECT_EQ(text_of(lr.items()[0], "in_deepspeed"), "1e-3");
   EXPECT_EQ(text_of(*lr.items()[0].find("in_config"), "value"), "0.001");
-  EXPECT_EQ(text_of(*lr.items()[0].find("in_config"), "from"), "tiny.json:8:56");
+  EXPECT_EQ(text_of(*lr.items()[0].find("in_config"), "from"), "tiny.json:8:51");
   const Value steps = json("explain gradient_clipping tiny.json");
   EXPECT_NE(text_of(*steps.items()[0].find("in_config"), "from").find("no such key"), std::string::npos);
   const Ran idle = run("config explain wall_clock_breakdown");

@@ -101,7 +101,7 @@ TEST(RunSettingsTest, Bad_settings_are_named_all_at_once) {
   settings_of(
       "{\"device\": \"gpu\",\n\"gradient_clipping\": -1,\n\"threads\": \"many\",\n\"plugins\": {\"path\": 1, "
       "\"allow\": {\"x.so\": \"12\"}},\n"
-      "\"train_batch_size\": \"auto\"}",
+      "\"train_batch_size\": \"8\"}",
       problems);
   EXPECT_EQ(problems.text(),
             "a.json:1:1  train_steps is missing: the run needs it (optimizer steps)\n"
@@ -111,8 +111,8 @@ TEST(RunSettingsTest, Bad_settings_are_named_all_at_once) {
             "a.json:4:13  plugins.path is not an option of the run\n"
             "   did you mean \"paths\"?   known here: paths, allow\n"
             "a.json:4:42  plugins.allow.x.so: expected 64 hexadecimal digits (SHA-256)\n"
-            "a.json:5:21  train_batch_size of the run: expected integer or null, found string \"auto\"\n"
-            "   \"auto\" is filled in by other programs; leave the key out for the default");
+            "a.json:5:21  train_batch_size of the run: expected integer or null, found string \"8\"\n"
+            "   write 8, without quotation marks");
 }
 
 // -- --set

@@ -68,7 +68,7 @@ TEST(Sections, Words_for_on_and_off_are_not_taken_for_types) {
   EXPECT_HAS(refusal(R"("fused": "flase")"), "did you mean \"false\"?");
   EXPECT_HAS(refusal(R"("bf16": {"enabled": "ture"})"),
              "bf16.enabled: expected boolean, found string \"ture\"\n   write true, without quotation marks");
-  EXPECT_HAS(refusal(R"("bf16": {"enabled": 1})"), "found integer 1\n   write true");
+  EXPECT_HAS(refusal(R"("bf16": {"enabled": 2})"), "bf16.enabled: expected boolean, found integer 2");
 }
 
 TEST(Sections, Mistyped_words_of_a_section_are_told) {
@@ -146,7 +146,6 @@ TEST(Sections, A_plugin_that_is_not_installed_is_exit_3_with_the_list) {
       "a.json:3:22  zero_optimization: no installed plugin reads this section; it is one for the kind data_parallel\n"
       "   installed: ddp");
   EXPECT_HAS(refusal(R"("bf16": {"enabled": true})"), "one for the kind precision\n   installed: none");
-  EXPECT_EQ(refusal(R"("checkpoint": {"every": 5})"), "a.json:3:1  checkpoint: not in this version");
   const Problems gone = problems_of("", without("accumulate"));
   EXPECT_HAS(
       gone.text(),

@@ -165,7 +165,7 @@ TEST(Completion, bash_offers_commands_verbs_and_options) {
     EXPECT_TRUE(std::count(commands.begin(), commands.end(), name)) << name;
   EXPECT_FALSE(std::count(commands.begin(), commands.end(), "doctor"));
   EXPECT_EQ(completed({"tr"}), Words{"train"});
-  EXPECT_EQ(completed({"config", ""}), (Words{"check", "resolve"}));
+  EXPECT_EQ(completed({"config", ""}), (Words{"check", "diff", "explain", "resolve", "schema"}));
   EXPECT_EQ(completed({"bench", "st"}), (Words{"startup", "step"}));
   EXPECT_EQ(completed({"train", "a.json", "--p"}), (Words{"--plan", "--plugin-path"}));
   EXPECT_EQ(completed({"bench", "context", "--he"}), (Words{"--head-size", "--heads", "--help"}));

@@ -39,9 +39,13 @@ inline bool contains(const StateBox& outer, const StateBox& inner) {
          inner.column - outer.column <= outer.columns - inner.columns;
 }
 
+// Also of a box that cannot be: sums as a damaged file gives them.
 inline std::string box_text(const StateBox& box) {
-  return concat("rows ", box.row, " to ", box.row + box.rows, ", columns ", box.column, " to ",
-                box.column + box.columns);
+  const auto end = [](int64_t begin, int64_t count) {
+    return static_cast<uint64_t>(begin) + static_cast<uint64_t>(count);
+  };
+  return concat("rows ", box.row, " to ", end(box.row, box.rows), ", columns ", box.column, " to ",
+                end(box.column, box.columns));
 }
 
 }  // namespace drivetrain::sharded

@@ -65,19 +65,22 @@ class Csv : public Monitor {
       std::ofstream& file = file_of(scalar.name);
       file << event.step * samples_per_step_ << ',' << Value(scalar.value).to_json() << '\n' << std::flush;
       if (!file)
-        throw fail(ErrorCode::io, kPlugin, ": cannot write step ", event.step, " of ", scalar.name, " in ", folder_,
-                   ": ", std::strerror(errno), "\n   free some space or choose another output_path");
+        throw fail(ErrorCode::io, kPlugin, ": cannot write step ", event.step, " to ", path_of(scalar.name), ": ",
+                   std::strerror(errno), "\n   free some space or choose another output_path");
     }
+  }
+
+  std::string path_of(std::string name) const {
+    std::replace_if(
+        name.begin(), name.end(), [](char c) { return c == '/' || c == ' '; }, '_');
+    return folder_ + "/" + name + ".csv";
   }
 
   // With a header where the file is new.
   std::ofstream& file_of(const std::string& name) {
     std::unique_ptr<std::ofstream>& file = files_[name];
     if (file) return *file;
-    std::string file_name = name;
-    std::replace_if(
-        file_name.begin(), file_name.end(), [](char c) { return c == '/' || c == ' '; }, '_');
-    file = std::make_unique<std::ofstream>(folder_ + "/" + file_name + ".csv", std::ios::app | std::ios::ate);
+    file = std::make_unique<std::ofstream>(path_of(name), std::ios::app | std::ios::ate);
     if (*file && file->tellp() == 0) *file << "step," << name.substr(name.rfind('/') + 1) << '\n';
     return *file;
   }
