@@ -149,7 +149,8 @@ class SectionReader {
 
   // A section without {type, params}, which DeepSpeed reads by types.
   static bool is_bare(const std::string& path) {
-    return path.find('.') != std::string::npos && path.find(".params.") == std::string::npos;
+    const bool params = path.starts_with("params.") || path.find(".params.") != std::string::npos;
+    return path.find('.') != std::string::npos && !params;
   }
 
   void take_text(const OptionField& field, Value& value, const std::string& path) {
