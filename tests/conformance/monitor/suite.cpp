@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
-#include <algorithm>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
@@ -13,6 +12,7 @@
 
 #include <drivetrain/error.h>
 #include <drivetrain/monitor.h>
+#include <drivetrain/plan_record.h>
 
 #include <drivetrain/testkit/kit/host.h>
 #include <drivetrain/testkit/kit/keeper.h>
@@ -30,6 +30,11 @@ constexpr int64_t kSteps = 12;
 struct Watched {
   Watched(const Subject& subject, const std::string& output_dir) : folder(output_dir) {
     monitor = installed_plugins().make<Monitor>(Monitor::kKind, subject.name, subject.options, host.services);
+    RunFacts run;
+    run.train_steps = kSteps, run.train_batch_size = 8, run.micro_batch_size = 8, run.accumulation = 1;
+    PlanRecord context(ModelFacts{}, run);
+    monitor->plan(context);
+    for (const auto& refusal : context.refusals()) ADD_FAILURE() << "refuses the run: " << refusal.text;
   }
   void begin(int64_t first_step = 1) const {
     monitor->on_event({"run_begin", first_step - 1,
@@ -191,9 +196,8 @@ void check_failing_files(const Subject& subject) {
       const SmallDisk disk(text.size() / 2);
       said = error(full.path());
     }
-    const bool names_one = std::any_of(files.begin(), files.end(),
-                                       [&](const auto& file) { return said.find(file.first) != std::string::npos; });
-    EXPECT_TRUE(names_one) << "on a disk that becomes full, the error names the file; found \"" << said << "\"";
+    EXPECT_NE(said.find(full.path()), std::string::npos)
+        << "on a disk that becomes full, the error names the place; found \"" << said << "\"";
   }
 }
 
