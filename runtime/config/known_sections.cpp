@@ -62,6 +62,7 @@ KnownSections* read_known_sections() {
   for (const Value::Member& m : file.find("sections")->members()) known->sections[m.key] = read_section_fact(m.value);
   known->keys = read_key_facts(*file.find("keys"));
   for (const Value::Member& m : file.find("beside")->members()) known->beside[m.key] = read_key_facts(m.value);
+  known->meaningless = *file.find("meaningless");
   for (const Value::Member& kind : file.find("types")->members())
     for (const Value::Member& m : kind.value.members()) known->types[kind.key][m.key] = m.value.as_string();
   return known;

@@ -44,6 +44,7 @@ struct KnownSections {
   std::map<std::string, SectionFact> sections;
   std::map<std::string, KeyFact> keys;
   std::map<std::string, std::map<std::string, KeyFact>> beside;     // section -> key beside `type` and `params`
+  Value meaningless;                                                // section -> {key: value} that DeepSpeed never uses
   std::map<std::string, std::map<std::string, std::string>> types;  // kind -> type in lower case -> what to say
 };
 

@@ -63,6 +63,13 @@ bool is_known_beside(const Value::Member& member, const std::string& path, Probl
   return true;
 }
 
+void drop_meaningless(SectionEntry& entry) {
+  const Value* const section = known_sections().meaningless.find(entry.path);
+  if (!section) return;
+  for (const Value::Member& m : section->members())
+    if (const Value* given = entry.params.find(m.key); given && *given == m.value) entry.params.erase(m.key);
+}
+
 void check_mixture(const Value& section, const std::string& path, Problems& problems) {
   std::vector<std::string> extra;
   std::string meant;
@@ -144,6 +151,7 @@ std::optional<SectionEntry> read_section_entry(const Value& value, const Section
     } else {
       entry.params = value;
       entry.params.erase("enabled");
+      drop_meaningless(entry);
       entry.enabled = !is_switched_off(value, form.off_unless_enabled);
       if (!entry.enabled && !value.find("enabled") && !value.members().empty())
         problems.note(value.key_where, concat(path, " is off: it does not say \"enabled\": true"));

@@ -12,18 +12,14 @@ constexpr const char* kSeveral =
     "several stages need a type: \"pipeline\": {\"type\": \"one_f_one_b\", \"params\": {\"stages\": N}}; for one "
     "stage leave it out";
 
-// What stands in a DeepSpeed file lands here if the section has no type. DeepSpeed never uses the first three.
+// What stands in a DeepSpeed file lands here if the section has no type. DeepSpeed never uses the first two.
 struct Options {
-  Value stages;
   std::optional<std::string> partition;
   std::optional<bool> seed_layers, pipe_partitioned, grad_partitioned, use_reentrant;
   std::optional<int64_t> activation_checkpoint_interval;
 };
 
 void check(Options& o) {
-  const bool one = o.stages.is_null() || (o.stages.is_string() && o.stages.as_string() == "auto") ||
-                   (o.stages.is_number() && o.stages.as_double() == 1);
-  if (!one) throw fail(ErrorCode::config, "stages is ", o.stages.to_json(), ", and this is one stage; ", kSeveral);
   if (o.activation_checkpoint_interval.value_or(0) > 0)
     throw fail(ErrorCode::config, "activation_checkpoint_interval is ", *o.activation_checkpoint_interval,
                "; what is computed again is chosen in \"activation_checkpointing\". Leave it out");
@@ -34,7 +30,6 @@ class Accumulate : public Schedule {
   using Options = drivetrain::Options;
   static OptionTable options() {
     return table<Options>()
-        .field("stages", &Options::stages, "only 1 or \"auto\": one stage")
         .field("partition", &Options::partition, "without effect: one stage is not cut")
         .field("seed_layers", &Options::seed_layers,
                "without effect: values and dropout are the same for any number of stages")
@@ -44,6 +39,7 @@ class Accumulate : public Schedule {
         .field("pipe_partitioned", &Options::pipe_partitioned, "without effect: one stage sends nothing")
         .field("grad_partitioned", &Options::grad_partitioned, "without effect: one stage sends nothing")
         .field("use_reentrant", &Options::use_reentrant, "without effect: a word of PyTorch's checkpointing")
+        .refused("stages", kSeveral)
         .refused("chunks", kSeveral)
         .refused("cuts", kSeveral)
         .refused("group_size", kSeveral)

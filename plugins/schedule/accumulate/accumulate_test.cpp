@@ -31,7 +31,7 @@ TEST(Accumulate, says_how_several_stages_are_asked_for) {
 // What DeepSpeed prints as its own defaults is no pipeline.
 TEST(Accumulate, names_DeepSpeeds_keys_that_change_nothing) {
   Host host;
-  const auto schedule = make_plugin<Schedule>(host, "accumulate", R"({"stages": "auto", "partition": "best",
+  const auto schedule = make_plugin<Schedule>(host, "accumulate", R"({"partition": "best",
       "seed_layers": false, "activation_checkpoint_interval": 0})");
   ModelFacts model;
   RunFacts run;
