@@ -66,8 +66,6 @@ std::unique_ptr<Registry> choose_for(TrainRequest& request, const std::vector<st
   problems.throw_if_any();
   request.settings.settled = problems.settled();
   if (request.setup.environment.rank == 0) show_notes(problems, *request.setup.log);
-  for (const std::string& line : settled_lines(problems))
-    if (!request.plan_only) request.setup.log->info(line);
   return registry;
 }
 

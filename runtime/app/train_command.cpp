@@ -37,6 +37,9 @@ int train(const TrainArguments& args, TrainRequest& request, const std::function
     throw fail(ErrorCode::config, args.config, "  ", half);
   request.config_path = args.config;
   const std::unique_ptr<Registry> registry = choose_for(request, args.plugin_paths, problems);
+  // Here and not for every command that chooses plugins: benchmarks print tables and objects of their own.
+  for (const std::string& line : settled_lines(problems))
+    if (!args.plan) request.setup.log->info(line);
   if (args.plan) {
     const std::string plan = describe_plan(request, {args.json, args.svg});
     for (const std::string& line : settled_lines(problems))
