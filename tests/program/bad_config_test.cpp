@@ -49,8 +49,8 @@ TEST_F(BadConfig, all_errors_of_a_file_come_at_once_in_the_order_of_the_file) {
 }
 
 TEST_F(BadConfig, broken_json_is_shown_where_it_breaks) {
-  tiny_with("\"threads\": 1,", "\"threads\": 1 \"seed\": 4,");  // on one line, so it is no Hjson either
-  expect_train_refused("", 2, {"tiny.json:3:16", "not valid JSON", "\"seed\""});
+  tiny_with("\"threads\": 1,", "\"threads\": 1 \"seed\": 4,");  // a text in Hjson
+  expect_train_refused("", 2, {"tiny.json:3:14", "comma", "\"seed\""});
 }
 
 TEST_F(BadConfig, contradictory_batch_sizes_show_the_product_and_legal_numbers) {
