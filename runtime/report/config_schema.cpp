@@ -130,14 +130,14 @@ class SchemaWriter {
     Value::Array forms = typed_forms(plugins);
     SectionForm form;
     for (const KnownPlugin* p : plugins) {
-      if (p->is_default || p->section == rule.key()) forms.push_back(bare_form(*p));
+      if (p->is_default || p->section == rule.key()) forms.push_back(bare_form(*p, rule.key()));
       if (p->section == rule.key()) merge_section_form(form, p->form);
     }
     properties_.set(rule.key(), section(std::move(forms), form));
     for (const KnownPlugin* p : plugins) {
       if (p->section.empty() || p->section == rule.key()) continue;
       Value::Array own = typed_forms(plugins);
-      own.push_back(bare_form(*p));
+      own.push_back(bare_form(*p, p->section));
       std::vector<std::string> names = p->form.aliases;
       names.push_back(p->section);
       const Value schema = section(std::move(own), p->form);
@@ -169,10 +169,16 @@ class SchemaWriter {
       for (const auto& [key, fact] : keys) members.set(key, Value::object());
   }
 
-  Value bare_form(const KnownPlugin& p) const {
+  Value bare_form(const KnownPlugin& p, const std::string& section) const {
     Value form = options_of(p);
     Value members = *form.find("properties");
     members.set("enabled", any_of({type("boolean"), constant("auto")}));
+    // What the reader drops with this value is no option of its own.
+    if (const Value* const dropped = known_sections().meaningless.find(section))
+      for (const Value::Member& m : dropped->members()) {
+        const Value* const own = members.find(m.key);
+        members.set(m.key, own ? any_of({*own, constant(m.value)}) : constant(m.value));
+      }
     form.set("properties", std::move(members));
     return form;
   }
