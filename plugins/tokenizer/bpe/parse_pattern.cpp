@@ -38,13 +38,8 @@ class Parser {
 
  private:
   Error unknown(const std::string& what) const {
-    return fail(ErrorCode::config, where_, ": the pattern ", shown(), " has ", what, " at character ", at_ + 1,
-                ", which this version does not know");
-  }
-  // The pattern, or its beginning: a message is for people.
-  std::string shown() const {
-    if (text_.size() <= 300) return std::string(text_);
-    return std::string(text_.substr(0, valid_utf8(text_.substr(0, 200)))) + "...";
+    return fail(ErrorCode::config, where_, ": the pattern ", shown_pattern(text_), " has ", what, " at character ",
+                at_ + 1, ", which this version does not know");
   }
   bool ends() const { return at_ >= text_.size(); }
   bool next_is(std::string_view word) const { return text_.substr(at_).starts_with(word); }
@@ -266,6 +261,11 @@ class Parser {
 };
 
 }  // namespace
+
+std::string shown_pattern(std::string_view expression) {
+  if (expression.size() <= 300) return std::string(expression);
+  return std::string(expression.substr(0, valid_utf8(expression.substr(0, 200)))) + "...";
+}
 
 std::vector<PatternItems> parse_pattern(std::string_view expression, const std::string& where) {
   return Parser(expression, where).whole();

@@ -1,6 +1,7 @@
 #include "pattern.h"
 
 #include <drivetrain/error.h>
+#include <drivetrain/toolkit/text.h>
 
 namespace drivetrain::bpe {
 namespace {
@@ -15,14 +16,33 @@ bool looks(const PatternItem& item) {
   return item.kind == PatternItem::Kind::ahead || item.kind == PatternItem::Kind::not_ahead;
 }
 
+// The published patterns give back some characters of a word. A stranger's may have several repeats of the same set
+// behind one another, which try every way to share a text: no text is worth more than this, about a second.
+constexpr uint64_t kMostGivenBack = 20'000'000;
+
+// One attempt to match at one place.
+struct Attempt {
+  const std::string& pattern;
+  std::string_view text;
+  size_t begin;
+  uint64_t given_back = 0;  // by repeats, of what they had taken
+};
+
+Error endless(const Attempt& attempt) {
+  return fail(ErrorCode::config, attempt.pattern, " tries more than ", kMostGivenBack, " ways to match at byte ",
+              attempt.begin,
+              " of a text\n   repeats of the same characters behind one another do that, as in a*a*; take "
+              "a pattern without them");
+}
+
 // Matches the items from `item` on at `at`, then the rest. Repeats take as much as they can and give back one by one.
-size_t match_items(const PatternItem* item, const PatternItem* end, const Rest* rest, std::string_view text,
-                   size_t at) {
+size_t match_items(const PatternItem* item, const PatternItem* end, const Rest* rest, Attempt& attempt, size_t at) {
+  const std::string_view text = attempt.text;
   for (; item != end; ++item) {
     if (item->kind == PatternItem::Kind::group) {
       const Rest behind{item + 1, end, rest};
       for (const PatternItems& items : item->group) {
-        const size_t matched = match_items(items.data(), items.data() + items.size(), &behind, text, at);
+        const size_t matched = match_items(items.data(), items.data() + items.size(), &behind, attempt, at);
         if (matched != Pattern::kNone) return matched;
       }
       if (item->least > 0) return Pattern::kNone;
@@ -47,16 +67,13 @@ size_t match_items(const PatternItem* item, const PatternItem* end, const Rest* 
       continue;
     }
     for (;; --count) {
-      const size_t matched = match_items(item + 1, end, rest, text, reached);
+      const size_t matched = match_items(item + 1, end, rest, attempt, reached);
       if (matched != Pattern::kNone || count == item->least) return matched;
+      if (++attempt.given_back > kMostGivenBack) throw endless(attempt);
       reached = previous_character(text, reached);
     }
   }
-  return rest ? match_items(rest->item, rest->end, rest->rest, text, at) : at;
-}
-
-size_t match_all(const PatternItems& items, std::string_view text, size_t at) {
-  return match_items(items.data(), items.data() + items.size(), nullptr, text, at);
+  return rest ? match_items(rest->item, rest->end, rest->rest, attempt, at) : at;
 }
 
 }  // namespace
@@ -74,7 +91,8 @@ void CharacterSet::invert() {
 }
 
 Pattern::Pattern(std::string_view expression, const std::string& where)
-    : alternatives_(parse_pattern(expression, where)) {
+    : name_(concat(where, ": the pattern ", shown_pattern(expression))),
+      alternatives_(parse_pattern(expression, where)) {
   if (alternatives_.size() > 64)
     throw fail(ErrorCode::config, where, ": the pattern has ", alternatives_.size(), " alternatives; 64 are known");
   for (size_t i = 0; i < alternatives_.size(); ++i) {
@@ -103,7 +121,8 @@ bool Pattern::add_first_characters(const PatternItems& items, uint64_t bit) {
 size_t Pattern::match_at(std::string_view text, size_t at, uint64_t candidates) const {
   for (; candidates != 0; candidates &= candidates - 1) {
     const PatternItems& items = alternatives_[static_cast<size_t>(__builtin_ctzll(candidates))];
-    const size_t end = match_all(items, text, at);
+    Attempt attempt{name_, text, at};
+    const size_t end = match_items(items.data(), items.data() + items.size(), nullptr, attempt, at);
     if (end != kNone) return end;
   }
   return kNone;

@@ -54,7 +54,7 @@ class Pattern {
   };
   static constexpr size_t kNone = std::string_view::npos;
   // The first match that begins at `from` or later and before the end of the text; it may be empty. begin is kNone if
-  // there is none. Valid UTF-8 only.
+  // there is none. Valid UTF-8 only. Error(config) where an attempt at one place would take longer than a second or so.
   Match find(std::string_view text, size_t from) const;
 
  private:
@@ -62,9 +62,13 @@ class Pattern {
   // Adds the characters with which the items may begin to candidates_; true if they may match nothing.
   bool add_first_characters(const PatternItems& items, uint64_t bit);
 
+  std::string name_;                        // for errors
   std::vector<PatternItems> alternatives_;  // 64 at most
   std::array<uint64_t, 129> candidates_{};  // by first character below 128, and for all others: which may match
 };
+
+// The pattern, or its beginning: a message is for people.
+std::string shown_pattern(std::string_view expression);
 
 // An expression as its alternatives in order. Error(config) with `where` in front.
 std::vector<PatternItems> parse_pattern(std::string_view expression, const std::string& where);

@@ -91,6 +91,14 @@ TEST(Pattern, signs_of_alternatives_and_groups_are_no_characters) {
   for (const char* pattern : {"(?=\\|)", "(?=[(])"}) EXPECT_EQ(refusal(pattern), "");
 }
 
+// Seven repeats share 60 characters in 400 million ways, none of which ends with the b.
+TEST(Pattern, a_text_that_takes_too_many_attempts_is_refused) {
+  const Pattern pattern("(?:a*a*a*)?a*a*a*a*b", "test");
+  EXPECT_EQ(pattern.find("xaab", 0).begin, 1u);
+  const std::string error = error_of([&] { pattern.find("x" + std::string(60, 'a'), 0); });
+  expect_says(error, {"test", "a*a*a*a*b", "more than 20000000 ways", "byte 1 of a text", "take a pattern without"});
+}
+
 TEST(Merges, a_piece_of_2_GiB_is_refused) {
   const size_t size = size_t{1} << 31;
   // Address space alone: nothing may read it.
