@@ -31,7 +31,12 @@ class JsonBuilder : public rapidjson::BaseReaderHandler<rapidjson::UTF8<>, JsonB
 
   bool Null() { return scalar(Value()); }
   bool Bool(bool b) { return scalar(Value(b)); }
-  bool String(const char* s, rapidjson::SizeType n, bool) { return scalar(Value(std::string(s, n))); }
+  bool String(const char* s, rapidjson::SizeType n, bool) {
+    std::string text(s, n);
+    const Position where = next_token();
+    check_characters(text, where);
+    return put(Value(std::move(text)), where);
+  }
   bool RawNumber(const char*, rapidjson::SizeType, bool) {
     const Position where = next_token();
     return put(number(where), where);
@@ -45,6 +50,7 @@ class JsonBuilder : public rapidjson::BaseReaderHandler<rapidjson::UTF8<>, JsonB
     Frame& frame = stack_.back();
     frame.key.assign(s, n);
     frame.key_where = next_token();
+    check_characters(frame.key, frame.key_where);
     const auto [first, fresh] = frame.seen.emplace(frame.key, frame.key_where);
     frame.repeated = !fresh;
     if (!fresh) {
@@ -94,6 +100,16 @@ class JsonBuilder : public rapidjson::BaseReaderHandler<rapidjson::UTF8<>, JsonB
     problems_.add(where, concat("number ", shown(std::string(token_)), " is out of range for a ",
                                 integer ? "64-bit integer" : "double"));
     return Value(0);
+  }
+
+  // The reader takes the second half of a surrogate pair alone, "\\ude00"; what it makes of it is no UTF-8, which
+  // nobody could read again.
+  void check_characters(const std::string& text, const Position& where) {
+    for (size_t at = text.find('\xED'); at != std::string::npos; at = text.find('\xED', at + 1))
+      if (at + 1 < text.size() && static_cast<unsigned char>(text[at + 1]) >= 0xA0)
+        return problems_.add(
+            where, concat("\"", shown(text), "\" has half of a character: one of \\udc00 to \\udfff without one of ",
+                          "\\ud800 to \\udbff before it"));
   }
 
   bool scalar(Value value) {

@@ -98,6 +98,15 @@ TEST(Value, Duplicate_keys_are_refused_at_every_level_with_both_positions) {
             "a.json:4:2  key \"a\" is given twice; the first is at a.json:1:2\n   remove one of them");
 }
 
+// The JSON reader takes the second half of a surrogate pair alone, which is no character and could not be written.
+TEST(Value, Half_a_character_is_refused_in_keys_and_values) {
+  for (const char* text : {R"({"a": "x\ude00"})", R"({"\udfff": 1})", R"(["\udc00\ud83d"])", R"(["\ud83d"])"})
+    EXPECT_NE(refusal(text), "") << text;
+  EXPECT_HAS(refusal(R"({"a": "x\ude00"})"), "a.json:1:7  ");
+  EXPECT_HAS(refusal(R"({"a": "x\ude00"})"), "half of a character");
+  EXPECT_EQ(parse_json(R"("\ud83d\ude00 \ud7ff")", "a.json").as_string(), "\xF0\x9F\x98\x80 \xED\x9F\xBF");
+}
+
 TEST(Value, Syntax_errors_say_where_and_what_was_found) {
   EXPECT_HAS(refusal("{\"a\": 1\n \"b\": 2}"), "a.json:2:2  not valid JSON: missing a comma or '}'");
   EXPECT_HAS(refusal("{\"a\": 1\n \"b\": 2}"), "found `\"b\": 2}`");
