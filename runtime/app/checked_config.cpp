@@ -31,9 +31,9 @@ int64_t data_parallel_ranks(const RunSettings& s) {
   return per_rank > 0 && *s.train_batch_size % per_rank == 0 ? *s.train_batch_size / per_rank : 1;
 }
 
-void read_checked(CheckedConfig& checked, const cli::Arguments& arguments) {
+void read_checked(CheckedConfig& checked, const ConfigRequest& request) {
   Problems& problems = checked.problems;
-  checked.config = load_config(checked.path, arguments.all("--set"), problems, arguments.all("--deepspeed"));
+  checked.config = load_config(checked.path, request.sets, problems, request.below);
   expand_places(checked.config);
   checked.settings = read_run_settings(checked.config, checked.path, problems);
 }
@@ -49,16 +49,15 @@ void keep_own_problems(CheckedConfig& checked, const Problem& half) {
   checked.problems = own;
 }
 
-void plan_checked(CheckedConfig& checked, std::vector<ChosenPlugin> chosen, const cli::Arguments& arguments) {
+void plan_checked(CheckedConfig& checked, std::vector<ChosenPlugin> chosen, int64_t ranks) {
   RankSetup setup;
   // The plan outlives this call and the object that is returned may move, so the log has lines of its own.
   auto lines = std::make_shared<std::vector<std::string>>();
   setup.log = std::shared_ptr<Log>(new WarningsLog(*lines), [lines](Log* log) { delete log; });
   setup.store = make_local_store();
-  setup.environment.world_size =
-      arguments.has("-n")
-          ? arguments.whole("-n")
-          : data_parallel_ranks(checked.settings) * min_world_size(checked.settings, chosen, *checked.registry, setup);
+  setup.environment.world_size = ranks > 0 ? ranks
+                                           : data_parallel_ranks(checked.settings) *
+                                                 min_world_size(checked.settings, chosen, *checked.registry, setup);
   setup.environment.local_size = setup.environment.world_size;
   lines->clear();  // what was said to count the ranks is said again
   checked.run = plan_training(checked.settings, std::move(chosen), *checked.registry, setup);
@@ -72,18 +71,23 @@ void CheckedConfig::throw_if_refused() const {
   if (!run) throw Error(code, refusal);
 }
 
-CheckedConfig check_config(const std::string& path, const cli::Arguments& arguments) {
+ConfigRequest config_request(const std::string& path, const cli::Arguments& arguments) {
+  return {path, arguments.all("--set"), arguments.all("--deepspeed"), arguments.all("--plugin-path"),
+          arguments.has("-n") ? arguments.whole("-n") : 0};
+}
+
+CheckedConfig check_config(const ConfigRequest& request) {
   CheckedConfig checked;
-  checked.path = path;
+  checked.path = request.path;
   try {
-    read_checked(checked, arguments);
-    checked.registry = std::make_unique<Registry>(search_path(checked.settings, arguments.all("--plugin-path")));
+    read_checked(checked, request);
+    checked.registry = std::make_unique<Registry>(search_path(checked.settings, request.plugin_paths));
     auto chosen = choose_plugins(checked.config, *checked.registry, checked.settings.device, checked.problems);
-    if (const std::string half = missing_half(checked.config, path); !half.empty())
+    if (const std::string half = missing_half(checked.config, request.path); !half.empty())
       keep_own_problems(checked, {checked.config.where, half});
     checked.problems.throw_if_any();
     checked.settings.settled = checked.problems.settled();
-    plan_checked(checked, std::move(chosen), arguments);
+    plan_checked(checked, std::move(chosen), request.ranks);
   } catch (const Error& e) {
     checked.code = e.code(), checked.refusal = e.what();
   }

@@ -25,8 +25,16 @@ struct CheckedConfig {
   void throw_if_refused() const;  // Error(code) with the refusal
 };
 
-// `arguments`: of a command with -n, --set, --deepspeed and --plugin-path. Throws nothing because of the file.
-CheckedConfig check_config(const std::string& path, const cli::Arguments& arguments);
+struct ConfigRequest {
+  std::string path;
+  std::vector<std::string> sets, below, plugin_paths;  // below: configs that are read first
+  int64_t ranks = 0;                                   // 0: as many as the config asks for
+};
+// Of a command with -n, --set, --deepspeed and --plugin-path.
+ConfigRequest config_request(const std::string& path, const cli::Arguments& arguments);
+
+// Throws nothing because of the file.
+CheckedConfig check_config(const ConfigRequest& request);
 
 // What a run says at its start and its config may be the cause of: each note with its place, keys without effect here,
 // what is expensive. Lines; no values that rules gave.

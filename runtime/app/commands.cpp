@@ -37,6 +37,7 @@ TrainArguments train_arguments(const cli::Arguments& arguments) {
   args.plan = arguments.has("--plan");
   args.svg = arguments.text("--svg");
   args.json = arguments.has("--json");
+  args.check_plugins = arguments.has("--check-plugins");
   args.resume = arguments.text("--resume");
   if (arguments.has("--resume") && args.resume.empty())
     throw fail(ErrorCode::config, "--resume is empty; wanted auto, never or the name of a checkpoint");

@@ -15,8 +15,9 @@ struct TrainArguments {
   std::string config;
   std::vector<std::string> sets, plugin_paths, below;  // below: configs that are read first
   bool plan = false;
-  std::string svg;     // file for the schedule's picture; only with plan
-  bool json = false;   // the plan as JSON; only with plan
+  std::string svg;    // file for the schedule's picture; only with plan
+  bool json = false;  // the plan as JSON; only with plan
+  bool check_plugins = false;
   std::string resume;  // "auto", "never", a tag; "": not given
 };
 TrainArguments train_arguments(const cli::Arguments& arguments);
@@ -40,6 +41,7 @@ int evaluate_command(const cli::Arguments& arguments);
 int checkpoint_command(const cli::Arguments& arguments);
 int convert_command(const cli::Arguments& arguments);
 int data_command(const cli::Arguments& arguments);
+int doctor_command(const cli::Arguments& arguments);
 // Null in libdrivetrain.so: libdrivetrain_bench.so has it.
 __attribute__((weak)) int bench_command(const cli::Arguments& arguments);
 

@@ -65,7 +65,7 @@ int check_command(const cli::Arguments& arguments) {
   Value reports = Value::array();
   const bool json = arguments.has("--json"), several = arguments.plain().size() > 1;
   for (const std::string& path : arguments.plain()) {
-    const CheckedConfig checked = check_config(path, arguments);
+    const CheckedConfig checked = check_config(config_request(path, arguments));
     if (!checked.run && code == 0) code = static_cast<int>(checked.code);
     if (json) {
       reports.items().push_back(report_of(checked));
@@ -81,7 +81,7 @@ int check_command(const cli::Arguments& arguments) {
 }
 
 int resolve_command(const cli::Arguments& arguments) {
-  const CheckedConfig checked = check_config(arguments.plain().front(), arguments);
+  const CheckedConfig checked = check_config(config_request(arguments.plain().front(), arguments));
   checked.throw_if_refused();
   for (const std::string& note : notes_of(checked)) std::cerr << printable("note: " + note) << "\n";
   std::cout << printable_json(resolved_value(*checked.run, *checked.registry).to_json(2)) << "\n";

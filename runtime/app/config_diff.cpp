@@ -66,7 +66,8 @@ Value differences_value(const std::vector<ConfigDifference>& list) {
 
 int diff_command(const cli::Arguments& arguments) {
   const std::string &a = arguments.plain()[0], &b = arguments.plain()[1];
-  const auto list = config_differences(leaves_of(check_config(a, arguments)), leaves_of(check_config(b, arguments)));
+  const auto list = config_differences(leaves_of(check_config(config_request(a, arguments))),
+                                       leaves_of(check_config(config_request(b, arguments))));
   if (arguments.has("--json")) {
     std::cout << printable_json(differences_value(list).to_json(2)) << "\n";
   } else if (list.empty()) {

@@ -225,7 +225,7 @@ Error unknown_key(const std::string& key, std::vector<std::string> paths) {
 int explain_command(const cli::Arguments& arguments) {
   const std::string& key = arguments.plain().front();
   std::optional<CheckedConfig> checked;
-  if (arguments.plain().size() > 1) checked = check_config(arguments.plain()[1], arguments);
+  if (arguments.plain().size() > 1) checked = check_config(config_request(arguments.plain()[1], arguments));
   std::unique_ptr<Registry> installed;
   if (!checked || !checked->registry)
     installed = std::make_unique<Registry>(search_path(RunSettings(), arguments.all("--plugin-path")));

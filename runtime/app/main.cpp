@@ -22,6 +22,7 @@ int run_command(const cli::Arguments& arguments) {
   if (command == "evaluate") return evaluate_command(arguments);
   if (command.starts_with("bench ") && bench_command) return bench_command(arguments);
   if (command == "inspect") return inspect_command(arguments);
+  if (command == "doctor") return doctor_command(arguments);
   throw fail(ErrorCode::internal, "the program knows command ", command, ", the library does not");
 }
 
@@ -33,11 +34,11 @@ int report(int code, const std::string& message) {
 }
 
 // What a command prints here is its result; a training run prints through its log and has its folder. The commands of
-// checkpoints have codes that mean nothing without what was printed.
+// checkpoints and doctor have codes that mean nothing without what was printed.
 int check_output(int code, std::string_view command) {
   errno = 0;
   std::cout.flush();
-  if (std::cout || (code != 0 && !command.starts_with("checkpoint "))) return code;
+  if (std::cout || (code != 0 && !command.starts_with("checkpoint ") && command != "doctor")) return code;
   return report(static_cast<int>(ErrorCode::io), concat(command, ": cannot write to the standard output: ",
                                                         errno != 0 ? strerror(errno) : "it is full or closed",
                                                         ". What was printed is not whole; give it a place with space"));

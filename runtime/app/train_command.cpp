@@ -1,4 +1,6 @@
 // `drivetrain train`: what belongs to the process - arguments, environment, signals, threads - around train_rank.
+#include <unistd.h>
+
 #include <csignal>
 #include <cstring>
 #include <iostream>
@@ -6,6 +8,7 @@
 #include "app/commands.h"
 #include "app/rank_start.h"
 #include "app/restart_points.h"
+#include "checks/hook_watch.h"
 #include "config/layers.h"
 #include "config/load.h"
 #include "config/printable.h"
@@ -30,6 +33,18 @@ void watch_signals() {
   sigaction(SIGUSR1, &action, nullptr);
 }
 
+// A plugin hangs in a call of this rank: nothing of the rank can be ended in order. The others learn it from the
+// launcher or from the closed connection.
+void end_for_hook(const TrainRequest& request, const std::string& call) {
+  const std::string text = concat("in ", call, ": has not returned for ", request.settings.hook_timeout_s,
+                                  " s (hook_timeout_s)\n   the plugin hangs there: leave it out, or mend it; if it "
+                                  "needs so long, raise hook_timeout_s");
+  note_in_file(*request.setup.log, "error: " + text);
+  std::cout.flush();
+  std::cerr << printable("drivetrain: error: " + text + "\n") << std::flush;
+  _exit(static_cast<int>(ErrorCode::plugin));
+}
+
 int train(const TrainArguments& args, TrainRequest& request, const std::function<void()>& tell_done) {
   Problems problems;
   request.config = load_config(args.config, args.sets, problems, args.below);
@@ -48,6 +63,8 @@ int train(const TrainArguments& args, TrainRequest& request, const std::function
     return 0;
   }
   start_process(request);
+  const HookWatch watch(static_cast<double>(request.settings.hook_timeout_s),
+                        [&](const std::string& call) { end_for_hook(request, call); });
   const TrainOutcome outcome = train_rank(request);
   if (outcome.stopped) {
     const int signal = outcome.signal;
@@ -69,6 +86,7 @@ int train_command(const cli::Arguments& arguments) {
   request.stop = &stop_signal;
   request.on_start = watch_signals;
   request.plan_only = args.plan;
+  request.check_plugins = args.check_plugins;
   request.resume = read_resume(args.resume);
   const std::function<void()> tell_done = connect_launcher(request);
   join_ranks(request);

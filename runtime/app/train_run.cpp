@@ -140,8 +140,10 @@ class Session {
     if (run.plan.settings.save_final && tag_.empty()) check_final(run);
     const PlannedMemory planned = planned_memory(run.plan);
     std::unique_ptr<EventBus> bus;  // on rank 0, once there is a folder
+    TrainerParts parts = trainer_parts(run);
+    parts.executor.check = request_.check_plugins;
     Trainer trainer(
-        trainer_parts(run),
+        parts,
         [&](int64_t step, Value data) {
           if (!bus) return;
           bus->publish({"step", step, std::move(data)});

@@ -10,6 +10,7 @@
 
 #include <drivetrain/toolkit/text.h>
 
+#include "checks/call_seats.h"
 #include "log/log_console.h"
 
 namespace drivetrain {
@@ -69,8 +70,43 @@ WorkRank& work_rank() {
   return rank;
 }
 
-CurrentCall::CurrentCall(const PluginCall& call) : call_(call), outer_(current_call) { current_call = this; }
-CurrentCall::~CurrentCall() { current_call = outer_; }
+CurrentCall::CurrentCall(const PluginCall& call)
+    : call_(call), outer_(current_call), rank_(work_rank().world_size > 1 ? work_rank().rank : -1) {
+  current_call = this;
+  CallSeat* const seat = own_call_seat();
+  if (!seat) return;
+  if (!outer_) seat->calls.fetch_add(1, std::memory_order_relaxed);
+  seat->innermost.store(this, std::memory_order_release);
+}
+
+CurrentCall::~CurrentCall() {
+  current_call = outer_;
+  if (CallSeat* const seat = own_call_seat()) seat->innermost.store(outer_, std::memory_order_release);
+}
+
+std::string CurrentCall::text() const { return call_.text() + (rank_ < 0 ? "" : concat(", rank ", rank_)); }
+
+void CurrentCall::copy_text(char* text, size_t size) const {
+  size_t used = 0;
+  const auto add = [&](const char* part, size_t length) {
+    length = std::min(length, size - 1 - used);
+    std::memcpy(text + used, part, length);
+    used += length;
+  };
+  const auto add_text = [&](const char* part) { add(part, std::strlen(part)); };
+  add(call_.id.data(), call_.id.size());
+  add_text(", "), add_text(call_.kind), add_text(call_.hook);
+  if (!call_.where.empty())
+    add_text(", "), add_text(call_.noun), add_text(" "), add(call_.where.data(), call_.where.size());
+  if (rank_ >= 0) {
+    char digits[20];
+    size_t count = 0;
+    for (int64_t left = rank_; count == 0 || left > 0; left /= 10) digits[count++] = static_cast<char>('0' + left % 10);
+    add_text(", rank ");
+    while (count > 0) add(&digits[--count], 1);
+  }
+  text[used] = 0;
+}
 
 std::optional<std::string> memory_failure(const std::exception& e) {
   if (dynamic_cast<const std::bad_alloc*>(&e)) return "";
@@ -105,23 +141,24 @@ Error error_of_current_call() {
 
 }  // namespace drivetrain
 
-// For the program's handlers of crashes: copies the current call of this thread to `text`, as PluginCall::text() has
-// it. False if there is none. Only calls that are safe in a handler.
+// For the program's handlers: copies a call to `text`, as CurrentCall::text() has it. False if there is none. Only
+// calls that are safe in a handler. The first is this thread's innermost call.
 extern "C" DRIVETRAIN_API bool drivetrain_current_call(char* text, size_t size) {
   using namespace drivetrain;
   if (!current_call || size == 0) return false;
-  const PluginCall& call = current_call->call();
-  size_t used = 0;
-  const auto add = [&](const char* part, size_t length) {
-    length = std::min(length, size - 1 - used);
-    std::memcpy(text + used, part, length);
-    used += length;
-  };
-  const auto add_text = [&](const char* part) { add(part, std::strlen(part)); };
-  add(call.id.data(), call.id.size());
-  add_text(", "), add_text(call.kind), add_text(call.hook);
-  if (!call.where.empty())
-    add_text(", "), add_text(call.noun), add_text(" "), add(call.where.data(), call.where.size());
-  text[used] = 0;
+  current_call->copy_text(text, size);
   return true;
+}
+
+// This thread's, or else any other's.
+extern "C" DRIVETRAIN_API bool drivetrain_any_call(char* text, size_t size) {
+  using namespace drivetrain;
+  if (drivetrain_current_call(text, size)) return true;
+  for (size_t i = 0; i < kCallSeats && size > 0; ++i) {
+    const CurrentCall* const call = call_seats()[i].innermost;
+    if (!call) continue;
+    call->copy_text(text, size);
+    return true;
+  }
+  return false;
 }

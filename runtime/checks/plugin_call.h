@@ -48,10 +48,14 @@ class DRIVETRAIN_INTERNAL CurrentCall {
 
   const PluginCall& call() const { return call_; }
   const CurrentCall* outer() const { return outer_; }
+  std::string text() const;  // "optimizer/adamw, hook update, rank 1": the rank where there are several
+  // The same into `text`, in a handler of a signal too.
+  void copy_text(char* text, size_t size) const;
 
  private:
   const PluginCall call_;
   const CurrentCall* outer_;
+  const int64_t rank_;  // -1: it is alone
 };
 
 // The exception that is being handled as the Error of the current call.

@@ -84,7 +84,13 @@ inline constexpr Option kResume{.name = "--resume",
                                     "if the config is the one of that run",
                                 .takes = Takes::text};
 
-inline constexpr Option kTrain[] = {kSet, kDeepSpeed, kResume, kPlan, kSvg, kPlanJson, kPluginPath};
+inline constexpr Option kCheckPlugins{
+    .name = "--check-plugins",
+    .help =
+        "look at every call of a step: plugins that change what is not theirs, or forget a gradient, are named; slow",
+    .excludes = "--plan"};
+
+inline constexpr Option kTrain[] = {kSet, kDeepSpeed, kResume, kCheckPlugins, kPlan, kSvg, kPlanJson, kPluginPath};
 
 inline constexpr Option kLaunch[] = {
     {.name = "-n",
@@ -119,6 +125,31 @@ inline constexpr Option kLaunch[] = {
      .excludes = "--bench"}};
 
 inline constexpr Option kInspect[] = {kJson, kSchema, kPluginPath};
+
+inline constexpr Option kDoctor[] = {
+    {.name = "--plugin",
+     .value = "FILE",
+     .help = "look at this plugin: fingerprint, headers, libraries, symbols, whether it opens",
+     .takes = Takes::file},
+    {.name = "--config",
+     .value = "FILE",
+     .help = "plan this config, without a GPU, and say whether this machine has what it needs",
+     .takes = Takes::file},
+    {.name = "--ranks",
+     .value = "N",
+     .help = "start this many ranks, which compare the values of every collective",
+     .takes = Takes::whole,
+     .counted = "ranks",
+     .least = 2,
+     .most = 4096},
+    {.name = "--set",
+     .value = "KEY=VALUE",
+     .help = "with --config: change one key of it",
+     .takes = Takes::text,
+     .needs = "--config",
+     .repeats = true},
+    kJson,
+    kPluginPath};
 
 inline constexpr Option kConfig[] = {ranks("plan for this many ranks; default: what the config asks for"), kSet,
                                      kDeepSpeed, kPluginPath};
@@ -212,6 +243,8 @@ inline constexpr Option kBenchAttention[] = {
 
 inline constexpr Option kBenchStartup[] = {processes("processes to start; default: once with 1 and once with 2"),
                                            with_default(kRounds, "5"), kThreads, kJson};
+
+inline constexpr Option kBenchPlugins[] = {kPluginPath, kJson};
 
 inline constexpr Option kBenchCollectives[] = {
     alone(with_default(processes("processes to start", 2), "2")),

@@ -94,6 +94,10 @@ OptionTable make_run_settings_table() {
              "usual order")
       .field("rendezvous_timeout_s", &R::rendezvous_timeout_s, "seconds to wait for the other ranks at the start")
       .range(1, 86400)
+      .field("hook_timeout_s", &R::hook_timeout_s,
+             "seconds after which a call of a plugin that does not return ends the run; 0 is never; more than the "
+             "communicator's timeout_s, which names the rank that is late")
+      .range(0, 86400)
       .group("plugins", &R::plugins, plugin_settings_table(), "where plugins come from");
 }
 

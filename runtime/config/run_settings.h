@@ -52,6 +52,7 @@ struct RunSettings {
   std::optional<std::string> communication_data_type;  // of sums over ranks; nothing: the gradients'
   std::vector<std::string> mesh_order;                 // see solve_mesh
   int64_t rendezvous_timeout_s = 60;
+  int64_t hook_timeout_s = 1800;  // 0: never
   PluginSettings plugins;
   std::vector<Settled> settled;  // what the file leaves to rules, for resolved.json
   Position batch_where;          // of the first batch key given

@@ -75,6 +75,7 @@ ManifestEntry parse_entry(const Value& value) {
                       text_field(value, "summary"),
                       text_field(value, "section", false),
                       {},
+                      text_field(value, "paper", false),
                       text_field(value, "device", false),
                       flag_field(value, "default"),
                       flag_field(value, "uses_cuda"),

@@ -15,6 +15,7 @@ struct ManifestEntry {
   std::string kind, name, summary;
   std::string section;             // config section it claims; empty: none
   std::vector<std::string> types;  // further names for `type`
+  std::string paper;               // where it was published: "Dao et al. 2022"; empty: nowhere, or it does not say
   std::string device;              // "cpu" or "cuda": the only one it works on; empty: any
   bool is_default = false;         // taken when the config names none of its kind
   bool uses_cuda = false;          // the device must be among its CUDA architectures

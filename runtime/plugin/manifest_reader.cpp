@@ -1,17 +1,15 @@
 #include "plugin/manifest_reader.h"
 
 #include <elf.h>
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstring>
 #include <set>
 #include <vector>
 
 #include <drivetrain/error.h>
+
+#include "plugin/elf_file.h"
 
 namespace drivetrain {
 namespace {
@@ -20,70 +18,6 @@ constexpr char kManifestSection[] = ".drivetrain.manifest";
 constexpr char kHeadersSection[] = ".drivetrain.headers";
 constexpr char kBuildIdSection[] = ".note.gnu.build-id";
 constexpr uint64_t kLargestManifest = 1 << 20;  // ours have one to four kilobytes
-
-struct Unreadable {
-  std::string why;
-};
-
-// Bounds-checked reads of an open file; throws Unreadable.
-class ElfFile {
- public:
-  explicit ElfFile(const std::string& path) : fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
-    if (fd_ < 0) throw Unreadable{concat("cannot be read: ", std::strerror(errno))};
-    struct stat facts {};
-    if (fstat(fd_, &facts) != 0 || !S_ISREG(facts.st_mode)) {
-      ::close(fd_);
-      throw Unreadable{"is not a regular file"};
-    }
-    size_ = facts.st_size;
-  }
-  ElfFile(const ElfFile&) = delete;
-  ~ElfFile() { ::close(fd_); }
-
-  void read(void* to, uint64_t offset, uint64_t bytes, const char* what) const {
-    if (offset > size_ || bytes > size_ - offset)
-      throw Unreadable{concat("is truncated: ", what, " reaches to byte ", offset + bytes, ", the file has ", size_)};
-    for (uint64_t done = 0; done < bytes;) {
-      const ssize_t n = ::pread(fd_, static_cast<char*>(to) + done, bytes - done, offset + done);
-      if (n < 0 && errno == EINTR) continue;
-      if (n < 0) throw Unreadable{concat("cannot be read: ", std::strerror(errno))};
-      if (n == 0) throw Unreadable{"shrank while it was read"};
-      done += n;
-    }
-  }
-  std::string text(uint64_t offset, uint64_t bytes, const char* what) const {
-    if (bytes > size_) bytes = size_ + 1;  // let read() refuse it before memory is asked for
-    std::string out(bytes > size_ ? 0 : bytes, '\0');
-    read(out.data(), offset, bytes, what);
-    return out;
-  }
-  uint64_t size() const { return size_; }
-
- private:
-  int fd_;
-  uint64_t size_ = 0;
-};
-
-Elf64_Ehdr read_header(const ElfFile& file) {
-  char magic[SELFMAG] = {};
-  if (file.size() < SELFMAG) throw Unreadable{concat("is not an ELF file: it has ", file.size(), " bytes")};
-  file.read(magic, 0, SELFMAG, "the signature");
-  if (std::memcmp(magic, ELFMAG, SELFMAG) != 0) throw Unreadable{"is not an ELF file: the signature is missing"};
-  Elf64_Ehdr header;
-  file.read(&header, 0, sizeof header, "the ELF header");
-  if (header.e_ident[EI_CLASS] != ELFCLASS64 || header.e_ident[EI_DATA] != ELFDATA2LSB)
-    throw Unreadable{"is for another machine: not a 64-bit little-endian ELF file"};
-  if (header.e_type != ET_DYN) throw Unreadable{"is an ELF file, but not a shared library"};
-  if (header.e_shoff == 0 || header.e_shnum == 0)
-    throw Unreadable{"has no section table, so its manifest cannot be found (was it packed with sstrip?)"};
-  if (header.e_shentsize != sizeof(Elf64_Shdr) || header.e_shstrndx >= header.e_shnum)
-    throw Unreadable{"is damaged: the section table contradicts itself"};
-  return header;
-}
-
-std::string section_name(const std::string& names, uint32_t at) {
-  return at < names.size() ? std::string(names.c_str() + at) : "";
-}
 
 // A note is three lengths, the owner "GNU", then the id.
 std::string build_id_of(const std::string& note) {
@@ -113,14 +47,8 @@ std::vector<std::string> names_in(const std::string& section) {
 }
 
 void find_sections(const ElfFile& file, ManifestFile& found) {
-  const Elf64_Ehdr header = read_header(file);
-  std::vector<Elf64_Shdr> sections(header.e_shnum);
-  file.read(sections.data(), header.e_shoff, sizeof(Elf64_Shdr) * header.e_shnum, "the section table");
-  const Elf64_Shdr& strings = sections[header.e_shstrndx];
-  const std::string names = file.text(strings.sh_offset, strings.sh_size, "the table of section names") + '\0';
   bool has_manifest = false;
-  for (const Elf64_Shdr& section : sections) {
-    const std::string name = section_name(names, section.sh_name);
+  for (const auto& [name, section] : read_sections(file)) {
     if (name == kBuildIdSection && section.sh_type == SHT_NOTE && section.sh_size < kLargestManifest)
       found.build_id = build_id_of(file.text(section.sh_offset, section.sh_size, "the build-id"));
     if (name == kHeadersSection && section.sh_type == SHT_PROGBITS && section.sh_size < kLargestManifest)

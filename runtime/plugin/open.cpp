@@ -3,16 +3,26 @@
 #include <boost/dll/import.hpp>
 #include <boost/dll/shared_library.hpp>
 
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cstdio>
 #include <cstring>
 #include <filesystem>
+#include <iostream>
 #include <map>
 #include <mutex>
 #include <set>
 
 #include <drivetrain/error.h>
+#include "checks/plugin_call.h"
 #include "config/printable.h"
 #include "config/table_check.h"
 #include "plugin/trust.h"
+
+// In the variant that tools/bench/plugin_cost measures against: the alias of a plugin whose code is linked in, by the
+// stem of its file. Null in every other library.
+extern "C" __attribute__((weak)) const void* drivetrain_linked_plugin(const char* library);
 
 namespace drivetrain {
 namespace {
@@ -32,6 +42,26 @@ Error refused(const PluginFile& file, const std::string& why) {
   return fail(ErrorCode::plugin, one_line(std::filesystem::path(file.path).filename().string()), " refused: ", why,
               "\n  file    ", file.shown());
 }
+
+// While a library is opened, what its constructors print goes to stderr: stdout may be a command's result.
+class StdoutAside {
+ public:
+  StdoutAside() : kept_(::fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1)) {
+    std::cout.flush(), std::fflush(stdout);
+    if (kept_ >= 0) ::dup2(STDERR_FILENO, STDOUT_FILENO);
+  }
+  ~StdoutAside() {
+    if (kept_ < 0) return;
+    std::cout.flush(), std::fflush(stdout);
+    ::dup2(kept_, STDOUT_FILENO);
+    ::close(kept_);
+  }
+  StdoutAside(const StdoutAside&) = delete;
+  StdoutAside& operator=(const StdoutAside&) = delete;
+
+ private:
+  const int kept_;
+};
 
 // The path to open: the file itself, or a sealed copy of it where plugins.allow asks for certain bytes.
 std::string bytes_to_open(const PluginFile& file) {
@@ -116,6 +146,17 @@ void check_descriptor(const PluginFile& file, const OpenLibrary& library) {
 std::shared_ptr<const OpenLibrary> open_new(const std::shared_ptr<const PluginFile>& file) {
   auto library = std::make_shared<OpenLibrary>();
   library->file = file;
+  // A constructor that ends the process, or throws where nobody can catch it, is named.
+  const std::string name = std::filesystem::path(file->path).filename().string();
+  const CurrentCall current({.id = name, .hook = "constructors of the library", .kind = ""});
+  const StdoutAside aside;
+  const std::string stem = std::filesystem::path(file->path).stem().string();
+  if (const void* const linked = drivetrain_linked_plugin ? drivetrain_linked_plugin(stem.c_str()) : nullptr) {
+    library->descriptor = static_cast<const DrivetrainDescriptor*>(linked);
+    library->handle = std::shared_ptr<const void>(linked, [](const void*) {});
+    check_descriptor(*file, *library);
+    return library;
+  }
   try {
     using boost::dll::load_mode::type;
     const auto mode = static_cast<type>(boost::dll::load_mode::rtld_now | boost::dll::load_mode::rtld_local);
@@ -129,7 +170,10 @@ std::shared_ptr<const OpenLibrary> open_new(const std::shared_ptr<const PluginFi
   } catch (const Error&) {
     throw;
   } catch (const std::exception& e) {  // what the dynamic linker said
-    throw refused(*file, concat("it cannot be opened: ", e.what()));
+    throw refused(
+        *file,
+        concat("it cannot be opened: ", e.what(),
+               "\n  remedy  `drivetrain doctor --plugin FILE` says what is missing, and where it was looked for"));
   }
   check_descriptor(*file, *library);
   return library;

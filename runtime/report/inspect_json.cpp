@@ -1,5 +1,7 @@
 // The same for editors and scripts.
 #include "plugin/kinds.h"
+#include "plugin/trust.h"
+#include "report/declared.h"
 #include "report/inspect.h"
 
 namespace drivetrain {
@@ -26,6 +28,7 @@ Value found_value(const Found& found) {
   v.set("section", e.section.empty() && !e.kind.empty() ? section_of_kind(e.kind) : e.section);
   if (const Value form = section_form_value(e.form); !form.members().empty()) v.set("section_form", form);
   v.set("types", strings_value(e.types));
+  if (!e.paper.empty()) v.set("paper", e.paper);
   v.set("default", e.is_default);
   v.set("device", e.device.empty() ? Value() : Value(e.device));
   v.set("library", found.file->manifest.library);
@@ -77,6 +80,25 @@ Value fields_value(const std::vector<FieldVerdict>& fields) {
   return list;
 }
 
+Value lines_value(const std::vector<Declared::Line>& lines) {
+  Value object = Value::object();
+  for (const auto& [name, text] : lines) object.set(name, text);
+  return object;
+}
+
+void add_declared(const Declared& declared, Value& v) {
+  if (!declared.abilities.empty()) v.set("abilities", lines_value(declared.abilities));
+  if (!declared.untold.empty()) return v.set("untold", declared.untold), void();
+  v.set("offers", strings_value(declared.offers));
+  v.set("needs", lines_value(declared.needs));
+}
+
+// The headers of the contract that the library's sources include, each with the digest that it was built against.
+Value headers_of(const PluginFile& file) {
+  const Value* const headers = file.manifest.fingerprint.find("api");
+  return headers ? *headers : Value::object();
+}
+
 }  // namespace
 
 Value options_of_table(const OptionTable& table) { return options_value(table, table.defaults().get()); }
@@ -92,7 +114,10 @@ Value inspect_table_json(const Registry& registry, const std::string& kind) {
 
 Value inspect_entry_json(const Registry& registry, const Found& found) {
   Value v = found_value(found);
+  v.set("sha256", sha256(read_bytes(found.file->path)));
   v.set("fingerprint", fields_value(found.file->fields));
+  v.set("headers", headers_of(*found.file));
+  add_declared(declared_by(registry, found), v);
   const OptionTable& table = registry.options(found.entry.kind, found.entry.name);
   v.set("options", options_value(table, table.defaults().get()));
   Value redirects = Value::object();

@@ -8,6 +8,8 @@
 
 #include "config/suggest.h"
 #include "plugin/kinds.h"
+#include "plugin/trust.h"
+#include "report/declared.h"
 #include "report/inspect.h"
 #include "report/text_table.h"
 
@@ -81,6 +83,20 @@ std::string section_text(const ManifestEntry& e) {
   return "\"" + section_of_kind(e.kind) + "\": {\"type\": \"" + e.name + "\", \"params\": {...}}";
 }
 
+// A few lines to a row; what is not there has none.
+void add_declared_rows(const Declared& declared, std::vector<TextRow>& rows) {
+  std::string can, cannot;
+  for (const auto& [name, value] : declared.abilities) {
+    std::string& list = value == "no" ? cannot : can;
+    list += (list.empty() ? "" : ", ") + name + (value == "yes" || value == "no" ? "" : ": " + value);
+  }
+  if (!can.empty()) rows.push_back({"can", can});
+  if (!cannot.empty()) rows.push_back({"cannot", cannot});
+  if (!declared.offers.empty()) rows.push_back({"offers", join(declared.offers)});
+  for (const auto& [ability, why] : declared.needs) rows.push_back({"needs", ability + ": " + why});
+  if (!declared.untold.empty()) rows.push_back({"offers, needs", "not known without a run: " + declared.untold});
+}
+
 }  // namespace
 
 std::string inspect_table(const Registry& registry, const std::string& kind) {
@@ -116,10 +132,13 @@ std::string inspect_entry(const Registry& registry, const Found& found) {
   std::vector<TextRow> rows{{"version", found.file->manifest.version + ", " + found.file->manifest.licence},
                             {"file", found.file->shown()},
                             {"build-id", found.file->build_id.empty() ? "none" : found.file->build_id},
+                            {"sha256", sha256(read_bytes(found.file->path))},
                             {"section", section_text(e)}};
+  if (!e.paper.empty()) rows.push_back({"paper", e.paper});
   if (!e.types.empty()) rows.push_back({"types", join(e.types)});
   if (!e.device.empty()) rows.push_back({"device", e.device + " only"});
   if (e.is_default) rows.push_back({"default", "taken when a config names none of its kind"});
+  add_declared_rows(declared_by(registry, found), rows);
   return e.id() + "  " + e.summary + "\n" + aligned(rows, "  ") + options_text(registry.options(e.kind, e.name));
 }
 

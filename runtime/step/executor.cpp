@@ -27,8 +27,9 @@ Executor::Executor(const ExecutorParts& parts, StepState& state, double seed_gra
       graph_(parts.schedule),
       state_(state),
       seed_gradient_(seed_gradient),
+      check_(parts.check ? std::optional<SpanCheck>(std::in_place, parts.units, parts.storage_owner) : std::nullopt),
       runner_(parts.units, parts.strategies, state, parts.recompute, last_of_chain(), parts.model_id,
-              parts.recompute_id) {
+              parts.recompute_id, check_ ? &*check_ : nullptr) {
   programs_[0] = parts.schedule.program(stage_, parts.micro_batches, Pass::train);
   programs_[1] = parts.schedule.program(stage_, parts.micro_batches, Pass::forward_only);
   check_programs();
@@ -58,6 +59,7 @@ void Executor::check_programs() const {
 
 void Executor::begin(Pass pass, int64_t step, Mode mode, bool replayed) {
   program_ = &program(pass);
+  if (check_) check_->forget();
   state_.begin(step, mode, expand(*program_, parts_.chunk_units), replayed);
   if (mode == Mode::train)
     each_strategy(parts_.strategies, Nesting::outermost_first, "step_begin", "",

@@ -35,6 +35,8 @@ struct ExecutorParts {
   at::Device device = at::Device(at::kCPU);
   int64_t micro_batches = 1;  // of a step
   std::string purpose = {};   // of executors beside the one that trains: its own name
+  bool check = false;         // look at every call (span_check.h)
+  const Strategy* storage_owner = nullptr;
   // Ids of the plugins, for messages.
   std::string model_id = Model::kKind, schedule_id = Schedule::kKind, recompute_id = Recompute::kKind;
 };
@@ -101,6 +103,7 @@ class DRIVETRAIN_INTERNAL Executor {
   Program programs_[2];
   const Program* program_ = nullptr;
   std::optional<StageLinks> links_;  // where there are several stages
+  std::optional<SpanCheck> check_;
   UnitRunner runner_;
   std::map<std::pair<int64_t, int64_t>, Flight> flights_;  // by micro-batch and chunk
   std::map<int64_t, int64_t> uses_;                        // computations of this program that still read a micro-batch

@@ -7,19 +7,32 @@
 namespace drivetrain {
 
 UnitRunner::UnitRunner(UnitList& units, const Strategies& strategies, StepState& state, const Recompute* policy,
-                       const Unit* always_kept, std::string model, std::string policy_id)
+                       const Unit* always_kept, std::string model, std::string policy_id, SpanCheck* check)
     : units_(units),
       strategies_(strategies),
       state_(state),
       policy_(policy),
       always_kept_(always_kept),
       model_(std::move(model)),
-      policy_id_(std::move(policy_id)) {
+      policy_id_(std::move(policy_id)),
+      check_(check) {
   for (const UnitPtr& unit : units_.units) {
     trainable_.emplace_back();
     for (const ParamPtr& param : plugin_call({model_, "params", unit->name()}, [&] { return unit->params(); }))
       if (param->trainable) trainable_.back().push_back(param.get());
   }
+}
+
+template <class Call>
+auto UnitRunner::checked(const Call& call) const {
+  return check_ ? check_->watch(call) : call();
+}
+
+void UnitRunner::call_hooks(Nesting order, const char* name, Hook hook, const Visit& visit, const Unit& unit) const {
+  each_strategy(strategies_, order, name, unit.name(), [&](Strategy& s) {
+    const auto call = [&] { (s.*hook)(visit, state_); };
+    check_ && !check_->is_owner(s) ? check_->watch(call) : call();
+  });
 }
 
 bool UnitRunner::computed_again(const Unit& unit) const {
@@ -49,21 +62,22 @@ Tensors UnitRunner::compute(Unit& unit, const Tensors& x, UnitFlight& flight) {
   const bool again = computed_again(unit);
   if (again) hold(unit, x, flight);
   return plugin_call({model_, "forward", unit.name()}, [&] {
-    if (!again) return unit.forward(x, state_, flight.saved);
-    const at::AutoGradMode off(false);
-    Saved nothing;
-    return unit.forward(x, state_, nothing);
+    return checked([&] {
+      if (!again) return unit.forward(x, state_, flight.saved);
+      const at::AutoGradMode off(false);
+      Saved nothing;
+      return unit.forward(x, state_, nothing);
+    });
   });
 }
 
 Tensors UnitRunner::forward(const Tensors& x, UnitFlight& flight) {
   const Visit visit = state_.visit();
   Unit& unit = *units_.units[visit.unit];
-  each_strategy(strategies_, Nesting::outermost_first, "before_forward", unit.name(),
-                [&](Strategy& s) { s.before_forward(visit, state_); });
+  call_hooks(Nesting::outermost_first, "before_forward", &Strategy::before_forward, visit, unit);
+  if (check_) check_->opened(unit);
   Tensors y = compute(unit, x, flight);
-  each_strategy(strategies_, Nesting::innermost_first, "after_forward", unit.name(),
-                [&](Strategy& s) { s.after_forward(visit, state_); });
+  call_hooks(Nesting::innermost_first, "after_forward", &Strategy::after_forward, visit, unit);
   state_.next_visit();
   return y;
 }
@@ -73,13 +87,18 @@ template <class Work>
 auto UnitRunner::in_backward_span(const char* name, const Work& work) {
   const Visit visit = state_.visit();
   Unit& unit = *units_.units[visit.unit];
-  const auto hooks = [&](Nesting order, const char* hook, auto call) {
-    each_strategy(strategies_, order, hook, unit.name(), [&](Strategy& s) { (s.*call)(visit, state_); });
-  };
+  const auto hooks = [&](Nesting order, const char* name, Hook hook) { call_hooks(order, name, hook, visit, unit); };
   const bool reads_values = visit.part != Part::weight, completes_grads = visit.part != Part::input;
   if (reads_values) hooks(Nesting::outermost_first, "before_backward", &Strategy::before_backward);
   hooks(Nesting::outermost_first, "before_grads", &Strategy::before_grads);
-  Tensors result = plugin_call({model_, name, unit.name()}, [&] { return work(unit); });
+  if (check_ && reads_values) check_->opened(unit);
+  Tensors result = plugin_call({model_, name, unit.name()}, [&] {
+    if (!check_) return work(unit);
+    const std::vector<Param*> without = check_->without_gradient(trainable_[visit.unit]);
+    Tensors made = check_->watch([&] { return work(unit); });
+    if (completes_grads) check_->expect_gradients(without);
+    return made;
+  });
   if (completes_grads) {
     for (Param* param : trainable_[visit.unit])
       if (param->grad.defined()) param->complete_grad();

@@ -7,6 +7,7 @@
 #include <drivetrain/recompute.h>
 
 #include "step/hooks.h"
+#include "step/span_check.h"
 #include "step/step_state.h"
 
 namespace drivetrain {
@@ -21,9 +22,9 @@ struct UnitFlight {
 class UnitRunner {
  public:
   // The visit is always `state`'s current one. `policy` may be null: everything is kept. `always_kept`: the chain's
-  // last unit, or null. `model`, `policy_id`: their names.
+  // last unit, or null. `model`, `policy_id`: their names. `check`: what looks at every call; null: nothing does.
   UnitRunner(UnitList& units, const Strategies& strategies, StepState& state, const Recompute* policy,
-             const Unit* always_kept, std::string model, std::string policy_id);
+             const Unit* always_kept, std::string model, std::string policy_id, SpanCheck* check = nullptr);
 
   Tensors forward(const Tensors& x, UnitFlight& flight);
   // The whole, or the inputs' half, as the visit says.
@@ -37,6 +38,10 @@ class UnitRunner {
   Tensors restored(const Unit& unit, UnitFlight& flight);
   template <class Work>
   auto in_backward_span(const char* name, const Work& work);
+  template <class Call>
+  auto checked(const Call& call) const;
+  using Hook = void (Strategy::*)(const Visit&, StepContext&);
+  void call_hooks(Nesting order, const char* name, Hook hook, const Visit& visit, const Unit& unit) const;
 
   UnitList& units_;
   const Strategies& strategies_;
@@ -44,6 +49,7 @@ class UnitRunner {
   const Recompute* const policy_;
   const Unit* const always_kept_;
   const std::string model_, policy_id_;
+  SpanCheck* const check_;
   std::vector<std::vector<Param*>> trainable_;  // of each unit; owned by it
 };
 

@@ -18,11 +18,13 @@
 #include <ATen/ops/zeros.h>
 #include <c10/util/Exception.h>
 
+#include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <limits>
 #include <new>
 #include <stdexcept>
+#include <thread>
 
 namespace {
 
@@ -50,6 +52,7 @@ class Deed {
     if (is("unreachable")) throw fail(ErrorCode::communication, "the tape drive does not answer");
     if (is("crash")) std::raise(SIGSEGV);
     if (is("exit")) std::exit(0);
+    while (is("hang")) std::this_thread::sleep_for(std::chrono::milliseconds(50));
   }
 
  private:
@@ -77,24 +80,59 @@ class Wrong : public Kind {
   const Services& services_;
 };
 
+// A unit whose backward leaves out the gradient of its first parameter.
+class Forgetful : public Unit {
+ public:
+  explicit Forgetful(UnitPtr inner) : Unit(inner->name()), inner_(std::move(inner)) {}
+  std::vector<ParamPtr> params() const override { return inner_->params(); }
+  Tensors forward(const Tensors& x, StepContext& ctx, Saved& saved) override { return inner_->forward(x, ctx, saved); }
+  Tensors backward(const Tensors& dy, StepContext& ctx, Saved& saved) override {
+    Tensors dx = inner_->backward(dy, ctx, saved);
+    inner_->params().front()->restart_grad();
+    return dx;
+  }
+  bool returns_summands() const override { return inner_->returns_summands(); }
+  bool is_block() const override { return inner_->is_block(); }
+
+ private:
+  const UnitPtr inner_;
+};
+
 class WrongStrategy : public Wrong<Strategy> {
  public:
   using Wrong::Wrong;
   void plan(PlanContext&) override { deed_.at("plan"); }
   void build(Builder&) override { deed_.at("build"); }
-  void attach(UnitList&) override { deed_.at("attach"); }
+  void attach(UnitList& units) override {
+    deed_.at("attach");
+    units_ = units;
+    if (deed_.is("forget")) units.units[1] = std::make_shared<Forgetful>(units.units[1]);
+  }
   void step_begin(StepContext& ctx) override {
     deed_.at("step_begin");
     if (deed_.is("reserved figure")) ctx.metric("loss", at::full({}, 1.0));
     if (deed_.is("wide figure")) ctx.metric("mine", at::full({2}, 1.0));
   }
-  void before_forward(const Visit&, StepContext&) override { deed_.at("before_forward"); }
-  void after_backward(const Visit&, StepContext&) override { deed_.at("after_backward"); }
+  void before_forward(const Visit& visit, StepContext&) override {
+    deed_.at("before_forward");
+    if (deed_.is("write ahead") && visit.unit == 0 && visit.micro > 0) write_to(*units_.units[1]);
+  }
+  void after_backward(const Visit& visit, StepContext&) override {
+    deed_.at("after_backward");
+    if (deed_.is("write behind") && visit.unit == 0) write_to(*units_.units[1]);
+  }
   void flush_grads(StepContext&) override { deed_.at("flush_grads"); }
   void after_update(Trainables&, StepContext& ctx) override {
     if (ctx.step() > 0) deed_.at("after_update");
   }
   void step_end(StepContext&) override { deed_.at("step_end"); }
+
+ private:
+  // Past autograd and its counters.
+  static void write_to(const Unit& unit) {
+    *static_cast<float*>(unit.params().front()->tensor.mutable_data_ptr()) += 1;
+  }
+  UnitList units_;
 };
 
 // Plain gradient descent.

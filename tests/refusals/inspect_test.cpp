@@ -2,6 +2,7 @@
 #include "report/inspect.h"
 
 #include "cli/parse.h"
+#include "plugin/trust.h"
 #include "plugin_fixture.h"
 
 namespace drivetrain {
@@ -31,7 +32,8 @@ TEST_F(InspectTest, the_table_lists_every_kind_and_what_is_not_used) {
 
 TEST_F(InspectTest, one_plugin_shows_section_file_and_options) {
   expect_has(inspect({"monitor/toy", "--plugin-path", good}),
-             {"monitor/toy  does nothing", file.c_str(), "\"monitors\": {\"type\": \"toy\"", "options: none"});
+             {"monitor/toy  does nothing", file.c_str(), "sha256", sha256(read(file)).c_str(),
+              "\"monitors\": {\"type\": \"toy\"", "options: none"});
 }
 
 TEST_F(InspectTest, a_file_shows_every_field_of_its_fingerprint) {
@@ -52,6 +54,9 @@ TEST_F(InspectTest, json_and_schema_can_be_parsed) {
   const Value one = parse_json(inspect({"monitor/toy", "--json", "--plugin-path", good}), "one");
   EXPECT_EQ(one.find("file")->as_string(), file);
   EXPECT_EQ(one.find("fingerprint")->items().size(), 15u);
+  EXPECT_EQ(one.find("sha256")->as_string(), sha256(read(file)));
+  EXPECT_NE(one.find("headers")->find("monitor.h"), nullptr);
+  EXPECT_TRUE(one.find("offers")->items().empty()) << "a monitor offers nothing";
   EXPECT_EQ(parse_json(inspect({built("no_manifest"), "--json"}), "file").find("usable")->as_bool(), false);
   const Value schema = parse_json(inspect({"monitor/toy", "--schema", "--plugin-path", good}), "schema");
   EXPECT_EQ(schema.find("type")->as_string(), "object");

@@ -9,6 +9,7 @@
 #   KIND kind           one of the kinds of the SDK
 #   SOURCES file...     C++ (and CUDA) sources; one of them ends with DRIVETRAIN_PLUGIN(...)
 #   SUMMARY text        one plain sentence for `drivetrain inspect`
+#   PAPER text          where it was published: author and year, "Dao et al. 2022"
 #   SECTION name        config section this plugin claims, "zero_optimization". Its value is {type, params} or an object of
 #                       options; `true` is the plugin with its defaults, `false` and "enabled": false switch it off. Further forms:
 #     ALIASES name...     other names of the section
@@ -133,6 +134,10 @@ function(_drivetrain_manifest name out)
   _drivetrain_json_string("${ARG_LICENSE}" licence)
   _drivetrain_json_string("${ARG_SUMMARY}" summary)
   set(entry "{\"kind\":\"${ARG_KIND}\",\"name\":\"${name}\",\"summary\":${summary}")
+  if(ARG_PAPER)
+    _drivetrain_json_string("${ARG_PAPER}" paper)
+    string(APPEND entry ",\"paper\":${paper}")
+  endif()
   if(ARG_SECTION)
     string(APPEND entry ",\"section\":\"${ARG_SECTION}\"")
   endif()
@@ -183,7 +188,7 @@ endfunction()
 
 function(drivetrain_add_plugin name)
   cmake_parse_arguments(PARSE_ARGV 1 ARG "DEFAULT;CUDA;OFF_UNLESS_ENABLED"
-                        "KIND;SUMMARY;SECTION;NUMBER;DEVICE;LICENSE;VERSION;NCCL"
+                        "KIND;SUMMARY;PAPER;SECTION;NUMBER;DEVICE;LICENSE;VERSION;NCCL"
                         "SOURCES;TYPES;ENTRIES;LINK;ALIASES;ON;OFF;AUTO")
   if(ARG_UNPARSED_ARGUMENTS OR NOT ARG_KIND OR NOT ARG_SOURCES)
     message(FATAL_ERROR "drivetrain_add_plugin(${name}): KIND and SOURCES are needed; not understood: ${ARG_UNPARSED_ARGUMENTS}")

@@ -105,7 +105,8 @@ int run_in_library(const cli::Arguments& arguments) {
   using Run = int (*)(const cli::Arguments&);
   const auto run = reinterpret_cast<Run>(dlsym(library, "drivetrain_run"));
   if (!run) throw UsageError(own.string() + " is not the library of this program: build or install both again");
-  tell_plugin_calls(reinterpret_cast<CurrentCall>(dlsym(library, "drivetrain_current_call")));
+  tell_plugin_calls(reinterpret_cast<CurrentCall>(dlsym(library, "drivetrain_current_call")),
+                    reinterpret_cast<CurrentCall>(dlsym(library, "drivetrain_any_call")));
   const ExitWatch watch;
   return run(arguments);
 }

@@ -14,13 +14,14 @@
 #include <typeinfo>
 
 #include "config/printable.h"
+#include "launch/question.h"
 
 namespace drivetrain::program {
 namespace {
 
 constexpr int kFrames = 64;
 pid_t watched_process = 0;  // whose exit() is told
-CurrentCall current_call = nullptr;
+CurrentCall current_call = nullptr, any_call = nullptr;
 
 void say(const char* text) {
   const ssize_t ignored = write(STDERR_FILENO, text, std::strlen(text));
@@ -125,6 +126,17 @@ void install_crash_handlers() {
 void install_crash_handlers() {}
 #endif
 
+// The main thread may wait for another one, which is in the call.
+void on_question(int) {
+  char call[512];
+  if (!any_call || !any_call(call, sizeof call)) return;
+  say("drivetrain: error: in "), say(call);
+  say(": has not returned, while the other ranks waited for it until their time-out\n   the plugin hangs there: leave "
+      "it "
+      "out, or mend it\n");
+  _exit(kDidNotGoOn);
+}
+
 void on_exit_by_others(int code, void*) {
   if (watched_process != getpid()) return;  // the run is over, or this is a child of somebody's
   std::cout.flush();
@@ -149,8 +161,12 @@ ExitWatch::~ExitWatch() { watched_process = 0; }
 void install_stack_traces() {
   std::set_terminate(on_terminate);
   install_crash_handlers();
+  struct sigaction action = {};
+  action.sa_handler = on_question;
+  action.sa_flags = SA_RESTART;
+  sigaction(kAsk, &action, nullptr);
 }
 
-void tell_plugin_calls(CurrentCall call) { current_call = call; }
+void tell_plugin_calls(CurrentCall current, CurrentCall any) { current_call = current, any_call = any; }
 
 }  // namespace drivetrain::program

@@ -8,13 +8,15 @@ namespace drivetrain::program {
 
 // An exception that nobody caught prints its type, its text and the stack and exits with 1; where a plugin was being
 // called, it prints which one and where, and exits with 3. SIGSEGV and its like print the stack, and the plugin if one
-// was being called, and end the process by that signal, so that core dumps and 128+n stay as they are.
+// was being called, and end the process by that signal, so that core dumps and 128+n stay as they are. kAsk
+// (launch/question.h) is the launcher's question to a rank that the others have waited for in vain: one that is in a
+// plugin's call says in which, and exits with 5; any other goes on.
 void install_stack_traces();
 
-// Once the library is open: its word for the plugin call that the thread is in. False if there is none. Safe in a
-// handler of signals.
+// Once the library is open: its word for the plugin call that the thread is in, and for one that any thread is in.
+// False if there is none. Safe in a handler of signals.
 using CurrentCall = bool (*)(char* text, size_t size);
-void tell_plugin_calls(CurrentCall current_call);
+void tell_plugin_calls(CurrentCall current_call, CurrentCall any_call);
 
 // As long as it lives nobody else may end the process by exit(): that would look like a run that is done. It is told,
 // with the plugin if one was being called, and the exit code is 3 in place of 0; other codes stay. `_exit` passes by.

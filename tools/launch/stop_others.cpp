@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <csignal>
 
+#include "launch/question.h"
 #include "launch/report.h"
 
 namespace drivetrain::program {
@@ -41,7 +42,7 @@ void StopOthers::end(size_t rank, int signal) {
   if (state.said_error())
     state.fault = kSaidError;
   else if (all_lost_a_peer(signal))
-    state.fault = "did not go on while the others waited for it";
+    state.fault = "did not go on while the others waited for it", kill(state.pid, kAsk);
   say_("rank " + std::to_string(rank) + " " +
        (state.fault.empty() ? "did not notice the failure of another rank" : state.fault) + ", and is ended");
   kill(state.pid, SIGTERM);

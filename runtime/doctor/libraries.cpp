@@ -1,0 +1,87 @@
+#include <dlfcn.h>
+
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include <drivetrain/toolkit/text.h>
+
+#include "device/device_runtime.h"
+#include "device/open_device.h"
+#include "doctor/checks.h"
+#include "plugin/manifest_reader.h"
+
+namespace drivetrain {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string field_of(const Value& fingerprint, const char* field) {
+  const Value* const value = fingerprint.find(field);
+  return !value ? "" : value->is_string() ? value->as_string() : value->to_json();
+}
+
+// The release that the build was made for was compared by the program; another build of it is not known to fit.
+void look_at_torch(Findings& findings, const Value& fingerprint) {
+  const std::string folder = torch_folder(), built = field_of(fingerprint, "libtorch_build_id");
+  const std::string found = read_manifest((fs::path(folder) / "lib/libtorch_cpu.so").string()).build_id;
+  const std::string text = concat(field_of(fingerprint, "libtorch"), ", ", folder);
+  if (found.empty() || built == "none" || found == built) return findings.ok("LibTorch", text);
+  findings.warning("LibTorch",
+                   concat(text, "; it is another build than the one that this program was made with (",
+                          found.substr(0, 16), ", not ", built.substr(0, 16), ")"),
+                   "use the torch wheel of PyPI, or build this program again with DRIVETRAIN_TORCH=" + folder);
+}
+
+// "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.65.06  ..."
+std::string driver_line() {
+  std::ifstream file("/proc/driver/nvidia/version");
+  std::string line;
+  std::getline(file, line);
+  const size_t colon = line.find(':');
+  return colon == std::string::npos ? "" : line.substr(std::min(line.find_first_not_of(' ', colon + 1), line.size()));
+}
+
+// LibTorch's word for the release of the collectives library that it brings: major, minor, patch in 16 bits each.
+constexpr const char* kCollectivesVersion = "_ZN5torch4cuda4nccl7versionEv";
+
+void look_at_collectives(Findings& findings, const Value& fingerprint) {
+  const auto version = reinterpret_cast<uint64_t (*)()>(dlsym(RTLD_DEFAULT, kCollectivesVersion));
+  if (!version) return findings.ok("collectives", "this LibTorch does not tell the release of its library");
+  const uint64_t found = version(), major = found >> 32;
+  const std::string text = concat(major, ".", found >> 16 & 0xffff, ".", found & 0xffff, ", of LibTorch"),
+                    built = field_of(fingerprint, "nccl_major");
+  if (concat(major) == built) return findings.ok("collectives", text);
+  findings.problem("collectives", concat(text, "; plugins are built for ", built, " (nccl_major)"),
+                   "use the libraries that come with this LibTorch, or build the plugins again");
+}
+
+void look_at_devices(Findings& findings, const Value& fingerprint, bool wanted) {
+  const std::string driver = driver_line();
+  std::error_code unknown;
+  if (driver.empty() && !fs::exists("/dev/nvidia0", unknown) && !wanted)
+    return findings.ok("GPU", "none: neither a driver of NVIDIA's nor a device is there; runs use \"device\": \"cpu\"");
+  findings.ok("driver", driver.empty() ? "/proc/driver/nvidia/version does not tell" : driver);
+  findings.attempt("GPU", [&] {
+    open_device("cuda");
+    for (int64_t i = 0; i < device_runtime()->count(); ++i) {
+      const DeviceFacts facts = device_runtime()->facts(i);
+      findings.ok(concat("GPU ", i),
+                  concat(facts.name, ", sm_", facts.arch, ", ", bytes_text(static_cast<double>(facts.memory_bytes))));
+    }
+    findings.ok("CUDA", concat("runtime ", field_of(fingerprint, "cuda_runtime"), ", of LibTorch"));
+    look_at_collectives(findings, fingerprint);
+  });
+}
+
+}  // namespace
+
+void look_at_libraries(Findings& findings, const std::string& device) {
+  findings.begin("libraries");
+  const Value fingerprint = runtime_fingerprint();
+  findings.ok("drivetrain", concat(field_of(fingerprint, "sdk"), ", ", field_of(fingerprint, "compiler")));
+  look_at_torch(findings, fingerprint);
+  look_at_devices(findings, fingerprint, device == "cuda");
+}
+
+}  // namespace drivetrain

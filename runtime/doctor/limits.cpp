@@ -1,0 +1,156 @@
+#include "doctor/limits.h"
+
+#include <sched.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <thread>
+#include <vector>
+
+#include <drivetrain/toolkit/text.h>
+
+namespace drivetrain {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string file_text(const std::string& path) {
+  std::ostringstream text;
+  text << std::ifstream(path).rdbuf();
+  return text.str();
+}
+
+// The number behind a key of a file such as /proc/meminfo.
+double number_behind(const std::string& text, const std::string& key) {
+  const size_t at = text.find(key);
+  return at == std::string::npos ? 0 : std::atof(text.c_str() + at + key.size());
+}
+
+// The folders of this process's control group and of those above it, innermost first; version 2, then version 1's of
+// `controller`.
+std::vector<std::string> group_folders(const std::string& controller) {
+  std::vector<std::string> folders;
+  std::istringstream lines(file_text("/proc/self/cgroup"));
+  for (std::string line; std::getline(lines, line);) {
+    const size_t first = line.find(':'), second = line.find(':', first + 1);
+    if (second == std::string::npos) continue;
+    const std::string controllers = "," + line.substr(first + 1, second - first - 1) + ",";
+    const bool unified = controllers == ",,";
+    if (!unified && controllers.find("," + controller + ",") == std::string::npos) continue;
+    const std::string root = unified ? "/sys/fs/cgroup" : "/sys/fs/cgroup/" + controller;
+    for (fs::path path = line.substr(second + 1);; path = path.parent_path()) {
+      folders.push_back(root + (path == "/" ? "" : path.string()));
+      if (path == path.parent_path()) break;
+    }
+  }
+  return folders;
+}
+
+// The first word of a file as a number; none for "max" and where there is no such file.
+std::optional<double> first_number(const std::string& path) {
+  std::istringstream words(file_text(path));
+  double number = 0;
+  if (words >> number && number < 9e18) return number;
+  return std::nullopt;
+}
+
+// Version 2: "100000 50000" or "max 100000"; version 1: two files.
+std::optional<double> quota_of(const std::string& folder) {
+  std::istringstream words(file_text(folder + "/cpu.max"));
+  double quota = 0, period = 0;
+  if (words >> quota >> period && period > 0) return quota / period;
+  const auto older = first_number(folder + "/cpu.cfs_quota_us"), of = first_number(folder + "/cpu.cfs_period_us");
+  if (older && of && *older > 0 && *of > 0) return *older / *of;
+  return std::nullopt;
+}
+
+std::string processor_name() {
+  const std::string text = file_text("/proc/cpuinfo");
+  const size_t key = text.find("model name"), colon = text.find(": ", key);
+  if (key == std::string::npos || colon == std::string::npos) return "a processor without a name";
+  return text.substr(colon + 2, text.find('\n', colon) - colon - 2);
+}
+
+}  // namespace
+
+ProcessorLimits processor_limits() {
+  ProcessorLimits found;
+  found.name = processor_name();
+  found.cores = std::max(1L, sysconf(_SC_NPROCESSORS_ONLN));
+  found.usable = std::max(1u, std::thread::hardware_concurrency());
+  for (const std::string& folder : group_folders("cpu"))
+    if (const auto quota = quota_of(folder)) found.group_quota = std::min(*quota, found.group_quota.value_or(*quota));
+  return found;
+}
+
+double MemoryLimits::most() const {
+  const double machine = total + swap;
+  return std::min({machine, group_limit.value_or(machine), address_space.value_or(machine)});
+}
+
+double MemoryLimits::free() const {
+  const double machine = available + swap;
+  return std::min(machine, group_limit ? *group_limit - group_used.value_or(0) : machine);
+}
+
+MemoryLimits memory_limits() {
+  MemoryLimits found;
+  const std::string text = file_text("/proc/meminfo");
+  found.total = 1024 * number_behind(text, "MemTotal:"), found.available = 1024 * number_behind(text, "MemAvailable:");
+  found.swap = 1024 * number_behind(text, "SwapFree:");
+  for (const std::string& folder : group_folders("memory")) {
+    auto limit = first_number(folder + "/memory.max"), used = first_number(folder + "/memory.current");
+    if (!limit)
+      limit = first_number(folder + "/memory.limit_in_bytes"), used = first_number(folder + "/memory.usage_in_bytes");
+    if (limit && *limit < found.group_limit.value_or(found.total)) found.group_limit = limit, found.group_used = used;
+  }
+  rlimit space{};
+  if (getrlimit(RLIMIT_AS, &space) == 0 && space.rlim_cur != RLIM_INFINITY)
+    found.address_space = static_cast<double>(space.rlim_cur);
+  return found;
+}
+
+FileLimits file_limits() {
+  FileLimits found;
+  rlimit files{};
+  if (getrlimit(RLIMIT_NOFILE, &files) == 0) found.open_now = files.rlim_cur, found.open_most = files.rlim_max;
+  return found;
+}
+
+DiskPlace disk_place(const std::string& place) {
+  DiskPlace found;
+  fs::path folder = fs::absolute(place).lexically_normal();
+  std::error_code unknown;
+  while (!fs::is_directory(folder, unknown) && folder != folder.parent_path()) folder = folder.parent_path();
+  found.folder = folder.string();
+  struct statvfs disk {};
+  if (statvfs(found.folder.c_str(), &disk) == 0) {
+    found.total = static_cast<double>(disk.f_blocks) * static_cast<double>(disk.f_frsize);
+    found.free = static_cast<double>(disk.f_bavail) * static_cast<double>(disk.f_frsize);
+  }
+  std::string name = (folder / ".drivetrain-doctor-XXXXXX").string();
+  const int file = mkstemp(name.data());
+  if (file < 0) {
+    found.unwritable = std::strerror(errno);
+  } else {
+    ::close(file);
+    ::unlink(name.c_str());
+  }
+  return found;
+}
+
+std::string bytes_text(double bytes) {
+  return bytes < 1e9    ? formatted("%.0f MB", bytes / 1e6)
+         : bytes < 1e14 ? formatted("%.1f GB", bytes / 1e9)
+                        : formatted("%.3g GB", bytes / 1e9);
+}
+
+}  // namespace drivetrain

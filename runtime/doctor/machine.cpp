@@ -1,0 +1,96 @@
+#include <sys/stat.h>
+
+#include <ctime>
+#include <filesystem>
+
+#include <drivetrain/toolkit/text.h>
+
+#include "doctor/checks.h"
+
+namespace drivetrain {
+namespace {
+
+constexpr double kLeastMemory = 1e9;    // for LibTorch and a tiny model
+constexpr double kLeastDisk = 1e9;      // for a log and the weights of a small model
+constexpr uint64_t kLeastFiles = 1024;  // of a rank: files of weights, sockets, pipes
+
+void look_at_processors(Findings& findings, int64_t ranks) {
+  const ProcessorLimits limits = processor_limits();
+  std::string text = concat(limits.name, ", ", limits.cores, limits.cores == 1 ? " core" : " cores");
+  if (limits.usable < limits.cores) text += concat(", of which this process may use ", limits.usable);
+  const double usable = std::min(static_cast<double>(limits.usable), limits.group_quota.value_or(1e9));
+  if (limits.group_quota && *limits.group_quota < static_cast<double>(limits.usable))
+    return findings.warning(
+        "processors", concat(text, "; its control group has the time of ", formatted("%.1f", *limits.group_quota)),
+        concat("set \"threads\" to ",
+               std::max<int64_t>(1, static_cast<int64_t>(usable / static_cast<double>(std::max<int64_t>(1, ranks)))),
+               " in the config: threads that wait for their time make every step longer"));
+  if (ranks > 0 && static_cast<double>(ranks) > usable)
+    return findings.warning("processors", concat(text, "; ", ranks, " ranks would share them"),
+                            "start no more ranks than processors");
+  findings.ok("processors", text);
+}
+
+void look_at_memory(Findings& findings) {
+  const MemoryLimits limits = memory_limits();
+  if (limits.total == 0) return findings.ok("memory", "/proc/meminfo does not tell");
+  std::string text = concat(bytes_text(limits.total), ", ", bytes_text(limits.available), " of it available");
+  if (limits.swap > 0) text += concat(", ", bytes_text(limits.swap), " of swap");
+  if (limits.group_limit)
+    text += concat("; its control group may have ", bytes_text(*limits.group_limit), " and has ",
+                   bytes_text(limits.group_used.value_or(0)));
+  if (limits.free() < kLeastMemory)
+    return findings.problem(
+        "memory", text, "end other programs, or raise the group's limit: a run takes 1 GB and what the model needs");
+  if (limits.address_space)
+    return findings.warning("memory", concat(text, "; ulimit -v is ", bytes_text(*limits.address_space)),
+                            "ulimit -v unlimited: LibTorch and shared memory take addresses, not memory");
+  findings.ok("memory", text);
+}
+
+void look_at_open_files(Findings& findings) {
+  const FileLimits limits = file_limits();
+  const auto count = [](uint64_t n) { return n == ~uint64_t{0} ? std::string("any number") : concat(n); };
+  const std::string text = concat("a process may have ", count(limits.open_now), " open");
+  if (limits.open_now >= kLeastFiles) return findings.ok("files", text);
+  findings.warning("files", text, concat("ulimit -n ", count(std::min<uint64_t>(limits.open_most, 65536))));
+}
+
+// Files order by their times: what a wrong clock writes seems older than what it was made of.
+void look_at_time(Findings& findings) {
+  const std::time_t now = std::time(nullptr);
+  char text[64];
+  std::strftime(text, sizeof text, "%Y-%m-%d %H:%M:%S UTC", std::gmtime(&now));
+  struct stat program {};
+  const bool known = stat("/proc/self/exe", &program) == 0;
+  if (known && program.st_mtim.tv_sec > now + 60)
+    return findings.warning("time", concat(text, "; this program was made later than that"),
+                            "set the clock of this machine");
+  findings.ok("time", text);
+}
+
+void look_at_disk(Findings& findings, const std::string& output_dir) {
+  const DiskPlace place = disk_place(output_dir);
+  if (!place.unwritable.empty())
+    return findings.problem(
+        "disk", concat("runs go to ", output_dir, ", and ", place.folder, " cannot be written: ", place.unwritable),
+        "choose another place: --set output_dir=FOLDER");
+  const std::string text =
+      concat("runs go to ", output_dir, "; ", bytes_text(place.free), " of ", bytes_text(place.total), " free");
+  if (place.free < kLeastDisk)
+    return findings.warning("disk", text, "free some, or choose another place: --set output_dir=FOLDER");
+  findings.ok("disk", text);
+}
+
+}  // namespace
+
+void look_at_machine(Findings& findings, const std::string& output_dir, int64_t ranks) {
+  findings.begin("machine");
+  look_at_processors(findings, ranks);
+  look_at_memory(findings);
+  look_at_open_files(findings);
+  look_at_time(findings);
+  look_at_disk(findings, output_dir);
+}
+
+}  // namespace drivetrain

@@ -1,0 +1,46 @@
+// Bounds-checked reading of ELF files. Nothing of a file is executed or mapped, so a broken or hostile one costs a
+// message and no more. No state; any thread.
+#pragma once
+
+#include <elf.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "internal.h"
+
+namespace drivetrain {
+
+// Why a file cannot be read as wanted: a phrase that continues "<path> ...".
+struct Unreadable {
+  std::string why;
+};
+
+// An open file; throws Unreadable.
+class ElfFile {
+ public:
+  explicit ElfFile(const std::string& path);
+  ElfFile(const ElfFile&) = delete;
+  ElfFile& operator=(const ElfFile&) = delete;
+  ~ElfFile();
+
+  // `what` is read: for the message.
+  void read(void* to, uint64_t offset, uint64_t bytes, const char* what) const;
+  std::string text(uint64_t offset, uint64_t bytes, const char* what) const;
+  uint64_t size() const { return size_; }
+
+ private:
+  int fd_;
+  uint64_t size_ = 0;
+};
+
+struct ElfSection {
+  std::string name;
+  Elf64_Shdr facts;
+};
+
+// The sections of a shared library for this machine. Throws Unreadable for everything else, a program among it.
+std::vector<ElfSection> read_sections(const ElfFile& file);
+
+}  // namespace drivetrain

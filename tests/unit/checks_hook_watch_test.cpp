@@ -1,0 +1,69 @@
+// A call that does not come back is named, from another thread; calls that come back are not.
+#include "checks/hook_watch.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <future>
+#include <thread>
+
+#include "checks/call_seats.h"
+#include "checks/plugin_call.h"
+
+extern "C" bool drivetrain_any_call(char* text, size_t size);
+
+namespace drivetrain {
+namespace {
+
+// What the watch reports, once it does.
+struct Report {
+  std::promise<std::string> said;
+  std::function<void(const std::string&)> taker() {
+    return [this](const std::string& call) { said.set_value(call); };
+  }
+};
+
+TEST(HookWatch, names_the_call_that_does_not_return) {
+  Report report;
+  std::future<std::string> said = report.said.get_future();
+  std::atomic<bool> end = false;
+  std::thread plugin([&] {
+    work_rank() = {.rank = 12, .world_size = 16};
+    const std::string id = "optimizer/mine";
+    plugin_call({id, "update", "block.3"}, [&] {
+      while (!end) std::this_thread::yield();
+    });
+  });
+  const HookWatch watch(0.1, report.taker());
+  EXPECT_EQ(said.get(), "optimizer/mine, hook update, unit block.3, rank 12");
+  char text[512];
+  ASSERT_TRUE(drivetrain_any_call(text, sizeof text));
+  EXPECT_STREQ(text, "optimizer/mine, hook update, unit block.3, rank 12") << "a handler of a signal says the same";
+  end = true;
+  plugin.join();
+  EXPECT_FALSE(drivetrain_any_call(text, sizeof text));
+}
+
+TEST(HookWatch, calls_that_return_and_those_that_move_files_are_left_alone) {
+  Report report;
+  std::future<std::string> said = report.said.get_future();
+  const HookWatch watch(0.05, report.taker());
+  const std::string id = "strategy/mine", store = "checkpoint_store/mine";
+  const auto spend = [](double seconds) { std::this_thread::sleep_for(std::chrono::duration<double>(seconds)); };
+  for (int i = 0; i < 20; ++i) plugin_call({id, "before_forward"}, [&] { spend(0.01); });
+  plugin_call({store, "write"}, [&] { spend(0.3); });
+  EXPECT_EQ(said.wait_for(std::chrono::seconds(0)), std::future_status::timeout);
+}
+
+TEST(HookWatch, a_call_inside_of_a_call_is_the_one_that_is_named) {
+  const std::string outer = "model/mine", inner = "attention/mine";
+  const CurrentCall first({outer, "forward", "block.0"});
+  {
+    const CurrentCall second({inner, "forward"});
+    EXPECT_EQ(own_call_seat()->innermost.load(), &second);
+  }
+  EXPECT_EQ(own_call_seat()->innermost.load(), &first);
+}
+
+}  // namespace
+}  // namespace drivetrain
