@@ -118,7 +118,8 @@ TEST_F(Bench, startup_is_a_multiple_of_loading_libtorch) {
 }
 
 TEST_F(Bench, wrong_words_are_told_with_what_would_be_right) {
-  expect_refused("bench", 2, {"something is missing", "step|kernels|optimizer|attention|startup|collectives|context"});
+  expect_refused("bench", 2,
+                 {"something is missing", "step|kernels|optimizer|attention|startup|plugins|collectives|context"});
   expect_refused("bench stpe", 2, {"bench", "\"stpe\"", "did you mean \"step\"?", "kernels", "startup"});
   expect_refused("bench step --layer 2", 2, {"--layer", "did you mean \"--layers\"?"});
   expect_refused("bench kernels --layers 2", 2,

@@ -30,16 +30,16 @@ class DRIVETRAIN_API Value {
   using Object = std::vector<Member>;
 
   Value() = default;  // null
-  Value(bool b) : data_(b) {}
-  Value(int v) : data_(static_cast<int64_t>(v)) {}
-  Value(int64_t v) : data_(v) {}
-  Value(double v) : data_(v) {}
-  Value(const char* s) : data_(std::string(s)) {}
-  Value(std::string s) : data_(std::move(s)) {}
-  Value(Array a) : data_(std::move(a)) {}
+  Value(bool b);
+  Value(int v);
+  Value(int64_t v);
+  Value(double v);
+  Value(const char* s);
+  Value(std::string s);
+  Value(Array a);
   Value(Object o);
   static Value object();
-  static Value array() { return Value(Array{}); }
+  static Value array();
 
   bool is_null() const { return std::holds_alternative<std::monostate>(data_); }
   bool is_bool() const { return std::holds_alternative<bool>(data_); }
@@ -79,6 +79,16 @@ struct Value::Member {
   Value value;
   bool operator==(const Member&) const = default;
 };
+
+// Behind Member, which clang wants to be complete here.
+inline Value::Value(bool b) : data_(b) {}
+inline Value::Value(int v) : data_(static_cast<int64_t>(v)) {}
+inline Value::Value(int64_t v) : data_(v) {}
+inline Value::Value(double v) : data_(v) {}
+inline Value::Value(const char* s) : data_(std::string(s)) {}
+inline Value::Value(std::string s) : data_(std::move(s)) {}
+inline Value::Value(Array a) : data_(std::move(a)) {}
+inline Value Value::array() { return Value(Array{}); }
 
 // Parses JSON with comments and trailing commas. Throws Error(config) with file:line:column: syntax, duplicate key,
 // number out of range, nesting deeper than 128. Keys beginning with `_` or `$` are kept; option tables skip them.
