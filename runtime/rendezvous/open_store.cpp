@@ -11,6 +11,7 @@ namespace drivetrain {
 namespace {
 
 constexpr double kTellOthersS = 1;
+constexpr const char* kAddress = "drivetrain/address/";
 
 std::string address_text(const RankEnvironment& env) {
   if (!env.launcher_rank_variable.empty()) return "the port that it chose on 127.0.0.1";
@@ -84,7 +85,14 @@ std::shared_ptr<Store> open_store(const RankEnvironment& env, const std::functio
 }
 
 void enter_store(Store& store, double timeout_s) {
-  if (auto* client = dynamic_cast<StoreClient*>(&store)) client->enter(timeout_s);
+  auto* const client = dynamic_cast<StoreClient*>(&store);
+  if (client == nullptr) return;
+  client->enter(timeout_s);
+  const auto [here, there] = client->ends();
+  if (!here.empty()) store.set(concat(kAddress, client->rank()), here);
+  // As other hosts see rank 0; on its own host that may be the loopback.
+  const bool loopback = there.starts_with("127.") || there == "::1";
+  if (!there.empty() && !loopback) store.set(concat(kAddress, 0), there);
 }
 
 std::shared_ptr<Store> make_store(const RankEnvironment& env, double timeout_s,

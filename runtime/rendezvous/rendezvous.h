@@ -56,6 +56,8 @@ DRIVETRAIN_INTERNAL std::shared_ptr<Store> make_local_store();
 // From here on a rank that dies, or leaves by an exception, ends every wait of the others at once, with the reason.
 DRIVETRAIN_INTERNAL std::shared_ptr<Store> open_store(const RankEnvironment& env,
                                                       const std::function<void(const std::string&)>& warn = {});
+// The key `drivetrain/address/RANK` then holds the address by which RANK reaches rank 0, and so by which ranks of other
+// hosts reach it; that of rank 0 is the one by which other hosts reach it. Communicators listen there.
 // Waits up to timeout_s until rank 0 has let this rank in; calls without a time of their own may then take as long.
 DRIVETRAIN_INTERNAL void enter_store(Store& store, double timeout_s);
 // Both.

@@ -43,8 +43,11 @@ class DRIVETRAIN_INTERNAL StoreClient final : public Store {
   StoreClient(const StoreClient&) = delete;
   ~StoreClient() override;
 
+  int64_t rank() const { return rank_; }
   // Returns once rank 0 has let this rank in; later calls may take as long.
   void enter(double timeout_s);
+  // The addresses of its connection to rank 0, once it is in.
+  ConnectionEnds ends() const { return ends_of(fd_); }
   // `set` in a time of its own, also before that.
   void set_within(double timeout_s, const std::string& key, const std::string& value);
 

@@ -188,6 +188,20 @@ int connect_to(const std::string& host, int64_t port, const WaitLimit& wait_limi
   return -1;
 }
 
+ConnectionEnds ends_of(int fd) {
+  const auto text = [fd](int (*name)(int, sockaddr*, socklen_t*)) -> std::string {
+    sockaddr_storage address = {};
+    socklen_t length = sizeof address;
+    auto* const raw = reinterpret_cast<sockaddr*>(&address);
+    char host[NI_MAXHOST] = "";
+    if (name(fd, raw, &length) != 0 || getnameinfo(raw, length, host, sizeof host, nullptr, 0, NI_NUMERICHOST) != 0)
+      return "";
+    const std::string found = host, mapped = "::ffff:";
+    return found.starts_with(mapped) ? found.substr(mapped.size()) : found;
+  };
+  return {text(getsockname), text(getpeername)};
+}
+
 bool send_all(int fd, const std::string& bytes, const WaitLimit& wait_limit) {
   for (size_t done = 0; done < bytes.size();) {
     const ssize_t n = send(fd, bytes.data() + done, bytes.size() - done, MSG_NOSIGNAL | MSG_DONTWAIT);

@@ -48,6 +48,11 @@ struct WaitLimit {
 bool wait_for_socket(int fd, short events, const WaitLimit& wait_limit);
 // A connected socket to any address of that name, or -1 and why.
 int connect_to(const std::string& host, int64_t port, const WaitLimit& wait_limit, std::string& reason);
+// The numeric addresses of a connection; empty if it has none any more.
+struct ConnectionEnds {
+  std::string here, there;
+};
+ConnectionEnds ends_of(int fd);
 // All bytes, or false: the deadline, the bell, or the other side is gone (`closed`).
 bool send_all(int fd, const std::string& bytes, const WaitLimit& wait_limit);
 bool receive_all(int fd, std::string& bytes, size_t count, const WaitLimit& wait_limit, bool& closed);

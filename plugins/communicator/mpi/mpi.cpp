@@ -1,26 +1,22 @@
-// communicator/mpi: ranks that mpirun started, on one host or many. See group.h for the calls, collectives.h for sums
-// by the fixed tree, lane.h for progress and time-outs, board.h for what ranks tell each other, process.h for MPI's
-// start and end.
+// communicator/mpi: ranks that mpirun started, on one host or many. Here is how messages are carried; calls, sums,
+// progress and time-outs are the toolkit's (messages/message_communicator.h). See process.h for MPI's start and end.
+#include <mpi.h>
+
 #include <algorithm>
-#include <thread>
 
-#include <drivetrain/communicator.h>
-#include <drivetrain/plan_context.h>
-#include <drivetrain/services.h>
+#include <drivetrain/toolkit/messages/message_communicator.h>
 
-#include "group.h"
 #include "process.h"
 
 namespace drivetrain::mpi {
 namespace {
 
+using toolkit::TransferPtr;
+
 struct MpiOptions {
   double timeout_s = 300;
   int64_t piece_bytes = 4 << 20;
 };
-
-// Two pieces of every other rank are under way at once.
-constexpr int64_t kMostScratchBytes = 64 << 20;
 
 // The same on all members of a group, which meet by label first.
 int tag_of(const std::string& label) {
@@ -44,7 +40,55 @@ MPI_Comm make_comm(const std::vector<int64_t>& ranks, const std::string& label) 
   return comm;
 }
 
-class MpiCommunicator final : public Communicator {
+struct MpiTransfer final : toolkit::Transfer {
+  MPI_Request request = MPI_REQUEST_NULL;
+  bool done() override {
+    int arrived = 0;
+    check_mpi(MPI_Test(&request, &arrived, MPI_STATUS_IGNORE), "MPI_Test");
+    return arrived != 0;
+  }
+};
+
+// Channels are indices of MPI communicators. Those are kept: freeing one is a collective call, and ranks drop groups
+// when they like.
+class MpiCarrier final : public toolkit::Carrier {
+ public:
+  MpiCarrier(int64_t rank, int64_t world_size) : rank_(rank), world_size_(world_size), claim_(rank) {}
+
+  // Here and not with the object: a plan needs no MPI, and ranks that do not come are named by the rendezvous.
+  void start() override { start_mpi(rank_, world_size_); }
+
+  int64_t open(const toolkit::Members& members, const std::function<void()>&) override {
+    comms_.push_back(make_comm(members.ranks, members.label));
+    return static_cast<int64_t>(comms_.size()) - 1;
+  }
+
+  TransferPtr send(int64_t channel, int to, int tag, const void* data, int64_t bytes) override {
+    auto transfer = std::make_shared<MpiTransfer>();
+    check_mpi(MPI_Isend(data, static_cast<int>(bytes), MPI_BYTE, to, tag, comm(channel), &transfer->request),
+              "MPI_Isend");
+    return transfer;
+  }
+  TransferPtr recv(int64_t channel, int from, int tag, void* data, int64_t bytes) override {
+    auto transfer = std::make_shared<MpiTransfer>();
+    check_mpi(MPI_Irecv(data, static_cast<int>(bytes), MPI_BYTE, from, tag, comm(channel), &transfer->request),
+              "MPI_Irecv");
+    return transfer;
+  }
+  int64_t most_bytes() const override { return int64_t{1} << 30; }  // MPI counts in int
+
+  void aborted(bool ours) noexcept override { note_failure(ours); }
+  std::mutex& mutex() override { return mpi_mutex(); }
+
+ private:
+  MPI_Comm comm(int64_t channel) const { return comms_[static_cast<size_t>(channel)]; }
+
+  const int64_t rank_, world_size_;
+  const ProcessClaim claim_;
+  std::vector<MPI_Comm> comms_;
+};
+
+class MpiCommunicator final : public toolkit::MessageCommunicator {
  public:
   using Options = MpiOptions;
 
@@ -58,54 +102,8 @@ class MpiCommunicator final : public Communicator {
   }
 
   MpiCommunicator(const Options& options, const Services& services)
-      : options_(options),
-        world_size_(services.world_size),
-        claim_(services.rank),
-        board_(std::make_shared<Board>(services.store, services.rank, services.world_size, options.timeout_s)),
-        engine_(std::make_shared<Engine>(board_, services.local_size <= std::thread::hardware_concurrency())) {}
-
-  ~MpiCommunicator() override { board_->close(); }
-
-  void plan(PlanContext& context) override {
-    if (context.run().device != "cpu")
-      context.refuse(concat("moves tensors of the CPU only, and \"device\" is \"", context.run().device,
-                            "\"; use communicator/nccl"));
-  }
-
-  // Started here and not with the object: a plan needs no MPI, and ranks that do not come are named by the rendezvous.
-  GroupPtr make_group(const std::vector<int64_t>& ranks, const std::string& label) override {
-    const int64_t rank = board_->rank();
-    const bool ascending = std::adjacent_find(ranks.begin(), ranks.end(), std::greater_equal<>()) == ranks.end();
-    const auto own = std::find(ranks.begin(), ranks.end(), rank);
-    if (!ascending || own == ranks.end() || ranks.front() < 0 || ranks.back() >= world_size_)
-      throw fail(ErrorCode::internal, "communicator/mpi: group \"", label, "\" on rank ", rank,
-                 ": wanted ascending ranks below ", world_size_, " that contain this one");
-    start_mpi(rank, world_size_);
-    board_->meet(ranks, label, [this] { return engine_->advance(); });
-    const Wire wire{make_comm(ranks, label), static_cast<int>(own - ranks.begin()), static_cast<int>(ranks.size()),
-                    piece_bytes(static_cast<int64_t>(ranks.size()))};
-    return std::make_shared<MpiGroup>(std::make_shared<Lane>(engine_, wire, ranks, label));
-  }
-
-  void abort(const std::string& reason) noexcept override {
-    try {
-      board_->raise(concat("rank ", board_->rank(), " aborted: ", reason));
-    } catch (...) {
-      board_->raise("a rank aborted");  // no memory for the text
-    }
-  }
-
- private:
-  int64_t piece_bytes(int64_t ranks) const {
-    const int64_t fits = kMostScratchBytes / (2 * ranks) / 64 * 64;
-    return std::min(options_.piece_bytes, std::max<int64_t>(64, fits));
-  }
-
-  const Options options_;
-  const int64_t world_size_;
-  const ProcessClaim claim_;
-  const BoardPtr board_;
-  const std::shared_ptr<Engine> engine_;
+      : MessageCommunicator({"communicator/mpi", options.timeout_s, options.piece_bytes}, services,
+                            std::make_shared<MpiCarrier>(services.rank, services.world_size)) {}
 };
 
 }  // namespace

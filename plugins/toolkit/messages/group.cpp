@@ -6,10 +6,7 @@
 
 #include <drivetrain/error.h>
 
-namespace drivetrain::mpi {
-namespace {
-
-using toolkit::Range;
+namespace drivetrain::toolkit::messages {
 
 const char* bytes_of(const at::Tensor& t) { return static_cast<const char*>(t.const_data_ptr()); }
 char* bytes_of_out(const at::Tensor& t) { return static_cast<char*>(t.mutable_data_ptr()); }
@@ -22,79 +19,78 @@ Packets::PayloadFor slice_for_each(const at::Tensor& t, int64_t count) {
   return [data = bytes_of(t), count, slice](int to) { return Packets::Payload{data + to * slice, count}; };
 }
 
-Error misused(const char* what) { return fail(ErrorCode::internal, "communicator/mpi: ", what); }
+Error misused(const std::string& plugin, const char* what) { return fail(ErrorCode::internal, plugin, ": ", what); }
 
-}  // namespace
-
-struct MpiGroup::LaneWork final : Work {
+struct MessageGroup::LaneWork final : Work {
   std::shared_ptr<Lane> lane;
   OperationPtr operation;
 
   LaneWork(std::shared_ptr<Lane> l, OperationPtr o) : lane(std::move(l)), operation(std::move(o)) {}
   void wait() override {
-    if (!operation->flow.exists()) throw misused("wait for a send or recv that did not begin; call batch_end first");
+    if (!operation->flow.exists())
+      throw messages::misused(lane->plugin(), "wait for a send or recv that did not begin; call batch_end first");
     lane->engine().wait(*lane, *operation);
   }
 };
 
-at::Tensor MpiGroup::allocate(int64_t numel, at::ScalarType dtype) {
+at::Tensor MessageGroup::allocate(int64_t numel, at::ScalarType dtype) {
   return at::empty({numel}, at::TensorOptions(dtype));
 }
 
-OperationPtr MpiGroup::begin(CallKind kind, at::ScalarType dtype, int64_t count, int64_t peer) {
+OperationPtr MessageGroup::begin(CallKind kind, at::ScalarType dtype, int64_t count, int64_t peer) {
   if (batching_) throw misused("only send and recv may stand in a batch");
   auto operation = std::make_shared<Operation>();
   operation->call = {kind, dtype, count, peer, ++calls_};
   return operation;
 }
 
-WorkPtr MpiGroup::enter(OperationPtr operation, Flow flow) {
+WorkPtr MessageGroup::enter(OperationPtr operation, Flow flow) {
   operation->flow = std::move(flow);
   auto work = std::make_shared<LaneWork>(lane_, operation);
   lane_->engine().enter(*lane_, std::move(operation));
   return work;
 }
 
-WorkPtr MpiGroup::all_reduce(at::Tensor t) {
+WorkPtr MessageGroup::all_reduce(at::Tensor t) {
   check().summed("all_reduce", t);
   const OperationPtr op = begin(CallKind::all_reduce, t.scalar_type(), t.numel());
   op->tensors = {t};
   op->use = {{}, {Range(t)}};
   op->payload_for = same_for_all(t, op->call.count);
-  return enter(op, mpi::all_reduce(*op, lane_->wire(), bytes_of_out(t)));
+  return enter(op, messages::all_reduce(*op, lane_->wire(), bytes_of_out(t)));
 }
 
-WorkPtr MpiGroup::reduce_scatter(at::Tensor out, at::Tensor in) {
+WorkPtr MessageGroup::reduce_scatter(at::Tensor out, at::Tensor in) {
   check().slices("reduce_scatter", in, out);
   check().summed("reduce_scatter", in);
   const OperationPtr op = begin(CallKind::reduce_scatter, in.scalar_type(), out.numel());
   op->tensors = {out, in};
   op->use = {{Range(in)}, {Range(out)}};
   op->payload_for = slice_for_each(in, op->call.count);
-  return enter(op, mpi::reduce_scatter(*op, lane_->wire(), bytes_of_out(out), bytes_of(in)));
+  return enter(op, messages::reduce_scatter(*op, lane_->wire(), bytes_of_out(out), bytes_of(in)));
 }
 
-WorkPtr MpiGroup::all_gather(at::Tensor out, at::Tensor in) {
+WorkPtr MessageGroup::all_gather(at::Tensor out, at::Tensor in) {
   check().slices("all_gather", out, in);
   const OperationPtr op = begin(CallKind::all_gather, in.scalar_type(), in.numel());
   op->tensors = {out, in};
   op->use = {{Range(in)}, {Range(out)}};
   op->payload_for = same_for_all(in, op->call.count);
-  return enter(op, mpi::all_gather(*op, lane_->wire(), bytes_of_out(out), bytes_of(in)));
+  return enter(op, messages::all_gather(*op, lane_->wire(), bytes_of_out(out), bytes_of(in)));
 }
 
-WorkPtr MpiGroup::all_to_all(at::Tensor out, at::Tensor in) {
+WorkPtr MessageGroup::all_to_all(at::Tensor out, at::Tensor in) {
   check().exchange("all_to_all", out, in);
   const OperationPtr op = begin(CallKind::all_to_all, in.scalar_type(), in.numel() / size());
   op->tensors = {out, in};
   op->use = {{Range(in)}, {Range(out)}};
   op->payload_for = slice_for_each(in, op->call.count);
-  return enter(op, mpi::all_to_all(*op, lane_->wire(), bytes_of_out(out), bytes_of(in)));
+  return enter(op, messages::all_to_all(*op, lane_->wire(), bytes_of_out(out), bytes_of(in)));
 }
 
-WorkPtr MpiGroup::all_to_all(at::Tensor out, at::Tensor in, const std::vector<int64_t>& received,
-                             const std::vector<int64_t>& sent) {
-  const toolkit::Counts counts{sent, received};
+WorkPtr MessageGroup::all_to_all(at::Tensor out, at::Tensor in, const std::vector<int64_t>& received,
+                                 const std::vector<int64_t>& sent) {
+  const Counts counts{sent, received};
   check().exchange("all_to_all", out, in, counts);
   const OperationPtr op = begin(CallKind::all_to_all_counts, in.scalar_type(), 0);
   op->tensors = {out, in};
@@ -107,23 +103,23 @@ WorkPtr MpiGroup::all_to_all(at::Tensor out, at::Tensor in, const std::vector<in
   return enter(op, all_to_all_counts(*op, lane_->wire(), bytes_of_out(out), bytes_of(in)));
 }
 
-WorkPtr MpiGroup::broadcast(at::Tensor t, int64_t root) {
+WorkPtr MessageGroup::broadcast(at::Tensor t, int64_t root) {
   check().tensor("broadcast", t);
   check().index("broadcast", "from", root);
   const OperationPtr op = begin(CallKind::broadcast, t.scalar_type(), t.numel(), root);
   op->tensors = {t};
   (root == rank() ? op->use.read : op->use.written).emplace_back(t);
   if (root == rank()) op->payload_for = same_for_all(t, op->call.count);
-  return enter(op, mpi::broadcast(*op, lane_->wire(), bytes_of_out(t)));
+  return enter(op, messages::broadcast(*op, lane_->wire(), bytes_of_out(t)));
 }
 
-void MpiGroup::barrier() { enter(begin(CallKind::barrier, at::kByte, 0), mpi::barrier())->wait(); }
+void MessageGroup::barrier() { enter(begin(CallKind::barrier, at::kByte, 0), messages::barrier())->wait(); }
 
-WorkPtr MpiGroup::send(at::Tensor t, int64_t to) { return transfer(CallKind::send, std::move(t), to); }
-WorkPtr MpiGroup::recv(at::Tensor t, int64_t from) { return transfer(CallKind::recv, std::move(t), from); }
+WorkPtr MessageGroup::send(at::Tensor t, int64_t to) { return transfer(CallKind::send, std::move(t), to); }
+WorkPtr MessageGroup::recv(at::Tensor t, int64_t from) { return transfer(CallKind::recv, std::move(t), from); }
 
 // One operation per batch: its messages are posted together.
-WorkPtr MpiGroup::transfer(CallKind kind, at::Tensor t, int64_t peer) {
+WorkPtr MessageGroup::transfer(CallKind kind, at::Tensor t, int64_t peer) {
   const char* const name = kind == CallKind::send ? "send" : "recv";
   check().tensor(name, t);
   check().index(name, "with index", peer);
@@ -142,16 +138,16 @@ WorkPtr MpiGroup::transfer(CallKind kind, at::Tensor t, int64_t peer) {
   return work;
 }
 
-void MpiGroup::batch_begin() {
+void MessageGroup::batch_begin() {
   if (batching_) throw misused("a batch inside a batch");
   batching_ = true;
 }
 
-void MpiGroup::batch_end() {
+void MessageGroup::batch_end() {
   if (!batching_) throw misused("batch_end without batch_begin");
   batching_ = false;
   const OperationPtr batch = std::exchange(batch_, nullptr);
   if (batch) enter(batch, messages(*batch, lane_->wire(), lane_->ranks(), lane_->label()));
 }
 
-}  // namespace drivetrain::mpi
+}  // namespace drivetrain::toolkit::messages

@@ -1,18 +1,21 @@
-// A group of ranks over MPI: checks what it is given, queues operations, hands out works. See lane.h for how they are
-// moved and collectives.h for how sums are made. Buffers are the caller's own: MPI gains nothing from memory of its own
-// here. Ownership: a group shares its lane with its works. Thread: one call at a time. Errors: as Group.
+// A group of ranks over a carrier: checks what it is given, queues operations, hands out works. See lane.h for how they
+// are moved and flows.h for how sums are made. Buffers are the caller's own. Ownership: a group shares its lane with
+// its works. Thread: one call at a time. Errors: as Group.
 #pragma once
 
 #include <drivetrain/communicator.h>
+#include <drivetrain/error.h>
 #include <drivetrain/toolkit/communicator/call_check.h>
 
 #include "lane.h"
 
-namespace drivetrain::mpi {
+namespace drivetrain::toolkit::messages {
 
-class MpiGroup final : public Group {
+Error misused(const std::string& plugin, const char* what);
+
+class MessageGroup final : public Group {
  public:
-  explicit MpiGroup(std::shared_ptr<Lane> lane) : lane_(std::move(lane)) {}
+  explicit MessageGroup(std::shared_ptr<Lane> lane) : lane_(std::move(lane)) {}
 
   int64_t rank() const override { return lane_->wire().me; }
   const std::vector<int64_t>& ranks() const override { return lane_->ranks(); }
@@ -34,7 +37,8 @@ class MpiGroup final : public Group {
 
  private:
   struct LaneWork;
-  toolkit::CallCheck check() const { return {"communicator/mpi", lane_->label(), size(), rank(), at::kCPU}; }
+  CallCheck check() const { return {lane_->plugin().c_str(), lane_->label(), size(), rank(), at::kCPU}; }
+  Error misused(const char* what) const { return messages::misused(lane_->plugin(), what); }
   OperationPtr begin(CallKind kind, at::ScalarType dtype, int64_t count, int64_t peer = -1);
   WorkPtr enter(OperationPtr operation, Flow flow);
   WorkPtr transfer(CallKind kind, at::Tensor t, int64_t peer);
@@ -45,4 +49,4 @@ class MpiGroup final : public Group {
   OperationPtr batch_;  // the messages of an open batch; null: none yet
 };
 
-}  // namespace drivetrain::mpi
+}  // namespace drivetrain::toolkit::messages

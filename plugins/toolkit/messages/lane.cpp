@@ -7,12 +7,9 @@
 
 #include <drivetrain/error.h>
 
-#include "process.h"
-
-namespace drivetrain::mpi {
-namespace {
-
-constexpr int64_t kPolls = 20000;  // before a rank that has a core of its own sleeps: some milliseconds
+namespace drivetrain::toolkit::messages {
+// Before a rank that has a core of its own sleeps: some milliseconds, or less where what arrives wakes it.
+constexpr int64_t kPolls = 20000, kPollsBeforeWaking = 1000;
 constexpr int64_t kPollsOnSharedCore = 20;
 
 std::vector<int64_t> others_of(const std::vector<int64_t>& all, const std::vector<int64_t>& some) {
@@ -22,19 +19,25 @@ std::vector<int64_t> others_of(const std::vector<int64_t>& all, const std::vecto
   return others;
 }
 
-}  // namespace
-
 // ---- Lane ----
 
-Lane::Lane(std::shared_ptr<Engine> engine, Wire wire, std::vector<int64_t> ranks, std::string label)
-    : engine_(std::move(engine)), wire_(std::move(wire)), ranks_(std::move(ranks)), label_(std::move(label)) {
+Lane::Lane(std::shared_ptr<Engine> engine, std::string plugin, Wire wire, std::vector<int64_t> ranks, std::string label)
+    : engine_(std::move(engine)),
+      plugin_(std::move(plugin)),
+      wire_(std::move(wire)),
+      ranks_(std::move(ranks)),
+      label_(std::move(label)) {
   engine_->join(this);
 }
 
-// The MPI communicator is kept: freeing it is a collective call, and ranks drop groups when they like.
 Lane::~Lane() {
   engine_->leave(this);
-  if (!queue_.empty()) new std::deque<OperationPtr>(std::move(queue_));  // abandoned: MPI may still use its memory
+  if (queue_.empty()) {
+    const std::lock_guard lock(engine_->carrier().mutex());
+    engine_->carrier().close(wire_.channel);
+    return;
+  }
+  new std::deque<OperationPtr>(std::move(queue_));  // abandoned: the carrier may still use its memory
 }
 
 void Lane::enter(OperationPtr operation) {
@@ -126,22 +129,31 @@ std::string Lane::why_late(const Operation& waited, double timeout_s) {
   const std::vector<int64_t> late = pending(op);
   const std::string where = op.call.where(label_);
   if (op.collective() && op.begun && !op.compared && !late.empty())
-    return concat(toolkit::rank_list(late), " did not reach ", where, " within ", timeout_s, " s (",
-                  toolkit::rank_list(others_of(ranks_, late)), " did)");
+    return concat(rank_list(late), " did not reach ", where, " within ", timeout_s, " s (",
+                  rank_list(others_of(ranks_, late)), " did)");
   return concat(where, " did not end within ", timeout_s, " s on rank ", ranks_[static_cast<size_t>(wire_.me)],
-                late.empty() ? "" : concat(", which waits for ", toolkit::rank_list(late)),
+                late.empty() ? "" : concat(", which waits for ", rank_list(late)),
                 ". Look there for what it does instead, or raise timeout_s");
 }
 
 // ---- Engine ----
 
+Engine::Engine(BoardPtr board, std::shared_ptr<Carrier> carrier, bool cores_to_spare)
+    : board_(std::move(board)),
+      carrier_(std::move(carrier)),
+      mutex_(carrier_->mutex()),
+      cores_to_spare_(cores_to_spare),
+      polls_(!cores_to_spare     ? kPollsOnSharedCore
+             : carrier_->wakes() ? kPollsBeforeWaking
+                                 : kPolls) {}
+
 void Engine::join(Lane* lane) {
-  const std::lock_guard lock(mpi_mutex());
+  const std::lock_guard lock(mutex_);
   lanes_.push_back(lane);
 }
 
 void Engine::leave(Lane* lane) {
-  const std::lock_guard lock(mpi_mutex());
+  const std::lock_guard lock(mutex_);
   std::erase(lanes_, lane);
 }
 
@@ -149,7 +161,7 @@ void Engine::enter(Lane& lane, OperationPtr operation) {
   const std::string where = operation->call.where(lane.label());
   board_->throw_if_aborted(where);
   {
-    const std::lock_guard lock(mpi_mutex());
+    const std::lock_guard lock(mutex_);
     lane.enter(std::move(operation));
     advance_all();
   }
@@ -157,7 +169,7 @@ void Engine::enter(Lane& lane, OperationPtr operation) {
 }
 
 bool Engine::advance() {
-  const std::lock_guard lock(mpi_mutex());
+  const std::lock_guard lock(mutex_);
   return advance_all();
 }
 
@@ -166,6 +178,7 @@ bool Engine::advance_all() {
   if (board_->aborted()) return false;
   bool moved = false;
   try {
+    carrier_->advance();
     for (Lane* lane : lanes_)
       if (lane->busy()) moved |= lane->advance();
   } catch (const std::exception& e) {
@@ -174,21 +187,25 @@ bool Engine::advance_all() {
   return moved;
 }
 
-// A rank that left may have sent what is still on its way, so it is named only if it is missed twice.
+// Why a rank that `lane` waits for does not come any more. A rank that left may have sent what is still on its way, so
+// it is named only if it is missed twice; a lost connection has no further way.
+std::string Engine::gone(Lane& lane, int64_t rank, const std::vector<int64_t>& before) {
+  const std::string left = board_->anyone_closed() ? board_->closed(rank) : "", lost = carrier_->lost(rank);
+  if (left.empty()) return lost;
+  const bool twice = std::find(before.begin(), before.end(), rank) != before.end();
+  lane.gone_.push_back(rank);
+  return twice || !lost.empty() ? left : "";
+}
+
 void Engine::look() {
   looked_ = Clock::now();
   board_->look();
   try {
-    if (board_->aborted() || !board_->anyone_closed()) return;
     for (Lane* lane : lanes_) {
       if (board_->aborted() || !lane->busy()) continue;
       const std::vector<int64_t> before = std::exchange(lane->gone_, {});
-      for (const int64_t rank : lane->pending()) {
-        const std::string left = board_->closed(rank);
-        if (left.empty()) continue;
-        if (std::find(before.begin(), before.end(), rank) != before.end()) board_->raise(left);
-        lane->gone_.push_back(rank);
-      }
+      for (const int64_t rank : lane->pending())
+        if (const std::string why = gone(*lane, rank, before); !why.empty()) board_->raise(why);
     }
   } catch (const std::exception& e) {
     board_->raise(e.what());
@@ -206,10 +223,10 @@ void Engine::wait(Lane& lane, const Operation& operation) {
   const auto since = Clock::now();
   for (int64_t idle = 0;; ++idle) {
     {
-      const std::lock_guard lock(mpi_mutex());
+      const std::lock_guard lock(mutex_);
       if (advance_all()) idle = 0;
       // Also before a wait that is over: what was aborted meanwhile must not go on.
-      if (idle % 64 == 0 || idle > kPolls || !cores_to_spare_)
+      if (idle % 64 == 0 || idle > polls_ || !cores_to_spare_)
         if (Clock::now() - looked_ > period) look(), check_late(lane, operation, since);
       board_->throw_if_aborted(operation.call.where(lane.label()));
       if (operation.done) return;
@@ -219,11 +236,10 @@ void Engine::wait(Lane& lane, const Operation& operation) {
 }
 
 void Engine::pause(int64_t idle) {
-  const int64_t polls = cores_to_spare_ ? kPolls : kPollsOnSharedCore;
-  if (idle < polls)
+  if (idle < polls_)
     std::this_thread::yield();
   else
-    std::this_thread::sleep_for(std::chrono::microseconds(std::min<int64_t>(500, 20 + (idle - polls))));
+    carrier_->pause(idle - polls_);
 }
 
-}  // namespace drivetrain::mpi
+}  // namespace drivetrain::toolkit::messages

@@ -5,26 +5,21 @@
 
 #include <drivetrain/error.h>
 
-#include "process.h"
-
-namespace drivetrain::mpi {
+namespace drivetrain::toolkit::messages {
 
 // A multiple of the piece, so that tests with small pieces also cut what is not summed.
-int64_t Wire::most_bytes() const { return std::min<int64_t>(int64_t{1} << 30, 64 * piece_bytes); }
+int64_t Wire::most_bytes() const { return std::min(carrier->most_bytes(), 64 * piece_bytes); }
 
 void Wire::send(Requests& requests, const void* data, int64_t bytes, int to, Tag tag) const {
-  for (int64_t at = 0; at < bytes; at += most_bytes()) {
-    const int n = static_cast<int>(std::min(most_bytes(), bytes - at));
-    check_mpi(MPI_Isend(static_cast<const char*>(data) + at, n, MPI_BYTE, to, tag, comm, requests.add(to)),
-              "MPI_Isend");
-  }
+  for (int64_t at = 0; at < bytes; at += most_bytes())
+    requests.add(
+        to, carrier->send(channel, to, tag, static_cast<const char*>(data) + at, std::min(most_bytes(), bytes - at)));
 }
 
 void Wire::recv(Requests& requests, void* data, int64_t bytes, int from, Tag tag) const {
-  for (int64_t at = 0; at < bytes; at += most_bytes()) {
-    const int n = static_cast<int>(std::min(most_bytes(), bytes - at));
-    check_mpi(MPI_Irecv(static_cast<char*>(data) + at, n, MPI_BYTE, from, tag, comm, requests.add(from)), "MPI_Irecv");
-  }
+  for (int64_t at = 0; at < bytes; at += most_bytes())
+    requests.add(from,
+                 carrier->recv(channel, from, tag, static_cast<char*>(data) + at, std::min(most_bytes(), bytes - at)));
 }
 
 void Packets::post(const Wire& wire, const Call& call, const PayloadFor& payload_for) {
@@ -34,8 +29,7 @@ void Packets::post(const Wire& wire, const Call& call, const PayloadFor& payload
   // Step by step another peer, so that not all ranks send to the same one.
   for (int step = 1; step < wire.size; ++step) {
     const int from = (wire.me + wire.size - step) % wire.size;
-    check_mpi(MPI_Irecv(&from_[from], sizeof(Packet), MPI_BYTE, from, kPackets, wire.comm, requests_.add(from)),
-              "MPI_Irecv");
+    requests_.add(from, wire.carrier->recv(wire.channel, from, kPackets, &from_[from], sizeof(Packet)));
   }
   for (int step = 1; step < wire.size; ++step) {
     const int to = (wire.me + step) % wire.size;
@@ -47,8 +41,7 @@ void Packets::post(const Wire& wire, const Call& call, const PayloadFor& payload
     const bool inside = payload.exists() && bytes <= kInlineBytes;
     if (inside) memcpy(packet.data, payload.data, static_cast<size_t>(bytes));
     const size_t length = sizeof(Call) + (inside ? static_cast<size_t>(bytes) : 0);
-    check_mpi(MPI_Isend(&packet, static_cast<int>(length), MPI_BYTE, to, kPackets, wire.comm, requests_.add(to)),
-              "MPI_Isend");
+    requests_.add(to, wire.carrier->send(wire.channel, to, kPackets, &packet, static_cast<int64_t>(length)));
   }
 }
 
@@ -63,7 +56,7 @@ void Packets::compare(const Wire& wire, const Call& call, const std::vector<int6
   for (int i = 0; i < wire.size && call.kind == CallKind::all_to_all_counts; ++i)
     if (const int64_t wanted = expected[static_cast<size_t>(i)]; i != wire.me && called(i).count != wanted)
       throw fail(ErrorCode::communication, call.disagreement(label),
-                 toolkit::counts_differ(call.dtype, rank(i), called(i).count, rank(wire.me), wanted));
+                 counts_differ(call.dtype, rank(i), called(i).count, rank(wire.me), wanted));
 }
 
-}  // namespace drivetrain::mpi
+}  // namespace drivetrain::toolkit::messages

@@ -2,10 +2,8 @@
 //
 // A collective is a coroutine (Flow): it posts messages, `co_await`s them, adds, posts the next ones. It is resumed by
 // `advance` on whatever thread makes progress. Requests hold no memory of their own: buffers outlive them. Thread: one
-// at a time, under the engine's lock. Errors: Error(communication) with MPI's words.
+// at a time, under the carrier's mutex. Errors: as Carrier.
 #pragma once
-
-#include <mpi.h>
 
 #include <coroutine>
 #include <cstdint>
@@ -13,15 +11,17 @@
 #include <utility>
 #include <vector>
 
-namespace drivetrain::mpi {
+#include <drivetrain/toolkit/messages/carrier.h>
+
+namespace drivetrain::toolkit::messages {
 
 class Requests {
  public:
   Requests() = default;
   Requests(const Requests&) = delete;
 
-  // `peer`: the index in the group whose message this is, -1 if it cannot be told.
-  MPI_Request* add(int peer);
+  // `peer`: the index in the group of the other end.
+  void add(int peer, TransferPtr transfer) { list_.push_back({std::move(transfer), peer}); }
   bool done();
   // Peers whose messages are still under way.
   std::vector<int64_t> pending();
@@ -29,7 +29,7 @@ class Requests {
 
  private:
   struct Entry {
-    MPI_Request request;
+    TransferPtr transfer;
     int peer;
   };
   std::vector<Entry> list_;
@@ -85,4 +85,4 @@ struct Flow::promise_type {
   void unhandled_exception() { error = std::current_exception(); }
 };
 
-}  // namespace drivetrain::mpi
+}  // namespace drivetrain::toolkit::messages

@@ -1,8 +1,9 @@
-#include "collectives.h"
+#include "flows.h"
 
 #include <drivetrain/toolkit/communicator/sum_type.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <memory>
 #include <numeric>
@@ -11,19 +12,16 @@
 #include <drivetrain/error.h>
 
 #include "kernels/collective/tree_sum.h"
-#include "process.h"
 
-namespace drivetrain::mpi {
-namespace {
-
+namespace drivetrain::toolkit::messages {
 // Nothing else overlaps: slices that are the same memory are left alone.
 void copy(char* to, const char* from, int64_t bytes) {
   if (to != from && bytes > 0) memcpy(to, from, static_cast<size_t>(bytes));
 }
 
 void add(const Call& call, char* out, const std::vector<const void*>& sources, int64_t bytes) {
-  static_assert(static_cast<int>(toolkit::SumType::i64) == static_cast<int>(kernels::SumType::i64));
-  const auto type = static_cast<kernels::SumType>(*toolkit::sum_type(call.dtype));
+  static_assert(static_cast<int>(SumType::i64) == static_cast<int>(kernels::SumType::i64));
+  const auto type = static_cast<kernels::SumType>(*sum_type(call.dtype));
   kernels::tree_sum_cpu({sources.data(), out, static_cast<int64_t>(sources.size()), type}, 0,
                         bytes / call.element_bytes());
 }
@@ -93,8 +91,6 @@ int64_t piece_of(const Call& call, const Wire& wire) {
   return std::max<int64_t>(1, wire.piece_bytes / call.element_bytes()) * call.element_bytes();
 }
 
-}  // namespace
-
 bool Operation::shares_an_end(const Operation& other) const {
   for (const Message& a : messages)
     for (const Message& b : other.messages)
@@ -147,7 +143,7 @@ Flow reduce_scatter(Operation& op, const Wire& wire, char* out, const char* in) 
 }
 
 // Every rank gets one slice from each: the one at `stride` times its index.
-static Flow slices_from_all(Operation& op, const Wire& wire, char* out, const char* in, int64_t stride, Tag tag) {
+Flow slices_from_all(Operation& op, const Wire& wire, char* out, const char* in, int64_t stride, Tag tag) {
   const int64_t slice = op.call.bytes();
   copy(out + wire.me * slice, in + wire.me * stride, slice);
   Requests requests;
@@ -199,12 +195,22 @@ Flow broadcast(Operation& op, const Wire& wire, char* data) {
     if (root != wire.me) copy(data, op.packets.data(root), op.call.bytes());
     co_return;
   }
-  Requests requests;
-  for (int64_t at = 0; at < op.call.bytes() && wire.size > 1; at += wire.most_bytes()) {
-    const int n = static_cast<int>(std::min(wire.most_bytes(), op.call.bytes() - at));
-    check_mpi(MPI_Ibcast(data + at, n, MPI_BYTE, root, wire.comm, requests.add(-1)), "MPI_Ibcast");
+  // Down a binomial tree over the ranks from the root on, piece by piece.
+  const int place = (wire.me - root + wire.size) % wire.size;
+  const auto rank_at = [&](int at) { return (at + root) % wire.size; };
+  const int own_bit = place == 0 ? static_cast<int>(std::bit_ceil(static_cast<unsigned>(wire.size))) : place & -place;
+  const int64_t piece = piece_of(op.call, wire), pieces = (op.call.bytes() + piece - 1) / piece;
+  const auto length = [&](int64_t k) { return std::min(piece, op.call.bytes() - k * piece); };
+  const auto arrived = std::make_unique<Requests[]>(static_cast<size_t>(pieces));
+  for (int64_t k = 0; k < pieces && place != 0; ++k)
+    wire.recv(arrived[static_cast<size_t>(k)], data + k * piece, length(k), rank_at(place - own_bit), kResults);
+  Requests sent;
+  for (int64_t k = 0; k < pieces; ++k) {
+    co_await arrived[static_cast<size_t>(k)];
+    for (int bit = own_bit / 2; bit > 0; bit /= 2)
+      if (place + bit < wire.size) wire.send(sent, data + k * piece, length(k), rank_at(place + bit), kResults);
   }
-  co_await requests;
+  co_await sent;
 }
 
 Flow messages(Operation& op, const Wire& wire, const std::vector<int64_t>& ranks, const std::string& label) {
@@ -240,4 +246,4 @@ Flow messages(Operation& op, const Wire& wire, const std::vector<int64_t>& ranks
   co_await data_requests;
 }
 
-}  // namespace drivetrain::mpi
+}  // namespace drivetrain::toolkit::messages

@@ -1,9 +1,9 @@
-// A group's MPI communicator and what passes over it: messages of any length, and the packet that each rank sends every
-// other one before a collective moves anything. A packet says what was called, so that ranks that disagree find out
-// instead of hanging or mixing data, shows who has come, and carries small data along, so that a short collective is
-// one step.
+// A group's channel of a carrier and what passes over it: messages of any length, and the packet that each rank sends
+// every other one before a collective moves anything. A packet says what was called, so that ranks that disagree find
+// out instead of hanging or mixing data, shows who has come, and carries small data along, so that a short collective
+// is one step.
 //
-// Ownership: buffers are the caller's until the Requests are done. Thread: under the engine's lock. Errors: as
+// Ownership: buffers are the caller's until the Requests are done. Thread: under the carrier's mutex. Errors: as
 // requests.h.
 #pragma once
 
@@ -15,19 +15,17 @@
 
 #include "requests.h"
 
-namespace drivetrain::mpi {
-
-using toolkit::Call;
-using toolkit::CallKind;
+namespace drivetrain::toolkit::messages {
 
 enum Tag : int { kPackets = 1, kSlices, kResults, kHeads, kMessages };
 
 struct Wire {
-  MPI_Comm comm = MPI_COMM_NULL;
+  Carrier* carrier = nullptr;
+  int64_t channel = 0;
   int me = 0, size = 1;
   int64_t piece_bytes = 0;  // of each other rank's data that one step of a sum receives
 
-  int64_t most_bytes() const;  // of one MPI message: its count is an int
+  int64_t most_bytes() const;  // of one message of the carrier
   void send(Requests& requests, const void* data, int64_t bytes, int to, Tag tag) const;
   void recv(Requests& requests, void* data, int64_t bytes, int from, Tag tag) const;
 };
@@ -63,4 +61,4 @@ class Packets {
   std::unique_ptr<Packet[]> to_, from_;
 };
 
-}  // namespace drivetrain::mpi
+}  // namespace drivetrain::toolkit::messages

@@ -2,30 +2,27 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstring>
 #include <thread>
 
 #include <drivetrain/error.h>
 
-#include "process.h"
-
-namespace drivetrain::mpi {
-namespace {
-
+namespace drivetrain::toolkit::messages {
 using Clock = std::chrono::steady_clock;
 
-const char* const kGo = "go";
-
-}  // namespace
+const char* const kGo = "go ";
 
 // 1000 questions per second at most, whatever the number of ranks.
-Board::Board(Store& store, int64_t rank, int64_t world_size, double timeout_s)
-    : AbortBoard("communicator/mpi", store, rank, timeout_s, std::max(0.1, 0.001 * static_cast<double>(world_size))) {}
+Board::Board(const MessageSettings& settings, const Services& services, std::shared_ptr<Carrier> carrier)
+    : AbortBoard(settings.plugin, services.store, services.rank, settings.timeout_s,
+                 std::max(0.1, 0.001 * static_cast<double>(services.world_size))),
+      plugin_(settings.plugin),
+      carrier_(std::move(carrier)) {}
 
-void Board::on_abort(bool ours) noexcept { note_failure(ours); }
-
-// Making an MPI group cannot be interrupted, so all its ranks go there or none does: the last to arrive and whoever
-// gives up before ask for the one word that decides.
-void Board::meet(const std::vector<int64_t>& ranks, const std::string& label, const std::function<bool()>& meanwhile) {
+// Some carriers cannot be interrupted while they open a channel, so all ranks of a group go there or none does: the
+// last to arrive and whoever gives up before ask for the one word that decides.
+int64_t Board::meet(const std::vector<int64_t>& ranks, const std::string& label,
+                    const std::function<bool()>& meanwhile) {
   const std::string where = concat("make_group of group \"", label, "\""), verdict = key("verdict/" + label);
   throw_if_aborted(where);
   arrive(label);
@@ -44,14 +41,16 @@ void Board::meet(const std::vector<int64_t>& ranks, const std::string& label, co
     pause = std::min(2 * pause, kLong);
   }
   if (aborted()) decide(label, false);
-  if (store().get(verdict, kValueS) == kGo) return;
+  const std::string said = store().get(verdict, kValueS);
+  if (said.starts_with(kGo)) return std::stoll(said.substr(std::strlen(kGo)));
   look();
   throw_if_aborted(where);
-  throw fail(ErrorCode::communication, "communicator/mpi, ", where, ": another rank gave up");
+  throw fail(ErrorCode::communication, plugin_, ", ", where, ": another rank gave up");
 }
 
 void Board::decide(const std::string& label, bool go) {
-  if (store().add(key("decided/" + label), 1) == 1) store().set(key("verdict/" + label), go ? kGo : "stop");
+  if (store().add(key("decided/" + label), 1) != 1) return;
+  store().set(key("verdict/" + label), go ? concat(kGo, store().add(key("groups"), 1)) : "stop");
 }
 
 void Board::look() noexcept {
@@ -62,4 +61,4 @@ void Board::look() noexcept {
   }
 }
 
-}  // namespace drivetrain::mpi
+}  // namespace drivetrain::toolkit::messages

@@ -1,0 +1,44 @@
+// A communicator on top of a Carrier, with every collective, sums in the order of the contract and errors that name the
+// rank. Calls return at once; whoever calls or waits moves the works of all groups.
+//
+//   class Mine : public toolkit::MessageCommunicator {
+//     Mine(const Options& options, const Services& services)
+//         : MessageCommunicator({"communicator/mine", options.timeout_s}, services, std::make_shared<MyCarrier>()) {}
+//   };
+//
+// Tensors of the CPU. communicator/mailbox.h asks for less, two functions, and gives less: calls that wait at once.
+// Thread: one call at a time per group; `abort` from any thread.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <drivetrain/communicator.h>
+#include <drivetrain/services.h>
+#include <drivetrain/toolkit/messages/carrier.h>
+
+namespace drivetrain::toolkit {
+
+struct MessageSettings {
+  std::string plugin;             // "communicator/mine"
+  double timeout_s = 300;         // to wait for another rank
+  int64_t piece_bytes = 4 << 20;  // what a step of a sum receives from each other rank
+};
+
+class MessageCommunicator : public Communicator {
+ public:
+  ~MessageCommunicator() override;
+  void plan(PlanContext& ctx) override;  // refuses a device
+  GroupPtr make_group(const std::vector<int64_t>& ranks, const std::string& label) final;
+  void abort(const std::string& reason) noexcept final;
+
+ protected:
+  MessageCommunicator(const MessageSettings& settings, const Services& services, std::shared_ptr<Carrier> carrier);
+
+ private:
+  struct Inside;
+  const std::unique_ptr<Inside> inside_;
+};
+
+}  // namespace drivetrain::toolkit
