@@ -13,13 +13,13 @@ inline constexpr RefusedOptions kNoResume[] = {{"--resume", "a benchmark always 
 
 // What users of DeepSpeed's launcher, torchrun and mpirun type.
 inline constexpr RefusedOptions kOtherLaunchers[] = {
-    {"--hostfile -H --include -i --exclude -e --num_nodes --nnodes --node_rank --force_multi --launcher "
-     "--launcher_args "
-     "--no_ssh --no_ssh_check --ssh_port --rdzv_endpoint",
-     "not in this version: launch starts the ranks of this host only (-n N)"},
-    {"--master_addr --master_port", "not in this version: launch takes a free port of 127.0.0.1 by itself"},
+    {"--nnodes", "the number of hosts is --num_nodes K, with --hostfile FILE"},
+    {"--rdzv_endpoint --rdzv_backend --rdzv_id", "where rank 0 listens is --master_addr and --master_port"},
+    {"--no_ssh_check", "launch logs in to all hosts at once and starts no rank before each has answered"},
     {"--min_elastic_nodes --max_elastic_nodes --elastic_training",
      "not in this version: --elastic MIN:MAX is for the ranks of this host"},
+    {"--comment --account", "not in this version: they are for SLURM"},
+    {"--num_accelerators", "ranks per host are -n N"},
     {"--module -m --no_python --no_local_rank --venv_script",
      "not in this version: ranks are `drivetrain train`, no script or module is started"},
     {"--save_pid --enable_each_rank_log --autotuning", "not in this version"},
@@ -47,7 +47,7 @@ inline constexpr Command kCommands[] = {
      .most = 1,
      .options = rows::kTrain},
     {.name = "launch",
-     .summary = "trains a model on N ranks of this host, or times a benchmark on them",
+     .summary = "trains a model on N ranks of this host, or of several hosts, or times a benchmark on them",
      .words = "CONFIG",
      .takes = Takes::file,
      .least = 0,  // some benchmarks need no config: launch says when one is missing
@@ -241,7 +241,8 @@ inline constexpr Command kCommands[] = {
     rows::not_yet("plan", "`drivetrain train CONFIG --plan` shows memory and traffic before a run"),
     rows::not_yet("study"),
     rows::not_yet("flight"),
-    rows::not_yet("agent")};
+    {.name = "agent",
+     .summary = "what launch runs on each host of a run over ssh; it takes its orders from its standard input"}};
 
 constexpr bool any_command_has_option(std::string_view name) {
   for (const Command& command : kCommands)

@@ -12,6 +12,7 @@
 #include "config/printable.h"
 #include "drivetrain/library.h"
 #include "drivetrain/stack_trace.h"
+#include "hosts/agent.h"
 #include "kit/conformance.h"
 #include "kit/kit_error.h"
 #include "kit/new_plugin.h"
@@ -69,6 +70,7 @@ int run(const std::vector<std::string>& words) {
   if (command == "completion")
     return print(arguments.plain().front() == "bash" ? cli::bash_completion() : cli::zsh_completion());
   if (command == "launch") return launch(launch_request(arguments));
+  if (command == "agent") return agent();
   if (command == "new-plugin") {
     const int code = kit::new_plugin(arguments);
     return code == 0 ? printed() : code;

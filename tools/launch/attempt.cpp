@@ -17,7 +17,9 @@ Attempt::Attempt(const LaunchRequest& request, const RanksToStart& wanted, Signa
       wanted_(wanted),
       signals_(signals),
       late_(request, ranks_, [this](const std::string& text) { say(text); }),
-      stop_others_(request, ranks_, ends_, late_, [this](const std::string& text) { say(text); }) {}
+      stop_others_(request, ranks_, ends_, late_, [this](const std::string& text) { say(text); }) {
+  if (wanted.others) late_.has_others_elsewhere();
+}
 
 Attempt::~Attempt() {
   signal_ranks(ranks_, SIGKILL);
@@ -38,14 +40,16 @@ AttemptEnd Attempt::run() {
   }
   end_children();  // what left a rank's group, and came to us when its parent died
   pass_the_rest();
+  if (wanted_.others) return {};  // they know all of it, and more
   const Report report(ranks_, ends_, [this](const std::string& text) { say(text); });
   report.pass_errors();
   AttemptEnd end;
   end.failure = first_failure(ends_, signal_);
   if (end.failure) {
     report.name(*end.failure);
-    end.cause = "rank " + std::to_string(end.failure->rank) + ": " + describe_end(*end.failure);
-    end.error = ranks_[static_cast<size_t>(end.failure->rank)].error();
+    const RankState& rank = ranks_[static_cast<size_t>(end.failure->rank - wanted_.place.first)];
+    end.cause = rank.name() + ": " + describe_end(*end.failure);
+    end.error = rank.error();
   }
   end.code = launch_code(ends_, signal_);
   end.signal = signal_;
@@ -56,8 +60,12 @@ AttemptEnd Attempt::run() {
 }
 
 AttemptEnd Attempt::could_not_start(const std::string& reason) const {
-  write_text(wanted_.err, "drivetrain: error: " + reason + "\n");
-  const auto started = std::count_if(ranks_.begin(), ranks_.end(), [](const RankState& r) { return r.pid > 0; });
+  const auto started =
+      wanted_.place.first + std::count_if(ranks_.begin(), ranks_.end(), [](const RankState& r) { return r.pid > 0; });
+  if (wanted_.others)
+    wanted_.others->said(reason);
+  else
+    write_text(wanted_.err, "drivetrain: error: " + reason + "\n");
   AttemptEnd end;
   end.code = 8;
   end.failure = RankEnd{.rank = static_cast<int>(started), .code = 8};
@@ -65,7 +73,12 @@ AttemptEnd Attempt::could_not_start(const std::string& reason) const {
   return end;
 }
 
-void Attempt::say(const std::string& text) const { launcher_says(wanted_.err, text); }
+void Attempt::say(const std::string& text) const {
+  if (wanted_.others)
+    wanted_.others->said(text);
+  else
+    launcher_says(wanted_.err, text);
+}
 
 bool Attempt::any_running() const {
   return std::any_of(ranks_.begin(), ranks_.end(), [](const RankState& r) { return r.running(); });
@@ -73,20 +86,39 @@ bool Attempt::any_running() const {
 
 void Attempt::wait_for_something() {
   std::vector<pollfd> fds{{signals_.fd(), POLLIN, 0}, {started_.restart_points.fd(), POLLIN, 0}};
+  if (wanted_.others)
+    for (const pollfd& one : wanted_.others->fds()) fds.push_back(one);
   const size_t first = fds.size();
   std::vector<LineRelay*> relays;
+  const bool may_read = !wanted_.others || wanted_.others->takes_output();
   for (RankState& rank : ranks_)
     for (LineRelay* relay : {rank.out.get(), rank.err.get()}) {
-      if (!relay || relay->fd() < 0) continue;
+      if (!relay || relay->fd() < 0 || !may_read) continue;
       relays.push_back(relay);
       fds.push_back({relay->fd(), POLLIN, 0});
     }
-  const double wait_s = std::min(stop_others_.deadline() - now(), some_wait_for_others() ? 0.25 : 3600.0);
+  const double wait_s = std::min(stop_others_.deadline() - now(), some_wait_for_others() ? 0.25
+                                                                  : wanted_.others       ? 1.0
+                                                                                         : 3600.0);
   poll(fds.data(), fds.size(), std::max(0, static_cast<int>(wait_s * 1000) + 1));
   for (size_t i = 0; i < relays.size(); ++i)
     if (fds[first + i].revents) relays[i]->pass();
   started_.restart_points.take();
   while (const int number = signals_.next()) on_signal(number);
+  if (wanted_.others) hear_of_others();
+}
+
+void Attempt::hear_of_others() {
+  const OtherHosts::News news = wanted_.others->news();
+  for (const int number : news.signals) on_signal(number);
+  for (const RankEnd& end : news.ends) {
+    ends_.push_back(end);
+    ends_.back().after_s = now();
+    note_end(ends_.back());
+  }
+  if (!news.lost) return;
+  insisted_ = true;
+  signal_ranks(ranks_, SIGKILL);
 }
 
 void Attempt::on_signal(int number) {
@@ -117,25 +149,29 @@ void Attempt::reap(bool wait) {
   }
 }
 
-void Attempt::on_exit(size_t i, int status, bool killed) {
-  RankState& rank = ranks_[i];
+void Attempt::on_exit(size_t index, int status, bool killed) {
+  RankState& rank = ranks_[index];
   rank.ended = true;
   const bool by_us = stop_others_.has_sent_sigterm() || insisted_ || !rank.fault.empty();
   const int own_code = status + (killed ? 128 : 0);
   // That of its error, if it came so far: 128 + n would be that of a signal.
   const bool tells = rank.fault == kSaidError && own_code > 0 && own_code < 128;
   const int code = rank.fault.empty() || tells ? own_code : 5;
-  ends_.push_back({static_cast<int>(i), code, killed, by_us, now(), rank.fault});
-  const RankEnd& end = ends_.back();
-  if (code == 0 || (signal_ != 0 && !killed && is_as_asked(code, signal_))) return;
+  ends_.push_back({rank.number, code, killed, by_us, now(), rank.fault});
+  if (wanted_.others) wanted_.others->ended(ends_.back());
+  note_end(ends_.back());
+}
+
+void Attempt::note_end(const RankEnd& end) {
+  if (end.code == 0 || (signal_ != 0 && !end.killed && is_as_asked(end.code, signal_))) return;
   stop_others_.begin(now());
   // Rank 0 tells the others, whose waits end then; a rank that had come that far has told it itself.
-  write_text(started_.news.get(), "rank " + std::to_string(i) + " has ended: " + describe_end(end) + "\n");
+  write_text(started_.news.get(), "rank " + std::to_string(end.rank) + " has ended: " + describe_end(end) + "\n");
 }
 
 // Of a rank alone the end is its own affair.
 bool Attempt::some_said_error() const {
-  return ranks_.size() > 1 &&
+  return !is_alone() &&
          std::any_of(ranks_.begin(), ranks_.end(), [](const RankState& r) { return r.running() && r.said_error(); });
 }
 

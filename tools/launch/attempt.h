@@ -46,7 +46,10 @@ class Attempt {
   void wait_for_something();
   void on_signal(int number);
   void reap(bool wait);
-  void on_exit(size_t rank, int status, bool killed);
+  void on_exit(size_t index, int status, bool killed);
+  void note_end(const RankEnd& end);
+  void hear_of_others();
+  bool is_alone() const { return ranks_.size() == 1 && !wanted_.others; }
   bool some_said_error() const;
   bool some_wait_for_others() const;
   void keep_deadlines();

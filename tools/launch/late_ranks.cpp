@@ -17,10 +17,10 @@ void LateRanks::note_stop(size_t rank, double now) {
   state.stop_signal = info.si_code == CLD_STOPPED ? info.si_status : 0;
   state.alone_since = now;
   state.stillness = {}, state.files = {};
-  const std::string name = "rank " + std::to_string(rank);
+  const std::string name = state.name();
   if (state.stop_signal == 0) return say_(name + " goes on");
   say_(name + " is " + describe_stop(state.stop_signal) +
-       (ranks_.size() > 1 ? "; the others wait for it, up to their time-outs" : ""));
+       (some_others_ || ranks_.size() > 1 ? "; the others wait for it, up to their time-outs" : ""));
 }
 
 void LateRanks::told_to_end(double now) {
@@ -65,14 +65,14 @@ void LateRanks::watch_work(size_t rank, double now) {
 void LateRanks::end_stopped(size_t rank) {
   RankState& state = ranks_[rank];
   state.fault = describe_stop(state.stop_signal) + " and not continued";
-  say_("rank " + std::to_string(rank) + " is " + state.fault + ", and is ended");
+  say_(state.name() + " is " + state.fault + ", and is ended");
   kill(state.pid, SIGKILL);
 }
 
 void LateRanks::end(size_t rank, double now, const std::string& fault) {
   RankState& state = ranks_[rank];
   state.fault = fault;
-  say_("rank " + std::to_string(rank) + " " + fault + ", and is ended");
+  say_(state.name() + " " + fault + ", and is ended");
   state.kill_at = now + request_.sigterm_may_take_s;
   kill(state.pid, SIGTERM);
 }

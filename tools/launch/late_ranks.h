@@ -25,7 +25,8 @@ class LateRanks {
   // stopped, since the others have a deadline already.
   void watch(double now, bool done, bool failed);
   void end_stopped(size_t rank);
-  void told_to_end(double now);  // from now on every rank has its time
+  void told_to_end(double now);                         // from now on every rank has its time
+  void has_others_elsewhere() { some_others_ = true; }  // on other hosts
 
  private:
   void watch_work(size_t rank, double now);
@@ -34,7 +35,7 @@ class LateRanks {
   const LaunchRequest& request_;
   std::vector<RankState>& ranks_;
   const Say say_;
-  bool done_ = false, told_ = false;
+  bool done_ = false, told_ = false, some_others_ = false;
   double since_ = 0;  // the later of both
 };
 

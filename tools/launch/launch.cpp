@@ -8,6 +8,10 @@
 #include <cstdlib>
 #include <system_error>
 
+#include "hosts/dry_run.h"
+#include "hosts/hosts_run.h"
+#include "hosts/meeting.h"
+#include "hosts/visible_devices.h"
 #include "launch/attempt.h"
 #include "launch/fewer_ranks.h"
 #include "launch/line_relay.h"
@@ -30,6 +34,35 @@ void open_standard_descriptors() {
 }
 
 std::string ranks_text(int count) { return std::to_string(count) + (count == 1 ? " rank" : " ranks"); }
+
+// Where each host's launch is started by somebody else: the ranks of this one.
+Place own_place(const HostsRequest& hosts) {
+  Place place;
+  if (hosts.hosts.empty()) return place;
+  const auto own = static_cast<size_t>(hosts.node_rank);
+  const std::vector<Host> before(hosts.hosts.begin(), hosts.hosts.begin() + hosts.node_rank);
+  const bool alone = hosts.hosts.size() == 1;
+  if (alone && hosts.master_addr.empty() && hosts.master_port == 0) return place;
+  place.first = ranks_of(before), place.here = static_cast<int>(hosts.hosts[own].slots.size());
+  place.master_addr = hosts.master_addr, place.master_port = hosts.master_port;
+  place.listens = alone;  // others may be started earlier
+  if (alone) place.token = new_run_token();
+  if (own != 0) return place;
+  Meeting meeting = open_meeting(hosts.master_addr, hosts.master_port, {});
+  place.master_addr = meeting.address, place.master_port = meeting.port;
+  place.listener = fcntl(meeting.listener.get(), F_DUPFD_CLOEXEC, 3);
+  return place;
+}
+
+// Variables that all ranks of this host get, and the GPUs that they see.
+void set_environment(const HostsRequest& hosts) {
+  for (const std::string& entry : hosts.environment)
+    setenv(entry.substr(0, entry.find('=')).c_str(), entry.c_str() + entry.find('=') + 1, 1);
+  if (hosts.hosts.empty()) return;
+  const std::vector<int>& slots = hosts.hosts[static_cast<size_t>(hosts.node_rank)].slots;
+  if (const std::string devices = devices_of_slots(slots, std::getenv("CUDA_VISIBLE_DEVICES")); !devices.empty())
+    setenv("CUDA_VISIBLE_DEVICES", devices.c_str(), 1);
+}
 
 // The attempts of a run, one after the other.
 class Restarting {
@@ -65,6 +98,7 @@ class Restarting {
     if (point_ && point_->tag.empty()) wanted.environment.push_back(kBegunFolder + ("=" + point_->output_dir));
     wanted.ask_restart_points = request_.max_restarts > 0;
     wanted.out = request_.out, wanted.err = request_.err;
+    wanted.place = own_place(request_.hosts);
     return Attempt(request_, wanted, signals_).run();
   }
 
@@ -152,6 +186,10 @@ class Restarting {
 }  // namespace
 
 int launch(const LaunchRequest& request) try {
+  if (request.hosts.dry_run) {
+    write_text(request.out, dry_run_text(request));
+    return 0;
+  }
   const std::string too_few = make_room_for_open_files(request.ranks);
   if (!too_few.empty()) {
     write_text(request.err, "drivetrain: error: " + too_few + "\n");
@@ -161,7 +199,12 @@ int launch(const LaunchRequest& request) try {
   signal(SIGPIPE, SIG_IGN);
   open_standard_descriptors();
   unsetenv(kBegunFolder);  // of another launch
+  if (request.hosts.over_ssh) return HostsRun(request).run();
+  set_environment(request.hosts);
   return Restarting(request).run();
+} catch (const HostError& e) {
+  write_text(request.err, std::string("drivetrain: error: launch: this host: ") + e.what() + "\n");
+  return e.code;
 } catch (const std::system_error& e) {
   write_text(request.err, std::string("drivetrain: error: ") + e.what() + "\n");
   return 8;

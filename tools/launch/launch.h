@@ -1,4 +1,5 @@
-// `drivetrain launch`: starts the ranks of one host, passes their output and signals, and outlives them all.
+// `drivetrain launch`: starts the ranks of one host, passes their output and signals, and outlives them all. For a run
+// of several hosts hosts/hosts_run.h starts an agent on each, which does the same there for the ranks of its host.
 //
 // Every rank gets RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT, DRIVETRAIN_RUN_TOKEN, the secret
 // of this run, and DRIVETRAIN_MASTER_LISTENS; rank 0 also DRIVETRAIN_LISTEN_FD, a listening socket on that port, and

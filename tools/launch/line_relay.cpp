@@ -12,6 +12,7 @@ constexpr size_t kLongestLine = 1 << 16;  // longer ones are cut, so that memory
 }  // namespace
 
 void write_text(int fd, const std::string& text) {
+  if (fd < 0) return;
   for (size_t done = 0; done < text.size();) {
     const ssize_t n = write(fd, text.data() + done, text.size() - done);
     if (n < 0 && errno == EINTR) continue;
@@ -27,14 +28,21 @@ bool LineRelay::pass() {
   do n = read(fd(), buffer, sizeof buffer);
   while (n < 0 && errno == EINTR);
   if (n > 0) {
-    take(std::string(buffer, static_cast<size_t>(n)));
+    const std::string bytes(buffer, static_cast<size_t>(n));
+    if (listener_) listener_(bytes);
+    take(bytes);
     return true;
   }
   if (n < 0 && errno == EAGAIN) return false;
-  if (!line_.empty()) end_line();
-  write_text(to_, ready_);
+  finish();
   from_.close();
   return false;
+}
+
+void LineRelay::finish() {
+  if (!line_.empty()) end_line();
+  write_text(to_, ready_);
+  ready_.clear();
 }
 
 void LineRelay::take(const std::string& bytes) {

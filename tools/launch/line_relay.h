@@ -5,6 +5,7 @@
 #pragma once
 
 #include <deque>
+#include <functional>
 #include <string>
 
 #include "launch/rank_process.h"
@@ -16,9 +17,11 @@ void write_text(int fd, const std::string& text);
 
 class LineRelay {
  public:
-  // from: the read end of a pipe, not blocking.
-  LineRelay(Descriptor from, int to, std::string prefix)
-      : from_(std::move(from)), to_(to), prefix_(std::move(prefix)) {}
+  using Listener = std::function<void(const std::string&)>;
+  // from: the read end of a pipe, not blocking; none: what `take` is given. to: -1: nowhere. `listener` gets every byte
+  // as it comes.
+  LineRelay(Descriptor from, int to, std::string prefix, Listener listener = {})
+      : from_(std::move(from)), to_(to), prefix_(std::move(prefix)), listener_(std::move(listener)) {}
 
   int fd() const { return from_.get(); }  // -1 once the other side has closed it
   bool pass();                            // what is there now, up to 64 KB; false: nothing
@@ -26,13 +29,18 @@ class LineRelay {
   const std::string& error() const { return error_; }  // what began with "drivetrain: error: "; empty: nothing did
   void pass_error();                                   // what was held back; nothing where nothing was
 
- private:
+  // For a relay without a pipe: what was written, and that there is no more.
   void take(const std::string& bytes);
+  void finish();
+
+ private:
   void end_line();
 
   Descriptor from_;
   int to_;
-  std::string prefix_, line_, ready_, error_;
+  std::string prefix_;
+  Listener listener_;
+  std::string line_, ready_, error_;
   bool error_passed_ = false;
   std::deque<std::string> last_lines_;
 };

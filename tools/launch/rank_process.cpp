@@ -26,7 +26,7 @@ namespace {
   if (getppid() != launcher) _exit(127);  // it died before the line above
   setpgid(0, 0);
   const int nothing = open("/dev/null", O_RDONLY | O_CLOEXEC);
-  dup2(nothing, STDIN_FILENO);
+  dup2(start.in >= 0 ? start.in : nothing, STDIN_FILENO);
   if (start.out >= 0) dup2(start.out, STDOUT_FILENO);
   if (start.err >= 0) dup2(start.err, STDERR_FILENO);
   for (const Inherited& one : start.inherited)

@@ -40,6 +40,7 @@ struct Inherited {
 struct RankStart {
   const std::vector<std::string>* command;  // looked up in PATH if it has no '/'
   std::vector<std::string> environment;     // NAME=VALUE, replacing what the launcher has under NAME
+  int in = -1;                              // -1: nothing to read
   int out = -1, err = -1;                   // -1: the launcher's own
   std::vector<Inherited> inherited;
   int config = -1, config_number = -1;  // a descriptor that the rank finds under that number

@@ -14,6 +14,8 @@ constexpr double kNever = std::numeric_limits<double>::infinity();
 constexpr const char* kSaidError = "did not end after its error";  // a fault
 
 struct RankState {
+  int number = 0;    // its RANK
+  std::string host;  // where it runs, if the run has several hosts; else ""
   pid_t pid = -1;
   bool ended = false;
   std::unique_ptr<LineRelay> out;  // null: inherited
@@ -29,6 +31,8 @@ struct RankState {
   bool said_error() const { return err && !err->error().empty(); }  // its last word, though it may yet hang in its end
   bool goes_on() const { return running() && stop_signal == 0 && !said_error(); }
   std::string error() const { return err ? err->error() : ""; }
+  // "rank 3", "rank 3 on host b"
+  std::string name() const { return "rank " + std::to_string(number) + (host.empty() ? "" : " on host " + host); }
   void pass_error() const {
     if (err) err->pass_error();
   }

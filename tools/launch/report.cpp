@@ -39,9 +39,9 @@ void Report::pass_errors() const {
 }
 
 void Report::name(const RankEnd& failure) const {
-  std::string text = "rank " + std::to_string(failure.rank) + (ranks_.size() > 1 ? " failed first: " : " failed: ") +
-                     describe_end(failure) + (failure.fault.empty() ? " after " : "; ended after ") +
-                     formatted("%.1f s", failure.after_s);
+  std::string text = ranks_[static_cast<size_t>(failure.rank)].name() +
+                     (ranks_.size() > 1 ? " failed first: " : " failed: ") + describe_end(failure) +
+                     (failure.fault.empty() ? " after " : "; ended after ") + formatted("%.1f s", failure.after_s);
   // A library that called exit, perhaps: its rank said nothing and the others lost it.
   for (const RankEnd& end : ends_)
     if (failure.code == 5 && end.code == 0 && end.after_s < failure.after_s)

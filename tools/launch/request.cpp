@@ -66,6 +66,15 @@ void check_config(const Arguments& arguments, const Command& command) {
 
 constexpr int64_t kMostRanks = 4096;
 
+void read_hosts(const Arguments& arguments, LaunchRequest& request) {
+  request.hosts = hosts_request(arguments);
+  if (request.hosts.hosts.empty()) return;
+  request.ranks = ranks_of(request.hosts.hosts);
+  if (request.ranks > kMostRanks)
+    cli::refuse(arguments.command(), "the hosts have " + std::to_string(request.ranks) + " slots together; a run has " +
+                                         std::to_string(kMostRanks) + " ranks at most");
+}
+
 // "2:4"
 void read_elastic(const Arguments& arguments, LaunchRequest& request) {
   if (!arguments.has("--elastic")) return;
@@ -98,13 +107,18 @@ LaunchRequest launch_request(const Arguments& arguments) {
   std::vector<Arguments::Given> options = options_of_ranks(arguments, command);
   check_config(arguments, command);
   request.ranks = static_cast<int>(arguments.whole("-n"));
+  read_hosts(arguments, request);
   request.only_rank_0 = arguments.has("--plan");
   read_restarts(arguments, request);
   if (command.name == "train") request.resume = arguments.text("--resume");
   std::vector<std::string> plain = arguments.plain();
   if (!plain.empty()) {
     request.config = read_config_once(plain.front());
+    if (request.config.number >= 0 && request.hosts.over_ssh)
+      throw UsageError("launch: the config " + plain.front() +
+                       " can be read only once; for a run over ssh give a file that is at the same path on every host");
     plain.front() = request.config.path;
+    request.config_path = plain.front();
   }
   request.command = {std::filesystem::read_symlink("/proc/self/exe")};  // this very program
   for (const std::string& word : cli::split(command.name, ' ')) request.command.push_back(word);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cli/arguments.h"
+#include "hosts/hosts_request.h"
 #include "launch/config_document.h"
 
 namespace drivetrain::program {
@@ -16,11 +17,13 @@ struct LaunchRequest {
   std::vector<std::string> command;  // of every rank: program and arguments, without --resume
   std::string resume;                // what --resume says; "": it was not given
   ConfigDocument config;             // handed on where it can be read only once
-  bool only_rank_0 = false;          // the others would do nothing (`--plan`)
-  int max_restarts = 0;              // in a row without a newer checkpoint
-  int least_ranks = 0;               // that a restart may have; 0: as many as there are
-  int most_ranks = 0;                // that there is room for on this host; 0: only `ranks`
-  double first_pause_s = 0.2;        // before a restart; doubled each time
+  std::string config_path;           // as ranks are given it; "": there is none
+  HostsRequest hosts;
+  bool only_rank_0 = false;    // the others would do nothing (`--plan`)
+  int max_restarts = 0;        // in a row without a newer checkpoint
+  int least_ranks = 0;         // that a restart may have; 0: as many as there are
+  int most_ranks = 0;          // that there is room for on this host; 0: only `ranks`
+  double first_pause_s = 0.2;  // before a restart; doubled each time
   double longest_pause_s = 5;
   double peers_may_take_s = 10;     // after the first failure, before SIGTERM: ranks notice a lost peer by themselves
   double sigterm_may_take_s = 5;    // before SIGKILL

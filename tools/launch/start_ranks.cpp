@@ -22,11 +22,12 @@ Pipe new_pipe() {
 void do_not_wait_at(const Descriptor& end) { fcntl(end.get(), F_SETFL, O_NONBLOCK); }
 
 // A pipe whose write end goes to the rank.
-std::unique_ptr<LineRelay> relayed(Descriptor& write_end, int to, const std::string& prefix) {
+std::unique_ptr<LineRelay> relayed(Descriptor& write_end, int to, const std::string& prefix,
+                                   LineRelay::Listener listener = {}) {
   Pipe pipe = new_pipe();
   write_end = std::move(pipe.to);
   do_not_wait_at(pipe.from);
-  return std::make_unique<LineRelay>(std::move(pipe.from), to, prefix);
+  return std::make_unique<LineRelay>(std::move(pipe.from), to, prefix, std::move(listener));
 }
 
 // What rank 0 alone gets.
@@ -40,11 +41,13 @@ class Starter {
       : wanted_(wanted), config_(config), mask_(mask) {}
 
   void start(StartedRanks& started) {
-    ForRank0 own = prepare(started);
-    const int count = wanted_.only_rank_0 ? 1 : wanted_.count;
+    ForRank0 own;
+    if (wanted_.place.first == 0) own = prepare(started);
+    const int count = wanted_.only_rank_0 ? 1 : here();
     started.ranks.resize(static_cast<size_t>(count));
-    for (int rank = 0; rank < count; ++rank) {
-      start_one(rank, own, started.ranks[static_cast<size_t>(rank)]);
+    for (int local = 0; local < count; ++local) started.ranks[static_cast<size_t>(local)].number = first() + local;
+    for (int local = 0; local < count; ++local) {
+      start_one(local, own, started.ranks[static_cast<size_t>(local)]);
       own = ForRank0();  // if rank 0 dies, others are refused at once instead of waiting
     }
   }
@@ -52,7 +55,10 @@ class Starter {
  private:
   ForRank0 prepare(StartedRanks& started) {
     ForRank0 own;
-    own.listener = listen_on_free_port(port_);
+    if (!wanted_.place.has_others())
+      own.listener = listen_on_free_port(port_);
+    else
+      own.listener = Descriptor(wanted_.place.listener);
     Pipe news = new_pipe();
     own.news = std::move(news.from), started.news = std::move(news.to);
     do_not_wait_at(started.news);  // a stopped rank 0 reads nothing
@@ -64,16 +70,27 @@ class Starter {
     return own;
   }
 
-  void start_one(int rank, const ForRank0& own, RankState& state) const {
+  int first() const { return wanted_.place.first; }
+  int here() const { return wanted_.place.has_others() ? wanted_.place.here : wanted_.count; }
+
+  LineRelay::Listener listener(int rank, bool is_error) const {
+    OtherHosts* const others = wanted_.others;
+    if (!others) return {};
+    return [=](const std::string& bytes) { others->output(rank, is_error, bytes); };
+  }
+
+  void start_one(int local, const ForRank0& own, RankState& state) const {
+    const int rank = state.number;
     const std::string prefix = rank == 0 ? "" : "[rank " + std::to_string(rank) + "] ";
     Descriptor out, err;
-    if (rank != 0) state.out = relayed(out, wanted_.out, prefix);
+    const bool own_streams = rank == 0 && !wanted_.others;
+    if (!own_streams) state.out = relayed(out, wanted_.out, prefix, listener(rank, false));
     // On a terminal rank 0's two streams must stay in order, which a pipe for one of them would not keep.
-    if (rank != 0 || !isatty(wanted_.err)) state.err = relayed(err, wanted_.err, prefix);
+    if (!own_streams || !isatty(wanted_.err)) state.err = relayed(err, wanted_.err, prefix, listener(rank, true));
     RankStart start;
     start.command = &wanted_.command;
-    start.environment = environment_of(rank);
-    start.out = rank == 0 ? wanted_.out : out.get();
+    start.environment = environment_of(rank, local);
+    start.out = own_streams ? wanted_.out : out.get();
     start.err = err.get();
     start.inherited = {{"DRIVETRAIN_LISTEN_FD", own.listener.get()},
                        {"DRIVETRAIN_NEWS_FD", own.news.get()},
@@ -83,14 +100,19 @@ class Starter {
     state.pid = start_rank(start);
   }
 
-  std::vector<std::string> environment_of(int rank) const {
-    const std::string number = std::to_string(rank), world = std::to_string(wanted_.count);
+  std::vector<std::string> environment_of(int rank, int local) const {
     std::vector<std::string> list = wanted_.environment;
+    const Place& place = wanted_.place;
+    const bool alone = !place.has_others();
     for (const std::string& entry :
-         {"RANK=" + number, "LOCAL_RANK=" + number, "WORLD_SIZE=" + world, "LOCAL_WORLD_SIZE=" + world,
-          std::string("MASTER_ADDR=127.0.0.1"), "MASTER_PORT=" + std::to_string(port_),
-          std::string("DRIVETRAIN_MASTER_LISTENS=1"), "DRIVETRAIN_RUN_TOKEN=" + token_})
+         {"RANK=" + std::to_string(rank), "LOCAL_RANK=" + std::to_string(local),
+          "WORLD_SIZE=" + std::to_string(wanted_.count), "LOCAL_WORLD_SIZE=" + std::to_string(here()),
+          "MASTER_ADDR=" + (alone ? "127.0.0.1" : place.master_addr),
+          "MASTER_PORT=" + std::to_string(alone ? port_ : place.master_port),
+          "DRIVETRAIN_MASTER_LISTENS=" + std::string(alone || place.listens ? "1" : "")})
       list.push_back(entry);
+    // Where others start the other ranks, one in the environment is theirs too; without one rank 0 shows its own.
+    if (alone || !place.token.empty()) list.push_back("DRIVETRAIN_RUN_TOKEN=" + (alone ? token_ : place.token));
     return list;
   }
 

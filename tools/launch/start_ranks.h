@@ -6,6 +6,8 @@
 #include <vector>
 
 #include "launch/config_document.h"
+#include "launch/other_hosts.h"
+#include "launch/place.h"
 #include "launch/rank_state.h"
 #include "launch/restart_point.h"
 
@@ -18,6 +20,8 @@ struct RanksToStart {
   std::vector<std::string> environment = {};  // NAME=VALUE, beside what every rank is told
   bool ask_restart_points = false;
   int out = STDOUT_FILENO, err = STDERR_FILENO;  // rank 0 inherits a terminal as it is
+  Place place = {};
+  OtherHosts* others = nullptr;  // which get the output instead; null: there are none, or they are on their own
 };
 
 struct StartedRanks {

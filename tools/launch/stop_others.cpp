@@ -35,9 +35,10 @@ void StopOthers::send_sigterm(int signal) {
     if (ranks_[i].running() && ranks_[i].fault.empty()) end(i, signal);
 }
 
-void StopOthers::end(size_t rank, int signal) {
-  RankState& state = ranks_[rank];
-  if (state.stop_signal != 0) return late_.end_stopped(rank);
+void StopOthers::end(size_t index, int signal) {
+  RankState& state = ranks_[index];
+  const int rank = state.number;
+  if (state.stop_signal != 0) return late_.end_stopped(index);
   // Where all others lost a peer, it is this one: it hangs outside of what they wait for.
   if (state.said_error())
     state.fault = kSaidError;

@@ -30,7 +30,7 @@ class StopOthers {
 
  private:
   void send_sigterm(int signal);
-  void end(size_t rank, int signal);
+  void end(size_t index, int signal);
   bool all_lost_a_peer(int signal) const;
 
   const LaunchRequest& request_;

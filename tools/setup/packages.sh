@@ -7,8 +7,8 @@ build_packages() {
   echo libboost-dev rapidjson-dev libtbb-dev libspdlog-dev libssl-dev libcli11-dev libgtest-dev libxxhash-dev
   echo libutf8proc-dev libsentencepiece-dev # tokenizer/bpe and tokenizer/sentencepiece
   echo libmpich-dev mpich # communicator/mpi; where both are absent, a build leaves it out and says so
-  echo iproute2           # communicator/tcp is tested between network namespaces
   echo python3-jsonschema # what `config schema` prints is tested with it
+  echo openssh-client openssh-server iproute2 procps # hosts of tests are namespaces with an sshd each
   find_python || echo python3-pip
 }
 
@@ -20,7 +20,10 @@ have_package() {
     libmpich-dev) have mpicc && return 0 ;; # another MPI will do
     python3-jsonschema) python3 -c "import jsonschema" 2>/dev/null && return 0 ;;
     mpich) have mpirun && return 0 ;;
+    openssh-client) have ssh && return 0 ;;
+    openssh-server) [ -x /usr/sbin/sshd ] && return 0 ;;
     iproute2) have ip && return 0 ;;
+    procps) have pkill && return 0 ;;
   esac
   [ "$(dpkg-query -W -f='${db:Status-Status}' "$1" 2>/dev/null)" = installed ]
 }

@@ -1,0 +1,192 @@
+#!/usr/bin/env python3
+"""What a launch over hosts refuses before any rank starts: each with one clear error, the exit code and the host."""
+
+import os
+import shutil
+import signal
+import sys
+import time
+import unittest
+
+import namespaces
+from hosts_fixture import HostsTest
+
+RAN = 'touch "$W/ran"'
+
+
+class Refusals(HostsTest):
+    names = ("a", "b")
+
+    def refused(self, code, *words, options=(), **more):
+        begin = time.monotonic()
+        ended = self.launch(RAN, *options, **more)
+        self.expect(ended, code, *words)
+        self.assertLess(time.monotonic() - begin, 40)
+        self.assertFalse((self.work / "ran").exists(), "a rank was started")
+        self.expect_nothing_left()
+        return ended
+
+    def hostfile_refused(self, text, *words):
+        self.hostfile(text)
+        self.refused(2, *words)
+
+    def ssh_config(self, name, text):
+        """The settings of the network after these, which win."""
+        (self.folder / name).write_text(text + (self.folder / "ssh_config").read_text())
+        return name
+
+    def test_hostfiles(self):
+        self.hostfile_refused("a slots=1\nb slots=1\na slots=2\n", ":3: the host a stands here and in line 1")
+        self.hostfile_refused("# nobody\n\r\n", "names no host")
+        self.hostfile_refused("a\n", ":1: wanted slots=K after the host, got nothing")
+        self.hostfile_refused("a slots=0\n", ":1: slots wants a whole number from 1 to 4096, got \"0\"")
+        self.hostfile_refused("a slots=x\n", "got \"x\"")
+        self.hostfile_refused("-oProxyCommand=x slots=1\n", "is no host name")
+        self.hostfile_refused("root@a slots=1\n", "-l USER")
+        self.hostfile_refused("a slots=2 max_slots=4\n", "\"max_slots=4\" was not expected")
+        (self.work / "hostfile").unlink()
+        self.refused(2, "cannot read the hostfile")
+
+    def test_filters(self):
+        self.hostfile("a slots=1\nb slots=2\n")
+        for options, words in ((("--include", "a", "--exclude", "b"), "exclude each other"),
+                               (("--include", "b:2"), "the host b has no slot 2; it has 2, counted from 0"),
+                               (("--include", "b:x"), "is no number of a slot"),
+                               (("--include", "bb"), "there is no host bb in the hostfile"),
+                               (("--exclude", "a@b"), "leaves no slot of any host"),
+                               (("--include", "a", "-n", "1"), "leave out -n"),
+                               (("--num_nodes", "3"), "the hostfile has 2 hosts"),
+                               (("-n", "2"), "the host a has slots=1"),
+                               (("--include", "fd00::1:0"), "stands in brackets")):
+            self.refused(2, words, options=options)
+
+    def test_options_that_contradict(self):
+        for options, words in ((("--launcher", "slurm"), "not in this version"), (("--launcher", "rsh"), "ssh or none"),
+                               (("--no_ssh",), "Give --node_rank"), (("--node_rank", "0"), "goes with --no_ssh"),
+                               (("--no_ssh", "--node_rank", "0"), "needs --master_addr"),
+                               (("--no_ssh", "--node_rank", "2"), "counted from 0"),
+                               (("--env", "NOT_SET_HERE"), "is not set here"), (("--env", "A B=1"), "KEY or KEY=VALUE"),
+                               (("--env", "DRIVETRAIN_RUN_TOKEN=x"), "launch itself gives that"),
+                               (("--max-restarts", "1"), "not in this version for a run of several hosts"),
+                               (("--launcher_args", "-o 'x"), "does not end")):
+            self.refused(2, words, options=options, ssh_config=None)
+        (self.work / ".drivetrain_env").write_text("A=1\nno equals sign\n")
+        self.refused(2, ".drivetrain_env:2: wanted NAME=VALUE")
+
+    def test_hosts_that_cannot_be_reached_are_all_named(self):
+        self.hostfile("a slots=1\nb slots=1\ngone slots=1\nnowhere slots=1\n")
+        config = self.ssh_config("config_gone", "Host gone\n  HostName 10.77.0.99\nHost nowhere\n  HostName no.such.invalid\n")
+        self.refused(5, "host gone: it cannot be reached by ssh: ssh ended with exit 255: ssh: connect to host 10.77.0.99",
+                     "host nowhere: it cannot be reached by ssh", "Could not resolve hostname",
+                     "2 of 4 hosts cannot take part; no rank was started", ssh_config=config)
+
+    def test_a_port_where_no_sshd_is(self):
+        self.refused(5, "host a: ", "host b: it cannot be reached by ssh", "Connection refused",
+                     options=("--ssh_port", "2222"))
+
+    def test_wrong_keys(self):
+        config = self.ssh_config("config_wrong", f"Host b\n  IdentityFile {self.folder}/wrong_key\n")
+        text = (self.folder / config).read_text()
+        (self.folder / config).write_text(text.replace(f"Host *\n  User root\n  IdentityFile {self.folder}/user_key\n",
+                                                       f"Host a\n  IdentityFile {self.folder}/user_key\nHost *\n"))
+        self.refused(5, "host b: it cannot be reached by ssh", "Permission denied", "has to work without a question",
+                     ssh_config=config)
+        config = self.ssh_config("config_unknown", f"Host b\n  UserKnownHostsFile {self.folder}/nobody_known\n")
+        self.refused(5, "host b: it cannot be reached by ssh", "Host key verification failed", ssh_config=config)
+
+    def stop_sshd(self, name):
+        sshd = self.hosts[name].sshd_pid()
+        os.kill(sshd, signal.SIGSTOP)
+        self.addCleanup(lambda: [os.kill(pid, signal.SIGCONT) for pid in (sshd, self.hosts[name].sshd.pid)])
+
+    def test_an_sshd_that_hangs(self):
+        self.stop_sshd("b")
+        self.refused(5, "host b: ")
+
+    def there(self, *words):
+        """On host b alone: each host mounts for itself."""
+        self.hosts["b"].run(*words)
+
+    def test_a_missing_install_folder(self):
+        install = self.folder / "install"
+        self.there("mount", "-t", "tmpfs", "tmpfs", install)
+        self.addCleanup(self.there, "umount", install)
+        self.refused(2, f"host b: there is no program {install}/bin/drivetrain that can be run",
+                     "install Drivetrain at the same path on every host")
+
+    def test_another_version(self):
+        other = self.folder / "other"
+        shutil.copytree(self.folder / "install", other)
+        program = other / "bin/drivetrain"
+        bytes_there = program.read_bytes()
+        self.assertIn(b"\x000.1.0\x00", bytes_there)
+        program.write_bytes(bytes_there.replace(b"\x000.1.0\x00", b"\x000.0.9\x00"))
+        self.there("mount", "--bind", other, self.folder / "install")
+        self.addCleanup(self.there, "umount", self.folder / "install")
+        self.refused(2, "host b: it has drivetrain 0.0.9", "install the same version on both")
+
+    def test_a_program_that_is_none_of_ours(self):
+        other = self.folder / "none"
+        (other / "bin").mkdir(parents=True)
+        (other / "bin/drivetrain").write_text("#!/bin/sh\necho hello\nexit 3\n")
+        (other / "bin/drivetrain").chmod(0o755)
+        self.there("mount", "--bind", other, self.folder / "install")
+        self.addCleanup(self.there, "umount", self.folder / "install")
+        self.refused(5, "host b: ", "ssh ended with exit 3")
+
+    def test_missing_folder_and_config(self):
+        self.there("mount", "-t", "tmpfs", "tmpfs", self.work)
+        self.addCleanup(self.there, "umount", self.work)
+        config = self.work / "config.json"
+        config.write_text("{}")
+        ended = self.launch(RAN, "--set", "a=1")
+        self.assertEqual(ended.code, 0, ended.text)  # the folder is there, though empty
+        (self.folder / "config.json").rename(self.folder / "elsewhere.json")
+        self.addCleanup((self.folder / "elsewhere.json").rename, self.folder / "config.json")
+        self.expect(self.launch(RAN), 2, "launch: cannot read the config file")
+
+    def test_a_config_that_only_this_host_has(self):
+        hidden = self.folder / "hidden"
+        hidden.mkdir()
+        (hidden / "config.json").write_text("{}")
+        self.there("mount", "-t", "tmpfs", "tmpfs", hidden)
+        self.addCleanup(self.there, "umount", hidden)
+        launch = self.hosts["a"].start("env", "-C", self.work, *self.words()[:-1], hidden / "config.json",
+                                       env=self.environment(RAN), stdout=-1, stderr=-1)
+        err = launch.communicate(timeout=40)[1].decode()
+        self.assertEqual(launch.returncode, 2, err)
+        self.assertIn(f"host b: cannot read the config file {hidden}/config.json", err)
+        self.assertIn("at the same path on every host", err)
+
+    def test_where_rank_0_listens(self):
+        taken = self.hosts["a"].start("python3", "-c", "import socket,time; s=socket.socket(); s.bind(('',29533)); "
+                                      "s.listen(); print('up', flush=True); time.sleep(60)", stdout=-1)
+        taken.stdout.readline()
+        try:
+            ended = self.launch(RAN, "--master_port", "29533")
+            self.expect(ended, 5, "host a: it cannot listen on 10.77.0.1 port 29533: Address already in use",
+                        "without --master_port a free port is taken")
+        finally:
+            self.hosts["a"].run("pkill", "-f", "29533")
+            taken.wait()
+            taken.stdout.close()
+        self.refused(2, "host a: it cannot listen on 10.77.0.2", "has to be an address of that host",
+                     options=("--master_addr", "10.77.0.2"))
+        self.refused(5, "host b: it does not reach rank 0's host at 127.0.0.1", "Connection refused",
+                     options=("--master_addr", "127.0.0.1"))
+
+    def test_a_signal_before_ranks_start(self):
+        self.stop_sshd("b")
+        launch = self.start(RAN)
+        time.sleep(1)
+        self.hosts["a"].run("pkill", "-TERM", "-f", "drivetrain launch")
+        self.assertEqual(launch.wait(10), 143)
+        self.assertIn(b"stopped by signal 15 before any rank was started", launch.stderr.read())
+
+
+if __name__ == "__main__":
+    reason = namespaces.why_not()
+    if reason:
+        print(f"skipped: {reason}")
+        sys.exit(77)
+    unittest.main(verbosity=2, warnings="ignore")

@@ -1,0 +1,204 @@
+#!/usr/bin/env python3
+"""`drivetrain launch` over hosts of their own: what ranks are told, how runs end, and that nothing is left anywhere."""
+
+import re
+import signal
+import subprocess
+import sys
+import time
+import unittest
+
+import namespaces
+from hosts_fixture import HostsTest, eventually
+
+SLEEP = 'touch "$W/up$RANK"; exec sleep 100'
+UP = ("up0", "up1", "up2")
+# Rank 0, whose port the others try, stays until the last of them has.
+UNTIL_ALL_CAME = 'touch "$W/came$RANK"; while [ $(ls "$W" | grep -c came) -lt {ranks} ]; do sleep 0.05; done'
+
+
+class WhatRanksAreTold(HostsTest):
+    def test_ranks_numbers_and_rank_0s_address(self):
+        self.hostfile("# three hosts\na slots=2 # the first\r\nb slots=1\n\nc slots=1\n")
+        ended = self.launch('exec 3<>/dev/tcp/$MASTER_ADDR/$MASTER_PORT && echo "$(hostname) $RANK $LOCAL_RANK '
+                            '$WORLD_SIZE $LOCAL_WORLD_SIZE $MASTER_ADDR $PWD"; ' + UNTIL_ALL_CAME.format(ranks=4))
+        self.expect(ended, 0)
+        lines = sorted(re.sub(r"^\[.*?\] ", "", line) for line in ended.out.splitlines())
+        at = f"10.77.0.1 {self.work}"
+        self.assertEqual(lines, [f"a 0 0 4 2 {at}", f"a 1 1 4 2 {at}", f"b 2 0 4 1 {at}", f"c 3 0 4 1 {at}"])
+        self.assertIn("[b rank 2] b 2", ended.out)
+        self.expect_nothing_left()
+
+    def test_one_secret_that_no_command_line_shows(self):
+        launch = self.start('echo "$DRIVETRAIN_RUN_TOKEN" > "$W/token$RANK"; touch "$W/up$RANK"; '
+                            'while [ ! -e "$W/go" ]; do sleep 0.05; done')
+        self.wait_for(*UP)
+        tokens = {(self.work / f"token{rank}").read_text().strip() for rank in range(3)}
+        self.assertEqual(len(tokens), 1)
+        self.assertGreaterEqual(len(next(iter(tokens))), 32)
+        for host in self.hosts.values():
+            self.assertNotIn(next(iter(tokens)), "".join(host.processes()))
+        (self.work / "go").touch()
+        self.assertEqual(launch.wait(20), 0)
+
+    def test_variables(self):
+        (self.folder / "home/.deepspeed_env").write_text("FROM_HOME=1\nBOTH=home\n")
+        (self.work / ".deepspeed_env").write_text("# a note\nBOTH=here\nSPACE=a b 'c'\n")
+        (self.work / ".drivetrain_env").write_text("OURS=2\n")
+        self.addCleanup((self.folder / "home/.deepspeed_env").unlink)
+        ended = self.launch('echo "$FROM_HOME|$BOTH|$SPACE|$OURS|$GIVEN|$NAMED|$NCCL_DEBUG|$OTHER"', "--env", "GIVEN=x y",
+                            "--env", "NAMED", env={"NAMED": "n", "NCCL_DEBUG": "WARN", "OTHER": "stays"})
+        self.expect(ended, 0)
+        self.assertEqual(ended.out.count("1|here|a b 'c'|2|x y|n|WARN|\n"), 3, ended.text)
+
+    def test_chosen_slots(self):
+        self.hostfile("a slots=4\nb slots=4\nc slots=4\n")
+        said = 'echo "$(hostname) $RANK of $WORLD_SIZE gpus ${CUDA_VISIBLE_DEVICES-all}"'
+        ended = self.launch(said, "--include", "c:1,3@a:0")
+        self.expect(ended, 0)
+        for line in ("a 0 of 3 gpus all", "c 1 of 3 gpus 1,3", "c 2 of 3 gpus 1,3"):
+            self.assertIn(line, ended.out)
+        ended = self.launch(said, "--exclude", "a@b:0,1,2")
+        self.assertIn("b 0 of 5 gpus 3", ended.out, ended.text)
+        ended = self.launch(said, "--num_nodes", "2", "--num_gpus", "1")
+        self.assertEqual(ended.out.count(" of 2 gpus all"), 2, ended.text)
+
+    def test_without_ssh_each_host_starts_its_own(self):
+        self.hostfile("a slots=1\nb slots=1\n")
+        script = ('until (exec 3<>/dev/tcp/$MASTER_ADDR/$MASTER_PORT) 2> /dev/null; do sleep 0.1; done; '
+                  'echo "$RANK of $WORLD_SIZE $LOCAL_WORLD_SIZE reached $MASTER_ADDR"; ' + UNTIL_ALL_CAME.format(ranks=2))
+        there = ("--no_ssh", "--master_addr", "10.77.0.1", "--master_port", "29511", "--node_rank")
+        launches = [self.start(script, *there, str(i), on=on, ssh_config=None) for i, on in enumerate("ab")]
+        self.assertEqual([one.wait(20) for one in launches], [0, 0])
+        self.assertIn(b"1 of 2 1 reached 10.77.0.1", launches[1].stdout.read())
+
+    def test_much_output_and_bytes_that_are_no_text(self):
+        ended = self.launch(r'yes "$RANK 0123456789" | head -n 200000; printf "\377\376 no text\n"')
+        self.expect(ended, 0)
+        for rank in (1, 2):
+            self.assertEqual(ended.out.count(f"[b rank {rank}] {rank} 0123456789\n"), 200000)
+        of_rank_0 = re.sub(r"\[b rank \d\] [^\n]*\n", "", ended.out)  # whose bytes pass as they come
+        self.assertEqual(of_rank_0.count("0 0123456789\n"), 200000)
+
+
+class HowRunsEnd(HostsTest):
+    def fails(self, script, code, *words, options=()):
+        begin = time.monotonic()
+        ended = self.launch(script, *options)
+        self.expect(ended, code, *words)
+        self.assertLess(time.monotonic() - begin, 20)
+        self.expect_nothing_left()
+        return ended
+
+    def test_the_first_failure_is_named_with_its_host_and_code(self):
+        self.fails("[ $RANK = 2 ] && { sleep 0.5; echo why it failed >&2; exit 7; }; sleep 100", 7,
+                   "rank 2 on host b failed first: exit 7 (numeric failure)", "why it failed")
+
+    def test_a_signal_that_killed(self):
+        self.fails("[ $RANK = 1 ] && kill -SEGV $$; sleep 100", 139, "rank 1 on host b failed first: killed by signal 11")
+
+    def test_ranks_that_ignore_sigterm(self):
+        self.fails("trap '' TERM; [ $RANK = 0 ] && exit 8; exec sleep 100", 8, "rank 0 on host a failed first")
+
+    def test_a_lost_peer_is_not_the_cause(self):
+        self.fails("[ $RANK = 1 ] && { sleep 1; exit 4; }; exit 5", 4, "rank 1 on host b failed first: exit 4")
+
+    def test_a_rank_that_hangs_while_others_lose_it(self):
+        self.fails("[ $RANK = 2 ] && sleep 100; sleep 0.5; exit 5", 5,
+                   "rank 2 on host b failed first: did not go on while the others waited for it")
+
+    def test_the_same_error_is_said_once(self):
+        ended = self.fails('echo "drivetrain: error: the same" >&2; exit 2', 2)
+        self.assertEqual(ended.err.count("drivetrain: error: the same"), 1, ended.text)
+
+    def test_a_stopped_rank(self):
+        launch = self.start(SLEEP)
+        self.wait_for(*UP)
+        self.hosts["b"].run("pkill", "-STOP", "-f", "sleep 100")
+        self.hosts["a"].run("pkill", "-KILL", "-f", "sleep 100")
+        self.assertEqual(launch.wait(30), 137)
+        self.assertIn(b"on host b: rank 1 is stopped by signal 19", launch.stderr.read())
+        self.expect_nothing_left()
+
+    def test_signals_reach_every_rank(self):
+        for sent, code in ((signal.SIGTERM, 75), (signal.SIGINT, 130)):
+            launch = self.start(f"trap 'touch $W/got$RANK; exit {code}' {sent.name[3:]}; "
+                                "touch $W/up$RANK; sleep 100 & wait")
+            self.wait_for(*UP)
+            self.hosts["a"].run("pkill", f"-{sent.value}", "-f", "drivetrain launch")
+            self.assertEqual(launch.wait(30), code, launch.stderr.read())
+            self.wait_for("got0", "got1", "got2")
+            for file in self.work.glob("[ug]*"):
+                file.unlink()
+        self.expect_nothing_left()
+
+    def test_a_launcher_that_is_killed(self):
+        launch = self.start(SLEEP)
+        self.wait_for(*UP)
+        self.hosts["a"].run("pkill", "-KILL", "-f", "drivetrain launch")
+        launch.wait()
+        self.expect_nothing_left()
+
+    def test_an_agent_that_is_killed(self):
+        launch = self.start(SLEEP)
+        self.wait_for(*UP)
+        self.hosts["b"].run("pkill", "-KILL", "-f", "drivetrain agent")
+        self.assertEqual(launch.wait(30), 5)
+        self.assertIn(b"on host b failed first: lost with its host", launch.stderr.read())
+        self.expect_nothing_left()
+
+    def test_an_ssh_that_hangs(self):
+        launch = self.start(SLEEP)
+        self.wait_for(*UP)
+        self.hosts["a"].run("pkill", "-STOP", "-f", "ssh.* -- b ")
+        self.assertEqual(launch.wait(40), 5)
+        self.assertIn(b"rank 1 on host b failed first: lost with its host: its agent has said nothing for 10 s",
+                      launch.stderr.read())
+        self.expect_nothing_left()
+
+    def link_is_cut(self, cut, mend):
+        launch = self.start(SLEEP)
+        self.wait_for(*UP)
+        begin = time.monotonic()
+        cut("b")
+        self.addCleanup(mend, "b")
+        self.assertEqual(launch.wait(40), 5)
+        self.assertLess(time.monotonic() - begin, 16)
+        self.assertIn(b"rank 1 on host b failed first: lost with its host: ssh ended with exit 255", launch.stderr.read())
+        # Nobody can tell b: its agent sees by itself that the network does not answer.
+        self.assertTrue(eventually(lambda: not self.hosts["b"].processes(), 20), self.hosts["b"].processes())
+        self.expect_nothing_left()
+
+    def test_a_link_that_is_cut(self):
+        self.link_is_cut(self.network.cut, self.network.mend)
+
+    def test_a_network_card_that_is_switched_off(self):
+        self.link_is_cut(self.network.switch_off, self.network.switch_on)
+
+
+class ALostHost(HostsTest):
+    def host_is_lost(self, name, rank):
+        launch = self.start(SLEEP, on="c")
+        self.wait_for(*UP)
+        begin = time.monotonic()
+        self.hosts.pop(name).end()
+        self.assertEqual(launch.wait(40), 5)
+        self.assertLess(time.monotonic() - begin, 16)
+        self.assertIn(f"rank {rank} on host {name} failed first: lost with its host".encode(), launch.stderr.read())
+        self.expect_nothing_left()
+
+    def test_the_one_with_rank_0(self):
+        self.host_is_lost("a", 0)
+
+
+class AnotherLostHost(ALostHost):
+    def test_the_one_with_rank_0(self):
+        self.host_is_lost("b", 1)
+
+
+if __name__ == "__main__":
+    reason = namespaces.why_not()
+    if reason:
+        print(f"skipped: {reason}")
+        sys.exit(77)
+    unittest.main(verbosity=2, warnings="ignore")

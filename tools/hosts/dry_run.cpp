@@ -1,0 +1,68 @@
+#include "hosts/dry_run.h"
+
+#include <cstdlib>
+#include <filesystem>
+
+#include "hosts/host_connection.h"
+#include "hosts/visible_devices.h"
+
+namespace drivetrain::program {
+namespace {
+
+struct DryRank {
+  int rank = 0, local = 0;
+};
+
+// NAME='VALUE': a shell reads no variable in a quoted NAME=VALUE.
+std::string shell_assignment(const std::string& entry) {
+  const size_t equals = entry.find('=');
+  return entry.substr(0, equals + 1) + shell_quoted(entry.substr(equals + 1));
+}
+
+std::string rank_line(const LaunchRequest& request, const Host& host, const DryRank& rank) {
+  const HostsRequest& hosts = request.hosts;
+  const bool alone = hosts.hosts.size() < 2 && !hosts.over_ssh;
+  const std::string first = hosts.hosts.empty() ? "localhost" : hosts.hosts.front().name;
+  std::string line = "cd " + shell_quoted(std::filesystem::current_path()) + " && env";
+  for (const std::string& entry : hosts.environment) line += " " + shell_assignment(entry);
+  // Whether that host has CUDA_VISIBLE_DEVICES of its own is known there only.
+  const std::string devices =
+      devices_of_slots(host.slots, hosts.over_ssh ? nullptr : std::getenv("CUDA_VISIBLE_DEVICES"));
+  if (!devices.empty()) line += " CUDA_VISIBLE_DEVICES=" + devices;
+  line += " RANK=" + std::to_string(rank.rank) + " LOCAL_RANK=" + std::to_string(rank.local) +
+          " WORLD_SIZE=" + std::to_string(request.ranks) + " LOCAL_WORLD_SIZE=" + std::to_string(host.slots.size());
+  line += " MASTER_ADDR=" + (!hosts.master_addr.empty() ? shell_quoted(hosts.master_addr)
+                             : alone                    ? "127.0.0.1"
+                                                        : "<address of " + first + " by route>");
+  line += " MASTER_PORT=" + (hosts.master_port != 0 ? std::to_string(hosts.master_port) : "<free port>");
+  std::vector<std::string> command = request.command;
+  if (!request.resume.empty()) command.insert(command.end(), {"--resume", request.resume});
+  return line + " " + shell_line(command);
+}
+
+}  // namespace
+
+std::string dry_run_text(const LaunchRequest& request) {
+  std::vector<Host> hosts = request.hosts.hosts;
+  if (hosts.empty()) {
+    hosts.push_back({"localhost", {}});
+    for (int slot = 0; slot < request.ranks; ++slot) hosts.back().slots.push_back(slot);
+  }
+  const std::string program = std::filesystem::read_symlink("/proc/self/exe");
+  std::string text;
+  int rank = 0;
+  for (size_t i = 0; i < hosts.size(); ++i) {
+    const Host& host = hosts[i];
+    const int slots = static_cast<int>(host.slots.size());
+    const bool here = request.hosts.over_ssh || static_cast<int>(i) == request.hosts.node_rank;
+    if (request.hosts.over_ssh)
+      text += "launcher: " + shell_line(ssh_command(request.hosts, host.name, program)) + "\n";
+    for (int local = 0; local < slots && here; ++local)
+      if (!request.only_rank_0 || rank + local == 0)
+        text += host.name + ": " + rank_line(request, host, {rank + local, local}) + "\n";
+    rank += slots;
+  }
+  return text;
+}
+
+}  // namespace drivetrain::program

@@ -1,0 +1,135 @@
+#include "hosts/host_connection.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <sstream>
+#include <stdexcept>
+#include <system_error>
+
+#include "config/printable.h"
+
+namespace drivetrain::program {
+namespace {
+
+struct TwoEnds {
+  Descriptor from, to;
+};
+
+TwoEnds ssh_pipe() {
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0) throw std::system_error(errno, std::generic_category(), "launch: pipe to ssh");
+  return {Descriptor(ends[0]), Descriptor(ends[1])};
+}
+
+std::string last_line_of(const std::string& text) {
+  std::istringstream lines(text);
+  std::string last;
+  for (std::string line; std::getline(lines, line);) {
+    while (!line.empty() && (line.back() == '\r' || line.back() == ' ')) line.pop_back();
+    if (!line.empty()) last = line;
+  }
+  return last;
+}
+
+}  // namespace
+
+// ssh takes the first value of an option, so what the user says goes before ours. A link that is cut is noticed within
+// five seconds.
+std::vector<std::string> ssh_command(const HostsRequest& request, const std::string& host, const std::string& program) {
+  std::vector<std::string> words{"ssh"};
+  words.insert(words.end(), request.launcher_args.begin(), request.launcher_args.end());
+  if (request.ssh_port != 0) words.insert(words.end(), {"-p", std::to_string(request.ssh_port)});
+  for (const char* option : {"BatchMode=yes", "ConnectTimeout=10", "ServerAliveInterval=1", "ServerAliveCountMax=4",
+                             "LogLevel=ERROR", "ForwardX11=no", "ClearAllForwardings=yes"})
+    words.insert(words.end(), {"-o", option});
+  words.insert(words.end(), {"-T", "--", host, "exec " + shell_quoted(program) + " agent"});
+  return words;
+}
+
+HostConnection::HostConnection(const Host& host, const std::vector<std::string>& command, const void* signal_mask,
+                               int to)
+    : host_(host), errors_to_(to) {
+  TwoEnds in = ssh_pipe(), out = ssh_pipe(), err = ssh_pipe();
+  RankStart start;
+  start.command = &command;
+  start.in = in.from.get(), start.out = out.to.get(), start.err = err.to.get();
+  start.signal_mask = signal_mask;
+  pid_ = start_rank(start);
+  to_ = Outbox(std::move(in.to));
+  from_ = std::move(out.from), err_ = std::move(err.from);
+  for (const Descriptor* end : {&from_, &err_}) fcntl(end->get(), F_SETFL, O_NONBLOCK);
+}
+
+HostConnection::~HostConnection() { kill_ssh(); }
+
+std::vector<Message> HostConnection::receive(double passed_s) {
+  std::string words;
+  if (err_.get() >= 0 && !read_available(err_.get(), words)) err_.close();
+  if (errors_)
+    errors_->take(words);
+  else
+    said_ = (said_ + words).substr(0, 1 << 20);
+  if (const std::string line = last_line_of(words); !line.empty()) last_line_ = line;
+
+  std::vector<Message> list;
+  std::string bytes;
+  if (is_open() && !read_available(from_.get(), bytes)) from_.close();
+  // A launcher that was stopped itself, or whose output nobody took, has read nothing for as long.
+  silent_s_ = bytes.empty() ? silent_s_ + std::min(passed_s, 1.0) : 0;
+  reader_.take(bytes);
+  try {
+    while (auto message = reader_.next()) list.push_back(std::move(*message));
+  } catch (const std::exception& e) {
+    fault_ = e.what();
+    kill_ssh();
+  }
+  return list;
+}
+
+void HostConnection::pass_errors() {
+  errors_.emplace(Descriptor(), errors_to_, "[" + name() + "] ");
+  errors_->take(said_);
+  if (const std::string& before = reader_.before_mark(); !before.empty()) errors_->take(before);
+}
+
+void HostConnection::hang_up() { to_.close(); }
+
+void HostConnection::kill_ssh() {
+  hang_up();
+  from_.close();
+  if (pid_ <= 0) return;
+  kill(-pid_, SIGKILL);
+  int status = 0;
+  if (waitpid(pid_, &status, 0) == pid_ && WIFEXITED(status)) code_ = WEXITSTATUS(status);
+  pid_ = -1;
+}
+
+void HostConnection::reap(double within_s) {
+  for (int tenths = 0; pid_ > 0 && tenths <= static_cast<int>(within_s * 10); ++tenths) {
+    int status = 0;
+    if (waitpid(pid_, &status, WNOHANG) == pid_) {
+      pid_ = -1;
+      if (WIFEXITED(status)) code_ = WEXITSTATUS(status);
+      return;
+    }
+    poll(nullptr, 0, 100);
+  }
+  kill_ssh();
+}
+
+std::string HostConnection::reason() {
+  reap(1);
+  receive(0);  // its last words
+  if (!fault_.empty()) return fault_;
+  std::string text = last_line_.empty() ? "" : printable(last_line_);
+  if (code_ == 255 && text.empty()) text = "the host, or the network to it, does not answer";
+  if (code_ >= 0) text = "ssh ended with exit " + std::to_string(code_) + (text.empty() ? "" : ": " + text);
+  return text.empty() ? "ssh ended and said nothing" : text;
+}
+
+}  // namespace drivetrain::program

@@ -1,0 +1,151 @@
+#include "hosts/hosts_request.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <numeric>
+
+#include "cli/parse.h"
+#include "config/printable.h"
+#include "hosts/environment.h"
+
+namespace drivetrain::program {
+namespace {
+
+// What DeepSpeed's --launcher takes, and why it is not here.
+struct OtherStarter {
+  const char *name, *reason;
+};
+constexpr OtherStarter kOtherStarters[] = {
+    {"pdsh", "ssh reaches all hosts at once by itself; leave --launcher out"},
+    {"slurm", "not in this version: inside an allocation, `srun drivetrain train CONFIG` starts the ranks"},
+    {"openmpi", "not in this version: `mpirun -n N drivetrain train CONFIG` starts the ranks"},
+    {"mpich", "not in this version: `mpirun -n N drivetrain train CONFIG` starts the ranks"},
+    {"impi", "not in this version: `mpirun -n N drivetrain train CONFIG` starts the ranks"},
+    {"mvapich", "not in this version: `mpirun -n N drivetrain train CONFIG` starts the ranks"},
+    {"jsrun", "not in this version"}};
+
+bool is_this_host(const std::string& name) {
+  char own[256] = {};
+  gethostname(own, sizeof own - 1);
+  return name == "localhost" || name == "127.0.0.1" || name == "::1" || name == own;
+}
+
+class HostsReader {
+ public:
+  explicit HostsReader(const cli::Arguments& arguments) : given_(arguments) {}
+
+  HostsRequest read() {
+    read_starter();
+    request_.hosts = hosts();
+    const bool several = request_.hosts.size() > 1;
+    const bool far = several || (!request_.hosts.empty() && !is_this_host(request_.hosts.front().name));
+    request_.over_ssh = !own_start_ && (far || given_.has("--force_multi"));
+    check_own_start();
+    check_ssh_options();
+    read_meeting();
+    if (given_.has("--max-restarts") && given_.whole("--max-restarts") > 0 && (request_.over_ssh || several))
+      refuse("--max-restarts: not in this version for a run of several hosts");
+    if (request_.over_ssh) request_.environment = environment_taken_along();
+    for (const std::string& entry : environment_of_option(given_.all("--env"))) request_.environment.push_back(entry);
+    request_.dry_run = given_.has("--dry-run");
+    return std::move(request_);
+  }
+
+ private:
+  [[noreturn]] void refuse(const std::string& problem) const { cli::refuse(given_.command(), problem); }
+
+  void read_starter() {
+    const std::string name = given_.text("--launcher");
+    for (const OtherStarter& other : kOtherStarters)
+      if (name == other.name) refuse("--launcher " + name + ": " + other.reason);
+    if (name != "ssh" && name != "none") refuse("--launcher wants ssh or none, got \"" + shown(name) + "\"");
+    own_start_ = name == "none" || given_.has("--no_ssh");
+  }
+
+  int per_host() const { return given_.has("-n") ? static_cast<int>(given_.whole("-n")) : 0; }
+  int nodes() const { return given_.has("--num_nodes") ? static_cast<int>(given_.whole("--num_nodes")) : 0; }
+
+  std::vector<Host> hosts() const {
+    const bool filtered = given_.has("--include") || given_.has("--exclude");
+    if (filtered && (per_host() > 0 || nodes() > 0))
+      refuse(std::string(given_.has("--include") ? "--include" : "--exclude") +
+             " says which slots are used; leave out " + (per_host() > 0 ? "-n" : "--num_nodes"));
+    if (!given_.has("--hostfile")) return hosts_without_file();
+    const std::vector<Host> all = read_hostfile(given_.text("--hostfile"));
+    if (given_.has("--include")) return include_hosts(all, given_.text("--include"));
+    if (given_.has("--exclude")) return exclude_hosts(all, given_.text("--exclude"));
+    return first_hosts(all, nodes(), per_host());
+  }
+
+  // DeepSpeed's `--include localhost:1,3` on one machine, and --num_nodes where each node starts its own.
+  std::vector<Host> hosts_without_file() const {
+    if (given_.has("--exclude")) refuse("--exclude goes with --hostfile FILE");
+    if (given_.has("--include")) return slots_of_this_host();
+    if (nodes() > 1 && !own_start_)
+      refuse("--num_nodes " + std::to_string(nodes()) +
+             " needs --hostfile FILE, which names the hosts, or --no_ssh "
+             "with --node_rank on each of them");
+    if (nodes() <= 1 && !given_.has("--node_rank") && !given_.has("--force_multi")) return {};
+    std::vector<Host> list(static_cast<size_t>(std::max(1, nodes())));
+    for (size_t i = 0; i < list.size(); ++i) {
+      list[i].name = list.size() == 1 ? "localhost" : "node " + std::to_string(i);
+      list[i].slots.resize(static_cast<size_t>(std::max(1, per_host())));
+      std::iota(list[i].slots.begin(), list[i].slots.end(), 0);
+    }
+    return list;
+  }
+
+  std::vector<Host> slots_of_this_host() const {
+    const auto filters = parse_host_filter(given_.text("--include"), "--include");
+    if (filters.size() != 1 || !is_this_host(filters.front().name))
+      refuse("--include of other hosts goes with --hostfile FILE, which says how they are reached");
+    if (filters.front().slots.empty()) refuse("--include " + filters.front().name + " says no slots; use -n N");
+    return {{filters.front().name, filters.front().slots}};
+  }
+
+  void check_own_start() {
+    if (given_.has("--node_rank") && !own_start_) refuse("--node_rank goes with --no_ssh");
+    if (!own_start_) return;
+    const size_t count = std::max<size_t>(1, request_.hosts.size());
+    if (given_.has("--no_ssh") && !given_.has("--node_rank"))
+      refuse("--no_ssh: which of the hosts is this? Give --node_rank, from 0 to " + std::to_string(count - 1));
+    if (!given_.has("--node_rank") && count > 1)
+      refuse("--launcher none starts the ranks of one host: which of " + hosts_text(count) +
+             " is this? Give --node_rank");
+    if (!given_.has("--node_rank")) return;
+    request_.node_rank = static_cast<int>(given_.whole("--node_rank"));
+    if (request_.node_rank >= static_cast<int>(count))
+      refuse("--node_rank " + std::to_string(request_.node_rank) + ": the run has " + hosts_text(count) +
+             ", counted from 0");
+    if (count > 1 && (!given_.has("--master_addr") || !given_.has("--master_port")))
+      refuse(
+          "--no_ssh needs --master_addr, an address of node 0, and --master_port, a port that is free there: nobody "
+          "can tell the hosts of each other");
+  }
+
+  void check_ssh_options() {
+    for (const char* option : {"--ssh_port", "--launcher_args"})
+      for (const auto& one : given_.given())
+        if (one.name == option && !request_.over_ssh)
+          refuse(std::string(option) + " goes with a run over ssh: --hostfile FILE with other hosts, or --force_multi");
+    request_.ssh_port = given_.has("--ssh_port") ? static_cast<int>(given_.whole("--ssh_port")) : 0;
+    request_.launcher_args = shell_words(given_.text("--launcher_args"), "--launcher_args");
+  }
+
+  void read_meeting() {
+    request_.master_addr = given_.text("--master_addr");
+    request_.master_port = given_.has("--master_port") ? static_cast<int>(given_.whole("--master_port")) : 0;
+  }
+
+  const cli::Arguments& given_;
+  HostsRequest request_;
+  bool own_start_ = false;
+};
+
+}  // namespace
+
+HostsRequest hosts_request(const cli::Arguments& arguments) { return HostsReader(arguments).read(); }
+
+}  // namespace drivetrain::program

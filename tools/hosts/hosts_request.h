@@ -1,0 +1,41 @@
+// What `drivetrain launch` is asked about hosts: which, how they are reached, where rank 0 listens, and what ranks find
+// in their environment.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "cli/arguments.h"
+#include "hosts/host_list.h"
+
+namespace drivetrain::program {
+
+struct HostsRequest {
+  std::vector<Host> hosts;  // in rank order; empty: this host, and no slots were chosen
+  bool over_ssh = false;    // an agent on each of `hosts`; else this process starts the ranks of one of them
+  int node_rank = 0;        // which of `hosts` this is, where not over ssh
+  int ssh_port = 0;         // 0: as ssh's configuration says
+  std::vector<std::string> launcher_args;  // for ssh, before our own
+  std::string master_addr;                 // "": by route
+  int master_port = 0;                     // 0: a free one
+  bool dry_run = false;
+  std::vector<std::string> environment;  // NAME=VALUE for every rank
+  double hello_may_take_s = 30;          // from ssh's start to the agent's first word
+  double answer_may_take_s = 15;         // of an agent to what it is asked before ranks start
+  double end_may_take_s = 9;             // from the first failure until every rank's end is known
+};
+
+// Of `--hostfile` and its like. Throws UsageError. Reads ~/.deepspeed_env and its like, and this process's environment,
+// where agents start the ranks.
+HostsRequest hosts_request(const cli::Arguments& arguments);
+
+// Lines NAME=VALUE; `path` is for messages. Throws UsageError.
+std::vector<std::string> parse_environment_file(const std::string& text, const std::string& path);
+
+// Words as a shell takes them apart: blanks, quotes, backslashes. Throws UsageError.
+std::vector<std::string> shell_words(const std::string& text, const std::string& option);
+// One word so that a shell gives it back.
+std::string shell_quoted(const std::string& word);
+std::string shell_line(const std::vector<std::string>& words);
+
+}  // namespace drivetrain::program

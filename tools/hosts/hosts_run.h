@@ -1,0 +1,74 @@
+// A run over several hosts, as its launcher sees it: agents start and watch the ranks; here is known who they all are,
+// who failed first, and whose words go where.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "hosts/host_connection.h"
+#include "launch/outcome.h"
+#include "launch/rank_state.h"
+#include "launch/request.h"
+#include "launch/signal_watch.h"
+
+namespace drivetrain::program {
+
+class HostsRun {
+ public:
+  explicit HostsRun(const LaunchRequest& request);
+  // Once. Returns the exit code of the contract.
+  int run();
+
+ private:
+  struct Member {
+    std::unique_ptr<HostConnection> connection;
+    int first = 0, count = 0;  // its ranks that are started
+    bool greeted = false, answered = false, said_bye = false, lost = false;
+    std::string address;  // of it, as the launcher reached it
+    std::string answer, problem;
+    int problem_code = 0;  // 0: none
+  };
+
+  int connect();
+  int prepare();
+  void start();
+  int watch();
+
+  // Waits until every host that was `asked` has answered or has a problem; what does not is a problem. Returns 0, or
+  // the code to end with, after it was said.
+  int all_answer(const std::function<bool(const Member&)>& done, double within_s, const std::string& what);
+  int report_problems() const;
+  void turn(double most_s);
+  void take(Member& member, const Message& message);
+  void greet(Member& member, const Message& message);
+  void note_problem(Member& member, int code, const std::string& text);
+  void note_no_connection(Member& member);
+  void note_end(Member& member, RankEnd end);
+  void lose(Member& member, const std::string& reason);
+  void on_signal(int number);
+  bool all_ended() const;
+  bool all_said_bye() const;
+  int report();
+
+  using Clock = std::chrono::steady_clock;
+  double now() const { return std::chrono::duration<double>(Clock::now() - begin_).count(); }
+  void say(const std::string& text) const;
+
+  const LaunchRequest& request_;
+  SignalWatch signals_;
+  const Clock::time_point begin_ = Clock::now();
+  double last_turn_ = 0;
+  std::vector<Member> members_;
+  std::vector<RankState> ranks_;
+  std::vector<RankEnd> ends_;
+  bool started_ = false;
+  double failed_at_ = kNever, all_ended_at_ = kNever;
+  int signal_ = 0;
+  std::string master_addr_;
+  int master_port_ = 0;
+};
+
+}  // namespace drivetrain::program

@@ -1,0 +1,82 @@
+#include "hosts/orders.h"
+
+#include <stdexcept>
+
+#include "hosts/message.h"
+
+namespace drivetrain::program {
+namespace {
+
+void put_list(std::vector<std::string>& fields, const std::vector<std::string>& list) {
+  fields.push_back(std::to_string(list.size()));
+  fields.insert(fields.end(), list.begin(), list.end());
+}
+
+// One field after the other.
+class Fields {
+ public:
+  explicit Fields(const std::string& text) : list_(unpacked(text)) {}
+  std::string text() { return list_.at(next_++); }
+  int number() { return std::stoi(text()); }
+  double real() { return std::stod(text()); }
+  std::vector<std::string> list() {
+    std::vector<std::string> all(static_cast<size_t>(number()));
+    for (std::string& one : all) one = text();
+    return all;
+  }
+
+ private:
+  std::vector<std::string> list_;
+  size_t next_ = 0;
+};
+
+}  // namespace
+
+std::string PrepareOrder::text() const {
+  std::vector<std::string> fields{
+      folder, config, program, has_rank_0 ? "1" : "0", master_addr, std::to_string(master_port)};
+  put_list(fields, peers);
+  return packed(fields);
+}
+
+PrepareOrder PrepareOrder::of(const std::string& text) {
+  Fields fields(text);
+  PrepareOrder order;
+  order.folder = fields.text(), order.config = fields.text(), order.program = fields.text();
+  order.has_rank_0 = fields.text() == "1";
+  order.master_addr = fields.text(), order.master_port = fields.number();
+  order.peers = fields.list();
+  return order;
+}
+
+std::string StartOrder::text() const {
+  std::vector<std::string> fields{std::to_string(first),
+                                  std::to_string(world),
+                                  only_rank_0 ? "1" : "0",
+                                  master_addr,
+                                  std::to_string(master_port),
+                                  token,
+                                  std::to_string(peers_may_take_s),
+                                  std::to_string(sigterm_may_take_s)};
+  std::vector<std::string> numbers;
+  for (const int slot : slots) numbers.push_back(std::to_string(slot));
+  put_list(fields, numbers);
+  put_list(fields, environment);
+  put_list(fields, command);
+  return packed(fields);
+}
+
+StartOrder StartOrder::of(const std::string& text) {
+  Fields fields(text);
+  StartOrder order;
+  order.first = fields.number(), order.world = fields.number();
+  order.only_rank_0 = fields.text() == "1";
+  order.master_addr = fields.text(), order.master_port = fields.number();
+  order.token = fields.text();
+  order.peers_may_take_s = fields.real(), order.sigterm_may_take_s = fields.real();
+  for (const std::string& slot : fields.list()) order.slots.push_back(std::stoi(slot));
+  order.environment = fields.list(), order.command = fields.list();
+  return order;
+}
+
+}  // namespace drivetrain::program

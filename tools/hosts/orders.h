@@ -1,0 +1,36 @@
+// What the launcher asks an agent, as the fields of its messages.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace drivetrain::program {
+
+// Message::prepare: is this host good to run, and, of the one with rank 0, where is it met.
+struct PrepareOrder {
+  std::string folder, config, program;  // at the same paths on every host; config: "" if there is none
+  bool has_rank_0 = false;
+  std::string master_addr;
+  int master_port = 0;
+  std::vector<std::string> peers = {};  // addresses of the other hosts
+
+  std::string text() const;
+  static PrepareOrder of(const std::string& text);
+};
+
+// Message::start.
+struct StartOrder {
+  int first = 0, world = 1;
+  std::vector<int> slots = {};  // of this host, a rank each
+  bool only_rank_0 = false;
+  std::string master_addr;
+  int master_port = 0;
+  std::string token;
+  double peers_may_take_s = 10, sigterm_may_take_s = 5;
+  std::vector<std::string> environment = {}, command = {};
+
+  std::string text() const;
+  static StartOrder of(const std::string& text);
+};
+
+}  // namespace drivetrain::program
