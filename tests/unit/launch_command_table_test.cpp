@@ -163,7 +163,7 @@ TEST(Completion, bash_offers_commands_verbs_and_options) {
   const Words commands = completed({""});
   for (const char* name : {"train", "launch", "bench", "completion"})
     EXPECT_TRUE(std::count(commands.begin(), commands.end(), name)) << name;
-  EXPECT_FALSE(std::count(commands.begin(), commands.end(), "agent"));
+  EXPECT_FALSE(std::count(commands.begin(), commands.end(), "flight"));
   EXPECT_EQ(completed({"tr"}), Words{"train"});
   EXPECT_EQ(completed({"config", ""}), (Words{"check", "diff", "explain", "resolve", "schema"}));
   EXPECT_EQ(completed({"bench", "st"}), (Words{"startup", "step"}));

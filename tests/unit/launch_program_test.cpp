@@ -61,7 +61,7 @@ TEST_F(ProgramTest, help_version_and_usage_errors_need_no_libtorch) {
     EXPECT_EQ(run_with_this_torch(words).code, 0) << words;
   EXPECT_SAYS(run_with_this_torch("--version"),
               "drivetrain " DRIVETRAIN_RELEASE " (LibTorch " DRIVETRAIN_TORCH_RELEASE ")");
-  for (const char* words : {"", "trian", "train", "train a b", "agent", "launch --hostfile h a"}) {
+  for (const char* words : {"", "trian", "train", "train a b", "flight", "launch --hostfile h a"}) {
     const Ran ran = run_with_this_torch(words);
     EXPECT_EQ(ran.code, 2) << words;
     EXPECT_SAYS(ran, "drivetrain: error: ");
