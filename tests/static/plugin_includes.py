@@ -10,7 +10,7 @@ from source_text import code_lines, report, sources
 
 repo = Path(sys.argv[1])
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
-LIBRARIES = re.compile(r"^(drivetrain|ATen|c10|torch|caffe2|cuda|cub|thrust|cooperative_groups|kernels|boost|sys|linux|bits|net|netinet|arpa)/")
+LIBRARIES = re.compile(r"^(drivetrain|ATen|c10|torch|caffe2|cuda|cub|thrust|cooperative_groups|kernels|boost/asio|sys|linux|bits|net|netinet|arpa)/")
 PLAIN = re.compile(r"^[A-Za-z0-9_]+(\.h)?$")  # <vector>, <fcntl.h>, <cuda_runtime.h>, <nccl.h>
 
 

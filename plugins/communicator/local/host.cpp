@@ -168,7 +168,9 @@ const Peer& Host::meet(int64_t rank, const std::string& announced, const std::st
   if (!said.complete) give_up(where, concat("rank ", rank, " announced itself by \"", said.text, "\""));
   if (said.mark != host_mark())
     throw fail(ErrorCode::config, where, ": communicator/local joins ranks of one host; rank ", rank, " runs on ",
-               said.name, ", rank ", rank_, " on ", host_name(), ". Start all ranks on one host and in one container.");
+               said.name, ", rank ", rank_, " on ", host_name(),
+               ". Start all ranks on one host and in one container, or take a communicator that crosses "
+               "hosts; `drivetrain inspect` lists them.");
   Peer peer{rank, said.segment.pid, said.start, said.segment.token, nullptr};
   peer.file = mapped(peer, said.segment, where);
   if (rank == 0) {
