@@ -12,12 +12,17 @@ build_packages() {
   find_python || echo python3-pip
 }
 
+# An `mpicc` may be there without its mpi.h: Debian splits the two.
+mpi_with_headers() {
+  have mpicc && echo '#include <mpi.h>' | mpicc -x c -fsyntax-only - 2>/dev/null
+}
+
 # A tool that came another way (a newer cmake, say) is as good as the package.
 have_package() {
   case $1 in
     cmake | ccache | python3) have "$1" && return 0 ;;
     ninja-build) have ninja && return 0 ;;
-    libmpich-dev) have mpicc && return 0 ;; # another MPI will do
+    libmpich-dev) mpi_with_headers && return 0 ;; # another MPI will do
     python3-jsonschema) python3 -c "import jsonschema" 2>/dev/null && return 0 ;;
     mpich) have mpirun && return 0 ;;
     openssh-client) have ssh && return 0 ;;
