@@ -191,7 +191,10 @@ Value with_reached_headers(Value fingerprint, const std::vector<std::string>& he
 
 static_assert(kDrivetrainDoor == DRIVETRAIN_FP_DOOR, "plugin.h and fingerprint.h give the door different numbers");
 
-Value runtime_fingerprint() { return parse_json(DRIVETRAIN_FINGERPRINT, "fingerprint"); }
+const Value& runtime_fingerprint() {
+  static const Value* const leaked = new Value(parse_json(DRIVETRAIN_FINGERPRINT, "fingerprint"));
+  return *leaked;
+}
 
 std::vector<FieldVerdict> compare_fingerprints(const Value& plugin, const Value& runtime, const Machine& machine,
                                                bool uses_cuda) {

@@ -26,7 +26,7 @@ struct Machine {
 };
 DRIVETRAIN_INTERNAL Machine this_machine();
 
-DRIVETRAIN_INTERNAL Value runtime_fingerprint();  // how libdrivetrain.so was built
+DRIVETRAIN_INTERNAL const Value& runtime_fingerprint();  // how libdrivetrain.so was built
 
 // The fingerprint of a library with the digests of those headers alone that its sources reach.
 DRIVETRAIN_INTERNAL Value with_reached_headers(Value fingerprint, const std::vector<std::string>& headers);

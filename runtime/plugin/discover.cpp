@@ -53,7 +53,7 @@ std::string who(const PluginFile& file) {
   return ids.empty() ? one_line(fs::path(file.path).filename().string()) : ids;
 }
 
-void check_file(PluginFile& file, const SearchPath& search) {
+void check_file(PluginFile& file, const SearchPath& search, FolderTrust& looked_at) {
   ManifestFile read = read_manifest(file.path);
   file.build_id = read.build_id;
   file.manifest_text = read.manifest;
@@ -71,7 +71,7 @@ void check_file(PluginFile& file, const SearchPath& search) {
                                      [](const ManifestEntry& entry) { return entry.uses_cuda; });
   file.manifest.fingerprint = with_reached_headers(std::move(file.manifest.fingerprint), read.headers);
   file.fields = compare_fingerprints(file.manifest.fingerprint, runtime_fingerprint(), search.machine, uses_cuda);
-  const std::string strangers = trust_problem(file.path);
+  const std::string strangers = trust_problem(file.path, looked_at);
   if (is_refused(file.fields))
     file.problem = refusal_text(who(file), file.shown(), file.fields);
   else if (!strangers.empty())
@@ -117,6 +117,15 @@ void add_file(std::vector<Found>& list, std::shared_ptr<const PluginFile> file) 
   }
 }
 
+std::shared_ptr<const PluginFile> inspect_one(const std::string& path, const std::string& origin,
+                                              const SearchPath& search, FolderTrust& looked_at) {
+  auto file = std::make_shared<PluginFile>();
+  file->path = path;
+  file->origin = origin;
+  check_file(*file, search, looked_at);
+  return file;
+}
+
 }  // namespace
 
 SearchPath SearchPath::standard(const std::vector<std::string>& config_paths,
@@ -147,22 +156,21 @@ void SearchPath::allow_only(const Value& object) {
 
 std::shared_ptr<const PluginFile> inspect_file(const std::string& path, const std::string& origin,
                                                const SearchPath& search) {
-  auto file = std::make_shared<PluginFile>();
-  file->path = path;
-  file->origin = origin;
-  check_file(*file, search);
-  return file;
+  FolderTrust none;
+  return inspect_one(path, origin, search, none);
 }
 
 std::vector<Found> discover(const SearchPath& search) {
   std::vector<Found> list;
   std::set<fs::path> seen;  // a file reached twice shadows nothing
+  FolderTrust looked_at;
   for (const SearchPath::Place& place : search.places) {
     std::string problem;
     for (const fs::path& path : files_of(place, problem)) {
       std::error_code broken_link;
       const fs::path real = fs::canonical(path, broken_link);
-      if (seen.insert(broken_link ? path : real).second) add_file(list, inspect_file(path, place.origin, search));
+      if (seen.insert(broken_link ? path : real).second)
+        add_file(list, inspect_one(path, place.origin, search, looked_at));
     }
     // Nothing installed yet is no mistake; a folder that somebody named is.
     if (problem.empty() || place.origin == "installed") continue;

@@ -60,10 +60,10 @@ Elf64_Ehdr read_header(const ElfFile& file) {
 
 // A program that may be loaded at any address is of the same type as a library, but marked.
 bool is_program(const ElfFile& file, const ElfSection& dynamic) {
-  const uint64_t count = dynamic.facts.sh_size / sizeof(Elf64_Dyn);
-  for (uint64_t i = 0; i < count; ++i) {
+  const std::string bytes = file.text(dynamic.facts.sh_offset, dynamic.facts.sh_size, "the dynamic section");
+  for (size_t at = 0; at + sizeof(Elf64_Dyn) <= bytes.size(); at += sizeof(Elf64_Dyn)) {
     Elf64_Dyn entry;
-    file.read(&entry, dynamic.facts.sh_offset + i * sizeof entry, sizeof entry, "the dynamic section");
+    std::memcpy(&entry, bytes.data() + at, sizeof entry);
     if (entry.d_tag == DT_NULL) break;
     if (entry.d_tag == DT_FLAGS_1 && (entry.d_un.d_val & DF_1_PIE) != 0) return true;
   }

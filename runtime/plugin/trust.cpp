@@ -79,22 +79,29 @@ std::string trust_problem_of(const std::filesystem::path& file) {
                 path);
 }
 
-std::string trust_problem_upwards(std::filesystem::path path) {
-  for (;; path = path.parent_path()) {
-    const std::string why = trust_problem_of(path);
-    if (!why.empty() || path == path.parent_path()) return why;
-  }
+std::string trust_problem_upwards(const std::filesystem::path& path, FolderTrust& looked_at) {
+  const std::string why = trust_problem_of(path);
+  const std::filesystem::path folder = path.parent_path();
+  if (!why.empty() || folder == path) return why;
+  const auto known = looked_at.find(folder);
+  if (known != looked_at.end()) return known->second;
+  return looked_at[folder] = trust_problem_upwards(folder, looked_at);
 }
 
 }  // namespace
 
 std::string trust_problem(const std::string& path) {
+  FolderTrust none;
+  return trust_problem(path, none);
+}
+
+std::string trust_problem(const std::string& path, FolderTrust& looked_at) {
   std::error_code failed;
   const std::filesystem::path given = std::filesystem::absolute(path, failed).lexically_normal();
   const std::filesystem::path real = std::filesystem::canonical(path, failed);
   if (failed) return concat(path, " cannot be read: ", failed.message());
-  const std::string why = trust_problem_upwards(real);
-  return why.empty() && real != given ? trust_problem_upwards(given) : why;
+  const std::string why = trust_problem_upwards(real, looked_at);
+  return why.empty() && real != given ? trust_problem_upwards(given, looked_at) : why;
 }
 
 std::string sha256(const std::string& bytes) {

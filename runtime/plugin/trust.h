@@ -1,6 +1,7 @@
 // Which files may be loaded into this process. A file is refused if other users can change it or a folder above it.
 #pragma once
 
+#include <map>
 #include <string>
 
 #include "internal.h"
@@ -11,6 +12,9 @@ namespace drivetrain {
 // (...)". Looks at the path as given and with symbolic links resolved, up to the root. All of it belongs to root or to
 // the user, also where the user is root, and nobody else may write it: no other users, and no group but the private one
 // of its owner or of the user. A sticky folder of root's (as /tmp is) may be writable by others.
+// `looked_at`: what was found of folders, for many files of one folder that are looked at together.
+using FolderTrust = std::map<std::string, std::string>;
+DRIVETRAIN_INTERNAL std::string trust_problem(const std::string& path, FolderTrust& looked_at);
 DRIVETRAIN_INTERNAL std::string trust_problem(const std::string& path);
 
 DRIVETRAIN_INTERNAL std::string sha256(const std::string& bytes);  // hexadecimal
