@@ -23,6 +23,7 @@ int run_command(const cli::Arguments& arguments) {
   if (command.starts_with("bench ") && bench_command) return bench_command(arguments);
   if (command == "inspect") return inspect_command(arguments);
   if (command == "doctor") return doctor_command(arguments);
+  if (command == "flight") return flight_command(arguments);
   throw fail(ErrorCode::internal, "the program knows command ", command, ", the library does not");
 }
 

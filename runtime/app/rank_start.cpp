@@ -11,6 +11,7 @@
 #include "device/open_device.h"
 #include "log/log_console.h"
 #include "memory/cpu_allocator.h"
+#include "store/socket.h"
 
 namespace drivetrain {
 namespace {
@@ -24,6 +25,9 @@ void set_threads(const RunSettings& settings, const RankEnvironment& env) {
     throw fail(ErrorCode::config, "threads is ", threads, ", and this host has ", cores, " cores: ", most,
                " at most\n   leave it out, or set it to the cores that this rank may use");
   at::set_num_threads(static_cast<int>(threads));
+  // Signals are the main thread's, which has a stack for handlers: the threads of the pool begin here, without them.
+  const SignalsElsewhere elsewhere;
+  at::parallel_for(0, threads, 1, [](int64_t, int64_t) {});
 }
 
 // One of the file's problems, so that all of them are told at once.
@@ -77,6 +81,7 @@ void start_process(TrainRequest& request) {
   if (!env.local_known) find_local_ranks(*request.setup.store, env, timeout_s);
   use_device(request.settings.device, env.local_rank, env.local_size);
   set_threads(request.settings, env);
+  if (request.settings.flight_record) request.setup.flight = std::make_shared<FlightRecord>(env.rank, env.world_size);
 }
 
 }  // namespace drivetrain

@@ -20,17 +20,33 @@ std::atomic<int> stop_signal = 0;
 
 extern "C" void remember_signal(int signal) { stop_signal = signal; }
 
+std::atomic<int> flight_questions = 0;
+
+extern "C" void note_question(int) { flight_questions.fetch_add(1); }
+
 constexpr int kRequeue = 75;  // EX_TEMPFAIL: the same command goes on where this one stopped
+
+// On the stack that the program has set aside: oneDNN's generated products for AVX2 use memory of the heap as their
+// stack, and a handler that runs there writes over whatever lies below it.
+constexpr int kHandlerFlags = SA_RESTART | SA_ONSTACK;
 
 // The first SIGINT, SIGTERM or SIGUSR1 ends the run after its step; a second one kills, as any does before the ranks
 // have met.
 void watch_signals() {
   struct sigaction action = {};
   action.sa_handler = remember_signal;
-  action.sa_flags = SA_RESTART | static_cast<int>(SA_RESETHAND);
+  action.sa_flags = kHandlerFlags | static_cast<int>(SA_RESETHAND);
   sigaction(SIGINT, &action, nullptr);
   sigaction(SIGTERM, &action, nullptr);
   sigaction(SIGUSR1, &action, nullptr);
+}
+
+// SIGUSR2 changes nothing: the ranks say where they are.
+void watch_questions() {
+  struct sigaction action = {};
+  action.sa_handler = note_question;
+  action.sa_flags = kHandlerFlags;
+  sigaction(SIGUSR2, &action, nullptr);
 }
 
 // A plugin hangs in a call of this rank: nothing of the rank can be ended in order. The others learn it from the
@@ -83,8 +99,9 @@ int train(const TrainArguments& args, TrainRequest& request, const std::function
 int train_command(const cli::Arguments& arguments) {
   const TrainArguments args = train_arguments(arguments);
   TrainRequest request;
-  request.stop = &stop_signal;
+  request.stop = &stop_signal, request.flight_asked = &flight_questions;
   request.on_start = watch_signals;
+  watch_questions();
   request.plan_only = args.plan;
   request.check_plugins = args.check_plugins;
   request.resume = read_resume(args.resume);

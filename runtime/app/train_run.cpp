@@ -4,6 +4,7 @@
 
 #include "app/after_training.h"
 #include "app/plan_training.h"
+#include "app/run_flight.h"
 #include "app/run_folder.h"
 #include "app/run_reports.h"
 #include "checkpoint/ancestry.h"
@@ -28,7 +29,7 @@ constexpr const char* kResumedTag = "run/resumed_tag";  // "=" and the tag
 // The folder belongs to rank 0; a rank that fails here ends the others through the communicator or the launcher.
 // `lock`: of a folder with a run that goes on from `tag`; null: the folder is taken.
 void open_run_folder(const TrainRequest& request, const Run& run, const Value& facts, const std::string& tag,
-                     std::unique_ptr<FolderLock>& lock) {
+                     std::unique_ptr<FolderLock>& lock, RunFlight& flight) {
   const std::string& folder = run.plan.settings.output_dir;
   Value resolved = resolved_value(run, *request.registry);
   resolved.set("_resolved", facts);
@@ -37,6 +38,7 @@ void open_run_folder(const TrainRequest& request, const Run& run, const Value& f
     write_text_file(folder + "/resolved.json", resolved.to_json(2) + "\n");
   else
     lock = take_run_folder(folder, resolved.to_json(2) + "\n");
+  flight.clear_folder(folder);
   request.setup.store->set(kFolderTaken, folder);
   attach_file(*request.setup.log, folder + "/log.txt");
 }
@@ -136,6 +138,7 @@ class Session {
     Run& run = *run_;
     if (request_.on_start) request_.on_start();
     in("building the model");
+    flight_.emplace(request_, run.plugins.communicator.get());
     build_run(run);
     if (run.plan.settings.save_final && tag_.empty()) check_final(run);
     const PlannedMemory planned = planned_memory(run.plan);
@@ -157,9 +160,11 @@ class Session {
     }
     // Only now, so that a start that fails leaves nothing behind, and a run's folder as it was.
     if (rank_zero_)
-      open_run_folder(request_, run, facts, tag_, lock_);
+      open_run_folder(request_, run, facts, tag_, lock_, *flight_);
     else
       note_elsewhere(*run.log, run.plan.settings.output_dir + "/log.txt", [this] { return folder_is_ours(); });
+    if (!rank_zero_ && run.plan.settings.flight_record) request_.setup.store->get(kFolderTaken, resume_timeout());
+    flight_->keep_in(run.plan.settings.output_dir);
     if (rank_zero_) announce(request_, run, facts, planned);
     if (begins_again_) run.log->warning("the run before has left no checkpoint to go on from; it begins again");
     if (rank_zero_ && request_.on_restart_point) request_.on_restart_point(tag_);
@@ -193,6 +198,7 @@ class Session {
         write_final(run, outcome.last_step, after.lost_peers());
     });
     after.rethrow();
+    flight_->forget();
     return outcome;
   }
 
@@ -237,6 +243,7 @@ class Session {
   std::string tag_;                   // of the checkpoint that the run goes on from; "": it begins
   GoOn on_;                           // on rank 0, of a run that goes on
   bool begins_again_ = false;         // on rank 0, in the folder that begun_folder names
+  std::optional<RunFlight> flight_;   // uses the run's communicator
   std::unique_ptr<Saver> saver_;      // ends before the run that it saves; null: nothing is saved
 };
 

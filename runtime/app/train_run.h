@@ -20,9 +20,10 @@ struct TrainRequest {
   RankSetup setup;
   bool plan_only = false;                  // the device is not opened: plans are made for machines elsewhere too
   const std::atomic<int>* stop = nullptr;  // once not 0, the run ends after the step it is in
-  std::function<void()> on_start;          // called once all ranks have met; from then on `stop` is heeded
-  bool check_plugins = false;              // look at every call in a step (step/span_check.h)
-  bool terminal = false;                   // rank 0's output ends on a terminal
+  const std::atomic<int>* flight_asked = nullptr;  // counts the user's questions where the run is; null: none come
+  std::function<void()> on_start;                  // called once all ranks have met; from then on `stop` is heeded
+  bool check_plugins = false;                      // look at every call in a step (step/span_check.h)
+  bool terminal = false;                           // rank 0's output ends on a terminal
   ResumeOption resume{};
   // output_dir that an earlier start of the same launch has begun: if it holds no checkpoint, the run begins there
   // again.

@@ -5,7 +5,6 @@
 #include <chrono>
 
 #include "checks/call_seats.h"
-#include "checks/plugin_call.h"
 
 namespace drivetrain {
 namespace {
@@ -18,11 +17,6 @@ struct Seen {
   Clock::time_point since{};
   bool busy = false;
 };
-
-// What moves as many bytes as there are may need hours.
-bool takes_its_time(const PluginCall& call) {
-  return call.id.starts_with("checkpoint_") || std::string_view(call.hook) == "open";
-}
 
 }  // namespace
 
@@ -47,13 +41,14 @@ void HookWatch::watch() {
   while (!changed_.wait_for(lock, pause, [this] { return over_; })) {
     const Clock::time_point now = Clock::now();
     for (size_t i = 0; i < kCallSeats; ++i) {
-      const CallSeat& seat = call_seats()[i];
+      CallSeat& seat = call_seats()[i];
       const uint64_t calls = seat.calls;
-      const CurrentCall* const call = seat.innermost;
-      if (!call || !seen[i].busy || seen[i].calls != calls) {
-        seen[i] = {calls, now, call != nullptr};
+      const bool busy = seat.innermost != nullptr;
+      if (!busy || !seen[i].busy || seen[i].calls != calls) {
+        seen[i] = {calls, now, busy};
       } else if (std::chrono::duration<double>(now - seen[i].since).count() >= limit_s_) {
-        if (!takes_its_time(call->call())) return report_(call->text());
+        const std::optional<SeenCall> call = see_call(seat);
+        if (call && !call->moves_files) return report_(call->text);
         seen[i].since = now;
       }
     }

@@ -2,6 +2,7 @@
 
 #include <c10/util/Exception.h>
 #include <cxxabi.h>
+#include <sched.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -81,7 +82,10 @@ CurrentCall::CurrentCall(const PluginCall& call)
 
 CurrentCall::~CurrentCall() {
   current_call = outer_;
-  if (CallSeat* const seat = own_call_seat()) seat->innermost.store(outer_, std::memory_order_release);
+  CallSeat* const seat = own_call_seat();
+  if (!seat) return;
+  seat->innermost.store(outer_);
+  while (seat->read.load()) sched_yield();  // for microseconds, in a run that stands still
 }
 
 std::string CurrentCall::text() const { return call_.text() + (rank_ < 0 ? "" : concat(", rank ", rank_)); }

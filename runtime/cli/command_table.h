@@ -4,6 +4,7 @@
 
 #include <string_view>
 
+#include "cli/flight_rows.h"
 #include "cli/option_rows.h"
 
 namespace drivetrain::cli {
@@ -211,6 +212,13 @@ inline constexpr Command kCommands[] = {
     {.name = "doctor",
      .summary = "says whether this machine, a plugin or a config is good to run, and what to do about what is not",
      .options = rows::kDoctor},
+    {.name = "flight",
+     .summary = "says what every rank of a run that hangs or has died did last, and which one held the others up",
+     .words = "DIR",
+     .takes = Takes::folder,
+     .least = 1,
+     .most = 1,
+     .options = rows::kFlight},
     {.name = "completion",
      .summary = "prints a script that completes commands, options and values in a shell",
      .words = "bash|zsh",
@@ -240,7 +248,6 @@ inline constexpr Command kCommands[] = {
      .options = rows::kConformance},
     rows::not_yet("plan", "`drivetrain train CONFIG --plan` shows memory and traffic before a run"),
     rows::not_yet("study"),
-    rows::not_yet("flight"),
     {.name = "agent",
      .summary = "what launch runs on each host of a run over ssh; it takes its orders from its standard input"}};
 

@@ -53,6 +53,8 @@ struct RunSettings {
   std::vector<std::string> mesh_order;                 // see solve_mesh
   int64_t rendezvous_timeout_s = 60;
   int64_t hook_timeout_s = 1800;  // 0: never
+  bool flight_record = true;
+  double stall_report_s = 5;  // 0: never
   PluginSettings plugins;
   std::vector<Settled> settled;  // what the file leaves to rules, for resolved.json
   Position batch_where;          // of the first batch key given

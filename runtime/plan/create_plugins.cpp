@@ -63,10 +63,10 @@ std::vector<NamedEvaluation> create_evaluations(Factory& factory) {
 }
 
 // Null stays null.
-template <class Named, class Kind>
-std::shared_ptr<Kind> named(const PlannedRun& run, std::shared_ptr<Kind> plugin) {
+template <class Named, class Kind, class... More>
+std::shared_ptr<Kind> named(const PlannedRun& run, std::shared_ptr<Kind> plugin, More&&... more) {
   if (!plugin) return nullptr;
-  return std::make_shared<Named>(run.plan.id_of(Kind::kKind), std::move(plugin));
+  return std::make_shared<Named>(run.plan.id_of(Kind::kKind), std::move(plugin), std::forward<More>(more)...);
 }
 
 }  // namespace
@@ -94,7 +94,7 @@ NamedPlugins create_plugins(PlannedRun& run, const Registry& registry) {
   run.plugins.optimizer = factory.one<Optimizer>();
   run.plugins.lr_schedule = factory.one<LrSchedule>();
   run.plugins.dataset = factory.one<Dataset>();
-  run.plugins.communicator = named<NamedCommunicator>(run, factory.one<Communicator>());
+  run.plugins.communicator = named<NamedCommunicator>(run, factory.one<Communicator>(), run.flight);
   for (size_t at = factory.made.size(); const auto& monitor : factory.all<Monitor>())
     run.plugins.monitors.push_back({factory.made[at++].first, monitor});
   run.plugins.checkpoint_store = factory.one<CheckpointStore>();

@@ -1,6 +1,7 @@
 #include "plan/named_plugins.h"
 
 #include "checks/plugin_call.h"
+#include "flight/group.h"
 
 namespace drivetrain {
 
@@ -30,8 +31,9 @@ int64_t NamedSchedule::slots(int64_t stage, int64_t micro_batches) const {
 }
 
 GroupPtr NamedCommunicator::make_group(const std::vector<int64_t>& ranks, const std::string& label) {
-  return plugin_call({.id = id_, .hook = "make_group", .keeps_errors = true},
-                     [&] { return inner_->make_group(ranks, label); });
+  GroupPtr group = plugin_call({.id = id_, .hook = "make_group", .keeps_errors = true},
+                               [&] { return inner_->make_group(ranks, label); });
+  return recorded_group(std::move(group), flight_);
 }
 
 void NamedCommunicator::abort(const std::string& reason) noexcept {

@@ -8,6 +8,8 @@
 #include <drivetrain/communicator.h>
 #include <drivetrain/schedule.h>
 
+#include "flight/record.h"
+
 namespace drivetrain {
 
 class NamedSchedule final : public Schedule {
@@ -26,10 +28,11 @@ class NamedSchedule final : public Schedule {
   const std::shared_ptr<Schedule> inner_;
 };
 
+// Its groups write their calls into the rank's flight record, if there is one.
 class NamedCommunicator final : public Communicator {
  public:
-  NamedCommunicator(std::string id, std::shared_ptr<Communicator> inner)
-      : id_(std::move(id)), inner_(std::move(inner)) {}
+  NamedCommunicator(std::string id, std::shared_ptr<Communicator> inner, std::shared_ptr<FlightRecord> flight)
+      : id_(std::move(id)), inner_(std::move(inner)), flight_(std::move(flight)) {}
 
   GroupPtr make_group(const std::vector<int64_t>& ranks, const std::string& label) override;
   void abort(const std::string& reason) noexcept override;
@@ -37,6 +40,7 @@ class NamedCommunicator final : public Communicator {
  private:
   const std::string id_;
   const std::shared_ptr<Communicator> inner_;
+  const std::shared_ptr<FlightRecord> flight_;
 };
 
 }  // namespace drivetrain

@@ -136,6 +136,7 @@ std::unique_ptr<PlannedRun> new_run(const RunSettings& settings, const std::vect
     run->plan.plugins.push_back({plugin.kind(), plugin.name(), plugin.selection.enabled});
   run->chosen = chosen;
   run->log = setup.log;
+  run->flight = setup.flight;
   run->store = setup.store;
   const RankEnvironment& env = setup.environment;
   work_rank() = {env.rank, env.world_size, setup.log};

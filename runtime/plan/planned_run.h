@@ -16,6 +16,7 @@
 #include <drivetrain/schedule.h>
 
 #include "device/device_runtime.h"
+#include "flight/record.h"
 #include "formats/open_folder.h"
 #include "internal.h"
 #include "observe/bus.h"
@@ -34,6 +35,7 @@ struct RankSetup {
   RankEnvironment environment;
   std::shared_ptr<Store> store;
   std::shared_ptr<Log> log;
+  std::shared_ptr<FlightRecord> flight = {};  // null: none is kept
 };
 
 // The chosen plugins. Null where a kind has none.
@@ -64,6 +66,7 @@ struct DRIVETRAIN_INTERNAL PlannedRun {
   std::vector<ChosenPlugin> chosen;  // as RunPlan::plugins, with their options
   std::shared_ptr<Log> log;
   std::shared_ptr<Store> store;
+  std::shared_ptr<FlightRecord> flight;      // null: none is kept
   std::unique_ptr<const PluginMaker> maker;  // for options that name plugins; uses the registry of the plan
   std::unique_ptr<Services> services;
   std::unique_ptr<Mesh> mesh;

@@ -33,6 +33,7 @@ ExecutorParts executor_parts(PlannedRun& run) {
           .device = run.services->device,
           .micro_batches = run.plan.batch.accumulation,
           .storage_owner = run.plugins.data_parallel.get(),
+          .flight = run.flight.get(),
           .model_id = run.plan.id_of(Model::kKind),
           .schedule_id = run.plan.id_of(Schedule::kKind),
           .recompute_id = run.plan.id_of(Recompute::kKind)};

@@ -19,6 +19,25 @@ Tensors all_defined(const Tensors& gradients, const Tensors& like, const at::Dev
   return all;
 }
 
+FlightDoing doing_of(Op op) {
+  switch (op) {
+    case Op::load:
+      return FlightDoing::load;
+    case Op::recv_forward:
+    case Op::recv_backward:
+      return FlightDoing::receive;
+    case Op::send_forward:
+    case Op::send_backward:
+      return FlightDoing::send;
+    case Op::forward:
+      return FlightDoing::forward;
+    case Op::backward_weight:
+      return FlightDoing::backward_weight;
+    default:
+      return FlightDoing::backward;
+  }
+}
+
 }  // namespace
 
 Executor::Executor(const ExecutorParts& parts, StepState& state, double seed_gradient)
@@ -92,6 +111,7 @@ Tensors Executor::run_each(const Load& load) {
 
 void Executor::execute(const Instr& instr, const Load& load) {
   const auto told = [&](Phase phase) { tell(clock_, phase); };
+  if (parts_.flight) parts_.flight->at(doing_of(instr.op), instr.micro);
   switch (instr.op) {
     case Op::load:
       state_.set_batch(instr.micro, load(instr.micro));

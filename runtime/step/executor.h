@@ -15,6 +15,7 @@
 #include <drivetrain/schedule.h>
 #include <drivetrain/toolkit/pipeline/schedule_graph.h>
 
+#include "flight/record.h"
 #include "internal.h"
 #include "step/hooks.h"
 #include "step/phase_clock.h"
@@ -37,6 +38,7 @@ struct ExecutorParts {
   std::string purpose = {};   // of executors beside the one that trains: its own name
   bool check = false;         // look at every call (span_check.h)
   const Strategy* storage_owner = nullptr;
+  FlightRecord* flight = nullptr;  // null: none is kept
   // Ids of the plugins, for messages.
   std::string model_id = Model::kKind, schedule_id = Schedule::kKind, recompute_id = Recompute::kKind;
 };

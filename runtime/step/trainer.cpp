@@ -114,6 +114,7 @@ void Trainer::end_step(const StepResult& result, bool last, std::chrono::steady_
     publish_(result.step, std::move(data));  // the step itself was done
     throw;
   }
+  now_doing(FlightDoing::outside);  // an evaluation was inside of a program
   const Value shared = between_ ? shared_figures(data) : Value();
   part([&] { publish_(result.step, std::move(data)); });
   part([&] {
@@ -145,6 +146,7 @@ void Trainer::compute_gradients() {
 
 StepResult Trainer::train_step(int64_t step) {
   const ArenaStep places(arena_);
+  if (FlightRecord* const flight = parts_.executor.flight) flight->at_step(step);
   tell(clock_, Phase::between);
   rows_ = {};
   executor_.seed_with(finish_.seed_gradient());
@@ -156,15 +158,22 @@ StepResult Trainer::train_step(int64_t step) {
   } else {
     compute_gradients();
   }
+  now_doing(FlightDoing::agree);
   const StepResult result = finish_.agree(step, rows_, {stop_.load(), between_ ? between_->beside() : Beside::nothing});
   const bool skipped = result.skipped.value_or(false);
   if (between_) between_->before_update();
+  now_doing(FlightDoing::update);
   if (update_part_ && !skipped)
     update_part_->run([&] { finish_.update(state_); });
   else if (!skipped)
     finish_.update(state_);
   finish_.updated();
+  now_doing(FlightDoing::outside);
   return result;
+}
+
+void Trainer::now_doing(FlightDoing doing) {
+  if (parts_.executor.flight) parts_.executor.flight->at(doing);
 }
 
 double Trainer::evaluate(int64_t step) {

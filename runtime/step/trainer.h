@@ -85,6 +85,7 @@ class DRIVETRAIN_INTERNAL Trainer {
   Batch next_batch(int64_t micro);
   void take_all_batches();
   void compute_gradients();
+  void now_doing(FlightDoing doing);  // into the flight record
   double evaluate(int64_t step);
   void evaluate_sets(int64_t step, Value& data);
   Value figures(const StepResult& result, double step_s) const;

@@ -118,14 +118,15 @@ std::optional<StoreAnswer> StoreClient::await_answer(Lock& lock, uint32_t id, Cl
   return answers_.at(id);
 }
 
-StoreAnswer StoreClient::call(StoreRequestKind asks, const std::string& key, const std::string& value, int64_t number,
-                              double timeout_s) {
+std::optional<StoreAnswer> StoreClient::ask(PendingCall wish) {
   Lock lock(mutex_);
-  PendingCall wish{{++last_id_, asks, number, key, value}, "", in_seconds(timeout_s), timeout_s};
+  const StoreRequestKind asks = wish.request.asks;
+  wish.request.id = ++last_id_;
+  wish.deadline = in_seconds(wish.timeout_s);
   wish.words =
       concat("this rank wanted to ", asks == StoreRequestKind::get || asks == StoreRequestKind::has ? "read" : "write",
-             " \"", key.substr(0, 80), "\"");
-  wait_until_in(lock, wish.deadline, timeout_s);
+             " \"", wish.request.key.substr(0, 80), "\"");
+  wait_until_in(lock, wish.deadline, wish.timeout_s);
   const uint32_t id = wish.request.id;
   struct Place {  // gone with the call, however it ends; the mutex is held then
     std::map<uint32_t, std::optional<StoreAnswer>>& answers;
@@ -140,13 +141,25 @@ StoreAnswer StoreClient::call(StoreRequestKind asks, const std::string& key, con
     send_frame(lock, frame_of(StoreRequest{id, StoreRequestKind::forget, 0, "", ""}), wish);
     answer = await_answer(lock, id, wish.deadline);
   }
-  if (!answer) {
-    throw_if_failed(wish.words);
-    unanswered(lock, wish);
-  }
-  if (answer->says == StoreAnswerKind::stopped) throw Error(ErrorCode::communication, answer->text);
-  if (answer->says == StoreAnswerKind::refused) throw Error(ErrorCode::communication, me() + answer->text);
-  return *answer;
+  if (!answer) throw_if_failed(wish.words);
+  if (!answer && !wish.may_stay_open) unanswered(lock, wish);
+  return answer;
+}
+
+StoreAnswer StoreClient::call(StoreRequestKind asks, const std::string& key, const std::string& value, int64_t number,
+                              double timeout_s) {
+  const StoreAnswer answer = ask({{0, asks, number, key, value}, "", {}, timeout_s}).value();
+  if (answer.says == StoreAnswerKind::stopped) throw Error(ErrorCode::communication, answer.text);
+  if (answer.says == StoreAnswerKind::refused) throw Error(ErrorCode::communication, me() + answer.text);
+  return answer;
+}
+
+std::optional<StoreAnswer> StoreClient::ask_within(double timeout_s, StoreRequestKind asks, const std::string& key,
+                                                   const std::string& value, int64_t number) {
+  auto answer = ask({{0, asks, number, key, value}, "", {}, timeout_s, true});
+  if (answer && (answer->says == StoreAnswerKind::stopped || answer->says == StoreAnswerKind::refused))
+    throw Error(ErrorCode::communication, answer->text);
+  return answer;
 }
 
 void StoreClient::set(const std::string& key, const std::string& value) { set_within(timeout_s_, key, value); }

@@ -50,6 +50,10 @@ class DRIVETRAIN_INTERNAL StoreClient final : public Store {
   ConnectionEnds ends() const { return ends_of(fd_); }
   // `set` in a time of its own, also before that.
   void set_within(double timeout_s, const std::string& key, const std::string& value);
+  // For whoever watches the run while rank 0 may be stopped. Nothing: no answer within timeout_s, which other calls do
+  // not suffer from. Not for `get` of a key that may be absent: rank 0 would keep the question.
+  std::optional<StoreAnswer> ask_within(double timeout_s, StoreRequestKind asks, const std::string& key,
+                                        const std::string& value, int64_t number);
 
   void set(const std::string& key, const std::string& value) override;
   std::string get(const std::string& key, double timeout_s) override;
@@ -64,6 +68,7 @@ class DRIVETRAIN_INTERNAL StoreClient final : public Store {
     std::string words;
     Clock::time_point deadline;
     double timeout_s;
+    bool may_stay_open = false;  // no answer is no failure of the store
   };
 
   void run();
@@ -74,6 +79,7 @@ class DRIVETRAIN_INTERNAL StoreClient final : public Store {
   void take(const StoreAnswer& answer);
   StoreAnswer call(StoreRequestKind asks, const std::string& key, const std::string& value, int64_t number,
                    double timeout_s);
+  std::optional<StoreAnswer> ask(PendingCall wish);
   void send_frame(Lock& lock, const std::string& frame, const PendingCall& wish);
   std::optional<StoreAnswer> await_answer(Lock& lock, uint32_t id, Clock::time_point deadline);
   void see(const std::string& sight, const std::string& reason);

@@ -163,8 +163,9 @@ void install_stack_traces() {
   install_crash_handlers();
   struct sigaction action = {};
   action.sa_handler = on_question;
-  action.sa_flags = SA_RESTART;
-  sigaction(kAsk, &action, nullptr);
+  action.sa_flags = SA_RESTART | SA_ONSTACK;
+  sigaction(ask_signal(), &action, nullptr);
+  signal(SIGUSR2, SIG_IGN);  // a question to ranks that train, which comes to all processes of a run
 }
 
 void tell_plugin_calls(CurrentCall current, CurrentCall any) { current_call = current, any_call = any; }

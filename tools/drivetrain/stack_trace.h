@@ -8,7 +8,7 @@ namespace drivetrain::program {
 
 // An exception that nobody caught prints its type, its text and the stack and exits with 1; where a plugin was being
 // called, it prints which one and where, and exits with 3. SIGSEGV and its like print the stack, and the plugin if one
-// was being called, and end the process by that signal, so that core dumps and 128+n stay as they are. kAsk
+// was being called, and end the process by that signal, so that core dumps and 128+n stay as they are. ask_signal()
 // (launch/question.h) is the launcher's question to a rank that the others have waited for in vain: one that is in a
 // plugin's call says in which, and exits with 5; any other goes on.
 void install_stack_traces();

@@ -262,7 +262,8 @@ void HostsRun::lose(Member& member, const std::string& reason) {
 }
 
 void HostsRun::on_signal(int number) {
-  if (signal_ == 0) signal_ = number == SIGHUP ? SIGTERM : number;
+  if (number == SIGUSR2 && !started_) return;  // a question to ranks
+  if (signal_ == 0 && number != SIGUSR2) signal_ = number == SIGHUP ? SIGTERM : number;
   for (Member& member : members_)
     if (!member.lost) member.connection->send({Message::signal, number, ""});
 }

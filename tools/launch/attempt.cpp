@@ -122,6 +122,7 @@ void Attempt::hear_of_others() {
 }
 
 void Attempt::on_signal(int number) {
+  if (number == SIGUSR2) return signal_ranks(ranks_, number);  // they say where they are
   if (signal_ == 0) {
     signal_ = number == SIGHUP ? SIGTERM : number;
     signal_ranks(ranks_, signal_);

@@ -14,7 +14,7 @@ namespace drivetrain::program {
 SignalWatch::SignalWatch() {
   sigset_t mask;
   sigemptyset(&mask);
-  for (const int number : {SIGINT, SIGTERM, SIGUSR1, SIGCHLD}) sigaddset(&mask, number);
+  for (const int number : {SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SIGCHLD}) sigaddset(&mask, number);
   struct sigaction hangup = {};
   sigaction(SIGHUP, nullptr, &hangup);
   if (hangup.sa_handler != SIG_IGN) sigaddset(&mask, SIGHUP);
@@ -39,7 +39,7 @@ int SignalWatch::next_within(double seconds) {
   using namespace std::chrono;
   const auto deadline = steady_clock::now() + duration_cast<steady_clock::duration>(duration<double>(seconds));
   for (;;) {
-    if (const int number = next()) return number;
+    if (const int number = next(); number != 0 && number != SIGUSR2) return number;
     const auto left = duration_cast<milliseconds>(deadline - steady_clock::now()).count();
     if (left <= 0) return 0;
     pollfd readable{fd(), POLLIN, 0};

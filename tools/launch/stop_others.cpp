@@ -43,7 +43,7 @@ void StopOthers::end(size_t index, int signal) {
   if (state.said_error())
     state.fault = kSaidError;
   else if (all_lost_a_peer(signal))
-    state.fault = "did not go on while the others waited for it", kill(state.pid, kAsk);
+    state.fault = "did not go on while the others waited for it", kill(state.pid, ask_signal());
   say_("rank " + std::to_string(rank) + " " +
        (state.fault.empty() ? "did not notice the failure of another rank" : state.fault) + ", and is ended");
   kill(state.pid, SIGTERM);

@@ -1,0 +1,146 @@
+#include "flight/group.h"
+
+#include <map>
+#include <type_traits>
+#include <utility>
+
+namespace drivetrain {
+namespace {
+
+class RecordedWork final : public Work {
+ public:
+  RecordedWork(WorkPtr inner, std::shared_ptr<FlightRecord> record, uint64_t serial)
+      : inner_(std::move(inner)), record_(std::move(record)), serial_(serial) {}
+
+  void wait() override {
+    if (waited_) return inner_->wait();
+    record_->waiting(serial_);
+    try {
+      inner_->wait();
+    } catch (...) {
+      record_->failed(serial_);
+      throw;
+    }
+    waited_ = true;
+    record_->done(serial_);
+  }
+
+ private:
+  const WorkPtr inner_;
+  const std::shared_ptr<FlightRecord> record_;
+  const uint64_t serial_;
+  bool waited_ = false;
+};
+
+class RecordedGroup final : public Group {
+ public:
+  RecordedGroup(GroupPtr inner, std::shared_ptr<FlightRecord> record)
+      : inner_(std::move(inner)), record_(std::move(record)), index_(record_->group(inner_->label())) {}
+
+  int64_t rank() const override { return inner_->rank(); }
+  const std::vector<int64_t>& ranks() const override { return inner_->ranks(); }
+  const std::string& label() const override { return inner_->label(); }
+  at::Tensor allocate(int64_t numel, at::ScalarType dtype) override { return inner_->allocate(numel, dtype); }
+
+  at::Tensor allocate_once(int64_t numel, at::ScalarType dtype) override {
+    FlightCall call = collective(FlightOp::share);
+    call.bytes = numel * static_cast<int64_t>(c10::elementSize(dtype)), call.dtype = static_cast<int8_t>(dtype);
+    return blocking(call, [&] { return inner_->allocate_once(numel, dtype); });
+  }
+  WorkPtr all_reduce(at::Tensor t) override {
+    return begun(collective(FlightOp::all_reduce, t), [&] { return inner_->all_reduce(std::move(t)); });
+  }
+  WorkPtr all_gather(at::Tensor out, at::Tensor in) override {
+    return begun(collective(FlightOp::all_gather, in),
+                 [&] { return inner_->all_gather(std::move(out), std::move(in)); });
+  }
+  WorkPtr reduce_scatter(at::Tensor out, at::Tensor in) override {
+    return begun(collective(FlightOp::reduce_scatter, out),
+                 [&] { return inner_->reduce_scatter(std::move(out), std::move(in)); });
+  }
+  WorkPtr all_to_all(at::Tensor out, at::Tensor in) override {
+    return begun(collective(FlightOp::all_to_all, in),
+                 [&] { return inner_->all_to_all(std::move(out), std::move(in)); });
+  }
+  // Ranks have different sizes here.
+  WorkPtr all_to_all(at::Tensor out, at::Tensor in, const std::vector<int64_t>& received,
+                     const std::vector<int64_t>& sent) override {
+    return begun(collective(FlightOp::all_to_all),
+                 [&] { return inner_->all_to_all(std::move(out), std::move(in), received, sent); });
+  }
+  WorkPtr broadcast(at::Tensor t, int64_t root) override {
+    FlightCall call = collective(FlightOp::broadcast, t);
+    call.peer = global(root);
+    return begun(call, [&] { return inner_->broadcast(std::move(t), root); });
+  }
+  WorkPtr send(at::Tensor t, int64_t to) override {
+    return begun(message(FlightOp::send, t, to), [&] { return inner_->send(std::move(t), to); });
+  }
+  WorkPtr recv(at::Tensor t, int64_t from) override {
+    return begun(message(FlightOp::recv, t, from), [&] { return inner_->recv(std::move(t), from); });
+  }
+  void batch_begin() override { inner_->batch_begin(); }
+  void batch_end() override { inner_->batch_end(); }
+  void barrier() override {
+    blocking(collective(FlightOp::barrier), [&] { inner_->barrier(); });
+  }
+
+ private:
+  // An index that is none is the inner group's to refuse.
+  int64_t global(int64_t index) const { return index >= 0 && index < size() ? ranks()[index] : -1; }
+
+  FlightCall collective(FlightOp op) {
+    FlightCall call;
+    call.op = op, call.number = ++collectives_;
+    return call;
+  }
+  FlightCall collective(FlightOp op, const at::Tensor& t) { return with_tensor(collective(op), t); }
+  FlightCall message(FlightOp op, const at::Tensor& t, int64_t with) {
+    FlightCall call;
+    call.op = op, call.number = ++messages_[{op, with}], call.peer = global(with);
+    return with_tensor(call, t);
+  }
+  static FlightCall with_tensor(FlightCall call, const at::Tensor& t) {
+    if (!t.defined()) return call;
+    call.bytes = static_cast<int64_t>(t.nbytes()), call.dtype = static_cast<int8_t>(t.scalar_type());
+    return call;
+  }
+
+  template <class Call>
+  WorkPtr begun(const FlightCall& call, const Call& inside) {
+    const uint64_t serial = record_->begin(index_, call);
+    try {
+      WorkPtr work = inside();
+      record_->pending(serial);
+      return std::make_shared<RecordedWork>(std::move(work), record_, serial);
+    } catch (...) {
+      record_->failed(serial);
+      throw;
+    }
+  }
+  template <class Call>
+  std::invoke_result_t<const Call&> blocking(const FlightCall& call, const Call& inside) {
+    const uint64_t serial = record_->begin(index_, call);
+    struct End {  // also where it throws
+      FlightRecord& record;
+      uint64_t serial;
+      ~End() { record.done(serial); }
+    } const end{*record_, serial};
+    return inside();
+  }
+
+  const GroupPtr inner_;
+  const std::shared_ptr<FlightRecord> record_;
+  const size_t index_;
+  int64_t collectives_ = 0;
+  std::map<std::pair<FlightOp, int64_t>, int64_t> messages_;  // by direction and peer
+};
+
+}  // namespace
+
+GroupPtr recorded_group(GroupPtr group, std::shared_ptr<FlightRecord> record) {
+  if (!record || !group) return group;
+  return std::make_shared<RecordedGroup>(std::move(group), std::move(record));
+}
+
+}  // namespace drivetrain

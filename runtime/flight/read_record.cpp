@@ -1,0 +1,91 @@
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cstring>
+#include <ctime>
+#include <fstream>
+#include <memory>
+
+#include <drivetrain/error.h>
+
+#include "flight/memory.h"
+
+namespace drivetrain {
+namespace {
+
+using Memory = FlightRecord::Memory;
+
+double in_seconds(int64_t ns) { return static_cast<double>(ns) * 1e-9; }
+
+template <size_t size>
+std::string text_of(const char (&text)[size]) {
+  return {text, strnlen(text, size)};
+}
+
+std::string time_of_day(int64_t unix_ns) {
+  const std::time_t seconds = unix_ns / 1'000'000'000;
+  std::tm parts{};
+  gmtime_r(&seconds, &parts);
+  char text[64];
+  return {text, std::strftime(text, sizeof text, "%Y-%m-%d %H:%M:%S UTC", &parts)};
+}
+
+}  // namespace
+
+FlightPlace place_in(const Memory& memory) {
+  return {memory.step, memory.micro, static_cast<FlightDoing>(memory.doing.load())};
+}
+
+std::vector<FlightEntry> entries_in(const Memory& memory) {
+  std::vector<FlightEntry> list;
+  for (const Memory::Entry& entry : memory.places) {
+    const uint64_t serial = entry.serial.load(std::memory_order_acquire);
+    const auto state = static_cast<FlightState>(entry.state.load(std::memory_order_acquire));
+    FlightEntry read{serial,
+                     text_of(memory.labels[std::min<size_t>(entry.group.load(), FlightRecord::kGroups - 1)]),
+                     {static_cast<FlightOp>(entry.op.load()), entry.number, entry.bytes, entry.dtype, entry.peer},
+                     state,
+                     in_seconds(entry.called_ns),
+                     in_seconds(entry.waited_ns),
+                     in_seconds(entry.done_ns)};
+    if (serial != 0 && entry.serial.load(std::memory_order_acquire) == serial) list.push_back(std::move(read));
+  }
+  std::sort(list.begin(), list.end(), [](const auto& a, const auto& b) { return a.serial < b.serial; });
+  return list;
+}
+
+std::map<std::string, int64_t> reached_in(const Memory& memory) {
+  std::map<std::string, int64_t> reached;
+  const size_t groups = std::min<size_t>(memory.groups, FlightRecord::kGroups - 1);  // but for "others"
+  for (size_t i = 0; i < groups; ++i) reached[text_of(memory.labels[i])] = memory.reached[i];
+  return reached;
+}
+
+LeftRecord read_record(const std::string& path) {
+  const auto wrong = [&](const auto&... what) {
+    return fail(ErrorCode::io, path, " is no flight record of this version: ", what...);
+  };
+  std::ifstream in(path, std::ios::binary);
+  if (!in) throw fail(ErrorCode::io, path, " cannot be read: ", std::strerror(errno));
+  const auto bytes = std::make_unique<Memory>();
+  in.read(reinterpret_cast<char*>(bytes.get()), sizeof(Memory));
+  const Memory& memory = *bytes;
+  if (in.gcount() != sizeof(Memory) || in.peek() != std::ifstream::traits_type::eof())
+    throw wrong("it should have ", sizeof(Memory), " bytes");
+  if (std::memcmp(memory.magic, kFlightMagic, sizeof kFlightMagic) != 0) throw wrong("its first bytes are others");
+  if (memory.version != kFlightVersion)
+    throw wrong("it has version ", memory.version, ", and this program reads ", kFlightVersion);
+  LeftRecord left;
+  left.rank = memory.rank, left.world_size = memory.world_size, left.pid = memory.pid;
+  left.host = text_of(memory.host), left.call = text_of(memory.call);
+  left.last_s = in_seconds(memory.changed_ns);
+  left.written = time_of_day(memory.start_unix_ns + memory.changed_ns);
+  left.place = place_in(memory), left.entries = entries_in(memory), left.reached = reached_in(memory);
+  if (left.place.doing > FlightDoing::update) throw wrong("it names a part of a step that there is not");
+  for (const FlightEntry& entry : left.entries)
+    if (static_cast<int>(entry.call.op) >= kFlightOps || entry.state > FlightState::failed)
+      throw wrong("entry ", entry.serial, " names an operation that there is not");
+  return left;
+}
+
+}  // namespace drivetrain

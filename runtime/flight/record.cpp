@@ -1,0 +1,201 @@
+#include "flight/record.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <ctime>
+#include <filesystem>
+#include <new>
+
+#include <drivetrain/error.h>
+
+#include "flight/memory.h"
+
+namespace drivetrain {
+namespace {
+
+using Memory = FlightRecord::Memory;
+using Clock = std::chrono::steady_clock;
+
+int64_t clock_ns() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now().time_since_epoch()).count();
+}
+
+double seconds(int64_t ns) { return static_cast<double>(ns) * 1e-9; }
+
+void copy_text(char* to, size_t size, const std::string& text) {
+  const size_t length = std::min(text.size(), size - 1);
+  std::memcpy(to, text.data(), length);
+  to[length] = '\0';
+}
+
+void* map(int fd) {
+  const int flags = fd < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED;
+  void* const at = mmap(nullptr, sizeof(Memory), PROT_READ | PROT_WRITE, flags, fd, 0);
+  return at == MAP_FAILED ? nullptr : at;
+}
+
+}  // namespace
+
+const char* name_of(FlightOp op) {
+  constexpr const char* kNames[kFlightOps] = {"all_reduce",    "all_gather", "reduce_scatter",
+                                              "all_to_all",    "broadcast",  "barrier",
+                                              "allocate_once", "send",       "recv"};
+  return static_cast<int>(op) < kFlightOps ? kNames[static_cast<int>(op)] : "?";
+}
+
+const char* name_of(FlightDoing doing) {
+  constexpr const char* kNames[] = {"no step",
+                                    "loading a micro-batch",
+                                    "forward",
+                                    "backward",
+                                    "the weights' half of backward",
+                                    "sending to another stage",
+                                    "receiving from another stage",
+                                    "agreeing on the step",
+                                    "update"};
+  return static_cast<size_t>(doing) < std::size(kNames) ? kNames[static_cast<size_t>(doing)] : "?";
+}
+
+const char* name_of(FlightState state) {
+  constexpr const char* kNames[] = {"called", "pending", "waiting", "done", "failed"};
+  return static_cast<size_t>(state) < std::size(kNames) ? kNames[static_cast<size_t>(state)] : "?";
+}
+
+FlightRecord::FlightRecord(int64_t rank, int64_t world_size) : rank_(rank), world_size_(world_size) {
+  void* const at = map(-1);
+  if (!at) throw fail(ErrorCode::out_of_memory, "the flight record of rank ", rank, " has no memory");
+  auto* const memory = new (at) Memory;
+  memory->rank = rank, memory->world_size = world_size, memory->pid = getpid();
+  memory->start_ns = clock_ns();
+  memory->start_unix_ns =
+      std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::system_clock::now().time_since_epoch()).count();
+  gethostname(memory->host, sizeof memory->host - 1);
+  mapped_.push_back(memory);
+  memory_ = memory;
+}
+
+FlightRecord::~FlightRecord() {
+  for (Memory* memory : mapped_) munmap(memory, sizeof(Memory));
+}
+
+// A name of its own first: a record of a run before is never half overwritten, and no link of a stranger is followed.
+void FlightRecord::keep_in(const std::string& path) {
+  const std::string made = path + ".new";
+  const auto failed = [&](const char* what) {
+    const int error = errno;
+    ::unlink(made.c_str());
+    return fail(ErrorCode::io, "the flight record ", path, " cannot be ", what, ": ", std::strerror(error));
+  };
+  ::unlink(made.c_str());
+  const int fd = ::open(made.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0644);
+  if (fd < 0) throw failed("created");
+  // Its blocks are there from now on: a full disk is met here and not as a signal while a collective is written.
+  const int lacks = posix_fallocate(fd, 0, sizeof(Memory));
+  void* const at = lacks == 0 ? map(fd) : nullptr;
+  if (lacks != 0) errno = lacks;
+  if (!at) {
+    const int error = errno;
+    ::close(fd);
+    errno = error;
+    throw failed("written");
+  }
+  ::close(fd);
+  if (::rename(made.c_str(), path.c_str()) != 0) {
+    const int error = errno;
+    munmap(at, sizeof(Memory));
+    errno = error;
+    throw failed("written");
+  }
+  const std::lock_guard lock(groups_);
+  std::memcpy(at, static_cast<const void*>(memory_.load()), sizeof(Memory));
+  mapped_.push_back(static_cast<Memory*>(at));
+  memory_ = static_cast<Memory*>(at);
+  path_ = path;
+}
+
+void FlightRecord::forget() noexcept {
+  if (path_.empty()) return;
+  ::unlink(path_.c_str());
+  path_.clear();
+}
+
+size_t FlightRecord::group(const std::string& label) {
+  const std::lock_guard lock(groups_);
+  Memory& memory = *memory_;
+  const size_t index = std::min<size_t>(memory.groups, kGroups - 1);
+  if (memory.groups < kGroups)
+    copy_text(memory.labels[index], sizeof memory.labels[index], index + 1 < kGroups ? label : "others");
+  memory.groups.store(static_cast<uint32_t>(std::min(index + 1, kGroups)), std::memory_order_release);
+  return index;
+}
+
+uint64_t FlightRecord::begin(size_t group, const FlightCall& call) noexcept {
+  Memory& memory = *memory_;
+  const uint64_t serial = memory.begun.fetch_add(1, std::memory_order_relaxed) + 1;
+  Memory::Entry& entry = memory.places[serial % kEntries];
+  entry.serial.store(0, std::memory_order_release);  // whoever reads leaves it out
+  const auto put = [](auto& to, auto value) { to.store(value, std::memory_order_relaxed); };
+  const int64_t now = clock_ns() - memory.start_ns;
+  put(entry.group, static_cast<uint16_t>(group)), put(entry.op, static_cast<uint8_t>(call.op));
+  put(entry.dtype, call.dtype), put(entry.peer, static_cast<int32_t>(call.peer));
+  put(entry.number, call.number), put(entry.bytes, call.bytes);
+  put(entry.called_ns, now), put(entry.waited_ns, 0), put(entry.done_ns, 0);
+  put(entry.state, static_cast<uint8_t>(FlightState::called));
+  entry.serial.store(serial, std::memory_order_release);
+  if (is_collective(call.op)) memory.reached[group].store(call.number, std::memory_order_relaxed);
+  memory.changed_ns.store(now, std::memory_order_relaxed);
+  return serial;
+}
+
+void FlightRecord::set_state(uint64_t serial, FlightState state) noexcept {
+  Memory& memory = *memory_;
+  Memory::Entry& entry = memory.places[serial % kEntries];
+  if (entry.serial.load(std::memory_order_acquire) != serial) return;  // its place has another call by now
+  if (state == FlightState::pending) {
+    entry.state.store(static_cast<uint8_t>(state), std::memory_order_relaxed);
+    return;
+  }
+  const int64_t now = clock_ns() - memory.start_ns;
+  (state == FlightState::waiting ? entry.waited_ns : entry.done_ns).store(now, std::memory_order_relaxed);
+  entry.state.store(static_cast<uint8_t>(state), std::memory_order_release);
+  memory.changed_ns.store(now, std::memory_order_relaxed);
+  memory.changes.fetch_add(1, std::memory_order_relaxed);
+}
+
+void FlightRecord::at_step(int64_t step) noexcept {
+  memory_.load()->step.store(step, std::memory_order_relaxed);
+  at(FlightDoing::outside);
+}
+
+void FlightRecord::at(FlightDoing doing, int64_t micro) noexcept {
+  Memory& memory = *memory_;
+  memory.micro.store(micro, std::memory_order_relaxed);
+  memory.doing.store(static_cast<uint8_t>(doing), std::memory_order_relaxed);
+  memory.changed_ns.store(clock_ns() - memory.start_ns, std::memory_order_relaxed);
+  memory.changes.fetch_add(1, std::memory_order_relaxed);
+}
+
+void FlightRecord::seen_in(const std::string& call) noexcept {
+  Memory& memory = *memory_;
+  copy_text(memory.call, sizeof memory.call, call);
+}
+
+uint64_t FlightRecord::progress() const noexcept {
+  const Memory& memory = *memory_;
+  return memory.begun.load(std::memory_order_relaxed) + memory.changes.load(std::memory_order_relaxed);
+}
+
+double FlightRecord::now() const noexcept { return seconds(clock_ns() - memory_.load()->start_ns); }
+FlightPlace FlightRecord::place() const { return place_in(*memory_); }
+std::vector<FlightEntry> FlightRecord::entries() const { return entries_in(*memory_); }
+
+std::map<std::string, int64_t> FlightRecord::reached() const { return reached_in(*memory_); }
+
+}  // namespace drivetrain

@@ -1,0 +1,120 @@
+// The watch over a rank that does not go on: who is named, who is left alone, and what everybody learns.
+#include "flight/watch.h"
+
+#include <gtest/gtest.h>
+
+#include <mutex>
+
+#include "checks/plugin_call.h"
+#include "rendezvous/rendezvous.h"
+
+namespace drivetrain {
+namespace {
+
+class Lines final : public Log {
+ public:
+  void write(LogLevel level, const std::string& line) override {
+    const std::lock_guard lock(mutex_);
+    (level == LogLevel::warning ? warnings_ : infos_) += line + "\n";
+  }
+  void progress(const std::string&) override {}
+  std::string warnings() const { return read(warnings_); }
+  std::string infos() const { return read(infos_); }
+
+ private:
+  std::string read(const std::string& text) const {
+    const std::lock_guard lock(mutex_);
+    return text;
+  }
+  mutable std::mutex mutex_;
+  std::string warnings_, infos_;
+};
+
+// Ranks that are records: what they would do is written by the test.
+class Watched : public ::testing::Test {
+ protected:
+  static constexpr double kStallS = 0.4;
+
+  void SetUp() override {
+    for (int64_t r = 0; r < 2; ++r) {
+      records_.push_back(std::make_shared<FlightRecord>(r, 2));
+      dp_ = records_.back()->group("dp@0");
+      // Two steps, so that it knows how long one takes.
+      records_.back()->at_step(1);
+    }
+  }
+  void watch(double stall_s = kStallS) {
+    for (const auto& record : records_) {
+      FlightWatchParts parts;
+      parts.record = record, parts.store = store_, parts.log = log_, parts.stall_s = stall_s, parts.asked = &asked_;
+      parts.on_different_calls = [this](const std::string& reason) {
+        EXPECT_NE(reason, "");
+        ++told_;
+      };
+      watches_.push_back(std::make_unique<FlightWatch>(std::move(parts)));
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(400));
+    for (const auto& record : records_) record->at_step(2), record->at(FlightDoing::forward, 0);
+    std::this_thread::sleep_for(std::chrono::milliseconds(400));
+  }
+  void wait_in(int64_t rank, FlightOp op, int64_t number) {
+    FlightCall call;
+    call.op = op, call.number = number;
+    records_[static_cast<size_t>(rank)]->waiting(records_[static_cast<size_t>(rank)]->begin(dp_, call));
+  }
+  template <class Done>
+  bool comes(const Done& done) const {
+    for (int i = 0; i < 400 && !done(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(25));
+    return done();
+  }
+
+  const std::shared_ptr<Store> store_ = make_local_store();
+  const std::shared_ptr<Lines> log_ = std::make_shared<Lines>();
+  std::vector<std::shared_ptr<FlightRecord>> records_;
+  size_t dp_ = 0;
+  std::atomic<int> asked_{0}, told_{0};
+  std::vector<std::unique_ptr<FlightWatch>> watches_;
+};
+
+TEST_F(Watched, a_rank_in_a_plugin_that_others_wait_for_is_named_once) {
+  watch();
+  wait_in(0, FlightOp::all_reduce, 1);
+  const std::string id = "dataset/slow";
+  plugin_call({id, "read"}, [&] {
+    EXPECT_TRUE(comes([&] { return !log_->warnings().empty(); }));
+    std::this_thread::sleep_for(std::chrono::seconds(1));
+  });
+  const std::string said = log_->warnings();
+  EXPECT_NE(said.find("rank 1 is in "), std::string::npos) << said;
+  EXPECT_NE(said.find("rank 0 waits in all_reduce #1 of group dp@0"), std::string::npos) << said;
+  EXPECT_EQ(said.find("does not go on"), said.rfind("does not go on")) << "once: " << said;
+  for (const auto& record : records_) record->at(FlightDoing::backward, 0);
+  EXPECT_TRUE(comes([&] { return log_->infos().find("the run goes on") != std::string::npos; }));
+}
+
+TEST_F(Watched, ranks_that_go_on_are_left_alone) {
+  watch();
+  for (int i = 0; i < 40; ++i) {
+    for (const auto& record : records_) record->at(FlightDoing::forward, i);
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
+  EXPECT_EQ(log_->warnings(), "");
+}
+
+TEST_F(Watched, whoever_asks_is_told_where_the_ranks_are) {
+  watch(0);
+  ++asked_;
+  EXPECT_TRUE(comes([&] { return log_->infos().find("asked where the run is: rank ") != std::string::npos; }));
+  EXPECT_EQ(log_->warnings(), "");
+}
+
+TEST_F(Watched, different_calls_are_told_to_every_rank) {
+  watch();
+  wait_in(0, FlightOp::all_reduce, 1);
+  wait_in(1, FlightOp::barrier, 1);
+  EXPECT_TRUE(comes([&] { return told_ == 2; }));
+  EXPECT_NE(log_->warnings().find("ranks make different calls"), std::string::npos) << log_->warnings();
+}
+
+}  // namespace
+}  // namespace drivetrain
