@@ -128,7 +128,8 @@ TEST(CommunicatorTcpFailures, who_listens_in_place_of_a_rank_is_told_from_it) {
   boost::asio::io_context context;
   const Work work(context.get_executor());
   const auto store = make_local_store();
-  store->set("meeting/at/0", concat("127.0.0.1 ", other.port, " ", std::string(32, 'a'), " rank 0 (pid 1 on host b)"));
+  store->set("meeting/at/0",
+             concat("127.0.0.1 ", other.port, " ", std::string(32, 'a'), " - rank 0 (pid 1 on host b)"));
   Meeting second(context, *store, "meeting/", 1, {0}, boost::asio::ip::address_v4::loopback());
   std::thread liar([&] {
     const int fd = accept(other.fd, nullptr, nullptr);

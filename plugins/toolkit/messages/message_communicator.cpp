@@ -65,13 +65,15 @@ GroupPtr MessageCommunicator::make_group(const std::vector<int64_t>& ranks, cons
   const std::string where = concat("make_group of group \"", label, "\"");
   const int64_t id = board->meet(ranks, label, [&e = engine] { return e->advance(); });
   int64_t channel = 0;
+  std::vector<int> hosts;
   try {
-    channel =
-        carrier->open({ranks, label, own - ranks.begin(), id, board->key_of(id)}, [&b = board, &e = engine, &where] {
-          e->advance();
-          b->look();
-          b->throw_if_aborted(where);
-        });
+    hosts = board->hosts(ranks);
+    channel = carrier->open({ranks, label, own - ranks.begin(), id, board->key_of(id), hosts},
+                            [&b = board, &e = engine, &where] {
+                              e->advance();
+                              b->look();
+                              b->throw_if_aborted(where);
+                            });
   } catch (const Error& e) {
     board->raise(e.what());
     if (e.code() != ErrorCode::communication) throw;
@@ -80,9 +82,12 @@ GroupPtr MessageCommunicator::make_group(const std::vector<int64_t>& ranks, cons
     board->raise(e.what());
     throw;
   }
-  const messages::Wire wire{carrier.get(), channel, static_cast<int>(own - ranks.begin()),
+  const messages::Wire wire{carrier.get(),
+                            channel,
+                            static_cast<int>(own - ranks.begin()),
                             static_cast<int>(ranks.size()),
-                            messages::piece_bytes(settings.piece_bytes, static_cast<int64_t>(ranks.size()))};
+                            messages::piece_bytes(settings.piece_bytes, static_cast<int64_t>(ranks.size())),
+                            messages::Hosts(hosts)};
   return std::make_shared<messages::MessageGroup>(
       std::make_shared<messages::Lane>(engine, settings.plugin, wire, ranks, label));
 }
