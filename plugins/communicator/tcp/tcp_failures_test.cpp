@@ -48,7 +48,7 @@ TEST(CommunicatorTcpFailures, a_process_that_stands_still_is_named_after_the_tim
         world->barrier();
         if (r.rank() == 2) {
           if (fork() == 0) {  // somebody has to wake it
-            sleep(4);
+            sleep(3);
             kill(getppid(), SIGCONT);
             _exit(0);
           }

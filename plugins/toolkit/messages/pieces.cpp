@@ -40,13 +40,12 @@ SliceSum::SliceSum(const Wire& wire, const Cut& cut, const Call& call)
   make_rooms();
 }
 
-// Memory that is never touched costs nothing.
 void SliceSum::make_rooms() {
   const std::vector<int>& members = wire_.hosts.on(here());
   const int64_t room = (std::min(cut_.piece, cut_.slice) + 63) / 64 * 64;
   const size_t summed = level_ > 0 ? nodes_here_.size() : 0, sent = from_hosts_.size() - nodes_here_.size();
   const size_t rooms = targets_.size() * (members.size() - 1 + summed) + sent;
-  scratch_ = std::make_unique_for_overwrite<char[]>(rooms * static_cast<size_t>(room));
+  scratch_ = wire_.scratch->take(rooms * static_cast<size_t>(room));
   char* next = scratch_.get();
   const auto take = [&] { return std::exchange(next, next + room); };
   for (Target& target : targets_) {

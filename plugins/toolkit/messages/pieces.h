@@ -68,7 +68,7 @@ class SliceSum {
   std::vector<Target> targets_;
   std::vector<int> nodes_here_;
   std::vector<char*> from_hosts_;  // of each node: where its sum comes to; null: a node of this host
-  std::unique_ptr<char[]> scratch_;
+  std::shared_ptr<char> scratch_;
   Requests near_, parts_, sent_parts_, sent_near_;
 };
 

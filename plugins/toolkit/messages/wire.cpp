@@ -50,6 +50,32 @@ int Hosts::relay(int host, int member) const {
   return there[static_cast<size_t>(place_[static_cast<size_t>(member)]) % there.size()];
 }
 
+std::shared_ptr<char> Scratch::take(size_t bytes) {
+  Piece piece;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = std::find_if(kept_.begin(), kept_.end(), [bytes](const Piece& p) { return p.bytes >= bytes; });
+    if (found != kept_.end()) {
+      piece = std::move(*found);
+      kept_bytes_ -= piece.bytes;
+      kept_.erase(found);
+    }
+  }
+  if (!piece.memory) piece = {std::make_unique_for_overwrite<char[]>(bytes), bytes};
+  const size_t size = piece.bytes;
+  return {piece.memory.release(), [self = shared_from_this(), size](char* memory) {
+            self->keep({std::unique_ptr<char[]>(memory), size});
+          }};
+}
+
+void Scratch::keep(Piece piece) {
+  const std::lock_guard lock(mutex_);
+  if (kept_bytes_ + piece.bytes > kMostKept) kept_.clear(), kept_bytes_ = 0;
+  if (piece.bytes > kMostKept) return;
+  kept_bytes_ += piece.bytes;
+  kept_.push_back(std::move(piece));
+}
+
 void Packets::post(const Wire& wire, const Call& call, const PayloadFor& payload_for) {
   const auto size = static_cast<size_t>(wire.size);
   to_ = std::make_unique_for_overwrite<Packet[]>(size);

@@ -11,6 +11,7 @@
 
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
 
 #include "requests.h"
@@ -43,12 +44,31 @@ class Hosts {
   int level_ = 0;
 };
 
+// Memory of sums under way, kept for the next one: pages that the system has just given are slow. Any thread.
+class Scratch : public std::enable_shared_from_this<Scratch> {
+ public:
+  std::shared_ptr<char> take(size_t bytes);
+
+ private:
+  static constexpr size_t kMostKept = 64 << 20;
+  struct Piece {
+    std::unique_ptr<char[]> memory;
+    size_t bytes;
+  };
+  void keep(Piece piece);
+
+  std::mutex mutex_;
+  std::vector<Piece> kept_;
+  size_t kept_bytes_ = 0;
+};
+
 struct Wire {
   Carrier* carrier = nullptr;
   int64_t channel = 0;
   int me = 0, size = 1;
   int64_t piece_bytes = 0;  // of each other rank's data that one step of a sum receives
   Hosts hosts;
+  std::shared_ptr<Scratch> scratch = nullptr;
 
   int64_t most_bytes() const;  // of one message of the carrier
   void send(Requests& requests, const void* data, int64_t bytes, int to, Tag tag) const;
