@@ -1,8 +1,9 @@
 // The part of LocalGroup for all_to_all with counts: slices of any length, 0 included. Nothing here waits.
+#include <drivetrain/toolkit/host_memory/copies.h>
+
 #include <algorithm>
 #include <numeric>
 
-#include "copies.h"
 #include "group.h"
 
 namespace drivetrain::local {

@@ -1,9 +1,9 @@
 // The part of LocalGroup that moves data: in place between mapped buffers, or through windows.
 #include <drivetrain/toolkit/communicator/sum_type.h>
+#include <drivetrain/toolkit/host_memory/copies.h>
 
 #include <algorithm>
 
-#include "copies.h"
 #include "group.h"
 #include "kernels/collective/tree_sum.h"
 

@@ -17,13 +17,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Equal for processes that can reach each other through /proc: same boot of the same kernel, same pid namespace.
-std::string host_mark() {
-  char space[64] = "?";
-  if (readlink("/proc/self/ns/pid", space, sizeof space - 1) < 0) strcpy(space, "?");
-  return boot_id() + "/" + space;
-}
-
 struct ProcessStat {
   char state = 'X';  // X also where there is no such process
   uint64_t start = 0;
@@ -75,14 +68,6 @@ std::set<int> cores_of(const std::string& text) {
   return cores;
 }
 
-// Twice the memory of the host, as long as the memory of all ranks fits the address space of each: sparse, so the
-// figure only has to be large enough for what one rank may hold for all.
-int64_t most_bytes(int64_t world_size) {
-  const int64_t memory = sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGE_SIZE);
-  const int64_t most = (int64_t{1} << 45) / world_size;
-  return std::min(most, std::max(int64_t{1} << 30, 2 * memory)) / kPage * kPage;
-}
-
 // What a rank says of itself in the store.
 struct Announcement {
   explicit Announcement(const std::string& value) : text(value) {
@@ -109,7 +94,7 @@ Host::Host(const Services& services, const LocalOptions& options)
       cores_(own_cores()),
       spin_(options.spin.value_or(services.world_size <= static_cast<int64_t>(cores_.size()) ? kSpin : 0)),
       store_(services.store),
-      memory_(book_, rank_, most_bytes(services.world_size)),
+      memory_(book_, rank_, most_shared_bytes(services.world_size)),
       by_rank_(static_cast<size_t>(services.world_size)) {
   memory_.list_in(own_head().segments);
   board_ = &own_head();
@@ -221,17 +206,11 @@ char* Host::map_place(const Place& place, int64_t bytes, int64_t said_by) {
                         "'s shared memory, where there are no such bytes"));
 }
 
-// The one of the peer's segments in which the place lies, if there is one.
 void Host::map_segment(const Peer& peer, const Place& place) {
-  const SegmentList& list = peer.head().segments;
-  const int64_t count = std::min(list.count.load(), SegmentList::kMost);
-  for (int64_t i = 0; i < count; ++i) {
-    const SegmentList::Entry entry = list.entries[i];
-    if (place.offset < entry.offset || place.offset - entry.offset >= entry.bytes) continue;
-    book_.add(peer.rank, entry.offset,
-              mapped(peer, {peer.pid, entry.fd, entry.bytes, peer.token}, "a buffer of a peer"));
-    return;
-  }
+  const std::optional<SegmentList::Entry> entry = peer.head().segments.find(place.offset);
+  if (!entry) return;
+  book_.add(peer.rank, entry->offset,
+            mapped(peer, {peer.pid, entry->fd, entry->bytes, peer.token}, "a buffer of a peer"));
 }
 
 void Host::close() noexcept { own_head().closed.store(1); }

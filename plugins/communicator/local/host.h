@@ -22,10 +22,9 @@
 
 #include <drivetrain/error.h>
 #include <drivetrain/services.h>
+#include <drivetrain/toolkit/host_memory/shared_memory.h>
 
-#include "address_book.h"
 #include "member.h"
-#include "shared_memory.h"
 #include "wait.h"
 
 namespace drivetrain::local {

@@ -9,7 +9,6 @@
 #include <drivetrain/testkit/communicator/ranks.h>
 #include "conformance/communicator/linked.h"
 #include "host.h"
-#include "shared_memory.h"
 
 namespace drivetrain {
 namespace {

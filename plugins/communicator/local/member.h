@@ -6,6 +6,7 @@
 #pragma once
 
 #include <drivetrain/toolkit/communicator/call.h>
+#include <drivetrain/toolkit/host_memory/address_book.h>
 
 #include <atomic>
 #include <cstdint>
@@ -13,14 +14,7 @@
 namespace drivetrain::local {
 
 using toolkit::CallKind;
-
-// Where a buffer lies that peers can reach: the rank whose memory it is and the offset in it.
-struct Place {
-  int64_t rank = -1;  // -1: in private memory
-  int64_t offset = 0;
-  bool mapped() const { return rank >= 0; }
-  bool operator==(const Place&) const = default;
-};
+using namespace toolkit::host_memory;  // a part of this plugin that others share
 
 struct PostedCall : toolkit::Call {
   Place in, out;

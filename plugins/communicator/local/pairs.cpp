@@ -3,11 +3,12 @@
 #include <algorithm>
 
 #include <drivetrain/error.h>
-
-#include "copies.h"
+#include <drivetrain/toolkit/host_memory/copies.h>
 
 namespace drivetrain::local {
 namespace {
+
+using namespace toolkit::host_memory;
 
 bool write_slot(Transfer& t, Ring& ring, int64_t total) {
   const uint32_t sent = ring.sent.load();

@@ -15,13 +15,14 @@ namespace {
 namespace asio = boost::asio;
 using Failure = boost::system::error_code;
 
-constexpr size_t kBuffer = 256 << 10;
+// Small, so that little of a long message comes here instead of where it belongs.
+constexpr size_t kBuffer = 16 << 10;
 constexpr size_t kBuffersAtOnce = 32;
 
 }  // namespace
 
-Connection::Connection(Socket socket, std::string peer)
-    : socket_(std::move(socket)), peer_(std::move(peer)), buffer_(kBuffer) {}
+Connection::Connection(Socket socket, std::string peer, Near near)
+    : socket_(std::move(socket)), peer_(std::move(peer)), near_(std::move(near)), buffer_(kBuffer) {}
 
 // Bytes of the other side that nobody reads make the kernel reset the connection, which may overtake what this side
 // sent last; so they are read as far as they are there.
@@ -55,9 +56,15 @@ void Connection::release(Stream& s, int64_t channel, int tag) {
     const bool is_long = next->bytes > kShortBytes;
     if (is_long && s.clears == 0) return;
     s.clears -= is_long ? 1 : 0;
-    outgoing_.push_back({{kData, static_cast<uint32_t>(tag), channel, next->bytes}, next});
+    if (!is_long || !near_.room || !lend(next, channel, tag))
+      outgoing_.push_back({{kData, static_cast<uint32_t>(tag), channel, next->bytes}, next});
     s.held.pop_front();
   }
+}
+
+void Connection::flush() {
+  for (const int64_t number : seen_->take()) outgoing_.push_back({{kSeen, 0, 0, 0, number}, nullptr});
+  write();
 }
 
 void Connection::write() {
@@ -126,6 +133,8 @@ void Connection::begin_message(const Head& head) {
     release(s, head.channel, static_cast<int>(head.tag));
     return;
   }
+  if (head.kind == kPlace) return take_place(head);
+  if (head.kind == kSeen) return take_back(head.at);
   if (head.kind != kData || head.bytes < 0)
     return lose(concat("it sent a head of kind ", head.kind, " and ", head.bytes, " bytes, which is none of ours"));
   Stream& s = stream(head.channel, static_cast<int>(head.tag));
@@ -187,15 +196,15 @@ void Connection::take_bytes() {
 
 bool Connection::read_some() {
   Failure failure;
-  // Long messages are read where they belong.
-  const bool direct = incoming_.open && begin_ == end_ && incoming_.left >= static_cast<int64_t>(kBuffer);
-  if (!direct && begin_ > 0) {
+  if (begin_ > 0) {
     std::memmove(buffer_.data(), &buffer_[begin_], end_ - begin_);
     end_ -= begin_, begin_ = 0;
   }
-  const asio::mutable_buffer place = direct ? asio::buffer(incoming_.at, static_cast<size_t>(incoming_.left))
-                                            : asio::buffer(buffer_.data() + end_, buffer_.size() - end_);
-  const size_t got = socket_.read_some(place, failure);
+  // A message is read where it belongs, and what follows it into the buffer.
+  const size_t direct = incoming_.open && end_ == 0 ? static_cast<size_t>(incoming_.left) : 0;
+  const std::array<asio::mutable_buffer, 2> places{asio::buffer(incoming_.at, direct),
+                                                   asio::buffer(buffer_.data() + end_, buffer_.size() - end_)};
+  const size_t got = socket_.read_some(places, failure);
   if (failure == asio::error::would_block || failure == asio::error::try_again) {
     signals_->readable = false;
     await(Socket::wait_read, &Signals::readable);
@@ -205,13 +214,13 @@ bool Connection::read_some() {
     lose(failure == asio::error::eof ? "it closed the connection" : failure.message());
     return false;
   }
-  if (direct) {
-    incoming_.at += got, incoming_.left -= static_cast<int64_t>(got);
+  const size_t placed = std::min(got, direct);
+  if (placed > 0) {
+    incoming_.at += placed, incoming_.left -= static_cast<int64_t>(placed);
     if (incoming_.left == 0) end_message();
-  } else {
-    end_ += got;
-    take_bytes();
   }
+  end_ += got - placed;
+  take_bytes();
   return true;
 }
 
@@ -223,7 +232,7 @@ void Connection::read() {
 
 void Connection::advance() {
   read();
-  write();
+  flush();
 }
 
 void Connection::forget(int64_t channel) noexcept {

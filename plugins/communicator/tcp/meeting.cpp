@@ -79,7 +79,7 @@ struct Meeting::Attempt {
 };
 
 Meeting::Meeting(asio::io_context& context, Store& store, std::string key, int64_t me, std::vector<int64_t> ranks,
-                 const asio::ip::address& address)
+                 const asio::ip::address& address, const std::string& memory)
     : context_(context), store_(store), key_(std::move(key)), me_(me), ranks_(std::move(ranks)) {
   if (ranks_.empty()) return;
   secret_ = new_secret(kSecretBytes / 2);
@@ -90,8 +90,8 @@ Meeting::Meeting(asio::io_context& context, Store& store, std::string key, int64
     port = acceptor_->local_endpoint().port();
     at_ = text_of(address.to_string(), port);
   }
-  store_.set(entry_key(me_), concat(address.to_string(), " ", port, " ", secret_, " rank ", me_, " (pid ", getpid(),
-                                    " on host ", host_name(), ")"));
+  store_.set(entry_key(me_), concat(address.to_string(), " ", port, " ", secret_, " ", memory, " rank ", me_, " (pid ",
+                                    getpid(), " on host ", host_name(), ")"));
 }
 
 Meeting::~Meeting() = default;
@@ -117,7 +117,7 @@ const Meeting::Entry* Meeting::entry(int64_t rank) {
   if (!store_.has(entry_key(rank))) return nullptr;
   std::istringstream text(store_.get(entry_key(rank), 5));
   Entry read;
-  text >> read.address >> read.port >> read.secret;
+  text >> read.address >> read.port >> read.secret >> read.memory;
   std::getline(text >> std::ws, read.who);
   return &entries_.emplace(rank, std::move(read)).first->second;
 }
@@ -153,7 +153,7 @@ bool Meeting::read_hello(Pending& pending, std::optional<Hello>& hello) {
 }
 
 void Meeting::enter(int64_t rank, Socket socket) {
-  met_.emplace(rank, Met{std::move(socket), entry(rank)->who});
+  met_.emplace(rank, Met{std::move(socket), entry(rank)->who, entry(rank)->memory});
   if (std::all_of(ranks_.begin(), ranks_.end(), [&](int64_t r) { return r < me_ || met_.contains(r); }))
     acceptor_.reset(), pending_.clear();
 }

@@ -25,14 +25,16 @@ namespace drivetrain::tcp {
 
 struct Met {
   boost::asio::ip::tcp::socket socket;
-  std::string who;  // "rank 1 (pid 4711 on host b)"
+  std::string who;     // "rank 1 (pid 4711 on host b)"
+  std::string memory;  // as the rank announced it: see host_memory/room.h
 };
 
 class Meeting {
  public:
-  // Connects rank `me` with each of `ranks` (global). `key`: the beginning of keys for this meeting alone.
+  // Connects rank `me` with each of `ranks` (global). `key`: the beginning of keys for this meeting alone. `memory`:
+  // what this rank announces, one word.
   Meeting(boost::asio::io_context& context, Store& store, std::string key, int64_t me, std::vector<int64_t> ranks,
-          const boost::asio::ip::address& address);
+          const boost::asio::ip::address& address, const std::string& memory = "-");
   Meeting(const Meeting&) = delete;
   ~Meeting();
 
@@ -54,7 +56,7 @@ class Meeting {
   };
   // What a rank writes into the store.
   struct Entry {
-    std::string address, secret, who;
+    std::string address, secret, memory, who;
     uint16_t port = 0;
   };
   // A socket on which a hello is awaited.

@@ -12,6 +12,7 @@ struct TcpOptions {
   double timeout_s = 300;
   int64_t piece_bytes = 1 << 20;
   std::optional<std::string> interface;
+  bool share = true;
 };
 
 class TcpCommunicator final : public toolkit::MessageCommunicator {
@@ -26,12 +27,16 @@ class TcpCommunicator final : public toolkit::MessageCommunicator {
                "what a step of a sum receives from each other rank; less where many ranks would need more than 64 MB")
         .range(64, 1 << 30)
         .field("interface", &Options::interface,
-               "interface (eth0) or network (10.0.0.0/8) between hosts; null: the one by which rank 0 is reached");
+               "interface (eth0) or network (10.0.0.0/8) between hosts; null: the one by which rank 0 is reached")
+        .field("share", &Options::share,
+               "ranks of one host use shared memory, and add before they send to other hosts; false: as if each rank "
+               "had a host of its own");
   }
 
   TcpCommunicator(const Options& options, const Services& services)
-      : MessageCommunicator({"communicator/tcp", options.timeout_s, options.piece_bytes}, services,
-                            std::make_shared<TcpCarrier>(services, options.interface, options.timeout_s)) {}
+      : MessageCommunicator(
+            {"communicator/tcp", options.timeout_s, options.piece_bytes, options.share}, services,
+            std::make_shared<TcpCarrier>(services, options.interface, options.timeout_s, options.share)) {}
 };
 
 }  // namespace

@@ -48,7 +48,7 @@ TEST(CommunicatorTcpFailures, a_process_that_stands_still_is_named_after_the_tim
         world->barrier();
         if (r.rank() == 2) {
           if (fork() == 0) {  // somebody has to wake it
-            sleep(4);
+            sleep(3);
             kill(getppid(), SIGCONT);
             _exit(0);
           }
@@ -128,7 +128,8 @@ TEST(CommunicatorTcpFailures, who_listens_in_place_of_a_rank_is_told_from_it) {
   boost::asio::io_context context;
   const Work work(context.get_executor());
   const auto store = make_local_store();
-  store->set("meeting/at/0", concat("127.0.0.1 ", other.port, " ", std::string(32, 'a'), " rank 0 (pid 1 on host b)"));
+  store->set("meeting/at/0",
+             concat("127.0.0.1 ", other.port, " ", std::string(32, 'a'), " - rank 0 (pid 1 on host b)"));
   Meeting second(context, *store, "meeting/", 1, {0}, boost::asio::ip::address_v4::loopback());
   std::thread liar([&] {
     const int fd = accept(other.fd, nullptr, nullptr);

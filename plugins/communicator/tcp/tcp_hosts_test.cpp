@@ -41,14 +41,15 @@ struct TwoHosts {
     close(fd);
   }
   // Two ranks on each host. What each of them threw.
-  std::vector<std::string> ranks(const std::string& master, const std::string& options, const Body& body) const;
+  std::vector<std::string> ranks(const std::string& master, const std::string& options, const Body& body,
+                                 double store_timeout_s = 20) const;
 
   const std::string base = concat("dt", getpid(), "h");
   bool made = false;
 };
 
-std::vector<std::string> TwoHosts::ranks(const std::string& master, const std::string& options,
-                                         const Body& body) const {
+std::vector<std::string> TwoHosts::ranks(const std::string& master, const std::string& options, const Body& body,
+                                         double store_timeout_s) const {
   constexpr int kRanks = 4;
   int ends[kRanks][2];
   std::vector<pid_t> pids;
@@ -65,7 +66,7 @@ std::vector<std::string> TwoHosts::ranks(const std::string& master, const std::s
       RankEnvironment env{.rank = r, .world_size = kRanks, .local_rank = r % 2, .local_size = 2};
       env.master_addr = master;
       env.token = "a secret of these tests alone";
-      const auto store = make_store(env, 20);
+      const auto store = make_store(env, store_timeout_s);
       const CommunicatorMaker usual = communicator_maker;
       communicator_maker = [&](const std::string& json, const Services& all_here) {
         Services services = all_here;
@@ -118,13 +119,16 @@ TEST(CommunicatorTcpHosts, ranks_meet_where_rank_0_is_reached) {
 TEST(CommunicatorTcpHosts, a_cut_link_ends_all_ranks) {
   NEEDS_TWO_HOSTS(hosts);
   const std::string cut = concat("ip -n ", hosts.name(0), " link set dt0 down");
-  const auto errors = hosts.ranks("10.79.0.1", R"({"timeout_s": 2})", [&](Rank& r) {
-    const GroupPtr world = r.world();
-    world->barrier();
-    if (r.rank() == 0 && !run(cut)) throw std::runtime_error("cannot cut");
-    at::Tensor t = at::empty({100000}, at::kFloat);
-    for (;;) world->all_reduce(t)->wait();
-  });
+  const auto errors = hosts.ranks(
+      "10.79.0.1", R"({"timeout_s": 2})",
+      [&](Rank& r) {
+        const GroupPtr world = r.world();
+        world->barrier();
+        if (r.rank() == 0 && !run(cut)) throw std::runtime_error("cannot cut");
+        at::Tensor t = at::empty({100000}, at::kFloat);
+        for (;;) world->all_reduce(t)->wait();
+      },
+      6);
   for (const std::string& error : errors) expect_part(error, "group \"world\"");
   expect_part(errors[0], "rank");
 }

@@ -16,8 +16,8 @@ struct ForkedRanks {
 
 TEST(CommunicatorTcp, works_between_processes) {
   const ForkedRanks forked;
-  check_collectives(2, {300001}, {at::kFloat, at::kBFloat16});
-  check_collectives(5, {3, 40001}, {at::kFloat});
+  check_collectives(2, {100001}, {at::kFloat, at::kBFloat16});
+  check_collectives(5, {3, 20001}, {at::kFloat});
 }
 
 TEST(CommunicatorTcp, works_between_processes_may_be_waited_for_in_any_order) {

@@ -1,22 +1,34 @@
 #include "board.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <thread>
 
 #include <drivetrain/error.h>
+#include <drivetrain/toolkit/host.h>
+#include <drivetrain/toolkit/host_memory/segment.h>
 
 namespace drivetrain::toolkit::messages {
 using Clock = std::chrono::steady_clock;
 
 const char* const kGo = "go ";
 
+// Ranks of one host follow each other, so the first one's number stands for it. What the kernel says is added because
+// starters may count in another way, and because containers of one host do not see each other.
+std::string host_of(const Services& services, bool hierarchy) {
+  const int64_t first = hierarchy ? services.rank - services.local_rank : services.rank;
+  return concat(first, " ", host_memory::host_mark(), " ", host_name(), " ", geteuid());
+}
+
 // 1000 questions per second at most, whatever the number of ranks.
 Board::Board(const MessageSettings& settings, const Services& services, std::shared_ptr<Carrier> carrier)
     : AbortBoard(settings.plugin, services.store, services.rank, settings.timeout_s,
                  std::max(0.1, 0.001 * static_cast<double>(services.world_size))),
       plugin_(settings.plugin),
+      host_(host_of(services, settings.hierarchy)),
       carrier_(std::move(carrier)) {}
 
 // Some carriers cannot be interrupted while they open a channel, so all ranks of a group go there or none does: the
@@ -25,6 +37,7 @@ int64_t Board::meet(const std::vector<int64_t>& ranks, const std::string& label,
                     const std::function<bool()>& meanwhile) {
   const std::string where = concat("make_group of group \"", label, "\""), verdict = key("verdict/" + label);
   throw_if_aborted(where);
+  if (hosts_.emplace(rank(), host_).second) store().set(key(concat("host/", rank())), host_);
   arrive(label);
   if (store().add(key("arrived/" + label), 1) == static_cast<int64_t>(ranks.size())) decide(label, true);
   const auto deadline = Clock::now() + std::chrono::duration<double>(timeout_s());
@@ -46,6 +59,17 @@ int64_t Board::meet(const std::vector<int64_t>& ranks, const std::string& label,
   look();
   throw_if_aborted(where);
   throw fail(ErrorCode::communication, plugin_, ", ", where, ": another rank gave up");
+}
+
+std::vector<int> Board::hosts(const std::vector<int64_t>& ranks) {
+  std::map<std::string, int> numbers;
+  std::vector<int> hosts;
+  for (const int64_t rank : ranks) {
+    std::string& host = hosts_[rank];
+    if (host.empty()) host = store().get(key(concat("host/", rank)), kValueS);
+    hosts.push_back(numbers.emplace(host, static_cast<int>(numbers.size())).first->second);
+  }
+  return hosts;
 }
 
 void Board::decide(const std::string& label, bool go) {

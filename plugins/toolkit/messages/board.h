@@ -8,6 +8,7 @@
 #include <drivetrain/toolkit/messages/message_communicator.h>
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -25,6 +26,10 @@ class Board final : public AbortBoard {
   // `meanwhile` is called again and again: another rank may have to end a call before it comes. True: something moved.
   int64_t meet(const std::vector<int64_t>& ranks, const std::string& label, const std::function<bool()>& meanwhile);
 
+  // The host of each of `ranks`, which have met: equal numbers where processes of one user see each other. Without
+  // hierarchy every rank has its own.
+  std::vector<int> hosts(const std::vector<int64_t>& ranks);
+
   // The beginning of keys that only this group uses.
   std::string key_of(int64_t id) const { return key(concat("group/", id, "/")); }
 
@@ -35,8 +40,9 @@ class Board final : public AbortBoard {
   void on_abort(bool ours) noexcept override { carrier_->aborted(ours); }
   void decide(const std::string& label, bool go);
 
-  const std::string plugin_;
+  const std::string plugin_, host_;
   const std::shared_ptr<Carrier> carrier_;
+  std::map<int64_t, std::string> hosts_;  // by global rank
 };
 using BoardPtr = std::shared_ptr<Board>;
 

@@ -1,7 +1,5 @@
 #include "flows.h"
 
-#include <drivetrain/toolkit/communicator/sum_type.h>
-
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -11,7 +9,7 @@
 
 #include <drivetrain/error.h>
 
-#include "kernels/collective/tree_sum.h"
+#include "pieces.h"
 
 namespace drivetrain::toolkit::messages {
 // Nothing else overlaps: slices that are the same memory are left alone.
@@ -19,72 +17,11 @@ void copy(char* to, const char* from, int64_t bytes) {
   if (to != from && bytes > 0) memcpy(to, from, static_cast<size_t>(bytes));
 }
 
-void add(const Call& call, char* out, const std::vector<const void*>& sources, int64_t bytes) {
-  static_assert(static_cast<int>(SumType::i64) == static_cast<int>(kernels::SumType::i64));
-  const auto type = static_cast<kernels::SumType>(*sum_type(call.dtype));
-  kernels::tree_sum_cpu({sources.data(), out, static_cast<int64_t>(sources.size()), type}, 0,
-                        bytes / call.element_bytes());
-}
-
 // Sum of what came with the packets and of `own`.
 void add_packets(const Operation& op, const Wire& wire, char* out, const char* own, int64_t bytes) {
   std::vector<const void*> sources;
   for (int p = 0; p < wire.size; ++p) sources.push_back(p == wire.me ? own : op.packets.data(p));
-  add(op.call, out, sources, bytes);
-}
-
-// How a buffer is cut: rank p adds slice p, in pieces. Bytes.
-struct Cut {
-  int64_t total, slice, piece;
-
-  int64_t pieces() const { return slice == 0 ? 0 : (slice + piece - 1) / piece; }
-  int64_t begin(int p, int64_t k) const { return std::min(total, std::min((p + 1) * slice, p * slice + k * piece)); }
-  int64_t length(int p, int64_t k) const { return begin(p, k + 1) - begin(p, k); }
-};
-
-// A piece under way to the ranks that add it; two in turn.
-class SliceStep {
- public:
-  SliceStep(const Wire& wire, const Cut& cut) : wire_(wire), cut_(cut) {
-    const int64_t slot = std::min(cut.piece, cut.slice);
-    scratch_ = std::make_unique_for_overwrite<char[]>(static_cast<size_t>(slot * wire.size));
-    slot_ = slot;
-  }
-  void post(const char* in, int64_t k) {
-    requests_.clear();
-    for (int step = 1; step < wire_.size; ++step) {
-      const int from = (wire_.me + wire_.size - step) % wire_.size;
-      wire_.recv(requests_, &scratch_[static_cast<size_t>(from * slot_)], cut_.length(wire_.me, k), from, kSlices);
-    }
-    for (int step = 1; step < wire_.size; ++step) {
-      const int to = (wire_.me + step) % wire_.size;
-      wire_.send(requests_, in + cut_.begin(to, k), cut_.length(to, k), to, kSlices);
-    }
-  }
-  Requests& requests() { return requests_; }
-  void sum(const Call& call, char* out, const char* own, int64_t k) const {
-    std::vector<const void*> sources;
-    for (int p = 0; p < wire_.size; ++p)
-      sources.push_back(p == wire_.me ? own : &scratch_[static_cast<size_t>(p * slot_)]);
-    add(call, out, sources, cut_.length(wire_.me, k));
-  }
-
- private:
-  const Wire& wire_;
-  const Cut cut_;
-  int64_t slot_ = 0;
-  std::unique_ptr<char[]> scratch_;
-  Requests requests_;
-};
-
-// Piece k of every rank's result.
-void post_results(Requests& requests, const Wire& wire, const Cut& cut, char* data, int64_t k) {
-  requests.clear();
-  for (int step = 1; step < wire.size; ++step) {
-    const int from = (wire.me + wire.size - step) % wire.size, to = (wire.me + step) % wire.size;
-    wire.recv(requests, data + cut.begin(from, k), cut.length(from, k), from, kResults);
-    wire.send(requests, data + cut.begin(wire.me, k), cut.length(wire.me, k), to, kResults);
-  }
+  add_sources(op.call, out, sources, bytes);
 }
 
 int64_t piece_of(const Call& call, const Wire& wire) {
@@ -107,22 +44,33 @@ Flow all_reduce(Operation& op, const Wire& wire, char* data) {
   }
   const int64_t slice = (op.call.count + wire.size - 1) / wire.size * op.call.element_bytes();
   const Cut cut{op.call.bytes(), slice, piece_of(op.call, wire)};
-  SliceStep even(wire, cut), odd(wire, cut);
-  Requests even_results, odd_results;
-  even.post(data, 0);
-  for (int64_t k = 0; k < cut.pieces(); ++k) {
-    SliceStep& step = k % 2 == 0 ? even : odd;
-    Requests& results = k % 2 == 0 ? even_results : odd_results;
-    if (k + 1 < cut.pieces()) (k % 2 == 0 ? odd : even).post(data, k + 1);
-    // Its own sends are over too, so results may be received where they lay.
-    co_await step.requests();
-    char* const own = data + cut.begin(wire.me, k);
-    step.sum(op.call, own, own, k);
-    co_await results;
-    post_results(results, wire, cut, data, k);
+  SliceSum even(wire, cut, op.call), odd(wire, cut, op.call);
+  Spread spread(wire, cut, data);
+  even.post(data, 0), odd.post(data, 1);
+  // Three pieces are under way: one comes together on this host, one between hosts, one is spread on this host.
+  for (int64_t k = 0; k < cut.pieces() + 2; ++k) {
+    if (k < cut.pieces()) {
+      SliceSum& sum = k % 2 == 0 ? even : odd;
+      co_await sum.near();
+      sum.send_parts();
+    }
+    if (k >= 1 && k <= cut.pieces()) {
+      SliceSum& sum = k % 2 == 0 ? odd : even;
+      co_await sum.parts();
+      sum.add(data + cut.begin(wire.me, k - 1));
+      // What this rank has sent is read by then, so results may be received where it lay.
+      co_await sum.sent_parts();
+      sum.let_go();
+      co_await sum.sent_near();
+      spread.post(k - 1);
+      sum.post(data, k + 1);
+    }
+    if (k >= 2) {
+      co_await spread.from_hosts(k - 2);
+      spread.relay(k - 2);
+    }
   }
-  co_await even_results;
-  co_await odd_results;
+  for (int64_t k = 0; k < cut.pieces(); ++k) co_await spread.rest(k);
 }
 
 Flow reduce_scatter(Operation& op, const Wire& wire, char* out, const char* in) {
@@ -132,13 +80,22 @@ Flow reduce_scatter(Operation& op, const Wire& wire, char* out, const char* in) 
     co_return;
   }
   const Cut cut{slice * wire.size, slice, piece_of(op.call, wire)};
-  SliceStep even(wire, cut), odd(wire, cut);
-  even.post(in, 0);
-  for (int64_t k = 0; k < cut.pieces(); ++k) {
-    SliceStep& step = k % 2 == 0 ? even : odd;
-    if (k + 1 < cut.pieces()) (k % 2 == 0 ? odd : even).post(in, k + 1);
-    co_await step.requests();
-    step.sum(op.call, out + k * cut.piece, in + cut.begin(wire.me, k), k);
+  SliceSum even(wire, cut, op.call), odd(wire, cut, op.call);
+  even.post(in, 0), odd.post(in, 1);
+  for (int64_t k = 0; k <= cut.pieces(); ++k) {
+    if (k < cut.pieces()) {
+      SliceSum& sum = k % 2 == 0 ? even : odd;
+      co_await sum.near();
+      sum.send_parts();
+    }
+    if (k == 0) continue;
+    SliceSum& sum = k % 2 == 0 ? odd : even;
+    co_await sum.parts();
+    sum.add(out + (k - 1) * cut.piece);
+    co_await sum.sent_parts();
+    sum.let_go();
+    co_await sum.sent_near();
+    sum.post(in, k + 1);
   }
 }
 
@@ -159,8 +116,23 @@ Flow slices_from_all(Operation& op, const Wire& wire, char* out, const char* in,
   co_await requests;
 }
 
+// What comes from another host comes once and is passed on, piece by piece.
+Flow gather_over_hosts(Operation& op, const Wire& wire, char* out, const char* in) {
+  const int64_t slice = op.call.bytes();
+  const Cut cut{slice * wire.size, slice, piece_of(op.call, wire)};
+  copy(out + wire.me * slice, in, slice);
+  Spread spread(wire, cut, out);
+  for (int64_t k = 0; k < cut.pieces(); ++k) spread.post(k);
+  for (int64_t k = 0; k < cut.pieces(); ++k) {
+    co_await spread.from_hosts(k);
+    spread.relay(k);
+  }
+  for (int64_t k = 0; k < cut.pieces(); ++k) co_await spread.rest(k);
+}
+
 Flow all_gather(Operation& op, const Wire& wire, char* out, const char* in) {
-  return slices_from_all(op, wire, out, in, 0, kResults);
+  const bool over_hosts = wire.hosts.count() > 1 && wire.hosts.any_near() && op.call.bytes() > kInlineBytes;
+  return over_hosts ? gather_over_hosts(op, wire, out, in) : slices_from_all(op, wire, out, in, 0, kResults);
 }
 
 Flow all_to_all(Operation& op, const Wire& wire, char* out, const char* in) {

@@ -1,6 +1,7 @@
 #include "group.h"
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
 
 #include <numeric>
 
@@ -34,7 +35,10 @@ struct MessageGroup::LaneWork final : Work {
 };
 
 at::Tensor MessageGroup::allocate(int64_t numel, at::ScalarType dtype) {
-  return at::empty({numel}, at::TensorOptions(dtype));
+  const auto memory = lane_->engine().carrier().allocate(numel * static_cast<int64_t>(c10::elementSize(dtype)));
+  if (!memory) return at::empty({numel}, at::TensorOptions(dtype));
+  return at::from_blob(
+      memory.get(), {numel}, [memory](void*) {}, at::TensorOptions(dtype));
 }
 
 OperationPtr MessageGroup::begin(CallKind kind, at::ScalarType dtype, int64_t count, int64_t peer) {

@@ -181,6 +181,7 @@ bool Engine::advance_all() {
     carrier_->advance();
     for (Lane* lane : lanes_)
       if (lane->busy()) moved |= lane->advance();
+    if (moved) carrier_->flush();
   } catch (const std::exception& e) {
     board_->raise(e.what());
   }

@@ -34,6 +34,7 @@ struct MessageCommunicator::Inside {
   const std::shared_ptr<Carrier> carrier;
   const messages::BoardPtr board;
   const std::shared_ptr<messages::Engine> engine;
+  const std::shared_ptr<messages::Scratch> scratch = std::make_shared<messages::Scratch>();
 };
 
 MessageCommunicator::MessageCommunicator(const MessageSettings& settings, const Services& services,
@@ -54,7 +55,7 @@ void MessageCommunicator::plan(PlanContext& ctx) {
 }
 
 GroupPtr MessageCommunicator::make_group(const std::vector<int64_t>& ranks, const std::string& label) {
-  const auto& [settings, world_size, carrier, board, engine] = *inside_;
+  const auto& [settings, world_size, carrier, board, engine, scratch] = *inside_;
   const int64_t rank = board->rank();
   const bool ascending = std::adjacent_find(ranks.begin(), ranks.end(), std::greater_equal<>()) == ranks.end();
   const auto own = std::find(ranks.begin(), ranks.end(), rank);
@@ -65,13 +66,15 @@ GroupPtr MessageCommunicator::make_group(const std::vector<int64_t>& ranks, cons
   const std::string where = concat("make_group of group \"", label, "\"");
   const int64_t id = board->meet(ranks, label, [&e = engine] { return e->advance(); });
   int64_t channel = 0;
+  std::vector<int> hosts;
   try {
-    channel =
-        carrier->open({ranks, label, own - ranks.begin(), id, board->key_of(id)}, [&b = board, &e = engine, &where] {
-          e->advance();
-          b->look();
-          b->throw_if_aborted(where);
-        });
+    hosts = board->hosts(ranks);
+    channel = carrier->open({ranks, label, own - ranks.begin(), id, board->key_of(id), hosts},
+                            [&b = board, &e = engine, &where] {
+                              e->advance();
+                              b->look();
+                              b->throw_if_aborted(where);
+                            });
   } catch (const Error& e) {
     board->raise(e.what());
     if (e.code() != ErrorCode::communication) throw;
@@ -80,9 +83,13 @@ GroupPtr MessageCommunicator::make_group(const std::vector<int64_t>& ranks, cons
     board->raise(e.what());
     throw;
   }
-  const messages::Wire wire{carrier.get(), channel, static_cast<int>(own - ranks.begin()),
+  const messages::Wire wire{carrier.get(),
+                            channel,
+                            static_cast<int>(own - ranks.begin()),
                             static_cast<int>(ranks.size()),
-                            messages::piece_bytes(settings.piece_bytes, static_cast<int64_t>(ranks.size()))};
+                            messages::piece_bytes(settings.piece_bytes, static_cast<int64_t>(ranks.size())),
+                            messages::Hosts(hosts),
+                            scratch};
   return std::make_shared<messages::MessageGroup>(
       std::make_shared<messages::Lane>(engine, settings.plugin, wire, ranks, label));
 }

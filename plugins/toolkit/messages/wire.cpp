@@ -22,6 +22,60 @@ void Wire::recv(Requests& requests, void* data, int64_t bytes, int from, Tag tag
                  carrier->recv(channel, from, tag, static_cast<char*>(data) + at, std::min(most_bytes(), bytes - at)));
 }
 
+TransferPtr Wire::look(Requests& requests, void* data, int64_t bytes, int from, Tag tag) const {
+  TransferPtr transfer = carrier->look(channel, from, tag, data, bytes);
+  requests.add(from, transfer);
+  return transfer;
+}
+
+Hosts::Hosts(std::vector<int> of_members) : of_(std::move(of_members)) {
+  const int size = static_cast<int>(of_.size());
+  for (int i = 0; i < size; ++i) {
+    if (of(i) >= count()) members_.resize(static_cast<size_t>(of(i)) + 1);
+    auto& on_host = members_[static_cast<size_t>(of(i))];
+    place_.push_back(static_cast<int>(on_host.size()));
+    on_host.push_back(i);
+  }
+  const auto crosses = [&](int level) {
+    for (int i = 1; i < size; ++i)
+      if (!near(i, (i >> level) << level)) return true;
+    return false;
+  };
+  while (1 << level_ < size && !crosses(level_ + 1)) ++level_;
+}
+
+int Hosts::relay(int host, int member) const {
+  if (of(member) == host) return member;
+  const std::vector<int>& there = on(host);
+  return there[static_cast<size_t>(place_[static_cast<size_t>(member)]) % there.size()];
+}
+
+std::shared_ptr<char> Scratch::take(size_t bytes) {
+  Piece piece;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = std::find_if(kept_.begin(), kept_.end(), [bytes](const Piece& p) { return p.bytes >= bytes; });
+    if (found != kept_.end()) {
+      piece = std::move(*found);
+      kept_bytes_ -= piece.bytes;
+      kept_.erase(found);
+    }
+  }
+  if (!piece.memory) piece = {std::make_unique_for_overwrite<char[]>(bytes), bytes};
+  const size_t size = piece.bytes;
+  return {piece.memory.release(), [self = shared_from_this(), size](char* memory) {
+            self->keep({std::unique_ptr<char[]>(memory), size});
+          }};
+}
+
+void Scratch::keep(Piece piece) {
+  const std::lock_guard lock(mutex_);
+  if (kept_bytes_ + piece.bytes > kMostKept) kept_.clear(), kept_bytes_ = 0;
+  if (piece.bytes > kMostKept) return;
+  kept_bytes_ += piece.bytes;
+  kept_.push_back(std::move(piece));
+}
+
 void Packets::post(const Wire& wire, const Call& call, const PayloadFor& payload_for) {
   const auto size = static_cast<size_t>(wire.size);
   to_ = std::make_unique_for_overwrite<Packet[]>(size);

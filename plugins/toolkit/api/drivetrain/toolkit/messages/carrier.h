@@ -21,6 +21,9 @@ class Transfer {
  public:
   virtual ~Transfer();
   virtual bool done() = 0;
+  // Of a `look` that is done: where the message lies as long as this object lives, if it did not come into the memory
+  // that was given; else null.
+  virtual const char* at() const { return nullptr; }
 };
 using TransferPtr = std::shared_ptr<Transfer>;
 
@@ -30,7 +33,8 @@ struct Members {
   std::string label;
   int64_t me = 0;  // index of this rank
   int64_t id = 0;
-  std::string key;  // where the members may leave each other words in the store: keys that begin so are theirs
+  std::string key;         // where the members may leave each other words in the store: keys that begin so are theirs
+  std::vector<int> hosts;  // of each member; equal numbers: processes of one host and one user that see each other
 };
 
 class Carrier {
@@ -49,10 +53,19 @@ class Carrier {
   // `to`, `from`: indices in the group, other than this rank's. A message may be shorter than `bytes` of its receive.
   virtual TransferPtr send(int64_t channel, int to, int tag, const void* data, int64_t bytes) = 0;
   virtual TransferPtr recv(int64_t channel, int from, int tag, void* data, int64_t bytes) = 0;
+  // As recv, but the message may stay where it lies: see Transfer::at. Its sender waits until the transfer is dropped.
+  virtual TransferPtr look(int64_t channel, int from, int tag, void* data, int64_t bytes) {
+    return recv(channel, from, tag, data, bytes);
+  }
   virtual int64_t most_bytes() const = 0;  // of one message; longer ones are cut
+  // Memory out of which messages to ranks of the same host go without a copy; null: there is none such. Any thread,
+  // without the mutex.
+  virtual std::shared_ptr<char> allocate(int64_t /*bytes*/) { return nullptr; }
 
   // Moves what can be moved without waiting.
   virtual void advance() {}
+  // Transfers were begun or dropped since `advance`; the next call may be long in coming.
+  virtual void flush() {}
   // Sleeps for a short time, less where it is woken by what arrives. `times`: how often already since something moved.
   virtual void pause(int64_t times);
   virtual bool wakes() const { return false; }  // whether what arrives ends `pause`

@@ -24,6 +24,9 @@ struct MessageSettings {
   std::string plugin;             // "communicator/mine"
   double timeout_s = 300;         // to wait for another rank
   int64_t piece_bytes = 4 << 20;  // what a step of a sum receives from each other rank
+  // Ranks of one host add before they send to other hosts: less goes between hosts and more on each, which pays where
+  // that is much quicker, as with memory that they share.
+  bool hierarchy = false;
 };
 
 class MessageCommunicator : public Communicator {

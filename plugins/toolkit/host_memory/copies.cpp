@@ -1,4 +1,4 @@
-#include "copies.h"
+#include <drivetrain/toolkit/host_memory/copies.h>
 
 #if defined(__SSE2__)
 #include <emmintrin.h>
@@ -9,7 +9,7 @@
 
 #include <drivetrain/toolkit/vector_clones.h>
 
-namespace drivetrain::local {
+namespace drivetrain::toolkit::host_memory {
 namespace {
 
 constexpr int64_t kFewBytes = 1 << 10;
@@ -67,4 +67,4 @@ void end_of_stream() {
 #endif
 }
 
-}  // namespace drivetrain::local
+}  // namespace drivetrain::toolkit::host_memory

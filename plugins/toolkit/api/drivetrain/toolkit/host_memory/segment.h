@@ -15,7 +15,7 @@
 #include <memory>
 #include <string>
 
-namespace drivetrain::local {
+namespace drivetrain::toolkit::host_memory {
 
 constexpr int64_t kPage = 4096;
 
@@ -78,4 +78,7 @@ struct PeerSegment {
 };
 std::shared_ptr<Mapping> map_peer_segment(const PeerSegment& wanted);
 
-}  // namespace drivetrain::local
+// Equal for processes that can reach each other through /proc: same boot of the same kernel, same pid namespace.
+std::string host_mark();
+
+}  // namespace drivetrain::toolkit::host_memory

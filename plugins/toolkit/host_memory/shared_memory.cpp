@@ -1,10 +1,12 @@
-#include "shared_memory.h"
+#include <drivetrain/toolkit/host_memory/shared_memory.h>
+
+#include <unistd.h>
 
 #include <algorithm>
 
 #include <drivetrain/error.h>
 
-namespace drivetrain::local {
+namespace drivetrain::toolkit::host_memory {
 namespace {
 
 constexpr int64_t kLeast = 16 << 20;  // of a segment: enough for the windows and rings of a small group
@@ -14,6 +16,21 @@ int64_t whole_pages(int64_t bytes) { return (std::max<int64_t>(bytes, 1) + kPage
 std::atomic<int32_t>& users_of(char* block) { return *reinterpret_cast<std::atomic<int32_t>*>(block - kPage); }
 
 }  // namespace
+
+std::optional<SegmentList::Entry> SegmentList::find(int64_t offset) const {
+  const int64_t listed = std::min(count.load(), kMost);
+  for (int64_t i = 0; i < listed; ++i) {
+    const Entry entry = entries[i];
+    if (offset >= entry.offset && offset - entry.offset < entry.bytes) return entry;
+  }
+  return std::nullopt;
+}
+
+int64_t most_shared_bytes(int64_t world_size) {
+  const int64_t memory = sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGE_SIZE);
+  const int64_t most = (int64_t{1} << 45) / world_size;
+  return std::min(most, std::max(int64_t{1} << 30, 2 * memory)) / kPage * kPage;
+}
 
 SharedMemory::SharedMemory(AddressBook& book, int64_t rank, int64_t most) : book_(book), rank_(rank), most_(most) {
   segments_.reserve(SegmentList::kMost);
@@ -96,7 +113,7 @@ void SharedMemory::grow(int64_t wanted) {
   for (const auto& [offset, size] : free_) left += size;
   const int64_t least = wanted + kPage;
   if (least > most_ - all || static_cast<int64_t>(entries_.size()) == SegmentList::kMost)
-    throw fail(ErrorCode::out_of_memory, "communicator/local: no block of ", wanted,
+    throw fail(ErrorCode::out_of_memory, "no block of ", wanted,
                " bytes left in this rank's shared memory, which may grow to ", most_,
                " bytes (twice the memory of this host) in ", SegmentList::kMost, " pieces and has ", left,
                " free: let the model, its buckets or the batch take less, or run fewer ranks on this host");
@@ -136,4 +153,4 @@ void SharedMemory::release_locked(int64_t offset) {
   free_[offset] = size;
 }
 
-}  // namespace drivetrain::local
+}  // namespace drivetrain::toolkit::host_memory

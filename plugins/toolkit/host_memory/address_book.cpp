@@ -1,8 +1,8 @@
-#include "address_book.h"
+#include <drivetrain/toolkit/host_memory/address_book.h>
 
 #include <algorithm>
 
-namespace drivetrain::local {
+namespace drivetrain::toolkit::host_memory {
 
 void AddressBook::add(int64_t rank, int64_t offset, std::shared_ptr<Mapping> mapping) {
   const std::lock_guard lock(mutex_);
@@ -42,4 +42,4 @@ char* AddressBook::find(const Place& place, int64_t bytes) const {
   return entry.begin + into;
 }
 
-}  // namespace drivetrain::local
+}  // namespace drivetrain::toolkit::host_memory

@@ -7,7 +7,7 @@
 
 #include <cstdint>
 
-namespace drivetrain::local {
+namespace drivetrain::toolkit::host_memory {
 
 // From here on a result does not stay in the caches anyway.
 constexpr int64_t kStreamBytes = 8 << 20;
@@ -18,4 +18,4 @@ void copy_bytes(char* out, const char* in, int64_t bytes);
 void stream_bytes(char* out, const char* in, int64_t bytes);
 void end_of_stream();
 
-}  // namespace drivetrain::local
+}  // namespace drivetrain::toolkit::host_memory

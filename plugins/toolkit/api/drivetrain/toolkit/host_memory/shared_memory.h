@@ -10,12 +10,13 @@
 #include <atomic>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <vector>
 
-#include "address_book.h"
-#include "segment.h"
+#include <drivetrain/toolkit/host_memory/address_book.h>
+#include <drivetrain/toolkit/host_memory/segment.h>
 
-namespace drivetrain::local {
+namespace drivetrain::toolkit::host_memory {
 
 // In shared memory, written by the owner alone; entries below `count` do not change any more.
 struct SegmentList {
@@ -26,7 +27,13 @@ struct SegmentList {
   };
   std::atomic<int64_t> count;
   Entry entries[kMost];
+  // The segment in which that offset lies, if there is one. Any rank.
+  std::optional<Entry> find(int64_t offset) const;
 };
+
+// For `SharedMemory`: twice the memory of the host, as long as the memory of all ranks fits the address space of each.
+// Sparse, so the figure only has to be large enough for what one rank may hold for all.
+int64_t most_shared_bytes(int64_t world_size);
 
 struct Block {
   int64_t offset = 0;  // of this rank's memory
@@ -73,4 +80,4 @@ class SharedMemory {
   std::vector<int64_t> lent_;
 };
 
-}  // namespace drivetrain::local
+}  // namespace drivetrain::toolkit::host_memory

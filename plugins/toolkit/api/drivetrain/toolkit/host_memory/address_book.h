@@ -11,10 +11,17 @@
 #include <mutex>
 #include <vector>
 
-#include "member.h"
-#include "segment.h"
+#include <drivetrain/toolkit/host_memory/segment.h>
 
-namespace drivetrain::local {
+namespace drivetrain::toolkit::host_memory {
+
+// Where a buffer lies that peers can reach: the rank whose memory it is and the offset in it.
+struct Place {
+  int64_t rank = -1;  // -1: in private memory
+  int64_t offset = 0;
+  bool mapped() const { return rank >= 0; }
+  bool operator==(const Place&) const = default;
+};
 
 class AddressBook {
  public:
@@ -41,4 +48,4 @@ class AddressBook {
   std::atomic<const Table*> newest_{nullptr};
 };
 
-}  // namespace drivetrain::local
+}  // namespace drivetrain::toolkit::host_memory

@@ -1,4 +1,4 @@
-#include "segment.h"
+#include <drivetrain/toolkit/host_memory/segment.h>
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -14,8 +14,9 @@
 #include <mutex>
 
 #include <drivetrain/error.h>
+#include <drivetrain/toolkit/host.h>
 
-namespace drivetrain::local {
+namespace drivetrain::toolkit::host_memory {
 namespace {
 
 constexpr const char* kName = "drivetrain-communicator";
@@ -46,20 +47,19 @@ int64_t address_space_in_use() {
 Descriptor create_file(int64_t bytes) {
   Descriptor file(memfd_create(kName, MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (file.get() < 0)
-    throw fail(ErrorCode::out_of_memory, "communicator/local: cannot create shared memory: ", strerror(errno),
+    throw fail(ErrorCode::out_of_memory, "cannot create shared memory: ", strerror(errno),
                errno != EMFILE
                    ? ""
                    : concat(" (at most ", limit_text(RLIMIT_NOFILE, " open files"), "; raise it with `ulimit -n`)"));
   rlimit limit = {};  // asked for first: the kernel's answer to a file beyond it may be a signal
   const bool limited = getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < static_cast<rlim_t>(bytes);
   if (limited || ftruncate(file.get(), bytes) != 0)
-    throw fail(ErrorCode::out_of_memory, "communicator/local: this rank's shared memory needs a file of ", bytes,
-               " bytes: ",
+    throw fail(ErrorCode::out_of_memory, "this rank's shared memory needs a file of ", bytes, " bytes: ",
                limited ? concat("the size of files is limited to ", limit_text(RLIMIT_FSIZE),
                                 " (`ulimit -f`; raise it with `ulimit -f unlimited`)")
                        : strerror(errno));
   if (fcntl(file.get(), F_ADD_SEALS, kSeals) != 0)
-    throw fail(ErrorCode::communication, "communicator/local: cannot seal shared memory: ", strerror(errno));
+    throw fail(ErrorCode::communication, "cannot seal shared memory: ", strerror(errno));
   return file;
 }
 
@@ -114,12 +114,18 @@ std::shared_ptr<Mapping> own_mapping(pid_t pid, int fd) {
 
 }  // namespace
 
+std::string host_mark() {
+  char space[64] = "?";
+  if (readlink("/proc/self/ns/pid", space, sizeof space - 1) < 0) strcpy(space, "?");
+  return boot_id() + "/" + space;
+}
+
 std::string Token::text() const { return concat(high, "-", low); }
 
 Token random_token() {
   Token token;
   if (getrandom(&token, sizeof token, 0) != sizeof token)
-    throw fail(ErrorCode::communication, "communicator/local: the system gives no random bytes: ", strerror(errno));
+    throw fail(ErrorCode::communication, "the system gives no random bytes: ", strerror(errno));
   return token;
 }
 
@@ -127,10 +133,9 @@ Mapping::Mapping(int fd, int64_t bytes) : bytes_(bytes) {
   void* address = mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
   if (address == MAP_FAILED) {
     const int reason = errno;
-    throw fail(ErrorCode::out_of_memory, "communicator/local: cannot map ", bytes,
-               " bytes of shared memory: ", strerror(reason), "; this process has ", address_space_in_use(),
-               " bytes of address space, allowed are ", limit_text(RLIMIT_AS),
-               " (`ulimit -v`; raise it with `ulimit -v unlimited`)");
+    throw fail(ErrorCode::out_of_memory, "cannot map ", bytes, " bytes of shared memory: ", strerror(reason),
+               "; this process has ", address_space_in_use(), " bytes of address space, allowed are ",
+               limit_text(RLIMIT_AS), " (`ulimit -v`; raise it with `ulimit -v unlimited`)");
   }
   base_ = static_cast<char*>(address);
   madvise(address, static_cast<size_t>(bytes), MADV_DONTDUMP);
@@ -165,4 +170,4 @@ std::shared_ptr<Mapping> map_peer_segment(const PeerSegment& wanted) {
   return mapping;
 }
 
-}  // namespace drivetrain::local
+}  // namespace drivetrain::toolkit::host_memory
