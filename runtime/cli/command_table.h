@@ -6,6 +6,7 @@
 
 #include "cli/flight_rows.h"
 #include "cli/option_rows.h"
+#include "cli/study_rows.h"
 
 namespace drivetrain::cli {
 namespace rows {
@@ -247,7 +248,15 @@ inline constexpr Command kCommands[] = {
      .most = 2,
      .options = rows::kConformance},
     rows::not_yet("plan", "`drivetrain train CONFIG --plan` shows memory and traffic before a run"),
-    rows::not_yet("study"),
+    {.name = "study",
+     .summary =
+         "runs a study: a config under crossed changes, with a ledger, statistics and a report; `study compare A "
+         "B`: the cells that the studies in two folders share",
+     .words = "FILE|compare A B",
+     .takes = Takes::file,
+     .least = 1,
+     .most = 3,
+     .options = rows::kStudy},
     {.name = "agent",
      .summary = "what launch runs on each host of a run over ssh; it takes its orders from its standard input"}};
 

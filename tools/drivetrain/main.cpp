@@ -18,6 +18,7 @@
 #include "kit/new_plugin.h"
 #include "launch/launch.h"
 #include "launch/request.h"
+#include "study/study_command.h"
 
 namespace drivetrain::program {
 namespace {
@@ -75,6 +76,7 @@ int run(const std::vector<std::string>& words) {
     const int code = kit::new_plugin(arguments);
     return code == 0 ? printed() : code;
   }
+  if (command == "study") return study::study_command(arguments);
   if (command == "conformance") kit::conformance(arguments);
   return run_in_library(arguments);
 }

@@ -6,6 +6,7 @@ build_packages() {
   echo g++ cmake ninja-build ccache binutils ca-certificates python3
   echo libboost-dev rapidjson-dev libtbb-dev libspdlog-dev libssl-dev libcli11-dev libgtest-dev libxxhash-dev
   echo libutf8proc-dev libsentencepiece-dev # tokenizer/bpe and tokenizer/sentencepiece
+  echo gnuplot-nox # charts of `drivetrain study`
   echo libmpich-dev mpich # communicator/mpi; where both are absent, a build leaves it out and says so
   echo python3-jsonschema # what `config schema` prints is tested with it
   echo openssh-client openssh-server iproute2 procps # hosts of tests are namespaces with an sshd each
@@ -28,6 +29,7 @@ have_package() {
     openssh-client) have ssh && return 0 ;;
     openssh-server) [ -x /usr/sbin/sshd ] && return 0 ;;
     iproute2) have ip && return 0 ;;
+    gnuplot-nox) have gnuplot && return 0 ;;
     procps) have pkill && return 0 ;;
   esac
   [ "$(dpkg-query -W -f='${db:Status-Status}' "$1" 2>/dev/null)" = installed ]

@@ -1,0 +1,14 @@
+// The options of `drivetrain study`, as cli/option_rows.h has those of the other commands.
+#pragma once
+
+#include "cli/option_rows.h"
+
+namespace drivetrain::cli::rows {
+
+inline constexpr Option kStudy[] = {
+    {.name = "--plan", .help = "list the cells with planned memory, those that are refused, and the cost; run none"},
+    {.name = "--resume", .help = "go on with the study that has begun in its folder"},
+    {.name = "--any-environment", .help = "with compare: also where the machines differ"},
+    {.name = "--json", .help = "with --plan or compare: print one JSON object"}};
+
+}  // namespace drivetrain::cli::rows

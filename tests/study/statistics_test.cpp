@@ -1,0 +1,88 @@
+// Statistics against scipy 1.x (ttest_ind with equal_var=False, ttest_rel, mannwhitneyu, t.interval), computed once
+// with the lists below, and against what every such test has in common. FLOPs against the table of published formulas.
+#include <gtest/gtest.h>
+
+#include "study/flops.h"
+#include "study/statistics.h"
+
+namespace drivetrain::study {
+namespace {
+
+const std::vector<double> kA = {10.1, 9.8, 10.4, 10.0, 10.3}, kB = {10.9, 10.6, 11.2, 10.7, 11.5};
+
+TEST(Statistics, tests_give_the_p_values_of_scipy) {
+  std::vector<double> differences;
+  for (size_t i = 0; i < kA.size(); ++i) differences.push_back(kA[i] - kB[i]);
+  EXPECT_NEAR(*welch_t(kA, kB), 0.0034792744029134262, 1e-12);
+  EXPECT_NEAR(*paired_t(differences), 0.0005923845837319884, 1e-12);
+  EXPECT_NEAR(*mann_whitney(kA, {9.9, 10.2, 10.6, 10.7}), 0.4126984126984127, 1e-12);
+  EXPECT_NEAR(*mann_whitney({1, 2, 2, 3, 5, 5}, {2, 4, 5, 6, 6}), 0.1620516143696369, 1e-12);
+}
+
+TEST(Statistics, a_summary_has_the_interval_of_student) {
+  const Summary summary = summary_of(kA);
+  EXPECT_EQ(summary.n, 5);
+  EXPECT_NEAR(summary.mean, 10.12, 1e-12);
+  EXPECT_NEAR(*summary.sd, 0.23874672772626646, 1e-12);
+  EXPECT_NEAR(summary.confidence->low, 9.823556783493338, 1e-9);
+  EXPECT_NEAR(summary.confidence->high, 10.41644321650666, 1e-9);
+  EXPECT_FALSE(summary_of({3}).sd);
+  EXPECT_EQ(summary_of({}).n, 0);
+}
+
+TEST(Statistics, nothing_is_said_of_too_few_or_equal_values) {
+  EXPECT_FALSE(paired_t({0.1}));
+  EXPECT_FALSE(paired_t({0.1, 0.1}));
+  EXPECT_FALSE(welch_t({1, 1}, {1, 1}));
+  EXPECT_FALSE(mann_whitney({}, {1}));
+  EXPECT_FALSE(mann_whitney({2, 2}, {2, 2}));
+}
+
+TEST(Statistics, a_test_does_not_know_which_group_is_first) {
+  EXPECT_DOUBLE_EQ(*welch_t(kA, kB), *welch_t(kB, kA));
+  EXPECT_DOUBLE_EQ(*mann_whitney(kA, kB), *mann_whitney(kB, kA));
+}
+
+TEST(Statistics, separated_groups_have_the_smallest_exact_p) {
+  EXPECT_NEAR(*mann_whitney({1, 2, 3, 4, 5}, {6, 7, 8, 9, 10}), 2.0 / 252, 1e-12);
+}
+
+TEST(Statistics, holm_corrects_in_order_and_never_beyond_one) {
+  const std::vector<double> corrected = holm({0.01, 0.04, 0.03, 0.005});
+  const std::vector<double> wanted = {0.03, 0.06, 0.06, 0.02};
+  for (size_t i = 0; i < wanted.size(); ++i) EXPECT_NEAR(corrected[i], wanted[i], 1e-12);
+  EXPECT_EQ(holm({0.9, 0.8}), (std::vector<double>{1, 1}));
+}
+
+ModelShape internlm_7b() { return {32, 4096, 32, 32, 128, 11008, 103168, 2048, 7321948160.0, true}; }
+ModelShape yi_34b() { return {60, 7168, 56, 8, 128, 20480, 64000, 8192, 34388917248.0, true}; }
+
+double giga(const ModelShape& shape, bool recomputes, const std::string& name) {
+  for (const Convention& one : conventions(shape, recomputes))
+    if (one.name == name) return one.flops / 1e9;
+  ADD_FAILURE() << name;
+  return 0;
+}
+
+TEST(Flops, conventions_give_the_published_figures) {
+  const ModelShape seven = internlm_7b(), yi = yi_34b();
+  const auto near = [](double found, double wanted) { EXPECT_NEAR(found / wanted, 1, 1e-6) << wanted; };
+  near(giga(seven, true, "megatron_sc21"), 58.370032), near(giga(seven, false, "megatron_sc21"), 44.411388);
+  near(giga(seven, true, "xtuner"), 56.490983), near(giga(seven, false, "ml_engineering"), 43.931689);
+  near(giga(seven, false, "megatron_lm"), 43.002102), near(giga(seven, true, "megatron_deepspeed"), 59.483619);
+  near(giga(seven, true, "llama_factory"), 58.638467), near(giga(seven, false, "palm"), 47.152914);
+  near(giga(yi, true, "internevo"), 369.166909), near(giga(yi, true, "xtuner"), 340.981187);
+  near(giga(yi, true, "megatron_lm"), 224.715080), near(giga(yi, true, "megatron_deepspeed"), 320.759398);
+  near(giga(yi, true, "llama_factory"), 326.888325), near(giga(yi, true, "palm"), 248.612088);
+}
+
+TEST(Flops, hardware_counts_the_fourth_pass_of_the_layers_and_not_of_the_output_layer) {
+  const ModelShape shape = internlm_7b();
+  const double model = giga(shape, false, "megatron_lm") * 1e9;
+  EXPECT_DOUBLE_EQ(hardware_flops(model, shape, 0), model);
+  const double head = 6.0 * 4096 * 103168;
+  EXPECT_NEAR(hardware_flops(model, shape, 1), (model - head) * 4 / 3 + head, 1);
+}
+
+}  // namespace
+}  // namespace drivetrain::study

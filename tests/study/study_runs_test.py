@@ -1,0 +1,170 @@
+"""Whole studies of tiny runs: every way in which a cell ends, kill -9 and going on, Ctrl-C, changed files, compare.
+STUDY_TEST_PROGRAM: the program. One launch of a tiny run takes about a second."""
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+PROGRAM = os.environ["STUDY_TEST_PROGRAM"]
+BASE = {
+    "train_steps": 4, "threads": 1, "train_batch_size": 4, "checkpoint_policy": False, "save_final": False,
+    "model": {"type": "gpt", "params": {"num_layers": 1, "hidden_size": 16, "num_attention_heads": 2, "vocab_size": 64,
+                                        "max_position_embeddings": 16}},
+    "dataset": {"type": "synthetic", "params": {"seq_length": 8}},
+    "optimizer": {"type": "AdamW", "params": {"lr": 1e-3}}}
+
+
+def check(condition, text):
+    if not condition:
+        raise SystemExit(f"FAILED: {text}")
+
+
+class Study:
+    """A study file in a folder of its own."""
+
+    def __init__(self, folder, **keys):
+        self.folder, self.output = folder, folder / "out"
+        folder.mkdir(parents=True)
+        (folder / "base.json").write_text(json.dumps(BASE))
+        self.keys = {"base": "base.json", "output_dir": str(self.output), "repeats": 1, "warmup": 1, "noise_cell": False,
+                     "timeout_s": 60, **keys}
+        self.write()
+
+    def write(self):
+        (self.folder / "study.json").write_text(json.dumps(self.keys))
+
+    def command(self, *options):
+        return [PROGRAM, "study", str(self.folder / "study.json"), *options]
+
+    def run(self, *options, code=0, says=()):
+        ran = subprocess.run(self.command(*options), text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                             timeout=240)
+        check(ran.returncode == code, f"exit {ran.returncode}, wanted {code}: {options}\n{ran.stdout}")
+        for part in says:
+            check(part in ran.stdout, f"not said: {part}\n{ran.stdout}")
+        return ran.stdout
+
+    def events(self, name):
+        texts = (self.output / "ledger.jsonl").read_text().splitlines()
+        whole = [text for text, after in zip(texts, texts[1:] + [""]) if not after.startswith('{"event":"cut"')]
+        lines = [json.loads(line) for line in whole]
+        return [line for line in lines if line["event"] == name]
+
+    def states(self):
+        return {(end["cell"], end["block"]): end["state"] for end in self.events("end")}
+
+
+def every_end(folder):
+    study = Study(folder, timeout_s=8, reference={"end": "ok"}, factors={"end": {"levels": {
+        "ok": {}, "refused": {"tensor_parallel.size": 3}, "nan": {"optimizer.params.lr": 1e30},
+        "timeout": {"train_steps": 10000000}, "wrong": {"seed": 7}}}})
+    study.run()
+    states = {cell.removeprefix("end="): state for (cell, _), state in study.states().items()}
+    wanted = {"ok": "ok", "refused": "refused", "nan": "nan", "timeout": "timeout", "wrong": "ok"}
+    check(states == wanted, states)
+    report = json.loads((study.output / "report.json").read_text())
+    gates = {cell["cell"]: cell["gate"] for cell in report["cells"]}
+    check(gates["end=wrong"] == "failed" and report["ranking"] == ["end=ok"], report["ranking"])
+    page = (study.output / "report.html").read_text()
+    for part in ("tensor_parallel.size=3", "Not ranked", "timeout", "loss not finite"):
+        check(part in page, part)
+    check("<script" not in page, "the page has a script")
+
+
+def killed_and_resumed(folder):
+    study = Study(folder, repeats=2, factors={"zero_optimization.stage": [0, 1]})
+    with subprocess.Popen(study.command(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        deadline = time.time() + 60
+        while time.time() < deadline:
+            if (study.output / "ledger.jsonl").exists() and len(study.events("start")) == 2:
+                break
+            time.sleep(0.05)
+        second = subprocess.run(study.command("--resume"), text=True, capture_output=True, timeout=60)
+        process.kill()
+    check(second.returncode == 2 and "another process is at work" in second.stderr, second.stderr)
+    before = (study.output / "ledger.jsonl").read_bytes()
+    with open(study.output / "ledger.jsonl", "ab") as ledger:
+        ledger.write(b'{"event":"end","run":"12')  # as a crash in the middle of a line leaves it
+    study.run(code=2, says=["of the ledger is cut", "holds a study already", "--resume"])
+    study.run("--resume", says=["goes on", "report.html"])
+    check((study.output / "ledger.jsonl").read_bytes().startswith(before), "the ledger was not only added to")
+    check(len(study.states()) == 4 and set(study.states().values()) == {"ok"}, study.states())
+    ends = [end["run"] for end in study.events("end")]
+    check(len(ends) == len(set(ends)), "a run was done twice")
+    study.run("--resume")
+    check([end["run"] for end in study.events("end")] == ends, "a whole study ran again")
+    study.keys["repeats"] = 3
+    study.write()
+    study.run("--resume", code=2, says=["another one now", "repeats: 2 when it began, 3 now"])
+
+
+def interrupted(folder):
+    study = Study(folder, repeats=3, factors={"zero_optimization.stage": [0, 1]}, set={"train_steps": 1000000})
+
+    def begun(signals):
+        process = subprocess.Popen(study.command("--resume"), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        count = len(study.events("start")) if (study.output / "ledger.jsonl").exists() else 0
+        while not (study.output / "ledger.jsonl").exists() or len(study.events("start")) == count:
+            check(process.poll() is None, "it ended by itself")
+            time.sleep(0.05)
+        time.sleep(1)
+        for _ in range(signals):
+            process.send_signal(signal.SIGINT)
+            time.sleep(0.3)
+        return process, process.communicate(timeout=60)[0]
+
+    process, said = begun(2)
+    check(process.returncode == 130 and "--resume goes on" in said, f"{process.returncode} {said}")
+    check(list(study.states().values()) == ["skipped"], study.states())
+    left = subprocess.run(["pgrep", "-f", str(study.output)], capture_output=True, text=True)
+    check(left.stdout.strip() == "", f"processes are left: {left.stdout}")
+
+
+def bad_input(folder):
+    cases = [
+        ({"factors": {"zero_optimization.stagee": [0, 1]}}, ["stagee is not an option", 'did you mean "stage"']),
+        ({"factors": {"bogus": ["absent", 1]}}, ["bogus is not a setting"]),
+        ({"factors": {"zero_optimization.stage": [0, "x"]}}, ['level "x"', "expected integer"]),
+        ({"factors": {"seed": [1, 2]}, "constraints": [{"not": {"seed": [1, 2]}}]}, ["leave no cell"]),
+        ({"rows": [{"set": {"seed": 1}}, {"set": {"seed": 1}}]}, ["two cells have the id"]),
+        ({"factors": {"tensor_parallel.size": [3, 1]}}, ["the reference cell", "is refused"]),
+    ]
+    for number, (keys, says) in enumerate(cases):
+        study = Study(folder / str(number), **keys)
+        study.run("--plan", code=2, says=says)
+        check(not study.output.exists(), "a plan left a folder")
+
+
+def plan_and_compare(folder):
+    study = Study(folder / "a", repeats=2, keep="tokens_per_rank", factors={"world_size": [1, 2]},
+                  environment={"OMP_NUM_THREADS": "1"})
+    plan = json.loads(study.run("--plan", "--json"))
+    check([cell["train_batch_size"] for cell in plan["cells"]] == [4, 8], plan)
+    study.run()
+    shutil.copytree(study.output, folder / "b")
+    said = subprocess.run([PROGRAM, "study", "compare", str(study.output), str(folder / "b")], text=True,
+                          capture_output=True, timeout=60)
+    check(said.returncode == 0 and said.stdout.count("no difference shown") == 2, said.stdout + said.stderr)
+    ledger = folder / "b/ledger.jsonl"
+    ledger.write_text(ledger.read_text().replace('"cores":', '"cores":1', 1))
+    for options, code in (([], 2), (["--any-environment"], 0)):
+        said = subprocess.run([PROGRAM, "study", "compare", str(study.output), str(folder / "b"), *options], text=True,
+                              capture_output=True, timeout=60)
+        check(said.returncode == code and "cores" in said.stdout + said.stderr, said.stdout + said.stderr)
+
+
+def main():
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="drivetrain-study-")))
+        for case in (every_end, killed_and_resumed, interrupted, bad_input, plan_and_compare):
+            begin = time.time()
+            case(folder / case.__name__)
+            print(f"ok {case.__name__} {time.time() - begin:.1f} s", flush=True)
+
+
+main()

@@ -1,0 +1,198 @@
+#include "study/analysis.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "study/measure.h"
+
+namespace drivetrain::study {
+namespace {
+
+constexpr double kLevel = 0.05;
+
+double sum_from(const std::vector<double>& values, size_t first) {
+  return std::accumulate(values.begin() + static_cast<std::ptrdiff_t>(std::min(first, values.size())), values.end(),
+                         0.0);
+}
+
+double mean_of(const std::vector<double>& values) {
+  return values.empty() ? 0 : sum_from(values, 0) / static_cast<double>(values.size());
+}
+
+double peak_of(const RunRecord& run) {
+  const Value* const peaks = run.end.find("peak_memory");
+  for (const char* key : {"device_peak_memory_bytes", "peak_memory_bytes", "states"})
+    if (const Value* const value = peaks ? peaks->find(key) : nullptr) return value->as_double();
+  return 0;
+}
+
+// The window of one run, added to what the cell has.
+struct Sums {
+  std::vector<double> medians, steps, first_five, real_share, loss_share, startup, wall;
+};
+
+void add_run(const RunRecord& run, const StudyRecord& study, CellResult& result, Sums& sums) {
+  const CellRecord& cell = *result.cell;
+  const Window window = steady_window(run.step_s, study.warmup);
+  const auto begin = run.step_s.begin() + static_cast<std::ptrdiff_t>(window.first);
+  const std::vector<double> steady(begin, run.step_s.end());
+  if (steady.empty()) return;
+  const double tokens = static_cast<double>(cell.batch) * static_cast<double>(cell.seq_length);
+  const double median = median_of(steady), count = static_cast<double>(steady.size());
+  result.tgs.push_back(tokens / static_cast<double>(cell.world_size) / median);
+  result.blocks.push_back(run.block), result.never_steady |= window.never;
+  sums.medians.push_back(median), sums.steps.insert(sums.steps.end(), steady.begin(), steady.end());
+  const size_t five = std::min<size_t>(5, run.step_s.size());
+  sums.first_five.push_back(mean_of({run.step_s.begin(), run.step_s.begin() + static_cast<std::ptrdiff_t>(five)}));
+  sums.real_share.push_back(1 - sum_from(run.padding, window.first) / (tokens * count));
+  sums.loss_share.push_back(sum_from(run.tokens, window.first) / (tokens * count));
+  sums.startup.push_back(run.startup_s), sums.wall.push_back(run.wall_s);
+  result.peak_bytes = std::max(result.peak_bytes, peak_of(run));
+}
+
+void finish(const Sums& sums, const StudyRecord& study, CellResult& result) {
+  if (result.tgs.empty()) return;
+  const CellRecord& cell = *result.cell;
+  result.speed = summary_of(result.tgs), result.step_s = summary_of(sums.medians);
+  result.step_p10 = quantile_of(sums.steps, 0.1), result.step_p90 = quantile_of(sums.steps, 0.9);
+  result.first_five_s = mean_of(sums.first_five);
+  result.tgs_real = result.speed.mean * mean_of(sums.real_share);
+  result.tgs_loss = result.speed.mean * mean_of(sums.loss_share);
+  result.samples_per_s = static_cast<double>(cell.batch) / result.step_s.mean;
+  result.startup_s = mean_of(sums.startup), result.wall_s = mean_of(sums.wall);
+  result.tflops = conventions(cell.shape, cell.recomputes);
+  for (Convention& one : result.tflops) one.flops *= result.speed.mean / 1e12;
+  if (study.peak_tflops <= 0) return;
+  result.mfu = cell.model_flops * result.speed.mean / 1e12 / study.peak_tflops;
+  if (cell.recomputed_fraction < 0) return;
+  const double fraction = cell.recomputes ? cell.recomputed_fraction : 0;
+  result.hfu = hardware_flops(cell.model_flops, cell.shape, fraction) * result.speed.mean / 1e12 / study.peak_tflops;
+}
+
+CellResult result_of(const CellRecord& cell, const StudyRecord& study) {
+  CellResult result;
+  result.cell = &cell;
+  if (!cell.refusal.empty()) result.state = State::refused, result.reason = cell.refusal;
+  Sums sums;
+  for (const RunRecord& run : cell.runs) {
+    result.begun = true;
+    if (run.state == State::ok) {
+      ++result.ok;
+      add_run(run, study, result, sums);
+    } else {
+      result.state = run.state, result.reason = run.reason;
+    }
+  }
+  if (result.ok > 0) result.state = State::ok;
+  finish(sums, study, result);
+  return result;
+}
+
+const RunRecord* ok_run(const CellRecord& cell, int64_t block) {
+  for (const RunRecord& run : cell.runs)
+    if (run.block == block && run.state == State::ok) return &run;
+  return nullptr;
+}
+
+// Curves are those of the same work where a step has the same tokens; weights are drawn by the seed alone.
+void judge_losses(const CellRecord& reference, double gate, CellResult& result) {
+  if (gate <= 0 || result.ok == 0) return;
+  const CellRecord& cell = *result.cell;
+  result.gate = Gate::not_comparable;
+  if (cell.batch != reference.batch || cell.seq_length != reference.seq_length) return;
+  for (const RunRecord& run : cell.runs) {
+    const RunRecord* base = run.state == State::ok ? ok_run(reference, run.block) : nullptr;
+    if (!base) continue;
+    if (result.gate == Gate::not_comparable) result.gate = Gate::passed;
+    for (size_t i = 0; i < std::min(run.loss.size(), base->loss.size()); ++i) {
+      const double difference = std::abs(run.loss[i] - base->loss[i]) / std::max(std::abs(base->loss[i]), 1e-12);
+      if (!(difference > result.loss_difference)) continue;
+      result.loss_difference = difference, result.loss_step = static_cast<int64_t>(i) + 1;
+    }
+  }
+  if (result.loss_difference > gate) result.gate = Gate::failed;
+}
+
+bool is_ranked(const CellResult& result) {
+  return result.ok > 0 && result.gate != Gate::failed && !result.cell->is_noise;
+}
+
+void mark_pareto(std::vector<CellResult>& cells) {
+  for (CellResult& one : cells) {
+    if (!is_ranked(one)) continue;
+    one.is_pareto = std::none_of(cells.begin(), cells.end(), [&](const CellResult& other) {
+      return is_ranked(other) && other.speed.mean >= one.speed.mean && other.peak_bytes <= one.peak_bytes &&
+             (other.speed.mean > one.speed.mean || other.peak_bytes < one.peak_bytes);
+    });
+  }
+}
+
+// Corrects those that have a p-value, together.
+void correct_one(const std::vector<Comparison*>& list, std::optional<double> Comparison::*from,
+                 std::optional<double> Comparison::*to) {
+  std::vector<double> p_values;
+  for (const Comparison* one : list)
+    if (one->*from) p_values.push_back(*(one->*from));
+  const std::vector<double> corrected = holm(p_values);
+  size_t next = 0;
+  for (Comparison* one : list)
+    if (one->*from) one->*to = corrected[next++];
+}
+
+}  // namespace
+
+Comparison compared(const std::vector<double>& tgs, const std::vector<int64_t>& blocks, const std::vector<double>& base,
+                    const std::vector<int64_t>& base_blocks) {
+  Comparison result;
+  std::vector<double> differences;
+  for (size_t i = 0; i < tgs.size(); ++i)
+    for (size_t j = 0; j < base.size(); ++j)
+      if (blocks[i] == base_blocks[j]) differences.push_back(std::log(tgs[i] / base[j]));
+  const Summary summary = summary_of(differences);
+  result.n = summary.n, result.change = std::exp(summary.mean) - 1;
+  if (summary.confidence)
+    result.interval = Interval{std::exp(summary.confidence->low) - 1, std::exp(summary.confidence->high) - 1};
+  result.paired = paired_t(differences), result.welch = welch_t(tgs, base);
+  if (tgs.size() > 1 && base.size() > 1) result.mann_whitney = mann_whitney(tgs, base);
+  return result;
+}
+
+void correct(const std::vector<Comparison*>& comparisons) {
+  correct_one(comparisons, &Comparison::paired, &Comparison::paired_holm);
+  correct_one(comparisons, &Comparison::welch, &Comparison::welch_holm);
+  correct_one(comparisons, &Comparison::mann_whitney, &Comparison::mann_whitney_holm);
+  for (Comparison* one : comparisons) {
+    if (!one->paired_holm) continue;
+    const bool shown = *one->paired_holm < kLevel;
+    one->verdict = !shown ? Verdict::no_difference : one->change > 0 ? Verdict::faster : Verdict::slower;
+  }
+}
+
+Analysis analysis_of(const StudyRecord& study) {
+  Analysis analysis;
+  for (const CellRecord& cell : study.cells) analysis.cells.push_back(result_of(cell, study));
+  const auto reference = std::find_if(analysis.cells.begin(), analysis.cells.end(),
+                                      [](const CellResult& result) { return result.cell->is_reference; });
+  if (reference == analysis.cells.end()) return analysis;
+  std::vector<Comparison*> comparisons;
+  for (CellResult& result : analysis.cells) {
+    judge_losses(*reference->cell, study.gate, result);
+    if (result.cell->is_reference || result.ok == 0) continue;
+    result.against = compared(result.tgs, result.blocks, reference->tgs, reference->blocks);
+    comparisons.push_back(&result.against);
+  }
+  correct(comparisons);
+  for (const CellResult& result : analysis.cells)
+    if (result.cell->is_noise && result.against.interval)
+      analysis.noise_floor = std::max(std::abs(result.against.interval->low), std::abs(result.against.interval->high));
+  mark_pareto(analysis.cells);
+  for (size_t i = 0; i < analysis.cells.size(); ++i)
+    if (is_ranked(analysis.cells[i])) analysis.ranking.push_back(i);
+  std::stable_sort(analysis.ranking.begin(), analysis.ranking.end(),
+                   [&](size_t a, size_t b) { return analysis.cells[a].speed.mean > analysis.cells[b].speed.mean; });
+  analysis.effects = main_effects(analysis.cells), analysis.interactions = interactions_of(analysis.cells);
+  return analysis;
+}
+
+}  // namespace drivetrain::study

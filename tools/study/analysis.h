@@ -1,0 +1,77 @@
+// What the runs of a study say: figures of each cell, differences to the reference, effects of factors. Speed is TGS,
+// the tokens of a step (padded ones) per rank and second, so that cells of other batches and worlds can be compared.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "study/records.h"
+#include "study/statistics.h"
+
+namespace drivetrain::study {
+
+enum class Verdict { untested, no_difference, faster, slower };
+enum class Gate { off, not_comparable, passed, failed };
+
+// Against the reference, block by block, of the logarithm of the speed: `change` 0.03 is 3 % faster.
+struct Comparison {
+  int n = 0;  // blocks that both have
+  double change = 0;
+  std::optional<Interval> interval;                                  // 95 %
+  std::optional<double> paired, welch, mann_whitney;                 // two-sided p-values
+  std::optional<double> paired_holm, welch_holm, mann_whitney_holm;  // corrected over all cells of the study
+  Verdict verdict = Verdict::untested;                               // by the paired test, corrected, at 5 %
+};
+
+struct CellResult {
+  const CellRecord* cell = nullptr;
+  State state = State::skipped;  // ok if any run was; else that of the last run
+  int ok = 0;
+  bool begun = false;                                   // any run has ended
+  std::string reason;                                   // of the last run that was not ok
+  std::vector<double> tgs;                              // one per ok run, by its median step
+  std::vector<int64_t> blocks;                          // of those
+  Summary speed, step_s;                                // over runs; a run's figure is the median of its window
+  double step_p10 = 0, step_p90 = 0, first_five_s = 0;  // over the steps of all runs; the mean of each run's first five
+  double tgs_real = 0, tgs_loss = 0, samples_per_s = 0, startup_s = 0, wall_s = 0;
+  bool never_steady = false;
+  double peak_bytes = 0;  // of the largest rank's process, or its states where no process was measured
+  std::vector<Convention> tflops;
+  std::optional<double> mfu, hfu;
+  Gate gate = Gate::off;
+  double loss_difference = 0;  // the largest relative one
+  int64_t loss_step = 0;       // where it is
+  bool is_pareto = false;
+  Comparison against;  // the reference
+};
+
+struct Effect {
+  std::string what;      // "zero 2 instead of 0", or "zero 2 with recompute full"
+  int pairs = 0, n = 0;  // matched cells, blocks
+  double change = 0;
+  std::optional<Interval> interval;
+  std::optional<double> p, p_holm;
+};
+
+struct Analysis {
+  std::vector<CellResult> cells;  // in the order of the study
+  std::vector<size_t> ranking;    // ok and not gated, the fastest first, without the noise cell
+  std::vector<Effect> effects, interactions;
+  std::optional<double> noise_floor;  // the largest difference that the interval of the A/A pair holds
+};
+
+// `study` outlives the result.
+Analysis analysis_of(const StudyRecord& study);
+
+// Paired comparison of two lists of speeds of the same blocks, and of all of them; without corrections.
+Comparison compared(const std::vector<double>& tgs, const std::vector<int64_t>& blocks, const std::vector<double>& base,
+                    const std::vector<int64_t>& base_blocks);
+// Fills in the corrected p-values and verdicts of all comparisons together.
+void correct(const std::vector<Comparison*>& comparisons);
+
+// effects.cpp
+std::vector<Effect> main_effects(const std::vector<CellResult>& cells);
+std::vector<Effect> interactions_of(const std::vector<CellResult>& cells);
+
+}  // namespace drivetrain::study

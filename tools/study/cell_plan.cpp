@@ -1,0 +1,235 @@
+#include "study/cell_plan.h"
+
+#include <algorithm>
+#include <iostream>
+
+#include <drivetrain/error.h>
+
+#include "config/printable.h"
+#include "study/interrupts.h"
+#include "study/process.h"
+
+namespace drivetrain::study {
+namespace {
+
+constexpr double kAskTime = 120;  // seconds for one question
+
+const Value* find(const Value& value, std::initializer_list<const char*> path) {
+  const Value* at = &value;
+  for (const char* key : path)
+    if (!(at = at->find(key))) return nullptr;
+  return at;
+}
+
+std::string without_prefix(std::string text) {
+  const std::string begin = "drivetrain: error: ";
+  if (const size_t at = text.find(begin); at != std::string::npos) text.erase(0, at + begin.size());
+  while (!text.empty() && text.back() == '\n') text.pop_back();
+  return text;
+}
+
+// Sequences per step, so that tokens per rank, or of all ranks, are those of the reference.
+int64_t kept_batch(Keep keep, const CellPlan& reference, int64_t world, int64_t seq_length) {
+  const int64_t tokens = reference.batch("train_batch_size") * reference.seq_length();
+  const int64_t all = keep == Keep::global_batch ? tokens : tokens * world;
+  const int64_t shared = keep == Keep::global_batch ? 1 : reference.world_size;
+  return all % (shared * seq_length) == 0 ? all / (shared * seq_length) : 0;
+}
+
+// Not "the heads do not divide" but "there is no such key", or one that takes no such value.
+bool is_about_the_key(const std::string& refusal) {
+  if (refusal.find("--set #") == std::string::npos) return false;
+  return refusal.find("is not an option of") != std::string::npos ||
+         refusal.find("is not a setting or a section") != std::string::npos ||
+         refusal.find(": expected ") != std::string::npos;
+}
+
+}  // namespace
+
+double CellPlan::planned_bytes() const {
+  const Value* const bytes = find(plan, {"memory", "together", "bytes"});
+  return bytes && bytes->is_number() ? bytes->as_double() : 0;
+}
+
+int64_t CellPlan::batch(const char* key) const {
+  const Value* const value = find(plan, {"batch", key});
+  return value && value->is_number() ? value->as_int() : 0;
+}
+
+int64_t CellPlan::seq_length() const {
+  const Value* const value = find(plan, {"data", "seq_length"});
+  return value && value->is_number() ? value->as_int() : 0;
+}
+
+CellPlan Planner::launch_of(const Cell& cell) const {
+  CellPlan plan;
+  plan.world_size = study_.world_size, plan.hosts = study_.hosts, plan.environment = study_.environment;
+  const auto add = [&](const Change& change) {
+    const std::string value = change.value ? change.value->to_json() : "null";
+    const bool text = change.value && change.value->is_string();
+    if (change.key == "world_size")
+      plan.world_size = change.value->as_int();
+    else if (change.key == "hosts")
+      plan.hosts = change.value ? change.value->as_string() : "";
+    else if (change.key.starts_with("environment.") && change.value)
+      plan.environment.push_back(change.key.substr(12) + "=" + (text ? change.value->as_string() : value));
+    else if (!change.key.starts_with("environment."))
+      plan.sets.push_back(change.key + "=" + value);
+  };
+  for (const Change& change : study_.set) add(change);
+  for (const Change& change : cell.changes) add(change);
+  return plan;
+}
+
+// The micro-batch stays too, unless the cell decides over it; accumulation follows.
+void Planner::keep(const Cell& cell, const CellPlan& reference, CellPlan& plan) const {
+  int64_t seq_length = reference.seq_length();
+  bool has_micro = false, has_accumulation = false;
+  for (const Change& change : cell.changes) {
+    if (change.key == "train_batch_size")
+      throw fail(ErrorCode::config, study_.path, ": \"keep\" and cell ", shown(cell.id),
+                 " both decide over train_batch_size\n   leave \"keep\" out, or that key");
+    has_micro |= change.key == "train_micro_batch_size_per_gpu";
+    has_accumulation |= change.key == "gradient_accumulation_steps";
+    if (change.key.ends_with("seq_length") && change.value && change.value->is_number())
+      seq_length = std::max<int64_t>(change.value->as_int(), 1);
+  }
+  const int64_t batch = kept_batch(study_.keep, reference, plan.world_size, seq_length);
+  if (batch == 0)
+    plan.refusal = concat("\"keep\": the reference's ", reference.batch("train_batch_size"), " sequences of ",
+                          reference.seq_length(), " tokens on ", reference.world_size, " ranks are no whole number of ",
+                          "sequences of ", seq_length, " on ", plan.world_size);
+  plan.sets.push_back(concat("train_batch_size=", batch));
+  if (!has_accumulation) plan.sets.push_back("gradient_accumulation_steps=null");
+  if (has_micro) return;
+  plan.sets.push_back(has_accumulation
+                          ? "train_micro_batch_size_per_gpu=null"
+                          : concat("train_micro_batch_size_per_gpu=", reference.batch("micro_batch_size")));
+}
+
+void Planner::ask(CellPlan& plan) const {
+  ProcessStart start;
+  start.timeout_s = kAskTime, start.stops_by_second = true;
+  start.environment = plan.environment;
+  for (const std::string& one :
+       {concat("WORLD_SIZE=", plan.world_size), std::string("RANK=0"), std::string("LOCAL_RANK=0"),
+        std::string("MASTER_ADDR=127.0.0.1"), std::string("MASTER_PORT=1")})
+    start.environment.push_back(one);
+  const auto answer = [&](std::vector<std::string> command) -> Value {
+    for (const std::string& set : plan.sets) command.insert(command.end(), {"--set", set});
+    start.command = command;
+    const ProcessEnd end = run_process(start);
+    if (end.stopped) throw fail(ErrorCode::config, "stopped while it planned, before any run");
+    if (end.timed_out)
+      throw fail(ErrorCode::io, "study: `drivetrain ", command[1], "` did not answer within ", kAskTime, " s");
+    if (end.code == 0) return parse_json(end.out, "the plan");
+    plan.refusal = without_prefix(end.err);
+    if (plan.refusal.empty()) plan.refusal = concat("`drivetrain ", command[1], "` ended with exit ", end.code);
+    return {};
+  };
+  plan.plan = answer({program_, "train", base_, "--plan", "--json"});
+  if (plan.refusal.empty()) plan.resolved = answer({program_, "config", "resolve", base_});
+  if (!plan.resolved.is_null()) plan.resolved.erase("output_dir");
+  plan.config = hash_of(concat(plan.resolved.to_json(), launch_value(plan).to_json()));
+}
+
+CellPlan Planner::plan_one(const Cell& cell, const CellPlan* reference) const {
+  CellPlan plan = launch_of(cell);
+  if (reference && study_.keep != Keep::nothing) keep(cell, *reference, plan);
+  if (plan.refusal.empty()) ask(plan);
+  return plan;
+}
+
+std::vector<CellPlan> Planner::plan(const std::vector<Cell>& cells) const {
+  std::vector<CellPlan> plans;
+  for (const Cell& cell : cells) {
+    if (Interrupts::count() > 0) throw fail(ErrorCode::config, "stopped while it planned, before any run");
+    if (cell.is_noise)
+      plans.push_back(plans.front());
+    else
+      plans.push_back(plan_one(cell, plans.empty() ? nullptr : plans.data()));
+    if (plans.size() > 1 || plans.front().refusal.empty()) continue;
+    check_levels({cell}, plans);
+    throw fail(ErrorCode::config, study_.path, ": the reference cell, ", shown(cell.id),
+               ", is refused: ", plans.front().refusal,
+               "\n   every other cell is compared with it: choose a \"reference\" that runs");
+  }
+  check_levels(cells, plans);
+  return plans;
+}
+
+void Planner::check_levels(const std::vector<Cell>& cells, const std::vector<CellPlan>& plans) const {
+  for (size_t f = 0; f < study_.factors.size(); ++f)
+    for (size_t level = 0; level < study_.factors[f].levels.size(); ++level) {
+      const CellPlan* wrong = nullptr;
+      bool any_gets_on = false;
+      for (size_t i = 0; i < plans.size(); ++i) {
+        if (cells[i].levels[f] != static_cast<int>(level)) continue;
+        const bool about_key = is_about_the_key(plans[i].refusal);
+        any_gets_on |= !about_key;
+        const std::string& name = study_.factors[f].levels[level].changes.empty()
+                                      ? std::string()
+                                      : study_.factors[f].levels[level].changes.front().key;
+        if (about_key && plans[i].refusal.find(name.substr(0, name.find('.'))) != std::string::npos) wrong = &plans[i];
+      }
+      if (wrong && !any_gets_on)
+        throw fail(ErrorCode::config, study_.path, ": factor \"", study_.factors[f].name, "\", level \"",
+                   study_.factors[f].levels[level].name, "\": ", wrong->refusal);
+    }
+}
+
+Value launch_value(const CellPlan& plan) {
+  const auto list = [](const std::vector<std::string>& texts) {
+    Value values = Value::array();
+    for (const std::string& one : texts) values.items().push_back(one);
+    return values;
+  };
+  Value launch = Value::object();
+  launch.set("world_size", plan.world_size), launch.set("hosts", plan.hosts);
+  launch.set("environment", list(plan.environment)), launch.set("sets", list(plan.sets));
+  return launch;
+}
+
+CellPlan plan_of_launch(const Value& cell_line) {
+  CellPlan plan;
+  const Value *const launch = cell_line.find("launch"), *const refusal = cell_line.find("refusal");
+  const Value* const config = cell_line.find("config");
+  if (!launch || !refusal || !config) throw fail(ErrorCode::io, "the ledger has a cell without its launch");
+  plan.refusal = refusal->as_string(), plan.config = config->as_string();
+  plan.world_size = launch->find("world_size")->as_int(), plan.hosts = launch->find("hosts")->as_string();
+  for (const Value& one : launch->find("environment")->items()) plan.environment.push_back(one.as_string());
+  for (const Value& one : launch->find("sets")->items()) plan.sets.push_back(one.as_string());
+  return plan;
+}
+
+std::vector<std::string> launch_command(const CellPlan& plan, const std::string& program, const std::string& base,
+                                        const std::string& output) {
+  std::vector<std::string> command = {program, "launch"};
+  if (!plan.hosts.empty())
+    command.insert(command.end(), {"--hostfile", plan.hosts});
+  else
+    command.insert(command.end(), {"-n", std::to_string(plan.world_size)});
+  command.push_back(base);
+  for (const std::string& set : plan.sets) command.insert(command.end(), {"--set", set});
+  if (!output.empty()) command.insert(command.end(), {"--set", "output_dir=" + Value(output).to_json()});
+  return command;
+}
+
+std::string reproduce_line(const CellPlan& plan, const std::string& base, const std::string& output) {
+  std::string line;
+  for (const std::string& entry : plan.environment) line += entry + " ";
+  for (const std::string& word : launch_command(plan, "drivetrain", base, output)) {
+    const bool plain =
+        word.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=./:@%,") ==
+        std::string::npos;
+    std::string quoted = plain ? word : "'";
+    if (!plain) {
+      for (const char c : word) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+      quoted += "'";
+    }
+    line += (line.empty() || line.back() == ' ' ? "" : " ") + quoted;
+  }
+  return line;
+}
+
+}  // namespace drivetrain::study

@@ -1,0 +1,33 @@
+// What a run of a cell gave: read from its folder and from how its launch ended.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "study/cell_plan.h"
+#include "study/ledger.h"
+#include "study/process.h"
+
+namespace drivetrain::study {
+
+// How a launch ended, as the ledger has it: {"state", "reason", "exit", "rank", "signal", "bytes"}.
+// `console`: what it printed. `oom_killed`: the kernel ended a process for memory meanwhile.
+Value end_of(const ProcessEnd& end, const std::string& console, bool oom_killed);
+
+// {"step_s": [...], "loss": [...], "tokens": [...], "padding": [...], "peak_memory": {CLASS: bytes of the largest
+// rank}} of a run's folder; lists are empty where there is no metrics.jsonl. A last line that is cut is left out.
+Value figures_of(const std::string& folder);
+
+// Index of the first measured step; the steps after it are the window. `never`: the rule found no steady window, and
+// the second half of the steps is taken.
+struct Window {
+  size_t first = 0;
+  bool never = false;
+};
+Window steady_window(const std::vector<double>& step_s, const Warmup& warmup);
+
+// Processes that the kernel ended for memory in this control group so far; 0 where nothing counts them.
+int64_t oom_kills();
+
+}  // namespace drivetrain::study

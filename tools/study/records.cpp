@@ -1,0 +1,152 @@
+#include "study/records.h"
+
+#include <algorithm>
+
+#include <drivetrain/error.h>
+
+#include "study/cell_plan.h"
+
+namespace drivetrain::study {
+namespace {
+
+const Value& need(const Value& line, const char* key) {
+  const Value* const value = line.find(key);
+  if (!value) throw fail(ErrorCode::io, "the ledger has a line without \"", key, "\": ", line.to_json());
+  return *value;
+}
+
+double number(const Value& line, const char* key) {
+  const Value* const value = line.find(key);
+  return value && value->is_number() ? value->as_double() : 0;
+}
+int64_t whole(const Value& line, const char* key) { return static_cast<int64_t>(number(line, key)); }
+
+std::string text(const Value& line, const char* key) {
+  const Value* const value = line.find(key);
+  return value && value->is_string() ? value->as_string() : "";
+}
+
+std::vector<double> numbers(const Value& line, const char* key) {
+  std::vector<double> list;
+  if (const Value* const values = line.find(key))
+    for (const Value& value : values->items()) list.push_back(value.is_number() ? value.as_double() : 0);
+  return list;
+}
+
+Value model_of(const CellPlan& plan) {
+  const Value* const model = plan.plan.find("model");
+  return model ? *model : Value::object();
+}
+
+bool is_gated(const Value& resolved) {
+  const Value* const model = resolved.find("model");
+  const Value* const params = model ? model->find("params") : nullptr;
+  return params && text(*params, "activation").ends_with("glu");
+}
+
+// The kind's plugin in the plan says whether anything runs again; which share, its option of that name, if it computes
+// whole blocks again.
+Value recompute_of(const CellPlan& plan) {
+  Value recompute = Value::object();
+  bool on = false;
+  if (const Value* const plugins = plan.plan.find("plugins"))
+    for (const Value& plugin : plugins->items())
+      if (const std::string id = text(plugin, "id"); id.starts_with("recompute/") && id != "recompute/none")
+        on = plugin.find("enabled") && plugin.find("enabled")->as_bool();
+  recompute.set("on", on);
+  if (!on) return recompute;
+  const Value* const section = plan.resolved.find("activation_checkpointing");
+  const Value* const params = section ? section->find("params") : nullptr;
+  const Value* const fraction = params ? params->find("fraction") : nullptr;
+  const bool whole_blocks = params && !params->find("regions");
+  recompute.set("fraction", !whole_blocks ? -1.0 : fraction && fraction->is_number() ? fraction->as_double() : 1.0);
+  return recompute;
+}
+
+CellRecord cell_of(const Value& line) {
+  CellRecord cell;
+  cell.id = need(line, "cell").as_string();
+  for (const Value::Member& m : need(line, "levels").members()) cell.levels.emplace_back(m.key, m.value.as_string());
+  cell.is_reference = need(line, "reference").as_bool(), cell.is_noise = need(line, "noise").as_bool();
+  cell.world_size = whole(line, "world_size"), cell.batch = whole(line, "train_batch_size");
+  cell.seq_length = whole(line, "seq_length"), cell.planned_bytes = number(line, "planned_bytes");
+  cell.refusal = text(line, "refusal"), cell.reproduce = text(line, "reproduce");
+  const Value& model = need(line, "model");
+  cell.shape = {whole(model, "num_layers"),
+                whole(model, "hidden_size"),
+                whole(model, "num_attention_heads"),
+                whole(model, "num_query_groups"),
+                whole(model, "head_dim"),
+                whole(model, "ffn_hidden_size"),
+                whole(model, "vocab_size"),
+                cell.seq_length,
+                number(model, "parameters"),
+                false};
+  cell.shape.gated = need(line, "gated").as_bool();
+  cell.model_flops = number(model, "flops_per_token_fixed") +
+                     number(model, "flops_per_token_S") * static_cast<double>(cell.seq_length);
+  cell.recomputes = need(need(line, "recompute"), "on").as_bool();
+  cell.recomputed_fraction = number(need(line, "recompute"), "fraction");
+  return cell;
+}
+
+RunRecord run_of(const Value& line) {
+  RunRecord run;
+  run.id = need(line, "run").as_string(), run.folder = text(line, "folder");
+  run.block = whole(line, "block"), run.state = state_called(need(line, "state").as_string());
+  run.reason = text(line, "reason"), run.wall_s = number(line, "wall_s"), run.startup_s = number(line, "startup_s");
+  run.step_s = numbers(line, "step_s"), run.loss = numbers(line, "loss"), run.tokens = numbers(line, "tokens");
+  run.padding = numbers(line, "padding"), run.end = line;
+  return run;
+}
+
+// A later end of the same block replaces an earlier one, which was skipped.
+void put(std::vector<CellRecord>& cells, const Value& line) {
+  const std::string& id = need(line, "cell").as_string();
+  const auto cell = std::find_if(cells.begin(), cells.end(), [&](const CellRecord& c) { return c.id == id; });
+  if (cell == cells.end()) throw fail(ErrorCode::io, "the ledger has a run of a cell that it does not know: ", id);
+  RunRecord run = run_of(line);
+  std::erase_if(cell->runs, [&](const RunRecord& other) { return other.block == run.block; });
+  cell->runs.push_back(std::move(run));
+  std::sort(cell->runs.begin(), cell->runs.end(), [](const auto& a, const auto& b) { return a.block < b.block; });
+}
+
+}  // namespace
+
+Value cell_line(const Cell& cell, const CellPlan& plan, const StudyFile& study, const std::string& reproduce) {
+  Value line = Value::object(), levels = Value::object();
+  for (size_t f = 0; f < cell.levels.size(); ++f) {
+    const int level = cell.levels[f] >= 0 ? cell.levels[f] : study.reference[f];
+    levels.set(study.factors[f].name, study.factors[f].levels[static_cast<size_t>(level)].name);
+  }
+  line.set("event", "cell"), line.set("cell", cell.id), line.set("levels", std::move(levels));
+  line.set("reference", cell.is_reference), line.set("noise", cell.is_noise);
+  line.set("world_size", plan.world_size), line.set("train_batch_size", plan.batch("train_batch_size"));
+  line.set("seq_length", plan.seq_length()), line.set("planned_bytes", plan.planned_bytes());
+  line.set("model", model_of(plan)), line.set("gated", is_gated(plan.resolved));
+  line.set("recompute", recompute_of(plan)), line.set("refusal", plan.refusal), line.set("reproduce", reproduce);
+  line.set("launch", launch_value(plan)), line.set("config", plan.config);
+  return line;
+}
+
+StudyRecord records_of(const std::vector<Value>& lines, const std::string& folder) {
+  if (lines.empty() || text(lines.front(), "event") != "study")
+    throw fail(ErrorCode::io, folder, "/ledger.jsonl does not begin with a study");
+  StudyRecord record;
+  const Value& head = lines.front();
+  record.folder = folder, record.name = text(head, "name"), record.build = text(head, "build");
+  record.began = text(head, "time"), record.study = need(head, "study"), record.environment = need(head, "environment");
+  record.gate = number(head, "gate"), record.peak_tflops = number(head, "peak_tflops");
+  record.repeats = whole(head, "repeats"), record.aliasing = text(head, "aliasing");
+  const Value& warmup = need(head, "warmup");
+  record.warmup = {whole(warmup, "steps"), need(warmup, "steady").as_bool(), whole(warmup, "window"),
+                   number(warmup, "tolerance")};
+  for (const Value& line : lines) {
+    const std::string event = text(line, "event");
+    if (event == "cell") record.cells.push_back(cell_of(line));
+    if (event == "end") put(record.cells, line);
+  }
+  return record;
+}
+
+}  // namespace drivetrain::study

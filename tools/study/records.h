@@ -1,0 +1,56 @@
+// A study as its ledger tells it: what reports, comparisons and resumed studies are made from.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "study/flops.h"
+#include "study/ledger.h"
+#include "study/study_file.h"
+
+namespace drivetrain::study {
+
+struct RunRecord {
+  std::string id, folder;
+  int64_t block = 0;
+  State state = State::skipped;
+  std::string reason;
+  Value end;  // the ledger's line
+  double wall_s = 0, startup_s = 0;
+  std::vector<double> step_s, loss, tokens, padding;  // by step
+};
+
+struct CellRecord {
+  std::string id;
+  std::vector<std::pair<std::string, std::string>> levels;  // factor, level
+  bool is_reference = false, is_noise = false;
+  int64_t world_size = 1, batch = 0, seq_length = 0;
+  double planned_bytes = 0;
+  ModelShape shape;
+  double model_flops = 0;  // per token
+  bool recomputes = false;
+  double recomputed_fraction = 0;  // of the layers; below 0: it cannot be told
+  std::string refusal, reproduce;
+  std::vector<RunRecord> runs;  // the last of each block
+};
+
+struct StudyRecord {
+  std::string folder, name, build, began;
+  Value study, environment;
+  Warmup warmup;
+  double gate = 0, peak_tflops = 0;
+  int64_t repeats = 0;
+  std::string aliasing;
+  std::vector<CellRecord> cells;
+};
+
+// Throws Error(io) where a line lacks what it should have.
+StudyRecord records_of(const std::vector<Value>& lines, const std::string& folder);
+
+// What stands in the ledger about a cell.
+struct Cell;
+struct CellPlan;
+Value cell_line(const Cell& cell, const CellPlan& plan, const StudyFile& study, const std::string& reproduce);
+
+}  // namespace drivetrain::study

@@ -1,0 +1,34 @@
+// The report of a study: report.html, one file that holds all of it, and the same as CSV, JSON, Markdown and SVG.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "study/analysis.h"
+
+namespace drivetrain::study {
+
+// Writes all files into the study's folder. Throws Error(io) if one cannot be written.
+void write_report(const StudyRecord& study);
+
+// Parts of it.
+std::vector<std::string> ranking_lines(const StudyRecord& study, const Analysis& analysis);  // in words
+std::string csv_text(const Analysis& analysis);
+std::string json_text(const StudyRecord& study, const Analysis& analysis);
+std::string markdown_text(const StudyRecord& study, const Analysis& analysis);
+struct Chart {
+  std::string name, title, svg;  // "speed": the file speed.svg
+};
+std::string html_text(const StudyRecord& study, const Analysis& analysis, const std::vector<Chart>& charts,
+                      const std::string& no_charts);
+// Drawn by gnuplot; `why_not`: why there are none.
+std::vector<Chart> charts_of(const StudyRecord& study, const Analysis& analysis, std::string& why_not);
+
+std::string for_page(std::string svg);  // with the page's colours, which may be dark
+
+// The levels of a cell that not all cells share, "zero 2, recompute full".
+std::string label_of(const CellRecord& cell, const StudyRecord& study);
+std::string state_text(const CellResult& result);  // "out of memory (hook attach, 179.4 MB)"
+std::string percent(double change);                // "+3.1 %"
+
+}  // namespace drivetrain::study

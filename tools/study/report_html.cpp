@@ -1,0 +1,213 @@
+// The report as one page: no script, nothing to load.
+#include <algorithm>
+
+#include <drivetrain/error.h>
+#include <drivetrain/toolkit/text.h>
+
+#include "config/printable.h"
+#include "study/report.h"
+
+namespace drivetrain::study {
+namespace {
+
+constexpr const char* kStyle = R"css(
+:root{color-scheme:light dark;--ink:#111;--paper:#fff;--soft:#f2f4f6;--grid:#9aa4ae;--bar:#2a6fb0;--bad:#b04a2a;--good:#2a9050}
+@media(prefers-color-scheme:dark){:root{--ink:#e6e8ea;--paper:#14171a;--soft:#20252a;--grid:#6d7780;--bar:#6cb0ee;--bad:#ee8a66;--good:#5fce8a}}
+@media print{:root{--ink:#000;--paper:#fff;--soft:#f2f4f6;--grid:#888;--bar:#2a6fb0;--bad:#b04a2a;--good:#2a9050}
+ body{font-size:9pt;max-width:none;margin:0} tr,figure{break-inside:avoid} table{font-size:8pt}}
+body{font:15px/1.5 system-ui,sans-serif;color:var(--ink);background:var(--paper);max-width:72rem;margin:2rem auto;padding:0 1rem}
+h1{font-size:1.5rem;margin-bottom:0} h2{font-size:1.15rem;margin-top:2rem}
+table{border-collapse:collapse;width:100%;font-size:.87rem} .wide{overflow-x:auto}
+th,td{text-align:left;padding:.25rem .6rem;border-bottom:1px solid var(--soft);vertical-align:top}
+td.n,th.n{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}
+tr.ref{font-weight:600} tr.bad td:first-child{background:repeating-linear-gradient(45deg,transparent 0 6px,var(--soft) 6px 12px)}
+code{font:.8rem ui-monospace,monospace;overflow-wrap:anywhere} tr.how td{padding-top:0;opacity:.75}
+.faster{color:var(--good)} .slower,.failed{color:var(--bad)} figure{margin:1rem 0} svg{width:100%;height:auto} li{margin:.2rem 0}
+tr.main td{border-bottom:0}
+)css";
+
+std::string escaped(const std::string& text) {
+  std::string result;
+  for (const char c : printable(text)) {
+    if (c == '<')
+      result += "&lt;";
+    else if (c == '>')
+      result += "&gt;";
+    else if (c == '&')
+      result += "&amp;";
+    else if (c == '"')
+      result += "&quot;";
+    else
+      result += c;
+  }
+  return result;
+}
+
+std::string numeric(const std::string& text) { return "<td class=n>" + text + "</td>"; }
+
+std::string difference(const CellResult& r) {
+  if (r.cell->is_reference) return "<td>reference</td>";
+  if (r.ok == 0) return "<td></td>";
+  const Comparison& c = r.against;
+  const char* words = c.verdict == Verdict::faster     ? "faster"
+                      : c.verdict == Verdict::slower   ? "slower"
+                      : c.verdict == Verdict::untested ? "untested"
+                                                       : "no difference shown";
+  std::string text = percent(c.change);
+  if (c.interval) text += " (" + percent(c.interval->low) + " to " + percent(c.interval->high) + ")";
+  if (c.paired_holm) text += formatted(", p %.2g", *c.paired_holm);
+  if (c.welch_holm) text += formatted("; Welch %.2g", *c.welch_holm);
+  if (c.mann_whitney_holm) text += formatted("; Mann-Whitney %.2g", *c.mann_whitney_holm);
+  return std::string("<td><span class='") + words + "'>" + words + "</span> " + text + "</td>";
+}
+
+std::string cell_rows(const CellResult& r, const StudyRecord& study) {
+  std::string row =
+      std::string("<tr class='main") + (r.cell->is_reference ? " ref" : "") + (r.ok == 0 ? " bad" : "") + "'>";
+  row += "<td>" + escaped(label_of(*r.cell, study)) + "</td>";
+  if (r.ok == 0) {
+    row += "<td colspan=8>" + escaped(state_text(r)) + "</td></tr>";
+  } else {
+    row += numeric(concat(r.ok)) + numeric(formatted("%.4g", r.speed.mean));
+    row +=
+        numeric(r.speed.confidence ? formatted("%.4g to %.4g", r.speed.confidence->low, r.speed.confidence->high) : "");
+    row += numeric(r.speed.cv ? formatted("%.1f %%", 100 * *r.speed.cv) : "") + difference(r);
+    row += numeric(formatted("%.4g", 1e3 * r.step_s.median)) + numeric(formatted("%.1f", r.peak_bytes / 1e6));
+    const std::string loss = r.gate == Gate::failed ? formatted("<span class=failed>differs: %.2g at step %lld</span>",
+                                                                r.loss_difference, static_cast<long long>(r.loss_step))
+                             : r.gate == Gate::passed ? formatted("as the reference's (%.1g)", r.loss_difference)
+                             : r.gate == Gate::not_comparable ? "another batch"
+                                                              : "not compared";
+    row += "<td>" + loss + (r.never_steady ? "; never steady" : "") + "</td></tr>";
+  }
+  return row + "\n<tr class=how><td colspan=9><code>" + escaped(r.cell->reproduce) + "</code></td></tr>\n";
+}
+
+std::string figures_rows(const CellResult& r, const StudyRecord& study) {
+  if (r.ok == 0) return "";
+  std::string row = "<tr><td>" + escaped(label_of(*r.cell, study)) + "</td>";
+  for (const double value : {r.speed.mean, r.tgs_real, r.tgs_loss, r.samples_per_s})
+    row += numeric(formatted("%.4g", value));
+  row += numeric(formatted("%.4g / %.4g / %.4g", 1e3 * r.step_p10, 1e3 * r.step_s.median, 1e3 * r.step_p90));
+  row += numeric(formatted("%.4g", 1e3 * r.first_five_s)) + numeric(formatted("%.2f", r.startup_s));
+  row += numeric(r.mfu ? formatted("%.1f %%", 100 * *r.mfu) : "") +
+         numeric(r.hfu ? formatted("%.1f %%", 100 * *r.hfu) : "");
+  return row + "</tr>\n";
+}
+
+std::string tflops_table(const StudyRecord& study, const Analysis& analysis) {
+  std::string head, rows, notes;
+  for (const CellResult& r : analysis.cells) {
+    if (r.ok == 0) continue;
+    if (head.empty())
+      for (const Convention& one : r.tflops) {
+        head += "<th class=n>" + one.name + "</th>";
+        notes += "<li><b>" + one.name + "</b>: " + one.about + "</li>";
+      }
+    rows += "<tr><td>" + escaped(label_of(*r.cell, study)) + "</td><td class=n>" + (r.cell->recomputes ? "4" : "3") +
+            "</td>";
+    for (const Convention& one : r.tflops) rows += numeric(formatted("%.4g", one.flops));
+    rows += "</tr>\n";
+  }
+  return "<h2>TFLOPS of a rank, by each published convention</h2><div class=wide><table><tr><th>cell</th><th "
+         "class=n>c</th>" +
+         head + "</tr>" + rows + "</table></div><ul>" + notes + "</ul>";
+}
+
+std::string memory_table(const StudyRecord& study, const Analysis& analysis) {
+  std::vector<std::string> classes;
+  std::string rows;
+  for (int pass = 0; pass < 2; ++pass)
+    for (const CellResult& r : analysis.cells) {
+      const auto run = std::find_if(r.cell->runs.begin(), r.cell->runs.end(),
+                                    [](const RunRecord& one) { return one.state == State::ok; });
+      const Value* const peaks = run == r.cell->runs.end() ? nullptr : run->end.find("peak_memory");
+      if (!peaks) continue;
+      if (pass == 1)
+        rows += "<tr><td>" + escaped(label_of(*r.cell, study)) + "</td>" +
+                numeric(formatted("%.1f", r.cell->planned_bytes / 1e6));
+      if (pass == 0)
+        for (const Value::Member& m : peaks->members()) {
+          if (std::find(classes.begin(), classes.end(), m.key) == classes.end()) classes.push_back(m.key);
+        }
+      else
+        for (const std::string& name : classes)
+          rows += numeric(peaks->find(name) ? formatted("%.1f", peaks->find(name)->as_double() / 1e6) : "");
+      if (pass == 1) rows += "</tr>\n";
+    }
+  std::string head;
+  for (const std::string& name : classes) head += "<th class=n>" + escaped(name) + "</th>";
+  return "<h2>Peak memory of the largest rank, MB</h2><div class=wide><table><tr><th>cell</th><th "
+         "class=n>planned</th>" +
+         head + "</tr>" + rows + "</table></div>";
+}
+
+std::string effects_table(const char* title, const std::vector<Effect>& effects) {
+  if (effects.empty()) return "";
+  std::string text = std::string("<h2>") + title +
+                     "</h2><table><tr><th></th><th class=n>speed</th><th class=n>95 % interval</th>"
+                     "<th class=n>p, Holm</th><th class=n>pairs of cells</th><th class=n>repeats</th></tr>";
+  for (const Effect& e : effects) {
+    text += "<tr><td>" + escaped(e.what) + "</td>" + numeric(percent(e.change));
+    text += numeric(e.interval ? percent(e.interval->low) + " to " + percent(e.interval->high) : "");
+    text += numeric(e.p_holm ? formatted("%.2g", *e.p_holm) : "") + numeric(concat(e.pairs)) + numeric(concat(e.n)) +
+            "</tr>";
+  }
+  return text + "</table>";
+}
+
+std::string environment_block(const StudyRecord& study) {
+  std::string text = "<h2>Environment</h2><table>";
+  text += "<tr><td>began</td><td>" + escaped(study.began) + "</td></tr>";
+  for (const Value::Member& m : study.environment.members())
+    text += "<tr><td>" + escaped(m.key) + "</td><td>" +
+            escaped(m.value.is_string() ? m.value.as_string() : m.value.to_json()) + "</td></tr>";
+  return text + "</table>";
+}
+
+std::string rule_text(const Warmup& warmup) {
+  if (!warmup.steady) return concat("A run's speed is the median of its steps after the first ", warmup.first, ".");
+  return concat("A run's speed is the median of its steady steps: from the first window of ", warmup.window,
+                " steps whose median is within ", 100 * warmup.tolerance, " % of that of the second half of the run.");
+}
+
+}  // namespace
+
+std::string html_text(const StudyRecord& study, const Analysis& analysis, const std::vector<Chart>& charts,
+                      const std::string& no_charts) {
+  size_t ended = 0;
+  for (const CellRecord& cell : study.cells) ended += cell.runs.size();
+  const size_t all = study.cells.size() * static_cast<size_t>(study.repeats);
+  std::string page =
+      "<!doctype html>\n<html lang=en><meta charset=utf-8><meta name=viewport content='width=device-width'><title>" +
+      escaped(study.name) + "</title><style>" + kStyle + "</style>\n<h1>" + escaped(study.name) + "</h1>\n";
+  page += concat("<p>", study.cells.size(), " cells, ", study.repeats, " repeats each; ", ended, " of ", all,
+                 " runs have ended. ", escaped(rule_text(study.warmup)),
+                 " Differences are paired by repeat, with Holm's correction over all cells. ", escaped(study.aliasing),
+                 "</p>\n<h2>Ranking</h2>\n<ul style='list-style:none;padding:0'>");
+  for (const std::string& line : ranking_lines(study, analysis)) page += "<li>" + escaped(line) + "</li>\n";
+  page += "</ul>\n";
+  for (const Chart& chart : charts)
+    page += "<h2>" + escaped(chart.title) + "</h2><figure>" + for_page(chart.svg) + "</figure>\n";
+  if (!no_charts.empty()) page += "<p>No charts: " + escaped(no_charts) + "</p>\n";
+  if (!charts.empty())
+    page +=
+        "<p>Bars: means of runs with their 95 % intervals; dots: every run; hatched: cells that gave no figure.</p>\n";
+  page +=
+      "<h2>Cells</h2><div class=wide><table><tr><th>cell</th><th class=n>runs</th><th class=n>TGS</th><th class=n>95 % "
+      "interval</th>"
+      "<th class=n>variation</th><th>speed against the reference</th><th class=n>ms per step</th><th class=n>peak "
+      "MB</th><th>loss</th></tr>\n";
+  for (const CellResult& r : analysis.cells) page += cell_rows(r, study);
+  page +=
+      "</table></div>\n<h2>Figures</h2><div class=wide><table><tr><th>cell</th><th class=n>TGS padded</th><th "
+      "class=n>TGS real</th>"
+      "<th class=n>TGS loss</th><th class=n>samples/s</th><th class=n>ms per step: 10 %, median, 90 %</th>"
+      "<th class=n>first five steps, ms</th><th class=n>start-up s</th><th class=n>MFU</th><th class=n>HFU</th></tr>\n";
+  for (const CellResult& r : analysis.cells) page += figures_rows(r, study);
+  page += "</table></div>\n" + memory_table(study, analysis) + tflops_table(study, analysis);
+  page += effects_table("Main effects", analysis.effects) + effects_table("Interactions", analysis.interactions);
+  return page + environment_block(study) + "</html>\n";
+}
+
+}  // namespace drivetrain::study

@@ -1,0 +1,105 @@
+// The words that all forms of the report share.
+#include <cmath>
+
+#include <drivetrain/toolkit/text.h>
+
+#include "study/report.h"
+
+namespace drivetrain::study {
+namespace {
+
+bool varies(const StudyRecord& study, size_t factor) {
+  for (const CellRecord& cell : study.cells)
+    if (cell.levels[factor].second != study.cells.front().levels[factor].second) return true;
+  return false;
+}
+
+std::string against_text(const CellResult& result) {
+  const Comparison& c = result.against;
+  if (c.verdict == Verdict::untested)
+    return formatted("%s; one repeat, or too few, says nothing about chance", percent(c.change).c_str());
+  const std::string range =
+      formatted("%s, 95 %% interval %s to %s, n = %d, p = %.2g after Holm's correction", percent(c.change).c_str(),
+                percent(c.interval->low).c_str(), percent(c.interval->high).c_str(), c.n, *c.paired_holm);
+  if (c.verdict == Verdict::no_difference) return "no difference shown (" + range + ")";
+  return std::string(c.verdict == Verdict::faster ? "faster" : "slower") + " than the reference (" + range + ")";
+}
+
+}  // namespace
+
+std::string percent(double change) { return formatted("%+.1f %%", 100 * change); }
+
+std::string label_of(const CellRecord& cell, const StudyRecord& study) {
+  if (cell.is_noise) return "A/A: the reference again";
+  std::string label;
+  std::string by_levels;
+  for (size_t f = 0; f < cell.levels.size(); ++f) {
+    by_levels += (f > 0 ? "," : "") + cell.levels[f].first + "=" + cell.levels[f].second;
+    if (varies(study, f)) label += (label.empty() ? "" : ", ") + cell.levels[f].first + " " + cell.levels[f].second;
+  }
+  const bool is_row = by_levels != cell.id;  // it has a name of its own, or sets further keys
+  return is_row || label.empty() ? cell.id : label;
+}
+
+std::string state_text(const CellResult& result) {
+  if (result.state == State::ok) return "ok";
+  if (!result.begun && result.state != State::refused) return "not run yet";
+  const Value* const end = result.cell->runs.empty() ? nullptr : &result.cell->runs.back().end;
+  const auto text = [&](const char* key) {
+    const Value* const value = end ? end->find(key) : nullptr;
+    return value && value->is_string() ? value->as_string() : std::string();
+  };
+  const auto number = [&](const char* key) {
+    const Value* const value = end ? end->find(key) : nullptr;
+    return value && value->is_number() ? value->as_int() : int64_t{-1};
+  };
+  if (result.state == State::oom) {
+    std::string where = text("phase");
+    if (number("bytes") > 0)
+      where += formatted("%s%.1f MB wanted", where.empty() ? "" : ", ", static_cast<double>(number("bytes")) / 1e6);
+    return "out of memory" + (where.empty() ? "" : " (" + where + ")");
+  }
+  if (result.state == State::crashed) {
+    std::string who = number("rank") >= 0 ? concat("rank ", number("rank")) : "";
+    const std::string how = number("signal") > 0 ? concat("signal ", number("signal"), ", ", text("signal_name"))
+                                                 : concat("exit ", number("exit"));
+    return "crashed (" + who + (who.empty() ? "" : ", ") + how + ")";
+  }
+  if (result.state == State::refused) return "refused: " + first_line(result.reason);
+  if (result.state == State::nan) return "loss not finite";
+  if (result.state == State::timeout) return "timeout";
+  return "skipped";
+}
+
+std::vector<std::string> ranking_lines(const StudyRecord& study, const Analysis& analysis) {
+  std::vector<std::string> lines;
+  int place = 0;
+  for (const size_t i : analysis.ranking) {
+    const CellResult& result = analysis.cells[i];
+    std::string line = formatted("%d. %s: %.4g tokens per rank and second", ++place,
+                                 label_of(*result.cell, study).c_str(), result.speed.mean);
+    line += result.cell->is_reference ? "; the reference" : "; " + against_text(result);
+    if (result.gate == Gate::not_comparable) line += "; another batch, so its losses are not compared";
+    if (result.is_pareto) line += "; no cell is both faster and smaller";
+    lines.push_back(line);
+  }
+  for (const CellResult& result : analysis.cells) {
+    const std::string name = label_of(*result.cell, study);
+    if (result.gate == Gate::failed)
+      lines.push_back(
+          formatted("Not ranked: %s computes something else: at step %lld its loss differs from the reference's "
+                    "by %.2g of it, allowed are %.2g (%s)",
+                    name.c_str(), static_cast<long long>(result.loss_step), result.loss_difference, study.gate,
+                    percent(result.against.change).c_str()));
+    else if (result.ok == 0)
+      lines.push_back("Not ranked: " + name + ": " + state_text(result));
+  }
+  if (analysis.noise_floor)
+    lines.push_back(
+        formatted("Noise floor: the reference against itself differs by up to %.1f %%; smaller differences "
+                  "say nothing.",
+                  100 * *analysis.noise_floor));
+  return lines;
+}
+
+}  // namespace drivetrain::study

@@ -1,0 +1,305 @@
+#include "study/runner.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <map>
+
+#include <drivetrain/error.h>
+
+#include "config/input_file.h"
+#include "config/printable.h"
+#include "drivetrain/toolkit/text.h"
+#include "study/environment.h"
+#include "study/interrupts.h"
+#include "study/measure.h"
+#include "study/plan_folder.h"
+#include "study/plan_table.h"
+#include "study/process.h"
+#include "study/records.h"
+#include "study/report.h"
+
+namespace drivetrain::study {
+namespace {
+
+namespace fs = std::filesystem;
+
+void say(const std::string& text) { std::cout << printable(text) << "\n" << std::flush; }
+
+// A base that stands in the study is a file of the study's folder; what it extends is relative to the study's file.
+std::string base_file(const StudyFile& study, const std::string& folder, bool again) {
+  if (study.base.is_null()) return study.base_path;
+  Value base = study.base;
+  if (Value* const extends = const_cast<Value*>(base.find("extends")); extends && extends->is_string())
+    *extends = fs::absolute(fs::path(study.path).parent_path() / extends->as_string()).lexically_normal().string();
+  const std::string path = folder + "/base.json", text = base.to_json(2) + "\n";
+  std::error_code unknown;
+  fs::create_directories(folder, unknown);
+  if (again && fs::exists(path, unknown)) return path;  // differences are told from the ledger
+  std::ofstream file(path);
+  if (!(file << text) || !file.flush())
+    throw fail(ErrorCode::io, "study: cannot write ", one_line(path),
+               "\n   make room, or choose another \"output_dir\"");
+  return path;
+}
+
+Value base_value(const StudyFile& study) {
+  return study.base.is_null() ? Value(hash_of(read_text(study.base_path, InputKind::file, "a config"))) : study.base;
+}
+
+Value head_of(const StudyFile& study, const Design& design, const std::string& build) {
+  Value head = Value::object(), warmup = Value::object();
+  warmup.set("steps", study.warmup.first), warmup.set("steady", study.warmup.steady);
+  warmup.set("window", study.warmup.window), warmup.set("tolerance", study.warmup.tolerance);
+  head.set("event", "study"), head.set("version", 1), head.set("name", study.name), head.set("time", time_now());
+  head.set("study", study.text), head.set("base", base_value(study)), head.set("build", build);
+  head.set("environment", environment_now(build)), head.set("warmup", warmup), head.set("gate", study.gate);
+  head.set("repeats", study.repeats), head.set("peak_tflops", study.peak_tflops), head.set("aliasing", design.aliasing);
+  return head;
+}
+
+// Runs of two versions of a study, a config, a program or a machine do not belong into one ledger.
+void check_same(const Value& before, const Value& now, const std::string& path) {
+  std::vector<std::string> list;
+  for (const char* key : {"study", "base", "environment"}) {
+    const Value *const a = before.find(key), *const b = now.find(key);
+    if (!a || !b) throw fail(ErrorCode::io, "the ledger does not begin with a study");
+    const std::string prefix = std::string(key) == "study" ? "" : key;
+    if (prefix == "base" && a->is_string() && !(*a == *b))
+      list.push_back("base: the file's content is another one");
+    else
+      for (const std::string& one : differences(*a, *b, prefix)) list.push_back(one);
+  }
+  if (list.empty()) return;
+  throw fail(ErrorCode::config, path, ": the study has begun and is another one now\n     ", join(list, "\n     "),
+             "\n   bring back what was, or begin a study of its own with another \"output_dir\"");
+}
+
+class Runner {
+ public:
+  Runner(const StudyFile& study, const RunRequest& request)
+      : study_(study), request_(request), design_(design_of(study)), build_(build_of(request.program)) {}
+
+  int plan() {
+    const PlanFolder folder(study_.output_dir);  // what an inline base is written into goes again
+    base_ = base_file(study_, study_.output_dir, fs::exists(study_.output_dir + "/ledger.jsonl"));
+    plans_ = Planner(study_, request_.program, base_).plan(design_.cells);
+    const auto form = request_.json ? plan_json : plan_text;
+    const std::string text = form(study_, design_, plans_, known_wall_s());
+    std::cout << (request_.json ? printable_json(text) : printable(text));
+    return 0;
+  }
+
+  int run() {
+    Ledger ledger(study_.output_dir);
+    ledger_ = &ledger;
+    lines_ = ledger.lines();
+    begin();
+    plan_cells();
+    run_turns();
+    write_report(records_of(read_ledger(study_.output_dir), study_.output_dir));
+    say("report: " + study_.output_dir + "/report.html");
+    return Interrupts::count() > 0 && left_ > 0 ? 128 + Interrupts::last() : 0;
+  }
+
+ private:
+  void begin() {
+    if (ledger_->cut_line() > 0)
+      say(concat("line ", ledger_->cut_line(), " of the ledger is cut, as by a crash: that run is done again"));
+    const Value head = head_of(study_, design_, build_);
+    const bool is_new = ledger_->is_new();
+    if (is_new) {
+      add(head);
+    } else {
+      if (!request_.resume)
+        throw fail(ErrorCode::config, one_line(study_.output_dir),
+                   " holds a study already, and nothing is overwritten\n",
+                   "   go on with it: --resume; or choose another \"output_dir\"");
+      check_same(lines_.front(), head, study_.path);
+    }
+    base_ = base_file(study_, study_.output_dir, !is_new);
+  }
+
+  void add(const Value& line) {
+    ledger_->add(line);
+    lines_.push_back(line);
+  }
+
+  void plan_cells() {
+    std::vector<const Value*> known;
+    for (const Value& line : lines_)
+      if (line.find("event")->as_string() == "cell") known.push_back(&line);
+    if (known.size() == design_.cells.size()) {
+      for (const Value* line : known) plans_.push_back(plan_of_launch(*line));
+      return;
+    }
+    say(concat(design_.cells.size(), " cells: each is planned before any runs"));
+    plans_ = Planner(study_, request_.program, base_).plan(design_.cells);
+    for (size_t i = known.size(); i < plans_.size(); ++i)
+      add(cell_line(design_.cells[i], plans_[i], study_, reproduce_line(plans_[i], base_, "")));
+  }
+
+  std::string run_id(const Turn& turn) const {
+    return hash_of(concat(plans_[turn.cell].config, design_.cells[turn.cell].id, study_.seed, turn.block, build_))
+        .substr(0, 16);
+  }
+
+  // Runs that ended; those that were skipped come again.
+  std::map<std::string, State> ended() const {
+    std::map<std::string, State> ends;
+    for (const Value& line : lines_)
+      if (line.find("event")->as_string() == "end")
+        ends[line.find("run")->as_string()] = state_called(line.find("state")->as_string());
+    std::erase_if(ends, [](const auto& end) { return end.second == State::skipped; });
+    return ends;
+  }
+
+  void run_turns() {
+    const std::vector<Turn> order = order_of(design_.cells.size(), study_.repeats, study_.seed);
+    const std::map<std::string, State> done = ended();
+    left_ = static_cast<int64_t>(
+        std::count_if(order.begin(), order.end(), [&](const Turn& turn) { return !done.contains(run_id(turn)); }));
+    if (!done.empty())
+      say(concat("goes on: ", order.size() - static_cast<size_t>(left_), " of ", order.size(), " runs are done"));
+    for (const Turn& turn : order) {
+      if (done.contains(run_id(turn))) continue;
+      if (Interrupts::count() > 0) {
+        say(concat("stopped by signal ", Interrupts::last(), " with ", left_, " runs left; --resume goes on"));
+        return;
+      }
+      Value line = line_of(turn);
+      if (!plans_[turn.cell].refusal.empty())
+        refuse(line, turn);
+      else if (study_.budget_s > 0 && spent_s_ >= study_.budget_s)
+        skip(line);
+      else
+        run_one(std::move(line), turn);
+      --left_;
+    }
+  }
+
+  Value line_of(const Turn& turn) const {
+    Value line = Value::object();
+    line.set("event", "end"), line.set("run", run_id(turn)), line.set("cell", design_.cells[turn.cell].id);
+    line.set("block", turn.block);
+    return line;
+  }
+
+  void refuse(Value& line, const Turn& turn) {
+    line.set("state", state_name(State::refused)), line.set("reason", plans_[turn.cell].refusal);
+    add(line);
+    if (turn.block == 0) say(design_.cells[turn.cell].id + "  refused: " + first_line(plans_[turn.cell].refusal));
+  }
+
+  void skip(Value& line) {
+    if (!told_budget_)
+      say(concat("the budget of ", study_.budget_s, " s is spent: ", left_, " runs are skipped; --resume runs them"));
+    told_budget_ = true;
+    line.set("state", state_name(State::skipped)), line.set("reason", "the budget was spent");
+    add(line);
+  }
+
+  // A folder that no run had: one that was killed leaves its own behind.
+  std::string new_folder(const Turn& turn) const {
+    const std::string base = concat(study_.output_dir, "/runs/", design_.cells[turn.cell].id, "/", turn.block + 1);
+    std::string folder = base;
+    for (int again = 2; fs::exists(folder); ++again) folder = concat(base, ".", again);
+    std::error_code error;
+    fs::create_directories(folder, error);
+    if (error) throw fail(ErrorCode::io, "study: cannot create ", one_line(folder), ": ", error.message());
+    return folder;
+  }
+
+  void run_one(Value line, const Turn& turn) {
+    const std::string folder = new_folder(turn), run = folder + "/run";
+    Value begin = line;
+    begin.set("event", "start"), begin.set("time", time_now()), begin.set("folder", folder);
+    add(begin);
+    double first_line_s = 0;
+    ProcessStart start;
+    start.command = launch_command(plans_[turn.cell], request_.program, base_, run);
+    start.environment = plans_[turn.cell].environment, start.output = folder + "/console.txt";
+    start.timeout_s = study_.timeout_s, start.memory_limit = study_.memory_limit;
+    start.tick = [&](double now) {
+      std::error_code none;
+      if (first_line_s == 0 && fs::file_size(run + "/metrics.jsonl", none) > 0 && !none) first_line_s = now;
+    };
+    const int64_t kills = oom_kills();
+    const ProcessEnd end = run_process(start);
+    std::ifstream console(start.output);
+    const std::string said{std::istreambuf_iterator<char>(console), {}};
+    const Value how = end_of(end, said, oom_kills() > kills), figures = figures_of(run);
+    for (const Value* const part : {&how, &figures})
+      for (const Value::Member& m : part->members()) line.set(m.key, m.value);
+    const auto& steps = figures.find("step_s")->items();
+    if (first_line_s > 0 && !steps.empty()) line.set("startup_s", std::max(0.0, first_line_s - steps[0].as_double()));
+    line.set("folder", folder), line.set("time", time_now());
+    if (is_full(end, said)) stop_for_disk(line);
+    add(line);
+    spent_s_ += end.wall_s, ++runs_;
+    tell(line, turn, end.wall_s);
+  }
+
+  // A full disk is nothing that the cell did: it runs again.
+  static bool is_full(const ProcessEnd& end, const std::string& said) {
+    return end.code == static_cast<int>(ErrorCode::io) && said.find(std::strerror(ENOSPC)) != std::string::npos;
+  }
+  [[noreturn]] void stop_for_disk(Value line) {
+    const std::string reason = line.find("reason")->as_string();
+    line.set("state", state_name(State::skipped));
+    add(line);
+    throw fail(ErrorCode::io, "study: the disk is full: ", reason,
+               "\n   make room and go on with `drivetrain study FILE --resume`: that run comes again");
+  }
+
+  void tell(const Value& line, const Turn& turn, double wall_s) const {
+    std::string text = formatted("[%lld left, about %.0f s]  ", static_cast<long long>(left_ - 1),
+                                 static_cast<double>(left_ - 1) * spent_s_ / static_cast<double>(runs_));
+    text += design_.cells[turn.cell].id + concat("  repeat ", turn.block + 1, "  ", line.find("state")->as_string());
+    std::vector<double> steps;
+    for (const Value& step : line.find("step_s")->items()) steps.push_back(step.as_double());
+    const Window window = steady_window(steps, study_.warmup);
+    if (line.find("state")->as_string() == "ok" && !steps.empty())
+      text += formatted("  %.4g ms per step",
+                        1e3 * median_of({steps.begin() + static_cast<std::ptrdiff_t>(window.first), steps.end()}));
+    else if (const Value* const reason = line.find("reason"))
+      text += "  " + first_line(reason->as_string());
+    say(text + formatted("  (%.1f s)", wall_s));
+  }
+
+  // Mean seconds of the runs that an earlier start of this study has done; 0: none.
+  double known_wall_s() const {
+    std::error_code unknown;
+    if (!fs::exists(study_.output_dir + "/ledger.jsonl", unknown)) return 0;
+    double sum = 0;
+    int64_t runs = 0;
+    for (const Value& line : read_ledger(study_.output_dir))
+      if (const Value* const wall = line.find("wall_s")) sum += wall->as_double(), ++runs;
+    return runs > 0 ? sum / static_cast<double>(runs) : 0;
+  }
+
+  const StudyFile& study_;
+  const RunRequest& request_;
+  const Design design_;
+  const std::string build_;
+  std::string base_;
+  std::vector<CellPlan> plans_;
+  std::vector<Value> lines_;
+  Ledger* ledger_ = nullptr;
+  int64_t left_ = 0, runs_ = 0;
+  double spent_s_ = 0;
+  bool told_budget_ = false;
+};
+
+}  // namespace
+
+int run_study(const StudyFile& study, const RunRequest& request) {
+  const Interrupts interrupts;
+  Runner runner(study, request);
+  return request.plan_only ? runner.plan() : runner.run();
+}
+
+}  // namespace drivetrain::study

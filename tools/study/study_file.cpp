@@ -1,0 +1,165 @@
+#include "study/study_file.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include <drivetrain/error.h>
+
+#include "config/printable.h"
+#include "config/suggest.h"
+#include "study/study_levels.h"
+
+namespace drivetrain::study {
+namespace {
+
+namespace fs = std::filesystem;
+
+const std::vector<std::string> kKeys = {
+    "name",        "base",    "set",    "factors",    "rows",     "cross",       "fraction",           "constraints",
+    "reference",   "repeats", "warmup", "seed",       "budget_s", "keep",        "timeout_s",          "world_size",
+    "environment", "hosts",   "gate",   "output_dir", "about",    "peak_tflops", "memory_limit_bytes", "noise_cell"};
+
+int64_t whole(const Value& study, const char* key, int64_t otherwise, int64_t least, int64_t most) {
+  const Value* const value = study.find(key);
+  if (!value) return otherwise;
+  if (!value->is_number() || value->as_double() < static_cast<double>(least) ||
+      value->as_double() > static_cast<double>(most))
+    throw wrong(*value,
+                concat("\"", key, "\" is a whole number from ", least, " to ", most, ", found ", shown_value(*value)));
+  return value->as_int();
+}
+
+double real(const Value& study, const char* key, double otherwise) {
+  const Value* const value = study.find(key);
+  if (!value) return otherwise;
+  if (!value->is_number() || value->as_double() <= 0)
+    throw wrong(*value, concat("\"", key, "\" is a number above 0, found ", shown_value(*value)));
+  return value->as_double();
+}
+
+std::string word(const Value& study, const char* key, const std::vector<std::string>& choices) {
+  const Value* const value = study.find(key);
+  if (!value) return {};
+  for (const std::string& choice : choices)
+    if (value->is_string() && value->as_string() == choice) return choice;
+  const std::string found = value->is_string() ? value->as_string() : std::string();
+  throw wrong(*value, concat("\"", key, "\" is ", quoted_choice(choices), ", found ", shown_value(*value),
+                             did_you_mean(found, choices)));
+}
+
+std::string text(const Value& study, const char* key) {
+  const Value* const value = study.find(key);
+  if (!value) return {};
+  if (!value->is_string() || value->as_string().empty())
+    throw wrong(*value, concat("\"", key, "\" is a text, found ", shown_value(*value)));
+  return value->as_string();
+}
+
+void check_keys(const Value& study) {
+  for (const Value::Member& m : study.members())
+    if (m.key.find_first_of("_$") != 0 && std::find(kKeys.begin(), kKeys.end(), m.key) == kKeys.end())
+      throw wrong_key(m.value, concat("a study has no key \"", shown(m.key), "\"", suggestion(m.key, kKeys)));
+}
+
+void read_base(const Value& study, StudyFile& file) {
+  const Value* const base = study.find("base");
+  if (!base) throw wrong(study, "the study has no \"base\": the config that its cells change, a file or an object");
+  if (base->is_object()) {
+    file.base = *base;
+    return;
+  }
+  const std::string name = text(study, "base");
+  const fs::path path = fs::absolute(fs::path(file.path).parent_path() / name).lexically_normal();
+  std::error_code unknown;
+  if (!fs::exists(path, unknown))
+    throw wrong(*base, concat("\"base\" names ", shown(name), ", but there is no file ", shown(path.string()),
+                              "\n   a path is relative to the study's file"));
+  file.base_path = path.string();
+}
+
+void read_warmup(const Value& study, Warmup& warmup) {
+  const Value* const value = study.find("warmup");
+  if (!value) return;
+  if (value->is_number()) {
+    warmup.first = whole(study, "warmup", 3, 0, 1000000);
+    return;
+  }
+  if (!value->is_object())
+    throw wrong(*value, concat("\"warmup\" is a number of steps or an object such as {\"rule\": \"steady\", "
+                               "\"window\": 5, \"tolerance\": 0.1}, found ",
+                               shown_value(*value)));
+  const std::vector<std::string> keys = {"rule", "steps", "window", "tolerance"};
+  for (const Value::Member& m : value->members())
+    if (std::find(keys.begin(), keys.end(), m.key) == keys.end())
+      throw wrong_key(m.value, concat("\"warmup\" has no key \"", shown(m.key), "\"", suggestion(m.key, keys)));
+  warmup.steady = word(*value, "rule", {"first", "steady"}) == "steady";
+  warmup.first = whole(*value, "steps", warmup.steady ? 1 : 3, 0, 1000000);
+  warmup.window = whole(*value, "window", 5, 2, 1000000);
+  warmup.tolerance = real(*value, "tolerance", 0.1);
+}
+
+void read_cross(const Value& study, StudyFile& file) {
+  const std::string cross = word(study, "cross", {"full", "fractional", "one_at_a_time", "none"});
+  if (cross.empty()) file.cross = file.factors.empty() || !file.rows.empty() ? Cross::none : Cross::full;
+  if (cross == "full") file.cross = Cross::full;
+  if (cross == "fractional") file.cross = Cross::fractional;
+  if (cross == "one_at_a_time") file.cross = Cross::one_at_a_time;
+  file.fraction = whole(study, "fraction", 2, 2, 1 << 20);
+  if (study.find("fraction") && file.cross != Cross::fractional)
+    throw wrong(*study.find("fraction"), "\"fraction\" goes with \"cross\": \"fractional\", which is not said here");
+  if (file.cross != Cross::none && file.factors.empty())
+    throw wrong(*study.find("cross"), "\"cross\" needs \"factors\", and the study has none");
+  if (file.cross == Cross::none && file.rows.empty())
+    throw wrong(study, "the study has no cells: it needs \"factors\", with \"cross\", or \"rows\"");
+}
+
+void read_gate(const Value& study, StudyFile& file) {
+  const Value* const gate = study.find("gate");
+  if (gate && gate->is_bool() && !gate->as_bool())
+    file.gate = 0;
+  else
+    file.gate = real(study, "gate", file.gate);
+}
+
+void read_places(const Value& study, StudyFile& file) {
+  file.name = study.find("name") ? text(study, "name") : fs::path(file.path).stem().string();
+  const std::string folder = text(study, "output_dir");
+  file.output_dir = fs::absolute(folder.empty() ? "studies/" + file.name : folder).lexically_normal().string();
+  file.hosts = text(study, "hosts");
+  if (const Value* const variables = study.find("environment")) file.environment = environment_of(*variables);
+}
+
+}  // namespace
+
+StudyFile read_study(const std::string& path) {
+  StudyFile file;
+  file.path = path;
+  const Value study = read_json_file(path);
+  if (!study.is_object()) throw wrong(study, concat("a study is an object, found ", study.type_name()));
+  check_keys(study);
+  file.text = study;
+  read_base(study, file);
+  read_places(study, file);
+  if (const Value* const set = study.find("set")) file.set = changes_of(*set, "set");
+  if (const Value* const factors = study.find("factors")) file.factors = factors_of(*factors);
+  file.reference.assign(file.factors.size(), 0);
+  if (const Value* const reference = study.find("reference")) file.reference = reference_of(*reference, file.factors);
+  if (const Value* const rows = study.find("rows")) file.rows = rows_of(*rows, file.factors);
+  if (const Value* const list = study.find("constraints")) file.constraints = constraints_of(*list, file.factors);
+  read_cross(study, file);
+  read_warmup(study, file.warmup);
+  read_gate(study, file);
+  const std::string keep = word(study, "keep", {"tokens_per_rank", "global_batch"});
+  file.keep = keep.empty() ? Keep::nothing : keep == "global_batch" ? Keep::global_batch : Keep::tokens_per_rank;
+  file.repeats = whole(study, "repeats", file.repeats, 1, 10000);
+  file.seed = static_cast<uint64_t>(whole(study, "seed", 1, 0, int64_t{1} << 52));
+  file.world_size = whole(study, "world_size", 1, 1, 1 << 20);
+  file.memory_limit = whole(study, "memory_limit_bytes", 0, 1 << 20, int64_t{1} << 52);
+  file.budget_s = real(study, "budget_s", 0);
+  file.timeout_s = real(study, "timeout_s", file.timeout_s);
+  file.peak_tflops = real(study, "peak_tflops", 0);
+  if (const Value* const noise = study.find("noise_cell")) file.noise_cell = noise->as_bool();
+  return file;
+}
+
+}  // namespace drivetrain::study

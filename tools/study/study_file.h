@@ -1,0 +1,87 @@
+// What a study file says, checked as far as it can be without the program's plugins.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <drivetrain/value.h>
+
+namespace drivetrain::study {
+
+// One key of a config, or of the launch: `world_size`, `hosts`, `environment.NAME`. No value: the key is absent.
+struct Change {
+  std::string key;
+  std::optional<Value> value;
+};
+
+struct Level {
+  std::string name;  // as it is shown, and as rows and constraints call it
+  std::vector<Change> changes;
+};
+
+struct Factor {
+  std::string name;
+  std::vector<Level> levels;  // the first one is the reference's, unless the study says another
+};
+
+// A row names levels by factor, and may change further keys.
+struct Row {
+  std::string id;           // "": made of what it changes
+  std::vector<int> levels;  // by factor; -1: the reference's
+  std::vector<Change> changes;
+};
+
+enum class Cross { none, full, fractional, one_at_a_time };
+enum class Keep { nothing, tokens_per_rank, global_batch };
+
+// Where every condition of `if_levels` holds, every one of `then_levels` has to; without them: the cell is left out.
+struct Constraint {
+  struct Condition {
+    size_t factor;
+    std::vector<int> levels;
+  };
+  std::vector<Condition> if_levels, then_levels;
+};
+
+// Which steps are measured.
+struct Warmup {
+  int64_t first = 3;       // so many steps are left out
+  bool steady = false;     // or: until a window's median is near that of the second half
+  int64_t window = 5;      // steps
+  double tolerance = 0.1;  // relative
+};
+
+struct StudyFile {
+  std::string path, name;
+  Value text;  // all of it, for the ledger
+  std::string base_path;
+  Value base;               // an object that stands in the study itself; null: there is a path
+  std::vector<Change> set;  // for every cell
+  std::vector<Factor> factors;
+  std::vector<Row> rows;
+  Cross cross = Cross::none;
+  int64_t fraction = 2;  // 1 of so many cells
+  std::vector<Constraint> constraints;
+  std::vector<int> reference;  // a level per factor
+  int64_t repeats = 3;
+  Warmup warmup;
+  double budget_s = 0;  // 0: none
+  uint64_t seed = 1;
+  Keep keep = Keep::nothing;
+  double timeout_s = 600;  // of one cell
+  int64_t world_size = 1;
+  std::string hosts;
+  std::vector<std::string> environment;  // NAME=VALUE
+  std::string output_dir;
+  double gate = 1e-3;        // largest relative difference of a loss; 0: losses are not compared
+  double peak_tflops = 0;    // of one rank; 0: no MFU
+  int64_t memory_limit = 0;  // bytes of address space per process; 0: none
+  bool noise_cell = true;    // the reference a second time in every block
+};
+
+// Reads and checks a study file. Throws Error(config) with place and remedy.
+StudyFile read_study(const std::string& path);
+
+}  // namespace drivetrain::study
