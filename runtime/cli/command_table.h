@@ -22,8 +22,7 @@ inline constexpr RefusedOptions kOtherLaunchers[] = {
     {"--num_accelerators", "ranks per host are -n N"},
     {"--module -m --no_python --no_local_rank --venv_script",
      "not in this version: ranks are `drivetrain train`, no script or module is started"},
-    {"--save_pid --enable_each_rank_log --autotuning", "not in this version"},
-    {"--bind_cores_to_rank --bind_core_list", "not in this version; threads per rank are \"threads\" of the config"},
+    {"--autotuning", "not in this version"},
     {"--log_level", "the level is DRIVETRAIN_LOG=debug|info|warning|error"},
     {"--nproc_per_node -np --nproc -N", "ranks per host are -n N"},
     {"--deepspeed --deepspeed_config --local_rank", "give the config file itself: drivetrain launch -n 2 CONFIG"}};

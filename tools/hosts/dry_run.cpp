@@ -5,6 +5,7 @@
 
 #include "hosts/host_connection.h"
 #include "hosts/visible_devices.h"
+#include "launch/rank_log.h"
 
 namespace drivetrain::program {
 namespace {
@@ -35,9 +36,11 @@ std::string rank_line(const LaunchRequest& request, const Host& host, const DryR
                              : alone                    ? "127.0.0.1"
                                                         : "<address of " + first + " by route>");
   line += " MASTER_PORT=" + (hosts.master_port != 0 ? std::to_string(hosts.master_port) : "<free port>");
+  if (request.setup.bind_cores) line += " OMP_NUM_THREADS=<its cores> DRIVETRAIN_BOUND_CORES=<its cores>";
   std::vector<std::string> command = request.command;
   if (!request.resume.empty()) command.insert(command.end(), {"--resume", request.resume});
-  return line + " " + shell_line(command);
+  line += " " + shell_line(command);
+  return request.setup.has_logs() ? line + " >> " + shell_quoted(log_path(request.setup, rank.rank)) + " 2>&1" : line;
 }
 
 }  // namespace

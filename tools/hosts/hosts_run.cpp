@@ -7,6 +7,7 @@
 #include <filesystem>
 
 #include "hosts/orders.h"
+#include "launch/rank_log.h"
 #include "launch/report.h"
 
 namespace drivetrain::program {
@@ -54,11 +55,13 @@ int HostsRun::connect() {
 int HostsRun::prepare() {
   PrepareOrder order;
   order.folder = std::filesystem::current_path();
-  order.config = request_.config_path;
+  order.config = request_.config.number < 0 ? request_.config_path : "";  // else it is given to every agent
+  order.setup = request_.setup;
   order.program = request_.command.front();
   for (Member& member : members_) {
     PrepareOrder own = order;
     own.has_rank_0 = &member == &members_.front();
+    own.slots = member.connection->host().slots;
     own.master_addr = request_.hosts.master_addr, own.master_port = request_.hosts.master_port;
     for (const Member& other : members_)
       if (&other != &member) own.peers.push_back(other.address.empty() ? other.connection->name() : other.address);
@@ -89,6 +92,8 @@ void HostsRun::start() {
   order.sigterm_may_take_s = std::min(request_.sigterm_may_take_s, 3.0);
   order.environment = request_.hosts.environment;
   order.command = request_.command;
+  order.setup = request_.setup;
+  const std::string config = request_.config.number < 0 ? "" : text_of(request_.config);
   if (!request_.resume.empty()) order.command.insert(order.command.end(), {"--resume", request_.resume});
   for (Member& member : members_) {
     if (member.count == 0) {
@@ -103,8 +108,10 @@ void HostsRun::start() {
       const std::string prefix = rank == 0 ? "" : "[" + state.host + " rank " + std::to_string(rank) + "] ";
       state.out = std::make_unique<LineRelay>(Descriptor(), request_.out, prefix);
       state.err = std::make_unique<LineRelay>(Descriptor(), request_.err, prefix);
+      if (request_.setup.has_logs()) state.err->pass_errors_only(), state.log = log_path(request_.setup, rank);
       ranks_.push_back(std::move(state));
     }
+    if (request_.config.number >= 0) member.connection->send({Message::config, request_.config.number, config});
     member.connection->send({Message::start, 0, order.text()});
   }
 }

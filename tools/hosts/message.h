@@ -12,7 +12,7 @@ namespace drivetrain::program {
 
 // Goes before all that an agent says: what a shell's start files print stands before it.
 constexpr const char* kAgentBegins = "\1drivetrain-agent\n";
-constexpr const char* kAgentProtocol = "1";
+constexpr const char* kAgentProtocol = "2";
 
 struct Message {
   enum Type : char {
@@ -28,7 +28,8 @@ struct Message {
     alive = 'a',  // each second
     // of the launcher
     prepare = 'P',
-    probe = 'C',  // address and port to try
+    probe = 'C',   // address and port to try
+    config = 'F',  // its text, for ranks that find it under the number `rank`
     start = 'G',
     signal = 'K',  // `rank` is its number
   };

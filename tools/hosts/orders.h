@@ -4,15 +4,19 @@
 #include <string>
 #include <vector>
 
+#include "launch/rank_setup.h"
+
 namespace drivetrain::program {
 
 // Message::prepare: is this host good to run, and, of the one with rank 0, where is it met.
 struct PrepareOrder {
-  std::string folder, config, program;  // at the same paths on every host; config: "" if there is none
+  std::string folder, config, program;  // at the same paths on every host; config: "" if none is read there
   bool has_rank_0 = false;
   std::string master_addr;
   int master_port = 0;
   std::vector<std::string> peers = {};  // addresses of the other hosts
+  std::vector<int> slots = {};          // of this host, a rank each
+  RankSetup setup = {};
 
   std::string text() const;
   static PrepareOrder of(const std::string& text);
@@ -28,6 +32,7 @@ struct StartOrder {
   std::string token;
   double peers_may_take_s = 10, sigterm_may_take_s = 5;
   std::vector<std::string> environment = {}, command = {};
+  RankSetup setup = {};
 
   std::string text() const;
   static StartOrder of(const std::string& text);

@@ -16,6 +16,7 @@
 #include "launch/fewer_ranks.h"
 #include "launch/line_relay.h"
 #include "launch/open_files.h"
+#include "launch/pid_file.h"
 #include "launch/report.h"
 #include "launch/restart_count.h"
 #include "launch/slots.h"
@@ -52,6 +53,12 @@ Place own_place(const HostsRequest& hosts) {
   place.master_addr = meeting.address, place.master_port = meeting.port;
   place.listener = fcntl(meeting.listener.get(), F_DUPFD_CLOEXEC, 3);
   return place;
+}
+
+int ranks_here(const LaunchRequest& request) {
+  const HostsRequest& hosts = request.hosts;
+  return hosts.hosts.empty() ? request.ranks
+                             : static_cast<int>(hosts.hosts[static_cast<size_t>(hosts.node_rank)].slots.size());
 }
 
 // Variables that all ranks of this host get, and the GPUs that they see.
@@ -99,6 +106,8 @@ class Restarting {
     wanted.ask_restart_points = request_.max_restarts > 0;
     wanted.out = request_.out, wanted.err = request_.err;
     wanted.place = own_place(request_.hosts);
+    wanted.setup = request_.setup;
+    wanted.setup.logs_may_be_there = attempts_++ > 0;
     return Attempt(request_, wanted, signals_).run();
   }
 
@@ -181,6 +190,7 @@ class Restarting {
   bool may_shrink_ = request_.least_ranks > 0;
   RestartCount count_{request_.max_restarts, request_.first_pause_s, request_.longest_pause_s};
   std::optional<RestartPoint> point_;  // once the run has begun
+  int attempts_ = 0;
 };
 
 }  // namespace
@@ -199,8 +209,10 @@ int launch(const LaunchRequest& request) try {
   signal(SIGPIPE, SIG_IGN);
   open_standard_descriptors();
   unsetenv(kBegunFolder);  // of another launch
+  const PidFile pid_file(request.save_pid);
   if (request.hosts.over_ssh) return HostsRun(request).run();
   set_environment(request.hosts);
+  check_setup(request.setup, ranks_here(request));
   return Restarting(request).run();
 } catch (const HostError& e) {
   write_text(request.err, std::string("drivetrain: error: launch: this host: ") + e.what() + "\n");

@@ -47,7 +47,8 @@ void Report::name(const RankEnd& failure) const {
     if (failure.code == 5 && end.code == 0 && end.after_s < failure.after_s)
       text += "; rank " + std::to_string(end.rank) + " had ended before that, with exit 0";
   const RankState& rank = ranks_[static_cast<size_t>(failure.rank)];
-  if (ranks_.size() == 1 || !rank.err) {  // its lines stand above
+  const bool in_log = rank.err && rank.err->passes_errors_only();
+  if ((ranks_.size() == 1 && !in_log) || !rank.err) {  // its lines stand above
   } else if (reads_alike(failure.code) && all_said_the_same()) {
     text += "; all ranks said the same";
   } else if (stands_above(failure.rank)) {
@@ -56,6 +57,7 @@ void Report::name(const RankEnd& failure) const {
     text += "; its last lines:";
     for (const std::string& line : rank.err->last_lines()) text += "\n  " + line;
   }
+  if (in_log) text += "\n  all of them: " + rank.log;
   say_(text);
 }
 
