@@ -41,6 +41,7 @@ class NotesEnds : public OtherHosts {
   News news() override { return channel_.news(); }
   void output(int rank, bool is_error, const std::string& bytes) override { channel_.output(rank, is_error, bytes); }
   void ended(const RankEnd& end) override { channel_.ended(end), ended_.insert(end.rank); }
+  void restart_points(const std::string& bytes) override { channel_.restart_points(bytes); }
   void said(const std::string& text) override { channel_.said(text); }
 
   bool has_ended(int rank) const { return ended_.count(rank) != 0; }
@@ -77,6 +78,9 @@ class Agent {
       throw HostError(2, "cannot read the config file " + order.config + ": " + std::strerror(errno) + same);
     if (access(order.program.c_str(), X_OK) != 0)
       throw HostError(2, "cannot run " + order.program + ": " + std::strerror(errno) + same);
+    if (!order.run_folder.empty() && access(order.run_folder.c_str(), R_OK | X_OK) != 0)
+      throw HostError(8, "the folder of the run, with its checkpoints, is not there: " + order.run_folder + ": " +
+                             std::strerror(errno) + "; it has to be on a file system that all hosts share");
     check_setup(order.setup, static_cast<int>(order.slots.size()));
     if (!order.has_rank_0) return channel_.send({.type = Message::ready});
     meeting_ = open_meeting(order.master_addr, order.master_port, order.peers);
@@ -94,6 +98,7 @@ class Agent {
     request.config = std::move(config_);
     request.peers_may_take_s = order.peers_may_take_s, request.sigterm_may_take_s = order.sigterm_may_take_s;
     RanksToStart wanted{.count = order.world, .only_rank_0 = order.only_rank_0, .command = order.command};
+    wanted.ask_restart_points = order.ask_restart_points;
     wanted.environment = order.environment;
     for (const std::string& entry : order.environment)  // what the slots of this host mean may stand there
       setenv(entry.substr(0, entry.find('=')).c_str(), entry.c_str() + entry.find('=') + 1, 1);

@@ -51,7 +51,6 @@ std::string dry_run_text(const LaunchRequest& request) {
     hosts.push_back({"localhost", {}});
     for (int slot = 0; slot < request.ranks; ++slot) hosts.back().slots.push_back(slot);
   }
-  const std::string program = std::filesystem::read_symlink("/proc/self/exe");
   std::string text;
   int rank = 0;
   for (size_t i = 0; i < hosts.size(); ++i) {
@@ -59,7 +58,7 @@ std::string dry_run_text(const LaunchRequest& request) {
     const int slots = static_cast<int>(host.slots.size());
     const bool here = request.hosts.over_ssh || static_cast<int>(i) == request.hosts.node_rank;
     if (request.hosts.over_ssh)
-      text += "launcher: " + shell_line(ssh_command(request.hosts, host.name, program)) + "\n";
+      text += "launcher: " + shell_line(ssh_command(request.hosts, host.name, request.command.front())) + "\n";
     for (int local = 0; local < slots && here; ++local)
       if (!request.only_rank_0 || rank + local == 0)
         text += host.name + ": " + rank_line(request, host, {rank + local, local}) + "\n";

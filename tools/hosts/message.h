@@ -23,9 +23,10 @@ struct Message {
     out = 'o',     // of `rank`
     err = 'e',
     say = 'S',
-    end = 'D',    // of `rank`, on its way to the launcher and from there to the other agents
-    bye = 'B',    // every process of the ranks is gone
-    alive = 'a',  // each second
+    end = 'D',     // of `rank`, on its way to the launcher and from there to the other agents
+    bye = 'B',     // every process of the ranks is gone
+    alive = 'a',   // each second
+    points = 'p',  // what rank 0 writes of where the run would go on from
     // of the launcher
     prepare = 'P',
     probe = 'C',   // address and port to try

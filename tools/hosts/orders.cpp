@@ -60,6 +60,7 @@ std::string PrepareOrder::text() const {
       folder, config, program, has_rank_0 ? "1" : "0", master_addr, std::to_string(master_port)};
   put_list(fields, peers);
   put_numbers(fields, slots);
+  fields.push_back(run_folder);
   put_setup(fields, setup);
   return packed(fields);
 }
@@ -72,6 +73,7 @@ PrepareOrder PrepareOrder::of(const std::string& text) {
   order.master_addr = fields.text(), order.master_port = fields.number();
   order.peers = fields.list();
   order.slots = fields.numbers();
+  order.run_folder = fields.text();
   order.setup = fields.setup();
   return order;
 }
@@ -80,6 +82,7 @@ std::string StartOrder::text() const {
   std::vector<std::string> fields{std::to_string(first),
                                   std::to_string(world),
                                   only_rank_0 ? "1" : "0",
+                                  ask_restart_points ? "1" : "0",
                                   master_addr,
                                   std::to_string(master_port),
                                   token,
@@ -96,7 +99,7 @@ StartOrder StartOrder::of(const std::string& text) {
   Fields fields(text);
   StartOrder order;
   order.first = fields.number(), order.world = fields.number();
-  order.only_rank_0 = fields.text() == "1";
+  order.only_rank_0 = fields.text() == "1", order.ask_restart_points = fields.text() == "1";
   order.master_addr = fields.text(), order.master_port = fields.number();
   order.token = fields.text();
   order.peers_may_take_s = fields.real(), order.sigterm_may_take_s = fields.real();

@@ -16,6 +16,7 @@ struct PrepareOrder {
   int master_port = 0;
   std::vector<std::string> peers = {};  // addresses of the other hosts
   std::vector<int> slots = {};          // of this host, a rank each
+  std::string run_folder = {};          // that the run goes on in; "": any
   RankSetup setup = {};
 
   std::string text() const;
@@ -26,7 +27,7 @@ struct PrepareOrder {
 struct StartOrder {
   int first = 0, world = 1;
   std::vector<int> slots = {};  // of this host, a rank each
-  bool only_rank_0 = false;
+  bool only_rank_0 = false, ask_restart_points = false;
   std::string master_addr;
   int master_port = 0;
   std::string token;

@@ -90,9 +90,11 @@ void read_elastic(const Arguments& arguments, LaunchRequest& request) {
                                          std::to_string(kMostRanks) + " such as 2:4, got \"" + shown(text) + "\"");
   if (request.max_restarts == 0) cli::refuse(arguments.command(), "--elastic goes with --max-restarts N, N at least 1");
   request.least_ranks = static_cast<int>(*least), request.most_ranks = static_cast<int>(*most);
-  if (!arguments.has("-n")) request.ranks = request.most_ranks;
+  if (!arguments.has("-n") && request.hosts.hosts.empty()) request.ranks = request.most_ranks;
   if (request.ranks < request.least_ranks || request.ranks > request.most_ranks)
-    cli::refuse(arguments.command(), "-n " + std::to_string(request.ranks) + " is not within --elastic " + shown(text));
+    cli::refuse(arguments.command(),
+                (request.hosts.hosts.empty() ? "-n " : "the hosts together have ") + std::to_string(request.ranks) +
+                    (request.hosts.hosts.empty() ? "" : " ranks, which") + " is not within --elastic " + shown(text));
 }
 
 void read_restarts(const Arguments& arguments, LaunchRequest& request) {

@@ -16,9 +16,11 @@ namespace drivetrain::program {
 struct LaunchRequest {
   int ranks = 1;
   std::vector<std::string> command;  // of every rank: program and arguments, without --resume
-  std::string resume;                // what --resume says; "": it was not given
-  ConfigDocument config;             // handed on where it can be read only once
-  std::string config_path;           // as ranks are given it; "": there is none
+  std::vector<std::string>
+      command_here;         // the same for this host, where those of the run have copies; empty: as theirs
+  std::string resume;       // what --resume says; "": it was not given
+  ConfigDocument config;    // handed on where it can be read only once
+  std::string config_path;  // as ranks are given it; "": there is none
   HostsRequest hosts;
   RankSetup setup;
   bool save_pid = false;

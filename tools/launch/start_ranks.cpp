@@ -73,7 +73,8 @@ class Starter {
     Pipe points = new_pipe();
     do_not_wait_at(points.from);
     do_not_wait_at(points.to);  // nor does a stopped launcher
-    own.restart_points = std::move(points.to), started.restart_points = RestartPoints(std::move(points.from));
+    own.restart_points = std::move(points.to),
+    started.restart_points = RestartPoints(std::move(points.from), points_listener());
     return own;
   }
 
@@ -104,6 +105,12 @@ class Starter {
     state.log = log->path();
     start.out = log->fd();
     return err;
+  }
+
+  RestartPoints::Listener points_listener() const {
+    OtherHosts* const others = wanted_.others;
+    if (!others) return {};
+    return [=](const std::string& bytes) { others->restart_points(bytes); };
   }
 
   void start_one(int local, const ForRank0& own, RankState& state) const {
