@@ -18,7 +18,7 @@ namespace {
 
 void set_threads(const RunSettings& settings, const RankEnvironment& env) {
   const int64_t cores = std::max(1u, std::thread::hardware_concurrency());
-  const int64_t threads = settings.threads > 0 ? settings.threads : std::max<int64_t>(1, cores / env.local_size);
+  const int64_t threads = settings.threads > 0 ? settings.threads : cores_of_rank(env);
   // Each is a thread with a stack of its own: more than a few per core only take memory.
   const int64_t most = std::max<int64_t>(64, 4 * cores);
   if (threads > most)

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <thread>
 
 #include "app/commands.h"
 #include "app/rank_start.h"
@@ -54,8 +53,7 @@ void RankAlone::open(const BenchArguments& arguments) {
   store_ = make_store(env_, kPatience, [this](const std::string& line) { log_->warning(line); });
   if (!env_.local_known) find_local_ranks(*store_, env_, kPatience);
   use_device(device_name_, env_.local_rank, env_.local_size);
-  const int64_t cores = std::max(1u, std::thread::hardware_concurrency());
-  at::set_num_threads(static_cast<int>(arguments.whole("--threads", std::max<int64_t>(1, cores / env_.local_size))));
+  at::set_num_threads(static_cast<int>(arguments.whole("--threads", cores_of_rank(env_))));
 }
 
 void RankAlone::meet(const Value& facts) {

@@ -1,5 +1,5 @@
 // The options of the program, each written down once: name, value, help, what is accepted, default. Rows of
-// cli/command_table.h are made of them.
+// cli/command_table.h are made of them. 520 lines because it is one table.
 #pragma once
 
 #include "cli/command.h"
@@ -123,6 +123,10 @@ inline constexpr Option kLaunch[] = {
              "is not given",
      .takes = Takes::text,
      .excludes = "--bench"},
+    {.name = "--spare",
+     .value = "HOST[:K],...",
+     .help = "with --max-restarts and --hostfile: hosts that take the place of lost ones, with room for K ranks each",
+     .takes = Takes::text},
     {.name = "--hostfile",
      .value = "FILE",
      .help = "the hosts of the run, a line \"NAME slots=K\" each; ranks are started over ssh",
@@ -175,11 +179,27 @@ inline constexpr Option kLaunch[] = {
      .takes = Takes::whole,
      .most = 4095},
     {.name = "--force_multi", .help = "go over ssh even if this host is the only one"},
+    {.name = "--copy",
+     .value = "DIR",
+     .help = "bring this install folder and the config to DIR on every host that does not have them there",
+     .takes = Takes::text},
     {.name = "--env",
      .value = "KEY[=VALUE]",
      .help = "give all ranks this variable, with its value here if none is given; may be repeated",
      .takes = Takes::text,
      .repeats = true},
+    {.name = "--enable_each_rank_log",
+     .value = "DIR",
+     .help = "write what rank k prints into DIR/<time of the start>_rank<k>.log on its host, and show only errors",
+     .takes = Takes::text},
+    {.name = "--save_pid", .help = "while it runs, keep the launcher's pid in /tmp/<pid>.deepspeed"},
+    {.name = "--bind_cores_to_rank",
+     .help = "give each rank cores of its own, as many threads, and the memory beside them"},
+    {.name = "--bind_core_list",
+     .value = "CORES",
+     .help = "with --bind_cores_to_rank: which cores the ranks of a host share, such as 0,2-4; default: all",
+     .takes = Takes::text,
+     .needs = "--bind_cores_to_rank"},
     {.name = "--dry-run", .help = "print every command that would run, and where, and stop"}};
 
 inline constexpr Option kInspect[] = {kJson, kSchema, kPluginPath};

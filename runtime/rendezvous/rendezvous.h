@@ -47,6 +47,10 @@ DRIVETRAIN_INTERNAL RankEnvironment read_rank_environment(const Lookup& lookup);
 // threads.
 DRIVETRAIN_INTERNAL RankEnvironment read_rank_environment();
 
+// Its share of those that this process may run on, or, where `launch --bind_cores_to_rank` gave it cores of its own and
+// their number in DRIVETRAIN_BOUND_CORES, those.
+DRIVETRAIN_INTERNAL int64_t cores_of_rank(const RankEnvironment& env);
+
 // In-memory: one process, or ranks that are threads and share the pointer.
 DRIVETRAIN_INTERNAL std::shared_ptr<Store> make_local_store();
 

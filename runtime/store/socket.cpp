@@ -89,13 +89,17 @@ bool make_own(int fd) {
   return fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK) == 0 && fcntl(fd, F_SETFD, FD_CLOEXEC) == 0;
 }
 
+// A host that is gone without a word, or a cable that was pulled out, is noticed after ten seconds, whether something
+// was on its way or not. The kernel answers for processes that are stopped or busy.
 void tune(int fd) {
-  const int on = 1, idle_s = 30, every_s = 10, times = 6;
+  const int on = 1, idle_s = 4, every_s = 2, times = 3;
+  const unsigned unanswered_ms = 10'000;
   setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
   setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
   setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s);
   setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &every_s, sizeof every_s);
   setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &times, sizeof times);
+  setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &unanswered_ms, sizeof unanswered_ms);
 }
 
 void wake(int bell) { eventfd_write(bell, 1); }

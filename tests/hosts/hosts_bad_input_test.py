@@ -67,7 +67,7 @@ class Refusals(HostsTest):
                                (("--no_ssh", "--node_rank", "2"), "counted from 0"),
                                (("--env", "NOT_SET_HERE"), "is not set here"), (("--env", "A B=1"), "KEY or KEY=VALUE"),
                                (("--env", "DRIVETRAIN_RUN_TOKEN=x"), "launch itself gives that"),
-                               (("--max-restarts", "1"), "not in this version for a run of several hosts"),
+                               (("--spare", "c"), "--spare goes with --max-restarts"),
                                (("--launcher_args", "-o 'x"), "does not end")):
             self.refused(2, words, options=options, ssh_config=None)
         (self.work / ".drivetrain_env").write_text("A=1\nno equals sign\n")

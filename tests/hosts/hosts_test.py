@@ -71,6 +71,9 @@ class WhatRanksAreTold(HostsTest):
         launches = [self.start(script, *there, str(i), on=on, ssh_config=None) for i, on in enumerate("ab")]
         self.assertEqual([one.wait(20) for one in launches], [0, 0])
         self.assertIn(b"1 of 2 1 reached 10.77.0.1", launches[1].stdout.read())
+        fails = self.start("echo 'drivetrain: error: why' >&2; exit 7", *there, "1", on="b", ssh_config=None)
+        self.assertEqual(fails.wait(20), 7)
+        self.assertIn(b"rank 1 failed: exit 7", fails.stderr.read())  # the only one there
 
     def test_much_output_and_bytes_that_are_no_text(self):
         ended = self.launch(r'yes "$RANK 0123456789" | head -n 200000; printf "\377\376 no text\n"')

@@ -9,7 +9,7 @@ import sys
 import unittest
 
 import namespaces
-from hosts_fixture import HostsTest
+from hosts_fixture import Ended, HostsTest, eventually
 
 PROGRAM = pathlib.Path(os.environ["HOSTS_TEST_PROGRAM"])
 CONFIG = {
@@ -27,23 +27,32 @@ LAYOUTS = {
 
 
 class Training(HostsTest):
-    names = ("a", "b")
+    names = ("a", "b", "c")
 
-    def train(self, name, changes, *hosts):
-        """The final weights of four ranks on these hosts."""
+    def start_training(self, name, changes, *hosts, options=()):
+        """Four ranks on these hosts. Returns the process, and where it trains."""
         run = self.work / name.replace(" ", "_")
         run.mkdir()
         (run / "config.json").write_text(json.dumps({**CONFIG, **changes, "communicator": {"type": "tcp"}}))
         self.hostfile("".join(f"{host} slots={4 // len(hosts)}\n" for host in hosts))
         environment = {k: v for k, v in os.environ.items() if not k.startswith(("CUDA", "SSH"))}
-        ended = self.hosts["a"].run(
+        launch = self.hosts["a"].start(
             "env", "-C", run, PROGRAM, "launch", "--hostfile", self.work / "hostfile", "--force_multi", "--launcher_args",
-            f"-F {self.folder}/ssh_config", "config.json", env={**environment, "HOME": str(self.folder / "home"),
-                                                                 "OMP_NUM_THREADS": "1"})
-        self.assertIn("4 ranks", ended.stdout + ended.stderr)
+            f"-F {self.folder}/ssh_config", *options, "config.json", stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            env={**environment, "HOME": str(self.folder / "home"), "OMP_NUM_THREADS": "1"})
+        return launch, run
+
+    def weights(self, launch, run):
+        ended = Ended(launch)
+        self.expect(ended, 0)
+        self.assertIn("4 ranks", ended.out + ended.err)
         final = sorted((run / "run/final").glob("*.safetensors"))
-        self.assertTrue(final, ended.stdout + ended.stderr)
+        self.assertTrue(final, ended.text)
         return [file.read_bytes() for file in final]
+
+    def train(self, name, changes, *hosts):
+        """The final weights of four ranks on these hosts."""
+        return self.weights(*self.start_training(name, changes, *hosts))
 
     def test_the_same_bits_as_on_one_host(self):
         for name, changes in LAYOUTS.items():
@@ -51,6 +60,29 @@ class Training(HostsTest):
                 alone = self.train(f"{name} on one host", changes, "a")
                 self.assertTrue(alone == self.train(f"{name} on two hosts", changes, "a", "b"), "other final weights")
         self.expect_nothing_left()
+
+    def lose(self, name, lose, *options):
+        """The final weights of a run that loses something after its second checkpoint."""
+        changes = {"train_steps": 30, **LAYOUTS["zero-3"],
+                   "checkpoint_policy": [{"type": "every", "params": {"steps": 5, "keep": 2}}]}
+        undisturbed = self.train(f"{name} without a loss", changes, "a", "b")
+        launch, run = self.start_training(name, changes, "a", "b", options=("--max-restarts", "2", *options))
+        saved = run / "run/checkpoints/step-00000010/manifest.json"
+        self.assertTrue(eventually(saved.exists, 60), "no checkpoint")
+        lose()
+        self.assertTrue(undisturbed == self.weights(launch, run), "other final weights")
+        self.expect_nothing_left()
+
+    def test_the_same_bits_after_a_lost_rank(self):
+        self.lose("a lost rank", lambda: self.hosts["b"].run("pkill", "-KILL", "-n", "-f", "drivetrain train"))
+
+
+@unittest.skipUnless(os.environ.get("DRIVETRAIN_ALL_LOST_HOSTS"), "DRIVETRAIN_ALL_LOST_HOSTS=1 is not set")
+class TrainingThatLosesAHost(Training):
+    test_the_same_bits_as_on_one_host = test_the_same_bits_after_a_lost_rank = None
+
+    def test_the_same_bits_on_another_host(self):
+        self.lose("a lost host", lambda: self.hosts.pop("b").end(), "--spare", "c")
 
 
 if __name__ == "__main__":

@@ -98,9 +98,25 @@ TEST_F(HostsRequestTest, a_launch_on_each_host_knows_which_it_is) {
 TEST_F(HostsRequestTest, options_that_would_do_nothing_are_refused) {
   expect_refused({"--ssh_port", "22", "-n", "2"}, "--ssh_port goes with a run over ssh");
   expect_refused({"--launcher_args", "-v"}, "--launcher_args goes with a run over ssh");
-  expect_refused({"-H", path("hosts"), "--max-restarts", "1"}, "not in this version for a run of several hosts");
+  expect_refused({"--no_ssh", "--node_rank", "0", "--num_nodes", "2", "--master_addr", "a", "--master_port", "1",
+                  "--max-restarts", "1"},
+                 "who starts the ranks of each host by itself starts them again");
+  expect_refused({"-n", "2", "--max-restarts", "1", "--spare", "far-c"}, "--spare goes with a run over ssh");
   expect_refused({"-H", path("hosts"), "--launcher", "pdsh"}, "leave --launcher out");
   expect_refused({"-H", path("hosts"), "--include", "far-a", "--num_nodes", "1"}, "leave out --num_nodes");
+}
+
+TEST_F(HostsRequestTest, spares_have_room_for_the_ranks_of_the_largest_host_or_say_for_how_many) {
+  const LaunchRequest one =
+      request({"-H", path("hosts"), "--max-restarts", "1", "--spare", "far-c,[fd00::1]:3", "--elastic", "1:4"});
+  ASSERT_EQ(one.hosts.spares.size(), 2u);
+  EXPECT_EQ(one.hosts.spares[0].slots.size(), 2u);
+  EXPECT_EQ(one.hosts.spares[1].name, "fd00::1");
+  EXPECT_EQ(one.hosts.spares[1].slots.size(), 3u);
+  EXPECT_EQ(one.ranks, 4);
+  expect_refused({"-H", path("hosts"), "--max-restarts", "1", "--spare", "far-a"}, "is one of the run already");
+  expect_refused({"-H", path("hosts"), "--max-restarts", "1", "--elastic", "1:3"},
+                 "the hosts together have 4 ranks, which is not");
 }
 
 TEST_F(HostsRequestTest, dry_run_shows_every_command_and_its_place) {

@@ -39,10 +39,10 @@ install(FILES ${CMAKE_BINARY_DIR}/installed/libtorch_build.h DESTINATION include
 # What a machine with LibTorch lacks: the libraries that came from packages of this system, as files beside ours.
 get_property(_plugins GLOBAL PROPERTY DRIVETRAIN_PLUGINS)
 list(TRANSFORM _plugins REPLACE "(.+)" "$<TARGET_FILE:\\1>")
-install(CODE "set(_library \"$<TARGET_FILE:drivetrain>\")\nset(_plugins \"${_plugins}\")")
+install(CODE "set(_library \"$<TARGET_FILE:drivetrain>\")\nset(_plugins \"${_plugins}\")\nset(_program \"$<TARGET_FILE:drivetrain_program>\")")
 install(CODE [[
-  file(GET_RUNTIME_DEPENDENCIES LIBRARIES ${_library} MODULES ${_plugins} RESOLVED_DEPENDENCIES_VAR _found UNRESOLVED_DEPENDENCIES_VAR _missing
-       PRE_INCLUDE_REGEXES "^lib(tbb|spdlog|fmt|crypto|xxhash|utf8proc|sentencepiece)\\.so" PRE_EXCLUDE_REGEXES ".")
+  file(GET_RUNTIME_DEPENDENCIES EXECUTABLES ${_program} LIBRARIES ${_library} MODULES ${_plugins} RESOLVED_DEPENDENCIES_VAR _found UNRESOLVED_DEPENDENCIES_VAR _missing
+       PRE_INCLUDE_REGEXES "^lib(tbb|spdlog|fmt|crypto|xxhash|utf8proc|sentencepiece|hwloc)\\.so" PRE_EXCLUDE_REGEXES ".")
   if(_missing)
     message(FATAL_ERROR "not found, and needed on other machines: ${_missing}")
   endif()

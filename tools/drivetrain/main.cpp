@@ -13,6 +13,7 @@
 #include "drivetrain/library.h"
 #include "drivetrain/stack_trace.h"
 #include "hosts/agent.h"
+#include "hosts/copy_install.h"
 #include "kit/conformance.h"
 #include "kit/kit_error.h"
 #include "kit/new_plugin.h"
@@ -70,7 +71,11 @@ int run(const std::vector<std::string>& words) {
     return print(arguments.has("--man") ? cli::manual_page(DRIVETRAIN_RELEASE) : help_about(arguments.plain()));
   if (command == "completion")
     return print(arguments.plain().front() == "bash" ? cli::bash_completion() : cli::zsh_completion());
-  if (command == "launch") return launch(launch_request(arguments));
+  if (command == "launch") {
+    LaunchRequest request = launch_request(arguments);
+    const int failed = copy_to_hosts(request);
+    return failed != 0 ? failed : launch(request);
+  }
   if (command == "agent") return agent();
   if (command == "new-plugin") {
     const int code = kit::new_plugin(arguments);

@@ -41,6 +41,7 @@ class NotesEnds : public OtherHosts {
   News news() override { return channel_.news(); }
   void output(int rank, bool is_error, const std::string& bytes) override { channel_.output(rank, is_error, bytes); }
   void ended(const RankEnd& end) override { channel_.ended(end), ended_.insert(end.rank); }
+  void restart_points(const std::string& bytes) override { channel_.restart_points(bytes); }
   void said(const std::string& text) override { channel_.said(text); }
 
   bool has_ended(int rank) const { return ended_.count(rank) != 0; }
@@ -58,6 +59,7 @@ class Agent {
       try {
         if (order->type == Message::prepare) prepare(PrepareOrder::of(order->text));
         if (order->type == Message::probe) probe(unpacked(order->text));
+        if (order->type == Message::config) config_ = config_of_text(order->text, order->rank);
         if (order->type == Message::start) return start(StartOrder::of(order->text));
         if (order->type == Message::signal) return 128 + order->rank;
       } catch (const HostError& e) {
@@ -76,6 +78,10 @@ class Agent {
       throw HostError(2, "cannot read the config file " + order.config + ": " + std::strerror(errno) + same);
     if (access(order.program.c_str(), X_OK) != 0)
       throw HostError(2, "cannot run " + order.program + ": " + std::strerror(errno) + same);
+    if (!order.run_folder.empty() && access(order.run_folder.c_str(), R_OK | X_OK) != 0)
+      throw HostError(8, "the folder of the run, with its checkpoints, is not there: " + order.run_folder + ": " +
+                             std::strerror(errno) + "; it has to be on a file system that all hosts share");
+    check_setup(order.setup, static_cast<int>(order.slots.size()));
     if (!order.has_rank_0) return channel_.send({.type = Message::ready});
     meeting_ = open_meeting(order.master_addr, order.master_port, order.peers);
     channel_.send({Message::ready, 0, packed({meeting_.address, std::to_string(meeting_.port)})});
@@ -89,8 +95,10 @@ class Agent {
   int start(const StartOrder& order) {
     const int here = order.only_rank_0 ? 1 : static_cast<int>(order.slots.size());
     LaunchRequest request;
+    request.config = std::move(config_);
     request.peers_may_take_s = order.peers_may_take_s, request.sigterm_may_take_s = order.sigterm_may_take_s;
     RanksToStart wanted{.count = order.world, .only_rank_0 = order.only_rank_0, .command = order.command};
+    wanted.ask_restart_points = order.ask_restart_points;
     wanted.environment = order.environment;
     for (const std::string& entry : order.environment)  // what the slots of this host mean may stand there
       setenv(entry.substr(0, entry.find('=')).c_str(), entry.c_str() + entry.find('=') + 1, 1);
@@ -98,6 +106,7 @@ class Agent {
         !devices.empty())
       wanted.environment.push_back("CUDA_VISIBLE_DEVICES=" + devices);
     wanted.out = wanted.err = -1;
+    wanted.setup = order.setup;
     wanted.place = {order.first,
                     static_cast<int>(order.slots.size()),
                     order.master_addr,
@@ -126,6 +135,7 @@ class Agent {
 
   LauncherChannel channel_;
   Meeting meeting_;
+  ConfigDocument config_;
 };
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 #include "hosts/host_connection.h"
 #include "hosts/visible_devices.h"
+#include "launch/rank_log.h"
 
 namespace drivetrain::program {
 namespace {
@@ -35,9 +36,11 @@ std::string rank_line(const LaunchRequest& request, const Host& host, const DryR
                              : alone                    ? "127.0.0.1"
                                                         : "<address of " + first + " by route>");
   line += " MASTER_PORT=" + (hosts.master_port != 0 ? std::to_string(hosts.master_port) : "<free port>");
+  if (request.setup.bind_cores) line += " OMP_NUM_THREADS=<its cores> DRIVETRAIN_BOUND_CORES=<its cores>";
   std::vector<std::string> command = request.command;
   if (!request.resume.empty()) command.insert(command.end(), {"--resume", request.resume});
-  return line + " " + shell_line(command);
+  line += " " + shell_line(command);
+  return request.setup.has_logs() ? line + " >> " + shell_quoted(log_path(request.setup, rank.rank)) + " 2>&1" : line;
 }
 
 }  // namespace
@@ -48,7 +51,6 @@ std::string dry_run_text(const LaunchRequest& request) {
     hosts.push_back({"localhost", {}});
     for (int slot = 0; slot < request.ranks; ++slot) hosts.back().slots.push_back(slot);
   }
-  const std::string program = std::filesystem::read_symlink("/proc/self/exe");
   std::string text;
   int rank = 0;
   for (size_t i = 0; i < hosts.size(); ++i) {
@@ -56,7 +58,7 @@ std::string dry_run_text(const LaunchRequest& request) {
     const int slots = static_cast<int>(host.slots.size());
     const bool here = request.hosts.over_ssh || static_cast<int>(i) == request.hosts.node_rank;
     if (request.hosts.over_ssh)
-      text += "launcher: " + shell_line(ssh_command(request.hosts, host.name, program)) + "\n";
+      text += "launcher: " + shell_line(ssh_command(request.hosts, host.name, request.command.front())) + "\n";
     for (int local = 0; local < slots && here; ++local)
       if (!request.only_rank_0 || rank + local == 0)
         text += host.name + ": " + rank_line(request, host, {rank + local, local}) + "\n";

@@ -146,6 +146,8 @@ std::vector<Host> with_slots_only(const std::vector<Host>& hosts, const std::str
 
 }  // namespace
 
+std::string host_name_problem(const std::string& name) { return is_host_name(name) ? "" : name_problem(name); }
+
 std::vector<Host> parse_hostfile(const std::string& text, const std::string& path) {
   return HostfileReader(path).read(text);
 }

@@ -12,6 +12,9 @@ struct Host {
   std::vector<int> slots;  // a rank each: the k-th GPU, where there are GPUs
 };
 
+// What is wrong with the name of a host; "": nothing.
+std::string host_name_problem(const std::string& name);
+
 // Lines "NAME slots=K"; '#' begins a comment. `path` is for messages.
 std::vector<Host> parse_hostfile(const std::string& text, const std::string& path);
 std::vector<Host> read_hostfile(const std::string& path);

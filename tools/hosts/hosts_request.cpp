@@ -9,6 +9,7 @@
 #include "cli/parse.h"
 #include "config/printable.h"
 #include "hosts/environment.h"
+#include "hosts/host_pool.h"
 
 namespace drivetrain::program {
 namespace {
@@ -45,8 +46,13 @@ class HostsReader {
     check_own_start();
     check_ssh_options();
     read_meeting();
-    if (given_.has("--max-restarts") && given_.whole("--max-restarts") > 0 && (request_.over_ssh || several))
-      refuse("--max-restarts: not in this version for a run of several hosts");
+    if (given_.has("--max-restarts") && given_.whole("--max-restarts") > 0 && own_start_ && several)
+      refuse("--max-restarts: who starts the ranks of each host by itself starts them again; with ssh, launch does");
+    read_spares();
+    if (given_.has("--copy") && !request_.over_ssh)
+      refuse("--copy goes with a run over ssh: --hostfile FILE with other hosts, or --force_multi");
+    if (given_.has("--copy") && given_.text("--copy").empty()) refuse("--copy wants the name of a folder, got nothing");
+    request_.copy_folder = given_.text("--copy");
     if (request_.over_ssh) request_.environment = environment_taken_along();
     for (const std::string& entry : environment_of_option(given_.all("--env"))) request_.environment.push_back(entry);
     request_.dry_run = given_.has("--dry-run");
@@ -132,6 +138,14 @@ class HostsReader {
           refuse(std::string(option) + " goes with a run over ssh: --hostfile FILE with other hosts, or --force_multi");
     request_.ssh_port = given_.has("--ssh_port") ? static_cast<int>(given_.whole("--ssh_port")) : 0;
     request_.launcher_args = shell_words(given_.text("--launcher_args"), "--launcher_args");
+  }
+
+  void read_spares() {
+    if (!given_.has("--spare")) return;
+    if (given_.whole("--max-restarts") == 0) refuse("--spare goes with --max-restarts N, N at least 1");
+    if (!request_.over_ssh)
+      refuse("--spare goes with a run over ssh: --hostfile FILE with other hosts, or --force_multi");
+    request_.spares = parse_spares(given_.text("--spare"), request_.hosts);
   }
 
   void read_meeting() {

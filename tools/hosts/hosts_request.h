@@ -11,10 +11,12 @@
 namespace drivetrain::program {
 
 struct HostsRequest {
-  std::vector<Host> hosts;  // in rank order; empty: this host, and no slots were chosen
-  bool over_ssh = false;    // an agent on each of `hosts`; else this process starts the ranks of one of them
-  int node_rank = 0;        // which of `hosts` this is, where not over ssh
-  int ssh_port = 0;         // 0: as ssh's configuration says
+  std::vector<Host> hosts;   // in rank order; empty: this host, and no slots were chosen
+  std::vector<Host> spares;  // that stand by for restarts
+  std::string copy_folder;   // where hosts get the program and the config; "": they have them
+  bool over_ssh = false;     // an agent on each of `hosts`; else this process starts the ranks of one of them
+  int node_rank = 0;         // which of `hosts` this is, where not over ssh
+  int ssh_port = 0;          // 0: as ssh's configuration says
   std::vector<std::string> launcher_args;  // for ssh, before our own
   std::string master_addr;                 // "": by route
   int master_port = 0;                     // 0: a free one

@@ -7,6 +7,7 @@
 #include <filesystem>
 
 #include "hosts/orders.h"
+#include "launch/rank_log.h"
 #include "launch/report.h"
 
 namespace drivetrain::program {
@@ -15,16 +16,12 @@ namespace {
 constexpr double kSilenceS = 10;  // of an agent, which speaks each second
 constexpr double kByeMayTakeS = 5;
 
-const std::string& own_program() {
-  static const std::string path = std::filesystem::read_symlink("/proc/self/exe");
-  return path;
-}
-
 }  // namespace
 
-HostsRun::HostsRun(const LaunchRequest& request) : request_(request) {
+HostsRun::HostsRun(const LaunchRequest& request, const RunOverHosts& wanted, SignalWatch& signals)
+    : request_(request), wanted_(wanted), signals_(signals) {
   int first = 0;
-  for (const Host& host : request.hosts.hosts) {
+  for (const Host& host : wanted.hosts) {
     Member member;
     const int slots = static_cast<int>(host.slots.size());
     member.first = first;
@@ -34,18 +31,19 @@ HostsRun::HostsRun(const LaunchRequest& request) : request_(request) {
   }
 }
 
-int HostsRun::run() {
-  if (const int code = connect()) return code;
-  if (const int code = prepare()) return code;
+AttemptEnd HostsRun::run() {
+  if (const int code = connect()) return could_not_start(code);
+  if (const int code = prepare()) return could_not_start(code);
   start();
-  return watch();
+  watch();
+  return report();
 }
 
 int HostsRun::connect() {
   for (size_t i = 0; i < members_.size(); ++i) {
-    const Host& host = request_.hosts.hosts[i];
+    const Host& host = wanted_.hosts[i];
     members_[i].connection = std::make_unique<HostConnection>(
-        host, ssh_command(request_.hosts, host.name, own_program()), signals_.mask_before(), request_.err);
+        host, ssh_command(request_.hosts, host.name, request_.command.front()), signals_.mask_before(), request_.err);
   }
   return all_answer([](const Member& m) { return m.greeted; }, request_.hosts.hello_may_take_s,
                     "its agent did not answer");
@@ -54,11 +52,14 @@ int HostsRun::connect() {
 int HostsRun::prepare() {
   PrepareOrder order;
   order.folder = std::filesystem::current_path();
-  order.config = request_.config_path;
+  order.config = request_.config.number < 0 ? request_.config_path : "";  // else it is given to every agent
+  order.setup = request_.setup;
   order.program = request_.command.front();
+  order.run_folder = wanted_.run_folder;
   for (Member& member : members_) {
     PrepareOrder own = order;
     own.has_rank_0 = &member == &members_.front();
+    own.slots = member.connection->host().slots;
     own.master_addr = request_.hosts.master_addr, own.master_port = request_.hosts.master_port;
     for (const Member& other : members_)
       if (&other != &member) own.peers.push_back(other.address.empty() ? other.connection->name() : other.address);
@@ -80,7 +81,8 @@ int HostsRun::prepare() {
 void HostsRun::start() {
   started_ = true;
   StartOrder order;
-  order.world = request_.ranks;
+  order.world = ranks_of(wanted_.hosts);
+  order.ask_restart_points = request_.max_restarts > 0;
   order.only_rank_0 = request_.only_rank_0;
   order.master_addr = master_addr_, order.master_port = master_port_;
   order.token = new_run_token();
@@ -88,8 +90,11 @@ void HostsRun::start() {
   order.peers_may_take_s = std::min(request_.peers_may_take_s, 4.0);
   order.sigterm_may_take_s = std::min(request_.sigterm_may_take_s, 3.0);
   order.environment = request_.hosts.environment;
+  order.environment.insert(order.environment.end(), wanted_.environment.begin(), wanted_.environment.end());
   order.command = request_.command;
-  if (!request_.resume.empty()) order.command.insert(order.command.end(), {"--resume", request_.resume});
+  order.setup = request_.setup, order.setup.logs_may_be_there = wanted_.is_again;
+  const std::string config = request_.config.number < 0 ? "" : text_of(request_.config);
+  if (!wanted_.resume.empty()) order.command.insert(order.command.end(), {"--resume", wanted_.resume});
   for (Member& member : members_) {
     if (member.count == 0) {
       member.said_bye = true;
@@ -103,13 +108,15 @@ void HostsRun::start() {
       const std::string prefix = rank == 0 ? "" : "[" + state.host + " rank " + std::to_string(rank) + "] ";
       state.out = std::make_unique<LineRelay>(Descriptor(), request_.out, prefix);
       state.err = std::make_unique<LineRelay>(Descriptor(), request_.err, prefix);
+      if (request_.setup.has_logs()) state.err->pass_errors_only(), state.log = log_path(request_.setup, rank);
       ranks_.push_back(std::move(state));
     }
+    if (request_.config.number >= 0) member.connection->send({Message::config, request_.config.number, config});
     member.connection->send({Message::start, 0, order.text()});
   }
 }
 
-int HostsRun::watch() {
+void HostsRun::watch() {
   while (!all_ended() || (!all_said_bye() && now() - all_ended_at_ < kByeMayTakeS)) {
     turn(all_ended() ? 0.1 : 1);
     if (all_ended() && all_ended_at_ == kNever) all_ended_at_ = now();
@@ -117,7 +124,6 @@ int HostsRun::watch() {
     for (Member& member : members_)
       if (!member.said_bye && !member.lost) lose(member, "its agent did not tell the ranks' end in time");
   }
-  return report();
 }
 
 int HostsRun::all_answer(const std::function<bool(const Member&)>& done, double within_s, const std::string& what) {
@@ -132,21 +138,6 @@ int HostsRun::all_answer(const std::function<bool(const Member&)>& done, double 
   for (Member& member : members_)
     if (waits(member)) note_problem(member, 5, what + " within " + seconds_text(within_s));
   return report_problems();
-}
-
-int HostsRun::report_problems() const {
-  int code = 0;
-  size_t count = 0;
-  for (const Member& member : members_) {
-    if (member.problem_code == 0) continue;
-    write_text(request_.err,
-               "drivetrain: error: launch: host " + member.connection->name() + ": " + member.problem + "\n");
-    if (code == 0) code = member.problem_code;
-    ++count;
-  }
-  if (count > 0 && members_.size() > 1)
-    say(std::to_string(count) + " of " + hosts_text(members_.size()) + " cannot take part; no rank was started");
-  return code;
 }
 
 void HostsRun::turn(double most_s) {
@@ -185,6 +176,8 @@ void HostsRun::take(Member& member, const Message& message) {
       return note_problem(member, message.rank, message.text);
     case Message::say:
       return say("on host " + member.connection->name() + ": " + message.text);
+    case Message::points:
+      return points_.take(message.text);
     case Message::bye:
       member.said_bye = true;
       return member.connection->hang_up();
@@ -210,80 +203,8 @@ void HostsRun::greet(Member& member, const Message& message) {
   if (fields.size() > 1 && fields[0] == kAgentProtocol && fields[1] == DRIVETRAIN_RELEASE) return;
   note_problem(member, 2,
                "it has drivetrain " + (fields.size() > 1 ? fields[1] : std::string("of an unknown version")) + " at " +
-                   own_program() + ", and this host " DRIVETRAIN_RELEASE "; install the same version on both");
-}
-
-void HostsRun::note_problem(Member& member, int code, const std::string& text) {
-  if (member.problem_code != 0) return;
-  member.problem_code = code, member.problem = text;
-}
-
-void HostsRun::note_no_connection(Member& member) {
-  const std::string reason = member.connection->reason();
-  const int code = member.connection->exit_code();
-  if (started_) return lose(member, reason);
-  if (reason.find("cannot run ssh") != std::string::npos)
-    return note_problem(member, 2, "this host has no ssh to reach it with: " + reason);
-  if (code == 126 || code == 127)
-    return note_problem(member, 2,
-                        "there is no program " + own_program() +
-                            " that can be run; install Drivetrain at the same path on every host (" + reason + ")");
-  note_problem(member, 5,
-               member.greeted ? "the connection was lost: " + reason
-                              : "it cannot be reached by ssh: " + reason + "; `ssh " + member.connection->name() +
-                                    " true` has to work without a question");
-}
-
-void HostsRun::note_end(Member& member, RankEnd end) {
-  RankState& rank = ranks_[static_cast<size_t>(end.rank)];
-  if (rank.ended) return;
-  rank.ended = true;
-  end.after_s = now();
-  ends_.push_back(end);
-  const bool as_asked = end.code == 0 || (signal_ != 0 && !end.killed && is_as_asked(end.code, signal_));
-  if (!as_asked && failed_at_ == kNever) failed_at_ = now();
-  for (Member& other : members_)
-    if (&other != &member && !other.said_bye && !other.lost) other.connection->send(message_of(end));
-}
-
-void HostsRun::lose(Member& member, const std::string& reason) {
-  if (member.lost) return;
-  member.lost = true;
-  member.connection->kill_ssh();
-  if (all_ended()) return say("host " + member.connection->name() + " was lost in the end: " + reason);
-  // What ranks elsewhere say of a lost peer is its consequence.
-  const bool blame = std::all_of(ends_.begin(), ends_.end(), [](const RankEnd& end) {
-    return end.code == 0 || (end.code == 5 && end.fault.empty());
-  });
-  for (int rank = member.first; rank < member.first + member.count; ++rank)
-    if (!ranks_[static_cast<size_t>(rank)].ended)
-      note_end(member, {rank, 5, false, !blame, 0, blame ? "lost with its host: " + reason : ""});
-  if (!blame) say("host " + member.connection->name() + " was lost too: " + reason);
-}
-
-void HostsRun::on_signal(int number) {
-  if (number == SIGUSR2 && !started_) return;  // a question to ranks
-  if (signal_ == 0 && number != SIGUSR2) signal_ = number == SIGHUP ? SIGTERM : number;
-  for (Member& member : members_)
-    if (!member.lost) member.connection->send({Message::signal, number, ""});
-}
-
-bool HostsRun::all_ended() const {
-  return std::all_of(ranks_.begin(), ranks_.end(), [](const RankState& r) { return r.ended; });
-}
-
-bool HostsRun::all_said_bye() const {
-  return std::all_of(members_.begin(), members_.end(), [](const Member& m) { return m.said_bye || m.lost; });
-}
-
-int HostsRun::report() {
-  for (Member& member : members_)
-    if (!member.said_bye && !member.lost) lose(member, "its agent did not say that all is ended");
-  for (RankState& rank : ranks_) rank.out->finish(), rank.err->finish();
-  const Report report(ranks_, ends_, [this](const std::string& text) { say(text); });
-  report.pass_errors();
-  if (const auto failure = first_failure(ends_, signal_)) report.name(*failure);
-  return launch_code(ends_, signal_);
+                   request_.command.front() +
+                   ", and this host " DRIVETRAIN_RELEASE "; install the same version on both");
 }
 
 void HostsRun::say(const std::string& text) const { launcher_says(request_.err, text); }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "hosts/host_connection.h"
+#include "launch/attempt.h"
 #include "launch/outcome.h"
 #include "launch/rank_state.h"
 #include "launch/request.h"
@@ -16,11 +17,21 @@
 
 namespace drivetrain::program {
 
+// One attempt of a run.
+struct RunOverHosts {
+  std::vector<Host> hosts;
+  std::string resume;                         // what --resume says; "": nothing
+  bool is_again = false;                      // others were before it: hosts that cannot take part may be replaced
+  std::vector<std::string> environment = {};  // beside that of the request
+  std::string run_folder = {};                // that has to be on every host; "": any
+};
+
 class HostsRun {
  public:
-  explicit HostsRun(const LaunchRequest& request);
-  // Once. Returns the exit code of the contract.
-  int run();
+  // All of it outlives this.
+  HostsRun(const LaunchRequest& request, const RunOverHosts& wanted, SignalWatch& signals);
+  // Once.
+  AttemptEnd run();
 
  private:
   struct Member {
@@ -35,7 +46,8 @@ class HostsRun {
   int connect();
   int prepare();
   void start();
-  int watch();
+  void watch();
+  AttemptEnd could_not_start(int code) const;
 
   // Waits until every host that was `asked` has answered or has a problem; what does not is a problem. Returns 0, or
   // the code to end with, after it was said.
@@ -51,19 +63,21 @@ class HostsRun {
   void on_signal(int number);
   bool all_ended() const;
   bool all_said_bye() const;
-  int report();
+  AttemptEnd report();
 
   using Clock = std::chrono::steady_clock;
   double now() const { return std::chrono::duration<double>(Clock::now() - begin_).count(); }
   void say(const std::string& text) const;
 
   const LaunchRequest& request_;
-  SignalWatch signals_;
+  const RunOverHosts& wanted_;
+  SignalWatch& signals_;
   const Clock::time_point begin_ = Clock::now();
   double last_turn_ = 0;
   std::vector<Member> members_;
   std::vector<RankState> ranks_;
   std::vector<RankEnd> ends_;
+  RestartPoints points_;
   bool started_ = false;
   double failed_at_ = kNever, all_ended_at_ = kNever;
   int signal_ = 0;

@@ -90,6 +90,8 @@ void LauncherChannel::output(int rank, bool is_error, const std::string& bytes) 
 
 void LauncherChannel::ended(const RankEnd& end) { send(message_of(end)); }
 
+void LauncherChannel::restart_points(const std::string& bytes) { send({Message::points, 0, bytes}); }
+
 void LauncherChannel::said(const std::string& text) { send({Message::say, 0, text}); }
 
 }  // namespace drivetrain::program

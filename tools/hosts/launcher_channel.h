@@ -28,6 +28,7 @@ class LauncherChannel : public OtherHosts {
   News news() override;
   void output(int rank, bool is_error, const std::string& bytes) override;
   void ended(const RankEnd& end) override;
+  void restart_points(const std::string& bytes) override;
   void said(const std::string& text) override;
 
  private:

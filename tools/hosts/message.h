@@ -12,7 +12,7 @@ namespace drivetrain::program {
 
 // Goes before all that an agent says: what a shell's start files print stands before it.
 constexpr const char* kAgentBegins = "\1drivetrain-agent\n";
-constexpr const char* kAgentProtocol = "1";
+constexpr const char* kAgentProtocol = "2";
 
 struct Message {
   enum Type : char {
@@ -23,12 +23,14 @@ struct Message {
     out = 'o',     // of `rank`
     err = 'e',
     say = 'S',
-    end = 'D',    // of `rank`, on its way to the launcher and from there to the other agents
-    bye = 'B',    // every process of the ranks is gone
-    alive = 'a',  // each second
+    end = 'D',     // of `rank`, on its way to the launcher and from there to the other agents
+    bye = 'B',     // every process of the ranks is gone
+    alive = 'a',   // each second
+    points = 'p',  // what rank 0 writes of where the run would go on from
     // of the launcher
     prepare = 'P',
-    probe = 'C',  // address and port to try
+    probe = 'C',   // address and port to try
+    config = 'F',  // its text, for ranks that find it under the number `rank`
     start = 'G',
     signal = 'K',  // `rank` is its number
   };

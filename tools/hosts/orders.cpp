@@ -12,6 +12,18 @@ void put_list(std::vector<std::string>& fields, const std::vector<std::string>& 
   fields.insert(fields.end(), list.begin(), list.end());
 }
 
+void put_numbers(std::vector<std::string>& fields, const std::vector<int>& numbers) {
+  std::vector<std::string> list;
+  for (const int number : numbers) list.push_back(std::to_string(number));
+  put_list(fields, list);
+}
+
+void put_setup(std::vector<std::string>& fields, const RankSetup& setup) {
+  for (const std::string& field : {setup.log_folder, setup.log_begin, std::string(setup.logs_may_be_there ? "1" : "0"),
+                                   std::string(setup.bind_cores ? "1" : "0"), setup.core_list})
+    fields.push_back(field);
+}
+
 // One field after the other.
 class Fields {
  public:
@@ -23,6 +35,17 @@ class Fields {
     std::vector<std::string> all(static_cast<size_t>(number()));
     for (std::string& one : all) one = text();
     return all;
+  }
+  std::vector<int> numbers() {
+    std::vector<int> all;
+    for (const std::string& one : list()) all.push_back(std::stoi(one));
+    return all;
+  }
+  RankSetup setup() {
+    RankSetup one;
+    one.log_folder = text(), one.log_begin = text(), one.logs_may_be_there = text() == "1";
+    one.bind_cores = text() == "1", one.core_list = text();
+    return one;
   }
 
  private:
@@ -36,6 +59,9 @@ std::string PrepareOrder::text() const {
   std::vector<std::string> fields{
       folder, config, program, has_rank_0 ? "1" : "0", master_addr, std::to_string(master_port)};
   put_list(fields, peers);
+  put_numbers(fields, slots);
+  fields.push_back(run_folder);
+  put_setup(fields, setup);
   return packed(fields);
 }
 
@@ -46,6 +72,9 @@ PrepareOrder PrepareOrder::of(const std::string& text) {
   order.has_rank_0 = fields.text() == "1";
   order.master_addr = fields.text(), order.master_port = fields.number();
   order.peers = fields.list();
+  order.slots = fields.numbers();
+  order.run_folder = fields.text();
+  order.setup = fields.setup();
   return order;
 }
 
@@ -53,16 +82,16 @@ std::string StartOrder::text() const {
   std::vector<std::string> fields{std::to_string(first),
                                   std::to_string(world),
                                   only_rank_0 ? "1" : "0",
+                                  ask_restart_points ? "1" : "0",
                                   master_addr,
                                   std::to_string(master_port),
                                   token,
                                   std::to_string(peers_may_take_s),
                                   std::to_string(sigterm_may_take_s)};
-  std::vector<std::string> numbers;
-  for (const int slot : slots) numbers.push_back(std::to_string(slot));
-  put_list(fields, numbers);
+  put_numbers(fields, slots);
   put_list(fields, environment);
   put_list(fields, command);
+  put_setup(fields, setup);
   return packed(fields);
 }
 
@@ -70,12 +99,13 @@ StartOrder StartOrder::of(const std::string& text) {
   Fields fields(text);
   StartOrder order;
   order.first = fields.number(), order.world = fields.number();
-  order.only_rank_0 = fields.text() == "1";
+  order.only_rank_0 = fields.text() == "1", order.ask_restart_points = fields.text() == "1";
   order.master_addr = fields.text(), order.master_port = fields.number();
   order.token = fields.text();
   order.peers_may_take_s = fields.real(), order.sigterm_may_take_s = fields.real();
-  for (const std::string& slot : fields.list()) order.slots.push_back(std::stoi(slot));
+  order.slots = fields.numbers();
   order.environment = fields.list(), order.command = fields.list();
+  order.setup = fields.setup();
   return order;
 }
 

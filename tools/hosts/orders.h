@@ -4,15 +4,20 @@
 #include <string>
 #include <vector>
 
+#include "launch/rank_setup.h"
+
 namespace drivetrain::program {
 
 // Message::prepare: is this host good to run, and, of the one with rank 0, where is it met.
 struct PrepareOrder {
-  std::string folder, config, program;  // at the same paths on every host; config: "" if there is none
+  std::string folder, config, program;  // at the same paths on every host; config: "" if none is read there
   bool has_rank_0 = false;
   std::string master_addr;
   int master_port = 0;
   std::vector<std::string> peers = {};  // addresses of the other hosts
+  std::vector<int> slots = {};          // of this host, a rank each
+  std::string run_folder = {};          // that the run goes on in; "": any
+  RankSetup setup = {};
 
   std::string text() const;
   static PrepareOrder of(const std::string& text);
@@ -22,12 +27,13 @@ struct PrepareOrder {
 struct StartOrder {
   int first = 0, world = 1;
   std::vector<int> slots = {};  // of this host, a rank each
-  bool only_rank_0 = false;
+  bool only_rank_0 = false, ask_restart_points = false;
   std::string master_addr;
   int master_port = 0;
   std::string token;
   double peers_may_take_s = 10, sigterm_may_take_s = 5;
   std::vector<std::string> environment = {}, command = {};
+  RankSetup setup = {};
 
   std::string text() const;
   static StartOrder of(const std::string& text);

@@ -23,8 +23,10 @@ struct AttemptEnd {
   std::string cause;               // of it: "rank 1: killed by signal 9 (...)"
   std::string error;               // that the rank said: "drivetrain: error: ..."
   std::optional<RestartPoint> restart_point;
-  bool has_new_checkpoint = false;  // saved since the start
-  bool run_is_done = false;         // rank 0 said so before a rank failed in its end
+  bool has_new_checkpoint = false;      // saved since the start
+  std::vector<std::string> lost_hosts;  // of a run of several hosts, or that could not take part
+  bool not_started = false;             // no rank was: what the failure is stands in `cause`
+  bool run_is_done = false;             // rank 0 said so before a rank failed in its end
 };
 
 // For a process whose children are all its own.

@@ -52,6 +52,17 @@ std::string read_all(const std::string& path, double within_s) {
   }
 }
 
+Descriptor sealed_file(const std::string& text, const std::string& path) {
+  Descriptor file(memfd_create("drivetrain-config", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  write_text(file.get(), text);
+  if (file.get() < 0 || fcntl(file.get(), F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
+    refuse(path, std::string("cannot be kept for the ranks: ") + std::strerror(errno));
+  return file;
+}
+
+// Below what `ulimit -n` leaves any rank, above what a launcher opens for rank 0.
+constexpr int kCommonNumber = 47;
+
 }  // namespace
 
 ConfigDocument read_config_once(const std::string& path) {
@@ -65,16 +76,29 @@ ConfigDocument read_config_once(const std::string& path, double within_s) {
   if (number < 0 && (!known || S_ISREG(status.st_mode) || S_ISDIR(status.st_mode))) return {Descriptor(), -1, path};
   if (number < 0 && (S_ISCHR(status.st_mode) || S_ISBLK(status.st_mode)))
     refuse(path, "is a device; name a file or a pipe that a command writes to");
-  const std::string text = read_all(path, within_s);
-  Descriptor file(memfd_create("drivetrain-config", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  write_text(file.get(), text);
-  if (file.get() < 0 || fcntl(file.get(), F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
-    refuse(path, std::string("cannot be kept for the ranks: ") + std::strerror(errno));
-  ConfigDocument document{std::move(file), number, path};
+  ConfigDocument document{sealed_file(read_all(path, within_s), path), number, path};
   if (number >= 0) return document;
   document.number = document.file.get();
   document.path = "/dev/fd/" + std::to_string(document.number);
   return document;
+}
+
+ConfigDocument config_of_text(const std::string& text, int number) {
+  return {sealed_file(text, "of the launcher"), number, "/dev/fd/" + std::to_string(number)};
+}
+
+std::string text_of(const ConfigDocument& document) {
+  std::string text;
+  char buffer[1 << 16];
+  for (ssize_t n; (n = pread(document.file.get(), buffer, sizeof buffer, static_cast<off_t>(text.size()))) > 0;)
+    text.append(buffer, static_cast<size_t>(n));
+  return text;
+}
+
+void move_to_common_number(ConfigDocument& document) {
+  if (document.number <= STDERR_FILENO) return;
+  document.number = kCommonNumber;
+  document.path = "/dev/fd/" + std::to_string(kCommonNumber);
 }
 
 }  // namespace drivetrain::program

@@ -19,4 +19,10 @@ struct ConfigDocument {
 ConfigDocument read_config_once(const std::string& path);
 ConfigDocument read_config_once(const std::string& path, double within_s);
 
+// Where ranks of other hosts find it, whose launcher gave `text` to this one. Throws UsageError.
+ConfigDocument config_of_text(const std::string& text, int number);
+std::string text_of(const ConfigDocument& document);
+// Makes the document one that has the same number on every host.
+void move_to_common_number(ConfigDocument& document);
+
 }  // namespace drivetrain::program

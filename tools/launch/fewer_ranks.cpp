@@ -66,7 +66,9 @@ FewerRanks fewer_ranks(int now, int most, int least, const AskPlan& ask) {
 PlanAnswer ask_plan(const LaunchRequest& request, int ranks, SignalWatch& signals) {
   const Descriptor plan(memfd_create("drivetrain-plan", MFD_CLOEXEC));
   const Descriptor nowhere(open("/dev/null", O_WRONLY | O_CLOEXEC));
-  RanksToStart wanted{.count = ranks, .only_rank_0 = true, .command = request.command};
+  RanksToStart wanted;
+  wanted.count = ranks, wanted.only_rank_0 = true;
+  wanted.command = request.command_here.empty() ? request.command : request.command_here;
   wanted.command.insert(wanted.command.end(), {"--plan", "--json"});
   wanted.out = plan.get(), wanted.err = nowhere.get();
   Attempt attempt(request, wanted, signals);

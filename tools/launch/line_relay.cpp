@@ -41,7 +41,7 @@ bool LineRelay::pass() {
 
 void LineRelay::finish() {
   if (!line_.empty()) end_line();
-  write_text(to_, ready_);
+  if (!errors_only_) write_text(to_, ready_);
   ready_.clear();
 }
 
@@ -51,7 +51,7 @@ void LineRelay::take(const std::string& bytes) {
     if (c != '\n') line_ += c;
     if (c == '\n' || line_.size() >= kLongestLine) end_line();
   }
-  write_text(to_, prefix_.empty() ? bytes : ready_);
+  if (!errors_only_) write_text(to_, prefix_.empty() ? bytes : ready_);
   ready_.clear();
 }
 
@@ -65,7 +65,7 @@ void LineRelay::end_line() {
 }
 
 void LineRelay::pass_error() {
-  if (prefix_.empty() || error_passed_) return;
+  if ((prefix_.empty() && !errors_only_) || error_passed_) return;
   error_passed_ = true;
   std::string text;
   std::istringstream lines(error_);

@@ -23,6 +23,10 @@ class LineRelay {
   LineRelay(Descriptor from, int to, std::string prefix, Listener listener = {})
       : from_(std::move(from)), to_(to), prefix_(std::move(prefix)), listener_(std::move(listener)) {}
 
+  // What comes goes elsewhere, to a log, and here only an error.
+  void pass_errors_only() { errors_only_ = true; }
+  bool passes_errors_only() const { return errors_only_; }
+
   int fd() const { return from_.get(); }  // -1 once the other side has closed it
   bool pass();                            // what is there now, up to 64 KB; false: nothing
   const std::deque<std::string>& last_lines() const { return last_lines_; }
@@ -41,7 +45,7 @@ class LineRelay {
   std::string prefix_;
   Listener listener_;
   std::string line_, ready_, error_;
-  bool error_passed_ = false;
+  bool error_passed_ = false, errors_only_ = false;
   std::deque<std::string> last_lines_;
 };
 

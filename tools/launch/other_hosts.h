@@ -29,6 +29,7 @@ class OtherHosts {
 
   virtual void output(int rank, bool is_error, const std::string& bytes) = 0;
   virtual void ended(const RankEnd& end) = 0;
+  virtual void restart_points(const std::string& bytes) = 0;  // that rank 0 has written
   virtual void said(const std::string& text) = 0;
 };
 

@@ -47,6 +47,7 @@ namespace {
     else
       unsetenv(one.variable);
   sigprocmask(SIG_SETMASK, static_cast<const sigset_t*>(start.signal_mask), nullptr);
+  if (start.before && !start.before()) _exit(8);
   execvp(argv[0], argv);
   const std::string reason =
       std::string("drivetrain: error: cannot run ") + argv[0] + ": " + std::strerror(errno) + "\n";

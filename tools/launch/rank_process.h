@@ -4,6 +4,7 @@
 
 #include <sys/types.h>
 
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -45,6 +46,7 @@ struct RankStart {
   std::vector<Inherited> inherited;
   int config = -1, config_number = -1;  // a descriptor that the rank finds under that number
   const void* signal_mask = nullptr;    // sigset_t that the rank starts with
+  std::function<bool()> before = {};    // in the new process, before the command; false: it ends with exit 8
 };
 
 // Throws std::system_error if there can be no further process. A command that cannot be run ends with 127 and says why.

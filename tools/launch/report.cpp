@@ -27,27 +27,34 @@ void pass_first_errors(const std::vector<RankState>& ranks) {
 }
 
 Report::Report(const std::vector<RankState>& ranks, const std::vector<RankEnd>& ends, Say say)
-    : ranks_(ranks), ends_(ends), say_(std::move(say)), said_(same_errors(errors_of(ranks))) {}
+    : ranks_(ranks), ends_(ends), say_(std::move(say)), said_(same_errors(errors_of(ranks))) {
+  for (SameError& same : said_)
+    for (int& rank : same.ranks) rank += ranks_.front().number;
+}
+
+// Where others start the ranks of other hosts, those here do not begin at 0.
+const RankState& Report::state_of(int rank) const { return ranks_[static_cast<size_t>(rank - ranks_.front().number)]; }
 
 // Often all ranks have the same to say - of the configuration, of a peer that is gone: that once, under the first rank
 // that does. Rank 0's words have been passed already.
 void Report::pass_errors() const {
   for (const SameError& same : said_) {
-    ranks_[static_cast<size_t>(same.ranks.front())].pass_error();
+    state_of(same.ranks.front()).pass_error();
     if (!reads_alike(code_of(same.ranks.front())) && same.ranks.size() > 1) say_(same.note());
   }
 }
 
 void Report::name(const RankEnd& failure) const {
-  std::string text = ranks_[static_cast<size_t>(failure.rank)].name() +
-                     (ranks_.size() > 1 ? " failed first: " : " failed: ") + describe_end(failure) +
-                     (failure.fault.empty() ? " after " : "; ended after ") + formatted("%.1f s", failure.after_s);
+  std::string text = state_of(failure.rank).name() + (ranks_.size() > 1 ? " failed first: " : " failed: ") +
+                     describe_end(failure) + (failure.fault.empty() ? " after " : "; ended after ") +
+                     formatted("%.1f s", failure.after_s);
   // A library that called exit, perhaps: its rank said nothing and the others lost it.
   for (const RankEnd& end : ends_)
     if (failure.code == 5 && end.code == 0 && end.after_s < failure.after_s)
       text += "; rank " + std::to_string(end.rank) + " had ended before that, with exit 0";
-  const RankState& rank = ranks_[static_cast<size_t>(failure.rank)];
-  if (ranks_.size() == 1 || !rank.err) {  // its lines stand above
+  const RankState& rank = state_of(failure.rank);
+  const bool in_log = rank.err && rank.err->passes_errors_only();
+  if ((ranks_.size() == 1 && !in_log) || !rank.err) {  // its lines stand above
   } else if (reads_alike(failure.code) && all_said_the_same()) {
     text += "; all ranks said the same";
   } else if (stands_above(failure.rank)) {
@@ -56,6 +63,7 @@ void Report::name(const RankEnd& failure) const {
     text += "; its last lines:";
     for (const std::string& line : rank.err->last_lines()) text += "\n  " + line;
   }
+  if (in_log) text += "\n  all of them: " + rank.log;
   say_(text);
 }
 

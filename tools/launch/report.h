@@ -27,6 +27,7 @@ class Report {
   void name(const RankEnd& failure) const;
 
  private:
+  const RankState& state_of(int rank) const;
   int code_of(int rank) const;
   bool all_said_the_same() const { return said_.size() == 1 && said_.front().ranks.size() == ranks_.size(); }
   bool stands_above(int rank) const;
@@ -34,7 +35,7 @@ class Report {
   const std::vector<RankState>& ranks_;
   const std::vector<RankEnd>& ends_;
   const Say say_;
-  std::vector<SameError> said_;
+  std::vector<SameError> said_;  // with the ranks' numbers
 };
 
 }  // namespace drivetrain::program

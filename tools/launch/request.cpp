@@ -1,6 +1,7 @@
 #include "launch/request.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 
 #include <drivetrain/toolkit/text.h>
@@ -8,6 +9,8 @@
 #include "cli/commands.h"
 #include "cli/parse.h"
 #include "config/printable.h"
+#include "launch/core_binding.h"
+#include "launch/rank_log.h"
 
 namespace drivetrain::program {
 namespace {
@@ -60,7 +63,7 @@ void check_config(const Arguments& arguments, const Command& command) {
                      "\"");
   if (command.most == 0) return;
   if (plain.empty()) cli::refuse(arguments.command(), "something is missing after \"drivetrain launch\"");
-  if (access(plain.front().c_str(), R_OK) != 0)
+  if (plain.front() != "-" && access(plain.front().c_str(), R_OK) != 0)
     throw UsageError("launch: cannot read the config file " + plain.front());
 }
 
@@ -87,9 +90,11 @@ void read_elastic(const Arguments& arguments, LaunchRequest& request) {
                                          std::to_string(kMostRanks) + " such as 2:4, got \"" + shown(text) + "\"");
   if (request.max_restarts == 0) cli::refuse(arguments.command(), "--elastic goes with --max-restarts N, N at least 1");
   request.least_ranks = static_cast<int>(*least), request.most_ranks = static_cast<int>(*most);
-  if (!arguments.has("-n")) request.ranks = request.most_ranks;
+  if (!arguments.has("-n") && request.hosts.hosts.empty()) request.ranks = request.most_ranks;
   if (request.ranks < request.least_ranks || request.ranks > request.most_ranks)
-    cli::refuse(arguments.command(), "-n " + std::to_string(request.ranks) + " is not within --elastic " + shown(text));
+    cli::refuse(arguments.command(),
+                (request.hosts.hosts.empty() ? "-n " : "the hosts together have ") + std::to_string(request.ranks) +
+                    (request.hosts.hosts.empty() ? "" : " ranks, which") + " is not within --elastic " + shown(text));
 }
 
 void read_restarts(const Arguments& arguments, LaunchRequest& request) {
@@ -97,6 +102,23 @@ void read_restarts(const Arguments& arguments, LaunchRequest& request) {
   read_elastic(arguments, request);
   if (request.max_restarts > 0 && request.only_rank_0)
     cli::refuse(arguments.command(), "--plan starts no training, so that --max-restarts has no meaning");
+}
+
+void read_setup(const Arguments& arguments, LaunchRequest& request) {
+  RankSetup& setup = request.setup;
+  setup.log_folder = arguments.text("--enable_each_rank_log");
+  if (arguments.has("--enable_each_rank_log") && setup.log_folder.empty())
+    cli::refuse(arguments.command(), "--enable_each_rank_log wants the name of a folder, got nothing");
+  if (setup.has_logs()) setup.log_begin = log_begin_now();
+  setup.bind_cores = arguments.has("--bind_cores_to_rank");
+  setup.core_list = arguments.text("--bind_core_list");
+  if (arguments.has("--bind_core_list")) parse_core_list(setup.core_list);
+  // Both say which thread of OpenMP runs where, and would undo the binding.
+  for (const char* name : {"KMP_AFFINITY", "GOMP_CPU_AFFINITY"})
+    if (setup.bind_cores && std::getenv(name))
+      cli::refuse(arguments.command(), std::string("--bind_cores_to_rank: the variable ") + name +
+                                           " is set, which places threads too; unset it");
+  request.save_pid = arguments.has("--save_pid");
 }
 
 }  // namespace
@@ -110,13 +132,12 @@ LaunchRequest launch_request(const Arguments& arguments) {
   read_hosts(arguments, request);
   request.only_rank_0 = arguments.has("--plan");
   read_restarts(arguments, request);
+  read_setup(arguments, request);
   if (command.name == "train") request.resume = arguments.text("--resume");
   std::vector<std::string> plain = arguments.plain();
   if (!plain.empty()) {
-    request.config = read_config_once(plain.front());
-    if (request.config.number >= 0 && request.hosts.over_ssh)
-      throw UsageError("launch: the config " + plain.front() +
-                       " can be read only once; for a run over ssh give a file that is at the same path on every host");
+    request.config = read_config_once(plain.front() == "-" ? "/dev/stdin" : plain.front());
+    if (request.hosts.over_ssh) move_to_common_number(request.config);
     plain.front() = request.config.path;
     request.config_path = plain.front();
   }

@@ -9,16 +9,21 @@
 #include "cli/arguments.h"
 #include "hosts/hosts_request.h"
 #include "launch/config_document.h"
+#include "launch/rank_setup.h"
 
 namespace drivetrain::program {
 
 struct LaunchRequest {
   int ranks = 1;
   std::vector<std::string> command;  // of every rank: program and arguments, without --resume
-  std::string resume;                // what --resume says; "": it was not given
-  ConfigDocument config;             // handed on where it can be read only once
-  std::string config_path;           // as ranks are given it; "": there is none
+  std::vector<std::string>
+      command_here;         // the same for this host, where those of the run have copies; empty: as theirs
+  std::string resume;       // what --resume says; "": it was not given
+  ConfigDocument config;    // handed on where it can be read only once
+  std::string config_path;  // as ranks are given it; "": there is none
   HostsRequest hosts;
+  RankSetup setup;
+  bool save_pid = false;
   bool only_rank_0 = false;    // the others would do nothing (`--plan`)
   int max_restarts = 0;        // in a row without a newer checkpoint
   int least_ranks = 0;         // that a restart may have; 0: as many as there are

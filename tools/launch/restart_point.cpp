@@ -18,7 +18,14 @@ bool RestartPoints::take() {
     from_.close();
     return false;
   }
-  unfinished_.append(buffer, static_cast<size_t>(n));
+  const std::string bytes(buffer, static_cast<size_t>(n));
+  if (listener_) listener_(bytes);
+  take(bytes);
+  return true;
+}
+
+void RestartPoints::take(const std::string& bytes) {
+  unfinished_ += bytes;
   for (size_t end; (end = unfinished_.find('\0')) != std::string::npos; unfinished_.erase(0, end + 1)) {
     const size_t blank = unfinished_.find(' ');
     if (blank >= end) {
@@ -28,7 +35,6 @@ bool RestartPoints::take() {
     newest_ = {unfinished_.substr(0, blank), unfinished_.substr(blank + 1, end - blank - 1)};
     ++count_;
   }
-  return true;
 }
 
 }  // namespace drivetrain::program

@@ -2,6 +2,7 @@
 // run's folder is taken, and after each checkpoint that is complete. Its last word is that all is done.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -18,11 +19,15 @@ struct RestartPoint {
 class RestartPoints {
  public:
   RestartPoints() = default;
-  explicit RestartPoints(Descriptor from) : from_(std::move(from)) {}
+  using Listener = std::function<void(const std::string&)>;
+  // `listener` gets every byte as it comes.
+  explicit RestartPoints(Descriptor from, Listener listener = {})
+      : from_(std::move(from)), listener_(std::move(listener)) {}
 
   int fd() const { return from_.get(); }  // -1: there is no pipe, or its other end is closed
   // Takes what is there now; false: nothing was.
   bool take();
+  void take(const std::string& bytes);  // of a rank 0 on another host
 
   const std::optional<RestartPoint>& newest() const { return newest_; }  // nothing: the run's folder was not taken
   bool has_new_checkpoint() const { return count_ > 1; }                 // saved since this start
@@ -30,6 +35,7 @@ class RestartPoints {
 
  private:
   Descriptor from_;
+  Listener listener_;
   std::string unfinished_;
   std::optional<RestartPoint> newest_;
   int count_ = 0;

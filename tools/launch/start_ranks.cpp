@@ -4,7 +4,12 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdlib>
+#include <optional>
 #include <system_error>
+
+#include "launch/rank_log.h"
+#include "launch/report.h"
 
 namespace drivetrain::program {
 namespace {
@@ -44,6 +49,8 @@ class Starter {
     ForRank0 own;
     if (wanted_.place.first == 0) own = prepare(started);
     const int count = wanted_.only_rank_0 ? 1 : here();
+    if (wanted_.setup.bind_cores) cores_.emplace(wanted_.setup.core_list, here(), visible_devices());
+    started.guardian = std::make_unique<Guardian>(launch_id_);
     started.ranks.resize(static_cast<size_t>(count));
     for (int local = 0; local < count; ++local) started.ranks[static_cast<size_t>(local)].number = first() + local;
     for (int local = 0; local < count; ++local) {
@@ -66,7 +73,8 @@ class Starter {
     Pipe points = new_pipe();
     do_not_wait_at(points.from);
     do_not_wait_at(points.to);  // nor does a stopped launcher
-    own.restart_points = std::move(points.to), started.restart_points = RestartPoints(std::move(points.from));
+    own.restart_points = std::move(points.to),
+    started.restart_points = RestartPoints(std::move(points.from), points_listener());
     return own;
   }
 
@@ -79,25 +87,66 @@ class Starter {
     return [=](const std::string& bytes) { others->output(rank, is_error, bytes); };
   }
 
+  std::string prefix_of(int rank) const { return rank == 0 ? "" : "[rank " + std::to_string(rank) + "] "; }
+
+  // To the log, and what is an error or a last word also here.
+  Descriptor open_log(RankState& state, RankStart& start) const {
+    const auto say = [others = wanted_.others, err = wanted_.err](const std::string& text) {
+      others ? others->said(text) : launcher_says(err, text);
+    };
+    const auto log = std::make_shared<RankLog>(wanted_.setup, state.number, say);
+    const LineRelay::Listener others = listener(state.number, true);
+    Descriptor err;
+    state.err = relayed(err, wanted_.err, prefix_of(state.number), [=](const std::string& bytes) {
+      log->write(bytes);
+      if (others) others(bytes);
+    });
+    state.err->pass_errors_only();
+    state.log = log->path();
+    start.out = log->fd();
+    return err;
+  }
+
+  RestartPoints::Listener points_listener() const {
+    OtherHosts* const others = wanted_.others;
+    if (!others) return {};
+    return [=](const std::string& bytes) { others->restart_points(bytes); };
+  }
+
   void start_one(int local, const ForRank0& own, RankState& state) const {
     const int rank = state.number;
-    const std::string prefix = rank == 0 ? "" : "[rank " + std::to_string(rank) + "] ";
     Descriptor out, err;
-    const bool own_streams = rank == 0 && !wanted_.others;
-    if (!own_streams) state.out = relayed(out, wanted_.out, prefix, listener(rank, false));
-    // On a terminal rank 0's two streams must stay in order, which a pipe for one of them would not keep.
-    if (!own_streams || !isatty(wanted_.err)) state.err = relayed(err, wanted_.err, prefix, listener(rank, true));
     RankStart start;
     start.command = &wanted_.command;
     start.environment = environment_of(rank, local);
-    start.out = own_streams ? wanted_.out : out.get();
+    const bool own_streams = rank == 0 && !wanted_.others;
+    if (wanted_.setup.has_logs()) {
+      err = open_log(state, start);
+    } else {
+      if (!own_streams) state.out = relayed(out, wanted_.out, prefix_of(rank), listener(rank, false));
+      // On a terminal rank 0's two streams must stay in order, which a pipe for one of them would not keep.
+      if (!own_streams || !isatty(wanted_.err))
+        state.err = relayed(err, wanted_.err, prefix_of(rank), listener(rank, true));
+      start.out = own_streams ? wanted_.out : out.get();
+    }
     start.err = err.get();
+    if (cores_) start.before = [this, local] { return cores_->bind_this_process(local); };
     start.inherited = {{"DRIVETRAIN_LISTEN_FD", own.listener.get()},
                        {"DRIVETRAIN_NEWS_FD", own.news.get()},
                        {"DRIVETRAIN_RESTART_POINTS_FD", own.restart_points.get()}};
     start.config = config_.file.get(), start.config_number = config_.number;
     start.signal_mask = mask_;
     state.pid = start_rank(start);
+  }
+
+  // As the ranks will see them.
+  std::string visible_devices() const {
+    const char* const own = std::getenv("CUDA_VISIBLE_DEVICES");
+    std::string devices = own ? own : "";
+    const std::string name = "CUDA_VISIBLE_DEVICES=";
+    for (const std::string& entry : wanted_.environment)
+      if (entry.starts_with(name)) devices = entry.substr(name.size());
+    return devices;
   }
 
   std::vector<std::string> environment_of(int rank, int local) const {
@@ -111,6 +160,10 @@ class Starter {
           "MASTER_PORT=" + std::to_string(alone ? port_ : place.master_port),
           "DRIVETRAIN_MASTER_LISTENS=" + std::string(alone || place.listens ? "1" : "")})
       list.push_back(entry);
+    list.push_back(kLaunchId + ("=" + launch_id_));
+    if (cores_)
+      for (const char* name : {"OMP_NUM_THREADS=", "DRIVETRAIN_BOUND_CORES="})
+        list.push_back(name + std::to_string(cores_->of(local).cores));
     // Where others start the other ranks, one in the environment is theirs too; without one rank 0 shows its own.
     if (alone || !place.token.empty()) list.push_back("DRIVETRAIN_RUN_TOKEN=" + (alone ? token_ : place.token));
     return list;
@@ -120,7 +173,9 @@ class Starter {
   const ConfigDocument& config_;
   const sigset_t* const mask_;
   const std::string token_ = new_run_token();  // by environment: a command line can be read by everybody
+  const std::string launch_id_ = new_launch_id();
   int port_ = 0;
+  std::optional<CoreBinding> cores_;
 };
 
 }  // namespace

@@ -6,8 +6,11 @@
 #include <vector>
 
 #include "launch/config_document.h"
+#include "launch/core_binding.h"
+#include "launch/guardian.h"
 #include "launch/other_hosts.h"
 #include "launch/place.h"
+#include "launch/rank_setup.h"
 #include "launch/rank_state.h"
 #include "launch/restart_point.h"
 
@@ -21,10 +24,12 @@ struct RanksToStart {
   bool ask_restart_points = false;
   int out = STDOUT_FILENO, err = STDERR_FILENO;  // rank 0 inherits a terminal as it is
   Place place = {};
+  RankSetup setup = {};
   OtherHosts* others = nullptr;  // which get the output instead; null: there are none, or they are on their own
 };
 
 struct StartedRanks {
+  std::unique_ptr<Guardian> guardian;
   std::vector<RankState> ranks;
   Descriptor news;               // what is written there reaches rank 0
   RestartPoints restart_points;  // from rank 0

@@ -9,6 +9,7 @@ build_packages() {
   echo gnuplot-nox # charts of `drivetrain study`
   echo libmpich-dev mpich # communicator/mpi; where both are absent, a build leaves it out and says so
   echo python3-jsonschema # what `config schema` prints is tested with it
+  echo libhwloc-dev pkg-config # launch --bind_cores_to_rank
   echo openssh-client openssh-server iproute2 procps # hosts of tests are namespaces with an sshd each
   find_python || echo python3-pip
 }
@@ -30,6 +31,7 @@ have_package() {
     openssh-server) [ -x /usr/sbin/sshd ] && return 0 ;;
     iproute2) have ip && return 0 ;;
     gnuplot-nox) have gnuplot && return 0 ;;
+    pkg-config) have pkg-config && return 0 ;;
     procps) have pkill && return 0 ;;
   esac
   [ "$(dpkg-query -W -f='${db:Status-Status}' "$1" 2>/dev/null)" = installed ]

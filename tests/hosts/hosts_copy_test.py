@@ -1,0 +1,73 @@
+#!/usr/bin/env python3
+"""`launch --copy`: hosts that have neither the program nor the config get both, and keep them."""
+
+import sys
+import unittest
+
+import namespaces
+from hosts_fixture import Ended, HostsTest
+
+SAID = 'echo "$RANK on $(hostname): $RANK_COMMAND"; cat "${RANK_COMMAND##* train }" 2> /dev/null || true'
+
+
+class Copies(HostsTest):
+    names = ("a", "b")
+
+    def setUp(self):
+        super().setUp()
+        self.there = self.hosts["b"].run
+        (self.folder / "only_a").mkdir(exist_ok=True)
+        (self.folder / "only_a/config.json").write_text('{"a": "config"}')
+        for hidden in ("install/bin", "install/lib", "only_a"):
+            self.there("mount", "-t", "tmpfs", "tmpfs", self.folder / hidden)
+            self.addCleanup(self.there, "umount", self.folder / hidden)
+        for host in self.hosts.values():
+            self.addCleanup(host.run, "rm", "-rf", "/tmp/copies")
+
+    def launch_copied(self, *options):
+        words = self.words("--env", "RANK_SCRIPT", "--copy", "/tmp/copies", *options)
+        launch = self.hosts["a"].start("env", "-C", self.work, *words[:-1], self.folder / "only_a/config.json",
+                                       env=self.environment(SAID), stdin=-3, stdout=-1, stderr=-1)
+        return Ended(launch)
+
+    def files(self):
+        return self.there("find", "/tmp", "-type", "f", "-printf", "%p %i %T@ %m\n").stdout.splitlines()
+
+    def test_a_host_without_program_and_config_gets_both_once(self):
+        self.expect(self.launch(SAID), 2, "host b: there is no program")
+        ended = self.launch_copied()
+        self.expect(ended, 0)
+        for rank, host in enumerate("abb"):
+            self.assertRegex(ended.out, rf"{rank} on {host}: /tmp/copies/drivetrain-[\d.]+-[0-9a-f]{{16}}/bin/drivetrain "
+                                        r"train /tmp/copies/configs/[0-9a-f]{16}/config.json")
+        first = self.files()
+        self.assertEqual(len(first), 3)  # the program, the library, the config
+        self.assertTrue(all(line.endswith(("700", "600")) for line in first), first)
+        self.expect(self.launch_copied(), 0)
+        self.assertEqual([line for line in self.files() if "configs" not in line],
+                         [line for line in first if "configs" not in line])
+
+    def test_what_cannot_be(self):
+        self.expect(self.launch_copied(), 0)
+        (library,) = self.there("find", "/tmp/copies", "-name", "libdrivetrain.so").stdout.split()
+        self.there("sh", "-c", f"echo >> {library}")
+        self.expect(self.launch_copied(), 5, "--copy did not reach all hosts, and no rank was started: host b: exit 3: "
+                    "/tmp/copies/drivetrain-", "has other files than it had; remove it")
+        self.there("rm", "-rf", "/tmp/copies")
+        self.there("touch", "/tmp/copies")
+        self.expect(self.launch_copied(), 5, "host b: exit 1: mkdir: cannot create directory")
+        self.hosts["b"].run("rm", "/tmp/copies")
+
+    def test_dry_run_shows_what_would_run(self):
+        ended = self.launch_copied("--dry-run")
+        self.expect(ended, 0)
+        self.assertIn("launcher: tar -C ", ended.out)
+        self.assertIn("/bin/drivetrain train /tmp/copies/configs/", ended.out)
+        self.assertEqual(self.files(), [])
+
+
+if __name__ == "__main__":
+    if reason := namespaces.why_not():
+        print(f"skipped: {reason}")
+        sys.exit(77)
+    unittest.main(verbosity=2, warnings="ignore")

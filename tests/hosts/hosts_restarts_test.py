@@ -1,0 +1,129 @@
+#!/usr/bin/env python3
+"""`launch --max-restarts` over hosts: lost ranks and lost hosts, hosts that take their place, and what cannot be."""
+
+import os
+import re
+import sys
+import unittest
+
+import namespaces
+from hosts_fixture import Ended, HostsTest, eventually
+
+ALL = os.environ.get("DRIVETRAIN_ALL_LOST_HOSTS")
+# `point TAG`: what rank 0 tells of a checkpoint. $n: which attempt this is. Each attempt is a line of $W/attempts.
+WORDS = ('point() { [ $RANK = 0 ] && printf "%s %s\\0" "$1" "$W/run" >&$DRIVETRAIN_RESTART_POINTS_FD; }; '
+         'me=${DRIVETRAIN_RUN_TOKEN:0:16}; if [ $RANK = 0 ]; then mkdir -p "$W/run"; echo "$me" >> "$W/secrets"; fi; '
+         'until n=$(grep -sn "$me" "$W/secrets" | cut -d: -f1) && [ "$n" ]; do sleep 0.05; done; '
+         'echo "$n: $RANK of $WORLD_SIZE on $(hostname) $RANK_COMMAND ${DRIVETRAIN_BEGUN_FOLDER:+begun}" >> "$W/attempts"; ')
+PLAN = '[[ $RANK_COMMAND == *--plan* ]] && { echo "{\\"train_batch_size\\": 6}"; exit 0; }; '
+ALL_CAME = 'until [ $(grep -c "^$n: " "$W/attempts") = $WORLD_SIZE ]; do sleep 0.05; done; '
+
+
+class Launches(HostsTest):
+    def start_restarted(self, script, *options, **more):
+        given = options if "--max-restarts" in options else ("--max-restarts", "2", *options)
+        return self.start(PLAN + WORDS + ALL_CAME + script, *given, **more)
+
+    def restarted(self, *words, **more):
+        return Ended(self.start_restarted(*words, **more))
+
+    def attempts(self):
+        """For each attempt the host of each rank, and the words of rank 0."""
+        attempts = {}
+        for line in sorted((self.work / "attempts").read_text().splitlines()):
+            number, rank, world, host, words = re.match(r"(\d+): (\d+) of (\d+) on (\w+) (.*)", line).groups()
+            hosts, _ = attempts.setdefault(int(number), ({}, words))
+            hosts[int(rank)] = host
+            self.assertLess(int(rank), int(world))
+        return [("".join(hosts[rank] for rank in sorted(hosts)), words) for _, (hosts, words) in sorted(attempts.items())]
+
+
+class Restarts(Launches):
+    def test_a_lost_rank(self):
+        ended = self.restarted('[ $n = 1 ] && point ""; [ $n = 2 ] && { point ""; point step-2; }; '
+                               '[ $n -lt 3 ] && { [ $RANK = 2 ] && { sleep 0.5; kill -9 $$; }; sleep 1.5; exit 5; }; exit 0',
+                               "--enable_each_rank_log", "logs")
+        self.expect(ended, 0, "rank 2 on host b failed first: killed by signal 9", "from the beginning, for there is no",
+                    "restart 1 of 2 in 0.2 s, from checkpoint step-2")
+        attempts = self.attempts()
+        self.assertEqual([hosts for hosts, _ in attempts], ["abb"] * 3)
+        self.assertEqual([re.findall("auto|begun", words) for _, words in attempts], [[], ["auto", "begun"], ["auto"]])
+        self.assertEqual(len(set((self.work / "secrets").read_text().split())), 3)
+        self.assertEqual(len(list((self.work / "logs").iterdir())), 3)
+        self.expect_nothing_left()
+
+    def test_what_is_not_started_again(self):
+        self.expect(self.restarted('point ""; [ $RANK = 1 ] && exit 7; sleep 1; exit 5'), 7,
+                    "no restart: rank 1 on host b: exit 7 (numeric failure)")
+        self.assertEqual(len(self.attempts()), 1)
+        for name in ("secrets", "attempts"):
+            (self.work / name).unlink()
+        self.expect(self.restarted('point ""; [ $RANK = 2 ] && kill -9 $$; sleep 1; exit 5', "--max-restarts", "1"), 137,
+                    "gives up after 1 restart without a newer checkpoint")
+        self.expect_nothing_left()
+
+    def test_a_spare_that_lacks_the_run(self):
+        self.hosts["c"].run("mount", "-t", "tmpfs", "tmpfs", self.work)
+        self.addCleanup(self.hosts["c"].run, "umount", self.work)
+        ended = self.restarted('point step-1; [ $RANK = 1 ] && kill -9 $$; sleep 1; exit 5', "--spare", "gone,c",
+                               ssh_config=self.gone())
+        self.expect(ended, 137, "rank 1 on host b failed twice in a row: host gone takes the place of b",
+                    "host gone: it cannot be reached by ssh", "host c takes the place of gone",
+                    f"host c: the folder of the run, with its checkpoints, is not there: {self.work}/run",
+                    "a file system that all hosts share; no other host stands by; the first failure was rank 1 on host b")
+        self.expect_nothing_left()
+
+    @unittest.skipUnless(ALL, "DRIVETRAIN_ALL_LOST_HOSTS=1 is not set")
+    def test_a_host_that_comes_back(self):
+        launch = self.start_restarted('touch "$W/up$n.$RANK"; point ""; point step-1; [ $n = 1 ] && sleep 100; exit 0')
+        self.wait_for("up1.0", "up1.1", "up1.2")
+        self.network.cut("b")
+        self.assertTrue(eventually(lambda: not self.hosts["b"].processes(), 20))
+        self.network.mend("b")
+        self.expect(Ended(launch), 0, "no host stands by for 2 ranks of b, which is tried again", "from checkpoint step-1")
+        self.assertEqual([hosts for hosts, _ in self.attempts()], ["abb", "abb"])
+        self.expect_nothing_left()
+
+    def gone(self):
+        (self.folder / "config_gone").write_text("Host gone\n  HostName 10.77.0.99\n" +
+                                                 (self.folder / "ssh_config").read_text())
+        return "config_gone"
+
+    def test_spares_that_cannot_be(self):
+        for options, words in ((("--spare", "c"), "--spare goes with --max-restarts"),
+                               (("--spare", "b", "--max-restarts", "1"), "the host b is one of the run already"),
+                               (("--spare", "c:x", "--max-restarts", "1"), "gives no number of ranks"),
+                               (("--spare", "-c", "--max-restarts", "1"), "is no host name"),
+                               (("--elastic", "1:2", "--max-restarts", "1"), "the hosts together have 3 ranks, which is not within")):
+            self.expect(self.launch("exit 0", *options), 2, words)
+
+
+class ALostHost(Launches):
+    def lose(self, name, *options, on):
+        launch = self.start_restarted('touch "$W/up$n.$RANK"; [ $n = 1 ] && { point ""; point step-1; sleep 100; }; exit 0',
+                                      *options, on=on)
+        self.wait_for("up1.0", "up1.1", "up1.2")
+        self.hosts.pop(name).end()
+        return Ended(launch)
+
+    def test_another_takes_its_place(self):
+        self.expect(self.lose("b", "--spare", "c:2", on="a"), 0, "rank 1 on host b failed first: lost with its host",
+                    "host c takes the place of b", "restart 1 of 2 in 6 s, from checkpoint step-1")
+        self.assertEqual([hosts for hosts, _ in self.attempts()], ["abb", "acc"])
+        self.expect_nothing_left()
+
+
+@unittest.skipUnless(ALL, "DRIVETRAIN_ALL_LOST_HOSTS=1 is not set")
+class TheLostHostOfRank0(ALostHost):
+    def test_another_takes_its_place(self):
+        self.expect(self.lose("a", "--elastic", "1:3", on="c"), 0, "rank 0 on host a failed first: lost with its host",
+                    "host a is lost: goes on with 2 ranks instead of 3")
+        self.assertEqual([hosts for hosts, _ in self.attempts()], ["abb", "bb"])
+        self.expect_nothing_left()
+
+
+if __name__ == "__main__":
+    if reason := namespaces.why_not():
+        print(f"skipped: {reason}")
+        sys.exit(77)
+    unittest.main(verbosity=2, warnings="ignore")

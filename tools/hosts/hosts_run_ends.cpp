@@ -1,0 +1,123 @@
+// How a run over hosts fails, loses hosts, and ends.
+#include <algorithm>
+
+#include "hosts/hosts_run.h"
+#include "launch/report.h"
+
+namespace drivetrain::program {
+
+AttemptEnd HostsRun::could_not_start(int code) const {
+  AttemptEnd end;
+  end.code = code, end.signal = signal_, end.not_started = true;
+  for (const Member& member : members_) {
+    if (member.problem_code == 0) continue;
+    end.lost_hosts.push_back(member.connection->name());
+    if (!end.failure) end.failure = RankEnd{.rank = member.first, .code = member.problem_code};
+    if (end.cause.empty()) end.cause = "host " + member.connection->name() + ": " + member.problem;
+  }
+  return end;
+}
+
+int HostsRun::report_problems() const {
+  int code = 0;
+  size_t count = 0;
+  for (const Member& member : members_) {
+    if (member.problem_code == 0) continue;
+    const std::string text = "host " + member.connection->name() + ": " + member.problem;
+    if (wanted_.is_again)
+      say(text);
+    else
+      write_text(request_.err, "drivetrain: error: launch: " + text + "\n");
+    if (code == 0) code = member.problem_code;
+    ++count;
+  }
+  if (count > 0 && members_.size() > 1)
+    say(std::to_string(count) + " of " + hosts_text(members_.size()) + " cannot take part; no rank was started");
+  return code;
+}
+
+void HostsRun::note_problem(Member& member, int code, const std::string& text) {
+  if (member.problem_code != 0) return;
+  member.problem_code = code, member.problem = text;
+}
+
+void HostsRun::note_no_connection(Member& member) {
+  const std::string reason = member.connection->reason();
+  const int code = member.connection->exit_code();
+  if (started_) return lose(member, reason);
+  if (reason.find("cannot run ssh") != std::string::npos)
+    return note_problem(member, 2, "this host has no ssh to reach it with: " + reason);
+  if (code == 126 || code == 127)
+    return note_problem(member, 2,
+                        "there is no program " + request_.command.front() +
+                            " that can be run; install Drivetrain at the same path on every host (" + reason + ")");
+  note_problem(member, 5,
+               member.greeted ? "the connection was lost: " + reason
+                              : "it cannot be reached by ssh: " + reason + "; `ssh " + member.connection->name() +
+                                    " true` has to work without a question");
+}
+
+void HostsRun::note_end(Member& member, RankEnd end) {
+  RankState& rank = ranks_[static_cast<size_t>(end.rank)];
+  if (rank.ended) return;
+  rank.ended = true;
+  end.after_s = now();
+  ends_.push_back(end);
+  const bool as_asked = end.code == 0 || (signal_ != 0 && !end.killed && is_as_asked(end.code, signal_));
+  if (!as_asked && failed_at_ == kNever) failed_at_ = now();
+  for (Member& other : members_)
+    if (&other != &member && !other.said_bye && !other.lost) other.connection->send(message_of(end));
+}
+
+void HostsRun::lose(Member& member, const std::string& reason) {
+  if (member.lost) return;
+  member.lost = true;
+  member.connection->kill_ssh();
+  if (all_ended()) return say("host " + member.connection->name() + " was lost in the end: " + reason);
+  // What ranks elsewhere say of a lost peer is its consequence.
+  const bool blame = std::all_of(ends_.begin(), ends_.end(), [](const RankEnd& end) {
+    return end.code == 0 || (end.code == 5 && end.fault.empty());
+  });
+  for (int rank = member.first; rank < member.first + member.count; ++rank)
+    if (!ranks_[static_cast<size_t>(rank)].ended)
+      note_end(member, {rank, 5, false, !blame, 0, blame ? "lost with its host: " + reason : ""});
+  if (!blame) say("host " + member.connection->name() + " was lost too: " + reason);
+}
+
+void HostsRun::on_signal(int number) {
+  if (number == SIGUSR2 && !started_) return;  // a question to ranks
+  if (signal_ == 0 && number != SIGUSR2) signal_ = number == SIGHUP ? SIGTERM : number;
+  for (Member& member : members_)
+    if (!member.lost) member.connection->send({Message::signal, number, ""});
+}
+
+bool HostsRun::all_ended() const {
+  return std::all_of(ranks_.begin(), ranks_.end(), [](const RankState& r) { return r.ended; });
+}
+
+bool HostsRun::all_said_bye() const {
+  return std::all_of(members_.begin(), members_.end(), [](const Member& m) { return m.said_bye || m.lost; });
+}
+
+AttemptEnd HostsRun::report() {
+  for (Member& member : members_)
+    if (!member.said_bye && !member.lost) lose(member, "its agent did not say that all is ended");
+  for (RankState& rank : ranks_) rank.out->finish(), rank.err->finish();
+  const Report report(ranks_, ends_, [this](const std::string& text) { say(text); });
+  report.pass_errors();
+  AttemptEnd end;
+  end.code = launch_code(ends_, signal_), end.signal = signal_;
+  end.failure = first_failure(ends_, signal_);
+  if (end.failure) {
+    report.name(*end.failure);
+    end.cause = ranks_[static_cast<size_t>(end.failure->rank)].name() + ": " + describe_end(*end.failure);
+  }
+  for (const Member& member : members_)
+    if (member.lost) end.lost_hosts.push_back(member.connection->name());
+  end.restart_point = points_.newest();
+  end.has_new_checkpoint = points_.has_new_checkpoint();
+  end.run_is_done = points_.run_is_done();
+  return end;
+}
+
+}  // namespace drivetrain::program

@@ -1,0 +1,241 @@
+#include "launch/restarting.h"
+
+#include <fcntl.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstdlib>
+
+#include "hosts/hosts_run.h"
+#include "hosts/meeting.h"
+#include "launch/report.h"
+
+namespace drivetrain::program {
+namespace {
+
+constexpr const char* kBegunFolder = "DRIVETRAIN_BEGUN_FOLDER";
+// The agent of a host that was lost ends its ranks by itself, some seconds after the launcher has noticed.
+constexpr double kLostHostEndsInS = 6;
+
+std::string ranks_text(int count) { return std::to_string(count) + (count == 1 ? " rank" : " ranks"); }
+
+// Where each host's launch is started by somebody else: the ranks of this one.
+Place own_place(const HostsRequest& hosts) {
+  Place place;
+  if (hosts.hosts.empty()) return place;
+  const auto own = static_cast<size_t>(hosts.node_rank);
+  const std::vector<Host> before(hosts.hosts.begin(), hosts.hosts.begin() + hosts.node_rank);
+  const bool alone = hosts.hosts.size() == 1;
+  if (alone && hosts.master_addr.empty() && hosts.master_port == 0) return place;
+  place.first = ranks_of(before), place.here = static_cast<int>(hosts.hosts[own].slots.size());
+  place.master_addr = hosts.master_addr, place.master_port = hosts.master_port;
+  place.listens = alone;  // others may be started earlier
+  if (alone) place.token = new_run_token();
+  if (own != 0) return place;
+  Meeting meeting = open_meeting(hosts.master_addr, hosts.master_port, {});
+  place.master_addr = meeting.address, place.master_port = meeting.port;
+  place.listener = fcntl(meeting.listener.get(), F_DUPFD_CLOEXEC, 3);
+  return place;
+}
+
+}  // namespace
+
+Restarting::Restarting(const LaunchRequest& request)
+    : request_(request),
+      ranks_(request.ranks),
+      slots_(std::max(request.ranks, request.most_ranks)),
+      pool_(request.hosts.hosts, request.hosts.spares),
+      may_shrink_(request.least_ranks > 0),
+      count_(request.max_restarts, request.first_pause_s, request.longest_pause_s) {
+  unsetenv(kBegunFolder);  // of another launch
+}
+
+int Restarting::run() {
+  for (;;) {
+    const AttemptEnd end = attempt();
+    if (end.signal != 0 && end.not_started && attempts_ > 1) return code_of(end.signal);
+    if (!end.failure || end.signal != 0 || request_.max_restarts == 0) return end.code;
+    if (end.not_started && attempts_ == 1) return end.code;  // it is told
+    if (end.restart_point) point_ = end.restart_point;
+    if (!end.not_started && !may_pass(*end.failure, point_.has_value())) return no_restart(end);
+    if (end.run_is_done) {
+      say("the run was done before that: there is nothing to start again");
+      return 0;
+    }
+    const int place =
+        request_.hosts.over_ssh ? pool_.place_of_rank(end.failure->rank) : slots_.of_rank(end.failure->rank);
+    count_.failed({end.cause, end.code, place}, end.has_new_checkpoint);
+    if (const int signal = move(end)) return code_of(signal);
+    if (lacks_a_host_) return no_host(end);
+    if (count_.used_up()) return give_up();
+    const double pause_s = std::max(count_.pause_s(), end.lost_hosts.empty() || end.not_started ? 0 : kLostHostEndsInS);
+    say("restart " + number_text() + "in " + seconds_text(pause_s) + ", " + where_from());
+    if (const int signal = signals_.next_within(pause_s)) return code_of(signal);
+  }
+}
+
+AttemptEnd Restarting::attempt() {
+  ++attempts_;
+  return request_.hosts.over_ssh ? attempt_over_hosts() : attempt_here();
+}
+
+AttemptEnd Restarting::attempt_here() {
+  RanksToStart wanted{.count = ranks_, .only_rank_0 = request_.only_rank_0, .command = request_.command};
+  if (const std::string resume = resume_word(); !resume.empty())
+    wanted.command.insert(wanted.command.end(), {"--resume", resume});
+  wanted.environment = slots_.environment(ranks_, std::getenv("CUDA_VISIBLE_DEVICES"));
+  if (point_ && point_->tag.empty()) wanted.environment.push_back(kBegunFolder + ("=" + point_->output_dir));
+  wanted.ask_restart_points = request_.max_restarts > 0;
+  wanted.out = request_.out, wanted.err = request_.err;
+  wanted.place = own_place(request_.hosts);
+  wanted.setup = request_.setup;
+  wanted.setup.logs_may_be_there = attempts_ > 1;
+  return Attempt(request_, wanted, signals_).run();
+}
+
+AttemptEnd Restarting::attempt_over_hosts() {
+  RunOverHosts wanted{.hosts = pool_.hosts(), .resume = resume_word(), .is_again = attempts_ > 1};
+  if (point_ && point_->tag.empty()) wanted.environment.push_back(kBegunFolder + ("=" + point_->output_dir));
+  if (point_) wanted.run_folder = point_->output_dir;
+  return HostsRun(request_, wanted, signals_).run();
+}
+
+// Until the run has begun, as the user said. One that began with an old tag has newer ones of another past beside it.
+std::string Restarting::resume_word() const {
+  const bool by_tag = !request_.resume.empty() && request_.resume != "auto" && request_.resume != "never";
+  if (!point_ || (by_tag && point_->tag.empty())) return request_.resume;
+  return by_tag ? point_->tag : "auto";
+}
+
+std::string Restarting::number_text() const {
+  if (count_.number() == 0) return "";
+  return std::to_string(count_.number()) + " of " + std::to_string(request_.max_restarts) + " ";
+}
+
+std::string Restarting::where_from() const {
+  if (!point_) return "as the first time, for the run had not begun";
+  if (point_->tag.empty()) return "from the beginning, for there is no checkpoint yet";
+  return "from checkpoint " + point_->tag;
+}
+
+int Restarting::move(const AttemptEnd& end) {
+  if (!end.lost_hosts.empty()) return replace_lost(end);
+  if (!count_.same_slot_again()) return 0;
+  const int rank = end.failure->rank;
+  return request_.hosts.over_ssh ? replace_failing(rank) : leave_out(rank);
+}
+
+// A host that was lost may come back: it stands by, after all others. One that cannot take part does not.
+int Restarting::replace_lost(const AttemptEnd& end) {
+  std::vector<Host> lost;
+  for (const Host& host : pool_.hosts())
+    if (std::find(end.lost_hosts.begin(), end.lost_hosts.end(), host.name) != end.lost_hosts.end())
+      lost.push_back(host);
+  for (const Host& host : lost) {
+    const int most = pool_.ranks_without(host.name);
+    if (const std::string other = pool_.replace(host.name); !other.empty()) {
+      say("host " + other + " takes the place of " + host.name);
+      if (end.not_started) count_.begin_anew();  // the run itself has not failed
+    } else if (may_shrink_ && most > 0) {
+      const FewerRanks found = fewer(std::min(ranks_, most), "host " + host.name + " is lost");
+      if (found.signal != 0) return found.signal;
+      if (found.ranks == 0) continue;
+      pool_.leave_out(host.name), pool_.keep_ranks(found.ranks);
+      tell_fewer("host " + host.name + " is lost", found);
+    } else if (end.not_started && !may_pass(*end.failure, false)) {
+      lacks_a_host_ = true;
+    } else {
+      say("no host stands by for " + ranks_text(static_cast<int>(host.slots.size())) + " of " + host.name +
+          ", which is tried again; --spare names such hosts, and --elastic allows fewer ranks");
+    }
+  }
+  for (const Host& host : lost)
+    if (!end.not_started &&
+        std::none_of(pool_.hosts().begin(), pool_.hosts().end(), [&](const Host& h) { return h.name == host.name; }))
+      pool_.stands_by(host);
+  return 0;
+}
+
+int Restarting::replace_failing(int rank) {
+  const std::string host = pool_.host_of_rank(rank);
+  const std::string failed = "rank " + std::to_string(rank) + " on host " + host + " failed twice in a row";
+  if (const std::string other = pool_.replace(host); !other.empty()) {
+    say(failed + ": host " + other + " takes the place of " + host);
+    count_.begin_anew();
+    return 0;
+  }
+  if (!may_shrink_) return 0;
+  const FewerRanks found = fewer(ranks_ - 1, failed);
+  if (found.signal != 0 || found.ranks == 0) return found.signal;
+  pool_.leave_out_slot_of(rank), pool_.keep_ranks(found.ranks);
+  tell_fewer(failed, found);
+  return 0;
+}
+
+// Fewer ranks, or other places for them.
+int Restarting::leave_out(int rank) {
+  if (!may_shrink_) return 0;
+  const std::string failed = "rank " + std::to_string(rank) + " failed twice in a row without a newer checkpoint";
+  FewerRanks found;
+  if (ranks_ <= slots_.count() - 1)
+    found.ranks = ranks_;  // there are more places than ranks
+  else
+    found = fewer(slots_.count() - 1, failed);
+  if (found.signal != 0 || found.ranks == 0) return found.signal;
+  slots_.leave_out(slots_.of_rank(rank));
+  tell_fewer(failed, found);
+  return 0;
+}
+
+FewerRanks Restarting::fewer(int most, const std::string& reason) {
+  FewerRanks found =
+      fewer_ranks(ranks_, most, request_.least_ranks, [&](int ranks) { return ask_plan(request_, ranks, signals_); });
+  if (found.signal != 0 || found.ranks != 0) return found;
+  may_shrink_ = false;  // nor will it be
+  say(reason + ", and the run cannot go on with fewer than " + ranks_text(ranks_) + ": " +
+      (found.refused.empty() ? "--elastic allows no fewer" : found.refused));
+  return found;
+}
+
+void Restarting::tell_fewer(const std::string& reason, const FewerRanks& found) {
+  say(reason + ": goes on with " + ranks_text(found.ranks) +
+      (found.ranks == ranks_ ? " in other places" : " instead of " + std::to_string(ranks_)) +
+      (found.refused.empty() ? "" : "; " + found.refused));
+  ranks_ = found.ranks;
+  count_.begin_anew();
+}
+
+int Restarting::no_host(const AttemptEnd& end) const {
+  say("no restart: " + end.cause + "; no other host stands by; the first failure was " + count_.first().cause);
+  return count_.first().code;
+}
+
+int Restarting::no_restart(const AttemptEnd& end) const {
+  const bool asked = end.code == 75 || end.code > 128;  // killed otherwise, it would be started again
+  say("no restart: " + end.cause + (asked ? "; it was asked to end" : "; it would fail again") +
+      (count_.number() > 0 ? "; the failure before it: " + count_.last().cause : ""));
+  return end.code;
+}
+
+int Restarting::give_up() const {
+  const bool same = count_.first().cause == count_.last().cause;
+  say("gives up after " + std::to_string(count_.done()) + (count_.done() == 1 ? " restart" : " restarts") +
+      " without a newer checkpoint; the first failure was " + count_.first().cause +
+      (same ? ", and so was the last" : "; the last " + count_.last().cause));
+  return count_.first().code;
+}
+
+// Between two attempts nothing runs that would have to end first.
+int Restarting::code_of(int signal) const {
+  const bool has_checkpoint = point_ && !point_->tag.empty();
+  say("stopped by signal " + std::to_string(signal) + " before the restart; " +
+      (has_checkpoint ? "the same command goes on from checkpoint " + point_->tag
+       : point_       ? "there is no checkpoint to go on from"
+                      : "the run had not begun"));
+  const bool requeue = signal != SIGINT && has_checkpoint;
+  return requeue ? 75 : 128 + (signal == SIGHUP ? SIGTERM : signal);
+}
+
+void Restarting::say(const std::string& text) const { launcher_says(request_.err, text); }
+
+}  // namespace drivetrain::program

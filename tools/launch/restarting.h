@@ -1,0 +1,59 @@
+// The attempts of a run, one after the other: on this host, or on several, whose lost ones are replaced.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "hosts/host_pool.h"
+#include "launch/attempt.h"
+#include "launch/fewer_ranks.h"
+#include "launch/request.h"
+#include "launch/restart_count.h"
+#include "launch/signal_watch.h"
+#include "launch/slots.h"
+
+namespace drivetrain::program {
+
+class Restarting {
+ public:
+  explicit Restarting(const LaunchRequest& request);
+  // Once. Returns the exit code of the contract.
+  int run();
+
+ private:
+  AttemptEnd attempt();
+  AttemptEnd attempt_here();
+  AttemptEnd attempt_over_hosts();
+  std::string resume_word() const;
+  std::string number_text() const;
+  std::string where_from() const;
+
+  // Other places for the next attempt, if it needs them. Returns the signal that ended it, or 0.
+  int move(const AttemptEnd& end);
+  int replace_lost(const AttemptEnd& end);
+  int replace_failing(int rank);
+  int leave_out(int rank);
+  // Fewer ranks, at most `most`, because of `reason`: 0 if there can be none.
+  FewerRanks fewer(int most, const std::string& reason);
+  void tell_fewer(const std::string& reason, const FewerRanks& found);
+
+  int no_host(const AttemptEnd& end) const;
+  int no_restart(const AttemptEnd& end) const;
+  int give_up() const;
+  int code_of(int signal) const;
+  void say(const std::string& text) const;
+
+  const LaunchRequest& request_;
+  SignalWatch signals_;
+  int ranks_;
+  Slots slots_;
+  HostPool pool_;
+  bool may_shrink_;
+  RestartCount count_;
+  std::optional<RestartPoint> point_;  // once the run has begun
+  int attempts_ = 0;
+  bool lacks_a_host_ = false;  // for good
+};
+
+}  // namespace drivetrain::program
