@@ -100,6 +100,10 @@ TEST_F(HostsRequestTest, options_that_would_do_nothing_are_refused) {
   expect_refused({"--launcher_args", "-v"}, "--launcher_args goes with a run over ssh");
   expect_refused({"-H", path("hosts"), "--max-restarts", "1"}, "not in this version for a run of several hosts");
   expect_refused({"-H", path("hosts"), "--launcher", "pdsh"}, "leave --launcher out");
+  expect_refused({"-n", "2", "--comment", "x"}, "--comment goes with --launcher slurm");
+  expect_refused({"--launcher", "mpich", "--submit", "job.sh"}, "--submit goes with --launcher slurm");
+  expect_refused({"--submit", "job.sh", "-H", path("hosts")}, "--hostfile does not go with --submit");
+  expect_refused({"-H", path("hosts"), "--launcher", "slurm"}, "SLURM chooses the hosts");
   expect_refused({"-H", path("hosts"), "--include", "far-a", "--num_nodes", "1"}, "leave out --num_nodes");
 }
 

@@ -5,6 +5,7 @@
 
 #include "hosts/host_connection.h"
 #include "hosts/visible_devices.h"
+#include "schedulers/starter_command.h"
 
 namespace drivetrain::program {
 namespace {
@@ -40,9 +41,17 @@ std::string rank_line(const LaunchRequest& request, const Host& host, const DryR
   return line + " " + shell_line(command);
 }
 
+// The agents start the ranks, whose lines follow.
+std::string starter_line(const LaunchRequest& request, const std::string& program) {
+  const int tasks = request.only_rank_0 ? 1 : request.ranks;
+  return std::string("launcher: env ") + kTaskVariable + "=<key and address of this launch> " + kTokenVariable +
+         "=<secret> " + shell_line(starter_command(request.hosts, tasks, {program, "agent"})) + "\n";
+}
+
 }  // namespace
 
 std::string dry_run_text(const LaunchRequest& request) {
+  if (!request.hosts.submit.empty()) return request.hosts.script;
   std::vector<Host> hosts = request.hosts.hosts;
   if (hosts.empty()) {
     hosts.push_back({"localhost", {}});
@@ -50,12 +59,13 @@ std::string dry_run_text(const LaunchRequest& request) {
   }
   const std::string program = std::filesystem::read_symlink("/proc/self/exe");
   std::string text;
+  if (!request.hosts.starter.empty()) text = starter_line(request, program);
   int rank = 0;
   for (size_t i = 0; i < hosts.size(); ++i) {
     const Host& host = hosts[i];
     const int slots = static_cast<int>(host.slots.size());
     const bool here = request.hosts.over_ssh || static_cast<int>(i) == request.hosts.node_rank;
-    if (request.hosts.over_ssh)
+    if (request.hosts.over_ssh && request.hosts.starter.empty())
       text += "launcher: " + shell_line(ssh_command(request.hosts, host.name, program)) + "\n";
     for (int local = 0; local < slots && here; ++local)
       if (!request.only_rank_0 || rank + local == 0)

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <set>
 
 #include "hosts/orders.h"
 #include "launch/report.h"
@@ -15,6 +16,11 @@ namespace {
 constexpr double kSilenceS = 10;  // of an agent, which speaks each second
 constexpr double kByeMayTakeS = 5;
 
+// A scheduler signals the tasks of a job, not always their launcher.
+bool were_preempted(const std::vector<RankEnd>& ends) {
+  return std::all_of(ends.begin(), ends.end(), [](const RankEnd& end) { return end.code == 75 && !end.killed; });
+}
+
 const std::string& own_program() {
   static const std::string path = std::filesystem::read_symlink("/proc/self/exe");
   return path;
@@ -24,6 +30,7 @@ const std::string& own_program() {
 
 HostsRun::HostsRun(const LaunchRequest& request) : request_(request) {
   int first = 0;
+  if (!request.hosts.starter.empty()) return;  // which task is where is known when they have come
   for (const Host& host : request.hosts.hosts) {
     Member member;
     const int slots = static_cast<int>(host.slots.size());
@@ -42,10 +49,14 @@ int HostsRun::run() {
 }
 
 int HostsRun::connect() {
-  for (size_t i = 0; i < members_.size(); ++i) {
-    const Host& host = request_.hosts.hosts[i];
-    members_[i].connection = std::make_unique<HostConnection>(
-        host, ssh_command(request_.hosts, host.name, own_program()), signals_.mask_before(), request_.err);
+  if (!request_.hosts.starter.empty()) {
+    if (const int code = connect_tasks()) return code;
+  } else {
+    for (size_t i = 0; i < members_.size(); ++i) {
+      const Host& host = request_.hosts.hosts[i];
+      members_[i].connection = std::make_unique<HostConnection>(
+          host, ssh_command(request_.hosts, host.name, own_program()), signals_.mask_before(), request_.err);
+    }
   }
   return all_answer([](const Member& m) { return m.greeted; }, request_.hosts.hello_may_take_s,
                     "its agent did not answer");
@@ -60,8 +71,11 @@ int HostsRun::prepare() {
     PrepareOrder own = order;
     own.has_rank_0 = &member == &members_.front();
     own.master_addr = request_.hosts.master_addr, own.master_port = request_.hosts.master_port;
+    std::set<std::string> peers;  // several tasks may be on one host
     for (const Member& other : members_)
-      if (&other != &member) own.peers.push_back(other.address.empty() ? other.connection->name() : other.address);
+      if (own.has_rank_0 && &other != &member)
+        peers.insert(other.address.empty() ? other.connection->name() : other.address);
+    own.peers.assign(peers.begin(), peers.end());
     member.answered = false;
     member.connection->send({Message::prepare, 0, own.text()});
   }
@@ -83,7 +97,8 @@ void HostsRun::start() {
   order.world = request_.ranks;
   order.only_rank_0 = request_.only_rank_0;
   order.master_addr = master_addr_, order.master_port = master_port_;
-  order.token = new_run_token();
+  if (!starter_) order.token = new_run_token();  // else they have it
+  order.signals_reach_ranks = request_.hosts.starter == "slurm";
   // With the time that the ends need to come here, all is over within ten seconds.
   order.peers_may_take_s = std::min(request_.peers_may_take_s, 4.0);
   order.sigterm_may_take_s = std::min(request_.sigterm_may_take_s, 3.0);
@@ -96,7 +111,7 @@ void HostsRun::start() {
       member.connection->hang_up();
       continue;
     }
-    order.first = member.first, order.slots = member.connection->host().slots;
+    order.first = member.first, order.slots = member.connection->host().slots, order.local = member.local;
     for (int rank = member.first; rank < member.first + member.count; ++rank) {
       RankState state;
       state.number = rank, state.host = member.connection->name();
@@ -137,15 +152,18 @@ int HostsRun::all_answer(const std::function<bool(const Member&)>& done, double 
 int HostsRun::report_problems() const {
   int code = 0;
   size_t count = 0;
+  std::set<std::string> said;  // tasks of one host have the same to say
   for (const Member& member : members_) {
     if (member.problem_code == 0) continue;
-    write_text(request_.err,
-               "drivetrain: error: launch: host " + member.connection->name() + ": " + member.problem + "\n");
+    const std::string text = "host " + member.connection->name() + ": " + member.problem;
+    if (said.insert(text).second) write_text(request_.err, "drivetrain: error: launch: " + text + "\n");
     if (code == 0) code = member.problem_code;
     ++count;
   }
   if (count > 0 && members_.size() > 1)
-    say(std::to_string(count) + " of " + hosts_text(members_.size()) + " cannot take part; no rank was started");
+    say(std::to_string(count) + " of " +
+        (starter_ ? std::to_string(members_.size()) + " tasks" : hosts_text(members_.size())) +
+        " cannot take part; no rank was started");
   return code;
 }
 
@@ -157,7 +175,9 @@ void HostsRun::turn(double most_s) {
     fds.push_back({connection.err_fd(), POLLIN, 0});
     fds.push_back({connection.to().is_empty() ? -1 : connection.to().fd(), POLLOUT, 0});
   }
+  if (starter_) fds.push_back({starter_->fd(), POLLIN, 0});
   poll(fds.data(), fds.size(), static_cast<int>(std::max(0.0, most_s) * 1000) + 1);
+  if (starter_) starter_->pass();
   const double passed = now() - last_turn_;
   last_turn_ = now();
   for (Member& member : members_) {
@@ -240,6 +260,7 @@ void HostsRun::note_end(Member& member, RankEnd end) {
   rank.ended = true;
   end.after_s = now();
   ends_.push_back(end);
+  if (starter_ && request_.hosts.starter != "slurm") starter_->keep_back();  // what MPIs say of it is less
   const bool as_asked = end.code == 0 || (signal_ != 0 && !end.killed && is_as_asked(end.code, signal_));
   if (!as_asked && failed_at_ == kNever) failed_at_ = now();
   for (Member& other : members_)
@@ -279,9 +300,14 @@ int HostsRun::report() {
   for (Member& member : members_)
     if (!member.said_bye && !member.lost) lose(member, "its agent did not say that all is ended");
   for (RankState& rank : ranks_) rank.out->finish(), rank.err->finish();
+  end_starter();
   const Report report(ranks_, ends_, [this](const std::string& text) { say(text); });
   report.pass_errors();
-  if (const auto failure = first_failure(ends_, signal_)) report.name(*failure);
+  const auto failure = first_failure(ends_, signal_);
+  if (starter_ && signal_ == 0 && were_preempted(ends_))
+    say("all ranks were told to end by a signal that came to them alone, and have saved a checkpoint: exit 75");
+  else if (failure)
+    report.name(*failure);
   return launch_code(ends_, signal_);
 }
 

@@ -19,6 +19,8 @@
 #include "launch/report.h"
 #include "launch/restart_count.h"
 #include "launch/slots.h"
+#include "schedulers/batch_script.h"
+#include "schedulers/rank_of_starter.h"
 
 namespace drivetrain::program {
 namespace {
@@ -186,8 +188,14 @@ class Restarting {
 }  // namespace
 
 int launch(const LaunchRequest& request) try {
+  if (!request.hosts.said.empty()) launcher_says(request.err, request.hosts.said);
   if (request.hosts.dry_run) {
     write_text(request.out, dry_run_text(request));
+    return 0;
+  }
+  if (!request.hosts.started_by.empty()) return become_rank_of_starter(request);
+  if (!request.hosts.submit.empty()) {
+    write_text(request.out, submit(request.hosts.script, request.hosts.submit) + "\n");
     return 0;
   }
   const std::string too_few = make_room_for_open_files(request.ranks);
