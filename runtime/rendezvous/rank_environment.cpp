@@ -2,6 +2,7 @@
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
+#include <string_view>
 
 #include <drivetrain/error.h>
 
@@ -28,6 +29,7 @@ class Variables {
  public:
   explicit Variables(const Lookup& lookup) : lookup_(lookup) {}
 
+  bool is_set(const char* name) const { return lookup_(name) != nullptr; }
   // Set and not empty.
   std::optional<std::string> text(const char* name) const {
     const char* value = name == nullptr ? nullptr : lookup_(name);
@@ -56,6 +58,27 @@ void check_below(const char* name, int64_t value, const char* limit_name, int64_
   if (value >= limit)
     throw fail(ErrorCode::config, "environment variables ", name, "=", value, " and ", limit_name, "=", limit,
                " contradict each other: ranks count from 0 to ", limit - 1);
+}
+
+// Two launchers that both count this process, and count alike, have to call it the same. `drivetrain launch` may be one
+// of several processes of an MPI and start ranks of its own: its word holds.
+void check_other_launchers(const Variables& variables, const LauncherVariables& names, const RankEnvironment& env) {
+  if (variables.is_set("DRIVETRAIN_MASTER_LISTENS")) return;
+  const auto contradict = [&](const std::string& other, int64_t rank) {
+    throw fail(ErrorCode::config, "environment variables ", names.rank, "=", env.rank, " and ", other, "=", rank,
+               " contradict each other: two launchers of ", env.world_size,
+               " ranks call this process by different ranks; unset the variables of the one that did not start it");
+  };
+  for (const LauncherVariables& other : kLaunchers) {
+    const bool of_mpi =
+        std::string_view(other.rank).find("SLURM") == std::string_view::npos;  // whose tasks may be nodes
+    if (!of_mpi || std::strcmp(other.rank, names.rank) == 0) continue;
+    const auto rank = variables.integer(other.rank, 0, kMostRanks);
+    const auto size = variables.integer(other.world_size, 1, kMostRanks);
+    if (rank && size && *size == env.world_size && *rank != env.rank) contradict(other.rank, *rank);
+  }
+  const auto pmix = variables.integer("PMIX_RANK", 0, kMostRanks);
+  if (names.rank != kLaunchers[0].rank && pmix && *pmix != env.rank) contradict("PMIX_RANK", *pmix);
 }
 
 void read_local(const Variables& variables, const LauncherVariables& names, RankEnvironment& env) {
@@ -127,6 +150,7 @@ RankEnvironment read_rank_environment(const Lookup& lookup) {
     check_below(names.rank, *rank, names.world_size, *world_size);
     env.rank = *rank;
     env.world_size = *world_size;
+    check_other_launchers(variables, names, env);
     read_local(variables, names, env);
     if (env.world_size > 1)
       read_master(variables, names, env);

@@ -41,7 +41,7 @@ using Lookup = std::function<const char*(const char* name)>;
 // RANK and WORLD_SIZE (with LOCAL_RANK and LOCAL_WORLD_SIZE), else Open MPI's, PMI's (MPICH's mpirun) or SLURM's
 // variables, else one process; with any of them MASTER_ADDR, MASTER_PORT and DRIVETRAIN_RUN_TOKEN, and what `drivetrain
 // launch` adds: DRIVETRAIN_MASTER_LISTENS and, for rank 0, DRIVETRAIN_LISTEN_FD and DRIVETRAIN_NEWS_FD. Errors name the
-// variable and its value, but for the token's.
+// variable and its value, but for the token's; two launchers that call this process by different ranks are one.
 DRIVETRAIN_INTERNAL RankEnvironment read_rank_environment(const Lookup& lookup);
 // Of this process, whose children do not inherit the token: it is taken out of the environment. Before there are other
 // threads.

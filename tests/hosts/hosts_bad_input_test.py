@@ -61,7 +61,7 @@ class Refusals(HostsTest):
             self.refused(2, words, options=options)
 
     def test_options_that_contradict(self):
-        for options, words in ((("--launcher", "slurm"), "not in this version"), (("--launcher", "rsh"), "ssh or none"),
+        for options, words in ((("--launcher", "slurm"), "SLURM chooses the hosts"), (("--launcher", "rsh"), "or none"),
                                (("--no_ssh",), "Give --node_rank"), (("--node_rank", "0"), "goes with --no_ssh"),
                                (("--no_ssh", "--node_rank", "0"), "needs --master_addr"),
                                (("--no_ssh", "--node_rank", "2"), "counted from 0"),

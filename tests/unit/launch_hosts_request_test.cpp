@@ -103,6 +103,10 @@ TEST_F(HostsRequestTest, options_that_would_do_nothing_are_refused) {
                  "who starts the ranks of each host by itself starts them again");
   expect_refused({"-n", "2", "--max-restarts", "1", "--spare", "far-c"}, "--spare goes with a run over ssh");
   expect_refused({"-H", path("hosts"), "--launcher", "pdsh"}, "leave --launcher out");
+  expect_refused({"-n", "2", "--comment", "x"}, "--comment goes with --launcher slurm");
+  expect_refused({"--launcher", "mpich", "--submit", "job.sh"}, "--submit goes with --launcher slurm");
+  expect_refused({"--submit", "job.sh", "-H", path("hosts")}, "--hostfile does not go with --submit");
+  expect_refused({"-H", path("hosts"), "--launcher", "slurm"}, "SLURM chooses the hosts");
   expect_refused({"-H", path("hosts"), "--include", "far-a", "--num_nodes", "1"}, "leave out --num_nodes");
 }
 

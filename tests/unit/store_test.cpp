@@ -88,6 +88,29 @@ TEST(RankEnvironment, reads_other_launchers) {
   EXPECT_EQ(slurm.master_addr, "10.0.0.1");
 }
 
+TEST(RankEnvironment, refuses_launchers_that_contradict_each_other) {
+  const auto refusal = [](const Environment& variables) {
+    try {
+      read(variables);
+    } catch (const Error& e) {
+      return std::string(e.what());
+    }
+    return std::string();
+  };
+  Environment variables = {
+      {"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "a"}, {"PMI_RANK", "1"}, {"PMI_SIZE", "2"}};
+  const std::string said = refusal(variables);
+  EXPECT_NE(said.find("RANK=0 and PMI_RANK=1 contradict each other"), std::string::npos) << said;
+  EXPECT_NE(said.find("unset the variables"), std::string::npos) << said;
+  variables["PMI_SIZE"] = "4";  // an MPI around the launcher of this run
+  EXPECT_EQ(refusal(variables), "");
+  variables["PMI_SIZE"] = "2", variables["DRIVETRAIN_MASTER_LISTENS"] = "1";  // one of several of our own
+  EXPECT_EQ(refusal(variables), "");
+  const Environment pmix = {
+      {"SLURM_PROCID", "1"}, {"SLURM_STEP_NUM_TASKS", "2"}, {"MASTER_ADDR", "a"}, {"PMIX_RANK", "0"}};
+  EXPECT_NE(refusal(pmix).find("SLURM_PROCID=1 and PMIX_RANK=0 contradict"), std::string::npos) << refusal(pmix);
+}
+
 TEST(RankEnvironment, on_the_loopback_all_ranks_are_local) {
   const RankEnvironment env = read({{"RANK", "2"}, {"WORLD_SIZE", "4"}, {"MASTER_ADDR", "localhost"}});
   EXPECT_EQ(env.local_rank, 2);

@@ -4,6 +4,7 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
@@ -18,6 +19,8 @@
 #include "hosts/visible_devices.h"
 #include "launch/attempt.h"
 #include "launch/open_files.h"
+#include "schedulers/starter_command.h"
+#include "schedulers/task_door.h"
 
 namespace drivetrain::program {
 namespace {
@@ -51,8 +54,23 @@ class NotesEnds : public OtherHosts {
   std::set<int> ended_;
 };
 
+// The ends of the connection to the launcher: ssh's, or one that is made now, as a task of mpirun or srun.
+std::string session() {
+  const char* const ssh = std::getenv("SSH_CONNECTION");
+  const char* const door = std::getenv(kTaskVariable);
+  if (!door) return ssh ? ssh : "";
+  const std::string text = door;
+  unsetenv(kTaskVariable);
+  // A scheduler's signals reach the ranks by themselves, and mpirun's are the launcher's affair.
+  for (const int number : {SIGINT, SIGTERM, SIGUSR1}) signal(number, SIG_IGN);
+  const size_t blank = text.find(' ');
+  return join_launcher(text.substr(0, blank), text.substr(std::min(blank, text.size())));
+}
+
 class Agent {
  public:
+  explicit Agent(std::string session) : channel_(std::move(session)) {}
+
   int run() {
     channel_.send({Message::hello, 0, packed({kAgentProtocol, DRIVETRAIN_RELEASE, own_address(channel_.session())})});
     while (const auto order = channel_.order(kOrderMayTakeS)) {
@@ -93,7 +111,8 @@ class Agent {
   }
 
   int start(const StartOrder& order) {
-    const int here = order.only_rank_0 ? 1 : static_cast<int>(order.slots.size());
+    const bool for_one = order.only_rank_0 || order.local >= 0;
+    const int here = for_one ? 1 : static_cast<int>(order.slots.size());
     LaunchRequest request;
     request.config = std::move(config_);
     request.peers_may_take_s = order.peers_may_take_s, request.sigterm_may_take_s = order.sigterm_may_take_s;
@@ -107,7 +126,10 @@ class Agent {
       wanted.environment.push_back("CUDA_VISIBLE_DEVICES=" + devices);
     wanted.out = wanted.err = -1;
     wanted.setup = order.setup;
+    wanted.signals_reach_ranks = order.signals_reach_ranks;
     wanted.place = {order.first,
+                    order.local >= 0 ? 1 : static_cast<int>(order.slots.size()),
+                    std::max(0, order.local),
                     static_cast<int>(order.slots.size()),
                     order.master_addr,
                     order.master_port,
@@ -141,12 +163,12 @@ class Agent {
 }  // namespace
 
 int agent() try {
-  if (isatty(STDIN_FILENO))
+  if (isatty(STDIN_FILENO) && !std::getenv(kTaskVariable))
     throw UsageError("agent: `drivetrain launch` starts it over ssh and talks to it; there is nothing to type");
   prctl(PR_SET_CHILD_SUBREAPER, 1);  // what a rank leaves behind becomes a child of ours, to be ended
   signal(SIGPIPE, SIG_IGN);
   signal(SIGHUP, SIG_IGN);  // the connection's end is seen on the channel
-  return Agent().run();
+  return Agent(session()).run();
 } catch (const UsageError&) {
   throw;
 } catch (const std::exception& e) {

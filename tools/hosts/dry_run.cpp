@@ -6,6 +6,7 @@
 #include "hosts/host_connection.h"
 #include "hosts/visible_devices.h"
 #include "launch/rank_log.h"
+#include "schedulers/starter_command.h"
 
 namespace drivetrain::program {
 namespace {
@@ -43,21 +44,30 @@ std::string rank_line(const LaunchRequest& request, const Host& host, const DryR
   return request.setup.has_logs() ? line + " >> " + shell_quoted(log_path(request.setup, rank.rank)) + " 2>&1" : line;
 }
 
+// The agents start the ranks, whose lines follow.
+std::string starter_line(const LaunchRequest& request, const std::string& program) {
+  const int tasks = request.only_rank_0 ? 1 : request.ranks;
+  return std::string("launcher: env ") + kTaskVariable + "=<key and address of this launch> " + kTokenVariable +
+         "=<secret> " + shell_line(starter_command(request.hosts, tasks, {program, "agent"})) + "\n";
+}
+
 }  // namespace
 
 std::string dry_run_text(const LaunchRequest& request) {
+  if (!request.hosts.submit.empty()) return request.hosts.script;
   std::vector<Host> hosts = request.hosts.hosts;
   if (hosts.empty()) {
     hosts.push_back({"localhost", {}});
     for (int slot = 0; slot < request.ranks; ++slot) hosts.back().slots.push_back(slot);
   }
   std::string text;
+  if (!request.hosts.starter.empty()) text = starter_line(request, program);
   int rank = 0;
   for (size_t i = 0; i < hosts.size(); ++i) {
     const Host& host = hosts[i];
     const int slots = static_cast<int>(host.slots.size());
     const bool here = request.hosts.over_ssh || static_cast<int>(i) == request.hosts.node_rank;
-    if (request.hosts.over_ssh)
+    if (request.hosts.over_ssh && request.hosts.starter.empty())
       text += "launcher: " + shell_line(ssh_command(request.hosts, host.name, request.command.front())) + "\n";
     for (int local = 0; local < slots && here; ++local)
       if (!request.only_rank_0 || rank + local == 0)

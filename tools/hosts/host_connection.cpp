@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -65,6 +66,12 @@ HostConnection::HostConnection(const Host& host, const std::vector<std::string>&
   for (const Descriptor* end : {&from_, &err_}) fcntl(end->get(), F_SETFL, O_NONBLOCK);
 }
 
+HostConnection::HostConnection(const Host& host, Descriptor socket, int to)
+    : host_(host), to_(Outbox(Descriptor(fcntl(socket.get(), F_DUPFD_CLOEXEC, 3)))), errors_to_(to) {
+  from_ = std::move(socket);
+  fault_ = "its agent is gone";
+}
+
 HostConnection::~HostConnection() { kill_ssh(); }
 
 std::vector<Message> HostConnection::receive(double passed_s) {
@@ -97,7 +104,10 @@ void HostConnection::pass_errors() {
   if (const std::string& before = reader_.before_mark(); !before.empty()) errors_->take(before);
 }
 
-void HostConnection::hang_up() { to_.close(); }
+void HostConnection::hang_up() {
+  if (to_.fd() >= 0) shutdown(to_.fd(), SHUT_WR);  // of a socket, whose other number stays open; a pipe is none
+  to_.close();
+}
 
 void HostConnection::kill_ssh() {
   hang_up();

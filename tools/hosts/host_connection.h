@@ -19,6 +19,8 @@ class HostConnection {
  public:
   // Starts ssh. Throws std::system_error. `to`: where what ssh and the agent say themselves is passed on, after hello.
   HostConnection(const Host& host, const std::vector<std::string>& command, const void* signal_mask, int to);
+  // To an agent that came here by itself.
+  HostConnection(const Host& host, Descriptor socket, int to);
   ~HostConnection();  // kills ssh, which closes the channel, which ends what the agent started
   HostConnection(HostConnection&&) = delete;
   HostConnection& operator=(HostConnection&&) = delete;

@@ -1,7 +1,5 @@
 #include "hosts/hosts_request.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstdlib>
 #include <numeric>
@@ -10,6 +8,8 @@
 #include "config/printable.h"
 #include "hosts/environment.h"
 #include "hosts/host_pool.h"
+#include "schedulers/starter_request.h"
+#include "schedulers/this_host.h"
 
 namespace drivetrain::program {
 namespace {
@@ -20,18 +20,9 @@ struct OtherStarter {
 };
 constexpr OtherStarter kOtherStarters[] = {
     {"pdsh", "ssh reaches all hosts at once by itself; leave --launcher out"},
-    {"slurm", "not in this version: inside an allocation, `srun drivetrain train CONFIG` starts the ranks"},
-    {"openmpi", "not in this version: `mpirun -n N drivetrain train CONFIG` starts the ranks"},
-    {"mpich", "not in this version: `mpirun -n N drivetrain train CONFIG` starts the ranks"},
-    {"impi", "not in this version: `mpirun -n N drivetrain train CONFIG` starts the ranks"},
-    {"mvapich", "not in this version: `mpirun -n N drivetrain train CONFIG` starts the ranks"},
+    {"impi", "use --launcher mpich, which starts ranks by mpiexec.hydra as Intel's MPI does"},
+    {"mvapich", "use --launcher mpich, which starts ranks by mpiexec.hydra as MVAPICH does"},
     {"jsrun", "not in this version"}};
-
-bool is_this_host(const std::string& name) {
-  char own[256] = {};
-  gethostname(own, sizeof own - 1);
-  return name == "localhost" || name == "127.0.0.1" || name == "::1" || name == own;
-}
 
 class HostsReader {
  public:
@@ -39,13 +30,20 @@ class HostsReader {
 
   HostsRequest read() {
     read_starter();
-    request_.hosts = hosts();
+    read_schedulers(given_, own_start_, request_);
+    if (!request_.submit.empty()) return std::move(request_);
+    if (!request_.started_by.empty()) {
+      request_.environment = environment_of_option(given_.all("--env"));
+      return std::move(request_);
+    }
+    if (request_.hosts.empty()) request_.hosts = hosts();
     const bool several = request_.hosts.size() > 1;
     const bool far = several || (!request_.hosts.empty() && !is_this_host(request_.hosts.front().name));
-    request_.over_ssh = !own_start_ && (far || given_.has("--force_multi"));
+    request_.over_ssh = !own_start_ && (far || given_.has("--force_multi") || !request_.starter.empty());
     check_own_start();
     check_ssh_options();
     read_meeting();
+    if (!request_.starter.empty()) refuse_with_starter();
     if (given_.has("--max-restarts") && given_.whole("--max-restarts") > 0 && own_start_ && several)
       refuse("--max-restarts: who starts the ranks of each host by itself starts them again; with ssh, launch does");
     read_spares();
@@ -66,7 +64,8 @@ class HostsReader {
     const std::string name = given_.text("--launcher");
     for (const OtherStarter& other : kOtherStarters)
       if (name == other.name) refuse("--launcher " + name + ": " + other.reason);
-    if (name != "ssh" && name != "none") refuse("--launcher wants ssh or none, got \"" + shown(name) + "\"");
+    if (name != "ssh" && name != "none" && !is_starter(name))
+      refuse("--launcher wants ssh, slurm, openmpi, mpich or none, got \"" + shown(name) + "\"");
     own_start_ = name == "none" || given_.has("--no_ssh");
   }
 
@@ -134,10 +133,17 @@ class HostsReader {
   void check_ssh_options() {
     for (const char* option : {"--ssh_port", "--launcher_args"})
       for (const auto& one : given_.given())
-        if (one.name == option && !request_.over_ssh)
+        if (one.name == option && (!request_.over_ssh || (one.name == "--ssh_port" && !request_.starter.empty())))
           refuse(std::string(option) + " goes with a run over ssh: --hostfile FILE with other hosts, or --force_multi");
     request_.ssh_port = given_.has("--ssh_port") ? static_cast<int>(given_.whole("--ssh_port")) : 0;
     request_.launcher_args = shell_words(given_.text("--launcher_args"), "--launcher_args");
+  }
+
+  // It places the tasks, and has started all of them or none.
+  void refuse_with_starter() const {
+    for (const char* option : {"--max-restarts", "--spare", "--copy"})
+      if (given_.has(option) && (option != std::string("--max-restarts") || given_.whole(option) > 0))
+        refuse(std::string(option) + ": not in this version for a run that " + request_.starter_program + " starts");
   }
 
   void read_spares() {

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <set>
 
 #include "hosts/orders.h"
 #include "launch/rank_log.h"
@@ -21,6 +22,7 @@ constexpr double kByeMayTakeS = 5;
 HostsRun::HostsRun(const LaunchRequest& request, const RunOverHosts& wanted, SignalWatch& signals)
     : request_(request), wanted_(wanted), signals_(signals) {
   int first = 0;
+  if (!request.hosts.starter.empty()) return;  // which task is where is known when they have come
   for (const Host& host : wanted.hosts) {
     Member member;
     const int slots = static_cast<int>(host.slots.size());
@@ -40,10 +42,14 @@ AttemptEnd HostsRun::run() {
 }
 
 int HostsRun::connect() {
-  for (size_t i = 0; i < members_.size(); ++i) {
-    const Host& host = wanted_.hosts[i];
-    members_[i].connection = std::make_unique<HostConnection>(
-        host, ssh_command(request_.hosts, host.name, request_.command.front()), signals_.mask_before(), request_.err);
+  if (!request_.hosts.starter.empty()) {
+    if (const int code = connect_tasks()) return code;
+  } else {
+    for (size_t i = 0; i < members_.size(); ++i) {
+      const Host& host = wanted_.hosts[i];
+      members_[i].connection = std::make_unique<HostConnection>(
+          host, ssh_command(request_.hosts, host.name, request_.command.front()), signals_.mask_before(), request_.err);
+    }
   }
   return all_answer([](const Member& m) { return m.greeted; }, request_.hosts.hello_may_take_s,
                     "its agent did not answer");
@@ -61,8 +67,11 @@ int HostsRun::prepare() {
     own.has_rank_0 = &member == &members_.front();
     own.slots = member.connection->host().slots;
     own.master_addr = request_.hosts.master_addr, own.master_port = request_.hosts.master_port;
+    std::set<std::string> peers;  // several tasks may be on one host
     for (const Member& other : members_)
-      if (&other != &member) own.peers.push_back(other.address.empty() ? other.connection->name() : other.address);
+      if (own.has_rank_0 && &other != &member)
+        peers.insert(other.address.empty() ? other.connection->name() : other.address);
+    own.peers.assign(peers.begin(), peers.end());
     member.answered = false;
     member.connection->send({Message::prepare, 0, own.text()});
   }
@@ -81,11 +90,12 @@ int HostsRun::prepare() {
 void HostsRun::start() {
   started_ = true;
   StartOrder order;
-  order.world = ranks_of(wanted_.hosts);
+  order.world = starter_ ? request_.ranks : ranks_of(wanted_.hosts);
   order.ask_restart_points = request_.max_restarts > 0;
   order.only_rank_0 = request_.only_rank_0;
   order.master_addr = master_addr_, order.master_port = master_port_;
-  order.token = new_run_token();
+  if (!starter_) order.token = new_run_token();  // else they have it
+  order.signals_reach_ranks = request_.hosts.starter == "slurm";
   // With the time that the ends need to come here, all is over within ten seconds.
   order.peers_may_take_s = std::min(request_.peers_may_take_s, 4.0);
   order.sigterm_may_take_s = std::min(request_.sigterm_may_take_s, 3.0);
@@ -101,7 +111,7 @@ void HostsRun::start() {
       member.connection->hang_up();
       continue;
     }
-    order.first = member.first, order.slots = member.connection->host().slots;
+    order.first = member.first, order.slots = member.connection->host().slots, order.local = member.local;
     for (int rank = member.first; rank < member.first + member.count; ++rank) {
       RankState state;
       state.number = rank, state.host = member.connection->name();
@@ -148,7 +158,9 @@ void HostsRun::turn(double most_s) {
     fds.push_back({connection.err_fd(), POLLIN, 0});
     fds.push_back({connection.to().is_empty() ? -1 : connection.to().fd(), POLLOUT, 0});
   }
+  if (starter_) fds.push_back({starter_->fd(), POLLIN, 0});
   poll(fds.data(), fds.size(), static_cast<int>(std::max(0.0, most_s) * 1000) + 1);
+  if (starter_) starter_->pass();
   const double passed = now() - last_turn_;
   last_turn_ = now();
   for (Member& member : members_) {

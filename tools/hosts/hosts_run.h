@@ -14,6 +14,8 @@
 #include "launch/rank_state.h"
 #include "launch/request.h"
 #include "launch/signal_watch.h"
+#include "schedulers/starter_process.h"
+#include "schedulers/task_door.h"
 
 namespace drivetrain::program {
 
@@ -37,6 +39,7 @@ class HostsRun {
   struct Member {
     std::unique_ptr<HostConnection> connection;
     int first = 0, count = 0;  // its ranks that are started
+    int local = -1;            // LOCAL_RANK of its one rank, where each rank has an agent of its own
     bool greeted = false, answered = false, said_bye = false, lost = false;
     std::string address;  // of it, as the launcher reached it
     std::string answer, problem;
@@ -44,6 +47,12 @@ class HostsRun {
   };
 
   int connect();
+  // Where mpirun or srun starts the agents (schedulers/connect_tasks.cpp). They return 0, or the code to end with.
+  int connect_tasks();
+  int gather_tasks(TaskDoor& door, int wanted, std::vector<Task>& tasks);
+  int take_task(Task task, int wanted, std::vector<Task>& tasks);
+  int fail_to_start(int code, const std::string& text);
+  void end_starter();
   int prepare();
   void start();
   void watch();
@@ -83,6 +92,8 @@ class HostsRun {
   int signal_ = 0;
   std::string master_addr_;
   int master_port_ = 0;
+  std::unique_ptr<StarterProcess> starter_;  // null: ssh
+  std::string token_;                        // that it gave to the agents
 };
 
 }  // namespace drivetrain::program

@@ -1,10 +1,19 @@
 // How a run over hosts fails, loses hosts, and ends.
 #include <algorithm>
+#include <set>
 
 #include "hosts/hosts_run.h"
 #include "launch/report.h"
 
 namespace drivetrain::program {
+namespace {
+
+// A scheduler signals the tasks of a job, not always their launcher.
+bool were_preempted(const std::vector<RankEnd>& ends) {
+  return std::all_of(ends.begin(), ends.end(), [](const RankEnd& end) { return end.code == 75 && !end.killed; });
+}
+
+}  // namespace
 
 AttemptEnd HostsRun::could_not_start(int code) const {
   AttemptEnd end;
@@ -21,18 +30,22 @@ AttemptEnd HostsRun::could_not_start(int code) const {
 int HostsRun::report_problems() const {
   int code = 0;
   size_t count = 0;
+  std::set<std::string> said;  // tasks of one host have the same to say
   for (const Member& member : members_) {
     if (member.problem_code == 0) continue;
     const std::string text = "host " + member.connection->name() + ": " + member.problem;
-    if (wanted_.is_again)
+    const bool is_new = said.insert(text).second;
+    if (is_new && wanted_.is_again)
       say(text);
-    else
+    else if (is_new)
       write_text(request_.err, "drivetrain: error: launch: " + text + "\n");
     if (code == 0) code = member.problem_code;
     ++count;
   }
   if (count > 0 && members_.size() > 1)
-    say(std::to_string(count) + " of " + hosts_text(members_.size()) + " cannot take part; no rank was started");
+    say(std::to_string(count) + " of " +
+        (starter_ ? std::to_string(members_.size()) + " tasks" : hosts_text(members_.size())) +
+        " cannot take part; no rank was started");
   return code;
 }
 
@@ -63,6 +76,7 @@ void HostsRun::note_end(Member& member, RankEnd end) {
   rank.ended = true;
   end.after_s = now();
   ends_.push_back(end);
+  if (starter_ && request_.hosts.starter != "slurm") starter_->keep_back();  // what MPIs say of it is less
   const bool as_asked = end.code == 0 || (signal_ != 0 && !end.killed && is_as_asked(end.code, signal_));
   if (!as_asked && failed_at_ == kNever) failed_at_ = now();
   for (Member& other : members_)
@@ -103,12 +117,15 @@ AttemptEnd HostsRun::report() {
   for (Member& member : members_)
     if (!member.said_bye && !member.lost) lose(member, "its agent did not say that all is ended");
   for (RankState& rank : ranks_) rank.out->finish(), rank.err->finish();
+  end_starter();
   const Report report(ranks_, ends_, [this](const std::string& text) { say(text); });
   report.pass_errors();
   AttemptEnd end;
   end.code = launch_code(ends_, signal_), end.signal = signal_;
   end.failure = first_failure(ends_, signal_);
-  if (end.failure) {
+  if (starter_ && signal_ == 0 && were_preempted(ends_)) {
+    say("all ranks were told to end by a signal that came to them alone, and have saved a checkpoint: exit 75");
+  } else if (end.failure) {
     report.name(*end.failure);
     end.cause = ranks_[static_cast<size_t>(end.failure->rank)].name() + ": " + describe_end(*end.failure);
   }

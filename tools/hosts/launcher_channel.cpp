@@ -4,7 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdlib>
+#include <utility>
 
 #include "hosts/connection_watch.h"
 
@@ -17,13 +17,12 @@ Descriptor moved_away(int standard) { return Descriptor(fcntl(standard, F_DUPFD_
 
 }  // namespace
 
-LauncherChannel::LauncherChannel() : in_(moved_away(STDIN_FILENO)), out_(moved_away(STDOUT_FILENO)) {
+LauncherChannel::LauncherChannel(std::string session)
+    : in_(moved_away(STDIN_FILENO)), out_(moved_away(STDOUT_FILENO)), session_(std::move(session)) {
   fcntl(in_.get(), F_SETFL, O_NONBLOCK);
   const Descriptor nothing(open("/dev/null", O_RDONLY | O_CLOEXEC));
   dup2(nothing.get(), STDIN_FILENO);
   dup2(STDERR_FILENO, STDOUT_FILENO);
-  const char* const session = std::getenv("SSH_CONNECTION");
-  session_ = session ? session : "";
   out_.put_bytes(kAgentBegins);
 }
 

@@ -12,13 +12,14 @@ namespace drivetrain::program {
 
 class LauncherChannel : public OtherHosts {
  public:
-  // Takes stdin and stdout; what else is printed goes to stderr.
-  LauncherChannel();
+  // Takes stdin and stdout; what else is printed goes to stderr. `session`: the ends of the connection in the form of
+  // SSH_CONNECTION; "": they are not known.
+  explicit LauncherChannel(std::string session);
 
   // The next order; nothing: none came within `within_s`, or the channel is closed.
   std::optional<Message> order(double within_s);
   bool is_lost() const { return lost_; }
-  const std::string& session() const { return session_; }  // SSH_CONNECTION; "": not over ssh
+  const std::string& session() const { return session_; }  //
   void send(const Message& message) { out_.put(message); }
   // Until all that was sent is taken, for at most `within_s`.
   void flush(double within_s);

@@ -81,6 +81,8 @@ PrepareOrder PrepareOrder::of(const std::string& text) {
 std::string StartOrder::text() const {
   std::vector<std::string> fields{std::to_string(first),
                                   std::to_string(world),
+                                  std::to_string(local),
+                                  signals_reach_ranks ? "1" : "0",
                                   only_rank_0 ? "1" : "0",
                                   ask_restart_points ? "1" : "0",
                                   master_addr,
@@ -98,7 +100,8 @@ std::string StartOrder::text() const {
 StartOrder StartOrder::of(const std::string& text) {
   Fields fields(text);
   StartOrder order;
-  order.first = fields.number(), order.world = fields.number();
+  order.first = fields.number(), order.world = fields.number(), order.local = fields.number();
+  order.signals_reach_ranks = fields.text() == "1";
   order.only_rank_0 = fields.text() == "1", order.ask_restart_points = fields.text() == "1";
   order.master_addr = fields.text(), order.master_port = fields.number();
   order.token = fields.text();

@@ -27,11 +27,13 @@ struct PrepareOrder {
 struct StartOrder {
   int first = 0, world = 1;
   std::vector<int> slots = {};  // of this host, a rank each
+  int local = -1;               // the agent is for the rank of this one of the slots; -1: for all of them
   bool only_rank_0 = false, ask_restart_points = false;
   std::string master_addr;
   int master_port = 0;
   std::string token;
   double peers_may_take_s = 10, sigterm_may_take_s = 5;
+  bool signals_reach_ranks = false;  // as in RanksToStart
   std::vector<std::string> environment = {}, command = {};
   RankSetup setup = {};
 

@@ -11,6 +11,11 @@
 #include "launch/report.h"
 
 namespace drivetrain::program {
+namespace {
+
+constexpr double kOwnSignalMayTakeS = 1.5;
+
+}  // namespace
 
 Attempt::Attempt(const LaunchRequest& request, const RanksToStart& wanted, SignalWatch& signals)
     : request_(request),
@@ -104,13 +109,13 @@ void Attempt::wait_for_something() {
   for (size_t i = 0; i < relays.size(); ++i)
     if (fds[first + i].revents) relays[i]->pass();
   started_.restart_points.take();
-  while (const int number = signals_.next()) on_signal(number);
+  while (const int number = signals_.next()) on_own_signal(number);
   if (wanted_.others) hear_of_others();
 }
 
 void Attempt::hear_of_others() {
   const OtherHosts::News news = wanted_.others->news();
-  for (const int number : news.signals) on_signal(number);
+  for (const int number : news.signals) on_passed_signal(number);
   for (const RankEnd& end : news.ends) {
     ends_.push_back(end);
     ends_.back().after_s = now();
@@ -133,6 +138,28 @@ void Attempt::on_signal(int number) {
   } else {
     insisted_ = true;
     signal_ranks(ranks_, SIGKILL);
+  }
+}
+
+void Attempt::on_own_signal(int number) {
+  if (!wanted_.signals_reach_ranks) return on_signal(number);
+  if (signal_ != 0) return;  // the ranks have it, too, and know what a second one means
+  signal_ = number == SIGHUP ? SIGTERM : number;
+  came_by_itself_ = expected_ == 0;
+  expected_ = 0, expected_until_ = kNever;
+  late_.told_to_end(now());
+}
+
+void Attempt::on_passed_signal(int number) {
+  if (!wanted_.signals_reach_ranks) return on_signal(number);
+  if (came_by_itself_) {
+    came_by_itself_ = false;
+  } else if (signal_ != 0) {
+    on_signal(number);
+  } else if (expected_ == 0) {
+    expected_ = number, expected_until_ = now() + kOwnSignalMayTakeS;
+  } else {
+    expected_until_ = now();
   }
 }
 
@@ -181,6 +208,11 @@ bool Attempt::some_wait_for_others() const {
 }
 
 void Attempt::keep_deadlines() {
+  if (now() >= expected_until_) {
+    expected_until_ = kNever;
+    on_signal(expected_);
+    expected_ = 0;
+  }
   if (some_wait_for_others()) late_.watch(now(), !ends_.empty(), stop_others_.has_begun());
   if (some_said_error()) stop_others_.begin(now());
   if (any_running()) stop_others_.act(now(), signal_);

@@ -47,6 +47,8 @@ class Attempt {
   bool any_running() const;
   void wait_for_something();
   void on_signal(int number);
+  void on_own_signal(int number);
+  void on_passed_signal(int number);
   void reap(bool wait);
   void on_exit(size_t index, int status, bool killed);
   void note_end(const RankEnd& end);
@@ -67,7 +69,10 @@ class Attempt {
   std::vector<RankEnd> ends_;
   LateRanks late_;
   StopOthers stop_others_;
-  int signal_ = 0;         // the first one passed on
+  int signal_ = 0;    // the first one passed on
+  int expected_ = 0;  // one that others passed on, until it comes by itself or is late
+  double expected_until_ = kNever;
+  bool came_by_itself_ = false;
   bool reminded_ = false;  // one came after SIGUSR1
   bool insisted_ = false;  // a second one came
 };

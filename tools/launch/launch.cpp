@@ -15,6 +15,8 @@
 #include "launch/open_files.h"
 #include "launch/pid_file.h"
 #include "launch/restarting.h"
+#include "schedulers/batch_script.h"
+#include "schedulers/rank_of_starter.h"
 
 namespace drivetrain::program {
 namespace {
@@ -46,8 +48,14 @@ void set_environment(const HostsRequest& hosts) {
 }  // namespace
 
 int launch(const LaunchRequest& request) try {
+  if (!request.hosts.said.empty()) launcher_says(request.err, request.hosts.said);
   if (request.hosts.dry_run) {
     write_text(request.out, dry_run_text(request));
+    return 0;
+  }
+  if (!request.hosts.started_by.empty()) return become_rank_of_starter(request);
+  if (!request.hosts.submit.empty()) {
+    write_text(request.out, submit(request.hosts.script, request.hosts.submit) + "\n");
     return 0;
   }
   const std::string too_few = make_room_for_open_files(request.ranks);

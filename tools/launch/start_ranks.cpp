@@ -154,8 +154,9 @@ class Starter {
     const Place& place = wanted_.place;
     const bool alone = !place.has_others();
     for (const std::string& entry :
-         {"RANK=" + std::to_string(rank), "LOCAL_RANK=" + std::to_string(local),
-          "WORLD_SIZE=" + std::to_string(wanted_.count), "LOCAL_WORLD_SIZE=" + std::to_string(here()),
+         {"RANK=" + std::to_string(rank), "LOCAL_RANK=" + std::to_string(place.local + local),
+          "WORLD_SIZE=" + std::to_string(wanted_.count),
+          "LOCAL_WORLD_SIZE=" + std::to_string(place.of_host > 0 ? place.of_host : here()),
           "MASTER_ADDR=" + (alone ? "127.0.0.1" : place.master_addr),
           "MASTER_PORT=" + std::to_string(alone ? port_ : place.master_port),
           "DRIVETRAIN_MASTER_LISTENS=" + std::string(alone || place.listens ? "1" : "")})

@@ -19,6 +19,11 @@ mpi_with_headers() {
   have mpicc && echo '#include <mpi.h>' | mpicc -x c -fsyntax-only - 2>/dev/null
 }
 
+# What tests need beside that. Open MPI is tested where it is (mpirun.openmpi): its package would become `mpirun`.
+test_packages() {
+  echo slurm-wlm munge # hosts of tests have a slurmd each
+}
+
 # A tool that came another way (a newer cmake, say) is as good as the package.
 have_package() {
   case $1 in
@@ -33,17 +38,22 @@ have_package() {
     gnuplot-nox) have gnuplot && return 0 ;;
     pkg-config) have pkg-config && return 0 ;;
     procps) have pkill && return 0 ;;
+    slurm-wlm) have srun && { [ -x /usr/sbin/slurmd ] || have slurmd; } && return 0 ;;
+    munge) [ -x /usr/sbin/munged ] && return 0 ;;
   esac
   [ "$(dpkg-query -W -f='${db:Status-Status}' "$1" 2>/dev/null)" = installed ]
 }
 
+# `tests`: those of the tests, too.
 install_packages() {
-  local package missing=() as_root=()
+  local package wanted missing=() as_root=()
+  wanted=$(build_packages)
+  [ "${1:-}" != tests ] || wanted+=" $(test_packages)"
   if ! have apt-get || ! have dpkg-query; then
-    say "no apt-get here: the build needs what Debian calls $(build_packages | xargs)"
+    say "no apt-get here: the build needs what Debian calls $(echo $wanted)"
     return 0
   fi
-  for package in $(build_packages); do
+  for package in $wanted; do
     have_package "$package" || missing+=("$package")
   done
   [ ${#missing[@]} -gt 0 ] || return 0

@@ -1,0 +1,109 @@
+#!/usr/bin/env python3
+"""`drivetrain launch` by the mpirun of MPICH and of Open MPI, and by a host file of PBS, over two hosts: what ranks are
+told, and how runs end."""
+
+import re
+import shutil
+import subprocess
+import sys
+import unittest
+
+import namespaces
+from hosts_fixture import Ended, HostsTest
+
+# The hosts have no names that resolve, so that MPICH is told by which interface its parts meet.
+LAUNCHERS = {
+    "mpich": ("mpiexec.hydra", "PMI_RANK", "-iface eth0 -launcher ssh -launcher-exec {ssh}"),
+    "openmpi": ("mpirun.openmpi", "OMPI_COMM_WORLD_RANK", "--allow-run-as-root --mca plm_rsh_agent {ssh}"),
+}
+THERE = {name: row for name, row in LAUNCHERS.items() if shutil.which(row[0])}
+
+
+class Mpirun(HostsTest):
+    names = ("a", "b")
+
+    def setUp(self):
+        super().setUp()
+        ssh = self.work / "ssh.sh"
+        ssh.write_text(f'#!/bin/sh\nexec ssh -F {self.folder}/ssh_config "$@"\n')
+        ssh.chmod(0o755)
+
+    def launch_by(self, launcher, script, *options):
+        args = THERE[launcher][2].format(ssh=self.work / "ssh.sh")
+        return self.start(script, "--launcher", launcher, "--launcher_args", args, *options, ssh_config=None)
+
+    def for_each(self):
+        for launcher in THERE:
+            with self.subTest(launcher):
+                yield launcher
+            self.expect_nothing_left()
+
+    def expect_nothing_left(self, within_s=20):
+        for host in self.hosts.values():
+            self.assertEqual([line for line in host.processes() if "drivetrain" in line or "sleep 100" in line], [])
+
+    def test_ranks_are_those_of_the_mpi(self):
+        self.hostfile("a slots=1\nb slots=3\n")
+        for launcher in self.for_each():
+            script = ('echo "$(hostname) $RANK of $WORLD_SIZE, $LOCAL_RANK of $LOCAL_WORLD_SIZE, mpi $' + THERE[launcher][1] +
+                      ' gpus $CUDA_VISIBLE_DEVICES"; sleep 0.3')
+            ended = Ended(self.launch_by(launcher, script, "--include", "a@b:0,2"))
+            self.expect(ended, 0)
+            lines = sorted(re.sub(r"^\[.*?\] ", "", line) for line in ended.out.splitlines())
+            self.assertEqual(lines, ["a 0 of 3, 0 of 1, mpi 0 gpus ", "b 1 of 3, 0 of 2, mpi 1 gpus 0,2",
+                                     "b 2 of 3, 1 of 2, mpi 2 gpus 0,2"], ended.text)
+
+    def test_failures_and_signals(self):
+        self.hostfile("a slots=1\nb slots=1\n")
+        for launcher in self.for_each():
+            ended = Ended(self.launch_by(launcher, "[ $RANK = 1 ] && { echo why >&2; kill -SEGV $$; }; sleep 100"))
+            self.expect(ended, 139, "rank 1 on host b failed first: killed by signal 11", "why")
+            self.assertNotIn("BAD TERMINATION", ended.err)
+            for file in self.work.glob("up*"):
+                file.unlink()
+            launch = self.launch_by(launcher, 'trap "exit 75" TERM; touch "$W/up$RANK"; while :; do sleep 0.1; done')
+            self.wait_for("up0", "up1")
+            self.hosts["a"].run("pkill", "-TERM", "-f", "bin/drivetrain launch --hostfile")
+            self.expect(Ended(launch), 75)
+
+    def test_a_starter_that_fails(self):
+        """MPICH's goes on waiting for a host that ssh does not reach, until launch has waited for 60 s."""
+        self.hostfile("a slots=1\nnowhere slots=1\n")
+        for launcher in self.for_each():
+            if launcher == "mpich":
+                continue
+            ended = Ended(self.launch_by(launcher, "true"))
+            self.expect(ended, 5, "did not come", "no rank was started")
+
+    def test_each_process_of_mpirun_becomes_a_rank(self):
+        for launcher in self.for_each():
+            extra = ("--allow-run-as-root", "--oversubscribe") if launcher == "openmpi" else ()
+            words = [THERE[launcher][0], *extra, "-n", "2", *self.words(ssh_config=None, hostfile=False)]
+            done = subprocess.run([str(w) for w in words], env=self.environment(f"echo ${THERE[launcher][1]}"),
+                                  capture_output=True, text=True)
+            self.assertEqual((done.returncode, sorted(done.stdout.split())), (0, ["0", "1"]), done.stderr)
+            self.assertIn("mpirun has started 2 processes", done.stderr)
+
+
+class Pbs(HostsTest):
+    names = ("a", "b")
+
+    def test_its_host_file_says_which_ranks_there_are(self):
+        (self.work / "nodes").write_text("a\nb\r\nb\n")
+        job = {"PBS_NODEFILE": str(self.work / "nodes"), "PBS_JOBID": "12.server"}
+        ended = Ended(self.start('echo "$(hostname) $RANK of $WORLD_SIZE, $LOCAL_RANK of $LOCAL_WORLD_SIZE"; sleep 0.3',
+                                 hostfile=False, env=job))
+        self.expect(ended, 0, "PBS job 12.server has 3 slots on 2 hosts: ssh starts 3 ranks")
+        lines = sorted(re.sub(r"^\[.*?\] ", "", line) for line in ended.out.splitlines())
+        self.assertEqual(lines, ["a 0 of 3, 0 of 1", "b 1 of 3, 0 of 2", "b 2 of 3, 1 of 2"])
+        self.expect(Ended(self.start("true", "-n", "2", hostfile=False, env=job)), 2, "-n 2: PBS job 12.server has 1 task "
+                    "on host a")
+        (self.work / "nodes").write_text("a slots=2\n")
+        self.expect(Ended(self.start("true", hostfile=False, env=job)), 2, "nodes:1: wanted the name of a host")
+
+
+if __name__ == "__main__":
+    if reason := namespaces.why_not() or (None if THERE else "there is no mpiexec.hydra (package mpich)"):
+        print(f"skipped: {reason}")
+        sys.exit(77)
+    unittest.main(verbosity=2, warnings="ignore")
