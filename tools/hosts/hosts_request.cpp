@@ -144,6 +144,14 @@ class HostsReader {
     for (const char* option : {"--max-restarts", "--spare", "--copy"})
       if (given_.has(option) && (option != std::string("--max-restarts") || given_.whole(option) > 0))
         refuse(std::string(option) + ": not in this version for a run that " + request_.starter_program + " starts");
+    for (const char* option : {"--bind_cores_to_rank", "--bind_core_list"})
+      if (given_.has(option))
+        refuse(std::string(option) + ": " + request_.starter_program +
+               " binds the tasks that it starts; --launcher_args \"" +
+               (request_.starter == "mpich"   ? "-bind-to core"
+                : request_.starter == "slurm" ? "--cpu-bind=cores"
+                                              : "--bind-to core") +
+               "\" says how");
   }
 
   void read_spares() {
