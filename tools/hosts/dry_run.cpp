@@ -61,7 +61,7 @@ std::string dry_run_text(const LaunchRequest& request) {
     for (int slot = 0; slot < request.ranks; ++slot) hosts.back().slots.push_back(slot);
   }
   std::string text;
-  if (!request.hosts.starter.empty()) text = starter_line(request, program);
+  if (!request.hosts.starter.empty()) text = starter_line(request, request.command.front());
   int rank = 0;
   for (size_t i = 0; i < hosts.size(); ++i) {
     const Host& host = hosts[i];

@@ -139,19 +139,18 @@ class HostsReader {
     request_.launcher_args = shell_words(given_.text("--launcher_args"), "--launcher_args");
   }
 
-  // It places the tasks, and has started all of them or none.
+  // It places and binds the tasks, and has started all of them or none.
   void refuse_with_starter() const {
-    for (const char* option : {"--max-restarts", "--spare", "--copy"})
-      if (given_.has(option) && (option != std::string("--max-restarts") || given_.whole(option) > 0))
-        refuse(std::string(option) + ": not in this version for a run that " + request_.starter_program + " starts");
-    for (const char* option : {"--bind_cores_to_rank", "--bind_core_list"})
-      if (given_.has(option))
-        refuse(std::string(option) + ": " + request_.starter_program +
-               " binds the tasks that it starts; --launcher_args \"" +
-               (request_.starter == "mpich"   ? "-bind-to core"
-                : request_.starter == "slurm" ? "--cpu-bind=cores"
-                                              : "--bind-to core") +
-               "\" says how");
+    const std::string restarts = "not in this version for a run that " + request_.starter_program + " starts";
+    const std::string binding = request_.starter_program + " binds the tasks that it starts: --launcher_args \"" +
+                                (request_.starter == "slurm"   ? "--cpu-bind=cores"
+                                 : request_.starter == "mpich" ? "-bind-to core"
+                                                               : "--bind-to core") +
+                                "\" says how";
+    if (given_.has("--max-restarts") && given_.whole("--max-restarts") > 0) refuse("--max-restarts: " + restarts);
+    if (given_.has("--spare")) refuse("--spare: " + restarts);
+    if (given_.has("--copy")) refuse("--copy: " + restarts);
+    if (given_.has("--bind_cores_to_rank")) refuse("--bind_cores_to_rank: " + binding);
   }
 
   void read_spares() {

@@ -14,6 +14,7 @@
 #include "launch/line_relay.h"
 #include "launch/open_files.h"
 #include "launch/pid_file.h"
+#include "launch/report.h"
 #include "launch/restarting.h"
 #include "schedulers/batch_script.h"
 #include "schedulers/rank_of_starter.h"
