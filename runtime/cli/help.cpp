@@ -32,8 +32,10 @@ std::string padded(const std::string& text, size_t width) {
 }
 
 std::string row(const std::string& left, size_t width, const std::string& right) {
-  const std::string begin = "  " + padded(left, width);
-  return begin + wrapped(right, std::string(width + 2, ' '), begin.size()) + "\n";
+  const std::string indent(width + 2, ' ');
+  // A name that leaves no room has a line of its own.
+  const std::string begin = left.size() < width ? "  " + padded(left, width) : "  " + left + "\n" + indent;
+  return begin + wrapped(right, indent, indent.size()) + "\n";
 }
 
 std::string value_text(const Option& option) {

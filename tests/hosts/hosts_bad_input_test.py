@@ -9,7 +9,7 @@ import time
 import unittest
 
 import namespaces
-from hosts_fixture import HostsTest
+from hosts_fixture import HostsTest, eventually
 
 RAN = 'touch "$W/ran"'
 
@@ -104,8 +104,16 @@ class Refusals(HostsTest):
         self.refused(5, "host b: ")
 
     def there(self, *words):
-        """On host b alone: each host mounts for itself."""
-        self.hosts["b"].run(*words)
+        """On host b alone: each host mounts for itself. An agent's last moments in a folder keep it busy."""
+        def done():
+            try:
+                self.hosts["b"].run(*words)
+                return True
+            except RuntimeError as e:
+                if "busy" not in str(e):
+                    raise
+                return False
+        self.assertTrue(eventually(done), words)
 
     def test_a_missing_install_folder(self):
         install = self.folder / "install"

@@ -136,8 +136,10 @@ class Network:
                    f"  UserKnownHostsFile {self.folder}/known_hosts\n  GlobalKnownHostsFile /dev/null\n"
                    "  StrictHostKeyChecking yes\n")
         (self.folder / "ssh_config").write_text(config)
+        # What this machine's user starts in each shell (~/.bashrc) is no part of a test.
+        (self.folder / "there").mkdir(exist_ok=True)
         (self.folder / "sshd_config").write_text(
-            f"HostKey {self.folder}/host_key\nAuthorizedKeysFile {self.folder}/authorized_keys\nStrictModes no\n"
+            f"SetEnv HOME={self.folder}/there\nHostKey {self.folder}/host_key\nAuthorizedKeysFile {self.folder}/authorized_keys\nStrictModes no\n"
             "UsePAM no\nPermitRootLogin yes\nPasswordAuthentication no\nPidFile none\nMaxStartups 100\n")
 
     def serve(self, host):

@@ -1,10 +1,12 @@
 // The bitwise table: under one number of ranks, micro-batches, `reduce_every` and clipping, every strategy gives the
 // losses, norms, evaluations and final weights of every other byte for byte, whether the local communicator's ranks
-// share values or each has its own.
+// share values or each has its own. DRIVETRAIN_ALL_SETTINGS=1 trains under every setting; otherwise one rank, and no
+// clipping, each come once: other settings that differ in those alone meet the same code.
 #include <gtest/gtest.h>
 
 #include <bit>
 #include <cinttypes>
+#include <cstdlib>
 #include <filesystem>
 #include <set>
 
@@ -126,11 +128,14 @@ TEST_P(SameBits, whatever_is_shared_out) {
 }
 
 std::vector<Setting> settings() {
+  const bool all = std::getenv("DRIVETRAIN_ALL_SETTINGS") != nullptr;
   std::vector<Setting> list;
   for (const int ranks : {1, 2, 4})
     for (const double clipping : {0.3, 0.0}) {
-      list.push_back({ranks, 1, 0, clipping, ""});
-      for (const int reduce_every : {0, 1}) list.push_back({ranks, 3, reduce_every, clipping, ""});
+      if (all || (ranks > 1 && clipping > 0)) list.push_back({ranks, 1, 0, clipping, ""});
+      for (const int reduce_every : {0, 1})
+        if (all || (ranks > 1 && clipping > 0) || (ranks < 4 && reduce_every == 1))
+          list.push_back({ranks, 3, reduce_every, clipping, ""});
     }
   list.push_back({2, 3, 2, 0.3, ""});  // the last sum is of fewer micro-batches
   list.push_back({3, 3, 1, 0.3, ""});  // parts that no power of two makes

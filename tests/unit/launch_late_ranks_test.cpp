@@ -172,16 +172,19 @@ TEST(FileWork, only_reading_and_writing_count_and_a_disk_gets_more_time) {
 TEST(Stillness, computing_and_writing_are_work_and_a_disk_gets_more_time) {
   Stillness still;
   Activity now;
-  EXPECT_EQ(still.seconds(now, 10), 0);
-  EXPECT_EQ(still.seconds(now, 15), 5);
+  EXPECT_EQ(still.seconds(now, 10, 60), 0);
+  EXPECT_EQ(still.seconds(now, 15, 60), 5);
   now.cpu_ticks += 1, now.io_bytes += 100;  // a look at a clock, a line of a log
-  EXPECT_EQ(still.seconds(now, 20), 10);
+  EXPECT_EQ(still.seconds(now, 20, 60), 10);
   now.waits_for_disk = true;
-  EXPECT_EQ(still.seconds(now, 20), 1);
+  EXPECT_EQ(still.seconds(now, 20, 60), 1);
   now.waits_for_disk = false, now.io_bytes += 1 << 20;
-  EXPECT_EQ(still.seconds(now, 30), 0);
+  EXPECT_EQ(still.seconds(now, 30, 60), 0);
   now.cpu_ticks += 1000;
-  EXPECT_EQ(still.seconds(now, 40), 0);
+  EXPECT_EQ(still.seconds(now, 40, 60), 0);
+  now.cpu_ticks += sysconf(_SC_CLK_TCK) / 10;  // of one second's wait that is work
+  EXPECT_EQ(still.seconds(now, 45, 60), 5);
+  EXPECT_EQ(still.seconds(now, 45, 1), 0);
 }
 
 TEST_F(LateRanksTest, too_few_open_files_are_told_at_once_with_the_figure) {

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -90,8 +91,10 @@ std::string FileWork::text(const Activity& activity) const {
   return formatted("computes: %.2f s of processor time; its main thread is ", computed) + activity.text();
 }
 
-double Stillness::seconds(const Activity& activity, double now) {
-  const bool computed = activity.cpu_ticks - cpu_ticks_ >= sysconf(_SC_CLK_TCK) / 2;
+double Stillness::seconds(const Activity& activity, double now, double may_take_s) {
+  const double enough_s = std::min(0.5, may_take_s / 20);
+  const double ticks_per_s = static_cast<double>(sysconf(_SC_CLK_TCK));
+  const bool computed = static_cast<double>(activity.cpu_ticks - cpu_ticks_) >= enough_s * ticks_per_s;
   const bool moved = activity.io_bytes - io_bytes_ >= kLeastIo;
   if (!watching_ || computed || moved) {
     watching_ = true;

@@ -31,12 +31,13 @@ class FileWork {
   int64_t io_bytes_ = 0, first_ticks_ = 0;
 };
 
-// How long a process has done nothing worth waiting for: no half second of computing, nothing read or written. Waiting
+// How long a process has done nothing worth waiting for: nothing read or written, and no half second of computing or,
+// where less than ten seconds are allowed, no twentieth of them, which a process gets beside many others too. Waiting
 // for a disk counts as work for ten times as long: writing out large files takes minutes, a server that is gone for
 // ever.
 class Stillness {
  public:
-  double seconds(const Activity& activity, double now);
+  double seconds(const Activity& activity, double now, double may_take_s);
 
  private:
   bool watching_ = false;

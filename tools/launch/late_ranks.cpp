@@ -49,7 +49,7 @@ void LateRanks::watch(double now, bool done, bool failed) {
 void LateRanks::watch_work(size_t rank, double now) {
   RankState& state = ranks_[rank];
   const Activity activity = activity_of(state.pid);
-  if (done_ && state.stillness.seconds(activity, now) >= request_.idle_may_take_s)
+  if (done_ && state.stillness.seconds(activity, now, request_.idle_may_take_s) >= request_.idle_may_take_s)
     return end(rank, now,
                "did nothing for " + seconds_text(request_.idle_may_take_s) + " while another rank was done (it is " +
                    activity.text() + ")");
