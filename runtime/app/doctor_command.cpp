@@ -15,6 +15,7 @@ struct DoctorRequest {
   std::string plugin;
   ConfigRequest config;  // without a path: of the machine alone
   int64_t ranks = 0;     // 0: no test of collectives
+  std::string communicator;
 };
 
 // What `config check` says of it, without a GPU and without other ranks, against what this machine has.
@@ -45,7 +46,7 @@ Findings examine(const DoctorRequest& r) {
   }
   if (with_config) look_at_config(findings, checked);
   const bool on_device = with_config ? checked.settings.device == "cuda" : device_runtime() != nullptr;
-  if (r.ranks > 0) look_at_ranks(findings, r.ranks, on_device ? "cuda" : "cpu", r.config.plugin_paths);
+  if (r.ranks > 0) look_at_ranks(findings, r.ranks, on_device ? "cuda" : "cpu", r.communicator, r.config.plugin_paths);
   return findings;
 }
 
@@ -53,10 +54,14 @@ Findings examine(const DoctorRequest& r) {
 
 int doctor_command(const cli::Arguments& arguments) {
   const int64_t ranks = arguments.whole("--ranks", 0);
+  if (ranks == 1)
+    throw fail(ErrorCode::config,
+               "doctor: --ranks wants 2 at least; 1 goes with --hostfile FILE, on each of its hosts");
   const DoctorRequest request{
       arguments.text("--plugin"),
       {arguments.text("--config"), arguments.all("--set"), {}, arguments.all("--plugin-path"), ranks},
-      ranks};
+      ranks,
+      arguments.text("--communicator")};
   const Findings findings = examine(request);
   std::cout << (arguments.has("--json") ? findings.to_value().to_json(2) + "\n" : printable(findings.text()));
   return findings.exit_code();

@@ -4,6 +4,7 @@
 
 #include <string_view>
 
+#include "cli/doctor_rows.h"
 #include "cli/flight_rows.h"
 #include "cli/option_rows.h"
 #include "cli/study_rows.h"
@@ -209,7 +210,8 @@ inline constexpr Command kCommands[] = {
      .options = rows::kBenchData,
      .refused = rows::kNoResume},
     {.name = "doctor",
-     .summary = "says whether this machine, a plugin or a config is good to run, and what to do about what is not",
+     .summary = "says whether this machine, a plugin, a config or the hosts of a hostfile are good to run, and what to "
+                "do about what is not",
      .options = rows::kDoctor},
     {.name = "flight",
      .summary = "says what every rank of a run that hangs or has died did last, and which one held the others up",

@@ -216,31 +216,6 @@ inline constexpr Option kLaunch[] = {
 
 inline constexpr Option kInspect[] = {kJson, kSchema, kPluginPath};
 
-inline constexpr Option kDoctor[] = {
-    {.name = "--plugin",
-     .value = "FILE",
-     .help = "look at this plugin: fingerprint, headers, libraries, symbols, whether it opens",
-     .takes = Takes::file},
-    {.name = "--config",
-     .value = "FILE",
-     .help = "plan this config, without a GPU, and say whether this machine has what it needs",
-     .takes = Takes::file},
-    {.name = "--ranks",
-     .value = "N",
-     .help = "start this many ranks, which compare the values of every collective",
-     .takes = Takes::whole,
-     .counted = "ranks",
-     .least = 2,
-     .most = 4096},
-    {.name = "--set",
-     .value = "KEY=VALUE",
-     .help = "with --config: change one key of it",
-     .takes = Takes::text,
-     .needs = "--config",
-     .repeats = true},
-    kJson,
-    kPluginPath};
-
 inline constexpr Option kConfig[] = {ranks("plan for this many ranks; default: what the config asks for"), kSet,
                                      kDeepSpeed, kPluginPath};
 inline constexpr Option kConfigJson[] = {ranks("plan for this many ranks; default: what the config asks for"), kSet,

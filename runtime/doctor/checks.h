@@ -29,8 +29,9 @@ DRIVETRAIN_INTERNAL void look_at_plugin_file(Findings& findings, const std::stri
 // What a planned run needs of memory and disk, against what this machine has.
 DRIVETRAIN_INTERNAL void look_at_needs(Findings& findings, const PlannedRun& run);
 
-// Starts `ranks` ranks of this program, which compare the values of every collective.
+// Starts `ranks` ranks of this program, which compare the values of every collective. `communicator`: "" for the
+// device's own.
 DRIVETRAIN_INTERNAL void look_at_ranks(Findings& findings, int64_t ranks, const std::string& device,
-                                       const std::vector<std::string>& plugin_paths);
+                                       const std::string& communicator, const std::vector<std::string>& plugin_paths);
 
 }  // namespace drivetrain

@@ -41,13 +41,13 @@ size_t Findings::count(Finding::Level level) const {
 }
 
 int Findings::exit_code() const {
-  int code = 0;
-  for (const Finding& finding : list_) {
-    if (finding.level != Finding::problem) continue;
-    if (finding.code == ErrorCode::plugin) return static_cast<int>(ErrorCode::plugin);
-    code = static_cast<int>(ErrorCode::config);
-  }
-  return code;
+  const auto any_of_code = [this](ErrorCode code) {
+    return std::any_of(list_.begin(), list_.end(),
+                       [&](const Finding& f) { return f.level == Finding::problem && f.code == code; });
+  };
+  for (const ErrorCode code : {ErrorCode::communication, ErrorCode::plugin})
+    if (any_of_code(code)) return static_cast<int>(code);
+  return count(Finding::problem) > 0 ? static_cast<int>(ErrorCode::config) : 0;
 }
 
 std::string Findings::text() const {
@@ -76,6 +76,7 @@ Value Findings::to_value() const {
     one.set("about", finding.about);
     one.set("found", finding.text);
     if (!finding.remedy.empty()) one.set("remedy", finding.remedy);
+    if (finding.level == Finding::problem) one.set("code", static_cast<int>(finding.code));
     list.items().push_back(std::move(one));
   }
   Value value = Value::object();
@@ -83,6 +84,7 @@ Value Findings::to_value() const {
   value.set("problems", static_cast<int64_t>(count(Finding::problem)));
   value.set("warnings", static_cast<int64_t>(count(Finding::warning)));
   value.set("findings", std::move(list));
+  value.set("facts", facts_);
   return value;
 }
 

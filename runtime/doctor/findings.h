@@ -45,9 +45,12 @@ class DRIVETRAIN_INTERNAL Findings {
     }
   }
 
+  // What can be counted or compared, for other programs, and for `doctor --hostfile`, which compares hosts by it.
+  void fact(const std::string& name, Value value) { facts_.set(name, std::move(value)); }
+
   const std::vector<Finding>& list() const { return list_; }
   size_t count(Finding::Level level) const;
-  // 0 without problems; 3 where one is a plugin's, else 2.
+  // 0 without problems; 5 where one is of communication, else 3 where one is a plugin's, else 2.
   int exit_code() const;
   std::string text() const;
   Value to_value() const;
@@ -57,6 +60,7 @@ class DRIVETRAIN_INTERNAL Findings {
 
   std::string part_;
   std::vector<Finding> list_;
+  Value facts_ = Value::object();
 };
 
 }  // namespace drivetrain

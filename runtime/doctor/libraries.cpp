@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <set>
 #include <sstream>
 
 #include <drivetrain/toolkit/text.h>
@@ -10,6 +11,7 @@
 #include "device/open_device.h"
 #include "doctor/checks.h"
 #include "plugin/manifest_reader.h"
+#include "plugin/trust.h"
 
 namespace drivetrain {
 namespace {
@@ -21,11 +23,30 @@ std::string field_of(const Value& fingerprint, const char* field) {
   return !value ? "" : value->is_string() ? value->as_string() : value->to_json();
 }
 
+// Of this program's files, by their bytes, so that hosts can be compared.
+void look_at_own_files(Findings& findings, const Value& fingerprint) {
+  const fs::path root = fs::read_symlink("/proc/self/exe").parent_path().parent_path();
+  std::set<std::string> names{"bin/drivetrain"};
+  std::error_code unreadable;
+  for (const fs::directory_entry& entry : fs::directory_iterator(root / "lib", unreadable)) {
+    const std::string name = entry.path().filename();
+    if (name.starts_with("libdrivetrain") && name.ends_with(".so")) names.insert("lib/" + name);
+  }
+  findings.fact("release", field_of(fingerprint, "sdk"));
+  findings.attempt("program", [&] {
+    Value digests = Value::object();
+    for (const std::string& name : names) digests.set(name, sha256(read_bytes(root / name)));
+    findings.fact("files", std::move(digests));
+  });
+}
+
 // The release that the build was made for was compared by the program; another build of it is not known to fit.
 void look_at_torch(Findings& findings, const Value& fingerprint) {
   const std::string folder = torch_folder(), built = field_of(fingerprint, "libtorch_build_id");
   const std::string found = read_manifest((fs::path(folder) / "lib/libtorch_cpu.so").string()).build_id;
   const std::string text = concat(field_of(fingerprint, "libtorch"), ", ", folder);
+  findings.fact("libtorch", field_of(fingerprint, "libtorch"));
+  findings.fact("libtorch_build_id", found);
   if (found.empty() || built == "none" || found == built) return findings.ok("LibTorch", text);
   findings.warning("LibTorch",
                    concat(text, "; it is another build than the one that this program was made with (",
@@ -51,6 +72,7 @@ void look_at_collectives(Findings& findings, const Value& fingerprint) {
   const uint64_t found = version(), major = found >> 32;
   const std::string text = concat(major, ".", found >> 16 & 0xffff, ".", found & 0xffff, ", of LibTorch"),
                     built = field_of(fingerprint, "nccl_major");
+  findings.fact("collectives", concat(major, ".", found >> 16 & 0xffff, ".", found & 0xffff));
   if (concat(major) == built) return findings.ok("collectives", text);
   findings.problem("collectives", concat(text, "; plugins are built for ", built, " (nccl_major)"),
                    "use the libraries that come with this LibTorch, or build the plugins again");
@@ -62,13 +84,17 @@ void look_at_devices(Findings& findings, const Value& fingerprint, bool wanted) 
   if (driver.empty() && !fs::exists("/dev/nvidia0", unknown) && !wanted)
     return findings.ok("GPU", "none: neither a driver of NVIDIA's nor a device is there; runs use \"device\": \"cpu\"");
   findings.ok("driver", driver.empty() ? "/proc/driver/nvidia/version does not tell" : driver);
+  findings.fact("driver", driver);
   findings.attempt("GPU", [&] {
     open_device("cuda");
+    Value gpus = Value::array();
     for (int64_t i = 0; i < device_runtime()->count(); ++i) {
       const DeviceFacts facts = device_runtime()->facts(i);
       findings.ok(concat("GPU ", i),
                   concat(facts.name, ", sm_", facts.arch, ", ", bytes_text(static_cast<double>(facts.memory_bytes))));
+      gpus.items().emplace_back(facts.name);
     }
+    findings.fact("gpus", std::move(gpus)), findings.fact("cuda", field_of(fingerprint, "cuda_runtime"));
     findings.ok("CUDA", concat("runtime ", field_of(fingerprint, "cuda_runtime"), ", of LibTorch"));
     look_at_collectives(findings, fingerprint);
   });
@@ -80,6 +106,7 @@ void look_at_libraries(Findings& findings, const std::string& device) {
   findings.begin("libraries");
   const Value fingerprint = runtime_fingerprint();
   findings.ok("drivetrain", concat(field_of(fingerprint, "sdk"), ", ", field_of(fingerprint, "compiler")));
+  look_at_own_files(findings, fingerprint);
   look_at_torch(findings, fingerprint);
   look_at_devices(findings, fingerprint, device == "cuda");
 }

@@ -8,9 +8,11 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <set>
 #include <sstream>
 #include <thread>
 #include <vector>
@@ -122,6 +124,37 @@ FileLimits file_limits() {
   FileLimits found;
   rlimit files{};
   if (getrlimit(RLIMIT_NOFILE, &files) == 0) found.open_now = files.rlim_cur, found.open_most = files.rlim_max;
+  return found;
+}
+
+std::vector<UserLimit> user_limits() {
+  std::vector<UserLimit> list;
+  const auto add = [&](const char* name, char letter, __rlimit_resource_t resource, rlim_t unit) {
+    rlimit limit{};
+    if (getrlimit(resource, &limit) != 0) return;
+    list.push_back({name, letter, std::nullopt});
+    if (limit.rlim_cur != RLIM_INFINITY) list.back().value = limit.rlim_cur / unit;
+  };
+  add("processes", 'u', RLIMIT_NPROC, 1), add("file size", 'f', RLIMIT_FSIZE, 1024);
+  add("locked memory", 'l', RLIMIT_MEMLOCK, 1024), add("stack", 's', RLIMIT_STACK, 1024);
+  return list;
+}
+
+PortLimits port_limits() {
+  PortLimits found;
+  std::istringstream range(file_text("/proc/sys/net/ipv4/ip_local_port_range"));
+  if (!(range >> found.first >> found.last)) return {};
+  std::set<unsigned> taken;
+  for (const char* table : {"/proc/net/tcp", "/proc/net/tcp6"}) {
+    std::istringstream lines(file_text(table));
+    for (std::string line; std::getline(lines, line);) {
+      unsigned port = 0;  // "  0: 0100007F:0016 00000000:0000 0A ..."
+      if (std::sscanf(line.c_str(), " %*d: %*[0-9A-Fa-f]:%x", &port) == 1 &&
+          port >= static_cast<unsigned>(found.first) && port <= static_cast<unsigned>(found.last))
+        taken.insert(port);
+    }
+  }
+  found.taken = static_cast<int>(taken.size());
   return found;
 }
 

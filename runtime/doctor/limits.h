@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "internal.h"
 
@@ -27,6 +28,20 @@ struct DRIVETRAIN_INTERNAL MemoryLimits {
   double free() const;
 };
 DRIVETRAIN_INTERNAL MemoryLimits memory_limits();
+
+struct UserLimit {
+  std::string name;               // as `ulimit -a` calls it
+  char letter;                    // of `ulimit`
+  std::optional<uint64_t> value;  // in ulimit's unit; none: unlimited
+};
+// Those that a run can meet: processes, size of a file, locked memory, stack.
+DRIVETRAIN_INTERNAL std::vector<UserLimit> user_limits();
+
+struct PortLimits {
+  int first = 0, last = 0;  // from which the system chooses; 0: it does not tell
+  int taken = 0;            // of them, by listeners and connections over TCP
+};
+DRIVETRAIN_INTERNAL PortLimits port_limits();
 
 struct FileLimits {
   uint64_t open_now = 0, open_most = 0;  // ulimit -n; ~0 is unlimited

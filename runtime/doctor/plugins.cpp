@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <filesystem>
 #include <map>
 #include <set>
 
@@ -8,6 +9,7 @@
 #include "doctor/checks.h"
 #include "plugin/kinds.h"
 #include "plugin/open.h"
+#include "plugin/trust.h"
 
 namespace drivetrain {
 namespace {
@@ -55,6 +57,17 @@ void look_at_usable(Findings& findings, const Found& found, std::map<std::string
                        "build it again against this SDK and this LibTorch");
 }
 
+// The bytes of every file of which something may be used.
+Value digests_of(const Registry& registry) {
+  Value digests = Value::object();
+  for (const Found& found : registry.found()) {
+    if (found.state != Found::usable) continue;
+    const std::string name = std::filesystem::path(found.file->path).filename();
+    if (!digests.find(name)) digests.set(name, sha256(read_bytes(found.file->path)));
+  }
+  return digests;
+}
+
 }  // namespace
 
 void look_at_plugins(Findings& findings, const SearchPath& search, const Registry& registry) {
@@ -71,6 +84,7 @@ void look_at_plugins(Findings& findings, const SearchPath& search, const Registr
       findings.warning(about, concat(found.file->shown(), " is ", found.reason),
                        "remove one of the two from the search path");
   }
+  findings.attempt("digests", [&] { findings.fact("plugins", digests_of(registry)); });
   std::string none;
   for (const KindRule& rule : kind_rules()) {
     const auto names = usable.find(rule.kind);

@@ -79,7 +79,7 @@ std::string compared(const std::string& json) {
 }  // namespace
 
 // The benchmark compares every value before it times anything.
-void look_at_ranks(Findings& findings, int64_t ranks, const std::string& device,
+void look_at_ranks(Findings& findings, int64_t ranks, const std::string& device, const std::string& communicator,
                    const std::vector<std::string>& plugin_paths) {
   findings.begin("ranks");
   std::vector<std::string> words{std::filesystem::read_symlink("/proc/self/exe"),
@@ -95,6 +95,7 @@ void look_at_ranks(Findings& findings, int64_t ranks, const std::string& device,
                                  "--json",
                                  "--device",
                                  device};
+  if (!communicator.empty()) words.insert(words.end(), {"--communicator", communicator});
   for (const std::string& path : plugin_paths) words.insert(words.end(), {"--plugin-path", path});
   const Ended ended = run_program(words);
   if (ended.code != 0)

@@ -9,8 +9,9 @@ using DoctorProgram = ProgramTest;
 TEST_F(DoctorProgram, this_machine_and_its_plugins) {
   const Ran ran = run("doctor");
   EXPECT_EQ(ran.code, 0) << ran.output;
-  expect_says(ran.output, {"machine", "processors", "memory", "disk", "runs go to " + folder(), "libraries", "LibTorch",
-                           "2.11.0", "plugins", "searched", "(installed)"});
+  expect_says(ran.output,
+              {"machine", "processors", "memory", "/dev/shm", "ulimit", "ports", "disk", "runs go to " + folder(),
+               "libraries", "LibTorch", "2.11.0", "plugins", "searched", "(installed)"});
   EXPECT_EQ(ran.output.find("problem "), std::string::npos) << ran.output;
 }
 
@@ -25,6 +26,11 @@ TEST_F(DoctorProgram, a_config_is_planned_and_held_against_the_machine) {
     memory = memory || (one.find("about")->as_string() == "memory" && one.find("level")->as_string() == "ok");
   }
   EXPECT_TRUE(planned && memory) << ran.output;
+  const Value& facts = *value.find("facts");
+  EXPECT_GE(facts.find("cores")->as_int(), 1);
+  EXPECT_GT(facts.find("memory_bytes")->as_double(), 1e9);
+  EXPECT_EQ(facts.find("files")->find("lib/libdrivetrain.so")->as_string().size(), 64U) << "SHA-256";
+  EXPECT_FALSE(facts.find("plugins")->members().empty());
   EXPECT_FALSE(std::filesystem::exists(path("run"))) << "nothing is run";
 }
 

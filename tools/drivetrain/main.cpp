@@ -14,6 +14,7 @@
 #include "drivetrain/stack_trace.h"
 #include "hosts/agent.h"
 #include "hosts/copy_install.h"
+#include "hosts_doctor/hosts_doctor.h"
 #include "kit/conformance.h"
 #include "kit/kit_error.h"
 #include "kit/new_plugin.h"
@@ -77,6 +78,10 @@ int run(const std::vector<std::string>& words) {
     return failed != 0 ? failed : launch(request);
   }
   if (command == "agent") return agent();
+  if (command == "doctor" && arguments.has("--hostfile")) {
+    const int code = hosts_doctor(arguments), not_printed = printed();
+    return not_printed != 0 ? not_printed : code;
+  }
   if (command == "new-plugin") {
     const int code = kit::new_plugin(arguments);
     return code == 0 ? printed() : code;

@@ -13,6 +13,7 @@
 #include <system_error>
 
 #include "cli/usage_error.h"
+#include "hosts/examination.h"
 #include "hosts/launcher_channel.h"
 #include "hosts/meeting.h"
 #include "hosts/orders.h"
@@ -75,6 +76,7 @@ class Agent {
     channel_.send({Message::hello, 0, packed({kAgentProtocol, DRIVETRAIN_RELEASE, own_address(channel_.session())})});
     while (const auto order = channel_.order(kOrderMayTakeS)) {
       try {
+        if (examination_.answer(*order)) continue;
         if (order->type == Message::prepare) prepare(PrepareOrder::of(order->text));
         if (order->type == Message::probe) probe(unpacked(order->text));
         if (order->type == Message::config) config_ = config_of_text(order->text, order->rank);
@@ -156,6 +158,7 @@ class Agent {
   }
 
   LauncherChannel channel_;
+  Examination examination_{channel_};
   Meeting meeting_;
   ConfigDocument config_;
 };

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <set>
 
+#include "hosts/host_problem.h"
 #include "hosts/orders.h"
 #include "launch/rank_log.h"
 #include "launch/report.h"
@@ -212,11 +213,8 @@ void HostsRun::greet(Member& member, const Message& message) {
   member.greeted = true;
   member.connection->pass_errors();
   if (fields.size() > 2) member.address = fields[2];
-  if (fields.size() > 1 && fields[0] == kAgentProtocol && fields[1] == DRIVETRAIN_RELEASE) return;
-  note_problem(member, 2,
-               "it has drivetrain " + (fields.size() > 1 ? fields[1] : std::string("of an unknown version")) + " at " +
-                   request_.command.front() +
-                   ", and this host " DRIVETRAIN_RELEASE "; install the same version on both");
+  if (const HostProblem problem = version_problem(message, request_.command.front()); problem.code != 0)
+    note_problem(member, problem.code, problem.text);
 }
 
 void HostsRun::say(const std::string& text) const { launcher_says(request_.err, text); }

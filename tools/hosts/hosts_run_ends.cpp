@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <set>
 
+#include "hosts/host_problem.h"
 #include "hosts/hosts_run.h"
 #include "launch/report.h"
 
@@ -55,19 +56,9 @@ void HostsRun::note_problem(Member& member, int code, const std::string& text) {
 }
 
 void HostsRun::note_no_connection(Member& member) {
-  const std::string reason = member.connection->reason();
-  const int code = member.connection->exit_code();
-  if (started_) return lose(member, reason);
-  if (reason.find("cannot run ssh") != std::string::npos)
-    return note_problem(member, 2, "this host has no ssh to reach it with: " + reason);
-  if (code == 126 || code == 127)
-    return note_problem(member, 2,
-                        "there is no program " + request_.command.front() +
-                            " that can be run; install Drivetrain at the same path on every host (" + reason + ")");
-  note_problem(member, 5,
-               member.greeted ? "the connection was lost: " + reason
-                              : "it cannot be reached by ssh: " + reason + "; `ssh " + member.connection->name() +
-                                    " true` has to work without a question");
+  if (started_) return lose(member, member.connection->reason());
+  const HostProblem problem = connection_problem(*member.connection, request_.command.front(), member.greeted);
+  note_problem(member, problem.code, problem.text);
 }
 
 void HostsRun::note_end(Member& member, RankEnd end) {

@@ -6,13 +6,18 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <memory>
 
 #include "launch/outcome.h"
 
 namespace drivetrain::program {
+
+bool is_loopback(const std::string& address) { return address.starts_with("127.") || address == "::1"; }
+
 namespace {
 
 using Addresses = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
@@ -36,8 +41,6 @@ int port_of(const sockaddr_storage& address) {
   if (address.ss_family == AF_INET6) return ntohs(reinterpret_cast<const sockaddr_in6&>(address).sin6_port);
   return ntohs(reinterpret_cast<const sockaddr_in&>(address).sin_port);
 }
-
-bool is_loopback(const std::string& address) { return address.starts_with("127.") || address == "::1"; }
 
 // The address that packets to `peer` leave with; nothing is sent. "": there is no route.
 std::string source_address(const std::string& peer) {
@@ -64,6 +67,44 @@ std::string address_by_route(const std::vector<std::string>& peers) {
     throw HostError(kCommunication, "it has no route to " + without_route +
                                         "; name an address of it that the others reach with --master_addr");
   return found;
+}
+
+double seconds_now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+// A connection on its way.
+struct Attempted {
+  Descriptor socket;
+  double begin_s = 0;
+  bool is_over = false;
+  Tried result = {};
+
+  void end(const std::string& problem) { is_over = true, result = {problem, seconds_now() - begin_s}; }
+};
+
+Attempted begin_to_reach(const MeetingPlace& place) {
+  Attempted one;
+  one.begin_s = seconds_now();
+  try {
+    const Addresses list = addresses_of(place.address, place.port);
+    one.begin_s = seconds_now();
+    one.socket = Descriptor(socket(list->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    if (one.socket.get() >= 0 && connect(one.socket.get(), list->ai_addr, list->ai_addrlen) == 0)
+      one.end("");
+    else if (errno != EINPROGRESS)
+      one.end(std::strerror(errno));
+  } catch (const HostError& e) {
+    one.end(e.what());
+  }
+  return one;
+}
+
+void finish(Attempted& one) {
+  int reason = 0;
+  socklen_t size = sizeof reason;
+  getsockopt(one.socket.get(), SOL_SOCKET, SO_ERROR, &reason, &size);
+  one.end(reason == 0 ? "" : std::strerror(reason));
 }
 
 }  // namespace
@@ -93,22 +134,33 @@ Meeting open_meeting(const std::string& address, int port, const std::vector<std
   throw HostError(reason == EADDRNOTAVAIL ? kUsage : kCommunication, text);
 }
 
-void try_meeting(const std::string& address, int port, double within_s) {
-  const Addresses list = addresses_of(address, port);
-  const Descriptor socket_(socket(list->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  int reason = 0;
-  if (connect(socket_.get(), list->ai_addr, list->ai_addrlen) != 0) reason = errno;
-  if (reason == EINPROGRESS) {
-    pollfd answered{socket_.get(), POLLOUT, 0};
-    socklen_t size = sizeof reason;
-    if (poll(&answered, 1, static_cast<int>(within_s * 1000)) == 0)
-      reason = ETIMEDOUT;
-    else
-      getsockopt(socket_.get(), SOL_SOCKET, SO_ERROR, &reason, &size);
+std::vector<Tried> try_places(const std::vector<MeetingPlace>& places, double within_s) {
+  std::vector<Attempted> all;
+  for (const MeetingPlace& place : places) all.push_back(begin_to_reach(place));
+  const double end = seconds_now() + within_s;
+  for (;;) {
+    std::vector<pollfd> fds;
+    for (const Attempted& one : all) fds.push_back({one.is_over ? -1 : one.socket.get(), POLLOUT, 0});
+    const bool waits = std::any_of(all.begin(), all.end(), [](const Attempted& one) { return !one.is_over; });
+    const double left = end - seconds_now();
+    if (!waits || left <= 0) break;
+    poll(fds.data(), fds.size(), static_cast<int>(left * 1000) + 1);
+    for (size_t i = 0; i < all.size(); ++i)
+      if (fds[i].revents != 0) finish(all[i]);
   }
-  if (reason != 0)
+  std::vector<Tried> list;
+  for (Attempted& one : all) {
+    if (!one.is_over) one.result = {std::strerror(ETIMEDOUT), within_s};
+    list.push_back(std::move(one.result));
+  }
+  return list;
+}
+
+void try_meeting(const std::string& address, int port, double within_s) {
+  const std::string problem = try_places({{address, port}}, within_s).front().problem;
+  if (!problem.empty())
     throw HostError(kCommunication, "it does not reach rank 0's host at " + address + " port " + std::to_string(port) +
-                                        ": " + std::strerror(reason) +
+                                        ": " + problem +
                                         "; open that port, or name another address with --master_addr");
 }
 

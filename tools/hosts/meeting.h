@@ -25,6 +25,19 @@ struct Meeting {
 // `port`: 0 for a free one. Throws HostError.
 Meeting open_meeting(const std::string& address, int port, const std::vector<std::string>& peers);
 
+bool is_loopback(const std::string& address);
+
+struct MeetingPlace {
+  std::string address;
+  int port = 0;
+};
+struct Tried {
+  std::string problem;  // "Connection refused"; "": somebody answered
+  double took_s = 0;
+};
+// Connects to all of them at once; the time of each is that of the network there and back.
+std::vector<Tried> try_places(const std::vector<MeetingPlace>& places, double within_s);
+
 // Throws HostError with the reason if nobody answers there within `within_s`.
 void try_meeting(const std::string& address, int port, double within_s);
 

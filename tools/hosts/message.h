@@ -12,7 +12,7 @@ namespace drivetrain::program {
 
 // Goes before all that an agent says: what a shell's start files print stands before it.
 constexpr const char* kAgentBegins = "\1drivetrain-agent\n";
-constexpr const char* kAgentProtocol = "2";
+constexpr const char* kAgentProtocol = "3";
 
 struct Message {
   enum Type : char {
@@ -33,6 +33,11 @@ struct Message {
     config = 'F',  // its text, for ranks that find it under the number `rank`
     start = 'G',
     signal = 'K',  // `rank` is its number
+    // of `drivetrain doctor --hostfile`; answered by `ready`
+    clock = 'T',    // what time is it there, in nanoseconds since 1970
+    listen = 'L',   // an address or "", and those of the other hosts; the answer: its own towards them, and a port
+    reach = 'N',    // addresses and ports to try; the answer: what is wrong with each, and the seconds that it took
+    examine = 'E',  // an ExamineOrder; the answer: exit code, output, errors
   };
   char type = alive;
   int rank = 0;

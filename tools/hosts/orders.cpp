@@ -112,4 +112,19 @@ StartOrder StartOrder::of(const std::string& text) {
   return order;
 }
 
+std::string ExamineOrder::text() const {
+  std::vector<std::string> fields{folder, std::to_string(may_take_s)};
+  put_list(fields, environment);
+  put_list(fields, command);
+  return packed(fields);
+}
+
+ExamineOrder ExamineOrder::of(const std::string& text) {
+  Fields fields(text);
+  ExamineOrder order;
+  order.folder = fields.text(), order.may_take_s = fields.real();
+  order.environment = fields.list(), order.command = fields.list();
+  return order;
+}
+
 }  // namespace drivetrain::program

@@ -41,4 +41,14 @@ struct StartOrder {
   static StartOrder of(const std::string& text);
 };
 
+// Message::examine: run this command and tell how it ended.
+struct ExamineOrder {
+  std::string folder;
+  double may_take_s = 0;
+  std::vector<std::string> environment = {}, command = {};
+
+  std::string text() const;
+  static ExamineOrder of(const std::string& text);
+};
+
 }  // namespace drivetrain::program

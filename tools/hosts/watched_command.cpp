@@ -1,0 +1,57 @@
+#include "hosts/watched_command.h"
+
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+
+namespace drivetrain::program {
+namespace {
+
+std::string text_of(const Descriptor& file) {
+  std::string text;
+  char buffer[1 << 16];
+  for (ssize_t n; (n = pread(file.get(), buffer, sizeof buffer, static_cast<off_t>(text.size()))) > 0;)
+    text.append(buffer, static_cast<size_t>(n));
+  return text;
+}
+
+}  // namespace
+
+WatchedCommand::WatchedCommand(const std::vector<std::string>& command, const std::vector<std::string>& environment)
+    : out_(memfd_create("out", MFD_CLOEXEC)), err_(memfd_create("err", MFD_CLOEXEC)) {
+  sigset_t none;
+  sigemptyset(&none);
+  RankStart start;
+  start.command = &command, start.environment = environment;
+  start.out = out_.get(), start.err = err_.get();
+  start.signal_mask = &none;
+  pid_ = start_rank(start);
+}
+
+WatchedCommand::~WatchedCommand() {
+  if (pid_ <= 0) return;
+  kill(-pid_, SIGKILL);
+  waitpid(pid_, nullptr, 0);
+}
+
+bool WatchedCommand::has_ended() {
+  int status = 0;
+  if (pid_ > 0 && waitpid(pid_, &status, WNOHANG) == pid_) {
+    kill(-pid_, SIGKILL);  // what it has left
+    pid_ = -1;
+    code_ = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  }
+  return pid_ <= 0;
+}
+
+void WatchedCommand::signal(int number) {
+  if (pid_ > 0) kill(pid_, number);
+}
+
+std::string WatchedCommand::out() const { return text_of(out_); }
+
+std::string WatchedCommand::err() const { return text_of(err_); }
+
+}  // namespace drivetrain::program

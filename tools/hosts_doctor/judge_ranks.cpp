@@ -1,0 +1,135 @@
+#include <poll.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <map>
+
+#include <drivetrain/toolkit/text.h>
+
+#include "hosts/watched_command.h"
+#include "hosts_doctor/judge.h"
+#include "launch/line_relay.h"
+#include "launch/outcome.h"
+
+namespace drivetrain::program {
+namespace {
+
+constexpr double kBenchMayTakeS = 240, kEndMayTakeS = 15;
+
+double number_of(const Value& object, const char* key) {
+  const Value* const value = object.find(key);
+  return value && value->is_number() ? value->as_double() : 0;
+}
+
+std::string text_of(const Value& object, const char* key) {
+  const Value* const value = object.find(key);
+  return value && value->is_string() ? value->as_string() : "";
+}
+
+bool all_have_gpus(const SurveyReport& survey) {
+  return std::all_of(survey.hosts.begin(), survey.hosts.end(), [](const HostReport& host) {
+    const Value* const facts = host.doctor.find("facts");
+    const Value* const gpus = facts ? facts->find("gpus") : nullptr;
+    return gpus && gpus->is_array() && !gpus->items().empty();
+  });
+}
+
+// A launch that does not end by itself is told to, and ends its ranks on all hosts.
+bool ends_in_time(WatchedCommand& command) {
+  const auto within = [&](double seconds) {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
+    while (!command.has_ended() && std::chrono::steady_clock::now() < end) poll(nullptr, 0, 50);
+    return command.has_ended();
+  };
+  if (within(kBenchMayTakeS)) return true;
+  command.signal(SIGTERM);
+  within(kEndMayTakeS);
+  return false;
+}
+
+// The begin, and the end, which has the cause.
+std::string some_of(const std::string& errors) {
+  constexpr size_t kMost = 2000;
+  return errors.size() <= 2 * kMost ? errors
+                                    : errors.substr(0, kMost) + "\n...\n" + errors.substr(errors.size() - kMost);
+}
+
+// "all_reduce     4096 B in 85 us; 4 MB in 3.1 ms, 2.68 GB/s of the bus"
+std::string figures(const Value& results) {
+  std::map<std::string, std::vector<const Value*>> by_collective;
+  std::vector<std::string> order;
+  for (const Value& result : results.items()) {
+    const std::string name = text_of(result, "op") + " " + text_of(result, "buffers");
+    if (by_collective[name].empty()) order.push_back(name);
+    by_collective[name].push_back(&result);
+  }
+  std::string text;
+  for (const std::string& name : order) {
+    const Value &small = *by_collective[name].front(), &large = *by_collective[name].back();
+    const Value* const seconds = small.find("seconds");
+    text += concat(
+        "\n", name, ": ", number_of(small, "bytes"), " bytes in ",
+        formatted("%.0f us", 1e6 * (seconds ? number_of(*seconds, "median") : 0)), ", ",
+        formatted("%.0f MB at %.2f GB/s", number_of(large, "bytes") / 1e6, number_of(large, "bus_bytes_per_s") / 1e9));
+  }
+  return text;
+}
+
+}  // namespace
+
+Value judge_ranks(Findings& findings, const SurveyReport& survey, const RanksRequest& request) {
+  findings.begin("ranks");
+  if (findings.count(Finding::problem) > 0) {
+    findings.ok("collectives", "not tried: it takes hosts without problems");
+    return {};
+  }
+  std::string hostfile;
+  for (const HostReport& host : survey.hosts) hostfile += concat(host.name, " slots=", request.per_host, "\n");
+  const Descriptor file(memfd_create("hostfile", MFD_CLOEXEC));
+  write_text(file.get(), hostfile);
+  std::vector<std::string> words{request.program,
+                                 "launch",
+                                 "--hostfile",
+                                 concat("/proc/", getpid(), "/fd/", file.get()),
+                                 "--force_multi",
+                                 "--bench",
+                                 "collectives",
+                                 "--sizes",
+                                 "4096,4M",
+                                 "--rounds",
+                                 "3",
+                                 "--json",
+                                 "--device",
+                                 all_have_gpus(survey) ? "cuda" : "cpu"};
+  words.insert(words.end(), request.options.begin(), request.options.end());
+  WatchedCommand command(words);
+  const bool in_time = ends_in_time(command);
+  const size_t ranks = survey.hosts.size() * static_cast<size_t>(request.per_host);
+  if (!in_time || command.code() != 0) {
+    const std::string how = in_time ? describe_end({.code = command.code()})
+                                    : "it took longer than " + seconds_text(kBenchMayTakeS) + " and was ended";
+    findings.problem(
+        "collectives", concat(ranks, " ranks: ", how, "\n", some_of(command.err())),
+        "the first error above is the cause; `drivetrain launch --hostfile FILE --bench collectives` repeats "
+        "this",
+        in_time && command.code() == 3   ? ErrorCode::plugin
+        : in_time && command.code() == 2 ? ErrorCode::config
+                                         : ErrorCode::communication);
+    return {};
+  }
+  Value report;
+  findings.attempt("collectives", [&] {
+    report = parse_json(command.out(), "bench collectives");
+    const Value* const results = report.find("results");
+    if (!results || !results->is_array() || results->items().empty())
+      throw fail(ErrorCode::internal, "bench collectives printed no results");
+    findings.ok("collectives", concat(ranks, " ranks on ", survey.hosts.size(), " hosts agree about every value; ",
+                                      text_of(results->items().front(), "communicator"), figures(*results)));
+  });
+  return report;
+}
+
+}  // namespace drivetrain::program
