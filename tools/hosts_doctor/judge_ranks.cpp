@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <chrono>
 #include <csignal>
-#include <map>
 
 #include <drivetrain/toolkit/text.h>
 
@@ -57,23 +56,23 @@ std::string some_of(const std::string& errors) {
                                     : errors.substr(0, kMost) + "\n...\n" + errors.substr(errors.size() - kMost);
 }
 
-// "all_reduce     4096 B in 85 us; 4 MB in 3.1 ms, 2.68 GB/s of the bus"
+// "all_reduce: 4096 bytes in 85 us, 4 MB at 2.68 GB/s", of the kind of memory that was timed first.
 std::string figures(const Value& results) {
-  std::map<std::string, std::vector<const Value*>> by_collective;
-  std::vector<std::string> order;
-  for (const Value& result : results.items()) {
-    const std::string name = text_of(result, "op") + " " + text_of(result, "buffers");
-    if (by_collective[name].empty()) order.push_back(name);
-    by_collective[name].push_back(&result);
-  }
   std::string text;
-  for (const std::string& name : order) {
-    const Value &small = *by_collective[name].front(), &large = *by_collective[name].back();
+  const auto is_same = [](const Value& one, const Value& other, const char* key) {
+    return text_of(one, key) == text_of(other, key);
+  };
+  for (size_t i = 0; i < results.items().size(); ++i) {
+    const Value& small = results.items()[i];
+    if (i > 0 && is_same(small, results.items()[i - 1], "op")) continue;
+    const Value* large = &small;
+    for (const Value& other : results.items())
+      if (is_same(other, small, "op") && is_same(other, small, "buffers")) large = &other;
     const Value* const seconds = small.find("seconds");
-    text += concat(
-        "\n", name, ": ", number_of(small, "bytes"), " bytes in ",
-        formatted("%.0f us", 1e6 * (seconds ? number_of(*seconds, "median") : 0)), ", ",
-        formatted("%.0f MB at %.2f GB/s", number_of(large, "bytes") / 1e6, number_of(large, "bus_bytes_per_s") / 1e9));
+    text += concat("\n", text_of(small, "op"), ": ", number_of(small, "bytes"), " bytes in ",
+                   formatted("%.0f us, ", 1e6 * (seconds ? number_of(*seconds, "median") : 0)),
+                   formatted("%.0f MB at %.2f GB/s", number_of(*large, "bytes") / 1e6,
+                             number_of(*large, "bus_bytes_per_s") / 1e9));
   }
   return text;
 }
@@ -126,8 +125,9 @@ Value judge_ranks(Findings& findings, const SurveyReport& survey, const RanksReq
     const Value* const results = report.find("results");
     if (!results || !results->is_array() || results->items().empty())
       throw fail(ErrorCode::internal, "bench collectives printed no results");
-    findings.ok("collectives", concat(ranks, " ranks on ", survey.hosts.size(), " hosts agree about every value; ",
-                                      text_of(results->items().front(), "communicator"), figures(*results)));
+    findings.ok("collectives",
+                concat(ranks, " ranks on ", survey.hosts.size(), " hosts agree about every value; communicator/",
+                       text_of(results->items().front(), "communicator"), figures(*results)));
   });
   return report;
 }
