@@ -100,9 +100,10 @@ OptionTable make_run_settings_table() {
       .range(0, 86400)
       .field("flight_record", &R::flight_record,
              "whether each rank keeps a record of its last collectives, for `drivetrain flight` and for stall_report_s")
-      .field("stall_report_s", &R::stall_report_s,
-             "seconds without progress in a step, or three steps where those are longer, after which a line says which "
-             "rank holds the run up, and where; twelve times as long outside of steps; 0 is never")
+      .field(
+          "stall_report_s", &R::stall_report_s,
+          "seconds without progress in a step, or three steps where those are longer, within which a line says which "
+          "rank holds the run up, and where; twelve times as long outside of steps; 0 is never")
       .at_least(0)
       .group("plugins", &R::plugins, plugin_settings_table(), "where plugins come from");
 }

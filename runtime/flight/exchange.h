@@ -34,16 +34,21 @@ class DRIVETRAIN_INTERNAL FlightExchange {
   std::vector<std::string> hosts();
   void tell_host(const std::string& host);
 
-  // What the comparison found, for all ranks; read until it is there or `seconds` are over.
-  void tell_verdict(bool different_calls, const std::string& text);
-  std::optional<std::string> verdict_of_different_calls(double seconds);
+  // What the comparison found, for all ranks; read until it is there or `seconds` are over (none).
+  // withdrawn: the run went on meanwhile.
+  struct Verdict {
+    enum Kind { none, withdrawn, said, different_calls } kind = none;
+    std::string text = {};
+  };
+  void tell(const Verdict& verdict);
+  Verdict verdict(double seconds);
   void next_round() { ++round_; }
   int64_t round() const { return round_; }
 
  private:
   std::string key(const char* what) const;
-  Heard put(const std::string& key, const std::string& value);
-  Heard look(const std::string& key, std::string* value = nullptr);
+  Heard put(const std::string& key, const std::string& value, double seconds);
+  Heard look(const std::string& key, std::string* value, double seconds);
 
   const std::shared_ptr<Store> store_;
   const int64_t rank_, world_size_;

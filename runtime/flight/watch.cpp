@@ -14,10 +14,17 @@
 namespace drivetrain {
 namespace {
 
-constexpr double kTickS = 0.25, kListenS = 1;
+// A rank that is quiet itself expects to be asked.
+constexpr double kTickS = 0.25, kListenS = 1, kQuietS = 1;
+// Ahead of the time when the line is due: when the pictures are asked for, and when the line is said.
+constexpr double kAskAheadS = 2.5, kSayAheadS = 1;
 constexpr double kOutsideSteps = 12;  // times the patience: building, loading, saving and evaluating have no rhythm
 constexpr size_t kStepsKept = 15;
-constexpr double kPicturesS = 3;  // a rank that is alive listens once a second
+constexpr double kPicturesS = 1.5, kAskedPicturesS = 3;  // at least; a rank that is alive listens once a second
+constexpr double kVerdictS = kAskedPicturesS + 1;
+// A thread here that is late tells that others may be late, too.
+constexpr double kForget = 0.95, kSlack = 2, kMostLateS = 1;
+constexpr double kUnheardS = 1.5;  // for which a store has to be silent, over several questions
 
 double seconds_between(std::chrono::steady_clock::time_point a, std::chrono::steady_clock::time_point b) {
   return std::chrono::duration<double>(b - a).count();
@@ -72,6 +79,7 @@ void FlightWatch::watch() {
 void FlightWatch::look(Clock::time_point now) {
   // A machine that gives this thread no time gives the others none: what it missed does not count.
   const double late = seconds_between(looked_, now) - kTickS;
+  late_s_ = std::max(std::min(late, kMostLateS), kForget * late_s_);
   if (late > kTickS) moved_ += std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(late));
   moved_ = std::min(moved_, now);
   look_at_seats(now);
@@ -80,7 +88,7 @@ void FlightWatch::look(Clock::time_point now) {
   if (progress == progress_) return;
   progress_ = progress;
   if (told_ && stalled_s_ > 0)
-    parts_.log->info(concat("the run goes on, after ", formatted("%.0f s", seconds_between(moved_, now))));
+    note(concat("the run goes on, after ", formatted("%.0f s", seconds_between(moved_, now))));
   moved_ = now, told_ = false, stalled_s_ = 0;
 }
 
@@ -136,48 +144,80 @@ RankPicture FlightWatch::picture() const {
   return p;
 }
 
+// Seconds of quiet, and so much more as this machine is late with everything.
+double FlightWatch::say_after() const {
+  const double due = patience();
+  return due - std::min(kSayAheadS, due / 5) + kSlack * std::max(late_s_ - kTickS, 0.0);
+}
+
+bool FlightWatch::holds_still() const { return parts_.record->progress() + main_calls_ == progress_; }
+
 // False: the run ends, and nothing is to be watched any more.
 bool FlightWatch::over_store(Clock::time_point now) {
-  const double quiet = seconds_between(moved_, now);
-  const bool stalled = parts_.stall_s > 0 && !told_ && quiet >= patience();
+  using Heard = FlightExchange::Heard;
+  const double quiet = seconds_between(moved_, now), due = patience();
+  const bool stalled = parts_.stall_s > 0 && !told_ && quiet >= due - std::min(kAskAheadS, due / 2);
   const int requests = parts_.asked ? parts_.asked->load() : 0;
   const bool requested = requests != asked_;
   asked_ = requests;
-  FlightExchange::Heard heard = FlightExchange::Heard::no;
-  if (stalled || requested) {
+  Heard heard = Heard::no;
+  if (requested || (stalled && !unheard_)) {
     heard = exchange_.ask();
-  } else if (parts_.record->world_size() > 1 && seconds_between(listened_, now) >= kListenS) {
+  } else if (parts_.record->world_size() > 1 && seconds_between(listened_, now) >= (quiet < kQuietS ? kListenS : 0)) {
     listened_ = now;
     heard = exchange_.asked();
-    if (heard == FlightExchange::Heard::silent) return true;  // said once this rank does not go on either
   }
-  if (heard == FlightExchange::Heard::over) return false;
-  if (heard == FlightExchange::Heard::silent) return say_nobody_answers(), true;
-  if (heard == FlightExchange::Heard::yes) {
-    if (compare(stalled || requested, stalled) && stalled) stalled_s_ = quiet;
-    told_ = told_ || quiet > parts_.stall_s / 2;  // of this stall: whoever stalls a moment later has been heard
+  if (heard == Heard::over) return false;
+  if (heard == Heard::silent) {
+    if (!unheard_) unheard_ = now;
+    const Clock::time_point then = Clock::now();
+    const bool is_due =
+        stalled && seconds_between(moved_, then) >= say_after() && seconds_between(*unheard_, then) >= kUnheardS;
+    if (requested || is_due) say_nobody_answers();
+    return true;
   }
+  unheard_.reset();
+  if (heard == Heard::yes && compare(stalled || requested, stalled) && stalled) stalled_s_ = quiet;
   return true;
 }
 
+// Of ranks other than 0 only warnings are shown, and whichever rank was first has this to say.
+void FlightWatch::note(const std::string& text) {
+  parts_.log->write(parts_.record->rank() == 0 ? LogLevel::info : LogLevel::warning, text);
+}
+
 bool FlightWatch::compare(bool asks, bool stalled) {
+  using Verdict = FlightExchange::Verdict;
+  const double quiet = seconds_between(moved_, Clock::now());
   exchange_.give(picture());
   // Who merely listened leaves it to those who asked.
   const bool mine = asks && exchange_.first_to_compare().value_or(false);
+  Verdict verdict;
   if (mine) {
-    const auto pictures = exchange_.pictures(kPicturesS);
-    std::vector<std::string> hosts = exchange_.hosts();
-    const FlightVerdict verdict = find_culprit(pictures, hosts);
-    if (stalled)
-      parts_.log->warning(concat("the run does not go on: ", verdict.text));
+    const Clock::time_point say_at =
+        moved_ + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(say_after()));
+    const auto pictures =
+        exchange_.pictures(stalled ? std::max(kPicturesS, seconds_between(Clock::now(), say_at)) : kAskedPicturesS);
+    const std::vector<std::string> hosts = exchange_.hosts();
+    const FlightVerdict found = find_culprit(pictures, hosts);
+    if (stalled) std::this_thread::sleep_until(say_at);
+    look_at_seats(Clock::now());
+    verdict = {found.different_calls ? Verdict::different_calls : Verdict::said, found.text};
+    if (stalled && !holds_still())
+      verdict = {Verdict::withdrawn};
+    else if (stalled)
+      parts_.log->warning(concat("the run does not go on: ", found.text));
     else
-      parts_.log->info(concat("asked where the run is: ", verdict.text));
-    exchange_.tell_verdict(verdict.different_calls, verdict.text);
+      note(concat("asked where the run is: ", found.text));
+    exchange_.tell(verdict);
+  } else {
+    verdict = exchange_.verdict(kVerdictS);
   }
-  const auto different = exchange_.verdict_of_different_calls(mine ? 0.1 : kPicturesS + 1);
   exchange_.next_round();
-  if (different && parts_.on_different_calls) parts_.on_different_calls(*different);
-  return mine;
+  // Of this stall: whoever stalls a moment later has been heard.
+  told_ = told_ || (verdict.kind != Verdict::withdrawn && quiet > parts_.stall_s / 2);
+  if (verdict.kind == Verdict::different_calls && parts_.on_different_calls) parts_.on_different_calls(verdict.text);
+  return mine && verdict.kind != Verdict::withdrawn;
 }
 
 void FlightWatch::say_nobody_answers() {

@@ -11,6 +11,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 
@@ -28,7 +29,7 @@ struct FlightWatchParts {
   std::shared_ptr<Store> store;
   std::shared_ptr<Log> log;
   bool first_of_host = true;                // who speaks where rank 0's store does not answer
-  double stall_s = 5;                       // 0: only when asked
+  double stall_s = 5;                       // within which a stall is told of; 0: only when asked
   const std::atomic<int>* asked = nullptr;  // counts requests of the user (SIGUSR2); null: none come
   std::function<void(const std::string& reason)> on_different_calls;
 };
@@ -55,8 +56,11 @@ class DRIVETRAIN_INTERNAL FlightWatch {
   void look_at_step(Clock::time_point now);
   double patience() const;  // seconds without a sign of progress that are nothing special here
   bool over_store(Clock::time_point now);
+  double say_after() const;
+  bool holds_still() const;
   bool compare(bool asks, bool stalled);  // true: this rank has said what was found
   void say_nobody_answers();
+  void note(const std::string& text);
   RankPicture picture() const;
 
   const FlightWatchParts parts_;
@@ -65,6 +69,8 @@ class DRIVETRAIN_INTERNAL FlightWatch {
   std::map<size_t, Seat> seats_;
   uint64_t progress_ = 0, main_calls_ = 0;
   Clock::time_point moved_, looked_, listened_;
+  std::optional<Clock::time_point> unheard_;  // since when rank 0's store does not answer
+  double late_s_ = 0;                         // by which this thread came late of late, the most
   int64_t step_ = 0;
   Clock::time_point step_at_;
   std::deque<double> step_s_;  // of the last steps

@@ -1,4 +1,5 @@
-// Plugins that do one wrong thing, chosen by their options: `in` names the call, `deed` what happens there.
+// Plugins that do one wrong thing, chosen by their options: `in` names the call, `deed` what happens there, `after` the
+// file from whose coming on it happens.
 #include <drivetrain/attention.h>
 #include <drivetrain/dataset.h>
 #include <drivetrain/error.h>
@@ -17,6 +18,7 @@
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
 #include <c10/util/Exception.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <csignal>
@@ -31,7 +33,7 @@ namespace {
 using namespace drivetrain;
 
 struct Options {
-  std::string in, deed;
+  std::string in, deed, after;
   int64_t rank = -1;  // only this one; -1: all
 };
 
@@ -41,7 +43,11 @@ class Deed {
       : options_(options), here_(options.rank < 0 || options.rank == services.rank) {
     at("create");
   }
-  bool is(const char* deed) const { return here_ && options_.deed == deed; }
+  // Whether `deed` is done here, now.
+  bool is(const char* deed) const { return here_ && options_.deed == deed && has_come(); }
+  // Whether it is done somewhere, at some time.
+  bool is_ever(const char* deed) const { return options_.deed == deed; }
+  bool waits_for_a_file() const { return !options_.after.empty(); }
   void at(const char* call) const {
     if (!here_ || options_.in != call) return;
     if (is("std")) throw std::runtime_error("the tape drive is on fire");
@@ -56,6 +62,8 @@ class Deed {
   }
 
  private:
+  bool has_come() const { return options_.after.empty() || access(options_.after.c_str(), F_OK) == 0; }
+
   const Options options_;
   const bool here_;
 };
@@ -64,6 +72,7 @@ OptionTable deed_options() {
   return table<Options>()
       .field("in", &Options::in, "the call")
       .field("deed", &Options::deed, "what happens there")
+      .field("after", &Options::after, "a file: it happens once that is there; \"\": from the beginning")
       .field("rank", &Options::rank, "where; -1: everywhere");
 }
 
@@ -125,7 +134,11 @@ class WrongStrategy : public Wrong<Strategy> {
   void after_update(Trainables&, StepContext& ctx) override {
     if (ctx.step() > 0) deed_.at("after_update");
   }
-  void step_end(StepContext&) override { deed_.at("step_end"); }
+  void step_end(StepContext&) override {
+    deed_.at("step_end");
+    if (deed_.is_ever("wide sum"))
+      services_.mesh->world()->all_reduce(at::zeros({deed_.is("wide sum") ? 2 : 1}))->wait();
+  }
 
  private:
   // Past autograd and its counters.
@@ -173,8 +186,8 @@ class WrongDataset : public Wrong<Dataset> {
     return facts;
   }
   void read(const BatchRequest& request, Batch& batch) override {
-    if (request.step == 3) deed_.at("read");
-    const bool now = request.step == 3;
+    const bool now = request.step == 3 || deed_.waits_for_a_file();
+    if (now) deed_.at("read");
     const auto longs = at::TensorOptions(at::kLong);
     batch.tokens_BS = at::full({request.rows, 8}, 1, now && deed_.is("float") ? longs.dtype(at::kFloat) : longs);
     if (!(now && deed_.is("no labels")))

@@ -101,6 +101,16 @@ TEST_F(Watched, ranks_that_go_on_are_left_alone) {
   EXPECT_EQ(log_->warnings(), "");
 }
 
+// The pictures are asked for before the line is due.
+TEST_F(Watched, a_pause_that_ends_in_time_is_not_told) {
+  watch(2);
+  wait_in(0, FlightOp::all_reduce, 1);
+  EXPECT_TRUE(comes([&] { return store_->has("drivetrain/flight/1/asked"); }));
+  for (const auto& record : records_) record->at(FlightDoing::backward, 0);
+  EXPECT_TRUE(comes([&] { return store_->has("drivetrain/flight/1/verdict"); }));
+  EXPECT_EQ(log_->warnings(), "");
+}
+
 TEST_F(Watched, whoever_asks_is_told_where_the_ranks_are) {
   watch(0);
   ++asked_;

@@ -14,6 +14,12 @@ bool were_preempted(const std::vector<RankEnd>& ends) {
   return std::all_of(ends.begin(), ends.end(), [](const RankEnd& end) { return end.code == 75 && !end.killed; });
 }
 
+template <class Member>
+std::string ranks_text(const Member& member) {
+  const std::string first = std::to_string(member.first);
+  return member.count == 1 ? "rank " + first : "ranks " + first + "-" + std::to_string(member.first + member.count - 1);
+}
+
 }  // namespace
 
 AttemptEnd HostsRun::could_not_start(int code) const {
@@ -69,7 +75,11 @@ void HostsRun::note_end(Member& member, RankEnd end) {
   ends_.push_back(end);
   if (starter_ && request_.hosts.starter != "slurm") starter_->keep_back();  // what MPIs say of it is less
   const bool as_asked = end.code == 0 || (signal_ != 0 && !end.killed && is_as_asked(end.code, signal_));
-  if (!as_asked && failed_at_ == kNever) failed_at_ = now();
+  if (!as_asked && failed_at_ == kNever) {
+    failed_at_ = now();
+    if (end.killed && !end.by_launcher && signal_ == 0 && !all_ended())
+      say(rank.name() + " is lost: " + describe_end(end));
+  }
   for (Member& other : members_)
     if (&other != &member && !other.said_bye && !other.lost) other.connection->send(message_of(end));
 }
@@ -83,6 +93,8 @@ void HostsRun::lose(Member& member, const std::string& reason) {
   const bool blame = std::all_of(ends_.begin(), ends_.end(), [](const RankEnd& end) {
     return end.code == 0 || (end.code == 5 && end.fault.empty());
   });
+  // At once: the others may take seconds to end.
+  if (blame) say("host " + member.connection->name() + " is lost, with " + ranks_text(member) + ": " + reason);
   for (int rank = member.first; rank < member.first + member.count; ++rank)
     if (!ranks_[static_cast<size_t>(rank)].ended)
       note_end(member, {rank, 5, false, !blame, 0, blame ? "lost with its host: " + reason : ""});

@@ -186,6 +186,9 @@ void Attempt::on_exit(size_t index, int status, bool killed) {
   const bool tells = rank.fault == kSaidError && own_code > 0 && own_code < 128;
   const int code = rank.fault.empty() || tells ? own_code : 5;
   ends_.push_back({rank.number, code, killed, by_us, now(), rank.fault});
+  // At once: the others may take seconds to end.
+  if (!wanted_.others && killed && !by_us && signal_ == 0 && any_running() && !stop_others_.has_begun())
+    say(rank.name() + " is lost: " + describe_end(ends_.back()));
   if (wanted_.others) wanted_.others->ended(ends_.back());
   note_end(ends_.back());
 }

@@ -84,6 +84,7 @@ class LocalGroup final : public Group, public Driven, public std::enable_shared_
   void match(Task& task) const;
   void map_what_is_new(Task& task);
   void compare(const Task& task) const;
+  void give_up_different(const Task& task) const;
   void check_places(const Task& task) const;
   void refuse_shared_results(const Task& task) const;
   void forget_done();

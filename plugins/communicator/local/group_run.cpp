@@ -75,18 +75,27 @@ bool LocalGroup::run(Task& task) {
 }
 
 void LocalGroup::compare(const Task& task) const {
-  const int64_t turn = task.call.turn;
-  for (int64_t p = 0; p < size(); ++p) {
-    if (task.call.fits(member(p).call(turn))) continue;
-    // Everybody finds a difference; all write it the same way round.
-    const auto text = [&](int64_t index) {
-      return concat("rank ", ranks_[static_cast<size_t>(index)], " called ", member(index).call(turn).text());
-    };
-    int64_t odd = 1;
-    while (member(odd).call(turn).fits(member(0).call(turn))) ++odd;
-    host_->give_up(task.call.where(label_), concat(task.call.disagreement(label_), text(0), ", ", text(odd)));
-  }
+  for (int64_t p = 0; p < size(); ++p)
+    if (!task.call.fits(member(p).call(task.call.turn))) give_up_different(task);
   if (task.call.kind == CallKind::all_to_all_counts) compare_counts(task);
+}
+
+// Everybody finds a difference; all write it the same way round. Where one rank differs, it stands alone.
+void LocalGroup::give_up_different(const Task& task) const {
+  const auto call = [&](int64_t index) -> const PostedCall& { return member(index).call(task.call.turn); };
+  std::vector<std::vector<int64_t>> sides;
+  for (int64_t p = 0; p < size(); ++p) {
+    const auto same = [&](const auto& side) { return call(side.front()).fits(call(p)); };
+    const auto side = std::find_if(sides.begin(), sides.end(), same);
+    if (side == sides.end())
+      sides.push_back({p});
+    else
+      side->push_back(p);
+  }
+  std::string text = task.call.disagreement(label_);
+  for (const auto& side : sides)
+    text += concat(&side == &sides.front() ? "" : ", ", who(side), " called ", call(side.front()).text());
+  host_->give_up(task.call.where(label_), text);
 }
 
 // So that offsets may be added and subtracted; whether there is memory is found out where it is used.
