@@ -173,7 +173,7 @@ void Survey::turn(double most_s, const Answer& answer) {
   for (const Member& member : members_) {
     const HostConnection& connection = *member.connection;
     fds.push_back({connection.from_fd(), POLLIN, 0});
-    fds.push_back({connection.err_fd(), POLLIN, 0});
+    fds.push_back({member.is_out ? -1 : connection.err_fd(), POLLIN, 0});
     fds.push_back({connection.to().is_empty() ? -1 : connection.to().fd(), POLLOUT, 0});
   }
   const double begin = seconds_now();
@@ -193,6 +193,7 @@ void Survey::take(Member& member, const Message& message, const Answer& answer) 
   if (message.type == Message::hello && !member.greeted) {
     const std::vector<std::string> fields = unpacked(message.text);
     member.greeted = true, member.waits = false;
+    member.connection->pass_errors();
     if (fields.size() > 2) member.report.address = fields[2];
     if (member.report.address.empty()) member.report.address = member.report.name;
     if (const HostProblem problem = version_problem(message, request_.command.front()); problem.code != 0)
