@@ -1,6 +1,5 @@
 #include "flight/exchange.h"
 
-#include <charconv>
 #include <chrono>
 #include <thread>
 

@@ -120,13 +120,18 @@ class RecordedGroup final : public Group {
   }
   template <class Call>
   std::invoke_result_t<const Call&> blocking(const FlightCall& call, const Call& inside) {
-    const uint64_t serial = record_->begin(index_, call);
-    struct End {  // also where it throws
+    struct End {
       FlightRecord& record;
       uint64_t serial;
-      ~End() { record.done(serial); }
-    } const end{*record_, serial};
-    return inside();
+      bool failed = false;
+      ~End() { failed ? record.failed(serial) : record.done(serial); }
+    } end{*record_, record_->begin(index_, call)};
+    try {
+      return inside();
+    } catch (...) {
+      end.failed = true;
+      throw;
+    }
   }
 
   const GroupPtr inner_;

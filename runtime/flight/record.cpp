@@ -70,7 +70,9 @@ const char* name_of(FlightState state) {
 
 FlightRecord::FlightRecord(int64_t rank, int64_t world_size) : rank_(rank), world_size_(world_size) {
   void* const at = map(-1);
-  if (!at) throw fail(ErrorCode::out_of_memory, "the flight record of rank ", rank, " has no memory");
+  if (!at)
+    throw fail(ErrorCode::out_of_memory, "the flight record of rank ", rank, " has no memory: wanted ", sizeof(Memory),
+               " bytes\n   leave room under `ulimit -v`, or set \"flight_record\": false");
   auto* const memory = new (at) Memory;
   memory->rank = rank, memory->world_size = world_size, memory->pid = getpid();
   memory->start_ns = clock_ns();

@@ -1,9 +1,9 @@
 // The flight record of a rank: what it did last, kept where it outlives the process. The last calls of the
-// communicator's groups, and where the step is. Writing costs some ten nanoseconds and never waits.
+// communicator's groups, and where the step is. Writing takes a look at the clock and a few stores, and never waits.
 //
 // Thread: a group's calls come from one thread at a time, several groups may be written at once; whoever reads sees
-// entries that may change meanwhile, and leaves out those that do. Ownership: entries of a Mark stay valid while the
-// record lives. Times are seconds since the record was made, by the monotonic clock of its host.
+// entries that may change meanwhile, and leaves out those that do. Times are seconds since the record was made, by the
+// monotonic clock of its host.
 #pragma once
 
 #include <atomic>

@@ -145,6 +145,9 @@ TEST(RecordedGroup, a_call_that_fails_is_written_as_failed) {
   const GroupPtr group = recorded_group(loopback_group(0, at::kCPU, "dp@0"), record);
   EXPECT_NE(test::error_of([&] { group->all_gather(at::zeros({3}), at::zeros({4})); }), "");
   EXPECT_EQ(record->entries().back().state, FlightState::failed);
+  EXPECT_NE(test::error_of([&] { group->allocate_once(-1, at::kFloat); }), "");  // one that ends within the call
+  EXPECT_EQ(record->entries().size(), 2u);
+  EXPECT_EQ(record->entries().back().state, FlightState::failed);
   EXPECT_EQ(recorded_group(nullptr, record), nullptr);
 }
 
