@@ -4,9 +4,7 @@
 import os
 import shutil
 import signal
-import sys
 import time
-import unittest
 
 import namespaces
 from hosts_fixture import HostsTest, eventually
@@ -193,8 +191,4 @@ class Refusals(HostsTest):
 
 
 if __name__ == "__main__":
-    reason = namespaces.why_not()
-    if reason:
-        print(f"skipped: {reason}")
-        sys.exit(77)
-    unittest.main(verbosity=2, warnings="ignore")
+    namespaces.run_tests()

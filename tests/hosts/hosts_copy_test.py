@@ -1,8 +1,6 @@
 #!/usr/bin/env python3
 """`launch --copy`: hosts that have neither the program nor the config get both, and keep them."""
 
-import sys
-import unittest
 
 import namespaces
 from hosts_fixture import Ended, HostsTest
@@ -67,7 +65,4 @@ class Copies(HostsTest):
 
 
 if __name__ == "__main__":
-    if reason := namespaces.why_not():
-        print(f"skipped: {reason}")
-        sys.exit(77)
-    unittest.main(verbosity=2, warnings="ignore")
+    namespaces.run_tests()

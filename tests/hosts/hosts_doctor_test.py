@@ -5,8 +5,6 @@ reachable, different, and of pairs that do not reach each other. Doctor's part o
 import json
 import os
 import shutil
-import sys
-import unittest
 
 import namespaces
 from hosts_fixture import PROGRAM, Ended, HostsTest
@@ -148,8 +146,4 @@ class TheRealDoctor(HostsTest):
 
 
 if __name__ == "__main__":
-    reason = namespaces.why_not()
-    if reason:
-        print(f"skipped: {reason}")
-        sys.exit(77)
-    unittest.main(verbosity=2, warnings="ignore")
+    namespaces.run_tests()

@@ -6,11 +6,9 @@ import os
 import re
 import stat
 import subprocess
-import sys
-import unittest
 
 import namespaces
-from hosts_fixture import Ended, HostsTest, eventually
+from hosts_fixture import Ended, HostsTest
 
 LEAVES_CHILDREN = ('(exec sleep 1001) & setsid sleep 1002 & touch "$W/up$RANK"; exec sleep 1003')
 
@@ -117,7 +115,4 @@ class Setup(HostsTest):
 
 
 if __name__ == "__main__":
-    if reason := namespaces.why_not():
-        print(f"skipped: {reason}")
-        sys.exit(77)
-    unittest.main(verbosity=2, warnings="ignore")
+    namespaces.run_tests()

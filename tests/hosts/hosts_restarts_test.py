@@ -3,7 +3,6 @@
 
 import os
 import re
-import sys
 import unittest
 
 import namespaces
@@ -123,7 +122,4 @@ class TheLostHostOfRank0(ALostHost):
 
 
 if __name__ == "__main__":
-    if reason := namespaces.why_not():
-        print(f"skipped: {reason}")
-        sys.exit(77)
-    unittest.main(verbosity=2, warnings="ignore")
+    namespaces.run_tests()

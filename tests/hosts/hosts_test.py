@@ -3,10 +3,7 @@
 
 import re
 import signal
-import subprocess
-import sys
 import time
-import unittest
 
 import namespaces
 from hosts_fixture import HostsTest, eventually
@@ -200,8 +197,4 @@ class AnotherLostHost(ALostHost):
 
 
 if __name__ == "__main__":
-    reason = namespaces.why_not()
-    if reason:
-        print(f"skipped: {reason}")
-        sys.exit(77)
-    unittest.main(verbosity=2, warnings="ignore")
+    namespaces.run_tests()

@@ -5,7 +5,9 @@ import os
 import pathlib
 import shutil
 import subprocess
+import sys
 import time
+import unittest
 
 SSHD = "/usr/sbin/sshd"
 
@@ -24,6 +26,14 @@ def why_not():
     if tried.returncode != 0:
         return f"namespaces are not allowed here: {tried.stderr.strip()}"
     return None
+
+
+def run_tests(why_not_this=None):
+    """The tests of the program that was started; skipped with the reason where there can be no such hosts."""
+    if reason := why_not() or why_not_this:
+        print(f"skipped: {reason}")
+        sys.exit(77)
+    unittest.main(verbosity=2, warnings="ignore")
 
 
 def run(*words, **options):

@@ -5,8 +5,6 @@ told, and how runs end."""
 import re
 import shutil
 import subprocess
-import sys
-import unittest
 
 import namespaces
 from hosts_fixture import Ended, HostsTest
@@ -103,7 +101,4 @@ class Pbs(HostsTest):
 
 
 if __name__ == "__main__":
-    if reason := namespaces.why_not() or (None if THERE else "there is no mpiexec.hydra (package mpich)"):
-        print(f"skipped: {reason}")
-        sys.exit(77)
-    unittest.main(verbosity=2, warnings="ignore")
+    namespaces.run_tests(None if THERE else "there is no mpiexec.hydra (package mpich)")

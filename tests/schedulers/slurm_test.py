@@ -4,8 +4,6 @@
 import re
 import signal
 import subprocess
-import sys
-import unittest
 
 import namespaces
 import slurm_cluster
@@ -111,7 +109,4 @@ class InAJob(HostsTest):
 
 
 if __name__ == "__main__":
-    if reason := namespaces.why_not() or slurm_cluster.why_not():
-        print(f"skipped: {reason}")
-        sys.exit(77)
-    unittest.main(verbosity=2, warnings="ignore")
+    namespaces.run_tests(slurm_cluster.why_not())

@@ -6,8 +6,6 @@ import json
 import os
 import pathlib
 import subprocess
-import sys
-import unittest
 
 import namespaces
 import slurm_cluster
@@ -73,7 +71,4 @@ class Requeued(HostsTest):
 
 
 if __name__ == "__main__":
-    if reason := namespaces.why_not() or slurm_cluster.why_not():
-        print(f"skipped: {reason}")
-        sys.exit(77)
-    unittest.main(verbosity=2, warnings="ignore")
+    namespaces.run_tests(slurm_cluster.why_not())

@@ -1,7 +1,8 @@
 // The bitwise table: under one number of ranks, micro-batches, `reduce_every` and clipping, every strategy gives the
 // losses, norms, evaluations and final weights of every other byte for byte, whether the local communicator's ranks
-// share values or each has its own. DRIVETRAIN_ALL_SETTINGS=1 trains under every setting; otherwise one rank, and no
-// clipping, each come once: other settings that differ in those alone meet the same code.
+// share values or each has its own. DRIVETRAIN_ALL_SETTINGS=1 trains under every setting; otherwise one rank, and
+// gradients that are not clipped, come with three micro-batches that are summed one by one alone, and on at most two
+// ranks.
 #include <gtest/gtest.h>
 
 #include <bit>
