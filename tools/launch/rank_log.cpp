@@ -57,7 +57,8 @@ void make_log_folder(const std::string& folder) {
   umask(before);
   if (failed) throw HostError(8, "the folder " + folder + " of the ranks' logs cannot be made: " + failed.message());
   if (access(folder.c_str(), W_OK | X_OK) != 0)
-    throw HostError(8, "the folder " + folder + " takes no logs of ranks: " + std::strerror(errno));
+    throw HostError(8, "the folder " + folder + " takes no logs of ranks: " + std::strerror(errno) +
+                           "; give --enable_each_rank_log one that this user can write to");
 }
 
 std::string log_path(const RankSetup& setup, int rank) {

@@ -94,7 +94,10 @@ Allocation pbs_allocation(const Variables& variables, const std::string& path) {
   std::ifstream file(path);
   std::ostringstream text;
   text << file.rdbuf();
-  if (!file) throw UsageError("launch: cannot read the host file " + path + " that PBS_NODEFILE names");
+  if (!file)
+    throw UsageError("launch: cannot read the host file " + path +
+                     " that PBS_NODEFILE names; give --hostfile FILE, or unset "
+                     "PBS_NODEFILE to start the ranks on this host");
   job.hosts = parse_pbs_hosts(text.str(), path);
   job.counts_tasks = true;
   for (const Host& host : job.hosts) job.most.push_back(static_cast<int>(host.slots.size()));
@@ -165,7 +168,10 @@ std::vector<Host> parse_pbs_hosts(const std::string& text, const std::string& pa
     if (host == hosts.end()) host = hosts.insert(hosts.end(), {line, {}});
     host->slots.push_back(static_cast<int>(host->slots.size()));
   }
-  if (hosts.empty()) throw UsageError("launch: " + path + " names no host (PBS_NODEFILE has a line for each slot)");
+  if (hosts.empty())
+    throw UsageError("launch: " + path +
+                     " names no host; PBS_NODEFILE has a line for each slot: give "
+                     "--hostfile FILE, or unset it to start the ranks on this host");
   return hosts;
 }
 

@@ -86,7 +86,9 @@ std::string submit(const std::string& script, const std::string& file) {
   if (to.get() < 0 && errno == EEXIST)
     throw HostError(2, "the file " + file + " is there already: `sbatch " + file +
                            "` submits it as it is; give --submit another name for a new one");
-  if (to.get() < 0) throw HostError(8, "cannot write " + file + ": " + std::strerror(errno));
+  if (to.get() < 0)
+    throw HostError(8,
+                    "cannot write " + file + ": " + std::strerror(errno) + "; give --submit a file that can be made");
   write_text(to.get(), script);
   const CommandOutput said = output_of({"sbatch", file});
   if (said.code != 0)
