@@ -43,6 +43,7 @@ int convert_command(const cli::Arguments& arguments);
 int data_command(const cli::Arguments& arguments);
 int doctor_command(const cli::Arguments& arguments);
 int flight_command(const cli::Arguments& arguments);
+int plan_command(const cli::Arguments& arguments);
 // Null in libdrivetrain.so: libdrivetrain_bench.so has it.
 __attribute__((weak)) int bench_command(const cli::Arguments& arguments);
 

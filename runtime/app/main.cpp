@@ -24,6 +24,7 @@ int run_command(const cli::Arguments& arguments) {
   if (command == "inspect") return inspect_command(arguments);
   if (command == "doctor") return doctor_command(arguments);
   if (command == "flight") return flight_command(arguments);
+  if (command == "plan") return plan_command(arguments);
   throw fail(ErrorCode::internal, "the program knows command ", command, ", the library does not");
 }
 

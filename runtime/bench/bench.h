@@ -32,6 +32,7 @@ BenchReport bench_startup(const BenchArguments& arguments);
 BenchReport bench_collectives(const BenchArguments& arguments);
 BenchReport bench_context(const BenchArguments& arguments);
 BenchReport bench_checkpoint(const BenchArguments& arguments);
+BenchReport bench_hardware(const BenchArguments& arguments);
 BenchReport bench_data(const BenchArguments& arguments);
 BenchReport bench_plugins(const BenchArguments& arguments);
 

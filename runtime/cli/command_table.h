@@ -7,6 +7,7 @@
 #include "cli/doctor_rows.h"
 #include "cli/flight_rows.h"
 #include "cli/option_rows.h"
+#include "cli/plan_rows.h"
 #include "cli/study_rows.h"
 
 namespace drivetrain::cli {
@@ -193,6 +194,8 @@ inline constexpr Command kCommands[] = {
                 rows::kBenchCollectives, true),
     rows::bench("bench context", "times attention over a sequence that is split over ranks against one rank alone",
                 rows::kBenchContext, true),
+    rows::bench("bench hardware", "measures what ranks of this machine reach, as a file for `plan --hardware`",
+                rows::kBenchHardware, true),
     {.name = "bench checkpoint",
      .summary = "times training with saves and without, and the store's writes and loads against the plain disk",
      .words = "[CONFIG]",
@@ -247,7 +250,13 @@ inline constexpr Command kCommands[] = {
      .least = 1,
      .most = 2,
      .options = rows::kConformance},
-    rows::not_yet("plan", "`drivetrain train CONFIG --plan` shows memory and traffic before a run"),
+    {.name = "plan",
+     .summary = "says before a run what memory it needs, whether it fits a machine and how long a step takes there; "
+                "looks for the fastest way that fits; holds published tables against the same model",
+     .words = "[CONFIG]",
+     .takes = Takes::file,
+     .most = 1,
+     .options = rows::kPlanCommand},
     {.name = "study",
      .summary =
          "runs a study: a config under crossed changes, with a ledger, statistics and a report; `study compare A "

@@ -216,6 +216,7 @@ MeshPlan solve_mesh(const PlanRecord& context, const std::vector<std::string>& o
     axis.joins_gradients = claim.joins_gradients;
     plan.axes.push_back(axis);
     plan.owners.push_back(claim.by);
+    plan.places.push_back(claim.place);
     if (is_of_kind(claim.by, DataParallel::kKind)) plan.batch_axes.push_back(claim.axis);
   }
   return plan;

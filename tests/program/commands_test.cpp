@@ -48,7 +48,7 @@ TEST_F(Commands, usage_errors_say_what_was_wrong_and_the_usage) {
   expect_refused("launch -n 0 tiny.json", 2, {"-n wants a number of ranks from 1", "\"0\""});
   expect_refused("config chekc tiny.json", 2, {"config does not know \"chekc\"", "usage: drivetrain config"});
   expect_refused("config check tiny.json -n two", 2, {"-n wants a number of ranks", "\"two\""});
-  expect_refused("plan", 2, {"not in this version"});
+  expect_refused("plan", 2, {"needs a config, or --table NAME", "xtuner_speed"});
 }
 
 TEST_F(Commands, a_plan_shows_mesh_plugins_and_memory_and_starts_nothing) {

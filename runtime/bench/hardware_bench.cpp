@@ -1,0 +1,229 @@
+// `drivetrain bench hardware`: what the machine at hand gives, as a file that `drivetrain plan --hardware` reads.
+//
+// All ranks measure at the same time, as they would train: they share the memory's bandwidth and the processor's clock.
+// Alone it becomes `launch -n N --bench hardware`; with -n 1 there are no links to measure, and memory stands for them.
+#include <ATen/Parallel.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/mm.h>
+#include <ATen/ops/rand.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <fstream>
+
+#include <drivetrain/attention.h>
+#include <drivetrain/communicator.h>
+#include <drivetrain/toolkit/dtype_name.h>
+#include <drivetrain/toolkit/text.h>
+
+#include "bench/bandwidth.h"
+#include "bench/collective_case.h"
+#include "bench/machine.h"
+#include "bench/product_fit.h"
+#include "bench/rank_alone.h"
+#include "device/device_runtime.h"
+#include "predict/hardware.h"
+
+namespace drivetrain {
+namespace {
+
+constexpr double kGiB = 1024.0 * 1024 * 1024;
+constexpr double kPassBytes = 64 << 20;
+// Small operations that a block's forward or backward is made of, for the host's part of a visit.
+constexpr double kOperationsOfVisit = 40;
+
+double least(const at::Device& device, const TimedWork& work, int64_t rounds = 5) {
+  return least_seconds(device, {work}, rounds).front();
+}
+
+// The three products of a layer, forward and backward.
+double product_rate(const at::Device& device, at::ScalarType type, const MeasuredProduct& shape) {
+  const auto options = at::TensorOptions(type).device(device);
+  const auto rows = static_cast<int64_t>(shape.rows), out = static_cast<int64_t>(shape.out),
+             in = static_cast<int64_t>(shape.in);
+  const auto numbers = [&](int64_t a, int64_t b) {
+    return at::rand({a, b}, at::TensorOptions(at::kFloat).device(device)).to(options.dtype(type));
+  };
+  const at::Tensor x = numbers(rows, in), w = numbers(out, in), dy = numbers(rows, out);
+  const at::Tensor y = at::empty({rows, out}, options), dx = at::empty({rows, in}, options),
+                   dw = at::empty({out, in}, options);
+  const double seconds = least(device, [=] {
+    at::Tensor to_y = y, to_dx = dx, to_dw = dw;
+    at::mm_out(to_y, x, w.t());
+    at::mm_out(to_dx, dy, w);
+    at::mm_out(to_dw, dy.t(), x);
+  });
+  return 6 * shape.rows * shape.out * shape.in / seconds;
+}
+
+std::vector<MeasuredProduct> measure_products(const at::Device& device, at::ScalarType type) {
+  std::vector<MeasuredProduct> list;
+  const double scale = device.is_cpu() ? 1 : 8;
+  for (const double rows : {64.0, 256.0, 1024.0})
+    for (const auto& [out, in] :
+         {std::pair{128.0, 128.0}, {384.0, 384.0}, {1024.0, 256.0}, {768.0, 768.0}, {1024.0, 1024.0}}) {
+      MeasuredProduct shape = {rows * scale, out * scale, in * scale, 0};
+      shape.rate = product_rate(device, type, shape);
+      list.push_back(shape);
+    }
+  return list;
+}
+
+struct AttentionRate {
+  double small = 0, large = 0;  // FLOP/s over positions as in kSmall and kLarge
+};
+constexpr int64_t kSmall = 128, kLarge = 1024;
+
+double attention_rate(const Attention& attention, const at::Device& device, at::ScalarType type, int64_t seq) {
+  constexpr int64_t kHeads = 8, kHeadSize = 64;
+  const auto numbers = [&] {
+    return at::rand({1, seq, kHeads, kHeadSize}, at::TensorOptions(at::kFloat).device(device)).sub(0.5).to(type);
+  };
+  const at::Tensor q = numbers(), k = numbers(), v = numbers(), dout = numbers();
+  AttentionArgs args;
+  args.scale = 1 / std::sqrt(static_cast<double>(kHeadSize)), args.causal = true;
+  const double seconds = least(device, [&] {
+    AttentionState state = attention.forward(q, k, v, args);
+    attention.backward(dout, state, args);
+  });
+  return 3.5 * 2 * static_cast<double>(kHeads * kHeadSize) * static_cast<double>(seq * seq) / seconds;
+}
+
+// What a run gets whose config names none.
+std::string default_name(const RankAlone& rank, const std::string& kind) {
+  Problems problems;
+  const auto selections = select_plugins(Value::object(), {{kind, KindRule::exactly_one}}, rank.registry().known(),
+                                         rank.device_name(), problems);
+  problems.throw_if_any();
+  return selections.front().name;
+}
+
+template <class Kind>
+std::shared_ptr<Kind> make_default(const RankAlone& rank) {
+  const std::string name = default_name(rank, Kind::kKind);
+  return rank.registry().create<Kind>(name, rank.registry().options(Kind::kKind, name).defaults().get(),
+                                      rank.services());
+}
+
+LinkRates measure_link(const RankAlone& rank, double memory_gb_per_s) {
+  LinkRates link;
+  link.share = 1;
+  if (rank.environment().world_size == 1) {
+    link.gb_per_s = memory_gb_per_s / 2;
+    return link;
+  }
+  const auto communicator = make_default<Communicator>(rank);
+  std::vector<int64_t> ranks;
+  for (int64_t r = 0; r < rank.environment().world_size; ++r) ranks.push_back(r);
+  const GroupPtr group = communicator->make_group(ranks, "bench");
+  const auto seconds_of_call = [&](int64_t bytes, int calls) {
+    CollectiveCase one("all_reduce", BufferKind::private_, bytes, group, rank.device());
+    one.check();
+    double best = 1e9;
+    for (int round = 0; round < 5; ++round) {
+      group->barrier();
+      best = std::min(best, seconds_of(rank.device(), [&] {
+                              for (int i = 0; i < calls; ++i) one.call();
+                            }) / calls);
+    }
+    return best;
+  };
+  const int64_t large = 16 << 20, n = rank.environment().world_size;
+  link.gb_per_s = bus_factor("all_reduce", n) * static_cast<double>(large) / seconds_of_call(large, 3) / 1e9;
+  link.latency_us = seconds_of_call(4096, 200) / static_cast<double>(2 * (n - 1)) * 1e6;
+  return link;
+}
+
+double memory_of_rank(const RankAlone& rank) {
+  if (DeviceRuntime* const device = device_runtime())
+    return static_cast<double>(device->facts(static_cast<int>(rank.environment().local_rank)).memory_bytes) / kGiB;
+  const double host = static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGE_SIZE));
+  return host / static_cast<double>(rank.environment().local_size) / kGiB;
+}
+
+void measure_types(Hardware& hardware, const RankAlone& rank) {
+  const at::Device device = rank.device();
+  const std::vector<MeasuredProduct> products = measure_products(device, at::kFloat);
+  const ProductFit fit = fit_products(products);
+  hardware.products = fit.rates;
+  hardware.peak_tflops = Value::object();
+  hardware.peak_tflops.set(dtype_name(at::kFloat), fit.peak / 1e12);
+  MeasuredProduct largest = products.back();
+  largest.rate = product_rate(device, at::kBFloat16, largest);
+  hardware.peak_tflops.set(dtype_name(at::kBFloat16), largest.rate / products.back().rate * fit.peak / 1e12);
+  const auto attention = make_default<Attention>(rank);
+  const double small = attention_rate(*attention, device, at::kFloat, kSmall),
+               large = attention_rate(*attention, device, at::kFloat, kLarge);
+  // rate(s) = r / (1 + h / s) through both points.
+  const double h = std::max(0.0, (large / small - 1) / (1.0 / kSmall - large / small / kLarge));
+  hardware.attention.half_seq = h;
+  hardware.attention.share = std::min(1.0, large * (1 + h / kLarge) / fit.peak);
+}
+
+Hardware measure_hardware(const RankAlone& rank) {
+  const at::NoGradGuard no_grad;
+  Hardware hardware;
+  hardware.device = rank.device_name();
+  hardware.ranks_per_host = rank.environment().local_size;
+  hardware.hosts = std::max<int64_t>(1, rank.environment().world_size / std::max<int64_t>(1, hardware.ranks_per_host));
+  measure_types(hardware, rank);
+  Bandwidth bandwidth(rank.device());
+  const MemoryLoops& loops = bandwidth.loops_at(kPassBytes);
+  hardware.memory.gb_per_s = loops.bytes.front() / least(rank.device(), loops.works.front(), 20) / 1e9;
+  hardware.memory.share = 1, hardware.memory.gib = memory_of_rank(rank);
+  hardware.host_link = measure_link(rank, hardware.memory.gb_per_s);
+  hardware.network = hardware.pcie = hardware.host_link;
+  MeasuredProduct tiny = {4, 4, 4, 0};
+  tiny.rate = product_rate(rank.device(), at::kFloat, tiny);
+  hardware.overheads.unit_us = kOperationsOfVisit * 6 * 64 / tiny.rate / 3 * 1e6;
+  return hardware;
+}
+
+std::string lines_of(const Hardware& h) {
+  std::string text;
+  for (const Value::Member& m : h.peak_tflops.members())
+    text += formatted("  products, %-10s %10.4g TFLOPS at most\n", m.key.c_str(), m.value.as_double());
+  text += formatted("  of it %.0f %% at full size, half at %.0f rows or %.0f columns\n", 100 * h.products.share,
+                    h.products.half_rows, h.products.half_width);
+  text += formatted("  attention at %.0f %%, half at %.0f positions\n", 100 * h.attention.share, h.attention.half_seq);
+  text += formatted("  memory %.2f GB/s, %.2f GiB per rank\n", h.memory.gb_per_s, h.memory.gib);
+  text += formatted("  between ranks %.2f GB/s on the bus, %.1f us\n", h.host_link.gb_per_s, h.host_link.latency_us);
+  return text + formatted("  host %.0f us per visit of a unit\n", h.overheads.unit_us);
+}
+
+void write_file(const std::string& path, const Hardware& hardware) {
+  std::ofstream file(path);
+  file << hardware_value(hardware).to_json(2) << "\n";
+  file.close();
+  if (!file) throw fail(ErrorCode::io, "bench hardware: cannot write ", path, "\n   give --output a place with space");
+}
+
+}  // namespace
+
+BenchReport bench_hardware(const BenchArguments& arguments) {
+  const RankEnvironment environment = read_rank_environment();
+  const bool started = std::getenv("RANK") != nullptr;
+  if (!started && arguments.whole("-n") > 1) become_launcher(arguments, "hardware");
+  RankAlone rank(arguments, environment);
+  rank.meet(Value::object());
+  const BenchMachine machine = describe_machine();  // every rank waits here, so that nobody is seen at work
+  Hardware hardware = measure_hardware(rank);
+  hardware.name = concat(machine.processor, ", ", environment.world_size, " ranks of ", at::get_num_threads(),
+                         at::get_num_threads() == 1 ? " thread" : " threads");
+  hardware.about = machine.idle ? "Written by drivetrain bench hardware."
+                                : "Written by drivetrain bench hardware while others were at work: measure again.";
+  BenchReport report = report_on("hardware", machine);
+  report.json.set("hardware", hardware_value(hardware));
+  report.text += hardware.name + "\n" + lines_of(hardware);
+  report.silent = environment.rank != 0;
+  if (!report.silent && arguments.has("--output")) {
+    write_file(arguments.text("--output"), hardware);
+    report.text += "written to " + arguments.text("--output") + "\n";
+  }
+  return report;
+}
+
+}  // namespace drivetrain

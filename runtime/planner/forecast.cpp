@@ -1,0 +1,101 @@
+#include "planner/forecast.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include <drivetrain/toolkit/text.h>
+
+#include "planner/run_work.h"
+
+namespace drivetrain {
+namespace {
+
+constexpr double kGiB = 1024.0 * 1024 * 1024;
+
+MemoryForecast memory_of(const RunPlan& plan, const Hardware& hardware) {
+  MemoryForecast memory;
+  memory.planned = planned_memory(plan);
+  const double planned = (memory.planned.states() + memory.planned.passing()) / kGiB;
+  const auto axes =
+      std::count_if(plan.mesh.axes.begin(), plan.mesh.axes.end(), [](const Axis& a) { return a.size > 1; });
+  memory.context_gib = hardware.overheads.context_gib;
+  memory.communicator_gib = hardware.overheads.communicator_gib * static_cast<double>(axes);
+  memory.allocator_gib = hardware.overheads.allocator_share * planned;
+  memory.gib = planned + memory.context_gib + memory.communicator_gib + memory.allocator_gib;
+  memory.has_gib = hardware.memory.gib;
+  return memory;
+}
+
+void check_machine(const RunPlan& plan, const Hardware& hardware) {
+  if (plan.run.device != hardware.device)
+    throw fail(ErrorCode::config, hardware.path, " is a machine for device \"", hardware.device,
+               "\", and the run is on \"", plan.run.device,
+               "\"\n   take another --hardware, or --set device=", hardware.device);
+  const int64_t most = hardware.hosts * hardware.ranks_per_host;
+  if (plan.run.world_size > most)
+    throw fail(ErrorCode::config, "the run has ", plan.run.world_size, " ranks, and ", hardware.path, " has ",
+               hardware.hosts, hardware.hosts == 1 ? " host of " : " hosts of ", hardware.ranks_per_host,
+               "\n   use fewer ranks (-n), or raise hosts or ranks_per_host in that file");
+}
+
+std::string bar(double share) {
+  return std::string(static_cast<size_t>(std::lround(40 * std::clamp(share, 0.0, 1.0))), '#');
+}
+
+std::string memory_text(const MemoryForecast& m) {
+  std::string text = "memory of the fullest rank, GiB:\n";
+  const auto line = [&](const std::string& what, double gib) {
+    if (gib > 0)
+      text += formatted("  %-14s %9.3f  %s\n", what.c_str(), gib, bar(gib / std::max(m.gib, m.has_gib)).c_str());
+  };
+  for (const MemoryClass c : {MemoryClass::parameters, MemoryClass::gradients, MemoryClass::optimizer,
+                              MemoryClass::activations, MemoryClass::buffers})
+    line(memory_class_name(c), m.planned[c] / kGiB);
+  line("context", m.context_gib), line("communicators", m.communicator_gib), line("allocator", m.allocator_gib);
+  text += formatted("  %-14s %9.3f of %.3f: ", "together", m.gib, m.has_gib);
+  return text + (m.fits() ? formatted("fits, %.3f left\n", m.has_gib - m.gib)
+                          : formatted("DOES NOT FIT, %.3f too much\n", m.gib - m.has_gib));
+}
+
+std::string time_text(const StepTime& time, const Hardware& hardware) {
+  std::string text = formatted("a step on %s takes %.4g s: %.4g tokens per rank and second, %.4g TFLOPS, MFU %.1f %%\n",
+                               hardware.name.c_str(), time.seconds, time.tgs, time.tflops, 100 * time.mfu);
+  size_t width = 0;
+  for (const TimePart& part : time.parts) width = std::max(width, part.what.size());
+  for (const TimePart& part : time.parts) {
+    const double share = part.seconds / time.seconds;
+    text += "  " + part.what + std::string(width - part.what.size(), ' ');
+    text += formatted(" %10.4g s %5.1f %%  ", part.seconds, 100 * share) + bar(share);
+    text +=
+        part.hidden > 0 ? formatted("%s(%.4g s more beside computations)", share > 0.0125 ? " " : "", part.hidden) : "";
+    text += "\n";
+  }
+  return text + formatted("  products at %.0f %% of the peak\n", 100 * time.products_share);
+}
+
+}  // namespace
+
+Forecast forecast(const PlannedRun& run, const Hardware& hardware) {
+  check_machine(run.plan, hardware);
+  return {memory_of(run.plan, hardware), step_time(work_of_run(run), hardware, model_flops_of(run.plan))};
+}
+
+std::string forecast_text(const RunPlan&, const Forecast& forecast, const Hardware& hardware) {
+  return memory_text(forecast.memory) + time_text(forecast.time, hardware);
+}
+
+Value forecast_value(const Forecast& forecast, const Hardware& hardware) {
+  const MemoryForecast& m = forecast.memory;
+  Value memory = Value::object();
+  for (const MemoryClass c : {MemoryClass::parameters, MemoryClass::gradients, MemoryClass::optimizer,
+                              MemoryClass::activations, MemoryClass::buffers})
+    memory.set(memory_class_name(c), m.planned[c] / kGiB);
+  memory.set("context", m.context_gib), memory.set("communicators", m.communicator_gib);
+  memory.set("allocator", m.allocator_gib), memory.set("together", m.gib), memory.set("device", m.has_gib);
+  Value value = Value::object();
+  value.set("hardware", hardware.name), value.set("fits", m.fits());
+  value.set("memory_gib", std::move(memory)), value.set("time", forecast.time.to_value());
+  return value;
+}
+
+}  // namespace drivetrain

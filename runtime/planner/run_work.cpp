@@ -1,0 +1,193 @@
+#include "planner/run_work.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include <drivetrain/toolkit/dtype_name.h>
+
+#include "checks/plugin_call.h"
+#include "predict/row_prediction.h"
+
+namespace drivetrain {
+namespace {
+
+double size_of(at::ScalarType type) { return static_cast<double>(c10::elementSize(type)); }
+
+bool is_by(const PlanRecord::Traffic& traffic, const char* kind) {
+  return traffic.by.rfind(std::string(kind) + "/", 0) == 0;
+}
+
+// Sizes as the model has them; of one without heads its products are as wide as its layers.
+ModelShape shape_of(const ModelFacts& model) {
+  ModelShape shape;
+  shape.layers = static_cast<double>(std::max<int64_t>(model.num_layers, 1));
+  shape.hidden = static_cast<double>(model.hidden_size), shape.vocab = static_cast<double>(model.vocab_size);
+  shape.parameters = static_cast<double>(model.parameters);
+  shape.heads = static_cast<double>(model.num_attention_heads.value_or(1));
+  shape.groups = static_cast<double>(model.num_query_groups.value_or(model.num_attention_heads.value_or(1)));
+  shape.head_dim = static_cast<double>(model.head_dim.value_or(model.hidden_size));
+  shape.ffn = static_cast<double>(model.ffn_hidden_size.value_or(4 * model.hidden_size));
+  const double queries = shape.heads * shape.head_dim;
+  const double attention = shape.hidden * (2 * queries + 2 * shape.groups * shape.head_dim);
+  const double mlp = (model.flops_per_token_fixed / 6 - shape.hidden * shape.vocab) / shape.layers - attention;
+  shape.gated = mlp > 2.5 * shape.hidden * shape.ffn;
+  return shape;
+}
+
+// A rank's part of a sequence inside of layers.
+double positions_inside(const RunPlan& plan) {
+  int64_t sum = 0;
+  for (const RowRange& range : plan.positions.batch) sum += range.count;
+  return static_cast<double>(sum > 0 ? sum : plan.run.seq_length.value());
+}
+
+// Products are scaled so that together they are what the model counts.
+void fit_products(StepWork& work, const ModelFacts& model, double tokens, double share) {
+  double flops = 0;
+  for (const auto* list : {&work.products, &work.head})
+    for (const ProductWork& product : *list) flops += product.flops();
+  const double wanted = model.flops_per_token_fixed / 3 * tokens / share;
+  if (flops <= 0 || wanted <= 0) return;
+  for (auto* list : {&work.products, &work.head})
+    for (ProductWork& product : *list) product.count *= wanted / flops;
+}
+
+// What the policy runs again of the blocks of this rank's stage, as shares of them.
+void add_recompute(StepWork& work, const PlannedRun& run) {
+  const Recompute* const policy = run.plugins.recompute.get();
+  if (!policy) return;
+  const std::string id = run.plan.id_of(Recompute::kKind);
+  double blocks = 0, whole = 0, attention = 0, freed = 0;
+  for (const UnitPtr& unit : run.units.units) {
+    if (!unit->is_block()) continue;
+    const auto keeps_all = [&](const std::string& region) {
+      return plugin_call({id, "keep", unit->name()}, [&] { return policy->keep({unit->name(), region}); }) == Keep::all;
+    };
+    blocks += 1;
+    if (!keeps_all("")) {
+      whole += 1;
+      continue;
+    }
+    const auto keeps = unit->keeps();
+    if (!keeps) continue;
+    for (const UnitKeeps::Region& region : keeps->regions) {
+      if (keeps_all(region.name)) continue;
+      const double all = keeps->all.whole + keeps->all.shared;
+      freed += all > 0 ? (region.freed.whole + region.freed.shared) / all : 0;
+      attention += region.name.starts_with("attn") ? 1 : 0;
+    }
+  }
+  if (blocks == 0) return;
+  work.again = whole / blocks;
+  work.attention_again = std::min(1.0, (whole + attention) / blocks);
+  work.passes_again = std::min(1.0, (whole + freed) / blocks);
+}
+
+// Ranks between neighbours of each axis.
+int64_t apart(const MeshPlan& mesh, const std::string& name) {
+  int64_t stride = 1;
+  for (const Axis& axis : mesh.axes) {
+    if (axis.name == name) return stride;
+    stride *= axis.size;
+  }
+  return 1;
+}
+
+const Axis* axis_of(const MeshPlan& mesh, const std::string& name) {
+  for (const Axis& axis : mesh.axes)
+    if (axis.name == name) return &axis;
+  return nullptr;
+}
+
+bool is_direct(const MeshPlan& mesh, const std::string& name) {
+  for (size_t i = 0; i < mesh.axes.size() && i < mesh.places.size(); ++i)
+    if (mesh.axes[i].name == name) return mesh.places[i] == PlanContext::kHeadsPlace;
+  return false;
+}
+
+// Of the data-parallel plugin: also over axes that join its sums, such as parts of a sequence.
+RankGroup gradient_group(const RunPlan& plan, const Axis& axis) {
+  const bool first = !plan.mesh.batch_axes.empty() && plan.mesh.batch_axes.front() == axis.name;
+  const int64_t joined = first ? plan.run.joined_ranks.value_or(1) : 1;
+  return {axis.size * joined, std::max<int64_t>(1, apart(plan.mesh, axis.name) / joined)};
+}
+
+// How often in a step a plugin sends what a rank has: once, or for every micro-batch.
+double times_of(const RunPlan& plan, const PlanRecord::Traffic& traffic) {
+  const double elements = static_cast<double>(plan.model.parameters) * plan.run.rank_share.value_or(1);
+  const double once = 2 * elements * size_of(plan.dtypes.types.reduce);
+  return once > 0 ? std::clamp(std::round(traffic.bytes / once), 1.0, static_cast<double>(plan.batch.accumulation)) : 1;
+}
+
+MessageWork message_of(const RunPlan& plan, const PlanRecord::Traffic& traffic, const Axis& axis, double again) {
+  MessageWork message;
+  message.axis = traffic.axis, message.what = traffic.what;
+  const auto micro_batches = static_cast<double>(plan.batch.accumulation);
+  const double activation = static_cast<double>(plan.batch.micro_batch_size) *
+                            static_cast<double>(plan.run.rank_positions.value_or(plan.run.seq_length.value())) *
+                            static_cast<double>(plan.model.hidden_size) * plan.run.compute_bytes;
+  message.group = {axis.size, apart(plan.mesh, axis.name)};
+  message.bytes = traffic.bytes;
+  const auto others = static_cast<double>(axis.size - 1);
+  if (is_by(traffic, DataParallel::kKind)) {
+    message.group = gradient_group(plan, axis);
+    const double times = times_of(plan, traffic);
+    message.hops = times * static_cast<double>(plan.run.rank_layers.value_or(1) * (message.group.ranks - 1));
+    message.beside_micro_batches = times;
+  } else if (is_by(traffic, Schedule::kKind)) {
+    message.hops = 2 * micro_batches * static_cast<double>(plan.schedule.chunks);
+    message.beside_micro_batches = micro_batches;
+  } else {
+    message.bytes *= 1 + again / 2;
+    message.direct = is_direct(plan.mesh, axis.name);
+    message.hops = activation > 0 ? std::ceil(message.bytes / activation) * (message.direct ? 1 : others) : 0;
+  }
+  return message;
+}
+
+// Bytes that an update reads and writes: values, state and gradient; the norm reads the gradients before.
+double update_bytes(const RunPlan& plan) {
+  const Dtypes& types = plan.dtypes.types;
+  const double own = 2 * (size_of(types.master) + plan.optimizer_bytes_per_element) + 2 * size_of(types.grad);
+  return plan.updated_elements * (own + (types.master != types.param ? size_of(types.param) : 0));
+}
+
+}  // namespace
+
+double model_flops_of(const RunPlan& plan) {
+  return plan.model.flops_per_token_fixed +
+         plan.model.flops_per_token_S * static_cast<double>(plan.run.seq_length.value());
+}
+
+StepWork work_of_run(const PlannedRun& run) {
+  const RunPlan& plan = run.plan;
+  StepWork work;
+  work.dtype = dtype_name(plan.dtypes.types.param);
+  work.ranks = static_cast<double>(plan.run.world_size);
+  work.micro_batches = static_cast<double>(plan.batch.accumulation);
+  const auto stages = static_cast<double>(plan.schedule.stages);
+  const auto tensor = static_cast<double>(plan.run.layer_ranks.value_or(1));
+  const double seq = static_cast<double>(plan.run.seq_length.value());
+  const double tokens = static_cast<double>(plan.batch.micro_batch_size) * positions_inside(plan);
+  work.tokens = static_cast<double>(plan.batch.train_batch_size) * seq / work.ranks;
+  ShapeCuts cuts{tokens, seq, tensor, stages, plan.run.compute_bytes, 0};
+  cuts.tokens_outside = static_cast<double>(plan.batch.micro_batch_size) *
+                        static_cast<double>(plan.run.rank_positions.value_or(static_cast<int64_t>(seq)));
+  add_shape(work, shape_of(plan.model), cuts);
+  fit_products(work, plan.model, tokens, tensor * stages);
+  add_recompute(work, run);
+  work.unit_visits = (static_cast<double>(plan.model.num_layers) / stages) * (2 + work.again) + 4;
+  if (plan.schedule.timeline) work.bubble = plan.schedule.timeline->bubble();
+  for (const PlanRecord::Traffic& traffic : plan.traffics) {
+    const Axis* const axis = axis_of(plan.mesh, traffic.axis);
+    if (axis && axis->size > 1 && traffic.bytes > 0)
+      work.messages.push_back(message_of(plan, traffic, *axis, work.again));
+  }
+  work.updated_bytes = update_bytes(plan);
+  double summed = 1;
+  for (const Axis& axis : plan.mesh.axes) summed *= axis.joins_gradients ? static_cast<double>(axis.size) : 1;
+  work.gradient_ranks = summed > 1 ? summed : 0;
+  return work;
+}
+
+}  // namespace drivetrain

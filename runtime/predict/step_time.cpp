@@ -1,0 +1,105 @@
+#include "predict/step_time.h"
+
+#include <algorithm>
+
+namespace drivetrain {
+namespace {
+
+double sum_of(const std::vector<ProductWork>& list, const StepWork& work, const Hardware& hardware) {
+  double seconds = 0;
+  for (const ProductWork& product : list) seconds += product_seconds(product, work.dtype, hardware);
+  return seconds;
+}
+
+double flops_of(const std::vector<ProductWork>& list) {
+  double flops = 0;
+  for (const ProductWork& product : list) flops += product.flops();
+  return flops;
+}
+
+// Of one micro-batch.
+struct Computation {
+  double products = 0, attention = 0, passes = 0, loss = 0, host = 0;
+  double products_again = 0, attention_again = 0, passes_again = 0;
+  double again() const { return products_again + attention_again + passes_again; }
+  double all() const { return products + attention + passes + loss + host + again(); }
+  // Beside which messages of gradients move: two thirds of what is forward and backward, and what runs again.
+  double backward() const { return 2.0 / 3 * (products + attention + passes) + again(); }
+};
+
+Computation computation_of(const StepWork& work, const Hardware& hardware) {
+  const double forward = sum_of(work.products, work, hardware), head = sum_of(work.head, work, hardware);
+  const double attention_rate = hardware.peak(work.dtype) * hardware.attention.share /
+                                (1 + hardware.attention.half_seq / std::max(work.seq_length, 1.0));
+  const double attention = work.attention_flops / attention_rate, passes = work.passed_bytes / hardware.memory_rate();
+  Computation c;
+  c.products = 3 * (forward + head);
+  c.attention = (1 + work.attention_backward) * attention;
+  c.passes = 3 * passes;
+  c.loss = work.loss_bytes / hardware.memory_rate();
+  c.host = work.unit_visits * hardware.overheads.unit_us * 1e-6 + hardware.overheads.micro_batch_us * 1e-6;
+  c.products_again = work.again * forward;
+  c.attention_again = work.attention_again * attention;
+  c.passes_again = work.passes_again * passes;
+  return c;
+}
+
+TimePart message_part(const MessageWork& message, const Computation& c, const Hardware& hardware) {
+  const auto seconds_by = message.direct ? direct_seconds : ring_seconds;
+  const double seconds = seconds_by(message.bytes, message.hops, message.group, hardware);
+  const double room = hardware.overlap * message.beside_micro_batches * c.backward();
+  const double hidden = std::min(seconds, room);
+  return {message.axis + ": " + message.what, seconds - hidden, hidden};
+}
+
+void add(StepTime& time, TimePart part) {
+  if (part.seconds <= 0 && part.hidden <= 0) return;
+  time.seconds += part.seconds;
+  time.parts.push_back(std::move(part));
+}
+
+}  // namespace
+
+double product_seconds(const ProductWork& p, const std::string& dtype, const Hardware& hardware) {
+  const ProductRates& rates = hardware.products;
+  const double slower = (1 + rates.half_rows / p.rows) * (1 + rates.half_width / p.out) * (1 + rates.half_width / p.in);
+  return p.flops() / (hardware.peak(dtype) * rates.share) * slower;
+}
+
+StepTime step_time(const StepWork& work, const Hardware& hardware, double model_flops) {
+  const Computation c = computation_of(work, hardware);
+  const double m = work.micro_batches;
+  StepTime time;
+  add(time, {"matrix products", m * c.products});
+  add(time, {"attention", m * c.attention});
+  add(time, {"passes over memory", m * c.passes});
+  add(time, {"logits and loss", m * c.loss});
+  add(time, {"recompute", m * c.again()});
+  add(time, {"host", m * c.host + hardware.overheads.step_us * 1e-6});
+  add(time, {"pipeline idle", work.bubble * m * c.all()});
+  for (const MessageWork& message : work.messages) add(time, message_part(message, c, hardware));
+  add(time, {"waiting for the slowest rank", hardware.network.rank_latency_us * 1e-6 * work.gradient_ranks});
+  add(time, {"optimizer", work.updated_bytes / hardware.memory_rate()});
+  add(time, {"fixed", work.fixed_s});
+  const double peak = hardware.peak(work.dtype);
+  time.products_share = (flops_of(work.products) + flops_of(work.head)) / ((c.products / 3) * peak + 1e-300);
+  time.tgs = work.tokens / time.seconds;
+  time.tflops = time.tgs * model_flops / 1e12;
+  time.mfu = time.tgs * model_flops / peak;
+  return time;
+}
+
+Value StepTime::to_value() const {
+  Value list = Value::array();
+  for (const TimePart& part : parts) {
+    Value one = Value::object();
+    one.set("what", part.what), one.set("seconds", part.seconds), one.set("hidden_seconds", part.hidden);
+    list.items().push_back(std::move(one));
+  }
+  Value value = Value::object();
+  value.set("seconds", seconds), value.set("tgs", tgs), value.set("tflops", tflops), value.set("mfu", mfu);
+  value.set("products_share_of_peak", products_share), value.set("parts", std::move(list));
+  return value;
+}
+
+}  // namespace drivetrain

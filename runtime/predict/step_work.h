@@ -1,0 +1,51 @@
+// What a rank does in one training step, in amounts that know no machine: operations, bytes, messages. Of the average
+// stage of a pipeline. A value; run_work.h makes it from a planned run, published.h from a row of a table.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "predict/links.h"
+
+namespace drivetrain {
+
+// y [rows, out] = x [rows, in] W^T, `count` times in a forward; a backward has two products of the same size each.
+struct ProductWork {
+  std::string what;
+  double rows = 0, out = 0, in = 0, count = 0;
+  double flops() const { return 2 * rows * out * in * count; }
+};
+
+// What a rank sends along an axis in a step.
+struct MessageWork {
+  std::string axis, what;
+  RankGroup group;
+  double bytes = 0;     // sent by each rank
+  double hops = 0;      // short messages one after another that the calls take, however few their bytes
+  bool direct = false;  // each part goes straight to its rank (all-to-all), not through the ranks in between
+  // The messages move beside the backward of this many micro-batches; 0: whoever needs them waits.
+  double beside_micro_batches = 0;
+};
+
+struct StepWork {
+  std::string dtype = "float32";
+  double micro_batches = 1, tokens = 0;  // tokens: of a step, of one rank's share of the batch
+  double ranks = 1, seq_length = 0;
+  // Of one micro-batch.
+  std::vector<ProductWork> products;  // of blocks
+  std::vector<ProductWork> head;      // of the output layer, which no policy runs again
+  double attention_flops = 0;         // forward, half of the square where it is causal
+  double attention_backward = 2.5;    // times forward: a kernel computes the scores again
+  double passed_bytes = 0;            // what passes that are bound by memory read and write, forward
+  double loss_bytes = 0;              // the same of logits and loss, both directions
+  double again = 0, attention_again = 0, passes_again = 0;  // share of each that runs again in backward
+  double unit_visits = 0;                                   // of units, both directions
+  double bubble = 0;                                        // idle time of the pipeline over busy time
+  // Of one step.
+  double updated_bytes = 0;   // what the optimizer reads and writes
+  double gradient_ranks = 0;  // over which gradients are summed
+  double fixed_s = 0;         // what the profile of another system says comes on top
+  std::vector<MessageWork> messages;
+};
+
+}  // namespace drivetrain

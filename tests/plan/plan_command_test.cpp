@@ -1,0 +1,97 @@
+// `drivetrain plan`: what it prints of a run, that its search finds nothing better than the best, and what it refuses.
+#include "program/program_fixture.h"
+
+namespace drivetrain::test {
+namespace {
+
+class PlanCommand : public ProgramTest {
+ protected:
+  // A machine of slow processes on which everything takes its time.
+  static constexpr const char* kMachine = R"({"name": "slow", "device": "cpu", "peak_tflops": {"float32": 0.1},
+  "products": {"share": 0.5, "half_rows": 8, "half_width": 8}, "attention": {"share": 0.1},
+  "memory": {"gb_per_s": 10, "share": 0.8, "gib": 1},
+  "host_link": {"gb_per_s": 2, "share": 0.5, "latency_us": 10}, "network": {"gb_per_s": 0.1, "share": 0.8, "latency_us": 50},
+  "pcie": {"gb_per_s": 10, "share": 0.8, "latency_us": 10}, "hosts": 4, "ranks_per_host": 2,
+  "overheads": {"unit_us": 20, "context_gib": 0.1}})";
+
+  Value json_of(const std::string& words) {
+    const Ran ran = run(words);
+    EXPECT_EQ(ran.code, 0) << ran.output;
+    return ran.code == 0 ? parse_json(ran.output, "plan") : Value::object();
+  }
+  std::string planned(const std::string& words = "") const {
+    return "plan " + path("tiny.json") + " --hardware " + path("slow.json") + " " + words;
+  }
+  void SetUp() override { write("slow.json", kMachine); }
+};
+
+TEST_F(PlanCommand, says_memory_verdict_and_time_with_its_parts) {
+  const Ran ran = run(planned("-n 2"));
+  EXPECT_EQ(ran.code, 0) << ran.output;
+  expect_says(ran.output, {"4592 parameters, 2 ranks", "memory of the fullest rank, GiB", "parameters", "context",
+                           "fits", "a step on slow takes", "matrix products", "optimizer"});
+}
+
+TEST_F(PlanCommand, json_has_parts_that_sum_up) {
+  const Value plan = json_of(planned("-n 4 --json"));
+  const Value& time = *plan.find("forecast")->find("time");
+  double sum = 0;
+  for (const Value& part : time.find("parts")->items()) sum += part.find("seconds")->as_double();
+  EXPECT_NEAR(sum, time.find("seconds")->as_double(), 1e-9);
+  EXPECT_TRUE(plan.find("forecast")->find("fits")->as_bool());
+  EXPECT_EQ(plan.find("run")->find("world_size")->as_int(), 4);
+}
+
+TEST_F(PlanCommand, without_a_machine_it_says_that_times_are_not_known) {
+  expect_says(run("plan " + path("tiny.json")).output, {"memory per rank", "no --hardware"});
+}
+
+TEST_F(PlanCommand, a_machine_without_room_is_told_as_such) {
+  write("slow.json", std::string(kMachine).replace(std::string(kMachine).find("\"gib\": 1"), 8, "\"gib\": 0.01"));
+  expect_says(run(planned()).output, {"DOES NOT FIT"});
+  expect_says(run(planned("--search")).output, {"0 fit", "nothing fits; nearest is", "more ranks"});
+}
+
+TEST_F(PlanCommand, no_candidate_of_a_search_beats_its_best_and_each_is_a_plan_of_its_own) {
+  write("space.json", R"({"factors": [
+    {"name": "tp", "section": "tensor_parallel", "option": "size", "up_to": "ranks_per_host", "off": 1},
+    {"name": "zero", "section": "zero_optimization", "option": "stage", "levels": [0, 1, 3]},
+    {"name": "recompute", "section": "activation_checkpointing", "levels": ["none", "full"]},
+    {"name": "micro_batch", "section": "train_micro_batch_size_per_gpu", "levels": [1, 2, 3]}], "cut_ranks": ["tp"]})");
+  const Value result = json_of(planned("-n 2 --search --json --space " + path("space.json")));
+  ASSERT_GT(result.find("fits")->items().size(), 4u);
+  EXPECT_GT(result.find("refused")->as_int(), 0) << "3 does not divide the batch";
+  const Value& best = result.find("fits")->items().front();
+  for (const Value& one : result.find("fits")->items()) {
+    EXPECT_GE(one.find("seconds")->as_double(), best.find("seconds")->as_double());
+    EXPECT_EQ(one.find("why_slower") == nullptr, &one == &best);
+  }
+  // The best, planned alone, is the same.
+  const std::string tp = best.find("tp")->as_string(), zero = best.find("zero")->as_string();
+  const Value alone = json_of(planned("-n 2 --json --set zero_optimization.stage=" + zero +
+                                      " --set activation_checkpointing=" + best.find("recompute")->as_string() +
+                                      " --set train_micro_batch_size_per_gpu=" + best.find("micro_batch")->as_string() +
+                                      (tp == "1" ? "" : " --set tensor_parallel.size=" + tp)));
+  EXPECT_DOUBLE_EQ(alone.find("forecast")->find("time")->find("seconds")->as_double(),
+                   best.find("seconds")->as_double());
+}
+
+TEST_F(PlanCommand, tables_need_no_config_and_print_errors_and_assumptions) {
+  expect_says(run("plan --table all").output, {"internevo_parallel_tgs", "TGS of 16 rows", "assumed:", "xtuner_speed"});
+  const Value table = json_of("plan --table internevo_gpu_memory --json");
+  EXPECT_EQ(table.find("rows")->items().size(), 11u);
+}
+
+TEST_F(PlanCommand, what_it_cannot_do_is_refused_with_a_remedy) {
+  expect_refused("plan " + path("tiny.json") + " --search", 2, {"--hardware"});
+  expect_refused("plan " + path("tiny.json") + " --hardware h10", 2, {"no hardware file", "h100"});
+  expect_refused("plan " + path("tiny.json") + " --hardware h100", 2, {"device \"cuda\"", "\"cpu\""});
+  expect_refused("plan " + path("tiny.json") + " --table all", 2, {"a config or --table"});
+  expect_refused("plan --table nothing", 2, {"no table nothing", "known here"});
+  expect_refused(planned("-n 16"), 2, {"16 ranks", "4 hosts of 2"});
+  write("slow.json", R"({"name": "slow", "device": "cpu"})");
+  expect_refused(planned(), 2, {"slow.json", "peak_tflops is missing", "bench hardware"});
+}
+
+}  // namespace
+}  // namespace drivetrain::test

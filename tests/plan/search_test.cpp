@@ -1,0 +1,93 @@
+// Search spaces: which mixes there are, and what they make of a config; and why a plan is slower than another.
+#include <gtest/gtest.h>
+
+#include "planner/search.h"
+
+namespace drivetrain {
+namespace {
+
+Value space_file() { return read_json_file(DRIVETRAIN_SOURCE_DIR "/configs/planner/search.json"); }
+
+size_t level_of(const SearchFactor& factor, const Value& level) {
+  for (size_t i = 0; i < factor.levels.size(); ++i)
+    if (factor.levels[i] == level) return i;
+  ADD_FAILURE() << factor.name << " has no level " << level.to_json();
+  return 0;
+}
+
+// By name of the factor; the others at their first level.
+std::vector<size_t> mix(const SearchSpace& space, const std::vector<std::pair<std::string, Value>>& levels) {
+  std::vector<size_t> list(space.factors.size(), 0);
+  for (const auto& [name, level] : levels)
+    for (size_t f = 0; f < space.factors.size(); ++f)
+      if (space.factors[f].name == name) list[f] = level_of(space.factors[f], level);
+  return list;
+}
+
+TEST(SearchSpace, numbers_double_up_to_their_bound) {
+  const SearchSpace space = search_space(space_file(), 16, 4);
+  EXPECT_EQ(space.factors.front().levels, (std::vector<Value>{1, 2, 4})) << "tp stays on a host";
+  EXPECT_EQ(space.factors.at(1).levels, (std::vector<Value>{1, 2, 4, 8, 16})) << "pp may take all ranks";
+}
+
+TEST(SearchSpace, every_mix_divides_the_ranks_and_none_comes_twice) {
+  for (const int64_t ranks : {1, 6, 8, 64}) {
+    const SearchSpace space = search_space(space_file(), ranks, 8);
+    std::vector<std::vector<size_t>> mixes = mixes_of(space, ranks);
+    ASSERT_FALSE(mixes.empty());
+    for (const auto& one : mixes) {
+      int64_t cut = 1;
+      for (size_t f = 0; f < 3; ++f) cut *= space.factors[f].levels[one[f]].as_int();
+      EXPECT_EQ(ranks % cut, 0);
+    }
+    const size_t all = mixes.size();
+    std::sort(mixes.begin(), mixes.end());
+    mixes.erase(std::unique(mixes.begin(), mixes.end()), mixes.end());
+    EXPECT_EQ(mixes.size(), all);
+  }
+}
+
+TEST(SearchSpace, a_mix_changes_its_keys_and_leaves_the_others) {
+  const SearchSpace space = search_space(space_file(), 8, 8);
+  const Value config = parse_json(R"({"seed": 7, "gradient_accumulation_steps": 3, "data_parallel": "x",
+    "tensor_parallel": {"size": 8, "keep_gathered": true},
+    "pipeline": {"type": "mine", "params": {"stages": 8, "chunks": 2}}, "context_parallel": {"type": "y", "size": 2}})",
+                                  "c");
+  const Value made =
+      config_of(space, mix(space, {{"tp", 2}, {"pp", 4}, {"zero", 3}, {"recompute", "full"}}), config, 64);
+  EXPECT_EQ(made, parse_json(R"({"seed": 7, "tensor_parallel": {"size": 2, "keep_gathered": true},
+    "pipeline": {"type": "mine", "params": {"stages": 4, "chunks": 2}}, "train_batch_size": 64,
+    "zero_optimization": {"stage": 3}, "activation_checkpointing": "full", "train_micro_batch_size_per_gpu": 1})",
+                             "c"));
+  const Value bare = config_of(space, mix(space, {{"pp", 2}}), Value::object(), 8);
+  EXPECT_EQ(bare.find("pipeline")->find("params")->find("stages")->as_int(), 2);
+  EXPECT_EQ(bare.find("tensor_parallel"), nullptr);
+}
+
+TEST(SearchSpace, what_is_no_space_is_refused_with_the_key) {
+  const auto refusal = [](const char* text) -> std::string {
+    try {
+      search_space(parse_json(text, "space.json"), 8, 8);
+    } catch (const Error& e) {
+      return e.what();
+    }
+    return "accepted";
+  };
+  EXPECT_NE(refusal("{}").find("\"factors\""), std::string::npos);
+  EXPECT_NE(refusal(R"({"factors": [{"name": "a", "section": "b", "upto": "ranks"}]})").find("did you mean \"up_to\""),
+            std::string::npos);
+  EXPECT_NE(refusal(R"({"factors": [{"name": "a", "section": "b", "up_to": "moon"}]})").find("moon"),
+            std::string::npos);
+  EXPECT_NE(refusal(R"({"factors": [{"section": "b", "levels": [1]}]})").find("\"name\""), std::string::npos);
+}
+
+TEST(WhySlower, names_the_parts_that_lose_most) {
+  StepTime best, other;
+  best.parts = {{"products", 1.0, 0}, {"pipeline idle", 0.1, 0}, {"optimizer", 0.2, 0}};
+  other.parts = {{"products", 1.0, 0}, {"pipeline idle", 0.5, 0}, {"optimizer", 0.1, 0}, {"tp: sums", 0.2, 0}};
+  EXPECT_EQ(why_slower(best, other), "pipeline idle +0.4 s, tp: sums +0.2 s");
+  EXPECT_EQ(why_slower(best, best), "as fast");
+}
+
+}  // namespace
+}  // namespace drivetrain
