@@ -4,8 +4,12 @@
 // Alone it becomes `launch -n N --bench hardware`; with -n 1 there are no links to measure, and memory stands for them.
 #include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/add.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/gelu.h>
 #include <ATen/ops/mm.h>
+#include <ATen/ops/native_layer_norm.h>
 #include <ATen/ops/rand.h>
 #include <unistd.h>
 
@@ -92,6 +96,22 @@ double attention_rate(const Attention& attention, const at::Device& device, at::
   return 3.5 * 2 * static_cast<double>(kHeads * kHeadSize) * static_cast<double>(seq * seq) / seconds;
 }
 
+// Bytes per second of passes as blocks make them between their products: a norm, a sum, an activation function. On a
+// processor their arithmetic takes longer than their bytes.
+double pass_rate(const at::Device& device) {
+  constexpr int64_t kRows = 512, kColumns = 1024;
+  const auto options = at::TensorOptions(at::kFloat).device(device);
+  const at::Tensor x = at::rand({kRows, kColumns}, options), y = at::rand({kRows, kColumns}, options),
+                   gain = at::rand({kColumns}, options);
+  at::Tensor sum = at::empty_like(x), active = at::empty_like(x);
+  const double seconds = least(device, [&] {
+    at::add_out(sum, x, y);
+    at::native_layer_norm(sum, {kColumns}, gain, gain, 1e-5);
+    at::gelu_out(active, x, "tanh");
+  });
+  return (3 + 2 + 2) * 4 * static_cast<double>(kRows * kColumns) / seconds;
+}
+
 // What a run gets whose config names none.
 std::string default_name(const RankAlone& rank, const std::string& kind) {
   Problems problems;
@@ -173,7 +193,8 @@ Hardware measure_hardware(const RankAlone& rank) {
   Bandwidth bandwidth(rank.device());
   const MemoryLoops& loops = bandwidth.loops_at(kPassBytes);
   hardware.memory.gb_per_s = loops.bytes.front() / least(rank.device(), loops.works.front(), 20) / 1e9;
-  hardware.memory.share = 1, hardware.memory.gib = memory_of_rank(rank);
+  hardware.memory.share = std::min(1.0, pass_rate(rank.device()) / (hardware.memory.gb_per_s * 1e9));
+  hardware.memory.gib = memory_of_rank(rank);
   hardware.host_link = measure_link(rank, hardware.memory.gb_per_s);
   hardware.network = hardware.pcie = hardware.host_link;
   MeasuredProduct tiny = {4, 4, 4, 0};
@@ -189,7 +210,8 @@ std::string lines_of(const Hardware& h) {
   text += formatted("  of it %.0f %% at full size, half at %.0f rows or %.0f columns\n", 100 * h.products.share,
                     h.products.half_rows, h.products.half_width);
   text += formatted("  attention at %.0f %%, half at %.0f positions\n", 100 * h.attention.share, h.attention.half_seq);
-  text += formatted("  memory %.2f GB/s, %.2f GiB per rank\n", h.memory.gb_per_s, h.memory.gib);
+  text += formatted("  memory %.2f GB/s, of it %.0f %% in passes with arithmetic, %.2f GiB per rank\n", h.memory.gb_per_s,
+                    100 * h.memory.share, h.memory.gib);
   text += formatted("  between ranks %.2f GB/s on the bus, %.1f us\n", h.host_link.gb_per_s, h.host_link.latency_us);
   return text + formatted("  host %.0f us per visit of a unit\n", h.overheads.unit_us);
 }
