@@ -22,7 +22,8 @@ std::vector<std::string> measured_lines(const PlannedMemory& planned, const std:
                                         int64_t parameters);
 // A line per rank.
 std::vector<std::string> rank_lines(const std::vector<MeasuredMemory>& ranks);
-// For the run's folder and monitors, in bytes: {"model_parameters": n, "planned": {...}, "ranks": [{...}, ...]}.
-Value memory_value(const PlannedMemory& planned, const std::vector<MeasuredMemory>& ranks, int64_t parameters);
+// For the run's folder and monitors, in bytes: {"model_parameters": n, "planned": {...}, "ranks": [{...}, ...]}. Each
+// rank has "planned" beside what was measured.
+Value memory_value(const RunPlan& plan, const std::vector<MeasuredMemory>& ranks);
 
 }  // namespace drivetrain
