@@ -43,7 +43,7 @@ Value report_memory(const Run& run, const PlannedMemory& planned, const std::vec
   for (const std::string& line : measured_lines(planned, ranks, run.plan.model.parameters)) run.log->info(line);
   if (ranks.size() > 1)
     for (const std::string& line : rank_lines(ranks)) note_in_file(*run.log, line);
-  Value memory = memory_value(planned, ranks, run.plan.model.parameters);
+  Value memory = memory_value(run.plan, ranks);
   write_text_file(run.plan.settings.output_dir + "/memory.json", memory.to_json(2) + "\n");
   return memory;
 }

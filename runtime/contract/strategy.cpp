@@ -3,11 +3,12 @@
 #include <utility>
 
 #include <drivetrain/error.h>
+#include <drivetrain/planned_memory.h>
 
 namespace drivetrain {
 
 // Calls whatever attention is the outermost one in the end. Layers hold this one, however early they were made.
-class Builder::LateAttention final : public Attention {
+class Builder::LateAttention final : public Attention, public TakesAttentionMemory {
  public:
   explicit LateAttention(std::shared_ptr<Attention> chosen) : outermost_(std::move(chosen)) {}
 
@@ -18,6 +19,9 @@ class Builder::LateAttention final : public Attention {
   }
   Tensors backward(const at::Tensor& dout, const AttentionState& state, const AttentionArgs& args) const override {
     return ready().backward(dout, state, args);
+  }
+  AttentionMemory attention_memory(const AttentionShape& shape) const override {
+    return drivetrain::attention_memory(ready(), shape);
   }
 
   void wrap(const AttentionWrap& wrap) {

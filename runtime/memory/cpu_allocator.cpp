@@ -32,10 +32,11 @@ struct Header {
 };
 static_assert(sizeof(Header) <= kHeader);
 
-// Classes 1.25, 1.5, 1.75 and 2 times each power of two, so that at most a fifth of a block is not asked for.
+// Classes 1.25, 1.5, 1.75 and 2 times each power of two, so that at most a fifth of a block is not asked for. Headers
+// lie outside of them: tensors' sizes are often such numbers themselves.
 struct SizeClass {
   int32_t index;
-  size_t bytes;
+  size_t bytes;  // without the header
 };
 SizeClass size_class(size_t bytes) {
   const size_t power = std::bit_floor(std::max(bytes - 1, kSmallest));
@@ -95,8 +96,9 @@ class CachingCpuAllocator final : public c10::Allocator {
   void* take(size_t bytes) {
     if (bytes <= kSmallest - kHeader) return stamp(c10::alloc_cpu(bytes + kHeader), {kMalloc, 0});
     if (bytes > kLargest) throw no_memory(bytes);
-    const SizeClass wanted = size_class(bytes + kHeader);
-    Header header = {wanted.index, static_cast<int64_t>(wanted.bytes)};
+    const SizeClass wanted = size_class(bytes);
+    const size_t whole_block = wanted.bytes + kHeader;
+    Header header = {wanted.index, static_cast<int64_t>(whole_block)};
     void* block = nullptr;
     {
       const std::lock_guard lock(mutex_);
@@ -114,10 +116,10 @@ class CachingCpuAllocator final : public c10::Allocator {
         count_reserved(header.bytes);
     }
     if (block) return stamp(block, header);
-    block = map_pages(wanted.bytes);
-    if (!block) block = map_after_trim(wanted.bytes);
+    block = map_pages(whole_block);
+    if (!block) block = map_after_trim(whole_block);
     if (!block) {
-      forget(wanted.bytes);
+      forget(whole_block);
       throw no_memory(bytes);
     }
     return stamp(block, header);
@@ -197,6 +199,10 @@ StepArena::~StepArena() { CachingCpuAllocator::instance().abandon(state_); }
 void StepArena::begin_step() { CachingCpuAllocator::instance().begin_step(state_); }
 void StepArena::end_step() { CachingCpuAllocator::instance().end_step(state_); }
 
+int64_t cpu_block_bytes(int64_t bytes) {
+  if (bytes <= static_cast<int64_t>(kSmallest - kHeader)) return 0;
+  return static_cast<int64_t>(size_class(static_cast<size_t>(bytes)).bytes + kHeader);
+}
 CpuMemory cpu_memory() { return CachingCpuAllocator::instance().memory(); }
 int64_t cpu_memory_of(const c10::DataPtr& data) { return CachingCpuAllocator::bytes_of(data); }
 

@@ -3,105 +3,166 @@
 #include <algorithm>
 #include <optional>
 
+#include <drivetrain/planned_memory.h>
+
 #include "checks/plugin_call.h"
+#include "memory/cpu_allocator.h"
 
 namespace drivetrain {
 namespace {
 
-// Of one token, by what the recompute policy keeps of the unit.
-KeptElements kept_by(const PlannedRun& run, const Unit& unit, const UnitKeeps& keeps) {
-  const Recompute* const policy = run.plugins.recompute.get();
-  if (!policy) return keeps.all;
-  const std::string id = run.plan.id_of(Recompute::kKind);
-  const auto keep = [&](const std::string& region) {
-    return plugin_call({id, "keep", unit.name()}, [&] { return policy->keep({unit.name(), region}); });
-  };
-  if (keep("") != Keep::all) return keeps.inputs;
-  KeptElements kept = keeps.all;
-  for (const UnitKeeps::Region& region : keeps.regions) {
-    if (keep(region.name) == Keep::all) continue;
-    kept.whole -= region.freed.whole, kept.shared -= region.freed.shared;
-  }
-  return kept;
+// Bytes as they are asked for, and as the device's allocator hands them out.
+struct Bytes {
+  double asked = 0, given = 0;
+  Bytes& operator+=(const Bytes& b) { return asked += b.asked, given += b.given, *this; }
+  Bytes& operator-=(const Bytes& b) { return asked -= b.asked, given -= b.given, *this; }
+};
+
+// LibTorch's allocator on CUDA hands out multiples of 512 bytes. Of the CPU's, small blocks are not counted.
+double given_bytes(double bytes, bool on_cpu) {
+  if (!on_cpu) return std::ceil(bytes / 512) * 512;
+  const int64_t block = cpu_block_bytes(static_cast<int64_t>(bytes));
+  return block > 0 ? static_cast<double>(block) : bytes;
 }
 
-// Positions of a sequence that this rank has inside of layers.
-int64_t positions_inside(const RunPlan& plan) {
-  int64_t sum = 0;
-  for (const RowRange& range : plan.positions.batch) sum += range.count;
+Bytes bytes_of(const TensorSizes& sizes, bool on_cpu) {
+  Bytes sum;
+  for (const auto& [bytes, count] : sizes.counts()) sum += {bytes * count, given_bytes(bytes, on_cpu) * count};
   return sum;
 }
 
-// Of this rank's stage.
-struct BlockBytes {
-  double mean = 0, most = 0;
-  bool recomputed = false;
-};
-
-// Nothing if there is no block, or one that does not say what it keeps.
-std::optional<BlockBytes> block_bytes(const PlannedRun& run, double tokens_whole, double tokens_shared) {
-  const auto bytes = [&](const KeptElements& kept) {
-    return (kept.whole * tokens_whole + kept.shared * tokens_shared) *
-           static_cast<double>(c10::elementSize(run.services->dtypes.param));
+VisitShape visit_shape(const PlannedRun& run) {
+  const RunPlan& plan = run.plan;
+  const auto count = [](const std::vector<RowRange>& ranges) {
+    double sum = 0;
+    for (const RowRange& range : ranges) sum += static_cast<double>(range.count);
+    return sum;
   };
-  const std::string model = run.plan.id_of(Model::kKind);
-  BlockBytes result;
-  double sum = 0, blocks = 0;
-  for (const UnitPtr& unit : run.units.units) {
-    if (!unit->is_block()) continue;
-    const auto keeps = plugin_call({model, "keeps", unit->name()}, [&] { return unit->keeps(); });
-    if (!keeps) return std::nullopt;
-    const double all = bytes(keeps->all), own = bytes(kept_by(run, *unit, *keeps));
-    result.most = std::max(result.most, all);
-    result.recomputed |= own < all;
-    sum += own, ++blocks;
-  }
-  if (blocks == 0) return std::nullopt;
-  result.mean = sum / blocks;
-  return result;
+  VisitShape shape;
+  shape.rows = static_cast<double>(plan.batch.micro_batch_size);
+  shape.tokens = shape.rows * count(plan.positions.batch);
+  shape.rank_tokens = shape.rows * count(plan.positions.activations);
+  shape.layer_ranks = plan.run.layer_ranks.value_or(1);
+  shape.dtype = run.services->dtypes.param, shape.grad = run.services->dtypes.grad;
+  shape.on_cpu = run.services->device.is_cpu();
+  return shape;
 }
 
-// The stage whose micro-batches in flight times blocks are most. One slot holds one chunk's share of a micro-batch.
-struct FullestStage {
-  int64_t stage = 0, blocks = 0, slots = 0;
-  double held = 0;  // blocks of micro-batches
+// A unit that says what it keeps per token, and nothing of what it takes.
+std::optional<VisitMemory> memory_by_keeps(const Unit& unit, const VisitShape& shape, const KeepOfRegion& keep) {
+  const auto keeps = unit.keeps();
+  if (!keeps) return std::nullopt;
+  const auto bytes = [&](const KeptElements& kept) {
+    return (kept.whole * shape.rank_tokens + kept.shared * shape.tokens / static_cast<double>(shape.layer_ranks)) *
+           shape.element();
+  };
+  VisitMemory memory;
+  memory.kept.add(bytes(keeps->all));
+  for (const UnitKeeps::Region& region : keeps->regions)
+    if (keep(region.name) != Keep::all) memory.kept.add(bytes(region.freed), -1);
+  memory.inputs.add(bytes(keeps->inputs));
+  return memory;
+}
+
+struct PlannedUnit {
+  Bytes kept, working, inputs;
+  bool again = false;  // its forward runs again in its backward
 };
 
-FullestStage fullest_stage(const RunPlan& plan) {
-  FullestStage fullest;
-  for (const auto& [stage, count] : plan.blocks_by_stage()) {
-    const int64_t slots = plan.schedule.slots.at(stage);
-    const double held = static_cast<double>(count * slots) / static_cast<double>(plan.schedule.chunks);
-    if (held > fullest.held) fullest = {stage, count, slots, held};
+// Nothing if it is a block that does not say.
+std::optional<PlannedUnit> planned_unit(const PlannedRun& run, const Unit& unit, const VisitShape& shape, bool last) {
+  const Recompute* const policy = last ? nullptr : run.plugins.recompute.get();
+  const std::string id = run.plan.id_of(Recompute::kKind), model = run.plan.id_of(Model::kKind);
+  const KeepOfRegion keep = [&](std::string_view region) {
+    if (!run.plugins.recompute) return Keep::all;
+    return plugin_call({id, "keep", unit.name()}, [&] { return run.plugins.recompute->keep({unit.name(), region}); });
+  };
+  const auto memory = plugin_call({model, "visit_memory", unit.name()}, [&]() -> std::optional<VisitMemory> {
+    if (const auto* says = dynamic_cast<const TakesVisitMemory*>(&unit)) return says->visit_memory(shape, keep);
+    return memory_by_keeps(unit, shape, keep);
+  });
+  if (!memory) return unit.is_block() ? std::nullopt : std::optional(PlannedUnit());
+  PlannedUnit planned{bytes_of(memory->kept, shape.on_cpu), bytes_of(memory->working, shape.on_cpu),
+                      bytes_of(memory->inputs, shape.on_cpu), policy && keep("") != Keep::all};
+  const auto* const moves = dynamic_cast<const MovesInputs*>(policy);
+  if (planned.again && moves && !moves->leaves_inputs_on_device()) planned.inputs = {};
+  return planned;
+}
+
+// Walks through a program and remembers the fullest moment.
+class Walk {
+ public:
+  Walk(const UnitList& units, std::vector<PlannedUnit> planned) : units_(units), planned_(std::move(planned)) {}
+
+  void through(const Program& program, const std::vector<ChunkUnits>& chunks) {
+    for (const Instr& instr : program) {
+      const ChunkUnits& chunk = chunks.at(static_cast<size_t>(instr.chunk));
+      if (instr.op == Op::forward)
+        for (int64_t u = chunk.first; u < chunk.last; ++u) live_ += held(u);
+      if (instr.op == Op::backward || instr.op == Op::backward_input)
+        for (int64_t u = chunk.last; u-- > chunk.first;) backward(u, instr.op == Op::backward);
+      if (instr.op == Op::backward_weight)
+        for (int64_t u = chunk.first; u < chunk.last; ++u) live_ -= planned_[static_cast<size_t>(u)].kept;
+    }
   }
-  return fullest;
+
+  ActivationPlan result() const {
+    ActivationPlan plan;
+    plan.kept = most_kept_.asked, plan.working = most_working_.asked;
+    plan.slack = most_kept_.given + most_working_.given - plan.kept - plan.working;
+    if (most_unit_ >= 0) plan.working_source = units_.units[static_cast<size_t>(most_unit_)]->name() + ", backward";
+    return plan;
+  }
+
+ private:
+  const Bytes& held(int64_t u) const {
+    const PlannedUnit& unit = planned_[static_cast<size_t>(u)];
+    return unit.again ? unit.inputs : unit.kept;
+  }
+
+  void backward(int64_t u, bool whole) {
+    const PlannedUnit& unit = planned_[static_cast<size_t>(u)];
+    live_ -= held(u);
+    live_ += unit.kept;
+    if (live_.given + unit.working.given > most_kept_.given + most_working_.given)
+      most_kept_ = live_, most_working_ = unit.working, most_unit_ = u;
+    if (whole) live_ -= unit.kept;
+  }
+
+  const UnitList& units_;
+  const std::vector<PlannedUnit> planned_;
+  Bytes live_, most_kept_, most_working_;
+  int64_t most_unit_ = -1;
+};
+
+std::string source_of(const RunPlan& plan, int64_t stage, int64_t again, const VisitShape& shape) {
+  const int64_t chunks = plan.schedule.chunks, blocks = plan.blocks_by_stage()[stage];
+  return concat(plan.id_of(Model::kKind), ": ", plan.schedule.slots.at(static_cast<size_t>(stage)), " in flight x ",
+                blocks, " blocks", plan.schedule.stages > 1 ? concat(" of stage ", stage) : "",
+                chunks > 1 ? concat(" in ", chunks, " chunks") : "", " x ", static_cast<int64_t>(shape.tokens),
+                " tokens", again > 0 ? concat(", ", again, " of them recomputed, one of these in full") : "");
 }
 
 }  // namespace
 
-ActivationPlan plan_activations(const PlannedRun& run) {
+ActivationPlan plan_activations(const PlannedRun& run, int64_t stage, const UnitList& units,
+                                const std::vector<ChunkUnits>& chunks) {
   const RunPlan& plan = run.plan;
-  if (plan.placement.empty() || !plan.run.training) return {};
-  const int64_t inside = positions_inside(plan);
-  const auto rows = static_cast<double>(plan.batch.micro_batch_size);
-  const auto layer_ranks = static_cast<double>(plan.run.layer_ranks.value());
-  const auto said = block_bytes(run, rows * static_cast<double>(plan.run.rank_positions.value()),
-                                rows * static_cast<double>(inside) / layer_ranks);
-  if (!said) return {};
-  const BlockBytes& block = *said;
-  const FullestStage fullest = fullest_stage(plan);
-  ActivationPlan planned;
-  planned.bytes = fullest.held * block.mean + (block.recomputed ? block.most : 0);
-  const int64_t stages = plan.schedule.stages, chunks = plan.schedule.chunks;
-  const std::string stage = stages > 1 ? concat(" of stage ", fullest.stage) : "";
-  // A policy chooses per stage; of another one this rank knows no units.
-  const bool other = block.recomputed && stages > 1 && run.stage() != fullest.stage;
-  const std::string share = chunks > 1 ? concat(" in ", chunks, " chunks") : "";
-  planned.source =
-      concat(plan.id_of(Model::kKind), ": ", fullest.slots, " in flight x ", fullest.blocks, " blocks", stage, share,
-             " x ", plan.batch.micro_batch_size * inside, " tokens", block.recomputed ? ", one of them in full" : "",
-             other ? concat(", recomputed as on stage ", run.stage()) : std::string());
-  return planned;
+  if (!plan.run.training || !plan.run.seq_length.known()) return {};
+  const VisitShape shape = visit_shape(run);
+  const std::string last = plan.placement.back().last_unit;
+  std::vector<PlannedUnit> planned;
+  int64_t again = 0;
+  for (const UnitPtr& unit : units.units) {
+    const auto one = planned_unit(run, *unit, shape, unit->name() == last);
+    if (!one) return {};
+    planned.push_back(*one), again += one->again;
+  }
+  Walk walk(units, std::move(planned));
+  walk.through(run.plugins.schedule->program(stage, plan.batch.accumulation, Pass::train), chunks);
+  ActivationPlan result = walk.result();
+  if (result.kept > 0) result.source = source_of(plan, stage, again, shape);
+  return result;
 }
 
 }  // namespace drivetrain

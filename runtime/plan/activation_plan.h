@@ -1,12 +1,14 @@
-// What forward passes leave for their backward on the fullest rank, by what the blocks say of themselves, the schedule
-// of micro-batches in flight and the recompute policy of regions. A figure before anything is allocated. Thread: main.
+// What micro-batches take on a rank of a stage, by what its units say of their visits, the recompute policy of regions
+// and the schedule's program. Figures before anything is allocated. Thread: main.
 #pragma once
 
 #include "plan/planned_run.h"
 
 namespace drivetrain {
 
-// Of a run whose model is placed and whose recompute policy has chosen. No bytes where the blocks do not say.
-ActivationPlan plan_activations(const PlannedRun& run);
+// Of a stage's units, chunk after chunk, after the policy has chosen among them. Zeros where a block does not say, and
+// where nothing is trained.
+ActivationPlan plan_activations(const PlannedRun& run, int64_t stage, const UnitList& units,
+                                const std::vector<ChunkUnits>& chunks);
 
 }  // namespace drivetrain

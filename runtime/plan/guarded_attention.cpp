@@ -51,6 +51,10 @@ AttentionState GuardedAttention::forward(const at::Tensor& q, const at::Tensor& 
   });
 }
 
+AttentionMemory GuardedAttention::attention_memory(const AttentionShape& shape) const {
+  return plugin_call({id_, "attention_memory"}, [&] { return drivetrain::attention_memory(*inner_, shape); });
+}
+
 Tensors GuardedAttention::backward(const at::Tensor& dout, const AttentionState& state,
                                    const AttentionArgs& args) const {
   return plugin_call({id_, "backward"}, [&] {

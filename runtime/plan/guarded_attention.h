@@ -7,12 +7,13 @@
 #include <string>
 
 #include <drivetrain/attention.h>
+#include <drivetrain/planned_memory.h>
 
 #include "internal.h"
 
 namespace drivetrain {
 
-class DRIVETRAIN_INTERNAL GuardedAttention : public Attention {
+class DRIVETRAIN_INTERNAL GuardedAttention : public Attention, public TakesAttentionMemory {
  public:
   GuardedAttention(std::string id, std::shared_ptr<Attention> inner);
 
@@ -20,6 +21,7 @@ class DRIVETRAIN_INTERNAL GuardedAttention : public Attention {
   AttentionState forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                          const AttentionArgs& args) const override;
   Tensors backward(const at::Tensor& dout, const AttentionState& state, const AttentionArgs& args) const override;
+  AttentionMemory attention_memory(const AttentionShape& shape) const override;
 
  private:
   std::string id_;

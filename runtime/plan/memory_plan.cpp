@@ -5,6 +5,8 @@
 #include <drivetrain/checkpoint_policy.h>
 #include <drivetrain/error.h>
 #include <drivetrain/optimizer.h>
+#include <drivetrain/schedule.h>
+#include <drivetrain/toolkit/text.h>
 
 namespace drivetrain {
 
@@ -30,7 +32,25 @@ double MemoryTable::states() const {
   return sum;
 }
 
-double MemoryTable::passing() const { return (*this)[MemoryClass::buffers] + (*this)[MemoryClass::activations]; }
+double MemoryTable::passing() const {
+  return (*this)[MemoryClass::buffers] + (*this)[MemoryClass::activations] + working + slack;
+}
+
+double MemoryTable::together() const { return states() + passing() + context + communicator; }
+
+std::vector<MemoryRow> PlannedMemory::passing_rows() const {
+  std::vector<MemoryRow> rows;
+  const auto add = [&](const char* name, double bytes, const std::string& source) {
+    if (bytes > 0) rows.push_back({name, bytes, source});
+  };
+  for (const MemoryClass c : {MemoryClass::buffers, MemoryClass::activations})
+    add(memory_class_name(c), (*this)[c], sources[static_cast<size_t>(c)]);
+  add("working", working, working_source);
+  add("slack", slack, "the allocator's rounding");
+  add("context", context, "the device and its libraries");
+  add("communicator", communicator, "groups of ranks");
+  return rows;
+}
 
 // Values are saved as the optimizer updates them; ranks' shares are about equal.
 CheckpointBytes checkpoint_bytes(const RunPlan& plan) {
@@ -41,18 +61,96 @@ CheckpointBytes checkpoint_bytes(const RunPlan& plan) {
   return {bytes, bytes / static_cast<double>(plan.run.world_size)};
 }
 
-PlannedMemory planned_memory(const RunPlan& plan) {
+namespace {
+
+PlannedMemory memory_of(const RunPlan& plan, const StageMemory& stage) {
   PlannedMemory planned;
   const auto add = [&](MemoryClass c, double bytes, const std::string& source) {
     planned[c] += bytes;
     std::string& sources = planned.sources[static_cast<size_t>(c)];
     sources += (sources.empty() ? "" : "; ") + source;
   };
-  for (const auto& m : plan.memories) add(m.memory_class, m.bytes, m.by + ": " + m.what);
+  for (const PlanRecord::Memory& m : stage.parts) add(m.memory_class, m.bytes, m.by + ": " + m.what);
   if (const std::string optimizer = plan.id_of(Optimizer::kKind); !optimizer.empty())
-    add(MemoryClass::optimizer, plan.optimizer_bytes_per_element * plan.updated_elements, optimizer + ": state");
-  if (plan.activations.bytes > 0) add(MemoryClass::activations, plan.activations.bytes, plan.activations.source);
+    add(MemoryClass::optimizer, plan.optimizer_bytes_per_element * stage.updated_elements, optimizer + ": state");
+  const ActivationPlan& a = stage.activations;
+  if (a.kept > 0) add(MemoryClass::activations, a.kept, a.source);
+  planned.working = a.working, planned.slack = a.slack, planned.working_source = a.working_source;
   return planned;
+}
+
+// Groups along an axis of several ranks, and that of all ranks.
+double groups_of_ranks(const RunPlan& plan) {
+  double groups = plan.run.world_size > 1 ? 1 : 0;
+  for (const Axis& axis : plan.mesh.axes) groups += axis.size > 1 && axis.size < plan.run.world_size ? 1 : 0;
+  return groups;
+}
+
+// Ranks with the same index of stage stand `stride` apart, in runs of `stride`.
+struct StageAxis {
+  int64_t stride = 1, size = 1;
+};
+
+StageAxis stage_axis(const RunPlan& plan) {
+  int64_t stride = 1;
+  for (const Axis& axis : plan.mesh.axes) {
+    if (axis.name == Schedule::kAxis) return {stride, axis.size};
+    stride *= axis.size;
+  }
+  return {};
+}
+
+}  // namespace
+
+std::vector<PlannedMemory> memory_by_stage(const RunPlan& plan, const DeviceCapacity& device) {
+  std::vector<PlannedMemory> stages;
+  for (const StageMemory& stage : plan.stage_memories) {
+    PlannedMemory& planned = stages.emplace_back(memory_of(plan, stage));
+    planned.context = device.context;
+    planned.communicator = device.communicator * groups_of_ranks(plan);
+    planned.slack += device.fragmentation * planned.passing();
+  }
+  return stages;
+}
+
+PlannedMemory planned_memory(const RunPlan& plan) {
+  PlannedMemory fullest;
+  for (PlannedMemory& stage : memory_by_stage(plan))
+    if (stage.together() > fullest.together()) fullest = std::move(stage);
+  return fullest;
+}
+
+int64_t stage_of_rank(const RunPlan& plan, int64_t rank) {
+  const StageAxis axis = stage_axis(plan);
+  return rank / axis.stride % axis.size;
+}
+
+std::vector<int64_t> ranks_of_stage(const RunPlan& plan, int64_t stage) {
+  std::vector<int64_t> ranks;
+  for (int64_t rank = 0; rank < plan.run.world_size; ++rank)
+    if (stage_of_rank(plan, rank) == stage) ranks.push_back(rank);
+  return ranks;
+}
+
+std::vector<MemoryVerdict> memory_verdicts(const RunPlan& plan, const DeviceCapacity& device) {
+  std::vector<MemoryVerdict> verdicts;
+  for (const PlannedMemory& memory : memory_by_stage(plan, device)) {
+    const auto stage = static_cast<int64_t>(verdicts.size());
+    const std::vector<int64_t> ranks = ranks_of_stage(plan, stage);
+    verdicts.push_back(
+        {stage, ranks.front(), ranks.back(), static_cast<int64_t>(ranks.size()), memory.together(), device.bytes});
+  }
+  return verdicts;
+}
+
+std::string verdict_text(const MemoryVerdict& v) {
+  constexpr double kGiB = 1 << 30;
+  const double left = (v.available - v.needed) / kGiB;
+  return concat(
+      v.ranks == 1 ? concat("rank ", v.first_rank)
+                   : concat("stage ", v.stage, ", ", v.ranks, " ranks from ", v.first_rank, " to ", v.last_rank),
+      formatted(": %.2f of %.2f GiB, ", v.needed / kGiB, v.available / kGiB),
+      v.fits() ? formatted("fits with %.2f GiB left", left) : formatted("does not fit: %.2f GiB too much", -left));
 }
 
 }  // namespace drivetrain

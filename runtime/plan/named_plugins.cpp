@@ -36,6 +36,11 @@ GroupPtr NamedCommunicator::make_group(const std::vector<int64_t>& ranks, const 
   return recorded_group(std::move(group), flight_);
 }
 
+bool NamedCommunicator::has_one_memory() const {
+  const auto* says = dynamic_cast<const HasOneMemory*>(inner_.get());
+  return says && says->has_one_memory();
+}
+
 void NamedCommunicator::abort(const std::string& reason) noexcept {
   const CurrentCall current({.id = id_, .hook = "abort"});
   inner_->abort(reason);

@@ -6,6 +6,7 @@
 #include <string>
 
 #include <drivetrain/communicator.h>
+#include <drivetrain/planned_memory.h>
 #include <drivetrain/schedule.h>
 
 #include "flight/record.h"
@@ -29,13 +30,14 @@ class NamedSchedule final : public Schedule {
 };
 
 // Its groups write their calls into the rank's flight record, if there is one.
-class NamedCommunicator final : public Communicator {
+class NamedCommunicator final : public Communicator, public HasOneMemory {
  public:
   NamedCommunicator(std::string id, std::shared_ptr<Communicator> inner, std::shared_ptr<FlightRecord> flight)
       : id_(std::move(id)), inner_(std::move(inner)), flight_(std::move(flight)) {}
 
   GroupPtr make_group(const std::vector<int64_t>& ranks, const std::string& label) override;
   void abort(const std::string& reason) noexcept override;
+  bool has_one_memory() const override;
 
  private:
   const std::string id_;

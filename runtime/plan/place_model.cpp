@@ -120,8 +120,6 @@ void plan_positions(PlannedRun& run) {
 
 // What plugins want to know about the fullest rank, for their figures.
 void count_fullest_rank(RunPlan& plan) {
-  std::map<int64_t, int64_t> parameters;
-  for (const PlacedPiece& piece : plan.placement) parameters[piece.stage] += piece.parameters;
   const auto largest = [](const std::map<int64_t, int64_t>& by_stage) {
     int64_t most = 0;
     for (const auto& [stage, value] : by_stage) most = std::max(most, value);
@@ -130,8 +128,8 @@ void count_fullest_rank(RunPlan& plan) {
   int64_t slots = 1;
   for (const int64_t of_stage : plan.schedule.slots) slots = std::max(slots, of_stage);
   const int64_t chunks = plan.schedule.chunks;
-  plan.run.rank_share =
-      static_cast<double>(largest(parameters)) / static_cast<double>(std::max<int64_t>(plan.model.parameters, 1));
+  plan.run.rank_share = static_cast<double>(largest(plan.parameters_by_stage())) /
+                        static_cast<double>(std::max<int64_t>(plan.model.parameters, 1));
   // Of a model that names no blocks, its facts alone are known.
   if (const int64_t layers = largest(plan.blocks_by_stage()); layers > 0) plan.run.rank_layers = layers;
   if (plan.run.seq_length.known()) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <drivetrain/data_parallel.h>
+#include <drivetrain/planned_memory.h>
 #include <drivetrain/toolkit/sharding/flat_unit.h>
 
 #include <memory>
@@ -11,7 +12,7 @@
 
 namespace drivetrain {
 
-class PlainStorage final : public DataParallel {
+class PlainStorage final : public DataParallel, public HoldsUnits {
  public:
   explicit PlainStorage(const Services& services) : services_(services) {}
 
@@ -20,10 +21,14 @@ class PlainStorage final : public DataParallel {
     if (const int64_t parts = ctx.run().joined_ranks.value_or(1); parts > 1)
       ctx.refuse(concat("parts of one sequence are on ", parts, " ranks, and nobody sums their gradients. Leave ",
                         "\"data_parallel\" out, or choose a plugin that does"));
+  }
+  void plan_units(PlanContext& ctx, const PlannedStage& stage) const override {
+    double all = 0;
+    for (size_t u = 0; u < stage.units.units.size(); ++u)
+      if (const auto params = stage.units.owned(u); !params.empty())
+        all += static_cast<double>(FlatUnit::numel_of(params, stage.mesh, 1));
     const auto hold = [&](MemoryClass memory_class, const char* what, at::ScalarType type) {
-      const double bytes = static_cast<double>(ctx.model().parameters) * ctx.run().rank_share.value_or(1) *
-                           static_cast<double>(c10::elementSize(type));
-      ctx.memory(memory_class, concat(what, ", ", dtype_name(type)), bytes);
+      ctx.memory(memory_class, concat(what, ", ", dtype_name(type)), all * static_cast<double>(c10::elementSize(type)));
     };
     const Dtypes& types = services_.dtypes;
     hold(MemoryClass::parameters, "parameters", types.param);

@@ -8,11 +8,11 @@
 #include <optional>
 
 #include "checks/plugin_call.h"
-#include "plan/activation_plan.h"
 #include "plan/choose_dtypes.h"
 #include "plan/create_plugins.h"
 #include "plan/place_model.h"
 #include "plan/plugins_that_offer.h"
+#include "plan/stage_memory.h"
 
 namespace drivetrain {
 namespace {
@@ -204,7 +204,6 @@ std::string negotiate_mesh(const Parties& parties, PlannedRun& run, const std::v
       context, plan.settings.mesh_order, [&](const std::string& id) { return place_of(run, id); }, problems,
       [&](const std::string& ability) { return plugins_that_offer(ability, parties.registry, run); },
       [&](const std::string& kind) { return plan.id_of(kind); });
-  plan.memories = context.memories();
   plan.traffics = context.traffics();
   plan.updated_elements = context.updated_elements();
   decide_capture(parties, run, context, problems);
@@ -225,26 +224,28 @@ void with_place(const PlannedRun& run, const std::string& id, Problems& problems
   }
 }
 
-void place(PlannedRun& run, Problems& problems) {
+// Returns the whole model's chain.
+std::vector<UnitPtr> place(PlannedRun& run, Problems& problems) {
   run.mesh = std::make_unique<Mesh>(run.plan.mesh.axes, run.services->rank, run.services->world_size,
                                     run.plugins.communicator, run.services->device);
   run.services->mesh = run.mesh.get();
-  const std::vector<UnitPtr> chain = build_chain(run);
+  std::vector<UnitPtr> chain = build_chain(run);
   with_place(run, run.plan.id_of(Schedule::kKind), problems, [&] { place_chain(run, chain); });
-  if (!run.plugins.recompute || !problems.empty()) return;
+  if (!run.plugins.recompute || !problems.empty()) return chain;
   const std::string policy = run.plan.id_of(Recompute::kKind);
   with_place(run, policy, problems, [&] {
     plugin_call({policy, "choose"}, [&] { run.plugins.recompute->choose(run.units); });
   });
+  return chain;
 }
 
 // What is known once the model is placed and every plugin has told its part.
-void plan_memory(PlannedRun& run) {
+void plan_memory(const Parties& parties, PlannedRun& run, const std::vector<UnitPtr>& chain) {
   const std::string optimizer = run.plan.id_of(Optimizer::kKind);
   if (run.plugins.optimizer)
     run.plan.optimizer_bytes_per_element = plugin_call(
         {optimizer, "state_bytes_per_element"}, [&] { return run.plugins.optimizer->state_bytes_per_element(); });
-  run.plan.activations = plan_activations(run);
+  plan_stage_memories(run, parties.plugins, chain);
 }
 
 // Plugins see the run several times (plugin.h): to find the mesh, from which batch sizes and data follow; with those
@@ -265,13 +266,13 @@ std::string negotiate_all(const Parties& parties, PlannedRun& run, const std::ve
   }
   problems.throw_if_any();
   if (!refused.empty()) return refused;
-  place(run, problems);
+  const std::vector<UnitPtr> chain = place(run, problems);
   problems.throw_if_any();
   refused = negotiate_mesh(parties, run, chosen, problems, last);
   problems.throw_if_any();
   if (!refused.empty()) return refused;
   check_same_declarations(*before, *last);
-  plan_memory(run);
+  plan_memory(parties, run, chain);
   return refused;
 }
 

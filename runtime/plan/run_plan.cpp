@@ -21,6 +21,12 @@ std::map<int64_t, int64_t> RunPlan::blocks_by_stage() const {
   return blocks;
 }
 
+std::map<int64_t, int64_t> RunPlan::parameters_by_stage() const {
+  std::map<int64_t, int64_t> parameters;
+  for (const PlacedPiece& piece : placement) parameters[piece.stage] += piece.parameters;
+  return parameters;
+}
+
 void add_timeline(RunPlan& plan, const Schedule& schedule) {
   const int64_t pieces = plan.schedule.stages * plan.schedule.chunks,
                 micro_batches = std::max<int64_t>(plan.batch.accumulation, 1);

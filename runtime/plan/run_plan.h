@@ -51,10 +51,19 @@ struct DtypePlan {
   std::string precision = "default", gradient = "default", reduce = "default";
 };
 
-// What forward passes leave for their backward on the fullest rank.
+// What micro-batches take at the fullest moment of a stage's program. Zeros where the units do not say.
 struct ActivationPlan {
-  double bytes = 0;    // 0 where the blocks do not say
-  std::string source;  // "model/...: 3 micro-batches x 8 blocks x 2048 tokens"
+  double kept = 0;                     // by forward passes for their backward
+  double working = 0;                  // by the visit of that moment beside it
+  double slack = 0;                    // by which the allocator rounds both up
+  std::string source, working_source;  // "model/...: 3 in flight x 8 blocks x 2048 tokens", "block.7, backward"
+};
+
+// What a rank of one stage holds.
+struct StageMemory {
+  std::vector<PlanRecord::Memory> parts;  // as plugins said
+  double updated_elements = 0;            // by its optimizer
+  ActivationPlan activations;
 };
 
 // Positions of a sequence that this rank has.
@@ -79,9 +88,8 @@ struct DRIVETRAIN_INTERNAL RunPlan {
   // Of parameters that several stages compute with: which stages, ascending.
   std::map<std::string, std::vector<int64_t>> tied_stages;
   PositionPlan positions;
-  std::vector<PlanRecord::Memory> memories;
+  std::vector<StageMemory> stage_memories;
   std::vector<PlanRecord::Traffic> traffics;
-  ActivationPlan activations;
   double updated_elements = 0;             // by a rank's optimizer: as planned; once the run is built, as it is
   double optimizer_bytes_per_element = 0;  // of its state
   CaptureChoice capture;
@@ -91,8 +99,8 @@ struct DRIVETRAIN_INTERNAL RunPlan {
   const PlannedPlugin* plugin(const std::string& kind) const;
   // Its id, "optimizer/adamw"; "" if there is none.
   std::string id_of(const std::string& kind) const;
-  // The blocks of each stage.
-  std::map<int64_t, int64_t> blocks_by_stage() const;
+  // The blocks of each stage, and the parameters that its ranks compute with.
+  std::map<int64_t, int64_t> blocks_by_stage() const, parameters_by_stage() const;
   // Everything above and what follows from it: sums, shares, bytes per parameter. Sizes in bytes, times in forwards of
   // an average piece.
   Value to_json() const;

@@ -132,6 +132,35 @@ Value positions_value(const PositionPlan& positions) {
   return object_of({{"batch", ranges(positions.batch)}, {"activations", ranges(positions.activations)}});
 }
 
+Value parts_value(const StageMemory& stage) {
+  return list_of(stage.parts, [](const PlanRecord::Memory& m) {
+    return object_of(
+        {{"class", memory_class_name(m.memory_class)}, {"by", m.by}, {"what", m.what}, {"bytes", m.bytes}});
+  });
+}
+
+// Of the ranks of each stage, by class.
+Value stages_value(const RunPlan& plan) {
+  Value stages = Value::array();
+  for (const PlannedMemory& memory : memory_by_stage(plan)) {
+    const auto stage = static_cast<int64_t>(stages.items().size());
+    const std::vector<int64_t> ranks = ranks_of_stage(plan, stage);
+    Value value = object_of({{"stage", stage},
+                             {"ranks", static_cast<int64_t>(ranks.size())},
+                             {"first_rank", ranks.empty() ? 0 : ranks.front()},
+                             {"last_rank", ranks.empty() ? 0 : ranks.back()}});
+    for (size_t c = 0; c < memory.bytes.size(); ++c)
+      value.set(memory_class_name(static_cast<MemoryClass>(c)), memory.bytes[c]);
+    value.set("states", memory.states());
+    value.set("working", memory.working);
+    value.set("slack", memory.slack);
+    value.set("together", memory.together());
+    value.set("parts", parts_value(plan.stage_memories[static_cast<size_t>(stage)]));
+    stages.items().push_back(std::move(value));
+  }
+  return stages;
+}
+
 Value memory_value(const RunPlan& plan) {
   const PlannedMemory memory = planned_memory(plan);
   const auto parameters = static_cast<double>(std::max<int64_t>(plan.model.parameters, 1));
@@ -142,12 +171,11 @@ Value memory_value(const RunPlan& plan) {
   for (const MemoryClass c : {MemoryClass::parameters, MemoryClass::gradients, MemoryClass::optimizer,
                               MemoryClass::buffers, MemoryClass::activations})
     value.set(memory_class_name(c), row(memory[c])).set("by", memory.sources[static_cast<size_t>(c)]);
+  value.set("working", row(memory.working)).set("by", memory.working_source);
+  value.set("slack", row(memory.slack));
   value.set("model_states", row(memory.states()));
-  value.set("together", row(memory.states() + memory.passing()));
-  value.set("parts", list_of(plan.memories, [](const PlanRecord::Memory& m) {
-              return object_of(
-                  {{"class", memory_class_name(m.memory_class)}, {"by", m.by}, {"what", m.what}, {"bytes", m.bytes}});
-            }));
+  value.set("together", row(memory.together()));
+  value.set("stages", stages_value(plan));
   value.set("updated_elements", plan.updated_elements);
   value.set("optimizer_bytes_per_element", plan.optimizer_bytes_per_element);
   const CheckpointBytes checkpoint = checkpoint_bytes(plan);

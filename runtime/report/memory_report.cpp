@@ -40,6 +40,15 @@ Value table_value(const MemoryTable& table) {
   return value;
 }
 
+Value planned_value(const PlannedMemory& planned) {
+  Value value = table_value(planned);
+  value.set("activations", static_cast<int64_t>(planned[MemoryClass::activations]));
+  value.set("working", static_cast<int64_t>(planned.working));
+  value.set("slack", static_cast<int64_t>(planned.slack));
+  value.set("together", static_cast<int64_t>(planned.together()));
+  return value;
+}
+
 }  // namespace
 
 std::vector<std::string> planned_lines(const PlannedMemory& planned, int64_t parameters, bool sources) {
@@ -51,10 +60,26 @@ std::vector<std::string> planned_lines(const PlannedMemory& planned, int64_t par
   };
   for (const MemoryClass c : kStateClasses) add(c);
   lines.push_back(memory_row("model states", {planned.states()}, parameters));
-  for (const MemoryClass c : {MemoryClass::buffers, MemoryClass::activations})
-    if (planned[c] > 0) add(c);
-  const double passing = planned.passing();
-  if (passing > 0) lines.push_back(memory_row("together", {planned.states() + passing}, parameters));
+  for (const MemoryRow& row : planned.passing_rows())
+    lines.push_back(memory_row(row.name, {row.bytes}, parameters) +
+                    (sources && !row.source.empty() ? "   " + row.source : ""));
+  if (planned.passing() > 0) lines.push_back(memory_row("together", {planned.together()}, parameters));
+  return lines;
+}
+
+std::vector<std::string> stage_lines(const RunPlan& plan) {
+  std::vector<std::string> lines;
+  const std::vector<PlannedMemory> stages = memory_by_stage(plan);
+  if (stages.size() < 2) return lines;
+  for (const PlannedMemory& memory : stages) {
+    const auto stage = static_cast<int64_t>(lines.size());
+    std::string line =
+        formatted("  stage %-3lld %12.1f MB on each of %zu ranks: states %.1f", static_cast<long long>(stage),
+                  memory.together() / 1e6, ranks_of_stage(plan, stage).size(), memory.states() / 1e6);
+    for (const MemoryRow& row : memory.passing_rows()) line += formatted(", %s %.1f", row.name, row.bytes / 1e6);
+    lines.push_back(std::move(line));
+  }
+  lines.insert(lines.begin(), "memory of a rank by stage");
   return lines;
 }
 
@@ -74,6 +99,9 @@ std::vector<std::string> measured_lines(const PlannedMemory& planned, const std:
   const double passing = planned.passing();
   lines.push_back(passing > 0 ? memory_row("activations and buffers", {passing, buffers}, parameters)
                               : measured_memory_row("activations and buffers", buffers, parameters));
+  if (passing > 0)
+    lines.push_back(
+        memory_row("together", {planned.together(), of([](const auto& r) { return r.together(); })}, parameters));
   lines.push_back(
       measured_memory_row("peak of the process", of([](const auto& r) { return r.peak_memory; }), parameters));
   return lines;
@@ -93,19 +121,21 @@ std::vector<std::string> rank_lines(const std::vector<MeasuredMemory>& ranks) {
   return lines;
 }
 
-Value memory_value(const PlannedMemory& planned, const std::vector<MeasuredMemory>& ranks, int64_t parameters) {
+Value memory_value(const RunPlan& plan, const std::vector<MeasuredMemory>& ranks) {
+  const std::vector<PlannedMemory> stages = memory_by_stage(plan);
   Value list = Value::array();
   for (const MeasuredMemory& rank : ranks) {
     Value one = table_value(rank);
     one.set("states_on_host", static_cast<int64_t>(rank.states_on_host));
+    one.set("together", static_cast<int64_t>(rank.together()));
     one.set("peak_memory_bytes", static_cast<int64_t>(rank.peak_memory));
+    const int64_t stage = stage_of_rank(plan, static_cast<int64_t>(list.items().size()));
+    one.set("planned", planned_value(stages.at(static_cast<size_t>(stage))));
     list.items().push_back(one);
   }
   Value value = Value::object();
-  value.set("model_parameters", parameters);
-  Value table = table_value(planned);
-  table.set("activations", static_cast<int64_t>(planned[MemoryClass::activations]));
-  value.set("planned", table);
+  value.set("model_parameters", plan.model.parameters);
+  value.set("planned", planned_value(planned_memory(plan)));
   value.set("ranks", list);
   return value;
 }

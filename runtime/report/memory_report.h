@@ -17,12 +17,15 @@ struct MeasuredMemory : MemoryTable {  // buffers: everything else at its peak, 
 
 // One line each, the first one a heading. `sources`: who planned what, at the end of each line.
 std::vector<std::string> planned_lines(const PlannedMemory& planned, int64_t parameters, bool sources);
+// Where there are several stages, a line for each.
+std::vector<std::string> stage_lines(const RunPlan& plan);
 // Beside each other, the largest rank's figures counting.
 std::vector<std::string> measured_lines(const PlannedMemory& planned, const std::vector<MeasuredMemory>& ranks,
                                         int64_t parameters);
 // A line per rank.
 std::vector<std::string> rank_lines(const std::vector<MeasuredMemory>& ranks);
-// For the run's folder and monitors, in bytes: {"model_parameters": n, "planned": {...}, "ranks": [{...}, ...]}.
-Value memory_value(const PlannedMemory& planned, const std::vector<MeasuredMemory>& ranks, int64_t parameters);
+// For the run's folder and monitors, in bytes: {"model_parameters": n, "planned": {...}, "ranks": [{...}, ...]}. Each
+// rank has "planned" beside what was measured.
+Value memory_value(const RunPlan& plan, const std::vector<MeasuredMemory>& ranks);
 
 }  // namespace drivetrain

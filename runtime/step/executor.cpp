@@ -1,7 +1,6 @@
 #include "step/executor.h"
 
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/add.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
 #include <drivetrain/toolkit/pipeline/program_check.h>
@@ -167,15 +166,11 @@ void Executor::forward(const Instr& instr) {
     throw fail(ErrorCode::internal, "the schedule runs micro-batch ", instr.micro, " forward before it is received");
   if (!is_first_piece(instr.chunk))
     for (const at::Tensor& t : x) f.inputs.push_back(t.to(at::kMeta));
-  for (UnitFlight& unit : f.units) x = runner_.forward(x, unit);
+  for (UnitFlight& unit : f.units) x = runner_.forward(std::move(x), unit);
   if (!is_last_piece(instr.chunk)) {
     f.outputs = x.size();
     f.summed = x.size() > 1 && parts_.units.units[chunk.last - 1]->returns_summands();
-    if (f.summed) {
-      const at::NoGradGuard no_grad;
-      for (size_t i = 1; i < x.size(); ++i) x[0] = at::add(x[0], x[i]);
-      x.resize(1);
-    }
+    if (f.summed) x = {sum_of(x)};
     f.made = std::move(x);
   } else if (batch.labels_BS.defined()) {
     losses_.emplace_back(instr.micro, x.at(0));

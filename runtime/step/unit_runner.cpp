@@ -1,10 +1,18 @@
 #include "step/unit_runner.h"
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/add.h>
 
 #include <algorithm>
 
 namespace drivetrain {
+
+at::Tensor sum_of(const Tensors& summands) {
+  const at::NoGradGuard no_grad;
+  at::Tensor sum = summands.at(0);
+  for (size_t i = 1; i < summands.size(); ++i) sum = at::add(sum, summands[i]);
+  return sum;
+}
 
 UnitRunner::UnitRunner(UnitList& units, const Strategies& strategies, StepState& state, const Recompute* policy,
                        const Unit* always_kept, std::string model, std::string policy_id, SpanCheck* check)
@@ -58,8 +66,18 @@ Tensors UnitRunner::restored(const Unit& unit, UnitFlight& flight) {
   });
 }
 
-Tensors UnitRunner::compute(Unit& unit, const Tensors& x, UnitFlight& flight) {
+// One tensor is held where two would be, and the unit's first norm, which adds them itself, finds the same sum. What
+// is no block adds them anyway.
+bool UnitRunner::sums_inputs(const Unit& unit, const Tensors& x) const {
+  const int64_t index = state_.visit().unit;
+  if (x.size() < 2 || index == 0 || state_.mode() != Mode::train) return false;
+  return (computed_again(unit) || !unit.is_block()) && units_.units[index - 1]->returns_summands();
+}
+
+Tensors UnitRunner::compute(Unit& unit, Tensors x, UnitFlight& flight) {
   const bool again = computed_again(unit);
+  flight.summed = sums_inputs(unit, x) ? x.size() : 0;
+  if (flight.summed > 0) x = {sum_of(x)};
   if (again) hold(unit, x, flight);
   return plugin_call({model_, "forward", unit.name()}, [&] {
     return checked([&] {
@@ -71,12 +89,12 @@ Tensors UnitRunner::compute(Unit& unit, const Tensors& x, UnitFlight& flight) {
   });
 }
 
-Tensors UnitRunner::forward(const Tensors& x, UnitFlight& flight) {
+Tensors UnitRunner::forward(Tensors x, UnitFlight& flight) {
   const Visit visit = state_.visit();
   Unit& unit = *units_.units[visit.unit];
   call_hooks(Nesting::outermost_first, "before_forward", &Strategy::before_forward, visit, unit);
   if (check_) check_->opened(unit);
-  Tensors y = compute(unit, x, flight);
+  Tensors y = compute(unit, std::move(x), flight);
   call_hooks(Nesting::innermost_first, "after_forward", &Strategy::after_forward, visit, unit);
   state_.next_visit();
   return y;
@@ -116,7 +134,8 @@ Tensors UnitRunner::backward(const Tensors& dy, UnitFlight& flight) {
       const at::AutoGradMode recording(true);
       unit.forward(restored(unit, flight), state_, flight.saved);
     }
-    const Tensors dx = unit.backward(dy, state_, flight.saved);
+    Tensors dx = unit.backward(dy, state_, flight.saved);
+    if (flight.summed > 0) dx = Tensors(flight.summed, dx.at(0));
     if (!halved) flight = {};
     return dx;
   });

@@ -17,7 +17,11 @@ struct UnitFlight {
   Saved saved;
   std::unique_ptr<Held> held;  // its inputs, where it will be computed again
   size_t inputs = 0;           // how many those are
+  size_t summed = 0;           // of so many tensors its input is the sum; 0: of none
 };
+
+// Of what a unit returned and the next one adds up (Unit::returns_summands); without autograd.
+at::Tensor sum_of(const Tensors& summands);
 
 class UnitRunner {
  public:
@@ -26,14 +30,16 @@ class UnitRunner {
   UnitRunner(UnitList& units, const Strategies& strategies, StepState& state, const Recompute* policy,
              const Unit* always_kept, std::string model, std::string policy_id, SpanCheck* check = nullptr);
 
-  Tensors forward(const Tensors& x, UnitFlight& flight);
+  // Takes what the unit before returned.
+  Tensors forward(Tensors x, UnitFlight& flight);
   // The whole, or the inputs' half, as the visit says.
   Tensors backward(const Tensors& dy, UnitFlight& flight);
   void backward_weight(UnitFlight& flight);
 
  private:
   bool computed_again(const Unit& unit) const;
-  Tensors compute(Unit& unit, const Tensors& x, UnitFlight& flight);
+  Tensors compute(Unit& unit, Tensors x, UnitFlight& flight);
+  bool sums_inputs(const Unit& unit, const Tensors& x) const;
   void hold(const Unit& unit, const Tensors& x, UnitFlight& flight);
   Tensors restored(const Unit& unit, UnitFlight& flight);
   template <class Work>

@@ -18,6 +18,7 @@
 
 #include <drivetrain/error.h>
 #include <drivetrain/plan_context.h>
+#include <drivetrain/planned_memory.h>
 #include <drivetrain/services.h>
 #include <drivetrain/toolkit/layers/by_document.h>
 
@@ -39,7 +40,7 @@ AttentionArgs simplified(AttentionArgs args, int64_t T) {
   return args;
 }
 
-class Flash : public Attention {
+class Flash : public Attention, public TakesAttentionMemory {
  public:
   struct Options {
     std::string backend = "auto";
@@ -89,6 +90,15 @@ class Flash : public Attention {
     if (!args.varlen.cu_seqlens.empty())
       return backward_by_document(dout, state, args, [this](const auto&... one) { return compute_backward(one...); });
     return compute_backward(dout, state, args);
+  }
+
+  // The kernels' own blocks do not grow with the sequence.
+  AttentionMemory attention_memory(const AttentionShape& s) const override {
+    AttentionMemory memory;
+    memory.kept.add(s.query_bytes(), 2).add(s.key_bytes(), 2).add(s.lse_bytes());
+    memory.forward.add(s.query_bytes());
+    memory.backward.add(s.query_bytes()).add(s.key_bytes(), 2);
+    return memory;
   }
 
  private:

@@ -28,9 +28,11 @@
 #include <limits>
 
 #include <drivetrain/plan_context.h>
+#include <drivetrain/planned_memory.h>
 #include <drivetrain/random.h>
 #include <drivetrain/services.h>
 #include <drivetrain/toolkit/layers/by_document.h>
+#include <drivetrain/toolkit/units/memory_trace.h>
 
 namespace {
 
@@ -105,7 +107,53 @@ at::Tensor kept(const at::Tensor& scores, const AttentionArgs& args) {
   return factor.ge_(args.dropout).mul_(1 / (1 - args.dropout)).to(scores.scalar_type());
 }
 
-class Standard : public Attention {
+// Bytes of the tensors below in the type they are computed in.
+struct WideSizes {
+  explicit WideSizes(const AttentionShape& s) : wide(s.dtype == at::kDouble ? 8 : 4) {
+    scores = s.rows * s.heads * s.queries * s.keys * wide;
+    q = s.query_bytes() / s.element() * wide, k = s.key_bytes() / s.element() * wide;
+    distance = s.queries * s.keys * 8, hidden = s.queries * s.keys;
+  }
+  double wide, scores, q, k, distance, hidden;
+};
+
+// masked_scores, which is left with the scores.
+void trace_scores(MemoryTrace& trace, const WideSizes& z) {
+  trace.take(z.q).take(z.k).take(z.scores);
+  trace.moment(TensorSizes().add(z.distance).add(z.hidden)).free(z.q).free(z.k);
+}
+
+TensorSizes forward_sizes(const AttentionShape& s, const WideSizes& z) {
+  MemoryTrace trace;
+  trace_scores(trace, z);
+  if (s.dropout) trace.moment(z.scores);
+  trace.take(z.k).take(z.q).free(z.k).free(z.scores);                 // v by head, out
+  trace.take(z.q).take(s.dtype == at::kFloat ? 0 : s.query_bytes());  // by position, in the model's type
+  return trace.most();
+}
+
+TensorSizes backward_sizes(const AttentionShape& s, const WideSizes& z) {
+  const double narrow_q = z.wide == s.element() ? 0 : s.query_bytes(), narrow_k = narrow_q > 0 ? s.key_bytes() : 0;
+  MemoryTrace trace;
+  trace.take(z.q, 2);  // dout and q by group
+  trace_scores(trace, z);
+  if (s.dropout) trace.take(z.scores, 2);              // the mask's factors, and p times them
+  trace.take(z.k).take(z.k).take(z.scores).free(z.k);  // dv; ds with v by head
+  trace.moment(z.q, 2);                                // delta: out by group, and times dout
+  // dq with k by head, dk, and all three by position: temporaries of one statement.
+  trace.take(z.k).take(z.q, 2).take(narrow_q).take(z.k, 2).take(narrow_k).take(z.k).take(narrow_k);
+  return trace.most();
+}
+
+AttentionMemory memory_of(const AttentionShape& s) {
+  const WideSizes z(s);
+  AttentionMemory memory;
+  memory.kept.add(s.query_bytes(), 2).add(s.key_bytes(), 2).add(s.lse_bytes());
+  memory.forward = forward_sizes(s, z), memory.backward = backward_sizes(s, z);
+  return memory;
+}
+
+class Standard : public Attention, public TakesAttentionMemory {
  public:
   Standard(const NoOptions&, const Services&) {}
 
@@ -138,6 +186,8 @@ class Standard : public Attention {
       return backward_by_document(dout, state, args, [this](const auto&... one) { return compute_backward(one...); });
     return compute_backward(dout, state, args);
   }
+
+  AttentionMemory attention_memory(const AttentionShape& shape) const override { return memory_of(shape); }
 
  private:
   // With dropout documents stay in one product: random numbers are those of whole rows.

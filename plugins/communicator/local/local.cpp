@@ -2,12 +2,14 @@
 // how ranks find and watch each other, kernels/collective/tree_sum.h for the order of additions.
 #include <algorithm>
 
+#include <drivetrain/planned_memory.h>
+
 #include "group.h"
 
 namespace drivetrain::local {
 namespace {
 
-class LocalCommunicator final : public Communicator {
+class LocalCommunicator final : public Communicator, public HasOneMemory {
  public:
   using Options = LocalOptions;
 
@@ -34,6 +36,8 @@ class LocalCommunicator final : public Communicator {
                  ": wanted ascending ranks below ", world_size_, " that contain this one");
     return std::make_shared<LocalGroup>(host_, ranks, label);
   }
+
+  bool has_one_memory() const override { return host_->share(); }
 
   void abort(const std::string& reason) noexcept override {
     try {

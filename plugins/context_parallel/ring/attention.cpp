@@ -3,6 +3,7 @@
 #include <drivetrain/error.h>
 #include <drivetrain/step_context.h>
 #include <drivetrain/toolkit/layers/by_document.h>
+#include <drivetrain/toolkit/units/memory_trace.h>
 
 #include "merged.h"
 
@@ -137,6 +138,26 @@ Tensors RingAttention::backward(const at::Tensor& dout, const AttentionState& st
   dk.add_(gradients_->current()[0]);
   dv.add_(gradients_->current()[1]);
   return {dq.to(state.q.scalar_type()), dk.to(state.k.scalar_type()), dv.to(state.v.scalar_type())};
+}
+
+// The own keys first, with sums in a wide type; then half a block, of other ranks' keys.
+AttentionMemory RingAttention::attention_memory(const AttentionShape& s) const {
+  AttentionShape half = s;
+  half.keys /= 2;
+  const AttentionMemory own = drivetrain::attention_memory(*inner_, s),
+                        part = drivetrain::attention_memory(*inner_, half);
+  const double wide = s.dtype == at::kDouble ? 8 : 4, q = s.query_bytes() / s.element() * wide,
+               k = s.key_bytes() / s.element() * wide;
+  const double copies = s.element() < wide ? 1 : 0;
+  AttentionMemory memory;
+  memory.kept.add(s.query_bytes(), 2).add(s.key_bytes(), 2).add(s.lse_bytes());
+  MemoryTrace forward, backward;
+  forward.moment(own.forward).take(s.query_bytes()).take(q, copies);
+  forward.moment(part.forward).moment(q, 2).take(s.query_bytes(), copies);
+  backward.moment(own.backward).take(q).take(k, 2);
+  backward.moment(part.backward).take(s.query_bytes(), copies).take(s.key_bytes(), 2 * copies);
+  memory.forward = forward.most(), memory.backward = backward.most();
+  return memory;
 }
 
 }  // namespace drivetrain::ring

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <drivetrain/attention.h>
+#include <drivetrain/planned_memory.h>
 
 #include <memory>
 
@@ -17,7 +18,7 @@
 
 namespace drivetrain::ring {
 
-class RingAttention : public Attention {
+class RingAttention : public Attention, public TakesAttentionMemory {
  public:
   RingAttention(std::shared_ptr<Attention> inner, int64_t index, int64_t ranks)
       : inner_(std::move(inner)), index_(index), ranks_(ranks) {}
@@ -28,6 +29,7 @@ class RingAttention : public Attention {
   AttentionState forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                          const AttentionArgs& args) const override;
   Tensors backward(const at::Tensor& dout, const AttentionState& state, const AttentionArgs& args) const override;
+  AttentionMemory attention_memory(const AttentionShape& shape) const override;
 
  private:
   // For the rank's own keys, and for those of others: arguments of the attention inside.

@@ -3,6 +3,7 @@
 #include <ATen/ops/empty.h>
 
 #include <drivetrain/error.h>
+#include <drivetrain/toolkit/units/memory_trace.h>
 
 namespace drivetrain::ulysses {
 namespace {
@@ -115,6 +116,25 @@ Tensors HeadsAttention::backward(const at::Tensor& dout, const AttentionState& s
     dv.add(pieces[i].narrow(2, h + g, g), shares[i].key);
   }
   return {dq, dk.result(), dv.result()};
+}
+
+// Of the rank with the most heads. What has arrived is kept: queries, keys and values of its heads over the whole
+// sequence.
+AttentionMemory HeadsAttention::attention_memory(const AttentionShape& s) const {
+  const HeadShare share = share_heads(static_cast<int64_t>(s.heads), static_cast<int64_t>(s.groups), ranks_).front();
+  AttentionShape all = s;
+  all.queries *= static_cast<double>(ranks_), all.keys *= static_cast<double>(ranks_);
+  all.heads = static_cast<double>(share.query.count), all.groups = static_cast<double>(share.key.count);
+  const AttentionMemory inner = drivetrain::attention_memory(*inner_, all);
+  const double arrived = all.query_bytes() + 2 * all.key_bytes(), here = s.query_bytes() + 2 * s.key_bytes();
+  AttentionMemory memory;
+  memory.kept.add(inner.kept).add(all.query_bytes(), -1).add(all.key_bytes(), -2).add(arrived).add(s.query_bytes());
+  MemoryTrace forward, backward;
+  forward.take(arrived).moment(inner.forward).take(all.query_bytes()).take(all.query_bytes()).take(s.query_bytes());
+  backward.take(all.query_bytes()).moment(inner.backward).take(all.query_bytes()).take(all.key_bytes(), 2);
+  backward.free(all.query_bytes()).take(here).take(s.query_bytes()).take(s.key_bytes(), 2);
+  memory.forward = forward.most(), memory.backward = backward.most();
+  return memory;
 }
 
 AttentionArgs HeadsAttention::inner_args(const AttentionArgs& args, const HeadShare& mine) const {

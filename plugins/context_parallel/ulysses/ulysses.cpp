@@ -84,10 +84,6 @@ class Ulysses : public SequenceSharing<HeadsAttention> {
                 heads_sent * values * element * layers * static_cast<double>(run.accumulation));
     ctx.memory(MemoryClass::buffers, "heads on their way",
                2 * std::max(W, w * static_cast<double>(size_)) * values * element);
-    if (run.training)
-      ctx.memory(MemoryClass::activations, "attention's results by heads",
-                 h * static_cast<double>(size_) * values * element * layers *
-                     static_cast<double>(run.micro_batches_in_flight.value_or(1)));
   }
 };
 

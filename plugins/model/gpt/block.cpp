@@ -14,6 +14,7 @@
 #include <cmath>
 
 #include "activations.h"
+#include "unit_memory.h"
 #include "units.h"
 
 namespace drivetrain::gpt {
@@ -21,7 +22,7 @@ namespace {
 
 double output_std(const Shape& s) { return s.init_std / std::sqrt(2.0 * static_cast<double>(s.layers)); }
 
-class Block : public AutogradUnit {
+class Block : public AutogradUnit, public TakesVisitMemory {
  public:
   Block(const Shape& shape, const BlockSpec& spec, std::shared_ptr<Rotary> rotary, LayerFactory& layers)
       : AutogradUnit(spec.name), shape_(shape), rotary_(std::move(rotary)) {
@@ -59,6 +60,11 @@ class Block : public AutogradUnit {
     keeps.inputs = {D, 0};
     keeps.regions = {{"norm", {2 * D, 0}}, {"attn.core", {0, queries}}, {"mlp.act", {0, F}}};
     return keeps;
+  }
+
+  VisitMemory visit_memory(const VisitShape& visit, const KeepOfRegion& keep) const override {
+    const BlockKeeps keeps{qkv_->keeps_input(), fc_->keeps_input(), keep("norm"), keep("attn.core"), keep("mlp.act")};
+    return block_memory(shape_, visit, keeps, attention_memory(*attention_, attention_shape(shape_, visit)));
   }
 
   Tensors run(const Tensors& in, StepContext& ctx) override {

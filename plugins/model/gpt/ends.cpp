@@ -10,6 +10,7 @@
 
 #include <drivetrain/error.h>
 
+#include "unit_memory.h"
 #include "units.h"
 
 namespace drivetrain::gpt {
@@ -17,7 +18,7 @@ namespace {
 
 constexpr size_t kMostCuts = 64;  // cuts that depend on a batch's documents come in any number
 
-class EmbeddingUnit : public AutogradUnit {
+class EmbeddingUnit : public AutogradUnit, public TakesVisitMemory {
  public:
   EmbeddingUnit(const Shape& s, LayerFactory& layers) : AutogradUnit("embedding"), shape_(s) {
     const InitRule init = InitRule::normal(s.init_std);
@@ -30,6 +31,10 @@ class EmbeddingUnit : public AutogradUnit {
     if (position_)
       for (const ParamPtr& param : position_->params()) all.push_back(param);
     return all;
+  }
+
+  VisitMemory visit_memory(const VisitShape& visit, const KeepOfRegion&) const override {
+    return embedding_memory(shape_, visit);
   }
 
   Tensors run(const Tensors& in, StepContext& ctx) override {
@@ -82,9 +87,9 @@ class EmbeddingUnit : public AutogradUnit {
   std::vector<std::pair<std::vector<RowRange>, at::Tensor>> ids_;  // of several ranges, by these
 };
 
-class HeadUnit : public AutogradUnit {
+class HeadUnit : public AutogradUnit, public TakesVisitMemory {
  public:
-  HeadUnit(const Shape& s, const ParamPtr& word, LayerFactory& layers) : AutogradUnit("head") {
+  HeadUnit(const Shape& s, const ParamPtr& word, LayerFactory& layers) : AutogradUnit("head"), shape_(s) {
     norm_ = layers.norm({"final_norm", s.hidden, s.rms, s.norm_epsilon});
     loss_ = layers.lm_loss({"head", s.vocab, s.hidden, word, InitRule::normal(s.init_std)});
   }
@@ -95,11 +100,16 @@ class HeadUnit : public AutogradUnit {
     return all;
   }
 
+  VisitMemory visit_memory(const VisitShape& visit, const KeepOfRegion&) const override {
+    return head_memory(shape_, visit);
+  }
+
   Tensors run(const Tensors& in, StepContext& ctx) override {
     return {loss_->forward(norm_->forward(residual_stream(in), ctx), ctx)};
   }
 
  private:
+  const Shape shape_;
   std::shared_ptr<Norm> norm_;
   std::shared_ptr<LmLoss> loss_;
 };

@@ -6,13 +6,14 @@
 
 #include <optional>
 
+#include <drivetrain/planned_memory.h>
 #include <drivetrain/toolkit/recompute/recompute_blocks.h>
 
 #include "options.h"
 
 namespace drivetrain::full_recompute {
 
-class Full : public Recompute {
+class Full : public Recompute, public MovesInputs {
  public:
   using Options = FullOptions;
   static OptionTable options() { return full_table(); }
@@ -23,6 +24,7 @@ class Full : public Recompute {
   void choose(const UnitList& units) override { blocks_.choose(units); }
   Keep keep(const Region& region) const override;
   std::unique_ptr<Held> hold(Tensors inputs) const override;
+  bool leaves_inputs_on_device() const override { return !host_; }
 
  private:
   const Options options_;

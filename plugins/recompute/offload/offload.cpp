@@ -6,6 +6,7 @@
 #include <drivetrain/toolkit/recompute/recompute_blocks.h>
 
 #include <drivetrain/error.h>
+#include <drivetrain/planned_memory.h>
 
 #include <optional>
 
@@ -17,7 +18,7 @@ struct OffloadOptions {
   bool pin_memory = true;
 };
 
-class Offload : public Recompute {
+class Offload : public Recompute, public MovesInputs {
  public:
   using Options = OffloadOptions;
   static OptionTable options() {
@@ -50,6 +51,7 @@ class Offload : public Recompute {
   std::unique_ptr<Held> hold(Tensors inputs) const override {
     return host_ ? host_->hold(inputs) : Recompute::hold(std::move(inputs));
   }
+  bool leaves_inputs_on_device() const override { return !host_; }
 
  private:
   const Options options_;

@@ -23,21 +23,14 @@ struct Activations {
   at::Tensor fc, act;   // [B, S, F]; fc before its bias; act, if kept: what mlp_proj wants for its backward
 };
 
-// The recompute policy's answers. Nothing at all where no backward follows.
-struct Kept {
-  bool norms, heads, attention, fc, act;
-  bool by_layers;  // what a layer keeps of a norm's output, which no cheap computation gives again
-
-  Kept(StepContext& ctx, bool recording, const BlockOptions& options)
-      : norms(false), heads(false), attention(false), fc(false), act(false), by_layers(false) {
-    if (!recording) return;
-    const Keep core = ctx.keep("attn.core"), mlp = ctx.keep("mlp.act");
-    by_layers = ctx.keep("norm") == Keep::all;
-    norms = by_layers && !options.recompute_cheap;
-    attention = core == Keep::all, heads = core != Keep::nothing;
-    act = mlp == Keep::all && !options.recompute_cheap, fc = mlp != Keep::nothing;
-  }
-};
+Kept::Kept(const KeepOfRegion& keep, bool recording, const BlockOptions& options) {
+  if (!recording) return;
+  const Keep core = keep("attn.core"), mlp = keep("mlp.act");
+  by_layers = keep("norm") == Keep::all;
+  norms = by_layers && !options.recompute_cheap;
+  attention = core == Keep::all, heads = core != Keep::nothing;
+  act = mlp == Keep::all && !options.recompute_cheap, fc = mlp != Keep::nothing;
+}
 
 namespace {
 
@@ -94,7 +87,7 @@ std::optional<UnitKeeps> Block::keeps() const {
   const double by_layers = D * static_cast<double>(layers_.qkv->keeps_input() + layers_.fc->keeps_input());
   UnitKeeps keeps;
   keeps.all = {2 * D + (keeps_norms ? 2 * D : 0), 2 * (queries + keys) + fc + (keeps_act ? F : 0)};
-  keeps.inputs = {2 * D, 0};
+  keeps.inputs = {D, 0};  // the sum, as the runtime holds it
   keeps.regions = {
       {"norm", {keeps_norms ? 2 * D : by_layers, 0}}, {"attn.core", {0, queries}}, {"mlp.act", {0, keeps_act ? F : 0}}};
   return keeps;
@@ -105,7 +98,7 @@ std::optional<UnitKeeps> Block::keeps() const {
 Tensors Block::forward(const Tensors& x, StepContext& ctx, Saved& saved) {
   const bool recording = at::GradMode::is_enabled();
   const at::AutoGradMode off(false);
-  const Kept keep(ctx, recording, options_);
+  const Kept keep([&](std::string_view region) { return ctx.keep(region); }, recording, options_);
   const NormParams &n1 = layers_.norm1, &n2 = layers_.norm2;
   Activations a = begin(x, ctx);
   a.norm1 = ops::norm(x[0], a.pair ? x[1] : at::Tensor(), value(n1.weight), value(n1.bias), norm_args_);

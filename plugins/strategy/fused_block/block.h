@@ -18,6 +18,7 @@
 
 #include <drivetrain/attention.h>
 #include <drivetrain/layers.h>
+#include <drivetrain/planned_memory.h>
 #include <drivetrain/toolkit/ops/ops.h>
 
 #include "block_layers.h"
@@ -30,9 +31,16 @@ struct BlockOptions {
 };
 
 struct Activations;
-struct Kept;
 
-class Block : public Unit {
+// What a visit keeps, by the recompute policy's answers. Nothing at all where no backward follows.
+struct Kept {
+  bool norms = false, heads = false, attention = false, fc = false, act = false;
+  bool by_layers = false;  // what a layer keeps of a norm's output, which no cheap computation gives again
+
+  Kept(const KeepOfRegion& keep, bool recording, const BlockOptions& options);
+};
+
+class Block : public Unit, public TakesVisitMemory {
  public:
   Block(BlockSpec spec, BlockLayers layers, std::shared_ptr<Attention> attention,
         std::shared_ptr<ops::RotaryPositions> positions, const BlockOptions& options);
@@ -44,6 +52,7 @@ class Block : public Unit {
   bool returns_summands() const override { return true; }
   bool is_block() const override { return true; }
   std::optional<UnitKeeps> keeps() const override;
+  VisitMemory visit_memory(const VisitShape& shape, const KeepOfRegion& keep) const override;
 
  private:
   Activations begin(const Tensors& x, StepContext& ctx) const;

@@ -3,6 +3,7 @@
 #include "conformance/strategy/memory.h"
 #include "support/plugin_under_test.h"
 
+#include <ATen/ops/ones_like.h>
 #include <gtest/gtest.h>
 
 #include <drivetrain/mesh.h>
@@ -138,8 +139,48 @@ TEST(FusedBlock, blocks_leave_the_bytes_that_they_tell) {
       ASSERT_EQ(keeps->regions.size(), 3u);
       for (const auto& region : keeps->regions)
         EXPECT_NEAR(kept - elements_left(region.name), region.freed.whole + region.freed.shared, few) << region.name;
-      EXPECT_EQ(keeps->inputs.whole, 64.0 * static_cast<double>(x.size()));
+      EXPECT_EQ(keeps->inputs.whole, 64.0) << "the runtime adds what comes as two summands";
     }
+}
+
+// And what the plan counts of a block's backward, at its fullest moment.
+TEST(FusedBlock, blocks_take_the_bytes_that_they_tell) {
+  const Host host;
+  const std::string grouped = R"(, "activation": "swiglu", "normalization": "rmsnorm", "num_query_groups": 2)";
+  for (const char* options : {"", "{}", R"({"recompute_cheap": false})"})
+    for (const std::string& rest : {std::string(), grouped})
+      for (const Keep core : {Keep::all, Keep::input}) {
+        SCOPED_TRACE(concat("fused_block ", options, ", model ", rest, ", core ", static_cast<int>(core)));
+        const auto strategy = *options ? make_plugin<Strategy>(host, "fused_block", options) : nullptr;
+        Chain chain(concat(R"({"num_layers": 3, "hidden_size": 64, "num_attention_heads": 4, "vocab_size": 13,)",
+                           R"("max_position_embeddings": 64)", rest, "}"),
+                    strategy.get());
+        chain.fill(at::kFloat), chain.set_batch(2, 64);
+        chain.context.keep_ = {{"attn.core", core}};
+        Saved saved[3];
+        Tensors x = {chain.context.batch_.tokens_BS};
+        for (size_t u = 0; u < 2; ++u) x = chain.units.units[u]->forward(x, chain.context, saved[u]);
+        const auto& block = *chain.units.units[2];
+        const auto* says = dynamic_cast<const TakesVisitMemory*>(&block);
+        ASSERT_NE(says, nullptr);
+        VisitShape shape;
+        shape.rows = 2, shape.tokens = shape.rank_tokens = 128;
+        const VisitMemory told = says->visit_memory(
+            shape, [&](std::string_view region) { return region == "attn.core" ? core : Keep::all; });
+        const int64_t before = memory.alive;
+        x = chain.units.units[2]->forward(x, chain.context, saved[2]);
+        // A delta, which the next unit adds, is not kept; the block before keeps what it returned.
+        const double residual = 128 * 64 * 4, delta = x.size() == 2 ? residual : 0, few = 0.03 * told.kept.bytes();
+        EXPECT_NEAR(static_cast<double>(memory.alive - before) - delta, told.kept.bytes(), few);
+        const int64_t kept = memory.alive;
+        memory.most = kept;
+        chain.context.visit_.direction = Direction::backward;
+        const at::Tensor dy = at::ones_like(x[0]);
+        chain.units.units[2]->backward(Tensors(x.size(), dy), chain.context, saved[2]);
+        // A plain block's output is alive already, as `x`.
+        const double taken = static_cast<double>(memory.most - kept) + (x.size() == 1 ? residual : 0);
+        EXPECT_NEAR(taken, told.working.bytes(), 0.03 * (told.working.bytes() + told.kept.bytes()));
+      }
 }
 
 TEST(FusedBlock, says_how_many_blocks_it_computes) {

@@ -3,18 +3,22 @@
 
 #include "layers.h"
 
+#include <drivetrain/planned_memory.h>
 #include <drivetrain/toolkit/layers/attend.h>
 
 namespace drivetrain::megatron {
 namespace {
 
-class HeadsOfThisRank : public AttentionLayer {
+class HeadsOfThisRank : public AttentionLayer, public TakesAttentionMemory {
  public:
   HeadsOfThisRank(std::shared_ptr<AttentionLayer> inner, std::shared_ptr<Attention> attention, RowRange heads)
       : inner_(std::move(inner)), attention_(std::move(attention)), heads_(heads) {}
   std::vector<ParamPtr> params() const override { return inner_->params(); }
   at::Tensor forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, StepContext& ctx) override {
     return attend(attention_, q, k, v, args(ctx));
+  }
+  AttentionMemory attention_memory(const AttentionShape& shape) const override {
+    return drivetrain::attention_memory(*attention_, shape);
   }
   // Dropout draws what these heads would get among all of them.
   AttentionArgs args(StepContext& ctx) const override {

@@ -71,7 +71,7 @@ void report_traffic(const MegatronOptions& options, PlanContext& ctx) {
   ctx.traffic(kAxis, "embedding and output layer", (2 * passes) * activation);
 }
 
-// One gathered or summed activation at a time, and what keep_gathered keeps from forward to backward.
+// One gathered or summed activation at a time. What keep_gathered keeps is the units' to tell.
 void report_memory(const MegatronOptions& options, PlanContext& ctx) {
   const RunFacts& run = ctx.run();
   const ModelFacts& m = ctx.model();
@@ -80,10 +80,6 @@ void report_memory(const MegatronOptions& options, PlanContext& ctx) {
       static_cast<double>(run.seq_length * run.micro_batch_size) / static_cast<double>(run.joined_ranks.value_or(1));
   const double activation = tokens * static_cast<double>(m.hidden_size) * run.compute_bytes;
   ctx.memory(MemoryClass::buffers, "activations on their way between ranks", 2 * activation);
-  if (!run.training || !options.keep_gathered || !cuts_positions(options, run)) return;
-  const double layers = static_cast<double>(run.rank_layers.value_or(m.num_layers));
-  ctx.memory(MemoryClass::activations, "gathered inputs (keep_gathered)",
-             2 * layers * activation * static_cast<double>(run.micro_batches_in_flight.value_or(1)));
 }
 
 void report_keys_of_deepspeed(const MegatronOptions& o, PlanContext& ctx) {

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include <drivetrain/error.h>
+#include <drivetrain/planned_memory.h>
 #include <drivetrain/toolkit/layers/attend.h>
 #include <drivetrain/toolkit/layers/chunked_loss.h>
 #include <drivetrain/toolkit/layers/linear.h>
@@ -97,13 +98,16 @@ class PlainNorm : public Norm {
   ParamPtr weight_, bias_;
 };
 
-class PlainAttention : public AttentionLayer {
+class PlainAttention : public AttentionLayer, public TakesAttentionMemory {
  public:
   PlainAttention(const AttentionSpec& spec, std::shared_ptr<Attention> attention)
       : spec_(spec), attention_(std::move(attention)) {}
   std::vector<ParamPtr> params() const override { return {}; }
   at::Tensor forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, StepContext& ctx) override {
     return attend(attention_, q, k, v, args(ctx));
+  }
+  AttentionMemory attention_memory(const AttentionShape& shape) const override {
+    return drivetrain::attention_memory(*attention_, shape);
   }
   AttentionArgs args(StepContext& ctx) const override {
     AttentionArgs args;

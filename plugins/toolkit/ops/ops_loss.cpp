@@ -34,10 +34,13 @@ at::Tensor cross_entropy_by_operators(at::Tensor& logits, const at::Tensor& labe
 
 }  // namespace
 
+int64_t loss_rows_at_once(int64_t rows, int64_t row_bytes, bool on_cpu) {
+  const int64_t most = (on_cpu ? int64_t{64} << 20 : int64_t{512} << 20) / row_bytes;
+  return std::min(rows, std::clamp<int64_t>(most / 64 * 64, 64, std::max<int64_t>(rows, 64)));
+}
+
 int64_t loss_rows_at_once(const at::Tensor& x, const at::Tensor& weight) {
-  const int64_t bytes = x.is_cpu() ? int64_t{64} << 20 : int64_t{512} << 20, N = x.size(0);
-  const int64_t rows = bytes / (weight.size(0) * static_cast<int64_t>(weight.element_size()));
-  return std::min(N, std::clamp<int64_t>(rows / 64 * 64, 64, std::max<int64_t>(N, 64)));
+  return loss_rows_at_once(x.size(0), weight.size(0) * static_cast<int64_t>(weight.element_size()), x.is_cpu());
 }
 
 at::Tensor cross_entropy_(at::Tensor& logits, const at::Tensor& given_labels, bool gradient, double scale) {

@@ -37,6 +37,20 @@ std::vector<BucketPlan> plan_buckets(const std::vector<ParamPtr>& params, const 
   return plans;
 }
 
+std::vector<std::string> common(const std::vector<std::string>& list, const std::vector<std::string>& axes) {
+  std::vector<std::string> both;
+  for (const std::string& axis : list)
+    if (std::find(axes.begin(), axes.end(), axis) != axes.end()) both.push_back(axis);
+  return both;
+}
+
+int64_t ranks_along(const Mesh& mesh, const std::vector<std::string>& axes) {
+  int64_t ranks = 1;
+  for (const Axis& axis : mesh.axes())
+    if (std::find(axes.begin(), axes.end(), axis.name) != axes.end()) ranks *= axis.size;
+  return ranks;
+}
+
 // The groups of every set of reduction axes, made once. Ranks of a group have the same units, so all ask in one order.
 class GroupsByAxes {
  public:
@@ -56,13 +70,6 @@ class GroupsByAxes {
   }
 
  private:
-  static std::vector<std::string> common(const std::vector<std::string>& list, const std::vector<std::string>& axes) {
-    std::vector<std::string> both;
-    for (const std::string& axis : list)
-      if (std::find(axes.begin(), axes.end(), axis) != axes.end()) both.push_back(axis);
-    return both;
-  }
-
   const Mesh& mesh_;
   const ShardingOptions& options_;
   std::map<std::vector<std::string>, Groups> made_;
@@ -129,6 +136,21 @@ class BucketMaker {
 };
 
 }  // namespace
+
+std::vector<BucketSizes> bucket_sizes(const UnitList& units, const Mesh& mesh, const ShardingOptions& options) {
+  std::vector<BucketSizes> all;
+  for (size_t u = 0; u < units.units.size(); ++u)
+    for (const BucketPlan& plan : plan_buckets(units.owned(u), options, mesh)) {
+      BucketSizes& sizes = all.emplace_back();
+      sizes.unit = static_cast<int64_t>(u), sizes.trainable = plan.trainable, sizes.params = plan.params;
+      sizes.elements = plan.numel;
+      sizes.shards = ranks_along(mesh, common(options.shard_axes, plan.axes));
+      sizes.sums = sizes.shards * ranks_along(mesh, common(options.replica_axes, plan.axes)) > 1;
+      sizes.resident = plan.resident || sizes.shards == 1;
+      sizes.numel = FlatUnit::numel_of(plan.params, mesh, sizes.shards);
+    }
+  return all;
+}
 
 Buckets make_buckets(const UnitList& units, const Services& services, const ShardingOptions& options) {
   Buckets buckets;

@@ -12,19 +12,20 @@ StateSharing::~StateSharing() = default;
 
 // Parts of one sequence hold copies: they share the state where all ranks do,
 // else their gradients are summed as replicas' are.
-void StateSharing::name_joined_axes() {
-  ShardingOptions& s = options_;
+ShardingOptions StateSharing::with_joined_axes(const Mesh& mesh) const {
+  ShardingOptions s = options_;
   const auto names = [](const std::vector<std::string>& list, const std::string& axis) {
     return std::find(list.begin(), list.end(), axis) != list.end();
   };
   std::vector<std::string>& joined = !s.shard_axes.empty() && s.replica_axes.empty() ? s.shard_axes : s.replica_axes;
-  for (const Axis& axis : services_.mesh->axes())
+  for (const Axis& axis : mesh.axes())
     if (axis.joins_gradients && axis.size > 1 && !names(s.shard_axes, axis.name) && !names(s.replica_axes, axis.name))
       joined.push_back(axis.name);
+  return s;
 }
 
 void StateSharing::attach(UnitList& units) {
-  name_joined_axes();
+  options_ = with_joined_axes(*services_.mesh);
   buckets_ = sharding::make_buckets(units, services_, options_);
   values_ = make_value_gathers(units, buckets_);
   grads_ = std::make_unique<sharding::GradSums>(options_, services_.dtypes, services_.device, units, buckets_);

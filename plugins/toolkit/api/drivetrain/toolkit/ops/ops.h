@@ -91,6 +91,7 @@ at::Tensor split_heads_backward(const Heads& gradients, const RotaryTable& table
 // The number of rows per chunk in which an output layer computes logits of x [N, D] with weight [V, D]: large enough
 // for fast matrix products and few additions to the weight's gradient, small enough for little memory.
 int64_t loss_rows_at_once(const at::Tensor& x, const at::Tensor& weight);
+int64_t loss_rows_at_once(int64_t rows, int64_t row_bytes, bool on_cpu);  // row_bytes: of one row of logits
 // logits [N, V], labels int64 [N]; a row with a negative label does not count. Returns the float64 scalar sum over the
 // rows that count of log sum exp(logits) - logit[label], not scaled. With `gradient`, logits are overwritten by their
 // gradient, (softmax - onehot) * scale, zero in rows that do not count; without, they do not change.

@@ -46,6 +46,17 @@ using Buckets = std::vector<std::unique_ptr<Bucket>>;
 // Makes the buckets and assigns every parameter of the units to one of them. Collective, since it makes groups.
 Buckets make_buckets(const UnitList& units, const Services& services, const ShardingOptions& options);
 
+// A bucket before it is made, for the plan.
+struct BucketSizes {
+  int64_t unit = 0;  // owner of the parameters
+  bool trainable = true, resident = true;
+  std::vector<ParamPtr> params;
+  int64_t elements = 0, numel = 0;  // of the parameters; of the flat buffer, with its gaps
+  int64_t shards = 1;               // ranks that share it out
+  bool sums = false;                // over ranks
+};
+std::vector<BucketSizes> bucket_sizes(const UnitList& units, const Mesh& mesh, const ShardingOptions& options);
+
 // The bucket of each parameter.
 std::map<const Param*, Bucket*> homes(const Buckets& buckets);
 

@@ -19,6 +19,7 @@
 
 #include <drivetrain/data_parallel.h>
 #include <drivetrain/mesh.h>
+#include <drivetrain/planned_memory.h>
 #include <drivetrain/toolkit/sharding/flat_unit.h>
 
 namespace drivetrain {
@@ -59,7 +60,7 @@ struct ShardingOptions {
   std::vector<std::string> backward_axes;
 };
 
-class StateSharing : public DataParallel {
+class StateSharing : public DataParallel, public HoldsUnits {
  public:
   explicit StateSharing(const Services& services);
   ~StateSharing() override;
@@ -69,6 +70,7 @@ class StateSharing : public DataParallel {
   void flush_grads(StepContext& ctx) override;  // waits for all sums; units without a backward give zeros
   std::vector<Trainables> trainables() override;
   std::vector<Trainables> frozen() override;
+  void plan_units(PlanContext& ctx, const PlannedStage& stage) const override;
 
   // The options that `plan` chose; valid after it.
   const ShardingOptions& sharding() const { return options_; }
@@ -116,7 +118,7 @@ class StateSharing : public DataParallel {
   void plan_traffic(PlanContext& ctx) const;
   int64_t gathers(const PlanContext& ctx) const;  // of a unit's values, per step
   double gathered_bytes(const PlanContext& ctx) const;
-  void name_joined_axes();
+  ShardingOptions with_joined_axes(const Mesh& mesh) const;
   std::vector<Trainables> pieces(bool trainable) const;
 
   int64_t shard_ranks_ = 1, second_ranks_ = 0, replica_ranks_ = 1;

@@ -1,0 +1,115 @@
+#include "unit_memory.h"
+
+#include <drivetrain/toolkit/layers/layer_memory.h>
+#include <drivetrain/toolkit/units/memory_trace.h>
+
+namespace drivetrain::gpt {
+namespace {
+
+namespace lm = layer_memory;
+
+double number(int64_t count) { return static_cast<double>(count); }
+
+// Of one [B, S, D] between layers.
+double residual_bytes(const Shape& shape, const VisitShape& visit) {
+  return visit.rank_tokens * number(shape.hidden) * visit.element();
+}
+
+// Of a tensor inside of layers, `columns` of which the ranks share.
+double inside_bytes(int64_t columns, const VisitShape& visit) {
+  return visit.tokens * number(columns) / number(visit.layer_ranks) * visit.element();
+}
+
+}  // namespace
+
+AttentionShape attention_shape(const Shape& shape, const VisitShape& visit) {
+  const auto of_rank = [&](int64_t heads) { return number(heads) / number(visit.layer_ranks); };
+  AttentionShape a{visit.rows,           visit.positions(),     visit.positions(),
+                   of_rank(shape.heads), of_rank(shape.groups), number(shape.head_dim)};
+  a.dtype = visit.dtype, a.dropout = shape.attention_dropout > 0, a.on_cpu = visit.on_cpu;
+  return a;
+}
+
+VisitMemory block_memory(const Shape& shape, const VisitShape& visit, const BlockKeeps& keeps,
+                         const AttentionMemory& attention) {
+  const double residual = residual_bytes(shape, visit),
+               gathered = visit.tokens * number(shape.hidden) * visit.element();
+  const double queries = inside_bytes(shape.heads * shape.head_dim, visit),
+               heads = inside_bytes(shape.qkv_width(), visit), first = inside_bytes(shape.fc_width(), visit),
+               act = inside_bytes(shape.ffn, visit), hidden = number(shape.hidden);
+  const auto share = [&](int64_t columns) { return number(columns) / number(visit.layer_ranks); };
+  const TensorSizes statistics = lm::norm_statistics(visit, visit.rank_tokens, shape.rms),
+                    norm_backward = lm::norm_backward(visit, visit.rank_tokens, hidden);
+  const bool keeps_norms = keeps.norm == Keep::all;
+  // What a layer keeps in place of a norm's output that this block keeps too.
+  const double more1 = keeps_norms && keeps.qkv_keeps_input ? gathered : 0,
+               more2 = keeps_norms && keeps.fc_keeps_input ? gathered : 0;
+  const double norm = keeps_norms ? residual : 0;
+
+  VisitMemory memory;
+  memory.inputs.add(residual);
+  memory.kept.add(residual, 2).add(norm, 2).add(more1).add(more2);
+  if (keeps_norms) memory.kept.add(statistics, 2);
+  if (keeps.core == Keep::all) memory.kept.add(attention.kept);
+  if (keeps.core == Keep::input) memory.kept.add(heads);
+  if (keeps.act != Keep::nothing) memory.kept.add(first);
+  if (keeps.act == Keep::all) memory.kept.add(act);
+
+  MemoryTrace trace;
+  trace.take(residual, 2);  // dy, and the output, which was kept for the unit behind
+  // mlp_branch
+  if (keeps.act == Keep::nothing) trace.take(residual).take(first).free(residual);
+  if (keeps.act != Keep::all) trace.take(act);
+  trace.take(act).moment(lm::weight_gradient(visit, visit.tokens, hidden, share(shape.ffn))).free(act);
+  trace.take(first).moment(lm::activation_backward(visit, visit.tokens, share(shape.fc_width()), false));
+  trace.free(act).free(first);
+  if (!keeps_norms) trace.moment(lm::norm_again(visit, visit.rank_tokens, hidden)).take(residual);
+  trace.take(residual).moment(lm::weight_gradient(visit, visit.tokens, share(shape.fc_width()), hidden));
+  trace.free(first).free(residual).free(more2);
+  trace.take(residual).moment(norm_backward).free(residual, 2);
+  trace.moment(residual);  // both gradients of the sum after attention
+  // attention_branch
+  trace.take(residual);
+  if (keeps.core == Keep::nothing) trace.take(residual).take(heads).free(residual);
+  if (keeps.core != Keep::all) trace.moment(attention.forward).take(attention.kept).free(heads);
+  trace.take(queries).moment(lm::weight_gradient(visit, visit.tokens, hidden, share(shape.heads * shape.head_dim)));
+  trace.moment(attention.backward).free(attention.kept).take(heads).free(queries);
+  trace.take(heads).free(heads);  // split
+  if (!keeps_norms) trace.moment(lm::norm_again(visit, visit.rank_tokens, hidden)).take(residual);
+  trace.take(residual).moment(lm::weight_gradient(visit, visit.tokens, share(shape.qkv_width()), hidden));
+  trace.free(heads).free(residual).free(more1);
+  trace.take(residual).moment(norm_backward).free(residual);
+  trace.moment(residual);
+  memory.working = trace.most();
+  return memory;
+}
+
+VisitMemory embedding_memory(const Shape& shape, const VisitShape& visit) {
+  const auto table = [&](double rows, double tokens) {
+    return lm::embedding_gradient(visit, tokens, rows, number(shape.hidden));
+  };
+  MemoryTrace trace;
+  trace.take(residual_bytes(shape, visit));  // dy
+  trace.moment(table(number(shape.vocab) / number(visit.layer_ranks), visit.tokens));
+  if (!shape.rotary) trace.moment(table(number(shape.positions), visit.rank_tokens));
+  VisitMemory memory;
+  memory.working = trace.most();
+  return memory;
+}
+
+// The norm's sum is the unit's input, or the sum of both.
+VisitMemory head_memory(const Shape& shape, const VisitShape& visit) {
+  const double residual = residual_bytes(shape, visit);
+  VisitMemory memory;
+  memory.inputs.add(residual);
+  memory.kept.add(residual, 2).add(lm::norm_statistics(visit, visit.rank_tokens, shape.rms));
+  MemoryTrace trace;
+  trace.moment(
+      lm::chunked_loss(visit, visit.tokens, number(shape.hidden), number(shape.vocab) / number(visit.layer_ranks)));
+  trace.take(residual).free(residual);
+  trace.take(residual, 2).moment(lm::norm_backward(visit, visit.rank_tokens, number(shape.hidden)));
+  memory.working = trace.most();
+  return memory;
+}
+
+}  // namespace drivetrain::gpt

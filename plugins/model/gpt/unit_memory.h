@@ -1,0 +1,21 @@
+// What the units of block.cpp and ends.cpp keep and take (planned_memory.h), told in the order of their code.
+#pragma once
+
+#include <drivetrain/planned_memory.h>
+
+#include "shape.h"
+
+namespace drivetrain::gpt {
+
+// How the block's layers and the recompute policy act on what is kept.
+struct BlockKeeps {
+  bool qkv_keeps_input = false, fc_keeps_input = false;  // Linear::keeps_input
+  Keep norm = Keep::all, core = Keep::all, act = Keep::all;
+};
+VisitMemory block_memory(const Shape& shape, const VisitShape& visit, const BlockKeeps& keeps,
+                         const AttentionMemory& attention);
+AttentionShape attention_shape(const Shape& shape, const VisitShape& visit);
+VisitMemory embedding_memory(const Shape& shape, const VisitShape& visit);
+VisitMemory head_memory(const Shape& shape, const VisitShape& visit);
+
+}  // namespace drivetrain::gpt

@@ -1,0 +1,95 @@
+// What block.cpp keeps and takes, told in its order.
+#include <drivetrain/toolkit/layers/layer_memory.h>
+#include <drivetrain/toolkit/units/memory_trace.h>
+
+#include "block.h"
+
+namespace drivetrain::fused_block {
+namespace {
+
+namespace lm = layer_memory;
+
+// Bytes of the block's tensors on this rank.
+struct Sizes {
+  Sizes(const BlockSpec& spec, const VisitShape& shape) : s(shape) {
+    const auto n = [](int64_t count) { return static_cast<double>(count); };
+    const double share = n(shape.layer_ranks);
+    hidden = n(spec.hidden), queries = n(spec.heads * spec.head_dim) / share;
+    qkv = queries + 2 * n(spec.kv_heads * spec.head_dim) / share;
+    ffn = n(spec.ffn) / share, first = spec.activation == "swiglu" ? 2 * ffn : ffn;
+  }
+  double between(double columns) const { return s.rank_tokens * columns * s.element(); }
+  double inside(double columns) const { return s.tokens * columns * s.element(); }
+  double residual() const { return between(hidden); }
+  const VisitShape& s;
+  double hidden, queries, qkv, ffn, first;  // columns: of the residual stream, q, q with k and v, act, fc
+};
+
+AttentionShape attention_shape(const BlockSpec& spec, const VisitShape& s) {
+  const auto heads = [&](int64_t count) { return static_cast<double>(count) / static_cast<double>(s.layer_ranks); };
+  AttentionShape a{s.rows,
+                   s.positions(),
+                   s.positions(),
+                   heads(spec.heads),
+                   heads(spec.kv_heads),
+                   static_cast<double>(spec.head_dim)};
+  a.dtype = s.dtype, a.dropout = spec.attention_dropout > 0, a.on_cpu = s.on_cpu;
+  return a;
+}
+
+}  // namespace
+
+VisitMemory Block::visit_memory(const VisitShape& shape, const KeepOfRegion& keep_of) const {
+  const Kept keep(keep_of, true, options_);
+  const Sizes z(spec_, shape);
+  const AttentionMemory attention = attention_memory(*attention_, attention_shape(spec_, shape));
+  const double residual = z.residual(), heads = z.inside(z.qkv), fc = z.inside(z.first), act = z.inside(z.ffn);
+  const TensorSizes statistics = lm::norm_statistics(shape, shape.rank_tokens, spec_.rms);
+  // What a norm's output is kept as: by the layer behind it, or as it is.
+  const auto kept_norm = [&](const Linear& layer, bool used) {
+    return keep.by_layers && used && layer.keeps_input() ? z.inside(z.hidden) : keep.norms ? residual : 0;
+  };
+  const double norm1 = kept_norm(*layers_.qkv, keep.heads || keep.attention), norm2 = kept_norm(*layers_.fc, keep.fc);
+
+  VisitMemory memory;
+  memory.inputs.add(residual);
+  memory.kept.add(residual, 2).add(statistics, 2).add(norm1).add(norm2);
+  if (keep.attention) memory.kept.add(attention.kept);
+  if (keep.heads && !keep.attention) memory.kept.add(heads);
+  if (keep.fc) memory.kept.add(fc);
+  if (keep.act) memory.kept.add(act);
+
+  const double dropped = spec_.hidden_dropout > 0 ? residual : 0;
+  const TensorSizes again = lm::norm_again(shape, shape.rank_tokens, z.hidden),
+                    norm_backward = lm::norm_backward(shape, shape.rank_tokens, z.hidden);
+  MemoryTrace trace;
+  trace.take(residual);  // dy
+  // mlp_backward
+  if (!keep.fc) trace.moment(again).take(residual).take(fc);
+  if (!keep.act) trace.moment(lm::activation(shape, shape.tokens, z.first, spec_.bias)).take(act);
+  trace.take(dropped).take(act);
+  trace.moment(lm::weight_gradient(shape, shape.tokens, z.hidden, z.ffn)).free(act);
+  trace.take(fc).moment(lm::activation_backward(shape, shape.tokens, z.first, spec_.bias));
+  trace.free(fc).free(act).free(dropped);
+  if (norm2 == 0 && keep.fc) trace.moment(again).take(residual);
+  trace.take(residual).moment(lm::weight_gradient(shape, shape.tokens, z.first, z.hidden));
+  trace.free(norm2 > 0 ? norm2 : residual).free(fc);
+  trace.take(residual).moment(norm_backward).free(residual, 2).free(statistics);
+  // attention_backward
+  if (!keep.attention) {
+    if (!keep.heads) trace.moment(again).take(residual).take(heads, 2).free(heads);
+    trace.moment(attention.forward).take(attention.kept).free(heads);
+  }
+  trace.take(dropped).take(z.inside(z.queries));
+  trace.moment(lm::weight_gradient(shape, shape.tokens, z.hidden, z.queries)).free(dropped);
+  trace.moment(attention.backward).free(attention.kept);
+  trace.take(heads, 2).free(heads).free(z.inside(z.queries));
+  if (norm1 == 0 && keep.heads) trace.moment(again).take(residual);
+  trace.take(residual).moment(lm::weight_gradient(shape, shape.tokens, z.qkv, z.hidden));
+  trace.free(norm1 > 0 ? norm1 : residual).free(heads);
+  trace.take(residual).moment(norm_backward);
+  memory.working = trace.most();
+  return memory;
+}
+
+}  // namespace drivetrain::fused_block
