@@ -16,7 +16,8 @@ constexpr Bench kBenches[] = {{"bench step", bench_step},           {"bench kern
                               {"bench optimizer", bench_optimizer}, {"bench attention", bench_attention},
                               {"bench startup", bench_startup},     {"bench collectives", bench_collectives},
                               {"bench context", bench_context},     {"bench checkpoint", bench_checkpoint},
-                              {"bench data", bench_data},           {"bench plugins", bench_plugins}};
+                              {"bench data", bench_data},           {"bench plugins", bench_plugins},
+                              {"bench products", bench_products}};
 
 }  // namespace
 
