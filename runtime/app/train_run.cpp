@@ -289,7 +289,10 @@ std::string describe_plan(const TrainRequest& request, const PlanRequest& wanted
   RunPlan& plan = run->plan;
   if (plan.schedule.stages > 1 || !wanted.svg.empty()) add_timeline(plan, *run->plugins.schedule);
   if (!wanted.svg.empty()) write_text_file(wanted.svg, schedule_svg(plan));
-  return wanted.json ? plan.to_json().to_json(2) + "\n" : plan_text(plan);
+  if (!wanted.json) return plan_text(plan);
+  Value json = plan.to_json();
+  json.set("config", resolved_value(*run, *request.registry));
+  return json.to_json(2) + "\n";
 }
 
 }  // namespace drivetrain
