@@ -7,6 +7,7 @@
 #include "config/places.h"
 #include "config/printable.h"
 #include "plan/min_world_size.h"
+#include "report/shape_advice.h"
 
 namespace drivetrain {
 namespace {
@@ -105,6 +106,8 @@ std::vector<std::string> notes_of(const CheckedConfig& checked) {
     return checked.run->plugins.optimizer->difference_note(checked.run->model_params);
   });
   if (!difference.empty()) lines.push_back(difference);
+  if (checked.settings.device != "cpu")
+    for (std::string& line : shape_advice(shape_facts(*checked.run))) lines.push_back(std::move(line));
   return lines;
 }
 

@@ -15,7 +15,7 @@ std::string flight_file(const std::string& output_dir, int64_t rank) {
 }
 
 RunFlight::RunFlight(const TrainRequest& request, Communicator* communicator)
-    : record_(request.setup.flight), log_(request.setup.log) {
+    : record_(request.setup.flight), log_(request.setup.log), on_host_(request.settings.device == "cpu") {
   if (!record_) return;
   const RankEnvironment& env = request.setup.environment;
   FlightWatchParts parts;
@@ -26,6 +26,17 @@ RunFlight::RunFlight(const TrainRequest& request, Communicator* communicator)
   if (communicator)
     parts.on_different_calls = [communicator](const std::string& reason) { communicator->abort(reason); };
   watch_ = std::make_unique<FlightWatch>(std::move(parts));
+}
+
+void RunFlight::count_times() {
+  if (record_ && on_host_) times_.emplace();
+}
+
+Value RunFlight::times() {
+  if (!times_) return {};
+  Value value = times_->to_value();
+  times_.reset();
+  return value;
 }
 
 void RunFlight::clear_folder(const std::string& output_dir) {

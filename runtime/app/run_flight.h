@@ -2,9 +2,11 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "app/train_run.h"
+#include "flight/step_times.h"
 #include "flight/watch.h"
 
 namespace drivetrain {
@@ -25,11 +27,18 @@ class RunFlight {
   // After a good end.
   void forget();
 
+  // From here on where steps spend their time, on the thread that calls this; `times` ends it and says it. Null where
+  // there is no record, or on an accelerator, whose work the host's clock does not see. Both on one thread.
+  void count_times();
+  Value times();
+
  private:
   const std::shared_ptr<FlightRecord> record_;
   const std::shared_ptr<Log> log_;
   std::string folder_;
+  const bool on_host_;
   std::unique_ptr<FlightWatch> watch_;
+  std::optional<StepTimes> times_;
 };
 
 }  // namespace drivetrain

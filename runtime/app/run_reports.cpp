@@ -48,6 +48,14 @@ Value report_memory(const Run& run, const PlannedMemory& planned, const std::vec
   return memory;
 }
 
+void report_times(const Run& run, const std::vector<Value>& ranks) {
+  if (ranks.empty()) return;
+  Value times = Value::object(), list = Value::array();
+  list.items().assign(ranks.begin(), ranks.end());
+  times.set("ranks", std::move(list));
+  write_text_file(run.plan.settings.output_dir + "/step_times.json", times.to_json(2) + "\n");
+}
+
 Value run_end_data(const TrainOutcome& outcome, Value memory) {
   Value end = Value::object();
   end.set("reason", outcome.stopped ? "stopped" : "done");

@@ -19,6 +19,10 @@ Value run_begin_data(const TrainRequest& request, const Run& run, int64_t first_
 // Planned beside measured; the ranks one by one in the log file alone. Returns what the run's folder keeps.
 Value report_memory(const Run& run, const PlannedMemory& planned, const std::vector<MeasuredMemory>& ranks);
 
+// Where the steps of every rank spent their time, into the run's folder. `ranks`: on other ranks than 0 none, and
+// nothing is written.
+void report_times(const Run& run, const std::vector<Value>& ranks);
+
 // The data of "run_end".
 Value run_end_data(const TrainOutcome& outcome, Value memory);
 

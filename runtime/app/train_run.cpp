@@ -12,6 +12,7 @@
 #include "checks/plugin_call.h"
 #include "log/log_console.h"
 #include "observe/bus.h"
+#include "rendezvous/gather_values.h"
 #include "report/facts.h"
 #include "report/memory_measure.h"
 #include "report/plan_text.h"
@@ -175,8 +176,10 @@ class Session {
     if (bus) bus->publish({"run_begin", 0, run_begin_data(request_, run, trainer.next_step())});
     saver_ = make_saver(trainer, bus.get());
     in("training");
+    flight_->count_times();
     TrainOutcome outcome;
     outcome.last_step = trainer.train();
+    const Value times = flight_->times();
     outcome.signal = trainer.stop_signal();
     outcome.stopped = outcome.last_step < run.plan.settings.train_steps;
     if (saver_ && saver_->last_step() == outcome.last_step) outcome.saved = saver_->last_tag();
@@ -184,7 +187,9 @@ class Session {
     in("ending the run");
     AfterTraining after(run, trainer.late_failure());
     after.run(Needs::peers, [&] {
-      const auto memory = measure_memory(run, env_, static_cast<double>(request_.settings.rendezvous_timeout_s));
+      const double timeout_s = static_cast<double>(request_.settings.rendezvous_timeout_s);
+      if (!times.is_null()) report_times(run, gather_values(*run.store, "step_times", env_, times, timeout_s));
+      const auto memory = measure_memory(run, env_, timeout_s);
       if (bus) bus->publish({"run_end", outcome.last_step, run_end_data(outcome, report_memory(run, planned, memory))});
     });
     after.run(Needs::nothing, [&] {
@@ -284,7 +289,10 @@ std::string describe_plan(const TrainRequest& request, const PlanRequest& wanted
   RunPlan& plan = run->plan;
   if (plan.schedule.stages > 1 || !wanted.svg.empty()) add_timeline(plan, *run->plugins.schedule);
   if (!wanted.svg.empty()) write_text_file(wanted.svg, schedule_svg(plan));
-  return wanted.json ? plan.to_json().to_json(2) + "\n" : plan_text(plan);
+  if (!wanted.json) return plan_text(plan);
+  Value json = plan.to_json();
+  json.set("config", resolved_value(*run, *request.registry));
+  return json.to_json(2) + "\n";
 }
 
 }  // namespace drivetrain

@@ -34,6 +34,7 @@ BenchReport bench_context(const BenchArguments& arguments);
 BenchReport bench_checkpoint(const BenchArguments& arguments);
 BenchReport bench_hardware(const BenchArguments& arguments);
 BenchReport bench_data(const BenchArguments& arguments);
+BenchReport bench_products(const BenchArguments& arguments);
 BenchReport bench_plugins(const BenchArguments& arguments);
 
 }  // namespace drivetrain

@@ -1,7 +1,8 @@
 // `drivetrain bench collectives`: every collective of one or several communicators over sizes and kinds of memory.
 //
 // Of a size and a collective all cases are timed in turns, each round as many calls in a row as fill some milliseconds;
-// a round counts as long as it took the slowest rank. Before that each case has been called, and its values compared.
+// a round counts as long as it took the slowest rank. Before that each case has been called once, with its values
+// compared, and six times more: the warm-up.
 // Needs at least two ranks: alone it becomes `launch -n N --bench collectives`.
 #include <ATen/ops/full.h>
 
@@ -24,6 +25,7 @@ namespace {
 
 constexpr double kRoundSeconds = 5e-3;  // a round's calls take about that long
 constexpr int64_t kMostCalls = 2000;
+constexpr int64_t kWarmupCalls = 7;
 
 std::vector<std::string> words_of(const std::string& list) {
   std::vector<std::string> words;
@@ -166,7 +168,7 @@ class CollectivesTimer {
 
   // The same on every rank: rank 0's, after a warm-up.
   int64_t calls_of(Running& running) const {
-    running.calls = 3;
+    running.calls = (kWarmupCalls - 1) / 2;
     const double seconds = std::min(time_calls(running), time_calls(running));
     const double calls = std::clamp(std::ceil(kRoundSeconds / seconds), 1.0, static_cast<double>(kMostCalls));
     const at::Tensor agreed = at::full({1}, calls, at::TensorOptions(at::kFloat).device(rank_.device()));
@@ -237,8 +239,8 @@ void fill_collectives(BenchReport& report, const std::vector<CollectiveResult>& 
   report.json.set("rounds", wish.rounds);
   report.json.set("results", std::move(list));
   report.text += concat(ranks, " ranks, float32, ", wish.rounds,
-                        " rounds in turns, each as long as its slowest rank; bandwidths of the median; values were ",
-                        "compared before\n", table.text());
+                        " rounds in turns, each as long as its slowest rank; bandwidths of the median; before, ",
+                        kWarmupCalls, " calls of each case, values of the first compared\n", table.text());
 }
 
 }  // namespace

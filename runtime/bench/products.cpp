@@ -5,41 +5,13 @@
 #include <ATen/ops/mm.h>
 #include <ATen/ops/rand.h>
 
-#include <algorithm>
-#include <cmath>
-#include <map>
+#include "report/matrix_products.h"
 
 namespace drivetrain {
 namespace {
 
 constexpr double kBudget = 3;  // seconds for all rounds
 constexpr int kLeastRounds = 2, kMostRounds = 20;
-
-using ProductShapes = std::map<std::pair<int64_t, int64_t>, int64_t>;  // (out, in) -> matrices
-
-ProductShapes product_shapes(const PlannedRun& run) {
-  ProductShapes shapes;
-  std::vector<std::pair<int64_t, int64_t>> tables;
-  double elements = 0;
-  for (const ParamPtr& param : run.units.all()) {
-    const std::vector<int64_t> shape = param->layout.local_shape(*run.mesh);
-    if (shape.size() != 2) continue;
-    if (param->embedding) {
-      tables.emplace_back(shape[0], shape[1]);
-      continue;
-    }
-    ++shapes[{shape[0], shape[1]}];
-    elements += static_cast<double>(shape[0] * shape[1]);
-  }
-  // Six operations per element and token, forward and backward: what is left over is the output layer's, tied or not.
-  const double left = run.plan.model.flops_per_token_fixed / 6 - elements;
-  for (const auto& table : tables)
-    if (std::abs(left - static_cast<double>(table.first * table.second)) < 0.5) {
-      ++shapes[table];
-      break;
-    }
-  return shapes;
-}
 
 // The three products of one matrix, with memory of their own.
 TimedWork three_products(const at::TensorOptions& options, int64_t rows, int64_t out, int64_t in) {
@@ -82,8 +54,8 @@ Products time_products(const PlannedRun& run) {
   Products products;
   products.rows = run.plan.batch.micro_batch_size * run.plan.run.seq_length;
   const double per_step = static_cast<double>(run.plan.batch.accumulation);
-  for (const auto& [shape, count] : product_shapes(run)) {
-    const TimedWork work = three_products(options, products.rows, shape.first, shape.second);
+  for (const MatrixShape& shape : matrix_products(run)) {
+    const TimedWork work = three_products(options, products.rows, shape.out, shape.in);
     work();
     std::vector<double> seconds;
     double sum = 0;
@@ -92,10 +64,10 @@ Products time_products(const PlannedRun& run) {
       seconds.push_back(seconds_of(device, work));
       sum += seconds.back();
     }
-    products.list.push_back({shape.first, shape.second, count, spread_of(seconds).min});
-    const double times = per_step * static_cast<double>(count);
+    products.list.push_back({shape.out, shape.in, shape.count, spread_of(seconds).min});
+    const double times = per_step * static_cast<double>(shape.count);
     products.seconds += times * products.list.back().seconds;
-    products.flops += times * 6 * static_cast<double>(products.rows) * static_cast<double>(shape.first * shape.second);
+    products.flops += times * 6 * static_cast<double>(products.rows) * static_cast<double>(shape.out * shape.in);
   }
   return products;
 }

@@ -1,4 +1,8 @@
 // `drivetrain bench step`: a run as `train` composes it, without a run folder and without monitors, timed step by step.
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+
 #include "app/commands.h"
 #include "app/rank_start.h"
 #include "bench/machine.h"
@@ -6,6 +10,7 @@
 #include "bench/products.h"
 #include "bench/step_config.h"
 #include "bench/step_report.h"
+#include "bench/step_trace.h"
 #include "device/device_runtime.h"
 #include "observe/memory.h"
 #include "plan/plan_run.h"
@@ -17,7 +22,8 @@ namespace drivetrain {
 namespace {
 
 constexpr int64_t kWatchedAtTheEnd =
-    3;  // on an accelerator: watched steps are not the fastest, so they are further ones
+    3;                          // on an accelerator: watched steps are not the fastest, so they are further ones
+constexpr int64_t kTraced = 3;  // the last steps
 // Of this rank: of its device, or of the process.
 double peak_of(const PlannedRun& run) {
   DeviceRuntime* const device = run.device_runtime();
@@ -31,6 +37,7 @@ struct StepBench : StepMeasure {
     steps = arguments.whole("--steps");
   }
 
+  int64_t first_traced() const { return std::max<int64_t>(0, train_steps() - kTraced); }  // steps before it
   int64_t train_steps() const { return warmup + steps + (accelerator ? kWatchedAtTheEnd : 0); }
 
   // Losses and seconds of every step; phases where they were watched and count.
@@ -48,16 +55,23 @@ struct StepBench : StepMeasure {
         [&](int64_t step, Value data) {
           if (step > unwatched) watch.end_step();
           if (step == unwatched) watch_from_here();
+          if (traced && step == first_traced()) trace.emplace(*traced);
           rows.push_back(std::move(data));
         },
         no_stop);
     self = &trainer;
     if (unwatched == 0) watch_from_here();
+    if (traced && first_traced() == 0) trace.emplace(*traced);
     trainer.train();
     phases = watch.seconds();
+    if (trace) trace_value = trace->to_value();
+    trace.reset();
   }
 
   bool accelerator;
+  const FlightRecord* traced = nullptr;  // null: no trace is asked for
+  std::optional<StepTrace> trace;
+  Value trace_value;
 };
 
 // What the dataset has, or -1: it does not end, or the run cannot be planned for another reason.
@@ -112,6 +126,40 @@ Products measure(const TrainRequest& request, Run& run, StepBench& bench) {
   }
 }
 
+// The file of --trace, made before the steps run: a place that cannot be written is told at once.
+class TraceFile {
+ public:
+  TraceFile(const BenchArguments& arguments, const TrainRequest& request) : path_(arguments.text("--trace")) {
+    if (path_.empty()) return;
+    if (request.settings.device != "cpu")
+      throw fail(ErrorCode::config,
+                 "bench step: --trace is for runs on the CPU: it has the host's clock, and the device is ",
+                 request.settings.device, "\n   `nsys profile` shows what a device does");
+    if (!request.setup.flight)
+      throw fail(ErrorCode::config, "bench step: --trace needs the flight record; leave out \"flight_record\": false");
+    if (request.setup.environment.rank != 0) return;
+    file_.open(path_, std::ios::trunc);
+    if (!file_) throw cannot("created");
+  }
+  bool wanted() const { return !path_.empty(); }
+
+  // On every rank. Returns the line of the report.
+  std::string write(const TrainRequest& request, const Value& mine) {
+    const std::vector<Value> ranks = gather_values(*request.setup.store, "bench/step/trace", request.setup.environment,
+                                                   mine, static_cast<double>(request.settings.rendezvous_timeout_s));
+    if (ranks.empty()) return "";
+    if (!(file_ << trace_of(ranks).to_json() << "\n") || !file_.flush()) throw cannot("written");
+    return concat("trace of the last steps: ", path_, "; open it in https://ui.perfetto.dev or chrome://tracing\n");
+  }
+
+ private:
+  Error cannot(const char* be) const {
+    return fail(ErrorCode::io, "bench step: --trace ", path_, " cannot be ", be, ": ", std::strerror(errno));
+  }
+  const std::string path_;
+  std::ofstream file_;
+};
+
 }  // namespace
 
 BenchReport bench_step(const BenchArguments& arguments) {
@@ -125,12 +173,15 @@ BenchReport bench_step(const BenchArguments& arguments) {
   const auto registry = choose_for(request, arguments.all("--plugin-path"), problems);
   request.setup.log = report_log(request.setup.environment.rank);
   start_process(request);
+  TraceFile trace(arguments, request);
+  if (trace.wanted()) bench.traced = request.setup.flight.get();
   Run run(std::move(*plan_steps(request, *registry, bench)));
   meet_ranks(request, run, resolved_facts(run.plan, *registry));
   const BenchMachine machine = describe_machine();  // every rank waits here, so that nobody is seen at work
   const Products products = measure(request, run, bench);
   BenchReport report = report_on("step", machine);
   report_steps(run, bench, products, report);
+  if (trace.wanted()) report.text += trace.write(request, bench.trace_value);
   report.silent = request.setup.environment.rank != 0;
   return report;
 }

@@ -182,6 +182,8 @@ inline constexpr Command kCommands[] = {
      .refused = rows::kNoResume,
      .under_launch = true},
     rows::bench("bench kernels", "times every kernel against the memory bandwidth at its size", rows::kBenchKernels),
+    rows::bench("bench products", "times matrix products over shapes: the highest rate that can be reached here",
+                rows::kBenchProducts),
     rows::bench("bench optimizer", "times norm, clipping, update and zeroing of every optimizer against LibTorch",
                 rows::kBenchOptimizer),
     rows::bench("bench attention", "times every attention forward and backward against LibTorch's own",

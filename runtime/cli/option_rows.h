@@ -255,30 +255,36 @@ inline constexpr Option kEvaluate[] = {
      .takes = Takes::folder},
     kPluginPath};
 
-inline constexpr Option kBenchStep[] = {with_default(whole("--steps", "how many steps are timed"), "10"),
-                                        whole("--warmup", "steps before the timed ones; default: 3, on cuda 6", 0),
-                                        kJson,
-                                        kSet,
-                                        kPluginPath,
-                                        alone(whole("--layers", "layers of the model")),
-                                        alone(whole("--hidden", "hidden size of the model")),
-                                        alone(whole("--heads", "attention heads of the model")),
-                                        alone(whole("--vocab", "size of the vocabulary")),
-                                        alone(whole("--batch", "sequences per micro-batch")),
-                                        alone(kSeq),
-                                        {.name = "--dtype",
-                                         .value = "TYPE",
-                                         .help = "data type of the computation; default: the config's",
-                                         .takes = Takes::one_of,
-                                         .choices = "f32|bf16|fp16",
-                                         .alone = true},
-                                        {.name = "--device",
-                                         .value = "DEVICE",
-                                         .help = "device to run on; default: the config's",
-                                         .takes = Takes::one_of,
-                                         .choices = "cpu|cuda",
-                                         .alone = true},
-                                        alone(kThreads)};
+inline constexpr Option kBenchStep[] = {
+    with_default(whole("--steps", "how many steps are timed"), "10"),
+    whole("--warmup", "steps before the timed ones; default: 3, on cuda 6", 0),
+    {.name = "--trace",
+     .value = "FILE",
+     .help = "write the last steps of all ranks there, part by part and call by call, "
+             "for Perfetto or chrome://tracing",
+     .takes = Takes::file},
+    kJson,
+    kSet,
+    kPluginPath,
+    alone(whole("--layers", "layers of the model")),
+    alone(whole("--hidden", "hidden size of the model")),
+    alone(whole("--heads", "attention heads of the model")),
+    alone(whole("--vocab", "size of the vocabulary")),
+    alone(whole("--batch", "sequences per micro-batch")),
+    alone(kSeq),
+    {.name = "--dtype",
+     .value = "TYPE",
+     .help = "data type of the computation; default: the config's",
+     .takes = Takes::one_of,
+     .choices = "f32|bf16|fp16",
+     .alone = true},
+    {.name = "--device",
+     .value = "DEVICE",
+     .help = "device to run on; default: the config's",
+     .takes = Takes::one_of,
+     .choices = "cpu|cuda",
+     .alone = true},
+    alone(kThreads)};
 
 inline constexpr Option kBenchKernels[] = {kDtype, kDevice, with_default(kRounds, "10"), kThreads, kJson};
 
@@ -310,6 +316,16 @@ inline constexpr Option kBenchStartup[] = {processes("processes to start; defaul
                                            with_default(kRounds, "5"), kThreads, kJson};
 
 inline constexpr Option kBenchPlugins[] = {kPluginPath, kJson};
+
+inline constexpr Option kBenchProducts[] = {{.name = "--shapes",
+                                             .value = "MxNxK,...",
+                                             .help = "products to time; default: squares and those of known models",
+                                             .takes = Takes::text},
+                                            kDtype,
+                                            kDevice,
+                                            with_default(kRounds, "10"),
+                                            kThreads,
+                                            kJson};
 
 inline constexpr Option kBenchCollectives[] = {
     alone(with_default(processes("processes to start", 2), "2")),

@@ -12,9 +12,11 @@
 #include <ctime>
 #include <filesystem>
 #include <new>
+#include <utility>
 
 #include <drivetrain/error.h>
 
+#include "flight/listener.h"
 #include "flight/memory.h"
 
 namespace drivetrain {
@@ -35,6 +37,8 @@ void copy_text(char* to, size_t size, const std::string& text) {
   to[length] = '\0';
 }
 
+thread_local FlightListener* listener = nullptr;
+
 void* map(int fd) {
   const int flags = fd < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED;
   void* const at = mmap(nullptr, sizeof(Memory), PROT_READ | PROT_WRITE, flags, fd, 0);
@@ -42,6 +46,8 @@ void* map(int fd) {
 }
 
 }  // namespace
+
+FlightListener* listen_to_this_thread(FlightListener* next) noexcept { return std::exchange(listener, next); }
 
 const char* name_of(FlightOp op) {
   constexpr const char* kNames[kFlightOps] = {"all_reduce",    "all_gather", "reduce_scatter",
@@ -153,11 +159,13 @@ uint64_t FlightRecord::begin(size_t group, const FlightCall& call) noexcept {
   entry.serial.store(serial, std::memory_order_release);
   if (is_collective(call.op)) memory.reached[group].store(call.number, std::memory_order_relaxed);
   memory.changed_ns.store(now, std::memory_order_relaxed);
+  if (listener) listener->begun(serial, memory.labels[group], call, seconds(now));
   return serial;
 }
 
 void FlightRecord::set_state(uint64_t serial, FlightState state) noexcept {
   Memory& memory = *memory_;
+  if (listener) listener->is(serial, state, this->now());
   Memory::Entry& entry = memory.places[serial % kEntries];
   if (entry.serial.load(std::memory_order_acquire) != serial) return;  // its place has another call by now
   if (state == FlightState::pending) {
@@ -180,8 +188,10 @@ void FlightRecord::at(FlightDoing doing, int64_t micro) noexcept {
   Memory& memory = *memory_;
   memory.micro.store(micro, std::memory_order_relaxed);
   memory.doing.store(static_cast<uint8_t>(doing), std::memory_order_relaxed);
-  memory.changed_ns.store(clock_ns() - memory.start_ns, std::memory_order_relaxed);
+  const int64_t now = clock_ns() - memory.start_ns;
+  memory.changed_ns.store(now, std::memory_order_relaxed);
   memory.changes.fetch_add(1, std::memory_order_relaxed);
+  if (listener) listener->at({memory.step.load(std::memory_order_relaxed), micro, doing}, seconds(now));
 }
 
 void FlightRecord::seen_in(const std::string& call) noexcept {

@@ -53,6 +53,22 @@ class Training(HostsTest):
         """The final weights of four ranks on these hosts."""
         return self.weights(*self.start_training(name, changes, *hosts))
 
+    def test_the_all_reduce_benchmark_over_two_hosts(self):
+        self.hostfile("a slots=1\nb slots=1\n")
+        environment = {k: v for k, v in os.environ.items() if not k.startswith(("CUDA", "SSH"))}
+        launch = self.hosts["a"].start(
+            PROGRAM, "launch", "--hostfile", self.work / "hostfile", "--launcher_args", f"-F {self.folder}/ssh_config",
+            "--bench", "collectives", "--communicator", "tcp", "--op", "all_reduce", "--from", "32K", "--to", "128K",
+            "--rounds", "2", "--threads", "1", "--json", stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            env={**environment, "HOME": str(self.folder / "home"), "OMP_NUM_THREADS": "1"})
+        ended = Ended(launch)
+        self.expect(ended, 0)
+        report = json.loads(next(line for line in ended.out.splitlines() if line.startswith("{")))
+        self.assertEqual(report["ranks"], 2)
+        self.assertEqual({result["bytes"] for result in report["results"]}, {32 << 10, 128 << 10})
+        for result in report["results"]:
+            self.assertEqual((result["communicator"], result["bus_factor"]), ("tcp", 1.0))
+
     def test_the_same_bits_as_on_one_host(self):
         for name, changes in LAYOUTS.items():
             with self.subTest(name):

@@ -71,6 +71,61 @@ TEST_F(Bench, two_ranks_are_timed_under_launch_and_rank_0_tells) {
   EXPECT_EQ(value.find("steps")->items().size(), 3u);
 }
 
+// What a viewer needs: valid JSON, a process per rank, computation and communication on tracks of their own.
+TEST_F(Bench, a_trace_has_the_last_steps_of_all_ranks_side_by_side) {
+  const Ran ran = on_stdout("launch -n 2 --bench step " + path("tiny.json") + " --steps 4 --warmup 1 --trace " +
+                            path("trace.json") + " --set train_batch_size=4");
+  ASSERT_EQ(ran.code, 0) << ran.output << file_bytes(path("errors.txt"));
+  expect_says(ran.output, {"trace of the last steps: " + path("trace.json"), "perfetto"});
+  const Value trace = parse_json(file_bytes(path("trace.json")), "trace.json");
+  std::map<int64_t, std::set<std::string>> names;
+  std::map<int64_t, double> steps_us, parts_us;
+  for (const Value& event : trace.find("traceEvents")->items()) {
+    if (event.find("ph")->as_string() != "X") continue;
+    const int64_t rank = event.find("pid")->as_int();
+    const std::string name = event.find("name")->as_string(), kind = event.find("cat")->as_string();
+    names[rank].insert(kind + " " + name);
+    const double us = event.find("dur")->as_double();
+    if (name.starts_with("step "))
+      steps_us[rank] += us;
+    else if (kind == "compute" && !name.starts_with("in "))
+      parts_us[rank] += us;
+  }
+  ASSERT_EQ(names.size(), 2u);
+  for (const int64_t rank : {0, 1}) {
+    for (const char* name : {"compute step 3", "compute step 4", "compute step 5", "compute forward",
+                             "compute backward", "compute update", "communication all_reduce", "compute in all_reduce"})
+      EXPECT_TRUE(names[rank].count(name)) << rank << " " << name;
+    EXPECT_FALSE(names[rank].count("compute step 2")) << "three are traced";
+    EXPECT_NEAR(parts_us[rank] / steps_us[rank], 1, 1e-6) << "parts fill the steps";
+  }
+}
+
+TEST_F(Bench, a_trace_that_cannot_be_made_is_refused_before_the_steps_run) {
+  expect_refused("bench step " + path("tiny.json") + " --trace " + path("none/trace.json"), 8,
+                 {"--trace", "none/trace.json", "cannot be created", "No such file"});
+  expect_refused("bench step " + path("tiny.json") + " --trace " + path("t.json") + " --set flight_record=false", 2,
+                 {"--trace needs the flight record"});
+}
+
+TEST_F(Bench, products_have_the_rate_of_each_shape_and_the_highest) {
+  const Value value = object("products --shapes 64x32x16,8x8x8 --rounds 2 --threads 1");
+  EXPECT_EQ(value.find("bench")->as_string(), "products");
+  const Value::Array& products = value.find("products")->items();
+  ASSERT_EQ(products.size(), 2u);
+  double highest = 0;
+  for (const Value& one : products) {
+    expect_spread(one, "seconds");
+    const double flops =
+        2. * static_cast<double>(one.find("m")->as_int() * one.find("n")->as_int() * one.find("k")->as_int());
+    EXPECT_DOUBLE_EQ(one.find("tflops")->as_double(), flops / one.find("seconds")->find("min")->as_double() / 1e12);
+    highest = std::max(highest, one.find("tflops")->as_double());
+  }
+  EXPECT_DOUBLE_EQ(value.find("highest_tflops")->as_double(), highest);
+  for (const char* wrong : {"64x32", "64x32x0", "axbxc", "1x2x3x4"})
+    expect_refused(std::string("bench products --shapes ") + wrong, 2, {"--shapes wants MxNxK", wrong});
+}
+
 TEST_F(Bench, a_table_says_whether_the_machine_was_idle_and_names_every_phase) {
   const Ran ran = run("bench step " + path("tiny.json") + " --steps 1 --warmup 0");
   EXPECT_EQ(ran.code, 0) << ran.output;

@@ -3,10 +3,12 @@ STUDY_TEST_PROGRAM: the program. One launch of a tiny run takes about a second."
 import contextlib
 import json
 import os
+import pty
 import shutil
 import signal
 import subprocess
 import tempfile
+import threading
 import time
 from pathlib import Path
 
@@ -59,21 +61,94 @@ class Study:
         return {(end["cell"], end["block"]): end["state"] for end in self.events("end")}
 
 
+def ranks_of(cell):
+    """Pids of the ranks of a cell that runs, by their command lines."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        try:
+            words = (entry / "cmdline").read_bytes().split(b"\0") if entry.name.isdigit() else []
+        except OSError:
+            continue
+        if b"train" in words and any(f"/runs/{cell}/".encode() in word for word in words):
+            found.append(int(entry.name))
+    return found
+
+
+def signal_ranks(study, signals):
+    """Sends a signal to a rank of each of these cells, once it has made a step."""
+    left = dict(signals)
+    while left:
+        for cell in list(left):
+            metrics = study.output / f"runs/{cell}/1/run/metrics.jsonl"
+            if metrics.exists() and metrics.stat().st_size > 0 and ranks_of(cell):
+                os.kill(ranks_of(cell)[0], left.pop(cell))
+        time.sleep(0.02)
+
+
 def every_end(folder):
-    study = Study(folder, timeout_s=8, reference={"end": "ok"}, factors={"end": {"levels": {
-        "ok": {}, "refused": {"tensor_parallel.size": 3}, "nan": {"optimizer.params.lr": 1e30},
-        "timeout": {"train_steps": 10000000}, "wrong": {"seed": 7}}}})
+    endless = {"train_steps": 10000000}
+    study = Study(folder, timeout_s=6, reference={"end": "ok"}, memory_limit_bytes=6 << 30, factors={"end": {"levels": {
+        "ok": {}, "refused": {"tensor_parallel.size": 3}, "nan": {"optimizer.params.lr": 1e30}, "timeout": endless,
+        "hangs": endless, "crashed": endless, "wrong": {"seed": 7},
+        "oom": {"model.params.hidden_size": 4096, "model.params.num_layers": 8}}}})
+    threading.Thread(target=signal_ranks, daemon=True, args=(
+        study, {"end=hangs": signal.SIGSTOP, "end=crashed": signal.SIGKILL})).start()
     study.run()
     states = {cell.removeprefix("end="): state for (cell, _), state in study.states().items()}
-    wanted = {"ok": "ok", "refused": "refused", "nan": "nan", "timeout": "timeout", "wrong": "ok"}
+    wanted = {"ok": "ok", "refused": "refused", "nan": "nan", "timeout": "timeout", "wrong": "ok", "hangs": "timeout",
+              "crashed": "crashed", "oom": "oom"}
     check(states == wanted, states)
+    ends = {end["cell"].removeprefix("end="): end for end in study.events("end")}
+    check(ends["crashed"]["signal"] == signal.SIGKILL and ends["crashed"]["rank"] == 0, ends["crashed"])
+    check(ends["oom"]["phase"] and "memory" in ends["oom"]["reason"], ends["oom"])
+    shares = ends["ok"]["part_shares"]
+    check(abs(sum(shares.values()) - 1) < 1e-9 and shares["forward"] > 0 and shares["update"] > 0, shares)
+    check(ends["ok"]["communication_share"] == 0, "one rank has nobody to talk to")
     report = json.loads((study.output / "report.json").read_text())
     gates = {cell["cell"]: cell["gate"] for cell in report["cells"]}
     check(gates["end=wrong"] == "failed" and report["ranking"] == ["end=ok"], report["ranking"])
+    run = report["cells"][0]["runs"][0]
+    check(run["began"].startswith("20") and run["began"] <= run["ended"], run)
     page = (study.output / "report.html").read_text()
-    for part in ("tensor_parallel.size=3", "Not ranked", "timeout", "loss not finite"):
+    for part in ("tensor_parallel.size=3", "Not ranked", "timeout", "loss not finite", "out of memory (", "signal 9",
+                 "Shares of a step", "Where a step&#39;s time goes" if "&#39;" in page else "Where a step's time goes"):
         check(part in page, part)
     check("<script" not in page, "the page has a script")
+
+
+def on_a_terminal(folder):
+    study = Study(folder, repeats=2, factors={"seed": [1, 2]})
+    master, slave = pty.openpty()
+    with subprocess.Popen(study.command(), stdin=slave, stdout=slave, stderr=slave,
+                          env={**os.environ, "TERM": "xterm"}) as process:
+        os.close(slave)
+        shown = b""
+        with contextlib.suppress(OSError):  # the other side is closed
+            while part := os.read(master, 65536):
+                shown += part
+    check(process.returncode == 0, shown.decode())
+    text = shown.decode()
+    for part in ("\x1b[", "2 of 4 runs", "cells  ", "seed=2  repeat 2  step", "left"):
+        check(part in text, f"not shown: {part!r}\n{text!r}")
+    after = text[text.rindex("report: "):]
+    check(after.rstrip().endswith("report.html\r\n\x1b[5A\x1b[J") or "\x1b[J" in after, f"what was drawn stays: {after!r}")
+    plain = study.run("--resume")
+    check("\x1b" not in plain, f"escapes in a file: {plain!r}")
+
+
+def disk_full(folder):
+    """A file system of its own with little room; without the right to mount one there is nothing to try."""
+    study = Study(folder, repeats=2, factors={"seed": [1, 2]})
+    study.output.mkdir()
+    script = (f"mount -t tmpfs -o size=400k tmpfs {study.output} && {{ {PROGRAM} study {folder}/study.json; code=$?; "
+              f"cat {study.output}/ledger.jsonl > {folder}/ledger; exit $code; }}")
+    ran = subprocess.run(["unshare", "-rm", "sh", "-c", script], text=True, stdout=subprocess.PIPE,
+                         stderr=subprocess.STDOUT, timeout=120)
+    if "mount" in ran.stdout or "unshare" in ran.stdout:
+        return print(f"disk_full: no file system of its own is allowed here: {ran.stdout.strip()}")
+    check(ran.returncode == 8 and "--resume" in ran.stdout, f"{ran.returncode} {ran.stdout}")
+    for line in (folder / "ledger").read_text().splitlines()[:-1]:
+        json.loads(line)
 
 
 def killed_and_resumed(folder):
@@ -161,7 +236,8 @@ def plan_and_compare(folder):
 def main():
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="drivetrain-study-")))
-        for case in (every_end, killed_and_resumed, interrupted, bad_input, plan_and_compare):
+        for case in (every_end, on_a_terminal, disk_full, killed_and_resumed, interrupted, bad_input,
+                     plan_and_compare):
             begin = time.time()
             case(folder / case.__name__)
             print(f"ok {case.__name__} {time.time() - begin:.1f} s", flush=True)

@@ -11,13 +11,15 @@ namespace {
 
 constexpr double kLevel = 0.05;
 
-double sum_from(const std::vector<double>& values, size_t first) {
-  return std::accumulate(values.begin() + static_cast<std::ptrdiff_t>(std::min(first, values.size())), values.end(),
-                         0.0);
+std::vector<double> part_of(const std::vector<double>& values, const Window& window) {
+  const auto at = [&](size_t i) { return values.begin() + static_cast<std::ptrdiff_t>(std::min(i, values.size())); };
+  return {at(window.first), at(window.last)};
 }
 
+double sum_of(const std::vector<double>& values) { return std::accumulate(values.begin(), values.end(), 0.0); }
+
 double mean_of(const std::vector<double>& values) {
-  return values.empty() ? 0 : sum_from(values, 0) / static_cast<double>(values.size());
+  return values.empty() ? 0 : sum_of(values) / static_cast<double>(values.size());
 }
 
 double peak_of(const RunRecord& run) {
@@ -29,38 +31,66 @@ double peak_of(const RunRecord& run) {
 
 // The window of one run, added to what the cell has.
 struct Sums {
-  std::vector<double> medians, steps, first_five, real_share, loss_share, startup, wall;
+  std::vector<double> medians, steps, first_five, real_share, loss_share, startup, wall, energy, per_1k_tokens;
+  std::vector<double> communication, communication_most;
+  std::map<std::string, std::vector<double>> parts;
 };
+
+std::optional<double> number_in(const Value& line, const char* key) {
+  const Value* const value = line.find(key);
+  return value && value->is_number() ? std::optional(value->as_double()) : std::nullopt;
+}
+
+void add_shares(const Value& end, Sums& sums) {
+  const Value* const parts = end.find("part_shares");
+  if (!parts) return;
+  for (const Value::Member& part : parts->members()) sums.parts[part.key].push_back(part.value.as_double());
+  sums.communication.push_back(number_in(end, "communication_share").value_or(0));
+  sums.communication_most.push_back(number_in(end, "communication_share_most").value_or(0));
+}
+
+void add_energy(const Value& end, double tokens_per_step, Sums& sums) {
+  const auto all = number_in(end, "energy_j"), steps = number_in(end, "energy_steps"),
+             of_steps = number_in(end, "steps_energy_j");
+  if (all) sums.energy.push_back(*all);
+  if (of_steps && steps && *steps > 0) sums.per_1k_tokens.push_back(1e3 * *of_steps / (*steps * tokens_per_step));
+}
 
 void add_run(const RunRecord& run, const StudyRecord& study, CellResult& result, Sums& sums) {
   const CellRecord& cell = *result.cell;
   const Window window = steady_window(run.step_s, study.warmup);
-  const auto begin = run.step_s.begin() + static_cast<std::ptrdiff_t>(window.first);
-  const std::vector<double> steady(begin, run.step_s.end());
+  const std::vector<double> steady = part_of(run.step_s, window);
   if (steady.empty()) return;
   const double tokens = static_cast<double>(cell.batch) * static_cast<double>(cell.seq_length);
-  const double median = median_of(steady), count = static_cast<double>(steady.size());
+  const double median = run_figure(steady, study.warmup), count = static_cast<double>(steady.size());
   result.tgs.push_back(tokens / static_cast<double>(cell.world_size) / median);
   result.blocks.push_back(run.block), result.never_steady |= window.never;
   sums.medians.push_back(median), sums.steps.insert(sums.steps.end(), steady.begin(), steady.end());
   const size_t five = std::min<size_t>(5, run.step_s.size());
   sums.first_five.push_back(mean_of({run.step_s.begin(), run.step_s.begin() + static_cast<std::ptrdiff_t>(five)}));
-  sums.real_share.push_back(1 - sum_from(run.padding, window.first) / (tokens * count));
-  sums.loss_share.push_back(sum_from(run.tokens, window.first) / (tokens * count));
+  sums.real_share.push_back(1 - sum_of(part_of(run.padding, window)) / (tokens * count));
+  sums.loss_share.push_back(sum_of(part_of(run.tokens, window)) / (tokens * count));
   sums.startup.push_back(run.startup_s), sums.wall.push_back(run.wall_s);
   result.peak_bytes = std::max(result.peak_bytes, peak_of(run));
+  add_shares(run.end, sums), add_energy(run.end, tokens, sums);
 }
 
 void finish(const Sums& sums, const StudyRecord& study, CellResult& result) {
   if (result.tgs.empty()) return;
   const CellRecord& cell = *result.cell;
   result.speed = summary_of(result.tgs), result.step_s = summary_of(sums.medians);
+  result.steps = sums.steps;
   result.step_p10 = quantile_of(sums.steps, 0.1), result.step_p90 = quantile_of(sums.steps, 0.9);
   result.first_five_s = mean_of(sums.first_five);
   result.tgs_real = result.speed.mean * mean_of(sums.real_share);
   result.tgs_loss = result.speed.mean * mean_of(sums.loss_share);
   result.samples_per_s = static_cast<double>(cell.batch) / result.step_s.mean;
   result.startup_s = mean_of(sums.startup), result.wall_s = mean_of(sums.wall);
+  for (const auto& [part, shares] : sums.parts) result.part_shares[part] = mean_of(shares);
+  result.communication_share = mean_of(sums.communication);
+  result.communication_share_most = mean_of(sums.communication_most);
+  if (!sums.energy.empty()) result.energy_j = mean_of(sums.energy);
+  if (!sums.per_1k_tokens.empty()) result.joules_per_1k_tokens = mean_of(sums.per_1k_tokens);
   result.tflops = conventions(cell.shape, cell.recomputes);
   for (Convention& one : result.tflops) one.flops *= result.speed.mean / 1e12;
   if (study.peak_tflops <= 0) return;

@@ -2,6 +2,7 @@
 // the tokens of a step (padded ones) per rank and second, so that cells of other batches and worlds can be compared.
 #pragma once
 
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -10,6 +11,11 @@
 #include "study/statistics.h"
 
 namespace drivetrain::study {
+
+// Parts of a step as step_times.json names them, in their order. "agree" is what is left of the gradients' sums, their
+// norm and the exchange of figures; "begin" is what comes before the first instruction.
+inline constexpr const char* kPartOrder[] = {"begin",           "load",  "forward", "receive", "send", "backward",
+                                             "backward_weight", "agree", "update"};
 
 enum class Verdict { untested, no_difference, faster, slower };
 enum class Gate { off, not_comparable, passed, failed };
@@ -33,10 +39,14 @@ struct CellResult {
   std::vector<double> tgs;                              // one per ok run, by its median step
   std::vector<int64_t> blocks;                          // of those
   Summary speed, step_s;                                // over runs; a run's figure is the median of its window
-  double step_p10 = 0, step_p90 = 0, first_five_s = 0;  // over the steps of all runs; the mean of each run's first five
+  std::vector<double> steps;                            // of the windows of all runs, seconds
+  double step_p10 = 0, step_p90 = 0, first_five_s = 0;  // over these; the mean of each run's first five
   double tgs_real = 0, tgs_loss = 0, samples_per_s = 0, startup_s = 0, wall_s = 0;
   bool never_steady = false;
   double peak_bytes = 0;  // of the largest rank's process, or its states where no process was measured
+  std::map<std::string, double> part_shares;  // of a step: mean over runs and ranks; empty: nothing was measured
+  double communication_share = 0, communication_share_most = 0;  // in the parts; of the rank with most
+  std::optional<double> energy_j, joules_per_1k_tokens;          // of a whole run; of its steps after the first
   std::vector<Convention> tflops;
   std::optional<double> mfu, hfu;
   Gate gate = Gate::off;

@@ -1,7 +1,9 @@
 #include "study/cell_plan.h"
 
 #include <algorithm>
-#include <iostream>
+#include <atomic>
+#include <future>
+#include <thread>
 
 #include <drivetrain/error.h>
 
@@ -128,8 +130,11 @@ void Planner::ask(CellPlan& plan) const {
     return {};
   };
   plan.plan = answer({program_, "train", base_, "--plan", "--json"});
-  if (plan.refusal.empty()) plan.resolved = answer({program_, "config", "resolve", base_});
-  if (!plan.resolved.is_null()) plan.resolved.erase("output_dir");
+  if (const Value* const config = plan.plan.find("config")) {
+    plan.resolved = *config;
+    plan.resolved.erase("output_dir");
+    plan.plan.erase("config");
+  }
   plan.config = hash_of(concat(plan.resolved.to_json(), launch_value(plan).to_json()));
 }
 
@@ -141,21 +146,33 @@ CellPlan Planner::plan_one(const Cell& cell, const CellPlan* reference) const {
 }
 
 std::vector<CellPlan> Planner::plan(const std::vector<Cell>& cells) const {
-  std::vector<CellPlan> plans;
-  for (const Cell& cell : cells) {
-    if (Interrupts::count() > 0) throw fail(ErrorCode::config, "stopped while it planned, before any run");
-    if (cell.is_noise)
-      plans.push_back(plans.front());
-    else
-      plans.push_back(plan_one(cell, plans.empty() ? nullptr : plans.data()));
-    if (plans.size() > 1 || plans.front().refusal.empty()) continue;
-    check_levels({cell}, plans);
-    throw fail(ErrorCode::config, study_.path, ": the reference cell, ", shown(cell.id),
+  std::vector<CellPlan> plans(cells.size());
+  plans.front() = plan_one(cells.front(), nullptr);
+  if (!plans.front().refusal.empty()) {
+    check_levels({cells.front()}, {plans.front()});
+    throw fail(ErrorCode::config, study_.path, ": the reference cell, ", shown(cells.front().id),
                ", is refused: ", plans.front().refusal,
                "\n   every other cell is compared with it: choose a \"reference\" that runs");
   }
+  plan_others(cells, plans);
   check_levels(cells, plans);
   return plans;
+}
+
+// Each is a process of its own, so as many at a time as there are cores.
+void Planner::plan_others(const std::vector<Cell>& cells, std::vector<CellPlan>& plans) const {
+  std::atomic<size_t> next = 1;
+  const auto work = [&] {
+    for (size_t i; (i = next.fetch_add(1)) < cells.size();) {
+      if (Interrupts::count() > 0) throw fail(ErrorCode::config, "stopped while it planned, before any run");
+      plans[i] = cells[i].is_noise ? plans.front() : plan_one(cells[i], plans.data());
+    }
+  };
+  std::vector<std::future<void>> workers;
+  for (unsigned n = std::max(1u, std::thread::hardware_concurrency()); n > 0; --n)
+    workers.push_back(std::async(std::launch::async, work));
+  for (std::future<void>& worker : workers) worker.wait();
+  for (std::future<void>& worker : workers) worker.get();
 }
 
 void Planner::check_levels(const std::vector<Cell>& cells, const std::vector<CellPlan>& plans) const {

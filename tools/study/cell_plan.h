@@ -1,4 +1,4 @@
-// What the program itself says of a cell before it runs: `train --plan --json` and `config resolve`, or why it refuses.
+// What the program itself says of a cell before it runs: `train --plan --json`, or why it refuses.
 #pragma once
 
 #include <string>
@@ -34,6 +34,7 @@ class Planner {
 
  private:
   CellPlan plan_one(const Cell& cell, const CellPlan* reference) const;
+  void plan_others(const std::vector<Cell>& cells, std::vector<CellPlan>& plans) const;
   CellPlan launch_of(const Cell& cell) const;
   void keep(const Cell& cell, const CellPlan& reference, CellPlan& plan) const;
   void ask(CellPlan& plan) const;

@@ -7,15 +7,12 @@
 #include <drivetrain/toolkit/text.h>
 
 #include "config/printable.h"
+#include "study/charts.h"
 #include "study/process.h"
 #include "study/report.h"
 
 namespace drivetrain::study {
-namespace {
 
-constexpr double kPlotTime = 60;  // seconds for a chart
-
-// What gnuplot takes in double quotes.
 std::string quoted(const std::string& text) {
   std::string result = "\"";
   for (const char c : text)
@@ -26,7 +23,6 @@ std::string quoted(const std::string& text) {
   return result + "\"";
 }
 
-// Long labels lose their middle.
 std::string tick(const std::string& text) {
   const std::string safe = printable(text);
   return safe.size() <= 64 ? safe : safe.substr(0, 40) + " ... " + safe.substr(safe.size() - 18);
@@ -40,6 +36,24 @@ std::string begin_of(int width, int height, const std::string& name) {
          "set grid x lc rgb '#999999' lw 0.5 dt 3\nset xlabel textcolor rgb '#111111'\nset ylabel textcolor rgb "
          "'#111111'\n";
 }
+
+std::string data_block(const std::string& name, const std::string& data) {
+  return data.empty() ? "" : "$" + name + " << EOD\n" + data + "EOD\n";
+}
+
+std::string begin_of_rows(const StudyRecord& study, const Analysis& analysis, const std::vector<size_t>& order,
+                          const std::string& name) {
+  std::string ticks;
+  for (size_t i = 0; i < order.size(); ++i)
+    ticks += (i > 0 ? "," : "") + quoted(tick(label_of(*analysis.cells[order[i]].cell, study))) +
+             formatted(" %g", row_of(order, i));
+  return begin_of(900, 90 + 26 * static_cast<int>(order.size()), name) + "set ytics (" + ticks + ")\n" +
+         formatted("set yrange [0.3:%g]\nset xrange [0:*]\nset key off\n", static_cast<double>(order.size()) + 0.7);
+}
+
+namespace {
+
+constexpr double kPlotTime = 60;  // seconds for a chart
 
 // The SVG that gnuplot prints for a script; "" and the reason if it cannot.
 std::string drawn(const std::string& script, std::string& why_not) {
@@ -57,15 +71,14 @@ std::string drawn(const std::string& script, std::string& why_not) {
 
 // Bars from the bottom: the last cell of `order` is at y = 1.
 std::string speed_script(const StudyRecord& study, const Analysis& analysis, const std::vector<size_t>& order) {
-  std::string bars, bad, points, ticks;
+  std::string bars, bad, points;
   double most = 0;
   for (const size_t i : order)
     for (const double one : analysis.cells[i].tgs) most = std::max(most, one);
   if (most == 0) most = 1;
   for (size_t row = 0; row < order.size(); ++row) {
     const CellResult& r = analysis.cells[order[row]];
-    const double y = static_cast<double>(order.size() - row);
-    ticks += (row > 0 ? "," : "") + quoted(tick(label_of(*r.cell, study))) + formatted(" %g", y);
+    const double y = row_of(order, row);
     if (r.ok == 0) {
       bad += formatted("%g %g 0 %g %g %g\n", most * 0.5, y, most, y - 0.35, y + 0.35);
       continue;
@@ -75,14 +88,9 @@ std::string speed_script(const StudyRecord& study, const Analysis& analysis, con
                       std::max(0.0, interval.low), interval.high, r.gate == Gate::failed ? 1 : 0);
     for (const double one : r.tgs) points += formatted("%g %g\n", one, y);
   }
-  std::string script = begin_of(900, 90 + 26 * static_cast<int>(order.size()), "speed");
-  script += "set ytics (" + ticks + ")\n" +
-            formatted("set yrange [0.3:%g]\nset xrange [0:*]\n", static_cast<double>(order.size()) + 0.7);
-  script += "set xlabel 'tokens per rank and second (TGS)'\nset key off\n";
-  const auto block = [&](const char* name, const std::string& data) {
-    if (!data.empty()) script += std::string("$") + name + " << EOD\n" + data + "EOD\n";
-  };
-  block("bars", bars), block("bad", bad), block("points", points);
+  std::string script = begin_of_rows(study, analysis, order, "speed");
+  script += "set xlabel 'tokens per rank and second (TGS)'\n";
+  script += data_block("bars", bars) + data_block("bad", bad) + data_block("points", points);
   std::vector<std::string> plots;
   if (!bars.empty())
     plots.push_back(
@@ -115,8 +123,7 @@ std::string memory_script(const StudyRecord& study, const Analysis& analysis) {
   script +=
       "set xlabel 'largest rank: peak memory of the process, MB'\nset ylabel 'TGS'\nset key off\nset offsets graph "
       "0.05,0.35,0.1,0.05\nset grid y lc rgb '#999999' lw 0.5 dt 3\n";
-  script += "$all << EOD\n" + all + "EOD\n";
-  if (!front.empty()) script += "$front << EOD\n" + front + "EOD\n";
+  script += data_block("all", all) + data_block("front", front);
   script += "plot $all using 1:2 with points pt 7 ps 0.7 lc rgb '#2a6fb0'";
   if (!front.empty()) script += ", $front using 1:2 with linespoints pt 6 ps 1.2 lc rgb '#2a9050' lw 1.5";
   return script + "\n";
@@ -187,7 +194,9 @@ std::vector<Chart> charts_of(const StudyRecord& study, const Analysis& analysis,
   }
   std::vector<Chart> charts = {{"speed", "Speed", speed_script(study, analysis, order)},
                                {"memory", "Speed against memory", memory_script(study, analysis)},
-                               {"scaling", "Scaling", scaling_script(analysis)}};
+                               {"scaling", "Scaling", scaling_script(analysis)},
+                               {"steps", "Step times", steps_script(study, analysis, order)},
+                               {"parts", "Where a step's time goes", parts_script(study, analysis, order)}};
   std::erase_if(charts, [](const Chart& chart) { return chart.svg.empty(); });
   for (Chart& chart : charts) chart.svg = drawn(chart.svg, why_not);
   std::erase_if(charts, [](const Chart& chart) { return chart.svg.empty(); });

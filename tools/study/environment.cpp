@@ -7,6 +7,10 @@
 #include <filesystem>
 #include <fstream>
 
+#include <drivetrain/toolkit/text.h>
+
+#include "study/energy.h"
+
 namespace drivetrain::study {
 namespace {
 
@@ -30,6 +34,11 @@ Value gpus() {
   return list;
 }
 
+std::string energy_counters() {
+  const std::vector<std::string> sources = EnergyMeter().sources();
+  return sources.empty() ? "none that can be read" : join(sources);
+}
+
 }  // namespace
 
 Value environment_now(const std::string& build) {
@@ -41,7 +50,7 @@ Value environment_now(const std::string& build) {
   environment.set("memory_bytes", static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE));
   environment.set("kernel", system.release), environment.set("gpus", gpus());
   environment.set("libtorch", DRIVETRAIN_TORCH_RELEASE), environment.set("release", DRIVETRAIN_RELEASE);
-  environment.set("build", build);
+  environment.set("energy_counters", energy_counters()), environment.set("build", build);
   return environment;
 }
 

@@ -6,6 +6,8 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <map>
+#include <numeric>
 #include <regex>
 #include <sstream>
 
@@ -98,21 +100,53 @@ Value list_of(const std::vector<Value>& lines, const char* key) {
   return list;
 }
 
-Value peaks_of(const fs::path& path) {
+Value peaks_of(const Value& memory) {
   Value peaks = Value::object();
-  if (!fs::exists(path)) return peaks;
-  try {
-    const Value memory = parse_json(file_text(path), path.string());
-    const Value* const ranks = memory.find("ranks");
-    if (!ranks) return peaks;
-    for (const Value& rank : ranks->items())
-      for (const Value::Member& m : rank.members()) {
-        const Value* const before = peaks.find(m.key);
-        if (m.value.is_number() && (!before || before->as_double() < m.value.as_double())) peaks.set(m.key, m.value);
-      }
-  } catch (const Error&) {  // of a run that was killed
-  }
+  const Value* const ranks = memory.find("ranks");
+  if (!ranks) return peaks;
+  for (const Value& rank : ranks->items())
+    for (const Value::Member& m : rank.members()) {
+      const Value* const before = peaks.find(m.key);
+      if (m.value.is_number() && (!before || before->as_double() < m.value.as_double())) peaks.set(m.key, m.value);
+    }
   return peaks;
+}
+
+Value json_file(const fs::path& path) {
+  try {
+    return fs::exists(path) ? parse_json(file_text(path), path.string()) : Value();
+  } catch (const Error&) {  // of a run that was killed
+    return {};
+  }
+}
+
+double number_in(const Value& value, const char* key) {
+  const Value* const number = value.find(key);
+  return number && number->is_number() ? number->as_double() : 0;
+}
+
+// Shares of a step: every part's mean over ranks, and communication's, which lies in the parts, with the rank that has
+// most of it.
+void add_shares(const Value& times, Value& figures) {
+  const Value* const ranks = times.find("ranks");
+  if (!ranks || ranks->items().empty()) return;
+  std::map<std::string, double> shares;
+  double communication = 0, most = 0;
+  for (const Value& rank : ranks->items()) {
+    const Value *const seconds = rank.find("seconds"), *const calls = rank.find("communication");
+    double all = 0;
+    if (seconds)
+      for (const Value::Member& part : seconds->members()) all += part.value.as_double();
+    if (all <= 0 || !calls) return;
+    const double count = static_cast<double>(ranks->items().size());
+    for (const Value::Member& part : seconds->members()) shares[part.key] += part.value.as_double() / all / count;
+    const double share = number_in(*calls, "seconds") / all;
+    communication += share / count, most = std::max(most, share);
+  }
+  Value parts = Value::object();
+  for (const auto& [part, share] : shares) parts.set(part, share);
+  figures.set("part_shares", std::move(parts)), figures.set("communication_share", communication);
+  figures.set("communication_share_most", most);
 }
 
 }  // namespace
@@ -143,22 +177,32 @@ Value figures_of(const std::string& folder) {
   const std::vector<Value> lines = lines_of(file_text(fs::path(folder) / "metrics.jsonl"));
   Value figures = Value::object();
   for (const char* key : {"step_s", "loss", "tokens", "padding"}) figures.set(key, list_of(lines, key));
-  figures.set("peak_memory", peaks_of(fs::path(folder) / "memory.json"));
+  figures.set("peak_memory", peaks_of(json_file(fs::path(folder) / "memory.json")));
+  add_shares(json_file(fs::path(folder) / "step_times.json"), figures);
   return figures;
 }
 
 Window steady_window(const std::vector<double>& step_s, const Warmup& warmup) {
+  if (warmup.only_first > 0) {
+    const auto wanted = static_cast<size_t>(warmup.only_first);
+    return {0, std::min(wanted, step_s.size()), step_s.size() < wanted};
+  }
   const auto first = std::min(static_cast<size_t>(warmup.first), step_s.empty() ? 0 : step_s.size() - 1);
-  if (!warmup.steady) return {first, static_cast<size_t>(warmup.first) >= step_s.size()};
+  if (!warmup.steady) return {first, step_s.size(), static_cast<size_t>(warmup.first) >= step_s.size()};
   const size_t half = step_s.size() / 2, window = static_cast<size_t>(warmup.window);
   const std::vector<double> late(step_s.begin() + static_cast<std::ptrdiff_t>(half), step_s.end());
   const double level = median_of(late);
   for (size_t i = first; i + window <= step_s.size() && i <= half; ++i) {
     const auto begin = step_s.begin() + static_cast<std::ptrdiff_t>(i);
     const double here = median_of({begin, begin + static_cast<std::ptrdiff_t>(window)});
-    if (std::abs(here - level) <= warmup.tolerance * level) return {i, false};
+    if (std::abs(here - level) <= warmup.tolerance * level) return {i, step_s.size(), false};
   }
-  return {half, true};
+  return {half, step_s.size(), true};
+}
+
+double run_figure(const std::vector<double>& measured_s, const Warmup& warmup) {
+  if (warmup.only_first == 0 || measured_s.empty()) return median_of(measured_s);
+  return std::accumulate(measured_s.begin(), measured_s.end(), 0.0) / static_cast<double>(measured_s.size());
 }
 
 int64_t oom_kills() {

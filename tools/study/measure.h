@@ -16,16 +16,21 @@ namespace drivetrain::study {
 Value end_of(const ProcessEnd& end, const std::string& console, bool oom_killed);
 
 // {"step_s": [...], "loss": [...], "tokens": [...], "padding": [...], "peak_memory": {CLASS: bytes of the largest
-// rank}} of a run's folder; lists are empty where there is no metrics.jsonl. A last line that is cut is left out.
+// rank}} of a run's folder; lists are empty where there is no metrics.jsonl. A last line that is cut is left out. Where
+// the run says where its steps spent their time: "part_shares": {PART: mean over ranks}, "communication_share" and, of
+// the rank that has most, "communication_share_most".
 Value figures_of(const std::string& folder);
 
-// Index of the first measured step; the steps after it are the window. `never`: the rule found no steady window, and
-// the second half of the steps is taken.
+// The measured steps, [first, last). `never`: the rule found no steady window, and the second half of the steps is
+// taken; or there are too few steps for the rule.
 struct Window {
-  size_t first = 0;
+  size_t first = 0, last = 0;
   bool never = false;
 };
 Window steady_window(const std::vector<double>& step_s, const Warmup& warmup);
+
+// The figure of a run by its measured steps: their median; under the rule "first_steps" their mean.
+double run_figure(const std::vector<double>& measured_s, const Warmup& warmup);
 
 // Processes that the kernel ended for memory in this control group so far; 0 where nothing counts them.
 int64_t oom_kills();

@@ -1,6 +1,7 @@
 #include "study/records.h"
 
 #include <algorithm>
+#include <map>
 
 #include <drivetrain/error.h>
 
@@ -96,16 +97,17 @@ RunRecord run_of(const Value& line) {
   run.block = whole(line, "block"), run.state = state_called(need(line, "state").as_string());
   run.reason = text(line, "reason"), run.wall_s = number(line, "wall_s"), run.startup_s = number(line, "startup_s");
   run.step_s = numbers(line, "step_s"), run.loss = numbers(line, "loss"), run.tokens = numbers(line, "tokens");
-  run.padding = numbers(line, "padding"), run.end = line;
+  run.padding = numbers(line, "padding"), run.ended = text(line, "time"), run.end = line;
   return run;
 }
 
-// A later end of the same block replaces an earlier one, which was skipped.
-void put(std::vector<CellRecord>& cells, const Value& line) {
+// A later end of the same block replaces an earlier one, which was skipped. `began`: of each run, its last start.
+void put(std::vector<CellRecord>& cells, const std::map<std::string, std::string>& began, const Value& line) {
   const std::string& id = need(line, "cell").as_string();
   const auto cell = std::find_if(cells.begin(), cells.end(), [&](const CellRecord& c) { return c.id == id; });
   if (cell == cells.end()) throw fail(ErrorCode::io, "the ledger has a run of a cell that it does not know: ", id);
   RunRecord run = run_of(line);
+  if (const auto start = began.find(run.id); start != began.end()) run.began = start->second;
   std::erase_if(cell->runs, [&](const RunRecord& other) { return other.block == run.block; });
   cell->runs.push_back(std::move(run));
   std::sort(cell->runs.begin(), cell->runs.end(), [](const auto& a, const auto& b) { return a.block < b.block; });
@@ -140,11 +142,13 @@ StudyRecord records_of(const std::vector<Value>& lines, const std::string& folde
   record.repeats = whole(head, "repeats"), record.aliasing = text(head, "aliasing");
   const Value& warmup = need(head, "warmup");
   record.warmup = {whole(warmup, "steps"), need(warmup, "steady").as_bool(), whole(warmup, "window"),
-                   number(warmup, "tolerance")};
+                   number(warmup, "tolerance"), whole(warmup, "only_first")};
+  std::map<std::string, std::string> began;
   for (const Value& line : lines) {
     const std::string event = text(line, "event");
+    if (event == "start") began[text(line, "run")] = text(line, "time");
     if (event == "cell") record.cells.push_back(cell_of(line));
-    if (event == "end") put(record.cells, line);
+    if (event == "end") put(record.cells, began, line);
   }
   return record;
 }

@@ -12,7 +12,7 @@
 namespace drivetrain::study {
 
 struct RunRecord {
-  std::string id, folder;
+  std::string id, folder, began, ended;  // times of day, "2026-11-23T22:10:05Z"; began: "" if it never did
   int64_t block = 0;
   State state = State::skipped;
   std::string reason;

@@ -30,5 +30,6 @@ std::string for_page(std::string svg);  // with the page's colours, which may be
 std::string label_of(const CellRecord& cell, const StudyRecord& study);
 std::string state_text(const CellResult& result);  // "out of memory (hook attach, 179.4 MB)"
 std::string percent(double change);                // "+3.1 %"
+std::string speed_text(double tgs);                // "12820", "98.37"
 
 }  // namespace drivetrain::study

@@ -68,6 +68,26 @@ Value peaks_value(const CellResult& result) {
   return Value::object();
 }
 
+Value runs_value(const CellResult& result) {
+  Value list = Value::array();
+  for (const RunRecord& run : result.cell->runs) {
+    Value value = Value::object();
+    value.set("run", run.id), value.set("repeat", run.block + 1), value.set("state", state_name(run.state));
+    value.set("began", run.began), value.set("ended", run.ended), value.set("wall_s", run.wall_s);
+    value.set("folder", run.folder), value.set("reason", run.reason);
+    list.items().push_back(std::move(value));
+  }
+  return list;
+}
+
+// Of a step, with communication beside its parts; null where the runs did not say.
+Value shares_value(const CellResult& result) {
+  if (result.part_shares.empty()) return {};
+  Value value = Value::object();
+  for (const auto& [part, share] : result.part_shares) value.set(part, share);
+  return value;
+}
+
 Value cell_value(const CellResult& result) {
   Value value = Value::object(), levels = Value::object(), tflops = Value::object(), tgs = Value::array();
   for (const auto& [factor, level] : result.cell->levels) levels.set(factor, level);
@@ -84,6 +104,12 @@ Value cell_value(const CellResult& result) {
   value.set("step_s", summary_value(result.step_s)), value.set("step_s_p10", result.step_p10);
   value.set("step_s_p90", result.step_p90), value.set("first_five_steps_s", result.first_five_s);
   value.set("samples_per_s", result.samples_per_s), value.set("startup_s", result.startup_s);
+  const auto measured = [&](double share) { return result.part_shares.empty() ? Value() : Value(share); };
+  value.set("part_shares", shares_value(result)),
+      value.set("communication_share", measured(result.communication_share));
+  value.set("communication_share_most", measured(result.communication_share_most));
+  value.set("energy_j", optional(result.energy_j));
+  value.set("joules_per_1000_tokens", optional(result.joules_per_1k_tokens)), value.set("runs", runs_value(result));
   value.set("wall_s", result.wall_s), value.set("never_steady", result.never_steady);
   value.set("tflops", tflops), value.set("mfu", optional(result.mfu)), value.set("hfu", optional(result.hfu));
   value.set("gate", gate_name(result.gate)), value.set("loss_difference", result.loss_difference);
@@ -131,7 +157,8 @@ void write_file(const std::string& path, const std::string& text) {
 std::string csv_text(const Analysis& analysis) {
   std::string text =
       "cell,state,ranks,n,tgs_padded,tgs_low,tgs_high,tgs_real,tgs_loss,step_s_median,cv,change,change_low,"
-      "change_high,p_holm,verdict,gate,peak_memory_bytes,planned_bytes,startup_s,mfu,hfu,pareto,reproduce\n";
+      "change_high,p_holm,verdict,gate,peak_memory_bytes,planned_bytes,startup_s,communication_share,"
+      "joules_per_1000_tokens,mfu,hfu,pareto,reproduce\n";
   const auto number = [](const std::optional<double>& value) {
     return value ? formatted("%.9g", *value) : std::string();
   };
@@ -157,6 +184,8 @@ std::string csv_text(const Analysis& analysis) {
                                              ok ? formatted("%.0f", r.peak_bytes) : "",
                                              formatted("%.0f", r.cell->planned_bytes),
                                              ok ? formatted("%.3f", r.startup_s) : "",
+                                             r.part_shares.empty() ? "" : formatted("%.6f", r.communication_share),
+                                             number(r.joules_per_1k_tokens),
                                              number(r.mfu),
                                              number(r.hfu),
                                              r.is_pareto ? "yes" : "no",
@@ -198,8 +227,9 @@ std::string markdown_text(const StudyRecord& study, const Analysis& analysis) {
       text += "| | | |\n";
       continue;
     }
-    text += formatted("%.4g | ", r.speed.mean);
-    text += r.speed.confidence ? formatted("%.4g to %.4g | ", r.speed.confidence->low, r.speed.confidence->high) : "| ";
+    text += speed_text(r.speed.mean) + " | ";
+    if (r.speed.confidence) text += speed_text(r.speed.confidence->low) + " to " + speed_text(r.speed.confidence->high);
+    text += " | ";
     text += r.cell->is_reference ? "reference | "
                                  : percent(r.against.change) + ", " + verdict_name(r.against.verdict) + " | ";
     text += formatted("%.1f |\n", r.peak_bytes / 1e6);

@@ -68,9 +68,9 @@ std::string cell_rows(const CellResult& r, const StudyRecord& study) {
   if (r.ok == 0) {
     row += "<td colspan=8>" + escaped(state_text(r)) + "</td></tr>";
   } else {
-    row += numeric(concat(r.ok)) + numeric(formatted("%.4g", r.speed.mean));
-    row +=
-        numeric(r.speed.confidence ? formatted("%.4g to %.4g", r.speed.confidence->low, r.speed.confidence->high) : "");
+    row += numeric(concat(r.ok)) + numeric(speed_text(r.speed.mean));
+    row += numeric(
+        r.speed.confidence ? speed_text(r.speed.confidence->low) + " to " + speed_text(r.speed.confidence->high) : "");
     row += numeric(r.speed.cv ? formatted("%.1f %%", 100 * *r.speed.cv) : "") + difference(r);
     row += numeric(formatted("%.4g", 1e3 * r.step_s.median)) + numeric(formatted("%.1f", r.peak_bytes / 1e6));
     const std::string loss = r.gate == Gate::failed ? formatted("<span class=failed>differs: %.2g at step %lld</span>",
@@ -86,8 +86,7 @@ std::string cell_rows(const CellResult& r, const StudyRecord& study) {
 std::string figures_rows(const CellResult& r, const StudyRecord& study) {
   if (r.ok == 0) return "";
   std::string row = "<tr><td>" + escaped(label_of(*r.cell, study)) + "</td>";
-  for (const double value : {r.speed.mean, r.tgs_real, r.tgs_loss, r.samples_per_s})
-    row += numeric(formatted("%.4g", value));
+  for (const double value : {r.speed.mean, r.tgs_real, r.tgs_loss, r.samples_per_s}) row += numeric(speed_text(value));
   row += numeric(formatted("%.4g / %.4g / %.4g", 1e3 * r.step_p10, 1e3 * r.step_s.median, 1e3 * r.step_p90));
   row += numeric(formatted("%.4g", 1e3 * r.first_five_s)) + numeric(formatted("%.2f", r.startup_s));
   row += numeric(r.mfu ? formatted("%.1f %%", 100 * *r.mfu) : "") +
@@ -142,6 +141,41 @@ std::string memory_table(const StudyRecord& study, const Analysis& analysis) {
          head + "</tr>" + rows + "</table></div>";
 }
 
+// Shares of a step, and energy where a counter exists.
+std::string time_table(const StudyRecord& study, const Analysis& analysis) {
+  std::vector<std::string> parts;
+  bool energy = false;
+  for (const CellResult& r : analysis.cells) energy |= r.energy_j.has_value();
+  for (const char* part : kPartOrder)
+    if (std::any_of(analysis.cells.begin(), analysis.cells.end(),
+                    [&](const CellResult& r) { return r.part_shares.contains(part); }))
+      parts.push_back(part);
+  if (parts.empty() && !energy) return "";
+  std::string head = "<th>cell</th>", rows;
+  for (const std::string& part : parts) head += "<th class=n>" + escaped(part) + "</th>";
+  if (!parts.empty()) head += "<th class=n>communication</th><th class=n>of the rank with most</th>";
+  if (energy) head += "<th class=n>J per 1000 tokens</th><th class=n>J of a run</th>";
+  for (const CellResult& r : analysis.cells) {
+    if (r.ok == 0) continue;
+    rows += "<tr><td>" + escaped(label_of(*r.cell, study)) + "</td>";
+    for (const std::string& part : parts) {
+      const auto share = r.part_shares.find(part);
+      rows += numeric(share == r.part_shares.end() ? "" : formatted("%.1f %%", 100 * share->second));
+    }
+    if (!parts.empty())
+      for (const double share : {r.communication_share, r.communication_share_most})
+        rows += numeric(r.part_shares.empty() ? "" : formatted("%.1f %%", 100 * share));
+    if (energy)
+      for (const auto& joules : {r.joules_per_1k_tokens, r.energy_j})
+        rows += numeric(joules ? formatted("%.4g", *joules) : "");
+    rows += "</tr>\n";
+  }
+  return "<h2>Shares of a step</h2><div class=wide><table><tr>" + head + "</tr>" + rows +
+         "</table></div><p>Means over ranks and repeats, without the first step. Communication lies within the parts: "
+         "it is "
+         "the time in calls of the communicator and in waits for them, for slower ranks too.</p>";
+}
+
 std::string effects_table(const char* title, const std::vector<Effect>& effects) {
   if (effects.empty()) return "";
   std::string text = std::string("<h2>") + title +
@@ -166,6 +200,7 @@ std::string environment_block(const StudyRecord& study) {
 }
 
 std::string rule_text(const Warmup& warmup) {
+  if (warmup.only_first > 0) return concat("A run's speed is the mean of its first ", warmup.only_first, " steps.");
   if (!warmup.steady) return concat("A run's speed is the median of its steps after the first ", warmup.first, ".");
   return concat("A run's speed is the median of its steady steps: from the first window of ", warmup.window,
                 " steps whose median is within ", 100 * warmup.tolerance, " % of that of the second half of the run.");
@@ -205,7 +240,8 @@ std::string html_text(const StudyRecord& study, const Analysis& analysis, const 
       "<th class=n>TGS loss</th><th class=n>samples/s</th><th class=n>ms per step: 10 %, median, 90 %</th>"
       "<th class=n>first five steps, ms</th><th class=n>start-up s</th><th class=n>MFU</th><th class=n>HFU</th></tr>\n";
   for (const CellResult& r : analysis.cells) page += figures_rows(r, study);
-  page += "</table></div>\n" + memory_table(study, analysis) + tflops_table(study, analysis);
+  page += "</table></div>\n" + time_table(study, analysis) + memory_table(study, analysis);
+  page += tflops_table(study, analysis);
   page += effects_table("Main effects", analysis.effects) + effects_table("Interactions", analysis.interactions);
   return page + environment_block(study) + "</html>\n";
 }

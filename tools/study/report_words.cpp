@@ -29,6 +29,8 @@ std::string against_text(const CellResult& result) {
 
 std::string percent(double change) { return formatted("%+.1f %%", 100 * change); }
 
+std::string speed_text(double tgs) { return formatted(tgs < 1000 ? "%.4g" : "%.0f", tgs); }
+
 std::string label_of(const CellRecord& cell, const StudyRecord& study) {
   if (cell.is_noise) return "A/A: the reference again";
   std::string label;
@@ -76,8 +78,8 @@ std::vector<std::string> ranking_lines(const StudyRecord& study, const Analysis&
   int place = 0;
   for (const size_t i : analysis.ranking) {
     const CellResult& result = analysis.cells[i];
-    std::string line = formatted("%d. %s: %.4g tokens per rank and second", ++place,
-                                 label_of(*result.cell, study).c_str(), result.speed.mean);
+    std::string line = formatted("%d. %s: %s tokens per rank and second", ++place,
+                                 label_of(*result.cell, study).c_str(), speed_text(result.speed.mean).c_str());
     line += result.cell->is_reference ? "; the reference" : "; " + against_text(result);
     if (result.gate == Gate::not_comparable) line += "; another batch, so its losses are not compared";
     if (result.is_pareto) line += "; no cell is both faster and smaller";

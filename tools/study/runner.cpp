@@ -1,8 +1,8 @@
 #include "study/runner.h"
 
+#include <unistd.h>
+
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
@@ -13,12 +13,13 @@
 #include "config/input_file.h"
 #include "config/printable.h"
 #include "drivetrain/toolkit/text.h"
+#include "study/cell_run.h"
 #include "study/environment.h"
 #include "study/interrupts.h"
 #include "study/measure.h"
 #include "study/plan_folder.h"
 #include "study/plan_table.h"
-#include "study/process.h"
+#include "study/progress.h"
 #include "study/records.h"
 #include "study/report.h"
 
@@ -26,8 +27,6 @@ namespace drivetrain::study {
 namespace {
 
 namespace fs = std::filesystem;
-
-void say(const std::string& text) { std::cout << printable(text) << "\n" << std::flush; }
 
 // A base that stands in the study is a file of the study's folder; what it extends is relative to the study's file.
 std::string base_file(const StudyFile& study, const std::string& folder, bool again) {
@@ -54,6 +53,7 @@ Value head_of(const StudyFile& study, const Design& design, const std::string& b
   Value head = Value::object(), warmup = Value::object();
   warmup.set("steps", study.warmup.first), warmup.set("steady", study.warmup.steady);
   warmup.set("window", study.warmup.window), warmup.set("tolerance", study.warmup.tolerance);
+  warmup.set("only_first", study.warmup.only_first);
   head.set("event", "study"), head.set("version", 1), head.set("name", study.name), head.set("time", time_now());
   head.set("study", study.text), head.set("base", base_value(study)), head.set("build", build);
   head.set("environment", environment_now(build)), head.set("warmup", warmup), head.set("gate", study.gate);
@@ -81,7 +81,11 @@ void check_same(const Value& before, const Value& now, const std::string& path) 
 class Runner {
  public:
   Runner(const StudyFile& study, const RunRequest& request)
-      : study_(study), request_(request), design_(design_of(study)), build_(build_of(request.program)) {}
+      : study_(study),
+        request_(request),
+        design_(design_of(study)),
+        build_(build_of(request.program)),
+        progress_(study.name, request.plan_only ? -1 : STDOUT_FILENO) {}
 
   int plan() {
     const PlanFolder folder(study_.output_dir);  // what an inline base is written into goes again
@@ -106,6 +110,8 @@ class Runner {
   }
 
  private:
+  void say(const std::string& text) { progress_.line(text); }
+
   void begin() {
     if (ledger_->cut_line() > 0)
       say(concat("line ", ledger_->cut_line(), " of the ledger is cut, as by a crash: that run is done again"));
@@ -162,6 +168,9 @@ class Runner {
     const std::map<std::string, State> done = ended();
     left_ = static_cast<int64_t>(
         std::count_if(order.begin(), order.end(), [&](const Turn& turn) { return !done.contains(run_id(turn)); }));
+    progress_.begin_study(design_.cells.size(), static_cast<int64_t>(order.size()));
+    for (const Turn& turn : order)
+      if (const auto end = done.find(run_id(turn)); end != done.end()) progress_.ended(turn.cell, end->second);
     if (!done.empty())
       say(concat("goes on: ", order.size() - static_cast<size_t>(left_), " of ", order.size(), " runs are done"));
     for (const Turn& turn : order) {
@@ -174,7 +183,7 @@ class Runner {
       if (!plans_[turn.cell].refusal.empty())
         refuse(line, turn);
       else if (study_.budget_s > 0 && spent_s_ >= study_.budget_s)
-        skip(line);
+        skip(line, turn);
       else
         run_one(std::move(line), turn);
       --left_;
@@ -191,15 +200,17 @@ class Runner {
   void refuse(Value& line, const Turn& turn) {
     line.set("state", state_name(State::refused)), line.set("reason", plans_[turn.cell].refusal);
     add(line);
+    progress_.ended(turn.cell, State::refused);
     if (turn.block == 0) say(design_.cells[turn.cell].id + "  refused: " + first_line(plans_[turn.cell].refusal));
   }
 
-  void skip(Value& line) {
+  void skip(Value& line, const Turn& turn) {
     if (!told_budget_)
       say(concat("the budget of ", study_.budget_s, " s is spent: ", left_, " runs are skipped; --resume runs them"));
     told_budget_ = true;
     line.set("state", state_name(State::skipped)), line.set("reason", "the budget was spent");
     add(line);
+    progress_.ended(turn.cell, State::skipped);
   }
 
   // A folder that no run had: one that was killed leaves its own behind.
@@ -214,39 +225,28 @@ class Runner {
   }
 
   void run_one(Value line, const Turn& turn) {
-    const std::string folder = new_folder(turn), run = folder + "/run";
+    const std::string folder = new_folder(turn);
     Value begin = line;
     begin.set("event", "start"), begin.set("time", time_now()), begin.set("folder", folder);
     add(begin);
-    double first_line_s = 0;
-    ProcessStart start;
-    start.command = launch_command(plans_[turn.cell], request_.program, base_, run);
-    start.environment = plans_[turn.cell].environment, start.output = folder + "/console.txt";
-    start.timeout_s = study_.timeout_s, start.memory_limit = study_.memory_limit;
-    start.tick = [&](double now) {
-      std::error_code none;
-      if (first_line_s == 0 && fs::file_size(run + "/metrics.jsonl", none) > 0 && !none) first_line_s = now;
-    };
-    const int64_t kills = oom_kills();
-    const ProcessEnd end = run_process(start);
-    std::ifstream console(start.output);
-    const std::string said{std::istreambuf_iterator<char>(console), {}};
-    const Value how = end_of(end, said, oom_kills() > kills), figures = figures_of(run);
-    for (const Value* const part : {&how, &figures})
-      for (const Value::Member& m : part->members()) line.set(m.key, m.value);
-    const auto& steps = figures.find("step_s")->items();
-    if (first_line_s > 0 && !steps.empty()) line.set("startup_s", std::max(0.0, first_line_s - steps[0].as_double()));
-    line.set("folder", folder), line.set("time", time_now());
-    if (is_full(end, said)) stop_for_disk(line);
+    progress_.begin_run(design_.cells[turn.cell].id, turn.block);
+    const CellEnd end = run_cell({.plan = &plans_[turn.cell],
+                                  .program = request_.program,
+                                  .base = base_,
+                                  .folder = folder,
+                                  .timeout_s = study_.timeout_s,
+                                  .memory_limit = study_.memory_limit,
+                                  .meter = meter_.any() ? &meter_ : nullptr,
+                                  .tick = [this](double now_s, int64_t step) { progress_.tick(now_s, step); }});
+    for (const Value::Member& m : end.line.members()) line.set(m.key, m.value);
+    line.set("time", time_now());
+    if (end.disk_full) stop_for_disk(line);
     add(line);
-    spent_s_ += end.wall_s, ++runs_;
+    spent_s_ += end.wall_s;
+    progress_.end_run(end.wall_s), progress_.ended(turn.cell, state_called(line.find("state")->as_string()));
     tell(line, turn, end.wall_s);
   }
 
-  // A full disk is nothing that the cell did: it runs again.
-  static bool is_full(const ProcessEnd& end, const std::string& said) {
-    return end.code == static_cast<int>(ErrorCode::io) && said.find(std::strerror(ENOSPC)) != std::string::npos;
-  }
   [[noreturn]] void stop_for_disk(Value line) {
     const std::string reason = line.find("reason")->as_string();
     line.set("state", state_name(State::skipped));
@@ -255,16 +255,17 @@ class Runner {
                "\n   make room and go on with `drivetrain study FILE --resume`: that run comes again");
   }
 
-  void tell(const Value& line, const Turn& turn, double wall_s) const {
-    std::string text = formatted("[%lld left, about %.0f s]  ", static_cast<long long>(left_ - 1),
-                                 static_cast<double>(left_ - 1) * spent_s_ / static_cast<double>(runs_));
+  void tell(const Value& line, const Turn& turn, double wall_s) {
+    std::string text = concat("[", progress_.left(), " left, ", progress_.time_left(), "]  ");
     text += design_.cells[turn.cell].id + concat("  repeat ", turn.block + 1, "  ", line.find("state")->as_string());
     std::vector<double> steps;
     for (const Value& step : line.find("step_s")->items()) steps.push_back(step.as_double());
     const Window window = steady_window(steps, study_.warmup);
     if (line.find("state")->as_string() == "ok" && !steps.empty())
-      text += formatted("  %.4g ms per step",
-                        1e3 * median_of({steps.begin() + static_cast<std::ptrdiff_t>(window.first), steps.end()}));
+      text +=
+          formatted("  %.4g ms per step", 1e3 * run_figure({steps.begin() + static_cast<std::ptrdiff_t>(window.first),
+                                                            steps.begin() + static_cast<std::ptrdiff_t>(window.last)},
+                                                           study_.warmup));
     else if (const Value* const reason = line.find("reason"))
       text += "  " + first_line(reason->as_string());
     say(text + formatted("  (%.1f s)", wall_s));
@@ -289,7 +290,9 @@ class Runner {
   std::vector<CellPlan> plans_;
   std::vector<Value> lines_;
   Ledger* ledger_ = nullptr;
-  int64_t left_ = 0, runs_ = 0;
+  EnergyMeter meter_;
+  Progress progress_;
+  int64_t left_ = 0;
   double spent_s_ = 0;
   bool told_budget_ = false;
 };

@@ -92,7 +92,16 @@ void read_warmup(const Value& study, Warmup& warmup) {
   for (const Value::Member& m : value->members())
     if (std::find(keys.begin(), keys.end(), m.key) == keys.end())
       throw wrong_key(m.value, concat("\"warmup\" has no key \"", shown(m.key), "\"", suggestion(m.key, keys)));
-  warmup.steady = word(*value, "rule", {"first", "steady"}) == "steady";
+  const std::string rule = word(*value, "rule", {"first", "steady", "first_steps"});
+  warmup.steady = rule == "steady";
+  if (rule == "first_steps") {
+    for (const char* key : {"window", "tolerance"})
+      if (const Value* const wrong_one = value->find(key))
+        throw wrong_key(*wrong_one,
+                        concat("\"", key, "\" goes with the rule \"steady\"; \"first_steps\" has \"steps\""));
+    warmup.only_first = whole(*value, "steps", 5, 1, 1000000);
+    return;
+  }
   warmup.first = whole(*value, "steps", warmup.steady ? 1 : 3, 0, 1000000);
   warmup.window = whole(*value, "window", 5, 2, 1000000);
   warmup.tolerance = real(*value, "tolerance", 0.1);

@@ -51,6 +51,7 @@ struct Warmup {
   bool steady = false;     // or: until a window's median is near that of the second half
   int64_t window = 5;      // steps
   double tolerance = 0.1;  // relative
+  int64_t only_first = 0;  // above 0: measured are the first so many steps and no others, by their mean
 };
 
 struct StudyFile {

@@ -1,0 +1,23 @@
+// The matrix products that a training step of a rank is made of, as its parameters say.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "internal.h"
+#include "plan/planned_run.h"
+
+namespace drivetrain {
+
+// y [rows, out] = x [rows, in] W^T, and the two products of its backward.
+struct MatrixShape {
+  int64_t out = 0, in = 0;
+  int64_t count = 0;  // matrices of this shape
+  std::string first;  // the first parameter that has it: "block.0.attention.qkv.weight"
+};
+
+// As this rank holds them, cut and padded, ascending by out and in: matrices that are no table of an embedding, and the
+// output layer, which FLOPs per token tell from the tables.
+DRIVETRAIN_INTERNAL std::vector<MatrixShape> matrix_products(const PlannedRun& run);
+
+}  // namespace drivetrain

@@ -1,0 +1,98 @@
+#include "study/cell_run.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+
+#include <drivetrain/error.h>
+
+#include "study/measure.h"
+#include "study/process.h"
+
+namespace drivetrain::study {
+namespace {
+
+// Follows metrics.jsonl while it grows: when its first line came, how many there are, and the joules until then.
+class MetricsWatch {
+ public:
+  MetricsWatch(std::string path, EnergyMeter* meter) : path_(std::move(path)), meter_(meter) {
+    if (meter_) begin_j_ = meter_->joules();
+  }
+
+  void look(double now_s) {
+    std::error_code none;
+    const auto size = std::filesystem::file_size(path_, none);
+    if (!none && size > read_) read_lines(now_s);
+    if (meter_ && now_s - metered_s_ > 5) metered_s_ = now_s, meter_->joules();  // before a counter runs over
+  }
+
+  int64_t lines() const { return lines_; }
+  double first_line_s() const { return first_line_s_; }
+
+  // Joules of the whole launch, and from the first line to the last one with the steps that it took.
+  void add_energy(Value& line) const {
+    if (!meter_) return;
+    line.set("energy_j", meter_->joules() - begin_j_);
+    if (lines_ > lines_at_first_)
+      line.set("steps_energy_j", last_line_j_ - first_line_j_), line.set("energy_steps", lines_ - lines_at_first_);
+  }
+
+ private:
+  void read_lines(double now_s) {
+    std::ifstream file(path_, std::ios::binary);
+    file.seekg(static_cast<std::streamoff>(read_));
+    const std::string more{std::istreambuf_iterator<char>(file), {}};
+    read_ += more.size();
+    const auto lines = std::count(more.begin(), more.end(), '\n');
+    if (lines == 0) return;
+    const bool first = lines_ == 0;
+    lines_ += lines;
+    if (meter_) last_line_j_ = meter_->joules();
+    if (first) first_line_s_ = now_s, first_line_j_ = last_line_j_, lines_at_first_ = lines_;
+  }
+
+  const std::string path_;
+  EnergyMeter* const meter_;
+  uintmax_t read_ = 0;
+  int64_t lines_ = 0, lines_at_first_ = 0;
+  double first_line_s_ = 0, metered_s_ = 0, begin_j_ = 0, first_line_j_ = 0, last_line_j_ = 0;
+};
+
+void add_members(const Value& from, Value& to) {
+  for (const Value::Member& m : from.members()) to.set(m.key, m.value);
+}
+
+}  // namespace
+
+CellEnd run_cell(const CellRun& run) {
+  const std::string folder = run.folder + "/run";
+  MetricsWatch metrics(folder + "/metrics.jsonl", run.meter);
+  ProcessStart start;
+  start.command = launch_command(*run.plan, run.program, run.base, folder);
+  start.environment = run.plan->environment, start.output = run.folder + "/console.txt";
+  start.timeout_s = run.timeout_s, start.memory_limit = run.memory_limit;
+  start.tick = [&](double now_s) {
+    metrics.look(now_s);
+    if (run.tick) run.tick(now_s, metrics.lines());
+  };
+  const int64_t kills = oom_kills();
+  const ProcessEnd end = run_process(start);
+  std::ifstream console(start.output);
+  const std::string said{std::istreambuf_iterator<char>(console), {}};
+  CellEnd result{Value::object(), end.wall_s};
+  add_members(end_of(end, said, oom_kills() > kills), result.line);
+  const Value figures = figures_of(folder);
+  add_members(figures, result.line);
+  metrics.add_energy(result.line);
+  const auto& steps = figures.find("step_s")->items();
+  if (metrics.first_line_s() > 0 && !steps.empty())
+    result.line.set("startup_s", std::max(0.0, metrics.first_line_s() - steps[0].as_double()));
+  result.line.set("folder", run.folder);
+  result.disk_full =
+      end.code == static_cast<int>(ErrorCode::io) && said.find(std::strerror(ENOSPC)) != std::string::npos;
+  return result;
+}
+
+}  // namespace drivetrain::study

@@ -1,0 +1,28 @@
+// What the charts of a report share: texts of gnuplot scripts.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "study/analysis.h"
+#include "study/report.h"
+
+namespace drivetrain::study {
+
+std::string quoted(const std::string& text);  // what gnuplot takes in double quotes
+std::string tick(const std::string& text);    // long labels lose their middle
+std::string begin_of(int width, int height, const std::string& name);
+// `$NAME << EOD ...`; nothing of no data.
+std::string data_block(const std::string& name, const std::string& data);
+// Rows from the bottom for the cells of `order`, the first one on top: height, labels, range.
+std::string begin_of_rows(const StudyRecord& study, const Analysis& analysis, const std::vector<size_t>& order,
+                          const std::string& name);
+inline double row_of(const std::vector<size_t>& order, size_t index) {
+  return static_cast<double>(order.size() - index);
+}
+
+// charts_time.cpp; "" where nothing was measured. `order`: cells, the first one on top.
+std::string steps_script(const StudyRecord& study, const Analysis& analysis, const std::vector<size_t>& order);
+std::string parts_script(const StudyRecord& study, const Analysis& analysis, const std::vector<size_t>& order);
+
+}  // namespace drivetrain::study

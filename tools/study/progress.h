@@ -1,0 +1,63 @@
+// What a study says while it runs. On a terminal a few lines at its end are drawn again all the time: how far it is,
+// the state of every cell, the run at hand. Elsewhere there are plain lines, one per run, and nothing is drawn.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "study/ledger.h"
+
+namespace drivetrain::study {
+
+class Progress {
+ public:
+  // Draws if `terminal`, the standard output's file descriptor, is one that can; -1: never.
+  Progress(std::string name, int terminal);
+  ~Progress();  // what is drawn goes
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+
+  void line(const std::string& text);  // stays
+
+  // `runs`: of the whole study.
+  void begin_study(size_t cells, int64_t runs);
+  void ended(size_t cell, State state);  // also of runs that an earlier start has done
+  void begin_run(const std::string& cell, int64_t block);
+  void end_run(double wall_s);
+  void tick(double now_s, int64_t step);
+
+  // "about 3 min 20 s", by the runs of this start; "" before the first one.
+  std::string time_left() const;
+  int64_t left() const { return runs_ - ended_; }
+
+  // The lines as they would be drawn now.
+  std::vector<std::string> lines(size_t width) const;
+
+ private:
+  struct CellState {
+    int64_t ok = 0;
+    State worst = State::ok;  // of its runs
+  };
+  void draw();
+  void erase();
+  std::string counts() const;
+  std::string cells() const;
+
+  const std::string name_;
+  const int terminal_;
+  std::vector<CellState> cells_;
+  std::vector<int64_t> by_state_ = std::vector<int64_t>(7);
+  int64_t runs_ = 0, ended_ = 0, timed_ = 0;
+  double timed_s_ = 0, now_s_ = 0;
+  int64_t step_ = 0, block_ = 0;
+  std::string cell_;
+  size_t drawn_ = 0;  // lines
+  std::chrono::steady_clock::time_point last_draw_;
+};
+
+std::string duration_text(double seconds);  // "45 s", "3 min 12 s", "2 h 05 min"
+
+}  // namespace drivetrain::study
