@@ -2,6 +2,7 @@
 // beside reading x, and keeping it would cost a matrix.
 #include "kernels/activation/activation.h"
 
+#include "kernels/common/narrow.h"
 #include "kernels/common/vector_math.h"
 
 namespace drivetrain::kernels {
@@ -33,81 +34,102 @@ struct Gelu {
   static DRIVETRAIN_INLINE float slope(float x) { return multiply_add(x, normal_density(x), normal_cumulative(x)); }
 };
 
-// Loops carry `ivdep` because outputs may be inputs, element for element; the compiler would take that for a
-// dependence.
-template <class Function, bool kBias>
-DRIVETRAIN_INLINE void values(const float* x, const float* bias, float* y, int64_t n) {
-#pragma GCC ivdep
-  for (int64_t i = 0; i < n; ++i) y[i] = Function::value(kBias ? x[i] + bias[i] : x[i]);
+// x + bias in float32.
+template <bool kBias, class T>
+DRIVETRAIN_INLINE float biased(const T* x, const T* bias, int64_t i) {
+  return kBias ? widened(x[i]) + widened(bias[i]) : widened(x[i]);
 }
 
-template <class Function, bool kBias, bool kPartial>
-DRIVETRAIN_INLINE void slopes(const float* x, const float* bias, const float* dy, float* dx, float* partial,
-                              int64_t n) {
+// Loops carry `ivdep` because outputs may be inputs, element for element; the compiler would take that for a
+// dependence.
+template <class Function, bool kBias, class T>
+DRIVETRAIN_INLINE void values(const T* x, const T* bias, T* y, int64_t n) {
+#pragma GCC ivdep
+  for (int64_t i = 0; i < n; ++i) y[i] = narrowed<T>(Function::value(biased<kBias>(x, bias, i)));
+}
+
+template <class Function, bool kBias, bool kPartial, class T>
+DRIVETRAIN_INLINE void slopes(const T* x, const T* bias, const T* dy, T* dx, float* partial, int64_t n) {
 #pragma GCC ivdep
   for (int64_t i = 0; i < n; ++i) {
-    const float gradient = dy[i] * Function::slope(kBias ? x[i] + bias[i] : x[i]);
-    dx[i] = gradient;
+    const float gradient = widened(dy[i]) * Function::slope(biased<kBias>(x, bias, i));
+    dx[i] = narrowed<T>(gradient);
     if (kPartial) partial[i] += gradient;
   }
 }
 
-template <bool kBias>
-DRIVETRAIN_INLINE void gated_values(const float* x, const float* bias, float* y, int64_t n) {
+template <bool kBias, class T>
+DRIVETRAIN_INLINE void gated_values(const T* x, const T* bias, T* y, int64_t n) {
 #pragma GCC ivdep
   for (int64_t i = 0; i < n; ++i) {
-    const float gate = kBias ? x[i] + bias[i] : x[i];
-    const float up = kBias ? x[n + i] + bias[n + i] : x[n + i];
-    y[i] = gate * up / (1.0F + exp2_held(-kLog2E * gate));
+    const float gate = biased<kBias>(x, bias, i), up = biased<kBias>(x, bias, n + i);
+    y[i] = narrowed<T>(gate * up / (1.0F + exp2_held(-kLog2E * gate)));
   }
 }
 
-template <bool kBias, bool kPartial>
-DRIVETRAIN_INLINE void gated_slopes(const float* x, const float* bias, const float* dy, float* dx, float* partial,
-                                    int64_t n) {
+template <bool kBias, bool kPartial, class T>
+DRIVETRAIN_INLINE void gated_slopes(const T* x, const T* bias, const T* dy, T* dx, float* partial, int64_t n) {
 #pragma GCC ivdep
   for (int64_t i = 0; i < n; ++i) {
-    const float gate = kBias ? x[i] + bias[i] : x[i];
-    const float up = kBias ? x[n + i] + bias[n + i] : x[n + i];
+    const float gate = biased<kBias>(x, bias, i), up = biased<kBias>(x, bias, n + i);
     const float fall = exp2_held(-kLog2E * gate);
     const float open = 1.0F / (1.0F + fall);
-    const float dgate = dy[i] * up * (open * multiply_add(gate, fall * open, 1.0F));
-    const float dup = dy[i] * (gate * open);
-    dx[i] = dgate;
-    dx[n + i] = dup;
+    const float gradient = widened(dy[i]);
+    const float dgate = gradient * up * (open * multiply_add(gate, fall * open, 1.0F));
+    const float dup = gradient * (gate * open);
+    dx[i] = narrowed<T>(dgate);
+    dx[n + i] = narrowed<T>(dup);
     if (kPartial) partial[i] += dgate;
     if (kPartial) partial[n + i] += dup;
   }
 }
 
-template <bool kBias>
-DRIVETRAIN_INLINE void forward_of(Activation kind, const float* x, const float* bias, float* y, int64_t n) {
+template <bool kBias, class T>
+DRIVETRAIN_INLINE void forward_of(Activation kind, const T* x, const T* bias, T* y, int64_t n) {
   if (kind == Activation::gelu_tanh) return values<GeluTanh, kBias>(x, bias, y, n);
   if (kind == Activation::gelu) return values<Gelu, kBias>(x, bias, y, n);
   gated_values<kBias>(x, bias, y, n);
 }
 
-template <bool kBias, bool kPartial>
-DRIVETRAIN_INLINE void backward_of(Activation kind, const float* x, const float* bias, const float* dy, float* dx,
-                                   float* partial, int64_t n) {
+template <bool kBias, bool kPartial, class T>
+DRIVETRAIN_INLINE void backward_of(Activation kind, const T* x, const T* bias, const T* dy, T* dx, float* partial,
+                                   int64_t n) {
   if (kind == Activation::gelu_tanh) return slopes<GeluTanh, kBias, kPartial>(x, bias, dy, dx, partial, n);
   if (kind == Activation::gelu) return slopes<Gelu, kBias, kPartial>(x, bias, dy, dx, partial, n);
   gated_slopes<kBias, kPartial>(x, bias, dy, dx, partial, n);
 }
 
-DRIVETRAIN_VECTOR_CLONES void forward_row(Activation kind, const float* x, const float* bias, float* y, int64_t n) {
-  bias ? forward_of<true>(kind, x, bias, y, n) : forward_of<false>(kind, x, bias, y, n);
+template <class T>
+DRIVETRAIN_INLINE void forward_in(const ActivationForward& op, const T* x, T* y) {
+  const T* const bias = static_cast<const T*>(op.bias);
+  bias ? forward_of<true>(op.kind, x, bias, y, op.columns) : forward_of<false>(op.kind, x, bias, y, op.columns);
 }
 
-DRIVETRAIN_VECTOR_CLONES void backward_row(Activation kind, const float* x, const float* bias, const float* dy,
-                                           float* dx, float* partial, int64_t n) {
+template <class T>
+DRIVETRAIN_INLINE void backward_in(const ActivationBackward& op, const T* x, const T* dy, T* dx, float* partial) {
+  const T* const bias = static_cast<const T*>(op.bias);
+  const int64_t n = op.columns;
   if (partial) {
-    bias ? backward_of<true, true>(kind, x, bias, dy, dx, partial, n)
-         : backward_of<false, true>(kind, x, bias, dy, dx, partial, n);
+    bias ? backward_of<true, true>(op.kind, x, bias, dy, dx, partial, n)
+         : backward_of<false, true>(op.kind, x, bias, dy, dx, partial, n);
   } else {
-    bias ? backward_of<true, false>(kind, x, bias, dy, dx, partial, n)
-         : backward_of<false, false>(kind, x, bias, dy, dx, partial, n);
+    bias ? backward_of<true, false>(op.kind, x, bias, dy, dx, partial, n)
+         : backward_of<false, false>(op.kind, x, bias, dy, dx, partial, n);
   }
+}
+
+DRIVETRAIN_VECTOR_CLONES void forward_row(const ActivationForward& op, const void* x, void* y) {
+  with_elements(
+      op.dtype, [&]<class T>(T)
+                    __attribute__((always_inline)) { forward_in(op, static_cast<const T*>(x), static_cast<T*>(y)); });
+}
+
+DRIVETRAIN_VECTOR_CLONES void backward_row(const ActivationBackward& op, const void* x, const void* dy, void* dx,
+                                           float* partial) {
+  with_elements(
+      op.dtype, [&]<class T>(T) __attribute__((always_inline)) {
+        backward_in(op, static_cast<const T*>(x), static_cast<const T*>(dy), static_cast<T*>(dx), partial);
+      });
 }
 
 int64_t width_of(Activation kind, int64_t columns) { return kind == Activation::swiglu ? 2 * columns : columns; }
@@ -115,29 +137,21 @@ int64_t width_of(Activation kind, int64_t columns) { return kind == Activation::
 }  // namespace
 
 void activation_forward_cpu(const ActivationForward& op, int64_t row_begin, int64_t row_end) {
-  const float* x = static_cast<const float*>(op.x);
-  const float* bias = static_cast<const float*>(op.bias);
-  float* y = static_cast<float*>(op.y);
   const int64_t width = width_of(op.kind, op.columns);
-  for (int64_t row = row_begin; row < row_end; ++row) {
-    forward_row(op.kind, x + row * width, bias, y + row * op.columns, op.columns);
-  }
+  for (int64_t row = row_begin; row < row_end; ++row)
+    forward_row(op, row_of(op.x, row, width, op.dtype), row_of(op.y, row, op.columns, op.dtype));
 }
 
 void activation_backward_cpu(const ActivationBackward& op, int64_t block_begin, int64_t block_end) {
-  const float* x = static_cast<const float*>(op.x);
-  const float* bias = static_cast<const float*>(op.bias);
-  const float* dy = static_cast<const float*>(op.dy);
-  float* dx = static_cast<float*>(op.dx);
   const int64_t width = width_of(op.kind, op.columns);
   for (int64_t block = block_begin; block < block_end; ++block) {
     float* partial = op.partial ? op.partial + block * width : nullptr;
     for (int64_t i = 0; partial && i < width; ++i) partial[i] = 0.0F;
     const int64_t first = block * kActivationRows;
     const int64_t last = first + kActivationRows < op.rows ? first + kActivationRows : op.rows;
-    for (int64_t row = first; row < last; ++row) {
-      backward_row(op.kind, x + row * width, bias, dy + row * op.columns, dx + row * width, partial, op.columns);
-    }
+    for (int64_t row = first; row < last; ++row)
+      backward_row(op, row_of(op.x, row, width, op.dtype), row_of(op.dy, row, op.columns, op.dtype),
+                   row_of(op.dx, row, width, op.dtype), partial);
   }
 }
 

@@ -4,7 +4,9 @@
 
 #include <bit>
 #include <cstdint>
+#include <type_traits>
 
+#include "kernels/common/kernel.h"
 #include "kernels/common/vector_clones.h"
 
 namespace drivetrain::kernels {
@@ -50,6 +52,38 @@ DRIVETRAIN_INLINE uint16_t to_f16(float x) {
   const uint32_t sum = std::bit_cast<uint32_t>(std::bit_cast<float>((bias >> 1) + 0x07800000U) + clamped);
   const uint32_t rounded = ((sum >> 13) & 0x7C00U) + (sum & 0x0FFFU);
   return static_cast<uint16_t>(((bits & 0x80000000U) >> 16) | (doubled > 0xFF000000U ? 0x7E00U : rounded));
+}
+
+// x as an element of memory: rounded once where that is narrower.
+template <class T>
+DRIVETRAIN_INLINE T narrowed(float x) {
+  if constexpr (std::is_same_v<T, Bf16>)
+    return {to_bf16(x)};
+  else if constexpr (std::is_same_v<T, F16>)
+    return {to_f16(x)};
+  else
+    return x;
+}
+
+// Calls f(T()) with the type of elements that `dtype` names, inlined: in a function with clones this is the loop's.
+template <class F>
+DRIVETRAIN_INLINE void with_elements(Dtype dtype, const F& f) {
+  if (dtype == Dtype::bf16)
+    f(Bf16());
+  else if (dtype == Dtype::f16)
+    f(F16());
+  else
+    f(float());
+}
+
+constexpr int64_t bytes_of_element(Dtype dtype) { return dtype == Dtype::f32 ? 4 : 2; }
+
+// The row of a matrix of `columns` elements a row; null where there is no matrix.
+inline const void* row_of(const void* matrix, int64_t row, int64_t columns, Dtype dtype) {
+  return matrix ? static_cast<const char*>(matrix) + row * columns * bytes_of_element(dtype) : nullptr;
+}
+inline void* row_of(void* matrix, int64_t row, int64_t columns, Dtype dtype) {
+  return matrix ? static_cast<char*>(matrix) + row * columns * bytes_of_element(dtype) : nullptr;
 }
 
 // to[i] := round(x[i]); round is to_bf16 or to_f16.

@@ -13,14 +13,6 @@ namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-DRIVETRAIN_VECTOR_CLONES float sum_of_exponentials(const float* x, int64_t n, float top) {
-  return sum_lanes(n, [=](int64_t i) { return exp_below(x[i] - top); });
-}
-
-DRIVETRAIN_VECTOR_CLONES void share_of_exponentials(float* x, int64_t n, float top, float factor) {
-  for (int64_t i = 0; i < n; ++i) x[i] = exp_below(x[i] - top) * factor;
-}
-
 // All parts of a row together, in rank order.
 struct Whole {
   double top = -kInfinity, sum = 0, target = 0;
@@ -35,41 +27,43 @@ struct Whole {
   }
 };
 
-void begin_row(const PartCrossEntropy& op, const float* x, int64_t label, double* part) {
+void begin_row(const PartCrossEntropy& op, const void* x, int64_t label, double* part) {
   const int64_t own = label - op.first;
   part[0] = -kInfinity, part[1] = 0, part[2] = 0;
   if (label < 0 || op.valid < 1) return;
-  const float top = maximum(x, op.valid);
+  const float top = maximum(x, op.valid, op.dtype);
   part[0] = top;
-  if (own >= 0 && own < op.valid) part[2] = x[own];
+  if (own >= 0 && own < op.valid) part[2] = element(x, own, op.dtype);
   if (static_cast<double>(top) == -kInfinity) return;
   for (int64_t i = 0; i < op.valid; i += kBlock)
-    part[1] += static_cast<double>(sum_of_exponentials(x + i, std::min(op.valid - i, kBlock), top));
+    part[1] += static_cast<double>(sum_of_exponentials(x, i, std::min(op.valid - i, kBlock), top, op.dtype));
 }
 
 }  // namespace
 
 void part_cross_entropy_begin_cpu(const PartCrossEntropy& op, int64_t row_begin, int64_t row_end) {
   for (int64_t row = row_begin; row < row_end; ++row)
-    begin_row(op, static_cast<const float*>(op.logits) + row * op.columns, op.labels[row], op.part + row * 3);
+    begin_row(op, row_of(op.logits, row, op.columns, op.dtype), op.labels[row], op.part + row * 3);
 }
 
 void part_cross_entropy_end_cpu(const PartCrossEntropy& op, int64_t row_begin, int64_t row_end) {
   for (int64_t row = row_begin; row < row_end; ++row) {
-    float* x = static_cast<float*>(op.logits) + row * op.columns;
+    void* const x = row_of(op.logits, row, op.columns, op.dtype);
     const int64_t label = op.labels[row], own = label - op.first;
     if (label < 0 || label >= op.vocabulary) {
       op.loss[row] = label < 0 ? 0 : std::numeric_limits<double>::quiet_NaN();
-      if (op.gradient) std::fill_n(x, op.columns, 0.0F);
+      if (op.gradient) clear(x, 0, op.columns, op.dtype);
       continue;
     }
     const Whole whole(op, row);
     op.loss[row] = std::log(whole.sum) + (whole.top - whole.target);
     if (!op.gradient) continue;
-    share_of_exponentials(x, op.valid, static_cast<float>(whole.top), static_cast<float>(op.scale / whole.sum));
-    std::fill(x + op.valid, x + op.columns, 0.0F);
+    share_of_exponentials(x, op.valid, static_cast<float>(whole.top), static_cast<float>(op.scale / whole.sum),
+                          op.dtype);
+    clear(x, op.valid, op.columns, op.dtype);
     if (own >= 0 && own < op.valid)
-      x[own] = static_cast<float>(op.scale * (std::exp(whole.target - whole.top) / whole.sum - 1));
+      set_element(x, own, static_cast<float>(op.scale * (std::exp(whole.target - whole.top) / whole.sum - 1)),
+                  op.dtype);
   }
 }
 

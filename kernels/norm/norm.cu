@@ -186,10 +186,11 @@ __global__ void __launch_bounds__(kFoldColumns* kFoldRows) sum_columns(ColumnSum
   __shared__ float lanes[kFoldRows][kFoldColumns];
   const int x = static_cast<int>(threadIdx.x) % kFoldColumns, y = static_cast<int>(threadIdx.x) / kFoldColumns;
   const int64_t column = static_cast<int64_t>(blockIdx.x) * kFoldColumns + x;
+  const float* const partial = static_cast<const float*>(op.partial);
   float sum = 0.0F;
   if (column < op.columns) {
 #pragma unroll 4
-    for (int64_t row = y; row < op.rows; row += kFoldRows) sum += op.partial[row * op.columns + column];
+    for (int64_t row = y; row < op.rows; row += kFoldRows) sum += partial[row * op.columns + column];
   }
   lanes[y][x] = sum;
   for (int half = kFoldRows / 2; half > 0; half /= 2) {

@@ -47,14 +47,15 @@ struct NormBackward {
 DRIVETRAIN_KERNEL void norm_backward_cpu(const NormBackward&, int64_t block_begin, int64_t block_end);
 DRIVETRAIN_KERNEL int norm_backward_cuda(const NormBackward&, void* stream);
 
-// out [columns] := or += sum over `rows` of partial [rows, columns], in a fixed order: of row on the CPU;
-// on CUDA rows i, i + 32, ... in order, then a fold.
+// out [columns] := or += sum over `rows` of partial [rows, columns], in a fixed order: of row on the CPU, where rows of
+// 16 bits are activations and are added in blocks of kNormRows; on CUDA rows i, i + 32, ... in order, then a fold.
 struct ColumnSum {
-  const float* partial = nullptr;
+  const void* partial = nullptr;
+  Dtype partial_dtype = Dtype::f32;  // on CUDA only that
   int64_t rows = 0, columns = 0;
   void* out = nullptr;
   bool add = false;
-  Dtype dtype = Dtype::f32;  // of out
+  Dtype dtype = Dtype::f32;  // of out; on the CPU only that
 };
 DRIVETRAIN_KERNEL void column_sum_cpu(const ColumnSum&, int64_t column_begin, int64_t column_end);
 DRIVETRAIN_KERNEL int column_sum_cuda(const ColumnSum&, void* stream);

@@ -1,5 +1,6 @@
 #include "app/rank_start.h"
 
+#include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <unistd.h>
 
@@ -81,6 +82,8 @@ void start_process(TrainRequest& request) {
   if (!env.local_known) find_local_ranks(*request.setup.store, env, timeout_s);
   use_device(request.settings.device, env.local_rank, env.local_size);
   set_threads(request.settings, env);
+  // LibTorch's own products read it there, and so do ours.
+  at::globalContext().setFloat32MatmulPrecision(request.settings.float32_matmul_precision);
   if (request.settings.flight_record) request.setup.flight = std::make_shared<FlightRecord>(env.rank, env.world_size);
 }
 

@@ -1,11 +1,12 @@
 #include "bench/products.h"
 
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/empty.h>
-#include <ATen/ops/mm.h>
 #include <ATen/ops/rand.h>
+#include <ATen/ops/zeros.h>
 
 #include "report/matrix_products.h"
+
+#include <drivetrain/toolkit/layers/linear.h>
 
 namespace drivetrain {
 namespace {
@@ -13,16 +14,17 @@ namespace {
 constexpr double kBudget = 3;  // seconds for all rounds
 constexpr int kLeastRounds = 2, kMostRounds = 20;
 
-// The three products of one matrix, with memory of their own.
-TimedWork three_products(const at::TensorOptions& options, int64_t rows, int64_t out, int64_t in) {
+// The three products of one matrix as layers make them, with memory of their own.
+TimedWork three_products(const at::TensorOptions& options, at::ScalarType grad, int64_t rows, int64_t out, int64_t in) {
   const at::Tensor x = at::rand({rows, in}, options), w = at::rand({out, in}, options),
-                   y = at::rand({rows, out}, options);
-  const at::Tensor dx = at::empty({rows, in}, options), dw = at::empty({out, in}, options);
+                   dy = at::rand({rows, out}, options);
+  const auto weight = std::make_shared<Param>("weight", Layout::whole({out, in}), InitRule::zeros());
+  weight->grad = at::zeros({out, in}, options.dtype(grad));
   return [=] {
-    at::Tensor to_y = y, to_dx = dx, to_dw = dw;
-    at::mm_out(to_y, x, w.t());
-    at::mm_out(to_dx, y, w);
-    at::mm_out(to_dw, y.t(), x);
+    weight->restart_grad();
+    product(x, w);
+    product_backward(dy, w);
+    accumulate_weight_grad(*weight, dy, x);
   };
 }
 
@@ -55,7 +57,7 @@ Products time_products(const PlannedRun& run) {
   products.rows = run.plan.batch.micro_batch_size * run.plan.run.seq_length;
   const double per_step = static_cast<double>(run.plan.batch.accumulation);
   for (const MatrixShape& shape : matrix_products(run)) {
-    const TimedWork work = three_products(options, products.rows, shape.out, shape.in);
+    const TimedWork work = three_products(options, run.services->dtypes.grad, products.rows, shape.out, shape.in);
     work();
     std::vector<double> seconds;
     double sum = 0;

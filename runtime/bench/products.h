@@ -22,8 +22,8 @@ struct Products {
 };
 
 // Shapes from the model's parameters: matrices that are no table of an embedding, and the output layer, which FLOPs per
-// token tell from the tables. Times them with LibTorch's mm on the run's device, in the dtype units compute with. A few
-// seconds.
+// token tell from the tables. Times them on the run's device as layers make them: operands in the dtype units compute
+// with, weight gradients in the dtype of their slots. A few seconds.
 Products time_products(const PlannedRun& run);
 
 }  // namespace drivetrain

@@ -110,13 +110,20 @@ void gather_from_ranks(const TrainRequest& request, const PlannedRun& run, StepB
   }
 }
 
-// The steps, what they took of memory, and then the products, which would raise that.
-Products measure(const TrainRequest& request, Run& run, StepBench& bench) {
+struct Alone {
+  Products products;
+  StepLimit limit;
+};
+
+// The steps, what they took of memory, and then products and loops, which would raise that.
+Alone measure(const TrainRequest& request, Run& run, StepBench& bench) {
   try {
     build_run(run);
     bench.train(run);
     gather_from_ranks(request, run, bench);
-    return time_products(run);
+    Alone alone{time_products(run), {}};
+    alone.limit = measure_limit(run, alone.products);
+    return alone;
   } catch (const std::exception& e) {  // the others learn the reason at once instead of waiting for a time-out
     const std::string reason = e.what();
     if (run.plugins.communicator)
@@ -178,9 +185,9 @@ BenchReport bench_step(const BenchArguments& arguments) {
   Run run(std::move(*plan_steps(request, *registry, bench)));
   meet_ranks(request, run, resolved_facts(run.plan, *registry));
   const BenchMachine machine = describe_machine();  // every rank waits here, so that nobody is seen at work
-  const Products products = measure(request, run, bench);
+  const Alone alone = measure(request, run, bench);
   BenchReport report = report_on("step", machine);
-  report_steps(run, bench, products, report);
+  report_steps(run, bench, alone.products, alone.limit, report);
   if (trace.wanted()) report.text += trace.write(request, bench.trace_value);
   report.silent = request.setup.environment.rank != 0;
   return report;

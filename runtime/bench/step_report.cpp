@@ -23,10 +23,11 @@ double member(const Value& data, const char* key) { return data.find(key)->as_do
 // What is said of a run; all figures are rank 0's or agreed by all ranks.
 class StepReport {
  public:
-  StepReport(const PlannedRun& run, const StepMeasure& measure, const Products& products)
+  StepReport(const PlannedRun& run, const StepMeasure& measure, const Products& products, const StepLimit& limit)
       : plan_(run.plan),
         measure_(measure),
         products_(products),
+        limit_(limit),
         medians_(measure.median_phases()),
         ideal_(pipeline_ideal(run, measure.phases_of_ranks)) {
     std::vector<double> seconds;
@@ -55,6 +56,7 @@ class StepReport {
     json.set("flops_formula", plan_.model.flops_formula);
     json.set("products", products_.to_value());
     json.set("share_of_products", share_);
+    json.set("limit", limit_.to_value(step_s_.median));
     json.set("peak_memory_bytes", static_cast<int64_t>(member(measure_.rows.back(), "peak_memory_bytes")));
     json.set("peak_memory_bytes_by_rank", peaks_value());
     json.set("warmup", measure_.warmup);
@@ -187,7 +189,8 @@ class StepReport {
         formatted("%.0f", slots_ / step_s_.median / ranks_), ", ", formatted("%.4f", tflops_), " TFLOPS per rank (",
         plan_.model.flops_formula, ")\n", "matrix products alone would take ", seconds_text(products_.seconds), " at ",
         formatted("%.4f", products_.rate() / 1e12), " TFLOPS, so the step reaches ", formatted("%.1f %%", 100 * share_),
-        " of their rate\npeak memory: ", formatted("%.3f GB", member(last, "peak_memory_bytes") / 1e9),
+        " of their rate\n", limit_.text(step_s_.median),
+        "peak memory: ", formatted("%.3f GB", member(last, "peak_memory_bytes") / 1e9),
         "\nloss: ", formatted("%.6f", member(first, "loss")), " in step 1, ", formatted("%.6f", member(last, "loss")),
         " in step ", measure_.rows.size(), "\n");
   }
@@ -195,6 +198,7 @@ class StepReport {
   const RunPlan& plan_;
   const StepMeasure& measure_;
   const Products& products_;
+  const StepLimit& limit_;
   const PhaseSeconds medians_;
   const std::optional<PipelineIdeal> ideal_;
   Spread step_s_;
@@ -213,8 +217,9 @@ PhaseSeconds StepMeasure::median_phases() const {
   return medians;
 }
 
-void report_steps(const PlannedRun& run, const StepMeasure& measure, const Products& products, BenchReport& report) {
-  StepReport(run, measure, products).fill(report);
+void report_steps(const PlannedRun& run, const StepMeasure& measure, const Products& products, const StepLimit& limit,
+                  BenchReport& report) {
+  StepReport(run, measure, products, limit).fill(report);
 }
 
 }  // namespace drivetrain

@@ -60,6 +60,11 @@ OptionTable make_run_settings_table() {
       .one_of({"cpu", "cuda"})
       .field("capture", &R::capture,
              "record a step on the device and replay it: \"auto\" (where possible), true or false")
+      .field("float32_matmul_precision", &R::float32_matmul_precision,
+             "PyTorch's: highest multiplies float32 matrices as they are; high and medium by faster products of 16 "
+             "bits or "
+             "tf32, where the processor has them")
+      .one_of({"highest", "high", "medium"})
       .field("threads", &R::threads, "CPU threads per rank; 0 is cores / ranks of the host")
       .range(0, 1024)
       .field("output_dir", &R::output_dir, "run folder, relative to the current one; default runs/<config name>")

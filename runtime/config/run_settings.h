@@ -36,10 +36,11 @@ enum class Capture { off, on, automatic };
 struct RunSettings {
   int64_t train_steps = 0;
   int64_t seed = 1234;
-  std::string device = "cpu";  // "cpu" or "cuda"
-  Value capture = "auto";      // "auto", true or false: see capture_wanted
-  int64_t threads = 0;         // 0: cores of the host divided by its ranks
-  std::string output_dir;      // absolute once read
+  std::string device = "cpu";                        // "cpu" or "cuda"
+  Value capture = "auto";                            // "auto", true or false: see capture_wanted
+  std::string float32_matmul_precision = "highest";  // "highest", "high" or "medium"
+  int64_t threads = 0;                               // 0: cores of the host divided by its ranks
+  std::string output_dir;                            // absolute once read
   int64_t steps_per_print = 10;
   int64_t eval_interval = 0;  // steps; 0: no evaluation
   int64_t eval_iters = 10;    // batches per evaluation

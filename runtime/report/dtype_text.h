@@ -9,7 +9,8 @@
 namespace drivetrain {
 
 // A line for each of parameter, compute, gradient, reduce and optimizer:
-// the type, and what chose it - a plugin ("precision/..."), a key of the configuration or "default".
+// the type, and what chose it - a plugin ("precision/..."), a key of the configuration or "default". One of products
+// follows compute where they are not simply float32: the type that is multiplied, and by what.
 // No newline at the end.
 DRIVETRAIN_INTERNAL std::string dtype_table(const RunPlan& plan);
 

@@ -29,6 +29,12 @@ TEST_F(Bench, step_times_the_run_of_a_config_and_writes_no_run_folder) {
   expect_spread(value, "step_s");
   for (const char* key : {"tokens_per_s", "tgs", "tflops", "share_of_products", "peak_memory_bytes"})
     EXPECT_GT(value.find(key)->as_double(), 0) << key;
+  const Value& limit = *value.find("limit");
+  EXPECT_DOUBLE_EQ(limit.find("seconds")->as_double(),
+                   limit.find("products_s")->as_double() + limit.find("memory_s")->as_double());
+  EXPECT_EQ(limit.find("products_s")->as_double(), value.find("products")->find("seconds")->as_double());
+  // Master and two moments read and written, the gradient read twice: 32 bytes of each of the 4592 parameters.
+  EXPECT_EQ(limit.find("update_bytes")->as_double(), 4592 * 32);
   EXPECT_EQ(value.find("run")->find("parameters")->as_int(), 4592);
   for (const std::string& name : files()) EXPECT_EQ(name.find("run"), std::string::npos) << name;
 }
@@ -130,7 +136,7 @@ TEST_F(Bench, a_table_says_whether_the_machine_was_idle_and_names_every_phase) {
   const Ran ran = run("bench step " + path("tiny.json") + " --steps 1 --warmup 0");
   EXPECT_EQ(ran.code, 0) << ran.output;
   expect_says(ran.output, {"machine: ", "forward", "backward", "finish", "update", "tokens/s", "matrix products alone",
-                           "peak memory", "loss"});
+                           "limit: products", "peak memory", "loss"});
   EXPECT_TRUE(ran.output.find("idle before the benchmark") != std::string::npos ||
               ran.output.find("NOT IDLE") != std::string::npos);
 }

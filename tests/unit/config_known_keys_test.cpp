@@ -58,11 +58,6 @@ TEST(Sections, DeepSpeeds_types_that_nobody_answers_to_name_the_nearest_thing) {
   EXPECT_EQ(refusal(R"("optimizer": {"type": "Adam", "params": {}, "legacy_fusion": false})"), "");
 }
 
-TEST(Sections, Keys_of_the_contract_that_are_not_in_this_version_are_refused_as_such) {
-  EXPECT_HAS(refusal(R"("float32_matmul_precision": "high")"), "float32_matmul_precision: not in this version");
-  EXPECT_EQ(refusal(R"("float32_matmul_precision": "highest")"), "");
-}
-
 TEST(Sections, Every_known_key_says_why) {
   EXPECT_GT(known_sections().keys.size(), 30u);
   for (const auto& [key, fact] : known_sections().keys)

@@ -29,8 +29,8 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 bool has_kernel(const at::Tensor& x) {
   const at::ScalarType t = x.scalar_type();
   if (!x.is_contiguous()) return false;
-  if (x.is_cpu()) return t == at::kFloat;
-  return kernels::kWithCuda && x.is_cuda() && (t == at::kFloat || t == at::kBFloat16 || t == at::kHalf);
+  return (x.is_cpu() || (kernels::kWithCuda && x.is_cuda())) &&
+         (t == at::kFloat || t == at::kBFloat16 || t == at::kHalf);
 }
 
 void begin(const at::Tensor& logits, const PartCrossEntropy& op) {

@@ -7,6 +7,7 @@
 
 #include <utility>
 
+#include <drivetrain/toolkit/layers/short_product.h>
 #include <drivetrain/toolkit/ops/ops.h>
 #include <drivetrain/toolkit/units/differentiable.h>
 
@@ -35,6 +36,8 @@ void accumulate_weight_grad(Param& weight, const at::Tensor& dy_NO, const at::Te
   auto [slot, add] = weight.write_grad();
   if (widens_by_itself(slot, dy_NO, x_NI)) {
     add_widened(slot, add, dy_NO, x_NI);
+  } else if (add_short_product(slot, add, dy_NO.t(), x_NI)) {
+    return;
   } else if (slot.scalar_type() != dy_NO.scalar_type()) {
     // Wide copies of the operands, so that no product of the weight's size is rounded to 16 bits first.
     const at::Tensor dy = dy_NO.to(slot.scalar_type()), x = x_NI.to(slot.scalar_type());

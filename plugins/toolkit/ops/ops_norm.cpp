@@ -18,7 +18,7 @@ at::ScalarType statistics_dtype(const at::Tensor& x) {
   return x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
 }
 
-// --- by LibTorch's operators: float64, and 16 bits on the CPU
+// --- by LibTorch's operators: float64
 at::Tensor normalised(const Normed& kept) {
   at::Tensor s = kept.sum.to(kept.rstd.scalar_type());
   if (kept.mean.defined()) s = s - kept.mean.view(s.sizes().slice(0, s.dim() - 1)).unsqueeze(-1);

@@ -66,17 +66,34 @@ at::Tensor sum_of_rows(const at::Tensor& like, const at::Tensor& ids, const at::
 
 }  // namespace
 
-void add_partial_sums(Param& param, const at::Tensor& partial) {
-  if (!has_kernel(param.grad)) return accumulate_grad(param, partial.sum(0));
+namespace {
+
+// Slots of 16 bits on the CPU are LibTorch's.
+bool sums_by_kernel(const Param& param) {
+  return has_kernel(param.grad) && (param.grad.is_cuda() || param.grad.scalar_type() == at::kFloat);
+}
+
+// The param's slot := or += sum over rows.
+void add_columns(Param& param, const at::Tensor& partial) {
   const auto [slot, add] = param.write_grad();
   kernels::ColumnSum op;
-  op.partial = in<float>(partial), op.rows = partial.size(0), op.columns = partial.size(1);
+  op.partial = in(partial), op.partial_dtype = kernel_dtype(partial), op.rows = partial.size(0),
+  op.columns = partial.size(1);
   op.out = out(slot), op.add = add, op.dtype = kernel_dtype(slot);
   run(slot, op, op.columns, 256, kernels::column_sum_cpu, DRIVETRAIN_CUDA_KERNEL(column_sum_cuda), "column sum");
 }
 
+}  // namespace
+
+void add_partial_sums(Param& param, const at::Tensor& partial) {
+  if (sums_by_kernel(param)) return add_columns(param, partial);
+  accumulate_grad(param, partial.sum(0));
+}
+
 // In the slot's type: a sum over all rows is not rounded to 16 bits on its way.
 void accumulate_bias_grad(Param& bias, const at::Tensor& dy) {
+  if (dy.is_cpu() && is_half(dy) && sums_by_kernel(bias))
+    return add_columns(bias, dy.reshape({-1, dy.size(-1)}).contiguous());
   accumulate_grad(bias, at::sum(dy.reshape({-1, dy.size(-1)}), 0, false, bias.grad.scalar_type()));
 }
 

@@ -15,11 +15,10 @@ namespace drivetrain::ops {
 
 using kernels::kWithCuda;
 
-// Float32 on the CPU; float32 and 16 bits on CUDA, where these parts were built.
+// Float32 and 16 bits, on the CPU and on CUDA where these parts were built.
 inline bool has_kernel(const at::Tensor& x) {
   const at::ScalarType t = x.scalar_type();
-  if (x.is_cpu()) return t == at::kFloat;
-  return kWithCuda && x.is_cuda() && (t == at::kFloat || t == at::kBFloat16 || t == at::kHalf);
+  return (x.is_cpu() || (kWithCuda && x.is_cuda())) && (t == at::kFloat || t == at::kBFloat16 || t == at::kHalf);
 }
 
 inline kernels::Dtype kernel_dtype(const at::Tensor& x) {

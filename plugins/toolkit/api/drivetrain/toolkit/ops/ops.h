@@ -1,6 +1,6 @@
 // The operations between a transformer's matrix products, each as a forward and a backward function without autograd,
 // for hand-written units. Each runs the kernel of its device and dtype (kernels/), or LibTorch's operators if there is
-// no kernel (float64, and 16 bits on the CPU).
+// no kernel (float64).
 //
 // Gradients of parameters are written to their slots (Param::write_grad). Inputs are contiguous; results are new
 // tensors unless the comment says otherwise. Thread: any; loops on LibTorch's pool. Stream: the current one. Results do
