@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "app/commands.h"
+#include "app/run_flight.h"
 #include "config/places.h"
 #include "device/open_device.h"
 #include "log/log_console.h"
@@ -84,7 +85,8 @@ void start_process(TrainRequest& request) {
   set_threads(request.settings, env);
   // LibTorch's own products read it there, and so do ours.
   at::globalContext().setFloat32MatmulPrecision(request.settings.float32_matmul_precision);
-  if (request.settings.flight_record) request.setup.flight = std::make_shared<FlightRecord>(env.rank, env.world_size);
+  if (request.settings.flight_record)
+    request.setup.flight = std::make_shared<FlightRecord>(env.rank, env.world_size, held_flight_memory());
 }
 
 }  // namespace drivetrain

@@ -3,9 +3,7 @@
 namespace drivetrain {
 
 const char* part_name(FlightDoing doing) {
-  constexpr const char* kNames[kFlightDoings] = {"begin", "load",    "forward", "backward", "backward_weight",
-                                                 "send",  "receive", "agree",   "update"};
-  return kNames[static_cast<size_t>(doing)];
+  return doing == FlightDoing::outside ? "begin" : name_of(doing);
 }
 
 // Behind its update a step is over: an evaluation goes through forwards of its own.
@@ -14,7 +12,7 @@ void StepTimes::at(const FlightPlace& place, double now_s) noexcept {
   if (place.step != step_) {
     if (first_ < 0) first_ = place.step;
     step_ = place.step, in_step_ = step_ >= first_ + kLeftOut;
-  } else if (in_step_ && place.doing == FlightDoing::outside) {
+  } else if (in_step_ && !is_in_step(place.doing)) {
     in_step_ = false, ++steps_;
   }
   doing_ = place.doing, since_s_ = now_s;

@@ -12,7 +12,6 @@
 
 namespace drivetrain {
 
-inline constexpr int kFlightDoings = 9;
 // "forward"; of `outside`, which is a step's begin until its first instruction, "begin".
 DRIVETRAIN_INTERNAL const char* part_name(FlightDoing doing);
 
