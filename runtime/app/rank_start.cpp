@@ -80,6 +80,7 @@ void start_process(TrainRequest& request) {
   enter_store(*request.setup.store, timeout_s);
   if (!env.local_known) find_local_ranks(*request.setup.store, env, timeout_s);
   use_device(request.settings.device, env.local_rank, env.local_size);
+  check_own_device(*request.setup.store, env.rank, env.local_rank, env.local_size);
   set_threads(request.settings, env);
   if (request.settings.flight_record) request.setup.flight = std::make_shared<FlightRecord>(env.rank, env.world_size);
 }
