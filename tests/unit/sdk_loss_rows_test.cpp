@@ -42,7 +42,8 @@ TEST(LossRows, are_cut_evenly) {
       const int64_t each = ops::even_rows(rows, most), chunks = (rows + each - 1) / each;
       EXPECT_LE(each, most);
       EXPECT_EQ(chunks, (rows + most - 1) / most) << rows << " at most " << most;
-      EXPECT_GT(rows - (chunks - 1) * each, each - 64 * chunks) << "the last of " << chunks << " has too few of " << rows;
+      EXPECT_GT(rows - (chunks - 1) * each, each - 64 * chunks)
+          << "the last of " << chunks << " has too few of " << rows;
     }
 }
 
