@@ -12,7 +12,7 @@ namespace {
 template <class T>
 __global__ void __launch_bounds__(kThreads, 2) cross_entropy_rows(CrossEntropy op) {
   const int64_t n = blockIdx.x, label = op.labels[n];
-  T* logits = static_cast<T*>(op.logits) + n * op.columns;
+  T* logits = static_cast<T*>(op.logits) + n * op.stride;
   const Row<T> row(logits, op.columns);
   if (label < 0 || label >= op.columns) {  // a label beyond the vocabulary must show, so its loss is no number
     if (op.gradient) clear(row);
@@ -35,7 +35,9 @@ __global__ void __launch_bounds__(kThreads, 2) cross_entropy_rows(CrossEntropy o
 
 }  // namespace
 
-int cross_entropy_cuda(const CrossEntropy& op, void* stream) {
+int cross_entropy_cuda(const CrossEntropy& given, void* stream) {
+  CrossEntropy op = given;
+  if (op.stride == 0) op.stride = op.columns;
   return with_type(op.dtype, [&](auto type) {
     return launch(cross_entropy_rows<typename decltype(type)::type>, op.rows, kThreads, stream, op);
   });

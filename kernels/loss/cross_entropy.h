@@ -18,6 +18,7 @@ struct CrossEntropy {
   bool gradient = true;  // false: the logits stay as they are
   double scale = 1;      // of the gradient
   Dtype dtype = Dtype::f32;
+  int64_t stride = 0;  // elements from one row to the next; 0: `columns`. What lies between rows is not touched
 };
 DRIVETRAIN_KERNEL void cross_entropy_cpu(const CrossEntropy&, int64_t row_begin, int64_t row_end);
 DRIVETRAIN_KERNEL int cross_entropy_cuda(const CrossEntropy&, void* stream);

@@ -54,7 +54,7 @@ double row_loss(const CrossEntropy& op, float* x, int64_t label) {
 
 void cross_entropy_cpu(const CrossEntropy& op, int64_t row_begin, int64_t row_end) {
   for (int64_t row = row_begin; row < row_end; ++row) {
-    void* const x = row_of(op.logits, row, op.columns, op.dtype);
+    void* const x = row_of(op.logits, row, op.stride > 0 ? op.stride : op.columns, op.dtype);
     const int64_t label = op.labels[row];
     if (label >= 0 && label < op.columns) {
       op.loss[row] =

@@ -56,6 +56,31 @@ TEST_F(CrossEntropyOnGpu, loss_and_gradient_equal_float64) {
   }
 }
 
+// As rows of a vocabulary of 1003 that lie 1024 apart.
+TEST_F(CrossEntropyOnGpu, rows_may_lie_apart) {
+  constexpr int64_t kRows = 3, kColumns = 1003, kStride = 1024;
+  for (const Dtype dtype : kDtypes) {
+    std::vector<double> values = random_values(kRows * kColumns, 1, 4), wide(kRows * kStride, 5.0);
+    for (int64_t i = 0; i < kRows * kColumns; ++i) wide[i / kColumns * kStride + i % kColumns] = values[i];
+    Numbers dense(dtype, values), apart(dtype, wide);
+    Array<int64_t> labels(std::vector<int64_t>{7, -100, 1002});
+    Array<double> loss(std::vector<double>(kRows, 7777.0)), loss_apart(std::vector<double>(kRows, 7777.0));
+    CrossEntropy op{dense.data(), labels.as<int64_t>(), loss.as<double>(), kRows, kColumns, true, 0.5, dtype};
+    ASSERT_EQ(cross_entropy_cuda(op, nullptr), 0);
+    op.logits = apart.data(), op.loss = loss_apart.as<double>(), op.stride = kStride;
+    run_repeatedly({&apart, &loss_apart}, [&](void* stream) { return cross_entropy_cuda(op, stream); });
+    expect_close(loss_apart.now(), loss.now(), 1e-6, 1e-6, "loss");
+    const std::vector<double> found = apart.now(), wanted = dense.now();
+    for (int64_t i = 0; i < kRows * kStride; ++i) {
+      const int64_t row = i / kStride, column = i % kStride;
+      if (column >= kColumns)
+        EXPECT_EQ(found[i], 5.0) << "between rows, element " << i;
+      else
+        EXPECT_NEAR(found[i], wanted[row * kColumns + column], 2 * rounding(dtype) * std::abs(found[i]) + 1e-7);
+    }
+  }
+}
+
 TEST_F(CrossEntropyOnGpu, without_gradient_the_logits_stay_as_they_are) { compare(kCases[1], Dtype::bf16, false); }
 
 TEST_F(CrossEntropyOnGpu, a_label_beyond_the_vocabulary_gives_a_loss_that_is_no_number) {

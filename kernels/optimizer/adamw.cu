@@ -5,12 +5,13 @@
 #include "kernels/optimizer/adamw.h"
 
 #include "kernels/common/device.cuh"
+#include "kernels/common/segments.cuh"
 
 namespace drivetrain::kernels {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kBlocksPerSm = 8;
+constexpr int kBlocksPerSm = 4;  // as many as their registers leave room for: one even wave
 
 struct Factors {
   float grad_scale, l2, shrink, beta1, new1, beta2, new2, step_size, root_scale, epsilon;
@@ -25,8 +26,9 @@ __device__ double power(double base, int64_t exponent) {
   return result;
 }
 
-__device__ Factors factors(const Adam& op) {
-  const double lr = op.scalars.hyper[0], decay = op.scalars.hyper[1], beta1 = op.scalars.hyper[2];
+__device__ Factors factors(const Adam& op, int64_t group = 0) {
+  const double* hyper = op.scalars.hyper + 3 * group;
+  const double lr = hyper[0], decay = hyper[1], beta1 = hyper[2];
   const int64_t step = *op.scalars.step + 1;
   const double correction1 = op.bias_correction ? 1.0 - power(beta1, step) : 1.0;
   const double correction2 = op.bias_correction ? 1.0 - power(op.beta2, step) : 1.0;
@@ -44,9 +46,9 @@ __device__ Factors factors(const Adam& op) {
   return f;
 }
 
-// Elements [at, at + W).
-template <class Grad, class Working, int W>
-__device__ __forceinline__ void update(const Adam& op, const Factors& f, int64_t at) {
+// Elements [at, at + W) of `op`, an Adam or an AdamSegment.
+template <class Grad, class Working, int W, class Arrays>
+__device__ __forceinline__ void update(const Arrays& op, bool zero_grad, const Factors& f, int64_t at) {
   Grad* grad_at = static_cast<Grad*>(op.grad) + at;
   const Pack<Grad, W> grad = load<W>(grad_at);
   Pack<float, W> p = load<W>(op.value + at), m = load<W>(op.m + at), v = load<W>(op.v + at);
@@ -63,7 +65,7 @@ __device__ __forceinline__ void update(const Adam& op, const Factors& f, int64_t
   store(op.m + at, m);
   store(op.v + at, v);
   if (op.working) store(static_cast<Working*>(op.working) + at, narrowed<Working>(p.unit));
-  if (op.zero_grad) {
+  if (zero_grad) {
     const float zeros[W] = {};
     store(grad_at, narrowed<Grad>(zeros));
   }
@@ -78,8 +80,34 @@ __global__ void __launch_bounds__(kThreads) adam_walk(Adam op) {
   const Factors f = shared;
   const int64_t thread = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   const int64_t step = static_cast<int64_t>(gridDim.x) * kThreads, packs = op.n / W;
-  for (int64_t i = thread; i < packs; i += step) update<Grad, Working, W>(op, f, i * W);
-  if (thread < op.n - packs * W) update<Grad, Working, 1>(op, f, packs * W + thread);
+  for (int64_t i = thread; i < packs; i += step) update<Grad, Working, W>(op, op.zero_grad, f, i * W);
+  if (thread < op.n - packs * W) update<Grad, Working, 1>(op, op.zero_grad, f, packs * W + thread);
+}
+
+__device__ __forceinline__ bool lies_on(const void* p, size_t bytes) {
+  return reinterpret_cast<uintptr_t>(p) % bytes == 0;
+}
+
+// Tile after tile; the factors of all groups once per block.
+template <class Grad, class Working>
+__global__ void __launch_bounds__(kThreads) adam_tiles(AdamMany op) {
+  constexpr int W = 4;
+  __shared__ Factors shared[kMostAdamGroups];
+  if (*op.shared.scalars.skip) return;  // every thread of every block
+  for (int64_t group = threadIdx.x; group < op.groups; group += kThreads) shared[group] = factors(op.shared, group);
+  __syncthreads();
+  for (int64_t tile = blockIdx.x; tile < op.tiles; tile += gridDim.x) {
+    const AdamSegment s = segment_of(op.segments, op.count, tile);
+    const Factors f = shared[s.group];
+    const int64_t begin = (tile - s.first) * kAdamTile, left = s.n - begin, n = left < kAdamTile ? left : kAdamTile;
+    const bool wide = lies_on(s.value, 16) && lies_on(s.m, 16) && lies_on(s.v, 16) &&
+                      lies_on(s.grad, W * sizeof(Grad)) && lies_on(s.working, W * sizeof(Working));
+    const int64_t packs = wide ? n / W : 0;
+    for (int64_t i = threadIdx.x; i < packs; i += kThreads)
+      update<Grad, Working, W>(s, op.shared.zero_grad, f, begin + i * W);
+    for (int64_t i = packs * W + threadIdx.x; i < n; i += kThreads)
+      update<Grad, Working, 1>(s, op.shared.zero_grad, f, begin + i);
+  }
 }
 
 template <class Grad, class Working>
@@ -97,6 +125,16 @@ int adam_cuda(const Adam& op, void* stream) {
   return with_type(op.grad_dtype, [&](auto grad) {
     return with_type(op.working_dtype, [&](auto working) {
       return run<typename decltype(grad)::type, typename decltype(working)::type>(op, stream);
+    });
+  });
+}
+
+int adam_many_cuda(const AdamMany& op, void* stream) {
+  if (op.groups > kMostAdamGroups) return cudaErrorInvalidValue;
+  return with_type(op.shared.grad_dtype, [&](auto grad) {
+    return with_type(op.shared.working_dtype, [&](auto working) {
+      return launch(adam_tiles<typename decltype(grad)::type, typename decltype(working)::type>,
+                    op.tiles == 0 ? 0 : persistent_blocks(op.tiles, kBlocksPerSm), kThreads, stream, op);
     });
   });
 }

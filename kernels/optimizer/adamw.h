@@ -34,4 +34,22 @@ struct Adam {
 DRIVETRAIN_KERNEL void adam_cpu(const Adam&, int64_t begin, int64_t end);
 DRIVETRAIN_KERNEL int adam_cuda(const Adam&, void* stream);
 
+// Many parameters, or parts of them, in one launch. An array of these lies on the device; what it says of a parameter
+// is what Adam says.
+struct AdamSegment {
+  float *value = nullptr, *m = nullptr, *v = nullptr;
+  void *grad = nullptr, *working = nullptr;
+  int64_t n = 0, group = 0;
+  int64_t first = 0;  // tiles of kAdamTile elements in all segments before this one
+};
+inline constexpr int64_t kAdamTile = 4096;
+inline constexpr int64_t kMostAdamGroups = 64;
+
+struct AdamMany {
+  const AdamSegment* segments = nullptr;  // [count]
+  int64_t count = 0, tiles = 0, groups = 1;
+  Adam shared;  // all but the arrays; scalars.hyper [groups, 3]
+};
+DRIVETRAIN_KERNEL int adam_many_cuda(const AdamMany&, void* stream);
+
 }  // namespace drivetrain::kernels

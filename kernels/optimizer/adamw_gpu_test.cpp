@@ -1,6 +1,8 @@
 // Adam on CUDA against float64: every pair of types, both decays, skipping, and a captured step that sees new scalars.
 #include "kernels/optimizer/adamw.h"
 
+#include <memory>
+
 #include "kernels/common/device_test.h"
 
 namespace drivetrain::kernels {
@@ -90,6 +92,49 @@ TEST_F(AdamOnGpu, equals_float64_for_every_pair_of_types) {
       }
     }
   }
+}
+
+// Two groups, no elements, more than a tile, what is not aligned and what has no working copy.
+TEST_F(AdamOnGpu, many_in_one_launch_have_the_bits_of_each_alone) {
+  constexpr Case kMany[] = {{0}, {1000}, {2 * kAdamTile + 7}, {0}, {5000, 1}, {100, 0, false, true, true, false}, {0}};
+  for (const bool skipped : {false, true}) {
+    std::vector<std::unique_ptr<Step>> alone, together;
+    std::vector<AdamSegment> list;
+    std::vector<Memory*> memory;
+    Array<double> hyper(std::vector<double>{1e-2, 0.1, 0.9, 1e-3, 0.0, 0.8});
+    int64_t tiles = 0;
+    for (const Case& given : kMany) {
+      Case c = given;
+      c.skipped = skipped;
+      const int64_t group = static_cast<int64_t>(list.size()) % 2;
+      for (auto* steps : {&alone, &together}) steps->push_back(std::make_unique<Step>(c, Dtype::bf16, Dtype::f16));
+      alone.back()->op.scalars.hyper = hyper.as<double>() + 3 * group;
+      const Adam& op = together.back()->op;
+      list.push_back({op.value, op.m, op.v, op.grad, op.working, op.n, group, tiles});
+      tiles += blocks_of(op.n, kAdamTile);
+      Step& s = *together.back();
+      for (Memory* one : std::initializer_list<Memory*>{&s.value, &s.m, &s.v, &s.grad, &s.working})
+        memory.push_back(one);
+    }
+    Array<AdamSegment> segments(list);
+    AdamMany op{segments.as<AdamSegment>(), static_cast<int64_t>(list.size()), tiles, 2, together[0]->op};
+    op.shared.scalars.hyper = hyper.as<double>();
+    run_repeatedly(memory, [&](void* stream) { return adam_many_cuda(op, stream); });
+    for (size_t i = 0; i < alone.size(); ++i) {
+      SCOPED_TRACE(testing::Message() << "segment " << i << (skipped ? ", skipped" : ""));
+      Step &a = *alone[i], &b = *together[i];
+      ASSERT_EQ(adam_cuda(a.op, nullptr), 0);
+      check(cudaStreamSynchronize(nullptr));
+      EXPECT_TRUE(a.value.bytes() == b.value.bytes() && a.m.bytes() == b.m.bytes() && a.v.bytes() == b.v.bytes());
+      EXPECT_TRUE(a.grad.bytes() == b.grad.bytes() && a.working.bytes() == b.working.bytes());
+    }
+  }
+}
+
+TEST_F(AdamOnGpu, more_groups_than_a_block_has_room_for_are_refused) {
+  AdamMany op;
+  op.groups = kMostAdamGroups + 1;
+  EXPECT_EQ(adam_many_cuda(op, nullptr), static_cast<int>(cudaErrorInvalidValue));
 }
 
 TEST_F(AdamOnGpu, scalars_are_read_when_the_kernel_runs) {

@@ -6,6 +6,7 @@
 #include "kernels/optimizer/square_sum.h"
 
 #include "kernels/common/reduce.cuh"
+#include "kernels/common/segments.cuh"
 
 namespace drivetrain::kernels {
 namespace {
@@ -42,16 +43,33 @@ __device__ __forceinline__ double lane_sum(const T* x, int64_t left, int lane) {
   return sum;
 }
 
-template <class T>
-__global__ void __launch_bounds__(kThreads) square_sums(SquareSum op, bool is_aligned) {
+// The warp's block of kSquareBlock elements of `op`, a SquareSum or a SquareSegment. One there is not is passed over.
+template <class T, class Array>
+__device__ __forceinline__ void sum_block(const Array& op, int64_t block, bool is_aligned) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
-  const int64_t block = static_cast<int64_t>(blockIdx.x) * (kThreads / 32) + static_cast<int>(threadIdx.x) / 32;
   const int64_t first = block * kSquareBlock, left = op.n - first;
   if (left <= 0) return;  // the whole warp
   const T* x = static_cast<const T*>(op.x) + first;
   const bool whole = is_aligned && left >= kSquareBlock;
   const double sum = warp_sum(whole ? lane_sum<T, true>(x, left, lane) : lane_sum<T, false>(x, left, lane));
   if (lane == 0) op.sums[block] = sum;
+}
+
+__device__ __forceinline__ int64_t warp_of_grid() {
+  return static_cast<int64_t>(blockIdx.x) * (kThreads / 32) + static_cast<int>(threadIdx.x) / 32;
+}
+
+template <class T>
+__global__ void __launch_bounds__(kThreads) square_sums(SquareSum op, bool is_aligned) {
+  sum_block<T>(op, warp_of_grid(), is_aligned);
+}
+
+template <class T>
+__global__ void __launch_bounds__(kThreads) square_sums_of_many(SquareMany op) {
+  const int64_t block = warp_of_grid();
+  if (block >= op.blocks) return;  // the whole warp
+  const SquareSegment s = segment_of(op.segments, op.count, block);
+  sum_block<T>(s, block - s.first, reinterpret_cast<uintptr_t>(s.x) % 16 == 0);
 }
 
 // One block; thread t adds x[t], x[t + kSumThreads], ... in order, then warps and the block fold.
@@ -90,6 +108,13 @@ int square_sum_cuda(const SquareSum& op, void* stream) {
     using T = typename decltype(type)::type;
     const int64_t blocks = blocks_of(blocks_of(op.n, kSquareBlock), kThreads / 32);
     return launch(square_sums<T>, blocks, kThreads, stream, op, aligned({op.x}));
+  });
+}
+
+int square_many_cuda(const SquareMany& op, void* stream) {
+  return with_type(op.dtype, [&](auto type) {
+    return launch(square_sums_of_many<typename decltype(type)::type>, blocks_of(op.blocks, kThreads / 32), kThreads,
+                  stream, op);
   });
 }
 

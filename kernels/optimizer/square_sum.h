@@ -17,6 +17,20 @@ struct SquareSum {
 DRIVETRAIN_KERNEL void square_sum_cpu(const SquareSum&, int64_t block_begin, int64_t block_end);
 DRIVETRAIN_KERNEL int square_sum_cuda(const SquareSum&, void* stream);
 
+// Many arrays of one type in one launch, each with the bits of a SquareSum of its own. `segments` lies on the device.
+struct SquareSegment {
+  const void* x = nullptr;  // [n]
+  double* sums = nullptr;   // [blocks_of(n, kSquareBlock)]
+  int64_t n = 0;
+  int64_t first = 0;  // blocks of kSquareBlock elements in all segments before this one
+};
+struct SquareMany {
+  const SquareSegment* segments = nullptr;  // [count]
+  int64_t count = 0, blocks = 0;
+  Dtype dtype = Dtype::f32;
+};
+DRIVETRAIN_KERNEL int square_many_cuda(const SquareMany&, void* stream);
+
 // Sum of x[0 .. n) by one fixed tree: from left to right on the CPU, into out[0] on CUDA.
 DRIVETRAIN_KERNEL double sum_in_order_cpu(const double* x, int64_t n);
 DRIVETRAIN_KERNEL int sum_in_order_cuda(const double* x, int64_t n, double* out, void* stream);

@@ -1,6 +1,8 @@
 // Sums of squares on CUDA against float64; their bits do not depend on where the tensor lies.
 #include "kernels/optimizer/square_sum.h"
 
+#include <memory>
+
 #include "kernels/common/device_test.h"
 
 namespace drivetrain::kernels {
@@ -28,6 +30,31 @@ TEST_F(SquareSumOnGpu, equals_float64_and_does_not_depend_on_alignment) {
       SCOPED_TRACE(testing::Message() << n << " elements, dtype " << static_cast<int>(dtype));
       EXPECT_TRUE(sums(dtype, n, 0) == sums(dtype, n, 1)) << "bits moved with the alignment";
     }
+  }
+}
+
+// Lengths that end inside a block, none at all, and one that is not aligned.
+TEST_F(SquareSumOnGpu, many_in_one_launch_have_the_bits_of_each_alone) {
+  const std::vector<int64_t> lengths = {0, 1024, 5, 0, 9 * 1024 + 5, 3000, 0};
+  for (const Dtype dtype : kDtypes) {
+    std::vector<std::unique_ptr<Numbers>> arrays;
+    std::vector<SquareSegment> list;
+    int64_t blocks = 0;
+    for (const int64_t n : lengths) {
+      const int64_t skip = n == 3000 ? 1 : 0;
+      arrays.push_back(std::make_unique<Numbers>(dtype, random_values(n, 1), skip));
+      list.push_back({arrays.back()->data(), nullptr, n, blocks});
+      blocks += blocks_of(n, kSquareBlock);
+    }
+    Array<double> out(std::vector<double>(static_cast<size_t>(blocks), 7777.0));
+    for (SquareSegment& s : list) s.sums = out.as<double>() + s.first;
+    Array<SquareSegment> segments(list);
+    const SquareMany op{segments.as<SquareSegment>(), static_cast<int64_t>(list.size()), blocks, dtype};
+    run_repeatedly({&out}, [&](void* stream) { return square_many_cuda(op, stream); });
+    std::vector<double> wanted;
+    for (const int64_t n : lengths)
+      for (const double sum : sums(dtype, n, n == 3000 ? 1 : 0)) wanted.push_back(sum);
+    EXPECT_TRUE(out.now() == wanted) << "dtype " << static_cast<int>(dtype);
   }
 }
 

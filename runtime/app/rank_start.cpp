@@ -82,6 +82,7 @@ void start_process(TrainRequest& request) {
   enter_store(*request.setup.store, timeout_s);
   if (!env.local_known) find_local_ranks(*request.setup.store, env, timeout_s);
   use_device(request.settings.device, env.local_rank, env.local_size);
+  check_own_device(*request.setup.store, env.rank, env.local_rank, env.local_size);
   set_threads(request.settings, env);
   // LibTorch's own products read it there, and so do ours.
   at::globalContext().setFloat32MatmulPrecision(request.settings.float32_matmul_precision);

@@ -60,7 +60,7 @@ std::vector<double> least_seconds(const at::Device& device, const std::vector<Ti
   double together = 0;
   for (int64_t i = 0; i < rounds || (together < kLeastTogether && i < kMost); ++i)
     for (size_t w = 0; w < works.size(); ++w) {
-      const double seconds = seconds_of(device, works[w]);
+      const double seconds = seconds_of_each(device, works[w]);
       least[w] = std::min(least[w], seconds), together += seconds;
     }
   return least;

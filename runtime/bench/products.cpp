@@ -63,7 +63,7 @@ Products time_products(const PlannedRun& run) {
     double sum = 0;
     while (static_cast<int>(seconds.size()) < kLeastRounds ||
            (sum < kBudget / 5 && static_cast<int>(seconds.size()) < kMostRounds)) {
-      seconds.push_back(seconds_of(device, work));
+      seconds.push_back(seconds_of_each(device, work));
       sum += seconds.back();
     }
     products.list.push_back({shape.out, shape.in, shape.count, spread_of(seconds).min});

@@ -74,7 +74,7 @@ std::vector<std::vector<double>> RankAlone::gather(const std::vector<double>& mi
 
 at::Device RankAlone::device() const {
   if (device_name_ == "cpu") return at::Device(at::kCPU);
-  return at::Device(at::kCUDA, static_cast<at::DeviceIndex>(env_.local_rank));
+  return at::Device(at::kCUDA, static_cast<at::DeviceIndex>(device_index(env_.local_rank, env_.local_size)));
 }
 
 }  // namespace drivetrain

@@ -21,7 +21,7 @@ void check_launch(int status, const char* what) {
 }
 
 at::Tensor host_memory(int64_t numel, at::ScalarType dtype, bool pinned) {
-  if (pinned && device_runtime()) return device_runtime()->pinned(numel, dtype);
+  if (pinned && device_runtime()) return device_runtime()->pinned_exactly(numel, dtype);
   return at::empty({numel}, at::TensorOptions(dtype));
 }
 

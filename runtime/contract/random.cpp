@@ -12,9 +12,11 @@
 #include <limits>
 
 #include <drivetrain/error.h>
+#include <drivetrain/toolkit/ops/kernel_call.h>
 #include <drivetrain/toolkit/units/differentiable.h>
 
 #include "contract/normal_block.h"
+#include "kernels/random/dropout.h"
 
 namespace drivetrain {
 namespace {
@@ -58,6 +60,7 @@ class RandomRuns {
   int64_t samples() const { return samples_; }
   int64_t row() const { return row_; }        // elements of a sample
   int64_t chunks() const { return chunks_; }  // of a sample
+  const std::vector<RandomRun>& runs() const { return runs_; }
   const RandomRun& run_of(int64_t chunk) const {
     size_t i = runs_.size() - 1;
     while (runs_[i].chunk > chunk) --i;
@@ -116,8 +119,41 @@ void drop(const T* x, T* out, const RandomRuns& runs, double p, const RandomKey&
   });
 }
 
-// On a device: the same numbers, drawn on the host and copied. Right, but slow: each call waits for the host.
-at::Tensor dropped_on_device(const at::Tensor& x, double p, const RandomKey& key) {
+#ifdef DRIVETRAIN_WITH_CUDA
+// Draws run after run on the device; `op` has all but the places.
+template <class Op>
+void draw_there(Op op, const RandomRuns& runs, const RandomKey& key, const at::Device& device,
+                int (*launch)(const Op&, void*), const char* what) {
+  const RandomKeyWords words = mixed_key(key.seed, key.step, key.site);
+  for (const RandomRun& run : runs.runs()) {
+    op.places = {runs.samples(), runs.row(), run.whole, run.local, run.count, static_cast<uint64_t>(key.first_sample),
+                 words[0],       words[1]};
+    check_launch(launch(op, current_stream(device)), what);
+  }
+}
+
+bool fill_there(at::Tensor& out, const RandomRuns& runs, const RandomKey& key) {
+  if (!out.is_cuda()) return false;
+  draw_there(kernels::Uniform{out.mutable_data_ptr<float>(), {}}, runs, key, out.device(), kernels::uniform_cuda,
+             "uniform numbers");
+  return true;
+}
+
+at::Tensor dropped_there(const at::Tensor& x, double p, const RandomKey& key) {
+  at::Tensor out = at::empty_like(x);
+  kernels::Dropout op;
+  op.x = x.const_data_ptr(), op.out = out.mutable_data_ptr(), op.dtype = ops::kernel_dtype(x);
+  op.limit = static_cast<float>(p), op.scale = p < 1 ? static_cast<float>(1 / (1 - p)) : 0;
+  draw_there(op, RandomRuns("dropout", x, key), key, x.device(), kernels::dropout_cuda, "dropout");
+  return out;
+}
+#else
+bool fill_there(at::Tensor&, const RandomRuns&, const RandomKey&) { return false; }
+at::Tensor dropped_there(const at::Tensor&, double, const RandomKey&) { return {}; }
+#endif
+
+// On a device, for types without a kernel: the same numbers. Each call may wait for the host.
+at::Tensor dropped_by_operators(const at::Tensor& x, double p, const RandomKey& key) {
   at::Tensor u = at::empty(x.sizes(), x.options().dtype(at::kFloat));
   fill_uniform(u, key);
   const auto limit = static_cast<float>(p);
@@ -127,7 +163,7 @@ at::Tensor dropped_on_device(const at::Tensor& x, double p, const RandomKey& key
 
 at::Tensor dropped(const at::Tensor& maybe_strided, double p, const RandomKey& key) {
   const at::Tensor x = maybe_strided.contiguous();
-  if (!x.is_cpu()) return dropped_on_device(x, p, key);
+  if (!x.is_cpu()) return ops::has_kernel(x) ? dropped_there(x, p, key) : dropped_by_operators(x, p, key);
   at::Tensor out = at::empty_like(x);
   const RandomRuns runs("dropout", x, key);
   const auto run = [&](auto element) {
@@ -190,6 +226,7 @@ void fill_uniform(at::Tensor& out, const RandomKey& key) {
   if (out.scalar_type() != at::kFloat || !out.is_contiguous())
     throw fail(ErrorCode::internal, "fill_uniform wants a contiguous float32 tensor");
   if (!out.is_cpu()) {
+    if (fill_there(out, runs, key)) return;
     at::Tensor host = at::empty(out.sizes(), at::TensorOptions(at::kFloat));
     fill_uniform(host, key);
     out.copy_(host);

@@ -3,16 +3,23 @@
 #include <ATen/Context.h>
 #include <ATen/cuda/CUDAGraph.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
 #include <cuda_runtime_api.h>
+#include <sys/mman.h>
+
+#include <cerrno>
+#include <cstring>
 
 #include <drivetrain/error.h>
 
 namespace drivetrain {
 namespace {
+
+constexpr size_t kWorthPages = size_t{1} << 20;  // below, a power of two wastes little
 
 namespace allocator = c10::cuda::CUDACachingAllocator;
 
@@ -37,6 +44,39 @@ c10::DeviceIndex index_of(const at::Device& device) {
   return device.has_index() ? device.index() : c10::cuda::current_device();
 }
 
+std::string uuid_text(const cudaUUID_t& uuid) {
+  std::string text;
+  for (const char byte : uuid.bytes)
+    for (const int shift : {4, 0}) text += "0123456789abcdef"[(static_cast<unsigned char>(byte) >> shift) & 15];
+  return text;
+}
+
+// Whole pages of the process, locked: the driver's own allocation and LibTorch's cache of it take a power of two.
+struct LockedPages {
+  void* memory = MAP_FAILED;
+  size_t bytes = 0;
+  explicit LockedPages(size_t wanted) : bytes(wanted) {
+    memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    const int why = errno;
+    if (memory == MAP_FAILED) throw refused(std::strerror(why));
+    const cudaError_t status = cudaHostRegister(memory, bytes, cudaHostRegisterPortable);
+    if (status == cudaSuccess) return;
+    munmap(memory, bytes);
+    cudaGetLastError();
+    throw refused(words_for(status));
+  }
+  LockedPages(const LockedPages&) = delete;
+  ~LockedPages() {
+    C10_CUDA_IGNORE_ERROR(cudaDeviceSynchronize());  // copies may still read it
+    C10_CUDA_IGNORE_ERROR(cudaHostUnregister(memory));
+    munmap(memory, bytes);
+  }
+  Error refused(const std::string& said) const {
+    return fail(ErrorCode::out_of_memory, "cannot lock ", bytes, " bytes of host memory: ", said,
+                "\n   look at `ulimit -l` and at the host's free memory, or set \"pin_memory\": false");
+  }
+};
+
 int64_t current_of(const c10::CachingAllocator::StatArray& stats) {
   return stats[static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE)].current;
 }
@@ -57,13 +97,16 @@ CudaRuntime::CudaRuntime() {
     throw fail(ErrorCode::internal,
                "LibTorch was asked for CUDA before its CUDA libraries were open, and will not see the GPU");
   count_ = found;
-  pools_.resize(static_cast<size_t>(found));
+  // Partial sums of one product (split-K) stay float32, as within it.
+  at::globalContext().setAllowBF16ReductionCuBLAS(false);
+  at::globalContext().setAllowFP16ReductionCuBLAS(false);
 }
 
 DeviceFacts CudaRuntime::facts(int64_t index) const {
   cudaDeviceProp properties = {};
   C10_CUDA_CHECK(cudaGetDeviceProperties(&properties, static_cast<int>(index)));
-  return {properties.name, properties.major * 10 + properties.minor, static_cast<int64_t>(properties.totalGlobalMem)};
+  return {properties.name, properties.major * 10 + properties.minor, static_cast<int64_t>(properties.totalGlobalMem),
+          uuid_text(properties.uuid)};
 }
 
 // All work of a rank goes to one stream that is not the legacy default one: that one cannot be recorded, and nodes of a
@@ -91,6 +134,14 @@ at::Tensor CudaRuntime::pinned(int64_t numel, at::ScalarType dtype) {
   return at::empty({numel}, at::TensorOptions().dtype(dtype).pinned_memory(true));
 }
 
+at::Tensor CudaRuntime::pinned_exactly(int64_t numel, at::ScalarType dtype) {
+  const size_t bytes = static_cast<size_t>(numel) * c10::elementSize(dtype);
+  if (bytes < kWorthPages) return pinned(numel, dtype);
+  const auto pages = std::make_shared<LockedPages>(bytes);
+  return at::from_blob(
+      pages->memory, {numel}, [pages](void*) {}, at::TensorOptions(dtype));
+}
+
 DeviceMemory CudaRuntime::memory(const at::Device& device) {
   at::globalContext().lazyInitDevice(at::kCUDA);
   const auto stats = allocator::getDeviceStats(index_of(device));
@@ -103,16 +154,15 @@ void CudaRuntime::reset_peak(const at::Device& device) {
   allocator::resetPeakStats(index_of(device));
 }
 
-c10::MempoolId_t CudaRuntime::graph_pool(c10::DeviceIndex index) {
+int64_t CudaRuntime::new_graph_pool() {
   const std::lock_guard lock(mutex_);
-  c10::MempoolId_t& pool = pools_.at(static_cast<size_t>(index));
-  if (pool == c10::MempoolId_t{0, 0}) pool = at::cuda::graph_pool_handle();
-  return pool;
+  pools_.push_back(at::cuda::graph_pool_handle());
+  return static_cast<int64_t>(pools_.size()) - 1;
 }
 
-std::unique_ptr<DeviceGraph> CudaRuntime::new_graph(const at::Device& device) {
-  const c10::DeviceIndex index = index_of(device);
-  return new_cuda_graph(index, graph_pool(index));
+std::unique_ptr<DeviceGraph> CudaRuntime::new_graph(const at::Device& device, int64_t pool) {
+  const std::lock_guard lock(mutex_);
+  return new_cuda_graph(index_of(device), pools_.at(static_cast<size_t>(pool)));
 }
 
 std::unique_ptr<DeviceMark> CudaRuntime::new_mark(const at::Device& device) { return new_cuda_mark(index_of(device)); }

@@ -25,15 +25,15 @@ class CudaRuntime final : public DeviceRuntime {
   at::Tensor pinned(int64_t numel, at::ScalarType dtype) override;
   DeviceMemory memory(const at::Device& device) override;
   void reset_peak(const at::Device& device) override;
-  std::unique_ptr<DeviceGraph> new_graph(const at::Device& device) override;
+  at::Tensor pinned_exactly(int64_t numel, at::ScalarType dtype) override;
+  int64_t new_graph_pool() override;
+  std::unique_ptr<DeviceGraph> new_graph(const at::Device& device, int64_t pool) override;
   std::unique_ptr<DeviceMark> new_mark(const at::Device& device) override;
 
  private:
-  c10::MempoolId_t graph_pool(c10::DeviceIndex index);
-
   int64_t count_ = 0;
   std::mutex mutex_;
-  std::vector<c10::MempoolId_t> pools_;  // by device; {0, 0}: not asked for yet
+  std::vector<c10::MempoolId_t> pools_;
 };
 
 std::unique_ptr<DeviceGraph> new_cuda_graph(c10::DeviceIndex index, c10::MempoolId_t pool);

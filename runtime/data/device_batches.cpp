@@ -21,7 +21,7 @@ Batch DeviceBatches::put(int64_t micro, Batch host) {
 }
 
 void DeviceBatches::copy(at::Tensor& place, const at::Tensor& host) {
-  // Another shape is another run's: training and evaluation have one.
+  // Batches of one owner have one shape: here another one is the first of a run.
   if (!place.defined() || place.sizes() != host.sizes())
     place = at::empty(host.sizes(), host.options().device(device_));
   at::Tensor pinned = runtime_->pinned(host.numel(), host.scalar_type()).view(host.sizes());

@@ -18,6 +18,7 @@ struct DeviceFacts {
   std::string name;          // "NVIDIA H100 80GB HBM3"
   int arch = 0;              // compute capability as in sm_90
   int64_t memory_bytes = 0;  // of the whole device
+  std::string uuid = {};     // of no other device, whatever the host and however many of it are hidden
 };
 
 // Of LibTorch's caching allocator; the peaks since the start or the last reset_peak.
@@ -25,8 +26,8 @@ struct DeviceMemory {
   int64_t allocated = 0, reserved = 0, peak_allocated = 0, peak_reserved = 0;
 };
 
-// Work recorded once and enqueued again as one piece. Graphs of one device share one pool of memory: nothing in a
-// graph's own memory outlives its replay, except tensors that the caller still holds.
+// Work recorded once and enqueued again as one piece. Graphs of one pool share its memory: nothing in a graph's own
+// memory outlives its replay, except tensors that the caller still holds.
 class DRIVETRAIN_INTERNAL DeviceGraph {
  public:
   virtual ~DeviceGraph() = default;
@@ -58,7 +59,12 @@ class DRIVETRAIN_INTERNAL DeviceRuntime {
   virtual at::Tensor pinned(int64_t numel, at::ScalarType dtype) = 0;  // on the host, uninitialised
   virtual DeviceMemory memory(const at::Device& device) = 0;
   virtual void reset_peak(const at::Device& device) = 0;
-  virtual std::unique_ptr<DeviceGraph> new_graph(const at::Device& device) = 0;
+  // The same for memory that is kept long: as large as was asked for, where `pinned` rounds up to a power of two.
+  // Giving it back waits for the device.
+  virtual at::Tensor pinned_exactly(int64_t numel, at::ScalarType dtype) = 0;
+  // A pool of memory for graphs that are replayed in the order in which they were recorded.
+  virtual int64_t new_graph_pool() = 0;
+  virtual std::unique_ptr<DeviceGraph> new_graph(const at::Device& device, int64_t pool) = 0;
   virtual std::unique_ptr<DeviceMark> new_mark(const at::Device& device) = 0;
 };
 

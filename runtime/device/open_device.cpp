@@ -3,6 +3,7 @@
 #include <c10/util/Exception.h>
 #include <dlfcn.h>
 
+#include <cstdlib>
 #include <filesystem>
 
 #include <drivetrain/error.h>
@@ -63,6 +64,9 @@ std::string torch_folder() {
 
 void open_device(const std::string& device) {
   if (device == "cpu" || device_runtime()) return;
+  // The driver reads it with the first call. Each communicator has a stream of its own, a stage of a pipeline a dozen:
+  // with the default of 8 hardware queues a message may wait behind a receive that waits for it.
+  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", /*overwrite=*/0);
   const std::string own = own_library();
   open_torch_cuda();
   DeviceRuntime* const runtime = open_own(own);
@@ -77,11 +81,27 @@ void use_device(const std::string& device, int64_t local_rank, int64_t local_siz
   if (device == "cpu") return;
   if (!device_runtime()) throw fail(ErrorCode::internal, "\"device\": \"", device, "\" is used before it was opened");
   const int64_t count = device_runtime()->count();
-  if (local_size > count)
+  if (local_size > count && count != 1)
     throw fail(ErrorCode::config, local_size, " ranks of this host need a GPU each, and this process sees ", count,
                "\n   start ", count, " ranks per host (drivetrain launch -n ", count,
                "), or let every rank see all GPUs (CUDA_VISIBLE_DEVICES)");
-  device_runtime()->use(local_rank);
+  device_runtime()->use(device_index(local_rank, local_size));
+}
+
+int64_t device_index(int64_t local_rank, int64_t local_size) {
+  const bool hidden = device_runtime() && device_runtime()->count() == 1 && local_size > 1;
+  return hidden ? 0 : local_rank;
+}
+
+void check_own_device(Store& store, int64_t rank, int64_t local_rank, int64_t local_size) {
+  if (!device_runtime()) return;
+  const DeviceFacts facts = device_runtime()->facts(device_index(local_rank, local_size));
+  if (facts.uuid.empty() || store.add("device/" + facts.uuid, 1) == 1) return;
+  throw fail(
+      ErrorCode::config, "rank ", rank, " and another rank of this run have one and the same GPU (", facts.name,
+      ", UUID ", facts.uuid, "); each of the ", local_size, " ranks of this host needs one of its own",
+      "\n   start as many ranks as there are GPUs (drivetrain launch -n 1 where there is one), or give each rank "
+      "another one (CUDA_VISIBLE_DEVICES, srun --gpus-per-task=1)");
 }
 
 }  // namespace drivetrain

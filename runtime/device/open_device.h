@@ -2,7 +2,10 @@
 // for CUDA without its CUDA libraries stays blind to the GPU.
 #pragma once
 
+#include <cstdint>
 #include <string>
+
+#include <drivetrain/store.h>
 
 #include "internal.h"
 
@@ -17,7 +20,11 @@ DRIVETRAIN_INTERNAL std::string torch_folder();
 DRIVETRAIN_INTERNAL void open_device(const std::string& device);
 
 // The GPU of this rank becomes the current one of this thread. Throws Error(config) if this host has more ranks than
-// GPUs.
+// GPUs. Where a process sees one GPU and the host has several ranks, each is taken to see another one.
 DRIVETRAIN_INTERNAL void use_device(const std::string& device, int64_t local_rank, int64_t local_size);
+// The index of that GPU among those that this process sees.
+DRIVETRAIN_INTERNAL int64_t device_index(int64_t local_rank, int64_t local_size);
+// Throws Error(config) if another rank has told the store that it uses the same GPU. Does not wait.
+DRIVETRAIN_INTERNAL void check_own_device(Store& store, int64_t rank, int64_t local_rank, int64_t local_size);
 
 }  // namespace drivetrain

@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "checks/plugin_call.h"
+#include "device/open_device.h"
 #include "plan/choose_dtypes.h"
 #include "plan/create_plugins.h"
 #include "plan/place_model.h"
@@ -18,8 +19,9 @@ namespace drivetrain {
 namespace {
 
 // A name only: a plan is made on machines without the device too.
-at::Device device_of(const std::string& name, int64_t local_rank) {
-  return name == "cpu" ? at::Device(at::kCPU) : at::Device(at::kCUDA, static_cast<at::DeviceIndex>(local_rank));
+at::Device device_of(const std::string& name, const RankEnvironment& env) {
+  if (name == "cpu") return at::Device(at::kCPU);
+  return at::Device(at::kCUDA, static_cast<at::DeviceIndex>(device_index(env.local_rank, env.local_size)));
 }
 
 // Who negotiates, and where further plugins could come from.
@@ -146,7 +148,7 @@ std::unique_ptr<PlannedRun> new_run(const RunSettings& settings, const std::vect
                                                          env.world_size,
                                                          env.local_rank,
                                                          env.local_size,
-                                                         device_of(settings.device, env.local_rank),
+                                                         device_of(settings.device, env),
                                                          static_cast<uint64_t>(settings.seed),
                                                          {},
                                                          nullptr,
@@ -183,6 +185,7 @@ void decide_capture(const Parties& parties, PlannedRun& run, const PlanRecord& c
   facts.device = plan.run.device, facts.training = plan.run.training;
   facts.hidden_dropout = plan.model.hidden_dropout, facts.attention_dropout = plan.model.attention_dropout;
   facts.documents = plan.data.documents;
+  facts.micro_batches = plan.batch.accumulation;
   for (const auto& [id, plugin] : parties.plugins)
     if (acts_in_a_step(id, plan.run.world_size)) facts.acting.push_back(id);
   facts.capturables = context.capturables();

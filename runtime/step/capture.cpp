@@ -1,5 +1,7 @@
 #include "step/capture.h"
 
+#include <c10/util/Exception.h>
+
 #include <algorithm>
 
 #include <drivetrain/toolkit/text.h>
@@ -43,12 +45,18 @@ class NotedCalls {
   FlightRecord* const flight_;
   std::vector<RecordedCall>& calls_;
 };
+// A graph holds every kernel of every micro-batch: some 500 of each GPT-2 one. Beyond this many it takes seconds to
+// record and hundreds of megabytes, for steps so long that launches no longer show.
+constexpr int64_t kMostMicroBatches = 32;
 
 }  // namespace
 
 CaptureChoice choose_capture(const CaptureFacts& facts, const Position& where, Problems& problems) {
   if (facts.wanted == Capture::off || !facts.training) return {};
   const std::vector<std::string> reasons = reasons_against(facts);
+  if (reasons.empty() && facts.wanted == Capture::automatic && facts.micro_batches > kMostMicroBatches)
+    return {false, concat(facts.micro_batches, " micro-batches in a step; up to ", kMostMicroBatches,
+                          " are recorded by themselves, more with \"capture\": true")};
   if (reasons.empty()) return {true, ""};
   if (facts.wanted == Capture::on)
     problems.add(where, concat("\"capture\": true, but steps of this run cannot be recorded: ", join(reasons, "; "),
@@ -56,16 +64,21 @@ CaptureChoice choose_capture(const CaptureFacts& facts, const Position& where, P
   return {false, facts.device == "cpu" ? "" : join(reasons, "; ")};
 }
 
-RecordedPart::RecordedPart(DeviceRuntime& runtime, const at::Device& device, int64_t warm_up, FlightRecord* flight)
-    : runtime_(runtime), device_(device), warm_up_(warm_up), flight_(flight) {}
+RecordedPart::RecordedPart(DeviceRuntime& runtime, const at::Device& device, int64_t pool, int64_t warm_up,
+                           FlightRecord* flight)
+    : runtime_(runtime), device_(device), pool_(pool), warm_up_(warm_up), flight_(flight) {}
 
 std::unique_ptr<DeviceGraph> RecordedPart::record(const std::function<void()>& work) {
-  std::unique_ptr<DeviceGraph> graph = runtime_.new_graph(device_);
+  std::unique_ptr<DeviceGraph> graph = runtime_.new_graph(device_, pool_);
   const NotedCalls noted(flight_, calls_);
   try {
     graph->begin();
     work();
     graph->end();
+  } catch (const c10::OutOfMemoryError& e) {  // a graph's memory is its own: what fits without it may not fit with it
+    throw fail(ErrorCode::out_of_memory, "while the step was recorded: ", e.what_without_backtrace(),
+               "\n   a recording has memory of its own: set \"capture\": false, PYTORCH_CUDA_ALLOC_CONF="
+               "expandable_segments:True in the environment, or a smaller micro-batch");
   } catch (const Error& e) {
     if (e.code() != ErrorCode::plugin) throw;
     throw fail(e.code(), e.what(),

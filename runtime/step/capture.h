@@ -27,6 +27,7 @@ struct CaptureFacts {
   bool training = true;
   double hidden_dropout = 0, attention_dropout = 0;
   bool documents = false;                // DatasetFacts::documents
+  int64_t micro_batches = 1;             // of a step
   std::vector<std::string> acting;       // ids of the chosen plugins that act inside a step
   std::vector<std::string> capturables;  // ids of those that said their part may be recorded
 };
@@ -41,9 +42,10 @@ DRIVETRAIN_INTERNAL CaptureChoice choose_capture(const CaptureFacts& facts, cons
 // One part of every step of one program. Main thread of a rank.
 class DRIVETRAIN_INTERNAL RecordedPart {
  public:
-  // `warm_up`: how many times the part runs as it is before it is recorded. `flight`: of the rank, which outlives this;
-  // null: none is kept.
-  RecordedPart(DeviceRuntime& runtime, const at::Device& device, int64_t warm_up, FlightRecord* flight = nullptr);
+  // `pool`: DeviceRuntime::new_graph_pool. `warm_up`: how many times the part runs as it is before it is recorded.
+  // `flight`: of the rank, which outlives this; null: none is kept.
+  RecordedPart(DeviceRuntime& runtime, const at::Device& device, int64_t pool, int64_t warm_up,
+               FlightRecord* flight = nullptr);
 
   // Whether `run` will replay: then `work` is not called.
   bool replays() const { return graph_ != nullptr; }
@@ -55,6 +57,7 @@ class DRIVETRAIN_INTERNAL RecordedPart {
 
   DeviceRuntime& runtime_;
   const at::Device device_;
+  const int64_t pool_;
   int64_t warm_up_;
   FlightRecord* const flight_;
   std::unique_ptr<DeviceGraph> graph_;

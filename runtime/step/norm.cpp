@@ -22,14 +22,28 @@ static_assert(kernels::kSquareBlock == kNormBlock);
 
 int64_t blocks_of(int64_t elements) { return (elements + kNormBlock - 1) / kNormBlock; }
 
-void fill_blocks(const at::Tensor& grad, double* sums) {
+bool readable(const at::Tensor& grad) {
   const at::ScalarType type = grad.scalar_type();
-  const bool readable = type == at::kFloat || type == at::kBFloat16 || type == at::kHalf;
-  const at::Tensor flat = readable ? grad : grad.to(at::kFloat);
+  return type == at::kFloat || type == at::kBFloat16 || type == at::kHalf;
+}
+
+void fill_blocks(const at::Tensor& grad, double* sums) {
+  const at::Tensor flat = readable(grad) ? grad : grad.to(at::kFloat);
   kernels::SquareSum op;
   op.x = flat.const_data_ptr(), op.sums = sums, op.n = flat.numel(), op.dtype = ops::kernel_dtype(flat);
   ops::run(flat, op, blocks_of(op.n), 64, kernels::square_sum_cpu, DRIVETRAIN_CUDA_KERNEL(square_sum_cuda),
            "square sum");
+}
+
+// Gradients of a device, of one type: their squares in one launch.
+void fill_blocks([[maybe_unused]] const std::vector<kernels::SquareSegment>& segments,
+                 [[maybe_unused]] const at::Tensor& any, [[maybe_unused]] DeviceList<kernels::SquareSegment>& list) {
+#ifdef DRIVETRAIN_WITH_CUDA
+  kernels::SquareMany op;
+  op.segments = list.put(segments, any.device()), op.count = static_cast<int64_t>(segments.size());
+  op.blocks = segments.back().first + blocks_of(segments.back().n), op.dtype = ops::kernel_dtype(any);
+  check_launch(kernels::square_many_cuda(op, current_stream(any.device())), "square sums");
+#endif
 }
 
 // out := the sum, in order of index on the CPU, by a fixed tree on a device.
@@ -145,16 +159,31 @@ GradNorm::Place GradNorm::place(const Trainable& t, const Mesh& mesh) {
   return {static_cast<size_t>(table - tables_.begin()), first, count * local, first + index * local};
 }
 
-void GradNorm::sum_of_squares(const std::vector<Trainables>& chunks, const at::Tensor& out) {
-  for (Table& table : tables_)
-    if (table.group) table.sums.zero_();
+void GradNorm::fill_blocks_of(const std::vector<Trainables>& chunks) {
+  std::map<at::ScalarType, std::pair<at::Tensor, std::vector<kernels::SquareSegment>>> together;
   size_t i = 0;
   for (const Trainables& chunk : chunks)
     for (const Trainable& t : chunk) {
       const Piece& piece = pieces_.at(i++);
       const at::Tensor& grad = t.device_grad.defined() ? t.device_grad : t.grad;
-      if (piece.blocks > 0) fill_blocks(grad, blocks_.mutable_data_ptr<double>() + piece.first);
+      if (piece.blocks == 0) continue;
+      double* const sums = blocks_.mutable_data_ptr<double>() + piece.first;
+      if (!grad.is_cuda() || !readable(grad)) {
+        fill_blocks(grad, sums);
+        continue;
+      }
+      auto& [any, segments] = together[grad.scalar_type()];
+      any = grad;
+      const int64_t first = segments.empty() ? 0 : segments.back().first + blocks_of(segments.back().n);
+      segments.push_back({grad.const_data_ptr(), sums, grad.numel(), first});
     }
+  for (const auto& [type, launch] : together) fill_blocks(launch.second, launch.first, lists_[type]);
+}
+
+void GradNorm::sum_of_squares(const std::vector<Trainables>& chunks, const at::Tensor& out) {
+  for (Table& table : tables_)
+    if (table.group) table.sums.zero_();
+  fill_blocks_of(chunks);
   for (Table& table : tables_)
     if (table.group) table.group->all_reduce(table.sums)->wait();
 

@@ -5,6 +5,7 @@
 
 #include <drivetrain/mesh.h>
 #include <drivetrain/optimizer.h>
+#include <drivetrain/toolkit/ops/device_list.h>
 
 #include <map>
 #include <set>
@@ -12,6 +13,7 @@
 #include <vector>
 
 #include "internal.h"
+#include "kernels/optimizer/square_sum.h"
 
 namespace drivetrain {
 
@@ -54,6 +56,7 @@ class DRIVETRAIN_INTERNAL GradNorm {
   Place place(const Trainable& t, const Mesh& mesh);
   void lay_out_tables(Places& places, const at::Device& device);
   static Piece piece_of(const Trainable& t, const Places& places);
+  void fill_blocks_of(const std::vector<Trainables>& chunks);
   void note_params(const std::vector<ParamPtr>& order, const Places& places, const at::Device& device);
 
   std::vector<std::string> names_;  // of `order`
@@ -64,6 +67,7 @@ class DRIVETRAIN_INTERNAL GradNorm {
   at::Tensor first_;   // int64, on the device: where in blocks_ those of each parameter begin
   at::Tensor count_;   // int64, on the device: how many; other stages' have none
   at::Tensor params_;  // float64, on the device: the sum of squares of each parameter
+  std::map<at::ScalarType, DeviceList<kernels::SquareSegment>> lists_;  // of gradients on a device
 };
 
 }  // namespace drivetrain

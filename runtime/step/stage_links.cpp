@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <set>
+#include <utility>
 
 #include <drivetrain/error.h>
 
@@ -95,7 +96,10 @@ StageLinks::Expected StageLinks::expected_from(int64_t stage, const Program& pro
   return expected;
 }
 
+// The first time a program runs, kernels are loaded when they are first launched, which may have to wait until the
+// device is idle; a receive that nobody needs yet would keep it from that for as long as the peer waits for this stage.
 void StageLinks::begin(Pass pass) {
+  ahead_ = std::exchange(ran_[static_cast<int>(pass)], true) ? kAhead : 0;
   for (auto& [stage, to] : outgoing_) to.received = 0;
   for (auto& [stage, from] : incoming_) {
     from.expected = &from.passes[static_cast<int>(pass)];
@@ -164,7 +168,7 @@ void StageLinks::post(Incoming& from, const Key& key) {
 // Up to index `until`, and further those whose shapes are known: asking for shapes waits for the peer.
 void StageLinks::post_ahead(Incoming& from, size_t until) {
   while (from.posted < std::min(until, from.expected->order.size())) post(from, from.expected->order[from.posted]);
-  while (from.posted < std::min(until + kAhead, from.expected->order.size())) {
+  while (from.posted < std::min(until + ahead_, from.expected->order.size())) {
     const Key& key = from.expected->order[from.posted];
     if (!known_.count({key.direction, key.chunk})) return;
     post(from, key);

@@ -87,6 +87,8 @@ class DRIVETRAIN_INTERNAL StageLinks {
   const ScheduleGraph graph_;
   const at::Device device_;
   const int64_t stage_;
+  bool ran_[2] = {false, false};          // by Pass
+  size_t ahead_ = 0;                      // kAhead, but 0 in a program's first run
   std::map<int64_t, Incoming> incoming_;  // by stage
   std::map<int64_t, Outgoing> outgoing_;
   std::map<Key, Tensors> local_;   // between two chunks of this stage

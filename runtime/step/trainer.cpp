@@ -36,6 +36,7 @@ Trainer::Trainer(const TrainerParts& parts, Publish publish, const std::atomic<i
       stop_(stop),
       feed_plan_(parts.feed),
       batches_(parts.executor.device, parts.finish.runtime),
+      evaluation_batches_(parts.executor.device, parts.finish.runtime),
       state_(parts.seed, &parts.executor.units, parts.executor.recompute, parts.activation_cuts,
              parts.executor.recompute_id),
       finish_(parts.finish),
@@ -48,8 +49,10 @@ Trainer::Trainer(const TrainerParts& parts, Publish publish, const std::atomic<i
                " has a loss scale and says that its steps may be recorded; a replay would repeat "
                "the scale of the recorded step. It must not call PlanContext::capturable");
   state_.refuse_random();
+  // A pool of this run's own: one whose graphs are gone is not used again while anybody holds memory of it.
+  const int64_t pool = parts.finish.runtime->new_graph_pool();
   for (auto* part : {&gradients_part_, &update_part_})
-    part->emplace(*parts.finish.runtime, parts.executor.device, kWarmUpSteps, parts.executor.flight);
+    part->emplace(*parts.finish.runtime, parts.executor.device, pool, kWarmUpSteps, parts.executor.flight);
 }
 
 Trainer::~Trainer() = default;
@@ -126,8 +129,8 @@ void Trainer::end_step(const StepResult& result, bool last, std::chrono::steady_
   now_doing(FlightDoing::outside);
 }
 
-Batch Trainer::next_batch(int64_t micro) {
-  Batch batch = batches_.put(micro, cut_batch(feed_->next(), parts_.batch_cuts));
+Batch Trainer::next_batch(DeviceBatches& places, int64_t micro) {
+  Batch batch = places.put(micro, cut_batch(feed_->next(), parts_.batch_cuts));
   rows_.tokens += batch.valid_tokens;
   const bool has_first_column = batch.positions.empty() || batch.positions.front().first == 0;
   if (has_first_column) rows_.documents += batch.documents, rows_.padding += batch.padding;
@@ -139,12 +142,12 @@ void Trainer::take_all_batches() {
   taken_.clear();
   now_doing(FlightDoing::load);
   for (const Instr& instr : executor_.program(Pass::train))
-    if (instr.op == Op::load) taken_[instr.micro] = next_batch(instr.micro);
+    if (instr.op == Op::load) taken_[instr.micro] = next_batch(batches_, instr.micro);
   tell(clock_, Phase::load);
 }
 
 void Trainer::compute_gradients() {
-  const auto load = [&](int64_t micro) { return gradients_part_ ? taken_.at(micro) : next_batch(micro); };
+  const auto load = [&](int64_t micro) { return gradients_part_ ? taken_.at(micro) : next_batch(batches_, micro); };
   const at::Tensor loss = executor_.run(load);
   now_doing(FlightDoing::reduce);
   finish_.sum_gradients(loss, state_);
@@ -199,7 +202,7 @@ double Trainer::evaluate(int64_t step) {
   rows_ = {};
   for (int64_t i = 0; i < parts_.feed.eval_iters; ++i) {
     executor_.begin(Pass::forward_only, step, Mode::evaluate);
-    const at::Tensor one = executor_.run([&](int64_t micro) { return next_batch(micro); });
+    const at::Tensor one = executor_.run([&](int64_t micro) { return next_batch(evaluation_batches_, micro); });
     loss = loss.defined() ? loss.add_(one) : one;
   }
   const StepResult result = finish_.agree_on_loss(loss, rows_);

@@ -85,7 +85,7 @@ class DRIVETRAIN_INTERNAL Trainer {
   StepResult train_step(int64_t step);
   StepResult agree(int64_t step);
   void end_step(const StepResult& result, bool last, std::chrono::steady_clock::time_point start);
-  Batch next_batch(int64_t micro);
+  Batch next_batch(DeviceBatches& places, int64_t micro);
   void take_all_batches();
   void compute_gradients();
   void now_doing(FlightDoing doing);  // into the flight record
@@ -98,7 +98,8 @@ class DRIVETRAIN_INTERNAL Trainer {
   const std::atomic<int>& stop_;
   FeedPlan feed_plan_;        // its first step is always the next one
   std::optional<Feed> feed_;  // from the first step of train() on
-  DeviceBatches batches_;
+  // Recorded steps read the places of the first, so an evaluation, whose batches may have another shape, has its own.
+  DeviceBatches batches_, evaluation_batches_;
   StepArena arena_;
   StepState state_;
   Finish finish_;

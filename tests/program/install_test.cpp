@@ -45,16 +45,17 @@ TEST_F(Installed, fits_what_such_a_machine_takes) {
 
 TEST_F(Installed, gpu_check_finds_everything_there_and_startable) {
   const Ran ran = run_shell("cd " + folder() + " && DRIVETRAIN_TORCH=" DRIVETRAIN_TORCH_FOLDER " python3 " +
-                            moved("tools/gpu_check") + " --dry-run --logs " + path("logs"));
+                            moved("tools/gpu_check") + " --dry-run --limit 0 --logs " + path("logs"));
   if (!fs::exists(moved("lib/libdrivetrain_cuda.so"))) {  // built without nvcc: it says so and fails
     EXPECT_EQ(ran.code, 1) << ran.output;
     return;
   }
   EXPECT_EQ(ran.code, 0) << ran.output;
   expect_says(ran.output,
-              {"| check | result | figures |", "train: float32, recorded | starts", "train: float32, 2 ranks | starts",
+              {"| check | result | figures |", "live / train: configs | starts", "right / paths: configs | starts",
+               "train: float32, 2 ranks | starts", "paths: recompute offload | starts", "sanitizer: racecheck kernels_",
                "tests: device_gpu_test | starts", "not run: \"device\": \"cuda\"", "bench: llama_7b_gpu | starts",
-               "peer: llama_7b_gpu | starts", "everything is there and starts"});
+               "profile: gpt2_124m_gpu | starts", "peer: llama_7b_gpu | starts", "everything is there and starts"});
 }
 
 TEST_F(Installed, gpu_check_fails_where_something_is_missing_or_there_is_no_gpu) {
@@ -65,10 +66,14 @@ TEST_F(Installed, gpu_check_fails_where_something_is_missing_or_there_is_no_gpu)
   const Ran dry = run_shell(check + " --dry-run --only bench");
   EXPECT_EQ(dry.code, 1) << dry.output;
   expect_says(dry.output, {"bench: llama_7b_gpu | FAILED", "llama_7b_gpu.json is not there", "1 failed"});
-  const Ran real = run_shell(check + " --only train --only tests");
+  fs::remove_all(path("logs"));
+  for (const auto& entry : fs::directory_iterator(moved("tests")))  // one of them is enough
+    if (entry.path().filename().string() != "device_gpu_test" && entry.is_regular_file()) fs::remove(entry.path());
+  const Ran real = run_shell(check + " --stage live --only train --only tests --only machine");
   EXPECT_EQ(real.code, 1) << real.output;
   expect_says(real.output,
-              {"train: float32, recorded | FAILED | exit ", "device_gpu_test | FAILED | nothing was tested"});
+              {"machine: GPU and driver | FAILED | nvidia-smi finds no GPU",
+               "train: float32, recorded | FAILED | exit ", "device_gpu_test | FAILED | nothing was tested"});
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include "bench/timing.h"
 #include "cli/commands.h"
 #include "cli/parse.h"
+#include "device/device_runtime.h"
 
 namespace drivetrain {
 namespace {
@@ -208,6 +209,59 @@ TEST(BenchStepConfig, a_wrong_set_is_told_by_its_number) {
   step_config({"--set", "nonsense"}, &problem);
   EXPECT_NE(problem.find("--set #1"), std::string::npos) << problem;
   EXPECT_THROW(step_config({"--layers", "many"}), UsageError);
+}
+
+// An accelerator whose clock is counted: a launch reaches an idle device late, a call takes its time there.
+struct CountedDevice : DeviceRuntime {
+  struct Mark : DeviceMark {
+    explicit Mark(CountedDevice& of) : device(of) {}
+    void record() override { at = device.now; }
+    double seconds_since(const DeviceMark& earlier) override { return at - dynamic_cast<const Mark&>(earlier).at; }
+    CountedDevice& device;
+    double at = 0;
+  };
+  int64_t count() const override { return 1; }
+  DeviceFacts facts(int64_t) const override { return {}; }
+  void use(int64_t) override {}
+  void* current_stream(const at::Device&) override { return nullptr; }
+  void synchronize(const at::Device&) override { idle = true; }
+  std::string error_text(int) const override { return {}; }
+  at::Tensor pinned(int64_t, at::ScalarType) override { return {}; }
+  at::Tensor pinned_exactly(int64_t, at::ScalarType) override { return {}; }
+  DeviceMemory memory(const at::Device&) override { return {}; }
+  void reset_peak(const at::Device&) override {}
+  int64_t new_graph_pool() override { return 0; }
+  std::unique_ptr<DeviceGraph> new_graph(const at::Device&, int64_t) override { return nullptr; }
+  std::unique_ptr<DeviceMark> new_mark(const at::Device&) override { return std::make_unique<Mark>(*this); }
+
+  void call(double seconds) {
+    now += seconds + (idle ? launch : 0);
+    idle = false;
+    ++calls;
+  }
+  static constexpr double launch = 5e-6;
+  double now = 0;
+  bool idle = true;
+  int64_t calls = 0;
+};
+
+struct BenchTiming : ::testing::Test {
+  void SetUp() override { set_device_runtime(&device); }
+  void TearDown() override { set_device_runtime(nullptr); }
+  CountedDevice device;
+  const at::Device gpu{at::kCUDA, 0};
+};
+
+TEST_F(BenchTiming, a_short_kernel_is_timed_without_its_launch) {
+  EXPECT_NEAR(seconds_of(gpu, [&] { device.call(15e-6); }), 20e-6, 1e-9);
+  for (const double seconds : {1e-6, 15e-6, 300e-6})
+    EXPECT_NEAR(seconds_of_each(gpu, [&] { device.call(seconds); }), seconds, 0.01 * seconds) << seconds;
+}
+
+TEST_F(BenchTiming, what_takes_long_is_called_once_and_what_takes_no_time_comes_to_an_end) {
+  EXPECT_NEAR(seconds_of_each(gpu, [&] { device.call(0.5); }), 0.5, 1e-4);
+  EXPECT_EQ(device.calls, 1);
+  EXPECT_LT(seconds_of_each(gpu, [&] { device.call(0); }), 1e-8);
 }
 
 }  // namespace

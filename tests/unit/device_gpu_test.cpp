@@ -1,3 +1,4 @@
+#include <ATen/Context.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/add.h>
 #include <ATen/ops/empty.h>
@@ -15,11 +16,15 @@ namespace {
 
 class Device : public testing::Test {
  protected:
-  void SetUp() override { DRIVETRAIN_NEEDS_GPU(); }
+  void SetUp() override {
+    DRIVETRAIN_NEEDS_GPU();
+    pool = runtime().new_graph_pool();
+  }
   static DeviceRuntime& runtime() { return *device_runtime(); }
   static double first(const at::Tensor& x) { return x.flatten()[0].item<double>(); }
 
   const at::Device gpu{at::kCUDA, 0};
+  int64_t pool = 0;
   const at::TensorOptions floats = at::TensorOptions().dtype(at::kFloat).device(gpu);
 };
 
@@ -54,6 +59,21 @@ TEST_F(Device, gives_pinned_memory) {
   EXPECT_EQ(host.numel(), 1000);
 }
 
+TEST_F(Device, gives_long_lived_pinned_memory_without_rounding_it_up) {
+  const int64_t bytes = (int64_t{5} << 20) + 4096;
+  at::Tensor host = runtime().pinned_exactly(bytes, at::kByte);
+  EXPECT_TRUE(host.is_pinned());
+  host.fill_(7);
+  at::Tensor there = at::empty({bytes}, floats.dtype(at::kByte));
+  there.copy_(host, /*non_blocking=*/true);
+  host = {};  // waits for the copy
+  EXPECT_EQ(there[bytes - 1].item<int64_t>(), 7);
+}
+
+TEST_F(Device, products_add_their_parts_in_float32) {
+  EXPECT_NE(at::globalContext().allowBF16ReductionCuBLAS(), at::CuBLASReductionOption::AllowReducedPrecisionWithSplitK);
+}
+
 TEST_F(Device, marks_tell_the_time_between_them) {
   const at::Tensor x = at::ones({4096, 4096}, floats);
   const auto begin = runtime().new_mark(gpu), end = runtime().new_mark(gpu);
@@ -69,7 +89,7 @@ TEST_F(Device, a_graph_does_its_work_at_each_replay_and_none_while_recorded) {
   const at::Tensor x = at::full({1000}, 2.0, floats);
   at::Tensor y = at::zeros({1000}, floats);
   (void)at::add(x, x);  // whatever the first use of an operation sets up
-  const auto graph = runtime().new_graph(gpu);
+  const auto graph = runtime().new_graph(gpu, pool);
   graph->begin();
   y.add_(at::add(x, x));
   graph->end();
@@ -84,7 +104,7 @@ TEST_F(Device, a_graph_does_its_work_at_each_replay_and_none_while_recorded) {
 TEST_F(Device, two_graphs_with_a_value_read_between_them_share_one_pool) {
   at::Tensor x = at::full({1 << 20}, 1.0, floats), sum = at::zeros({1}, floats);
   (void)at::matmul(at::ones({64, 64}, floats), at::ones({64, 64}, floats));
-  const auto one = runtime().new_graph(gpu), two = runtime().new_graph(gpu);
+  const auto one = runtime().new_graph(gpu, pool), two = runtime().new_graph(gpu, pool);
   one->begin();
   sum.copy_((x * 3).sum().view({1}));
   one->end();
@@ -102,7 +122,7 @@ TEST_F(Device, work_goes_on_after_a_recording_that_was_given_up) {
   const at::Tensor x = at::full({10}, 2.0, floats);
   void* const before = current_stream(gpu);
   {
-    const auto graph = runtime().new_graph(gpu);
+    const auto graph = runtime().new_graph(gpu, pool);
     graph->begin();
     (void)(x * 2);
   }

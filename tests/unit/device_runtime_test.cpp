@@ -4,6 +4,7 @@
 #include <drivetrain/error.h>
 #include "device/device_runtime.h"
 #include "device/open_device.h"
+#include "rendezvous/rendezvous.h"
 
 namespace drivetrain {
 namespace {
@@ -11,8 +12,8 @@ namespace {
 // Two GPUs that only remember what is asked of them.
 class TwoDevices : public DeviceRuntime {
  public:
-  int64_t count() const override { return 2; }
-  DeviceFacts facts(int64_t index) const override { return {"test", 90, 0}; }
+  int64_t count() const override { return seen; }
+  DeviceFacts facts(int64_t index) const override { return {"test", 90, 0, concat("uuid-", first + index)}; }
   void use(int64_t index) override { used = index; }
   void* current_stream(const at::Device& device) override { return this; }
   void synchronize(const at::Device& device) override {}
@@ -20,10 +21,13 @@ class TwoDevices : public DeviceRuntime {
   at::Tensor pinned(int64_t numel, at::ScalarType dtype) override { return {}; }
   DeviceMemory memory(const at::Device& device) override { return {}; }
   void reset_peak(const at::Device& device) override {}
-  std::unique_ptr<DeviceGraph> new_graph(const at::Device& device) override { return nullptr; }
+  at::Tensor pinned_exactly(int64_t numel, at::ScalarType dtype) override { return {}; }
+  int64_t new_graph_pool() override { return 0; }
+  std::unique_ptr<DeviceGraph> new_graph(const at::Device& device, int64_t pool) override { return nullptr; }
   std::unique_ptr<DeviceMark> new_mark(const at::Device& device) override { return nullptr; }
 
   int64_t used = -1;
+  int64_t seen = 2, first = 0;  // GPUs, of which others may be hidden
 };
 
 template <class Call>
@@ -65,6 +69,32 @@ TEST_F(DeviceRuntimeTest, more_ranks_than_devices_are_refused_with_both_numbers_
        {"3 ranks of this host need a GPU each, and this process sees 2", "launch -n 2", "CUDA_VISIBLE_DEVICES"})
     EXPECT_NE(message.find(part), std::string::npos) << message;
   EXPECT_EQ(devices.used, -1);
+}
+
+// As under `srun --gpus-per-task=1`: each process sees one, its own.
+TEST_F(DeviceRuntimeTest, a_rank_that_sees_one_device_takes_it_whatever_its_number) {
+  set_device_runtime(&devices);
+  devices.seen = 1;
+  use_device("cuda", 3, 4);
+  EXPECT_EQ(devices.used, 0);
+  EXPECT_EQ(device_index(3, 4), 0);
+  devices.seen = 4;
+  EXPECT_EQ(device_index(3, 4), 3);
+}
+
+TEST_F(DeviceRuntimeTest, two_ranks_on_one_device_are_told_which) {
+  set_device_runtime(&devices);
+  devices.seen = 1;
+  const auto store = make_local_store();
+  for (const int64_t rank : {0, 1, 2}) {
+    devices.first = rank;
+    check_own_device(*store, rank, rank, 4);
+  }
+  devices.first = 1;
+  const std::string message = error_of([&] { check_own_device(*store, 3, 3, 4); });
+  for (const char* part : {"rank 3 and another rank", "one and the same GPU (test, UUID uuid-1)", "4 ranks",
+                           "launch -n 1", "CUDA_VISIBLE_DEVICES"})
+    EXPECT_NE(message.find(part), std::string::npos) << message;
 }
 
 TEST_F(DeviceRuntimeTest, a_failed_launch_is_told_in_the_drivers_words) {

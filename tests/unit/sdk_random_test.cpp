@@ -19,6 +19,7 @@
 #include <cmath>
 
 #include <drivetrain/error.h>
+#include "kernels/random/philox.h"
 
 namespace drivetrain {
 namespace {
@@ -49,6 +50,26 @@ TEST(Philox, gives_the_known_answers) {
   EXPECT_EQ(philox({ones, ones, ones, ones}, {ones, ones}), (Words{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}));
   EXPECT_EQ(philox({0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}, {0xa4093822, 0x299f31d0}),
             (Words{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}));
+}
+
+// What the kernels for CUDA draw, of which kernels/random has the tests.
+TEST(FillUniform, gives_the_numbers_that_a_device_draws) {
+  RandomKey key = key_at(4);
+  key.rows = {{5, 2}, {1, 1}};
+  constexpr int64_t kRow = 7;
+  const auto low = [](uint64_t x) { return static_cast<uint32_t>(x); };
+  const auto high = [](uint64_t x) { return static_cast<uint32_t>(x >> 32); };
+  const auto words =
+      philox({low(key.site), high(key.site), low(key.step), high(key.step)}, {low(key.seed), high(key.seed)});
+  const at::Tensor found = uniforms({3, 3, kRow}, key);
+  const int64_t whole_rows[] = {5, 6, 1};
+  for (int64_t sample = 0; sample < 3; ++sample)
+    for (int64_t row = 0; row < 3; ++row)
+      for (int64_t i = 0; i < kRow; ++i) {
+        const auto element = static_cast<uint64_t>(whole_rows[row] * kRow + i);
+        const auto block = kernels::philox_block(element / 4, static_cast<uint64_t>(4 + sample), words[0], words[1]);
+        EXPECT_EQ(found[sample][row][i].item<float>(), kernels::uniform_of(block.word[element % 4]));
+      }
 }
 
 TEST(HashName, is_fnv_1a) {

@@ -5,6 +5,8 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 
+#include <set>
+
 #include <drivetrain/testkit/kit/temp_folder.h>
 #include "data/device_batches.h"
 #include "flight/group.h"
@@ -41,12 +43,17 @@ struct SpyDevice : DeviceRuntime {
   at::Tensor pinned(int64_t numel, at::ScalarType dtype) override { return at::empty({numel}, dtype); }
   DeviceMemory memory(const at::Device&) override { return {1, 2, 3, 4}; }
   void reset_peak(const at::Device&) override {}
-  std::unique_ptr<DeviceGraph> new_graph(const at::Device&) override {
+  at::Tensor pinned_exactly(int64_t numel, at::ScalarType dtype) override { return pinned(numel, dtype); }
+  int64_t new_graph_pool() override { return pools++; }
+  std::unique_ptr<DeviceGraph> new_graph(const at::Device&, int64_t pool) override {
+    pools_used.insert(pool);
     return std::make_unique<SpyGraph>(events, ++graphs);
   }
   std::unique_ptr<DeviceMark> new_mark(const at::Device&) override { return nullptr; }
   Events events;
   int graphs = 0;
+  int64_t pools = 0;
+  std::set<int64_t> pools_used;
 };
 
 const at::Device kCpu(at::kCPU);
@@ -55,7 +62,7 @@ const at::Device kCpu(at::kCPU);
 
 TEST(RecordedPart, runs_first_is_recorded_once_and_replayed_from_then_on) {
   SpyDevice device;
-  RecordedPart part(device, kCpu, 2);
+  RecordedPart part(device, kCpu, 0, 2);
   for (int step = 0; step < 5; ++step) {
     EXPECT_EQ(part.replays(), step > 2);
     part.run([&] { device.events.push_back("work"); });
@@ -78,11 +85,40 @@ TEST(RecordedPart, each_replay_makes_the_recorded_calls_of_the_communicator_agai
 
 TEST(RecordedPart, what_fails_while_it_is_recorded_leaves_no_recording) {
   SpyDevice device;
-  RecordedPart part(device, kCpu, 0);
+  RecordedPart part(device, kCpu, 0, 0);
   EXPECT_THROW(part.run([] { throw fail(ErrorCode::internal, "broken"); }), Error);
   EXPECT_FALSE(part.replays());
   part.run([] {});
   EXPECT_EQ(device.events, (Events{"begin 1", "begin 2", "end 2", "replay 2"}));
+}
+
+TEST(RecordedPart, memory_that_runs_out_while_it_is_recorded_is_told_as_such) {
+  SpyDevice device;
+  RecordedPart part(device, kCpu, 0, 0);
+  try {
+    part.run([] { TORCH_CHECK_WITH(OutOfMemoryError, false, "CUDA out of memory. Tried to allocate 2.00 GiB"); });
+    ADD_FAILURE() << "nothing was thrown";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ErrorCode::out_of_memory);
+    for (const char* words : {"Tried to allocate 2.00 GiB", "\"capture\": false", "expandable_segments"})
+      EXPECT_NE(std::string(e.what()).find(words), std::string::npos) << e.what();
+  }
+}
+
+// --- what is recorded
+
+TEST(Capture, many_micro_batches_are_recorded_only_where_somebody_asks_for_it) {
+  CaptureFacts facts;
+  facts.device = "cuda", facts.micro_batches = 33;
+  Problems problems;
+  const CaptureChoice by_itself = choose_capture(facts, {}, problems);
+  EXPECT_FALSE(by_itself.on);
+  EXPECT_NE(by_itself.why_not.find("33 micro-batches in a step; up to 32"), std::string::npos) << by_itself.why_not;
+  facts.wanted = Capture::on;
+  EXPECT_TRUE(choose_capture(facts, {}, problems).on);
+  facts.wanted = Capture::automatic, facts.micro_batches = 32;
+  EXPECT_TRUE(choose_capture(facts, {}, problems).on);
+  problems.throw_if_any();
 }
 
 // --- what stays in its place
@@ -151,7 +187,9 @@ struct SpyStrategy : Strategy {
   explicit SpyStrategy(Events& log) : events(log) {}
   void step_begin(StepContext&) override { events.push_back("step_begin"); }
   void before_forward(const Visit& v, StepContext& ctx) override {
-    if (v.unit == 0) events.push_back(concat(ctx.mode() == Mode::train ? "forward " : "evaluate ", v.micro));
+    const bool training = ctx.mode() == Mode::train;
+    if (v.unit == 0) events.push_back(concat(training ? "forward " : "evaluate ", v.micro));
+    (training ? trained_on : evaluated_on).insert(ctx.batch().tokens_BS.const_data_ptr());
   }
   void after_backward(const Visit& v, StepContext& ctx) override {
     if (v.unit == 0) ctx.metric("spied", at::full({}, 5.0, at::kDouble));
@@ -160,6 +198,7 @@ struct SpyStrategy : Strategy {
   void flush_grads(StepContext&) override { events.push_back("flush"); }
   void step_end(StepContext&) override { events.push_back("step_end"); }
   Events& events;
+  std::set<const void*> trained_on, evaluated_on;  // where batches lay
 };
 
 // Passes everything on and keeps the arguments, whose tensors must stay those of the recorded call.
@@ -205,7 +244,8 @@ struct SpiedRun {
     Run run(
         std::move(*plan_run(request.settings, request.chosen, test::built_plugins(), request.setup, Purpose::train)));
     build_run(run);
-    run.plugins.strategies.push_back({"test/spy", std::make_shared<SpyStrategy>(device.events)});
+    const auto spy = std::make_shared<SpyStrategy>(device.events);
+    run.plugins.strategies.push_back({"test/spy", spy});
     const auto optimizer = std::make_shared<SpyOptimizer>(run.plugins.optimizer, device.events);
     run.plugins.optimizer = optimizer;
     run.plan.capture.on = true;  // a real device gets it by itself
@@ -219,7 +259,9 @@ struct SpiedRun {
         },
         stop);
     trainer.train();
+    trained_on = spy->trained_on, evaluated_on = spy->evaluated_on;
   }
+  std::set<const void*> trained_on, evaluated_on;
 };
 
 struct CapturedRun : ::testing::Test {
@@ -250,6 +292,14 @@ TEST_F(CapturedRun, three_steps_run_one_is_recorded_as_two_graphs_the_rest_is_re
   EXPECT_EQ(spied.steps[4], joined({begin, {"replay 1", "replay 2"}, end, evaluation}));
   EXPECT_EQ(spied.steps[5], joined({begin, {"replay 1", "replay 2"}, end, evaluation}));
   EXPECT_EQ(spied.device.graphs, 2);
+}
+
+TEST_F(CapturedRun, its_graphs_share_one_pool_and_an_evaluation_stays_out_of_the_batches_they_read) {
+  spied.run();
+  EXPECT_EQ(spied.device.pools_used, (std::set<int64_t>{0}));
+  EXPECT_EQ(spied.trained_on.size(), 2u);  // micro-batches
+  EXPECT_FALSE(spied.evaluated_on.empty());
+  for (const void* place : spied.evaluated_on) EXPECT_EQ(spied.trained_on.count(place), 0u);
 }
 
 TEST_F(CapturedRun, every_step_sends_its_own_scalars_to_where_the_recording_reads_them) {

@@ -4,6 +4,9 @@
 #include <ATen/ops/allclose.h>
 #include <ATen/ops/full.h>
 
+#include <algorithm>
+#include <functional>
+
 #include "support/mesh_ranks.h"
 
 namespace drivetrain {
@@ -168,6 +171,63 @@ TEST(Mesh, a_subgroup_has_the_named_coordinates_of_one_line) {
     const GroupPtr ends = mesh.subgroup("pp", {0, 2}, "ends");
     EXPECT_EQ(ends->ranks(), (std::vector<int64_t>{mesh.index("tp"), 4 + mesh.index("tp")}));
   });
+}
+
+// Counts the receives of one rank; a header says one number of float32.
+struct CountingGroup : Group {
+  explicit CountingGroup(std::vector<int64_t> of) : members(std::move(of)) {}
+  int64_t rank() const override { return 0; }
+  const std::vector<int64_t>& ranks() const override { return members; }
+  const std::string& label() const override { return name; }
+  at::Tensor allocate(int64_t, at::ScalarType) override { return {}; }
+  WorkPtr all_reduce(at::Tensor) override { return completed_work(); }
+  WorkPtr all_gather(at::Tensor, at::Tensor) override { return completed_work(); }
+  WorkPtr reduce_scatter(at::Tensor, at::Tensor) override { return completed_work(); }
+  WorkPtr all_to_all(at::Tensor, at::Tensor) override { return completed_work(); }
+  WorkPtr all_to_all(at::Tensor, at::Tensor, const std::vector<int64_t>&, const std::vector<int64_t>&) override {
+    return completed_work();
+  }
+  WorkPtr broadcast(at::Tensor, int64_t) override { return completed_work(); }
+  WorkPtr send(at::Tensor, int64_t) override { return completed_work(); }
+  WorkPtr recv(at::Tensor t, int64_t) override {
+    if (t.scalar_type() == at::kLong) {
+      const int64_t header[] = {1, static_cast<int64_t>(at::kFloat), 1, 1};
+      std::copy(header, header + 4, t.mutable_data_ptr<int64_t>());
+    } else {
+      ++received;
+    }
+    return completed_work();
+  }
+  void batch_begin() override {}
+  void batch_end() override {}
+  void barrier() override {}
+  const std::vector<int64_t> members;
+  const std::string name = "counting";
+  static inline int received = 0;
+};
+
+struct CountingCommunicator : Communicator {
+  GroupPtr make_group(const std::vector<int64_t>& ranks, const std::string&) override {
+    return std::make_shared<CountingGroup>(ranks);
+  }
+  void abort(const std::string&) noexcept override {}
+};
+
+// Kernels are loaded in the first run, and a receive that spins on the device may be in their way.
+TEST(StageLinks, a_programs_first_run_posts_no_receive_ahead) {
+  const Mesh mesh({{.name = Schedule::kAxis, .size = 2}}, 0, 2, std::make_shared<CountingCommunicator>());
+  const TwoChunks schedule(2, false);
+  StageLinks links(mesh, schedule, kMicroBatches, at::Device(at::kCPU));
+  const auto received_at = [&](const std::function<void()>& call) {
+    const int before = CountingGroup::received;
+    call();
+    return CountingGroup::received - before;
+  };
+  EXPECT_EQ(received_at([&] { links.begin(Pass::train); }), 0);
+  for (int64_t micro = 0; micro < kMicroBatches; ++micro)
+    EXPECT_EQ(received_at([&] { links.receive(Direction::forward, micro, 1); }), 1) << micro;
+  EXPECT_EQ(received_at([&] { links.begin(Pass::train); }), 2);
+  EXPECT_EQ(received_at([&] { links.receive(Direction::forward, 0, 1); }), 1);
 }
 
 }  // namespace

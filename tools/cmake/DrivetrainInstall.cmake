@@ -56,6 +56,7 @@ get_property(_gpu_tests GLOBAL PROPERTY DRIVETRAIN_GPU_TESTS)
 add_custom_target(gpu_tests DEPENDS ${_gpu_tests})
 install(FILES ${CMAKE_BINARY_DIR}/tests/lib/libdrivetrain.so DESTINATION tests/lib COMPONENT gpu_tests EXCLUDE_FROM_ALL)
 install(PROGRAMS ${CMAKE_SOURCE_DIR}/tools/gpu_check DESTINATION tools COMPONENT gpu_tests EXCLUDE_FROM_ALL)
+install(DIRECTORY ${CMAKE_SOURCE_DIR}/tools/gpu DESTINATION tools COMPONENT gpu_tests EXCLUDE_FROM_ALL PATTERN "__pycache__" EXCLUDE)
 install(DIRECTORY ${CMAKE_SOURCE_DIR}/tools/bench DESTINATION tools COMPONENT gpu_tests EXCLUDE_FROM_ALL USE_SOURCE_PERMISSIONS
         PATTERN "__pycache__" EXCLUDE)
 install(DIRECTORY ${CMAKE_SOURCE_DIR}/configs/bench DESTINATION configs COMPONENT gpu_tests EXCLUDE_FROM_ALL)

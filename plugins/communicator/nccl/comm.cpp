@@ -35,6 +35,12 @@ void check_nccl(ncclResult_t result, const std::string& where, const char* what)
     throw fail(ErrorCode::communication, "communicator/nccl, ", where, ": ", what, " failed: ", nccl_text(result));
 }
 
+cudaError_t query(cudaEvent_t event) {
+  const cudaError_t status = cudaEventQuery(event);
+  if (status == cudaErrorNotReady) (void)cudaGetLastError();
+  return status;
+}
+
 OnDevice::OnDevice(int device) {
   int current = device;
   if (cudaGetDevice(&current) == cudaSuccess && current == device) return;
@@ -197,6 +203,11 @@ void Comm::join(const Mark& mark) const {
   if (board_->aborted()) board_->throw_if_aborted(where(mark.call));
   const auto current = static_cast<cudaStream_t>(current_stream(device_));
   check_cuda(cudaStreamWaitEvent(current, mark.event, 0), where(mark.call), "cudaStreamWaitEvent");
+}
+
+void Comm::hold(const MarkPtr& mark, std::vector<at::Tensor> tensors) {
+  const std::lock_guard lock(marks_mutex_);
+  if (std::find(marks_.begin(), marks_.end(), mark) != marks_.end()) mark->held = std::move(tensors);
 }
 
 void Comm::forget(const MarkPtr& mark) {

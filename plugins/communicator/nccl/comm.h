@@ -37,6 +37,8 @@ using Clock = std::chrono::steady_clock;
 
 void check_cuda(cudaError_t status, const std::string& where, const char* what);
 void check_nccl(ncclResult_t result, const std::string& where, const char* what);
+// cudaEventQuery. "Not ready" is no error and is not left to be found by whoever asks for the last one.
+cudaError_t query(cudaEvent_t event);
 
 // Makes `device` the calling thread's for a scope. LibTorch has set it already on the threads that compute.
 class OnDevice {
@@ -75,6 +77,7 @@ struct Mark {
   // The watchdog's: since when the call waits for its peers.
   Clock::time_point begun = Clock::now();
   bool started = false;
+  std::vector<at::Tensor> held;  // of a Work that nobody waited for: until the call is finished. Under Comm's lock
 };
 using MarkPtr = std::shared_ptr<Mark>;
 
@@ -94,6 +97,8 @@ class Comm {
   using Body = std::function<ncclResult_t(ncclComm_t, cudaStream_t)>;
   MarkPtr enqueue(const Call& call, const Body& body, Counts counts = {});
   // Makes the current stream wait for `mark`.
+  // Keeps what an unfinished call reads and writes until the watchdog finds that it is finished.
+  void hold(const MarkPtr& mark, std::vector<at::Tensor> tensors);
   void join(const Mark& mark) const;
   bool capturing() const;
 

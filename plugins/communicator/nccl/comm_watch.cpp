@@ -17,7 +17,7 @@ double seconds_since(Clock::time_point begin) { return std::chrono::duration<dou
 // A start is seen at the first look after it, so it may lie as far back as the look before.
 double Comm::age_s(Mark& mark, Clock::time_point last_look) {
   if (mark.recorded && !mark.started) {
-    const cudaError_t status = cudaEventQuery(mark.start);
+    const cudaError_t status = query(mark.start);
     if (status == cudaErrorNotReady) return 0;
     mark.started = true;
     mark.begun = std::max(mark.begun, last_look);
@@ -29,7 +29,7 @@ std::optional<Comm::Oldest> Comm::oldest() {
   const std::lock_guard lock(marks_mutex_);
   const Clock::time_point last_look = std::exchange(last_look_, Clock::now());
   while (!marks_.empty() && marks_.front()->recorded) {
-    const cudaError_t status = cudaEventQuery(marks_.front()->event);
+    const cudaError_t status = query(marks_.front()->event);
     if (status == cudaErrorNotReady) break;
     if (status != cudaSuccess && !board_->aborted())
       board_->raise(

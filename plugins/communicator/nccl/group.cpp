@@ -45,7 +45,12 @@ struct NcclGroup::MarkWork final : Work {
   MarkPtr mark;  // of a send or recv: null until its batch ran
   std::vector<at::Tensor> tensors;
   Call call;
-  bool empty = false;
+  bool empty = false, waited = false;
+
+  // Without a wait the caller's stream does not know of the call, and would use the memory again while NCCL does.
+  ~MarkWork() override {
+    if (mark && !waited && !comm->board().aborted()) comm->hold(mark, std::move(tensors));
+  }
 
   void wait() override {
     if (empty) return;
@@ -53,6 +58,7 @@ struct NcclGroup::MarkWork final : Work {
       throw fail(ErrorCode::internal, "communicator/nccl: wait for a ", call.text(),
                  " that did not run; call batch_end first");
     comm->join(*mark);
+    waited = true;
     tensors.clear();
   }
 };
@@ -184,7 +190,7 @@ void NcclGroup::barrier() {
   });
   // Asked again and again rather than waited for: an abort has to get through.
   for (int asked = 0; !comm_->board().aborted(); ++asked) {
-    const cudaError_t status = cudaEventQuery(mark->event);
+    const cudaError_t status = query(mark->event);
     if (status == cudaSuccess) break;
     if (status != cudaErrorNotReady) check_cuda(status, call.where(label()), "cudaEventQuery");
     if (asked < 100)

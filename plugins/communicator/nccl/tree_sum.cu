@@ -94,8 +94,12 @@ int launch(const T* own, const T* others, const TreeSum& s, T* out, int64_t pack
   if (packs == 0) return cudaSuccess;
   const int64_t wanted = (packs + kThreads - 1) / kThreads;
   const int blocks = static_cast<int>(wanted < kMostBlocks ? wanted : kMostBlocks);
-  add_tree<T, A, N, kLevels><<<blocks, kThreads, 0, stream>>>(own, others, s.stride, s.ranks, s.me, out, packs);
-  return cudaGetLastError();
+  cudaLaunchConfig_t config = {};
+  config.gridDim = dim3(static_cast<unsigned>(blocks));
+  config.blockDim = dim3(kThreads);
+  config.stream = stream;
+  // Its own error, not one that somebody else has left.
+  return cudaLaunchKernelEx(&config, add_tree<T, A, N, kLevels>, own, others, s.stride, s.ranks, s.me, out, packs);
 }
 
 // Packs where everything lies on their boundaries, the rest element by element.

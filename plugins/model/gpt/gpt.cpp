@@ -67,10 +67,15 @@ class Gpt : public Model {
     const bool draws = shape_.embedding_dropout > 0 && shape_.hidden_dropout == 0 && ctx.run().training;
     if (!draws) ctx.capturable();
     const double dropout = std::max({shape_.hidden_dropout, shape_.attention_dropout, shape_.embedding_dropout});
-    if (dropout > 0 && ctx.run().training && ctx.run().device != "cpu")
-      ctx.cost(concat("dropout ", dropout, " on device \"", ctx.run().device,
-                      "\" draws its numbers on the host in every step, which is "
-                      "slow; 0 avoids it"));
+    const bool on_device = ctx.run().training && ctx.run().device != "cpu";
+    if (dropout > 0 && on_device)
+      ctx.cost(concat("dropout ", dropout, " keeps steps from being recorded (\"capture\"); 0 avoids it"));
+    if (shape_.vocab % 8 != 0 && on_device) {
+      const int64_t padded = (shape_.vocab + 63) / 64 * 64;
+      ctx.cost(concat("vocab_size ", shape_.vocab, " is no multiple of 8: rows of logits are stored ", padded,
+                      " wide, so that products stay fast; with vocab_size ", padded,
+                      " the vocabulary's own dimension fits their tiles too"));
+    }
   }
 
   std::vector<UnitPtr> build(LayerFactory& layers) override {

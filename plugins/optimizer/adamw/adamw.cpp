@@ -13,6 +13,7 @@
 #include <drivetrain/device.h>
 #include <drivetrain/plan_context.h>
 #include <drivetrain/services.h>
+#include <drivetrain/toolkit/ops/device_list.h>
 #include <drivetrain/toolkit/schedule/weight_decay.h>
 
 #include "kernels/optimizer/adamw.h"
@@ -30,8 +31,12 @@ constexpr int64_t kGrain = 32768;
 void on_cuda(const kernels::Adam& op, const at::Device& device) {
   check_launch(kernels::adam_cuda(op, current_stream(device)), "Adam");
 }
+void on_cuda(const kernels::AdamMany& op, const at::Device& device) {
+  check_launch(kernels::adam_many_cuda(op, current_stream(device)), "Adam");
+}
 #else
 void on_cuda(const kernels::Adam&, const at::Device&) {}
+void on_cuda(const kernels::AdamMany&, const at::Device&) {}
 #endif
 
 bool is_half(at::ScalarType type) { return type == at::kBFloat16 || type == at::kHalf; }
@@ -122,11 +127,16 @@ class Adam : public Optimizer {
   }
 
   void update(const Trainables& chunk, const UpdateArgs& args) override {
+    std::map<Types, Launch> launches;
     for (const Trainable& t : chunk) {
       const auto found = moments_.find(key(t));
       if (found == moments_.end()) throw fail(ErrorCode::internal, name_, ": ", t.param->name, " was not in init");
-      step(t, found->second, args);
+      if (one_of_many(t, args))
+        add(launches[types_of(t)], t, found->second);
+      else
+        step(t, found->second, args);
     }
+    for (auto& [types, launch] : launches) run(launch, types, key(chunk.front()), args);
   }
 
   void state(StateVisitor& visitor) override {
@@ -176,10 +186,9 @@ class Adam : public Optimizer {
     return op;
   }
 
-  void step(const Trainable& t, Moments& moments, const UpdateArgs& args) const {
+  void step(const Trainable& t, Moments& moments, const UpdateArgs& args) {
     kernels::Adam op = common(t, args);
-    const bool separate = !t.working.is_same(t.value);
-    const bool in_kernel = separate && is_half(t.working.scalar_type()) && t.working.device() == t.value.device();
+    const bool separate = has_copy(t), in_kernel = copies_in_kernel(t);
     if (t.value.scalar_type() == at::kDouble) {
       const at::Tensor grad = t.grad.to(at::kDouble);
       update_doubles(op, t.value.mutable_data_ptr<double>(), grad.const_data_ptr<double>(),
@@ -191,12 +200,66 @@ class Adam : public Optimizer {
     op.value = t.value.mutable_data_ptr<float>();
     op.m = moments.m.mutable_data_ptr<float>(), op.v = moments.v.mutable_data_ptr<float>();
     op.grad = grad.mutable_data_ptr(), op.grad_dtype = kernel_dtype(grad.scalar_type());
-    if (in_kernel) op.working = t.working.mutable_data_ptr(), op.working_dtype = kernel_dtype(t.working.scalar_type());
+    const bool staged = separate && !in_kernel && is_half(t.working.scalar_type());
+    const at::Tensor working = staged ? staging(t) : t.working;
+    if (in_kernel || staged)
+      op.working = working.mutable_data_ptr(), op.working_dtype = kernel_dtype(working.scalar_type());
     if (t.value.is_cuda())
       on_cuda(op, t.value.device());
     else
       at::parallel_for(0, op.n, kGrain, [&](int64_t begin, int64_t end) { kernels::adam_cpu(op, begin, end); });
-    if (separate && !in_kernel) copy_to_working(t);
+    if (staged && *op.scalars.skip) return;  // nothing was written to be sent
+    if (staged)
+      t.working.copy_(working, /*non_blocking=*/true);
+    else if (separate && !in_kernel)
+      copy_to_working(t);
+  }
+
+  // The working copy of a value that is the host's, in the type in which it is sent.
+  at::Tensor staging(const Trainable& t) {
+    at::Tensor& buffer = staged_[key(t)];
+    if (!buffer.defined()) buffer = host_memory(t.value.numel(), t.working.scalar_type(), t.value.is_pinned());
+    return buffer;
+  }
+
+  // What one launch on a device updates together: gradients of one type, working copies of one type.
+  using Types = std::pair<Dtype, Dtype>;
+  struct Launch {
+    const Trainable* any = nullptr;
+    std::vector<kernels::AdamSegment> segments;
+    int64_t tiles = 0;
+  };
+
+  static bool has_copy(const Trainable& t) { return !t.working.is_same(t.value); }
+  static bool copies_in_kernel(const Trainable& t) {
+    return has_copy(t) && is_half(t.working.scalar_type()) && t.working.device() == t.value.device();
+  }
+  static bool one_of_many(const Trainable& t, const UpdateArgs& args) {
+    return t.value.is_cuda() && readable(t.grad) && (!has_copy(t) || copies_in_kernel(t)) &&
+           args.hyper.size(0) <= kernels::kMostAdamGroups;
+  }
+  static Types types_of(const Trainable& t) {
+    return {kernel_dtype(t.grad.scalar_type()), has_copy(t) ? kernel_dtype(t.working.scalar_type()) : Dtype::bf16};
+  }
+
+  static void add(Launch& launch, const Trainable& t, Moments& moments) {
+    launch.any = &t;
+    launch.segments.push_back({t.value.mutable_data_ptr<float>(), moments.m.mutable_data_ptr<float>(),
+                               moments.v.mutable_data_ptr<float>(), t.grad.mutable_data_ptr(),
+                               has_copy(t) ? t.working.mutable_data_ptr() : nullptr, t.value.numel(), t.group,
+                               launch.tiles});
+    launch.tiles += kernels::blocks_of(t.value.numel(), kernels::kAdamTile);
+  }
+
+  void run(const Launch& launch, const Types& types, const Key& chunk, const UpdateArgs& args) {
+    const at::Device device = launch.any->value.device();
+    kernels::AdamMany op;
+    op.segments = lists_[{chunk, types}].put(launch.segments, device);
+    op.count = static_cast<int64_t>(launch.segments.size()), op.tiles = launch.tiles, op.groups = args.hyper.size(0);
+    op.shared = common(*launch.any, args);
+    op.shared.scalars.hyper = args.hyper.const_data_ptr<double>();
+    op.shared.grad_dtype = types.first, op.shared.working_dtype = types.second;
+    on_cuda(op, device);
   }
 
   // Where `working` is on a device and `value` the host's, the host goes on to the next piece while this one is copied:
@@ -209,6 +272,8 @@ class Adam : public Optimizer {
   const char* const name_;
   const bool l2_;
   std::map<Key, Moments> moments_;
+  std::map<Key, at::Tensor> staged_;
+  std::map<std::pair<Key, Types>, DeviceList<kernels::AdamSegment>> lists_;  // by the first of a chunk
 };
 
 // DeepSpeed's type AdamW is decoupled whatever adam_w_mode says.

@@ -2,8 +2,10 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/mm.h>
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
@@ -20,13 +22,24 @@ at::Tensor positions_of(const ChunkedLoss& parts, const at::Tensor& x) {
   return parts.all_positions ? parts.all_positions(x) : x;
 }
 
+// x w^T. On a device, rows of a vocabulary that is no multiple of 8 lie further apart than they are long: a product
+// whose operand has rows that begin anywhere takes a slower path, and logits are an operand of both that follow.
+at::Tensor logits_of(const at::Tensor& x_ND, const at::Tensor& w) {
+  const int64_t V = w.size(0);
+  if (x_ND.is_cpu() || V % 8 == 0) return product(x_ND, w);
+  const at::NoGradGuard off;
+  at::Tensor logits = at::empty({x_ND.size(0), ops::aligned_columns(V)}, x_ND.options()).narrow(1, 0, V);
+  at::mm_out(logits, x_ND, w.t());
+  return logits;
+}
+
 // Calls visit(first row, rows, logits of these rows): those of one chunk at a time.
 template <class Visit>
 void each_chunk(const at::Tensor& x_ND, const at::Tensor& w, const Visit& visit) {
   const int64_t N = x_ND.size(0), most = ops::loss_rows_at_once(x_ND, w);
   for (int64_t first = 0; first < N; first += most) {
     const int64_t rows = std::min(most, N - first);
-    at::Tensor logits = product(x_ND.narrow(0, first, rows), w);
+    at::Tensor logits = logits_of(x_ND.narrow(0, first, rows), w);
     visit(first, rows, logits);
   }
 }

@@ -35,22 +35,31 @@ at::Tensor cross_entropy_by_operators(at::Tensor& logits, const at::Tensor& labe
 }  // namespace
 
 int64_t loss_rows_at_once(int64_t rows, int64_t row_bytes, bool on_cpu) {
-  const int64_t most = (on_cpu ? int64_t{64} << 20 : int64_t{512} << 20) / row_bytes;
-  return std::min(rows, std::clamp<int64_t>(most / 64 * 64, 64, std::max<int64_t>(rows, 64)));
+  const int64_t fit = (on_cpu ? int64_t{64} << 20 : int64_t{512} << 20) / row_bytes;
+  const int64_t most = std::min(rows, std::clamp<int64_t>(fit / 64 * 64, 64, std::max<int64_t>(rows, 64)));
+  return on_cpu || rows == 0 ? most : even_rows(rows, most);
 }
 
 int64_t loss_rows_at_once(const at::Tensor& x, const at::Tensor& weight) {
   return loss_rows_at_once(x.size(0), weight.size(0) * static_cast<int64_t>(weight.element_size()), x.is_cpu());
 }
 
+int64_t even_rows(int64_t N, int64_t most) {
+  const int64_t chunks = (N + most - 1) / most, even = (N + chunks - 1) / chunks;
+  return std::min(most, (even + 63) / 64 * 64);
+}
+
+int64_t aligned_columns(int64_t columns) { return (columns + 63) / 64 * 64; }
+
 at::Tensor cross_entropy_(at::Tensor& logits, const at::Tensor& given_labels, bool gradient, double scale) {
-  if (!has_kernel(logits) || !logits.is_contiguous())
+  const bool rows_apart = logits.stride(1) == 1 && logits.stride(0) >= logits.size(1);  // or dense
+  if (!has_kernel(logits) || !(logits.is_contiguous() || rows_apart))
     return cross_entropy_by_operators(logits, given_labels, gradient, scale);
   const at::Tensor labels = given_labels.contiguous();
   const at::Tensor loss = at::empty({logits.size(0)}, logits.options().dtype(at::kDouble));
   kernels::CrossEntropy op;
   op.logits = out(logits), op.labels = in<int64_t>(labels), op.loss = out<double>(loss);
-  op.rows = logits.size(0), op.columns = logits.size(1);
+  op.rows = logits.size(0), op.columns = logits.size(1), op.stride = rows_apart ? logits.stride(0) : 0;
   op.gradient = gradient, op.scale = scale, op.dtype = kernel_dtype(logits);
   run(logits, op, op.rows, 1, kernels::cross_entropy_cpu, DRIVETRAIN_CUDA_KERNEL(cross_entropy_cuda), "cross entropy");
   if (!loss.is_cpu()) return loss.sum();

@@ -6,6 +6,8 @@
 #include <ATen/ops/sum.h>
 #include <ATen/ops/zeros.h>
 
+#include <limits>
+
 #include <drivetrain/toolkit/ops/ops.h>
 
 #include <drivetrain/toolkit/ops/kernel_call.h>
@@ -34,7 +36,8 @@ void add_by_kernel(const at::Tensor& slot, const at::Tensor& ids, const at::Tens
   op.tokens = ids.numel(), op.vocabulary = slot.size(0), op.columns = slot.size(1);
   at::Tensor order, sorted;
   if (!slot.is_cpu()) {
-    order = at::argsort(ids, /*stable=*/true);
+    const bool narrow = op.vocabulary <= std::numeric_limits<int32_t>::max();  // half of the passes of a radix sort
+    order = at::argsort(narrow ? ids.to(at::kInt) : ids, /*stable=*/true);
     sorted = at::index_select(ids, 0, order);
     op.order = in<int64_t>(order), op.sorted_ids = in<int64_t>(sorted);
   }

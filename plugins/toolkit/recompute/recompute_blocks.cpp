@@ -9,6 +9,7 @@
 
 #include <drivetrain/device.h>
 #include <drivetrain/error.h>
+#include <drivetrain/toolkit/copy_stream.h>
 #include <drivetrain/toolkit/text.h>
 
 namespace drivetrain {
@@ -76,6 +77,7 @@ struct HostStash::Pool {
   using Key = std::pair<at::ScalarType, int64_t>;
   const bool pinned;
   std::map<Key, Tensors> free = {};
+  CopyStream copies = {};
 
   at::Tensor take(at::ScalarType dtype, int64_t numel) {
     Tensors& list = free[{dtype, numel}];
@@ -90,8 +92,8 @@ struct HostStash::Pool {
   }
 };
 
-// All copies are enqueued on one stream, so that a buffer may be given back while it is still read:
-// who writes it next waits.
+// All copies are enqueued on one stream, their own, so that a buffer may be given back while it is still read: who
+// writes it next waits. Copies to the host run beside the forward passes that follow.
 class HostStash::OnHost final : public Held {
  public:
   OnHost(std::shared_ptr<Pool> pool, const Tensors& tensors) : pool_(std::move(pool)) {
@@ -109,8 +111,9 @@ class HostStash::OnHost final : public Held {
         tensors.push_back(std::move(w.itself));
         continue;
       }
-      tensors.push_back(at::empty(w.shape, w.options));
-      tensors.back().copy_(w.host.view(w.shape), /*non_blocking=*/true);
+      at::Tensor t = at::empty(w.shape, w.options);
+      pool_->copies.run(t.device(), [&] { t.copy_(w.host.view(w.shape), /*non_blocking=*/true); }).join();
+      tensors.push_back(std::move(t));
       pool_->give_back(std::exchange(w.host, {}));
     }
     return tensors;
@@ -126,7 +129,11 @@ class HostStash::OnHost final : public Held {
   Waiting moved(const at::Tensor& t) const {
     if (!t.defined()) return {t, {}, {}, {}};
     Waiting w{{}, pool_->take(t.scalar_type(), t.numel()), t.sizes().vec(), t.options()};
-    w.host.copy_(t.detach().contiguous().view({-1}), /*non_blocking=*/true);
+    const at::Tensor flat = t.detach().contiguous().view({-1});
+    pool_->copies.run(t.device(), [&] {
+      w.host.copy_(flat, /*non_blocking=*/true);
+      pool_->copies.reads(flat);
+    });
     return w;
   }
 
@@ -134,7 +141,7 @@ class HostStash::OnHost final : public Held {
   std::vector<Waiting> waiting_;
 };
 
-HostStash::HostStash(bool pinned) : pool_(std::make_shared<Pool>(Pool{.pinned = pinned})) {}
+HostStash::HostStash(bool pinned) : pool_(std::make_shared<Pool>(Pool{.pinned = pinned, .free = {}, .copies = {}})) {}
 
 std::unique_ptr<Held> HostStash::hold(const Tensors& tensors) const { return std::make_unique<OnHost>(pool_, tensors); }
 

@@ -88,7 +88,9 @@ void GradSums::finish_oldest() {
   advance(sum);
   sum.work->wait();
   add_up(sum);
-  if (sum.last) sum.bucket->flat->copy_grads_to_host();
+  // Beside the backward passes that follow; nobody writes the part again before `flush`.
+  if (sum.last && sum.bucket->flat->has_host_grads())
+    copied_ = copies_.run(device_, [&] { sum.bucket->flat->copy_grads_to_host(); });
   for (const at::Tensor& buffer : sum.buffers) pool(*sum.bucket, buffer.scalar_type()).free.push_back(buffer);
 }
 
@@ -115,6 +117,7 @@ void GradSums::flush() {
   }
   for (Sum& sum : sums_) advance(sum);
   while (!sums_.empty()) finish_oldest();
+  copied_.join();  // the last one; they are in order
 }
 
 at::Tensor GradSums::take(const Bucket& bucket, at::ScalarType dtype) {

@@ -53,7 +53,13 @@ void ValueGathers::updated(const Trainables& chunk) {
 void ValueGathers::begin_gather(Bucket& bucket, Direction direction) {
   bucket.flat->fill();
   live_ += bucket.flat->numel();
-  bucket.gather = gather(bucket, direction);
+  if (!options_.offload_values) {
+    bucket.gather = gather(bucket, direction);
+    return;
+  }
+  // The gather follows its copy on the copies' stream: who computes waits for neither until `finish_gather`.
+  bucket.gathered_from_host =
+      copies_.run(bucket.flat->values().device(), [&] { bucket.gather = gather(bucket, direction); });
 }
 
 WorkPtr ValueGathers::gather(Bucket& bucket, Direction direction) {
@@ -68,6 +74,7 @@ WorkPtr ValueGathers::gather(Bucket& bucket, Direction direction) {
 
 void ValueGathers::finish_gather(Bucket& bucket) {
   if (!bucket.gather) return;
+  bucket.gathered_from_host.join();
   bucket.gather->wait();
   bucket.gather.reset();
 }

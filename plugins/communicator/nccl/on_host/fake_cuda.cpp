@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <thread>
+#include <utility>
 
 #include "../tree_sum.h"
 
@@ -44,6 +45,7 @@ struct CUstream_st {
 namespace drivetrain::nccl {
 
 std::atomic<int> host_busy_ms = 0;
+thread_local cudaError_t host_last_error = cudaSuccess;
 std::atomic<bool> host_capturing = false;
 std::atomic<int> host_queries_while_capturing = 0;
 
@@ -109,6 +111,7 @@ extern "C" {
 cudaError_t cudaGetDeviceCount(int* count) { return *count = 64, cudaSuccess; }
 cudaError_t cudaGetDevice(int* device) { return *device = 0, cudaSuccess; }
 cudaError_t cudaSetDevice(int) { return cudaSuccess; }
+cudaError_t cudaGetLastError() { return std::exchange(drivetrain::nccl::host_last_error, cudaSuccess); }
 const char* cudaGetErrorString(cudaError_t) { return "an error of the stand-in"; }
 cudaError_t cudaDeviceGetStreamPriorityRange(int* lowest, int* highest) {
   return *lowest = 0, *highest = -5, cudaSuccess;
@@ -154,7 +157,8 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
 }
 cudaError_t cudaEventQuery(cudaEvent_t event) {
   if (drivetrain::nccl::host_capturing) ++drivetrain::nccl::host_queries_while_capturing;
-  return *event->reached ? cudaSuccess : cudaErrorNotReady;
+  if (*event->reached) return cudaSuccess;
+  return drivetrain::nccl::host_last_error = cudaErrorNotReady;  // it may be found by a caller of cudaGetLastError
 }
 cudaError_t cudaHostAlloc(void** memory, size_t bytes, unsigned) {
   return *memory = std::calloc(1, bytes), cudaSuccess;

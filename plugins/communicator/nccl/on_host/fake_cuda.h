@@ -53,4 +53,7 @@ extern std::atomic<int> host_busy_ms;
 extern std::atomic<bool> host_capturing;
 extern std::atomic<int> host_queries_while_capturing;
 
+// What cudaGetLastError finds; a query that was not ready may leave its word there.
+extern thread_local cudaError_t host_last_error;
+
 }  // namespace drivetrain::nccl

@@ -201,6 +201,40 @@ TEST_F(CommunicatorNcclOnHost, a_rank_alone_sends_to_itself) {
   }));
 }
 
+// A Work that an exception drops: what it moves is read until the peer has come, and given back after that.
+TEST_F(CommunicatorNcclOnHost, memory_of_a_work_that_nobody_waited_for_lives_until_the_call_is_done) {
+  std::atomic<bool> dropped = false;
+  expect_no_errors(run_threads(2, [&](Rank& r) {
+    const GroupPtr world = r.world();
+    if (r.rank() == 1) {
+      while (!dropped) std::this_thread::yield();
+      std::this_thread::sleep_for(std::chrono::milliseconds(200));  // the watchdog of the other rank looks meanwhile
+      const at::Tensor t = at::ones({100}, at::kFloat);
+      world->all_reduce(t)->wait();
+      EXPECT_EQ(t[0].item<float>(), 2);
+      return world->barrier();
+    }
+    at::Tensor t = at::ones({100}, at::kFloat);
+    const c10::weak_intrusive_ptr<c10::TensorImpl> weak(t.getIntrusivePtr());
+    world->all_reduce(std::exchange(t, {}));
+    EXPECT_FALSE(weak.expired());
+    dropped = true;
+    world->barrier();
+    for (int waited = 0; !weak.expired() && waited < 1000; ++waited)
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    EXPECT_TRUE(weak.expired());
+  }));
+}
+
+TEST_F(CommunicatorNcclOnHost, asking_for_an_event_leaves_no_error_behind) {
+  expect_no_errors(run_threads(2, [](Rank& r) {
+    const GroupPtr world = r.world();
+    if (r.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    world->barrier();  // asks until the other one has come
+    EXPECT_EQ(nccl::host_last_error, cudaSuccess);
+  }));
+}
+
 TEST_F(CommunicatorNcclOnHost, communicators_may_follow_each_other_on_one_store) {
   const auto store = make_local_store();
   std::vector<std::thread> threads;

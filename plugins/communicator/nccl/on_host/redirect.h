@@ -5,6 +5,7 @@
 #define cudaGetDeviceCount host_cudaGetDeviceCount
 #define cudaGetDevice host_cudaGetDevice
 #define cudaSetDevice host_cudaSetDevice
+#define cudaGetLastError host_cudaGetLastError
 #define cudaGetErrorString host_cudaGetErrorString
 #define cudaDeviceGetStreamPriorityRange host_cudaDeviceGetStreamPriorityRange
 #define cudaStreamCreateWithPriority host_cudaStreamCreateWithPriority

@@ -92,9 +92,14 @@ at::Tensor split_heads_backward(const Heads& gradients, const RotaryTable& table
 // for fast matrix products and few additions to the weight's gradient, small enough for little memory.
 int64_t loss_rows_at_once(const at::Tensor& x, const at::Tensor& weight);
 int64_t loss_rows_at_once(int64_t rows, int64_t row_bytes, bool on_cpu);  // row_bytes: of one row of logits
-// logits [N, V], labels int64 [N]; a row with a negative label does not count. Returns the float64 scalar sum over the
-// rows that count of log sum exp(logits) - logit[label], not scaled. With `gradient`, logits are overwritten by their
-// gradient, (softmax - onehot) * scale, zero in rows that do not count; without, they do not change.
+// At most `most` rows per chunk, in as many chunks, of which none is much smaller than the others.
+int64_t even_rows(int64_t rows, int64_t most);
+// `columns` or more, so that rows of 16-bit numbers that far apart all begin where the products of a GPU want them.
+int64_t aligned_columns(int64_t columns);
+// logits [N, V], whose rows may lie apart; labels int64 [N]; a row with a negative label does not count. Returns the
+// float64 scalar sum over the rows that count of log sum exp(logits) - logit[label], not scaled. With `gradient`,
+// logits are overwritten by their gradient, (softmax - onehot) * scale, zero in rows that do not count; without, they
+// do not change.
 at::Tensor cross_entropy_(at::Tensor& logits, const at::Tensor& labels, bool gradient, double scale = 1);
 
 // --- embedding and biases

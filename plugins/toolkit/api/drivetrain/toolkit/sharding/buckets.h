@@ -7,6 +7,7 @@
 #include <memory>
 #include <vector>
 
+#include <drivetrain/toolkit/copy_stream.h>
 #include <drivetrain/toolkit/sharding/state_sharing.h>
 
 namespace drivetrain::sharding {
@@ -30,10 +31,11 @@ struct Bucket {
   Groups groups;
   std::unique_ptr<FlatUnit> flat;
 
-  WorkPtr gather;      // pending all-gather of the values; null: none
-  int64_t users = 0;   // visits that use the values now
-  size_t updated = 0;  // lists of trainables that were updated since the last gather
-  at::Tensor second;   // this rank's part within the `backward` group; undefined: there is no second copy
+  WorkPtr gather;                         // pending all-gather of the values; null: none
+  CopyStream::Moment gathered_from_host;  // where the gather began with a copy from the host
+  int64_t users = 0;                      // visits that use the values now
+  size_t updated = 0;                     // lists of trainables that were updated since the last gather
+  at::Tensor second;  // this rank's part within the `backward` group; undefined: there is no second copy
   bool second_valid = false;
 
   bool temporary_grads = false;  // the full gradients have memory only from a unit's backward to their sum

@@ -62,6 +62,7 @@ class FlatUnit {
   // With FlatOptions::host_state: starts the copy of the part's gradients to the host. The caller synchronises the
   // device before it reads the copy. Otherwise does nothing.
   void copy_grads_to_host();
+  bool has_host_grads() const { return host_grads_.defined(); }
 
   // Zeroes the slots without a gradient (Param::has_grad; unused parameters), so that grads() can be reduced.
   void zero_unwritten_grads();

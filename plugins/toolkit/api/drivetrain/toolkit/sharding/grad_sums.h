@@ -9,6 +9,7 @@
 #include <map>
 #include <tuple>
 
+#include <drivetrain/toolkit/copy_stream.h>
 #include <drivetrain/toolkit/sharding/buckets.h>
 
 namespace drivetrain::sharding {
@@ -65,6 +66,8 @@ class GradSums {
   const Buckets& buckets_;
   std::vector<std::vector<Bucket*>> by_unit_;
   std::deque<Sum> sums_;  // begun, oldest first
+  CopyStream copies_;     // to the host
+  CopyStream::Moment copied_;
   std::map<std::tuple<const Group*, int64_t, at::ScalarType>, BufferPool> pools_;
 };
 

@@ -42,6 +42,7 @@ class ValueGathers {
   const ShardingOptions& options_;
   std::vector<std::vector<Bucket*>> by_unit_;
   std::map<const Param*, Bucket*> home_;
+  CopyStream copies_;         // from the host, and the gathers that follow them
   bool any_sharded_ = false;  // otherwise nothing is gathered ahead
   int64_t live_ = 0;          // elements of sharded buckets whose values are all present
 };

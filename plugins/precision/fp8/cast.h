@@ -1,0 +1,36 @@
+// Tensors in 8 bits and their products.
+//
+// A tensor is multiplied by a scale, clamped to what the type holds and rounded to nearest, ties to even; a product
+// divides by the scales of its operands. On CUDA it is at::_scaled_mm (cuBLASLt). On the CPU the operands are widened,
+// which is exact, multiplied with sums in float32, and the result is rounded once, as there.
+//
+// Legend: N rows, K summed, M columns. Thread: main; backward on autograd's. Stream: the current one. No autograd.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+namespace drivetrain::fp8 {
+
+constexpr int64_t kAlignment = 16;  // bytes; what cuBLASLt asks of both sizes of an operand
+constexpr int kOldestArch = 89;     // GPUs that multiply in 8 bits begin with sm_89
+
+double largest(at::ScalarType type);  // 448 of e4m3, 57344 of e5m2
+
+struct Scaled {
+  at::Tensor values;   // 8 bits
+  at::Tensor inverse;  // float32 scalar: 1 / scale
+};
+
+// max |x|, a float32 scalar; NaN if x holds one.
+at::Tensor absolute_maximum(const at::Tensor& x);
+// `scale`: a float32 scalar.
+Scaled cast(const at::Tensor& x, const at::Tensor& scale, at::ScalarType type);
+
+enum class Sums { fast, precise };  // of the tensor cores; one and the same on the CPU
+
+// a [N, K] b [M, K]^T + bias, [N, M] in `out`. bias [M] of type `out`, or undefined.
+at::Tensor product(const Scaled& a, const Scaled& b, at::ScalarType out, Sums sums, const at::Tensor& bias = {});
+// [N, M] -> [M, N], with columns of zeros up to a multiple of kAlignment.
+Scaled transposed(const Scaled& t);
+
+}  // namespace drivetrain::fp8

@@ -1,0 +1,146 @@
+// Mixed precision with products of 8 bits: what is bfloat16 under precision/bf16 stays so, and the linear layers of
+// blocks cast their operands to 8 bits, each tensor with a scale of its own.
+//
+// Source: Micikevicius et al. 2022, "FP8 formats for deep learning". Options and their meaning are those of NVIDIA's
+// Transformer Engine (recipe DelayedScaling and Float8CurrentScaling; fp8_wgrad is Megatron's). Masters, casts to
+// bfloat16 and sums are the runtime's.
+#include <drivetrain/precision.h>
+
+#include <drivetrain/mesh.h>
+
+#include "gpu.h"
+#include "linear.h"
+#include "scaling.h"
+
+#ifdef DRIVETRAIN_WITH_CUDA
+#include <cuda_runtime_api.h>
+#endif
+
+namespace drivetrain::fp8 {
+
+std::string refusal(int64_t index, int arch) {
+  if (arch >= kOldestArch) return "";
+  return concat("precision/fp8: GPU ", index, " is sm_", arch, ", and products in 8 bits need sm_", kOldestArch,
+                " or newer (Ada, Hopper, Blackwell). Use \"bf16\": {\"enabled\": true} instead of \"fp8\"");
+}
+
+namespace {
+
+// Nothing is asked where the device is not open: a plan needs no GPU.
+void check_gpu([[maybe_unused]] const at::Device& device) {
+#ifdef DRIVETRAIN_WITH_CUDA
+  if (!device.is_cuda() || !device.has_index()) return;
+  int major = 0, minor = 0;
+  const auto ask = [&](int& value, cudaDeviceAttr what) {
+    if (const cudaError_t status = cudaDeviceGetAttribute(&value, what, device.index()); status != cudaSuccess)
+      throw fail(ErrorCode::config, "precision/fp8: GPU ", static_cast<int>(device.index()),
+                 " does not say how old it is: ", cudaGetErrorString(status));
+  };
+  ask(major, cudaDevAttrComputeCapabilityMajor), ask(minor, cudaDevAttrComputeCapabilityMinor);
+  if (const std::string problem = refusal(device.index(), 10 * major + minor); !problem.empty())
+    throw fail(ErrorCode::config, problem);
+#endif
+}
+
+struct Fp8Options {
+  std::string recipe = "DelayedScaling", fp8_format = "HYBRID", amax_compute_algo = "max";
+  int64_t amax_history_len = 1024, margin = 0;
+  bool reduce_amax = true, fp8_wgrad = true, check_grad_overflow = true;
+};
+
+OptionTable fp8_table() {
+  return table<Fp8Options>()
+      .field("recipe", &Fp8Options::recipe, "scales from the steps before, or from the tensor at hand")
+      .one_of({"DelayedScaling", "Float8CurrentScaling"})
+      .field("fp8_format", &Fp8Options::fp8_format, "HYBRID: e4m3 forward, e5m2 for gradients; E4M3: e4m3 for all")
+      .one_of({"HYBRID", "E4M3"})
+      .field("margin", &Fp8Options::margin, "powers of two left free above the largest value")
+      .range(0, 8)
+      .field("amax_history_len", &Fp8Options::amax_history_len, "DelayedScaling: steps that are remembered")
+      .range(1, 65536)
+      .field("amax_compute_algo", &Fp8Options::amax_compute_algo, "DelayedScaling: which of them gives the scale")
+      .one_of({"max", "most_recent"})
+      .field("reduce_amax", &Fp8Options::reduce_amax, "only true: ranks with the same layers have the same scales")
+      .field("fp8_wgrad", &Fp8Options::fp8_wgrad, "false: the products of weights' gradients stay in bfloat16")
+      .field("check_grad_overflow", &Fp8Options::check_grad_overflow,
+             "true: an update whose gradients are not finite is left out; false: it ends the run")
+      .finish([](Fp8Options& o) {
+        if (!o.reduce_amax)
+          throw fail(ErrorCode::config,
+                     "precision/fp8: reduce_amax = false is not in this version: scales are the same on all ranks that "
+                     "have the same layers; remove it");
+      });
+}
+
+Recipe recipe_of(const Fp8Options& o) {
+  Recipe recipe;
+  recipe.delayed = o.recipe == "DelayedScaling";
+  recipe.most_recent = o.amax_compute_algo == "most_recent";
+  if (o.fp8_format == "E4M3") recipe.backward = at::kFloat8_e4m3fn;
+  recipe.amax_history_len = o.amax_history_len;
+  recipe.margin = static_cast<double>(o.margin);
+  recipe.wgrad = o.fp8_wgrad;
+  return recipe;
+}
+
+// "block.0.attn.qkv" of "block.0.attn.qkv.weight"; empty for other parameters.
+std::string layer_of(const Param& param) {
+  const std::string end = ".weight";
+  return param.name.ends_with(end) ? param.name.substr(0, param.name.size() - end.size()) : "";
+}
+
+class Fp8 final : public Precision {
+ public:
+  using Options = Fp8Options;
+  static OptionTable options() { return fp8_table(); }
+
+  Fp8(const Options& options, const Services& services)
+      : options_(options), services_(services), scaling_(std::make_shared<Scaling>(recipe_of(options))) {
+    check_gpu(services.device);
+  }
+
+  void plan(PlanContext& ctx) override {
+    ctx.capturable();
+    if (ctx.run().layer_ranks.known() && ctx.run().layer_ranks > 1)
+      ctx.refuse(concat("layers are cut over ", ctx.run().layer_ranks.value(),
+                        " ranks, and it multiplies whole layers only; use bf16 with tensor_parallel, or share the "
+                        "state instead (\"zero_optimization\": {\"stage\": 3}, \"pipeline\")"));
+    if (ctx.run().device == "cpu")
+      ctx.cost("on the CPU 8 bits are emulated, exactly and slowly: numbers can be checked, nothing is gained");
+    if (scaling_->recipe().delayed) return;
+    const Options usual;
+    const auto idle = [&](const char* key, bool given) {
+      if (given) ctx.no_effect(concat("fp8.", key), "Float8CurrentScaling remembers nothing");
+    };
+    idle("amax_history_len", options_.amax_history_len != usual.amax_history_len);
+    idle("amax_compute_algo", options_.amax_compute_algo != usual.amax_compute_algo);
+  }
+
+  void build(Builder& builder) override { builder.layers = make_layers(builder.layers, scaling_); }
+
+  void attach(UnitList& units) override {
+    std::vector<std::string> names;
+    for (const ParamPtr& param : units.all())
+      if (const std::string layer = layer_of(*param); scaling_->has_layer(layer)) names.push_back(layer);
+    std::vector<std::string> axes;
+    for (const Axis& axis : services_.mesh->axes())
+      if (axis.joins_gradients) axes.push_back(axis.name);
+    scaling_->attach(names, services_.mesh->group(axes), services_.device);
+  }
+
+  Dtypes dtypes() const override { return {at::kBFloat16, at::kFloat, at::kFloat, at::kFloat}; }
+  bool skips_not_finite() const override { return options_.check_grad_overflow; }
+  void step_begin(StepContext&) override { scaling_->step_begin(); }
+  void step_end(StepContext&) override { scaling_->step_end(); }
+  void state(StateVisitor& visitor) override { scaling_->state(visitor); }
+
+ private:
+  const Options options_;
+  const Services& services_;
+  const ScalingPtr scaling_;
+};
+
+}  // namespace
+}  // namespace drivetrain::fp8
+
+DRIVETRAIN_PLUGIN(drivetrain::Precision, "fp8", drivetrain::fp8::Fp8)

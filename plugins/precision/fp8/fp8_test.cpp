@@ -1,0 +1,399 @@
+// precision/fp8: its numbers against float64, its scales against Transformer Engine's rules, its options, whole runs.
+#include <gtest/gtest.h>
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/rand.h>
+#include <ATen/ops/zeros.h>
+
+#include <drivetrain/mesh.h>
+#include <drivetrain/plan_record.h>
+#include <drivetrain/precision.h>
+#include <drivetrain/random.h>
+#include <drivetrain/toolkit/layers/plain_layers.h>
+
+#include <drivetrain/testkit/precision/suite.h>
+#include "gpu.h"
+#include "linear.h"
+#include "scaling.h"
+#include "support/plugin_under_test.h"
+#include "support/train_threads.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace drivetrain::test {
+namespace {
+
+using namespace fp8;
+
+constexpr at::ScalarType kTypes[] = {at::kFloat8_e4m3fn, at::kFloat8_e5m2};
+
+at::Tensor numbers(std::vector<int64_t> shape, uint64_t seed, double std = 1) {
+  at::Tensor out = at::empty(shape);
+  fill_normal(out, seed, "numbers", 0, std);
+  return out;
+}
+
+at::Tensor scalar(double value) { return at::full({}, value, at::TensorOptions(at::kFloat)); }
+
+// --- the cast
+
+// Every finite number of the type that is not negative, ascending: by sign, exponent and mantissa, as IEEE 754 has it.
+std::vector<double> all_numbers(at::ScalarType type) {
+  const int mantissa_bits = type == at::kFloat8_e4m3fn ? 3 : 2, bias = type == at::kFloat8_e4m3fn ? 7 : 15;
+  std::vector<double> list;
+  for (int code = 0; code < 128; ++code) {
+    const int exponent = code >> mantissa_bits, mantissa = code & ((1 << mantissa_bits) - 1);
+    const double fraction = std::ldexp(mantissa, -mantissa_bits);
+    const double value = exponent == 0 ? std::ldexp(fraction, 1 - bias) : std::ldexp(1 + fraction, exponent - bias);
+    if (value <= largest(type)) list.push_back(value);
+  }
+  return list;
+}
+
+// To nearest, ties to the even code; what is too large becomes the largest.
+double rounded(double x, const std::vector<double>& list) {
+  const double size = std::abs(x);
+  const auto above = std::lower_bound(list.begin(), list.end(), size);
+  if (above == list.end()) return std::copysign(list.back(), x);
+  if (above == list.begin() || *above == size) return std::copysign(*above, x);
+  const double low = *(above - 1), high = *above;
+  const bool low_is_even = (above - list.begin() - 1) % 2 == 0;
+  const bool up = size - low > high - size || (size - low == high - size && !low_is_even);
+  return std::copysign(up ? high : low, x);
+}
+
+TEST(Fp8Cast, rounds_to_nearest_even_and_clamps) {
+  for (const at::ScalarType type : kTypes) {
+    const std::vector<double> list = all_numbers(type);
+    EXPECT_EQ(list.back(), largest(type));
+    std::vector<float> given;
+    for (size_t i = 0; i < list.size(); ++i) {
+      given.push_back(static_cast<float>(list[i]));
+      if (i + 1 == list.size()) break;
+      const auto middle = static_cast<float>((list[i] + list[i + 1]) / 2);
+      for (const float x : {middle, std::nextafter(middle, 0.0F), std::nextafter(middle, 1e9F)}) given.push_back(x);
+    }
+    for (const double x : {1.5 * largest(type), 1e9, 1e-9}) given.push_back(static_cast<float>(x));
+    const size_t count = given.size();
+    for (size_t i = 0; i < count; ++i) given.push_back(-given[i]);
+    at::Tensor x = at::empty({static_cast<int64_t>(given.size())});
+    std::copy(given.begin(), given.end(), x.mutable_data_ptr<float>());
+    const at::Tensor found = fp8::cast(x, scalar(1), type).values.to(at::kFloat);
+    for (size_t i = 0; i < given.size(); ++i)
+      EXPECT_EQ(found[static_cast<int64_t>(i)].item<double>(), rounded(given[i], list)) << given[i];
+  }
+}
+
+TEST(Fp8Cast, leaves_its_input_alone) {
+  for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
+    const at::Tensor x = numbers({16}, 1).to(type), before = x.clone();
+    fp8::cast(x, scalar(3), at::kFloat8_e5m2);
+    EXPECT_TRUE(at::equal(x, before));
+  }
+}
+
+TEST(Fp8Cast, scales_before_it_rounds_and_keeps_what_undoes_it) {
+  const Scaled s = fp8::cast(at::full({4}, 3.0).to(at::kBFloat16), scalar(0.25), at::kFloat8_e4m3fn);
+  EXPECT_EQ(s.values.to(at::kFloat)[3].item<double>(), 0.75);
+  EXPECT_EQ(s.inverse.item<double>(), 4);
+}
+
+// --- products
+
+// Of the rounded operands in float64, with what float32 sums and one rounding of the result may be off.
+void expect_product(const at::Tensor& found, const Scaled& a, const Scaled& b, const at::Tensor& bias,
+                    double rounding) {
+  const at::Tensor x = a.values.to(at::kDouble) * a.inverse.to(at::kDouble),
+                   w = b.values.to(at::kDouble) * b.inverse.to(at::kDouble);
+  at::Tensor wanted = x.matmul(w.t());
+  const at::Tensor sizes = x.abs().matmul(w.abs().t());
+  if (bias.defined()) wanted = wanted + bias.to(at::kDouble);
+  const double sums = static_cast<double>(x.size(1)) * 0x1p-24 + 4 * 0x1p-24;  // and the scales' own roundings
+  const at::Tensor allowed = sizes * sums + wanted.abs() * rounding + 1e-30;
+  EXPECT_TRUE((found.to(at::kDouble) - wanted).abs().le(allowed).all().item<bool>());
+}
+
+TEST(Fp8Product, is_that_of_the_rounded_operands) {
+  for (const at::ScalarType of_a : kTypes)
+    for (const at::ScalarType out : {at::kFloat, at::kBFloat16}) {
+      const Scaled a = fp8::cast(numbers({40, 64}, 1), scalar(37.0), of_a),
+                   b = fp8::cast(numbers({48, 64}, 2, 0.02), scalar(1234.5), at::kFloat8_e4m3fn);
+      const double rounding = out == at::kFloat ? 0x1p-23 : 0x1p-8;
+      const at::Tensor bias = numbers({48}, 3).to(out);
+      for (const at::Tensor& added : {at::Tensor(), bias}) {
+        const at::Tensor y = fp8::product(a, b, out, Sums::precise, added);
+        EXPECT_EQ(y.scalar_type(), out);
+        expect_product(y, a, b, added, rounding);
+      }
+    }
+}
+
+TEST(Fp8Product, a_transposed_operand_is_padded_with_zeros) {
+  const Scaled a = fp8::cast(numbers({40, 32}, 1), scalar(8.0), at::kFloat8_e4m3fn), t = transposed(a);
+  ASSERT_EQ(t.values.sizes(), (std::vector<int64_t>{32, 48}));
+  EXPECT_TRUE(t.values.is_contiguous());
+  EXPECT_TRUE(at::equal(t.values.to(at::kFloat).narrow(1, 0, 40), a.values.to(at::kFloat).t()));
+  EXPECT_EQ(t.values.to(at::kFloat).narrow(1, 40, 8).abs().sum().item<double>(), 0);
+}
+
+// --- a layer
+
+struct Layer {
+  explicit Layer(const Recipe& recipe) : scaling(std::make_shared<Scaling>(recipe)) {
+    LinearSpec spec;
+    spec.name = "fc", spec.in = 32, spec.out = 48;
+    linear = make_layers(make_plain_layers(nullptr), scaling)->linear(spec);
+    weight = linear->params()[0], bias = linear->params()[1];
+    weight->tensor = numbers({48, 32}, 5, 0.02).to(at::kBFloat16), bias->tensor = numbers({48}, 6).to(at::kBFloat16);
+    weight->grad = at::zeros({48, 32}), bias->grad = at::zeros({48});
+    scaling->attach({"fc"}, nullptr, at::Device(at::kCPU));
+  }
+  at::Tensor forward(const at::Tensor& x) const { return linear->apply(x, {}, nullptr); }
+  at::Tensor backward(const at::Tensor& dy, const at::Tensor& x) const {
+    WeightWork work;
+    return linear->apply_backward(dy, x, {}, work);
+  }
+  ScalingPtr scaling;
+  std::shared_ptr<Linear> linear;
+  ParamPtr weight, bias;
+};
+
+Scaled by_own_amax(const at::Tensor& x, at::ScalarType type) {
+  return fp8::cast(x, scalar(largest(type)) / absolute_maximum(x), type);
+}
+
+// By each tensor's own largest value, as the first step of the delayed recipe does as well.
+TEST(Fp8Linear, its_three_products_have_rounded_operands) {
+  for (const bool delayed : {false, true})
+    for (const bool wgrad : {true, false}) {
+      Recipe recipe;
+      recipe.delayed = delayed, recipe.wgrad = wgrad;
+      const Layer layer(recipe);
+      const at::Tensor x = numbers({3, 7, 32}, 1).to(at::kBFloat16),
+                       dy = numbers({3, 7, 48}, 2, 1e-5).to(at::kBFloat16);
+      const at::Tensor y = layer.forward(x), dx = layer.backward(dy, x);
+      const Scaled sx = by_own_amax(x.view({-1, 32}), at::kFloat8_e4m3fn),
+                   sw = by_own_amax(layer.weight->tensor, at::kFloat8_e4m3fn),
+                   sdy = by_own_amax(dy.view({-1, 48}), at::kFloat8_e5m2);
+      ASSERT_EQ(y.sizes(), dy.sizes());
+      ASSERT_EQ(dx.sizes(), x.sizes());
+      expect_product(y.view({-1, 48}), sx, sw, layer.bias->tensor, 0x1p-8);
+      expect_product(dx.view({-1, 32}), sdy, {sw.values.t(), sw.inverse}, {}, 0x1p-8);
+      const Scaled one_dy = {dy.view({-1, 48}).t().to(at::kDouble), scalar(1)},
+                   one_x = {x.view({-1, 32}).t().to(at::kDouble), scalar(1)};
+      if (wgrad)
+        expect_product(layer.weight->grad, {sdy.values.t(), sdy.inverse}, {sx.values.t(), sx.inverse}, {}, 0x1p-23);
+      else
+        expect_product(layer.weight->grad, one_dy, one_x, {}, 0x1p-23);
+    }
+}
+
+TEST(Fp8Linear, micro_batches_add_up_in_the_slot) {
+  const Layer layer({});
+  const at::Tensor x = numbers({16, 32}, 1).to(at::kBFloat16), dy = numbers({16, 48}, 2).to(at::kBFloat16);
+  layer.backward(dy, x);
+  const at::Tensor once = layer.weight->grad.clone();
+  layer.backward(dy, x);
+  EXPECT_TRUE(at::equal(layer.weight->grad, once * 2));
+}
+
+TEST(Fp8Linear, sizes_that_cannot_be_multiplied_in_8_bits_are_refused) {
+  const auto layers = make_layers(make_plain_layers(nullptr), std::make_shared<Scaling>(Recipe()));
+  LinearSpec spec;
+  spec.name = "block.0.mlp.fc", spec.in = 32, spec.out = 100;
+  const std::string message = error_of([&] { layers->linear(spec); });
+  for (const char* part : {"block.0.mlp.fc has 32 inputs and 100 outputs", "multiples of 16", "use bf16"})
+    EXPECT_NE(message.find(part), std::string::npos) << message;
+}
+
+// --- scales
+
+double scale_of(const Scaled& s) { return 1 / s.inverse.item<double>(); }
+
+struct Scales {
+  explicit Scales(Recipe recipe) : scaling(recipe) {
+    scaling.add_layer("fc");
+    scaling.attach({"fc"}, nullptr, at::Device(at::kCPU));
+  }
+  // The scale of a tensor with this largest value.
+  double see(double amax, Role role = Role::input) const {
+    return scale_of(scaling.cast(0, role, at::full({8}, amax)));
+  }
+  void step(double amax) {
+    scaling.step_begin();
+    see(amax);
+    scaling.step_end();
+  }
+  double next() {  // what the coming step uses, whatever its tensor
+    scaling.step_begin();
+    const double scale = see(1);
+    return scale;
+  }
+  Scaling scaling;
+};
+
+Recipe remembers(int64_t steps, bool most_recent = false, double margin = 0) {
+  Recipe recipe;
+  recipe.amax_history_len = steps, recipe.most_recent = most_recent, recipe.margin = margin;
+  return recipe;
+}
+
+TEST(Fp8Scales, follow_the_largest_value_of_the_steps_that_are_remembered) {
+  Scales three(remembers(3)), newest(remembers(3, true));
+  const double seen[] = {2, 8, 4, 1, 0.5, 16};
+  const double largest_of_three[] = {2, 8, 8, 8, 4, 16};
+  for (int i = 0; i < 6; ++i) {
+    three.step(seen[i]), newest.step(seen[i]);
+    three.scaling.step_begin(), newest.scaling.step_begin();
+    EXPECT_FLOAT_EQ(scale_of(three.scaling.cast(0, Role::input, at::full({8}, 0.001))), 448 / largest_of_three[i]) << i;
+    EXPECT_FLOAT_EQ(scale_of(newest.scaling.cast(0, Role::input, at::full({8}, 0.001))), 448 / seen[i]) << i;
+  }
+}
+
+TEST(Fp8Scales, leave_a_margin_and_know_the_types_range) {
+  Scales scales(remembers(4, false, 2));
+  EXPECT_FLOAT_EQ(scales.see(7), 448.0 / 4 / 7);
+  EXPECT_FLOAT_EQ(scales.see(7, Role::gradient), 57344.0 / 4 / 7);
+  Recipe e4m3;
+  e4m3.backward = at::kFloat8_e4m3fn, e4m3.delayed = false;
+  EXPECT_FLOAT_EQ(Scales(e4m3).see(7, Role::gradient), 448.0 / 7);
+  EXPECT_FLOAT_EQ(scales.see(0), 1);
+}
+
+TEST(Fp8Scales, stay_within_a_step_and_are_not_those_of_an_evaluation) {
+  Scales scales(remembers(4));
+  scales.step(2);
+  scales.scaling.step_begin();
+  for (const double amax : {64.0, 1.0}) EXPECT_FLOAT_EQ(scales.see(amax), 224);  // clamped, as Transformer Engine does
+  scales.scaling.step_end();
+  EXPECT_FLOAT_EQ(scales.next(), 7);
+  scales.scaling.step_end();
+  Scales evaluated(remembers(4));
+  evaluated.see(1000);  // outside of a step
+  evaluated.step(2);
+  EXPECT_FLOAT_EQ(evaluated.next(), 224);
+}
+
+TEST(Fp8Scales, numbers_that_are_not_finite_are_passed_on_and_leave_no_trace) {
+  for (const double bad : {std::numeric_limits<double>::infinity(), std::numeric_limits<double>::quiet_NaN()}) {
+    Scales scales(remembers(4));
+    scales.step(2);
+    scales.scaling.step_begin();
+    const at::Tensor x = at::full({8}, 1.0);
+    x[3].fill_(bad);
+    EXPECT_TRUE(std::isnan(scales.scaling.cast(0, Role::input, x).values.to(at::kFloat)[3].item<double>())) << bad;
+    scales.scaling.step_end();
+    EXPECT_FLOAT_EQ(scales.next(), 224) << bad;
+  }
+}
+
+// --- options and plans
+
+struct Fp8Plugin : ::testing::Test {
+  Host host;
+  std::unique_ptr<Precision> make(const std::string& json = "{}") { return make_plugin<Precision>(host, "fp8", json); }
+};
+
+TEST_F(Fp8Plugin, keeps_bfloat16_and_float32_around_the_products) {
+  const Dtypes types = make()->dtypes();
+  EXPECT_EQ(types.param, at::kBFloat16);
+  for (const at::ScalarType type : {types.grad, types.reduce, types.master}) EXPECT_EQ(type, at::kFloat);
+  EXPECT_FALSE(make()->loss_scaling().has_value());
+  EXPECT_TRUE(make()->skips_not_finite());
+}
+
+TEST_F(Fp8Plugin, takes_transformer_engines_words_only) {
+  for (const char* wrong : {R"({"recipe": "MXFP8BlockScaling"})", R"({"fp8_format": "E5M2"})",
+                            R"({"amax_compute_algo": "mean"})", R"({"reduce_amax": false})", R"({"margin": -1})"})
+    EXPECT_NE(error_of([&] { make(wrong); }), "") << wrong;
+  EXPECT_EQ(error_of([&] {
+              make(R"({"recipe": "DelayedScaling", "fp8_format": "E4M3", "margin": 1, "amax_history_len": 16,
+                       "amax_compute_algo": "most_recent", "reduce_amax": true, "fp8_wgrad": false})");
+            }),
+            "");
+}
+
+TEST_F(Fp8Plugin, names_what_a_recipe_without_memory_does_not_read) {
+  PlanRecord ctx({}, {});
+  make(R"({"recipe": "Float8CurrentScaling", "amax_history_len": 7})")->plan(ctx);
+  ASSERT_EQ(ctx.no_effects().size(), 1u);
+  EXPECT_EQ(ctx.no_effects()[0].text, "fp8.amax_history_len changes nothing: Float8CurrentScaling remembers nothing");
+  EXPECT_EQ(ctx.capturables().size(), 1u);
+}
+
+TEST_F(Fp8Plugin, refuses_older_gpus_with_what_to_do) {
+  EXPECT_EQ(fp8::refusal(0, 89), "");
+  EXPECT_EQ(fp8::refusal(0, 90), "");
+  EXPECT_EQ(fp8::refusal(1, 80),
+            "precision/fp8: GPU 1 is sm_80, and products in 8 bits need sm_89 or newer (Ada, Hopper, Blackwell). Use "
+            "\"bf16\": {\"enabled\": true} instead of \"fp8\"");
+}
+
+// --- whole runs
+
+TEST(Fp8Run, is_off_unless_it_is_enabled_and_not_together_with_bf16) {
+  const TempFolder folder;
+  const auto loss = [&](const std::string& name, const std::string& section) {
+    return figure(run_threads(precision_config(folder, name, section + R"("train_steps": 1)"), 1), 0, "loss");
+  };
+  const double float32 = loss("float32", "");
+  EXPECT_EQ(loss("off", R"("fp8": {"enabled": false},)"), float32);
+  EXPECT_NE(loss("on", R"("fp8": {"enabled": true},)"), float32);
+  const std::string both = R"("bf16": {"enabled": true}, "fp8": {"enabled": true})";
+  EXPECT_NE(error_of([&] { run_threads(precision_config(folder, "both", both), 1); }).find("both choose the precision"),
+            std::string::npos);
+}
+
+TEST(Fp8Run, tensor_parallelism_is_refused_before_anything_is_allocated) {
+  const TempFolder folder;
+  const std::string message = error_of([&] {
+    run_threads(precision_config(folder, "run", R"("fp8": {"enabled": true}, "tensor_parallel": {"size": 2})"), 2);
+  });
+  EXPECT_NE(message.find("layers are cut over 2 ranks, and it multiplies whole layers only"), std::string::npos)
+      << message;
+}
+
+// Scales are those of all ranks and stay within a step: two ranks with a micro-batch each have the bits of one.
+TEST(Fp8Run, losses_do_not_depend_on_how_many_ranks_share_the_rows) {
+  const TempFolder folder;
+  const std::string fp8 = R"("train_steps": 4, "fp8": {"enabled": true}, "gradient_accumulation_steps": )";
+  const RunResult one = run_threads(precision_config(folder, "one", fp8 + "2"), 1),
+                  two = run_threads(precision_config(folder, "two", fp8 + "1"), 2);
+  for (size_t step = 0; step < 4; ++step) EXPECT_EQ(figure(one, step, "loss"), figure(two, step, "loss")) << step;
+}
+
+// What runs again is cast again, with the scales of its step.
+TEST(Fp8Run, recompute_gives_the_same_bits) {
+  const TempFolder folder;
+  const auto run = [&](const std::string& name, const std::string& more) {
+    return run_threads(precision_config(folder, name, R"("train_steps": 4, "fp8": {"enabled": true})" + more), 1);
+  };
+  const RunResult kept = run("kept", ""), again = run("again", R"(, "activation_checkpointing": "full")");
+  for (size_t step = 0; step < 4; ++step) {
+    EXPECT_EQ(figure(kept, step, "loss"), figure(again, step, "loss")) << step;
+    EXPECT_EQ(figure(kept, step, "grad_norm"), figure(again, step, "grad_norm")) << step;
+  }
+}
+
+TEST(Fp8Run, every_recipe_and_format_follows_float32) {
+  const TempFolder folder;
+  const RunResult float32 = run_threads(precision_config(folder, "float32", ""), 1);
+  int number = 0;
+  for (const char* options :
+       {R"("recipe": "Float8CurrentScaling")", R"("fp8_format": "E4M3")",
+        R"("amax_history_len": 4, "amax_compute_algo": "most_recent", "margin": 1)", R"("fp8_wgrad": false)"}) {
+    SCOPED_TRACE(options);
+    const std::string section = concat(R"("fp8": {"enabled": true, )", options, "}");
+    expect_same_curve(run_threads(precision_config(folder, concat("run", ++number), section), 1), float32, 0.005, 0.05);
+  }
+}
+
+}  // namespace
+}  // namespace drivetrain::test

@@ -1,0 +1,14 @@
+// Linear layers whose three products have operands of 8 bits: those of blocks. Embeddings and the output layer stay as
+// they are, as in Transformer Engine.
+#pragma once
+
+#include <drivetrain/layers.h>
+
+#include "scaling.h"
+
+namespace drivetrain::fp8 {
+
+// Layers of `inner` but for the linear ones.
+std::shared_ptr<LayerFactory> make_layers(std::shared_ptr<LayerFactory> inner, ScalingPtr scaling);
+
+}  // namespace drivetrain::fp8

@@ -1,0 +1,96 @@
+#include "scaling.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/amax.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/isfinite.h>
+#include <ATen/ops/maximum.h>
+#include <ATen/ops/ones_like.h>
+#include <ATen/ops/where.h>
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace drivetrain::fp8 {
+
+int64_t Scaling::add_layer(const std::string& name) {
+  names_.push_back(name);
+  places_.push_back(-1);
+  return static_cast<int64_t>(names_.size()) - 1;
+}
+
+bool Scaling::has_layer(const std::string& name) const {
+  return std::find(names_.begin(), names_.end(), name) != names_.end();
+}
+
+void Scaling::attach(const std::vector<std::string>& names, GroupPtr peers, const at::Device& device) {
+  for (const std::string& name : names) {
+    const auto layer = std::find(names_.begin(), names_.end(), name) - names_.begin();
+    places_.at(static_cast<size_t>(layer)) = static_cast<int64_t>(kept_.size());
+    kept_.push_back(layer);
+  }
+  peers_ = std::move(peers);
+  const auto places = static_cast<int64_t>(kept_.size());
+  const at::TensorOptions options = at::TensorOptions(at::kFloat).device(device);
+  used_ = at::zeros({places, kRoles}, options), seen_ = at::zeros({places, kRoles}, options);
+  if (recipe_.delayed) history_ = at::zeros({places, kRoles, recipe_.amax_history_len}, options);
+}
+
+// From the history, which a restart may have filled.
+void Scaling::step_begin() {
+  recording_ = true;
+  if (history_.defined() && !kept_.empty())
+    used_.copy_(recipe_.most_recent ? history_.select(2, 0) : at::amax(history_, 2));
+}
+
+// A step with numbers that are not finite leaves no trace: its update is left out, and the scales stay.
+void Scaling::step_end() {
+  recording_ = false;
+  if (!history_.defined() || kept_.empty()) return;
+  at::Tensor amax = seen_;
+  if (peers_ && peers_->size() > 1) {
+    at::Tensor all = peers_->allocate(peers_->size() * seen_.numel(), at::kFloat);
+    peers_->all_gather(all, seen_.view({-1}))->wait();
+    amax = at::amax(all.view({peers_->size(), -1}), 0).view_as(seen_);
+  }
+  const int64_t older = recipe_.amax_history_len - 1;
+  if (older > 0) history_.narrow(2, 1, older).copy_(history_.narrow(2, 0, older).clone());
+  history_.select(2, 0).copy_(at::where(at::isfinite(amax), amax, used_));
+  seen_.zero_();
+}
+
+void Scaling::state(StateVisitor& visitor) {
+  if (!history_.defined()) return;
+  for (size_t place = 0; place < kept_.size(); ++place) {
+    at::Tensor mine = history_.select(0, static_cast<int64_t>(place));
+    visitor.tensor(names_[static_cast<size_t>(kept_[place])] + ".amax_history", mine,
+                   Layout::whole(mine.sizes().vec()));
+  }
+}
+
+// 1 for a tensor of zeros. NaN where the tensor is not finite, so that clamping hides nothing.
+at::Tensor Scaling::scale_of(const at::Tensor& amax, at::ScalarType type) const {
+  const at::Tensor scale = (largest(type) / std::exp2(recipe_.margin)) / amax;
+  return at::where(amax > 0, scale.clamp_max(std::numeric_limits<float>::max()), at::ones_like(scale));
+}
+
+Scaled Scaling::cast(int64_t layer, Role role, const at::Tensor& x) const {
+  const at::NoGradGuard off;
+  const at::ScalarType type = role == Role::gradient ? recipe_.backward : recipe_.forward;
+  const at::Tensor amax = absolute_maximum(x);
+  at::Tensor chosen = amax;
+  const int64_t place = places_.at(static_cast<size_t>(layer));
+  if (history_.defined() && place >= 0) {
+    const at::Tensor used = used_.select(0, place).select(0, static_cast<int64_t>(role));
+    chosen = at::where(used > 0, used + (amax - amax), amax);
+    at::Tensor seen = seen_.select(0, place).select(0, static_cast<int64_t>(role));
+    if (recording_) at::maximum_out(seen, seen, amax);
+  }
+  const at::Tensor scale = scale_of(chosen, type);
+  return fp8::cast(x, scale + (amax - amax), type);
+}
+
+}  // namespace drivetrain::fp8

@@ -1,0 +1,69 @@
+// Which scale a tensor is cast with: one number per tensor and layer.
+//
+// Source: NVIDIA's Transformer Engine, recipes DelayedScaling and Float8CurrentScaling. The scale makes the largest
+// absolute value (amax) fill the range of the type, 2^margin left free. Float8CurrentScaling takes the amax of the
+// tensor at hand. DelayedScaling takes that of the last `amax_history_len` steps, the same for all micro-batches of a
+// step; in a step without any, as the first one is, it takes the tensor's own.
+//
+// All of it is on the device and the host reads nothing, so that steps may be recorded. Thread: as layers.
+#pragma once
+
+#include <drivetrain/mesh.h>
+#include <drivetrain/state.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cast.h"
+
+namespace drivetrain::fp8 {
+
+struct Recipe {
+  bool delayed = true, most_recent = false;
+  at::ScalarType forward = at::kFloat8_e4m3fn, backward = at::kFloat8_e5m2;
+  int64_t amax_history_len = 1024;
+  double margin = 0;
+  bool wgrad = true;  // in 8 bits
+};
+
+enum class Role : int { input, weight, gradient };
+constexpr int64_t kRoles = 3;
+
+// The tensors of all layers of a rank.
+class Scaling {
+ public:
+  explicit Scaling(const Recipe& recipe) : recipe_(recipe) {}
+  const Recipe& recipe() const { return recipe_; }
+
+  // A layer's place in what is kept. Before `attach`.
+  int64_t add_layer(const std::string& name);
+  bool has_layer(const std::string& name) const;
+  // Keeps what `names` need, in their order; other layers are another stage's and do not run. `peers`: the ranks that
+  // have the same layers.
+  void attach(const std::vector<std::string>& names, GroupPtr peers, const at::Device& device);
+
+  void step_begin();
+  // Collective over the peers.
+  void step_end();
+  void state(StateVisitor& visitor);
+
+  // x in 8 bits. Within a training step its amax is recorded; as often as one likes, it is a maximum.
+  Scaled cast(int64_t layer, Role role, const at::Tensor& x) const;
+
+ private:
+  at::Tensor scale_of(const at::Tensor& amax, at::ScalarType type) const;
+
+  const Recipe recipe_;
+  std::vector<std::string> names_;  // of all layers
+  std::vector<int64_t> places_;     // by layer, in the tensors below; -1: not this rank's
+  std::vector<int64_t> kept_;       // the layer of each place
+  GroupPtr peers_;
+  bool recording_ = false;
+  at::Tensor history_;  // float32 [places, kRoles, amax_history_len], newest first
+  at::Tensor used_;     // float32 [places, kRoles]: the amax that this step's scales follow from; 0: none yet
+  at::Tensor seen_;     // float32 [places, kRoles]: the amax of this step so far
+};
+using ScalingPtr = std::shared_ptr<Scaling>;
+
+}  // namespace drivetrain::fp8

@@ -1,0 +1,140 @@
+"""tools/gpu_check against a tree of stand-ins: nvidia-smi, the program and test programs are scripts here.
+
+    gpu_check_test.py GPU_CHECK
+"""
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+import unittest
+
+GPU_CHECK = pathlib.Path(sys.argv.pop(1)).resolve()
+
+SMI = "#!/bin/sh\necho 'NVIDIA Stand-in H100, 81559 MiB, 580.1, 9.0'\n"
+# The config's key "behave" says what becomes of a run; losses of the CPU are those of the GPU but for 1e-5.
+PROGRAM = """#!/usr/bin/env python3
+import json, os, pathlib, sys, time
+with open(os.environ["CALLS"], "a") as calls: print(*sys.argv[1:], file=calls)
+if sys.argv[1] == "config": print(json.dumps([{"file": f, "code": 0, "problems": []} for f in sys.argv[4:]])); sys.exit()
+config = json.loads(pathlib.Path(sys.argv[-1]).read_text())
+cuda = config.get("device") == "cuda"
+if cuda and "bf16" in config and not config["capture"]:
+    print("first: broken", file=sys.stderr); print("between"); print("last: cannot go on", file=sys.stderr); sys.exit(4)
+if cuda and config.get("capture") and "bf16" in config: time.sleep(float(os.environ.get("SLEEP", "0")))
+out = pathlib.Path(config["output_dir"]); out.mkdir(parents=True, exist_ok=True)
+(out / "metrics.jsonl").write_text("".join(json.dumps({"loss": 3.0 + (3e-5 if cuda else 0)}) + "\\n" for _ in range(config["train_steps"])))
+"""
+# Three tests: B fails, and C fails in a process that B has broken.
+TESTS = """#!/usr/bin/env python3
+import sys
+names = ["Suite.A", "Suite.B", "Suite.C"]
+if "--gtest_list_tests" in sys.argv: print("Suite."); print("\\n".join("  " + n[6:] for n in names)); sys.exit()
+chosen = [a.split("=")[1] for a in sys.argv if a.startswith("--gtest_filter=")] or names
+broken = False
+for name in chosen:
+    if name == "Suite.B": broken = True
+    if broken: print(f"x_test.cpp:7: Failure\\n{name}: an illegal memory access\\n")
+passed = 0 if broken else len(chosen)
+print(f"[  PASSED  ] {passed} tests.")
+sys.exit(1 if broken else 0)
+"""
+
+
+class GpuCheck(unittest.TestCase):
+    def setUp(self):
+        self.folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
+        self.write("path/nvidia-smi", SMI)
+        self.write("tree/bin/drivetrain", PROGRAM)
+        self.write("tree/tests/device_gpu_test", TESTS)
+        self.calls = self.folder / "calls"
+
+    def write(self, name, text):
+        file = self.folder / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+        file.chmod(0o755)
+
+    def run_check(self, *words, logs="out", **environment):
+        self.calls.write_text("")
+        done = subprocess.run(
+            [sys.executable, "-B", str(GPU_CHECK), str(self.folder / "tree"), "--logs", str(self.folder / logs), *words],
+            capture_output=True, text=True, check=False,
+            env=dict(os.environ, PATH=f"{self.folder / 'path'}:{os.environ['PATH']}", CALLS=str(self.calls), DRIVETRAIN_TORCH="/nowhere",
+                     **environment))
+        self.text, self.said = done.stdout + done.stderr, self.calls.read_text()
+        return done.returncode
+
+    def rows(self, logs="out"):
+        return {key.split(": ", 1)[1]: row for key, row in json.loads((self.folder / logs / "results.json").read_text())["rows"].items()}
+
+    def test_a_program_that_fails_runs_each_test_in_a_process_of_its_own(self):
+        self.assertEqual(self.run_check("--stage", "live", "--only", "tests"), 1, self.text)
+        row = self.rows()["device_gpu_test"]
+        self.assertEqual(row["result"], "FAILED")
+        self.assertIn("1 of 3 tests, each in a process of its own: Suite.B: exit 1", row["figures"])
+        self.assertIn("an illegal memory access", row["figures"])
+        self.assertNotIn("Suite.C", row["figures"])
+
+    def test_losses_of_the_cpu_are_computed_once_and_an_error_has_its_first_and_last_words(self):
+        self.assertEqual(self.run_check("--stage", "live", "--only", "train"), 1, self.text)
+        rows = self.rows()
+        self.assertEqual(rows["float32, recorded"]["result"], "passed")
+        self.assertIn("losses within 1.0e-05 of the CPU's", rows["float32, recorded"]["figures"])
+        self.assertEqual(rows["bfloat16, not recorded"]["result"], "FAILED")
+        self.assertIn("exit 4: first: broken ... between", rows["bfloat16, not recorded"]["figures"])
+        self.assertEqual(rows["float32, 2 ranks"], {"result": "not run", "figures": "needs 2 GPUs", "seconds": 0})
+        self.assertEqual(sum("train_cpu" in line for line in self.said.splitlines()), 1, self.said)
+
+    def test_what_was_done_is_not_done_again_and_failures_are_where_it_is_asked_for(self):
+        words = ("--stage", "live", "--only", "train")
+        self.run_check(*words)
+        results = self.folder / "out/results.json"
+        self.assertEqual(self.run_check(*words, "--results", str(results), logs="second"), 1)
+        self.assertEqual(self.said, "")
+        self.assertEqual(self.run_check(*words, "--results", str(results), "--again", logs="third"), 1)
+        self.assertEqual(len(self.said.splitlines()), 1, self.said)
+        self.assertIn("bfloat16_not_recorded", self.said)
+        self.assertEqual(self.rows("third"), self.rows() | {"bfloat16, not recorded": self.rows("third")["bfloat16, not recorded"]})
+
+    def test_a_call_ends_with_its_limit_and_the_next_goes_on(self):
+        begin = time.monotonic()
+        self.write("tree/tests/device_gpu_test", "#!/bin/sh\necho '[  PASSED  ] 1 test.'\n")
+        words = ("--stage", "live", "--only", "train", "--only", "tests")
+        self.assertEqual(self.run_check(*words, "--limit", "3", SLEEP="60"), 1, self.text)
+        self.assertLess(time.monotonic() - begin, 40)
+        self.assertIn("1 left for the next call: live / train: bfloat16, recorded", self.text)
+        self.assertNotIn("bfloat16, recorded", self.rows())
+        self.run_check(*words, SLEEP="0")
+        self.assertEqual(self.rows()["bfloat16, recorded"]["result"], "passed")
+
+    def test_few_files_come_back_and_the_table_fits(self):
+        self.write("tree/bin/drivetrain", "#!/bin/sh\nfor i in 1 2 3 4; do printf 'x%.0s' $(seq 300) >&2; echo >&2; done; exit 1\n")
+        self.assertEqual(self.run_check("--stage", "live", "--stage", "right", "--only", "train", "--only", "paths"), 1)
+        self.assertEqual(sorted(p.name for p in (self.folder / "out").iterdir()), ["logs.tar.gz", "results.json", "summary.md"])
+        summary = (self.folder / "out/summary.md").read_text()
+        self.assertLessEqual(len(summary), 12200)
+        self.assertIn("| live / train: float32, recorded | FAILED |", summary)
+        with tarfile.open(self.folder / "out/logs.tar.gz") as archive:
+            self.assertTrue(any(name.endswith(".log") for name in archive.getnames()))
+
+
+class Figures(unittest.TestCase):
+    def test_kernels_are_added_up_by_time(self):
+        sys.path.insert(0, str(GPU_CHECK.parent / "gpu"))
+        import figures
+        head = '"ID","Kernel Name","Metric Name","Metric Unit","Metric Value"\n'
+        rows = [("1", "void ns::gemm<int>(float)", "gpu__time_duration.sum", "us", "1,500.0"),
+                ("1", "void ns::gemm<int>(float)", "dram__bytes.sum", "Mbyte", "3"),
+                ("2", "void ns::gemm<int>(float)", "gpu__time_duration.sum", "us", "1500"),
+                ("3", "adam", "gpu__time_duration.sum", "ms", "1"), ("3", "adam", "dram__bytes.sum", "Gbyte", "2")]
+        text = "==PROF== connected\n" + head + "\n".join(",".join(f'"{cell}"' for cell in row) for row in rows)
+        self.assertEqual(figures.by_time(text),
+                         "4.00 ms in 3 kernels (two steps): gemm 75.0 % in 2, 1 GB/s; adam 25.0 % in 1, 2000 GB/s")
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])

@@ -1,0 +1,171 @@
+"""What the machine is, how fast steps are, and which kernels their time goes to."""
+import csv
+import io
+import json
+import re
+import shutil
+
+from machine import Failed, NotRun
+
+PEAK_TFLOPS = {"H100": 989, "H200": 989}  # dense bfloat16, by a part of the GPU's name
+MOST_IDLE = 0.03  # of a recorded step, what may lie between its replays as far as marks show it
+# name: config, what is changed, what it should reach on the GPUs above as (figure, least, unit), recorded. The floor of the 7B
+# shape is for updates after four sequences: after one, the update takes a sixth of the step.
+BENCHES = {
+    "gpt2_124m_gpu, not recorded": ("gpt2_124m_gpu", ["capture=false"], None, False),
+    "gpt2_124m_gpu": ("gpt2_124m_gpu", [], ("tokens_per_s", 400e3, "tokens/s"), True),
+    "gpt2_124m_gpu, FlashAttention": ("gpt2_124m_gpu", ['attention={"type": "flash", "params": {"backend": "flash"}}'], None, True),
+    "gpt2_124m_gpu, cuDNN": ("gpt2_124m_gpu", ['attention={"type": "flash", "params": {"backend": "cudnn"}}'], None, True),
+    "llama_7b_gpu": ("llama_7b_gpu", [], ("share", 55, "% of peak"), True),
+    "llama_7b_gpu, one sequence per update": ("llama_7b_gpu", ["train_micro_batch_size_per_gpu=1"],
+                                              None, True),
+}
+TABLES = {
+    "attention, heads of 64": ["attention", "--batch", "32"],
+    "attention, heads of 128": ["attention", "--heads", "32", "--head-size", "128", "--seq", "4096"],
+    "kernels": ["kernels"],
+}
+
+
+def gpu(machine):
+    if not machine.gpus and not machine.dry:
+        raise Failed("nvidia-smi finds no GPU")
+    return "; ".join(machine.gpus) or "nvidia-smi"
+
+
+def libraries(machine):
+    """What the dynamic linker does not find would look like a failure of everything that follows."""
+    files = [machine.there(machine.program, executable=True), *sorted((machine.tree / "lib").glob("*.so")),
+             *sorted((machine.tree / "lib/drivetrain/plugins").glob("*.so")), *sorted((machine.tree / "tests").glob("*_test"))]
+    missing = {}
+    for file in files:
+        for line in machine.run(f"ldd {file.name}", ["ldd", file], 60)[1].splitlines():
+            name, found, what = line.strip().partition(" => ")
+            if found and what.startswith("not found"):
+                missing.setdefault(name, file.name)
+    # LibTorch's own libraries are opened by the program before these.
+    torn = {name: by for name, by in missing.items() if not re.match(r"lib(torch|c10|cud|cublas|nccl|nv|cuf|cus|cur|cup)", name)}
+    if torn:
+        raise Failed("not found: " + ", ".join(f"{name} (for {by})" for name, by in torn.items()))
+    return f"{len(files)} programs and libraries" + (f"; from LibTorch: {', '.join(sorted(missing))}" if missing else "")
+
+
+def kernels_for(machine):
+    library = machine.tree / "lib/libdrivetrain_kernels.so"
+    machine.there(library)
+    tool = shutil.which("cuobjdump") or shutil.which("/usr/local/cuda/bin/cuobjdump")
+    if machine.dry:
+        return "cuobjdump --list-elf"
+    if not tool:
+        raise NotRun("needs cuobjdump")
+    found = sorted(set(re.findall(r"sm_(\d+)", machine.output("cuobjdump", [tool, "--list-elf", library], 60))), key=int)
+    here = machine.arch()
+    if not any(here // 10 == int(arch) // 10 and int(arch) <= here for arch in found):
+        raise Failed(f"compiled for sm_{', sm_'.join(found)}; this GPU is sm_{here}")
+    return "sm_" + ", sm_".join(found)
+
+
+def config_of(machine, name):
+    return machine.there(machine.tree / f"configs/bench/{name}.json")
+
+
+def bench(machine, name):
+    config_name, changes, floor, recorded = BENCHES[name]
+    config = config_of(machine, config_name)
+    if machine.dry:
+        if not changes:
+            machine.output(f"config {config_name}", [machine.program, "config", "check", config], 120)
+        return f"drivetrain bench step {config.name} --json"
+    sets = [word for change in changes for word in ("--set", change)]
+    said = json.loads(machine.output(f"bench {name}", [machine.program, "bench", "step", config, "--json", *sets], 240))
+    losses = [row["loss"] for row in said["steps"]]
+    if not all(0 < loss < 100 for loss in losses):
+        raise Failed(f"losses {losses}")
+    peak = next((rate for part, rate in PEAK_TFLOPS.items() if part in machine.gpu), None)
+    values = {"tokens_per_s": said["tokens_per_s"], "share": 100 * said["tflops"] / peak if peak else None}
+    idle = said.get("device_idle_share_at_least")
+    text = text_of(said, values, peak, idle)
+    if floor and peak and values[floor[0]] < floor[1]:
+        raise Failed(f"below {floor[1]:,.0f} {floor[2]}: {text}")
+    if recorded and peak and (idle is None or not idle < MOST_IDLE):
+        raise Failed(f"the GPU is idle too long, or the step was not recorded: {text}")
+    return text
+
+
+def text_of(said, values, peak, idle):
+    phases = ", ".join(f"{phase} {entry['median'] if isinstance(entry, dict) else entry:.4g} s"
+                       for phase, entry in said["phases_s"].items() if isinstance(entry, (dict, float)))
+    run = said["run"]
+    return (f"{run['layers']} layers, {said['tokens_per_s']:,.0f} tokens/s, {said['tflops']:.1f} TFLOP/s"
+            + (f" ({values['share']:.1f} % of {peak})" if peak else "") + f", step {said['step_s']['median']:.4g} s ({phases}), "
+            + (f"GPU at least {100 * idle:.1f} % idle between replays" if idle is not None else "not recorded")
+            + f", peak {said['peak_memory_bytes'] / 1e9:.1f} GB" + ("" if said["machine"]["idle"] else ", processors NOT IDLE"))
+
+
+def table(machine, name):
+    command = [machine.program, "bench", *TABLES[name], "--device", "cuda", "--dtype", "bf16"]
+    if machine.dry:
+        return " ".join(str(word) for word in command[1:])
+    rows = [line.strip() for line in machine.output(f"bench {name}", command, 120).splitlines() if re.search(r"\d", line)]
+    return "; ".join(re.sub(r"\s{2,}", ", ", row) for row in rows)[:1500]
+
+
+def peer(machine, name):
+    config = config_of(machine, name)
+    script = machine.there(machine.tree / "tools/bench/side_by_side")
+    program = machine.there(machine.tree / "tools/bench/peer_pytorch.py")
+    command = [machine.python, script, config, "--compiled", "--rounds", "1", "--json", "--python", machine.python, "--program",
+               machine.program]
+    if machine.dry:
+        for file in (script, program):
+            compile(file.read_text(), str(file), "exec")
+        return " ".join(str(word) for word in command[1:])
+    rows = json.loads(machine.output(f"peer {name}", command, 420))["rows"]
+    return "; ".join(f"{r['ratio']:.3f} ({r['ratio_min']:.3f}-{r['ratio_max']:.3f}) of {r['peer']}'s {r['theirs_s']:.4g} s, memory "
+                     f"{r['memory_ratio']:.2f}, losses within {r['loss_difference']:.0e}" for r in rows)
+
+
+def profile(machine, name):
+    """Kernels of one step that is not recorded, by time. Names show the libraries' choices."""
+    config = config_of(machine, name)
+    tool = shutil.which("ncu") or shutil.which("/usr/local/cuda/bin/ncu")
+    if machine.dry:
+        return "ncu drivetrain train CONFIG"
+    if not tool:
+        raise NotRun("needs ncu (Nsight Compute)")
+    command = [tool, "--clock-control", "none", "--metrics", "gpu__time_duration.sum,dram__bytes.sum", "--csv", "--target-processes",
+               "all", machine.program, "train", config, "--set", "capture=false", "--set", "train_steps=2", "--set",
+               f"output_dir={machine.logs / ('profile_' + name)}"]
+    code, out, err = machine.run(f"profile {name}", command, 420)
+    if "ERR_NVGPUCTRPERM" in out + err:
+        raise NotRun("needs the permission to read the GPU's counters")
+    if code:
+        raise Failed(f"exit {code}: {(err or out).strip()[-300:]}")
+    return by_time(out)
+
+
+def by_time(output):
+    lines = output.splitlines()
+    begin = next((i for i, line in enumerate(lines) if line.startswith('"ID"')), None)
+    if begin is None:
+        raise Failed("ncu printed no table")
+    spent, bytes_moved, calls = {}, {}, {}
+    for row in csv.DictReader(io.StringIO("\n".join(lines[begin:]))):
+        if not row.get("Metric Value"):
+            continue
+        kernel = re.sub(r"<.*|\(.*|void |\w+::", "", row["Kernel Name"])[:60] or row["Kernel Name"][:60]
+        value = float(row["Metric Value"].replace(",", ""))
+        unit = row["Metric Unit"]
+        if row["Metric Name"].startswith("gpu__time"):
+            spent[kernel] = spent.get(kernel, 0) + value * {"ns": 1e-6, "us": 1e-3, "usecond": 1e-3, "ms": 1}.get(unit, 1e-6)
+            calls[kernel] = calls.get(kernel, 0) + 1
+        else:
+            scale = {"byte": 1, "Kbyte": 1e3, "Mbyte": 1e6, "Gbyte": 1e9}.get(unit, 1)
+            bytes_moved[kernel] = bytes_moved.get(kernel, 0) + value * scale
+    total = sum(spent.values())
+    if not total:
+        raise Failed("ncu timed no kernel")
+    top = sorted(spent, key=spent.get, reverse=True)[:25]
+    return f"{total:.2f} ms in {sum(calls.values())} kernels (two steps): " + "; ".join(
+        f"{kernel} {100 * spent[kernel] / total:.1f} % in {calls[kernel]}, {bytes_moved.get(kernel, 0) / spent[kernel] / 1e6:.0f} GB/s"
+        for kernel in top)

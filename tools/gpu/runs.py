@@ -1,0 +1,100 @@
+"""Small runs on the GPU beside the same ones on the CPU, whose losses are computed once per config and kept."""
+import json
+
+from machine import Failed, Missing, NotRun, losses_of, merged
+
+SMALL = {
+    "train_steps": 10, "train_batch_size": 4, "gradient_clipping": 1.0, "save_final": False,
+    "model": {"type": "gpt", "params": {"num_layers": 2, "hidden_size": 128, "num_attention_heads": 4, "vocab_size": 512,
+                                        "max_position_embeddings": 64}},
+    "dataset": {"type": "synthetic", "params": {"seq_length": 64}},
+    "optimizer": {"type": "AdamW", "params": {"lr": 1e-3}},
+}
+SIX = {"train_steps": 6}
+EAGER = {"attention": "standard", "capture": False}
+FLOAT32, BF16 = 1e-4, 2e-2  # how far losses may be from the CPU's, relative
+
+
+def vocabulary(size):
+    return {"model": {"params": {"vocab_size": size}}}
+
+
+def length(tokens):
+    return {"model": {"params": {"max_position_embeddings": tokens}}, "dataset": {"params": {"seq_length": tokens}}}
+
+
+# name: on both devices, on the GPU alone, ranks, tolerance, the oldest GPU. On the CPU all is float32 but what the first says.
+LIVE = {
+    "float32, not recorded": ({}, EAGER, 1, FLOAT32, 80),
+    "float32, recorded": ({}, {"attention": "standard", "capture": True}, 1, FLOAT32, 80),
+    "bfloat16, not recorded": ({}, {"bf16": {"enabled": True}, "capture": False}, 1, BF16, 80),
+    "bfloat16, recorded": ({}, {"bf16": {"enabled": True}, "capture": True}, 1, BF16, 80),
+    "float32, 2 ranks": ({}, {"attention": "standard"}, 2, FLOAT32, 80),
+}
+PATHS = {
+    "accumulation of 4": (dict(SIX, train_micro_batch_size_per_gpu=1, gradient_accumulation_steps=4), EAGER, 1, FLOAT32, 80),
+    "accumulation of 4, recorded": (dict(SIX, train_micro_batch_size_per_gpu=1, gradient_accumulation_steps=4),
+                                    {"attention": "standard", "capture": True}, 1, FLOAT32, 80),
+    "blocks by autograd": (dict(SIX, fused_block=False), EAGER, 1, FLOAT32, 80),
+    "recompute full": (dict(SIX, activation_checkpointing="full"), EAGER, 1, FLOAT32, 80),
+    "recompute selective": (dict(SIX, activation_checkpointing="selective"), EAGER, 1, FLOAT32, 80),
+    "recompute offload": (dict(SIX, activation_checkpointing="offload"), EAGER, 1, FLOAT32, 80),
+    "zero 2": (dict(SIX, zero_optimization={"stage": 2}), EAGER, 1, FLOAT32, 80),
+    "zero 3": (dict(SIX, zero_optimization={"stage": 3}), EAGER, 1, FLOAT32, 80),
+    "offload_optimizer": (dict(SIX, zero_optimization={"stage": 2, "offload_optimizer": {"device": "cpu"}}), EAGER, 1, FLOAT32, 80),
+    "offload_optimizer, bfloat16": (dict(SIX, zero_optimization={"stage": 2, "offload_optimizer": {"device": "cpu"}}),
+                                    {"bf16": {"enabled": True}, "capture": False}, 1, BF16, 80),
+    "offload_param": (dict(SIX, zero_optimization={"stage": 3, "offload_param": {"device": "cpu"}}), EAGER, 1, FLOAT32, 80),
+    "float16, dynamic scale": (SIX, {"fp16": {"enabled": True}, "capture": False}, 1, BF16, 80),
+    "8 bits, delayed scaling": (dict(SIX, fp8={"enabled": True}), {"capture": False}, 1, BF16, 89),
+    "8 bits, recorded": (dict(SIX, fp8={"enabled": True, "recipe": "Float8CurrentScaling"}), {"capture": True}, 1, BF16, 89),
+    "dropout": (merged(SIX, {"model": {"params": {"hidden_dropout": 0.1, "attention_dropout": 0.1}}}), EAGER, 1, FLOAT32, 80),
+    "evaluation between steps": (dict(SIX, eval_interval=2, eval_iters=1), {"attention": "standard", "capture": True}, 1, FLOAT32, 80),
+    "vocabulary of 257": (merged(SIX, vocabulary(257)), EAGER, 1, FLOAT32, 80),
+    "vocabulary of 50257, bfloat16": (merged(SIX, vocabulary(50257)), {"bf16": {"enabled": True}}, 1, BF16, 80),
+    "sequences of 1000": (merged(SIX, length(1000)), EAGER, 1, FLOAT32, 80),
+    "Llama shape": (merged(SIX, {"model": {"params": {
+        "num_query_groups": 2, "normalization": "rmsnorm", "activation": "swiglu", "position_embedding_type": "rope",
+        "add_bias": False, "untie_embeddings_and_output_weights": True}}}), EAGER, 1, FLOAT32, 80),
+}
+
+
+def configs(runs):
+    """(name, config) of what the GPU is given."""
+    for name, (both, there, *_) in runs.items():
+        yield name, dict(merged(merged(SMALL, both), there), device="cuda")
+
+
+def check_configs(machine, runs):
+    """Dry: all of them in one process."""
+    machine.there(machine.program, executable=True)
+    files = []
+    for name, config in configs(runs):
+        files.append(machine.logs / ("plan_" + "".join(c if c.isalnum() else "_" for c in name) + ".json"))
+        files[-1].write_text(json.dumps(config))
+    said = json.loads(machine.run("config check", [machine.program, "config", "check", "--json", *files], 120)[1])
+    wrong = [f"{file['file']}: {file['problems']}" for file in said if file["code"]]
+    if wrong:
+        raise Failed("; ".join(wrong)[:900])
+
+
+def check_run(machine, runs, name, kept):
+    """`kept`: losses of the CPU by config, filled here."""
+    if not machine.program.is_file():
+        raise Missing(f"{machine.program} is not there")
+    both, there, ranks, tolerance, arch = runs[name]
+    if machine.dry:
+        return f"drivetrain {'train' if ranks == 1 else f'launch -n {ranks}'} CONFIG"
+    if ranks > max(1, len(machine.gpus)):
+        raise NotRun(f"needs {ranks} GPUs")
+    if 0 < machine.arch() < arch:
+        raise NotRun(f"needs sm_{arch}, and this is sm_{machine.arch()}")
+    config = merged(SMALL, both)
+    key = json.dumps(config, sort_keys=True)
+    if key not in kept:
+        kept[key] = losses_of(machine, "cpu " + name, config, 120)
+    found = losses_of(machine, name, dict(merged(config, there), device="cuda"), 120, ranks)
+    difference = max(abs(a - b) / abs(a) for a, b in zip(kept[key], found, strict=True))
+    if not difference < tolerance:
+        raise Failed(f"losses differ by {difference:.1e} of their value, allowed {tolerance:.0e}: cpu {kept[key]}, here {found}")
+    return f"{len(found)} steps, losses within {difference:.1e} of the CPU's"
