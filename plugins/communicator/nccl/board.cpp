@@ -34,6 +34,7 @@ std::vector<int64_t> read_counts(std::istream& in) {
 std::string to_text(const CommStatus& s) {
   std::ostringstream out;
   out << s.reached << " " << s.open;
+  out << " " << s.replayed << " " << (s.in_replay ? 1 : 0);
   write_counts(out, s.counts.sent), write_counts(out, s.counts.received);
   out << " " << s.call;
   return out.str();
@@ -42,7 +43,7 @@ std::string to_text(const CommStatus& s) {
 CommStatus to_status(const std::string& text) {
   std::istringstream in(text);
   CommStatus s;
-  in >> s.reached >> s.open;
+  in >> s.reached >> s.open >> s.replayed >> s.in_replay;
   s.counts.sent = read_counts(in), s.counts.received = read_counts(in);
   in.get();  // the blank before the text
   std::getline(in, s.call);
@@ -64,6 +65,14 @@ std::string counts_that_differ(const Stall& stall, const std::vector<std::option
   return "";
 }
 
+// Whether a rank has not come to the call that `mine` waits in. Of messages, which have no numbers, that is not known
+// unless they are in a replay, whose calls are counted.
+bool is_absent(const CommStatus& mine, const std::optional<CommStatus>& other) {
+  if (!other) return true;
+  if (mine.in_replay) return other->replayed < mine.replayed && mine.open > 0;
+  return mine.open > 0 && other->reached < mine.open;
+}
+
 std::string place(const std::string& label) { return concat(" of group \"", label, "\""); }
 
 }  // namespace
@@ -71,13 +80,12 @@ std::string place(const std::string& label) { return concat(" of group \"", labe
 std::string explain(const Stall& stall, const std::vector<std::optional<CommStatus>>& statuses, double timeout_s) {
   const int64_t number = stall.mine.open;
   std::vector<int64_t> absent, there;
-  for (size_t i = 0; i < stall.ranks.size(); ++i) {
-    const bool missing = number > 0 ? !statuses[i] || statuses[i]->reached < number : !statuses[i];
-    (missing ? absent : there).push_back(stall.ranks[i]);
-  }
+  for (size_t i = 0; i < stall.ranks.size(); ++i)
+    (is_absent(stall.mine, statuses[i]) ? absent : there).push_back(stall.ranks[i]);
   const std::string call =
-      number > 0 ? concat(stall.mine.call.substr(0, stall.mine.call.find(' ')), " #", number, place(stall.label))
-                 : concat(stall.mine.call, " in group \"", stall.label, "\"");
+      (number > 0 ? concat(stall.mine.call.substr(0, stall.mine.call.find(' ')), " #", number, place(stall.label))
+                  : concat(stall.mine.call, " in group \"", stall.label, "\"")) +
+      (stall.mine.in_replay ? " in the replay of a recorded step" : "");
   if (!absent.empty() && number > 0)
     return concat(toolkit::rank_list(absent), " did not reach ", call, " within ", timeout_s, " s (",
                   toolkit::rank_list(there), " did)");
@@ -85,7 +93,7 @@ std::string explain(const Stall& stall, const std::vector<std::optional<CommStat
     return concat(call, " did not end within ", timeout_s, " s, and ", toolkit::rank_list(absent), " did not answer");
   for (size_t i = 1; number > 0 && i < statuses.size(); ++i) {
     const CommStatus &a = *statuses[0], &b = *statuses[i];
-    if (a.open == number && b.open == number && a.call != b.call)
+    if (a.open == number && b.open == number && a.in_replay == b.in_replay && a.call != b.call)
       return concat("ranks disagree about call #", number, place(stall.label), ": rank ", stall.ranks[0], " called ",
                     a.call, ", rank ", stall.ranks[i], " called ", b.call);
   }
@@ -122,7 +130,7 @@ std::string Board::meet(const std::vector<int64_t>& ranks, const std::string& la
   const auto deadline = in_seconds(timeout_s());
   for (std::vector<int64_t> missing = absent(ranks, label); !missing.empty(); missing = absent(missing, label)) {
     throw_if_aborted(where);
-    if (const std::string gone = left({missing.front()}, label, 1); !gone.empty()) raise(gone);
+    if (const std::string gone = left({missing.front()}, label, {.open = 1}); !gone.empty()) raise(gone);
     if (Clock::now() > deadline)
       if (const std::vector<int64_t> never = absent(ranks, label); !never.empty()) raise(late(never, ranks, where));
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
@@ -162,26 +170,30 @@ void Board::report(const Stall& stall, const StatusOf& status_of) {
   raise(explain(stall, statuses, timeout_s()));
 }
 
-std::string Board::left(const std::vector<int64_t>& ranks, const std::string& label, int64_t number) {
-  if (number == 0 || !anyone_closed()) return "";
+std::string Board::left(const std::vector<int64_t>& ranks, const std::string& label, const CommStatus& mine) {
+  if (mine.open == 0 || !anyone_closed()) return "";
+  const int64_t wanted = mine.in_replay ? mine.replayed : mine.open;
   for (const int64_t rank : ranks) {
-    const std::string gone = closed(rank), reached = key(concat("reached/", label, "/", rank));
+    const std::string gone = closed(rank);
+    const std::string reached = key(concat(mine.in_replay ? "replayed/" : "reached/", label, "/", rank));
     // Who has made the call may leave while others still wait for their own device.
-    const bool made = !gone.empty() && store().has(reached) && std::stoll(store().get(reached, kValueS)) >= number;
+    const bool made = !gone.empty() && store().has(reached) && std::stoll(store().get(reached, kValueS)) >= wanted;
     if (!gone.empty() && !made) return gone;
   }
   return "";
 }
 
-Board::Counter Board::counter(const std::string& label) {
+Board::Counters Board::counters(const std::string& label) {
   const std::lock_guard lock(mutex_);
-  return reached_[label] = std::make_shared<std::atomic<int64_t>>(0);
+  return counters_[label] = Counters();
 }
 
 void Board::close() noexcept {
   try {
-    for (const auto& [label, reached] : reached_)
-      store().set(key(concat("reached/", label, "/", rank())), std::to_string(reached->load()));
+    for (const auto& [label, counters] : counters_) {
+      store().set(key(concat("reached/", label, "/", rank())), std::to_string(counters.reached->load()));
+      store().set(key(concat("replayed/", label, "/", rank())), std::to_string(counters.replayed->load()));
+    }
   } catch (...) {
     // Nobody is there to read it.
   }

@@ -19,8 +19,10 @@ namespace drivetrain::nccl {
 struct CommStatus {
   int64_t reached = 0;          // collectives called so far
   int64_t open = 0;             // number of the oldest one that is not finished; 0: none, or a send or recv
-  std::string call;             // its text; empty: no open call
+  std::string call = {};        // its text; empty: no open call
   toolkit::Counts counts = {};  // its counts, where it has some
+  int64_t replayed = 0;         // collectives that the device has begun so far in replays of recorded steps
+  bool in_replay = false;       // the open call is one of a replay
 };
 
 // What stopped: the oldest call of `mine` in group `label`.
@@ -46,12 +48,15 @@ class Board final : public toolkit::AbortBoard {
   bool look(const StatusOf& status_of);
   // Asks the group's ranks where they stand and raises what that explains.
   void report(const Stall& stall, const StatusOf& status_of);
-  // A member of the group that closed its communicator before collective `number`, as text; empty: none did.
-  std::string left(const std::vector<int64_t>& ranks, const std::string& label, int64_t number);
+  // A member of the group that closed its communicator before the call that `mine` waits in, as text; empty: none did.
+  std::string left(const std::vector<int64_t>& ranks, const std::string& label, const CommStatus& mine);
 
-  // How many collectives of the group this rank called; the group counts.
+  // How many collectives of the group this rank called, and how many its device has begun in replays; the group counts.
   using Counter = std::shared_ptr<std::atomic<int64_t>>;
-  Counter counter(const std::string& label);
+  struct Counters {
+    Counter reached = std::make_shared<std::atomic<int64_t>>(0), replayed = std::make_shared<std::atomic<int64_t>>(0);
+  };
+  Counters counters(const std::string& label);
   void close() noexcept override;
 
  private:
@@ -59,7 +64,7 @@ class Board final : public toolkit::AbortBoard {
 
   std::mutex mutex_;
   std::string answered_;  // the question that was answered last
-  std::map<std::string, Counter> reached_;
+  std::map<std::string, Counters> counters_;
 };
 
 }  // namespace drivetrain::nccl

@@ -72,7 +72,7 @@ Comm::Comm(std::shared_ptr<Board> board, at::Device device, std::vector<int64_t>
       ranks_(std::move(ranks)),
       label_(std::move(label)),
       me_(index_of(ranks_, board_->rank())),
-      reached_(board_->counter(label_)),
+      counters_(board_->counters(label_)),
       log_(log) {
   const OnDevice on(index());
   const std::string where = concat("make_group of group \"", label_, "\"");
@@ -85,6 +85,7 @@ Comm::Comm(std::shared_ptr<Board> board, at::Device device, std::vector<int64_t>
   check_cuda(cudaDeviceGetStreamPriorityRange(&lowest, &highest), where, "cudaDeviceGetStreamPriorityRange");
   check_cuda(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, highest), where, "cudaStreamCreate");
   check_cuda(cudaEventCreateWithFlags(&ready_, cudaEventDisableTiming), where, "cudaEventCreate");
+  recorded_ = std::make_shared<RecordedCalls>(stream_);
 }
 
 // All ranks are here, so what can still take long is the network. NCCL's own wait has no limit: it runs on a thread
@@ -127,11 +128,14 @@ Comm::~Comm() { destroy(); }
 // Peers and graphs decide how long this takes, so it gets a thread of its own.
 void Comm::destroy() {
   const bool aborted = board_->aborted();
-  std::packaged_task<void()> task([aborted, comm = comm_.load(), stream = stream_, ready = ready_, device = index()] {
+  if (recorded_) counters_.replayed->store(recorded_->collectives());
+  std::packaged_task<void()> task([aborted, comm = comm_.load(), stream = stream_, ready = ready_, device = index(),
+                                   recorded = std::move(recorded_)]() mutable {
     const OnDevice on(device);
     if (comm != nullptr) aborted ? ncclCommAbort(comm) : ncclCommDestroy(comm);
     cudaEventDestroy(ready);
     cudaStreamDestroy(stream);
+    recorded.reset();
   });
   const std::future<void> done = task.get_future();
   try {
@@ -160,7 +164,7 @@ MarkPtr Comm::enqueue(const Call& call, const Body& body, Counts counts) {
   {
     const std::lock_guard lock(marks_mutex_);
     marks_.push_back(mark);
-    if (call.number > 0) *reached_ = call.number;
+    if (call.number > 0) *counters_.reached = call.number;
   }
   try {
     const std::lock_guard use(use_);
@@ -168,8 +172,12 @@ MarkPtr Comm::enqueue(const Call& call, const Body& body, Counts counts) {
     board_->throw_if_aborted(where(call));
     check_cuda(cudaEventRecord(ready_, current), where(call), "cudaEventRecord");
     check_cuda(cudaStreamWaitEvent(stream_, ready_, 0), where(call), "cudaStreamWaitEvent");
-    if (!captured) check_cuda(cudaEventRecord(mark->start, stream_), where(call), "cudaEventRecord");
+    if (captured)
+      recorded_->begin(call, mark->counts, stream_);
+    else
+      check_cuda(cudaEventRecord(mark->start, stream_), where(call), "cudaEventRecord");
     check_nccl(body(comm, stream_), where(call), call.text().c_str());
+    if (captured) recorded_->end(stream_);
     check_cuda(cudaEventRecord(mark->event, stream_), where(call), "cudaEventRecord");
   } catch (const Error& error) {
     forget(mark);

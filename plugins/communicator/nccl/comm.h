@@ -26,6 +26,7 @@
 #include <drivetrain/services.h>
 
 #include "board.h"
+#include "recorded_calls.h"
 
 namespace drivetrain::nccl {
 
@@ -101,9 +102,12 @@ class Comm {
     Call call;
     Counts counts;
     double age_s;
+    bool in_replay = false;  // of a recorded step
+    int64_t replayed = 0;    // collectives that replays have begun so far
   };
   // The oldest call that is not finished; those that are, are forgotten. Its age counts neither the wait for its
-  // predecessors nor for what the caller's stream still computes: with recorded steps that is most of a step.
+  // predecessors nor for what the caller's stream still computes: with recorded steps that is most of a step. A call of
+  // a replay is older than any that the host has enqueued behind the replay.
   std::optional<Oldest> oldest();
   std::string async_error();  // what NCCL found in the background; empty: nothing
   CommStatus status();
@@ -123,11 +127,12 @@ class Comm {
   const std::vector<int64_t> ranks_;
   const std::string label_;
   const int64_t me_;
-  const Board::Counter reached_;
+  const Board::Counters counters_;
   Log& log_;
   const std::shared_ptr<EventPool> events_ = std::make_shared<EventPool>();
   cudaStream_t stream_ = nullptr;
   cudaEvent_t ready_ = nullptr;  // what the caller's stream held when a call began
+  std::shared_ptr<RecordedCalls> recorded_;
 
   std::timed_mutex use_;  // held while a thread is inside NCCL
   std::atomic<ncclComm_t> comm_{nullptr};

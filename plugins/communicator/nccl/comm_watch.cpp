@@ -37,14 +37,18 @@ std::optional<Comm::Oldest> Comm::oldest() {
     last_end_ = Clock::now();
     marks_.pop_front();
   }
+  *counters_.replayed = recorded_->collectives();
+  if (auto open = recorded_->open())
+    return Oldest{open->call, std::move(open->counts), open->age_s, true, open->collectives};
   if (marks_.empty()) return std::nullopt;
   return Oldest{marks_.front()->call, marks_.front()->counts, age_s(*marks_.front(), last_look)};
 }
 
 CommStatus Comm::status() {
   const auto open = oldest();
-  if (!open) return {*reached_, 0, "", {}};
-  return {*reached_, open->call.number, open->call.text(), open->counts};
+  const int64_t reached = *counters_.reached, replayed = *counters_.replayed;
+  if (!open) return {reached, 0, "", {}, replayed};
+  return {reached, open->call.number, open->call.text(), open->counts, replayed, open->in_replay};
 }
 
 std::string Comm::async_error() {

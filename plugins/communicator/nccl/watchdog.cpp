@@ -52,6 +52,7 @@ void Watchdog::watch() {
     }
     if (!look()) break;
   }
+  for (const CommPtr& comm : comms()) comm->oldest();  // how far the device has come, for those who stay
   if (board_->aborted()) stop_all();
 }
 
@@ -76,13 +77,14 @@ void Watchdog::check_comm(Comm& comm) {
   }
   const auto oldest = comm.oldest();
   if (!oldest || oldest->age_s < kSuspiciousS) return;
-  if (const std::string gone = board_->left(comm.ranks(), comm.label(), oldest->call.number); !gone.empty()) {
+  const CommStatus mine{
+      0, oldest->call.number, oldest->call.text(), oldest->counts, oldest->replayed, oldest->in_replay};
+  if (const std::string gone = board_->left(comm.ranks(), comm.label(), mine); !gone.empty()) {
     board_->raise(gone);
     return;
   }
   if (oldest->age_s < board_->timeout_s()) return;
-  board_->report({comm.label(), comm.ranks(), {0, oldest->call.number, oldest->call.text(), oldest->counts}},
-                 [&](const std::string& label) { return status_of(label); });
+  board_->report({comm.label(), comm.ranks(), mine}, [&](const std::string& label) { return status_of(label); });
 }
 
 CommStatus Watchdog::status_of(const std::string& label) {

@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <memory>
@@ -46,9 +47,51 @@ std::atomic<int> host_busy_ms = 0;
 std::atomic<bool> host_capturing = false;
 std::atomic<int> host_queries_while_capturing = 0;
 
+namespace {
+
+thread_local cudaStream_t own_stream = nullptr;  // in place of the null stream
+thread_local HostGraph* recording_now = nullptr;
+
+}  // namespace
+
 void enqueue_on_host(cudaStream_t stream, std::function<void()> task) {
+  if (stream == nullptr) stream = own_stream;
+  if (recording_now) return recording_now->recording_->tasks.emplace_back(stream, std::move(task)), void();
   if (stream == nullptr) return task();
   stream->push(std::move(task));
+}
+
+std::shared_ptr<std::atomic<bool>> new_event_version() {
+  auto version = std::make_shared<std::atomic<bool>>(false);
+  if (recording_now) recording_now->recording_->events.push_back(version);
+  return version;
+}
+
+HostDevice::HostDevice() : stream_(new CUstream_st) { own_stream = stream_; }
+HostDevice::~HostDevice() {
+  own_stream = nullptr;
+  cudaStreamDestroy(stream_);
+}
+
+bool HostDevice::synchronize(double within_s) const {
+  const auto reached = std::make_shared<std::atomic<bool>>(false);
+  stream_->push([reached] { *reached = true; });
+  for (int i = 0; i < within_s * 1000 && !*reached; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  return *reached;
+}
+
+void HostGraph::begin() { recording_now = this; }
+void HostGraph::end() { recording_now = nullptr; }
+
+// It begins when its stream comes to it; all that it forked to other streams before is joined by then.
+void HostGraph::replay() {
+  own_stream->push([recording = recording_, stream = own_stream] {
+    for (const auto& event : recording->events) *event = false;
+    for (const auto& [on, task] : recording->tasks)
+      if (on != stream) on->push(task);
+    for (const auto& [on, task] : recording->tasks)
+      if (on == stream) task();
+  });
 }
 
 namespace {
@@ -89,14 +132,15 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaSuccess; }
 cudaError_t cudaStreamIsCapturing(cudaStream_t, cudaStreamCaptureStatus* status) {
-  *status = drivetrain::nccl::host_capturing ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
+  const bool capturing = drivetrain::nccl::host_capturing || drivetrain::nccl::recording_now;
+  *status = capturing ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
   return cudaSuccess;
 }
 cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode*) { return cudaSuccess; }
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) { return *event = new CUevent_st, cudaSuccess; }
 cudaError_t cudaEventDestroy(cudaEvent_t event) { return delete event, cudaSuccess; }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
-  event->reached = std::make_shared<std::atomic<bool>>(false);
+  event->reached = drivetrain::nccl::new_event_version();
   const int busy_ms = stream == nullptr ? drivetrain::nccl::host_busy_ms.load() : 0;
   if (busy_ms == 0) {
     enqueue_on_host(stream, [reached = event->reached] { *reached = true; });
@@ -112,6 +156,10 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
   if (drivetrain::nccl::host_capturing) ++drivetrain::nccl::host_queries_while_capturing;
   return *event->reached ? cudaSuccess : cudaErrorNotReady;
 }
+cudaError_t cudaHostAlloc(void** memory, size_t bytes, unsigned) {
+  return *memory = std::calloc(1, bytes), cudaSuccess;
+}
+cudaError_t cudaFreeHost(void* memory) { return std::free(memory), cudaSuccess; }
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind, cudaStream_t stream) {
   enqueue_on_host(stream, [=] { std::memcpy(to, from, bytes); });
   return cudaSuccess;

@@ -1,5 +1,6 @@
-// Streams and events on the host: a stream is a thread that runs what was enqueued, in order; memory is the host's. The
-// null stream is the host itself: waiting there blocks, so a test reads what it waited for. For tests only.
+// Streams, events and graphs on the host: a stream is a thread that runs what was enqueued, in order; memory is the
+// host's. The null stream is the host itself: waiting there blocks, so a test reads what it waited for; but for threads
+// with a HostDevice. For tests only.
 #pragma once
 
 #include "redirect.h"
@@ -8,10 +9,42 @@
 
 #include <atomic>
 #include <functional>
+#include <memory>
+#include <utility>
+#include <vector>
 
 namespace drivetrain::nccl {
 
 void enqueue_on_host(cudaStream_t stream, std::function<void()> task);
+
+// While it lives, the null stream of this thread is a stream like others: the host enqueues and goes on.
+class HostDevice {
+ public:
+  HostDevice();
+  ~HostDevice();
+  // Until all that was enqueued there has run; false: `within_s` were over.
+  bool synchronize(double within_s) const;
+
+ private:
+  const cudaStream_t stream_;
+};
+
+// What this thread enqueues between begin and end is recorded, and runs with each replay. On threads with a HostDevice.
+class HostGraph {
+ public:
+  void begin();
+  void end();
+  void replay();  // enqueues
+
+ private:
+  friend void enqueue_on_host(cudaStream_t, std::function<void()>);
+  friend std::shared_ptr<std::atomic<bool>> new_event_version();
+  struct Recording {
+    std::vector<std::pair<cudaStream_t, std::function<void()>>> tasks;
+    std::vector<std::shared_ptr<std::atomic<bool>>> events;  // that are recorded in it
+  };
+  const std::shared_ptr<Recording> recording_ = std::make_shared<Recording>();
+};
 
 // While not 0: the null stream reaches an event that it records only so much later, as one that computes would.
 extern std::atomic<int> host_busy_ms;

@@ -111,7 +111,8 @@ void add(ncclDataType_t type, char* out, const char* in, size_t count) {
 struct ncclComm {
   std::shared_ptr<Shared> shared;
   int rank;
-  int64_t rounds = 0;
+  // Counted where a call runs, which a replay does again.
+  std::shared_ptr<int64_t> rounds = std::make_shared<int64_t>(0);
 };
 
 namespace {
@@ -186,8 +187,8 @@ ncclResult_t message(ncclComm_t comm, cudaStream_t stream, const Message& m) {
 }
 
 ncclResult_t post(ncclComm_t comm, cudaStream_t stream, const Posted& posted, void* out) {
-  drivetrain::nccl::enqueue_on_host(stream, [=, shared = comm->shared, rank = comm->rank, number = comm->rounds++] {
-    collective(shared, rank, number, posted, static_cast<char*>(out));
+  drivetrain::nccl::enqueue_on_host(stream, [=, shared = comm->shared, rank = comm->rank, rounds = comm->rounds] {
+    collective(shared, rank, (*rounds)++, posted, static_cast<char*>(out));
   });
   return ncclSuccess;
 }

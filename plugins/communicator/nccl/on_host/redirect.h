@@ -18,6 +18,8 @@
 #define cudaEventRecord host_cudaEventRecord
 #define cudaEventQuery host_cudaEventQuery
 #define cudaMemcpyAsync host_cudaMemcpyAsync
+#define cudaHostAlloc host_cudaHostAlloc
+#define cudaFreeHost host_cudaFreeHost
 
 #define ncclGetUniqueId host_ncclGetUniqueId
 #define ncclCommInitRankConfig host_ncclCommInitRankConfig

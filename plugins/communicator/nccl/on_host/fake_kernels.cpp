@@ -1,9 +1,12 @@
-// The sum of tree_sum.cu on the host, written from the tree's definition rather than like the kernel.
+// What the kernels do, on the host: the sum of tree_sum.cu, written from the tree's definition rather than like the
+// kernel, and the notes of device_note.cu.
 #include <c10/util/BFloat16.h>
 #include <c10/util/Half.h>
 
+#include <atomic>
 #include <bit>
 
+#include "../device_note.h"
 #include "../tree_sum.h"
 #include "fake_cuda.h"
 
@@ -53,6 +56,21 @@ void run(const TreeSum& s) {
 
 int tree_sum(const TreeSum& sum, void* stream) {
   enqueue_on_host(static_cast<cudaStream_t>(stream), [sum] { run(sum); });
+  return 0;
+}
+
+int note_begin(DeviceNote* note, uint64_t call, bool is_collective, void* stream) {
+  enqueue_on_host(static_cast<cudaStream_t>(stream), [=] {
+    std::atomic_ref(note->call) = call;
+    if (is_collective) ++std::atomic_ref(note->collectives);
+    ++std::atomic_ref(note->begun);
+  });
+  return 0;
+}
+
+int note_end(DeviceNote* note, void* stream) {
+  enqueue_on_host(static_cast<cudaStream_t>(stream),
+                  [=] { std::atomic_ref(note->ended) = std::atomic_ref(note->begun).load(); });
   return 0;
 }
 
