@@ -1,40 +1,20 @@
 // `drivetrain flight DIR`: what the ranks of a run did last, from the records in its folder.
 #include <algorithm>
-#include <filesystem>
 #include <iostream>
+#include <map>
 #include <optional>
 
 #include <drivetrain/error.h>
 #include <drivetrain/toolkit/text.h>
 
 #include "app/commands.h"
-#include "app/run_flight.h"
+#include "app/left_records.h"
 #include "config/printable.h"
 #include "flight/culprit.h"
+#include "flight/straggler.h"
 
 namespace drivetrain {
 namespace {
-
-namespace fs = std::filesystem;
-
-std::vector<LeftRecord> records_in(const std::string& given) {
-  std::error_code failed;
-  const fs::path inner = fs::path(given) / kFlightFolder;
-  const fs::path folder = fs::is_directory(inner, failed) ? inner : fs::path(given);
-  std::vector<LeftRecord> list;
-  for (auto at = fs::directory_iterator(folder, failed); !failed && at != fs::directory_iterator();
-       at.increment(failed)) {
-    const std::string name = at->path().filename();
-    if (name.starts_with("rank_") && !name.ends_with(".new")) list.push_back(read_record(at->path()));
-  }
-  if (failed) throw fail(ErrorCode::io, folder.string(), " cannot be read: ", failed.message());
-  if (list.empty())
-    throw fail(ErrorCode::io, given,
-               " holds no flight records\n   a run keeps them in its output_dir, in flight/, and "
-               "removes them at a good end; flight_record: false keeps none");
-  std::sort(list.begin(), list.end(), [](const auto& a, const auto& b) { return a.rank < b.rank; });
-  return list;
-}
 
 std::string entry_text(const LeftRecord& record, const FlightEntry& e) {
   std::string text = concat(call_text(e.group, e.call), ": ", name_of(e.state));
@@ -43,12 +23,26 @@ std::string entry_text(const LeftRecord& record, const FlightEntry& e) {
   return text + formatted(", %.3f s before its last change", record.last_s - since);
 }
 
+// What the rank itself did in a step: the rest of a step is waiting for others.
+std::string work_text(const LeftRecord& r) {
+  std::string text = formatted("%.3f s a step over its last ", total(r.work)) +
+                     (r.work_steps == 1 ? "step" : concat(r.work_steps, " steps"));
+  const char* separator = ": ";
+  for (size_t part = 0; part < kWorkParts; ++part) {
+    if (r.work[part] < 0.0005) continue;
+    text += concat(separator, name_of(static_cast<WorkPart>(part)), formatted(" %.3f", r.work[part]));
+    separator = ", ";
+  }
+  return text;
+}
+
 std::string record_text(const LeftRecord& r, size_t last) {
   const FlightPlace& at = r.place;
   std::string text = concat("rank ", r.rank, " of ", r.world_size, ", host ", r.host, ", process ", r.pid,
                             "\n  last change   ", r.written, "\n  place         step ", at.step, ", ",
                             name_of(at.doing), at.micro >= 0 ? concat(", micro-batch ", at.micro) : "");
   if (!r.call.empty()) text += concat("\n  plugin call   ", r.call);
+  if (r.work_steps > 0) text += concat("\n  own work      ", work_text(r));
   const size_t count = std::min(last, r.entries.size());
   for (size_t i = r.entries.size() - count; i < r.entries.size(); ++i)
     text += concat("\n  ", formatted("%8llu", static_cast<unsigned long long>(r.entries[i].serial)), "      ",
@@ -67,47 +61,55 @@ FlightVerdict verdict_of(const std::vector<LeftRecord>& records) {
   return find_culprit(pictures, hosts);
 }
 
-Value json_of(const std::vector<LeftRecord>& records, const std::string& missing, const FlightVerdict* verdict) {
-  Value v = Value::object(), ranks = Value::array();
-  for (const LeftRecord& record : records) {
+Value work_of(const LeftRecord& record) {
+  Value work = Value::object();
+  work.set("steps", record.work_steps), work.set("s", total(record.work));
+  for (size_t part = 0; part < kWorkParts; ++part) work.set(name_of(static_cast<WorkPart>(part)), record.work[part]);
+  return work;
+}
+
+Value json_of(const LeftRecords& left, const FlightVerdict* verdict) {
+  Value v = Value::object(), ranks = Value::array(), missing = Value::array();
+  for (const LeftRecord& record : left.records) {
     Value one = picture_of(record).to_value();
     one.set("last_change", record.written), one.set("doing", name_of(record.place.doing));
+    one.set("own_work", work_of(record));
     ranks.items().push_back(std::move(one));
   }
-  v.set("ranks", std::move(ranks));
-  v.set("missing", missing.empty() ? Value() : Value(missing));
+  for (const auto& [rank, why] : left.missing) {
+    Value one = Value::object();
+    one.set("rank", rank), one.set("why", why);
+    missing.items().push_back(std::move(one));
+  }
+  v.set("ranks", std::move(ranks)), v.set("missing", std::move(missing));
   v.set("verdict", verdict ? Value(verdict->text) : Value());
   if (verdict) v.set("culprits", Value(Value::Array(verdict->culprits.begin(), verdict->culprits.end())));
   return v;
 }
 
-// "1, 3 of 4", or empty.
-std::string missing_ranks(const std::vector<LeftRecord>& records) {
-  std::vector<int64_t> missing;
-  for (int64_t r = 0; r < records.front().world_size; ++r)
-    if (std::none_of(records.begin(), records.end(), [&](const auto& record) { return record.rank == r; }))
-      missing.push_back(r);
-  return missing.empty() ? "" : concat(join(missing), " of ", records.front().world_size);
+// Ranks that are missing for the same reason stand in one line.
+std::string missing_text(const LeftRecords& left) {
+  std::map<std::string, std::vector<int64_t>> ranks;
+  for (const auto& [rank, why] : left.missing) ranks[why].push_back(rank);
+  std::string text;
+  for (const auto& [why, of] : ranks)
+    text += concat("There is no record of ", ranks_text(of), " of ", left.world_size(), ": ", why, "\n");
+  return text + "Without them nobody can be named.\n";
 }
 
 }  // namespace
 
 int flight_command(const cli::Arguments& arguments) {
-  const std::vector<LeftRecord> records = records_in(arguments.plain().at(0));
-  const std::string missing = missing_ranks(records);
+  const LeftRecords left = read_left_records(arguments.plain().at(0));
   std::optional<FlightVerdict> verdict;
-  if (missing.empty()) verdict = verdict_of(records);
+  if (left.missing.empty()) verdict = verdict_of(left.records);
   if (arguments.has("--json")) {
-    std::cout << json_of(records, missing, verdict ? &*verdict : nullptr).to_json(2) << "\n";
+    std::cout << json_of(left, verdict ? &*verdict : nullptr).to_json(2) << "\n";
     return 0;
   }
-  for (const LeftRecord& record : records)
+  for (const LeftRecord& record : left.records)
     std::cout << printable(record_text(record, static_cast<size_t>(arguments.whole("--last"))));
-  if (!missing.empty())
-    std::cout << "There are no records of ranks " << missing
-              << ": their hosts have a folder of their own, or they never began. Without them nobody can be named.\n";
-  else
-    std::cout << printable("At the end: " + verdict->text + "\n");
+  std::cout << printable(verdict ? "At the end: " + verdict->text + "\n" : missing_text(left));
   return 0;
 }
 

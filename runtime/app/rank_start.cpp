@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "app/commands.h"
+#include "app/run_flight.h"
 #include "config/places.h"
 #include "device/open_device.h"
 #include "log/log_console.h"
@@ -81,7 +82,8 @@ void start_process(TrainRequest& request) {
   if (!env.local_known) find_local_ranks(*request.setup.store, env, timeout_s);
   use_device(request.settings.device, env.local_rank, env.local_size);
   set_threads(request.settings, env);
-  if (request.settings.flight_record) request.setup.flight = std::make_shared<FlightRecord>(env.rank, env.world_size);
+  if (request.settings.flight_record)
+    request.setup.flight = std::make_shared<FlightRecord>(env.rank, env.world_size, held_flight_memory());
 }
 
 }  // namespace drivetrain

@@ -1,10 +1,14 @@
-// The flight record of a rank in a run: its file in the run's folder, and the watch that compares the ranks.
+// The flight record of a rank in a run: its file in the run's folder, the watch that compares the ranks when they do
+// not go on, and the one that looks for ranks that are slower than others.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "app/train_run.h"
+#include "flight/straggler.h"
 #include "flight/watch.h"
 
 namespace drivetrain {
@@ -13,21 +17,32 @@ inline constexpr const char* kFlightFolder = "flight";
 // FOLDER/flight/rank_0003
 std::string flight_file(const std::string& output_dir, int64_t rank);
 
+// Memory for a record that the launcher holds (DRIVETRAIN_FLIGHT_FD); -1: none. Throws Error(config).
+int held_flight_memory();
+
 class RunFlight {
  public:
   // Without a record it does nothing. `communicator` outlives it; null: there is none.
   RunFlight(const TrainRequest& request, Communicator* communicator);
 
-  // Rank 0, once the folder is its own: what an earlier run left goes.
-  void clear_folder(const std::string& output_dir);
-  // From now on also in a file, where the folder is there: hosts without a common file system keep it in memory.
-  void keep_in(const std::string& output_dir);
+  // Rank 0, once the folder is its own: what an earlier run left goes, and its own record begins.
+  void take_folder(const std::string& output_dir);
+  // The other ranks, once rank 0 has taken it. Where the folder is another one than rank 0's, since hosts have no
+  // common file system, the record stays in memory.
+  void join_folder(const std::string& output_dir);
+  // What rank 0 does with every rank's own work in a step; empty where nobody is looked at. The run outlives it.
+  std::function<void(const std::vector<WorkSeconds>&)> straggler_watch(const PlannedRun& run);
   // After a good end.
   void forget();
 
  private:
+  void keep_in(const std::string& output_dir);
+  void say(const StragglerJudge::News& news, const PlannedRun& run);
+
   const std::shared_ptr<FlightRecord> record_;
   const std::shared_ptr<Log> log_;
+  const std::shared_ptr<Store> store_;
+  const RankEnvironment environment_;
   std::string folder_;
   std::unique_ptr<FlightWatch> watch_;
 };

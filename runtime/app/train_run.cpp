@@ -38,7 +38,7 @@ void open_run_folder(const TrainRequest& request, const Run& run, const Value& f
     write_text_file(folder + "/resolved.json", resolved.to_json(2) + "\n");
   else
     lock = take_run_folder(folder, resolved.to_json(2) + "\n");
-  flight.clear_folder(folder);
+  flight.take_folder(folder);
   request.setup.store->set(kFolderTaken, folder);
   attach_file(*request.setup.log, folder + "/log.txt");
 }
@@ -145,6 +145,7 @@ class Session {
     std::unique_ptr<EventBus> bus;  // on rank 0, once there is a folder
     TrainerParts parts = trainer_parts(run);
     parts.executor.check = request_.check_plugins;
+    parts.on_work = flight_->straggler_watch(run);
     Trainer trainer(
         parts,
         [&](int64_t step, Value data) {
@@ -163,8 +164,10 @@ class Session {
       open_run_folder(request_, run, facts, tag_, lock_, *flight_);
     else
       note_elsewhere(*run.log, run.plan.settings.output_dir + "/log.txt", [this] { return folder_is_ours(); });
-    if (!rank_zero_ && run.plan.settings.flight_record) request_.setup.store->get(kFolderTaken, resume_timeout());
-    flight_->keep_in(run.plan.settings.output_dir);
+    if (!rank_zero_ && run.plan.settings.flight_record) {
+      request_.setup.store->get(kFolderTaken, resume_timeout());
+      flight_->join_folder(run.plan.settings.output_dir);
+    }
     if (rank_zero_) announce(request_, run, facts, planned);
     if (begins_again_) run.log->warning("the run before has left no checkpoint to go on from; it begins again");
     if (rank_zero_ && request_.on_restart_point) request_.on_restart_point(tag_);

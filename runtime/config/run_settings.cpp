@@ -105,6 +105,16 @@ OptionTable make_run_settings_table() {
           "seconds without progress in a step, or three steps where those are longer, within which a line says which "
           "rank holds the run up, and where; twelve times as long outside of steps; 0 is never")
       .at_least(0)
+      .field(
+          "straggler_factor", &R::straggler_factor,
+          "times the median own work of the ranks that do the same on other rows, from which on a rank is named as a "
+          "straggler, once, with the part of the step in which it loses its time; 0 is never")
+      .range(0, 1e6)
+      .field("straggler_steps", &R::straggler_steps, "over so many of the last steps, in half of them at least")
+      .range(1, 1000)
+      .field("straggler_least_s", &R::straggler_least_s,
+             "seconds a step, on average over these steps, that a straggler is behind the median at least")
+      .at_least(0)
       .group("plugins", &R::plugins, plugin_settings_table(), "where plugins come from");
 }
 
@@ -128,6 +138,14 @@ void check_capture(const Value& capture, Problems& problems) {
   problems.add(capture.where, concat("capture: expected \"auto\", true or false, found ",
                                      capture.is_string() ? short_json(capture) : capture.type_name(), meant,
                                      meant.empty() ? boolean_hint(capture) : ""));
+}
+
+void check_straggler_factor(const Value& config, double factor, Problems& problems) {
+  if (factor == 0 || factor > 1) return;
+  const Value* const given = config.find("straggler_factor");
+  problems.add(given ? given->where : config.where,
+               concat("straggler_factor: expected more than 1, or 0 for never, found ", factor,
+                      ": half of the ranks are slower than their median"));
 }
 
 // DeepSpeed has clipped what says nothing since 2026; before, it did not.
@@ -182,6 +200,7 @@ RunSettings read_run_settings(const Value& config, const std::string& config_pat
   settings.mesh_order_where = order_where;
   check_allow(settings.plugins.allow, problems);
   check_capture(settings.capture, problems);
+  check_straggler_factor(config, settings.straggler_factor, problems);
   if (settings.output_dir.empty()) settings.output_dir = default_output(config_path);
   settings.output_dir = std::filesystem::absolute(settings.output_dir).lexically_normal().string();
   return settings;

@@ -54,7 +54,10 @@ struct RunSettings {
   int64_t rendezvous_timeout_s = 60;
   int64_t hook_timeout_s = 1800;  // 0: never
   bool flight_record = true;
-  double stall_report_s = 5;  // 0: never
+  double stall_report_s = 5;      // 0: never
+  double straggler_factor = 1.5;  // 0: nobody is looked at
+  int64_t straggler_steps = 20;
+  double straggler_least_s = 0.1;
   PluginSettings plugins;
   std::vector<Settled> settled;  // what the file leaves to rules, for resolved.json
   Position batch_where;          // of the first batch key given

@@ -14,24 +14,6 @@ namespace {
 using Call = RankPicture::Call;
 using Pictures = std::vector<std::optional<RankPicture>>;
 
-// "rank 1", "ranks 0-2 and 5"
-std::string ranks_text(const std::vector<int64_t>& ranks) {
-  std::vector<std::string> parts;
-  for (size_t i = 0; i < ranks.size();) {
-    size_t end = i + 1;
-    while (end < ranks.size() && ranks[end] == ranks[end - 1] + 1) ++end;
-    if (end - i > 2)
-      parts.push_back(concat(ranks[i], "-", ranks[end - 1]));
-    else
-      for (size_t k = i; k < end; ++k) parts.push_back(concat(ranks[k]));
-    i = end;
-  }
-  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
-  for (size_t i = 0; i < parts.size(); ++i)
-    text += concat(i == 0 ? "" : i + 1 == parts.size() ? " and " : ", ", parts[i]);
-  return text;
-}
-
 std::string seconds_text(double s) { return formatted(s < 10 ? "%.1f s" : "%.0f s", s); }
 
 // What a call is to all ranks of its group; of messages to the two of them.

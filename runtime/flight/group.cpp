@@ -1,16 +1,16 @@
 #include "flight/group.h"
 
-#include <map>
 #include <type_traits>
 #include <utility>
 
 namespace drivetrain {
 namespace {
 
+// `on_device`: the host's wait is not the end of the call.
 class RecordedWork final : public Work {
  public:
-  RecordedWork(WorkPtr inner, std::shared_ptr<FlightRecord> record, uint64_t serial)
-      : inner_(std::move(inner)), record_(std::move(record)), serial_(serial) {}
+  RecordedWork(WorkPtr inner, std::shared_ptr<FlightRecord> record, uint64_t serial, bool on_device)
+      : inner_(std::move(inner)), record_(std::move(record)), serial_(serial), on_device_(on_device) {}
 
   void wait() override {
     if (waited_) return inner_->wait();
@@ -22,13 +22,14 @@ class RecordedWork final : public Work {
       throw;
     }
     waited_ = true;
-    record_->done(serial_);
+    on_device_ ? record_->enqueued(serial_) : record_->done(serial_);
   }
 
  private:
   const WorkPtr inner_;
   const std::shared_ptr<FlightRecord> record_;
   const uint64_t serial_;
+  const bool on_device_;
   bool waited_ = false;
 };
 
@@ -48,36 +49,36 @@ class RecordedGroup final : public Group {
     return blocking(call, [&] { return inner_->allocate_once(numel, dtype); });
   }
   WorkPtr all_reduce(at::Tensor t) override {
-    return begun(collective(FlightOp::all_reduce, t), [&] { return inner_->all_reduce(std::move(t)); });
+    return begun(collective(FlightOp::all_reduce, t), t, [&] { return inner_->all_reduce(std::move(t)); });
   }
   WorkPtr all_gather(at::Tensor out, at::Tensor in) override {
-    return begun(collective(FlightOp::all_gather, in),
+    return begun(collective(FlightOp::all_gather, in), in,
                  [&] { return inner_->all_gather(std::move(out), std::move(in)); });
   }
   WorkPtr reduce_scatter(at::Tensor out, at::Tensor in) override {
-    return begun(collective(FlightOp::reduce_scatter, out),
+    return begun(collective(FlightOp::reduce_scatter, out), out,
                  [&] { return inner_->reduce_scatter(std::move(out), std::move(in)); });
   }
   WorkPtr all_to_all(at::Tensor out, at::Tensor in) override {
-    return begun(collective(FlightOp::all_to_all, in),
+    return begun(collective(FlightOp::all_to_all, in), in,
                  [&] { return inner_->all_to_all(std::move(out), std::move(in)); });
   }
   // Ranks have different sizes here.
   WorkPtr all_to_all(at::Tensor out, at::Tensor in, const std::vector<int64_t>& received,
                      const std::vector<int64_t>& sent) override {
-    return begun(collective(FlightOp::all_to_all),
+    return begun(collective(FlightOp::all_to_all), in,
                  [&] { return inner_->all_to_all(std::move(out), std::move(in), received, sent); });
   }
   WorkPtr broadcast(at::Tensor t, int64_t root) override {
     FlightCall call = collective(FlightOp::broadcast, t);
     call.peer = global(root);
-    return begun(call, [&] { return inner_->broadcast(std::move(t), root); });
+    return begun(call, t, [&] { return inner_->broadcast(std::move(t), root); });
   }
   WorkPtr send(at::Tensor t, int64_t to) override {
-    return begun(message(FlightOp::send, t, to), [&] { return inner_->send(std::move(t), to); });
+    return begun(message(FlightOp::send, t, to), t, [&] { return inner_->send(std::move(t), to); });
   }
   WorkPtr recv(at::Tensor t, int64_t from) override {
-    return begun(message(FlightOp::recv, t, from), [&] { return inner_->recv(std::move(t), from); });
+    return begun(message(FlightOp::recv, t, from), t, [&] { return inner_->recv(std::move(t), from); });
   }
   void batch_begin() override { inner_->batch_begin(); }
   void batch_end() override { inner_->batch_end(); }
@@ -89,15 +90,16 @@ class RecordedGroup final : public Group {
   // An index that is none is the inner group's to refuse.
   int64_t global(int64_t index) const { return index >= 0 && index < size() ? ranks()[index] : -1; }
 
-  FlightCall collective(FlightOp op) {
+  // Without their numbers: a call that is recorded has none yet.
+  static FlightCall collective(FlightOp op) {
     FlightCall call;
-    call.op = op, call.number = ++collectives_;
+    call.op = op;
     return call;
   }
-  FlightCall collective(FlightOp op, const at::Tensor& t) { return with_tensor(collective(op), t); }
-  FlightCall message(FlightOp op, const at::Tensor& t, int64_t with) {
+  static FlightCall collective(FlightOp op, const at::Tensor& t) { return with_tensor(collective(op), t); }
+  FlightCall message(FlightOp op, const at::Tensor& t, int64_t with) const {
     FlightCall call;
-    call.op = op, call.number = ++messages_[{op, with}], call.peer = global(with);
+    call.op = op, call.peer = global(with);
     return with_tensor(call, t);
   }
   static FlightCall with_tensor(FlightCall call, const at::Tensor& t) {
@@ -106,13 +108,23 @@ class RecordedGroup final : public Group {
     return call;
   }
 
+  uint64_t begin(FlightCall call) {
+    call.number = numbers_->next(call.op, call.peer);
+    return record_->begin(index_, call);
+  }
   template <class Call>
-  WorkPtr begun(const FlightCall& call, const Call& inside) {
-    const uint64_t serial = record_->begin(index_, call);
+  WorkPtr begun(const FlightCall& call, const at::Tensor& t, const Call& inside) {
+    if (record_->is_recording()) {
+      WorkPtr work = inside();
+      record_->recorded({numbers_, index_, call});
+      return work;
+    }
+    const bool on_device = t.defined() && !t.is_cpu();
+    const uint64_t serial = begin(call);
     try {
       WorkPtr work = inside();
       record_->pending(serial);
-      return std::make_shared<RecordedWork>(std::move(work), record_, serial);
+      return std::make_shared<RecordedWork>(std::move(work), record_, serial, on_device);
     } catch (...) {
       record_->failed(serial);
       throw;
@@ -125,7 +137,7 @@ class RecordedGroup final : public Group {
       uint64_t serial;
       bool failed = false;
       ~End() { failed ? record.failed(serial) : record.done(serial); }
-    } end{*record_, record_->begin(index_, call)};
+    } end{*record_, begin(call)};
     try {
       return inside();
     } catch (...) {
@@ -137,8 +149,7 @@ class RecordedGroup final : public Group {
   const GroupPtr inner_;
   const std::shared_ptr<FlightRecord> record_;
   const size_t index_;
-  int64_t collectives_ = 0;
-  std::map<std::pair<FlightOp, int64_t>, int64_t> messages_;  // by direction and peer
+  const std::shared_ptr<CallNumbers> numbers_ = std::make_shared<CallNumbers>();
 };
 
 }  // namespace

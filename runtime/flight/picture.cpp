@@ -60,6 +60,23 @@ RankPicture of_entries(const std::vector<FlightEntry>& entries, double now) {
 
 }  // namespace
 
+std::string ranks_text(const std::vector<int64_t>& ranks) {
+  std::vector<std::string> parts;
+  for (size_t i = 0; i < ranks.size();) {
+    size_t end = i + 1;
+    while (end < ranks.size() && ranks[end] == ranks[end - 1] + 1) ++end;
+    if (end - i > 2)
+      parts.push_back(concat(ranks[i], "-", ranks[end - 1]));
+    else
+      for (size_t k = i; k < end; ++k) parts.push_back(concat(ranks[k]));
+    i = end;
+  }
+  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
+  for (size_t i = 0; i < parts.size(); ++i)
+    text += concat(i == 0 ? "" : i + 1 == parts.size() ? " and " : ", ", parts[i]);
+  return text;
+}
+
 std::string call_text(const std::string& group, const FlightCall& call) {
   const bool message = !is_collective(call.op);
   std::string text = concat(name_of(call.op), " #", call.number);
@@ -99,7 +116,7 @@ RankPicture RankPicture::from_value(const Value& v) {
   p.rank = part("rank").as_int(), p.pid = part("pid").as_int(), p.host = part("host").as_string();
   p.quiet_s = part("quiet_s").as_double();
   p.place = {part("step").as_int(), part("micro").as_int(),
-             static_cast<FlightDoing>(integer_below(part("doing"), static_cast<int64_t>(FlightDoing::update) + 1))};
+             static_cast<FlightDoing>(integer_below(part("doing"), kFlightDoings))};
   for (const Value& stay : part("stays").items())
     p.stays.push_back({stay.find("call") ? stay.find("call")->as_string() : "",
                        stay.find("s") ? stay.find("s")->as_double() : 0,

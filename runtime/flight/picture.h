@@ -44,6 +44,9 @@ struct DRIVETRAIN_INTERNAL RankPicture {
 DRIVETRAIN_INTERNAL RankPicture picture_of(const FlightRecord& record);
 DRIVETRAIN_INTERNAL RankPicture picture_of(const LeftRecord& record);
 
+// "rank 1", "ranks 0-2 and 5"
+DRIVETRAIN_INTERNAL std::string ranks_text(const std::vector<int64_t>& ranks);
+
 // "reduce_scatter #1234 of group dp (1024 elements of Float)", "recv #3 from rank 2, group pp (64 elements of Half)"
 DRIVETRAIN_INTERNAL std::string call_text(const std::string& group, const FlightCall& call);
 

@@ -41,6 +41,30 @@ void* map(int fd) {
   return at == MAP_FAILED ? nullptr : at;
 }
 
+WorkPart part_of(FlightDoing doing) {
+  switch (doing) {
+    case FlightDoing::load:
+      return WorkPart::data;
+    case FlightDoing::forward:
+    case FlightDoing::replay:
+      return WorkPart::forward;
+    case FlightDoing::backward:
+    case FlightDoing::backward_weight:
+      return WorkPart::backward;
+    case FlightDoing::reduce:
+      return WorkPart::reduce;
+    case FlightDoing::send:
+    case FlightDoing::receive:
+      return WorkPart::stages;
+    case FlightDoing::update:
+      return WorkPart::optimizer;
+    case FlightDoing::save:
+      return WorkPart::checkpoint;
+    default:
+      return WorkPart::between;
+  }
+}
+
 }  // namespace
 
 const char* name_of(FlightOp op) {
@@ -59,7 +83,12 @@ const char* name_of(FlightDoing doing) {
                                     "sending to another stage",
                                     "receiving from another stage",
                                     "agreeing on the step",
-                                    "update"};
+                                    "update",
+                                    "summing gradients",
+                                    "enqueuing a recorded step",
+                                    "evaluation",
+                                    "saving a checkpoint"};
+  static_assert(std::size(kNames) == kFlightDoings);
   return static_cast<size_t>(doing) < std::size(kNames) ? kNames[static_cast<size_t>(doing)] : "?";
 }
 
@@ -68,8 +97,8 @@ const char* name_of(FlightState state) {
   return static_cast<size_t>(state) < std::size(kNames) ? kNames[static_cast<size_t>(state)] : "?";
 }
 
-FlightRecord::FlightRecord(int64_t rank, int64_t world_size) : rank_(rank), world_size_(world_size) {
-  void* const at = map(-1);
+FlightRecord::FlightRecord(int64_t rank, int64_t world_size, int held) : rank_(rank), world_size_(world_size) {
+  void* const at = map(held);
   if (!at)
     throw fail(ErrorCode::out_of_memory, "the flight record of rank ", rank, " has no memory: wanted ", sizeof(Memory),
                " bytes\n   leave room under `ulimit -v`, or set \"flight_record\": false");
@@ -87,6 +116,12 @@ FlightRecord::~FlightRecord() {
   for (Memory* memory : mapped_) munmap(memory, sizeof(Memory));
 }
 
+void FlightRecord::belongs_to(uint64_t run, const std::string& output_dir) noexcept {
+  Memory& memory = *memory_;
+  if (output_dir.size() < sizeof memory.folder) copy_text(memory.folder, sizeof memory.folder, output_dir);
+  memory.run = run;
+}
+
 // A name of its own first: a record of a run before is never half overwritten, and no link of a stranger is followed.
 void FlightRecord::keep_in(const std::string& path) {
   const std::string made = path + ".new";
@@ -95,7 +130,7 @@ void FlightRecord::keep_in(const std::string& path) {
     ::unlink(made.c_str());
     return fail(ErrorCode::io, "the flight record ", path, " cannot be ", what, ": ", std::strerror(error));
   };
-  ::unlink(made.c_str());
+  if (::unlink(made.c_str()) != 0 && errno != ENOENT) throw failed("created");
   const int fd = ::open(made.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0644);
   if (fd < 0) throw failed("created");
   // Its blocks are there from now on: a full disk is met here and not as a signal while a collective is written.
@@ -116,13 +151,18 @@ void FlightRecord::keep_in(const std::string& path) {
     throw failed("written");
   }
   const std::lock_guard lock(groups_);
-  std::memcpy(at, static_cast<const void*>(memory_.load()), sizeof(Memory));
+  Memory& before = *memory_;
+  std::memcpy(at, static_cast<const void*>(&before), sizeof(Memory));
   mapped_.push_back(static_cast<Memory*>(at));
   memory_ = static_cast<Memory*>(at);
+  before.in_file = 1;
   path_ = path;
 }
 
+void FlightRecord::flush() noexcept { msync(memory_.load(), sizeof(Memory), MS_SYNC); }
+
 void FlightRecord::forget() noexcept {
+  for (Memory* memory : mapped_) memory->over = 1;
   if (path_.empty()) return;
   ::unlink(path_.c_str());
   path_.clear();
@@ -139,17 +179,23 @@ size_t FlightRecord::group(const std::string& label) {
 }
 
 uint64_t FlightRecord::begin(size_t group, const FlightCall& call) noexcept {
+  const int64_t now = clock_ns() - memory_.load()->start_ns;
+  if (is_main_thread()) work_.call_begins(now);
+  return write_call(group, call, FlightState::called, now);
+}
+
+uint64_t FlightRecord::write_call(size_t group, const FlightCall& call, FlightState state, int64_t now) noexcept {
   Memory& memory = *memory_;
   const uint64_t serial = memory.begun.fetch_add(1, std::memory_order_relaxed) + 1;
   Memory::Entry& entry = memory.places[serial % kEntries];
-  entry.serial.store(0, std::memory_order_release);  // whoever reads leaves it out
+  entry.serial.store(0, std::memory_order_relaxed);     // whoever reads leaves it out
+  std::atomic_thread_fence(std::memory_order_release);  // and sees that before anything of the new call
   const auto put = [](auto& to, auto value) { to.store(value, std::memory_order_relaxed); };
-  const int64_t now = clock_ns() - memory.start_ns;
   put(entry.group, static_cast<uint16_t>(group)), put(entry.op, static_cast<uint8_t>(call.op));
   put(entry.dtype, call.dtype), put(entry.peer, static_cast<int32_t>(call.peer));
   put(entry.number, call.number), put(entry.bytes, call.bytes);
-  put(entry.called_ns, now), put(entry.waited_ns, 0), put(entry.done_ns, 0);
-  put(entry.state, static_cast<uint8_t>(FlightState::called));
+  put(entry.called_ns, now), put(entry.waited_ns, state == FlightState::waiting ? now : 0), put(entry.done_ns, 0);
+  put(entry.state, static_cast<uint8_t>(state)), put(entry.on_device, state == FlightState::waiting);
   entry.serial.store(serial, std::memory_order_release);
   if (is_collective(call.op)) memory.reached[group].store(call.number, std::memory_order_relaxed);
   memory.changed_ns.store(now, std::memory_order_relaxed);
@@ -158,30 +204,103 @@ uint64_t FlightRecord::begin(size_t group, const FlightCall& call) noexcept {
 
 void FlightRecord::set_state(uint64_t serial, FlightState state) noexcept {
   Memory& memory = *memory_;
+  const int64_t now = clock_ns() - memory.start_ns;
+  if (is_main_thread()) state == FlightState::waiting ? work_.call_begins(now) : work_.call_ends(now);
   Memory::Entry& entry = memory.places[serial % kEntries];
   if (entry.serial.load(std::memory_order_acquire) != serial) return;  // its place has another call by now
   if (state == FlightState::pending) {
     entry.state.store(static_cast<uint8_t>(state), std::memory_order_relaxed);
     return;
   }
-  const int64_t now = clock_ns() - memory.start_ns;
   (state == FlightState::waiting ? entry.waited_ns : entry.done_ns).store(now, std::memory_order_relaxed);
   entry.state.store(static_cast<uint8_t>(state), std::memory_order_release);
   memory.changed_ns.store(now, std::memory_order_relaxed);
   memory.changes.fetch_add(1, std::memory_order_relaxed);
 }
 
+void FlightRecord::enqueued(uint64_t serial) noexcept {
+  if (!is_main_thread()) return done(serial);  // who else would say that the device is there
+  work_.call_ends(clock_ns() - memory_.load()->start_ns);
+  Memory::Entry& entry = memory_.load()->places[serial % kEntries];
+  if (entry.serial.load(std::memory_order_acquire) == serial) entry.on_device.store(1, std::memory_order_relaxed);
+}
+
+void FlightRecord::device_reached() noexcept {
+  Memory& memory = *memory_;
+  const int64_t now = clock_ns() - memory.start_ns;
+  work_.skip(now);
+  for (Memory::Entry& entry : memory.places) {
+    if (!entry.on_device.load(std::memory_order_relaxed)) continue;
+    entry.on_device.store(0, std::memory_order_relaxed);
+    entry.done_ns.store(now, std::memory_order_relaxed);
+    entry.state.store(static_cast<uint8_t>(FlightState::done), std::memory_order_release);
+  }
+  memory.changes.fetch_add(1, std::memory_order_relaxed);
+}
+
+void FlightRecord::recording_begins() {
+  recording_.clear();
+  recorder_ = std::this_thread::get_id();
+}
+
+std::vector<RecordedCall> FlightRecord::recording_ends() {
+  recorder_ = std::thread::id();
+  return std::exchange(recording_, {});
+}
+
+void FlightRecord::replayed(const std::vector<RecordedCall>& calls) noexcept {
+  const int64_t now = clock_ns() - memory_.load()->start_ns;
+  for (const RecordedCall& one : calls) {
+    FlightCall call = one.call;
+    call.number = one.numbers->next(call.op, call.peer);
+    write_call(one.group, call, FlightState::waiting, now);
+  }
+}
+
 void FlightRecord::at_step(int64_t step) noexcept {
+  main_ = std::this_thread::get_id();
   memory_.load()->step.store(step, std::memory_order_relaxed);
   at(FlightDoing::outside);
 }
 
 void FlightRecord::at(FlightDoing doing, int64_t micro) noexcept {
   Memory& memory = *memory_;
+  const int64_t now = clock_ns() - memory.start_ns;
+  if (is_main_thread() && !aside_) work_.enter(part_of(doing), now);
   memory.micro.store(micro, std::memory_order_relaxed);
   memory.doing.store(static_cast<uint8_t>(doing), std::memory_order_relaxed);
-  memory.changed_ns.store(clock_ns() - memory.start_ns, std::memory_order_relaxed);
+  memory.changed_ns.store(now, std::memory_order_relaxed);
   memory.changes.fetch_add(1, std::memory_order_relaxed);
+}
+
+void FlightRecord::aside(FlightDoing doing) noexcept {
+  at(doing);
+  if (!aside_) work_.call_begins(clock_ns() - memory_.load()->start_ns);
+  aside_ = true;
+}
+
+void FlightRecord::aside_over() noexcept {
+  if (aside_) work_.call_ends(clock_ns() - memory_.load()->start_ns);
+  aside_ = false;
+  at(FlightDoing::outside);
+}
+
+WorkSeconds FlightRecord::take_own_work() noexcept {
+  Memory& memory = *memory_;
+  const WorkSeconds taken = work_.take(clock_ns() - memory.start_ns);
+  last_work_[work_steps_++ % kWorkSteps] = taken;
+  WorkSeconds sum = {};
+  for (const WorkSeconds& step : last_work_)
+    for (size_t part = 0; part < kWorkParts; ++part) sum[part] += step[part];
+  for (size_t part = 0; part < kWorkParts; ++part)
+    memory.work_ns[part].store(static_cast<int64_t>(sum[part] * 1e9), std::memory_order_relaxed);
+  memory.work_steps.store(static_cast<int64_t>(std::min(work_steps_, kWorkSteps)), std::memory_order_relaxed);
+  return taken;
+}
+
+void FlightRecord::stall_told() noexcept {
+  const std::lock_guard lock(groups_);
+  for (Memory* memory : mapped_) memory->stalls.fetch_add(1, std::memory_order_relaxed);
 }
 
 void FlightRecord::seen_in(const std::string& call) noexcept {

@@ -6,14 +6,18 @@
 // monotonic clock of its host.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
+#include "flight/own_work.h"
 #include "internal.h"
 
 namespace drivetrain {
@@ -55,8 +59,26 @@ struct FlightEntry {
   double called_s = 0, waited_s = 0, done_s = 0;  // 0: not yet
 };
 
-enum class FlightDoing : uint8_t { outside, load, forward, backward, backward_weight, send, receive, agree, update };
+enum class FlightDoing : uint8_t {
+  outside,
+  load,
+  forward,
+  backward,
+  backward_weight,
+  send,
+  receive,
+  agree,
+  update,
+  reduce,
+  replay,    // a recorded step is enqueued
+  evaluate,  // these two, like `outside`, are in no training step
+  save
+};
+inline constexpr int kFlightDoings = 13;
 const char* name_of(FlightDoing doing);  // "backward"
+inline bool is_in_step(FlightDoing doing) {
+  return doing != FlightDoing::outside && doing != FlightDoing::evaluate && doing != FlightDoing::save;
+}
 
 // Where the rank is in its step.
 struct FlightPlace {
@@ -65,18 +87,42 @@ struct FlightPlace {
   FlightDoing doing = FlightDoing::outside;
 };
 
+// The numbers of a group's calls: of its collectives, and of its messages by direction and peer.
+class CallNumbers {
+ public:
+  int64_t next(FlightOp op, int64_t peer) { return is_collective(op) ? ++collectives_ : ++messages_[{op, peer}]; }
+
+ private:
+  int64_t collectives_ = 0;
+  std::map<std::pair<FlightOp, int64_t>, int64_t> messages_;
+};
+
+// A call that was recorded with a step and is made again by each replay, with further numbers.
+struct RecordedCall {
+  std::shared_ptr<CallNumbers> numbers;
+  size_t group = 0;
+  FlightCall call;
+};
+
 class DRIVETRAIN_INTERNAL FlightRecord {
  public:
   static constexpr size_t kEntries = 512, kGroups = 256;
+  static constexpr size_t kWorkSteps = 20;  // over which it has its rank's own work
 
-  FlightRecord(int64_t rank, int64_t world_size);
+  // `held`: memory of sizeof(Memory) bytes, a descriptor, that outlives this process since the launcher holds it too;
+  // -1: none. Throws Error(out_of_memory).
+  FlightRecord(int64_t rank, int64_t world_size, int held = -1);
   ~FlightRecord();
   FlightRecord(const FlightRecord&) = delete;
   FlightRecord& operator=(const FlightRecord&) = delete;
 
+  // Of which run it is, and the folder of that run. Main thread, once, before keep_in.
+  void belongs_to(uint64_t run, const std::string& output_dir) noexcept;
   // From now on also in a file, which a crash leaves behind. Main thread, once. Throws Error(io).
   void keep_in(const std::string& path);
-  // Its end was a good one: the file goes.
+  // As it is now, also for other hosts that see the file.
+  void flush() noexcept;
+  // Its end was a good one: the file goes, and whoever holds the memory learns it.
   void forget() noexcept;
 
   // A group's index for `begin`. `label`: unique among groups. Those beyond kGroups share the last one, "others".
@@ -86,11 +132,31 @@ class DRIVETRAIN_INTERNAL FlightRecord {
   void waiting(uint64_t serial) noexcept { set_state(serial, FlightState::waiting); }
   void done(uint64_t serial) noexcept { set_state(serial, FlightState::done); }
   void failed(uint64_t serial) noexcept { set_state(serial, FlightState::failed); }
+  // The host has waited, which on a device only enqueues a wait: the call stays `waiting` until device_reached.
+  void enqueued(uint64_t serial) noexcept;
+  // The host has waited for all that the main thread enqueued.
+  void device_reached() noexcept;
+
+  // What this thread calls between the two is recorded by the device and not made.
+  void recording_begins();
+  std::vector<RecordedCall> recording_ends();
+  bool is_recording() const noexcept { return recorder_ == std::this_thread::get_id(); }
+  void recorded(RecordedCall call) { recording_.push_back(std::move(call)); }
+  // The device was told to make these calls: they are waited for, by no call of the host.
+  void replayed(const std::vector<RecordedCall>& calls) noexcept;
 
   void at_step(int64_t step) noexcept;
   void at(FlightDoing doing, int64_t micro = -1) noexcept;
+  // What comes until aside_over is no training, whatever parts of a step it has, and no work of a step.
+  void aside(FlightDoing doing) noexcept;
+  void aside_over() noexcept;
   // What plugin call the rank was seen in, for those who read the file. At most 200 bytes are kept.
   void seen_in(const std::string& call) noexcept;
+  // Somebody has said that the run does not go on.
+  void stall_told() noexcept;
+
+  // The rank's own work since the last time, and into the record. Main thread.
+  WorkSeconds take_own_work() noexcept;
 
   // Changes with everything that is written, but for seen_in.
   uint64_t progress() const noexcept;
@@ -107,12 +173,23 @@ class DRIVETRAIN_INTERNAL FlightRecord {
 
  private:
   void set_state(uint64_t serial, FlightState state) noexcept;
+  uint64_t write_call(size_t group, const FlightCall& call, FlightState state, int64_t now) noexcept;
+  bool is_main_thread() const noexcept { return main_ == std::this_thread::get_id(); }
 
   const int64_t rank_, world_size_;
   std::atomic<Memory*> memory_;
   std::vector<Memory*> mapped_;  // the earlier one stays, for whoever writes at this moment
   std::string path_;
   std::mutex groups_;
+
+  // The main thread's: that which says where the step is.
+  std::atomic<std::thread::id> main_{};
+  OwnWork work_;
+  bool aside_ = false;
+  std::array<WorkSeconds, kWorkSteps> last_work_ = {};  // of the last steps, in turn
+  size_t work_steps_ = 0;                               // so far
+  std::atomic<std::thread::id> recorder_{};
+  std::vector<RecordedCall> recording_;
 };
 
 // A record that a run left behind.
@@ -121,9 +198,13 @@ struct LeftRecord {
   std::string host, call;  // the plugin call that it was last seen in; "": none
   std::string written;     // time of day of its last change, "2026-11-23 21:04:05 UTC"
   double last_s = 0;       // of the same, since the record was made
+  int64_t written_ns = 0;  // of the same, since 1970
   FlightPlace place;
   std::vector<FlightEntry> entries;
   std::map<std::string, int64_t> reached;
+  uint64_t run = 0;        // 0: it had not begun
+  int64_t work_steps = 0;  // of `work`; 0: it had made no step
+  WorkSeconds work = {};   // own work a step, on average over the last steps
 };
 // Throws Error(io): no such file, or what is wrong with it.
 DRIVETRAIN_INTERNAL LeftRecord read_record(const std::string& path);

@@ -128,7 +128,7 @@ void FlightWatch::look_at_step(Clock::time_point now) {
 
 double FlightWatch::patience() const {
   const bool files = std::any_of(seats_.begin(), seats_.end(), [](const auto& s) { return s.second.slow_kind; });
-  const bool in_step = parts_.record->place().doing != FlightDoing::outside;
+  const bool in_step = is_in_step(parts_.record->place().doing);
   if (files || !in_step || step_s_.empty()) return kOutsideSteps * parts_.stall_s;
   std::vector<double> sorted(step_s_.begin(), step_s_.end());
   std::nth_element(sorted.begin(), sorted.begin() + static_cast<int64_t>(sorted.size() / 2), sorted.end());
@@ -214,6 +214,7 @@ bool FlightWatch::compare(bool asks, bool stalled) {
     verdict = exchange_.verdict(kVerdictS);
   }
   exchange_.next_round();
+  if (verdict.kind == Verdict::said || verdict.kind == Verdict::different_calls) parts_.record->stall_told();
   // Of this stall: whoever stalls a moment later has been heard.
   told_ = told_ || (verdict.kind != Verdict::withdrawn && quiet > parts_.stall_s / 2);
   if (verdict.kind == Verdict::different_calls && parts_.on_different_calls) parts_.on_different_calls(verdict.text);

@@ -27,6 +27,23 @@ std::vector<std::string> reasons_against(const CaptureFacts& facts) {
   return list;
 }
 
+// While it lives, calls of the communicator are kept in `calls` instead of being noted as made.
+class NotedCalls {
+ public:
+  NotedCalls(FlightRecord* flight, std::vector<RecordedCall>& calls) : flight_(flight), calls_(calls) {
+    if (flight_) flight_->recording_begins();
+  }
+  ~NotedCalls() {
+    if (flight_) calls_ = flight_->recording_ends();
+  }
+  NotedCalls(const NotedCalls&) = delete;
+  NotedCalls& operator=(const NotedCalls&) = delete;
+
+ private:
+  FlightRecord* const flight_;
+  std::vector<RecordedCall>& calls_;
+};
+
 }  // namespace
 
 CaptureChoice choose_capture(const CaptureFacts& facts, const Position& where, Problems& problems) {
@@ -39,11 +56,12 @@ CaptureChoice choose_capture(const CaptureFacts& facts, const Position& where, P
   return {false, facts.device == "cpu" ? "" : join(reasons, "; ")};
 }
 
-RecordedPart::RecordedPart(DeviceRuntime& runtime, const at::Device& device, int64_t warm_up)
-    : runtime_(runtime), device_(device), warm_up_(warm_up) {}
+RecordedPart::RecordedPart(DeviceRuntime& runtime, const at::Device& device, int64_t warm_up, FlightRecord* flight)
+    : runtime_(runtime), device_(device), warm_up_(warm_up), flight_(flight) {}
 
 std::unique_ptr<DeviceGraph> RecordedPart::record(const std::function<void()>& work) {
   std::unique_ptr<DeviceGraph> graph = runtime_.new_graph(device_);
+  const NotedCalls noted(flight_, calls_);
   try {
     graph->begin();
     work();
@@ -67,6 +85,7 @@ void RecordedPart::run(const std::function<void()>& work) {
     }
     graph_ = record(work);
   }
+  if (flight_) flight_->at(FlightDoing::replay), flight_->replayed(calls_);
   graph_->replay();
 }
 

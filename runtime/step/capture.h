@@ -15,6 +15,7 @@
 
 #include "config/run_settings.h"
 #include "device/device_runtime.h"
+#include "flight/record.h"
 #include "internal.h"
 
 namespace drivetrain {
@@ -40,8 +41,9 @@ DRIVETRAIN_INTERNAL CaptureChoice choose_capture(const CaptureFacts& facts, cons
 // One part of every step of one program. Main thread of a rank.
 class DRIVETRAIN_INTERNAL RecordedPart {
  public:
-  // `warm_up`: how many times the part runs as it is before it is recorded.
-  RecordedPart(DeviceRuntime& runtime, const at::Device& device, int64_t warm_up);
+  // `warm_up`: how many times the part runs as it is before it is recorded. `flight`: of the rank, which outlives this;
+  // null: none is kept.
+  RecordedPart(DeviceRuntime& runtime, const at::Device& device, int64_t warm_up, FlightRecord* flight = nullptr);
 
   // Whether `run` will replay: then `work` is not called.
   bool replays() const { return graph_ != nullptr; }
@@ -54,7 +56,9 @@ class DRIVETRAIN_INTERNAL RecordedPart {
   DeviceRuntime& runtime_;
   const at::Device device_;
   int64_t warm_up_;
+  FlightRecord* const flight_;
   std::unique_ptr<DeviceGraph> graph_;
+  std::vector<RecordedCall> calls_;  // of the communicator, which each replay makes again
 };
 
 }  // namespace drivetrain

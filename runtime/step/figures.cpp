@@ -21,7 +21,8 @@ enum Place {
   signal_place,
   beside_place,
   seconds_place,
-  places
+  work_place,  // one for each part
+  places = work_place + static_cast<int>(kWorkParts)
 };
 
 }  // namespace
@@ -45,6 +46,7 @@ std::vector<double> Figures::read(const HostFigures& mine) {
   set(padding_place, static_cast<double>(mine.rows.padding));
   set(memory_place, mine.memory), set(reserved_place, mine.reserved), set(host_memory_place, mine.host_memory);
   set(signal_place, mine.signal), set(beside_place, static_cast<double>(mine.beside)), set(seconds_place, mine.seconds);
+  std::copy(mine.work.begin(), mine.work.end(), known + (work_place - tokens_place));
   if (!all_.defined()) {  // only what the device has is read: 16 bytes
     const at::Tensor host = buffer_.narrow(0, 0, tokens_place).to(at::kCPU);
     const double* first = host.const_data_ptr<double>();
@@ -53,8 +55,12 @@ std::vector<double> Figures::read(const HostFigures& mine) {
     return all;
   }
   buffer_.narrow(0, tokens_place, known_.numel()).copy_(known_, /*non_blocking=*/true);
-  world_->all_gather(all_, buffer_)->wait();
+  const WorkPtr gathered = world_->all_gather(all_, buffer_);
+  gathered->wait();
   const at::Tensor host = all_.to(at::kCPU);
+  // On a device the host was waiting in the line above. If the run was aborted meanwhile, the figures are of no step,
+  // and what was recorded with the communicator cannot be replayed: this says so.
+  if (!host.is_same(all_)) gathered->wait();
   const double* first = host.const_data_ptr<double>();
   return {first, first + host.numel()};
 }
@@ -80,6 +86,7 @@ SharedFigures Figures::exchange(const HostFigures& mine) {
     shared.host_memory = std::max(shared.host_memory, one[host_memory_place]);
     shared.signal = std::max(shared.signal, static_cast<int>(one[signal_place]));
     shared.beside = std::max(shared.beside, static_cast<Beside>(static_cast<int>(one[beside_place])));
+    std::copy_n(one + work_place, kWorkParts, shared.work.emplace_back().begin());
   }
   return shared;
 }

@@ -7,6 +7,7 @@
 #include <drivetrain/communicator.h>
 
 #include "device/device_runtime.h"
+#include "flight/own_work.h"
 
 namespace drivetrain {
 
@@ -26,7 +27,8 @@ struct HostFigures {
   double memory = 0, reserved = 0, host_memory = 0;  // peaks in bytes, of the device and of the process
   int signal = 0;                                    // by which this rank was asked to stop; 0: it was not
   Beside beside = Beside::nothing;
-  double seconds = 0;  // since the start
+  double seconds = 0;     // since the start
+  WorkSeconds work = {};  // its own in this step
 };
 
 // Over all ranks.
@@ -38,6 +40,7 @@ struct SharedFigures {
   int signal = 0;                                    // largest
   Beside beside = Beside::nothing;                   // last
   double seconds = 0;                                // rank 0's
+  std::vector<WorkSeconds> work;                     // of every rank
 };
 
 class Figures {

@@ -21,7 +21,7 @@ double clip_factor(double norm, double limit) {
 
 HostFigures host_figures(const FinishParts& parts, const RowCounts& rows, const RankWord& word) {
   HostFigures mine;
-  mine.rows = rows, mine.signal = word.signal, mine.beside = word.beside;
+  mine.rows = rows, mine.signal = word.signal, mine.beside = word.beside, mine.work = word.work;
   mine.memory = mine.host_memory = peak_memory_bytes();
   mine.reserved = static_cast<double>(cpu_memory().peak_reserved);
   if (DeviceRuntime* runtime = parts.runtime) {
@@ -147,7 +147,7 @@ StepResult Finish::exchange(const RowCounts& rows, const RankWord& word) {
   mine.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - started_).count();
   // Its errors say whose they are.
   const PluginCall call{.id = parts_.communicator_id, .hook = "all_gather", .kind = "", .keeps_errors = true};
-  const SharedFigures shared = plugin_call(call, [&] { return figures_.exchange(mine); });
+  SharedFigures shared = plugin_call(call, [&] { return figures_.exchange(mine); });
   StepResult result;
   result.peak_memory_bytes = shared.memory;
   result.peak_reserved_bytes = shared.reserved, result.host_peak_memory_bytes = shared.host_memory;
@@ -155,6 +155,7 @@ StepResult Finish::exchange(const RowCounts& rows, const RankWord& word) {
   result.beside = shared.beside, result.seconds = shared.seconds;
   result.tokens = shared.rows.tokens, result.documents = shared.rows.documents, result.padding = shared.rows.padding;
   result.loss = result.tokens > 0 ? shared.loss / static_cast<double>(result.tokens) : 0;
+  result.work = std::move(shared.work);
   squares_ = shared.squares;
   return result;
 }

@@ -47,12 +47,14 @@ struct StepResult {
   std::optional<double> loss_scale;  // that the gradients were made with; nothing: no such thing in this run
   // the update is left out, its gradients being not finite; nothing: that ends the run
   std::optional<bool> skipped;
+  std::vector<WorkSeconds> work;  // of every rank, its own in this step
 };
 
 // What a rank tells all others at the end of a step, besides its figures.
 struct RankWord {
   int signal = 0;  // by which it was asked to stop; 0: it was not
   Beside beside = Beside::nothing;
+  WorkSeconds work = {};
 };
 
 // What the end of a step uses of a run; all of it outlives Finish.

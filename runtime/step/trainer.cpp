@@ -48,8 +48,8 @@ Trainer::Trainer(const TrainerParts& parts, Publish publish, const std::atomic<i
                " has a loss scale and says that its steps may be recorded; a replay would repeat "
                "the scale of the recorded step. It must not call PlanContext::capturable");
   state_.refuse_random();
-  gradients_part_.emplace(*parts.finish.runtime, parts.executor.device, kWarmUpSteps);
-  update_part_.emplace(*parts.finish.runtime, parts.executor.device, kWarmUpSteps);
+  for (auto* part : {&gradients_part_, &update_part_})
+    part->emplace(*parts.finish.runtime, parts.executor.device, kWarmUpSteps, parts.executor.flight);
 }
 
 Trainer::~Trainer() = default;
@@ -101,11 +101,13 @@ void Trainer::end_step(const StepResult& result, bool last, std::chrono::steady_
       if (!late_failure_) late_failure_ = std::current_exception();
     }
   };
+  FlightRecord* const flight = parts_.executor.flight;
   const Strategies& strategies = parts_.executor.strategies;
   for (auto s = strategies.rbegin(); s != strategies.rend(); ++s)  // innermost first
     part([&] { plugin_call({s->id, "step_end"}, [&] { s->strategy->step_end(state_); }); });
   Value data = figures(result, seconds_since(start));
   try {
+    if (flight) flight->aside(FlightDoing::evaluate);
     part([&] {
       if (parts_.feed.eval_due(result.step)) data.set("valid_loss", evaluate(result.step));
       evaluate_sets(result.step, data);
@@ -114,12 +116,14 @@ void Trainer::end_step(const StepResult& result, bool last, std::chrono::steady_
     publish_(result.step, std::move(data));  // the step itself was done
     throw;
   }
-  now_doing(FlightDoing::outside);  // an evaluation was inside of a program
+  if (flight) flight->device_reached(), flight->aside_over();
   const Value shared = between_ ? shared_figures(data) : Value();
   part([&] { publish_(result.step, std::move(data)); });
+  now_doing(FlightDoing::save);
   part([&] {
     if (between_) between_->after_step(result, shared, last);
   });
+  now_doing(FlightDoing::outside);
 }
 
 Batch Trainer::next_batch(int64_t micro) {
@@ -133,6 +137,7 @@ Batch Trainer::next_batch(int64_t micro) {
 // Before recorded work: reading and copying are the host's, in every step.
 void Trainer::take_all_batches() {
   taken_.clear();
+  now_doing(FlightDoing::load);
   for (const Instr& instr : executor_.program(Pass::train))
     if (instr.op == Op::load) taken_[instr.micro] = next_batch(instr.micro);
   tell(clock_, Phase::load);
@@ -141,6 +146,7 @@ void Trainer::take_all_batches() {
 void Trainer::compute_gradients() {
   const auto load = [&](int64_t micro) { return gradients_part_ ? taken_.at(micro) : next_batch(micro); };
   const at::Tensor loss = executor_.run(load);
+  now_doing(FlightDoing::reduce);
   finish_.sum_gradients(loss, state_);
 }
 
@@ -158,9 +164,9 @@ StepResult Trainer::train_step(int64_t step) {
   } else {
     compute_gradients();
   }
-  now_doing(FlightDoing::agree);
-  const StepResult result = finish_.agree(step, rows_, {stop_.load(), between_ ? between_->beside() : Beside::nothing});
+  const StepResult result = agree(step);
   const bool skipped = result.skipped.value_or(false);
+  now_doing(FlightDoing::save);
   if (between_) between_->before_update();
   now_doing(FlightDoing::update);
   if (update_part_ && !skipped)
@@ -169,6 +175,18 @@ StepResult Trainer::train_step(int64_t step) {
     finish_.update(state_);
   finish_.updated();
   now_doing(FlightDoing::outside);
+  return result;
+}
+
+// The host's wait for the device.
+StepResult Trainer::agree(int64_t step) {
+  FlightRecord* const flight = parts_.executor.flight;
+  RankWord word{stop_.load(), between_ ? between_->beside() : Beside::nothing};
+  if (flight) word.work = flight->take_own_work();
+  now_doing(FlightDoing::agree);
+  StepResult result = finish_.agree(step, rows_, word);
+  if (flight) flight->device_reached();
+  if (parts_.on_work) parts_.on_work(result.work);
   return result;
 }
 

@@ -33,6 +33,8 @@ struct TrainerParts {
   bool capture = false;  // steps are recorded after the first few, and replayed
   double flops_per_token = 0;
   std::string flops_formula;
+  // Every rank's own work in each step; empty: nobody asks. Main thread.
+  std::function<void(const std::vector<WorkSeconds>&)> on_work = {};
 };
 
 // What a rank does between its steps beside training: saving checkpoints. Every call on every rank. Main thread.
@@ -81,6 +83,7 @@ class DRIVETRAIN_INTERNAL Trainer {
 
  private:
   StepResult train_step(int64_t step);
+  StepResult agree(int64_t step);
   void end_step(const StepResult& result, bool last, std::chrono::steady_clock::time_point start);
   Batch next_batch(int64_t micro);
   void take_all_batches();

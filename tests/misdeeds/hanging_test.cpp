@@ -1,4 +1,5 @@
-// A plugin that never returns: it is named, with the hook, the unit and the rank, and no rank stays.
+// A plugin that never returns: it is named, with the hook, the unit and the rank, and no rank stays. One that takes its
+// time on one rank: that rank is named, and the part of the step.
 #include "misdeeds/misdeeds_fixture.h"
 
 namespace drivetrain::test {
@@ -27,6 +28,24 @@ TEST_F(Misdeeds, a_hook_that_never_returns_on_the_only_rank) {
     expect_says(file_bytes(path("run/log.txt")), {"/misdeed, hook ", "has not returned"});
     std::filesystem::remove_all(path("run"));
   }
+}
+
+// All ranks have the same step time. The others' is spent waiting.
+TEST_F(Misdeeds, a_plugin_that_is_slow_on_one_rank_makes_it_a_straggler) {
+  const std::string rule =
+      " --set straggler_steps=4 --set straggler_least_s=0.02 --set train_steps=8 --set train_batch_size=6";
+  const Ran data = launch(3, misdeed("dataset", "read", "slow", 1) + rule + here());
+  EXPECT_EQ(data.code, 0) << data.output;
+  expect_says(data.output,
+              {"rank 1 is a straggler: its own work takes ", " times the median of ranks 0-2, which do the ",
+               "over the last 4 steps", "is in reading data (dataset/misdeed, hook read)"});
+  EXPECT_EQ(data.output.find("rank 1 is a straggler"), data.output.rfind("rank 1 is a straggler")) << data.output;
+  std::filesystem::remove_all(path("run"));
+  const Ran optimizer = launch(3, misdeed("optimizer", "update", "slow", 2) + rule + here());
+  expect_says(optimizer.output, {"rank 2 is a straggler: ", "is in the optimizer (optimizer/misdeed)"});
+  std::filesystem::remove_all(path("run"));
+  const Ran off = launch(3, misdeed("optimizer", "update", "slow", 2) + rule + " --set straggler_factor=0" + here());
+  EXPECT_EQ(off.output.find("straggler"), std::string::npos) << off.output;
 }
 
 TEST_F(Misdeeds, an_exception_on_one_rank_of_four_ends_all) {

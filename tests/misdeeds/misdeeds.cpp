@@ -58,6 +58,7 @@ class Deed {
     if (is("unreachable")) throw fail(ErrorCode::communication, "the tape drive does not answer");
     if (is("crash")) std::raise(SIGSEGV);
     if (is("exit")) std::exit(0);
+    if (is("slow")) std::this_thread::sleep_for(std::chrono::milliseconds(60));
     while (is("hang")) std::this_thread::sleep_for(std::chrono::milliseconds(50));
   }
 
@@ -186,7 +187,7 @@ class WrongDataset : public Wrong<Dataset> {
     return facts;
   }
   void read(const BatchRequest& request, Batch& batch) override {
-    const bool now = request.step == 3 || deed_.waits_for_a_file();
+    const bool now = request.step == 3 || deed_.waits_for_a_file() || deed_.is_ever("slow");
     if (now) deed_.at("read");
     const auto longs = at::TensorOptions(at::kLong);
     batch.tokens_BS = at::full({request.rows, 8}, 1, now && deed_.is("float") ? longs.dtype(at::kFloat) : longs);

@@ -68,6 +68,18 @@ TEST(Culprit, is_not_who_waits_for_another_himself) {
   EXPECT_EQ(verdict(pictures).culprits, Ranks{2});
 }
 
+// On a device a host has enqueued further calls before the first of them is over.
+TEST(Culprit, is_who_has_not_made_one_of_many_calls_that_devices_wait_in) {
+  Pictures pictures = all_waiting(3, 3);
+  for (auto& p : pictures)
+    p->open.push_back({"world", collective(FlightOp::all_gather, 9), FlightState::waiting, 5}), p->reached["world"] = 9;
+  hold_up(*pictures[1], "dataset/text, hook read");
+  pictures[1]->reached["world"] = 8;
+  const FlightVerdict v = verdict(pictures);
+  EXPECT_EQ(v.culprits, Ranks{1});
+  expect_says(v, {"rank 1 is in dataset/text, hook read", "ranks 0 and 2 wait in all_gather #9 of group world"});
+}
+
 TEST(Culprit, is_who_gives_no_picture) {
   Pictures pictures = all_waiting(4, 2);
   pictures[2].reset();

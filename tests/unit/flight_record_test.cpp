@@ -4,8 +4,12 @@
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
+#include <sys/stat.h>
+
+#include <atomic>
 #include <filesystem>
 #include <fstream>
+#include <thread>
 
 #include <drivetrain/testkit/kit/temp_folder.h>
 
@@ -106,6 +110,48 @@ TEST_F(FlightFile, that_cannot_be_written_is_named) {
             std::string::npos);
 }
 
+// Of whoever else writes there: what is not the rank's own is neither read nor written.
+TEST_F(FlightFile, no_link_is_followed_and_no_pipe_waited_for) {
+  const std::string strangers = folder_.path() + "/strangers";
+  std::ofstream(strangers) << "not ours";
+  for (const char* name : {"/rank_0001", "/rank_0001.new"})
+    std::filesystem::create_symlink(strangers, folder_.path() + name);
+  EXPECT_NE(test::error_of([&] { read_record(path()); }).find("symbolic link, which is not followed"),
+            std::string::npos);
+  leave_one();
+  EXPECT_FALSE(std::filesystem::is_symlink(path()));
+  EXPECT_EQ(read_record(path()).rank, 1);
+  EXPECT_EQ(std::filesystem::file_size(strangers), 8u);
+  std::filesystem::remove(path());
+  ASSERT_EQ(mkfifo(path().c_str(), 0600), 0);
+  EXPECT_NE(test::error_of([&] { read_record(path()); }), "");
+}
+
+// A record is copied while its rank writes: an entry is then whole, or left out.
+TEST_F(FlightFile, what_is_read_meanwhile_is_whole) {
+  FlightRecord record(1, 2);
+  const size_t dp = record.group("dp@0");
+  record.keep_in(path());
+  std::atomic<bool> over = false;
+  std::thread writer([&] {
+    for (int64_t n = 1; !over; ++n) {
+      FlightCall call = all_reduce(n);
+      call.bytes = 3 * n;
+      record.done(record.begin(dp, call));
+    }
+  });
+  size_t read = 0;
+  for (int i = 0; i < 300; ++i)
+    for (const FlightEntry& entry : read_record(path()).entries) {
+      ASSERT_EQ(entry.call.bytes, 3 * entry.call.number);
+      ASSERT_EQ(entry.serial, static_cast<uint64_t>(entry.call.number));
+      ++read;
+    }
+  over = true;
+  writer.join();
+  EXPECT_GT(read, 0u);
+}
+
 TEST_F(FlightFile, that_is_damaged_is_refused_with_what_is_wrong) {
   const auto says = [&](const char* part) {
     const std::string error = test::error_of([&] { read_record(path()); });
@@ -138,6 +184,62 @@ TEST(RecordedGroup, writes_its_calls_and_gives_what_the_group_gives) {
                                              "send #1 to rank 0, group dp@0 (4 elements of Float)",
                                              "recv #1 from rank 0, group dp@0 (4 elements of Float)",
                                              "barrier #2 of group dp@0"}));
+}
+
+// What a device records is made again by each replay, without the host: its record says so, with numbers that follow.
+TEST(RecordedGroup, calls_of_a_recorded_step_are_made_by_its_replays) {
+  const auto record = std::make_shared<FlightRecord>(0, 1);
+  const GroupPtr group = recorded_group(loopback_group(0, at::kCPU, "dp@0"), record);
+  const at::Tensor t = at::zeros({4});
+  const auto states = [&] {
+    std::vector<std::string> list;
+    for (const FlightEntry& entry : record->entries())
+      list.push_back(concat(name_of(entry.call.op), " ", entry.call.number, " ", name_of(entry.state)));
+    return list;
+  };
+  group->all_reduce(t)->wait();
+  record->recording_begins();
+  group->all_gather(t, t)->wait();
+  group->send(t, 0)->wait();
+  std::thread([&] { record->done(record->begin(0, all_reduce(7))); }).join();  // another thread is not recorded
+  const std::vector<RecordedCall> calls = record->recording_ends();
+  ASSERT_EQ(calls.size(), 2u);
+  EXPECT_EQ(states(), (std::vector<std::string>{"all_reduce 1 done", "all_reduce 7 done"}));
+  record->replayed(calls), record->replayed(calls);
+  group->all_reduce(t)->wait();
+  EXPECT_EQ(states(), (std::vector<std::string>{"all_reduce 1 done", "all_reduce 7 done", "all_gather 2 waiting",
+                                                "send 1 waiting", "all_gather 3 waiting", "send 2 waiting",
+                                                "all_reduce 4 done"}));
+  record->device_reached();
+  for (const FlightEntry& entry : record->entries()) EXPECT_EQ(entry.state, FlightState::done);
+}
+
+TEST(FlightRecord, a_wait_that_is_only_enqueued_ends_when_the_device_is_there) {
+  FlightRecord record(0, 2);
+  record.at_step(1);  // on this thread, which is then the main one
+  const size_t dp = record.group("dp@0");
+  const uint64_t serial = record.begin(dp, all_reduce(1));
+  record.pending(serial), record.waiting(serial), record.enqueued(serial);
+  EXPECT_EQ(record.entries().back().state, FlightState::waiting);
+  record.device_reached();
+  EXPECT_EQ(record.entries().back().state, FlightState::done);
+}
+
+TEST(FlightRecord, own_work_leaves_out_waits_evaluations_and_what_the_device_is_waited_for) {
+  FlightRecord record(0, 2);
+  const size_t dp = record.group("dp@0");
+  const auto pause = [] { std::this_thread::sleep_for(std::chrono::milliseconds(30)); };
+  record.at_step(1);
+  record.at(FlightDoing::forward, 0), pause();
+  const uint64_t serial = record.begin(dp, all_reduce(1));
+  pause();
+  record.pending(serial), record.waiting(serial), pause(), record.done(serial);
+  record.aside(FlightDoing::evaluate), record.at(FlightDoing::backward), pause(), record.aside_over();
+  record.at(FlightDoing::agree), pause(), record.device_reached();
+  const WorkSeconds work = record.take_own_work();
+  EXPECT_GE(work[static_cast<size_t>(WorkPart::forward)], 0.03);
+  EXPECT_EQ(work[static_cast<size_t>(WorkPart::backward)], 0);
+  EXPECT_EQ(total(record.take_own_work()) < total(work), true) << "since the last time";
 }
 
 TEST(RecordedGroup, a_call_that_fails_is_written_as_failed) {

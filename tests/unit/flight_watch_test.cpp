@@ -93,6 +93,23 @@ TEST_F(Watched, a_rank_in_a_plugin_that_others_wait_for_is_named_once) {
   EXPECT_TRUE(comes([&] { return log_->all().find("the run goes on") != std::string::npos; }));
 }
 
+// The host of rank 0 waits for its device, in no call of the communicator: that is where the device makes them.
+TEST_F(Watched, a_rank_that_others_wait_for_in_a_replay_is_named) {
+  const auto numbers = std::make_shared<CallNumbers>();
+  const std::vector<RecordedCall> step = {{numbers, dp_, {.op = FlightOp::all_reduce}},
+                                          {numbers, dp_, {.op = FlightOp::all_gather}}};
+  watch();
+  records_[0]->at(FlightDoing::replay);
+  records_[0]->replayed(step);
+  const std::string id = "dataset/slow";
+  plugin_call({id, "read"}, [&] {
+    EXPECT_TRUE(comes([&] { return log_->warnings().find("the run does not go on") != std::string::npos; }));
+  });
+  const std::string said = log_->warnings();
+  EXPECT_NE(said.find("rank 1 is in "), std::string::npos) << said;
+  EXPECT_NE(said.find("rank 0 waits in all_gather #2 of group dp@0"), std::string::npos) << said;
+}
+
 TEST_F(Watched, ranks_that_go_on_are_left_alone) {
   watch();
   for (int i = 0; i < 40; ++i) {

@@ -7,6 +7,7 @@
 
 #include <drivetrain/testkit/kit/temp_folder.h>
 #include "data/device_batches.h"
+#include "flight/group.h"
 #include "plan/plan_run.h"
 #include "run/run.h"
 #include "step/capture.h"
@@ -60,6 +61,19 @@ TEST(RecordedPart, runs_first_is_recorded_once_and_replayed_from_then_on) {
     part.run([&] { device.events.push_back("work"); });
   }
   EXPECT_EQ(device.events, (Events{"work", "work", "begin 1", "work", "end 1", "replay 1", "replay 1", "replay 1"}));
+}
+
+TEST(RecordedPart, each_replay_makes_the_recorded_calls_of_the_communicator_again) {
+  SpyDevice device;
+  const auto flight = std::make_shared<FlightRecord>(0, 1);
+  const GroupPtr group = recorded_group(loopback_group(0, kCpu, "dp@0"), flight);
+  RecordedPart part(device, kCpu, 1, flight.get());
+  for (int step = 1; step <= 4; ++step) {
+    part.run([&] { group->all_reduce(at::empty({2}))->wait(); });
+    EXPECT_EQ(flight->reached().at("dp@0"), step);
+    EXPECT_EQ(flight->entries().back().state, step == 1 ? FlightState::done : FlightState::waiting);
+    flight->device_reached();
+  }
 }
 
 TEST(RecordedPart, what_fails_while_it_is_recorded_leaves_no_recording) {
