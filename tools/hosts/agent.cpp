@@ -47,6 +47,7 @@ class NotesEnds : public OtherHosts {
   void ended(const RankEnd& end) override { channel_.ended(end), ended_.insert(end.rank); }
   void restart_points(const std::string& bytes) override { channel_.restart_points(bytes); }
   void said(const std::string& text) override { channel_.said(text); }
+  void flight_record(int rank, const std::string& bytes) override { channel_.flight_record(rank, bytes); }
 
   bool has_ended(int rank) const { return ended_.count(rank) != 0; }
 
@@ -170,6 +171,7 @@ int agent() try {
     throw UsageError("agent: `drivetrain launch` starts it over ssh and talks to it; there is nothing to type");
   prctl(PR_SET_CHILD_SUBREAPER, 1);  // what a rank leaves behind becomes a child of ours, to be ended
   signal(SIGPIPE, SIG_IGN);
+  signal(SIGXFSZ, SIG_IGN);
   signal(SIGHUP, SIG_IGN);  // the connection's end is seen on the channel
   return Agent(session()).run();
 } catch (const UsageError&) {

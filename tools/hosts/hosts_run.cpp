@@ -189,6 +189,9 @@ void HostsRun::take(Member& member, const Message& message) {
       return note_problem(member, message.rank, message.text);
     case Message::say:
       return say("on host " + member.connection->name() + ": " + message.text);
+    case Message::flight:
+      if (own_rank()) take_flight_record(member, message);
+      return;
     case Message::points:
       return points_.take(message.text);
     case Message::bye:

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "hosts/brought_records.h"
 #include "hosts/host_connection.h"
 #include "launch/attempt.h"
 #include "launch/outcome.h"
@@ -44,6 +45,7 @@ class HostsRun {
     std::string address;  // of it, as the launcher reached it
     std::string answer, problem;
     int problem_code = 0;  // 0: none
+    std::string lost_by;   // why, of one that is lost
   };
 
   int connect();
@@ -73,6 +75,8 @@ class HostsRun {
   bool all_ended() const;
   bool all_said_bye() const;
   AttemptEnd report();
+  void take_flight_record(const Member& from, const Message& message);
+  void tell_of_flight_records();
 
   using Clock = std::chrono::steady_clock;
   double now() const { return std::chrono::duration<double>(Clock::now() - begin_).count(); }
@@ -87,6 +91,8 @@ class HostsRun {
   std::vector<RankState> ranks_;
   std::vector<RankEnd> ends_;
   RestartPoints points_;
+  double flight_asked_at_ = -kNever;
+  BroughtRecords flight_{[this](const std::string& text) { say(text); }};
   bool started_ = false;
   double failed_at_ = kNever, all_ended_at_ = kNever;
   int signal_ = 0;

@@ -9,6 +9,8 @@
 namespace drivetrain::program {
 namespace {
 
+constexpr double kFlightAgainS = 5;
+
 // A scheduler signals the tasks of a job, not always their launcher.
 bool were_preempted(const std::vector<RankEnd>& ends) {
   return std::all_of(ends.begin(), ends.end(), [](const RankEnd& end) { return end.code == 75 && !end.killed; });
@@ -86,7 +88,7 @@ void HostsRun::note_end(Member& member, RankEnd end) {
 
 void HostsRun::lose(Member& member, const std::string& reason) {
   if (member.lost) return;
-  member.lost = true;
+  member.lost = true, member.lost_by = reason;
   member.connection->kill_ssh();
   if (all_ended()) return say("host " + member.connection->name() + " was lost in the end: " + reason);
   // What ranks elsewhere say of a lost peer is its consequence.
@@ -116,6 +118,26 @@ bool HostsRun::all_said_bye() const {
   return std::all_of(members_.begin(), members_.end(), [](const Member& m) { return m.said_bye || m.lost; });
 }
 
+// One host tells that the run does not go on: what the ranks of the others do belongs to it.
+void HostsRun::take_flight_record(const Member& from, const Message& message) {
+  flight_.take(message.rank, message.text);
+  if (now() - flight_asked_at_ < kFlightAgainS) return;
+  flight_asked_at_ = now();
+  for (Member& other : members_)
+    if (&other != &from && !other.said_bye && !other.lost) other.connection->send({.type = Message::flight});
+}
+
+// None has come of a run that ended well.
+void HostsRun::tell_of_flight_records() {
+  for (const Member& member : members_)
+    for (int rank = member.first; rank < member.first + member.count; ++rank)
+      flight_.missing(rank, member.lost ? "host " + member.connection->name() + " was lost: " + member.lost_by
+                                        : "it ended well, or before it had a record");
+  if (flight_.any())
+    say("the flight records of " + flight_.ranks() + " were brought from their hosts: `drivetrain flight " +
+        flight_.folder() + "` reads them");
+}
+
 AttemptEnd HostsRun::report() {
   for (Member& member : members_)
     if (!member.said_bye && !member.lost) lose(member, "its agent did not say that all is ended");
@@ -132,6 +154,7 @@ AttemptEnd HostsRun::report() {
     report.name(*end.failure);
     end.cause = ranks_[static_cast<size_t>(end.failure->rank)].name() + ": " + describe_end(*end.failure);
   }
+  tell_of_flight_records();
   for (const Member& member : members_)
     if (member.lost) end.lost_hosts.push_back(member.connection->name());
   end.restart_point = points_.newest();

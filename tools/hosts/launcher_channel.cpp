@@ -78,6 +78,7 @@ OtherHosts::News LauncherChannel::news() {
   while (const auto message = reader_.next()) {
     if (message->type == Message::end) news.ends.push_back(rank_end_of(*message));
     if (message->type == Message::signal) news.signals.push_back(message->rank);
+    if (message->type == Message::flight) news.wants_flight_records = true;
   }
   news.lost = lost_;
   return news;
@@ -90,6 +91,10 @@ void LauncherChannel::output(int rank, bool is_error, const std::string& bytes) 
 void LauncherChannel::ended(const RankEnd& end) { send(message_of(end)); }
 
 void LauncherChannel::restart_points(const std::string& bytes) { send({Message::points, 0, bytes}); }
+
+void LauncherChannel::flight_record(int rank, const std::string& bytes) {
+  if (!lost_) send({Message::flight, rank, bytes});
+}
 
 void LauncherChannel::said(const std::string& text) { send({Message::say, 0, text}); }
 

@@ -31,6 +31,7 @@ class LauncherChannel : public OtherHosts {
   void ended(const RankEnd& end) override;
   void restart_points(const std::string& bytes) override;
   void said(const std::string& text) override;
+  void flight_record(int rank, const std::string& bytes) override;
 
  private:
   using Clock = std::chrono::steady_clock;

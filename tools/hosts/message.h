@@ -12,7 +12,7 @@ namespace drivetrain::program {
 
 // Goes before all that an agent says: what a shell's start files print stands before it.
 constexpr const char* kAgentBegins = "\1drivetrain-agent\n";
-constexpr const char* kAgentProtocol = "3";
+constexpr const char* kAgentProtocol = "4";
 
 struct Message {
   enum Type : char {
@@ -26,6 +26,7 @@ struct Message {
     end = 'D',     // of `rank`, on its way to the launcher and from there to the other agents
     bye = 'B',     // every process of the ranks is gone
     alive = 'a',   // each second
+    flight = 'f',  // the flight record of `rank`, as its bytes are; of the launcher: those of all ranks are wanted
     points = 'p',  // what rank 0 writes of where the run would go on from
     // of the launcher
     prepare = 'P',

@@ -45,6 +45,7 @@ AttemptEnd Attempt::run() {
   }
   end_children();  // what left a rank's group, and came to us when its parent died
   pass_the_rest();
+  if (wanted_.others) send_flight_records();
   if (wanted_.others) return {};  // they know all of it, and more
   const Report report(ranks_, ends_, [this](const std::string& text) { say(text); });
   report.pass_errors();
@@ -110,7 +111,23 @@ void Attempt::wait_for_something() {
     if (fds[first + i].revents) relays[i]->pass();
   started_.restart_points.take();
   while (const int number = signals_.next()) on_own_signal(number);
-  if (wanted_.others) hear_of_others();
+  if (!wanted_.others) return;
+  hear_of_others();
+  send_stalls();
+}
+
+// Where one has heard that the run does not go on; whoever is stopped has not.
+void Attempt::send_stalls() {
+  if (now() - looked_for_stalls_ < 1) return;
+  looked_for_stalls_ = now();
+  bool any = false;
+  for (RankState& rank : ranks_) any = rank.flight.stall_was_told() || any;
+  if (any) send_flight_records();
+}
+
+void Attempt::send_flight_records() const {
+  for (const RankState& rank : ranks_)
+    if (const auto record = rank.flight.bytes()) wanted_.others->flight_record(rank.number, *record);
 }
 
 void Attempt::hear_of_others() {
@@ -121,6 +138,7 @@ void Attempt::hear_of_others() {
     ends_.back().after_s = now();
     note_end(ends_.back());
   }
+  if (news.wants_flight_records) send_flight_records();
   if (!news.lost) return;
   insisted_ = true;
   signal_ranks(ranks_, SIGKILL);

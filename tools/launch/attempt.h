@@ -59,6 +59,8 @@ class Attempt {
   void keep_deadlines();
   AttemptEnd could_not_start(const std::string& reason) const;
   void pass_the_rest();
+  void send_stalls();
+  void send_flight_records() const;
 
   const LaunchRequest& request_;
   const RanksToStart& wanted_;
@@ -75,6 +77,7 @@ class Attempt {
   bool came_by_itself_ = false;
   bool reminded_ = false;  // one came after SIGUSR1
   bool insisted_ = false;  // a second one came
+  double looked_for_stalls_ = 0;
 };
 
 }  // namespace drivetrain::program

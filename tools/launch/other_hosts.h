@@ -22,7 +22,8 @@ class OtherHosts {
   struct News {
     std::vector<RankEnd> ends = {};  // of ranks on other hosts
     std::vector<int> signals = {};   // for all ranks
-    bool lost = false;               // nobody is there any more: the ranks have to end at once
+    bool wants_flight_records = false;
+    bool lost = false;  // nobody is there any more: the ranks have to end at once
   };
   // After each wait.
   virtual News news() = 0;
@@ -31,6 +32,7 @@ class OtherHosts {
   virtual void ended(const RankEnd& end) = 0;
   virtual void restart_points(const std::string& bytes) = 0;  // that rank 0 has written
   virtual void said(const std::string& text) = 0;
+  virtual void flight_record(int rank, const std::string& bytes) = 0;
 };
 
 }  // namespace drivetrain::program

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "launch/activity.h"
+#include "launch/held_record.h"
 #include "launch/line_relay.h"
 
 namespace drivetrain::program {
@@ -20,6 +21,7 @@ struct RankState {
   bool ended = false;
   std::unique_ptr<LineRelay> out;  // null: inherited
   std::unique_ptr<LineRelay> err;  // null: a terminal, inherited by rank 0
+  HeldRecord flight;               // where an agent has started it
   std::string log;                 // the file that all it writes goes to; "": there is none
   int stop_signal = 0;             // that stopped it, while it stands
   double alone_since = 0;          // of one that is stopped: since when no other goes on

@@ -117,6 +117,7 @@ class Starter {
     const int rank = state.number;
     Descriptor out, err;
     RankStart start;
+    if (wanted_.others) state.flight = HeldRecord::make();
     start.command = &wanted_.command;
     start.environment = environment_of(rank, local);
     const bool own_streams = rank == 0 && !wanted_.others;
@@ -133,7 +134,8 @@ class Starter {
     if (cores_) start.before = [this, local] { return cores_->bind_this_process(local); };
     start.inherited = {{"DRIVETRAIN_LISTEN_FD", own.listener.get()},
                        {"DRIVETRAIN_NEWS_FD", own.news.get()},
-                       {"DRIVETRAIN_RESTART_POINTS_FD", own.restart_points.get()}};
+                       {"DRIVETRAIN_RESTART_POINTS_FD", own.restart_points.get()},
+                       {"DRIVETRAIN_FLIGHT_FD", state.flight.fd()}};
     start.config = config_.file.get(), start.config_number = config_.number;
     start.signal_mask = mask_;
     state.pid = start_rank(start);
