@@ -8,7 +8,6 @@
 
 #include <drivetrain/testkit/kit/temp_folder.h>
 
-#include "app/run_flight.h"
 #include "support/plugin_under_test.h"
 
 namespace drivetrain {
@@ -16,8 +15,8 @@ namespace {
 
 class Left : public ::testing::Test {
  protected:
-  Left() { std::filesystem::create_directory(folder_.path() + "/" + kFlightFolder); }
-  std::string path(int64_t rank) const { return flight_file(folder_.path(), rank); }
+  Left() { std::filesystem::create_directory(folder_.path() + "/flight"); }
+  std::string path(int64_t rank) const { return folder_.path() + "/flight/rank_000" + std::to_string(rank); }
   void leave(int64_t rank, uint64_t run) const {
     FlightRecord record(rank, 3);
     record.belongs_to(run, folder_.path());

@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <deque>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -85,14 +86,21 @@ bool HostDevice::synchronize(double within_s) const {
 void HostGraph::begin() { recording_now = this; }
 void HostGraph::end() { recording_now = nullptr; }
 
-// It begins when its stream comes to it; all that it forked to other streams before is joined by then.
+// It begins when its stream comes to it, and is one piece of it: what it forked to other streams waits for nothing that
+// was enqueued there.
 void HostGraph::replay() {
   own_stream->push([recording = recording_, stream = own_stream] {
     for (const auto& event : recording->events) *event = false;
-    for (const auto& [on, task] : recording->tasks)
-      if (on != stream) on->push(task);
-    for (const auto& [on, task] : recording->tasks)
-      if (on == stream) task();
+    std::map<cudaStream_t, std::vector<const std::function<void()>*>> branches;
+    for (const auto& [on, task] : recording->tasks) branches[on].push_back(&task);
+    const auto run = [](const std::vector<const std::function<void()>*>& tasks) {
+      for (const auto* task : tasks) (*task)();
+    };
+    std::vector<std::thread> threads;
+    for (const auto& [on, tasks] : branches)
+      if (on != stream) threads.emplace_back(run, std::cref(tasks));
+    run(branches[stream]);
+    for (std::thread& thread : threads) thread.join();
   });
 }
 

@@ -19,8 +19,8 @@ constexpr double kMayTakeS = 15;  // far more than any replay here
 // their figures by a call that is not recorded, and the host waits for the device.
 class Step {
  public:
-  explicit Step(Rank& r, int64_t numel = 10) : world_(r.world()), sum_(at::ones({numel}, at::kFloat)) {
-    world_->all_reduce(at::ones({3}, at::kFloat))->wait();
+  explicit Step(Rank& r, int64_t numel = 10) : rank_(r), world_(r.world()), sum_(at::ones({numel}, at::kFloat)) {
+    world_->all_reduce(once_)->wait();
     EXPECT_TRUE(device_.synchronize(kMayTakeS));
   }
   // `first`: what the device does ahead of the call.
@@ -34,7 +34,10 @@ class Step {
     graph_.replay();
     const WorkPtr gathered = world_->all_gather(all_, mine_);
     gathered->wait();
-    if (!device_.synchronize(kMayTakeS)) throw std::runtime_error("the replay hangs");
+    if (!device_.synchronize(kMayTakeS)) {
+      rank_.communicator->abort("the replay hangs");
+      throw std::runtime_error("the replay hangs");
+    }
     gathered->wait();
   }
   float sum() const { return sum_.const_data_ptr<float>()[0]; }
@@ -42,8 +45,11 @@ class Step {
 
  private:
   const HostDevice device_;
+  Rank& rank_;
   const GroupPtr world_;
-  at::Tensor sum_, all_ = at::ones({2}, at::kFloat), mine_ = at::ones({1}, at::kFloat);
+  // The host's memory: it stays as long as the device uses it.
+  at::Tensor sum_, once_ = at::ones({3}, at::kFloat), all_ = at::ones({2}, at::kFloat),
+                   mine_ = at::ones({1}, at::kFloat);
   HostGraph graph_;
 };
 
