@@ -45,6 +45,9 @@ OptionTable memory_table() {
       .field("share", &MemoryRates::share, "share of it that simple passes reach")
       .required()
       .range(0.001, kMostShare)
+      .field("arithmetic_share", &MemoryRates::arithmetic_share,
+             "share in passes with arithmetic, such as norms and activation functions; 0: as share")
+      .range(0, kMostShare)
       .field("gib", &MemoryRates::gib, "memory that a rank may use, GiB")
       .required()
       .range(1e-6, kMostRate);
