@@ -165,8 +165,12 @@ Hardware read_hardware(const std::string& file, const std::string& folder) {
   Value value = read_json_file(path);
   if (!value.is_object())
     throw fail(ErrorCode::config, path, ": a hardware file is an object, found ", value.type_name());
-  for (const char* group : {"products", "attention", "memory", "host_link", "network", "pcie"})
-    if (!value.find(group)) value.set(group, Value::object()).set("_", true);
+  for (const char* group : {"products", "attention", "memory", "host_link", "network", "pcie"}) {
+    if (value.find(group)) continue;
+    Value none = Value::object();
+    none.where = value.where;
+    value.set(group, none);
+  }
   Problems problems;
   const auto parsed = hardware_table().parse(value, "hardware file " + path, "", problems);
   if (!problems.empty()) throw fail(problems.list().front().code, problems.text(), kRemedy);
