@@ -165,8 +165,9 @@ TEST(ShortProduct, float32_matmul_precision_keeps_what_it_promises) {
   {
     const MatmulPrecision medium("medium");
     check_all(0x1.0p-7);
-    if (float_products() == FloatProducts::rounded)
+    if (float_products() == FloatProducts::rounded) {
       EXPECT_TRUE(product(x, w).equal(product(x.to(at::kBFloat16).to(at::kFloat), w.to(at::kBFloat16).to(at::kFloat))));
+    }
   }
   EXPECT_TRUE(product(x, w).equal(highest));
 }
