@@ -124,7 +124,8 @@ FloatProducts float_products(const std::string& precision) {
 }
 
 std::optional<at::Tensor> short_product(const at::Tensor& a, const at::Tensor& b, const at::Tensor& bias) {
-  if (a.size(0) < kLeastRows || !takes(a, b) || (bias.defined() && bias.scalar_type() != a.scalar_type())) return std::nullopt;
+  if (a.size(0) < kLeastRows || !takes(a, b) || (bias.defined() && bias.scalar_type() != a.scalar_type()))
+    return std::nullopt;
   const Stored of_a = stored(a), of_b = stored(b);
   const at::Tensor dense_bias = bias.defined() ? bias.contiguous() : bias;
   kernels::Product op = product_of(a, b, of_a, of_b);
