@@ -51,11 +51,11 @@ DRIVETRAIN_KERNEL int norm_backward_cuda(const NormBackward&, void* stream);
 // 16 bits are activations and are added in blocks of kNormRows; on CUDA rows i, i + 32, ... in order, then a fold.
 struct ColumnSum {
   const void* partial = nullptr;
-  Dtype partial_dtype = Dtype::f32;  // on CUDA only that
   int64_t rows = 0, columns = 0;
   void* out = nullptr;
   bool add = false;
-  Dtype dtype = Dtype::f32;  // of out; on the CPU only that
+  Dtype dtype = Dtype::f32;          // of out; on the CPU only that
+  Dtype partial_dtype = Dtype::f32;  // on CUDA only that
 };
 DRIVETRAIN_KERNEL void column_sum_cpu(const ColumnSum&, int64_t column_begin, int64_t column_end);
 DRIVETRAIN_KERNEL int column_sum_cuda(const ColumnSum&, void* stream);

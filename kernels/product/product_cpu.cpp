@@ -12,10 +12,7 @@ namespace {
 constexpr int64_t kGroup = 4;   // panels that a task packs itself
 constexpr int64_t kSpan = 16;   // panels of the packed operand that a task multiplies them with
 constexpr int64_t kChunk = 32;  // tile pairs of a panel that are packed at a time
-#ifndef KS
-#define KS 4
-#endif
-constexpr int64_t kStride = KS;  // tile pairs between two visits of a block of C
+constexpr int64_t kStride = 4;  // tile pairs between two visits of a block of C
 static_assert(kGroup % 2 == 0 && kSpan % 2 == 0);
 
 int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
@@ -53,16 +50,6 @@ struct Window {
 DRIVETRAIN_INLINE uint16_t high_bits(float x) { return to_bf16(x); }
 DRIVETRAIN_INLINE uint16_t low_bits(float x) { return to_bf16(x - widened(Bf16{to_bf16(x)})); }
 
-DRIVETRAIN_VECTOR_CLONES void round_rows(const float* from, int64_t stride, uint16_t* to, bool low) {
-  for (int64_t r = 0; r < kPanel; ++r) {
-    const float* row = from + r * stride;
-    if (low)
-      for (int64_t i = 0; i < kPanel; ++i) to[r * kPanel + i] = low_bits(row[i]);
-    else
-      for (int64_t i = 0; i < kPanel; ++i) to[r * kPanel + i] = high_bits(row[i]);
-  }
-}
-
 // The 32 x 32 bfloat16 of a tile pair: where they are, if they are all there and bfloat16; else made in `window`.
 struct Source {
   const uint16_t* rows;
@@ -83,7 +70,7 @@ Source source_of(const Product& op, const Side& s, int64_t panel, int64_t pair, 
     const auto part = [&](int64_t r, int64_t c) {
       return low ? low_bits(from[r * s.stride + c]) : high_bits(from[r * s.stride + c]);
     };
-    whole ? round_rows(from, s.stride, window.bits, low) : window.fill(rows, columns, part);
+    whole ? round_window(from, s.stride, low, window.bits) : window.fill(rows, columns, part);
   }
   return {window.bits, kPanel};
 }

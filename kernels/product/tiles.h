@@ -39,6 +39,9 @@ void pack_a_transposed(const uint16_t* rows, int64_t stride, char* pair);  // ro
 void pack_b(const uint16_t* rows, int64_t stride, char* pair);             // rows are k
 void pack_b_transposed(const uint16_t* rows, int64_t stride, char* pair);  // rows are columns of B
 
+// 32 x 32 float32 rounded to bfloat16, or with `low` what rounding leaves out of them, rounded; rows become dense.
+void round_window(const float* rows, int64_t stride, bool low, uint16_t* to);
+
 // What is written of a block of sums.
 struct BlockEnd {
   const float* sums;

@@ -96,6 +96,10 @@ inline __attribute__((always_inline)) __mmask16 lanes(int64_t left) {
   return static_cast<__mmask16>(left >= 16 ? 0xFFFFU : (1U << left) - 1);
 }
 
+inline __attribute__((always_inline)) __m512 widened_lanes(__m256bh x) {
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32((__m256i)x), 16));
+}
+
 inline __attribute__((always_inline)) __m512bh pairs_of(__m512i x) { return (__m512bh)x; }
 
 // Eight rows of A against the 32 columns of B: 16 sums in registers.
@@ -208,6 +212,17 @@ void pack_b_transposed(const uint16_t* rows, int64_t stride, char* pair) {
   transpose(reinterpret_cast<const char*>(rows + 16 * stride), 2 * stride, pair + 1024);
 }
 
+void round_window(const float* rows, int64_t stride, bool low, uint16_t* to) {
+  for (int64_t r = 0; r < kPanel; ++r, rows += stride, to += kPanel) {
+    __m512 left = _mm512_loadu_ps(rows), right = _mm512_loadu_ps(rows + 16);
+    if (low) {
+      left = _mm512_sub_ps(left, widened_lanes(_mm512_cvtneps_pbh(left)));
+      right = _mm512_sub_ps(right, widened_lanes(_mm512_cvtneps_pbh(right)));
+    }
+    _mm512_storeu_si512(to, (__m512i)_mm512_cvtne2ps_pbh(right, left));
+  }
+}
+
 void end_block_bf16(const BlockEnd& block) {
   for (int64_t i = 0; i < block.columns; i += 16) {
     const __mmask16 some = lanes(block.columns - i);
@@ -258,6 +273,7 @@ void pack_a(const uint16_t*, int64_t, char*) { __builtin_trap(); }
 void pack_a_transposed(const uint16_t*, int64_t, char*) { __builtin_trap(); }
 void pack_b(const uint16_t*, int64_t, char*) { __builtin_trap(); }
 void pack_b_transposed(const uint16_t*, int64_t, char*) { __builtin_trap(); }
+void round_window(const float*, int64_t, bool, uint16_t*) { __builtin_trap(); }
 void end_block_bf16(const BlockEnd&) { __builtin_trap(); }
 void end_block_f32(const BlockEnd&, bool, bool) { __builtin_trap(); }
 

@@ -17,8 +17,8 @@ namespace {
 using kernels::Dtype;
 using kernels::ProductUnit;
 
-// Below so many rows of either side most of a tile would be empty.
-constexpr int64_t kLeastSide = 8;
+// With fewer rows, as when a text grows token by token, packing the weight takes longer than all the rest.
+constexpr int64_t kLeastRows = 8;
 // Summands that are packed at a time: what all tasks read then stays in the caches, and little memory is taken.
 constexpr int64_t kSlab = 8192;
 // Results of this size do not stay in any cache until somebody reads them.
@@ -42,7 +42,7 @@ Stored stored(const at::Tensor& x) {
 
 bool takes(const at::Tensor& a, const at::Tensor& b) {
   if (!a.is_cpu() || a.scalar_type() != b.scalar_type() || kernels::product_unit() == ProductUnit::none) return false;
-  if (a.size(0) < kLeastSide || b.size(1) < kLeastSide || a.size(1) == 0) return false;
+  if (a.numel() == 0 || b.numel() == 0) return false;
   if (a.scalar_type() == at::kBFloat16) return true;
   return a.scalar_type() == at::kFloat && float_products() != FloatProducts::whole;
 }
@@ -124,7 +124,8 @@ FloatProducts float_products(const std::string& precision) {
 }
 
 std::optional<at::Tensor> short_product(const at::Tensor& a, const at::Tensor& b, const at::Tensor& bias) {
-  if (!takes(a, b) || (bias.defined() && bias.scalar_type() != a.scalar_type())) return std::nullopt;
+  if (a.size(0) < kLeastRows || !takes(a, b) || (bias.defined() && bias.scalar_type() != a.scalar_type()))
+    return std::nullopt;
   const Stored of_a = stored(a), of_b = stored(b);
   const at::Tensor dense_bias = bias.defined() ? bias.contiguous() : bias;
   kernels::Product op = product_of(a, b, of_a, of_b);

@@ -9,9 +9,9 @@
 
 namespace drivetrain {
 
-// How float32 matrices are multiplied on this processor: as they are, split into two bfloat16 each, or rounded to one.
+// How this processor multiplies float32 matrices: as they are, split into two bfloat16 each, or rounded to one.
 enum class FloatProducts { whole, split, rounded };
-// `precision`: PyTorch's float32_matmul_precision, "highest", "high" or "medium"; without it that of LibTorch's context.
+// `precision`: PyTorch's float32_matmul_precision; without it that of LibTorch's context.
 FloatProducts float_products(const std::string& precision);
 FloatProducts float_products();
 
