@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include "study/charts.h"
 #include "study/measure.h"
 #include "study/report.h"
 
@@ -151,6 +152,46 @@ TEST(Report, every_form_names_every_cell) {
   EXPECT_EQ(page.find("<script"), std::string::npos);
   EXPECT_EQ(page.find("http"), std::string::npos);
   EXPECT_EQ(parse_json(json, "json").find("cells")->items().size(), study.cells.size());
+}
+
+TEST(Report, a_level_of_any_characters_is_shown_as_it_is) {
+  StudyRecord study = planted();
+  study.cells[1].id = "a=3_%,b=0", study.cells[1].levels[0].second = "3 %";
+  EXPECT_EQ(label_of(study.cells[1], study), "a 3 %, b 0");
+  const Analysis analysis = analysis_of(study);
+  EXPECT_NE(begin_of_rows(study, analysis, {1}, "speed").find("a 3 %%, b 0"), std::string::npos)
+      << "gnuplot takes it for a format";
+}
+
+TEST(Report, shares_energy_and_times_of_day_are_in_every_form_that_has_room) {
+  StudyRecord study = planted();
+  for (RunRecord& run : study.cells[0].runs) {
+    run.began = "2026-11-25T10:00:00Z", run.ended = "2026-11-25T10:00:09Z";
+    run.end = parse_json(R"({"part_shares": {"forward": 0.25, "update": 0.75}, "communication_share": 0.125,
+      "communication_share_most": 0.2, "energy_j": 90, "steps_energy_j": 44, "energy_steps": 11})",
+                         "end");
+  }
+  const Analysis analysis = analysis_of(study);
+  EXPECT_DOUBLE_EQ(analysis.cells[0].part_shares.at("forward"), 0.25);
+  EXPECT_DOUBLE_EQ(*analysis.cells[0].joules_per_1k_tokens, 1000 * 44. / (11 * 8 * 32));
+  EXPECT_FALSE(analysis.cells[1].energy_j);
+  const Value cell = parse_json(json_text(study, analysis), "json").find("cells")->items()[0];
+  EXPECT_EQ(cell.find("runs")->items()[0].find("ended")->as_string(), "2026-11-25T10:00:09Z");
+  EXPECT_EQ(cell.find("part_shares")->find("update")->as_double(), 0.75);
+  const std::string page = html_text(study, analysis, {}, "none");
+  for (const char* part : {"Shares of a step", "12.5 %", "20.0 %", "J per 1000 tokens", "15.62"})
+    EXPECT_NE(page.find(part), std::string::npos) << part;
+}
+
+TEST(Window, the_first_steps_alone_are_measured_by_their_mean) {
+  Warmup warmup;
+  warmup.only_first = 2;
+  const Window window = steady_window({4, 2, 1, 1}, warmup);
+  EXPECT_EQ(window.first, 0u);
+  EXPECT_EQ(window.last, 2u);
+  EXPECT_FALSE(window.never);
+  EXPECT_DOUBLE_EQ(run_figure({4, 2}, warmup), 3);
+  EXPECT_TRUE(steady_window({4}, warmup).never);
 }
 
 }  // namespace

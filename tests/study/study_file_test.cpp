@@ -75,6 +75,8 @@ TEST_F(StudyFileTest, refuses_what_is_wrong_with_place_and_remedy) {
   expect_refused(R"({"base": "base.json", "factors": {"a": [1, 2]}, "repeats": "x"})",
                  {"\"repeats\" is a whole number"});
   expect_refused(R"({"base": "base.json", "factors": {"a": [1, 2]}, "timeout_s": 0})", {"\"timeout_s\"", "above 0"});
+  expect_refused(R"({"base": "base.json", "factors": {"a": [1, 2]}, "warmup": {"rule": "first_steps", "window": 3}})",
+                 {"\"window\" goes with the rule \"steady\""});
   expect_refused(R"({"base": "base.json", "set": {"output_dir": "x"}, "factors": {"a": [1, 2]}})", {"\"output_dir\""});
 }
 

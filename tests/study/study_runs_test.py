@@ -87,10 +87,10 @@ def signal_ranks(study, signals):
 
 def every_end(folder):
     endless = {"train_steps": 10000000}
-    study = Study(folder, timeout_s=6, reference={"end": "ok"}, memory_limit_bytes=6 << 30, factors={"end": {"levels": {
+    study = Study(folder, timeout_s=6, reference={"end": "ok"}, memory_limit_bytes=2 << 30, factors={"end": {"levels": {
         "ok": {}, "refused": {"tensor_parallel.size": 3}, "nan": {"optimizer.params.lr": 1e30}, "timeout": endless,
         "hangs": endless, "crashed": endless, "wrong": {"seed": 7},
-        "oom": {"model.params.hidden_size": 4096, "model.params.num_layers": 8}}}})
+        "oom": {"model.params.hidden_size": 3072, "model.params.num_layers": 4}}}})
     threading.Thread(target=signal_ranks, daemon=True, args=(
         study, {"end=hangs": signal.SIGSTOP, "end=crashed": signal.SIGKILL})).start()
     study.run()
@@ -111,7 +111,7 @@ def every_end(folder):
     check(run["began"].startswith("20") and run["began"] <= run["ended"], run)
     page = (study.output / "report.html").read_text()
     for part in ("tensor_parallel.size=3", "Not ranked", "timeout", "loss not finite", "out of memory (", "signal 9",
-                 "Shares of a step", "Where a step&#39;s time goes" if "&#39;" in page else "Where a step's time goes"):
+                 "Shares of a step", "Where a step's time goes"):
         check(part in page, part)
     check("<script" not in page, "the page has a script")
 
@@ -130,17 +130,16 @@ def on_a_terminal(folder):
     text = shown.decode()
     for part in ("\x1b[", "2 of 4 runs", "cells  ", "seed=2  repeat 2  step", "left"):
         check(part in text, f"not shown: {part!r}\n{text!r}")
-    after = text[text.rindex("report: "):]
-    check(after.rstrip().endswith("report.html\r\n\x1b[5A\x1b[J") or "\x1b[J" in after, f"what was drawn stays: {after!r}")
+    check(text.endswith("\x1b[J"), f"what was drawn stays: {text[-300:]!r}")
     plain = study.run("--resume")
     check("\x1b" not in plain, f"escapes in a file: {plain!r}")
 
 
 def disk_full(folder):
     """A file system of its own with little room; without the right to mount one there is nothing to try."""
-    study = Study(folder, repeats=2, factors={"seed": [1, 2]})
+    study = Study(folder, repeats=8, factors={"seed": [1, 2]})
     study.output.mkdir()
-    script = (f"mount -t tmpfs -o size=400k tmpfs {study.output} && {{ {PROGRAM} study {folder}/study.json; code=$?; "
+    script = (f"mount -t tmpfs -o size=160k tmpfs {study.output} && {{ {PROGRAM} study {folder}/study.json; code=$?; "
               f"cat {study.output}/ledger.jsonl > {folder}/ledger; exit $code; }}")
     ran = subprocess.run(["unshare", "-rm", "sh", "-c", script], text=True, stdout=subprocess.PIPE,
                          stderr=subprocess.STDOUT, timeout=120)

@@ -41,11 +41,18 @@ std::string data_block(const std::string& name, const std::string& data) {
   return data.empty() ? "" : "$" + name + " << EOD\n" + data + "EOD\n";
 }
 
+// gnuplot takes the label of a tick for a format.
+static std::string as_format(const std::string& text) {
+  std::string result;
+  for (const char c : text) result += c == '%' ? std::string("%%") : std::string(1, c);
+  return result;
+}
+
 std::string begin_of_rows(const StudyRecord& study, const Analysis& analysis, const std::vector<size_t>& order,
                           const std::string& name) {
   std::string ticks;
   for (size_t i = 0; i < order.size(); ++i)
-    ticks += (i > 0 ? "," : "") + quoted(tick(label_of(*analysis.cells[order[i]].cell, study))) +
+    ticks += (i > 0 ? "," : "") + quoted(as_format(tick(label_of(*analysis.cells[order[i]].cell, study)))) +
              formatted(" %g", row_of(order, i));
   return begin_of(900, 90 + 26 * static_cast<int>(order.size()), name) + "set ytics (" + ticks + ")\n" +
          formatted("set yrange [0.3:%g]\nset xrange [0:*]\nset key off\n", static_cast<double>(order.size()) + 0.7);

@@ -9,6 +9,13 @@
 #include "config/printable.h"
 
 namespace drivetrain::study {
+
+std::string file_name(std::string text) {
+  for (char& c : text)
+    if (c == '/' || c == ' ' || static_cast<unsigned char>(c) < ' ') c = '_';
+  return text;
+}
+
 namespace {
 
 constexpr size_t kMostCells = 10000;
@@ -51,12 +58,6 @@ std::vector<std::vector<int>> one_at_a_time(const StudyFile& study) {
     for (int level = 0; level < static_cast<int>(study.factors[f].levels.size()); ++level)
       if (level != study.reference[f]) list.push_back(study.reference), list.back()[f] = level;
   return list;
-}
-
-std::string file_name(std::string text) {
-  for (char& c : text)
-    if (c == '/' || c == ' ' || static_cast<unsigned char>(c) < ' ') c = '_';
-  return text;
 }
 
 // "zero=1,attention=flash"; a row without levels: what it sets.

@@ -35,6 +35,9 @@ struct Fraction {
 };
 Fraction fraction_of(const std::vector<int>& levels, int64_t fraction);
 
+// What a cell's id has instead of characters that the name of a folder should not have.
+std::string file_name(std::string text);
+
 // One run of one cell in one block.
 struct Turn {
   int64_t block = 0;  // the repeat, from 0

@@ -13,8 +13,6 @@ namespace {
 constexpr const char* kStyle = R"css(
 :root{color-scheme:light dark;--ink:#111;--paper:#fff;--soft:#f2f4f6;--grid:#9aa4ae;--bar:#2a6fb0;--bad:#b04a2a;--good:#2a9050}
 @media(prefers-color-scheme:dark){:root{--ink:#e6e8ea;--paper:#14171a;--soft:#20252a;--grid:#6d7780;--bar:#6cb0ee;--bad:#ee8a66;--good:#5fce8a}}
-@media print{:root{--ink:#000;--paper:#fff;--soft:#f2f4f6;--grid:#888;--bar:#2a6fb0;--bad:#b04a2a;--good:#2a9050}
- body{font-size:9pt;max-width:none;margin:0} tr,figure{break-inside:avoid} table{font-size:8pt}}
 body{font:15px/1.5 system-ui,sans-serif;color:var(--ink);background:var(--paper);max-width:72rem;margin:2rem auto;padding:0 1rem}
 h1{font-size:1.5rem;margin-bottom:0} h2{font-size:1.15rem;margin-top:2rem}
 table{border-collapse:collapse;width:100%;font-size:.87rem} .wide{overflow-x:auto}
@@ -24,6 +22,10 @@ tr.ref{font-weight:600} tr.bad td:first-child{background:repeating-linear-gradie
 code{font:.8rem ui-monospace,monospace;overflow-wrap:anywhere} tr.how td{padding-top:0;opacity:.75}
 .faster{color:var(--good)} .slower,.failed{color:var(--bad)} figure{margin:1rem 0} svg{width:100%;height:auto} li{margin:.2rem 0}
 tr.main td{border-bottom:0}
+@page{size:A4 landscape;margin:12mm}
+@media print{:root{color-scheme:light;--ink:#000;--paper:#fff;--soft:#f2f4f6;--grid:#888;--bar:#2a6fb0;--bad:#b04a2a;--good:#2a9050}
+ body{font-size:9pt;max-width:none;margin:0} tr,figure,h2{break-inside:avoid} h2{break-after:avoid} .wide{overflow:visible}
+ table{font-size:7pt} th,td{padding:.15rem .3rem} td.n,th.n{white-space:normal} figure svg{max-height:165mm}}
 )css";
 
 std::string escaped(const std::string& text) {

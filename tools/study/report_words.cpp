@@ -3,6 +3,7 @@
 
 #include <drivetrain/toolkit/text.h>
 
+#include "study/design.h"
 #include "study/report.h"
 
 namespace drivetrain::study {
@@ -39,7 +40,7 @@ std::string label_of(const CellRecord& cell, const StudyRecord& study) {
     by_levels += (f > 0 ? "," : "") + cell.levels[f].first + "=" + cell.levels[f].second;
     if (varies(study, f)) label += (label.empty() ? "" : ", ") + cell.levels[f].first + " " + cell.levels[f].second;
   }
-  const bool is_row = by_levels != cell.id;  // it has a name of its own, or sets further keys
+  const bool is_row = file_name(by_levels) != cell.id;  // it has a name of its own, or sets further keys
   return is_row || label.empty() ? cell.id : label;
 }
 
