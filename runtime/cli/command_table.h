@@ -20,8 +20,6 @@ inline constexpr RefusedOptions kOtherLaunchers[] = {
     {"--nnodes", "the number of hosts is --num_nodes K, with --hostfile FILE"},
     {"--rdzv_endpoint --rdzv_backend --rdzv_id", "where rank 0 listens is --master_addr and --master_port"},
     {"--no_ssh_check", "launch logs in to all hosts at once and starts no rank before each has answered"},
-    {"--min_elastic_nodes --max_elastic_nodes --elastic_training",
-     "not in this version by nodes: --max-restarts N --elastic MIN:MAX counts ranks, on one host or over ssh"},
     {"--num_accelerators", "ranks per host are -n N"},
     {"--module -m --no_python --no_local_rank --venv_script",
      "not in this version: ranks are `drivetrain train`, no script or module is started"},

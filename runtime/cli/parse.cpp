@@ -89,8 +89,9 @@ void check_options(const Command& command, const std::vector<Option>& options, c
     if (!given(name)) continue;
     if (!option.excludes.empty() && given(option.excludes))
       refuse(command, std::string(option.excludes) + " and " + name + " exclude each other");
-    // Under `launch` it depends on the benchmark what goes with what: launch_request says so.
-    if (!option.needs.empty() && !given(option.needs) && command.name != "launch")
+    // Of what `launch` hands on it depends on the benchmark what goes with what: launch_request says so.
+    const bool handed_on = command.name == "launch" && !find_option(command, option.name);
+    if (!option.needs.empty() && !given(option.needs) && !handed_on)
       refuse(command, name + " goes with " + std::string(option.needs));
   }
 }

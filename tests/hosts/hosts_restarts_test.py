@@ -61,6 +61,14 @@ class Restarts(Launches):
                     "gives up after 1 restart without a newer checkpoint")
         self.expect_nothing_left()
 
+    def test_whole_hosts_only(self):
+        """DeepSpeed's options: of a host without a rank none is used."""
+        ended = self.restarted('point step-1; [ $WORLD_SIZE = 1 ] && exit 0; [ $RANK = 2 ] && kill -9 $$; sleep 1; exit 5',
+                               "--elastic_training", "--min_elastic_nodes", "1", "--master_addr", "10.77.0.1")
+        self.expect(ended, 0, "rank 2 on host b failed twice in a row: goes on with 1 rank instead of 3, on 1 host")
+        self.assertEqual([hosts for hosts, _ in self.attempts()], ["abb", "abb", "a"])
+        self.expect_nothing_left()
+
     def test_a_spare_that_lacks_the_run(self):
         self.hosts["c"].run("mount", "-t", "tmpfs", "tmpfs", self.work)
         self.addCleanup(self.hosts["c"].run, "umount", self.work)
@@ -114,11 +122,26 @@ class ALostHost(Launches):
 
 @unittest.skipUnless(ALL, "DRIVETRAIN_ALL_LOST_HOSTS=1 is not set")
 class TheLostHostOfRank0(ALostHost):
+    options = ("--elastic", "1:3")
+
     def test_another_takes_its_place(self):
-        self.expect(self.lose("a", "--elastic", "1:3", on="c"), 0, "rank 0 on host a failed first: lost with its host",
-                    "host a is lost: goes on with 2 ranks instead of 3")
+        self.expect(self.lose("a", *self.options, on="c"), 0, "rank 0 on host a failed first: lost with its host",
+                    "host a is lost: goes on with 2 ranks instead of 3, on 1 host")
         self.assertEqual([hosts for hosts, _ in self.attempts()], ["abb", "bb"])
         self.expect_nothing_left()
+
+
+class TheLostHostOfRank0ByWholeHosts(TheLostHostOfRank0):
+    options = ("--elastic_training", "--master_addr", "10.77.0.1")  # which no host has any more
+
+
+@unittest.skipUnless(ALL, "DRIVETRAIN_ALL_LOST_HOSTS=1 is not set")
+class ALostHostAndTheRestOfTheHostfile(ALostHost):
+    def test_another_takes_its_place(self):
+        self.hostfile("a slots=1\nb slots=2\nc slots=2\n")
+        ended = self.lose("b", "--elastic_training", "--num_nodes", "2", "--max_elastic_nodes", "3", on="a")
+        self.expect(ended, 0, "host c takes the place of b")
+        self.assertEqual([hosts for hosts, _ in self.attempts()], ["abb", "acc"])
 
 
 if __name__ == "__main__":

@@ -131,7 +131,7 @@ TEST(CommandLine, what_was_once_of_a_later_version_is_taken) {
 }
 
 TEST(CommandLine, launcher_options_of_others_say_what_to_do) {
-  for (const char* option : {"--module", "--no_python", "--autotuning", "--elastic_training", "--venv_script"})
+  for (const char* option : {"--module", "--no_python", "--autotuning", "--venv_script"})
     EXPECT_SAYS(message("launch", {option, "x", "a.json"}), "not in this version");
   EXPECT_SAYS(message("launch", {"--nproc_per_node=2", "a.json"}), "ranks per host are -n N");
   EXPECT_SAYS(message("launch", {"--deepspeed_config", "a.json"}), "drivetrain launch -n 2 CONFIG");

@@ -46,15 +46,27 @@ TEST(HostPool, places_are_of_hosts_whatever_their_rank) {
 
 TEST(HostPool, without_a_host_or_a_slot_the_ranks_move_together) {
   HostPool pool({host("a", 2), host("b", 3), host("c", 1)}, {});
-  EXPECT_EQ(pool.ranks_without("b"), 3);
+  EXPECT_EQ(pool.ranks_without({"b"}), 3);
   pool.leave_out_slot_of(3);
   EXPECT_EQ(text_of(pool), "a2b2c1");
   EXPECT_EQ(pool.hosts()[1].slots, (std::vector<int>{0, 2}));
   pool.leave_out_slot_of(4);
   EXPECT_EQ(text_of(pool), "a2b2");
-  pool.leave_out("a");
+  pool.leave_out({"a"});
   pool.keep_ranks(1);
   EXPECT_EQ(text_of(pool), "b1");
+}
+
+TEST(HostPool, with_whole_hosts_only_those_that_are_not_needed_stand_by) {
+  HostPool pool({host("a", 2), host("b", 3), host("c", 1), host("d", 2)}, {});
+  EXPECT_EQ(pool.whole_hosts_without({"b"}, 1), (std::vector<int>{5, 3, 2}));
+  EXPECT_EQ(pool.whole_hosts_without({"a", "b"}, 2), (std::vector<int>{3}));
+  EXPECT_TRUE(pool.whole_hosts_without({"a", "b"}, 3).empty());
+  pool.leave_out({"b"});
+  pool.keep_ranks(3);
+  EXPECT_EQ(text_of(pool), "a2c1");
+  EXPECT_FALSE(pool.has("d"));
+  EXPECT_EQ(pool.replace("c"), "d");
 }
 
 }  // namespace

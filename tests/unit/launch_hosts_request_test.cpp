@@ -123,6 +123,28 @@ TEST_F(HostsRequestTest, spares_have_room_for_the_ranks_of_the_largest_host_or_s
                  "the hosts together have 4 ranks, which is not");
 }
 
+TEST_F(HostsRequestTest, elastic_hosts_are_those_of_deepspeeds_options) {
+  write("four", "far-a slots=2\nfar-b slots=2\nfar-c slots=2\nfar-d slots=4\n");
+  const LaunchRequest one = request({"-H", path("four"), "--elastic_training", "--num_nodes", "2", "--num_gpus", "1",
+                                     "--min_elastic_nodes", "2", "--max_elastic_nodes", "3", "--spare", "far-d,far-e"});
+  EXPECT_EQ(one.max_restarts, 100);
+  EXPECT_EQ(one.least_hosts, 2);
+  EXPECT_EQ(one.least_ranks, 0);
+  EXPECT_EQ(one.hosts.hosts.size(), 2u);
+  ASSERT_EQ(one.hosts.spares.size(), 3u);
+  EXPECT_EQ(one.hosts.spares[0].name, "far-c");
+  EXPECT_EQ(one.hosts.spares[0].slots.size(), 1u);
+  EXPECT_EQ(request({"-H", path("four"), "--elastic_training", "--max-restarts", "3"}).max_restarts, 3);
+  EXPECT_EQ(request({"-H", path("four"), "--elastic_training"}).least_hosts, 1);
+  EXPECT_EQ(request({"-n", "2", "--elastic_training"}).least_hosts, 1);
+  expect_refused({"-H", path("four"), "--min_elastic_nodes", "2"}, "--min_elastic_nodes goes with --elastic_training");
+  expect_refused({"-H", path("four"), "--elastic_training", "--min_elastic_nodes", "5"}, "the run has 4 hosts");
+  expect_refused({"-H", path("four"), "--elastic_training", "--max_elastic_nodes", "3"}, "--num_nodes 3 begins with");
+  expect_refused({"-H", path("four"), "--elastic_training", "--max-restarts", "0"}, "goes with --max-restarts N");
+  expect_refused({"-H", path("four"), "--elastic_training", "--elastic", "1:4"}, "exclude each other");
+  expect_refused({"-H", path("four"), "--launcher", "MPICH", "--elastic_training"}, "--elastic_training: not in this");
+}
+
 TEST_F(HostsRequestTest, dry_run_shows_every_command_and_its_place) {
   const std::string text = dry_run_text(request(
       {"-H", path("hosts"), "--include", "far-a:1@far-b", "--env", "A=b c", "--master_port", "5", "--dry-run"}));

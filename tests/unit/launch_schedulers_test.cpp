@@ -1,8 +1,15 @@
 // What `launch` makes of a job's variables, and the lines by which srun and mpirun are started.
 #include <gtest/gtest.h>
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
 #include <fstream>
 #include <map>
+#include <memory>
 #include <sstream>
 
 #include "cli/parse.h"
@@ -10,6 +17,7 @@
 #include "schedulers/allocation.h"
 #include "schedulers/batch_script.h"
 #include "schedulers/starter_command.h"
+#include "schedulers/task_door.h"
 
 namespace drivetrain::program {
 namespace {
@@ -158,6 +166,72 @@ TEST(BatchScript, is_the_one_that_configs_has_as_an_example) {
                                      "communicator.type=tcp", "quickstart.json"}),
                          "/opt/drivetrain/bin/drivetrain", "/home/you/runs"),
             example.str());
+}
+
+// ---- where tasks come to ----
+
+// Somebody who connects to the door, whose text is "KEY PORT ADDRESS".
+class Visitor {
+ public:
+  explicit Visitor(const std::string& door) : fd_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    std::istringstream words(door);
+    std::string key;
+    int port = 0;
+    words >> key >> port;
+    sockaddr_in address{};
+    address.sin_family = AF_INET, address.sin_port = htons(static_cast<uint16_t>(port));
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    EXPECT_EQ(connect(fd_, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+  }
+  Visitor(const Visitor&) = delete;
+  ~Visitor() { close(fd_); }
+  void says(const std::string& text) const { send(fd_, text.data(), text.size(), MSG_NOSIGNAL); }
+  bool was_sent_away() const {
+    char c = 0;
+    return recv(fd_, &c, 1, MSG_DONTWAIT) == 0 || (errno != EAGAIN && errno != EWOULDBLOCK);
+  }
+
+ private:
+  int fd_;
+};
+
+std::string key_of(const TaskDoor& door) { return door.text().substr(0, door.text().find(' ')); }
+
+std::vector<Task> come(TaskDoor& door, double now) {
+  std::vector<Task> all;
+  for (int i = 0; i < 20; ++i, usleep(1000))
+    for (Task& task : door.let_in(now)) all.push_back(std::move(task));
+  return all;
+}
+
+TEST(TaskDoor, lets_in_who_has_the_key_and_nobody_else) {
+  TaskDoor door(true);
+  const Visitor silent(door.text()), garbage(door.text()), wrong_key(door.text()), half(door.text()),
+      other_words(door.text()), task(door.text());
+  garbage.says(std::string(100'000, '\x80'));
+  wrong_key.says(std::string(key_of(door).size(), '0') + " 0 2 a\n");
+  half.says(key_of(door).substr(0, 8) + " 0 2 a\n");
+  other_words.says(key_of(door) + " GET / HTTP/1.1\n");
+  task.says(key_of(door) + " 1 2 host-b\nand what follows");
+  const std::vector<Task> came = come(door, 1);
+  ASSERT_EQ(came.size(), 1u);
+  EXPECT_EQ(came[0].rank, 1);
+  EXPECT_EQ(came[0].size, 2);
+  EXPECT_EQ(came[0].host, "host-b");
+  for (const Visitor* one : {&garbage, &wrong_key, &half, &other_words}) EXPECT_TRUE(one->was_sent_away());
+  EXPECT_FALSE(silent.was_sent_away());
+  EXPECT_TRUE(come(door, 7).empty());
+  EXPECT_TRUE(silent.was_sent_away());
+  EXPECT_FALSE(task.was_sent_away());
+}
+
+TEST(TaskDoor, a_crowd_of_silent_strangers_keeps_no_task_out) {
+  TaskDoor door(true);
+  std::vector<std::unique_ptr<Visitor>> crowd;
+  for (int i = 0; i < 200; ++i) crowd.push_back(std::make_unique<Visitor>(door.text())), door.let_in(1);
+  const Visitor task(door.text());
+  task.says(key_of(door) + " 0 1 a\n");
+  EXPECT_EQ(come(door, 2).size(), 1u);
 }
 
 }  // namespace

@@ -37,6 +37,10 @@ auto host_with(std::vector<Host>& hosts, const std::string& name) {
   return std::find_if(hosts.begin(), hosts.end(), [&](const Host& host) { return host.name == name; });
 }
 
+bool is_one_of(const Host& host, const std::vector<std::string>& names) {
+  return std::find(names.begin(), names.end(), host.name) != names.end();
+}
+
 }  // namespace
 
 std::vector<Host> parse_spares(const std::string& text, const std::vector<Host>& hosts) {
@@ -86,13 +90,19 @@ std::string HostPool::replace(const std::string& name) {
   return host->name;
 }
 
-int HostPool::ranks_without(const std::string& name) const {
+bool HostPool::has(const std::string& name) const {
+  return std::any_of(hosts_.begin(), hosts_.end(), [&](const Host& host) { return host.name == name; });
+}
+
+int HostPool::ranks_without(const std::vector<std::string>& names) const {
   int count = 0;
-  for (const Host& host : hosts_) count += host.name == name ? 0 : static_cast<int>(host.slots.size());
+  for (const Host& host : hosts_) count += is_one_of(host, names) ? 0 : static_cast<int>(host.slots.size());
   return count;
 }
 
-void HostPool::leave_out(const std::string& name) { hosts_.erase(host_with(hosts_, name)); }
+void HostPool::leave_out(const std::vector<std::string>& names) {
+  std::erase_if(hosts_, [&](const Host& host) { return is_one_of(host, names); });
+}
 
 void HostPool::leave_out_slot_of(int rank) {
   for (size_t i = 0; i < hosts_.size(); rank -= static_cast<int>(hosts_[i++].slots.size())) {
@@ -104,11 +114,23 @@ void HostPool::leave_out_slot_of(int rank) {
   }
 }
 
+std::vector<int> HostPool::whole_hosts_without(const std::vector<std::string>& names, int least) const {
+  std::vector<int> numbers;
+  int ranks = 0, count = 0;
+  for (const Host& host : hosts_) {
+    if (is_one_of(host, names)) continue;
+    ranks += static_cast<int>(host.slots.size());
+    if (++count >= least) numbers.push_back(ranks);
+  }
+  std::reverse(numbers.begin(), numbers.end());
+  return numbers;
+}
+
 void HostPool::keep_ranks(int count) {
-  for (size_t i = 0; i < hosts_.size(); ++i) {
-    std::vector<int>& slots = hosts_[i].slots;
-    slots.resize(static_cast<size_t>(std::min(count, static_cast<int>(slots.size()))));
-    count -= static_cast<int>(slots.size());
+  for (Host& host : hosts_) {
+    if (count == 0) stands_by(host);
+    host.slots.resize(std::min(static_cast<size_t>(count), host.slots.size()));
+    count -= static_cast<int>(host.slots.size());
   }
   std::erase_if(hosts_, [](const Host& host) { return host.slots.empty(); });
 }

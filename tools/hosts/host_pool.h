@@ -27,11 +27,15 @@ class HostPool {
   // It stands by, after all others.
   void stands_by(const Host& host) { spares_.push_back(host); }
 
-  // How many ranks there is room for without this host, and going on with so many.
-  int ranks_without(const std::string& name) const;
-  void leave_out(const std::string& name);
+  bool has(const std::string& name) const;
+  // How many ranks there is room for without these hosts, and going on with so many.
+  int ranks_without(const std::vector<std::string>& names) const;
+  void leave_out(const std::vector<std::string>& names);
   void leave_out_slot_of(int rank);
-  void keep_ranks(int count);  // the first ones
+  // The numbers of ranks that the first hosts have together without these, all of them first, `least` hosts last.
+  std::vector<int> whole_hosts_without(const std::vector<std::string>& names, int least) const;
+  // The first ones. Hosts that none is left for stand by.
+  void keep_ranks(int count);
 
  private:
   std::vector<Host> hosts_, spares_;

@@ -1,6 +1,7 @@
 #include "hosts/hosts_request.h"
 
 #include <algorithm>
+#include <cctype>
 #include <cstdlib>
 #include <numeric>
 
@@ -8,6 +9,7 @@
 #include "config/printable.h"
 #include "hosts/environment.h"
 #include "hosts/host_pool.h"
+#include "launch/elastic.h"
 #include "schedulers/starter_request.h"
 #include "schedulers/this_host.h"
 
@@ -44,8 +46,9 @@ class HostsReader {
     check_ssh_options();
     read_meeting();
     if (!request_.starter.empty()) refuse_with_starter();
-    if (given_.has("--max-restarts") && given_.whole("--max-restarts") > 0 && own_start_ && several)
-      refuse("--max-restarts: who starts the ranks of each host by itself starts them again; with ssh, launch does");
+    if (restarts_of(given_) > 0 && own_start_ && several)
+      refuse((given_.has("--max-restarts") ? std::string("--max-restarts") : "--elastic_training") +
+             ": who starts the ranks of each host by itself starts them again; with ssh, launch does");
     read_spares();
     if (given_.has("--copy") && !request_.over_ssh)
       refuse("--copy goes with a run over ssh: --hostfile FILE with other hosts, or --force_multi");
@@ -61,18 +64,19 @@ class HostsReader {
   [[noreturn]] void refuse(const std::string& problem) const { cli::refuse(given_.command(), problem); }
 
   void read_starter() {
-    const std::string name = given_.text("--launcher");
+    std::string name = given_.text("--launcher");
+    for (char& letter : name) letter = static_cast<char>(std::tolower(static_cast<unsigned char>(letter)));  // "MPICH"
     for (const OtherStarter& other : kOtherStarters)
       if (name == other.name) refuse("--launcher " + name + ": " + other.reason);
     if (name != "ssh" && name != "none" && !is_starter(name))
-      refuse("--launcher wants ssh, slurm, openmpi, mpich or none, got \"" + shown(name) + "\"");
+      refuse("--launcher wants ssh, slurm, openmpi, mpich or none, got \"" + shown(given_.text("--launcher")) + "\"");
     own_start_ = name == "none" || given_.has("--no_ssh");
   }
 
   int per_host() const { return given_.has("-n") ? static_cast<int>(given_.whole("-n")) : 0; }
   int nodes() const { return given_.has("--num_nodes") ? static_cast<int>(given_.whole("--num_nodes")) : 0; }
 
-  std::vector<Host> hosts() const {
+  std::vector<Host> hosts() {
     const bool filtered = given_.has("--include") || given_.has("--exclude");
     if (filtered && (per_host() > 0 || nodes() > 0))
       refuse(std::string(given_.has("--include") ? "--include" : "--exclude") +
@@ -81,12 +85,23 @@ class HostsReader {
     const std::vector<Host> all = read_hostfile(given_.text("--hostfile"));
     if (given_.has("--include")) return include_hosts(all, given_.text("--include"));
     if (given_.has("--exclude")) return exclude_hosts(all, given_.text("--exclude"));
+    if (nodes() > 0 && given_.has("--max_elastic_nodes")) keep_for_later(all);
     return first_hosts(all, nodes(), per_host());
+  }
+
+  // Of those that --num_nodes leaves out.
+  void keep_for_later(const std::vector<Host>& all) {
+    const size_t begin = std::min(all.size(), static_cast<size_t>(nodes()));
+    const size_t end = std::min(all.size(), static_cast<size_t>(given_.whole("--max_elastic_nodes")));
+    if (end > begin) left_out_ = first_hosts({all.begin() + begin, all.begin() + end}, 0, per_host());
   }
 
   // DeepSpeed's `--include localhost:1,3` on one machine, and --num_nodes where each node starts its own.
   std::vector<Host> hosts_without_file() const {
-    if (given_.has("--exclude")) refuse("--exclude goes with --hostfile FILE");
+    if (given_.has("--exclude"))
+      refuse(
+          "--exclude goes with --hostfile FILE; without one, --include localhost:1,2 says which GPUs of this host are "
+          "used");
     if (given_.has("--include")) return slots_of_this_host();
     if (nodes() > 1 && !own_start_)
       refuse("--num_nodes " + std::to_string(nodes()) +
@@ -147,18 +162,22 @@ class HostsReader {
                                  : request_.starter == "mpich" ? "-bind-to core"
                                                                : "--bind-to core") +
                                 "\" says how";
-    if (given_.has("--max-restarts") && given_.whole("--max-restarts") > 0) refuse("--max-restarts: " + restarts);
+    if (restarts_of(given_) > 0)
+      refuse((given_.has("--max-restarts") ? "--max-restarts: " : "--elastic_training: ") + restarts);
     if (given_.has("--spare")) refuse("--spare: " + restarts);
     if (given_.has("--copy")) refuse("--copy: " + restarts);
     if (given_.has("--bind_cores_to_rank")) refuse("--bind_cores_to_rank: " + binding);
   }
 
   void read_spares() {
+    request_.spares = left_out_;
     if (!given_.has("--spare")) return;
-    if (given_.whole("--max-restarts") == 0) refuse("--spare goes with --max-restarts N, N at least 1");
+    if (restarts_of(given_) == 0) refuse("--spare goes with --max-restarts N, N at least 1");
     if (!request_.over_ssh)
       refuse("--spare goes with a run over ssh: --hostfile FILE with other hosts, or --force_multi");
-    request_.spares = parse_spares(given_.text("--spare"), request_.hosts);
+    std::vector<Host> known = request_.hosts;
+    known.insert(known.end(), left_out_.begin(), left_out_.end());
+    for (Host& spare : parse_spares(given_.text("--spare"), known)) request_.spares.push_back(std::move(spare));
   }
 
   void read_meeting() {
@@ -168,6 +187,7 @@ class HostsReader {
 
   const cli::Arguments& given_;
   HostsRequest request_;
+  std::vector<Host> left_out_;  // of the hostfile, to take part later
   bool own_start_ = false;
 };
 

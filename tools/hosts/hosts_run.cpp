@@ -67,7 +67,7 @@ int HostsRun::prepare() {
     PrepareOrder own = order;
     own.has_rank_0 = &member == &members_.front();
     own.slots = member.connection->host().slots;
-    own.master_addr = request_.hosts.master_addr, own.master_port = request_.hosts.master_port;
+    own.master_addr = wanted_.master_addr, own.master_port = request_.hosts.master_port;
     std::set<std::string> peers;  // several tasks may be on one host
     for (const Member& other : members_)
       if (own.has_rank_0 && &other != &member)

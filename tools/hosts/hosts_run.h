@@ -27,6 +27,7 @@ struct RunOverHosts {
   bool is_again = false;                      // others were before it: hosts that cannot take part may be replaced
   std::vector<std::string> environment = {};  // beside that of the request
   std::string run_folder = {};                // that has to be on every host; "": any
+  std::string master_addr = {};               // where rank 0 listens; "": by route
 };
 
 class HostsRun {

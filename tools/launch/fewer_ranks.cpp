@@ -43,11 +43,12 @@ int64_t sequences_of(const std::string& plan) {
 
 }  // namespace
 
-FewerRanks fewer_ranks(int now, int most, int least, const AskPlan& ask) {
+FewerRanks fewer_ranks(int now, const std::vector<int>& choices, const AskPlan& ask) {
   FewerRanks found;
   const PlanAnswer before = ask(now);
   found.signal = before.signal;
-  for (int ranks = most; ranks >= least && found.signal == 0; --ranks) {
+  for (const int ranks : choices) {
+    if (found.signal != 0) return found;
     PlanAnswer answer = ranks == now ? before : ask(ranks);
     found.signal = answer.signal;
     if (answer.refusal.empty() && before.sequences != 0 && answer.sequences != before.sequences)

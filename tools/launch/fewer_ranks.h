@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "launch/request.h"
 #include "launch/signal_watch.h"
@@ -19,12 +20,12 @@ struct PlanAnswer {
 using AskPlan = std::function<PlanAnswer(int ranks)>;
 
 struct FewerRanks {
-  int ranks = 0;        // the largest number that works; 0: none does
-  std::string refused;  // larger ones: "3 ranks: why; 2 ranks: why"
+  int ranks = 0;        // the first number that works; 0: none does
+  std::string refused;  // those before it: "3 ranks: why; 2 ranks: why"
   int signal = 0;
 };
-// Of `most` down to `least`, a number that has the plan, and the global batch, of the `now` ranks of the run so far.
-FewerRanks fewer_ranks(int now, int most, int least, const AskPlan& ask);
+// The first of these numbers that has the plan, and the global batch, of the `now` ranks of the run so far.
+FewerRanks fewer_ranks(int now, const std::vector<int>& choices, const AskPlan& ask);
 
 // By a process of its own. For a process whose children are all its own, while no ranks run.
 PlanAnswer ask_plan(const LaunchRequest& request, int ranks, SignalWatch& signals);

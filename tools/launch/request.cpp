@@ -10,6 +10,7 @@
 #include "cli/parse.h"
 #include "config/printable.h"
 #include "launch/core_binding.h"
+#include "launch/elastic.h"
 #include "launch/rank_log.h"
 
 namespace drivetrain::program {
@@ -67,8 +68,6 @@ void check_config(const Arguments& arguments, const Command& command) {
     throw UsageError("launch: cannot read the config file " + plain.front());
 }
 
-constexpr int64_t kMostRanks = 4096;
-
 void read_hosts(const Arguments& arguments, LaunchRequest& request) {
   request.hosts = hosts_request(arguments);
   if (request.hosts.hosts.empty()) return;
@@ -76,32 +75,6 @@ void read_hosts(const Arguments& arguments, LaunchRequest& request) {
   if (request.ranks > kMostRanks)
     cli::refuse(arguments.command(), "the hosts have " + std::to_string(request.ranks) + " slots together; a run has " +
                                          std::to_string(kMostRanks) + " ranks at most");
-}
-
-// "2:4"
-void read_elastic(const Arguments& arguments, LaunchRequest& request) {
-  if (!arguments.has("--elastic")) return;
-  const std::string text = arguments.text("--elastic");
-  const size_t colon = std::min(text.find(':'), text.size());
-  const auto least = cli::read_whole(text.substr(0, colon)),
-             most = cli::read_whole(text.substr(std::min(colon + 1, text.size())));
-  if (!least || !most || *least < 1 || *most > kMostRanks || *least > *most)
-    cli::refuse(arguments.command(), "--elastic wants MIN:MAX, numbers of ranks from 1 to " +
-                                         std::to_string(kMostRanks) + " such as 2:4, got \"" + shown(text) + "\"");
-  if (request.max_restarts == 0) cli::refuse(arguments.command(), "--elastic goes with --max-restarts N, N at least 1");
-  request.least_ranks = static_cast<int>(*least), request.most_ranks = static_cast<int>(*most);
-  if (!arguments.has("-n") && request.hosts.hosts.empty()) request.ranks = request.most_ranks;
-  if (request.ranks < request.least_ranks || request.ranks > request.most_ranks)
-    cli::refuse(arguments.command(),
-                (request.hosts.hosts.empty() ? "-n " : "the hosts together have ") + std::to_string(request.ranks) +
-                    (request.hosts.hosts.empty() ? "" : " ranks, which") + " is not within --elastic " + shown(text));
-}
-
-void read_restarts(const Arguments& arguments, LaunchRequest& request) {
-  request.max_restarts = static_cast<int>(arguments.whole("--max-restarts"));
-  read_elastic(arguments, request);
-  if (request.max_restarts > 0 && request.only_rank_0)
-    cli::refuse(arguments.command(), "--plan starts no training, so that --max-restarts has no meaning");
 }
 
 void read_setup(const Arguments& arguments, LaunchRequest& request) {
@@ -131,7 +104,7 @@ LaunchRequest launch_request(const Arguments& arguments) {
   request.ranks = static_cast<int>(arguments.whole("-n"));
   read_hosts(arguments, request);
   request.only_rank_0 = arguments.has("--plan");
-  read_restarts(arguments, request);
+  read_elastic(arguments, request);
   read_setup(arguments, request);
   if (command.name == "train") request.resume = arguments.text("--resume");
   std::vector<std::string> plain = arguments.plain();

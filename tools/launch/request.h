@@ -28,6 +28,7 @@ struct LaunchRequest {
   int max_restarts = 0;        // in a row without a newer checkpoint
   int least_ranks = 0;         // that a restart may have; 0: as many as there are
   int most_ranks = 0;          // that there is room for on this host; 0: only `ranks`
+  int least_hosts = 0;         // that a restart may have, with all their ranks; 0: as many as there are
   double first_pause_s = 0.2;  // before a restart; doubled each time
   double longest_pause_s = 5;
   double peers_may_take_s = 10;     // after the first failure, before SIGTERM: ranks notice a lost peer by themselves

@@ -5,6 +5,9 @@
 #include <algorithm>
 #include <csignal>
 #include <cstdlib>
+#include <iterator>
+
+#include <drivetrain/toolkit/text.h>
 
 #include "hosts/hosts_run.h"
 #include "hosts/meeting.h"
@@ -45,7 +48,7 @@ Restarting::Restarting(const LaunchRequest& request)
       ranks_(request.ranks),
       slots_(std::max(request.ranks, request.most_ranks)),
       pool_(request.hosts.hosts, request.hosts.spares),
-      may_shrink_(request.least_ranks > 0),
+      may_shrink_(request.least_ranks > 0 || (request.least_hosts > 0 && request.hosts.over_ssh)),
       count_(request.max_restarts, request.first_pause_s, request.longest_pause_s) {
   unsetenv(kBegunFolder);  // of another launch
 }
@@ -97,6 +100,8 @@ AttemptEnd Restarting::attempt_over_hosts() {
   RunOverHosts wanted{.hosts = pool_.hosts(), .resume = resume_word(), .is_again = attempts_ > 1};
   if (point_ && point_->tag.empty()) wanted.environment.push_back(kBegunFolder + ("=" + point_->output_dir));
   if (point_) wanted.run_folder = point_->output_dir;
+  // --master_addr is an address of the host that had rank 0 at the start.
+  if (pool_.hosts().front().name == request_.hosts.hosts.front().name) wanted.master_addr = request_.hosts.master_addr;
   return HostsRun(request_, wanted, signals_).run();
 }
 
@@ -127,32 +132,43 @@ int Restarting::move(const AttemptEnd& end) {
 
 // A host that was lost may come back: it stands by, after all others. One that cannot take part does not.
 int Restarting::replace_lost(const AttemptEnd& end) {
-  std::vector<Host> lost;
-  for (const Host& host : pool_.hosts())
-    if (std::find(end.lost_hosts.begin(), end.lost_hosts.end(), host.name) != end.lost_hosts.end())
-      lost.push_back(host);
+  const auto is_lost = [&](const Host& host) {
+    return std::find(end.lost_hosts.begin(), end.lost_hosts.end(), host.name) != end.lost_hosts.end();
+  };
+  std::vector<Host> lost, missing;
+  std::copy_if(pool_.hosts().begin(), pool_.hosts().end(), std::back_inserter(lost), is_lost);
   for (const Host& host : lost) {
-    const int most = pool_.ranks_without(host.name);
-    if (const std::string other = pool_.replace(host.name); !other.empty()) {
-      say("host " + other + " takes the place of " + host.name);
-      if (end.not_started) count_.begin_anew();  // the run itself has not failed
-    } else if (may_shrink_ && most > 0) {
-      const FewerRanks found = fewer(std::min(ranks_, most), "host " + host.name + " is lost");
-      if (found.signal != 0) return found.signal;
-      if (found.ranks == 0) continue;
-      pool_.leave_out(host.name), pool_.keep_ranks(found.ranks);
-      tell_fewer("host " + host.name + " is lost", found);
-    } else if (end.not_started && !may_pass(*end.failure, false)) {
-      lacks_a_host_ = true;
-    } else {
-      say("no host stands by for " + ranks_text(static_cast<int>(host.slots.size())) + " of " + host.name +
-          ", which is tried again; --spare names such hosts, and --elastic allows fewer ranks");
+    const std::string other = pool_.replace(host.name);
+    if (other.empty()) {
+      missing.push_back(host);
+      continue;
     }
+    say("host " + other + " takes the place of " + host.name);
+    if (end.not_started) count_.begin_anew();  // the run itself has not failed
   }
+  if (const int signal = missing.empty() ? 0 : go_on_without(missing, end)) return signal;
   for (const Host& host : lost)
-    if (!end.not_started &&
-        std::none_of(pool_.hosts().begin(), pool_.hosts().end(), [&](const Host& h) { return h.name == host.name; }))
-      pool_.stands_by(host);
+    if (!end.not_started && !pool_.has(host.name)) pool_.stands_by(host);
+  return 0;
+}
+
+int Restarting::go_on_without(const std::vector<Host>& missing, const AttemptEnd& end) {
+  std::vector<std::string> names;
+  for (const Host& host : missing) names.push_back(host.name);
+  if (may_shrink_ && pool_.ranks_without(names) > 0) {
+    const std::string reason =
+        names.size() == 1 ? "host " + names[0] + " is lost" : "hosts " + join(names, ", ") + " are lost";
+    const FewerRanks found = fewer(choices_without(names), reason);
+    if (found.signal != 0 || found.ranks == 0) return found.signal;
+    pool_.leave_out(names), pool_.keep_ranks(found.ranks);
+    tell_fewer(reason, found);
+  } else if (end.not_started && !may_pass(*end.failure, false)) {
+    lacks_a_host_ = true;
+  } else {
+    for (const Host& host : missing)
+      say("no host stands by for " + ranks_text(static_cast<int>(host.slots.size())) + " of " + host.name +
+          ", which is tried again; --spare names such hosts, and --elastic or --elastic_training allows fewer ranks");
+  }
   return 0;
 }
 
@@ -165,9 +181,13 @@ int Restarting::replace_failing(int rank) {
     return 0;
   }
   if (!may_shrink_) return 0;
-  const FewerRanks found = fewer(ranks_ - 1, failed);
+  const FewerRanks found = fewer(by_hosts() ? choices_without({host}) : choices(ranks_ - 1), failed);
   if (found.signal != 0 || found.ranks == 0) return found.signal;
-  pool_.leave_out_slot_of(rank), pool_.keep_ranks(found.ranks);
+  if (by_hosts())
+    pool_.leave_out({host});
+  else
+    pool_.leave_out_slot_of(rank);
+  pool_.keep_ranks(found.ranks);
   tell_fewer(failed, found);
   return 0;
 }
@@ -180,26 +200,41 @@ int Restarting::leave_out(int rank) {
   if (ranks_ <= slots_.count() - 1)
     found.ranks = ranks_;  // there are more places than ranks
   else
-    found = fewer(slots_.count() - 1, failed);
+    found = fewer(choices(slots_.count() - 1), failed);
   if (found.signal != 0 || found.ranks == 0) return found.signal;
   slots_.leave_out(slots_.of_rank(rank));
   tell_fewer(failed, found);
   return 0;
 }
 
-FewerRanks Restarting::fewer(int most, const std::string& reason) {
-  FewerRanks found =
-      fewer_ranks(ranks_, most, request_.least_ranks, [&](int ranks) { return ask_plan(request_, ranks, signals_); });
+std::vector<int> Restarting::choices(int most) const {
+  std::vector<int> numbers;
+  for (int ranks = most; ranks >= request_.least_ranks; --ranks) numbers.push_back(ranks);
+  return numbers;
+}
+
+std::vector<int> Restarting::choices_without(const std::vector<std::string>& hosts) const {
+  if (by_hosts()) return pool_.whole_hosts_without(hosts, request_.least_hosts);
+  return choices(std::min(ranks_, pool_.ranks_without(hosts)));
+}
+
+FewerRanks Restarting::fewer(const std::vector<int>& choices, const std::string& reason) {
+  FewerRanks found = fewer_ranks(ranks_, choices, [&](int ranks) { return ask_plan(request_, ranks, signals_); });
   if (found.signal != 0 || found.ranks != 0) return found;
   may_shrink_ = false;  // nor will it be
+  const std::string not_allowed =
+      by_hosts() ? "--min_elastic_nodes " + std::to_string(request_.least_hosts) + " allows no fewer hosts"
+                 : "--elastic allows no fewer";
   say(reason + ", and the run cannot go on with fewer than " + ranks_text(ranks_) + ": " +
-      (found.refused.empty() ? "--elastic allows no fewer" : found.refused));
+      (found.refused.empty() ? not_allowed : found.refused));
   return found;
 }
 
+// Once the ranks have their places.
 void Restarting::tell_fewer(const std::string& reason, const FewerRanks& found) {
   say(reason + ": goes on with " + ranks_text(found.ranks) +
       (found.ranks == ranks_ ? " in other places" : " instead of " + std::to_string(ranks_)) +
+      (request_.hosts.over_ssh ? ", on " + hosts_text(pool_.hosts().size()) : "") +
       (found.refused.empty() ? "" : "; " + found.refused));
   ranks_ = found.ranks;
   count_.begin_anew();

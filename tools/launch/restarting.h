@@ -32,10 +32,15 @@ class Restarting {
   // Other places for the next attempt, if it needs them. Returns the signal that ended it, or 0.
   int move(const AttemptEnd& end);
   int replace_lost(const AttemptEnd& end);
+  int go_on_without(const std::vector<Host>& missing, const AttemptEnd& end);
   int replace_failing(int rank);
   int leave_out(int rank);
-  // Fewer ranks, at most `most`, because of `reason`: 0 if there can be none.
-  FewerRanks fewer(int most, const std::string& reason);
+  // The numbers of ranks to go on with, from `most` on; over hosts without one of them.
+  std::vector<int> choices(int most) const;
+  std::vector<int> choices_without(const std::vector<std::string>& hosts) const;
+  bool by_hosts() const { return request_.least_hosts > 0; }
+  // Fewer ranks because of `reason`: 0 if there can be none.
+  FewerRanks fewer(const std::vector<int>& choices, const std::string& reason);
   void tell_fewer(const std::string& reason, const FewerRanks& found);
 
   int no_host(const AttemptEnd& end) const;
