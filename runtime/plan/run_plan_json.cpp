@@ -149,9 +149,9 @@ Value stages_value(const RunPlan& plan) {
                              {"ranks", static_cast<int64_t>(ranks.size())},
                              {"first_rank", ranks.empty() ? 0 : ranks.front()},
                              {"last_rank", ranks.empty() ? 0 : ranks.back()}});
-    for (const MemoryClass c : kStateClasses) value.set(memory_class_name(c), memory[c]);
-    for (const MemoryClass c : {MemoryClass::buffers, MemoryClass::activations})
-      value.set(memory_class_name(c), memory[c]);
+    for (size_t c = 0; c < memory.bytes.size(); ++c)
+      value.set(memory_class_name(static_cast<MemoryClass>(c)), memory.bytes[c]);
+    value.set("states", memory.states());
     value.set("working", memory.working);
     value.set("slack", memory.slack);
     value.set("together", memory.together());

@@ -67,6 +67,22 @@ std::vector<std::string> planned_lines(const PlannedMemory& planned, int64_t par
   return lines;
 }
 
+std::vector<std::string> stage_lines(const RunPlan& plan) {
+  std::vector<std::string> lines;
+  const std::vector<PlannedMemory> stages = memory_by_stage(plan);
+  if (stages.size() < 2) return lines;
+  for (const PlannedMemory& memory : stages) {
+    const auto stage = static_cast<int64_t>(lines.size());
+    std::string line =
+        formatted("  stage %-3lld %12.1f MB on each of %zu ranks: states %.1f", static_cast<long long>(stage),
+                  memory.together() / 1e6, ranks_of_stage(plan, stage).size(), memory.states() / 1e6);
+    for (const MemoryRow& row : memory.passing_rows()) line += formatted(", %s %.1f", row.name, row.bytes / 1e6);
+    lines.push_back(std::move(line));
+  }
+  lines.insert(lines.begin(), "memory of a rank by stage");
+  return lines;
+}
+
 std::vector<std::string> measured_lines(const PlannedMemory& planned, const std::vector<MeasuredMemory>& ranks,
                                         int64_t parameters) {
   std::vector<std::string> lines = {memory_heading("memory per rank", "planned MB", "measured MB")};

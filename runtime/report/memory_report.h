@@ -17,6 +17,8 @@ struct MeasuredMemory : MemoryTable {  // buffers: everything else at its peak, 
 
 // One line each, the first one a heading. `sources`: who planned what, at the end of each line.
 std::vector<std::string> planned_lines(const PlannedMemory& planned, int64_t parameters, bool sources);
+// Where there are several stages, a line for each.
+std::vector<std::string> stage_lines(const RunPlan& plan);
 // Beside each other, the largest rank's figures counting.
 std::vector<std::string> measured_lines(const PlannedMemory& planned, const std::vector<MeasuredMemory>& ranks,
                                         int64_t parameters);

@@ -113,6 +113,7 @@ std::string plan_text(const RunPlan& plan) {
   for (const std::string& id : plan.nesting) text += " " + id;
   text += "\n" + placement_lines(plan);
   for (const std::string& line : planned_lines(planned_memory(plan), plan.model.parameters, true)) text += line + "\n";
+  for (const std::string& line : stage_lines(plan)) text += line + "\n";
   text += traffic_text(plan);
   for (const std::string& note : plan.notes) text += note + "\n";
   if (const std::string capture = capture_text(plan); !capture.empty()) text += capture + "\n";

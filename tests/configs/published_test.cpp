@@ -44,9 +44,12 @@ double closed_formula(const Published& p) {
 
 std::string config_of(const std::string& name) { return DRIVETRAIN_SOURCE_DIR "/configs/" + name + ".json"; }
 
-std::unique_ptr<PlannedRun> planned(const std::string& name, int64_t ranks) {
+// `sections`: in place of the file's.
+std::unique_ptr<PlannedRun> planned(const std::string& name, int64_t ranks,
+                                    const std::vector<std::pair<std::string, std::string>>& sections = {}) {
   Problems problems;
   Value config = load_config(config_of(name), {}, problems);
+  for (const auto& [key, value] : sections) config.set(key, parse_json(value, "test"));
   const RunSettings settings = read_run_settings(config, config_of(name), problems);
   auto chosen = choose_plugins(config, built_plugins(), settings.device, problems);
   problems.throw_if_any();
@@ -90,8 +93,7 @@ TEST_P(PublishedShape, is_placed_in_whole_and_evenly) {
 
 TEST_P(PublishedShape, fits_into_80_gigabytes_and_moves_something) {
   const PlannedMemory memory = planned_memory(run_->plan);
-  double sum = 0;
-  for (const double bytes : memory.bytes) sum += bytes;
+  const double sum = memory.together();
   EXPECT_LT(sum, 72e9) << "8 GB are for the driver, communication buffers and gaps\n" << plan_text(run_->plan);
   EXPECT_GT(sum, 5e9);
   EXPECT_GT(memory[MemoryClass::activations], 1e8);
@@ -114,6 +116,27 @@ TEST_P(PublishedShape, fits_into_80_gigabytes_and_moves_something) {
   }
 }
 
+// Ranks of every stage have a plan, which holds the whole model's states once over all of them, or more often; and a
+// verdict for a device.
+TEST_P(PublishedShape, has_a_verdict_for_every_rank) {
+  const RunPlan& plan = run_->plan;
+  const DeviceCapacity device{.bytes = 80e9, .context = 1e9, .communicator = 0.5e9, .fragmentation = 0.02};
+  const std::vector<MemoryVerdict> verdicts = memory_verdicts(plan, device);
+  ASSERT_EQ(static_cast<int64_t>(verdicts.size()), plan.schedule.stages);
+  int64_t ranks = 0;
+  double states = 0;
+  for (const MemoryVerdict& verdict : verdicts) {
+    ranks += verdict.ranks;
+    EXPECT_TRUE(verdict.fits()) << verdict_text(verdict);
+    EXPECT_EQ(stage_of_rank(plan, verdict.first_rank), verdict.stage);
+    EXPECT_GT(verdict.needed, device.context + device.communicator);
+    states += static_cast<double>(verdict.ranks) * memory_by_stage(plan)[static_cast<size_t>(verdict.stage)].states();
+  }
+  EXPECT_EQ(ranks, plan.run.world_size);
+  EXPECT_GE(states, 0.99 * 18 * GetParam().parameters);
+  EXPECT_FALSE(memory_verdicts(plan, {.bytes = 4e9}).front().fits());
+}
+
 TEST_P(PublishedShape, is_planned_for_thousands_of_ranks) {
   const int64_t ranks = GetParam().ranks * 64;
   Problems problems;
@@ -127,6 +150,26 @@ TEST_P(PublishedShape, is_planned_for_thousands_of_ranks) {
   const auto run = plan_run(settings, std::move(chosen), built_plugins(), setup, Purpose::train);
   EXPECT_EQ(run->plan.run.world_size, ranks);
   EXPECT_LT(planned_memory(run->plan).states(), planned_memory(run_->plan).states());
+}
+
+// Rajbhandari et al. 2020, "ZeRO", figure 1, with 16-bit parameters (2 bytes), float32 gradients (4) and 12 bytes of
+// masters and moments: what N ranks share out is a part of N.
+TEST(ZeroFormulas, hold_for_7b_parameters_on_8_to_1024_ranks) {
+  for (const int64_t ranks : {8, 64, 1024})
+    for (int stage = 0; stage <= 3; ++stage) {
+      const auto run = planned(
+          "llama2_7b", ranks,
+          {{"data_parallel", stage == 0 ? R"("ddp")" : "null"},
+           {"zero_optimization", concat(R"({"stage": )", stage, R"(, "stage3_param_persistence_threshold": 0})")},
+           {"train_batch_size", "null"},
+           {"gradient_accumulation_steps", "1"},
+           {"train_micro_batch_size_per_gpu", "1"}});
+      const double n = static_cast<double>(run->plan.mesh.batch_ranks()), share = 18;
+      ASSERT_EQ(run->plan.mesh.batch_ranks(), ranks) << "the file's other axes are of one rank";
+      const double want[] = {share, 6 + 12 / n, 2 + 16 / n, share / n};
+      const double found = planned_memory(run->plan).states() / 6'738'415'616;
+      EXPECT_NEAR(found, want[stage], 0.02 * want[stage]) << "stage " << stage << " on " << ranks << " ranks";
+    }
 }
 
 // Where and how to start it stands in the file, and is the world it is tested for.

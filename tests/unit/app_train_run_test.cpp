@@ -53,12 +53,13 @@ void expect_report(const RunResult& run, size_t ranks, const Formula& want, bool
   const Value memory = memory_of(run);
   const double count = figure(memory, "model_parameters");
   EXPECT_GT(count, 2e6);
-  expect_formula(*memory.find("planned"), count, want, true, false);
+  expect_formula(*memory.find("planned"), count, want, true, share);
   ASSERT_EQ(memory.find("ranks")->items().size(), ranks);
   for (const Value& rank : memory.find("ranks")->items()) {
     expect_formula(rank, count, want, false, share);
     EXPECT_GT(figure(rank, "peak_memory_bytes"), figure(rank, "states"));
     EXPECT_EQ(figure(rank, "states_on_host"), 0);  // said of runs on a device
+    EXPECT_NEAR(figure(*rank.find("planned"), "states"), figure(rank, "states"), 0.01 * figure(rank, "states"));
   }
 }
 

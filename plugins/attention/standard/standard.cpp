@@ -137,12 +137,11 @@ TensorSizes backward_sizes(const AttentionShape& s, const WideSizes& z) {
   MemoryTrace trace;
   trace.take(z.q, 2);  // dout and q by group
   trace_scores(trace, z);
-  if (s.dropout) trace.take(z.scores, 2);                             // the mask's factors, and p times them
-  trace.take(z.k).take(z.k).take(z.scores).free(z.k);                 // dv; ds with v by head
-  trace.moment(z.q, 2);                                               // delta: out by group, and times dout
-  trace.take(z.k).take(z.q).free(z.k).take(z.q).free(z.q);            // dq with k by head, then by position
-  trace.take(narrow_q).take(z.k).take(z.k).free(z.k).take(narrow_k);  // dk likewise
-  trace.take(z.k).take(narrow_k);                                     // dv by position
+  if (s.dropout) trace.take(z.scores, 2);              // the mask's factors, and p times them
+  trace.take(z.k).take(z.k).take(z.scores).free(z.k);  // dv; ds with v by head
+  trace.moment(z.q, 2);                                // delta: out by group, and times dout
+  // dq with k by head, dk, and all three by position: temporaries of one statement.
+  trace.take(z.k).take(z.q, 2).take(narrow_q).take(z.k, 2).take(narrow_k).take(z.k).take(narrow_k);
   return trace.most();
 }
 
