@@ -5,12 +5,14 @@
 #include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/add.h>
+#include <ATen/ops/addcdiv.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/gelu.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/native_layer_norm.h>
 #include <ATen/ops/rand.h>
+#include <ATen/ops/sqrt.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -39,8 +41,10 @@ constexpr double kPassBytes = 64 << 20;
 // Small operations that a block's forward or backward is made of, for the host's part of a visit.
 constexpr double kOperationsOfVisit = 40;
 
-double least(const at::Device& device, const TimedWork& work, int64_t rounds = 5) {
-  return least_seconds(device, {work}, rounds).front();
+// The middle of some rounds and not the fastest: then another rank may have been idle.
+double typical(const at::Device& device, const TimedWork& work) {
+  constexpr int64_t kRounds = 7;
+  return spread_of(take_turns(device, {work}, kRounds).front()).median;
 }
 
 // The three products of a layer, forward and backward.
@@ -54,7 +58,7 @@ double product_rate(const at::Device& device, at::ScalarType type, const Measure
   const at::Tensor x = numbers(rows, in), w = numbers(out, in), dy = numbers(rows, out);
   const at::Tensor y = at::empty({rows, out}, options), dx = at::empty({rows, in}, options),
                    dw = at::empty({out, in}, options);
-  const double seconds = least(device, [=] {
+  const double seconds = typical(device, [=] {
     at::Tensor to_y = y, to_dx = dx, to_dw = dw;
     at::mm_out(to_y, x, w.t());
     at::mm_out(to_dx, dy, w);
@@ -89,7 +93,7 @@ double attention_rate(const Attention& attention, const at::Device& device, at::
   const at::Tensor q = numbers(), k = numbers(), v = numbers(), dout = numbers();
   AttentionArgs args;
   args.scale = 1 / std::sqrt(static_cast<double>(kHeadSize)), args.causal = true;
-  const double seconds = least(device, [&] {
+  const double seconds = typical(device, [&] {
     AttentionState state = attention.forward(q, k, v, args);
     attention.backward(dout, state, args);
   });
@@ -98,18 +102,31 @@ double attention_rate(const Attention& attention, const at::Device& device, at::
 
 // Bytes per second of passes as blocks make them between their products: a norm, a sum, an activation function. On a
 // processor their arithmetic takes longer than their bytes.
-double pass_rate(const at::Device& device) {
+double arithmetic_rate(const at::Device& device) {
   constexpr int64_t kRows = 512, kColumns = 1024;
   const auto options = at::TensorOptions(at::kFloat).device(device);
   const at::Tensor x = at::rand({kRows, kColumns}, options), y = at::rand({kRows, kColumns}, options),
                    gain = at::rand({kColumns}, options);
   at::Tensor sum = at::empty_like(x), active = at::empty_like(x);
-  const double seconds = least(device, [&] {
+  const double seconds = typical(device, [&] {
     at::add_out(sum, x, y);
     at::native_layer_norm(sum, {kColumns}, gain, gain, 1e-5);
     at::gelu_out(active, x, "tanh");
   });
   return (3 + 2 + 2) * 4 * static_cast<double>(kRows * kColumns) / seconds;
+}
+
+// The same of an update with two moments: a root, a quotient and a sum over arrays that no cache holds.
+double update_rate(const at::Device& device) {
+  const auto options = at::TensorOptions(at::kFloat).device(device);
+  const auto elements = static_cast<int64_t>(kPassBytes / 4);
+  at::Tensor value = at::rand({elements}, options), root = at::empty_like(value);
+  const at::Tensor moment = at::rand({elements}, options), square = at::rand({elements}, options).add(1.0);
+  const double seconds = typical(device, [&] {
+    at::sqrt_out(root, square);
+    at::addcdiv_out(value, value, moment, root, -1e-6);
+  });
+  return 6 * 4 * static_cast<double>(elements) / seconds;
 }
 
 // What a run gets whose config names none.
@@ -192,8 +209,10 @@ Hardware measure_hardware(const RankAlone& rank) {
   measure_types(hardware, rank);
   Bandwidth bandwidth(rank.device());
   const MemoryLoops& loops = bandwidth.loops_at(kPassBytes);
-  hardware.memory.gb_per_s = loops.bytes.front() / least(rank.device(), loops.works.front(), 20) / 1e9;
-  hardware.memory.share = std::min(1.0, pass_rate(rank.device()) / (hardware.memory.gb_per_s * 1e9));
+  hardware.memory.gb_per_s = loops.bytes.front() / typical(rank.device(), loops.works.front()) / 1e9;
+  const double bytes = hardware.memory.gb_per_s * 1e9;
+  hardware.memory.share = std::min(1.0, update_rate(rank.device()) / bytes);
+  hardware.memory.arithmetic_share = std::min(1.0, arithmetic_rate(rank.device()) / bytes);
   hardware.memory.gib = memory_of_rank(rank);
   hardware.host_link = measure_link(rank, hardware.memory.gb_per_s);
   hardware.network = hardware.pcie = hardware.host_link;
@@ -210,8 +229,9 @@ std::string lines_of(const Hardware& h) {
   text += formatted("  of it %.0f %% at full size, half at %.0f rows or %.0f columns\n", 100 * h.products.share,
                     h.products.half_rows, h.products.half_width);
   text += formatted("  attention at %.0f %%, half at %.0f positions\n", 100 * h.attention.share, h.attention.half_seq);
-  text += formatted("  memory %.2f GB/s, of it %.0f %% in passes with arithmetic, %.2f GiB per rank\n", h.memory.gb_per_s,
-                    100 * h.memory.share, h.memory.gib);
+  text += formatted(
+      "  memory %.2f GB/s, of it %.0f %% in an update and %.0f %% in passes with arithmetic, %.2f GiB per rank\n",
+      h.memory.gb_per_s, 100 * h.memory.share, 100 * h.memory.arithmetic_share, h.memory.gib);
   text += formatted("  between ranks %.2f GB/s on the bus, %.1f us\n", h.host_link.gb_per_s, h.host_link.latency_us);
   return text + formatted("  host %.0f us per visit of a unit\n", h.overheads.unit_us);
 }

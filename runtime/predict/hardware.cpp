@@ -45,6 +45,9 @@ OptionTable memory_table() {
       .field("share", &MemoryRates::share, "share of it that simple passes reach")
       .required()
       .range(0.001, kMostShare)
+      .field("arithmetic_share", &MemoryRates::arithmetic_share,
+             "share in passes with arithmetic, such as norms and activation functions; 0: as share")
+      .range(0, kMostShare)
       .field("gib", &MemoryRates::gib, "memory that a rank may use, GiB")
       .required()
       .range(1e-6, kMostRate);
@@ -162,8 +165,12 @@ Hardware read_hardware(const std::string& file, const std::string& folder) {
   Value value = read_json_file(path);
   if (!value.is_object())
     throw fail(ErrorCode::config, path, ": a hardware file is an object, found ", value.type_name());
-  for (const char* group : {"products", "attention", "memory", "host_link", "network", "pcie"})
-    if (!value.find(group)) value.set(group, Value::object()).set("_", true);
+  for (const char* group : {"products", "attention", "memory", "host_link", "network", "pcie"}) {
+    if (value.find(group)) continue;
+    Value none = Value::object();
+    none.where = value.where;
+    value.set(group, none);
+  }
   Problems problems;
   const auto parsed = hardware_table().parse(value, "hardware file " + path, "", problems);
   if (!problems.empty()) throw fail(problems.list().front().code, problems.text(), kRemedy);

@@ -26,6 +26,8 @@ struct AttentionRates {
 
 struct MemoryRates {
   double gb_per_s = 0, share = 0, gib = 0;
+  // The share in passes with arithmetic, as norms and activation functions: a processor's take longer than their bytes.
+  double arithmetic_share = 0;  // 0: as `share`
 };
 
 // One direction. Of `network`: of a whole host, shared by the groups that cross its border at once.
@@ -59,6 +61,9 @@ struct Hardware {
   // FLOP/s. Error(config) with file, key and remedy where the file has no peak of this type.
   DRIVETRAIN_INTERNAL double peak(const std::string& dtype) const;
   double memory_rate() const { return memory.gb_per_s * 1e9 * memory.share; }  // bytes/s
+  double pass_rate() const {
+    return memory.gb_per_s * 1e9 * (memory.arithmetic_share > 0 ? memory.arithmetic_share : memory.share);
+  }
 };
 
 DRIVETRAIN_INTERNAL const OptionTable& hardware_table();

@@ -31,12 +31,12 @@ Computation computation_of(const StepWork& work, const Hardware& hardware) {
   const double forward = sum_of(work.products, work, hardware), head = sum_of(work.head, work, hardware);
   const double attention_rate = hardware.peak(work.dtype) * hardware.attention.share /
                                 (1 + hardware.attention.half_seq / std::max(work.seq_length, 1.0));
-  const double attention = work.attention_flops / attention_rate, passes = work.passed_bytes / hardware.memory_rate();
+  const double attention = work.attention_flops / attention_rate, passes = work.passed_bytes / hardware.pass_rate();
   Computation c;
   c.products = 3 * (forward + head);
   c.attention = (1 + work.attention_backward) * attention;
   c.passes = 3 * passes;
-  c.loss = work.loss_bytes / hardware.memory_rate();
+  c.loss = work.loss_bytes / hardware.pass_rate();
   c.host = work.unit_visits * hardware.overheads.unit_us * 1e-6 + hardware.overheads.micro_batch_us * 1e-6;
   c.products_again = work.again * forward;
   c.attention_again = work.attention_again * attention;

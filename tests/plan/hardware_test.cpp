@@ -71,7 +71,7 @@ TEST_F(HardwareFile, every_rate_that_is_missing_is_named_with_its_place_and_what
   }
   Value value = whole();
   value.erase("network");
-  expect_says(refusal(written(value)), {"network.gb_per_s", "network.latency_us", "is missing"});
+  expect_says(refusal(written(value)), {"machine.json:1:1  network.gb_per_s", "network.latency_us", "is missing"});
 }
 
 TEST_F(HardwareFile, what_is_out_of_range_unknown_or_of_another_type_is_refused) {

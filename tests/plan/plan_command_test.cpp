@@ -88,7 +88,7 @@ TEST_F(PlanCommand, what_it_cannot_do_is_refused_with_a_remedy) {
   expect_refused("plan " + path("tiny.json") + " --hardware h100", 2, {"device \"cuda\"", "\"cpu\""});
   expect_refused("plan " + path("tiny.json") + " --table all", 2, {"a config or --table"});
   expect_refused("plan --table nothing", 2, {"no table nothing", "known here"});
-  expect_refused(planned("-n 16"), 2, {"16 ranks", "4 hosts of 2"});
+  expect_refused(planned("-n 16 --set train_batch_size=16"), 2, {"16 ranks", "4 hosts of 2"});
   write("slow.json", R"({"name": "slow", "device": "cpu"})");
   expect_refused(planned(), 2, {"slow.json", "peak_tflops is missing", "bench hardware"});
 }
