@@ -12,16 +12,18 @@ namespace {
 
 constexpr double kGiB = 1024.0 * 1024 * 1024;
 
+DeviceCapacity capacity_of(const Hardware& hardware) {
+  const Overheads& o = hardware.overheads;
+  return {hardware.memory.gib * kGiB, o.context_gib * kGiB, o.communicator_gib * kGiB, o.allocator_share};
+}
+
 MemoryForecast memory_of(const RunPlan& plan, const Hardware& hardware) {
+  const DeviceCapacity device = capacity_of(hardware);
   MemoryForecast memory;
-  memory.planned = planned_memory(plan);
-  const double planned = (memory.planned.states() + memory.planned.passing()) / kGiB;
-  const auto axes =
-      std::count_if(plan.mesh.axes.begin(), plan.mesh.axes.end(), [](const Axis& a) { return a.size > 1; });
-  memory.context_gib = hardware.overheads.context_gib;
-  memory.communicator_gib = hardware.overheads.communicator_gib * static_cast<double>(axes);
-  memory.allocator_gib = hardware.overheads.allocator_share * planned;
-  memory.gib = planned + memory.context_gib + memory.communicator_gib + memory.allocator_gib;
+  for (PlannedMemory& stage : memory_by_stage(plan, device))
+    if (stage.together() > memory.planned.together()) memory.planned = std::move(stage);
+  memory.verdicts = memory_verdicts(plan, device);
+  memory.gib = memory.planned.together() / kGiB;
   memory.has_gib = hardware.memory.gib;
   return memory;
 }
@@ -48,13 +50,14 @@ std::string memory_text(const MemoryForecast& m) {
     if (gib > 0)
       text += formatted("  %-14s %9.3f  %s\n", what.c_str(), gib, bar(gib / std::max(m.gib, m.has_gib)).c_str());
   };
-  for (const MemoryClass c : {MemoryClass::parameters, MemoryClass::gradients, MemoryClass::optimizer,
-                              MemoryClass::activations, MemoryClass::buffers})
-    line(memory_class_name(c), m.planned[c] / kGiB);
-  line("context", m.context_gib), line("communicators", m.communicator_gib), line("allocator", m.allocator_gib);
+  for (const MemoryClass c : kStateClasses) line(memory_class_name(c), m.planned[c] / kGiB);
+  for (const MemoryRow& row : m.planned.passing_rows()) line(row.name, row.bytes / kGiB);
   text += formatted("  %-14s %9.3f of %.3f: ", "together", m.gib, m.has_gib);
-  return text + (m.fits() ? formatted("fits, %.3f left\n", m.has_gib - m.gib)
-                          : formatted("DOES NOT FIT, %.3f too much\n", m.gib - m.has_gib));
+  text += m.fits() ? formatted("fits, %.3f left\n", m.has_gib - m.gib)
+                   : formatted("DOES NOT FIT, %.3f too much\n", m.gib - m.has_gib);
+  if (m.verdicts.size() > 1)
+    for (const MemoryVerdict& verdict : m.verdicts) text += "  " + verdict_text(verdict) + "\n";
+  return text;
 }
 
 std::string time_text(const StepTime& time, const Hardware& hardware) {
@@ -87,11 +90,9 @@ std::string forecast_text(const RunPlan&, const Forecast& forecast, const Hardwa
 Value forecast_value(const Forecast& forecast, const Hardware& hardware) {
   const MemoryForecast& m = forecast.memory;
   Value memory = Value::object();
-  for (const MemoryClass c : {MemoryClass::parameters, MemoryClass::gradients, MemoryClass::optimizer,
-                              MemoryClass::activations, MemoryClass::buffers})
-    memory.set(memory_class_name(c), m.planned[c] / kGiB);
-  memory.set("context", m.context_gib), memory.set("communicators", m.communicator_gib);
-  memory.set("allocator", m.allocator_gib), memory.set("together", m.gib), memory.set("device", m.has_gib);
+  for (const MemoryClass c : kStateClasses) memory.set(memory_class_name(c), m.planned[c] / kGiB);
+  for (const MemoryRow& row : m.planned.passing_rows()) memory.set(row.name, row.bytes / kGiB);
+  memory.set("together", m.gib), memory.set("device", m.has_gib);
   Value value = Value::object();
   value.set("hardware", hardware.name), value.set("fits", m.fits());
   value.set("memory_gib", std::move(memory)), value.set("time", forecast.time.to_value());

@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "internal.h"
 #include "plan/memory_plan.h"
@@ -12,9 +13,9 @@
 namespace drivetrain {
 
 struct MemoryForecast {
-  PlannedMemory planned;  // bytes, of the fullest rank
-  double context_gib = 0, communicator_gib = 0, allocator_gib = 0;
-  double gib = 0, has_gib = 0;  // together; what the device has
+  PlannedMemory planned;                // bytes, of the fullest rank, with what the device and groups of ranks take
+  std::vector<MemoryVerdict> verdicts;  // by stage
+  double gib = 0, has_gib = 0;          // together; what the device has
   bool fits() const { return gib <= has_gib; }
 };
 

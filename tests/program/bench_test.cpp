@@ -193,7 +193,7 @@ TEST_F(Bench, wrong_words_are_told_with_what_would_be_right) {
   expect_refused("bench step nowhere.json", 2, {"nowhere.json"});
   expect_refused("bench step tiny.json --set model.num_layrs=2", 2, {"num_layrs", "did you mean \"num_layers\"?"});
   expect_refused("launch -n 2 tiny.json --bench kernels", 2,
-                 {"--bench wants step, collectives, context or checkpoint, got \"kernels\""});
+                 {"--bench wants step, collectives, context, checkpoint or hardware, got \"kernels\""});
   expect_refused("launch -n 2 tiny.json --json", 2, {"--json goes with --bench step"});
   expect_refused("launch -n 2 tiny.json --bench step --plan", 2, {"--plan and --bench exclude each other"});
 }
