@@ -93,6 +93,14 @@ void BroughtRecords::missing(int rank, const std::string& why) {
   }
 }
 
+void BroughtRecords::forget() {
+  const fs::path folder = fs::path(folder_) / "flight";
+  std::error_code ignored;
+  for (const int rank : written_) fs::remove(folder / name_of_rank(rank), ignored);
+  if (any()) fs::remove(folder, ignored);  // unless others keep something there
+  written_.clear();
+}
+
 std::string BroughtRecords::ranks() const {
   std::string text;
   for (auto rank = written_.begin(); rank != written_.end(); ++rank)
