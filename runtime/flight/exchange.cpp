@@ -14,6 +14,15 @@ namespace {
 constexpr double kAnswerS = 2, kSoonS = 0.5;  // of a store that is alive, on a busy machine; soon: it is asked again
 constexpr const char* kHost = "drivetrain/flight/host/";
 
+// One that cannot be read is as good as none, and no reason to end a run that may yet go on.
+std::optional<RankPicture> picture_in(const std::string& text) {
+  try {
+    return RankPicture::from_value(parse_json(text, "flight record"));
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
+
 }  // namespace
 
 std::string FlightExchange::key(const char* what) const { return concat("drivetrain/flight/", round_, "/", what); }
@@ -61,8 +70,7 @@ std::vector<std::optional<RankPicture>> FlightExchange::pictures(double seconds)
     for (int64_t r = 0; r < world_size_; ++r) {
       std::optional<RankPicture>& one = all[static_cast<size_t>(r)];
       std::string text;
-      if (!one && look(concat(key("of/"), r), &text, kAnswerS) == Heard::yes)
-        one = RankPicture::from_value(parse_json(text, "flight record"));
+      if (!one && look(concat(key("of/"), r), &text, kAnswerS) == Heard::yes) one = picture_in(text);
       missing = missing || !one;
     }
     if (!missing || Clock::now() >= until) return all;

@@ -58,7 +58,7 @@ class Deed {
     if (is("unreachable")) throw fail(ErrorCode::communication, "the tape drive does not answer");
     if (is("crash")) std::raise(SIGSEGV);
     if (is("exit")) std::exit(0);
-    if (is("slow")) std::this_thread::sleep_for(std::chrono::milliseconds(60));
+    if (is("slow")) std::this_thread::sleep_for(std::chrono::milliseconds(200));
     while (is("hang")) std::this_thread::sleep_for(std::chrono::milliseconds(50));
   }
 

@@ -102,6 +102,14 @@ TEST_F(FlightRecords, are_written_where_the_user_reads_them_and_those_before_go)
   EXPECT_EQ(said_, "");
 }
 
+TEST_F(FlightRecords, of_a_run_that_went_on_and_ended_well_go) {
+  brought_.take(1, bytes(*record(1, 77, 4)));
+  brought_.forget();
+  EXPECT_FALSE(fs::exists(run() + "/flight"));
+  EXPECT_TRUE(fs::exists(run()));
+  EXPECT_FALSE(brought_.any());
+}
+
 TEST_F(FlightRecords, that_are_missing_leave_the_reason) {
   brought_.missing(3, "host b was lost");
   EXPECT_FALSE(fs::exists(run() + "/flight")) << "where none came nobody knows the folder";

@@ -76,9 +76,11 @@ void BroughtRecords::open_folder() {
   if (failed_)
     return say_("flight records cannot be written to " + folder.string() + ": " +
                 (error ? error.message() : "it is a symbolic link, which is not followed"));
-  for (auto at = fs::directory_iterator(folder, error); !error && at != fs::directory_iterator(); at.increment(error))
-    if (at->path().filename().string().starts_with("rank_") && run_in(at->path()) != run_)
-      fs::remove(at->path(), error);
+  for (auto at = fs::directory_iterator(folder, error); !error && at != fs::directory_iterator(); at.increment(error)) {
+    const std::string name = at->path().filename();
+    const bool is_finished = name.starts_with("rank_") && !name.ends_with(".new");
+    if (is_finished && run_in(at->path()) != run_) fs::remove(at->path(), error);
+  }
 }
 
 void BroughtRecords::missing(int rank, const std::string& why) {
@@ -89,6 +91,14 @@ void BroughtRecords::missing(int rank, const std::string& why) {
   } else if (!is_here(rank)) {
     write(name_of_rank(rank) + ".missing", why + "\n");
   }
+}
+
+void BroughtRecords::forget() {
+  const fs::path folder = fs::path(folder_) / "flight";
+  std::error_code ignored;
+  for (const int rank : written_) fs::remove(folder / name_of_rank(rank), ignored);
+  if (any()) fs::remove(folder, ignored);  // unless others keep something there
+  written_.clear();
 }
 
 std::string BroughtRecords::ranks() const {

@@ -19,6 +19,8 @@ class BroughtRecords {
   void take(int rank, const std::string& bytes);
   // After the run: why a rank has no record here. Nothing is noted where no record came, nor for a rank that has one.
   void missing(int rank, const std::string& why);
+  // After a good end, before which it was said that the run does not go on.
+  void forget();
   bool any() const { return !written_.empty(); }
   // "ranks 2 and 3": whose records were written here.
   std::string ranks() const;

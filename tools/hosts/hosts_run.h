@@ -77,7 +77,7 @@ class HostsRun {
   bool all_said_bye() const;
   AttemptEnd report();
   void take_flight_record(const Member& from, const Message& message);
-  void tell_of_flight_records();
+  void tell_of_flight_records(bool failed);
 
   using Clock = std::chrono::steady_clock;
   double now() const { return std::chrono::duration<double>(Clock::now() - begin_).count(); }

@@ -127,8 +127,8 @@ void HostsRun::take_flight_record(const Member& from, const Message& message) {
     if (&other != &from && !other.said_bye && !other.lost) other.connection->send({.type = Message::flight});
 }
 
-// None has come of a run that ended well.
-void HostsRun::tell_of_flight_records() {
+void HostsRun::tell_of_flight_records(bool failed) {
+  if (!failed) return flight_.forget();
   for (const Member& member : members_)
     for (int rank = member.first; rank < member.first + member.count; ++rank)
       flight_.missing(rank, member.lost ? "host " + member.connection->name() + " was lost: " + member.lost_by
@@ -154,7 +154,7 @@ AttemptEnd HostsRun::report() {
     report.name(*end.failure);
     end.cause = ranks_[static_cast<size_t>(end.failure->rank)].name() + ": " + describe_end(*end.failure);
   }
-  tell_of_flight_records();
+  tell_of_flight_records(end.failure.has_value());
   for (const Member& member : members_)
     if (member.lost) end.lost_hosts.push_back(member.connection->name());
   end.restart_point = points_.newest();
