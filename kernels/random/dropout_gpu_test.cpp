@@ -39,7 +39,7 @@ std::vector<double> expected(const RandomPlaces& p, const std::vector<double>& o
 }
 
 // Those of Random123's file of known answers: all bits zero, all bits one.
-TEST(Philox, gives_the_known_answers) {
+TEST_F(RandomOnGpu, philox_gives_the_known_answers) {
   const PhiloxWords zeros = philox_block(0, 0, 0, 0), ones = philox_block(~0ULL, ~0ULL, ~0U, ~0U);
   const uint32_t of_zeros[] = {0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8};
   const uint32_t of_ones[] = {0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd};

@@ -245,20 +245,20 @@ struct CountedDevice : DeviceRuntime {
   int64_t calls = 0;
 };
 
-struct BenchTiming : ::testing::Test {
+struct DeviceTiming : ::testing::Test {
   void SetUp() override { set_device_runtime(&device); }
   void TearDown() override { set_device_runtime(nullptr); }
   CountedDevice device;
   const at::Device gpu{at::kCUDA, 0};
 };
 
-TEST_F(BenchTiming, a_short_kernel_is_timed_without_its_launch) {
+TEST_F(DeviceTiming, a_short_kernel_is_timed_without_its_launch) {
   EXPECT_NEAR(seconds_of(gpu, [&] { device.call(15e-6); }), 20e-6, 1e-9);
   for (const double seconds : {1e-6, 15e-6, 300e-6})
     EXPECT_NEAR(seconds_of_each(gpu, [&] { device.call(seconds); }), seconds, 0.01 * seconds) << seconds;
 }
 
-TEST_F(BenchTiming, what_takes_long_is_called_once_and_what_takes_no_time_comes_to_an_end) {
+TEST_F(DeviceTiming, what_takes_long_is_called_once_and_what_takes_no_time_comes_to_an_end) {
   EXPECT_NEAR(seconds_of_each(gpu, [&] { device.call(0.5); }), 0.5, 1e-4);
   EXPECT_EQ(device.calls, 1);
   EXPECT_LT(seconds_of_each(gpu, [&] { device.call(0); }), 1e-8);

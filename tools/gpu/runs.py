@@ -44,7 +44,7 @@ PATHS = {
     "offload_optimizer": (dict(SIX, zero_optimization={"stage": 2, "offload_optimizer": {"device": "cpu"}}), EAGER, 1, FLOAT32, 80),
     "offload_optimizer, bfloat16": (dict(SIX, zero_optimization={"stage": 2, "offload_optimizer": {"device": "cpu"}}),
                                     {"bf16": {"enabled": True}, "capture": False}, 1, BF16, 80),
-    "offload_param": (dict(SIX, zero_optimization={"stage": 3, "offload_param": {"device": "cpu"}}), EAGER, 1, FLOAT32, 80),
+    "offload_param": (dict(SIX, zero_optimization={"stage": 3, "offload_param": {"device": "cpu"}}), EAGER, 2, FLOAT32, 80),
     "float16, dynamic scale": (SIX, {"fp16": {"enabled": True}, "capture": False}, 1, BF16, 80),
     "8 bits, delayed scaling": (dict(SIX, fp8={"enabled": True}), {"capture": False}, 1, BF16, 89),
     "8 bits, recorded": (dict(SIX, fp8={"enabled": True, "recipe": "Float8CurrentScaling"}), {"capture": True}, 1, BF16, 89),
@@ -60,9 +60,10 @@ PATHS = {
 
 
 def configs(runs):
-    """(name, config) of what the GPU is given."""
-    for name, (both, there, *_) in runs.items():
-        yield name, dict(merged(merged(SMALL, both), there), device="cuda")
+    """(name, config) of what one GPU is given."""
+    for name, (both, there, ranks, *_) in runs.items():
+        if ranks == 1:
+            yield name, dict(merged(merged(SMALL, both), there), device="cuda")
 
 
 def check_configs(machine, runs):

@@ -26,11 +26,15 @@ std::string refusal(int64_t index, int arch) {
 
 namespace {
 
-// Nothing is asked where the device is not open: a plan needs no GPU.
+// A plan is made where there is no GPU too, and nothing is asked there.
 void check_gpu([[maybe_unused]] const at::Device& device) {
 #ifdef DRIVETRAIN_WITH_CUDA
+  int count = 0, major = 0, minor = 0;
   if (!device.is_cuda() || !device.has_index()) return;
-  int major = 0, minor = 0;
+  if (cudaGetDeviceCount(&count) != cudaSuccess || device.index() >= count) {
+    (void)cudaGetLastError();  // not to be found again by the next call
+    return;
+  }
   const auto ask = [&](int& value, cudaDeviceAttr what) {
     if (const cudaError_t status = cudaDeviceGetAttribute(&value, what, device.index()); status != cudaSuccess)
       throw fail(ErrorCode::config, "precision/fp8: GPU ", static_cast<int>(device.index()),

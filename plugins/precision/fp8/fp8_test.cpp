@@ -328,6 +328,11 @@ TEST_F(Fp8Plugin, names_what_a_recipe_without_memory_does_not_read) {
   EXPECT_EQ(ctx.capturables().size(), 1u);
 }
 
+TEST_F(Fp8Plugin, is_made_for_a_plan_where_there_is_no_gpu) {
+  host.services.device = at::Device(at::kCUDA, 77);
+  EXPECT_EQ(error_of([&] { make(); }), "");
+}
+
 TEST_F(Fp8Plugin, refuses_older_gpus_with_what_to_do) {
   EXPECT_EQ(fp8::refusal(0, 89), "");
   EXPECT_EQ(fp8::refusal(0, 90), "");
