@@ -32,7 +32,7 @@ std::string steps_script(const StudyRecord& study, const Analysis& analysis, con
     whiskers += formatted("%g %g %g %g\n", ms(0.5), y, ms(0.1), ms(0.9));
   }
   return begin_of_rows(study, analysis, measured, "steps") +
-         "set xrange [*:*]\nset offsets graph 0.03, graph 0.03, 0, 0\n"
+         "set xrange [0<*:*]\n"
          "set xlabel 'milliseconds of a measured step: median, quarters, 10 % and 90 %'\n" +
          data_block("boxes", boxes) + data_block("medians", medians) + data_block("whiskers", whiskers) +
          "plot $whiskers using 1:2:3:4 with xerrorbars pt 0 lc rgb '#111111' lw 1.2, $boxes using 1:2:3:4:5:6 with "
