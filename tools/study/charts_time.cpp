@@ -47,8 +47,10 @@ std::string parts_script(const StudyRecord& study, const Analysis& analysis, con
     if (!analysis.cells[i].part_shares.empty()) measured.push_back(i);
   if (measured.empty()) return "";
   std::string script = begin_of_rows(study, analysis, measured, "parts"), plots, waits;
-  script += "set xlabel 'milliseconds of the median step, means over ranks; black: in communication'\n";
-  script += "set key above horizontal maxcols 10 textcolor rgb '#111111'\n";
+  script += "set xlabel 'milliseconds of the median step, means over ranks; thin line: in communication'\n";
+  // Above the whole picture: beside long labels the plot is too narrow, and gnuplot leaves names out.
+  script += "set tmargin 4\nset key at screen 0.99,0.98 right top horizontal maxcols 5 samplen 1 ";
+  script += "textcolor rgb '#111111'\n";
   std::vector<double> from(measured.size());
   for (size_t part = 0; part < std::size(kPartOrder); ++part) {
     std::string data;
