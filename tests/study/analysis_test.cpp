@@ -158,6 +158,8 @@ TEST(Report, a_level_of_any_characters_is_shown_as_it_is) {
   StudyRecord study = planted();
   study.cells[1].id = "a=3_%,b=0", study.cells[1].levels[0].second = "3 %";
   EXPECT_EQ(label_of(study.cells[1], study), "a 3 %, b 0");
+  EXPECT_TRUE(is_all_levels(study.cells[1]));
+  EXPECT_FALSE(is_all_levels(study.cells[4])) << "a row with a name of its own";
   const Analysis analysis = analysis_of(study);
   EXPECT_NE(begin_of_rows(study, analysis, {1}, "speed").find("a 3 %%, b 0"), std::string::npos)
       << "gnuplot takes it for a format";

@@ -141,7 +141,7 @@ std::string scaling_script(const Analysis& analysis) {
   std::map<std::string, std::map<int64_t, double>> lines;
   std::set<int64_t> worlds;
   for (const CellResult& r : analysis.cells) {
-    if (r.ok == 0 || r.cell->is_noise || r.gate == Gate::failed) continue;
+    if (r.ok == 0 || r.cell->is_noise || r.gate == Gate::failed || !is_all_levels(*r.cell)) continue;
     std::string others;
     for (const auto& [factor, level] : r.cell->levels)
       if (level != std::to_string(r.cell->world_size)) others += (others.empty() ? "" : ", ") + factor + " " + level;

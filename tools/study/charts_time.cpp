@@ -32,7 +32,7 @@ std::string steps_script(const StudyRecord& study, const Analysis& analysis, con
     whiskers += formatted("%g %g %g %g\n", ms(0.5), y, ms(0.1), ms(0.9));
   }
   return begin_of_rows(study, analysis, measured, "steps") +
-         "set xrange [*:*]\nset offsets graph 0.03, graph 0.03, 0, 0\n"
+         "set xrange [0<*:*]\n"
          "set xlabel 'milliseconds of a measured step: median, quarters, 10 % and 90 %'\n" +
          data_block("boxes", boxes) + data_block("medians", medians) + data_block("whiskers", whiskers) +
          "plot $whiskers using 1:2:3:4 with xerrorbars pt 0 lc rgb '#111111' lw 1.2, $boxes using 1:2:3:4:5:6 with "
@@ -47,8 +47,10 @@ std::string parts_script(const StudyRecord& study, const Analysis& analysis, con
     if (!analysis.cells[i].part_shares.empty()) measured.push_back(i);
   if (measured.empty()) return "";
   std::string script = begin_of_rows(study, analysis, measured, "parts"), plots, waits;
-  script += "set xlabel 'milliseconds of the median step, means over ranks; black: in communication'\n";
-  script += "set key above horizontal maxcols 10 textcolor rgb '#111111'\n";
+  script += "set xlabel 'milliseconds of the median step, means over ranks; thin line: in communication'\n";
+  // Above the whole picture: beside long labels the plot is too narrow, and gnuplot leaves names out.
+  script += "set tmargin 4\nset key at screen 0.99,0.98 right top horizontal maxcols 5 samplen 1 ";
+  script += "textcolor rgb '#111111'\n";
   std::vector<double> from(measured.size());
   for (size_t part = 0; part < std::size(kPartOrder); ++part) {
     std::string data;

@@ -28,6 +28,8 @@ std::string for_page(std::string svg);  // with the page's colours, which may be
 
 // The levels of a cell that not all cells share, "zero 2, recompute full".
 std::string label_of(const CellRecord& cell, const StudyRecord& study);
+// Its levels are all that it changes; others are rows with a name of their own or with further keys.
+bool is_all_levels(const CellRecord& cell);
 std::string state_text(const CellResult& result);  // "out of memory (hook attach, 179.4 MB)"
 std::string percent(double change);                // "+3.1 %"
 std::string speed_text(double tgs);                // "12820", "98.37"

@@ -22,6 +22,7 @@ tr.ref{font-weight:600} tr.bad td:first-child{background:repeating-linear-gradie
 code{font:.8rem ui-monospace,monospace;overflow-wrap:anywhere} tr.how td{padding-top:0;opacity:.75}
 .faster{color:var(--good)} .slower,.failed{color:var(--bad)} figure{margin:1rem 0} svg{width:100%;height:auto} li{margin:.2rem 0}
 tr.main td{border-bottom:0}
+@media screen{figure,.wide{content-visibility:auto;contain-intrinsic-size:auto 40rem}}
 @page{size:A4 landscape;margin:12mm}
 @media print{:root{color-scheme:light;--ink:#000;--paper:#fff;--soft:#f2f4f6;--grid:#888;--bar:#2a6fb0;--bad:#b04a2a;--good:#2a9050}
  body{font-size:9pt;max-width:none;margin:0} tr,figure,h2{break-inside:avoid} h2{break-after:avoid} .wide{overflow:visible}
@@ -218,8 +219,8 @@ std::string html_text(const StudyRecord& study, const Analysis& analysis, const 
   std::string page =
       "<!doctype html>\n<html lang=en><meta charset=utf-8><meta name=viewport content='width=device-width'><title>" +
       escaped(study.name) + "</title><style>" + kStyle + "</style>\n<h1>" + escaped(study.name) + "</h1>\n";
-  page += concat("<p>", study.cells.size(), " cells, ", study.repeats, " repeats each; ", ended, " of ", all,
-                 " runs have ended. ", escaped(rule_text(study.warmup)),
+  page += concat("<p>", study.cells.size(), " cells, ", study.repeats, study.repeats == 1 ? " repeat" : " repeats",
+                 " each; ", ended, " of ", all, " runs have ended. ", escaped(rule_text(study.warmup)),
                  " Differences are paired by repeat, with Holm's correction over all cells. ", escaped(study.aliasing),
                  "</p>\n<h2>Ranking</h2>\n<ul style='list-style:none;padding:0'>");
   for (const std::string& line : ranking_lines(study, analysis)) page += "<li>" + escaped(line) + "</li>\n";

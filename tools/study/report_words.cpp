@@ -32,16 +32,18 @@ std::string percent(double change) { return formatted("%+.1f %%", 100 * change);
 
 std::string speed_text(double tgs) { return formatted(tgs < 1000 ? "%.4g" : "%.0f", tgs); }
 
+bool is_all_levels(const CellRecord& cell) {
+  std::string by_levels;
+  for (const auto& [factor, level] : cell.levels) by_levels += (by_levels.empty() ? "" : ",") + factor + "=" + level;
+  return file_name(by_levels) == cell.id;
+}
+
 std::string label_of(const CellRecord& cell, const StudyRecord& study) {
   if (cell.is_noise) return "A/A: the reference again";
   std::string label;
-  std::string by_levels;
-  for (size_t f = 0; f < cell.levels.size(); ++f) {
-    by_levels += (f > 0 ? "," : "") + cell.levels[f].first + "=" + cell.levels[f].second;
+  for (size_t f = 0; f < cell.levels.size(); ++f)
     if (varies(study, f)) label += (label.empty() ? "" : ", ") + cell.levels[f].first + " " + cell.levels[f].second;
-  }
-  const bool is_row = file_name(by_levels) != cell.id;  // it has a name of its own, or sets further keys
-  return is_row || label.empty() ? cell.id : label;
+  return !is_all_levels(cell) || label.empty() ? cell.id : label;
 }
 
 std::string state_text(const CellResult& result) {

@@ -4,13 +4,11 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <iostream>
 #include <map>
 
 #include <drivetrain/error.h>
 
-#include "config/input_file.h"
 #include "config/printable.h"
 #include "drivetrain/toolkit/text.h"
 #include "study/cell_run.h"
@@ -22,61 +20,12 @@
 #include "study/progress.h"
 #include "study/records.h"
 #include "study/report.h"
+#include "study/study_begin.h"
 
 namespace drivetrain::study {
 namespace {
 
 namespace fs = std::filesystem;
-
-// A base that stands in the study is a file of the study's folder; what it extends is relative to the study's file.
-std::string base_file(const StudyFile& study, const std::string& folder, bool again) {
-  if (study.base.is_null()) return study.base_path;
-  Value base = study.base;
-  if (Value* const extends = const_cast<Value*>(base.find("extends")); extends && extends->is_string())
-    *extends = fs::absolute(fs::path(study.path).parent_path() / extends->as_string()).lexically_normal().string();
-  const std::string path = folder + "/base.json", text = base.to_json(2) + "\n";
-  std::error_code unknown;
-  fs::create_directories(folder, unknown);
-  if (again && fs::exists(path, unknown)) return path;  // differences are told from the ledger
-  std::ofstream file(path);
-  if (!(file << text) || !file.flush())
-    throw fail(ErrorCode::io, "study: cannot write ", one_line(path),
-               "\n   make room, or choose another \"output_dir\"");
-  return path;
-}
-
-Value base_value(const StudyFile& study) {
-  return study.base.is_null() ? Value(hash_of(read_text(study.base_path, InputKind::file, "a config"))) : study.base;
-}
-
-Value head_of(const StudyFile& study, const Design& design, const std::string& build) {
-  Value head = Value::object(), warmup = Value::object();
-  warmup.set("steps", study.warmup.first), warmup.set("steady", study.warmup.steady);
-  warmup.set("window", study.warmup.window), warmup.set("tolerance", study.warmup.tolerance);
-  warmup.set("only_first", study.warmup.only_first);
-  head.set("event", "study"), head.set("version", 1), head.set("name", study.name), head.set("time", time_now());
-  head.set("study", study.text), head.set("base", base_value(study)), head.set("build", build);
-  head.set("environment", environment_now(build)), head.set("warmup", warmup), head.set("gate", study.gate);
-  head.set("repeats", study.repeats), head.set("peak_tflops", study.peak_tflops), head.set("aliasing", design.aliasing);
-  return head;
-}
-
-// Runs of two versions of a study, a config, a program or a machine do not belong into one ledger.
-void check_same(const Value& before, const Value& now, const std::string& path) {
-  std::vector<std::string> list;
-  for (const char* key : {"study", "base", "environment"}) {
-    const Value *const a = before.find(key), *const b = now.find(key);
-    if (!a || !b) throw fail(ErrorCode::io, "the ledger does not begin with a study");
-    const std::string prefix = std::string(key) == "study" ? "" : key;
-    if (prefix == "base" && a->is_string() && !(*a == *b))
-      list.push_back("base: the file's content is another one");
-    else
-      for (const std::string& one : differences(*a, *b, prefix)) list.push_back(one);
-  }
-  if (list.empty()) return;
-  throw fail(ErrorCode::config, path, ": the study has begun and is another one now\n     ", join(list, "\n     "),
-             "\n   bring back what was, or begin a study of its own with another \"output_dir\"");
-}
 
 class Runner {
  public:
