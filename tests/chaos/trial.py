@@ -22,6 +22,7 @@ import namespaces
 RANKS = 4
 TIMEOUT_S = 12  # of the communicator: long after the line that is waited for
 MAY_TAKE_S = 90
+MAY_STAND_STILL_S = 1.5
 PLUGINS = {"reader": ("dataset", "read", "hang"), "hook": ("strategy", "before_forward", "hang"),
            "call": ("activation_checkpointing", "", "barrier"), "size": ("strategy", "", "wide sum")}
 ON_HOSTS = ("host", "cut", "down")  # on two hosts; the others on one
@@ -97,7 +98,21 @@ def pid_of_rank(host, rank):
 
 
 class NotBegun(Exception):
-    """The run did not get as far as the fault: the machine was too busy, or the run is broken."""
+    """The run did not get as far as the fault: the machine was too busy or stood still, or the run is broken."""
+
+
+class Standstills:
+    """How long this program itself did not run at a stretch: where it is frozen, so is what it measures."""
+
+    def __init__(self):
+        self.longest_s, self.over = 0, threading.Event()
+        threading.Thread(target=self.watch, daemon=True).start()
+
+    def watch(self):
+        before = time.monotonic()
+        while not self.over.wait(0.1):
+            now = time.monotonic()
+            self.longest_s, before = max(self.longest_s, now - before), now
 
 
 class Result:
@@ -177,6 +192,16 @@ class Trial:
         return statistics.median(json.loads(line)["step_s"] for line in lines if line.endswith("}"))
 
     def run(self):
+        standstills = Standstills()
+        try:
+            result = self.try_once()
+        finally:
+            standstills.over.set()
+        if standstills.longest_s > MAY_STAND_STILL_S:
+            raise NotBegun(f"this program stood still for {standstills.longest_s:.1f} s")
+        return result
+
+    def try_once(self):
         try:
             self.start()
             self.wait_for_steps(self.choose.randrange(3, 150))
