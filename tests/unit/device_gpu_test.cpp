@@ -66,7 +66,7 @@ TEST_F(Device, gives_long_lived_pinned_memory_without_rounding_it_up) {
   host.fill_(7);
   at::Tensor there = at::empty({bytes}, floats.dtype(at::kByte));
   there.copy_(host, /*non_blocking=*/true);
-  host = {};  // waits for the copy
+  host = at::Tensor();  // waits for the copy
   EXPECT_EQ(there[bytes - 1].item<int64_t>(), 7);
 }
 
