@@ -79,6 +79,8 @@ def problem_of(program, entry):
         ended = dry_run(program, entry, pathlib.Path(folder))
     if ended.returncode != 0:
         return f"exit {ended.returncode}: {ended.stderr}"
+    if "needs" in entry and not re.search(rf"^launcher: .*\b{re.escape(entry['needs'])}\b", ended.stdout, re.M):
+        return f"wanted to be started by {entry['needs']}:\n{ended.stdout}"
     ranks, ports = ranks_of(ended.stdout, launcher_words(entry)[0])
     if ranks != wanted_of(entry):
         return f"wanted {wanted_of(entry)}\n  got {ranks}"

@@ -12,7 +12,7 @@ from hosts_fixture import HostsTest, eventually
 RAN = 'touch "$W/ran"'
 
 
-class Refusals(HostsTest):
+class Refused(HostsTest):
     names = ("a", "b")
 
     def refused(self, code, *words, options=(), **more):
@@ -33,6 +33,8 @@ class Refusals(HostsTest):
         (self.folder / name).write_text(text + (self.folder / "ssh_config").read_text())
         return name
 
+
+class Refusals(Refused):
     def test_hostfiles(self):
         self.hostfile_refused("a slots=1\nb slots=1\na slots=2\n", ":3: the host a stands here and in line 1")
         self.hostfile_refused("# nobody\n\r\n", "names no host")
@@ -92,6 +94,8 @@ class Refusals(HostsTest):
         config = self.ssh_config("config_unknown", f"Host b\n  UserKnownHostsFile {self.folder}/nobody_known\n")
         self.refused(5, "host b: it cannot be reached by ssh", "Host key verification failed", ssh_config=config)
 
+
+class WhatIsNotThere(Refused):
     def stop_sshd(self, name):
         sshd = self.hosts[name].sshd_pid()
         os.kill(sshd, signal.SIGSTOP)

@@ -6,7 +6,7 @@ import signal
 import time
 
 import namespaces
-from hosts_fixture import HostsTest, eventually
+from hosts_fixture import Ended, HostsTest, eventually
 
 SLEEP = 'touch "$W/up$RANK"; exec sleep 100'
 UP = ("up0", "up1", "up2")
@@ -72,6 +72,20 @@ class WhatRanksAreTold(HostsTest):
         self.assertEqual(fails.wait(20), 7)
         self.assertIn(b"rank 1 failed: exit 7", fails.stderr.read())  # the only one there
 
+    def test_two_launches_from_one_folder(self):
+        script = ('echo "$MASTER_PORT $DRIVETRAIN_RUN_TOKEN"; touch "$W/$N.$RANK"; '
+                  'while [ $(ls "$W" | grep -c "^[12][.]") -lt 6 ]; do sleep 0.05; done')
+        launches = [self.start(script, "--env", "N", env={"N": n}) for n in "12"]
+        both = set()
+        for ended in map(Ended, launches):
+            self.expect(ended, 0)
+            told = {tuple(line.split()[-2:]) for line in ended.out.splitlines()}
+            self.assertEqual(len(told), 1, ended.text)
+            both |= told
+        self.assertEqual(len({port for port, _ in both}), 2)
+        self.assertEqual(len({token for _, token in both}), 2)
+        self.expect_nothing_left()
+
     def test_much_output_and_bytes_that_are_no_text(self):
         ended = self.launch(r'yes "$RANK 0123456789" | head -n 200000; printf "\377\376 no text\n"')
         self.expect(ended, 0)
@@ -132,9 +146,22 @@ class HowRunsEnd(HostsTest):
                 file.unlink()
         self.expect_nothing_left()
 
+
+class HowConnectionsEnd(HostsTest):
     def test_a_launcher_that_is_killed(self):
         launch = self.start(SLEEP)
         self.wait_for(*UP)
+        self.hosts["a"].run("pkill", "-KILL", "-f", "drivetrain launch")
+        launch.wait()
+        self.expect_nothing_left()
+
+    def test_a_sigkill_after_a_sigterm_that_ranks_ignore(self):
+        """As a scheduler ends a job whose time is over."""
+        launch = self.start('trap "" TERM; touch "$W/up$RANK"; while :; do sleep 0.1; done')
+        self.wait_for(*UP)
+        self.hosts["a"].run("pkill", "-TERM", "-f", "drivetrain launch")
+        time.sleep(1)
+        self.assertIsNone(launch.poll())
         self.hosts["a"].run("pkill", "-KILL", "-f", "drivetrain launch")
         launch.wait()
         self.expect_nothing_left()

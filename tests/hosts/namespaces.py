@@ -1,6 +1,7 @@
 """Hosts of a network on this machine: namespaces with an address, host name, /tmp, /dev/shm and processes of their own,
 and a real sshd in each. They are gone with the processes that hold them."""
 
+import concurrent.futures
 import os
 import pathlib
 import shutil
@@ -28,12 +29,34 @@ def why_not():
     return None
 
 
+AT_ONCE = 3  # these tests mostly wait, for what they have broken to be noticed
+
+
 def run_tests(why_not_this=None):
-    """The tests of the program that was started; skipped with the reason where there can be no such hosts."""
+    """The tests of the program that was started, or those that its arguments name; skipped with the reason where there can
+    be no such hosts. Each class makes hosts of its own, so that several are tested at once, by a process each."""
     if reason := why_not() or why_not_this:
         print(f"skipped: {reason}")
         sys.exit(77)
-    unittest.main(verbosity=2, warnings="ignore")
+    cases = [case for case in classes() if not getattr(case, "__unittest_skip__", False)]
+    if len(sys.argv) > 1 or len(cases) < 2:
+        unittest.main(verbosity=2, warnings="ignore")
+    with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as workers:
+        codes = list(workers.map(run_class, [case.__name__ for case in cases]))
+    sys.exit(max(codes))
+
+
+def classes():
+    """Those of the program that have tests."""
+    load, found = unittest.TestLoader(), vars(sys.modules["__main__"]).values()
+    return [case for case in found if isinstance(case, type) and issubclass(case, unittest.TestCase) and
+            case.__module__ == "__main__" and load.getTestCaseNames(case)]
+
+
+def run_class(name):
+    done = subprocess.run([sys.executable, "-B", sys.argv[0], name], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    print(f"{name}:\n{done.stdout}", flush=True)
+    return done.returncode
 
 
 def run(*words, **options):

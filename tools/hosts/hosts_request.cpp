@@ -1,7 +1,6 @@
 #include "hosts/hosts_request.h"
 
 #include <algorithm>
-#include <cctype>
 #include <cstdlib>
 #include <numeric>
 
@@ -64,8 +63,7 @@ class HostsReader {
   [[noreturn]] void refuse(const std::string& problem) const { cli::refuse(given_.command(), problem); }
 
   void read_starter() {
-    std::string name = given_.text("--launcher");
-    for (char& letter : name) letter = static_cast<char>(std::tolower(static_cast<unsigned char>(letter)));  // "MPICH"
+    const std::string name = launcher_named(given_);
     for (const OtherStarter& other : kOtherStarters)
       if (name == other.name) refuse("--launcher " + name + ": " + other.reason);
     if (name != "ssh" && name != "none" && !is_starter(name))

@@ -1,5 +1,6 @@
 #include "schedulers/starter_request.h"
 
+#include <cctype>
 #include <filesystem>
 #include <numeric>
 
@@ -18,7 +19,7 @@ class SchedulersReader {
       : given_(given), own_start_(own_start), request_(request) {}
 
   void read() {
-    if (given_.has("--launcher") && is_starter(given_.text("--launcher"))) request_.starter = given_.text("--launcher");
+    if (given_.has("--launcher") && is_starter(launcher_named(given_))) request_.starter = launcher_named(given_);
     if (given_.has("--submit") && (!given_.has("--launcher") || request_.starter == "slurm")) return read_submission();
     if (says_nothing_of_hosts() && !given_.has("--dry-run")) {
       request_.started_by = started_by(variable_of_process);
@@ -56,7 +57,7 @@ class SchedulersReader {
   void read_submission() {
     for (const auto& one : given_.given())
       for (const char* option : {"--hostfile", "--include", "--exclude", "--no_ssh", "--node_rank", "--ssh_port",
-                                 "--max-restarts", "--elastic"})
+                                 "--max-restarts", "--elastic", "--elastic_training"})
         if (one.name == option)
           refuse(one.name + " does not go with --submit: SLURM chooses the hosts of the job, --num_nodes K of them");
     request_.starter = "slurm";
@@ -127,6 +128,12 @@ class SchedulersReader {
 };
 
 }  // namespace
+
+std::string launcher_named(const cli::Arguments& arguments) {
+  std::string name = arguments.text("--launcher");
+  for (char& letter : name) letter = static_cast<char>(std::tolower(static_cast<unsigned char>(letter)));
+  return name;
+}
 
 void read_schedulers(const cli::Arguments& given, bool own_start, HostsRequest& request) {
   SchedulersReader(given, own_start, request).read();
