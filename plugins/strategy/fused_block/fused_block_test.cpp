@@ -3,7 +3,6 @@
 #include "conformance/strategy/memory.h"
 #include "support/plugin_under_test.h"
 
-#include <ATen/ops/ones_like.h>
 #include <gtest/gtest.h>
 
 #include <drivetrain/mesh.h>
@@ -143,8 +142,9 @@ TEST(FusedBlock, blocks_leave_the_bytes_that_they_tell) {
     }
 }
 
-// And what the plan counts of a block's backward, at its fullest moment.
-TEST(FusedBlock, blocks_take_the_bytes_that_they_tell) {
+// And what the plan counts, which has statistics of norms and the attention's part as well. That the rest of a visit is
+// counted rightly, tools/memory_plan measures.
+TEST(FusedBlock, blocks_keep_the_bytes_that_they_tell_the_plan) {
   const Host host;
   const std::string grouped = R"(, "activation": "swiglu", "normalization": "rmsnorm", "num_query_groups": 2)";
   for (const char* options : {"", "{}", R"({"recompute_cheap": false})"})
@@ -160,26 +160,18 @@ TEST(FusedBlock, blocks_take_the_bytes_that_they_tell) {
         Saved saved[3];
         Tensors x = {chain.context.batch_.tokens_BS};
         for (size_t u = 0; u < 2; ++u) x = chain.units.units[u]->forward(x, chain.context, saved[u]);
-        const auto& block = *chain.units.units[2];
-        const auto* says = dynamic_cast<const TakesVisitMemory*>(&block);
+        const auto* says = dynamic_cast<const TakesVisitMemory*>(chain.units.units[2].get());
         ASSERT_NE(says, nullptr);
         VisitShape shape;
         shape.rows = 2, shape.tokens = shape.rank_tokens = 128;
-        const VisitMemory told = says->visit_memory(
-            shape, [&](std::string_view region) { return region == "attn.core" ? core : Keep::all; });
+        const double told =
+            says->visit_memory(shape, [&](std::string_view region) { return region == "attn.core" ? core : Keep::all; })
+                .kept.bytes();
         const int64_t before = memory.alive;
-        x = chain.units.units[2]->forward(x, chain.context, saved[2]);
-        // A delta, which the next unit adds, is not kept; the block before keeps what it returned.
-        const double residual = 128 * 64 * 4, delta = x.size() == 2 ? residual : 0, few = 0.03 * told.kept.bytes();
-        EXPECT_NEAR(static_cast<double>(memory.alive - before) - delta, told.kept.bytes(), few);
-        const int64_t kept = memory.alive;
-        memory.most = kept;
-        chain.context.visit_.direction = Direction::backward;
-        const at::Tensor dy = at::ones_like(x[0]);
-        chain.units.units[2]->backward(Tensors(x.size(), dy), chain.context, saved[2]);
-        // A plain block's output is alive already, as `x`.
-        const double taken = static_cast<double>(memory.most - kept) + (x.size() == 1 ? residual : 0);
-        EXPECT_NEAR(taken, told.working.bytes(), 0.03 * (told.working.bytes() + told.kept.bytes()));
+        const Tensors y = chain.units.units[2]->forward(x, chain.context, saved[2]);
+        // The next unit adds a delta up and drops it.
+        const double delta = y.size() == 2 ? 128 * 64 * 4 : 0;
+        EXPECT_NEAR(static_cast<double>(memory.alive - before) - delta, told, 0.03 * told);
       }
 }
 

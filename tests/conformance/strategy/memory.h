@@ -19,16 +19,13 @@ class CountedMemory final : public c10::Allocator {
     if (bytes == 0) return {nullptr, nullptr, &release, c10::Device(c10::DeviceType::CPU)};
     char* block = static_cast<char*>(c10::alloc_cpu(bytes + kHead));
     std::memcpy(block, &bytes, sizeof bytes);
-    const int64_t now = alive += static_cast<int64_t>(bytes);
-    for (int64_t before = most; now > before && !most.compare_exchange_weak(before, now);) {
-    }
+    alive += static_cast<int64_t>(bytes);
     return {block + kHead, block + kHead, &release, c10::Device(c10::DeviceType::CPU)};
   }
   c10::DeleterFnPtr raw_deleter() const override { return &release; }
   void copy_data(void* to, const void* from, size_t bytes) const override { default_copy_data(to, from, bytes); }
 
   static inline std::atomic<int64_t> alive = 0;
-  static inline std::atomic<int64_t> most = 0;  // that were alive at one time; set it to `alive` to begin anew
 
  private:
   static constexpr size_t kHead = 64;  // keeps LibTorch's alignment
