@@ -6,6 +6,7 @@
 
 #include "bench/bandwidth.h"
 #include "bench/table.h"
+#include "plan/memory_plan.h"
 
 namespace drivetrain {
 namespace {
@@ -39,7 +40,9 @@ StepBytes step_bytes(const RunPlan& plan) {
   const double copy = types.param == types.master ? 0 : size_of(types.param);
   const double per_element =
       2 * size_of(types.master) + 2 * plan.optimizer_bytes_per_element + 2 * size_of(types.grad) + copy;
-  return {plan.updated_elements * per_element, 2 * plan.activations.bytes * rounds_of(plan)};
+  const auto stage = static_cast<size_t>(stage_of_rank(plan, plan.rank));
+  const double kept = stage < plan.stage_memories.size() ? plan.stage_memories[stage].activations.kept : 0;
+  return {plan.updated_elements * per_element, 2 * kept * rounds_of(plan)};
 }
 
 StepLimit measure_limit(const PlannedRun& run, const Products& products) {

@@ -2,9 +2,7 @@
 
 namespace drivetrain {
 
-const char* part_name(FlightDoing doing) {
-  return doing == FlightDoing::outside ? "begin" : name_of(doing);
-}
+const char* part_name(FlightDoing doing) { return doing == FlightDoing::outside ? "begin" : name_of(doing); }
 
 // Behind its update a step is over: an evaluation goes through forwards of its own.
 void StepTimes::at(const FlightPlace& place, double now_s) noexcept {

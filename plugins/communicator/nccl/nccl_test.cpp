@@ -129,11 +129,19 @@ TEST(CommunicatorNcclBoard, the_id_of_the_lowest_rank_reaches_its_group) {
 TEST(CommunicatorNcclBoard, who_made_the_call_may_leave) {
   const auto store = make_local_store();
   nccl::Board stays(*store, 0, 2, 1), leaves(*store, 1, 2, 1);
-  *leaves.counter("dp") = 5;
-  EXPECT_EQ(stays.left({0, 1}, "dp", 5), "");
+  const nccl::Board::Counters counters = leaves.counters("dp");
+  *counters.reached = 5, *counters.replayed = 2;
+  const auto waits_in = [](int64_t number) { return nccl::CommStatus{.reached = number, .open = number}; };
+  const auto replays = [](int64_t number) {
+    return nccl::CommStatus{.reached = 5, .open = 1, .replayed = number, .in_replay = true};
+  };
+  EXPECT_EQ(stays.left({0, 1}, "dp", waits_in(5)), "");
   leaves.close();
-  EXPECT_EQ(stays.left({0, 1}, "dp", 5), "");
-  EXPECT_EQ(stays.left({0, 1}, "dp", 6), concat("rank 1 (pid ", getpid(), ") closed its communicator"));
+  EXPECT_EQ(stays.left({0, 1}, "dp", waits_in(5)), "");
+  EXPECT_EQ(stays.left({0, 1}, "dp", replays(2)), "");
+  const std::string gone = concat("rank 1 (pid ", getpid(), ") closed its communicator");
+  EXPECT_EQ(stays.left({0, 1}, "dp", waits_in(6)), gone);
+  EXPECT_EQ(stays.left({0, 1}, "dp", replays(3)), gone);
 }
 
 TEST(CommunicatorNcclCalls, are_named_as_the_ranks_compare_them) {
