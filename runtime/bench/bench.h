@@ -29,6 +29,7 @@ BenchReport bench_kernels(const BenchArguments& arguments);
 BenchReport bench_optimizer(const BenchArguments& arguments);
 BenchReport bench_attention(const BenchArguments& arguments);
 BenchReport bench_startup(const BenchArguments& arguments);
+BenchReport bench_rendezvous(const BenchArguments& arguments);
 BenchReport bench_collectives(const BenchArguments& arguments);
 BenchReport bench_context(const BenchArguments& arguments);
 BenchReport bench_checkpoint(const BenchArguments& arguments);

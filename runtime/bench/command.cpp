@@ -17,7 +17,8 @@ constexpr Bench kBenches[] = {{"bench step", bench_step},           {"bench kern
                               {"bench startup", bench_startup},     {"bench collectives", bench_collectives},
                               {"bench context", bench_context},     {"bench checkpoint", bench_checkpoint},
                               {"bench data", bench_data},           {"bench plugins", bench_plugins},
-                              {"bench hardware", bench_hardware},   {"bench products", bench_products}};
+                              {"bench hardware", bench_hardware},   {"bench products", bench_products},
+                              {"bench rendezvous", bench_rendezvous}};
 
 }  // namespace
 

@@ -188,6 +188,8 @@ inline constexpr Command kCommands[] = {
                 rows::kBenchAttention),
     rows::bench("bench startup", "times from exec to the end of step 1, as a multiple of loading LibTorch",
                 rows::kBenchStartup),
+    rows::bench("bench rendezvous", "times until all ranks of a run have met, with up to 512 threads as ranks",
+                rows::kBenchRendezvous),
     rows::bench("bench plugins", "times reading the manifests of all plugins and opening each library",
                 rows::kBenchPlugins),
     rows::bench("bench collectives", "times every collective of a communicator over sizes: algorithm and bus bandwidth",

@@ -336,6 +336,10 @@ inline constexpr Option kBenchAttention[] = {
 inline constexpr Option kBenchStartup[] = {processes("processes to start; default: once with 1 and once with 2"),
                                            with_default(kRounds, "5"), kThreads, kJson};
 
+inline constexpr Option kBenchRendezvous[] = {
+    ranks("ranks that meet; default: 2, 8, 32, 128 and 512, one after the other", 2), with_default(kRounds, "5"),
+    kJson};
+
 inline constexpr Option kBenchPlugins[] = {kPluginPath, kJson};
 
 inline constexpr Option kBenchProducts[] = {{.name = "--shapes",

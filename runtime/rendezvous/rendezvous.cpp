@@ -43,19 +43,24 @@ Announcement announcement_of(Store& store, int64_t rank, double timeout_s) {
 
 Announcement own_announcement(const RankEnvironment& env) { return {host_name(), getpid(), env.world_size}; }
 
-// Another process that calls itself by our rank, or that counts the world differently.
+// Another process that calls itself by our rank, or that counts the world differently. Of one rank, if it has come.
+void check_announcement(Store& store, const RankEnvironment& env, int64_t rank, double timeout_s) {
+  if (!store.has(rank_key("rank", rank))) return;
+  const Announcement own = own_announcement(env), other = announcement_of(store, rank, timeout_s);
+  if (rank == env.rank && (other.host != own.host || other.pid != own.pid))
+    throw fail(ErrorCode::config, "two processes call themselves rank ", rank, ": ", own.pid, " on ", own.host, " and ",
+               other.pid, " on ", other.host, "; each needs its own RANK");
+  if (other.world_size != env.world_size)
+    throw fail(ErrorCode::config, "ranks were started with different world sizes: ", env.world_size, " on rank ",
+               env.rank, ", ", other.world_size, " on rank ", rank);
+}
+
+// Rank 0, which has the table, looks at all ranks; the others at it and at themselves. So the questions that rank 0
+// answers are a few of each rank, however many ranks there are.
 void check_announcements(Store& store, const RankEnvironment& env, double timeout_s) {
-  const Announcement own = own_announcement(env);
-  for (int64_t rank = 0; rank < env.world_size; ++rank) {
-    if (!store.has(rank_key("rank", rank))) continue;
-    const Announcement other = announcement_of(store, rank, timeout_s);
-    if (rank == env.rank && (other.host != own.host || other.pid != own.pid))
-      throw fail(ErrorCode::config, "two processes call themselves rank ", rank, ": ", own.pid, " on ", own.host,
-                 " and ", other.pid, " on ", other.host, "; each needs its own RANK");
-    if (other.world_size != env.world_size)
-      throw fail(ErrorCode::config, "ranks were started with different world sizes: ", env.world_size, " on rank ",
-                 env.rank, ", ", other.world_size, " on rank ", rank);
-  }
+  if (env.rank != 0) check_announcement(store, env, env.rank, timeout_s);
+  for (int64_t rank = 0; rank < (env.rank == 0 ? env.world_size : 1); ++rank)
+    check_announcement(store, env, rank, timeout_s);
 }
 
 void announce_rank(Store& store, const RankEnvironment& env, double timeout_s) {
@@ -73,7 +78,7 @@ void check_none_left(Store& store, const RankEnvironment& env, const char* name,
                  " stopped before the start; its own message says why");
 }
 
-// Waits until every rank has set its key of this name.
+// On rank 0: waits until every rank has set its key of this name.
 void wait_for_all(Store& store, const RankEnvironment& env, const char* name, double timeout_s) {
   const auto deadline = RendezvousClock::now() + std::chrono::duration<double>(timeout_s);
   std::vector<int64_t> missing = ranks_from(0, env.world_size);
@@ -130,12 +135,14 @@ std::optional<Difference> difference_at(const Value& a, const Value& b, const st
 std::string compare_facts(Store& store, const RankEnvironment& env, const Value& facts, double timeout_s) {
   std::vector<int64_t> odd;
   Difference first;
+  const std::string own = facts.to_json();
   const auto others = values_of_ranks(
       store, ranks_from(1, env.world_size), [](int64_t rank) { return rank_key("facts", rank); },
       "say what configuration and libraries they have", timeout_s);
   for (int64_t rank = 1; rank < env.world_size; ++rank) {
-    const auto difference =
-        first_difference(facts, parse_json(others[static_cast<size_t>(rank - 1)], rank_key("facts", rank)));
+    const std::string& theirs = others[static_cast<size_t>(rank - 1)];
+    if (theirs == own) continue;  // so that many ranks cost little
+    const auto difference = first_difference(facts, parse_json(theirs, rank_key("facts", rank)));
     if (!difference) continue;
     if (odd.empty()) first = *difference;
     odd.push_back(rank);
@@ -178,14 +185,32 @@ std::vector<std::string> values_of_ranks(Store& store, const std::vector<int64_t
 
 std::optional<Difference> first_difference(const Value& a, const Value& b) { return difference_at(a, b, ""); }
 
+namespace {
+
+// Rank 0 may wait as long for others, and then says for whom.
+std::string value_of_rank_0(Store& store, const RankEnvironment& env, const char* name, const std::string& wanted,
+                            double timeout_s) {
+  const auto key_of = [name](int64_t) { return concat("rendezvous/", name); };
+  return values_of_ranks(store, {0}, key_of, wanted, env.rank == 0 ? timeout_s : timeout_s + kRank0MayTakeS).front();
+}
+
+}  // namespace
+
 void find_local_ranks(Store& store, RankEnvironment& env, double timeout_s) {
   announce_rank(store, env, timeout_s);
   if (env.local_known) return;
-  wait_for_all(store, env, "rank", timeout_s);
-  const std::string host = own_announcement(env).host;
+  if (env.rank == 0) {
+    wait_for_all(store, env, "rank", timeout_s);
+    std::string hosts;
+    for (int64_t rank = 0; rank < env.world_size; ++rank) hosts += announcement_of(store, rank, timeout_s).host + "\n";
+    store.set("rendezvous/hosts", hosts);
+  }
+  const std::string own = own_announcement(env).host;
+  std::istringstream hosts(value_of_rank_0(store, env, "hosts", "say which rank is on which host", timeout_s));
   env.local_rank = env.local_size = 0;
-  for (int64_t rank = 0; rank < env.world_size; ++rank) {
-    if (announcement_of(store, rank, timeout_s).host != host) continue;
+  std::string host;
+  for (int64_t rank = 0; std::getline(hosts, host); ++rank) {
+    if (host != own) continue;
     if (rank < env.rank) ++env.local_rank;
     ++env.local_size;
   }
@@ -195,8 +220,14 @@ void find_local_ranks(Store& store, RankEnvironment& env, double timeout_s) {
 void check_arrival(Store& store, const RankEnvironment& env, double timeout_s) {
   announce_rank(store, env, timeout_s);
   store.set(rank_key("arrived", env.rank), "");
-  wait_for_all(store, env, "arrived", timeout_s);
-  check_announcements(store, env, timeout_s);
+  if (env.rank == 0) {
+    wait_for_all(store, env, "arrived", timeout_s);
+    check_announcements(store, env, timeout_s);
+    store.set("rendezvous/all", "");
+  } else {
+    value_of_rank_0(store, env, "all", "say that all ranks are here", timeout_s);
+    check_announcements(store, env, timeout_s);
+  }
 }
 
 void check_same(Store& store, const RankEnvironment& env, const Value& facts, double timeout_s) {
@@ -205,12 +236,7 @@ void check_same(Store& store, const RankEnvironment& env, const Value& facts, do
     store.set("rendezvous/verdict", compare_facts(store, env, facts, timeout_s));
   else
     store.set(rank_key("facts", env.rank), facts.to_json());
-  // Rank 0 may wait as long for others, and then says for whom.
-  const std::string verdict =
-      values_of_ranks(
-          store, {0}, [](int64_t) { return "rendezvous/verdict"; }, "compare the ranks' configurations",
-          env.rank == 0 ? timeout_s : timeout_s + kRank0MayTakeS)
-          .front();
+  const std::string verdict = value_of_rank_0(store, env, "verdict", "compare the ranks' configurations", timeout_s);
   if (!verdict.empty()) throw Error(ErrorCode::config, verdict);
 }
 

@@ -178,9 +178,16 @@ TEST_F(Bench, startup_is_a_multiple_of_loading_libtorch) {
     for (const char* key : {"step_1_s", "exit_s", "load_libtorch_s", "ratio"}) expect_spread(one, key);
 }
 
+TEST_F(Bench, ranks_meet_as_threads) {
+  const Value value = object("rendezvous -n 16 --rounds 2");
+  ASSERT_EQ(value.find("meetings")->items().size(), 1u);
+  expect_spread(value.find("meetings")->items()[0], "seconds");
+}
+
 TEST_F(Bench, wrong_words_are_told_with_what_would_be_right) {
-  expect_refused("bench", 2,
-                 {"something is missing", "step|kernels|optimizer|attention|startup|plugins|collectives|context"});
+  expect_refused(
+      "bench", 2,
+      {"something is missing", "step|kernels|optimizer|attention|startup|rendezvous|plugins|collectives|context"});
   expect_refused("bench stpe", 2, {"bench", "\"stpe\"", "did you mean \"step\"?", "kernels", "startup"});
   expect_refused("bench step --layer 2", 2, {"--layer", "did you mean \"--layers\"?"});
   expect_refused("bench kernels --layers 2", 2,

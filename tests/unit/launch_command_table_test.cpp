@@ -35,6 +35,7 @@ TEST(CommandTable, every_command_of_the_contract_is_there) {
                            "bench optimizer",
                            "bench attention",
                            "bench startup",
+                           "bench rendezvous",
                            "bench data",
                            "bench hardware",
                            "checkpoint list",
