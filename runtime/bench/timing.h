@@ -15,10 +15,10 @@ DRIVETRAIN_INTERNAL Spread spread_of(std::vector<double> values);  // of at leas
 using TimedWork = std::function<void()>;
 
 // Seconds of one call; on an accelerator by its own clock, from an empty queue, so the launch counts too.
-double seconds_of(const at::Device& device, const TimedWork& work);
+DRIVETRAIN_INTERNAL double seconds_of(const at::Device& device, const TimedWork& work);
 // The same for work that may be repeated as often as one likes: on an accelerator so many calls behind each other, by
 // its clock, that the launch of the first, some microseconds, does not show.
-double seconds_of_each(const at::Device& device, const TimedWork& work);
+DRIVETRAIN_INTERNAL double seconds_of_each(const at::Device& device, const TimedWork& work);
 
 // Every work once for warm-up, then `rounds` times in turn. One list of `rounds` seconds per work.
 std::vector<std::vector<double>> take_turns(const at::Device& device, const std::vector<TimedWork>& works,

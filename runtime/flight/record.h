@@ -34,12 +34,12 @@ enum class FlightOp : uint8_t {
   recv
 };
 inline constexpr int kFlightOps = 9;
-const char* name_of(FlightOp op);  // "all_reduce"
+DRIVETRAIN_INTERNAL const char* name_of(FlightOp op);  // "all_reduce"
 inline bool is_collective(FlightOp op) { return op < FlightOp::send; }
 
 // called: inside of the call that begins it; pending: begun, not waited for; waiting: in Work::wait.
 enum class FlightState : uint8_t { called, pending, waiting, done, failed };
-const char* name_of(FlightState state);
+DRIVETRAIN_INTERNAL const char* name_of(FlightState state);
 
 // What a call is about. `number`: from 1 on, of the group's collectives, or of the messages to or from one peer.
 struct FlightCall {
@@ -75,7 +75,7 @@ enum class FlightDoing : uint8_t {
   save
 };
 inline constexpr int kFlightDoings = 13;
-const char* name_of(FlightDoing doing);  // "backward"
+DRIVETRAIN_INTERNAL const char* name_of(FlightDoing doing);  // "backward"
 inline bool is_in_step(FlightDoing doing) {
   return doing != FlightDoing::outside && doing != FlightDoing::evaluate && doing != FlightDoing::save;
 }

@@ -87,25 +87,32 @@ AskPlan dividing(int64_t batch, std::vector<int>& asked) {
   };
 }
 
-TEST(FewerRanks, the_largest_number_that_has_a_plan_is_taken_and_larger_ones_say_why_not) {
+// Descending.
+std::vector<int> numbers(int most, int least) {
+  std::vector<int> list;
+  for (int ranks = most; ranks >= least; --ranks) list.push_back(ranks);
+  return list;
+}
+
+TEST(FewerRanks, the_first_number_that_has_a_plan_is_taken_and_those_before_it_say_why_not) {
   std::vector<int> asked;
-  const FewerRanks found = fewer_ranks(12, 11, 2, dividing(12, asked));
+  const FewerRanks found = fewer_ranks(12, numbers(11, 2), dividing(12, asked));
   EXPECT_EQ(found.ranks, 6);
   EXPECT_EQ(asked, (std::vector<int>{12, 11, 10, 9, 8, 7, 6}));
   EXPECT_EQ(found.refused,
             "11 ranks: no share; 10 ranks: no share; 9 ranks: no share; 8 ranks: no share; 7 ranks: no share");
 }
 
-TEST(FewerRanks, none_below_the_least_is_tried) {
+TEST(FewerRanks, no_other_numbers_are_tried) {
   std::vector<int> asked;
-  const FewerRanks found = fewer_ranks(12, 11, 7, dividing(12, asked));
+  const FewerRanks found = fewer_ranks(12, numbers(11, 7), dividing(12, asked));
   EXPECT_EQ(found.ranks, 0);
   EXPECT_EQ(asked.back(), 7);
-  EXPECT_EQ(fewer_ranks(12, 6, 7, dividing(12, asked)).refused, "");
+  EXPECT_EQ(fewer_ranks(12, {}, dividing(12, asked)).refused, "");
 }
 
 TEST(FewerRanks, the_global_batch_stays_what_it_was) {
-  const FewerRanks found = fewer_ranks(4, 3, 2, [](int ranks) { return PlanAnswer{.sequences = 2 * ranks}; });
+  const FewerRanks found = fewer_ranks(4, numbers(3, 2), [](int ranks) { return PlanAnswer{.sequences = 2 * ranks}; });
   EXPECT_EQ(found.ranks, 0);
   EXPECT_NE(found.refused.find("3 ranks: the global batch would have 6 sequences instead of 8"), std::string::npos);
   EXPECT_NE(found.refused.find("train_batch_size"), std::string::npos);
@@ -114,7 +121,7 @@ TEST(FewerRanks, the_global_batch_stays_what_it_was) {
 TEST(FewerRanks, a_signal_ends_the_questions) {
   int questions = 0;
   const FewerRanks found =
-      fewer_ranks(4, 3, 1, [&](int) { return PlanAnswer{.signal = ++questions == 2 ? SIGINT : 0}; });
+      fewer_ranks(4, numbers(3, 1), [&](int) { return PlanAnswer{.signal = ++questions == 2 ? SIGINT : 0}; });
   EXPECT_EQ(found.signal, SIGINT);
   EXPECT_EQ(questions, 2);
 }

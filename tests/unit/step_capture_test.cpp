@@ -74,7 +74,7 @@ TEST(RecordedPart, each_replay_makes_the_recorded_calls_of_the_communicator_agai
   SpyDevice device;
   const auto flight = std::make_shared<FlightRecord>(0, 1);
   const GroupPtr group = recorded_group(loopback_group(0, kCpu, "dp@0"), flight);
-  RecordedPart part(device, kCpu, 1, flight.get());
+  RecordedPart part(device, kCpu, 0, 1, flight.get());
   for (int step = 1; step <= 4; ++step) {
     part.run([&] { group->all_reduce(at::empty({2}))->wait(); });
     EXPECT_EQ(flight->reached().at("dp@0"), step);
