@@ -12,12 +12,18 @@ struct Bench {
   BenchReport (*run)(const BenchArguments&);
 };
 
-constexpr Bench kBenches[] = {{"bench step", bench_step},           {"bench kernels", bench_kernels},
-                              {"bench optimizer", bench_optimizer}, {"bench attention", bench_attention},
-                              {"bench startup", bench_startup},     {"bench collectives", bench_collectives},
-                              {"bench context", bench_context},     {"bench checkpoint", bench_checkpoint},
-                              {"bench data", bench_data},           {"bench plugins", bench_plugins},
-                              {"bench hardware", bench_hardware},   {"bench products", bench_products},
+constexpr Bench kBenches[] = {{"bench step", bench_step},
+                              {"bench kernels", bench_kernels},
+                              {"bench optimizer", bench_optimizer},
+                              {"bench attention", bench_attention},
+                              {"bench startup", bench_startup},
+                              {"bench collectives", bench_collectives},
+                              {"bench context", bench_context},
+                              {"bench checkpoint", bench_checkpoint},
+                              {"bench data", bench_data},
+                              {"bench plugins", bench_plugins},
+                              {"bench hardware", bench_hardware},
+                              {"bench products", bench_products},
                               {"bench rendezvous", bench_rendezvous}};
 
 }  // namespace

@@ -19,7 +19,9 @@ namespace drivetrain {
 // Listens while it lives to the thread that made it, which writes into `record`.
 class DRIVETRAIN_INTERNAL StepTrace final : public FlightListener {
  public:
-  explicit StepTrace(const FlightRecord& record) : record_(record), before_(listen_to_this_thread(this)) {}
+  // A step that has begun before is left out.
+  explicit StepTrace(const FlightRecord& record)
+      : record_(record), before_(listen_to_this_thread(this)), step_(record.place().step) {}
   ~StepTrace() override { listen_to_this_thread(before_); }
   StepTrace(const StepTrace&) = delete;
   StepTrace& operator=(const StepTrace&) = delete;
@@ -46,7 +48,7 @@ class DRIVETRAIN_INTERNAL StepTrace final : public FlightListener {
 
   const FlightRecord& record_;
   FlightListener* const before_;
-  int64_t step_ = -1;
+  int64_t step_;
   double step_begin_s_ = 0, since_s_ = 0;
   FlightPlace doing_;
   bool in_step_ = false;

@@ -1,8 +1,15 @@
 #include "flight/step_times.h"
 
+#include <iterator>
+
 namespace drivetrain {
 
-const char* part_name(FlightDoing doing) { return doing == FlightDoing::outside ? "begin" : name_of(doing); }
+const char* part_name(FlightDoing doing) {
+  constexpr const char* kNames[] = {"begin", "load",   "forward", "backward", "backward_weight", "send", "receive",
+                                    "agree", "update", "reduce",  "replay",   "evaluate",        "save"};
+  static_assert(std::size(kNames) == kFlightDoings);
+  return kNames[static_cast<size_t>(doing)];
+}
 
 // Behind its update a step is over: an evaluation goes through forwards of its own.
 void StepTimes::at(const FlightPlace& place, double now_s) noexcept {
@@ -10,7 +17,7 @@ void StepTimes::at(const FlightPlace& place, double now_s) noexcept {
   if (place.step != step_) {
     if (first_ < 0) first_ = place.step;
     step_ = place.step, in_step_ = step_ >= first_ + kLeftOut;
-  } else if (in_step_ && !is_in_step(place.doing)) {
+  } else if (in_step_ && place.doing == FlightDoing::outside) {
     in_step_ = false, ++steps_;
   }
   doing_ = place.doing, since_s_ = now_s;

@@ -185,9 +185,9 @@ TEST_F(Bench, ranks_meet_as_threads) {
 }
 
 TEST_F(Bench, wrong_words_are_told_with_what_would_be_right) {
-  expect_refused(
-      "bench", 2,
-      {"something is missing", "step|kernels|optimizer|attention|startup|rendezvous|plugins|collectives|context"});
+  expect_refused("bench", 2,
+                 {"something is missing",
+                  "step|kernels|products|optimizer|attention|startup|rendezvous|plugins|collectives|context"});
   expect_refused("bench stpe", 2, {"bench", "\"stpe\"", "did you mean \"step\"?", "kernels", "startup"});
   expect_refused("bench step --layer 2", 2, {"--layer", "did you mean \"--layers\"?"});
   expect_refused("bench kernels --layers 2", 2,

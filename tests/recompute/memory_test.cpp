@@ -41,8 +41,10 @@ TEST(RecomputeMemory, falls_from_none_over_selective_to_full) {
   // A block that runs again has everything for a moment, so one block's share does not fall. Both attentions make their
   // scores again by themselves.
   constexpr int64_t kSpared = kLayers - 1;
-  EXPECT_GE(none - core, kSpared * kActivation);       // attention's result
-  EXPECT_GE(core - cheap, kSpared * 6 * kActivation);  // two norms' results and the activation's, of four widths
+  // Blocks by autograd hold one more tensor while attention runs again.
+  const int64_t held = std::string(DRIVETRAIN_TEST_BLOCKS) == "false" ? 1 : 0;
+  EXPECT_GE(none - core, (kSpared - held) * kActivation);  // attention's result
+  EXPECT_GE(core - cheap, kSpared * 6 * kActivation);      // two norms' results and the activation's, of four widths
   EXPECT_GE(cheap - half, 4 * kActivation);
   EXPECT_GE(half - full, 3 * 10 * kActivation);
 }

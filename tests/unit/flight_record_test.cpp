@@ -242,12 +242,39 @@ TEST(FlightRecord, own_work_leaves_out_waits_evaluations_and_what_the_device_is_
   EXPECT_EQ(total(record.take_own_work()) < total(work), true) << "since the last time";
 }
 
+// Its barrier fails; nothing else is called.
+class BrokenGroup final : public Group {
+ public:
+  int64_t rank() const override { return 0; }
+  const std::vector<int64_t>& ranks() const override { return ranks_; }
+  const std::string& label() const override { return label_; }
+  at::Tensor allocate(int64_t, at::ScalarType) override { return {}; }
+  WorkPtr all_reduce(at::Tensor) override { return nullptr; }
+  WorkPtr all_gather(at::Tensor, at::Tensor) override { return nullptr; }
+  WorkPtr reduce_scatter(at::Tensor, at::Tensor) override { return nullptr; }
+  WorkPtr all_to_all(at::Tensor, at::Tensor) override { return nullptr; }
+  WorkPtr all_to_all(at::Tensor, at::Tensor, const std::vector<int64_t>&, const std::vector<int64_t>&) override {
+    return nullptr;
+  }
+  WorkPtr broadcast(at::Tensor, int64_t) override { return nullptr; }
+  WorkPtr send(at::Tensor, int64_t) override { return nullptr; }
+  WorkPtr recv(at::Tensor, int64_t) override { return nullptr; }
+  void batch_begin() override {}
+  void batch_end() override {}
+  void barrier() override { throw fail(ErrorCode::communication, "a peer is lost"); }
+
+ private:
+  const std::vector<int64_t> ranks_{0};
+  const std::string label_ = "dp@1";
+};
+
 TEST(RecordedGroup, a_call_that_fails_is_written_as_failed) {
   const auto record = std::make_shared<FlightRecord>(0, 1);
   const GroupPtr group = recorded_group(loopback_group(0, at::kCPU, "dp@0"), record);
   EXPECT_NE(test::error_of([&] { group->all_gather(at::zeros({3}), at::zeros({4})); }), "");
   EXPECT_EQ(record->entries().back().state, FlightState::failed);
-  EXPECT_NE(test::error_of([&] { group->allocate_once(-1, at::kFloat); }), "");  // one that ends within the call
+  const GroupPtr broken = recorded_group(std::make_shared<BrokenGroup>(), record);
+  EXPECT_NE(test::error_of([&] { broken->barrier(); }), "");  // one that ends within the call
   EXPECT_EQ(record->entries().size(), 2u);
   EXPECT_EQ(record->entries().back().state, FlightState::failed);
   EXPECT_EQ(recorded_group(nullptr, record), nullptr);

@@ -175,7 +175,7 @@ TEST(Completion, bash_offers_commands_verbs_and_options) {
 }
 
 TEST(Completion, bash_offers_values_that_are_a_fixed_set) {
-  EXPECT_EQ(completed({"launch", "--bench", ""}), (Words{"checkpoint", "collectives", "context", "step"}));
+  EXPECT_EQ(completed({"launch", "--bench", ""}), (Words{"checkpoint", "collectives", "context", "hardware", "step"}));
   EXPECT_EQ(completed({"bench", "step", "--dtype", ""}), (Words{"bf16", "f32", "fp16"}));
   EXPECT_EQ(completed({"bench", "attention", "--dtype", "="}), (Words{"bf16", "f16", "f32"}));
   EXPECT_EQ(completed({"bench", "kernels", "--device", "=", "c"}), (Words{"cpu", "cuda"}));

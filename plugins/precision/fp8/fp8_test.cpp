@@ -387,6 +387,7 @@ TEST(Fp8Run, recompute_gives_the_same_bits) {
   }
 }
 
+// Losses as those of 16 bits; norms of gradients within half a unit in the last place of e5m2, 2^-3 of a value.
 TEST(Fp8Run, every_recipe_and_format_follows_float32) {
   const TempFolder folder;
   const RunResult float32 = run_threads(precision_config(folder, "float32", ""), 1);
@@ -396,7 +397,8 @@ TEST(Fp8Run, every_recipe_and_format_follows_float32) {
         R"("amax_history_len": 4, "amax_compute_algo": "most_recent", "margin": 1)", R"("fp8_wgrad": false)"}) {
     SCOPED_TRACE(options);
     const std::string section = concat(R"("fp8": {"enabled": true, )", options, "}");
-    expect_same_curve(run_threads(precision_config(folder, concat("run", ++number), section), 1), float32, 0.005, 0.05);
+    expect_same_curve(run_threads(precision_config(folder, concat("run", ++number), section), 1), float32, 0.005,
+                      0.125);
   }
 }
 
