@@ -307,6 +307,8 @@ WorkSeconds FlightRecord::take_own_work() noexcept {
   return taken;
 }
 
+int64_t FlightRecord::steps_made() const noexcept { return memory_.load()->work_steps.load(std::memory_order_relaxed); }
+
 void FlightRecord::stall_told() noexcept {
   const std::lock_guard lock(groups_);
   for (Memory* memory : mapped_) memory->stalls.fetch_add(1, std::memory_order_relaxed);

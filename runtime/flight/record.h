@@ -157,6 +157,8 @@ class DRIVETRAIN_INTERNAL FlightRecord {
 
   // The rank's own work since the last time, and into the record. Main thread.
   WorkSeconds take_own_work() noexcept;
+  // How often that was, kWorkSteps at most. Any thread.
+  int64_t steps_made() const noexcept;
 
   // Changes with everything that is written, but for seen_in.
   uint64_t progress() const noexcept;

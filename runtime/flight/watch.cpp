@@ -119,8 +119,10 @@ void FlightWatch::look_at_seats(Clock::time_point now) {
 void FlightWatch::look_at_step(Clock::time_point now) {
   const int64_t step = parts_.record->place().step;
   if (step == step_) return;
-  if (step_ > 0 && step > step_) {
-    step_s_.push_back(seconds_between(step_at_, now) / static_cast<double>(step - step_));
+  // All steps so far may lie between two looks: then they took no longer than the time since this thread began.
+  const int64_t made = step_ > 0 ? step - step_ : parts_.record->steps_made();
+  if (made > 0 && step > step_) {
+    step_s_.push_back(seconds_between(step_at_, now) / static_cast<double>(made));
     if (step_s_.size() > kStepsKept) step_s_.pop_front();
   }
   step_ = step, step_at_ = now;

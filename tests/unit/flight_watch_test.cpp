@@ -44,7 +44,7 @@ class Watched : public ::testing::Test {
       records_.back()->at_step(1);
     }
   }
-  void watch(double stall_s = kStallS) {
+  void start(double stall_s) {
     for (const auto& record : records_) {
       FlightWatchParts parts;
       parts.record = record, parts.store = store_, parts.log = log_, parts.stall_s = stall_s, parts.asked = &asked_;
@@ -54,6 +54,9 @@ class Watched : public ::testing::Test {
       };
       watches_.push_back(std::make_unique<FlightWatch>(std::move(parts)));
     }
+  }
+  void watch(double stall_s = kStallS) {
+    start(stall_s);
     std::this_thread::sleep_for(std::chrono::milliseconds(400));
     for (const auto& record : records_) record->at_step(2), record->at(FlightDoing::forward, 0);
     std::this_thread::sleep_for(std::chrono::milliseconds(400));
@@ -108,6 +111,16 @@ TEST_F(Watched, a_rank_that_others_wait_for_in_a_replay_is_named) {
   const std::string said = log_->warnings();
   EXPECT_NE(said.find("rank 1 is in "), std::string::npos) << said;
   EXPECT_NE(said.find("rank 0 waits in all_gather #2 of group dp@0"), std::string::npos) << said;
+}
+
+// A step of milliseconds: the watch sees the first ones at once. Without their time it would wait for 24 s.
+TEST_F(Watched, a_stall_after_steps_that_nobody_saw_one_by_one_is_told) {
+  start(2);
+  for (const auto& record : records_)
+    for (int64_t step = 1; step < 30; ++step) record->at_step(step), record->take_own_work();
+  for (const auto& record : records_) record->at(FlightDoing::backward, 0);
+  wait_in(0, FlightOp::all_reduce, 1);
+  EXPECT_TRUE(comes([&] { return log_->warnings().find("the run does not go on") != std::string::npos; }));
 }
 
 TEST_F(Watched, ranks_that_go_on_are_left_alone) {
