@@ -41,7 +41,7 @@ TEST(RecomputeMemory, falls_from_none_over_selective_to_full) {
   // A block that runs again has everything for a moment, so one block's share does not fall. Both attentions make their
   // scores again by themselves.
   constexpr int64_t kSpared = kLayers - 1;
-  // Blocks by autograd hold one more tensor while attention runs again.
+  // Blocks by autograd were measured to spare one result less than there are such blocks; why was not traced.
   const int64_t held = std::string(DRIVETRAIN_TEST_BLOCKS) == "false" ? 1 : 0;
   EXPECT_GE(none - core, (kSpared - held) * kActivation);  // attention's result
   EXPECT_GE(core - cheap, kSpared * 6 * kActivation);      // two norms' results and the activation's, of four widths
