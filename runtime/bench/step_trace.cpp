@@ -88,50 +88,34 @@ class RankEvents {
 
 }  // namespace
 
-// A step's own slice holds those of its parts; it is over behind its update.
-void StepTrace::at(const FlightPlace& place, double now_s) noexcept {
-  if (slices_.size() >= kMostSlices) return;
-  if (in_step_) slices_.push_back({kStepTrack, part_name(doing_.doing), since_s_, now_s, doing_.micro, 0, 0, 0});
-  const bool begins = place.step != step_;
-  if (!begins && in_step_ && place.doing == FlightDoing::outside) {
-    slices_.push_back({kStepTrack, concat("step ", step_), step_begin_s_, now_s, -1, 0, 0, 0});
-    in_step_ = false;
-  }
-  if (begins) step_ = place.step, step_begin_s_ = now_s, in_step_ = true;
-  doing_ = place, since_s_ = now_s;
+void StepTrace::add(Slice slice) {
+  if (slices_.size() < kMostSlices) slices_.push_back(std::move(slice));
 }
 
-void StepTrace::begun(uint64_t serial, const char* group, const FlightCall& call, double now_s) noexcept {
-  if (!in_step_) return;
-  open_[serial] = {{group, name_of(call.op), now_s, 0, -1, call.bytes, call.number, 0}, now_s};
+void StepTrace::part_over(const FlightPlace& place, double begin_s, double end_s) noexcept {
+  add({kStepTrack, part_name(place.doing), begin_s, end_s, place.micro, 0, 0, 0});
 }
 
-// The time that the thread was in the call, or waited for it, is a slice of the step as well.
-void StepTrace::held_up(Open& call, double now_s) {
-  if (call.since_s == 0) return;
-  slices_.push_back({kStepTrack, "in " + call.slice.name, call.since_s, now_s, -1, call.slice.bytes, 0, 0});
-  call.slice.waited_s += now_s - call.since_s;
-  call.since_s = 0;
+// A step's own slice holds those of its parts.
+void StepTrace::step_over(int64_t step, double begin_s, double end_s) noexcept {
+  add({kStepTrack, concat("step ", step), begin_s, end_s, -1, 0, 0, 0});
+  ended_s_ = end_s;
 }
 
-void StepTrace::is(uint64_t serial, FlightState state, double now_s) noexcept {
-  const auto found = open_.find(serial);
-  if (found == open_.end() || slices_.size() >= kMostSlices) return;
-  if (state == FlightState::waiting) {
-    found->second.since_s = now_s;
-    return;
-  }
-  held_up(found->second, now_s);
-  if (state == FlightState::pending) return;
-  found->second.slice.end_s = now_s;
-  slices_.push_back(found->second.slice);
-  open_.erase(found);
+// A slice of the step as well: the thread was in the call, or waited for it.
+void StepTrace::held_up(const Call& call, double begin_s, double end_s, bool) noexcept {
+  add({kStepTrack, concat("in ", name_of(call.what.op)), begin_s, end_s, -1, call.what.bytes, 0, 0});
+}
+
+void StepTrace::call_over(const Call& call, double end_s) noexcept {
+  const FlightCall& what = call.what;
+  add({call.group, name_of(what.op), call.begun_s, end_s, -1, what.bytes, what.number, call.held_up_s});
 }
 
 Value StepTrace::to_value() const {
   Value slices = Value::array(), value = Value::object();
   for (const Slice& slice : slices_) {
-    if (slice.end_s > since_s_) continue;  // of a step that has not ended
+    if (slice.end_s > ended_s_) continue;  // of a step that has not ended
     Value one = Value::object(), args = Value::object();
     one.set("track", slice.track), one.set("name", slice.name);
     one.set("ts", microseconds(slice.begin_s)), one.set("dur", microseconds(slice.end_s - slice.begin_s));

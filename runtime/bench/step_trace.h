@@ -5,30 +5,20 @@
 // rank a thread "step" and, per group, as many as it takes so that calls which overlap lie beside each other.
 #pragma once
 
-#include <map>
 #include <string>
 #include <vector>
 
 #include <drivetrain/value.h>
 
-#include "flight/listener.h"
+#include "flight/step_listener.h"
 #include "internal.h"
 
 namespace drivetrain {
 
-// Listens while it lives to the thread that made it, which writes into `record`.
-class DRIVETRAIN_INTERNAL StepTrace final : public FlightListener {
+// Of the thread that made it, which writes into `record`.
+class DRIVETRAIN_INTERNAL StepTrace final : public StepListener {
  public:
-  // A step that has begun before is left out.
-  explicit StepTrace(const FlightRecord& record)
-      : record_(record), before_(listen_to_this_thread(this)), step_(record.place().step) {}
-  ~StepTrace() override { listen_to_this_thread(before_); }
-  StepTrace(const StepTrace&) = delete;
-  StepTrace& operator=(const StepTrace&) = delete;
-
-  void at(const FlightPlace& place, double now_s) noexcept override;
-  void begun(uint64_t serial, const char* group, const FlightCall& call, double now_s) noexcept override;
-  void is(uint64_t serial, FlightState state, double now_s) noexcept override;
+  explicit StepTrace(const FlightRecord& record) : StepListener(record.place().step, 0), record_(record) {}
 
   // Of the steps that have ended: what trace_of takes, once per rank.
   Value to_value() const;
@@ -40,19 +30,15 @@ class DRIVETRAIN_INTERNAL StepTrace final : public FlightListener {
     int64_t micro = -1, bytes = 0, number = 0;
     double waited_s = 0;
   };
-  struct Open {
-    Slice slice;
-    double since_s = 0;  // the thread has been held up; 0: it is not
-  };
-  void held_up(Open& call, double now_s);
+
+  void part_over(const FlightPlace& place, double begin_s, double end_s) noexcept override;
+  void step_over(int64_t step, double begin_s, double end_s) noexcept override;
+  void held_up(const Call& call, double begin_s, double end_s, bool outermost) noexcept override;
+  void call_over(const Call& call, double end_s) noexcept override;
+  void add(Slice slice);
 
   const FlightRecord& record_;
-  FlightListener* const before_;
-  int64_t step_;
-  double step_begin_s_ = 0, since_s_ = 0;
-  FlightPlace doing_;
-  bool in_step_ = false;
-  std::map<uint64_t, Open> open_;
+  double ended_s_ = 0;  // the last step that has ended
   std::vector<Slice> slices_;
 };
 

@@ -4,8 +4,11 @@
 
 #include <string_view>
 
+#include "cli/bench_rows.h"
+#include "cli/data_rows.h"
 #include "cli/doctor_rows.h"
 #include "cli/flight_rows.h"
+#include "cli/launch_rows.h"
 #include "cli/option_rows.h"
 #include "cli/plan_rows.h"
 #include "cli/study_rows.h"

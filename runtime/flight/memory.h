@@ -2,10 +2,13 @@
 // of them, without the runtime's library.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <string>
 
 #include "flight/record.h"
 
@@ -45,6 +48,19 @@ struct FlightRecord::Memory {
   std::atomic<int64_t> reached[kGroups] = {};
   Entry places[kEntries];
 };
+
+// Of the monotonic clock.
+inline int64_t flight_clock_ns() {
+  const auto now = std::chrono::steady_clock::now().time_since_epoch();
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
+}
+
+// As much of a text as there is room for.
+inline void copy_text(char* to, size_t size, const std::string& text) {
+  const size_t length = std::min(text.size(), size - 1);
+  std::memcpy(to, text.data(), length);
+  to[length] = '\0';
+}
 
 // Bytes of a record that somebody may be writing: entries that changed meanwhile are left out.
 // `read(to)`: the bytes as they are now; false: there are none.

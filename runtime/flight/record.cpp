@@ -1,20 +1,7 @@
 #include "flight/record.h"
 
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
-#include <chrono>
-#include <cstring>
-#include <ctime>
-#include <filesystem>
-#include <new>
 #include <utility>
-
-#include <drivetrain/error.h>
 
 #include "flight/listener.h"
 #include "flight/memory.h"
@@ -23,27 +10,10 @@ namespace drivetrain {
 namespace {
 
 using Memory = FlightRecord::Memory;
-using Clock = std::chrono::steady_clock;
-
-int64_t clock_ns() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now().time_since_epoch()).count();
-}
 
 double seconds(int64_t ns) { return static_cast<double>(ns) * 1e-9; }
 
-void copy_text(char* to, size_t size, const std::string& text) {
-  const size_t length = std::min(text.size(), size - 1);
-  std::memcpy(to, text.data(), length);
-  to[length] = '\0';
-}
-
 thread_local FlightListener* listener = nullptr;
-
-void* map(int fd) {
-  const int flags = fd < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED;
-  void* const at = mmap(nullptr, sizeof(Memory), PROT_READ | PROT_WRITE, flags, fd, 0);
-  return at == MAP_FAILED ? nullptr : at;
-}
 
 WorkPart part_of(FlightDoing doing) {
   switch (doing) {
@@ -73,107 +43,6 @@ WorkPart part_of(FlightDoing doing) {
 
 FlightListener* listen_to_this_thread(FlightListener* next) noexcept { return std::exchange(listener, next); }
 
-const char* name_of(FlightOp op) {
-  constexpr const char* kNames[kFlightOps] = {"all_reduce",    "all_gather", "reduce_scatter",
-                                              "all_to_all",    "broadcast",  "barrier",
-                                              "allocate_once", "send",       "recv"};
-  return static_cast<int>(op) < kFlightOps ? kNames[static_cast<int>(op)] : "?";
-}
-
-const char* name_of(FlightDoing doing) {
-  constexpr const char* kNames[] = {"no step",
-                                    "loading a micro-batch",
-                                    "forward",
-                                    "backward",
-                                    "the weights' half of backward",
-                                    "sending to another stage",
-                                    "receiving from another stage",
-                                    "agreeing on the step",
-                                    "update",
-                                    "summing gradients",
-                                    "enqueuing a recorded step",
-                                    "evaluation",
-                                    "saving a checkpoint"};
-  static_assert(std::size(kNames) == kFlightDoings);
-  return static_cast<size_t>(doing) < std::size(kNames) ? kNames[static_cast<size_t>(doing)] : "?";
-}
-
-const char* name_of(FlightState state) {
-  constexpr const char* kNames[] = {"called", "pending", "waiting", "done", "failed"};
-  return static_cast<size_t>(state) < std::size(kNames) ? kNames[static_cast<size_t>(state)] : "?";
-}
-
-FlightRecord::FlightRecord(int64_t rank, int64_t world_size, int held) : rank_(rank), world_size_(world_size) {
-  void* const at = map(held);
-  if (!at)
-    throw fail(ErrorCode::out_of_memory, "the flight record of rank ", rank, " has no memory: wanted ", sizeof(Memory),
-               " bytes\n   leave room under `ulimit -v`, or set \"flight_record\": false");
-  auto* const memory = new (at) Memory;
-  memory->rank = rank, memory->world_size = world_size, memory->pid = getpid();
-  memory->start_ns = clock_ns();
-  memory->start_unix_ns =
-      std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::system_clock::now().time_since_epoch()).count();
-  gethostname(memory->host, sizeof memory->host - 1);
-  mapped_.push_back(memory);
-  memory_ = memory;
-}
-
-FlightRecord::~FlightRecord() {
-  for (Memory* memory : mapped_) munmap(memory, sizeof(Memory));
-}
-
-void FlightRecord::belongs_to(uint64_t run, const std::string& output_dir) noexcept {
-  Memory& memory = *memory_;
-  if (output_dir.size() < sizeof memory.folder) copy_text(memory.folder, sizeof memory.folder, output_dir);
-  memory.run = run;
-}
-
-// A name of its own first: a record of a run before is never half overwritten, and no link of a stranger is followed.
-void FlightRecord::keep_in(const std::string& path) {
-  const std::string made = path + ".new";
-  const auto failed = [&](const char* what) {
-    const int error = errno;
-    ::unlink(made.c_str());
-    return fail(ErrorCode::io, "the flight record ", path, " cannot be ", what, ": ", std::strerror(error));
-  };
-  if (::unlink(made.c_str()) != 0 && errno != ENOENT) throw failed("created");
-  const int fd = ::open(made.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0644);
-  if (fd < 0) throw failed("created");
-  // Its blocks are there from now on: a full disk is met here and not as a signal while a collective is written.
-  const int lacks = posix_fallocate(fd, 0, sizeof(Memory));
-  void* const at = lacks == 0 ? map(fd) : nullptr;
-  if (lacks != 0) errno = lacks;
-  if (!at) {
-    const int error = errno;
-    ::close(fd);
-    errno = error;
-    throw failed("written");
-  }
-  ::close(fd);
-  if (::rename(made.c_str(), path.c_str()) != 0) {
-    const int error = errno;
-    munmap(at, sizeof(Memory));
-    errno = error;
-    throw failed("written");
-  }
-  const std::lock_guard lock(groups_);
-  Memory& before = *memory_;
-  std::memcpy(at, static_cast<const void*>(&before), sizeof(Memory));
-  mapped_.push_back(static_cast<Memory*>(at));
-  memory_ = static_cast<Memory*>(at);
-  before.in_file = 1;
-  path_ = path;
-}
-
-void FlightRecord::flush() noexcept { msync(memory_.load(), sizeof(Memory), MS_SYNC); }
-
-void FlightRecord::forget() noexcept {
-  for (Memory* memory : mapped_) memory->over = 1;
-  if (path_.empty()) return;
-  ::unlink(path_.c_str());
-  path_.clear();
-}
-
 size_t FlightRecord::group(const std::string& label) {
   const std::lock_guard lock(groups_);
   Memory& memory = *memory_;
@@ -185,7 +54,7 @@ size_t FlightRecord::group(const std::string& label) {
 }
 
 uint64_t FlightRecord::begin(size_t group, const FlightCall& call) noexcept {
-  const int64_t now = clock_ns() - memory_.load()->start_ns;
+  const int64_t now = flight_clock_ns() - memory_.load()->start_ns;
   if (is_main_thread()) work_.call_begins(now);
   return write_call(group, call, FlightState::called, now);
 }
@@ -211,7 +80,7 @@ uint64_t FlightRecord::write_call(size_t group, const FlightCall& call, FlightSt
 
 void FlightRecord::set_state(uint64_t serial, FlightState state) noexcept {
   Memory& memory = *memory_;
-  const int64_t now = clock_ns() - memory.start_ns;
+  const int64_t now = flight_clock_ns() - memory.start_ns;
   if (listener) listener->is(serial, state, seconds(now));
   if (is_main_thread()) state == FlightState::waiting ? work_.call_begins(now) : work_.call_ends(now);
   Memory::Entry& entry = memory.places[serial % kEntries];
@@ -228,14 +97,17 @@ void FlightRecord::set_state(uint64_t serial, FlightState state) noexcept {
 
 void FlightRecord::enqueued(uint64_t serial) noexcept {
   if (!is_main_thread()) return done(serial);  // who else would say that the device is there
-  work_.call_ends(clock_ns() - memory_.load()->start_ns);
-  Memory::Entry& entry = memory_.load()->places[serial % kEntries];
+  Memory& memory = *memory_;
+  const int64_t now = flight_clock_ns() - memory.start_ns;
+  work_.call_ends(now);
+  if (listener) listener->is(serial, FlightState::done, seconds(now));  // for the host it is over
+  Memory::Entry& entry = memory.places[serial % kEntries];
   if (entry.serial.load(std::memory_order_acquire) == serial) entry.on_device.store(1, std::memory_order_relaxed);
 }
 
 void FlightRecord::device_reached() noexcept {
   Memory& memory = *memory_;
-  const int64_t now = clock_ns() - memory.start_ns;
+  const int64_t now = flight_clock_ns() - memory.start_ns;
   work_.skip(now);
   for (Memory::Entry& entry : memory.places) {
     if (!entry.on_device.load(std::memory_order_relaxed)) continue;
@@ -257,7 +129,7 @@ std::vector<RecordedCall> FlightRecord::recording_ends() {
 }
 
 void FlightRecord::replayed(const std::vector<RecordedCall>& calls) noexcept {
-  const int64_t now = clock_ns() - memory_.load()->start_ns;
+  const int64_t now = flight_clock_ns() - memory_.load()->start_ns;
   for (const RecordedCall& one : calls) {
     FlightCall call = one.call;
     call.number = one.numbers->next(call.op, call.peer);
@@ -273,7 +145,7 @@ void FlightRecord::at_step(int64_t step) noexcept {
 
 void FlightRecord::at(FlightDoing doing, int64_t micro) noexcept {
   Memory& memory = *memory_;
-  const int64_t now = clock_ns() - memory.start_ns;
+  const int64_t now = flight_clock_ns() - memory.start_ns;
   if (is_main_thread() && !aside_) work_.enter(part_of(doing), now);
   memory.micro.store(micro, std::memory_order_relaxed);
   memory.doing.store(static_cast<uint8_t>(doing), std::memory_order_relaxed);
@@ -284,19 +156,19 @@ void FlightRecord::at(FlightDoing doing, int64_t micro) noexcept {
 
 void FlightRecord::aside(FlightDoing doing) noexcept {
   at(doing);
-  if (!aside_) work_.call_begins(clock_ns() - memory_.load()->start_ns);
+  if (!aside_) work_.call_begins(flight_clock_ns() - memory_.load()->start_ns);
   aside_ = true;
 }
 
 void FlightRecord::aside_over() noexcept {
-  if (aside_) work_.call_ends(clock_ns() - memory_.load()->start_ns);
+  if (aside_) work_.call_ends(flight_clock_ns() - memory_.load()->start_ns);
   aside_ = false;
   at(FlightDoing::outside);
 }
 
 WorkSeconds FlightRecord::take_own_work() noexcept {
   Memory& memory = *memory_;
-  const WorkSeconds taken = work_.take(clock_ns() - memory.start_ns);
+  const WorkSeconds taken = work_.take(flight_clock_ns() - memory.start_ns);
   last_work_[work_steps_++ % kWorkSteps] = taken;
   WorkSeconds sum = {};
   for (const WorkSeconds& step : last_work_)
@@ -309,22 +181,12 @@ WorkSeconds FlightRecord::take_own_work() noexcept {
 
 int64_t FlightRecord::steps_made() const noexcept { return memory_.load()->work_steps.load(std::memory_order_relaxed); }
 
-void FlightRecord::stall_told() noexcept {
-  const std::lock_guard lock(groups_);
-  for (Memory* memory : mapped_) memory->stalls.fetch_add(1, std::memory_order_relaxed);
-}
-
-void FlightRecord::seen_in(const std::string& call) noexcept {
-  Memory& memory = *memory_;
-  copy_text(memory.call, sizeof memory.call, call);
-}
-
 uint64_t FlightRecord::progress() const noexcept {
   const Memory& memory = *memory_;
   return memory.begun.load(std::memory_order_relaxed) + memory.changes.load(std::memory_order_relaxed);
 }
 
-double FlightRecord::now() const noexcept { return seconds(clock_ns() - memory_.load()->start_ns); }
+double FlightRecord::now() const noexcept { return seconds(flight_clock_ns() - memory_.load()->start_ns); }
 FlightPlace FlightRecord::place() const { return place_in(*memory_); }
 std::vector<FlightEntry> FlightRecord::entries() const { return entries_in(*memory_); }
 

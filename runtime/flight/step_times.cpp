@@ -1,43 +1,18 @@
 #include "flight/step_times.h"
 
-#include <iterator>
-
 namespace drivetrain {
 
-const char* part_name(FlightDoing doing) {
-  constexpr const char* kNames[] = {"begin", "load",   "forward", "backward", "backward_weight", "send", "receive",
-                                    "agree", "update", "reduce",  "replay",   "evaluate",        "save"};
-  static_assert(std::size(kNames) == kFlightDoings);
-  return kNames[static_cast<size_t>(doing)];
+void StepTimes::part_over(const FlightPlace& place, double begin_s, double end_s) noexcept {
+  seconds_[static_cast<size_t>(place.doing)] += end_s - begin_s;
 }
 
-// Behind its update a step is over: an evaluation goes through forwards of its own.
-void StepTimes::at(const FlightPlace& place, double now_s) noexcept {
-  if (in_step_) seconds_[static_cast<size_t>(doing_)] += now_s - since_s_;
-  if (place.step != step_) {
-    if (first_ < 0) first_ = place.step;
-    step_ = place.step, in_step_ = step_ >= first_ + kLeftOut;
-  } else if (in_step_ && place.doing == FlightDoing::outside) {
-    in_step_ = false, ++steps_;
-  }
-  doing_ = place.doing, since_s_ = now_s;
+void StepTimes::call_begun(const Call& call) noexcept {
+  Calls& calls = calls_[static_cast<size_t>(call.what.op)];
+  ++calls.calls, calls.bytes += call.what.bytes;
 }
 
-void StepTimes::begun(uint64_t serial, const char*, const FlightCall& call, double now_s) noexcept {
-  if (!in_step_) return;
-  op_of_[serial % FlightRecord::kEntries] = call.op;
-  Calls& calls = calls_[static_cast<size_t>(call.op)];
-  ++calls.calls, calls.bytes += call.bytes;
-  call_since_s_ = now_s;
-}
-
-// From the begin of a call to its return, and from the begin of a wait to its end. A call that blocks goes to its end
-// at once.
-void StepTimes::is(uint64_t serial, FlightState state, double now_s) noexcept {
-  if (!in_step_) return;
-  if (state != FlightState::waiting && call_since_s_ > 0)
-    calls_[static_cast<size_t>(op_of_[serial % FlightRecord::kEntries])].seconds += now_s - call_since_s_;
-  call_since_s_ = state == FlightState::waiting ? now_s : 0;
+void StepTimes::held_up(const Call& call, double begin_s, double end_s, bool outermost) noexcept {
+  if (outermost) calls_[static_cast<size_t>(call.what.op)].seconds += end_s - begin_s;
 }
 
 Value StepTimes::to_value() const {

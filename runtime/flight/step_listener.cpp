@@ -1,0 +1,42 @@
+#include "flight/step_listener.h"
+
+namespace drivetrain {
+
+void StepListener::at(const FlightPlace& place, double now_s) noexcept {
+  if (in_step_) part_over(place_, since_s_, now_s);
+  if (place.step != step_) {
+    step_ = place.step, step_begin_s_ = now_s;
+    in_step_ = left_out_ == 0;
+    if (left_out_ > 0) --left_out_;
+  } else if (in_step_ && place.doing == FlightDoing::outside) {
+    in_step_ = false;
+    step_over(step_, step_begin_s_, now_s);
+  }
+  place_ = place, since_s_ = now_s;
+}
+
+void StepListener::begun(uint64_t serial, const char* group, const FlightCall& call, double now_s) noexcept {
+  if (!in_step_) return;
+  ++holding_;
+  call_begun(open_[serial] = {group, call, now_s, 0, now_s});
+}
+
+void StepListener::is(uint64_t serial, FlightState state, double now_s) noexcept {
+  const auto found = open_.find(serial);
+  if (found == open_.end()) return;
+  Call& call = found->second;
+  if (state == FlightState::waiting) {
+    if (call.since_s < 0) call.since_s = now_s, ++holding_;
+    return;
+  }
+  if (call.since_s >= 0) {
+    call.held_up_s += now_s - call.since_s;
+    held_up(call, call.since_s, now_s, --holding_ == 0);
+    call.since_s = -1;
+  }
+  if (state == FlightState::pending) return;
+  call_over(call, now_s);
+  open_.erase(found);
+}
+
+}  // namespace drivetrain
