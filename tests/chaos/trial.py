@@ -116,8 +116,9 @@ class Standstills:
 
 
 class Result:
-    def __init__(self, kind, seconds, right, in_time, problems):
+    def __init__(self, kind, seconds, right, in_time, problems, said=""):
         self.kind, self.seconds, self.right, self.in_time, self.problems = kind, seconds, right, in_time, problems
+        self.said = said
 
 
 class Trial:
@@ -229,10 +230,9 @@ class Trial:
         if code not in EXIT.get(self.kind, (5,)):
             problems.append(f"exit {code}")
         problems += [f"left behind: {name}" for name in self.leftovers()]
-        if problems or not in_time:
-            problems.append("\n".join(["from then on it said:"] + [f"{when - at:5.1f} s  {line}"
-                                                                 for when, line in self.output.lines if when > at]))
-        return Result(self.kind, seconds, right, in_time, problems)
+        said = "\n".join(["from then on it said:"] + [f"{when - at:5.1f} s  {line}"
+                                                      for when, line in self.output.lines if when > at])
+        return Result(self.kind, seconds, right, in_time, problems, "" if in_time and not problems else said)
 
     def leftovers(self, within_s=20):
         end = time.monotonic() + within_s
