@@ -15,6 +15,8 @@ LAUNCHERS = {
     "openmpi": ("mpirun.openmpi", "OMPI_COMM_WORLD_RANK", "--allow-run-as-root --mca plm_rsh_agent {ssh}"),
 }
 THERE = {name: row for name, row in LAUNCHERS.items() if shutil.which(row[0])}
+for missing in LAUNCHERS.keys() - THERE.keys():
+    print(f"left out: {LAUNCHERS[missing][0]} is not installed, so nothing is tested with {missing}", flush=True)
 
 
 class Mpirun(HostsTest):

@@ -70,6 +70,21 @@ TEST_F(HostsRequestTest, ssh_is_for_other_hosts) {
   EXPECT_TRUE(request({"-n", "3"}).hosts.hosts.empty());
 }
 
+// Each process of mpirun becomes a rank: there is no launcher that could restart, bind or log.
+TEST_F(HostsRequestTest, what_only_a_launcher_can_do_is_refused_in_a_rank_of_another_starter) {
+  setenv("PMI_RANK", "1", 1), setenv("PMI_SIZE", "2", 1);
+  EXPECT_EQ(request({"--env", "A=b"}).hosts.started_by, "mpirun");
+  for (const Words& words : {Words{"--max-restarts", "3"},
+                             {"--bind_cores_to_rank"},
+                             {"--enable_each_rank_log", "logs"},
+                             {"--save_pid"},
+                             {"--copy", "there"},
+                             {"--ssh_port", "22"},
+                             {"--account", "a"}})
+    expect_refused(words, words[0] + " does not go with mpirun, which has started this process as one rank");
+  unsetenv("PMI_RANK"), unsetenv("PMI_SIZE");
+}
+
 TEST_F(HostsRequestTest, gpus_of_this_host_are_chosen_without_a_hostfile) {
   const LaunchRequest chosen = request({"--include", "localhost:1,3"});
   EXPECT_EQ(chosen.ranks, 2);

@@ -2,6 +2,8 @@
 #include <sys/resource.h>
 
 #include "launch/activity.h"
+#include "launch/attempt.h"
+#include "launch/open_files.h"
 #include "support/launch_fixture.h"
 
 namespace drivetrain::program {
@@ -187,6 +189,22 @@ TEST(Stillness, computing_and_writing_are_work_and_a_disk_gets_more_time) {
   EXPECT_EQ(still.seconds(now, 45, 1), 0);
 }
 
+// A scheduler signals every process of a job. SIGUSR2 asks where the ranks are; it is not the end of the run.
+TEST_F(LateRanksTest, a_question_that_came_to_every_process_ends_nothing) {
+  const pid_t child = fork();
+  if (child == 0) {
+    signal(SIGPIPE, SIG_IGN);
+    SignalWatch signals;
+    RanksToStart wanted{.count = 2, .command = {"/bin/sleep", "0.3"}, .signals_reach_ranks = true};
+    raise(SIGUSR2);
+    const AttemptEnd end = Attempt(request_, wanted, signals).run();
+    _exit(end.code + end.signal);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0);
+}
+
 TEST_F(LateRanksTest, too_few_open_files_are_told_at_once_with_the_figure) {
   rlimit before = {};
   getrlimit(RLIMIT_NOFILE, &before);
@@ -201,7 +219,8 @@ TEST_F(LateRanksTest, too_few_open_files_are_told_at_once_with_the_figure) {
   int status = 0;
   waitpid(child, &status, 0);
   EXPECT_EQ(WEXITSTATUS(status), 8);
-  for (const char* part : {"2 ranks need 52 open files", "12 are allowed", "ulimit -n 52"})
+  EXPECT_EQ(open_files_wanted(2, 300) - open_files_wanted(2), 900);  // three streams of each ssh
+  for (const char* part : {"2 ranks: each process needs 52 open files", "12 are allowed", "ulimit -n 52"})
     EXPECT_EQ(count_of(part, err()), 1u) << err();
 }
 

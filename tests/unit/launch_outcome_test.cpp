@@ -89,6 +89,8 @@ TEST(Outcome, errors_are_the_same_where_their_cause_is) {
 TEST(Outcome, ends_are_described_in_words) {
   EXPECT_EQ(describe_end(end(0, 7, 1)), "exit 7 (numeric failure)");
   EXPECT_EQ(describe_end(end(0, 139, 1, true)), "killed by signal 11 (Segmentation fault)");
+  EXPECT_NE(describe_end(end(0, 135, 1, true)).find("/dev/shm"), std::string::npos);  // SIGBUS
+  EXPECT_NE(describe_end(end(0, 137, 1, true)).find("full memory"), std::string::npos);
   EXPECT_EQ(describe_end(end(0, 143, 1)), "exit 143 (stopped by signal 15)");
   EXPECT_EQ(describe_end(end(0, 42, 1)), "exit 42");
 }

@@ -66,8 +66,7 @@ RanksRequest ranks_request(const cli::Arguments& arguments, const std::string& p
 
 int hosts_doctor(const cli::Arguments& arguments) try {
   const SurveyRequest request = as_doctor([&] { return survey_request(arguments); });
-  // Three streams of ssh for each.
-  const std::string too_few = make_room_for_open_files(static_cast<int>(2 * request.hosts.hosts.size()));
+  const std::string too_few = make_room_for_open_files(0, request.hosts.hosts.size());
   if (!too_few.empty()) throw std::system_error(EMFILE, std::generic_category(), too_few);
   signal(SIGPIPE, SIG_IGN);
   const SurveyReport survey = Survey(request).run();

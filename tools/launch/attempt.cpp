@@ -161,7 +161,8 @@ void Attempt::on_signal(int number) {
 
 void Attempt::on_own_signal(int number) {
   if (!wanted_.signals_reach_ranks) return on_signal(number);
-  if (signal_ != 0) return;  // the ranks have it, too, and know what a second one means
+  if (number == SIGUSR2) return;  // the ranks have it: they say where they are, and go on
+  if (signal_ != 0) return;       // the ranks have it, too, and know what a second one means
   signal_ = number == SIGHUP ? SIGTERM : number;
   came_by_itself_ = expected_ == 0;
   expected_ = 0, expected_until_ = kNever;
@@ -169,7 +170,7 @@ void Attempt::on_own_signal(int number) {
 }
 
 void Attempt::on_passed_signal(int number) {
-  if (!wanted_.signals_reach_ranks) return on_signal(number);
+  if (!wanted_.signals_reach_ranks || number == SIGUSR2) return on_signal(number);
   if (came_by_itself_) {
     came_by_itself_ = false;
   } else if (signal_ != 0) {

@@ -59,9 +59,10 @@ int launch(const LaunchRequest& request) try {
     write_text(request.out, submit(request.hosts.script, request.hosts.submit) + "\n");
     return 0;
   }
-  const std::string too_few = make_room_for_open_files(request.ranks);
+  const std::string too_few =
+      make_room_for_open_files(request.ranks, request.hosts.over_ssh ? request.hosts.hosts.size() : 0);
   if (!too_few.empty()) {
-    write_text(request.err, "drivetrain: error: " + too_few + "\n");
+    write_text(request.err, "drivetrain: error: launch: " + too_few + "\n");
     return 8;
   }
   prctl(PR_SET_CHILD_SUBREAPER, 1);  // what a rank leaves behind becomes a child of ours, to be ended

@@ -1,5 +1,6 @@
 #include "launch/line_relay.h"
 
+#include <poll.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -16,6 +17,11 @@ void write_text(int fd, const std::string& text) {
   for (size_t done = 0; done < text.size();) {
     const ssize_t n = write(fd, text.data() + done, text.size() - done);
     if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && errno == EAGAIN) {  // somebody who shares it has made it non-blocking
+      pollfd room{fd, POLLOUT, 0};
+      poll(&room, 1, -1);
+      continue;
+    }
     if (n < 0) return;
     done += static_cast<size_t>(n);
   }

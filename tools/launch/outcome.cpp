@@ -31,9 +31,26 @@ const char* meaning(int code) {
     case 75:
       return "preempted";
     case 127:
-      return "could not be run";
+      return "could not be run: a program or a library is missing";
     default:
       return nullptr;
+  }
+}
+
+// What most often sends it, where no rank can say it any more.
+std::string usual_cause(int signal) {
+  switch (signal) {
+    case SIGKILL:
+      return ", often the kernel's answer to full memory";
+    case SIGBUS:
+      return ", often a full /dev/shm (`df /dev/shm`), or a mapped file that became shorter";
+    case SIGILL:
+      return ", often a program built for another processor";
+    case SIGXCPU:
+    case SIGXFSZ:
+      return ", a limit of `ulimit -a`";
+    default:
+      return "";
   }
 }
 
@@ -75,8 +92,7 @@ std::string describe_end(const RankEnd& end) {
   if (!end.fault.empty()) return end.fault + ", then " + describe_end({end.rank, end.code});
   const int signal = end.code - 128;
   if (end.killed) {
-    const std::string note = signal == SIGKILL ? ", often the kernel's answer to full memory" : "";
-    return "killed by signal " + std::to_string(signal) + " (" + strsignal(signal) + note + ")";
+    return "killed by signal " + std::to_string(signal) + " (" + strsignal(signal) + usual_cause(signal) + ")";
   }
   const std::string code = "exit " + std::to_string(end.code);
   if (const char* words = meaning(end.code)) return code + " (" + words + ")";

@@ -97,7 +97,8 @@ int HostsRun::gather_tasks(TaskDoor& door, int wanted, std::vector<Task>& tasks)
     starter_->pass();
     for (Task& task : door.let_in(now()))
       if (const int code = take_task(std::move(task), wanted, tasks)) return code;
-    if (const int signal = signals_.next()) {
+    if (const int signal = signals_.next();
+        signal != 0 && signal != SIGUSR2) {  // SIGUSR2 asks ranks, and there are none
       starter_->keep_back(), starter_->end(0);
       say("stopped by signal " + std::to_string(signal) + " before any rank was started");
       return 128 + (signal == SIGHUP ? SIGTERM : signal);

@@ -23,7 +23,7 @@ class SchedulersReader {
     if (given_.has("--submit") && (!given_.has("--launcher") || request_.starter == "slurm")) return read_submission();
     if (says_nothing_of_hosts() && !given_.has("--dry-run")) {
       request_.started_by = started_by(variable_of_process);
-      if (!request_.started_by.empty()) return;
+      if (!request_.started_by.empty()) return refuse_of_launcher();
     }
     if (!own_start_ && !given_.has("--hostfile")) read_job();
     check_options_of_slurm();
@@ -46,6 +46,21 @@ class SchedulersReader {
                                  "--node_rank", "--force_multi", "--master_addr", "--master_port"})
         if (one.name == option) return false;
     return true;
+  }
+
+  // There is no launcher then that could do what they say.
+  void refuse_of_launcher() const {
+    for (const auto& one : given_.given())
+      for (const char* option :
+           {"--max-restarts", "--elastic", "--elastic_training", "--min_elastic_nodes", "--max_elastic_nodes",
+            "--spare", "--copy", "--save_pid", "--enable_each_rank_log", "--bind_cores_to_rank", "--bind_core_list",
+            "--ssh_port", "--launcher_args", "--comment", "--account"})
+        if (one.name == option)
+          refuse(one.name + " does not go with " + request_.started_by +
+                 ", which has started this process as one rank " +
+                 "of several; leave it out, or start `drivetrain launch` once and let it start the ranks" +
+                 (request_.started_by == "srun" ? " (in a job of SLURM it does so by srun)"
+                                                : " (--launcher openmpi|mpich)"));
   }
 
   void check_options_of_slurm() const {

@@ -2,6 +2,7 @@
 // events, tree_collectives.h for `deterministic`, board.h for what ranks tell each other, watchdog.h for what goes
 // wrong.
 #include <algorithm>
+#include <cstdlib>
 
 #include <drivetrain/communicator.h>
 #include <drivetrain/plan_context.h>
@@ -39,6 +40,15 @@ at::Device usable_device(const Services& services) {
   return at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(index));
 }
 
+// Which network interface NCCL takes between hosts is its own choice, unless the user has made it.
+void say_interface(Log& log) {
+  const char* chosen = std::getenv("NCCL_SOCKET_IFNAME");
+  log.info(chosen && *chosen
+               ? concat("communicator/nccl: between hosts by NCCL_SOCKET_IFNAME=", chosen)
+               : "communicator/nccl: NCCL chooses the interface between hosts (NCCL_DEBUG=INFO prints which); "
+                 "NCCL_SOCKET_IFNAME chooses another, and `launch --env` or .deepspeed_env gives it to all ranks");
+}
+
 class NcclCommunicator final : public Communicator {
  public:
   using Options = NcclOptions;
@@ -61,6 +71,7 @@ class NcclCommunicator final : public Communicator {
     if (world_size_ == 1) return;  // needs no store, no watchdog and no NCCL
     board_ = std::make_shared<Board>(services.store, rank_, world_size_, options.timeout_s);
     watchdog_ = std::make_unique<Watchdog>(board_, device_.is_cuda() ? device_.index() : 0);
+    if (services.local_size < world_size_) say_interface(log_);
   }
 
   ~NcclCommunicator() override {
