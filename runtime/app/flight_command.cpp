@@ -50,17 +50,6 @@ std::string record_text(const LeftRecord& r, size_t last) {
   return text + "\n";
 }
 
-FlightVerdict verdict_of(const std::vector<LeftRecord>& records) {
-  std::vector<std::optional<RankPicture>> pictures(records.size());
-  std::vector<std::string> hosts(records.size());
-  for (const LeftRecord& record : records) {
-    if (record.rank < 0 || record.rank >= static_cast<int64_t>(records.size())) continue;
-    pictures[static_cast<size_t>(record.rank)] = picture_of(record);
-    hosts[static_cast<size_t>(record.rank)] = record.host;
-  }
-  return find_culprit(pictures, hosts);
-}
-
 Value work_of(const LeftRecord& record) {
   Value work = Value::object();
   work.set("steps", record.work_steps), work.set("s", total(record.work));
@@ -102,7 +91,7 @@ std::string missing_text(const LeftRecords& left) {
 int flight_command(const cli::Arguments& arguments) {
   const LeftRecords left = read_left_records(arguments.plain().at(0));
   std::optional<FlightVerdict> verdict;
-  if (left.missing.empty()) verdict = verdict_of(left.records);
+  if (left.missing.empty()) verdict = find_culprit(left.records);
   if (arguments.has("--json")) {
     std::cout << json_of(left, verdict ? &*verdict : nullptr).to_json(2) << "\n";
     return 0;

@@ -200,6 +200,7 @@ class Search {
     const bool in_turn =
         std::any_of(waits_for.begin(), waits_for.end(), [](const auto& w) { return !w.second.empty(); });
     FlightVerdict v;
+    v.all_wait = true;
     v.text = concat(in_turn ? "ranks wait for each other in turn, by calls in different orders: "
                             : "every rank has made its call, and the transfer does not end: ",
                     waiting_text(waiting, {}));

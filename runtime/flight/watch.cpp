@@ -202,6 +202,7 @@ bool FlightWatch::compare(bool asks, bool stalled) {
         exchange_.pictures(stalled ? std::max(kPicturesS, seconds_between(Clock::now(), say_at)) : kAskedPicturesS);
     const std::vector<std::string> hosts = exchange_.hosts();
     const FlightVerdict found = find_culprit(pictures, hosts);
+    const auto goes_on = stalled ? std::nullopt : text_of_a_run_that_goes_on(pictures);
     if (stalled) std::this_thread::sleep_until(say_at);
     look_at_seats(Clock::now());
     verdict = {found.different_calls ? Verdict::different_calls : Verdict::said, found.text};
@@ -210,7 +211,8 @@ bool FlightWatch::compare(bool asks, bool stalled) {
     else if (stalled)
       parts_.log->warning(concat("the run does not go on: ", found.text));
     else
-      note(concat("asked where the run is: ", found.text));
+      note(concat("asked where the run is: ", goes_on.value_or(found.text)));
+    if (goes_on) verdict = {Verdict::withdrawn};
     exchange_.tell(verdict);
   } else {
     verdict = exchange_.verdict(kVerdictS);

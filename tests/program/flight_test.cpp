@@ -36,7 +36,7 @@ TEST_F(Flight, a_rank_that_is_stopped_is_named_and_a_dead_run_can_be_read) {
   const Ran read = run("flight " + path("run") + " --last 2");
   EXPECT_EQ(read.code, 0) << read.output;
   expect_says(read.output, {"rank 0 of 4", "own work", " s a step over its last ", "rank 2 of 4",
-                            concat("process ", victim), "rank 3 of 4", "At the end: "});
+                            concat("process ", victim), "rank 3 of 4", "At the end: rank 2 "});
   EXPECT_NE(run("flight " + path("run") + " --json").output.find("\"verdict\": \""), std::string::npos);
   std::filesystem::remove(path("run/flight/rank_0001"));
   expect_says(run("flight " + path("run")).output,

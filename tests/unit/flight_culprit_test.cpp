@@ -154,6 +154,37 @@ TEST(Culprit, where_nobody_waits_is_the_quietest) {
   expect_says(v, {"rank 1 is in backward, quiet for 12 s (step 17, micro-batch 2)"});
 }
 
+// Pictures of a run that goes on are of different moments, so that ranks seem to wait in turn.
+TEST(Culprit, is_nobody_where_a_rank_has_just_moved) {
+  Pictures pictures = all_waiting(3, 2);
+  EXPECT_FALSE(text_of_a_run_that_goes_on(pictures)) << "all are quiet for 6 s";
+  pictures[1]->quiet_s = 0.02, pictures[1]->place.step = 18;
+  EXPECT_EQ(text_of_a_run_that_goes_on(pictures), "rank 1 goes on, at step 18; ranks 0 and 2 go on, at step 17");
+  pictures[2].reset();
+  EXPECT_FALSE(text_of_a_run_that_goes_on(pictures)) << "rank 2 is to be named";
+}
+
+LeftRecord left_of(int64_t rank, FlightState last, int64_t written_ns) {
+  LeftRecord left;
+  left.rank = rank, left.world_size = 3, left.host = "here", left.place = {17, 0, FlightDoing::backward};
+  left.written_ns = written_ns, left.reached = {{"dp@0", 5}};
+  left.entries.push_back(
+      {1, "dp@0", collective(FlightOp::all_reduce, 5), last, 1, 1, last == FlightState::failed ? 2. : 0.});
+  return left;
+}
+
+TEST(Culprit, of_a_run_that_is_over_is_whose_calls_did_not_fail) {
+  std::vector<LeftRecord> records{left_of(0, FlightState::failed, 900), left_of(1, FlightState::failed, 800),
+                                  left_of(2, FlightState::waiting, 100)};
+  const FlightVerdict v = find_culprit(records);
+  EXPECT_EQ(v.culprits, Ranks{2});
+  expect_says(v, {"rank 2 ended first, in backward (step 17)"});
+  records[2] = left_of(2, FlightState::failed, 100);
+  EXPECT_TRUE(find_culprit(records).culprits.empty()) << "all saw a failure: nobody can be named";
+  records[2] = left_of(2, FlightState::waiting, 950);
+  EXPECT_TRUE(find_culprit(records).culprits.empty()) << "it was there when the first call failed";
+}
+
 TEST(RankPicture, travels_as_json) {
   Pictures pictures = all_waiting(1, 2);
   RankPicture& p = *pictures[0];

@@ -145,6 +145,9 @@ TEST_F(Watched, a_pause_that_ends_in_time_is_not_told) {
 TEST_F(Watched, whoever_asks_is_told_where_the_ranks_are) {
   watch(0);
   ++asked_;
+  EXPECT_TRUE(comes([&] { return log_->all().find("ranks 0 and 1 go on, at step 2") != std::string::npos; }));
+  std::this_thread::sleep_for(std::chrono::seconds(2));  // from then on nothing has moved
+  ++asked_;
   EXPECT_TRUE(comes([&] { return log_->all().find("asked where the run is: rank ") != std::string::npos; }));
   EXPECT_EQ(log_->all().find("does not go on"), std::string::npos) << log_->all();
 }
