@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include <drivetrain/error.h>
+#include <drivetrain/toolkit/host.h>
 #include <drivetrain/toolkit/text.h>
 
 #include "checks/call_seats.h"
@@ -28,12 +29,6 @@ constexpr double kUnheardS = 1.5;  // for which a store has to be silent, over s
 
 double seconds_between(std::chrono::steady_clock::time_point a, std::chrono::steady_clock::time_point b) {
   return std::chrono::duration<double>(b - a).count();
-}
-
-std::string host_name() {
-  char name[65] = {};
-  gethostname(name, sizeof name - 1);
-  return name;
 }
 
 }  // namespace
