@@ -3,6 +3,7 @@
 #include <regex>
 #include <set>
 
+#include "launch/attempt.h"
 #include "support/launch_fixture.h"
 
 namespace drivetrain::program {
@@ -146,6 +147,47 @@ TEST_F(LaunchTest, a_command_that_cannot_be_run_is_named) {
   start(std::vector<std::string>{"/no/such/program"});
   EXPECT_EQ(finish(), 127);
   EXPECT_GE(count_of("cannot run /no/such/program: No such file or directory", err()), 1u) << err();
+}
+
+// What an agent tells the launcher, in the order in which it does.
+class ToldEnds : public OtherHosts {
+ public:
+  std::vector<pollfd> fds() const override { return {}; }
+  bool takes_output() const override { return true; }
+  News news() override { return {}; }
+  void output(int, bool, const std::string&) override {}
+  void ended(const RankEnd& end) override { ends.push_back(end); }
+  void restart_points(const std::string&) override {}
+  void said(const std::string&) override {}
+  void flight_record(int, const std::string&) override {}
+
+  std::vector<RankEnd> ends;
+};
+
+TEST_F(LaunchTest, a_rank_that_cannot_be_started_is_the_failure_and_not_those_that_end_for_it) {
+  request_.ranks = 3;
+  request_.setup.log_folder = folder_, request_.setup.log_begin = "log";
+  std::filesystem::create_directories(folder_ + "/log_rank1.log");  // so that rank 1 has no log
+  EXPECT_EQ(run("sleep 100"), 8);
+  EXPECT_EQ(count_of("log_rank1.log cannot be made", err()), 1u) << err();
+  EXPECT_EQ(count_of("is lost", err()), 0u) << err();
+
+  const pid_t agent = fork();  // whose children are all its own
+  if (agent == 0) {
+    signal(SIGPIPE, SIG_IGN);  // as agents do: rank 0 may be gone when it is told
+    SignalWatch signals;
+    ToldEnds told;
+    RanksToStart wanted{.count = 3, .command = {"/bin/sleep", "100"}, .setup = request_.setup, .others = &told};
+    wanted.place.here = 3;
+    std::filesystem::remove(folder_ + "/log_rank0.log");
+    { Attempt(request_, wanted, signals).run(); }
+    told.ends.push_back({.rank = 1, .code = 8});  // as an agent tells of those that never were
+    const auto first = first_failure(told.ends, 0);
+    _exit(told.ends.size() == 2 && first && first->rank == 1 ? launch_code(told.ends, 0) : 100);
+  }
+  int status = 0;
+  waitpid(agent, &status, 0);
+  EXPECT_EQ(status, 8 << 8);
 }
 
 TEST_F(LaunchTest, ranks_that_do_not_notice_are_ended_with_all_they_started) {
