@@ -38,6 +38,17 @@ TEST_F(LaunchTest, ranks_of_a_run_share_a_secret_that_no_command_line_shows) {
   EXPECT_EQ(secrets.size(), 2u);  // a new one for each run
 }
 
+TEST_F(LaunchTest, ranks_see_all_gpus_or_their_own_mig_instance) {
+  for (const auto& [visible, said] : {std::pair{"MIG-a,MIG-b", "0 MIG-a\n[rank 1] 1 MIG-b\n"},
+                                      std::pair{"GPU-a,GPU-b", "0 GPU-a,GPU-b\n[rank 1] 1 GPU-a,GPU-b\n"}}) {
+    for (const char* file : {"/out", "/first"}) std::filesystem::remove(folder_ + file);
+    setenv("CUDA_VISIBLE_DEVICES", visible, 1);
+    EXPECT_EQ(run("[ $RANK = 1 ] && while [ ! -e $D/first ]; do sleep 0.01; done; echo $RANK $CUDA_VISIBLE_DEVICES; touch $D/first"), 0);
+    EXPECT_EQ(out(), said);
+  }
+  unsetenv("CUDA_VISIBLE_DEVICES");
+}
+
 TEST_F(LaunchTest, rank_0_is_told_which_rank_failed) {
   request_.ranks = 2;
   EXPECT_EQ(

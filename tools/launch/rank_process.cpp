@@ -37,10 +37,7 @@ namespace {
   signal(SIGTTOU, SIG_IGN);  // not in the terminal's foreground group, yet allowed to write to it
   for (const int signal_number : {SIGINT, SIGTERM, SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT})
     signal(signal_number, SIG_DFL);
-  for (const std::string& entry : start.environment) {
-    const size_t equals = entry.find('=');
-    setenv(entry.substr(0, equals).c_str(), entry.c_str() + equals + 1, 1);
-  }
+  set_variables(start.environment);
   for (const Inherited& one : start.inherited)
     if (one.descriptor >= 0)
       setenv(one.variable, std::to_string(one.descriptor).c_str(), 1);
@@ -66,6 +63,13 @@ Descriptor& Descriptor::operator=(Descriptor&& other) noexcept {
 void Descriptor::close() {
   if (fd_ >= 0) ::close(fd_);
   fd_ = -1;
+}
+
+void set_variables(const std::vector<std::string>& entries) {
+  for (const std::string& entry : entries) {
+    const size_t equals = entry.find('=');
+    setenv(entry.substr(0, equals).c_str(), entry.c_str() + equals + 1, 1);
+  }
 }
 
 Descriptor listen_on_free_port(int& port) {
