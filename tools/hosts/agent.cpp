@@ -66,7 +66,7 @@ std::string session() {
   // A scheduler's signals reach the ranks by themselves, and mpirun's are the launcher's affair.
   for (const int number : {SIGINT, SIGTERM, SIGUSR1}) signal(number, SIG_IGN);
   const size_t blank = text.find(' ');
-  return join_launcher(text.substr(0, blank), text.substr(std::min(blank, text.size())));
+  return join_launcher(text.substr(0, blank), DoorSign::of(text.substr(std::min(blank, text.size()))));
 }
 
 class Agent {
