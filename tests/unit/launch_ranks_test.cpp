@@ -1,5 +1,8 @@
 // The launcher with real processes: shell scripts stand for ranks.
+#include <sys/mman.h>
+
 #include <algorithm>
+#include <cstring>
 #include <regex>
 #include <set>
 
@@ -36,6 +39,28 @@ TEST_F(LaunchTest, ranks_of_a_run_share_a_secret_that_no_command_line_shows) {
     secrets.insert(secret);
   }
   EXPECT_EQ(secrets.size(), 2u);  // a new one for each run
+}
+
+// As in an agent with many ranks and a config from a pipe.
+TEST_F(LaunchTest, what_a_rank_inherits_makes_way_for_its_config) {
+  constexpr int kNumber = 47;
+  const auto memory = [](const char* text) {
+    Descriptor file(memfd_create("test", MFD_CLOEXEC));
+    EXPECT_EQ(write(file.get(), text, strlen(text)), static_cast<ssize_t>(strlen(text)));
+    return file;
+  };
+  const Descriptor config = memory("config"), given = memory("given "), out = memory("");
+  ASSERT_EQ(fcntl(kNumber, F_GETFD), -1);
+  const Descriptor held(dup3(given.get(), kNumber, O_CLOEXEC));
+  const std::vector<std::string> command{"/bin/bash", "-c", "cat /dev/fd/$GIVEN /dev/fd/47"};
+  sigset_t none;
+  sigemptyset(&none);
+  RankStart start{.command = &command, .environment = {}, .out = out.get(), .inherited = {{"GIVEN", kNumber}}};
+  start.config = config.get(), start.config_number = kNumber, start.signal_mask = &none;
+  int status = 0;
+  waitpid(start_rank(start), &status, 0);
+  EXPECT_EQ(status, 0);
+  EXPECT_EQ(content("/proc/self/fd/" + std::to_string(out.get())), "given config");
 }
 
 TEST_F(LaunchTest, ranks_see_all_gpus_or_their_own_mig_instance) {
