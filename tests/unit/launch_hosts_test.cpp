@@ -12,6 +12,7 @@
 #include "hosts/environment.h"
 #include "hosts/host_connection.h"
 #include "hosts/hosts_request.h"
+#include "hosts/meeting.h"
 #include "hosts/message.h"
 #include "hosts/orders.h"
 #include "hosts/visible_devices.h"
@@ -132,6 +133,35 @@ TEST(VisibleDevices, slots_are_places_in_what_the_host_shows) {
   EXPECT_EQ(devices_of_slots({2}, "0,1"), "");
 }
 
+std::string refusal_of_slots(const std::vector<int>& slots, const char* visible) {
+  try {
+    check_slots(slots, visible);
+  } catch (const HostError& e) {
+    return std::to_string(e.code) + ": " + e.what();
+  }
+  return "";
+}
+
+TEST(VisibleDevices, a_chosen_slot_that_the_host_does_not_show_is_refused) {
+  EXPECT_EQ(refusal_of_slots({2, 3}, "0,1,2"),
+            "2: slot 3 was chosen, and CUDA_VISIBLE_DEVICES=0,1,2 there shows 3 GPUs, slot 0 to slot 2; choose of these, "
+            "or change the variable");
+  EXPECT_EQ(refusal_of_slots({1}, "GPU-aa"),
+            "2: slot 1 was chosen, and CUDA_VISIBLE_DEVICES=GPU-aa there shows 1 GPU, slot 0; choose of these, or change "
+            "the variable");
+  EXPECT_EQ(refusal_of_slots({1, 0}, "4,5"), "");
+  EXPECT_EQ(refusal_of_slots({5}, nullptr), "");         // every GPU of the host
+  EXPECT_EQ(refusal_of_slots({0, 1, 2, 3}, "0,1"), "");   // nobody chose: ranks on CPUs, or CUDA refuses
+  for (const char* none : {"", "-1"}) EXPECT_EQ(refusal_of_slots({1, 3}, none), "");
+}
+
+TEST(VisibleDevices, a_rank_sees_its_own_mig_instance_alone) {
+  EXPECT_EQ(own_device("MIG-a,MIG-b,MIG-c", 1), "MIG-b");
+  EXPECT_EQ(own_device("GPU-x,MIG-b", 0), "GPU-x");
+  EXPECT_EQ(own_device("MIG-a", 1), "");  // there is none for it
+  for (const char* gpus : {"0,1", "GPU-x,GPU-y", ""}) EXPECT_EQ(own_device(gpus, 1), "");
+}
+
 TEST(Message, any_bytes_arrive_whatever_pieces_they_come_in) {
   const std::string any("\0\n o 1 3\nabc", 13);
   const std::string stream = "Welcome to host b!\n" + std::string(kAgentBegins) + encoded({Message::out, 3, any}) +
@@ -182,6 +212,7 @@ TEST(Message, ends_and_orders_arrive_as_they_were) {
   EXPECT_EQ(same.command, order.command);
   EXPECT_EQ(same.peers_may_take_s, 0.5);
   PrepareOrder prepare{"/w", "", "/p", true, "", 0, {"10.0.0.1"}};
+  prepare.is_again = true, prepare.environment = {"A=b"};
   EXPECT_EQ(PrepareOrder::of(prepare.text()).text(), prepare.text());
   EXPECT_THROW(StartOrder::of("4"), std::exception);
 }

@@ -1,8 +1,12 @@
 // The launcher with real processes: shell scripts stand for ranks.
+#include <sys/mman.h>
+
 #include <algorithm>
+#include <cstring>
 #include <regex>
 #include <set>
 
+#include "launch/attempt.h"
 #include "support/launch_fixture.h"
 
 namespace drivetrain::program {
@@ -35,6 +39,39 @@ TEST_F(LaunchTest, ranks_of_a_run_share_a_secret_that_no_command_line_shows) {
     secrets.insert(secret);
   }
   EXPECT_EQ(secrets.size(), 2u);  // a new one for each run
+}
+
+// As in an agent with many ranks and a config from a pipe.
+TEST_F(LaunchTest, what_a_rank_inherits_makes_way_for_its_config) {
+  constexpr int kNumber = 47;
+  const auto memory = [](const char* text) {
+    Descriptor file(memfd_create("test", MFD_CLOEXEC));
+    EXPECT_EQ(write(file.get(), text, strlen(text)), static_cast<ssize_t>(strlen(text)));
+    return file;
+  };
+  const Descriptor config = memory("config"), given = memory("given "), out = memory("");
+  ASSERT_EQ(fcntl(kNumber, F_GETFD), -1);
+  const Descriptor held(dup3(given.get(), kNumber, O_CLOEXEC));
+  const std::vector<std::string> command{"/bin/bash", "-c", "cat /dev/fd/$GIVEN /dev/fd/47"};
+  sigset_t none;
+  sigemptyset(&none);
+  RankStart start{.command = &command, .environment = {}, .out = out.get(), .inherited = {{"GIVEN", kNumber}}};
+  start.config = config.get(), start.config_number = kNumber, start.signal_mask = &none;
+  int status = 0;
+  waitpid(start_rank(start), &status, 0);
+  EXPECT_EQ(status, 0);
+  EXPECT_EQ(content("/proc/self/fd/" + std::to_string(out.get())), "given config");
+}
+
+TEST_F(LaunchTest, ranks_see_all_gpus_or_their_own_mig_instance) {
+  for (const auto& [visible, said] : {std::pair{"MIG-a,MIG-b", "0 MIG-a\n[rank 1] 1 MIG-b\n"},
+                                      std::pair{"GPU-a,GPU-b", "0 GPU-a,GPU-b\n[rank 1] 1 GPU-a,GPU-b\n"}}) {
+    for (const char* file : {"/out", "/first"}) std::filesystem::remove(folder_ + file);
+    setenv("CUDA_VISIBLE_DEVICES", visible, 1);
+    EXPECT_EQ(run("[ $RANK = 1 ] && while [ ! -e $D/first ]; do sleep 0.01; done; echo $RANK $CUDA_VISIBLE_DEVICES; touch $D/first"), 0);
+    EXPECT_EQ(out(), said);
+  }
+  unsetenv("CUDA_VISIBLE_DEVICES");
 }
 
 TEST_F(LaunchTest, rank_0_is_told_which_rank_failed) {
@@ -146,6 +183,47 @@ TEST_F(LaunchTest, a_command_that_cannot_be_run_is_named) {
   start(std::vector<std::string>{"/no/such/program"});
   EXPECT_EQ(finish(), 127);
   EXPECT_GE(count_of("cannot run /no/such/program: No such file or directory", err()), 1u) << err();
+}
+
+// What an agent tells the launcher, in the order in which it does.
+class ToldEnds : public OtherHosts {
+ public:
+  std::vector<pollfd> fds() const override { return {}; }
+  bool takes_output() const override { return true; }
+  News news() override { return {}; }
+  void output(int, bool, const std::string&) override {}
+  void ended(const RankEnd& end) override { ends.push_back(end); }
+  void restart_points(const std::string&) override {}
+  void said(const std::string&) override {}
+  void flight_record(int, const std::string&) override {}
+
+  std::vector<RankEnd> ends;
+};
+
+TEST_F(LaunchTest, a_rank_that_cannot_be_started_is_the_failure_and_not_those_that_end_for_it) {
+  request_.ranks = 3;
+  request_.setup.log_folder = folder_, request_.setup.log_begin = "log";
+  std::filesystem::create_directories(folder_ + "/log_rank1.log");  // so that rank 1 has no log
+  EXPECT_EQ(run("sleep 100"), 8);
+  EXPECT_EQ(count_of("log_rank1.log cannot be made", err()), 1u) << err();
+  EXPECT_EQ(count_of("is lost", err()), 0u) << err();
+
+  const pid_t agent = fork();  // whose children are all its own
+  if (agent == 0) {
+    signal(SIGPIPE, SIG_IGN);  // as agents do: rank 0 may be gone when it is told
+    SignalWatch signals;
+    ToldEnds told;
+    RanksToStart wanted{.count = 3, .command = {"/bin/sleep", "100"}, .setup = request_.setup, .others = &told};
+    wanted.place.here = 3;
+    std::filesystem::remove(folder_ + "/log_rank0.log");
+    { Attempt(request_, wanted, signals).run(); }
+    told.ends.push_back({.rank = 1, .code = 8});  // as an agent tells of those that never were
+    const auto first = first_failure(told.ends, 0);
+    _exit(told.ends.size() == 2 && first && first->rank == 1 ? launch_code(told.ends, 0) : 100);
+  }
+  int status = 0;
+  waitpid(agent, &status, 0);
+  EXPECT_EQ(status, 8 << 8);
 }
 
 TEST_F(LaunchTest, ranks_that_do_not_notice_are_ended_with_all_they_started) {

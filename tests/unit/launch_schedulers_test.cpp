@@ -3,17 +3,24 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <poll.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdlib>
 #include <fstream>
 #include <map>
 #include <memory>
 #include <sstream>
+#include <thread>
 
 #include "cli/parse.h"
 #include "hosts/hosts_request.h"
+#include "launch/line_relay.h"
 #include "schedulers/allocation.h"
 #include "schedulers/batch_script.h"
 #include "schedulers/starter_command.h"
@@ -170,21 +177,22 @@ TEST(BatchScript, is_the_one_that_configs_has_as_an_example) {
 
 // ---- where tasks come to ----
 
-// Somebody who connects to the door, whose text is "KEY PORT ADDRESS".
+sockaddr_in place_at(in_addr_t address, int port) {
+  sockaddr_in place{};
+  place.sin_family = AF_INET, place.sin_port = htons(static_cast<uint16_t>(port)), place.sin_addr.s_addr = htonl(address);
+  return place;
+}
+
+// Somebody who connects to the door and is no agent of it.
 class Visitor {
  public:
-  explicit Visitor(const std::string& door) : fd_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
-    std::istringstream words(door);
-    std::string key;
-    int port = 0;
-    words >> key >> port;
-    sockaddr_in address{};
-    address.sin_family = AF_INET, address.sin_port = htons(static_cast<uint16_t>(port));
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    EXPECT_EQ(connect(fd_, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+  explicit Visitor(const DoorSign& sign) : fd_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    const sockaddr_in place = place_at(INADDR_LOOPBACK, sign.port);
+    EXPECT_EQ(connect(fd_, reinterpret_cast<const sockaddr*>(&place), sizeof place), 0);
   }
   Visitor(const Visitor&) = delete;
   ~Visitor() { close(fd_); }
+  int fd() const { return fd_; }
   void says(const std::string& text) const { send(fd_, text.data(), text.size(), MSG_NOSIGNAL); }
   bool was_sent_away() const {
     char c = 0;
@@ -195,43 +203,173 @@ class Visitor {
   int fd_;
 };
 
-std::string key_of(const TaskDoor& door) { return door.text().substr(0, door.text().find(' ')); }
+// An agent that MPICH has started, as a process of its own, until it has come to its launcher.
+class Agent {
+ public:
+  Agent(const DoorSign& sign, int rank, int size) : said_(memfd_create("said", MFD_CLOEXEC)), pid_(fork()) {
+    if (pid_ != 0) return;
+    setenv("PMI_RANK", std::to_string(rank).c_str(), 1);
+    setenv("PMI_SIZE", std::to_string(size).c_str(), 1);
+    setenv("SLURMD_NODENAME", "host-b", 1);
+    try {
+      write_text(said_, join_launcher("mpich", sign, 10));
+      write_text(STDOUT_FILENO, "and what follows");
+    } catch (const std::exception& e) {
+      write_text(said_, e.what());
+      _exit(5);
+    }
+    _exit(0);
+  }
+  Agent(const Agent&) = delete;
+  ~Agent() { close(said_); }
 
-std::vector<Task> come(TaskDoor& door, double now) {
+  bool is_running() const {
+    siginfo_t info = {};
+    waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT);
+    return info.si_pid == 0;
+  }
+  int exit_code() const {
+    int status = 0;
+    waitpid(pid_, &status, 0);
+    return WEXITSTATUS(status);
+  }
+  std::string said() const {
+    std::ostringstream text;
+    text << std::ifstream("/proc/self/fd/" + std::to_string(said_)).rdbuf();
+    return text.str();
+  }
+
+ private:
+  int said_;
+  pid_t pid_;
+};
+
+// Those that come within ten seconds, until there are as many.
+std::vector<Task> come(TaskDoor& door, double now, size_t wanted) {
   std::vector<Task> all;
-  for (int i = 0; i < 20; ++i, usleep(1000))
+  for (int i = 0; i < 2000 && all.size() < wanted; ++i) {
+    std::vector<pollfd> fds = door.fds();
+    poll(fds.data(), fds.size(), 5);
     for (Task& task : door.let_in(now)) all.push_back(std::move(task));
+  }
   return all;
 }
 
 TEST(TaskDoor, lets_in_who_has_the_key_and_nobody_else) {
   TaskDoor door(true);
-  const Visitor silent(door.text()), garbage(door.text()), wrong_key(door.text()), half(door.text()),
-      other_words(door.text()), task(door.text());
+  const Visitor silent(door.sign()), garbage(door.sign()), only_key(door.sign());
   garbage.says(std::string(100'000, '\x80'));
-  wrong_key.says(std::string(key_of(door).size(), '0') + " 0 2 a\n");
-  half.says(key_of(door).substr(0, 8) + " 0 2 a\n");
-  other_words.says(key_of(door) + " GET / HTTP/1.1\n");
-  task.says(key_of(door) + " 1 2 host-b\nand what follows");
-  const std::vector<Task> came = come(door, 1);
+  only_key.says(door.sign().key + " 0 2 a\n");
+  DoorSign of_another_launch = door.sign();
+  of_another_launch.key[0] = of_another_launch.key[0] == '0' ? '1' : '0';
+  Agent wrong_key(of_another_launch, 0, 2), task(door.sign(), 1, 2);
+  std::vector<Task> came = come(door, 1, 1);
   ASSERT_EQ(came.size(), 1u);
   EXPECT_EQ(came[0].rank, 1);
   EXPECT_EQ(came[0].size, 2);
   EXPECT_EQ(came[0].host, "host-b");
-  for (const Visitor* one : {&garbage, &wrong_key, &half, &other_words}) EXPECT_TRUE(one->was_sent_away());
+  EXPECT_EQ(task.exit_code(), 0) << task.said();
+  char follows[32] = {};
+  EXPECT_EQ(std::string(follows, static_cast<size_t>(read(came[0].socket.get(), follows, sizeof follows))),
+            "and what follows");
+  while (wrong_key.is_running()) door.let_in(1), usleep(1000);
+  EXPECT_EQ(wrong_key.exit_code(), 5);
+  expect_part(wrong_key.said(), "127.0.0.1: who answers there is not the launcher of this run");
+  EXPECT_TRUE(garbage.was_sent_away());
   EXPECT_FALSE(silent.was_sent_away());
-  EXPECT_TRUE(come(door, 7).empty());
+  door.let_in(7);
   EXPECT_TRUE(silent.was_sent_away());
-  EXPECT_FALSE(task.was_sent_away());
+  EXPECT_TRUE(only_key.was_sent_away());
+}
+
+// Another user's program on the agent's own host, at an address that the launcher's host has too (docker0).
+class Stranger {
+ public:
+  explicit Stranger(int port) : listener_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    const sockaddr_in place = place_at(INADDR_LOOPBACK + 1, port);
+    EXPECT_EQ(bind(listener_, reinterpret_cast<const sockaddr*>(&place), sizeof place), 0);
+    EXPECT_EQ(listen(listener_, 8), 0);
+  }
+  ~Stranger() { close(listener_); }
+
+  // Passes on to the launcher what comes, and the answer back; or answers as `says`.
+  void serve(const DoorSign& sign, const std::string& says) {
+    const int guest = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC);
+    const Visitor launcher(sign);
+    if (!says.empty()) send(guest, says.data(), says.size(), MSG_NOSIGNAL);
+    for (bool open = true; open;) {
+      pollfd fds[2] = {{guest, POLLIN, 0}, {launcher.fd(), POLLIN, 0}};
+      if (poll(fds, 2, 5000) <= 0) break;
+      char bytes[4096];
+      for (int from = 0; from < 2 && open; ++from) {
+        if (!fds[from].revents) continue;
+        const ssize_t n = recv(fds[from].fd, bytes, sizeof bytes, 0);
+        open = n > 0;
+        if (from == 0 && n > 0) heard_.append(bytes, static_cast<size_t>(n));
+        if (open && says.empty()) send(fds[1 - from].fd, bytes, static_cast<size_t>(n), MSG_NOSIGNAL);
+      }
+    }
+    close(guest);
+  }
+  const std::string& heard() const { return heard_; }
+
+ private:
+  int listener_;
+  std::string heard_;
+};
+
+TEST(TaskDoor, an_agent_obeys_no_stranger_who_answers_first) {
+  for (const std::string& says : {std::string(), std::string(200, 'G')}) {
+    TaskDoor door(true);
+    DoorSign sign = door.sign();
+    sign.addresses = {"127.0.0.2", "127.0.0.1"};
+    Stranger stranger(sign.port);
+    Agent agent(sign, 0, 1);
+    std::thread serves([&] { stranger.serve(door.sign(), says); });
+    EXPECT_EQ(come(door, 1, 1).size(), 1u);
+    EXPECT_EQ(agent.exit_code(), 0);
+    serves.join();
+    EXPECT_EQ(agent.said().find("127.0.0.1 " + std::to_string(sign.port)), 0u) << agent.said();
+    EXPECT_EQ(stranger.heard().size(), 60u);  // a hello, which tells a stranger nothing
+    EXPECT_EQ(stranger.heard().find(sign.key), std::string::npos);
+  }
 }
 
 TEST(TaskDoor, a_crowd_of_silent_strangers_keeps_no_task_out) {
   TaskDoor door(true);
   std::vector<std::unique_ptr<Visitor>> crowd;
-  for (int i = 0; i < 200; ++i) crowd.push_back(std::make_unique<Visitor>(door.text())), door.let_in(1);
-  const Visitor task(door.text());
-  task.says(key_of(door) + " 0 1 a\n");
-  EXPECT_EQ(come(door, 2).size(), 1u);
+  for (int i = 0; i < 200; ++i) crowd.push_back(std::make_unique<Visitor>(door.sign())), door.let_in(1);
+  Agent task(door.sign(), 0, 1);
+  EXPECT_EQ(come(door, 2, 1).size(), 1u);
+  EXPECT_EQ(task.exit_code(), 0) << task.said();
+}
+
+TEST(TaskDoor, a_crowd_that_takes_all_open_files_keeps_no_task_out) {
+  TaskDoor door(true);
+  std::vector<std::unique_ptr<Visitor>> crowd;
+  for (int i = 0; i < 100; ++i) crowd.push_back(std::make_unique<Visitor>(door.sign()));
+  Agent task(door.sign(), 0, 1);
+  rlimit before = {};
+  getrlimit(RLIMIT_NOFILE, &before);
+  const rlimit few = {static_cast<rlim_t>(crowd.back()->fd() + 8), before.rlim_max};
+  setrlimit(RLIMIT_NOFILE, &few);
+  const std::vector<Task> came = come(door, 1, 1);
+  setrlimit(RLIMIT_NOFILE, &before);
+  EXPECT_EQ(came.size(), 1u);
+  EXPECT_EQ(task.exit_code(), 0) << task.said();
+}
+
+TEST(DoorSign, an_agent_leaves_out_addresses_of_its_own_host) {
+  TaskDoor door(false);
+  const DoorSign& own = door.sign();
+  EXPECT_EQ(DoorSign::of(own.text()).text(), own.text());
+  EXPECT_EQ(own.to_try(), own.addresses);  // the launcher is here
+  DoorSign far = own;
+  far.network = "another boot:4026531840";
+  far.addresses.insert(far.addresses.end(), {"127.0.0.1", "192.0.2.1"});
+  EXPECT_EQ(far.to_try(), Names{"192.0.2.1"});
+  far.network = "?";
+  EXPECT_EQ(far.to_try(), far.addresses);
 }
 
 }  // namespace

@@ -66,7 +66,7 @@ std::string session() {
   // A scheduler's signals reach the ranks by themselves, and mpirun's are the launcher's affair.
   for (const int number : {SIGINT, SIGTERM, SIGUSR1}) signal(number, SIG_IGN);
   const size_t blank = text.find(' ');
-  return join_launcher(text.substr(0, blank), text.substr(std::min(blank, text.size())));
+  return join_launcher(text.substr(0, blank), DoorSign::of(text.substr(std::min(blank, text.size()))));
 }
 
 class Agent {
@@ -102,6 +102,8 @@ class Agent {
     if (!order.run_folder.empty() && access(order.run_folder.c_str(), R_OK | X_OK) != 0)
       throw HostError(8, "the folder of the run, with its checkpoints, is not there: " + order.run_folder + ": " +
                              std::strerror(errno) + "; it has to be on a file system that all hosts share");
+    set_variables(order.environment);
+    if (!order.is_again) check_slots(order.slots, std::getenv("CUDA_VISIBLE_DEVICES"));
     check_setup(order.setup, static_cast<int>(order.slots.size()));
     if (!order.has_rank_0) return channel_.send({.type = Message::ready});
     meeting_ = open_meeting(order.master_addr, order.master_port, order.peers);
@@ -122,8 +124,7 @@ class Agent {
     RanksToStart wanted{.count = order.world, .only_rank_0 = order.only_rank_0, .command = order.command};
     wanted.ask_restart_points = order.ask_restart_points;
     wanted.environment = order.environment;
-    for (const std::string& entry : order.environment)  // what the slots of this host mean may stand there
-      setenv(entry.substr(0, entry.find('=')).c_str(), entry.c_str() + entry.find('=') + 1, 1);
+    set_variables(order.environment);  // what the slots of this host mean may stand there
     if (const std::string devices = devices_of_slots(order.slots, std::getenv("CUDA_VISIBLE_DEVICES"));
         !devices.empty())
       wanted.environment.push_back("CUDA_VISIBLE_DEVICES=" + devices);

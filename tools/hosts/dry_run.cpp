@@ -28,8 +28,11 @@ std::string rank_line(const LaunchRequest& request, const Host& host, const DryR
   std::string line = "cd " + shell_quoted(std::filesystem::current_path()) + " && env";
   for (const std::string& entry : hosts.environment) line += " " + shell_assignment(entry);
   // Whether that host has CUDA_VISIBLE_DEVICES of its own is known there only.
-  const std::string devices =
-      devices_of_slots(host.slots, hosts.over_ssh ? nullptr : std::getenv("CUDA_VISIBLE_DEVICES"));
+  const char* const visible = hosts.over_ssh ? nullptr : std::getenv("CUDA_VISIBLE_DEVICES");
+  check_slots(host.slots, visible);
+  std::string devices = devices_of_slots(host.slots, visible);
+  if (const std::string own = own_device(devices.empty() && visible ? visible : devices, rank.local); !own.empty())
+    devices = own;
   if (!devices.empty()) line += " CUDA_VISIBLE_DEVICES=" + devices;
   line += " RANK=" + std::to_string(rank.rank) + " LOCAL_RANK=" + std::to_string(rank.local) +
           " WORLD_SIZE=" + std::to_string(request.ranks) + " LOCAL_WORLD_SIZE=" + std::to_string(host.slots.size());

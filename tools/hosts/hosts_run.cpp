@@ -63,6 +63,8 @@ int HostsRun::prepare() {
   order.setup = request_.setup;
   order.program = request_.command.front();
   order.run_folder = wanted_.run_folder;
+  order.is_again = wanted_.is_again;
+  order.environment = ranks_environment();
   for (Member& member : members_) {
     PrepareOrder own = order;
     own.has_rank_0 = &member == &members_.front();
@@ -88,6 +90,12 @@ int HostsRun::prepare() {
   return all_answer(answered, request_.hosts.answer_may_take_s, "it did not say whether it reaches rank 0's host");
 }
 
+std::vector<std::string> HostsRun::ranks_environment() const {
+  std::vector<std::string> list = request_.hosts.environment;
+  list.insert(list.end(), wanted_.environment.begin(), wanted_.environment.end());
+  return list;
+}
+
 void HostsRun::start() {
   started_ = true;
   StartOrder order;
@@ -100,8 +108,7 @@ void HostsRun::start() {
   // With the time that the ends need to come here, all is over within ten seconds.
   order.peers_may_take_s = std::min(request_.peers_may_take_s, 4.0);
   order.sigterm_may_take_s = std::min(request_.sigterm_may_take_s, 3.0);
-  order.environment = request_.hosts.environment;
-  order.environment.insert(order.environment.end(), wanted_.environment.begin(), wanted_.environment.end());
+  order.environment = ranks_environment();
   order.command = request_.command;
   order.setup = request_.setup, order.setup.logs_may_be_there = wanted_.is_again;
   const std::string config = request_.config.number < 0 ? "" : text_of(request_.config);

@@ -57,6 +57,7 @@ class HostsRun {
   int fail_to_start(int code, const std::string& text);
   void end_starter();
   int prepare();
+  std::vector<std::string> ranks_environment() const;
   void start();
   void watch();
   AttemptEnd could_not_start(int code) const;

@@ -17,6 +17,8 @@ struct PrepareOrder {
   std::vector<std::string> peers = {};  // addresses of the other hosts
   std::vector<int> slots = {};          // of this host, a rank each
   std::string run_folder = {};          // that the run goes on in; "": any
+  bool is_again = false;                // slots may have been left out since the user chose them
+  std::vector<std::string> environment = {};  // as in StartOrder
   RankSetup setup = {};
 
   std::string text() const;

@@ -36,6 +36,7 @@ AttemptEnd Attempt::run() {
   try {
     start_ranks(wanted_, request_.config, signals_.mask_before(), started_);
   } catch (const std::system_error& e) {
+    insisted_ = true;  // those that run already are killed for it
     return could_not_start(e.what());
   }
   while (any_running()) {

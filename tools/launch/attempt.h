@@ -76,7 +76,7 @@ class Attempt {
   double expected_until_ = kNever;
   bool came_by_itself_ = false;
   bool reminded_ = false;  // one came after SIGUSR1
-  bool insisted_ = false;  // a second one came
+  bool insisted_ = false;  // ranks are killed: a second one came, nobody listens any more, or a rank could not start
   double looked_for_stalls_ = 0;
 };
 

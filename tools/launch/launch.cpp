@@ -38,10 +38,10 @@ int ranks_here(const LaunchRequest& request) {
 
 // Variables that all ranks of this host get, and the GPUs that they see.
 void set_environment(const HostsRequest& hosts) {
-  for (const std::string& entry : hosts.environment)
-    setenv(entry.substr(0, entry.find('=')).c_str(), entry.c_str() + entry.find('=') + 1, 1);
+  set_variables(hosts.environment);
   if (hosts.hosts.empty()) return;
   const std::vector<int>& slots = hosts.hosts[static_cast<size_t>(hosts.node_rank)].slots;
+  check_slots(slots, std::getenv("CUDA_VISIBLE_DEVICES"));
   if (const std::string devices = devices_of_slots(slots, std::getenv("CUDA_VISIBLE_DEVICES")); !devices.empty())
     setenv("CUDA_VISIBLE_DEVICES", devices.c_str(), 1);
 }

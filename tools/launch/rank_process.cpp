@@ -20,6 +20,14 @@ namespace {
 
 [[noreturn]] void throw_errno(const char* what) { throw std::system_error(errno, std::generic_category(), what); }
 
+// What is inherited makes way for the config, which takes a number that the user or the launcher chose.
+std::vector<Inherited> beside_config(std::vector<Inherited> inherited, int config_number) {
+  for (Inherited& one : inherited)
+    if (one.descriptor >= 0 && one.descriptor == config_number)
+      one.descriptor = fcntl(one.descriptor, F_DUPFD, config_number + 1);
+  return inherited;
+}
+
 // Runs in the child, which has one thread and is about to become the rank.
 [[noreturn]] void become_rank(const RankStart& start, char* const* argv, pid_t launcher) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -29,19 +37,18 @@ namespace {
   dup2(start.in >= 0 ? start.in : nothing, STDIN_FILENO);
   if (start.out >= 0) dup2(start.out, STDOUT_FILENO);
   if (start.err >= 0) dup2(start.err, STDERR_FILENO);
-  for (const Inherited& one : start.inherited)
+  const bool moves_config = start.config >= 0 && start.config != start.config_number;
+  const std::vector<Inherited> inherited = beside_config(start.inherited, moves_config ? start.config_number : -1);
+  for (const Inherited& one : inherited)
     if (one.descriptor >= 0) fcntl(one.descriptor, F_SETFD, 0);
-  if (start.config >= 0 && start.config == start.config_number) fcntl(start.config, F_SETFD, 0);
-  if (start.config >= 0 && start.config != start.config_number) dup2(start.config, start.config_number);
+  if (start.config >= 0 && !moves_config) fcntl(start.config, F_SETFD, 0);
+  if (moves_config) dup2(start.config, start.config_number);
   signal(SIGPIPE, SIG_DFL);
   signal(SIGTTOU, SIG_IGN);  // not in the terminal's foreground group, yet allowed to write to it
   for (const int signal_number : {SIGINT, SIGTERM, SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT})
     signal(signal_number, SIG_DFL);
-  for (const std::string& entry : start.environment) {
-    const size_t equals = entry.find('=');
-    setenv(entry.substr(0, equals).c_str(), entry.c_str() + equals + 1, 1);
-  }
-  for (const Inherited& one : start.inherited)
+  set_variables(start.environment);
+  for (const Inherited& one : inherited)
     if (one.descriptor >= 0)
       setenv(one.variable, std::to_string(one.descriptor).c_str(), 1);
     else
@@ -66,6 +73,13 @@ Descriptor& Descriptor::operator=(Descriptor&& other) noexcept {
 void Descriptor::close() {
   if (fd_ >= 0) ::close(fd_);
   fd_ = -1;
+}
+
+void set_variables(const std::vector<std::string>& entries) {
+  for (const std::string& entry : entries) {
+    const size_t equals = entry.find('=');
+    setenv(entry.substr(0, equals).c_str(), entry.c_str() + equals + 1, 1);
+  }
 }
 
 Descriptor listen_on_free_port(int& port) {

@@ -32,6 +32,9 @@ Descriptor listen_on_free_port(int& port);
 // The secret that the ranks of one run share: 32 random bytes, as 64 hexadecimal digits. Throws std::system_error.
 std::string new_run_token();
 
+// Each NAME=VALUE, for this process and those that it starts.
+void set_variables(const std::vector<std::string>& entries);
+
 // A descriptor that a rank gets under its own number, which a variable names. -1: none, and the variable is not set.
 struct Inherited {
   const char* variable;

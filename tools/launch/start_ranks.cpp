@@ -8,6 +8,7 @@
 #include <optional>
 #include <system_error>
 
+#include "hosts/visible_devices.h"
 #include "launch/rank_log.h"
 #include "launch/report.h"
 
@@ -141,7 +142,7 @@ class Starter {
     state.pid = start_rank(start);
   }
 
-  // As the ranks will see them.
+  // Of this host, as its ranks have them.
   std::string visible_devices() const {
     const char* const own = std::getenv("CUDA_VISIBLE_DEVICES");
     std::string devices = own ? own : "";
@@ -164,6 +165,8 @@ class Starter {
           "DRIVETRAIN_MASTER_LISTENS=" + std::string(alone || place.listens ? "1" : "")})
       list.push_back(entry);
     list.push_back(kLaunchId + ("=" + launch_id_));
+    if (const std::string own = own_device(visible_devices(), place.local + local); !own.empty())
+      list.push_back("CUDA_VISIBLE_DEVICES=" + own);
     if (cores_)
       for (const char* name : {"OMP_NUM_THREADS=", "DRIVETRAIN_BOUND_CORES="})
         list.push_back(name + std::to_string(cores_->of(local).cores));

@@ -124,7 +124,7 @@ int HostsRun::connect_tasks() {
   const std::string program = std::filesystem::read_symlink("/proc/self/exe");
   starter_ = std::make_unique<StarterProcess>(
       starter_command(hosts, wanted, {program, "agent"}),
-      std::vector<std::string>{kTaskVariable + ("=" + hosts.starter + " " + door.text()),
+      std::vector<std::string>{kTaskVariable + ("=" + hosts.starter + " " + door.sign().text()),
                                kTokenVariable + ("=" + token_)},
       signals_.mask_before(), request_.err);
   std::vector<Task> tasks;

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "launch/line_relay.h"
+#include "launch/rank_process.h"
 #include "launch/report.h"
 
 namespace drivetrain::program {
@@ -22,8 +23,7 @@ std::string variable(std::initializer_list<const char*> names) {
 }  // namespace
 
 int become_rank_of_starter(const LaunchRequest& request) {
-  for (const std::string& entry : request.hosts.environment)
-    setenv(entry.substr(0, entry.find('=')).c_str(), entry.c_str() + entry.find('=') + 1, 1);
+  set_variables(request.hosts.environment);
   std::vector<std::string> words = request.command;
   if (!request.resume.empty()) words.insert(words.end(), {"--resume", request.resume});
   if (variable({"OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"}) == "0")

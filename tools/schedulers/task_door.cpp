@@ -1,11 +1,9 @@
 #include "schedulers/task_door.h"
 
-#include <arpa/inet.h>
 #include <fcntl.h>
-#include <ifaddrs.h>
-#include <net/if.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -13,37 +11,16 @@
 #include <cerrno>
 #include <sstream>
 #include <system_error>
+#include <utility>
+
+#include "store/secret.h"
 
 namespace drivetrain::program {
 namespace {
 
-constexpr double kLineMayTakeS = 5;
-constexpr size_t kLongestGreeting = 512, kMostGuests = 4096;
+constexpr double kGreetingMayTakeS = 5;
+constexpr size_t kLongestTaskLine = 512, kMostGuests = 4096;
 constexpr size_t kMostLetInAtOnce = 64;  // so that a flood of strangers keeps nobody from his turn
-
-std::string address_of(const sockaddr* address) {
-  char text[INET6_ADDRSTRLEN] = {};
-  const void* const number = address->sa_family == AF_INET
-                                 ? static_cast<const void*>(&reinterpret_cast<const sockaddr_in*>(address)->sin_addr)
-                                 : &reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr;
-  return inet_ntop(address->sa_family, number, text, sizeof text) ? text : "";
-}
-
-// By which other hosts may reach this one; those of the first interfaces first.
-std::string own_addresses() {
-  std::string v4, v6;
-  ifaddrs* list = nullptr;
-  if (getifaddrs(&list) != 0) throw std::system_error(errno, std::generic_category(), "launch: addresses of this host");
-  for (const ifaddrs* one = list; one; one = one->ifa_next) {
-    if (!one->ifa_addr || !(one->ifa_flags & IFF_UP) || (one->ifa_flags & IFF_LOOPBACK)) continue;
-    if (one->ifa_addr->sa_family == AF_INET) v4 += " " + address_of(one->ifa_addr);
-    if (one->ifa_addr->sa_family == AF_INET6 &&
-        !IN6_IS_ADDR_LINKLOCAL(&reinterpret_cast<const sockaddr_in6*>(one->ifa_addr)->sin6_addr))
-      v6 += " " + address_of(one->ifa_addr);
-  }
-  freeifaddrs(list);
-  return v4 + v6 + (v4.empty() && v6.empty() ? " 127.0.0.1" : "");
-}
 
 // Both kinds of addresses where the kernel has IPv6.
 Descriptor listen_everywhere(int& port) {
@@ -71,20 +48,32 @@ Descriptor listen_everywhere(int& port) {
   return old;
 }
 
-// In the same time for every wrong key.
-bool is_same(const std::string& a, const std::string& b) {
-  unsigned char differs = a.size() != b.size();
-  for (size_t i = 0; i < a.size() && i < b.size(); ++i) differs |= static_cast<unsigned char>(a[i] ^ b[i]);
-  return differs == 0;
+// They leave room for the connections of tasks that have come.
+size_t most_guests() {
+  rlimit limit = {};
+  const bool is_known = getrlimit(RLIMIT_NOFILE, &limit) == 0;
+  return is_known ? std::clamp<size_t>(limit.rlim_cur / 2, 1, kMostGuests) : kMostGuests;
+}
+
+bool is_out_of_files(int error) {
+  return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
+}
+
+std::string address_it_came_to(const Descriptor& socket) {
+  sockaddr_storage own = {};
+  socklen_t size = sizeof own;
+  if (getsockname(socket.get(), reinterpret_cast<sockaddr*>(&own), &size) != 0) return "";
+  return address_text(reinterpret_cast<sockaddr*>(&own));
 }
 
 }  // namespace
 
-TaskDoor::TaskDoor(bool only_here) : key_(new_run_token()) {
-  int port = 0;
-  listener_ = only_here ? listen_on_free_port(port) : listen_everywhere(port);
+TaskDoor::TaskDoor(bool only_here) : most_guests_(most_guests()) {
+  sign_.key = new_run_token();
+  sign_.network = network_of_this_process();
+  listener_ = only_here ? listen_on_free_port(sign_.port) : listen_everywhere(sign_.port);
+  sign_.addresses = only_here ? std::vector<std::string>{"127.0.0.1"} : addresses_for_others();
   fcntl(listener_.get(), F_SETFL, O_NONBLOCK);
-  text_ = key_ + " " + std::to_string(port) + (only_here ? " 127.0.0.1" : own_addresses());
 }
 
 std::vector<pollfd> TaskDoor::fds() const {
@@ -93,34 +82,87 @@ std::vector<pollfd> TaskDoor::fds() const {
   return list;
 }
 
-std::vector<Task> TaskDoor::let_in(double now) {
-  for (size_t i = 0; i < kMostLetInAtOnce && guests_.size() < kMostGuests; ++i) {
+void TaskDoor::send_one_away() {
+  const auto stranger = std::find_if(guests_.begin(), guests_.end(), [](const Guest& one) { return one.hello.empty(); });
+  guests_.erase(stranger == guests_.end() ? guests_.begin() : stranger);
+}
+
+void TaskDoor::accept_some(double now) {
+  for (size_t i = 0; i < kMostLetInAtOnce; ++i) {
+    if (guests_.size() >= most_guests_) send_one_away();
     Descriptor socket(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    if (socket.get() < 0) break;
-    const int yes = 1;
-    setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
-    guests_.push_back({std::move(socket), now, ""});
+    if (socket.get() >= 0) {
+      const int yes = 1;
+      setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
+      std::string secret = sign_.secret(address_it_came_to(socket));
+      guests_.push_back({std::move(socket), now, std::move(secret)});
+    } else if (!is_out_of_files(errno)) {
+      return;
+    } else if (guests_.empty()) {
+      poll(nullptr, 0, 10);  // who knocks stays in the queue until a file is closed
+      return;
+    } else {
+      send_one_away();
+    }
   }
+}
+
+std::vector<Task> TaskDoor::let_in(double now) {
+  accept_some(now);
   std::vector<Task> came;
   for (Guest& guest : guests_) hear(guest, now, came);
   std::erase_if(guests_, [](const Guest& guest) { return guest.done; });
   return came;
 }
 
-// Byte by byte: what follows the line is for another reader.
-void TaskDoor::hear(Guest& guest, double now, std::vector<Task>& came) const {
-  char c = 0;
-  ssize_t n = 0;
-  while (guest.line.size() < kLongestGreeting && (n = read(guest.socket.get(), &c, 1)) == 1 && c != '\n')
-    guest.line += c;
-  guest.done = n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR) || guest.line.size() >= kLongestGreeting ||
-               now - guest.since > kLineMayTakeS;
-  if (n != 1 || c != '\n') return;
+void TaskDoor::hear(Guest& guest, double now, std::vector<Task>& came) {
+  while (!guest.done && has_said_more(guest)) {
+    if (guest.hello.empty())
+      answer_hello(guest);
+    else if (!guest.is_proved)
+      check_proof(guest);
+    else if (guest.said.back() == '\n')
+      enter(guest, came);
+    else
+      guest.done = guest.said.size() >= kLongestTaskLine;
+  }
+  guest.done = guest.done || now - guest.since > kGreetingMayTakeS;
+}
+
+// Never more than is expected: what follows the line is for another reader. Of the line, whose length is not known,
+// the next byte.
+bool TaskDoor::has_said_more(Guest& guest) {
+  const size_t wanted = guest.hello.empty() ? kHelloBytes : guest.is_proved ? guest.said.size() + 1 : kProofBytes;
+  char bytes[kHelloBytes];
+  const ssize_t n = read(guest.socket.get(), bytes, wanted - guest.said.size());
+  guest.done = n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR);
+  if (n > 0) guest.said.append(bytes, static_cast<size_t>(n));
+  return guest.said.size() == wanted;
+}
+
+// One of another run is told so, and one that speaks otherwise nothing.
+void TaskDoor::answer_hello(Guest& guest) {
+  guest.hello = std::exchange(guest.said, "");
+  const auto hello = read_hello(guest.secret, guest.hello);
+  const bool is_ours = hello && hello->our_run;
+  guest.done = !is_ours;
+  if (!hello) return;
+  guest.welcome = welcome_to(guest.secret, guest.hello, is_ours ? Verdict::welcome : Verdict::other_run);
+  const ssize_t sent = send(guest.socket.get(), guest.welcome.data(), guest.welcome.size(), MSG_NOSIGNAL);
+  guest.done = guest.done || sent != static_cast<ssize_t>(guest.welcome.size());
+}
+
+void TaskDoor::check_proof(Guest& guest) {
+  guest.is_proved = same_bytes(std::exchange(guest.said, ""), proof_of(guest.secret, guest.hello, guest.welcome));
+  guest.done = !guest.is_proved;
+}
+
+void TaskDoor::enter(Guest& guest, std::vector<Task>& came) {
   guest.done = true;
-  std::istringstream words(guest.line);
+  std::istringstream words(guest.said);
   Task task;
-  std::string key;
-  if (!(words >> key >> task.rank >> task.size >> task.host) || !is_same(key, key_)) return;
+  task.rank = static_cast<int>(read_hello(guest.secret, guest.hello)->rank);
+  if (!(words >> task.size >> task.host)) return;
   task.socket = std::move(guest.socket);
   came.push_back(std::move(task));
 }

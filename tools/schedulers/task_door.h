@@ -1,5 +1,10 @@
-// Where agents that mpirun or srun has started come to their launcher: each brings the key that the starter gave it,
-// its rank and its host, and the connection is then what ssh's channel is to other agents.
+// Where agents that mpirun or srun has started come to their launcher. Each side shows the other that it has the key
+// that the starter carried (runtime/store/secret.h: a challenge and a response each way), and nobody sends it; the
+// connection is then what ssh's channel is to other agents:
+//
+//   agent    -> launcher   hello, with its rank
+//   launcher -> agent      welcome, with a proof; without a right one the agent takes no orders
+//   agent    -> launcher   proof, then a line: number of tasks, host
 #pragma once
 
 #include <poll.h>
@@ -8,6 +13,7 @@
 #include <vector>
 
 #include "launch/rank_process.h"
+#include "schedulers/door_sign.h"
 
 namespace drivetrain::program {
 
@@ -22,29 +28,39 @@ class TaskDoor {
   // `only_here`: all tasks are on this host, so that nobody else is listened to. Throws std::system_error.
   explicit TaskDoor(bool only_here);
 
-  // For the agents' environment: the key, the port and the addresses of this host.
-  const std::string& text() const { return text_; }
+  const DoorSign& sign() const { return sign_; }  // for the agents' environment
   std::vector<pollfd> fds() const;
-  // Lets in who stands there, without waiting. Who has another key, or says nothing for five seconds, is sent away.
-  // Returns those that have come since the last time.
+  // Lets in who stands there, without waiting. Who has another key, or says nothing for five seconds, is sent away; so
+  // is who came first and has said nothing right, where there are too many. Returns those that have come since the last
+  // time.
   std::vector<Task> let_in(double now);
 
  private:
   struct Guest {
     Descriptor socket;
     double since;
-    std::string line;
-    bool done = false;
+    std::string secret = {};  // of the address that it came to
+    std::string said = {};    // and has not been understood yet
+    std::string hello = {}, welcome = {};
+    bool is_proved = false, done = false;
   };
-  void hear(Guest& guest, double now, std::vector<Task>& came) const;
+  void accept_some(double now);
+  void send_one_away();
+  static void hear(Guest& guest, double now, std::vector<Task>& came);
+  static bool has_said_more(Guest& guest);
+  static void answer_hello(Guest& guest);
+  static void check_proof(Guest& guest);
+  static void enter(Guest& guest, std::vector<Task>& came);
 
   Descriptor listener_;
-  std::string key_, text_;
-  std::vector<Guest> guests_;
+  DoorSign sign_;
+  const size_t most_guests_;
+  std::vector<Guest> guests_;  // in the order in which they came
 };
 
-// For an agent: goes to the launcher that `kTaskVariable` names, and makes the connection its standard input and
-// output. Returns its ends as SSH_CONNECTION would have them. Throws std::runtime_error.
-std::string join_launcher(const std::string& starter, const std::string& door);
+// For an agent: goes to the launcher of `sign`, and makes the connection its standard input and output once that has
+// proved itself. All its addresses are tried at once, so that a stranger at one of them delays nothing. Returns its
+// ends as SSH_CONNECTION would have them. Throws std::runtime_error.
+std::string join_launcher(const std::string& starter, const DoorSign& sign, double within_s = 60);
 
 }  // namespace drivetrain::program
