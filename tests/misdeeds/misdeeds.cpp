@@ -35,6 +35,7 @@ using namespace drivetrain;
 struct Options {
   std::string in, deed, after;
   int64_t rank = -1;  // only this one; -1: all
+  double slow_ms = 200;
 };
 
 class Deed {
@@ -58,7 +59,7 @@ class Deed {
     if (is("unreachable")) throw fail(ErrorCode::communication, "the tape drive does not answer");
     if (is("crash")) std::raise(SIGSEGV);
     if (is("exit")) std::exit(0);
-    if (is("slow")) std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    if (is("slow")) std::this_thread::sleep_for(std::chrono::duration<double, std::milli>(options_.slow_ms));
     while (is("hang")) std::this_thread::sleep_for(std::chrono::milliseconds(50));
   }
 
@@ -74,7 +75,8 @@ OptionTable deed_options() {
       .field("in", &Options::in, "the call")
       .field("deed", &Options::deed, "what happens there")
       .field("after", &Options::after, "a file: it happens once that is there; \"\": from the beginning")
-      .field("rank", &Options::rank, "where; -1: everywhere");
+      .field("rank", &Options::rank, "where; -1: everywhere")
+      .field("slow_ms", &Options::slow_ms, "how long the deed \"slow\" takes");
 }
 
 template <class Kind>

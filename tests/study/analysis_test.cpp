@@ -62,6 +62,23 @@ TEST(Analysis, a_slowdown_of_three_percent_is_found_and_an_a_a_pair_is_not) {
   EXPECT_GT(*slower.welch, 0.05);
 }
 
+TEST(Analysis, the_repeats_that_a_difference_needs_follow_from_the_a_a_pair) {
+  StudyRecord study = planted();
+  const Analysis analysis = analysis_of(study);
+  ASSERT_TRUE(analysis.sensitivity);
+  EXPECT_EQ(analysis.sensitivity->n, kBlocks);
+  EXPECT_DOUBLE_EQ(analysis.sensitivity->level, 0.05 / 5);
+  EXPECT_LT(analysis.sensitivity->sd, 0.02);
+  EXPECT_EQ(analysis.sensitivity->needed(analysis.sensitivity->shown() * 1.001), kBlocks);
+  EXPECT_GT(analysis.sensitivity->needed(0.001), 100);
+  bool told = false;
+  for (const std::string& line : ranking_lines(study, analysis))
+    told |= line.starts_with("Repeats: the A/A pair varies");
+  EXPECT_TRUE(told);
+  study.cells.pop_back();
+  EXPECT_FALSE(analysis_of(study).sensitivity) << "without a noise cell";
+}
+
 TEST(Analysis, a_faster_wrong_run_is_marked_and_not_ranked) {
   const StudyRecord study = planted();
   const Analysis analysis = analysis_of(study);
@@ -193,6 +210,9 @@ TEST(Window, the_first_steps_alone_are_measured_by_their_mean) {
   EXPECT_EQ(window.last, 2u);
   EXPECT_FALSE(window.never);
   EXPECT_DOUBLE_EQ(run_figure({4, 2}, warmup), 3);
+  EXPECT_DOUBLE_EQ(run_figure({4, 2, 3}, {}), 3);
+  warmup = {}, warmup.quantile = 0;
+  EXPECT_DOUBLE_EQ(run_figure({4, 2, 3}, warmup), 2);
   EXPECT_TRUE(steady_window({4}, warmup).never);
 }
 

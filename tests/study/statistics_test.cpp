@@ -47,6 +47,24 @@ TEST(Statistics, separated_groups_have_the_smallest_exact_p) {
   EXPECT_NEAR(*mann_whitney({1, 2, 3, 4, 5}, {6, 7, 8, 9, 10}), 2.0 / 252, 1e-12);
 }
 
+// The tables of power analysis for a paired t-test of 5 % and 80 % (G*Power, statsmodels.stats.power.TTestPower).
+TEST(Statistics, pairs_needed_are_those_of_the_tables) {
+  EXPECT_EQ(pairs_needed(0.2, 1, 0.05), 199);
+  EXPECT_EQ(pairs_needed(0.5, 1, 0.05), 34);
+  EXPECT_EQ(pairs_needed(0.8, 1, 0.05), 15);
+  EXPECT_EQ(pairs_needed(-0.05, 0.1, 0.05), 34);
+  EXPECT_NEAR(static_cast<double>(pairs_needed(0.05, 1, 0.05)), 3142, 3);
+  EXPECT_GT(pairs_needed(0.5, 1, 0.01), 34);
+}
+
+TEST(Statistics, what_n_pairs_show_needs_n_pairs) {
+  for (const int64_t n : {3, 6, 12, 40}) {
+    const double shown = shown_by(n, 0.02, 0.025);
+    EXPECT_EQ(pairs_needed(shown * 1.0001, 0.02, 0.025), n);
+    EXPECT_EQ(pairs_needed(shown * 0.98, 0.02, 0.025) > n, true);
+  }
+}
+
 TEST(Statistics, holm_corrects_in_order_and_never_beyond_one) {
   const std::vector<double> corrected = holm({0.01, 0.04, 0.03, 0.005});
   const std::vector<double> wanted = {0.03, 0.06, 0.06, 0.02};

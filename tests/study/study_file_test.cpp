@@ -58,6 +58,22 @@ TEST_F(StudyFileTest, reads_factors_groups_absent_levels_and_launch_keys) {
   EXPECT_EQ(study.keep, Keep::global_batch);
 }
 
+TEST_F(StudyFileTest, repeats_are_a_number_or_end_where_a_difference_would_be_shown) {
+  const std::string begin = R"({"base": "base.json", "factors": {"a": [1, 2]}, )";
+  EXPECT_EQ(read(begin + R"("repeats": 7})").repeats.most, 7);
+  const StudyFile study = read(begin + R"("repeats": {"until": 0.03, "most": 40}, "figure": "p10"})");
+  EXPECT_DOUBLE_EQ(study.repeats.until, 0.03);
+  EXPECT_EQ(study.repeats.least, 6);
+  EXPECT_EQ(study.repeats.most, 40);
+  EXPECT_DOUBLE_EQ(study.warmup.quantile, 0.1);
+  expect_refused(begin + R"("repeats": {"most": 40}})", {"needs \"until\""});
+  expect_refused(begin + R"("repeats": {"until": 0.03, "most": 4}})", {"\"most\" is a whole number from 6"});
+  expect_refused(begin + R"("repeats": {"untill": 0.03}})", {"no key \"untill\"", "did you mean \"until\""});
+  expect_refused(begin + R"("repeats": {"until": 0.03}, "noise_cell": false})", {"counts repeats by the noise cell"});
+  expect_refused(begin + R"("figure": "mean"})", {"\"figure\" is", "found \"mean\""});
+  expect_refused(begin + R"("figure": "p10", "warmup": {"rule": "first_steps"}})", {"leave \"figure\" out"});
+}
+
 TEST_F(StudyFileTest, refuses_what_is_wrong_with_place_and_remedy) {
   expect_refused("{}", {"study.json", "no \"base\""});
   expect_refused(R"({"base": "none.json"})", {"there is no file", "relative to the study's file"});

@@ -214,6 +214,30 @@ def bad_input(folder):
         check(not study.output.exists(), "a plan left a folder")
 
 
+def enough_repeats(folder):
+    """Any difference is shown by few repeats if it is large enough: the study ends where the A/A pair says so."""
+    study = Study(folder, repeats={"until": 100, "least": 3, "most": 50}, noise_cell=True, figure="minimum",
+                  factors={"seed": [1, 2]}, gate=False)
+    study.run(says=["3 repeats are enough: by the A/A pair a difference of 10000 % needs"])
+    check(len(study.states()) == 9, study.states())
+    study.run("--resume", says=["3 repeats are enough"])
+    report = json.loads((study.output / "report.json").read_text())
+    check(report["sensitivity"]["n"] == 3 and report["sensitivity"]["repeats_needed"]["0.1"] >= 2, report["sensitivity"])
+
+
+def fraction(folder):
+    """Effects of a fraction with what they cannot be told from, in every file of the report."""
+    study = Study(folder, repeats=2, cross="fractional", fraction=2, gate=False, factors={
+        "zero_optimization.stage": [0, 1], "seed": [1, 2], "optimizer.params.lr": [0.001, 0.002]})
+    study.run()
+    effects = json.loads((study.output / "report.json").read_text())["effects"]
+    check(len(effects) == 3 and all(effect["n"] == 2 for effect in effects), effects)
+    check(effects[1]["cannot_be_told_from"] == ["zero_optimization.stage x optimizer.params.lr"], effects)
+    for name in ("report.html", "report.md", "effects.csv"):
+        text = (study.output / name).read_text()
+        check("cannot tell it from the main effect of seed" in text, f"{name}: {text}")
+
+
 def plan_and_compare(folder):
     study = Study(folder / "a", repeats=2, keep="tokens_per_rank", factors={"world_size": [1, 2]},
                   environment={"OMP_NUM_THREADS": "1"})
@@ -236,7 +260,7 @@ def main():
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="drivetrain-study-")))
         for case in (every_end, on_a_terminal, disk_full, killed_and_resumed, interrupted, bad_input,
-                     plan_and_compare):
+                     enough_repeats, fraction, plan_and_compare):
             begin = time.time()
             case(folder / case.__name__)
             print(f"ok {case.__name__} {time.time() - begin:.1f} s", flush=True)

@@ -47,6 +47,12 @@ std::string release_of_package(const fs::path& parent) {
   return "";
 }
 
+constexpr const char *kName = "libdrivetrain.so", *kBenchName = "libdrivetrain_bench.so";
+
+fs::path library_path(const std::string& name) {
+  return fs::read_symlink("/proc/self/exe").parent_path().parent_path() / "lib" / name;
+}
+
 const char* const kRemedy =
     "\n   run tools/quickstart once, which brings it, or set DRIVETRAIN_TORCH to the `torch` folder of a "
     "torch " DRIVETRAIN_TORCH_RELEASE " wheel";
@@ -78,6 +84,29 @@ void* open_library(const fs::path& path, const std::string& remedy) {
   return handle;
 }
 
+// Of the program's own lib folder, after LibTorch.
+void* program_library(const std::string& name, const std::string& remedy) {
+  const fs::path torch = torch_folder();
+  // MKL's products have the same bits on any number of threads only if it is told so before it is loaded. Whoever sets
+  // the variable knows better.
+  setenv("MKL_CBWR", "AUTO,STRICT", 0);
+  for (const char* part : {"libc10.so", "libtorch_cpu.so"}) open_library(torch / "lib" / part, kRemedy);
+  return open_library(library_path(name), remedy);
+}
+
+void* main_library() {
+  return program_library(
+      kName, std::string("\n   the program and lib/") + kName + " belong together: build or install both again");
+}
+
+// Benchmarks reach the library's insides, so they come with a library of their own, which takes the other's place.
+void* bench_library() {
+  return program_library(kBenchName, fs::exists(library_path(kBenchName))
+                                         ? ""
+                                         : "\n   it has the benchmarks and is in every whole build: ninja "
+                                           "drivetrain_internals");
+}
+
 }  // namespace
 
 std::string torch_release(const std::string& folder) {
@@ -88,23 +117,15 @@ std::string torch_release(const std::string& folder) {
   return release;
 }
 
+void load_library() { main_library(); }
+
 int run_in_library(const cli::Arguments& arguments) {
-  const fs::path torch = torch_folder();
-  // MKL's products have the same bits on any number of threads only if it is told so before it is loaded. Whoever sets
-  // the variable knows better.
-  setenv("MKL_CBWR", "AUTO,STRICT", 0);
-  for (const char* part : {"libc10.so", "libtorch_cpu.so"}) open_library(torch / "lib" / part, kRemedy);
-  // Benchmarks reach the library's insides, so they come with a library of their own, which takes the other's place.
   const bool bench = arguments.command().name.starts_with("bench ");
-  const std::string name = bench ? "libdrivetrain_bench.so" : "libdrivetrain.so";
-  const fs::path own = fs::read_symlink("/proc/self/exe").parent_path().parent_path() / "lib" / name;
-  void* library =
-      open_library(own, bench && !fs::exists(own)
-                            ? "\n   it has the benchmarks and is in every whole build: ninja drivetrain_internals"
-                            : "\n   the program and lib/" + name + " belong together: build or install both again");
+  void* library = bench ? bench_library() : main_library();
   using Run = int (*)(const cli::Arguments&);
   const auto run = reinterpret_cast<Run>(dlsym(library, "drivetrain_run"));
-  if (!run) throw UsageError(own.string() + " is not the library of this program: build or install both again");
+  if (!run)
+    throw UsageError(library_path(kName).string() + " is not the library of this program: build or install both again");
   tell_plugin_calls(reinterpret_cast<CurrentCall>(dlsym(library, "drivetrain_current_call")),
                     reinterpret_cast<CurrentCall>(dlsym(library, "drivetrain_any_call")));
   const ExitWatch watch;

@@ -19,6 +19,9 @@ struct OutOfMemory : std::runtime_error {
 // "" if none of them says.
 std::string torch_release(const std::string& folder);
 
+// LibTorch and libdrivetrain.so, for a process that forks before it runs commands. Throws as run_in_library does.
+void load_library();
+
 // Calls drivetrain_run of <folder of the program>/../lib/libdrivetrain.so, for a benchmark of libdrivetrain_bench.so
 // there, with the command line as it was read. LibTorch is the one of DRIVETRAIN_TORCH, else the one of the build.
 // Throws UsageError if a library is missing or of another release.

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "study/effects.h"
 #include "study/measure.h"
 
 namespace drivetrain::study {
@@ -170,7 +171,26 @@ void correct_one(const std::vector<Comparison*>& list, std::optional<double> Com
     if (one->*from) one->*to = corrected[next++];
 }
 
+void add_noise(const Comparison& pair, size_t comparisons, Analysis& analysis) {
+  analysis.noise_floor = std::max(std::abs(pair.interval->low), std::abs(pair.interval->high));
+  if (pair.sd > 0) analysis.sensitivity = {pair.sd, pair.n, kLevel / static_cast<double>(comparisons)};
+}
+
+void add_effects(const StudyRecord& study, Analysis& analysis) {
+  if (study.aliasing.empty()) {
+    analysis.effects = main_effects(analysis.cells), analysis.interactions = interactions_of(analysis.cells);
+    return;
+  }
+  FractionEffects fraction = fraction_effects(analysis.cells);
+  analysis.effects = std::move(fraction.effects), analysis.interactions = std::move(fraction.interactions);
+  analysis.refused_effects = std::move(fraction.refused);
+}
+
 }  // namespace
+
+int64_t Sensitivity::needed(double change) const { return pairs_needed(std::log1p(change), sd, level); }
+
+double Sensitivity::shown() const { return std::expm1(shown_by(n, sd, level)); }
 
 Comparison compared(const std::vector<double>& tgs, const std::vector<int64_t>& blocks, const std::vector<double>& base,
                     const std::vector<int64_t>& base_blocks) {
@@ -180,7 +200,7 @@ Comparison compared(const std::vector<double>& tgs, const std::vector<int64_t>& 
     for (size_t j = 0; j < base.size(); ++j)
       if (blocks[i] == base_blocks[j]) differences.push_back(std::log(tgs[i] / base[j]));
   const Summary summary = summary_of(differences);
-  result.n = summary.n, result.change = std::exp(summary.mean) - 1;
+  result.n = summary.n, result.change = std::exp(summary.mean) - 1, result.sd = summary.sd.value_or(0);
   if (summary.confidence)
     result.interval = Interval{std::exp(summary.confidence->low) - 1, std::exp(summary.confidence->high) - 1};
   result.paired = paired_t(differences), result.welch = welch_t(tgs, base);
@@ -214,14 +234,13 @@ Analysis analysis_of(const StudyRecord& study) {
   }
   correct(comparisons);
   for (const CellResult& result : analysis.cells)
-    if (result.cell->is_noise && result.against.interval)
-      analysis.noise_floor = std::max(std::abs(result.against.interval->low), std::abs(result.against.interval->high));
+    if (result.cell->is_noise && result.against.interval) add_noise(result.against, comparisons.size(), analysis);
   mark_pareto(analysis.cells);
   for (size_t i = 0; i < analysis.cells.size(); ++i)
     if (is_ranked(analysis.cells[i])) analysis.ranking.push_back(i);
   std::stable_sort(analysis.ranking.begin(), analysis.ranking.end(),
                    [&](size_t a, size_t b) { return analysis.cells[a].speed.mean > analysis.cells[b].speed.mean; });
-  analysis.effects = main_effects(analysis.cells), analysis.interactions = interactions_of(analysis.cells);
+  add_effects(study, analysis);
   return analysis;
 }
 

@@ -24,6 +24,7 @@ enum class Gate { off, not_comparable, passed, failed };
 struct Comparison {
   int n = 0;  // blocks that both have
   double change = 0;
+  double sd = 0;                                                     // of the blocks' logarithms; 0: too few
   std::optional<Interval> interval;                                  // 95 %
   std::optional<double> paired, welch, mann_whitney;                 // two-sided p-values
   std::optional<double> paired_holm, welch_holm, mann_whitney_holm;  // corrected over all cells of the study
@@ -58,17 +59,29 @@ struct CellResult {
 
 struct Effect {
   std::string what;      // "zero 2 instead of 0", or "zero 2 with recompute full"
-  int pairs = 0, n = 0;  // matched cells, blocks
+  int pairs = 0, n = 0;  // matched cells (0 in a fraction, which has none), blocks
   double change = 0;
   std::optional<Interval> interval;
   std::optional<double> p, p_holm;
+  std::vector<std::string> aliases{};  // in a fraction: effects that it cannot be told from, "zero x recompute"
+};
+
+// How small a difference the study can show, by the repeats of its A/A pair.
+struct Sensitivity {
+  double sd = 0;                        // of the pair's differences of logarithms
+  int n = 0;                            // of its repeats
+  double level = 0;                     // 5 %, shared out over the comparisons as Holm's correction does at worst
+  int64_t needed(double change) const;  // repeats for a change of 0.03: 3 %
+  double shown() const;                 // by the repeats that there are
 };
 
 struct Analysis {
   std::vector<CellResult> cells;  // in the order of the study
   std::vector<size_t> ranking;    // ok and not gated, the fastest first, without the noise cell
   std::vector<Effect> effects, interactions;
-  std::optional<double> noise_floor;  // the largest difference that the interval of the A/A pair holds
+  std::vector<std::string> refused_effects;  // in a fraction: those that its cells cannot tell, with the reason
+  std::optional<double> noise_floor;         // the largest difference that the interval of the A/A pair holds
+  std::optional<Sensitivity> sensitivity;
 };
 
 // `study` outlives the result.

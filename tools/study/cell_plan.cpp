@@ -9,7 +9,6 @@
 
 #include "config/printable.h"
 #include "study/interrupts.h"
-#include "study/process.h"
 
 namespace drivetrain::study {
 namespace {
@@ -109,7 +108,7 @@ void Planner::keep(const Cell& cell, const CellPlan& reference, CellPlan& plan) 
                           : concat("train_micro_batch_size_per_gpu=", reference.batch("micro_batch_size")));
 }
 
-void Planner::ask(CellPlan& plan) const {
+void Planner::ask(const Questions& questions, CellPlan& plan) const {
   ProcessStart start;
   start.timeout_s = kAskTime, start.stops_by_second = true;
   start.environment = plan.environment;
@@ -120,7 +119,7 @@ void Planner::ask(CellPlan& plan) const {
   const auto answer = [&](std::vector<std::string> command) -> Value {
     for (const std::string& set : plan.sets) command.insert(command.end(), {"--set", set});
     start.command = command;
-    const ProcessEnd end = run_process(start);
+    const ProcessEnd end = questions.ask(start);
     if (end.stopped) throw fail(ErrorCode::config, "stopped while it planned, before any run");
     if (end.timed_out)
       throw fail(ErrorCode::io, "study: `drivetrain ", command[1], "` did not answer within ", kAskTime, " s");
@@ -138,34 +137,36 @@ void Planner::ask(CellPlan& plan) const {
   plan.config = hash_of(concat(plan.resolved.to_json(), launch_value(plan).to_json()));
 }
 
-CellPlan Planner::plan_one(const Cell& cell, const CellPlan* reference) const {
+CellPlan Planner::plan_one(const Cell& cell, const CellPlan* reference, const Questions& questions) const {
   CellPlan plan = launch_of(cell);
   if (reference && study_.keep != Keep::nothing) keep(cell, *reference, plan);
-  if (plan.refusal.empty()) ask(plan);
+  if (plan.refusal.empty()) ask(questions, plan);
   return plan;
 }
 
 std::vector<CellPlan> Planner::plan(const std::vector<Cell>& cells) const {
   std::vector<CellPlan> plans(cells.size());
-  plans.front() = plan_one(cells.front(), nullptr);
+  const Questions questions;
+  plans.front() = plan_one(cells.front(), nullptr, questions);
   if (!plans.front().refusal.empty()) {
     check_levels({cells.front()}, {plans.front()});
     throw fail(ErrorCode::config, study_.path, ": the reference cell, ", shown(cells.front().id),
                ", is refused: ", plans.front().refusal,
                "\n   every other cell is compared with it: choose a \"reference\" that runs");
   }
-  plan_others(cells, plans);
+  plan_others(cells, questions, plans);
   check_levels(cells, plans);
   return plans;
 }
 
 // Each is a process of its own, so as many at a time as there are cores.
-void Planner::plan_others(const std::vector<Cell>& cells, std::vector<CellPlan>& plans) const {
+void Planner::plan_others(const std::vector<Cell>& cells, const Questions& questions,
+                          std::vector<CellPlan>& plans) const {
   std::atomic<size_t> next = 1;
   const auto work = [&] {
     for (size_t i; (i = next.fetch_add(1)) < cells.size();) {
       if (Interrupts::count() > 0) throw fail(ErrorCode::config, "stopped while it planned, before any run");
-      plans[i] = cells[i].is_noise ? plans.front() : plan_one(cells[i], plans.data());
+      plans[i] = cells[i].is_noise ? plans.front() : plan_one(cells[i], plans.data(), questions);
     }
   };
   std::vector<std::future<void>> workers;

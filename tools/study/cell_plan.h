@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "study/design.h"
+#include "study/questions.h"
 
 namespace drivetrain::study {
 
@@ -33,11 +34,11 @@ class Planner {
   std::vector<CellPlan> plan(const std::vector<Cell>& cells) const;
 
  private:
-  CellPlan plan_one(const Cell& cell, const CellPlan* reference) const;
-  void plan_others(const std::vector<Cell>& cells, std::vector<CellPlan>& plans) const;
+  CellPlan plan_one(const Cell& cell, const CellPlan* reference, const Questions& questions) const;
+  void plan_others(const std::vector<Cell>& cells, const Questions& questions, std::vector<CellPlan>& plans) const;
   CellPlan launch_of(const Cell& cell) const;
   void keep(const Cell& cell, const CellPlan& reference, CellPlan& plan) const;
-  void ask(CellPlan& plan) const;
+  void ask(const Questions& questions, CellPlan& plan) const;
   void check_levels(const std::vector<Cell>& cells, const std::vector<CellPlan>& plans) const;
 
   const StudyFile& study_;

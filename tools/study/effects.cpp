@@ -8,7 +8,7 @@
 
 #include <drivetrain/error.h>
 
-#include "study/analysis.h"
+#include "study/effects.h"
 
 namespace drivetrain::study {
 namespace {
@@ -83,11 +83,29 @@ Effect effect_of(const Grid& grid, const std::vector<std::pair<size_t, std::stri
   }
   std::vector<double> means;
   for (const auto& [block, sum] : blocks) means.push_back(sum.first / sum.second);
-  const Summary summary = summary_of(means);
-  effect.n = summary.n, effect.change = std::exp(summary.mean) - 1, effect.p = paired_t(means);
+  const int pairs = effect.pairs;
+  effect = effect_of_blocks(means), effect.pairs = pairs;
+  return effect;
+}
+
+}  // namespace
+
+Effect effect_of_blocks(const std::vector<double>& differences) {
+  Effect effect;
+  const Summary summary = summary_of(differences);
+  effect.n = summary.n, effect.change = std::exp(summary.mean) - 1, effect.p = paired_t(differences);
   if (summary.confidence)
     effect.interval = Interval{std::exp(summary.confidence->low) - 1, std::exp(summary.confidence->high) - 1};
   return effect;
+}
+
+std::string main_name(const std::string& factor, const std::string& level, const std::string& base) {
+  return concat(factor, " ", level, " instead of ", base);
+}
+
+std::string interaction_name(const std::string& f, const std::string& level, const std::string& g,
+                             const std::string& other) {
+  return concat(f, " ", level, " together with ", g, " ", other);
 }
 
 void correct_effects(std::vector<Effect>& effects) {
@@ -100,8 +118,6 @@ void correct_effects(std::vector<Effect>& effects) {
     if (effect.p) effect.p_holm = corrected[next++];
 }
 
-}  // namespace
-
 std::vector<Effect> main_effects(const std::vector<CellResult>& cells) {
   const Grid grid(cells);
   std::vector<Effect> effects;
@@ -111,7 +127,7 @@ std::vector<Effect> main_effects(const std::vector<CellResult>& cells) {
       const std::string& base = grid.reference()[f];
       if (level == base) continue;
       Effect effect = effect_of(grid, {{f, level}}, {{f, base}});
-      effect.what = concat(grid.factors()[f], " ", level, " instead of ", base);
+      effect.what = main_name(grid.factors()[f], level, base);
       if (effect.pairs > 0) effects.push_back(std::move(effect));
     }
   correct_effects(effects);
@@ -129,7 +145,7 @@ std::vector<Effect> interactions_of(const std::vector<CellResult>& cells) {
         for (const std::string& other : grid.levels(g)) {
           if (one == base[f] || other == base[g]) continue;
           Effect effect = effect_of(grid, {{f, one}, {g, other}}, {{f, base[f]}, {g, base[g]}});
-          effect.what = concat(grid.factors()[f], " ", one, " together with ", grid.factors()[g], " ", other);
+          effect.what = interaction_name(grid.factors()[f], one, grid.factors()[g], other);
           if (effect.pairs > 0) effects.push_back(std::move(effect));
         }
   correct_effects(effects);

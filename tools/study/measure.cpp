@@ -201,7 +201,7 @@ Window steady_window(const std::vector<double>& step_s, const Warmup& warmup) {
 }
 
 double run_figure(const std::vector<double>& measured_s, const Warmup& warmup) {
-  if (warmup.only_first == 0 || measured_s.empty()) return median_of(measured_s);
+  if (warmup.only_first == 0 || measured_s.empty()) return quantile_of(measured_s, warmup.quantile);
   return std::accumulate(measured_s.begin(), measured_s.end(), 0.0) / static_cast<double>(measured_s.size());
 }
 

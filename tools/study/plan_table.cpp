@@ -19,13 +19,13 @@ std::string verdict(const CellPlan& plan) {
 
 size_t runs_of(const StudyFile& study, const std::vector<CellPlan>& plans) {
   const auto ran = std::count_if(plans.begin(), plans.end(), [](const CellPlan& plan) { return plan.refusal.empty(); });
-  return static_cast<size_t>(ran) * static_cast<size_t>(study.repeats);
+  return static_cast<size_t>(ran) * static_cast<size_t>(study.repeats.most);
 }
 
 std::string cost(const StudyFile& study, size_t runs, double wall_s) {
   const double most = static_cast<double>(runs) * study.timeout_s;
   const double likely = static_cast<double>(runs) * wall_s;
-  std::string text = concat(runs, " runs: ");
+  std::string text = concat(study.repeats.until > 0 ? "at most " : "", runs, " runs: ");
   text += wall_s > 0
               ? formatted("about %.0f s by the runs that are done", likely)
               : formatted("no run is done yet that tells how long they take; at most %.3g s by \"timeout_s\"", most);
@@ -68,7 +68,7 @@ std::string plan_json(const StudyFile& study, const Design& design, const std::v
   const size_t runs = runs_of(study, plans);
   Value plan = Value::object();
   plan.set("cells", std::move(cells)), plan.set("left_out", design.left_out), plan.set("aliasing", design.aliasing);
-  plan.set("runs", static_cast<int64_t>(runs)), plan.set("repeats", study.repeats);
+  plan.set("runs", static_cast<int64_t>(runs)), plan.set("repeats", study.repeats.most);
   plan.set("seconds", wall_s > 0 ? Value(wall_s * static_cast<double>(runs)) : Value());
   plan.set("at_most_seconds", static_cast<double>(runs) * study.timeout_s);
   return plan.to_json(2) + "\n";

@@ -28,14 +28,6 @@ using program::Descriptor;
 
 constexpr double kGrace = 5;  // seconds from one demand to end to the next, harder one
 
-std::string all_of(int descriptor) {
-  std::string text;
-  char buffer[1 << 16];
-  for (ssize_t n; (n = pread(descriptor, buffer, sizeof buffer, static_cast<off_t>(text.size()))) > 0;)
-    text.append(buffer, static_cast<size_t>(n));
-  return text;
-}
-
 // A file in memory, at its begin.
 Descriptor input_file(const std::string& text) {
   Descriptor file(memfd_create("drivetrain-study", MFD_CLOEXEC));
@@ -98,6 +90,14 @@ ProcessEnd watch(const ProcessStart& start, pid_t pid) {
 
 }  // namespace
 
+std::string written_to(int descriptor) {
+  std::string text;
+  char buffer[1 << 16];
+  for (ssize_t n; (n = pread(descriptor, buffer, sizeof buffer, static_cast<off_t>(text.size()))) > 0;)
+    text.append(buffer, static_cast<size_t>(n));
+  return text;
+}
+
 ProcessEnd run_process(const ProcessStart& start) try {
   const Descriptor to =
       start.output.empty() ? Descriptor(memfd_create("drivetrain-study", MFD_CLOEXEC)) : output_file(start.output);
@@ -113,7 +113,7 @@ ProcessEnd run_process(const ProcessStart& start) try {
     prlimit(pid, RLIMIT_AS, &limit, nullptr);
   }
   ProcessEnd end = watch(start, pid);
-  if (start.output.empty()) end.out = all_of(to.get()), end.err = all_of(errors.get());
+  if (start.output.empty()) end.out = written_to(to.get()), end.err = written_to(errors.get());
   return end;
 } catch (const std::system_error& e) {
   throw fail(ErrorCode::io, "study: ", e.what());

@@ -31,4 +31,6 @@ struct ProcessEnd {
 // Throws Error(io) if it cannot be started. The process and what it started are gone at the end.
 ProcessEnd run_process(const ProcessStart& start);
 
+std::string written_to(int descriptor);  // all of a file, from its begin
+
 }  // namespace drivetrain::study

@@ -141,8 +141,9 @@ StudyRecord records_of(const std::vector<Value>& lines, const std::string& folde
   record.gate = number(head, "gate"), record.peak_tflops = number(head, "peak_tflops");
   record.repeats = whole(head, "repeats"), record.aliasing = text(head, "aliasing");
   const Value& warmup = need(head, "warmup");
-  record.warmup = {whole(warmup, "steps"), need(warmup, "steady").as_bool(), whole(warmup, "window"),
-                   number(warmup, "tolerance"), whole(warmup, "only_first")};
+  record.warmup = {whole(warmup, "steps"),      need(warmup, "steady").as_bool(), whole(warmup, "window"),
+                   number(warmup, "tolerance"), whole(warmup, "only_first"),      0.5};
+  if (const Value* const quantile = warmup.find("quantile")) record.warmup.quantile = quantile->as_double();
   std::map<std::string, std::string> began;
   for (const Value& line : lines) {
     const std::string event = text(line, "event");

@@ -16,6 +16,12 @@ std::vector<std::string> ranking_lines(const StudyRecord& study, const Analysis&
 std::string csv_text(const Analysis& analysis);
 std::string json_text(const StudyRecord& study, const Analysis& analysis);
 std::string markdown_text(const StudyRecord& study, const Analysis& analysis);
+// report_effects.cpp; "" where there are none.
+std::string effects_csv(const Analysis& analysis);
+std::string effects_markdown(const StudyRecord& study, const Analysis& analysis);
+std::string effects_html(const StudyRecord& study, const Analysis& analysis);
+Value effects_value(const std::vector<Effect>& effects);
+Value texts(const std::vector<std::string>& list);
 struct Chart {
   std::string name, title, svg;  // "speed": the file speed.svg
 };
@@ -24,6 +30,10 @@ std::string html_text(const StudyRecord& study, const Analysis& analysis, const 
 // Drawn by gnuplot; `why_not`: why there are none.
 std::vector<Chart> charts_of(const StudyRecord& study, const Analysis& analysis, std::string& why_not);
 
+std::string escaped(const std::string& text);  // for HTML
+std::string numeric(const std::string& text);  // an HTML cell of figures
+std::string csv_field(const std::string& text);
+
 std::string for_page(std::string svg);  // with the page's colours, which may be dark
 
 // The levels of a cell that not all cells share, "zero 2, recompute full".
@@ -31,6 +41,7 @@ std::string label_of(const CellRecord& cell, const StudyRecord& study);
 // Its levels are all that it changes; others are rows with a name of their own or with further keys.
 bool is_all_levels(const CellRecord& cell);
 std::string state_text(const CellResult& result);  // "out of memory (hook attach, 179.4 MB)"
+std::string rule_text(const Warmup& warmup);       // how a run's speed is found
 std::string percent(double change);                // "+3.1 %"
 std::string speed_text(double tgs);                // "12820", "98.37"
 

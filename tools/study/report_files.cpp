@@ -118,24 +118,15 @@ Value cell_value(const CellResult& result) {
   return value;
 }
 
-Value effects_value(const std::vector<Effect>& effects) {
-  Value list = Value::array();
-  for (const Effect& effect : effects) {
-    Value value = Value::object();
-    value.set("what", effect.what), value.set("pairs", int64_t{effect.pairs}), value.set("n", int64_t{effect.n});
-    value.set("change", effect.change), value.set("low", effect.interval ? Value(effect.interval->low) : Value());
-    value.set("high", effect.interval ? Value(effect.interval->high) : Value());
-    value.set("p", optional(effect.p)), value.set("p_holm", optional(effect.p_holm));
-    list.items().push_back(std::move(value));
-  }
-  return list;
-}
-
-std::string csv_field(const std::string& text) {
-  if (text.find_first_of(",\"\n") == std::string::npos) return text;
-  std::string quoted = "\"";
-  for (const char c : text) quoted += c == '"' ? std::string("\"\"") : c == '\n' ? std::string(" ") : std::string(1, c);
-  return quoted + "\"";
+Value sensitivity_value(const Analysis& analysis) {
+  if (!analysis.sensitivity) return {};
+  Value value = Value::object(), needed = Value::object();
+  for (const double change : {0.01, 0.03, 0.1})
+    needed.set(formatted("%g", change), analysis.sensitivity->needed(change));
+  value.set("sd", analysis.sensitivity->sd), value.set("n", int64_t{analysis.sensitivity->n});
+  value.set("level", analysis.sensitivity->level), value.set("repeats_needed", std::move(needed));
+  value.set("shown", analysis.sensitivity->shown());
+  return value;
 }
 
 void write_file(const std::string& path, const std::string& text) {
@@ -197,16 +188,18 @@ std::string csv_text(const Analysis& analysis) {
 }
 
 std::string json_text(const StudyRecord& study, const Analysis& analysis) {
-  Value cells = Value::array(), ranking = Value::array(), words = Value::array();
+  Value cells = Value::array(), ranking = Value::array();
   for (const CellResult& result : analysis.cells) cells.items().push_back(cell_value(result));
   for (const size_t i : analysis.ranking) ranking.items().push_back(analysis.cells[i].cell->id);
-  for (const std::string& line : ranking_lines(study, analysis)) words.items().push_back(line);
   Value value = Value::object();
   value.set("name", study.name), value.set("began", study.began), value.set("environment", study.environment);
   value.set("study", study.study), value.set("noise_floor", optional(analysis.noise_floor));
-  value.set("ranking", ranking), value.set("in_words", words), value.set("cells", cells);
+  value.set("ranking", ranking), value.set("in_words", texts(ranking_lines(study, analysis))),
+      value.set("cells", cells);
   value.set("effects", effects_value(analysis.effects)),
       value.set("interactions", effects_value(analysis.interactions));
+  value.set("sensitivity", sensitivity_value(analysis));
+  value.set("aliasing", study.aliasing), value.set("refused_effects", texts(analysis.refused_effects));
   return printable_json(value.to_json(2)) + "\n";
 }
 
@@ -234,7 +227,8 @@ std::string markdown_text(const StudyRecord& study, const Analysis& analysis) {
                                  : percent(r.against.change) + ", " + verdict_name(r.against.verdict) + " | ";
     text += formatted("%.1f |\n", r.peak_bytes / 1e6);
   }
-  text += "\nTGS: padded tokens per rank and second, by the median step of each run.\n";
+  text += effects_markdown(study, analysis);
+  text += "\nTGS: padded tokens per rank and second. " + rule_text(study.warmup) + "\n";
   for (const Value::Member& m : study.environment.members())
     text += "- " + m.key + ": " + (m.value.is_string() ? m.value.as_string() : m.value.to_json()) + "\n";
   return printable(text);
@@ -245,6 +239,7 @@ void write_report(const StudyRecord& study) {
   std::string why_not;
   const std::vector<Chart> charts = charts_of(study, analysis, why_not);
   write_file(study.folder + "/report.csv", printable(csv_text(analysis)));
+  write_file(study.folder + "/effects.csv", printable(effects_csv(analysis)));
   write_file(study.folder + "/report.json", json_text(study, analysis));
   write_file(study.folder + "/report.md", markdown_text(study, analysis));
   for (const Chart& chart : charts) write_file(study.folder + "/" + chart.name + ".svg", chart.svg);

@@ -29,25 +29,6 @@ tr.main td{border-bottom:0}
  table{font-size:7pt} th,td{padding:.15rem .3rem} td.n,th.n{white-space:normal} figure svg{max-height:165mm}}
 )css";
 
-std::string escaped(const std::string& text) {
-  std::string result;
-  for (const char c : printable(text)) {
-    if (c == '<')
-      result += "&lt;";
-    else if (c == '>')
-      result += "&gt;";
-    else if (c == '&')
-      result += "&amp;";
-    else if (c == '"')
-      result += "&quot;";
-    else
-      result += c;
-  }
-  return result;
-}
-
-std::string numeric(const std::string& text) { return "<td class=n>" + text + "</td>"; }
-
 std::string difference(const CellResult& r) {
   if (r.cell->is_reference) return "<td>reference</td>";
   if (r.ok == 0) return "<td></td>";
@@ -179,20 +160,6 @@ std::string time_table(const StudyRecord& study, const Analysis& analysis) {
          "the time in calls of the communicator and in waits for them, for slower ranks too.</p>";
 }
 
-std::string effects_table(const char* title, const std::vector<Effect>& effects) {
-  if (effects.empty()) return "";
-  std::string text = std::string("<h2>") + title +
-                     "</h2><table><tr><th></th><th class=n>speed</th><th class=n>95 % interval</th>"
-                     "<th class=n>p, Holm</th><th class=n>pairs of cells</th><th class=n>repeats</th></tr>";
-  for (const Effect& e : effects) {
-    text += "<tr><td>" + escaped(e.what) + "</td>" + numeric(percent(e.change));
-    text += numeric(e.interval ? percent(e.interval->low) + " to " + percent(e.interval->high) : "");
-    text += numeric(e.p_holm ? formatted("%.2g", *e.p_holm) : "") + numeric(concat(e.pairs)) + numeric(concat(e.n)) +
-            "</tr>";
-  }
-  return text + "</table>";
-}
-
 std::string environment_block(const StudyRecord& study) {
   std::string text = "<h2>Environment</h2><table>";
   text += "<tr><td>began</td><td>" + escaped(study.began) + "</td></tr>";
@@ -200,13 +167,6 @@ std::string environment_block(const StudyRecord& study) {
     text += "<tr><td>" + escaped(m.key) + "</td><td>" +
             escaped(m.value.is_string() ? m.value.as_string() : m.value.to_json()) + "</td></tr>";
   return text + "</table>";
-}
-
-std::string rule_text(const Warmup& warmup) {
-  if (warmup.only_first > 0) return concat("A run's speed is the mean of its first ", warmup.only_first, " steps.");
-  if (!warmup.steady) return concat("A run's speed is the median of its steps after the first ", warmup.first, ".");
-  return concat("A run's speed is the median of its steady steps: from the first window of ", warmup.window,
-                " steps whose median is within ", 100 * warmup.tolerance, " % of that of the second half of the run.");
 }
 
 }  // namespace
@@ -245,7 +205,7 @@ std::string html_text(const StudyRecord& study, const Analysis& analysis, const 
   for (const CellResult& r : analysis.cells) page += figures_rows(r, study);
   page += "</table></div>\n" + time_table(study, analysis) + memory_table(study, analysis);
   page += tflops_table(study, analysis);
-  page += effects_table("Main effects", analysis.effects) + effects_table("Interactions", analysis.interactions);
+  page += effects_html(study, analysis);
   return page + environment_block(study) + "</html>\n";
 }
 

@@ -3,6 +3,7 @@
 
 #include <drivetrain/toolkit/text.h>
 
+#include "config/printable.h"
 #include "study/design.h"
 #include "study/report.h"
 
@@ -26,7 +27,51 @@ std::string against_text(const CellResult& result) {
   return std::string(c.verdict == Verdict::faster ? "faster" : "slower") + " than the reference (" + range + ")";
 }
 
+std::string sensitivity_text(const Sensitivity& s) {
+  return formatted(
+      "Repeats: the A/A pair varies by %.2g %% from repeat to repeat (n = %d). To be shown with 80 %% power "
+      "after Holm's correction, a difference of 1 %% needs %lld repeats, of 3 %% %lld, of 10 %% %lld; "
+      "%d repeats show %.2g %%.",
+      100 * s.sd, s.n, static_cast<long long>(s.needed(0.01)), static_cast<long long>(s.needed(0.03)),
+      static_cast<long long>(s.needed(0.1)), s.n, 100 * s.shown());
+}
+
 }  // namespace
+
+std::string escaped(const std::string& text) {
+  std::string result;
+  for (const char c : printable(text)) {
+    if (c == '<')
+      result += "&lt;";
+    else if (c == '>')
+      result += "&gt;";
+    else if (c == '&')
+      result += "&amp;";
+    else if (c == '"')
+      result += "&quot;";
+    else
+      result += c;
+  }
+  return result;
+}
+
+std::string numeric(const std::string& text) { return "<td class=n>" + text + "</td>"; }
+
+std::string csv_field(const std::string& text) {
+  if (text.find_first_of(",\"\n") == std::string::npos) return text;
+  std::string quoted = "\"";
+  for (const char c : text) quoted += c == '"' ? std::string("\"\"") : c == '\n' ? std::string(" ") : std::string(1, c);
+  return quoted + "\"";
+}
+
+std::string rule_text(const Warmup& warmup) {
+  if (warmup.only_first > 0) return concat("A run's speed is the mean of its first ", warmup.only_first, " steps.");
+  const std::string figure = warmup.quantile >= 0.5 ? "median" : warmup.quantile > 0 ? "10 % quantile" : "fastest one";
+  if (!warmup.steady)
+    return concat("A run's speed is the ", figure, " of its steps after the first ", warmup.first, ".");
+  return concat("A run's speed is the ", figure, " of its steady steps: from the first window of ", warmup.window,
+                " steps whose median is within ", 100 * warmup.tolerance, " % of that of the second half of the run.");
+}
 
 std::string percent(double change) { return formatted("%+.1f %%", 100 * change); }
 
@@ -104,6 +149,7 @@ std::vector<std::string> ranking_lines(const StudyRecord& study, const Analysis&
         formatted("Noise floor: the reference against itself differs by up to %.1f %%; smaller differences "
                   "say nothing.",
                   100 * *analysis.noise_floor));
+  if (analysis.sensitivity) lines.push_back(sensitivity_text(*analysis.sensitivity));
   return lines;
 }
 

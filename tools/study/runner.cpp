@@ -6,11 +6,13 @@
 #include <filesystem>
 #include <iostream>
 #include <map>
+#include <utility>
 
 #include <drivetrain/error.h>
 
 #include "config/printable.h"
 #include "drivetrain/toolkit/text.h"
+#include "study/analysis.h"
 #include "study/cell_run.h"
 #include "study/environment.h"
 #include "study/interrupts.h"
@@ -113,7 +115,7 @@ class Runner {
   }
 
   void run_turns() {
-    const std::vector<Turn> order = order_of(design_.cells.size(), study_.repeats, study_.seed);
+    const std::vector<Turn> order = order_of(design_.cells.size(), study_.repeats.most, study_.seed);
     const std::map<std::string, State> done = ended();
     left_ = static_cast<int64_t>(
         std::count_if(order.begin(), order.end(), [&](const Turn& turn) { return !done.contains(run_id(turn)); }));
@@ -124,6 +126,7 @@ class Runner {
       say(concat("goes on: ", order.size() - static_cast<size_t>(left_), " of ", order.size(), " runs are done"));
     for (const Turn& turn : order) {
       if (done.contains(run_id(turn))) continue;
+      if (is_new_block(turn) && shows_enough(turn.block)) return;
       if (Interrupts::count() > 0) {
         say(concat("stopped by signal ", Interrupts::last(), " with ", left_, " runs left; --resume goes on"));
         return;
@@ -137,6 +140,20 @@ class Runner {
         run_one(std::move(line), turn);
       --left_;
     }
+  }
+
+  bool is_new_block(const Turn& turn) { return std::exchange(block_, turn.block) != turn.block; }
+
+  // By the A/A pair's own repeats, which do not know what the other cells have shown.
+  bool shows_enough(int64_t blocks) {
+    if (study_.repeats.until <= 0 || blocks < study_.repeats.least) return false;
+    const Analysis analysis = analysis_of(records_of(read_ledger(study_.output_dir), study_.output_dir));
+    if (!analysis.sensitivity || analysis.sensitivity->n < study_.repeats.least) return false;
+    const int64_t needed = analysis.sensitivity->needed(study_.repeats.until);
+    if (needed > analysis.sensitivity->n) return false;
+    say(formatted("%d repeats are enough: by the A/A pair a difference of %g %% needs %lld", analysis.sensitivity->n,
+                  100 * study_.repeats.until, static_cast<long long>(needed)));
+    return true;
   }
 
   Value line_of(const Turn& turn) const {
@@ -241,7 +258,7 @@ class Runner {
   Ledger* ledger_ = nullptr;
   EnergyMeter meter_;
   Progress progress_;
-  int64_t left_ = 0;
+  int64_t left_ = 0, block_ = -1;
   double spent_s_ = 0;
   bool told_budget_ = false;
 };

@@ -1,6 +1,7 @@
 #include "study/statistics.h"
 
 #include <algorithm>
+#include <boost/math/distributions/non_central_t.hpp>
 #include <boost/math/distributions/normal.hpp>
 #include <boost/math/distributions/students_t.hpp>
 #include <cmath>
@@ -26,6 +27,21 @@ double variance_of(const std::vector<double>& values) {
 
 double two_sided_t(double t, double degrees) {
   return std::min(1.0, 2 * math::cdf(math::complement(math::students_t(degrees), std::abs(t))));
+}
+
+constexpr double kPower = 0.8;
+constexpr int64_t kManyPairs = 1000;  // from here on Student's t is a normal one
+
+// Of a two-sided paired t-test of n pairs, where the true mean is `effect` deviations.
+double power_of(double effect, int64_t n, double level) {
+  const double shift = effect * std::sqrt(static_cast<double>(n));
+  if (shift > 30) return 1;
+  if (n > kManyPairs)
+    return math::cdf(
+        math::complement(math::normal(shift), math::quantile(math::complement(math::normal(), level / 2))));
+  const double degrees = static_cast<double>(n - 1);
+  const double limit = math::quantile(math::complement(math::students_t(degrees), level / 2));
+  return shift <= 0 ? level : math::cdf(math::complement(math::non_central_t(degrees, shift), limit));
 }
 
 // In how many ways U comes out, for groups of n and m: ways[u].
@@ -115,6 +131,25 @@ std::optional<double> mann_whitney(const std::vector<double>& a, const std::vect
   if (variance <= 0) return std::nullopt;
   const double z = std::max(0.0, std::abs(u - n * m / 2) - 0.5) / std::sqrt(variance);
   return std::min(1.0, 2 * math::cdf(math::complement(math::normal(), z)));
+}
+
+int64_t pairs_needed(double difference, double sd, double level) {
+  const double effect = std::abs(difference) / sd;
+  int64_t low = 1, high = 1000000;  // too few; enough
+  while (high - low > 1) {
+    const int64_t n = low + (high - low) / 2;
+    (power_of(effect, n, level) < kPower ? low : high) = n;
+  }
+  return high;
+}
+
+double shown_by(int64_t n, double sd, double level) {
+  double low = 0, high = 1e4;  // deviations
+  for (int i = 0; i < 100; ++i) {
+    const double effect = (low + high) / 2;
+    (power_of(effect, n, level) < kPower ? low : high) = effect;
+  }
+  return high * sd;
 }
 
 std::vector<double> holm(const std::vector<double>& p_values) {

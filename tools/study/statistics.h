@@ -1,6 +1,7 @@
 // The statistics of a study, with Boost.Math's distributions. Pure functions.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <vector>
 
@@ -28,6 +29,12 @@ std::optional<double> welch_t(const std::vector<double>& a, const std::vector<do
 // Exact where no two values are equal and both groups have at most 25; else the normal approximation with the
 // corrections for ties and continuity.
 std::optional<double> mann_whitney(const std::vector<double>& a, const std::vector<double>& b);
+
+// How many pairs a paired t-test of this level needs to show a true mean of `difference` with 80 % power, where the
+// differences have the deviation `sd`; at most 1000000.
+int64_t pairs_needed(double difference, double sd, double level);
+// The smallest true mean that n pairs show with that power. n from 2.
+double shown_by(int64_t n, double sd, double level);
 
 // Holm's correction of several p-values, in the same order.
 std::vector<double> holm(const std::vector<double>& p_values);

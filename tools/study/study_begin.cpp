@@ -43,11 +43,12 @@ Value head_of(const StudyFile& study, const Design& design, const std::string& b
   Value head = Value::object(), warmup = Value::object();
   warmup.set("steps", study.warmup.first), warmup.set("steady", study.warmup.steady);
   warmup.set("window", study.warmup.window), warmup.set("tolerance", study.warmup.tolerance);
-  warmup.set("only_first", study.warmup.only_first);
+  warmup.set("only_first", study.warmup.only_first), warmup.set("quantile", study.warmup.quantile);
   head.set("event", "study"), head.set("version", 1), head.set("name", study.name), head.set("time", time_now());
   head.set("study", study.text), head.set("base", base_value(study)), head.set("build", build);
   head.set("environment", environment_now(build)), head.set("warmup", warmup), head.set("gate", study.gate);
-  head.set("repeats", study.repeats), head.set("peak_tflops", study.peak_tflops), head.set("aliasing", design.aliasing);
+  head.set("repeats", study.repeats.most), head.set("peak_tflops", study.peak_tflops),
+      head.set("aliasing", design.aliasing);
   return head;
 }
 

@@ -17,7 +17,8 @@ namespace fs = std::filesystem;
 const std::vector<std::string> kKeys = {
     "name",        "base",    "set",    "factors",    "rows",     "cross",       "fraction",           "constraints",
     "reference",   "repeats", "warmup", "seed",       "budget_s", "keep",        "timeout_s",          "world_size",
-    "environment", "hosts",   "gate",   "output_dir", "about",    "peak_tflops", "memory_limit_bytes", "noise_cell"};
+    "environment", "hosts",   "gate",   "output_dir", "about",    "peak_tflops", "memory_limit_bytes", "noise_cell",
+    "figure"};
 
 int64_t whole(const Value& study, const char* key, int64_t otherwise, int64_t least, int64_t most) {
   const Value* const value = study.find(key);
@@ -107,6 +108,35 @@ void read_warmup(const Value& study, Warmup& warmup) {
   warmup.tolerance = real(*value, "tolerance", 0.1);
 }
 
+// Which step stands for a run.
+void read_figure(const Value& study, Warmup& warmup) {
+  const std::string figure = word(study, "figure", {"median", "p10", "minimum"});
+  if (figure.empty()) return;
+  if (warmup.only_first > 0)
+    throw wrong(*study.find("figure"), "the rule \"first_steps\" has the mean as its figure: leave \"figure\" out");
+  warmup.quantile = figure == "median" ? 0.5 : figure == "p10" ? 0.1 : 0;
+}
+
+// A number, or an object that says how small a difference the study should be able to show.
+Repeats repeats_of(const Value& study) {
+  Repeats repeats;
+  const Value* const value = study.find("repeats");
+  if (!value || !value->is_object()) {
+    repeats.most = whole(study, "repeats", repeats.most, 1, 10000);
+    return repeats;
+  }
+  const std::vector<std::string> keys = {"until", "least", "most"};
+  for (const Value::Member& m : value->members())
+    if (std::find(keys.begin(), keys.end(), m.key) == keys.end())
+      throw wrong_key(m.value, concat("\"repeats\" has no key \"", shown(m.key), "\"", suggestion(m.key, keys)));
+  if (!value->find("until"))
+    throw wrong(*value, "\"repeats\" as an object needs \"until\": the difference that is to be shown, 0.03 for 3 %");
+  repeats.until = real(*value, "until", 0);
+  repeats.least = whole(*value, "least", repeats.least, 3, 10000);
+  repeats.most = whole(*value, "most", 100, repeats.least, 10000);
+  return repeats;
+}
+
 void read_cross(const Value& study, StudyFile& file) {
   const std::string cross = word(study, "cross", {"full", "fractional", "one_at_a_time", "none"});
   if (cross.empty()) file.cross = file.factors.empty() || !file.rows.empty() ? Cross::none : Cross::full;
@@ -160,7 +190,8 @@ StudyFile read_study(const std::string& path) {
   read_gate(study, file);
   const std::string keep = word(study, "keep", {"tokens_per_rank", "global_batch"});
   file.keep = keep.empty() ? Keep::nothing : keep == "global_batch" ? Keep::global_batch : Keep::tokens_per_rank;
-  file.repeats = whole(study, "repeats", file.repeats, 1, 10000);
+  read_figure(study, file.warmup);
+  file.repeats = repeats_of(study);
   file.seed = static_cast<uint64_t>(whole(study, "seed", 1, 0, int64_t{1} << 52));
   file.world_size = whole(study, "world_size", 1, 1, 1 << 20);
   file.memory_limit = whole(study, "memory_limit_bytes", 0, 1 << 20, int64_t{1} << 52);
@@ -168,6 +199,8 @@ StudyFile read_study(const std::string& path) {
   file.timeout_s = real(study, "timeout_s", file.timeout_s);
   file.peak_tflops = real(study, "peak_tflops", 0);
   if (const Value* const noise = study.find("noise_cell")) file.noise_cell = noise->as_bool();
+  if (file.repeats.until > 0 && !file.noise_cell)
+    throw wrong(*study.find("repeats"), "\"until\" counts repeats by the noise cell, and \"noise_cell\" is false");
   return file;
 }
 

@@ -52,6 +52,13 @@ struct Warmup {
   int64_t window = 5;      // steps
   double tolerance = 0.1;  // relative
   int64_t only_first = 0;  // above 0: measured are the first so many steps and no others, by their mean
+  double quantile = 0.5;   // of the measured steps: a run's figure
+};
+
+// How often every cell runs: `most` times, or until the study would show a difference of `until`.
+struct Repeats {
+  int64_t most = 3, least = 6;
+  double until = 0;  // 0.03: 3 %; 0: always `most`
 };
 
 struct StudyFile {
@@ -66,7 +73,7 @@ struct StudyFile {
   int64_t fraction = 2;  // 1 of so many cells
   std::vector<Constraint> constraints;
   std::vector<int> reference;  // a level per factor
-  int64_t repeats = 3;
+  Repeats repeats;
   Warmup warmup;
   double budget_s = 0;  // 0: none
   uint64_t seed = 1;
