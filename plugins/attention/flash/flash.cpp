@@ -1,5 +1,5 @@
-// LibTorch's flash attention, forward and backward: its CPU kernel, or on CUDA the faster of cuDNN's and
-// FlashAttention-2's. What the kernels cannot do is refused.
+// Flash attention, forward and backward. On the CPU our kernel for bfloat16 where the processor multiplies it, else
+// LibTorch's; on CUDA the faster of cuDNN's and FlashAttention-2's. What the kernels cannot do is refused.
 //
 // Which of the two on CUDA is measured once, with the first batch of a training run, on the shape and type of the run.
 // The first rank that comes with a shape decides for all ranks that come with it, so that replicas compute alike; it
@@ -22,6 +22,7 @@
 #include <drivetrain/services.h>
 #include <drivetrain/toolkit/layers/by_document.h>
 
+#include "cpu_halves.h"
 #include "device_halves.h"
 
 namespace {
@@ -96,8 +97,9 @@ class Flash : public Attention, public TakesAttentionMemory {
   AttentionMemory attention_memory(const AttentionShape& s) const override {
     AttentionMemory memory;
     memory.kept.add(s.query_bytes(), 2).add(s.key_bytes(), 2).add(s.lse_bytes());
-    memory.forward.add(s.query_bytes());
-    memory.backward.add(s.query_bytes()).add(s.key_bytes(), 2);
+    const flash::Held held = flash::cpu_held_bytes(s);
+    memory.forward.add(s.query_bytes()).add(held.forward);
+    memory.backward.add(s.query_bytes()).add(s.key_bytes(), 2).add(held.backward);
     return memory;
   }
 
@@ -105,6 +107,7 @@ class Flash : public Attention, public TakesAttentionMemory {
   AttentionState compute(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                          const AttentionArgs& args) const {
     if (!q.is_cpu()) return on_device(q, k, v, args);
+    if (flash::on_16_bit_products(q, k)) return flash::cpu_forward(q, k, v, args);
     const auto [out, lse] = at::_scaled_dot_product_flash_attention_for_cpu(
         heads_first(q), heads_first(k), heads_first(v), 0.0, args.causal, {}, args.scale);
     return {q, k, v, out.transpose(1, 2), lse, {}};
@@ -112,6 +115,7 @@ class Flash : public Attention, public TakesAttentionMemory {
 
   Tensors compute_backward(const at::Tensor& dout, const AttentionState& state, const AttentionArgs& args) const {
     if (!state.q.is_cpu()) return flash::device_backward(dout, state, args);
+    if (flash::on_16_bit_products(state.q, state.k)) return flash::cpu_backward(dout, state, args);
     const auto [dq, dk, dv] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
         heads_first(dout), heads_first(state.q), heads_first(state.k), heads_first(state.v), heads_first(state.out),
         state.lse, 0.0, args.causal, {}, args.scale);

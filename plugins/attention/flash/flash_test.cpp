@@ -1,6 +1,10 @@
-// attention/flash: recorded cases, and its refusals.
+// attention/flash: recorded cases, bfloat16 beside LibTorch's kernels, and its refusals.
 #include "conformance/attention/golden.h"
 
+#include <ATen/Parallel.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
+#include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu_backward.h>
 #include <ATen/ops/zeros.h>
 
 #include <drivetrain/plan_record.h>
@@ -26,6 +30,65 @@ struct FlashAttention : ::testing::Test {
 };
 
 TEST_F(FlashAttention, matches_every_recorded_case_it_declares) { EXPECT_EQ(run_golden_attention(*attention), 16); }
+
+// LibTorch's forward and backward.
+AttentionResult by_libtorch(const AttentionInputs& x, const AttentionArgs& args) {
+  const auto heads_first = [](const at::Tensor& t) { return t.transpose(1, 2); };
+  const at::Tensor q = heads_first(x.q), k = heads_first(x.k), v = heads_first(x.v);
+  const auto [out, lse] = at::_scaled_dot_product_flash_attention_for_cpu(q, k, v, 0.0, args.causal, {}, args.scale);
+  const auto [dq, dk, dv] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
+      heads_first(x.dout), q, k, v, out, lse, 0.0, args.causal, {}, args.scale);
+  return {heads_first(out), lse, heads_first(dq), heads_first(dk), heads_first(dv)};
+}
+
+// Root of the mean square of what `found` is away from `wanted`, in parts of its size.
+double distance(const at::Tensor& found, const at::Tensor& wanted) {
+  return found.to(at::kDouble).sub(wanted).norm().item<double>() / wanted.norm().item<double>();
+}
+
+AttentionCase bfloat16_case(bool causal) {
+  AttentionCase c{"", 1, 300, 300, 4, 2, 64, attention_args(causal)};
+  c.args.scale = 0.125;
+  return c;
+}
+
+TEST_F(FlashAttention, bfloat16_is_no_further_from_float64_than_libtorchs_kernels) {
+  for (const bool causal : {true, false}) {
+    const AttentionCase c = bfloat16_case(causal);
+    const AttentionInputs x = attention_inputs(c, at::kBFloat16);
+    const AttentionResult wanted = attention_reference(x.q, x.k, x.v, x.dout, c.args),
+                          ours = run_attention(*attention, x.q, x.k, x.v, x.dout, c.args),
+                          theirs = by_libtorch(x, c.args);
+    const auto compare = [&](const char* what, at::Tensor AttentionResult::*part) {
+      const double our_error = distance(ours.*part, wanted.*part), their_error = distance(theirs.*part, wanted.*part);
+      EXPECT_LE(our_error, their_error * 1.02) << what;  // both round; which way is chance
+    };
+    compare("out", &AttentionResult::out);
+    compare("lse", &AttentionResult::lse);
+    compare("dq", &AttentionResult::dq);
+    compare("dk", &AttentionResult::dk);
+    compare("dv", &AttentionResult::dv);
+  }
+}
+
+struct Threads {
+  const int before = at::get_num_threads();
+  ~Threads() { at::set_num_threads(before); }
+};
+
+TEST_F(FlashAttention, bfloat16_has_the_same_bits_on_any_number_of_threads) {
+  const Threads restored;
+  const AttentionCase c = bfloat16_case(true);
+  const AttentionInputs x = attention_inputs(c, at::kBFloat16);
+  std::optional<AttentionResult> first;
+  for (const int threads : {1, 2, 3}) {
+    at::set_num_threads(threads);
+    const AttentionResult r = run_attention(*attention, x.q, x.k, x.v, x.dout, c.args);
+    if (!first) first = r;
+    EXPECT_TRUE(r.out.equal(first->out) && r.lse.equal(first->lse)) << threads;
+    EXPECT_TRUE(r.dq.equal(first->dq) && r.dk.equal(first->dk) && r.dv.equal(first->dv)) << threads;
+  }
+}
 
 TEST_F(FlashAttention, refuses_dropout_in_training_and_names_the_way_out) {
   const PlanRecord ctx = planned(0.1, true);
