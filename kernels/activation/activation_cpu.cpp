@@ -132,14 +132,23 @@ DRIVETRAIN_VECTOR_CLONES void backward_row(const ActivationBackward& op, const v
       });
 }
 
+// Rows come from products that other threads computed: they are far away, and asked for a row ahead.
+void ask_for(const void* matrix, int64_t row, int64_t end, int64_t columns, Dtype dtype) {
+  if (row >= end) return;
+  const char* const at = static_cast<const char*>(row_of(matrix, row, columns, dtype));
+  for (int64_t i = 0; i < columns * bytes_of_element(dtype); i += 64) __builtin_prefetch(at + i, 0, 2);
+}
+
 int64_t width_of(Activation kind, int64_t columns) { return kind == Activation::swiglu ? 2 * columns : columns; }
 
 }  // namespace
 
 void activation_forward_cpu(const ActivationForward& op, int64_t row_begin, int64_t row_end) {
   const int64_t width = width_of(op.kind, op.columns);
-  for (int64_t row = row_begin; row < row_end; ++row)
+  for (int64_t row = row_begin; row < row_end; ++row) {
+    ask_for(op.x, row + 1, row_end, width, op.dtype);
     forward_row(op, row_of(op.x, row, width, op.dtype), row_of(op.y, row, op.columns, op.dtype));
+  }
 }
 
 void activation_backward_cpu(const ActivationBackward& op, int64_t block_begin, int64_t block_end) {
@@ -149,9 +158,12 @@ void activation_backward_cpu(const ActivationBackward& op, int64_t block_begin, 
     for (int64_t i = 0; partial && i < width; ++i) partial[i] = 0.0F;
     const int64_t first = block * kActivationRows;
     const int64_t last = first + kActivationRows < op.rows ? first + kActivationRows : op.rows;
-    for (int64_t row = first; row < last; ++row)
+    for (int64_t row = first; row < last; ++row) {
+      ask_for(op.x, row + 1, last, width, op.dtype);
+      ask_for(op.dy, row + 1, last, op.columns, op.dtype);
       backward_row(op, row_of(op.x, row, width, op.dtype), row_of(op.dy, row, op.columns, op.dtype),
                    row_of(op.dx, row, width, op.dtype), partial);
+    }
   }
 }
 

@@ -128,8 +128,12 @@ class Task {
   void pack_own(const Range& range, int64_t begin, int64_t end) {
     const bool there = pairs_of(op_) <= kChunk && range.own == packed_;  // by the task before
     if (there) return;
-    for (int64_t own = range.own; own < range.own_end; ++own)
-      pack_panel(op_, own_side(op_), own, begin, end, own_ + (own - range.own) * kChunk * kPairBytes);
+    // Rows that lie k by k are read as far as the group is wide: a panel of them is one line of the cache.
+    const int64_t step = own_side(op_).rows_are_k ? 1 : end - begin;
+    for (int64_t at = begin; at < end; at += step)
+      for (int64_t own = range.own; own < range.own_end; ++own)
+        pack_panel(op_, own_side(op_), own, at, at + step,
+                   own_ + ((own - range.own) * kChunk + at - begin) * kPairBytes);
     packed_ = range.own;
   }
 
