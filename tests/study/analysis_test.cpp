@@ -79,6 +79,17 @@ TEST(Analysis, the_repeats_that_a_difference_needs_follow_from_the_a_a_pair) {
   EXPECT_FALSE(analysis_of(study).sensitivity) << "without a noise cell";
 }
 
+// One block of six is made useless by somebody else: a mean over all of them no longer shows the slowdown.
+TEST(Analysis, blocks_that_are_set_aside_do_not_decide) {
+  StudyRecord study = planted();
+  study.cells[1].runs[2].step_s.assign(12, 0.1);
+  EXPECT_EQ(analysis_of(study).cells[1].against.verdict, Verdict::no_difference);
+  study.trim = 0.2;
+  const Analysis analysis = analysis_of(study);
+  EXPECT_EQ(analysis.cells[1].against.verdict, Verdict::slower);
+  EXPECT_NEAR(analysis.cells[1].against.change, -0.03, 0.015);
+}
+
 TEST(Analysis, a_faster_wrong_run_is_marked_and_not_ranked) {
   const StudyRecord study = planted();
   const Analysis analysis = analysis_of(study);

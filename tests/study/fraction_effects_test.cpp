@@ -88,7 +88,7 @@ TEST(FractionEffects, a_main_effect_names_the_interaction_that_it_cannot_be_told
   const Planted some(fraction_of({2, 2, 2}, 2).cells, speed), plain(fraction_of({2, 2, 2}, 2).cells, additive);
   const FractionEffects found = fraction_effects(some.results), without = fraction_effects(plain.results);
   ASSERT_EQ(found.effects.size(), 3u);
-  const std::vector<std::vector<std::string>> wanted = {{"b x c"}, {"a x c"}, {"a x b"}};
+  const std::vector<std::vector<std::string>> wanted = {{"b x c (0.5)"}, {"a x c (0.5)"}, {"a x b (0.5)"}};
   for (size_t f = 0; f < 3; ++f) EXPECT_EQ(found.effects[f].aliases, wanted[f]);
   const double shift = std::log1p(found.effects[0].change) - std::log1p(without.effects[0].change);
   EXPECT_NEAR(std::abs(shift), 0.2, 1e-9);

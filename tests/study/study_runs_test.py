@@ -232,7 +232,7 @@ def fraction(folder):
     study.run()
     effects = json.loads((study.output / "report.json").read_text())["effects"]
     check(len(effects) == 3 and all(effect["n"] == 2 for effect in effects), effects)
-    check(effects[1]["cannot_be_told_from"] == ["zero_optimization.stage x optimizer.params.lr"], effects)
+    check(effects[1]["cannot_be_told_from"] == ["zero_optimization.stage x optimizer.params.lr (0.5)"], effects)
     for name in ("report.html", "report.md", "effects.csv"):
         text = (study.output / name).read_text()
         check("cannot tell it from the main effect of seed" in text, f"{name}: {text}")

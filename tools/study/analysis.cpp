@@ -193,17 +193,17 @@ int64_t Sensitivity::needed(double change) const { return pairs_needed(std::log1
 double Sensitivity::shown() const { return std::expm1(shown_by(n, sd, level)); }
 
 Comparison compared(const std::vector<double>& tgs, const std::vector<int64_t>& blocks, const std::vector<double>& base,
-                    const std::vector<int64_t>& base_blocks) {
+                    const std::vector<int64_t>& base_blocks, double trim) {
   Comparison result;
   std::vector<double> differences;
   for (size_t i = 0; i < tgs.size(); ++i)
     for (size_t j = 0; j < base.size(); ++j)
       if (blocks[i] == base_blocks[j]) differences.push_back(std::log(tgs[i] / base[j]));
-  const Summary summary = summary_of(differences);
-  result.n = summary.n, result.change = std::exp(summary.mean) - 1, result.sd = summary.sd.value_or(0);
-  if (summary.confidence)
-    result.interval = Interval{std::exp(summary.confidence->low) - 1, std::exp(summary.confidence->high) - 1};
-  result.paired = paired_t(differences), result.welch = welch_t(tgs, base);
+  const Paired paired = paired_of(differences, trim);
+  result.n = paired.n, result.change = std::exp(paired.mean) - 1, result.sd = paired.sd;
+  if (paired.confidence)
+    result.interval = Interval{std::exp(paired.confidence->low) - 1, std::exp(paired.confidence->high) - 1};
+  result.paired = paired.p, result.welch = welch_t(tgs, base);
   if (tgs.size() > 1 && base.size() > 1) result.mann_whitney = mann_whitney(tgs, base);
   return result;
 }
@@ -229,7 +229,7 @@ Analysis analysis_of(const StudyRecord& study) {
   for (CellResult& result : analysis.cells) {
     judge_losses(*reference->cell, study.gate, result);
     if (result.cell->is_reference || result.ok == 0) continue;
-    result.against = compared(result.tgs, result.blocks, reference->tgs, reference->blocks);
+    result.against = compared(result.tgs, result.blocks, reference->tgs, reference->blocks, study.trim);
     comparisons.push_back(&result.against);
   }
   correct(comparisons);

@@ -63,7 +63,8 @@ struct Effect {
   double change = 0;
   std::optional<Interval> interval;
   std::optional<double> p, p_holm;
-  std::vector<std::string> aliases{};  // in a fraction: effects that it cannot be told from, "zero x recompute"
+  std::vector<std::string>
+      aliases{};  // in a fraction: what it cannot be told from, with how much of it is in it, "zero x recompute (0.5)"
 };
 
 // How small a difference the study can show, by the repeats of its A/A pair.
@@ -89,7 +90,7 @@ Analysis analysis_of(const StudyRecord& study);
 
 // Paired comparison of two lists of speeds of the same blocks, and of all of them; without corrections.
 Comparison compared(const std::vector<double>& tgs, const std::vector<int64_t>& blocks, const std::vector<double>& base,
-                    const std::vector<int64_t>& base_blocks);
+                    const std::vector<int64_t>& base_blocks, double trim = 0);
 // Fills in the corrected p-values and verdicts of all comparisons together.
 void correct(const std::vector<Comparison*>& comparisons);
 

@@ -54,7 +54,7 @@ std::string begin_of_rows(const StudyRecord& study, const Analysis& analysis, co
   for (size_t i = 0; i < order.size(); ++i)
     ticks += (i > 0 ? "," : "") + quoted(as_format(tick(label_of(*analysis.cells[order[i]].cell, study)))) +
              formatted(" %g", row_of(order, i));
-  return begin_of(900, 90 + 26 * static_cast<int>(order.size()), name) + "set ytics (" + ticks + ")\n" +
+  return begin_of(1150, 90 + 26 * static_cast<int>(order.size()), name) + "set ytics (" + ticks + ")\n" +
          formatted("set yrange [0.3:%g]\nset xrange [0:*]\nset key off\n", static_cast<double>(order.size()) + 0.7);
 }
 
@@ -126,7 +126,7 @@ std::string memory_script(const StudyRecord& study, const Analysis& analysis) {
   if (all.empty()) return "";
   std::sort(pareto.begin(), pareto.end());
   for (const auto& [x, y] : pareto) front += formatted("%g %g\n", x, y);
-  std::string script = begin_of(900, 420, "memory") + labels;
+  std::string script = begin_of(1150, 480, "memory") + labels;
   script +=
       "set xlabel 'largest rank: peak memory of the process, MB'\nset ylabel 'TGS'\nset key off\nset offsets graph "
       "0.05,0.35,0.1,0.05\nset grid y lc rgb '#999999' lw 0.5 dt 3\n";
@@ -151,7 +151,7 @@ std::string scaling_script(const Analysis& analysis) {
   }
   std::erase_if(lines, [](const auto& line) { return line.second.size() < 2; });
   if (worlds.size() < 2 || lines.empty()) return "";
-  std::string script = begin_of(900, 420, "scaling"), plots;
+  std::string script = begin_of(1150, 480, "scaling"), plots;
   script +=
       "set xlabel 'ranks'\nset ylabel 'tokens per second of all ranks'\nset key left top\nset grid y lc rgb '#999999' "
       "lw 0.5 dt 3\nset yrange [0:*]\n";

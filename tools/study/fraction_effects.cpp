@@ -156,14 +156,37 @@ class Fit {
   size_t width_ = 1;
 };
 
-// Names of the terms outside of the fit that this effect takes up.
+// How much of another term's own effect, at the levels where it is most, is in an effect that takes up `taken` of each
+// of its columns. The inverse of the coding, factor by factor: coefficients are differences to the mean over levels.
+double share_of(const Crossed& cross, const Term& other, const std::vector<double>& taken) {
+  double most = 0;
+  for (const auto& levels : other.levels) {
+    double share = 0;
+    for (size_t column = 0; column < taken.size(); ++column) {
+      double weight = taken[column];
+      for (size_t i = 0; i < other.factors.size(); ++i)
+        weight *= (levels[i] == other.levels[column][i] ? 1 : 0) -
+                  1 / static_cast<double>(cross.levels[other.factors[i]].size());
+      share += weight;
+    }
+    most = std::max(most, std::abs(share));
+  }
+  return most;
+}
+
+// The terms outside of the fit that this effect takes up, those of which most is in it first.
 std::vector<std::string> aliases_of(const Crossed& cross, const Fit& fit, const Term& term, size_t which,
                                     const std::vector<std::pair<const Term*, Shares>>& outside) {
+  std::vector<std::pair<double, std::string>> found;
+  for (const auto& [other, shares] : outside) {
+    std::vector<double> taken;
+    for (const std::vector<double>& share : shares) taken.push_back(fit.effect(term, which, share));
+    const double share = std::round(share_of(cross, *other, taken) / kNone) * kNone;  // equal ones in their order
+    if (share > 0) found.emplace_back(share, formatted("%s (%.2g)", term_name(cross, *other).c_str(), share));
+  }
+  std::stable_sort(found.begin(), found.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
   std::vector<std::string> names;
-  for (const auto& [other, shares] : outside)
-    if (std::any_of(shares.begin(), shares.end(),
-                    [&](const auto& share) { return std::abs(fit.effect(term, which, share)) > kNone; }))
-      names.push_back(term_name(cross, *other));
+  for (const auto& [share, name] : found) names.push_back(name);
   return names;
 }
 

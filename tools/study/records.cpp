@@ -139,6 +139,7 @@ StudyRecord records_of(const std::vector<Value>& lines, const std::string& folde
   record.folder = folder, record.name = text(head, "name"), record.build = text(head, "build");
   record.began = text(head, "time"), record.study = need(head, "study"), record.environment = need(head, "environment");
   record.gate = number(head, "gate"), record.peak_tflops = number(head, "peak_tflops");
+  record.trim = number(head, "trim");
   record.repeats = whole(head, "repeats"), record.aliasing = text(head, "aliasing");
   const Value& warmup = need(head, "warmup");
   record.warmup = {whole(warmup, "steps"),      need(warmup, "steady").as_bool(), whole(warmup, "window"),

@@ -39,7 +39,7 @@ struct StudyRecord {
   std::string folder, name, build, began;
   Value study, environment;
   Warmup warmup;
-  double gate = 0, peak_tflops = 0;
+  double gate = 0, peak_tflops = 0, trim = 0;
   int64_t repeats = 0;
   std::string aliasing;
   std::vector<CellRecord> cells;

@@ -47,7 +47,7 @@ std::string markdown_table(const char* title, const std::vector<Effect>& effects
 
 constexpr const char* kAssumed =
     "Effects of a fraction are least-squares estimates, as if no three factors acted together. What an effect cannot "
-    "be told from is in its figure too.";
+    "be told from is in its figure too, by the share in brackets.";
 
 }  // namespace
 

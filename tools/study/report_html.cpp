@@ -181,6 +181,9 @@ std::string html_text(const StudyRecord& study, const Analysis& analysis, const 
       escaped(study.name) + "</title><style>" + kStyle + "</style>\n<h1>" + escaped(study.name) + "</h1>\n";
   page += concat("<p>", study.cells.size(), " cells, ", study.repeats, study.repeats == 1 ? " repeat" : " repeats",
                  " each; ", ended, " of ", all, " runs have ended. ", escaped(rule_text(study.warmup)),
+                 study.trim > 0
+                     ? formatted(" Of the repeats' differences %g %% at each end are set aside.", 100 * study.trim)
+                     : "",
                  " Differences are paired by repeat, with Holm's correction over all cells. ", escaped(study.aliasing),
                  "</p>\n<h2>Ranking</h2>\n<ul style='list-style:none;padding:0'>");
   for (const std::string& line : ranking_lines(study, analysis)) page += "<li>" + escaped(line) + "</li>\n";

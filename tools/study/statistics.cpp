@@ -102,6 +102,25 @@ std::optional<double> paired_t(const std::vector<double>& differences) {
   return two_sided_t(mean_of(differences) / std::sqrt(variance / n), n - 1);
 }
 
+Paired paired_of(std::vector<double> differences, double trim) {
+  const size_t n = differences.size(), aside = static_cast<size_t>(trim * static_cast<double>(n)), left = n - 2 * aside;
+  std::sort(differences.begin(), differences.end());
+  const auto begin = differences.begin() + static_cast<std::ptrdiff_t>(aside),
+             end = differences.end() - static_cast<std::ptrdiff_t>(aside);
+  Paired result;
+  result.n = static_cast<int>(n);
+  if (n > 0) result.mean = mean_of({begin, end});
+  if (left < 2) return result;
+  std::fill(differences.begin(), begin, *begin), std::fill(end, differences.end(), *(end - 1));
+  const double deviation = std::sqrt(variance_of(differences)), kept = static_cast<double>(left),
+               error = deviation * std::sqrt(static_cast<double>(n)) / kept;
+  result.sd = error * std::sqrt(static_cast<double>(n));
+  const double half = math::quantile(math::complement(math::students_t(kept - 1), 0.025)) * error;
+  result.confidence = Interval{result.mean - half, result.mean + half};
+  if (error > 0) result.p = two_sided_t(result.mean / error, kept - 1);
+  return result;
+}
+
 std::optional<double> welch_t(const std::vector<double>& a, const std::vector<double>& b) {
   if (a.size() < 2 || b.size() < 2) return std::nullopt;
   const double va = variance_of(a) / static_cast<double>(a.size()), vb = variance_of(b) / static_cast<double>(b.size());

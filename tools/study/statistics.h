@@ -30,6 +30,17 @@ std::optional<double> welch_t(const std::vector<double>& a, const std::vector<do
 // corrections for ties and continuity.
 std::optional<double> mann_whitney(const std::vector<double>& a, const std::vector<double>& b);
 
+// Differences within pairs: Student's paired test, or Tukey and McLaughlin's, which sets the share `trim` of them aside
+// at each end, so that a few pairs during which something else ran do not decide. `sd`: by which a mean of n such pairs
+// varies, times the root of n.
+struct Paired {
+  int n = 0;
+  double mean = 0, sd = 0;
+  std::optional<Interval> confidence;
+  std::optional<double> p;
+};
+Paired paired_of(std::vector<double> differences, double trim);
+
 // How many pairs a paired t-test of this level needs to show a true mean of `difference` with 80 % power, where the
 // differences have the deviation `sd`; at most 1000000.
 int64_t pairs_needed(double difference, double sd, double level);

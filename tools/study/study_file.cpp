@@ -18,7 +18,7 @@ const std::vector<std::string> kKeys = {
     "name",        "base",    "set",    "factors",    "rows",     "cross",       "fraction",           "constraints",
     "reference",   "repeats", "warmup", "seed",       "budget_s", "keep",        "timeout_s",          "world_size",
     "environment", "hosts",   "gate",   "output_dir", "about",    "peak_tflops", "memory_limit_bytes", "noise_cell",
-    "figure"};
+    "figure",      "trim"};
 
 int64_t whole(const Value& study, const char* key, int64_t otherwise, int64_t least, int64_t most) {
   const Value* const value = study.find(key);
@@ -198,6 +198,9 @@ StudyFile read_study(const std::string& path) {
   file.budget_s = real(study, "budget_s", 0);
   file.timeout_s = real(study, "timeout_s", file.timeout_s);
   file.peak_tflops = real(study, "peak_tflops", 0);
+  file.trim = real(study, "trim", 0);
+  if (file.trim > 0.25)
+    throw wrong(*study.find("trim"), "\"trim\" is at most 0.25, or half of all repeats is set aside");
   if (const Value* const noise = study.find("noise_cell")) file.noise_cell = noise->as_bool();
   if (file.repeats.until > 0 && !file.noise_cell)
     throw wrong(*study.find("repeats"), "\"until\" counts repeats by the noise cell, and \"noise_cell\" is false");
