@@ -17,7 +17,8 @@ namespace fs = std::filesystem;
 const std::vector<std::string> kKeys = {
     "name",        "base",    "set",    "factors",    "rows",     "cross",       "fraction",           "constraints",
     "reference",   "repeats", "warmup", "seed",       "budget_s", "keep",        "timeout_s",          "world_size",
-    "environment", "hosts",   "gate",   "output_dir", "about",    "peak_tflops", "memory_limit_bytes", "noise_cell"};
+    "environment", "hosts",   "gate",   "output_dir", "about",    "peak_tflops", "memory_limit_bytes", "noise_cell",
+    "hardware"};
 
 int64_t whole(const Value& study, const char* key, int64_t otherwise, int64_t least, int64_t most) {
   const Value* const value = study.find(key);
@@ -167,6 +168,10 @@ StudyFile read_study(const std::string& path) {
   file.budget_s = real(study, "budget_s", 0);
   file.timeout_s = real(study, "timeout_s", file.timeout_s);
   file.peak_tflops = real(study, "peak_tflops", 0);
+  file.hardware = text(study, "hardware");
+  // A name stays one; a path begins at the study's file, as the base's does.
+  if (file.hardware.find('/') != std::string::npos || file.hardware.ends_with(".json"))
+    file.hardware = (fs::path(path).parent_path() / file.hardware).lexically_normal().string();
   if (const Value* const noise = study.find("noise_cell")) file.noise_cell = noise->as_bool();
   return file;
 }
