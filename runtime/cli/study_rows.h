@@ -6,7 +6,13 @@
 namespace drivetrain::cli::rows {
 
 inline constexpr Option kStudy[] = {
-    {.name = "--plan", .help = "list the cells with planned memory, those that are refused, and the cost; run none"},
+    {.name = "--plan",
+     .help = "list the cells with planned memory and time, those that are refused, and the cost; run none"},
+    {.name = "--hardware",
+     .value = "FILE",
+     .help = "with --plan: the machine, for planned times: a file, or the name of one in configs/hardware",
+     .takes = Takes::file,
+     .needs = "--plan"},
     {.name = "--resume", .help = "go on with the study that has begun in its folder"},
     {.name = "--any-environment", .help = "with compare: also where the machines differ"},
     {.name = "--json", .help = "with --plan or compare: print one JSON object"}};

@@ -7,6 +7,7 @@
 
 #include "checks/plugin_call.h"
 #include "memory/cpu_allocator.h"
+#include "step/stage_messages.h"
 
 namespace drivetrain {
 namespace {
@@ -16,6 +17,7 @@ struct Bytes {
   double asked = 0, given = 0;
   Bytes& operator+=(const Bytes& b) { return asked += b.asked, given += b.given, *this; }
   Bytes& operator-=(const Bytes& b) { return asked -= b.asked, given -= b.given, *this; }
+  Bytes times(double count) const { return {count * asked, count * given}; }
 };
 
 // LibTorch's allocator on CUDA hands out multiples of 512 bytes. Of the CPU's, small blocks are not counted.
@@ -89,13 +91,29 @@ std::optional<PlannedUnit> planned_unit(const PlannedRun& run, const Unit& unit,
   return planned;
 }
 
+// What goes between the stages of a pipeline: what a rank has of a micro-batch between two layers.
+struct PlannedMessages {
+  std::optional<HeldMessages> held;  // nothing: there are no other stages
+  Bytes each;
+  Bytes now() const { return held ? each.times(static_cast<double>(held->count())) : Bytes(); }
+};
+
+PlannedMessages planned_messages(const PlannedRun& run, int64_t stage, const VisitShape& shape) {
+  if (run.plan.schedule.stages < 2) return {};
+  const double bytes = shape.rank_tokens * static_cast<double>(run.plan.model.hidden_size) * shape.element();
+  return {HeldMessages(*run.plugins.schedule, stage, run.plan.batch.accumulation),
+          {bytes, given_bytes(bytes, shape.on_cpu)}};
+}
+
 // Walks through a program and remembers the fullest moment.
 class Walk {
  public:
-  Walk(const UnitList& units, std::vector<PlannedUnit> planned) : units_(units), planned_(std::move(planned)) {}
+  Walk(const UnitList& units, std::vector<PlannedUnit> planned, PlannedMessages messages)
+      : units_(units), planned_(std::move(planned)), messages_(std::move(messages)) {}
 
   void through(const Program& program, const std::vector<ChunkUnits>& chunks) {
     for (const Instr& instr : program) {
+      if (messages_.held) messages_.held->pass(instr);
       const ChunkUnits& chunk = chunks.at(static_cast<size_t>(instr.chunk));
       if (instr.op == Op::forward)
         for (int64_t u = chunk.first; u < chunk.last; ++u) live_ += held(u);
@@ -108,8 +126,8 @@ class Walk {
 
   ActivationPlan result() const {
     ActivationPlan plan;
-    plan.kept = most_kept_.asked, plan.working = most_working_.asked;
-    plan.slack = most_kept_.given + most_working_.given - plan.kept - plan.working;
+    plan.kept = most_kept_.asked, plan.working = most_working_.asked, plan.messages = most_messages_.asked;
+    plan.slack = most() - plan.kept - plan.working - plan.messages;
     if (most_unit_ >= 0) plan.working_source = units_.units[static_cast<size_t>(most_unit_)]->name() + ", backward";
     return plan;
   }
@@ -124,14 +142,18 @@ class Walk {
     const PlannedUnit& unit = planned_[static_cast<size_t>(u)];
     live_ -= held(u);
     live_ += unit.kept;
-    if (live_.given + unit.working.given > most_kept_.given + most_working_.given)
-      most_kept_ = live_, most_working_ = unit.working, most_unit_ = u;
+    const Bytes messages = messages_.now();
+    if (live_.given + unit.working.given + messages.given > most())
+      most_kept_ = live_, most_working_ = unit.working, most_messages_ = messages, most_unit_ = u;
     if (whole) live_ -= unit.kept;
   }
 
+  double most() const { return most_kept_.given + most_working_.given + most_messages_.given; }
+
   const UnitList& units_;
   const std::vector<PlannedUnit> planned_;
-  Bytes live_, most_kept_, most_working_;
+  PlannedMessages messages_;
+  Bytes live_, most_kept_, most_working_, most_messages_;
   int64_t most_unit_ = -1;
 };
 
@@ -158,7 +180,7 @@ ActivationPlan plan_activations(const PlannedRun& run, int64_t stage, const Unit
     if (!one) return {};
     planned.push_back(*one), again += one->again;
   }
-  Walk walk(units, std::move(planned));
+  Walk walk(units, std::move(planned), planned_messages(run, stage, shape));
   walk.through(run.plugins.schedule->program(stage, plan.batch.accumulation, Pass::train), chunks);
   ActivationPlan result = walk.result();
   if (result.kept > 0) result.source = source_of(plan, stage, again, shape);

@@ -75,6 +75,7 @@ PlannedMemory memory_of(const RunPlan& plan, const StageMemory& stage) {
     add(MemoryClass::optimizer, plan.optimizer_bytes_per_element * stage.updated_elements, optimizer + ": state");
   const ActivationPlan& a = stage.activations;
   if (a.kept > 0) add(MemoryClass::activations, a.kept, a.source);
+  if (a.messages > 0) add(MemoryClass::buffers, a.messages, "messages between stages");
   planned.working = a.working, planned.slack = a.slack, planned.working_source = a.working_source;
   return planned;
 }

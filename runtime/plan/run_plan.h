@@ -55,7 +55,8 @@ struct DtypePlan {
 struct ActivationPlan {
   double kept = 0;                     // by forward passes for their backward
   double working = 0;                  // by the visit of that moment beside it
-  double slack = 0;                    // by which the allocator rounds both up
+  double messages = 0;                 // between stages, received ahead or not known to have arrived
+  double slack = 0;                    // by which the allocator rounds these up
   std::string source, working_source;  // "model/...: 3 in flight x 8 blocks x 2048 tokens", "block.7, backward"
 };
 

@@ -57,7 +57,8 @@ StageLinks::StageLinks(const Mesh& mesh, const Schedule& schedule, int64_t micro
   connect(purpose);
   for (auto& [stage, from] : incoming_)
     for (const Pass pass : {Pass::train, Pass::forward_only})
-      from.passes[static_cast<int>(pass)] = expected_from(stage, schedule.program(stage, micro_batches, pass));
+      from.passes[static_cast<int>(pass)] =
+          expected_messages(graph_, stage_, stage, schedule.program(stage, micro_batches, pass));
 }
 
 // Every rank walks the same list, so that groups are made in the same order everywhere.
@@ -78,28 +79,10 @@ void StageLinks::connect(const std::string& purpose) {
   }
 }
 
-StageLinks::Expected StageLinks::expected_from(int64_t stage, const Program& program) const {
-  Expected expected;
-  size_t received = 0;
-  for (const Instr& instr : program) {
-    const std::optional<Place> other = graph_.peer(stage, instr);
-    if (!other || other->stage != stage_) continue;
-    if (receives(instr.op)) {
-      ++received;
-      continue;
-    }
-    const Key key = {direction_of(instr.op), instr.micro, other->chunk};
-    expected.index[key] = expected.order.size();
-    expected.order.push_back(key);
-    expected.confirmed.push_back(received);
-  }
-  return expected;
-}
-
 // The first time a program runs, kernels are loaded when they are first launched, which may have to wait until the
 // device is idle; a receive that nobody needs yet would keep it from that for as long as the peer waits for this stage.
 void StageLinks::begin(Pass pass) {
-  ahead_ = std::exchange(ran_[static_cast<int>(pass)], true) ? kAhead : 0;
+  ahead_ = std::exchange(ran_[static_cast<int>(pass)], true) ? kReceivesAhead : 0;
   for (auto& [stage, to] : outgoing_) to.received = 0;
   for (auto& [stage, from] : incoming_) {
     from.expected = &from.passes[static_cast<int>(pass)];
@@ -199,6 +182,13 @@ Tensors StageLinks::receive(Direction direction, int64_t micro, int64_t chunk) {
   for (const WorkPtr& work : posted.works) work->wait();
   release_sent(outgoing_.at(source->stage), from.expected->confirmed[place]);
   return std::move(posted.tensors);
+}
+
+int64_t StageLinks::held() const {
+  size_t count = local_.size();
+  for (const auto& [stage, from] : incoming_) count += from.waiting.size();
+  for (const auto& [stage, to] : outgoing_) count += to.sent.size();
+  return static_cast<int64_t>(count);
 }
 
 void StageLinks::wait_for_peers() {

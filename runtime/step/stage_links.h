@@ -19,6 +19,7 @@
 #include <drivetrain/toolkit/pipeline/schedule_graph.h>
 
 #include "internal.h"
+#include "step/stage_messages.h"
 
 namespace drivetrain {
 
@@ -37,28 +38,20 @@ class DRIVETRAIN_INTERNAL StageLinks {
   Tensors receive(Direction direction, int64_t micro, int64_t chunk);
   // Waits until the peers have all that was sent.
   void wait_for_peers();
+  // How many messages are in memory here; what HeldMessages tells in advance.
+  int64_t held() const;
 
  private:
   using Place = ScheduleGraph::Place;
-  struct Key {
-    Direction direction;
-    int64_t micro, chunk;  // of the receiver
-    auto operator<=>(const Key&) const = default;
-  };
+  using Key = MessageKey;
   struct Posted {
     Tensors tensors;
     std::vector<WorkPtr> works;
   };
-  // What a peer's program sends to this stage.
-  struct Expected {
-    std::vector<Key> order;
-    std::map<Key, size_t> index;    // in it
-    std::vector<size_t> confirmed;  // how many messages of this stage the peer has received before it sends this one
-  };
   struct Incoming {
     GroupPtr group;
-    Expected passes[2];  // by Pass
-    const Expected* expected = nullptr;
+    ExpectedMessages passes[2];  // by Pass
+    const ExpectedMessages* expected = nullptr;
     size_t posted = 0;
     std::map<Key, Posted> waiting;
   };
@@ -73,10 +66,8 @@ class DRIVETRAIN_INTERNAL StageLinks {
     size_t received = 0;  // by the peer, of this program
   };
   using Edge = std::pair<Direction, int64_t>;  // direction and this stage's chunk
-  static constexpr size_t kAhead = 2;          // receives posted beyond the one that is needed
 
   void connect(const std::string& purpose);
-  Expected expected_from(int64_t stage, const Program& program) const;
   void release_sent(Outgoing& to, size_t received);
   void post(Incoming& from, const Key& key);
   void post_ahead(Incoming& from, size_t until);
@@ -88,7 +79,7 @@ class DRIVETRAIN_INTERNAL StageLinks {
   const at::Device device_;
   const int64_t stage_;
   bool ran_[2] = {false, false};          // by Pass
-  size_t ahead_ = 0;                      // kAhead, but 0 in a program's first run
+  size_t ahead_ = 0;                      // kReceivesAhead, but 0 in a program's first run
   std::map<int64_t, Incoming> incoming_;  // by stage
   std::map<int64_t, Outgoing> outgoing_;
   std::map<Key, Tensors> local_;   // between two chunks of this stage

@@ -238,6 +238,35 @@ def fraction(folder):
         check("cannot tell it from the main effect of seed" in text, f"{name}: {text}")
 
 
+# A machine for planned times; `ranks`: that it has.
+def hardware_file(path, ranks):
+    machine = json.loads((Path(__file__).parents[2] / "configs/hardware/h100.json").read_text())
+    machine |= {"device": "cpu", "ranks_per_host": ranks, "hosts": 1, "peak_tflops": {"float32": 0.1}}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(machine))
+    return str(path)
+
+
+def planned_times(folder):
+    levels = {"world_size": [1, 2], "model.params.num_layers": [1, 4]}
+    study = Study(folder / "a", repeats=2, noise_cell=False, cross="full", factors=levels,
+                  hardware=hardware_file(folder / "one.json", 1))
+    plan = json.loads(study.run("--plan", "--json", "--hardware", hardware_file(folder / "two.json", 2)))
+    steps = [cell["planned_step_s"] for cell in plan["cells"]]
+    check(all(step and step > 0 for step in steps), plan)
+    by_cell = {cell["cell"]: cell["planned_step_s"] for cell in plan["cells"]}
+    check(max(steps) > 1.5 * min(steps), by_cell)
+    check(abs(plan["planned_seconds_in_steps"] - 2 * BASE["train_steps"] * sum(steps)) < 1e-9, plan)
+    plan = json.loads(study.run("--plan", "--json"))  # with the study's own machine of one rank
+    for cell in plan["cells"]:
+        check(bool(cell["planned_step_s"]) == (cell["world_size"] == 1), plan)
+        check(("has 1 host of 1" in cell["no_planned_time"]) == (cell["world_size"] == 2), plan)
+    check("no planned time: the run has 2 ranks" in study.run("--plan"), "the reason is not told")
+    without = Study(folder / "b", factors={"seed": [1, 2]})
+    check("no planned time: give --hardware FILE" in without.run("--plan"), "nothing says how to get times")
+    without.run("--plan", "--hardware", str(folder / "none.json"), code=2, says=["none.json"])
+
+
 def plan_and_compare(folder):
     study = Study(folder / "a", repeats=2, keep="tokens_per_rank", factors={"world_size": [1, 2]},
                   environment={"OMP_NUM_THREADS": "1"})
@@ -260,7 +289,7 @@ def main():
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="drivetrain-study-")))
         for case in (every_end, on_a_terminal, disk_full, killed_and_resumed, interrupted, bad_input,
-                     enough_repeats, fraction, plan_and_compare):
+                     enough_repeats, fraction, planned_times, plan_and_compare):
             begin = time.time()
             case(folder / case.__name__)
             print(f"ok {case.__name__} {time.time() - begin:.1f} s", flush=True)

@@ -22,13 +22,6 @@ const Value* find(const Value& value, std::initializer_list<const char*> path) {
   return at;
 }
 
-std::string without_prefix(std::string text) {
-  const std::string begin = "drivetrain: error: ";
-  if (const size_t at = text.find(begin); at != std::string::npos) text.erase(0, at + begin.size());
-  while (!text.empty() && text.back() == '\n') text.pop_back();
-  return text;
-}
-
 // Sequences per step, so that tokens per rank, or of all ranks, are those of the reference.
 int64_t kept_batch(Keep keep, const CellPlan& reference, int64_t world, int64_t seq_length) {
   const int64_t tokens = reference.batch("train_batch_size") * reference.seq_length();
@@ -47,6 +40,13 @@ bool is_about_the_key(const std::string& refusal) {
 
 }  // namespace
 
+std::string without_prefix(std::string text) {
+  const std::string begin = "drivetrain: error: ";
+  if (const size_t at = text.find(begin); at != std::string::npos) text.erase(0, at + begin.size());
+  while (!text.empty() && text.back() == '\n') text.pop_back();
+  return text;
+}
+
 double CellPlan::planned_bytes() const {
   const Value* const bytes = find(plan, {"memory", "together", "bytes"});
   return bytes && bytes->is_number() ? bytes->as_double() : 0;
@@ -59,6 +59,11 @@ int64_t CellPlan::batch(const char* key) const {
 
 int64_t CellPlan::seq_length() const {
   const Value* const value = find(plan, {"data", "seq_length"});
+  return value && value->is_number() ? value->as_int() : 0;
+}
+
+int64_t CellPlan::steps() const {
+  const Value* const value = find(plan, {"run", "train_steps"});
   return value && value->is_number() ? value->as_int() : 0;
 }
 

@@ -17,10 +17,13 @@ struct CellPlan {
   std::vector<std::string> sets;         // KEY=VALUE of --set
   Value plan, resolved;                  // null where it is refused, or where the plan came from a ledger
   std::string config;                    // hash of the resolved config and of what the launch adds
+  double step_s = 0;                     // planned seconds of a step; 0: not known (cell_time.h)
+  std::string no_time;                   // why there are none on the hardware that was given
 
   double planned_bytes() const;          // states and activations of a rank
   int64_t batch(const char* key) const;  // "train_batch_size", "micro_batch_size", "accumulation"
   int64_t seq_length() const;
+  int64_t steps() const;  // of a run
 };
 
 class Planner {
@@ -53,6 +56,9 @@ std::vector<std::string> launch_command(const CellPlan& plan, const std::string&
 // The launch of a cell as a ledger has it, and back.
 Value launch_value(const CellPlan& plan);
 CellPlan plan_of_launch(const Value& cell_line);
+
+// An error's text as the program printed it, without "drivetrain: error: ".
+std::string without_prefix(std::string text);
 
 // One hash per content, in 32 digits.
 std::string hash_of(const std::string& text);

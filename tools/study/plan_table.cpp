@@ -22,6 +22,31 @@ size_t runs_of(const StudyFile& study, const std::vector<CellPlan>& plans) {
   return static_cast<size_t>(ran) * static_cast<size_t>(study.repeats.most);
 }
 
+std::string step_text(const CellPlan& plan) { return plan.step_s > 0 ? formatted("%.4g s", plan.step_s) : "-"; }
+
+// Seconds in steps of all runs whose time is known; start-up and what the end writes are not in it.
+double seconds_in_steps(const StudyFile& study, const std::vector<CellPlan>& plans) {
+  double sum = 0;
+  for (const CellPlan& plan : plans) sum += plan.step_s * static_cast<double>(plan.steps() * study.repeats);
+  return sum;
+}
+
+// What is known of time from the machine's file.
+std::string times_text(const StudyFile& study, const std::vector<CellPlan>& plans) {
+  std::string text;
+  size_t timed = 0, untimed = 0;
+  for (const CellPlan& plan : plans) {
+    timed += plan.step_s > 0, untimed += plan.refusal.empty() && plan.step_s == 0;
+    const bool told = text.find(first_line(plan.no_time)) != std::string::npos;
+    if (!plan.no_time.empty() && !told) text += "no planned time: " + first_line(plan.no_time) + "\n";
+  }
+  if (timed == 0)
+    return "no planned time: give --hardware FILE, which `drivetrain bench hardware --output FILE` writes\n";
+  return text + formatted("planned: %.4g s in steps", seconds_in_steps(study, plans)) +
+         (untimed > 0 ? concat(" without ", untimed, " cells that have no time") : "") +
+         "; start-up and what is written at the end come on top\n";
+}
+
 std::string cost(const StudyFile& study, size_t runs, double wall_s) {
   const double most = static_cast<double>(runs) * study.timeout_s;
   const double likely = static_cast<double>(runs) * wall_s;
@@ -39,19 +64,19 @@ std::string plan_text(const StudyFile& study, const Design& design, const std::v
   size_t width = 4;
   for (const Cell& cell : design.cells) width = std::max(width, shown(cell.id).size());
   const int columns = static_cast<int>(std::min<size_t>(width, 100));
-  std::string text = formatted("%-*s  ranks  planned per rank\n", columns, "cell");
+  std::string text = formatted("%-*s  ranks  planned per rank      step\n", columns, "cell");
   for (size_t i = 0; i < plans.size(); ++i) {
     const std::string memory = plans[i].refusal.empty() ? megabytes(plans[i].planned_bytes()) : "-";
     const char* role = design.cells[i].is_reference ? "  (reference)"
                        : design.cells[i].is_noise   ? "  (noise floor)"
                                                     : "";
-    text += formatted("%-*s  %5lld  %16s  ", columns, shown(design.cells[i].id).c_str(),
-                      static_cast<long long>(plans[i].world_size), memory.c_str());
+    text += formatted("%-*s  %5lld  %16s  %8s  ", columns, shown(design.cells[i].id).c_str(),
+                      static_cast<long long>(plans[i].world_size), memory.c_str(), step_text(plans[i]).c_str());
     text += verdict(plans[i]) + role + "\n";
   }
   if (design.left_out > 0) text += concat(design.left_out, " cells are left out by constraints\n");
   if (!design.aliasing.empty()) text += design.aliasing + "\n";
-  return text + cost(study, runs_of(study, plans), wall_s) + "\n";
+  return text + times_text(study, plans) + cost(study, runs_of(study, plans), wall_s) + "\n";
 }
 
 std::string plan_json(const StudyFile& study, const Design& design, const std::vector<CellPlan>& plans, double wall_s) {
@@ -61,6 +86,8 @@ std::string plan_json(const StudyFile& study, const Design& design, const std::v
     cell.set("cell", design.cells[i].id), cell.set("world_size", plans[i].world_size);
     cell.set("verdict", plans[i].refusal.empty() ? "accepted" : "refused"), cell.set("reason", plans[i].refusal);
     cell.set("planned_bytes", plans[i].planned_bytes());
+    cell.set("planned_step_s", plans[i].step_s > 0 ? Value(plans[i].step_s) : Value());
+    cell.set("no_planned_time", plans[i].no_time);
     cell.set("train_batch_size", plans[i].batch("train_batch_size"));
     cell.set("reference", design.cells[i].is_reference), cell.set("noise", design.cells[i].is_noise);
     cells.items().push_back(std::move(cell));
@@ -70,6 +97,8 @@ std::string plan_json(const StudyFile& study, const Design& design, const std::v
   plan.set("cells", std::move(cells)), plan.set("left_out", design.left_out), plan.set("aliasing", design.aliasing);
   plan.set("runs", static_cast<int64_t>(runs)), plan.set("repeats", study.repeats.most);
   plan.set("seconds", wall_s > 0 ? Value(wall_s * static_cast<double>(runs)) : Value());
+  const double in_steps = seconds_in_steps(study, plans);
+  plan.set("planned_seconds_in_steps", in_steps > 0 ? Value(in_steps) : Value());
   plan.set("at_most_seconds", static_cast<double>(runs) * study.timeout_s);
   return plan.to_json(2) + "\n";
 }

@@ -14,6 +14,7 @@
 #include "drivetrain/toolkit/text.h"
 #include "study/analysis.h"
 #include "study/cell_run.h"
+#include "study/cell_time.h"
 #include "study/environment.h"
 #include "study/interrupts.h"
 #include "study/measure.h"
@@ -42,6 +43,8 @@ class Runner {
     const PlanFolder folder(study_.output_dir);  // what an inline base is written into goes again
     base_ = base_file(study_, study_.output_dir, fs::exists(study_.output_dir + "/ledger.jsonl"));
     plans_ = Planner(study_, request_.program, base_).plan(design_.cells);
+    const std::string& hardware = request_.hardware.empty() ? study_.hardware : request_.hardware;
+    if (!hardware.empty()) plan_times(plans_, request_.program, base_, hardware);
     const auto form = request_.json ? plan_json : plan_text;
     const std::string text = form(study_, design_, plans_, known_wall_s());
     std::cout << (request_.json ? printable_json(text) : printable(text));

@@ -8,7 +8,8 @@
 namespace drivetrain::study {
 
 struct RunRequest {
-  std::string program;  // the path of `drivetrain`
+  std::string program;        // the path of `drivetrain`
+  std::string hardware = {};  // for planned times, instead of the study's own
   bool plan_only = false, resume = false, json = false;
 };
 

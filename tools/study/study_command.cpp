@@ -33,6 +33,7 @@ int run(const cli::Arguments& arguments) {
   RunRequest request{.program = std::filesystem::read_symlink("/proc/self/exe").string()};
   request.plan_only = arguments.has("--plan"), request.resume = arguments.has("--resume");
   request.json = arguments.has("--json");
+  if (arguments.has("--hardware")) request.hardware = arguments.text("--hardware");
   return run_study(read_study(arguments.plain().front()), request);
 }
 

@@ -18,7 +18,7 @@ const std::vector<std::string> kKeys = {
     "name",        "base",    "set",    "factors",    "rows",     "cross",       "fraction",           "constraints",
     "reference",   "repeats", "warmup", "seed",       "budget_s", "keep",        "timeout_s",          "world_size",
     "environment", "hosts",   "gate",   "output_dir", "about",    "peak_tflops", "memory_limit_bytes", "noise_cell",
-    "figure",      "trim"};
+    "figure",      "trim",    "hardware"};
 
 int64_t whole(const Value& study, const char* key, int64_t otherwise, int64_t least, int64_t most) {
   const Value* const value = study.find(key);
@@ -201,6 +201,10 @@ StudyFile read_study(const std::string& path) {
   file.trim = real(study, "trim", 0);
   if (file.trim > 0.25)
     throw wrong(*study.find("trim"), "\"trim\" is at most 0.25, or half of all repeats is set aside");
+  file.hardware = text(study, "hardware");
+  // A name stays one; a path begins at the study's file, as the base's does.
+  if (file.hardware.find('/') != std::string::npos || file.hardware.ends_with(".json"))
+    file.hardware = (fs::path(path).parent_path() / file.hardware).lexically_normal().string();
   if (const Value* const noise = study.find("noise_cell")) file.noise_cell = noise->as_bool();
   if (file.repeats.until > 0 && !file.noise_cell)
     throw wrong(*study.find("repeats"), "\"until\" counts repeats by the noise cell, and \"noise_cell\" is false");

@@ -86,6 +86,7 @@ struct StudyFile {
   double gate = 1e-3;        // largest relative difference of a loss; 0: losses are not compared
   double trim = 0;           // of the blocks' differences, at each end, that a comparison sets aside
   double peak_tflops = 0;    // of one rank; 0: no MFU
+  std::string hardware;      // a file, or the name of one, for planned times; "": none
   int64_t memory_limit = 0;  // bytes of address space per process; 0: none
   bool noise_cell = true;    // the reference a second time in every block
 };

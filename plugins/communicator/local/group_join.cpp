@@ -44,7 +44,7 @@ void LocalGroup::join() {
   windows_at_.resize(ranks_.size());
   rings_at_.resize(ranks_.size());
   rings_at_[static_cast<size_t>(me_)] = reinterpret_cast<Ring*>(rings.address);
-  for (int64_t p = 0; p < size(); ++p) ring(p, me_).sent = 0, ring(p, me_).taken = 0;
+  for (int64_t p = 0; p < size(); ++p) ring(p, me_).clear();
   sources_.resize(ranks_.size());
   targets_.resize(ranks_.size());
   host_->add(*this);

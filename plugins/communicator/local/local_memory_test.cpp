@@ -3,12 +3,19 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 
+#include <ATen/ops/arange.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/zeros_like.h>
+
 #include <csignal>
+#include <memory>
 
 #include <drivetrain/testkit/communicator/failures.h>
 #include <drivetrain/testkit/communicator/ranks.h>
 #include "conformance/communicator/linked.h"
 #include "host.h"
+#include "pairs.h"
 
 namespace drivetrain {
 namespace {
@@ -105,6 +112,39 @@ TEST(CommunicatorLocalMemory, a_limit_is_fitted_and_then_named_with_the_figure) 
   for (const char* part : {"41947136 bytes", "31457280 bytes", "ulimit -f unlimited"}) expect_part(file, part);
   const std::string space = error_under_limit(RLIMIT_AS, rlim_t{200} << 30, int64_t{300} << 30);
   for (const char* part : {"322122551296 bytes", "214748364800 bytes", "ulimit -v unlimited"}) expect_part(space, part);
+}
+
+// Of a ring of messages memory is taken for what is unread at one time, however much goes through it.
+TEST(CommunicatorLocalMemory, messages_take_memory_for_what_is_unread_at_one_time) {
+  const auto ring = std::make_unique<local::Ring>();  // all zero
+  const auto transfer = [&](bool sending, int value) {
+    local::Transfer t;
+    t.sending = sending;
+    t.tensor = at::full({5 * local::Ring::kSlotBytes}, value, at::TensorOptions(at::kByte));
+    local::advance(t, *ring);
+    EXPECT_TRUE(t.finished) << t.mismatch;
+    return t.tensor;
+  };
+  transfer(true, 1);
+  for (int i = 2; i <= 50; ++i) {
+    transfer(true, i);  // the one before is still unread
+    EXPECT_TRUE(at::equal(transfer(false, 0), at::full({5 * local::Ring::kSlotBytes}, i - 1, at::kByte))) << i;
+  }
+  for (uint32_t place = 0; place < local::Ring::kSlots; ++place)
+    EXPECT_EQ(ring->data[place][0] != 0, place < 10) << "place " << place;
+}
+
+TEST(CommunicatorLocalMemory, a_full_ring_waits_and_goes_on_in_order) {
+  const auto ring = std::make_unique<local::Ring>();
+  const at::Tensor values = at::arange(3 * local::Ring::kSlots * local::Ring::kSlotBytes / 8, at::kLong);
+  local::Transfer send, receive;
+  send.sending = true, send.tensor = values, receive.tensor = at::zeros_like(values);
+  while (!receive.finished) {
+    while (local::advance(send, *ring)) continue;
+    EXPECT_LE(ring->sent - ring->taken, local::Ring::kSlots);
+    EXPECT_TRUE(local::advance(receive, *ring));
+  }
+  EXPECT_TRUE(send.finished && at::equal(receive.tensor, values));
 }
 
 // ---- what a peer says of its memory ----

@@ -21,19 +21,30 @@ using toolkit::Use;
 
 struct alignas(64) Ring {
   // 8 MB: a message of that size is on its way when `send` returns, though its sender computes from then on.
-  // Slots that nobody writes have no memory.
+  // Places that nobody writes have no memory. A slot's data goes to the first free place, so memory is taken for what
+  // was ever unread at one time.
   static constexpr uint32_t kSlots = 128;
   static constexpr int64_t kSlotBytes = 64 << 10;
 
   struct Head {
     int64_t numel;
     int32_t dtype;
+    uint32_t place;  // of the slot's data
   };
 
-  std::atomic<uint32_t> sent;               // slots written so far
+  std::atomic<uint32_t> sent;  // slots written so far
+  // The writer's own: which places have data, and how many of the slots that were read gave theirs back.
+  uint64_t used[kSlots / 64];
+  uint32_t given_back;
   alignas(64) std::atomic<uint32_t> taken;  // slots read so far
   alignas(64) Head heads[kSlots];
   alignas(64) char data[kSlots][kSlotBytes];
+
+  void clear();  // before either end uses it
+  Head& head(uint32_t slot) { return heads[slot % kSlots]; }
+  char* data_of(const Head& head) { return data[head.place % kSlots]; }
+  // For the writer, which has seen that so many slots were read. There is one, since fewer than kSlots are unread.
+  uint32_t first_free(uint32_t read);
 };
 
 struct Transfer {
