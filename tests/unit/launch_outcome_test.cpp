@@ -91,6 +91,21 @@ TEST(Outcome, errors_are_the_same_where_their_cause_is) {
   EXPECT_EQ(same[1].note(), "");
 }
 
+TEST(Outcome, a_rank_that_has_heard_an_error_says_the_same_as_the_one_that_had_it) {
+  EXPECT_EQ(heard_error("drivetrain: error: rank 12 stopped: no file x\n"), "no file x");
+  EXPECT_EQ(heard_error("drivetrain: error: call #3: rank 2 stopped: no file x"), "no file x");
+  EXPECT_EQ(heard_error("drivetrain: error: rank 2 stopped before the start; why is not known"), "");
+  EXPECT_EQ(heard_error("drivetrain: error: no file x"), "");
+  const std::string said = "drivetrain: error: ", heard = said + "rank 2 stopped: ";
+  const auto same = same_errors({heard + "no file x\n", heard + "no file y\n", said + "no file x\n  look there\n",
+                                 said + "no file z\n", heard + "call #1: rank 7 died\n", "", said + "rank 7 died\n"});
+  ASSERT_EQ(same.size(), 4u);
+  EXPECT_EQ(same[0].ranks, (std::vector<int>{0, 2}));
+  EXPECT_EQ(same[1].ranks, (std::vector<int>{1}));
+  EXPECT_EQ(same[2].ranks, (std::vector<int>{3}));
+  EXPECT_EQ(same[3].ranks, (std::vector<int>{4, 6}));
+}
+
 // Takes what a relay passes.
 struct Output {
   ~Output() { close(fd); }
