@@ -2,6 +2,7 @@
 """What `drivetrain launch` gives the ranks of each host beside their numbers: a config that can be read only once, logs of
 their own, cores of their own; and what is left of all that in the end."""
 
+import concurrent.futures
 import os
 import re
 import stat
@@ -112,6 +113,108 @@ class Setup(HostsTest):
         self.children_go_with("drivetrain agent", "b")
         self.hostfile("a slots=3\n")
         self.children_go_with("drivetrain launch", "a", ssh_config=None)
+
+
+class Floods(HostsTest):
+    """More than the launcher can pass on: ranks wait with what they write, and nothing is lost."""
+    names = ("a", "b")
+    LINES = 1000000  # of each rank: what it is to print in a second
+    BAD = r"$(printf '\377\376')"  # bytes that are no UTF-8
+
+    def either_way(self):
+        """The name of rank 1's host in messages, and what to launch with."""
+        for hostfile, where, ssh_config in (("a slots=1\nb slots=2\n", " on host b", "ssh_config"), ("a slots=3\n", "", None)):
+            with self.subTest(hostfile):
+                self.hostfile(hostfile)
+                yield where, {"ssh_config": ssh_config}
+
+    def memory_mb(self):
+        """The most that a launcher or an agent ever had."""
+        found = []
+        for host in self.hosts.values():
+            pids = subprocess.run(host.words("pgrep", "-f", "drivetrain (launch|agent)"), capture_output=True, text=True).stdout
+            for pid in pids.split():
+                status = subprocess.run(host.words("cat", f"/proc/{pid}/status"), capture_output=True, text=True).stdout
+                found += [int(kb) / 1024 for kb in re.findall(r"VmHWM:\s+(\d+)", status)]
+        return max(found)
+
+    def flood(self, script, **more):
+        """To a file, which takes all: the launcher is the slowest."""
+        out, err = (open(self.work / name, "wb") for name in ("out", "err"))
+        launch = self.hosts["a"].start("env", "-C", self.work, *self.words("--env", "RANK_SCRIPT", "--env", "W", **more), stdout=out,
+                                       stderr=err, stdin=subprocess.DEVNULL, env=self.environment(script))
+        self.addCleanup(lambda: launch.poll() is None and launch.kill())
+        return launch
+
+    def said(self):
+        return (self.work / "out").read_bytes(), (self.work / "err").read_bytes()
+
+    def test_a_million_lines_of_each_rank(self):
+        for where, how in self.either_way():
+            launch = self.flood(f'yes "$RANK 0123456789 {self.BAD}" | head -n {self.LINES}; touch "$W/up$RANK"; '
+                                'while [ ! -e "$W/go" ]; do sleep 0.05; done; '
+                                f'[ $RANK = 2 ] && {{ echo "last {self.BAD} words" >&2; exit 7; }}; sleep 100', **how)
+            self.wait_for("up0", "up1", "up2")
+            self.assertLess(self.memory_mb(), 48)
+            (self.work / "go").touch()
+            self.assertEqual(launch.wait(30), 7)
+            out, err = self.said()
+            prefix = rb"[b rank %d] " if where else rb"[rank %d] "
+            for rank in (1, 2):
+                self.assertEqual(out.count(prefix % rank + b"%d 0123456789 \377\376\n" % rank), self.LINES)
+            of_rank_0 = re.sub(rb"\[(b )?rank \d\] [^\n]*\n", b"", out)  # whose bytes pass as they come
+            self.assertEqual(of_rank_0, b"0 0123456789 \377\376\n" * self.LINES)
+            self.assertIn(prefix % 2 + b"last \377\376 words\n", err)
+            self.assertIn(f"drivetrain launch: rank 2{where} failed first: exit 7".encode(), err)
+            self.assertIn(b"its last lines:\n  last \\xff\\xfe words\n", err)  # quoted as text
+            self.expect_nothing_left()
+            for file in self.work.glob("[ug]*"):
+                file.unlink()
+
+    def test_a_signal_while_nobody_takes_the_output(self):
+        for where, how in self.either_way():
+            launch = self.start('touch "$W/up$RANK"; exec yes "$RANK"', **how)
+            self.wait_for("up0", "up1", "up2")
+            self.hosts["a"].run("pkill", "-TERM", "-f", "drivetrain launch")
+            self.assertEqual(launch.wait(30), 143)
+            self.expect_nothing_left()
+            for file in self.work.glob("up*"):
+                file.unlink()
+
+    def test_ends_in_the_midst_of_a_flood(self):
+        """Of both streams of all ranks, without end, into pipes that are read as fast as it goes."""
+        flood = f'yes "$RANK {self.BAD}" & yes "error of $RANK {self.BAD}" >&2 & touch "$W/up$RANK"; '
+        for where, how in self.either_way():
+            for script, ask, code, words in (
+                    ('[ $RANK = 1 ] && { sleep 0.5; kill -SEGV $$; }; sleep 100', None, 139,
+                     f"rank 1{where} failed first: killed by signal 11"),
+                    ('[ $RANK = 1 ] && { sleep 0.5; exit 8; }; sleep 100', None, 8, f"rank 1{where} failed first: exit 8"),
+                    ('trap "exit 75" TERM; sleep 100 & wait $!', "-TERM", 75, None)):
+                launch = self.start(flood + script, **how)
+                with concurrent.futures.ThreadPoolExecutor(2) as readers:
+                    ends = [readers.submit(self.last_of, stream) for stream in (launch.stdout, launch.stderr)]
+                    try:
+                        self.wait_for("up0", "up1", "up2")
+                        if ask:
+                            self.hosts["a"].run("pkill", ask, "-f", "drivetrain launch")
+                        self.assertEqual(launch.wait(30), code)
+                    finally:
+                        launch.kill()  # so that readers end
+                    (_, of_out), (err, of_err) = [end.result() for end in ends]
+                self.assertTrue(words is None or words.encode() in err, err)
+                self.assertGreater(min(of_out, of_err), 100)
+                self.expect_nothing_left()
+                for file in self.work.glob("up*"):
+                    file.unlink()
+
+    @staticmethod
+    def last_of(stream):
+        """Its last bytes, and how many lines of rank 2 came before."""
+        last, lines = b"", 0
+        while part := stream.read1(1 << 20):
+            lines += part.count(b"rank 2] ")
+            last = (last + part)[-10000:]
+        return last, lines
 
 
 if __name__ == "__main__":

@@ -86,14 +86,6 @@ class WhatRanksAreTold(HostsTest):
         self.assertEqual(len({token for _, token in both}), 2)
         self.expect_nothing_left()
 
-    def test_much_output_and_bytes_that_are_no_text(self):
-        ended = self.launch(r'yes "$RANK 0123456789" | head -n 200000; printf "\377\376 no text\n"')
-        self.expect(ended, 0)
-        for rank in (1, 2):
-            self.assertEqual(ended.out.count(f"[b rank {rank}] {rank} 0123456789\n"), 200000)
-        of_rank_0 = re.sub(r"\[b rank \d\] [^\n]*\n", "", ended.out)  # whose bytes pass as they come
-        self.assertEqual(of_rank_0.count("0 0123456789\n"), 200000)
-
 
 class HowRunsEnd(HostsTest):
     def fails(self, script, code, *words, options=()):

@@ -76,6 +76,26 @@ class Training(HostsTest):
                 self.assertTrue(alone == self.train(f"{name} on two hosts", changes, "a", "b"), "other final weights")
         self.expect_nothing_left()
 
+    def test_data_that_one_host_lacks(self):
+        """One error, which says on which host what is not there and what to do; no rank trains."""
+        model = {"type": "gpt", "params": {**CONFIG["model"]["params"], "vocab_size": 256}}
+        for host, files in (("b", "data/a.txt"), ("a", "data/*.txt")):
+            with self.subTest(host):
+                changes = {"model": model, "dataset": {"type": "text", "params": {"seq_length": 16, "files": [f"../{files}"]}}}
+                data = self.work / "data"
+                data.mkdir(exist_ok=True)
+                (data / "a.txt").write_text("one text of several. " * 400)
+                self.hosts[host].run("mount", "-t", "tmpfs", "tmpfs", data)
+                launch, run = self.start_training(f"lacks {host}", changes, "a", "b")
+                ended = Ended(launch)
+                there = lambda: subprocess.run(self.hosts[host].words("umount", data), capture_output=True).returncode == 0
+                self.assertTrue(eventually(there))
+                self.expect(ended, 2, f"on host {host} failed first: exit 2", f"Only host {host} said so",
+                            "have to be at the same path on every host")
+                self.assertEqual((ended.out + ended.err).count(f"{self.work}/{files}"), 1, ended.text)
+                self.assertEqual([file.name for file in run.rglob("*")], ["config.json"])
+                self.expect_nothing_left()
+
     def lose(self, name, lose, *options):
         """The final weights of a run that loses something after its second checkpoint."""
         changes = {"train_steps": 30, **LAYOUTS["zero-3"],

@@ -2,12 +2,26 @@
 """`drivetrain launch` by the mpirun of MPICH and of Open MPI, and by a host file of PBS, over two hosts: what ranks are
 told, and how runs end."""
 
+import json
+import os
+import pathlib
 import re
 import shutil
 import subprocess
+import unittest
 
 import namespaces
-from hosts_fixture import Ended, HostsTest
+from hosts_fixture import Ended, HostsTest, eventually
+
+PROGRAM = pathlib.Path(os.environ["HOSTS_TEST_PROGRAM"])
+CONFIG = {
+    "train_steps": 4, "train_batch_size": 8, "gradient_accumulation_steps": 2, "output_dir": "run",
+    "model": {"type": "gpt", "params": {"hidden_size": 64, "num_layers": 2, "num_attention_heads": 2, "vocab_size": 64,
+                                        "max_position_embeddings": 16}},
+    "dataset": {"type": "synthetic", "params": {"seq_length": 16, "vocab_size": 64}},
+    "optimizer": {"type": "AdamW", "params": {"lr": 1e-3}}, "communicator": {"type": "mpi"},
+    "zero_optimization": {"stage": 3},
+}
 
 # The hosts have no names that resolve, so that MPICH is told by which interface its parts meet.
 LAUNCHERS = {
@@ -83,6 +97,51 @@ class Mpirun(HostsTest):
                                   capture_output=True, text=True)
             self.assertEqual((done.returncode, sorted(done.stdout.split())), (0, ["0", "1"]), done.stderr)
             self.assertIn("mpirun has started 2 processes", done.stderr)
+
+
+@unittest.skipUnless("mpich" in THERE, "there is no mpiexec.hydra (package mpich)")
+class MpiOverHosts(Mpirun):
+    """communicator/mpi with two ranks on each of two hosts: shared memory on a host, the network between hosts."""
+    for inherited in [name for name in vars(Mpirun) if name.startswith("test_")]:
+        vars()[inherited] = None
+
+    def train(self, name, *settings, hosts="a slots=2\nb slots=2\n", **config):
+        run = self.work / name
+        run.mkdir()
+        (run / "config.json").write_text(json.dumps({**CONFIG, **config}))
+        self.hostfile(hosts)
+        environment = {k: v for k, v in os.environ.items() if not k.startswith(("CUDA", "SSH"))}
+        args = THERE["mpich"][2].format(ssh=self.work / "ssh.sh")
+        return self.hosts["a"].start(
+            "env", "-C", run, PROGRAM, "launch", "--hostfile", self.work / "hostfile", "--force_multi", "--launcher", "mpich",
+            "--launcher_args", args, *[word for setting in settings for word in ("--set", setting)], "config.json",
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            env={**environment, "HOME": str(self.folder / "home"), "OMP_NUM_THREADS": "1"})
+
+    def weights(self, name, *settings, **more):
+        self.expect(Ended(self.train(name, *settings, **more)), 0)
+        final = sorted((self.work / name / "run/final").glob("*.safetensors"))
+        self.assertTrue(final)
+        return [file.read_bytes() for file in final]
+
+    def test_the_same_bits_with_and_without_shared_memory_and_on_one_host(self):
+        pieces = "communicator.piece_bytes=16384"  # many of each sum
+        shared = self.weights("shared", pieces)
+        self.assertTrue(shared == self.weights("flat", pieces, "communicator.share=false"), "other weights without")
+        self.assertTrue(shared == self.weights("alone", pieces, hosts="a slots=4\n"), "other weights on one host")
+
+    def test_a_killed_rank_leaves_no_memory(self):
+        launch = self.train("killed", train_steps=1000000)
+        metrics = self.work / "killed/run/metrics.jsonl"
+        self.assertTrue(eventually(lambda: metrics.exists() and metrics.stat().st_size > 0, 30))
+        for host in self.hosts.values():  # what MPI has there is its own affair, but nobody else may read what is ours
+            ours = [file for file in host.files() if "drivetrain" in file]
+            self.assertEqual([file for file in ours if file.startswith("/dev/shm")], [])
+        self.hosts["b"].run("pkill", "-KILL", "-n", "-f", "drivetrain train")
+        self.expect(Ended(launch), 137, "on host b failed first: killed by signal 9")
+        self.expect_nothing_left()
+        for host in self.hosts.values():
+            self.assertEqual([file for file in host.files() if "drivetrain" in file], [])
 
 
 class Pbs(HostsTest):

@@ -1,11 +1,16 @@
-// Which rank's end decides the exit code of launch.
+// Which rank's end decides the exit code of launch, and what is passed on of what ranks write.
 #include "launch/outcome.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <csignal>
+#include <thread>
 
+#include "launch/line_relay.h"
 #include "launch/rank_errors.h"
 
 namespace drivetrain::program {
@@ -84,6 +89,88 @@ TEST(Outcome, errors_are_the_same_where_their_cause_is) {
   EXPECT_EQ(same[0].ranks, (std::vector<int>{0, 2, 4}));
   EXPECT_EQ(same[0].note(), "2 other ranks said the same as rank 0");
   EXPECT_EQ(same[1].note(), "");
+}
+
+TEST(Outcome, a_rank_that_has_heard_an_error_says_the_same_as_the_one_that_had_it) {
+  EXPECT_EQ(heard_error("drivetrain: error: rank 12 stopped: no file x\n"), "no file x");
+  EXPECT_EQ(heard_error("drivetrain: error: call #3: rank 2 stopped: no file x"), "no file x");
+  EXPECT_EQ(heard_error("drivetrain: error: rank 2 stopped before the start; why is not known"), "");
+  EXPECT_EQ(heard_error("drivetrain: error: no file x"), "");
+  const std::string said = "drivetrain: error: ", heard = said + "rank 2 stopped: ";
+  const auto same = same_errors({heard + "no file x\n", heard + "no file y\n", said + "no file x\n  look there\n",
+                                 said + "no file z\n", heard + "call #1: rank 7 died\n", "", said + "rank 7 died\n"});
+  ASSERT_EQ(same.size(), 4u);
+  EXPECT_EQ(same[0].ranks, (std::vector<int>{0, 2}));
+  EXPECT_EQ(same[1].ranks, (std::vector<int>{1}));
+  EXPECT_EQ(same[2].ranks, (std::vector<int>{3}));
+  EXPECT_EQ(same[3].ranks, (std::vector<int>{4, 6}));
+}
+
+// Takes what a relay passes.
+struct Output {
+  ~Output() { close(fd); }
+  const int fd = memfd_create("output", MFD_CLOEXEC);
+  off_t seen = 0;
+
+  std::string after(LineRelay& relay, const std::vector<std::string>& parts) {
+    for (const std::string& part : parts) relay.take(part);
+    relay.finish();
+    std::string text(static_cast<size_t>(lseek(fd, 0, SEEK_END) - seen), ' ');
+    EXPECT_EQ(pread(fd, text.data(), text.size(), seen), static_cast<ssize_t>(text.size()));
+    seen += static_cast<off_t>(text.size());
+    return text;
+  }
+};
+
+TEST(Relay, lines_come_whole_in_whatever_parts_and_bytes_as_they_are) {
+  Output output;
+  LineRelay relay(Descriptor(), output.fd, "[1] ");
+  const std::string zero("a\0b", 3), cut(1 << 16, 'x');
+  EXPECT_EQ(output.after(relay, {"on", "e\n\ntwo\n\xff\xfe", " no text\n", zero + "\n", cut + "y\n", "end"}),
+            "[1] one\n[1] \n[1] two\n[1] \xff\xfe no text\n[1] " + zero + "\n[1] " + cut + "\n[1] y\n[1] end\n");
+  EXPECT_EQ(relay.last_lines().back(), "end");
+}
+
+TEST(Relay, only_the_last_lines_are_kept) {
+  Output output;
+  LineRelay relay(Descriptor(), output.fd, "");
+  std::string text;
+  for (int i = 0; i < 1000; ++i) text += "line " + std::to_string(i) + "\n";
+  EXPECT_EQ(output.after(relay, {text}), text);
+  ASSERT_EQ(relay.last_lines().size(), 20u);
+  EXPECT_EQ(relay.last_lines().front(), "line 980");
+}
+
+TEST(Relay, what_follows_an_error_is_held_back_until_it_is_too_much_and_never_lost) {
+  Output output;
+  LineRelay relay(Descriptor(), output.fd, "[1] ");
+  const std::string error = "drivetrain: error: it seems\n";
+  EXPECT_EQ(output.after(relay, {"before\n" + error + "why\n"}), "[1] before\n");
+  std::string more, all = "[1] " + error + "[1] why\n";
+  for (int i = 0; i < 10000; ++i) {
+    const std::string line = "line " + std::to_string(i) + "\n";
+    more += line, all += "[1] " + line;
+  }
+  EXPECT_EQ(output.after(relay, {more}), all);
+  relay.pass_error();
+  EXPECT_EQ(output.after(relay, {}), "") << "it was passed";
+}
+
+// Whoever starts the launcher may have made its output not to block.
+TEST(Relay, an_output_that_takes_no_more_for_now_loses_nothing) {
+  int ends[2];
+  ASSERT_EQ(pipe2(ends, O_CLOEXEC), 0);
+  const Descriptor from(ends[0]), to(ends[1]);
+  fcntl(to.get(), F_SETFL, O_NONBLOCK);
+  std::thread writer([&] { write_text(to.get(), std::string(300000, 'x')); });
+  size_t count = 0;
+  for (char buffer[1000]; count < 300000;) {
+    const ssize_t n = read(from.get(), buffer, sizeof buffer);
+    if (n <= 0) break;
+    count += static_cast<size_t>(n);
+  }
+  writer.join();
+  EXPECT_EQ(count, 300000u);
 }
 
 TEST(Outcome, ends_are_described_in_words) {

@@ -1,31 +1,17 @@
 #include "launch/line_relay.h"
 
-#include <poll.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <sstream>
+#include <utility>
 
 namespace drivetrain::program {
 namespace {
 constexpr size_t kLastLines = 20;         // a stack trace and what led to it
 constexpr size_t kLongestLine = 1 << 16;  // longer ones are cut, so that memory stays bounded
 }  // namespace
-
-void write_text(int fd, const std::string& text) {
-  if (fd < 0) return;
-  for (size_t done = 0; done < text.size();) {
-    const ssize_t n = write(fd, text.data() + done, text.size() - done);
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0 && errno == EAGAIN) {  // somebody who shares it has made it non-blocking
-      pollfd room{fd, POLLOUT, 0};
-      poll(&room, 1, -1);
-      continue;
-    }
-    if (n < 0) return;
-    done += static_cast<size_t>(n);
-  }
-}
 
 bool LineRelay::pass() {
   if (fd() < 0) return false;
@@ -53,9 +39,14 @@ void LineRelay::finish() {
 
 void LineRelay::take(const std::string& bytes) {
   ready_.clear();
-  for (const char c : bytes) {
-    if (c != '\n') line_ += c;
-    if (c == '\n' || line_.size() >= kLongestLine) end_line();
+  for (size_t at = 0; at < bytes.size();) {
+    const size_t end = std::min(bytes.find('\n', at), bytes.size());
+    const size_t part = std::min(end - at, kLongestLine - line_.size());
+    line_.append(bytes, at, part);
+    at += part;
+    const bool is_whole = at < bytes.size() && bytes[at] == '\n';
+    if (is_whole || line_.size() >= kLongestLine) end_line();
+    at += is_whole ? 1 : 0;
   }
   if (!errors_only_) write_text(to_, prefix_.empty() ? bytes : ready_);
   ready_.clear();
@@ -63,20 +54,28 @@ void LineRelay::take(const std::string& bytes) {
 
 void LineRelay::end_line() {
   const bool in_error = !error_.empty() || line_.starts_with("drivetrain: error: ");
-  if (in_error && error_.size() < kLongestLine) error_ += line_ + "\n";
-  if (!prefix_.empty() && (error_.empty() || error_passed_)) ready_ += prefix_ + line_ + "\n";
-  last_lines_.push_back(std::move(line_));
-  if (last_lines_.size() > kLastLines) last_lines_.pop_front();
+  if (in_error && error_.size() < kLongestLine) error_.append(line_).append("\n");
+  if (!prefix_.empty() && (error_.empty() || error_passed_))
+    ready_.append(prefix_).append(line_).append("\n");
+  else if (!prefix_.empty() && !errors_only_ && error_.size() >= kLongestLine)
+    ready_ += take_error();  // no last word: what follows would be lost
+  std::string old;           // its memory is used again
+  if (last_lines_.size() >= kLastLines) old = std::move(last_lines_.front()), last_lines_.pop_front();
+  last_lines_.push_back(std::exchange(line_, std::move(old)));
   line_.clear();
+}
+
+std::string LineRelay::take_error() {
+  error_passed_ = true;
+  std::string text;
+  std::istringstream lines(error_);
+  for (std::string line; std::getline(lines, line);) text.append(prefix_).append(line).append("\n");
+  return text;
 }
 
 void LineRelay::pass_error() {
   if ((prefix_.empty() && !errors_only_) || error_passed_) return;
-  error_passed_ = true;
-  std::string text;
-  std::istringstream lines(error_);
-  for (std::string line; std::getline(lines, line);) text += prefix_ + line + "\n";
-  write_text(to_, text);
+  write_text(to_, take_error());
 }
 
 }  // namespace drivetrain::program

@@ -1,7 +1,7 @@
 // Passes on what a rank writes to a pipe and remembers the last lines. With a prefix ("[rank 1] ") only whole lines are
 // passed, in one write each time, so that ranks do not mix; without one the bytes pass as they come. From "drivetrain:
 // error: " on, which is a rank's last word, prefixed lines are held back: often all ranks have the same to say, and
-// that once is enough.
+// that once is enough. More than 64 KB are no last word and are passed. Bytes are passed as they are, text or not.
 #pragma once
 
 #include <deque>
@@ -9,11 +9,9 @@
 #include <string>
 
 #include "launch/rank_process.h"
+#include "launch/write_text.h"
 
 namespace drivetrain::program {
-
-// All of it, or as much as the other end takes; a reader that is gone is nobody's error.
-void write_text(int fd, const std::string& text);
 
 class LineRelay {
  public:
@@ -39,6 +37,7 @@ class LineRelay {
 
  private:
   void end_line();
+  std::string take_error();  // with the prefix; from now on it is passed
 
   Descriptor from_;
   int to_;

@@ -10,7 +10,11 @@ namespace drivetrain::program {
 // where no rank is named.
 std::string cause_of(const std::string& error);
 
-// Ranks whose errors have the same cause, in order of their first rank; those that said nothing are in none.
+// Of "...: rank 2 stopped: TEXT", which a rank says that has only heard of the error, TEXT; of other errors nothing.
+std::string heard_error(const std::string& error);
+
+// Ranks whose errors have the same cause, in order of their first rank; those that said nothing are in none. Who has
+// heard an error says the same as the rank that had it.
 struct SameError {
   std::vector<int> ranks;
   // "14 other ranks said the same as rank 1"; empty for one rank

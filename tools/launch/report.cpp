@@ -1,6 +1,7 @@
 #include "launch/report.h"
 
 #include <algorithm>
+#include <set>
 
 #include <drivetrain/toolkit/text.h>
 
@@ -8,6 +9,8 @@
 
 namespace drivetrain::program {
 namespace {
+
+constexpr size_t kMostNamed = 8;  // hosts
 
 bool reads_alike(int code) { return code == 2 || code == 3; }  // configuration, plugins
 
@@ -26,6 +29,13 @@ void pass_first_errors(const std::vector<RankState>& ranks) {
     ranks[static_cast<size_t>(same.ranks.front())].pass_error();
 }
 
+// The first that had the error and has not only heard of it; rank 0's words have been passed already.
+const RankState& Report::speaker(const SameError& same) const {
+  for (const int rank : same.ranks)
+    if (rank == 0 || heard_error(state_of(rank).error()).empty()) return state_of(rank);
+  return state_of(same.ranks.front());
+}
+
 Report::Report(const std::vector<RankState>& ranks, const std::vector<RankEnd>& ends, Say say)
     : ranks_(ranks), ends_(ends), say_(std::move(say)), said_(same_errors(errors_of(ranks))) {
   for (SameError& same : said_)
@@ -36,12 +46,30 @@ Report::Report(const std::vector<RankState>& ranks, const std::vector<RankEnd>& 
 const RankState& Report::state_of(int rank) const { return ranks_[static_cast<size_t>(rank - ranks_.front().number)]; }
 
 // Often all ranks have the same to say - of the configuration, of a peer that is gone: that once, under the first rank
-// that does. Rank 0's words have been passed already.
+// that does.
 void Report::pass_errors() const {
   for (const SameError& same : said_) {
-    state_of(same.ranks.front()).pass_error();
-    if (!reads_alike(code_of(same.ranks.front())) && same.ranks.size() > 1) say_(same.note());
+    speaker(same).pass_error();
+    const auto alike = [this](int rank) { return reads_alike(code_of(rank)); };
+    if (std::none_of(same.ranks.begin(), same.ranks.end(), alike) && same.ranks.size() > 1) say_(same.note());
   }
+}
+
+// Every rank plans by itself, so a file of the config that is on all hosts is found by all.
+std::string Report::missing_there(const RankEnd& failure) const {
+  const auto same = std::find_if(said_.begin(), said_.end(), [&](const SameError& s) {
+    return std::find(s.ranks.begin(), s.ranks.end(), failure.rank) != s.ranks.end();
+  });
+  if (!reads_alike(failure.code) || same == said_.end()) return "";
+  std::set<std::string> found_it, heard_of_it;
+  for (const int rank : same->ranks)
+    (heard_error(state_of(rank).error()).empty() ? found_it : heard_of_it).insert(state_of(rank).host);
+  for (const std::string& host : found_it) heard_of_it.erase(host);
+  if (heard_of_it.empty() || found_it.size() > kMostNamed) return "";
+  std::string names;
+  for (const std::string& host : found_it) names += (names.empty() ? "" : ", ") + host;
+  return ". Only host" + std::string(found_it.size() == 1 ? " " : "s ") + names +
+         " said so: files and plugins that the config names have to be at the same path on every host";
 }
 
 void Report::name(const RankEnd& failure) const {
@@ -56,7 +84,9 @@ void Report::name(const RankEnd& failure) const {
   const bool in_log = rank.err && rank.err->passes_errors_only();
   if ((ranks_.size() == 1 && !in_log) || !rank.err) {  // its lines stand above
   } else if (reads_alike(failure.code) && all_said_the_same()) {
-    text += "; all ranks said the same";
+    const bool all_had_it =
+        std::all_of(ranks_.begin(), ranks_.end(), [](const RankState& r) { return heard_error(r.error()).empty(); });
+    text += all_had_it ? "; all ranks said the same" : "; what it said stands above" + missing_there(failure);
   } else if (stands_above(failure.rank)) {
     text += "; what it said stands above";
   } else if (!rank.err->last_lines().empty()) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include <drivetrain/toolkit/messages/message_communicator.h>
+#include <drivetrain/toolkit/messages/shared_memory_carrier.h>
 
 #include "process.h"
 
@@ -15,7 +16,8 @@ using toolkit::TransferPtr;
 
 struct MpiOptions {
   double timeout_s = 300;
-  int64_t piece_bytes = 4 << 20;
+  int64_t piece_bytes = 1 << 20;
+  bool share = true;
 };
 
 // The same on all members of a group, which meet by label first.
@@ -98,12 +100,22 @@ class MpiCommunicator final : public toolkit::MessageCommunicator {
         .range(0.001, 1e6)
         .field("piece_bytes", &Options::piece_bytes,
                "what a step of a sum receives from each other rank; less where many ranks would need more than 64 MB")
-        .range(64, 1 << 30);
+        .range(64, 1 << 30)
+        .field("share", &Options::share,
+               "ranks of one host use shared memory of ours, and add before they send to other hosts; false: MPI "
+               "carries everything, as if each rank had a host of its own");
   }
 
   MpiCommunicator(const Options& options, const Services& services)
-      : MessageCommunicator({"communicator/mpi", options.timeout_s, options.piece_bytes}, services,
-                            std::make_shared<MpiCarrier>(services.rank, services.world_size)) {}
+      : MessageCommunicator({"communicator/mpi", options.timeout_s, options.piece_bytes, options.share}, services,
+                            carrier(options, services)) {}
+
+ private:
+  static std::shared_ptr<toolkit::Carrier> carrier(const Options& options, const Services& services) {
+    const auto mpi = std::make_shared<MpiCarrier>(services.rank, services.world_size);
+    if (!options.share) return mpi;
+    return std::make_shared<toolkit::SharedMemoryCarrier>(mpi, services, options.timeout_s);
+  }
 };
 
 }  // namespace

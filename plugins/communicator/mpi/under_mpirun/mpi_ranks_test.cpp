@@ -80,6 +80,33 @@ TEST(CommunicatorMpi, however_small_the_pieces_the_bits_are_the_same) {
   });
 }
 
+TEST(CommunicatorMpi, without_shared_memory_the_bits_are_the_same) {
+  with_options(R"({"timeout_s": 20, "share": false})", [] {
+    sums_follow_the_fixed_tree(here().env.world_size);
+    check_collectives(here().env.world_size, {0, 1, 1031, 5003}, {at::kDouble, at::kHalf, at::kByte});
+  });
+}
+
+// More than is copied at once: what is left over goes through MPI, in the same order.
+TEST(CommunicatorMpi, long_messages_out_of_private_memory_keep_their_order) {
+  const int64_t ranks = here().env.world_size;
+  expect_no_errors(run_ranks(ranks, [&](Rank& r) {
+    const GroupPtr world = r.world();
+    const Collectives c{r, *world, at::kInt, Place::own};
+    const int64_t me = r.rank(), next = (me + 1) % ranks, before = (me + ranks - 1) % ranks, n = 3'000'000;
+    std::vector<at::Tensor> sent, got;
+    std::vector<WorkPtr> works;
+    for (int64_t k = 0; k < 4; ++k) {
+      sent.push_back(c.filled(n, [&](int64_t i) { return number(me + k, i, at::kInt); }));
+      works.push_back(world->send(sent.back(), next));
+    }
+    for (int64_t k = 0; k < 4; ++k) got.push_back(c.empty(n)), works.push_back(world->recv(got.back(), before));
+    for (const WorkPtr& work : works) work->wait();
+    for (int64_t k = 0; k < 4; ++k)
+      c.expect(got[static_cast<size_t>(k)], "recv", [&](int64_t i) { return number(before + k, i, at::kInt); });
+  }));
+}
+
 TEST(CommunicatorMpi, works_may_be_waited_for_in_any_order) {
   works_may_be_waited_for_in_any_order({here().env.world_size}, 60);
 }
@@ -240,6 +267,22 @@ TEST(CommunicatorMpi3, a_group_is_made_by_its_members_alone) {
     }
     r.world()->barrier();
   }));
+}
+
+// Ranks that believe to be on two hosts with two of them each.
+TEST(CommunicatorMpi4, two_hosts_of_two_ranks_have_the_bits_of_one) {
+  const CommunicatorMaker usual = communicator_maker;
+  communicator_maker = [&](const std::string& json, const Services& all_here) {
+    Services services = all_here;
+    services.local_rank %= 2, services.local_size = 2;
+    return usual(json, services);
+  };
+  sums_follow_the_fixed_tree(4);
+  with_options(R"({"timeout_s": 20, "piece_bytes": 20000})", [] {
+    sums_follow_the_fixed_tree(4);
+    check_collectives(4, {0, 1, 1031, 50021}, {at::kDouble, at::kFloat, at::kHalf});
+  });
+  communicator_maker = usual;
 }
 
 TEST(CommunicatorMpi4, overlapping_groups_do_not_disturb_each_other) { overlapping_groups_do_not_disturb_each_other(); }
