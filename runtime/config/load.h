@@ -18,7 +18,8 @@ DRIVETRAIN_INTERNAL Value load_config(const std::string& path, const std::vector
                                       const std::vector<std::string>& below = {});
 
 // A document that was handed over as an open descriptor or a pipe (`<(tool)`, /dev/stdin) lies in no folder of the
-// user's: empty then, so that its relative paths begin in the current folder.
+// user's: empty then, so that its relative paths begin in the current folder. One that `launch --copy` has brought here
+// (DRIVETRAIN_CONFIG_COPY) counts as in the folder that it came from (DRIVETRAIN_CONFIG_FOLDER).
 DRIVETRAIN_INTERNAL std::filesystem::path folder_of_document(const std::string& path);
 
 // One `a.b.c=VALUE`. VALUE is JSON; what does not parse is a string. Missing objects are created, a bare string on the

@@ -52,6 +52,7 @@ class Refusals(Refused):
         for options, words in ((("--include", "a", "--exclude", "b"), "exclude each other"),
                                (("--include", "b:2"), "the host b has no slot 2; it has 2, counted from 0"),
                                (("--include", "b:x"), "is no number of a slot"),
+                               (("--plugin-path", "/no/such/plugins"), "host a: cannot read /no/such/plugins"),
                                (("--include", "a@b:1", "--env", "CUDA_VISIBLE_DEVICES=7"),
                                 "host b: slot 1 was chosen, and CUDA_VISIBLE_DEVICES=7 there shows 1 GPU"),
                                (("--include", "bb"), "there is no host bb in the hostfile"),

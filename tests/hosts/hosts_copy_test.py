@@ -3,9 +3,9 @@
 
 
 import namespaces
-from hosts_fixture import Ended, HostsTest
+from hosts_fixture import Ended, HostsTest, eventually
 
-SAID = 'echo "$RANK on $(hostname): $RANK_COMMAND"; cat "${RANK_COMMAND##* train }" 2> /dev/null || true'
+SAID = 'echo "$RANK on $(hostname): $RANK_COMMAND"; echo "$RANK from $DRIVETRAIN_CONFIG_FOLDER"; cat "${RANK_COMMAND##* train }" 2> /dev/null || true'
 
 
 class Copies(HostsTest):
@@ -23,10 +23,14 @@ class Copies(HostsTest):
             self.addCleanup(host.run, "rm", "-rf", "/tmp/copies")
 
     def launch_copied(self, *options):
-        words = self.words("--env", "RANK_SCRIPT", "--copy", "/tmp/copies", *options)
+        return Ended(self.start_copied(*options))
+
+    def start_copied(self, *options, **words):
+        words = self.words("--env", "RANK_SCRIPT", "--copy", "/tmp/copies", *options, **words)
         launch = self.hosts["a"].start("env", "-C", self.work, *words[:-1], self.folder / "only_a/config.json",
                                        env=self.environment(SAID), stdin=-3, stdout=-1, stderr=-1)
-        return Ended(launch)
+        self.addCleanup(lambda: launch.poll() is None and launch.kill())
+        return launch
 
     def files(self):
         return self.there("find", "/tmp", "-type", "f", "-printf", "%p %i %T@ %m\n").stdout.splitlines()
@@ -38,6 +42,7 @@ class Copies(HostsTest):
         for rank, host in enumerate("abb"):
             self.assertRegex(ended.out, rf"{rank} on {host}: /tmp/copies/drivetrain-[\d.]+-[0-9a-f]{{16}}/bin/drivetrain "
                                         r"train /tmp/copies/configs/[0-9a-f]{16}/config.json")
+            self.assertIn(f"{rank} from {self.folder}/only_a\n", ended.out)
         first = self.files()
         self.assertEqual(len(first), 3)  # the program, the library, the config
         self.assertTrue(all(line.endswith(("700", "600")) for line in first), first)
@@ -55,6 +60,20 @@ class Copies(HostsTest):
         self.there("touch", "/tmp/copies")
         self.expect(self.launch_copied(), 5, "host b: exit 1: mkdir: cannot create directory")
         self.hosts["b"].run("rm", "/tmp/copies")
+
+    def test_two_launches_at_once(self):
+        for ended in map(Ended, [self.start_copied() for _ in range(2)]):
+            self.expect(ended, 0)
+        self.assertEqual(len(self.files()), 3)  # and no half of anything
+
+    def test_a_signal_ends_the_copies(self):
+        (self.folder / "slow").write_text("Host b\n  ProxyCommand sleep 100\n" + (self.folder / "ssh_config").read_text())
+        launch = self.start_copied(ssh_config="slow")
+        here = self.hosts["a"]
+        self.assertTrue(eventually(lambda: any("sleep 100" in line for line in here.processes())), here.processes())
+        here.run("pkill", "-INT", "-f", "bin/drivetrain launch")
+        self.expect(Ended(launch), 130, "stopped by signal 2 before any rank was started")
+        self.assertTrue(eventually(lambda: not here.processes()), here.processes())
 
     def test_dry_run_shows_what_would_run(self):
         ended = self.launch_copied("--dry-run")

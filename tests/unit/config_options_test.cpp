@@ -163,6 +163,22 @@ TEST(Options, Input_paths_are_relative_to_the_file_or_the_current_folder) {
   EXPECT_EQ(std::static_pointer_cast<Sharding>(options)->files[0], here + "/x");
 }
 
+// By `launch --copy`.
+TEST(Options, Input_paths_of_a_config_that_was_brought_here_are_relative_to_where_it_came_from) {
+  setenv("DRIVETRAIN_CONFIG_COPY", "/copies/a.json", 1);
+  setenv("DRIVETRAIN_CONFIG_FOLDER", "/home/me", 1);
+  const auto file_of = [](const std::string& config) {
+    Problems problems;
+    const auto options =
+        sharding_table().parse(parse_json(R"({"stage": 1, "files": ["../x"]})", config), kOwner, "", problems);
+    return std::static_pointer_cast<Sharding>(options)->files[0];
+  };
+  EXPECT_EQ(file_of("/copies/a.json"), "/home/x");
+  EXPECT_EQ(file_of("/copies/other.json"), "/x");
+  unsetenv("DRIVETRAIN_CONFIG_FOLDER");
+  unsetenv("DRIVETRAIN_CONFIG_COPY");
+}
+
 struct Blend {
   Value path;
 };

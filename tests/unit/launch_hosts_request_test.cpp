@@ -121,6 +121,8 @@ TEST_F(HostsRequestTest, options_that_would_do_nothing_are_refused) {
   expect_refused({"-n", "2", "--comment", "x"}, "--comment goes with --launcher slurm");
   expect_refused({"--launcher", "mpich", "--submit", "job.sh"}, "--submit goes with --launcher slurm");
   expect_refused({"--submit", "job.sh", "-H", path("hosts")}, "--hostfile does not go with --submit");
+  for (const char* piped : {"-", "/dev/fd/0"})
+    EXPECT_THROW(launch_request(cli::parse({"launch", "--submit", "job.sh", piped})), UsageError) << piped;
   expect_refused({"-H", path("hosts"), "--launcher", "slurm"}, "SLURM chooses the hosts");
   expect_refused({"-H", path("hosts"), "--include", "far-a", "--num_nodes", "1"}, "leave out --num_nodes");
 }

@@ -143,15 +143,17 @@ std::string refusal_of_slots(const std::vector<int>& slots, const char* visible)
 }
 
 TEST(VisibleDevices, a_chosen_slot_that_the_host_does_not_show_is_refused) {
-  EXPECT_EQ(refusal_of_slots({2, 3}, "0,1,2"),
-            "2: slot 3 was chosen, and CUDA_VISIBLE_DEVICES=0,1,2 there shows 3 GPUs, slot 0 to slot 2; choose of these, "
-            "or change the variable");
-  EXPECT_EQ(refusal_of_slots({1}, "GPU-aa"),
-            "2: slot 1 was chosen, and CUDA_VISIBLE_DEVICES=GPU-aa there shows 1 GPU, slot 0; choose of these, or change "
-            "the variable");
+  EXPECT_EQ(
+      refusal_of_slots({2, 3}, "0,1,2"),
+      "2: slot 3 was chosen, and CUDA_VISIBLE_DEVICES=0,1,2 there shows 3 GPUs, slot 0 to slot 2; choose of these, "
+      "or change the variable");
+  EXPECT_EQ(
+      refusal_of_slots({1}, "GPU-aa"),
+      "2: slot 1 was chosen, and CUDA_VISIBLE_DEVICES=GPU-aa there shows 1 GPU, slot 0; choose of these, or change "
+      "the variable");
   EXPECT_EQ(refusal_of_slots({1, 0}, "4,5"), "");
   EXPECT_EQ(refusal_of_slots({5}, nullptr), "");         // every GPU of the host
-  EXPECT_EQ(refusal_of_slots({0, 1, 2, 3}, "0,1"), "");   // nobody chose: ranks on CPUs, or CUDA refuses
+  EXPECT_EQ(refusal_of_slots({0, 1, 2, 3}, "0,1"), "");  // nobody chose: ranks on CPUs, or CUDA refuses
   for (const char* none : {"", "-1"}) EXPECT_EQ(refusal_of_slots({1, 3}, none), "");
 }
 
@@ -212,7 +214,7 @@ TEST(Message, ends_and_orders_arrive_as_they_were) {
   EXPECT_EQ(same.command, order.command);
   EXPECT_EQ(same.peers_may_take_s, 0.5);
   PrepareOrder prepare{"/w", "", "/p", true, "", 0, {"10.0.0.1"}};
-  prepare.is_again = true, prepare.environment = {"A=b"};
+  prepare.files = {"ds.json"}, prepare.is_again = true, prepare.environment = {"A=b"};
   EXPECT_EQ(PrepareOrder::of(prepare.text()).text(), prepare.text());
   EXPECT_THROW(StartOrder::of("4"), std::exception);
 }

@@ -68,7 +68,9 @@ TEST_F(LaunchTest, ranks_see_all_gpus_or_their_own_mig_instance) {
                                       std::pair{"GPU-a,GPU-b", "0 GPU-a,GPU-b\n[rank 1] 1 GPU-a,GPU-b\n"}}) {
     for (const char* file : {"/out", "/first"}) std::filesystem::remove(folder_ + file);
     setenv("CUDA_VISIBLE_DEVICES", visible, 1);
-    EXPECT_EQ(run("[ $RANK = 1 ] && while [ ! -e $D/first ]; do sleep 0.01; done; echo $RANK $CUDA_VISIBLE_DEVICES; touch $D/first"), 0);
+    EXPECT_EQ(run("[ $RANK = 1 ] && while [ ! -e $D/first ]; do sleep 0.01; done; echo $RANK $CUDA_VISIBLE_DEVICES; "
+                  "touch $D/first"),
+              0);
     EXPECT_EQ(out(), said);
   }
   unsetenv("CUDA_VISIBLE_DEVICES");

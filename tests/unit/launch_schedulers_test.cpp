@@ -179,7 +179,8 @@ TEST(BatchScript, is_the_one_that_configs_has_as_an_example) {
 
 sockaddr_in place_at(in_addr_t address, int port) {
   sockaddr_in place{};
-  place.sin_family = AF_INET, place.sin_port = htons(static_cast<uint16_t>(port)), place.sin_addr.s_addr = htonl(address);
+  place.sin_family = AF_INET, place.sin_port = htons(static_cast<uint16_t>(port)),
+  place.sin_addr.s_addr = htonl(address);
   return place;
 }
 

@@ -97,6 +97,9 @@ class Agent {
       throw HostError(2, "the current folder " + order.folder + ": " + std::strerror(errno) + same);
     if (!order.config.empty() && access(order.config.c_str(), R_OK) != 0)
       throw HostError(2, "cannot read the config file " + order.config + ": " + std::strerror(errno) + same);
+    for (const std::string& file : order.files)
+      if (access(file.c_str(), R_OK) != 0)
+        throw HostError(2, "cannot read " + file + ": " + std::strerror(errno) + same);
     if (access(order.program.c_str(), X_OK) != 0)
       throw HostError(2, "cannot run " + order.program + ": " + std::strerror(errno) + same);
     if (!order.run_folder.empty() && access(order.run_folder.c_str(), R_OK | X_OK) != 0)

@@ -19,9 +19,9 @@ constexpr const char* kTakenAlong[] = {"DRIVETRAIN_", "NCCL_", "GLOO_",  "UCX_",
                                        "OMP_",        "KMP_",  "TORCH_", "PYTORCH_"};
 // Those of one rank or one run.
 constexpr const char* kOfOneRun[] = {
-    "DRIVETRAIN_RUN_TOKEN",    "DRIVETRAIN_LISTEN_FD",      "DRIVETRAIN_NEWS_FD",     "DRIVETRAIN_RESTART_POINTS_FD",
-    "DRIVETRAIN_BEGUN_FOLDER", "DRIVETRAIN_MASTER_LISTENS", "DRIVETRAIN_BOUND_CORES", "DRIVETRAIN_LAUNCH_ID",
-    "DRIVETRAIN_LAUNCHER",     "DRIVETRAIN_FLIGHT_FD"};
+    "DRIVETRAIN_RUN_TOKEN",    "DRIVETRAIN_LISTEN_FD",      "DRIVETRAIN_NEWS_FD",      "DRIVETRAIN_RESTART_POINTS_FD",
+    "DRIVETRAIN_BEGUN_FOLDER", "DRIVETRAIN_MASTER_LISTENS", "DRIVETRAIN_BOUND_CORES",  "DRIVETRAIN_LAUNCH_ID",
+    "DRIVETRAIN_LAUNCHER",     "DRIVETRAIN_CONFIG_COPY",    "DRIVETRAIN_CONFIG_FOLDER", "DRIVETRAIN_FLIGHT_FD"};
 
 bool is_variable_name(const std::string& name) {
   const auto fits = [](char c) {

@@ -60,6 +60,7 @@ int HostsRun::prepare() {
   PrepareOrder order;
   order.folder = std::filesystem::current_path();
   order.config = request_.config.number < 0 ? request_.config_path : "";  // else it is given to every agent
+  order.files = request_.other_files;
   order.setup = request_.setup;
   order.program = request_.command.front();
   order.run_folder = wanted_.run_folder;

@@ -61,6 +61,7 @@ std::string PrepareOrder::text() const {
   put_list(fields, peers);
   put_numbers(fields, slots);
   fields.push_back(run_folder);
+  put_list(fields, files);
   fields.push_back(is_again ? "1" : "0");
   put_list(fields, environment);
   put_setup(fields, setup);
@@ -76,6 +77,7 @@ PrepareOrder PrepareOrder::of(const std::string& text) {
   order.peers = fields.list();
   order.slots = fields.numbers();
   order.run_folder = fields.text();
+  order.files = fields.list();
   order.is_again = fields.text() == "1";
   order.environment = fields.list();
   order.setup = fields.setup();

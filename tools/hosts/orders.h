@@ -14,10 +14,11 @@ struct PrepareOrder {
   bool has_rank_0 = false;
   std::string master_addr;
   int master_port = 0;
-  std::vector<std::string> peers = {};  // addresses of the other hosts
-  std::vector<int> slots = {};          // of this host, a rank each
-  std::string run_folder = {};          // that the run goes on in; "": any
-  bool is_again = false;                // slots may have been left out since the user chose them
+  std::vector<std::string> peers = {};        // addresses of the other hosts
+  std::vector<int> slots = {};                // of this host, a rank each
+  std::string run_folder = {};                // that the run goes on in; "": any
+  std::vector<std::string> files = {};        // beside the config, that have to be there
+  bool is_again = false;                      // slots may have been left out since the user chose them
   std::vector<std::string> environment = {};  // as in StartOrder
   RankSetup setup = {};
 

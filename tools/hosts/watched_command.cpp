@@ -7,18 +7,6 @@
 #include <csignal>
 
 namespace drivetrain::program {
-namespace {
-
-std::string text_of(const Descriptor& file) {
-  std::string text;
-  char buffer[1 << 16];
-  for (ssize_t n; (n = pread(file.get(), buffer, sizeof buffer, static_cast<off_t>(text.size()))) > 0;)
-    text.append(buffer, static_cast<size_t>(n));
-  return text;
-}
-
-}  // namespace
-
 WatchedCommand::WatchedCommand(const std::vector<std::string>& command, const std::vector<std::string>& environment)
     : out_(memfd_create("out", MFD_CLOEXEC)), err_(memfd_create("err", MFD_CLOEXEC)) {
   sigset_t none;
@@ -50,8 +38,8 @@ void WatchedCommand::signal(int number) {
   if (pid_ > 0) kill(pid_, number);
 }
 
-std::string WatchedCommand::out() const { return text_of(out_); }
+std::string WatchedCommand::out() const { return content_of(out_); }
 
-std::string WatchedCommand::err() const { return text_of(err_); }
+std::string WatchedCommand::err() const { return content_of(err_); }
 
 }  // namespace drivetrain::program

@@ -5,20 +5,11 @@
 
 #include "config/printable.h"
 #include "doctor/limits.h"
+#include "hosts_doctor/fields.h"
 #include "hosts_doctor/judge.h"
 
 namespace drivetrain::program {
 namespace {
-
-std::string field_of(const Value& object, const char* key) {
-  const Value* const value = object.find(key);
-  return value && value->is_string() ? value->as_string() : "";
-}
-
-double number_of(const Value& facts, const char* key) {
-  const Value* const value = facts.find(key);
-  return value && value->is_number() ? value->as_double() : 0;
-}
 
 std::string gpus_text(const Value& facts) {
   const Value* const gpus = facts.find("gpus");
@@ -32,9 +23,9 @@ std::string summary_of(const Value& doctor) {
   const Value* const facts = doctor.find("facts");
   if (!facts || !facts->find("cores")) return "examined";
   const Value* const plugins = facts->find("plugins");
-  return concat(number_of(*facts, "usable_cores"), " cores, ", bytes_text(number_of(*facts, "memory_bytes")),
-                " of memory, /dev/shm ", bytes_text(number_of(*facts, "dev_shm_bytes")), ", LibTorch ",
-                one_line(field_of(*facts, "libtorch")), ", ", gpus_text(*facts), ", ",
+  return concat(number_field(*facts, "usable_cores"), " cores, ", bytes_text(number_field(*facts, "memory_bytes")),
+                " of memory, /dev/shm ", bytes_text(number_field(*facts, "dev_shm_bytes")), ", LibTorch ",
+                one_line(text_field(*facts, "libtorch")), ", ", gpus_text(*facts), ", ",
                 plugins && plugins->is_object() ? plugins->members().size() : 0, " files of plugins");
 }
 
@@ -46,10 +37,10 @@ struct Common {
 
 Finding finding_of(const Value& value) {
   Finding finding;
-  finding.level = field_of(value, "level") == "problem" ? Finding::problem : Finding::warning;
-  finding.about = field_of(value, "about");
-  finding.text = field_of(value, "found"), finding.remedy = field_of(value, "remedy");
-  finding.code = number_of(value, "code") == 3 ? ErrorCode::plugin : ErrorCode::config;
+  finding.level = text_field(value, "level") == "problem" ? Finding::problem : Finding::warning;
+  finding.about = text_field(value, "about");
+  finding.text = text_field(value, "found"), finding.remedy = text_field(value, "remedy");
+  finding.code = number_field(value, "code") == 3 ? ErrorCode::plugin : ErrorCode::config;
   return finding;
 }
 
@@ -59,7 +50,7 @@ std::vector<Common> found_on_hosts(const SurveyReport& survey) {
     const Value* const findings = host.doctor.find("findings");
     if (!findings || !findings->is_array()) continue;
     for (const Value& one : findings->items()) {
-      if (field_of(one, "level") == "ok") continue;
+      if (text_field(one, "level") == "ok") continue;
       const Finding finding = finding_of(one);
       const auto same = std::find_if(list.begin(), list.end(), [&](const Common& other) {
         return other.finding.level == finding.level && other.finding.about == finding.about &&

@@ -9,6 +9,7 @@
 #include <drivetrain/toolkit/text.h>
 
 #include "hosts/watched_command.h"
+#include "hosts_doctor/fields.h"
 #include "hosts_doctor/judge.h"
 #include "launch/line_relay.h"
 #include "launch/outcome.h"
@@ -17,16 +18,6 @@ namespace drivetrain::program {
 namespace {
 
 constexpr double kBenchMayTakeS = 240, kEndMayTakeS = 15;
-
-double number_of(const Value& object, const char* key) {
-  const Value* const value = object.find(key);
-  return value && value->is_number() ? value->as_double() : 0;
-}
-
-std::string text_of(const Value& object, const char* key) {
-  const Value* const value = object.find(key);
-  return value && value->is_string() ? value->as_string() : "";
-}
 
 bool all_have_gpus(const SurveyReport& survey) {
   return std::all_of(survey.hosts.begin(), survey.hosts.end(), [](const HostReport& host) {
@@ -60,7 +51,7 @@ std::string some_of(const std::string& errors) {
 std::string figures(const Value& results) {
   std::string text;
   const auto is_same = [](const Value& one, const Value& other, const char* key) {
-    return text_of(one, key) == text_of(other, key);
+    return text_field(one, key) == text_field(other, key);
   };
   for (size_t i = 0; i < results.items().size(); ++i) {
     const Value& small = results.items()[i];
@@ -69,10 +60,10 @@ std::string figures(const Value& results) {
     for (const Value& other : results.items())
       if (is_same(other, small, "op") && is_same(other, small, "buffers")) large = &other;
     const Value* const seconds = small.find("seconds");
-    text += concat("\n", text_of(small, "op"), ": ", number_of(small, "bytes"), " bytes in ",
-                   formatted("%.0f us, ", 1e6 * (seconds ? number_of(*seconds, "median") : 0)),
-                   formatted("%.0f MB at %.2f GB/s", number_of(*large, "bytes") / 1e6,
-                             number_of(*large, "bus_bytes_per_s") / 1e9));
+    text += concat("\n", text_field(small, "op"), ": ", number_field(small, "bytes"), " bytes in ",
+                   formatted("%.0f us, ", 1e6 * (seconds ? number_field(*seconds, "median") : 0)),
+                   formatted("%.0f MB at %.2f GB/s", number_field(*large, "bytes") / 1e6,
+                             number_field(*large, "bus_bytes_per_s") / 1e9));
   }
   return text;
 }
@@ -127,7 +118,7 @@ Value judge_ranks(Findings& findings, const SurveyReport& survey, const RanksReq
       throw fail(ErrorCode::internal, "bench collectives printed no results");
     findings.ok("collectives",
                 concat(ranks, " ranks on ", survey.hosts.size(), " hosts agree about every value; communicator/",
-                       text_of(results->items().front(), "communicator"), figures(*results)));
+                       text_field(results->items().front(), "communicator"), figures(*results)));
   });
   return report;
 }

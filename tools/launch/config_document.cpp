@@ -87,13 +87,7 @@ ConfigDocument config_of_text(const std::string& text, int number) {
   return {sealed_file(text, "of the launcher"), number, "/dev/fd/" + std::to_string(number)};
 }
 
-std::string text_of(const ConfigDocument& document) {
-  std::string text;
-  char buffer[1 << 16];
-  for (ssize_t n; (n = pread(document.file.get(), buffer, sizeof buffer, static_cast<off_t>(text.size()))) > 0;)
-    text.append(buffer, static_cast<size_t>(n));
-  return text;
-}
+std::string text_of(const ConfigDocument& document) { return content_of(document.file); }
 
 void move_to_common_number(ConfigDocument& document) {
   if (document.number <= STDERR_FILENO) return;

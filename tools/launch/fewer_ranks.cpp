@@ -26,14 +26,6 @@ std::string one_line(std::string error) {
   return text;
 }
 
-std::string bytes_of(int descriptor) {
-  std::string text;
-  char buffer[1 << 16];
-  for (ssize_t n; (n = pread(descriptor, buffer, sizeof buffer, static_cast<off_t>(text.size()))) > 0;)
-    text.append(buffer, static_cast<size_t>(n));
-  return text;
-}
-
 // The member "train_batch_size" of the plan.
 int64_t sequences_of(const std::string& plan) {
   const std::string key = "\"train_batch_size\":";
@@ -77,7 +69,7 @@ PlanAnswer ask_plan(const LaunchRequest& request, int ranks, SignalWatch& signal
   PlanAnswer answer;
   answer.signal = end.signal;
   if (end.failure) answer.refusal = end.error.empty() ? end.cause : one_line(end.error);
-  answer.sequences = sequences_of(bytes_of(plan.get()));
+  answer.sequences = sequences_of(content_of(plan));
   return answer;
 }
 

@@ -75,6 +75,14 @@ void Descriptor::close() {
   fd_ = -1;
 }
 
+std::string content_of(const Descriptor& file) {
+  std::string text;
+  char buffer[1 << 16];
+  for (ssize_t n; (n = pread(file.get(), buffer, sizeof buffer, static_cast<off_t>(text.size()))) > 0;)
+    text.append(buffer, static_cast<size_t>(n));
+  return text;
+}
+
 void set_variables(const std::vector<std::string>& entries) {
   for (const std::string& entry : entries) {
     const size_t equals = entry.find('=');

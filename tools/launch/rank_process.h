@@ -25,6 +25,9 @@ class Descriptor {
   int fd_;
 };
 
+// All of a file, whatever was read of it before.
+std::string content_of(const Descriptor& file);
+
 // A listening socket on a free port of 127.0.0.1, so that no other program can take the port between its choice and the
 // moment rank 0 serves on it. Throws std::system_error.
 Descriptor listen_on_free_port(int& port);

@@ -107,6 +107,8 @@ LaunchRequest launch_request(const Arguments& arguments) {
   read_elastic(arguments, request);
   read_setup(arguments, request);
   if (command.name == "train") request.resume = arguments.text("--resume");
+  for (const Arguments::Given& given : options)
+    if (given.name == "--deepspeed" || given.name == "--plugin-path") request.other_files.push_back(given.value);
   std::vector<std::string> plain = arguments.plain();
   if (!plain.empty()) {
     request.config = read_config_once(plain.front() == "-" ? "/dev/stdin" : plain.front());

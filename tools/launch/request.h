@@ -17,10 +17,11 @@ struct LaunchRequest {
   int ranks = 1;
   std::vector<std::string> command;  // of every rank: program and arguments, without --resume
   std::vector<std::string>
-      command_here;         // the same for this host, where those of the run have copies; empty: as theirs
-  std::string resume;       // what --resume says; "": it was not given
-  ConfigDocument config;    // handed on where it can be read only once
-  std::string config_path;  // as ranks are given it; "": there is none
+      command_here;                      // the same for this host, where those of the run have copies; empty: as theirs
+  std::string resume;                    // what --resume says; "": it was not given
+  ConfigDocument config;                 // handed on where it can be read only once
+  std::string config_path;               // as ranks are given it; "": there is none
+  std::vector<std::string> other_files;  // that --deepspeed and --plugin-path name, as ranks are given them
   HostsRequest hosts;
   RankSetup setup;
   bool save_pid = false;

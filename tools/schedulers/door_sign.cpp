@@ -81,7 +81,8 @@ std::string DoorSign::text() const {
 DoorSign DoorSign::of(const std::string& text) {
   std::istringstream words(text);
   DoorSign sign;
-  if (!(words >> sign.key >> sign.port >> sign.network)) throw std::runtime_error("the launcher's address is not whole");
+  if (!(words >> sign.key >> sign.port >> sign.network))
+    throw std::runtime_error("the launcher's address is not whole");
   for (std::string address; words >> address;) sign.addresses.push_back(address);
   return sign;
 }

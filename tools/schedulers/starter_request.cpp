@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "cli/parse.h"
+#include "config/printable.h"
 #include "schedulers/allocation.h"
 #include "schedulers/batch_script.h"
 #include "schedulers/command_output.h"
@@ -75,6 +76,10 @@ class SchedulersReader {
                                  "--max-restarts", "--elastic", "--elastic_training"})
         if (one.name == option)
           refuse(one.name + " does not go with --submit: SLURM chooses the hosts of the job, --num_nodes K of them");
+    // The job reads it when it runs, on another host.
+    if (const auto& plain = given_.plain(); !plain.empty() && !std::filesystem::is_regular_file(plain.front()))
+      refuse("--submit wants a config that the job can read when it runs; " + shown(plain.front()) +
+             " is no file: save it as one");
     request_.starter = "slurm";
     request_.submit = given_.text("--submit");
     request_.script =

@@ -55,9 +55,7 @@ size_t most_guests() {
   return is_known ? std::clamp<size_t>(limit.rlim_cur / 2, 1, kMostGuests) : kMostGuests;
 }
 
-bool is_out_of_files(int error) {
-  return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
-}
+bool is_out_of_files(int error) { return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM; }
 
 std::string address_it_came_to(const Descriptor& socket) {
   sockaddr_storage own = {};
@@ -83,7 +81,8 @@ std::vector<pollfd> TaskDoor::fds() const {
 }
 
 void TaskDoor::send_one_away() {
-  const auto stranger = std::find_if(guests_.begin(), guests_.end(), [](const Guest& one) { return one.hello.empty(); });
+  const auto stranger =
+      std::find_if(guests_.begin(), guests_.end(), [](const Guest& one) { return one.hello.empty(); });
   guests_.erase(stranger == guests_.end() ? guests_.begin() : stranger);
 }
 
