@@ -144,6 +144,11 @@ TEST(Environment, files_have_names_and_values) {
   EXPECT_REFUSED(parse_environment_file("A=1\nexport B=2\n", "f"), "f:2: wanted NAME=VALUE");
   EXPECT_REFUSED(parse_environment_file("1A=1\n", "f"), "f:1: wanted NAME=VALUE");
   setenv("LAUNCH_HOSTS_TEST", "here", 1);
+  EXPECT_REFUSED(parse_environment_file(std::string("A=1\nB=2\0x\n", 10), "f"), "f:2: the value of B has a zero byte");
+  for (const std::string name : {"RANK", "MASTER_PORT", "DRIVETRAIN_RUN_TOKEN", "DRIVETRAIN_LAUNCH_ID"}) {
+    EXPECT_REFUSED(parse_environment_file(name + "=3\n", "f"), "f:1: " + name + ": launch itself gives that");
+    EXPECT_REFUSED(environment_of_option({name + "=3"}), "--env " + name + ": launch itself gives that");
+  }
   EXPECT_EQ(environment_of_option({"LAUNCH_HOSTS_TEST", "X=a=b"}), (Words{"LAUNCH_HOSTS_TEST=here", "X=a=b"}));
   EXPECT_REFUSED(environment_of_option({"LAUNCH_HOSTS_NOT_SET"}), "the variable is not set here");
 }
