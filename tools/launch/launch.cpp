@@ -6,6 +6,7 @@
 
 #include <csignal>
 #include <cstdlib>
+#include <filesystem>
 #include <system_error>
 
 #include "hosts/dry_run.h"
@@ -30,6 +31,15 @@ void open_standard_descriptors() {
   if (fd >= 0) close(fd);
 }
 
+// Libraries answer with what nobody understands.
+void check_current_folder() {
+  std::error_code failed;
+  static_cast<void>(std::filesystem::current_path(failed));
+  if (failed)
+    throw HostError(8, "the current folder is not there any more, or cannot be read: " + failed.message() +
+                           "; `cd` to a folder that is");
+}
+
 int ranks_here(const LaunchRequest& request) {
   const HostsRequest& hosts = request.hosts;
   return hosts.hosts.empty() ? request.ranks
@@ -49,6 +59,7 @@ void set_environment(const HostsRequest& hosts) {
 }  // namespace
 
 int launch(const LaunchRequest& request) try {
+  check_current_folder();
   if (!request.hosts.said.empty()) launcher_says(request.err, request.hosts.said);
   if (request.hosts.dry_run) {
     write_text(request.out, dry_run_text(request));
