@@ -171,7 +171,8 @@ class HowConnectionsEnd(HostsTest):
         self.wait_for(*UP)
         self.hosts["b"].run("pkill", "-KILL", "-f", "drivetrain agent")
         self.assertEqual(launch.wait(30), 5)
-        self.assertIn(b"on host b failed first: lost with its host", launch.stderr.read())
+        self.assertIn(b"on host b failed first: lost with its host: ssh ended with exit 255: its agent was killed there "
+                      b"while the connection stood", launch.stderr.read())
         self.expect_nothing_left()
 
     def test_an_ssh_that_hangs(self):
@@ -191,7 +192,8 @@ class HowConnectionsEnd(HostsTest):
         self.addCleanup(mend, "b")
         self.assertEqual(launch.wait(40), 5)
         self.assertLess(time.monotonic() - begin, 16)
-        self.assertIn(b"rank 1 on host b failed first: lost with its host: ssh ended with exit 255", launch.stderr.read())
+        self.assertIn(b"rank 1 on host b failed first: lost with its host: ssh ended with exit 255: the host, or the network to it, "
+                      b"does not answer", launch.stderr.read())
         # Nobody can tell b: its agent sees by itself that the network does not answer.
         self.assertTrue(eventually(lambda: not self.hosts["b"].processes(), 20), self.hosts["b"].processes())
         self.expect_nothing_left()

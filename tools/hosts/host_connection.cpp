@@ -17,6 +17,24 @@
 namespace drivetrain::program {
 namespace {
 
+// ssh says nothing of either. A connection that is cut brings nothing for four seconds before ssh gives it up, while an
+// agent speaks each second to its end.
+constexpr double kCutIsSilentS = 3;
+constexpr const char* kNoAnswer = "the host, or the network to it, does not answer";
+constexpr const char* kAgentKilled =
+    "its agent was killed there while the connection stood, perhaps for want of memory (`dmesg` on that host)";
+
+// What ssh says of the key of a host that it knows by another one; "": nothing.
+std::string changed_key(const std::string& said) {
+  if (said.find("IDENTIFICATION HAS CHANGED") == std::string::npos) return "";
+  std::istringstream lines(said);
+  std::string offending;
+  for (std::string line; std::getline(lines, line);)
+    if (line.starts_with("Offending ")) offending = line.substr(0, line.find('\r'));
+  return "its host key is another one than ssh knows" + (offending.empty() ? "" : " (" + printable(offending) + ")") +
+         ": if the host was installed anew, remove the old key there; if not, somebody may stand between";
+}
+
 struct TwoEnds {
   Descriptor from, to;
 };
@@ -136,8 +154,9 @@ std::string HostConnection::reason() {
   reap(1);
   receive(0);  // its last words
   if (!fault_.empty()) return fault_;
+  if (const std::string key = changed_key(said_); !key.empty()) return key;
   std::string text = last_line_.empty() ? "" : printable(last_line_);
-  if (code_ == 255 && text.empty()) text = "the host, or the network to it, does not answer";
+  if (code_ == 255 && text.empty()) text = errors_ && silent_s_ < kCutIsSilentS ? kAgentKilled : kNoAnswer;
   if (code_ >= 0) text = "ssh ended with exit " + std::to_string(code_) + (text.empty() ? "" : ": " + text);
   return text.empty() ? "ssh ended and said nothing" : text;
 }
