@@ -16,6 +16,7 @@
 #include "hosts/message.h"
 #include "hosts/orders.h"
 #include "hosts/visible_devices.h"
+#include "launch/config_document.h"
 
 namespace drivetrain::program {
 namespace {
@@ -143,12 +144,12 @@ TEST(Environment, files_have_names_and_values) {
   EXPECT_EQ(parse_environment_file("# x\nA=1\r\n\n  B=a b=c\nC=\n", "f"), (Words{"A=1", "B=a b=c", "C="}));
   EXPECT_REFUSED(parse_environment_file("A=1\nexport B=2\n", "f"), "f:2: wanted NAME=VALUE");
   EXPECT_REFUSED(parse_environment_file("1A=1\n", "f"), "f:1: wanted NAME=VALUE");
-  setenv("LAUNCH_HOSTS_TEST", "here", 1);
   EXPECT_REFUSED(parse_environment_file(std::string("A=1\nB=2\0x\n", 10), "f"), "f:2: the value of B has a zero byte");
   for (const std::string name : {"RANK", "MASTER_PORT", "DRIVETRAIN_RUN_TOKEN", "DRIVETRAIN_LAUNCH_ID"}) {
     EXPECT_REFUSED(parse_environment_file(name + "=3\n", "f"), "f:1: " + name + ": launch itself gives that");
     EXPECT_REFUSED(environment_of_option({name + "=3"}), "--env " + name + ": launch itself gives that");
   }
+  setenv("LAUNCH_HOSTS_TEST", "here", 1);
   EXPECT_EQ(environment_of_option({"LAUNCH_HOSTS_TEST", "X=a=b"}), (Words{"LAUNCH_HOSTS_TEST=here", "X=a=b"}));
   EXPECT_REFUSED(environment_of_option({"LAUNCH_HOSTS_NOT_SET"}), "the variable is not set here");
 }

@@ -195,7 +195,9 @@ TEST_F(LateRanksTest, a_question_that_came_to_every_process_ends_nothing) {
   if (child == 0) {
     signal(SIGPIPE, SIG_IGN);
     SignalWatch signals;
+    Outlets outlets(STDOUT_FILENO, STDERR_FILENO);
     RanksToStart wanted{.count = 2, .command = {"/bin/sleep", "0.3"}, .signals_reach_ranks = true};
+    wanted.outlets = &outlets;
     raise(SIGUSR2);
     const AttemptEnd end = Attempt(request_, wanted, signals).run();
     _exit(end.code + end.signal);

@@ -127,7 +127,6 @@ class Agent {
     if (const std::string devices = devices_of_slots(order.slots, std::getenv("CUDA_VISIBLE_DEVICES"));
         !devices.empty())
       wanted.environment.push_back("CUDA_VISIBLE_DEVICES=" + devices);
-    wanted.out = wanted.err = -1;
     wanted.setup = order.setup;
     wanted.signals_reach_ranks = order.signals_reach_ranks;
     wanted.place = {order.first,

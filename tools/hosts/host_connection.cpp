@@ -71,7 +71,7 @@ std::vector<std::string> ssh_command(const HostsRequest& request, const std::str
 }
 
 HostConnection::HostConnection(const Host& host, const std::vector<std::string>& command, const void* signal_mask,
-                               int to)
+                               Outlet& to)
     : host_(host), errors_to_(to) {
   TwoEnds in = ssh_pipe(), out = ssh_pipe(), err = ssh_pipe();
   RankStart start;
@@ -84,7 +84,7 @@ HostConnection::HostConnection(const Host& host, const std::vector<std::string>&
   for (const Descriptor* end : {&from_, &err_}) fcntl(end->get(), F_SETFL, O_NONBLOCK);
 }
 
-HostConnection::HostConnection(const Host& host, Descriptor socket, int to)
+HostConnection::HostConnection(const Host& host, Descriptor socket, Outlet& to)
     : host_(host), to_(Outbox(Descriptor(fcntl(socket.get(), F_DUPFD_CLOEXEC, 3)))), errors_to_(to) {
   from_ = std::move(socket);
   fault_ = "its agent is gone";
@@ -104,7 +104,7 @@ std::vector<Message> HostConnection::receive(double passed_s) {
   std::vector<Message> list;
   std::string bytes;
   if (is_open() && !read_available(from_.get(), bytes)) from_.close();
-  // A launcher that was stopped itself, or whose output nobody took, has read nothing for as long.
+  // A launcher that was stopped itself has read nothing for as long.
   silent_s_ = bytes.empty() ? silent_s_ + std::min(passed_s, 1.0) : 0;
   reader_.take(bytes);
   try {
@@ -117,7 +117,7 @@ std::vector<Message> HostConnection::receive(double passed_s) {
 }
 
 void HostConnection::pass_errors() {
-  errors_.emplace(Descriptor(), errors_to_, "[" + name() + "] ");
+  errors_.emplace(Descriptor(), &errors_to_, "[" + name() + "] ");
   errors_->take(said_);
   if (const std::string& before = reader_.before_mark(); !before.empty()) errors_->take(before);
 }

@@ -71,7 +71,7 @@ AttemptEnd Attempt::could_not_start(const std::string& reason) const {
   if (wanted_.others)
     wanted_.others->said(reason);
   else
-    write_text(wanted_.err, "drivetrain: error: " + reason + "\n");
+    wanted_.outlets->err.put("drivetrain: error: " + reason + "\n");
   AttemptEnd end;
   end.code = 8;
   end.failure = RankEnd{.rank = static_cast<int>(started), .code = 8};
@@ -83,20 +83,23 @@ void Attempt::say(const std::string& text) const {
   if (wanted_.others)
     wanted_.others->said(text);
   else
-    launcher_says(wanted_.err, text);
+    launcher_says(wanted_.outlets->err, text);
 }
 
 bool Attempt::any_running() const {
   return std::any_of(ranks_.begin(), ranks_.end(), [](const RankState& r) { return r.running(); });
 }
 
+bool Attempt::takes_output() const {
+  return wanted_.others ? wanted_.others->takes_output() : wanted_.outlets->take_more();
+}
+
 void Attempt::wait_for_something() {
   std::vector<pollfd> fds{{signals_.fd(), POLLIN, 0}, {started_.restart_points.fd(), POLLIN, 0}};
-  if (wanted_.others)
-    for (const pollfd& one : wanted_.others->fds()) fds.push_back(one);
+  for (const pollfd& one : wanted_.others ? wanted_.others->fds() : wanted_.outlets->rooms()) fds.push_back(one);
   const size_t first = fds.size();
   std::vector<LineRelay*> relays;
-  const bool may_read = !wanted_.others || wanted_.others->takes_output();
+  const bool may_read = takes_output();
   for (RankState& rank : ranks_)
     for (LineRelay* relay : {rank.out.get(), rank.err.get()}) {
       if (!relay || relay->fd() < 0 || !may_read) continue;
@@ -109,6 +112,7 @@ void Attempt::wait_for_something() {
   poll(fds.data(), fds.size(), std::max(0, static_cast<int>(wait_s * 1000) + 1));
   for (size_t i = 0; i < relays.size(); ++i)
     if (fds[first + i].revents) relays[i]->pass();
+  if (wanted_.outlets) wanted_.outlets->turn();
   started_.restart_points.take();
   while (const int number = signals_.next()) on_own_signal(number);
   if (!wanted_.others) return;
@@ -155,6 +159,7 @@ void Attempt::on_signal(int number) {
     reminded_ = true;
   } else {
     insisted_ = true;
+    if (wanted_.outlets) wanted_.outlets->insist();
     signal_ranks(ranks_, SIGKILL);
   }
 }
@@ -235,8 +240,10 @@ void Attempt::keep_deadlines() {
     on_signal(expected_);
     expected_ = 0;
   }
+  if (!takes_output()) late_.output_waits(now());
   if (some_wait_for_others()) late_.watch(now(), !ends_.empty(), stop_others_.has_begun());
   if (some_said_error()) stop_others_.begin(now());
+  if (wanted_.outlets && (signal_ != 0 || stop_others_.has_begun())) wanted_.outlets->end();
   if (any_running()) stop_others_.act(now(), signal_);
 }
 

@@ -47,7 +47,7 @@ bool LineRelay::pass() {
 
 void LineRelay::finish() {
   if (!line_.empty()) end_line();
-  if (!errors_only_) write_text(to_, ready_);
+  if (!errors_only_) put(ready_);
   ready_.clear();
 }
 
@@ -57,8 +57,12 @@ void LineRelay::take(const std::string& bytes) {
     if (c != '\n') line_ += c;
     if (c == '\n' || line_.size() >= kLongestLine) end_line();
   }
-  if (!errors_only_) write_text(to_, prefix_.empty() ? bytes : ready_);
+  if (!errors_only_) put(prefix_.empty() ? bytes : ready_);
   ready_.clear();
+}
+
+void LineRelay::put(const std::string& text) {
+  if (to_) to_->put(text);
 }
 
 void LineRelay::end_line() {
@@ -76,7 +80,7 @@ void LineRelay::pass_error() {
   std::string text;
   std::istringstream lines(error_);
   for (std::string line; std::getline(lines, line);) text += prefix_ + line + "\n";
-  write_text(to_, text);
+  put(text);
 }
 
 }  // namespace drivetrain::program

@@ -8,19 +8,21 @@
 #include <functional>
 #include <string>
 
+#include "launch/outlet.h"
 #include "launch/rank_process.h"
 
 namespace drivetrain::program {
 
-// All of it, or as much as the other end takes; a reader that is gone is nobody's error.
+// All of it, however long that takes, or as much as the other end takes before it is gone, which is nobody's error. Not
+// for what ranks write, nor while they run: see Outlet.
 void write_text(int fd, const std::string& text);
 
 class LineRelay {
  public:
   using Listener = std::function<void(const std::string&)>;
-  // from: the read end of a pipe, not blocking; none: what `take` is given. to: -1: nowhere. `listener` gets every byte
-  // as it comes.
-  LineRelay(Descriptor from, int to, std::string prefix, Listener listener = {})
+  // from: the read end of a pipe, not blocking; none: what `take` is given. to: null: nowhere. `listener` gets every
+  // byte as it comes.
+  LineRelay(Descriptor from, Outlet* to, std::string prefix, Listener listener = {})
       : from_(std::move(from)), to_(to), prefix_(std::move(prefix)), listener_(std::move(listener)) {}
 
   // What comes goes elsewhere, to a log, and here only an error.
@@ -38,10 +40,11 @@ class LineRelay {
   void finish();
 
  private:
+  void put(const std::string& text);
   void end_line();
 
   Descriptor from_;
-  int to_;
+  Outlet* to_;
   std::string prefix_;
   Listener listener_;
   std::string line_, ready_, error_;

@@ -19,6 +19,8 @@ std::vector<std::string> errors_of(const std::vector<RankState>& ranks) {
 
 }  // namespace
 
+void launcher_says(Outlet& to, const std::string& text) { to.put("drivetrain launch: " + printable(text) + "\n"); }
+
 void launcher_says(int to, const std::string& text) { write_text(to, "drivetrain launch: " + printable(text) + "\n"); }
 
 void pass_first_errors(const std::vector<RankState>& ranks) {
