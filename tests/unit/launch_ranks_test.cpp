@@ -37,6 +37,32 @@ TEST_F(LaunchTest, ranks_of_a_run_share_a_secret_that_no_command_line_shows) {
   EXPECT_EQ(secrets.size(), 2u);  // a new one for each run
 }
 
+TEST_F(LaunchTest, the_ranks_of_one_host_meet_where_the_user_says) {
+  int port = 0;
+  { const Descriptor listener = listen_on_free_port(port); }
+  request_.hosts.master_port = port, request_.hosts.master_addr = "127.0.0.2";
+  EXPECT_EQ(run("echo $RANK of $WORLD_SIZE $LOCAL_WORLD_SIZE $MASTER_ADDR:$MASTER_PORT ${DRIVETRAIN_RUN_TOKEN:+token}"),
+            0);
+  for (const char* rank : {"0", "1"})
+    EXPECT_EQ(count_of(rank + (" of 2 2 127.0.0.2:" + std::to_string(port) + " token\n"), out()), 1u) << out() << err();
+  const Descriptor taken = listen_on_free_port(request_.hosts.master_port);
+  request_.hosts.master_addr = "127.0.0.1";
+  EXPECT_EQ(run("touch $D/ran"), 5);
+  EXPECT_EQ(count_of("Address already in use; without --master_port a free port is taken", err()), 1u) << err();
+  EXPECT_FALSE(std::filesystem::exists(folder_ + "/ran"));
+}
+
+TEST_F(LaunchTest, a_folder_that_was_deleted_is_told_before_any_rank_starts) {
+  const std::filesystem::path before = std::filesystem::current_path();
+  std::filesystem::create_directory(folder_ + "/gone");
+  std::filesystem::current_path(folder_ + "/gone");
+  std::filesystem::remove(folder_ + "/gone");
+  EXPECT_EQ(run("touch $D/ran"), 8);
+  std::filesystem::current_path(before);
+  EXPECT_EQ(count_of("the current folder is not there any more", err()), 1u) << err();
+  EXPECT_FALSE(std::filesystem::exists(folder_ + "/ran"));
+}
+
 TEST_F(LaunchTest, rank_0_is_told_which_rank_failed) {
   request_.ranks = 2;
   EXPECT_EQ(

@@ -23,14 +23,13 @@ constexpr double kLostHostEndsInS = 6;
 std::string ranks_text(int count) { return std::to_string(count) + (count == 1 ? " rank" : " ranks"); }
 
 // Where each host's launch is started by somebody else: the ranks of this one.
-Place own_place(const HostsRequest& hosts) {
+Place own_place(const HostsRequest& hosts, int ranks) {
   Place place;
-  if (hosts.hosts.empty()) return place;
   const auto own = static_cast<size_t>(hosts.node_rank);
   const std::vector<Host> before(hosts.hosts.begin(), hosts.hosts.begin() + hosts.node_rank);
-  const bool alone = hosts.hosts.size() == 1;
+  const bool alone = hosts.hosts.size() <= 1;
   if (alone && hosts.master_addr.empty() && hosts.master_port == 0) return place;
-  place.first = ranks_of(before), place.here = static_cast<int>(hosts.hosts[own].slots.size());
+  place.first = ranks_of(before), place.here = alone ? ranks : static_cast<int>(hosts.hosts[own].slots.size());
   place.master_addr = hosts.master_addr, place.master_port = hosts.master_port;
   place.listens = alone;  // others may be started earlier
   if (alone) place.token = new_run_token();
@@ -98,7 +97,7 @@ AttemptEnd Restarting::attempt_here() {
   if (point_ && point_->tag.empty()) wanted.environment.push_back(kBegunFolder + ("=" + point_->output_dir));
   wanted.ask_restart_points = request_.max_restarts > 0;
   wanted.outlets = &outlets_;
-  wanted.place = own_place(request_.hosts);
+  wanted.place = own_place(request_.hosts, ranks_);
   wanted.setup = request_.setup;
   wanted.setup.logs_may_be_there = attempts_ > 1;
   return Attempt(request_, wanted, signals_).run();
