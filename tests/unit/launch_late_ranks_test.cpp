@@ -226,6 +226,24 @@ TEST_F(LateRanksTest, too_few_open_files_are_told_at_once_with_the_figure) {
     EXPECT_EQ(count_of(part, err()), 1u) << err();
 }
 
+TEST_F(LateRanksTest, too_few_processes_are_told_with_the_rank_and_the_figure) {
+  request_.err = open(errors_to_.c_str(), O_WRONLY | O_CREAT, 0600);
+  const pid_t child = fork();
+  if (child == 0) {
+    const rlimit few = {1, 1};
+    if (geteuid() == 0 && (setgid(65534) != 0 || setuid(65534) != 0)) _exit(77);  // root has no such limit
+    setrlimit(RLIMIT_NPROC, &few);
+    request_.command = {"/bin/true"};
+    _exit(launch(request_));
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  if (WEXITSTATUS(status) == 77) GTEST_SKIP() << "another user cannot be had";
+  EXPECT_EQ(WEXITSTATUS(status), 8);
+  for (const char* part : {"error: rank 0 could not be started", "may have 1 processes and threads", "`ulimit -u`"})
+    EXPECT_EQ(count_of(part, err()), 1u) << err();
+}
+
 TEST_F(LateRanksTest, the_own_limit_of_open_files_is_raised_where_that_is_allowed) {
   const rlimit few = {40, 100};
   start({"/bin/bash", "-c", "true"});

@@ -68,14 +68,15 @@ AttemptEnd Attempt::run() {
 AttemptEnd Attempt::could_not_start(const std::string& reason) const {
   const auto started =
       wanted_.place.first + std::count_if(ranks_.begin(), ranks_.end(), [](const RankState& r) { return r.pid > 0; });
+  const std::string which = "rank " + std::to_string(started) + " could not be started: ";
   if (wanted_.others)
-    wanted_.others->said(reason);
+    wanted_.others->said(which + reason);
   else
-    wanted_.outlets->err.put("drivetrain: error: " + reason + "\n");
+    wanted_.outlets->err.put("drivetrain: error: " + which + reason + "\n");
   AttemptEnd end;
   end.code = 8;
   end.failure = RankEnd{.rank = static_cast<int>(started), .code = 8};
-  end.cause = "rank " + std::to_string(started) + " could not be started: " + reason;
+  end.cause = which + reason;
   return end;
 }
 

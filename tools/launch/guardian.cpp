@@ -61,7 +61,7 @@ Guardian::Guardian(const std::string& launch_id) {
   life_ = Descriptor(ends[1]);
   const std::string mark = std::string(kLaunchId) + "=" + launch_id + '\0';
   pid_ = fork();
-  if (pid_ < 0) throw std::system_error(errno, std::generic_category(), "launch: cannot start a process");
+  if (pid_ < 0) throw_no_process();
   if (pid_ == 0) life_.close(), guard(parent_lives.get(), mark);
 }
 
