@@ -244,6 +244,33 @@ TEST_F(LateRanksTest, too_few_processes_are_told_with_the_rank_and_the_figure) {
     EXPECT_EQ(count_of(part, err()), 1u) << err();
 }
 
+// An agent whose launcher is gone; the marked process stands for what its ranks have started.
+TEST_F(LateRanksTest, who_guards_an_agent_kills_it_where_it_is_stopped_and_what_it_has_started) {
+  setenv("D", folder_.c_str(), 1);
+  for (const bool has_limit : {false, true}) {
+    const std::string id = new_launch_id();
+    const pid_t agent = fork();
+    if (agent == 0) {
+      const Guardian guardian(id, has_limit ? 1 : 0);
+      setenv(kLaunchId, id.c_str(), 1);
+      if (fork() == 0) execl("/bin/bash", "bash", "-c", "echo $$ >> $D/pids; exec sleep 1000", nullptr);
+      raise(SIGSTOP);
+      _exit(0);
+    }
+    int status = 0;
+    waitpid(agent, &status, WUNTRACED);
+    ASSERT_TRUE(WIFSTOPPED(status));
+    ASSERT_TRUE(eventually([&] { return pids().size() == 1u; }));
+    if (!has_limit) std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+    if (!has_limit) EXPECT_EQ(waitpid(agent, &status, WNOHANG), 0);
+    if (!has_limit) kill(agent, SIGKILL);
+    waitpid(agent, &status, 0);
+    EXPECT_TRUE(WIFSIGNALED(status));
+    expect_all_gone();
+    std::filesystem::remove(folder_ + "/pids");
+  }
+}
+
 TEST_F(LateRanksTest, the_own_limit_of_open_files_is_raised_where_that_is_allowed) {
   const rlimit few = {40, 100};
   start({"/bin/bash", "-c", "true"});

@@ -14,6 +14,9 @@
 namespace drivetrain::program {
 namespace {
 
+// The launcher has given it up by then (kSilenceS), and its connection is closed. Whoever stops a launcher means it.
+constexpr double kAgentMayStandS = 15;
+
 struct Pipe {
   Descriptor from, to;
 };
@@ -50,7 +53,7 @@ class Starter {
     if (wanted_.place.first == 0) own = prepare(started);
     const int count = wanted_.only_rank_0 ? 1 : here();
     if (wanted_.setup.bind_cores) cores_.emplace(wanted_.setup.core_list, here(), visible_devices());
-    started.guardian = std::make_unique<Guardian>(launch_id_);
+    started.guardian = std::make_unique<Guardian>(launch_id_, wanted_.others ? kAgentMayStandS : 0);
     started.ranks.resize(static_cast<size_t>(count));
     for (int local = 0; local < count; ++local) started.ranks[static_cast<size_t>(local)].number = first() + local;
     for (int local = 0; local < count; ++local) {
