@@ -68,6 +68,8 @@ TEST_F(LaunchTest, rank_0_is_told_which_rank_failed) {
   EXPECT_EQ(
       run("if [ $RANK = 1 ]; then exit 3; fi; read -t 5 line <&$DRIVETRAIN_NEWS_FD; echo \"news: $line\"; exit 5"), 3);
   EXPECT_EQ(count_of("news: rank 1 has ended: exit 3 (", out()), 1u) << out() << err();
+  EXPECT_EQ(run("[ $RANK = 1 ] || { read -t 5 line <&$DRIVETRAIN_NEWS_FD; echo \"news: $line.\"; }"), 0);
+  EXPECT_EQ(count_of("news: rank 1 has ended: exit 0.", out()), 1u) << "it may not have come yet: " << out() << err();
 }
 
 TEST_F(LaunchTest, lines_of_several_ranks_do_not_mix_and_none_is_lost) {

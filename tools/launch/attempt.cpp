@@ -2,6 +2,7 @@
 
 #include <poll.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <csignal>
@@ -219,10 +220,12 @@ void Attempt::on_exit(size_t index, int status, bool killed) {
 }
 
 void Attempt::note_end(const RankEnd& end) {
-  if (end.code == 0 || (signal_ != 0 && !end.killed && is_as_asked(end.code, signal_))) return;
-  stop_others_.begin(now());
-  // Rank 0 tells the others, whose waits end then; a rank that had come that far has told it itself.
-  write_text(started_.news.get(), "rank " + std::to_string(end.rank) + " has ended: " + describe_end(end) + "\n");
+  if (signal_ != 0 && !end.killed && is_as_asked(end.code, signal_)) return;
+  // Rank 0 tells the others, whose waits end then; a rank that had come that far has told it itself. One that ended
+  // well is news only where it never came. A stopped rank 0 reads nothing.
+  const std::string news = "rank " + std::to_string(end.rank) + " has ended: " + describe_end(end) + "\n";
+  static_cast<void>(!write(started_.news.get(), news.data(), news.size()));
+  if (end.code != 0) stop_others_.begin(now());
 }
 
 // Of a rank alone the end is its own affair.
