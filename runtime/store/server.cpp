@@ -5,9 +5,13 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
+#include <cstdlib>
 #include <cstring>
+#include <sstream>
+#include <string_view>
 
 #include <drivetrain/error.h>
 
@@ -22,6 +26,7 @@ constexpr size_t kStrangersBesideRanks = 128;
 constexpr size_t kReadAtOnce = size_t{1} << 16;
 constexpr int64_t kHighestRank = 1 << 20;
 constexpr int kEventsAtOnce = 64;
+constexpr std::string_view kRank = "rank ";  // so do news of the launcher begin
 
 }  // namespace
 
@@ -121,17 +126,23 @@ void StoreServer::on_event(int fd, uint32_t events) {
   drop(fd);
 }
 
-// A rank that died before it came has no connection that could tell.
+// A rank that died before it came has no connection that could tell. One that ended well matters only where it never
+// came, for the others would wait for it.
 void StoreServer::read_launcher_news() {
-  char text[512];
+  char text[4096];
   const ssize_t n = read(by_.news, text, sizeof text);
   if (n < 0) return;
   if (n == 0) {
     epoll_ctl(epoll_, EPOLL_CTL_DEL, by_.news, nullptr);
     return;
   }
-  const std::string news(text, static_cast<size_t>(n));
-  table_.set(kStopped, news.substr(0, news.find('\n')));
+  std::istringstream lines(std::string(text, static_cast<size_t>(n)));
+  for (std::string news; std::getline(lines, news);) {
+    const bool ended_well = news.ends_with(": exit 0");
+    const int64_t rank = std::strtoll(news.c_str() + std::min(news.size(), kRank.size()), nullptr, 10);
+    if (ended_well && (rank == 0 || ranks_seen_.count(rank) != 0)) continue;
+    return table_.set(kStopped, news + (ended_well ? " before it had joined the run" : ""));
+  }
 }
 
 // The oldest of those who did not say who they are goes first, so that silence keeps nobody out.

@@ -96,6 +96,12 @@ class Refusals(Refused):
                      ssh_config=config)
         config = self.ssh_config("config_unknown", f"Host b\n  UserKnownHostsFile {self.folder}/nobody_known\n")
         self.refused(5, "host b: it cannot be reached by ssh", "Host key verification failed", ssh_config=config)
+        known = (self.folder / "known_hosts").read_text()
+        other = (self.folder / "wrong_key.pub").read_text()
+        (self.folder / "another_known").write_text("".join(f"{line.split()[0]} {other}" for line in known.splitlines(True)))
+        config = self.ssh_config("config_changed", f"Host b\n  UserKnownHostsFile {self.folder}/another_known\n")
+        self.refused(5, "host b: it cannot be reached by ssh: its host key is another one than ssh knows (Offending ",
+                     f"{self.folder}/another_known:", "if the host was installed anew, remove the old key", ssh_config=config)
 
 
 class WhatIsNotThere(Refused):

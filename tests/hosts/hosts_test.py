@@ -139,6 +139,51 @@ class HowRunsEnd(HostsTest):
         self.expect_nothing_left()
 
 
+class OutputThatNobodyReads(HostsTest):
+    """stdout of the launch is a pipe that is full."""
+    fill = 'touch "$W/up$RANK"; while :; do echo -----------------------------------------------------------; done'
+
+    def unread(self, script):
+        launch = self.start(script)
+        self.wait_for(*UP)
+        asleep = 0
+        while asleep < 30:  # rank 0 waits to write
+            self.assertIsNone(launch.poll())
+            pid = (self.work / "pid").read_text().strip()
+            state = self.hosts["a"].run("ps", "-o", "stat=", "-p", pid).stdout
+            asleep = asleep + 1 if state.startswith("S") else 0
+            time.sleep(0.02)
+        return launch, time.monotonic()
+
+    def expect_end(self, launch, begin, code, *words):
+        self.assertEqual(launch.wait(30), code)
+        self.assertLess(time.monotonic() - begin, 10)
+        said = launch.stderr.read().decode()
+        for word in (*words, "drivetrain launch: stdout is not read: what ranks wrote and it did not take is dropped"):
+            self.assertIn(word, said)
+        self.expect_nothing_left()
+
+    def test_a_signal_ends_the_run_as_ever(self):
+        launch, begin = self.unread('stop=0; trap "stop=1" TERM; [ $RANK = 0 ] && echo $$ > "$W/pid"; touch "$W/up$RANK"; '
+                                    '[ $RANK != 0 ] && { sleep 100 & wait; exit 143; }; while [ $stop = 0 ]; do '
+                                    'echo ----------------------------------------------------; done; touch "$W/saved"; exit 143')
+        self.hosts["a"].run("pkill", "-TERM", "-f", "drivetrain launch")
+        self.expect_end(launch, begin, 143)
+        self.assertTrue((self.work / "saved").exists())
+
+    def test_a_lost_rank_is_named(self):
+        launch, begin = self.unread('[ $RANK = 2 ] && { touch "$W/up2"; exec sleep 107; }; echo $$ > "$W/pid"; ' + self.fill)
+        self.hosts["b"].run("pkill", "-KILL", "-f", "sleep 107")
+        self.expect_end(launch, begin, 137, "rank 2 on host b failed first: killed by signal 9")
+
+    def test_a_full_disk_is_told(self):
+        launch = self.hosts["a"].start("env", "-C", self.work, "sh", "-c", '"$@" > /dev/full', "sh",
+                                       *self.words("--env", "RANK_SCRIPT", "--env", "W"),
+                                       env=self.environment("echo a line"), stdout=-1, stderr=-1)
+        ended = Ended(launch)
+        self.expect(ended, 0, "stdout cannot be written: No space left on device; output is lost")
+
+
 class HowConnectionsEnd(HostsTest):
     def test_a_launcher_that_is_killed(self):
         launch = self.start(SLEEP)
@@ -163,8 +208,17 @@ class HowConnectionsEnd(HostsTest):
         self.wait_for(*UP)
         self.hosts["b"].run("pkill", "-KILL", "-f", "drivetrain agent")
         self.assertEqual(launch.wait(30), 5)
-        self.assertIn(b"on host b failed first: lost with its host", launch.stderr.read())
+        self.assertIn(b"on host b failed first: lost with its host: ssh ended with exit 255: its agent was killed there "
+                      b"while the connection stood", launch.stderr.read())
         self.expect_nothing_left()
+
+    def test_an_agent_that_is_stopped(self):
+        launch = self.start(SLEEP)
+        self.wait_for(*UP)
+        self.hosts["b"].run("pkill", "-STOP", "-f", "drivetrain agent")
+        self.assertEqual(launch.wait(40), 5)
+        self.assertIn(b"on host b failed first: lost with its host: its agent has said nothing", launch.stderr.read())
+        self.expect_nothing_left(40)
 
     def test_an_ssh_that_hangs(self):
         launch = self.start(SLEEP)
@@ -183,7 +237,8 @@ class HowConnectionsEnd(HostsTest):
         self.addCleanup(mend, "b")
         self.assertEqual(launch.wait(40), 5)
         self.assertLess(time.monotonic() - begin, 16)
-        self.assertIn(b"rank 1 on host b failed first: lost with its host: ssh ended with exit 255", launch.stderr.read())
+        self.assertIn(b"rank 1 on host b failed first: lost with its host: ssh ended with exit 255: the host, or the network to it, "
+                      b"does not answer", launch.stderr.read())
         # Nobody can tell b: its agent sees by itself that the network does not answer.
         self.assertTrue(eventually(lambda: not self.hosts["b"].processes(), 20), self.hosts["b"].processes())
         self.expect_nothing_left()

@@ -93,6 +93,12 @@ TEST(CoreBinding, what_cannot_be_is_refused) {
   EXPECT_EQ(parse_core_list("0,2-4"), (Numbers{0, 2, 3, 4}));
   for (const char* wrong : {"", ",", "a", "3-1", "1,1", "2-4,3", "-1", "1-", "1,0", "99999"})
     EXPECT_THROW(parse_core_list(wrong), UsageError) << wrong;
+  try {
+    parse_core_list("0-99999999");
+    FAIL();
+  } catch (const UsageError& e) {
+    EXPECT_NE(std::string(e.what()).find("no machine has a core 99999999"), std::string::npos) << e.what();
+  }
 }
 
 TEST(CoreBinding, gpus_are_found_by_number_and_by_uuid) {

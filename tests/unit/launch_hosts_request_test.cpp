@@ -125,6 +125,8 @@ TEST_F(HostsRequestTest, options_that_would_do_nothing_are_refused) {
     EXPECT_THROW(launch_request(cli::parse({"launch", "--submit", "job.sh", piped})), UsageError) << piped;
   expect_refused({"-H", path("hosts"), "--launcher", "slurm"}, "SLURM chooses the hosts");
   expect_refused({"-H", path("hosts"), "--include", "far-a", "--num_nodes", "1"}, "leave out --num_nodes");
+  expect_refused({"-n", "2", "--master_addr", "a b"}, "--master_addr: \"a b\" is no host name or address");
+  expect_refused({"-n", "2", "--master_addr", ""}, "--master_addr wants an address");
 }
 
 TEST_F(HostsRequestTest, spares_have_room_for_the_ranks_of_the_largest_host_or_say_for_how_many) {

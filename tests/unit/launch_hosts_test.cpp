@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <stdexcept>
@@ -16,6 +17,7 @@
 #include "hosts/message.h"
 #include "hosts/orders.h"
 #include "hosts/visible_devices.h"
+#include "launch/config_document.h"
 
 namespace drivetrain::program {
 namespace {
@@ -64,7 +66,31 @@ TEST(HostList, what_is_no_hostfile_is_refused_with_its_line) {
   EXPECT_REFUSED(parse_hostfile("-l slots=1\n", "f"), "no host name");
   EXPECT_REFUSED(parse_hostfile("a;b slots=1\n", "f"), "no host name");
   EXPECT_REFUSED(read_hostfile("/no/such/file"), "cannot read the hostfile");
-  EXPECT_REFUSED(read_hostfile("/proc/self"), "cannot read the hostfile");
+  EXPECT_REFUSED(read_hostfile("/proc/self"), "which is a folder");
+  EXPECT_REFUSED(parse_hostfile("worker-A slots=1\nWorker-a slots=2\n", "f"),
+                 "f:2: the host Worker-a stands here and in");
+}
+
+TEST(HostList, what_has_no_end_or_no_writer_is_refused) {
+  EXPECT_REFUSED(read_hostfile("/dev/zero"), "which is a device");
+  const std::string fifo = testing::TempDir() + "/hostfile_" + std::to_string(getpid());
+  ASSERT_EQ(mkfifo(fifo.c_str(), 0600), 0);
+  EXPECT_REFUSED(read_pipe(fifo, "the hostfile " + fifo, 0.1), "gave 0 bytes and no end within 0.1 s");
+  unlink(fifo.c_str());
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  ASSERT_EQ(write(ends[1], "a slots=2\n", 10), 10);
+  close(ends[1]);
+  EXPECT_EQ(text_of(read_hostfile("/dev/fd/" + std::to_string(ends[0]))), "a:01 ") << "as of <(command)";
+  close(ends[0]);
+}
+
+TEST(HostList, a_hundred_thousand_lines_are_compared_in_no_time) {
+  std::string text;
+  for (int i = 0; i < 100'000; ++i) text += "worker-" + std::to_string(i) + " slots=1\n";
+  EXPECT_EQ(parse_hostfile(text, "f").size(), 100'000u);
+  EXPECT_REFUSED(parse_hostfile(text + "worker-77 slots=1\n", "f"),
+                 "f:100001: the host worker-77 stands here and in line 78");
 }
 
 // The examples of DeepSpeed's own help texts, and the order of the hostfile whatever the filter's is.
@@ -119,6 +145,11 @@ TEST(Environment, files_have_names_and_values) {
   EXPECT_EQ(parse_environment_file("# x\nA=1\r\n\n  B=a b=c\nC=\n", "f"), (Words{"A=1", "B=a b=c", "C="}));
   EXPECT_REFUSED(parse_environment_file("A=1\nexport B=2\n", "f"), "f:2: wanted NAME=VALUE");
   EXPECT_REFUSED(parse_environment_file("1A=1\n", "f"), "f:1: wanted NAME=VALUE");
+  EXPECT_REFUSED(parse_environment_file(std::string("A=1\nB=2\0x\n", 10), "f"), "f:2: the value of B has a zero byte");
+  for (const std::string name : {"RANK", "MASTER_PORT", "DRIVETRAIN_RUN_TOKEN", "DRIVETRAIN_LAUNCH_ID"}) {
+    EXPECT_REFUSED(parse_environment_file(name + "=3\n", "f"), "f:1: " + name + ": launch itself gives that");
+    EXPECT_REFUSED(environment_of_option({name + "=3"}), "--env " + name + ": launch itself gives that");
+  }
   setenv("LAUNCH_HOSTS_TEST", "here", 1);
   EXPECT_EQ(environment_of_option({"LAUNCH_HOSTS_TEST", "X=a=b"}), (Words{"LAUNCH_HOSTS_TEST=here", "X=a=b"}));
   EXPECT_REFUSED(environment_of_option({"LAUNCH_HOSTS_NOT_SET"}), "the variable is not set here");

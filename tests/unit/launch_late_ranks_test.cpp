@@ -195,7 +195,9 @@ TEST_F(LateRanksTest, a_question_that_came_to_every_process_ends_nothing) {
   if (child == 0) {
     signal(SIGPIPE, SIG_IGN);
     SignalWatch signals;
+    Outlets outlets(STDOUT_FILENO, STDERR_FILENO);
     RanksToStart wanted{.count = 2, .command = {"/bin/sleep", "0.3"}, .signals_reach_ranks = true};
+    wanted.outlets = &outlets;
     raise(SIGUSR2);
     const AttemptEnd end = Attempt(request_, wanted, signals).run();
     _exit(end.code + end.signal);
@@ -222,6 +224,51 @@ TEST_F(LateRanksTest, too_few_open_files_are_told_at_once_with_the_figure) {
   EXPECT_EQ(open_files_wanted(2, 300) - open_files_wanted(2), 900);  // three streams of each ssh
   for (const char* part : {"2 ranks: each process needs 52 open files", "12 are allowed", "ulimit -n 52"})
     EXPECT_EQ(count_of(part, err()), 1u) << err();
+}
+
+TEST_F(LateRanksTest, too_few_processes_are_told_with_the_rank_and_the_figure) {
+  request_.err = open(errors_to_.c_str(), O_WRONLY | O_CREAT, 0600);
+  const pid_t child = fork();
+  if (child == 0) {
+    const rlimit few = {1, 1};
+    if (geteuid() == 0 && (setgid(65534) != 0 || setuid(65534) != 0)) _exit(77);  // root has no such limit
+    setrlimit(RLIMIT_NPROC, &few);
+    request_.command = {"/bin/true"};
+    _exit(launch(request_));
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  if (WEXITSTATUS(status) == 77) GTEST_SKIP() << "another user cannot be had";
+  EXPECT_EQ(WEXITSTATUS(status), 8);
+  for (const char* part : {"error: rank 0 could not be started", "may have 1 processes and threads", "`ulimit -u`"})
+    EXPECT_EQ(count_of(part, err()), 1u) << err();
+}
+
+// An agent whose launcher is gone; the marked process stands for what its ranks have started.
+TEST_F(LateRanksTest, who_guards_an_agent_kills_it_where_it_is_stopped_and_what_it_has_started) {
+  setenv("D", folder_.c_str(), 1);
+  for (const bool has_limit : {false, true}) {
+    const std::string id = new_launch_id();
+    const pid_t agent = fork();
+    if (agent == 0) {
+      const Guardian guardian(id, has_limit ? 1 : 0);
+      setenv(kLaunchId, id.c_str(), 1);
+      if (fork() == 0) execl("/bin/bash", "bash", "-c", "echo $$ >> $D/pids; exec sleep 1000", nullptr);
+      raise(SIGSTOP);
+      _exit(0);
+    }
+    int status = 0;
+    waitpid(agent, &status, WUNTRACED);
+    ASSERT_TRUE(WIFSTOPPED(status));
+    ASSERT_TRUE(eventually([&] { return pids().size() == 1u; }));
+    if (!has_limit) std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+    if (!has_limit) EXPECT_EQ(waitpid(agent, &status, WNOHANG), 0);
+    if (!has_limit) kill(agent, SIGKILL);
+    waitpid(agent, &status, 0);
+    EXPECT_TRUE(WIFSIGNALED(status));
+    expect_all_gone();
+    std::filesystem::remove(folder_ + "/pids");
+  }
 }
 
 TEST_F(LateRanksTest, the_own_limit_of_open_files_is_raised_where_that_is_allowed) {

@@ -12,6 +12,7 @@
 
 #include "launch/line_relay.h"
 #include "launch/rank_errors.h"
+#include "launch/write_text.h"
 
 namespace drivetrain::program {
 namespace {
@@ -110,6 +111,7 @@ TEST(Outcome, a_rank_that_has_heard_an_error_says_the_same_as_the_one_that_had_i
 struct Output {
   ~Output() { close(fd); }
   const int fd = memfd_create("output", MFD_CLOEXEC);
+  Outlet outlet{fd};
   off_t seen = 0;
 
   std::string after(LineRelay& relay, const std::vector<std::string>& parts) {
@@ -124,7 +126,7 @@ struct Output {
 
 TEST(Relay, lines_come_whole_in_whatever_parts_and_bytes_as_they_are) {
   Output output;
-  LineRelay relay(Descriptor(), output.fd, "[1] ");
+  LineRelay relay(Descriptor(), &output.outlet, "[1] ");
   const std::string zero("a\0b", 3), cut(1 << 16, 'x');
   EXPECT_EQ(output.after(relay, {"on", "e\n\ntwo\n\xff\xfe", " no text\n", zero + "\n", cut + "y\n", "end"}),
             "[1] one\n[1] \n[1] two\n[1] \xff\xfe no text\n[1] " + zero + "\n[1] " + cut + "\n[1] y\n[1] end\n");
@@ -133,7 +135,7 @@ TEST(Relay, lines_come_whole_in_whatever_parts_and_bytes_as_they_are) {
 
 TEST(Relay, only_the_last_lines_are_kept) {
   Output output;
-  LineRelay relay(Descriptor(), output.fd, "");
+  LineRelay relay(Descriptor(), &output.outlet, "");
   std::string text;
   for (int i = 0; i < 1000; ++i) text += "line " + std::to_string(i) + "\n";
   EXPECT_EQ(output.after(relay, {text}), text);
@@ -143,7 +145,7 @@ TEST(Relay, only_the_last_lines_are_kept) {
 
 TEST(Relay, what_follows_an_error_is_held_back_until_it_is_too_much_and_never_lost) {
   Output output;
-  LineRelay relay(Descriptor(), output.fd, "[1] ");
+  LineRelay relay(Descriptor(), &output.outlet, "[1] ");
   const std::string error = "drivetrain: error: it seems\n";
   EXPECT_EQ(output.after(relay, {"before\n" + error + "why\n"}), "[1] before\n");
   std::string more, all = "[1] " + error + "[1] why\n";

@@ -76,11 +76,39 @@ TEST_F(LaunchTest, ranks_see_all_gpus_or_their_own_mig_instance) {
   unsetenv("CUDA_VISIBLE_DEVICES");
 }
 
+TEST_F(LaunchTest, the_ranks_of_one_host_meet_where_the_user_says) {
+  int port = 0;
+  { const Descriptor listener = listen_on_free_port(port); }
+  request_.hosts.master_port = port, request_.hosts.master_addr = "127.0.0.2";
+  EXPECT_EQ(run("echo $RANK of $WORLD_SIZE $LOCAL_WORLD_SIZE $MASTER_ADDR:$MASTER_PORT ${DRIVETRAIN_RUN_TOKEN:+token}"),
+            0);
+  for (const char* rank : {"0", "1"})
+    EXPECT_EQ(count_of(rank + (" of 2 2 127.0.0.2:" + std::to_string(port) + " token\n"), out()), 1u) << out() << err();
+  const Descriptor taken = listen_on_free_port(request_.hosts.master_port);
+  request_.hosts.master_addr = "127.0.0.1";
+  EXPECT_EQ(run("touch $D/ran"), 5);
+  EXPECT_EQ(count_of("Address already in use; without --master_port a free port is taken", err()), 1u) << err();
+  EXPECT_FALSE(std::filesystem::exists(folder_ + "/ran"));
+}
+
+TEST_F(LaunchTest, a_folder_that_was_deleted_is_told_before_any_rank_starts) {
+  const std::filesystem::path before = std::filesystem::current_path();
+  std::filesystem::create_directory(folder_ + "/gone");
+  std::filesystem::current_path(folder_ + "/gone");
+  std::filesystem::remove(folder_ + "/gone");
+  EXPECT_EQ(run("touch $D/ran"), 8);
+  std::filesystem::current_path(before);
+  EXPECT_EQ(count_of("the current folder is not there any more", err()), 1u) << err();
+  EXPECT_FALSE(std::filesystem::exists(folder_ + "/ran"));
+}
+
 TEST_F(LaunchTest, rank_0_is_told_which_rank_failed) {
   request_.ranks = 2;
   EXPECT_EQ(
       run("if [ $RANK = 1 ]; then exit 3; fi; read -t 5 line <&$DRIVETRAIN_NEWS_FD; echo \"news: $line\"; exit 5"), 3);
   EXPECT_EQ(count_of("news: rank 1 has ended: exit 3 (", out()), 1u) << out() << err();
+  EXPECT_EQ(run("[ $RANK = 1 ] || { read -t 5 line <&$DRIVETRAIN_NEWS_FD; echo \"news: $line.\"; }"), 0);
+  EXPECT_EQ(count_of("news: rank 1 has ended: exit 0.", out()), 1u) << "it may not have come yet: " << out() << err();
 }
 
 TEST_F(LaunchTest, lines_of_several_ranks_do_not_mix_and_none_is_lost) {

@@ -155,6 +155,24 @@ TEST(Ranks, that_the_launcher_saw_fail_before_they_came_are_named) {
   expect_it_works(*rank_0, *waiting);
 }
 
+// It would be waited for. One that came, and ended well, is done.
+TEST(Ranks, that_ended_well_before_they_came_are_named) {
+  int news[2];
+  ASSERT_EQ(pipe(news), 0);
+  int64_t port = 0;
+  const int listener = listening_socket(port);
+  RankEnvironment env = environment_at(port, 0, 3);
+  env.listen_fd = listener;
+  env.news_fd = news[0];
+  const auto rank_0 = make_store(env, 10), waiting = make_store(environment_at(port, 1, 3), 10);
+  const std::string came = "rank 1 has ended: exit 0\n", came_not = "rank 2 has ended: exit 0\n";
+  ASSERT_EQ(write(news[1], came.data(), came.size()), static_cast<ssize_t>(came.size()));
+  EXPECT_EQ(said_by([&] { waiting->get("never", 0.5); }).text.find("has ended"), std::string::npos);
+  ASSERT_EQ(write(news[1], came_not.data(), came_not.size()), static_cast<ssize_t>(came_not.size()));
+  EXPECT_EQ(said_by([&] { waiting->get("never", 20); }).text, "rank 2 has ended: exit 0 before it had joined the run");
+  close(news[1]);
+}
+
 TEST(Ranks, hear_the_first_reason_that_anybody_gives) {
   Hosted run(3);
   const auto one = run.join(1), two = run.join(2);

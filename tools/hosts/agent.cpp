@@ -20,6 +20,7 @@
 #include "hosts/visible_devices.h"
 #include "launch/attempt.h"
 #include "launch/open_files.h"
+#include "launch/write_text.h"
 #include "schedulers/starter_command.h"
 #include "schedulers/task_door.h"
 
@@ -131,7 +132,6 @@ class Agent {
     if (const std::string devices = devices_of_slots(order.slots, std::getenv("CUDA_VISIBLE_DEVICES"));
         !devices.empty())
       wanted.environment.push_back("CUDA_VISIBLE_DEVICES=" + devices);
-    wanted.out = wanted.err = -1;
     wanted.setup = order.setup;
     wanted.signals_reach_ranks = order.signals_reach_ranks;
     wanted.place = {order.first,

@@ -11,10 +11,10 @@
 #include "hosts/host_connection.h"
 #include "hosts/meeting.h"
 #include "hosts/watched_command.h"
-#include "launch/line_relay.h"
 #include "launch/outcome.h"
 #include "launch/report.h"
 #include "launch/signal_watch.h"
+#include "launch/write_text.h"
 
 namespace drivetrain::program {
 namespace {

@@ -18,10 +18,26 @@ namespace {
 constexpr const char* kTakenAlong[] = {"DRIVETRAIN_", "NCCL_", "GLOO_",  "UCX_",    "MKL_",
                                        "OMP_",        "KMP_",  "TORCH_", "PYTORCH_"};
 // Those of one rank or one run.
-constexpr const char* kOfOneRun[] = {
-    "DRIVETRAIN_RUN_TOKEN",    "DRIVETRAIN_LISTEN_FD",      "DRIVETRAIN_NEWS_FD",      "DRIVETRAIN_RESTART_POINTS_FD",
-    "DRIVETRAIN_BEGUN_FOLDER", "DRIVETRAIN_MASTER_LISTENS", "DRIVETRAIN_BOUND_CORES",  "DRIVETRAIN_LAUNCH_ID",
-    "DRIVETRAIN_LAUNCHER",     "DRIVETRAIN_CONFIG_COPY",    "DRIVETRAIN_CONFIG_FOLDER", "DRIVETRAIN_FLIGHT_FD"};
+constexpr const char* kOfOneRun[] = {"DRIVETRAIN_RUN_TOKEN",
+                                     "DRIVETRAIN_LISTEN_FD",
+                                     "DRIVETRAIN_NEWS_FD",
+                                     "DRIVETRAIN_RESTART_POINTS_FD",
+                                     "DRIVETRAIN_BEGUN_FOLDER",
+                                     "DRIVETRAIN_MASTER_LISTENS",
+                                     "DRIVETRAIN_BOUND_CORES",
+                                     "DRIVETRAIN_LAUNCH_ID",
+                                     "DRIVETRAIN_LAUNCHER",
+                                     "DRIVETRAIN_FLIGHT_FD",
+                                     "DRIVETRAIN_CONFIG_COPY",
+                                     "DRIVETRAIN_CONFIG_FOLDER",
+                                     "RANK",
+                                     "LOCAL_RANK",
+                                     "WORLD_SIZE",
+                                     "LOCAL_WORLD_SIZE",
+                                     "MASTER_ADDR",
+                                     "MASTER_PORT"};
+
+constexpr const char* kGivenByLaunch = "launch itself gives that to each rank";
 
 bool is_variable_name(const std::string& name) {
   const auto fits = [](char c) {
@@ -56,9 +72,13 @@ std::vector<std::string> parse_environment_file(const std::string& text, const s
     const size_t begin = line.find_first_not_of(" \t");
     if (begin == std::string::npos || line[begin] == '#') continue;
     line.erase(0, begin);
-    if (line.find('=') == std::string::npos || !is_variable_name(name_of_entry(line)))
-      throw UsageError("launch: " + path + ":" + std::to_string(number) + ": wanted NAME=VALUE, got \"" + shown(line) +
-                       "\"");
+    const std::string where = "launch: " + path + ":" + std::to_string(number) + ": ";
+    const std::string name = name_of_entry(line);
+    if (line.find('=') == std::string::npos || !is_variable_name(name))
+      throw UsageError(where + "wanted NAME=VALUE, got \"" + shown(line) + "\"");
+    if (line.find('\0') != std::string::npos)
+      throw UsageError(where + "the value of " + name + " has a zero byte, which no variable can hold");
+    if (is_of_one_run(name)) throw UsageError(where + name + ": " + kGivenByLaunch + "; leave the line out");
     list.push_back(line);
   }
   return list;
@@ -69,7 +89,7 @@ std::vector<std::string> environment_of_option(const std::vector<std::string>& g
   for (const std::string& entry : given) {
     const std::string name = name_of_entry(entry);
     if (!is_variable_name(name)) throw UsageError("launch: --env wants KEY or KEY=VALUE, got \"" + shown(entry) + "\"");
-    if (is_of_one_run(name)) throw UsageError("launch: --env " + name + ": launch itself gives that to each rank");
+    if (is_of_one_run(name)) throw UsageError("launch: --env " + name + ": " + kGivenByLaunch);
     const char* const value = std::getenv(name.c_str());
     if (name == entry && !value)
       throw UsageError("launch: --env " + name + ": the variable is not set here; set it, or give " + name + "=VALUE");

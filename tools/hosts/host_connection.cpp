@@ -17,6 +17,24 @@
 namespace drivetrain::program {
 namespace {
 
+// ssh says nothing of either. A connection that is cut brings nothing for four seconds before ssh gives it up, while an
+// agent speaks each second to its end.
+constexpr double kCutIsSilentS = 3;
+constexpr const char* kNoAnswer = "the host, or the network to it, does not answer";
+constexpr const char* kAgentKilled =
+    "its agent was killed there while the connection stood, perhaps for want of memory (`dmesg` on that host)";
+
+// What ssh says of the key of a host that it knows by another one; "": nothing.
+std::string changed_key(const std::string& said) {
+  if (said.find("IDENTIFICATION HAS CHANGED") == std::string::npos) return "";
+  std::istringstream lines(said);
+  std::string offending;
+  for (std::string line; std::getline(lines, line);)
+    if (line.starts_with("Offending ")) offending = line.substr(0, line.find('\r'));
+  return "its host key is another one than ssh knows" + (offending.empty() ? "" : " (" + printable(offending) + ")") +
+         ": if the host was installed anew, remove the old key there; if not, somebody may stand between";
+}
+
 struct TwoEnds {
   Descriptor from, to;
 };
@@ -53,7 +71,7 @@ std::vector<std::string> ssh_command(const HostsRequest& request, const std::str
 }
 
 HostConnection::HostConnection(const Host& host, const std::vector<std::string>& command, const void* signal_mask,
-                               int to)
+                               Outlet& to)
     : host_(host), errors_to_(to) {
   TwoEnds in = ssh_pipe(), out = ssh_pipe(), err = ssh_pipe();
   RankStart start;
@@ -66,7 +84,7 @@ HostConnection::HostConnection(const Host& host, const std::vector<std::string>&
   for (const Descriptor* end : {&from_, &err_}) fcntl(end->get(), F_SETFL, O_NONBLOCK);
 }
 
-HostConnection::HostConnection(const Host& host, Descriptor socket, int to)
+HostConnection::HostConnection(const Host& host, Descriptor socket, Outlet& to)
     : host_(host), to_(Outbox(Descriptor(fcntl(socket.get(), F_DUPFD_CLOEXEC, 3)))), errors_to_(to) {
   from_ = std::move(socket);
   fault_ = "its agent is gone";
@@ -86,7 +104,7 @@ std::vector<Message> HostConnection::receive(double passed_s) {
   std::vector<Message> list;
   std::string bytes;
   if (is_open() && !read_available(from_.get(), bytes)) from_.close();
-  // A launcher that was stopped itself, or whose output nobody took, has read nothing for as long.
+  // A launcher that was stopped itself has read nothing for as long.
   silent_s_ = bytes.empty() ? silent_s_ + std::min(passed_s, 1.0) : 0;
   reader_.take(bytes);
   try {
@@ -99,7 +117,7 @@ std::vector<Message> HostConnection::receive(double passed_s) {
 }
 
 void HostConnection::pass_errors() {
-  errors_.emplace(Descriptor(), errors_to_, "[" + name() + "] ");
+  errors_.emplace(Descriptor(), &errors_to_, "[" + name() + "] ");
   errors_->take(said_);
   if (const std::string& before = reader_.before_mark(); !before.empty()) errors_->take(before);
 }
@@ -136,8 +154,9 @@ std::string HostConnection::reason() {
   reap(1);
   receive(0);  // its last words
   if (!fault_.empty()) return fault_;
+  if (const std::string key = changed_key(said_); !key.empty()) return key;
   std::string text = last_line_.empty() ? "" : printable(last_line_);
-  if (code_ == 255 && text.empty()) text = "the host, or the network to it, does not answer";
+  if (code_ == 255 && text.empty()) text = errors_ && silent_s_ < kCutIsSilentS ? kAgentKilled : kNoAnswer;
   if (code_ >= 0) text = "ssh ended with exit " + std::to_string(code_) + (text.empty() ? "" : ": " + text);
   return text.empty() ? "ssh ended and said nothing" : text;
 }

@@ -18,9 +18,9 @@ std::vector<std::string> ssh_command(const HostsRequest& request, const std::str
 class HostConnection {
  public:
   // Starts ssh. Throws std::system_error. `to`: where what ssh and the agent say themselves is passed on, after hello.
-  HostConnection(const Host& host, const std::vector<std::string>& command, const void* signal_mask, int to);
+  HostConnection(const Host& host, const std::vector<std::string>& command, const void* signal_mask, Outlet& to);
   // To an agent that came here by itself.
-  HostConnection(const Host& host, Descriptor socket, int to);
+  HostConnection(const Host& host, Descriptor socket, Outlet& to);
   ~HostConnection();  // kills ssh, which closes the channel, which ends what the agent started
   HostConnection(HostConnection&&) = delete;
   HostConnection& operator=(HostConnection&&) = delete;
@@ -57,7 +57,7 @@ class HostConnection {
   std::string said_;  // by ssh, until errors are passed
   std::string last_line_;
   std::optional<LineRelay> errors_;
-  const int errors_to_;
+  Outlet& errors_to_;
   double silent_s_ = 0;
   int code_ = -1;
   std::string fault_;

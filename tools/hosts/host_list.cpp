@@ -1,8 +1,10 @@
 #include "hosts/host_list.h"
 
 #include <algorithm>
+#include <cctype>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <numeric>
 #include <sstream>
 
@@ -10,13 +12,16 @@
 
 #include "cli/commands.h"
 #include "cli/usage_error.h"
+#include "config/piped.h"
 #include "config/printable.h"
 #include "config/suggest.h"
+#include "launch/config_document.h"
 
 namespace drivetrain::program {
 namespace {
 
 constexpr int64_t kMostSlots = 4096;
+constexpr uintmax_t kLargestHostfile = 16U << 20;
 constexpr const char* kLineForm = "a line is \"NAME slots=K\", such as \"worker-0 slots=4\"; # begins a comment";
 
 std::string without_brackets(const std::string& name) {
@@ -37,6 +42,11 @@ std::string name_problem(const std::string& name) {
   if (name.find('@') != std::string::npos)
     return "\"" + shown(name) + "\" is no host name: name the user in ~/.ssh/config, or by --launcher_args \"-l USER\"";
   return "\"" + shown(name) + "\" is no host name or address: it has letters, digits and . - _ : only, and no - first";
+}
+
+std::string in_lower_case(std::string text) {
+  for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return text;
 }
 
 class HostfileReader {
@@ -77,19 +87,18 @@ class HostfileReader {
 
   void add(const std::string& name, size_t count) {
     if (!is_host_name(name)) refuse_line(name_problem(name));
-    for (size_t i = 0; i < hosts_.size(); ++i)
-      if (hosts_[i].name == name)
-        refuse_line("the host " + name + " stands here and in line " + std::to_string(lines_[i]) +
-                    "; give it one line with all its slots");
+    const auto [before, is_new] = lines_.try_emplace(in_lower_case(name), number_);
+    if (!is_new)
+      refuse_line("the host " + name + " stands here and in line " + std::to_string(before->second) +
+                  "; give it one line with all its slots");
     hosts_.push_back({name, std::vector<int>(count)});
     std::iota(hosts_.back().slots.begin(), hosts_.back().slots.end(), 0);
-    lines_.push_back(number_);
   }
 
   const std::string path_;
   int number_ = 0;
   std::vector<Host> hosts_;
-  std::vector<int> lines_;
+  std::map<std::string, int> lines_;  // of names in small letters, as the network knows them
 };
 
 HostFilter parse_one_filter(const std::string& text, const std::string& option) {
@@ -153,11 +162,21 @@ std::vector<Host> parse_hostfile(const std::string& text, const std::string& pat
 }
 
 std::vector<Host> read_hostfile(const std::string& path) {
+  const auto refuse = [&](const std::string& why) {
+    throw UsageError("launch: cannot read the hostfile " + path + (why.empty() ? "" : ", " + why) +
+                     "; it is a text file, and " + kLineForm);
+  };
+  std::error_code none;
+  const auto type = std::filesystem::status(path, none).type();
+  if (type == std::filesystem::file_type::fifo)
+    return parse_hostfile(read_pipe(path, "the hostfile " + path, static_cast<double>(kPipeTime.count())), path);
+  if (type == std::filesystem::file_type::directory) refuse("which is a folder");
+  if (type != std::filesystem::file_type::regular && std::filesystem::exists(path, none)) refuse("which is a device");
+  if (std::filesystem::file_size(path, none) > kLargestHostfile && !none) refuse("which has more than 16 MB");
   std::ifstream file(path);
   std::ostringstream text;
   if (file) text << file.rdbuf();
-  if (!file || std::filesystem::is_directory(path) || text.str().size() > (16U << 20))
-    throw UsageError("launch: cannot read the hostfile " + path + "; it is a text file, and " + kLineForm);
+  if (!file) refuse("");
   return parse_hostfile(text.str(), path);
 }
 

@@ -180,6 +180,11 @@ class HostsReader {
 
   void read_meeting() {
     request_.master_addr = given_.text("--master_addr");
+    if (given_.has("--master_addr") && request_.master_addr.empty())
+      refuse("--master_addr wants an address or name of rank 0's host, got nothing; without it one is found by route");
+    if (const std::string problem = host_name_problem(request_.master_addr);
+        given_.has("--master_addr") && !problem.empty())
+      refuse("--master_addr: " + problem);
     request_.master_port = given_.has("--master_port") ? static_cast<int>(given_.whole("--master_port")) : 0;
   }
 

@@ -20,8 +20,8 @@ constexpr double kByeMayTakeS = 5;
 
 }  // namespace
 
-HostsRun::HostsRun(const LaunchRequest& request, const RunOverHosts& wanted, SignalWatch& signals)
-    : request_(request), wanted_(wanted), signals_(signals) {
+HostsRun::HostsRun(const LaunchRequest& request, const RunOverHosts& wanted, SignalWatch& signals, Outlets& outlets)
+    : request_(request), wanted_(wanted), signals_(signals), outlets_(outlets) {
   int first = 0;
   if (!request.hosts.starter.empty()) return;  // which task is where is known when they have come
   for (const Host& host : wanted.hosts) {
@@ -49,7 +49,7 @@ int HostsRun::connect() {
     for (size_t i = 0; i < members_.size(); ++i) {
       const Host& host = wanted_.hosts[i];
       members_[i].connection = std::make_unique<HostConnection>(
-          host, ssh_command(request_.hosts, host.name, request_.command.front()), signals_.mask_before(), request_.err);
+          host, ssh_command(request_.hosts, host.name, request_.command.front()), signals_.mask_before(), outlets_.err);
     }
   }
   return all_answer([](const Member& m) { return m.greeted; }, request_.hosts.hello_may_take_s,
@@ -125,8 +125,8 @@ void HostsRun::start() {
       RankState state;
       state.number = rank, state.host = member.connection->name();
       const std::string prefix = rank == 0 ? "" : "[" + state.host + " rank " + std::to_string(rank) + "] ";
-      state.out = std::make_unique<LineRelay>(Descriptor(), request_.out, prefix);
-      state.err = std::make_unique<LineRelay>(Descriptor(), request_.err, prefix);
+      state.out = std::make_unique<LineRelay>(Descriptor(), &outlets_.out, prefix);
+      state.err = std::make_unique<LineRelay>(Descriptor(), &outlets_.err, prefix);
       if (request_.setup.has_logs()) state.err->pass_errors_only(), state.log = log_path(request_.setup, rank);
       ranks_.push_back(std::move(state));
     }
@@ -168,6 +168,7 @@ void HostsRun::turn(double most_s) {
     fds.push_back({connection.to().is_empty() ? -1 : connection.to().fd(), POLLOUT, 0});
   }
   if (starter_) fds.push_back({starter_->fd(), POLLIN, 0});
+  for (const pollfd& one : outlets_.rooms()) fds.push_back(one);
   poll(fds.data(), fds.size(), static_cast<int>(std::max(0.0, most_s) * 1000) + 1);
   if (starter_) starter_->pass();
   const double passed = now() - last_turn_;
@@ -181,6 +182,17 @@ void HostsRun::turn(double most_s) {
       lose(member, "its agent has said nothing for " + seconds_text(kSilenceS));
   }
   while (const int number = signals_.next()) on_signal(number);
+  turn_outlets();
+}
+
+// The channels are read all the same: they bring the ends of ranks, too.
+void HostsRun::turn_outlets() {
+  if (signal_ != 0 || failed_at_ != kNever) outlets_.end();
+  outlets_.turn();
+  if (!started_ || is_paused_ == !outlets_.take_more()) return;
+  is_paused_ = !is_paused_;
+  for (Member& member : members_)
+    if (!member.said_bye && !member.lost) member.connection->send({Message::pause, is_paused_ ? 1 : 0});
 }
 
 void HostsRun::take(Member& member, const Message& message) {
@@ -228,6 +240,6 @@ void HostsRun::greet(Member& member, const Message& message) {
     note_problem(member, problem.code, problem.text);
 }
 
-void HostsRun::say(const std::string& text) const { launcher_says(request_.err, text); }
+void HostsRun::say(const std::string& text) const { launcher_says(outlets_.err, text); }
 
 }  // namespace drivetrain::program

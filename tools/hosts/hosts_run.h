@@ -12,6 +12,7 @@
 #include "hosts/host_connection.h"
 #include "launch/attempt.h"
 #include "launch/outcome.h"
+#include "launch/outlet.h"
 #include "launch/rank_state.h"
 #include "launch/request.h"
 #include "launch/signal_watch.h"
@@ -33,7 +34,7 @@ struct RunOverHosts {
 class HostsRun {
  public:
   // All of it outlives this.
-  HostsRun(const LaunchRequest& request, const RunOverHosts& wanted, SignalWatch& signals);
+  HostsRun(const LaunchRequest& request, const RunOverHosts& wanted, SignalWatch& signals, Outlets& outlets);
   // Once.
   AttemptEnd run();
 
@@ -67,6 +68,7 @@ class HostsRun {
   int all_answer(const std::function<bool(const Member&)>& done, double within_s, const std::string& what);
   int report_problems() const;
   void turn(double most_s);
+  void turn_outlets();
   void take(Member& member, const Message& message);
   void greet(Member& member, const Message& message);
   void note_problem(Member& member, int code, const std::string& text);
@@ -87,6 +89,8 @@ class HostsRun {
   const LaunchRequest& request_;
   const RunOverHosts& wanted_;
   SignalWatch& signals_;
+  Outlets& outlets_;
+  bool is_paused_ = false;  // ranks have to wait with what they write
   const Clock::time_point begin_ = Clock::now();
   double last_turn_ = 0;
   std::vector<Member> members_;

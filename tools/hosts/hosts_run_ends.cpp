@@ -47,7 +47,7 @@ int HostsRun::report_problems() const {
     if (is_new && wanted_.is_again)
       say(text);
     else if (is_new)
-      write_text(request_.err, "drivetrain: error: launch: " + text + "\n");
+      outlets_.err.put("drivetrain: error: launch: " + text + "\n");
     if (code == 0) code = member.problem_code;
     ++count;
   }
@@ -105,6 +105,7 @@ void HostsRun::lose(Member& member, const std::string& reason) {
 
 void HostsRun::on_signal(int number) {
   if (number == SIGUSR2 && !started_) return;  // a question to ranks
+  if (signal_ != 0 && (number == SIGINT || number == SIGTERM)) outlets_.insist();
   if (signal_ == 0 && number != SIGUSR2) signal_ = number == SIGHUP ? SIGTERM : number;
   for (Member& member : members_)
     if (!member.lost) member.connection->send({Message::signal, number, ""});

@@ -68,7 +68,7 @@ std::vector<pollfd> LauncherChannel::fds() const {
   return {{lost_ ? -1 : in_.get(), POLLIN, 0}, {out_.is_empty() ? -1 : out_.fd(), POLLOUT, 0}};
 }
 
-bool LauncherChannel::takes_output() const { return lost_ || out_.size() < kMostWaiting; }
+bool LauncherChannel::takes_output() const { return lost_ || (!paused_ && out_.size() < kMostWaiting); }
 
 OtherHosts::News LauncherChannel::news() {
   receive();
@@ -78,6 +78,7 @@ OtherHosts::News LauncherChannel::news() {
   while (const auto message = reader_.next()) {
     if (message->type == Message::end) news.ends.push_back(rank_end_of(*message));
     if (message->type == Message::signal) news.signals.push_back(message->rank);
+    if (message->type == Message::pause) paused_ = message->rank != 0;
     if (message->type == Message::flight) news.wants_flight_records = true;
   }
   news.lost = lost_;

@@ -41,7 +41,7 @@ class LauncherChannel : public OtherHosts {
   Descriptor in_;
   Outbox out_;
   MessageReader reader_{false};
-  bool lost_ = false;
+  bool lost_ = false, paused_ = false;
   std::string session_;
   Clock::time_point last_sign_ = Clock::now();
 };

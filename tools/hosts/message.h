@@ -12,7 +12,7 @@ namespace drivetrain::program {
 
 // Goes before all that an agent says: what a shell's start files print stands before it.
 constexpr const char* kAgentBegins = "\1drivetrain-agent\n";
-constexpr const char* kAgentProtocol = "4";
+constexpr const char* kAgentProtocol = "5";
 
 struct Message {
   enum Type : char {
@@ -34,6 +34,7 @@ struct Message {
     config = 'F',  // its text, for ranks that find it under the number `rank`
     start = 'G',
     signal = 'K',  // `rank` is its number
+    pause = 'W',   // nobody takes what ranks write: they wait with it; `rank` 0: they go on
     // of `drivetrain doctor --hostfile`; answered by `ready`
     clock = 'T',    // what time is it there, in nanoseconds since 1970
     listen = 'L',   // an address or "", and those of the other hosts; the answer: its own towards them, and a port

@@ -11,8 +11,8 @@
 #include "hosts/watched_command.h"
 #include "hosts_doctor/fields.h"
 #include "hosts_doctor/judge.h"
-#include "launch/line_relay.h"
 #include "launch/outcome.h"
+#include "launch/write_text.h"
 
 namespace drivetrain::program {
 namespace {

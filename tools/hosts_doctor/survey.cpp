@@ -57,7 +57,7 @@ void Survey::connect() {
     Member member;
     member.report.name = host.name;
     member.connection = std::make_unique<HostConnection>(
-        host, ssh_command(request_.hosts, host.name, request_.command.front()), &mask, STDERR_FILENO);
+        host, ssh_command(request_.hosts, host.name, request_.command.front()), &mask, errors_);
     member.waits = true;
     members_.push_back(std::move(member));
   }

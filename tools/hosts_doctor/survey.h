@@ -2,6 +2,8 @@
 // and which of the others it reaches.
 #pragma once
 
+#include <unistd.h>
+
 #include <functional>
 #include <memory>
 #include <optional>
@@ -79,6 +81,7 @@ class Survey {
   void leave_out(Member& member, const HostProblem& problem);
 
   const SurveyRequest& request_;
+  Outlet errors_{STDERR_FILENO};
   std::vector<Member> members_;
   std::vector<PairReport> pairs_;
 };

@@ -2,6 +2,7 @@
 
 #include <poll.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <csignal>
@@ -69,14 +70,15 @@ AttemptEnd Attempt::run() {
 AttemptEnd Attempt::could_not_start(const std::string& reason) const {
   const auto started =
       wanted_.place.first + std::count_if(ranks_.begin(), ranks_.end(), [](const RankState& r) { return r.pid > 0; });
+  const std::string which = "rank " + std::to_string(started) + " could not be started: ";
   if (wanted_.others)
-    wanted_.others->said(reason);
+    wanted_.others->said(which + reason);
   else
-    write_text(wanted_.err, "drivetrain: error: " + reason + "\n");
+    wanted_.outlets->err.put("drivetrain: error: " + which + reason + "\n");
   AttemptEnd end;
   end.code = 8;
   end.failure = RankEnd{.rank = static_cast<int>(started), .code = 8};
-  end.cause = "rank " + std::to_string(started) + " could not be started: " + reason;
+  end.cause = which + reason;
   return end;
 }
 
@@ -84,20 +86,23 @@ void Attempt::say(const std::string& text) const {
   if (wanted_.others)
     wanted_.others->said(text);
   else
-    launcher_says(wanted_.err, text);
+    launcher_says(wanted_.outlets->err, text);
 }
 
 bool Attempt::any_running() const {
   return std::any_of(ranks_.begin(), ranks_.end(), [](const RankState& r) { return r.running(); });
 }
 
+bool Attempt::takes_output() const {
+  return wanted_.others ? wanted_.others->takes_output() : wanted_.outlets->take_more();
+}
+
 void Attempt::wait_for_something() {
   std::vector<pollfd> fds{{signals_.fd(), POLLIN, 0}, {started_.restart_points.fd(), POLLIN, 0}};
-  if (wanted_.others)
-    for (const pollfd& one : wanted_.others->fds()) fds.push_back(one);
+  for (const pollfd& one : wanted_.others ? wanted_.others->fds() : wanted_.outlets->rooms()) fds.push_back(one);
   const size_t first = fds.size();
   std::vector<LineRelay*> relays;
-  const bool may_read = !wanted_.others || wanted_.others->takes_output();
+  const bool may_read = takes_output();
   for (RankState& rank : ranks_)
     for (LineRelay* relay : {rank.out.get(), rank.err.get()}) {
       if (!relay || relay->fd() < 0 || !may_read) continue;
@@ -110,6 +115,7 @@ void Attempt::wait_for_something() {
   poll(fds.data(), fds.size(), std::max(0, static_cast<int>(wait_s * 1000) + 1));
   for (size_t i = 0; i < relays.size(); ++i)
     if (fds[first + i].revents) relays[i]->pass();
+  if (wanted_.outlets) wanted_.outlets->turn();
   started_.restart_points.take();
   while (const int number = signals_.next()) on_own_signal(number);
   if (!wanted_.others) return;
@@ -156,6 +162,7 @@ void Attempt::on_signal(int number) {
     reminded_ = true;
   } else {
     insisted_ = true;
+    if (wanted_.outlets) wanted_.outlets->insist();
     signal_ranks(ranks_, SIGKILL);
   }
 }
@@ -214,10 +221,12 @@ void Attempt::on_exit(size_t index, int status, bool killed) {
 }
 
 void Attempt::note_end(const RankEnd& end) {
-  if (end.code == 0 || (signal_ != 0 && !end.killed && is_as_asked(end.code, signal_))) return;
-  stop_others_.begin(now());
-  // Rank 0 tells the others, whose waits end then; a rank that had come that far has told it itself.
-  write_text(started_.news.get(), "rank " + std::to_string(end.rank) + " has ended: " + describe_end(end) + "\n");
+  if (signal_ != 0 && !end.killed && is_as_asked(end.code, signal_)) return;
+  // Rank 0 tells the others, whose waits end then; a rank that had come that far has told it itself. One that ended
+  // well is news only where it never came. A stopped rank 0 reads nothing.
+  const std::string news = "rank " + std::to_string(end.rank) + " has ended: " + describe_end(end) + "\n";
+  static_cast<void>(!write(started_.news.get(), news.data(), news.size()));
+  if (end.code != 0) stop_others_.begin(now());
 }
 
 // Of a rank alone the end is its own affair.
@@ -236,8 +245,10 @@ void Attempt::keep_deadlines() {
     on_signal(expected_);
     expected_ = 0;
   }
+  if (!takes_output()) late_.output_waits(now());
   if (some_wait_for_others()) late_.watch(now(), !ends_.empty(), stop_others_.has_begun());
   if (some_said_error()) stop_others_.begin(now());
+  if (wanted_.outlets && (signal_ != 0 || stop_others_.has_begun())) wanted_.outlets->end();
   if (any_running()) stop_others_.act(now(), signal_);
 }
 

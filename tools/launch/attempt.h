@@ -45,6 +45,7 @@ class Attempt {
   double now() const { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count(); }
   void say(const std::string& text) const;
   bool any_running() const;
+  bool takes_output() const;
   void wait_for_something();
   void on_signal(int number);
   void on_own_signal(int number);

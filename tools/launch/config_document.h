@@ -19,6 +19,9 @@ struct ConfigDocument {
 ConfigDocument read_config_once(const std::string& path);
 ConfigDocument read_config_once(const std::string& path, double within_s);
 
+// The text of a pipe or descriptor; `what` it is begins the message ("the config /dev/stdin"). The same errors.
+std::string read_pipe(const std::string& path, const std::string& what, double within_s);
+
 // Where ranks of other hosts find it, whose launcher gave `text` to this one. Throws UsageError.
 ConfigDocument config_of_text(const std::string& text, int number);
 std::string text_of(const ConfigDocument& document);

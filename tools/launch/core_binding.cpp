@@ -16,12 +16,14 @@
 #include "cli/usage_error.h"
 #include "config/printable.h"
 #include "hosts/meeting.h"
-#include "launch/line_relay.h"
 #include "launch/rank_log.h"
 #include "launch/rank_setup.h"
+#include "launch/write_text.h"
 
 namespace drivetrain::program {
 namespace {
+
+constexpr int64_t kLargestCore = 65535;
 
 using Bitmap = std::unique_ptr<hwloc_bitmap_s, decltype(&hwloc_bitmap_free)>;
 
@@ -184,7 +186,8 @@ std::vector<int> parse_core_list(const std::string& text) {
     const size_t dash = std::min(part.find('-'), part.size());
     const auto first = cli::read_whole(part.substr(0, dash));
     const auto last = dash == part.size() ? first : cli::read_whole(part.substr(dash + 1));
-    if (!first || !last || *first < 0 || *last > 65535 || *first > *last) wrong("");
+    if (!first || !last || *first < 0 || *first > *last) wrong("");
+    if (*last > kLargestCore) wrong(": no machine has a core " + std::to_string(*last));
     if (!list.empty() && *first <= list.back())
       wrong(": " + part + " does not come after " + std::to_string(list.back()));
     for (int64_t number = *first; number <= *last; ++number) list.push_back(static_cast<int>(number));

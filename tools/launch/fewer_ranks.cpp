@@ -63,7 +63,8 @@ PlanAnswer ask_plan(const LaunchRequest& request, int ranks, SignalWatch& signal
   wanted.count = ranks, wanted.only_rank_0 = true;
   wanted.command = request.command_here.empty() ? request.command : request.command_here;
   wanted.command.insert(wanted.command.end(), {"--plan", "--json"});
-  wanted.out = plan.get(), wanted.err = nowhere.get();
+  Outlets outlets(plan.get(), nowhere.get());
+  wanted.outlets = &outlets;
   Attempt attempt(request, wanted, signals);
   const AttemptEnd end = attempt.run();
   PlanAnswer answer;

@@ -1,6 +1,7 @@
 #include "launch/guardian.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -35,13 +36,31 @@ int kill_marked(const std::string& mark) {
   return count;
 }
 
+bool is_stopped(pid_t process) {
+  std::ifstream file("/proc/" + std::to_string(process) + "/stat");
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  const size_t name_end = text.rfind(')');
+  return name_end != std::string::npos && text.compare(name_end, 3, ") T") == 0;
+}
+
+// Returns once it is gone, which it is after it was stopped for so long, or lets go.
+void wait_for_parent(pid_t parent, double may_stand_s) {
+  for (double stood_s = 0;;) {
+    pollfd word{STDIN_FILENO, POLLIN, 0};
+    if (poll(&word, 1, may_stand_s > 0 ? 1000 : -1) != 0) return;
+    stood_s = is_stopped(parent) ? stood_s + 1 : 0;
+    if (stood_s >= may_stand_s) kill(parent, SIGKILL);
+  }
+}
+
 // It holds nothing that somebody waits to see closed, and no signal for its parent's group or terminal reaches it.
-[[noreturn]] void guard(int parent_lives, const std::string& mark) {
+[[noreturn]] void guard(int parent_lives, const std::string& mark, pid_t parent, double may_stand_s) {
   setsid();
   prctl(PR_SET_NAME, "drivetrain-end");
   for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2}) signal(number, SIG_IGN);
   dup2(parent_lives, STDIN_FILENO);
   close_range(STDIN_FILENO + 1, ~0U, 0);
+  wait_for_parent(parent, may_stand_s);
   char word = 0;
   ssize_t n = 0;
   do n = read(STDIN_FILENO, &word, 1);
@@ -54,15 +73,16 @@ int kill_marked(const std::string& mark) {
 
 std::string new_launch_id() { return new_run_token().substr(0, 32); }
 
-Guardian::Guardian(const std::string& launch_id) {
+Guardian::Guardian(const std::string& launch_id, double may_stand_s) {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) throw std::system_error(errno, std::generic_category(), "launch: pipe");
   Descriptor parent_lives(ends[0]);
   life_ = Descriptor(ends[1]);
   const std::string mark = std::string(kLaunchId) + "=" + launch_id + '\0';
+  const pid_t parent = getpid();
   pid_ = fork();
-  if (pid_ < 0) throw std::system_error(errno, std::generic_category(), "launch: cannot start a process");
-  if (pid_ == 0) life_.close(), guard(parent_lives.get(), mark);
+  if (pid_ < 0) throw_no_process();
+  if (pid_ == 0) life_.close(), guard(parent_lives.get(), mark, parent, may_stand_s);
 }
 
 // With a word: there is nothing to end.

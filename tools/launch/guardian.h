@@ -18,7 +18,9 @@ std::string new_launch_id();  // throws std::system_error
 // of this user that have the mark, also those that left the group of their rank.
 class Guardian {
  public:
-  explicit Guardian(const std::string& launch_id);  // throws std::system_error
+  // `may_stand_s`: the one that made it may be stopped by a signal for so long, then it is killed; 0: for ever. Throws
+  // std::system_error.
+  Guardian(const std::string& launch_id, double may_stand_s);
   ~Guardian();
   Guardian(const Guardian&) = delete;
   Guardian& operator=(const Guardian&) = delete;

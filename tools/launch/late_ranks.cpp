@@ -28,6 +28,11 @@ void LateRanks::told_to_end(double now) {
   told_ = true, since_ = now;
 }
 
+void LateRanks::output_waits(double now) {
+  for (RankState& rank : ranks_) rank.stillness = {}, rank.files = {};
+  since_ = now;
+}
+
 void LateRanks::watch(double now, bool done, bool failed) {
   if (done && !done_) done_ = true, since_ = now;
   const bool some_go_on = std::any_of(ranks_.begin(), ranks_.end(), [](const RankState& r) { return r.goes_on(); });

@@ -26,6 +26,7 @@ class LateRanks {
   void watch(double now, bool done, bool failed);
   void end_stopped(size_t rank);
   void told_to_end(double now);                         // from now on every rank has its time
+  void output_waits(double now);                        // nobody reads it: ranks may wait for that
   void has_others_elsewhere() { some_others_ = true; }  // on other hosts
 
  private:

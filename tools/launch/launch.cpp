@@ -6,16 +6,17 @@
 
 #include <csignal>
 #include <cstdlib>
+#include <filesystem>
 #include <system_error>
 
 #include "hosts/dry_run.h"
 #include "hosts/meeting.h"
 #include "hosts/visible_devices.h"
-#include "launch/line_relay.h"
 #include "launch/open_files.h"
 #include "launch/pid_file.h"
 #include "launch/report.h"
 #include "launch/restarting.h"
+#include "launch/write_text.h"
 #include "schedulers/batch_script.h"
 #include "schedulers/rank_of_starter.h"
 
@@ -28,6 +29,15 @@ void open_standard_descriptors() {
   do fd = open("/dev/null", O_RDWR);
   while (fd >= 0 && fd <= STDERR_FILENO);
   if (fd >= 0) close(fd);
+}
+
+// Libraries answer with what nobody understands.
+void check_current_folder() {
+  std::error_code failed;
+  static_cast<void>(std::filesystem::current_path(failed));
+  if (failed)
+    throw HostError(8, "the current folder is not there any more, or cannot be read: " + failed.message() +
+                           "; `cd` to a folder that is");
 }
 
 int ranks_here(const LaunchRequest& request) {
@@ -49,6 +59,7 @@ void set_environment(const HostsRequest& hosts) {
 }  // namespace
 
 int launch(const LaunchRequest& request) try {
+  check_current_folder();
   if (!request.hosts.said.empty()) launcher_says(request.err, request.hosts.said);
   if (request.hosts.dry_run) {
     write_text(request.out, dry_run_text(request));

@@ -33,7 +33,7 @@ bool LineRelay::pass() {
 
 void LineRelay::finish() {
   if (!line_.empty()) end_line();
-  if (!errors_only_) write_text(to_, ready_);
+  if (!errors_only_) put(ready_);
   ready_.clear();
 }
 
@@ -48,8 +48,12 @@ void LineRelay::take(const std::string& bytes) {
     if (is_whole || line_.size() >= kLongestLine) end_line();
     at += is_whole ? 1 : 0;
   }
-  if (!errors_only_) write_text(to_, prefix_.empty() ? bytes : ready_);
+  if (!errors_only_) put(prefix_.empty() ? bytes : ready_);
   ready_.clear();
+}
+
+void LineRelay::put(const std::string& text) {
+  if (to_) to_->put(text);
 }
 
 void LineRelay::end_line() {
@@ -75,7 +79,7 @@ std::string LineRelay::take_error() {
 
 void LineRelay::pass_error() {
   if ((prefix_.empty() && !errors_only_) || error_passed_) return;
-  write_text(to_, take_error());
+  put(take_error());
 }
 
 }  // namespace drivetrain::program

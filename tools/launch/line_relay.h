@@ -8,6 +8,7 @@
 #include <functional>
 #include <string>
 
+#include "launch/outlet.h"
 #include "launch/rank_process.h"
 #include "launch/write_text.h"
 
@@ -16,9 +17,9 @@ namespace drivetrain::program {
 class LineRelay {
  public:
   using Listener = std::function<void(const std::string&)>;
-  // from: the read end of a pipe, not blocking; none: what `take` is given. to: -1: nowhere. `listener` gets every byte
-  // as it comes.
-  LineRelay(Descriptor from, int to, std::string prefix, Listener listener = {})
+  // from: the read end of a pipe, not blocking; none: what `take` is given. to: null: nowhere. `listener` gets every
+  // byte as it comes.
+  LineRelay(Descriptor from, Outlet* to, std::string prefix, Listener listener = {})
       : from_(std::move(from)), to_(to), prefix_(std::move(prefix)), listener_(std::move(listener)) {}
 
   // What comes goes elsewhere, to a log, and here only an error.
@@ -36,11 +37,12 @@ class LineRelay {
   void finish();
 
  private:
+  void put(const std::string& text);
   void end_line();
   std::string take_error();  // with the prefix; from now on it is passed
 
   Descriptor from_;
-  int to_;
+  Outlet* to_;
   std::string prefix_;
   Listener listener_;
   std::string line_, ready_, error_;

@@ -7,7 +7,7 @@
 #include <cstring>
 
 #include "hosts/meeting.h"
-#include "launch/line_relay.h"
+#include "launch/write_text.h"
 
 namespace drivetrain::program {
 

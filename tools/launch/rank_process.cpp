@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <sys/prctl.h>
 #include <sys/random.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -65,6 +66,16 @@ std::vector<Inherited> beside_config(std::vector<Inherited> inherited, int confi
 
 }  // namespace
 
+void throw_no_process() {
+  const int reason = errno;
+  rlimit limit = {};
+  std::string most;
+  if (reason == EAGAIN && getrlimit(RLIMIT_NPROC, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
+    most = " (this user may have " + std::to_string(limit.rlim_cur) +
+           " processes and threads, and has them: end some, or raise `ulimit -u`)";
+  throw std::system_error(reason, std::generic_category(), "launch: cannot start a process" + most);
+}
+
 Descriptor& Descriptor::operator=(Descriptor&& other) noexcept {
   if (this != &other) close(), fd_ = other.fd_, other.fd_ = -1;
   return *this;
@@ -120,7 +131,7 @@ pid_t start_rank(const RankStart& start) {
   argv.push_back(nullptr);
   const pid_t launcher = getpid();
   const pid_t pid = fork();
-  if (pid < 0) throw_errno("launch: cannot start a rank");
+  if (pid < 0) throw_no_process();
   if (pid == 0) become_rank(start, argv.data(), launcher);
   setpgid(pid, pid);  // on both sides: whoever comes first
   return pid;

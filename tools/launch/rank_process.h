@@ -55,6 +55,9 @@ struct RankStart {
   std::function<bool()> before = {};    // in the new process, before the command; false: it ends with exit 8
 };
 
+// After fork() has failed: why, with the limit where it is one. Throws std::system_error.
+[[noreturn]] void throw_no_process();
+
 // Throws std::system_error if there can be no further process. A command that cannot be run ends with 127 and says why.
 pid_t start_rank(const RankStart& start);
 

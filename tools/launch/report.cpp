@@ -6,6 +6,7 @@
 #include <drivetrain/toolkit/text.h>
 
 #include "config/printable.h"
+#include "launch/write_text.h"
 
 namespace drivetrain::program {
 namespace {
@@ -21,6 +22,8 @@ std::vector<std::string> errors_of(const std::vector<RankState>& ranks) {
 }
 
 }  // namespace
+
+void launcher_says(Outlet& to, const std::string& text) { to.put("drivetrain launch: " + printable(text) + "\n"); }
 
 void launcher_says(int to, const std::string& text) { write_text(to, "drivetrain launch: " + printable(text) + "\n"); }
 

@@ -12,7 +12,8 @@
 namespace drivetrain::program {
 
 // A line of the launcher's own, written at once.
-void launcher_says(int to, const std::string& text);
+void launcher_says(Outlet& to, const std::string& text);
+void launcher_says(int to, const std::string& text);  // while no rank runs
 
 // What ranks have said so far, of ranks that say the same only the first.
 void pass_first_errors(const std::vector<RankState>& ranks);

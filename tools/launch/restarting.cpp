@@ -23,14 +23,13 @@ constexpr double kLostHostEndsInS = 6;
 std::string ranks_text(int count) { return std::to_string(count) + (count == 1 ? " rank" : " ranks"); }
 
 // Where each host's launch is started by somebody else: the ranks of this one.
-Place own_place(const HostsRequest& hosts) {
+Place own_place(const HostsRequest& hosts, int ranks) {
   Place place;
-  if (hosts.hosts.empty()) return place;
   const auto own = static_cast<size_t>(hosts.node_rank);
   const std::vector<Host> before(hosts.hosts.begin(), hosts.hosts.begin() + hosts.node_rank);
-  const bool alone = hosts.hosts.size() == 1;
+  const bool alone = hosts.hosts.size() <= 1;
   if (alone && hosts.master_addr.empty() && hosts.master_port == 0) return place;
-  place.first = ranks_of(before), place.here = static_cast<int>(hosts.hosts[own].slots.size());
+  place.first = ranks_of(before), place.here = alone ? ranks : static_cast<int>(hosts.hosts[own].slots.size());
   place.master_addr = hosts.master_addr, place.master_port = hosts.master_port;
   place.listens = alone;  // others may be started earlier
   if (alone) place.token = new_run_token();
@@ -45,6 +44,7 @@ Place own_place(const HostsRequest& hosts) {
 
 Restarting::Restarting(const LaunchRequest& request)
     : request_(request),
+      outlets_(request.out, request.err),
       ranks_(request.ranks),
       slots_(std::max(request.ranks, request.most_ranks)),
       pool_(request.hosts.hosts, request.hosts.spares),
@@ -54,6 +54,12 @@ Restarting::Restarting(const LaunchRequest& request)
 }
 
 int Restarting::run() {
+  const int code = run_attempts();
+  outlets_.finish(signals_);
+  return code;
+}
+
+int Restarting::run_attempts() {
   for (;;) {
     const AttemptEnd end = attempt();
     if (end.signal != 0 && end.not_started && attempts_ > 1) return code_of(end.signal);
@@ -79,6 +85,7 @@ int Restarting::run() {
 
 AttemptEnd Restarting::attempt() {
   ++attempts_;
+  outlets_.begin();
   return request_.hosts.over_ssh ? attempt_over_hosts() : attempt_here();
 }
 
@@ -89,8 +96,8 @@ AttemptEnd Restarting::attempt_here() {
   wanted.environment = slots_.environment(ranks_, std::getenv("CUDA_VISIBLE_DEVICES"));
   if (point_ && point_->tag.empty()) wanted.environment.push_back(kBegunFolder + ("=" + point_->output_dir));
   wanted.ask_restart_points = request_.max_restarts > 0;
-  wanted.out = request_.out, wanted.err = request_.err;
-  wanted.place = own_place(request_.hosts);
+  wanted.outlets = &outlets_;
+  wanted.place = own_place(request_.hosts, ranks_);
   wanted.setup = request_.setup;
   wanted.setup.logs_may_be_there = attempts_ > 1;
   return Attempt(request_, wanted, signals_).run();
@@ -102,7 +109,7 @@ AttemptEnd Restarting::attempt_over_hosts() {
   if (point_) wanted.run_folder = point_->output_dir;
   // --master_addr is an address of the host that had rank 0 at the start.
   if (pool_.hosts().front().name == request_.hosts.hosts.front().name) wanted.master_addr = request_.hosts.master_addr;
-  return HostsRun(request_, wanted, signals_).run();
+  return HostsRun(request_, wanted, signals_, outlets_).run();
 }
 
 // Until the run has begun, as the user said. One that began with an old tag has newer ones of another past beside it.
@@ -271,6 +278,6 @@ int Restarting::code_of(int signal) const {
   return requeue ? 75 : 128 + (signal == SIGHUP ? SIGTERM : signal);
 }
 
-void Restarting::say(const std::string& text) const { launcher_says(request_.err, text); }
+void Restarting::say(const std::string& text) const { launcher_says(outlets_.err, text); }
 
 }  // namespace drivetrain::program

@@ -22,6 +22,7 @@ class Restarting {
   int run();
 
  private:
+  int run_attempts();
   AttemptEnd attempt();
   AttemptEnd attempt_here();
   AttemptEnd attempt_over_hosts();
@@ -51,6 +52,7 @@ class Restarting {
 
   const LaunchRequest& request_;
   SignalWatch signals_;
+  mutable Outlets outlets_;  // all may speak
   int ranks_;
   Slots slots_;
   HostPool pool_;

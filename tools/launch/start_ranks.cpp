@@ -15,6 +15,9 @@
 namespace drivetrain::program {
 namespace {
 
+// The launcher has given it up by then (kSilenceS), and its connection is closed. Whoever stops a launcher means it.
+constexpr double kAgentMayStandS = 15;
+
 struct Pipe {
   Descriptor from, to;
 };
@@ -28,7 +31,7 @@ Pipe new_pipe() {
 void do_not_wait_at(const Descriptor& end) { fcntl(end.get(), F_SETFL, O_NONBLOCK); }
 
 // A pipe whose write end goes to the rank.
-std::unique_ptr<LineRelay> relayed(Descriptor& write_end, int to, const std::string& prefix,
+std::unique_ptr<LineRelay> relayed(Descriptor& write_end, Outlet* to, const std::string& prefix,
                                    LineRelay::Listener listener = {}) {
   Pipe pipe = new_pipe();
   write_end = std::move(pipe.to);
@@ -51,7 +54,7 @@ class Starter {
     if (wanted_.place.first == 0) own = prepare(started);
     const int count = wanted_.only_rank_0 ? 1 : here();
     if (wanted_.setup.bind_cores) cores_.emplace(wanted_.setup.core_list, here(), visible_devices());
-    started.guardian = std::make_unique<Guardian>(launch_id_);
+    started.guardian = std::make_unique<Guardian>(launch_id_, wanted_.others ? kAgentMayStandS : 0);
     started.ranks.resize(static_cast<size_t>(count));
     for (int local = 0; local < count; ++local) started.ranks[static_cast<size_t>(local)].number = first() + local;
     for (int local = 0; local < count; ++local) {
@@ -90,15 +93,25 @@ class Starter {
 
   std::string prefix_of(int rank) const { return rank == 0 ? "" : "[rank " + std::to_string(rank) + "] "; }
 
+  Outlet* out() const { return wanted_.outlets ? &wanted_.outlets->out : nullptr; }
+  Outlet* err() const { return wanted_.outlets ? &wanted_.outlets->err : nullptr; }
+
+  // On a terminal rank 0's two streams must stay in order, which a pipe for one of them would not keep. At a pipe that
+  // nobody reads it would wait for ever, whatever it is told.
+  bool inherits_stdout(int rank) const {
+    return rank == 0 && !wanted_.others && (!out()->may_fill() || isatty(out()->fd()));
+  }
+  bool inherits_stderr(int rank) const { return rank == 0 && !wanted_.others && isatty(err()->fd()); }
+
   // To the log, and what is an error or a last word also here.
   Descriptor open_log(RankState& state, RankStart& start) const {
-    const auto say = [others = wanted_.others, err = wanted_.err](const std::string& text) {
-      others ? others->said(text) : launcher_says(err, text);
+    const auto say = [others = wanted_.others, err = this->err()](const std::string& text) {
+      others ? others->said(text) : launcher_says(*err, text);
     };
     const auto log = std::make_shared<RankLog>(wanted_.setup, state.number, say);
     const LineRelay::Listener others = listener(state.number, true);
     Descriptor err;
-    state.err = relayed(err, wanted_.err, prefix_of(state.number), [=](const std::string& bytes) {
+    state.err = relayed(err, this->err(), prefix_of(state.number), [=](const std::string& bytes) {
       log->write(bytes);
       if (others) others(bytes);
     });
@@ -121,15 +134,12 @@ class Starter {
     if (wanted_.others) state.flight = HeldRecord::make();
     start.command = &wanted_.command;
     start.environment = environment_of(rank, local);
-    const bool own_streams = rank == 0 && !wanted_.others;
     if (wanted_.setup.has_logs()) {
       err = open_log(state, start);
     } else {
-      if (!own_streams) state.out = relayed(out, wanted_.out, prefix_of(rank), listener(rank, false));
-      // On a terminal rank 0's two streams must stay in order, which a pipe for one of them would not keep.
-      if (!own_streams || !isatty(wanted_.err))
-        state.err = relayed(err, wanted_.err, prefix_of(rank), listener(rank, true));
-      start.out = own_streams ? wanted_.out : out.get();
+      if (!inherits_stdout(rank)) state.out = relayed(out, this->out(), prefix_of(rank), listener(rank, false));
+      if (!inherits_stderr(rank)) state.err = relayed(err, this->err(), prefix_of(rank), listener(rank, true));
+      start.out = state.out ? out.get() : this->out()->fd();
     }
     start.err = err.get();
     if (cores_) start.before = [this, local] { return cores_->bind_this_process(local); };

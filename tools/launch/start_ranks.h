@@ -25,10 +25,10 @@ struct RanksToStart {
   // Who signals this process signals its ranks, too, as a scheduler does to all processes of a job: what came here is
   // not passed on, and what another launcher passes on waits a moment for it, since a second signal kills.
   bool signals_reach_ranks = false;
-  int out = STDOUT_FILENO, err = STDERR_FILENO;  // rank 0 inherits a terminal as it is
+  Outlets* outlets = nullptr;  // for what ranks write; rank 0 inherits a file, or a terminal, as it is
   Place place = {};
   RankSetup setup = {};
-  OtherHosts* others = nullptr;  // which get the output instead; null: there are none, or they are on their own
+  OtherHosts* others = nullptr;  // which get the output instead of `outlets`; null: there are none, or on their own
 };
 
 struct StartedRanks {

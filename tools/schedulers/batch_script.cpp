@@ -10,7 +10,7 @@
 #include "config/printable.h"
 #include "hosts/hosts_request.h"
 #include "hosts/meeting.h"
-#include "launch/line_relay.h"
+#include "launch/write_text.h"
 #include "schedulers/command_output.h"
 
 namespace drivetrain::program {

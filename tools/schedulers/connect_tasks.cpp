@@ -67,7 +67,7 @@ std::string take_slots(const std::vector<Task>& tasks, const std::vector<Host>& 
 
 int HostsRun::fail_to_start(int code, const std::string& text) {
   starter_->end(0);
-  write_text(request_.err, "drivetrain: error: launch: " + text + "\n");
+  outlets_.err.put("drivetrain: error: launch: " + text + "\n");
   return code;
 }
 
@@ -126,7 +126,7 @@ int HostsRun::connect_tasks() {
       starter_command(hosts, wanted, {program, "agent"}),
       std::vector<std::string>{kTaskVariable + ("=" + hosts.starter + " " + door.sign().text()),
                                kTokenVariable + ("=" + token_)},
-      signals_.mask_before(), request_.err);
+      signals_.mask_before(), outlets_.err);
   std::vector<Task> tasks;
   if (const int code = gather_tasks(door, wanted, tasks)) return code;
   std::map<std::string, std::vector<int>> slots;
@@ -140,7 +140,7 @@ int HostsRun::connect_tasks() {
     Member member;
     member.first = task.rank, member.count = 1, member.local = next_on[task.host]++;
     const Host host{task.host, slots[task.host]};
-    member.connection = std::make_unique<HostConnection>(host, std::move(task.socket), request_.err);
+    member.connection = std::make_unique<HostConnection>(host, std::move(task.socket), outlets_.err);
     members_.push_back(std::move(member));
   }
   return 0;

@@ -14,7 +14,7 @@
 #include <memory>
 #include <stdexcept>
 
-#include "launch/line_relay.h"
+#include "launch/write_text.h"
 #include "schedulers/starter_command.h"
 #include "schedulers/task_door.h"
 #include "store/secret.h"

@@ -6,9 +6,9 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "launch/line_relay.h"
 #include "launch/rank_process.h"
 #include "launch/report.h"
+#include "launch/write_text.h"
 
 namespace drivetrain::program {
 namespace {

@@ -21,8 +21,8 @@ constexpr double kSigtermMayTakeS = 3;
 }  // namespace
 
 StarterProcess::StarterProcess(const std::vector<std::string>& command, const std::vector<std::string>& environment,
-                               const void* signal_mask, int words_to)
-    : name_(command.front()), relay_(Descriptor(), words_to, "[" + name_ + "] ") {
+                               const void* signal_mask, Outlet& words_to)
+    : name_(command.front()), relay_(Descriptor(), &words_to, "[" + name_ + "] ") {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) throw std::system_error(errno, std::generic_category(), "launch: pipe to " + name_);
   words_from_ = Descriptor(ends[0]);

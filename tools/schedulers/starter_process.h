@@ -14,7 +14,7 @@ class StarterProcess {
  public:
   // `environment` reaches the tasks by the starter's own channel. Throws std::system_error.
   StarterProcess(const std::vector<std::string>& command, const std::vector<std::string>& environment,
-                 const void* signal_mask, int words_to);
+                 const void* signal_mask, Outlet& words_to);
   ~StarterProcess();  // ends it
   StarterProcess(StarterProcess&&) = delete;
   StarterProcess& operator=(StarterProcess&&) = delete;

@@ -16,8 +16,8 @@
 #include <drivetrain/error.h>
 
 #include "config/printable.h"
-#include "launch/line_relay.h"
 #include "launch/rank_process.h"
+#include "launch/write_text.h"
 #include "study/interrupts.h"
 
 namespace drivetrain::study {

@@ -15,9 +15,9 @@ namespace {
 namespace fs = std::filesystem;
 
 const std::vector<std::string> kKeys = {
-    "name",        "base",    "set",    "factors",    "rows",     "cross",       "fraction",           "constraints",
-    "reference",   "repeats", "warmup", "seed",       "budget_s", "keep",        "timeout_s",          "world_size",
-    "environment", "hosts",   "gate",   "output_dir", "about",    "peak_tflops", "memory_limit_bytes", "noise_cell",
+    "name",        "base",    "set",     "factors",    "rows",     "cross",       "fraction",           "constraints",
+    "reference",   "repeats", "warmup",  "seed",       "budget_s", "keep",        "timeout_s",          "world_size",
+    "environment", "hosts",   "gate",    "output_dir", "about",    "peak_tflops", "memory_limit_bytes", "noise_cell",
     "figure",      "trim",    "hardware"};
 
 int64_t whole(const Value& study, const char* key, int64_t otherwise, int64_t least, int64_t most) {

@@ -1,0 +1,154 @@
+// The launcher and ranks whose output nobody reads: real pipes, and shell scripts for ranks.
+#include <sys/socket.h>
+
+#include "launch/outlet.h"
+#include "support/launch_fixture.h"
+
+namespace drivetrain::program {
+namespace {
+
+struct Ends {
+  Ends() { EXPECT_EQ(pipe2(fds, O_CLOEXEC), 0); }
+  ~Ends() { close(fds[0]), close(fds[1]); }
+  std::string taken() const {
+    fcntl(fds[0], F_SETFL, O_NONBLOCK);
+    std::string text;
+    char buffer[4096];
+    for (ssize_t n; (n = read(fds[0], buffer, sizeof buffer)) > 0;) text.append(buffer, static_cast<size_t>(n));
+    return text;
+  }
+  int fds[2] = {-1, -1};
+};
+
+TEST(Outlet, keeps_what_nobody_reads_and_loses_nothing_once_somebody_does) {
+  const Ends ends;
+  Outlet outlet(ends.fds[1]);
+  ASSERT_TRUE(outlet.may_fill());
+  std::string sent, got;
+  for (int i = 0; i < 1000; ++i) sent += std::string(1000, static_cast<char>('a' + i % 26)) + "\n";
+  for (size_t at = 0; at < sent.size(); at += 1001) outlet.put(sent.substr(at, 1001));
+  EXPECT_GT(outlet.size(), 100'000u);
+  EXPECT_EQ(fcntl(ends.fds[1], F_GETFL) & O_NONBLOCK, 0) << "others share it";
+  for (got = ends.taken(); !outlet.is_empty(); got += ends.taken()) outlet.flush();
+  EXPECT_EQ(got, sent);
+  EXPECT_EQ(outlet.problem(), "");
+}
+
+TEST(Outlet, a_socket_is_not_waited_for_either) {
+  int fds[2];
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, fds), 0);
+  Outlet outlet(fds[1]);
+  outlet.put(std::string(4U << 20, 'x'));
+  EXPECT_FALSE(outlet.is_empty());
+  close(fds[0]), close(fds[1]);
+}
+
+TEST(Outlet, drops_only_what_is_not_taken_when_the_end_has_come) {
+  const Ends ends;
+  Outlet outlet(ends.fds[1]);
+  outlet.put(std::string(1U << 18, 'x'));
+  outlet.drop_after(0);
+  outlet.flush();
+  EXPECT_TRUE(outlet.is_empty());
+  EXPECT_NE(outlet.problem().find("is not read"), std::string::npos);
+  EXPECT_EQ(outlet.problem(), "") << "once";
+  ends.taken();
+  outlet.put("lost");
+  outlet.keep_all();
+  outlet.put("kept");
+  EXPECT_EQ(ends.taken(), "kept");
+}
+
+TEST(Outlet, says_once_that_a_full_disk_takes_nothing_and_nothing_of_a_reader_that_is_gone) {
+  const Descriptor full(open("/dev/full", O_WRONLY | O_CLOEXEC));
+  Outlet outlet(full.get());
+  outlet.put("a"), outlet.put("b");
+  EXPECT_EQ(outlet.problem(), "cannot be written: No space left on device; output is lost");
+  EXPECT_EQ(outlet.problem(), "");
+  signal(SIGPIPE, SIG_IGN);
+  Ends ends;
+  Outlet to_nobody(ends.fds[1]);
+  close(ends.fds[0]), ends.fds[0] = -1;
+  to_nobody.put("a");
+  EXPECT_TRUE(to_nobody.is_empty());
+  EXPECT_EQ(to_nobody.problem(), "");
+}
+
+// Rank 0 fills the launcher's stdout, a pipe that nobody reads, and on SIGTERM saves as a rank of `train` does.
+class UnreadTest : public LaunchTest {
+ protected:
+  void start_unread(const std::string& script) {
+    request_.command = {"/bin/bash", "-c", script};
+    setenv("D", folder_.c_str(), 1);
+    launcher_ = fork();
+    if (launcher_ != 0) return;
+    dup2(unread_.fds[1], STDOUT_FILENO);
+    dup2(open(errors_to_.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600), STDERR_FILENO);
+    _exit(launch(request_));
+  }
+  // Asleep whenever it is looked at.
+  void wait_until_rank_0_waits() {
+    int asleep = 0;
+    ASSERT_TRUE(eventually([&] {
+      std::ifstream file(folder_ + "/pid");
+      std::string pid;
+      const bool sleeps = file >> pid && content("/proc/" + pid + "/stat").find(") S ") != std::string::npos;
+      return (asleep = sleeps ? asleep + 1 : 0) >= 30;
+    }));
+  }
+  double seconds_to_end(int* code) {
+    const auto begin = Clock::now();
+    *code = finish();
+    return std::chrono::duration<double>(Clock::now() - begin).count();
+  }
+
+  const Ends unread_;
+  const std::string fill_ =
+      "[ $RANK = 1 ] && exec sleep 1000\necho $$ > $D/pid\n"
+      "while :; do echo ------------------------------------------------------; done";
+};
+
+TEST_F(UnreadTest, one_signal_ends_the_ranks_and_each_does_what_it_does_at_its_end) {
+  start_unread(
+      "stop=0; trap 'stop=1' TERM\n[ $RANK = 1 ] && { sleep 1000 & wait; exit 143; }\necho $$ > $D/pid\n"
+      "while [ $stop = 0 ]; do echo ------------------------------------------------------; done\n"
+      "touch $D/saved; exit 143");
+  wait_until_rank_0_waits();
+  kill(launcher_, SIGTERM);
+  int code = 0;
+  EXPECT_LT(seconds_to_end(&code), 10);
+  EXPECT_EQ(code, 143) << err();
+  EXPECT_TRUE(std::filesystem::exists(folder_ + "/saved"));
+  EXPECT_EQ(count_of("drivetrain launch: stdout is not read: ", err()), 1u) << err();
+}
+
+TEST_F(UnreadTest, a_rank_that_is_killed_is_named) {
+  start_unread("[ $RANK = 1 ] && { until [ -e $D/now ]; do sleep 0.1; done; kill -9 $$; }\n" + fill_);
+  wait_until_rank_0_waits();
+  std::ofstream(folder_ + "/now");
+  int code = 0;
+  EXPECT_LT(seconds_to_end(&code), 10);
+  EXPECT_EQ(code, 137) << err();
+  EXPECT_EQ(count_of("rank 1 failed first: killed by signal 9", err()), 1u) << err();
+}
+
+// Though another rank has ended and this one does nothing.
+TEST_F(UnreadTest, a_rank_that_waits_for_the_reader_is_not_blamed_and_all_of_it_arrives) {
+  request_.idle_may_take_s = 0.5;
+  start_unread(
+      "[ $RANK = 1 ] && exit 0\necho $$ > $D/pid\nfor i in {1..40000}; do echo \"line $i "
+      "---------------------------------------- of 0\"; done\nexit 0");
+  wait_until_rank_0_waits();
+  std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+  std::string got;
+  int status = 0;
+  ASSERT_TRUE(eventually([&] { return got += unread_.taken(), waitpid(launcher_, &status, WNOHANG) == launcher_; }));
+  launcher_ = -1;
+  got += unread_.taken();
+  EXPECT_EQ(status, 0) << err();
+  EXPECT_EQ(count_of(" of 0\n", got), 40000u);
+  EXPECT_EQ(err(), "");
+}
+
+}  // namespace
+}  // namespace drivetrain::program
