@@ -172,8 +172,9 @@ class OutputThatNobodyReads(HostsTest):
         self.assertTrue((self.work / "saved").exists())
 
     def test_a_lost_rank_is_named(self):
-        launch, begin = self.unread('[ $RANK = 2 ] && { touch "$W/up2"; exec sleep 107; }; echo $$ > "$W/pid"; ' + self.fill)
-        self.hosts["b"].run("pkill", "-KILL", "-f", "sleep 107")
+        launch, begin = self.unread('[ $RANK = 2 ] && { touch "$W/up2"; exec sleep 107; }; '
+                                    '[ $RANK = 0 ] && echo $$ > "$W/pid"; ' + self.fill)
+        self.hosts["b"].run("pkill", "-KILL", "-f", "^sleep 107")
         self.expect_end(launch, begin, 137, "rank 2 on host b failed first: killed by signal 9")
 
     def test_a_full_disk_is_told(self):
@@ -215,7 +216,7 @@ class HowConnectionsEnd(HostsTest):
     def test_an_agent_that_is_stopped(self):
         launch = self.start(SLEEP)
         self.wait_for(*UP)
-        self.hosts["b"].run("pkill", "-STOP", "-f", "drivetrain agent")
+        self.hosts["b"].run("pkill", "-STOP", "-o", "-f", "/drivetrain agent")
         self.assertEqual(launch.wait(40), 5)
         self.assertIn(b"on host b failed first: lost with its host: its agent has said nothing", launch.stderr.read())
         self.expect_nothing_left(40)

@@ -261,9 +261,11 @@ TEST_F(LateRanksTest, who_guards_an_agent_kills_it_where_it_is_stopped_and_what_
     waitpid(agent, &status, WUNTRACED);
     ASSERT_TRUE(WIFSTOPPED(status));
     ASSERT_TRUE(eventually([&] { return pids().size() == 1u; }));
-    if (!has_limit) std::this_thread::sleep_for(std::chrono::milliseconds(1500));
-    if (!has_limit) EXPECT_EQ(waitpid(agent, &status, WNOHANG), 0);
-    if (!has_limit) kill(agent, SIGKILL);
+    if (!has_limit) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+      EXPECT_EQ(waitpid(agent, &status, WNOHANG), 0);
+      kill(agent, SIGKILL);
+    }
     waitpid(agent, &status, 0);
     EXPECT_TRUE(WIFSIGNALED(status));
     expect_all_gone();
