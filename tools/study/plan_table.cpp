@@ -27,7 +27,7 @@ std::string step_text(const CellPlan& plan) { return plan.step_s > 0 ? formatted
 // Seconds in steps of all runs whose time is known; start-up and what the end writes are not in it.
 double seconds_in_steps(const StudyFile& study, const std::vector<CellPlan>& plans) {
   double sum = 0;
-  for (const CellPlan& plan : plans) sum += plan.step_s * static_cast<double>(plan.steps() * study.repeats);
+  for (const CellPlan& plan : plans) sum += plan.step_s * static_cast<double>(plan.steps() * study.repeats.most);
   return sum;
 }
 
