@@ -29,7 +29,7 @@ inline constexpr RefusedOptions kOtherLaunchers[] = {
     {"--autotuning", "not in this version"},
     {"--log_level", "the level is DRIVETRAIN_LOG=debug|info|warning|error"},
     {"--nproc_per_node -np --nproc -N", "ranks per host are -n N"},
-    {"--deepspeed --deepspeed_config --local_rank", "give the config file itself: drivetrain launch -n 2 CONFIG"}};
+    {"--local_rank", "each rank has its own: drivetrain launch -n 2 CONFIG"}};
 
 constexpr Command bench(std::string_view name, std::string_view summary, std::span<const Option> options,
                         bool under_launch = false) {

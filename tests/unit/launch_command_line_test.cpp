@@ -134,7 +134,7 @@ TEST(CommandLine, launcher_options_of_others_say_what_to_do) {
   for (const char* option : {"--module", "--no_python", "--autotuning", "--venv_script"})
     EXPECT_SAYS(message("launch", {option, "x", "a.json"}), "not in this version");
   EXPECT_SAYS(message("launch", {"--nproc_per_node=2", "a.json"}), "ranks per host are -n N");
-  EXPECT_SAYS(message("launch", {"--deepspeed_config", "a.json"}), "drivetrain launch -n 2 CONFIG");
+  EXPECT_SAYS(message("launch", {"--local_rank", "0", "a.json"}), "drivetrain launch -n 2 CONFIG");
 }
 
 TEST(CommandLine, launch_hands_on_everything_but_the_number_of_ranks) {
@@ -145,6 +145,9 @@ TEST(CommandLine, launch_hands_on_everything_but_the_number_of_ranks) {
     EXPECT_EQ(Words(request.command.begin() + 1, request.command.end()), (Words{"train", config, "--set", "a=1"}));
     EXPECT_FALSE(request.only_rank_0);
   }
+  const Words layered = launch_request(read("launch", {config, "--deepspeed_config", config})).command;
+  EXPECT_EQ(Words(layered.begin() + 1, layered.end()), (Words{"train", config, "--deepspeed", config}));
+  EXPECT_THROW(launch_request(read("launch", {"--deepspeed", config})), UsageError);
   EXPECT_EQ(launch_request(read("launch", {config})).ranks, 1);
   EXPECT_TRUE(launch_request(read("launch", {config, "--plan"})).only_rank_0);
 }

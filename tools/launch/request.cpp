@@ -63,6 +63,10 @@ void check_config(const Arguments& arguments, const Command& command) {
     throw UsageError("launch: --bench " + std::string(verb(command)) + " takes no config, got \"" + plain.front() +
                      "\"");
   if (command.most == 0) return;
+  if (plain.empty() && arguments.has("--deepspeed"))
+    cli::refuse(arguments.command(),
+                "--deepspeed FILE stands below a config, and none is given: drivetrain launch -n 2 CONFIG --deepspeed "
+                "FILE; a DeepSpeed file that says all of it is a CONFIG");
   if (plain.empty()) cli::refuse(arguments.command(), "something is missing after \"drivetrain launch\"");
   if (plain.front() != "-" && access(plain.front().c_str(), R_OK) != 0)
     throw UsageError("launch: cannot read the config file " + plain.front());

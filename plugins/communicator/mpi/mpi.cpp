@@ -28,7 +28,7 @@ int tag_of(const std::string& label) {
 }
 
 // Blocks with the mutex held: all members are here or on their way, and nothing that they wait for needs this rank.
-MPI_Comm make_comm(const std::vector<int64_t>& ranks, const std::string& label) {
+MPI_Comm make_comm(const std::vector<int64_t>& ranks, const std::string& label, double timeout_s) {
   if (ranks.size() == 1) return MPI_COMM_SELF;
   const std::lock_guard lock(mpi_mutex());
   const std::vector<int> members(ranks.begin(), ranks.end());
@@ -36,7 +36,10 @@ MPI_Comm make_comm(const std::vector<int64_t>& ranks, const std::string& label) 
   MPI_Comm comm = MPI_COMM_NULL;
   check_mpi(MPI_Comm_group(MPI_COMM_WORLD, &world), "MPI_Comm_group");
   check_mpi(MPI_Group_incl(world, static_cast<int>(members.size()), members.data(), &group), "MPI_Group_incl");
-  check_mpi(MPI_Comm_create_group(MPI_COMM_WORLD, group, tag_of(label), &comm), "MPI_Comm_create_group");
+  {
+    const Deadline deadline(concat("MPI_Comm_create_group of group \"", label, "\""), timeout_s, kPeerLost);
+    check_mpi(MPI_Comm_create_group(MPI_COMM_WORLD, group, tag_of(label), &comm), "MPI_Comm_create_group");
+  }
   check_mpi(MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
   MPI_Group_free(&group), MPI_Group_free(&world);
   return comm;
@@ -55,13 +58,14 @@ struct MpiTransfer final : toolkit::Transfer {
 // when they like.
 class MpiCarrier final : public toolkit::Carrier {
  public:
-  MpiCarrier(int64_t rank, int64_t world_size) : rank_(rank), world_size_(world_size), claim_(rank) {}
+  MpiCarrier(int64_t rank, int64_t world_size, double timeout_s)
+      : rank_(rank), world_size_(world_size), timeout_s_(timeout_s), claim_(rank) {}
 
   // Here and not with the object: a plan needs no MPI, and ranks that do not come are named by the rendezvous.
-  void start() override { start_mpi(rank_, world_size_); }
+  void start() override { start_mpi(rank_, world_size_, timeout_s_); }
 
   int64_t open(const toolkit::Members& members, const std::function<void()>&) override {
-    comms_.push_back(make_comm(members.ranks, members.label));
+    comms_.push_back(make_comm(members.ranks, members.label, timeout_s_));
     return static_cast<int64_t>(comms_.size()) - 1;
   }
 
@@ -86,6 +90,7 @@ class MpiCarrier final : public toolkit::Carrier {
   MPI_Comm comm(int64_t channel) const { return comms_[static_cast<size_t>(channel)]; }
 
   const int64_t rank_, world_size_;
+  const double timeout_s_;
   const ProcessClaim claim_;
   std::vector<MPI_Comm> comms_;
 };
@@ -112,7 +117,7 @@ class MpiCommunicator final : public toolkit::MessageCommunicator {
 
  private:
   static std::shared_ptr<toolkit::Carrier> carrier(const Options& options, const Services& services) {
-    const auto mpi = std::make_shared<MpiCarrier>(services.rank, services.world_size);
+    const auto mpi = std::make_shared<MpiCarrier>(services.rank, services.world_size, options.timeout_s);
     if (!options.share) return mpi;
     return std::make_shared<toolkit::SharedMemoryCarrier>(mpi, services, options.timeout_s);
   }

@@ -1,6 +1,7 @@
 #include "process.h"
 
 #include <mpi.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
@@ -8,6 +9,7 @@
 #include <thread>
 
 #include <drivetrain/error.h>
+#include <drivetrain/toolkit/text.h>
 
 namespace drivetrain::mpi {
 namespace {
@@ -24,6 +26,7 @@ Process& process() {
 
 // The rank that failed ends the others, so that mpirun returns its exit code; they do the same, should it be stuck.
 constexpr auto kCauseEndsFirst = std::chrono::seconds(1);
+constexpr double kFinalizeMayTakeS = 30;
 
 // A rank that leaves without MPI_Finalize makes mpirun end the others, even where it returns 0. Finalizing waits for
 // the others, so it is for ranks that all reached the end of the run: done, stopped by a signal or preempted. Who
@@ -34,6 +37,7 @@ void end_mpi(int status, void*) {
   constexpr int kPreempted = 75;
   const bool failed = process().failed;
   if (status == 0 || (!failed && (status == kPreempted || status > 128))) {
+    const Deadline deadline("MPI_Finalize, behind a run that is over,", kFinalizeMayTakeS, status);
     MPI_Finalize();
   } else if (failed) {
     if (!process().cause) std::this_thread::sleep_for(kCauseEndsFirst);
@@ -41,8 +45,9 @@ void end_mpi(int status, void*) {
   }
 }
 
-void start_library() {
+void start_library(double timeout_s) {
   int provided = MPI_THREAD_SINGLE;
+  const Deadline deadline("MPI_Init_thread", timeout_s, kPeerLost);
   check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided), "MPI_Init_thread");
   if (provided < MPI_THREAD_SERIALIZED)
     throw fail(ErrorCode::config, "communicator/mpi: this MPI offers thread level ", provided,
@@ -68,18 +73,39 @@ ProcessClaim::~ProcessClaim() {
   --process().claims;
 }
 
+Deadline::Deadline(std::string call, double seconds, int code)
+    : thread_([this, call = std::move(call), seconds, code] {
+        std::unique_lock lock(mutex_);
+        if (changed_.wait_for(lock, std::chrono::duration<double>(seconds), [this] { return over_; })) return;
+        const std::string text =
+            concat("drivetrain: error: communicator/mpi: ", call, " did not return within ", formatted("%g", seconds),
+                   " s: another rank, or MPI itself, waits for something that does not come. A rank that was stopped "
+                   "shows in `ps`; \"timeout_s\" of the communicator allows for slower starts\n");
+        if (write(STDERR_FILENO, text.data(), text.size()) < 0) std::_Exit(code);
+        std::_Exit(code);
+      }) {}
+
+Deadline::~Deadline() {
+  {
+    const std::lock_guard lock(mutex_);
+    over_ = true;
+  }
+  changed_.notify_one();
+  thread_.join();
+}
+
 std::mutex& mpi_mutex() {
   static std::mutex* const leaked = new std::mutex;
   return *leaked;
 }
 
-void start_mpi(int64_t rank, int64_t world_size) {
+void start_mpi(int64_t rank, int64_t world_size, double timeout_s) {
   const std::lock_guard lock(mpi_mutex());
   int started = 0, ended = 0, mpi_rank = 0, mpi_size = 0;
   check_mpi(MPI_Initialized(&started), "MPI_Initialized");
   check_mpi(MPI_Finalized(&ended), "MPI_Finalized");
   if (ended != 0) throw fail(ErrorCode::internal, "communicator/mpi: MPI was finalized in this process already");
-  if (started == 0) start_library();
+  if (started == 0) start_library(timeout_s);
   check_mpi(MPI_Comm_rank(MPI_COMM_WORLD, &mpi_rank), "MPI_Comm_rank");
   check_mpi(MPI_Comm_size(MPI_COMM_WORLD, &mpi_size), "MPI_Comm_size");
   if (mpi_rank == rank && mpi_size == world_size) return;

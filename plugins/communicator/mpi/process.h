@@ -4,8 +4,11 @@
 // Error(config) for ranks that are threads and for a world that is not the run's; Error(communication) from check_mpi.
 #pragma once
 
+#include <condition_variable>
 #include <cstdint>
 #include <mutex>
+#include <string>
+#include <thread>
 
 namespace drivetrain::mpi {
 
@@ -20,8 +23,26 @@ class ProcessClaim {
 // Held around every call of MPI, which is asked for MPI_THREAD_SERIALIZED: one for all communicators of the process.
 std::mutex& mpi_mutex();
 
-// Starts MPI unless that was done, and checks that MPI counts the ranks as the run does.
-void start_mpi(int64_t rank, int64_t world_size);
+inline constexpr int kPeerLost = 5;  // the program's exit code for it
+
+// Some calls of MPI wait for other ranks and can neither be asked nor given up. Where one does not return while this
+// lives, longer than `seconds`, the process ends with `code`, behind a line on stderr that names the call.
+class Deadline {
+ public:
+  Deadline(std::string call, double seconds, int code);
+  ~Deadline();
+  Deadline(const Deadline&) = delete;
+  Deadline& operator=(const Deadline&) = delete;
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool over_ = false;
+  std::thread thread_;
+};
+
+// Starts MPI unless that was done, and checks that MPI counts the ranks as the run does. The start may take so long.
+void start_mpi(int64_t rank, int64_t world_size, double timeout_s);
 
 // Operations may be unfinished: at exit MPI is aborted, not finalized, which would wait for them. `cause`: it began
 // here.

@@ -4,7 +4,11 @@
 #include <ATen/ops/full.h>
 
 #include <drivetrain/testkit/communicator/works.h>
+#include "../process.h"
 #include "conformance/communicator/linked.h"
+
+#include <chrono>
+#include <thread>
 
 namespace drivetrain::test {
 namespace {
@@ -286,6 +290,20 @@ TEST(CommunicatorMpi4, two_hosts_of_two_ranks_have_the_bits_of_one) {
 }
 
 TEST(CommunicatorMpi4, overlapping_groups_do_not_disturb_each_other) { overlapping_groups_do_not_disturb_each_other(); }
+
+// By the run alone, in a child: MPI itself is not asked.
+TEST(MpiDeadline, ends_a_process_whose_call_does_not_return_and_names_it) {
+  using mpi::Deadline;
+  const auto call = [](double limit_s, double takes_s) {
+    {
+      const Deadline deadline("MPI_Init_thread", limit_s, mpi::kPeerLost);
+      std::this_thread::sleep_for(std::chrono::duration<double>(takes_s));
+    }
+    std::_Exit(0);
+  };
+  EXPECT_EXIT(call(0.05, 20), testing::ExitedWithCode(5), "MPI_Init_thread did not return within 0.05 s");
+  EXPECT_EXIT(call(20, 0.01), testing::ExitedWithCode(0), "^$");
+}
 
 }  // namespace
 }  // namespace drivetrain::test
