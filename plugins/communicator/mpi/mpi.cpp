@@ -20,6 +20,9 @@ struct MpiOptions {
   bool share = true;
 };
 
+// At least: a library that starts on a busy machine is not yet a rank that is lost.
+constexpr double kStartMayTakeS = 30;
+
 // The same on all members of a group, which meet by label first.
 int tag_of(const std::string& label) {
   uint32_t hash = 2166136261U;
@@ -59,13 +62,13 @@ struct MpiTransfer final : toolkit::Transfer {
 class MpiCarrier final : public toolkit::Carrier {
  public:
   MpiCarrier(int64_t rank, int64_t world_size, double timeout_s)
-      : rank_(rank), world_size_(world_size), timeout_s_(timeout_s), claim_(rank) {}
+      : rank_(rank), world_size_(world_size), start_may_take_s_(std::max(timeout_s, kStartMayTakeS)), claim_(rank) {}
 
   // Here and not with the object: a plan needs no MPI, and ranks that do not come are named by the rendezvous.
-  void start() override { start_mpi(rank_, world_size_, timeout_s_); }
+  void start() override { start_mpi(rank_, world_size_, start_may_take_s_); }
 
   int64_t open(const toolkit::Members& members, const std::function<void()>&) override {
-    comms_.push_back(make_comm(members.ranks, members.label, timeout_s_));
+    comms_.push_back(make_comm(members.ranks, members.label, start_may_take_s_));
     return static_cast<int64_t>(comms_.size()) - 1;
   }
 
@@ -90,7 +93,7 @@ class MpiCarrier final : public toolkit::Carrier {
   MPI_Comm comm(int64_t channel) const { return comms_[static_cast<size_t>(channel)]; }
 
   const int64_t rank_, world_size_;
-  const double timeout_s_;
+  const double start_may_take_s_;
   const ProcessClaim claim_;
   std::vector<MPI_Comm> comms_;
 };
