@@ -1,6 +1,7 @@
 #include "app/checked_config.h"
 
 #include "app/plan_training.h"
+#include "app/rank_start.h"
 #include "checks/plugin_call.h"
 #include "config/layers.h"
 #include "config/load.h"
@@ -61,6 +62,7 @@ void plan_checked(CheckedConfig& checked, std::vector<ChosenPlugin> chosen, int6
                                                  min_world_size(checked.settings, chosen, *checked.registry, setup);
   setup.environment.local_size = setup.environment.world_size;
   lines->clear();  // what was said to count the ranks is said again
+  plan_with_threads(checked.settings, setup.environment);
   checked.run = plan_training(checked.settings, std::move(chosen), *checked.registry, setup);
   checked.registry->log_notes(*setup.log);
   checked.warnings = *lines;

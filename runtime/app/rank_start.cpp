@@ -18,15 +18,19 @@
 namespace drivetrain {
 namespace {
 
+int64_t threads_of_rank(const RunSettings& settings, const RankEnvironment& env) {
+  return settings.threads > 0 ? settings.threads : cores_of_rank(env);
+}
+
 void set_threads(const RunSettings& settings, const RankEnvironment& env) {
   const int64_t cores = std::max(1u, std::thread::hardware_concurrency());
-  const int64_t threads = settings.threads > 0 ? settings.threads : cores_of_rank(env);
+  const int64_t threads = threads_of_rank(settings, env);
   // Each is a thread with a stack of its own: more than a few per core only take memory.
   const int64_t most = std::max<int64_t>(64, 4 * cores);
   if (threads > most)
     throw fail(ErrorCode::config, "threads is ", threads, ", and this host has ", cores, " cores: ", most,
                " at most\n   leave it out, or set it to the cores that this rank may use");
-  at::set_num_threads(static_cast<int>(threads));
+  plan_with_threads(settings, env);
   // Signals are the main thread's, which has a stack for handlers: the threads of the pool begin here, without them.
   const SignalsElsewhere elsewhere;
   at::parallel_for(0, threads, 1, [](int64_t, int64_t) {});
@@ -43,6 +47,10 @@ void open_device_of(const TrainRequest& request, Problems& problems) {
 }
 
 }  // namespace
+
+void plan_with_threads(const RunSettings& settings, const RankEnvironment& env) {
+  at::set_num_threads(static_cast<int>(threads_of_rank(settings, env)));
+}
 
 void ignore_write_signals() {
   signal(SIGPIPE, SIG_IGN);
@@ -65,7 +73,10 @@ std::unique_ptr<Registry> choose_for(TrainRequest& request, const std::vector<st
                                      Problems& problems) {
   expand_places(request.config);
   request.settings = read_run_settings(request.config, request.config_path, problems);
-  if (!request.plan_only) open_device_of(request, problems);
+  if (request.plan_only)
+    plan_with_threads(request.settings, request.setup.environment);
+  else
+    open_device_of(request, problems);
   auto registry = std::make_unique<Registry>(search_path(request.settings, plugin_paths));
   request.registry = registry.get();
   request.chosen = choose_plugins(request.config, *registry, request.settings.device, problems);

@@ -22,6 +22,9 @@ void join_ranks(TrainRequest& request);
 std::unique_ptr<Registry> choose_for(TrainRequest& request, const std::vector<std::string>& plugin_paths,
                                      Problems& problems);
 
+// As many as the rank will have: plugins plan the memory that each thread takes. Starts none.
+void plan_with_threads(const RunSettings& settings, const RankEnvironment& env);
+
 // A reader that went away and a full quota show as write errors, not as a silent death.
 void ignore_write_signals();
 

@@ -136,8 +136,10 @@ void StoreServer::read_launcher_news() {
     epoll_ctl(epoll_, EPOLL_CTL_DEL, by_.news, nullptr);
     return;
   }
-  std::istringstream lines(std::string(text, static_cast<size_t>(n)));
-  for (std::string news; std::getline(lines, news);) {
+  news_.append(text, static_cast<size_t>(n));
+  for (size_t end = news_.find('\n'); end != std::string::npos; end = news_.find('\n')) {
+    const std::string news = news_.substr(0, end);
+    news_.erase(0, end + 1);
     const bool ended_well = news.ends_with(": exit 0");
     const int64_t rank = std::strtoll(news.c_str() + std::min(news.size(), kRank.size()), nullptr, 10);
     if (ended_well && (rank == 0 || ranks_seen_.count(rank) != 0)) continue;

@@ -27,7 +27,7 @@ namespace drivetrain {
 
 struct ServedBy {
   std::vector<int> listeners;
-  int news = -1;  // a pipe that brings a line for each rank that its launcher saw fail; -1: none
+  int news = -1;  // a pipe that brings a line for each rank that its launcher saw end; -1: none
   std::string secret;
   int64_t world_size = 1;
   std::function<void()> on_all_here;  // once all others have been let in, by the server's thread; null: nobody cares
@@ -96,6 +96,7 @@ class DRIVETRAIN_INTERNAL StoreServer {
   std::mutex mutex_;  // of what follows
   std::condition_variable left_changed_;
   std::set<int64_t> ranks_left_;
+  std::string news_;  // of the launcher, as far as its last line is not whole
   std::vector<std::string> changes_;
   std::atomic<bool> ending_{false};
   std::thread thread_;

@@ -183,7 +183,7 @@ class Floods(HostsTest):
 
     def test_ends_in_the_midst_of_a_flood(self):
         """Of both streams of all ranks, without end, into pipes that are read as fast as it goes."""
-        flood = f'yes "$RANK {self.BAD}" & yes "error of $RANK {self.BAD}" >&2 & touch "$W/up$RANK"; '
+        flood = f'yes "$RANK {self.BAD}" & yes "error of $RANK {self.BAD}" >&2 & sleep 0.5; touch "$W/up$RANK"; '
         for where, how in self.either_way():
             for script, ask, code, words in (
                     ('[ $RANK = 1 ] && { sleep 0.5; kill -SEGV $$; }; sleep 100', None, 139,

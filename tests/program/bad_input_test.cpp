@@ -185,7 +185,8 @@ TEST_F(BadInput, a_token_beyond_the_vocabulary_of_one_rank_ends_the_others_with_
   write_data();
   const Ran ran = launch(2);
   EXPECT_EQ(ran.code, 8) << ran.output;
-  expect_says(ran.output, {"rank 1 failed first: exit 8 (input or output)", "step 3: token 64 in row 3"});
+  expect_says(ran.output, {"[rank 1] drivetrain: error: ", "step 3: token 64 in row 3",
+                           "rank 1 failed first: exit 8 (input or output)"});
   expect_stopped_before(3);
 }
 

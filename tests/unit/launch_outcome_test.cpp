@@ -88,8 +88,8 @@ TEST(Outcome, errors_are_the_same_where_their_cause_is) {
   const auto same = same_errors({"a: rank 2 died", "", "b: rank 2 died", "c: rank 1 died", "d: rank 2 died"});
   ASSERT_EQ(same.size(), 2u);
   EXPECT_EQ(same[0].ranks, (std::vector<int>{0, 2, 4}));
-  EXPECT_EQ(same[0].note(), "2 other ranks said the same as rank 0");
-  EXPECT_EQ(same[1].note(), "");
+  EXPECT_EQ(same[0].note(0), "2 other ranks said the same as rank 0");
+  EXPECT_EQ(same[1].note(same[1].ranks.front()), "");
 }
 
 TEST(Outcome, a_rank_that_has_heard_an_error_says_the_same_as_the_one_that_had_it) {
@@ -101,6 +101,10 @@ TEST(Outcome, a_rank_that_has_heard_an_error_says_the_same_as_the_one_that_had_i
   const auto same = same_errors({heard + "no file x\n", heard + "no file y\n", said + "no file x\n  look there\n",
                                  said + "no file z\n", heard + "call #1: rank 7 died\n", "", said + "rank 7 died\n"});
   ASSERT_EQ(same.size(), 4u);
+  EXPECT_EQ(heard_error(heard + std::string(60000, 'x')).size(), 60000u);  // as long as a line may be
+  EXPECT_TRUE(says_as_much(heard + "no file x\n", said + "no file x\n"));
+  EXPECT_FALSE(says_as_much(heard + "no file x\n", said + "no file x\n  look there\n"));
+  EXPECT_FALSE(says_as_much(said + "in a hook: call #1: rank 2 stopped: no file x\n", said + "no file x\n"));
   EXPECT_EQ(same[0].ranks, (std::vector<int>{0, 2}));
   EXPECT_EQ(same[1].ranks, (std::vector<int>{1}));
   EXPECT_EQ(same[2].ranks, (std::vector<int>{3}));

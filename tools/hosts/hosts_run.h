@@ -90,6 +90,7 @@ class HostsRun {
   const RunOverHosts& wanted_;
   SignalWatch& signals_;
   Outlets& outlets_;
+  bool reminded_ = false;   // a signal came after SIGUSR1
   bool is_paused_ = false;  // ranks have to wait with what they write
   const Clock::time_point begin_ = Clock::now();
   double last_turn_ = 0;

@@ -1,6 +1,7 @@
 // How a run over hosts fails, loses hosts, and ends.
 #include <algorithm>
 #include <set>
+#include <utility>
 
 #include "hosts/host_problem.h"
 #include "hosts/hosts_run.h"
@@ -105,7 +106,9 @@ void HostsRun::lose(Member& member, const std::string& reason) {
 
 void HostsRun::on_signal(int number) {
   if (number == SIGUSR2 && !started_) return;  // a question to ranks
-  if (signal_ != 0 && (number == SIGINT || number == SIGTERM)) outlets_.insist();
+  // As for the ranks: see Attempt.
+  const bool is_reminder = number != SIGUSR2 && signal_ == SIGUSR1 && !std::exchange(reminded_, true);
+  if (signal_ != 0 && (number == SIGINT || number == SIGTERM) && !is_reminder) outlets_.insist();
   if (signal_ == 0 && number != SIGUSR2) signal_ = number == SIGHUP ? SIGTERM : number;
   for (Member& member : members_)
     if (!member.lost) member.connection->send({Message::signal, number, ""});

@@ -37,15 +37,21 @@ pollfd Outlet::room() const { return {is_empty() ? -1 : way_ == Way::reopened ? 
 ssize_t Outlet::write_some(const char* bytes, size_t size) const {
   if (way_ == Way::socket) return send(fd_, bytes, size, MSG_DONTWAIT | MSG_NOSIGNAL);
   if (way_ == Way::reopened) return write(own_.get(), bytes, size);
-  pollfd room{fd_, POLLOUT, 0};
-  const bool has_room = way_ == Way::plain || poll(&room, 1, 0) > 0;
-  if (has_room) return write(fd_, bytes, way_ == Way::asked ? std::min<size_t>(size, PIPE_BUF) : size);
+  if (way_ == Way::plain || has_room())
+    return write(fd_, bytes, way_ == Way::asked ? std::min<size_t>(size, PIPE_BUF) : size);
   errno = EAGAIN;
   return -1;
 }
 
+bool Outlet::has_room() const {
+  pollfd room{way_ == Way::reopened ? own_.get() : fd_, POLLOUT, 0};
+  return poll(&room, 1, 0) > 0;
+}
+
 void Outlet::put(const std::string& text) {
-  if (fd_ < 0 || drops_ || text.empty()) return;
+  if (fd_ < 0 || text.empty()) return;
+  if (drops_ && !has_room()) return;
+  drops_ = false;
   if (is_empty()) moved_at_ = Clock::now();
   waiting_ += text;
   flush();

@@ -29,7 +29,8 @@ class Outlet {
   size_t size() const { return waiting_.size() - done_; }
   pollfd room() const;  // to wait for
 
-  // What it does not begin to take within `seconds` is dropped, and all that comes after it; `keep_all` takes it back.
+  // What it does not begin to take within `seconds` is dropped, and all that comes until there is room again; `keep_all`
+  // takes it back.
   void drop_after(double seconds);
   void keep_all();
   // Once after it began to drop, or could not write: what is wrong; "": nothing new is.
@@ -41,6 +42,7 @@ class Outlet {
   // none; poll() says whether a few bytes find room.
   enum class Way { plain, reopened, socket, asked };
 
+  bool has_room() const;
   ssize_t write_some(const char* bytes, size_t size) const;
   void look_for_standstill();
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <map>
-#include <regex>
 #include <string_view>
 
 namespace drivetrain::program {
@@ -16,6 +15,23 @@ std::string without_prefix(const std::string& error) {
   return error.starts_with(kPrefix) ? error.substr(kPrefix.size()) : error;
 }
 
+struct Heard {
+  size_t at = 0;  // where "rank 2 stopped: " begins
+  std::string text;
+};
+
+// The first "rank N stopped: TEXT" of a line, at its begin or behind ": ".
+Heard heard_in(const std::string& line) {
+  constexpr std::string_view kRank = "rank ", kStopped = " stopped: ";
+  for (size_t at = line.find(kRank); at != std::string::npos; at = line.find(kRank, at + 1)) {
+    if (at > 0 && (at < 2 || line.compare(at - 2, 2, ": ") != 0)) continue;
+    const size_t digits = at + kRank.size(), end = line.find_first_not_of("0123456789", digits);
+    if (end == std::string::npos || end == digits || line.compare(end, kStopped.size(), kStopped) != 0) continue;
+    return {at, line.substr(end + kStopped.size())};
+  }
+  return {};
+}
+
 }  // namespace
 
 std::string cause_of(const std::string& error) {
@@ -24,18 +40,21 @@ std::string cause_of(const std::string& error) {
   return at == std::string::npos ? error : line.substr(at + 2);
 }
 
-std::string heard_error(const std::string& error) {
-  static const std::regex form("(?:^|: )rank [0-9]+ stopped: (.*)");
-  std::smatch found;
-  const std::string line = first_line(error);
-  return std::regex_search(line, found, form) ? found[1].str() : "";
+// By hand: an error may be a line of 64 KB, for which std::regex has not stack enough.
+std::string heard_error(const std::string& error) { return heard_in(first_line(error)).text; }
+
+bool says_as_much(const std::string& heard, const std::string& own) {
+  const Heard found = heard_in(first_line(without_prefix(heard)));
+  const size_t end = own.find('\n');
+  const bool one_line = end == std::string::npos || end + 1 == own.size();
+  return found.text.empty() || (one_line && found.at == 0);
 }
 
-std::string SameError::note() const {
+std::string SameError::note(int speaker) const {
   const size_t others = ranks.size() - 1;
   if (others == 0) return "";
   return std::to_string(others) + (others == 1 ? " other rank" : " other ranks") + " said the same as rank " +
-         std::to_string(ranks.front());
+         std::to_string(speaker);
 }
 
 std::vector<SameError> same_errors(const std::vector<std::string>& errors) {

@@ -27,16 +27,21 @@ void launcher_says(Outlet& to, const std::string& text) { to.put("drivetrain lau
 
 void launcher_says(int to, const std::string& text) { write_text(to, "drivetrain launch: " + printable(text) + "\n"); }
 
-void pass_first_errors(const std::vector<RankState>& ranks) {
-  for (const SameError& same : same_errors(errors_of(ranks)))
-    ranks[static_cast<size_t>(same.ranks.front())].pass_error();
+// The first that had the error and has not only heard of it. Rank 0's words have been passed already: they are enough
+// where they have all of it and nothing else. `errors`: of the ranks, which begin with `first`.
+int speaker_of(const SameError& same, const std::vector<std::string>& errors, int first) {
+  const auto error = [&](int rank) -> const std::string& { return errors[static_cast<size_t>(rank - first)]; };
+  const auto own =
+      std::find_if(same.ranks.begin(), same.ranks.end(), [&](int rank) { return heard_error(error(rank)).empty(); });
+  const int lowest = same.ranks.front();
+  if (own == same.ranks.end() || (lowest == 0 && says_as_much(error(0), error(*own)))) return lowest;
+  return *own;
 }
 
-// The first that had the error and has not only heard of it; rank 0's words have been passed already.
-const RankState& Report::speaker(const SameError& same) const {
-  for (const int rank : same.ranks)
-    if (rank == 0 || heard_error(state_of(rank).error()).empty()) return state_of(rank);
-  return state_of(same.ranks.front());
+void pass_first_errors(const std::vector<RankState>& ranks) {
+  const std::vector<std::string> errors = errors_of(ranks);
+  for (const SameError& same : same_errors(errors))
+    ranks[static_cast<size_t>(speaker_of(same, errors, 0))].pass_error();
 }
 
 Report::Report(const std::vector<RankState>& ranks, const std::vector<RankEnd>& ends, Say say)
@@ -51,10 +56,12 @@ const RankState& Report::state_of(int rank) const { return ranks_[static_cast<si
 // Often all ranks have the same to say - of the configuration, of a peer that is gone: that once, under the first rank
 // that does.
 void Report::pass_errors() const {
+  const std::vector<std::string> errors = errors_of(ranks_);
   for (const SameError& same : said_) {
-    speaker(same).pass_error();
+    const int speaker = speaker_of(same, errors, ranks_.front().number);
+    state_of(speaker).pass_error();
     const auto alike = [this](int rank) { return reads_alike(code_of(rank)); };
-    if (std::none_of(same.ranks.begin(), same.ranks.end(), alike) && same.ranks.size() > 1) say_(same.note());
+    if (std::none_of(same.ranks.begin(), same.ranks.end(), alike) && same.ranks.size() > 1) say_(same.note(speaker));
   }
 }
 

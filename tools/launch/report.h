@@ -32,7 +32,6 @@ class Report {
   int code_of(int rank) const;
   bool all_said_the_same() const { return said_.size() == 1 && said_.front().ranks.size() == ranks_.size(); }
   bool stands_above(int rank) const;
-  const RankState& speaker(const SameError& same) const;
   std::string missing_there(const RankEnd& failure) const;
 
   const std::vector<RankState>& ranks_;

@@ -117,7 +117,7 @@ std::vector<Task> TaskDoor::let_in(double now) {
 void TaskDoor::hear(Guest& guest, double now, std::vector<Task>& came) {
   while (!guest.done && has_said_more(guest)) {
     if (guest.hello.empty())
-      answer_hello(guest);
+      answer_hello(guest), guest.since = now;
     else if (!guest.is_proved)
       check_proof(guest);
     else if (guest.said.back() == '\n')

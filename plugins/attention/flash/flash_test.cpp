@@ -9,6 +9,8 @@
 
 #include <drivetrain/plan_record.h>
 
+#include "kernels/product/product.h"
+
 namespace drivetrain {
 namespace {
 
@@ -53,6 +55,7 @@ AttentionCase bfloat16_case(bool causal) {
 }
 
 TEST_F(FlashAttention, bfloat16_is_no_further_from_float64_than_libtorchs_kernels) {
+  if (kernels::product_unit() == kernels::ProductUnit::none) GTEST_SKIP() << "LibTorch's kernels are all there is here";
   for (const bool causal : {true, false}) {
     const AttentionCase c = bfloat16_case(causal);
     const AttentionInputs x = attention_inputs(c, at::kBFloat16);
@@ -62,12 +65,14 @@ TEST_F(FlashAttention, bfloat16_is_no_further_from_float64_than_libtorchs_kernel
     const auto compare = [&](const char* what, at::Tensor AttentionResult::*part) {
       const double our_error = distance(ours.*part, wanted.*part), their_error = distance(theirs.*part, wanted.*part);
       EXPECT_LE(our_error, their_error * 1.02) << what;  // both round; which way is chance
+      return our_error / their_error;
     };
     compare("out", &AttentionResult::out);
     compare("lse", &AttentionResult::lse);
     compare("dq", &AttentionResult::dq);
-    compare("dk", &AttentionResult::dk);
-    compare("dv", &AttentionResult::dv);
+    // Two heads share them: LibTorch rounds each head's part before the sum.
+    EXPECT_LT(compare("dk", &AttentionResult::dk), 0.7);
+    EXPECT_LT(compare("dv", &AttentionResult::dv), 0.7);
   }
 }
 

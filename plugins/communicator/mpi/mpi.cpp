@@ -40,7 +40,8 @@ MPI_Comm make_comm(const std::vector<int64_t>& ranks, const std::string& label, 
   check_mpi(MPI_Comm_group(MPI_COMM_WORLD, &world), "MPI_Comm_group");
   check_mpi(MPI_Group_incl(world, static_cast<int>(members.size()), members.data(), &group), "MPI_Group_incl");
   {
-    const Deadline deadline(concat("MPI_Comm_create_group of group \"", label, "\""), timeout_s, kPeerLost);
+    const std::string call = concat("MPI_Comm_create_group of group \"", label, "\"");
+    const Deadline deadline(did_not_return(call, timeout_s), timeout_s, kPeerLost);
     check_mpi(MPI_Comm_create_group(MPI_COMM_WORLD, group, tag_of(label), &comm), "MPI_Comm_create_group");
   }
   check_mpi(MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");

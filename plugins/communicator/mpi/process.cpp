@@ -28,6 +28,19 @@ Process& process() {
 constexpr auto kCauseEndsFirst = std::chrono::seconds(1);
 constexpr double kFinalizeMayTakeS = 30;
 
+// The others may still write what the run leaves, for however long that takes: MPI ends this rank if one of them dies.
+// Once all are here MPI_Finalize has nothing left to wait for; MPICH's was seen not to return all the same.
+void finalize(int status) {
+  MPI_Request all_here = MPI_REQUEST_NULL;
+  int arrived = MPI_Ibarrier(MPI_COMM_WORLD, &all_here) == MPI_SUCCESS ? 0 : 1;
+  while (arrived == 0 && MPI_Test(&all_here, &arrived, MPI_STATUS_IGNORE) == MPI_SUCCESS)
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  const Deadline deadline(concat("communicator/mpi: MPI_Finalize did not return within ", kFinalizeMayTakeS,
+                                 " s, though every rank's work is done; this process ends without it\n"),
+                          kFinalizeMayTakeS, status);
+  MPI_Finalize();
+}
+
 // A rank that leaves without MPI_Finalize makes mpirun end the others, even where it returns 0. Finalizing waits for
 // the others, so it is for ranks that all reached the end of the run: done, stopped by a signal or preempted. Who
 // returns 0 after a failure has dealt with it, and so have the others.
@@ -37,8 +50,7 @@ void end_mpi(int status, void*) {
   constexpr int kPreempted = 75;
   const bool failed = process().failed;
   if (status == 0 || (!failed && (status == kPreempted || status > 128))) {
-    const Deadline deadline("MPI_Finalize, behind a run that is over,", kFinalizeMayTakeS, status);
-    MPI_Finalize();
+    finalize(status);
   } else if (failed) {
     if (!process().cause) std::this_thread::sleep_for(kCauseEndsFirst);
     MPI_Abort(MPI_COMM_WORLD, status);
@@ -47,7 +59,7 @@ void end_mpi(int status, void*) {
 
 void start_library(double timeout_s) {
   int provided = MPI_THREAD_SINGLE;
-  const Deadline deadline("MPI_Init_thread", timeout_s, kPeerLost);
+  const Deadline deadline(did_not_return("MPI_Init_thread", timeout_s), timeout_s, kPeerLost);
   check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided), "MPI_Init_thread");
   if (provided < MPI_THREAD_SERIALIZED)
     throw fail(ErrorCode::config, "communicator/mpi: this MPI offers thread level ", provided,
@@ -73,15 +85,17 @@ ProcessClaim::~ProcessClaim() {
   --process().claims;
 }
 
-Deadline::Deadline(std::string call, double seconds, int code)
-    : thread_([this, call = std::move(call), seconds, code] {
+std::string did_not_return(const std::string& call, double seconds) {
+  return concat("drivetrain: error: communicator/mpi: ", call, " did not return within ", formatted("%g", seconds),
+                " s: another rank, or MPI itself, waits for something that does not come. A rank that was stopped "
+                "shows in `ps`; \"timeout_s\" of the communicator allows for slower starts\n");
+}
+
+Deadline::Deadline(std::string words, double seconds, int code)
+    : thread_([this, words = std::move(words), seconds, code] {
         std::unique_lock lock(mutex_);
         if (changed_.wait_for(lock, std::chrono::duration<double>(seconds), [this] { return over_; })) return;
-        const std::string text =
-            concat("drivetrain: error: communicator/mpi: ", call, " did not return within ", formatted("%g", seconds),
-                   " s: another rank, or MPI itself, waits for something that does not come. A rank that was stopped "
-                   "shows in `ps`; \"timeout_s\" of the communicator allows for slower starts\n");
-        if (write(STDERR_FILENO, text.data(), text.size()) < 0) std::_Exit(code);
+        if (write(STDERR_FILENO, words.data(), words.size()) < 0) std::_Exit(code);
         std::_Exit(code);
       }) {}
 

@@ -25,11 +25,11 @@ std::mutex& mpi_mutex();
 
 inline constexpr int kPeerLost = 5;  // the program's exit code for it
 
-// Some calls of MPI wait for other ranks and can neither be asked nor given up. Where one does not return while this
-// lives, longer than `seconds`, the process ends with `code`, behind a line on stderr that names the call.
+// Some calls of MPI wait for other ranks and can neither be asked nor given up. Where this lives longer than `seconds`
+// the process ends with `code`, behind these words on stderr.
 class Deadline {
  public:
-  Deadline(std::string call, double seconds, int code);
+  Deadline(std::string words, double seconds, int code);
   ~Deadline();
   Deadline(const Deadline&) = delete;
   Deadline& operator=(const Deadline&) = delete;
@@ -40,6 +40,9 @@ class Deadline {
   bool over_ = false;
   std::thread thread_;
 };
+
+// Of a call at the start of a run.
+std::string did_not_return(const std::string& call, double seconds);
 
 // Starts MPI unless that was done, and checks that MPI counts the ranks as the run does. The start may take so long.
 void start_mpi(int64_t rank, int64_t world_size, double timeout_s);

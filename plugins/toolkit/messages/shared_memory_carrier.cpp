@@ -109,7 +109,11 @@ struct SharedMemoryCarrier::Arriving final : Transfer {
 SharedMemoryCarrier::SharedMemoryCarrier(std::shared_ptr<Carrier> below, const Services& services, double timeout_s)
     : below_(std::move(below)), services_(services), timeout_s_(timeout_s), read_(std::make_shared<Read>()) {}
 
-SharedMemoryCarrier::~SharedMemoryCarrier() = default;
+// The carrier below may still write into words that were never waited for, so these stay.
+SharedMemoryCarrier::~SharedMemoryCarrier() {
+  for (auto* words : {&awaited_, &sent_})
+    for (std::unique_ptr<Word>& word : *words) static_cast<void>(word.release());
+}
 
 std::shared_ptr<Room> SharedMemoryCarrier::room() {
   const std::lock_guard lock(room_mutex_);

@@ -296,7 +296,7 @@ TEST(MpiDeadline, ends_a_process_whose_call_does_not_return_and_names_it) {
   using mpi::Deadline;
   const auto call = [](double limit_s, double takes_s) {
     {
-      const Deadline deadline("MPI_Init_thread", limit_s, mpi::kPeerLost);
+      const Deadline deadline(mpi::did_not_return("MPI_Init_thread", limit_s), limit_s, mpi::kPeerLost);
       std::this_thread::sleep_for(std::chrono::duration<double>(takes_s));
     }
     std::_Exit(0);
