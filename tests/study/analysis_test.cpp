@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <random>
 
 #include "study/charts.h"
 #include "study/measure.h"
@@ -77,6 +78,40 @@ TEST(Analysis, the_repeats_that_a_difference_needs_follow_from_the_a_a_pair) {
   EXPECT_TRUE(told);
   study.cells.pop_back();
   EXPECT_FALSE(analysis_of(study).sensitivity) << "without a noise cell";
+}
+
+TEST(Analysis, what_is_set_aside_costs_sensitivity) {
+  StudyRecord study = planted();
+  study.trim = 0.2;
+  const Analysis analysis = analysis_of(study);
+  ASSERT_TRUE(analysis.sensitivity);
+  Sensitivity without = *analysis.sensitivity;
+  EXPECT_DOUBLE_EQ(without.trim, 0.2);
+  without.trim = 0;
+  EXPECT_GT(analysis.sensitivity->shown(), without.shown() * 1.1);
+  EXPECT_GT(analysis.sensitivity->surely_shown(), analysis.sensitivity->shown());
+}
+
+// A study of two cells and the A/A pair that looks after every block from the sixth on, until it would show 3 %: a
+// true difference of 3 % is found, by the corrected test, as often as a study of so many repeats should find it.
+TEST(Analysis, a_study_that_ends_by_its_own_repeats_finds_what_it_was_to_find) {
+  std::mt19937 numbers(11);
+  std::normal_distribution<double> normal(0, 0.02 / std::sqrt(2));
+  for (const double trim : {0.0, 0.2}) {
+    constexpr int kTrials = 300;
+    int found = 0;
+    for (int trial = 0; trial < kTrials; ++trial) {
+      std::vector<double> pair, other;
+      for (int n = 1; n <= 100; ++n) {
+        const double reference = normal(numbers);
+        pair.push_back(normal(numbers) - reference), other.push_back(std::log(1.03) + normal(numbers) - reference);
+        if (n < 6) continue;
+        if (Sensitivity{paired_of(pair, trim).sd, n, 0.025, trim}.surely_shown() <= 0.03) break;
+      }
+      found += *paired_of(other, trim).p < 0.025;
+    }
+    EXPECT_GE(found, 0.8 * kTrials) << trim;
+  }
 }
 
 // One block of six is made useless by somebody else: a mean over all of them no longer shows the slowdown.

@@ -171,9 +171,9 @@ void correct_one(const std::vector<Comparison*>& list, std::optional<double> Com
     if (one->*from) one->*to = corrected[next++];
 }
 
-void add_noise(const Comparison& pair, size_t comparisons, Analysis& analysis) {
+void add_noise(const Comparison& pair, size_t comparisons, double trim, Analysis& analysis) {
   analysis.noise_floor = std::max(std::abs(pair.interval->low), std::abs(pair.interval->high));
-  if (pair.sd > 0) analysis.sensitivity = {pair.sd, pair.n, kLevel / static_cast<double>(comparisons)};
+  if (pair.sd > 0) analysis.sensitivity = {pair.sd, pair.n, kLevel / static_cast<double>(comparisons), trim};
 }
 
 void add_effects(const StudyRecord& study, Analysis& analysis) {
@@ -188,9 +188,11 @@ void add_effects(const StudyRecord& study, Analysis& analysis) {
 
 }  // namespace
 
-int64_t Sensitivity::needed(double change) const { return pairs_needed(std::log1p(change), sd, level); }
+int64_t Sensitivity::needed(double change) const { return pairs_needed(std::log1p(change), sd, level, trim); }
 
-double Sensitivity::shown() const { return std::expm1(shown_by(n, sd, level)); }
+double Sensitivity::shown() const { return std::expm1(shown_by(n, sd, level, trim)); }
+
+double Sensitivity::surely_shown() const { return std::expm1(shown_by(n, sd_at_most(sd, n, trim), level, trim)); }
 
 Comparison compared(const std::vector<double>& tgs, const std::vector<int64_t>& blocks, const std::vector<double>& base,
                     const std::vector<int64_t>& base_blocks, double trim) {
@@ -234,7 +236,8 @@ Analysis analysis_of(const StudyRecord& study) {
   }
   correct(comparisons);
   for (const CellResult& result : analysis.cells)
-    if (result.cell->is_noise && result.against.interval) add_noise(result.against, comparisons.size(), analysis);
+    if (result.cell->is_noise && result.against.interval)
+      add_noise(result.against, comparisons.size(), study.trim, analysis);
   mark_pareto(analysis.cells);
   for (size_t i = 0; i < analysis.cells.size(); ++i)
     if (is_ranked(analysis.cells[i])) analysis.ranking.push_back(i);

@@ -72,8 +72,12 @@ struct Sensitivity {
   double sd = 0;                        // of the pair's differences of logarithms
   int n = 0;                            // of its repeats
   double level = 0;                     // 5 %, shared out over the comparisons as Holm's correction does at worst
+  double trim = 0;                      // as in the study's comparisons
   int64_t needed(double change) const;  // repeats for a change of 0.03: 3 %
   double shown() const;                 // by the repeats that there are
+  // The same where the pair's true deviation is as large as it is in four of five cases at most. A study that ends by
+  // its own repeats asks this: the guess `sd` is too small now and then, and that is where such a study would end.
+  double surely_shown() const;
 };
 
 struct Analysis {

@@ -127,9 +127,10 @@ class Runner {
       if (const auto end = done.find(run_id(turn)); end != done.end()) progress_.ended(turn.cell, end->second);
     if (!done.empty())
       say(concat("goes on: ", order.size() - static_cast<size_t>(left_), " of ", order.size(), " runs are done"));
-    for (const Turn& turn : order) {
+    for (int64_t block = -1; const Turn& turn : order) {
+      const int64_t block_before = std::exchange(block, turn.block);  // another one: all blocks so far are whole
       if (done.contains(run_id(turn))) continue;
-      if (is_new_block(turn) && shows_enough(turn.block)) return;
+      if (turn.block != block_before && shows_enough(turn.block)) return;
       if (Interrupts::count() > 0) {
         say(concat("stopped by signal ", Interrupts::last(), " with ", left_, " runs left; --resume goes on"));
         return;
@@ -145,17 +146,17 @@ class Runner {
     }
   }
 
-  bool is_new_block(const Turn& turn) { return std::exchange(block_, turn.block) != turn.block; }
-
   // By the A/A pair's own repeats, which do not know what the other cells have shown.
   bool shows_enough(int64_t blocks) {
     if (study_.repeats.until <= 0 || blocks < study_.repeats.least) return false;
     const Analysis analysis = analysis_of(records_of(read_ledger(study_.output_dir), study_.output_dir));
     if (!analysis.sensitivity || analysis.sensitivity->n < study_.repeats.least) return false;
-    const int64_t needed = analysis.sensitivity->needed(study_.repeats.until);
-    if (needed > analysis.sensitivity->n) return false;
-    say(formatted("%d repeats are enough: by the A/A pair a difference of %g %% needs %lld", analysis.sensitivity->n,
-                  100 * study_.repeats.until, static_cast<long long>(needed)));
+    const double shown = analysis.sensitivity->surely_shown();
+    if (shown > study_.repeats.until) return false;
+    say(
+        formatted("%d repeats are enough: by the A/A pair, also if it varies more than it did so far, they show "
+                  "differences of %.2g %% and more; %g %% was asked for",
+                  analysis.sensitivity->n, 100 * shown, 100 * study_.repeats.until));
     return true;
   }
 
@@ -261,7 +262,7 @@ class Runner {
   Ledger* ledger_ = nullptr;
   EnergyMeter meter_;
   Progress progress_;
-  int64_t left_ = 0, block_ = -1;
+  int64_t left_ = 0;
   double spent_s_ = 0;
   bool told_budget_ = false;
 };
