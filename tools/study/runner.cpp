@@ -42,9 +42,10 @@ class Runner {
   int plan() {
     const PlanFolder folder(study_.output_dir);  // what an inline base is written into goes again
     base_ = base_file(study_, study_.output_dir, fs::exists(study_.output_dir + "/ledger.jsonl"));
-    plans_ = Planner(study_, request_.program, base_).plan(design_.cells);
+    const Questions questions;
+    plans_ = Planner(study_, questions, base_).plan(design_.cells);
     const std::string& hardware = request_.hardware.empty() ? study_.hardware : request_.hardware;
-    if (!hardware.empty()) plan_times(plans_, request_.program, base_, hardware);
+    if (!hardware.empty()) plan_times(plans_, questions, base_, hardware);
     const auto form = request_.json ? plan_json : plan_text;
     const std::string text = form(study_, design_, plans_, known_wall_s());
     std::cout << (request_.json ? printable_json(text) : printable(text));
@@ -97,7 +98,7 @@ class Runner {
       return;
     }
     say(concat(design_.cells.size(), " cells: each is planned before any runs"));
-    plans_ = Planner(study_, request_.program, base_).plan(design_.cells);
+    plans_ = Planner(study_, Questions(), base_).plan(design_.cells);
     for (size_t i = known.size(); i < plans_.size(); ++i)
       add(cell_line(design_.cells[i], plans_[i], study_, reproduce_line(plans_[i], base_, "")));
   }
