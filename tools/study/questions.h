@@ -29,8 +29,8 @@ class Questions {
   // or it ends before it has an exit code, as one that the kernel ends for memory. That says nothing about a config.
   ProcessEnd ask(const ProcessStart& question) const;
 
-  // The JSON that `question` prints. None: the program refuses, and `refusal` says why. Throws Error(config) if a second
-  // signal stops the study meanwhile, Error(io) if there is no answer in time.
+  // The JSON that `question` prints. None: the program refuses, and `refusal` says why. Throws Error(config) if a
+  // second signal stops the study meanwhile, Error(io) if there is no answer in time.
   std::optional<Value> answer(ProcessStart question, std::string& refusal) const;
 
  private:

@@ -71,7 +71,7 @@ std::string figures_rows(const CellResult& r, const StudyRecord& study) {
   if (r.ok == 0) return "";
   std::string row = "<tr><td>" + escaped(label_of(*r.cell, study)) + "</td>";
   for (const double value : {r.speed.mean, r.tgs_real, r.tgs_loss, r.samples_per_s}) row += numeric(speed_text(value));
-  row += numeric(formatted("%.4g / %.4g / %.4g", 1e3 * r.step_p10, 1e3 * r.step_s.median, 1e3 * r.step_p90));
+  row += numeric(formatted("%.4g / %.4g / %.4g", 1e3 * r.step_p10, 1e3 * r.step_median, 1e3 * r.step_p90));
   row += numeric(formatted("%.4g", 1e3 * r.first_five_s)) + numeric(formatted("%.2f", r.startup_s));
   row += numeric(r.mfu ? formatted("%.1f %%", 100 * *r.mfu) : "") +
          numeric(r.hfu ? formatted("%.1f %%", 100 * *r.hfu) : "");

@@ -133,6 +133,11 @@ std::vector<std::string> ranking_lines(const StudyRecord& study, const Analysis&
     if (result.is_pareto) line += "; no cell is both faster and smaller";
     lines.push_back(line);
   }
+  if (study.trim > 0)
+    lines.push_back(
+        formatted("Places go by the differences to the reference with %g %% of the repeats set aside at each "
+                  "end, and so do effects; speeds are means of all repeats.",
+                  100 * study.trim));
   for (const CellResult& result : analysis.cells) {
     const std::string name = label_of(*result.cell, study);
     if (result.gate == Gate::failed)
