@@ -48,6 +48,17 @@ TEST(Report, medians_are_medians_with_every_figure) {
   EXPECT_NE(json_text(study, analysis).find("\"step_s_p50\": 0.02"), std::string::npos);
 }
 
+TEST(Report, a_study_that_ended_by_itself_does_not_read_as_one_that_was_cut_off) {
+  StudyRecord study = planted();
+  const auto page = [&] { return html_text(study, analysis_of(study), {}, "none"); };
+  EXPECT_NE(page().find("6 cells, 6 repeats each; 36 of 36 runs have ended."), std::string::npos);
+  study.repeats = 100, study.until = 0.03;
+  const std::string rule = "6 cells, up to 100 repeats each, until a difference of 3 % would be shown; ";
+  EXPECT_NE(page().find(rule + "36 of at most 600 runs have ended."), std::string::npos);
+  study.enough = 6;
+  EXPECT_NE(page().find(rule + "6 were enough, and the study has ended."), std::string::npos);
+}
+
 TEST(Report, a_level_of_any_characters_is_shown_as_it_is) {
   StudyRecord study = planted();
   study.cells[1].id = "a=3_%,b=0", study.cells[1].levels[0].second = "3 %";

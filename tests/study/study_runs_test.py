@@ -221,6 +221,9 @@ def enough_repeats(folder):
     study.run(says=["3 repeats are enough: by the A/A pair", "10000 % was asked for"])
     check(len(study.states()) == 9, study.states())
     study.run("--resume", says=["3 repeats are enough"])
+    check([line["repeats"] for line in study.events("enough")] == [3], study.events("enough"))
+    page = (study.output / "report.html").read_text()
+    check("until a difference of 10000 % would be shown; 3 were enough" in page, "the report reads as one that is cut off")
     report = json.loads((study.output / "report.json").read_text())
     check(report["sensitivity"]["n"] == 3 and report["sensitivity"]["repeats_needed"]["0.1"] >= 2, report["sensitivity"])
 
@@ -294,6 +297,18 @@ def plan_and_compare(folder):
                           capture_output=True, timeout=60)
     check(said.returncode == 0 and said.stdout.count("no difference shown") == 2, said.stdout + said.stderr)
     ledger = folder / "b/ledger.jsonl"
+    whole = ledger.read_text()
+    for change, code, part in ((lambda head: head["warmup"].update(quantile=0.1), 2, "is the 10 % quantile of its steps"),
+                               (lambda head: head["warmup"].update(steps=2), 2, "steps after the first 2"),
+                               (lambda head: head.update(trim=0.2), 0, '"trim" is not applied')):
+        head, rest = whole.split("\n", 1)
+        head = json.loads(head)
+        change(head)
+        ledger.write_text(json.dumps(head) + "\n" + rest)
+        said = subprocess.run([PROGRAM, "study", "compare", str(study.output), str(folder / "b")], text=True,
+                              capture_output=True, timeout=60)
+        check(said.returncode == code and part in said.stdout + said.stderr, said.stdout + said.stderr)
+    ledger.write_text(whole)
     ledger.write_text(ledger.read_text().replace('"cores":', '"cores":1', 1))
     for options, code in (([], 2), (["--any-environment"], 0)):
         said = subprocess.run([PROGRAM, "study", "compare", str(study.output), str(folder / "b"), *options], text=True,

@@ -123,17 +123,19 @@ class Runner {
     const std::map<std::string, State> done = ended();
     left_ = static_cast<int64_t>(
         std::count_if(order.begin(), order.end(), [&](const Turn& turn) { return !done.contains(run_id(turn)); }));
-    progress_.begin_study(design_.cells.size(), static_cast<int64_t>(order.size()));
+    progress_.begin_study(design_.cells.size(), static_cast<int64_t>(order.size()), study_.repeats.until > 0);
     for (const Turn& turn : order)
       if (const auto end = done.find(run_id(turn)); end != done.end()) progress_.ended(turn.cell, end->second);
     if (!done.empty())
-      say(concat("goes on: ", order.size() - static_cast<size_t>(left_), " of ", order.size(), " runs are done"));
+      say(concat("goes on: ", order.size() - static_cast<size_t>(left_), " of ", at_most(), order.size(),
+                 " runs are done"));
     for (int64_t block = -1; const Turn& turn : order) {
       const int64_t block_before = std::exchange(block, turn.block);  // another one: all blocks so far are whole
       if (done.contains(run_id(turn))) continue;
-      if (turn.block != block_before && shows_enough(turn.block)) return;
+      if (turn.block != block_before && shows_enough(turn.block)) return end_early(turn.block);
       if (Interrupts::count() > 0) {
-        say(concat("stopped by signal ", Interrupts::last(), " with ", left_, " runs left; --resume goes on"));
+        say(concat("stopped by signal ", Interrupts::last(), " with ", at_most(), left_,
+                   " runs left; --resume goes on"));
         return;
       }
       Value line = line_of(turn);
@@ -160,6 +162,17 @@ class Runner {
                   analysis.sensitivity->n, 100 * shown, 100 * study_.repeats.until));
     return true;
   }
+
+  void end_early(int64_t blocks) {
+    left_ = 0;
+    if (lines_.back().find("event")->as_string() == "enough") return;  // an earlier start has told it
+    Value line = Value::object();
+    line.set("event", "enough"), line.set("repeats", blocks), line.set("time", time_now());
+    add(line);
+  }
+
+  // "at most ": the study can end by itself.
+  const char* at_most() const { return study_.repeats.until > 0 ? "at most " : ""; }
 
   Value line_of(const Turn& turn) const {
     Value line = Value::object();
@@ -227,7 +240,7 @@ class Runner {
   }
 
   void tell(const Value& line, const Turn& turn, double wall_s) {
-    std::string text = concat("[", progress_.left(), " left, ", progress_.time_left(), "]  ");
+    std::string text = concat("[", at_most(), progress_.left(), " left, ", progress_.time_left(), "]  ");
     text += design_.cells[turn.cell].id + concat("  repeat ", turn.block + 1, "  ", line.find("state")->as_string());
     std::vector<double> steps;
     for (const Value& step : line.find("step_s")->items()) steps.push_back(step.as_double());
