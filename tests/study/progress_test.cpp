@@ -31,6 +31,14 @@ TEST(Progress, shows_counts_cells_time_left_and_the_run_at_hand) {
     EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
 }
 
+TEST(Progress, a_study_that_can_end_by_itself_has_at_most_so_many_runs) {
+  Progress progress("until", -1);
+  progress.begin_study(3, 12, true);
+  progress.end_run(10), progress.ended(0, State::ok);
+  for (const char* part : {"1 of at most 12 runs", "at most about 1 min 50 s left"})
+    EXPECT_NE(joined(progress).find(part), std::string::npos) << part << "\n" << joined(progress);
+}
+
 TEST(Progress, no_line_is_wider_than_the_terminal_and_many_cells_are_cut) {
   Progress progress(std::string(100, 'n'), -1);
   progress.begin_study(2000, 2000);

@@ -95,6 +95,44 @@ TEST(Statistics, a_trimmed_test_is_wrong_as_often_as_it_says) {
   EXPECT_GT(found(0.8, 30, 0.2), 2 * found(0.8, 30, 0));
 }
 
+// The test that decides has the degrees of freedom of the pairs that it keeps, and so has its power. `sd`: what the
+// pairs themselves say it is, over many trials.
+TEST(Statistics, what_n_pairs_show_with_trim_is_shown_in_four_of_five_trials) {
+  std::mt19937 numbers(3);
+  std::normal_distribution<double> normal;
+  const auto trials_of = [&](int n, double effect, const auto& see) {
+    std::vector<double> differences(static_cast<size_t>(n));
+    for (int trial = 0; trial < 4000; ++trial) {
+      for (double& one : differences) one = effect + normal(numbers);
+      see(paired_of(differences, 0.2));
+    }
+  };
+  for (const int n : {6, 10, 20}) {
+    double squares = 0, found = 0;
+    trials_of(n, 0, [&](const Paired& paired) { squares += paired.sd * paired.sd / 4000; });
+    const double effect = shown_by(n, std::sqrt(squares), 0.05, 0.2);
+    trials_of(n, effect, [&](const Paired& paired) { found += *paired.p < 0.05; });
+    EXPECT_NEAR(found / 4000, 0.8, 0.04) << n;
+    EXPECT_LE(pairs_needed(effect * 1.0001, std::sqrt(squares), 0.05, 0.2), n);
+    EXPECT_GT(effect, shown_by(n, std::sqrt(squares), 0.05) * 1.02) << n;
+  }
+}
+
+TEST(Statistics, a_bound_of_the_deviation_holds_in_four_of_five_trials) {
+  std::mt19937 numbers(5);
+  std::normal_distribution<double> normal;
+  for (const int n : {3, 6, 30}) {
+    std::vector<double> differences(static_cast<size_t>(n));
+    int held = 0;
+    for (int trial = 0; trial < 4000; ++trial) {
+      for (double& one : differences) one = normal(numbers);
+      held += sd_at_most(paired_of(differences, 0).sd, n) > 1;
+    }
+    EXPECT_NEAR(held / 4000.0, 0.8, 0.025) << n;
+  }
+  EXPECT_GT(sd_at_most(1, 10, 0.2), sd_at_most(1, 10)) << "fewer are kept";
+}
+
 // The tables of power analysis for a paired t-test of 5 % and 80 % (G*Power, statsmodels.stats.power.TTestPower).
 TEST(Statistics, pairs_needed_are_those_of_the_tables) {
   EXPECT_EQ(pairs_needed(0.2, 1, 0.05), 199);

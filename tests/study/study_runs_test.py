@@ -218,11 +218,30 @@ def enough_repeats(folder):
     """Any difference is shown by few repeats if it is large enough: the study ends where the A/A pair says so."""
     study = Study(folder, repeats={"until": 100, "least": 3, "most": 50}, noise_cell=True, figure="minimum",
                   factors={"seed": [1, 2]}, gate=False)
-    study.run(says=["3 repeats are enough: by the A/A pair a difference of 10000 % needs"])
+    study.run(says=["3 repeats are enough: by the A/A pair", "10000 % was asked for"])
     check(len(study.states()) == 9, study.states())
     study.run("--resume", says=["3 repeats are enough"])
+    check([line["repeats"] for line in study.events("enough")] == [3], study.events("enough"))
+    page = (study.output / "report.html").read_text()
+    check("until a difference of 10000 % would be shown; 3 were enough" in page, "the report reads as one that is cut off")
     report = json.loads((study.output / "report.json").read_text())
     check(report["sensitivity"]["n"] == 3 and report["sensitivity"]["repeats_needed"]["0.1"] >= 2, report["sensitivity"])
+
+
+def looks_at_whole_blocks_only(folder):
+    """A study that goes on in the middle of a block ends it before it asks whether its repeats are enough."""
+    study = Study(folder, repeats={"until": 1e-9, "least": 3, "most": 4}, noise_cell=True, figure="minimum",
+                  factors={"seed": [1, 2]}, gate=False)
+    study.run()
+    study.keys["repeats"]["until"] = 100
+    study.write()
+    head, *lines = (study.output / "ledger.jsonl").read_text().splitlines()
+    head = json.loads(head)
+    head["study"]["repeats"]["until"] = 100
+    (study.output / "ledger.jsonl").write_text("\n".join([json.dumps(head), *lines[:-4], ""]))  # two runs fewer
+    check(len(study.states()) == 10, study.states())
+    check("are enough" not in study.run("--resume"), "it looked in the middle of a block")
+    check(len(study.states()) == 12, study.states())
 
 
 def fraction(folder):
@@ -278,6 +297,18 @@ def plan_and_compare(folder):
                           capture_output=True, timeout=60)
     check(said.returncode == 0 and said.stdout.count("no difference shown") == 2, said.stdout + said.stderr)
     ledger = folder / "b/ledger.jsonl"
+    whole = ledger.read_text()
+    for change, code, part in ((lambda head: head["warmup"].update(quantile=0.1), 2, "is the 10 % quantile of its steps"),
+                               (lambda head: head["warmup"].update(steps=2), 2, "steps after the first 2"),
+                               (lambda head: head.update(trim=0.2), 0, '"trim" is not applied')):
+        head, rest = whole.split("\n", 1)
+        head = json.loads(head)
+        change(head)
+        ledger.write_text(json.dumps(head) + "\n" + rest)
+        said = subprocess.run([PROGRAM, "study", "compare", str(study.output), str(folder / "b")], text=True,
+                              capture_output=True, timeout=60)
+        check(said.returncode == code and part in said.stdout + said.stderr, said.stdout + said.stderr)
+    ledger.write_text(whole)
     ledger.write_text(ledger.read_text().replace('"cores":', '"cores":1', 1))
     for options, code in (([], 2), (["--any-environment"], 0)):
         said = subprocess.run([PROGRAM, "study", "compare", str(study.output), str(folder / "b"), *options], text=True,
@@ -289,7 +320,7 @@ def main():
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="drivetrain-study-")))
         for case in (every_end, on_a_terminal, disk_full, killed_and_resumed, interrupted, bad_input,
-                     enough_repeats, fraction, planned_times, plan_and_compare):
+                     enough_repeats, looks_at_whole_blocks_only, fraction, planned_times, plan_and_compare):
             begin = time.time()
             case(folder / case.__name__)
             print(f"ok {case.__name__} {time.time() - begin:.1f} s", flush=True)

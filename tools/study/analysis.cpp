@@ -32,7 +32,7 @@ double peak_of(const RunRecord& run) {
 
 // The window of one run, added to what the cell has.
 struct Sums {
-  std::vector<double> medians, steps, first_five, real_share, loss_share, startup, wall, energy, per_1k_tokens;
+  std::vector<double> figures, steps, first_five, real_share, loss_share, startup, wall, energy, per_1k_tokens;
   std::vector<double> communication, communication_most;
   std::map<std::string, std::vector<double>> parts;
 };
@@ -63,10 +63,10 @@ void add_run(const RunRecord& run, const StudyRecord& study, CellResult& result,
   const std::vector<double> steady = part_of(run.step_s, window);
   if (steady.empty()) return;
   const double tokens = static_cast<double>(cell.batch) * static_cast<double>(cell.seq_length);
-  const double median = run_figure(steady, study.warmup), count = static_cast<double>(steady.size());
-  result.tgs.push_back(tokens / static_cast<double>(cell.world_size) / median);
+  const double figure = run_figure(steady, study.warmup), count = static_cast<double>(steady.size());
+  result.tgs.push_back(tokens / static_cast<double>(cell.world_size) / figure);
   result.blocks.push_back(run.block), result.never_steady |= window.never;
-  sums.medians.push_back(median), sums.steps.insert(sums.steps.end(), steady.begin(), steady.end());
+  sums.figures.push_back(figure), sums.steps.insert(sums.steps.end(), steady.begin(), steady.end());
   const size_t five = std::min<size_t>(5, run.step_s.size());
   sums.first_five.push_back(mean_of({run.step_s.begin(), run.step_s.begin() + static_cast<std::ptrdiff_t>(five)}));
   sums.real_share.push_back(1 - sum_of(part_of(run.padding, window)) / (tokens * count));
@@ -79,9 +79,10 @@ void add_run(const RunRecord& run, const StudyRecord& study, CellResult& result,
 void finish(const Sums& sums, const StudyRecord& study, CellResult& result) {
   if (result.tgs.empty()) return;
   const CellRecord& cell = *result.cell;
-  result.speed = summary_of(result.tgs), result.step_s = summary_of(sums.medians);
+  result.speed = summary_of(result.tgs), result.step_s = summary_of(sums.figures);
   result.steps = sums.steps;
-  result.step_p10 = quantile_of(sums.steps, 0.1), result.step_p90 = quantile_of(sums.steps, 0.9);
+  result.step_p10 = quantile_of(sums.steps, 0.1), result.step_median = median_of(sums.steps);
+  result.step_p90 = quantile_of(sums.steps, 0.9);
   result.first_five_s = mean_of(sums.first_five);
   result.tgs_real = result.speed.mean * mean_of(sums.real_share);
   result.tgs_loss = result.speed.mean * mean_of(sums.loss_share);
@@ -153,8 +154,8 @@ void mark_pareto(std::vector<CellResult>& cells) {
   for (CellResult& one : cells) {
     if (!is_ranked(one)) continue;
     one.is_pareto = std::none_of(cells.begin(), cells.end(), [&](const CellResult& other) {
-      return is_ranked(other) && other.speed.mean >= one.speed.mean && other.peak_bytes <= one.peak_bytes &&
-             (other.speed.mean > one.speed.mean || other.peak_bytes < one.peak_bytes);
+      return is_ranked(other) && other.standing >= one.standing && other.peak_bytes <= one.peak_bytes &&
+             (other.standing > one.standing || other.peak_bytes < one.peak_bytes);
     });
   }
 }
@@ -171,26 +172,29 @@ void correct_one(const std::vector<Comparison*>& list, std::optional<double> Com
     if (one->*from) one->*to = corrected[next++];
 }
 
-void add_noise(const Comparison& pair, size_t comparisons, Analysis& analysis) {
+void add_noise(const Comparison& pair, size_t comparisons, double trim, Analysis& analysis) {
   analysis.noise_floor = std::max(std::abs(pair.interval->low), std::abs(pair.interval->high));
-  if (pair.sd > 0) analysis.sensitivity = {pair.sd, pair.n, kLevel / static_cast<double>(comparisons)};
+  if (pair.sd > 0) analysis.sensitivity = {pair.sd, pair.n, kLevel / static_cast<double>(comparisons), trim};
 }
 
 void add_effects(const StudyRecord& study, Analysis& analysis) {
   if (study.aliasing.empty()) {
-    analysis.effects = main_effects(analysis.cells), analysis.interactions = interactions_of(analysis.cells);
+    analysis.effects = main_effects(analysis.cells, study.trim),
+    analysis.interactions = interactions_of(analysis.cells, study.trim);
     return;
   }
-  FractionEffects fraction = fraction_effects(analysis.cells);
+  FractionEffects fraction = fraction_effects(analysis.cells, study.trim);
   analysis.effects = std::move(fraction.effects), analysis.interactions = std::move(fraction.interactions);
   analysis.refused_effects = std::move(fraction.refused);
 }
 
 }  // namespace
 
-int64_t Sensitivity::needed(double change) const { return pairs_needed(std::log1p(change), sd, level); }
+int64_t Sensitivity::needed(double change) const { return pairs_needed(std::log1p(change), sd, level, trim); }
 
-double Sensitivity::shown() const { return std::expm1(shown_by(n, sd, level)); }
+double Sensitivity::shown() const { return std::expm1(shown_by(n, sd, level, trim)); }
+
+double Sensitivity::surely_shown() const { return std::expm1(shown_by(n, sd_at_most(sd, n, trim), level, trim)); }
 
 Comparison compared(const std::vector<double>& tgs, const std::vector<int64_t>& blocks, const std::vector<double>& base,
                     const std::vector<int64_t>& base_blocks, double trim) {
@@ -234,12 +238,16 @@ Analysis analysis_of(const StudyRecord& study) {
   }
   correct(comparisons);
   for (const CellResult& result : analysis.cells)
-    if (result.cell->is_noise && result.against.interval) add_noise(result.against, comparisons.size(), analysis);
+    if (result.cell->is_noise && result.against.interval)
+      add_noise(result.against, comparisons.size(), study.trim, analysis);
+  for (CellResult& result : analysis.cells)
+    result.standing = study.trim > 0 && result.against.n > 0 ? reference->speed.mean * (1 + result.against.change)
+                                                             : result.speed.mean;
   mark_pareto(analysis.cells);
   for (size_t i = 0; i < analysis.cells.size(); ++i)
     if (is_ranked(analysis.cells[i])) analysis.ranking.push_back(i);
   std::stable_sort(analysis.ranking.begin(), analysis.ranking.end(),
-                   [&](size_t a, size_t b) { return analysis.cells[a].speed.mean > analysis.cells[b].speed.mean; });
+                   [&](size_t a, size_t b) { return analysis.cells[a].standing > analysis.cells[b].standing; });
   add_effects(study, analysis);
   return analysis;
 }

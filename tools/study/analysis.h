@@ -35,13 +35,14 @@ struct CellResult {
   const CellRecord* cell = nullptr;
   State state = State::skipped;  // ok if any run was; else that of the last run
   int ok = 0;
-  bool begun = false;                                   // any run has ended
-  std::string reason;                                   // of the last run that was not ok
-  std::vector<double> tgs;                              // one per ok run, by its median step
-  std::vector<int64_t> blocks;                          // of those
-  Summary speed, step_s;                                // over runs; a run's figure is the median of its window
-  std::vector<double> steps;                            // of the windows of all runs, seconds
-  double step_p10 = 0, step_p90 = 0, first_five_s = 0;  // over these; the mean of each run's first five
+  bool begun = false;           // any run has ended
+  std::string reason;           // of the last run that was not ok
+  std::vector<double> tgs;      // one per ok run, by its figure (Warmup)
+  std::vector<int64_t> blocks;  // of those
+  Summary speed, step_s;        // over runs, by their figures
+  std::vector<double> steps;    // of the windows of all runs, seconds
+  double step_p10 = 0, step_median = 0, step_p90 = 0,
+         first_five_s = 0;  // over these; the mean of each run's first five
   double tgs_real = 0, tgs_loss = 0, samples_per_s = 0, startup_s = 0, wall_s = 0;
   bool never_steady = false;
   double peak_bytes = 0;  // of the largest rank's process, or its states where no process was measured
@@ -54,7 +55,8 @@ struct CellResult {
   double loss_difference = 0;  // the largest relative one
   int64_t loss_step = 0;       // where it is
   bool is_pareto = false;
-  Comparison against;  // the reference
+  Comparison against;   // the reference
+  double standing = 0;  // the speed that places go by: the mean or, with `trim`, the reference's with the change on it
 };
 
 struct Effect {
@@ -72,8 +74,12 @@ struct Sensitivity {
   double sd = 0;                        // of the pair's differences of logarithms
   int n = 0;                            // of its repeats
   double level = 0;                     // 5 %, shared out over the comparisons as Holm's correction does at worst
+  double trim = 0;                      // as in the study's comparisons
   int64_t needed(double change) const;  // repeats for a change of 0.03: 3 %
   double shown() const;                 // by the repeats that there are
+  // The same where the pair's true deviation is as large as it is in four of five cases at most. A study that ends by
+  // its own repeats asks this: the guess `sd` is too small now and then, and that is where such a study would end.
+  double surely_shown() const;
 };
 
 struct Analysis {
@@ -95,7 +101,7 @@ Comparison compared(const std::vector<double>& tgs, const std::vector<int64_t>& 
 void correct(const std::vector<Comparison*>& comparisons);
 
 // effects.cpp
-std::vector<Effect> main_effects(const std::vector<CellResult>& cells);
-std::vector<Effect> interactions_of(const std::vector<CellResult>& cells);
+std::vector<Effect> main_effects(const std::vector<CellResult>& cells, double trim = 0);
+std::vector<Effect> interactions_of(const std::vector<CellResult>& cells, double trim = 0);
 
 }  // namespace drivetrain::study

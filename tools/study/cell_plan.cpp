@@ -1,19 +1,13 @@
 #include "study/cell_plan.h"
 
 #include <algorithm>
-#include <atomic>
-#include <future>
-#include <thread>
 
 #include <drivetrain/error.h>
 
 #include "config/printable.h"
-#include "study/interrupts.h"
 
 namespace drivetrain::study {
 namespace {
-
-constexpr double kAskTime = 120;  // seconds for one question
 
 const Value* find(const Value& value, std::initializer_list<const char*> path) {
   const Value* at = &value;
@@ -39,13 +33,6 @@ bool is_about_the_key(const std::string& refusal) {
 }
 
 }  // namespace
-
-std::string without_prefix(std::string text) {
-  const std::string begin = "drivetrain: error: ";
-  if (const size_t at = text.find(begin); at != std::string::npos) text.erase(0, at + begin.size());
-  while (!text.empty() && text.back() == '\n') text.pop_back();
-  return text;
-}
 
 double CellPlan::planned_bytes() const {
   const Value* const bytes = find(plan, {"memory", "together", "bytes"});
@@ -113,27 +100,16 @@ void Planner::keep(const Cell& cell, const CellPlan& reference, CellPlan& plan) 
                           : concat("train_micro_batch_size_per_gpu=", reference.batch("micro_batch_size")));
 }
 
-void Planner::ask(const Questions& questions, CellPlan& plan) const {
+void Planner::ask(CellPlan& plan) const {
   ProcessStart start;
-  start.timeout_s = kAskTime, start.stops_by_second = true;
   start.environment = plan.environment;
   for (const std::string& one :
        {concat("WORLD_SIZE=", plan.world_size), std::string("RANK=0"), std::string("LOCAL_RANK=0"),
         std::string("MASTER_ADDR=127.0.0.1"), std::string("MASTER_PORT=1")})
     start.environment.push_back(one);
-  const auto answer = [&](std::vector<std::string> command) -> Value {
-    for (const std::string& set : plan.sets) command.insert(command.end(), {"--set", set});
-    start.command = command;
-    const ProcessEnd end = questions.ask(start);
-    if (end.stopped) throw fail(ErrorCode::config, "stopped while it planned, before any run");
-    if (end.timed_out)
-      throw fail(ErrorCode::io, "study: `drivetrain ", command[1], "` did not answer within ", kAskTime, " s");
-    if (end.code == 0) return parse_json(end.out, "the plan");
-    plan.refusal = without_prefix(end.err);
-    if (plan.refusal.empty()) plan.refusal = concat("`drivetrain ", command[1], "` ended with exit ", end.code);
-    return {};
-  };
-  plan.plan = answer({program_, "train", base_, "--plan", "--json"});
+  start.command = {"drivetrain", "train", base_, "--plan", "--json"};
+  for (const std::string& set : plan.sets) start.command.insert(start.command.end(), {"--set", set});
+  plan.plan = questions_.answer(start, plan.refusal).value_or(Value());
   if (const Value* const config = plan.plan.find("config")) {
     plan.resolved = *config;
     plan.resolved.erase("output_dir");
@@ -142,43 +118,30 @@ void Planner::ask(const Questions& questions, CellPlan& plan) const {
   plan.config = hash_of(concat(plan.resolved.to_json(), launch_value(plan).to_json()));
 }
 
-CellPlan Planner::plan_one(const Cell& cell, const CellPlan* reference, const Questions& questions) const {
+CellPlan Planner::plan_one(const Cell& cell, const CellPlan* reference) const {
   CellPlan plan = launch_of(cell);
   if (reference && study_.keep != Keep::nothing) keep(cell, *reference, plan);
-  if (plan.refusal.empty()) ask(questions, plan);
+  if (plan.refusal.empty()) ask(plan);
   return plan;
 }
 
 std::vector<CellPlan> Planner::plan(const std::vector<Cell>& cells) const {
   std::vector<CellPlan> plans(cells.size());
-  const Questions questions;
-  plans.front() = plan_one(cells.front(), nullptr, questions);
+  plans.front() = plan_one(cells.front(), nullptr);
   if (!plans.front().refusal.empty()) {
     check_levels({cells.front()}, {plans.front()});
     throw fail(ErrorCode::config, study_.path, ": the reference cell, ", shown(cells.front().id),
                ", is refused: ", plans.front().refusal,
                "\n   every other cell is compared with it: choose a \"reference\" that runs");
   }
-  plan_others(cells, questions, plans);
+  plan_others(cells, plans);
   check_levels(cells, plans);
   return plans;
 }
 
-// Each is a process of its own, so as many at a time as there are cores.
-void Planner::plan_others(const std::vector<Cell>& cells, const Questions& questions,
-                          std::vector<CellPlan>& plans) const {
-  std::atomic<size_t> next = 1;
-  const auto work = [&] {
-    for (size_t i; (i = next.fetch_add(1)) < cells.size();) {
-      if (Interrupts::count() > 0) throw fail(ErrorCode::config, "stopped while it planned, before any run");
-      plans[i] = cells[i].is_noise ? plans.front() : plan_one(cells[i], plans.data(), questions);
-    }
-  };
-  std::vector<std::future<void>> workers;
-  for (unsigned n = std::max(1u, std::thread::hardware_concurrency()); n > 0; --n)
-    workers.push_back(std::async(std::launch::async, work));
-  for (std::future<void>& worker : workers) worker.wait();
-  for (std::future<void>& worker : workers) worker.get();
+void Planner::plan_others(const std::vector<Cell>& cells, std::vector<CellPlan>& plans) const {
+  ask_side_by_side(1, cells.size(),
+                   [&](size_t i) { plans[i] = cells[i].is_noise ? plans.front() : plan_one(cells[i], plans.data()); });
 }
 
 void Planner::check_levels(const std::vector<Cell>& cells, const std::vector<CellPlan>& plans) const {

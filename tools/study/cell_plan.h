@@ -28,24 +28,25 @@ struct CellPlan {
 
 class Planner {
  public:
-  // `program`: what is asked. `base`: the config's path.
-  Planner(const StudyFile& study, std::string program, std::string base)
-      : study_(study), program_(std::move(program)), base_(std::move(base)) {}
+  // `base`: the config's path.
+  Planner(const StudyFile& study, const Questions& questions, std::string base)
+      : study_(study), questions_(questions), base_(std::move(base)) {}
 
   // Of all cells, the reference first, since `keep` needs its batch. Throws Error(config) if the reference is refused,
   // or if no cell with a level gets beyond that level's keys: they do not exist, or take no such values.
   std::vector<CellPlan> plan(const std::vector<Cell>& cells) const;
 
  private:
-  CellPlan plan_one(const Cell& cell, const CellPlan* reference, const Questions& questions) const;
-  void plan_others(const std::vector<Cell>& cells, const Questions& questions, std::vector<CellPlan>& plans) const;
+  CellPlan plan_one(const Cell& cell, const CellPlan* reference) const;
+  void plan_others(const std::vector<Cell>& cells, std::vector<CellPlan>& plans) const;
   CellPlan launch_of(const Cell& cell) const;
   void keep(const Cell& cell, const CellPlan& reference, CellPlan& plan) const;
-  void ask(const Questions& questions, CellPlan& plan) const;
+  void ask(CellPlan& plan) const;
   void check_levels(const std::vector<Cell>& cells, const std::vector<CellPlan>& plans) const;
 
   const StudyFile& study_;
-  const std::string program_, base_;
+  const Questions& questions_;
+  const std::string base_;
 };
 
 // `drivetrain launch -n 2 base.json --set a=1`, as a shell takes it; `output`: the run's folder.
@@ -56,9 +57,6 @@ std::vector<std::string> launch_command(const CellPlan& plan, const std::string&
 // The launch of a cell as a ledger has it, and back.
 Value launch_value(const CellPlan& plan);
 CellPlan plan_of_launch(const Value& cell_line);
-
-// An error's text as the program printed it, without "drivetrain: error: ".
-std::string without_prefix(std::string text);
 
 // One hash per content, in 32 digits.
 std::string hash_of(const std::string& text);

@@ -11,7 +11,7 @@ namespace drivetrain::study {
 // Fills in CellPlan::step_s, or why there is none, of cells that would run. `hardware`: a file, or the name of one in
 // configs/hardware. Throws Error(config) with the first reason if no cell gets a time: the file is missing, or another
 // device's.
-void plan_times(std::vector<CellPlan>& plans, const std::string& program, const std::string& base,
+void plan_times(std::vector<CellPlan>& plans, const Questions& questions, const std::string& base,
                 const std::string& hardware);
 
 }  // namespace drivetrain::study

@@ -58,7 +58,7 @@ std::string parts_script(const StudyRecord& study, const Analysis& analysis, con
       const CellResult& r = analysis.cells[measured[row]];
       const auto share = r.part_shares.find(kPartOrder[part]);
       if (share == r.part_shares.end()) continue;
-      const double begin = from[row], end = begin + 1e3 * r.step_s.median * share->second, y = row_of(measured, row);
+      const double begin = from[row], end = begin + 1e3 * r.step_median * share->second, y = row_of(measured, row);
       data += formatted("%g %g %g %g %g %g\n", begin, y, begin, end, y - 0.2, y + 0.36);
       from[row] = end;
     }
@@ -70,7 +70,7 @@ std::string parts_script(const StudyRecord& study, const Analysis& analysis, con
   }
   for (size_t row = 0; row < measured.size(); ++row) {
     const CellResult& r = analysis.cells[measured[row]];
-    waits += formatted("0 %g %g 0\n", row_of(measured, row) - 0.3, 1e3 * r.step_s.median * r.communication_share);
+    waits += formatted("0 %g %g 0\n", row_of(measured, row) - 0.3, 1e3 * r.step_median * r.communication_share);
   }
   return script + data_block("waits", waits) + plots +
          ", $waits using 1:2:3:4 with vectors nohead lc rgb '#111111' lw 3 notitle\n";

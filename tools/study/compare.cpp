@@ -30,6 +30,21 @@ std::vector<std::string> other_builds(const StudyRecord& a, const StudyRecord& b
   return list;
 }
 
+// A median and a fastest step, or other steps of a run, are no two values of one thing.
+void check_figures(const StudyRecord& a, const StudyRecord& b) {
+  if (rule_text(a.warmup) == rule_text(b.warmup)) return;
+  throw fail(ErrorCode::config, "study compare: the two studies measure their runs in different ways\n     ",
+             shown(a.folder), ": ", rule_text(a.warmup), "\n     ", shown(b.folder), ": ", rule_text(b.warmup),
+             "\n   run one of them again with \"warmup\" and \"figure\" of the other");
+}
+
+// What is told beside the cells.
+std::vector<std::string> notes_of(const StudyRecord& a, const StudyRecord& b) {
+  if (a.trim == 0 && b.trim == 0) return {};
+  return {
+      "\"trim\" is not applied: it sets aside differences of runs side by side, and these are not; all repeats count"};
+}
+
 struct Pair {
   const CellResult *a, *b;
   Comparison comparison;  // of b against a
@@ -110,6 +125,7 @@ std::string compare_text(const CompareRequest& request) {
         ErrorCode::config, "study compare: the two studies ran in different environments\n     ",
         join(machines, "\n     "),
         "\n   run both on one machine, or say --any-environment: then differences are those of the machines too");
+  check_figures(a, b);
   const Analysis first = analysis_of(a), second = analysis_of(b);
   std::vector<Pair> pairs = pairs_of(first, second);
   if (pairs.empty())
@@ -119,10 +135,11 @@ std::string compare_text(const CompareRequest& request) {
   std::vector<std::string> differing = other_builds(a, b);
   differing.insert(differing.begin(), machines.begin(), machines.end());
   if (request.json) {
-    Value list = Value::array(), notes = Value::array(), value = Value::object();
+    Value list = Value::array(), differs = Value::array(), value = Value::object();
     for (const Pair& pair : pairs) list.items().push_back(pair_value(pair));
-    for (const std::string& one : differing) notes.items().push_back(one);
-    value.set("a", request.a), value.set("b", request.b), value.set("differing", notes), value.set("cells", list);
+    for (const std::string& one : differing) differs.items().push_back(one);
+    value.set("a", request.a), value.set("b", request.b), value.set("differing", differs),
+        value.set("notes", texts(notes_of(a, b))), value.set("cells", list);
     return printable_json(value.to_json(2)) + "\n";
   }
   size_t width = 4;
@@ -130,6 +147,7 @@ std::string compare_text(const CompareRequest& request) {
   const int columns = static_cast<int>(std::min<size_t>(width, 100));
   std::string text;
   for (const std::string& one : differing) text += "differs: " + one + "\n";
+  for (const std::string& one : notes_of(a, b)) text += "note: " + one + "\n";
   text += formatted("%-*s  %10s  %10s  B against A\n", columns, "cell", "TGS of A", "TGS of B");
   for (const Pair& pair : pairs) text += line_of(pair, columns);
   return printable(text);

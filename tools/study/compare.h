@@ -10,8 +10,8 @@ struct CompareRequest {
   bool any_environment = false, json = false;
 };
 
-// What it prints. Throws Error(config) if the studies ran in different environments and that is not asked for, or if
-// they share no cell.
+// What it prints. Throws Error(config) if the studies ran in different environments and that is not asked for, if they
+// take other steps or another figure of a run, or if they share no cell.
 std::string compare_text(const CompareRequest& request);
 
 }  // namespace drivetrain::study

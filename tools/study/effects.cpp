@@ -67,7 +67,7 @@ class Grid {
 
 // Of all cells that have `wanted`, against those that have `others` instead.
 Effect effect_of(const Grid& grid, const std::vector<std::pair<size_t, std::string>>& wanted,
-                 const std::vector<std::pair<size_t, std::string>>& others) {
+                 const std::vector<std::pair<size_t, std::string>>& others, double trim) {
   Effect effect;
   std::map<int64_t, std::pair<double, int>> blocks;
   for (const auto& [levels, runs] : grid.cells()) {
@@ -84,18 +84,18 @@ Effect effect_of(const Grid& grid, const std::vector<std::pair<size_t, std::stri
   std::vector<double> means;
   for (const auto& [block, sum] : blocks) means.push_back(sum.first / sum.second);
   const int pairs = effect.pairs;
-  effect = effect_of_blocks(means), effect.pairs = pairs;
+  effect = effect_of_blocks(means, trim), effect.pairs = pairs;
   return effect;
 }
 
 }  // namespace
 
-Effect effect_of_blocks(const std::vector<double>& differences) {
+Effect effect_of_blocks(const std::vector<double>& differences, double trim) {
   Effect effect;
-  const Summary summary = summary_of(differences);
-  effect.n = summary.n, effect.change = std::exp(summary.mean) - 1, effect.p = paired_t(differences);
-  if (summary.confidence)
-    effect.interval = Interval{std::exp(summary.confidence->low) - 1, std::exp(summary.confidence->high) - 1};
+  const Paired paired = paired_of(differences, trim);
+  effect.n = paired.n, effect.change = std::exp(paired.mean) - 1, effect.p = paired.p;
+  if (paired.confidence)
+    effect.interval = Interval{std::exp(paired.confidence->low) - 1, std::exp(paired.confidence->high) - 1};
   return effect;
 }
 
@@ -118,7 +118,7 @@ void correct_effects(std::vector<Effect>& effects) {
     if (effect.p) effect.p_holm = corrected[next++];
 }
 
-std::vector<Effect> main_effects(const std::vector<CellResult>& cells) {
+std::vector<Effect> main_effects(const std::vector<CellResult>& cells, double trim) {
   const Grid grid(cells);
   std::vector<Effect> effects;
   if (grid.reference().size() != grid.factors().size()) return effects;
@@ -126,7 +126,7 @@ std::vector<Effect> main_effects(const std::vector<CellResult>& cells) {
     for (const std::string& level : grid.levels(f)) {
       const std::string& base = grid.reference()[f];
       if (level == base) continue;
-      Effect effect = effect_of(grid, {{f, level}}, {{f, base}});
+      Effect effect = effect_of(grid, {{f, level}}, {{f, base}}, trim);
       effect.what = main_name(grid.factors()[f], level, base);
       if (effect.pairs > 0) effects.push_back(std::move(effect));
     }
@@ -134,7 +134,7 @@ std::vector<Effect> main_effects(const std::vector<CellResult>& cells) {
   return effects;
 }
 
-std::vector<Effect> interactions_of(const std::vector<CellResult>& cells) {
+std::vector<Effect> interactions_of(const std::vector<CellResult>& cells, double trim) {
   const Grid grid(cells);
   std::vector<Effect> effects;
   if (grid.reference().size() != grid.factors().size()) return effects;
@@ -144,7 +144,7 @@ std::vector<Effect> interactions_of(const std::vector<CellResult>& cells) {
       for (const std::string& one : grid.levels(f))
         for (const std::string& other : grid.levels(g)) {
           if (one == base[f] || other == base[g]) continue;
-          Effect effect = effect_of(grid, {{f, one}, {g, other}}, {{f, base[f]}, {g, base[g]}});
+          Effect effect = effect_of(grid, {{f, one}, {g, other}}, {{f, base[f]}, {g, base[g]}}, trim);
           effect.what = interaction_name(grid.factors()[f], one, grid.factors()[g], other);
           if (effect.pairs > 0) effects.push_back(std::move(effect));
         }

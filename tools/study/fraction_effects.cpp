@@ -233,7 +233,7 @@ void sort_out(const Crossed& cross, const std::vector<Term>& terms, const std::v
 }
 
 void add_estimates(const Crossed& cross, const Fit& fit, const std::vector<const Term*>& fitted,
-                   const std::vector<const Term*>& outside, FractionEffects& result) {
+                   const std::vector<const Term*>& outside, double trim, FractionEffects& result) {
   std::vector<std::vector<double>> blocks;
   for (const auto& [block, values] : speeds_of(cross))
     if (std::vector<double> solved = fit.solved(values); !solved.empty()) blocks.push_back(std::move(solved));
@@ -244,7 +244,7 @@ void add_estimates(const Crossed& cross, const Fit& fit, const std::vector<const
     for (size_t which = 0; which < term->levels.size(); ++which) {
       std::vector<double> differences;
       for (const std::vector<double>& solved : blocks) differences.push_back(fit.effect(*term, which, solved));
-      Effect effect = effect_of_blocks(differences);
+      Effect effect = effect_of_blocks(differences, trim);
       effect.what = name_of(cross, *term, which), effect.aliases = aliases_of(cross, fit, *term, which, shares);
       (term->factors.size() == 1 ? result.effects : result.interactions).push_back(std::move(effect));
     }
@@ -252,7 +252,7 @@ void add_estimates(const Crossed& cross, const Fit& fit, const std::vector<const
 
 }  // namespace
 
-FractionEffects fraction_effects(const std::vector<CellResult>& cells) {
+FractionEffects fraction_effects(const std::vector<CellResult>& cells, double trim) {
   FractionEffects result;
   const Crossed cross = cross_of(cells);
   std::vector<Term> mains, pairs;
@@ -266,7 +266,7 @@ FractionEffects fraction_effects(const std::vector<CellResult>& cells) {
   sort_out(cross, mains, all, fitted, outside, result.refused);
   for (const Term& pair : pairs) all.push_back(&pair);
   sort_out(cross, pairs, all, fitted, outside, result.refused);
-  add_estimates(cross, Fit(fitted), fitted, outside, result);
+  add_estimates(cross, Fit(fitted), fitted, outside, trim, result);
   correct_effects(result.effects), correct_effects(result.interactions);
   return result;
 }

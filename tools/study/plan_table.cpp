@@ -42,7 +42,9 @@ std::string times_text(const StudyFile& study, const std::vector<CellPlan>& plan
   }
   if (timed == 0)
     return "no planned time: give --hardware FILE, which `drivetrain bench hardware --output FILE` writes\n";
-  return text + formatted("planned: %.4g s in steps", seconds_in_steps(study, plans)) +
+  return text +
+         formatted("planned: %s%.4g s in steps", study.repeats.until > 0 ? "at most " : "",
+                   seconds_in_steps(study, plans)) +
          (untimed > 0 ? concat(" without ", untimed, " cells that have no time") : "") +
          "; start-up and what is written at the end come on top\n";
 }

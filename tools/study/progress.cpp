@@ -66,7 +66,9 @@ void Progress::line(const std::string& text) {
   draw();
 }
 
-void Progress::begin_study(size_t cells, int64_t runs) { cells_.assign(cells, {}), runs_ = runs; }
+void Progress::begin_study(size_t cells, int64_t runs, bool at_most) {
+  cells_.assign(cells, {}), runs_ = runs, at_most_ = at_most;
+}
 
 void Progress::ended(size_t cell, State state) {
   ++ended_, ++by_state_[static_cast<size_t>(state)];
@@ -93,7 +95,7 @@ void Progress::tick(double now_s, int64_t step) {
 std::string Progress::time_left() const {
   if (timed_ == 0) return "";
   const double left_s = static_cast<double>(left()) * timed_s_ / static_cast<double>(timed_);
-  return "about " + duration_text(left_s - (cell_.empty() ? 0 : now_s_));
+  return (at_most_ ? "at most about " : "about ") + duration_text(left_s - (cell_.empty() ? 0 : now_s_));
 }
 
 std::string Progress::counts() const {
@@ -117,9 +119,10 @@ std::string Progress::cells() const {
 std::vector<std::string> Progress::lines(size_t width) const {
   if (runs_ == 0) return {};
   const auto done = static_cast<size_t>(ended_ * static_cast<int64_t>(kBar) / runs_);
-  std::string head = formatted("%s  [%s%s] %3lld %%  %lld of %lld runs", name_.c_str(), std::string(done, '#').c_str(),
-                               std::string(kBar - done, '-').c_str(), static_cast<long long>(100 * ended_ / runs_),
-                               static_cast<long long>(ended_), static_cast<long long>(runs_));
+  std::string head =
+      formatted("%s  [%s%s] %3lld %%  %lld of %s%lld runs", name_.c_str(), std::string(done, '#').c_str(),
+                std::string(kBar - done, '-').c_str(), static_cast<long long>(100 * ended_ / runs_),
+                static_cast<long long>(ended_), at_most_ ? "at most " : "", static_cast<long long>(runs_));
   if (!time_left().empty() && left() > 0) head += "  " + time_left() + " left";
   std::vector<std::string> lines = {head};
   if (!counts().empty()) lines.push_back(counts());

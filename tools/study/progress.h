@@ -22,14 +22,14 @@ class Progress {
 
   void line(const std::string& text);  // stays
 
-  // `runs`: of the whole study.
-  void begin_study(size_t cells, int64_t runs);
+  // `runs`: of the whole study; `at_most`: it can end by itself before.
+  void begin_study(size_t cells, int64_t runs, bool at_most = false);
   void ended(size_t cell, State state);  // also of runs that an earlier start has done
   void begin_run(const std::string& cell, int64_t block);
   void end_run(double wall_s);
   void tick(double now_s, int64_t step);
 
-  // "about 3 min 20 s", by the runs of this start; "" before the first one.
+  // "about 3 min 20 s", or "at most about", by the runs of this start; "" before the first one.
   std::string time_left() const;
   int64_t left() const { return runs_ - ended_; }
 
@@ -51,6 +51,7 @@ class Progress {
   std::vector<CellState> cells_;
   std::vector<int64_t> by_state_ = std::vector<int64_t>(7);
   int64_t runs_ = 0, ended_ = 0, timed_ = 0;
+  bool at_most_ = false;
   double timed_s_ = 0, now_s_ = 0;
   int64_t step_ = 0, block_ = 0;
   std::string cell_;

@@ -8,15 +8,19 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <csignal>
 #include <cstring>
+#include <future>
 #include <iostream>
+#include <thread>
 
 #include <drivetrain/error.h>
-#include <drivetrain/value.h>
+#include <drivetrain/toolkit/text.h>
 
 #include "cli/parse.h"
 #include "cli/usage_error.h"
@@ -29,13 +33,16 @@ namespace {
 
 using program::Descriptor;
 
+constexpr double kAnswerTime = 120;   // seconds for one question
 constexpr size_t kLargest = 1 << 17;  // bytes of a question
 constexpr int kDescriptors = 3;       // of an answer: what it prints, errors, the exit code
 constexpr size_t kControl = CMSG_SPACE(kDescriptors * sizeof(int));
 
-[[noreturn]] void throw_errno(const char* what) {
-  throw fail(ErrorCode::io, "study: cannot ask the program for a plan: ", what, ": ", std::strerror(errno));
+[[noreturn]] void throw_errno(const char* what, int reason = errno) {
+  throw fail(ErrorCode::io, "study: cannot ask the program for a plan: ", what, ": ", std::strerror(reason));
 }
+
+[[noreturn]] void throw_stopped() { throw fail(ErrorCode::config, "stopped while it planned, before any run"); }
 
 // A message of one packet that can carry descriptors along.
 struct Packet {
@@ -80,6 +87,11 @@ int code_of(const std::vector<std::string>& words) try {
   return static_cast<int>(ErrorCode::config);
 }
 
+// What a pipe says: an exit code; below 0, the reason why there is no process for the question. False: it is closed.
+bool write_code(const std::array<int, kDescriptors>& descriptors, int code) {
+  return write(descriptors[2], &code, sizeof code) == sizeof code;
+}
+
 // In a process of its own.
 [[noreturn]] void answer(const std::string& text, const std::array<int, kDescriptors>& descriptors, pid_t parent) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -94,8 +106,7 @@ int code_of(const std::vector<std::string>& words) try {
   const int code = code_of(words);
   std::cout.flush();
   std::cerr.flush();
-  const ssize_t written = write(descriptors[2], &code, sizeof code);
-  _exit(written == sizeof code ? 0 : 1);
+  _exit(write_code(descriptors, code) ? 0 : 1);
 }
 
 // Nothing of the study stays open here: the ledger's lock is the study's alone.
@@ -115,7 +126,9 @@ int code_of(const std::vector<std::string>& words) try {
   std::string text;
   std::array<int, kDescriptors> descriptors{};
   for (const pid_t self = getpid(); receive_question(3, text, descriptors);) {
-    if (fork() == 0) answer(text, descriptors, self);
+    const pid_t child = fork();
+    if (child == 0) answer(text, descriptors, self);
+    if (child < 0) write_code(descriptors, -errno);
     for (const int descriptor : descriptors) close(descriptor);
   }
   _exit(0);
@@ -136,14 +149,22 @@ std::string question_text(const ProcessStart& question) {
   return text;
 }
 
-// Waits for the exit code; a pipe that ends without one is a process that a signal ended.
+void read_code(int pipe, const ProcessStart& question, int& code) {
+  if (read(pipe, &code, sizeof code) != sizeof code)
+    throw fail(ErrorCode::io, "study: cannot ask the program for a plan: a process ended without an answer",
+               "\n   it was killed, as by the kernel for memory, or it crashed; by hand it says more: ",
+               join(question.command, " "));
+  if (code < 0) throw_errno("no further process can be made", -code);
+}
+
+// Waits for the exit code.
 void wait_for(int pipe, const ProcessStart& question, ProcessEnd& end) {
   const auto begin = std::chrono::steady_clock::now();
   for (pollfd wait{pipe, POLLIN, 0};;) {
     const int ready = poll(&wait, 1, 50);
     end.wall_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     if (ready > 0) {
-      if (read(pipe, &end.code, sizeof end.code) != sizeof end.code) end.code = 1;
+      read_code(pipe, question, end.code);
       return;
     }
     end.timed_out = end.wall_s > question.timeout_s;
@@ -185,6 +206,41 @@ ProcessEnd Questions::ask(const ProcessStart& question) const {
   wait_for(code.get(), question, end);
   end.out = written_to(out.get()), end.err = written_to(errors.get());
   return end;
+}
+
+std::optional<Value> Questions::answer(ProcessStart question, std::string& refusal) const {
+  question.timeout_s = kAnswerTime;
+  const ProcessEnd end = ask(question);
+  const std::string& command = question.command[1];
+  if (end.stopped) throw_stopped();
+  if (end.timed_out)
+    throw fail(ErrorCode::io, "study: `drivetrain ", command, "` did not answer within ", kAnswerTime, " s");
+  if (end.code == 0) return parse_json(end.out, "the plan");
+  refusal = without_prefix(end.err);
+  if (refusal.empty()) refusal = concat("`drivetrain ", command, "` ended with exit ", end.code);
+  return std::nullopt;
+}
+
+void ask_side_by_side(size_t first, size_t end, const std::function<void(size_t)>& ask_one) {
+  std::atomic<size_t> next = first;
+  const auto work = [&] {
+    for (size_t i; (i = next.fetch_add(1)) < end;) {
+      if (Interrupts::count() > 0) throw_stopped();
+      ask_one(i);
+    }
+  };
+  std::vector<std::future<void>> workers;
+  for (unsigned n = std::max(1u, std::thread::hardware_concurrency()); n > 0; --n)
+    workers.push_back(std::async(std::launch::async, work));
+  for (std::future<void>& worker : workers) worker.wait();
+  for (std::future<void>& worker : workers) worker.get();
+}
+
+std::string without_prefix(std::string text) {
+  const std::string begin = "drivetrain: error: ";
+  if (const size_t at = text.find(begin); at != std::string::npos) text.erase(0, at + begin.size());
+  while (!text.empty() && text.back() == '\n') text.pop_back();
+  return text;
 }
 
 }  // namespace drivetrain::study

@@ -140,7 +140,8 @@ StudyRecord records_of(const std::vector<Value>& lines, const std::string& folde
   record.began = text(head, "time"), record.study = need(head, "study"), record.environment = need(head, "environment");
   record.gate = number(head, "gate"), record.peak_tflops = number(head, "peak_tflops");
   record.trim = number(head, "trim");
-  record.repeats = whole(head, "repeats"), record.aliasing = text(head, "aliasing");
+  record.repeats = whole(head, "repeats"), record.until = number(head, "until"),
+  record.aliasing = text(head, "aliasing");
   const Value& warmup = need(head, "warmup");
   record.warmup = {whole(warmup, "steps"),      need(warmup, "steady").as_bool(), whole(warmup, "window"),
                    number(warmup, "tolerance"), whole(warmup, "only_first"),      0.5};
@@ -150,6 +151,7 @@ StudyRecord records_of(const std::vector<Value>& lines, const std::string& folde
     const std::string event = text(line, "event");
     if (event == "start") began[text(line, "run")] = text(line, "time");
     if (event == "cell") record.cells.push_back(cell_of(line));
+    if (event == "enough") record.enough = whole(line, "repeats");
     if (event == "end") put(record.cells, began, line);
   }
   return record;

@@ -40,7 +40,9 @@ struct StudyRecord {
   Value study, environment;
   Warmup warmup;
   double gate = 0, peak_tflops = 0, trim = 0;
-  int64_t repeats = 0;
+  int64_t repeats = 0;  // of every cell; with `until` at most
+  double until = 0;     // repeats until this difference would be shown; 0: all of them
+  int64_t enough = 0;   // the study ended by itself after so many of them; 0: it did not
   std::string aliasing;
   std::vector<CellRecord> cells;
 };

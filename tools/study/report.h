@@ -41,8 +41,10 @@ std::string label_of(const CellRecord& cell, const StudyRecord& study);
 // Its levels are all that it changes; others are rows with a name of their own or with further keys.
 bool is_all_levels(const CellRecord& cell);
 std::string state_text(const CellResult& result);  // "out of memory (hook attach, 179.4 MB)"
-std::string rule_text(const Warmup& warmup);       // how a run's speed is found
-std::string percent(double change);                // "+3.1 %"
-std::string speed_text(double tgs);                // "12820", "98.37"
+// How many repeats the study was to have, and how many runs of them have ended.
+std::string repeats_text(const StudyRecord& study);
+std::string rule_text(const Warmup& warmup);  // how a run's speed is found
+std::string percent(double change);           // "+3.1 %"
+std::string speed_text(double tgs);           // "12820", "98.37"
 
 }  // namespace drivetrain::study

@@ -102,7 +102,8 @@ Value cell_value(const CellResult& result) {
   value.set("tgs_padded_runs", tgs), value.set("tgs_padded", summary_value(result.speed));
   value.set("tgs_real", result.tgs_real), value.set("tgs_loss", result.tgs_loss);
   value.set("step_s", summary_value(result.step_s)), value.set("step_s_p10", result.step_p10);
-  value.set("step_s_p90", result.step_p90), value.set("first_five_steps_s", result.first_five_s);
+  value.set("step_s_p50", result.step_median), value.set("step_s_p90", result.step_p90),
+      value.set("first_five_steps_s", result.first_five_s);
   value.set("samples_per_s", result.samples_per_s), value.set("startup_s", result.startup_s);
   const auto measured = [&](double share) { return result.part_shares.empty() ? Value() : Value(share); };
   value.set("part_shares", shares_value(result)),
@@ -164,7 +165,7 @@ std::string csv_text(const Analysis& analysis) {
                                              has_interval ? formatted("%.9g", r.speed.confidence->high) : "",
                                              ok ? formatted("%.9g", r.tgs_real) : "",
                                              ok ? formatted("%.9g", r.tgs_loss) : "",
-                                             ok ? formatted("%.9g", r.step_s.median) : "",
+                                             ok ? formatted("%.9g", r.step_median) : "",
                                              number(r.speed.cv),
                                              r.against.n > 0 ? formatted("%.9g", r.against.change) : "",
                                              r.against.interval ? formatted("%.9g", r.against.interval->low) : "",

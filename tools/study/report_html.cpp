@@ -71,7 +71,7 @@ std::string figures_rows(const CellResult& r, const StudyRecord& study) {
   if (r.ok == 0) return "";
   std::string row = "<tr><td>" + escaped(label_of(*r.cell, study)) + "</td>";
   for (const double value : {r.speed.mean, r.tgs_real, r.tgs_loss, r.samples_per_s}) row += numeric(speed_text(value));
-  row += numeric(formatted("%.4g / %.4g / %.4g", 1e3 * r.step_p10, 1e3 * r.step_s.median, 1e3 * r.step_p90));
+  row += numeric(formatted("%.4g / %.4g / %.4g", 1e3 * r.step_p10, 1e3 * r.step_median, 1e3 * r.step_p90));
   row += numeric(formatted("%.4g", 1e3 * r.first_five_s)) + numeric(formatted("%.2f", r.startup_s));
   row += numeric(r.mfu ? formatted("%.1f %%", 100 * *r.mfu) : "") +
          numeric(r.hfu ? formatted("%.1f %%", 100 * *r.hfu) : "");
@@ -173,14 +173,10 @@ std::string environment_block(const StudyRecord& study) {
 
 std::string html_text(const StudyRecord& study, const Analysis& analysis, const std::vector<Chart>& charts,
                       const std::string& no_charts) {
-  size_t ended = 0;
-  for (const CellRecord& cell : study.cells) ended += cell.runs.size();
-  const size_t all = study.cells.size() * static_cast<size_t>(study.repeats);
   std::string page =
       "<!doctype html>\n<html lang=en><meta charset=utf-8><meta name=viewport content='width=device-width'><title>" +
       escaped(study.name) + "</title><style>" + kStyle + "</style>\n<h1>" + escaped(study.name) + "</h1>\n";
-  page += concat("<p>", study.cells.size(), " cells, ", study.repeats, study.repeats == 1 ? " repeat" : " repeats",
-                 " each; ", ended, " of ", all, " runs have ended. ", escaped(rule_text(study.warmup)),
+  page += concat("<p>", repeats_text(study), " ", escaped(rule_text(study.warmup)),
                  study.trim > 0
                      ? formatted(" Of the repeats' differences %g %% at each end are set aside.", 100 * study.trim)
                      : "",

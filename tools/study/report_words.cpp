@@ -64,6 +64,20 @@ std::string csv_field(const std::string& text) {
   return quoted + "\"";
 }
 
+std::string repeats_text(const StudyRecord& study) {
+  size_t ended = 0;
+  for (const CellRecord& cell : study.cells) ended += cell.runs.size();
+  const auto of = [&](int64_t repeats) { return study.cells.size() * static_cast<size_t>(repeats); };
+  const std::string cells = concat(study.cells.size(), " cells, ");
+  if (study.until <= 0)
+    return concat(cells, study.repeats, study.repeats == 1 ? " repeat" : " repeats", " each; ", ended, " of ",
+                  of(study.repeats), " runs have ended.");
+  const std::string rule = concat(cells, "up to ", study.repeats, " repeats each, until a difference of ",
+                                  100 * study.until, " % would be shown; ");
+  if (study.enough > 0) return concat(rule, study.enough, " were enough, and the study has ended.");
+  return concat(rule, ended, " of at most ", of(study.repeats), " runs have ended.");
+}
+
 std::string rule_text(const Warmup& warmup) {
   if (warmup.only_first > 0) return concat("A run's speed is the mean of its first ", warmup.only_first, " steps.");
   const std::string figure = warmup.quantile >= 0.5 ? "median" : warmup.quantile > 0 ? "10 % quantile" : "fastest one";
@@ -133,6 +147,11 @@ std::vector<std::string> ranking_lines(const StudyRecord& study, const Analysis&
     if (result.is_pareto) line += "; no cell is both faster and smaller";
     lines.push_back(line);
   }
+  if (study.trim > 0)
+    lines.push_back(
+        formatted("Places go by the differences to the reference with %g %% of the repeats set aside at each "
+                  "end, and so do effects; speeds are means of all repeats.",
+                  100 * study.trim));
   for (const CellResult& result : analysis.cells) {
     const std::string name = label_of(*result.cell, study);
     if (result.gate == Gate::failed)

@@ -42,9 +42,10 @@ class Runner {
   int plan() {
     const PlanFolder folder(study_.output_dir);  // what an inline base is written into goes again
     base_ = base_file(study_, study_.output_dir, fs::exists(study_.output_dir + "/ledger.jsonl"));
-    plans_ = Planner(study_, request_.program, base_).plan(design_.cells);
+    const Questions questions;
+    plans_ = Planner(study_, questions, base_).plan(design_.cells);
     const std::string& hardware = request_.hardware.empty() ? study_.hardware : request_.hardware;
-    if (!hardware.empty()) plan_times(plans_, request_.program, base_, hardware);
+    if (!hardware.empty()) plan_times(plans_, questions, base_, hardware);
     const auto form = request_.json ? plan_json : plan_text;
     const std::string text = form(study_, design_, plans_, known_wall_s());
     std::cout << (request_.json ? printable_json(text) : printable(text));
@@ -97,7 +98,7 @@ class Runner {
       return;
     }
     say(concat(design_.cells.size(), " cells: each is planned before any runs"));
-    plans_ = Planner(study_, request_.program, base_).plan(design_.cells);
+    plans_ = Planner(study_, Questions(), base_).plan(design_.cells);
     for (size_t i = known.size(); i < plans_.size(); ++i)
       add(cell_line(design_.cells[i], plans_[i], study_, reproduce_line(plans_[i], base_, "")));
   }
@@ -122,16 +123,19 @@ class Runner {
     const std::map<std::string, State> done = ended();
     left_ = static_cast<int64_t>(
         std::count_if(order.begin(), order.end(), [&](const Turn& turn) { return !done.contains(run_id(turn)); }));
-    progress_.begin_study(design_.cells.size(), static_cast<int64_t>(order.size()));
+    progress_.begin_study(design_.cells.size(), static_cast<int64_t>(order.size()), study_.repeats.until > 0);
     for (const Turn& turn : order)
       if (const auto end = done.find(run_id(turn)); end != done.end()) progress_.ended(turn.cell, end->second);
     if (!done.empty())
-      say(concat("goes on: ", order.size() - static_cast<size_t>(left_), " of ", order.size(), " runs are done"));
-    for (const Turn& turn : order) {
+      say(concat("goes on: ", order.size() - static_cast<size_t>(left_), " of ", at_most(), order.size(),
+                 " runs are done"));
+    for (int64_t block = -1; const Turn& turn : order) {
+      const int64_t block_before = std::exchange(block, turn.block);  // another one: all blocks so far are whole
       if (done.contains(run_id(turn))) continue;
-      if (is_new_block(turn) && shows_enough(turn.block)) return;
+      if (turn.block != block_before && shows_enough(turn.block)) return end_early(turn.block);
       if (Interrupts::count() > 0) {
-        say(concat("stopped by signal ", Interrupts::last(), " with ", left_, " runs left; --resume goes on"));
+        say(concat("stopped by signal ", Interrupts::last(), " with ", at_most(), left_,
+                   " runs left; --resume goes on"));
         return;
       }
       Value line = line_of(turn);
@@ -145,19 +149,30 @@ class Runner {
     }
   }
 
-  bool is_new_block(const Turn& turn) { return std::exchange(block_, turn.block) != turn.block; }
-
   // By the A/A pair's own repeats, which do not know what the other cells have shown.
   bool shows_enough(int64_t blocks) {
     if (study_.repeats.until <= 0 || blocks < study_.repeats.least) return false;
     const Analysis analysis = analysis_of(records_of(read_ledger(study_.output_dir), study_.output_dir));
     if (!analysis.sensitivity || analysis.sensitivity->n < study_.repeats.least) return false;
-    const int64_t needed = analysis.sensitivity->needed(study_.repeats.until);
-    if (needed > analysis.sensitivity->n) return false;
-    say(formatted("%d repeats are enough: by the A/A pair a difference of %g %% needs %lld", analysis.sensitivity->n,
-                  100 * study_.repeats.until, static_cast<long long>(needed)));
+    const double shown = analysis.sensitivity->surely_shown();
+    if (shown > study_.repeats.until) return false;
+    say(
+        formatted("%d repeats are enough: by the A/A pair, also if it varies more than it did so far, they show "
+                  "differences of %.2g %% and more; %g %% was asked for",
+                  analysis.sensitivity->n, 100 * shown, 100 * study_.repeats.until));
     return true;
   }
+
+  void end_early(int64_t blocks) {
+    left_ = 0;
+    if (lines_.back().find("event")->as_string() == "enough") return;  // an earlier start has told it
+    Value line = Value::object();
+    line.set("event", "enough"), line.set("repeats", blocks), line.set("time", time_now());
+    add(line);
+  }
+
+  // "at most ": the study can end by itself.
+  const char* at_most() const { return study_.repeats.until > 0 ? "at most " : ""; }
 
   Value line_of(const Turn& turn) const {
     Value line = Value::object();
@@ -225,7 +240,7 @@ class Runner {
   }
 
   void tell(const Value& line, const Turn& turn, double wall_s) {
-    std::string text = concat("[", progress_.left(), " left, ", progress_.time_left(), "]  ");
+    std::string text = concat("[", at_most(), progress_.left(), " left, ", progress_.time_left(), "]  ");
     text += design_.cells[turn.cell].id + concat("  repeat ", turn.block + 1, "  ", line.find("state")->as_string());
     std::vector<double> steps;
     for (const Value& step : line.find("step_s")->items()) steps.push_back(step.as_double());
@@ -261,7 +276,7 @@ class Runner {
   Ledger* ledger_ = nullptr;
   EnergyMeter meter_;
   Progress progress_;
-  int64_t left_ = 0, block_ = -1;
+  int64_t left_ = 0;
   double spent_s_ = 0;
   bool told_budget_ = false;
 };

@@ -1,6 +1,7 @@
 #include "study/statistics.h"
 
 #include <algorithm>
+#include <boost/math/distributions/chi_squared.hpp>
 #include <boost/math/distributions/non_central_t.hpp>
 #include <boost/math/distributions/normal.hpp>
 #include <boost/math/distributions/students_t.hpp>
@@ -29,17 +30,26 @@ double two_sided_t(double t, double degrees) {
   return std::min(1.0, 2 * math::cdf(math::complement(math::students_t(degrees), std::abs(t))));
 }
 
-constexpr double kPower = 0.8;
-constexpr int64_t kManyPairs = 1000;  // from here on Student's t is a normal one
+constexpr double kPower = 0.8, kSure = 0.8;
+constexpr double kManyDegrees = 1000;  // from here on Student's t is a normal one
 
-// Of a two-sided paired t-test of n pairs, where the true mean is `effect` deviations.
-double power_of(double effect, int64_t n, double level) {
+// How many of n pairs a trimmed mean sets aside at each end.
+size_t set_aside(size_t n, double trim) { return static_cast<size_t>(trim * static_cast<double>(n)); }
+
+// Degrees of freedom of the test: of the pairs that are kept.
+double degrees_of(int64_t n, double trim) {
+  const auto pairs = static_cast<size_t>(n);
+  return static_cast<double>(pairs - 2 * set_aside(pairs, trim)) - 1;
+}
+
+// Of a two-sided paired test of n pairs, where the true mean is `effect` deviations.
+double power_of(double effect, int64_t n, double level, double trim) {
   const double shift = effect * std::sqrt(static_cast<double>(n));
   if (shift > 30) return 1;
-  if (n > kManyPairs)
+  const double degrees = degrees_of(n, trim);
+  if (degrees > kManyDegrees)
     return math::cdf(
         math::complement(math::normal(shift), math::quantile(math::complement(math::normal(), level / 2))));
-  const double degrees = static_cast<double>(n - 1);
   const double limit = math::quantile(math::complement(math::students_t(degrees), level / 2));
   return shift <= 0 ? level : math::cdf(math::complement(math::non_central_t(degrees, shift), limit));
 }
@@ -103,7 +113,7 @@ std::optional<double> paired_t(const std::vector<double>& differences) {
 }
 
 Paired paired_of(std::vector<double> differences, double trim) {
-  const size_t n = differences.size(), aside = static_cast<size_t>(trim * static_cast<double>(n)), left = n - 2 * aside;
+  const size_t n = differences.size(), aside = set_aside(n, trim), left = n - 2 * aside;
   std::sort(differences.begin(), differences.end());
   const auto begin = differences.begin() + static_cast<std::ptrdiff_t>(aside),
              end = differences.end() - static_cast<std::ptrdiff_t>(aside);
@@ -152,23 +162,30 @@ std::optional<double> mann_whitney(const std::vector<double>& a, const std::vect
   return std::min(1.0, 2 * math::cdf(math::complement(math::normal(), z)));
 }
 
-int64_t pairs_needed(double difference, double sd, double level) {
+int64_t pairs_needed(double difference, double sd, double level, double trim) {
   const double effect = std::abs(difference) / sd;
-  int64_t low = 1, high = 1000000;  // too few; enough
+  constexpr int64_t kMost = 1000000;
+  int64_t low = 1, high = kMost;  // too few; enough, where none is set aside
   while (high - low > 1) {
     const int64_t n = low + (high - low) / 2;
-    (power_of(effect, n, level) < kPower ? low : high) = n;
+    (power_of(effect, n, level, 0) < kPower ? low : high) = n;
   }
+  while (high < kMost && power_of(effect, high, level, trim) < kPower) ++high;
   return high;
 }
 
-double shown_by(int64_t n, double sd, double level) {
+double shown_by(int64_t n, double sd, double level, double trim) {
   double low = 0, high = 1e4;  // deviations
-  for (int i = 0; i < 100; ++i) {
+  for (int i = 0; i < 50; ++i) {
     const double effect = (low + high) / 2;
-    (power_of(effect, n, level) < kPower ? low : high) = effect;
+    (power_of(effect, n, level, trim) < kPower ? low : high) = effect;
   }
   return high * sd;
+}
+
+double sd_at_most(double sd, int64_t n, double trim) {
+  const double degrees = degrees_of(n, trim);
+  return sd * std::sqrt(degrees / math::quantile(math::chi_squared(degrees), 1 - kSure));
 }
 
 std::vector<double> holm(const std::vector<double>& p_values) {

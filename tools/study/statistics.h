@@ -41,11 +41,14 @@ struct Paired {
 };
 Paired paired_of(std::vector<double> differences, double trim);
 
-// How many pairs a paired t-test of this level needs to show a true mean of `difference` with 80 % power, where the
-// differences have the deviation `sd`; at most 1000000.
-int64_t pairs_needed(double difference, double sd, double level);
+// How many pairs the test of paired_of needs at this level to show a true mean of `difference` with 80 % power, where
+// `sd` is Paired's; at most 1000000. It is the first such number: with `trim`, one more pair can be set aside at each
+// end of the next one, whose power is then a little smaller.
+int64_t pairs_needed(double difference, double sd, double level, double trim = 0);
 // The smallest true mean that n pairs show with that power. n from 2.
-double shown_by(int64_t n, double sd, double level);
+double shown_by(int64_t n, double sd, double level, double trim = 0);
+// Paired's `sd` of n pairs is a guess. In four of five cases the true one is below this bound (chi-square).
+double sd_at_most(double sd, int64_t n, double trim = 0);
 
 // Holm's correction of several p-values, in the same order.
 std::vector<double> holm(const std::vector<double>& p_values);
