@@ -109,10 +109,14 @@ struct SharedMemoryCarrier::Arriving final : Transfer {
 SharedMemoryCarrier::SharedMemoryCarrier(std::shared_ptr<Carrier> below, const Services& services, double timeout_s)
     : below_(std::move(below)), services_(services), timeout_s_(timeout_s), read_(std::make_shared<Read>()) {}
 
-// The carrier below may still write into words that were never waited for, so these stay.
+// After a failure the carrier below may still read and write what was never waited for: words, announcements of
+// messages, and the places where some are expected. So these stay.
 SharedMemoryCarrier::~SharedMemoryCarrier() {
-  for (auto* words : {&awaited_, &sent_})
-    for (std::unique_ptr<Word>& word : *words) static_cast<void>(word.release());
+  const auto abandon = [](auto& map) {
+    if (!map.empty()) static_cast<void>(new auto(std::move(map)));
+  };
+  std::erase_if(streams_, [](const auto& stream) { return stream.second.empty(); });
+  abandon(streams_), abandon(lent_), abandon(awaited_), abandon(sent_);
 }
 
 std::shared_ptr<Room> SharedMemoryCarrier::room() {
@@ -162,7 +166,9 @@ void SharedMemoryCarrier::close(int64_t channel) noexcept {
   } catch (const std::exception&) {  // a wait tells
   }
   channels_.erase(channel);
-  std::erase_if(streams_, [channel](const auto& entry) { return std::get<0>(entry.first) == channel; });
+  std::erase_if(streams_, [channel](const auto& entry) {
+    return std::get<0>(entry.first) == channel && entry.second.empty();
+  });
   below_->close(channel);
 }
 
