@@ -58,6 +58,20 @@ TEST(Outlet, drops_only_what_is_not_taken_when_the_end_has_come) {
   EXPECT_EQ(ends.taken(), "taken again");
 }
 
+TEST(Outlet, two_that_are_one_keep_lines_whole) {
+  const Ends ends;
+  const Descriptor again(dup(ends.fds[1]));
+  Outlets both(ends.fds[1], again.get());
+  std::string lines;
+  for (int i = 0; i < 30000; ++i) lines += "a line that is whole\n";
+  both.out.put(lines);
+  both.err.put("an error\n");
+  std::string all;
+  while (!both.out.is_empty()) all += ends.taken(), both.turn();
+  all += ends.taken();
+  EXPECT_EQ(all, lines + "an error\n");
+}
+
 TEST(Outlet, says_once_that_a_full_disk_takes_nothing_and_nothing_of_a_reader_that_is_gone) {
   const Descriptor full(open("/dev/full", O_WRONLY | O_CLOEXEC));
   Outlet outlet(full.get());

@@ -20,6 +20,11 @@ namespace {
 constexpr size_t kMostKept = 1U << 20;  // then ranks wait with what they write
 constexpr double kEndMayStandS = 2, kInsistMayStandS = 0.2;
 
+bool lead_to_one(int a, int b) {
+  struct stat of_a = {}, of_b = {};
+  return fstat(a, &of_a) == 0 && fstat(b, &of_b) == 0 && of_a.st_dev == of_b.st_dev && of_a.st_ino == of_b.st_ino;
+}
+
 }  // namespace
 
 Outlet::Outlet(int fd) : fd_(fd) {
@@ -92,6 +97,11 @@ void Outlet::drop_after(double seconds) {
 void Outlet::keep_all() { may_stand_s_ = -1, drops_ = false; }
 
 std::string Outlet::problem() { return std::exchange(problem_, ""); }
+
+Outlets::Outlets(int out_fd, int err_fd)
+    : out(out_fd),
+      err(lead_to_one(out_fd, err_fd) ? out : *new Outlet(err_fd)),
+      own_err_(&err == &out ? nullptr : &err) {}
 
 bool Outlets::take_more() const { return std::max(out.size(), err.size()) < kMostKept; }
 

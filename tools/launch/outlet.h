@@ -8,6 +8,7 @@
 #include <poll.h>
 
 #include <chrono>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -56,12 +57,16 @@ class Outlet {
   bool drops_ = false, failed_ = false;
 };
 
-// Both of them. What is wrong with stdout is said on stderr.
+// Both of them, which are one where they lead to one pipe or file (`2>&1`), so that lines stay whole. What is wrong with
+// stdout is said on stderr.
 class Outlets {
  public:
-  Outlets(int out, int err) : out(out), err(err) {}
+  Outlets(int out, int err);
+  Outlets(const Outlets&) = delete;
+  Outlets& operator=(const Outlets&) = delete;
 
-  Outlet out, err;
+  Outlet out;
+  Outlet& err;
 
   bool take_more() const;  // false: ranks have to wait with what they write
   std::vector<pollfd> rooms() const { return {out.room(), err.room()}; }
@@ -73,6 +78,7 @@ class Outlets {
   void finish(SignalWatch& signals);
 
  private:
+  std::unique_ptr<Outlet> own_err_;
   bool ends_ = false;
 };
 

@@ -166,9 +166,8 @@ void SharedMemoryCarrier::close(int64_t channel) noexcept {
   } catch (const std::exception&) {  // a wait tells
   }
   channels_.erase(channel);
-  std::erase_if(streams_, [channel](const auto& entry) {
-    return std::get<0>(entry.first) == channel && entry.second.empty();
-  });
+  std::erase_if(streams_,
+                [channel](const auto& entry) { return std::get<0>(entry.first) == channel && entry.second.empty(); });
   below_->close(channel);
 }
 
