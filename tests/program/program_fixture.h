@@ -40,7 +40,10 @@ inline std::vector<int> processes_with(const std::string& text) {
   for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
     const int pid = std::atoi(entry.path().filename().c_str());
     if (pid <= 0 || pid == getpid()) continue;
-    if (file_bytes(entry.path() / "cmdline").find(text) != std::string::npos) list.push_back(pid);
+    try {
+      if (file_bytes(entry.path() / "cmdline").find(text) != std::string::npos) list.push_back(pid);
+    } catch (const std::ios_base::failure&) {  // it has ended meanwhile
+    }
   }
   return list;
 }

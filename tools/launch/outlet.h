@@ -30,8 +30,8 @@ class Outlet {
   size_t size() const { return waiting_.size() - done_; }
   pollfd room() const;  // to wait for
 
-  // What it does not begin to take within `seconds` is dropped, and all that comes until there is room again; `keep_all`
-  // takes it back.
+  // What it does not begin to take within `seconds` is dropped, and all that comes until there is room again;
+  // `keep_all` takes it back.
   void drop_after(double seconds);
   void keep_all();
   // Once after it began to drop, or could not write: what is wrong; "": nothing new is.
@@ -57,8 +57,8 @@ class Outlet {
   bool drops_ = false, failed_ = false;
 };
 
-// Both of them, which are one where they lead to one pipe or file (`2>&1`), so that lines stay whole. What is wrong with
-// stdout is said on stderr.
+// Both of them, which are one where they lead to one pipe or file (`2>&1`), so that lines stay whole. What is wrong
+// with stdout is said on stderr.
 class Outlets {
  public:
   Outlets(int out, int err);

@@ -93,7 +93,7 @@ class Flash : public Attention, public TakesAttentionMemory {
     return compute_backward(dout, state, args);
   }
 
-  // LibTorch's own blocks do not grow with the sequence; those of cpu_halves.h do, and there is one set for each thread.
+  // LibTorch's own blocks do not grow with the sequence; those of cpu_halves.h do, one set for each thread.
   AttentionMemory attention_memory(const AttentionShape& s) const override {
     AttentionMemory memory;
     memory.kept.add(s.query_bytes(), 2).add(s.key_bytes(), 2).add(s.lse_bytes());

@@ -26,20 +26,6 @@ Process& process() {
 
 // The rank that failed ends the others, so that mpirun returns its exit code; they do the same, should it be stuck.
 constexpr auto kCauseEndsFirst = std::chrono::seconds(1);
-constexpr double kFinalizeMayTakeS = 30;
-
-// The others may still write what the run leaves, for however long that takes: MPI ends this rank if one of them dies.
-// Once all are here MPI_Finalize has nothing left to wait for; MPICH's was seen not to return all the same.
-void finalize(int status) {
-  MPI_Request all_here = MPI_REQUEST_NULL;
-  int arrived = MPI_Ibarrier(MPI_COMM_WORLD, &all_here) == MPI_SUCCESS ? 0 : 1;
-  while (arrived == 0 && MPI_Test(&all_here, &arrived, MPI_STATUS_IGNORE) == MPI_SUCCESS)
-    std::this_thread::sleep_for(std::chrono::milliseconds(2));
-  const Deadline deadline(concat("communicator/mpi: MPI_Finalize did not return within ", kFinalizeMayTakeS,
-                                 " s, though every rank's work is done; this process ends without it\n"),
-                          kFinalizeMayTakeS, status);
-  MPI_Finalize();
-}
 
 // A rank that leaves without MPI_Finalize makes mpirun end the others, even where it returns 0. Finalizing waits for
 // the others, so it is for ranks that all reached the end of the run: done, stopped by a signal or preempted. Who
@@ -50,7 +36,7 @@ void end_mpi(int status, void*) {
   constexpr int kPreempted = 75;
   const bool failed = process().failed;
   if (status == 0 || (!failed && (status == kPreempted || status > 128))) {
-    finalize(status);
+    MPI_Finalize();
   } else if (failed) {
     if (!process().cause) std::this_thread::sleep_for(kCauseEndsFirst);
     MPI_Abort(MPI_COMM_WORLD, status);
