@@ -42,6 +42,25 @@ inline void multiply(const BlockProduct& p, float* c, bool add) {
       p.piece(p.a + i * p.a_panel, p.b + j * p.b_panel, p.pairs, c + i * kPanel * kSide + j * kPanel, add);
 }
 
+inline PieceProduct piece_of(ProductUnit unit) { return unit == ProductUnit::amx ? piece_by_amx : piece_by_avx512; }
+
+// A thread's memory, handed out part by part. At null it counts what is wanted.
+class Scratch {
+ public:
+  explicit Scratch(void* memory) : begin_(reinterpret_cast<uintptr_t>(memory)) {}
+  template <class T>
+  T* room(int64_t bytes) {
+    const uintptr_t at = begin_ + static_cast<uintptr_t>(used_);
+    used_ += bytes;
+    return reinterpret_cast<T*>(at);
+  }
+  int64_t used() const { return used_; }
+
+ private:
+  const uintptr_t begin_;
+  int64_t used_ = 0;
+};
+
 // One step of the softmax over keys, for 64 queries and `blocks` blocks of scores.
 struct SoftmaxStep {
   const float* scores;

@@ -9,14 +9,11 @@ namespace {
 
 class Head {
  public:
-  Head(const FlashBackward& op, void* scratch)
-      : op_(op),
-        piece_(op.unit == ProductUnit::amx ? piece_by_amx : piece_by_avx512),
-        memory_(reinterpret_cast<uintptr_t>(scratch)) {}
+  Head(const FlashBackward& op, void* scratch) : op_(op), piece_(piece_of(op.unit)), scratch_(scratch) {}
 
   static int64_t bytes(const FlashBackward& op) {
     Head head(op, nullptr);
-    return head.used_;
+    return head.scratch_.used();
   }
 
   void run(int64_t task) {
@@ -32,12 +29,6 @@ class Head {
   }
 
  private:
-  template <class T>
-  T* room(int64_t bytes) {
-    const uintptr_t at = memory_ + static_cast<uintptr_t>(used_);
-    used_ += bytes;
-    return reinterpret_cast<T*>(at);
-  }
   int64_t panel_bytes() const { return columns_ * kPairBytes; }            // of 32 rows of a head, pairs along D
   int64_t column_bytes() const { return blocks_ * kPanels * kPairBytes; }  // of 32 columns, pairs along the queries
   int64_t panels_at(int64_t column) const { return columns_ - column < kPanels ? columns_ - column : kPanels; }
@@ -126,28 +117,28 @@ class Head {
 
   const FlashBackward& op_;
   const PieceProduct piece_;
-  const uintptr_t memory_;  // 0: only counted
-  int64_t used_ = 0, b_ = 0, h_ = 0, g_ = 0;
+  Scratch scratch_;
+  int64_t b_ = 0, h_ = 0, g_ = 0;
   const int64_t blocks_ = blocks_of(op_.queries, kSide), columns_ = blocks_of(op_.head_size, kPanel);
   const int64_t column_blocks_ = blocks_of(columns_, kPanels), head_bytes_ = blocks_ * kPanels * panel_bytes();
   // Operands: rows have pairs along D, columns have pairs along the positions.
-  char* const q_rows_ = room<char>(head_bytes_);
-  char* const q_columns_ = room<char>(head_bytes_);
-  char* const dout_rows_ = room<char>(head_bytes_);
-  char* const dout_columns_ = room<char>(head_bytes_);
-  char* const k_rows_ = room<char>(kPanels * panel_bytes());
-  char* const k_columns_ = room<char>(kPanels * panel_bytes());
-  char* const v_rows_ = room<char>(kPanels * panel_bytes());
-  char* const probabilities_ = room<char>(kBlockBytes);
-  char* const dscores_ = room<char>(kBlockBytes);
-  char* const turned_ = room<char>(kBlockBytes);
-  float* const scores_ = room<float>(kBlockFloats * 4);
-  float* const dprobabilities_ = room<float>(kBlockFloats * 4);
-  float* const dk_ = room<float>(column_blocks_ * kBlockFloats * 4);
-  float* const dv_ = room<float>(column_blocks_ * kBlockFloats * 4);
-  float* const dq_ = room<float>(blocks_ * column_blocks_ * kBlockFloats * 4);
-  float* const lse_ = room<float>(blocks_ * kSide * 4);
-  float* const delta_ = room<float>(blocks_ * kSide * 4);
+  char* const q_rows_ = scratch_.room<char>(head_bytes_);
+  char* const q_columns_ = scratch_.room<char>(head_bytes_);
+  char* const dout_rows_ = scratch_.room<char>(head_bytes_);
+  char* const dout_columns_ = scratch_.room<char>(head_bytes_);
+  char* const k_rows_ = scratch_.room<char>(kPanels * panel_bytes());
+  char* const k_columns_ = scratch_.room<char>(kPanels * panel_bytes());
+  char* const v_rows_ = scratch_.room<char>(kPanels * panel_bytes());
+  char* const probabilities_ = scratch_.room<char>(kBlockBytes);
+  char* const dscores_ = scratch_.room<char>(kBlockBytes);
+  char* const turned_ = scratch_.room<char>(kBlockBytes);
+  float* const scores_ = scratch_.room<float>(kBlockFloats * 4);
+  float* const dprobabilities_ = scratch_.room<float>(kBlockFloats * 4);
+  float* const dk_ = scratch_.room<float>(column_blocks_ * kBlockFloats * 4);
+  float* const dv_ = scratch_.room<float>(column_blocks_ * kBlockFloats * 4);
+  float* const dq_ = scratch_.room<float>(blocks_ * column_blocks_ * kBlockFloats * 4);
+  float* const lse_ = scratch_.room<float>(blocks_ * kSide * 4);
+  float* const delta_ = scratch_.room<float>(blocks_ * kSide * 4);
 };
 
 // [H / G, D] float32 to [D].

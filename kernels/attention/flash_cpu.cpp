@@ -24,15 +24,11 @@ struct PackedKeys {
 
 class Task {
  public:
-  Task(const FlashForward& op, void* scratch)
-      : op_(op),
-        packed_{op},
-        piece_(op.unit == ProductUnit::amx ? piece_by_amx : piece_by_avx512),
-        memory_(reinterpret_cast<uintptr_t>(scratch)) {}
+  Task(const FlashForward& op, void* scratch) : op_(op), packed_{op}, piece_(piece_of(op.unit)), scratch_(scratch) {}
 
   static int64_t bytes(const FlashForward& op) {
     Task task(op, nullptr);
-    return task.used_;
+    return task.scratch_.used();
   }
 
   void run(int64_t task) {
@@ -42,13 +38,6 @@ class Task {
   }
 
  private:
-  template <class T>
-  T* room(int64_t bytes) {
-    const uintptr_t at = memory_ + static_cast<uintptr_t>(used_);
-    used_ += bytes;
-    return reinterpret_cast<T*>(at);
-  }
-
   void run(int64_t b, int64_t h, int64_t block) {
     const int64_t g = h / (op_.heads / op_.groups), first = block * kSide;
     const FlashRows rows = rows_of(op_.q, b, first, h, op_.queries);
@@ -98,15 +87,14 @@ class Task {
   const FlashForward& op_;
   const PackedKeys packed_;
   const PieceProduct piece_;
-  const uintptr_t memory_;  // 0: only counted
-  int64_t used_ = 0;
-  char* const q_ = room<char>(kPanels * packed_.columns * kPairBytes);
-  float* const scores_ = room<float>(kStep * kBlockFloats * 4);
-  char* const probabilities_ = room<char>(kStep * kBlockBytes);
-  float* const out_ = room<float>(blocks_of(packed_.columns, kPanels) * kBlockFloats * 4);
-  float* const maxima_ = room<float>(kSide * 4);
-  float* const sums_ = room<float>(kSide * 16 * 4);
-  float* const shrink_ = room<float>(kSide * 4);
+  Scratch scratch_;
+  char* const q_ = scratch_.room<char>(kPanels * packed_.columns * kPairBytes);
+  float* const scores_ = scratch_.room<float>(kStep * kBlockFloats * 4);
+  char* const probabilities_ = scratch_.room<char>(kStep * kBlockBytes);
+  float* const out_ = scratch_.room<float>(blocks_of(packed_.columns, kPanels) * kBlockFloats * 4);
+  float* const maxima_ = scratch_.room<float>(kSide * 4);
+  float* const sums_ = scratch_.room<float>(kSide * 16 * 4);
+  float* const shrink_ = scratch_.room<float>(kSide * 4);
 };
 
 // 32 x 32 from `rows` on, with zeros where there is nothing.

@@ -1,5 +1,7 @@
 #include "flight/step_listener.h"
 
+#include <algorithm>
+
 namespace drivetrain {
 
 void StepListener::at(const FlightPlace& place, double now_s) noexcept {
@@ -18,13 +20,14 @@ void StepListener::at(const FlightPlace& place, double now_s) noexcept {
 void StepListener::begun(uint64_t serial, const char* group, const FlightCall& call, double now_s) noexcept {
   if (!in_step_) return;
   ++holding_;
-  call_begun(open_[serial] = {group, call, now_s, 0, now_s});
+  open_.push_back({serial, {group, call, now_s, 0, now_s}});
+  call_begun(open_.back().call);
 }
 
 void StepListener::is(uint64_t serial, FlightState state, double now_s) noexcept {
-  const auto found = open_.find(serial);
+  const auto found = std::find_if(open_.begin(), open_.end(), [&](const Open& one) { return one.serial == serial; });
   if (found == open_.end()) return;
-  Call& call = found->second;
+  Call& call = found->call;
   if (state == FlightState::waiting) {
     if (call.since_s < 0) call.since_s = now_s, ++holding_;
     return;
@@ -36,7 +39,8 @@ void StepListener::is(uint64_t serial, FlightState state, double now_s) noexcept
   }
   if (state == FlightState::pending) return;
   call_over(call, now_s);
-  open_.erase(found);
+  *found = open_.back();
+  open_.pop_back();
 }
 
 }  // namespace drivetrain

@@ -3,7 +3,7 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
+#include <vector>
 
 #include "flight/listener.h"
 #include "internal.h"
@@ -50,8 +50,12 @@ class DRIVETRAIN_INTERNAL StepListener : public FlightListener {
   bool in_step_ = false;
   double step_begin_s_ = 0, since_s_ = 0;
   FlightPlace place_;
-  std::map<uint64_t, Call> open_;
-  int holding_ = 0;  // of the open calls
+  struct Open {
+    uint64_t serial;
+    Call call;
+  };
+  std::vector<Open> open_;  // a few; steps of milliseconds have no time for a map's memory
+  int holding_ = 0;         // of the open calls
 };
 
 }  // namespace drivetrain

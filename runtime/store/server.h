@@ -93,10 +93,10 @@ class DRIVETRAIN_INTERNAL StoreServer {
   std::multimap<std::string, Waiter> waiters_;
   std::set<int64_t> ranks_here_, ranks_seen_;
   uint64_t arrivals_ = 0;
+  std::string news_;  // of the launcher, as far as its last line is not whole
   std::mutex mutex_;  // of what follows
   std::condition_variable left_changed_;
   std::set<int64_t> ranks_left_;
-  std::string news_;  // of the launcher, as far as its last line is not whole
   std::vector<std::string> changes_;
   std::atomic<bool> ending_{false};
   std::thread thread_;

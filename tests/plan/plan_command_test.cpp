@@ -42,6 +42,23 @@ TEST_F(PlanCommand, json_has_parts_that_sum_up) {
   EXPECT_EQ(plan.find("run")->find("world_size")->as_int(), 4);
 }
 
+// The kernels of bfloat16 have a scratch area for each thread. What plans has other threads than the ranks.
+TEST_F(PlanCommand, counts_as_many_threads_as_a_rank_will_have) {
+  if (file_bytes("/proc/cpuinfo").find("avx512_bf16") == std::string::npos)
+    GTEST_SKIP() << "bfloat16 is computed without kernels of our own here: this processor has no avx512_bf16";
+  write("wide.json",
+        R"({"model": {"type": "gpt", "params": {"num_layers": 1, "hidden_size": 128, "num_attention_heads": 16,
+    "vocab_size": 64, "max_position_embeddings": 16384}}, "train_batch_size": 1, "train_steps": 1,
+    "dataset": {"type": "synthetic", "params": {"seq_length": 16384}}, "bf16": {"enabled": true}})");
+  const auto working = [&](const std::string& command, const std::string& more) {
+    const Value plan = json_of(command + " --json --set threads=" + more);
+    return plan.find("memory")->find("working")->find("bytes")->as_double();
+  };
+  const std::string plan = "plan " + path("wide.json"), train = "train " + path("wide.json") + " --plan";
+  EXPECT_GT(working(plan, "16"), 1.5 * working(plan, "1"));
+  EXPECT_EQ(working(train, "16"), working(plan, "16"));
+}
+
 TEST_F(PlanCommand, without_a_machine_it_says_that_times_are_not_known) {
   expect_says(run("plan " + path("tiny.json")).output, {"memory per rank", "no --hardware"});
 }

@@ -12,6 +12,7 @@
 #include <functional>
 #include <sstream>
 #include <thread>
+#include <utility>
 
 #include <drivetrain/error.h>
 
@@ -138,39 +139,45 @@ TEST(Ranks, that_leave_by_an_exception_are_named_to_those_who_wait) {
   EXPECT_LT(said.seconds, 3);
 }
 
+// Ranks 0 and 1 of three, and the launcher's news for rank 0; rank 2 has not come.
+struct TwoOfThree {
+  TwoOfThree() {
+    EXPECT_EQ(pipe(news), 0);
+    int64_t port = 0;
+    const int listener = listening_socket(port);
+    RankEnvironment env = environment_at(port, 0, 3);
+    env.listen_fd = listener;
+    env.news_fd = news[0];
+    rank_0 = make_store(env, 10), waiting = make_store(environment_at(port, 1, 3), 10);
+  }
+  ~TwoOfThree() { close(news[1]); }
+  void tell(const std::string& text) const {
+    EXPECT_EQ(write(news[1], text.data(), text.size()), static_cast<ssize_t>(text.size()));
+  }
+  int news[2] = {-1, -1};
+  std::shared_ptr<Store> rank_0, waiting;
+};
+
 TEST(Ranks, that_the_launcher_saw_fail_before_they_came_are_named) {
-  int news[2];
-  ASSERT_EQ(pipe(news), 0);
-  int64_t port = 0;
-  const int listener = listening_socket(port);
-  RankEnvironment env = environment_at(port, 0, 3);
-  env.listen_fd = listener;
-  env.news_fd = news[0];
-  const auto rank_0 = make_store(env, 10), waiting = make_store(environment_at(port, 1, 3), 10);
-  const std::string line = "rank 2 has ended: killed by signal 9", lines = line + "\nrank 1";
-  ASSERT_EQ(write(news[1], lines.data(), lines.size()), static_cast<ssize_t>(lines.size()));
-  EXPECT_EQ(said_by([&] { waiting->get("never", 20); }).text, line);
-  EXPECT_EQ(said_by([&] { rank_0->get("never", 20); }).text, line);
-  close(news[1]);
-  expect_it_works(*rank_0, *waiting);
+  TwoOfThree run;
+  const std::string line = "rank 2 has ended: killed by signal 9";
+  run.tell(line + "\nrank 1");
+  EXPECT_EQ(said_by([&] { run.waiting->get("never", 20); }).text, line);
+  EXPECT_EQ(said_by([&] { run.rank_0->get("never", 20); }).text, line);
+  close(std::exchange(run.news[1], -1));
+  expect_it_works(*run.rank_0, *run.waiting);
 }
 
-// It would be waited for. One that came, and ended well, is done.
+// It would be waited for. One that came, and ended well, is done; its line may come in parts.
 TEST(Ranks, that_ended_well_before_they_came_are_named) {
-  int news[2];
-  ASSERT_EQ(pipe(news), 0);
-  int64_t port = 0;
-  const int listener = listening_socket(port);
-  RankEnvironment env = environment_at(port, 0, 3);
-  env.listen_fd = listener;
-  env.news_fd = news[0];
-  const auto rank_0 = make_store(env, 10), waiting = make_store(environment_at(port, 1, 3), 10);
-  const std::string came = "rank 1 has ended: exit 0\n", came_not = "rank 2 has ended: exit 0\n";
-  ASSERT_EQ(write(news[1], came.data(), came.size()), static_cast<ssize_t>(came.size()));
-  EXPECT_EQ(said_by([&] { waiting->get("never", 0.5); }).text.find("has ended"), std::string::npos);
-  ASSERT_EQ(write(news[1], came_not.data(), came_not.size()), static_cast<ssize_t>(came_not.size()));
-  EXPECT_EQ(said_by([&] { waiting->get("never", 20); }).text, "rank 2 has ended: exit 0 before it had joined the run");
-  close(news[1]);
+  TwoOfThree run;
+  for (const char* part : {"rank 1 has ended: exit 0\nrank 1 has en", "ded: exit 0\n"}) {
+    run.tell(part);
+    EXPECT_EQ(said_by([&] { run.waiting->get("never", 0.3); }).text.find("has ended"), std::string::npos);
+  }
+  run.tell("rank 2 has ended: exit 0\n");
+  EXPECT_EQ(said_by([&] { run.waiting->get("never", 20); }).text,
+            "rank 2 has ended: exit 0 before it had joined the run");
 }
 
 TEST(Ranks, hear_the_first_reason_that_anybody_gives) {

@@ -106,7 +106,7 @@ class Agent {
     if (!order.run_folder.empty() && access(order.run_folder.c_str(), R_OK | X_OK) != 0)
       throw HostError(8, "the folder of the run, with its checkpoints, is not there: " + order.run_folder + ": " +
                              std::strerror(errno) + "; it has to be on a file system that all hosts share");
-    set_variables(order.environment);
+    set_variables(order.environment);  // what the slots of this host mean may stand there
     if (!order.is_again) check_slots(order.slots, std::getenv("CUDA_VISIBLE_DEVICES"));
     check_setup(order.setup, static_cast<int>(order.slots.size()));
     if (!order.has_rank_0) return channel_.send({.type = Message::ready});
@@ -128,7 +128,6 @@ class Agent {
     RanksToStart wanted{.count = order.world, .only_rank_0 = order.only_rank_0, .command = order.command};
     wanted.ask_restart_points = order.ask_restart_points;
     wanted.environment = order.environment;
-    set_variables(order.environment);  // what the slots of this host mean may stand there
     if (const std::string devices = devices_of_slots(order.slots, std::getenv("CUDA_VISIBLE_DEVICES"));
         !devices.empty())
       wanted.environment.push_back("CUDA_VISIBLE_DEVICES=" + devices);

@@ -13,6 +13,8 @@
 #include <iterator>
 #include <system_error>
 
+#include "launch/activity.h"
+
 namespace drivetrain::program {
 namespace {
 
@@ -36,19 +38,12 @@ int kill_marked(const std::string& mark) {
   return count;
 }
 
-bool is_stopped(pid_t process) {
-  std::ifstream file("/proc/" + std::to_string(process) + "/stat");
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
-  const size_t name_end = text.rfind(')');
-  return name_end != std::string::npos && text.compare(name_end, 3, ") T") == 0;
-}
-
 // Returns once it is gone, which it is after it was stopped for so long, or lets go.
 void wait_for_parent(pid_t parent, double may_stand_s) {
   for (double stood_s = 0;;) {
     pollfd word{STDIN_FILENO, POLLIN, 0};
     if (poll(&word, 1, may_stand_s > 0 ? 1000 : -1) != 0) return;
-    stood_s = is_stopped(parent) ? stood_s + 1 : 0;
+    stood_s = activity_of(parent).state == 'T' ? stood_s + 1 : 0;
     if (stood_s >= may_stand_s) kill(parent, SIGKILL);
   }
 }

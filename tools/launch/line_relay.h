@@ -1,5 +1,5 @@
 // Passes on what a rank writes to a pipe and remembers the last lines. With a prefix ("[rank 1] ") only whole lines are
-// passed, in one write each time, so that ranks do not mix; without one the bytes pass as they come. From "drivetrain:
+// passed, so that ranks do not mix; without one the bytes pass as they come. From "drivetrain:
 // error: " on, which is a rank's last word, prefixed lines are held back: often all ranks have the same to say, and
 // that once is enough. More than 64 KB are no last word and are passed. Bytes are passed as they are, text or not.
 #pragma once
@@ -10,7 +10,6 @@
 
 #include "launch/outlet.h"
 #include "launch/rank_process.h"
-#include "launch/write_text.h"
 
 namespace drivetrain::program {
 

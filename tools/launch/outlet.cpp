@@ -100,8 +100,8 @@ std::string Outlet::problem() { return std::exchange(problem_, ""); }
 
 Outlets::Outlets(int out_fd, int err_fd)
     : out(out_fd),
-      err(lead_to_one(out_fd, err_fd) ? out : *new Outlet(err_fd)),
-      own_err_(&err == &out ? nullptr : &err) {}
+      own_err_(lead_to_one(out_fd, err_fd) ? nullptr : std::make_unique<Outlet>(err_fd)),
+      err(own_err_ ? *own_err_ : out) {}
 
 bool Outlets::take_more() const { return std::max(out.size(), err.size()) < kMostKept; }
 

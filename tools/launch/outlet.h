@@ -66,6 +66,11 @@ class Outlets {
   Outlets& operator=(const Outlets&) = delete;
 
   Outlet out;
+
+ private:
+  const std::unique_ptr<Outlet> own_err_;  // null: it is `out`
+
+ public:
   Outlet& err;
 
   bool take_more() const;  // false: ranks have to wait with what they write
@@ -78,7 +83,6 @@ class Outlets {
   void finish(SignalWatch& signals);
 
  private:
-  std::unique_ptr<Outlet> own_err_;
   bool ends_ = false;
 };
 

@@ -113,7 +113,8 @@ LaunchRequest launch_request(const Arguments& arguments) {
   if (command.name == "train") request.resume = arguments.text("--resume");
   for (const Arguments::Given& given : options)
     if (given.name == "--deepspeed" && !std::filesystem::is_regular_file(given.value))
-      cli::refuse(arguments.command(), "--deepspeed " + given.value + " is no file, and every rank reads it by itself");
+      cli::refuse(arguments.command(), "--deepspeed " + given.value +
+                                           " is no file, and every rank reads it by itself; write it into one first");
   for (const Arguments::Given& given : options)
     if (given.name == "--deepspeed" || given.name == "--plugin-path") request.other_files.push_back(given.value);
   std::vector<std::string> plain = arguments.plain();
