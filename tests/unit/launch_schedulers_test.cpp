@@ -21,6 +21,7 @@
 #include "cli/parse.h"
 #include "hosts/hosts_request.h"
 #include "launch/line_relay.h"
+#include "launch/write_text.h"
 #include "schedulers/allocation.h"
 #include "schedulers/batch_script.h"
 #include "schedulers/starter_command.h"
