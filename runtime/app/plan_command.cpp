@@ -86,7 +86,8 @@ int plan_run_of(const CheckedConfig& checked, const std::optional<Hardware>& har
   }
   const Forecast planned = forecast(*checked.run, *hardware);
   if (!json)
-    return print(printable(plan_headline(plan) + "\n" + forecast_text(plan, planned, *hardware) + traffic_text(plan)));
+    return print(printable(plan_headline(plan) + "\n" + forecast_text(plan, planned, *hardware) + traffic_text(plan) +
+                           host_traffic_text(plan)));
   Value value = plan.to_json();
   value.set("forecast", forecast_value(planned, *hardware));
   return print(printable_json(value.to_json(2)) + "\n");

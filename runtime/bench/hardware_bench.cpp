@@ -22,6 +22,7 @@
 
 #include <drivetrain/attention.h>
 #include <drivetrain/communicator.h>
+#include <drivetrain/device.h>
 #include <drivetrain/toolkit/dtype_name.h>
 #include <drivetrain/toolkit/text.h>
 
@@ -174,6 +175,34 @@ LinkRates measure_link(const RankAlone& rank, double memory_gb_per_s) {
   return link;
 }
 
+// Of a device with memory of its own; pinned, to the device and back.
+LinkRates measure_pcie(const at::Device& device) {
+  constexpr int64_t kLarge = 64 << 20;
+  const at::Tensor here = host_memory(kLarge, at::kByte, /*pinned=*/true),
+                   there = at::empty({kLarge}, at::TensorOptions(at::kByte).device(device));
+  const auto seconds_of_copies = [&](int64_t bytes) {
+    at::Tensor to_device = there.narrow(0, 0, bytes), to_host = here.narrow(0, 0, bytes);
+    return typical(device,
+                   [=] {
+                     to_device.copy_(to_host, /*non_blocking=*/true);
+                     to_host.copy_(to_device, /*non_blocking=*/true);
+                   }) /
+           2;
+  };
+  return {.gb_per_s = static_cast<double>(kLarge) / seconds_of_copies(kLarge) / 1e9,
+          .share = 1,
+          .latency_us = seconds_of_copies(1) * 1e6};
+}
+
+MemoryRates measure_memory_rates(const at::Device& device) {
+  MemoryRates rates;
+  Bandwidth bandwidth(device);
+  const MemoryLoops& loops = bandwidth.loops_at(kPassBytes);
+  rates.gb_per_s = loops.bytes.front() / typical(device, loops.works.front()) / 1e9;
+  rates.share = std::min(1.0, update_rate(device) / (rates.gb_per_s * 1e9));
+  return rates;
+}
+
 double memory_of_rank(const RankAlone& rank) {
   if (DeviceRuntime* const device = device_runtime())
     return static_cast<double>(device->facts(static_cast<int>(rank.environment().local_rank)).memory_bytes) / kGiB;
@@ -207,15 +236,14 @@ Hardware measure_hardware(const RankAlone& rank) {
   hardware.ranks_per_host = rank.environment().local_size;
   hardware.hosts = std::max<int64_t>(1, rank.environment().world_size / std::max<int64_t>(1, hardware.ranks_per_host));
   measure_types(hardware, rank);
-  Bandwidth bandwidth(rank.device());
-  const MemoryLoops& loops = bandwidth.loops_at(kPassBytes);
-  hardware.memory.gb_per_s = loops.bytes.front() / typical(rank.device(), loops.works.front()) / 1e9;
-  const double bytes = hardware.memory.gb_per_s * 1e9;
-  hardware.memory.share = std::min(1.0, update_rate(rank.device()) / bytes);
-  hardware.memory.arithmetic_share = std::min(1.0, arithmetic_rate(rank.device()) / bytes);
+  hardware.memory = measure_memory_rates(rank.device());
+  hardware.memory.arithmetic_share = std::min(1.0, arithmetic_rate(rank.device()) / (hardware.memory.gb_per_s * 1e9));
   hardware.memory.gib = memory_of_rank(rank);
+  const MemoryRates host = rank.device().is_cpu() ? hardware.memory : measure_memory_rates(at::kCPU);
+  hardware.host_memory = {host.gb_per_s, host.share};
   hardware.host_link = measure_link(rank, hardware.memory.gb_per_s);
-  hardware.network = hardware.pcie = hardware.host_link;
+  hardware.network = hardware.host_link;
+  hardware.pcie = rank.device().is_cpu() ? hardware.host_link : measure_pcie(rank.device());
   MeasuredProduct tiny = {4, 4, 4, 0};
   tiny.rate = product_rate(rank.device(), at::kFloat, tiny);
   hardware.overheads.unit_us = kOperationsOfVisit * 6 * 64 / tiny.rate / 3 * 1e6;

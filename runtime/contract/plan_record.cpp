@@ -44,12 +44,16 @@ void PlanRecord::memory(MemoryClass memory_class, const std::string& what, doubl
   memories_.push_back({speaker_, what, bytes, memory_class});
 }
 
+void PlanRecord::host_memory(MemoryClass memory_class, const std::string& what, double bytes) {
+  memories_.push_back({speaker_, what, bytes, memory_class, /*on_host=*/true});
+}
+
 void PlanRecord::traffic(const std::string& axis, const std::string& what, double bytes) {
   traffics_.push_back({speaker_, axis, what, bytes});
 }
 
-double PlanRecord::updated_elements() const {
-  return updated_.value_or(static_cast<double>(model_.parameters) * run_.rank_share.value_or(1));
+PlanRecord::Update PlanRecord::update() const {
+  return update_.value_or(Update{static_cast<double>(model_.parameters) * run_.rank_share.value_or(1)});
 }
 
 }  // namespace drivetrain

@@ -9,6 +9,7 @@ TakesAttentionMemory::~TakesAttentionMemory() = default;
 HoldsUnits::~HoldsUnits() = default;
 HasOneMemory::~HasOneMemory() = default;
 MovesInputs::~MovesInputs() = default;
+TakesHostMemory::~TakesHostMemory() = default;
 
 TensorSizes& TensorSizes::add(double bytes, double count) {
   if (bytes > 0 && count != 0) counts_[bytes] += count;

@@ -37,7 +37,7 @@ void look_at_host_memory(Findings& findings, const PlannedMemory& planned, int64
 }
 
 void look_at_device_memory(Findings& findings, const PlannedMemory& planned, int64_t ranks) {
-  const double of_rank = planned.states() + planned.passing();
+  const double of_rank = planned.on_device();
   const std::string text = concat(ranks, " GPUs with ", bytes_text(of_rank), " each (", share_text(planned), ")");
   const DeviceRuntime* const devices = device_runtime();
   if (!devices)

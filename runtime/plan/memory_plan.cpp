@@ -38,6 +38,22 @@ double MemoryTable::passing() const {
 
 double MemoryTable::together() const { return states() + passing() + context + communicator; }
 
+double PlannedMemory::on_device(MemoryClass c) const {
+  return (*this)[c] - (is_state(c) ? host_bytes[static_cast<size_t>(c)] : 0);
+}
+
+double PlannedMemory::states_on_host() const {
+  double sum = 0;
+  for (const MemoryClass c : kStateClasses) sum += host_bytes[static_cast<size_t>(c)];
+  return sum;
+}
+
+double PlannedMemory::on_host() const {
+  double sum = host_working;
+  for (const double bytes : host_bytes) sum += bytes;
+  return sum;
+}
+
 std::vector<MemoryRow> PlannedMemory::passing_rows() const {
   std::vector<MemoryRow> rows;
   const auto add = [&](const char* name, double bytes, const std::string& source) {
@@ -70,9 +86,23 @@ PlannedMemory memory_of(const RunPlan& plan, const StageMemory& stage) {
     std::string& sources = planned.sources[static_cast<size_t>(c)];
     sources += (sources.empty() ? "" : "; ") + source;
   };
-  for (const PlanRecord::Memory& m : stage.parts) add(m.memory_class, m.bytes, m.by + ": " + m.what);
-  if (const std::string optimizer = plan.id_of(Optimizer::kKind); !optimizer.empty())
-    add(MemoryClass::optimizer, plan.optimizer_bytes_per_element * stage.updated_elements, optimizer + ": state");
+  const auto on_host = [&](double& sum, double bytes, const std::string& source) {
+    if (bytes <= 0) return;
+    sum += bytes;
+    planned.host_source += (planned.host_source.empty() ? "" : "; ") + source;
+  };
+  for (const PlanRecord::Memory& m : stage.parts) {
+    const std::string source = m.by + ": " + m.what;
+    if (!m.on_host || is_state(m.memory_class)) add(m.memory_class, m.bytes, source);
+    if (m.on_host) on_host(planned.host_bytes[static_cast<size_t>(m.memory_class)], m.bytes, source);
+  }
+  if (const std::string optimizer = plan.id_of(Optimizer::kKind); !optimizer.empty()) {
+    const double state = plan.optimizer_bytes_per_element * stage.updated_elements;
+    add(MemoryClass::optimizer, state, optimizer + ": state");
+    if (plan.updates_on_host)
+      on_host(planned.host_bytes[static_cast<size_t>(MemoryClass::optimizer)], state, optimizer + ": state");
+    on_host(planned.host_working, stage.host_bytes_per_update * stage.updated_elements, optimizer + ": what it sends");
+  }
   const ActivationPlan& a = stage.activations;
   if (a.kept > 0) add(MemoryClass::activations, a.kept, a.source);
   if (a.messages > 0) add(MemoryClass::buffers, a.messages, "messages between stages");
@@ -117,7 +147,7 @@ std::vector<PlannedMemory> memory_by_stage(const RunPlan& plan, const DeviceCapa
 PlannedMemory planned_memory(const RunPlan& plan) {
   PlannedMemory fullest;
   for (PlannedMemory& stage : memory_by_stage(plan))
-    if (stage.together() > fullest.together()) fullest = std::move(stage);
+    if (stage.on_device() > fullest.on_device()) fullest = std::move(stage);
   return fullest;
 }
 
@@ -139,7 +169,7 @@ std::vector<MemoryVerdict> memory_verdicts(const RunPlan& plan, const DeviceCapa
     const auto stage = static_cast<int64_t>(verdicts.size());
     const std::vector<int64_t> ranks = ranks_of_stage(plan, stage);
     verdicts.push_back(
-        {stage, ranks.front(), ranks.back(), static_cast<int64_t>(ranks.size()), memory.together(), device.bytes});
+        {stage, ranks.front(), ranks.back(), static_cast<int64_t>(ranks.size()), memory.on_device(), device.bytes});
   }
   return verdicts;
 }

@@ -1,7 +1,9 @@
 // What ranks' memory is for, in bytes by class, and whether it fits. Pure; any thread.
 #pragma once
 
+#include <algorithm>
 #include <array>
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -14,6 +16,9 @@ namespace drivetrain {
 DRIVETRAIN_INTERNAL const char* memory_class_name(MemoryClass memory_class);
 
 constexpr MemoryClass kStateClasses[] = {MemoryClass::parameters, MemoryClass::gradients, MemoryClass::optimizer};
+constexpr bool is_state(MemoryClass c) {
+  return std::find(std::begin(kStateClasses), std::end(kStateClasses), c) != std::end(kStateClasses);
+}
 
 // Bytes of one rank: the classes that plugins know, and what only the runtime does.
 struct MemoryTable {
@@ -36,9 +41,18 @@ struct MemoryRow {
   std::string source;
 };
 
+// On a device with memory of its own, states count wherever they lie, as they are measured, and the rest of the table
+// is the device's.
 struct PlannedMemory : MemoryTable {
   std::array<std::string, 5> sources;  // who said so
   std::string working_source;          // the unit
+  std::array<double, 5> host_bytes{};  // by MemoryClass: of states the part that lies there, others beside the table
+  double host_working = 0;             // what the optimizer takes to update there, beside the table
+  std::string host_source;
+  DRIVETRAIN_INTERNAL double on_device(MemoryClass c) const;
+  DRIVETRAIN_INTERNAL double states_on_host() const;
+  DRIVETRAIN_INTERNAL double on_host() const;
+  double on_device() const { return together() - states_on_host(); }
   DRIVETRAIN_INTERNAL std::vector<MemoryRow> passing_rows() const;
 };
 
@@ -59,7 +73,7 @@ struct DeviceCapacity {
 
 // What plugins said of a rank of each stage, the optimizer's state, micro-batches.
 DRIVETRAIN_INTERNAL std::vector<PlannedMemory> memory_by_stage(const RunPlan& plan, const DeviceCapacity& device = {});
-// Of the fullest stage.
+// Of the stage that has most on its device.
 DRIVETRAIN_INTERNAL PlannedMemory planned_memory(const RunPlan& plan);
 
 // The ranks of a stage, ascending.
@@ -69,7 +83,7 @@ DRIVETRAIN_INTERNAL int64_t stage_of_rank(const RunPlan& plan, int64_t rank);
 // Whether ranks of one stage have memory enough.
 struct MemoryVerdict {
   int64_t stage = 0, first_rank = 0, last_rank = 0, ranks = 0;
-  double needed = 0, available = 0;  // bytes
+  double needed = 0, available = 0;  // bytes of the device
   bool fits() const { return needed <= available; }
 };
 DRIVETRAIN_INTERNAL std::vector<MemoryVerdict> memory_verdicts(const RunPlan& plan, const DeviceCapacity& device);

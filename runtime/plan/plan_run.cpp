@@ -208,7 +208,8 @@ std::string negotiate_mesh(const Parties& parties, PlannedRun& run, const std::v
       [&](const std::string& ability) { return plugins_that_offer(ability, parties.registry, run); },
       [&](const std::string& kind) { return plan.id_of(kind); });
   plan.traffics = context.traffics();
-  plan.updated_elements = context.updated_elements();
+  plan.copies = context.copies();
+  plan.updated_elements = context.updated_elements(), plan.updates_on_host = context.update().on_host;
   decide_capture(parties, run, context, problems);
   plan.notes.clear();
   for (const auto& cost : context.costs()) plan.notes.push_back(concat("cost: ", cost.by, ": ", cost.text));

@@ -64,6 +64,7 @@ struct ActivationPlan {
 struct StageMemory {
   std::vector<PlanRecord::Memory> parts;  // as plugins said
   double updated_elements = 0;            // by its optimizer
+  double host_bytes_per_update = 0;       // that the optimizer takes of the host for each of them, beside its state
   ActivationPlan activations;
 };
 
@@ -91,6 +92,8 @@ struct DRIVETRAIN_INTERNAL RunPlan {
   PositionPlan positions;
   std::vector<StageMemory> stage_memories;
   std::vector<PlanRecord::Traffic> traffics;
+  std::vector<PlanRecord::Copies> copies;
+  bool updates_on_host = false;            // where the values that the optimizer updates lie
   double updated_elements = 0;             // by a rank's optimizer: as planned; once the run is built, as it is
   double optimizer_bytes_per_element = 0;  // of its state
   CaptureChoice capture;

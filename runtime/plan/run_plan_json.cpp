@@ -134,8 +134,11 @@ Value positions_value(const PositionPlan& positions) {
 
 Value parts_value(const StageMemory& stage) {
   return list_of(stage.parts, [](const PlanRecord::Memory& m) {
-    return object_of(
-        {{"class", memory_class_name(m.memory_class)}, {"by", m.by}, {"what", m.what}, {"bytes", m.bytes}});
+    return object_of({{"class", memory_class_name(m.memory_class)},
+                      {"by", m.by},
+                      {"what", m.what},
+                      {"bytes", m.bytes},
+                      {"on_host", m.on_host}});
   });
 }
 
@@ -155,6 +158,7 @@ Value stages_value(const RunPlan& plan) {
     value.set("working", memory.working);
     value.set("slack", memory.slack);
     value.set("together", memory.together());
+    value.set("states_on_host", memory.states_on_host()), value.set("on_host", memory.on_host());
     value.set("parts", parts_value(plan.stage_memories[static_cast<size_t>(stage)]));
     stages.items().push_back(std::move(value));
   }
@@ -175,6 +179,8 @@ Value memory_value(const RunPlan& plan) {
   value.set("slack", row(memory.slack));
   value.set("model_states", row(memory.states()));
   value.set("together", row(memory.together()));
+  value.set("states_on_host", row(memory.states_on_host()));
+  value.set("on_host", row(memory.on_host())).set("by", memory.host_source);
   value.set("stages", stages_value(plan));
   value.set("updated_elements", plan.updated_elements);
   value.set("optimizer_bytes_per_element", plan.optimizer_bytes_per_element);
@@ -191,7 +197,11 @@ Value traffic_value(const RunPlan& plan) {
   const auto part = [](const PlanRecord::Traffic& t) {
     return object_of({{"axis", t.axis}, {"by", t.by}, {"what", t.what}, {"bytes", t.bytes}});
   };
+  const auto copies = [](const PlanRecord::Copies& c) {
+    return object_of({{"by", c.by}, {"what", c.traffic.what}, {"bytes", c.traffic.bytes}});
+  };
   return object_of({{"bytes_by_axis", axes},
+                    {"host_traffic", list_of(plan.copies, copies)},
                     {"parts", list_of(plan.traffics, part)},
                     {"recompute_sends_more", !plan.id_of(Recompute::kKind).empty()}});
 }

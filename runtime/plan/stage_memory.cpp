@@ -45,6 +45,13 @@ bool has_one_memory(const PlannedRun& run) {
   return says && says->has_one_memory();
 }
 
+double host_bytes_per_update(const PlannedRun& run) {
+  const auto* takes = dynamic_cast<const TakesHostMemory*>(run.plugins.optimizer.get());
+  if (!takes) return 0;
+  return plugin_call({run.plan.id_of(Optimizer::kKind), "host_bytes_per_element"},
+                     [&] { return takes->host_bytes_per_element(run.plan.dtypes.types.param); });
+}
+
 StageMemory ask(const PlannedRun& run, const NamedPlugins& plugins, int64_t stage, const StageUnits& own) {
   PlanRecord record(run.plan.model, facts_of(run.plan, stage));
   std::vector<std::string> tell_by_units;
@@ -67,7 +74,9 @@ StageMemory ask(const PlannedRun& run, const NamedPlugins& plugins, int64_t stag
     any_updates = true;
   }
   memory.parts.insert(memory.parts.end(), by_units.memories().begin(), by_units.memories().end());
-  memory.updated_elements = any_updates ? by_units.updated_elements() : record.updated_elements();
+  const PlanRecord::Update update = (any_updates ? by_units : record).update();
+  memory.updated_elements = update.elements;
+  if (update.to_device) memory.host_bytes_per_update = host_bytes_per_update(run);
   return memory;
 }
 

@@ -21,9 +21,9 @@ MemoryForecast memory_of(const RunPlan& plan, const Hardware& hardware) {
   const DeviceCapacity device = capacity_of(hardware);
   MemoryForecast memory;
   for (PlannedMemory& stage : memory_by_stage(plan, device))
-    if (stage.together() > memory.planned.together()) memory.planned = std::move(stage);
+    if (stage.on_device() > memory.planned.on_device()) memory.planned = std::move(stage);
   memory.verdicts = memory_verdicts(plan, device);
-  memory.gib = memory.planned.together() / kGiB;
+  memory.gib = memory.planned.on_device() / kGiB;
   memory.has_gib = hardware.memory.gib;
   return memory;
 }
@@ -50,11 +50,13 @@ std::string memory_text(const MemoryForecast& m) {
     if (gib > 0)
       text += formatted("  %-14s %9.3f  %s\n", what.c_str(), gib, bar(gib / std::max(m.gib, m.has_gib)).c_str());
   };
-  for (const MemoryClass c : kStateClasses) line(memory_class_name(c), m.planned[c] / kGiB);
+  for (const MemoryClass c : kStateClasses) line(memory_class_name(c), m.planned.on_device(c) / kGiB);
   for (const MemoryRow& row : m.planned.passing_rows()) line(row.name, row.bytes / kGiB);
   text += formatted("  %-14s %9.3f of %.3f: ", "together", m.gib, m.has_gib);
   text += m.fits() ? formatted("fits, %.3f left\n", m.has_gib - m.gib)
                    : formatted("DOES NOT FIT, %.3f too much\n", m.gib - m.has_gib);
+  if (m.planned.on_host() > 0)
+    text += formatted("  beside it on the host %.3f: ", m.planned.on_host() / kGiB) + m.planned.host_source + "\n";
   if (m.verdicts.size() > 1)
     for (const MemoryVerdict& verdict : m.verdicts) text += "  " + verdict_text(verdict) + "\n";
   return text;
@@ -90,9 +92,9 @@ std::string forecast_text(const RunPlan&, const Forecast& forecast, const Hardwa
 Value forecast_value(const Forecast& forecast, const Hardware& hardware) {
   const MemoryForecast& m = forecast.memory;
   Value memory = Value::object();
-  for (const MemoryClass c : kStateClasses) memory.set(memory_class_name(c), m.planned[c] / kGiB);
+  for (const MemoryClass c : kStateClasses) memory.set(memory_class_name(c), m.planned.on_device(c) / kGiB);
   for (const MemoryRow& row : m.planned.passing_rows()) memory.set(row.name, row.bytes / kGiB);
-  memory.set("together", m.gib), memory.set("device", m.has_gib);
+  memory.set("together", m.gib), memory.set("device", m.has_gib), memory.set("host", m.planned.on_host() / kGiB);
   Value value = Value::object();
   value.set("hardware", hardware.name), value.set("fits", m.fits());
   value.set("memory_gib", std::move(memory)), value.set("time", forecast.time.to_value());

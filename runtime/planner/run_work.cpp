@@ -145,11 +145,19 @@ MessageWork message_of(const RunPlan& plan, const PlanRecord::Traffic& traffic, 
   return message;
 }
 
-// Bytes that an update reads and writes: values, state and gradient; the norm reads the gradients before.
+// Bytes that an update reads and writes: values, state and gradient.
 double update_bytes(const RunPlan& plan) {
   const Dtypes& types = plan.dtypes.types;
-  const double own = 2 * (size_of(types.master) + plan.optimizer_bytes_per_element) + 2 * size_of(types.grad);
+  const double own = 2 * (size_of(types.master) + plan.optimizer_bytes_per_element) + size_of(types.grad);
   return plan.updated_elements * (own + (types.master != types.param ? size_of(types.param) : 0));
+}
+
+// The norm reads the gradients before, which are on the rank's device wherever they are updated.
+void add_update(StepWork& work, const RunPlan& plan) {
+  (plan.updates_on_host ? work.host_updated_bytes : work.updated_bytes) = update_bytes(plan);
+  work.updated_bytes += plan.updated_elements * size_of(plan.dtypes.types.grad);
+  for (const PlanRecord::Copies& said : plan.copies)
+    if (said.traffic.bytes > 0) work.copies.push_back(said.traffic);
 }
 
 }  // namespace
@@ -183,7 +191,7 @@ StepWork work_of_run(const PlannedRun& run) {
     if (axis && axis->size > 1 && traffic.bytes > 0)
       work.messages.push_back(message_of(plan, traffic, *axis, work.again));
   }
-  work.updated_bytes = update_bytes(plan);
+  add_update(work, plan);
   double summed = 1;
   for (const Axis& axis : plan.mesh.axes) summed *= axis.joins_gradients ? static_cast<double>(axis.size) : 1;
   work.gradient_ranks = summed > 1 ? summed : 0;

@@ -53,6 +53,14 @@ OptionTable memory_table() {
       .range(1e-6, kMostRate);
 }
 
+OptionTable host_memory_table() {
+  return table<HostMemoryRates>()
+      .field("gb_per_s", &HostMemoryRates::gb_per_s, "bandwidth, 1e9 bytes per second; 0: not known")
+      .range(0, kMostRate)
+      .field("share", &HostMemoryRates::share, "share of it that an optimizer's update reaches")
+      .range(0, kMostShare);
+}
+
 OptionTable link_table() {
   return table<LinkRates>()
       .field("gb_per_s", &LinkRates::gb_per_s, "bandwidth in one direction, 1e9 bytes per second")
@@ -138,6 +146,8 @@ const OptionTable& hardware_table() {
           .group("products", &Hardware::products, product_table(), "matrix products")
           .group("attention", &Hardware::attention, attention_table(), "attention")
           .group("memory", &Hardware::memory, memory_table(), "memory of a rank")
+          .group("host_memory", &Hardware::host_memory, host_memory_table(),
+                 "a rank's share of its host's memory, beside a device; only for runs that keep state there")
           .group("host_link", &Hardware::host_link, link_table(), "between ranks of a host")
           .group("network", &Hardware::network, link_table(), "out of a host, for all its ranks together")
           .group("pcie", &Hardware::pcie, link_table(), "between a device and its host")
@@ -158,6 +168,12 @@ double Hardware::peak(const std::string& dtype) const {
   for (const Value::Member& m : peak_tflops.members()) types.push_back(m.key);
   throw fail(ErrorCode::config, path, ": no peak_tflops.", dtype, ", the type that the run computes in; the file has ",
              join(types), kRemedy);
+}
+
+double Hardware::host_memory_rate() const {
+  if (host_memory.gb_per_s > 0 && host_memory.share > 0) return host_memory.gb_per_s * 1e9 * host_memory.share;
+  throw fail(ErrorCode::config, path, ": no host_memory.", host_memory.gb_per_s > 0 ? "share" : "gb_per_s",
+             ", and the run updates its parameters in the host's memory", kRemedy);
 }
 
 Hardware read_hardware(const std::string& file, const std::string& folder) {

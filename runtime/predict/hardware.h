@@ -30,6 +30,11 @@ struct MemoryRates {
   double arithmetic_share = 0;  // 0: as `share`
 };
 
+// What a rank's share of its host's memory gives the processors that update what lies there.
+struct HostMemoryRates {
+  double gb_per_s = 0, share = 0;  // 0: not known
+};
+
 // One direction. Of `network`: of a whole host, shared by the groups that cross its border at once.
 struct LinkRates {
   double gb_per_s = 0, share = 0, latency_us = 0;
@@ -53,6 +58,7 @@ struct Hardware {
   ProductRates products;
   AttentionRates attention;
   MemoryRates memory;
+  HostMemoryRates host_memory;
   LinkRates host_link, network, pcie;
   int64_t hosts = 1, ranks_per_host = 1;
   double overlap = 0;  // share of the time of a computation in which messages move beside it
@@ -61,6 +67,9 @@ struct Hardware {
   // FLOP/s. Error(config) with file, key and remedy where the file has no peak of this type.
   DRIVETRAIN_INTERNAL double peak(const std::string& dtype) const;
   double memory_rate() const { return memory.gb_per_s * 1e9 * memory.share; }  // bytes/s
+  double pcie_rate() const { return pcie.gb_per_s * 1e9 * pcie.share; }
+  // Error(config) with file, key and remedy where the file does not say it.
+  DRIVETRAIN_INTERNAL double host_memory_rate() const;
   double pass_rate() const {
     return memory.gb_per_s * 1e9 * (memory.arithmetic_share > 0 ? memory.arithmetic_share : memory.share);
   }

@@ -21,6 +21,7 @@ double flops_of(const std::vector<ProductWork>& list) {
 struct Computation {
   double products = 0, attention = 0, passes = 0, loss = 0, host = 0;
   double products_again = 0, attention_again = 0, passes_again = 0;
+  double forward = 0;  // of products, attention and passes
   double again() const { return products_again + attention_again + passes_again; }
   double all() const { return products + attention + passes + loss + host + again(); }
   // Beside which messages of gradients move: two thirds of what is forward and backward, and what runs again.
@@ -33,6 +34,7 @@ Computation computation_of(const StepWork& work, const Hardware& hardware) {
                                 (1 + hardware.attention.half_seq / std::max(work.seq_length, 1.0));
   const double attention = work.attention_flops / attention_rate, passes = work.passed_bytes / hardware.pass_rate();
   Computation c;
+  c.forward = forward + head + attention + passes;
   c.products = 3 * (forward + head);
   c.attention = (1 + work.attention_backward) * attention;
   c.passes = 3 * passes;
@@ -50,6 +52,19 @@ TimePart message_part(const MessageWork& message, const Computation& c, const Ha
   const double room = hardware.overlap * message.beside_micro_batches * c.backward();
   const double hidden = std::min(seconds, room);
   return {message.axis + ": " + message.what, seconds - hidden, hidden};
+}
+
+// A copy has its own link, so that it takes no room from messages.
+TimePart copy_part(const HostTraffic& copies, const Computation& c, double update, const Hardware& hardware) {
+  using Beside = HostTraffic::Beside;
+  const double seconds = copies.bytes / hardware.pcie_rate();
+  const double times = hardware.overlap * static_cast<double>(copies.micro_batches);
+  double room = 0;
+  if (copies.beside == Beside::forward) room = times * c.forward;
+  if (copies.beside == Beside::backward) room = times * c.backward();
+  if (copies.beside == Beside::update) room = update;
+  const double hidden = std::min(seconds, room);
+  return {"copies: " + copies.what, seconds - hidden, hidden};
 }
 
 void add(StepTime& time, TimePart part) {
@@ -79,7 +94,10 @@ StepTime step_time(const StepWork& work, const Hardware& hardware, double model_
   add(time, {"pipeline idle", work.bubble * m * c.all()});
   for (const MessageWork& message : work.messages) add(time, message_part(message, c, hardware));
   add(time, {"waiting for the slowest rank", hardware.network.rank_latency_us * 1e-6 * work.gradient_ranks});
-  add(time, {"optimizer", work.updated_bytes / hardware.memory_rate()});
+  double update = work.updated_bytes / hardware.memory_rate();
+  if (work.host_updated_bytes > 0) update += work.host_updated_bytes / hardware.host_memory_rate();
+  add(time, {"optimizer", update});
+  for (const HostTraffic& copies : work.copies) add(time, copy_part(copies, c, update, hardware));
   add(time, {"fixed", work.fixed_s});
   const double peak = hardware.peak(work.dtype);
   time.products_share = (flops_of(work.products) + flops_of(work.head)) / ((c.products / 3) * peak + 1e-300);

@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include <drivetrain/plan_context.h>
+
 #include "predict/links.h"
 
 namespace drivetrain {
@@ -42,10 +44,12 @@ struct StepWork {
   double unit_visits = 0;                                   // of units, both directions
   double bubble = 0;                                        // idle time of the pipeline over busy time
   // Of one step.
-  double updated_bytes = 0;   // what the optimizer reads and writes
-  double gradient_ranks = 0;  // over which gradients are summed
-  double fixed_s = 0;         // what the profile of another system says comes on top
+  double updated_bytes = 0;       // what the optimizer reads and writes in the memory of the rank
+  double host_updated_bytes = 0;  // and in its host's, where the device has its own
+  double gradient_ranks = 0;      // over which gradients are summed
+  double fixed_s = 0;             // what the profile of another system says comes on top
   std::vector<MessageWork> messages;
+  std::vector<HostTraffic> copies;
 };
 
 }  // namespace drivetrain

@@ -46,6 +46,8 @@ Value planned_value(const PlannedMemory& planned) {
   value.set("working", static_cast<int64_t>(planned.working));
   value.set("slack", static_cast<int64_t>(planned.slack));
   value.set("together", static_cast<int64_t>(planned.together()));
+  value.set("states_on_host", static_cast<int64_t>(planned.states_on_host()));
+  value.set("on_host", static_cast<int64_t>(planned.on_host()));
   return value;
 }
 
@@ -60,10 +62,15 @@ std::vector<std::string> planned_lines(const PlannedMemory& planned, int64_t par
   };
   for (const MemoryClass c : kStateClasses) add(c);
   lines.push_back(memory_row("model states", {planned.states()}, parameters));
+  if (planned.states_on_host() > 0)
+    lines.push_back(memory_row("of them on the host", {planned.states_on_host()}, parameters));
   for (const MemoryRow& row : planned.passing_rows())
     lines.push_back(memory_row(row.name, {row.bytes}, parameters) +
                     (sources && !row.source.empty() ? "   " + row.source : ""));
   if (planned.passing() > 0) lines.push_back(memory_row("together", {planned.together()}, parameters));
+  if (planned.on_host() > 0)
+    lines.push_back(memory_row("on the host in all", {planned.on_host()}, parameters) +
+                    (sources ? "   " + planned.host_source : ""));
   return lines;
 }
 
@@ -94,7 +101,7 @@ std::vector<std::string> measured_lines(const PlannedMemory& planned, const std:
   lines.push_back(
       memory_row("model states", {planned.states(), of([](const auto& r) { return r.states(); })}, parameters));
   if (const double host = of([](const auto& r) { return r.states_on_host; }); host > 0)
-    lines.push_back(measured_memory_row("of them on the host", host, parameters));
+    lines.push_back(memory_row("of them on the host", {planned.states_on_host(), host}, parameters));
   const double buffers = of([](const auto& r) { return r[MemoryClass::buffers]; });
   const double passing = planned.passing();
   lines.push_back(passing > 0 ? memory_row("activations and buffers", {passing, buffers}, parameters)

@@ -87,6 +87,14 @@ std::string traffic_text(const RunPlan& plan) {
                 text);
 }
 
+// Where device and host have one memory there are none.
+std::string host_traffic_text(const RunPlan& plan) {
+  std::string text;
+  for (const PlanRecord::Copies& c : plan.copies)
+    if (c.traffic.bytes > 0) text += "    " + bytes_text(c.traffic.bytes) + "  " + c.by + ": " + c.traffic.what + "\n";
+  return text.empty() ? "" : "copies between a rank's device and its host in a step:\n" + text;
+}
+
 std::string plan_headline(const RunPlan& plan) {
   return concat(short_count(static_cast<double>(plan.model.parameters)), " parameters, ", plan.run.world_size,
                 plan.run.world_size == 1 ? " rank (" : " ranks (", plan.mesh.text(), "), batch ",
@@ -114,7 +122,7 @@ std::string plan_text(const RunPlan& plan) {
   text += "\n" + placement_lines(plan);
   for (const std::string& line : planned_lines(planned_memory(plan), plan.model.parameters, true)) text += line + "\n";
   for (const std::string& line : stage_lines(plan)) text += line + "\n";
-  text += traffic_text(plan);
+  text += traffic_text(plan) + host_traffic_text(plan);
   for (const std::string& note : plan.notes) text += note + "\n";
   if (const std::string capture = capture_text(plan); !capture.empty()) text += capture + "\n";
   if (const std::string checkpoint = checkpoint_text(plan); !checkpoint.empty()) text += checkpoint + "\n";

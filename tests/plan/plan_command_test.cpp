@@ -42,6 +42,41 @@ TEST_F(PlanCommand, json_has_parts_that_sum_up) {
   EXPECT_EQ(plan.find("run")->find("world_size")->as_int(), 4);
 }
 
+// Of a run on GPUs, which need not be here.
+TEST_F(PlanCommand, what_is_offloaded_needs_no_room_on_the_device_and_takes_its_time) {
+  write("gpu.json", R"({"model": {"type": "gpt", "params": {"num_layers": 4, "hidden_size": 512,
+    "num_attention_heads": 8, "vocab_size": 4096, "max_position_embeddings": 512}}, "train_batch_size": 4,
+    "train_steps": 1, "dataset": {"type": "synthetic", "params": {"seq_length": 512}}, "device": "cuda",
+    "bf16": {"enabled": true}, "zero_optimization": {"stage": 2}})");
+  const auto forecast = [&](const std::string& more) {
+    return json_of("plan " + path("gpu.json") + " --hardware h100 -n 2 --json " + more);
+  };
+  const auto gib = [](const Value& plan, const char* what) {
+    return plan.find("forecast")->find("memory_gib")->find(what)->as_double() * 1024 * 1024 * 1024;
+  };
+  const auto seconds = [](const Value& plan, const std::string& part) {
+    double sum = 0;
+    for (const Value& one : plan.find("forecast")->find("time")->find("parts")->items())
+      if (one.find("what")->as_string().starts_with(part))
+        sum += one.find("seconds")->as_double() + one.find("hidden_seconds")->as_double();
+    return sum;
+  };
+  const Value plain = forecast(""), away = forecast("--set zero_optimization.offload_optimizer.device=cpu"),
+              inputs = forecast("--set activation_checkpointing.type=offload");
+  const double updated = plain.find("memory")->find("updated_elements")->as_double();
+  EXPECT_EQ(gib(plain, "host"), 0);
+  EXPECT_NEAR(gib(plain, "optimizer"), 12 * updated, 0.012 * updated) << "masters have gaps";
+  EXPECT_EQ(gib(away, "optimizer"), 0);
+  EXPECT_NEAR(gib(plain, "together") - gib(away, "together"), gib(plain, "optimizer"), 1);
+  EXPECT_NEAR(gib(away, "host"), (12 + 4 + 2) * updated, 0.01 * updated) << "state, gradients, what is sent";
+  EXPECT_EQ(seconds(plain, "copies: "), 0);
+  EXPECT_NEAR(seconds(away, "copies: "), (4 + 2) * updated / (64e9 * 0.8), 1e-7);
+  EXPECT_GT(seconds(away, "optimizer"), 10 * seconds(plain, "optimizer"));
+  const double blocks = 4.0 * 2 * 512 * 512 * 2;
+  EXPECT_NEAR(gib(inputs, "host"), blocks, 1);
+  EXPECT_NEAR(seconds(inputs, "copies: "), 2 * blocks / (64e9 * 0.8), 1e-7);
+}
+
 // The kernels of bfloat16 have a scratch area for each thread. What plans has other threads than the ranks.
 TEST_F(PlanCommand, counts_as_many_threads_as_a_rank_will_have) {
   if (file_bytes("/proc/cpuinfo").find("avx512_bf16") == std::string::npos)

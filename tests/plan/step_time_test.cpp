@@ -134,6 +134,52 @@ TEST(StepTime, a_type_without_a_peak_is_refused_by_key_and_remedy) {
   }
 }
 
+TEST(StepTime, copies_over_pcie_are_waited_for_as_far_as_nothing_goes_on_beside_them) {
+  using Beside = HostTraffic::Beside;
+  Hardware h = ideal();
+  h.pcie = {.gb_per_s = 10, .share = 0.5}, h.overlap = 0.5;
+  const StepWork plain = work_of(row(), system());
+  const double before = step_time(plain, h, 1).seconds, forward = before / 3 / 8;  // about, of a micro-batch
+  const auto waited = [&](const HostTraffic& copies) {
+    StepWork work = plain;
+    work.copies = {copies};
+    return step_time(work, h, 1).seconds - before;
+  };
+  EXPECT_NEAR(waited({"x", 5e9, 8, Beside::nothing}), 1, 1e-9);
+  EXPECT_NEAR(waited({"x", 5e9 * forward, 1, Beside::forward}), 0.5 * forward, 0.2 * forward);
+  EXPECT_NEAR(waited({"x", 5e9 * forward, 8, Beside::forward}), 0, 1e-9) << "spread over eight";
+  EXPECT_LT(waited({"x", 5e9 * before, 8, Beside::backward}), waited({"x", 5e9 * before, 8, Beside::forward}));
+  EXPECT_GT(waited({"x", 5e9 * before, 1, Beside::backward}), waited({"x", 5e9 * before, 8, Beside::backward}));
+}
+
+TEST(StepTime, what_the_host_updates_goes_at_its_memory_s_rate_and_copies_hide_beside_it) {
+  Hardware h = ideal();
+  h.pcie = {.gb_per_s = 10, .share = 1}, h.host_memory = {.gb_per_s = 20, .share = 0.5};
+  StepWork work = work_of(row(), system());
+  const double before = step_time(work, h, 1).seconds;
+  work.host_updated_bytes = 10e9;
+  EXPECT_NEAR(step_time(work, h, 1).seconds - before, 1, 1e-9);
+  work.copies = {{"new values", 5e9, 1, HostTraffic::Beside::update}};
+  EXPECT_NEAR(step_time(work, h, 1).seconds - before, 1, 1e-9);
+  work.copies[0].bytes = 15e9;
+  EXPECT_NEAR(step_time(work, h, 1).seconds - before, 1.5, 1e-9);
+}
+
+TEST(StepTime, a_machine_whose_file_does_not_know_its_host_s_memory_is_refused_where_that_is_needed) {
+  StepWork work = work_of(row(), system());
+  EXPECT_NO_THROW(step_time(work, ideal(), 1));
+  work.host_updated_bytes = 1;
+  try {
+    step_time(work, ideal(), 1);
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ErrorCode::config);
+    const std::string text = e.what();
+    for (const char* word : {"ideal.json", "host_memory.gb_per_s", "bench hardware"})
+      EXPECT_NE(text.find(word), std::string::npos) << text;
+  }
+}
+
 // 2 bytes of values and of gradients that each rank holds, 12 that are shared out.
 SystemMemory sixteen_bytes() {
   SystemMemory m;

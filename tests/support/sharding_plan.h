@@ -71,6 +71,21 @@ struct PlannedSharding {
     return text;
   }
 
+  // The same of what lies in the host's memory, beside a device.
+  std::string host_memory() const {
+    std::string text;
+    for (const auto& m : ctx.memories())
+      if (m.on_host) text += concat(text.empty() ? "" : "\n", m.what, ": ", static_cast<int64_t>(m.bytes));
+    return text;
+  }
+  // "gradients to the host: 62237952 in 1"
+  std::string host_traffic() const {
+    std::string text;
+    for (const auto& [by, c] : ctx.copies())
+      text += concat(text.empty() ? "" : "\n", c.what, ": ", static_cast<int64_t>(c.bytes), " in ", c.micro_batches);
+    return text;
+  }
+
   Host host;
   PlanRecord ctx;
   Plugin plugin;

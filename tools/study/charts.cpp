@@ -109,18 +109,19 @@ std::string speed_script(const StudyRecord& study, const Analysis& analysis, con
   return script + "plot " + join(plots, ", ") + "\n";
 }
 
+// Speeds as the Pareto mark goes by them.
 std::string memory_script(const StudyRecord& study, const Analysis& analysis) {
   std::string all, front, labels;
   std::vector<std::pair<double, double>> pareto;
   int number = 0;
   for (const CellResult& r : analysis.cells) {
     if (r.ok == 0 || r.cell->is_noise || r.gate == Gate::failed || r.peak_bytes <= 0) continue;
-    all += formatted("%g %g ", r.peak_bytes / 1e6, r.speed.mean) + quoted(label_of(*r.cell, study)) + "\n";
+    all += formatted("%g %g ", r.peak_bytes / 1e6, r.standing) + quoted(label_of(*r.cell, study)) + "\n";
     if (r.is_pareto) {
-      pareto.emplace_back(r.peak_bytes / 1e6, r.speed.mean);
+      pareto.emplace_back(r.peak_bytes / 1e6, r.standing);
       if (++number <= 12)
         labels += "set label " + quoted(tick(label_of(*r.cell, study))) +
-                  formatted(" at %g,%g offset 0.6,0.6 tc rgb '#111111'\n", r.peak_bytes / 1e6, r.speed.mean);
+                  formatted(" at %g,%g offset 0.6,0.6 tc rgb '#111111'\n", r.peak_bytes / 1e6, r.standing);
     }
   }
   if (all.empty()) return "";
@@ -128,8 +129,9 @@ std::string memory_script(const StudyRecord& study, const Analysis& analysis) {
   for (const auto& [x, y] : pareto) front += formatted("%g %g\n", x, y);
   std::string script = begin_of(1150, 480, "memory") + labels;
   script +=
-      "set xlabel 'largest rank: peak memory of the process, MB'\nset ylabel 'TGS'\nset key off\nset offsets graph "
+      "set xlabel 'largest rank: peak memory of the process, MB'\nset key off\nset offsets graph "
       "0.05,0.35,0.1,0.05\nset grid y lc rgb '#999999' lw 0.5 dt 3\n";
+  script += study.trim > 0 ? "set ylabel 'TGS by the trimmed differences'\n" : "set ylabel 'TGS'\n";
   script += data_block("all", all) + data_block("front", front);
   script += "plot $all using 1:2 with points pt 7 ps 0.7 lc rgb '#2a6fb0'";
   if (!front.empty()) script += ", $front using 1:2 with linespoints pt 6 ps 1.2 lc rgb '#2a9050' lw 1.5";

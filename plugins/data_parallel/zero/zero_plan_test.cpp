@@ -109,6 +109,30 @@ TEST(ZeroPlan, memory_counts_what_the_host_holds) {
   EXPECT_EQ(second.memory(MemoryClass::parameters), concat("parameters, bfloat16, 1/8: ", kElements / 4));
 }
 
+TEST(ZeroPlan, what_the_host_holds_is_told_apart_with_the_copies_that_it_takes) {
+  const Given gpu{.accumulation = 4, .device = "cuda", .dtypes = kBf16};
+  const auto part = [](int64_t bytes) { return kElements / 8 * bytes; };
+  const Planned state(R"({"stage": 2, "offload_optimizer": {"device": "cpu"}})", gpu);
+  EXPECT_EQ(state.host_memory(),
+            concat("gradients on the host, float32, 1/8: ", part(4), "\nmasters on the host, float32, 1/8: ", part(4)));
+  EXPECT_EQ(state.host_traffic(),
+            concat("gradients to the host: ", part(4), " in 1\nnew values from the host: ", part(2), " in 1"));
+  EXPECT_TRUE(state.ctx.update().on_host && state.ctx.update().to_device);
+  const Planned both(R"({"stage": 3, "offload_optimizer": {"device": "cpu"}, "offload_param": {"device": "cpu"}})",
+                     gpu);
+  EXPECT_EQ(both.host_traffic(), concat("gradients to the host: ", part(4), " in 1\n",
+                                        "values from the host for forward passes: ", part(2 * 4), " in 4\n",
+                                        "values from the host for backward passes: ", part(2 * 4), " in 4"));
+  EXPECT_TRUE(both.ctx.update().on_host && !both.ctx.update().to_device);
+  const Planned values(R"({"stage": 3, "offload_param": {"device": "cpu"}, "stage3_max_reuse_distance": 1e12})", gpu);
+  EXPECT_EQ(values.host_traffic(), concat("new values to the host: ", part(2), " in 1\n",
+                                          "values from the host for forward passes: ", part(2), " in 1"));
+  EXPECT_FALSE(values.ctx.update().on_host);
+  const Planned on_cpu(R"({"stage": 2, "offload_optimizer": {"device": "cpu"}})");
+  EXPECT_EQ(on_cpu.host_memory() + on_cpu.host_traffic(), "");
+  EXPECT_FALSE(on_cpu.ctx.update().on_host);
+}
+
 TEST(ZeroPlan, stage_0_names_what_it_leaves_out) {
   EXPECT_EQ(Planned(R"({"stage": 0})").idle(), "");
   EXPECT_EQ(Planned(R"({"stage": 0, "reduce_bucket_size": 5e8, "offload_optimizer": {"pin_memory": true}})").idle(),

@@ -1,8 +1,8 @@
 // Whole blocks run again from inputs that waited in the host's memory: what a device keeps of the forward pass does not
 // grow with the number of blocks.
 //
-// Copies are enqueued on the stream that computes: an input has left before its memory is used again, and is back
-// before the block runs. Thread: main; keep also autograd's.
+// Copies have a stream of their own (HostStash): to the host beside the forward passes that follow, back before the
+// block runs. Thread: main; keep also autograd's.
 #include <drivetrain/toolkit/recompute/recompute_blocks.h>
 
 #include <drivetrain/error.h>

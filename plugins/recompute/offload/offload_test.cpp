@@ -32,5 +32,24 @@ TEST(OffloadRecompute, on_a_device_names_the_copies_and_is_not_recorded) {
   EXPECT_NE(plan.costs().find("and their inputs go to the host and back"), std::string::npos);
 }
 
+TEST(OffloadRecompute, on_a_device_plans_the_bytes_of_its_blocks_inputs) {
+  RunFacts run = recompute_run(1024, "cuda");
+  run.micro_batch_size = 2, run.rank_positions = 512, run.rank_layers = 12, run.accumulation = 8;
+  run.micro_batches_in_flight = 3, run.compute_bytes = 2;
+  const RecomputePlan plan("offload", R"({"fraction": 0.5})", run);
+  const double inputs = 6.0 * 2 * 512 * 768 * 2;
+  ASSERT_EQ(plan.ctx.memories().size(), 1u);
+  EXPECT_TRUE(plan.ctx.memories()[0].on_host);
+  EXPECT_EQ(plan.ctx.memories()[0].bytes, 3 * inputs);
+  ASSERT_EQ(plan.ctx.copies().size(), 2u);
+  using Beside = HostTraffic::Beside;
+  for (const auto& [by, copies] : plan.ctx.copies()) EXPECT_EQ(copies.bytes, 8 * inputs) << copies.what;
+  EXPECT_EQ(plan.ctx.copies()[0].traffic.beside, Beside::forward);
+  EXPECT_EQ(plan.ctx.copies()[1].traffic.beside, Beside::nothing);
+  run.device = "cpu";
+  const RecomputePlan here("offload", R"({"fraction": 0.5})", run);
+  EXPECT_TRUE(here.ctx.memories().empty() && here.ctx.copies().empty());
+}
+
 }  // namespace
 }  // namespace drivetrain::test

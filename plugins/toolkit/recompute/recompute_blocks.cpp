@@ -20,6 +20,26 @@ int64_t BlockChoice::count(double fraction, int64_t blocks) {
 
 namespace {
 int64_t planned_blocks(const PlanContext& ctx) { return ctx.run().rank_layers.value_or(ctx.model().num_layers); }
+
+// Of the chosen blocks of one micro-batch; 0 as long as the plan does not know.
+double input_bytes(const PlanContext& ctx, int64_t blocks) {
+  const RunFacts& run = ctx.run();
+  return static_cast<double>(blocks * run.micro_batch_size.value_or(0) * run.rank_positions.value_or(0) *
+                             ctx.model().hidden_size) *
+         run.compute_bytes;
+}
+
+// Copies to the host run beside the forward passes that follow; who computes waits for those back.
+void report_copies(PlanContext& ctx, double bytes) {
+  using Beside = HostTraffic::Beside;
+  const RunFacts& run = ctx.run();
+  const int64_t micro_batches = run.accumulation.value_or(1);
+  const double of_step = bytes * static_cast<double>(micro_batches);
+  ctx.host_memory(MemoryClass::activations, "inputs of blocks",
+                  bytes * static_cast<double>(run.micro_batches_in_flight.value_or(1)));
+  ctx.host_traffic({"inputs of blocks to the host", of_step, micro_batches, Beside::forward});
+  ctx.host_traffic({"inputs of blocks from the host", of_step, micro_batches, Beside::nothing});
+}
 }  // namespace
 
 double BlockChoice::plan(PlanContext& ctx) const {
@@ -38,6 +58,7 @@ void BlockChoice::report_cost(PlanContext& ctx, bool to_host) const {
                   " blocks runs twice: ", extra > 0 ? concat("about ", percent(extra)) : "up to a third",
                   " more work in a step", to_host ? ", and their inputs go to the host and back" : "",
                   ". \"type\": \"none\" keeps all activations"));
+  if (const double bytes = input_bytes(ctx, chosen); to_host && bytes > 0) report_copies(ctx, bytes);
 }
 
 void BlockChoice::choose(const UnitList& units) {

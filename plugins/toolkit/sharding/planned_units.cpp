@@ -141,22 +141,29 @@ void StateSharing::plan_units(PlanContext& ctx, const PlannedStage& stage) const
     if (elements > 0)
       ctx.memory(of, concat(what, ", ", dtype_name(type)), elements * static_cast<double>(c10::elementSize(type)));
   };
+  const auto hold_on_host = [&](MemoryClass of, const std::string& what, double elements, at::ScalarType type) {
+    if (elements > 0)
+      ctx.host_memory(of, concat(what, ", ", dtype_name(type)), elements * static_cast<double>(c10::elementSize(type)));
+  };
   const auto share = [&](const char* what) {
     return shard_ranks_ > 1 ? concat(what, ", 1/", shard_ranks_) : std::string(what);
   };
-  const bool on_host = s.shard_values && s.offload_values && shard_ranks_ > 1;
+  const bool on_host = holds_values_on_host();
   hold(MemoryClass::parameters, "parameters", whole, types.param);
-  hold(MemoryClass::parameters, share(on_host ? "parameters on the host" : "parameters"), parts, types.param);
+  if (on_host)
+    hold_on_host(MemoryClass::parameters, share("parameters on the host"), parts, types.param);
+  else
+    hold(MemoryClass::parameters, share("parameters"), parts, types.param);
   hold(MemoryClass::buffers, "second copy for backward", second, types.param);
   hold(MemoryClass::gradients, "gradients", grads, types.grad);
   hold(MemoryClass::gradients, share(grads > 0 ? "sums of gradients" : "gradients"), part_grads, types.grad);
   if (s.offload_state) {
-    hold(MemoryClass::gradients, share("gradients on the host"), masters, types.grad);
-    hold(MemoryClass::optimizer, share("masters on the host"), masters, types.master);
+    hold_on_host(MemoryClass::gradients, share("gradients on the host"), masters, types.grad);
+    hold_on_host(MemoryClass::optimizer, share("masters on the host"), masters, types.master);
   } else if (types.master != types.param || on_host) {
     hold(MemoryClass::optimizer, share("masters"), masters, types.master);
   }
-  ctx.updates(updated);
+  plan_updates(ctx, updated);
   hold(MemoryClass::buffers, "gradients lent to backward passes", sharding::lent_elements(s, lent), types.grad);
   hold(MemoryClass::buffers, "gradients in the type of sums", sharding::lent_elements(s, converted), types.reduce);
   hold(MemoryClass::buffers, "gathered units",

@@ -53,13 +53,21 @@ class MemoryPlan {
 
   void whole(MemoryClass of, const std::string& what, at::ScalarType type) { part(of, what, type, 1); }
   void cut(MemoryClass of, const std::string& what, at::ScalarType type) { part(of, what, type, shard_ranks_); }
+  void cut_on_host(MemoryClass of, const std::string& what, at::ScalarType type) {
+    ctx_.host_memory(of, name(what, type, shard_ranks_), bytes(type, shard_ranks_));
+  }
   void part(MemoryClass of, const std::string& what, at::ScalarType type, int64_t ranks) {
-    const double all = rank_elements(ctx_) * static_cast<double>(c10::elementSize(type));
-    const std::string share = ranks > 1 ? concat(", 1/", ranks) : "";
-    ctx_.memory(of, concat(what, ", ", dtype_name(type), share), all / static_cast<double>(ranks));
+    ctx_.memory(of, name(what, type, ranks), bytes(type, ranks));
   }
 
  private:
+  static std::string name(const std::string& what, at::ScalarType type, int64_t ranks) {
+    return concat(what, ", ", dtype_name(type), ranks > 1 ? concat(", 1/", ranks) : "");
+  }
+  double bytes(at::ScalarType type, int64_t ranks) const {
+    return rank_elements(ctx_) * static_cast<double>(c10::elementSize(type)) / static_cast<double>(ranks);
+  }
+
   PlanContext& ctx_;
   const int64_t shard_ranks_;
 };
@@ -136,10 +144,12 @@ void StateSharing::choose_sums(PlanContext& ctx, std::optional<int64_t> section_
 void StateSharing::plan_memory(PlanContext& ctx) const {
   const Dtypes& types = services_.dtypes;
   const ShardingOptions& s = options_;
-  const bool cut_values = s.shard_values && shard_ranks_ > 1, host_values = cut_values && s.offload_values;
+  const bool cut_values = s.shard_values && shard_ranks_ > 1, host_values = holds_values_on_host();
   MemoryPlan hold(ctx, shard_ranks_);
-  if (cut_values)
-    hold.cut(MemoryClass::parameters, host_values ? "parameters on the host" : "parameters", types.param);
+  if (host_values)
+    hold.cut_on_host(MemoryClass::parameters, "parameters on the host", types.param);
+  else if (cut_values)
+    hold.cut(MemoryClass::parameters, "parameters", types.param);
   else
     hold.whole(MemoryClass::parameters, "parameters", types.param);
   if (second_ranks_ > 0) hold.part(MemoryClass::buffers, "second copy for backward", types.param, second_ranks_);
@@ -148,13 +158,46 @@ void StateSharing::plan_memory(PlanContext& ctx) const {
   if (temporary || sharding::sums_several_times(s))
     hold.cut(MemoryClass::gradients, temporary ? "gradients" : "sums of gradients", types.grad);
   if (s.offload_state) {
-    hold.cut(MemoryClass::gradients, "gradients on the host", types.grad);
-    hold.cut(MemoryClass::optimizer, "masters on the host", types.master);
+    hold.cut_on_host(MemoryClass::gradients, "gradients on the host", types.grad);
+    hold.cut_on_host(MemoryClass::optimizer, "masters on the host", types.master);
   } else if (types.master != types.param || host_values) {
     hold.cut(MemoryClass::optimizer, "masters", types.master);
   }
-  ctx.updates(rank_elements(ctx) / static_cast<double>(shard_ranks_));
-  if (ctx.run().training) plan_traffic(ctx);
+  plan_updates(ctx, rank_elements(ctx) / static_cast<double>(shard_ranks_));
+  if (!ctx.run().training) return;
+  plan_traffic(ctx);
+  plan_host_copies(ctx);
+}
+
+void StateSharing::plan_updates(PlanContext& ctx, double elements) const {
+  if (options_.offload_state)
+    ctx.updates_on_host(elements, /*to_device=*/!holds_values_on_host());
+  else
+    ctx.updates(elements);
+}
+
+// What FlatUnit, ValueGathers and the optimizer copy. The last sum of gradients is the one that leaves the device.
+void StateSharing::plan_host_copies(PlanContext& ctx) const {
+  using Beside = HostTraffic::Beside;
+  const ShardingOptions& s = options_;
+  const Dtypes& types = services_.dtypes;
+  const double part = rank_elements(ctx) / static_cast<double>(shard_ranks_);
+  const auto bytes = [&](at::ScalarType type) { return part * static_cast<double>(c10::elementSize(type)); };
+  const bool host_values = holds_values_on_host();
+  if (s.offload_state) ctx.host_traffic({"gradients to the host", bytes(types.grad), 1, Beside::backward});
+  if (s.offload_state != host_values)
+    ctx.host_traffic({s.offload_state ? "new values from the host" : "new values to the host", bytes(types.param), 1,
+                      Beside::update});
+  if (!host_values) return;
+  const int64_t all = gathers(ctx), backward = all > s.micro_batches && second_ranks_ == 0 ? s.micro_batches : 0;
+  const int64_t forward = std::min(all, s.micro_batches);
+  const auto gathered = [&](const char* what, int64_t times, Beside beside) {
+    if (times > 0)
+      ctx.host_traffic(
+          {what, bytes(types.param) * static_cast<double>(times), times, s.overlap ? beside : Beside::nothing});
+  };
+  gathered("values from the host for forward passes", forward, Beside::forward);
+  gathered("values from the host for backward passes", backward, Beside::backward);
 }
 
 // Bytes sent per step: what ring algorithms move, whatever the communicator does.

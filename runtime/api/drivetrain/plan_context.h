@@ -79,6 +79,17 @@ struct RunFacts {
 // buffers; activations that forward keeps for backward.
 enum class MemoryClass { parameters, gradients, optimizer, buffers, activations };
 
+// One sort of copies between a rank's device and its host's memory.
+struct HostTraffic {
+  // What computation goes on meanwhile: none, so that the rank waits; that of these micro-batches' forward or backward
+  // passes; or the optimizer's.
+  enum class Beside { nothing, forward, backward, update };
+  std::string what;           // "gradients to the host"
+  double bytes = 0;           // of a whole step, one direction
+  int64_t micro_batches = 1;  // over which the copies are spread; without meaning for `update`
+  Beside beside = Beside::nothing;
+};
+
 // The argument of Plugin::plan. Implemented by the runtime; tests of plugins use PlanRecord (plan_record.h).
 class DRIVETRAIN_API PlanContext {
  public:
@@ -136,6 +147,16 @@ class DRIVETRAIN_API PlanContext {
   // Reports how many elements one rank's optimizer updates, for the estimate of the optimizer's state. Called by a
   // plugin that shards it; otherwise all elements of the rank.
   virtual void updates(double elements) = 0;
+
+  // For a device with memory of its own, three more. As `memory`, of bytes in its host's memory, which need no room on
+  // the device.
+  virtual void host_memory(MemoryClass memory_class, const std::string& what, double bytes) = 0;
+  // Reports what a rank's step copies between its device and its host's memory.
+  virtual void host_traffic(const HostTraffic& copies) = 0;
+  // As `updates`, where values, gradients and state of these elements are in the host's memory and its processors
+  // update them while the device waits. `to_device`: the parameters that units compute with are on the device, and the
+  // update sends them (Trainable::working).
+  virtual void updates_on_host(double elements, bool to_device) = 0;
 };
 
 }  // namespace drivetrain

@@ -34,10 +34,15 @@ class DRIVETRAIN_API PlanRecord final : public PlanContext {
     std::string by, what;
     double bytes;
     MemoryClass memory_class;
+    bool on_host = false;  // beside a device with memory of its own
   };
   struct Traffic {
     std::string by, axis, what;
     double bytes;
+  };
+  struct Copies {
+    std::string by;
+    HostTraffic traffic;
   };
   struct Share {
     std::string by;
@@ -62,8 +67,11 @@ class DRIVETRAIN_API PlanRecord final : public PlanContext {
   void capturable() override { capturables_.push_back(speaker_); }
   void no_effect(const std::string& key, const std::string& why) override;
   void memory(MemoryClass memory_class, const std::string& what, double bytes) override;
+  void host_memory(MemoryClass memory_class, const std::string& what, double bytes) override;
   void traffic(const std::string& axis, const std::string& what, double bytes) override;
-  void updates(double elements) override { updated_ = elements; }
+  void host_traffic(const HostTraffic& traffic) override { copies_.push_back({speaker_, traffic}); }
+  void updates(double elements) override { update_ = {elements}; }
+  void updates_on_host(double elements, bool to_device) override { update_ = {elements, true, to_device}; }
 
   const std::vector<Claim>& claims() const { return claims_; }
   const std::vector<Share>& shares() const { return shares_; }
@@ -74,9 +82,15 @@ class DRIVETRAIN_API PlanRecord final : public PlanContext {
   const std::vector<Note>& no_effects() const { return no_effects_; }
   const std::vector<Memory>& memories() const { return memories_; }
   const std::vector<Traffic>& traffics() const { return traffics_; }
+  const std::vector<Copies>& copies() const { return copies_; }
   const std::vector<std::string>& capturables() const { return capturables_; }  // ids of the plugins that called it
-  // What updates() reported; otherwise all parameters of the rank with the most.
-  double updated_elements() const;
+  // What updates() or updates_on_host() reported last; otherwise all parameters of the rank with the most.
+  struct Update {
+    double elements = 0;
+    bool on_host = false, to_device = false;
+  };
+  Update update() const;
+  double updated_elements() const { return update().elements; }
 
  private:
   ModelFacts model_;
@@ -89,7 +103,8 @@ class DRIVETRAIN_API PlanRecord final : public PlanContext {
   std::vector<Need> needs_, taken_;
   std::vector<Memory> memories_;
   std::vector<Traffic> traffics_;
-  std::optional<double> updated_;
+  std::vector<Copies> copies_;
+  std::optional<Update> update_;
   std::vector<std::string> capturables_;
 };
 

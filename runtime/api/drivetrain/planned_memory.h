@@ -111,6 +111,15 @@ class DRIVETRAIN_API HasOneMemory {
   virtual bool has_one_memory() const = 0;
 };
 
+// For optimizers that take host memory beside their state where they update values of the host whose parameters are on
+// a device, as for copies in the type in which they are sent.
+class DRIVETRAIN_API TakesHostMemory {
+ public:
+  virtual ~TakesHostMemory();
+  // `param`: the parameters' type.
+  virtual double host_bytes_per_element(at::ScalarType param) const = 0;
+};
+
 // For recompute policies whose Recompute::hold may put inputs elsewhere. Any other policy leaves them on
 // the device.
 class DRIVETRAIN_API MovesInputs {

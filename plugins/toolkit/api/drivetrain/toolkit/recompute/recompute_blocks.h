@@ -21,7 +21,8 @@ class BlockChoice {
   // Call it in `plan`. Returns the share of blocks that will be chosen. If that is 0, reports that the option has no
   // effect.
   double plan(PlanContext& ctx) const;
-  // Call it in `plan`. Reports the cost of the second forward. `to_host`: the inputs are offloaded to host memory.
+  // Call it in `plan`. Reports the cost of the second forward. `to_host`: the inputs are offloaded to host memory by a
+  // HostStash, whose copies and memory are reported too.
   void report_cost(PlanContext& ctx, bool to_host) const;
   void choose(const UnitList& units);  // call it in Recompute::choose
   bool has(const std::string& unit) const { return names_.contains(unit); }

@@ -116,6 +116,9 @@ class StateSharing : public DataParallel, public HoldsUnits {
  private:
   bool divides(PlanContext& ctx, const std::string& key, int64_t size) const;
   void plan_traffic(PlanContext& ctx) const;
+  void plan_host_copies(PlanContext& ctx) const;
+  void plan_updates(PlanContext& ctx, double elements) const;
+  bool holds_values_on_host() const { return options_.shard_values && options_.offload_values && shard_ranks_ > 1; }
   int64_t gathers(const PlanContext& ctx) const;  // of a unit's values, per step
   double gathered_bytes(const PlanContext& ctx) const;
   ShardingOptions with_joined_axes(const Mesh& mesh) const;
