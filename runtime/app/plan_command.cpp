@@ -1,4 +1,5 @@
 // `drivetrain plan`: memory and time of a run on a machine, before it; the fastest way that fits; published tables.
+#include <algorithm>
 #include <filesystem>
 #include <iostream>
 
@@ -47,6 +48,19 @@ int plan_table(const std::string& name, bool json) {
   return print(printable_json((name == "all" ? list : list.items().front()).to_json(2)) + "\n");
 }
 
+// What the file says without effect, what is expensive. On stderr, as far as `shown` has it not.
+void show_notes(const CheckedConfig& checked, const std::vector<std::string>& shown) {
+  for (const std::string& note : notes_of(checked))
+    if (std::find(shown.begin(), shown.end(), note) == shown.end()) std::cerr << printable("note: " + note) << "\n";
+}
+
+int print_json(Value value, const CheckedConfig& checked) {
+  Value notes = Value::array();
+  for (const std::string& note : notes_of(checked)) notes.items().push_back(note);
+  value.set("notes", std::move(notes));
+  return print(printable_json(value.to_json(2)) + "\n");
+}
+
 void add_bubble(PlannedRun& run) { add_timeline(run.plan, *run.plugins.schedule); }
 
 // What config_of made, planned with the plugins that are open already.
@@ -72,7 +86,8 @@ int plan_search(const CheckedConfig& base, const Hardware& hardware, const cli::
   setup.environment.world_size = setup.environment.local_size = plan.run.world_size;
   const SearchResult result = search(space, base.config, plan.batch.train_batch_size, plan.run.world_size, hardware,
                                      [&](const Value& config) { return plan_config(config, base, setup); });
-  if (arguments.has("--json")) return print(printable_json(search_value(result, hardware).to_json(2)) + "\n");
+  if (arguments.has("--json")) return print_json(search_value(result, hardware), base);
+  show_notes(base, {});
   return print(printable(search_text(result)));
 }
 
@@ -80,17 +95,20 @@ int plan_run_of(const CheckedConfig& checked, const std::optional<Hardware>& har
   add_bubble(*checked.run);
   const RunPlan& plan = checked.run->plan;
   if (!hardware) {
-    if (json) return print(printable_json(plan.to_json().to_json(2)) + "\n");
+    if (json) return print_json(plan.to_json(), checked);
+    show_notes(checked, plan.notes);
     return print(
         printable(plan_text(plan) + "no --hardware: how long a step takes, and whether it fits, is not known\n"));
   }
   const Forecast planned = forecast(*checked.run, *hardware);
-  if (!json)
+  if (!json) {
+    show_notes(checked, {});
     return print(printable(plan_headline(plan) + "\n" + forecast_text(plan, planned, *hardware) + traffic_text(plan) +
                            host_traffic_text(plan)));
+  }
   Value value = plan.to_json();
   value.set("forecast", forecast_value(planned, *hardware));
-  return print(printable_json(value.to_json(2)) + "\n");
+  return print_json(std::move(value), checked);
 }
 
 }  // namespace

@@ -46,7 +46,10 @@ StepBytes step_bytes(const RunPlan& plan) {
 }
 
 StepLimit measure_limit(const PlannedRun& run, const Products& products) {
-  return {products.seconds, bandwidth_of(run.services->device), step_bytes(run.plan)};
+  const double device = bandwidth_of(run.services->device);
+  StepLimit limit{products.seconds, device, step_bytes(run.plan)};
+  if (run.plan.update.on_host) limit.update_bandwidth = bandwidth_of(at::kCPU);
+  return limit;
 }
 
 Value StepLimit::to_value(double step_s) const {
@@ -55,6 +58,7 @@ Value StepLimit::to_value(double step_s) const {
   value.set("update_bytes", bytes.update);
   value.set("activation_bytes", bytes.activations);
   value.set("bandwidth_bytes_per_s", bandwidth);
+  if (update_bandwidth > 0) value.set("update_bandwidth_bytes_per_s", update_bandwidth);
   value.set("memory_s", memory_s());
   value.set("seconds", seconds());
   value.set("share", seconds() / step_s);
@@ -63,8 +67,9 @@ Value StepLimit::to_value(double step_s) const {
 
 std::string StepLimit::text(double step_s) const {
   return concat("limit: products ", seconds_text(products_s), " and ", formatted("%.2f GB", bytes.all() / 1e9),
-                " of update and activations at ", formatted("%.1f GB/s", bandwidth / 1e9), " ",
-                seconds_text(memory_s()), ", together ", seconds_text(seconds()), ": the step reaches ",
+                " of update and activations at ", formatted("%.1f GB/s", bandwidth / 1e9),
+                update_bandwidth > 0 ? formatted(", the update at the host's %.1f GB/s", update_bandwidth / 1e9) : "",
+                " ", seconds_text(memory_s()), ", together ", seconds_text(seconds()), ": the step reaches ",
                 formatted("%.1f %%", 100 * seconds() / step_s), " of it\n");
 }
 

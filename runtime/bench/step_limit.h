@@ -19,7 +19,9 @@ DRIVETRAIN_INTERNAL StepBytes step_bytes(const RunPlan& plan);
 struct StepLimit {
   double products_s = 0, bandwidth = 0;  // bytes per second
   StepBytes bytes;
-  double memory_s() const { return bytes.all() / bandwidth; }
+  double update_bandwidth = 0;  // of the host's memory, where what is updated lies there; 0: as `bandwidth`
+  double update_s() const { return bytes.update / (update_bandwidth > 0 ? update_bandwidth : bandwidth); }
+  double memory_s() const { return bytes.activations / bandwidth + update_s(); }
   double seconds() const { return products_s + memory_s(); }
   DRIVETRAIN_INTERNAL Value to_value(double step_s) const;
   // A line with the share that a step of `step_s` seconds reaches.

@@ -14,7 +14,8 @@ std::string share_text(const PlannedMemory& planned) {
   std::string text;
   for (const MemoryClass c : {MemoryClass::parameters, MemoryClass::gradients, MemoryClass::optimizer,
                               MemoryClass::buffers, MemoryClass::activations})
-    if (planned[c] > 0) text += concat(text.empty() ? "" : ", ", memory_class_name(c), " ", bytes_text(planned[c]));
+    if (const double bytes = planned.on_device(c); bytes > 0)
+      text += concat(text.empty() ? "" : ", ", memory_class_name(c), " ", bytes_text(bytes));
   return text;
 }
 
@@ -53,6 +54,23 @@ void look_at_device_memory(Findings& findings, const PlannedMemory& planned, int
   findings.ok("GPUs", text);
 }
 
+// What ranks with GPUs keep in this host's memory.
+void look_at_offloaded(Findings& findings, const PlannedMemory& planned, int64_t ranks) {
+  const MemoryLimits limits = memory_limits();
+  const double all = static_cast<double>(ranks) * (planned.on_host() + kProcess);
+  const std::string text = concat(ranks, ranks == 1 ? " rank keeps " : " ranks of this host keep ",
+                                  bytes_text(planned.on_host()), ranks == 1 ? "" : " each", " of the host's memory (",
+                                  planned.host_source, "), and 1 GB per process: ", bytes_text(all), "; free are ",
+                                  bytes_text(limits.free()), " of ", bytes_text(limits.most()));
+  constexpr const char* kRemedy = "offload less, share the state out over more ranks or hosts, or use a smaller model";
+  if (static_cast<double>(ranks) * planned.on_host() > limits.most())
+    findings.problem("host memory", text, kRemedy);
+  else if (all > limits.free())
+    findings.warning("host memory", text, concat("end other programs; if it is not enough then, ", kRemedy));
+  else
+    findings.ok("host memory", text);
+}
+
 void look_at_disk_need(Findings& findings, const RunPlan& plan) {
   const double checkpoint = checkpoint_bytes(plan).whole;
   const double weights = plan.settings.save_final ? 4.0 * static_cast<double>(plan.model.parameters) : 0;
@@ -81,6 +99,7 @@ void look_at_needs(Findings& findings, const PlannedRun& run) {
     look_at_host_memory(findings, planned, plan.run.world_size);
   else
     look_at_device_memory(findings, planned, plan.run.world_size);
+  if (planned.on_host() > 0) look_at_offloaded(findings, planned, plan.run.world_size);
   look_at_disk_need(findings, plan);
 }
 

@@ -99,7 +99,7 @@ PlannedMemory memory_of(const RunPlan& plan, const StageMemory& stage) {
   if (const std::string optimizer = plan.id_of(Optimizer::kKind); !optimizer.empty()) {
     const double state = plan.optimizer_bytes_per_element * stage.updated_elements;
     add(MemoryClass::optimizer, state, optimizer + ": state");
-    if (plan.updates_on_host)
+    if (plan.update.on_host)
       on_host(planned.host_bytes[static_cast<size_t>(MemoryClass::optimizer)], state, optimizer + ": state");
     on_host(planned.host_working, stage.host_bytes_per_update * stage.updated_elements, optimizer + ": what it sends");
   }

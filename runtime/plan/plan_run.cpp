@@ -209,7 +209,7 @@ std::string negotiate_mesh(const Parties& parties, PlannedRun& run, const std::v
       [&](const std::string& kind) { return plan.id_of(kind); });
   plan.traffics = context.traffics();
   plan.copies = context.copies();
-  plan.updated_elements = context.updated_elements(), plan.updates_on_host = context.update().on_host;
+  plan.updated_elements = context.updated_elements(), plan.update = context.update();
   decide_capture(parties, run, context, problems);
   plan.notes.clear();
   for (const auto& cost : context.costs()) plan.notes.push_back(concat("cost: ", cost.by, ": ", cost.text));

@@ -93,7 +93,7 @@ struct DRIVETRAIN_INTERNAL RunPlan {
   std::vector<StageMemory> stage_memories;
   std::vector<PlanRecord::Traffic> traffics;
   std::vector<PlanRecord::Copies> copies;
-  bool updates_on_host = false;            // where the values that the optimizer updates lie
+  PlanRecord::Update update;               // as planned
   double updated_elements = 0;             // by a rank's optimizer: as planned; once the run is built, as it is
   double optimizer_bytes_per_element = 0;  // of its state
   CaptureChoice capture;

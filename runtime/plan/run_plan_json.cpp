@@ -158,7 +158,7 @@ Value stages_value(const RunPlan& plan) {
     value.set("working", memory.working);
     value.set("slack", memory.slack);
     value.set("together", memory.together());
-    value.set("states_on_host", memory.states_on_host()), value.set("on_host", memory.on_host());
+    value.set("on_device", memory.on_device()), value.set("on_host", memory.on_host());
     value.set("parts", parts_value(plan.stage_memories[static_cast<size_t>(stage)]));
     stages.items().push_back(std::move(value));
   }
@@ -179,7 +179,7 @@ Value memory_value(const RunPlan& plan) {
   value.set("slack", row(memory.slack));
   value.set("model_states", row(memory.states()));
   value.set("together", row(memory.together()));
-  value.set("states_on_host", row(memory.states_on_host()));
+  value.set("on_device", row(memory.on_device()));
   value.set("on_host", row(memory.on_host())).set("by", memory.host_source);
   value.set("stages", stages_value(plan));
   value.set("updated_elements", plan.updated_elements);
@@ -187,6 +187,20 @@ Value memory_value(const RunPlan& plan) {
   const CheckpointBytes checkpoint = checkpoint_bytes(plan);
   value.set("checkpoint", object_of({{"bytes", checkpoint.whole}, {"bytes_of_rank", checkpoint.of_rank}}));
   return value;
+}
+
+const char* beside_name(HostTraffic::Beside beside) {
+  switch (beside) {
+    case HostTraffic::Beside::forward:
+      return "forward";
+    case HostTraffic::Beside::backward:
+      return "backward";
+    case HostTraffic::Beside::update:
+      return "update";
+    case HostTraffic::Beside::nothing:
+      break;
+  }
+  return "nothing";
 }
 
 Value traffic_value(const RunPlan& plan) {
@@ -198,7 +212,11 @@ Value traffic_value(const RunPlan& plan) {
     return object_of({{"axis", t.axis}, {"by", t.by}, {"what", t.what}, {"bytes", t.bytes}});
   };
   const auto copies = [](const PlanRecord::Copies& c) {
-    return object_of({{"by", c.by}, {"what", c.traffic.what}, {"bytes", c.traffic.bytes}});
+    return object_of({{"by", c.by},
+                      {"what", c.traffic.what},
+                      {"bytes", c.traffic.bytes},
+                      {"micro_batches", c.traffic.micro_batches},
+                      {"beside", beside_name(c.traffic.beside)}});
   };
   return object_of({{"bytes_by_axis", axes},
                     {"host_traffic", list_of(plan.copies, copies)},

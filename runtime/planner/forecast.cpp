@@ -94,7 +94,7 @@ Value forecast_value(const Forecast& forecast, const Hardware& hardware) {
   Value memory = Value::object();
   for (const MemoryClass c : kStateClasses) memory.set(memory_class_name(c), m.planned.on_device(c) / kGiB);
   for (const MemoryRow& row : m.planned.passing_rows()) memory.set(row.name, row.bytes / kGiB);
-  memory.set("together", m.gib), memory.set("device", m.has_gib), memory.set("host", m.planned.on_host() / kGiB);
+  memory.set("together", m.gib), memory.set("device", m.has_gib), memory.set("on_host", m.planned.on_host() / kGiB);
   Value value = Value::object();
   value.set("hardware", hardware.name), value.set("fits", m.fits());
   value.set("memory_gib", std::move(memory)), value.set("time", forecast.time.to_value());

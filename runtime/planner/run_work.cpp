@@ -145,16 +145,18 @@ MessageWork message_of(const RunPlan& plan, const PlanRecord::Traffic& traffic, 
   return message;
 }
 
-// Bytes that an update reads and writes: values, state and gradient.
+// Bytes that an update reads and writes: values, state and gradient, and the parameters where they are a copy. The host
+// always has a copy; one of the same type is sent to a device as it is, and made by a pass of its own where it stays.
 double update_bytes(const RunPlan& plan) {
   const Dtypes& types = plan.dtypes.types;
   const double own = 2 * (size_of(types.master) + plan.optimizer_bytes_per_element) + size_of(types.grad);
-  return plan.updated_elements * (own + (types.master != types.param ? size_of(types.param) : 0));
+  const bool converted = types.master != types.param, copied = plan.update.on_host && !plan.update.to_device;
+  return plan.updated_elements * (own + size_of(types.param) * (converted ? 1 : copied ? 2 : 0));
 }
 
 // The norm reads the gradients before, which are on the rank's device wherever they are updated.
 void add_update(StepWork& work, const RunPlan& plan) {
-  (plan.updates_on_host ? work.host_updated_bytes : work.updated_bytes) = update_bytes(plan);
+  (plan.update.on_host ? work.host_updated_bytes : work.updated_bytes) = update_bytes(plan);
   work.updated_bytes += plan.updated_elements * size_of(plan.dtypes.types.grad);
   for (const PlanRecord::Copies& said : plan.copies)
     if (said.traffic.bytes > 0) work.copies.push_back(said.traffic);

@@ -54,18 +54,37 @@ TimePart message_part(const MessageWork& message, const Computation& c, const Ha
   return {message.axis + ": " + message.what, seconds - hidden, hidden};
 }
 
-// A copy has its own link, so that it takes no room from messages.
-TimePart copy_part(const HostTraffic& copies, const Computation& c, double update, const Hardware& hardware) {
-  using Beside = HostTraffic::Beside;
-  const double seconds = copies.bytes / hardware.pcie_rate();
-  const double times = hardware.overlap * static_cast<double>(copies.micro_batches);
-  double room = 0;
-  if (copies.beside == Beside::forward) room = times * c.forward;
-  if (copies.beside == Beside::backward) room = times * c.backward();
-  if (copies.beside == Beside::update) room = update;
-  const double hidden = std::min(seconds, room);
-  return {"copies: " + copies.what, seconds - hidden, hidden};
-}
+// Values are copied before they are gathered, and gradients after they are summed, so copies hide in the room of a step
+// that messages and other copies leave.
+class CopyRooms {
+ public:
+  CopyRooms(const Computation& c, double micro_batches, double hidden_messages, double update, double overlap)
+      : forward_{overlap * c.forward, overlap * c.forward * micro_batches},
+        backward_{overlap * c.backward(), overlap * c.backward() * micro_batches - hidden_messages},
+        update_{update, update} {}
+
+  TimePart part(const HostTraffic& copies, const Hardware& hardware) {
+    using Beside = HostTraffic::Beside;
+    const double seconds = copies.bytes / hardware.pcie_rate();
+    double hidden = 0;
+    if (copies.beside == Beside::forward) hidden = forward_.take(seconds, copies.micro_batches);
+    if (copies.beside == Beside::backward) hidden = backward_.take(seconds, copies.micro_batches);
+    if (copies.beside == Beside::update) hidden = update_.take(seconds, 1);
+    return {"copies: " + copies.what, seconds - hidden, hidden};
+  }
+
+ private:
+  struct Room {
+    double of_micro_batch = 0, left = 0;
+    double take(double seconds, int64_t micro_batches) {
+      const double most = std::min(left, of_micro_batch * static_cast<double>(micro_batches));
+      const double hidden = std::clamp(seconds, 0.0, std::max(0.0, most));
+      left -= hidden;
+      return hidden;
+    }
+  };
+  Room forward_, backward_, update_;
+};
 
 void add(StepTime& time, TimePart part) {
   if (part.seconds <= 0 && part.hidden <= 0) return;
@@ -92,12 +111,17 @@ StepTime step_time(const StepWork& work, const Hardware& hardware, double model_
   add(time, {"recompute", m * c.again()});
   add(time, {"host", m * c.host + hardware.overheads.step_us * 1e-6});
   add(time, {"pipeline idle", work.bubble * m * c.all()});
-  for (const MessageWork& message : work.messages) add(time, message_part(message, c, hardware));
+  double hidden_messages = 0;
+  for (const MessageWork& message : work.messages) {
+    add(time, message_part(message, c, hardware));
+    hidden_messages += message_part(message, c, hardware).hidden;
+  }
   add(time, {"waiting for the slowest rank", hardware.network.rank_latency_us * 1e-6 * work.gradient_ranks});
   double update = work.updated_bytes / hardware.memory_rate();
   if (work.host_updated_bytes > 0) update += work.host_updated_bytes / hardware.host_memory_rate();
   add(time, {"optimizer", update});
-  for (const HostTraffic& copies : work.copies) add(time, copy_part(copies, c, update, hardware));
+  CopyRooms rooms(c, m, hidden_messages, update, hardware.overlap);
+  for (const HostTraffic& copies : work.copies) add(time, rooms.part(copies, hardware));
   add(time, {"fixed", work.fixed_s});
   const double peak = hardware.peak(work.dtype);
   time.products_share = (flops_of(work.products) + flops_of(work.head)) / ((c.products / 3) * peak + 1e-300);

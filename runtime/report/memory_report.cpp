@@ -47,6 +47,7 @@ Value planned_value(const PlannedMemory& planned) {
   value.set("slack", static_cast<int64_t>(planned.slack));
   value.set("together", static_cast<int64_t>(planned.together()));
   value.set("states_on_host", static_cast<int64_t>(planned.states_on_host()));
+  value.set("on_device", static_cast<int64_t>(planned.on_device()));
   value.set("on_host", static_cast<int64_t>(planned.on_host()));
   return value;
 }
@@ -68,9 +69,11 @@ std::vector<std::string> planned_lines(const PlannedMemory& planned, int64_t par
     lines.push_back(memory_row(row.name, {row.bytes}, parameters) +
                     (sources && !row.source.empty() ? "   " + row.source : ""));
   if (planned.passing() > 0) lines.push_back(memory_row("together", {planned.together()}, parameters));
-  if (planned.on_host() > 0)
-    lines.push_back(memory_row("on the host in all", {planned.on_host()}, parameters) +
+  if (planned.on_host() > 0) {
+    lines.push_back(memory_row("on the device", {planned.on_device()}, parameters));
+    lines.push_back(memory_row("on the host", {planned.on_host()}, parameters) +
                     (sources ? "   " + planned.host_source : ""));
+  }
   return lines;
 }
 
@@ -80,10 +83,11 @@ std::vector<std::string> stage_lines(const RunPlan& plan) {
   if (stages.size() < 2) return lines;
   for (const PlannedMemory& memory : stages) {
     const auto stage = static_cast<int64_t>(lines.size());
-    std::string line =
-        formatted("  stage %-3lld %12.1f MB on each of %zu ranks: states %.1f", static_cast<long long>(stage),
-                  memory.together() / 1e6, ranks_of_stage(plan, stage).size(), memory.states() / 1e6);
+    std::string line = formatted("  stage %-3lld %12.1f MB on each of %zu ranks: states %.1f",
+                                 static_cast<long long>(stage), memory.on_device() / 1e6,
+                                 ranks_of_stage(plan, stage).size(), (memory.states() - memory.states_on_host()) / 1e6);
     for (const MemoryRow& row : memory.passing_rows()) line += formatted(", %s %.1f", row.name, row.bytes / 1e6);
+    if (memory.on_host() > 0) line += formatted("; beside it on the host %.1f", memory.on_host() / 1e6);
     lines.push_back(std::move(line));
   }
   lines.insert(lines.begin(), "memory of a rank by stage");

@@ -64,17 +64,28 @@ TEST_F(PlanCommand, what_is_offloaded_needs_no_room_on_the_device_and_takes_its_
   const Value plain = forecast(""), away = forecast("--set zero_optimization.offload_optimizer.device=cpu"),
               inputs = forecast("--set activation_checkpointing.type=offload");
   const double updated = plain.find("memory")->find("updated_elements")->as_double();
-  EXPECT_EQ(gib(plain, "host"), 0);
+  EXPECT_EQ(gib(plain, "on_host"), 0);
   EXPECT_NEAR(gib(plain, "optimizer"), 12 * updated, 0.012 * updated) << "masters have gaps";
   EXPECT_EQ(gib(away, "optimizer"), 0);
   EXPECT_NEAR(gib(plain, "together") - gib(away, "together"), gib(plain, "optimizer"), 1);
-  EXPECT_NEAR(gib(away, "host"), (12 + 4 + 2) * updated, 0.01 * updated) << "state, gradients, what is sent";
+  EXPECT_NEAR(gib(away, "on_host"), (12 + 4 + 2) * updated, 0.01 * updated) << "state, gradients, what is sent";
   EXPECT_EQ(seconds(plain, "copies: "), 0);
   EXPECT_NEAR(seconds(away, "copies: "), (4 + 2) * updated / (64e9 * 0.8), 1e-7);
   EXPECT_GT(seconds(away, "optimizer"), 10 * seconds(plain, "optimizer"));
   const double blocks = 4.0 * 2 * 512 * 512 * 2;
-  EXPECT_NEAR(gib(inputs, "host"), blocks, 1);
+  EXPECT_NEAR(gib(inputs, "on_host"), blocks, 1);
   EXPECT_NEAR(seconds(inputs, "copies: "), 2 * blocks / (64e9 * 0.8), 1e-7);
+}
+
+TEST_F(PlanCommand, what_the_file_says_without_effect_is_told) {
+  const std::string off = " --set zero_optimization.stage=0 --set zero_optimization.offload_optimizer.device=cpu";
+  const auto expect_told = [](const std::string& text) {
+    expect_says(text, {"offload_optimizer", "no effect at stage 0"});
+  };
+  expect_told(run("plan " + path("tiny.json") + off).output);
+  expect_told(run(planned(off)).output);
+  expect_told(run(planned("--search -n 2" + off)).output);
+  expect_told(json_of(planned("--json" + off)).find("notes")->to_json());
 }
 
 // The kernels of bfloat16 have a scratch area for each thread. What plans has other threads than the ranks.

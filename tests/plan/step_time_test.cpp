@@ -152,6 +152,30 @@ TEST(StepTime, copies_over_pcie_are_waited_for_as_far_as_nothing_goes_on_beside_
   EXPECT_GT(waited({"x", 5e9 * before, 1, Beside::backward}), waited({"x", 5e9 * before, 8, Beside::backward}));
 }
 
+TEST(StepTime, copies_hide_in_the_room_that_messages_and_other_copies_leave) {
+  using Beside = HostTraffic::Beside;
+  Hardware h = ideal();
+  h.pcie = {.gb_per_s = 10, .share = 1}, h.overlap = 1, h.network.gb_per_s = h.host_link.gb_per_s = 1;
+  PublishedRow r = row();
+  r.ranks = 8, r.shard_ranks = 8;
+  const StepWork plain = work_of(r, system());
+  double hidden = 0;
+  for (const TimePart& part : step_time(plain, h, 1).parts) hidden += part.hidden;
+  ASSERT_GT(hidden, 0) << "messages that fill the backward passes";
+  const auto waited = [&](const std::vector<HostTraffic>& copies) {
+    StepWork work = plain;
+    work.copies = copies;
+    return step_time(work, h, 1).seconds - step_time(plain, h, 1).seconds;
+  };
+  const HostTraffic large{"x", 10e9 * 1000, 8, Beside::backward};
+  const double most = 1000 - waited({large});  // that backward passes hide of copies
+  EXPECT_NEAR(waited({large, large}), 2000 - most, 1e-6);
+  EXPECT_LT(most, 1000);
+  HostTraffic beside_forward = large;
+  beside_forward.beside = Beside::forward;
+  EXPECT_NEAR(waited({large, beside_forward}), waited({large}) + waited({beside_forward}), 1e-6);
+}
+
 TEST(StepTime, what_the_host_updates_goes_at_its_memory_s_rate_and_copies_hide_beside_it) {
   Hardware h = ideal();
   h.pcie = {.gb_per_s = 10, .share = 1}, h.host_memory = {.gb_per_s = 20, .share = 0.5};

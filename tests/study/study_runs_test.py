@@ -286,6 +286,17 @@ def planned_times(folder):
     without.run("--plan", "--hardware", str(folder / "none.json"), code=2, says=["none.json"])
 
 
+def offloaded_cells_need_less(folder):
+    """Of runs on GPUs, which need not be here: what a cell keeps on the host is no memory of its device."""
+    study = Study(folder, factors={"zero_optimization.offload_optimizer.device": ["none", "cpu"]},
+                  set={"device": "cuda", "bf16.enabled": True, "zero_optimization.stage": 2})
+    plan = json.loads(study.run("--plan", "--json", "--hardware", "h100"))
+    kept, away = [cell["planned_bytes"] for cell in plan["cells"]]
+    parameters = 64 * 16 + 16 * 16  # embeddings, and more in layers
+    check(kept - away > 8 * parameters, plan)
+    check(all(cell["planned_step_s"] for cell in plan["cells"]), plan)
+
+
 def plan_and_compare(folder):
     study = Study(folder / "a", repeats=2, keep="tokens_per_rank", factors={"world_size": [1, 2]},
                   environment={"OMP_NUM_THREADS": "1"})
@@ -320,7 +331,8 @@ def main():
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="drivetrain-study-")))
         for case in (every_end, on_a_terminal, disk_full, killed_and_resumed, interrupted, bad_input,
-                     enough_repeats, looks_at_whole_blocks_only, fraction, planned_times, plan_and_compare):
+                     enough_repeats, looks_at_whole_blocks_only, fraction, planned_times,
+                     offloaded_cells_need_less, plan_and_compare):
             begin = time.time()
             case(folder / case.__name__)
             print(f"ok {case.__name__} {time.time() - begin:.1f} s", flush=True)

@@ -78,11 +78,12 @@ struct PlannedSharding {
       if (m.on_host) text += concat(text.empty() ? "" : "\n", m.what, ": ", static_cast<int64_t>(m.bytes));
     return text;
   }
-  // "gradients to the host: 62237952 in 1"
+  // "gradients to the host: 62237952 in 1 b": beside nothing, forward, backward or update
   std::string host_traffic() const {
     std::string text;
     for (const auto& [by, c] : ctx.copies())
-      text += concat(text.empty() ? "" : "\n", c.what, ": ", static_cast<int64_t>(c.bytes), " in ", c.micro_batches);
+      text += concat(text.empty() ? "" : "\n", c.what, ": ", static_cast<int64_t>(c.bytes), " in ", c.micro_batches,
+                     " ", "nfbu"[static_cast<size_t>(c.beside)]);
     return text;
   }
 

@@ -35,7 +35,7 @@ bool is_about_the_key(const std::string& refusal) {
 }  // namespace
 
 double CellPlan::planned_bytes() const {
-  const Value* const bytes = find(plan, {"memory", "together", "bytes"});
+  const Value* const bytes = find(plan, {"memory", "on_device", "bytes"});
   return bytes && bytes->is_number() ? bytes->as_double() : 0;
 }
 

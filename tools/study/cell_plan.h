@@ -20,7 +20,7 @@ struct CellPlan {
   double step_s = 0;                     // planned seconds of a step; 0: not known (cell_time.h)
   std::string no_time;                   // why there are none on the hardware that was given
 
-  double planned_bytes() const;          // states and activations of a rank
+  double planned_bytes() const;          // of a rank's device: states, activations, buffers
   int64_t batch(const char* key) const;  // "train_batch_size", "micro_batch_size", "accumulation"
   int64_t seq_length() const;
   int64_t steps() const;  // of a run

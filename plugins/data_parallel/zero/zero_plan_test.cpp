@@ -116,21 +116,36 @@ TEST(ZeroPlan, what_the_host_holds_is_told_apart_with_the_copies_that_it_takes) 
   EXPECT_EQ(state.host_memory(),
             concat("gradients on the host, float32, 1/8: ", part(4), "\nmasters on the host, float32, 1/8: ", part(4)));
   EXPECT_EQ(state.host_traffic(),
-            concat("gradients to the host: ", part(4), " in 1\nnew values from the host: ", part(2), " in 1"));
+            concat("gradients to the host: ", part(4), " in 1 b\nnew values from the host: ", part(2), " in 1 u"));
   EXPECT_TRUE(state.ctx.update().on_host && state.ctx.update().to_device);
   const Planned both(R"({"stage": 3, "offload_optimizer": {"device": "cpu"}, "offload_param": {"device": "cpu"}})",
                      gpu);
-  EXPECT_EQ(both.host_traffic(), concat("gradients to the host: ", part(4), " in 1\n",
-                                        "values from the host for forward passes: ", part(2 * 4), " in 4\n",
-                                        "values from the host for backward passes: ", part(2 * 4), " in 4"));
+  EXPECT_EQ(both.host_traffic(), concat("gradients to the host: ", part(4), " in 1 b\n",
+                                        "values from the host for forward passes: ", part(2 * 4), " in 4 f\n",
+                                        "values from the host for backward passes: ", part(2 * 4), " in 4 b"));
   EXPECT_TRUE(both.ctx.update().on_host && !both.ctx.update().to_device);
   const Planned values(R"({"stage": 3, "offload_param": {"device": "cpu"}, "stage3_max_reuse_distance": 1e12})", gpu);
-  EXPECT_EQ(values.host_traffic(), concat("new values to the host: ", part(2), " in 1\n",
-                                          "values from the host for forward passes: ", part(2), " in 1"));
+  EXPECT_EQ(values.host_traffic(), concat("new values to the host: ", part(2), " in 1 n\n",
+                                          "values from the host for forward passes: ", part(2), " in 1 f"));
   EXPECT_FALSE(values.ctx.update().on_host);
   const Planned on_cpu(R"({"stage": 2, "offload_optimizer": {"device": "cpu"}})");
   EXPECT_EQ(on_cpu.host_memory() + on_cpu.host_traffic(), "");
   EXPECT_FALSE(on_cpu.ctx.update().on_host);
+}
+
+TEST(ZeroPlan, copies_that_nothing_can_go_on_beside_are_planned_as_waited_for) {
+  const Given gpu{.device = "cuda", .dtypes = kBf16};
+  const auto beside = [&](const std::string& json) {
+    std::string marks;
+    for (const auto& [by, copies] : Planned(json, gpu).ctx.copies())
+      marks += "nfbu"[static_cast<size_t>(copies.beside)];
+    return marks;
+  };
+  EXPECT_EQ(beside(R"({"stage": 2, "offload_optimizer": {"device": "cpu"}})"), "bu");
+  EXPECT_EQ(beside(R"({"stage": 2, "offload_optimizer": {"device": "cpu", "pin_memory": false}})"), "nn");
+  EXPECT_EQ(beside(R"({"stage": 3, "offload_param": {"device": "cpu"}})"), "nfb");
+  EXPECT_EQ(beside(R"({"stage": 3, "offload_param": {"device": "cpu"}, "stage3_prefetch_bucket_size": 0})"), "nnn");
+  EXPECT_EQ(beside(R"({"stage": 3, "offload_param": {"device": "cpu"}, "overlap_comm": false})"), "nnn");
 }
 
 TEST(ZeroPlan, stage_0_names_what_it_leaves_out) {

@@ -203,7 +203,7 @@ class Adam : public Optimizer, public TakesHostMemory {
     op.value = t.value.mutable_data_ptr<float>();
     op.m = moments.m.mutable_data_ptr<float>(), op.v = moments.v.mutable_data_ptr<float>();
     op.grad = grad.mutable_data_ptr(), op.grad_dtype = kernel_dtype(grad.scalar_type());
-    const bool staged = separate && !in_kernel && is_half(t.working.scalar_type());
+    const bool staged = separate && !in_kernel && t.value.is_cpu() && is_half(t.working.scalar_type());
     const at::Tensor working = staged ? staging(t) : t.working;
     if (in_kernel || staged)
       op.working = working.mutable_data_ptr(), op.working_dtype = kernel_dtype(working.scalar_type());
@@ -266,7 +266,8 @@ class Adam : public Optimizer, public TakesHostMemory {
   }
 
   // Where `working` is on a device and `value` the host's, the host goes on to the next piece while this one is copied:
-  // it writes `value` again only in the next step's update, behind that step's wait for the device.
+  // it writes `value` again only in the next step's update, behind that step's wait for the device. Where it is the
+  // other way round the copy follows the kernel on its stream, and what gathers `working` follows that stream.
   static void copy_to_working(const Trainable& t) {
     t.working.copy_(t.value, /*non_blocking=*/t.working.device() != t.value.device());
   }

@@ -89,6 +89,24 @@ TEST_F(AdamwOnGpu, values_of_the_host_reach_their_working_copies_on_the_device) 
   }
 }
 
+TEST_F(AdamwOnGpu, values_of_the_device_reach_their_working_copies_on_the_host) {
+  for (const bool bfloat16 : {false, true}) {
+    const auto alone = make("adamw", "{}"), both = make("adamw", "{}");
+    const Trainables a = test_trainables(*alone, bfloat16);
+    Trainables b = on_gpu(a);
+    for (size_t i = 0; i < a.size(); ++i) b[i].working = a[i].working.clone().pin_memory();
+    alone->init(a), both->init(b);
+    for (int64_t step = 0; step < 3; ++step) {
+      set_grads_of_both(a, b, step);
+      alone->update(a, update_args(*alone, step, 0.5));
+      both->update(b, on_gpu(update_args(*both, step, 0.5)));
+      for (const Trainable& t : b)
+        EXPECT_TRUE(at::equal(t.value.cpu().to(t.working.scalar_type()), t.working)) << t.param->name;
+    }
+    expect_close(a, b);
+  }
+}
+
 TEST_F(AdamwOnGpu, skip_leaves_everything) {
   const auto optimizer = make("adamw", "{}");
   const Trainables before = test_trainables(*optimizer), after = on_gpu(before);

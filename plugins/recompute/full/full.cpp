@@ -17,7 +17,7 @@ void Full::plan(PlanContext& ctx) {
   name_idle_keys(options_, ctx);
   if (options_.cpu_checkpointing && !host_)
     ctx.no_effect("cpu_checkpointing", "the run is on the CPU: inputs of blocks are in the host's memory already");
-  if (blocks_.plan(ctx) > 0) blocks_.report_cost(ctx, host_.has_value());
+  if (blocks_.plan(ctx) > 0) blocks_.report_cost(ctx, host_ ? &*host_ : nullptr);
 }
 
 // Here the other ranks' parts are known to the mesh.

@@ -39,7 +39,7 @@ class Offload : public Recompute, public MovesInputs {
           "offload",
           "the run is on the CPU: inputs of blocks are in the host's memory already. Blocks run again as with "
           "\"type\": \"full\"");
-    if (blocks_.plan(ctx) > 0) blocks_.report_cost(ctx, host_.has_value());
+    if (blocks_.plan(ctx) > 0) blocks_.report_cost(ctx, host_ ? &*host_ : nullptr);
   }
 
   void choose(const UnitList& units) override { blocks_.choose(units); }

@@ -46,6 +46,7 @@ TEST(OffloadRecompute, on_a_device_plans_the_bytes_of_its_blocks_inputs) {
   for (const auto& [by, copies] : plan.ctx.copies()) EXPECT_EQ(copies.bytes, 8 * inputs) << copies.what;
   EXPECT_EQ(plan.ctx.copies()[0].traffic.beside, Beside::forward);
   EXPECT_EQ(plan.ctx.copies()[1].traffic.beside, Beside::nothing);
+  EXPECT_EQ(RecomputePlan("offload", R"({"pin_memory": false})", run).ctx.copies()[0].traffic.beside, Beside::nothing);
   run.device = "cpu";
   const RecomputePlan here("offload", R"({"fraction": 0.5})", run);
   EXPECT_TRUE(here.ctx.memories().empty() && here.ctx.copies().empty());

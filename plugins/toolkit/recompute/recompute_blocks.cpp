@@ -29,15 +29,17 @@ double input_bytes(const PlanContext& ctx, int64_t blocks) {
          run.compute_bytes;
 }
 
-// Copies to the host run beside the forward passes that follow; who computes waits for those back.
-void report_copies(PlanContext& ctx, double bytes) {
+// Copies to page-locked memory of the host run beside the forward passes that follow; who computes waits for those
+// back.
+void report_copies(PlanContext& ctx, double bytes, bool pinned) {
   using Beside = HostTraffic::Beside;
   const RunFacts& run = ctx.run();
   const int64_t micro_batches = run.accumulation.value_or(1);
   const double of_step = bytes * static_cast<double>(micro_batches);
   ctx.host_memory(MemoryClass::activations, "inputs of blocks",
                   bytes * static_cast<double>(run.micro_batches_in_flight.value_or(1)));
-  ctx.host_traffic({"inputs of blocks to the host", of_step, micro_batches, Beside::forward});
+  ctx.host_traffic(
+      {"inputs of blocks to the host", of_step, micro_batches, pinned ? Beside::forward : Beside::nothing});
   ctx.host_traffic({"inputs of blocks from the host", of_step, micro_batches, Beside::nothing});
 }
 }  // namespace
@@ -50,15 +52,15 @@ double BlockChoice::plan(PlanContext& ctx) const {
   return static_cast<double>(chosen) / static_cast<double>(all);
 }
 
-void BlockChoice::report_cost(PlanContext& ctx, bool to_host) const {
+void BlockChoice::report_cost(PlanContext& ctx, const HostStash* stash) const {
   const int64_t all = planned_blocks(ctx), chosen = count(fraction_, all);
   if (all == 0) return ctx.cost("blocks run their forward twice");
   const double extra = forward_shares(ctx).blocks * static_cast<double>(chosen) / static_cast<double>(all);
   ctx.cost(concat("the forward of ", chosen, " of ", all,
                   " blocks runs twice: ", extra > 0 ? concat("about ", percent(extra)) : "up to a third",
-                  " more work in a step", to_host ? ", and their inputs go to the host and back" : "",
+                  " more work in a step", stash ? ", and their inputs go to the host and back" : "",
                   ". \"type\": \"none\" keeps all activations"));
-  if (const double bytes = input_bytes(ctx, chosen); to_host && bytes > 0) report_copies(ctx, bytes);
+  if (const double bytes = input_bytes(ctx, chosen); stash && bytes > 0) report_copies(ctx, bytes, stash->pinned());
 }
 
 void BlockChoice::choose(const UnitList& units) {
@@ -163,6 +165,8 @@ class HostStash::OnHost final : public Held {
 };
 
 HostStash::HostStash(bool pinned) : pool_(std::make_shared<Pool>(Pool{.pinned = pinned, .free = {}, .copies = {}})) {}
+
+bool HostStash::pinned() const { return pool_->pinned; }
 
 std::unique_ptr<Held> HostStash::hold(const Tensors& tensors) const { return std::make_unique<OnHost>(pool_, tensors); }
 

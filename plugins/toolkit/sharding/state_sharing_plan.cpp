@@ -184,17 +184,20 @@ void StateSharing::plan_host_copies(PlanContext& ctx) const {
   const double part = rank_elements(ctx) / static_cast<double>(shard_ranks_);
   const auto bytes = [&](at::ScalarType type) { return part * static_cast<double>(c10::elementSize(type)); };
   const bool host_values = holds_values_on_host();
-  if (s.offload_state) ctx.host_traffic({"gradients to the host", bytes(types.grad), 1, Beside::backward});
+  const auto beside = [&](Beside computation) { return s.pinned ? computation : Beside::nothing; };
+  if (s.offload_state) ctx.host_traffic({"gradients to the host", bytes(types.grad), 1, beside(Beside::backward)});
   if (s.offload_state != host_values)
+    // From the host a piece is sent while the next one is updated; to it copies follow the kernels on their stream.
     ctx.host_traffic({s.offload_state ? "new values from the host" : "new values to the host", bytes(types.param), 1,
-                      Beside::update});
+                      s.offload_state ? beside(Beside::update) : Beside::nothing});
   if (!host_values) return;
+  const bool ahead = s.overlap && (s.prefetch > 0 || s.prefetch_units > 0);
   const int64_t all = gathers(ctx), backward = all > s.micro_batches && second_ranks_ == 0 ? s.micro_batches : 0;
   const int64_t forward = std::min(all, s.micro_batches);
-  const auto gathered = [&](const char* what, int64_t times, Beside beside) {
+  const auto gathered = [&](const char* what, int64_t times, Beside computation) {
     if (times > 0)
-      ctx.host_traffic(
-          {what, bytes(types.param) * static_cast<double>(times), times, s.overlap ? beside : Beside::nothing});
+      ctx.host_traffic({what, bytes(types.param) * static_cast<double>(times), times,
+                        ahead ? beside(computation) : Beside::nothing});
   };
   gathered("values from the host for forward passes", forward, Beside::forward);
   gathered("values from the host for backward passes", backward, Beside::backward);

@@ -86,7 +86,7 @@ struct HostTraffic {
   enum class Beside { nothing, forward, backward, update };
   std::string what;           // "gradients to the host"
   double bytes = 0;           // of a whole step, one direction
-  int64_t micro_batches = 1;  // over which the copies are spread; without meaning for `update`
+  int64_t micro_batches = 1;  // over whose passes the copies are spread; counts for `forward` and `backward`
   Beside beside = Beside::nothing;
 };
 
@@ -151,11 +151,11 @@ class DRIVETRAIN_API PlanContext {
   // For a device with memory of its own, three more. As `memory`, of bytes in its host's memory, which need no room on
   // the device.
   virtual void host_memory(MemoryClass memory_class, const std::string& what, double bytes) = 0;
-  // Reports what a rank's step copies between its device and its host's memory.
+  // Reports what a rank's step copies between its device and its host's memory. Declare it in Plugin::plan.
   virtual void host_traffic(const HostTraffic& copies) = 0;
   // As `updates`, where values, gradients and state of these elements are in the host's memory and its processors
-  // update them while the device waits. `to_device`: the parameters that units compute with are on the device, and the
-  // update sends them (Trainable::working).
+  // update them while the device waits; the last call of both counts. `to_device`: the parameters that units compute
+  // with are on the device, and the update sends them (Trainable::working).
   virtual void updates_on_host(double elements, bool to_device) = 0;
 };
 

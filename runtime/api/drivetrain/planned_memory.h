@@ -98,8 +98,8 @@ struct PlannedStage {
 class DRIVETRAIN_API HoldsUnits {
  public:
   virtual ~HoldsUnits();
-  // After `plan`, with the facts of the stage's ranks in `ctx`. Declares memory (PlanContext::memory) and updates; what
-  // `plan` declared of these does not count then.
+  // After `plan`, with the facts of the stage's ranks in `ctx`. Declares memory (PlanContext::memory, host_memory) and
+  // updates (updates, updates_on_host); what `plan` declared of these does not count then.
   virtual void plan_units(PlanContext& ctx, const PlannedStage& stage) const = 0;
 };
 
@@ -116,7 +116,8 @@ class DRIVETRAIN_API HasOneMemory {
 class DRIVETRAIN_API TakesHostMemory {
  public:
   virtual ~TakesHostMemory();
-  // `param`: the parameters' type.
+  // Bytes per element that an update has. `param`: the parameters' type. Called once per stage, where a plugin said
+  // PlanContext::updates_on_host with `to_device`, and counted only there.
   virtual double host_bytes_per_element(at::ScalarType param) const = 0;
 };
 

@@ -12,6 +12,8 @@
 
 namespace drivetrain {
 
+class HostStash;
+
 // The first round(fraction * n) of this rank's n blocks (Unit::is_block). Embedding and head are never recomputed,
 // since that would free little memory. The first blocks are chosen because backward reaches them last: when such a
 // block is recomputed, the activations of all later blocks are freed already.
@@ -21,9 +23,9 @@ class BlockChoice {
   // Call it in `plan`. Returns the share of blocks that will be chosen. If that is 0, reports that the option has no
   // effect.
   double plan(PlanContext& ctx) const;
-  // Call it in `plan`. Reports the cost of the second forward. `to_host`: the inputs are offloaded to host memory by a
-  // HostStash, whose copies and memory are reported too.
-  void report_cost(PlanContext& ctx, bool to_host) const;
+  // Call it in `plan`. Reports the cost of the second forward. `stash`: what offloads the inputs, whose copies and
+  // memory are reported too; null: they stay.
+  void report_cost(PlanContext& ctx, const HostStash* stash) const;
   void choose(const UnitList& units);  // call it in Recompute::choose
   bool has(const std::string& unit) const { return names_.contains(unit); }
   int64_t chosen() const { return static_cast<int64_t>(names_.size()); }
@@ -51,13 +53,14 @@ ForwardShares forward_shares(const PlanContext& ctx);
 // "24 %" for 0.2431.
 std::string percent(double share);
 
-// Offloads tensors to host memory and back. The copies are in order with the work on the current stream, so the caller
-// may drop the tensors at once. Host buffers are reused. The tensors that Held::restore returns are contiguous. Main
-// thread.
+// Offloads tensors to host memory and back. The copies have a stream of their own, which follows the current one and
+// keeps what it reads, so the caller may drop the tensors at once. Host buffers are reused. The tensors that
+// Held::restore returns are contiguous. Main thread.
 class HostStash {
  public:
   explicit HostStash(bool pinned);
   std::unique_ptr<Held> hold(const Tensors& tensors) const;
+  bool pinned() const;
 
  private:
   struct Pool;
