@@ -91,7 +91,7 @@ class HostfileReader {
     if (!is_new)
       refuse_line("the host " + name + " stands here and in line " + std::to_string(before->second) +
                   "; give it one line with all its slots");
-    hosts_.push_back({name, std::vector<int>(count)});
+    hosts_.push_back({name, std::vector<int>(count), number_});
     std::iota(hosts_.back().slots.begin(), hosts_.back().slots.end(), 0);
   }
 
@@ -205,7 +205,7 @@ std::vector<Host> include_hosts(const std::vector<Host>& hosts, const std::strin
   std::vector<Host> list;
   for (const Host& host : hosts)
     for (const HostFilter& one : wanted)
-      if (one.name == host.name) list.push_back({host.name, one.slots.empty() ? host.slots : one.slots});
+      if (one.name == host.name) list.push_back({host.name, one.slots.empty() ? host.slots : one.slots, host.line});
   return with_slots_only(list, "--include");
 }
 

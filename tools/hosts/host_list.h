@@ -10,6 +10,7 @@ namespace drivetrain::program {
 struct Host {
   std::string name;        // as ssh takes it; an IPv6 address without brackets
   std::vector<int> slots;  // a rank each: the k-th GPU, where there are GPUs
+  int line = 0;            // of the hostfile; 0: it stands in none
 };
 
 // What is wrong with the name of a host; "": nothing.
