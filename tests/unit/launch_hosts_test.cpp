@@ -136,6 +136,8 @@ TEST(HostList, filters_as_deepspeeds) {
   EXPECT_EQ(text_of(include_hosts(hosts, "worker-0@worker-1:0,2")), "worker-0:0123 worker-1:02 ");
   EXPECT_EQ(text_of(include_hosts(hosts, "worker-1:2,0,2@worker-0:3")), "worker-0:3 worker-1:02 ");
   EXPECT_EQ(text_of(include_hosts(hosts, "worker-1:1@worker-1:3")), "worker-1:13 ");
+  EXPECT_EQ(text_of(include_hosts(hosts, "Worker-0:1@WORKER-0:2")), "worker-0:12 ");
+  EXPECT_EQ(text_of(exclude_hosts(hosts, "Worker-0")), "worker-1:0123 ");
   EXPECT_EQ(text_of(exclude_hosts(hosts, "worker-1:0")), "worker-0:0123 worker-1:123 ");
   EXPECT_EQ(text_of(exclude_hosts(hosts, "worker-0")), "worker-1:0123 ");
   EXPECT_EQ(text_of(exclude_hosts(hosts, "worker-0:0,1,2,3")), "worker-1:0123 ");

@@ -15,6 +15,8 @@ struct Host {
 
 // What is wrong with the name of a host; "": nothing.
 std::string host_name_problem(const std::string& name);
+// As the network knows them: WORKER-0 is worker-0.
+bool same_host_name(const std::string& a, const std::string& b);
 
 // Lines "NAME slots=K"; '#' begins a comment. `path` is for messages.
 std::vector<Host> parse_hostfile(const std::string& text, const std::string& path);
