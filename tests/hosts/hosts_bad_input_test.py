@@ -37,6 +37,9 @@ class Refused(HostsTest):
 class Refusals(Refused):
     def test_hostfiles(self):
         self.hostfile_refused("a slots=1\nb slots=1\na slots=2\n", ":3: the host a stands here and in line 1")
+        self.hostfile_refused(f"a slots=1\nb slots=1\n{self.hosts['a'].address} slots=2\n",
+                              f":3: the host {self.hosts['a'].address} is the host a of line 1 (both are this host)",
+                              "give it one line with all its slots")
         self.hostfile_refused("# nobody\n\r\n", "names no host")
         self.hostfile_refused("a\n", ":1: wanted slots=K after the host, got nothing")
         self.hostfile_refused("a slots=0\n", ":1: slots wants a whole number from 1 to 4096, got \"0\"")

@@ -54,12 +54,30 @@ class Copies(HostsTest):
         self.expect(self.launch_copied(), 0)
         (library,) = self.there("find", "/tmp/copies", "-name", "libdrivetrain.so").stdout.split()
         self.there("sh", "-c", f"echo >> {library}")
-        self.expect(self.launch_copied(), 5, "--copy did not reach all hosts, and no rank was started: host b: exit 3: "
+        self.expect(self.launch_copied(), 5, "--copy did not reach all hosts, and no rank was started: host b: "
                     "/tmp/copies/drivetrain-", "has other files than it had; remove it")
         self.there("rm", "-rf", "/tmp/copies")
         self.there("touch", "/tmp/copies")
-        self.expect(self.launch_copied(), 5, "host b: exit 1: mkdir: cannot create directory")
+        self.expect(self.launch_copied(), 2, "--copy /tmp/copies: nothing was copied: host b: /tmp/copies is no folder; name")
         self.hosts["b"].run("rm", "/tmp/copies")
+
+    def expect_nothing_copied(self, *words):
+        self.expect(self.launch_copied(), 2, "--copy /tmp/copies: nothing was copied: host b: ", *words,
+                    "; name a folder that is this user's own on every host, or that can be made there")
+        self.assertEqual(self.files(), [])
+        self.assertEqual(self.hosts["a"].run("find", "/tmp", "-name", "copies").stdout, "")
+
+    def test_a_folder_of_somebody_else_is_refused_before_any_host_gets_something(self):
+        self.there("mkdir", "-p", "/tmp/copies/configs")
+        for folder in ("/tmp/copies/configs", "/tmp/copies"):
+            self.there("chown", "nobody", folder)
+            self.expect_nothing_copied(f"{folder} belongs to nobody, who could change the program that root runs there")
+
+    def test_a_file_system_that_takes_nothing_is_refused_before_any_host_gets_something(self):
+        self.there("mkdir", "-p", "/tmp/copies")
+        self.there("mount", "-t", "tmpfs", "-o", "ro", "tmpfs", "/tmp/copies")
+        self.addCleanup(self.there, "umount", "/tmp/copies")
+        self.expect_nothing_copied("root may not write in /tmp/copies")
 
     def test_two_launches_at_once(self):
         for ended in map(Ended, [self.start_copied() for _ in range(2)]):
@@ -78,7 +96,7 @@ class Copies(HostsTest):
     def test_dry_run_shows_what_would_run(self):
         ended = self.launch_copied("--dry-run")
         self.expect(ended, 0)
-        self.assertIn("launcher: tar -C ", ended.out)
+        self.assertIn("belongs to", ended.out[:ended.out.index("launcher: tar -C ")])
         self.assertIn("/bin/drivetrain train /tmp/copies/configs/", ended.out)
         self.assertEqual(self.files(), [])
 

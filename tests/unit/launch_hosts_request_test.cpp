@@ -138,6 +138,8 @@ TEST_F(HostsRequestTest, spares_have_room_for_the_ranks_of_the_largest_host_or_s
   EXPECT_EQ(one.hosts.spares[1].slots.size(), 3u);
   EXPECT_EQ(one.ranks, 4);
   expect_refused({"-H", path("hosts"), "--max-restarts", "1", "--spare", "far-a"}, "is one of the run already");
+  expect_refused({"-H", path("hosts"), "--max-restarts", "1", "--spare", "FAR-A"}, "the host FAR-A is one of the run");
+  expect_refused({"-H", path("hosts"), "--max-restarts", "1", "--spare", "far-c,Far-C"}, "or stands there twice");
   expect_refused({"-H", path("hosts"), "--max-restarts", "1", "--elastic", "1:3"},
                  "the hosts together have 4 ranks, which is not");
 }

@@ -16,6 +16,7 @@
 #include "hosts/meeting.h"
 #include "hosts/message.h"
 #include "hosts/orders.h"
+#include "hosts/same_host.h"
 #include "hosts/visible_devices.h"
 #include "launch/config_document.h"
 
@@ -93,12 +94,50 @@ TEST(HostList, a_hundred_thousand_lines_are_compared_in_no_time) {
                  "f:100001: the host worker-77 stands here and in line 78");
 }
 
+HostsRequest two_hosts(const std::string& first, const std::string& second) {
+  HostsRequest request;
+  request.hosts = parse_hostfile(first + " slots=1\n# a comment\n" + second + " slots=2\n", "f");
+  request.hostfile = "f", request.over_ssh = true;
+  return request;
+}
+
+TEST(SameHost, one_host_by_name_and_by_address_is_refused) {
+  for (const auto& [first, second] :
+       {std::pair{"localhost", "127.0.0.1"}, {"127.0.0.1", "::1"}, {"[::1]", "LOCALHOST"}})
+    EXPECT_REFUSED(refuse_same_hosts(two_hosts(first, second)), "(both are this host); give it one line with all its");
+  EXPECT_REFUSED(refuse_same_hosts(two_hosts("localhost", "127.0.0.1")),
+                 "f:3: the host 127.0.0.1 is the host localhost of line 1 (both are");
+  HostsRequest spare = two_hosts("localhost", "192.0.2.1");
+  spare.spares = {{"127.0.0.1", {0}}};
+  EXPECT_REFUSED(refuse_same_hosts(spare), "--spare: the host 127.0.0.1 is the host localhost (both are this host)");
+}
+
+// Aliases of ssh's configuration have no address, and each loopback address may be a host of its own.
+TEST(SameHost, hosts_with_other_addresses_or_none_are_not) {
+  for (const char* const second : {"127.0.0.2", "192.0.2.1", "no-such-host.invalid"})
+    refuse_same_hosts(two_hosts("127.0.0.1", second));
+  refuse_same_hosts(two_hosts("127.0.0.2", "127.0.0.3"));
+  HostsRequest own_start = two_hosts("localhost", "127.0.0.1");
+  own_start.over_ssh = false;
+  refuse_same_hosts(own_start);
+}
+
+TEST(SameHost, one_address_of_several_is_enough) {
+  const HostsRequest request = two_hosts("a", "b");
+  EXPECT_EQ(same_host_problem(request, {{"192.0.2.1"}, {"192.0.2.2"}}), "");
+  EXPECT_EQ(same_host_problem(request, {{}, {}}), "");
+  EXPECT_EQ(same_host_problem(request, {{"192.0.2.1", "fd00::1"}, {"192.0.2.2", "fd00::1"}}),
+            "f:3: the host b is the host a of line 1 (both are fd00::1); give it one line with all its slots");
+}
+
 // The examples of DeepSpeed's own help texts, and the order of the hostfile whatever the filter's is.
 TEST(HostList, filters_as_deepspeeds) {
   const auto hosts = parse_hostfile("worker-0 slots=4\nworker-1 slots=4\n", "f");
   EXPECT_EQ(text_of(include_hosts(hosts, "worker-0@worker-1:0,2")), "worker-0:0123 worker-1:02 ");
   EXPECT_EQ(text_of(include_hosts(hosts, "worker-1:2,0,2@worker-0:3")), "worker-0:3 worker-1:02 ");
   EXPECT_EQ(text_of(include_hosts(hosts, "worker-1:1@worker-1:3")), "worker-1:13 ");
+  EXPECT_EQ(text_of(include_hosts(hosts, "Worker-0:1@WORKER-0:2")), "worker-0:12 ");
+  EXPECT_EQ(text_of(exclude_hosts(hosts, "Worker-0")), "worker-1:0123 ");
   EXPECT_EQ(text_of(exclude_hosts(hosts, "worker-1:0")), "worker-0:0123 worker-1:123 ");
   EXPECT_EQ(text_of(exclude_hosts(hosts, "worker-0")), "worker-1:0123 ");
   EXPECT_EQ(text_of(exclude_hosts(hosts, "worker-0:0,1,2,3")), "worker-1:0123 ");

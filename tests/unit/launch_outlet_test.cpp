@@ -135,6 +135,36 @@ TEST_F(UnreadTest, one_signal_ends_the_ranks_and_each_does_what_it_does_at_its_e
   EXPECT_EQ(count_of("drivetrain launch: stdout is not read: ", err()), 1u) << err();
 }
 
+// More than a pipe holds, and a rank that fails behind it: the launcher waits with the restart meanwhile.
+class UnreadInPauseTest : public UnreadTest {
+ protected:
+  void start_until_the_pause() {
+    request_.max_restarts = 1, request_.first_pause_s = request_.longest_pause_s = 1000;
+    start_unread("[ $RANK = 1 ] && exec sleep 1000\nhead -c 300000 /dev/zero | tr '\\0' x; kill -9 $$");
+    ASSERT_TRUE(eventually([&] { return count_of("restart 1 of 1 in 1000 s", err()) == 1; })) << err();
+  }
+};
+
+TEST_F(UnreadInPauseTest, all_of_it_arrives_before_the_restart) {
+  start_until_the_pause();
+  std::string got;
+  EXPECT_TRUE(eventually([&] { return (got += unread_.taken()).size() >= 300'000; })) << got.size();
+  EXPECT_TRUE(got == std::string(300'000, 'x'));
+  kill(launcher_, SIGTERM);
+  EXPECT_EQ(finish(), 143) << err();
+  EXPECT_EQ(count_of("is not read", err()), 0u) << err();
+}
+
+TEST_F(UnreadInPauseTest, one_signal_ends_the_launcher) {
+  start_until_the_pause();
+  kill(launcher_, SIGUSR2);  // a question to ranks, of which there are none
+  kill(launcher_, SIGTERM);
+  int code = 0;
+  EXPECT_LT(seconds_to_end(&code), 10);
+  EXPECT_EQ(code, 143) << err();
+  EXPECT_EQ(count_of("drivetrain launch: stdout is not read: ", err()), 1u) << err();
+}
+
 TEST_F(UnreadTest, a_rank_that_is_killed_is_named) {
   start_unread("[ $RANK = 1 ] && { until [ -e $D/now ]; do sleep 0.1; done; kill -9 $$; }\n" + fill_);
   wait_until_rank_0_waits();

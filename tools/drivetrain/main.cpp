@@ -14,6 +14,7 @@
 #include "drivetrain/stack_trace.h"
 #include "hosts/agent.h"
 #include "hosts/copy_install.h"
+#include "hosts/same_host.h"
 #include "hosts_doctor/hosts_doctor.h"
 #include "kit/conformance.h"
 #include "kit/kit_error.h"
@@ -74,6 +75,7 @@ int run(const std::vector<std::string>& words) {
     return print(arguments.plain().front() == "bash" ? cli::bash_completion() : cli::zsh_completion());
   if (command == "launch") {
     LaunchRequest request = launch_request(arguments);
+    refuse_same_hosts(request.hosts);
     const int failed = copy_to_hosts(request);
     return failed != 0 ? failed : launch(request);
   }

@@ -153,6 +153,9 @@ class Agent {
       if (!notes.has_ended(rank)) notes.ended({rank, 8, false, false, 0, ""});
     channel_.send({.type = Message::bye});
     channel_.flush(kLastWordsMayTakeS);
+    // MPICH's mpirun kills all tasks when one leaves whose rank has not ended MPI in order; ranks of others may be at
+    // work. The launcher hangs up once all have said this, and the channel is lost with it or with the network.
+    while (order.local >= 0 && !channel_.is_lost()) channel_.order(kLastWordsMayTakeS);
     return 0;
   }
 

@@ -4,8 +4,11 @@
 #include <chrono>
 #include <csignal>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <system_error>
+
+#include <drivetrain/toolkit/text.h>
 
 #include "config/printable.h"
 #include "hosts/host_connection.h"
@@ -22,6 +25,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr double kCopyMayTakeS = 600;  // of all hosts at once
+constexpr double kLookMayTakeS = 60;
+constexpr int kNotOurs = 3;  // a script's exit code
 
 // Prints the digest of the files below `parts` of a folder, which is $1 of the function.
 std::string digest_function(const std::string& parts) {
@@ -64,6 +69,38 @@ std::string result_of(const std::string& script, SignalWatch& signals) {
   return said_by(*one[0]);
 }
 
+std::string over_ssh(const LaunchRequest& request, const std::string& host, const std::string& script) {
+  std::vector<std::string> words = ssh_command(request.hosts, host, "");
+  words.back() = "exec sh -c " + shell_quoted(script);
+  return shell_line(words);
+}
+
+std::string copy_folder(const LaunchRequest& request) {
+  return fs::absolute(request.hosts.copy_folder).lexically_normal();
+}
+
+// Whether all that is made on a host can be, before anything is. The folder is the user's or root's: another owner
+// could change the program that runs there, however the folder's mode lets this user write.
+std::string look_script(const LaunchRequest& request) {
+  const std::string folder = shell_quoted(copy_folder(request)), here = shell_quoted(fs::current_path());
+  return "refuse() { echo \"$1\"; exit " + std::to_string(kNotOurs) + "; }\n" +
+         "may_write() {\n"
+         "  at=$1; while [ ! -e \"$at\" ] && [ ! -L \"$at\" ]; do at=$(dirname \"$at\"); done\n"
+         "  [ -d \"$at\" ] || refuse \"$at is no folder\"\n"
+         "  [ -w \"$at\" ] && [ -x \"$at\" ] || refuse \"$(id -un) may not write in $at\"\n"
+         "}\n"
+         "for folder in " +
+         folder + " " + folder +
+         "/configs; do\n"
+         "  may_write \"$folder\"\n"
+         "  [ \"$at\" = \"$folder\" ] || continue\n"
+         "  case $(stat -L -c %u \"$at\") in 0|$(id -u)) ;; *) refuse \"$at belongs to $(stat -L -c %U \"$at\"), "
+         "who could change the program that $(id -un) runs there\";; esac\n"
+         "done\n"
+         "[ -d " +
+         here + " ] || may_write " + here + "\n";
+}
+
 // What is brought, and where to.
 class Copy {
  public:
@@ -76,7 +113,7 @@ class Copy {
       throw HostError(2, "--copy brings an install folder, and " + root_.string() +
                              " is none; `cmake --install build/release --prefix DIR` makes one");
     digest_ = result_of(digest_function(parts_) + "sum " + shell_quoted(root_), signals);
-    const std::string folder = fs::absolute(request.hosts.copy_folder).lexically_normal();
+    const std::string folder = copy_folder(request);
     target_ = folder + "/drivetrain-" DRIVETRAIN_RELEASE "-" + digest_.substr(0, 16);
     if (request.config.number >= 0 || request.config_path.empty()) return;
     config_digest_ = result_of("sha256sum < " + shell_quoted(request.config_path), signals).substr(0, 16);
@@ -84,21 +121,16 @@ class Copy {
   }
 
   std::string script_for(const std::string& host) const {
-    std::string script = "tar -C " + shell_quoted(root_) + " -cf - " + parts_ + " | " + over_ssh(host, tree_script());
+    std::string script =
+        "tar -C " + shell_quoted(root_) + " -cf - " + parts_ + " | " + over_ssh(request_, host, tree_script());
     if (!config_.empty())
-      script += " && " + over_ssh(host, config_script()) + " < " + shell_quoted(request_.config_path);
+      script += " && " + over_ssh(request_, host, config_script()) + " < " + shell_quoted(request_.config_path);
     return script;
   }
   std::string program() const { return target_ + "/bin/drivetrain"; }
   const std::string& config() const { return config_; }
 
  private:
-  std::string over_ssh(const std::string& host, const std::string& script) const {
-    std::vector<std::string> words = ssh_command(request_.hosts, host, "");
-    words.back() = "exec sh -c " + shell_quoted(script);
-    return shell_line(words);
-  }
-
   // A tree that is there has to be this one; a new one is complete before it has its name, which another launch may
   // have given to its own meanwhile.
   std::string tree_script() const {
@@ -127,21 +159,57 @@ class Copy {
   std::string parts_, digest_, target_, config_digest_, config_;
 };
 
-std::string reason_of(WatchedCommand& script) {
-  if (!script.has_ended()) return "the copy took longer than " + seconds_text(kCopyMayTakeS);
-  const std::string said = said_by(script);
-  return "exit " + std::to_string(script.code()) + (said.empty() ? "" : ": " + said);
+struct Problem {
+  bool says_all;  // the script itself has told it
+  std::string text;
+};
+
+using ScriptFor = std::function<std::string(const std::string& host)>;
+
+// On all hosts at once. Returns what kept some of them from it.
+std::vector<Problem> run_on_all(const std::vector<Host>& hosts, const ScriptFor& script_for, SignalWatch& signals,
+                                double within_s) {
+  Scripts scripts;
+  for (const Host& host : hosts) scripts.push_back(started(script_for(host.name)));
+  wait_for(scripts, signals, within_s);
+  std::vector<Problem> problems;
+  for (size_t i = 0; i < hosts.size(); ++i) {
+    WatchedCommand& script = *scripts[i];
+    const bool ended = script.has_ended();
+    if (ended && script.code() == 0) continue;
+    const std::string said = ended ? said_by(script) : "it took longer than " + seconds_text(within_s);
+    const bool says_all = !ended || (script.code() == kNotOurs && !said.empty());
+    const std::string exit = "exit " + std::to_string(script.code()) + (said.empty() ? "" : ": ");
+    problems.push_back({says_all && ended, "host " + hosts[i].name + ": " + (says_all ? "" : exit) + said});
+  }
+  return problems;
 }
 
-void run_on_all(const Copy& copy, const std::vector<Host>& hosts, SignalWatch& signals) {
-  Scripts scripts;
-  for (const Host& host : hosts) scripts.push_back(started(copy.script_for(host.name)));
-  wait_for(scripts, signals, kCopyMayTakeS);
-  std::string problems;
-  for (size_t i = 0; i < hosts.size(); ++i)
-    if (!scripts[i]->has_ended() || scripts[i]->code() != 0)
-      problems += (problems.empty() ? "" : "; ") + ("host " + hosts[i].name) + ": " + reason_of(*scripts[i]);
-  if (!problems.empty()) throw HostError(5, "--copy did not reach all hosts, and no rank was started: " + problems);
+std::string text_of(const std::vector<Problem>& problems) {
+  std::vector<std::string> texts;
+  for (const Problem& problem : problems) texts.push_back(problem.text);
+  return join(texts, "; ");
+}
+
+std::string look_from_here(const LaunchRequest& request, const std::string& host) {
+  return over_ssh(request, host, look_script(request));
+}
+
+void look_at_folders(const LaunchRequest& request, const std::vector<Host>& hosts, SignalWatch& signals) {
+  const auto look = [&](const std::string& host) { return look_from_here(request, host); };
+  const std::vector<Problem> problems = run_on_all(hosts, look, signals, kLookMayTakeS);
+  if (problems.empty()) return;
+  if (!std::all_of(problems.begin(), problems.end(), [](const Problem& p) { return p.says_all; }))
+    throw HostError(5, "--copy does not reach all hosts, and nothing was copied: " + text_of(problems));
+  throw HostError(2, "--copy " + request.hosts.copy_folder + ": nothing was copied: " + text_of(problems) +
+                         "; name a folder that is this user's own on every host, or that can be made there");
+}
+
+void copy_to_all(const Copy& copy, const std::vector<Host>& hosts, SignalWatch& signals) {
+  const auto script = [&](const std::string& host) { return copy.script_for(host); };
+  const std::vector<Problem> problems = run_on_all(hosts, script, signals, kCopyMayTakeS);
+  if (!problems.empty())
+    throw HostError(5, "--copy did not reach all hosts, and no rank was started: " + text_of(problems));
 }
 
 }  // namespace
@@ -149,13 +217,16 @@ void run_on_all(const Copy& copy, const std::vector<Host>& hosts, SignalWatch& s
 int copy_to_hosts(LaunchRequest& request) try {
   if (request.hosts.copy_folder.empty()) return 0;
   SignalWatch signals;
-  const Copy copy(request, signals);
   std::vector<Host> hosts = request.hosts.hosts;
   hosts.insert(hosts.end(), request.hosts.spares.begin(), request.hosts.spares.end());
+  if (!request.hosts.dry_run) look_at_folders(request, hosts, signals);
+  const Copy copy(request, signals);
   if (request.hosts.dry_run)
-    for (const Host& host : hosts) write_text(request.out, "launcher: " + copy.script_for(host.name) + "\n");
+    for (const Host& host : hosts)
+      for (const std::string& script : {look_from_here(request, host.name), copy.script_for(host.name)})
+        write_text(request.out, "launcher: " + script + "\n");
   else
-    run_on_all(copy, hosts, signals);
+    copy_to_all(copy, hosts, signals);
   const std::string config = request.config_path;
   request.command_here = request.command;
   request.command.front() = copy.program();

@@ -1,5 +1,7 @@
 #include "hosts/host_list.h"
 
+#include <strings.h>
+
 #include <algorithm>
 #include <cctype>
 #include <filesystem>
@@ -91,7 +93,7 @@ class HostfileReader {
     if (!is_new)
       refuse_line("the host " + name + " stands here and in line " + std::to_string(before->second) +
                   "; give it one line with all its slots");
-    hosts_.push_back({name, std::vector<int>(count)});
+    hosts_.push_back({name, std::vector<int>(count), number_});
     std::iota(hosts_.back().slots.begin(), hosts_.back().slots.end(), 0);
   }
 
@@ -131,7 +133,7 @@ HostFilter parse_one_filter(const std::string& text, const std::string& option) 
 const Host& host_of_filter(const std::vector<Host>& hosts, const HostFilter& filter, const std::string& option) {
   std::vector<std::string> known;
   for (const Host& host : hosts) {
-    if (host.name != filter.name) {
+    if (!same_host_name(host.name, filter.name)) {
       known.push_back(host.name);
       continue;
     }
@@ -154,6 +156,8 @@ std::vector<Host> with_slots_only(const std::vector<Host>& hosts, const std::str
 }
 
 }  // namespace
+
+bool same_host_name(const std::string& a, const std::string& b) { return strcasecmp(a.c_str(), b.c_str()) == 0; }
 
 std::string host_name_problem(const std::string& name) { return is_host_name(name) ? "" : name_problem(name); }
 
@@ -186,7 +190,8 @@ std::vector<HostFilter> parse_host_filter(const std::string& text, const std::st
     const size_t end = std::min(text.find('@', begin), text.size());
     const HostFilter one = parse_one_filter(text.substr(begin, end - begin), option);
     begin = end + 1;
-    const auto same = std::find_if(list.begin(), list.end(), [&](const HostFilter& f) { return f.name == one.name; });
+    const auto same =
+        std::find_if(list.begin(), list.end(), [&](const HostFilter& f) { return same_host_name(f.name, one.name); });
     if (same == list.end())
       list.push_back(one);
     else
@@ -205,7 +210,8 @@ std::vector<Host> include_hosts(const std::vector<Host>& hosts, const std::strin
   std::vector<Host> list;
   for (const Host& host : hosts)
     for (const HostFilter& one : wanted)
-      if (one.name == host.name) list.push_back({host.name, one.slots.empty() ? host.slots : one.slots});
+      if (same_host_name(one.name, host.name))
+        list.push_back({host.name, one.slots.empty() ? host.slots : one.slots, host.line});
   return with_slots_only(list, "--include");
 }
 
@@ -215,7 +221,7 @@ std::vector<Host> exclude_hosts(const std::vector<Host>& hosts, const std::strin
   std::vector<Host> list = hosts;
   for (Host& host : list)
     for (const HostFilter& one : unwanted)
-      if (one.name == host.name)
+      if (same_host_name(one.name, host.name))
         std::erase_if(host.slots, [&](int slot) {
           return one.slots.empty() || std::find(one.slots.begin(), one.slots.end(), slot) != one.slots.end();
         });

@@ -10,10 +10,13 @@ namespace drivetrain::program {
 struct Host {
   std::string name;        // as ssh takes it; an IPv6 address without brackets
   std::vector<int> slots;  // a rank each: the k-th GPU, where there are GPUs
+  int line = 0;            // of the hostfile; 0: it stands in none
 };
 
 // What is wrong with the name of a host; "": nothing.
 std::string host_name_problem(const std::string& name);
+// As the network knows them: WORKER-0 is worker-0.
+bool same_host_name(const std::string& a, const std::string& b);
 
 // Lines "NAME slots=K"; '#' begins a comment. `path` is for messages.
 std::vector<Host> parse_hostfile(const std::string& text, const std::string& path);

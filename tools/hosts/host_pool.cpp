@@ -50,7 +50,7 @@ std::vector<Host> parse_spares(const std::string& text, const std::vector<Host>&
   for (const std::string& part : cli::split(text, ',')) {
     spares.push_back(spare_of(part, static_cast<int>(most)));
     const std::string& name = spares.back().name;
-    if (host_with(all, name) != all.end())
+    if (std::any_of(all.begin(), all.end(), [&](const Host& host) { return same_host_name(host.name, name); }))
       throw UsageError("launch: --spare: the host " + name + " is one of the run already, or stands there twice");
     all.push_back(spares.back());
   }

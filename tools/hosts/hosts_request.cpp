@@ -37,7 +37,7 @@ class HostsReader {
       request_.environment = environment_of_option(given_.all("--env"));
       return std::move(request_);
     }
-    if (request_.hosts.empty()) request_.hosts = hosts();
+    if (request_.hosts.empty()) request_.hosts = hosts(), request_.hostfile = given_.text("--hostfile");
     const bool several = request_.hosts.size() > 1;
     const bool far = several || (!request_.hosts.empty() && !is_this_host(request_.hosts.front().name));
     request_.over_ssh = !own_start_ && (far || given_.has("--force_multi") || !request_.starter.empty());

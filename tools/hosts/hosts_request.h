@@ -13,6 +13,7 @@ namespace drivetrain::program {
 struct HostsRequest {
   std::vector<Host> hosts;   // in rank order; empty: this host, and no slots were chosen
   std::vector<Host> spares;  // that stand by for restarts
+  std::string hostfile;      // in which `hosts` stand; "": in none
   std::string copy_folder;   // where hosts get the program and the config; "": they have them
   bool over_ssh = false;     // agents on `hosts`, by ssh or a starter; else this process starts the ranks of one
   int node_rank = 0;         // which of `hosts` this is, where not over ssh

@@ -216,7 +216,8 @@ void HostsRun::take(Member& member, const Message& message) {
       return points_.take(message.text);
     case Message::bye:
       member.said_bye = true;
-      return member.connection->hang_up();
+      if (!starter_) member.connection->hang_up();  // else all of them together: see Agent
+      return;
     case Message::out:
       if (own_rank()) ranks_[static_cast<size_t>(message.rank)].out->take(message.text);
       return;

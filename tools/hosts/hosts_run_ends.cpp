@@ -146,6 +146,7 @@ AttemptEnd HostsRun::report() {
   for (Member& member : members_)
     if (!member.said_bye && !member.lost) lose(member, "its agent did not say that all is ended");
   for (RankState& rank : ranks_) rank.out->finish(), rank.err->finish();
+  for (Member& member : members_) member.connection->hang_up();
   end_starter();
   const Report report(ranks_, ends_, [this](const std::string& text) { say(text); });
   report.pass_errors();

@@ -10,6 +10,7 @@
 #include "cli/parse.h"
 #include "config/printable.h"
 #include "hosts/environment.h"
+#include "hosts/same_host.h"
 #include "hosts_doctor/judge.h"
 #include "launch/open_files.h"
 
@@ -41,8 +42,9 @@ std::vector<Host> chosen_hosts(const cli::Arguments& arguments) {
 
 SurveyRequest survey_request(const cli::Arguments& arguments) {
   SurveyRequest request;
-  request.hosts.hosts = chosen_hosts(arguments);
+  request.hosts.hosts = chosen_hosts(arguments), request.hosts.hostfile = arguments.text("--hostfile");
   request.hosts.over_ssh = true;
+  refuse_same_hosts(request.hosts);
   request.hosts.ssh_port = arguments.has("--ssh_port") ? static_cast<int>(arguments.whole("--ssh_port")) : 0;
   request.hosts.launcher_args = shell_words(arguments.text("--launcher_args"), "--launcher_args");
   request.hosts.environment = environment_taken_along();

@@ -127,11 +127,29 @@ void Outlets::insist() {
   out.drop_after(kInsistMayStandS), err.drop_after(kInsistMayStandS);
 }
 
+void Outlets::wait(const SignalWatch& signals, int most_ms) const {
+  std::vector<pollfd> fds = rooms();
+  fds.push_back({signals.fd(), POLLIN, 0});
+  poll(fds.data(), fds.size(), most_ms);
+}
+
+int Outlets::pause(double seconds, SignalWatch& signals) {
+  using namespace std::chrono;
+  begin();
+  const auto end_at = steady_clock::now() + duration_cast<steady_clock::duration>(duration<double>(seconds));
+  for (;;) {
+    turn();
+    while (const int number = signals.next())
+      if (number != SIGUSR2) return end(), number;
+    const auto left_ms = ceil<milliseconds>(end_at - steady_clock::now()).count();
+    if (left_ms <= 0) return 0;
+    wait(signals, static_cast<int>(std::min<int64_t>(left_ms, 1000)));
+  }
+}
+
 void Outlets::finish(SignalWatch& signals) {
   for (turn(); !out.is_empty() || !err.is_empty(); turn()) {
-    std::vector<pollfd> fds = rooms();
-    fds.push_back({signals.fd(), POLLIN, 0});
-    poll(fds.data(), fds.size(), 100);
+    wait(signals, 100);
     while (const int number = signals.next())
       if (number != SIGUSR2) ends_ ? insist() : end();
   }

@@ -79,10 +79,15 @@ class Outlets {
   void begin();   // of an attempt: nothing is dropped
   void end();     // a rank failed, or a signal came: what is not taken within two seconds is dropped
   void insist();  // a second signal: within a moment
+  // Between two attempts: so long, or until a signal comes that ends a run. Nothing is dropped until then. Returns that
+  // signal, with the effect of `end`, or 0.
+  int pause(double seconds, SignalWatch& signals);
   // Until all is taken or dropped. A signal has the effect of `end`, the next one that of `insist`.
   void finish(SignalWatch& signals);
 
  private:
+  void wait(const SignalWatch& signals, int most_ms) const;  // until something is taken, or a signal comes
+
   bool ends_ = false;
 };
 

@@ -79,7 +79,7 @@ int Restarting::run_attempts() {
     if (count_.used_up()) return give_up();
     const double pause_s = std::max(count_.pause_s(), end.lost_hosts.empty() || end.not_started ? 0 : kLostHostEndsInS);
     say("restart " + number_text() + "in " + seconds_text(pause_s) + ", " + where_from());
-    if (const int signal = signals_.next_within(pause_s)) return code_of(signal);
+    if (const int signal = outlets_.pause(pause_s, signals_)) return code_of(signal);
   }
 }
 

@@ -7,7 +7,7 @@ namespace drivetrain::program {
 bool is_this_host(const std::string& name) {
   char own[256] = {};
   gethostname(own, sizeof own - 1);
-  return name == "localhost" || name == "127.0.0.1" || name == "::1" || name == own;
+  return same_host_name(name, "localhost") || name == "127.0.0.1" || name == "::1" || same_host_name(name, own);
 }
 
 bool is_only_this_host(const std::vector<Host>& hosts) {

@@ -22,6 +22,9 @@ struct MpiOptions {
 
 // At least: a library that starts on a busy machine is not yet a rank that is lost.
 constexpr double kStartMayTakeS = 30;
+// At most: MPI_Finalize once every rank is done, and the wait for the others to say that they are. Without their word
+// nothing is lost (process.cpp), and this rank's destructor is no place to stay for longer.
+constexpr double kFinalizeMayTakeS = 30, kOthersMayEndS = 60;
 
 // The same on all members of a group, which meet by label first.
 int tag_of(const std::string& label) {
@@ -49,6 +52,13 @@ MPI_Comm make_comm(const std::vector<int64_t>& ranks, const std::string& label, 
   return comm;
 }
 
+// What MPI has said is sent may still have to leave this process.
+void make_progress() {
+  const std::lock_guard lock(mpi_mutex());
+  int is_there = 0;
+  MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_WORLD, &is_there, MPI_STATUS_IGNORE);
+}
+
 struct MpiTransfer final : toolkit::Transfer {
   MPI_Request request = MPI_REQUEST_NULL;
   bool done() override {
@@ -66,7 +76,11 @@ class MpiCarrier final : public toolkit::Carrier {
       : rank_(rank), world_size_(world_size), start_may_take_s_(std::max(timeout_s, kStartMayTakeS)), claim_(rank) {}
 
   // Here and not with the object: a plan needs no MPI, and ranks that do not come are named by the rendezvous.
-  void start() override { start_mpi(rank_, world_size_, start_may_take_s_); }
+  void start() override {
+    start_mpi(rank_, world_size_, start_may_take_s_);
+    started_ = true;
+  }
+  bool started() const { return started_; }
 
   int64_t open(const toolkit::Members& members, const std::function<void()>&) override {
     comms_.push_back(make_comm(members.ranks, members.label, start_may_take_s_));
@@ -96,6 +110,7 @@ class MpiCarrier final : public toolkit::Carrier {
   const int64_t rank_, world_size_;
   const double start_may_take_s_;
   const ProcessClaim claim_;
+  bool started_ = false;
   std::vector<MPI_Comm> comms_;
 };
 
@@ -116,15 +131,31 @@ class MpiCommunicator final : public toolkit::MessageCommunicator {
   }
 
   MpiCommunicator(const Options& options, const Services& services)
-      : MessageCommunicator({"communicator/mpi", options.timeout_s, options.piece_bytes, options.share}, services,
-                            carrier(options, services)) {}
+      : MpiCommunicator(options, services,
+                        std::make_shared<MpiCarrier>(services.rank, services.world_size, options.timeout_s)) {}
+
+  // The last of a rank's plugins to go (plan/planned_run.h): all that the run leaves has been written by now.
+  ~MpiCommunicator() override {
+    if (!mpi_->started()) return;
+    const bool all = close_with_all(std::min(timeout_s_, kOthersMayEndS), make_progress);
+    note_end_of_run(all, std::min(timeout_s_, kFinalizeMayTakeS));
+  }
 
  private:
-  static std::shared_ptr<toolkit::Carrier> carrier(const Options& options, const Services& services) {
-    const auto mpi = std::make_shared<MpiCarrier>(services.rank, services.world_size, options.timeout_s);
+  MpiCommunicator(const Options& options, const Services& services, const std::shared_ptr<MpiCarrier>& mpi)
+      : MessageCommunicator({"communicator/mpi", options.timeout_s, options.piece_bytes, options.share}, services,
+                            carrier(options, services, mpi)),
+        timeout_s_(options.timeout_s),
+        mpi_(mpi) {}
+
+  static std::shared_ptr<toolkit::Carrier> carrier(const Options& options, const Services& services,
+                                                   const std::shared_ptr<MpiCarrier>& mpi) {
     if (!options.share) return mpi;
     return std::make_shared<toolkit::SharedMemoryCarrier>(mpi, services, options.timeout_s);
   }
+
+  const double timeout_s_;
+  const std::shared_ptr<MpiCarrier> mpi_;
 };
 
 }  // namespace

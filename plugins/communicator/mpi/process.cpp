@@ -5,7 +5,9 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstdio>
 #include <cstdlib>
+#include <iostream>
 #include <thread>
 
 #include <drivetrain/error.h>
@@ -18,6 +20,8 @@ struct Process {
   std::mutex mutex;
   int64_t claims = 0, rank = -1;  // communicators alive, and whose they are
   std::atomic<bool> failed{false}, cause{false};
+  std::atomic<bool> all_are_done{false};
+  std::atomic<double> finalize_may_take_s{0};
 };
 Process& process() {
   static Process* const leaked = new Process;
@@ -26,6 +30,24 @@ Process& process() {
 
 // The rank that failed ends the others, so that mpirun returns its exit code; they do the same, should it be stuck.
 constexpr auto kCauseEndsFirst = std::chrono::seconds(1);
+
+// Another rank may still write its part of what the run leaves, and it is ended when this one leaves; a day's work is
+// not lost for an hour's waiting.
+constexpr double kOthersMayWriteS = 6 * 3600;
+
+// MPICH's was seen not to return after all ranks had called it, with everything of the run on disk (README.md). There
+// is nothing to lose then: every rank has said over the run's store, behind its last file, that it is done, and a
+// process that leaves ends the others only now. A barrier of MPI's own in front, as a sign of that, made it hang more
+// often. Where a rank has not said so in time, the last one to be done still has the short deadline, and its end is
+// that of all.
+void finalize(int status) {
+  const Process& p = process();
+  const double limit_s = p.all_are_done ? p.finalize_may_take_s.load() : kOthersMayWriteS;
+  const int code = p.all_are_done ? status : kPeerLost;
+  std::cout.flush(), std::fflush(nullptr);  // the deadline ends the process without that
+  const Deadline deadline(did_not_finalize(p.rank, limit_s, p.all_are_done, code), limit_s, code);
+  MPI_Finalize();
+}
 
 // A rank that leaves without MPI_Finalize makes mpirun end the others, even where it returns 0. Finalizing waits for
 // the others, so it is for ranks that all reached the end of the run: done, stopped by a signal or preempted. Who
@@ -36,7 +58,7 @@ void end_mpi(int status, void*) {
   constexpr int kPreempted = 75;
   const bool failed = process().failed;
   if (status == 0 || (!failed && (status == kPreempted || status > 128))) {
-    MPI_Finalize();
+    finalize(status);
   } else if (failed) {
     if (!process().cause) std::this_thread::sleep_for(kCauseEndsFirst);
     MPI_Abort(MPI_COMM_WORLD, status);
@@ -77,6 +99,19 @@ std::string did_not_return(const std::string& call, double seconds) {
                 "shows in `ps`; \"timeout_s\" of the communicator allows for slower starts\n");
 }
 
+std::string did_not_finalize(int64_t rank, double seconds, bool all_are_done, int code) {
+  const std::string what =
+      concat("communicator/mpi: rank ", rank, ": MPI_Finalize did not return within ", formatted("%g", seconds), " s");
+  if (all_are_done)
+    return concat("drivetrain: ", what,
+                  ", though every rank is done and has written all of its part: MPI itself hangs. ",
+                  "Nothing of the run is lost; the process ends without it, with its own exit code ", code,
+                  ", and mpirun may return 9 all the same\n");
+  return concat("drivetrain: error: ", what,
+                ": it waits for a rank that is not done yet. `ps` shows which one is stopped ",
+                "or hangs; this rank's part of the run is written\n");
+}
+
 Deadline::Deadline(std::string words, double seconds, int code)
     : thread_([this, words = std::move(words), seconds, code] {
         std::unique_lock lock(mutex_);
@@ -113,6 +148,11 @@ void start_mpi(int64_t rank, int64_t world_size, double timeout_s) {
              ", and MPI calls it rank ", mpi_rank, " of ", mpi_size,
              mpi_size == 1 ? ": it was not started by this MPI's mpirun" : "", ". Start with `mpirun -n ", world_size,
              " drivetrain train CONFIG` instead of `drivetrain launch`, with RANK and WORLD_SIZE unset");
+}
+
+void note_end_of_run(bool all_are_done, double finalize_may_take_s) noexcept {
+  process().all_are_done = all_are_done;
+  process().finalize_may_take_s = finalize_may_take_s;
 }
 
 void note_failure(bool cause) noexcept {

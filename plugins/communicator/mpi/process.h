@@ -43,9 +43,15 @@ class Deadline {
 
 // Of a call at the start of a run.
 std::string did_not_return(const std::string& call, double seconds);
+// Of MPI_Finalize, after which the process ends with `code`.
+std::string did_not_finalize(int64_t rank, double seconds, bool all_are_done, int code);
 
 // Starts MPI unless that was done, and checks that MPI counts the ranks as the run does. The start may take so long.
 void start_mpi(int64_t rank, int64_t world_size, double timeout_s);
+
+// At the end of a run. `all_are_done`: nothing of the run is left to do on any rank, so that MPI_Finalize, which
+// waits for all of them, may take `finalize_may_take_s`. Else another rank may still write, for as long as that takes.
+void note_end_of_run(bool all_are_done, double finalize_may_take_s) noexcept;
 
 // Operations may be unfinished: at exit MPI is aborted, not finalized, which would wait for them. `cause`: it began
 // here.

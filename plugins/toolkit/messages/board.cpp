@@ -29,6 +29,7 @@ Board::Board(const MessageSettings& settings, const Services& services, std::sha
                  std::max(0.1, 0.001 * static_cast<double>(services.world_size))),
       plugin_(settings.plugin),
       host_(host_of(services, settings.hierarchy)),
+      world_size_(services.world_size),
       carrier_(std::move(carrier)) {}
 
 // Some carriers cannot be interrupted while they open a channel, so all ranks of a group go there or none does: the
@@ -75,6 +76,29 @@ std::vector<int> Board::hosts(const std::vector<int64_t>& ranks) {
 void Board::decide(const std::string& label, bool go) {
   if (store().add(key("decided/" + label), 1) != 1) return;
   store().set(key("verdict/" + label), go ? concat(kGo, store().add(key("groups"), 1)) : "stop");
+}
+
+// The last one says so for all: a question to each rank would be many where there are many ranks.
+void Board::close() noexcept {
+  AbortBoard::close();
+  try {
+    if (store().add(key("closed/count"), 1) == world_size_) store().set(key("closed/all"), "");
+  } catch (const std::exception&) {
+    // Nobody is there to read it.
+  }
+}
+
+bool Board::all_close_within(double seconds, const std::function<void()>& meanwhile) noexcept try {
+  const auto deadline = Clock::now() + std::chrono::duration<double>(seconds);
+  for (double pause_s = 0.0005; !aborted() && !store().has(key("cause")); pause_s = std::min(2 * pause_s, period_s())) {
+    if (store().has(key("closed/all"))) return true;
+    if (Clock::now() > deadline) return false;
+    meanwhile();
+    std::this_thread::sleep_for(std::chrono::duration<double>(pause_s));
+  }
+  return false;
+} catch (const std::exception&) {
+  return false;
 }
 
 void Board::look() noexcept {

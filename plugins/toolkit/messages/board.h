@@ -36,11 +36,17 @@ class Board final : public AbortBoard {
   // Takes over what others raised. A store that is gone is a cause, too.
   void look() noexcept;
 
+  void close() noexcept override;
+  // Waits until all ranks of the run have closed theirs. False: not within that time, or the run was aborted, or the
+  // store is gone; none of it is a failure of this rank, which is done. `meanwhile` is called again and again.
+  bool all_close_within(double seconds, const std::function<void()>& meanwhile) noexcept;
+
  private:
   void on_abort(bool ours) noexcept override { carrier_->aborted(ours); }
   void decide(const std::string& label, bool go);
 
   const std::string plugin_, host_;
+  const int64_t world_size_;
   const std::shared_ptr<Carrier> carrier_;
   std::map<int64_t, std::string> hosts_;  // by global rank
 };

@@ -35,6 +35,7 @@ struct MessageCommunicator::Inside {
   const messages::BoardPtr board;
   const std::shared_ptr<messages::Engine> engine;
   const std::shared_ptr<messages::Scratch> scratch = std::make_shared<messages::Scratch>();
+  bool is_closed = false;
 };
 
 MessageCommunicator::MessageCommunicator(const MessageSettings& settings, const Services& services,
@@ -46,7 +47,15 @@ MessageCommunicator::MessageCommunicator(const MessageSettings& settings, const 
         return std::unique_ptr<Inside>(new Inside{settings, services.world_size, carrier, board, engine});
       }()) {}
 
-MessageCommunicator::~MessageCommunicator() { inside_->board->close(); }
+MessageCommunicator::~MessageCommunicator() {
+  if (!inside_->is_closed) inside_->board->close();
+}
+
+bool MessageCommunicator::close_with_all(double within_s, const std::function<void()>& meanwhile) noexcept {
+  inside_->is_closed = true;
+  inside_->board->close();
+  return inside_->board->all_close_within(within_s, meanwhile);
+}
 
 void MessageCommunicator::plan(PlanContext& ctx) {
   if (ctx.run().device != "cpu")
@@ -55,7 +64,7 @@ void MessageCommunicator::plan(PlanContext& ctx) {
 }
 
 GroupPtr MessageCommunicator::make_group(const std::vector<int64_t>& ranks, const std::string& label) {
-  const auto& [settings, world_size, carrier, board, engine, scratch] = *inside_;
+  const auto& [settings, world_size, carrier, board, engine, scratch, is_closed] = *inside_;
   const int64_t rank = board->rank();
   const bool ascending = std::adjacent_find(ranks.begin(), ranks.end(), std::greater_equal<>()) == ranks.end();
   const auto own = std::find(ranks.begin(), ranks.end(), rank);

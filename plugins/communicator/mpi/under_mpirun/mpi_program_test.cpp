@@ -19,6 +19,17 @@ class UnderMpirun : public ProgramTest {
     return run_shell("cd " + folder() + " && env " + environment + " " + mpirun(ranks) + program() + " train " +
                      arguments + " --set communicator=mpi");
   }
+  // Two ranks; MPI_Finalize does not return on `hangs`. mpirun returns 9 where it has killed ranks that still waited.
+  Ran run_that_hangs_at_its_end(int hangs, const std::string& timeout_s, const std::string& environment = "") const {
+    const Ran ran = run_shell(concat("cd ", folder(), " && env LD_PRELOAD=" DRIVETRAIN_HANG_AT_END " HANG_RANK=", hangs,
+                                     " ", environment, " ", mpirun(2), program(), " train ", path("tiny.json"),
+                                     " --set communicator.type=mpi --set communicator.timeout_s=", timeout_s));
+    EXPECT_TRUE(ran.code == 0 || ran.code == 9) << ran.code << "\n" << ran.output;
+    EXPECT_EQ(computed("run").size(), 5u);
+    EXPECT_FALSE(final_weights("run").empty());
+    expect_nothing_half_written();
+    return ran;
+  }
   Background start_mpi(int ranks, const std::string& run_folder, const std::string& steps) const {
     return Background(folder(),
                       {DRIVETRAIN_MPIRUN, "-n", std::to_string(ranks), program(), "train", path("tiny.json"), "--set",
@@ -69,6 +80,18 @@ TEST_F(UnderMpirun, two_runs_at_once_on_one_host_do_not_meet) {
   EXPECT_EQ(second.wait(100), 0) << second.output();
   EXPECT_EQ(computed("first").size(), 40u);
   EXPECT_EQ(computed("second").size(), 60u);
+}
+
+TEST_F(UnderMpirun, an_mpi_that_does_not_end_is_left_with_the_exit_code_of_the_run) {
+  const Ran ran = run_that_hangs_at_its_end(0, "1.5");
+  expect_says(ran.output, {"final weights in ", "MPI_Finalize did not return within 1.5 s, though every rank is done",
+                           "with its own exit code 0"});
+}
+
+// Rank 1 is done four seconds before rank 0, which still gives its weights their name, and leaves only after that.
+TEST_F(UnderMpirun, an_mpi_that_does_not_end_is_left_only_once_rank_0_has_written) {
+  const Ran ran = run_that_hangs_at_its_end(1, "1.5", "WRITE_S=4");
+  expect_says(ran.output, {"final weights in ", "MPI_Finalize did not return within 1.5 s, though every rank is done"});
 }
 
 // MPI itself starts once per rank of mpirun: only the last run may choose it.

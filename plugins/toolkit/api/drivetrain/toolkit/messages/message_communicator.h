@@ -10,6 +10,7 @@
 // Thread: one call at a time per group; `abort` from any thread.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -38,6 +39,11 @@ class MessageCommunicator : public Communicator {
 
  protected:
   MessageCommunicator(const MessageSettings& settings, const Services& services, std::shared_ptr<Carrier> carrier);
+
+  // For the destructor of a communicator whose library has to know that no rank of the run needs it any more: makes no
+  // group from now on, and waits until no other rank does. False: that is not so, or not within that time. `meanwhile`
+  // is called again and again, for a library that sends only while it is called.
+  bool close_with_all(double within_s, const std::function<void()>& meanwhile) noexcept;
 
  private:
   struct Inside;
