@@ -4,9 +4,10 @@
 #   drivetrain_add_test(step_on_gpu_test step_on_gpu_test.cpp LABELS gpu TIMEOUT 600 LINK helpers)
 #
 # makes a GoogleTest program that may reach runtime internals, and one CTest test that runs it. STANDALONE: without the
-# library (and LibTorch). OPTIMISED: the test's own code takes its time. Labels: `gpu` marks a test that needs a GPU, the only kind that may skip itself (names that end in
-# _gpu_test have it anyway); `program` one that runs the built program. All others are `unit`, which is what
-# `tools/check --sanitize` builds and runs.
+# library (and LibTorch). OPTIMISED: the test's own code takes its time. COST, about its seconds, is for tests of a minute
+# and more: CTest begins with them, so that none is left running when all others are done. Labels: `gpu` marks a test
+# that needs a GPU, the only kind that may skip itself (names that end in _gpu_test have it anyway); `program` one that
+# runs the built program. All others are `unit`, which is what `tools/check --sanitize` builds and runs.
 # GPU tests are installed too, for tools/gpu_check: they may use nothing of this source tree when they run.
 find_package(GTest REQUIRED)
 set(DRIVETRAIN_GOLDEN_DIR ${CMAKE_SOURCE_DIR}/tests/golden/data)  # made by independent software; its README says how
@@ -56,7 +57,7 @@ set(DRIVETRAIN_TEST_ENVIRONMENT
   "TSAN_OPTIONS=suppressions=${CMAKE_SOURCE_DIR}/tests/tsan.supp:ignore_noninstrumented_modules=1")
 
 function(drivetrain_add_test name)
-  cmake_parse_arguments(ARG "STANDALONE;OPTIMISED" "TIMEOUT" "LABELS;LINK" ${ARGN})
+  cmake_parse_arguments(ARG "STANDALONE;OPTIMISED" "TIMEOUT;COST" "LABELS;LINK" ${ARGN})
   add_executable(${name} ${ARG_UNPARSED_ARGUMENTS})
   target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR}/runtime ${CMAKE_SOURCE_DIR}/tests)
   if(NOT ARG_STANDALONE)
@@ -104,6 +105,9 @@ function(drivetrain_add_test name)
   add_test(NAME ${name} COMMAND ${name})
   set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT}
     ENVIRONMENT "${DRIVETRAIN_TEST_ENVIRONMENT}")
+  if(ARG_COST)
+    set_tests_properties(${name} PROPERTIES COST ${ARG_COST})
+  endif()
   # A test that skips or disables itself proves nothing and would still be green. A program is skipped only if none of its
   # tests passed and none failed, which GoogleTest tells behind the skipped ones: CTest calls what fits this skipped,
   # whatever the exit code.
