@@ -4,29 +4,49 @@
 #   drivetrain_add_test(step_on_gpu_test step_on_gpu_test.cpp LABELS gpu TIMEOUT 600 LINK helpers)
 #
 # makes a GoogleTest program that may reach runtime internals, and one CTest test that runs it. STANDALONE: without the
-# library (and LibTorch). OPTIMISED: the test's own code takes its time. Labels: `gpu` marks a test that needs a GPU, the only kind that may skip itself (names that end in
-# _gpu_test have it anyway); `program` one that runs the built program. All others are `unit`, which is what
-# `tools/check --sanitize` builds and runs.
+# library (and LibTorch). OPTIMISED: the test's own code takes its time. COST, about its seconds, is for tests of a minute
+# and more: CTest begins with them, so that none is left running when all others are done. Labels: `gpu` marks a test
+# that needs a GPU, the only kind that may skip itself (names that end in _gpu_test have it anyway); `program` one that
+# runs the built program. All others are `unit`, which is what `tools/check --sanitize` builds and runs.
 # GPU tests are installed too, for tools/gpu_check: they may use nothing of this source tree when they run.
 find_package(GTest REQUIRED)
 set(DRIVETRAIN_GOLDEN_DIR ${CMAKE_SOURCE_DIR}/tests/golden/data)  # made by independent software; its README says how
 # What nearly every test includes, read once instead of in each of them. Headers of the contract are among them, others
-# of ours are not: a change there should compile the tests that include them and no more.
+# of ours are not: a change there should compile the tests that include them and no more. A precompiled header costs every
+# source the templates that it mentions, used or not, so tests that reach nothing of LibTorch have one without it.
+include(DrivetrainReach)
 set(_pch_source ${CMAKE_BINARY_DIR}/tests/precompiled.cpp)
 file(CONFIGURE OUTPUT ${_pch_source} CONTENT "// Carries the precompiled header of the tests.\nint main() {}\n")
+set(_plain_headers <gtest/gtest.h> <algorithm> <array> <chrono> <filesystem> <fstream> <functional> <map> <memory>
+  <optional> <set> <sstream> <string> <thread> <variant> <vector>)
+set(_torch_headers <ATen/core/Tensor.h> <ATen/core/grad_mode.h> <ATen/TensorOperators.h> <ATen/ops/empty.h>
+  <drivetrain/data_parallel.h> <drivetrain/layers.h> <drivetrain/lr_schedule.h> <drivetrain/mesh.h> <drivetrain/model.h>
+  <drivetrain/monitor.h> <drivetrain/plan_context.h> <drivetrain/precision.h> <drivetrain/recompute.h>
+  <drivetrain/schedule.h> <drivetrain/tensor_parallel.h>)
+# drivetrain_test_headers(NAME REACH [OPTION...]): the carrier of a precompiled header, compiled with these options and, but
+# for `standalone`, with LibTorch's, -fopenmp among them: the compiler takes none that was compiled otherwise.
+function(drivetrain_test_headers name reach)
+  add_executable(${name} EXCLUDE_FROM_ALL ${_pch_source})  # a program, to be compiled as they are
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+  target_link_libraries(${name} PRIVATE drivetrain_warnings GTest::gtest)
+  target_compile_options(${name} PRIVATE ${ARGN})
+  target_precompile_headers(${name} PRIVATE ${_plain_headers})
+  if(NOT reach STREQUAL "standalone")
+    target_link_libraries(${name} PRIVATE drivetrain_torch)
+  endif()
+  if(reach STREQUAL "torch")
+    target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR}/runtime/api)
+    target_precompile_headers(${name} PRIVATE ${_torch_headers})
+  endif()
+endfunction()
 # Two thirds of a test's compilation would be optimising its comparisons, which run once. OPTIMISED ones compute themselves.
-foreach(carrier drivetrain_test_headers drivetrain_optimised_test_headers)
-  add_executable(${carrier} EXCLUDE_FROM_ALL ${_pch_source})  # a program, to be compiled as they are
-  set_target_properties(${carrier} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
-  target_link_libraries(${carrier} PRIVATE drivetrain_torch drivetrain_warnings GTest::gtest)
-  target_include_directories(${carrier} PRIVATE ${CMAKE_SOURCE_DIR}/runtime/api)
-  target_precompile_headers(${carrier} PRIVATE <gtest/gtest.h> <ATen/core/Tensor.h> <ATen/core/grad_mode.h>
-    <ATen/TensorOperators.h> <ATen/ops/empty.h> <algorithm> <functional> <map> <memory> <optional> <set> <sstream> <string>
-    <thread> <vector> <drivetrain/data_parallel.h> <drivetrain/layers.h> <drivetrain/lr_schedule.h> <drivetrain/mesh.h>
-    <drivetrain/model.h> <drivetrain/monitor.h> <drivetrain/plan_context.h> <drivetrain/precision.h>
-    <drivetrain/recompute.h> <drivetrain/schedule.h> <drivetrain/tensor_parallel.h>)
+foreach(reach standalone plain torch)
+  drivetrain_test_headers(drivetrain_${reach}_test_headers ${reach} $<$<COMPILE_LANGUAGE:CXX>:-O0>)
+  drivetrain_test_headers(drivetrain_optimised_${reach}_test_headers ${reach})
 endforeach()
-target_compile_options(drivetrain_test_headers PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-O0>)
+# There are over two hundred programs, which gold, where binutils has it, links in a third of the time.
+find_program(DRIVETRAIN_GOLD ld.gold)
+mark_as_advanced(DRIVETRAIN_GOLD)
 add_custom_target(unit_tests)  # every drivetrain_add_test program and the plugins
 
 # Leaks and races inside LibTorch are not ours to judge.
@@ -37,20 +57,25 @@ set(DRIVETRAIN_TEST_ENVIRONMENT
   "TSAN_OPTIONS=suppressions=${CMAKE_SOURCE_DIR}/tests/tsan.supp:ignore_noninstrumented_modules=1")
 
 function(drivetrain_add_test name)
-  cmake_parse_arguments(ARG "STANDALONE;OPTIMISED" "TIMEOUT" "LABELS;LINK" ${ARGN})
+  cmake_parse_arguments(ARG "STANDALONE;OPTIMISED" "TIMEOUT;COST" "LABELS;LINK" ${ARGN})
   add_executable(${name} ${ARG_UNPARSED_ARGUMENTS})
   target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR}/runtime ${CMAKE_SOURCE_DIR}/tests)
   if(NOT ARG_STANDALONE)
     target_link_libraries(${name} PRIVATE drivetrain_testkit drivetrain_toolkit drivetrain_internals)
   endif()
   target_link_libraries(${name} PRIVATE drivetrain_warnings GTest::gtest_main ${ARG_LINK})
-  set(headers drivetrain_optimised_test_headers)
-  if(NOT ARG_OPTIMISED)
-    set(headers drivetrain_test_headers)
-    target_compile_options(${name} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-O0>)
+  if(DRIVETRAIN_GOLD)
+    target_link_options(${name} PRIVATE -fuse-ld=gold)
   endif()
+  set(reach standalone)
   if(NOT ARG_STANDALONE)
-    target_precompile_headers(${name} REUSE_FROM ${headers})
+    drivetrain_reach(reach ${ARG_UNPARSED_ARGUMENTS})
+  endif()
+  if(ARG_OPTIMISED)
+    target_precompile_headers(${name} REUSE_FROM drivetrain_optimised_${reach}_test_headers)
+  else()
+    target_precompile_headers(${name} REUSE_FROM drivetrain_${reach}_test_headers)
+    target_compile_options(${name} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-O0>)
   endif()
   target_compile_definitions(${name} PRIVATE DRIVETRAIN_GOLDEN_DIR="${DRIVETRAIN_GOLDEN_DIR}"
     DRIVETRAIN_BUILD_DIR="${CMAKE_BINARY_DIR}" DRIVETRAIN_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
@@ -80,6 +105,9 @@ function(drivetrain_add_test name)
   add_test(NAME ${name} COMMAND ${name})
   set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT}
     ENVIRONMENT "${DRIVETRAIN_TEST_ENVIRONMENT}")
+  if(ARG_COST)
+    set_tests_properties(${name} PROPERTIES COST ${ARG_COST})
+  endif()
   # A test that skips or disables itself proves nothing and would still be green. A program is skipped only if none of its
   # tests passed and none failed, which GoogleTest tells behind the skipped ones: CTest calls what fits this skipped,
   # whatever the exit code.
