@@ -4,6 +4,7 @@ and a real sshd in each. They are gone with the processes that hold them."""
 import concurrent.futures
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -97,6 +98,10 @@ class Host:
         lines = [line.strip() for line in listed.splitlines()]
         return [line for line in lines
                 if not line.startswith("Z") and not any(word in line for word in ("sleep infinity", "sshd", "ps -eo"))]
+
+    def processes_of_ours(self):
+        """The program's, and what a test's ranks sleep in. The folder of this tree may be called drivetrain, too."""
+        return [line for line in self.processes() if re.search(r"(^|[/ ])drivetrain(-[a-z-]+)?( |$)|sleep 100", line)]
 
     def sshd_pid(self):
         """As this process sees it: the first of its sshd, which takes connections."""

@@ -55,7 +55,7 @@ class Mpirun(HostsTest):
     def expect_nothing_left(self, within_s=20):
         """mpirun itself ends the agents, perhaps a moment after launch has ended."""
         for host in self.hosts.values():
-            left = lambda: [line for line in host.processes() if "drivetrain" in line or "sleep 100" in line]
+            left = host.processes_of_ours
             self.assertTrue(eventually(lambda: not left(), within_s), f"{host.name}: {left()}")
 
     def test_ranks_are_those_of_the_mpi(self):

@@ -42,7 +42,8 @@ class InAJob(HostsTest):
     def expect_nothing_left(self, within_s=20):
         """But for SLURM's own."""
         for host in self.hosts.values():
-            self.assertEqual([line for line in host.processes() if "drivetrain" in line or "sleep 100" in line], [])
+            left = host.processes_of_ours
+            self.assertTrue(eventually(lambda: not left(), within_s), f"{host.name}: {left()}")
 
     def test_a_job_says_which_ranks_there_are(self):
         ended = self.ended(RANK)
