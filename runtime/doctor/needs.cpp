@@ -22,19 +22,32 @@ std::string share_text(const PlannedMemory& planned) {
 constexpr const char* kLessMemory =
     "use a smaller model, micro-batch or sequence, share the state out (zero_optimization), or use more hosts";
 
+// What each of this host's ranks takes of its memory. `surely`: of that, what it never takes less of.
+struct HostShare {
+  std::string name, text;
+  double surely = 0, all = 0;  // bytes of a rank
+  const char* remedy;
+};
+
 // All ranks of this host together; memory that ranks share is counted once per rank, so this is the most it can be.
-void look_at_host_memory(Findings& findings, const PlannedMemory& planned, int64_t ranks) {
+void judge_host_memory(Findings& findings, const HostShare& share, int64_t ranks) {
   const MemoryLimits limits = memory_limits();
-  const double of_rank = planned.states() + planned.passing(), all = static_cast<double>(ranks) * (of_rank + kProcess);
-  const std::string text = concat(ranks, ranks == 1 ? " rank" : " ranks of this host", " with ", share_text(planned),
+  const double all = static_cast<double>(ranks) * (share.all + kProcess);
+  const std::string text = concat(ranks, ranks == 1 ? " rank" : " ranks of this host", " with ", share.text,
                                   " each, and 1 GB per process: ", bytes_text(all), "; free are ",
                                   bytes_text(limits.free()), " of ", bytes_text(limits.most()));
-  if (static_cast<double>(ranks) * planned.states() > limits.most())
-    findings.problem("memory", text, kLessMemory);
+  if (static_cast<double>(ranks) * share.surely > limits.most())
+    findings.problem(share.name, text, share.remedy);
   else if (all > limits.free())
-    findings.warning("memory", text, concat("end other programs; if it is not enough then, ", kLessMemory));
+    findings.warning(share.name, text, concat("end other programs; if it is not enough then, ", share.remedy));
   else
-    findings.ok("memory", text);
+    findings.ok(share.name, text);
+}
+
+void look_at_host_memory(Findings& findings, const PlannedMemory& planned, int64_t ranks) {
+  judge_host_memory(
+      findings, {"memory", share_text(planned), planned.states(), planned.states() + planned.passing(), kLessMemory},
+      ranks);
 }
 
 void look_at_device_memory(Findings& findings, const PlannedMemory& planned, int64_t ranks) {
@@ -56,19 +69,11 @@ void look_at_device_memory(Findings& findings, const PlannedMemory& planned, int
 
 // What ranks with GPUs keep in this host's memory.
 void look_at_offloaded(Findings& findings, const PlannedMemory& planned, int64_t ranks) {
-  const MemoryLimits limits = memory_limits();
-  const double all = static_cast<double>(ranks) * (planned.on_host() + kProcess);
-  const std::string text = concat(ranks, ranks == 1 ? " rank keeps " : " ranks of this host keep ",
-                                  bytes_text(planned.on_host()), ranks == 1 ? "" : " each", " of the host's memory (",
-                                  planned.host_source, "), and 1 GB per process: ", bytes_text(all), "; free are ",
-                                  bytes_text(limits.free()), " of ", bytes_text(limits.most()));
-  constexpr const char* kRemedy = "offload less, share the state out over more ranks or hosts, or use a smaller model";
-  if (static_cast<double>(ranks) * planned.on_host() > limits.most())
-    findings.problem("host memory", text, kRemedy);
-  else if (all > limits.free())
-    findings.warning("host memory", text, concat("end other programs; if it is not enough then, ", kRemedy));
-  else
-    findings.ok("host memory", text);
+  judge_host_memory(
+      findings,
+      {"host memory", concat(bytes_text(planned.on_host()), " (", planned.host_source, ")"), planned.on_host(),
+       planned.on_host(), "offload less, share the state out over more ranks or hosts, or use a smaller model"},
+      ranks);
 }
 
 void look_at_disk_need(Findings& findings, const RunPlan& plan) {

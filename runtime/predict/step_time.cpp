@@ -113,8 +113,9 @@ StepTime step_time(const StepWork& work, const Hardware& hardware, double model_
   add(time, {"pipeline idle", work.bubble * m * c.all()});
   double hidden_messages = 0;
   for (const MessageWork& message : work.messages) {
-    add(time, message_part(message, c, hardware));
-    hidden_messages += message_part(message, c, hardware).hidden;
+    TimePart part = message_part(message, c, hardware);
+    hidden_messages += part.hidden;
+    add(time, std::move(part));
   }
   add(time, {"waiting for the slowest rank", hardware.network.rank_latency_us * 1e-6 * work.gradient_ranks});
   double update = work.updated_bytes / hardware.memory_rate();

@@ -46,6 +46,18 @@ TEST_F(DoctorProgram, a_config_that_is_wrong_or_too_large_is_a_problem) {
   expect_says(large.output, {"problem", "memory", "GB", "use a smaller model"});
 }
 
+// The device's share and the host's are told apart, whether there is a GPU here or not.
+TEST_F(DoctorProgram, what_is_offloaded_is_held_against_the_host_s_memory) {
+  const auto told = [&](const std::string& more) {
+    return run("doctor --config " + path("tiny.json") + " --ranks 2 --set device=cuda --set bf16.enabled=true" +
+               " --set zero_optimization.stage=1" + more)
+        .output;
+  };
+  expect_says(told(" --set zero_optimization.offload_optimizer.device=cpu"),
+              {"host memory", "2 ranks of this host with ", "masters on the host, 1/2, float32"});
+  EXPECT_EQ(told("").find("host memory"), std::string::npos);
+}
+
 TEST_F(DoctorProgram, ranks_compare_every_collective) {
   const Ran ran = run("doctor --ranks 2");
   EXPECT_EQ(ran.code, 0) << ran.output;
