@@ -16,6 +16,8 @@ BENCHES = {
     "gpt2_124m_gpu": ("gpt2_124m_gpu", [], ("tokens_per_s", 400e3, "tokens/s"), True),
     "gpt2_124m_gpu, FlashAttention": ("gpt2_124m_gpu", ['attention={"type": "flash", "params": {"backend": "flash"}}'], None, True),
     "gpt2_124m_gpu, cuDNN": ("gpt2_124m_gpu", ['attention={"type": "flash", "params": {"backend": "cudnn"}}'], None, True),
+    "gpt2_124m_gpu, optimizer on the host": (
+        "gpt2_124m_gpu", ['zero_optimization={"stage": 2, "offload_optimizer": {"device": "cpu"}}', "capture=false"], None, False),
     "llama_7b_gpu": ("llama_7b_gpu", [], ("share", 55, "% of peak"), True),
     "llama_7b_gpu, one sequence per update": ("llama_7b_gpu", ["train_micro_batch_size_per_gpu=1"],
                                               None, True),
@@ -25,6 +27,7 @@ TABLES = {
     "attention, heads of 128": ["attention", "--heads", "32", "--head-size", "128", "--seq", "4096"],
     "kernels": ["kernels"],
 }
+HARDWARE = ["bench", "hardware", "-n", "1", "--device", "cuda"]  # the machine as `plan --hardware` wants it
 
 
 def gpu(machine):
@@ -43,11 +46,13 @@ def libraries(machine):
             name, found, what = line.strip().partition(" => ")
             if found and what.startswith("not found"):
                 missing.setdefault(name, file.name)
-    # LibTorch's own libraries are opened by the program before these.
-    torn = {name: by for name, by in missing.items() if not re.match(r"lib(torch|c10|cud|cublas|nccl|nv|cuf|cus|cur|cup)", name)}
+    # LibTorch's own libraries are opened by the program before these; an MPI is on clusters that want its plugin.
+    torn = {name: by for name, by in missing.items()
+            if not re.match(r"lib(torch|c10|cud|cublas|nccl|nv|cuf|cus|cur|cup|mpi)", name)}
     if torn:
         raise Failed("not found: " + ", ".join(f"{name} (for {by})" for name, by in torn.items()))
-    return f"{len(files)} programs and libraries" + (f"; from LibTorch: {', '.join(sorted(missing))}" if missing else "")
+    elsewhere = f"; from LibTorch and MPI: {', '.join(sorted(missing))}" if missing else ""
+    return f"{len(files)} programs and libraries{elsewhere}"
 
 
 def kernels_for(machine):
@@ -108,6 +113,15 @@ def table(machine, name):
         return " ".join(str(word) for word in command[1:])
     rows = [line.strip() for line in machine.output(f"bench {name}", command, 120).splitlines() if re.search(r"\d", line)]
     return "; ".join(re.sub(r"\s{2,}", ", ", row) for row in rows)[:1500]
+
+
+def hardware(machine):
+    file = machine.logs.parent / "hardware.json"
+    if machine.dry:
+        return " ".join(HARDWARE)
+    machine.output("bench hardware", [machine.program, *HARDWARE, "--output", file], 120)
+    said = json.loads(file.read_text())
+    return "; ".join(f"{key} {said[key]}" for key in ("peak_tflops", "products", "attention", "memory", "pcie", "overheads") if key in said)
 
 
 def peer(machine, name):

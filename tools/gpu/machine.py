@@ -8,6 +8,7 @@ import signal
 import subprocess
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 
 class Missing(Exception):
@@ -163,36 +164,39 @@ def tests_of(machine, program):
     return names
 
 
+def run_test(machine, program, test, timeout):
+    """(what failed or None, why it was skipped or None) of one test in a process of its own."""
+    try:
+        code, out, err = machine.run(f"{program.name} {test}", [program, f"--gtest_filter={test}"], timeout)
+    except Failed as e:
+        return f"{test}: {e}", None
+    if code:
+        said = re.search(r"Failure\n((?:.+\n){1,4})", out)
+        return f"{test}: exit {code}: {words_of((said.group(1) if said else out) + err)}", None
+    reason = re.search(r": Skipped\n(.*)", out)
+    return None, reason.group(1)[:150] if reason else None
+
+
 def run_gtest(machine, program, timeout, apart=False):
-    """All tests in one process; after a failure, or with `apart`, each in its own: an illegal address on the device fails every
-    later test of its process."""
+    """All tests in one process; after a failure, or with `apart`, each in its own, four side by side: an illegal address on the
+    device fails every later test of its process."""
     machine.there(program, executable=True)
     if not apart:
         code, out, err = machine.run(program.name, [program], timeout)
         if code == 0:
             return gtest_figures(out, machine.dry)
-    passed, failed, skipped = 0, [], set()
-    for test in tests_of(machine, program):
-        try:
-            code, out, err = machine.run(f"{program.name} {test}", [program, f"--gtest_filter={test}"], timeout)
-        except Failed as e:
-            failed.append(f"{test}: {e}")
-            continue
-        if code:
-            said = re.search(r"Failure\n((?:.+\n){1,4})", out)
-            failed.append(f"{test}: exit {code}: {words_of((said.group(1) if said else out) + err)}")
-            continue
-        reason = re.search(r": Skipped\n(.*)", out)
-        passed += 0 if reason else 1
-        skipped |= {reason.group(1)[:150]} if reason else set()
+    with ThreadPoolExecutor(max_workers=4) as pool:
+        became = list(pool.map(lambda test: run_test(machine, program, test, timeout), tests_of(machine, program)))
+    failed, skipped = [f for f, _ in became if f], [s for f, s in became if s]
+    passed = len(became) - len(failed) - len(skipped)
     if failed:
-        raise Failed(f"{len(failed)} of {passed + len(failed)} tests, each in a process of its own: {'; '.join(failed)[:900]}")
+        raise Failed(f"{len(failed)} of {len(became)} tests, each in a process of its own: {'; '.join(failed)[:900]}")
     if not passed and not machine.dry:
         reason = next(iter(skipped), "no reason given")
         if re.search(r"GPUs|need a GPU each", reason):
             raise NotRun(reason)
         raise Failed(f"nothing was tested: {reason}")
-    return f"{passed} passed" + (f", some not run: {next(iter(skipped))}" if skipped else "")
+    return f"{passed} passed" + (f", some not run: {skipped[0]}" if skipped else "")
 
 
 def merged(config, more):
@@ -204,13 +208,22 @@ def merged(config, more):
     return result
 
 
-def losses_of(machine, name, config, timeout, ranks=1, wrap=(), environment=None):
+def files_of(machine, name):
+    """(folder, config file) of the run of that name."""
     folder = machine.logs / re.sub(r"[^A-Za-z0-9]+", "_", "train " + name)
+    return folder, folder.with_suffix(".json")
+
+
+def read_losses(folder):
+    return [json.loads(line)["loss"] for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+def losses_of(machine, name, config, timeout, ranks=1, wrap=(), environment=None):
+    folder, file = files_of(machine, name)
     shutil.rmtree(folder, ignore_errors=True)
-    file = folder.with_suffix(".json")
     file.write_text(json.dumps(dict(config, output_dir=str(folder))))
     start = ["train"] if ranks == 1 else ["launch", "-n", ranks]
     machine.output(f"train {name}", [*wrap, machine.program, *start, file], timeout, environment)
-    return [json.loads(line)["loss"] for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return read_losses(folder)
 
 

@@ -1,7 +1,8 @@
 """Small runs on the GPU beside the same ones on the CPU, whose losses are computed once per config and kept."""
 import json
+import threading
 
-from machine import Failed, Missing, NotRun, losses_of, merged
+from machine import Failed, Missing, NotRun, files_of, losses_of, merged, read_losses
 
 SMALL = {
     "train_steps": 10, "train_batch_size": 4, "gradient_clipping": 1.0, "save_final": False,
@@ -12,6 +13,7 @@ SMALL = {
 }
 SIX = {"train_steps": 6}
 EAGER = {"attention": "standard", "capture": False}
+REFERENCE = threading.Lock()  # one run on the CPU at a time: several checks may want the same
 FLOAT32, BF16 = 1e-4, 2e-2  # how far losses may be from the CPU's, relative
 
 
@@ -48,7 +50,8 @@ PATHS = {
     "float16, dynamic scale": (SIX, {"fp16": {"enabled": True}, "capture": False}, 1, BF16, 80),
     "8 bits, delayed scaling": (dict(SIX, fp8={"enabled": True}), {"capture": False}, 1, BF16, 89),
     "8 bits, recorded": (dict(SIX, fp8={"enabled": True, "recipe": "Float8CurrentScaling"}), {"capture": True}, 1, BF16, 89),
-    "dropout": (merged(SIX, {"model": {"params": {"hidden_dropout": 0.1, "attention_dropout": 0.1}}}), EAGER, 1, FLOAT32, 80),
+    "dropout": (merged(dict(SIX, attention="standard"), {"model": {"params": {"hidden_dropout": 0.1, "attention_dropout": 0.1}}}),
+                EAGER, 1, FLOAT32, 80),
     "evaluation between steps": (dict(SIX, eval_interval=2, eval_iters=1), {"attention": "standard", "capture": True}, 1, FLOAT32, 80),
     "vocabulary of 257": (merged(SIX, vocabulary(257)), EAGER, 1, FLOAT32, 80),
     "vocabulary of 50257, bfloat16": (merged(SIX, vocabulary(50257)), {"bf16": {"enabled": True}}, 1, BF16, 80),
@@ -60,10 +63,11 @@ PATHS = {
 
 
 def configs(runs):
-    """(name, config) of what one GPU is given."""
+    """(name, config) of what one GPU and the CPU are given."""
     for name, (both, there, ranks, *_) in runs.items():
         if ranks == 1:
             yield name, dict(merged(merged(SMALL, both), there), device="cuda")
+            yield f"{name}, CPU", merged(SMALL, both)
 
 
 def check_configs(machine, runs):
@@ -92,10 +96,30 @@ def check_run(machine, runs, name, kept):
         raise NotRun(f"needs sm_{arch}, and this is sm_{machine.arch()}")
     config = merged(SMALL, both)
     key = json.dumps(config, sort_keys=True)
-    if key not in kept:
-        kept[key] = losses_of(machine, "cpu " + name, config, 120)
+    with REFERENCE:
+        if key not in kept:
+            kept[key] = losses_of(machine, "cpu " + name, config, 120)
     found = losses_of(machine, name, dict(merged(config, there), device="cuda"), 120, ranks)
     difference = max(abs(a - b) / abs(a) for a, b in zip(kept[key], found, strict=True))
     if not difference < tolerance:
         raise Failed(f"losses differ by {difference:.1e} of their value, allowed {tolerance:.0e}: cpu {kept[key]}, here {found}")
     return f"{len(found)} steps, losses within {difference:.1e} of the CPU's"
+
+
+RESUMED = dict(train_steps=6, device="cuda", bf16={"enabled": True}, checkpoint_policy={"type": "every", "params": {"steps": 3}})
+
+
+def check_resumed(machine, capture):
+    """A run goes on from its third step with the bits that it had."""
+    machine.there(machine.program, executable=True)
+    if machine.dry:
+        return "drivetrain train CONFIG --resume step-00000003"
+    name = "resumed" + (", recorded" if capture else "")
+    first = losses_of(machine, name, dict(SMALL, capture=capture, **RESUMED), 120)
+    folder, file = files_of(machine, name)
+    (folder / "metrics.jsonl").rename(folder / "before.jsonl")
+    machine.output(f"train {name} again", [machine.program, "train", file, "--resume", "step-00000003"], 120)
+    again = read_losses(folder)
+    if again != first[3:]:
+        raise Failed(f"steps 4 to 6 had the losses {first[3:]}; resumed {again}")
+    return f"{len(again)} steps after the checkpoint, losses equal to the bit"

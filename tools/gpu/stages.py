@@ -33,11 +33,11 @@ def live(machine, kept):
     last = [p for p in programs if p.name in APART]
     for p in kernels:
         yield check("tests", p.name, lambda p=p: run_gtest(machine, p, 60), pool=16)
+    for name in runs.LIVE:
+        yield check("train", name, lambda n=name: runs.check_run(machine, runs.LIVE, n, kept), pool=8)
     for p in programs:
         if p not in kernels and p not in last:
-            yield check("tests", p.name, lambda p=p: run_gtest(machine, p, 120))
-    for name in runs.LIVE:
-        yield check("train", name, lambda n=name: runs.check_run(machine, runs.LIVE, n, kept))
+            yield check("tests", p.name, lambda p=p: run_gtest(machine, p, 120), pool=8)
     for p in last:
         yield check("tests", p.name, lambda p=p: run_gtest(machine, p, 60, apart=not machine.dry))
     for name in figures.BENCHES:
@@ -51,7 +51,9 @@ def right(machine, kept):
         return Check("right", group, name, pool, function)
 
     for name in runs.PATHS:
-        yield check("paths", name, lambda n=name: runs.check_run(machine, runs.PATHS, n, kept), pool=4)
+        yield check("paths", name, lambda n=name: runs.check_run(machine, runs.PATHS, n, kept), pool=8)
+    for capture in (False, True):
+        yield check("paths", "resumed" + (", recorded" if capture else ""), lambda c=capture: runs.check_resumed(machine, c), pool=8)
     sanitizer = find_sanitizer()
     if not sanitizer and not machine.dry:
         yield check("sanitizer", "compute-sanitizer", no_sanitizer)
@@ -71,6 +73,7 @@ def time(machine, kept):
     def check(group, name, function):
         return Check("time", group, name, 1, function)
 
+    yield check("bench", "hardware", lambda: figures.hardware(machine))
     for name in ("gpt2_124m_gpu", "llama_7b_gpu"):
         yield check("profile", name, lambda n=name: figures.profile(machine, n))
     for name in ("gpt2_124m_gpu", "llama_7b_gpu"):
