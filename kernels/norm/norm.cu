@@ -203,6 +203,44 @@ __global__ void __launch_bounds__(kFoldColumns* kFoldRows) sum_columns(ColumnSum
   store(out, narrowed<T>(result));
 }
 
+// A thread has W columns and every eighth row of its block's.
+constexpr int kPartPacks = 32, kPartLanes = 8;
+
+template <class T, int W>
+__global__ void __launch_bounds__(kPartPacks* kPartLanes) sum_blocks(ColumnParts op, unsigned chunks) {
+  constexpr int kRows = static_cast<int>(kNormRows) / kPartLanes;
+  __shared__ float lanes[kPartLanes][kPartPacks * W];
+  const int x = static_cast<int>(threadIdx.x) % kPartPacks, y = static_cast<int>(threadIdx.x) / kPartPacks;
+  const int64_t block = blockIdx.x / chunks, start = static_cast<int64_t>(blockIdx.x % chunks) * kPartPacks * W,
+                column = start + x * W, row = block * kNormRows + y;
+  float sum[W] = {};
+  if (column < op.columns) {
+    Pack<T, W> packs[kRows];
+    const T* const from = static_cast<const T*>(op.x) + column;
+#pragma unroll
+    for (int i = 0; i < kRows; ++i)
+      if (row + i * kPartLanes < op.rows) packs[i] = load<W>(from + (row + i * kPartLanes) * op.columns);
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) {
+      if (row + i * kPartLanes >= op.rows) continue;
+      float values[W];
+      widen(packs[i], values);
+#pragma unroll
+      for (int k = 0; k < W; ++k) sum[k] += values[k];
+    }
+  }
+#pragma unroll
+  for (int k = 0; k < W; ++k) lanes[y][x * W + k] = sum[k];
+  __syncthreads();
+  for (int i = static_cast<int>(threadIdx.x); i < kPartPacks * W && start + i < op.columns;
+       i += kPartPacks * kPartLanes) {
+    float all = 0.0F;
+#pragma unroll
+    for (int lane = 0; lane < kPartLanes; ++lane) all += lanes[lane][i];
+    op.partial[block * op.columns + start + i] = all;
+  }
+}
+
 }  // namespace
 
 int norm_forward_cuda(const NormForward& op, void* stream) {
@@ -213,6 +251,18 @@ int column_sum_cuda(const ColumnSum& op, void* stream) {
   return with_type(op.dtype, [&](auto type) {
     return launch(sum_columns<typename decltype(type)::type>, blocks_of(op.columns, kFoldColumns),
                   kFoldColumns * kFoldRows, stream, op);
+  });
+}
+
+int column_parts_cuda(const ColumnParts& op, void* stream) {
+  return with_type(op.dtype, [&](auto type) {
+    using T = typename decltype(type)::type;
+    return with_width<T>(op.columns, {op.x}, [&](auto width) {
+      constexpr int W = decltype(width)::value;
+      const int64_t chunks = blocks_of(op.columns, kPartPacks * W);
+      return launch(sum_blocks<T, W>, chunks * blocks_of(op.rows, kNormRows), kPartPacks * kPartLanes, stream, op,
+                    static_cast<unsigned>(chunks));
+    });
   });
 }
 

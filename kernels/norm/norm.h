@@ -60,4 +60,14 @@ struct ColumnSum {
 DRIVETRAIN_KERNEL void column_sum_cpu(const ColumnSum&, int64_t column_begin, int64_t column_end);
 DRIVETRAIN_KERNEL int column_sum_cuda(const ColumnSum&, void* stream);
 
+// The first step of such a sum over activations on CUDA, which column_sum then ends: sums over kNormRows rows each.
+// Rows i, i + 8, ... of a block are added in order, and those eight sums in order.
+struct ColumnParts {
+  const void* x = nullptr;   // [N, D]
+  float* partial = nullptr;  // [blocks_of(N, kNormRows), D]
+  int64_t rows = 0, columns = 0;
+  Dtype dtype = Dtype::f32;  // of x
+};
+DRIVETRAIN_KERNEL int column_parts_cuda(const ColumnParts&, void* stream);
+
 }  // namespace drivetrain::kernels

@@ -179,5 +179,22 @@ TEST_F(NormOnGpu, column_sums_equal_float64_set_or_added_to) {
   }
 }
 
+TEST_F(NormOnGpu, sums_of_blocks_of_rows_equal_float64) {
+  for (const auto& [rows, columns] : {std::pair<int64_t, int64_t>{0, 8}, {1, 45}, {63, 256}, {64, 264}, {200, 2304}}) {
+    for (const Dtype dtype : kDtypes) {
+      SCOPED_TRACE(testing::Message() << rows << " x " << columns << " dtype " << static_cast<int>(dtype));
+      const int64_t blocks = blocks_of(rows, kNormRows);
+      Numbers x(dtype, random_values(rows * columns, 1)), partial(Dtype::f32, blocks * columns);
+      const ColumnParts op{x.data(), partial.as<float>(), rows, columns, dtype};
+      run_repeatedly({&partial}, [&](void* stream) { return column_parts_cuda(op, stream); });
+      std::vector<double> wanted(static_cast<size_t>(blocks * columns));
+      const std::vector<double> values = x.first();
+      for (int64_t i = 0; i < rows * columns; ++i)
+        wanted[static_cast<size_t>(i / columns / kNormRows * columns + i % columns)] += values[static_cast<size_t>(i)];
+      expect_close(partial.now(), wanted, 2e-6, 2e-5, "partial");
+    }
+  }
+}
+
 }  // namespace
 }  // namespace drivetrain::kernels

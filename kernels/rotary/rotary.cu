@@ -8,7 +8,7 @@ namespace drivetrain::kernels {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kTokens = 8, kFlight = 4;  // tokens per block, and of those loaded at a time
+constexpr int kTokens = 8, kFlight = 4;  // tokens per block, and of those loaded at a time; with sums kRotaryRows
 
 // Where a thread's pairs lie: `first` and `second` are columns of qkv, `part` the same head in q, k or v.
 template <class T>
@@ -63,8 +63,15 @@ __device__ __forceinline__ void add(Pack<T, W>& bias, float (&x)[W]) {
   for (int i = 0; i < W; ++i) x[i] += b[i];
 }
 
-template <class T, int W, bool kBack>
+template <int W>
+__device__ __forceinline__ void add(const float (&x)[W], float (&sum)[W]) {
+#pragma unroll
+  for (int i = 0; i < W; ++i) sum[i] += x[i];
+}
+
+template <class T, int W, bool kBack, bool kSums>
 __global__ void __launch_bounds__(kThreads) turn_tokens(Rotary op, int64_t per_head, unsigned chunks) {
+  constexpr int kOfBlock = kSums ? static_cast<int>(kRotaryRows) : kTokens;
   const int64_t heads = op.heads + 2 * op.groups, qkv_width = heads * op.head_dim;
   const int64_t item = static_cast<int64_t>(blockIdx.x % chunks) * blockDim.x + threadIdx.x;
   if (item >= heads * per_head) return;
@@ -79,7 +86,8 @@ __global__ void __launch_bounds__(kThreads) turn_tokens(Rotary op, int64_t per_h
     bias_a = load<W>(static_cast<const T*>(op.bias) + at.first);
     bias_b = load<W>(static_cast<const T*>(op.bias) + at.second);
   }
-  const int64_t begin = static_cast<int64_t>(blockIdx.x / chunks) * kTokens, end = min(begin + kTokens, op.tokens);
+  const int64_t block = blockIdx.x / chunks, begin = block * kOfBlock, end = min(begin + kOfBlock, op.tokens);
+  float sum_a[W] = {}, sum_b[W] = {};
   int64_t position = begin % op.sequence;
   for (int64_t first = begin; first < end; first += kFlight) {
     Pack<T, W> low[kFlight], high[kFlight];
@@ -97,15 +105,21 @@ __global__ void __launch_bounds__(kThreads) turn_tokens(Rotary op, int64_t per_h
       widen(high[k], b);
       if (op.bias) add(bias_a, a), add(bias_b, b);
       if (at.turned) turn<W, kBack>(op, position * (op.head_dim / 2) + at.angle, a, b);
+      if constexpr (kSums) add(a, sum_a), add(b, sum_b);
       T* out = to + (first + k) * to_width;
       store(out, narrowed<T>(a));
       store(out + apart, narrowed<T>(b));
       position = position + 1 == op.sequence ? 0 : position + 1;
     }
   }
+  if constexpr (kSums) {
+    float* const sums = op.partial + block * qkv_width;
+#pragma unroll
+    for (int i = 0; i < W; ++i) sums[at.first + i] = sum_a[i], sums[at.second + i] = sum_b[i];
+  }
 }
 
-template <class T, bool kBack>
+template <class T, bool kBack, bool kSums>
 int run(const Rotary& op, void* stream) {
   const int64_t half = op.head_dim / 2;
   // Half a head must be whole packs; an odd head never is.
@@ -115,7 +129,8 @@ int run(const Rotary& op, void* stream) {
                          constexpr int W = decltype(width)::value;
                          const int64_t per_head = W > 1 ? half / W : blocks_of(op.head_dim, 2);
                          const Split shared = split((op.heads + 2 * op.groups) * per_head, kThreads);
-                         return launch(turn_tokens<T, W, kBack>, shared.blocks * blocks_of(op.tokens, kTokens),
+                         return launch(turn_tokens<T, W, kBack, kSums>,
+                                       shared.blocks * blocks_of(op.tokens, kSums ? kRotaryRows : kTokens),
                                        shared.threads, stream, op, per_head, static_cast<unsigned>(shared.blocks));
                        });
 }
@@ -123,13 +138,16 @@ int run(const Rotary& op, void* stream) {
 }  // namespace
 
 int rotary_forward_cuda(const Rotary& op, void* stream) {
-  return with_type(op.dtype, [&](auto type) { return run<typename decltype(type)::type, false>(op, stream); });
+  return with_type(op.dtype, [&](auto type) { return run<typename decltype(type)::type, false, false>(op, stream); });
 }
 
 int rotary_backward_cuda(const Rotary& op, void* stream) {
   Rotary unbiased = op;
   unbiased.bias = nullptr;
-  return with_type(op.dtype, [&](auto type) { return run<typename decltype(type)::type, true>(unbiased, stream); });
+  return with_type(op.dtype, [&](auto type) {
+    using T = typename decltype(type)::type;
+    return op.partial ? run<T, true, true>(unbiased, stream) : run<T, true, false>(unbiased, stream);
+  });
 }
 
 }  // namespace drivetrain::kernels

@@ -9,6 +9,7 @@
 
 namespace drivetrain::kernels {
 
+inline constexpr int64_t kRotaryRows = 64;
 struct Rotary {
   // qkv [N, (H + 2 G) C]; q [N, H, C]; k, v [N, G, C].
   // Forward reads qkv and writes the three, backward reads the three (gradients) and writes qkv, turning back.
@@ -17,6 +18,9 @@ struct Rotary {
   const float *cos = nullptr, *sin = nullptr;  // [S, C/2]; both null: no turn, only the split
   int64_t tokens = 0, sequence = 0, heads = 0, groups = 0, head_dim = 0;
   Dtype dtype = Dtype::f32;
+  // [blocks_of(N, kRotaryRows), (H + 2 G) C] or null: backward on CUDA writes sums over so many tokens of what goes
+  // into qkv, before it is rounded: the first step of a bias gradient.
+  float* partial = nullptr;
 };
 DRIVETRAIN_KERNEL void rotary_forward_cpu(const Rotary&, int64_t token_begin, int64_t token_end);
 DRIVETRAIN_KERNEL int rotary_forward_cuda(const Rotary&, void* stream);

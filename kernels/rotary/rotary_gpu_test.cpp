@@ -17,7 +17,7 @@ struct Case {
 constexpr Case kCases[] = {{21, 7, 4, 2, 64, 0, true, true},   {9, 9, 3, 3, 128, 0, true, false},
                            {5, 3, 2, 1, 6, 0, true, true},     {10, 5, 2, 2, 5, 0, false, true},
                            {3, 3, 12, 12, 64, 0, false, true}, {4, 2, 2, 1, 16, 1, true, true},
-                           {0, 4, 2, 1, 16, 0, true, false}};
+                           {0, 4, 2, 1, 16, 0, true, false},   {150, 50, 2, 1, 32, 0, true, true}};
 
 // Index of column `i` of head `head` (over q, k and v) of a token in q, k or v.
 struct Split {
@@ -100,11 +100,14 @@ TEST_F(RotaryOnGpu, backward_joins_and_turns_back_as_in_float64) {
     Numbers v(dtype, random_values(c.tokens * c.groups * c.head_dim, 3), c.skip),
         bias(dtype, random_values(width, 4), c.skip);
     Tables tables(c);
+    const int64_t blocks = blocks_of(c.tokens, kRotaryRows);
+    Numbers partial(Dtype::f32, blocks * width);
     Rotary op{qkv.data(), q.data(),   k.data(), v.data(),   c.bias ? bias.data() : nullptr,
               nullptr,    nullptr,    c.tokens, c.sequence, c.heads,
               c.groups,   c.head_dim, dtype};
     if (c.turned) op.cos = tables.cos.as<float>(), op.sin = tables.sin.as<float>();
-    run_repeatedly({&qkv}, [&](void* stream) { return rotary_backward_cuda(op, stream); });
+    if (c.bias) op.partial = partial.as<float>();
+    run_repeatedly({&qkv, &partial}, [&](void* stream) { return rotary_backward_cuda(op, stream); });
 
     const std::vector<double> cos = tables.cos.first(), sin = tables.sin.first();
     Split in{q.first(), k.first(), v.first()};
@@ -117,6 +120,10 @@ TEST_F(RotaryOnGpu, backward_joins_and_turns_back_as_in_float64) {
       }
     }
     expect_close(qkv.now(), wanted, rounding(dtype), 2e-6, "qkv");
+    std::vector<double> sums(static_cast<size_t>(c.bias ? blocks * width : 0));
+    for (int64_t i = 0; c.bias && i < c.tokens * width; ++i)
+      sums[static_cast<size_t>(i / width / kRotaryRows * width + i % width)] += wanted[static_cast<size_t>(i)];
+    if (c.bias) expect_close(partial.now(), sums, 2e-6, 2e-5, "sums for the bias");
   });
 }
 

@@ -69,14 +69,18 @@ TEST_F(OnGpu, float32_runs_are_those_of_the_cpu) {
   expect_same(train("{" + kGpuFloat32 + R"(, "capture": true, "fused_block": false})"), cpu, 1e-4);
 }
 
+// At a rate that keeps twelve steps from growing the rounding of the first: bfloat16 on the CPU is within 0.4 per mille
+// of these losses and 0.6 % of these norms.
 TEST_F(OnGpu, bfloat16_runs_follow_float32_recorded_or_not_and_with_every_backend) {
-  const auto cpu = train("{}");
+  const std::string rate = R"("optimizer": {"type": "AdamW", "params": {"lr": 1e-3, "weight_decay": 0.1}})";
+  const auto cpu = train("{" + rate + "}");
   for (const char* backend : {"auto", "cudnn", "flash"})
     for (const char* capture : {"true", "false"}) {
       SCOPED_TRACE(concat(backend, ", capture ", capture));
       const std::string attention =
           concat(R"("attention": {"type": "flash", "params": {"backend": ")", backend, "\"}}");
-      expect_same(train("{" + kGpuBf16 + ", " + attention + ", \"capture\": " + capture + "}"), cpu, 0.01);
+      expect_same(train("{" + concat(kGpuBf16, ", ", attention, ", ", rate, ", \"capture\": ", capture) + "}"), cpu,
+                  0.003);
     }
 }
 

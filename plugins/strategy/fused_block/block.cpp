@@ -37,6 +37,11 @@ namespace {
 constexpr Linear::Options kWhole{.add_bias = true, .wants_dx = true};
 constexpr Linear::Options kBare{.add_bias = false, .wants_dx = true};  // the bias goes with the next operation
 
+// Where nothing is to be turned, a GPU's product adds the bias itself, and q, k and v are views of its result.
+Linear::Options qkv_options(const at::Tensor& x, const ops::RotaryTable& table) {
+  return x.is_cpu() || table.cos.defined() ? kBare : kWhole;
+}
+
 at::Tensor value(const ParamPtr& param) { return param ? param->tensor : at::Tensor(); }
 
 // Whether a layer's backward may read its input as the layer kept it. Not where x is to be the input of another
@@ -119,7 +124,7 @@ Activations Block::begin(const Tensors& x, StepContext& ctx) const {
   return a;
 }
 
-// qkv [B, S, (H + 2 G) C] before its bias, with this rank's share of the heads.
+// qkv [B, S, (H + 2 G) C], before its bias unless the product adds it, with this rank's share of the heads.
 ops::Heads Block::heads_of(const at::Tensor& qkv, const Activations& a) const {
   const int64_t width = (spec_.heads + 2 * spec_.kv_heads) * spec_.head_dim, share = width / qkv.size(2);
   const at::Tensor& cos = a.table.cos;
@@ -127,7 +132,8 @@ ops::Heads Block::heads_of(const at::Tensor& qkv, const Activations& a) const {
     throw fail(ErrorCode::internal, "block ", name(), ": q, k and v of shape ", qkv.sizes(), " are no share of ",
                spec_.heads, " heads and ", spec_.kv_heads, " key/value heads of size ", spec_.head_dim,
                ", or not for the ", cos.defined() ? cos.size(0) : qkv.size(1), " positions at hand");
-  return ops::split_heads(qkv, value(layers_.qkv->bias()), a.table, spec_.heads / share, spec_.kv_heads / share);
+  const at::Tensor bias = qkv_options(qkv, a.table).add_bias ? at::Tensor() : value(layers_.qkv->bias());
+  return ops::split_heads(qkv, bias, a.table, spec_.heads / share, spec_.kv_heads / share);
 }
 
 // What is added to the residual stream, [B, S, D].
@@ -135,7 +141,7 @@ at::Tensor Block::attention_forward(Activations& a, const Kept& keep) const {
   // What is to be multiplied again must stay as it is.
   const Replace replace = replace_if(keep.by_layers && (keep.heads || keep.attention));
   bool replaced = false;
-  a.heads = heads_of(apply(*layers_.qkv, a.norm1.y, kBare, replace, &replaced), a);
+  a.heads = heads_of(apply(*layers_.qkv, a.norm1.y, qkv_options(a.norm1.y, a.table), replace, &replaced), a);
   if (!keep.norms && !replaced) a.norm1.y.reset();
   a.attention = attention_->forward(a.heads.q, a.heads.k, a.heads.v, a.attention_args);
   const at::Tensor attended = a.attention.out.flatten(2);
@@ -188,7 +194,7 @@ void Block::restore_attention(Activations& a) const {
   if (a.attention.out.defined()) return;
   if (!a.heads.q.defined()) {
     restore_norm(a.norm1, layers_.norm1);
-    a.heads = heads_of(apply(*layers_.qkv, a.norm1.y, kBare, Replace::yes), a);
+    a.heads = heads_of(apply(*layers_.qkv, a.norm1.y, qkv_options(a.norm1.y, a.table), Replace::yes), a);
   }
   a.attention = attention_->forward(a.heads.q, a.heads.k, a.heads.v, a.attention_args);
   a.heads = {};

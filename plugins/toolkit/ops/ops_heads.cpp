@@ -54,6 +54,10 @@ RotaryTable rotary_table(const std::vector<double>& frequencies, int64_t first, 
 Heads split_heads(const at::Tensor& given, const at::Tensor& bias, const RotaryTable& table, int64_t heads,
                   int64_t groups) {
   const int64_t B = given.size(0), S = given.size(1), all = heads + 2 * groups, C = given.size(2) / all;
+  if (!given.is_cpu() && !bias.defined() && !table.cos.defined()) {
+    const at::Tensor x = given.contiguous().view({B, S, all, C});
+    return {x.narrow(2, 0, heads), x.narrow(2, heads, groups), x.narrow(2, heads + groups, groups)};
+  }
   if (!has_kernel(given)) {
     const at::Tensor x = (bias.defined() ? at::add(given, bias) : given).reshape({B, S, all, C});
     return {turned(x.narrow(2, 0, heads), table, 1), turned(x.narrow(2, heads, groups), table, 1),
@@ -76,8 +80,16 @@ at::Tensor split_heads_backward(const Heads& given, const RotaryTable& table, Pa
     dqkv = at::cat({turned(d.q, table, -1), turned(d.k, table, -1), d.v}, 2).reshape({B, S, all * C});
   } else {
     dqkv = at::empty({B, S, all * C}, d.q.options());
-    run(dqkv, rotary_arguments(dqkv, d, table), B * S, 16, kernels::rotary_backward_cpu,
-        DRIVETRAIN_CUDA_KERNEL(rotary_backward_cuda), "rotary backward");
+    kernels::Rotary op = rotary_arguments(dqkv, d, table);
+    at::Tensor partial;
+    if (dqkv.is_cuda() && bias && bias->trainable) {
+      partial =
+          at::empty({kernels::blocks_of(op.tokens, kernels::kRotaryRows), all * C}, dqkv.options().dtype(at::kFloat));
+      op.partial = out<float>(partial);
+    }
+    run(dqkv, op, B * S, 16, kernels::rotary_backward_cpu, DRIVETRAIN_CUDA_KERNEL(rotary_backward_cuda),
+        "rotary backward");
+    if (partial.defined()) return add_partial_sums(*bias, partial), dqkv;
   }
   if (bias && bias->trainable) accumulate_bias_grad(*bias, dqkv);
   return dqkv;

@@ -1,6 +1,7 @@
 // Gradients that are sums over rows: biases, norm weights, embedding rows. Always added in a fixed order.
 #include <ATen/ops/arange.h>
 #include <ATen/ops/argsort.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/index_add.h>
 #include <ATen/ops/index_select.h>
 #include <ATen/ops/sum.h>
@@ -86,6 +87,18 @@ void add_columns(Param& param, const at::Tensor& partial) {
   run(slot, op, op.columns, 256, kernels::column_sum_cpu, DRIVETRAIN_CUDA_KERNEL(column_sum_cuda), "column sum");
 }
 
+// Sums over blocks of rows of dy [N, D] on CUDA, [blocks, D] float32.
+at::Tensor parts_of(const at::Tensor& dy) {
+  kernels::ColumnParts op;
+  op.x = in(dy), op.dtype = kernel_dtype(dy), op.rows = dy.size(0), op.columns = dy.size(1);
+  const at::Tensor partial =
+      at::empty({kernels::blocks_of(op.rows, kernels::kNormRows), op.columns}, dy.options().dtype(at::kFloat));
+  op.partial = out<float>(partial);
+  const auto none = [](const auto&, int64_t, int64_t) {};  // the CPU's column sum reads rows of 16 bits itself
+  run(dy, op, 0, 1, none, DRIVETRAIN_CUDA_KERNEL(column_parts_cuda), "column parts");
+  return partial;
+}
+
 }  // namespace
 
 void add_partial_sums(Param& param, const at::Tensor& partial) {
@@ -95,8 +108,10 @@ void add_partial_sums(Param& param, const at::Tensor& partial) {
 
 // In the slot's type: a sum over all rows is not rounded to 16 bits on its way.
 void accumulate_bias_grad(Param& bias, const at::Tensor& dy) {
-  if (dy.is_cpu() && is_half(dy) && sums_by_kernel(bias))
-    return add_columns(bias, dy.reshape({-1, dy.size(-1)}).contiguous());
+  if (is_half(dy) && has_kernel(dy) && sums_by_kernel(bias)) {
+    const at::Tensor rows = dy.reshape({-1, dy.size(-1)}).contiguous();
+    return add_columns(bias, rows.is_cpu() ? rows : parts_of(rows));
+  }
   accumulate_grad(bias, at::sum(dy.reshape({-1, dy.size(-1)}), 0, false, bias.grad.scalar_type()));
 }
 

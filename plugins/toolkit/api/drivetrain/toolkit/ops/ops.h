@@ -79,9 +79,9 @@ class RotaryPositions {
   RotaryTable of_ids_;
 };
 struct Heads {
-  at::Tensor q, k, v;  // [B, S, H, C], [B, S, G, C] twice, each dense
+  at::Tensor q, k, v;  // [B, S, H, C], [B, S, G, C] twice; dense, but for views on a GPU
 };
-// qkv [B, S, (H + 2 G) C]; bias [(H + 2 G) C] or undefined.
+// qkv [B, S, (H + 2 G) C]; bias [(H + 2 G) C] or undefined. On a GPU without bias and table the three are views of qkv.
 Heads split_heads(const at::Tensor& qkv, const at::Tensor& bias, const RotaryTable& table, int64_t heads,
                   int64_t groups);
 // Returns the gradient of qkv, [B, S, (H + 2 G) C]. Writes its sum over rows to the slot of `bias`, if there is one.
