@@ -48,6 +48,9 @@ double typical(const at::Device& device, const TimedWork& work) {
   return spread_of(take_turns(device, {work}, kRounds).front()).median;
 }
 
+// Of products and attention in a training run: GPUs train in 16 bits, and attention's kernels there know no others.
+at::ScalarType trained_type(const at::Device& device) { return device.is_cpu() ? at::kFloat : at::kBFloat16; }
+
 // The three products of a layer, forward and backward.
 double product_rate(const at::Device& device, at::ScalarType type, const MeasuredProduct& shape) {
   const auto options = at::TensorOptions(type).device(device);
@@ -70,11 +73,12 @@ double product_rate(const at::Device& device, at::ScalarType type, const Measure
 
 std::vector<MeasuredProduct> measure_products(const at::Device& device, at::ScalarType type) {
   std::vector<MeasuredProduct> list;
-  const double scale = device.is_cpu() ? 1 : 8;
+  // A GPU is given more tokens at a time, and wider models.
+  const double more_rows = device.is_cpu() ? 1 : 32, wider = device.is_cpu() ? 1 : 6;
   for (const double rows : {64.0, 256.0, 1024.0})
     for (const auto& [out, in] :
          {std::pair{128.0, 128.0}, {384.0, 384.0}, {1024.0, 256.0}, {768.0, 768.0}, {1024.0, 1024.0}}) {
-      MeasuredProduct shape = {rows * scale, out * scale, in * scale, 0};
+      MeasuredProduct shape = {rows * more_rows, out * wider, in * wider, 0};
       shape.rate = product_rate(device, type, shape);
       list.push_back(shape);
     }
@@ -86,27 +90,32 @@ struct AttentionRate {
 };
 constexpr int64_t kSmall = 128, kLarge = 1024;
 
-double attention_rate(const Attention& attention, const at::Device& device, at::ScalarType type, int64_t seq) {
-  constexpr int64_t kHeads = 8, kHeadSize = 64;
+// On a GPU of as many rows and heads as keep it busy at any length, and heads of the usual size there.
+double attention_rate(const Attention& attention, const at::Device& device, int64_t seq) {
+  const int64_t rows = device.is_cpu() ? 1 : 16, heads = device.is_cpu() ? 8 : 16, size = device.is_cpu() ? 64 : 128;
   const auto numbers = [&] {
-    return at::rand({1, seq, kHeads, kHeadSize}, at::TensorOptions(at::kFloat).device(device)).sub(0.5).to(type);
+    return at::rand({rows, seq, heads, size}, at::TensorOptions(at::kFloat).device(device))
+        .sub(0.5)
+        .to(trained_type(device));
   };
   const at::Tensor q = numbers(), k = numbers(), v = numbers(), dout = numbers();
   AttentionArgs args;
-  args.scale = 1 / std::sqrt(static_cast<double>(kHeadSize)), args.causal = true;
+  args.scale = 1 / std::sqrt(static_cast<double>(size)), args.causal = true;
   const double seconds = typical(device, [&] {
     AttentionState state = attention.forward(q, k, v, args);
     attention.backward(dout, state, args);
   });
-  return 3.5 * 2 * static_cast<double>(kHeads * kHeadSize) * static_cast<double>(seq * seq) / seconds;
+  return 3.5 * 2 * static_cast<double>(rows * heads * size) * static_cast<double>(seq * seq) / seconds;
 }
 
 // Bytes per second of passes as blocks make them between their products: a norm, a sum, an activation function. On a
 // processor their arithmetic takes longer than their bytes.
 double arithmetic_rate(const at::Device& device) {
-  constexpr int64_t kRows = 512, kColumns = 1024;
-  const auto options = at::TensorOptions(at::kFloat).device(device);
-  const at::Tensor x = at::rand({kRows, kColumns}, options), y = at::rand({kRows, kColumns}, options),
+  constexpr int64_t kColumns = 1024;
+  const int64_t rows = device.is_cpu() ? 512 : 32768;  // more than a GPU's cache
+  const at::ScalarType type = trained_type(device);
+  const auto options = at::TensorOptions(type).device(device);
+  const at::Tensor x = at::rand({rows, kColumns}, options), y = at::rand({rows, kColumns}, options),
                    gain = at::rand({kColumns}, options);
   at::Tensor sum = at::empty_like(x), active = at::empty_like(x);
   const double seconds = typical(device, [&] {
@@ -114,7 +123,7 @@ double arithmetic_rate(const at::Device& device) {
     at::native_layer_norm(sum, {kColumns}, gain, gain, 1e-5);
     at::gelu_out(active, x, "tanh");
   });
-  return (3 + 2 + 2) * 4 * static_cast<double>(kRows * kColumns) / seconds;
+  return (3 + 2 + 2) * static_cast<double>(c10::elementSize(type)) * static_cast<double>(rows * kColumns) / seconds;
 }
 
 // The same of an update with two moments: a root, a quotient and a sum over arrays that no cache holds.
@@ -212,21 +221,29 @@ double memory_of_rank(const RankAlone& rank) {
 
 void measure_types(Hardware& hardware, const RankAlone& rank) {
   const at::Device device = rank.device();
-  const std::vector<MeasuredProduct> products = measure_products(device, at::kFloat);
+  const at::ScalarType type = trained_type(device);
+  const std::vector<MeasuredProduct> products = measure_products(device, type);
   const ProductFit fit = fit_products(products);
   hardware.products = fit.rates;
   hardware.peak_tflops = Value::object();
-  hardware.peak_tflops.set(dtype_name(at::kFloat), fit.peak / 1e12);
-  MeasuredProduct largest = products.back();
-  largest.rate = product_rate(device, at::kBFloat16, largest);
-  hardware.peak_tflops.set(dtype_name(at::kBFloat16), largest.rate / products.back().rate * fit.peak / 1e12);
+  for (const at::ScalarType other : {at::kFloat, at::kBFloat16}) {
+    const double times = other == type ? 1 : product_rate(device, other, products.back()) / products.back().rate;
+    hardware.peak_tflops.set(dtype_name(other), times * fit.peak / 1e12);
+  }
   const auto attention = make_default<Attention>(rank);
-  const double small = attention_rate(*attention, device, at::kFloat, kSmall),
-               large = attention_rate(*attention, device, at::kFloat, kLarge);
+  const double small = attention_rate(*attention, device, kSmall), large = attention_rate(*attention, device, kLarge);
   // rate(s) = r / (1 + h / s) through both points.
   const double h = std::max(0.0, (large / small - 1) / (1.0 / kSmall - large / small / kLarge));
   hardware.attention.half_seq = h;
   hardware.attention.share = std::min(1.0, large * (1 + h / kLarge) / fit.peak);
+}
+
+// A GPU's host runs ahead of it, or has recorded the step.
+double visit_us(const at::Device& device) {
+  if (!device.is_cpu()) return 0;
+  MeasuredProduct tiny = {4, 4, 4, 0};
+  tiny.rate = product_rate(device, at::kFloat, tiny);
+  return kOperationsOfVisit * 6 * 64 / tiny.rate / 3 * 1e6;
 }
 
 Hardware measure_hardware(const RankAlone& rank) {
@@ -244,9 +261,7 @@ Hardware measure_hardware(const RankAlone& rank) {
   hardware.host_link = measure_link(rank, hardware.memory.gb_per_s);
   hardware.network = hardware.host_link;
   hardware.pcie = rank.device().is_cpu() ? hardware.host_link : measure_pcie(rank.device());
-  MeasuredProduct tiny = {4, 4, 4, 0};
-  tiny.rate = product_rate(rank.device(), at::kFloat, tiny);
-  hardware.overheads.unit_us = kOperationsOfVisit * 6 * 64 / tiny.rate / 3 * 1e6;
+  hardware.overheads.unit_us = visit_us(rank.device());
   return hardware;
 }
 
@@ -261,7 +276,7 @@ std::string lines_of(const Hardware& h) {
       "  memory %.2f GB/s, of it %.0f %% in an update and %.0f %% in passes with arithmetic, %.2f GiB per rank\n",
       h.memory.gb_per_s, 100 * h.memory.share, 100 * h.memory.arithmetic_share, h.memory.gib);
   text += formatted("  between ranks %.2f GB/s on the bus, %.1f us\n", h.host_link.gb_per_s, h.host_link.latency_us);
-  return text + formatted("  host %.0f us per visit of a unit\n", h.overheads.unit_us);
+  return h.device == "cpu" ? text + formatted("  host %.0f us per visit of a unit\n", h.overheads.unit_us) : text;
 }
 
 void write_file(const std::string& path, const Hardware& hardware) {

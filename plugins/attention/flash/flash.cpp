@@ -153,7 +153,7 @@ class Flash : public Attention, public TakesAttentionMemory {
 
   const Options options_;
   const Services& services_;
-  bool training_ = false, documents_ = false;
+  bool training_ = true, documents_ = false;  // training unless a plan says otherwise: benchmarks have none
   mutable std::once_flag chosen_;
   mutable Backend backend_ = Backend::flash;
 };
