@@ -14,11 +14,14 @@ MOST_IDLE = 0.03  # of a recorded step, what may lie between its replays as far 
 BENCHES = {
     "gpt2_124m_gpu, not recorded": ("gpt2_124m_gpu", ["capture=false"], None, False),
     "gpt2_124m_gpu": ("gpt2_124m_gpu", [], ("tokens_per_s", 400e3, "tokens/s"), True),
+    "gpt2_124m_gpu, 64 sequences": ("gpt2_124m_gpu", ["train_micro_batch_size_per_gpu=64"], None, True),
     "gpt2_124m_gpu, FlashAttention": ("gpt2_124m_gpu", ['attention={"type": "flash", "params": {"backend": "flash"}}'], None, True),
     "gpt2_124m_gpu, cuDNN": ("gpt2_124m_gpu", ['attention={"type": "flash", "params": {"backend": "cudnn"}}'], None, True),
     "gpt2_124m_gpu, optimizer on the host": (
         "gpt2_124m_gpu", ['zero_optimization={"stage": 2, "offload_optimizer": {"device": "cpu"}}', "capture=false"], None, False),
     "llama_7b_gpu": ("llama_7b_gpu", [], ("share", 55, "% of peak"), True),
+    "llama_7b_gpu, 8 bits": ("llama_7b_gpu", ["bf16.enabled=false", 'fp8={"enabled": true, "recipe": "Float8CurrentScaling"}'],
+                             None, True),
     "llama_7b_gpu, one sequence per update": ("llama_7b_gpu", ["train_micro_batch_size_per_gpu=1"],
                                               None, True),
 }
@@ -27,6 +30,7 @@ TABLES = {
     "attention, heads of 128": ["attention", "--heads", "32", "--head-size", "128", "--seq", "4096"],
     "kernels": ["kernels"],
 }
+HARDWARE_FILE = "hardware.json"
 HARDWARE = ["bench", "hardware", "-n", "1", "--device", "cuda"]  # the machine as `plan --hardware` wants it
 
 
@@ -89,12 +93,24 @@ def bench(machine, name):
     peak = next((rate for part, rate in PEAK_TFLOPS.items() if part in machine.gpu), None)
     values = {"tokens_per_s": said["tokens_per_s"], "share": 100 * said["tflops"] / peak if peak else None}
     idle = said.get("device_idle_share_at_least")
-    text = text_of(said, values, peak, idle)
+    text = text_of(said, values, peak, idle) + planned(machine, name, config, sets, said)
     if floor and peak and values[floor[0]] < floor[1]:
         raise Failed(f"below {floor[1]:,.0f} {floor[2]}: {text}")
     if recorded and peak and (idle is None or not idle < MOST_IDLE):
         raise Failed(f"the GPU is idle too long, or the step was not recorded: {text}")
     return text
+
+
+def planned(machine, name, config, sets, said):
+    """What `plan` says of the step, with the machine as `bench hardware` has just measured it."""
+    file = machine.logs.parent / HARDWARE_FILE
+    if not file.is_file():
+        return ""
+    command = [machine.program, "plan", config, "-n", "1", "--hardware", file, "--json", *sets]
+    forecast = json.loads(machine.output(f"plan {name}", command, 60))["forecast"]
+    step, memory = forecast["time"]["seconds"], forecast["memory_gib"]["together"] * 2**30
+    return (f"; planned {step:.4g} s ({100 * (step / said['step_s']['median'] - 1):+.1f} %), {memory / 1e9:.1f} GB "
+            f"({100 * (memory / said['peak_memory_bytes'] - 1):+.1f} %)")
 
 
 def text_of(said, values, peak, idle):
@@ -116,7 +132,7 @@ def table(machine, name):
 
 
 def hardware(machine):
-    file = machine.logs.parent / "hardware.json"
+    file = machine.logs.parent / HARDWARE_FILE
     if machine.dry:
         return " ".join(HARDWARE)
     machine.output("bench hardware", [machine.program, *HARDWARE, "--output", file], 120)

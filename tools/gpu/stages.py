@@ -40,6 +40,7 @@ def live(machine, kept):
             yield check("tests", p.name, lambda p=p: run_gtest(machine, p, 120), pool=8)
     for p in last:
         yield check("tests", p.name, lambda p=p: run_gtest(machine, p, 60, apart=not machine.dry))
+    yield check("bench", "hardware", lambda: figures.hardware(machine))
     for name in figures.BENCHES:
         yield check("bench", name, lambda n=name: figures.bench(machine, n))
     for name in figures.TABLES:
@@ -73,7 +74,6 @@ def time(machine, kept):
     def check(group, name, function):
         return Check("time", group, name, 1, function)
 
-    yield check("bench", "hardware", lambda: figures.hardware(machine))
     for name in ("gpt2_124m_gpu", "llama_7b_gpu"):
         yield check("profile", name, lambda n=name: figures.profile(machine, n))
     for name in ("gpt2_124m_gpu", "llama_7b_gpu"):
