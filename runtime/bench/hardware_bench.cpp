@@ -74,7 +74,7 @@ double product_rate(const at::Device& device, at::ScalarType type, const Measure
 std::vector<MeasuredProduct> measure_products(const at::Device& device, at::ScalarType type) {
   std::vector<MeasuredProduct> list;
   // A GPU is given more tokens at a time, and wider models.
-  const double more_rows = device.is_cpu() ? 1 : 32, wider = device.is_cpu() ? 1 : 6;
+  const double more_rows = device.is_cpu() ? 1 : 64, wider = device.is_cpu() ? 1 : 8;
   for (const double rows : {64.0, 256.0, 1024.0})
     for (const auto& [out, in] :
          {std::pair{128.0, 128.0}, {384.0, 384.0}, {1024.0, 256.0}, {768.0, 768.0}, {1024.0, 1024.0}}) {
@@ -84,11 +84,6 @@ std::vector<MeasuredProduct> measure_products(const at::Device& device, at::Scal
     }
   return list;
 }
-
-struct AttentionRate {
-  double small = 0, large = 0;  // FLOP/s over positions as in kSmall and kLarge
-};
-constexpr int64_t kSmall = 128, kLarge = 1024;
 
 // On a GPU of as many rows and heads as keep it busy at any length, and heads of the usual size there.
 double attention_rate(const Attention& attention, const at::Device& device, int64_t seq) {
@@ -231,11 +226,13 @@ void measure_types(Hardware& hardware, const RankAlone& rank) {
     hardware.peak_tflops.set(dtype_name(other), times * fit.peak / 1e12);
   }
   const auto attention = make_default<Attention>(rank);
-  const double small = attention_rate(*attention, device, kSmall), large = attention_rate(*attention, device, kLarge);
+  const int64_t few = device.is_cpu() ? 128 : 512, many = 8 * few;
+  const double small = attention_rate(*attention, device, few), large = attention_rate(*attention, device, many);
   // rate(s) = r / (1 + h / s) through both points.
-  const double h = std::max(0.0, (large / small - 1) / (1.0 / kSmall - large / small / kLarge));
+  const double h =
+      std::max(0.0, (large / small - 1) / (1.0 / static_cast<double>(few) - large / small / static_cast<double>(many)));
   hardware.attention.half_seq = h;
-  hardware.attention.share = std::min(1.0, large * (1 + h / kLarge) / fit.peak);
+  hardware.attention.share = std::min(1.0, large * (1 + h / static_cast<double>(many)) / fit.peak);
 }
 
 // A GPU's host runs ahead of it, or has recorded the step.
