@@ -48,7 +48,7 @@ double typical(const at::Device& device, const TimedWork& work) {
   return spread_of(take_turns(device, {work}, kRounds).front()).median;
 }
 
-// Of products and attention in a training run: GPUs train in 16 bits, and attention's kernels there know no others.
+// Of products and attention in a training run: on GPUs those are of 16 bits.
 at::ScalarType trained_type(const at::Device& device) { return device.is_cpu() ? at::kFloat : at::kBFloat16; }
 
 // The three products of a layer, forward and backward.
@@ -225,9 +225,9 @@ void measure_types(Hardware& hardware, const RankAlone& rank) {
     const double times = other == type ? 1 : product_rate(device, other, products.back()) / products.back().rate;
     hardware.peak_tflops.set(dtype_name(other), times * fit.peak / 1e12);
   }
-  const auto attention = make_default<Attention>(rank);
   const int64_t few = device.is_cpu() ? 128 : 512, many = 8 * few;
-  const double small = attention_rate(*attention, device, few), large = attention_rate(*attention, device, many);
+  const double small = attention_rate(*make_default<Attention>(rank), device, few),
+               large = attention_rate(*make_default<Attention>(rank), device, many);  // each may choose for its length
   // rate(s) = r / (1 + h / s) through both points.
   const double h =
       std::max(0.0, (large / small - 1) / (1.0 / static_cast<double>(few) - large / small / static_cast<double>(many)));

@@ -130,18 +130,16 @@ class StepReport {
   // Of recorded steps: what lies between the replays, when the device has nothing to do. No mark tells when a replay
   // begins on the device, so that the time to launch it is not in it.
   double idle_share_at_least() const {
-    std::vector<double> shares;  // of each step: the first one that is watched may wait for its batch
-    for (const PhaseSeconds& step : measure_.phases) {
-      double idle = 0, all = 0;
+    double idle = 0, all = 0;
+    const size_t first = measure_.phases.size() > 1 ? 1 : 0;  // the first one waits for what begins to watch
+    for (size_t i = first; i < measure_.phases.size(); ++i)
       for (int p = 0; p < kPhases; ++p) {
         const auto phase = static_cast<Phase>(p);
-        all += step[static_cast<size_t>(p)];
-        if (phase != Phase::forward && phase != Phase::backward && phase != Phase::update)
-          idle += step[static_cast<size_t>(p)];
+        const double seconds = measure_.phases[i][static_cast<size_t>(p)];
+        all += seconds;
+        if (phase != Phase::forward && phase != Phase::backward && phase != Phase::update) idle += seconds;
       }
-      shares.push_back(idle / all);
-    }
-    return spread_of(std::move(shares)).median;
+    return idle / all;
   }
 
   Value peaks_value() const {

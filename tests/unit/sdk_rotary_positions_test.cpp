@@ -1,5 +1,7 @@
 #include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/equal.h>
+#include <ATen/ops/ones.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 #include <drivetrain/toolkit/ops/ops.h>
@@ -51,6 +53,31 @@ TEST(RotaryPositions, rows_with_positions_of_their_own_have_a_row_of_angles_for_
     const ops::RotaryTable own = positions.table(ctx, like);
     EXPECT_TRUE(at::equal(own.cos, whole.cos.index_select(0, ids)));
     EXPECT_TRUE(at::equal(own.sin, whole.sin.index_select(0, ids)));
+  }
+}
+
+// A device without numbers stands for a GPU.
+TEST(SplitHeads, are_views_of_the_product_on_a_gpu_where_nothing_is_added_or_turned) {
+  const at::Tensor qkv = at::empty({2, 5, (4 + 2 * 2) * 8}, at::TensorOptions(at::kBFloat16).device(at::kMeta));
+  const ops::Heads heads = ops::split_heads(qkv, {}, {}, 4, 2);
+  EXPECT_EQ(heads.q.sizes(), at::IntArrayRef({2, 5, 4, 8}));
+  EXPECT_EQ(heads.k.sizes(), at::IntArrayRef({2, 5, 2, 8}));
+  EXPECT_EQ(heads.v.sizes(), at::IntArrayRef({2, 5, 2, 8}));
+  int64_t column = 0;
+  for (const at::Tensor& part : {heads.q, heads.k, heads.v}) {
+    EXPECT_TRUE(part.is_alias_of(qkv));
+    EXPECT_EQ(part.strides(), at::IntArrayRef({5 * 64, 64, 8, 1}));
+    EXPECT_EQ(part.storage_offset(), column);
+    column += part.size(2) * 8;
+  }
+}
+
+TEST(SplitHeads, are_tensors_of_their_own_on_the_cpu) {
+  const at::Tensor qkv = at::ones({2, 5, (4 + 2 * 2) * 8});
+  const ops::Heads heads = ops::split_heads(qkv, {}, {}, 4, 2);
+  for (const at::Tensor& part : {heads.q, heads.k, heads.v}) {
+    EXPECT_FALSE(part.is_alias_of(qkv));
+    EXPECT_TRUE(part.is_contiguous());
   }
 }
 

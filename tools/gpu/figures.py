@@ -5,7 +5,7 @@ import json
 import re
 import shutil
 
-from machine import Failed, NotRun
+from machine import Failed, NotRun, OutOfTime
 
 PEAK_TFLOPS = {"H100": 989, "H200": 989}  # dense bfloat16, by a part of the GPU's name
 MOST_IDLE = 0.03  # of a recorded step, what may lie between its replays as far as marks show it
@@ -105,10 +105,13 @@ def planned(machine, name, config, sets, said):
     """What `plan` says of the step, with the machine as `bench hardware` has just measured it."""
     file = machine.logs.parent / HARDWARE_FILE
     if not file.is_file():
-        return ""
+        return f"; not planned: no {HARDWARE_FILE}"
     command = [machine.program, "plan", config, "-n", "1", "--hardware", file, "--json", *sets]
-    forecast = json.loads(machine.output(f"plan {name}", command, 60))["forecast"]
-    step, memory = forecast["time"]["seconds"], forecast["memory_gib"]["together"] * 2**30
+    try:
+        forecast = json.loads(machine.output(f"plan {name}", command, 60))["forecast"]
+        step, memory = forecast["time"]["seconds"], forecast["memory_gib"]["together"] * 2**30
+    except (Failed, OutOfTime, KeyError, ValueError) as e:  # the measured figures are there
+        return f"; not planned: {type(e).__name__} {e}"
     return (f"; planned {step:.4g} s ({100 * (step / said['step_s']['median'] - 1):+.1f} %), {memory / 1e9:.1f} GB "
             f"({100 * (memory / said['peak_memory_bytes'] - 1):+.1f} %)")
 
@@ -135,6 +138,7 @@ def hardware(machine):
     file = machine.logs.parent / HARDWARE_FILE
     if machine.dry:
         return " ".join(HARDWARE)
+    file.unlink(missing_ok=True)  # another machine's, perhaps
     machine.output("bench hardware", [machine.program, *HARDWARE, "--output", file], 120)
     said = json.loads(file.read_text())
     return "; ".join(f"{key} {said[key]}" for key in ("peak_tflops", "products", "attention", "memory", "pcie", "overheads") if key in said)

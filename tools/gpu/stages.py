@@ -60,6 +60,7 @@ def right(machine, kept):
         yield check("sanitizer", "compute-sanitizer", no_sanitizer)
         return
     for name, more, environment in (("a step", {}, {}), ("a step, blocks by autograd", {"fused_block": False}, {}),
+                                    ("a step, bfloat16", {"bf16": {"enabled": True}, "attention": "flash"}, {}),
                                     # What is freed too early is seen where LibTorch keeps no memory.
                                     ("a step, memory given back at once", {}, {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"})):
         yield check("sanitizer", f"memcheck {name}",
