@@ -4,23 +4,65 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/_scaled_mm.h>
 #include <ATen/ops/constant_pad_nd.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/reciprocal.h>
 
 #include <limits>
 
+#include <drivetrain/toolkit/ops/kernel_call.h>
+
+#include "kernels/eight_bits/eight_bits.h"
+
 namespace drivetrain::fp8 {
+namespace {
+
+// On the CPU numbers are checked, and LibTorch's passes will do.
+bool by_kernel(const at::Tensor& x) { return x.is_cuda() && ops::has_kernel(x); }
+constexpr auto kNotOnCpu = [](const auto&, int64_t, int64_t) {};
+
+at::Tensor maximum_by_kernel(const at::Tensor& given) {
+  const at::Tensor x = given.contiguous();
+  const at::TensorOptions numbers = x.options().dtype(at::kFloat);
+  const at::Tensor maxima = at::empty({kernels::kMostMaxima}, numbers), most = at::empty({}, numbers);
+  kernels::AbsoluteMaximum op;
+  op.x = ops::in(x), op.n = x.numel(), op.dtype = ops::kernel_dtype(x);
+  op.maxima = ops::out<float>(maxima), op.out = ops::out<float>(most);
+  ops::run(x, op, 0, 1, kNotOnCpu, DRIVETRAIN_CUDA_KERNEL(absolute_maximum_cuda), "absolute maximum");
+  return most;
+}
+
+// What is wanted of both; the other is left as it is.
+void cast_by_kernel(const at::Tensor& given, const at::Tensor& scale, at::ScalarType type, Scaled* rows,
+                    Scaled* columns) {
+  const at::Tensor x = given.contiguous(), inverse = at::reciprocal(scale);
+  const at::TensorOptions bytes = x.options().dtype(type);
+  kernels::EightBits op;
+  op.x = ops::in(x), op.scale = ops::in<float>(scale), op.n = x.size(0), op.k = x.size(1);
+  op.padded = kernels::blocks_of(op.n, kAlignment) * kAlignment;
+  op.e5m2 = type == at::kFloat8_e5m2, op.dtype = ops::kernel_dtype(x);
+  if (rows) *rows = {at::empty({op.n, op.k}, bytes), inverse}, op.rows = static_cast<uint8_t*>(ops::out(rows->values));
+  if (columns)
+    *columns = {at::empty({op.k, op.padded}, bytes), inverse},
+    op.columns = static_cast<uint8_t*>(ops::out(columns->values));
+  ops::run(x, op, 0, 1, kNotOnCpu, DRIVETRAIN_CUDA_KERNEL(eight_bits_cuda), "cast to 8 bits");
+}
+
+}  // namespace
 
 double largest(at::ScalarType type) { return type == at::kFloat8_e4m3fn ? 448 : 57344; }
 
 at::Tensor absolute_maximum(const at::Tensor& x) {
   const at::NoGradGuard off;
+  if (by_kernel(x)) return maximum_by_kernel(x);
   return at::linalg_vector_norm(x, std::numeric_limits<double>::infinity(), {}, false, at::kFloat);
 }
 
 Scaled cast(const at::Tensor& x, const at::Tensor& scale, at::ScalarType type) {
   const at::NoGradGuard off;
+  Scaled rows;
+  if (by_kernel(x)) return cast_by_kernel(x, scale, type, &rows, nullptr), rows;
   const double most = largest(type);
   return {(x.to(at::kFloat) * scale).clamp_(-most, most).to(type), at::reciprocal(scale)};
 }
@@ -43,6 +85,22 @@ Scaled transposed(const Scaled& t) {
   at::Tensor bytes = t.values.view(at::kByte).t();
   bytes = more > 0 ? at::constant_pad_nd(bytes, {0, more}) : bytes.contiguous();
   return {bytes.view(t.values.scalar_type()), t.inverse};
+}
+
+Scaled cast_transposed(const at::Tensor& x, const at::Tensor& scale, at::ScalarType type) {
+  const at::NoGradGuard off;
+  Scaled columns;
+  if (by_kernel(x)) return cast_by_kernel(x, scale, type, nullptr, &columns), columns;
+  return transposed(cast(x, scale, type));
+}
+
+Both cast_both(const at::Tensor& x, const at::Tensor& scale, at::ScalarType type) {
+  const at::NoGradGuard off;
+  Both both;
+  if (by_kernel(x)) return cast_by_kernel(x, scale, type, &both.rows, &both.columns), both;
+  both.rows = cast(x, scale, type);
+  both.columns = transposed(both.rows);
+  return both;
 }
 
 }  // namespace drivetrain::fp8

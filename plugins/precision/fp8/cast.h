@@ -25,6 +25,12 @@ struct Scaled {
 at::Tensor absolute_maximum(const at::Tensor& x);
 // `scale`: a float32 scalar.
 Scaled cast(const at::Tensor& x, const at::Tensor& scale, at::ScalarType type);
+// What transposed() makes of it, and both: on CUDA in one pass over x.
+Scaled cast_transposed(const at::Tensor& x, const at::Tensor& scale, at::ScalarType type);
+struct Both {
+  Scaled rows, columns;
+};
+Both cast_both(const at::Tensor& x, const at::Tensor& scale, at::ScalarType type);
 
 enum class Sums { fast, precise };  // of the tensor cores; one and the same on the CPU
 

@@ -38,26 +38,30 @@ class Fp8Linear final : public Linear {
   at::Tensor apply_backward(const at::Tensor& dy, const at::Tensor& x, const Options& options,
                             WeightWork& work) const override {
     const at::Tensor dy_NO = rows_of(dy);
-    const Scaled scaled_dy = cast(Role::gradient, dy_NO);
+    const bool turned = weight_->trainable && scaling_->recipe().wgrad;
+    const Both scaled_dy =
+        turned ? scaling_->cast_both(layer_, Role::gradient, dy_NO) : Both{cast(Role::gradient, dy_NO), {}};
     at::Tensor dx;
     if (options.wants_dx)
-      dx = product(scaled_dy, transposed(cast(Role::weight, weight_->tensor.detach())), dy.scalar_type(), Sums::precise)
+      dx = product(scaled_dy.rows, cast_transposed(Role::weight, weight_->tensor.detach()), dy.scalar_type(),
+                   Sums::precise)
                .view(x.sizes());
-    if (weight_->trainable) write_weight_grad(scaled_dy, dy_NO, x, work);
+    if (weight_->trainable) write_weight_grad(scaled_dy.columns, dy_NO, x, work);
     if (bias_ && options.add_bias && bias_->trainable) ops::accumulate_bias_grad(*bias_, dy_NO);
     return dx;
   }
 
  private:
   Scaled cast(Role role, const at::Tensor& t) const { return scaling_->cast(layer_, role, t); }
+  Scaled cast_transposed(Role role, const at::Tensor& t) const { return scaling_->cast_transposed(layer_, role, t); }
 
-  void write_weight_grad(const Scaled& scaled_dy, const at::Tensor& dy_NO, const at::Tensor& x,
-                         WeightWork& work) const {
+  // dy_ON: dy transposed, in 8 bits.
+  void write_weight_grad(const Scaled& dy_ON, const at::Tensor& dy_NO, const at::Tensor& x, WeightWork& work) const {
     if (!scaling_->recipe().wgrad)
       return work.run([weight = weight_, dy_NO, x] { accumulate_weight_grad(*weight, dy_NO, rows_of(x)); });
-    work.run([scaling = scaling_, layer = layer_, weight = weight_, scaled_dy, x] {
-      const Scaled scaled_x = scaling->cast(layer, Role::input, rows_of(x));
-      accumulate_grad(*weight, product(transposed(scaled_dy), transposed(scaled_x), at::kFloat, Sums::precise));
+    work.run([scaling = scaling_, layer = layer_, weight = weight_, dy_ON, x] {
+      const Scaled x_IN = scaling->cast_transposed(layer, Role::input, rows_of(x));
+      accumulate_grad(*weight, product(dy_ON, x_IN, at::kFloat, Sums::precise));
     });
   }
 

@@ -77,7 +77,7 @@ at::Tensor Scaling::scale_of(const at::Tensor& amax, at::ScalarType type) const 
   return at::where(amax > 0, scale.clamp_max(std::numeric_limits<float>::max()), at::ones_like(scale));
 }
 
-Scaled Scaling::cast(int64_t layer, Role role, const at::Tensor& x) const {
+Scaling::Scale Scaling::scale(int64_t layer, Role role, const at::Tensor& x) const {
   const at::NoGradGuard off;
   const at::ScalarType type = role == Role::gradient ? recipe_.backward : recipe_.forward;
   const at::Tensor amax = absolute_maximum(x);
@@ -89,8 +89,22 @@ Scaled Scaling::cast(int64_t layer, Role role, const at::Tensor& x) const {
     at::Tensor seen = seen_.select(0, place).select(0, static_cast<int64_t>(role));
     if (recording_) at::maximum_out(seen, seen, amax);
   }
-  const at::Tensor scale = scale_of(chosen, type);
-  return fp8::cast(x, scale + (amax - amax), type);
+  return {scale_of(chosen, type) + (amax - amax), type};
+}
+
+Scaled Scaling::cast(int64_t layer, Role role, const at::Tensor& x) const {
+  const Scale of = scale(layer, role, x);
+  return fp8::cast(x, of.value, of.type);
+}
+
+Scaled Scaling::cast_transposed(int64_t layer, Role role, const at::Tensor& x) const {
+  const Scale of = scale(layer, role, x);
+  return fp8::cast_transposed(x, of.value, of.type);
+}
+
+Both Scaling::cast_both(int64_t layer, Role role, const at::Tensor& x) const {
+  const Scale of = scale(layer, role, x);
+  return fp8::cast_both(x, of.value, of.type);
 }
 
 }  // namespace drivetrain::fp8

@@ -50,8 +50,15 @@ class Scaling {
 
   // x in 8 bits. Within a training step its amax is recorded; as often as one likes, it is a maximum.
   Scaled cast(int64_t layer, Role role, const at::Tensor& x) const;
+  Scaled cast_transposed(int64_t layer, Role role, const at::Tensor& x) const;
+  Both cast_both(int64_t layer, Role role, const at::Tensor& x) const;
 
  private:
+  struct Scale {
+    at::Tensor value;  // float32 scalar
+    at::ScalarType type;
+  };
+  Scale scale(int64_t layer, Role role, const at::Tensor& x) const;
   at::Tensor scale_of(const at::Tensor& amax, at::ScalarType type) const;
 
   const Recipe recipe_;

@@ -1,0 +1,170 @@
+// Casts to 8 bits on CUDA: a block reads a tile of 128 rows and 64 columns once, writes it as it lies, and transposed
+// by way of shared memory. Bytes moved per element: two for the maximum, two and one or two for the cast.
+#include "kernels/eight_bits/eight_bits.h"
+
+#include <cuda_fp8.h>
+
+#include "kernels/common/device.cuh"
+
+namespace drivetrain::kernels {
+namespace {
+
+constexpr int kThreads = 256;
+
+// --- maximum
+
+__device__ __forceinline__ float larger(float most, float x) { return x > most || x != x ? x : most; }
+
+// Every thread gets that of the block. All threads call it.
+__device__ __forceinline__ float block_maximum(float most) {
+  __shared__ float all[kThreads];
+  const int t = static_cast<int>(threadIdx.x);
+  all[t] = most;
+  for (int half = kThreads / 2; half > 0; half /= 2) {
+    __syncthreads();
+    if (t < half) all[t] = larger(all[t], all[t + half]);
+  }
+  __syncthreads();
+  return all[0];
+}
+
+template <class T, int W>
+__global__ void __launch_bounds__(kThreads) maxima_of_parts(AbsoluteMaximum op) {
+  constexpr int kFlight = 4;
+  const T* const x = static_cast<const T*>(op.x);
+  const int64_t step = static_cast<int64_t>(gridDim.x) * kThreads * W, packs = op.n / W * W;
+  float most = 0.0F;
+  for (int64_t first = (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) * W; first < packs;
+       first += kFlight * step) {
+    Pack<T, W> in[kFlight];
+#pragma unroll
+    for (int i = 0; i < kFlight; ++i)
+      if (first + i * step < packs) in[i] = load<W>(x + first + i * step);
+#pragma unroll
+    for (int i = 0; i < kFlight; ++i) {
+      if (first + i * step >= packs) continue;
+      float values[W];
+      widen(in[i], values);
+#pragma unroll
+      for (int k = 0; k < W; ++k) most = larger(most, fabsf(values[k]));
+    }
+  }
+  if (blockIdx.x == 0 && threadIdx.x < op.n - packs) most = larger(most, fabsf(widened(x[packs + threadIdx.x])));
+  most = block_maximum(most);
+  if (threadIdx.x == 0) op.maxima[blockIdx.x] = most;
+}
+
+__global__ void __launch_bounds__(kThreads) maximum_of_all(AbsoluteMaximum op, int parts) {
+  float most = 0.0F;
+  for (int i = static_cast<int>(threadIdx.x); i < parts; i += kThreads) most = larger(most, op.maxima[i]);
+  most = block_maximum(most);
+  if (threadIdx.x == 0) *op.out = most;
+}
+
+// --- cast
+
+constexpr int kTileRows = 128, kTileColumns = 64, kPad = 4, kBytes = 16;
+
+template <__nv_fp8_interpretation_t kType, int W>
+__device__ __forceinline__ void narrow_to_bytes(const float (&x)[W], float scale, uint8_t (&to)[W]) {
+  if constexpr (W == 1) {
+    to[0] = __nv_cvt_float_to_fp8(x[0] * scale, __NV_SATFINITE, kType);
+  } else {
+#pragma unroll
+    for (int i = 0; i < W; i += 2) {
+      const __nv_fp8x2_storage_t pair =
+          __nv_cvt_float2_to_fp8x2(make_float2(x[i] * scale, x[i + 1] * scale), __NV_SATFINITE, kType);
+      to[i] = static_cast<uint8_t>(pair & 0xff), to[i + 1] = static_cast<uint8_t>(pair >> 8);
+    }
+  }
+}
+
+template <int W>
+__device__ __forceinline__ void store_bytes(uint8_t* to, const uint8_t (&bytes)[W]) {
+  if constexpr (W == 1) {
+    *to = bytes[0];
+  } else {
+    Access<W> raw;
+    memcpy(&raw, bytes, W);
+    store_raw(reinterpret_cast<Access<W>*>(to), raw);
+  }
+}
+
+// A tile's columns, sixteen rows to a thread.
+__device__ __forceinline__ void write_columns(const EightBits& op,
+                                              const uint8_t (&tile)[kTileColumns][kTileRows + kPad], int64_t row,
+                                              int64_t column) {
+  constexpr int kParts = kTileRows / kBytes;
+  for (int i = static_cast<int>(threadIdx.x); i < kTileColumns * kParts; i += kThreads) {
+    const int c = i / kParts, r = i % kParts * kBytes;
+    if (column + c >= op.k || row + r >= op.padded) continue;
+    uint4 raw;
+    memcpy(&raw, &tile[c][r], sizeof raw);
+    store_raw(reinterpret_cast<uint4*>(op.columns + (column + c) * op.padded + row + r), raw);
+  }
+}
+
+template <class T, int W, __nv_fp8_interpretation_t kType>
+__global__ void __launch_bounds__(kThreads) cast_tiles(EightBits op, unsigned across) {
+  constexpr int kOfRow = kTileColumns / W, kAtOnce = kThreads / kOfRow;  // threads of a row; rows at a time
+  __shared__ __align__(4) uint8_t tile[kTileColumns][kTileRows + kPad];
+  const int64_t row = static_cast<int64_t>(blockIdx.x / across) * kTileRows,
+                column = static_cast<int64_t>(blockIdx.x % across) * kTileColumns;
+  const int c = static_cast<int>(threadIdx.x) % kOfRow * W, begin = static_cast<int>(threadIdx.x) / kOfRow;
+  const float scale = *op.scale;
+  const T* const x = static_cast<const T*>(op.x);
+  for (int r = begin; r < kTileRows; r += kAtOnce) {
+    const bool there = row + r < op.n && column + c < op.k;
+    const int64_t at = (row + r) * op.k + column + c;
+    uint8_t bytes[W] = {};
+    if (there) {
+      float values[W];
+      widen(load<W>(x + at), values);
+      narrow_to_bytes<kType>(values, scale, bytes);
+      if (op.rows) store_bytes(op.rows + at, bytes);
+    }
+    if (op.columns) {
+#pragma unroll
+      for (int i = 0; i < W; ++i) tile[c + i][r] = bytes[i];
+    }
+  }
+  if (!op.columns) return;
+  __syncthreads();
+  write_columns(op, tile, row, column);
+}
+
+template <class T, __nv_fp8_interpretation_t kType>
+int cast_as(const EightBits& op, void* stream) {
+  return with_width<T>(op.k, {op.x, op.rows}, [&](auto width) {
+    constexpr int W = decltype(width)::value;
+    const int64_t across = blocks_of(op.k, kTileColumns), rows = op.columns ? op.padded : op.n;
+    return launch(cast_tiles<T, W, kType>, across * blocks_of(rows, kTileRows), kThreads, stream, op,
+                  static_cast<unsigned>(across));
+  });
+}
+
+}  // namespace
+
+int absolute_maximum_cuda(const AbsoluteMaximum& op, void* stream) {
+  return with_type(op.dtype, [&](auto type) {
+    using T = typename decltype(type)::type;
+    const auto of_parts = [&](auto width) {
+      constexpr int W = decltype(width)::value;
+      const int64_t parts = std::clamp<int64_t>(blocks_of(op.n, int64_t{kThreads} * W), 1, kMostMaxima);
+      const int error = launch(maxima_of_parts<T, W>, parts, kThreads, stream, op);
+      return error ? error : launch(maximum_of_all, 1, kThreads, stream, op, static_cast<int>(parts));
+    };
+    return with_width<T>(kWidth<T>, {op.x}, of_parts);
+  });
+}
+
+int eight_bits_cuda(const EightBits& op, void* stream) {
+  if (op.columns && (op.padded < op.n || op.padded % kBytes != 0 || !aligned({op.columns})))
+    return cudaErrorInvalidValue;
+  return with_type(op.dtype, [&](auto type) {
+    using T = typename decltype(type)::type;
+    return op.e5m2 ? cast_as<T, __NV_E5M2>(op, stream) : cast_as<T, __NV_E4M3>(op, stream);
+  });
+}
+
+}  // namespace drivetrain::kernels
