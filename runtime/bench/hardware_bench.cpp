@@ -4,15 +4,10 @@
 // Alone it becomes `launch -n N --bench hardware`; with -n 1 there are no links to measure, and memory stands for them.
 #include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/add.h>
-#include <ATen/ops/addcdiv.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/empty_like.h>
-#include <ATen/ops/gelu.h>
-#include <ATen/ops/mm.h>
-#include <ATen/ops/native_layer_norm.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/rand.h>
-#include <ATen/ops/sqrt.h>
+#include <ATen/ops/zeros.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -24,11 +19,13 @@
 #include <drivetrain/communicator.h>
 #include <drivetrain/device.h>
 #include <drivetrain/toolkit/dtype_name.h>
+#include <drivetrain/toolkit/layers/linear.h>
 #include <drivetrain/toolkit/text.h>
 
-#include "bench/bandwidth.h"
+#include "bench/block_rates.h"
 #include "bench/collective_case.h"
 #include "bench/machine.h"
+#include "bench/memory_rates.h"
 #include "bench/product_fit.h"
 #include "bench/rank_alone.h"
 #include "device/device_runtime.h"
@@ -38,38 +35,11 @@ namespace drivetrain {
 namespace {
 
 constexpr double kGiB = 1024.0 * 1024 * 1024;
-constexpr double kPassBytes = 64 << 20;
 // Small operations that a block's forward or backward is made of, for the host's part of a visit.
 constexpr double kOperationsOfVisit = 40;
 
-// The middle of some rounds and not the fastest: then another rank may have been idle.
-double typical(const at::Device& device, const TimedWork& work) {
-  constexpr int64_t kRounds = 7;
-  return spread_of(take_turns(device, {work}, kRounds).front()).median;
-}
-
 // Of products and attention in a training run: on GPUs those are of 16 bits.
 at::ScalarType trained_type(const at::Device& device) { return device.is_cpu() ? at::kFloat : at::kBFloat16; }
-
-// The three products of a layer, forward and backward.
-double product_rate(const at::Device& device, at::ScalarType type, const MeasuredProduct& shape) {
-  const auto options = at::TensorOptions(type).device(device);
-  const auto rows = static_cast<int64_t>(shape.rows), out = static_cast<int64_t>(shape.out),
-             in = static_cast<int64_t>(shape.in);
-  const auto numbers = [&](int64_t a, int64_t b) {
-    return at::rand({a, b}, at::TensorOptions(at::kFloat).device(device)).to(options.dtype(type));
-  };
-  const at::Tensor x = numbers(rows, in), w = numbers(out, in), dy = numbers(rows, out);
-  const at::Tensor y = at::empty({rows, out}, options), dx = at::empty({rows, in}, options),
-                   dw = at::empty({out, in}, options);
-  const double seconds = typical(device, [=] {
-    at::Tensor to_y = y, to_dx = dx, to_dw = dw;
-    at::mm_out(to_y, x, w.t());
-    at::mm_out(to_dx, dy, w);
-    at::mm_out(to_dw, dy.t(), x);
-  });
-  return 6 * shape.rows * shape.out * shape.in / seconds;
-}
 
 std::vector<MeasuredProduct> measure_products(const at::Device& device, at::ScalarType type) {
   std::vector<MeasuredProduct> list;
@@ -85,9 +55,12 @@ std::vector<MeasuredProduct> measure_products(const at::Device& device, at::Scal
   return list;
 }
 
+constexpr int64_t kPositions = 1024;  // of all rows together on a processor
+
 // On a GPU of as many rows and heads as keep it busy at any length, and heads of the usual size there.
 double attention_rate(const Attention& attention, const at::Device& device, int64_t seq) {
-  const int64_t rows = device.is_cpu() ? 1 : 16, heads = device.is_cpu() ? 8 : 16, size = device.is_cpu() ? 64 : 128;
+  const int64_t rows = device.is_cpu() ? kPositions / seq : 16, heads = device.is_cpu() ? 8 : 16,
+                size = device.is_cpu() ? 64 : 128;
   const auto numbers = [&] {
     return at::rand({rows, seq, heads, size}, at::TensorOptions(at::kFloat).device(device))
         .sub(0.5)
@@ -96,42 +69,11 @@ double attention_rate(const Attention& attention, const at::Device& device, int6
   const at::Tensor q = numbers(), k = numbers(), v = numbers(), dout = numbers();
   AttentionArgs args;
   args.scale = 1 / std::sqrt(static_cast<double>(size)), args.causal = true;
-  const double seconds = typical(device, [&] {
+  const double seconds = typical_seconds(device, [&] {
     AttentionState state = attention.forward(q, k, v, args);
     attention.backward(dout, state, args);
   });
   return 3.5 * 2 * static_cast<double>(rows * heads * size) * static_cast<double>(seq * seq) / seconds;
-}
-
-// Bytes per second of passes as blocks make them between their products: a norm, a sum, an activation function. On a
-// processor their arithmetic takes longer than their bytes.
-double arithmetic_rate(const at::Device& device) {
-  constexpr int64_t kColumns = 1024;
-  const int64_t rows = device.is_cpu() ? 512 : 32768;  // more than a GPU's cache
-  const at::ScalarType type = trained_type(device);
-  const auto options = at::TensorOptions(type).device(device);
-  const at::Tensor x = at::rand({rows, kColumns}, options), y = at::rand({rows, kColumns}, options),
-                   gain = at::rand({kColumns}, options);
-  at::Tensor sum = at::empty_like(x), active = at::empty_like(x);
-  const double seconds = typical(device, [&] {
-    at::add_out(sum, x, y);
-    at::native_layer_norm(sum, {kColumns}, gain, gain, 1e-5);
-    at::gelu_out(active, x, "tanh");
-  });
-  return (3 + 2 + 2) * static_cast<double>(c10::elementSize(type)) * static_cast<double>(rows * kColumns) / seconds;
-}
-
-// The same of an update with two moments: a root, a quotient and a sum over arrays that no cache holds.
-double update_rate(const at::Device& device) {
-  const auto options = at::TensorOptions(at::kFloat).device(device);
-  const auto elements = static_cast<int64_t>(kPassBytes / 4);
-  at::Tensor value = at::rand({elements}, options), root = at::empty_like(value);
-  const at::Tensor moment = at::rand({elements}, options), square = at::rand({elements}, options).add(1.0);
-  const double seconds = typical(device, [&] {
-    at::sqrt_out(root, square);
-    at::addcdiv_out(value, value, moment, root, -1e-6);
-  });
-  return 6 * 4 * static_cast<double>(elements) / seconds;
 }
 
 // What a run gets whose config names none.
@@ -148,6 +90,24 @@ std::shared_ptr<Kind> make_default(const RankAlone& rank) {
   const std::string name = default_name(rank, Kind::kKind);
   return rank.registry().create<Kind>(name, rank.registry().options(Kind::kKind, name).defaults().get(),
                                       rank.services());
+}
+
+// What a rank waits in a short call for itself and for others, which do not come at the same time after `products`
+// products, and may be asleep then. The mean of many calls and of all ranks: whoever is late does not wait.
+double waiting_after_work(const at::Device& device, Group& group, int64_t products, int64_t calls) {
+  constexpr int64_t kSize = 1024;
+  const at::TensorOptions options = at::TensorOptions(at::kFloat).device(device);
+  const at::Tensor x = at::rand({kSize, kSize}, options), message = at::zeros({kSize}, options);
+  const auto call = [&] { group.all_reduce(message)->wait(); };
+  call();
+  double waiting = 0;
+  for (int64_t i = 0; i < calls; ++i) {
+    for (int64_t j = 0; j < products; ++j) product(x, x);
+    waiting += seconds_of(device, call);
+  }
+  at::Tensor sum = at::full({1}, waiting, options);
+  group.all_reduce(sum)->wait();
+  return sum.item<double>() / static_cast<double>(group.size() * calls);
 }
 
 LinkRates measure_link(const RankAlone& rank, double memory_gb_per_s) {
@@ -175,7 +135,12 @@ LinkRates measure_link(const RankAlone& rank, double memory_gb_per_s) {
   };
   const int64_t large = 16 << 20, n = rank.environment().world_size;
   link.gb_per_s = bus_factor("all_reduce", n) * static_cast<double>(large) / seconds_of_call(large, 3) / 1e9;
-  link.latency_us = seconds_of_call(4096, 200) / static_cast<double>(2 * (n - 1)) * 1e6;
+  if (!rank.device().is_cpu()) {  // which sends while its host goes on
+    link.latency_us = seconds_of_call(4096, 200) / static_cast<double>(2 * (n - 1)) * 1e6;
+    return link;
+  }
+  link.latency_us = waiting_after_work(rank.device(), *group, 1, 100) / static_cast<double>(2 * (n - 1)) * 1e6;
+  link.rank_latency_us = waiting_after_work(rank.device(), *group, 10, 10) / static_cast<double>(n) * 1e6;
   return link;
 }
 
@@ -186,25 +151,16 @@ LinkRates measure_pcie(const at::Device& device) {
                    there = at::empty({kLarge}, at::TensorOptions(at::kByte).device(device));
   const auto seconds_of_copies = [&](int64_t bytes) {
     at::Tensor to_device = there.narrow(0, 0, bytes), to_host = here.narrow(0, 0, bytes);
-    return typical(device,
-                   [=] {
-                     to_device.copy_(to_host, /*non_blocking=*/true);
-                     to_host.copy_(to_device, /*non_blocking=*/true);
-                   }) /
+    return typical_seconds(device,
+                           [=] {
+                             to_device.copy_(to_host, /*non_blocking=*/true);
+                             to_host.copy_(to_device, /*non_blocking=*/true);
+                           }) /
            2;
   };
   return {.gb_per_s = static_cast<double>(kLarge) / seconds_of_copies(kLarge) / 1e9,
           .share = 1,
           .latency_us = seconds_of_copies(1) * 1e6};
-}
-
-MemoryRates measure_memory_rates(const at::Device& device) {
-  MemoryRates rates;
-  Bandwidth bandwidth(device);
-  const MemoryLoops& loops = bandwidth.loops_at(kPassBytes);
-  rates.gb_per_s = loops.bytes.front() / typical(device, loops.works.front()) / 1e9;
-  rates.share = std::min(1.0, update_rate(device) / (rates.gb_per_s * 1e9));
-  return rates;
 }
 
 double memory_of_rank(const RankAlone& rank) {
@@ -238,9 +194,7 @@ void measure_types(Hardware& hardware, const RankAlone& rank) {
 // A GPU's host runs ahead of it, or has recorded the step.
 double visit_us(const at::Device& device) {
   if (!device.is_cpu()) return 0;
-  MeasuredProduct tiny = {4, 4, 4, 0};
-  tiny.rate = product_rate(device, at::kFloat, tiny);
-  return kOperationsOfVisit * 6 * 64 / tiny.rate / 3 * 1e6;
+  return kOperationsOfVisit * operation_seconds(device) * 1e6;
 }
 
 Hardware measure_hardware(const RankAlone& rank) {
@@ -250,11 +204,10 @@ Hardware measure_hardware(const RankAlone& rank) {
   hardware.ranks_per_host = rank.environment().local_size;
   hardware.hosts = std::max<int64_t>(1, rank.environment().world_size / std::max<int64_t>(1, hardware.ranks_per_host));
   measure_types(hardware, rank);
-  hardware.memory = measure_memory_rates(rank.device());
-  hardware.memory.arithmetic_share = std::min(1.0, arithmetic_rate(rank.device()) / (hardware.memory.gb_per_s * 1e9));
+  hardware.memory = measure_memory_rates(rank);
   hardware.memory.gib = memory_of_rank(rank);
-  const MemoryRates host = rank.device().is_cpu() ? hardware.memory : measure_memory_rates(at::kCPU);
-  hardware.host_memory = {host.gb_per_s, host.share};
+  hardware.host_memory = {hardware.memory.gb_per_s, hardware.memory.share};
+  if (!rank.device().is_cpu()) hardware.host_memory = measure_host_memory();
   hardware.host_link = measure_link(rank, hardware.memory.gb_per_s);
   hardware.network = hardware.host_link;
   hardware.pcie = rank.device().is_cpu() ? hardware.host_link : measure_pcie(rank.device());
@@ -269,11 +222,21 @@ std::string lines_of(const Hardware& h) {
   text += formatted("  of it %.0f %% at full size, half at %.0f rows or %.0f columns\n", 100 * h.products.share,
                     h.products.half_rows, h.products.half_width);
   text += formatted("  attention at %.0f %%, half at %.0f positions\n", 100 * h.attention.share, h.attention.half_seq);
-  text += formatted(
-      "  memory %.2f GB/s, of it %.0f %% in an update and %.0f %% in passes with arithmetic, %.2f GiB per rank\n",
-      h.memory.gb_per_s, 100 * h.memory.share, 100 * h.memory.arithmetic_share, h.memory.gib);
-  text += formatted("  between ranks %.2f GB/s on the bus, %.1f us\n", h.host_link.gb_per_s, h.host_link.latency_us);
+  text += formatted("  memory %.2f GB/s, of it %.0f %% in an update, %.0f %% in passes with arithmetic and ",
+                    h.memory.gb_per_s, 100 * h.memory.share, 100 * h.memory.arithmetic_share);
+  text += formatted("%.0f %% in a norm, %.2f GiB per rank\n", 100 * h.memory.norm_share, h.memory.gib);
+  text += formatted("  between ranks %.2f GB/s on the bus, %.1f us, and %.1f us at the end of a step\n",
+                    h.host_link.gb_per_s, h.host_link.latency_us, h.host_link.rank_latency_us);
   return h.device == "cpu" ? text + formatted("  host %.0f us per visit of a unit\n", h.overheads.unit_us) : text;
+}
+
+std::string name_of(const RankAlone& rank, const BenchMachine& machine) {
+  const int64_t ranks = rank.environment().world_size;
+  if (DeviceRuntime* const device = device_runtime())
+    return concat(device->facts(static_cast<int>(rank.environment().local_rank)).name, ", ", ranks,
+                  ranks == 1 ? " rank" : " ranks");
+  return concat(machine.processor, ", ", ranks, " ranks of ", at::get_num_threads(),
+                at::get_num_threads() == 1 ? " thread" : " threads");
 }
 
 void write_file(const std::string& path, const Hardware& hardware) {
@@ -293,8 +256,7 @@ BenchReport bench_hardware(const BenchArguments& arguments) {
   rank.meet(Value::object());
   const BenchMachine machine = describe_machine();  // every rank waits here, so that nobody is seen at work
   Hardware hardware = measure_hardware(rank);
-  hardware.name = concat(machine.processor, ", ", environment.world_size, " ranks of ", at::get_num_threads(),
-                         at::get_num_threads() == 1 ? " thread" : " threads");
+  hardware.name = name_of(rank, machine);
   hardware.about = machine.idle ? "Written by drivetrain bench hardware."
                                 : "Written by drivetrain bench hardware while others were at work: measure again.";
   BenchReport report = report_on("hardware", machine);

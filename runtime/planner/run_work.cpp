@@ -157,7 +157,7 @@ double update_bytes(const RunPlan& plan) {
 // The norm reads the gradients before, which are on the rank's device wherever they are updated.
 void add_update(StepWork& work, const RunPlan& plan) {
   (plan.update.on_host ? work.host_updated_bytes : work.updated_bytes) = update_bytes(plan);
-  work.updated_bytes += plan.updated_elements * size_of(plan.dtypes.types.grad);
+  work.norm_bytes = plan.updated_elements * size_of(plan.dtypes.types.grad);
   for (const PlanRecord::Copies& said : plan.copies)
     if (said.traffic.bytes > 0) work.copies.push_back(said.traffic);
 }

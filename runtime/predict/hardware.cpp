@@ -48,6 +48,8 @@ OptionTable memory_table() {
       .field("arithmetic_share", &MemoryRates::arithmetic_share,
              "share in passes with arithmetic, such as norms and activation functions; 0: as share")
       .range(0, kMostShare)
+      .field("norm_share", &MemoryRates::norm_share, "share in the norm of gradients, which only reads; 0: as share")
+      .range(0, kMostShare)
       .field("gib", &MemoryRates::gib, "memory that a rank may use, GiB")
       .required()
       .range(1e-6, kMostRate);

@@ -28,6 +28,7 @@ struct MemoryRates {
   double gb_per_s = 0, share = 0, gib = 0;
   // The share in passes with arithmetic, as norms and activation functions: a processor's take longer than their bytes.
   double arithmetic_share = 0;  // 0: as `share`
+  double norm_share = 0;        // the share in the sum of squares of gradients; 0: as `share`
 };
 
 // What a rank's share of its host's memory gives the processors that update what lies there.
@@ -70,9 +71,11 @@ struct Hardware {
   double pcie_rate() const { return pcie.gb_per_s * 1e9 * pcie.share; }
   // Error(config) with file, key and remedy where the file does not say it.
   DRIVETRAIN_INTERNAL double host_memory_rate() const;
-  double pass_rate() const {
-    return memory.gb_per_s * 1e9 * (memory.arithmetic_share > 0 ? memory.arithmetic_share : memory.share);
-  }
+  double pass_rate() const { return memory.gb_per_s * 1e9 * or_share(memory.arithmetic_share); }
+  double norm_rate() const { return memory.gb_per_s * 1e9 * or_share(memory.norm_share); }
+
+ private:
+  double or_share(double share) const { return share > 0 ? share : memory.share; }
 };
 
 DRIVETRAIN_INTERNAL const OptionTable& hardware_table();

@@ -118,6 +118,7 @@ StepTime step_time(const StepWork& work, const Hardware& hardware, double model_
     add(time, std::move(part));
   }
   add(time, {"waiting for the slowest rank", hardware.network.rank_latency_us * 1e-6 * work.gradient_ranks});
+  add(time, {"norm of gradients", work.norm_bytes / hardware.norm_rate()});
   double update = work.updated_bytes / hardware.memory_rate();
   if (work.host_updated_bytes > 0) update += work.host_updated_bytes / hardware.host_memory_rate();
   add(time, {"optimizer", update});

@@ -45,6 +45,7 @@ struct StepWork {
   double bubble = 0;                                        // idle time of the pipeline over busy time
   // Of one step.
   double updated_bytes = 0;       // what the optimizer reads and writes in the memory of the rank
+  double norm_bytes = 0;          // of gradients, which their norm reads before
   double host_updated_bytes = 0;  // and in its host's, where the device has its own
   double gradient_ranks = 0;      // over which gradients are summed
   double fixed_s = 0;             // what the profile of another system says comes on top

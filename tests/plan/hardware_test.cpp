@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "bench/optimizer_step.h"
 #include "bench/product_fit.h"
 #include "predict/hardware.h"
 
@@ -74,6 +75,20 @@ TEST_F(HardwareFile, every_rate_that_is_missing_is_named_with_its_place_and_what
   expect_says(refusal(written(value)), {"machine.json:1:1  network.gb_per_s", "network.latency_us", "is missing"});
 }
 
+TEST_F(HardwareFile, shares_of_kinds_of_passes_are_those_of_updates_unless_given) {
+  Value value = whole();
+  for (const char* share : {"arithmetic_share", "norm_share"}) member(value, "memory")->erase(share);
+  const Hardware plain = read_hardware(written(value), kFolder);
+  EXPECT_EQ(plain.pass_rate(), plain.memory_rate());
+  EXPECT_EQ(plain.norm_rate(), plain.memory_rate());
+  member(value, "memory")->set("arithmetic_share", 0.25), member(value, "memory")->set("norm_share", 0.125);
+  const Hardware given = read_hardware(written(value), kFolder);
+  EXPECT_EQ(given.memory_rate(), plain.memory_rate());
+  EXPECT_EQ(given.pass_rate(), 2 * given.norm_rate());
+  member(value, "memory")->set("norm_share", 1.5);
+  expect_says(refusal(written(value)), {"memory.norm_share", "machine.json:"});
+}
+
 TEST_F(HardwareFile, what_is_out_of_range_unknown_or_of_another_type_is_refused) {
   Value value = whole();
   member(value, "memory")->set("gb_per_s", 0);
@@ -100,6 +115,20 @@ TEST(ProductFit, finds_the_numbers_that_rates_were_made_with) {
   EXPECT_EQ(fit.rates.half_rows, 32);
   EXPECT_EQ(fit.rates.half_width, 16);
   EXPECT_NEAR(fit.peak * fit.rates.share, 1e11, 1);
+}
+
+TEST(OptimizerPieces, are_cut_as_asked_and_cover_all_in_place) {
+  const OptimizerPieces pieces(10, {2, 2}, at::kCPU);
+  ASSERT_EQ(pieces.chunk.size(), 3u);
+  EXPECT_EQ(pieces.chunk[1].layout.global_shape, (std::vector<int64_t>{2, 2}));
+  EXPECT_EQ(pieces.chunk[2].layout.global_shape, (std::vector<int64_t>{2}));
+  int64_t begin = 0;
+  for (const Trainable& piece : pieces.chunk) {
+    EXPECT_EQ(piece.value.data_ptr<float>(), pieces.value.data_ptr<float>() + begin);
+    EXPECT_EQ(piece.grad.data_ptr<float>(), pieces.grad.data_ptr<float>() + begin);
+    begin += piece.grad.numel();
+  }
+  EXPECT_EQ(begin, 10);
 }
 
 }  // namespace

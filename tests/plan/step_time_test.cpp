@@ -1,6 +1,7 @@
 // The time of a step: closed formulas of its parts, and what must hold on any machine.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "predict/row_prediction.h"
@@ -94,6 +95,23 @@ TEST(StepTime, parts_sum_up_to_the_step_and_what_is_hidden_is_beside_it) {
   double all = 0;
   for (const TimePart& part : time_of(r, h).parts) all += part.seconds;
   EXPECT_NEAR(all, sum + hidden, 1e-9) << "what nothing covers is waited for";
+}
+
+TEST(StepTime, the_norm_of_gradients_has_a_rate_of_its_own_or_that_of_updates) {
+  Hardware h = ideal();
+  h.memory = {.gb_per_s = 100, .share = 0.5, .gib = 80};
+  StepWork work = work_of(row(), system());
+  work.updated_bytes = 6e9;
+  const double without = step_time(work, h, 1).seconds;
+  work.norm_bytes = 1e9;
+  EXPECT_NEAR(step_time(work, h, 1).seconds - without, 1e9 / 50e9, 1e-9);
+  h.memory.norm_share = 0.2;
+  const StepTime time = step_time(work, h, 1);
+  EXPECT_NEAR(time.seconds - without, 1e9 / 20e9, 1e-9);
+  const auto norm = std::find_if(time.parts.begin(), time.parts.end(),
+                                 [](const TimePart& part) { return part.what == "norm of gradients"; });
+  ASSERT_NE(norm, time.parts.end());
+  EXPECT_NEAR(norm->seconds, 1e9 / 20e9, 1e-9);
 }
 
 TEST(StepTime, a_faster_machine_is_never_slower) {
