@@ -56,7 +56,7 @@ TEST_F(Installed, gpu_check_finds_everything_there_and_startable) {
   EXPECT_EQ(ran.code, 0) << ran.output;
   expect_says(ran.output,
               {"| check | result | figures |", "live / train: configs | starts", "right / paths: configs | starts",
-               "tests: device_gpu_test | starts", "not run: \"device\": \"cuda\"", "train: float32, 2 ranks | starts",
+               "train: float32, 2 ranks | starts", "tests: device_gpu_test | starts", "not run: \"device\": \"cuda\"",
                "bench: llama_7b_gpu | starts", "paths: recompute offload | starts", "sanitizer: racecheck kernels_",
                "profile: gpt2_124m_gpu | starts", "peer: llama_7b_gpu | starts", "everything is there and starts"});
 }
@@ -68,7 +68,7 @@ TEST_F(Installed, gpu_check_fails_where_something_is_missing_or_there_is_no_gpu)
                             moved("tools/gpu_check") + " --logs " + path("logs");
   const Ran dry = run_shell(check + " --dry-run --only bench");
   EXPECT_EQ(dry.code, 1) << dry.output;
-  expect_says(dry.output, {"bench: llama_7b_gpu | FAILED", "llama_7b_gpu.json is not there", "2 failed"});
+  expect_says(dry.output, {"bench: llama_7b_gpu | FAILED", "llama_7b_gpu.json is not there", "3 failed"});
   fs::remove_all(path("logs"));
   for (const auto& entry : fs::directory_iterator(moved("tests")))  // one of them is enough
     if (entry.path().filename().string() != "device_gpu_test" && entry.is_regular_file()) fs::remove(entry.path());
