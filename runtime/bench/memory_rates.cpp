@@ -71,7 +71,10 @@ struct EndRates {
 EndRates measure_end(const RankAlone& rank) {
   const at::Device device = rank.device();
   const auto optimizer = optimizer_with_two_moments(rank);
-  if (!optimizer) return {update_rate(device), update_rate(device)};
+  if (!optimizer) {
+    const double update = update_rate(device);
+    return {update, update};
+  }
   const OptimizerPieces pieces(kEndElements, {1024, 1024}, device);
   OptimizerStep end(optimizer, pieces, device);
   const at::Tensor x = at::rand({1024, 1024}, pieces.value.options());

@@ -131,7 +131,7 @@ class StepReport {
   // begins on the device, so that the time to launch it is not in it.
   double idle_share_at_least() const {
     double idle = 0, all = 0;
-    const size_t first = measure_.phases.size() > 1 ? 1 : 0;  // the first one waits for what begins to watch
+    const size_t first = measure_.phases.size() > 1 ? 1 : 0;  // the first one may wait for its batch
     for (size_t i = first; i < measure_.phases.size(); ++i)
       for (int p = 0; p < kPhases; ++p) {
         const auto phase = static_cast<Phase>(p);

@@ -124,6 +124,8 @@ class Network:
 
     def __init__(self, folder, names, net="10.77.0"):
         self.folder = pathlib.Path(folder)
+        if self.folder.resolve().parts[1:2] == ("tmp",):
+            raise RuntimeError(f"hosts of a test have a /tmp of their own and would not see {self.folder}: build this tree outside of /tmp")
         self.hosts = {}
         self.switch = Host("switch", "")
         try:

@@ -20,7 +20,6 @@ namespace {
 
 // On the CPU numbers are checked, and LibTorch's passes will do.
 bool by_kernel(const at::Tensor& x) { return x.is_cuda() && ops::has_kernel(x); }
-constexpr auto kNotOnCpu = [](const auto&, int64_t, int64_t) {};
 
 at::Tensor maximum_by_kernel(const at::Tensor& given) {
   const at::Tensor x = given.contiguous();
@@ -29,7 +28,7 @@ at::Tensor maximum_by_kernel(const at::Tensor& given) {
   kernels::AbsoluteMaximum op;
   op.x = ops::in(x), op.n = x.numel(), op.dtype = ops::kernel_dtype(x);
   op.maxima = ops::out<float>(maxima), op.out = ops::out<float>(most);
-  ops::run(x, op, 0, 1, kNotOnCpu, DRIVETRAIN_CUDA_KERNEL(absolute_maximum_cuda), "absolute maximum");
+  check_launch(DRIVETRAIN_CUDA_KERNEL(absolute_maximum_cuda)(op, current_stream(x.device())), "absolute maximum");
   return most;
 }
 
@@ -42,11 +41,10 @@ void cast_by_kernel(const at::Tensor& given, const at::Tensor& scale, at::Scalar
   op.x = ops::in(x), op.scale = ops::in<float>(scale), op.n = x.size(0), op.k = x.size(1);
   op.padded = kernels::blocks_of(op.n, kAlignment) * kAlignment;
   op.e5m2 = type == at::kFloat8_e5m2, op.dtype = ops::kernel_dtype(x);
-  if (rows) *rows = {at::empty({op.n, op.k}, bytes), inverse}, op.rows = static_cast<uint8_t*>(ops::out(rows->values));
+  if (rows) *rows = {at::empty({op.n, op.k}, bytes), inverse}, op.rows = ops::out<uint8_t>(rows->values);
   if (columns)
-    *columns = {at::empty({op.k, op.padded}, bytes), inverse},
-    op.columns = static_cast<uint8_t*>(ops::out(columns->values));
-  ops::run(x, op, 0, 1, kNotOnCpu, DRIVETRAIN_CUDA_KERNEL(eight_bits_cuda), "cast to 8 bits");
+    *columns = {at::empty({op.k, op.padded}, bytes), inverse}, op.columns = ops::out<uint8_t>(columns->values);
+  check_launch(DRIVETRAIN_CUDA_KERNEL(eight_bits_cuda)(op, current_stream(x.device())), "cast to 8 bits");
 }
 
 }  // namespace
