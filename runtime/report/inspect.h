@@ -18,7 +18,7 @@ DRIVETRAIN_INTERNAL int inspect_command(const cli::Arguments& arguments);
 std::string inspect_table(const Registry& registry, const std::string& kind);  // kind "": all
 std::string inspect_entry(const Registry& registry, const Found& found);       // opens the library
 std::string inspect_file_text(const PluginFile& file);
-Value inspect_table_json(const Registry& registry, const std::string& kind);
+Value inspect_table_json(const Registry& registry, const std::string& kind);  // opens the libraries, for the options
 Value inspect_entry_json(const Registry& registry, const Found& found);
 Value inspect_file_json(const PluginFile& file);
 

@@ -1,4 +1,6 @@
 // The same for editors and scripts.
+#include <drivetrain/error.h>
+
 #include "plugin/kinds.h"
 #include "plugin/trust.h"
 #include "report/declared.h"
@@ -93,6 +95,26 @@ void add_declared(const Declared& declared, Value& v) {
   v.set("needs", lines_value(declared.needs));
 }
 
+void add_options(const OptionTable& table, Value& v) {
+  v.set("options", options_of_table(table));
+  Value redirects = Value::object();
+  for (const OptionRedirect& r : table.redirects()) redirects.set(r.name, r.message);
+  v.set("other_names", redirects);
+}
+
+// One of a list, which one plugin that cannot be opened must not end.
+Value listed(const Registry& registry, const Found& found) {
+  Value v = found_value(found);
+  if (found.state != Found::usable) return v;
+  try {
+    add_options(registry.options(found.entry.kind, found.entry.name), v);
+  } catch (const Error& e) {
+    v.set("state", state_name(Found::refused));
+    v.set("reason", e.what());
+  }
+  return v;
+}
+
 // The headers of the contract that the library's sources include, each with the digest that it was built against.
 Value headers_of(const PluginFile& file) {
   const Value* const headers = file.manifest.fingerprint.find("api");
@@ -106,7 +128,7 @@ Value options_of_table(const OptionTable& table) { return options_value(table, t
 Value inspect_table_json(const Registry& registry, const std::string& kind) {
   Value list = Value::array();
   for (const Found& found : registry.found())
-    if (kind.empty() || found.entry.kind == kind) list.items().push_back(found_value(found));
+    if (kind.empty() || found.entry.kind == kind) list.items().push_back(listed(registry, found));
   Value v = Value::object();
   v.set("plugins", list);
   return v;
@@ -118,11 +140,7 @@ Value inspect_entry_json(const Registry& registry, const Found& found) {
   v.set("fingerprint", fields_value(found.file->fields));
   v.set("headers", headers_of(*found.file));
   add_declared(declared_by(registry, found), v);
-  const OptionTable& table = registry.options(found.entry.kind, found.entry.name);
-  v.set("options", options_value(table, table.defaults().get()));
-  Value redirects = Value::object();
-  for (const OptionRedirect& r : table.redirects()) redirects.set(r.name, r.message);
-  v.set("other_names", redirects);
+  add_options(registry.options(found.entry.kind, found.entry.name), v);
   return v;
 }
 

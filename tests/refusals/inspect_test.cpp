@@ -62,6 +62,37 @@ TEST_F(InspectTest, json_and_schema_can_be_parsed) {
   EXPECT_EQ(schema.find("type")->as_string(), "object");
 }
 
+TEST_F(InspectTest, the_list_as_json_has_the_options_of_each) {
+  const Value list = parse_json(inspect({"monitor", "--json", "--plugin-path", good}), "list");
+  for (const Value& listed : list.find("plugins")->items()) {
+    ASSERT_EQ(listed.find("state")->as_string(), "usable") << listed.to_json();
+    const std::string id = "monitor/" + listed.find("name")->as_string();
+    const Value one = parse_json(inspect({id, "--json", "--plugin-path", good}), id);
+    for (const char* key : {"options", "other_names"}) {
+      ASSERT_TRUE(listed.find(key) && one.find(key)) << id << " " << key;
+      EXPECT_TRUE(*listed.find(key) == *one.find(key)) << id << " " << key;
+    }
+  }
+}
+
+// Only its code shows that it cannot be used; the others are listed all the same.
+TEST_F(InspectTest, a_plugin_that_cannot_be_opened_does_not_end_the_list) {
+  copy("wrong_table", "bad/monitor_wrong_table.so");
+  const Value list =
+      parse_json(inspect({"monitor", "--json", "--plugin-path", folder("bad"), "--plugin-path", good}), "list");
+  std::map<std::string, std::string> states;
+  for (const Value& listed : list.find("plugins")->items())
+    if (listed.find("origin")->as_string() != "installed")
+      states[listed.find("name")->as_string() + " " + listed.find("library")->as_string()] =
+          listed.find("state")->as_string() + (listed.find("options") ? " with options" : " without options");
+  EXPECT_EQ(states, (std::map<std::string, std::string>{{"toy monitor_wrong_table", "refused without options"},
+                                                        {"toy monitor_good", "shadowed without options"},
+                                                        {"throws monitor_good", "usable with options"},
+                                                        {"refuses monitor_good", "usable with options"},
+                                                        {"nobody monitor_good", "usable with options"}}));
+  EXPECT_EQ(exit_code, 0);
+}
+
 TEST_F(InspectTest, mistakes_are_named) {
   expect_has(inspect({"monitr"}), {"there is no kind \"monitr\"", "did you mean \"monitor\"?"});
   EXPECT_EQ(code, ErrorCode::config);
