@@ -3,8 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <filesystem>
-#include <fstream>
 #include <map>
 #include <optional>
 #include <regex>
@@ -12,36 +10,14 @@
 
 #include "config/load.h"
 #include "config/places.h"
+#include "configs/config_files.h"
 #include "plan/plan_run.h"
 #include "report/plan_text.h"
-#include "support/train_threads.h"
 
 namespace drivetrain::test {
 namespace {
 
-namespace fs = std::filesystem;
-
 static_assert(std::is_copy_constructible_v<RunPlan> && std::is_copy_assignable_v<RunPlan>);
-
-std::vector<std::string> configs() {
-  std::vector<std::string> names;
-  for (const auto& file : fs::directory_iterator(DRIVETRAIN_SOURCE_DIR "/configs"))
-    if (file.path().extension() == ".json" && file.path().stem() != "known_sections" &&
-        file.path().stem() != "deepspeed_keys")
-      names.push_back(file.path().stem());
-  std::sort(names.begin(), names.end());
-  return names;
-}
-
-std::string path_of(const std::string& name) { return DRIVETRAIN_SOURCE_DIR "/configs/" + name + ".json"; }
-
-// As the file says in its comment.
-int64_t ranks_of(const std::string& name) {
-  std::ifstream file(path_of(name));
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
-  std::smatch match;
-  return std::regex_search(text, match, std::regex("launch -n ([0-9]+) ")) ? std::stoll(match[1]) : 1;
-}
 
 // Nothing where the device of the config has no plugins in this build.
 std::optional<RunPlan> plan_of(const std::string& name) {
@@ -49,10 +25,7 @@ std::optional<RunPlan> plan_of(const std::string& name) {
   Value config = load_config(path_of(name), {}, problems);
   expand_places(config);
   const RunSettings settings = read_run_settings(config, path_of(name), problems);
-  const auto known = built_plugins().known();
-  if (settings.device != "cpu" &&
-      std::none_of(known.begin(), known.end(), [&](const auto& k) { return k.device == settings.device; }))
-    return std::nullopt;
+  if (!has_plugins_for(settings.device)) return std::nullopt;
   auto chosen = choose_plugins(config, built_plugins(), settings.device, problems);
   problems.throw_if_any();
   RankSetup setup{{}, make_local_store(), make_console_log({.level = LogLevel::error})};
@@ -176,12 +149,8 @@ TEST(PlanJsonOf, a_copy_is_the_same_once_the_run_is_gone) {
   EXPECT_FALSE(copy.to_json() == plan.to_json());
 }
 
-INSTANTIATE_TEST_SUITE_P(Of, PlanJson, testing::ValuesIn(configs()), [](const auto& info) {
-  std::string name = info.param;
-  std::replace_if(
-      name.begin(), name.end(), [](char c) { return c == '.' || c == '-'; }, '_');
-  return name;
-});
+INSTANTIATE_TEST_SUITE_P(Of, PlanJson, testing::ValuesIn(configs_in("")),
+                         [](const auto& info) { return identifier(info.param); });
 
 }  // namespace
 }  // namespace drivetrain::test

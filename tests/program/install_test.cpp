@@ -1,4 +1,6 @@
 // The install tree on another machine: copied elsewhere, with libraries of its own, checked by tools/gpu_check.
+#include <memory>
+
 #include <drivetrain/value.h>
 #include "program/program_fixture.h"
 
@@ -9,16 +11,25 @@ namespace fs = std::filesystem;
 
 class Installed : public ProgramTest {
  protected:
-  // Installed in one folder, used from another.
-  Installed() {
-    const std::string install = "cmake --install " DRIVETRAIN_BUILD_DIR " --strip --prefix " + path("first");
+  // Installed in one folder, used from others: once for all tests, each of which has the files under names of its own,
+  // as stripping all libraries takes longer than what is tested.
+  static void SetUpTestSuite() {
+    install_ = std::make_unique<TempFolder>();
+    const std::string install = "cmake --install " DRIVETRAIN_BUILD_DIR " --strip --prefix " + install_->path("first");
     for (const std::string& command : {install, install + " --component gpu_tests"}) {
       const Ran ran = run_shell(command);
-      EXPECT_EQ(ran.code, 0) << ran.output;
+      ASSERT_EQ(ran.code, 0) << ran.output;
     }
-    fs::rename(path("first"), path("moved"));
+    fs::rename(install_->path("first"), install_->path("second"));
+  }
+  static void TearDownTestSuite() { install_.reset(); }
+  Installed() {
+    const Ran ran = run_shell("cp -al " + install_->path("second") + " " + path("moved"));
+    EXPECT_EQ(ran.code, 0) << ran.output;
   }
   std::string moved(const std::string& name) const { return path("moved/" + name); }
+
+  inline static std::unique_ptr<TempFolder> install_;
 };
 
 TEST_F(Installed, trains_elsewhere_with_the_libraries_it_carries) {
