@@ -10,9 +10,10 @@ namespace drivetrain::test {
 
 struct ShardingStrategy {
   const char* name;
-  const char* plugin;    // what the sections must lead to
-  const char* sections;  // added to a config
-  int ranks = 1;         // a multiple of which it wants
+  const char* plugin;              // what the sections must lead to
+  const char* sections;            // added to a config
+  int ranks = 1;                   // a multiple of which it wants
+  bool sums_in_two_steps = false;  // inside groups of that many ranks, then across them
 };
 
 inline const std::vector<ShardingStrategy>& sharding_strategies() {
@@ -35,19 +36,19 @@ inline const std::vector<ShardingStrategy>& sharding_strategies() {
        R"({"data_parallel": {"type": "fsdp", "params": {"reshard_after_forward": false, "prefetch": 0}}})"},
       {"zero stage 1, group_size 1", "zero", R"({"zero_optimization": {"stage": 1, "group_size": 1}})"},
       {"zero stage 1, group_size 2", "zero",
-       R"({"zero_optimization": {"stage": 1, "group_size": 2, "reduce_bucket_size": 3000}})", 2},
+       R"({"zero_optimization": {"stage": 1, "group_size": 2, "reduce_bucket_size": 3000}})", 2, true},
       {"zero stage 2, group_size 2", "zero",
-       R"({"zero_optimization": {"stage": 2, "group_size": 2, "reduce_bucket_size": 3000}})", 2},
+       R"({"zero_optimization": {"stage": 2, "group_size": 2, "reduce_bucket_size": 3000}})", 2, true},
       {"zero stage 3, mics_shard_size 2", "zero",
        R"({"zero_optimization": {"stage": 3, "mics_shard_size": 2, "reduce_bucket_size": 3000,
            "stage3_prefetch_bucket_size": 4000, "stage3_param_persistence_threshold": 100}})",
-       2},
+       2, true},
       {"zero stage 3, zero_hpz_partition_size 2", "zero",
        R"({"zero_optimization": {"stage": 3, "zero_hpz_partition_size": 2, "reduce_bucket_size": 3000,
            "stage3_prefetch_bucket_size": 4000, "stage3_param_persistence_threshold": 100}})",
        2},
       {"fsdp, shard_group_size 2", "fsdp",
-       R"({"data_parallel": {"type": "fsdp", "params": {"shard_group_size": 2, "prefetch": 2}}})", 2},
+       R"({"data_parallel": {"type": "fsdp", "params": {"shard_group_size": 2, "prefetch": 2}}})", 2, true},
   };
   return list;
 }
