@@ -14,41 +14,68 @@ namespace {
 
 constexpr int kCases = 30;
 
-class RandomConfig : public ::testing::TestWithParam<int> {
- protected:
-  RandomConfig() : c(draw_case(GetParam())), batches(folder.path("batches.safetensors")) {
-    at::set_num_threads(1);
-    write_batches(c, batches);
+// A case and its runs, which several tests look at. A run is made once, but where a test asks for another of the same.
+class CaseRuns {
+ public:
+  explicit CaseRuns(int index) : c(draw_case(index)), batches_(folder_.path("batches.safetensors")) {
+    write_batches(c, batches_);
   }
 
-  RunResult run(Value config, int ranks) {
-    config.set("output_dir", folder.path("run" + std::to_string(runs_++)));
-    return run_threads(config, ranks);
+  const RunResult& initial(int ranks) {
+    return once(
+        concat("initial", ranks), [&] { return initial_config(c, ranks, batches_); }, ranks);
   }
-  RunResult initial(int ranks) { return run(initial_config(c, ranks, batches), ranks); }
-  RunResult train(int ranks, const std::string& attention, bool fused_block = true) {
-    Value config = train_config(c, ranks, attention, batches, start());
-    if (!fused_block) config.set("fused_block", false);
-    return run(config, ranks);
+  const RunResult& train(int ranks, const std::string& attention, bool fused_block = true, int time = 1) {
+    const auto config = [&] {
+      Value config = train_config(c, ranks, attention, batches_, start());
+      if (!fused_block) config.set("fused_block", false);
+      return config;
+    };
+    return once(concat(attention, ranks, fused_block ? "" : "_own_blocks", "_", time), config, ranks);
   }
+  std::string config_text() { return train_config(c, 1, "standard", batches_, start()).to_json(); }
 
-  // The folder a case trains from; empty: the config's own initial values.
-  std::string start() {
-    const std::string moved = folder.path("moved");
-    if (!c.from_folder) return {};
-    if (!std::filesystem::exists(moved)) write_moved_folder(c, initial(1).final_folder(), moved);
-    return moved;
-  }
   Weights start_weights() {
     return read_weights(c.from_folder ? start() + "/model.safetensors" : initial(1).weights_file());
   }
 
-  const TempFolder folder;
   const Case c;
-  const std::string batches;
 
  private:
-  int runs_ = 0;
+  // The folder a case trains from; empty: the config's own initial values.
+  std::string start() {
+    const std::string moved = folder_.path("moved");
+    if (!c.from_folder) return {};
+    if (!std::filesystem::exists(moved)) write_moved_folder(c, initial(1).final_folder(), moved);
+    return moved;
+  }
+
+  template <class MakeConfig>
+  const RunResult& once(const std::string& name, const MakeConfig& make_config, int ranks) {
+    if (const auto made = runs_.find(name); made != runs_.end()) return made->second;
+    Value config = make_config();
+    config.set("output_dir", folder_.path(name));
+    return runs_[name] = run_threads(config, ranks);
+  }
+
+  const TempFolder folder_;
+  const std::string batches_;
+  std::map<std::string, RunResult> runs_;
+};
+
+class RandomConfig : public ::testing::TestWithParam<int> {
+ protected:
+  RandomConfig() : runs(of(GetParam())), c(runs.c) {}
+
+  CaseRuns& runs;
+  const Case& c;
+
+ private:
+  static CaseRuns& of(int index) {
+    at::set_num_threads(1);
+    static std::map<int, CaseRuns> all;
+    return all.try_emplace(index, index).first->second;
+  }
 };
 
 std::string bytes_of(const std::string& path) {
@@ -58,12 +85,15 @@ std::string bytes_of(const std::string& path) {
 
 void expect_agreement(const Distance& d, const char* what) { EXPECT_LE(d.largest(), 1) << what << d.where; }
 
+// Of flash attention and of the model's own blocks.
+int some_ranks(const Case& c) { return 1 << c.index % 3; }
+
 TEST_P(RandomConfig, agrees_over_ranks_attentions_and_with_plain_formulas) {
-  SCOPED_TRACE(train_config(c, 1, "standard", batches, start()).to_json());
-  const PlainRun plain = train_plainly(c, start_weights());
-  const PlainRun one = figures_of(train(1, "standard")), two = figures_of(train(2, "standard"));
-  const PlainRun four = figures_of(train(4, "standard")), flash = figures_of(train(c.index % 2 + 1, "flash"));
-  const PlainRun own_blocks = figures_of(train(c.index % 2 + 1, "standard", false));
+  SCOPED_TRACE(runs.config_text());
+  const PlainRun plain = train_plainly(c, runs.start_weights());
+  const PlainRun one = figures_of(runs.train(1, "standard")), two = figures_of(runs.train(2, "standard"));
+  const PlainRun four = figures_of(runs.train(4, "standard")), flash = figures_of(runs.train(some_ranks(c), "flash"));
+  const PlainRun own_blocks = figures_of(runs.train(some_ranks(c), "standard", false));
   expect_agreement(distance(one, plain, plain), "one rank and plain formulas");
   expect_agreement(distance(flash, plain, plain), "flash and plain formulas");
   expect_agreement(distance(own_blocks, plain, plain), "the model's blocks and plain formulas");
@@ -76,10 +106,10 @@ TEST_P(RandomConfig, agrees_over_ranks_attentions_and_with_plain_formulas) {
 }
 
 TEST_P(RandomConfig, gives_the_same_bits_when_run_twice) {
-  const int ranks = 1 << c.index % 3;
   const char* attention = c.index % 2 ? "standard" : "flash";
   const bool fused_block = c.index / 2 % 2 == 0;
-  const RunResult a = train(ranks, attention, fused_block), b = train(ranks, attention, fused_block);
+  const RunResult& a = runs.train(some_ranks(c), attention, fused_block);
+  const RunResult& b = runs.train(some_ranks(c), attention, fused_block, 2);
   ASSERT_EQ(a.metrics.size(), b.metrics.size());
   for (size_t i = 0; i < a.metrics.size(); ++i)
     for (const char* figure : {"loss", "grad_norm", "lr", "tokens"})
@@ -89,10 +119,10 @@ TEST_P(RandomConfig, gives_the_same_bits_when_run_twice) {
 }
 
 TEST_P(RandomConfig, starts_from_the_same_weights_on_any_number_of_ranks) {
-  const std::string one = bytes_of(initial(1).weights_file());
+  const std::string one = bytes_of(runs.initial(1).weights_file());
   EXPECT_GT(one.size(), 1000u);
-  EXPECT_TRUE(bytes_of(initial(2).weights_file()) == one);
-  EXPECT_TRUE(bytes_of(initial(4).weights_file()) == one);
+  EXPECT_TRUE(bytes_of(runs.initial(2).weights_file()) == one);
+  EXPECT_TRUE(bytes_of(runs.initial(4).weights_file()) == one);
 }
 
 TEST(RandomConfigs, cover_what_the_golden_ones_leave_out) {
@@ -139,7 +169,7 @@ const Mistake kMistakes[] = {
 class SampledConfig : public RandomConfig {};
 
 TEST_P(SampledConfig, shows_a_wrong_formula) {
-  const Weights weights = start_weights();
+  const Weights weights = runs.start_weights();
   const PlainRun right = train_plainly(c, weights);
   for (const Mistake& mistake : kMistakes) {
     if (!mistake.matters(c)) continue;
