@@ -29,7 +29,7 @@ ContextRank::ContextRank(const ContextTrial& trial, int64_t rank, const std::sha
                 .local_rank = rank,
                 .local_size = trial.ranks()} {
   if (trial.ranks() > 1)
-    communicator_ = installed_plugins().make<Communicator>("local", R"({"timeout_s": 20})", services_);
+    communicator_ = installed_plugins().make<Communicator>("local", R"({"timeout_s": 20, "spin": 0})", services_);
   inner_ = installed_plugins().make<Attention>(trial.attention, "{}", services_);
   if (trial.around) inner_ = trial.around(inner_);
   for (const ContextPart& part : trial.parts)

@@ -6,6 +6,8 @@
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
+#include <mutex>
+#include <tuple>
 
 #include <drivetrain/error.h>
 
@@ -61,46 +63,54 @@ static void add_toy_slopes(const std::string& name, int site, int64_t row, const
   }
 }
 
-ToyTruth::ToyTruth(at::ScalarType working, bool integers) : integers(integers), working_(working) {
-  for (const ToyParam& p : toy_params()) {
-    int64_t numel = 1;
-    for (const int64_t size : p.shape) numel *= size;
-    std::vector<float>& master = masters[p.name];
-    for (int64_t i = 0; i < numel; ++i) master.push_back(toy_initial(p.name, i));
-  }
+static std::vector<float> toy_initials(const ToyParam& p) {
+  int64_t numel = 1;
+  for (const int64_t size : p.shape) numel *= size;
+  std::vector<float> values;
+  for (int64_t i = 0; i < numel; ++i) values.push_back(toy_initial(p.name, i));
+  return values;
 }
 
-const std::vector<float>& ToyTruth::seen(const std::string& name) {
-  std::vector<float>& list = seen_[name];
-  if (list.empty()) {
-    at::Tensor t = at::empty({static_cast<int64_t>(masters[name].size())}, at::TensorOptions(at::kFloat));
-    std::copy(masters[name].begin(), masters[name].end(), t.mutable_data_ptr<float>());
-    t = t.to(working_).to(at::kFloat);
-    list.assign(t.const_data_ptr<float>(), t.const_data_ptr<float>() + t.numel());
-  }
-  return list;
+static std::vector<float> rounded(const std::vector<float>& values, at::ScalarType type) {
+  at::Tensor t = at::empty({static_cast<int64_t>(values.size())}, at::TensorOptions(at::kFloat));
+  std::copy(values.begin(), values.end(), t.mutable_data_ptr<float>());
+  t = t.to(type).to(at::kFloat);
+  return {t.const_data_ptr<float>(), t.const_data_ptr<float>() + t.numel()};
 }
 
-void ToyTruth::make_gradients(int64_t step, int64_t first, int64_t last) {
+static ToyStep make_toy_step(at::ScalarType working, bool integers, int64_t rows, int64_t step, const ToyStep* before) {
+  ToyStep made;
   for (const ToyParam& p : toy_params()) {
+    std::vector<float>& values = made.masters[p.name] = before ? before->masters.at(p.name) : toy_initials(p);
+    if (before && p.trainable)
+      for (size_t i = 0; i < values.size(); ++i)
+        values[i] -= ToyTruth::kRate * static_cast<float>(before->gradients.at(p.name)[i]);
+    const std::vector<float>& seen = made.seen[p.name] = rounded(values, working);
     if (!p.trainable) continue;
-    const std::vector<float>& values = seen(p.name);
-    std::vector<double>& sum = gradients[p.name];
+    std::vector<double>& sum = made.gradients[p.name];
     sum.assign(values.size(), 0);
-    for (int64_t row = first; row < last; ++row)
+    for (int64_t row = (step - 1) * rows; row < step * rows; ++row)
       for (int site = 0; toy_uses(p.name, step, row) && site < (p.name == std::string(kTied) ? 2 : 1); ++site)
-        add_toy_slopes(p.name, site, row, values, integers, sum.data());
+        add_toy_slopes(p.name, site, row, seen, integers, sum.data());
   }
+  return made;
 }
 
-void ToyTruth::update() {
-  for (const ToyParam& p : toy_params()) {
-    if (!p.trainable) continue;
-    std::vector<float>& master = masters[p.name];
-    for (size_t i = 0; i < master.size(); ++i) master[i] -= kRate * static_cast<float>(gradients[p.name][i]);
-  }
-  seen_.clear();
+static const ToyStep& toy_step(at::ScalarType working, bool integers, int64_t rows, int64_t step) {
+  static std::recursive_mutex mutex;
+  static std::map<std::tuple<at::ScalarType, bool, int64_t, int64_t>, ToyStep> all;
+  const std::lock_guard lock(mutex);
+  const auto key = std::make_tuple(working, integers, rows, step);
+  const auto found = all.find(key);
+  if (found != all.end()) return found->second;
+  const ToyStep* before = step > 1 ? &toy_step(working, integers, rows, step - 1) : nullptr;
+  return all[key] = make_toy_step(working, integers, rows, step, before);
 }
+
+ToyTruth::ToyTruth(at::ScalarType working, bool integers, int64_t rows)
+    : integers(integers), rows(rows), working_(working), now_(&toy_step(working, integers, rows, 1)) {}
+
+void ToyTruth::next() { now_ = &toy_step(working_, integers, rows, ++step_); }
 
 Tensors ToyUnit::forward(const Tensors& x, StepContext& ctx, Saved&) {
   for (const ParamPtr& param : params_) check(*param, ctx, "forward");
@@ -120,7 +130,7 @@ void ToyUnit::check(const Param& param, const StepContext& ctx, const char* dire
       concat(param.name, " of ", name(), ", ", direction, " of micro-batch ", ctx.visit().micro, ", step ", ctx.step());
   ASSERT_EQ(param.tensor.sizes(), at::IntArrayRef(param.layout.global_shape)) << where;
   const at::Tensor seen = param.tensor.detach().to(at::kFloat).contiguous();
-  const std::vector<float>& wanted = truth_.seen(param.name);
+  const std::vector<float>& wanted = truth_.now().seen.at(param.name);
   const float* found = seen.const_data_ptr<float>();
   const auto [bad, right] = std::mismatch(found, found + seen.numel(), wanted.begin());
   EXPECT_EQ(bad, found + seen.numel()) << where << ", element " << bad - found << " is " << *bad << ", wanted "
@@ -129,7 +139,7 @@ void ToyUnit::check(const Param& param, const StepContext& ctx, const char* dire
 
 void ToyUnit::add_gradient(Param& param, const StepContext& ctx) const {
   const int site = name() == "head" && param.name == kTied ? 1 : 0;
-  const std::vector<float>& values = truth_.seen(param.name);
+  const std::vector<float>& values = truth_.now().seen.at(param.name);
   at::Tensor gradient = at::zeros(param.layout.global_shape, at::TensorOptions(at::kFloat));
   float* sums = gradient.mutable_data_ptr<float>();
   bool used = false;

@@ -29,26 +29,29 @@ inline constexpr const char* kTied = "embed.weight";  // the head computes with 
 int64_t toy_number(uint64_t key, int64_t element, int64_t low, int64_t high);
 float toy_initial(const std::string& name, int64_t element);
 
-// What values are and gradients must be, computed on each rank from the formulas alone.
+// What values are before a step, and what gradients must be in it, from the formulas alone.
+struct ToyStep {
+  std::map<std::string, std::vector<float>> masters, seen;  // seen: as units see them
+  std::map<std::string, std::vector<double>> gradients;     // of the whole global batch
+};
+
+// The steps of a run with so many rows each, from the first one on. All ranks and all runs with the same rows and types
+// have the same, so each is made once per process. Any thread, of one object one at a time.
 class ToyTruth {
  public:
-  ToyTruth(at::ScalarType working, bool integers);
+  ToyTruth(at::ScalarType working, bool integers, int64_t rows);
 
-  // As units see it.
-  const std::vector<float>& seen(const std::string& name);
-
-  // Of rows [first, last), the whole global batch of a step.
-  void make_gradients(int64_t step, int64_t first, int64_t last);
-  void update();
+  const ToyStep& now() const { return *now_; }
+  void next();
 
   static constexpr float kRate = 0x1p-4f;  // three steps from multiples of 1/8 stay within float32's 24 bits
   const bool integers;                     // as all gradients are
-  std::map<std::string, std::vector<float>> masters;
-  std::map<std::string, std::vector<double>> gradients;
+  const int64_t rows;                      // of a step
 
  private:
   const at::ScalarType working_;
-  std::map<std::string, std::vector<float>> seen_;
+  int64_t step_ = 1;
+  const ToyStep* now_;
 };
 
 // One of the chain; x and dy are not used, since every unit adds to the loss by itself.

@@ -33,8 +33,11 @@ class DataParallelRank {
                   .local_rank = rank,
                   .local_size = trial.ranks,
                   .dtypes = {.param = trial.param, .grad = trial.grad, .reduce = trial.reduce}},
-        truth_(trial.param, trial.grad != at::kFloat || trial.reduce != at::kFloat) {
-    if (trial.ranks > 1) communicator_ = make<Communicator>("local", trial.share ? "{}" : R"({"share": false})");
+        truth_(trial.param, trial.grad != at::kFloat || trial.reduce != at::kFloat,
+               kRows * trial.accumulation * trial.ranks) {
+    // Other tests need the cores that waiting ranks would keep busy.
+    if (trial.ranks > 1)
+      communicator_ = make<Communicator>("local", concat(R"({"spin": 0, "share": )", trial.share ? "true}" : "false}"));
     plugin_ = trial.make ? trial.make(services_) : make<DataParallel>(trial.name, trial.options);
   }
 
@@ -69,7 +72,7 @@ class DataParallelRank {
     std::vector<Axis> axes;
     for (const bool known : {false, true}) {
       ModelFacts facts;
-      for (const auto& [name, master] : truth_.masters) facts.parameters += static_cast<int64_t>(master.size());
+      for (const auto& [name, master] : truth_.now().masters) facts.parameters += static_cast<int64_t>(master.size());
       facts.num_layers = 2;
       RunFacts run;
       run.world_size = trial_.ranks, run.rest_ranks = trial_.ranks;
@@ -221,8 +224,6 @@ class DataParallelRank {
     plugin_->step_begin(context_);
     visit_all();
     plugin_->flush_grads(context_);
-    const int64_t rows = kRows * trial_.accumulation * trial_.ranks;
-    truth_.make_gradients(step, (step - 1) * rows, step * rows);
     for (Trainables& chunk : chunks_) {
       for (Trainable& t : chunk) update(t, step);
       plugin_->after_update(chunk, context_);
@@ -230,13 +231,13 @@ class DataParallelRank {
     for (const Trainables& chunk : chunks_)
       for (const Trainable& t : chunk) t.param->restart_grad();
     plugin_->step_end(context_);
-    truth_.update();
+    truth_.next();
   }
 
   void update(Trainable& t, int64_t step) const {
     const at::Tensor grad = t.grad.to(at::kFloat);
     const float* g = grad.const_data_ptr<float>();
-    const double* wanted = truth_.gradients.at(t.param->name).data() + t.layout.begin;
+    const double* wanted = truth_.now().gradients.at(t.param->name).data() + t.layout.begin;
     for (int64_t i = 0; i < grad.numel(); ++i)
       if (g[i] != wanted[i]) {
         ADD_FAILURE() << "gradient of " << t.param->name << ", element " << t.layout.begin + i << ", step " << step

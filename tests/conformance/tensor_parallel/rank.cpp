@@ -66,7 +66,7 @@ class TensorParallelRank {
                   .local_rank = rank,
                   .local_size = trial.ranks} {
     if (trial.ranks > 1)
-      communicator_ = installed_plugins().make<Communicator>("local", R"({"timeout_s": 20})", services_);
+      communicator_ = installed_plugins().make<Communicator>("local", R"({"timeout_s": 20, "spin": 0})", services_);
     model_ = installed_plugins().make<Model>("gpt", trial.model, services_);
     if (trial.ranks > 1)
       plugin_ = installed_plugins().make<TensorParallel>(TensorParallel::kKind, trial.name,
