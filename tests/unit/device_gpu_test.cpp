@@ -1,4 +1,3 @@
-#include <ATen/Context.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/add.h>
 #include <ATen/ops/empty.h>
@@ -6,6 +5,7 @@
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
+#include <torch/../ATen/Context.h>
 
 #include <drivetrain/device.h>
 #include "device/device_runtime.h"

@@ -1,12 +1,12 @@
 // Products by whoever makes them on this processor, of every layout they get, against float64.
 #include <gtest/gtest.h>
 
-#include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
+#include <torch/../ATen/Context.h>
 
 #include <drivetrain/random.h>
 #include <drivetrain/toolkit/layers/linear.h>
