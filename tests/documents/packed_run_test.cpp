@@ -11,11 +11,11 @@
 namespace drivetrain::test {
 namespace {
 
-constexpr int64_t kSteps = 6, kBatch = 4;
+constexpr int64_t kRunSteps = 6, kBatch = 4;
 
 class PackedRun : public testing::Test {
  protected:
-  // Files of 3 to 62 bytes: two epochs and more in kSteps steps.
+  // Files of 3 to 62 bytes: two epochs and more in kRunSteps steps.
   PackedRun() {
     for (int i = 0; i < 40; ++i)
       std::ofstream(texts_.path(concat("d", i, ".txt")))
@@ -23,7 +23,7 @@ class PackedRun : public testing::Test {
   }
   Value config(const std::string& name, const std::string& method, const std::string& sections) {
     Value value =
-        parse_json(concat(R"({"seed": 7, "monitors": "jsonl", "save_final": false, "train_steps": )", kSteps, R"(,
+        parse_json(concat(R"({"seed": 7, "monitors": "jsonl", "save_final": false, "train_steps": )", kRunSteps, R"(,
       "train_batch_size": )",
                           kBatch, R"(, "model": {"type": "gpt", "params": {"num_layers": 2, "hidden_size": 32,
         "num_attention_heads": 4, "vocab_size": 256, "max_position_embeddings": 64, "position_embedding_type": "rope"}},
@@ -44,7 +44,7 @@ class PackedRun : public testing::Test {
 TEST_F(PackedRun, ranks_and_micro_batches_see_the_same_rows) {
   for (const char* method : {"best_fit", "fixed", "none"}) {
     const RunResult wanted = run_threads(config(concat(method, "1"), method, R"("gradient_accumulation_steps": 1)"), 1);
-    ASSERT_EQ(wanted.metrics.size(), static_cast<size_t>(kSteps));
+    ASSERT_EQ(wanted.metrics.size(), static_cast<size_t>(kRunSteps));
     for (const auto& [sections, ranks] :
          {std::pair(R"("gradient_accumulation_steps": 4)", 1),
           std::pair(R"("gradient_accumulation_steps": 1, "zero_optimization": {"stage": 3})", 4)}) {
@@ -67,9 +67,9 @@ TEST_F(PackedRun, ranks_and_micro_batches_see_the_same_rows) {
 
 TEST_F(PackedRun, a_run_goes_on_in_the_middle_of_an_epoch_on_other_ranks) {
   const Value one = config("one", "best_fit", R"("gradient_accumulation_steps": 2)");
-  const RunPart whole = run_part(one, 1, nullptr, kSteps), begun = run_part(one, 1, nullptr, 4);
+  const RunPart whole = run_part(one, 1, nullptr, kRunSteps), begun = run_part(one, 1, nullptr, 4);
   const RunPart rest =
-      run_part(config("two", "best_fit", R"("gradient_accumulation_steps": 1)"), 2, &begun.end, kSteps);
+      run_part(config("two", "best_fit", R"("gradient_accumulation_steps": 1)"), 2, &begun.end, kRunSteps);
   ASSERT_EQ(rest.figures.begin()->first, 5);
   for (const auto& [step, figures] : rest.figures) {
     EXPECT_NEAR(figures.first, whole.figures.at(step).first, 1e-5) << "loss of step " << step;

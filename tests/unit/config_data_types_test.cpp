@@ -5,13 +5,13 @@
 namespace drivetrain {
 namespace {
 
-RunSettings settings_of(const std::string& body, Problems& problems) {
+RunSettings typed_settings(const std::string& body, Problems& problems) {
   return read_run_settings(parse_json("{\"train_steps\": 1,\n" + body + "}", "a.json"), "a.json", problems);
 }
 
-std::string refusal(const std::string& body) {
+std::string refused(const std::string& body) {
   Problems problems;
-  settings_of(body, problems);
+  typed_settings(body, problems);
   return problems.text();
 }
 
@@ -20,9 +20,10 @@ TEST(DataTypes, Every_name_of_DeepSpeed_is_taken_and_nothing_is_chosen_by_defaul
                            "float16", "half", "torch.float16"}) {
     Problems problems;
     const std::string quoted = "\"" + std::string(name) + "\"";
-    const RunSettings s = settings_of("\"data_types\": {\"grad_accum_dtype\": " + quoted +
-                                          ", \"param_dtype\": " + quoted + "}, \"communication_data_type\": " + quoted,
-                                      problems);
+    const RunSettings s =
+        typed_settings("\"data_types\": {\"grad_accum_dtype\": " + quoted + ", \"param_dtype\": " + quoted +
+                           "}, \"communication_data_type\": " + quoted,
+                       problems);
     EXPECT_EQ(problems.text(), "");
     EXPECT_EQ(s.data_types.grad_accum, name);
     EXPECT_EQ(s.data_types.param, name);
@@ -33,22 +34,22 @@ TEST(DataTypes, Every_name_of_DeepSpeed_is_taken_and_nothing_is_chosen_by_defaul
        {"", R"("data_types": {})", R"("data_types": null)",
         R"("data_types": {"grad_accum_dtype": null, "param_dtype": null}, "communication_data_type": null)"}) {
     Problems problems;
-    const RunSettings s = settings_of(body, problems);
+    const RunSettings s = typed_settings(body, problems);
     EXPECT_EQ(problems.text(), "") << body;
     EXPECT_FALSE(s.data_types.grad_accum || s.data_types.param || s.communication_data_type) << body;
   }
 }
 
 TEST(DataTypes, Other_names_are_refused_with_those_that_are_known) {
-  EXPECT_HAS(refusal(R"("data_types": {"grad_accum_dtype": "fp8"})"),
+  EXPECT_HAS(refused(R"("data_types": {"grad_accum_dtype": "fp8"})"),
              "a.json:2:36  data_types.grad_accum_dtype is \"fp8\", but the run takes \"fp32\", \"bf16\", \"fp16\", "
              "\"float32\", ");
-  EXPECT_HAS(refusal(R"("communication_data_type": "int8")"),
+  EXPECT_HAS(refused(R"("communication_data_type": "int8")"),
              "communication_data_type is \"int8\", but the run takes \"fp32\", \"bf16\", ");
-  EXPECT_HAS(refusal(R"("communication_data_type": 16)"),
+  EXPECT_HAS(refused(R"("communication_data_type": 16)"),
              "communication_data_type of the run: expected string or null");
-  EXPECT_HAS(refusal(R"("data_types": {"grad_acum_dtype": "fp32"})"), "did you mean \"grad_accum_dtype\"");
-  EXPECT_HAS(refusal(R"("data_types": {"buffer_dtype": "fp32"})"), "there are no buffers beside parameters");
+  EXPECT_HAS(refused(R"("data_types": {"grad_acum_dtype": "fp32"})"), "did you mean \"grad_accum_dtype\"");
+  EXPECT_HAS(refused(R"("data_types": {"buffer_dtype": "fp32"})"), "there are no buffers beside parameters");
 }
 
 }  // namespace

@@ -60,7 +60,7 @@ Sharding parse_good(const std::string& text) {
   return *std::static_pointer_cast<Sharding>(options);
 }
 
-std::string problems_of(const std::string& text) {
+std::string option_problems(const std::string& text) {
   Problems problems;
   sharding_table().parse(parse_json(text, "a.json"), kOwner, "zero_optimization", problems);
   return problems.text();
@@ -80,57 +80,57 @@ TEST(Options, Good_sections_fill_the_struct_and_leave_defaults) {
 }
 
 TEST(Options, Unknown_keys_get_the_nearest_name_and_the_list) {
-  EXPECT_EQ(problems_of("{\"stage\": 1,\n  \"stgae\": 1}"),
+  EXPECT_EQ(option_problems("{\"stage\": 1,\n  \"stgae\": 1}"),
             "a.json:2:3  zero_optimization.stgae is not an option of data_parallel/split\n"
             "   did you mean \"stage\"?   known here: stage, reduce_bucket_size, momentum, betas, limit, mode, files, "
             "offload_optimizer");
-  EXPECT_EQ(problems_of(R"({"stage": 1, "offload_optimizer": {"devise": "cpu"}})"),
+  EXPECT_EQ(option_problems(R"({"stage": 1, "offload_optimizer": {"devise": "cpu"}})"),
             "a.json:1:36  zero_optimization.offload_optimizer.devise is not an option of data_parallel/split\n"
             "   did you mean \"device\"?   known here: device, pin_memory");
-  EXPECT_HAS(problems_of(R"({"stage": 1, "bucket_sise": 1})"), "did you mean \"bucket_size\"?");
-  EXPECT_FALSE(has(problems_of(R"({"stage": 1, "qwertz": 1})"), "did you mean"));
+  EXPECT_HAS(option_problems(R"({"stage": 1, "bucket_sise": 1})"), "did you mean \"bucket_size\"?");
+  EXPECT_FALSE(has(option_problems(R"({"stage": 1, "qwertz": 1})"), "did you mean"));
 }
 
 TEST(Options, Wrong_types_and_ranges_name_option_owner_and_both_sides) {
-  EXPECT_EQ(problems_of(R"({"stage": "two"})"),
+  EXPECT_EQ(option_problems(R"({"stage": "two"})"),
             "a.json:1:11  zero_optimization.stage of data_parallel/split: expected integer, found string \"two\"");
-  EXPECT_EQ(problems_of(R"({"stage": 1.5})"),
+  EXPECT_EQ(option_problems(R"({"stage": 1.5})"),
             "a.json:1:11  zero_optimization.stage of data_parallel/split: expected integer, found number 1.5");
-  EXPECT_EQ(problems_of(R"({"stage": 4})"),
+  EXPECT_EQ(option_problems(R"({"stage": 4})"),
             "a.json:1:11  zero_optimization.stage is 4, but data_parallel/split takes 0 to 3");
-  EXPECT_EQ(problems_of(R"({"stage": 1, "bucket_size": 0})"),
+  EXPECT_EQ(option_problems(R"({"stage": 1, "bucket_size": 0})"),
             "a.json:1:29  zero_optimization.bucket_size is 0, but data_parallel/split takes at least 1");
-  EXPECT_EQ(problems_of(R"({"stage": 1, "bucket_size": 1e19})"),
+  EXPECT_EQ(option_problems(R"({"stage": 1, "bucket_size": 1e19})"),
             "a.json:1:29  zero_optimization.bucket_size of data_parallel/split: 1e+19 is out of range for an integer");
-  EXPECT_EQ(problems_of(R"({"stage": 1, "betas": [0.9, "b"]})"),
+  EXPECT_EQ(option_problems(R"({"stage": 1, "betas": [0.9, "b"]})"),
             "a.json:1:29  zero_optimization.betas of data_parallel/split: expected number, found string \"b\"");
-  EXPECT_EQ(problems_of(R"({"stage": 1, "betas": [0.9, 1.5]})"),
+  EXPECT_EQ(option_problems(R"({"stage": 1, "betas": [0.9, 1.5]})"),
             "a.json:1:29  zero_optimization.betas[1] is 1.5, but data_parallel/split takes 0 to 1");
-  EXPECT_EQ(problems_of(R"({"stage": 1, "betas": [0.9]})"),
+  EXPECT_EQ(option_problems(R"({"stage": 1, "betas": [0.9]})"),
             "a.json:1:23  zero_optimization.betas of data_parallel/split: expected 2 elements, found 1");
-  EXPECT_EQ(problems_of(R"({"stage": 1, "betas": 0.9})"),
+  EXPECT_EQ(option_problems(R"({"stage": 1, "betas": 0.9})"),
             "a.json:1:23  zero_optimization.betas of data_parallel/split: expected list of number, found number 0.9");
   EXPECT_EQ(
-      problems_of(R"({"stage": 1, "limit": true})"),
+      option_problems(R"({"stage": 1, "limit": true})"),
       "a.json:1:23  zero_optimization.limit of data_parallel/split: expected integer or null, found boolean true");
-  EXPECT_EQ(problems_of(R"({"stage": 1, "mode": "exakt"})"),
+  EXPECT_EQ(option_problems(R"({"stage": 1, "mode": "exakt"})"),
             "a.json:1:22  zero_optimization.mode is \"exakt\", but data_parallel/split takes \"fast\" or \"Exact\"\n"
             "   did you mean \"Exact\"?");
-  EXPECT_EQ(problems_of(R"({"stage": 1, "offload_optimizer": true})"),
+  EXPECT_EQ(option_problems(R"({"stage": 1, "offload_optimizer": true})"),
             "a.json:1:35  zero_optimization.offload_optimizer of data_parallel/split: expected an object of options, "
             "found boolean true");
-  EXPECT_HAS(problems_of(R"({"stage": 1, "momentum": "auto"})"), "leave the key out for the default");
+  EXPECT_HAS(option_problems(R"({"stage": 1, "momentum": "auto"})"), "leave the key out for the default");
 }
 
 TEST(Options, A_missing_required_option_is_said_at_the_section) {
-  EXPECT_EQ(problems_of(" {}"),
+  EXPECT_EQ(option_problems(" {}"),
             "a.json:1:2  zero_optimization.stage is missing: data_parallel/split needs it (what is split)");
 }
 
 TEST(Options, Alias_and_name_together_must_agree) {
-  EXPECT_EQ(problems_of(R"({"stage": 1, "bucket_size": 2, "reduce_bucket_size": 2})"), "");
+  EXPECT_EQ(option_problems(R"({"stage": 1, "bucket_size": 2, "reduce_bucket_size": 2})"), "");
   EXPECT_EQ(
-      problems_of(R"({"stage": 1, "bucket_size": 2, "reduce_bucket_size": 3})"),
+      option_problems(R"({"stage": 1, "bucket_size": 2, "reduce_bucket_size": 3})"),
       "a.json:1:32  zero_optimization.reduce_bucket_size and zero_optimization.bucket_size (a.json:1:14) mean the "
       "same option and differ: 3 and 2\n   keep one of them");
 }
@@ -144,10 +144,10 @@ TEST(Options, Redirects_rename_with_a_note_or_refuse_with_the_reason) {
   ASSERT_EQ(problems.notes().size(), 1u);
   EXPECT_EQ(problems.notes()[0].message,
             "zero_optimization.bucket_elements of data_parallel/split: renamed to \"reduce_bucket_size\"");
-  EXPECT_EQ(problems_of(R"({"stage": 1, "sequential": false})"),
+  EXPECT_EQ(option_problems(R"({"stage": 1, "sequential": false})"),
             "a.json:1:14  zero_optimization.sequential of data_parallel/split: not in this version: gathers follow the "
             "program");
-  EXPECT_HAS(problems_of(R"({"stage": 1, "interval": 1})"), "belongs to recompute/full as \"every\"");
+  EXPECT_HAS(option_problems(R"({"stage": 1, "interval": 1})"), "belongs to recompute/full as \"every\"");
 }
 
 TEST(Options, Input_paths_are_relative_to_the_file_or_the_current_folder) {
@@ -301,7 +301,7 @@ TEST(OptionTable, A_table_that_contradicts_itself_is_told_by_option_and_value) {
 }
 
 TEST(Options, Keys_of_the_top_level_are_sent_back_there) {
-  EXPECT_HAS(problems_of(R"({"stage": 1, "gradient_clipping": 1})"),
+  EXPECT_HAS(option_problems(R"({"stage": 1, "gradient_clipping": 1})"),
              "\"gradient_clipping\" stands at the top level of the file");
 }
 

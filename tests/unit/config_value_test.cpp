@@ -9,7 +9,7 @@ namespace {
 
 Value parse(const std::string& text) { return parse_json(text, "a.json"); }
 
-std::string refusal(const std::string& text) {
+std::string parse_error(const std::string& text) {
   return config_error_of([&] { parse(text); });
 }
 
@@ -20,7 +20,8 @@ TEST(Value, Comments_and_trailing_commas_are_read) {
 
 TEST(Value, A_comment_without_an_end_is_refused) {
   for (const char* text : {"{ /* a", "{\"a\": 1, /* b", "{\"a\": 1 /*", "/* a", "{\"a\" /* b *"})
-    EXPECT_NE(refusal(text).find("not valid JSON: a comment without its end"), std::string::npos) << refusal(text);
+    EXPECT_NE(parse_error(text).find("not valid JSON: a comment without its end"), std::string::npos)
+        << parse_error(text);
 }
 
 TEST(Value, A_byte_order_mark_is_skipped) {
@@ -93,7 +94,7 @@ TEST(Value, Wrong_types_name_position_and_both_types) {
 }
 
 TEST(Value, Duplicate_keys_are_refused_at_every_level_with_both_positions) {
-  EXPECT_EQ(refusal("{\"a\": 1,\n \"b\": {\"c\": 1,\n  \"c\": 2},\n \"a\": 3}"),
+  EXPECT_EQ(parse_error("{\"a\": 1,\n \"b\": {\"c\": 1,\n  \"c\": 2},\n \"a\": 3}"),
             "a.json:3:3  key \"c\" is given twice; the first is at a.json:2:8\n   remove one of them\n"
             "a.json:4:2  key \"a\" is given twice; the first is at a.json:1:2\n   remove one of them");
 }
@@ -101,42 +102,43 @@ TEST(Value, Duplicate_keys_are_refused_at_every_level_with_both_positions) {
 // The JSON reader takes the second half of a surrogate pair alone, which is no character and could not be written.
 TEST(Value, Half_a_character_is_refused_in_keys_and_values) {
   for (const char* text : {R"({"a": "x\ude00"})", R"({"\udfff": 1})", R"(["\udc00\ud83d"])", R"(["\ud83d"])"})
-    EXPECT_NE(refusal(text), "") << text;
-  EXPECT_HAS(refusal(R"({"a": "x\ude00"})"), "a.json:1:7  ");
-  EXPECT_HAS(refusal(R"({"a": "x\ude00"})"), "half of a character");
+    EXPECT_NE(parse_error(text), "") << text;
+  EXPECT_HAS(parse_error(R"({"a": "x\ude00"})"), "a.json:1:7  ");
+  EXPECT_HAS(parse_error(R"({"a": "x\ude00"})"), "half of a character");
   EXPECT_EQ(parse_json(R"("\ud83d\ude00 \ud7ff")", "a.json").as_string(), "\xF0\x9F\x98\x80 \xED\x9F\xBF");
 }
 
 TEST(Value, Syntax_errors_say_where_and_what_was_found) {
-  EXPECT_HAS(refusal("{\"a\": 1\n \"b\": 2}"), "a.json:2:2  not valid JSON: missing a comma or '}'");
-  EXPECT_HAS(refusal("{\"a\": 1\n \"b\": 2}"), "found `\"b\": 2}`");
-  EXPECT_HAS(refusal("{\"a\": \"x}\n"), "a.json:1:7  not valid JSON: a string may not hold a line break");
-  EXPECT_HAS(refusal("{\"a\": \"x}"), "a.json:1:7  not valid JSON: missing a closing quotation mark");
-  EXPECT_HAS(refusal("{\"a\": 1}\n]"), "a.json:2:1  not valid JSON: the document root must not be followed");
-  EXPECT_HAS(refusal(""), "a.json:1:1  not valid JSON: the document is empty; found the end of the text");
-  EXPECT_HAS(refusal("{\"a\": 1"), "found the end of the text");
-  EXPECT_HAS(refusal("{\"a\": True}"), "write true");
-  EXPECT_HAS(refusal("{'a': 1}"), "not valid JSON: missing a name for object member");
-  EXPECT_HAS(refusal("{\"a\": 01}"), "not valid JSON");
-  EXPECT_HAS(refusal("{\"a\": \"\xFF\"}"), "not valid JSON");
+  EXPECT_HAS(parse_error("{\"a\": 1\n \"b\": 2}"), "a.json:2:2  not valid JSON: missing a comma or '}'");
+  EXPECT_HAS(parse_error("{\"a\": 1\n \"b\": 2}"), "found `\"b\": 2}`");
+  EXPECT_HAS(parse_error("{\"a\": \"x}\n"), "a.json:1:7  not valid JSON: a string may not hold a line break");
+  EXPECT_HAS(parse_error("{\"a\": \"x}"), "a.json:1:7  not valid JSON: missing a closing quotation mark");
+  EXPECT_HAS(parse_error("{\"a\": 1}\n]"), "a.json:2:1  not valid JSON: the document root must not be followed");
+  EXPECT_HAS(parse_error(""), "a.json:1:1  not valid JSON: the document is empty; found the end of the text");
+  EXPECT_HAS(parse_error("{\"a\": 1"), "found the end of the text");
+  EXPECT_HAS(parse_error("{\"a\": True}"), "write true");
+  EXPECT_HAS(parse_error("{'a': 1}"), "not valid JSON: missing a name for object member");
+  EXPECT_HAS(parse_error("{\"a\": 01}"), "not valid JSON");
+  EXPECT_HAS(parse_error("{\"a\": \"\xFF\"}"), "not valid JSON");
 }
 
 TEST(Value, Numbers_must_be_finite_and_in_range) {
   for (const char* text : {"NaN", "Infinity", "-Infinity", "nan"}) {
-    EXPECT_HAS(refusal(concat("[", text, "]")), "numbers must be finite");
+    EXPECT_HAS(parse_error(concat("[", text, "]")), "numbers must be finite");
   }
-  EXPECT_EQ(refusal("[9223372036854775808]"),
+  EXPECT_EQ(parse_error("[9223372036854775808]"),
             "a.json:1:2  number 9223372036854775808 is out of range for a 64-bit integer");
-  EXPECT_HAS(refusal("[1e999]"), "a.json:1:2  not valid JSON: number too big to be stored in double; found `1e999]`");
+  EXPECT_HAS(parse_error("[1e999]"),
+             "a.json:1:2  not valid JSON: number too big to be stored in double; found `1e999]`");
 }
 
 TEST(Value, Nesting_ends_at_128_levels) {
   EXPECT_NO_THROW(parse(std::string(128, '[') + std::string(128, ']')));
-  EXPECT_EQ(refusal(std::string(129, '[') + std::string(129, ']')), "a.json:1:129  nested deeper than 128 levels");
-  EXPECT_EQ(refusal(std::string(1'000'000, '[')), "a.json:1:129  nested deeper than 128 levels");
+  EXPECT_EQ(parse_error(std::string(129, '[') + std::string(129, ']')), "a.json:1:129  nested deeper than 128 levels");
+  EXPECT_EQ(parse_error(std::string(1'000'000, '[')), "a.json:1:129  nested deeper than 128 levels");
   std::string objects;
   for (int i = 0; i < 1'000'000; ++i) objects += "{\"a\":";
-  EXPECT_HAS(refusal(objects), "nested deeper than 128 levels");
+  EXPECT_HAS(parse_error(objects), "nested deeper than 128 levels");
 }
 
 class ValueFile : public ConfigFiles {};

@@ -20,7 +20,7 @@ namespace {
 
 using Words = std::vector<std::string>;
 
-cli::Arguments read(const std::string& command, const Words& words) {
+cli::Arguments parsed(const std::string& command, const Words& words) {
   Words line = cli::split(command, ' ');
   line.insert(line.end(), words.begin(), words.end());
   return cli::parse(line);
@@ -28,7 +28,7 @@ cli::Arguments read(const std::string& command, const Words& words) {
 
 std::string message(const std::string& command, const Words& words) {
   try {
-    const cli::Arguments arguments = read(command, words);
+    const cli::Arguments arguments = parsed(command, words);
     if (command == "launch") launch_request(arguments);
   } catch (const UsageError& e) {
     return e.what();
@@ -40,22 +40,22 @@ std::string message(const std::string& command, const Words& words) {
 
 TEST(CommandLine, options_may_stand_anywhere_and_are_handed_on_in_one_spelling) {
   const Words expected{"a.json", "--set", "x.y=[1, 2]", "--plan", "--set", "z=\"=\""};
-  EXPECT_EQ(read("train", {"a.json", "--set", "x.y=[1, 2]", "--plan", "--set=z=\"=\""}).as_words(), expected);
-  EXPECT_EQ(read("train", {"--set=x.y=[1, 2]", "--plan", "--set", "z=\"=\"", "a.json"}).as_words(), expected);
+  EXPECT_EQ(parsed("train", {"a.json", "--set", "x.y=[1, 2]", "--plan", "--set=z=\"=\""}).as_words(), expected);
+  EXPECT_EQ(parsed("train", {"--set=x.y=[1, 2]", "--plan", "--set", "z=\"=\"", "a.json"}).as_words(), expected);
 }
 
 TEST(CommandLine, dashes_and_underscores_in_option_names_are_the_same) {
-  EXPECT_EQ(read("train", {"--plugin_path", "p", "a.json"}).as_words(), (Words{"a.json", "--plugin-path", "p"}));
+  EXPECT_EQ(parsed("train", {"--plugin_path", "p", "a.json"}).as_words(), (Words{"a.json", "--plugin-path", "p"}));
 }
 
 TEST(CommandLine, a_value_may_look_like_an_option_or_be_empty) {
-  EXPECT_EQ(read("generate", {"run", "--prompt", "--tokens", "--tokens=3"}).as_words(),
+  EXPECT_EQ(parsed("generate", {"run", "--prompt", "--tokens", "--tokens=3"}).as_words(),
             (Words{"run", "--prompt", "--tokens", "--tokens", "3"}));
-  EXPECT_EQ(read("generate", {"run", "--prompt="}).as_words(), (Words{"run", "--prompt", ""}));
+  EXPECT_EQ(parsed("generate", {"run", "--prompt="}).as_words(), (Words{"run", "--prompt", ""}));
 }
 
 TEST(CommandLine, after_two_dashes_a_file_may_be_called_like_an_option) {
-  EXPECT_EQ(read("train", {"--plan", "--", "--odd.json"}).as_words(), (Words{"./--odd.json", "--plan"}));
+  EXPECT_EQ(parsed("train", {"--plan", "--", "--odd.json"}).as_words(), (Words{"./--odd.json", "--plan"}));
 }
 
 TEST(CommandLine, help_is_found_among_anything_but_not_after_two_dashes) {
@@ -105,7 +105,7 @@ TEST(CommandLine, of_400_mistyped_commands_and_options_at_least_97_in_100_get_th
 }
 
 TEST(CommandLine, a_verb_is_found_between_options) {
-  const cli::Arguments arguments = read("bench", {"--steps", "3", "step", "--json", "a.json"});
+  const cli::Arguments arguments = parsed("bench", {"--steps", "3", "step", "--json", "a.json"});
   EXPECT_EQ(arguments.command().name, "bench step");
   EXPECT_EQ(arguments.plain(), Words{"a.json"});
   EXPECT_EQ(arguments.whole("--steps"), 3);
@@ -114,7 +114,7 @@ TEST(CommandLine, a_verb_is_found_between_options) {
 
 TEST(CommandLine, launch_takes_the_options_of_what_the_ranks_run_and_no_others) {
   const LaunchRequest request =
-      launch_request(read("launch", {"--bench", "context", "-n", "3", "--seq=8", "--json", "--attention", "x"}));
+      launch_request(parsed("launch", {"--bench", "context", "-n", "3", "--seq=8", "--json", "--attention", "x"}));
   EXPECT_EQ(Words(request.command.begin() + 1, request.command.end()),
             (Words{"bench", "context", "--seq", "8", "--json", "--attention", "x"}));
   EXPECT_SAYS(message("launch", {"/proc/self/status", "--seq", "8"}), "--seq goes with --bench context");
@@ -140,16 +140,16 @@ TEST(CommandLine, launcher_options_of_others_say_what_to_do) {
 TEST(CommandLine, launch_hands_on_everything_but_the_number_of_ranks) {
   const char* const config = "/proc/self/status";  // any readable file
   for (const Words& words : {Words{"-n", "3", config, "--set", "a=1"}, Words{"--set=a=1", config, "--num_gpus=3"}}) {
-    const LaunchRequest request = launch_request(read("launch", words));
+    const LaunchRequest request = launch_request(parsed("launch", words));
     EXPECT_EQ(request.ranks, 3);
     EXPECT_EQ(Words(request.command.begin() + 1, request.command.end()), (Words{"train", config, "--set", "a=1"}));
     EXPECT_FALSE(request.only_rank_0);
   }
-  const Words layered = launch_request(read("launch", {config, "--deepspeed_config", config})).command;
+  const Words layered = launch_request(parsed("launch", {config, "--deepspeed_config", config})).command;
   EXPECT_EQ(Words(layered.begin() + 1, layered.end()), (Words{"train", config, "--deepspeed", config}));
-  EXPECT_THROW(launch_request(read("launch", {"--deepspeed", config})), UsageError);
-  EXPECT_EQ(launch_request(read("launch", {config})).ranks, 1);
-  EXPECT_TRUE(launch_request(read("launch", {config, "--plan"})).only_rank_0);
+  EXPECT_THROW(launch_request(parsed("launch", {"--deepspeed", config})), UsageError);
+  EXPECT_EQ(launch_request(parsed("launch", {config})).ranks, 1);
+  EXPECT_TRUE(launch_request(parsed("launch", {config, "--plan"})).only_rank_0);
 }
 
 TEST(CommandLine, launch_checks_the_number_of_ranks_and_the_config_before_it_starts_any) {
@@ -161,7 +161,7 @@ TEST(CommandLine, launch_checks_the_number_of_ranks_and_the_config_before_it_sta
 
 TEST(CommandLine, restarts_and_fewer_ranks_are_the_launchers_own_options) {
   const char* const config = "/proc/self/status";
-  const auto request = [&](const Words& words) { return launch_request(read("launch", words)); };
+  const auto request = [&](const Words& words) { return launch_request(parsed("launch", words)); };
   const LaunchRequest plain = request({config, "--resume", "step-4"});
   EXPECT_EQ(plain.max_restarts, 0);
   EXPECT_EQ(plain.least_ranks, 0);

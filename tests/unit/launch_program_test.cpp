@@ -35,7 +35,7 @@ Ran run_shell(const std::string& command) {
 
 const std::string kProgram = DRIVETRAIN_BUILD_DIR "/bin/drivetrain ";
 
-#define EXPECT_SAYS(ran, part) EXPECT_NE((ran).text.find(part), std::string::npos) << (ran).text
+#define EXPECT_TOLD(ran, part) EXPECT_NE((ran).text.find(part), std::string::npos) << (ran).text
 
 class ProgramTest : public testing::Test {
  protected:
@@ -59,12 +59,12 @@ class ProgramTest : public testing::Test {
 TEST_F(ProgramTest, help_version_and_usage_errors_need_no_libtorch) {
   for (const char* words : {"--help", "--version", "train --help", "launch -h"})
     EXPECT_EQ(run_with_this_torch(words).code, 0) << words;
-  EXPECT_SAYS(run_with_this_torch("--version"),
+  EXPECT_TOLD(run_with_this_torch("--version"),
               "drivetrain " DRIVETRAIN_RELEASE " (LibTorch " DRIVETRAIN_TORCH_RELEASE ")");
   for (const char* words : {"", "trian", "train", "train a b", "flight", "launch --hostfile h a"}) {
     const Ran ran = run_with_this_torch(words);
     EXPECT_EQ(ran.code, 2) << words;
-    EXPECT_SAYS(ran, "drivetrain: error: ");
+    EXPECT_TOLD(ran, "drivetrain: error: ");
     EXPECT_EQ(ran.text.find("LibTorch at"), std::string::npos) << ran.text;
   }
 }
@@ -85,19 +85,19 @@ TEST_F(ProgramTest, another_release_of_libtorch_is_refused_with_both_releases) {
   write("torch/version.py", "__version__ = '2.10.0+cu130'\n");
   const Ran ran = run_with_this_torch("inspect");
   EXPECT_EQ(ran.code, 2);
-  EXPECT_SAYS(
+  EXPECT_TOLD(
       ran, "LibTorch at DRIVETRAIN_TORCH=" + torch() + " is 2.10.0+cu130; this build needs " DRIVETRAIN_TORCH_RELEASE);
 }
 
 TEST_F(ProgramTest, a_missing_or_broken_libtorch_is_named_with_the_remedy) {
   const Ran missing = run_shell("DRIVETRAIN_TORCH=/no/such/torch " + kProgram + "inspect");
   EXPECT_EQ(missing.code, 2);
-  EXPECT_SAYS(missing, "no LibTorch at DRIVETRAIN_TORCH=/no/such/torch");
-  EXPECT_SAYS(missing, "tools/quickstart");
+  EXPECT_TOLD(missing, "no LibTorch at DRIVETRAIN_TORCH=/no/such/torch");
+  EXPECT_TOLD(missing, "tools/quickstart");
   write("torch/version.py", "__version__ = '" DRIVETRAIN_TORCH_RELEASE "'\n");
   const Ran broken = run_with_this_torch("inspect");
   EXPECT_EQ(broken.code, 2);
-  EXPECT_SAYS(broken, "cannot open a library: " + torch() + "/lib/libc10.so");
+  EXPECT_TOLD(broken, "cannot open a library: " + torch() + "/lib/libc10.so");
 }
 
 TEST_F(ProgramTest, a_program_without_its_library_says_so) {
@@ -105,7 +105,7 @@ TEST_F(ProgramTest, a_program_without_its_library_says_so) {
   fs::copy_file(DRIVETRAIN_BUILD_DIR "/bin/drivetrain", folder_ / "bin/drivetrain");
   const Ran ran = run_shell((folder_ / "bin/drivetrain").string() + " inspect");
   EXPECT_EQ(ran.code, 2);
-  EXPECT_SAYS(ran, (folder_ / "lib/libdrivetrain.so").string());
+  EXPECT_TOLD(ran, (folder_ / "lib/libdrivetrain.so").string());
 }
 
 template <class Exception>

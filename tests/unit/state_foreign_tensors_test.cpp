@@ -22,7 +22,7 @@ namespace {
 
 using namespace test;
 
-at::Tensor numbers(const std::vector<int64_t>& shape, float first) {
+at::Tensor counted(const std::vector<int64_t>& shape, float first) {
   int64_t n = 1;
   for (const int64_t size : shape) n *= size;
   return at::arange(n, at::TensorOptions().dtype(at::kFloat)).add(first).view(shape);
@@ -36,9 +36,9 @@ class ForeignTensors : public ::testing::Test {
                     {"table", {{"words", 4, true, 0, true}}, false},
                     {"turned", {{"columns", 2, true, 1}, {"columns", 1}}, true}};
     rules_.tied = {{"output", "table"}};
-    foreign_ = {{"model/heads", numbers({6, 3}, 100)},
-                {"model/words", numbers({7, 2}, 200)},
-                {"model/columns", numbers({2, 3}, 300)}};
+    foreign_ = {{"model/heads", counted({6, 3}, 100)},
+                {"model/words", counted({7, 2}, 200)},
+                {"model/columns", counted({2, 3}, 300)}};
     const auto heads = foreign_["model/heads"], columns = foreign_["model/columns"].t();
     whole_ = {
         {"qk", at::cat({heads.narrow(0, 0, 2), heads.narrow(0, 3, 2), heads.narrow(0, 2, 1), heads.narrow(0, 5, 1)})},
@@ -95,12 +95,12 @@ TEST_F(ForeignTensors, slices_of_ranks_are_those_of_the_whole) {
 
 TEST_F(ForeignTensors, only_padding_may_have_further_rows) {
   const auto refused = [&](const std::string& words) { EXPECT_HAS(error_of([&] { load_whole(); }).text, words); };
-  foreign_["model/words"] = numbers({3, 2}, 0);
+  foreign_["model/words"] = counted({3, 2}, 0);
   refused("tensor \"words\" has shape [3, 2]; table of the model needs [4, 2] or more rows there");
-  foreign_["model/words"] = numbers({7, 3}, 0);
+  foreign_["model/words"] = counted({7, 3}, 0);
   refused("has shape [7, 3]");
-  foreign_["model/words"] = numbers({7, 2}, 0);
-  foreign_["model/heads"] = numbers({7, 3}, 0);
+  foreign_["model/words"] = counted({7, 2}, 0);
+  foreign_["model/heads"] = counted({7, 3}, 0);
   refused("tensor \"heads\" has shape [7, 3]; qk of the model needs [6, 3] there");
   foreign_.erase("model/heads");
   const std::string text = error_of([&] { load_whole(); }).text;
@@ -121,7 +121,7 @@ TEST_F(ForeignTensors, a_checkpoint_has_the_parameters_and_moments_of_the_rules)
   const NamedTensors found = read_tensors(*as_native(checkpoint(), rules_, shapes(), "optimizer/adamw"));
   for (const auto& [name, tensor] : whole_) EXPECT_TRUE(at::equal(found.at("model/" + name), tensor)) << name;
   EXPECT_TRUE(at::equal(found.at("optimizer/adamw/qk.exp_avg"), whole_["qk"] * 2));
-  foreign_["model/heads"] = numbers({5, 3}, 0);
+  foreign_["model/heads"] = counted({5, 3}, 0);
   EXPECT_HAS(error_of([&] { as_native(checkpoint(), rules_, shapes(), ""); }).text, "[6, 3] is wanted");
 }
 
@@ -129,7 +129,7 @@ TEST_F(ForeignTensors, a_tensor_of_several_parts_is_put_together_when_written) {
   rules_.rules.resize(2);
   rules_.rules.push_back({"other", {{"shared", 2, true, 1}}, false});
   rules_.rules.push_back({"another", {{"shared", 1}}, false});
-  whole_["other"] = numbers({2, 3}, 400), whole_["another"] = numbers({1, 3}, 500);
+  whole_["other"] = counted({2, 3}, 400), whole_["another"] = counted({1, 3}, 500);
   NamedTensors native{{"optimizer/adamw/qk.exp_avg", whole_["qk"] * 2}};
   for (const auto& [name, tensor] : whole_) native["model/" + name] = tensor;
   const auto made = as_foreign(std::make_shared<TensorCheckpoint>(native), rules_, shapes(), Value::object());

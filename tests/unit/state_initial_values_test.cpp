@@ -17,7 +17,7 @@ namespace {
 
 using test::error_of;
 
-Mesh mesh_of(int64_t rank, int64_t tp) { return Mesh({{"tp", tp}}, rank, tp, nullptr); }
+Mesh tp_mesh(int64_t rank, int64_t tp) { return Mesh({{"tp", tp}}, rank, tp, nullptr); }
 
 // What a rank gets for elements [begin, end) of its slice, from memory full of -7.
 at::Tensor filled(Layout layout, InitRule init, const Mesh& mesh, int64_t begin, int64_t end,
@@ -79,7 +79,7 @@ TEST(InitialValues, every_cut_and_every_flat_range_of_it_draws_what_the_whole_dr
   };
   for (const Layout& layout : layouts) {
     for (int64_t rank = 0; rank < 3; ++rank) {
-      const Mesh mesh = mesh_of(rank, 3);
+      const Mesh mesh = tp_mesh(rank, 3);
       const at::Tensor slice = indexed(layout, mesh, whole(layout, 0.5));
       const int64_t n = slice.numel();
       for (const auto& [begin, end] :
@@ -94,18 +94,18 @@ TEST(InitialValues, every_cut_and_every_flat_range_of_it_draws_what_the_whole_dr
 
 TEST(InitialValues, padding_is_zero_whatever_the_rule_says) {
   const Layout layout = cut({5, 2}, {{{"tp"}, {}, 8}, {}});
-  const at::Tensor ones = filled(layout, InitRule::ones(), mesh_of(1, 2), 1, 8);
+  const at::Tensor ones = filled(layout, InitRule::ones(), tp_mesh(1, 2), 1, 8);
   EXPECT_TRUE(at::equal(ones.narrow(0, 0, 1), at::full({1}, 1.0)));
   EXPECT_TRUE(at::equal(ones.narrow(0, 1, 6), at::zeros({6})));
-  EXPECT_TRUE(at::equal(filled(layout, InitRule::zeros(), mesh_of(0, 2), 0, 8), at::zeros({8})));
+  EXPECT_TRUE(at::equal(filled(layout, InitRule::zeros(), tp_mesh(0, 2), 0, 8), at::zeros({8})));
 }
 
 TEST(InitialValues, other_floating_types_get_the_rounded_numbers) {
   const Layout layout = cut({5, 12}, {{}, {{"tp"}, {}}});
   for (const at::ScalarType dtype : {at::kBFloat16, at::kHalf, at::kDouble}) {
-    const at::Tensor drawn = filled(layout, InitRule::normal(1), mesh_of(2, 3), 3, 17, dtype);
-    EXPECT_TRUE(at::equal(drawn, indexed(layout, mesh_of(2, 3), whole(layout, 1)).narrow(0, 3, 14).to(dtype)));
-    const at::Tensor flat = filled(cut({60}, {}), InitRule::normal(1), mesh_of(0, 3), 3, 17, dtype);
+    const at::Tensor drawn = filled(layout, InitRule::normal(1), tp_mesh(2, 3), 3, 17, dtype);
+    EXPECT_TRUE(at::equal(drawn, indexed(layout, tp_mesh(2, 3), whole(layout, 1)).narrow(0, 3, 14).to(dtype)));
+    const at::Tensor flat = filled(cut({60}, {}), InitRule::normal(1), tp_mesh(0, 3), 3, 17, dtype);
     EXPECT_TRUE(at::equal(flat, whole(cut({60}, {}), 1).narrow(0, 3, 14).to(dtype)));
   }
 }
@@ -116,16 +116,16 @@ TEST(InitialValues, a_part_that_does_not_fit_its_layout_is_our_own_bug) {
   t.param = std::make_shared<Param>("w", t.layout, InitRule::ones());
   t.value = at::zeros({5});
   EXPECT_NE(error_of([&] {
-              fill_initial_values({{t}}, 1, mesh_of(0, 2));
+              fill_initial_values({{t}}, 1, tp_mesh(0, 2));
             }).text.find("w: a part of 5 elements, its layout names 4"),
             std::string::npos);
   t.layout.end = 5;
   EXPECT_NE(error_of([&] {
-              fill_initial_values({{t}}, 1, mesh_of(0, 2));
+              fill_initial_values({{t}}, 1, tp_mesh(0, 2));
             }).text.find("[0, 5) does not fit the local slice of 4"),
             std::string::npos);
   t.layout = cut({2, 2, 2}, {{}, {}, {{"tp"}, {}}});
-  EXPECT_NE(error_of([&] { fill_initial_values({{t}}, 1, mesh_of(0, 2)); }).text.find("cut in dimension 2"),
+  EXPECT_NE(error_of([&] { fill_initial_values({{t}}, 1, tp_mesh(0, 2)); }).text.find("cut in dimension 2"),
             std::string::npos);
 }
 

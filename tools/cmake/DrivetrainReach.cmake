@@ -1,6 +1,6 @@
-# drivetrain_reach(OUT SOURCE...): `torch` if one of the sources includes anything of LibTorch, itself or through headers of
-# ours, else `plain`. It is found out when CMake runs; where an include has changed since, a source compiles just the
-# same, and slower.
+# drivetrain_reach(OUT SOURCE...): `standalone` if the sources include, themselves and through headers of ours, nothing but
+# helpers of the tests and what drivetrain_json has (Value and Error), so that they need neither the runtime nor LibTorch;
+# else `runtime`. It is found out when CMake runs; a test that includes more since then links when CMake has run again.
 set(_reach_folders runtime/api plugins/toolkit/api runtime tests plugins tools .)
 
 # Where a source of `folder` finds `header`; empty where it is not ours.
@@ -18,26 +18,36 @@ function(_drivetrain_own_header header folder out)
   endforeach()
 endfunction()
 
+# What being this file means, whatever it includes.
+function(_drivetrain_reach_alone file out)
+  cmake_path(RELATIVE_PATH file BASE_DIRECTORY ${CMAKE_SOURCE_DIR})
+  set(${out} runtime PARENT_SCOPE)
+  if(file MATCHES "^runtime/api/drivetrain/(error|export|value)\\.h$|^tests/conformance/kit/temp_folder\\.h$" OR
+     (file MATCHES "^tests/" AND NOT file MATCHES "^tests/conformance/"))
+    set(${out} standalone PARENT_SCOPE)
+  endif()
+endfunction()
+
 # Remembered for each file.
 function(_drivetrain_reach_of file out)
   get_property(reach GLOBAL PROPERTY DRIVETRAIN_REACH_${file})
   if(NOT reach)
-    set(reach plain)
-    set_property(GLOBAL PROPERTY DRIVETRAIN_REACH_${file} plain)  # for headers that include each other
+    _drivetrain_reach_alone(${file} reach)
+    set_property(GLOBAL PROPERTY DRIVETRAIN_REACH_${file} ${reach})  # for headers that include each other
     cmake_path(GET file PARENT_PATH folder)
     file(STRINGS ${file} lines REGEX "^ *# *include +[<\"][A-Za-z.]")
     foreach(line IN LISTS lines)
+      if(reach STREQUAL "runtime")
+        break()
+      endif()
       string(REGEX REPLACE "^ *# *include +[<\"]([^>\"]+)[>\"].*" "\\1" header "${line}")
       if(header MATCHES "^(ATen|c10|torch)/")
-        set(reach torch)
+        set(reach runtime)
       else()
         _drivetrain_own_header(${header} ${folder} own)
         if(own)
           _drivetrain_reach_of(${own} reach)
         endif()
-      endif()
-      if(reach STREQUAL "torch")
-        break()
       endif()
     endforeach()
     set_property(GLOBAL PROPERTY DRIVETRAIN_REACH_${file} ${reach})
@@ -46,14 +56,11 @@ function(_drivetrain_reach_of file out)
 endfunction()
 
 function(drivetrain_reach out)
-  set(reach plain)
+  set(reach standalone)
   foreach(source ${ARGN})
     cmake_path(ABSOLUTE_PATH source BASE_DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR})
-    if(EXISTS ${source})
+    if(EXISTS ${source} AND reach STREQUAL "standalone")
       _drivetrain_reach_of(${source} reach)
-      if(reach STREQUAL "torch")
-        break()
-      endif()
     endif()
   endforeach()
   set(${out} ${reach} PARENT_SCOPE)

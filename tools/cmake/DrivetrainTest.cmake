@@ -3,17 +3,19 @@
 #   drivetrain_add_test(json_read_test json_read_test.cpp)
 #   drivetrain_add_test(step_on_gpu_test step_on_gpu_test.cpp LABELS gpu TIMEOUT 600 LINK helpers)
 #
-# makes a GoogleTest program that may reach runtime internals, and one CTest test that runs it. STANDALONE: without the
-# library (and LibTorch). OPTIMISED: the test's own code takes its time. COST, about its seconds, is for tests of a minute
-# and more: CTest begins with them, so that none is left running when all others are done. Labels: `gpu` marks a test
-# that needs a GPU, the only kind that may skip itself (names that end in _gpu_test have it anyway); `program` one that
-# runs the built program. All others are `unit`, which is what `tools/check --sanitize` builds and runs.
+# makes a GoogleTest program that may reach runtime internals, and one CTest test that runs it. Where its sources include
+# none of those it does without the library (and LibTorch); STANDALONE says so where that cannot be seen, because LINK has
+# what it needs. OPTIMISED: the test's own code takes its time. Several sources are compiled in few pieces, so names of
+# their unnamed namespaces must differ; APART compiles each for itself. SHARDS n: CTest runs the program's tests as NAME_1
+# to NAME_n, each a share of them; for programs whose tests mostly wait. COST, about its seconds, is for tests of a minute
+# and more: CTest begins with them, so that none is left running when all others are done. Labels: `gpu` marks a test that
+# needs a GPU, the only kind that may skip itself (names that end in _gpu_test have it anyway); `program` one that runs the
+# built program. All others are `unit`, which is what `tools/check --sanitize` builds and runs.
 # GPU tests are installed too, for tools/gpu_check: they may use nothing of this source tree when they run.
 find_package(GTest REQUIRED)
 set(DRIVETRAIN_GOLDEN_DIR ${CMAKE_SOURCE_DIR}/tests/golden/data)  # made by independent software; its README says how
 # What nearly every test includes, read once instead of in each of them. Headers of the contract are among them, others
-# of ours are not: a change there should compile the tests that include them and no more. A precompiled header costs every
-# source the templates that it mentions, used or not, so tests that reach nothing of LibTorch have one without it.
+# of ours are not: a change there should compile the tests that include them and no more.
 include(DrivetrainReach)
 set(_pch_source ${CMAKE_BINARY_DIR}/tests/precompiled.cpp)
 file(CONFIGURE OUTPUT ${_pch_source} CONTENT "// Carries the precompiled header of the tests.\nint main() {}\n")
@@ -31,20 +33,18 @@ function(drivetrain_test_headers name reach)
   target_link_libraries(${name} PRIVATE drivetrain_warnings GTest::gtest)
   target_compile_options(${name} PRIVATE ${ARGN})
   target_precompile_headers(${name} PRIVATE ${_plain_headers})
-  if(NOT reach STREQUAL "standalone")
+  if(reach STREQUAL "runtime")
     target_link_libraries(${name} PRIVATE drivetrain_torch)
-  endif()
-  if(reach STREQUAL "torch")
     target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR}/runtime/api)
     target_precompile_headers(${name} PRIVATE ${_torch_headers})
   endif()
 endfunction()
 # Two thirds of a test's compilation would be optimising its comparisons, which run once. OPTIMISED ones compute themselves.
-foreach(reach standalone plain torch)
+foreach(reach standalone runtime)
   drivetrain_test_headers(drivetrain_${reach}_test_headers ${reach} $<$<COMPILE_LANGUAGE:CXX>:-O0>)
   drivetrain_test_headers(drivetrain_optimised_${reach}_test_headers ${reach})
 endforeach()
-# There are over two hundred programs, which gold, where binutils has it, links in a third of the time.
+# There are some hundred and fifty programs, which gold, where binutils has it, links in a third of the time.
 find_program(DRIVETRAIN_GOLD ld.gold)
 mark_as_advanced(DRIVETRAIN_GOLD)
 add_custom_target(unit_tests)  # every drivetrain_add_test program and the plugins
@@ -57,19 +57,26 @@ set(DRIVETRAIN_TEST_ENVIRONMENT
   "TSAN_OPTIONS=suppressions=${CMAKE_SOURCE_DIR}/tests/tsan.supp:ignore_noninstrumented_modules=1")
 
 function(drivetrain_add_test name)
-  cmake_parse_arguments(ARG "STANDALONE;OPTIMISED" "TIMEOUT;COST" "LABELS;LINK" ${ARGN})
+  cmake_parse_arguments(ARG "STANDALONE;OPTIMISED;APART" "TIMEOUT;COST;SHARDS" "LABELS;LINK" ${ARGN})
   add_executable(${name} ${ARG_UNPARSED_ARGUMENTS})
-  target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR}/runtime ${CMAKE_SOURCE_DIR}/tests)
+  target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR}/runtime ${CMAKE_SOURCE_DIR}/tests
+    ${CMAKE_BINARY_DIR}/testkit/include)
+  set(reach standalone)
   if(NOT ARG_STANDALONE)
-    target_link_libraries(${name} PRIVATE drivetrain_testkit drivetrain_toolkit drivetrain_internals)
+    drivetrain_reach(reach ${ARG_UNPARSED_ARGUMENTS})
+    if(reach STREQUAL "standalone")
+      target_link_libraries(${name} PRIVATE drivetrain_json)
+    else()
+      target_link_libraries(${name} PRIVATE drivetrain_testkit drivetrain_toolkit drivetrain_internals)
+    endif()
   endif()
   target_link_libraries(${name} PRIVATE drivetrain_warnings GTest::gtest_main ${ARG_LINK})
   if(DRIVETRAIN_GOLD)
     target_link_options(${name} PRIVATE -fuse-ld=gold)
   endif()
-  set(reach standalone)
-  if(NOT ARG_STANDALONE)
-    drivetrain_reach(reach ${ARG_UNPARSED_ARGUMENTS})
+  list(LENGTH ARG_UNPARSED_ARGUMENTS count)
+  if(count GREATER 1 AND NOT ARG_APART)
+    set_target_properties(${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
   endif()
   if(ARG_OPTIMISED)
     target_precompile_headers(${name} REUSE_FROM drivetrain_optimised_${reach}_test_headers)
@@ -102,20 +109,35 @@ function(drivetrain_add_test name)
   if(DRIVETRAIN_SANITIZE)
     math(EXPR ARG_TIMEOUT "${ARG_TIMEOUT} * 5")
   endif()
-  add_test(NAME ${name} COMMAND ${name})
-  set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT}
-    ENVIRONMENT "${DRIVETRAIN_TEST_ENVIRONMENT}")
+  set(tests ${name})
+  if(ARG_SHARDS)
+    set(tests)
+    foreach(shard RANGE 1 ${ARG_SHARDS})
+      list(APPEND tests ${name}_${shard})
+    endforeach()
+  endif()
+  set(index 0)
+  foreach(test ${tests})
+    set(environment ${DRIVETRAIN_TEST_ENVIRONMENT})
+    if(ARG_SHARDS)
+      list(APPEND environment GTEST_TOTAL_SHARDS=${ARG_SHARDS} GTEST_SHARD_INDEX=${index})
+      math(EXPR index "${index} + 1")
+    endif()
+    add_test(NAME ${test} COMMAND ${name})
+    set_tests_properties(${test} PROPERTIES ENVIRONMENT "${environment}")
+  endforeach()
+  set_tests_properties(${tests} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT})
   if(ARG_COST)
-    set_tests_properties(${name} PROPERTIES COST ${ARG_COST})
+    set_tests_properties(${tests} PROPERTIES COST ${ARG_COST})
   endif()
   # A test that skips or disables itself proves nothing and would still be green. A program is skipped only if none of its
   # tests passed and none failed, which GoogleTest tells behind the skipped ones: CTest calls what fits this skipped,
   # whatever the exit code.
   if("gpu" IN_LIST ARG_LABELS)
-    set_tests_properties(${name} PROPERTIES SKIP_REGULAR_EXPRESSION
+    set_tests_properties(${tests} PROPERTIES SKIP_REGULAR_EXPRESSION
       "\\[  PASSED  \\] 0 tests\\.\n(\\[  SKIPPED \\] [^\n]*\n)+([^[]|\\[[^ ]|$)")
   else()
-    set_tests_properties(${name} PROPERTIES
+    set_tests_properties(${tests} PROPERTIES
       FAIL_REGULAR_EXPRESSION "\\[  SKIPPED \\];YOU HAVE [0-9]+ DISABLED TEST;Running 0 tests")
   endif()
 endfunction()

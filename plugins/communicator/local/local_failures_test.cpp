@@ -5,10 +5,8 @@
 #include <drivetrain/testkit/communicator/works.h>
 #include "conformance/communicator/linked.h"
 
-namespace drivetrain {
+namespace drivetrain::test {
 namespace {
-
-using namespace drivetrain::test;
 
 void expect_death_is_named(const std::function<void()>& die) {
   std::vector<Ended> ended;
@@ -280,4 +278,4 @@ TEST(CommunicatorLocalFailures, after_a_failure_every_call_says_the_cause) {
 }
 
 }  // namespace
-}  // namespace drivetrain
+}  // namespace drivetrain::test

@@ -17,10 +17,8 @@
 #include "host.h"
 #include "pairs.h"
 
-namespace drivetrain {
+namespace drivetrain::test {
 namespace {
-
-using namespace drivetrain::test;
 
 constexpr int64_t kOneMegabyte = 1 << 20;
 
@@ -264,4 +262,4 @@ TEST(CommunicatorLocalTrust, another_users_process_is_refused) {
 }
 
 }  // namespace
-}  // namespace drivetrain
+}  // namespace drivetrain::test

@@ -13,9 +13,9 @@ namespace {
 
 using namespace packed;
 
-constexpr int64_t kS = 64, kDocuments = 700, kWindow = 100;
+constexpr int64_t kRow = 64, kDocuments = 700, kWindow = 100;
 
-Arrangement arrangement(Method method, uint64_t seed = 3) { return {method, kS, kWindow, 8, seed}; }
+Arrangement arrangement(Method method, uint64_t seed = 3) { return {method, kRow, kWindow, 8, seed}; }
 
 using Row = std::vector<std::pair<int64_t, int64_t>>;  // document and first position of every piece
 
@@ -127,7 +127,7 @@ class Endless : public Documents {
 
 TEST(RowOrder, the_first_row_of_a_large_corpus_takes_one_window) {
   const Endless documents;
-  RowOrder order(documents, {Method::best_fit, kS, 65536, 8, 3});
+  RowOrder order(documents, {Method::best_fit, kRow, 65536, 8, 3});
   std::vector<Piece> pieces;
   order.row(0, pieces);
   EXPECT_FALSE(pieces.empty());

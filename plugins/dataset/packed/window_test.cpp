@@ -13,8 +13,8 @@ namespace {
 
 using namespace packed;
 
-constexpr int64_t kS = 64;
-const Method kMethods[] = {Method::best_fit, Method::fixed, Method::length_groups, Method::none};
+constexpr int64_t kLength = 64;
+const Method kAllMethods[] = {Method::best_fit, Method::fixed, Method::length_groups, Method::none};
 
 std::vector<int64_t> mixed_lengths() {
   std::vector<int64_t> lengths = log_normal_lengths(500, 20, 1);
@@ -22,7 +22,7 @@ std::vector<int64_t> mixed_lengths() {
   return lengths;
 }
 
-Window window_of(Method method, const std::vector<int64_t>& lengths, int64_t S = kS) {
+Window window_of(Method method, const std::vector<int64_t>& lengths, int64_t S = kLength) {
   std::vector<int64_t> documents(lengths.size());
   std::iota(documents.begin(), documents.end(), 7);  // any numbers
   return {method, S, documents, lengths};
@@ -61,13 +61,13 @@ TEST(Permutation, depends_on_the_key) {
 }
 
 TEST(Window, has_every_position_of_every_document_once) {
-  for (const Method method : kMethods) {
+  for (const Method method : kAllMethods) {
     const auto lengths = mixed_lengths();
     const Window window = window_of(method, lengths);
     std::map<int64_t, std::vector<int>> seen;
     for (const auto& row : rows_of(window)) {
       EXPECT_GT(used(row), 0);
-      EXPECT_LE(used(row), kS);
+      EXPECT_LE(used(row), kLength);
       for (const Piece& piece : row) {
         auto& positions = seen[piece.document];
         positions.resize(static_cast<size_t>(lengths.at(static_cast<size_t>(piece.document - 7))), 0);
@@ -83,7 +83,7 @@ TEST(Window, has_every_position_of_every_document_once) {
 }
 
 TEST(Window, only_the_fixed_cut_divides_a_document_that_fits_into_a_row) {
-  for (const Method method : kMethods) {
+  for (const Method method : kAllMethods) {
     const auto lengths = mixed_lengths();
     const Window window = window_of(method, lengths);
     std::map<int64_t, int> pieces;
@@ -92,8 +92,8 @@ TEST(Window, only_the_fixed_cut_divides_a_document_that_fits_into_a_row) {
     int64_t cut = 0, longer = 0;
     for (const auto& [document, count] : pieces) {
       const int64_t length = lengths[static_cast<size_t>(document - 7)];
-      cut += count > 1, longer += length > kS;
-      EXPECT_TRUE(method == Method::fixed || count == (length + kS - 1) / kS) << "document of " << length;
+      cut += count > 1, longer += length > kLength;
+      EXPECT_TRUE(method == Method::fixed || count == (length + kLength - 1) / kLength) << "document of " << length;
     }
     EXPECT_EQ(window.cut_documents(), cut);
     EXPECT_TRUE(method == Method::fixed ? cut > longer : cut == longer) << cut << " and " << longer;
@@ -103,8 +103,8 @@ TEST(Window, only_the_fixed_cut_divides_a_document_that_fits_into_a_row) {
 TEST(Window, the_fixed_cut_fills_all_rows_but_the_last) {
   const Window window = window_of(Method::fixed, mixed_lengths());
   const auto rows = rows_of(window);
-  EXPECT_EQ(window.rows(), (window.positions() + kS - 1) / kS);
-  for (size_t r = 0; r + 1 < rows.size(); ++r) EXPECT_EQ(used(rows[r]), kS);
+  EXPECT_EQ(window.rows(), (window.positions() + kLength - 1) / kLength);
+  for (size_t r = 0; r + 1 < rows.size(); ++r) EXPECT_EQ(used(rows[r]), kLength);
   int64_t last = 0;
   for (const auto& row : rows)
     for (const Piece& piece : row) {

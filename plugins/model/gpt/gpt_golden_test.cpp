@@ -9,16 +9,10 @@
 
 #include <drivetrain/safetensors.h>
 
-#include "support/plugin_under_test.h"
 #include "test_model.h"
 
 namespace drivetrain::test {
 namespace {
-
-std::unique_ptr<Model> gpt(const std::string& options) {
-  const Host host;
-  return make_plugin<Model>(host, "gpt", options);
-}
 
 std::string foreign_name(const WeightRules& rules, const WeightPart& part) {
   return part.prefixed ? rules.prefix + part.name : part.name;

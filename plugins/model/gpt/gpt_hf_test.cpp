@@ -5,17 +5,13 @@
 
 #include <drivetrain/testkit/kit/temp_folder.h>
 #include "hf_config.h"
-#include "support/plugin_under_test.h"
+#include "test_model.h"
 
 namespace drivetrain::test {
 namespace {
 
 const std::string kGolden = DRIVETRAIN_GOLDEN_DIR;
 
-std::unique_ptr<Model> gpt(const std::string& options) {
-  const Host host;
-  return make_plugin<Model>(host, "gpt", options);
-}
 std::unique_ptr<Model> gpt_from(const std::string& folder, const std::string& more = "") {
   return gpt("{\"from\": \"" + folder + "\"" + more + "}");
 }

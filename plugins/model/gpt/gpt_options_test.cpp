@@ -3,23 +3,20 @@
 
 #include <drivetrain/model.h>
 
-#include "support/plugin_under_test.h"
 #include "test_model.h"
 
 namespace drivetrain::test {
 namespace {
 
-constexpr const char* kSmall =
+constexpr const char* kTiny =
     R"("num_layers": 2, "hidden_size": 64, "num_attention_heads": 4, "vocab_size": 256, "max_position_embeddings": 64)";
 constexpr const char* kLlama =
     R"("normalization": "rmsnorm", "activation": "swiglu", "position_embedding_type": "rope", "add_bias": false, )";
 
-std::unique_ptr<Model> gpt(const std::string& options) {
-  const Host host;
-  return make_plugin<Model>(host, "gpt", "{" + options + "}");
-}
+std::unique_ptr<Model> gpt_of(const std::string& options) { return gpt("{" + options + "}"); }
+
 std::string refusal(const std::string& options) {
-  return error_of([&] { gpt(options); });
+  return error_of([&] { gpt_of(options); });
 }
 void expect_refused(const std::string& options, const std::string& part) {
   const std::string text = refusal(options);
@@ -27,22 +24,22 @@ void expect_refused(const std::string& options, const std::string& part) {
 }
 
 TEST(GptFacts, parameters_of_published_models) {
-  EXPECT_EQ(gpt(R"("n_layer": 12, "n_embd": 768, "n_head": 12, "vocab_size": 50257, "n_positions": 1024)")
+  EXPECT_EQ(gpt_of(R"("n_layer": 12, "n_embd": 768, "n_head": 12, "vocab_size": 50257, "n_positions": 1024)")
                 ->facts()
                 .parameters,
             124439808);
   EXPECT_EQ(
-      gpt(R"("n_layer": 48, "n_embd": 1600, "n_head": 25, "vocab_size": 50257, "n_ctx": 1024)")->facts().parameters,
+      gpt_of(R"("n_layer": 48, "n_embd": 1600, "n_head": 25, "vocab_size": 50257, "n_ctx": 1024)")->facts().parameters,
       1557611200);
   const std::string llama = kLlama;
-  EXPECT_EQ(
-      gpt(llama + R"("num_hidden_layers": 32, "hidden_size": 4096, "num_attention_heads": 32, "num_key_value_heads": 8,
+  EXPECT_EQ(gpt_of(llama +
+                   R"("num_hidden_layers": 32, "hidden_size": 4096, "num_attention_heads": 32, "num_key_value_heads": 8,
                 "intermediate_size": 14336, "vocab_size": 128256, "max_position_embeddings": 8192, "rope_theta": 5e5,
                 "untie_embeddings_and_output_weights": true)")
-          ->facts()
-          .parameters,
-      8030261248);
-  EXPECT_EQ(gpt(llama + R"("num_layers": 16, "hidden_size": 2048, "num_attention_heads": 32, "num_query_groups": 8,
+                ->facts()
+                .parameters,
+            8030261248);
+  EXPECT_EQ(gpt_of(llama + R"("num_layers": 16, "hidden_size": 2048, "num_attention_heads": 32, "num_query_groups": 8,
                 "ffn_hidden_size": 8192, "vocab_size": 128256, "max_position_embeddings": 8192)")
                 ->facts()
                 .parameters,
@@ -53,9 +50,9 @@ TEST(GptFacts, parameters_of_published_models) {
 TEST(GptFacts, flops_per_token_match_the_known_figures) {
   const auto gflops = [](int64_t L, int64_t h, int64_t a, int64_t k, int64_t ffn, int64_t V) {
     const ModelFacts f =
-        gpt(concat(kLlama, "\"num_layers\":", L, ",\"hidden_size\":", h, ",\"num_attention_heads\":", a,
-                   ",\"num_query_groups\":", k, ",\"ffn_hidden_size\":", ffn, ",\"vocab_size\":", V,
-                   ",\"max_position_embeddings\":8192"))
+        gpt_of(concat(kLlama, "\"num_layers\":", L, ",\"hidden_size\":", h, ",\"num_attention_heads\":", a,
+                      ",\"num_query_groups\":", k, ",\"ffn_hidden_size\":", ffn, ",\"vocab_size\":", V,
+                      ",\"max_position_embeddings\":8192"))
             ->facts();
     return (f.flops_per_token_fixed + f.flops_per_token_S * 8192) / 1e9;
   };
@@ -65,14 +62,14 @@ TEST(GptFacts, flops_per_token_match_the_known_figures) {
 }
 
 TEST(GptFacts, count_what_is_built) {
-  const std::string sizes = kSmall;
+  const std::string sizes = kTiny;
   for (const std::string& more :
        {std::string(), std::string(R"(, "add_bias": false)"),
         std::string(R"(, "add_bias": false, "add_qkv_bias": true, "num_query_groups": 2)"),
         std::string(R"(, "activation": "swiglu", "kv_channels": 24)"),
         std::string(R"(, "position_embedding_type": "rope", "normalization": "rmsnorm")"),
         std::string(R"(, "untie_embeddings_and_output_weights": true, "ffn_hidden_size": 37)")}) {
-    const auto model = gpt(sizes + more);
+    const auto model = gpt_of(sizes + more);
     const BuiltModel built(*model);
     int64_t count = 0;
     for (const ParamPtr& param : built.chain.all()) count += param->layout.global_numel();
@@ -82,11 +79,11 @@ TEST(GptFacts, count_what_is_built) {
 }
 
 TEST(GptOptions, defaults_follow_megatron) {
-  const ModelFacts f = gpt(kSmall)->facts();
+  const ModelFacts f = gpt_of(kTiny)->facts();
   EXPECT_EQ(f.num_query_groups, 4);
   EXPECT_EQ(f.head_dim, 16);
   EXPECT_EQ(f.ffn_hidden_size, 256);
-  EXPECT_EQ(gpt(std::string(kSmall) + R"(, "activation": "swiglu")")->facts().ffn_hidden_size, 128);
+  EXPECT_EQ(gpt_of(std::string(kTiny) + R"(, "activation": "swiglu")")->facts().ffn_hidden_size, 128);
   EXPECT_EQ(f.hidden_dropout, 0);
 }
 
@@ -95,7 +92,7 @@ TEST(GptOptions, resolved_options_are_complete_and_give_the_same_model) {
   const auto& entry = static_cast<const DrivetrainDescriptor*>(drivetrain_plugin)->entries[0];
   const auto& table = *static_cast<const OptionTable*>(entry.options());
   for (const std::string& options :
-       {"{" + std::string(kSmall) + "}", std::string("{\"from\": \"" DRIVETRAIN_GOLDEN_DIR "/llama_tiny/model\"}")}) {
+       {"{" + std::string(kTiny) + "}", std::string("{\"from\": \"" DRIVETRAIN_GOLDEN_DIR "/llama_tiny/model\"}")}) {
     Problems problems;
     const Value resolved = table.to_value(table.parse(parse_json(options, "t"), "model/gpt", "params", problems).get());
     for (const Value::Member& m : resolved.members())
@@ -109,7 +106,7 @@ TEST(GptOptions, resolved_options_are_complete_and_give_the_same_model) {
 }
 
 TEST(GptOptions, what_does_not_fit_is_shown_with_its_place) {
-  expect_refused(concat(kSmall, ",\n\"num_query_groups\": 3"),
+  expect_refused(concat(kTiny, ",\n\"num_query_groups\": 3"),
                  "test:1:1  model/gpt: options that do not fit each other:");
 }
 
@@ -150,7 +147,7 @@ TEST(GptOptions, sizes_whose_products_overflow_are_refused) {
 }
 
 TEST(GptOptions, other_weight_formats_are_refused) {
-  const std::string text = error_of([] { gpt(kSmall)->weight_rules("gguf"); });
+  const std::string text = error_of([] { gpt_of(kTiny)->weight_rules("gguf"); });
   for (const char* const word : {"\"hf\"", "\"megatron_core\"", "not \"gguf\""})
     EXPECT_NE(text.find(word), std::string::npos) << text;
 }

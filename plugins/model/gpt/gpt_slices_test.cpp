@@ -5,7 +5,6 @@
 #include <ATen/ops/equal.h>
 #include <ATen/ops/randint.h>
 
-#include "support/plugin_under_test.h"
 #include "test_model.h"
 
 namespace drivetrain::test {
@@ -15,11 +14,6 @@ std::string small(const std::string& more) {
   return R"({"num_layers": 2, "hidden_size": 24, "num_attention_heads": 4, "num_query_groups": 2, "vocab_size": 31,
              "max_position_embeddings": 16, "hidden_dropout": 0.3)" +
          more + "}";
-}
-
-std::unique_ptr<Model> gpt(const std::string& options) {
-  const Host host;
-  return make_plugin<Model>(host, "gpt", options);
 }
 
 at::Tensor tokens(int64_t rows, int64_t length) {

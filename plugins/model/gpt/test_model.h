@@ -14,7 +14,14 @@
 #include <drivetrain/testkit/attention/suite.h>
 #include <drivetrain/toolkit/layers/plain_layers.h>
 
+#include "support/plugin_under_test.h"
+
 namespace drivetrain::test {
+
+inline std::unique_ptr<Model> gpt(const std::string& options) {
+  const Host host;
+  return make_plugin<Model>(host, "gpt", options);
+}
 
 class FormulaAttention : public Attention {
  public:

@@ -8,12 +8,11 @@
 #include <drivetrain/toolkit/sharding/flat_unit.h>
 
 #include <drivetrain/testkit/data_parallel/suite.h>
-#include <drivetrain/testkit/kit/poisoned_memory.h>
 
 namespace drivetrain::test {
 namespace {
 
-PoisonedMemory poisoned;
+// Memory is poisoned: conformance_test.cpp, the other half of this program, does it.
 
 enum class Mistake {
   none,
