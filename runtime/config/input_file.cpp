@@ -10,7 +10,6 @@
 #include <chrono>
 #include <cstring>
 
-#include "config/piped.h"
 #include "config/printable.h"
 
 namespace drivetrain {
@@ -69,21 +68,22 @@ InputFile::InputFile(const std::string& path, InputKind kind, const std::string&
 
 InputFile::~InputFile() { ::close(descriptor_); }
 
-std::string read_text(const std::string& path, InputKind kind, const std::string& wanted) {
+std::string read_text(const std::string& path, InputKind kind, const std::string& wanted,
+                      std::chrono::duration<double> pipe_time) {
   const InputFile file(path, kind, wanted);
   const auto too_large = [&] {
     return fail(ErrorCode::config, one_line(path), ": is larger than ", kLargestText >> 20, " MB; ", wanted,
                 " was wanted\n   check the path");
   };
   if (file.size() > kLargestText) throw too_large();
-  const auto deadline = Clock::now() + kPipeTime;
+  const auto deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(pipe_time);
   std::string text;
   text.reserve(file.size());
   char buffer[64 << 10];
   while (true) {
     if (file.is_pipe() && !wait_for_pipe(file.descriptor(), deadline))
       throw fail(ErrorCode::config, one_line(path), ": the pipe gave ", text.size(), " bytes and no end within ",
-                 kPipeTime.count(), " s\n   check the command that writes to it, or name a file");
+                 pipe_time.count(), " s\n   check the command that writes to it, or name a file");
     const ssize_t n = ::read(file.descriptor(), buffer, sizeof buffer);
     if (n < 0 && (errno == EINTR || errno == EAGAIN)) continue;
     if (n < 0) throw fail(ErrorCode::config, one_line(path), ": cannot be read: ", std::strerror(errno));

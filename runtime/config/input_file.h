@@ -2,11 +2,13 @@
 // error for what is no file. No state; any thread.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <string>
 
 #include <drivetrain/error.h>
 
+#include "config/piped.h"
 #include "internal.h"
 
 namespace drivetrain {
@@ -34,7 +36,8 @@ class DRIVETRAIN_INTERNAL InputFile {
   bool is_pipe_ = false;
 };
 
-// All of a file of settings: at most 64 MB, and from a pipe within 10 seconds. Throws Error(config).
-std::string read_text(const std::string& path, InputKind kind, const std::string& wanted);
+// All of a file of settings: at most 64 MB, and from a pipe within `pipe_time`. Throws Error(config).
+DRIVETRAIN_INTERNAL std::string read_text(const std::string& path, InputKind kind, const std::string& wanted,
+                                          std::chrono::duration<double> pipe_time = kPipeTime);
 
 }  // namespace drivetrain

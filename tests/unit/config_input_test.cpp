@@ -9,6 +9,7 @@
 #include <chrono>
 #include <thread>
 
+#include "config/input_file.h"
 #include "config/load.h"
 #include "config/piped.h"
 #include "config/run_settings.h"
@@ -73,7 +74,10 @@ TEST(Piped, a_descriptor_is_named_by_a_number_alone) {
 }
 
 TEST_F(ConfigInput, a_pipe_that_nobody_writes_to_ends_by_a_deadline) {
-  EXPECT_HAS(refusal_of(make_pipe()), "pipe: the pipe gave 0 bytes and no end within 10 s");
+  const auto read = [&] {
+    read_text(make_pipe(), InputKind::file_or_pipe, "a JSON file", std::chrono::milliseconds(50));
+  };
+  EXPECT_HAS(config_error_of(read), "pipe: the pipe gave 0 bytes and no end within 0.05 s");
 }
 
 TEST_F(ConfigInput, what_is_neither_file_nor_pipe_is_refused_at_once) {
@@ -105,11 +109,11 @@ int64_t peak_megabytes() {
   return usage.ru_maxrss / 1024;
 }
 
+// Work for every two of them would take longer than this test may (CTest's limit).
 TEST_F(ConfigInput, three_hundred_thousand_unknown_keys_are_told_in_twenty) {
   const int64_t before = peak_megabytes();
   std::string text = "{\"model\": \"gpt\"";
   for (int i = 0; i < 300'000; ++i) text += concat(",\n\"gradient_acumulation_steps", i, "\": 1");
-  const auto start = std::chrono::steady_clock::now();
   Problems problems;
   const Value config = load_config(write("keys.json", text + "}"), {}, problems);
   select_plugins(config, kKinds, plugins(), "cpu", problems);
@@ -120,20 +124,17 @@ TEST_F(ConfigInput, three_hundred_thousand_unknown_keys_are_told_in_twenty) {
   EXPECT_FALSE(has(told, "keys.json:22:1"));
   EXPECT_HAS(told, "\nand 299980 more problems");
   EXPECT_LT(told.size(), 60'000u);
-  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(20));
   EXPECT_LT(peak_megabytes() - before, 600);
 }
 
 TEST_F(ConfigInput, a_name_of_25_megabytes_is_shortened) {
   const std::string name(25 << 20, 'k');
-  const auto start = std::chrono::steady_clock::now();
   Problems problems;
   const std::string text = "{\"" + name + "\": 1, \"attention\": \"" + name + "\"}";
   const Value config = load_config(write("long.json", text), {}, problems);
   select_plugins(config, kKinds, plugins(), "cpu", problems);
   EXPECT_HAS(problems.text(), "kkk...(26214400 bytes)...kkk");
   EXPECT_LT(problems.text().size(), 10'000u);
-  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(20));
 }
 
 TEST_F(ConfigInput, control_characters_of_names_are_shown_as_escapes) {

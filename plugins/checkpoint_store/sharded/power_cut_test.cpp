@@ -21,7 +21,7 @@ struct ShardedPowerCuts : ShardedTest {
 
   // The state of the disk as the next start finds it.
   void check(const TestDisk::Nodes& disk) {
-    const TempFolder left;
+    const TempFolder left(scratch());
     TestDisk::put(disk, left.path());
     TestCalls plain;
     const auto used = store_at(left.path(), plain);
@@ -92,7 +92,7 @@ TEST_F(ShardedPowerCuts, are_found_by_this_test_where_a_file_is_not_synced) {
   save(*used, first, "one", 1);
   int broken = 0;
   for (int i = 0; i < 20; ++i) {
-    const TempFolder left;
+    const TempFolder left(scratch());
     TestDisk::put(disk.cut(TestDisk::Keeps::something, random), left.path());
     TestCalls plain;
     try {

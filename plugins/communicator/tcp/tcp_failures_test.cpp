@@ -45,16 +45,17 @@ TEST(CommunicatorTcpFailures, a_process_that_stands_still_is_named_after_the_tim
       3,
       [](Rank& r) {
         const GroupPtr world = r.world();
+        Store& store = r.services.store;
+        if (r.rank() == 2) store.set("pid", std::to_string(getpid()));
         world->barrier();
-        if (r.rank() == 2) {
-          if (fork() == 0) {  // somebody has to wake it
-            sleep(3);
-            kill(getppid(), SIGCONT);
-            _exit(0);
-          }
-          kill(getpid(), SIGSTOP);
+        if (r.rank() == 2) kill(getpid(), SIGSTOP);
+        const std::string error = error_of([&] { world->barrier(); });
+        if (r.rank() == 1) store.set("rank 1 knows", "");
+        if (r.rank() == 0) {
+          store.get("rank 1 knows", 100);
+          kill(std::stoi(store.get("pid", 100)), SIGCONT);
         }
-        world->barrier();
+        throw std::runtime_error(error);
       },
       R"({"timeout_s": 1})");
   for (const size_t r : {0, 1})

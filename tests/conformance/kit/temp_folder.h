@@ -13,8 +13,8 @@ namespace drivetrain::test {
 
 class TempFolder {
  public:
-  TempFolder() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "drivetrain-test-XXXXXX").string();
+  explicit TempFolder(const std::filesystem::path& in = std::filesystem::temp_directory_path()) {
+    std::string pattern = (in / "drivetrain-test-XXXXXX").string();
     if (!::mkdtemp(pattern.data())) throw std::runtime_error("mkdtemp failed for " + pattern);
     path_ = pattern;
   }

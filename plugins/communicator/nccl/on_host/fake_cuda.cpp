@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <deque>
+#include <future>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -15,7 +16,7 @@
 
 // What was recorded last; waiters keep the version that they wait for.
 struct CUevent_st {
-  std::shared_ptr<std::atomic<bool>> reached = std::make_shared<std::atomic<bool>>(true);
+  drivetrain::nccl::EventVersion reached = std::make_shared<std::atomic<bool>>(true);
 };
 
 struct CUstream_st {
@@ -64,7 +65,7 @@ void enqueue_on_host(cudaStream_t stream, std::function<void()> task) {
   stream->push(std::move(task));
 }
 
-std::shared_ptr<std::atomic<bool>> new_event_version() {
+EventVersion new_event_version() {
   auto version = std::make_shared<std::atomic<bool>>(false);
   if (recording_now) recording_now->recording_->events.push_back(version);
   return version;
@@ -77,10 +78,9 @@ HostDevice::~HostDevice() {
 }
 
 bool HostDevice::synchronize(double within_s) const {
-  const auto reached = std::make_shared<std::atomic<bool>>(false);
-  stream_->push([reached] { *reached = true; });
-  for (int i = 0; i < within_s * 1000 && !*reached; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  return *reached;
+  const auto reached = std::make_shared<std::promise<void>>();
+  stream_->push([reached] { reached->set_value(); });
+  return reached->get_future().wait_for(std::chrono::duration<double>(within_s)) == std::future_status::ready;
 }
 
 void HostGraph::begin() { recording_now = this; }
@@ -106,8 +106,9 @@ void HostGraph::replay() {
 
 namespace {
 
-void wait_until(const std::atomic<bool>& reached) {
-  while (!reached) std::this_thread::sleep_for(std::chrono::microseconds(20));
+void reach(std::atomic<bool>& event) {
+  event = true;
+  event.notify_all();
 }
 
 }  // namespace
@@ -138,7 +139,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   return cudaSuccess;
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
-  enqueue_on_host(stream, [reached = event->reached] { drivetrain::nccl::wait_until(*reached); });
+  enqueue_on_host(stream, [reached = event->reached] { reached->wait(false); });
   return cudaSuccess;
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaSuccess; }
@@ -154,12 +155,12 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   event->reached = drivetrain::nccl::new_event_version();
   const int busy_ms = stream == nullptr ? drivetrain::nccl::host_busy_ms.load() : 0;
   if (busy_ms == 0) {
-    enqueue_on_host(stream, [reached = event->reached] { *reached = true; });
+    enqueue_on_host(stream, [reached = event->reached] { drivetrain::nccl::reach(*reached); });
     return cudaSuccess;
   }
   std::thread([reached = event->reached, busy_ms] {
     std::this_thread::sleep_for(std::chrono::milliseconds(busy_ms));
-    *reached = true;
+    drivetrain::nccl::reach(*reached);
   }).detach();
   return cudaSuccess;
 }

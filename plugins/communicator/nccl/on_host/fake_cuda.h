@@ -17,6 +17,9 @@ namespace drivetrain::nccl {
 
 void enqueue_on_host(cudaStream_t stream, std::function<void()> task);
 
+// Of an event that was recorded once: whether its stream has come to it.
+using EventVersion = std::shared_ptr<std::atomic<bool>>;
+
 // While it lives, the null stream of this thread is a stream like others: the host enqueues and goes on.
 class HostDevice {
  public:
@@ -38,10 +41,10 @@ class HostGraph {
 
  private:
   friend void enqueue_on_host(cudaStream_t, std::function<void()>);
-  friend std::shared_ptr<std::atomic<bool>> new_event_version();
+  friend EventVersion new_event_version();
   struct Recording {
     std::vector<std::pair<cudaStream_t, std::function<void()>>> tasks;
-    std::vector<std::shared_ptr<std::atomic<bool>>> events;  // that are recorded in it
+    std::vector<EventVersion> events;  // that are recorded in it
   };
   const std::shared_ptr<Recording> recording_ = std::make_shared<Recording>();
 };

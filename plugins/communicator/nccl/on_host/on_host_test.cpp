@@ -134,10 +134,9 @@ TEST_F(CommunicatorNcclOnHost, a_rank_that_never_makes_the_group_is_named) {
   const auto errors = run_threads(
       2,
       [](Rank& r) {
-        if (r.rank() == 0)
-          r.world();
-        else
-          std::this_thread::sleep_for(std::chrono::milliseconds(800));
+        with_late_ranks(r, {1}, [&] {
+          if (r.rank() == 0) r.world();
+        });
       },
       R"({"timeout_s": 0.3})");
   expect_part(errors[0], "rank 1 did not reach make_group of group \"world\" within 0.3 s (rank 0 did)");
@@ -207,7 +206,7 @@ TEST_F(CommunicatorNcclOnHost, memory_of_a_work_that_nobody_waited_for_lives_unt
   expect_no_errors(run_threads(2, [&](Rank& r) {
     const GroupPtr world = r.world();
     if (r.rank() == 1) {
-      while (!dropped) std::this_thread::yield();
+      dropped.wait(false);
       std::this_thread::sleep_for(std::chrono::milliseconds(200));  // the watchdog of the other rank looks meanwhile
       const at::Tensor t = at::ones({100}, at::kFloat);
       world->all_reduce(t)->wait();
@@ -219,6 +218,7 @@ TEST_F(CommunicatorNcclOnHost, memory_of_a_work_that_nobody_waited_for_lives_unt
     world->all_reduce(std::exchange(t, {}));
     EXPECT_FALSE(weak.expired());
     dropped = true;
+    dropped.notify_all();
     world->barrier();
     for (int waited = 0; !weak.expired() && waited < 1000; ++waited)
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
