@@ -6,7 +6,6 @@
 #include <sys/stat.h>
 #include <sys/un.h>
 
-#include <chrono>
 #include <thread>
 
 #include "config/load.h"
@@ -14,6 +13,7 @@
 #include "config/run_settings.h"
 #include "config/sections.h"
 #include "config_sections_fixture.h"
+#include "support/waiting.h"
 
 namespace drivetrain {
 namespace {
@@ -41,7 +41,7 @@ TEST_F(ConfigInput, a_pipe_is_read_to_its_end) {
   std::thread writer([&] {
     std::ofstream out(path);  // waits for the reader
     out << "{\"seed\": " << std::flush;
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    test::let_pass(0.05);  // Waits: the reader finds the first half alone
     out << "7}";
   });
   EXPECT_EQ(load(path).find("seed")->as_int(), 7);
@@ -105,11 +105,11 @@ int64_t peak_megabytes() {
   return usage.ru_maxrss / 1024;
 }
 
+// How long these two take is not measured: what looked at every key for each key would take hours, and CTest ends it.
 TEST_F(ConfigInput, three_hundred_thousand_unknown_keys_are_told_in_twenty) {
   const int64_t before = peak_megabytes();
   std::string text = "{\"model\": \"gpt\"";
   for (int i = 0; i < 300'000; ++i) text += concat(",\n\"gradient_acumulation_steps", i, "\": 1");
-  const auto start = std::chrono::steady_clock::now();
   Problems problems;
   const Value config = load_config(write("keys.json", text + "}"), {}, problems);
   select_plugins(config, kKinds, plugins(), "cpu", problems);
@@ -120,20 +120,17 @@ TEST_F(ConfigInput, three_hundred_thousand_unknown_keys_are_told_in_twenty) {
   EXPECT_FALSE(has(told, "keys.json:22:1"));
   EXPECT_HAS(told, "\nand 299980 more problems");
   EXPECT_LT(told.size(), 60'000u);
-  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(20));
   EXPECT_LT(peak_megabytes() - before, 600);
 }
 
 TEST_F(ConfigInput, a_name_of_25_megabytes_is_shortened) {
   const std::string name(25 << 20, 'k');
-  const auto start = std::chrono::steady_clock::now();
   Problems problems;
   const std::string text = "{\"" + name + "\": 1, \"attention\": \"" + name + "\"}";
   const Value config = load_config(write("long.json", text), {}, problems);
   select_plugins(config, kKinds, plugins(), "cpu", problems);
   EXPECT_HAS(problems.text(), "kkk...(26214400 bytes)...kkk");
   EXPECT_LT(problems.text().size(), 10'000u);
-  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(20));
 }
 
 TEST_F(ConfigInput, control_characters_of_names_are_shown_as_escapes) {
