@@ -13,6 +13,7 @@
 #include "conformance/communicator/linked.h"
 #include "connection.h"
 #include "meeting.h"
+#include "support/waiting.h"
 
 namespace drivetrain {
 namespace {
@@ -28,7 +29,7 @@ TEST(CommunicatorTcpFailures, a_killed_process_is_named) {
       at::Tensor t = at::empty({200000}, at::kFloat);
       for (int step = 0; step < 5; ++step) world->all_reduce(t)->wait();
       if (r.rank() == 1) {
-        if (asleep) std::this_thread::sleep_for(std::chrono::milliseconds(300));
+        if (asleep) let_pass(0.3);  // Waits: the others wait for it
         kill(getpid(), SIGKILL);
       }
       world->all_reduce(t)->wait();
@@ -45,16 +46,16 @@ TEST(CommunicatorTcpFailures, a_process_that_stands_still_is_named_after_the_tim
       3,
       [](Rank& r) {
         const GroupPtr world = r.world();
+        if (r.rank() == 2) r.services.store.set("pid", std::to_string(getpid()));
         world->barrier();
-        if (r.rank() == 2) {
-          if (fork() == 0) {  // somebody has to wake it
-            sleep(3);
-            kill(getppid(), SIGCONT);
-            _exit(0);
-          }
-          kill(getpid(), SIGSTOP);
+        if (r.rank() == 2) kill(getpid(), SIGSTOP);
+        const std::string error = error_of([&] { world->barrier(); });
+        if (r.rank() == 1) r.services.store.set("gave up", "");
+        if (r.rank() == 0) {  // once both have given up, it is woken
+          r.services.store.get("gave up", deadline_s());
+          kill(std::stoi(r.services.store.get("pid", deadline_s())), SIGCONT);
         }
-        world->barrier();
+        throw std::runtime_error(error);
       },
       R"({"timeout_s": 1})");
   for (const size_t r : {0, 1})
@@ -74,20 +75,19 @@ struct Sides {
 
   // What rank 0 wrote: address, port, secret.
   std::string field(int index) const {
-    std::istringstream text(store->get("meeting/at/0", 1));
+    std::istringstream text(store->get("meeting/at/0", deadline_s()));
     std::string word;
     for (int i = 0; i <= index; ++i) text >> word;
     return word;
   }
   uint16_t port() const { return static_cast<uint16_t>(std::stoi(field(1))); }
-  bool advance(Meeting& second, double seconds_at_most = 20) {
-    const auto until = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds_at_most);
-    while (!(first.done() && second.done()) && std::chrono::steady_clock::now() < until) {
+  bool advance(Meeting& second) {
+    return eventually([&] {
       context.run_one_for(std::chrono::milliseconds(1));
       first.advance();
       second.advance();
-    }
-    return first.done() && second.done();
+      return first.done() && second.done();
+    });
   }
 };
 
@@ -140,10 +140,11 @@ TEST(CommunicatorTcpFailures, who_listens_in_place_of_a_rank_is_told_from_it) {
     }
     close(fd);
   });
-  for (int i = 0; i < 20000 && second.missing().find("not this run's") == std::string::npos; ++i) {
+  eventually([&] {
     context.run_one_for(std::chrono::milliseconds(1));
     second.advance();
-  }
+    return second.missing().find("not this run's") != std::string::npos;
+  });
   liar.join();
   expect_part(second.missing(), concat("rank 1 could not connect to rank 0: 127.0.0.1:", other.port));
   expect_part(second.missing(), "what listens there is not this run's rank");
@@ -164,11 +165,12 @@ struct Pair {
     b = std::make_unique<Connection>(std::move(at_second.at(0).socket), at_second.at(0).who);
   }
   void advance_until(const std::function<bool()>& done) {
-    for (int i = 0; i < 20000 && !done(); ++i) {
+    eventually([&] {
       sides.context.run_one_for(std::chrono::milliseconds(1));
       if (a) a->advance();
       if (b) b->advance();
-    }
+      return done();
+    });
   }
   static tcp::TcpTransferPtr transfer(std::string& bytes) {
     auto made = std::make_shared<tcp::TcpTransfer>();

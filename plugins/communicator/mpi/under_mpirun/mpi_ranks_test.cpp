@@ -6,19 +6,15 @@
 #include <drivetrain/testkit/communicator/works.h>
 #include "../process.h"
 #include "conformance/communicator/linked.h"
-
-#include <chrono>
-#include <thread>
+#include "support/waiting.h"
 
 namespace drivetrain::test {
 namespace {
 
-constexpr double kPatienceS = 100;
-
 // This process's place and the store that all ranks share.
 struct Here {
   RankEnvironment env = read_rank_environment();
-  std::shared_ptr<Store> store = make_store(env, kPatienceS);
+  std::shared_ptr<Store> store = make_store(env, deadline_s());
   int64_t rounds = 0;
 
   // What every rank says, in rank order.
@@ -26,7 +22,7 @@ struct Here {
     const std::string round = concat("round/", ++rounds, "/");
     store->set(concat(round, env.rank), own);
     std::vector<std::string> all;
-    for (int64_t r = 0; r < env.world_size; ++r) all.push_back(store->get(concat(round, r), kPatienceS));
+    for (int64_t r = 0; r < env.world_size; ++r) all.push_back(store->get(concat(round, r), deadline_s()));
     return all;
   }
 };
@@ -52,7 +48,7 @@ std::vector<std::string> run_as_one_rank(int64_t n, const Body& body, const std:
 class OneRankOfMany : public testing::Environment {
   void SetUp() override {
     runner = run_as_one_rank;
-    check_arrival(*here().store, here().env, kPatienceS);
+    check_arrival(*here().store, here().env, deadline_s());
   }
   void TearDown() override {
     const bool failed = testing::UnitTest::GetInstance()->Failed();
@@ -170,8 +166,7 @@ TEST(CommunicatorMpi, after_a_failure_every_call_says_the_cause_and_a_new_commun
     const auto aborted = [&] {
       return error_of([&] { world->all_reduce(t)->wait(); }).find("aborted: first") != std::string::npos;
     };
-    const auto start = std::chrono::steady_clock::now();
-    while (!aborted() && std::chrono::steady_clock::now() - start < std::chrono::seconds(5)) continue;
+    eventually(aborted);
     for (int i = 0; i < 2; ++i) expect_part(error_of([&] { world->barrier(); }), "rank 0 aborted: first");
   }));
   sums_follow_the_fixed_tree(here().env.world_size);
@@ -243,10 +238,10 @@ TEST(CommunicatorMpi2, a_rank_that_never_makes_the_group_is_named) {
   const auto errors = run_ranks(
       2,
       [](Rank& r) {
-        if (r.rank() == 0)
-          r.world();
-        else
-          std::this_thread::sleep_for(std::chrono::milliseconds(600));
+        if (r.rank() == 1) return static_cast<void>(r.services.store.get("no group", deadline_s()));
+        const std::string error = error_of([&] { r.world(); });
+        r.services.store.set("no group", "");
+        throw std::runtime_error(error);
       },
       R"({"timeout_s": 0.3})");
   expect_part(errors[0], "rank 1 did not reach make_group of group \"world\" within 0.3 s (rank 0 did)");
@@ -297,12 +292,12 @@ TEST(MpiDeadline, ends_a_process_whose_call_does_not_return_and_names_it) {
   const auto call = [](double limit_s, double takes_s) {
     {
       const Deadline deadline(mpi::did_not_return("MPI_Init_thread", limit_s), limit_s, mpi::kPeerLost);
-      std::this_thread::sleep_for(std::chrono::duration<double>(takes_s));
+      let_pass(takes_s);  // Waits: a call of MPI that takes so long
     }
     std::_Exit(0);
   };
-  EXPECT_EXIT(call(0.05, 20), testing::ExitedWithCode(5), "MPI_Init_thread did not return within 0.05 s");
-  EXPECT_EXIT(call(20, 0.01), testing::ExitedWithCode(0), "^$");
+  EXPECT_EXIT(call(0.05, kNoTimeout), testing::ExitedWithCode(5), "MPI_Init_thread did not return within 0.05 s");
+  EXPECT_EXIT(call(kNoTimeout, 0.01), testing::ExitedWithCode(0), "^$");
 }
 
 }  // namespace

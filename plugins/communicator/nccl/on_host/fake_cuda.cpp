@@ -79,7 +79,8 @@ HostDevice::~HostDevice() {
 bool HostDevice::synchronize(double within_s) const {
   const auto reached = std::make_shared<std::atomic<bool>>(false);
   stream_->push([reached] { *reached = true; });
-  for (int i = 0; i < within_s * 1000 && !*reached; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  for (int i = 0; i < within_s * 1000 && !*reached; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));  // Waits: before the next look
   return *reached;
 }
 
@@ -107,7 +108,7 @@ void HostGraph::replay() {
 namespace {
 
 void wait_until(const std::atomic<bool>& reached) {
-  while (!reached) std::this_thread::sleep_for(std::chrono::microseconds(20));
+  while (!reached) std::this_thread::sleep_for(std::chrono::microseconds(20));  // Waits: before the next look
 }
 
 }  // namespace
@@ -158,7 +159,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
     return cudaSuccess;
   }
   std::thread([reached = event->reached, busy_ms] {
-    std::this_thread::sleep_for(std::chrono::milliseconds(busy_ms));
+    std::this_thread::sleep_for(std::chrono::milliseconds(busy_ms));  // Waits: what a device takes
     *reached = true;
   }).detach();
   return cudaSuccess;

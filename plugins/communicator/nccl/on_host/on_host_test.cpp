@@ -5,6 +5,7 @@
 #include <drivetrain/testkit/communicator/works.h>
 #include "conformance/communicator/linked.h"
 #include "fake_cuda.h"
+#include "support/waiting.h"
 
 namespace drivetrain {
 namespace {
@@ -53,7 +54,7 @@ TEST_F(CommunicatorNcclOnHost, no_rank_has_memory_that_exists_once) {
 }
 TEST_F(CommunicatorNcclOnHost, abort_ends_a_wait_everywhere) { abort_ends_a_wait_everywhere(); }
 TEST_F(CommunicatorNcclOnHost, counts_that_differ_are_named_after_the_timeout) {
-  usual_options = R"({"timeout_s": 0.6})";
+  usual_options = R"({"timeout_s": 1})";
   counts_that_differ_are_named();
 }
 TEST_F(CommunicatorNcclOnHost, wrong_counts_are_refused) { wrong_counts_are_refused(); }
@@ -63,7 +64,7 @@ TEST_F(CommunicatorNcclOnHost, a_late_rank_is_named_after_the_timeout) { a_late_
 
 // As behind a recorded step: the host enqueues at once, the device gets there much later than timeout_s.
 TEST_F(CommunicatorNcclOnHost, what_a_call_waits_for_on_its_own_device_does_not_count) {
-  nccl::host_busy_ms = 1200;
+  nccl::host_busy_ms = 2000;
   expect_no_errors(run_threads(
       2,
       [](Rank& r) {
@@ -75,7 +76,7 @@ TEST_F(CommunicatorNcclOnHost, what_a_call_waits_for_on_its_own_device_does_not_
         world->barrier();
         EXPECT_EQ(t.const_data_ptr<float>()[0], 4);
       },
-      R"({"timeout_s": 0.5})"));
+      R"({"timeout_s": 1})"));
   nccl::host_busy_ms = 0;
 }
 
@@ -91,7 +92,7 @@ TEST_F(CommunicatorNcclOnHost, slices_longer_than_the_scratch_pass_in_pieces) {
 }
 
 void expect_named(const std::function<WorkPtr(Group&, int64_t)>& call, const std::string& a, const std::string& b) {
-  usual_options = R"({"timeout_s": 0.6})";
+  usual_options = R"({"timeout_s": 1})";
   const auto errors = run_threads(2, [&](Rank& r) {
     const GroupPtr world = r.world();
     const WorkPtr work = call(*world, r.rank());
@@ -131,13 +132,13 @@ TEST_F(CommunicatorNcclOnHost, a_message_that_nobody_sends_is_named) {
 }
 
 TEST_F(CommunicatorNcclOnHost, a_rank_that_never_makes_the_group_is_named) {
+  Moment over;
   const auto errors = run_threads(
       2,
-      [](Rank& r) {
-        if (r.rank() == 0)
-          r.world();
-        else
-          std::this_thread::sleep_for(std::chrono::milliseconds(800));
+      [&](Rank& r) {
+        if (r.rank() == 1) return over.wait();
+        const Moment::AtEnd at_end{over};
+        r.world();
       },
       R"({"timeout_s": 0.3})");
   expect_part(errors[0], "rank 1 did not reach make_group of group \"world\" within 0.3 s (rank 0 did)");
@@ -161,15 +162,18 @@ TEST_F(CommunicatorNcclOnHost, nothing_is_asked_while_a_graph_is_captured) {
   expect_no_errors(run_threads(2, [](Rank& r) {
     const GroupPtr world = r.world();
     at::Tensor t = at::ones({100}, at::kFloat);
-    world->all_reduce(t)->wait();
-    world->barrier();
-    std::this_thread::sleep_for(std::chrono::milliseconds(300));  // the watchdogs have seen the end of it
+    at::Tensor last = at::ones({100}, at::kFloat);
+    const c10::weak_intrusive_ptr<c10::TensorImpl> held(last.getIntrusivePtr());
+    world->all_reduce(std::exchange(last, {}));  // which nobody waits for, so that the watchdog lets go of it
+    EXPECT_TRUE(eventually([&] { return held.expired(); })) << "this rank's watchdog has not seen the end of it";
+    r.services.store.set(concat("seen/", r.rank()), "");
+    r.services.store.get(concat("seen/", 1 - r.rank()), deadline_s());
     nccl::host_capturing = true;
     const WorkPtr first = world->all_reduce(t), second = world->all_gather(at::empty({200}, at::kFloat), t);
     first->wait();
     second->wait();
     if (r.rank() == 0) expect_part(error_of([&] { world->barrier(); }), "while a graph is captured");
-    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    let_pass(0.3);  // Waits: watchdogs look several times
     EXPECT_EQ(nccl::host_queries_while_capturing, 0);
   }));
   nccl::host_capturing = false;
@@ -208,7 +212,7 @@ TEST_F(CommunicatorNcclOnHost, memory_of_a_work_that_nobody_waited_for_lives_unt
     const GroupPtr world = r.world();
     if (r.rank() == 1) {
       while (!dropped) std::this_thread::yield();
-      std::this_thread::sleep_for(std::chrono::milliseconds(200));  // the watchdog of the other rank looks meanwhile
+      let_pass(0.2);  // Waits: the watchdog of the other rank looks meanwhile
       const at::Tensor t = at::ones({100}, at::kFloat);
       world->all_reduce(t)->wait();
       EXPECT_EQ(t[0].item<float>(), 2);
@@ -220,17 +224,15 @@ TEST_F(CommunicatorNcclOnHost, memory_of_a_work_that_nobody_waited_for_lives_unt
     EXPECT_FALSE(weak.expired());
     dropped = true;
     world->barrier();
-    for (int waited = 0; !weak.expired() && waited < 1000; ++waited)
-      std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    EXPECT_TRUE(weak.expired());
+    EXPECT_TRUE(eventually([&] { return weak.expired(); }));
   }));
 }
 
 TEST_F(CommunicatorNcclOnHost, asking_for_an_event_leaves_no_error_behind) {
   expect_no_errors(run_threads(2, [](Rank& r) {
     const GroupPtr world = r.world();
-    if (r.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(100));
-    world->barrier();  // asks until the other one has come
+    if (r.rank() == 1) let_pass(0.1);  // Waits: the other one comes first
+    world->barrier();                  // asks until the other one has come
     EXPECT_EQ(nccl::host_last_error, cudaSuccess);
   }));
 }

@@ -5,6 +5,7 @@
 #include <drivetrain/testkit/communicator/works.h>
 #include "conformance/communicator/linked.h"
 #include "fake_cuda.h"
+#include "support/waiting.h"
 
 namespace drivetrain {
 namespace {
@@ -13,15 +14,13 @@ using namespace drivetrain::test;
 using nccl::HostDevice;
 using nccl::HostGraph;
 
-constexpr double kMayTakeS = 15;  // far more than any replay here
-
 // A step with one sum, recorded after it ran once as it is, and behind it what the runtime does: all ranks exchange
 // their figures by a call that is not recorded, and the host waits for the device.
 class Step {
  public:
   explicit Step(Rank& r, int64_t numel = 10) : rank_(r), world_(r.world()), sum_(at::ones({numel}, at::kFloat)) {
     world_->all_reduce(once_)->wait();
-    EXPECT_TRUE(device_.synchronize(kMayTakeS));
+    EXPECT_TRUE(device_.synchronize(deadline_s()));
   }
   // `first`: what the device does ahead of the call.
   void record(const std::function<void()>& first = [] {}) {
@@ -34,7 +33,7 @@ class Step {
     graph_.replay();
     const WorkPtr gathered = world_->all_gather(all_, mine_);
     gathered->wait();
-    if (!device_.synchronize(kMayTakeS)) {
+    if (!device_.synchronize(deadline_s())) {
       rank_.communicator->abort("the replay hangs");
       throw std::runtime_error("the replay hangs");
     }
@@ -72,24 +71,20 @@ TEST_F(CommunicatorNcclReplay, makes_its_calls_again) {
 }
 
 TEST_F(CommunicatorNcclReplay, a_rank_that_does_not_replay_is_named_after_the_timeout) {
-  std::atomic<bool> over = false;
+  Moment over;
   const auto errors = run(
       [&](Rank& r) {
         Step step(r);
         step.record();
         step.run(), step.run();
-        while (r.rank() == 1 && !over) std::this_thread::sleep_for(std::chrono::milliseconds(10));
-        try {
-          step.run();
-        } catch (...) {
-          over = true;
-          throw;
-        }
+        if (r.rank() == 1) over.wait();
+        const Moment::AtEnd at_end{over};
+        step.run();
       },
-      0.6);
+      1);
   for (const std::string& error : errors)
     expect_part(error,
-                "rank 1 did not reach all_reduce #2 of group \"world\" in the replay of a recorded step within 0.6 s "
+                "rank 1 did not reach all_reduce #2 of group \"world\" in the replay of a recorded step within 1 s "
                 "(rank 0 did)");
 }
 
@@ -101,7 +96,7 @@ TEST_F(CommunicatorNcclReplay, a_rank_that_leaves_is_named_long_before_the_timeo
         step.run();
         if (r.rank() == 0) step.run();
       },
-      60);
+      kNoTimeout);
   expect_part(errors[0], "rank 1 (pid ");
   expect_part(errors[0], "closed its communicator");
 }
@@ -113,7 +108,7 @@ TEST_F(CommunicatorNcclReplay, different_calls_are_named_after_the_timeout) {
         step.record();
         step.run();
       },
-      0.6);
+      1);
   for (const std::string& error : errors) {
     expect_part(error, "ranks disagree about call #2 of group \"world\"");
     expect_part(error, "rank 1 called all_reduce of 11 Float");
@@ -125,11 +120,11 @@ TEST_F(CommunicatorNcclReplay, what_a_call_waits_for_on_its_own_device_does_not_
   expect_no_errors(run(
       [](Rank& r) {
         Step step(r);
-        step.record([] { std::this_thread::sleep_for(std::chrono::milliseconds(1200)); });
+        step.record([] { let_pass(2); });  // Waits: twice as long as a rank waits for another
         step.run();
         EXPECT_EQ(step.sum(), 2);
       },
-      0.5));
+      scaled(1)));
 }
 
 }  // namespace
