@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Launches of which a random rank is stopped (SIGSTOP) or killed (SIGKILL) at a random moment, from its start to after
-the last step. Each has to end in time, to name that rank as the cause, and to leave nothing behind.
+the last step. Each has to end, to name that rank as the cause, and to leave nothing behind.
 
-    launches.py PROGRAM --count 200 [--ranks 3] [--seed 1] [--not-rank-0]
+    launches.py PROGRAM --count 200 [--ranks 3] [--seed 1] [--not-rank-0] [--workers 1]
 """
 
 import argparse
+import concurrent.futures
 import json
 import os
 import pathlib
@@ -18,15 +19,18 @@ import sys
 import tempfile
 import time
 
-TIMEOUT_S = 4  # of the communicator and of the rendezvous
-MAY_TAKE_S = TIMEOUT_S + 15
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
+from waiting import DEADLINE_S, scaled
+
+TIMEOUT_S = scaled(4)
+RENDEZVOUS_S = round(scaled(8))  # ranks of a busy machine start seconds apart
 
 CONFIG = {
     "train_steps": 400,
     "threads": 1,
     "train_batch_size": 12,
     "steps_per_print": 100,
-    "rendezvous_timeout_s": TIMEOUT_S,
+    "rendezvous_timeout_s": RENDEZVOUS_S,
     "communicator": {"type": "local", "params": {"timeout_s": TIMEOUT_S}},
     "model": {"type": "gpt", "params": {"num_layers": 1, "hidden_size": 16, "num_attention_heads": 2,
                                         "vocab_size": 64, "max_position_embeddings": 16}},
@@ -54,7 +58,7 @@ def pid_of_rank(launcher, rank):
         for pid in text_of(f"/proc/{launcher.pid}/task/{launcher.pid}/children").split():
             if f"\0RANK={rank}\0" in "\0" + text_of(f"/proc/{pid}/environ"):
                 return int(pid)
-        time.sleep(0.002)
+        time.sleep(0.002)  # Waits: before the next look, which is to come soon
     return None
 
 
@@ -68,7 +72,7 @@ class Launch:
         self.folder = tempfile.mkdtemp(prefix="drivetrain_chaos_")
         os.mkdir(f"{self.folder}/tmp")
         pathlib.Path(f"{self.folder}/tiny.json").write_text(json.dumps(CONFIG))
-        self.started = time.monotonic()
+        self.started = time.monotonic()  # Waits: moments are chosen over the length of a run
         with open(f"{self.folder}/output", "wb") as output:
             self.process = subprocess.Popen(
                 [program, "launch", "-n", str(ranks), f"{self.folder}/tiny.json", *options], cwd=self.folder,
@@ -78,10 +82,13 @@ class Launch:
     def output(self):
         return text_of(f"{self.folder}/output")
 
-    def wait(self, seconds):
-        """The exit code; None: it still runs."""
+    def lasts_s(self):
+        return time.monotonic() - self.started  # Waits: see above
+
+    def wait(self):
+        """The exit code; None: it still runs at the deadline."""
         try:
-            code = self.process.wait(seconds)
+            code = self.process.wait(DEADLINE_S)
         except subprocess.TimeoutExpired:
             return None
         return code if code >= 0 else 128 - code
@@ -106,13 +113,15 @@ class Launch:
 
 
 def shared_memory():
-    return {name for name in os.listdir("/dev/shm")} if os.path.isdir("/dev/shm") else set()
+    """Names of ours, but for scratch folders of tests that run beside this one."""
+    names = os.listdir("/dev/shm") if os.path.isdir("/dev/shm") else []
+    return {name for name in names if "drivetrain" in name and not name.startswith(("drivetrain-test-", "drivetrain-fuzz-"))}
 
 
-def problems_of(launch, rank, number, hit, code, took_s):
+def problems_of(launch, rank, number, hit, code):
     if code is None:
-        return [f"still runs {took_s:.1f} s after the signal"]
-    problems = [] if took_s <= MAY_TAKE_S else [f"took {took_s:.1f} s after the signal"]
+        return [f"still runs {DEADLINE_S} s after the signal"]
+    problems = []
     done = code == 0 and launch.is_complete()
     if hit and not done:  # a rank that is about to end may do so in spite of the signal
         wanted = 5 if number == signal.SIGSTOP else 128 + number
@@ -138,16 +147,15 @@ def one(program, ranks, rank, number, after_s):
         pid = pid_of_rank(launch.process, rank)
         hit = False
         if pid is not None:
-            time.sleep(max(0, launch.started + after_s - time.monotonic()))
+            time.sleep(max(0, after_s - launch.lasts_s()))  # Waits: until the chosen moment
             hit = is_running(pid)
             if hit:
                 os.kill(pid, number)
-        sent = time.monotonic()
-        code = launch.wait(MAY_TAKE_S + 20)
-        took_s = time.monotonic() - sent
-        problems = problems_of(launch, rank, number, hit, code, took_s)
-        new = [name for name in shared_memory() - before if "drivetrain" in name]
-        problems += [f"left in /dev/shm: {name}" for name in new]
+        sent_s = launch.lasts_s()
+        code = launch.wait()
+        took_s = launch.lasts_s() - sent_s
+        problems = problems_of(launch, rank, number, hit, code)
+        problems += [f"left in /dev/shm: {name}" for name in shared_memory() - before]
         if problems:
             problems.append("its output:\n" + launch.output())
         return problems, f"{'hit' if hit else 'over before'}, exit {code} after {took_s:.1f} s"
@@ -158,10 +166,10 @@ def one(program, ranks, rank, number, after_s):
 def length_of_a_run(program, ranks):
     launch = Launch(program, ranks)
     try:
-        code = launch.wait(120)
+        code = launch.wait()
         if code != 0 or not launch.is_complete() or launch.leftovers():
             sys.exit(f"an undisturbed launch failed (exit {code}, left {launch.leftovers()}):\n{launch.output()}")
-        return time.monotonic() - launch.started
+        return launch.lasts_s()
     finally:
         launch.remove()
 
@@ -173,21 +181,26 @@ def main():
     parser.add_argument("--ranks", type=int, default=3)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--not-rank-0", action="store_true", help="leave rank 0 alone")
+    parser.add_argument("--workers", type=int, default=1, help="launches at a time")
     arguments = parser.parse_args()
     choose = random.Random(arguments.seed)
-    length_s = min(length_of_a_run(arguments.program, arguments.ranks) for _ in range(3))  # the first warms up caches
+    length_s = min(length_of_a_run(arguments.program, arguments.ranks) for _ in range(2))  # the first warms up caches
     print(f"a run takes {length_s:.1f} s", flush=True)
-    failures = 0
-    for i in range(arguments.count):
+    chosen = []
+    for _ in range(arguments.count):
         rank = choose.randrange(1 if arguments.not_rank_0 else 0, arguments.ranks)
         number = choose.choice([signal.SIGSTOP, signal.SIGKILL])
         # A third of the moments lie in the start and a third around the end, where most of the waits are.
         share = choose.choice([choose.uniform(0, 0.3), choose.uniform(0, 1), choose.uniform(0.85, 1.02)])
-        problems, what = one(arguments.program, arguments.ranks, rank, number, share * length_s)
-        failures += bool(problems)
-        print(f"{i + 1:4} rank {rank} {number.name} at {share * length_s:5.2f} s: {what}", flush=True)
-        for problem in problems:
-            print(f"     PROBLEM: {problem}", flush=True)
+        chosen.append((rank, number, share * length_s))
+    failures = 0
+    with concurrent.futures.ThreadPoolExecutor(arguments.workers) as workers:
+        ends = workers.map(lambda moment: one(arguments.program, arguments.ranks, *moment), chosen)
+        for i, ((rank, number, after_s), (problems, what)) in enumerate(zip(chosen, ends), 1):
+            failures += bool(problems)
+            print(f"{i:4} rank {rank} {number.name} at {after_s:5.2f} s: {what}", flush=True)
+            for problem in problems:
+                print(f"     PROBLEM: {problem}", flush=True)
     print(f"{arguments.count - failures} of {arguments.count} launches ended as they should")
     sys.exit(1 if failures else 0)
 

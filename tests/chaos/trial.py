@@ -18,6 +18,7 @@ import launches
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "hosts"))
 import namespaces
+from waiting import eventually
 
 RANKS = 4
 TIMEOUT_S = 12  # of the communicator: long after the line that is waited for
@@ -49,6 +50,7 @@ class Output:
 
     def read(self, pipe):
         for line in pipe:
+            # Waits: when each line came is what is measured
             self.lines.append((time.monotonic(), line.decode("utf-8", "replace").rstrip()))
 
     def text(self):
@@ -109,9 +111,9 @@ class Standstills:
         threading.Thread(target=self.watch, daemon=True).start()
 
     def watch(self):
-        before = time.monotonic()
+        before = time.monotonic()  # Waits: that is what is measured
         while not self.over.wait(0.1):
-            now = time.monotonic()
+            now = time.monotonic()  # Waits: that is what is measured
             self.longest_s, before = max(self.longest_s, now - before), now
 
 
@@ -163,12 +165,10 @@ class Trial:
             sys.exit(f"the kinds {', '.join(PLUGINS)} take the program of a build with the target strategy_misdeed")
         return found[0]
 
-    def wait_for_steps(self, count, within_s=120):
-        end = time.monotonic() + within_s
-        while launches.text_of(self.metrics).count("\n") < count:
-            if self.process.poll() is not None or time.monotonic() > end:
-                raise NotBegun(f"no {count} steps:\n{self.output.text()}")
-            time.sleep(0.02)
+    def wait_for_steps(self, count):
+        made = lambda: launches.text_of(self.metrics).count("\n") >= count
+        if not eventually(lambda: made() or self.process.poll() is not None) or not made():
+            raise NotBegun(f"no {count} steps:\n{self.output.text()}")
 
     def put_fault(self):
         if self.kind in ("stop", "kill"):
@@ -207,7 +207,7 @@ class Trial:
             self.start()
             self.wait_for_steps(self.choose.randrange(3, 150))
             self.put_fault()
-            at = time.monotonic()
+            at = time.monotonic()  # Waits: that is what is measured
             try:
                 code = self.process.wait(MAY_TAKE_S)
             except subprocess.TimeoutExpired:
@@ -234,12 +234,9 @@ class Trial:
                                                       for when, line in self.output.lines if when > at])
         return Result(self.kind, seconds, right, in_time, problems, "" if in_time and not problems else said)
 
-    def leftovers(self, within_s=20):
-        end = time.monotonic() + within_s
-        while (left := [name for host in self.network.hosts.values() for name in left_on(host)]) and \
-                time.monotonic() < end:
-            time.sleep(0.2)
-        return left
+    def leftovers(self):
+        left = lambda: [name for host in self.network.hosts.values() for name in left_on(host)]
+        return [] if eventually(lambda: not left()) else left()
 
 
 def left_on(host):

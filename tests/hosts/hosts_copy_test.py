@@ -1,9 +1,8 @@
-#!/usr/bin/env python3
 """`launch --copy`: hosts that have neither the program nor the config get both, and keep them."""
 
 
-import namespaces
 from hosts_fixture import Ended, HostsTest, eventually
+from waiting import STAY
 
 SAID = 'echo "$RANK on $(hostname): $RANK_COMMAND"; echo "$RANK from $DRIVETRAIN_CONFIG_FOLDER"; cat "${RANK_COMMAND##* train }" 2> /dev/null || true'
 
@@ -17,8 +16,7 @@ class Copies(HostsTest):
         (self.folder / "only_a").mkdir(exist_ok=True)
         (self.folder / "only_a/config.json").write_text('{"a": "config"}')
         for hidden in ("install/bin", "install/lib", "only_a"):
-            self.there("mount", "-t", "tmpfs", "tmpfs", self.folder / hidden)
-            self.addCleanup(self.there, "umount", self.folder / hidden)
+            self.mount("b", "-t", "tmpfs", "tmpfs", self.folder / hidden)
         for host in self.hosts.values():
             self.addCleanup(host.run, "rm", "-rf", "/tmp/copies")
 
@@ -75,8 +73,7 @@ class Copies(HostsTest):
 
     def test_a_file_system_that_takes_nothing_is_refused_before_any_host_gets_something(self):
         self.there("mkdir", "-p", "/tmp/copies")
-        self.there("mount", "-t", "tmpfs", "-o", "ro", "tmpfs", "/tmp/copies")
-        self.addCleanup(self.there, "umount", "/tmp/copies")
+        self.mount("b", "-t", "tmpfs", "-o", "ro", "tmpfs", "/tmp/copies")
         self.expect_nothing_copied("root may not write in /tmp/copies")
 
     def test_two_launches_at_once(self):
@@ -85,10 +82,10 @@ class Copies(HostsTest):
         self.assertEqual(len(self.files()), 3)  # and no half of anything
 
     def test_a_signal_ends_the_copies(self):
-        (self.folder / "slow").write_text("Host b\n  ProxyCommand sleep 100\n" + (self.folder / "ssh_config").read_text())
+        (self.folder / "slow").write_text(f"Host b\n  ProxyCommand {STAY}\n" + (self.folder / "ssh_config").read_text())
         launch = self.start_copied(ssh_config="slow")
         here = self.hosts["a"]
-        self.assertTrue(eventually(lambda: any("sleep 100" in line for line in here.processes())), here.processes())
+        self.assertTrue(eventually(lambda: any(STAY in line for line in here.processes())), here.processes())
         here.run("pkill", "-INT", "-f", "bin/drivetrain launch")
         self.expect(Ended(launch), 130, "stopped by signal 2 before any rank was started")
         self.assertTrue(eventually(lambda: not here.processes()), here.processes())
@@ -99,7 +96,3 @@ class Copies(HostsTest):
         self.assertIn("belongs to", ended.out[:ended.out.index("launcher: tar -C ")])
         self.assertIn("/bin/drivetrain train /tmp/copies/configs/", ended.out)
         self.assertEqual(self.files(), [])
-
-
-if __name__ == "__main__":
-    namespaces.run_tests()

@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """`drivetrain doctor --hostfile` over hosts of their own: what it says of hosts that are fine, of another version, not
 reachable, different, and of pairs that do not reach each other. Doctor's part on each host is a script here."""
 
@@ -6,7 +5,6 @@ import json
 import os
 import shutil
 
-import namespaces
 from hosts_fixture import PROGRAM, Ended, HostsTest
 
 # What doctor prints on a host; W is a folder in which a host may have an answer of its own.
@@ -84,12 +82,11 @@ class Doctor(HostsTest):
     def test_hosts_that_cannot_be_asked(self):
         """c has another version, d does not exist; a and b are looked at all the same."""
         self.hostfile("a slots=1\nb slots=1\nc slots=1\ngone slots=1\n")
-        other = self.folder / "other"
+        other = self.work / "other"
         shutil.copytree(self.folder / "install", other)
         program = other / "bin/drivetrain"
         program.write_bytes(program.read_bytes().replace(b"\x000.1.0\x00", b"\x000.0.9\x00"))
-        self.hosts["c"].run("mount", "--bind", other, self.folder / "install")
-        self.addCleanup(self.hosts["c"].run, "umount", self.folder / "install")
+        self.mount("c", "--bind", other, self.folder / "install")
         (self.folder / "config_gone").write_text("Host gone\n  HostName 127.0.0.1\n  Port 9\n" +
                                                  (self.folder / "ssh_config").read_text())
         version = ("it has drivetrain 0.0.9", "install the same version on both")
@@ -143,7 +140,3 @@ class TheRealDoctor(HostsTest):
         self.assertLess({"all_reduce", "all_gather", "reduce_scatter"}, {one["op"] for one in results})
         self.assertEqual({one["bytes"] for one in results if one["op"] == "all_reduce"}, {4096, 4 << 20})
         self.expect_nothing_left()
-
-
-if __name__ == "__main__":
-    namespaces.run_tests()

@@ -1,22 +1,24 @@
-"""What the tests of runs over several hosts share: a network of three hosts, an install folder whose ranks are scripts,
-and a launch from host a."""
+"""What the tests of runs over several hosts share: a network of three hosts, made once in a process, an install folder whose
+ranks are scripts, and a launch from host a."""
 
+import multiprocessing.util
 import os
 import pathlib
 import shutil
 import subprocess
 import tempfile
-import time
 import unittest
 
 import namespaces
+import waiting
+from waiting import DEADLINE_S, eventually
 
 PROGRAM = pathlib.Path(os.environ["HOSTS_TEST_PROGRAM"])
 LIBRARY = pathlib.Path(os.environ["HOSTS_TEST_LIBRARY"])
+MISDEEDS = os.environ["HOSTS_TEST_MISDEEDS"]  # for --plugin-path
 RELEASE = os.environ["HOSTS_TEST_TORCH_RELEASE"]
 FOLDER = pathlib.Path(os.environ["HOSTS_TEST_FOLDER"])
 NAMES = ("a", "b", "c")
-MAY_TAKE_S = 60  # far more than any launch here
 
 
 def make_install(folder):
@@ -32,36 +34,41 @@ def make_install(folder):
 
 class Ended:
     def __init__(self, launch):
-        self.out, self.err = (stream.decode("utf-8", "replace") for stream in launch.communicate(timeout=MAY_TAKE_S))
+        self.out, self.err = (stream.decode("utf-8", "replace") for stream in launch.communicate(timeout=DEADLINE_S))
         self.code = launch.returncode
         self.text = f"exit {self.code}\n{self.out}\n{self.err}"
 
 
-def eventually(condition, within_s=20):
-    end = time.monotonic() + within_s
-    while time.monotonic() < end:
-        if condition():
-            return True
-        time.sleep(0.05)
-    return condition()
+class Site:
+    """A network, and the folder that its hosts see. They are gone when the process ends."""
+
+    def __init__(self):
+        FOLDER.mkdir(parents=True, exist_ok=True)
+        self.folder = pathlib.Path(tempfile.mkdtemp(dir=FOLDER))
+        self.at_end(shutil.rmtree, self.folder, ignore_errors=True)
+        make_install(self.folder / "install")
+        (self.folder / "home").mkdir()
+        (self.folder / "config.json").write_text("{}")
+        self.network = namespaces.Network(self.folder, NAMES)
+        self.at_end(self.network.end)
+
+    @staticmethod
+    def at_end(function, *words, **options):
+        """Those that came last first."""
+        multiprocessing.util.Finalize(None, function, words, options, exitpriority=1)
 
 
 class HostsTest(unittest.TestCase):
     names = NAMES
+    site = None
 
     @classmethod
     def setUpClass(cls):
-        FOLDER.mkdir(parents=True, exist_ok=True)
-        cls.folder = pathlib.Path(tempfile.mkdtemp(dir=FOLDER))
-        cls.addClassCleanup(shutil.rmtree, cls.folder, ignore_errors=True)
-        make_install(cls.folder / "install")
-        (cls.folder / "home").mkdir()
-        (cls.folder / "config.json").write_text("{}")
-        cls.network = namespaces.Network(cls.folder, cls.names)
-        cls.addClassCleanup(cls.network.end)
-        cls.hosts = cls.network.hosts
+        HostsTest.site = HostsTest.site or Site()
+        cls.folder, cls.network = HostsTest.site.folder, HostsTest.site.network
 
     def setUp(self):
+        self.hosts = {name: self.network.hosts[name] for name in self.names}
         self.work = self.folder / "work"
         self.work.mkdir()
         self.addCleanup(shutil.rmtree, self.work)
@@ -78,7 +85,7 @@ class HostsTest(unittest.TestCase):
 
     def environment(self, script, **more):
         clean = {k: v for k, v in os.environ.items() if not k.startswith(("DRIVETRAIN", "CUDA", "SSH"))}
-        return {**clean, "DRIVETRAIN_TORCH": str(self.folder / "install/torch"), "RANK_SCRIPT": script,
+        return {**clean, "DRIVETRAIN_TORCH": str(self.folder / "install/torch"), "RANK_SCRIPT": waiting.SHELL + script,
                 "HOME": str(self.folder / "home"), "W": str(self.work), **more}
 
     def start(self, script, *options, on="a", env=None, **words):
@@ -101,7 +108,34 @@ class HostsTest(unittest.TestCase):
         for word in words:
             self.assertIn(word, ended.err, ended.text)
 
-    def expect_nothing_left(self, within_s=20):
+    def on_host(self, name, *words):
+        """What a mount needs: an agent's last moments in a folder keep it busy."""
+        def done():
+            try:
+                self.hosts[name].run(*words)
+                return True
+            except RuntimeError as e:
+                if "busy" not in str(e):
+                    raise
+                return False
+        self.assertTrue(eventually(done), words)
+
+    def mount(self, name, *words):
+        """On that host alone: each host mounts for itself. `words`: of the command, the folder last."""
+        self.on_host(name, "mount", *words)
+        self.addCleanup(self.on_host, name, "umount", words[-1])
+
+    def end_host(self, name):
+        self.hosts.pop(name).end()
+        self.addCleanup(self.network.renew, name)
+
+    def expect_code(self, launch, code):
+        """Returns what it said on stderr."""
+        ended = Ended(launch)
+        self.assertEqual(ended.code, code, ended.text)
+        return ended.err
+
+    def expect_nothing_left(self):
         for host in self.hosts.values():
-            self.assertTrue(eventually(lambda: not host.processes(), within_s), f"{host.name}: {host.processes()}")
+            self.assertTrue(eventually(lambda: not host.processes()), f"{host.name}: {host.processes()}")
             self.assertEqual(host.files(), [], host.name)

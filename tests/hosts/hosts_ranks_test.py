@@ -1,17 +1,16 @@
-#!/usr/bin/env python3
 """What `drivetrain launch` gives the ranks of each host beside their numbers: a config that can be read only once, logs of
 their own, cores of their own; and what is left of all that in the end."""
 
-import concurrent.futures
 import os
 import re
 import stat
 import subprocess
+import threading
 
-import namespaces
-from hosts_fixture import Ended, HostsTest
+from hosts_fixture import Ended, HostsTest, eventually
+from waiting import DEADLINE_S
 
-LEAVES_CHILDREN = ('(exec sleep 1001) & setsid sleep 1002 & touch "$W/up$RANK"; exec sleep 1003')
+LEAVES_CHILDREN = '(hold) & setsid $STAY & touch "$W/up$RANK"; hold'
 
 
 class Setup(HostsTest):
@@ -22,7 +21,7 @@ class Setup(HostsTest):
 
     def test_each_rank_has_a_log(self):
         script = (r'echo "out of $RANK"; printf "\377\376 no text\n" >&2; yes "line of $RANK" | head -n 50000; '
-                  '[ $RANK = 2 ] && { sleep 0.5; echo "drivetrain: error: the cause" >&2; exit 7; }; exit 0')
+                  'all_up; [ $RANK = 2 ] && { echo "drivetrain: error: the cause" >&2; exit 7; }; exit 0')
         ended = self.launch(script, "--enable_each_rank_log", "logs/of_ranks")
         self.expect(ended, 7, "rank 2 on host b failed first: exit 7", "drivetrain: error: the cause", "_rank2.log")
         self.assertEqual(ended.out, "")
@@ -89,14 +88,14 @@ class Setup(HostsTest):
         self.assertFalse((self.work / "ran").exists())
 
     def test_save_pid(self):
-        launch = self.start('touch "$W/up$RANK"; sleep 100', "--save_pid")
+        launch = self.start('touch "$W/up$RANK"; $STAY', "--save_pid")
         self.wait_for("up0", "up1", "up2")
         (name,) = (file for file in self.hosts["a"].files() if file.endswith(".deepspeed"))
         pid = self.hosts["a"].run("cat", name).stdout
         self.assertEqual(name, f"/tmp/{pid}.deepspeed")
         self.assertIn("launch", self.hosts["a"].run("ps", "-o", "args=", "-p", pid).stdout)
         self.hosts["a"].run("kill", "-INT", pid)
-        self.assertEqual(launch.wait(30), 130)
+        self.expect_code(launch, 130)
         self.expect_nothing_left()
 
     def children_go_with(self, program, host, **more):
@@ -104,8 +103,8 @@ class Setup(HostsTest):
         self.wait_for("up0", "up1", "up2")
         pid = self.hosts[host].run("pgrep", "-o", "-f", program).stdout.split()[0]
         self.hosts[host].run("kill", "-KILL", pid)
-        launch.wait(30)
-        self.expect_nothing_left(5)
+        launch.wait(DEADLINE_S)
+        self.expect_nothing_left()
         for file in self.work.glob("up*"):
             file.unlink()
 
@@ -151,13 +150,13 @@ class Floods(HostsTest):
 
     def test_a_million_lines_of_each_rank(self):
         for where, how in self.either_way():
-            launch = self.flood(f'yes "$RANK 0123456789 {self.BAD}" | head -n {self.LINES}; touch "$W/up$RANK"; '
-                                'while [ ! -e "$W/go" ]; do sleep 0.05; done; '
-                                f'[ $RANK = 2 ] && {{ echo "last {self.BAD} words" >&2; exit 7; }}; sleep 100', **how)
+            launch = self.flood(f'yes "$RANK 0123456789 {self.BAD}" | head -n {self.LINES}; touch "$W/up$RANK"; await go; '
+                                f'[ $RANK = 2 ] && {{ touch "$W/failed"; echo "last {self.BAD} words" >&2; exit 7; }}; '
+                                'await failed; exit 5', **how)
             self.wait_for("up0", "up1", "up2")
             self.assertLess(self.memory_mb(), 48)
             (self.work / "go").touch()
-            self.assertEqual(launch.wait(30), 7)
+            self.assertEqual(launch.wait(DEADLINE_S), 7)
             out, err = self.said()
             prefix = rb"[b rank %d] " if where else rb"[rank %d] "
             for rank in (1, 2):
@@ -168,7 +167,7 @@ class Floods(HostsTest):
             self.assertIn(f"drivetrain launch: rank 2{where} failed first: exit 7".encode(), err)
             self.assertIn(b"its last lines:\n  last \\xff\\xfe words\n", err)  # quoted as text
             self.expect_nothing_left()
-            for file in self.work.glob("[ug]*"):
+            for file in self.work.glob("[ugf]*"):
                 file.unlink()
 
     def test_a_signal_while_nobody_takes_the_output(self):
@@ -176,46 +175,49 @@ class Floods(HostsTest):
             launch = self.start('touch "$W/up$RANK"; exec yes "$RANK"', **how)
             self.wait_for("up0", "up1", "up2")
             self.hosts["a"].run("pkill", "-TERM", "-f", "drivetrain launch")
-            self.assertEqual(launch.wait(30), 143)
+            self.assertEqual(launch.wait(DEADLINE_S), 143)
             self.expect_nothing_left()
             for file in self.work.glob("up*"):
                 file.unlink()
 
     def test_ends_in_the_midst_of_a_flood(self):
         """Of both streams of all ranks, without end, into pipes that are read as fast as it goes."""
-        flood = f'yes "$RANK {self.BAD}" & yes "error of $RANK {self.BAD}" >&2 & sleep 0.5; touch "$W/up$RANK"; '
+        flood = f'yes "$RANK {self.BAD}" & yes "error of $RANK {self.BAD}" >&2 & all_up; await flooded; '
         for where, how in self.either_way():
             for script, ask, code, words in (
-                    ('[ $RANK = 1 ] && { sleep 0.5; kill -SEGV $$; }; sleep 100', None, 139,
+                    ('[ $RANK = 1 ] && { touch "$W/failed"; kill -SEGV $$; }; await failed; exit 5', None, 139,
                      f"rank 1{where} failed first: killed by signal 11"),
-                    ('[ $RANK = 1 ] && { sleep 0.5; exit 8; }; sleep 100', None, 8, f"rank 1{where} failed first: exit 8"),
-                    ('trap "exit 75" TERM; sleep 100 & wait $!', "-TERM", 75, None)):
+                    ('[ $RANK = 1 ] && { touch "$W/failed"; exit 8; }; await failed; exit 5', None, 8,
+                     f"rank 1{where} failed first: exit 8"),
+                    ('trap "exit 75" TERM; touch "$W/minds$RANK"; $STAY & wait $!', "-TERM", 75, None)):
                 launch = self.start(flood + script, **how)
-                with concurrent.futures.ThreadPoolExecutor(2) as readers:
-                    ends = [readers.submit(self.last_of, stream) for stream in (launch.stdout, launch.stderr)]
-                    try:
-                        self.wait_for("up0", "up1", "up2")
-                        if ask:
-                            self.hosts["a"].run("pkill", ask, "-f", "drivetrain launch")
-                        self.assertEqual(launch.wait(30), code)
-                    finally:
-                        launch.kill()  # so that readers end
-                    (_, of_out), (err, of_err) = [end.result() for end in ends]
-                self.assertTrue(words is None or words.encode() in err, err)
-                self.assertGreater(min(of_out, of_err), 100)
+                readers = [Reader(stream) for stream in (launch.stdout, launch.stderr)]
+                try:
+                    self.assertTrue(eventually(lambda: min(reader.lines_of_rank_2 for reader in readers) > 100))
+                    (self.work / "flooded").touch()
+                    if ask:
+                        self.wait_for("minds0", "minds1", "minds2")
+                        self.hosts["a"].run("pkill", ask, "-f", "drivetrain launch")
+                    self.assertEqual(launch.wait(DEADLINE_S), code)
+                finally:
+                    launch.kill()  # so that readers end
+                    for reader in readers:
+                        reader.join()
+                self.assertTrue(words is None or words.encode() in readers[1].last, readers[1].last)
                 self.expect_nothing_left()
-                for file in self.work.glob("up*"):
+                for file in self.work.glob("[ufm]*"):
                     file.unlink()
 
-    @staticmethod
-    def last_of(stream):
-        """Its last bytes, and how many lines of rank 2 came before."""
-        last, lines = b"", 0
-        while part := stream.read1(1 << 20):
-            lines += part.count(b"rank 2] ")
-            last = (last + part)[-10000:]
-        return last, lines
 
+class Reader(threading.Thread):
+    """Keeps the last bytes of a stream, and counts the lines of rank 2."""
 
-if __name__ == "__main__":
-    namespaces.run_tests()
+    def __init__(self, stream):
+        super().__init__()
+        self.stream, self.last, self.lines_of_rank_2 = stream, b"", 0
+        self.start()
+
+    def run(self):
+        while part := self.stream.read1(1 << 20):
+            self.lines_of_rank_2 += part.count(b"rank 2] ")
+            self.last = (self.last + part)[-10000:]

@@ -1,27 +1,28 @@
-#!/usr/bin/env python3
 """`launch --max-restarts` over hosts: lost ranks and lost hosts, hosts that take their place, and what cannot be."""
 
 import os
 import re
 import unittest
 
-import namespaces
 from hosts_fixture import Ended, HostsTest, eventually
 
 ALL = os.environ.get("DRIVETRAIN_ALL_LOST_HOSTS")
 # `point TAG`: what rank 0 tells of a checkpoint. $n: which attempt this is. Each attempt is a line of $W/attempts.
 WORDS = ('point() { [ $RANK = 0 ] && printf "%s %s\\0" "$1" "$W/run" >&$DRIVETRAIN_RESTART_POINTS_FD; }; '
          'me=${DRIVETRAIN_RUN_TOKEN:0:16}; if [ $RANK = 0 ]; then mkdir -p "$W/run"; echo "$me" >> "$W/secrets"; fi; '
-         'until n=$(grep -sn "$me" "$W/secrets" | cut -d: -f1) && [ "$n" ]; do sleep 0.05; done; '
+         'is_known() { n=$(grep -sn "$me" "$W/secrets" | cut -d: -f1) && [ "$n" ]; }; until_it is_known; '
          'echo "$n: $RANK of $WORLD_SIZE on $(hostname) $RANK_COMMAND ${DRIVETRAIN_BEGUN_FOLDER:+begun}" >> "$W/attempts"; ')
 PLAN = '[[ $RANK_COMMAND == *--plan* ]] && { echo "{\\"train_batch_size\\": 6}"; exit 0; }; '
-ALL_CAME = 'until [ $(grep -c "^$n: " "$W/attempts") = $WORLD_SIZE ]; do sleep 0.05; done; '
+ALL_CAME = 'all_came() { [ $(grep -c "^$n: " "$W/attempts") = $WORLD_SIZE ]; }; until_it all_came; '
+# told: rank 0 has told of all its checkpoints. After that one rank fails, and the others lose it.
+ENDS = ('told() { [ $RANK = 0 ] && touch "$W/told$n"; }; fail() { await told$n; touch "$W/failed$n"; }; '
+        'die() { fail; kill -9 $$; }; lose() { await failed$n; exit 5; }; ')
 
 
 class Launches(HostsTest):
     def start_restarted(self, script, *options, **more):
         given = options if "--max-restarts" in options else ("--max-restarts", "2", *options)
-        return self.start(PLAN + WORDS + ALL_CAME + script, *given, **more)
+        return self.start(PLAN + WORDS + ALL_CAME + ENDS + script, *given, **more)
 
     def restarted(self, *words, **more):
         return Ended(self.start_restarted(*words, **more))
@@ -39,9 +40,8 @@ class Launches(HostsTest):
 
 class Restarts(Launches):
     def test_a_lost_rank(self):
-        ended = self.restarted('[ $n = 1 ] && point ""; [ $n = 2 ] && { point ""; point step-2; }; '
-                               '[ $n -lt 3 ] && { [ $RANK = 2 ] && { sleep 0.5; kill -9 $$; }; sleep 1.5; exit 5; }; exit 0',
-                               "--enable_each_rank_log", "logs")
+        ended = self.restarted('[ $n = 1 ] && point ""; [ $n = 2 ] && { point ""; point step-2; }; told; '
+                               '[ $n = 3 ] && exit 0; [ $RANK = 2 ] && die; lose', "--enable_each_rank_log", "logs")
         self.expect(ended, 0, "rank 2 on host b failed first: killed by signal 9", "from the beginning, for there is no",
                     "restart 1 of 2 in 0.2 s, from checkpoint step-2")
         attempts = self.attempts()
@@ -52,27 +52,26 @@ class Restarts(Launches):
         self.expect_nothing_left()
 
     def test_what_is_not_started_again(self):
-        self.expect(self.restarted('point ""; [ $RANK = 1 ] && exit 7; sleep 1; exit 5'), 7,
+        self.expect(self.restarted('point ""; told; [ $RANK = 1 ] && { fail; exit 7; }; lose'), 7,
                     "no restart: rank 1 on host b: exit 7 (numeric failure)")
         self.assertEqual(len(self.attempts()), 1)
-        for name in ("secrets", "attempts"):
+        for name in ("secrets", "attempts", "told1", "failed1"):
             (self.work / name).unlink()
-        self.expect(self.restarted('point ""; [ $RANK = 2 ] && kill -9 $$; sleep 1; exit 5', "--max-restarts", "1"), 137,
+        self.expect(self.restarted('point ""; told; [ $RANK = 2 ] && die; lose', "--max-restarts", "1"), 137,
                     "gives up after 1 restart without a newer checkpoint")
         self.expect_nothing_left()
 
     def test_whole_hosts_only(self):
         """DeepSpeed's options: of a host without a rank none is used."""
-        ended = self.restarted('point step-1; [ $WORLD_SIZE = 1 ] && exit 0; [ $RANK = 2 ] && kill -9 $$; sleep 1; exit 5',
+        ended = self.restarted('point step-1; told; [ $WORLD_SIZE = 1 ] && exit 0; [ $RANK = 2 ] && die; lose',
                                "--elastic_training", "--min_elastic_nodes", "1", "--master_addr", "10.77.0.1")
         self.expect(ended, 0, "rank 2 on host b failed twice in a row: goes on with 1 rank instead of 3, on 1 host")
         self.assertEqual([hosts for hosts, _ in self.attempts()], ["abb", "abb", "a"])
         self.expect_nothing_left()
 
     def test_a_spare_that_lacks_the_run(self):
-        self.hosts["c"].run("mount", "-t", "tmpfs", "tmpfs", self.work)
-        self.addCleanup(self.hosts["c"].run, "umount", self.work)
-        ended = self.restarted('point step-1; [ $RANK = 1 ] && kill -9 $$; sleep 1; exit 5', "--spare", "gone,c",
+        self.mount("c", "-t", "tmpfs", "tmpfs", self.work)
+        ended = self.restarted('point step-1; told; [ $RANK = 1 ] && die; lose', "--spare", "gone,c",
                                ssh_config=self.gone())
         self.expect(ended, 137, "rank 1 on host b failed twice in a row: host gone takes the place of b",
                     "host gone: it cannot be reached by ssh", "host c takes the place of gone",
@@ -82,10 +81,10 @@ class Restarts(Launches):
 
     @unittest.skipUnless(ALL, "DRIVETRAIN_ALL_LOST_HOSTS=1 is not set")
     def test_a_host_that_comes_back(self):
-        launch = self.start_restarted('touch "$W/up$n.$RANK"; point ""; point step-1; [ $n = 1 ] && sleep 100; exit 0')
+        launch = self.start_restarted('point ""; point step-1; touch "$W/up$n.$RANK"; [ $n = 1 ] && hold; exit 0')
         self.wait_for("up1.0", "up1.1", "up1.2")
         self.network.cut("b")
-        self.assertTrue(eventually(lambda: not self.hosts["b"].processes(), 20))
+        self.assertTrue(eventually(lambda: not self.hosts["b"].processes()))
         self.network.mend("b")
         self.expect(Ended(launch), 0, "no host stands by for 2 ranks of b, which is tried again", "from checkpoint step-1")
         self.assertEqual([hosts for hosts, _ in self.attempts()], ["abb", "abb"])
@@ -107,10 +106,10 @@ class Restarts(Launches):
 
 class ALostHost(Launches):
     def lose(self, name, *options, on):
-        launch = self.start_restarted('touch "$W/up$n.$RANK"; [ $n = 1 ] && { point ""; point step-1; sleep 100; }; exit 0',
+        launch = self.start_restarted('[ $n = 1 ] && { point ""; point step-1; touch "$W/up1.$RANK"; hold; }; exit 0',
                                       *options, on=on)
         self.wait_for("up1.0", "up1.1", "up1.2")
-        self.hosts.pop(name).end()
+        self.end_host(name)
         return Ended(launch)
 
     def test_another_takes_its_place(self):
@@ -142,7 +141,3 @@ class ALostHostAndTheRestOfTheHostfile(ALostHost):
         ended = self.lose("b", "--elastic_training", "--num_nodes", "2", "--max_elastic_nodes", "3", on="a")
         self.expect(ended, 0, "host c takes the place of b")
         self.assertEqual([hosts for hosts, _ in self.attempts()], ["abb", "acc"])
-
-
-if __name__ == "__main__":
-    namespaces.run_tests()

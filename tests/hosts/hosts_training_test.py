@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """Training over two hosts by `drivetrain launch`: the same bits as the same ranks on one host."""
 
 import json
@@ -7,8 +6,7 @@ import pathlib
 import subprocess
 import unittest
 
-import namespaces
-from hosts_fixture import Ended, HostsTest, eventually
+from hosts_fixture import MISDEEDS, Ended, HostsTest, eventually
 
 PROGRAM = pathlib.Path(os.environ["HOSTS_TEST_PROGRAM"])
 CONFIG = {
@@ -37,7 +35,7 @@ class Training(HostsTest):
         environment = {k: v for k, v in os.environ.items() if not k.startswith(("CUDA", "SSH"))}
         launch = self.hosts["a"].start(
             "env", "-C", run, PROGRAM, "launch", "--hostfile", self.work / "hostfile", "--force_multi", "--launcher_args",
-            f"-F {self.folder}/ssh_config", *options, "config.json", stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            f"-F {self.folder}/ssh_config", "--plugin-path", MISDEEDS, *options, "config.json", stdout=subprocess.PIPE, stderr=subprocess.PIPE,
             env={**environment, "HOME": str(self.folder / "home"), "OMP_NUM_THREADS": "1"})
         return launch, run
 
@@ -85,11 +83,10 @@ class Training(HostsTest):
                 data = self.work / "data"
                 data.mkdir(exist_ok=True)
                 (data / "a.txt").write_text("one text of several. " * 400)
-                self.hosts[host].run("mount", "-t", "tmpfs", "tmpfs", data)
+                self.on_host(host, "mount", "-t", "tmpfs", "tmpfs", data)
                 launch, run = self.start_training(f"lacks {host}", changes, "a", "b")
                 ended = Ended(launch)
-                there = lambda: subprocess.run(self.hosts[host].words("umount", data), capture_output=True).returncode == 0
-                self.assertTrue(eventually(there))
+                self.on_host(host, "umount", data)
                 self.expect(ended, 2, f"on host {host} failed first: exit 2", f"Only host {host} said so",
                             "have to be at the same path on every host")
                 self.assertEqual((ended.out + ended.err).count(f"{self.work}/{files}"), 1, ended.text)
@@ -98,13 +95,18 @@ class Training(HostsTest):
 
     def lose(self, name, lose, *options):
         """The final weights of a run that loses something after its second checkpoint."""
-        changes = {"train_steps": 30, **LAYOUTS["zero-3"],
-                   "checkpoint_policy": [{"type": "every", "params": {"steps": 5, "keep": 2}}]}
+        gate = self.work / "gates/13"  # where the run stands until then
+        gate.parent.mkdir()
+        changes = {"train_steps": 18, **LAYOUTS["zero-3"],
+                   "checkpoint_policy": [{"type": "every", "params": {"steps": 5, "keep": 2}}],
+                   "strategy": {"type": "misdeed", "params": {"gates": str(gate.parent)}}}
         undisturbed = self.train(f"{name} without a loss", changes, "a", "b")
+        gate.touch()
         launch, run = self.start_training(name, changes, "a", "b", options=("--max-restarts", "2", *options))
         saved = run / "run/checkpoints/step-00000010/manifest.json"
-        self.assertTrue(eventually(saved.exists, 60), "no checkpoint")
+        self.assertTrue(eventually(saved.exists), "no checkpoint")
         lose()
+        gate.unlink()
         self.assertTrue(undisturbed == self.weights(launch, run), "other final weights")
         self.expect_nothing_left()
 
@@ -117,8 +119,4 @@ class TrainingThatLosesAHost(Training):
     test_the_same_bits_as_on_one_host = test_the_same_bits_after_a_lost_rank = None
 
     def test_the_same_bits_on_another_host(self):
-        self.lose("a lost host", lambda: self.hosts.pop("b").end(), "--spare", "c")
-
-
-if __name__ == "__main__":
-    namespaces.run_tests()
+        self.lose("a lost host", lambda: self.end_host("b"), "--spare", "c")

@@ -1,17 +1,16 @@
 """Hosts of a network on this machine: namespaces with an address, host name, /tmp, /dev/shm and processes of their own,
 and a real sshd in each. They are gone with the processes that hold them."""
 
-import concurrent.futures
 import os
 import pathlib
 import re
 import shutil
 import subprocess
-import sys
-import time
-import unittest
+
+from waiting import STAY, eventually
 
 SSHD = "/usr/sbin/sshd"
+HOLDS = "sleep infinity"  # Waits: the first process of a host, which holds it
 
 
 def why_not():
@@ -30,36 +29,6 @@ def why_not():
     return None
 
 
-AT_ONCE = 3  # these tests mostly wait, for what they have broken to be noticed
-
-
-def run_tests(why_not_this=None):
-    """The tests of the program that was started, or those that its arguments name; skipped with the reason where there can
-    be no such hosts. Each class makes hosts of its own, so that several are tested at once, by a process each."""
-    if reason := why_not() or why_not_this:
-        print(f"skipped: {reason}")
-        sys.exit(77)
-    cases = [case for case in classes() if not getattr(case, "__unittest_skip__", False)]
-    if len(sys.argv) > 1 or len(cases) < 2:
-        unittest.main(verbosity=2, warnings="ignore")
-    with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as workers:
-        codes = list(workers.map(run_class, [case.__name__ for case in cases]))
-    sys.exit(1 if any(codes) else 0)
-
-
-def classes():
-    """Those of the program that have tests."""
-    load, found = unittest.TestLoader(), vars(sys.modules["__main__"]).values()
-    return [case for case in found if isinstance(case, type) and issubclass(case, unittest.TestCase) and
-            case.__module__ == "__main__" and load.getTestCaseNames(case)]
-
-
-def run_class(name):
-    done = subprocess.run([sys.executable, "-B", sys.argv[0], name], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    print(f"{name}:\n{done.stdout}", flush=True)
-    return done.returncode
-
-
 def run(*words, **options):
     done = subprocess.run([str(w) for w in words], capture_output=True, text=True, **options)
     if done.returncode != 0:
@@ -73,7 +42,7 @@ class Host:
     def __init__(self, name, address):
         self.name, self.address, self.sshd = name, address, None
         script = ("mount -t tmpfs tmpfs /tmp && mount -t tmpfs tmpfs /dev/shm && mount -t tmpfs tmpfs /run && "
-                  f"mkdir /run/sshd && hostname {name} && ip link set lo up && echo ready && exec sleep infinity")
+                  f"mkdir /run/sshd && hostname {name} && ip link set lo up && echo ready && exec {HOLDS}")
         self.holder = subprocess.Popen(
             ["unshare", "--net", "--mount", "--uts", "--ipc", "--pid", "--fork", "--kill-child", "--mount-proc", "sh",
              "-c", script], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
@@ -97,11 +66,11 @@ class Host:
         listed = subprocess.run(self.words("ps", "-eo", "stat=,args="), capture_output=True, text=True).stdout
         lines = [line.strip() for line in listed.splitlines()]
         return [line for line in lines
-                if not line.startswith("Z") and not any(word in line for word in ("sleep infinity", "sshd", "ps -eo"))]
+                if not line.startswith("Z") and not any(word in line for word in (HOLDS, "sshd", "ps -eo"))]
 
     def processes_of_ours(self):
         """The program's, and what a test's ranks sleep in. The folder of this tree may be called drivetrain, too."""
-        return [line for line in self.processes() if re.search(r"(^|[/ ])drivetrain(-[a-z-]+)?( |$)|sleep 100", line)]
+        return [line for line in self.processes() if re.search(rf"(^|[/ ])drivetrain(-[a-z-]+)?( |$)|{STAY}", line)]
 
     def sshd_pid(self):
         """As this process sees it: the first of its sshd, which takes connections."""
@@ -140,6 +109,14 @@ class Network:
             self.end()
             raise
 
+    def renew(self, name):
+        """In place of one that was ended."""
+        subprocess.run(self.switch.words("ip", "link", "delete", f"to-{name}"), capture_output=True)  # unless it is gone already
+        self.add(name, self.hosts[name].address)
+        for host in self.hosts.values():  # its card is another one
+            host.run("ip", "neigh", "flush", "dev", "eth0")
+        self.serve(self.hosts[name])
+
     def add(self, name, address):
         host = Host(name, address)
         self.hosts[name] = host
@@ -174,7 +151,7 @@ class Network:
         config = "".join(f"Host {h.name}\n  HostName {h.address}\n" for h in self.hosts.values())
         config += (f"Host *\n  User root\n  IdentityFile {self.folder}/user_key\n  IdentitiesOnly yes\n"
                    f"  UserKnownHostsFile {self.folder}/known_hosts\n  GlobalKnownHostsFile /dev/null\n"
-                   "  StrictHostKeyChecking yes\n")
+                   "  StrictHostKeyChecking yes\n  KexAlgorithms curve25519-sha256\n")  # the default takes four times as long
         (self.folder / "ssh_config").write_text(config)
         # What this machine's user starts in each shell (~/.bashrc) is no part of a test.
         (self.folder / "there").mkdir(exist_ok=True)
@@ -186,11 +163,8 @@ class Network:
         with (self.folder / f"sshd_{host.name}.log").open("w") as log:
             host.sshd = host.start(SSHD, "-D", "-e", "-f", self.folder / "sshd_config", stdin=subprocess.DEVNULL,
                                    stdout=subprocess.DEVNULL, stderr=log)
-        for _ in range(200):
-            if ":22 " in host.run("ss", "-Hltn").stdout:
-                return
-            time.sleep(0.02)
-        raise RuntimeError(f"sshd of {host.name} does not listen: see {self.folder}/sshd_{host.name}.log")
+        if not eventually(lambda: ":22 " in host.run("ss", "-Hltn").stdout):
+            raise RuntimeError(f"sshd of {host.name} does not listen: see {self.folder}/sshd_{host.name}.log")
 
     def end(self):
         for host in [*self.hosts.values(), self.switch]:

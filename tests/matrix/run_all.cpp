@@ -96,7 +96,7 @@ Outcome run_cell(const Cell& cell) {
   Outcome out;
   const Value config = config_of(cell, base_config());
   const Reference& reference = reference_of(config);
-  const auto start = std::chrono::steady_clock::now();
+  const auto start = std::chrono::steady_clock::now();  // Waits: it is only told
   try {
     const Curve curve = run_curve(config, ranks_of(cell));
     if (const std::string missing = missing_plugin(cell, curve); !missing.empty())
@@ -108,6 +108,7 @@ Outcome run_cell(const Cell& cell) {
   } catch (const std::exception& e) {
     out.text = one_line(e.what());
   }
+  // Waits: it is only told
   out.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return out;
 }

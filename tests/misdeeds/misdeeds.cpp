@@ -1,5 +1,6 @@
 // Plugins that do one wrong thing, chosen by their options: `in` names the call, `deed` what happens there, `after` the
-// file from whose coming on it happens.
+// file from whose coming on it happens. The strategy also keeps a run where a test wants it: with a file of the folder
+// `gates` that has the number of a step as its name, that step does not begin.
 #include <drivetrain/attention.h>
 #include <drivetrain/dataset.h>
 #include <drivetrain/error.h>
@@ -20,20 +21,20 @@
 #include <c10/util/Exception.h>
 #include <unistd.h>
 
-#include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <limits>
 #include <new>
 #include <stdexcept>
-#include <thread>
+
+#include "support/waiting.h"
 
 namespace {
 
 using namespace drivetrain;
 
 struct Options {
-  std::string in, deed, after;
+  std::string in, deed, after, gates;
   int64_t rank = -1;  // only this one; -1: all
   double slow_ms = 200;
 };
@@ -59,8 +60,12 @@ class Deed {
     if (is("unreachable")) throw fail(ErrorCode::communication, "the tape drive does not answer");
     if (is("crash")) std::raise(SIGSEGV);
     if (is("exit")) std::exit(0);
-    if (is("slow")) std::this_thread::sleep_for(std::chrono::duration<double, std::milli>(options_.slow_ms));
-    while (is("hang")) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    if (is("slow")) test::let_pass(options_.slow_ms / 1000);  // Waits: that is the deed
+    while (is("hang")) test::let_pass(0.05);                  // Waits: that is the deed
+  }
+  void stand_at_gate(int64_t step) const {
+    const std::string gate = options_.gates + "/" + std::to_string(step);
+    while (!options_.gates.empty() && access(gate.c_str(), F_OK) == 0) test::let_pass(0.005);  // Waits: for the test
   }
 
  private:
@@ -75,6 +80,7 @@ OptionTable deed_options() {
       .field("in", &Options::in, "the call")
       .field("deed", &Options::deed, "what happens there")
       .field("after", &Options::after, "a file: it happens once that is there; \"\": from the beginning")
+      .field("gates", &Options::gates, "a folder: a step does not begin while a file there has its number as name")
       .field("rank", &Options::rank, "where; -1: everywhere")
       .field("slow_ms", &Options::slow_ms, "how long the deed \"slow\" takes");
 }
@@ -121,6 +127,7 @@ class WrongStrategy : public Wrong<Strategy> {
     if (deed_.is("forget")) units.units[1] = std::make_shared<Forgetful>(units.units[1]);
   }
   void step_begin(StepContext& ctx) override {
+    deed_.stand_at_gate(ctx.step());
     deed_.at("step_begin");
     if (deed_.is("reserved figure")) ctx.metric("loss", at::full({}, 1.0));
     if (deed_.is("wide figure")) ctx.metric("mine", at::full({2}, 1.0));

@@ -6,26 +6,14 @@
 #include <sys/socket.h>
 #include <sys/wait.h>
 
-#include <chrono>
 #include <csignal>
-#include <functional>
 #include <map>
 #include <stdexcept>
-#include <thread>
 
 #include "program/program_fixture.h"
+#include "support/waiting.h"
 
 namespace drivetrain::test {
-
-// True once `done` is, false after `seconds`.
-inline bool wait_until(double seconds, const std::function<bool()>& done) {
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
-  while (!done()) {
-    if (std::chrono::steady_clock::now() > deadline) return false;
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  }
-  return true;
-}
 
 // Of a rank that is started by hand.
 using Environment = std::map<std::string, std::string>;
@@ -60,6 +48,12 @@ inline int pid_of_rank(const std::string& config, int rank) {
   throw std::runtime_error(concat("no process of rank ", rank));
 }
 
+// Of a run that is perhaps writing the next line.
+inline size_t lines_of(const std::string& file) {
+  const std::string bytes = file_bytes(file);
+  return static_cast<size_t>(std::count(bytes.begin(), bytes.end(), '\n'));
+}
+
 class Background {
  public:
   // Starts `words` in `folder`; stdout and stderr go to a file there.
@@ -90,9 +84,9 @@ class Background {
   pid_t pid() const { return pid_; }
   void signal(int number) const { kill(pid_, number); }
 
-  // The exit code, 128 + signal; -1: still running after `seconds`.
-  int wait(double seconds) {
-    wait_until(seconds, [&] { return ended(); });
+  // The exit code, 128 + signal; -1: it still runs at the deadline.
+  int wait() {
+    eventually([&] { return ended(); });
     return code_;
   }
   bool ended() {
@@ -103,13 +97,13 @@ class Background {
   }
   std::string output() const { return file_bytes(output_path_); }
 
-  // Waits until the file holds something; false if that takes too long or the process ends before.
+  // Waits until the file holds something; false if the process ends before.
   bool wait_for_file(const std::string& path) {
     const auto there = [&] {
       std::error_code absent;
       return std::filesystem::file_size(path, absent) > 0 && !absent;
     };
-    return wait_until(60, [&] { return there() || ended(); }) && there();
+    return eventually([&] { return there() || ended(); }) && there();
   }
 
  private:

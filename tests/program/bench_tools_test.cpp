@@ -72,7 +72,7 @@ TEST_F(Bench, a_peer_whose_loss_is_no_number_or_of_which_a_rank_dies_is_no_compa
       "dataset": {"type": "synthetic", "params": {"seq_length": 8}}, "optimizer": {"type": "AdamW", "params": {"lr": 1e-3}}})");
   const std::string python = write("python", R"(#!/bin/sh
 [ "$1" = -c ] && exit 0
-[ -z "$RANK" ] || [ "$RANK" = 1 ] || exec sleep 1000
+[ -z "$RANK" ] || [ "$RANK" = 1 ] || exec sleep 100000  # Waits: until it is ended
 [ -z "$RANK" ] || { echo no memory left >&2; exit 3; }
 for step in 1 2; do echo '{"loss": NaN, "step_s": 1, "peak_memory_bytes": 1, "peak_memory_bytes_by_rank": [1]}'; done
 )");

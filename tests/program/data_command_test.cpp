@@ -126,7 +126,7 @@ TEST_F(DataCommand, a_kill_amid_the_texts_leaves_what_the_same_command_completes
                concat("RANK=0 KILL_RANK=0 LD_PRELOAD=", DRIVETRAIN_KILL_AT_CALL, " ", environment));
   };
   ASSERT_EQ(prepare_beside("KILL_COUNT=" + path("count")).code, 0);
-  const int64_t calls = std::strtoll(file_bytes(path("count")).c_str(), nullptr, 10);
+  const int64_t calls = std::strtoll(file_bytes(path("count0")).c_str(), nullptr, 10);
   const std::string whole = file_bytes(path("checkpoints/tok.bin"));
   ASSERT_GT(calls, 8);
   for (int64_t at = 1; at <= calls; at += 5) {
@@ -145,7 +145,7 @@ TEST_F(DataCommand, a_kill_at_any_call_leaves_what_the_next_try_completes) {
                    concat("RANK=0 KILL_RANK=0 LD_PRELOAD=", DRIVETRAIN_KILL_AT_CALL, " ", environment));
   };
   ASSERT_EQ(prepare_to("whole", "KILL_COUNT=" + path("count")).code, 0);
-  const int64_t calls = std::strtoll(file_bytes(path("count")).c_str(), nullptr, 10);
+  const int64_t calls = std::strtoll(file_bytes(path("count0")).c_str(), nullptr, 10);
   ASSERT_GT(calls, 8);
   int killed = 0;
   for (int64_t at = 2; at <= calls; at += 3) {

@@ -1,5 +1,6 @@
 // A library that is loaded before libc (LD_PRELOAD) and kills its process at a call that touches a checkpoint's files:
-// the KILL_AT_CALL-th of rank KILL_RANK, counted from 1. Where KILL_COUNT names a file, the count is written there.
+// the KILL_AT_CALL-th of rank KILL_RANK, counted from 1. Where KILL_COUNT names a file, each rank writes its count to
+// the one with its number behind that name.
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <stdarg.h>
@@ -12,6 +13,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <string>
 
 namespace {
 
@@ -38,9 +40,10 @@ Function* next(const char* name) {
 
 // After every call, since a program may end without running destructors.
 void write_count(long count) {
-  static const char* const path = std::getenv("KILL_COUNT");
-  if (!path) return;
-  static const int file = next<int(const char*, int, ...)>("open")(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+  static const char* const name = std::getenv("KILL_COUNT");
+  if (!name) return;
+  static const std::string path = name + std::to_string(number_of("RANK"));
+  static const int file = next<int(const char*, int, ...)>("open")(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
   char text[24];
   const int length = std::snprintf(text, sizeof text, "%ld\n", count);
   static auto* const write_at = next<ssize_t(int, const void*, size_t, off_t)>("pwrite");
@@ -48,11 +51,11 @@ void write_count(long count) {
 }
 
 void count_call() {
-  static const bool wanted = number_of("RANK") == number_of("KILL_RANK") && number_of("RANK") >= 0;
+  static const bool is_rank = number_of("RANK") >= 0, dies = number_of("RANK") == number_of("KILL_RANK");
   static const long at = number_of("KILL_AT_CALL");
-  if (!wanted) return;
+  if (!is_rank) return;
   const long count = ++calls;
-  if (count == at) kill(getpid(), SIGKILL);
+  if (dies && count == at) kill(getpid(), SIGKILL);
   write_count(count);
 }
 

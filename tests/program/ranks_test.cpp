@@ -5,7 +5,7 @@
 #include <sstream>
 
 #include "program/background.h"
-#include "support/loopback.h"
+#include "support/hosted_store.h"
 
 namespace drivetrain::test {
 namespace {
@@ -28,7 +28,9 @@ std::vector<std::string> addresses_listening(const std::string& port) {
   for (std::string& address : found) address.resize(address.find(':'));
   return found;
 }
-size_t connections_to(const std::string& port) { return sockets_of(port, "01").size(); }
+
+// How long ranks wait for one that is stopped; the same for all, and more than the start of one takes beside another's.
+const std::string kPatience = std::to_string(whole_seconds(5));
 
 Environment with_token(Environment variables, const std::string& token = "what both ranks of this test know") {
   variables["DRIVETRAIN_RUN_TOKEN"] = token;
@@ -87,7 +89,7 @@ TEST_F(Ranks, a_rank_that_is_killed_is_named_by_the_others_within_seconds) {
   Background launch = running(4);
   const int victim = pid_of_rank(2);
   ASSERT_EQ(kill(victim, SIGKILL), 0);
-  EXPECT_EQ(launch.wait(10), 128 + SIGKILL);
+  EXPECT_EQ(launch.wait(), 128 + SIGKILL);
   const std::string said = launch.output();
   const std::string lost = concat("rank 2 (pid ", victim, ") died");
   expect_says(said, {"\ndrivetrain: error: ", lost, "drivetrain launch: 2 other ranks said the same as rank 0"});
@@ -100,16 +102,16 @@ TEST_F(Ranks, a_rank_that_is_killed_is_named_by_the_others_within_seconds) {
 TEST_F(Ranks, rank_0_that_is_killed_is_named_too) {
   Background launch = running(2);
   ASSERT_EQ(kill(pid_of_rank(0), SIGKILL), 0);
-  EXPECT_EQ(launch.wait(10), 128 + SIGKILL);
+  EXPECT_EQ(launch.wait(), 128 + SIGKILL);
   expect_says(launch.output(), {"[rank 1] drivetrain: error: ", "rank 0 (pid ", ") died", "rank 0 failed first"});
 }
 
 TEST_F(Ranks, a_rank_that_is_stopped_is_named_and_nothing_is_left) {
-  Background launch = running(3, {"communicator.timeout_s=2"});
+  Background launch = running(3, {"communicator.timeout_s=" + kPatience});
   ASSERT_EQ(kill(pid_of_rank(1), SIGSTOP), 0);
-  EXPECT_EQ(launch.wait(20), 5) << launch.output();
+  EXPECT_EQ(launch.wait(), 5) << launch.output();
   expect_says(launch.output(),
-              {"drivetrain launch: rank 1 is stopped by signal 19", "within 2 s", "rank 1 (pid ",
+              {"drivetrain launch: rank 1 is stopped by signal 19", "within " + kPatience + " s", "rank 1 (pid ",
                ") is stopped by a signal", "drivetrain launch: rank 1 failed first: stopped by signal 19"});
   EXPECT_EQ(launch.output().find("(;"), std::string::npos) << launch.output();
   // Wherever rank 1 was stopped, nobody blames rank 2.
@@ -163,13 +165,13 @@ TEST_F(Ranks, a_config_that_can_be_read_once_reaches_every_rank) {
 TEST_F(Ranks, a_launcher_that_is_killed_takes_its_ranks_with_it) {
   Background launch = running(2);
   launch.signal(SIGKILL);
-  EXPECT_EQ(launch.wait(10), 128 + SIGKILL);
-  EXPECT_TRUE(wait_until(10, [&] { return processes_with(folder()).empty(); }));
+  EXPECT_EQ(launch.wait(), 128 + SIGKILL);
+  EXPECT_TRUE(eventually([&] { return processes_with(folder()).empty(); }));
 }
 
 TEST_F(Ranks, a_rank_that_never_arrives_is_named_by_rank_0) {
   Background rank = start(environment(0, free_port()), {"rendezvous_timeout_s=1"});
-  EXPECT_EQ(rank.wait(20), 5);
+  EXPECT_EQ(rank.wait(), 5);
   expect_says(rank.output(), {"rank 1 of 2 did not arrive within 1 s", "MASTER_ADDR, MASTER_PORT and WORLD_SIZE"});
   EXPECT_FALSE(std::filesystem::exists(path("run")));
 }
@@ -177,7 +179,7 @@ TEST_F(Ranks, a_rank_that_never_arrives_is_named_by_rank_0) {
 TEST_F(Ranks, a_rank_0_that_never_arrives_is_named_with_its_address) {
   const std::string port = free_port();
   Background rank = start(environment(1, port), {"rendezvous_timeout_s=1"});
-  EXPECT_EQ(rank.wait(20), 5);
+  EXPECT_EQ(rank.wait(), 5);
   expect_says(rank.output(), {"rank 1: rank 0 did not ", "127.0.0.1:" + port, "within 1 s", "DRIVETRAIN_RUN_TOKEN"});
 }
 
@@ -185,29 +187,30 @@ TEST_F(Ranks, a_rank_0_that_never_arrives_is_named_with_its_address) {
 
 TEST_F(Ranks, a_rank_0_that_is_stopped_during_the_start_is_named_in_time) {
   const std::string port = free_port();
-  Background first = start(with_token(environment(0, port)), {"rendezvous_timeout_s=2"});
-  ASSERT_TRUE(wait_until(20, [&] { return !addresses_listening(port).empty() || first.ended(); }));
+  Background first = start(with_token(environment(0, port)), {});
+  ASSERT_TRUE(eventually([&] { return !addresses_listening(port).empty() || first.ended(); }));
   first.signal(SIGSTOP);
-  Background second = start(with_token(environment(1, port)), {"rendezvous_timeout_s=2"});
-  EXPECT_EQ(second.wait(15), 5) << second.output();
+  Background second = start(with_token(environment(1, port)), {"rendezvous_timeout_s=1"});
+  EXPECT_EQ(second.wait(), 5) << second.output();
   expect_says(second.output(),
-              {"rank 1: rank 0 did not answer at 127.0.0.1:" + port, "within 2 s", "stopped or hangs"});
+              {"rank 1: rank 0 did not answer at 127.0.0.1:" + port, "within 1 s", "stopped or hangs"});
 }
 
 TEST_F(Ranks, a_rank_0_that_is_stopped_in_training_is_named_in_time) {
   const std::string port = free_port();
-  const std::vector<std::string> sets{"train_steps=100000000", "communicator.timeout_s=2", "rendezvous_timeout_s=2"};
+  const std::vector<std::string> sets{"train_steps=100000000", "communicator.timeout_s=" + kPatience,
+                                      "rendezvous_timeout_s=" + kPatience};
   Background first = start(environment(0, port), sets), second = start(environment(1, port), sets);
   ASSERT_TRUE(first.wait_for_file(path("run/metrics.jsonl"))) << first.output();
   first.signal(SIGSTOP);
-  EXPECT_EQ(second.wait(20), 5) << second.output();
-  expect_says(second.output(), {"rank 0", "within 2 s"});
+  EXPECT_EQ(second.wait(), 5) << second.output();
+  expect_says(second.output(), {"rank 0", "within " + kPatience + " s"});
 }
 
 TEST_F(Ranks, a_port_that_accepts_and_never_answers_is_named_in_time) {
   const Mute listener;
-  Background rank = start(with_token(environment(1, listener.port)), {"rendezvous_timeout_s=2"});
-  EXPECT_EQ(rank.wait(15), 5) << rank.output();
+  Background rank = start(with_token(environment(1, listener.port)), {"rendezvous_timeout_s=1"});
+  EXPECT_EQ(rank.wait(), 5) << rank.output();
   expect_says(rank.output(),
               {"rank 1: rank 0 did not answer at 127.0.0.1:" + listener.port, "another program", "MASTER_PORT"});
 }
@@ -216,36 +219,40 @@ TEST_F(Ranks, a_rank_with_another_configuration_tells_why_at_once) {
   const std::string port = free_port();
   Background first = start(environment(0, port), {});
   Background second = start(environment(1, port), {"no_such_key=1"});
-  EXPECT_EQ(second.wait(30), 2) << second.output();
-  EXPECT_EQ(first.wait(30), 5) << first.output();
+  EXPECT_EQ(second.wait(), 2) << second.output();
+  EXPECT_EQ(first.wait(), 5) << first.output();
   expect_says(first.output(), {"rank 1 stopped: ", "no_such_key"});
 }
 
-TEST_F(Ranks, a_rank_that_is_killed_before_the_first_step_is_named_at_once) {
-  const std::string port = free_port();
-  Environment of_three = environment(0, port);
-  of_three["WORLD_SIZE"] = "3";
-  Background first = start(of_three, {"train_batch_size=3"});
-  of_three["RANK"] = "1";
-  Background second = start(of_three, {"train_batch_size=3"});
-  ASSERT_TRUE(wait_until(20, [&] { return connections_to(port) >= 2 || first.ended(); })) << first.output();
-  usleep(500000);  // they have greeted each other; the third never comes
+// Ranks 0 and 1 of three that wait for rank 2. This test is rank 2: it asks the store who is there, and never arrives.
+class TwoOfThree : public Ranks {
+ protected:
+  Background start_rank(int rank) const {
+    Environment of_three = with_token(environment(rank, port_), kSecret);
+    of_three["WORLD_SIZE"] = "3";
+    return start(of_three, {"train_batch_size=3", concat("rendezvous_timeout_s=", static_cast<int64_t>(kNoTimeout))});
+  }
+  void wait_until_both_came() {
+    as_rank_2_ = make_store(environment_at(std::stoll(port_), 2, 3), deadline_s());
+    for (const char* rank : {"0", "1"}) as_rank_2_->get(concat("rendezvous/arrived/", rank), deadline_s());
+  }
+  const std::string port_ = free_port();
+  std::shared_ptr<Store> as_rank_2_;
+};
+
+TEST_F(TwoOfThree, of_which_rank_1_is_killed_before_the_first_step_name_it_at_once) {
+  Background first = start_rank(0), second = start_rank(1);
+  wait_until_both_came();
   second.signal(SIGKILL);
-  EXPECT_EQ(first.wait(5), 5) << first.output();
+  EXPECT_EQ(first.wait(), 5) << first.output();
   expect_says(first.output(), {"rank 1 is gone", "connection"});
 }
 
-TEST_F(Ranks, a_rank_0_that_is_killed_before_the_first_step_is_noticed_at_once) {
-  const std::string port = free_port();
-  Environment of_three = environment(0, port);
-  of_three["WORLD_SIZE"] = "3";
-  Background first = start(of_three, {"train_batch_size=3"});
-  of_three["RANK"] = "1";
-  Background second = start(of_three, {"train_batch_size=3"});
-  ASSERT_TRUE(wait_until(20, [&] { return connections_to(port) >= 2 || first.ended(); })) << first.output();
-  usleep(500000);  // they have greeted each other; the third never comes
+TEST_F(TwoOfThree, of_which_rank_0_is_killed_before_the_first_step_notice_it_at_once) {
+  Background first = start_rank(0), second = start_rank(1);
+  wait_until_both_came();
   first.signal(SIGKILL);
-  EXPECT_EQ(second.wait(5), 5) << second.output();
+  EXPECT_EQ(second.wait(), 5) << second.output();
   expect_says(second.output(), {"rank 0 has ended"});
 }
 
@@ -263,7 +270,7 @@ TEST_F(Ranks, a_rank_that_fails_alone_is_the_culprit_and_the_others_do_not_repea
 TEST_F(Ranks, that_meet_on_the_loopback_listen_there_alone) {
   const std::string port = free_port();
   Background rank = start(environment(0, port), {});
-  ASSERT_TRUE(wait_until(20, [&] { return !addresses_listening(port).empty() || rank.ended(); })) << rank.output();
+  ASSERT_TRUE(eventually([&] { return !addresses_listening(port).empty() || rank.ended(); })) << rank.output();
   for (const std::string& address : addresses_listening(port)) EXPECT_EQ(address, "0100007F");
 }
 
@@ -271,11 +278,11 @@ TEST_F(Ranks, a_rank_of_another_run_at_the_port_is_told_so_and_costs_the_run_not
   const std::string port = free_port();
   Background first = start(with_token(environment(0, port)), {});
   Background stray = start(with_token(environment(1, port), "the secret of another run"), {"rendezvous_timeout_s=10"});
-  EXPECT_EQ(stray.wait(20), 5) << stray.output();
+  EXPECT_EQ(stray.wait(), 5) << stray.output();
   expect_says(stray.output(), {"rank 1: another run's rank 0 listens at", port, "MASTER_PORT"});
   Background second = start(with_token(environment(1, port)), {});
-  EXPECT_EQ(second.wait(20), 0) << second.output();
-  EXPECT_EQ(first.wait(20), 0) << first.output();
+  EXPECT_EQ(second.wait(), 0) << second.output();
+  EXPECT_EQ(first.wait(), 0) << first.output();
 }
 
 // The program and its libraries may lie where another user cannot read them, so that one is a shell with sockets.
@@ -302,8 +309,8 @@ TEST_F(Ranks, another_user_can_neither_read_where_they_meet_nor_join) {
   }
   variables["RANK"] = "1";
   Background second = start(variables, {});
-  EXPECT_EQ(second.wait(20), 0) << second.output();
-  EXPECT_EQ(first.wait(20), 0) << first.output();
+  EXPECT_EQ(second.wait(), 0) << second.output();
+  EXPECT_EQ(first.wait(), 0) << first.output();
   EXPECT_TRUE(std::filesystem::is_empty(runtime + "/drivetrain"));
 }
 
@@ -311,8 +318,8 @@ TEST_F(Ranks, ranks_with_different_configs_are_told_before_the_first_collective)
   const std::string port = free_port();
   Background first = start(environment(0, port), {"optimizer.lr=1e-3"});
   Background second = start(environment(1, port), {"optimizer.lr=1e-4"});
-  EXPECT_EQ(first.wait(20), 2);
-  EXPECT_EQ(second.wait(20), 2);
+  EXPECT_EQ(first.wait(), 2);
+  EXPECT_EQ(second.wait(), 2);
   for (const Background* rank : {&first, &second})
     expect_says(rank->output(), {"not started alike", "config.optimizer.params.lr", "0.001 on rank 0",
                                  "1e-04 on rank 1", "same configuration file"});
@@ -324,7 +331,7 @@ TEST_F(Ranks, a_signal_ends_the_run_after_its_step_with_final_weights) {
     for (const int ranks : {1, 2}) {
       Background launch = running(ranks);
       launch.signal(number);
-      EXPECT_EQ(launch.wait(15), 128 + number) << launch.output();
+      EXPECT_EQ(launch.wait(), 128 + number) << launch.output();
       const size_t steps = read_metrics(path("run")).size();
       expect_says(launch.output(), {concat("stopped after step ", steps, " of 100000000 by signal ", number)});
       expect_says(file_bytes(path("run/log.txt")), {"final weights in ", concat("stopped after step ", steps)});
@@ -339,14 +346,14 @@ TEST_F(Ranks, a_signal_to_a_single_process_does_the_same) {
   Background train = start({}, {"train_steps=100000000"});
   ASSERT_TRUE(train.wait_for_file(path("run/metrics.jsonl"))) << train.output();
   train.signal(SIGTERM);
-  EXPECT_EQ(train.wait(15), 128 + SIGTERM) << train.output();
+  EXPECT_EQ(train.wait(), 128 + SIGTERM) << train.output();
   EXPECT_FALSE(final_weights("run").empty());
 }
 
 TEST_F(Ranks, a_signal_to_one_rank_stops_all_of_them_at_the_same_step) {
   Background launch = running(2);
   ASSERT_EQ(kill(pid_of_rank(1), SIGTERM), 0);
-  EXPECT_EQ(launch.wait(15), 128 + SIGTERM) << launch.output();
+  EXPECT_EQ(launch.wait(), 128 + SIGTERM) << launch.output();
   EXPECT_FALSE(final_weights("run").empty());
 }
 

@@ -51,7 +51,7 @@ TEST_F(Resume, a_signal_saves_and_asks_to_be_started_again) {
       ASSERT_EQ(kill(pid_of_rank(path("tiny.json"), 1), number), 0);
     else
       first.signal(number);
-    EXPECT_EQ(first.wait(20), number == SIGINT ? 128 + SIGINT : 75) << first.output();
+    EXPECT_EQ(first.wait(), number == SIGINT ? 128 + SIGINT : 75) << first.output();
     const size_t steps = read_metrics(path("b")).size();
     expect_says(first.output(), {concat("stopped after step ", steps), "the same command goes on from checkpoint"});
     EXPECT_FALSE(std::filesystem::exists(path("b/final")));
@@ -104,9 +104,9 @@ TEST_F(Resume, the_same_command_with_the_name_of_a_checkpoint_goes_on_where_it_w
     std::string policies = policy(50000000);
     words.insert(words.end(), {"--set", policies.substr(1, policies.size() - 2)});
     Background run(folder(), words);
-    ASSERT_TRUE(wait_until(20, [&] { return read_metrics(path("b")).size() > before + 3; })) << run.output();
+    ASSERT_TRUE(eventually([&] { return lines_of(path("b/metrics.jsonl")) > before + 3; })) << run.output();
     run.signal(SIGTERM);
-    EXPECT_EQ(run.wait(20), 75) << run.output();
+    EXPECT_EQ(run.wait(), 75) << run.output();
     if (i == 1)
       expect_says(run.output(), {"a run that went on from step-00000002 has come to", "goes on from checkpoint"});
     const size_t steps = read_metrics(path("b")).size();
@@ -226,7 +226,7 @@ TEST_F(Resume, a_run_that_was_killed_behind_its_last_step_writes_its_final_weigh
 TEST_F(Resume, one_run_at_a_time_works_in_a_folder) {
   ASSERT_EQ(train("--set output_dir=b --set train_steps=2 --set " + policy(2)).code, 0);
   Background first = start(1, "b", 100000000, 100000000);
-  ASSERT_TRUE(wait_until(20, [&] { return read_metrics(path("b")).size() > 3; })) << first.output();
+  ASSERT_TRUE(eventually([&] { return lines_of(path("b/metrics.jsonl")) > 3; })) << first.output();
   const std::string being_saved = path("b/checkpoints/.saving-step-00000009");  // as if the first were writing it
   std::filesystem::create_directories(being_saved);
   const Ran second = train("--set output_dir=b --set train_steps=100 --resume auto --set " + policy(2));
@@ -234,8 +234,8 @@ TEST_F(Resume, one_run_at_a_time_works_in_a_folder) {
   expect_says(second.output, {"holds a run already", "is at work in it", "output_dir=FOLDER"});
   EXPECT_TRUE(std::filesystem::exists(being_saved));
   first.signal(SIGKILL);
-  first.wait(10);
-  EXPECT_TRUE(wait_until(10, [&] { return processes_with(folder()).empty(); }));  // ranks end with their launcher
+  first.wait();
+  EXPECT_TRUE(eventually([&] { return processes_with(folder()).empty(); }));  // ranks end with their launcher
 }
 
 }  // namespace

@@ -5,7 +5,9 @@ import pathlib
 import secrets
 import shutil
 import subprocess
-import time
+
+from hosts_fixture import HostsTest
+from waiting import eventually
 
 NEEDED = ("munged", "slurmctld", "slurmd", "srun", "sbatch", "scontrol", "squeue", "scancel")
 
@@ -17,10 +19,10 @@ def why_not():
 
 
 class Cluster:
-    """`network`: of namespaces.py. `folder` is seen by all hosts and holds keys, states and logs."""
+    """`hosts`: of namespaces.py. `folder` is seen by all of them and holds keys, states and logs."""
 
-    def __init__(self, network, folder, cpus=4):
-        self.hosts, self.folder = network.hosts, pathlib.Path(folder)
+    def __init__(self, hosts, folder, cpus=4):
+        self.hosts, self.folder = hosts, pathlib.Path(folder)
         self.folder.mkdir()
         self.first = next(iter(self.hosts.values()))
         self.processes = []
@@ -70,21 +72,30 @@ class Cluster:
     def run(self, *words, **options):
         return self.first.run(*words, env=self.environment(), **options)
 
-    def wait_until_idle(self, within_s=30):
-        end = time.monotonic() + within_s
-        said = ""
-        while time.monotonic() < end:
-            done = subprocess.run(self.first.words("sinfo", "-h", "-N", "-o", "%N %T"), env=self.environment(),
+    def wait_until_idle(self):
+        def state():
+            return subprocess.run(self.first.words("sinfo", "-h", "-N", "-o", "%N %T"), env=self.environment(),
                                   capture_output=True, text=True)
-            said = done.stdout + done.stderr
-            nodes = set(done.stdout.splitlines())  # a line for each partition
-            if done.returncode == 0 and nodes == {f"{name} idle" for name in self.hosts}:
-                return
-            time.sleep(0.2)
-        raise RuntimeError(f"SLURM did not come up: {said.strip()}\n{(self.folder / 'daemons.log').read_text()[-3000:]}")
+        idle = {f"{name} idle" for name in self.hosts}
+        if not eventually(lambda: set(state().stdout.splitlines()) == idle):  # a line for each partition
+            said = state().stdout + state().stderr
+            raise RuntimeError(f"SLURM did not come up: {said.strip()}\n{(self.folder / 'daemons.log').read_text()[-3000:]}")
 
     def end(self):
         for process in self.processes:
             process.kill()
             process.wait()
         self.log.close()
+
+
+class SlurmTest(HostsTest):
+    """On two hosts; a process that runs such tests has one cluster for all of them."""
+    names = ("a", "b")
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        if not hasattr(cls.site, "cluster"):
+            cls.site.cluster = Cluster({name: cls.network.hosts[name] for name in cls.names}, cls.folder / "slurm")
+            cls.site.at_end(cls.site.cluster.end)
+        cls.cluster = cls.site.cluster

@@ -1,28 +1,20 @@
-#!/usr/bin/env python3
 """`drivetrain launch` inside jobs of a real SLURM: what ranks are told, what is refused, how runs end."""
 
 import re
 import signal
 import subprocess
 
-import namespaces
-import slurm_cluster
-from hosts_fixture import Ended, HostsTest, eventually
+from hosts_fixture import Ended, eventually
+from slurm_cluster import SlurmTest, why_not  # noqa: F401  why_not is what run_suite.py asks
 
-RANK = 'echo "$(hostname) $RANK of $WORLD_SIZE, $LOCAL_RANK of $LOCAL_WORLD_SIZE, slurm $SLURM_PROCID"; sleep 0.3'
+RANK = 'echo "$(hostname) $RANK of $WORLD_SIZE, $LOCAL_RANK of $LOCAL_WORLD_SIZE, slurm $SLURM_PROCID"; all_up'
 
 
-class InAJob(HostsTest):
-    names = ("a", "b")
-
-    @classmethod
-    def setUpClass(cls):
-        super().setUpClass()
-        cls.cluster = slurm_cluster.Cluster(cls.network, cls.folder / "slurm")
-        cls.addClassCleanup(cls.cluster.end)
-
+class InAJob(SlurmTest):
     def in_job(self, script, *options, tasks=("-N2", "--ntasks-per-node=2"), before=(), job=("salloc", "-Q")):
         """A launch, in a job if one is named."""
+        for file in self.work.glob("up*"):
+            file.unlink()
         words = [*job, *tasks, *before] if job else list(before)
         launch = self.hosts["a"].start(
             "env", "-C", self.work, *words, *self.words("--env", "RANK_SCRIPT", "--env", "W", *options, ssh_config=None,
@@ -39,11 +31,11 @@ class InAJob(HostsTest):
         self.expect(ended, 0)
         return sorted(re.sub(r"^\[.*?\] ", "", line) for line in ended.out.splitlines())
 
-    def expect_nothing_left(self, within_s=20):
+    def expect_nothing_left(self):
         """But for SLURM's own."""
         for host in self.hosts.values():
             left = host.processes_of_ours
-            self.assertTrue(eventually(lambda: not left(), within_s), f"{host.name}: {left()}")
+            self.assertTrue(eventually(lambda: not left()), f"{host.name}: {left()}")
 
     def test_a_job_says_which_ranks_there_are(self):
         ended = self.ended(RANK)
@@ -68,7 +60,7 @@ class InAJob(HostsTest):
         self.expect(self.ended(RANK, "--launcher", "slurm", job=(), tasks=()), 2, "this is no SLURM job", "--submit FILE")
 
     def test_the_first_failure_is_named(self):
-        ended = self.ended("[ $RANK = 3 ] && { sleep 0.5; echo why >&2; exit 7; }; sleep 100")
+        ended = self.ended("all_up; [ $RANK = 3 ] && { echo why >&2; exit 7; }; hold")
         self.expect(ended, 7, "rank 3 on host b failed first: exit 7 (numeric failure)", "why")
         self.expect_nothing_left()
 
@@ -79,7 +71,9 @@ class InAJob(HostsTest):
     def test_a_cancelled_job_is_told_once_and_stays_cancelled(self):
         """scancel signals every process of the job, and the launch passes its signal on: a second one would kill."""
         launch = self.in_job("""trap 'echo TERM >> "$W/terms$RANK"; stop=1' TERM; touch "$W/up$RANK"
-                             while [ -z "$stop" ]; do sleep 0.1; done; sleep 3; exit 75""",
+                             is_told() { test "$stop"; }; until_it is_told
+                             let_pass 2.5  # Waits: a second one would come within 1.5 s
+                             exit 75""",
                              "--submit", "job.sh", "--num_nodes", "2", "-n", "1", job=(), tasks=())
         ended = Ended(launch)
         self.expect(ended, 0)
@@ -95,7 +89,7 @@ class InAJob(HostsTest):
 
     def test_the_secret_and_a_signal(self):
         launch = self.in_job('echo "$DRIVETRAIN_RUN_TOKEN" > "$W/token$RANK"; trap "exit 143" TERM; touch "$W/up$RANK"; '
-                             "while :; do sleep 0.1; done")
+                             "idle")
         self.wait_for(*(f"up{rank}" for rank in range(4)))
         token = (self.work / "token0").read_text().strip()
         self.assertEqual({(self.work / f"token{rank}").read_text().strip() for rank in range(4)}, {token})
@@ -107,7 +101,3 @@ class InAJob(HostsTest):
         ended = Ended(launch)
         self.expect(ended, 143)
         self.expect_nothing_left()
-
-
-if __name__ == "__main__":
-    namespaces.run_tests(slurm_cluster.why_not())

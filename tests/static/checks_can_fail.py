@@ -89,6 +89,15 @@ CASES = [
     ("shell_syntax", "tools/a.sh", "echo fine\n", None),
     ("shell_syntax", "tools/a.sh", "if true; then\n", "tools/a.sh"),
     ("golden_makers", "tests/golden/data/found_in_the_street.json", "{}", "found_in_the_street.json: no program makes it"),
+    ("noise_words", "tests/a_test.cpp", "usleep(1);  // Waits: for nothing\n// Waits: so\nusleep(1);\n// a sleep(1) in comments\n", None),
+    ("noise_words", "tests/a_test.cpp", "int a;\nstd::this_thread::sleep_for(t);  // one second\n", "tests/a_test.cpp:2: says 'sleep_for'"),
+    ("noise_words", "tests/a_test.cpp", "// Waits: so\n\nlet_pass(1);\n", "tests/a_test.cpp:3: says 'let_pass('"),
+    ("noise_words", "tests/a_test.cpp", "EXPECT_LT(seconds_of(f), 2);\nEXPECT_LT(seconds(f), 2);\n", "tests/a_test.cpp:2: says"),
+    ("noise_words", "tests/a_test.cpp", "run(\"kill -9 $$; sleep 0.1\");\n", "tests/a_test.cpp:1: says 'sleep'"),
+    ("noise_words", "plugins/a/b/b_test.cpp", "auto t = std::chrono::steady_clock::now();\n", "b_test.cpp:1: says 'steady_clock'"),
+    ("noise_words", "plugins/a/b/b.cpp", "auto t = std::chrono::steady_clock::now();\n", None),
+    ("noise_words", "tests/a.py", "import time\ntime.sleep(1)  # a moment\n", "tests/a.py:2: says 'time.sleep'"),
+    ("noise_words", "tests/a.py", "time.sleep(1)  # Waits: for nothing\n", None),
     ("plugin_symbols", "nothing.txt", "", "no plugin is there"),
 ]
 

@@ -20,9 +20,9 @@ def oversleep_ms():
     """How much longer than asked for a short sleep takes here."""
     asked, took = 0.0005, []
     for _ in range(200):
-        begin = time.perf_counter()
-        time.sleep(asked)
-        took.append(time.perf_counter() - begin - asked)
+        begin = time.perf_counter()  # Waits: that is what is measured
+        time.sleep(asked)  # Waits: that is what is measured
+        took.append(time.perf_counter() - begin - asked)  # Waits: that is what is measured
     return 1e3 * statistics.median(took)
 
 

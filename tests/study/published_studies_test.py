@@ -11,8 +11,7 @@ MOST_RANKS = 8  # runs on any machine
 
 
 def plan_of(path, folder):
-    ran = subprocess.run([PROGRAM, "study", str(path), "--plan", "--json"], text=True, capture_output=True, timeout=240,
-                         cwd=folder)
+    ran = subprocess.run([PROGRAM, "study", str(path), "--plan", "--json"], text=True, capture_output=True, cwd=folder)
     if ran.returncode != 0:
         raise SystemExit(f"FAILED: {path.name}: exit {ran.returncode}\n{ran.stderr}")
     return json.loads(ran.stdout)

@@ -1,9 +1,9 @@
-// A store that rank 0 serves in this process, and what the tests of it share: errors as text, code and seconds.
+// A store that rank 0 serves in this process, and what the tests of it share: errors as text and code. Whatever ended
+// a wait says so in its text.
 #pragma once
 
 #include <gtest/gtest.h>
 
-#include <chrono>
 #include <functional>
 #include <memory>
 #include <string>
@@ -13,6 +13,7 @@
 
 #include "rendezvous/rendezvous.h"
 #include "support/loopback.h"
+#include "support/waiting.h"
 
 namespace drivetrain::test {
 
@@ -21,17 +22,14 @@ inline const std::string kSecret = "what the ranks of this test know";
 struct Said {
   std::string text = "no error";
   int code = 0;
-  double seconds = 0;
 };
 inline Said said_by(const std::function<void()>& action) {
-  const auto start = std::chrono::steady_clock::now();
   Said said;
   try {
     action();
   } catch (const Error& e) {
     said.text = e.what(), said.code = static_cast<int>(e.code());
   }
-  said.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return said;
 }
 
@@ -56,9 +54,9 @@ struct Hosted {
   void open() {
     RankEnvironment env = environment_at(port, 0, world_size);
     env.listen_fd = listener;
-    rank_0 = make_store(env, 10);
+    rank_0 = make_store(env, deadline_s());
   }
-  std::shared_ptr<Store> join(int64_t rank, const std::string& secret = kSecret, double timeout_s = 10) {
+  std::shared_ptr<Store> join(int64_t rank, const std::string& secret = kSecret, double timeout_s = deadline_s()) {
     return make_store(environment_at(port, rank, world_size, secret), timeout_s);
   }
   int64_t world_size, port = 0;
@@ -68,7 +66,7 @@ struct Hosted {
 
 inline void expect_it_works(Store& mine, Store& other) {
   mine.set("works", "yes");
-  EXPECT_EQ(other.get("works", 5), "yes");
+  EXPECT_EQ(other.get("works", deadline_s()), "yes");
 }
 
 }  // namespace drivetrain::test

@@ -7,18 +7,21 @@
 #include <signal.h>
 #include <sys/wait.h>
 
-#include <chrono>
 #include <filesystem>
 #include <fstream>
-#include <functional>
 #include <sstream>
-#include <thread>
 
 #include "launch/launch.h"
+#include "support/waiting.h"
 
 namespace drivetrain::program {
 
-using Clock = std::chrono::steady_clock;
+using test::deadline_s;
+using test::eventually;
+using test::kNoTimeout;
+using test::kShell;
+using test::let_pass;
+using test::scaled;
 
 inline std::string content(const std::string& path) {
   std::ostringstream text;
@@ -32,15 +35,6 @@ inline size_t count_of(const std::string& part, const std::string& text) {
   return count;
 }
 
-// Waits up to 20 s, much longer than anything here takes.
-inline bool eventually(const std::function<bool()>& condition) {
-  for (const auto end = Clock::now() + std::chrono::seconds(20); Clock::now() < end;) {
-    if (condition()) return true;
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  }
-  return condition();
-}
-
 // A zombie whose parent is somebody else counts as gone.
 inline bool is_gone(pid_t pid) {
   const std::string stat = content("/proc/" + std::to_string(pid) + "/stat");
@@ -52,8 +46,8 @@ class LaunchTest : public testing::Test {
   LaunchTest() : folder_(testing::TempDir() + "/launch_test_" + std::to_string(getpid())) {
     std::filesystem::create_directories(folder_);
     request_.ranks = 2;
-    request_.peers_may_take_s = 0.5;
-    request_.sigterm_may_take_s = 0.5;
+    request_.peers_may_take_s = scaled(0.5);
+    request_.sigterm_may_take_s = scaled(0.5);
   }
   ~LaunchTest() override {
     if (launcher_ > 0) kill(launcher_, SIGKILL), waitpid(launcher_, nullptr, 0);
@@ -61,7 +55,7 @@ class LaunchTest : public testing::Test {
   }
 
   // The launcher in a process of its own; `script` is every rank. Files it writes lie in $D.
-  void start(const std::string& script) { start(std::vector<std::string>{"/bin/bash", "-c", script}); }
+  void start(const std::string& script) { start(std::vector<std::string>{"/bin/bash", "-c", kShell + script}); }
   void start(const std::vector<std::string>& command) {
     setenv("D", folder_.c_str(), 1);
     request_.command = command;
@@ -73,6 +67,7 @@ class LaunchTest : public testing::Test {
     _exit(launch(request_));
   }
 
+  // Without a deadline: a launch that does not end is ended with the test, by CTest.
   int finish() {
     int status = 0;
     waitpid(launcher_, &status, 0);

@@ -6,9 +6,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <chrono>
 #include <stdexcept>
 #include <string>
+
+#include "support/waiting.h"
 
 namespace drivetrain::test {
 
@@ -51,18 +52,16 @@ class Dialled {
     }
   }
   void finish() const { shutdown(fd_, SHUT_WR); }
-  // Less where the other side closes before, or says nothing for ten seconds.
+  // Less where the other side closes before, or says nothing until the deadline.
   std::string receive(size_t count) const {
     std::string bytes;
-    for (char byte; bytes.size() < count && readable(10) && recv(fd_, &byte, 1, 0) == 1;) bytes += byte;
+    for (char byte; bytes.size() < count && readable(deadline_s()) && recv(fd_, &byte, 1, 0) == 1;) bytes += byte;
     return bytes;
   }
-  // Whether the other side closes within that time; what it says is thrown away.
-  bool is_closed(double seconds) const {
-    const auto deadline = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
+  // Whether the other side closes, with no more than so many seconds between what it says, which is thrown away.
+  bool is_closed(double seconds = deadline_s()) const {
     for (char bytes[512];;) {
-      const double left = std::chrono::duration<double>(deadline - std::chrono::steady_clock::now()).count();
-      if (!readable(left > 0 ? left : 0)) return false;
+      if (!readable(seconds)) return false;
       if (recv(fd_, bytes, sizeof bytes, 0) <= 0) return true;
     }
   }

@@ -9,6 +9,7 @@
 
 #include "checks/call_seats.h"
 #include "checks/plugin_call.h"
+#include "support/waiting.h"
 
 extern "C" bool drivetrain_any_call(char* text, size_t size);
 
@@ -47,11 +48,11 @@ TEST(HookWatch, names_the_call_that_does_not_return) {
 TEST(HookWatch, calls_that_return_and_those_that_move_files_are_left_alone) {
   Report report;
   std::future<std::string> said = report.said.get_future();
-  const HookWatch watch(0.05, report.taker());
+  const HookWatch watch(test::scaled(1), report.taker());
   const std::string id = "strategy/mine", store = "checkpoint_store/mine";
-  const auto spend = [](double seconds) { std::this_thread::sleep_for(std::chrono::duration<double>(seconds)); };
-  for (int i = 0; i < 20; ++i) plugin_call({id, "before_forward"}, [&] { spend(0.01); });
-  plugin_call({store, "write"}, [&] { spend(0.3); });
+  for (int i = 0; i < 40; ++i) plugin_call({id, "before_forward"}, [&] { test::let_pass(0.05); });  // Waits: calls last
+  plugin_call({store, "write"}, [&] { test::let_pass(2); });  // Waits: this one lasts twice as long as is allowed
+  // Waits: no time at all
   EXPECT_EQ(said.wait_for(std::chrono::seconds(0)), std::future_status::timeout);
 }
 

@@ -42,6 +42,7 @@ TEST_F(ConfigInput, a_pipe_is_read_to_its_end) {
   std::thread writer([&] {
     std::ofstream out(path);  // waits for the reader
     out << "{\"seed\": " << std::flush;
+    // Waits: the reader is between two pieces, mostly; either is right
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
     out << "7}";
   });

@@ -1,9 +1,9 @@
 // `data prepare`: what stands in the files, whatever the threads and however often it was stopped; inputs that are not
 // as they should be.
-#include <chrono>
 #include <thread>
 
 #include "data_tools_fixture.h"
+#include "support/waiting.h"
 
 namespace drivetrain::test {
 namespace {
@@ -206,7 +206,7 @@ struct Crowded : Shifted {
     const uint64_t now = inside += text.size();
     for (uint64_t seen = most; seen < now && !most.compare_exchange_weak(seen, now);) {
     }
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));  // the others come in, if they may
+    test::let_pass(0.005);  // Waits: the others come in, if they may
     Shifted::encode(text, ids);
     inside -= text.size();
   }

@@ -7,6 +7,7 @@
 
 #include "checks/plugin_call.h"
 #include "rendezvous/rendezvous.h"
+#include "support/waiting.h"
 
 namespace drivetrain {
 namespace {
@@ -57,19 +58,14 @@ class Watched : public ::testing::Test {
   }
   void watch(double stall_s = kStallS) {
     start(stall_s);
-    std::this_thread::sleep_for(std::chrono::milliseconds(400));
+    test::let_pass(0.4);  // Waits: watches see the first step
     for (const auto& record : records_) record->at_step(2), record->at(FlightDoing::forward, 0);
-    std::this_thread::sleep_for(std::chrono::milliseconds(400));
+    test::let_pass(0.4);  // Waits: and the next one
   }
   void wait_in(int64_t rank, FlightOp op, int64_t number) {
     FlightCall call;
     call.op = op, call.number = number;
     records_[static_cast<size_t>(rank)]->waiting(records_[static_cast<size_t>(rank)]->begin(dp_, call));
-  }
-  template <class Done>
-  bool comes(const Done& done) const {
-    for (int i = 0; i < 400 && !done(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(25));
-    return done();
   }
 
   const std::shared_ptr<Store> store_ = make_local_store();
@@ -85,15 +81,15 @@ TEST_F(Watched, a_rank_in_a_plugin_that_others_wait_for_is_named_once) {
   wait_in(0, FlightOp::all_reduce, 1);
   const std::string id = "dataset/slow";
   plugin_call({id, "read"}, [&] {
-    EXPECT_TRUE(comes([&] { return !log_->warnings().empty(); }));
-    std::this_thread::sleep_for(std::chrono::seconds(1));
+    EXPECT_TRUE(test::eventually([&] { return !log_->warnings().empty(); }));
+    test::let_pass(1);  // Waits: a second line would come
   });
   const std::string said = log_->warnings();
   EXPECT_NE(said.find("rank 1 is in "), std::string::npos) << said;
   EXPECT_NE(said.find("rank 0 waits in all_reduce #1 of group dp@0"), std::string::npos) << said;
   EXPECT_EQ(said.find("does not go on"), said.rfind("does not go on")) << "once: " << said;
   for (const auto& record : records_) record->at(FlightDoing::backward, 0);
-  EXPECT_TRUE(comes([&] { return log_->all().find("the run goes on") != std::string::npos; }));
+  EXPECT_TRUE(test::eventually([&] { return log_->all().find("the run goes on") != std::string::npos; }));
 }
 
 // The host of rank 0 waits for its device, in no call of the communicator: that is where the device makes them.
@@ -106,7 +102,7 @@ TEST_F(Watched, a_rank_that_others_wait_for_in_a_replay_is_named) {
   records_[0]->replayed(step);
   const std::string id = "dataset/slow";
   plugin_call({id, "read"}, [&] {
-    EXPECT_TRUE(comes([&] { return log_->warnings().find("the run does not go on") != std::string::npos; }));
+    EXPECT_TRUE(test::eventually([&] { return log_->warnings().find("the run does not go on") != std::string::npos; }));
   });
   const std::string said = log_->warnings();
   EXPECT_NE(said.find("rank 1 is in "), std::string::npos) << said;
@@ -120,35 +116,36 @@ TEST_F(Watched, a_stall_after_steps_that_nobody_saw_one_by_one_is_told) {
     for (int64_t step = 1; step < 30; ++step) record->at_step(step), record->take_own_work();
   for (const auto& record : records_) record->at(FlightDoing::backward, 0);
   wait_in(0, FlightOp::all_reduce, 1);
-  EXPECT_TRUE(comes([&] { return log_->warnings().find("the run does not go on") != std::string::npos; }));
+  EXPECT_TRUE(test::eventually([&] { return log_->warnings().find("the run does not go on") != std::string::npos; }));
 }
 
 TEST_F(Watched, ranks_that_go_on_are_left_alone) {
-  watch();
-  for (int i = 0; i < 40; ++i) {
+  watch(2);
+  for (int i = 0; i < 100; ++i) {
     for (const auto& record : records_) record->at(FlightDoing::forward, i);
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    test::let_pass(0.05);  // Waits: far less than two seconds, and in all far more
   }
   EXPECT_EQ(log_->warnings(), "");
 }
 
-// The pictures are asked for before the line is due.
+// The pictures are asked for before the line is due: 1.5 s, which a busy machine leaves to this thread.
 TEST_F(Watched, a_pause_that_ends_in_time_is_not_told) {
-  watch(2);
+  watch(5);
   wait_in(0, FlightOp::all_reduce, 1);
-  EXPECT_TRUE(comes([&] { return store_->has("drivetrain/flight/1/asked"); }));
+  EXPECT_TRUE(test::eventually([&] { return store_->has("drivetrain/flight/1/asked"); }));
   for (const auto& record : records_) record->at(FlightDoing::backward, 0);
-  EXPECT_TRUE(comes([&] { return store_->has("drivetrain/flight/1/verdict"); }));
+  EXPECT_TRUE(test::eventually([&] { return store_->has("drivetrain/flight/1/verdict"); }));
   EXPECT_EQ(log_->warnings(), "");
 }
 
 TEST_F(Watched, whoever_asks_is_told_where_the_ranks_are) {
   watch(0);
   ++asked_;
-  EXPECT_TRUE(comes([&] { return log_->all().find("ranks 0 and 1 go on, at step 2") != std::string::npos; }));
-  std::this_thread::sleep_for(std::chrono::seconds(2));  // from then on nothing has moved
+  EXPECT_TRUE(
+      test::eventually([&] { return log_->all().find("ranks 0 and 1 go on, at step 2") != std::string::npos; }));
+  test::let_pass(2);  // Waits: from then on nothing has moved
   ++asked_;
-  EXPECT_TRUE(comes([&] { return log_->all().find("asked where the run is: rank ") != std::string::npos; }));
+  EXPECT_TRUE(test::eventually([&] { return log_->all().find("asked where the run is: rank ") != std::string::npos; }));
   EXPECT_EQ(log_->all().find("does not go on"), std::string::npos) << log_->all();
 }
 
@@ -156,7 +153,7 @@ TEST_F(Watched, different_calls_are_told_to_every_rank) {
   watch();
   wait_in(0, FlightOp::all_reduce, 1);
   wait_in(1, FlightOp::barrier, 1);
-  EXPECT_TRUE(comes([&] { return told_ == 2; }));
+  EXPECT_TRUE(test::eventually([&] { return told_ == 2; }));
   EXPECT_NE(log_->warnings().find("ranks make different calls"), std::string::npos) << log_->warnings();
 }
 

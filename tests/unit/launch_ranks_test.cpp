@@ -68,7 +68,7 @@ TEST_F(LaunchTest, ranks_see_all_gpus_or_their_own_mig_instance) {
                                       std::pair{"GPU-a,GPU-b", "0 GPU-a,GPU-b\n[rank 1] 1 GPU-a,GPU-b\n"}}) {
     for (const char* file : {"/out", "/first"}) std::filesystem::remove(folder_ + file);
     setenv("CUDA_VISIBLE_DEVICES", visible, 1);
-    EXPECT_EQ(run("[ $RANK = 1 ] && while [ ! -e $D/first ]; do sleep 0.01; done; echo $RANK $CUDA_VISIBLE_DEVICES; "
+    EXPECT_EQ(run("[ $RANK = 1 ] && await first; echo $RANK $CUDA_VISIBLE_DEVICES; "
                   "touch $D/first"),
               0);
     EXPECT_EQ(out(), said);
@@ -103,11 +103,10 @@ TEST_F(LaunchTest, a_folder_that_was_deleted_is_told_before_any_rank_starts) {
 }
 
 TEST_F(LaunchTest, rank_0_is_told_which_rank_failed) {
-  request_.ranks = 2;
-  EXPECT_EQ(
-      run("if [ $RANK = 1 ]; then exit 3; fi; read -t 5 line <&$DRIVETRAIN_NEWS_FD; echo \"news: $line\"; exit 5"), 3);
+  request_.peers_may_take_s = kNoTimeout;
+  EXPECT_EQ(run("if [ $RANK = 1 ]; then exit 3; fi; read line <&$DRIVETRAIN_NEWS_FD; echo \"news: $line\"; exit 5"), 3);
   EXPECT_EQ(count_of("news: rank 1 has ended: exit 3 (", out()), 1u) << out() << err();
-  EXPECT_EQ(run("[ $RANK = 1 ] || { read -t 5 line <&$DRIVETRAIN_NEWS_FD; echo \"news: $line.\"; }"), 0);
+  EXPECT_EQ(run("[ $RANK = 1 ] || { read line <&$DRIVETRAIN_NEWS_FD; echo \"news: $line.\"; }"), 0);
   EXPECT_EQ(count_of("news: rank 1 has ended: exit 0.", out()), 1u) << "it may not have come yet: " << out() << err();
 }
 
@@ -135,14 +134,21 @@ TEST_F(LaunchTest, the_exit_code_of_a_single_rank_is_that_of_launch) {
 }
 
 TEST_F(LaunchTest, the_first_failure_is_quoted_at_the_end_and_not_the_rank_that_lost_it) {
-  EXPECT_EQ(run("if [ $RANK = 0 ]; then echo lost rank 1 >&2; exit 5; fi; sleep 0.2; echo loss is nan >&2; exit 7"), 7);
+  request_.peers_may_take_s = kNoTimeout;
+  EXPECT_EQ(run("if [ $RANK = 0 ]; then echo lost rank 1 >&2; echo $$ > $D/pid0; exit 5; fi\n"
+                "until_it gone $D/pid0; echo loss is nan >&2; exit 7"),
+            7);
   const std::string text = err(), report = text.substr(text.find("drivetrain launch: "));
-  EXPECT_EQ(count_of("rank 1 failed first: exit 7 (numeric failure) after 0.", report), 1u) << text;
+  EXPECT_TRUE(std::regex_search(report, std::regex("rank 1 failed first: exit 7 .numeric failure. after [0-9.]+ s")))
+      << text;
   EXPECT_EQ(count_of("\n  loss is nan\n", report), 1u) << text;
 }
 
 TEST_F(LaunchTest, rank_0_too_is_quoted_when_its_stderr_is_no_terminal) {
-  EXPECT_EQ(run("if [ $RANK = 0 ]; then echo disk is full >&2; exit 8; fi; sleep 0.1; exit 5"), 8);
+  request_.peers_may_take_s = kNoTimeout;
+  EXPECT_EQ(
+      run("if [ $RANK = 0 ]; then echo disk is full >&2; echo $$ > $D/pid0; exit 8; fi; until_it gone $D/pid0; exit 5"),
+      8);
   EXPECT_EQ(count_of("rank 0 failed first: exit 8", err()), 1u) << err();
   EXPECT_EQ(count_of("disk is full\n", err()), 2u) << err();
 }
@@ -197,15 +203,16 @@ TEST_F(LaunchTest, losses_that_differ_are_all_said) {
 }
 
 TEST_F(LaunchTest, an_error_is_not_kept_back_while_a_rank_does_not_end) {
-  EXPECT_EQ(run("if [ $RANK = 1 ]; then echo 'drivetrain: error: disk is full' >&2; exit 8; fi; trap '' TERM\n"
-                "while :; do sleep 0.1; done"),
-            8);
+  EXPECT_EQ(
+      run("trap '' TERM; all_up; if [ $RANK = 1 ]; then echo 'drivetrain: error: disk is full' >&2; exit 8; fi; idle"),
+      8);
   const std::string text = err();
   EXPECT_LT(text.find("[rank 1] drivetrain: error: disk is full\n"), text.find("did not notice")) << text;
 }
 
 TEST_F(LaunchTest, a_rank_killed_by_a_signal_gives_128_plus_its_number) {
-  EXPECT_EQ(run("[ $RANK = 0 ] && exit 5; sleep 0.1; kill -9 $$"), 137);
+  request_.peers_may_take_s = kNoTimeout;
+  EXPECT_EQ(run("[ $RANK = 0 ] && { echo $$ > $D/pid0; exit 5; }; until_it gone $D/pid0; kill -9 $$"), 137);
   EXPECT_EQ(count_of("rank 1 failed first: killed by signal 9", err()), 1u) << err();
 }
 
@@ -234,7 +241,7 @@ TEST_F(LaunchTest, a_rank_that_cannot_be_started_is_the_failure_and_not_those_th
   request_.ranks = 3;
   request_.setup.log_folder = folder_, request_.setup.log_begin = "log";
   std::filesystem::create_directories(folder_ + "/log_rank1.log");  // so that rank 1 has no log
-  EXPECT_EQ(run("sleep 100"), 8);
+  EXPECT_EQ(run("hold"), 8);
   EXPECT_EQ(count_of("log_rank1.log cannot be made", err()), 1u) << err();
   EXPECT_EQ(count_of("is lost", err()), 0u) << err();
 
@@ -243,7 +250,7 @@ TEST_F(LaunchTest, a_rank_that_cannot_be_started_is_the_failure_and_not_those_th
     signal(SIGPIPE, SIG_IGN);  // as agents do: rank 0 may be gone when it is told
     SignalWatch signals;
     ToldEnds told;
-    RanksToStart wanted{.count = 3, .command = {"/bin/sleep", "100"}, .setup = request_.setup, .others = &told};
+    RanksToStart wanted{.count = 3, .command = test::kStays, .setup = request_.setup, .others = &told};
     wanted.place.here = 3;
     std::filesystem::remove(folder_ + "/log_rank0.log");
     { Attempt(request_, wanted, signals).run(); }
@@ -258,12 +265,10 @@ TEST_F(LaunchTest, a_rank_that_cannot_be_started_is_the_failure_and_not_those_th
 
 TEST_F(LaunchTest, ranks_that_do_not_notice_are_ended_with_all_they_started) {
   request_.ranks = 3;
-  const auto begin = Clock::now();
-  EXPECT_EQ(run("[ $RANK = 0 ] && sleep 0.5 && exit 3\n"
-                "trap '' TERM; sleep 1000 & echo $! >> $D/pids; setsid sleep 1000 & echo $! >> $D/pids\n"
-                "echo $$ >> $D/pids; while :; do sleep 0.1; done"),
+  EXPECT_EQ(run("[ $RANK = 0 ] && { until_it has_lines 6 $D/pids; exit 3; }\n"
+                "trap '' TERM; $STAY & echo $! >> $D/pids; setsid $STAY & echo $! >> $D/pids\n"
+                "echo $$ >> $D/pids; idle"),
             3);
-  EXPECT_LT(Clock::now() - begin, std::chrono::seconds(10));
   EXPECT_EQ(pids().size(), 6u);
   expect_all_gone();
   EXPECT_EQ(count_of("did not notice the failure of another rank, and is ended", err()), 2u) << err();
@@ -271,14 +276,13 @@ TEST_F(LaunchTest, ranks_that_do_not_notice_are_ended_with_all_they_started) {
 }
 
 TEST_F(LaunchTest, what_a_rank_leaves_running_is_ended_when_it_is_done) {
-  EXPECT_EQ(run("sleep 1000 & echo $! >> $D/pids"), 0);
+  EXPECT_EQ(run("$STAY & echo $! >> $D/pids"), 0);
   EXPECT_EQ(pids().size(), 2u);
   expect_all_gone();
 }
 
 constexpr const char* kWaitForSignal =
-    "trap 'echo got INT; exit 130' INT; trap 'echo got TERM; exit 143' TERM; echo $$ >> $D/pids; while :; do sleep "
-    "0.05; done";
+    "trap 'echo got INT; exit 130' INT; trap 'echo got TERM; exit 143' TERM; echo $$ >> $D/pids; idle";
 
 TEST_F(LaunchTest, a_signal_is_passed_on_to_every_rank_once) {
   for (const auto& [signal, name] : {std::pair{SIGINT, "got INT"}, {SIGTERM, "got TERM"}, {SIGHUP, "got TERM"}}) {
@@ -295,7 +299,7 @@ TEST_F(LaunchTest, a_signal_is_passed_on_to_every_rank_once) {
 }
 
 TEST_F(LaunchTest, a_second_signal_kills) {
-  start("trap 'echo got $RANK >> $D/got' INT; echo $$ >> $D/pids; while :; do sleep 0.05; done");
+  start("trap 'echo got $RANK >> $D/got' INT; echo $$ >> $D/pids; idle");
   ASSERT_TRUE(eventually([&] { return pids().size() == 2; }));
   kill(launcher_, SIGINT);
   ASSERT_TRUE(eventually([&] { return content(folder_ + "/got").size() == 12; }));
@@ -305,7 +309,7 @@ TEST_F(LaunchTest, a_second_signal_kills) {
 }
 
 TEST_F(LaunchTest, ranks_die_with_a_launcher_that_is_killed) {
-  start("trap '' INT TERM HUP; echo $$ >> $D/pids; while :; do sleep 0.05; done");
+  start("trap '' INT TERM HUP; echo $$ >> $D/pids; idle");
   ASSERT_TRUE(eventually([&] { return pids().size() == 2; }));
   kill(launcher_, SIGKILL);
   EXPECT_EQ(finish(), 1000 + SIGKILL);
@@ -313,7 +317,7 @@ TEST_F(LaunchTest, ranks_die_with_a_launcher_that_is_killed) {
 }
 
 TEST_F(LaunchTest, a_killed_rank_ends_the_others_and_nothing_stays) {
-  start("echo $$ >> $D/pids; while :; do sleep 0.05; done");
+  start("echo $$ >> $D/pids; idle");
   ASSERT_TRUE(eventually([&] { return pids().size() == 2; }));
   kill(pids()[0], SIGKILL);
   EXPECT_EQ(finish(), 137);
@@ -321,15 +325,15 @@ TEST_F(LaunchTest, a_killed_rank_ends_the_others_and_nothing_stays) {
 }
 
 TEST_F(LaunchTest, rank_0_holds_the_socket_that_the_others_connect_to) {
-  EXPECT_EQ(run("if [ $RANK = 0 ]; then readlink /proc/self/fd/$DRIVETRAIN_LISTEN_FD; while [ ! -e $D/met ]; do sleep "
-                "0.02; done\n"
+  EXPECT_EQ(run("if [ $RANK = 0 ]; then readlink /proc/self/fd/$DRIVETRAIN_LISTEN_FD; await met\n"
                 "else exec 3<>/dev/tcp/$MASTER_ADDR/$MASTER_PORT && touch $D/met; fi"),
             0);
   EXPECT_EQ(count_of("socket:[", out()), 1u) << out() << err();
 }
 
 TEST_F(LaunchTest, once_rank_0_is_gone_others_are_refused_at_once) {
-  EXPECT_EQ(run("if [ $RANK = 0 ]; then exit 0; fi; sleep 0.3; exec 3<>/dev/tcp/$MASTER_ADDR/$MASTER_PORT || exit 5"),
+  EXPECT_EQ(run("[ $RANK = 0 ] && { echo $$ > $D/pid0; exit 0; }\n"
+                "until_it gone $D/pid0; exec 3<>/dev/tcp/$MASTER_ADDR/$MASTER_PORT || exit 5"),
             5);
   EXPECT_GE(count_of("Connection refused", err()), 1u) << err();
 }

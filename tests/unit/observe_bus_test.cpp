@@ -4,11 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
-#include <chrono>
 #include <mutex>
 #include <thread>
 
 #include <drivetrain/error.h>
+
+#include "support/waiting.h"
 
 namespace drivetrain {
 namespace {
@@ -28,7 +29,7 @@ class ListLog : public Log {
 
 struct Recorder : Monitor {
   void on_event(const Event& event) override {
-    if (event.step == pause_at) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    if (event.step == pause_at) test::let_pass(0.05);  // Waits: the queue fills up meanwhile
     steps.push_back(event.step);
     thread = std::this_thread::get_id();
   }

@@ -75,11 +75,11 @@ int launch_ranks() {
   const auto rank_of_three = [](int64_t rank) {
     RankEnvironment env{.rank = rank, .world_size = 3, .local_rank = rank, .local_size = 3};
     env.launcher_rank_variable = kRankVariable;
-    if (rank == 0) usleep(100000);  // the others wait for it
-    const auto store = make_store(env, 20);
+    if (rank == 0) let_pass(0.1);  // Waits: the others wait for it
+    const auto store = make_store(env, deadline_s());
     store->set(std::to_string(rank), concat(getppid()));
     for (const char* other : {"0", "1", "2"})
-      if (store->get(other, 20) != concat(getppid())) return 11;
+      if (store->get(other, deadline_s()) != concat(getppid())) return 11;
     return 0;
   };
   std::vector<pid_t> ranks;
@@ -179,13 +179,13 @@ TEST_F(RendezvousFiles, what_a_dead_run_left_is_no_hindrance) {
   std::thread client([&] {
     RankEnvironment mine = env;
     mine.rank = mine.local_rank = 1;
-    other = make_store(mine, 20);
+    other = make_store(mine, deadline_s());
   });
-  usleep(200000);  // it reads the old file
-  const auto rank_0 = make_store(env, 20);
+  let_pass(0.2);  // Waits: it reads the old file
+  const auto rank_0 = make_store(env, deadline_s());
   client.join();
   other->set("found", "yes");
-  EXPECT_EQ(rank_0->get("found", 5), "yes");
+  EXPECT_EQ(rank_0->get("found", deadline_s()), "yes");
   EXPECT_TRUE(fs::is_empty(folder()));
 }
 

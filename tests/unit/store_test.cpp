@@ -4,6 +4,7 @@
 #include "conformance/communicator/processes.h"
 #include "rendezvous/gather_values.h"
 #include "rendezvous/rendezvous.h"
+#include "support/waiting.h"
 
 namespace drivetrain {
 namespace {
@@ -20,12 +21,6 @@ RankEnvironment read(const Environment& variables) {
 
 void expect_part(const std::string& text, const std::string& part) {
   EXPECT_NE(text.find(part), std::string::npos) << "\"" << text << "\" does not say \"" << part << "\"";
-}
-
-double seconds_of(const std::function<void()>& action) {
-  const auto start = std::chrono::steady_clock::now();
-  action();
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
 // ---- environment ----
@@ -188,17 +183,17 @@ TEST(RankEnvironment, wrong_variables_are_named_with_their_value) {
 
 void expect_a_store(Store& mine, Store& other) {
   mine.set("a", std::string("x\0y", 3));
-  EXPECT_EQ(other.get("a", 1), std::string("x\0y", 3));
+  EXPECT_EQ(other.get("a", deadline_s()), std::string("x\0y", 3));
   EXPECT_TRUE(other.has("a"));
   EXPECT_FALSE(other.has("b"));
   EXPECT_EQ(mine.add("n", 2), 2);
   EXPECT_EQ(other.add("n", -5), -3);
   expect_part(error_of([&] { other.get("c", 0.05); }), "no rank set \"c\" in the store");
   std::thread late([&] {
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    let_pass(0.05);  // Waits: the other thread waits by then
     mine.set("late", "now");
   });
-  EXPECT_EQ(other.get("late", 5), "now");
+  EXPECT_EQ(other.get("late", deadline_s()), "now");
   late.join();
 }
 
@@ -210,8 +205,8 @@ TEST(Store, local_store_keeps_and_waits) {
 // Both ends in this process; the ranks are made at once, since the client waits for the server.
 struct Pair {
   Pair() {
-    std::thread client([this] { other = make_store(listener.environment(1, 2), 10); });
-    mine = make_store(listener.environment(0, 2), 10);
+    std::thread client([this] { other = make_store(listener.environment(1, 2), deadline_s()); });
+    mine = make_store(listener.environment(0, 2), deadline_s());
     client.join();
   }
   Listener listener;
@@ -221,8 +216,10 @@ struct Pair {
 TEST(Store, tcp_store_takes_over_the_launchers_socket) {
   Pair pair;
   expect_a_store(*pair.mine, *pair.other);
+  // The server waits for its last client, a second at most. That it waits no longer is not looked at: a busy machine
+  // may take as long.
   std::thread leave([&] { pair.other.reset(); });
-  EXPECT_LT(seconds_of([&] { pair.mine.reset(); }), 0.9);  // the server waits no longer than for the last client
+  pair.mine.reset();
   leave.join();
 }
 
@@ -269,19 +266,21 @@ std::vector<std::string> meet(int64_t n, const std::map<int64_t, Meeting>& meeti
 
 TEST(Rendezvous, everybody_arrives_and_finds_its_place_on_the_host) {
   const Meeting come = [](Store& store, RankEnvironment& env) {
-    find_local_ranks(store, env, 5);
+    find_local_ranks(store, env, deadline_s());
     EXPECT_EQ(env.local_rank, env.rank);
     EXPECT_EQ(env.local_size, 3);
-    check_arrival(store, env, 5);
+    check_arrival(store, env, deadline_s());
     check_same(store, env, parse_json(R"({"a": {"b": [1, 2]}, "c": "x"})", "test"));
   };
   for (const std::string& error : meet(3, {{0, come}, {1, come}, {2, come}})) EXPECT_EQ(error, "");
 }
 
 TEST(Rendezvous, missing_ranks_are_named_by_all_that_came) {
-  const Meeting come = [](Store& store, RankEnvironment& env) { check_arrival(store, env, env.rank == 0 ? 0.2 : 20); };
-  std::vector<std::string> errors;
-  EXPECT_LT(seconds_of([&] { errors = meet(4, {{0, come}, {1, come}}); }), 2);
+  const Meeting come = [](Store& store, RankEnvironment& env) {
+    if (env.rank == 0) store.get("rendezvous/arrived/1", deadline_s());
+    check_arrival(store, env, env.rank == 0 ? 0.2 : kNoTimeout);
+  };
+  const std::vector<std::string> errors = meet(4, {{0, come}, {1, come}});
   expect_part(errors[0], "ranks 2 and 3 of 4 did not arrive within 0.2 s");
   EXPECT_EQ(errors[0], errors[1]);
 }
@@ -291,12 +290,13 @@ TEST(Rendezvous, a_rank_that_stopped_before_the_start_is_named_at_once) {
   std::thread leave([&] { pair.other.reset(); });
   leave.join();
   RankEnvironment env = pair.listener.environment(0, 2);
-  expect_part(error_of([&] { check_arrival(*pair.mine, env, 20); }), "rank 1 of 2 stopped before the start");
+  expect_part(error_of([&] { check_arrival(*pair.mine, env, kNoTimeout); }), "rank 1 of 2 stopped before the start");
 }
 
 TEST(Rendezvous, different_configurations_are_named_with_key_values_and_ranks) {
   const auto with = [](const std::string& json) {
-    return [json](Store& store, RankEnvironment& env) { check_same(store, env, parse_json(json, "test"), 5); };
+    return
+        [json](Store& store, RankEnvironment& env) { check_same(store, env, parse_json(json, "test"), deadline_s()); };
   };
   const auto errors = meet(4, {{0, with(R"({"optimizer": {"params": {"lr": 0.001, "betas": [0.9, 0.99]}}})")},
                                {1, with(R"({"optimizer": {"params": {"betas": [0.9, 0.99], "lr": 0.001}}})")},
@@ -308,11 +308,15 @@ TEST(Rendezvous, different_configurations_are_named_with_key_values_and_ranks) {
 }
 
 TEST(Rendezvous, ranks_that_do_not_tell_their_configuration_or_values_are_named) {
-  const Meeting facts = [](Store& store, RankEnvironment& env) { check_same(store, env, Value::object(), 0.2); };
+  const Meeting facts = [](Store& store, RankEnvironment& env) {
+    if (env.rank == 0) store.get("rendezvous/facts/2", deadline_s());
+    check_same(store, env, Value::object(), 0.2);
+  };
   const auto errors = meet(4, {{0, facts}, {2, facts}});
   expect_part(errors[0], "ranks 1 and 3 did not say what configuration and libraries they have within 0.2 s");
   expect_part(errors[2], "rank 0 did not compare the ranks' configurations");
   const Meeting tell = [](Store& store, RankEnvironment& env) {
+    if (env.rank == 0) store.get("memory/1", deadline_s());
     gather_values(store, "memory", env, Value::object(), 0.2);
   };
   expect_part(meet(4, {{0, tell}, {1, tell}})[0], "ranks 2 and 3 did not tell \"memory\" within 0.2 s");
@@ -320,13 +324,12 @@ TEST(Rendezvous, ranks_that_do_not_tell_their_configuration_or_values_are_named)
 
 TEST(Rendezvous, what_stops_one_rank_ends_the_waits_of_all) {
   const Meeting wait = [](Store& store, RankEnvironment& env) {
-    telling_others(store, env, [&] { store.get("never", 20); });
+    telling_others(store, env, [&] { store.get("never", kNoTimeout); });
   };
   const Meeting stop = [](Store& store, RankEnvironment& env) {
     telling_others(store, env, [] { throw Error(ErrorCode::io, "no such file\nand a trace"); });
   };
-  std::vector<std::string> errors;
-  EXPECT_LT(seconds_of([&] { errors = meet(3, {{0, wait}, {1, wait}, {2, stop}}); }), 5);
+  const std::vector<std::string> errors = meet(3, {{0, wait}, {1, wait}, {2, stop}});
   EXPECT_EQ(errors[0], "rank 2 stopped: no such file");
   EXPECT_EQ(errors[1], "rank 2 stopped: no such file");
 }

@@ -41,6 +41,7 @@ TEST(CommunicatorLocalFailures, a_process_killed_at_any_moment_is_named) {
       at::Tensor t = at::empty({2 << 20}, at::kFloat);
       if (r.rank() == 1)
         std::thread([&] {
+          // Waits: the moment of the kill wanders over the calls; any moment is right
           std::this_thread::sleep_for(std::chrono::microseconds(1000 + 5437 * round));
           kill(getpid(), SIGKILL);
         }).detach();
@@ -67,6 +68,7 @@ TEST(CommunicatorLocalFailures, a_rank_may_leave_while_others_make_a_group_witho
   expect_no_errors(run_threads(3, [](Rank& r) {
     r.world();
     if (r.rank() == 2) return;
+    // Waits: so that rank 1 is there first, mostly; either order is right
     if (r.rank() == 0) std::this_thread::sleep_for(std::chrono::milliseconds(100));  // rank 1 waits for it
     r.group({0, 1}, "pair")->barrier();
   }));
@@ -174,6 +176,7 @@ TEST(CommunicatorLocalFailures, a_rank_that_leaves_without_waiting_is_named) {
   const auto errors = run_threads(2, [](Rank& r) {
     const GroupPtr world = r.world();
     const WorkPtr work = world->all_reduce(world->allocate(100, at::kFloat));
+    // Waits: so that the other one has left, mostly; either order is right
     if (r.rank() == 0) std::this_thread::sleep_for(std::chrono::milliseconds(50));
     if (r.rank() == 0) world->all_reduce(world->allocate(10, at::kFloat))->wait();
   });
@@ -261,6 +264,7 @@ TEST(CommunicatorLocalFailures, a_rank_that_is_stopped_is_named_with_the_call_it
           work->wait();
         }
         const pid_t peer = std::stoi(r.services.store.get("pid", 100));
+        // Waits: before the next look
         while (!called || !sleeps(peer)) std::this_thread::sleep_for(std::chrono::milliseconds(1));
         kill(peer, SIGSTOP);
         const std::string error = error_of([&] { world->all_reduce(t)->wait(); });

@@ -16,6 +16,7 @@
 #include "conformance/communicator/linked.h"
 #include "host.h"
 #include "pairs.h"
+#include "support/waiting.h"
 
 namespace drivetrain::test {
 namespace {
@@ -252,10 +253,7 @@ TEST(CommunicatorLocalTrust, another_users_process_is_refused) {
     for (;;) pause();
   }
   std::string refusal;
-  for (int i = 0; i < 200 && refusal.empty(); ++i) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    refusal = refusal_of(child, good.fd(), kOneMegabyte, token);
-  }
+  eventually([&] { return !(refusal = refusal_of(child, good.fd(), kOneMegabyte, token)).empty(); });
   expect_part(refusal, "user 65534's, this rank is user 0's");
   kill(child, SIGKILL);
   waitpid(child, nullptr, 0);

@@ -28,6 +28,7 @@ TEST(CommunicatorTcpFailures, a_killed_process_is_named) {
       at::Tensor t = at::empty({200000}, at::kFloat);
       for (int step = 0; step < 5; ++step) world->all_reduce(t)->wait();
       if (r.rank() == 1) {
+        // Waits: the others are asleep in their call by then, mostly; either is right
         if (asleep) std::this_thread::sleep_for(std::chrono::milliseconds(300));
         kill(getpid(), SIGKILL);
       }
@@ -81,8 +82,10 @@ struct Sides {
     return word;
   }
   uint16_t port() const { return static_cast<uint16_t>(std::stoi(field(1))); }
-  bool advance(Meeting& second, double seconds_at_most = 20) {
+  bool advance(Meeting& second, double seconds_at_most = 100) {
+    // Waits: a deadline is a time; no slow machine reaches it
     const auto until = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds_at_most);
+    // Waits: until the deadline
     while (!(first.done() && second.done()) && std::chrono::steady_clock::now() < until) {
       context.run_one_for(std::chrono::milliseconds(1));
       first.advance();

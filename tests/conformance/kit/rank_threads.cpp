@@ -23,6 +23,7 @@ class MemoryStore : public Store {
   }
   std::string get(const std::string& key, double timeout_s) override {
     std::unique_lock lock(mutex_);
+    // Waits: that is what a store does
     if (!changed_.wait_for(lock, std::chrono::duration<double>(timeout_s), [&] { return values_.contains(key); }))
       throw fail(ErrorCode::communication, "nobody set \"", key, "\" in the store within ", timeout_s, " s");
     return values_[key];

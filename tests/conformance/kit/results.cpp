@@ -108,7 +108,7 @@ void Collector::OnTestPartResult(const testing::TestPartResult& part) {
 
 void Collector::OnTestEnd(const testing::TestInfo& test) {
   CaseResult& result = results_.back();
-  result.seconds = static_cast<double>(test.result()->elapsed_time()) / 1000;
+  result.seconds = static_cast<double>(test.result()->elapsed_time()) / 1000;  // Waits: it is only told
   result.left_out = take_left_out();
   if (quiet_ || result.failures.empty() || result.promise.sentence.empty()) return;
   std::printf("[ CONTRACT ] broken: %s\n", result.promise.text().c_str());

@@ -32,12 +32,14 @@ int MPI_Finalize() {
 
 int rename(const char* from, const char* to) noexcept {
   const timespec time{number_of("WRITE_S"), 0};
+  // Waits: as writing to a slow disk does
   if (number_of("PMI_RANK") == 0 && time.tv_sec > 0 && std::strstr(to, "/final")) nanosleep(&time, nullptr);
   return next<int(const char*, const char*)>("rename")(from, to);
 }
 
 int renameat2(int from_folder, const char* from, int to_folder, const char* to, unsigned flags) noexcept {
   const timespec time{number_of("WRITE_S"), 0};
+  // Waits: as writing to a slow disk does
   if (number_of("PMI_RANK") == 0 && time.tv_sec > 0 && std::strstr(to, "/final")) nanosleep(&time, nullptr);
   return next<int(int, const char*, int, const char*, unsigned)>("renameat2")(from_folder, from, to_folder, to, flags);
 }

@@ -12,19 +12,21 @@ class UnderMpirun : public ProgramTest {
  protected:
   // mpirun may return a moment before the ranks that it has ended are gone.
   ~UnderMpirun() override {
-    wait_until(10, [&] { return processes_with(folder()).empty(); });
+    eventually([&] { return processes_with(folder()).empty(); });
   }
   static std::string mpirun(int ranks) { return concat(DRIVETRAIN_MPIRUN " -n ", ranks, " "); }
   Ran run_mpi(int ranks, const std::string& arguments, const std::string& environment = "") const {
     return run_shell("cd " + folder() + " && env " + environment + " " + mpirun(ranks) + program() + " train " +
                      arguments + " --set communicator=mpi");
   }
-  // Two ranks; MPI_Finalize does not return on `hangs`. mpirun returns 9 where it has killed ranks that still waited.
+  // Two ranks; MPI_Finalize does not return on `hangs`. mpirun returns 9 where it has killed ranks that still waited,
+  // and 1 where these got a SIGHUP first.
   Ran run_that_hangs_at_its_end(int hangs, const std::string& timeout_s, const std::string& environment = "") const {
     const Ran ran = run_shell(concat("cd ", folder(), " && env LD_PRELOAD=" DRIVETRAIN_HANG_AT_END " HANG_RANK=", hangs,
                                      " ", environment, " ", mpirun(2), program(), " train ", path("tiny.json"),
                                      " --set communicator.type=mpi --set communicator.timeout_s=", timeout_s));
-    EXPECT_TRUE(ran.code == 0 || ran.code == 9) << ran.code << "\n" << ran.output;
+    const bool hung_up = ran.code == SIGHUP && ran.output.find("Hangup (signal 1)") != std::string::npos;
+    EXPECT_TRUE(ran.code == 0 || ran.code == SIGKILL || hung_up) << ran.code << "\n" << ran.output;
     EXPECT_EQ(computed("run").size(), 5u);
     EXPECT_FALSE(final_weights("run").empty());
     expect_nothing_half_written();
@@ -76,8 +78,8 @@ TEST_F(UnderMpirun, one_process_needs_no_mpirun) {
 
 TEST_F(UnderMpirun, two_runs_at_once_on_one_host_do_not_meet) {
   Background first = start_mpi(2, "first", "40"), second = start_mpi(2, "second", "60");
-  EXPECT_EQ(first.wait(100), 0) << first.output();
-  EXPECT_EQ(second.wait(100), 0) << second.output();
+  EXPECT_EQ(first.wait(), 0) << first.output();
+  EXPECT_EQ(second.wait(), 0) << second.output();
   EXPECT_EQ(computed("first").size(), 40u);
   EXPECT_EQ(computed("second").size(), 60u);
 }
@@ -159,8 +161,8 @@ TEST_F(UnderMpirun, a_killed_rank_ends_all_and_leaves_nothing) {
   const std::vector<int> ranks = rank_processes();
   ASSERT_EQ(ranks.size(), 4u);
   ASSERT_EQ(kill(ranks[1], SIGKILL), 0);
-  EXPECT_GT(run.wait(20), 0) << run.output();
-  EXPECT_TRUE(wait_until(10, [&] { return rank_processes().empty(); }));
+  EXPECT_GT(run.wait(), 0) << run.output();
+  EXPECT_TRUE(eventually([&] { return rank_processes().empty(); }));
   expect_nothing_half_written();
 }
 
@@ -169,9 +171,9 @@ TEST_F(UnderMpirun, a_signal_to_mpirun_ends_the_run_after_its_step_with_final_we
   ASSERT_TRUE(run.wait_for_file(path("run/metrics.jsonl"))) << run.output();
   run.signal(SIGTERM);
   // Every rank returns 143; MPICH's mpirun sometimes returns 0 all the same.
-  const int code = run.wait(20);
+  const int code = run.wait();
   EXPECT_TRUE(code == 0 || code == 128 + SIGTERM) << code << "\n" << run.output();
-  EXPECT_TRUE(wait_until(10, [&] { return rank_processes().empty(); }));
+  EXPECT_TRUE(eventually([&] { return rank_processes().empty(); }));
   EXPECT_FALSE(final_weights("run").empty());
   expect_nothing_half_written();
 }

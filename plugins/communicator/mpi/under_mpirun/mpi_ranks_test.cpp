@@ -170,7 +170,9 @@ TEST(CommunicatorMpi, after_a_failure_every_call_says_the_cause_and_a_new_commun
     const auto aborted = [&] {
       return error_of([&] { world->all_reduce(t)->wait(); }).find("aborted: first") != std::string::npos;
     };
+    // Waits: a deadline is a time; no slow machine reaches it
     const auto give_up = std::chrono::steady_clock::now() + std::chrono::duration<double>(kPatienceS);
+    // Waits: until the deadline
     while (!aborted() && std::chrono::steady_clock::now() < give_up) continue;
     for (int i = 0; i < 2; ++i) expect_part(error_of([&] { world->barrier(); }), "rank 0 aborted: first");
   }));
@@ -296,6 +298,7 @@ TEST(MpiDeadline, ends_a_process_whose_call_does_not_return_and_names_it) {
   const auto call = [](double limit_s, double takes_s) {
     {
       const Deadline deadline(mpi::did_not_return("MPI_Init_thread", limit_s), limit_s, mpi::kPeerLost);
+      // Waits: for longer or shorter than the deadline under test
       std::this_thread::sleep_for(std::chrono::duration<double>(takes_s));
     }
     std::_Exit(0);

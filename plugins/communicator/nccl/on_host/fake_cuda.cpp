@@ -80,6 +80,7 @@ HostDevice::~HostDevice() {
 bool HostDevice::synchronize(double within_s) const {
   const auto reached = std::make_shared<std::promise<void>>();
   stream_->push([reached] { reached->set_value(); });
+  // Waits: a deadline that only ends a test that hangs
   return reached->get_future().wait_for(std::chrono::duration<double>(within_s)) == std::future_status::ready;
 }
 
@@ -159,6 +160,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
     return cudaSuccess;
   }
   std::thread([reached = event->reached, busy_ms] {
+    // Waits: a stream that is busy is what the test asked for
     std::this_thread::sleep_for(std::chrono::milliseconds(busy_ms));
     drivetrain::nccl::reach(*reached);
   }).detach();

@@ -118,6 +118,7 @@ TEST_F(CommunicatorNcclReplay, what_a_call_waits_for_on_its_own_device_does_not_
   expect_no_errors(run(
       [](Rank& r) {
         Step step(r);
+        // Waits: longer than the time-out, which is for waiting alone
         step.record([] { std::this_thread::sleep_for(std::chrono::milliseconds(1200)); });
         step.run();
         EXPECT_EQ(step.sum(), 2);
