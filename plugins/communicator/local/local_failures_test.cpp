@@ -240,15 +240,20 @@ TEST(CommunicatorLocalFailures, a_rank_in_another_kind_of_call_is_shown) {
       << errors[0] << errors[1];
 }
 
-// In the middle of a call, which neither rank has done then.
+// In the middle of a call, which neither rank has done then. Rank 1 waits as long as it takes until it is stopped.
 TEST(CommunicatorLocalFailures, a_rank_that_is_stopped_is_named_with_the_call_it_is_in) {
   const auto ended = run_processes(
       2,
-      [](Rank& r) {
+      [](Rank& both) {
+        both.world()->barrier();
+        Rank r(both.rank(), 2, both.services.store, both.rank() == 0 ? R"({"timeout_s": 2})" : kPatient);
         const GroupPtr world = r.world();
         const at::Tensor t = at::empty({8 << 20}, at::kFloat);
-        if (r.rank() == 1) r.services.store.set("pid", std::to_string(getpid()));
-        if (r.rank() == 1) world->all_reduce(t)->wait();
+        if (r.rank() == 1) {
+          const WorkPtr work = world->all_reduce(t);
+          r.services.store.set("pid", std::to_string(getpid()));
+          work->wait();
+        }
         const pid_t peer = std::stoi(r.services.store.get("pid", deadline_s()));
         if (!comes_to_wait(peer)) throw std::runtime_error("it does not wait");
         kill(peer, SIGSTOP);
@@ -256,8 +261,8 @@ TEST(CommunicatorLocalFailures, a_rank_that_is_stopped_is_named_with_the_call_it
         kill(peer, SIGKILL);
         throw std::runtime_error(error);
       },
-      R"({"timeout_s": 0.5})");
-  expect_part(ended[0].error, "did not come back to do its part of it within 0.5 s (it is in all_reduce); rank 1 (pid");
+      kPatient);
+  expect_part(ended[0].error, "did not come back to do its part of it within 2 s (it is in all_reduce); rank 1 (pid");
   expect_part(ended[0].error, ") is stopped by a signal");
 }
 
