@@ -9,13 +9,13 @@ import re
 import shutil
 import signal
 import subprocess
-import tempfile
 import sys
+import tempfile
 import threading
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "support"))
-from waiting import DEADLINE_S, eventually, let_pass, scaled
+from waiting import DEADLINE_S, NO_TIMEOUT, eventually, let_pass, scaled
 
 PROGRAM = os.environ["STUDY_TEST_PROGRAM"]
 BASE = {
@@ -82,9 +82,10 @@ def ranks_of(cell):
 
 def signal_ranks(study, signals):
     """Sends a signal to a rank of each of these cells, once it has made a step."""
-    for cell, number in signals.items():  # in the order of the runs
+    for cell, number in signals.items():
         metrics = study.output / f"runs/{cell}/1/run/metrics.jsonl"
-        if eventually(lambda: metrics.exists() and metrics.stat().st_size > 0 and ranks_of(cell)):
+        made_a_step = lambda: metrics.exists() and metrics.stat().st_size > 0 and ranks_of(cell)
+        if eventually(made_a_step, within_s=NO_TIMEOUT):  # other cells run before it
             os.kill(ranks_of(cell)[0], number)
 
 
@@ -341,7 +342,9 @@ def main():
         with concurrent.futures.ThreadPoolExecutor(3) as threads:
             running = {threads.submit(case, folder / case.__name__): case.__name__ for case in cases}
             for done in concurrent.futures.as_completed(running):
-                done.result()
+                if done.exception():
+                    threads.shutdown(wait=False, cancel_futures=True)
+                    raise SystemExit(f"{running[done]}: {done.exception()}")
                 print(f"ok {running[done]}", flush=True)
 
 

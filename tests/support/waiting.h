@@ -65,14 +65,14 @@ class Moment {
   std::atomic<bool> has_come_ = false;
 };
 
-// Once that process was asleep at so many looks in a row it waits for something; one that a busy machine keeps from
-// running is not asleep.
+// A process that was asleep at so many looks waits for something; one that a busy machine keeps from running is not
+// asleep. Looks in between count for nothing: who waits may wake up now and then to see whether its peers live.
 inline bool comes_to_wait(pid_t pid) {
   int asleep = 0;
   return eventually([&] {
     std::string stat;
     std::getline(std::ifstream("/proc/" + std::to_string(pid) + "/stat"), stat);
-    asleep = stat.find(") S ") == std::string::npos ? 0 : asleep + 1;
+    asleep += stat.find(") S ") != std::string::npos;
     return asleep >= 60;
   });
 }

@@ -11,6 +11,7 @@ def scaled(seconds):
 
 
 DEADLINE_S = scaled(100)  # far more than anything takes that a test waits for
+NO_TIMEOUT = 86400  # of a wait that something else ends; where nothing does, the test hangs until CTest ends it
 
 
 def eventually(condition, within_s=DEADLINE_S):

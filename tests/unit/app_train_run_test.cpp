@@ -133,8 +133,9 @@ TEST(MemoryReport, an_optimizer_with_less_state_holds_less) {
 }
 
 std::string text_of(const std::string& path) {
-  std::ifstream file(path);
-  return {std::istreambuf_iterator<char>(file), {}};
+  std::ostringstream text;
+  text << std::ifstream(path).rdbuf();
+  return text.str();
 }
 
 size_t count_of(const std::string& text, const std::string& part) {

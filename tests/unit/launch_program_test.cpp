@@ -119,7 +119,7 @@ TEST(StackTrace, an_exception_that_nobody_caught_exits_with_1_and_names_itself) 
     [&]() noexcept { throw_one<std::out_of_range>("vector index 7"); }();
   };
   EXPECT_EXIT(crash(), testing::ExitedWithCode(1),
-              "stack(.|\n)*launch_program_test(.|\n)*uncaught std::out_of_range: vector index 7\n$");
+              "stack(.|\n)*launch_test(.|\n)*uncaught std::out_of_range: vector index 7\n$");
 }
 
 TEST(StackTrace, a_text_of_many_lines_ends_with_its_first) {
@@ -136,8 +136,7 @@ TEST(StackTrace, a_crash_prints_the_stack_and_keeps_its_signal) {
     install_stack_traces();
     raise(SIGSEGV);
   };
-  EXPECT_EXIT(crash(), testing::KilledBySignal(SIGSEGV),
-              "crashed by signal 11\n(.|\n)*stack(.|\n)*launch_program_test");
+  EXPECT_EXIT(crash(), testing::KilledBySignal(SIGSEGV), "crashed by signal 11\n(.|\n)*stack(.|\n)*launch_test");
 }
 #endif
 

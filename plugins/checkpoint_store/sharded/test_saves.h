@@ -25,8 +25,8 @@ namespace drivetrain::test {
 
 using sharded::ShardedStore;
 
-// Where folders of these tests lie: in memory where that has room and takes direct writes as a disk does, since thousands
-// of them come and go, and some disks take milliseconds to remove one.
+// Where folders of these tests lie: in memory where that has room and takes direct writes as a disk does, since
+// thousands of them come and go, and some disks take milliseconds to remove one.
 inline std::filesystem::path scratch() {
   constexpr uint64_t kRoom = uint64_t{256} << 20;
   const std::filesystem::path memory = "/dev/shm";

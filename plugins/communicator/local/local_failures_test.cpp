@@ -1,24 +1,28 @@
 // communicator/local: ranks that die, leave, are late or call something else, with calls made and not waited for.
-#include <sys/mman.h>
-
 #include <csignal>
-#include <fstream>
 #include <sstream>
 
 #include <drivetrain/testkit/communicator/works.h>
 #include "conformance/communicator/linked.h"
+#include "support/waiting.h"
 
 namespace drivetrain::test {
 namespace {
 
+// Only what happens to a rank ends a wait.
+const std::string kPatient = concat(R"({"timeout_s": )", kNoTimeout, "}");
+
 void expect_death_is_named(const std::function<void()>& die) {
-  const auto ended = run_processes(3, [&](Rank& r) {
-    const GroupPtr world = r.world();
-    at::Tensor t = at::empty({100}, at::kFloat);
-    for (int step = 0; step < 5; ++step) world->all_reduce(t)->wait();
-    if (r.rank() == 1) die();
-    world->all_reduce(t)->wait();
-  });
+  const auto ended = run_processes(
+      3,
+      [&](Rank& r) {
+        const GroupPtr world = r.world();
+        at::Tensor t = at::empty({100}, at::kFloat);
+        for (int step = 0; step < 5; ++step) world->all_reduce(t)->wait();
+        if (r.rank() == 1) die();
+        world->all_reduce(t)->wait();
+      },
+      kPatient);
   for (const size_t r : {0, 2}) {
     expect_part(ended[r].error, concat("rank 1 (pid ", ended[1].pid, ") died"));
     expect_part(ended[r].error, "all_reduce #6 of group \"world\"");
@@ -36,23 +40,24 @@ TEST(CommunicatorLocalFailures, a_process_that_just_exits_is_named) {
 // However far the survivors are in windows, counters and queues.
 TEST(CommunicatorLocalFailures, a_process_killed_at_any_moment_is_named) {
   for (int64_t round = 0; round < 10; ++round) {
-    const auto ended = run_processes(3, [&](Rank& r) {
-      const GroupPtr world = r.world();
-      at::Tensor t = at::empty({2 << 20}, at::kFloat);
-      if (r.rank() == 1)
-        std::thread([&] {
-          // Waits: the moment of the kill wanders over the calls; any moment is right
-          std::this_thread::sleep_for(std::chrono::microseconds(1000 + 5437 * round));
-          kill(getpid(), SIGKILL);
-        }).detach();
-      for (;;) world->all_reduce(t)->wait();
-    });
+    const auto ended = run_processes(
+        3,
+        [&](Rank& r) {
+          const GroupPtr world = r.world();
+          at::Tensor t = at::empty({2 << 20}, at::kFloat);
+          if (r.rank() == 1)
+            std::thread([&] {
+              let_pass(1e-3 + 5.437e-3 * static_cast<double>(round));  // Waits: at moments that differ
+              kill(getpid(), SIGKILL);
+            }).detach();
+          for (;;) world->all_reduce(t)->wait();
+        },
+        kPatient);
     for (const size_t r : {0, 2}) expect_part(ended[r].error, concat("rank 1 (pid ", ended[1].pid, ") died"));
   }
 }
 
-// One that does not look meanwhile would spin for longer than this test may take.
-TEST(CommunicatorLocalFailures, a_rank_that_spins_for_minutes_learns_of_a_death) {
+TEST(CommunicatorLocalFailures, a_rank_that_spins_for_ever_learns_of_a_death) {
   const auto ended = run_processes(
       2,
       [](Rank& r) {
@@ -60,7 +65,7 @@ TEST(CommunicatorLocalFailures, a_rank_that_spins_for_minutes_learns_of_a_death)
         if (r.rank() == 1) kill(getpid(), SIGKILL);
         world->barrier();
       },
-      R"({"timeout_s": 20, "spin": 1000000000})");
+      concat(R"({"timeout_s": )", kNoTimeout, R"(, "spin": 1000000000})"));
   expect_part(ended[0].error, concat("rank 1 (pid ", ended[1].pid, ") died"));
 }
 
@@ -68,25 +73,24 @@ TEST(CommunicatorLocalFailures, a_rank_may_leave_while_others_make_a_group_witho
   expect_no_errors(run_threads(3, [](Rank& r) {
     r.world();
     if (r.rank() == 2) return;
-    // Waits: so that rank 1 is there first, mostly; either order is right
-    if (r.rank() == 0) std::this_thread::sleep_for(std::chrono::milliseconds(100));  // rank 1 waits for it
+    if (r.rank() == 0) let_pass(0.1);  // Waits: rank 1 waits for it
     r.group({0, 1}, "pair")->barrier();
   }));
 }
 
 // The second send waits for the first, which waits for what rank 2 does not send; rank 1 keeps nobody.
 TEST(CommunicatorLocalFailures, who_keeps_the_message_in_front_is_named) {
+  Moment over;
   const auto errors = run_threads(
       3,
-      [](Rank& r) {
+      [&](Rank& r) {
         const GroupPtr world = r.world();
-        with_late_ranks(r, {1, 2}, [&] {
-          if (r.rank() != 0) return;
-          const at::Tensor passed_on = at::empty({3}, at::kFloat);
-          const WorkPtr works[] = {world->recv(passed_on, 2), world->send(passed_on, 1),
-                                   world->send(at::empty({5}, at::kFloat), 1)};
-          works[2]->wait();
-        });
+        if (r.rank() != 0) return over.wait();
+        const Moment::AtEnd at_end{over};
+        const at::Tensor passed_on = at::empty({3}, at::kFloat);
+        const WorkPtr works[] = {world->recv(passed_on, 2), world->send(passed_on, 1),
+                                 world->send(at::empty({5}, at::kFloat), 1)};
+        works[2]->wait();
       },
       R"({"timeout_s": 0.3})");
   expect_part(errors[0], "rank 2 did not reach the other end of the recv of 3 Float");
@@ -147,14 +151,7 @@ void expect_death_ends_every_work(int64_t first) {
     for (size_t i = 0; i < count && first == 1; ++i) call(i);
     errors += error_of([&] { groups[count]->allocate_once(10, at::kFloat); }) + "\n";
     errors += error_of([&] { others[count + 1]->group({0, 1}, "again"); }) + "\n";
-    // Each on a thread of its own, since each looks for the dead only after a while.
-    std::vector<std::string> of_works(works.size());
-    std::vector<std::thread> waiting;
-    for (size_t i = 0; i < works.size(); ++i)
-      waiting.emplace_back(
-          [&, i] { of_works[i] = works[i].second + ": " + error_of([&] { works[i].first->wait(); }); });
-    for (std::thread& thread : waiting) thread.join();
-    for (const std::string& error : of_works) errors += error + "\n";
+    for (const auto& [work, text] : works) errors += text + ": " + error_of([&] { work->wait(); }) + "\n";
     throw std::runtime_error(errors);
   });
   std::istringstream lines(ended[0].error);
@@ -176,8 +173,7 @@ TEST(CommunicatorLocalFailures, a_rank_that_leaves_without_waiting_is_named) {
   const auto errors = run_threads(2, [](Rank& r) {
     const GroupPtr world = r.world();
     const WorkPtr work = world->all_reduce(world->allocate(100, at::kFloat));
-    // Waits: so that the other one has left, mostly; either order is right
-    if (r.rank() == 0) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    if (r.rank() == 0) let_pass(0.05);  // Waits: rank 1 has left
     if (r.rank() == 0) world->all_reduce(world->allocate(10, at::kFloat))->wait();
   });
   EXPECT_EQ(errors[1], "");
@@ -185,14 +181,17 @@ TEST(CommunicatorLocalFailures, a_rank_that_leaves_without_waiting_is_named) {
 }
 
 TEST(CommunicatorLocalFailures, a_rank_that_does_not_come_back_to_a_call_it_made_is_named) {
+  Moment called, over;
   const auto errors = run_threads(
       2,
-      [](Rank& r) {
+      [&](Rank& r) {
         const GroupPtr world = r.world();
-        if (r.rank() == 0) r.services.store.get("posted", 100);
-        const WorkPtr work = world->all_reduce(world->allocate(100, at::kFloat));
-        if (r.rank() == 1) r.services.store.set("posted", "");
-        with_late_ranks(r, {1}, [&] { work->wait(); });
+        const at::Tensor t = world->allocate(100, at::kFloat);
+        if (r.rank() == 0) called.wait();
+        const WorkPtr work = world->all_reduce(t);
+        if (r.rank() == 1) called.come(), over.wait();
+        const Moment::AtEnd at_end{over};
+        work->wait();
       },
       R"({"timeout_s": 0.3})");
   expect_part(errors[0], "rank 1 posted all_reduce #1 of group \"world\" but did not come back to do its part of it");
@@ -212,12 +211,13 @@ TEST(CommunicatorLocalFailures, an_abort_ends_works_that_were_not_waited_for) {
 }
 
 TEST(CommunicatorLocalFailures, a_rank_that_never_makes_the_group_is_named) {
+  Moment over;
   const auto errors = run_threads(
       2,
-      [](Rank& r) {
-        with_late_ranks(r, {1}, [&] {
-          if (r.rank() == 0) r.world();
-        });
+      [&](Rank& r) {
+        if (r.rank() == 1) return over.wait();
+        const Moment::AtEnd at_end{over};
+        r.world();
       },
       R"({"timeout_s": 0.3})");
   expect_part(errors[0], "rank 1 did not reach make_group of group \"world\" within 0.3 s (rank 0 did)");
@@ -233,46 +233,34 @@ TEST(CommunicatorLocalFailures, a_rank_in_another_kind_of_call_is_shown) {
         else
           world->recv(at::empty({3}, at::kFloat), 0)->wait();
       },
-      R"({"timeout_s": 0.3})");
+      concat(R"({"timeout_s": )", scaled(1), "}"));
   EXPECT_TRUE(errors[0].find("it is in ") != std::string::npos || errors[1].find("it is in ") != std::string::npos)
       << errors[0] << errors[1];
 }
 
-// As a process does that waits.
-bool sleeps(pid_t pid) {
-  std::ifstream file(concat("/proc/", pid, "/stat"));
-  const std::string text(std::istreambuf_iterator<char>(file), {});
-  const size_t name_end = text.rfind(')');  // "PID (NAME) STATE ..."
-  return name_end + 2 < text.size() && text[name_end + 2] == 'S';
-}
-
-// In the middle of a call, which neither rank has done then.
+// In the middle of a call, which neither rank has done then. Rank 1 waits as long as it takes until it is stopped.
 TEST(CommunicatorLocalFailures, a_rank_that_is_stopped_is_named_with_the_call_it_is_in) {
-  void* const page =
-      mmap(nullptr, sizeof(std::atomic<bool>), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-  ASSERT_NE(page, MAP_FAILED);
-  auto& called = *new (page) std::atomic<bool>(false);  // behind it rank 1 does nothing but wait
   const auto ended = run_processes(
       2,
-      [&](Rank& r) {
+      [](Rank& both) {
+        both.world()->barrier();
+        Rank r(both.rank(), 2, both.services.store, both.rank() == 0 ? R"({"timeout_s": 2})" : kPatient);
         const GroupPtr world = r.world();
         const at::Tensor t = at::empty({8 << 20}, at::kFloat);
         if (r.rank() == 1) {
-          r.services.store.set("pid", std::to_string(getpid()));
           const WorkPtr work = world->all_reduce(t);
-          called = true;
+          r.services.store.set("pid", std::to_string(getpid()));
           work->wait();
         }
-        const pid_t peer = std::stoi(r.services.store.get("pid", 100));
-        // Waits: before the next look
-        while (!called || !sleeps(peer)) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        const pid_t peer = std::stoi(r.services.store.get("pid", deadline_s()));
+        if (!comes_to_wait(peer)) throw std::runtime_error("it does not wait");
         kill(peer, SIGSTOP);
         const std::string error = error_of([&] { world->all_reduce(t)->wait(); });
         kill(peer, SIGKILL);
         throw std::runtime_error(error);
       },
-      R"({"timeout_s": 0.5})");
-  expect_part(ended[0].error, "did not come back to do its part of it within 0.5 s (it is in all_reduce); rank 1 (pid");
+      kPatient);
+  expect_part(ended[0].error, "did not come back to do its part of it within 2 s (it is in all_reduce); rank 1 (pid");
   expect_part(ended[0].error, ") is stopped by a signal");
 }
 

@@ -14,6 +14,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <numeric>
 
 #include <drivetrain/testkit/communicator/failures.h>
 #include <drivetrain/testkit/kit/suite.h>
@@ -58,6 +59,22 @@ void with_type(at::ScalarType dtype, const Body& body) {
 inline int64_t number(int64_t r, int64_t i, at::ScalarType dtype) {
   return (i * 7 + r * 3 + i / 5) % (dtype == at::kBool ? 2 : 5);
 }
+
+// Elements of slices that follow each other, asked for in their order: whose slice, and the element within it.
+class Slices {
+ public:
+  explicit Slices(std::vector<int64_t> counts) : counts_(std::move(counts)) {}
+  std::pair<int64_t, int64_t> operator()(int64_t element) {
+    while (element - begin_ >= counts_[slice_]) begin_ += counts_[slice_++];
+    return {static_cast<int64_t>(slice_), element - begin_};
+  }
+  int64_t total() const { return std::accumulate(counts_.begin(), counts_.end(), int64_t{0}); }
+
+ private:
+  const std::vector<int64_t> counts_;
+  size_t slice_ = 0;
+  int64_t begin_ = 0;
+};
 
 // Where buffers lie: private memory, the group's own, or one kind on each other rank.
 enum class Place { own, shared, mixed };
@@ -148,21 +165,17 @@ struct Collectives {
   void exchange(const char* what, const Count& count) const {
     const int64_t me = g.rank(), size = g.size();
     std::vector<int64_t> sent, received;
-    std::vector<std::pair<int64_t, int64_t>> in_slices, out_slices;  // rank and element within its slice
-    for (int64_t p = 0; p < size; ++p) {
-      sent.push_back(count(me, p)), received.push_back(count(p, me));
-      for (int64_t i = 0; i < sent.back(); ++i) in_slices.emplace_back(p, i);
-      for (int64_t i = 0; i < received.back(); ++i) out_slices.emplace_back(p, i);
-    }
+    for (int64_t p = 0; p < size; ++p) sent.push_back(count(me, p)), received.push_back(count(p, me));
+    Slices in_slices(sent), out_slices(received);
     const auto value = [&](int64_t from, int64_t to, int64_t i) { return number(from + 5 * to, i, dtype); };
-    const at::Tensor in = filled(static_cast<int64_t>(in_slices.size()), [&](int64_t k) {
-      const auto& [to, i] = in_slices[static_cast<size_t>(k)];
+    const at::Tensor in = filled(in_slices.total(), [&](int64_t k) {
+      const auto [to, i] = in_slices(k);
       return value(me, to, i);
     });
-    at::Tensor out = filled(static_cast<int64_t>(out_slices.size()), [](int64_t) { return 1; });
+    at::Tensor out = filled(out_slices.total(), [](int64_t) { return 1; });
     g.all_to_all(out, in, received, sent)->wait();
     expect(out, what, [&](int64_t k) {
-      const auto& [from, i] = out_slices[static_cast<size_t>(k)];
+      const auto [from, i] = out_slices(k);
       return value(from, me, i);
     });
   }

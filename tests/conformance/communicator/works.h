@@ -57,16 +57,12 @@ inline Outstanding make_call(const Collectives& c, int64_t i) {
       }
       at::Tensor out = c.filled(here, poison);
       return {g.all_to_all(out, c.filled(there, own), received, sent), [=] {
-                int64_t from = 0, begin = 0, before = 0;  // what p sends stands behind what it sends to ranks below me
-                const auto enter = [&](int64_t p) {
-                  from = p, before = 0;
-                  for (int64_t q = 0; q < me; ++q) before += (p + q) % 3 * n;
-                };
-                enter(0);
+                Slices slices(received);
                 c.expect(out, "all_to_all with counts", [&](int64_t k) {
-                  while (k - begin >= received[static_cast<size_t>(from)])
-                    begin += received[static_cast<size_t>(from)], enter(from + 1);
-                  return value(from, before + k - begin);
+                  const auto [from, i] = slices(k);
+                  int64_t before = 0;  // what it sends to ranks below me
+                  for (int64_t q = 0; q < me; ++q) before += (from + q) % 3 * n;
+                  return value(from, before + i);
                 });
               }};
     }

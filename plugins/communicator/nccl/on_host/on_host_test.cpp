@@ -14,8 +14,8 @@ using namespace drivetrain::test;
 
 class CommunicatorNcclOnHost : public ::testing::Test {
  protected:
-  void SetUp() override { usual_options = R"({"timeout_s": 20})"; }
-  static void deterministic() { usual_options = R"({"timeout_s": 20, "deterministic": true})"; }
+  void SetUp() override { usual_options = R"({"timeout_s": 100})"; }
+  static void deterministic() { usual_options = R"({"timeout_s": 100, "deterministic": true})"; }
 };
 
 TEST_F(CommunicatorNcclOnHost, collectives_match_a_local_computation) { collectives_match_a_local_computation(); }
