@@ -2,6 +2,7 @@
 // which a test may send elsewhere.
 #pragma once
 
+#include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -66,6 +67,7 @@ inline std::vector<std::string> run_threads(int64_t n, const Body& body, const s
   for (int64_t r = 0; r < n; ++r)
     threads.emplace_back([&, r] {
       try {
+        at::set_num_threads(1);  // as each rank of a run on shared cores
         Rank rank(r, n, *store, json);
         body(rank);
       } catch (const std::exception& e) {
