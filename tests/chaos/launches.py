@@ -115,7 +115,7 @@ class Launch:
 def shared_memory():
     """Names of ours, but for scratch folders of tests that run beside this one."""
     names = os.listdir("/dev/shm") if os.path.isdir("/dev/shm") else []
-    return {name for name in names if "drivetrain" in name and not name.startswith(("drivetrain-test-", "drivetrain-fuzz-"))}
+    return {name for name in names if "drivetrain" in name and not name.startswith(("drivetrain-test-", "drivetrain-fuzz-", "drivetrain_chaos_"))}
 
 
 def problems_of(launch, rank, number, hit, code):

@@ -28,6 +28,7 @@
 #   LICENSE name        default MIT
 #   VERSION x.y.z       default: the version of the project
 #   LINK library...     further link libraries, kept private to the plugin
+#   TESTS_REACH word... inside this tree: what attention_flash_test opens (REACHES of drivetrain_add_test)
 
 # Without a build type CMake compiles without -O, and a plugin would train several times slower than the run around it.
 get_property(_multi_config GLOBAL PROPERTY GENERATOR_IS_MULTI_CONFIG)
@@ -189,7 +190,7 @@ endfunction()
 function(drivetrain_add_plugin name)
   cmake_parse_arguments(PARSE_ARGV 1 ARG "DEFAULT;CUDA;OFF_UNLESS_ENABLED"
                         "KIND;SUMMARY;PAPER;SECTION;NUMBER;DEVICE;LICENSE;VERSION;NCCL"
-                        "SOURCES;TYPES;ENTRIES;LINK;ALIASES;ON;OFF;AUTO")
+                        "SOURCES;TYPES;ENTRIES;LINK;ALIASES;ON;OFF;AUTO;TESTS_REACH")
   if(ARG_UNPARSED_ARGUMENTS OR NOT ARG_KIND OR NOT ARG_SOURCES)
     message(FATAL_ERROR "drivetrain_add_plugin(${name}): KIND and SOURCES are needed; not understood: ${ARG_UNPARSED_ARGUMENTS}")
   endif()
@@ -258,7 +259,10 @@ function(drivetrain_add_plugin name)
     file(GLOB tests CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*_test.cpp)
     list(FILTER tests EXCLUDE REGEX "_gpu_test\\.cpp$")  # programs of their own
     if(tests)
-      drivetrain_add_test(${library}_test ${tests})
+      if(NOT ARG_TESTS_REACH)
+        set(ARG_TESTS_REACH commands)
+      endif()
+      drivetrain_add_test(${library}_test ${tests} REACHES ${ARG_TESTS_REACH})
       target_link_libraries(${library}_test PRIVATE ${library}_objects)
     endif()
   endif()

@@ -56,6 +56,5 @@ endif()
 
 # For code that runs once or waits for others: it compiles in two thirds of the time. What works in every step keeps -O2.
 function(drivetrain_compile_lightly target)
-  return()
   target_compile_options(${target} PRIVATE $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CONFIG:Release>>:-O1>)
 endfunction()

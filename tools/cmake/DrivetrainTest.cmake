@@ -1,9 +1,11 @@
-# drivetrain_add_test and the labels of CTest. In this tree only; the installed package has no tests.
+# drivetrain_add_test, drivetrain_add_command_test and the labels of CTest. In this tree only; the installed package has no tests.
 #
-#   drivetrain_add_test(json_read_test json_read_test.cpp)
-#   drivetrain_add_test(step_on_gpu_test step_on_gpu_test.cpp LABELS gpu TIMEOUT 600 LINK helpers)
+#   drivetrain_add_test(json_read_test json_read_test.cpp REACHES tests/json)
+#   drivetrain_add_test(step_on_gpu_test step_on_gpu_test.cpp LABELS gpu TIMEOUT 600 LINK helpers REACHES commands)
+#   drivetrain_add_command_test(static.words COMMAND python3 words.py REACHES sources LABELS static)
 #
-# makes a GoogleTest program that may reach runtime internals, and one CTest test that runs it. Where its sources include
+# The first makes a GoogleTest program that may reach runtime internals, and one CTest test that runs it; the last makes a
+# CTest test of a command. Where its sources include
 # none of those it does without the library (and LibTorch); STANDALONE says so where that cannot be seen, because LINK has
 # what it needs. OPTIMISED: the test's own code takes its time. Several sources are compiled in few pieces, so names of
 # their unnamed namespaces must differ; APART compiles each for itself. SHARDS n: CTest runs the program's tests as NAME_1
@@ -12,6 +14,12 @@
 # needs a GPU, the only kind that may skip itself (names that end in _gpu_test have it anyway); `program` one that runs the
 # built program. All others are `unit`, which is what `tools/check --sanitize` builds and runs.
 # GPU tests are installed too, for tools/gpu_check: they may use nothing of this source tree when they run.
+#
+# REACHES: what the test opens beside its own command, in words of tests/reach/declared.py: program, bench, plugins,
+# KIND_NAME (with *), package, sources, a file or folder of the checkout; `commands` where that is nothing. tools/check runs
+# a test again when one of these has changed, and names what a test opened without saying so.
+# PROCESSORS: quarters of a core that the test keeps busy, for `ctest -j` with four for each core. 4 without it; a test that
+# mostly waits, for time-outs, logins or other processes, says WAITS, which is 1.
 find_package(GTest REQUIRED)
 set(DRIVETRAIN_GOLDEN_DIR ${CMAKE_SOURCE_DIR}/tests/golden/data)  # made by independent software; its README says how
 # What nearly every test includes, read once instead of in each of them. Headers of the contract are among them, others
@@ -56,8 +64,48 @@ set(DRIVETRAIN_TEST_ENVIRONMENT
   "UBSAN_OPTIONS=print_stacktrace=1"
   "TSAN_OPTIONS=suppressions=${CMAKE_SOURCE_DIR}/tests/tsan.supp:ignore_noninstrumented_modules=1")
 
+# The plugins that nearly every run opens, for REACHES.
+set(DRIVETRAIN_RUN attention_flash checkpoint_policy_every checkpoint_policy_on_signal checkpoint_store_sharded
+  communicator_local data_parallel_ddp dataset_synthetic lr_schedule_constant model_gpt monitor_console monitor_jsonl
+  optimizer_adamw schedule_accumulate strategy_fused_block)
+
+# drivetrain_register_test(NAME COMMAND...): the CTest test of a command, with what the caller, one of the two functions
+# below, was told of it (ARG_*).
+function(drivetrain_register_test name)
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 300)
+  endif()
+  if(DRIVETRAIN_SANITIZE)
+    math(EXPR ARG_TIMEOUT "${ARG_TIMEOUT} * 5")
+  endif()
+  if(ARG_WAITS)
+    set(ARG_PROCESSORS 1)
+  elseif(NOT ARG_PROCESSORS)
+    set(ARG_PROCESSORS 4)
+  endif()
+  add_test(NAME ${name} COMMAND ${CMAKE_SOURCE_DIR}/tests/reach/run_test ${name} ${ARGN})
+  set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT} PROCESSORS ${ARG_PROCESSORS}
+    ENVIRONMENT "${DRIVETRAIN_TEST_ENVIRONMENT};${ARG_ENVIRONMENT}")
+  if(ARG_COST)
+    set_tests_properties(${name} PROPERTIES COST ${ARG_COST})
+  endif()
+  string(REPLACE ";" "," words "${ARG_REACHES}")
+  set_property(GLOBAL APPEND_STRING PROPERTY DRIVETRAIN_REACH "${name}\t${words}\n")
+endfunction()
+
+function(drivetrain_add_command_test name)
+  cmake_parse_arguments(ARG "WAITS" "TIMEOUT;COST;PROCESSORS;WORKING_DIRECTORY" "COMMAND;LABELS;REACHES;ENVIRONMENT" ${ARGN})
+  if(ARG_UNPARSED_ARGUMENTS)
+    message(FATAL_ERROR "drivetrain_add_command_test(${name}): not understood: ${ARG_UNPARSED_ARGUMENTS}")
+  endif()
+  drivetrain_register_test(${name} ${ARG_COMMAND})
+  if(ARG_WORKING_DIRECTORY)
+    set_tests_properties(${name} PROPERTIES WORKING_DIRECTORY ${ARG_WORKING_DIRECTORY})
+  endif()
+endfunction()
+
 function(drivetrain_add_test name)
-  cmake_parse_arguments(ARG "STANDALONE;OPTIMISED;APART" "TIMEOUT;COST;SHARDS" "LABELS;LINK" ${ARGN})
+  cmake_parse_arguments(ARG "STANDALONE;OPTIMISED;APART;WAITS" "TIMEOUT;COST;SHARDS;PROCESSORS" "LABELS;LINK;REACHES" ${ARGN})
   add_executable(${name} ${ARG_UNPARSED_ARGUMENTS})
   target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR}/runtime ${CMAKE_SOURCE_DIR}/tests
     ${CMAKE_BINARY_DIR}/testkit/include)
@@ -103,32 +151,17 @@ function(drivetrain_add_test name)
     list(APPEND ARG_LABELS unit)
     add_dependencies(unit_tests ${name})
   endif()
-  if(NOT ARG_TIMEOUT)
-    set(ARG_TIMEOUT 300)
-  endif()
-  if(DRIVETRAIN_SANITIZE)
-    math(EXPR ARG_TIMEOUT "${ARG_TIMEOUT} * 5")
-  endif()
   set(tests ${name})
   if(ARG_SHARDS)
     set(tests)
     foreach(shard RANGE 1 ${ARG_SHARDS})
       list(APPEND tests ${name}_${shard})
+      math(EXPR index "${shard} - 1")
+      set(ARG_ENVIRONMENT GTEST_TOTAL_SHARDS=${ARG_SHARDS} GTEST_SHARD_INDEX=${index})
+      drivetrain_register_test(${name}_${shard} $<TARGET_FILE:${name}>)
     endforeach()
-  endif()
-  set(index 0)
-  foreach(test ${tests})
-    set(environment ${DRIVETRAIN_TEST_ENVIRONMENT})
-    if(ARG_SHARDS)
-      list(APPEND environment GTEST_TOTAL_SHARDS=${ARG_SHARDS} GTEST_SHARD_INDEX=${index})
-      math(EXPR index "${index} + 1")
-    endif()
-    add_test(NAME ${test} COMMAND ${name})
-    set_tests_properties(${test} PROPERTIES ENVIRONMENT "${environment}")
-  endforeach()
-  set_tests_properties(${tests} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT})
-  if(ARG_COST)
-    set_tests_properties(${tests} PROPERTIES COST ${ARG_COST})
+  else()
+    drivetrain_register_test(${name} $<TARGET_FILE:${name}>)
   endif()
   # A test that skips or disables itself proves nothing and would still be green. A program is skipped only if none of its
   # tests passed and none failed, which GoogleTest tells behind the skipped ones: CTest calls what fits this skipped,

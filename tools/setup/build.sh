@@ -10,14 +10,21 @@ build_jobs() {
   [ "$cores" -le "$memory" ] && echo "$cores" || echo "$memory"
 }
 
-# build PRESET TARGET...: Ninja finds out by itself what changed, CMake files included.
-build() {
-  local preset=$1 folder=$REPO/build/$1 cached
-  shift
+# configure PRESET: where the build folder is new or of another LibTorch. Ninja finds out by itself what changed later, CMake
+# files included.
+configure() {
+  local folder=$REPO/build/$1 cached
   cached=$(sed -n 's/^DRIVETRAIN_TORCH:[A-Z]*=//p' "$folder/CMakeCache.txt" 2>/dev/null || true)
   if [ ! -f "$folder/build.ninja" ] || [ "$cached" != "$TORCH" ]; then
     need_space 2000 "$REPO/build" "the build"
-    (cd "$REPO" && cmake --preset "$preset" -DDRIVETRAIN_TORCH="$TORCH")
+    (cd "$REPO" && cmake --preset "$1" -DDRIVETRAIN_TORCH="$TORCH")
   fi
-  ninja -C "$folder" -j "${CMAKE_BUILD_PARALLEL_LEVEL:-$(build_jobs)}" "$@"
+}
+
+# build PRESET TARGET...
+build() {
+  local preset=$1
+  shift
+  configure "$preset"
+  ninja -C "$REPO/build/$preset" -j "${CMAKE_BUILD_PARALLEL_LEVEL:-$(build_jobs)}" "$@"
 }
