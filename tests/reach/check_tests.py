@@ -47,7 +47,7 @@ class Check:
         digests.save()
         self.checker = Checker(self.tree)
         self.logs = self.build / "tests/opened"
-        self.seconds, self.failed, self.skipped, self.undeclared = {}, [], [], {}
+        self.seconds, self.skipped, self.undeclared = {}, [], {}
 
     def stale(self, names):
         """The tests whose stamps do not fit, and for each reason how many of them."""
@@ -87,9 +87,7 @@ class Check:
         self.seconds[name] = seconds
         if outcome.endswith("Skipped"):
             self.skipped.append(name)
-        elif outcome != "Passed":
-            self.failed.append(name)
-        else:
+        elif outcome == "Passed":
             undeclared = self.checker.undeclared(self.tests[name], *paths_of(self.logs, name))
             if undeclared:
                 self.undeclared[name] = undeclared

@@ -57,7 +57,11 @@ class Digests:
 
     def of_word(self, word):
         if word not in self.words:
-            self.words[word] = self.of_files(self.tree.files_of(word))
+            files = set(self.tree.files_of(word))
+            for path in list(files):
+                if path.suffix == ".so":  # with the libraries that it brings
+                    files |= self.tree.needed(path)
+            self.words[word] = self.of_files(files)
         return self.words[word]
 
     def of_test(self, name, test, facts):
