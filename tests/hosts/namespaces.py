@@ -9,6 +9,7 @@ import subprocess
 
 from waiting import STAY, eventually
 
+os.environ.pop("TMPDIR", None)  # tools/check sets one in /dev/shm; hosts have a /tmp and a /dev/shm of their own
 SSHD = "/usr/sbin/sshd"
 HOLDS = "sleep infinity"  # Waits: the first process of a host, which holds it
 

@@ -163,6 +163,22 @@ class SmallTree(unittest.TestCase):
                 os.killpg(second.pid, signal.SIGKILL)  # with the children, which would hold the output of this test open
             os.killpg(first.pid, signal.SIGKILL)
 
+    def test_the_whole_check_ends_with_the_status_of_its_parts(self):
+        for name, text in {"setup/common.sh": (REPO / "tools/setup/common.sh").read_text(encoding="utf-8"),
+                           "setup/packages.sh": "install_packages() { :; }\n", "setup/wheels.sh": "ensure_torch() { :; }\n",
+                           "setup/build.sh": 'configure() { [ "$FAILS" != configure ]; }\nbuild() { [ "$FAILS" != build ]; }\n',
+                           "format": '#!/bin/bash\n[ "$FAILS" != format ]\n', "check": (REPO / "tools/check").read_text(encoding="utf-8"),
+                           "../tests/reach/check_tests.py": "import os\nraise SystemExit(8 if os.environ['FAILS'] == 'tests' else 0)\n",
+                           "../tests/reach/build_times.py": ""}.items():
+            path = self.source / "tools" / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+            path.chmod(0o755)
+        for fails, status, told in (("none", 0, True), ("configure", 1, False), ("format", 1, False), ("build", 1, False), ("tests", 8, True)):
+            ended = subprocess.run([self.source / "tools/check"], capture_output=True, text=True, check=False,
+                                   env=dict(os.environ, FAILS=fails))
+            self.assertEqual((ended.returncode, "the check took" in ended.stdout), (status, told), fails + ended.stdout + ended.stderr)
+
 
 if __name__ == "__main__":
     unittest.main()
