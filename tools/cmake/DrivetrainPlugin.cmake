@@ -29,6 +29,7 @@
 #   VERSION x.y.z       default: the version of the project
 #   LINK library...     further link libraries, kept private to the plugin
 #   TESTS_REACH word... inside this tree: what attention_flash_test opens (REACHES of drivetrain_add_test)
+#   TESTS_WAIT          inside this tree: it mostly waits (WAITS of drivetrain_add_test)
 
 # Without a build type CMake compiles without -O, and a plugin would train several times slower than the run around it.
 get_property(_multi_config GLOBAL PROPERTY GENERATOR_IS_MULTI_CONFIG)
@@ -188,7 +189,7 @@ function(_drivetrain_cuda_code out)
 endfunction()
 
 function(drivetrain_add_plugin name)
-  cmake_parse_arguments(PARSE_ARGV 1 ARG "DEFAULT;CUDA;OFF_UNLESS_ENABLED"
+  cmake_parse_arguments(PARSE_ARGV 1 ARG "DEFAULT;CUDA;OFF_UNLESS_ENABLED;TESTS_WAIT"
                         "KIND;SUMMARY;PAPER;SECTION;NUMBER;DEVICE;LICENSE;VERSION;NCCL"
                         "SOURCES;TYPES;ENTRIES;LINK;ALIASES;ON;OFF;AUTO;TESTS_REACH")
   if(ARG_UNPARSED_ARGUMENTS OR NOT ARG_KIND OR NOT ARG_SOURCES)
@@ -262,7 +263,11 @@ function(drivetrain_add_plugin name)
       if(NOT ARG_TESTS_REACH)
         set(ARG_TESTS_REACH commands)
       endif()
-      drivetrain_add_test(${library}_test ${tests} REACHES ${ARG_TESTS_REACH})
+      set(waits)
+      if(ARG_TESTS_WAIT)
+        set(waits WAITS)
+      endif()
+      drivetrain_add_test(${library}_test ${tests} ${waits} REACHES ${ARG_TESTS_REACH})
       target_link_libraries(${library}_test PRIVATE ${library}_objects)
     endif()
   endif()

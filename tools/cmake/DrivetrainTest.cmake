@@ -18,8 +18,8 @@
 # REACHES: what the test opens beside its own command, in words of tests/reach/declared.py: program, bench, plugins,
 # KIND_NAME (with *), package, sources, a file or folder of the checkout; `commands` where that is nothing. tools/check runs
 # a test again when one of these has changed, and names what a test opened without saying so.
-# PROCESSORS: quarters of a core that the test keeps busy, for `ctest -j` with four for each core. 4 without it; a test that
-# mostly waits, for time-outs, logins or other processes, says WAITS, which is 1.
+# PROCESSORS: quarters of a core that the test keeps busy, for `ctest -j` with five for each core. 3 without it, what they
+# need in the mean; a test that mostly waits, for time-outs, logins or other processes, says WAITS, which is 1.
 find_package(GTest REQUIRED)
 set(DRIVETRAIN_GOLDEN_DIR ${CMAKE_SOURCE_DIR}/tests/golden/data)  # made by independent software; its README says how
 # What nearly every test includes, read once instead of in each of them. Headers of the contract are among them, others
@@ -81,7 +81,7 @@ function(drivetrain_register_test name)
   if(ARG_WAITS)
     set(ARG_PROCESSORS 1)
   elseif(NOT ARG_PROCESSORS)
-    set(ARG_PROCESSORS 4)
+    set(ARG_PROCESSORS 3)
   endif()
   add_test(NAME ${name} COMMAND ${CMAKE_SOURCE_DIR}/tests/reach/run_test ${name} ${ARGN})
   set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT} PROCESSORS ${ARG_PROCESSORS}
