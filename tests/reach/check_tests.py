@@ -34,7 +34,7 @@ def memory_folder():
         found = os.statvfs("/dev/shm")
         if found.f_bavail * found.f_frsize < 6 << 30 or found.f_flag & os.ST_NOEXEC:  # tests copy programs and plugins
             return None
-        folder = Path(tempfile.mkdtemp(prefix="drivetrain-check-", dir="/dev/shm"))
+        folder = Path(tempfile.mkdtemp(prefix="dt-", dir="/dev/shm"))  # a socket's path has 107 bytes
     except OSError:
         return None
     folder.chmod(0o1777)  # some tests start processes of another user
