@@ -60,9 +60,10 @@ class Check:
         self.reached = {name: digests.of_test(name, test, facts) for name, test in self.tests.items()}
         add_setups(self.tests, self.reached)
         digests.save()
+        self.breadth = {name: digests.files_of(reached) for name, reached in self.reached.items()}
         self.checker = Checker(self.tree)
         self.logs = self.build / "tests/opened"
-        self.seconds, self.skipped, self.undeclared = {}, [], {}
+        self.seconds, self.skipped, self.undeclared = {}, {}, {}  # skipped: why
 
     def stale(self, names):
         """The tests whose stamps do not fit, and for each reason how many of them."""
@@ -79,14 +80,21 @@ class Check:
         for word, count in reasons.most_common(12):
             say(f"  {count:4} for {word}")
 
-    def run(self, wanted, options):
-        """Lets ctest run these tests, and stamps each one as it passes."""
+    def run(self, wanted, options, near_first):
+        """Lets ctest run these tests, and stamps each one as it passes. Near first: those that open the least, which are the
+        tests of one plugin or one area, tell of a mistake there before whole runs begin."""
         shutil.rmtree(self.logs, ignore_errors=True)
         self.logs.mkdir()
         self.logs.chmod(0o1777)  # some tests start processes of another user
         for name in wanted:
             self.stamps.drop(name)
-        numbers = "0,0,0," + ",".join(str(self.tests[name]["number"]) for name in wanted)  # no range, then single ones
+        ordered = sorted(wanted, key=lambda name: self.breadth[name])
+        near = len(ordered) // 3 if near_first else 0
+        codes = [self.run_some(names, options) for names in (ordered[:near], ordered[near:]) if names]
+        return next((code for code in codes if code), 0)
+
+    def run_some(self, names, options):
+        numbers = "0,0,0," + ",".join(str(self.tests[name]["number"]) for name in names)  # no range, then single ones
         environment = dict(os.environ, DRIVETRAIN_OPENED_LOGS=str(self.logs), DRIVETRAIN_OPENED_IN=str(self.tree.source),
                            DRIVETRAIN_OPENED_BY=str(self.build / "tests/lib/libdrivetrain_opened.so"))
         command = ["ctest", "--test-dir", str(self.build), "--output-on-failure", "--no-tests=error", "-I", numbers, *options]
@@ -100,6 +108,9 @@ class Check:
                     if ended and ended.group(1) in self.tests:
                         self.end_of(ended.group(1), ended.group(2), float(ended.group(3)))
                     print(line, end="", flush=True)
+            for name in names:
+                if name in self.skipped:
+                    self.skipped[name] = self.last_line(name)
             return ctest.returncode
         finally:
             if memory:
@@ -108,7 +119,7 @@ class Check:
     def end_of(self, name, outcome, seconds):
         self.seconds[name] = seconds
         if outcome.endswith("Skipped"):
-            self.skipped.append(name)
+            self.skipped[name] = ""
         elif outcome == "Passed":
             undeclared = self.checker.undeclared(self.tests[name], *paths_of(self.logs, name))
             if undeclared:
@@ -154,13 +165,13 @@ def main():
         names = [name for name in names if name not in gpu]
     wanted, reasons = (names, collections.Counter()) if arguments.all else check.stale(names)
     check.explain(names, wanted, reasons) if not arguments.all else say(f"all {len(names)} tests")
-    code = check.run(wanted, [option for option in options if option != "--"]) if wanted else 0
+    code = check.run(wanted, [option for option in options if option != "--"], not arguments.all) if wanted else 0
     # Waits: it is told, and decides nothing
     say(f"tests: {time.monotonic() - begun:.0f} s of wall time, {sum(check.seconds.values()):.0f} s in sum")
     for name, seconds in sorted(check.seconds.items(), key=lambda entry: -entry[1])[:10]:
         say(f"  {seconds:6.1f} s  {name}")
-    for name in check.skipped:
-        say(f"skipped: {name}: {check.last_line(name)}")
+    for name, why in check.skipped.items():
+        say(f"skipped: {name}: {why}")
     for name in check.undeclared:
         check.tell_undeclared(name)
     if check.undeclared and os.environ.get("CI"):
