@@ -60,7 +60,6 @@ class Check:
         self.reached = {name: digests.of_test(name, test, facts) for name, test in self.tests.items()}
         add_setups(self.tests, self.reached)
         digests.save()
-        self.breadth = {name: digests.files_of(reached) for name, reached in self.reached.items()}
         self.checker = Checker(self.tree)
         self.logs = self.build / "tests/opened"
         self.seconds, self.skipped, self.undeclared = {}, {}, {}  # skipped: why
@@ -81,16 +80,16 @@ class Check:
             say(f"  {count:4} for {word}")
 
     def run(self, wanted, options, near_first):
-        """Lets ctest run these tests, and stamps each one as it passes. Near first: those that open the least, which are the
-        tests of one plugin or one area, tell of a mistake there before whole runs begin."""
+        """Lets ctest run these tests, and stamps each one as it passes. Near first: those that do not
+        start the program, which are the tests of one plugin, kind or area, tell of a mistake before whole runs begin."""
         shutil.rmtree(self.logs, ignore_errors=True)
         self.logs.mkdir()
         self.logs.chmod(0o1777)  # some tests start processes of another user
         for name in wanted:
             self.stamps.drop(name)
-        ordered = sorted(wanted, key=lambda name: self.breadth[name])
-        near = len(ordered) // 3 if near_first else 0
-        codes = [self.run_some(names, options) for names in (ordered[:near], ordered[near:]) if names]
+        near = [name for name in wanted if near_first and not {"program", "package"} & self.reached[name].keys()]
+        far = [name for name in wanted if name not in near]
+        codes = [self.run_some(names, options) for names in (near, far) if names]
         return next((code for code in codes if code), 0)
 
     def run_some(self, names, options):

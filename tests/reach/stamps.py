@@ -38,7 +38,7 @@ class Digests:
             self.known = json.loads(self.place.read_text(encoding="utf-8"))
         except (OSError, ValueError):
             self.known = {}
-        self.words = {}  # word -> (digest, number of files)
+        self.words = {}
 
     def of_file(self, path):
         status = path.stat()
@@ -61,12 +61,8 @@ class Digests:
             for path in list(files):
                 if path.suffix == ".so":  # with the libraries that it brings
                     files |= self.tree.needed(path)
-            self.words[word] = (self.of_files(files), len(files))
-        return self.words[word][0]
-
-    def files_of(self, reached):
-        """How many files these words stand for."""
-        return sum(self.words[word][1] for word in reached if word in self.words)
+            self.words[word] = self.of_files(files)
+        return self.words[word]
 
     def of_test(self, name, test, facts):
         """What a test reaches: word -> digest."""
