@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "app/commands.h"
+#include "internal.h"
 #include "plan/planned_run.h"
 
 namespace drivetrain {
@@ -34,10 +35,10 @@ struct ConfigRequest {
 ConfigRequest config_request(const std::string& path, const cli::Arguments& arguments);
 
 // Throws nothing because of the file.
-CheckedConfig check_config(const ConfigRequest& request);
+DRIVETRAIN_INTERNAL CheckedConfig check_config(const ConfigRequest& request);
 
 // What a run says at its start and its config may be the cause of: each note with its place, keys without effect here,
 // what is expensive. Lines; no values that rules gave.
-std::vector<std::string> notes_of(const CheckedConfig& checked);
+DRIVETRAIN_INTERNAL std::vector<std::string> notes_of(const CheckedConfig& checked);
 
 }  // namespace drivetrain

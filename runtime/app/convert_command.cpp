@@ -99,6 +99,15 @@ void show_notes_of(const OpenedFolder& opened, const std::string& from, Log& log
     for (const Value& note : notes->items()) log.warning(note.as_string());
 }
 
+// What --config says, with every default. A batch size that follows from the others and the number of ranks stays open,
+// so that the run may go on with other numbers of ranks than this one.
+Value on_any_ranks(Value config, const RunSettings& settings) {
+  if (!settings.train_batch_size) config.erase("train_batch_size");
+  if (!settings.micro_batch_size) config.erase("train_micro_batch_size_per_gpu");
+  if (!settings.accumulation) config.erase("gradient_accumulation_steps");
+  return config;
+}
+
 void convert_to_run(const cli::Arguments& arguments, const Registry& registry) {
   const std::string &from = arguments.plain()[0], to = std::filesystem::absolute(arguments.plain()[1]).string();
   if (!arguments.has("--config"))
@@ -107,8 +116,11 @@ void convert_to_run(const cli::Arguments& arguments, const Registry& registry) {
   const auto run = plan_training_run(arguments, to, registry);
   const OpenedFolder opened = run->folders->open(from, arguments.text("--tag"));
   show_notes_of(opened, from, *run->log);
-  write_run_folder(to, *native_state(opened, *run), *run, resolved_value(*run, registry));
-  std::cout << printable(concat(to, ": go on with `drivetrain train ", to, "/resolved.json`\n"));
+  const Value config = resolved_value(*run, registry);
+  write_run_folder(to, *native_state(opened, *run), *run, config, on_any_ranks(config, run->plan.settings));
+  const int64_t ranks = run->plan.run.world_size;
+  const std::string start = ranks == 1 ? "drivetrain train " : concat("drivetrain launch -n ", ranks, " ");
+  std::cout << printable(concat(to, ": go on with `", start, to, "/resolved.json`\n"));
 }
 
 void convert_model(const cli::Arguments& arguments, const Registry& registry) {

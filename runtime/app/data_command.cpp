@@ -1,8 +1,8 @@
 // `drivetrain data`: texts into token files, and what is in these.
 #include <fstream>
 #include <iostream>
-#include <thread>
 
+#include <drivetrain/toolkit/host/processors.h>
 #include <drivetrain/toolkit/text.h>
 
 #include "app/commands.h"
@@ -44,8 +44,7 @@ int prepare_command(const cli::Arguments& arguments) {
   request.json_key = arguments.text("--json-key"), request.json_key_given = arguments.has("--json-key");
   request.append_eod = arguments.has("--append-eod") || arguments.has("--eod");
   request.skip_broken = arguments.has("--skip-broken");
-  request.threads =
-      arguments.whole("--threads", static_cast<int64_t>(std::max(1u, std::thread::hardware_concurrency())));
+  request.threads = arguments.whole("--threads", processor_share().usable());
   if (request.output.empty() || request.output.ends_with('/'))
     throw fail(ErrorCode::config, "--output: wants a prefix for the names of the files, such as data/wiki");
   const OpenedTokenizer opened = place.readers.open(arguments.text("--tokenizer"));

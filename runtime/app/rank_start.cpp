@@ -7,6 +7,9 @@
 #include <csignal>
 #include <thread>
 
+#include <drivetrain/toolkit/host/processors.h>
+#include <drivetrain/toolkit/text.h>
+
 #include "app/commands.h"
 #include "app/run_flight.h"
 #include "config/places.h"
@@ -22,7 +25,21 @@ int64_t threads_of_rank(const RunSettings& settings, const RankEnvironment& env)
   return settings.threads > 0 ? settings.threads : cores_of_rank(env);
 }
 
-void set_threads(const RunSettings& settings, const RankEnvironment& env) {
+// A quota is seen nowhere else: a process of a container still counts all cores of the machine.
+void tell_quota(int64_t threads, const RunSettings& settings, const RankEnvironment& env, Log& log) {
+  const ProcessorShare share = processor_share();
+  if (!share.quota || env.local_rank != 0) return;
+  const std::string has = concat("the control group has the time of ", formatted("%.3g", *share.quota), " of ",
+                                 share.cores, share.cores == 1 ? " core" : " cores");
+  if (static_cast<double>(threads * env.local_size) > std::max(1.0, *share.quota))
+    log.warning(concat(has, ", and ", env.local_size, env.local_size == 1 ? " rank has " : " ranks have ", threads,
+                       threads == 1 ? " thread" : " threads",
+                       " each: threads that wait for their time make every step ", "longer"));
+  else if (share.is_cut() && settings.threads == 0)
+    log.info(concat(has, "; threads per rank: ", threads));
+}
+
+void set_threads(const RunSettings& settings, const RankEnvironment& env, Log& log) {
   const int64_t cores = std::max(1u, std::thread::hardware_concurrency());
   const int64_t threads = threads_of_rank(settings, env);
   // Each is a thread with a stack of its own: more than a few per core only take memory.
@@ -30,6 +47,7 @@ void set_threads(const RunSettings& settings, const RankEnvironment& env) {
   if (threads > most)
     throw fail(ErrorCode::config, "threads is ", threads, ", and this host has ", cores, " cores: ", most,
                " at most\n   leave it out, or set it to the cores that this rank may use");
+  tell_quota(threads, settings, env, log);
   plan_with_threads(settings, env);
   // Signals are the main thread's, which has a stack for handlers: the threads of the pool begin here, without them.
   const SignalsElsewhere elsewhere;
@@ -94,7 +112,7 @@ void start_process(TrainRequest& request) {
   if (!env.local_known) find_local_ranks(*request.setup.store, env, timeout_s);
   use_device(request.settings.device, env.local_rank, env.local_size);
   check_own_device(*request.setup.store, env.rank, env.local_rank, env.local_size);
-  set_threads(request.settings, env);
+  set_threads(request.settings, env, *request.setup.log);
   // LibTorch's own products read it there, and so do ours.
   at::globalContext().setFloat32MatmulPrecision(request.settings.float32_matmul_precision);
   if (request.settings.flight_record)

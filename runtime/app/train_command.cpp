@@ -30,15 +30,14 @@ constexpr int kRequeue = 75;  // EX_TEMPFAIL: the same command goes on where thi
 // stack, and a handler that runs there writes over whatever lies below it.
 constexpr int kHandlerFlags = SA_RESTART | SA_ONSTACK;
 
-// The first SIGINT, SIGTERM or SIGUSR1 ends the run after its step; a second one kills, as any does before the ranks
-// have met.
+// The first SIGINT, SIGTERM, SIGUSR1 or SIGHUP ends the run after its step; a second one kills, as any does before the
+// ranks have met. SIGHUP that is ignored stays so: nohup keeps its meaning.
 void watch_signals() {
-  struct sigaction action = {};
+  struct sigaction action = {}, hangup = {};
   action.sa_handler = remember_signal;
   action.sa_flags = kHandlerFlags | static_cast<int>(SA_RESETHAND);
-  sigaction(SIGINT, &action, nullptr);
-  sigaction(SIGTERM, &action, nullptr);
-  sigaction(SIGUSR1, &action, nullptr);
+  for (const int signal : {SIGINT, SIGTERM, SIGUSR1}) sigaction(signal, &action, nullptr);
+  if (sigaction(SIGHUP, nullptr, &hangup) == 0 && hangup.sa_handler != SIG_IGN) sigaction(SIGHUP, &action, nullptr);
 }
 
 // SIGUSR2 changes nothing: the ranks say where they are.

@@ -75,7 +75,7 @@ class Session {
     run_ = std::make_unique<Run>(
         std::move(*plan_training(request_.settings, request_.chosen, *request_.registry, request_.setup)));
     Run& run = *run_;
-    check_host_memory(run.plan);
+    check_host_memory(run.plan, *run.log);
     const Value facts = resolved_facts(run.plan, *request_.registry);
     if (run.plugins.checkpoint_store && (!run.plugins.checkpoint_policies.empty() || holds_run(folder)))
       plugin_call({run.plan.id_of(CheckpointStore::kKind), "open_place"},

@@ -64,6 +64,27 @@ struct Comparison {
   }
 };
 
+// Takes the times out of objects of `now` whose digest is that of `before`, and counts those that were others.
+int64_t erase_known_times(Value& before, Value& now) {
+  if (!before.is_object() || !now.is_object()) return 0;
+  int64_t others = 0;
+  const Value *const then = before.find("digest"), *const digest = now.find("digest");
+  if (then && digest && *then == *digest) {
+    std::vector<std::string> times;
+    for (const auto& member : now.members())
+      if (member.key.ends_with("_mtime_ns")) times.push_back(member.key);
+    for (const std::string& key : times) {
+      const Value* const time = before.find(key);
+      others += !time || !(*time == *now.find(key));
+      before.erase(key), now.erase(key);
+    }
+  }
+  for (auto& own : now.members())
+    for (auto& other : before.members())
+      if (own.key == other.key) others += erase_known_times(other.value, own.value);
+  return others;
+}
+
 }  // namespace
 
 std::string ConfigChange::text() const { return concat(path, ": ", before, " then, ", now, " now"); }
@@ -72,6 +93,17 @@ std::vector<ConfigChange> config_changes(const Value& before, const Value& now) 
   Comparison comparison;
   if (before.is_object() && now.is_object()) comparison.members("", before, now);
   return std::move(comparison.changes);
+}
+
+std::vector<ConfigChange> data_changes(const Value& before, const Value& now) {
+  Value then = before, data = now;
+  const int64_t others = erase_known_times(then, data);
+  std::vector<ConfigChange> changes = config_changes(then, data);
+  for (ConfigChange& change : changes) change.path = "the data's " + change.path, change.effect = ChangeEffect::numbers;
+  if (others > 0)
+    changes.push_back(
+        {"the data's files", "others by their times of change", "the same by sizes and digests", ChangeEffect::none});
+  return changes;
 }
 
 }  // namespace drivetrain

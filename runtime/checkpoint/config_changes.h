@@ -29,4 +29,8 @@ struct ConfigChange {
 // Both as resolved.json has them; what begins with "_" is left out.
 DRIVETRAIN_INTERNAL std::vector<ConfigChange> config_changes(const Value& before, const Value& now);
 
+// Of two DatasetFacts::notes. Everything there is about the numbers, but times of change ("_mtime_ns") beside a
+// "digest" that is the same: files that were copied again. Those are one entry without effect.
+DRIVETRAIN_INTERNAL std::vector<ConfigChange> data_changes(const Value& before, const Value& now);
+
 }  // namespace drivetrain

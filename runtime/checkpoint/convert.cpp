@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <optional>
+#include <set>
 
 #include <drivetrain/error.h>
 
@@ -84,12 +85,22 @@ std::optional<double> next_rate(const Value& facts, const Value& config, const F
 
 void check_moments(const std::vector<StoredTensor>& tensors, const PlannedRun& run) {
   const std::string owner = run.plan.id_of(Optimizer::kKind) + "/";
-  const bool some =
-      std::any_of(tensors.begin(), tensors.end(), [&](const auto& t) { return t.name.starts_with(owner); });
-  if (!some)
+  std::set<std::string> with;  // parameters
+  for (const StoredTensor& t : tensors)
+    if (const size_t dot = t.name.rfind('.'); t.name.starts_with(owner) && dot > owner.size())
+      with.insert(t.name.substr(owner.size(), dot - owner.size()));
+  std::vector<std::string> without;
+  for (const ParamPtr& param : run.model_params)
+    if (!with.count(param->name)) without.push_back(param->name);
+  const std::string remedy = "\n   begin a new run with these weights: --set model.params.from=FOLDER";
+  if (with.empty())
     throw fail(ErrorCode::checkpoint, "the checkpoint holds no state of ", run.plan.id_of(Optimizer::kKind),
-               ", without which a run cannot go on from it\n   begin a new run with these weights: ",
-               "--set model.params.from=FOLDER");
+               ", without which a run cannot go on from it", remedy);
+  if (!without.empty())
+    throw fail(ErrorCode::checkpoint, "the checkpoint holds no state of ", run.plan.id_of(Optimizer::kKind), " for ",
+               without.size(), " of ", run.model_params.size(), " parameters (", without.front(),
+               without.size() > 1 ? ", ...)" : ")", ": they were not trained there, and a run trains all of them",
+               remedy);
 }
 
 // As many at a time as fit the memory: each group is what one rank would have written.
@@ -199,7 +210,8 @@ void write_format(const std::string& to, const CheckpointFormat& format, const s
   target.commit();
 }
 
-void write_run_folder(const std::string& to, const Checkpoint& state, const PlannedRun& run, const Value& config) {
+void write_run_folder(const std::string& to, const Checkpoint& state, const PlannedRun& run, const Value& config,
+                      const Value& written) {
   std::vector<StoredTensor> tensors = state.tensors();
   std::erase_if(tensors, [](const StoredTensor& t) {
     return !t.name.starts_with(kModelNames) && !t.name.starts_with(kOptimizerNames);
@@ -219,7 +231,7 @@ void write_run_folder(const std::string& to, const Checkpoint& state, const Plan
               [&] { store->open_place(std::filesystem::absolute(target.temporary()).string(), true); });
   check_no_tags(*store, to);
   write_tag(*store, state, tensors, facts);
-  const std::string text = config.to_json(2) + "\n";
+  const std::string text = written.to_json(2) + "\n";
   NewFile resolved(target.temporary() + "/resolved.json", text.size());
   resolved.write_at(0, text.data(), text.size());
   resolved.commit();

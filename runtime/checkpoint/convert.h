@@ -23,9 +23,10 @@ ParamShapes param_shapes(const PlannedRun& run);
 DRIVETRAIN_INTERNAL void write_hf(const std::string& to, const Checkpoint& state, const PlannedRun& run);
 DRIVETRAIN_INTERNAL void write_format(const std::string& to, const CheckpointFormat& format, const std::string& naming,
                                       std::shared_ptr<const Checkpoint> state, const PlannedRun& run);
-// A run's folder: `config` as resolved.json, and one checkpoint from which `train` goes on with the step after. `run`:
-// planned for training with that config. Error(checkpoint) if the optimizer's state is not there.
+// A run's folder: `written` as resolved.json, and one checkpoint of a run of `config` from which `train` goes on with
+// the step after. `run`: planned for training with that config. Error(checkpoint) if the optimizer's state is not
+// there.
 DRIVETRAIN_INTERNAL void write_run_folder(const std::string& to, const Checkpoint& state, const PlannedRun& run,
-                                          const Value& config);
+                                          const Value& config, const Value& written);
 
 }  // namespace drivetrain

@@ -124,10 +124,7 @@ std::vector<ConfigChange> changes_since(const Checkpoint& checkpoint, const RunN
   const Value* const data = run ? run->find("data") : nullptr;
   std::vector<ConfigChange> changes = config ? config_changes(*config, now.config) : std::vector<ConfigChange>();
   if (!data || !data->is_object()) return changes;
-  for (ConfigChange change : config_changes(*data, now.data)) {
-    change.path = "the data's " + change.path, change.effect = ChangeEffect::numbers;
-    changes.push_back(std::move(change));
-  }
+  for (ConfigChange& change : data_changes(*data, now.data)) changes.push_back(std::move(change));
   return changes;
 }
 

@@ -31,6 +31,27 @@ void refuse_options_of_others(const Command& command, const Words& words) {
   }
 }
 
+// `deepspeed`, `accelerate` and `torchrun` start somebody's script, and people write the line as they are used to.
+void refuse_scripts(const Command& command, const Words& words) {
+  if (command.name != "launch" && command.name != "train") return;
+  const auto script = std::find_if(words.begin(), words.end(),
+                                   [](const std::string& word) { return word[0] != '-' && word.ends_with(".py"); });
+  if (script == words.end()) return;
+  std::string file = "ds_config.json", ranks = "N";
+  const auto take = [&](size_t i, const char* name, std::string& value) {
+    const std::string option = same_spelling(words[i]), wanted = same_spelling(name);
+    if (option.starts_with(wanted + "=")) value = words[i].substr(wanted.size() + 1);
+    if (option == wanted && i + 1 < words.size() && words[i + 1][0] != '-') value = words[i + 1];
+  };
+  for (size_t i = 0; i < words.size(); ++i) {
+    for (const char* name : {"--deepspeed", "--deepspeed_config"}) take(i, name, file);
+    for (const char* name : {"-n", "--num_gpus", "--nproc_per_node"}) take(i, name, ranks);
+  }
+  refuse(command, shown(*script) + " is a script, and drivetrain starts ranks of its own: write a run.json with " +
+                      "\"model\", \"dataset\" and \"train_steps\", and start it: drivetrain launch -n " + shown(ranks) +
+                      " run.json --deepspeed " + shown(file));
+}
+
 // Which commands have an option that this one lacks, if these are few: "; `drivetrain bench step` has it".
 std::string who_has(const std::string& name) {
   Words list;
@@ -170,6 +191,7 @@ bool asks_for_help(const Words& words) {
 Arguments parse(const Words& words) {
   const Command& command = command_of(words);
   const Words rest(words.begin() + 1, words.end());
+  refuse_scripts(command, rest);
   refuse_options_of_others(command, rest);
   ReadWords read = read_words(options_of(command), rest);
   check_read(command, read);

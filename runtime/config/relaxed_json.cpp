@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <optional>
 
+#include "config/foreign_files.h"
 #include "config/hjson.h"
 #include "config/input_file.h"
 #include "config/json_cursor.h"
@@ -36,6 +37,9 @@ std::string misreading(const std::string& text) {
     if (word == python) return concat(python, " is Python's\n   write ", json);
   for (const char* number : {"NaN", "nan", "Infinity", "-Infinity", "inf", "-inf", "Inf", "-Inf"})
     if (word == number) return concat(number, " is no number of JSON: numbers must be finite");
+  if (text.ends_with(',') && is_mark(word))
+    return concat("this is a template if ", shown(word), " stands for a value\n   put the value in its place; a text ",
+                  "wants quotation marks: \"", shown(word), "\",");
   if (text.ends_with(','))
     return concat("a text without quotation marks goes on to the end of its line, comma included: `", shown(text),
                   "`\n   write \"", shown(word), "\",");
@@ -132,6 +136,10 @@ std::string base64_hint(const std::string& text) {
 }
 
 Value read_relaxed(const std::string& text, const std::string& file, const Problem& syntax, Problems& problems) {
+  if (const std::string foreign = foreign_text(text); !foreign.empty()) {
+    problems.add({file, 1, 1}, foreign);
+    return {};
+  }
   Hjson hjson;
   Problem again;
   Problems doubled;
@@ -154,6 +162,7 @@ Value read_config_file(const std::string& path, Problems& problems) {
   Problem syntax;
   Problems strict;  // those of the part that was read
   if (read_json(text, path, JsonPositions::lines, value, syntax, strict)) {
+    if (const std::string foreign = foreign_object(value); !foreign.empty()) throw ValueError({path, 1, 1}, foreign);
     for (const Problem& p : strict.list()) problems.add(p.where, p.message);
     return value;
   }

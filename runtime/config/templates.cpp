@@ -35,6 +35,8 @@ bool is_placeholder(const std::string& value) {
          is_capital_name(value);
 }
 
+bool is_mark(const std::string& word) { return is_placeholder(word) || is_capital_name(word + "_X"); }
+
 std::optional<std::pair<size_t, std::string>> find_placeholder(const std::string& text) {
   std::optional<std::pair<size_t, std::string>> first;
   for (const Marks& marks : kMarks) {

@@ -140,7 +140,9 @@ class SectionReader {
 
   void wrong(const Position& where, const std::string& path, const std::string& what, const Value& value) {
     const bool is_auto = value.is_string() && value.as_string() == "auto";
-    const bool is_open = value.is_string() && is_placeholder(value.as_string());
+    const bool no_text = what.starts_with("expected ") && !what.starts_with("expected string");
+    const bool is_open =
+        value.is_string() && (no_text ? is_mark(value.as_string()) : is_placeholder(value.as_string()));
     problems_.add(where,
                   concat(path, " of ", owner_, ": ", what,
                          is_auto ? "\n   there is no rule for \"auto\" here; leave the key out for the default" : "",

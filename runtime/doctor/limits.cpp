@@ -14,7 +14,6 @@
 #include <fstream>
 #include <set>
 #include <sstream>
-#include <thread>
 #include <vector>
 
 #include <drivetrain/toolkit/text.h>
@@ -36,41 +35,11 @@ double number_behind(const std::string& text, const std::string& key) {
   return at == std::string::npos ? 0 : std::atof(text.c_str() + at + key.size());
 }
 
-// The folders of this process's control group and of those above it, innermost first; version 2, then version 1's of
-// `controller`.
-std::vector<std::string> group_folders(const std::string& controller) {
-  std::vector<std::string> folders;
-  std::istringstream lines(file_text("/proc/self/cgroup"));
-  for (std::string line; std::getline(lines, line);) {
-    const size_t first = line.find(':'), second = line.find(':', first + 1);
-    if (second == std::string::npos) continue;
-    const std::string controllers = "," + line.substr(first + 1, second - first - 1) + ",";
-    const bool unified = controllers == ",,";
-    if (!unified && controllers.find("," + controller + ",") == std::string::npos) continue;
-    const std::string root = unified ? "/sys/fs/cgroup" : "/sys/fs/cgroup/" + controller;
-    for (fs::path path = line.substr(second + 1);; path = path.parent_path()) {
-      folders.push_back(root + (path == "/" ? "" : path.string()));
-      if (path == path.parent_path()) break;
-    }
-  }
-  return folders;
-}
-
 // The first word of a file as a number; none for "max" and where there is no such file.
 std::optional<double> first_number(const std::string& path) {
   std::istringstream words(file_text(path));
   double number = 0;
   if (words >> number && number < 9e18) return number;
-  return std::nullopt;
-}
-
-// Version 2: "100000 50000" or "max 100000"; version 1: two files.
-std::optional<double> quota_of(const std::string& folder) {
-  std::istringstream words(file_text(folder + "/cpu.max"));
-  double quota = 0, period = 0;
-  if (words >> quota >> period && period > 0) return quota / period;
-  const auto older = first_number(folder + "/cpu.cfs_quota_us"), of = first_number(folder + "/cpu.cfs_period_us");
-  if (older && of && *older > 0 && *of > 0) return *older / *of;
   return std::nullopt;
 }
 
@@ -87,9 +56,7 @@ ProcessorLimits processor_limits() {
   ProcessorLimits found;
   found.name = processor_name();
   found.cores = std::max(1L, sysconf(_SC_NPROCESSORS_ONLN));
-  found.usable = std::max(1u, std::thread::hardware_concurrency());
-  for (const std::string& folder : group_folders("cpu"))
-    if (const auto quota = quota_of(folder)) found.group_quota = std::min(*quota, found.group_quota.value_or(*quota));
+  found.share = processor_share();
   return found;
 }
 
@@ -108,7 +75,7 @@ MemoryLimits memory_limits() {
   const std::string text = file_text("/proc/meminfo");
   found.total = 1024 * number_behind(text, "MemTotal:"), found.available = 1024 * number_behind(text, "MemAvailable:");
   found.swap = 1024 * number_behind(text, "SwapFree:");
-  for (const std::string& folder : group_folders("memory")) {
+  for (const std::string& folder : control_groups("memory")) {
     auto limit = first_number(folder + "/memory.max"), used = first_number(folder + "/memory.current");
     if (!limit)
       limit = first_number(folder + "/memory.limit_in_bytes"), used = first_number(folder + "/memory.usage_in_bytes");

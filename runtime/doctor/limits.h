@@ -7,15 +7,16 @@
 #include <string>
 #include <vector>
 
+#include <drivetrain/toolkit/host/processors.h>
+
 #include "internal.h"
 
 namespace drivetrain {
 
 struct ProcessorLimits {
-  std::string name;                   // "Intel(R) Xeon(R) ..."
-  int64_t cores = 1;                  // of the machine
-  int64_t usable = 1;                 // that this process may run on
-  std::optional<double> group_quota;  // processors' time that its control group has, in processors
+  std::string name;      // "Intel(R) Xeon(R) ..."
+  int64_t cores = 1;     // of the machine
+  ProcessorShare share;  // this process's
 };
 DRIVETRAIN_INTERNAL ProcessorLimits processor_limits();
 

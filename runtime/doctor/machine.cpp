@@ -22,17 +22,13 @@ bool is_unlimited(uint64_t n) { return n == ~uint64_t{0}; }
 void look_at_processors(Findings& findings, int64_t ranks) {
   const ProcessorLimits limits = processor_limits();
   findings.fact("processor", limits.name), findings.fact("cores", limits.cores);
-  findings.fact("usable_cores", limits.usable);
+  findings.fact("usable_cores", limits.share.usable());
   std::string text = concat(limits.name, ", ", limits.cores, limits.cores == 1 ? " core" : " cores");
-  if (limits.usable < limits.cores) text += concat(", of which this process may use ", limits.usable);
-  const double usable = std::min(static_cast<double>(limits.usable), limits.group_quota.value_or(1e9));
-  if (limits.group_quota && *limits.group_quota < static_cast<double>(limits.usable))
-    return findings.warning(
-        "processors", concat(text, "; its control group has the time of ", formatted("%.1f", *limits.group_quota)),
-        concat("set \"threads\" to ",
-               std::max<int64_t>(1, static_cast<int64_t>(usable / static_cast<double>(std::max<int64_t>(1, ranks)))),
-               " in the config: threads that wait for their time make every step longer"));
-  if (ranks > 0 && static_cast<double>(ranks) > usable)
+  if (limits.share.cores < limits.cores) text += concat(", of which this process may use ", limits.share.cores);
+  if (limits.share.is_cut())
+    text += concat("; its control group has the time of ", formatted("%.1f", *limits.share.quota),
+                   ", so a run has as many threads (\"threads\" says otherwise)");
+  if (ranks > limits.share.usable())
     return findings.warning("processors", concat(text, "; ", ranks, " ranks would share them"),
                             "start no more ranks than processors");
   findings.ok("processors", text);

@@ -25,6 +25,9 @@ class HfCheckpoint final : public Checkpoint {
     facts_.set("format", "Hugging Face"), facts_.set("naming", "hf");
     Value::Array notes;
     for (const std::string& warning : files_.warnings()) notes.emplace_back(warning);
+    for (const char* state : {"optimizer.pt", "optimizer.bin"})
+      if (std::error_code unknown; fs::exists(fs::path(folder) / state, unknown))
+        notes.emplace_back(concat(folder, ": ", state, " is not read; the weights alone are taken"));
     facts_.set("notes", std::move(notes));
   }
   const Value& facts() const override { return facts_; }
@@ -94,6 +97,17 @@ std::vector<std::string> names_of(const std::vector<StoredTag>& tags) {
   return names;
 }
 
+// Folders in which one checkpoint of many lies deeper: "\n   it holds checkpoint-500 and checkpoint-1000: give one".
+std::string checkpoints_of_trainer(const std::string& folder) {
+  std::vector<std::string> names;
+  std::error_code unknown;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder, unknown))
+    if (entry.path().filename().string().starts_with("checkpoint-")) names.push_back(entry.path().filename().string());
+  std::sort(names.begin(), names.end());
+  return names.empty() ? ""
+                       : concat("\n   it holds ", join(names), " of Hugging Face's Trainer: give the folder of one");
+}
+
 // The tag, or the newest for ""; without a state if the store has none at all. `folder`: for messages.
 OpenedFolder open_tag(const CheckpointStore& store, const std::string& tag, const std::string& folder) {
   const std::vector<std::string> names = names_of(store.tags());
@@ -152,7 +166,9 @@ std::shared_ptr<CheckpointStore> FolderReaders::store(const std::string& output_
 OpenedFolder FolderReaders::open(const std::string& folder, const std::string& tag) const {
   std::error_code unknown;
   if (!fs::is_directory(folder, unknown)) throw fail(ErrorCode::config, folder, ": is no folder");
-  if (tag.empty() && HfFolder::has_weights(folder))
+  // Hugging Face's Trainer has beside its weights what DeepSpeed and FSDP saved, with float32 values and moments.
+  const bool weights = tag.empty() && HfFolder::has_weights(folder);
+  if (weights && !fs::exists(fs::path(folder) / "trainer_state.json", unknown))
     return {std::make_shared<HfCheckpoint>(folder), "hf", "Hugging Face folder"};
   if (OpenedFolder native = open_native(folder, tag); native.state) return native;
 
@@ -168,19 +184,21 @@ OpenedFolder FolderReaders::open(const std::string& folder, const std::string& t
     descriptions.push_back(description);
     found = one, id = of;
   }
+  if (!found && weights) return {std::make_shared<HfCheckpoint>(folder), "hf", "Hugging Face folder"};
   if (descriptions.size() > 1)
     throw fail(ErrorCode::config, folder, ": looks like several things: ", join(descriptions),
                "\n   give the folder that holds the files of one of them");
   if (!found && fs::exists(fs::path(folder) / "config.json", unknown)) HfFolder{folder};  // says what is missing
   if (!found)
     throw fail(ErrorCode::config, folder, ": no known checkpoint is there; known are Hugging Face folders with ",
-               "safetensors, checkpoints of drivetrain, and ", join(known));
+               "safetensors, checkpoints of drivetrain, and ", join(known), checkpoints_of_trainer(folder));
   OpenedFolder opened;
   opened.state =
       plugin_call({.id = id, .hook = "open", .keeps_errors = true}, [&] { return found->open(folder, tag); });
   opened.description = text_of(opened.state->facts(), "format");
   opened.naming = text_of(opened.state->facts(), "naming");
   if (opened.description.empty()) opened.description = descriptions.front();
+  if (weights) opened.description += ", which the Trainer's folder holds beside its weights";
   return opened;
 }
 

@@ -3,18 +3,21 @@
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
-#include <thread>
+
+#include <drivetrain/toolkit/host/processors.h>
 
 #include "rendezvous/rendezvous.h"
 
 namespace drivetrain {
 
 int64_t cores_of_rank(const RankEnvironment& env) {
-  const int64_t cores = std::max(1u, std::thread::hardware_concurrency());
+  const ProcessorShare share = processor_share();
   int64_t bound = 0;
   if (const char* const text = std::getenv("DRIVETRAIN_BOUND_CORES"))
     std::from_chars(text, text + std::strlen(text), bound);
-  return bound > 0 ? std::min(bound, cores) : std::max<int64_t>(1, cores / env.local_size);
+  // The quota is of all ranks of this host, cores that it is bound to are a rank's own.
+  const int64_t of_quota = share.quota ? static_cast<int64_t>(*share.quota) / env.local_size : share.cores;
+  return std::max<int64_t>(1, bound > 0 ? std::min({bound, share.cores, of_quota}) : share.usable() / env.local_size);
 }
 
 }  // namespace drivetrain

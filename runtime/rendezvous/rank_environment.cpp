@@ -11,18 +11,25 @@
 namespace drivetrain {
 namespace {
 
-// The names one launcher uses; null where it has none.
+// The names one launcher uses; null where it has none. `start`: what starts all ranks of such a run.
 struct LauncherVariables {
-  const char *rank, *world_size, *local_rank, *local_size;
+  const char *rank, *world_size, *local_rank, *local_size, *start;
 };
+constexpr const char* kUnset = ", or unset these variables for one process";
 // In order of preference. SLURM's step variables before the job's: inside a batch script without srun only the latter
 // exist.
 constexpr LauncherVariables kLaunchers[] = {
-    {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"},
-    {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"},
-    {"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"},
-    {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", nullptr},
-    {"SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", nullptr},
+    {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE",
+     "start all of them, by `drivetrain launch` or each with its RANK"},
+    {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE",
+     "start all of them by `mpirun drivetrain train` or `drivetrain launch`"},
+    {"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS",
+     "start all of them by `mpirun drivetrain train`, `srun drivetrain train` or `drivetrain launch`"},
+    {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", nullptr,
+     "start all of them by `srun drivetrain train` or `drivetrain launch`"},
+    {"SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", nullptr,
+     "a batch script runs once and not once for each task: start all of them by `srun drivetrain train` or `drivetrain "
+     "launch`"},
 };
 
 class Variables {
@@ -109,13 +116,18 @@ void read_token(const Variables& variables, RankEnvironment& env) {
 void read_master(const Variables& variables, const LauncherVariables& names, RankEnvironment& env) {
   const auto address = variables.text("MASTER_ADDR");
   const auto slurm_address = variables.text("SLURM_LAUNCH_NODE_IPADDR");
+  // `drivetrain launch` has said how many ranks there are because its user did.
+  if (!variables.is_set("DRIVETRAIN_MASTER_LISTENS"))
+    env.said_by = concat(names.world_size, "=", env.world_size, " and ", names.rank, "=", env.rank),
+    env.start_by = concat(names.start, kUnset);
   if (address)
     env.master_addr = *address;
   else if (slurm_address)
     env.master_addr = *slurm_address;
   else if (!env.local_known || env.local_size != env.world_size)
     throw fail(ErrorCode::config, "environment variable MASTER_ADDR is not set: with ", env.world_size,
-               " ranks every one needs the host name of rank 0 there (127.0.0.1 if all run on this host)");
+               " ranks every one needs the host name of rank 0 there (127.0.0.1 if all run on this host)",
+               who_said(env));
   else if (!variables.text("MASTER_PORT") && names.rank != kLaunchers[0].rank)
     env.launcher_rank_variable = names.rank;
   env.master_port = variables.integer("MASTER_PORT", 1, 65535).value_or(env.master_port);
@@ -131,6 +143,11 @@ void read_master(const Variables& variables, const LauncherVariables& names, Ran
 }
 
 }  // namespace
+
+std::string who_said(const RankEnvironment& env) {
+  if (env.said_by.empty()) return "";
+  return concat("\n   ", env.said_by, " say that this is rank ", env.rank, " of ", env.world_size, "; ", env.start_by);
+}
 
 RankEnvironment read_rank_environment(const Lookup& lookup) {
   const Variables variables(lookup);

@@ -49,10 +49,10 @@ void check_announcement(Store& store, const RankEnvironment& env, int64_t rank, 
   const Announcement own = own_announcement(env), other = announcement_of(store, rank, timeout_s);
   if (rank == env.rank && (other.host != own.host || other.pid != own.pid))
     throw fail(ErrorCode::config, "two processes call themselves rank ", rank, ": ", own.pid, " on ", own.host, " and ",
-               other.pid, " on ", other.host, "; each needs its own RANK");
+               other.pid, " on ", other.host, "; each needs its own RANK", who_said(env));
   if (other.world_size != env.world_size)
     throw fail(ErrorCode::config, "ranks were started with different world sizes: ", env.world_size, " on rank ",
-               env.rank, ", ", other.world_size, " on rank ", rank);
+               env.rank, ", ", other.world_size, " on rank ", rank, who_said(env));
 }
 
 // Rank 0, which has the table, looks at all ranks; the others at it and at themselves. So the questions that rank 0
@@ -93,7 +93,8 @@ void wait_for_all(Store& store, const RankEnvironment& env, const char* name, do
   std::erase_if(missing, came);
   const std::string message = concat(rank_list(missing), " of ", env.world_size, " did not arrive within ", timeout_s,
                                      " s; look there for an earlier error, and check that all were started with this "
-                                     "MASTER_ADDR, MASTER_PORT and WORLD_SIZE");
+                                     "MASTER_ADDR, MASTER_PORT and WORLD_SIZE",
+                                     who_said(env));
   stop_run(store, message);
   throw Error(ErrorCode::communication, message);
 }

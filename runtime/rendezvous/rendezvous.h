@@ -33,7 +33,14 @@ struct RankEnvironment {
   // The environment variable in which the launcher gives the rank, if all ranks are on this host and no port is given;
   // else empty.
   std::string launcher_rank_variable{};
+  // Of several ranks: the variables that said so, and how all ranks of such a launcher are started. Empty under
+  // `drivetrain launch`, whose user said it.
+  std::string said_by{}, start_by{};
 };
+
+// A line for errors that depend on how many ranks there are: "\n   SLURM_NTASKS=8 and SLURM_PROCID=0 say that this is
+// rank 0 of 8; start all of them by ..."; empty where there is nothing to say.
+DRIVETRAIN_INTERNAL std::string who_said(const RankEnvironment& env);
 
 // The value of an environment variable, or null.
 using Lookup = std::function<const char*(const char* name)>;

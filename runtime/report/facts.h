@@ -6,7 +6,7 @@
 namespace drivetrain {
 
 // The whole configuration with every default filled in, without `_resolved`.
-Value resolved_value(const PlannedRun& run, const Registry& registry);
+DRIVETRAIN_INTERNAL Value resolved_value(const PlannedRun& run, const Registry& registry);
 
 // "_settled" of it: what the file left to rules, a list of {key, value, rule}.
 Value settled_value(const std::vector<Settled>& settled);

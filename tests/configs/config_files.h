@@ -20,8 +20,9 @@ inline std::vector<std::string> configs_in(const std::string& folder) {
   std::vector<std::string> names;
   for (const auto& file : std::filesystem::directory_iterator(DRIVETRAIN_SOURCE_DIR "/configs/" + folder)) {
     const std::string name = file.path().stem();
-    if (file.path().extension() == ".json" && name != "known_sections" && name != "deepspeed_keys")
-      names.push_back(folder + name);  // the two are data of the runtime, no run
+    if (file.path().extension() == ".json" && name != "known_sections" && name != "deepspeed_keys" &&
+        name != "foreign_files")
+      names.push_back(folder + name);  // these are data of the runtime, no run
   }
   std::sort(names.begin(), names.end());
   return names;

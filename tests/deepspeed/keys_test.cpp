@@ -3,12 +3,15 @@
 
 #include <algorithm>
 #include <iterator>
+#include <map>
 #include <set>
 
 #include <drivetrain/error.h>
 
+#include "app/checked_config.h"
 #include "config/deepspeed_keys.h"
 #include "deepspeed/check_layers.h"
+#include "report/facts.h"
 
 namespace drivetrain::test {
 namespace {
@@ -61,6 +64,75 @@ TEST(DeepSpeedKeys, none_is_unknown) {
   std::vector<std::string> missing;
   std::set_difference(all.begin(), all.end(), known.begin(), known.end(), std::back_inserter(missing));
   EXPECT_EQ(missing, std::vector<std::string>());
+}
+
+// A config in which `path` has `value`, in a section that is switched on.
+Value with_value(const std::string& path, const Value& value) {
+  Value file = with_key(path);
+  const size_t dot = path.find('.');
+  const std::string top = path.substr(0, dot);
+  Value* at = &file;
+  for (size_t begin = 0, end; (end = path.find('.', begin)) != std::string::npos; begin = end + 1)
+    at = const_cast<Value*>(at->find(path.substr(begin, end - begin)));
+  at->set(path.substr(path.rfind('.') + 1), value);
+  if (dot == std::string::npos) return file;
+  Value& section = *const_cast<Value*>(file.find(top));
+  const auto beside = [&](const char* key, const Value& other) {
+    if (!section.find(key)) section.set(key, other);
+  };
+  if (top == "zero_optimization") beside("stage", 3);
+  if (top == "optimizer") beside("type", "Adam");
+  if (top == "scheduler") beside("type", "WarmupLR");
+  if (top != "zero_optimization" && top != "optimizer" && top != "scheduler" && top != "data_types" &&
+      top != "pipeline" && top != "tensor_parallel" && top != "activation_checkpointing")
+    beside("enabled", true);
+  return file;
+}
+
+// What is said of a file, and what it asks for; what is refused is seen, too.
+std::string seen_of(const TempFolder& folder, const Value& file) {
+  std::string settings = file.to_json();
+  settings = settings.substr(1, settings.size() - 2);
+  if (!file.find("train_batch_size") && !file.find("train_micro_batch_size_per_gpu"))
+    settings += concat(settings.empty() ? "" : ", ", R"("train_batch_size": 8)");
+  const std::string path = folder / "file.json";
+  std::ofstream(path) << "{" << kRun << (settings.empty() ? "" : ", ") << settings << "}";
+  const CheckedConfig checked = check_config({path, {}, {}, {DRIVETRAIN_BUILD_DIR "/lib/drivetrain/plugins"}, 0});
+  if (!checked.run) return "refused: " + checked.refusal;
+  std::string text = resolved_value(*checked.run, *checked.registry).to_json();
+  for (const std::string& note : notes_of(checked)) text += "\n" + note;
+  return text;
+}
+
+// The table of all keys, by the reader itself: one key is changed at a time, and a change that nobody is told of and
+// that changes nothing of the run would be a fact lost. Some value at least has to be seen; those that say what is so
+// anyway, and options of what is off, need not be.
+TEST(DeepSpeedKeys, no_change_of_a_key_passes_in_silence) {
+  const TempFolder folder;
+  const std::vector<Value> values = {Value(true), Value(2),     Value(0.5),
+                                     Value("x"),  Value(false), Value(Value::Array{Value(1)})};
+  std::vector<std::string> silent;
+  std::map<std::string, std::string> bases;  // what is seen of a file without the key, by its text
+  ASSERT_TRUE(seen_of(folder, Value::object()).starts_with("{")) << seen_of(folder, Value::object());
+  for (const auto& [path, meaning] : deepspeed_keys()) {
+    Value without = with_value(path, Value());
+    Value* at = &without;
+    for (size_t begin = 0, end; (end = path.find('.', begin)) != std::string::npos; begin = end + 1)
+      at = const_cast<Value*>(at->find(path.substr(begin, end - begin)));
+    at->erase(path.substr(path.rfind('.') + 1));
+    std::string& base = bases[without.to_json()];
+    if (base.empty()) base = seen_of(folder, without);
+    const auto seen = [&](const Value& value) {
+      const std::string text = seen_of(folder, with_value(path, value));
+      // Or its section is named or refused, with all that it holds.
+      bool named = text != base || base.starts_with("refused");
+      for (size_t dot = path.find('.'); dot != std::string::npos; dot = path.find('.', dot + 1))
+        named = named || text.find(path.substr(0, dot) + " has no effect here") != std::string::npos;
+      return named;
+    };
+    if (std::none_of(values.begin(), values.end(), seen)) silent.push_back(path);
+  }
+  EXPECT_EQ(silent, std::vector<std::string>());
 }
 
 }  // namespace

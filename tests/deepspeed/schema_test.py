@@ -39,7 +39,7 @@ def main(program, repo):
     jsonschema.Draft202012Validator.check_schema(schema)
     validator = jsonschema.Draft202012Validator(schema)
     failures = []
-    configs = [c for c in sorted((repo / "configs").glob("*.json")) if c.stem not in ("known_sections", "deepspeed_keys")]
+    configs = [c for c in sorted((repo / "configs").glob("*.json")) if c.stem not in ("known_sections", "deepspeed_keys", "foreign_files")]
     for config in configs[:8]:  # each is a process
         for problem in problems_of(validator, output(program, "config", "resolve", str(config))):
             failures.append(f"{config.name} resolved: {problem}")

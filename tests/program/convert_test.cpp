@@ -47,6 +47,71 @@ TEST_F(Convert, a_run_goes_on_from_what_deepspeed_saved) {
   }
 }
 
+TEST_F(Convert, a_run_goes_on_from_bfloat16_parameter_groups_and_accelerate_s_folders) {
+  for (const char* golden : {"bf16_zero1_fp32", "bf16_zero0", "zero0_groups", "zero3_groups", "accelerate"}) {
+    SCOPED_TRACE(golden);
+    // Frozen weights have no moments: what DeepSpeed did not train goes into a new run only.
+    const bool frozen = std::string(golden).find("zero0_g") == 0 || std::string(golden).find("zero3_g") == 0;
+    const Ran made = convert(kGolden + "/" + golden, "on", "--to native --config golden.json");
+    ASSERT_EQ(made.code, frozen ? 6 : 0) << made.output;
+    if (frozen) {
+      expect_says(made.output, {"they were not trained there", "model.params.from"});
+      continue;
+    }
+    const Ran went = run("train " + path("on/resolved.json"));
+    ASSERT_EQ(went.code, 0) << went.output;
+    expect_says(went.output, {"goes on from checkpoint step-0000000", "step 4/4"});
+    std::filesystem::remove_all(path("on"));
+  }
+}
+
+// Meta's order of rows is another, which no shape tells: wrong weights would be taken without a word.
+TEST_F(Convert, torchtitan_s_llama_becomes_a_hugging_face_folder_row_by_row) {
+  write("llama.json",
+        R"({"model": {"type": "gpt", "params": {"num_layers": 2, "hidden_size": 16, "num_attention_heads": 4,
+    "num_query_groups": 2, "ffn_hidden_size": 24, "vocab_size": 11, "max_position_embeddings": 8, "normalization": "rmsnorm",
+    "activation": "swiglu", "position_embedding_type": "rope", "add_bias": false,
+    "untie_embeddings_and_output_weights": true}}})");
+  const Ran made = convert(kGolden + "/titan", "hf", "--to hf --config llama.json");
+  ASSERT_EQ(made.code, 0) << made.output;
+  const auto found = SafetensorsFile::open(path("hf") + "/model.safetensors");
+  const auto wanted = SafetensorsFile::open(kGolden + "/titan.safetensors");
+  EXPECT_EQ(found.names().size(), 3u + 2 * 9);
+  for (const std::string& name : found.names())
+    EXPECT_TRUE(at::equal(found.tensor(name), wanted.tensor("model/" + name))) << name;
+  // Moments move with their weights.
+  ASSERT_EQ(convert(kGolden + "/titan", "dcp", "--to dcp --config llama.json").code, 0);
+  const Ran gpt2 = convert(kGolden + "/titan", "no", "--to hf --config golden.json");
+  EXPECT_EQ(gpt2.code, 2) << gpt2.output;
+  expect_says(gpt2.output, {"Meta's names of a Llama", "rmsnorm, rope, swiglu"});
+}
+
+TEST_F(Convert, a_folder_of_hugging_face_s_trainer_leads_to_what_deepspeed_saved_in_it) {
+  ASSERT_EQ(convert(kGolden + "/zero2", "trainer", "--to hf --config golden.json").code, 0);
+  write("trainer/trainer_state.json", R"({"global_step": 2})");
+  const Ran weights = convert(path("trainer"), "a", "--to native --config golden.json");
+  EXPECT_EQ(weights.code, 6) << "weights alone";
+  write("trainer/optimizer.pt", "x");
+  expect_says(convert(path("trainer"), "a", "--to native --config golden.json").output, {"optimizer.pt is not read"});
+  std::filesystem::copy(kGolden + "/zero2", path("trainer"), std::filesystem::copy_options::recursive);
+  const Ran made = convert(path("trainer"), "on", "--to native --config golden.json");
+  ASSERT_EQ(made.code, 0) << made.output;
+  expect_says(made.output, {"DeepSpeed, ZeRO stage 2", "Trainer's folder"});
+  std::filesystem::create_directories(path("runs/checkpoint-2"));
+  const Ran above = convert(path("runs"), "x", "--to hf --config golden.json");
+  expect_says(above.output, {"it holds checkpoint-2 of Hugging Face's Trainer: give the folder of one"});
+}
+
+TEST_F(Convert, what_is_converted_runs_with_the_ranks_that_are_named_and_with_others_where_it_can) {
+  const Ran open = convert(kGolden + "/zero2", "on", "--to native --config golden.json");
+  expect_says(open.output, {"go on with `drivetrain train "});
+  EXPECT_EQ(run("launch -n 2 " + path("on/resolved.json")).code, 0);
+  const std::string all = " --set train_micro_batch_size_per_gpu=1 --set gradient_accumulation_steps=2";
+  const Ran fixed = convert(kGolden + "/zero2", "two", "--to native --config golden.json" + all);
+  expect_says(fixed.output, {"go on with `drivetrain launch -n 2 "});
+  EXPECT_EQ(run("launch -n 2 " + path("two/resolved.json")).code, 0);
+}
+
 TEST_F(Convert, any_format_becomes_any_other_to_the_bit) {
   const std::string model = "--config golden.json --to ";
   ASSERT_EQ(convert(kGolden + "/zero3", "hf", model + "hf").code, 0);

@@ -43,11 +43,11 @@ TEST_F(Resume, a_run_that_was_killed_goes_on_with_the_same_bits) {
 }
 
 TEST_F(Resume, a_signal_saves_and_asks_to_be_started_again) {
-  for (const int number : {SIGTERM, SIGINT, SIGUSR1}) {
+  for (const int number : {SIGTERM, SIGINT, SIGUSR1, SIGHUP}) {
     Background first = start(2, "b", 100000000, 100000000);
     ASSERT_TRUE(first.wait_for_file(path("b/metrics.jsonl"))) << first.output();
     // Launch passes SIGINT and SIGTERM on to all; any rank may get one of its own.
-    if (number == SIGUSR1)
+    if (number == SIGUSR1 || number == SIGHUP)
       ASSERT_EQ(kill(pid_of_rank(path("tiny.json"), 1), number), 0);
     else
       first.signal(number);
@@ -58,6 +58,51 @@ TEST_F(Resume, a_signal_saves_and_asks_to_be_started_again) {
     expect_nothing_half_written();
     std::filesystem::remove_all(path("b"));
   }
+}
+
+TEST_F(Resume, a_hangup_that_is_ignored_does_nothing) {
+  std::signal(SIGHUP, SIG_IGN);  // as nohup does; what is ignored stays so in the process that begins
+  Background run(folder(), {program(), "train", path("tiny.json"), "--set", "train_steps=100000000", "--set",
+                            "output_dir=b", "--set", "steps_per_print=100000000"});
+  std::signal(SIGHUP, SIG_DFL);
+  const std::string metrics = path("b/metrics.jsonl");
+  ASSERT_TRUE(run.wait_for_file(metrics)) << run.output();
+  run.signal(SIGHUP);
+  const size_t before = lines_of(metrics);
+  EXPECT_TRUE(eventually([&] { return lines_of(metrics) > before + 5; })) << run.output();
+  run.signal(SIGTERM);
+  EXPECT_EQ(run.wait(), 128 + SIGTERM) << run.output();  // the config keeps no checkpoints
+  expect_says(run.output(), {"by signal 15"});
+}
+
+TEST_F(Resume, data_that_were_copied_again_are_the_same_and_an_edited_file_is_not) {
+  write("text.jsonl",
+        "{\"text\": \"" + std::string(3000, '1') + "\"}\n{\"text\": \"" + std::string(3000, '2') + "\"}\n");
+  const Ran prepared =
+      run("data prepare --input " + path("text.jsonl") + " --tokenizer bytes --output " + path("data"));
+  ASSERT_EQ(prepared.code, 0) << prepared.output;
+  const std::string data = R"('dataset={"type": "megatron", "params": {"data_path": ")" + path("data") +
+                           R"(", "split": "1,0,0", "seq_length": 8}}')";
+  const std::string sets = "--set output_dir=b --set " + policy(2) + " --set " + data;
+  const auto again = [&](const std::string& more) {
+    std::filesystem::remove_all(path("b/final")), std::filesystem::remove_all(tag(4));
+    return train(sets + " --set train_steps=4" + more);
+  };
+  ASSERT_EQ(train(sets + " --set train_steps=4").code, 0);
+  for (const char* end : {"data.bin", "data.idx"}) {
+    std::filesystem::copy_file(path(end), path("copy"));
+    std::filesystem::rename(path("copy"), path(end));
+  }
+  const Ran same = again("");
+  ASSERT_EQ(same.code, 0) << same.output;
+  expect_says(same.output,
+              {"without effect on the numbers: the data's files", "goes on from checkpoint step-00000002"});
+  std::string bytes = file_bytes(path("data.bin"));
+  bytes[0] = '3';
+  write("data.bin", bytes);
+  const Ran other = again("");
+  EXPECT_EQ(other.code, 2) << other.output;
+  expect_says(other.output, {"digest", "--resume auto"});
 }
 
 TEST_F(Resume, changes_of_the_config_are_explained_before_they_act) {

@@ -96,8 +96,8 @@ TEST_F(DoctorTest, as_json_every_finding_has_its_level_part_and_remedy) {
 
 TEST_F(DoctorTest, limits_are_read_and_make_sense) {
   const ProcessorLimits processors = processor_limits();
-  EXPECT_GE(processors.cores, processors.usable);
-  EXPECT_GE(processors.usable, 1);
+  EXPECT_GE(processors.cores, processors.share.usable());
+  EXPECT_GE(processors.share.usable(), 1);
   const MemoryLimits memory = memory_limits();
   EXPECT_GT(memory.total, 1e8);
   EXPECT_LE(memory.free(), memory.total + memory.swap);

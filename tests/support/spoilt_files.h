@@ -36,7 +36,14 @@ class Spoiler {
     const auto size = number<uint32_t>(bytes, directory + 24);
     const size_t data = 30u + number<uint16_t>(bytes, 26) + number<uint16_t>(bytes, 28);
     change(bytes, data, size);
-    const uint32_t crc = crc32(0, &bytes[data], size);
+    mend(bytes);
+  }
+
+  // The checksum of its pickle as it is now.
+  static void mend(std::string& bytes) {
+    const size_t directory = bytes.find("PK\x01\x02");
+    const auto size = number<uint32_t>(bytes, directory + 24);
+    const uint32_t crc = crc32(0, &bytes[30u + number<uint16_t>(bytes, 26) + number<uint16_t>(bytes, 28)], size);
     std::memcpy(&bytes[directory + 16], &crc, sizeof crc);
   }
 

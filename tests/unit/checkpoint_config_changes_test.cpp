@@ -42,5 +42,33 @@ TEST(ConfigChanges, a_section_says_what_its_changes_do_to_the_numbers) {
     EXPECT_EQ(effect(key), ChangeEffect::numbers) << key;
 }
 
+std::vector<ConfigChange> of_data(const std::string& before, const std::string& now) {
+  return data_changes(parse_json(before, "before"), parse_json(now, "now"));
+}
+
+TEST(DataChanges, times_beside_the_same_digest_do_not_count_wherever_they_stand) {
+  const auto list = of_data(R"({"source": {"files": {"a": {"bin_mtime_ns": 1, "idx_mtime_ns": 1, "digest": "x"},
+                                                     "b": {"bin_mtime_ns": 2, "digest": "y"}}}})",
+                            R"({"source": {"files": {"a": {"bin_mtime_ns": 5, "idx_mtime_ns": 6, "digest": "x"},
+                                                     "b": {"bin_mtime_ns": 7, "digest": "y"}}}})");
+  ASSERT_EQ(list.size(), 1U);
+  EXPECT_EQ(list[0].effect, ChangeEffect::none);
+  EXPECT_TRUE(of_data(R"({"a_mtime_ns": 1, "digest": "x"})", R"({"a_mtime_ns": 1, "digest": "x"})").empty());
+}
+
+TEST(DataChanges, times_count_where_no_digest_or_another_one_stands_beside_them) {
+  for (const auto& [before, now] :
+       {std::pair(R"({"a_mtime_ns": 1})", R"({"a_mtime_ns": 2})"),
+        std::pair(R"({"f": {"digest": "x"}, "a_mtime_ns": 1})", R"({"f": {"digest": "x"}, "a_mtime_ns": 2})")}) {
+    const auto list = of_data(before, now);
+    ASSERT_EQ(list.size(), 1U) << before;
+    EXPECT_EQ(list[0].path, "the data's a_mtime_ns");
+    EXPECT_EQ(list[0].effect, ChangeEffect::numbers);
+  }
+  EXPECT_EQ(of_data(R"({"a_mtime_ns": 1, "digest": "x"})", R"({"a_mtime_ns": 2, "digest": "y"})").size(), 2U);
+  EXPECT_EQ(of_data(R"({"bytes": 1, "digest": "x"})", R"({"bytes": 2, "digest": "x"})")[0].effect,
+            ChangeEffect::numbers);
+}
+
 }  // namespace
 }  // namespace drivetrain::test

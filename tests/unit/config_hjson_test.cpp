@@ -77,6 +77,65 @@ TEST_F(RelaxedConfig, is_told_for_what_it_is) {
   EXPECT_HAS(read("{\"a\": 1, \"a\": tru}"), "not valid JSON");
 }
 
+TEST_F(RelaxedConfig, a_capital_word_with_a_comma_may_be_a_mark_and_without_one_it_is_a_text) {
+  EXPECT_HAS(read("{\n \"a\": GBSIZE,\n \"b\": 1\n}"), "a.json:2:7  this is a template if GBSIZE stands for a value");
+  EXPECT_HAS(read("{\n \"a\": SGD,\n \"b\": 1\n}"), "a text wants quotation marks: \"SGD\",");
+  EXPECT_EQ(read("{\n \"a\": SGD\n \"b\": 1\n}"), "no error");
+}
+
+// Files as their programs' documentation has them, each with the words that lead from it to a run.
+TEST_F(RelaxedConfig, files_of_other_programs_are_told_for_what_they_are) {
+  const auto told = [&](const std::string& text, const std::string& what, const std::string& way) {
+    const std::string error = read(text);
+    EXPECT_HAS(error, "this is " + what);
+    EXPECT_HAS(error, way);
+    EXPECT_EQ(std::count(error.begin(), error.end(), '\n'), 1) << error;
+  };
+  told(
+      "compute_environment: LOCAL_MACHINE\ndeepspeed_config:\n  zero_stage: 3\ndistributed_type: DEEPSPEED\n"
+      "mixed_precision: fp16\nnum_processes: 4\n",
+      "accelerate's configuration", "{\"stage\": 3}, mixed_precision as \"fp16\"");
+  told(
+      "compute_environment: LOCAL_MACHINE\ndeepspeed_config:\n  deepspeed_config_file: ds.json\n"
+      "distributed_type: DEEPSPEED\nnum_processes: 4\n",
+      "accelerate's configuration", "drivetrain launch -n 4 run.json --deepspeed ds.json");
+  told(
+      "{\"compute_environment\": \"LOCAL_MACHINE\", \"num_machines\": 1, \"num_processes\": 2,\n"
+      " \"deepspeed_config\": {\"deepspeed_config_file\": \"ds.json\"}}",
+      "accelerate's configuration", "drivetrain launch -n 2 run.json --deepspeed ds.json");
+  told(
+      "### model\nmodel_name_or_path: org/some-model\n\nstage: sft\nfinetuning_type: full\ndeepspeed: z3.json # or "
+      "z2\n",
+      "a configuration of LLaMA-Factory", "--deepspeed z3.json; the model is");
+  told("base_model: org/some-model\ndatasets:\n  - path: p\n    type: alpaca\nsequence_len: 4096\n",
+       "a configuration of Axolotl", "a downloaded folder of org/some-model");
+  told("[job]\ndump_folder = \"./outputs\"\n\n[training]\nsteps = 10\n", "TOML", "run.json");
+  told(
+      "# shapes\n{\n  \"pipe-parallel-size\": 1,\n  \"model-parallel-size\": 2,\n  \"fp16\": {\"enabled\": True},\n}\n",
+      "a configuration of GPT-NeoX", "\"tensor_parallel\": {\"size\": 2}");
+  told("{\"pipe_parallel_size\": 1, \"model_parallel_size\": 2, \"train_iters\": 5}", "a configuration of GPT-NeoX",
+       "train_iters is \"train_steps\"");
+  told("{\"per_device_train_batch_size\": 4, \"learning_rate\": 1e-5, \"deepspeed\": \"z2.json\"}",
+       "the TrainingArguments", "--deepspeed z2.json");
+  told("--tensor-model-parallel-size 2\n--num-layers 24\n--micro-batch-size 4\n", "the arguments of Megatron-LM",
+       "micro_batch_size is \"train_micro_batch_size_per_gpu\"");
+  told("tensor-model-parallel-size: 2\nglobal-batch-size: 8\n", "the arguments of Megatron-LM", "global_batch_size");
+  told("{\"architectures\": [\"LlamaForCausalLM\"], \"model_type\": \"llama\", \"hidden_size\": 8}",
+       "the config.json of a model", "\"from\": FOLDER");
+  told("{\"log_history\": [], \"global_step\": 5}", "the trainer_state.json", "checkpoint convert");
+  told("#!/bin/bash\ndeepspeed train.py\n", "a script", "drivetrain launch -n N run.json");
+  told("import torch\n", "a script", "drivetrain launch");
+  told("trainer:\n  max_steps: 5\n", "YAML", "JSON");
+}
+
+TEST_F(RelaxedConfig, nobody_s_file_is_taken_for_another_program_s_by_one_name_or_by_what_it_asks_for) {
+  for (const char* text :
+       {"{\"train_batch_size\": 8, \"learning_rate\": 1}", "{\"zero_optimization\": {\"stage\": 2}, \"datasets\": []}",
+        "{\"model\": {\"type\": \"gpt\"}, \"tensor_model_parallel_size\": 1, \"micro_batch_size\": 1}",
+        "train_batch_size: 8\nfp16: {\n  enabled: true\n}\n", "a: [\n 1\n 2\n]\nb:\n{ c: 1 }\n"})
+    EXPECT_EQ(read(text), "no error") << text;
+}
+
 TEST_F(RelaxedConfig, base64_in_the_place_of_a_path_is_told_too) {
   Problems problems;
   EXPECT_HAS(config_error_of([&] { read_config_file("eyJhIjogMSwgImIiOiAyfQ==", problems); }), "base64 -d");

@@ -76,6 +76,17 @@ TEST(CommandLine, mistakes_are_named_with_what_would_be_right) {
   EXPECT_SAYS(message("config", {"-n", "2", "chekc", "a"}), "did you mean \"check\"?");
 }
 
+TEST(CommandLine, a_script_is_told_with_the_line_that_trains) {
+  for (const Words& line : {Words{"--num_gpus", "8", "train.py", "--deepspeed", "--deepspeed_config", "ds.json"},
+                            Words{"--num_gpus=8", "src/train.py", "--deepspeed=ds.json", "--lr", "1e-4"},
+                            Words{"-n", "8", "train.py", "--deepspeed", "ds.json", "--local_rank=0"}})
+    EXPECT_SAYS(message("launch", line), "is a script, and drivetrain starts ranks of its own");
+  EXPECT_SAYS(message("launch", {"--num_gpus", "8", "train.py", "--deepspeed", "--deepspeed-config", "ds.json"}),
+              "drivetrain launch -n 8 run.json --deepspeed ds.json");
+  EXPECT_SAYS(message("launch", {"train.py"}), "drivetrain launch -n N run.json --deepspeed ds_config.json");
+  EXPECT_SAYS(message("train", {"train.py"}), "is a script");
+}
+
 TEST(CommandLine, of_400_mistyped_commands_and_options_at_least_97_in_100_get_the_right_name) {
   std::vector<std::pair<std::string, std::string>> options;  // command, name
   for (const cli::Command& command : cli::kCommands) {

@@ -83,6 +83,34 @@ TEST(RankEnvironment, reads_other_launchers) {
   EXPECT_EQ(slurm.master_addr, "10.0.0.1");
 }
 
+TEST(RankEnvironment, the_number_of_ranks_has_a_source_and_a_remedy) {
+  const auto said = [](const Environment& variables) { return who_said(read(variables)); };
+  const std::string batch = said({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "8"}, {"MASTER_ADDR", "a"}});
+  for (const char* part : {"SLURM_NTASKS=8 and SLURM_PROCID=0 say that this is rank 0 of 8", "batch script",
+                           "srun drivetrain train", "drivetrain launch"})
+    expect_part(batch, part);
+  const std::string step = said({{"SLURM_PROCID", "1"}, {"SLURM_STEP_NUM_TASKS", "2"}, {"MASTER_ADDR", "a"}});
+  expect_part(step, "SLURM_STEP_NUM_TASKS=2 and SLURM_PROCID=1");
+  EXPECT_EQ(step.find("batch script"), std::string::npos);
+  expect_part(
+      said({{"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "4"}, {"MASTER_ADDR", "a"}}),
+      "OMPI_COMM_WORLD_SIZE=4 and OMPI_COMM_WORLD_RANK=1 say that this is rank 1 of 4; start all of them by `mpirun");
+  expect_part(said({{"PMI_RANK", "0"}, {"PMI_SIZE", "2"}, {"MASTER_ADDR", "a"}}), "PMI_SIZE=2 and PMI_RANK=0");
+  const Environment torchrun = {{"RANK", "3"}, {"WORLD_SIZE", "4"}, {"MASTER_ADDR", "a"}};
+  expect_part(said(torchrun), "WORLD_SIZE=4 and RANK=3 say that this is rank 3 of 4");
+  Environment launch = torchrun;  // its user said how many
+  launch["DRIVETRAIN_MASTER_LISTENS"] = "1";
+  EXPECT_EQ(said(launch), "");
+  EXPECT_EQ(said({}), "");
+  try {
+    read({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "8"}});  // a batch script without srun sets no address
+    ADD_FAILURE() << "no address, no error";
+  } catch (const Error& e) {
+    expect_part(e.what(), "SLURM_NTASKS=8 and SLURM_PROCID=0");
+    expect_part(e.what(), "MASTER_ADDR is not set");
+  }
+}
+
 TEST(RankEnvironment, refuses_launchers_that_contradict_each_other) {
   const auto refusal = [](const Environment& variables) {
     try {

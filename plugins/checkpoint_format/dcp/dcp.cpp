@@ -20,7 +20,8 @@ class Dcp final : public CheckpointFormat {
     if (std::filesystem::exists(folder + "/metadata.json", unknown)) return {};
     return std::filesystem::is_regular_file(folder + "/" + DcpFolder::kMetadata, unknown)
                ? "PyTorch distributed checkpoint"
-               : "";
+           : has_parts_of_accelerate(folder) ? "PyTorch distributed checkpoint in accelerate's folders"
+                                             : "";
   }
   std::shared_ptr<const Checkpoint> open(const std::string& folder, const std::string& tag) const override {
     if (!tag.empty())

@@ -1,25 +1,40 @@
 #include <algorithm>
+#include <filesystem>
+#include <optional>
 
 #include <drivetrain/error.h>
+#include <drivetrain/toolkit/files/read_file.h>
 #include <drivetrain/toolkit/torch_files/dcp_folder.h>
 #include <drivetrain/toolkit/torch_files/torch_checkpoint.h>
+#include <drivetrain/value.h>
 
 #include "dcp.h"
 
 namespace drivetrain::dcp {
 namespace {
 
+namespace fs = std::filesystem;
+
+constexpr const char *kWeights = "pytorch_model_fsdp", *kState = "optimizer";  // how accelerate's folders begin
+
 class Reader {
  public:
-  explicit Reader(const std::string& folder) : folder_(folder), made_(std::make_shared<TorchCheckpoint>(folder)) {}
+  explicit Reader(const std::string& folder) : made_(std::make_shared<TorchCheckpoint>(folder)) {}
 
-  std::shared_ptr<const Checkpoint> read() {
-    for (const auto& [name, shape] : folder_.shapes())
-      if (const std::string ours = our_name(name); !ours.empty()) made_->add(ours, shape, at::kFloat);
-    folder_.each_item([&](const std::string& name) { return is_ours(name) || is_step(name); },
-                      [&](const DcpFolder::Item& item) { take(item); });
+  void add(const std::string& folder) {
+    const DcpFolder& opened = *folders_.emplace_back(std::make_unique<DcpFolder>(folder));
+    for (const auto& [name, shape] : opened.shapes())
+      if (const std::string ours = our_name(opened, name); !ours.empty()) made_->add(ours, shape, at::kFloat);
+    opened.each_item([&](const std::string& name) { return is_ours(opened, name) || is_step(opened, name); },
+                     [&](const DcpFolder::Item& item) { take(opened, item); });
+  }
+  void note_step(int64_t step) { step_ = std::max(step_, step); }
+
+  std::shared_ptr<const Checkpoint> finish(const std::string& format) {
     Value& facts = made_->set_facts();
-    facts.set("format", "PyTorch distributed checkpoint"), facts.set("naming", "hf");
+    // Meta's names of a Llama, which torchtitan keeps.
+    const bool meta = made_->contains("model/tok_embeddings.weight");
+    facts.set("format", format), facts.set("naming", meta ? "meta" : "hf");
     facts.set("step", std::max(step_, updates_)), facts.set("updates", updates_ ? updates_ : step_);
     facts.set("notes", Value::array());
     made_->finish();
@@ -27,42 +42,88 @@ class Reader {
   }
 
  private:
-  std::string our_name(const std::string& name) const { return name_of_path(folder_.path(name)); }
-  bool is_ours(const std::string& name) const { return folder_.shapes().count(name) > 0 && !our_name(name).empty(); }
+  static std::string our_name(const DcpFolder& folder, const std::string& name) {
+    return name_of_path(folder.path(name));
+  }
+  static bool is_ours(const DcpFolder& folder, const std::string& name) {
+    return folder.shapes().count(name) > 0 && !our_name(folder, name).empty();
+  }
 
-  void take(const DcpFolder::Item& item) {
-    if (!is_ours(item.name)) return note_step(item.name, item.file->number(item.file->root(), item.name));
-    for (const ChunkBox& part : boxes_of_chunk(folder_.shapes().at(item.name), item.offsets, item.values.shape))
-      made_->add_box(our_name(item.name), part.box, item.file, item.values, part.first);
+  void take(const DcpFolder& folder, const DcpFolder::Item& item) {
+    if (!is_ours(folder, item.name)) {
+      const bool of_optimizer = is_of_optimizer(folder.path(item.name));
+      int64_t& count = of_optimizer ? updates_ : step_;
+      count = std::max(count, static_cast<int64_t>(item.file->number(item.file->root(), item.name)));
+      return;
+    }
+    for (const ChunkBox& part : boxes_of_chunk(folder.shapes().at(item.name), item.offsets, item.values.shape))
+      made_->add_box(our_name(folder, item.name), part.box, item.file, item.values, part.first);
   }
 
   // Numbers of steps: of the whole, or of the optimizer for one parameter.
-  bool is_step(const std::string& name) const {
-    const std::vector<std::string> path = folder_.path(name);
-    const std::string& last = path.empty() ? name : path.back();
+  static bool is_step(const DcpFolder& folder, const std::string& name) {
+    const std::vector<std::string> path = folder.path(name);
+    std::string last = path.empty() ? name : path.back();
+    if (path.size() > 1 && last.starts_with("state.")) last = last.substr(last.rfind('.') + 1);
     return last == "step" || last == "iteration";
   }
-  void note_step(const std::string& name, double value) {
-    int64_t& count = folder_.path(name).size() <= 2 ? step_ : updates_;
-    count = std::max(count, static_cast<int64_t>(value));
-  }
 
-  const DcpFolder folder_;
+  std::vector<std::unique_ptr<DcpFolder>> folders_;  // their files stay open
   const std::shared_ptr<TorchCheckpoint> made_;
   int64_t step_ = 0, updates_ = 0;
 };
 
+// Words that wrappers put into a parameter's name.
+std::string without_wrappers(std::string name) {
+  for (const char* word : {"_fsdp_wrapped_module.", "_orig_mod.", "_checkpoint_wrapped_module."})
+    for (size_t at; (at = name.find(word)) != std::string::npos;) name.erase(at, std::string(word).size());
+  return name;
+}
+
+// accelerate's FSDP: weights and the optimizer's state in folders of their own, under names that count models.
+std::string part_of_accelerate(const std::string& folder, const std::string& begin) {
+  std::error_code unknown;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder, unknown))
+    if (entry.path().filename().string().starts_with(begin) &&
+        fs::is_regular_file(entry.path() / DcpFolder::kMetadata, unknown))
+      return entry.path().string();
+  return {};
+}
+
+// The step that Hugging Face's Trainer notes beside its files; 0 if it does not.
+int64_t step_of_trainer(const std::string& folder) {
+  const std::optional<std::string> text = read_file(folder + "/trainer_state.json", size_t{64} << 20);
+  if (!text) return 0;
+  const Value state = parse_json(*text, folder + "/trainer_state.json");
+  const Value* const step = state.find("global_step");
+  return step && step->is_int() ? step->as_int() : 0;
+}
+
 }  // namespace
 
-std::string name_of_path(const std::vector<std::string>& path) {
-  const auto state = std::find(path.begin(), path.end(), "state");
-  const bool optimizer = std::any_of(path.begin(), state, [](const std::string& word) {
-    return word == "optimizer" || word == "optim" || word == "optimizers";
-  });
-  if (optimizer) {
-    if (path.end() - state < 3 || path.back() == "step") return {};
-    return "optimizer/" + *(state + 1) + "." + path.back();
+bool is_of_optimizer(const std::vector<std::string>& path) {
+  for (const std::string& word : path) {
+    if (word == "optimizer" || word == "optim" || word == "optimizers") return true;
+    if (word == "state") return false;
   }
+  return false;
+}
+
+std::string name_of_path(const std::vector<std::string>& path) {
+  if (is_of_optimizer(path)) {
+    const auto state = std::find(path.begin(), path.end(), "state");
+    if (state != path.end()) {
+      if (path.end() - state < 3 || path.back() == "step") return {};
+      return "optimizer/" + without_wrappers(*(state + 1)) + "." + path.back();
+    }
+    // Flat, as torchtitan has it: "state.layers.0.attention.wq.weight.exp_avg" is one key.
+    const std::string& last = path.back();
+    const size_t dot = last.rfind('.');
+    if (path.size() < 2 || !last.starts_with("state.") || dot <= 6 || last.substr(dot) == ".step") return {};
+    return "optimizer/" + without_wrappers(last.substr(6));
+  }
+  for (const char* word : {"train_state", "lr_scheduler", "scheduler", "dataloader", "rng_state"})
+    if (!path.empty() && path.front() == word) return {};
   size_t first = 0;
   const auto outer = [](const std::string& word) {
     return word == "app" || word == "model" || word == "module" || word == "state_dict";
@@ -71,9 +132,22 @@ std::string name_of_path(const std::vector<std::string>& path) {
   if (path.empty() || path[first] == "step" || path[first] == "iteration") return {};
   std::string name = "model/";
   for (size_t i = first; i < path.size(); ++i) name += (i > first ? "." : "") + path[i];
-  return name;
+  return without_wrappers(name);
 }
 
-std::shared_ptr<const Checkpoint> read_folder(const std::string& folder) { return Reader(folder).read(); }
+bool has_parts_of_accelerate(const std::string& folder) { return !part_of_accelerate(folder, kWeights).empty(); }
+
+std::shared_ptr<const Checkpoint> read_folder(const std::string& folder) {
+  Reader reader(folder);
+  const std::string weights = part_of_accelerate(folder, kWeights);
+  if (weights.empty()) {
+    reader.add(folder);
+    return reader.finish("PyTorch distributed checkpoint");
+  }
+  reader.add(weights);
+  if (const std::string state = part_of_accelerate(folder, kState); !state.empty()) reader.add(state);
+  reader.note_step(step_of_trainer(folder));
+  return reader.finish("PyTorch distributed checkpoint in accelerate's folders");
+}
 
 }  // namespace drivetrain::dcp

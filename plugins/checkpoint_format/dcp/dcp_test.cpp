@@ -57,6 +57,29 @@ TEST_F(DcpTest, what_pytorch_wrote_is_read_to_the_bit) {
   EXPECT_TRUE(checkpoint->verify().empty());
 }
 
+TEST_F(DcpTest, accelerate_s_two_folders_are_one_checkpoint) {
+  const std::string folder = kGolden + "/accelerate";
+  EXPECT_NE(format_->recognizes(folder).find("accelerate"), std::string::npos);
+  const auto checkpoint = format_->open(folder, "");
+  EXPECT_EQ(checkpoint->facts().find("step")->as_int(), 3) << "of trainer_state.json";
+  EXPECT_EQ(checkpoint->facts().find("updates")->as_int(), 2);
+  const auto expected = SafetensorsFile::open(kGolden + "/zero0.safetensors");
+  const NamedTensors found = read_tensors(*checkpoint);
+  EXPECT_EQ(found.size(), expected.names().size());
+  for (const auto& [name, tensor] : found) EXPECT_TRUE(at::equal(tensor, expected.tensor(name))) << name;
+}
+
+TEST_F(DcpTest, torchtitan_s_flat_keys_are_weights_and_moments_under_meta_s_names) {
+  const auto checkpoint = format_->open(kGolden + "/titan", "");
+  EXPECT_EQ(checkpoint->facts().find("naming")->as_string(), "meta");
+  EXPECT_EQ(checkpoint->facts().find("step")->as_int(), 5);
+  EXPECT_EQ(checkpoint->facts().find("updates")->as_int(), 5);
+  const NamedTensors found = read_tensors(*checkpoint);
+  EXPECT_EQ(found.size(), 3u * (3 + 2 * 9));
+  EXPECT_TRUE(found.contains("model/layers.1.attention.wq.weight"));
+  EXPECT_TRUE(found.contains("optimizer/layers.1.attention.wq.weight.exp_avg_sq"));
+}
+
 TEST_F(DcpTest, what_we_write_comes_back) {
   const at::Tensor a = at::randn({7, 3}), b = at::randn({5});
   Value facts = Value::object();
@@ -111,6 +134,12 @@ TEST_F(DcpTest, keys_of_state_dicts_become_names) {
   EXPECT_EQ(dcp::name_of_path({"optimizer", "state", "wte.weight", "exp_avg"}), "optimizer/wte.weight.exp_avg");
   EXPECT_EQ(dcp::name_of_path({"optimizer", "state", "wte.weight", "step"}), "");
   EXPECT_EQ(dcp::name_of_path(Path{"step"}), "");
+  EXPECT_EQ(dcp::name_of_path({"optimizer", "state.layers.0.wq.weight.exp_avg"}),
+            "optimizer/layers.0.wq.weight.exp_avg");
+  EXPECT_EQ(dcp::name_of_path({"optimizer", "state.layers.0.wq.weight.step"}), "");
+  EXPECT_EQ(dcp::name_of_path({"optimizer", "param_groups.layers.0.wq.weight.lr"}), "");
+  EXPECT_EQ(dcp::name_of_path({"train_state", "step"}), "");
+  EXPECT_EQ(dcp::name_of_path({"model", "_fsdp_wrapped_module.h.0._orig_mod.a"}), "model/h.0.a");
 }
 
 TEST_F(DcpTest, a_name_that_leaves_the_folder_is_refused) {

@@ -4,12 +4,18 @@
 #include <set>
 
 #include <drivetrain/error.h>
+#include <drivetrain/toolkit/text.h>
+
+#include "keys.h"
+#include "plain.h"
 
 namespace drivetrain::deepspeed {
 namespace {
 
 using File = TorchCheckpoint::File;
 using Kind = PickleNode::Kind;
+
+constexpr const char* kPartition = "single_partition_of_fp32_groups";
 
 struct NamedShape {
   std::string name;
@@ -33,11 +39,16 @@ class TagReader {
     for (const std::string& path : files_.model) models_.push_back(TorchFile::open(path));
     for (const std::string& path : files_.optimizer) optimizers_.push_back(TorchFile::open(path));
     if (optimizers_.empty())
-      read_plain();
+      read_whole();
     else
       read_partitions();
     read_frozen();
     read_rest_of_module();
+    name_unknown(*models_.front(), model_root(), keys_of_model_states());
+    if (!optimizers_.empty()) {
+      name_unknown(*optimizers_.front(), optimizers_.front()->root(), keys_of_optim_states());
+      name_unknown(*optimizers_.front(), state_of(0), keys_of_optimizer_state());
+    }
     read_facts();
     made_->finish();
     return made_;
@@ -84,11 +95,20 @@ class TagReader {
     return list;
   }
 
+  // Of the first file of each kind: what the others hold is the same by name.
+  void name_unknown(const TorchFile& file, const PickleNode& node, const std::vector<KeyRow>& table) {
+    const std::vector<std::string> names = unknown_keys(file.tree(), node, table);
+    if (!names.empty())
+      notes_.push_back(concat(file.path(), ": not used, for DeepSpeed has no such keys: ", join(names)));
+  }
+
   // ---- ZeRO: flat partitions
 
   void read_partitions() {
     const PickleTree& tree = optimizers_.front()->tree();
-    stage_ = tree.find(state_of(0), "zero_stage") ? stage_number(tree, *tree.find(state_of(0), "zero_stage")) : 0;
+    const PickleNode* const named = tree.find(state_of(0), "zero_stage");
+    // BF16_Optimizer, which sums gradients in float32, names none: it holds what stage 1 does.
+    stage_ = named ? stage_number(tree, *named) : member(tree, state_of(0), kPartition) ? 1 : 0;
     if (stage_ < 1 || stage_ > 3) throw bad("names ZeRO stage ", stage_, "; 0 to 3 are known");
     check_partition_count();
     std::vector<std::vector<NamedShape>> groups;
@@ -175,7 +195,7 @@ class TagReader {
     for (size_t rank = 0; rank < optimizers_.size(); ++rank) {
       const File& file = optimizers_[rank];
       const PickleTree& tree = file->tree();
-      const auto& flats = tree.list(tree.at(state_of(rank), "single_partition_of_fp32_groups"), "fp32 partitions");
+      const auto& flats = tree.list(tree.at(state_of(rank), kPartition), "fp32 partitions");
       if (group >= flats.size()) throw bad(file->path(), " has partitions of ", flats.size(), " groups only");
       check_alignment(tree, state_of(rank), group);
       const TorchTensor values = file->tensor(*flats[group], "a fp32 partition");
@@ -267,43 +287,10 @@ class TagReader {
 
   // ---- stage 0: whole tensors
 
-  void read_plain() {
-    const File& file = models_.front();
-    std::set<std::string> buffers = buffer_names();
-    std::vector<std::string> params;  // in the order in which the optimizer counts them
-    std::map<std::pair<std::string, int64_t>, std::string> known;
-    for (const auto& [key, value] : model_tree().pairs(model_tree().at(model_root(), "module"), "module")) {
-      const std::string& name = model_tree().text(*key, "a weight's name");
-      if (!TorchFile::is_tensor(*value)) continue;
-      const TorchTensor tensor = file->tensor(*value, name);
-      made_->add_whole("model/" + name, file, tensor);
-      const bool first = known.emplace(std::pair(tensor.data->name, tensor.offset), name).second;
-      if (!buffers.count(name) && first) params.push_back(name);
-    }
-    const PickleNode* optimizer = member(model_tree(), model_root(), "optimizer");
-    if (optimizer) read_plain_moments(*optimizer, params);
-  }
-
-  void read_plain_moments(const PickleNode& optimizer, const std::vector<std::string>& params) {
-    const File& file = models_.front();
-    const auto& groups = model_tree().list(model_tree().at(optimizer, "param_groups"), "param_groups");
-    if (groups.size() != 1) {
-      notes_.push_back(concat(files_.folder, ": the optimizer's state is left out: with ", groups.size(),
-                              " parameter groups the file does not tell which moments are whose"));
-      return;
-    }
-    for (const auto& [key, state] : model_tree().pairs(model_tree().at(optimizer, "state"), "the optimizer's state")) {
-      const int64_t index = model_tree().integer(*key, "a parameter's number");
-      if (index < 0 || static_cast<size_t>(index) >= params.size())
-        throw bad("the optimizer has a parameter ", index, ", the module has ", params.size());
-      const std::string& name = params[static_cast<size_t>(index)];
-      for (const auto& [moment, value] : model_tree().pairs(*state, "the optimizer's state")) {
-        if (moment->kind != Kind::text) continue;
-        if (moment->text == "step") note_step(file->number(*value, "step"));
-        if (moment->text == "step" || !TorchFile::is_tensor(*value)) continue;
-        made_->add_whole(full_name(name, moment->text), file, file->tensor(*value, moment->text));
-      }
-    }
+  void read_whole() {
+    const PlainFigures figures = read_plain(models_.front(), buffer_names(), *made_);
+    updates_ = figures.updates;
+    notes_.insert(notes_.end(), figures.notes.begin(), figures.notes.end());
   }
 
   // ---- what is beside the trained parameters
@@ -334,7 +321,7 @@ class TagReader {
     }
   }
 
-  // Buffers, and second names of shared parameters.
+  // Buffers, frozen parameters, and second names of shared ones.
   void read_rest_of_module() {
     if (const PickleNode* shared = member(model_tree(), model_root(), "shared_params"))
       for (const auto& [key, of] : model_tree().pairs(*shared, "shared_params")) {
@@ -344,10 +331,12 @@ class TagReader {
       }
     const PickleNode* module = member(model_tree(), model_root(), "module");
     if (!module) return;
-    for (const std::string& name : buffer_names()) {
-      const PickleNode* value = model_tree().find(*module, name);
-      if (value && TorchFile::is_tensor(*value) && !made_->contains("model/" + name))
-        made_->add_whole("model/" + name, models_.front(), models_.front()->tensor(*value, name));
+    // Frozen parameters, too: below stage 2 they stand nowhere else. In stage 3 the module holds empty tensors.
+    for (const auto& [key, value] : model_tree().pairs(*module, "module")) {
+      const std::string& name = model_tree().text(*key, "a weight's name");
+      if (!TorchFile::is_tensor(*value) || made_->contains("model/" + name)) continue;
+      const TorchTensor tensor = models_.front()->tensor(*value, name);
+      if (stage_ < 3 || buffer_names().count(name)) made_->add_whole("model/" + name, models_.front(), tensor);
     }
   }
 
@@ -362,7 +351,13 @@ class TagReader {
     facts.set("format",
               concat("DeepSpeed, ZeRO stage ", stage_, ", ", std::max<size_t>(optimizers_.size(), 1), " ranks"));
     facts.set("naming", "hf");
-    facts.set("step", count("global_steps"));
+    const int64_t steps = count("global_steps");
+    if (updates_ > steps)
+      notes_.push_back(
+          concat(files_.folder, ": the optimizer has counted ", updates_, " updates in ", steps,
+                 " steps (DeepSpeed's wrapper for 16 bits makes one of zeros at its start): bias correction ",
+                 "and the schedule of CONFIG go on from ", updates_));
+    facts.set("step", steps);
     facts.set("updates", updates_);
     facts.set("skipped", count("skipped_steps"));
     if (!optimizers_.empty()) read_scaler(facts);

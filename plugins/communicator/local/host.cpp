@@ -11,6 +11,7 @@
 #include <thread>
 
 #include <drivetrain/toolkit/host.h>
+#include <drivetrain/toolkit/host/processors.h>
 
 namespace drivetrain::local {
 namespace {
@@ -55,6 +56,11 @@ std::set<int> own_cores() {
   return cores;
 }
 
+// Ranks that look for each other all the time take it from those that they wait for, where a control group counts it.
+int64_t most_at_once() {
+  return static_cast<int64_t>(std::min(processor_share().quota.value_or(CPU_SETSIZE), double{CPU_SETSIZE}));
+}
+
 // "0,1,5,"
 std::string text_of(const std::set<int>& cores) {
   std::string text;
@@ -92,7 +98,8 @@ Host::Host(const Services& services, const LocalOptions& options)
       options_(options),
       world_size_(services.world_size),
       cores_(own_cores()),
-      spin_(options.spin.value_or(services.world_size <= static_cast<int64_t>(cores_.size()) ? kSpin : 0)),
+      may_spin_(services.world_size <= most_at_once()),
+      spin_(options.spin.value_or(may_spin_ && services.world_size <= static_cast<int64_t>(cores_.size()) ? kSpin : 0)),
       store_(services.store),
       memory_(book_, rank_, most_shared_bytes(services.world_size)),
       by_rank_(static_cast<size_t>(services.world_size)) {
@@ -136,7 +143,7 @@ void Host::note_lost(const std::string& where, const std::vector<int64_t>& membe
 void Host::count_cores(const std::set<int>& cores) {
   cores_.insert(cores.begin(), cores.end());
   const bool all = static_cast<int64_t>(peers_.size()) + 1 == world_size_;
-  if (!options_.spin && all && static_cast<int64_t>(cores_.size()) >= world_size_) spin_ = kSpin;
+  if (!options_.spin && may_spin_ && all && static_cast<int64_t>(cores_.size()) >= world_size_) spin_ = kSpin;
 }
 
 // Waits without a lock: who moves this rank's calls meanwhile may have to meet a rank, too.

@@ -147,6 +147,7 @@ class Host {
   const LocalOptions options_;
   const int64_t world_size_;
   std::set<int> cores_;        // that this rank and those in peers_ may run on
+  const bool may_spin_;        // the control group has time for all ranks at once
   std::atomic<int64_t> spin_;  // may grow when all ranks are known
   Store& store_;
   AddressBook book_;

@@ -8,6 +8,7 @@
 
 #include "hf_config.h"
 #include "megatron_rules.h"
+#include "meta_rules.h"
 #include "units.h"
 
 namespace {
@@ -99,10 +100,11 @@ class Gpt : public Model {
 
   WeightRules weight_rules(const std::string& format) const override {
     if (format == "megatron_core") return gpt::megatron_rules(shape_);
+    if (format == "meta") return gpt::meta_rules(shape_);
     if (format != "hf")
       throw fail(ErrorCode::config,
-                 "model/gpt knows the weight formats \"hf\" (Hugging Face folders) and \"megatron_core\" ",
-                 "(Megatron-LM), not \"", format, "\"");
+                 "model/gpt knows the weight formats \"hf\" (Hugging Face folders), \"megatron_core\" ",
+                 "(Megatron-LM) and \"meta\" (torchtitan's Llama), not \"", format, "\"");
     const gpt::Family family = source_.folder ? source_.folder->family : gpt::family_of(shape_);
     WeightRules rules = gpt::weight_rules(family, shape_);
     rules.config = gpt::write_config(family, shape_, source_.folder ? source_.folder->config : Value());

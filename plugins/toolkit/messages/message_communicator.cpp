@@ -1,10 +1,10 @@
 #include <drivetrain/toolkit/messages/message_communicator.h>
 
 #include <algorithm>
-#include <thread>
 
 #include <drivetrain/error.h>
 #include <drivetrain/plan_context.h>
+#include <drivetrain/toolkit/host/processors.h>
 
 #include "group.h"
 
@@ -42,7 +42,7 @@ MessageCommunicator::MessageCommunicator(const MessageSettings& settings, const 
                                          std::shared_ptr<Carrier> carrier)
     : inside_([&] {
         const auto board = std::make_shared<messages::Board>(settings, services, carrier);
-        const bool cores_to_spare = services.local_size <= std::thread::hardware_concurrency();
+        const bool cores_to_spare = services.local_size <= processor_share().usable();
         const auto engine = std::make_shared<messages::Engine>(board, carrier, cores_to_spare);
         return std::unique_ptr<Inside>(new Inside{settings, services.world_size, carrier, board, engine});
       }()) {}

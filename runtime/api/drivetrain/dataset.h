@@ -30,7 +30,8 @@ struct DatasetFacts {
   bool validation = false;
   bool documents = false;  // a batch may have several documents in a row (Batch::cu_seqlens)
   // An object (files, bytes, hashes) for resolved.json and the log. It is compared between ranks and when a run goes
-  // on; between ranks without the members whose names end in "_mtime_ns": hosts may have copies of a file.
+  // on; between ranks without the members whose names end in "_mtime_ns": hosts may have copies of a file. When a run
+  // goes on such a member does not count if a member "digest" beside it is the same: the file was copied again.
   Value notes;
 };
 
