@@ -49,7 +49,9 @@ std::optional<SeenCall> see_call(CallSeat& seat) {
   const CurrentCall* const call = seat.innermost.load();
   if (!call) return std::nullopt;
   const PluginCall& what = call->call();
-  return SeenCall{call->text(), what.id.starts_with("checkpoint_") || std::string_view(what.hook) == "open"};
+  const bool moves_files = what.id.starts_with("checkpoint_store/") || what.id.starts_with("checkpoint_format/") ||
+                           std::string_view(what.hook) == "open";
+  return SeenCall{call->text(), moves_files};
 }
 
 }  // namespace drivetrain

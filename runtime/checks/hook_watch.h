@@ -1,4 +1,5 @@
-// Ends a run whose plugin does not come back: a thread of its own looks at every plugin call of this process.
+// Ends a run whose plugin does not come back: a thread of its own looks at every plugin call of this process. A call of
+// a checkpoint store or format, and a dataset's `open`, may take as long as it moves bytes of files.
 #pragma once
 
 #include <condition_variable>

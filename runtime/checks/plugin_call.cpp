@@ -52,8 +52,17 @@ std::string keep_trace(const std::string& place, const std::string& trace) {
   return file.empty() ? "" : "\n   the trace is in " + file;
 }
 
+// As much of a text as somebody reads. An exception may bring a whole tensor, or a file.
+std::string readable(const std::string& text) {
+  constexpr size_t kMost = 4000;
+  if (text.size() <= kMost) return text;
+  size_t end = kMost;
+  while (end > 0 && (text[end] & 0xc0) == 0x80) --end;  // not within a character of UTF-8
+  return concat(text.substr(0, end), "... (", text.size() - end, " bytes more)");
+}
+
 Error fault(const std::string& place, const std::string& message) {
-  return fail(ErrorCode::plugin, "in ", place, ": ", message);
+  return fail(ErrorCode::plugin, "in ", place, ": ", readable(message));
 }
 
 constexpr const char* kLess = "Use a smaller micro-batch, model or sequence length";
@@ -127,7 +136,7 @@ Error error_of_current_call() {
   try {
     throw;
   } catch (const Error& e) {
-    return Error(e.code(), without_name(id, e.what())).within(place);
+    return Error(e.code(), readable(without_name(id, e.what()))).within(place);
   } catch (const std::exception& e) {
     if (const auto memory = memory_failure(e))
       return fail(ErrorCode::out_of_memory, "in ", place, ": out of memory", memory->empty() ? "" : ": ", *memory, ". ",

@@ -72,8 +72,17 @@ GroupPtr Mesh::subgroup(const std::string& name, const std::vector<int64_t>& coo
                         const std::string& label) const {
   std::vector<int64_t> members;
   const std::vector<int64_t> line = ranks({name});  // in order of the coordinate
-  for (const int64_t at : coordinates) members.push_back(line.at(at));
+  const auto size = static_cast<int64_t>(line.size());
+  for (const int64_t at : coordinates) {
+    if (at < 0 || at >= size)
+      throw fail(ErrorCode::plugin, "group \"", label, "\" is to have position ", at, " of the axis ", name,
+                 ", which has positions 0 to ", size - 1);
+    members.push_back(line[static_cast<size_t>(at)]);
+  }
   std::sort(members.begin(), members.end());
+  if (std::adjacent_find(members.begin(), members.end()) != members.end())
+    throw fail(ErrorCode::plugin, "group \"", label, "\" is to have a position of the axis ", name,
+               " twice; wanted each once");
   if (std::find(members.begin(), members.end(), rank_) == members.end())
     throw fail(ErrorCode::internal, "rank ", rank_, " asks for group ", label, ", of which it is no member");
   return make_group(members, label);

@@ -2,11 +2,10 @@
 
 #include <fcntl.h>
 #include <spdlog/logger.h>
-#include <spdlog/pattern_formatter.h>
 #include <spdlog/sinks/base_sink.h>
-#include <spdlog/sinks/basic_file_sink.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -14,8 +13,10 @@
 #include <vector>
 
 #include <drivetrain/error.h>
+#include <drivetrain/toolkit/files/own_file.h>
 
 #include "config/printable.h"
+#include "process/guarded_descriptors.h"
 
 namespace drivetrain {
 namespace {
@@ -103,6 +104,26 @@ class ConsoleSink : public spdlog::sinks::base_sink<spdlog::details::null_mutex>
   bool progress_shown_ = false;
 };
 
+// The run's log file. Locked by its owner.
+class FileSink : public spdlog::sinks::base_sink<spdlog::details::null_mutex> {
+ public:
+  FileSink(int descriptor, std::string path) : descriptor_(descriptor), path_(std::move(path)) {}
+  ~FileSink() override { guard_.let_go(), ::close(descriptor_); }
+
+ protected:
+  // One write per line, beside those that other ranks add.
+  void sink_it_(const spdlog::details::log_msg& message) override {
+    std::string text(message.payload.data(), message.payload.size());
+    if (!write_all(descriptor_, text + "\n")) spdlog::throw_spdlog_ex("cannot write to " + path_, errno);
+  }
+  void flush_() override {}
+
+ private:
+  const int descriptor_;
+  GuardedDescriptor guard_{descriptor_};
+  const std::string path_;
+};
+
 class ConsoleLog : public Log {
  public:
   explicit ConsoleLog(const LogSettings& settings)
@@ -133,13 +154,9 @@ class ConsoleLog : public Log {
       throw fail(ErrorCode::io, path,
                  ": is a pipe and no regular file, and the log is written there\n   remove it, or choose another "
                  "folder with --set output_dir=FOLDER");
-    std::shared_ptr<spdlog::sinks::basic_file_sink_st> file;
-    try {
-      file = std::make_shared<spdlog::sinks::basic_file_sink_st>(path);
-    } catch (const spdlog::spdlog_ex& e) {
-      throw fail(ErrorCode::io, "cannot open ", path, " for the log: ", e.what());
-    }
-    file->set_formatter(std::make_unique<spdlog::pattern_formatter>("%v"));
+    const int descriptor = open_to_append(path, O_WRONLY | O_CREAT);
+    if (descriptor < 0) throw fail(ErrorCode::io, "cannot open ", path, " for the log: ", append_problem(path, errno));
+    const auto file = std::make_shared<FileSink>(descriptor, path);
     logger_.sinks() = {file};  // the console has shown the early lines already
     for (const std::string& line : early_) logger_.log(spdlog::level::err, line);
     logger_.sinks() = {console_, file};
@@ -167,7 +184,7 @@ class ConsoleLog : public Log {
   // In one write at its end, beside those of the rank that owns it.
   bool add_to_foreign(const std::string& text) const {
     if (notes_.empty() || !may_note_()) return false;
-    const int file = ::open(notes_.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC | O_NONBLOCK);
+    const int file = open_to_append(notes_, O_WRONLY | O_NONBLOCK);
     if (file < 0) return false;
     const bool written = write_all(file, text);
     ::close(file);

@@ -50,6 +50,7 @@ StoreClient::~StoreClient() {
   wake(bell_);
   thread_.join();
   if (fd_ >= 0) close(fd_);
+  guard_.let_go();
   close(bell_);
 }
 

@@ -21,6 +21,7 @@
 #include <drivetrain/store.h>
 
 #include "internal.h"
+#include "process/guarded_descriptors.h"
 #include "store/socket.h"
 #include "store/wire.h"
 
@@ -93,6 +94,7 @@ class DRIVETRAIN_INTERNAL StoreClient final : public Store {
   const std::string address_;
   const FindServer find_;
   const int bell_;
+  GuardedDescriptor guard_{bell_};
   std::atomic<bool> ending_{false};
   std::atomic<int> fd_{-1};
   FrameCutter frames_{kMostFrame};

@@ -14,6 +14,22 @@ using Shape = std::vector<int64_t>;
 
 Mesh mesh_of(int64_t rank) { return Mesh({{"tp", 2}, {"dp", 3}, {"ep", 2}}, rank, 12, nullptr); }
 
+TEST(MeshGroups, positions_are_each_given_once_and_exist) {
+  const auto said = [](const std::vector<int64_t>& positions) -> std::string {
+    try {
+      mesh_of(0).subgroup("dp", positions, "mine");
+    } catch (const Error& e) {
+      return e.code() == ErrorCode::plugin ? e.what() : "another code";
+    }
+    return "";
+  };
+  EXPECT_EQ(said({0, 1, 0}), "group \"mine\" is to have a position of the axis dp twice; wanted each once");
+  for (const int64_t none : {3, -1})
+    EXPECT_EQ(said({0, none}),
+              concat("group \"mine\" is to have position ", none, " of the axis dp, which has positions 0 to 2"));
+  EXPECT_EQ(said({0}), "");
+}
+
 TEST(LayoutRanges, nothing_split_is_one_range_of_everything) {
   const Layout layout = Layout::whole({5, 7});
   EXPECT_EQ(layout.global_numel(), 35);

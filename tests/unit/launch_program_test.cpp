@@ -100,6 +100,21 @@ TEST_F(ProgramTest, a_missing_or_broken_libtorch_is_named_with_the_remedy) {
   EXPECT_TOLD(broken, "cannot open a library: " + torch() + "/lib/libc10.so");
 }
 
+// As plugins are: whoever can change a library that is loaded can do what this user can.
+TEST_F(ProgramTest, a_libtorch_that_others_can_change_is_refused) {
+  write("torch/version.py", "__version__ = '" DRIVETRAIN_TORCH_RELEASE "'\n");
+  write("torch/lib/libc10.so", "not a library");
+  fs::permissions(folder_ / "torch/lib/libc10.so", fs::perms::others_write, fs::perm_options::add);
+  const Ran file = run_with_this_torch("inspect");
+  EXPECT_EQ(file.code, 2);
+  EXPECT_TOLD(file, "lib/libc10.so is writable by others");
+  fs::permissions(folder_ / "torch/lib/libc10.so", fs::perms::others_write, fs::perm_options::remove);
+  fs::permissions(folder_ / "torch", fs::perms::others_write, fs::perm_options::add);
+  const Ran folder = run_with_this_torch("inspect");
+  EXPECT_EQ(folder.code, 2);
+  EXPECT_TOLD(folder, "torch is writable by others");
+}
+
 TEST_F(ProgramTest, a_program_without_its_library_says_so) {
   fs::create_directories(folder_ / "bin");
   fs::copy_file(DRIVETRAIN_BUILD_DIR "/bin/drivetrain", folder_ / "bin/drivetrain");

@@ -10,6 +10,7 @@
 
 #include "cli/usage_error.h"
 #include "drivetrain/stack_trace.h"
+#include "plugin/trust.h"
 
 namespace drivetrain::program {
 namespace {
@@ -57,6 +58,17 @@ const char* const kRemedy =
     "\n   run tools/quickstart once, which brings it, or set DRIVETRAIN_TORCH to the `torch` folder of a "
     "torch " DRIVETRAIN_TORCH_RELEASE " wheel";
 
+// Whoever can write a library that is loaded here is this user.
+void check_trust(const fs::path& libraries) {
+  FolderTrust looked_at;
+  for (const fs::directory_entry& entry : fs::directory_iterator(libraries)) {
+    if (entry.path().filename().string().find(".so") == std::string::npos) continue;
+    if (const std::string why = trust_problem(entry.path(), looked_at); !why.empty())
+      throw UsageError("DRIVETRAIN_TORCH=" + libraries.parent_path().string() + " is not used: " + why +
+                       "\n   a library that others can change could do all that you can");
+  }
+}
+
 fs::path torch_folder() {
   const char* const chosen = std::getenv("DRIVETRAIN_TORCH");
   const fs::path folder = chosen && *chosen ? chosen : DRIVETRAIN_TORCH_FOLDER;
@@ -69,6 +81,7 @@ fs::path torch_folder() {
   if (release.substr(0, release.find('+')) != DRIVETRAIN_TORCH_RELEASE)
     throw UsageError("LibTorch at " + said + " is " + (release.empty() ? "of an unknown release" : release) +
                      "; this build needs " + DRIVETRAIN_TORCH_RELEASE + kRemedy);
+  if (chosen && *chosen) check_trust(folder / "lib");
   return fs::absolute(folder);
 }
 
@@ -128,6 +141,7 @@ int run_in_library(const cli::Arguments& arguments) {
     throw UsageError(library_path(kName).string() + " is not the library of this program: build or install both again");
   tell_plugin_calls(reinterpret_cast<CurrentCall>(dlsym(library, "drivetrain_current_call")),
                     reinterpret_cast<CurrentCall>(dlsym(library, "drivetrain_any_call")));
+  tell_guarded_descriptors(reinterpret_cast<GuardsDescriptor>(dlsym(library, "drivetrain_guards_descriptor")));
   const ExitWatch watch;
   return run(arguments);
 }

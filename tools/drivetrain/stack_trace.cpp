@@ -1,13 +1,16 @@
 #include "drivetrain/stack_trace.h"
 
 #include <cxxabi.h>
+#include <dlfcn.h>
 #include <execinfo.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <exception>
+#include <filesystem>
 #include <iostream>
 #include <new>
 #include <string>
@@ -22,6 +25,12 @@ namespace {
 constexpr int kFrames = 64;
 pid_t watched_process = 0;  // whose exit() is told
 CurrentCall current_call = nullptr, any_call = nullptr;
+GuardsDescriptor guards_descriptor = nullptr;
+
+// The call of libc's `_exit`, which this program takes the place of (below).
+[[noreturn]] void leave(int code) {
+  for (;;) syscall(SYS_exit_group, code);
+}
 
 void say(const char* text) {
   const ssize_t ignored = write(STDERR_FILENO, text, std::strlen(text));
@@ -63,7 +72,29 @@ bool wants_traces() {
       std::string("drivetrain: error: in ") + call + ": " + thrown.substr(0, thrown.find('\n')) +
       "\n   what a destructor throws cannot be caught: the run ends here. Leave out the plugin, or mend it\n");
   say(text.c_str());
-  _exit(3);
+  leave(3);
+}
+
+// The library of a plugin whose code is on this stack, the innermost; empty: none. Plugins are opened from copies in
+// memory, whose name the link of their descriptor has.
+std::string plugin_on_stack() {
+  void* frames[kFrames];
+  const int count = backtrace(frames, kFrames);
+  for (int i = 0; i < count; ++i) {
+    Dl_info info = {};
+    if (dladdr(frames[i], &info) == 0 || !info.dli_fname) continue;
+    void* const library = dlopen(info.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
+    if (!library) continue;
+    const bool is_plugin = dlsym(library, "drivetrain_plugin") != nullptr;
+    dlclose(library);
+    if (!is_plugin) continue;
+    std::error_code unknown;
+    const std::filesystem::path link = std::filesystem::read_symlink(info.dli_fname, unknown);
+    std::string name = (unknown ? std::filesystem::path(info.dli_fname) : link).filename().string();
+    name = name.substr(0, name.find(' '));  // "memfd:NAME (deleted)"
+    return name.starts_with("memfd:") ? name.substr(6) : name;
+  }
+  return "";
 }
 
 bool is_out_of_memory() {
@@ -85,7 +116,16 @@ bool is_out_of_memory() {
     say("drivetrain: error: out of memory before the run began\n   raise the limit of address space (`ulimit -v`; a "
         "run takes "
         "1 GB and what the model needs), or free some memory\n");
-    _exit(4);
+    leave(4);
+  }
+  if (const std::string plugin = plugin_on_stack(); !plugin.empty()) {
+    const std::string thrown = description_of_current_exception();
+    if (wants_traces()) print_stack();
+    say(drivetrain::printable("drivetrain: error: in " + plugin +
+                              ", on a thread of its own: " + thrown.substr(0, thrown.find('\n')) +
+                              "\n   nobody can catch that: the run ends here. Leave out the plugin, or mend it\n")
+            .c_str());
+    leave(3);
   }
   const std::string text =
       drivetrain::printable("drivetrain: internal error, please report it: " + description_of_current_exception());
@@ -93,7 +133,7 @@ bool is_out_of_memory() {
   say((text + "\n").c_str());
   const size_t first_line = text.find('\n');
   if (first_line != std::string::npos) say((text.substr(0, first_line) + "\n").c_str());
-  _exit(1);
+  leave(1);
 }
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // these explain crashes better
@@ -134,20 +174,31 @@ void on_question(int) {
   say(": has not returned, while the other ranks waited for it until their time-out\n   the plugin hangs there: leave "
       "it "
       "out, or mend it\n");
-  _exit(kDidNotGoOn);
+  leave(kDidNotGoOn);
 }
 
-void on_exit_by_others(int code, void*) {
-  if (watched_process != getpid()) return;  // the run is over, or this is a child of somebody's
+[[noreturn]] void blame_exit(const char* function, int code) {
   std::cout.flush();
   char call[512];
   const bool in_plugin = current_call && current_call(call, sizeof call);
-  say((std::string("drivetrain: error: ") + (in_plugin ? std::string("in ") + call + ": " : "") +
-       "exit() was called with code " + std::to_string(code) +
+  say((std::string("drivetrain: error: ") + (in_plugin ? std::string("in ") + call + ": " : "") + function +
+       "() was called with code " + std::to_string(code) +
        " before the run was done\n   a plugin, or a library that it brings, must throw and not end the process\n")
           .c_str());
-  _exit(code == 0 ? 3 : code);
+  leave(code == 0 ? 3 : code);
 }
+
+void on_exit_by_others(int code, void*) {
+  if (watched_process == getpid()) blame_exit("exit", code);  // else the run is over, or this is a child of somebody's
+}
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+// Whoever leaves with 0 in the middle of a run makes it look done. Other codes tell that something was wrong.
+[[noreturn]] void leave_if_allowed(const char* function, int code) {
+  if (code == 0 && watched_process == getpid()) blame_exit(function, code);
+  leave(code);
+}
+#endif
 
 }  // namespace
 
@@ -168,6 +219,27 @@ void install_stack_traces() {
   signal(SIGUSR2, SIG_IGN);  // a question to ranks that train, which comes to all processes of a run
 }
 
+void tell_guarded_descriptors(GuardsDescriptor guards) { guards_descriptor = guards; }
+
+void refuse_closing(unsigned first, unsigned last) {
+  if (!guards_descriptor || !guards_descriptor(first, last)) return;
+  char call[512];
+  if (watched_process != getpid() || !current_call || !current_call(call, sizeof call)) return;
+  say("drivetrain: error: in "), say(call);
+  say(": closes descriptors of the run that are not its own\n   a plugin must close those alone that it has opened\n");
+  leave(3);
+}
+
 void tell_plugin_calls(CurrentCall current, CurrentCall any) { current_call = current, any_call = any; }
 
 }  // namespace drivetrain::program
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // these have their own
+// Libraries that are opened later look for these names in the program first.
+extern "C" [[noreturn]] __attribute__((visibility("default"))) void _exit(int code) {
+  drivetrain::program::leave_if_allowed("_exit", code);
+}
+extern "C" [[noreturn]] __attribute__((visibility("default"))) void _Exit(int code) noexcept {
+  drivetrain::program::leave_if_allowed("_Exit", code);
+}
+#endif

@@ -17,9 +17,15 @@ void install_stack_traces();
 // False if there is none. Safe in a handler of signals.
 using CurrentCall = bool (*)(char* text, size_t size);
 void tell_plugin_calls(CurrentCall current_call, CurrentCall any_call);
+// The same for whether one of these descriptors is the run's own.
+using GuardsDescriptor = bool (*)(unsigned first, unsigned last);
+void tell_guarded_descriptors(GuardsDescriptor guards);
+// Before a thread closes these: a plugin that would close the run's own ends the run, with code 3, and is named.
+void refuse_closing(unsigned first, unsigned last);
 
 // As long as it lives nobody else may end the process by exit(): that would look like a run that is done. It is told,
-// with the plugin if one was being called, and the exit code is 3 in place of 0; other codes stay. `_exit` passes by.
+// with the plugin if one was being called, and the exit code is 3 in place of 0; other codes stay. So is `_exit`, which
+// the program has in the place of libc's.
 class ExitWatch {
  public:
   ExitWatch();

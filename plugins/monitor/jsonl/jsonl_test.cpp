@@ -1,5 +1,9 @@
 // monitor/jsonl: lines as the events say them, on disk at once; errors that name the file.
 #include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
 
 #include <drivetrain/monitor.h>
 
@@ -61,6 +65,50 @@ TEST_F(Jsonl, a_run_that_goes_on_replaces_the_lines_of_the_steps_that_it_does_ag
   for (const int64_t n : {1, 2}) wanted += step(n, 10.0 + static_cast<double>(n)).data.to_json() + "\n";
   for (const int64_t n : {3, 4}) wanted += step(n, 30.0 + static_cast<double>(n)).data.to_json() + "\n";
   EXPECT_EQ(folder.text("metrics.jsonl"), wanted);
+}
+
+// What a power cut leaves: zeros where blocks were, half a line, a line without its end.
+TEST_F(Jsonl, what_is_torn_is_told_and_goes_and_so_is_what_is_missing) {
+  std::string text;
+  for (const int64_t n : {1, 2, 5}) text += step(n, 1).data.to_json() + "\n";
+  const std::string whole = text;
+  text.insert(step(1, 1).data.to_json().size() + 1, std::string(20, '\0') + "\n");
+  text += "oss\":1.5}\n" + step(6, 1).data.to_json().substr(0, 9);
+  std::ofstream(folder.path("metrics.jsonl"), std::ios::binary) << text;
+  Event event = begin(folder.path());
+  event.data.set("first_step", 8);
+  monitor->on_event(event);
+  EXPECT_EQ(folder.text("metrics.jsonl"), whole);
+  ASSERT_EQ(host.log.warnings.size(), 2u);
+  EXPECT_NE(host.log.warnings[0].find("metrics.jsonl: 3 lines are no JSON"), std::string::npos) << host.log.warnings[0];
+  EXPECT_NE(host.log.warnings[1].find("lines of steps are missing: 3-4, 6-7"), std::string::npos)
+      << host.log.warnings[1];
+  monitor->on_event(step(8, 2));
+  EXPECT_EQ(folder.text("metrics.jsonl"), whole + step(8, 2).data.to_json() + "\n");
+}
+
+TEST_F(Jsonl, lines_without_a_step_are_not_ours_and_stay) {
+  const std::string note = "{\"note\":\"by hand\"}\n", first = step(1, 1).data.to_json() + "\n";
+  std::ofstream(folder.path("metrics.jsonl"), std::ios::binary) << first + note + step(2, 1).data.to_json() + "\n";
+  Event event = begin(folder.path());
+  event.data.set("first_step", 2);
+  monitor->on_event(event);
+  EXPECT_EQ(folder.text("metrics.jsonl"), first + note);
+  EXPECT_TRUE(host.log.warnings.empty());
+}
+
+TEST_F(Jsonl, a_link_of_another_user_is_not_followed) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can make a link of another user";
+  std::ofstream(folder.path("victim")) << "mine";
+  for (const char* const target : {"victim", "not there yet"}) {
+    std::filesystem::remove(folder.path("metrics.jsonl"));
+    std::filesystem::create_symlink(folder.path(target), folder.path("metrics.jsonl"));
+    ASSERT_EQ(lchown(folder.path("metrics.jsonl").c_str(), 65534, 65534), 0);
+    const std::string said = error_of([&] { monitor->on_event(begin(folder.path())); });
+    EXPECT_NE(said.find("a symbolic link of user 65534, which is not followed"), std::string::npos) << said;
+  }
+  EXPECT_EQ(folder.text("victim"), "mine");
+  EXPECT_FALSE(std::filesystem::exists(folder.path("not there yet")));
 }
 
 TEST_F(Jsonl, a_run_that_begins_again_replaces_all_lines) {
