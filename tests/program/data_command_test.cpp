@@ -84,7 +84,7 @@ TEST_F(DataCommand, what_a_tokenizer_file_has_and_nobody_knows_is_refused_by_nam
   refused(R"("behavior":"Isolated")", R"("behavior":"MergedWithNext")", {"pre_tokenizer", "MergedWithNext"});
   refused(R"(\\p{N}{1,3})", R"(\\p{Han}+)", {"pre_tokenizer", "\\p{Han}"});
   refused(R"("dropout":null)", R"("dropout":0.1)", {"model", "\"dropout\" is 0.1"});
-  refused(R"("byte_fallback":false)", R"("byte_fallback":true)", {"model", "byte_fallback"});
+  refused(R"("byte_fallback":false)", R"("byte_fallback":true)", {"pre_tokenizer", "byte_fallback", "Metaspace"});
   refused(R"("ignore_merges":true)", R"("ignore_order":true)", {"model", "ignore_order"});
   refused(R"("type":"BPE")", R"("type":"WordPiece")", {"model", "WordPiece"});
   refused(R"("lstrip":false)", R"("rstripes":false)", {"added_tokens", "rstripes"});
