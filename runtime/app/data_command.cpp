@@ -35,6 +35,15 @@ TextFormat text_format(const std::string& word) {
   return word.starts_with("json") ? TextFormat::json_lines : TextFormat::text;
 }
 
+std::string begin_text(const OpenedTokenizer& opened) {
+  std::string tokens;
+  opened.tokenizer->decode(opened.facts.prefix, tokens);
+  std::string ids;
+  for (const int32_t id : opened.facts.prefix) ids += concat(ids.empty() ? "" : ", ", id);
+  return concat("every document begins with token ", ids, " (", printable(tokens),
+                "), as the tokenizer's files say; --no-bos leaves it out");
+}
+
 int prepare_command(const cli::Arguments& arguments) {
   const TokenizerPlace place(arguments);
   PrepareRequest request;
@@ -49,6 +58,12 @@ int prepare_command(const cli::Arguments& arguments) {
     throw fail(ErrorCode::config, "--output: wants a prefix for the names of the files, such as data/wiki");
   const OpenedTokenizer opened = place.readers.open(arguments.text("--tokenizer"));
   if (request.append_eod) request.eod = end_of_document(opened, arguments.text("--eod"));
+  if (!arguments.has("--no-bos")) request.begin = opened.facts.prefix;
+  if (!opened.facts.prefix.empty())
+    place.log->info(request.begin.empty()
+                        ? "--no-bos: documents lack what the tokenizer's files put in front of texts, "
+                          "and `generate` and `evaluate` begin with"
+                        : begin_text(opened));
   const PrepareResult done = prepare(request, opened, *place.log);
   const double rate = static_cast<double>(done.text_bytes - done.skipped_bytes) / 1e6 / done.seconds;
   std::cout << printable(concat(

@@ -7,6 +7,7 @@
 
 #include <drivetrain/toolkit/text.h>
 
+#include "app/text_tokens.h"
 #include "config/printable.h"
 #include "config/suggest.h"
 #include "data_tools/open_tokenizer.h"
@@ -21,12 +22,6 @@ namespace fs = std::filesystem;
 bool is_file(const std::string& path) {
   std::error_code unknown;
   return fs::is_regular_file(path, unknown);
-}
-
-// The run's configuration; null for a folder that is no run's.
-Value config_of(const std::string& folder) {
-  const std::string path = folder + "/resolved.json";
-  return is_file(path) ? read_json_file(path) : Value();
 }
 
 const Value* sets_of(const Value& config) {
@@ -120,8 +115,8 @@ void add_tokenizer(EvalSet& set, const std::string& folder, const std::string& n
   const TokenizerReaders readers(registry, services);
   if (!named.empty()) return name_tokenizer(set, named, readers);
   if (option_of(set, "tokenizer")) return;
-  if (const Value config = config_of(folder); config.find("tokenizer"))
-    return set.set_option("tokenizer", *config.find("tokenizer"));
+  const Value config = run_config(folder);
+  if (const Value* section = tokenizer_section(config)) return set.set_option("tokenizer", *section);
   for (const fs::path& place : {fs::path(folder), fs::path(folder) / "final"})
     if (readers.recognized(place.string())) return name_tokenizer(set, place.string(), readers);
 }
@@ -135,7 +130,7 @@ void EvalSet::set_option(const std::string& key, Value value) {
 }
 
 EvalSet find_eval_set(const std::string& folder, const std::string& wanted, const Registry& registry) {
-  const Value config = config_of(folder);
+  const Value config = run_config(folder);
   EvalSet set = read_set(folder, wanted, config, registry);
   const Value* const facts = config.find("_resolved");
   const Value* const length = facts ? facts->find("seq_length") : nullptr;

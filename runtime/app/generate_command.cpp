@@ -4,11 +4,13 @@
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 
+#include <algorithm>
 #include <cmath>
 #include <iostream>
 
 #include "app/commands.h"
 #include "app/text_tokens.h"
+#include "config/printable.h"
 #include "memory/cpu_allocator.h"
 #include "rendezvous/rendezvous.h"
 #include "run/inference.h"
@@ -64,16 +66,19 @@ void sample_bytes(const Sampler& sampler, const std::string& prompt) {
 }
 
 // Ends before --tokens where the model says that the text is over.
-void sample_text(const Sampler& sampler, const std::string& prompt, const OpenedTokenizer& opened) {
-  std::vector<int32_t> ids = opened.facts.prefix;
+void sample_text(const Sampler& sampler, const std::string& prompt, const OpenedTokenizer& opened,
+                 const TextEnds& text) {
+  std::vector<int32_t> ids;
   opened.tokenizer->encode(prompt, ids);
+  const bool begun = ids.size() >= text.begin.size() && std::equal(text.begin.begin(), text.begin.end(), ids.begin());
+  if (!begun) ids.insert(ids.begin(), text.begin.begin(), text.begin.end());
   if (ids.empty()) throw fail(ErrorCode::config, "generate: the prompt has no token in ", opened.id);
   std::vector<int64_t> tokens(ids.begin(), ids.end());
   TextStream stream(*opened.tokenizer, std::move(ids));
   say(prompt);
   for (int64_t i = 0; i < sampler.to_add; ++i) {
     tokens.push_back(next_token(sampler.model, tokens, i, sampler.temperature, opened.facts.vocab_size));
-    if (tokens.back() == opened.facts.eos || tokens.back() == opened.facts.eod) break;
+    if (text.ends.contains(tokens.back())) break;
     say(stream.add(static_cast<int32_t>(tokens.back())));
   }
   say(stream.rest());
@@ -95,13 +100,15 @@ int generate_command(const cli::Arguments& arguments) {
   const TokenizerReaders readers(registry, services);
   const auto tokenizer = tokenizer_of(folder, arguments.text("--tokenizer"), model.model().facts().vocab_size, readers);
   const Sampler sampler{model, temperature, to_add};
-  if (tokenizer)
-    sample_text(sampler, prompt, *tokenizer);
-  else if (model.model().byte_vocabulary())
+  if (tokenizer) {
+    sample_text(sampler, prompt, *tokenizer, text_ends(folder, *tokenizer));
+  } else if (model.model().byte_vocabulary()) {
+    std::cerr << printable(folder) << " names no tokenizer: tokens are taken for bytes" << std::endl;
     sample_bytes(sampler, prompt);
-  else
+  } else {
     throw fail(ErrorCode::config, folder, " has a vocabulary of ", model.model().facts().vocab_size,
                " tokens and holds no tokenizer\n   give the one that the model was trained with: --tokenizer FOLDER");
+  }
   std::cout << std::endl;
   if (!std::cout) throw Error(ErrorCode::io, "cannot write the sample to standard output");
   return 0;

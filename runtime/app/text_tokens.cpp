@@ -13,16 +13,38 @@ namespace fs = std::filesystem;
 // Models have room for more ids than their tokenizer has, so that shapes are multiples of something.
 constexpr int64_t kMostSpareIds = 1024;
 
+bool is_file(const fs::path& path) {
+  std::error_code unknown;
+  return fs::is_regular_file(path, unknown);
+}
+
+bool names_plugin(const Value* section) { return section && (section->is_object() || section->is_string()); }
+
+// The first key "tokenizer" of sections within sections: a dataset may have another one as its source.
+const Value* tokenizer_within(const Value& section) {
+  if (!section.is_object()) return nullptr;
+  if (const Value* own = section.find("tokenizer"); names_plugin(own)) return own;
+  for (const Value::Member& member : section.members())
+    if (const Value* found = tokenizer_within(member.value)) return found;
+  return nullptr;
+}
+
+// A number, a list of numbers, or nothing.
+template <class Take>
+void each_id(const Value* ids, const Take& take) {
+  if (!ids) return;
+  if (ids->is_int()) take(ids->as_int());
+  if (!ids->is_array()) return;
+  for (const Value& id : ids->items())
+    if (id.is_int()) take(id.as_int());
+}
+
 std::optional<OpenedTokenizer> find(const std::string& folder, const std::string& named,
                                     const TokenizerReaders& readers) {
   if (!named.empty()) return readers.open(named);
-  std::error_code unknown;
-  const std::string resolved = fs::path(folder) / "resolved.json";
-  if (fs::is_regular_file(resolved, unknown)) {
-    const Value config = read_json_file(resolved);
-    const Value* section = config.find("tokenizer");
-    if (section && (section->is_object() || section->is_string())) return readers.open_section(*section, resolved);
-  }
+  const Value config = run_config(folder);
+  if (const Value* section = tokenizer_section(config))
+    return readers.open_section(*section, fs::path(folder) / "resolved.json");
   for (const fs::path& place : {fs::path(folder), fs::path(folder) / "final"})
     if (readers.recognized(place.string())) return readers.open(place.string());
   return std::nullopt;
@@ -47,6 +69,35 @@ std::string valid(const std::string& text) {
 }
 
 }  // namespace
+
+Value run_config(const std::string& folder) {
+  const fs::path path = fs::path(folder) / "resolved.json";
+  return is_file(path) ? read_json_file(path) : Value();
+}
+
+const Value* tokenizer_section(const Value& config) {
+  if (const Value* own = config.find("tokenizer"); names_plugin(own)) return own;
+  const Value* const dataset = config.find("dataset");
+  return dataset ? tokenizer_within(*dataset) : nullptr;
+}
+
+TextEnds text_ends(const std::string& folder, const OpenedTokenizer& tokenizer) {
+  TextEnds text{tokenizer.facts.prefix, {}};
+  const auto ends = [&](int64_t id) { text.ends.insert(id); };
+  if (tokenizer.facts.eos) ends(*tokenizer.facts.eos);
+  if (tokenizer.facts.eod) ends(*tokenizer.facts.eod);
+  for (const fs::path& place : {fs::path(folder), fs::path(folder) / "final"})
+    if (const fs::path path = place / "generation_config.json"; is_file(path))
+      each_id(read_json_file(path).find("eos_token_id"), ends);
+  const Value config = run_config(folder);
+  const Value* const facts = config.find("_resolved");
+  if (!facts) return text;
+  each_id(facts->find("end_tokens"), ends);
+  const Value* const begin = facts->find("begin_tokens");
+  if (begin) text.begin.clear();
+  each_id(begin, [&](int64_t id) { text.begin.push_back(static_cast<int32_t>(id)); });
+  return text;
+}
 
 std::optional<OpenedTokenizer> tokenizer_of(const std::string& folder, const std::string& named, int64_t vocab_size,
                                             const TokenizerReaders& readers) {

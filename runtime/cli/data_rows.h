@@ -38,7 +38,7 @@ inline constexpr Option kDataPrepare[] = {
      .otherwise = "auto"},
     {.name = "--json-key",
      .value = "KEY",
-     .help = "where the text is in a line of JSON",
+     .help = "where the text is in a line of JSON; a.b is the key b of the object a",
      .takes = Takes::text,
      .otherwise = "text"},
     {.name = "--append-eod", .help = "end every document with the token that separates documents"},
@@ -46,6 +46,8 @@ inline constexpr Option kDataPrepare[] = {
      .value = "TOKEN",
      .help = "that token, where the tokenizer's files do not say it; implies --append-eod",
      .takes = Takes::text},
+    {.name = "--no-bos",
+     .help = "leave out what the tokenizer's files put in front of every text; else each document begins with it"},
     {.name = "--skip-broken", .help = "leave out lines that are no JSON or have no text, and count them"},
     whole("--threads", "threads that encode; default: all cores"),
     kPluginPath};

@@ -19,6 +19,8 @@ namespace drivetrain {
 namespace {
 
 constexpr int64_t kIgnored = -100;
+// To say where rows come from may take a look through a file, and nobody reads more of such lines.
+constexpr int64_t kMostOrigins = 32;
 
 struct IdCheck {
   const char* what;  // "token", "label"
@@ -97,6 +99,7 @@ struct Feed::Impl {
     Batch batch;
     std::exception_ptr failure;
     std::shared_ptr<StateCopy> state = nullptr;  // with the last batch of a step
+    std::string origin = {};                     // of a batch without a label that counts
   };
   std::shared_ptr<Dataset> dataset;
   FeedPlan plan;
@@ -104,11 +107,18 @@ struct Feed::Impl {
   std::thread thread;
   std::atomic<bool> stopping = false, done = false;
   std::shared_ptr<StateCopy> consumed;  // main thread
+  std::string origin;                   // main thread
+  int64_t origins = 0;                  // asked for
 
   std::shared_ptr<StateCopy> copy_state() {
     auto copy = std::make_shared<StateCopy>();
     plugin_call({plan.dataset, "state"}, [&] { dataset->state(*copy); });
     return copy;
+  }
+
+  std::string origin_of(const BatchRequest& request) {
+    if (++origins > kMostOrigins) return {};
+    return plugin_call({plan.dataset, "origin"}, [&] { return dataset->origin(request); });
   }
 
   // `last`: of all that belongs to a step of the run.
@@ -121,7 +131,8 @@ struct Feed::Impl {
       request.rows = plan.micro_batch_size;
       Batch batch = read_checked(*dataset, plan, request);
       const bool ends_step = last && a + 1 == plan.accumulation;
-      queue.push({std::move(batch), nullptr, ends_step ? copy_state() : nullptr});
+      std::string origin = batch.valid_tokens == 0 ? origin_of(request) : "";
+      queue.push({std::move(batch), nullptr, ends_step ? copy_state() : nullptr, std::move(origin)});
     }
   }
 
@@ -167,8 +178,11 @@ Batch Feed::next() {
   impl_->queue.pop(item);
   if (item.failure) std::rethrow_exception(item.failure);
   if (item.state) impl_->consumed = std::move(item.state);
+  impl_->origin = std::move(item.origin);
   return std::move(item.batch);
 }
+
+const std::string& Feed::origin_without_labels() const { return impl_->origin; }
 
 void Feed::state(StateVisitor& visitor) {
   if (impl_->consumed) impl_->consumed->show(visitor);

@@ -32,6 +32,8 @@ class Feed {
   ~Feed();  // stops the thread
   // The next micro-batch of the walk: accumulation 0, 1, ... of a step, then those of its evaluation batches.
   Batch next();
+  // Where the rows of the micro-batch come from that `next` gave last, if no label of it counts and the dataset knows.
+  const std::string& origin_without_labels() const;
   // The dataset's state as it was when the last step whose batches `next` has all given was read: what follows is read
   // again. Before the first such step, and for a dataset that shows nothing: nothing is shown.
   void state(StateVisitor& visitor);

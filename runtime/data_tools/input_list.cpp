@@ -104,6 +104,12 @@ std::vector<std::string> texts_of_pattern(const std::string& pattern, const std:
 
 // 0 if there is none.
 char first_byte_of_text(const std::string& path) {
+  if (const Packing packing = packing_of(path); packing != Packing::none) {
+    std::string text;
+    UnpackedFile(path, packing).read(text, BlockWindow::kBytes);
+    const size_t at = text.find_first_not_of(" \t\r\n", text.starts_with("\xef\xbb\xbf") ? 3 : 0);
+    return at == std::string::npos ? '\0' : text[at];
+  }
   const OpenFile file(path);
   BlockWindow window(file);
   const bool marked =
@@ -127,17 +133,20 @@ bool has_json_lines(const std::string& path, const std::string& ending, TextForm
 }
 
 TextInput input_of(const std::string& path, TextFormat format) {
-  const std::string ending = lower_case(fs::path(path).extension().string());
-  for (const char* packed : {".gz", ".zst", ".bz2", ".xz", ".zip", ".parquet", ".arrow"})
+  const Packing packing = packing_of(path);
+  const std::string own = packing == Packing::none ? path : fs::path(path).replace_extension("").string();
+  const std::string ending = lower_case(fs::path(own).extension().string());
+  for (const char* packed : {".bz2", ".xz", ".zip", ".parquet", ".arrow"})
     if (ending == packed)
       throw fail(ErrorCode::config, "--input ", path, ": files of type ", packed, " are not read in this version\n",
-                 "   unpack it to JSON lines or plain text first");
+                 "   unpack it to JSON lines or plain text, or pack it as .gz or .zst");
   struct stat facts = {};
   if (stat(path.c_str(), &facts) != 0) throw file_error(path, "look at it", errno);
   TextInput input;
   input.path = absolute_path(path);
   input.bytes = static_cast<uint64_t>(facts.st_size);
   input.modified_ns = facts.st_mtim.tv_sec * 1'000'000'000 + facts.st_mtim.tv_nsec;
+  input.packing = packing;
   input.json_lines = has_json_lines(path, ending, format);
   return input;
 }

@@ -72,9 +72,11 @@ class BlockEncoder {
     }
   }
   void add(std::string_view text, Work& work) const {
-    const size_t before = work.ids.size();
+    const size_t before = work.ids.size(), begun = before + request_.begin.size();
+    work.ids.insert(work.ids.end(), request_.begin.begin(), request_.begin.end());
     tokenizer_.encode(text, work.ids);
-    if (work.ids.size() == before) {
+    if (work.ids.size() == begun) {
+      work.ids.resize(before);
       ++work.empty;
       return;
     }
@@ -105,6 +107,7 @@ class Output {
       begin = end;
     }
     progress_.counts.empty += work.empty, progress_.counts.broken += work.broken;
+    progress_.counts.text_bytes += work.bytes;
     if (!work.problem.empty()) {
       --progress_.counts.broken;
       throw fail(ErrorCode::io, work.problem, "\n   mend the line, or leave such lines out: --skip-broken");
@@ -150,6 +153,9 @@ Value identity_of(const PrepareRequest& request, const std::vector<TextInput>& i
   identity.set("tokenizer", tokenizer_identity(opened));
   identity.set("format", text_format_words(request.format));
   identity.set("json_key", request.json_key);
+  Value::Array begin;
+  for (const int32_t id : request.begin) begin.emplace_back(int64_t{id});
+  identity.set("begin", std::move(begin));
   identity.set("eod", request.append_eod ? Value(int64_t{request.eod}) : Value());
   identity.set("type", type.name);
   return identity;
@@ -246,8 +252,7 @@ PrepareResult prepare(const PrepareRequest& request, const OpenedTokenizer& open
   TokenWriter::give_names(request.output);
   system_file_calls().remove_file(progress_path(request.output));
   PrepareResult result = done.counts;
-  result.text_bytes = bytes_before(inputs, {inputs.size(), 0, 0});
-  result.skipped_bytes = skipped;
+  result.skipped_bytes = before ? before->counts.text_bytes : 0;
   result.seconds = seconds_since(begin);
   result.type = type.name;
   return result;

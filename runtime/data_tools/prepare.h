@@ -20,6 +20,7 @@ struct PrepareRequest {
   TextFormat format = TextFormat::automatic;
   std::string json_key = "text";
   bool json_key_given = false;  // then an input has to use it, as it has to use skip_broken
+  std::vector<int32_t> begin;   // in front of every document
   bool append_eod = false;
   int32_t eod = 0;
   bool skip_broken = false;
@@ -31,7 +32,7 @@ struct PrepareRequest {
 
 struct PrepareResult {
   uint64_t documents = 0, tokens = 0, empty = 0, broken = 0;
-  uint64_t text_bytes = 0;     // of all inputs
+  uint64_t text_bytes = 0;     // of all inputs, unpacked
   uint64_t skipped_bytes = 0;  // of these, what an earlier preparation had done
   double seconds = 0;
   std::string type;

@@ -29,7 +29,8 @@ void check_place(const PrepareProgress& progress, const std::vector<TextInput>& 
   if (place.file > inputs.size())
     throw damaged("\"file\" is ", place.file, ", and there are ", inputs.size(), " inputs");
   const uint64_t bytes = place.file < inputs.size() ? inputs[place.file].bytes : 0;
-  if (place.offset > bytes)
+  const bool packed = place.file < inputs.size() && inputs[place.file].packing != Packing::none;
+  if (!packed && place.offset > bytes)
     throw damaged("\"offset\" is ", place.offset, ", and input ", place.file, " has ", bytes, " bytes");
   if (place.line > place.offset) throw damaged("\"line\" is ", place.line, ", and \"offset\" ", place.offset);
   if (progress.counts.documents > progress.counts.tokens)  // every document has a token
@@ -72,6 +73,8 @@ std::optional<PrepareProgress> load_progress(const std::string& prefix, const Va
   progress.place = {count(file, "file", path), count(file, "offset", path), count(file, "line", path)};
   progress.counts.documents = count(file, "documents", path), progress.counts.tokens = count(file, "tokens", path);
   progress.counts.empty = count(file, "empty", path), progress.counts.broken = count(file, "broken", path);
+  const Value* const text = file.find("text_bytes");
+  progress.counts.text_bytes = text ? count(file, "text_bytes", path) : 0;
   check_place(progress, inputs, path);
   const Value* complete = file.find("complete");
   progress.complete = complete && complete->is_bool() && complete->as_bool();
@@ -86,6 +89,7 @@ void save_progress(const std::string& prefix, const Value& identity, const Prepa
   put("file", progress.place.file), put("offset", progress.place.offset), put("line", progress.place.line);
   put("documents", progress.counts.documents), put("tokens", progress.counts.tokens);
   put("empty", progress.counts.empty), put("broken", progress.counts.broken);
+  put("text_bytes", progress.counts.text_bytes);
   file.set("complete", progress.complete);
   FileCalls& calls = system_file_calls();
   const std::string path = progress_path(prefix), part = path + ".part";

@@ -17,7 +17,7 @@ std::string time_text(double seconds) {
 }  // namespace
 
 uint64_t bytes_before(const std::vector<TextInput>& inputs, const InputPlace& place) {
-  uint64_t bytes = place.offset;
+  uint64_t bytes = place.file < inputs.size() ? std::min(place.offset, inputs[place.file].bytes) : 0;
   for (size_t i = 0; i < std::min<size_t>(place.file, inputs.size()); ++i) bytes += inputs[i].bytes;
   return bytes;
 }
@@ -32,7 +32,9 @@ void RateLine::show(const PrepareProgress& progress) {
   const auto since = [&](Clock::time_point then) { return std::chrono::duration<double>(now - then).count(); };
   if (since(shown_) < 0.5) return;
   shown_ = now;
-  const uint64_t all = before_.back(), done = before_[progress.place.file] + progress.place.offset;
+  const uint64_t all = before_.back(), begin = before_[progress.place.file];
+  const uint64_t end = progress.place.file + 1 < before_.size() ? before_[progress.place.file + 1] : all;
+  const uint64_t done = std::min(begin + progress.place.offset, end);  // the text of a packed file is longer than it
   const double rate = static_cast<double>(done - skipped_) / since(begin_);
   const double left = rate > 0 ? static_cast<double>(all - done) / rate : 0;
   const std::string line =

@@ -37,6 +37,13 @@ TextReader::~TextReader() { close_file(); }
 
 void TextReader::open_file() {
   const TextInput& input = inputs_[place_.file];
+  if (input.packing != Packing::none) {
+    unpacked_.emplace(input.path, input.packing);
+    for (uint64_t left = place_.offset; left > 0; left -= ahead_.size(), ahead_.clear())  // there is no way but through
+      if (unpacked_->read(ahead_, left) == 0)
+        throw fail(ErrorCode::io, input.path, ": ends before byte ", place_.offset, " of its text, where it goes on");
+    return;
+  }
   descriptor_ = open(input.path.c_str(), O_RDONLY | O_CLOEXEC);
   if (descriptor_ < 0) throw file_error(input.path, "open it for reading", errno);
   posix_fadvise(descriptor_, static_cast<off_t>(place_.offset), 0, POSIX_FADV_SEQUENTIAL);
@@ -45,6 +52,7 @@ void TextReader::open_file() {
 void TextReader::close_file() {
   if (descriptor_ >= 0) close(descriptor_);
   descriptor_ = -1;
+  unpacked_.reset(), ahead_.clear();
 }
 
 void TextReader::read(TextBlock& block, uint64_t bytes) {
@@ -67,8 +75,32 @@ void TextReader::read_lines(TextBlock& block, uint64_t left) {
   }
 }
 
+bool TextReader::unpack() { return unpacked_->read(ahead_, kBlock) > 0; }
+
+void TextReader::take_unpacked(TextBlock& block) {
+  const bool lines = inputs_[place_.file].json_lines;
+  while ((!lines || ahead_.size() < kBlock) && unpack()) {
+  }
+  size_t end = lines ? ahead_.rfind('\n') : std::string::npos;
+  while (lines && end == std::string::npos && unpack()) {  // a long line: only what is new can end it
+    const size_t before = ahead_.size() - std::min(ahead_.size(), static_cast<size_t>(kBlock));
+    const size_t found = std::string_view(ahead_).substr(before).rfind('\n');
+    if (found != std::string_view::npos) end = before + found;
+  }
+  const size_t taken = end == std::string::npos ? ahead_.size() : end + 1;
+  block.bytes.assign(ahead_, 0, taken);
+  ahead_.erase(0, taken);
+}
+
+bool TextReader::at_end() {
+  const TextInput& input = inputs_[place_.file];
+  if (input.packing == Packing::none) return place_.offset >= input.bytes;
+  if (!unpacked_) open_file();
+  return ahead_.empty() && !unpack();
+}
+
 bool TextReader::to_next_text() {
-  while (place_.file < inputs_.size() && place_.offset >= inputs_[place_.file].bytes) {
+  while (place_.file < inputs_.size() && at_end()) {
     close_file();
     place_ = {place_.file + 1, 0, 0};
   }
@@ -78,21 +110,23 @@ bool TextReader::to_next_text() {
 uint64_t TextReader::next_bytes() {
   if (!to_next_text()) return 0;
   const TextInput& input = inputs_[place_.file];
+  if (input.packing != Packing::none) return std::max<uint64_t>(kBlock, ahead_.size());
   const uint64_t left = input.bytes - place_.offset;
   return input.json_lines ? std::min(kBlock, left) : left;
 }
 
 bool TextReader::next(TextBlock& block) {
   if (!to_next_text()) return false;
-  if (descriptor_ < 0) open_file();
+  if (descriptor_ < 0 && !unpacked_) open_file();
   const TextInput& input = inputs_[place_.file];
   block.input = &input, block.first_line = place_.line;
   block.bytes.clear();
-  const uint64_t left = input.bytes - place_.offset;
-  if (input.json_lines)
-    read_lines(block, left);
+  if (unpacked_)
+    take_unpacked(block);
+  else if (input.json_lines)
+    read_lines(block, input.bytes - place_.offset);
   else
-    read(block, left);
+    read(block, input.bytes - place_.offset);
   place_.offset += block.bytes.size();
   place_.line += static_cast<uint64_t>(std::count(block.bytes.begin(), block.bytes.end(), '\n'));
   block.after = place_;

@@ -3,12 +3,14 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include <drivetrain/value.h>
 
+#include "data_tools/unpacked_file.h"
 #include "internal.h"
 
 namespace drivetrain {
@@ -18,6 +20,7 @@ struct TextInput {
   uint64_t bytes = 0;
   int64_t modified_ns = 0;
   bool json_lines = false;
+  Packing packing = Packing::none;  // then `bytes` are those of the file, and places count those of its text
 };
 
 // Number, bytes and a digest of names, sizes and times, for comparing one preparation with the next.
@@ -52,12 +55,17 @@ class DRIVETRAIN_INTERNAL TextReader {
   bool to_next_text();  // past files that are done; false at the end
   void open_file();
   void close_file();
+  bool at_end();                                     // of the file that the place is in
   void read(TextBlock& block, uint64_t bytes);       // adds so many
   void read_lines(TextBlock& block, uint64_t left);  // whole lines, of the bytes left in the file
+  bool unpack();                                     // more of a packed file; false at its end
+  void take_unpacked(TextBlock& block);              // whole lines, or all
 
   const std::vector<TextInput>& inputs_;
   InputPlace place_;
   int descriptor_ = -1;
+  std::optional<UnpackedFile> unpacked_;
+  std::string ahead_;  // of a packed file: what was unpacked and not given
 };
 
 }  // namespace drivetrain

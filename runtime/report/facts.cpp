@@ -21,6 +21,12 @@ void compare(const Value& old_value, const Value& value, const std::string& path
   if (!(old_value == value)) lines.push_back(path + ": " + old_value.to_json() + " then, " + value.to_json() + " now");
 }
 
+Value list_of(const std::vector<int32_t>& ids) {
+  Value list = Value::array();
+  for (const int32_t id : ids) list.items().emplace_back(int64_t{id});
+  return list;
+}
+
 }  // namespace
 
 // What the file left to rules, as it is shown at the start.
@@ -64,6 +70,8 @@ Value resolved_facts(const RunPlan& plan, const Registry& registry) {
   facts.set("parameters", plan.model.parameters);
   facts.set("flops_formula", plan.model.flops_formula);
   facts.set("data", plan.data.notes);
+  if (plan.data.begin_tokens) facts.set("begin_tokens", list_of(*plan.data.begin_tokens));
+  if (!plan.data.end_tokens.empty()) facts.set("end_tokens", list_of(plan.data.end_tokens));
   facts.set("seq_length", plan.run.seq_length.value_or(0));
   facts.set("plugins", plugins);
   facts.set("host", host_name());

@@ -73,7 +73,11 @@ Inference::Evaluated Inference::evaluate(const std::string& name, const ChosenPl
   EvaluatorParts parts = evaluator_parts(run);
   parts.micro_batch_size = batch_size;
   Evaluator evaluator(parts, named, impl_->state);
-  return {evaluator.run(1), named.facts};
+  const Value figures = evaluator.run(1);
+  if (figures.is_null())
+    throw fail(ErrorCode::io, set.id(), ": no label of its ", named.facts.rows, " rows counts: every one is -100\n   ",
+               "there is nothing to evaluate; name another part of the data");
+  return {figures, named.facts};
 }
 
 at::Tensor Inference::logits(const at::Tensor& tokens_BS) {

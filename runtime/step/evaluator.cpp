@@ -111,6 +111,8 @@ Value Evaluator::run(int64_t step) {
         losses_.select(0, block).copy_(each[micro]);
   }
   const std::vector<RowScore> scores = gather();
+  const auto counts = [](const RowScore& score) { return score.tokens > 0; };
+  if (std::none_of(scores.begin(), scores.end(), counts)) return {};
   return plugin_call({set_.id, "result", set_.name, "set"}, [&] { return checked(set_.evaluation->result(scores)); });
 }
 

@@ -192,8 +192,10 @@ StepResult Finish::agree_on_loss(const at::Tensor& loss, const RowCounts& rows) 
 StepResult Finish::agree(int64_t step, const RowCounts& rows, const RankWord& word) {
   StepResult result = exchange(rows, word);
   result.step = step;
-  if (result.tokens == 0)
-    throw fail(ErrorCode::io, "step ", result.step, " has no label that counts: every one is -100. Check the dataset");
+  if (result.tokens == 0) {
+    pass_over(result);
+    return result;
+  }
   const double scale = 1.0 / (static_cast<double>(result.tokens) * seed_gradient());
   result.grad_norm = std::sqrt(squares_) * scale;
   const bool skip = skips(result);
@@ -207,6 +209,16 @@ StepResult Finish::agree(int64_t step, const RowCounts& rows, const RankWord& wo
   ++updates_;
   tokens_seen_ += result.tokens;
   return result;
+}
+
+// Without a label there is neither a loss nor a gradient: an update would only let momentum and weight decay act, on
+// the word of no data. All ranks have the same number of tokens, so they come to the same answer.
+void Finish::pass_over(StepResult& result) {
+  result.skipped = true;
+  if (scaler_) result.loss_scale = scaler_->scale();
+  fill_hyper(result);
+  scalars_.send(0, updates_, true);
+  tell(clock_, Phase::finish);
 }
 
 // All ranks have the same figures, so they come to the same answer. A forward pass that is not finite is nobody's
@@ -232,7 +244,10 @@ bool Finish::skips(const StepResult& result) {
 }
 
 void Finish::check_trained(const StepResult& last) const {
-  if (updates_ > 0 || skipped_in_a_row_ == 0) return;
+  if (updates_ > 0) return;
+  if (skipped_in_a_row_ == 0)
+    throw fail(ErrorCode::io, "no step of this run had a label that counts: every one is -100. No update was made and ",
+               "the model is untrained. Check the dataset");
   throw not_finite(last, ", as in every step of this run: no update was made and the model is untrained",
                    concat(". ", kCalmer,
                           scaler_ ? scaler_->dynamic() ? ", more steps, or a smaller initial_scale_power"

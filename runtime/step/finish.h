@@ -38,7 +38,7 @@ struct SaveWord {
 // One step's figures, reduced over all ranks.
 struct StepResult {
   int64_t step = 0;
-  double loss = 0;               // mean over the valid tokens of the global batch
+  double loss = 0;               // mean over the valid tokens of the global batch; means nothing where there are none
   double grad_norm = 0;          // before clipping
   double lr = 0;                 // of group 0, used in this step
   int64_t tokens = 0;            // valid ones
@@ -52,7 +52,8 @@ struct StepResult {
   Beside beside = Beside::nothing;   // the last of any rank
   double seconds = 0;                // since the start, by rank 0's clock
   std::optional<double> loss_scale;  // that the gradients were made with; nothing: no such thing in this run
-  // the update is left out, its gradients being not finite; nothing: that ends the run
+  // the update is left out, its gradients being not finite or no label counting; nothing: gradients that are not finite
+  // end the run
   std::optional<bool> skipped;
   std::vector<WorkSeconds> work;  // of every rank, its own in this step
   std::vector<SaveWord> saves;    // of every rank, as it said it
@@ -112,7 +113,7 @@ class DRIVETRAIN_INTERNAL Finish {
   // result is `skipped`, update() is not to be called.
   // Throws Error(numeric) if the loss is not finite, or the norm where no update is left out for it,
   // or none could help: the loss scale is at its minimum, or it was so in too many steps in a row.
-  // Error(io) if no token counts. Nothing was updated then.
+  // Nothing was updated then. A step in which no token counts adds nothing: it is `skipped`.
   StepResult agree(int64_t step, const RowCounts& rows, const RankWord& word);
 
   // The optimizer and after_update, chunk by chunk. Enqueues only.
@@ -120,7 +121,8 @@ class DRIVETRAIN_INTERNAL Finish {
   // The host's part of an update, whether it ran, was replayed or left out.
   void updated();
 
-  // After the last step: throws Error(numeric) if every update was left out, so that nothing was trained.
+  // After the last step: throws Error(numeric) if every update was left out, so that nothing was trained; Error(io) if
+  // that is for want of labels.
   void check_trained(const StepResult& last) const;
 
   // The ranks' words alone, where no step follows that would bring them: `saves` of the result, and the same check of
@@ -139,6 +141,7 @@ class DRIVETRAIN_INTERNAL Finish {
   StepResult exchange(const RowCounts& rows, const RankWord& word);
   void check_rates(const std::vector<AlikeWords>& ranks) const;
   bool skips(const StepResult& result);
+  void pass_over(StepResult& result);
   Error not_finite(const StepResult& result, const std::string& what, const std::string& advice) const;
   void adapt_scale(const StepResult& result);
   void fill_hyper(StepResult& result);

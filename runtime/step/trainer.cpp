@@ -113,7 +113,10 @@ void Trainer::end_step(const StepResult& result, bool last, std::chrono::steady_
   try {
     if (flight) flight->aside(FlightDoing::evaluate);
     part([&] {
-      if (parts_.feed.eval_due(result.step)) data.set("valid_loss", evaluate(result.step));
+      if (parts_.feed.eval_due(result.step)) {
+        const std::optional<double> loss = evaluate(result.step);
+        data.set("valid_loss", loss ? Value(*loss) : Value());
+      }
       evaluate_sets(result.step, data);
     });
   } catch (const Error&) {
@@ -165,6 +168,7 @@ void Trainer::check_saves(const StepResult& result) const {
 Batch Trainer::next_batch(DeviceBatches& places, int64_t micro) {
   Batch batch = places.put(micro, cut_batch(feed_->next(), parts_.batch_cuts));
   rows_.tokens += batch.valid_tokens;
+  if (origin_without_labels_.empty()) origin_without_labels_ = feed_->origin_without_labels();
   const bool has_first_column = batch.positions.empty() || batch.positions.front().first == 0;
   if (has_first_column) rows_.documents += batch.documents, rows_.padding += batch.padding;
   return batch;
@@ -190,7 +194,7 @@ StepResult Trainer::train_step(int64_t step) {
   const ArenaStep places(arena_);
   if (FlightRecord* const flight = parts_.executor.flight) flight->at_step(step);
   tell(clock_, Phase::between);
-  rows_ = {};
+  rows_ = {}, origin_without_labels_.clear();
   executor_.seed_with(finish_.seed_gradient());
   executor_.begin(Pass::train, step, Mode::train, gradients_part_ && gradients_part_->replays());
   if (gradients_part_) {
@@ -224,6 +228,7 @@ StepResult Trainer::agree(int64_t step) {
   if (flight) flight->device_reached();
   check_saves(result);
   if (parts_.on_work) parts_.on_work(result.work);
+  if (result.tokens == 0) say_no_label("steps", concat("step ", step, ": the update is left out"));
   return result;
 }
 
@@ -235,19 +240,28 @@ void Trainer::now_doing(FlightDoing doing) {
   if (parts_.executor.flight) parts_.executor.flight->at(doing);
 }
 
-double Trainer::evaluate(int64_t step) {
+// Some lines of many: at the 1st, 2nd, 4th, 8th of a kind.
+void Trainer::say_no_label(const std::string& kind, const std::string& what) {
+  const int64_t count = ++without_labels_[kind];
+  if (parts_.executor.mesh.rank() != 0 || (count & (count - 1)) != 0) return;
+  const std::string from = origin_without_labels_.empty() ? "" : concat(" (", origin_without_labels_, ")");
+  const std::string again = count == 1 ? "" : concat("; so it was in ", count, " ", kind);
+  parts_.finish.log.warning(concat(what, ", because no label of its rows", from, " counts: every one is -100", again));
+}
+
+std::optional<double> Trainer::evaluate(int64_t step) {
   at::Tensor loss;
-  rows_ = {};
+  rows_ = {}, origin_without_labels_.clear();
   for (int64_t i = 0; i < parts_.feed.eval_iters; ++i) {
     executor_.begin(Pass::forward_only, step, Mode::evaluate);
     const at::Tensor one = executor_.run([&](int64_t micro) { return next_batch(evaluation_batches_, micro); });
     loss = loss.defined() ? loss.add_(one) : one;
   }
   const StepResult result = finish_.agree_on_loss(loss, rows_);
-  if (result.tokens == 0)
-    throw fail(
-        ErrorCode::io, "the evaluation after step ", step,
-        " has no label that counts: every one is -100. Check the dataset's validation part, or set eval_interval to 0");
+  if (result.tokens == 0) {
+    say_no_label("evaluations", concat("the evaluation after step ", step, " has no loss"));
+    return std::nullopt;
+  }
   if (!std::isfinite(result.loss))
     throw fail(ErrorCode::numeric, "the evaluation after step ", step, " gives loss ", result.loss,
                ". Try a lower learning rate, more warm-up or gradient_clipping");
@@ -258,6 +272,12 @@ void Trainer::evaluate_sets(int64_t step, Value& data) {
   for (Evaluator& evaluator : evaluators_) {
     if (!evaluator.set().due(step, parts_.feed.last_step)) continue;
     const Value figures = evaluator.run(step);
+    if (figures.is_null()) {
+      origin_without_labels_ = evaluator.set().id;
+      say_no_label("evaluations of " + evaluator.set().name,
+                   concat("the evaluation of ", evaluator.set().name, " after step ", step, " has no figures"));
+      continue;
+    }
     for (const Value::Member& figure : figures.members())
       data.set(concat(kEvalFigures, evaluator.set().name, "/", figure.key), figure.value);
   }
@@ -270,8 +290,8 @@ Value Trainer::figures(const StepResult& result, double step_s) const {
   const double ranks = static_cast<double>(parts_.executor.mesh.world_size());
   Value v = Value::object();
   v.set("step", result.step);
-  v.set("loss", result.loss);
-  v.set("grad_norm", std::isfinite(result.grad_norm) ? Value(result.grad_norm) : Value());
+  v.set("loss", result.tokens > 0 ? Value(result.loss) : Value());
+  v.set("grad_norm", result.tokens > 0 && std::isfinite(result.grad_norm) ? Value(result.grad_norm) : Value());
   v.set("lr", result.lr);
   v.set("tokens", result.tokens);
   if (parts_.feed.documents || result.documents > 0)  // also of one document per row, where the dataset counts them

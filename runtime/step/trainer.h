@@ -99,8 +99,9 @@ class DRIVETRAIN_INTERNAL Trainer {
   Batch next_batch(DeviceBatches& places, int64_t micro);
   void take_all_batches();
   void compute_gradients();
-  void now_doing(FlightDoing doing);  // into the flight record
-  double evaluate(int64_t step);
+  void now_doing(FlightDoing doing);             // into the flight record
+  std::optional<double> evaluate(int64_t step);  // nothing: no label counts
+  void say_no_label(const std::string& kind, const std::string& what);
   void evaluate_sets(int64_t step, Value& data);
   Value figures(const StepResult& result, double step_s) const;
 
@@ -121,6 +122,10 @@ class DRIVETRAIN_INTERNAL Trainer {
   std::optional<RecordedPart> gradients_part_, update_part_;
   std::map<int64_t, Batch> taken_;  // of this step, where steps are recorded
   RowCounts rows_;                  // of this rank, since it was last cleared
+  // Of the same micro-batches, the first whose labels do not count: where its rows come from.
+  std::string origin_without_labels_;
+  std::map<std::string, int64_t>
+      without_labels_;  // how many so far: steps, evaluations, each set of the section `eval`
   std::exception_ptr late_failure_;
   int stop_signal_ = 0;
   PhaseClock* clock_ = nullptr;

@@ -40,14 +40,14 @@ at::Tensor make_tokens() {
 }
 
 // Row g keeps about (g + 1) / G of its labels. Row 3 of every other step has none: with four ranks' rows, a whole
-// micro-batch of one rank. The first half of row 5 has none: a whole slice of the sequence.
+// micro-batch of one rank. The first half of row 5 has none: a whole slice of the sequence. One step has none at all.
 at::Tensor make_labels(const at::Tensor& tokens) {
   std::mt19937_64 dice(21);
   const at::Tensor labels = tokens.narrow(3, 1, kSequence).clone(at::MemoryFormat::Contiguous);
   int64_t* label = labels.mutable_data_ptr<int64_t>();
   for (int64_t i = 0; i < labels.numel(); ++i) {
     const int64_t s = i % kSequence, g = i / kSequence % kRows, k = i / kSequence / kRows;
-    const bool silent = (g == 3 && k % 2 == 1) || (g == 5 && s < kSequence / 2);
+    const bool silent = (g == 3 && k % 2 == 1) || (g == 5 && s < kSequence / 2) || k + 1 == kStepWithoutLabels;
     if (silent || int64_t(dice() % kRows) > g) label[i] = -100;
   }
   return labels;
@@ -141,8 +141,8 @@ Value base_config() {
 Curve read_curve(const std::string& run_folder) {
   Curve curve;
   for (const Value& line : read_metrics_file(run_folder)) {
-    curve.losses.push_back(line.find("loss")->as_double());
-    curve.norms.push_back(line.find("grad_norm")->as_double());
+    for (const auto& [name, list] : {std::pair{"loss", &curve.losses}, {"grad_norm", &curve.norms}})
+      list->push_back(line.find(name)->is_null() ? -1 : line.find(name)->as_double());
     curve.tokens.push_back(line.find("tokens")->as_int());
   }
   const SafetensorsFile file = SafetensorsFile::open(run_folder + "/final/model.safetensors");

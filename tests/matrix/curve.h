@@ -24,9 +24,10 @@
 namespace drivetrain::test {
 
 constexpr int64_t kSteps = 10, kRows = 12, kSequence = 16, kMicroBatches = 3, kVocabulary = 97;
+constexpr int64_t kStepWithoutLabels = 6;  // no row of it has a label that counts
 
 struct Curve {
-  std::vector<double> losses, norms;
+  std::vector<double> losses, norms;  // -1 where the step has none
   std::vector<int64_t> tokens;
   std::map<std::string, at::Tensor> weights;  // of the final folder
   std::set<std::string> plugins;              // that were chosen, "kind/name"

@@ -215,7 +215,10 @@ TEST(MatrixTolerance, is_small) {
     EXPECT_LT(r.tolerance.norm.back(), 1e-3);
     EXPECT_LT(r.tolerance.weight, 1e-3);
     EXPECT_LT(r.curve.losses.back(), r.curve.losses.front()) << "it does not learn";
-    EXPECT_GT(*std::min_element(r.curve.norms.begin(), r.curve.norms.end()), 0.5) << "a step is not clipped";
+    for (size_t k = 0; k < r.curve.norms.size(); ++k)
+      if (static_cast<int64_t>(k) + 1 != kStepWithoutLabels) {
+        EXPECT_GT(r.curve.norms[k], 0.5) << "step " << k + 1 << " is not clipped";
+      }
   }
 }
 

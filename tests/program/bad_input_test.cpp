@@ -200,12 +200,43 @@ TEST_F(BadInput, a_label_out_of_range_is_named_and_told_from_one_that_does_not_c
   expect_stopped_before(2);
 }
 
-TEST_F(BadInput, a_step_without_any_label_that_counts_is_an_error) {
+TEST_F(BadInput, a_run_without_any_label_that_counts_is_an_error_at_its_end) {
   for (int64_t& value : labels_.values) value = -100;
   write_data(true);
   const Ran ran = train();
   EXPECT_EQ(ran.code, 8) << ran.output;
-  expect_says(ran.output, {"step 1 has no label that counts", "-100"});
+  expect_says(ran.output, {"no step of this run had a label that counts", "-100", "untrained"});
+}
+
+TEST_F(BadInput, steps_and_evaluations_without_a_label_add_nothing) {
+  for (const int64_t step : {1, 3})
+    for (int64_t i = 0; i < kRows * kLength; ++i) label(step, 0, i) = -100;
+  for (int64_t i = 0; i < kLength; ++i)
+    label(2, 1, i) = -100;  // all that one of two ranks has in its first micro-batch
+  write_data(true);
+  const std::string set =
+      R"(--set 'eval={"sets": {"quiet": {"type": "perplexity", "params": {"part": "train", "iters": 1,
+      "batch_size": 4, "source": {"type": "token_batches", "params": {"file": "data.safetensors"}}}}}}' )";
+  std::vector<double> losses[2];
+  for (const int ranks : {1, 2}) {
+    const Ran ran = launch(ranks, set + "--set train_micro_batch_size_per_gpu=1");
+    EXPECT_EQ(ran.code, 0) << ran.output;
+    expect_says(ran.output, {"step 1: the update is left out", "data.safetensors, step 1, row 0",
+                             "so it was in 2 steps", "the evaluation of quiet after step 5 has no figures"});
+    for (const Value& line : read_metrics(path("run"))) {
+      const int64_t step = line.find("step")->as_int();
+      const bool none = step == 1 || step == 3;
+      EXPECT_EQ(line.find("loss")->is_null(), none);
+      EXPECT_EQ(line.find("grad_norm")->is_null(), none);
+      EXPECT_EQ(line.find("skipped") != nullptr, none);
+      EXPECT_EQ(line.find("tokens")->as_int() == 0, none);
+      losses[ranks - 1].push_back(none ? -1 : line.find("loss")->as_double());
+    }
+    std::filesystem::remove_all(path("run"));
+  }
+  ASSERT_EQ(losses[0].size(), losses[1].size());
+  ASSERT_GE(losses[0].size(), 4u);
+  for (size_t k = 0; k < losses[0].size(); ++k) EXPECT_NEAR(losses[0][k], losses[1][k], 1e-5) << "step " << k + 1;
 }
 
 TEST_F(BadInput, a_loss_that_is_not_finite_stops_the_run_at_its_step) {

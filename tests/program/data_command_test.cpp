@@ -40,7 +40,9 @@ TEST_F(DataCommand, texts_become_token_files_that_show_the_texts) {
   ASSERT_EQ(shown.code, 0) << shown.output;
   const Value value = parse_json(shown.output, "shown");
   EXPECT_EQ(value.find("documents")->as_int(), 300);
-  EXPECT_EQ(value.find("document")->find("text")->as_string(), "It's document 7, with a number: 49.\n<|end_of_text|>");
+  EXPECT_EQ(value.find("document")->find("text")->as_string(),
+            "<|begin_of_text|>It's document 7, with a number: 49.\n<|end_of_text|>")
+      << "as generate and evaluate begin";
   EXPECT_EQ(file_bytes(path("lengths.svg")).substr(0, 4), "<svg");
   expect_says(run("data show out/data").output, {"300 documents", "tokens per document", "document 0"});
 }
@@ -84,7 +86,7 @@ TEST_F(DataCommand, what_a_tokenizer_file_has_and_nobody_knows_is_refused_by_nam
   refused(R"("behavior":"Isolated")", R"("behavior":"MergedWithNext")", {"pre_tokenizer", "MergedWithNext"});
   refused(R"(\\p{N}{1,3})", R"(\\p{Han}+)", {"pre_tokenizer", "\\p{Han}"});
   refused(R"("dropout":null)", R"("dropout":0.1)", {"model", "\"dropout\" is 0.1"});
-  refused(R"("byte_fallback":false)", R"("byte_fallback":true)", {"model", "byte_fallback"});
+  refused(R"("byte_fallback":false)", R"("byte_fallback":true)", {"pre_tokenizer", "byte_fallback", "Metaspace"});
   refused(R"("ignore_merges":true)", R"("ignore_order":true)", {"model", "ignore_order"});
   refused(R"("type":"BPE")", R"("type":"WordPiece")", {"model", "WordPiece"});
   refused(R"("lstrip":false)", R"("rstripes":false)", {"added_tokens", "rstripes"});
@@ -97,7 +99,7 @@ TEST_F(DataCommand, what_a_tokenizer_file_has_and_nobody_knows_is_refused_by_nam
 TEST_F(DataCommand, a_broken_line_names_its_number) {
   write("texts.jsonl", lines_ + "{\"text\": \n" + lines_);
   expect_refused("data prepare --input texts.jsonl --output x --tokenizer bytes", 8,
-                 {"texts.jsonl:301: is no JSON", "--skip-broken"});
+                 {"texts.jsonl:301: column 10: not valid JSON", "--skip-broken"});
   const Ran made = prepare("--output x --skip-broken --tokenizer bytes");
   EXPECT_EQ(made.code, 0) << made.output;
   expect_says(made.output, {"600 documents", "1 broken lines left out"});

@@ -69,7 +69,79 @@ TEST_F(DataInputs, endings_say_which_files_have_lines) {
     PrepareRequest wanted = request(concat("of_", name), {write(name, lines)});
     EXPECT_EQ(prepare(wanted, tokenizer(), host_.log).documents, 2u) << name;
   }
-  expect_says(refusal(request("x", {write("a.txt.GZ", "x")})), {"a.txt.GZ", ".gz"});
+  expect_says(refusal(request("x", {write("a.txt.BZ2", "x")})), {"a.txt.BZ2", ".bz2"});
+}
+
+// A gzip member with its text stored as it is, as `gzip -1` of incompressible bytes makes it, and a raw zstd frame.
+// Sources: RFC 1952 and 1951; RFC 8878. CRC and sizes are filled in by hand of these formats.
+std::string gzip_of(const std::string& text) {
+  uint32_t crc = ~0u;
+  for (const char c : text) {
+    crc ^= static_cast<unsigned char>(c);
+    for (int k = 0; k < 8; ++k) crc = crc >> 1 ^ (crc & 1 ? 0xEDB88320u : 0);
+  }
+  std::string packed("\x1f\x8b\x08\0\0\0\0\0\0\xff", 10);
+  const auto number = [&](uint64_t x, int bytes) {
+    for (int i = 0; i < bytes; ++i) packed += static_cast<char>(x >> 8 * i);
+  };
+  for (size_t at = 0; at == 0 || at < text.size(); at += 65535) {
+    const std::string part = text.substr(at, 65535);
+    packed += static_cast<char>(at + part.size() == text.size());
+    number(part.size(), 2), number(~part.size(), 2);
+    packed += part;
+  }
+  number(~crc, 4), number(text.size(), 4);
+  return packed;
+}
+std::string zstd_of(const std::string& text) {
+  std::string packed("\x28\xb5\x2f\xfd\x80\x58", 6);  // four bytes of size follow, a window of 2 MB
+  for (int i = 0; i < 4; ++i) packed += static_cast<char>(text.size() >> 8 * i);
+  for (size_t at = 0; at == 0 || at < text.size(); at += 100'000) {
+    const std::string part = text.substr(at, 100'000);
+    const uint64_t header = part.size() << 3 | (at + part.size() == text.size());
+    for (int i = 0; i < 3; ++i) packed += static_cast<char>(header >> 8 * i);
+    packed += part;
+  }
+  return packed;
+}
+
+TEST_F(DataInputs, packed_files_are_read_as_their_text) {
+  std::string lines;
+  for (int i = 0; i < 60'000; ++i) lines += concat("{\"text\": \"document ", i, std::string(i % 50, '.'), "\"}\n");
+  prepare(request("plain", {write("a.jsonl", lines)}), tokenizer(), host_.log);
+  const size_t half = lines.find('\n', lines.size() / 2) + 1;
+  const std::map<std::string, std::string> packed = {
+      {"a.jsonl.gz", gzip_of(lines)},
+      {"b.jsonl.GZ", gzip_of(lines.substr(0, half)) + gzip_of(lines.substr(half))},
+      {"c.jsonl.zst", zstd_of(lines)},
+      {"d.json.zst", zstd_of(lines.substr(0, half)) + zstd_of(lines.substr(half))}};
+  for (const auto& [name, bytes] : packed) {
+    PrepareRequest wanted = request("of_" + name, {write(name, bytes)});
+    const PrepareResult result = prepare(wanted, tokenizer(), host_.log);
+    EXPECT_EQ(both("of_" + name), both("plain")) << name;
+    EXPECT_EQ(result.text_bytes, lines.size()) << name;
+    PrepareRequest stopped = request("stopped_" + name, {folder_ / name});
+    EXPECT_NE(error_of([&] { prepare(stopped, tokenizer(256, 0, 40'000), host_.log); }).find("stopped"),
+              std::string::npos);
+    prepare(stopped, tokenizer(), host_.log);
+    EXPECT_EQ(both("stopped_" + name), both("plain")) << name << ", stopped on the way";
+  }
+  const std::string text = "one text\nof two lines";
+  prepare(request("whole", {write("t.txt.gz", gzip_of(text)), write("u.txt.zst", zstd_of(text))}), tokenizer(),
+          host_.log);
+  EXPECT_EQ(texts_of(TokenFile(folder_ / "whole")), (std::vector<std::string>{text, text}));
+}
+
+TEST_F(DataInputs, packed_files_that_are_damaged_are_named) {
+  const std::string lines = "{\"text\": \"a\"}\n{\"text\": \"b\"}\n";
+  expect_says(refusal(request("x", {write("no.jsonl.gz", "x")})), {"no.jsonl.gz", "unpacked"});
+  expect_says(refusal(request("y", {write("no.jsonl.zst", "no zstd")})), {"no.jsonl.zst", "unpacked"});
+  for (const auto& [name, bytes] :
+       {std::pair<std::string, std::string>{"cut.jsonl.gz", gzip_of(lines)}, {"cut.jsonl.zst", zstd_of(lines)}})
+    expect_says(refusal(request("z", {write(name, bytes.substr(0, bytes.size() - 5))})), {name, "ends too soon"});
+  std::string changed = gzip_of(lines);
+  changed[20] ^= 1;
+  expect_says(refusal(request("w", {write("changed.jsonl.gz", changed)})), {"changed.jsonl.gz", "unpacked"});
 }
 
 TEST_F(DataInputs, what_looks_like_JSON_under_another_name_wants_a_format) {

@@ -99,11 +99,10 @@ TEST_F(DataPrepare, goes_on_where_only_a_name_was_missing) {
 
 TEST_F(DataPrepare, a_broken_line_is_an_error_or_counted) {
   const std::string good = "{\"text\": \"good\"}\n";
-  const std::pair<const char*, const char*> lines[] = {{"{\"text\": \"cut", "no JSON"},
-                                                       {"{\"other\": 1}", "has no \"text\""},
-                                                       {"{\"text\": 7}", "\"text\" is no text"},
-                                                       {"[1]", "no JSON object"},
-                                                       {"{\"text\": \"a\"} b", "no JSON"}};
+  const std::pair<const char*, const char*> lines[] = {
+      {"{\"text\": \"cut", "not valid JSON"},    {"{\"other\": 1}", "has no \"text\""},
+      {"{\"text\": 7}", "\"text\" is no text"},  {"[1]", "no JSON object"},
+      {"{\"text\": \"a\"} b", "not valid JSON"}, {"{\"text\": \"a\", \"text\": \"b\"}", "given twice"}};
   for (const auto& [line, says] : lines) {
     SCOPED_TRACE(line);
     std::filesystem::remove(folder_ / "data.bin"), std::filesystem::remove(folder_ / "data.idx");
@@ -118,6 +117,28 @@ TEST_F(DataPrepare, a_broken_line_is_an_error_or_counted) {
     EXPECT_EQ(result.broken, 1u);
     EXPECT_EQ(result.documents, 3u);
   }
+}
+
+TEST_F(DataPrepare, keys_that_are_not_used_may_be_anything_and_a_path_leads_to_the_text) {
+  PrepareRequest wanted = request("odd", {write("odd.jsonl",
+                                                "\xef\xbb\xbf{\"n\": NaN, \"text\": \"a\"}\r\n"
+                                                "{\"n\": 1e999, \"n\": [{\"x\": 18446744073709551616}], "
+                                                "\"text\": \"b\"}\n{\"h\": \"\\ud800\", \"text\": \"c\"}")});
+  EXPECT_EQ(prepare(wanted, tokenizer(), host_.log).documents, 3u);
+  EXPECT_EQ(texts_of(TokenFile(folder_ / "odd")), (std::vector<std::string>{"a", "b", "c"}));
+  wanted = request("deep", {write("deep.jsonl", "{\"a\": {\"b\": \"x\"}}\n{\"a\": {\"b\": \"y\", \"c\": 1}}\n")});
+  wanted.json_key = "a.b", wanted.json_key_given = true;
+  prepare(wanted, tokenizer(), host_.log);
+  EXPECT_EQ(texts_of(TokenFile(folder_ / "deep")), (std::vector<std::string>{"x", "y"}));
+}
+
+TEST_F(DataPrepare, every_document_begins_with_what_the_request_says) {
+  PrepareRequest wanted =
+      request("begun", {write("a.jsonl", "{\"text\": \"a\"}\n{\"text\": \"\"}\n{\"text\": \"b\"}\n")});
+  wanted.begin = {'<', '>'}, wanted.append_eod = true, wanted.eod = '.';
+  const PrepareResult result = prepare(wanted, tokenizer(), host_.log);
+  EXPECT_EQ(result.empty, 1u) << "a begin alone is no document";
+  EXPECT_EQ(texts_of(TokenFile(folder_ / "begun")), (std::vector<std::string>{"<>a.", "<>b."}));
 }
 
 TEST_F(DataPrepare, finished_files_and_other_preparations_are_not_overwritten) {
@@ -144,7 +165,7 @@ TEST_F(DataPrepare, inputs_that_are_not_there_are_named) {
     return error_of([&] { prepare(request("x", {input}), tokenizer(), host_.log); });
   };
   EXPECT_NE(refusal(folder_ / "none*").find("there is no such file"), std::string::npos);
-  EXPECT_NE(refusal(write("a.jsonl.gz", "x")).find(".gz"), std::string::npos);
+  EXPECT_NE(refusal(write("a.jsonl.xz", "x")).find(".xz"), std::string::npos);
   EXPECT_NE(refusal(write("empty.txt", "")).find("no document"), std::string::npos);
   const std::string bad = write("c.txt", "c");
   EXPECT_NE(error_of([&] { prepare(request("y", {bad}), tokenizer(99, 50), host_.log); }).find("the id 149"),

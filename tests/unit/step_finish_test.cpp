@@ -12,6 +12,11 @@
 namespace drivetrain::test {
 namespace {
 
+struct NotedRate : SteadyRate {
+  Hyper at(const Progress& progress, const Hyper& base) const override { return asked.push_back(progress), base; }
+  mutable std::vector<Progress> asked;
+};
+
 struct FinishByHand : testing::Test {
   FinishByHand() {
     Trainable t;
@@ -36,7 +41,7 @@ struct FinishByHand : testing::Test {
     chunks[0][0].grad.copy_(float32(grad));
     finish.sum_gradients(at::full({}, 8.0, at::TensorOptions(at::kDouble)), state);
     const StepResult result = finish.agree(1, {tokens}, {});
-    finish.update(state);
+    if (!result.skipped.value_or(false)) finish.update(state);
     finish.updated();
     return result;
   }
@@ -47,7 +52,7 @@ struct FinishByHand : testing::Test {
   std::vector<Trainables> chunks;
   Strategies strategies;
   PlainDescent optimizer;
-  SteadyRate rate;
+  NotedRate rate;
   KeptLines log;
   StepState state{1};
 };
@@ -75,6 +80,23 @@ TEST_F(FinishByHand, a_long_gradient_is_clipped_to_the_limit) {
   finish.start();
   EXPECT_EQ(step(finish, {3, 0, 4, 0}).grad_norm, 5) << "before clipping";
   EXPECT_TRUE(value_is({1 - 0.5 * 0.3, 1, 1 - 0.5 * 0.4, 1}));
+}
+
+TEST_F(FinishByHand, a_step_without_a_label_is_no_update_and_does_not_end_the_run) {
+  Finish finish(parts());
+  finish.start();
+  const StepResult none = step(finish, {0, 0, 0, 0}, 0);
+  EXPECT_EQ(none.tokens, 0);
+  EXPECT_EQ(none.skipped, std::optional(true));
+  EXPECT_TRUE(value_is({1, 1, 1, 1}));
+  const std::string text = error_text([&] { finish.check_trained(none); }, ErrorCode::io);
+  EXPECT_NE(text.find("no step of this run had a label that counts"), std::string::npos) << text;
+  EXPECT_EQ(rate.asked.back().updates, 0);
+  const StepResult next = step(finish, {3, 0, 4, 0});
+  EXPECT_EQ(next.skipped, std::nullopt) << "the next step has nothing of it";
+  EXPECT_EQ(rate.asked.back().updates, 0) << "the schedule counts updates";
+  EXPECT_TRUE(value_is({-0.5, 1, -1, 1}));
+  finish.check_trained(next);
 }
 
 TEST_F(FinishByHand, a_gradient_that_is_not_finite_ends_the_run_with_the_parameters_name) {

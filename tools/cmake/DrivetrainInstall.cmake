@@ -42,7 +42,7 @@ list(TRANSFORM _plugins REPLACE "(.+)" "$<TARGET_FILE:\\1>")
 install(CODE "set(_library \"$<TARGET_FILE:drivetrain>\")\nset(_plugins \"${_plugins}\")\nset(_program \"$<TARGET_FILE:drivetrain_program>\")")
 install(CODE [[
   file(GET_RUNTIME_DEPENDENCIES EXECUTABLES ${_program} LIBRARIES ${_library} MODULES ${_plugins} RESOLVED_DEPENDENCIES_VAR _found UNRESOLVED_DEPENDENCIES_VAR _missing
-       PRE_INCLUDE_REGEXES "^lib(tbb|spdlog|fmt|crypto|xxhash|utf8proc|sentencepiece|hwloc)\\.so" PRE_EXCLUDE_REGEXES ".")
+       PRE_INCLUDE_REGEXES "^lib(tbb|spdlog|fmt|crypto|xxhash|utf8proc|sentencepiece|hwloc|z|zstd)\\.so" PRE_EXCLUDE_REGEXES ".")
   if(_missing)
     message(FATAL_ERROR "not found, and needed on other machines: ${_missing}")
   endif()

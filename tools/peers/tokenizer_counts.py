@@ -76,7 +76,8 @@ def prepared(program, tokenizer, lines, folder, threads):
     source.write_bytes(lines)
     for end in (".bin", ".idx"):
         pathlib.Path(str(prefix) + end).unlink(missing_ok=True)
-    ran = subprocess.run([program, "data", "prepare", "--input", source, "--tokenizer", tokenizer, "--output", prefix, "--threads", str(threads)],
+    ran = subprocess.run([program, "data", "prepare", "--input", source, "--tokenizer", tokenizer, "--output", prefix, "--threads", str(threads),
+                          "--no-bos"],
                          capture_output=True, text=True)
     if ran.returncode:
         sys.exit(ran.stdout + ran.stderr)

@@ -59,7 +59,7 @@ ChatTemplate read_template(const Value& value) {
   ChatTemplate t;
   each(value, "template", [&](const std::string& key, const Value& v) {
     if (key == "bos")
-      t.bos = text_of(v, key);
+      t.bos = v.is_null() ? std::nullopt : std::optional(text_of(v, key));
     else if (key == "eos")
       t.eos = text_of(v, key);
     else if (key == "separator")

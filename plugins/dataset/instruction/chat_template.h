@@ -13,7 +13,8 @@ struct ChatTemplate {
   struct Role {
     std::string prefix, suffix;
   };
-  std::string bos, eos;               // before the first message and after the last
+  std::optional<std::string> bos;     // before the first message; nothing: what the tokenizer puts in front of texts
+  std::string eos;                    // after the last
   std::string separator;              // between two messages
   std::optional<std::string> system;  // the content of a first message of role "system" where a conversation has none
   std::map<std::string, Role> roles;

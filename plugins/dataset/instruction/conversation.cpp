@@ -1,9 +1,26 @@
 #include "conversation.h"
 
 #include <drivetrain/error.h>
+#include <drivetrain/toolkit/text/json_line.h>
+
+#include <algorithm>
+
+#include "line_keys.h"
 
 namespace drivetrain::instruction {
 namespace {
+
+const std::string kLine = "the line";
+
+// Source: the two prompts of train.py in github.com/tatsu-lab/stanford_alpaca.
+constexpr const char* kAlpacaWithInput =
+    "Below is an instruction that describes a task, paired with an input that provides further context. "
+    "Write a response that appropriately completes the request.\n\n### Instruction:\n";
+constexpr const char* kAlpacaWithoutInput =
+    "Below is an instruction that describes a task. "
+    "Write a response that appropriately completes the request.\n\n### Instruction:\n";
+constexpr const char* kAlpacaInput = "\n\n### Input:\n";
+constexpr const char* kAlpacaResponse = "\n\n### Response:";
 
 std::string keys_of(const Value& object) {
   std::string keys;
@@ -11,56 +28,167 @@ std::string keys_of(const Value& object) {
   return keys.empty() ? "nothing" : keys;
 }
 
-// `of`: "the line", "messages[2]".
-const std::string& text_field(const Value& object, const std::string& key, const std::string& of) {
-  const Value* value = object.find(key);
-  if (!value)
-    throw fail(ErrorCode::config, of, " has no field \"", key, "\"; it has ", keys_of(object),
-               ". Set the field names of dataset/instruction to those of the file");
-  if (!value->is_string())
-    throw fail(ErrorCode::config, "\"", key, "\" of ", of, " is ", value->type_name(), "; wanted a text");
-  return value->as_string();
+// Says nothing: nobody would learn another thing without it.
+bool is_empty(const Value& value) {
+  return value.is_null() || (value.is_string() && value.as_string().empty()) ||
+         (value.is_array() && value.items().empty()) || (value.is_object() && value.members().empty());
 }
 
-Message read_message(const Value& value, const FieldNames& names, const std::string& of) {
-  if (!value.is_object()) throw fail(ErrorCode::config, of, " is ", value.type_name(), "; wanted an object");
-  Message message{text_field(value, names.role, of), text_field(value, names.content, of)};
+// An object of which some keys are read; the others are noted.
+class Reader {
+ public:
+  // `of`: "the line", "messages[2]". `prefix`: in front of the keys in the notes.
+  Reader(const Value& object, const FieldNames& names, std::string of, KeyPlace place)
+      : object_(object), names_(names), of_(std::move(of)), place_(place) {
+    if (!object.is_object()) throw fail(ErrorCode::config, of_, " is ", object.type_name(), "; wanted an object");
+  }
+
+  const Value* find(const std::string& key) {
+    used_.insert(key);
+    return used_member(object_, key, of_);
+  }
+  bool has(const std::string& key) const { return object_.find(key) != nullptr; }
+  // Null if it is not there or empty.
+  const Value* find_filled(const std::string& key) {
+    const Value* value = find(key);
+    return value && !is_empty(*value) ? value : nullptr;
+  }
+  const std::string& text(const std::string& key) {
+    const Value* value = find(key);
+    if (!value)
+      throw fail(ErrorCode::config, of_, " has no field \"", key, "\"; it has ", keys_of(object_),
+                 ". Set the field names of dataset/instruction to those of the file");
+    return text(*value, key);
+  }
+  const std::string& text(const Value& value, const std::string& key) const {
+    if (!value.is_string())
+      throw fail(ErrorCode::config, "\"", key, "\" of ", of_, " is ", value.type_name(), "; wanted a text");
+    return used_text(value, key, of_);
+  }
+  const std::string& of() const { return of_; }
+
+  // Adds what was not asked for and is not empty.
+  void note_unread(std::vector<std::string>& to) const {
+    for (const Value::Member& member : object_.members()) {
+      if (used_.contains(member.key) || names_.ignored.contains(member.key) || is_empty(member.value)) continue;
+      const std::string name = place_ == KeyPlace::line ? member.key : concat(names_.messages, "[].", member.key);
+      if (std::find(to.begin(), to.end(), name) == to.end()) to.push_back(name);
+    }
+  }
+
+ private:
+  const Value& object_;
+  const FieldNames& names_;
+  const std::string of_;
+  const KeyPlace place_;
+  std::set<std::string> used_;
+};
+
+// Whether a key of its own says that a message is learned.
+std::optional<bool> learned_by_key(Reader& message) {
+  std::optional<bool> learned;
+  const auto say = [&](bool word, const char* key) {
+    if (learned && *learned != word)
+      throw fail(ErrorCode::config, "\"", key, "\" of ", message.of(), " says that it is ", word ? "" : "not ",
+                 "learned, and another key of it says otherwise");
+    learned = word;
+  };
+  if (const Value* weight = message.find_filled("weight")) {
+    const bool is_number = weight->is_number();
+    if (!is_number || (weight->as_double() != 0 && weight->as_double() != 1))
+      throw fail(ErrorCode::config, "\"weight\" of ", message.of(), " is ",
+                 is_number ? weight->to_json() : weight->type_name(),
+                 "; wanted 0 (the message is not learned) or 1. There are no weights between");
+    if (weight->as_double() == 0) say(false, "weight");
+  }
+  for (const char* key : {"train", "loss"}) {
+    const Value* word = message.find_filled(key);
+    if (!word) continue;
+    if (!word->is_bool())
+      throw fail(ErrorCode::config, "\"", key, "\" of ", message.of(), " is ", word->type_name(),
+                 "; wanted true or false: whether the message is learned");
+    say(word->as_bool(), key);
+  }
+  return learned;
+}
+
+Message read_message(const Value& value, const FieldNames& names, const std::string& of,
+                     std::vector<std::string>& unread) {
+  Reader reader(value, names, of, KeyPlace::message);
+  Message message{reader.text(names.role), reader.text(names.content)};
+  message.learned = learned_by_key(reader);
   if (const auto other = names.roles.find(message.role); other != names.roles.end()) message.role = other->second;
+  reader.note_unread(unread);
   return message;
+}
+
+void read_messages(const Value& messages, const FieldNames& names, Conversation& to) {
+  if (!messages.is_array() || messages.items().empty())
+    throw fail(ErrorCode::config, "\"", names.messages, "\" is ",
+               messages.is_array() ? "an empty list" : messages.type_name(), "; wanted a list of messages");
+  for (const Value& value : messages.items())
+    to.messages.push_back(read_message(value, names, concat(names.messages, "[", to.messages.size(), "]"), to.unread));
+}
+
+// [["a question", "its answer"], ...], as LLaMA-Factory has it.
+void read_history(Reader& line, Conversation& to) {
+  const Value* history = line.find_filled("history");
+  if (!history) return;
+  const auto is_pair = [](const Value& turn) {
+    return turn.is_array() && turn.items().size() == 2 && turn.items()[0].is_string() && turn.items()[1].is_string();
+  };
+  if (!history->is_array() || !std::all_of(history->items().begin(), history->items().end(), is_pair))
+    throw fail(ErrorCode::config, "\"history\" of the line is no list of pairs of texts, a user's and an assistant's");
+  for (const Value& turn : history->items()) {
+    to.messages.push_back({"user", line.text(turn.items()[0], "history")});
+    to.messages.push_back({"assistant", line.text(turn.items()[1], "history")});
+  }
+}
+
+void read_prompt(Reader& line, const FieldNames& names, Conversation& to) {
+  to.messages.push_back({"user", line.text(names.prompt)});
+  to.messages.push_back({"assistant", line.text(names.response)});
+}
+
+void read_alpaca(Reader& line, Conversation& to) {
+  const Value* const input = line.find_filled("input");
+  std::string prompt = concat(input ? kAlpacaWithInput : kAlpacaWithoutInput, line.text("instruction"));
+  if (input) prompt += kAlpacaInput + line.text(*input, "input");
+  to.messages.push_back({"user", prompt + kAlpacaResponse});
+  to.messages.push_back({"assistant", line.text("output")});
+}
+
+void add_system(Reader& line, Conversation& to) {
+  const Value* const system = line.find_filled("system");
+  if (!system) return;
+  if (to.messages.front().role == "system")
+    throw fail(ErrorCode::config, "the line has a key \"system\" and a first message of that role; leave one out");
+  to.messages.insert(to.messages.begin(), Message{"system", line.text(*system, "system")});
 }
 
 }  // namespace
 
-std::vector<Message> read_conversation(const Value& line, const FieldNames& names) {
-  if (!line.is_object()) throw fail(ErrorCode::config, "the line is ", line.type_name(), "; wanted an object");
-  const Value* messages = line.find(names.messages);
-  if (!messages) {
-    if (!line.find(names.prompt) && !line.find(names.response))
-      throw fail(ErrorCode::config, "the line has neither \"", names.messages, "\" nor \"", names.prompt, "\" and \"",
-                 names.response, "\"; it has ", keys_of(line),
-                 ". Set the field names of dataset/instruction to those of the file");
-    return {{"user", text_field(line, names.prompt, "the line")},
-            {"assistant", text_field(line, names.response, "the line")}};
+Conversation read_conversation(const Value& value, const FieldNames& names) {
+  Reader line(value, names, kLine, KeyPlace::line);
+  Conversation conversation;
+  if (const Value* messages = line.find(names.messages)) {
+    read_messages(*messages, names, conversation);
+  } else if (line.has(names.prompt) || line.has(names.response)) {
+    read_history(line, conversation), read_prompt(line, names, conversation);
+  } else if (line.has("instruction") && line.has("output")) {
+    read_history(line, conversation), read_alpaca(line, conversation);
+  } else {
+    throw fail(ErrorCode::config, "the line has neither \"", names.messages, "\" nor \"", names.prompt, "\" and \"",
+               names.response, "\" nor Alpaca's \"instruction\" and \"output\"; it has ", keys_of(value),
+               ". Set the field names of dataset/instruction to those of the file");
   }
-  if (!messages->is_array() || messages->items().empty())
-    throw fail(ErrorCode::config, "\"", names.messages, "\" is ",
-               messages->is_array() ? "an empty list" : messages->type_name(), "; wanted a list of messages");
-  std::vector<Message> conversation;
-  for (const Value& value : messages->items())
-    conversation.push_back(read_message(value, names, concat(names.messages, "[", conversation.size(), "]")));
+  add_system(line, conversation);
+  line.note_unread(conversation.unread);
   return conversation;
 }
 
-Value parse_line(const std::string& line) {
-  const std::string file = "<line>";  // in messages: "<line>:1:COLUMN"
-  try {
-    return parse_json(line, file);
-  } catch (const Error& e) {
-    std::string text = e.what();
-    const std::string place = file + ":1:";
-    for (size_t at; (at = text.find(place)) != std::string::npos;) text.replace(at, place.size(), "column ");
-    throw fail(ErrorCode::io, text);
-  }
+Conversation parse_conversation(std::string_view line, const FieldNames& names) {
+  return read_conversation(parse_json_line(line), names);
 }
 
 }  // namespace drivetrain::instruction

@@ -2,7 +2,10 @@
 #pragma once
 
 #include <map>
+#include <optional>
+#include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <drivetrain/value.h>
@@ -11,6 +14,7 @@ namespace drivetrain::instruction {
 
 struct Message {
   std::string role, content;
+  std::optional<bool> learned = std::nullopt;  // by a key of its own; nothing: its role says so
 };
 
 // Keys of a line's object.
@@ -18,13 +22,19 @@ struct FieldNames {
   std::string messages = "messages", role = "role", content = "content";
   std::string prompt = "prompt", response = "response";
   std::map<std::string, std::string> roles;  // other names of roles: "human" is "user"
+  std::set<std::string> ignored;             // keys that may be there without a word
 };
 
-// From {"messages": [{"role": ..., "content": ...}, ...]}, or from {"prompt": ..., "response": ...} as a message of
-// "user" and one of "assistant". Error(config) saying what is missing and what is there.
-std::vector<Message> read_conversation(const Value& line, const FieldNames& names);
+struct Conversation {
+  std::vector<Message> messages;  // at least one
+  // Keys that are there, say something and were not read, each once: "tools" of the line, "messages[].tool_calls".
+  std::vector<std::string> unread;
+};
 
-// A JSON text of one line. Error(io) if it is none, with the column.
-Value parse_line(const std::string& line);
+// From {"messages": [{"role": ..., "content": ...}, ...]}, from {"prompt": ..., "response": ...} as a message of
+// "user" and one of "assistant", or from Alpaca's {"instruction": ..., "input": ..., "output": ...}; line_keys.h has
+// all keys. Error(config) saying what is missing and what is there.
+Conversation read_conversation(const Value& line, const FieldNames& names);
+Conversation parse_conversation(std::string_view line, const FieldNames& names);  // of a JSON text; Error(io) for none
 
 }  // namespace drivetrain::instruction

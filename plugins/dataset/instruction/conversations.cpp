@@ -18,19 +18,26 @@ constexpr int64_t kMostPositions = std::numeric_limits<int32_t>::max();
 struct Conversations::Looked {
   int64_t positions = 0, learned = 0;  // 0 learned: dropped
   bool cut = false;
+  std::vector<std::string> unread = {};
   uint64_t hash = 0;
   std::exception_ptr problem = nullptr;
 };
 
 Encoded Conversations::encode(const std::string& line) const {
-  return encoder_.encode(read_conversation(parse_line(line), reading_.names));
+  return encoder_.encode(parse_conversation(line, reading_.names).messages);
 }
 
 Conversations::Looked Conversations::look(const LineFile& file, const LineFile::Line& line) const {
   Looked looked;
   looked.hash = hash_name(line.text);
   try {
-    Encoded encoded = encode(line.text);
+    Conversation conversation = parse_conversation(line.text, reading_.names);
+    if (reading_.refuse_unread && !conversation.unread.empty())
+      throw fail(
+          ErrorCode::config, "the key \"", conversation.unread.front(), "\" is not read, and unknown_keys is ",
+          "\"refuse\"\n   name it in ignored_keys if nothing is lost without it, or set unknown_keys to \"say\"");
+    looked.unread = std::move(conversation.unread);
+    Encoded encoded = encoder_.encode(conversation.messages);
     const int64_t length = encoded.positions(), most = std::min(reading_.max_length, kMostPositions);
     if (length > most && reading_.too_long == TooLong::refuse)
       throw fail(ErrorCode::config, "the conversation has ", length, " positions, max_length is ", most,
@@ -53,14 +60,18 @@ int32_t Conversations::file_number(const std::shared_ptr<const LineFile>& file) 
   return static_cast<int32_t>(files_.size()) - 1;
 }
 
-void Conversations::add(const Looked& looked, int64_t begin) {
+void Conversations::add(const Looked& looked, const LineFile& file, const LineFile::Line& line) {
   figures_.digest = (figures_.digest ^ looked.hash) * 0x100000001b3u;
+  for (const std::string& key : looked.unread) {
+    Unread& unread = figures_.unread[key];
+    if (unread.lines++ == 0) unread.first = concat(file.path(), ":", line.number);
+  }
   if (looked.learned == 0) {
     ++figures_.dropped;
     return;
   }
   places_.push_back(
-      {begin, looked.hash, static_cast<int32_t>(files_.size()) - 1, static_cast<int32_t>(looked.positions)});
+      {line.begin, looked.hash, static_cast<int32_t>(files_.size()) - 1, static_cast<int32_t>(looked.positions)});
   ++figures_.conversations;
   figures_.positions += looked.positions, figures_.learned += looked.learned, figures_.cut += looked.cut;
 }
@@ -77,10 +88,16 @@ void Conversations::load(const std::string& path, Log& log, const std::function<
     });
     for (size_t i = 0; i < lines.size(); ++i) {
       if (looked[i].problem) std::rethrow_exception(looked[i].problem);
-      (held_out && is_held_out(looked[i].hash) ? *held_out : *this).add(looked[i], lines[i].begin);
+      (held_out && is_held_out(looked[i].hash) ? *held_out : *this).add(looked[i], *file, lines[i]);
     }
     log.progress(concat("dataset/instruction: ", path, ": ", 100 * lines.back().begin / file->size(), " % read"));
   });
+}
+
+std::string Conversations::origin(int64_t document) const {
+  const Place& place = places_[static_cast<size_t>(document)];
+  const LineFile& file = *files_[static_cast<size_t>(place.file)];
+  return concat(file.path(), ":", file.number(place.begin));
 }
 
 void Conversations::read(int64_t document, int64_t first, int64_t count, int64_t* tokens, int64_t* labels) const {

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -22,12 +23,20 @@ struct Reading {
   FieldNames names;
   int64_t max_length = 0;  // positions of a conversation
   TooLong too_long = TooLong::refuse;
+  bool refuse_unread = false;  // a key that is not read is an error
+};
+
+// A key that lines have and nobody reads.
+struct Unread {
+  int64_t lines = 0;
+  std::string first;  // FILE:LINE
 };
 
 // What was found in files. Of conversations that are in a set.
 struct Figures {
   int64_t conversations = 0, positions = 0, learned = 0, cut = 0;
   int64_t dropped = 0;
+  std::map<std::string, Unread> unread;   // as Conversation::unread names them
   uint64_t digest = 0xcbf29ce484222325u;  // FNV-1a over the hashes of all lines, also of those dropped
 };
 
@@ -46,6 +55,8 @@ class Conversations : public Documents {
   int64_t length(int64_t document) const override { return places_[static_cast<size_t>(document)].positions; }
   void read(int64_t document, int64_t first, int64_t count, int64_t* tokens, int64_t* labels) const override;
 
+  std::string origin(int64_t document) const override;  // file and line
+
   const Figures& figures() const { return figures_; }
   const std::vector<std::shared_ptr<const LineFile>>& files() const { return files_; }
 
@@ -58,7 +69,7 @@ class Conversations : public Documents {
   struct Looked;  // at a line
   Looked look(const LineFile& file, const LineFile::Line& line) const;
   Encoded encode(const std::string& line) const;
-  void add(const Looked& looked, int64_t begin);
+  void add(const Looked& looked, const LineFile& file, const LineFile::Line& line);
   int32_t file_number(const std::shared_ptr<const LineFile>& file);
 
   const Encoder& encoder_;

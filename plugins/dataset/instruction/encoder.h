@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <set>
 #include <string>
 #include <vector>
@@ -10,6 +11,7 @@
 
 #include "chat_template.h"
 #include "conversation.h"
+#include "template_text.h"
 
 namespace drivetrain::instruction {
 
@@ -32,13 +34,29 @@ class Encoder {
   // which nothing is learned.
   Encoded encode(const std::vector<Message>& conversation) const;
 
+  // The tokens in front of every conversation.
+  const std::vector<int32_t>& begin() const { return bos_; }
+  // Of what is learned, the special tokens that end an answer: the first mark in the suffix of each learned role, or in
+  // the template's eos.
+  std::vector<int32_t> ends() const;
+
+  // Of all texts of the template.
+  const UnknownMarks& unknown_marks() const { return unknown_marks_; }
+
  private:
-  void append(const std::string& text, bool learned, Encoded& to) const;
+  struct Role {
+    std::vector<int32_t> prefix, suffix;
+  };
+  static void append(const std::vector<int32_t>& ids, bool learned, Encoded& to);
   void append(const Message& message, Encoded& to) const;
+  bool is_learned(const Message& message) const;
 
   const Tokenizer& tokenizer_;
   const ChatTemplate chat_;
   const std::set<std::string> learned_;
+  UnknownMarks unknown_marks_;
+  std::vector<int32_t> bos_, eos_, separator_;
+  std::map<std::string, Role> roles_;
 };
 
 }  // namespace drivetrain::instruction

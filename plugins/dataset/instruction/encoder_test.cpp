@@ -16,7 +16,7 @@ const MarkedBytes kTokenizer;
 Value json(const std::string& text) { return parse_json(text, "test.json"); }
 
 std::vector<Message> conversation(const std::string& line, const FieldNames& names = {}) {
-  return read_conversation(parse_line(line), names);
+  return parse_conversation(line, names).messages;
 }
 
 // The text, and it with "_" for every token that is not learned.
@@ -98,14 +98,14 @@ TEST(Encoder, a_line_that_is_no_conversation_is_an_error_that_says_what_is_there
 
 TEST(Encoder, broken_json_is_an_error_of_the_data_with_its_column) {
   try {
-    parse_line(R"({"prompt": "x", "response": })");
+    conversation(R"({"prompt": "x", "response": })");
     FAIL();
   } catch (const Error& e) {
     EXPECT_EQ(e.code(), ErrorCode::io);
     expect_error(e.what(), {"column 29", "not valid JSON"});
   }
-  expect_error(error_of([] { parse_line(R"({"prompt": "x", "prompt": "y"})"); }),
-               {"\"prompt\" is given twice", "column"});
+  expect_error(error_of([] { conversation(R"({"prompt": "x", "response": "z", "prompt": "y"})"); }),
+               {"\"prompt\" is given twice in the line"});
 }
 
 TEST(Encoder, what_is_no_template_is_refused) {

@@ -13,6 +13,7 @@
 #include <drivetrain/toolkit/permutation.h>
 
 #include "conversations.h"
+#include "spoken.h"
 
 namespace {
 
@@ -50,6 +51,8 @@ class Instruction : public Dataset {
     Value role_names;
     int64_t pad_token = 0;
     std::optional<int64_t> seed;
+    std::string unknown_keys = "say";
+    std::vector<std::string> ignored_keys;
 
     std::string messages = names.messages, role = names.role, content = names.content, prompt = names.prompt,
                 response = names.response;
@@ -82,6 +85,10 @@ class Instruction : public Dataset {
         .field("prompt_field", &Options::prompt, "key of the prompt, in a line without messages")
         .field("response_field", &Options::response, "key of the response, in a line without messages")
         .field("role_names", &Options::role_names, "other names of roles: {\"human\": \"user\"}")
+        .field("unknown_keys", &Options::unknown_keys,
+               "what is done about keys of the lines that are not read: say which at the start, or refuse them")
+        .one_of({"say", "refuse"})
+        .field("ignored_keys", &Options::ignored_keys, "keys that are passed over without a word, such as \"id\"")
         .field("pad_token", &Options::pad_token, "the token behind a conversation")
         .at_least(0)
         .field("seed", &Options::seed, "of the order; default: the run's")
@@ -96,7 +103,8 @@ class Instruction : public Dataset {
   DatasetFacts open(const RunFacts& run, const ModelFacts& model) override {
     batch_rows_ = run.train_batch_size;
     make_encoder(model);
-    const instruction::Reading reading{options_.names, *options_.max_length, too_long()};
+    const instruction::Reading reading{options_.names, *options_.max_length, too_long(),
+                                       options_.unknown_keys == "refuse"};
     train_ = std::make_unique<Conversations>(*encoder_, reading);
     validation_ = std::make_unique<Conversations>(*encoder_, reading);
     const auto is_held_out = [this](uint64_t hash) { return rank_of(hash) < options_.validation_fraction; };
@@ -104,9 +112,12 @@ class Instruction : public Dataset {
     for (const std::string& file : options_.validation_files) validation_->load(file, services_.log);
     check_sets();
     tell("", *train_), tell(" for validation", *validation_);
+    for (const Conversations* set : {train_.get(), validation_.get()})
+      instruction::say_unread_keys(set->figures(), options_.names, services_.log);
     DatasetFacts facts;
     facts.seq_length = options_.seq_length;
     facts.validation = validation_->count() > 0;
+    facts.begin_tokens = encoder_->begin(), facts.end_tokens = encoder_->ends();
     facts.notes = Value::object();
     facts.notes.set("train", notes(*train_));
     facts.notes.set("validation", notes(*validation_));
@@ -136,6 +147,12 @@ class Instruction : public Dataset {
     if (request.part == DataPart::train) tell_epoch(request.step);
   }
 
+  std::string origin(const BatchRequest& request) override {
+    const Conversations& set = request.part == DataPart::train ? *train_ : *validation_;
+    const int64_t row = (request.step - 1) * batch_rows_ + request.first_row;
+    return set.origin(at_row(request.part, row, set.count()));
+  }
+
   const Documents* documents(DataPart part) const override {
     const Conversations* set = part == DataPart::train ? train_.get() : validation_.get();
     return set && set->count() > 0 ? set : nullptr;
@@ -150,7 +167,8 @@ class Instruction : public Dataset {
     if (!o.max_length) o.max_length = o.seq_length;
     if (*o.max_length > o.seq_length)
       refuse(concat("max_length ", *o.max_length, " is more than seq_length ", o.seq_length));
-    o.names = {o.messages, o.role, o.content, o.prompt, o.response, {}};
+    o.names = {o.messages, o.role, o.content, o.prompt, o.response, {}, {}};
+    o.names.ignored = {o.ignored_keys.begin(), o.ignored_keys.end()};
     if (!o.role_names.is_null())
       for (const auto& [name, role] : o.role_names.members()) o.names.roles[name] = role.as_string();
   }
@@ -173,7 +191,11 @@ class Instruction : public Dataset {
       throw fail(ErrorCode::config, "dataset/instruction: pad_token is ", options_.pad_token,
                  ", the model's tokens are 0 to ", model.vocab_size - 1, ". Set pad_token to one of them");
     const std::set<std::string> learned(options_.roles_to_train.begin(), options_.roles_to_train.end());
-    encoder_.emplace(*tokenizer_, instruction::read_template(options_.chat_template), learned);
+    const instruction::ChatTemplate chat = instruction::read_template(options_.chat_template);
+    encoder_.emplace(*tokenizer_, chat, learned);
+    instruction::say_begin(tokenizer_->facts(), chat.bos.has_value(), services_.log);
+    instruction::say_unknown_marks(encoder_->unknown_marks(), options_.tokenizer.type, services_.log);
+    instruction::say_other_template(tokenizer_->facts(), services_.log);
   }
 
   void check_sets() const {

@@ -38,7 +38,7 @@ class Instruction : public ::testing::Test {
   static std::string line(const std::string& prompt, const std::string& response) {
     return concat(R"({"prompt": ")", prompt, R"(", "response": ")", response, "\"}\n");
   }
-  std::unique_ptr<Dataset> open(const std::string& files, const std::string& more = "", int64_t vocabulary = 260) {
+  std::unique_ptr<Dataset> open(const std::string& files, const std::string& more = "", int64_t vocabulary = 261) {
     auto dataset = make_plugin<Dataset>(
         host_, "instruction",
         concat(R"({"files": [")", files, R"("], "tokenizer": "marked_bytes", "template": {"roles": {"user":
@@ -52,7 +52,7 @@ class Instruction : public ::testing::Test {
     return dataset;
   }
   void expect_refused(const std::string& files, const std::vector<std::string>& parts, const std::string& more = "",
-                      int64_t vocabulary = 260) {
+                      int64_t vocabulary = 261) {
     const std::string text = error_of([&] { open(files, more, vocabulary); });
     for (const std::string& part : parts)
       EXPECT_NE(text.find(part), std::string::npos) << "found: " << text << "\nwanted: " << part;
@@ -184,7 +184,7 @@ TEST_F(Instruction, a_broken_line_is_named_with_its_file_and_number) {
 
 TEST_F(Instruction, a_tokenizer_that_knows_more_than_the_model_is_refused) {
   const std::string file = write("a.jsonl", lines(0, 3));
-  expect_refused(file, {"tokenizer/marked_bytes has 260 tokens", "vocab_size is 256"}, "", 256);
+  expect_refused(file, {"tokenizer/marked_bytes has 261 tokens", "vocab_size is 256"}, "", 256);
   expect_refused(file, {"pad_token is 300"}, R"(, "pad_token": 300)");
   expect_refused(file, {"max_length 50 is more than seq_length 40"}, R"(, "max_length": 50)");
 }

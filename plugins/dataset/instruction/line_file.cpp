@@ -87,6 +87,16 @@ bool LineFile::Reader::next(std::vector<Line>& lines) {
   return !lines.empty();
 }
 
+int64_t LineFile::number(int64_t begin) const {
+  int64_t number = 1;
+  std::string block;
+  for (int64_t at = 0; at < begin; at += kBlock, block.clear()) {
+    read(at, std::min(kBlock, begin - at), block);
+    number += std::count(block.begin(), block.end(), '\n');
+  }
+  return number;
+}
+
 std::string LineFile::line(int64_t begin) const {
   std::string text;
   size_t end = std::string::npos;

@@ -29,6 +29,8 @@ class LineFile {
   }
   // The line that begins there.
   std::string line(int64_t begin) const;
+  // The number of the line that begins there, from 1. Reads all that stands before it.
+  int64_t number(int64_t begin) const;
 
   const std::string& path() const { return path_; }
   int64_t size() const { return size_; }

@@ -1,4 +1,4 @@
-// A tokenizer for tests: a byte is a token, and so is what stands in <|...|>, from 256 on.
+// A tokenizer for tests: a byte is a token, and so are some marks, from 256 on.
 #pragma once
 
 #include <string>
@@ -12,17 +12,20 @@ namespace drivetrain::test {
 
 class MarkedBytes : public Tokenizer {
  public:
+  std::vector<int32_t> prefix;  // as a tokenizer's files may say
+
   void open(const std::string&) override {}
   TokenizerFacts facts() const override {
     TokenizerFacts facts;
-    facts.vocab_size = 260;
+    facts.vocab_size = 261;
+    facts.prefix = prefix;
     return facts;
   }
   void encode(std::string_view text, std::vector<int32_t>& ids) const override {
     while (!text.empty()) {
       int32_t id = static_cast<unsigned char>(text[0]);
       size_t length = 1;
-      for (size_t i = 0; i < std::size(kMarks); ++i)
+      for (size_t i = 0; i < kFound; ++i)
         if (text.starts_with(kMarks[i]))
           id = 256 + static_cast<int32_t>(i), length = std::string_view(kMarks[i]).size();
       ids.push_back(id);
@@ -32,7 +35,12 @@ class MarkedBytes : public Tokenizer {
   void decode(std::span<const int32_t> ids, std::string& text) const override {
     text += text_of({ids.begin(), ids.end()});
   }
-  std::optional<int32_t> id_of(std::string_view) const override { return std::nullopt; }
+  // </s>, 260, is found in no text, as SentencePiece has it.
+  std::optional<int32_t> id_of(std::string_view token) const override {
+    for (size_t i = 0; i < std::size(kMarks); ++i)
+      if (token == kMarks[i]) return 256 + static_cast<int32_t>(i);
+    return std::nullopt;
+  }
 
   // -100 is "_".
   static std::string text_of(const std::vector<int64_t>& ids) {
@@ -46,7 +54,8 @@ class MarkedBytes : public Tokenizer {
   }
 
  private:
-  static constexpr const char* kMarks[] = {"<|im_start|>", "<|im_end|>", "<|bos|>", "<|eos|>"};
+  static constexpr const char* kMarks[] = {"<|im_start|>", "<|im_end|>", "<|bos|>", "<|eos|>", "</s>"};
+  static constexpr size_t kFound = 4;
 };
 
 }  // namespace drivetrain::test

@@ -117,6 +117,12 @@ class Megatron : public Dataset {
     if (options_.eod) apply_eod(batch);
   }
 
+  std::string origin(const BatchRequest& request) override {
+    const Order& order = *parts_[request.part == DataPart::train ? kTrain : kValid].order;
+    return concat(path_.one() ? path_.prefixes.front() : "data_path", ", sample ",
+                  sample_of(order, request.step, request.first_row));
+  }
+
   const Documents* documents(DataPart which) const override {
     const Part& part = parts_[which == DataPart::train ? kTrain : kValid];
     if (!part.order) return nullptr;

@@ -84,6 +84,7 @@ class Packed : public Dataset {
     facts.steps = options_.epochs ? available_steps() : -1;
     facts.validation = validation_ != nullptr;
     facts.documents = several();
+    facts.begin_tokens = source.begin_tokens, facts.end_tokens = source.end_tokens;
     facts.notes = notes(source);
     tell(run.train_steps);
     return facts;
@@ -105,6 +106,15 @@ class Packed : public Dataset {
     }
     if (training) tell_epoch(request.step, order.epoch(first + request.rows - 1));
     rows.give(batch, several());
+  }
+
+  std::string origin(const BatchRequest& request) override {
+    const bool training = request.part == DataPart::train;
+    (training ? *train_ : *validation_).row((request.step - 1) * batch_rows_ + request.first_row, pieces_);
+    if (pieces_.empty()) return {};
+    const std::string first = documents_of(request.part)->origin(pieces_.front().document);
+    const int64_t more = static_cast<int64_t>(pieces_.size()) - 1;
+    return first.empty() || more == 0 ? first : concat(first, " and ", more, " more");
   }
 
  private:

@@ -69,6 +69,10 @@ class TokenBatches : public Dataset {
     if (file_->contains("documents")) set_documents(rows_of("documents", request, S), batch);
   }
 
+  std::string origin(const BatchRequest& request) override {
+    return concat(options_.file, ", step ", request.step, ", row ", request.first_row);
+  }
+
  private:
   // A document ends where its number does, and with the row. Positions begin again in each.
   static void set_documents(const at::Tensor& numbers_BS, Batch& batch) {

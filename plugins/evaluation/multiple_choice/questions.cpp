@@ -2,15 +2,18 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cmath>
 #include <sstream>
 
 #include <drivetrain/error.h>
 #include <drivetrain/toolkit/files/read_file.h>
+#include <drivetrain/toolkit/text/json_line.h>
 
 namespace drivetrain::multiple_choice {
 namespace {
 
 constexpr uint64_t kMostBytes = uint64_t{1} << 32;
+constexpr double kMostExact = 9007199254740992;  // 2^53; not a number and infinity are not below it either
 
 // One line of a file, for messages.
 struct Line {
@@ -31,7 +34,7 @@ const Value& field(const Value& item, const std::string& path, const char* optio
   const Value* at = &item;
   for (size_t begin = 0; begin <= path.size();) {
     const size_t end = std::min(path.find('.', begin), path.size());
-    const Value* const next = at->find(path.substr(begin, end - begin));
+    const Value* const next = used_member(*at, path.substr(begin, end - begin), line.where);
     if (!next)
       throw line.wrong("has no field \"", path, "\"; it has ", at->is_object() ? keys_of(*at) : at->type_name(),
                        "\n   say with the option \"", option, "\" what the field is called");
@@ -41,8 +44,11 @@ const Value& field(const Value& item, const std::string& path, const char* optio
 }
 
 std::string text_of(const Value& value, const std::string& path, const Line& line) {
-  if (value.is_string()) return value.as_string();
-  if (value.is_number()) return value.to_json();
+  if (value.is_string()) return used_text(value, path, line.where);
+  if (value.is_int()) return value.to_json();
+  if (value.is_number() && std::abs(value.as_double()) < kMostExact) return value.to_json();
+  if (value.is_number())
+    throw line.wrong("the field \"", path, "\" is a number that cannot be written as it was; put it into quotes");
   throw line.wrong("the field \"", path, "\" is ", value.type_name(), "; wanted a text");
 }
 
@@ -116,15 +122,11 @@ Question read_question(const Value& item, const Fields& fields, const std::strin
   return question;
 }
 
-// The parser counts lines of its text, which is one line of the file.
 Value parse_line(const std::string& text, const std::string& file, int64_t number) {
   try {
-    return parse_json(text, file);
+    return parse_json_line(text);
   } catch (const Error& e) {
-    std::string what = e.what();
-    const std::string place = file + ":1:";
-    if (what.starts_with(place)) what = what.substr(place.size());
-    throw fail(ErrorCode::io, "evaluation/multiple_choice: ", file, ":", number, ":", what,
+    throw fail(ErrorCode::io, "evaluation/multiple_choice: ", file, ":", number, ": ", e.what(),
                "\n   every line has to be one JSON object");
   }
 }

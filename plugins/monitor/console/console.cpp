@@ -73,6 +73,18 @@ class Console : public Monitor {
     return text;
   }
 
+  static bool is_without_labels(const Value& data) {
+    const Value* loss = data.find("loss");
+    return loss && loss->is_null();
+  }
+
+  // Null: no label counted.
+  static std::string loss_text(const Value& data, const char* name) {
+    const Value* loss = data.find(name);
+    if (!loss) return "";
+    return loss->is_null() ? concat("  ", name, " none") : formatted("  %s %.3f", name, number(data, name, NAN));
+  }
+
   static bool is_skipped(const Value& data) {
     const Value* skipped = data.find("skipped");
     return skipped && skipped->is_bool() && skipped->as_bool();
@@ -91,10 +103,10 @@ class Console : public Monitor {
     const Value& data = event.data;
     std::string line = concat("step ", event.step);
     if (train_steps_ > 0) line += concat("/", train_steps_);
-    if (data.find("loss")) line += formatted("  loss %.3f", number(data, "loss", NAN));
-    if (data.find("valid_loss")) line += formatted("  valid_loss %.3f", number(data, "valid_loss", NAN));
+    line += loss_text(data, "loss") + loss_text(data, "valid_loss");
     line += sets_text(data);
-    if (data.find("grad_norm")) line += formatted("  grad_norm %.3g", number(data, "grad_norm", NAN));
+    if (data.find("grad_norm") && !is_without_labels(data))
+      line += formatted("  grad_norm %.3g", number(data, "grad_norm", NAN));
     if (data.find("lr")) line += formatted("  lr %.1e", number(data, "lr", NAN));
     if (is_skipped(data)) line += "  skipped";
     if (data.find("loss_scale")) line += formatted("  loss_scale %.0f", number(data, "loss_scale", NAN));

@@ -1,4 +1,5 @@
-// Byte-level BPE: Hugging Face's tokenizer.json, and GPT-2's pair of files.
+// BPE of bytes, or of characters with their bytes to fall back on: Hugging Face's tokenizer.json, and GPT-2's pair of
+// files.
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
@@ -58,12 +59,16 @@ bool is_damaged(const std::string& path) {
 }
 
 // Whether a tokenizer.json is of the kind that is read here; what it has besides is found when it is opened.
-bool is_byte_level_bpe(const std::string& path) {
+enum class Kind { none, byte_level, byte_fallback };
+Kind kind_of(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   const std::string text{std::istreambuf_iterator<char>(file), {}};
   const auto has = [&](std::string_view word) { return text.find(word) != std::string::npos; };
-  if (has("\"pre_tokenizer\"") && has("\"ByteLevel\"") && has("\"merges\"")) return true;
-  return path.ends_with("/tokenizer.json") && is_damaged(path);
+  if (has("\"pre_tokenizer\"") && has("\"ByteLevel\"") && has("\"merges\"")) return Kind::byte_level;
+  // What such a file was converted from says the same and comes first, where it is there.
+  if (has("\"<0x00>\"") && has("\"byte_fallback\"") && has("\"merges\""))
+    return is_file(fs::path(path).parent_path() / "tokenizer.model") ? Kind::none : Kind::byte_fallback;
+  return path.ends_with("/tokenizer.json") && is_damaged(path) ? Kind::byte_level : Kind::none;
 }
 
 }  // namespace
@@ -82,8 +87,10 @@ class Bpe final : public Tokenizer {
   std::string recognizes(const std::string& place) const override {
     const Files files = find_files(place);
     if (!files.vocab.empty()) return "byte-level BPE, vocabulary and merges";
-    if (files.json.empty() || !files.json.ends_with(".json") || !is_byte_level_bpe(files.json)) return {};
-    return "byte-level BPE, " + fs::path(files.json).filename().string();
+    const Kind kind = files.json.ends_with(".json") ? kind_of(files.json) : Kind::none;
+    if (kind == Kind::none) return {};
+    return (kind == Kind::byte_level ? "byte-level BPE, " : "BPE with byte_fallback, ") +
+           fs::path(files.json).filename().string();
   }
 
   void open(const std::string& named) override {
@@ -105,7 +112,7 @@ class Bpe final : public Tokenizer {
     const bool changes = read.nfc || std::any_of(read.cuts.begin(), read.cuts.end(), [](const Cut& cut) {
                            return cut.kind == Cut::Kind::space_in_front || cut.kind == Cut::Kind::only_matches;
                          });
-    facts_.lossless = takes_spaces || changes ? Lossless::no : Lossless::utf8;
+    facts_.lossless = takes_spaces || changes || read.blanks ? Lossless::no : Lossless::utf8;
     encoder_.emplace(std::move(read));
     facts_.vocab_size = encoder_->vocab_size();
     const std::string& file = facts_.files.front();

@@ -1,4 +1,4 @@
-// What the files of a byte-level BPE tokenizer say.
+// What the files of a BPE tokenizer say.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +9,7 @@
 #include <drivetrain/value.h>
 
 #include "added_tokens.h"
+#include "blanks.h"
 #include "files_beside.h"
 #include "merges.h"
 #include "pieces.h"
@@ -22,6 +23,7 @@ struct Definition {
   bool whole_first = false;  // "ignore_merges"
   bool nfc = false;
   std::vector<Cut> cuts;
+  std::optional<Blanks> blanks;  // then tokens are spelled in characters, not in bytes
   std::vector<AddedToken> added;
   std::vector<std::string> first;  // special tokens that the files put in front of every text
 };

@@ -30,14 +30,20 @@ class Encoder {
   // What one call of encode uses. Calls at the same time have one each.
   struct Workspace {
     OwnedCache cache;
-    std::string replaced, normalized;
+    std::string replaced, normalized, part;
     std::vector<TokenFinder::Part> parts, inner_parts;
   };
   std::unique_ptr<Workspace> take_workspace() const;
-  void encode_text(std::string_view text, Workspace& work, std::vector<int32_t>& ids) const;
+  void encode_text(std::string_view text, bool begins, Workspace& work, std::vector<int32_t>& ids) const;
+  void encode_words(std::string_view text, bool begins, Workspace& work, std::vector<int32_t>& ids) const;
+  std::string_view normalized(std::string_view text, std::string& buffer) const;
+  std::unique_ptr<TokenFinder> finder(bool in_normalized) const;
+  std::optional<std::string> bytes_of(const std::string& token) const;  // that it stands for, where it is spelled so
 
   const std::vector<AddedToken> added_;
   const bool nfc_;
+  const std::optional<Blanks> blanks_;
+  bool by_words_ = false;                          // of a vocabulary of characters: words are merged by themselves
   TokenIds names_;                                 // as the files spell them
   std::vector<std::optional<std::string>> bytes_;  // by id: what it decodes to
   std::unique_ptr<Merges> merges_;

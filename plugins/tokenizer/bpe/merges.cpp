@@ -7,6 +7,8 @@
 
 #include <drivetrain/error.h>
 
+#include <drivetrain/toolkit/text/utf8.h>
+
 namespace drivetrain::bpe {
 namespace {
 
@@ -57,6 +59,7 @@ class PieceCache {
   };
   std::vector<Symbol> symbols;
   std::vector<Possible> possible;
+  std::vector<int32_t> first;  // symbols before any merge
 
  private:
   std::vector<Line> lines_;
@@ -65,8 +68,13 @@ class PieceCache {
 void FreeCache::operator()(PieceCache* cache) const { delete cache; }
 OwnedCache Merges::make_cache() const { return OwnedCache(new PieceCache); }
 
-Merges::Merges(TokenIds ids, const std::array<int32_t, 256>& bytes, const std::vector<Merge>& merges, bool whole_first)
-    : ids_(std::move(ids)), bytes_(bytes), whole_first_(whole_first), slots_(std::bit_ceil(2 * merges.size() + 2)) {
+Merges::Merges(TokenIds ids, const std::array<int32_t, 256>& bytes, const std::vector<Merge>& merges, bool whole_first,
+               std::vector<int32_t> characters)
+    : ids_(std::move(ids)),
+      bytes_(bytes),
+      whole_first_(whole_first),
+      characters_(std::move(characters)),
+      slots_(std::bit_ceil(2 * merges.size() + 2)) {
   mask_ = slots_.size() - 1;
   int32_t rank = 0;
   for (const Merge& merge : merges) {  // of two equal pairs the later one counts
@@ -87,7 +95,7 @@ const Merges::Slot* Merges::find(int32_t left, int32_t right) const {
 
 void Merges::encode(std::string_view piece, PieceCache& cache, std::vector<int32_t>& ids) const {
   if (piece.empty()) return;
-  if (piece.size() == 1) {
+  if (piece.size() == 1 && characters_.empty()) {
     ids.push_back(bytes_[static_cast<unsigned char>(piece[0])]);
     return;
   }
@@ -104,6 +112,25 @@ void Merges::encode(std::string_view piece, PieceCache& cache, std::vector<int32
   line.length = static_cast<uint8_t>(piece.size()), line.count = static_cast<uint8_t>(count);
   std::memcpy(line.piece, piece.data(), piece.size());
   std::memcpy(line.ids, ids.data() + begin, count * sizeof(int32_t));
+}
+
+size_t Merges::symbols_of(std::string_view piece, int32_t* symbols) const {
+  size_t count = 0;
+  const auto add_byte = [&](char byte) { symbols[count++] = bytes_[static_cast<unsigned char>(byte)]; };
+  if (characters_.empty()) {
+    for (const char byte : piece) add_byte(byte);
+    return count;
+  }
+  for (size_t at = 0; at < piece.size();) {
+    const CodePoint one = code_point(piece, at);
+    const int32_t id = one.value < characters_.size() ? characters_[one.value] : -1;
+    if (id >= 0)
+      symbols[count++] = id;
+    else
+      for (const char byte : piece.substr(at, one.length)) add_byte(byte);
+    at += one.length;
+  }
+  return count;
 }
 
 void Merges::merge(std::string_view piece, PieceCache& cache, std::vector<int32_t>& ids) const {
@@ -123,13 +150,12 @@ void Merges::merge(std::string_view piece, PieceCache& cache, std::vector<int32_
 
 void Merges::merge_short(std::string_view piece, std::vector<int32_t>& ids) const {
   int32_t symbols[kShort], ranks[kShort], made[kShort];  // ranks and made: of a symbol with the one behind it
-  size_t count = piece.size();
+  size_t count = symbols_of(piece, symbols);
   const auto look = [&](size_t at) {
     const Slot* slot = at + 1 < count ? find(symbols[at], symbols[at + 1]) : nullptr;
     ranks[at] = slot ? slot->rank : kNoRank;
     made[at] = slot ? slot->made : 0;
   };
-  for (size_t i = 0; i < count; ++i) symbols[i] = bytes_[static_cast<unsigned char>(piece[i])];
   for (size_t i = 0; i < count; ++i) look(i);
   for (;;) {
     size_t best = 0;
@@ -150,10 +176,10 @@ void Merges::merge_long(std::string_view piece, PieceCache& cache, std::vector<i
   auto& symbols = cache.symbols;
   auto& possible = cache.possible;
   symbols.clear(), possible.clear();
-  const auto count = static_cast<int32_t>(piece.size());
+  cache.first.resize(piece.size());
+  const auto count = static_cast<int32_t>(symbols_of(piece, cache.first.data()));
   for (int32_t i = 0; i < count; ++i)
-    symbols.push_back(
-        {bytes_[static_cast<unsigned char>(piece[static_cast<size_t>(i)])], i - 1, i + 1 < count ? i + 1 : -1});
+    symbols.push_back({cache.first[static_cast<size_t>(i)], i - 1, i + 1 < count ? i + 1 : -1});
   const auto symbol = [&](int32_t at) -> PieceCache::Symbol& { return symbols[static_cast<size_t>(at)]; };
   const auto look = [&](int32_t at) {
     if (at < 0 || symbol(at).after < 0) return false;

@@ -19,7 +19,7 @@ void read_model(const Value& model, Definition& definition, const std::string& w
                     {"type", "dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix", "fuse_unk",
                      "byte_fallback", "ignore_merges", "vocab", "merges"},
                     where);
-  for (const char* key : {"dropout", "continuing_subword_prefix", "end_of_word_suffix", "byte_fallback"})
+  for (const char* key : {"dropout", "continuing_subword_prefix", "end_of_word_suffix"})
     if (is_set(model.find(key)))
       throw fail(ErrorCode::config, where, ": \"", key, "\" is ", model.find(key)->to_json(),
                  ", which this version does not know");
@@ -71,6 +71,15 @@ void read_post_processor(const Value& section, Definition& definition, const std
   }
 }
 
+void read_byte_level(const Value& file, Definition& definition, const std::string& path) {
+  definition.nfc = reads_nfc(file.find("normalizer"), path + ": normalizer");
+  definition.cuts = read_pre_tokenizer(wanted(file, "pre_tokenizer", path), path + ": pre_tokenizer");
+  const Value* const decoder = file.find("decoder");
+  if (!decoder || decoder->is_null()) return;
+  if (const std::string type = type_of(*decoder, path + ": decoder"); type != "ByteLevel")
+    throw fail(ErrorCode::config, path, ": the decoder ", type, " is not known in this version; known is ByteLevel");
+}
+
 }  // namespace
 
 Definition read_tokenizer_json(const std::string& path) {
@@ -82,16 +91,16 @@ Definition read_tokenizer_json(const std::string& path) {
                     path);
   Definition definition;
   definition.files = {path};
-  read_model(wanted(file, "model", path), definition, path + ": model");
-  definition.nfc = reads_nfc(file.find("normalizer"), path + ": normalizer");
-  definition.cuts = read_pre_tokenizer(wanted(file, "pre_tokenizer", path), path + ": pre_tokenizer");
+  const Value& model = wanted(file, "model", path);
+  read_model(model, definition, path + ": model");
+  if (is_set(model.find("byte_fallback")))
+    definition.blanks = read_blanks(file.find("normalizer"), file.find("pre_tokenizer"), file.find("decoder"), path);
+  else
+    read_byte_level(file, definition, path);
   if (const Value* added = file.find("added_tokens"); added && !added->is_null())
     for (const Value& entry : added->items()) definition.added.push_back(read_added(entry, path + ": added_tokens"));
   if (const Value* last = file.find("post_processor"); last && !last->is_null())
     read_post_processor(*last, definition, path + ": post_processor");
-  if (const Value* decoder = file.find("decoder"); decoder && !decoder->is_null())
-    if (const std::string type = type_of(*decoder, path + ": decoder"); type != "ByteLevel")
-      throw fail(ErrorCode::config, path, ": the decoder ", type, " is not known in this version; known is ByteLevel");
   return definition;
 }
 

@@ -6,6 +6,11 @@
 // Thread: `open` and `state` on main; `read` on one loader thread, which runs up to two steps ahead of the training.
 #pragma once
 
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
 #include <drivetrain/plan_context.h>
 #include <drivetrain/plugin.h>
 #include <drivetrain/state.h>
@@ -29,6 +34,10 @@ struct DatasetFacts {
   int64_t steps = -1;      // number of training steps it has data for; -1: any number
   bool validation = false;
   bool documents = false;  // a batch may have several documents in a row (Batch::cu_seqlens)
+  // Of texts: the tokens that begin each of them, and those of which each ends what a model is taught to say.
+  // `generate` begins and ends by them. No value of `begin_tokens`: nobody knows; an empty list: none begin a text.
+  std::optional<std::vector<int32_t>> begin_tokens = std::nullopt;
+  std::vector<int32_t> end_tokens = {};
   // An object (files, bytes, hashes) for resolved.json and the log. It is compared between ranks and when a run goes
   // on; between ranks without the members whose names end in "_mtime_ns": hosts may have copies of a file. When a run
   // goes on such a member does not count if a member "digest" beside it is the same: the file was copied again.
@@ -45,6 +54,8 @@ class DRIVETRAIN_API Documents {
   virtual int64_t length(int64_t document) const = 0;  // positions; at least 1
   // Writes positions [first, first + count) of a document. Error(io) for unreadable data.
   virtual void read(int64_t document, int64_t first, int64_t count, int64_t* tokens, int64_t* labels) const = 0;
+  // Where a document comes from, for messages: "chats.jsonl:12". Empty: nobody knows.
+  virtual std::string origin(int64_t /* document */) const { return {}; }
 };
 
 class DRIVETRAIN_API Dataset : public Plugin {
@@ -66,6 +77,9 @@ class DRIVETRAIN_API Dataset : public Plugin {
   // For other datasets: what `read` makes rows of, as single documents. Null if there are none, or none in this part.
   // Owned by this dataset. Called after `open`, on the main thread.
   virtual const Documents* documents(DataPart /* part */) const { return nullptr; }
+  // Where the rows of a batch come from, for messages: "chats.jsonl:12 and 2 more". Empty: nobody knows.
+  // Called where no label of a batch counts, after the `read` of the same request and on its thread.
+  virtual std::string origin(const BatchRequest&) { return {}; }
 };
 
 }  // namespace drivetrain

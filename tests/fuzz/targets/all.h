@@ -5,7 +5,8 @@
 
 namespace drivetrain::fuzz {
 
-Target json_target();           // json.cpp
+Target json_target();  // json.cpp
+Target json_line_target();
 Target elf_target();            // manifest.cpp
 Target manifest_target();       //
 Target safetensors_target();    // safetensors.cpp

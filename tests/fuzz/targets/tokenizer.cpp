@@ -37,7 +37,7 @@ void read_pattern(const std::string& input) {
 
 Inputs tokenizer_seeds() {
   Inputs files;
-  for (const char* name : {"deepseek", "digits", "llama3", "o200k", "qwen2"})
+  for (const char* name : {"deepseek", "digits", "llama2", "llama3", "mistral", "o200k", "qwen2"})
     files.push_back(source_file(std::string("tests/golden/data/tokenizer_files/") + name + "/tokenizer.json"));
   return files;
 }
@@ -58,9 +58,27 @@ Target tokenizer_target() {
           "tokenizer.json",
           read_tokenizer,
           tokenizer_seeds,
-          {"\"added_tokens\":", "\"merges\":", "\"vocab\":", "\"pre_tokenizer\":", "\"Split\"",
-           "\"Regex\":", "\"String\":", "\"ByteLevel\"", "\"Sequence\"", "null", "[]", "{}", "\"\"", "2147483646", "-1",
-           "\\u0120", "true", "\"lstrip\": true"},
+          {"\"added_tokens\":",
+           "\"merges\":",
+           "\"vocab\":",
+           "\"pre_tokenizer\":",
+           "\"Split\"",
+           "\"Regex\":",
+           "\"String\":",
+           "\"ByteLevel\"",
+           "\"Sequence\"",
+           "null",
+           "[]",
+           "{}",
+           "\"\"",
+           "2147483646",
+           "-1",
+           "\\u0120",
+           "true",
+           "\"lstrip\": true",
+           "\"Metaspace\"",
+           "\u2581",
+           "<0x0A>"},
           "tokenizer.json",
           8};
 }

@@ -85,6 +85,49 @@ def digits():
     return tokenizer
 
 
+def with_bytes(normalizer, pre_tokenizer, more=(), merged=()):
+    """Characters and byte tokens instead of byte-level characters, as converters make it of SentencePiece's BPE models."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+    learned = Tokenizer(models.BPE())
+    learned.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="always", split=True)
+    learned.train_from_iterator(training_texts(), trainers.BpeTrainer(vocab_size=500, limit_alphabet=90, show_progress=False))
+    model = json.loads(learned.to_str())["model"]
+    names = ["<unk>", "<s>", "</s>"] + [f"<0x{byte:02X}>" for byte in range(256)]
+    further = [("▁", "▁"), *merged]  # as such vocabularies have runs of blanks
+    names = list(dict.fromkeys(names + sorted(model["vocab"], key=model["vocab"].get) + ["".join(pair) for pair in further]))
+    merges = [tuple(m) if isinstance(m, list) else tuple(m.split(" ")) for m in model["merges"]] + further
+    tokenizer = Tokenizer(models.BPE(vocab={name: i for i, name in enumerate(names)}, merges=merges, unk_token="<unk>",
+                                     fuse_unk=True, byte_fallback=True))
+    if normalizer:
+        tokenizer.normalizer = normalizer
+    if pre_tokenizer:
+        tokenizer.pre_tokenizer = pre_tokenizer
+    tokenizer.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(),
+                                           decoders.Strip(" ", 1, 0)])
+    tokenizer.add_special_tokens(["<unk>", "<s>", "</s>"])
+    tokenizer.add_tokens(list(more))
+    tokenizer.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 1)])
+    return tokenizer
+
+
+def llama2():
+    from tokenizers import normalizers
+    return with_bytes(normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")]), None,
+                      merged=[("e", "▁")])  # a token across a blank: no place is safe to cut a text
+
+
+def mistral():
+    from tokenizers import AddedToken, pre_tokenizers
+    return with_bytes(None, pre_tokenizers.Metaspace(prepend_scheme="first", split=False),
+                      [AddedToken("[INST]", normalized=False), AddedToken("word", single_word=True),
+                       AddedToken("<left>", lstrip=True, normalized=False), AddedToken("<right>", rstrip=True, normalized=False)])
+
+
+def metaspace():
+    from tokenizers import pre_tokenizers
+    return with_bytes(None, pre_tokenizers.Metaspace(prepend_scheme="always", split=True))
+
+
 def texts(added):
     """Texts as bytes: the same for all tokenizers, and around the added tokens of this one."""
     draw = random.Random(7)
@@ -146,7 +189,7 @@ def write_files(folder, name, tokenizer):
 
 
 def make(folder):
-    for maker in (gpt2, llama3, qwen2, deepseek, o200k, digits):
+    for maker in (gpt2, llama3, qwen2, deepseek, o200k, digits, llama2, mistral, metaspace):
         place, tokenizer = folder / "tokenizer_files" / maker.__name__, maker()
         write_files(place, maker.__name__, tokenizer)
         write_case(place, tokenizer)
