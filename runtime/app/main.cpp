@@ -4,7 +4,7 @@
 #include <iostream>
 
 #include "app/commands.h"
-#include "checks/plugin_call.h"
+#include "checks/situations.h"
 #include "config/printable.h"
 #include "report/inspect.h"
 
@@ -49,8 +49,9 @@ int check_output(int code, std::string_view command) {
 }  // namespace
 }  // namespace drivetrain
 
-// The command line as the program read it; program and library are of one release. What is not an Error is our own bug
-// and is left to the program's terminate handler, which prints the stack and exits with 1.
+// The command line as the program read it; program and library are of one release. What is neither an Error nor a
+// situation of the user's (checks/situations.h) is our own bug and is left to the program's terminate handler, which
+// prints the stack and exits with 1.
 extern "C" DRIVETRAIN_API int drivetrain_run(const drivetrain::cli::Arguments& arguments) {
   using namespace drivetrain;
   try {
@@ -58,9 +59,8 @@ extern "C" DRIVETRAIN_API int drivetrain_run(const drivetrain::cli::Arguments& a
   } catch (const Error& e) {
     return report(static_cast<int>(e.code()), e.what());
   } catch (const std::exception& e) {
-    const auto memory = memory_failure(e);
-    if (!memory) throw;
-    return report(4, concat("out of memory", memory->empty() ? "" : ": ", *memory,
-                            ". Use a smaller micro-batch, model or sequence length"));
+    const auto situation = situation_of(e);
+    if (!situation) throw;
+    return report(static_cast<int>(situation->code), situation->text());
   }
 }

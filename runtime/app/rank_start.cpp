@@ -12,6 +12,7 @@
 
 #include "app/commands.h"
 #include "app/run_flight.h"
+#include "checks/start_device.h"
 #include "config/places.h"
 #include "device/open_device.h"
 #include "log/log_console.h"
@@ -110,7 +111,7 @@ void start_process(TrainRequest& request) {
   const double timeout_s = static_cast<double>(request.settings.rendezvous_timeout_s);
   enter_store(*request.setup.store, timeout_s);
   if (!env.local_known) find_local_ranks(*request.setup.store, env, timeout_s);
-  use_device(request.settings.device, env.local_rank, env.local_size);
+  start_device(request.settings.device, env.local_rank, env.local_size);
   check_own_device(*request.setup.store, env.rank, env.local_rank, env.local_size);
   set_threads(request.settings, env, *request.setup.log);
   // LibTorch's own products read it there, and so do ours.

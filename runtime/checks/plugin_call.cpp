@@ -7,11 +7,11 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
-#include <new>
 
 #include <drivetrain/toolkit/text.h>
 
 #include "checks/call_seats.h"
+#include "checks/situations.h"
 #include "log/log_console.h"
 
 namespace drivetrain {
@@ -64,8 +64,6 @@ std::string readable(const std::string& text) {
 Error fault(const std::string& place, const std::string& message) {
   return fail(ErrorCode::plugin, "in ", place, ": ", readable(message));
 }
-
-constexpr const char* kLess = "Use a smaller micro-batch, model or sequence length";
 
 }  // namespace
 
@@ -121,16 +119,6 @@ void CurrentCall::copy_text(char* text, size_t size) const {
   text[used] = 0;
 }
 
-std::optional<std::string> memory_failure(const std::exception& e) {
-  if (dynamic_cast<const std::bad_alloc*>(&e)) return "";
-  const auto* torch = dynamic_cast<const c10::Error*>(&e);
-  if (!torch) return std::nullopt;
-  const std::string text = torch->what_without_backtrace();
-  const bool of_device = dynamic_cast<const c10::OutOfMemoryError*>(torch) != nullptr;
-  if (!of_device && text.find("can't allocate memory") == std::string::npos) return std::nullopt;
-  return text;
-}
-
 Error error_of_current_call() {
   const std::string place = place_of(*current_call), &id = current_call->call().id;
   try {
@@ -138,9 +126,7 @@ Error error_of_current_call() {
   } catch (const Error& e) {
     return Error(e.code(), readable(without_name(id, e.what()))).within(place);
   } catch (const std::exception& e) {
-    if (const auto memory = memory_failure(e))
-      return fail(ErrorCode::out_of_memory, "in ", place, ": out of memory", memory->empty() ? "" : ": ", *memory, ". ",
-                  kLess);
+    if (const auto situation = situation_of(e)) return fail(situation->code, "in ", place, ": ", situation->text());
     if (const auto* torch = dynamic_cast<const c10::Error*>(&e)) {
       const std::string kept = keep_trace(place, torch->what());
       return fault(place, first_line(torch->what_without_backtrace()) + kept);

@@ -1,14 +1,13 @@
 // Every call from the runtime into a plugin. While it runs the thread knows who is at work, which is what a crash says;
 // what the plugin throws comes back as an Error that names plugin, hook, unit and rank.
 //
-// An Error keeps its code: the plugin chose it. Memory that could not be had is ErrorCode::out_of_memory. Anything else
-// is the plugin's fault, ErrorCode::plugin; a trace that LibTorch appends goes to the run's log.txt instead of the
-// terminal. Thread: any.
+// An Error keeps its code: the plugin chose it. What a user's situation causes (situations.h: memory that could not be
+// had, a full disk, a broken GPU) has the code of that. Anything else is the plugin's fault, ErrorCode::plugin; a trace
+// that LibTorch appends goes to the run's log.txt instead of the terminal. Thread: any.
 #pragma once
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
 #include <string_view>
 
@@ -60,9 +59,6 @@ class DRIVETRAIN_INTERNAL CurrentCall {
 
 // The exception that is being handled as the Error of the current call.
 DRIVETRAIN_INTERNAL Error error_of_current_call();
-
-// Whether an exception says that memory could not be had, and the words of it ("" where it has none).
-DRIVETRAIN_INTERNAL std::optional<std::string> memory_failure(const std::exception& e);
 
 template <class Inside>
 decltype(auto) plugin_call(const PluginCall& call, Inside&& inside) {

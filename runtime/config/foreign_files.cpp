@@ -47,24 +47,21 @@ std::string way_of(const Value& file, const Names& names) {
   return {};
 }
 
-std::string message(const std::string& what, const std::string& way) {
-  return concat("this is ", what, ", not of this program\n   ", way);
-}
-
 // `top`: of the first level, which decides; all names have values that the way tells.
 std::string told_by_names(const Names& top, const Names& names) {
   for (const Value& file : foreign_files().find("files")->items()) {
     const auto& list = file.find("names")->items();
     const auto has =
         std::count_if(list.begin(), list.end(), [&](const Value& name) { return top.contains(name.as_string()); });
-    if (has >= file.find("least")->as_int()) return message(file.find("what")->as_string(), way_of(file, names));
+    if (has >= file.find("least")->as_int())
+      return concat("this is ", file.find("what")->as_string(), ", not of this program\n   ", way_of(file, names));
   }
   return {};
 }
 
 std::string told_by_form(const char* form) {
   const Value& told = *foreign_files().find("forms")->find(form);
-  return message(told.find("what")->as_string(), told.find("say")->as_string());
+  return concat("this is ", told.find("what")->as_string(), "\n   ", told.find("say")->as_string());
 }
 
 std::string with_lines(std::string name) {

@@ -97,7 +97,9 @@ class Selector {
     std::sort(names.begin(), names.end());
     names.erase(std::unique(names.begin(), names.end()), names.end());
     std::erase(names, "");
-    problems_.add(value.key_where, told + suggestion(key, names));
+    const bool near = !nearest(key, names).empty();
+    problems_.add(value.key_where,
+                  concat(told, near || !value.is_object() ? "" : kMissingFolder, suggestion(key, names)));
   }
 
   // -- sections

@@ -26,6 +26,10 @@ struct KnownPlugin {
   DRIVETRAIN_INTERNAL bool claims(const std::string& name) const;  // its section, by that name or an alias
 };
 
+// Of a section that nobody claims and that resembles nothing that is known.
+inline constexpr const char* kMissingFolder =
+    "\n   if a plugin reads it, the plugin's folder is none of those that are searched: --plugin-path FOLDER";
+
 struct KindRule {
   enum Count { exactly_one, at_most_one, any_number };
   std::string kind;

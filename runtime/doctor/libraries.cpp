@@ -40,6 +40,26 @@ void look_at_own_files(Findings& findings, const Value& fingerprint) {
   });
 }
 
+// Plugins that are compiled with a header that was edited since carry the digest of the one that was installed.
+void look_at_headers(Findings& findings) {
+  const fs::path headers = fs::read_symlink("/proc/self/exe").parent_path().parent_path() / "include/drivetrain";
+  std::ifstream sums(headers / "headers.sha256");
+  if (!sums) return;  // not installed, but built
+  std::string edited;
+  int64_t count = 0;
+  for (std::string sum, name; sums >> sum >> name; ++count) {
+    std::error_code unknown;
+    const bool same = fs::is_regular_file(headers / name, unknown) && sha256(read_bytes(headers / name)) == sum;
+    if (!same) edited += (edited.empty() ? "" : ", ") + name;
+  }
+  if (edited.empty())
+    return findings.ok("headers", concat(count, " in ", headers.string(), ", as they were installed"));
+  findings.problem(
+      "headers",
+      concat(edited, " in ", headers.string(), ": not as installed, or missing; plugins built with it do not fit"),
+      "install again: cmake --install BUILD --prefix PREFIX; then build plugins again");
+}
+
 // The release that the build was made for was compared by the program; another build of it is not known to fit.
 void look_at_torch(Findings& findings, const Value& fingerprint) {
   const std::string folder = torch_folder(), built = field_of(fingerprint, "libtorch_build_id");
@@ -107,6 +127,7 @@ void look_at_libraries(Findings& findings, const std::string& device) {
   const Value fingerprint = runtime_fingerprint();
   findings.ok("drivetrain", concat(field_of(fingerprint, "sdk"), ", ", field_of(fingerprint, "compiler")));
   look_at_own_files(findings, fingerprint);
+  look_at_headers(findings);
   look_at_torch(findings, fingerprint);
   look_at_devices(findings, fingerprint, device == "cuda");
 }

@@ -143,6 +143,10 @@ std::vector<ChosenPlugin> choose_plugins(const Value& config, const Registry& re
   const auto missing = [](const Problem& problem) { return problem.code == ErrorCode::plugin; };
   if (std::any_of(problems.list().begin(), problems.list().end(), missing))
     problems.add({}, registry.searched(), ErrorCode::plugin);
+  else if (std::any_of(problems.list().begin(), problems.list().end(), [](const Problem& problem) {
+             return problem.message.find(kMissingFolder) != std::string::npos;
+           }))
+    problems.add({}, registry.searched());
   const ConfigFacts facts(selections, registry, train_steps_of(config));
   for (const Selection& selection : selections) choose_one(selection, registry, facts, chosen, problems);
   name_default_optimizer(chosen, registry, problems);

@@ -10,18 +10,19 @@ namespace {
 
 struct RunFiles {
   std::vector<Value> metrics;
-  std::string weights, resolved;
+  std::string weights, resolved, output;
 };
 
-RunFiles run_installed(const TempFolder& temporary, const std::string& name, Value config) {
-  config.set("communicator", parse_json(R"({"type": "local", "params": {"share": false}})", "test"));
+RunFiles run_installed(const TempFolder& temporary, const std::string& name, Value config, bool share = false) {
+  if (!share) config.set("communicator", parse_json(R"({"type": "local", "params": {"share": false}})", "test"));
   const std::string file = temporary.path() + "/" + name + ".json", folder = temporary.path() + "/" + name;
   std::ofstream(file) << config.to_json(2);
   const Ran ran = run_shell(std::string("DRIVETRAIN_PLUGIN_PATH=") + DRIVETRAIN_BUILD_DIR +
                             "/outside/out_of_tree_sharding/lib/drivetrain/plugins " + DRIVETRAIN_BUILD_DIR +
                             "/stage/bin/drivetrain launch -n 4 " + file + " --set output_dir=" + folder);
   EXPECT_EQ(ran.code, 0) << ran.output;
-  return {read_metrics(folder), file_bytes(folder + "/final/model.safetensors"), file_bytes(folder + "/resolved.json")};
+  return {read_metrics(folder), file_bytes(folder + "/final/model.safetensors"), file_bytes(folder + "/resolved.json"),
+          ran.output};
 }
 
 TEST(Hierarchical, gathers_in_two_steps_give_the_bits_of_zero_3) {
@@ -41,6 +42,12 @@ TEST(Hierarchical, gathers_in_two_steps_give_the_bits_of_zero_3) {
       EXPECT_EQ(zero.metrics[i].find(key)->as_double(), ours.metrics[i].find(key)->as_double()) << key << ", " << i + 1;
   EXPECT_FALSE(zero.weights.empty());
   EXPECT_TRUE(zero.weights == ours.weights) << "final weights differ";
+
+  // Where values live once for all ranks of the host nothing is gathered, and an author has to know that.
+  const char* const never = "gathers of its own, which are never called";
+  EXPECT_EQ(ours.output.find(never), std::string::npos) << ours.output;
+  const RunFiles shared = run_installed(temporary, "shared", config, true);
+  EXPECT_NE(shared.output.find(never), std::string::npos) << shared.output;
 }
 
 TEST(Hierarchical, passes_the_conformance_suite_of_its_kind) {

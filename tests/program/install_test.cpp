@@ -57,6 +57,24 @@ TEST_F(Installed, fits_what_such_a_machine_takes) {
   EXPECT_LT(bytes, 64 << 20);
 }
 
+// A plugin that is compiled with it would carry the digest of the header that was installed, and another layout.
+TEST_F(Installed, a_header_that_was_edited_by_hand_is_found_by_doctor_and_by_cmake) {
+  write("project/CMakeLists.txt",
+        "cmake_minimum_required(VERSION 3.25)\nproject(x LANGUAGES NONE)\n"
+        "find_package(Drivetrain 0.1 REQUIRED)\n");
+  const std::string doctor = "cd " + folder() + " && " + moved("bin/drivetrain") + " doctor";
+  expect_says(run_shell(doctor).output, {"headers", "as they were installed"});
+  const std::string header = moved("include/drivetrain/optimizer.h"), text = file_bytes(header);
+  fs::remove(header);  // the files of other tests are the same
+  write("moved/include/drivetrain/optimizer.h", text + "// more\n");
+  const Ran edited = run_shell(doctor);
+  EXPECT_NE(edited.code, 0) << edited.output;
+  expect_says(edited.output, {"headers", "optimizer.h", "install again"});
+  const Ran configured = run_shell("cd " + path("project") + " && cmake -B build -DCMAKE_PREFIX_PATH=" + path("moved"));
+  EXPECT_NE(configured.code, 0);
+  expect_says(configured.output, {"optimizer.h", "SHA-256"});
+}
+
 TEST_F(Installed, gpu_check_finds_everything_there_and_startable) {
   const Ran ran = run_shell("cd " + folder() + " && DRIVETRAIN_TORCH=" DRIVETRAIN_TORCH_FOLDER " python3 " +
                             moved("tools/gpu_check") + " --dry-run --limit 0 --logs " + path("logs"));

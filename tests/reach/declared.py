@@ -23,7 +23,8 @@ PROGRAM = ["bin/drivetrain", "lib/libdrivetrain.so", "lib/libdrivetrain_kernels.
            "lib/libdrivetrain_cuda.so"]
 PACKAGE_SOURCES = ["runtime/api", "plugins/toolkit/api", "kernels", "tests/conformance", "tools/cmake", "tools/templates",
                    "configs/hardware", "configs/published", "LICENSE"]
-PACKAGE_BUILT = ["lib/libdrivetrain_toolkit.a", "lib/libdrivetrain_testkit.a", "bin/drivetrain-conformance", "include/drivetrain/api_digest.h"]
+PACKAGE_BUILT = ["lib/libdrivetrain_toolkit.a", "lib/libdrivetrain_testkit.a", "bin/drivetrain-conformance", "include/drivetrain/api_digest.h",
+                 "installed/headers.sha256"]
 
 
 class Undeclared(Exception):

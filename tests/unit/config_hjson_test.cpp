@@ -94,7 +94,7 @@ TEST_F(RelaxedConfig, files_of_other_programs_are_told_for_what_they_are) {
   told(
       "compute_environment: LOCAL_MACHINE\ndeepspeed_config:\n  zero_stage: 3\ndistributed_type: DEEPSPEED\n"
       "mixed_precision: fp16\nnum_processes: 4\n",
-      "accelerate's configuration", "{\"stage\": 3}, mixed_precision as \"fp16\"");
+      "accelerate's configuration", "{\"stage\": 3}, mixed_precision (fp16) as");
   told(
       "compute_environment: LOCAL_MACHINE\ndeepspeed_config:\n  deepspeed_config_file: ds.json\n"
       "distributed_type: DEEPSPEED\nnum_processes: 4\n",
@@ -116,10 +116,11 @@ TEST_F(RelaxedConfig, files_of_other_programs_are_told_for_what_they_are) {
   told("{\"pipe_parallel_size\": 1, \"model_parallel_size\": 2, \"train_iters\": 5}", "a configuration of GPT-NeoX",
        "train_iters is \"train_steps\"");
   told("{\"per_device_train_batch_size\": 4, \"learning_rate\": 1e-5, \"deepspeed\": \"z2.json\"}",
-       "the TrainingArguments", "--deepspeed z2.json");
-  told("--tensor-model-parallel-size 2\n--num-layers 24\n--micro-batch-size 4\n", "the arguments of Megatron-LM",
+       "a file of TrainingArguments", "--deepspeed z2.json");
+  told("--tensor-model-parallel-size 2\n--num-layers 24\n--micro-batch-size 4\n", "a list of arguments of Megatron-LM",
        "micro_batch_size is \"train_micro_batch_size_per_gpu\"");
-  told("tensor-model-parallel-size: 2\nglobal-batch-size: 8\n", "the arguments of Megatron-LM", "global_batch_size");
+  told("tensor-model-parallel-size: 2\nglobal-batch-size: 8\n", "a list of arguments of Megatron-LM",
+       "global_batch_size");
   told("{\"architectures\": [\"LlamaForCausalLM\"], \"model_type\": \"llama\", \"hidden_size\": 8}",
        "the config.json of a model", "\"from\": FOLDER");
   told("{\"log_history\": [], \"global_step\": 5}", "the trainer_state.json", "checkpoint convert");

@@ -88,6 +88,12 @@ TEST(Sections, An_option_at_the_top_level_is_sent_to_its_plugin) {
             "\"optimizer.params\"");
 }
 
+TEST(Sections, A_section_that_no_plugin_claims_names_the_way_to_a_plugin_s_folder) {
+  EXPECT_HAS(refusal(R"("quantised_gathers": {"bits": 4})"), "--plugin-path FOLDER");
+  EXPECT_EQ(refusal(R"("quantised_gathers": 4)").find("--plugin-path"), std::string::npos) << "a value is no section";
+  EXPECT_EQ(refusal(R"("optimzer": {"lr": 4})").find("--plugin-path"), std::string::npos) << "a typing error";
+}
+
 TEST(Sections, A_mixture_of_both_forms_is_refused) {
   EXPECT_EQ(refusal(R"("optimizer": {"type": "adamw", "lr": 1, "params": {}, "eps": 1})"),
             "a.json:3:32  optimizer has \"type\" beside options of its own (\"lr\", \"eps\")\n"

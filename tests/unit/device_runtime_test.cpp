@@ -1,7 +1,9 @@
+#include <c10/util/Exception.h>
 #include <gtest/gtest.h>
 
 #include <drivetrain/device.h>
 #include <drivetrain/error.h>
+#include "checks/start_device.h"
 #include "device/device_runtime.h"
 #include "device/open_device.h"
 #include "rendezvous/rendezvous.h"
@@ -14,7 +16,10 @@ class TwoDevices : public DeviceRuntime {
  public:
   int64_t count() const override { return seen; }
   DeviceFacts facts(int64_t index) const override { return {"test", 90, 0, concat("uuid-", first + index)}; }
-  void use(int64_t index) override { used = index; }
+  void use(int64_t index) override {
+    used = index;
+    if (!says.empty()) throw c10::AcceleratorError({__func__, __FILE__, 0}, 2, says);
+  }
   void* current_stream(const at::Device& device) override { return this; }
   void synchronize(const at::Device& device) override {}
   std::string error_text(int status) const override { return "the driver's words"; }
@@ -27,6 +32,7 @@ class TwoDevices : public DeviceRuntime {
   std::unique_ptr<DeviceMark> new_mark(const at::Device& device) override { return nullptr; }
 
   int64_t used = -1;
+  std::string says = {};        // what CUDA answers to its first call
   int64_t seen = 2, first = 0;  // GPUs, of which others may be hidden
 };
 
@@ -53,6 +59,26 @@ TEST_F(DeviceRuntimeTest, cpu_runs_open_nothing_and_have_no_stream) {
   EXPECT_EQ(current_stream(at::kCPU), nullptr);
   EXPECT_NE(error_of([] { (void)current_stream(at::Device(at::kCUDA, 0)); }).find("before its device was opened"),
             std::string::npos);
+}
+
+TEST_F(DeviceRuntimeTest, a_gpu_that_another_process_has_filled_or_taken_is_no_bug_of_ours) {
+  set_device_runtime(&devices);
+  for (const auto& [says, code, remedy] :
+       {std::tuple("CUDA error: out of memory", 4, "nvidia-smi"),
+        std::tuple("CUDA error: CUDA-capable device(s) is/are busy or unavailable", 2, "exclusive mode")}) {
+    devices.says = says;
+    try {
+      start_device("cuda", 1, 2);
+      ADD_FAILURE() << says;
+    } catch (const Error& e) {
+      const std::string text = e.what();
+      EXPECT_EQ(static_cast<int>(e.code()), code) << text;
+      for (const char* part : {"GPU 1 (test) cannot be used", says, remedy})
+        EXPECT_NE(text.find(part), std::string::npos) << part << "\nin: " << text;
+    }
+  }
+  devices.says = "CUDA error: an illegal memory access was encountered";
+  EXPECT_THROW(start_device("cuda", 1, 2), c10::Error);
 }
 
 TEST_F(DeviceRuntimeTest, each_rank_of_a_host_takes_its_own_device) {

@@ -10,7 +10,8 @@ set_target_properties(drivetrain_internals PROPERTIES INSTALL_RPATH "\$ORIGIN;\$
 install(TARGETS drivetrain LIBRARY DESTINATION lib)
 install(TARGETS drivetrain_internals LIBRARY DESTINATION lib OPTIONAL)  # a build of `quickstart` has no benchmarks
 install(DIRECTORY ${CMAKE_SOURCE_DIR}/runtime/api/drivetrain DESTINATION include FILES_MATCHING PATTERN "*.h")
-install(FILES ${CMAKE_BINARY_DIR}/include/drivetrain/api_digest.h DESTINATION include/drivetrain)
+install(FILES ${CMAKE_BINARY_DIR}/include/drivetrain/api_digest.h ${CMAKE_BINARY_DIR}/installed/headers.sha256
+  DESTINATION include/drivetrain)
 
 configure_package_config_file(${CMAKE_CURRENT_LIST_DIR}/DrivetrainConfig.cmake.in
   ${CMAKE_BINARY_DIR}/DrivetrainConfig.cmake INSTALL_DESTINATION ${_package})

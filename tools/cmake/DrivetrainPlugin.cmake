@@ -67,9 +67,10 @@ if(NOT DRIVETRAIN_INSTALLED)  # in the package, the digest was installed with th
   set(DRIVETRAIN_DIGEST_HEADER ${CMAKE_BINARY_DIR}/include/drivetrain/api_digest.h)
   add_custom_command(OUTPUT ${DRIVETRAIN_DIGEST_HEADER}
     COMMAND ${CMAKE_COMMAND} -DCXX=${CMAKE_CXX_COMPILER} -DHEADERS=${CMAKE_SOURCE_DIR}/runtime/api/drivetrain
-            -DOUTPUT=${DRIVETRAIN_DIGEST_HEADER} -DKINDS=${CMAKE_BINARY_DIR}/DrivetrainKinds.cmake -DVERSION=${PROJECT_VERSION}
+            -DOUTPUT=${DRIVETRAIN_DIGEST_HEADER} -DKINDS=${CMAKE_BINARY_DIR}/DrivetrainKinds.cmake
+            -DSUMS=${CMAKE_BINARY_DIR}/installed/headers.sha256 -DVERSION=${PROJECT_VERSION}
             -P ${DRIVETRAIN_CMAKE_DIR}/api_digest.cmake
-    BYPRODUCTS ${CMAKE_BINARY_DIR}/DrivetrainKinds.cmake
+    BYPRODUCTS ${CMAKE_BINARY_DIR}/DrivetrainKinds.cmake ${CMAKE_BINARY_DIR}/installed/headers.sha256
     DEPENDS ${_sdk_headers} ${DRIVETRAIN_CMAKE_DIR}/api_digest.cmake COMMENT "Digest of the SDK headers" VERBATIM)
   add_custom_target(drivetrain_api_digest DEPENDS ${DRIVETRAIN_DIGEST_HEADER})
   add_dependencies(drivetrain_fingerprint drivetrain_api_digest)

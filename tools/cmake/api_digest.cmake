@@ -1,12 +1,14 @@
 # Writes OUTPUT, a header with the digest of every contract header in HEADERS (a folder), without comments and white
 # space, and with the SDK release VERSION. Writes KINDS, for the CMake package: Drivetrain_KINDS, and for every kind
 # Drivetrain_DIGEST_<kind>, the digest of its header and of all that this one includes.
-# Run at build time: cmake -DCXX=g++ -DHEADERS=... -DOUTPUT=... -DKINDS=... -DVERSION=... -P api_digest.cmake
+# Writes SUMS, the SHA-256 of every header as it is, by which an installed one that was edited by hand is found.
+# Run at build time: cmake -DCXX=g++ -DHEADERS=... -DOUTPUT=... -DKINDS=... -DSUMS=... -DVERSION=... -P api_digest.cmake
 # The file is touched only when its content changes, so an edited comment recompiles no plugin's manifest.
 cmake_minimum_required(VERSION 3.25)
 file(GLOB headers ${HEADERS}/*.h)
 list(SORT headers)
 set(digests "")
+set(sums "")
 foreach(header IN LISTS headers)
   get_filename_component(name ${header} NAME)
   # -fpreprocessed: drop comments as the language defines them, expand and include nothing.
@@ -20,6 +22,8 @@ foreach(header IN LISTS headers)
   string(SUBSTRING ${digest} 0 16 digest)
   list(APPEND digests "  \"\\\"${name}\\\":\\\"${digest}\\\"")
   set(digest_of_${name} ${digest})
+  file(SHA256 ${header} sum)
+  string(APPEND sums "${sum}  ${name}\n")
   file(STRINGS ${header} includes REGEX "^#include <drivetrain/[a-z_]+\\.h>")
   list(TRANSFORM includes REPLACE "^#include <drivetrain/([a-z_]+\\.h)>.*" "\\1")
   set(includes_of_${name} ${includes})
@@ -57,6 +61,7 @@ foreach(header IN LISTS headers)
 endforeach()
 file(WRITE ${KINDS} "# Generated from the contract's headers. Do not edit.\nset(Drivetrain_KINDS ${kinds})\n${lines}")
 
+file(WRITE ${SUMS} "${sums}")
 list(JOIN digests ",\" \\\n" digests)
 set(content "// Generated from the contract's headers. Do not edit.\n#pragma once\n")
 string(APPEND content "#define DRIVETRAIN_API_DIGESTS \\\n${digests}\"\n#define DRIVETRAIN_SDK_VERSION \"${VERSION}\"\n")

@@ -84,10 +84,14 @@ std::string without_wrappers(std::string name) {
 std::string part_of_accelerate(const std::string& folder, const std::string& begin) {
   std::error_code unknown;
   for (const fs::directory_entry& entry : fs::directory_iterator(folder, unknown))
-    if (entry.path().filename().string().starts_with(begin) &&
-        fs::is_regular_file(entry.path() / DcpFolder::kMetadata, unknown))
+    if (entry.path().filename().string().starts_with(begin) && entry.is_directory(unknown))
       return entry.path().string();
   return {};
+}
+
+bool is_whole(const std::string& part) {
+  std::error_code unknown;
+  return fs::is_regular_file(fs::path(part) / DcpFolder::kMetadata, unknown);
 }
 
 // The step that Hugging Face's Trainer notes beside its files; 0 if it does not.
@@ -135,17 +139,25 @@ std::string name_of_path(const std::vector<std::string>& path) {
   return without_wrappers(name);
 }
 
-bool has_parts_of_accelerate(const std::string& folder) { return !part_of_accelerate(folder, kWeights).empty(); }
+bool has_parts_of_accelerate(const std::string& folder) {
+  const std::string weights = part_of_accelerate(folder, kWeights);
+  return !weights.empty() && is_whole(weights);
+}
 
 std::shared_ptr<const Checkpoint> read_folder(const std::string& folder) {
   Reader reader(folder);
-  const std::string weights = part_of_accelerate(folder, kWeights);
-  if (weights.empty()) {
+  if (!has_parts_of_accelerate(folder)) {
     reader.add(folder);
     return reader.finish("PyTorch distributed checkpoint");
   }
+  const std::string weights = part_of_accelerate(folder, kWeights), state = part_of_accelerate(folder, kState);
+  if (!state.empty() && !is_whole(state))
+    throw fail(ErrorCode::checkpoint, state,
+               ": has no file .metadata, without which nothing in it can be read\n   bring it, "
+               "or take the weights alone: ",
+               weights);
   reader.add(weights);
-  if (const std::string state = part_of_accelerate(folder, kState); !state.empty()) reader.add(state);
+  if (!state.empty()) reader.add(state);
   reader.note_step(step_of_trainer(folder));
   return reader.finish("PyTorch distributed checkpoint in accelerate's folders");
 }

@@ -1,6 +1,7 @@
 #include <drivetrain/toolkit/sharding/state_sharing.h>
 
 #include <algorithm>
+#include <typeinfo>
 
 #include <drivetrain/toolkit/sharding/grad_sums.h>
 #include <drivetrain/toolkit/sharding/value_gathers.h>
@@ -28,6 +29,14 @@ void StateSharing::attach(UnitList& units) {
   options_ = with_joined_axes(*services_.mesh);
   buckets_ = sharding::make_buckets(units, services_, options_);
   values_ = make_value_gathers(units, buckets_);
+  const sharding::ValueGathers& made = *values_;
+  const bool shared = std::any_of(buckets_.begin(), buckets_.end(),
+                                  [](const auto& bucket) { return bucket->groups.shard->size() > 1; });
+  if (shared && typeid(made) != typeid(sharding::ValueGathers) && !made.any_sharded() && services_.rank == 0)
+    services_.log.warning(
+        "the sharding strategy has gathers of its own, which are never called: all values are always there, as they "
+        "live "
+        "once for the ranks of a host (\"share\": false of the communicator ends that) or are not sharded");
   grads_ = std::make_unique<sharding::GradSums>(options_, services_.dtypes, services_.device, units, buckets_);
 }
 

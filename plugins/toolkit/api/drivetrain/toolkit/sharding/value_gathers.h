@@ -24,10 +24,15 @@ class ValueGathers {
   // From after_update: `chunk`, one list of its bucket, has new values. If the bucket's values stay, they are gathered
   // when all its lists are new. Collective: every rank calls it in the same order.
   void updated(const Trainables& chunk);
+  // Some values are sharded: `gather` will be called.
+  bool any_sharded() const { return any_sharded_; }
 
  protected:
   // Starts to fill bucket.flat->values() with the parts of all ranks. Collective. A strategy with gathers of its own
-  // (for example quantised ones) overrides it.
+  // (for example quantised ones) overrides it. Called where values have to be gathered before they are used, and never
+  // where they are always there: where they live once for all ranks of a host (Group::allocate_once), where
+  // ShardingOptions::shard_values is false, and for small parameters. `updated` gathers those that stay by itself. The
+  // start of a run in which it would never be called says so.
   virtual WorkPtr gather(Bucket& bucket, Direction direction);
 
  private:

@@ -1,0 +1,103 @@
+#include "checks/situations.h"
+
+#include <c10/util/Exception.h>
+
+#include <array>
+#include <filesystem>
+#include <ios>
+#include <new>
+#include <string_view>
+#include <system_error>
+
+namespace drivetrain {
+namespace {
+
+constexpr const char* kLess = "use a smaller micro-batch, model or sequence length, or end other programs";
+
+struct Words {
+  std::string_view in_text;
+  ErrorCode code;
+  const char *what, *remedy;
+};
+
+// Of texts of LibTorch; the first that fits counts. CUDA's errors are known by their words: the class is the same for
+// all, and its numbers are those of one release.
+constexpr auto kWords = std::to_array<Words>({
+    {"can't allocate memory", ErrorCode::out_of_memory, "out of memory", kLess},
+    {"not enough memory", ErrorCode::out_of_memory, "out of memory", kLess},
+    {"Cannot allocate memory", ErrorCode::out_of_memory, "out of memory", kLess},
+    {"CUDA error: out of memory", ErrorCode::out_of_memory, "out of memory on the GPU",
+     "look who holds it (nvidia-smi), and end that or take another GPU (CUDA_VISIBLE_DEVICES); else use a smaller "
+     "micro-batch or model"},
+    {"CUDA out of memory", ErrorCode::out_of_memory, "out of memory", kLess},
+    // What cuBLAS and cuDNN say when there is no memory for their workspace.
+    {"CUBLAS_STATUS_ALLOC_FAILED", ErrorCode::out_of_memory, "out of memory on the GPU, for cuBLAS", kLess},
+    {"CUBLAS_STATUS_NOT_INITIALIZED", ErrorCode::out_of_memory, "no memory on the GPU for cuBLAS", kLess},
+    {"CUDNN_STATUS_ALLOC_FAILED", ErrorCode::out_of_memory, "out of memory on the GPU, for cuDNN", kLess},
+    {"CUDNN_STATUS_NOT_INITIALIZED", ErrorCode::out_of_memory, "no memory on the GPU for cuDNN", kLess},
+    {"busy or unavailable", ErrorCode::config, "the GPU is taken",
+     "another process has it for itself (exclusive mode): take another one (CUDA_VISIBLE_DEVICES), or end that "
+     "process"},
+    {"no CUDA-capable device", ErrorCode::config, "there is no GPU to use",
+     "check with nvidia-smi and CUDA_VISIBLE_DEVICES"},
+    {"invalid device ordinal", ErrorCode::config, "there is no such GPU",
+     "check with nvidia-smi and CUDA_VISIBLE_DEVICES"},
+    {"CUDA driver version is insufficient", ErrorCode::config, "the driver is too old",
+     "install a newer driver, or use \"device\": \"cpu\""},
+    {"no kernel image is available", ErrorCode::plugin, "a library has no code for this GPU",
+     "build it for the GPU at hand (CMAKE_CUDA_ARCHITECTURES), or leave that plugin out"},
+    {"ECC error", ErrorCode::io, "the GPU's memory is damaged",
+     "nvidia-smi -q -d ECC shows it: take another GPU, and go on from the newest checkpoint"},
+    {"hardware stack error", ErrorCode::io, "the GPU has failed",
+     "look at dmesg, take another GPU, and go on from the newest checkpoint"},
+    {"fallen off the bus", ErrorCode::io, "the GPU has failed",
+     "look at dmesg, take another GPU, and go on from the newest checkpoint"},
+    {"system not yet initialized", ErrorCode::config, "the GPUs of this host are not ready",
+     "start NVIDIA's fabric manager (systemctl start nvidia-fabricmanager)"},
+});
+
+std::optional<Situation> known(const std::string& text) {
+  for (const Words& words : kWords)
+    if (text.find(words.in_text) != std::string::npos)
+      return Situation{words.code, std::string(words.what) + ": " + text.substr(0, text.find("\nCompile with")),
+                       words.remedy};
+  return std::nullopt;
+}
+
+std::optional<Situation> of_system(const std::system_error& e) {
+  const std::string text = e.what();
+  if (e.code() == std::errc::not_enough_memory)
+    return Situation{ErrorCode::out_of_memory, "out of memory: " + text, kLess};
+  // What a thread that cannot be started throws.
+  if (e.code() == std::errc::resource_unavailable_try_again)
+    return Situation{
+        ErrorCode::io, "a thread cannot be started: " + text,
+        "raise the limit of processes and threads (ulimit -u, a container's --pids-limit), or set \"threads\""};
+  for (const std::errc open : {std::errc::too_many_files_open, std::errc::too_many_files_open_in_system})
+    if (e.code() == open)
+      return Situation{ErrorCode::io, "too many open files: " + text, "raise the limit: ulimit -n 65536"};
+  if (e.code().category() == std::generic_category() || e.code().category() == std::system_category())
+    return Situation{ErrorCode::io, text, "look at the disk, its space and its permissions"};
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<Situation> situation_of(const std::exception& e) {
+  if (dynamic_cast<const Error*>(&e)) return std::nullopt;
+  if (dynamic_cast<const std::bad_alloc*>(&e)) return Situation{ErrorCode::out_of_memory, "out of memory", kLess};
+  if (const auto* torch = dynamic_cast<const c10::Error*>(&e)) {
+    const std::string text = torch->what_without_backtrace();
+    if (dynamic_cast<const c10::OutOfMemoryError*>(torch))
+      return Situation{ErrorCode::out_of_memory, "out of memory: " + text, kLess};
+    return known(text);
+  }
+  // std::ios_base::failure is one, too; a stream says no more than that it failed.
+  if (const auto* failed = dynamic_cast<const std::ios_base::failure*>(&e))
+    return Situation{ErrorCode::io, std::string("a file cannot be read or written: ") + failed->what(),
+                     "look at the disk, its space and its permissions"};
+  if (const auto* system = dynamic_cast<const std::system_error*>(&e)) return of_system(*system);
+  return std::nullopt;
+}
+
+}  // namespace drivetrain
