@@ -7,8 +7,10 @@ import unittest
 from hosts_fixture import Ended, HostsTest, eventually
 
 ALL = os.environ.get("DRIVETRAIN_ALL_LOST_HOSTS")
-# `point TAG`: what rank 0 tells of a checkpoint. $n: which attempt this is. Each attempt is a line of $W/attempts.
+# `point TAG`: what rank 0 tells of a checkpoint; `finish`: that the run is done, and leaves. $n: which attempt this is. Each
+# attempt is a line of $W/attempts.
 WORDS = ('point() { [ $RANK = 0 ] && printf "%s %s\\0" "$1" "$W/run" >&$DRIVETRAIN_RESTART_POINTS_FD; }; '
+         'finish() { [ $RANK = 0 ] && printf "done\\0" >&$DRIVETRAIN_RESTART_POINTS_FD; exit 0; }; '
          'me=${DRIVETRAIN_RUN_TOKEN:0:16}; if [ $RANK = 0 ]; then mkdir -p "$W/run"; echo "$me" >> "$W/secrets"; fi; '
          'is_known() { n=$(grep -sn "$me" "$W/secrets" | cut -d: -f1) && [ "$n" ]; }; until_it is_known; '
          'echo "$n: $RANK of $WORLD_SIZE on $(hostname) $RANK_COMMAND ${DRIVETRAIN_BEGUN_FOLDER:+begun}" >> "$W/attempts"; ')
@@ -63,7 +65,7 @@ class Restarts(Launches):
 
     def test_whole_hosts_only(self):
         """DeepSpeed's options: of a host without a rank none is used."""
-        ended = self.restarted('point step-1; told; [ $WORLD_SIZE = 1 ] && exit 0; [ $RANK = 2 ] && die; lose',
+        ended = self.restarted('point step-1; told; [ $WORLD_SIZE = 1 ] && finish; [ $RANK = 2 ] && die; lose',
                                "--elastic_training", "--min_elastic_nodes", "1", "--master_addr", "10.77.0.1")
         self.expect(ended, 0, "rank 2 on host b failed twice in a row: goes on with 1 rank instead of 3, on 1 host")
         self.assertEqual([hosts for hosts, _ in self.attempts()], ["abb", "abb", "a"])
@@ -79,9 +81,16 @@ class Restarts(Launches):
                     "a file system that all hosts share; no other host stands by; the first failure was rank 1 on host b")
         self.expect_nothing_left()
 
+    def test_a_host_that_is_lost_before_the_first_rank_starts(self):
+        self.hostfile("a slots=1\ngone slots=2\n")
+        ended = self.restarted('[ $n = 1 ] && finish; lose', "--spare", "c:2", ssh_config=self.gone())
+        self.expect(ended, 0, "host gone: it cannot be reached by ssh", "host c takes the place of gone")
+        self.assertEqual([hosts for hosts, _ in self.attempts()], ["acc"])
+        self.expect_nothing_left()
+
     @unittest.skipUnless(ALL, "DRIVETRAIN_ALL_LOST_HOSTS=1 is not set")
     def test_a_host_that_comes_back(self):
-        launch = self.start_restarted('point ""; point step-1; touch "$W/up$n.$RANK"; [ $n = 1 ] && hold; exit 0')
+        launch = self.start_restarted('point ""; point step-1; touch "$W/up$n.$RANK"; [ $n = 1 ] && hold; finish')
         self.wait_for("up1.0", "up1.1", "up1.2")
         self.network.cut("b")
         self.assertTrue(eventually(lambda: not self.hosts["b"].processes()))

@@ -119,6 +119,26 @@ TEST_F(Ranks, a_rank_that_is_stopped_is_named_and_nothing_is_left) {
   EXPECT_TRUE(processes_with(folder()).empty());
 }
 
+// Ctrl-Z, or a container that is frozen: all stood still, so nobody was late.
+TEST_F(Ranks, a_run_that_stood_still_for_longer_than_its_time_out_goes_on) {
+  const int64_t patience_s = whole_seconds(2);
+  for (const char* communicator : {"local", "tcp"}) {
+    SCOPED_TRACE(communicator);
+    Background launch =
+        running(2, {concat(R"(communicator={"type":")", communicator, R"(","params":{"timeout_s":)", patience_s, "}}"),
+                    concat("hook_timeout_s=", patience_s)});
+    launch.signal(SIGTSTP);
+    let_pass(2.0 * static_cast<double>(patience_s));  // Waits: longer than anybody waits for another
+    launch.signal(SIGCONT);
+    const size_t steps = lines_of(path("run/metrics.jsonl"));
+    ASSERT_TRUE(eventually([&] { return launch.ended() || lines_of(path("run/metrics.jsonl")) > steps + 3; }));
+    ASSERT_FALSE(launch.ended()) << launch.output();
+    launch.signal(SIGTERM);
+    EXPECT_EQ(launch.wait(), 128 + SIGTERM) << launch.output();
+    std::filesystem::remove_all(path("run"));
+  }
+}
+
 TEST_F(Ranks, limits_of_address_space_and_file_size_leave_room_for_a_run) {
   for (const std::string limit : {"ulimit -v 4000000", "ulimit -f 20000"})
     for (const std::string command : {"train", "launch -n 2"}) {

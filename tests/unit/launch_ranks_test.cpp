@@ -298,6 +298,31 @@ TEST_F(LaunchTest, a_signal_is_passed_on_to_every_rank_once) {
   }
 }
 
+// Ctrl-Z: the shell stops what it started, and ranks are in groups of their own.
+TEST_F(LaunchTest, a_launcher_that_is_suspended_suspends_its_ranks) {
+  start("echo $$ >> $D/pids; await go_on; exit 0");
+  ASSERT_TRUE(eventually([&] { return pids().size() == 2; }));
+  const auto state_of = [](pid_t pid) {
+    const std::string stat = content("/proc/" + std::to_string(pid) + "/stat");
+    return stat.empty() ? ' ' : stat[stat.rfind(')') + 2];
+  };
+  kill(launcher_, SIGTSTP);
+  ASSERT_TRUE(eventually([&] { return state_of(launcher_) == 'T'; }));
+  for (const pid_t pid : pids()) EXPECT_TRUE(eventually([&] { return state_of(pid) == 'T'; }));
+  std::ofstream(folder_ + "/go_on") << "now";
+  kill(launcher_, SIGCONT);
+  EXPECT_EQ(finish(), 0);
+  EXPECT_EQ(count_of("failed", err()), 0u) << err();
+}
+
+// All ranks of a run that has begun ended well, and nobody said that it is done.
+TEST_F(LaunchTest, ranks_that_leave_in_the_middle_of_a_run_are_not_done) {
+  const std::string begin = "[ $RANK = 0 ] && printf 'x %s\\0' $D/run >&$DRIVETRAIN_RESTART_POINTS_FD;";
+  EXPECT_EQ(run(begin + " exit 0"), 3);
+  EXPECT_EQ(count_of("the run in " + folder_ + "/run is not done", err()), 1u) << err();
+  EXPECT_EQ(run(begin + " [ $RANK = 0 ] && printf 'done\\0' >&$DRIVETRAIN_RESTART_POINTS_FD; exit 0"), 0);
+}
+
 TEST_F(LaunchTest, a_second_signal_kills) {
   start("trap 'echo got $RANK >> $D/got' INT; echo $$ >> $D/pids; idle");
   ASSERT_TRUE(eventually([&] { return pids().size() == 2; }));

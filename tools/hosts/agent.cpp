@@ -126,7 +126,6 @@ class Agent {
     request.config = std::move(config_);
     request.peers_may_take_s = order.peers_may_take_s, request.sigterm_may_take_s = order.sigterm_may_take_s;
     RanksToStart wanted{.count = order.world, .only_rank_0 = order.only_rank_0, .command = order.command};
-    wanted.ask_restart_points = order.ask_restart_points;
     wanted.environment = order.environment;
     if (const std::string devices = devices_of_slots(order.slots, std::getenv("CUDA_VISIBLE_DEVICES"));
         !devices.empty())

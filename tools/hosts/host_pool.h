@@ -27,6 +27,7 @@ class HostPool {
   // It stands by, after all others.
   void stands_by(const Host& host) { spares_.push_back(host); }
 
+  bool has_spares() const { return !spares_.empty(); }
   bool has(const std::string& name) const;
   // How many ranks there is room for without these hosts, and going on with so many.
   int ranks_without(const std::vector<std::string>& names) const;

@@ -101,7 +101,6 @@ void HostsRun::start() {
   started_ = true;
   StartOrder order;
   order.world = starter_ ? request_.ranks : ranks_of(wanted_.hosts);
-  order.ask_restart_points = request_.max_restarts > 0;
   order.only_rank_0 = request_.only_rank_0;
   order.master_addr = master_addr_, order.master_port = master_port_;
   if (!starter_) order.token = new_run_token();  // else they have it

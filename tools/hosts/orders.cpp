@@ -90,7 +90,6 @@ std::string StartOrder::text() const {
                                   std::to_string(local),
                                   signals_reach_ranks ? "1" : "0",
                                   only_rank_0 ? "1" : "0",
-                                  ask_restart_points ? "1" : "0",
                                   master_addr,
                                   std::to_string(master_port),
                                   token,
@@ -108,7 +107,7 @@ StartOrder StartOrder::of(const std::string& text) {
   StartOrder order;
   order.first = fields.number(), order.world = fields.number(), order.local = fields.number();
   order.signals_reach_ranks = fields.text() == "1";
-  order.only_rank_0 = fields.text() == "1", order.ask_restart_points = fields.text() == "1";
+  order.only_rank_0 = fields.text() == "1";
   order.master_addr = fields.text(), order.master_port = fields.number();
   order.token = fields.text();
   order.peers_may_take_s = fields.real(), order.sigterm_may_take_s = fields.real();

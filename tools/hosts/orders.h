@@ -31,7 +31,7 @@ struct StartOrder {
   int first = 0, world = 1;
   std::vector<int> slots = {};  // of this host, a rank each
   int local = -1;               // the agent is for the rank of this one of the slots; -1: for all of them
-  bool only_rank_0 = false, ask_restart_points = false;
+  bool only_rank_0 = false;
   std::string master_addr;
   int master_port = 0;
   std::string token;

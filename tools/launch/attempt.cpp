@@ -25,9 +25,12 @@ Attempt::Attempt(const LaunchRequest& request, const RanksToStart& wanted, Signa
       late_(request, ranks_, [this](const std::string& text) { say(text); }),
       stop_others_(request, ranks_, ends_, late_, [this](const std::string& text) { say(text); }) {
   if (wanted.others) late_.has_others_elsewhere();
+  // A shell stops what it started, and the ranks are in groups of their own: they would go on, unseen.
+  signals_.around_stops([this](bool stops) { signal_ranks(ranks_, stops ? SIGSTOP : SIGCONT); });
 }
 
 Attempt::~Attempt() {
+  signals_.around_stops({});
   signal_ranks(ranks_, SIGKILL);
   while (any_running()) reap(true);
   end_children();

@@ -62,9 +62,11 @@ int Restarting::run() {
 int Restarting::run_attempts() {
   for (;;) {
     const AttemptEnd end = attempt();
+    if (end.code == 0 && end.restart_point && !end.run_is_done) return left_in_the_middle(*end.restart_point);
     if (end.signal != 0 && end.not_started && attempts_ > 1) return code_of(end.signal);
     if (!end.failure || end.signal != 0 || request_.max_restarts == 0) return end.code;
-    if (end.not_started && attempts_ == 1) return end.code;  // it is told
+    // It is told. A host that was lost before the first rank started is replaced like one that is lost later.
+    if (end.not_started && attempts_ == 1 && !(may_pass(*end.failure, false) && pool_.has_spares())) return end.code;
     if (end.restart_point) point_ = end.restart_point;
     if (!end.not_started && !may_pass(*end.failure, point_.has_value())) return no_restart(end);
     if (end.run_is_done) {
@@ -83,6 +85,14 @@ int Restarting::run_attempts() {
   }
 }
 
+// A library may have left the processes without a word, and a run that did not finish must not pass for one that did.
+int Restarting::left_in_the_middle(const RestartPoint& point) const {
+  say("error: every rank ended with exit 0 and the run in " + point.output_dir +
+      " is not done: rank 0 has not said that all is written\n   a plugin, or a library that it brings, has ended the "
+      "process, by _exit or a call of the system's; it must throw instead");
+  return 3;
+}
+
 AttemptEnd Restarting::attempt() {
   ++attempts_;
   outlets_.begin();
@@ -95,7 +105,6 @@ AttemptEnd Restarting::attempt_here() {
     wanted.command.insert(wanted.command.end(), {"--resume", resume});
   wanted.environment = slots_.environment(ranks_, std::getenv("CUDA_VISIBLE_DEVICES"));
   if (point_ && point_->tag.empty()) wanted.environment.push_back(kBegunFolder + ("=" + point_->output_dir));
-  wanted.ask_restart_points = request_.max_restarts > 0;
   wanted.outlets = &outlets_;
   wanted.place = own_place(request_.hosts, ranks_);
   wanted.setup = request_.setup;

@@ -44,6 +44,7 @@ class Restarting {
   FewerRanks fewer(const std::vector<int>& choices, const std::string& reason);
   void tell_fewer(const std::string& reason, const FewerRanks& found);
 
+  int left_in_the_middle(const RestartPoint& point) const;
   int no_host(const AttemptEnd& end) const;
   int no_restart(const AttemptEnd& end) const;
   int give_up() const;

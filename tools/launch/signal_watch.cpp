@@ -15,9 +15,11 @@ SignalWatch::SignalWatch() {
   sigset_t mask;
   sigemptyset(&mask);
   for (const int number : {SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SIGCHLD}) sigaddset(&mask, number);
-  struct sigaction hangup = {};
-  sigaction(SIGHUP, nullptr, &hangup);
-  if (hangup.sa_handler != SIG_IGN) sigaddset(&mask, SIGHUP);
+  for (const int number : {SIGHUP, SIGTSTP}) {
+    struct sigaction now = {};
+    sigaction(number, nullptr, &now);
+    if (now.sa_handler != SIG_IGN) sigaddset(&mask, number);
+  }
   sigprocmask(SIG_BLOCK, &mask, &mask_before_);
   descriptor_ = Descriptor(signalfd(-1, &mask, SFD_NONBLOCK | SFD_CLOEXEC));
   if (fd() >= 0) return;
@@ -30,9 +32,19 @@ SignalWatch::~SignalWatch() { sigprocmask(SIG_SETMASK, &mask_before_, nullptr); 
 
 int SignalWatch::next() {
   signalfd_siginfo info;
-  while (read(fd(), &info, sizeof info) == sizeof info)
-    if (info.ssi_signo != SIGCHLD) return static_cast<int>(info.ssi_signo);
+  while (read(fd(), &info, sizeof info) == sizeof info) {
+    if (info.ssi_signo == SIGTSTP)
+      stand_still();
+    else if (info.ssi_signo != SIGCHLD)
+      return static_cast<int>(info.ssi_signo);
+  }
   return 0;
+}
+
+void SignalWatch::stand_still() const {
+  if (around_stops_) around_stops_(true);
+  raise(SIGSTOP);
+  if (around_stops_) around_stops_(false);
 }
 
 int SignalWatch::next_within(double seconds) {

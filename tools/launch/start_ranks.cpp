@@ -73,7 +73,6 @@ class Starter {
     Pipe news = new_pipe();
     own.news = std::move(news.from), started.news = std::move(news.to);
     do_not_wait_at(started.news);  // a stopped rank 0 reads nothing
-    if (!wanted_.ask_restart_points) return own;
     Pipe points = new_pipe();
     do_not_wait_at(points.from);
     do_not_wait_at(points.to);  // nor does a stopped launcher

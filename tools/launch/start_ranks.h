@@ -21,7 +21,6 @@ struct RanksToStart {
   bool only_rank_0 = false;  // the others would do nothing
   std::vector<std::string> command;
   std::vector<std::string> environment = {};  // NAME=VALUE, beside what every rank is told
-  bool ask_restart_points = false;
   // Who signals this process signals its ranks, too, as a scheduler does to all processes of a job: what came here is
   // not passed on, and what another launcher passes on waits a moment for it, since a second signal kills.
   bool signals_reach_ranks = false;

@@ -2,6 +2,8 @@
 #include <algorithm>
 #include <chrono>
 
+#include <drivetrain/toolkit/standstill.h>
+
 #include "host.h"
 
 namespace drivetrain::local {
@@ -48,14 +50,17 @@ bool Host::reached(Goal& goal, uint32_t sleepers, bool* moved) {
 
 void Host::wait(Goal& goal) {
   if (reached(goal)) return;
-  const auto start = WaitClock::now();
+  auto start = WaitClock::now();
   Bell& bell = own_head().bell;
   goal.show(true);
   auto looked = start;
+  Standstill still;
   const auto look_when_due = [&] {
+    start += still.seen();
     if (WaitClock::now() - looked < kLookEvery) return;
     looked = WaitClock::now();
     look(goal, seconds_since(start));
+    still.here_again();
   };
   for (;;) {
     for (int64_t i = 1; i <= spin_; ++i) {

@@ -7,6 +7,7 @@
 
 #include <drivetrain/error.h>
 #include <drivetrain/toolkit/communicator/call.h>
+#include <drivetrain/toolkit/standstill.h>
 
 namespace drivetrain::toolkit {
 namespace mailbox_post {
@@ -31,7 +32,7 @@ void MailboxCommunicator::Post::wait(const std::function<bool()>& done,
                                      const std::function<std::vector<int64_t>()>& missing, const std::string& where,
                                      const std::vector<int64_t>& members) {
   using namespace mailbox_post;
-  const auto deadline = Clock::now() + std::chrono::duration<double>(timeout_s());
+  auto deadline = Clock::now() + std::chrono::duration<double>(timeout_s());
   auto look = Clock::now();
   auto pause = kShortest;
   take_over();  // another rank may have given up on this one
@@ -47,7 +48,7 @@ void MailboxCommunicator::Post::wait(const std::function<bool()>& done,
       if (!gone.empty() && !done()) give_up(gone, where);  // what it sent before it left has come by now
       if (now > deadline) give_up(late(missing(), members, where), where);
     }
-    std::this_thread::sleep_for(pause);
+    deadline += standstill_in([&] { std::this_thread::sleep_for(pause); });
     pause = std::min(2 * pause, kLongest);
   }
 }

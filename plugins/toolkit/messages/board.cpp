@@ -10,6 +10,7 @@
 #include <drivetrain/error.h>
 #include <drivetrain/toolkit/host.h>
 #include <drivetrain/toolkit/host_memory/segment.h>
+#include <drivetrain/toolkit/standstill.h>
 
 namespace drivetrain::toolkit::messages {
 using Clock = std::chrono::steady_clock;
@@ -41,7 +42,7 @@ int64_t Board::meet(const std::vector<int64_t>& ranks, const std::string& label,
   if (hosts_.emplace(rank(), host_).second) store().set(key(concat("host/", rank())), host_);
   arrive(label);
   if (store().add(key("arrived/" + label), 1) == static_cast<int64_t>(ranks.size())) decide(label, true);
-  const auto deadline = Clock::now() + std::chrono::duration<double>(timeout_s());
+  auto deadline = Clock::now() + std::chrono::duration<double>(timeout_s());
   constexpr std::chrono::microseconds kShort(200), kLong(20000);
   auto pause = kShort;
   while (!aborted() && !store().has(verdict)) {
@@ -51,7 +52,7 @@ int64_t Board::meet(const std::vector<int64_t>& ranks, const std::string& label,
     const std::string gone = missing.empty() ? "" : closed(missing.front());
     if (!gone.empty()) raise(gone);
     if (!missing.empty() && Clock::now() > deadline) raise(late(missing, ranks, where));
-    std::this_thread::sleep_for(pause);
+    deadline += standstill_in([&] { std::this_thread::sleep_for(pause); });
     pause = std::min(2 * pause, kLong);
   }
   if (aborted()) decide(label, false);

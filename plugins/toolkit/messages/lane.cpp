@@ -6,6 +6,7 @@
 #include <thread>
 
 #include <drivetrain/error.h>
+#include <drivetrain/toolkit/standstill.h>
 
 namespace drivetrain::toolkit::messages {
 // Before a rank that has a core of its own sleeps: some milliseconds, or less where what arrives wakes it.
@@ -221,14 +222,16 @@ void Engine::check_late(Lane& lane, const Operation& waited, Clock::time_point s
 
 void Engine::wait(Lane& lane, const Operation& operation) {
   const auto period = std::chrono::duration<double>(board_->period_s());
-  const auto since = Clock::now();
+  auto since = Clock::now();
+  Standstill still;
   for (int64_t idle = 0;; ++idle) {
     {
       const std::lock_guard lock(mutex_);
+      if (const auto passed = still.seen(); passed.count() > 0) since = std::max(since, lane.moved_at_) + passed;
       if (advance_all()) idle = 0;
       // Also before a wait that is over: what was aborted meanwhile must not go on.
       if (idle % 64 == 0 || idle > polls_ || !cores_to_spare_)
-        if (Clock::now() - looked_ > period) look(), check_late(lane, operation, since);
+        if (Clock::now() - looked_ > period) look(), check_late(lane, operation, since), still.here_again();
       board_->throw_if_aborted(operation.call.where(lane.label()));
       if (operation.done) return;
     }
