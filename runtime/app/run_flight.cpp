@@ -55,7 +55,7 @@ std::string flight_file(const std::string& output_dir, int64_t rank) {
   return (fs::path(output_dir) / kFlightFolder / name).string();
 }
 
-RunFlight::RunFlight(const TrainRequest& request, Communicator* communicator)
+RunFlight::RunFlight(const TrainRequest& request)
     : record_(request.setup.flight),
       log_(request.setup.log),
       store_(request.setup.store),
@@ -68,8 +68,9 @@ RunFlight::RunFlight(const TrainRequest& request, Communicator* communicator)
   parts.first_of_host = env.local_rank == 0 || env.rank == 1;
   parts.stall_s = request.settings.stall_report_s;
   parts.asked = request.flight_asked;
-  if (communicator)
-    parts.on_different_calls = [communicator](const std::string& reason) { communicator->abort(reason); };
+  parts.on_different_calls = [this](const std::string& reason) {
+    if (Communicator* const communicator = communicator_) communicator->abort(reason);
+  };
   watch_ = std::make_unique<FlightWatch>(std::move(parts));
 }
 

@@ -2,6 +2,7 @@
 // not go on, and the one that looks for ranks that are slower than others.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -24,8 +25,10 @@ int held_flight_memory();
 
 class RunFlight {
  public:
-  // Without a record it does nothing. `communicator` outlives it; null: there is none.
-  RunFlight(const TrainRequest& request, Communicator* communicator);
+  // Without a record it does nothing. From here on a rank that stands still is named, and who asks is answered.
+  explicit RunFlight(const TrainRequest& request);
+  // The one to abort where ranks make different calls. It outlives this object; null: there is none.
+  void uses(Communicator* communicator) { communicator_ = communicator; }
 
   // Rank 0, once the folder is its own: what an earlier run left goes, and its own record begins.
   void take_folder(const std::string& output_dir);
@@ -52,6 +55,7 @@ class RunFlight {
   const RankEnvironment environment_;
   std::string folder_;
   const bool on_host_;
+  std::atomic<Communicator*> communicator_ = nullptr;
   std::unique_ptr<FlightWatch> watch_;
   std::optional<StepTimes> times_;
 };

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -28,7 +29,7 @@ Error holds_a_run(const std::string& path, const std::string& file) {
 const char* sign_of_run(const std::string& path) {
   std::error_code unknown;  // a path that cannot be is told when the folder is created
   for (const char* file : {kFirstFile, "metrics.jsonl"})
-    if (fs::exists(fs::path(path) / file, unknown)) return file;
+    if (fs::exists(fs::symlink_status(fs::path(path) / file, unknown))) return file;
   return nullptr;
 }
 
@@ -43,20 +44,48 @@ void check_run_folder(const std::string& path) {
   throw holds_a_run(path, file);
 }
 
+HeldFolder::HeldFolder(const std::string& path)
+    : path_(path), descriptor_(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {}
+
+HeldFolder::~HeldFolder() {
+  guard_.let_go();
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+bool HeldFolder::is_in_place() const {
+  struct stat held = {}, found = {};
+  if (descriptor_ < 0 || ::fstat(descriptor_, &held) != 0) return true;
+  if (::stat(path_.c_str(), &found) != 0) return errno != ENOENT && errno != ENOTDIR;
+  return held.st_dev == found.st_dev && held.st_ino == found.st_ino;
+}
+
+std::string HeldFolder::whereabouts() const {
+  std::error_code unknown;
+  const std::string path = fs::read_symlink("/proc/self/fd/" + std::to_string(descriptor_), unknown).string();
+  struct stat held = {}, found = {};
+  if (unknown || ::fstat(descriptor_, &held) != 0 || ::stat(path.c_str(), &found) != 0) return {};
+  return held.st_dev == found.st_dev && held.st_ino == found.st_ino ? path : "";
+}
+
+void HeldFolder::check() const {
+  if (is_in_place()) return;
+  const std::string now = whereabouts();
+  throw fail(
+      ErrorCode::io, "output_dir ", path_, ": was ", now.empty() ? "removed" : "moved to " + now,
+      " while this run was at work in it\n   what has that name now is not this run's, and nothing is saved there",
+      now.empty() ? "" : "; its checkpoints are in " + now, "\n   leave the folder of a run in its place");
+}
+
 // A file system that has no such locks does not keep a run from working.
-FolderLock::FolderLock(const std::string& path) {
-  descriptor_ = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (descriptor_ < 0)
+FolderLock::FolderLock(const std::string& path) : folder_(path) {
+  if (folder_.descriptor() < 0)
     throw fail(ErrorCode::io, "cannot open output_dir ", path, ": ", std::strerror(errno),
                "\n   check its permissions, or choose another with --set output_dir=FOLDER");
-  if (::flock(descriptor_, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return;
-  ::close(descriptor_);
+  if (::flock(folder_.descriptor(), LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return;
   throw fail(ErrorCode::config, "output_dir ", path,
              " holds a run already, and another process is at work in it\n   wait for its end, stop it, or choose ",
              "another with --set output_dir=FOLDER");
 }
-
-FolderLock::~FolderLock() { ::close(descriptor_); }
 
 std::unique_ptr<FolderLock> take_run_folder(const std::string& path, const std::string& resolved_json) {
   check_run_folder(path);  // a folder with metrics alone is a run as well
@@ -66,7 +95,7 @@ std::unique_ptr<FolderLock> take_run_folder(const std::string& path, const std::
     throw fail(ErrorCode::io, "cannot create output_dir ", path, ": ", error ? error.message() : "a file has that name",
                ". Choose another with --set output_dir=FOLDER");
   auto lock = std::make_unique<FolderLock>(path);
-  NewFile first(path + "/" + kFirstFile, resolved_json.size());
+  NewFile first(path + "/" + kFirstFile, resolved_json.size(), NewFile::Links::replaced);
   first.write_at(0, resolved_json.data(), resolved_json.size());
   if (!first.commit_new()) throw holds_a_run(path, concat(kFirstFile, ", of a run that started at the same time"));
   remove_unfinished(path, true);
@@ -75,6 +104,12 @@ std::unique_ptr<FolderLock> take_run_folder(const std::string& path, const std::
 
 void write_text_file(const std::string& path, const std::string& text) {
   NewFile file(path, text.size());
+  file.write_at(0, text.data(), text.size());
+  file.commit();
+}
+
+void write_run_file(const std::string& path, const std::string& text) {
+  NewFile file(path, text.size(), NewFile::Links::replaced);
   file.write_at(0, text.data(), text.size());
   file.commit();
 }

@@ -44,7 +44,7 @@ Value report_memory(const Run& run, const PlannedMemory& planned, const std::vec
   if (ranks.size() > 1)
     for (const std::string& line : rank_lines(ranks)) note_in_file(*run.log, line);
   Value memory = memory_value(run.plan, ranks);
-  write_text_file(run.plan.settings.output_dir + "/memory.json", memory.to_json(2) + "\n");
+  write_run_file(run.plan.settings.output_dir + "/memory.json", memory.to_json(2) + "\n");
   return memory;
 }
 
@@ -53,7 +53,7 @@ void report_times(const Run& run, const std::vector<Value>& ranks) {
   Value times = Value::object(), list = Value::array();
   list.items().assign(ranks.begin(), ranks.end());
   times.set("ranks", std::move(list));
-  write_text_file(run.plan.settings.output_dir + "/step_times.json", times.to_json(2) + "\n");
+  write_run_file(run.plan.settings.output_dir + "/step_times.json", times.to_json(2) + "\n");
 }
 
 Value run_end_data(const TrainOutcome& outcome, Value memory) {

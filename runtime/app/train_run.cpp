@@ -1,8 +1,12 @@
 #include "app/train_run.h"
 
+#include <algorithm>
+#include <utility>
+
 #include <drivetrain/toolkit/text.h>
 
 #include "app/after_training.h"
+#include "app/beginning.h"
 #include "app/plan_training.h"
 #include "app/run_flight.h"
 #include "app/run_folder.h"
@@ -25,40 +29,23 @@ namespace drivetrain {
 namespace {
 
 constexpr const char* kFolderTaken = "run/folder";
+constexpr double kLastSaveMayTakeS = 120;               // that of a run that has failed
 constexpr const char* kResumedTag = "run/resumed_tag";  // "=" and the tag
 
-// The folder belongs to rank 0; a rank that fails here ends the others through the communicator or the launcher.
-// `lock`: of a folder with a run that goes on from `tag`; null: the folder is taken.
-void open_run_folder(const TrainRequest& request, const Run& run, const Value& facts, const std::string& tag,
-                     std::unique_ptr<FolderLock>& lock, RunFlight& flight) {
-  const std::string& folder = run.plan.settings.output_dir;
-  Value resolved = resolved_value(run, *request.registry);
-  resolved.set("_resolved", facts);
-  if (!tag.empty()) resolved.set(kGoesOnFrom, tag);
-  if (lock)
-    write_text_file(folder + "/resolved.json", resolved.to_json(2) + "\n");
-  else
-    lock = take_run_folder(folder, resolved.to_json(2) + "\n");
-  flight.take_folder(folder);
-  request.setup.store->set(kFolderTaken, folder);
-  attach_file(*request.setup.log, folder + "/log.txt");
-}
-
-// A folder with a run, of which no checkpoint is where this config keeps them.
-void nothing_to_go_on_from(const std::string& folder, bool has_store) {
-  try {
-    check_run_folder(folder);
-  } catch (const Error& e) {
-    throw fail(e.code(), e.what(),
-               has_store ? "\n   it cannot be gone on with: no complete checkpoint is where checkpoint_store keeps them"
-                         : "\n   it cannot be gone on with: checkpoint_store is switched off");
-  }
+// A run that changes nothing would end as if it were done.
+void check_something_is_trained(const Run& run) {
+  const bool any = std::any_of(run.chunks.begin(), run.chunks.end(), [](const Trainables& c) { return !c.empty(); });
+  if (any || run.plan.schedule.stages > 1) return;
+  throw fail(ErrorCode::plugin, run.plan.id_of(Model::kKind), ": no parameter is trained: the model has ",
+             run.model_params.size(),
+             ", and the optimizer is given none of them\n   a model needs parameters that are ",
+             "trained; to use one as it is: drivetrain evaluate, drivetrain generate");
 }
 
 class Session {
  public:
   explicit Session(const TrainRequest& request)
-      : request_(request), env_(request.setup.environment), rank_zero_(env_.rank == 0) {}
+      : request_(request), env_(request.setup.environment), rank_zero_(env_.rank == 0), beginning_(request) {}
 
   TrainOutcome run() {
     return telling_others(*request_.setup.store, env_, [&] { return from_plan_to_end(); });
@@ -67,11 +54,9 @@ class Session {
  private:
   TrainOutcome from_plan_to_end() {
     in("planning its part");
+    flight_.emplace(request_);
     const std::string& folder = request_.settings.output_dir;
-    const bool goes_on = request_.resume.mode != ResumeOption::Mode::never;
-    if (rank_zero_ && !goes_on) check_run_folder(folder);
-    // The lock comes before open_place, which removes what may be the save of a run that is at work.
-    if (rank_zero_ && holds_run(folder)) lock_ = std::make_unique<FolderLock>(folder);
+    if (rank_zero_) beginning_.hold_folder();
     run_ = std::make_unique<Run>(
         std::move(*plan_training(request_.settings, request_.chosen, *request_.registry, request_.setup)));
     Run& run = *run_;
@@ -80,47 +65,71 @@ class Session {
     if (run.plugins.checkpoint_store && (!run.plugins.checkpoint_policies.empty() || holds_run(folder)))
       plugin_call({run.plan.id_of(CheckpointStore::kKind), "open_place"},
                   [&] { run.plugins.checkpoint_store->open_place(folder, rank_zero_); });
-    if (rank_zero_) choose_beginning();
+    if (rank_zero_) {
+      beginning_.choose(run), tag_ = beginning_.tag();
+      if (env_.world_size > 1) request_.setup.store->set(kResumedTag, "=" + tag_);
+    }
     in("waiting for the others");
     meet_ranks(request_, run, facts);
     if (env_.world_size > 1) tag_ = request_.setup.store->get(kResumedTag, resume_timeout()).substr(1);
     try {
       return work(facts);
     } catch (const std::exception& e) {
-      // The peers learn the reason at once instead of waiting for a time-out.
-      if (run.plugins.communicator)
-        run.plugins.communicator->abort(concat("rank ", env_.rank, " stopped: ", first_line(e.what())));
-      note_in_file(*run.log, concat("drivetrain: error: ", e.what()));
-      saver_.reset();  // a checkpoint that is being written is still finished
+      tell(e);
       throw;
     }
   }
 
+  // The peers learn the reason at once instead of waiting for a time-out, and before anything of this rank is
+  // destroyed, which may wait for a disk or a monitor.
+  void tell(const std::exception& error) {
+    if (std::exchange(told_, true)) return;
+    if (run_->plugins.communicator)
+      run_->plugins.communicator->abort(concat("rank ", env_.rank, " stopped: ", first_line(error.what())));
+    note_in_file(*run_->log, concat("drivetrain: error: ", error.what()));
+    end_saver(error);
+  }
+
   double resume_timeout() const { return static_cast<double>(request_.settings.rendezvous_timeout_s); }
 
-  // On rank 0, for all: a new run, or the checkpoint that the run in this folder goes on from.
-  void choose_beginning() {
-    const std::string& folder = request_.settings.output_dir;
-    Run& run = *run_;
-    if (lock_) {
-      const CheckpointStore* store = run.plugins.checkpoint_store.get();
-      const std::vector<StoredTag> tags = store ? store->tags() : std::vector<StoredTag>();
-      begins_again_ = tags.empty() && folder == request_.begun_folder;
-      if (tags.empty() && !begins_again_) nothing_to_go_on_from(folder, store != nullptr);
-      if (!begins_again_) {
-        GoOn on =
-            choose_tag(*store, tags, request_.resume, folder,
-                       {resolved_value(run, *request_.registry), run.plan.data.notes}, !lacks_final(run), *run.log);
-        tag_ = on.tag;
-        on_ = std::move(on);
-      }
-    } else if (request_.resume.mode == ResumeOption::Mode::tag) {
-      throw fail(ErrorCode::config, "--resume ", request_.resume.tag, ": output_dir ", folder,
-                 " holds no run\n   leave --resume out to begin one, or name the folder with --set output_dir=FOLDER");
-    } else if (run.plugins.checkpoint_store && !run.plugins.checkpoint_policies.empty()) {
-      check_no_tags(*run.plugins.checkpoint_store, folder);
+  // The folder belongs to rank 0; a rank that fails here ends the others through the communicator or the launcher.
+  void open_run_folder(const Value& facts) {
+    const std::string& folder = run_->plan.settings.output_dir;
+    beginning_.take_folder(*run_, facts);
+    flight_->take_folder(folder);
+    request_.setup.store->set(kFolderTaken, folder);
+  }
+
+  // Another run may be at work under its name.
+  void check_folder() const {
+    if (const FolderLock* lock = beginning_.lock()) lock->folder().check();
+    if (folder_) folder_->check();
+  }
+
+  // On rank 0: what a run writes at its end goes where its folder is by then.
+  void follow_folder() {
+    const FolderLock* const lock = beginning_.lock();
+    if (!lock || lock->folder().is_in_place()) return;
+    const std::string now = lock->folder().whereabouts();
+    if (now.empty()) lock->folder().check();
+    run_->log->warning(concat("output_dir ", run_->plan.settings.output_dir, " was moved to ", now,
+                              " while the run was at work in it: what is written at its end goes there"));
+    run_->plan.settings.output_dir = now;
+  }
+
+  // A checkpoint that is being written is still finished, but who looks learns the error at once, and a rank that does
+  // not write its part keeps nobody waiting.
+  void end_saver(const std::exception& error) {
+    if (!saver_) return;
+    if (const std::string tag = saver_->being_written(); !tag.empty()) {
+      const auto* const known = dynamic_cast<const Error*>(&error);
+      if (!known || known->code() != ErrorCode::communication)
+        run_->log->warning(concat("the run ends by an error: ", first_line(error.what()), "\n   the checkpoint ", tag,
+                                  " that is being written is finished first"));
+      if (!saver_->wait_until_written(kLastSaveMayTakeS))
+        stop_run(*request_.setup.store, concat("rank ", env_.rank, " stopped: ", first_line(error.what())));
     }
-    if (env_.world_size > 1) request_.setup.store->set(kResumedTag, "=" + tag_);
+    saver_.reset();
   }
 
   // Another run may hold it, and rank 0 be refused.
@@ -139,8 +148,9 @@ class Session {
     Run& run = *run_;
     if (request_.on_start) request_.on_start();
     in("building the model");
-    flight_.emplace(request_, run.plugins.communicator.get());
+    flight_->uses(run.plugins.communicator.get());
     build_run(run);
+    check_something_is_trained(run);
     if (run.plan.settings.save_final && tag_.empty()) check_final(run);
     const PlannedMemory planned = planned_memory(run.plan);
     std::unique_ptr<EventBus> bus;  // on rank 0, once there is a folder
@@ -162,7 +172,7 @@ class Session {
     }
     // Only now, so that a start that fails leaves nothing behind, and a run's folder as it was.
     if (rank_zero_)
-      open_run_folder(request_, run, facts, tag_, lock_, *flight_);
+      open_run_folder(facts);
     else
       note_elsewhere(*run.log, run.plan.settings.output_dir + "/log.txt", [this] { return folder_is_ours(); });
     if (!rank_zero_ && run.plan.settings.flight_record) {
@@ -170,7 +180,8 @@ class Session {
       flight_->join_folder(run.plan.settings.output_dir);
     }
     if (rank_zero_) announce(request_, run, facts, planned);
-    if (begins_again_) run.log->warning("the run before has left no checkpoint to go on from; it begins again");
+    if (beginning_.begins_again())
+      run.log->warning("the run before has left no checkpoint to go on from; it begins again");
     if (rank_zero_ && request_.on_restart_point) request_.on_restart_point(tag_);
     if (rank_zero_) bus = std::make_unique<EventBus>(run.plugins.monitors, *run.log);
     if (!unused.empty()) run.log->warning(unused);
@@ -178,10 +189,17 @@ class Session {
       run.log->info(concat("goes on from checkpoint ", tag_, " with step ", trainer.next_step()));
     if (bus) bus->publish({"run_begin", 0, run_begin_data(request_, run, trainer.next_step())});
     saver_ = make_saver(trainer, bus.get());
+    if (saver_) saver_->prepare();
+    if (saver_ && !rank_zero_) folder_.emplace(run.plan.settings.output_dir);  // rank 0 has taken it by now
     in("training");
     flight_->count_times();
     TrainOutcome outcome;
-    outcome.last_step = trainer.train();
+    try {
+      outcome.last_step = trainer.train();
+    } catch (const std::exception& e) {
+      tell(e);
+      throw;
+    }
     const Value times = flight_->times();
     outcome.signal = trainer.stop_signal();
     outcome.stopped = outcome.last_step < run.plan.settings.train_steps;
@@ -189,6 +207,7 @@ class Session {
 
     in("ending the run");
     AfterTraining after(run, trainer.late_failure());
+    after.run(Needs::nothing, [&] { follow_folder(); });
     after.run(Needs::peers, [&] {
       const double timeout_s = static_cast<double>(request_.settings.rendezvous_timeout_s);
       if (!times.is_null()) report_times(run, gather_values(*run.store, "step_times", env_, times, timeout_s));
@@ -220,7 +239,9 @@ class Session {
     const auto set_tags = [&](const char* key, const std::vector<std::string>& tags) {
       if (!tags.empty()) facts.set(key, Value(Value::Array(tags.begin(), tags.end())));
     };
-    set_tags(kResumedFrom, on_.resumed_from), set_tags(kAskedFor, on_.asked_for);
+    const GoOn& on = beginning_.on();
+    set_tags(kResumedFrom, on.resumed_from), set_tags(kAskedFor, on.asked_for);
+    facts.set(kRunId, beginning_.run_id());
     auto saver = std::make_unique<Saver>(SaverParts{.store = *run.plugins.checkpoint_store,
                                                     .store_id = run.plan.id_of(CheckpointStore::kKind),
                                                     .policies = run.plugins.checkpoint_policies,
@@ -237,8 +258,10 @@ class Session {
                                                     .until_update = {"model/", run.plan.id_of(Optimizer::kKind) + "/"},
                                                     .facts = std::move(facts),
                                                     .train_steps = run.plan.settings.train_steps,
-                                                    .left_behind = on_.left_behind,
-                                                    .on_commit = request_.on_restart_point});
+                                                    .left_behind = on.left_behind,
+                                                    .on_commit = request_.on_restart_point,
+                                                    .run_id = beginning_.run_id(),
+                                                    .check_place = [this] { check_folder(); }});
     trainer.between_steps(saver.get());
     return saver;
   }
@@ -247,11 +270,11 @@ class Session {
   const RankEnvironment& env_;
   const bool rank_zero_;
   std::unique_ptr<Run> run_;
-  std::unique_ptr<FolderLock> lock_;  // on rank 0, once the folder is this run's
+  Beginning beginning_;               // on rank 0
+  std::optional<HeldFolder> folder_;  // on other ranks that save
   std::string tag_;                   // of the checkpoint that the run goes on from; "": it begins
-  GoOn on_;                           // on rank 0, of a run that goes on
-  bool begins_again_ = false;         // on rank 0, in the folder that begun_folder names
   std::optional<RunFlight> flight_;   // uses the run's communicator
+  bool told_ = false;                 // what this rank failed by
   std::unique_ptr<Saver> saver_;      // ends before the run that it saves; null: nothing is saved
 };
 

@@ -106,11 +106,16 @@ class TimedSaver final : public BetweenSteps {
     saver_.before_update();
     stall_ += seconds_since(start);
   }
-  void after_step(const StepResult& result, const Value& figures, bool last) override {
+  uint64_t due(const StepResult& result, const Value& figures, bool last) override {
+    return saver_.due(result, figures, last);
+  }
+  bool waits_for_ranks() const override { return saver_.waits_for_ranks(); }
+  std::string policies_text(uint64_t policies) const override { return saver_.policies_text(policies); }
+  void after_step(const StepResult& result, const Value& figures, bool save, bool last) override {
     const auto start = Clock::now();
     if (const int64_t steps = result.step - warmup_; steps >= 0 && steps % every_ == 0)
       end_block(start, steps / every_);
-    saver_.after_step(result, figures, last);
+    saver_.after_step(result, figures, save, last);
     stall_ += seconds_since(start);
   }
 

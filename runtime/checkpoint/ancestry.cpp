@@ -1,9 +1,13 @@
 #include "checkpoint/ancestry.h"
 
+#include <sys/random.h>
+
 #include <algorithm>
+#include <chrono>
 
 #include <drivetrain/error.h>
 #include <drivetrain/toolkit/files/read_file.h>
+#include <drivetrain/toolkit/text.h>
 
 namespace drivetrain {
 
@@ -32,16 +36,31 @@ size_t newest_from(const CheckpointStore& store, const std::vector<StoredTag>& t
   return last;
 }
 
-std::string last_origin(const std::string& output_dir) {
+namespace {
+
+std::string text_in_resolved(const std::string& output_dir, const char* key) {
   constexpr uint64_t kMost = uint64_t{64} << 20;
   try {
     const auto text = read_file(output_dir + "/resolved.json", kMost);
     const Value config = text ? parse_json(*text, "resolved.json") : Value();
-    const Value* const tag = config.find(kGoesOnFrom);
-    if (tag && tag->is_string()) return tag->as_string();
+    const Value* const found = config.find(key);
+    if (found && found->is_string()) return found->as_string();
   } catch (const Error&) {  // edited: the newest checkpoint counts
   }
   return {};
 }
+
+}  // namespace
+
+std::string new_run_id() {
+  uint64_t id = 0;
+  if (getrandom(&id, sizeof id, 0) != static_cast<ssize_t>(sizeof id))
+    id = static_cast<uint64_t>(std::chrono::system_clock::now().time_since_epoch().count());
+  return formatted("%016llx", static_cast<unsigned long long>(id));
+}
+
+std::string run_of_folder(const std::string& output_dir) { return text_in_resolved(output_dir, kRunOfFolder); }
+
+std::string last_origin(const std::string& output_dir) { return text_in_resolved(output_dir, kGoesOnFrom); }
 
 }  // namespace drivetrain

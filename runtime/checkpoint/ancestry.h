@@ -22,6 +22,13 @@ DRIVETRAIN_INTERNAL std::vector<std::string> tags_in(const Checkpoint& checkpoin
 DRIVETRAIN_INTERNAL size_t newest_from(const CheckpointStore& store, const std::vector<StoredTag>& tags,
                                        const std::string& origin, const char* fact);
 
+// Which run a checkpoint is of, in its facts, and which one a folder is of, in its resolved.json: a number of that run,
+// which stays the same when it goes on. Empty: of a version that did not say it.
+inline constexpr const char* kRunId = "run_id";
+inline constexpr const char* kRunOfFolder = "_run_id";
+DRIVETRAIN_INTERNAL std::string new_run_id();
+DRIVETRAIN_INTERNAL std::string run_of_folder(const std::string& output_dir);
+
 // The checkpoint that the last run in a folder went on from, by its resolved.json; empty: it began anew, or unknown.
 inline constexpr const char* kGoesOnFrom = "_goes_on_from";
 DRIVETRAIN_INTERNAL std::string last_origin(const std::string& output_dir);

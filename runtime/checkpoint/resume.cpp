@@ -8,6 +8,7 @@
 #include "checkpoint/ancestry.h"
 #include "checkpoint/config_changes.h"
 #include "checkpoint/load_state.h"
+#include "checkpoint/retention.h"
 #include "checks/plugin_call.h"
 #include "config/printable.h"
 #include "rendezvous/gather_values.h"
@@ -16,6 +17,8 @@
 
 namespace drivetrain {
 namespace {
+
+constexpr const char* kPassedOver = "\n   it is passed over, as \"damaged_checkpoint\" is \"previous\"";
 
 // A rank that dies ends the wait at once; this is for one that neither reads nor dies.
 constexpr double kLoadTimeout = 1800;
@@ -30,15 +33,18 @@ constexpr double kLoadTimeout = 1800;
              "\n   what is damaged: drivetrain checkpoint verify ", output_dir);
 }
 
+std::string listed_tags(const std::vector<StoredTag>& tags) {
+  std::string names;
+  for (const StoredTag& tag : tags) names += (names.empty() ? "" : ", ") + tag.tag;
+  return names;
+}
+
 size_t find_tag(const std::vector<StoredTag>& tags, const ResumeOption& option, const std::string& output_dir) {
   if (option.mode == ResumeOption::Mode::automatic) return 0;
-  std::string names;
-  for (size_t i = 0; i < tags.size(); ++i) {
+  for (size_t i = 0; i < tags.size(); ++i)
     if (tags[i].tag == option.tag) return i;
-    names += (i ? ", " : "") + tags[i].tag;
-  }
   throw fail(ErrorCode::config, "--resume ", shown(option.tag), ": there is no such checkpoint in ", output_dir,
-             "; there are ", names);
+             "; there are ", listed_tags(tags));
 }
 
 // Of a checkpoint that a training run has saved.
@@ -65,7 +71,7 @@ void explain(const std::vector<ConfigChange>& changes, const ResumeOption& optio
              "\n   go on with them: --resume auto; begin anew: --set output_dir=FOLDER");
 }
 
-int64_t step_of_tag(const CheckpointStore& store, const std::string& tag) {
+int64_t stored_step(const CheckpointStore& store, const std::string& tag) {
   for (const StoredTag& one : store.tags())
     if (one.tag == tag) return one.step;
   return -1;
@@ -108,13 +114,35 @@ std::vector<std::string> used_by_nobody(const std::set<std::string>& mine, Run& 
   return {};
 }
 
-// A checkpoint behind the newest that can be used, damaged: nobody goes back further than the user knows.
-void check_newer(const CheckpointStore& store, const std::string& newest, const std::string& output_dir) {
-  for (const StoreProblem& problem : store.problems())
-    if (!problem.left_over && problem.tag > newest)
-      throw fail(ErrorCode::checkpoint, "the checkpoint ", problem.tag, " cannot be used: ", problem.text,
-                 "\n   the checkpoint before it is --resume ", newest,
+// A checkpoint behind the newest that can be used, damaged: nobody goes back further than the user knows. One of
+// another name than a run gives is somebody's own.
+void check_newer(const CheckpointStore& store, const StoredTag& newest, const std::string& output_dir, bool passes_over,
+                 Log& log) {
+  for (const StoreProblem& problem : store.problems()) {
+    if (problem.left_over || step_of_tag(problem.tag).value_or(-1) <= newest.step) continue;
+    const std::string text = concat("the checkpoint ", problem.tag, " cannot be used: ", problem.text);
+    if (!passes_over)
+      throw fail(ErrorCode::checkpoint, text, "\n   the checkpoint before it is --resume ", newest.tag,
                  "\n   what is damaged: drivetrain checkpoint verify ", output_dir);
+    log.warning(concat(text, kPassedOver));
+  }
+}
+
+// For a run that goes back behind damage: the newest, from `at` on, of which every byte is as it was written.
+size_t newest_whole(const CheckpointStore& store, const std::vector<StoredTag>& tags, size_t at, Log& log) {
+  for (; at < tags.size(); ++at) {
+    std::vector<std::string> problems;
+    try {
+      problems = store.open(tags[at].tag)->verify();
+    } catch (const Error& e) {
+      if (e.code() != ErrorCode::checkpoint) throw;
+      problems = {first_line(e.what())};
+    }
+    if (problems.empty()) return at;
+    log.warning(concat("the checkpoint ", tags[at].tag, " cannot be used: ", problems.front(), kPassedOver));
+  }
+  throw fail(ErrorCode::checkpoint, "no checkpoint of this run is whole: ", listed_tags(tags),
+             "\n   begin it anew in another folder: --set output_dir=FOLDER");
 }
 
 // Of the config, and of the dataset's files.
@@ -188,9 +216,14 @@ void check_no_tags(const CheckpointStore& store, const std::string& output_dir) 
 GoOn choose_tag(const CheckpointStore& store, const std::vector<StoredTag>& tags, const ResumeOption& option,
                 const std::string& output_dir, const RunNow& now, bool finished, Log& log) {
   const int64_t train_steps = now.config.find("train_steps")->as_int();
-  const size_t at = find_beginning(store, tags, option, output_dir, now, log);
+  const Value* const when_damaged = now.config.find("damaged_checkpoint");
+  const bool passes_over = when_damaged && when_damaged->is_string() && when_damaged->as_string() == "previous";
+  size_t at = find_beginning(store, tags, option, output_dir, now, log);
+  if (option.mode == ResumeOption::Mode::automatic) {
+    if (passes_over) at = newest_whole(store, tags, at, log);
+    check_newer(store, tags[at], output_dir, passes_over, log);
+  }
   const StoredTag& found = tags[at];
-  if (option.mode == ResumeOption::Mode::automatic) check_newer(store, found.tag, output_dir);
   std::shared_ptr<const Checkpoint> checkpoint;
   try {
     checkpoint = store.open(found.tag);
@@ -204,11 +237,11 @@ GoOn choose_tag(const CheckpointStore& store, const std::vector<StoredTag>& tags
                " is at step ", found.step, " of ", train_steps,
                "\n   train longer with a larger train_steps, or choose another --set output_dir=FOLDER");
   explain(changes_since(*checkpoint, now), option, found.tag, log);
-  GoOn on{found.tag, tags_in(*checkpoint, kResumedFrom), tags_in(*checkpoint, kAskedFor), {}};
+  GoOn on{found.tag, found.run_id, tags_in(*checkpoint, kResumedFrom), tags_in(*checkpoint, kAskedFor), {}};
   on.resumed_from.push_back(found.tag);
   if (option.mode == ResumeOption::Mode::tag) on.asked_for.push_back(option.tag);
   for (const StoredTag& tag : tags)
-    if (tag.step > found.step) on.left_behind.push_back(tag.tag);
+    if (tag.step > found.step && !is_of_another_run(tag, found.run_id)) on.left_behind.push_back(tag.tag);
   if (!on.left_behind.empty())
     log.warning(concat("the run goes on from ", found.tag,
                        ", and steps behind it are done again: ", listed(on.left_behind),
@@ -239,7 +272,7 @@ std::string resume_from(const std::string& tag, Run& run, Trainer& trainer, cons
                    run.plan.settings.output_dir);
   }
   load.throw_if_incomplete();
-  if (const int64_t step = step_of_tag(store, tag); trainer.next_step() != step + 1)
+  if (const int64_t step = stored_step(store, tag); trainer.next_step() != step + 1)
     throw fail(ErrorCode::checkpoint, "the checkpoint ", tag, " is of step ", step, ", and its counter says that step ",
                trainer.next_step(), " is next: it was edited\n   go on from another checkpoint: --resume TAG");
   const std::vector<std::string> unused = used_by_nobody(load.unused(), run, env);

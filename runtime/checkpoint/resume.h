@@ -24,6 +24,7 @@ DRIVETRAIN_INTERNAL ResumeOption read_resume(const std::string& text);
 // Where a run in a folder with a run goes on.
 struct GoOn {
   std::string tag;
+  std::string run_id;                                // of the run that saved it; empty: unknown
   std::vector<std::string> resumed_from, asked_for;  // for the facts of the run's own checkpoints, see ancestry.h
   // Checkpoints of steps behind it, which are done again. They are removed before the next checkpoint is complete, so
   // that the newest one is never of the run that was left.

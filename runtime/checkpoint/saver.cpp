@@ -1,10 +1,7 @@
 #include "checkpoint/saver.h"
 
-#include <sys/resource.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-
 #include <algorithm>
+#include <charconv>
 #include <chrono>
 #include <utility>
 
@@ -25,9 +22,6 @@ constexpr double kSaveTimeout = 1800;
 using Clock = std::chrono::steady_clock;
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
-// Training goes first where both want the same core.
-void lower_priority() { setpriority(PRIO_PROCESS, static_cast<id_t>(syscall(SYS_gettid)), 10); }
-
 // What every rank counts alike. A monitor gets its events on rank 0 alone, and what it counts there is what is saved.
 Value common_counters(const Value& counters) {
   const std::string monitors = concat(Monitor::kKind, "/");
@@ -36,6 +30,9 @@ Value common_counters(const Value& counters) {
     if (!counter.key.starts_with(monitors)) common.set(counter.key, counter.value);
   return common;
 }
+
+// Beyond as many as a number has bits, the last one stands for the rest.
+uint64_t policy_bit(size_t policy) { return uint64_t{1} << std::min<size_t>(policy, 50); }
 
 // The name of the first counter that differs; empty if none does.
 std::string difference(const Value& found, const Value& wanted) {
@@ -52,6 +49,13 @@ std::string difference(const Value& found, const Value& wanted) {
 
 std::string tag_of_step(int64_t step) { return formatted("step-%08lld", static_cast<long long>(step)); }
 
+std::optional<int64_t> step_of_tag(const std::string& tag) {
+  const size_t digits = tag.rfind('-') + 1;
+  int64_t step = -1;
+  std::from_chars(tag.data() + std::min(digits, tag.size()), tag.data() + tag.size(), step);
+  return step >= 0 && tag == tag_of_step(step) ? std::optional(step) : std::nullopt;
+}
+
 struct Saver::Save {
   Snapshot snapshot;
   Value facts;
@@ -62,22 +66,52 @@ struct Saver::Save {
 };
 
 Saver::Saver(SaverParts parts)
-    : parts_(std::move(parts)), left_behind_(parts_.left_behind), copies_(parts_.until_update) {}
+    : parts_(std::move(parts)),
+      retention_({.store = parts_.store,
+                  .store_id = parts_.store_id,
+                  .policies = parts_.policies,
+                  .log = parts_.log,
+                  .run_id = parts_.run_id,
+                  .left_behind = parts_.left_behind,
+                  .check_place = parts_.check_place}),
+      copies_(parts_.until_update) {}
 
 Saver::~Saver() {
-  for (std::thread* thread : {&thread_, &remover_})
-    if (thread->joinable()) thread->join();
+  if (thread_.joinable()) thread_.join();
 }
 
-bool Saver::is_due(const StepResult& result, const Value& figures, bool last) {
+void Saver::prepare() {
+  HeldState held(parts_.mesh);
+  parts_.visit(held);
+  choose(held.parts());
+}
+
+uint64_t Saver::due(const StepResult& result, const Value& figures, bool last) {
   SaveMoment moment;
   moment.step = result.step, moment.last = last, moment.done = last && result.step >= parts_.train_steps;
   moment.signal = result.signal, moment.seconds = result.seconds, moment.busy = result.beside == Beside::busy;
   moment.figures = figures;
-  bool due = false;
-  for (const NamedPolicy& p : parts_.policies)
-    due = plugin_call({p.id, "due"}, [&] { return p.policy->due(moment); }) || due;
+  uint64_t due = 0;
+  for (size_t i = 0; i < parts_.policies.size(); ++i) {
+    const NamedPolicy& p = parts_.policies[i];
+    if (plugin_call({p.id, "due"}, [&] { return p.policy->due(moment); })) due |= policy_bit(i);
+  }
   return due;
+}
+
+std::string Saver::policies_text(uint64_t policies) const {
+  std::string text;
+  for (size_t i = 0; i < parts_.policies.size(); ++i)
+    if (policies & policy_bit(i)) text += (text.empty() ? "" : ", ") + parts_.policies[i].id;
+  return text;
+}
+
+std::string Saver::being_written() const { return beside_.load() == Beside::busy ? save_->snapshot.tag : ""; }
+
+bool Saver::wait_until_written(double seconds) {
+  std::unique_lock lock(mutex_);
+  return written_.wait_for(lock, std::chrono::duration<double>(seconds),
+                           [&] { return beside_.load() != Beside::busy; });
 }
 
 Beside Saver::beside() { return beside_.load(); }
@@ -90,9 +124,9 @@ void Saver::before_update() {
 }
 
 // Every rank acts on the outcome of a save after a step in which all were done with it, or one of them failed.
-void Saver::after_step(const StepResult& result, const Value& figures, bool last) {
+void Saver::after_step(const StepResult& result, const Value& figures, bool save, bool last) {
   if (save_ && result.beside != Beside::busy) join();
-  if (is_due(result, figures, last)) begin(result.step, figures);
+  if (save) begin(result.step, figures);
   if (last) finish();
 }
 
@@ -105,10 +139,11 @@ void Saver::begin(int64_t step, const Value& figures) {
       parts_.log.warning(concat("step ", step, " waited ", formatted("%.2f", waited), " s until the checkpoint ",
                                 before, " was written; save less often, or use a faster disk"));
   }
+  if (parts_.check_place) parts_.check_place();
   save_ = snapshot(step, figures);
   if (parts_.store.asynchronous()) return write_beside_training();
   const auto start = Clock::now();
-  if (remover_.joinable()) remover_.join();
+  retention_.wait();
   write(*save_);
   save_->stall_s += seconds_since(start);
   join();
@@ -120,7 +155,7 @@ void Saver::write_beside_training() {
     work_rank() = rank;
     copies_.copy_rest();
     lower_priority();
-    if (remover_.joinable()) remover_.join();
+    retention_.wait();
     write(*save_);
   });
 }
@@ -129,16 +164,8 @@ std::unique_ptr<Saver::Save> Saver::snapshot(int64_t step, const Value& figures)
   const auto start = Clock::now();
   HeldState held(parts_.mesh);
   parts_.visit(held);
-  std::string key;
-  for (const HeldPart& part : held.parts()) key += part.key() + "\n";
-  if (!writes_) {
-    writes_ = choose_writers(held.parts(), parts_.exchange, parts_.environment, kSaveTimeout);
-    writes_key_ = key;
-  } else if (key != writes_key_) {
-    throw fail(ErrorCode::plugin,
-               "the state that this rank holds has other parts than at the first save; a plugin's "
-               "`state` visits other tensors, or other layouts, than before");
-  }
+  choose(held.parts());
+  ++saves_;
   auto save = std::make_unique<Save>();
   save->snapshot.tag = tag_of_step(step), save->snapshot.step = step;
   save->snapshot.rank = parts_.environment.rank, save->snapshot.world_size = parts_.environment.world_size;
@@ -151,6 +178,30 @@ std::unique_ptr<Saver::Save> Saver::snapshot(int64_t step, const Value& figures)
   return save;
 }
 
+// Who writes what is decided before the first step, and again at the first save where a step has made more state.
+void Saver::choose(const std::vector<HeldPart>& parts) {
+  std::string key;
+  for (const HeldPart& part : parts) key += part.key() + "\n";
+  if (writes_ && key == writes_key_) return;
+  if (writes_ && saves_ > 0)
+    throw fail(ErrorCode::plugin,
+               "the state that this rank holds has other parts than at the first save; a plugin's "
+               "`state` visits other tensors, or other layouts, than before");
+  const char* const round = writes_ ? "checkpoint/of the first save/" : "checkpoint/";
+  writes_ = choose_writers(parts, parts_.exchange, parts_.environment, kSaveTimeout, round);
+  writes_key_ = key;
+}
+
+// A place that is another one by now explains whatever failed in it.
+std::string Saver::reason_of(const Error& failure) const {
+  try {
+    if (parts_.check_place) parts_.check_place();
+  } catch (const Error& moved) {
+    return moved.what();
+  }
+  return failure.what();
+}
+
 // On the save's thread, or on the main thread.
 void Saver::write(Save& save) noexcept {
   const auto start = Clock::now();
@@ -159,7 +210,7 @@ void Saver::write(Save& save) noexcept {
   try {
     mine.set("part", plugin_call({parts_.store_id, "write"}, [&] { return parts_.store.write(save.snapshot); }));
   } catch (const Error& e) {
-    mine.set("error", e.what()), mine.set("code", static_cast<int64_t>(e.code()));
+    mine.set("error", reason_of(e)), mine.set("code", static_cast<int64_t>(e.code()));
   } catch (const std::exception& e) {
     mine.set("error", e.what()), mine.set("code", static_cast<int64_t>(ErrorCode::internal));
   }
@@ -172,7 +223,9 @@ void Saver::write(Save& save) noexcept {
     save.problem = e.what(), save.code = ErrorCode::internal;
   }
   save.write_s = seconds_since(start);
+  const std::lock_guard lock(mutex_);
   beside_ = save.problem.empty() ? Beside::nothing : Beside::failed;
+  written_.notify_all();
 }
 
 // Rank 0 commits what all have written, or discards it, and tells the others. Returns what failed, or "".
@@ -200,12 +253,13 @@ std::string Saver::agree(Save& save, const Value& mine) {
     }
     try {
       if (!answer.find("error")) {
-        remove_left_behind();
+        if (parts_.check_place) parts_.check_place();
+        retention_.remove_left_behind();
         plugin_call({parts_.store_id, "commit"},
                     [&] { parts_.store.commit(save.snapshot.tag, save.snapshot.step, save.facts, written); });
       }
     } catch (const Error& e) {
-      answer.set("error", e.what()), answer.set("code", static_cast<int64_t>(e.code()));
+      answer.set("error", reason_of(e)), answer.set("code", static_cast<int64_t>(e.code()));
     }
     if (answer.find("error"))
       parts_.store.discard(save.snapshot.tag);
@@ -217,18 +271,6 @@ std::string Saver::agree(Save& save, const Value& mine) {
   if (!error) return {};
   save.code = static_cast<ErrorCode>(answer.find("code")->as_int());
   return error->as_string();
-}
-
-// Each is forgotten once it is gone: if one cannot be removed, the next save begins with it.
-void Saver::remove_left_behind() {
-  for (; !left_behind_.empty(); left_behind_.erase(left_behind_.begin())) {
-    try {
-      plugin_call({parts_.store_id, "remove"}, [&] { parts_.store.remove(left_behind_.front()); });
-    } catch (const Error& e) {
-      if (e.code() != ErrorCode::checkpoint) throw;
-      parts_.log.warning(e.what());  // somebody else has removed it
-    }
-  }
 }
 
 void Saver::join() {
@@ -249,50 +291,12 @@ void Saver::join() {
   parts_.log.info(concat("checkpoint ", last_tag_, ": ", formatted("%.1f", static_cast<double>(save->bytes) / 1e6),
                          " MB by rank 0, training stood still for ", formatted("%.3f", save->stall_s),
                          " s, written in ", formatted("%.3f", save->write_s), " s"));
-  retain();
-}
-
-// A tag that no policy keeps is removed, but never the newest. Removing large files takes a while: it is done beside
-// training. A folder that cannot be listed now is no reason to end a run whose checkpoint is complete.
-void Saver::retain() {
-  std::vector<StoredTag> tags;
-  try {
-    tags = plugin_call({parts_.store_id, "tags"}, [&] { return parts_.store.tags(); });
-  } catch (const Error& e) {
-    if (e.code() != ErrorCode::io) throw;
-    return parts_.log.warning(concat("checkpoints that no policy keeps are not removed now: ", e.what()));
-  }
-  std::vector<bool> kept(tags.size(), false);
-  if (!kept.empty()) kept[0] = true;
-  for (const NamedPolicy& p : parts_.policies) {
-    const std::vector<bool> keeps = plugin_call({p.id, "keep"}, [&] { return p.policy->keep(tags); });
-    if (keeps.size() != tags.size())
-      throw fail(ErrorCode::plugin, p.id, ": keep returned ", keeps.size(), " answers for ", tags.size(), " tags");
-    for (size_t i = 0; i < tags.size(); ++i) kept[i] = kept[i] || keeps[i];
-  }
-  std::vector<std::string> others;
-  for (size_t i = 0; i < tags.size(); ++i)
-    if (!kept[i]) others.push_back(tags[i].tag);
-  if (others.empty()) return;
-  if (!parts_.store.asynchronous()) return remove(others);
-  if (remover_.joinable()) remover_.join();
-  remover_ = std::thread([this, others] {
-    lower_priority();
-    remove(others);
-  });
-}
-
-void Saver::remove(const std::vector<std::string>& tags) noexcept {
-  try {
-    for (const std::string& tag : tags) plugin_call({parts_.store_id, "remove"}, [&] { parts_.store.remove(tag); });
-  } catch (const std::exception& e) {
-    parts_.log.warning(concat("a checkpoint that no policy keeps is not removed: ", e.what()));
-  }
+  retention_.apply();
 }
 
 void Saver::finish() {
   if (save_) join();
-  if (remover_.joinable()) remover_.join();
+  retention_.wait();
 }
 
 }  // namespace drivetrain

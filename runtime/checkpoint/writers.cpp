@@ -103,9 +103,9 @@ std::vector<std::vector<bool>> choose_writers(const std::vector<std::vector<Held
 }
 
 std::vector<bool> choose_writers(const std::vector<HeldPart>& parts, Store& store, const RankEnvironment& env,
-                                 double timeout_s) {
-  const std::vector<Value> lists = gather_values(store, "checkpoint/parts", env, to_value(parts), timeout_s);
-  const char* const kAnswer = "checkpoint/writers";
+                                 double timeout_s, const std::string& round) {
+  const std::vector<Value> lists = gather_values(store, round + "parts", env, to_value(parts), timeout_s);
+  const std::string answer_key = round + "writers";
   std::vector<bool> mine;
   if (env.rank == 0) {
     std::vector<std::vector<Offer>> offers;
@@ -117,10 +117,10 @@ std::vector<bool> choose_writers(const std::vector<HeldPart>& parts, Store& stor
       for (const bool one : of_rank) marks += one ? '1' : '0';
       answer.items().push_back(marks);
     }
-    store.set(kAnswer, answer.to_json());
+    store.set(answer_key, answer.to_json());
     return writes.front();
   }
-  const Value answer = parse_json(store.get(kAnswer, timeout_s), kAnswer);
+  const Value answer = parse_json(store.get(answer_key, timeout_s), answer_key);
   for (const char mark : answer.items().at(static_cast<size_t>(env.rank)).as_string()) mine.push_back(mark == '1');
   if (mine.size() != parts.size())
     throw fail(ErrorCode::internal, "rank 0 answered for ", mine.size(), " of ", parts.size(), " parts of the state");

@@ -9,11 +9,12 @@
 
 namespace drivetrain {
 
-// For each of `parts` of this rank: whether this rank writes it. Collective over the store, once per run: what ranks
-// hold does not change from save to save. Error(plugin) if the parts of all ranks together are not the whole of some
-// tensor; Error(communication) naming the ranks that did not answer in `timeout_s`.
+// For each of `parts` of this rank: whether this rank writes it. Collective over the store, under keys that begin with
+// `round`, once for each: what ranks hold does not change from save to save. Error(plugin) if the parts of all ranks
+// together are not the whole of some tensor; Error(communication) naming the ranks that did not answer in `timeout_s`.
 DRIVETRAIN_INTERNAL std::vector<bool> choose_writers(const std::vector<HeldPart>& parts, Store& store,
-                                                     const RankEnvironment& env, double timeout_s);
+                                                     const RankEnvironment& env, double timeout_s,
+                                                     const std::string& round = "checkpoint/");
 
 // The same for ranks whose parts are all known. `parts[r]`: of rank r. Returns one list per rank.
 DRIVETRAIN_INTERNAL std::vector<std::vector<bool>> choose_writers(const std::vector<std::vector<HeldPart>>& parts);

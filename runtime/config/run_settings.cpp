@@ -103,6 +103,10 @@ OptionTable make_run_settings_table() {
              "seconds after which a call of a plugin that does not return ends the run; 0 is never; more than the "
              "communicator's timeout_s, which names the rank that is late")
       .range(0, 86400)
+      .field("damaged_checkpoint", &R::damaged_checkpoint,
+             "what a run that goes on does where its newest checkpoint is damaged: stop and name it, or say so and go "
+             "on from the newest of which every byte is as it was written, for starts that nobody watches")
+      .one_of({"stop", "previous"})
       .field("flight_record", &R::flight_record,
              "whether each rank keeps a record of its last collectives, for `drivetrain flight` and for stall_report_s")
       .field(

@@ -53,7 +53,8 @@ struct RunSettings {
   std::optional<std::string> communication_data_type;  // of sums over ranks; nothing: the gradients'
   std::vector<std::string> mesh_order;                 // see solve_mesh
   int64_t rendezvous_timeout_s = 60;
-  int64_t hook_timeout_s = 1800;  // 0: never
+  int64_t hook_timeout_s = 1800;            // 0: never
+  std::string damaged_checkpoint = "stop";  // or "previous"
   bool flight_record = true;
   double stall_report_s = 5;      // 0: never
   double straggler_factor = 1.5;  // 0: nobody is looked at

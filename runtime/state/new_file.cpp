@@ -77,10 +77,14 @@ int open_through(const std::string& path, mode_t mode, uint64_t bytes) {
 
 }  // namespace
 
-NewFile::NewFile(const std::string& path, uint64_t bytes) : path_(path), bytes_(bytes) {
+NewFile::NewFile(const std::string& path, uint64_t bytes, Links links) : path_(path), bytes_(bytes) {
   struct stat found = {};
-  const bool exists = ::stat(path_.c_str(), &found) == 0;
-  if (exists && !S_ISREG(found.st_mode)) {
+  const bool follow = links == Links::followed;
+  const bool exists = (follow ? ::stat(path_.c_str(), &found) : ::lstat(path_.c_str(), &found)) == 0;
+  if (!follow && (!exists || S_ISLNK(found.st_mode) || S_ISREG(found.st_mode))) {
+    target_ = path_, temporary_ = temporary_sibling(target_);
+    create();
+  } else if (exists && !S_ISREG(found.st_mode)) {
     descriptor_ = open_through(path_, found.st_mode, bytes_);
   } else if (const int number = descriptor_named(file_of_link(path_)); number >= 0) {
     descriptor_ = ::fcntl(number, F_DUPFD_CLOEXEC, 0);  // `> FILE`, as the shell opened it: not to be replaced

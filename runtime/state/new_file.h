@@ -1,6 +1,7 @@
 // Files and folders that appear whole or not at all: written under a temporary name beside the final one, synced to
-// disk, then renamed. What was not committed is removed. A symbolic link stays: the file that it points to is replaced.
-// What exists and is no file (/dev/stdout, a pipe, a terminal) is written through, in the order of the bytes.
+// disk, then renamed. What was not committed is removed. A symbolic link stays, and the file that it points to is
+// replaced, unless the link itself is to give way. What exists and is no file (/dev/stdout, a pipe, a terminal) is
+// written through, in the order of the bytes.
 //
 // Thread: one object by one thread. Errors: Error(io) naming the path, the bytes wanted and the bytes free.
 #pragma once
@@ -14,8 +15,10 @@ namespace drivetrain {
 
 class DRIVETRAIN_INTERNAL NewFile {
  public:
+  // What becomes of a symbolic link at `path`.
+  enum class Links { followed, replaced };
   // `bytes`: the final size; the space is reserved at once where the file system can, so a full disk is found first.
-  NewFile(const std::string& path, uint64_t bytes);
+  NewFile(const std::string& path, uint64_t bytes, Links links = Links::followed);
   ~NewFile();
   NewFile(const NewFile&) = delete;
   NewFile& operator=(const NewFile&) = delete;

@@ -21,6 +21,10 @@ enum Place {
   signal_place,
   beside_place,
   seconds_place,
+  save_after_place,
+  save_policies_place,
+  lr_place,
+  hyper_place,
   work_place,  // one for each part
   places = work_place + static_cast<int>(kWorkParts)
 };
@@ -46,6 +50,8 @@ std::vector<double> Figures::read(const HostFigures& mine) {
   set(padding_place, static_cast<double>(mine.rows.padding));
   set(memory_place, mine.memory), set(reserved_place, mine.reserved), set(host_memory_place, mine.host_memory);
   set(signal_place, mine.signal), set(beside_place, static_cast<double>(mine.beside)), set(seconds_place, mine.seconds);
+  set(save_after_place, mine.alike.save_after), set(save_policies_place, mine.alike.save_policies);
+  set(lr_place, mine.alike.lr), set(hyper_place, mine.alike.hyper);
   std::copy(mine.work.begin(), mine.work.end(), known + (work_place - tokens_place));
   if (!all_.defined()) {  // only what the device has is read: 16 bytes
     const at::Tensor host = buffer_.narrow(0, 0, tokens_place).to(at::kCPU);
@@ -87,6 +93,7 @@ SharedFigures Figures::exchange(const HostFigures& mine) {
     shared.signal = std::max(shared.signal, static_cast<int>(one[signal_place]));
     shared.beside = std::max(shared.beside, static_cast<Beside>(static_cast<int>(one[beside_place])));
     std::copy_n(one + work_place, kWorkParts, shared.work.emplace_back().begin());
+    shared.alike.push_back({one[save_after_place], one[save_policies_place], one[lr_place], one[hyper_place]});
   }
   return shared;
 }

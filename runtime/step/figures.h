@@ -21,6 +21,14 @@ struct RowCounts {
   int64_t documents = 0, padding = 0;  // as in Batch, of rows whose first column this rank has
 };
 
+// What every rank has to say alike. Ranks that do not would wait for each other in vain, or train other weights.
+struct AlikeWords {
+  double save_after = 0;     // the last step after which this rank found a save due; 0: none
+  double save_policies = 0;  // a sum of powers of two: which of its policies said so
+  double lr = 0, hyper = 0;  // of the last update: group 0's rate, and a digest of all numbers of all groups
+  bool operator==(const AlikeWords&) const = default;
+};
+
 // What the host of a rank knows before the exchange.
 struct HostFigures {
   RowCounts rows;
@@ -29,6 +37,7 @@ struct HostFigures {
   Beside beside = Beside::nothing;
   double seconds = 0;     // since the start
   WorkSeconds work = {};  // its own in this step
+  AlikeWords alike = {};
 };
 
 // Over all ranks.
@@ -41,6 +50,7 @@ struct SharedFigures {
   Beside beside = Beside::nothing;                   // last
   double seconds = 0;                                // rank 0's
   std::vector<WorkSeconds> work;                     // of every rank
+  std::vector<AlikeWords> alike;                     // of every rank
 };
 
 class Figures {

@@ -1,6 +1,7 @@
 #include "step/finish.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 
 #include <drivetrain/schedule.h>
@@ -106,6 +107,13 @@ Hyper sound(const Hyper& h) {
              "; wanted finite numbers, and a rate of 0 or more");
 }
 
+// FNV-1a of the bits, as a whole number that a double holds.
+double digest_of(const double* numbers, size_t count) {
+  uint64_t digest = 0xcbf29ce484222325;
+  for (size_t i = 0; i < count; ++i) digest = (digest ^ std::bit_cast<uint64_t>(numbers[i])) * 0x100000001b3;
+  return static_cast<double>(digest >> 12);
+}
+
 constexpr const char* kCalmer = "Try a lower learning rate, more warm-up or gradient_clipping";
 
 }  // namespace
@@ -147,7 +155,11 @@ StepResult Finish::exchange(const RowCounts& rows, const RankWord& word) {
   mine.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - started_).count();
   // Its errors say whose they are.
   const PluginCall call{.id = parts_.communicator_id, .hook = "all_gather", .kind = "", .keeps_errors = true};
+  mine.alike = rates_;
+  mine.alike.save_after = static_cast<double>(word.save.step);
+  mine.alike.save_policies = static_cast<double>(word.save.policies);
   SharedFigures shared = plugin_call(call, [&] { return figures_.exchange(mine); });
+  check_rates(shared.alike);
   StepResult result;
   result.peak_memory_bytes = shared.memory;
   result.peak_reserved_bytes = shared.reserved, result.host_peak_memory_bytes = shared.host_memory;
@@ -156,8 +168,20 @@ StepResult Finish::exchange(const RowCounts& rows, const RankWord& word) {
   result.tokens = shared.rows.tokens, result.documents = shared.rows.documents, result.padding = shared.rows.padding;
   result.loss = result.tokens > 0 ? shared.loss / static_cast<double>(result.tokens) : 0;
   result.work = std::move(shared.work);
+  for (const AlikeWords& rank : shared.alike)
+    result.saves.push_back({static_cast<int64_t>(rank.save_after), static_cast<uint64_t>(rank.save_policies)});
   squares_ = shared.squares;
   return result;
+}
+
+// A rank with rates of its own has trained other weights than its peers, which hold copies of them.
+void Finish::check_rates(const std::vector<AlikeWords>& ranks) const {
+  for (size_t rank = 1; rank < ranks.size(); ++rank)
+    if (ranks[rank].hyper != ranks[0].hyper)
+      throw fail(ErrorCode::plugin, "in ", parts_.lr_schedule_id, ", hook at: rank ", rank, " was given lr ",
+                 ranks[rank].lr, " for the last update, and rank 0 lr ", ranks[0].lr,
+                 ranks[rank].lr == ranks[0].lr ? ", with another weight decay, momentum or group" : "",
+                 "\n   it must return the same on every rank, or copies of a weight become different");
 }
 
 StepResult Finish::agree_on_loss(const at::Tensor& loss, const RowCounts& rows) {
@@ -251,6 +275,7 @@ void Finish::fill_hyper(StepResult& result) {
     row[0] = h.lr, row[1] = h.weight_decay, row[2] = h.momentum;
     if (g == 0) result.lr = h.lr;
   }
+  rates_.lr = result.lr, rates_.hyper = digest_of(scalars_.hyper(), 3 * base.size());
 }
 
 // A chunk's values are on one device, which is the host where they were left there.

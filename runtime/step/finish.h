@@ -28,6 +28,13 @@
 
 namespace drivetrain {
 
+// The last step after which a rank found a save due, and by which of its policies: a sum of powers of two. 0: none yet.
+struct SaveWord {
+  int64_t step = 0;
+  uint64_t policies = 0;
+  bool operator==(const SaveWord&) const = default;
+};
+
 // One step's figures, reduced over all ranks.
 struct StepResult {
   int64_t step = 0;
@@ -48,6 +55,7 @@ struct StepResult {
   // the update is left out, its gradients being not finite; nothing: that ends the run
   std::optional<bool> skipped;
   std::vector<WorkSeconds> work;  // of every rank, its own in this step
+  std::vector<SaveWord> saves;    // of every rank, as it said it
 };
 
 // What a rank tells all others at the end of a step, besides its figures.
@@ -55,6 +63,7 @@ struct RankWord {
   int signal = 0;  // by which it was asked to stop; 0: it was not
   Beside beside = Beside::nothing;
   WorkSeconds work = {};
+  SaveWord save = {};
 };
 
 // What the end of a step uses of a run; all of it outlives Finish.
@@ -114,6 +123,10 @@ class DRIVETRAIN_INTERNAL Finish {
   // After the last step: throws Error(numeric) if every update was left out, so that nothing was trained.
   void check_trained(const StepResult& last) const;
 
+  // The ranks' words alone, where no step follows that would bring them: `saves` of the result, and the same check of
+  // rates as in agree(). Collective; waits for the device.
+  StepResult agree_on_words(const RankWord& word) { return exchange({}, word); }
+
   // Loss and tokens of an evaluation, from this rank's sums. Collective; waits for the device.
   StepResult agree_on_loss(const at::Tensor& loss, const RowCounts& rows);
 
@@ -124,6 +137,7 @@ class DRIVETRAIN_INTERNAL Finish {
 
  private:
   StepResult exchange(const RowCounts& rows, const RankWord& word);
+  void check_rates(const std::vector<AlikeWords>& ranks) const;
   bool skips(const StepResult& result);
   Error not_finite(const StepResult& result, const std::string& what, const std::string& advice) const;
   void adapt_scale(const StepResult& result);
@@ -141,6 +155,7 @@ class DRIVETRAIN_INTERNAL Finish {
   bool may_skip_;
   int64_t updates_ = 0, skipped_in_a_row_ = 0;
   double squares_ = 0;  // of the last exchange
+  AlikeWords rates_;    // of the last update
   int64_t tokens_seen_ = 0;
   const std::chrono::steady_clock::time_point started_ = std::chrono::steady_clock::now();
   PhaseClock* clock_ = nullptr;

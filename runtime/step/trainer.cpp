@@ -1,5 +1,6 @@
 #include "step/trainer.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 
@@ -123,10 +124,42 @@ void Trainer::end_step(const StepResult& result, bool last, std::chrono::steady_
   const Value shared = between_ ? shared_figures(data) : Value();
   part([&] { publish_(result.step, std::move(data)); });
   now_doing(FlightDoing::save);
+  bool save = false;
+  part([&] { save = save_is_due(result, shared, last); });
   part([&] {
-    if (between_) between_->after_step(result, shared, last);
+    if (between_) between_->after_step(result, shared, save, last);
   });
   now_doing(FlightDoing::outside);
+}
+
+// Behind the last step no exchange of another one tells who does not save, or has other rates.
+bool Trainer::save_is_due(const StepResult& result, const Value& figures, bool last) {
+  const bool now = last || (between_ && between_->waits_for_ranks());
+  std::exception_ptr failure;
+  try {
+    if (between_)
+      if (const uint64_t policies = between_->due(result, figures, last)) save_word_ = {result.step, policies};
+  } catch (...) {
+    if (!last) throw;
+    failure = std::current_exception();  // the others wait in the exchange
+  }
+  if (now && parts_.executor.mesh.world_size() > 1) check_saves(finish_.agree_on_words(own_word()));
+  if (failure) std::rethrow_exception(failure);
+  return save_word_.step == result.step;
+}
+
+void Trainer::check_saves(const StepResult& result) const {
+  for (size_t rank = 1; rank < result.saves.size(); ++rank) {
+    const SaveWord &own = result.saves[0], &other = result.saves[rank];  // of rank 0, of this one
+    if (own == other) continue;
+    const bool by_other = other.step > own.step || (other.step == own.step && other.policies > own.policies);
+    const uint64_t policies =
+        own.step == other.step ? own.policies ^ other.policies : (by_other ? other : own).policies;
+    throw fail(ErrorCode::plugin, "in ", between_->policies_text(policies), ", hook due: said on rank ",
+               by_other ? rank : 0, " that a checkpoint is due after step ", std::max(own.step, other.step),
+               ", and not on rank ", by_other ? 0 : rank,
+               "\n   it must say the same on every rank: the others would wait for those that do not save");
+  }
 }
 
 Batch Trainer::next_batch(DeviceBatches& places, int64_t micro) {
@@ -184,13 +217,18 @@ StepResult Trainer::train_step(int64_t step) {
 // The host's wait for the device.
 StepResult Trainer::agree(int64_t step) {
   FlightRecord* const flight = parts_.executor.flight;
-  RankWord word{stop_.load(), between_ ? between_->beside() : Beside::nothing};
+  RankWord word = own_word();
   if (flight) word.work = flight->take_own_work();
   now_doing(FlightDoing::agree);
   StepResult result = finish_.agree(step, rows_, word);
   if (flight) flight->device_reached();
+  check_saves(result);
   if (parts_.on_work) parts_.on_work(result.work);
   return result;
+}
+
+RankWord Trainer::own_word() const {
+  return {stop_.load(), between_ ? between_->beside() : Beside::nothing, {}, save_word_};
 }
 
 void Trainer::now_doing(FlightDoing doing) {

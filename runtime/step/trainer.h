@@ -45,9 +45,17 @@ class BetweenSteps {
   virtual Beside beside() = 0;
   // Before the update of a step changes parameters and the optimizer's state, or where it is left out.
   virtual void before_update() = 0;
-  // After a step, when all that belongs to it is done. `figures`: those that are the same on all ranks, by their names
-  // in metrics.jsonl. `last`: no step follows. May be collective. An exception ends the run.
-  virtual void after_step(const StepResult& result, const Value& figures, bool last) = 0;
+  // After a step: by which policies (a sum of powers of two; 0: none) a save is due. `figures`: those that are the same
+  // on all ranks, by their names in metrics.jsonl. `last`: no step follows.
+  virtual uint64_t due(const StepResult& result, const Value& figures, bool last) = 0;
+  // Whether a save waits for other ranks before the next step: they have to agree beforehand that one is due. Else the
+  // exchange of the next step tells who does not save. The same on all ranks.
+  virtual bool waits_for_ranks() const = 0;
+  // Names those of policies that `due` has given, for messages.
+  virtual std::string policies_text(uint64_t policies) const = 0;
+  // After a step, when all that belongs to it is done. `save`: what `due` said. May be collective. An exception ends
+  // the run.
+  virtual void after_step(const StepResult& result, const Value& figures, bool save, bool last) = 0;
 };
 
 class DRIVETRAIN_INTERNAL Trainer {
@@ -84,6 +92,9 @@ class DRIVETRAIN_INTERNAL Trainer {
  private:
   StepResult train_step(int64_t step);
   StepResult agree(int64_t step);
+  RankWord own_word() const;
+  void check_saves(const StepResult& result) const;
+  bool save_is_due(const StepResult& result, const Value& figures, bool last);
   void end_step(const StepResult& result, bool last, std::chrono::steady_clock::time_point start);
   Batch next_batch(DeviceBatches& places, int64_t micro);
   void take_all_batches();
@@ -96,6 +107,7 @@ class DRIVETRAIN_INTERNAL Trainer {
   const TrainerParts parts_;
   Publish publish_;
   const std::atomic<int>& stop_;
+  SaveWord save_word_;        // this rank's last one
   FeedPlan feed_plan_;        // its first step is always the next one
   std::optional<Feed> feed_;  // from the first step of train() on
   // Recorded steps read the places of the first, so an evaluation, whose batches may have another shape, has its own.

@@ -148,6 +148,43 @@ TEST_F(Misdeeds, an_exit_says_which_plugin_was_at_work) {
                 {"in strategy/misdeed, hook before_forward, unit ", "exit() was called with code 0"});
 }
 
+// Past every handler of exit().
+TEST_F(Misdeeds, a_leaving_without_a_word_is_no_run_that_is_done) {
+  expect_blamed(misdeed("strategy", "before_forward", "_exit"), 3,
+                {"in strategy/misdeed, hook before_forward, unit ", "_exit() was called with code 0"});
+  expect_blamed(launch(2, misdeed("dataset", "read", "_exit") + here()), 3, {"in dataset/misdeed, hook read, step 3"});
+}
+
+TEST_F(Misdeeds, descriptors_of_the_run_are_not_a_plugins_to_close) {
+  expect_blamed(misdeed("strategy", "step_end", "close"), 3,
+                {"in strategy/misdeed, hook step_end: closes descriptors of the run that are not its own"});
+  expect_blamed(launch(2, misdeed("strategy", "step_end", "close", 1) + here()), 3,
+                {"in strategy/misdeed, hook step_end, rank 1: closes descriptors"});
+}
+
+TEST_F(Misdeeds, an_exception_on_a_thread_of_a_plugins_own_names_its_library) {
+  expect_blamed(
+      misdeed("strategy", "step_end", "throw on a thread"), 3,
+      {"in strategy_misdeed.so, on a thread of its own", "the tape drive is on fire", "Leave out the plugin"});
+}
+
+TEST_F(Misdeeds, an_exception_text_is_as_long_as_somebody_reads) {
+  const Ran ran = train(misdeed("strategy", "step_end", "long text") + here());
+  EXPECT_EQ(ran.code, 3);
+  EXPECT_LT(ran.output.size(), 50000u);
+  expect_says(ran.output, {"in strategy/misdeed, hook step_end: the tape drive is on fire!!!", " bytes more)"});
+}
+
+TEST_F(Misdeeds, a_run_that_trains_nothing_is_not_done) {
+  expect_blamed(misdeed("data_parallel", "", ""), 3, {"model/gpt: no parameter is trained", "drivetrain evaluate"});
+}
+
+TEST_F(Misdeeds, a_block_that_is_freed_twice_says_which_plugin_was_at_work) {
+  const Ran ran = train(misdeed("strategy", "before_forward", "double free") + here());
+  EXPECT_EQ(ran.code, 128 + 6) << ran.output;
+  expect_says(ran.output, {"crashed by signal 6 in strategy/misdeed, hook before_forward, unit "});
+}
+
 TEST_F(Misdeeds, a_crash_says_which_plugin_was_at_work) {
   const Ran ran = train(misdeed("strategy", "before_forward", "crash") + here());
   EXPECT_EQ(ran.code, 128 + 11) << ran.output;

@@ -1,7 +1,7 @@
 // A plugin that never returns: it is named, with the hook, the unit and the rank, and no rank stays. One that takes its
 // time on one rank: that rank is named, and the part of the step.
 #include "misdeeds/misdeeds_fixture.h"
-#include "support/waiting.h"
+#include "program/background.h"
 
 namespace drivetrain::test {
 namespace {
@@ -33,6 +33,32 @@ TEST_F(Misdeeds, a_hook_that_never_returns_on_the_only_rank) {
     expect_says(file_bytes(path("run/log.txt")), {"/misdeed, hook ", "has not returned"});
     std::filesystem::remove_all(path("run"));
   }
+}
+
+// A policy, an opening and a monitor, which has a thread of its own, are calls like any other.
+TEST_F(Misdeeds, a_call_of_any_kind_that_never_returns_is_named) {
+  const int64_t may_take_s = whole_seconds(2);
+  const std::string limit = concat(" --set hook_timeout_s=", may_take_s);
+  for (const auto& [words, call] :
+       {std::pair{misdeed("checkpoint_policy", "due", "hang"), "checkpoint_policy/misdeed, hook due"},
+        {misdeed("dataset", "open", "hang"), "dataset/misdeed, hook open"},
+        {misdeed("monitor", "on_event", "hang"), "monitor/misdeed, hook on_event, at step 2"}})
+    expect_blamed(train(words + limit + here()), 3,
+                  {std::string("error: in ") + call, concat(": has not returned for ", may_take_s, " s")});
+}
+
+// Before the ranks have met, too: who asks is told.
+TEST_F(Misdeeds, a_rank_that_opens_its_dataset_for_ever_answers_a_question) {
+  Background run(folder(),
+                 {"/bin/sh", "-c",
+                  "exec " + program() + " train " + path("tiny.json") + misdeed("dataset", "open", "hang") + here()});
+  ASSERT_TRUE(eventually([&] { return run.ended() || !run.output().empty(); }));
+  ASSERT_TRUE(eventually([&] {
+    run.signal(SIGUSR2);
+    return run.ended() || run.output().find("dataset/misdeed, hook open") != std::string::npos;
+  })) << run.output();
+  expect_says(run.output(), {"asked where the run is", "dataset/misdeed, hook open"});
+  run.signal(SIGKILL);
 }
 
 // All ranks have the same step time. The others' is spent waiting.

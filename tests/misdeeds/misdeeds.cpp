@@ -2,6 +2,8 @@
 // file from whose coming on it happens. The strategy also keeps a run where a test wants it: with a file of the folder
 // `gates` that has the number of a step as its name, that step does not begin.
 #include <drivetrain/attention.h>
+#include <drivetrain/checkpoint_policy.h>
+#include <drivetrain/data_parallel.h>
 #include <drivetrain/dataset.h>
 #include <drivetrain/error.h>
 #include <drivetrain/lr_schedule.h>
@@ -26,6 +28,7 @@
 #include <limits>
 #include <new>
 #include <stdexcept>
+#include <thread>
 
 #include "support/waiting.h"
 
@@ -60,6 +63,11 @@ class Deed {
     if (is("unreachable")) throw fail(ErrorCode::communication, "the tape drive does not answer");
     if (is("crash")) std::raise(SIGSEGV);
     if (is("exit")) std::exit(0);
+    if (is("_exit")) _exit(0);
+    if (is("close")) closefrom(3);
+    if (is("long text")) throw std::runtime_error("the tape drive is on fire" + std::string(5 << 20, '!'));
+    if (is("throw on a thread")) std::thread([] { throw std::runtime_error("the tape drive is on fire"); }).join();
+    if (is("double free")) free_twice();
     if (is("slow")) test::let_pass(options_.slow_ms / 1000);  // Waits: that is the deed
     while (is("hang")) test::let_pass(0.05);                  // Waits: that is the deed
   }
@@ -69,6 +77,11 @@ class Deed {
   }
 
  private:
+  static void free_twice() {
+    void* const block = std::malloc(100);
+    void* volatile again = block;  // which the compiler does not look through
+    std::free(block), std::free(again);
+  }
   bool has_come() const { return options_.after.empty() || access(options_.after.c_str(), F_OK) == 0; }
 
   const Options options_;
@@ -263,8 +276,36 @@ class WrongLrSchedule : public Wrong<LrSchedule> {
     Hyper hyper = base;
     if (deed_.is("nan")) hyper.lr = std::numeric_limits<double>::quiet_NaN();
     if (deed_.is("negative")) hyper.lr = -hyper.lr;
+    if (deed_.is("own rate")) hyper.lr = 0.5;
+    if (deed_.is("own decay")) hyper.weight_decay = 0.5;
     return hyper;
   }
+};
+
+// Keeps every checkpoint; saves where its deed says so.
+class WrongCheckpointPolicy : public Wrong<CheckpointPolicy> {
+ public:
+  using Wrong::Wrong;
+  bool due(const SaveMoment& moment) override {
+    deed_.at("due");
+    return (deed_.is("save") && moment.step == 2) || (deed_.is("save at the end") && moment.last);
+  }
+  std::vector<bool> keep(const std::vector<StoredTag>& tags) override {
+    deed_.at("keep");
+    return std::vector<bool>(tags.size(), true);
+  }
+};
+
+// Gives every parameter its place, and none to the optimizer.
+class WrongDataParallel : public Wrong<DataParallel> {
+ public:
+  using Wrong::Wrong;
+  void attach(UnitList& units) override {
+    for (const UnitPtr& unit : units.units)
+      for (const ParamPtr& param : unit->params())
+        param->tensor = at::zeros(param->layout.local_shape(*services_.mesh));
+  }
+  std::vector<Trainables> trainables() override { return {}; }
 };
 
 class WrongHeld : public Held {
@@ -364,4 +405,6 @@ DRIVETRAIN_PLUGINS(
     DRIVETRAIN_ENTRY(Dataset, "misdeed", WrongDataset), DRIVETRAIN_ENTRY(Attention, "misdeed", WrongAttention),
     DRIVETRAIN_ENTRY(Monitor, "misdeed", WrongMonitor), DRIVETRAIN_ENTRY(LrSchedule, "misdeed", WrongLrSchedule),
     DRIVETRAIN_ENTRY(Recompute, "misdeed", WrongRecompute), DRIVETRAIN_ENTRY(Precision, "misdeed", WrongPrecision),
-    DRIVETRAIN_ENTRY(Schedule, "misdeed", WrongSchedule))
+    DRIVETRAIN_ENTRY(Schedule, "misdeed", WrongSchedule),
+    DRIVETRAIN_ENTRY(CheckpointPolicy, "misdeed", WrongCheckpointPolicy),
+    DRIVETRAIN_ENTRY(DataParallel, "misdeed", WrongDataParallel))

@@ -12,6 +12,7 @@
 
 #include <drivetrain/testkit/kit/host.h>
 #include "support/save_moments.h"
+#include "support/waiting.h"
 
 namespace drivetrain::test {
 namespace {
@@ -41,6 +42,7 @@ struct MemoryStore : CheckpointStore {
       StoredTag tag;
       tag.tag = of->first, tag.step = std::stoll(of->first.substr(5));
       tag.figures = *of->second.facts.find("figures");
+      if (const Value* run = of->second.facts.find("run_id")) tag.run_id = run->as_string();
       list.push_back(tag);
     }
     return list;
@@ -85,9 +87,11 @@ struct SaverTest : testing::Test {
                   .mesh = mesh,
                   .visit = visit,
                   .until_update = {},
-                  .facts = Value::Object{{"config", "of the run"}},
+                  .facts = Value::Object{{"config", "of the run"}, {"run_id", "mine"}},
                   .train_steps = 4,
-                  .left_behind = left_behind});
+                  .left_behind = left_behind,
+                  .run_id = "mine",
+                  .check_place = check_place});
   }
   ToyPolicy& add_policy(std::vector<int64_t> steps = {}) {
     policies.push_back(std::make_shared<ToyPolicy>());
@@ -99,7 +103,11 @@ struct SaverTest : testing::Test {
   static void step(Saver& saver, int64_t number, bool last = false) {
     StepResult result;
     result.step = number;
-    saver.after_step(result, one_figure("loss", static_cast<double>(number)), last);
+    take(saver, result, one_figure("loss", static_cast<double>(number)), last);
+  }
+  static void take(Saver& saver, const StepResult& result, const Value& figures, bool last) {
+    const bool save = saver.due(result, figures, last) != 0;
+    saver.after_step(result, figures, save, last);
   }
   std::vector<std::string> complete() const {
     std::vector<std::string> names;
@@ -109,6 +117,7 @@ struct SaverTest : testing::Test {
 
   MemoryStore store;
   std::vector<std::string> left_behind;
+  std::function<void()> check_place;
   std::vector<std::shared_ptr<ToyPolicy>> policies;
   const std::shared_ptr<Store> exchange = make_local_store();
   LinesLog log;
@@ -127,7 +136,7 @@ TEST_F(SaverTest, a_run_that_made_all_its_steps_is_done) {
   Saver saver = make();
   StepResult result;
   result.step = 4, result.stop = true, result.signal = 15;
-  saver.after_step(result, one_figure("loss", 1), true);
+  take(saver, result, one_figure("loss", 1), true);
   EXPECT_TRUE(policy.asked.back().done);
 }
 
@@ -213,6 +222,66 @@ TEST_F(SaverTest, a_tag_stays_if_one_policy_keeps_it_or_it_is_the_newest) {
   EXPECT_EQ(complete(),
             (std::vector<std::string>{tag_of_step(2), tag_of_step(3), tag_of_step(4), tag_of_step(6), tag_of_step(7)}));
   EXPECT_EQ(saver.last_tag(), tag_of_step(7));
+}
+
+// A run whose folder was moved away while it was at work has gone on saving under the old name.
+TEST_F(SaverTest, checkpoints_of_another_run_are_neither_counted_nor_removed) {
+  for (const char* const tag : {"step-00000002", "step-00000900"})
+    store.complete[tag].facts = parse_json(R"({"figures": {}, "run_id": "another"})", "test");
+  store.complete["step-00000001"].facts = parse_json(R"({"figures": {}})", "of a version that does not say");
+  std::vector<std::string> shown;
+  add_policy({3, 4}).which = [&](const std::vector<StoredTag>& tags) {
+    shown.clear();
+    for (const StoredTag& tag : tags) shown.push_back(tag.tag);
+    return std::vector<bool>(tags.size(), false);
+  };
+  Saver saver = make();
+  step(saver, 3), step(saver, 4, true);
+  EXPECT_EQ(shown, (std::vector<std::string>{tag_of_step(4), tag_of_step(3)}));
+  EXPECT_EQ(complete(), (std::vector<std::string>{"step-00000002", tag_of_step(4), "step-00000900"}));
+  ASSERT_EQ(log.warnings.size(), 2u) << "once for each";
+  EXPECT_NE(log.warnings[0].find("of another run"), std::string::npos) << log.warnings[0];
+}
+
+TEST_F(SaverTest, nothing_is_written_or_removed_where_the_place_is_another_one) {
+  store.complete["step-00000001"].facts = parse_json(R"({"figures": {}})", "test");
+  add_policy({2, 3});
+  bool moved = false;
+  check_place = [&] {
+    if (moved) throw fail(ErrorCode::io, "the folder was moved");
+  };
+  Saver saver = make();
+  step(saver, 2);
+  EXPECT_EQ(complete(), std::vector<std::string>{tag_of_step(2)});
+  moved = true;
+  EXPECT_THROW(step(saver, 3), Error);
+  EXPECT_EQ(complete(), std::vector<std::string>{tag_of_step(2)});
+}
+
+TEST_F(SaverTest, policies_are_told_apart_in_what_is_due) {
+  add_policy({1, 3}), add_policy({2, 3});
+  Saver saver = make();
+  std::vector<uint64_t> due;
+  for (int64_t n = 1; n <= 4; ++n) {
+    StepResult result;
+    result.step = n;
+    due.push_back(saver.due(result, one_figure("loss", 1), false));
+  }
+  EXPECT_EQ(due, (std::vector<uint64_t>{1, 2, 3, 0}));
+  EXPECT_EQ(saver.policies_text(3), "checkpoint_policy/toy, checkpoint_policy/toy");
+}
+
+TEST_F(SaverTest, a_save_that_does_not_end_is_waited_for_as_long_as_is_asked) {
+  store.gate = std::make_unique<std::promise<void>>();
+  add_policy({1});
+  Saver saver = make();
+  EXPECT_EQ(saver.being_written(), "");
+  step(saver, 1);
+  EXPECT_EQ(saver.being_written(), tag_of_step(1));
+  EXPECT_FALSE(saver.wait_until_written(0));
+  store.gate->set_value();
+  EXPECT_TRUE(saver.wait_until_written(test::deadline_s()));
+  EXPECT_EQ(saver.being_written(), "");
 }
 
 TEST_F(SaverTest, answers_for_another_number_of_tags_are_the_policys_error) {

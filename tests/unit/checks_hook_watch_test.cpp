@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <fstream>
 #include <future>
 #include <thread>
 
@@ -45,15 +46,39 @@ TEST(HookWatch, names_the_call_that_does_not_return) {
   EXPECT_FALSE(drivetrain_any_call(text, sizeof text));
 }
 
-TEST(HookWatch, calls_that_return_and_those_that_move_files_are_left_alone) {
+TEST(HookWatch, calls_that_return_and_those_that_move_bytes_are_left_alone) {
   Report report;
   std::future<std::string> said = report.said.get_future();
   const HookWatch watch(test::scaled(1), report.taker());
   const std::string id = "strategy/mine", store = "checkpoint_store/mine";
   for (int i = 0; i < 40; ++i) plugin_call({id, "before_forward"}, [&] { test::let_pass(0.05); });  // Waits: calls last
-  plugin_call({store, "write"}, [&] { test::let_pass(2); });  // Waits: this one lasts twice as long as is allowed
+  const std::string bytes(100000, 'x');
+  std::ofstream nowhere("/dev/null");
+  plugin_call({store, "write"}, [&] {
+    for (int i = 0; i < 20; ++i) nowhere << bytes << std::flush, test::let_pass(0.1);  // Waits: twice what is allowed
+  });
   // Waits: no time at all
   EXPECT_EQ(said.wait_for(std::chrono::seconds(0)), std::future_status::timeout);
+}
+
+// Whatever the kind: a policy moves no bytes, and a store or a dataset that moves none hangs.
+TEST(HookWatch, a_save_an_opening_and_a_policy_that_move_nothing_are_named) {
+  for (const auto& [id, hook] : {std::pair<std::string, const char*>{"checkpoint_store/mine", "write"},
+                                 {"checkpoint_policy/mine", "due"},
+                                 {"dataset/mine", "open"}}) {
+    Report report;
+    std::future<std::string> said = report.said.get_future();
+    std::atomic<bool> end = false;
+    std::thread plugin([&, of = id, call = hook] {
+      plugin_call({of, call}, [&] {
+        while (!end) test::let_pass(0.01);  // Waits: that is the misdeed
+      });
+    });
+    const HookWatch watch(0.1, report.taker());
+    EXPECT_EQ(said.get(), id + ", hook " + hook);
+    end = true;
+    plugin.join();
+  }
 }
 
 TEST(HookWatch, a_call_inside_of_a_call_is_the_one_that_is_named) {

@@ -73,8 +73,9 @@ Manifest read_manifest(const std::string& path, const std::string& text, const s
     throw damaged(path, "is not as this version writes it: ", e.what());
   }
   if (manifest.tag != tag)
-    throw fail(ErrorCode::checkpoint, path, ": is of the tag ", manifest.tag, " (step ", manifest.step,
-               "), and lies in the folder of ", tag, "\n   give the folder its name ", manifest.tag, " back");
+    throw OtherTag(ErrorCode::checkpoint, concat(path, ": is of the tag ", manifest.tag, " (step ", manifest.step,
+                                                 "), and lies in the folder of ", tag, "\n   give the folder its name ",
+                                                 manifest.tag, " back"));
   return manifest;
 }
 

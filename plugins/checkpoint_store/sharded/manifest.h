@@ -32,8 +32,14 @@ struct Manifest {
   uint64_t file_bytes() const;  // of all files but the manifest itself
 };
 
+// A whole manifest that lies in the folder of another tag: somebody has copied a checkpoint, or renamed its folder.
+class OtherTag : public Error {
+ public:
+  using Error::Error;
+};
+
 std::string manifest_text(const Manifest& manifest);
-// Error(checkpoint) if the text is damaged, of a newer version or of another tag than `tag`.
+// Error(checkpoint) if the text is damaged or of a newer version; OtherTag if it is of another tag than `tag`.
 Manifest read_manifest(const std::string& path, const std::string& text, const std::string& tag);
 
 // Error(internal) if these are not the files of one save of `tag` by all of its ranks.

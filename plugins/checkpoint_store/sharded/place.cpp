@@ -35,12 +35,32 @@ bool is_what_is_left(const std::string& folder) {
          std::all_of(names.begin(), names.end(), [](const std::string& name) { return name.starts_with("rank-"); });
 }
 
+// Any rank's: a copy that was cut short, or a disk after a power cut, has some of them.
+bool has_file_of_a_rank(const std::string& folder) {
+  struct stat found = {};
+  if (::stat(folder.c_str(), &found) != 0 || !S_ISDIR(found.st_mode)) return false;
+  const std::vector<std::string> names = names_in(folder);
+  return std::any_of(names.begin(), names.end(), [](const std::string& name) { return name.starts_with("rank-"); });
+}
+
 // "step-1" of ".saving-step-1"; empty for a name without that beginning.
 std::string tag_behind(const std::string& name, const std::string& beginning) {
   return name.starts_with(beginning) && is_tag(name.substr(beginning.size())) ? name.substr(beginning.size()) : "";
 }
 
 }  // namespace
+
+// A folder that was moved away with its lock may by now be another run's, under the same name.
+void Place::check_claim() const {
+  struct stat claimed = {}, found = {};
+  if (claim_ < 0 || ::fstat(claim_, &claimed) != 0) return;
+  const bool there = ::stat(folder_.c_str(), &found) == 0;
+  if (there ? claimed.st_dev == found.st_dev && claimed.st_ino == found.st_ino : errno != ENOENT) return;
+  throw fail(
+      ErrorCode::io, folder_, ": was ", there ? "moved away" : "moved away or removed",
+      " while this run was at work\n   what has that name now is not this run's, and nothing is saved or removed ",
+      "there; leave the folder of a run in its place");
+}
 
 Place::~Place() {
   if (claim_ < 0) return;
@@ -74,8 +94,7 @@ std::vector<std::string> Place::tags(std::vector<std::string>& without_manifest)
     if (!is_tag(tag)) continue;
     if (has_manifest(folder_ + "/" + name))
       found.insert(tag);
-    else if (replaced.empty() &&
-             (is_there(path(name) + "/" + index_name(0)) || is_there(path(name) + "/" + data_name(0))))
+    else if (replaced.empty() && has_file_of_a_rank(path(name)))
       without_manifest.push_back(name);
   }
   return {found.begin(), found.end()};
@@ -117,6 +136,7 @@ void Place::remove_left_overs() {
 
 void Place::publish(const std::string& tag) {
   const std::string from = saving(tag), to = path(tag);
+  check_claim();
   sync_above();
   if (has_manifest(to)) return replace(tag);
   if (is_there(to) && is_what_is_left(to)) {
@@ -191,6 +211,7 @@ void Place::discard(const std::string& tag) noexcept {
 }
 
 void Place::remove(const std::string& tag) {
+  check_claim();
   const std::string at = find(tag), aside = folder_ + "/" + kRemoving + tag;
   if (at.empty()) throw fail(ErrorCode::checkpoint, path(tag), ": there is no such checkpoint to remove");
   remove_folder_tree(calls_, aside);

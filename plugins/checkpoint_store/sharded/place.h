@@ -33,7 +33,7 @@ class Place {
   std::string saving(const std::string& tag) const { return folder_ + "/.saving-" + tag; }
   // The folder of a tag that has a manifest, or empty: under its name, or moved aside while it is being replaced.
   std::string find(const std::string& tag) const;
-  // All that `find` would find, sorted, and folders named as tags that hold files of ranks without a manifest.
+  // All that `find` would find, sorted, and folders named as tags that hold files of any ranks without a manifest.
   std::vector<std::string> tags(std::vector<std::string>& without_manifest) const;
 
   // Folders of saves, replacements and removals that have not ended, sorted, each with the tag it is about.
@@ -47,6 +47,7 @@ class Place {
 
  private:
   std::string path(const std::string& tag) const { return folder_ + "/" + tag; }
+  void check_claim() const;  // Error(io) where the claimed folder has its name no more
   void remove_left_overs();
   void replace(const std::string& tag);
   void sync_or(const std::string& what, const std::vector<std::pair<std::string, std::string>>& undo, bool exchange);

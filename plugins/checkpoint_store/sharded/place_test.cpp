@@ -94,6 +94,21 @@ TEST_F(ShardedPlace, a_folder_outside_of_the_run_has_one_owner_at_a_time) {
   EXPECT_EQ(names_in(folder.path("shared")), Strings{"a"});
 }
 
+// The lock goes with the folder, and another run may have the name.
+TEST_F(ShardedPlace, a_folder_outside_of_the_run_that_was_moved_away_is_not_written_to_by_its_name) {
+  ShardedStore::Options options;
+  options.folder = folder.path("shared");
+  const auto one = store_at(folder.path("one"), calls, true, options);
+  save(*one, small_state(1), "a", 1);
+  fs::rename(folder.path("shared"), folder.path("moved"));
+  const auto other = store_at(folder.path("other"), calls, true, options);
+  save(*other, small_state(2), "a", 1);
+  for (const std::string& error :
+       {error_of([&] { save(*one, small_state(3), "a", 1); }), error_of([&] { one->remove("a"); })})
+    EXPECT_TRUE(has(error, folder.path("shared") + ": was moved away")) << error;
+  EXPECT_TRUE(same(read_all(*other->open("a")), small_state(2)));
+}
+
 TEST_F(ShardedPlace, a_disk_that_takes_direct_writes_only_in_words_gets_others) {
   calls.lies_about_direct = true;
   const auto used = store();

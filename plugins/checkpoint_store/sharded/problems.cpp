@@ -18,17 +18,19 @@ std::string size_problem(const std::string& path, uint64_t wanted) {
   return concat(path, ": has ", found.st_size, " bytes instead of ", wanted);
 }
 
-std::vector<std::string> problems_of_tag(const std::string& folder, const std::string& tag) {
+std::vector<StoreProblem> problems_of_tag(const std::string& folder, const std::string& tag) {
   const std::string path = folder + "/" + kManifestName;
-  std::vector<std::string> problems;
+  std::vector<StoreProblem> problems;
   try {
     for (const RankFiles& rank : read_manifest(path, read_text(path), tag).ranks)
       for (const std::string& problem : {size_problem(folder + "/" + data_name(rank.identity.rank), rank.data_bytes),
                                          size_problem(folder + "/" + index_name(rank.identity.rank), rank.index_bytes)})
-        if (!problem.empty()) problems.push_back(problem);
+        if (!problem.empty()) problems.push_back({tag, problem});
+  } catch (const OtherTag& e) {  // of which the tag itself may be whole
+    problems.push_back({tag, first_line(e.what()) + ": a copy under another name, which no run uses", true});
   } catch (const Error& e) {
     if (e.code() != ErrorCode::checkpoint) throw;
-    problems.push_back(first_line(e.what()));
+    problems.push_back({tag, first_line(e.what())});
   }
   return problems;
 }
@@ -40,9 +42,9 @@ std::vector<StoreProblem> problems_in(const Place& place) {
   std::vector<std::string> without_manifest;
   for (const std::string& tag : place.tags(without_manifest)) {
     const std::string folder = place.find(tag);
-    const std::vector<std::string> found = problems_of_tag(folder, tag);
+    const std::vector<StoreProblem> found = problems_of_tag(folder, tag);
     if (folder != place.find(tag)) continue;  // it was removed or replaced meanwhile
-    for (const std::string& text : found) list.push_back({tag, text});
+    list.insert(list.end(), found.begin(), found.end());
   }
   for (const std::string& tag : without_manifest)
     list.push_back({tag, concat(place.folder(), "/", tag, "/", kManifestName, ": is missing")});

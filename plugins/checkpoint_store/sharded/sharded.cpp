@@ -129,17 +129,21 @@ std::optional<StoredTag> ShardedStore::describe(const std::string& tag) const {
     if (known != described_.end() && known->second.state == state) return known->second.tag;
     const std::string text = read_text(path);
     const Manifest manifest = read_manifest(path, text, tag);
-    const Value* const figures = manifest.facts.find("figures");
+    const Value *const figures = manifest.facts.find("figures"), *const run_id = manifest.facts.find("run_id");
     StoredTag found{tag,
                     manifest.step,
                     manifest.saved_at,
                     manifest.file_bytes() + text.size(),
                     2 * manifest.ranks.size() + 1,
-                    figures ? *figures : Value::object()};
+                    figures ? *figures : Value::object(),
+                    run_id && run_id->is_string() ? run_id->as_string() : ""};
     if (is_settled(state)) described_[tag] = {state, found};
     return found;
   } catch (const NewerVersion&) {
     throw;
+  } catch (const OtherTag& e) {
+    warn_once(concat("the checkpoint ", tag, " is not used: ", e.what()));
+    return std::nullopt;
   } catch (const Error& e) {
     if (place_.find(tag) != folder) return describe(tag);
     if (e.code() != ErrorCode::checkpoint) throw;

@@ -51,13 +51,15 @@ TEST_F(ShardedTest, converts_to_the_dtype_that_is_asked_for) {
 }
 
 TEST_F(ShardedTest, tells_what_it_holds) {
-  const Value facts = parse_json(R"({"figures": {"loss": 0.1, "step": 7}, "config": {"a": [1, null, "x"]}})", "test");
+  const Value facts =
+      parse_json(R"({"figures": {"loss": 0.1, "step": 7}, "run_id": "7f", "config": {"a": [1, null, "x"]}})", "test");
   save(*store(), small_state(1), "a", 7, 2, 1, facts);
   const auto again = store();
   const StoredTag tag = again->tags().at(0);
   EXPECT_EQ(tag.step, 7);
   EXPECT_GT(tag.saved_at, 1.7e9);
   EXPECT_EQ(tag.figures.to_json(), facts.find("figures")->to_json());
+  EXPECT_EQ(tag.run_id, "7f");
   uint64_t bytes = 0;
   for (const auto& entry : std::filesystem::directory_iterator(folder.path("checkpoints/a")))
     bytes += entry.file_size();

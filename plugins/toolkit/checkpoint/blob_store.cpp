@@ -74,8 +74,9 @@ std::vector<StoredTag> BlobStore::tags() const {
     if (name != blobs::manifest_of(tag)) continue;
     try {
       const auto manifest = blobs::Manifest::read(*place_->open(name), path_ + "/" + name);
-      StoredTag found{tag, manifest.step, manifest.saved_at, manifest.bytes, manifest.blobs + 1, {}};
+      StoredTag found{tag, manifest.step, manifest.saved_at, manifest.bytes, manifest.blobs + 1, {}, {}};
       if (const Value* figures = manifest.facts.find("figures")) found.figures = *figures;
+      if (const Value* run = manifest.facts.find("run_id"); run && run->is_string()) found.run_id = run->as_string();
       list.push_back(std::move(found));
     } catch (const Error&) {
       // It is among `problems`.

@@ -77,13 +77,14 @@ struct StoredTag {
   uint64_t bytes = 0;   // of all its files
   uint64_t files = 0;   // how many
   Value figures;        // the member "figures" of the facts: the step's figures by their names in metrics.jsonl
+  std::string run_id;   // the member "run_id" of the facts: which run saved it, also after it went on; empty: unknown
 };
 
 // What a user should know of a store's place beside its complete tags.
 struct StoreProblem {
   std::string tag;         // that it is about
   std::string text;        // one line: the file or folder, and what is wrong with it
-  bool left_over = false;  // of a save or a removal that did not end; no tag is damaged
+  bool left_over = false;  // of a save or a removal that did not end, or a copy under another name: no damage
 };
 
 class DRIVETRAIN_API CheckpointStore : public Plugin {
