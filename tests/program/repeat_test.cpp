@@ -110,7 +110,7 @@ TEST_F(Repeat, another_attention_changes_the_loaded_library_and_nothing_else) {
     plugins.erase(id);
     resolved.set("plugins", plugins);
     facts[i]->set("_resolved", resolved);
-    for (const char* key : {"attention", "output_dir"}) facts[i]->erase(key);
+    for (const char* key : {"attention", "output_dir", "_run_id"}) facts[i]->erase(key);
   }
   EXPECT_EQ(flash.to_json(2), standard.to_json(2));
 }
