@@ -192,6 +192,16 @@ void Saver::choose(const std::vector<HeldPart>& parts) {
   writes_key_ = key;
 }
 
+// A place that is another one by now explains whatever failed in it.
+std::string Saver::reason_of(const Error& failure) const {
+  try {
+    if (parts_.check_place) parts_.check_place();
+  } catch (const Error& moved) {
+    return moved.what();
+  }
+  return failure.what();
+}
+
 // On the save's thread, or on the main thread.
 void Saver::write(Save& save) noexcept {
   const auto start = Clock::now();
@@ -200,7 +210,7 @@ void Saver::write(Save& save) noexcept {
   try {
     mine.set("part", plugin_call({parts_.store_id, "write"}, [&] { return parts_.store.write(save.snapshot); }));
   } catch (const Error& e) {
-    mine.set("error", e.what()), mine.set("code", static_cast<int64_t>(e.code()));
+    mine.set("error", reason_of(e)), mine.set("code", static_cast<int64_t>(e.code()));
   } catch (const std::exception& e) {
     mine.set("error", e.what()), mine.set("code", static_cast<int64_t>(ErrorCode::internal));
   }
@@ -249,7 +259,7 @@ std::string Saver::agree(Save& save, const Value& mine) {
                     [&] { parts_.store.commit(save.snapshot.tag, save.snapshot.step, save.facts, written); });
       }
     } catch (const Error& e) {
-      answer.set("error", e.what()), answer.set("code", static_cast<int64_t>(e.code()));
+      answer.set("error", reason_of(e)), answer.set("code", static_cast<int64_t>(e.code()));
     }
     if (answer.find("error"))
       parts_.store.discard(save.snapshot.tag);

@@ -82,6 +82,7 @@ class DRIVETRAIN_INTERNAL Saver final : public BetweenSteps {
   std::unique_ptr<Save> snapshot(int64_t step, const Value& figures);
   void write(Save& save) noexcept;
   std::string agree(Save& save, const Value& mine);
+  std::string reason_of(const Error& failure) const;
   void write_beside_training();
   void choose(const std::vector<HeldPart>& parts);
   void join();  // waits for the thread and acts on the outcome of its save

@@ -55,7 +55,7 @@ TEST_F(Misdeeds, a_rank_that_opens_its_dataset_for_ever_answers_a_question) {
   ASSERT_TRUE(eventually([&] { return run.ended() || !run.output().empty(); }));
   ASSERT_TRUE(eventually([&] {
     run.signal(SIGUSR2);
-    return run.ended() || run.output().find("asked where the run is") != std::string::npos;
+    return run.ended() || run.output().find("dataset/misdeed, hook open") != std::string::npos;
   })) << run.output();
   expect_says(run.output(), {"asked where the run is", "dataset/misdeed, hook open"});
   run.signal(SIGKILL);

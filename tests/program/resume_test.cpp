@@ -297,7 +297,7 @@ TEST_F(Resume, copies_of_a_checkpoint_under_other_names_are_no_damage) {
     std::filesystem::copy(tag(4), path(concat("b/checkpoints/", name)));
   const Ran verified = run("checkpoint verify b");
   EXPECT_EQ(verified.code, 0) << verified.output;
-  expect_says(verified.output, {"0 damaged; the newest whole one is step-00000004", "a copy under another name"});
+  expect_says(verified.output, {"a copy under another name", "0 damaged; the newest whole one is step-00000004"});
   const Ran ran = train(sets + " --set train_steps=6 --resume auto");
   EXPECT_EQ(ran.code, 0) << ran.output;
   expect_says(ran.output, {"goes on from checkpoint step-00000004"});
