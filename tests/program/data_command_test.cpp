@@ -192,6 +192,33 @@ TEST_F(DataCommand, generate_takes_the_tokenizer_that_the_run_recorded) {
   expect_says(wrong.output, {"fodler", "folder"});
 }
 
+TEST_F(DataCommand, generate_takes_the_tokenizer_of_the_runs_dataset_and_ends_where_it_is_told) {
+  write("chat.jsonl", "{\"prompt\": \"a\", \"response\": \"b\"}\n");
+  const Ran trained = train(
+      "--set optimizer.lr=1e-9 --set model.vocab_size=520 --set model.max_position_embeddings=64 --set "
+      "'dataset={\"type\": \"packed\", "
+      "\"params\": {\"seq_length\": 64, \"source\": {\"type\": \"instruction\", \"params\": {\"files\": "
+      "[\"chat.jsonl\"], \"seq_length\": 64, \"tokenizer\": {\"type\": \"bpe\", \"params\": {\"folder\": \"" +
+      kTokenizers + "qwen2\"}}}}}}'");
+  ASSERT_EQ(trained.code, 0) << trained.output;
+  Value resolved = read_json_file(path("run/resolved.json"));
+  Value& facts = *const_cast<Value*>(resolved.find("_resolved"));
+  EXPECT_EQ(facts.find("end_tokens")->items().size(), 1u) << "the token of <|im_end|>";
+  EXPECT_EQ(facts.find("begin_tokens")->items().size(), 0u);
+  const auto sample = [&] { return run("generate run --prompt hello --tokens 12 --seed 3").output; };
+  const std::string said = sample();
+  EXPECT_EQ(said.substr(0, 5), "hello") << "not a word of bytes";
+  EXPECT_GT(said.size(), 6u);
+  Value::Array every;
+  for (int64_t id = 0; id < 520; ++id) every.emplace_back(id);
+  write("run/generation_config.json", Value(Value::Object{{"eos_token_id", every}}).to_json());
+  EXPECT_EQ(sample(), "hello\n") << "whatever comes ends the text";
+  std::filesystem::remove(path("run/generation_config.json"));
+  facts.set("end_tokens", every);
+  write("run/resolved.json", resolved.to_json());
+  EXPECT_EQ(sample(), "hello\n");
+}
+
 TEST_F(DataCommand, files_that_are_none_of_what_their_name_says_are_named) {
   write("half.jsonl", "{\"text\": \"a\\ud83d\\ude00 \\\\udc00\"}\n{\"text\": \"a\\udc00b\"}\n");
   expect_refused("data prepare --input half.jsonl --tokenizer bytes --output x", 8, {"half.jsonl:2", "surrogate"});
