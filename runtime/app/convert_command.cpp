@@ -107,7 +107,7 @@ void convert_to_run(const cli::Arguments& arguments, const Registry& registry) {
   const auto run = plan_training_run(arguments, to, registry);
   const OpenedFolder opened = run->folders->open(from, arguments.text("--tag"));
   show_notes_of(opened, from, *run->log);
-  write_run_folder(to, *native_state(opened, *run), *run, resolved_value(*run, registry));
+  write_run_folder(to, *native_state(opened, *run, from), *run, resolved_value(*run, registry));
   std::cout << printable(concat(to, ": go on with `drivetrain train ", to, "/resolved.json`\n"));
 }
 
@@ -120,7 +120,7 @@ void convert_model(const cli::Arguments& arguments, const Registry& registry) {
   const OpenedFolder opened = readers.open(from, arguments.text("--tag"));
   show_notes_of(opened, from, *setup.log);
   const auto run = plan_model(model_section(arguments, opened), registry);
-  const auto state = native_state(opened, *run);
+  const auto state = native_state(opened, *run, from);
   if (format == "hf") {
     write_hf(to, *state, *run);
   } else {

@@ -11,6 +11,7 @@
 #include "checkpoint/resume.h"
 #include "checkpoint/saver.h"
 #include "checks/plugin_call.h"
+#include "formats/model_facts.h"
 #include "formats/state_names.h"
 #include "state/new_file.h"
 #include "state/weights.h"
@@ -163,10 +164,14 @@ ParamShapes param_shapes(const PlannedRun& run) {
   return shapes;
 }
 
-std::shared_ptr<const Checkpoint> native_state(const OpenedFolder& opened, const PlannedRun& run) {
+std::shared_ptr<const Checkpoint> native_state(const OpenedFolder& opened, const PlannedRun& run,
+                                               const std::string& folder) {
   if (opened.naming == kNativeNaming) return check_weights(*opened.state, param_shapes(run)), opened.state;
   const std::string optimizer = run.plugins.optimizer ? run.plan.id_of(Optimizer::kKind) : std::string("optimizer/any");
-  return as_native(opened.state, rules_of(run, opened.naming), param_shapes(run), optimizer);
+  const WeightRules rules = rules_of(run, opened.naming);
+  if (const std::string unsaid = check_model_facts(*opened.state, rules, folder); !unsaid.empty())
+    run.log->warning(unsaid);
+  return as_native(opened.state, rules, param_shapes(run), optimizer);
 }
 
 void write_hf(const std::string& to, const Checkpoint& state, const PlannedRun& run) {

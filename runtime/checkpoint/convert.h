@@ -14,8 +14,9 @@
 namespace drivetrain {
 
 // The state of a folder under our own names. `run`: planned with the model that the state is of, and for training if
-// the moments are wanted.
-DRIVETRAIN_INTERNAL std::shared_ptr<const Checkpoint> native_state(const OpenedFolder& opened, const PlannedRun& run);
+// the moments are wanted. `folder`: for messages. Error(config) if it says that it is of another model.
+DRIVETRAIN_INTERNAL std::shared_ptr<const Checkpoint> native_state(const OpenedFolder& opened, const PlannedRun& run,
+                                                                   const std::string& folder);
 
 ParamShapes param_shapes(const PlannedRun& run);
 

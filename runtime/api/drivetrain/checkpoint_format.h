@@ -8,8 +8,9 @@
 //
 // Facts. Checkpoint::facts has "format" (a text for people), "naming" (the argument of Model::weight_rules), "step"
 // (finished steps) where it is known, and, where there is an optimizer's state, "updates" (steps that were not
-// skipped); "loss_scaler" (scale, tolerance, steps, last_overflow) where there was one; "notes", a list of texts that a
-// user should see. Everything else is for people.
+// skipped); "model", an object: what the checkpoint says of its model beside the tensors, under the names that the
+// naming has for it (WeightRules::config); "loss_scaler" (scale, tolerance, steps, last_overflow) where there was one;
+// "notes", a list of texts that a user should see. Everything else is for people.
 //
 // Thread: main, unless Checkpoint says otherwise. Errors: Error(config) for a folder that is none of the format,
 // Error(checkpoint) for one that is damaged, incomplete or holds what the format cannot read, naming the file;
