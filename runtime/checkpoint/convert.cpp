@@ -174,7 +174,7 @@ std::shared_ptr<const Checkpoint> native_state(const OpenedFolder& opened, const
   return as_native(opened.state, rules, param_shapes(run), optimizer);
 }
 
-void write_hf(const std::string& to, const Checkpoint& state, const PlannedRun& run) {
+void write_hf(const std::string& to, const Checkpoint& state, const PlannedRun& run, const ExportSource& source) {
   const ParamShapes shapes = param_shapes(run);
   const auto fetch = [&](const std::string& name) {
     const std::vector<int64_t>& shape = shapes.at(name);
@@ -183,7 +183,10 @@ void write_hf(const std::string& to, const Checkpoint& state, const PlannedRun& 
     state.read(kModelNames + name, box, values);
     return values.view(shape);
   };
-  save_hf_folder(to, rules_of(run, "hf"), shapes, fetch, step_of(state.facts()));
+  WeightRules rules = rules_of(run, "hf");
+  const TokenizerReaders readers(run.folders->registry(), run.folders->services());
+  const HfExtras extras = export_extras(rules, source, readers, *run.log);
+  save_hf_folder(to, rules, shapes, fetch, step_of(state.facts()), kMaxShardBytes, extras);
 }
 
 void write_format(const std::string& to, const CheckpointFormat& format, const std::string& naming,

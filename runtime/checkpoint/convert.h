@@ -10,6 +10,7 @@
 #include "formats/renamed_checkpoint.h"
 #include "internal.h"
 #include "plan/planned_run.h"
+#include "run/export_extras.h"
 
 namespace drivetrain {
 
@@ -21,7 +22,8 @@ DRIVETRAIN_INTERNAL std::shared_ptr<const Checkpoint> native_state(const OpenedF
 ParamShapes param_shapes(const PlannedRun& run);
 
 // Each writes a folder that was not there, whole or not at all. Error(config) if `to` is there; Error(io) for the disk.
-DRIVETRAIN_INTERNAL void write_hf(const std::string& to, const Checkpoint& state, const PlannedRun& run);
+DRIVETRAIN_INTERNAL void write_hf(const std::string& to, const Checkpoint& state, const PlannedRun& run,
+                                  const ExportSource& source);
 DRIVETRAIN_INTERNAL void write_format(const std::string& to, const CheckpointFormat& format, const std::string& naming,
                                       std::shared_ptr<const Checkpoint> state, const PlannedRun& run);
 // A run's folder: `config` as resolved.json, and one checkpoint from which `train` goes on with the step after. `run`:

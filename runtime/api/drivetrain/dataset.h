@@ -6,6 +6,11 @@
 // Thread: `open` and `state` on main; `read` on one loader thread, which runs up to two steps ahead of the training.
 #pragma once
 
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
 #include <drivetrain/plan_context.h>
 #include <drivetrain/plugin.h>
 #include <drivetrain/state.h>
@@ -29,6 +34,10 @@ struct DatasetFacts {
   int64_t steps = -1;      // number of training steps it has data for; -1: any number
   bool validation = false;
   bool documents = false;  // a batch may have several documents in a row (Batch::cu_seqlens)
+  // Of texts: the tokens that begin each of them, and those of which each ends what a model is taught to say.
+  // `generate` begins and ends by them. No value of `begin_tokens`: nobody knows; an empty list: none begin a text.
+  std::optional<std::vector<int32_t>> begin_tokens = std::nullopt;
+  std::vector<int32_t> end_tokens = {};
   // An object (files, bytes, hashes) for resolved.json and the log. It is compared between ranks and when a run goes
   // on; between ranks without the members whose names end in "_mtime_ns": hosts may have copies of a file.
   Value notes;
