@@ -13,6 +13,7 @@
 #include "checks/plugin_call.h"
 #include "formats/model_facts.h"
 #include "formats/state_names.h"
+#include "state/foreign_tensors.h"
 #include "state/new_file.h"
 #include "state/weights.h"
 
@@ -201,7 +202,13 @@ void write_format(const std::string& to, const CheckpointFormat& format, const s
       if (const Value* type = optimizer->find("type")) facts.set("optimizer_type", *type);
       if (const Value* params = optimizer->find("params")) facts.set("optimizer_options", *params);
     }
-  const auto foreign = as_foreign(std::move(state), rules_of(run, naming), param_shapes(run), std::move(facts));
+  const WeightRules rules = rules_of(run, naming);
+  Value tied = Value::object();
+  for (const auto& [name, param] : rules.tied)
+    for (const WeightRule& rule : rules.rules)
+      if (rule.param == param && rule.parts.size() == 1) tied.set(name, written_name(rules, rule.parts.front()));
+  facts.set("tied", std::move(tied));
+  const auto foreign = as_foreign(std::move(state), rules, param_shapes(run), std::move(facts));
   NewFolder target(to);
   format.write(target.temporary(), *foreign);
   target.commit();

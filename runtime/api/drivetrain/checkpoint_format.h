@@ -44,7 +44,8 @@ class DRIVETRAIN_API CheckpointFormat : public Plugin {
   virtual bool writes() const { return false; }
   // Writes `state`, which has names and facts as described above, into an empty folder; nobody reads the folder before
   // the call has returned. Beside those facts it has, where there is an optimizer's state and they are known,
-  // "optimizer_type", "optimizer_options" and "lr", the rate of the next step. Keeps at most one tensor in memory.
+  // "optimizer_type", "optimizer_options" and "lr", the rate of the next step; and "tied", an object: further names of
+  // weights that the other program has, and the name of the weight that each is. Keeps at most one tensor in memory.
   virtual void write(const std::string& folder, const Checkpoint& state) const;
 };
 
