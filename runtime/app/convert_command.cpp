@@ -3,9 +3,12 @@
 #include <filesystem>
 #include <iostream>
 
+#include <drivetrain/toolkit/dtype_name.h>
+
 #include "app/commands.h"
 #include "app/plan_training.h"
 #include "checkpoint/convert.h"
+#include "checks/plugin_call.h"
 #include "config/load.h"
 #include "config/places.h"
 #include "config/printable.h"
@@ -30,30 +33,39 @@ RankSetup one_rank() {
   return setup;
 }
 
+// What --config names, or the configuration of the checkpoint's own run; null: neither.
+Value config_of(const cli::Arguments& arguments, const OpenedFolder& opened) {
+  if (!arguments.has("--config")) {
+    const Value* const own = opened.state->facts().find("config");
+    return own ? *own : Value();
+  }
+  Problems problems;
+  Value config = load_config(arguments.text("--config"), arguments.all("--set"), problems);
+  expand_places(config);
+  problems.throw_if_any();
+  return config;
+}
+
 // The section "model" of a config, of the checkpoint's own run, or of a Hugging Face folder.
-Value model_section(const cli::Arguments& arguments, const OpenedFolder& opened) {
+Value model_section(const cli::Arguments& arguments, const OpenedFolder& opened, const Value& config) {
   const std::string from = std::filesystem::absolute(arguments.plain()[0]).string();
   Value section = Value::object();
+  const Value* const model = config.find("model");
   if (arguments.has("--config")) {
-    Problems problems;
-    Value config = load_config(arguments.text("--config"), arguments.all("--set"), problems);
-    expand_places(config);
-    problems.throw_if_any();
-    if (const Value* model = config.find("model")) return *model;
+    if (model) return *model;
     throw fail(ErrorCode::config, arguments.text("--config"), ": has no section \"model\"");
   }
-  if (const Value* config = opened.state->facts().find("config"))
-    if (const Value* model = config->find("model")) {
-      section = *model;
-      Value* params = nullptr;
-      for (Value::Member& member : section.members())
-        if (member.key == "params") params = &member.value;
-      const Value* folder = params ? params->find("from") : nullptr;
-      std::error_code unknown;  // the sizes stand beside it
-      if (folder && folder->is_string() && !std::filesystem::is_directory(folder->as_string(), unknown))
-        params->erase("from");
-      return section;
-    }
+  if (model) {
+    section = *model;
+    Value* params = nullptr;
+    for (Value::Member& member : section.members())
+      if (member.key == "params") params = &member.value;
+    const Value* folder = params ? params->find("from") : nullptr;
+    std::error_code unknown;  // the sizes stand beside it
+    if (folder && folder->is_string() && !std::filesystem::is_directory(folder->as_string(), unknown))
+      params->erase("from");
+    return section;
+  }
   std::error_code unknown;
   if (std::filesystem::exists(from + "/config.json", unknown)) {
     section.set("from", from);
@@ -61,6 +73,23 @@ Value model_section(const cli::Arguments& arguments, const OpenedFolder& opened)
   }
   throw fail(ErrorCode::config, arguments.plain()[0], ": ", opened.description,
              " does not tell the sizes of the model\n   give a config whose section \"model\" does: --config CONFIG");
+}
+
+// The initial weights' folder, or FROM itself. Weights of other programs keep the type that they have there.
+ExportSource export_source(const cli::Arguments& arguments, const OpenedFolder& opened, const Value& config,
+                           const PlannedRun& run) {
+  const std::string from = plugin_call({run.plan.id_of(Model::kKind), "weights_folder"},
+                                       [&] { return run.plugins.model->weights_folder(); });
+  ExportSource source{config.is_object() ? config : Value::object(), from, {}};
+  const Value* const asked = source.config.find("save_dtype");
+  if (opened.naming == "hf" && source.origin.empty()) source.origin = arguments.plain()[0];
+  if (opened.naming == kNativeNaming || !source.origin.empty() || (asked && !asked->is_null())) return source;
+  for (const StoredTensor& t : opened.state->tensors())
+    if (t.name.starts_with("model/")) {
+      if (dtype_of(dtype_name(t.dtype))) source.config.set("save_dtype", dtype_name(t.dtype));
+      break;
+    }
+  return source;
 }
 
 std::unique_ptr<PlannedRun> plan_model(const Value& section, const Registry& registry) {
@@ -117,7 +146,7 @@ void convert_to_run(const cli::Arguments& arguments, const Registry& registry) {
   const OpenedFolder opened = run->folders->open(from, arguments.text("--tag"));
   show_notes_of(opened, from, *run->log);
   const Value config = resolved_value(*run, registry);
-  write_run_folder(to, *native_state(opened, *run), *run, config, on_any_ranks(config, run->plan.settings));
+  write_run_folder(to, *native_state(opened, *run, from), *run, config, on_any_ranks(config, run->plan.settings));
   const int64_t ranks = run->plan.run.world_size;
   const std::string start = ranks == 1 ? "drivetrain train " : concat("drivetrain launch -n ", ranks, " ");
   std::cout << printable(concat(to, ": go on with `", start, to, "/resolved.json`\n"));
@@ -131,10 +160,11 @@ void convert_model(const cli::Arguments& arguments, const Registry& registry) {
   const FolderReaders readers(registry, services);
   const OpenedFolder opened = readers.open(from, arguments.text("--tag"));
   show_notes_of(opened, from, *setup.log);
-  const auto run = plan_model(model_section(arguments, opened), registry);
-  const auto state = native_state(opened, *run);
+  const Value config = config_of(arguments, opened);
+  const auto run = plan_model(model_section(arguments, opened, config), registry);
+  const auto state = native_state(opened, *run, from);
   if (format == "hf") {
-    write_hf(to, *state, *run);
+    write_hf(to, *state, *run, export_source(arguments, opened, config, *run));
   } else {
     const auto writer = readers.format(plugin_of(format));
     if (!writer->writes())

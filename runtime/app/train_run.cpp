@@ -222,7 +222,7 @@ class Session {
     after.run(Needs::nothing, [&] {
       // A run that goes on later writes them in its end.
       if (run.plan.settings.save_final && !(outcome.stopped && !outcome.saved.empty()))
-        write_final(run, outcome.last_step, after.lost_peers());
+        write_final(run, resolved_value(run, *request_.registry), outcome.last_step, after.lost_peers());
     });
     after.rethrow();
     flight_->forget();

@@ -12,7 +12,9 @@
 #include "checkpoint/resume.h"
 #include "checkpoint/saver.h"
 #include "checks/plugin_call.h"
+#include "formats/model_facts.h"
 #include "formats/state_names.h"
+#include "state/foreign_tensors.h"
 #include "state/new_file.h"
 #include "state/weights.h"
 
@@ -174,13 +176,17 @@ ParamShapes param_shapes(const PlannedRun& run) {
   return shapes;
 }
 
-std::shared_ptr<const Checkpoint> native_state(const OpenedFolder& opened, const PlannedRun& run) {
+std::shared_ptr<const Checkpoint> native_state(const OpenedFolder& opened, const PlannedRun& run,
+                                               const std::string& folder) {
   if (opened.naming == kNativeNaming) return check_weights(*opened.state, param_shapes(run)), opened.state;
   const std::string optimizer = run.plugins.optimizer ? run.plan.id_of(Optimizer::kKind) : std::string("optimizer/any");
-  return as_native(opened.state, rules_of(run, opened.naming), param_shapes(run), optimizer);
+  const WeightRules rules = rules_of(run, opened.naming);
+  if (const std::string unsaid = check_model_facts(*opened.state, rules, folder); !unsaid.empty())
+    run.log->warning(unsaid);
+  return as_native(opened.state, rules, param_shapes(run), optimizer);
 }
 
-void write_hf(const std::string& to, const Checkpoint& state, const PlannedRun& run) {
+void write_hf(const std::string& to, const Checkpoint& state, const PlannedRun& run, const ExportSource& source) {
   const ParamShapes shapes = param_shapes(run);
   const auto fetch = [&](const std::string& name) {
     const std::vector<int64_t>& shape = shapes.at(name);
@@ -189,7 +195,10 @@ void write_hf(const std::string& to, const Checkpoint& state, const PlannedRun& 
     state.read(kModelNames + name, box, values);
     return values.view(shape);
   };
-  save_hf_folder(to, rules_of(run, "hf"), shapes, fetch, step_of(state.facts()));
+  WeightRules rules = rules_of(run, "hf");
+  const TokenizerReaders readers(run.folders->registry(), run.folders->services());
+  const HfExtras extras = export_extras(rules, source, readers, *run.log);
+  save_hf_folder(to, rules, shapes, fetch, step_of(state.facts()), kMaxShardBytes, extras);
 }
 
 void write_format(const std::string& to, const CheckpointFormat& format, const std::string& naming,
@@ -204,7 +213,13 @@ void write_format(const std::string& to, const CheckpointFormat& format, const s
       if (const Value* type = optimizer->find("type")) facts.set("optimizer_type", *type);
       if (const Value* params = optimizer->find("params")) facts.set("optimizer_options", *params);
     }
-  const auto foreign = as_foreign(std::move(state), rules_of(run, naming), param_shapes(run), std::move(facts));
+  const WeightRules rules = rules_of(run, naming);
+  Value tied = Value::object();
+  for (const auto& [name, param] : rules.tied)
+    for (const WeightRule& rule : rules.rules)
+      if (rule.param == param && rule.parts.size() == 1) tied.set(name, written_name(rules, rule.parts.front()));
+  facts.set("tied", std::move(tied));
+  const auto foreign = as_foreign(std::move(state), rules, param_shapes(run), std::move(facts));
   NewFolder target(to);
   format.write(target.temporary(), *foreign);
   target.commit();

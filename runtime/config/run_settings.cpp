@@ -77,6 +77,9 @@ OptionTable make_run_settings_table() {
       .group("eval", &R::eval, eval_settings_table(),
              "named sets that are evaluated beside the dataset's validation part")
       .field("save_final", &R::save_final, "write the final weights as a Hugging Face folder")
+      .field("save_dtype", &R::save_dtype,
+             "type of the final weights; null: the one that config.json of model.params.from names, else float32")
+      .one_of({"float32", "bfloat16", "float16"})
       .field("train_batch_size", &R::train_batch_size, "sequences per optimizer step over all ranks")
       .range(1, kMost)
       .field("train_micro_batch_size_per_gpu", &R::micro_batch_size, "sequences per forward on one rank")

@@ -46,6 +46,7 @@ struct RunSettings {
   int64_t eval_iters = 10;    // batches per evaluation
   EvalSettings eval;
   bool save_final = true;
+  std::optional<std::string> save_dtype;  // of final weights; nothing: that of the initial ones
   std::optional<int64_t> train_batch_size, micro_batch_size, accumulation;  // as given; solve_batch completes them
   double gradient_clipping = 1.0;                                           // 0: off
   std::optional<int64_t> reduce_every;                                      // see RunFacts

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "checks/plugin_call.h"
+#include "formats/model_facts.h"
 #include "state/hf_folder.h"
 #include "state/initial_values.h"
 #include "state/weights.h"
@@ -22,6 +23,14 @@ WeightRules own_rules(const Run& run) {
   return rules;
 }
 
+std::string other_options(const Run& run, const Checkpoint& native, const std::string& folder) {
+  const auto is_model = [](const ChosenPlugin& plugin) { return plugin.kind() == Model::kKind; };
+  const auto model = std::find_if(run.chosen.begin(), run.chosen.end(), is_model);
+  if (model == run.chosen.end()) return "";
+  const OptionTable& table = run.folders->registry().options(model->kind(), model->name());
+  return differing_options(native, model->name(), table.to_value(model->options.get()), folder);
+}
+
 // From a Hugging Face folder, a checkpoint of ours, or one of another program.
 std::vector<std::string> load_from(Run& run, const std::string& folder, const std::vector<Trainables>& all) {
   const std::string model = run.plan.id_of(Model::kKind);
@@ -32,7 +41,12 @@ std::vector<std::string> load_from(Run& run, const std::string& folder, const st
   if (HfFolder::has_weights(folder)) return load_weights(folder, rules_for("hf"), all, *run.mesh);
   const OpenedFolder opened = run.folders->open(folder);
   run.log->info(concat("weights from ", folder, ": ", opened.description));
-  return load_weights(*weights_of(opened.state, folder), rules_for(opened.naming), all, *run.mesh);
+  const WeightRules rules = rules_for(opened.naming);
+  const std::string unsaid = opened.naming == kNativeNaming ? other_options(run, *opened.state, folder)
+                                                            : check_model_facts(*opened.state, rules, folder);
+  std::vector<std::string> warnings = load_weights(*weights_of(opened.state, folder), rules, all, *run.mesh);
+  if (!unsaid.empty()) warnings.push_back(unsaid);
+  return warnings;
 }
 
 void fill(Run& run, const std::vector<Trainables>& all) {

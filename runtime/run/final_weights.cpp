@@ -7,6 +7,7 @@
 #include <system_error>
 
 #include "checks/plugin_call.h"
+#include "run/export_extras.h"
 #include "state/gather.h"
 #include "state/new_file.h"
 #include "state/weights.h"
@@ -61,13 +62,13 @@ void check_final(const Run& run) {
   check_place(run, bytes);
 }
 
-void write_final(const Run& run, int64_t step, bool alone) {
+void write_final(const Run& run, const Value& config, int64_t step, bool alone) {
   const ParamGather gather(all_values(run), run.model_params, *run.mesh, run.services->device);
   if (alone && run.services->rank != 0) return;
   if (alone && gather.needs_peers())
     return run.log->warning("the final weights are not written: other ranks held parts of them and are lost");
   const std::string model = run.plan.id_of(Model::kKind);
-  const WeightRules rules = plugin_call({model, "weight_rules"}, [&] { return run.plugins.model->weight_rules("hf"); });
+  WeightRules rules = plugin_call({model, "weight_rules"}, [&] { return run.plugins.model->weight_rules("hf"); });
   if (run.services->rank != 0) {  // in the order in which rank 0 asks
     for (const WeightRule& rule : rules.rules) gather.whole(rule.param);
     return;
@@ -77,9 +78,13 @@ void write_final(const Run& run, int64_t step, bool alone) {
   while (!NewFolder::is_free(final_folder(run, number))) ++number;
   const std::string folder = final_folder(run, number);
   if (number > 1) run.log->warning(concat(final_folder(run, 1), " is there already; the weights go to ", folder));
+  const std::string from = plugin_call({model, "weights_folder"}, [&] { return run.plugins.model->weights_folder(); });
+  const ExportSource source{config, from, run.plan.data.end_tokens};
+  const HfExtras extras =
+      export_extras(rules, source, TokenizerReaders(run.folders->registry(), run.folders->services()), *run.log);
+  const auto whole = [&](const std::string& name) { return gather.whole(name); };
   try {
-    save_hf_folder(
-        folder, rules, gather.shapes(), [&](const std::string& name) { return gather.whole(name); }, step);
+    save_hf_folder(folder, rules, gather.shapes(), whole, step, kMaxShardBytes, extras);
   } catch (const Error& e) {
     throw e.within(concat("the final weights, ", folder));
   }

@@ -17,7 +17,8 @@ void check_final(const Run& run);
 // Collective: rank 0 writes <output_dir>/final, the weights after `step`; the others take part in the gathers. Those of
 // an earlier end of the same run are kept as final-step-N. Where somebody else took the name meanwhile, they go to
 // final-2, ... with a warning.
-// `alone`: the other ranks are lost; rank 0 writes if it holds everything itself, and warns if it does not.
-void write_final(const Run& run, int64_t step, bool alone = false);
+// `config`: the run's, with every default. `alone`: the other ranks are lost; rank 0 writes if it holds everything
+// itself, and warns if it does not.
+void write_final(const Run& run, const Value& config, int64_t step, bool alone = false);
 
 }  // namespace drivetrain

@@ -34,6 +34,13 @@ inline constexpr uint64_t kMaxShardBytes = 5'000'000'000;
 DRIVETRAIN_INTERNAL std::vector<std::string> load_weights(const WeightSource& source, const WeightRules& rules,
                                                           const std::vector<Trainables>& targets, const Mesh& mesh);
 
+// What such a folder holds beside what the rules say.
+struct HfExtras {
+  at::ScalarType dtype = at::kFloat;    // of the tensors; config.json says it
+  Value generation = {};                // generation_config.json; null: made of config.json
+  std::vector<std::string> files = {};  // paths of files that are copied under their own names
+};
+
 // Writes config.json, generation_config.json and the tensors, in shards with an index above max_shard_bytes. `fetch` is
 // called once per rule, in the order of rules.rules, so that other ranks can take part in a gather by walking the same
 // list. `shapes`: of every parameter the rules name, whole. Nothing appears at `folder` until all of it is on disk.
@@ -41,7 +48,7 @@ DRIVETRAIN_INTERNAL std::vector<std::string> load_weights(const WeightSource& so
 DRIVETRAIN_INTERNAL void save_hf_folder(const std::string& folder, const WeightRules& rules,
                                         const std::map<std::string, std::vector<int64_t>>& shapes,
                                         const FetchParam& fetch, int64_t step = -1,
-                                        uint64_t max_shard_bytes = kMaxShardBytes);
+                                        uint64_t max_shard_bytes = kMaxShardBytes, const HfExtras& extras = {});
 
 // The step in a folder that save_hf_folder has written; -1: there is none, or no such folder.
 DRIVETRAIN_INTERNAL int64_t step_of_hf_folder(const std::string& folder);

@@ -1,9 +1,12 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 
 #include <drivetrain/error.h>
+#include <drivetrain/toolkit/dtype_name.h>
+#include <drivetrain/toolkit/files/read_file.h>
 
 #include "state/foreign_tensors.h"
 #include "state/hf_folder.h"
@@ -14,7 +17,8 @@
 namespace drivetrain {
 namespace {
 
-constexpr const char* kStep = "step";  // in the metadata
+constexpr const char* kStep = "step";                   // in the metadata
+constexpr uint64_t kMostBesides = uint64_t{256} << 20;  // bytes of a file that is copied
 
 // One foreign tensor to write.
 struct ExportPart {
@@ -25,7 +29,8 @@ struct ExportPart {
 
 // All foreign tensors by name, sorted, as the rules list them.
 std::map<std::string, ExportPart> export_parts(const WeightRules& rules,
-                                               const std::map<std::string, std::vector<int64_t>>& shapes) {
+                                               const std::map<std::string, std::vector<int64_t>>& shapes,
+                                               at::ScalarType dtype) {
   std::map<std::string, ExportPart> parts;
   for (const WeightRule& rule : rules.rules) {
     const auto shape = shapes.find(rule.param);
@@ -36,7 +41,8 @@ std::map<std::string, ExportPart> export_parts(const WeightRules& rules,
       out.item.name = written_name(rules, part);
       out.item.shape = shape->second;
       out.item.shape.at(0) = part.rows;
-      out.bytes = sizeof(float);
+      out.item.dtype = dtype;
+      out.bytes = c10::elementSize(dtype);
       for (const int64_t size : out.item.shape) out.bytes *= static_cast<uint64_t>(size);
       if (rule.transposed) std::rotate(out.item.shape.begin(), out.item.shape.begin() + 1, out.item.shape.end());
       rows += part.rows;
@@ -100,11 +106,27 @@ Value generation_config(const Value& config) {
   return out;
 }
 
-void write_json_file(const std::string& folder, const std::string& name, const Value& value) {
-  const std::string text = value.to_json(2) + "\n";
+void write_text_file(const std::string& folder, const std::string& name, const std::string& text) {
   NewFile file(folder + "/" + name, text.size());
   file.write_at(0, text.data(), text.size());
   file.commit();
+}
+
+void write_json_file(const std::string& folder, const std::string& name, const Value& value) {
+  write_text_file(folder, name, value.to_json(2) + "\n");
+}
+
+void copy_file(const std::string& folder, const std::string& path) {
+  const std::optional<std::string> text = read_file(path, kMostBesides);
+  if (!text) throw fail(ErrorCode::io, path, ": was there when the run began and is to be copied into ", folder);
+  write_text_file(folder, std::filesystem::path(path).filename().string(), *text);
+}
+
+// config.json with the type of the weights, under both keys that it has for it.
+Value typed(Value config, at::ScalarType dtype) {
+  for (const char* const key : {"dtype", "torch_dtype"})
+    if (config.find(key)) config.set(key, dtype_name(dtype));
+  return config;
 }
 
 void write_tensors(const std::string& folder, const WeightRules& rules, const std::map<std::string, ExportPart>& parts,
@@ -123,7 +145,7 @@ void write_tensors(const std::string& folder, const WeightRules& rules, const st
     for (const WeightPart& part : rule.parts) {
       const at::Tensor rows = whole.narrow(0, first, part.rows);
       const ExportPart& out = parts.at(written_name(rules, part));
-      shards[out.shard]->put(out.item.name, rule.transposed ? rows.movedim(0, -1) : rows);
+      shards[out.shard]->put(out.item.name, (rule.transposed ? rows.movedim(0, -1) : rows).to(out.item.dtype));
       first += part.rows;
     }
   }
@@ -134,14 +156,16 @@ void write_tensors(const std::string& folder, const WeightRules& rules, const st
 
 void save_hf_folder(const std::string& folder, const WeightRules& rules,
                     const std::map<std::string, std::vector<int64_t>>& shapes, const FetchParam& fetch, int64_t step,
-                    uint64_t max_shard_bytes) {
-  std::map<std::string, ExportPart> parts = export_parts(rules, shapes);
+                    uint64_t max_shard_bytes, const HfExtras& extras) {
+  std::map<std::string, ExportPart> parts = export_parts(rules, shapes, extras.dtype);
   const size_t count = assign_shards(parts, max_shard_bytes);
   NewFolder target(folder);
   write_tensors(target.temporary(), rules, parts, count, fetch, step);
   if (count > 1) write_json_file(target.temporary(), "model.safetensors.index.json", shard_index(parts, count));
-  write_json_file(target.temporary(), "config.json", rules.config);
-  write_json_file(target.temporary(), "generation_config.json", generation_config(rules.config));
+  write_json_file(target.temporary(), "config.json", typed(rules.config, extras.dtype));
+  write_json_file(target.temporary(), "generation_config.json",
+                  extras.generation.is_object() ? extras.generation : generation_config(rules.config));
+  for (const std::string& path : extras.files) copy_file(target.temporary(), path);
   target.commit();
 }
 

@@ -3,6 +3,7 @@
 #include <ATen/ops/equal.h>
 
 #include <drivetrain/safetensors.h>
+#include <drivetrain/value.h>
 
 #include "program/program_fixture.h"
 
@@ -211,6 +212,127 @@ TEST_F(Convert, what_cannot_be_done_is_said) {
   refused(run("train golden.json --set model.params.from=" + kGolden + "/zero2 --set model.params.num_layers=2"), 2,
           {"does not fit the model", "h.1."});
   expect_nothing_half_written();
+}
+
+// A Hugging Face folder with a tokenizer and settings of sampling, for runs that begin with it.
+struct Export : ProgramTest {
+  Export() {
+    const std::string data = DRIVETRAIN_GOLDEN_DIR;
+    std::filesystem::copy(data + "/llama_tiny/model", path("from"));
+    std::filesystem::copy(data + "/tokenizer_files/llama3", path("tokenizer"));
+    write("from/tokenizer_config.json", R"({"eos_token": "<|end_of_text|>"})");
+    write("from/tokenizer.json", file_bytes(data + "/tokenizer_files/llama3/tokenizer.json"));
+    write("from/chat_template.jinja", "{{ messages }}");
+    write("from/README.md", "of the model, not of the tokenizer");
+    write("from/generation_config.json",
+          R"({"bos_token_id": 0, "eos_token_id": [7, 9], "do_sample": true, "temperature": 0.6})");
+    write("continued.json", R"({"train_steps": 1, "threads": 1, "train_batch_size": 1, "checkpoint_policy":
+      {"type": "every", "params": {"steps": 1}}, "model": {"type": "gpt", "params": {"from": "from"}},
+      "dataset": {"type": "synthetic", "params": {"seq_length": 16}}})");
+    write("fresh.json", R"({"train_steps": 1, "threads": 1, "train_batch_size": 1,
+      "model": {"type": "gpt", "params": {"num_layers": 1, "hidden_size": 16, "num_attention_heads": 2,
+        "vocab_size": 600, "max_position_embeddings": 32}},
+      "tokenizer": {"type": "bpe", "params": {"folder": "tokenizer"}},
+      "dataset": {"type": "synthetic", "params": {"seq_length": 16}}})");
+  }
+  std::set<std::string> files(const std::string& folder) const {
+    std::set<std::string> names;
+    for (const auto& entry : std::filesystem::directory_iterator(path(folder)))
+      names.insert(entry.path().filename().string());
+    return names;
+  }
+  Value json(const std::string& file) const { return read_json_file(path(file)); }
+  void trains(const std::string& config, const std::string& output, const std::string& more = "") const {
+    const Ran ran = run("train " + config + " --set output_dir=" + path(output) + " " + more);
+    EXPECT_EQ(ran.code, 0) << ran.output;
+  }
+};
+
+TEST_F(Export, a_folder_that_was_trained_on_keeps_what_stood_beside_its_weights) {
+  trains("continued.json", "run");
+  const Ran ran = run("checkpoint convert " + path("run") + " " + path("converted") + " --to hf");
+  ASSERT_EQ(ran.code, 0) << ran.output;
+  for (const std::string folder : {"run/final", "converted"}) {
+    SCOPED_TRACE(folder);
+    EXPECT_EQ(files(folder), (std::set<std::string>{"chat_template.jinja", "config.json", "generation_config.json",
+                                                    "model.safetensors", "tokenizer.json", "tokenizer_config.json"}));
+    EXPECT_EQ(json(folder + "/generation_config.json"), json("from/generation_config.json"));
+    EXPECT_EQ(file_bytes(path(folder + "/tokenizer.json")), file_bytes(path("from/tokenizer.json")));
+    EXPECT_EQ(json(folder + "/config.json").find("eos_token_id")->as_int(), 0);
+  }
+}
+
+TEST_F(Export, a_new_model_gets_the_tokens_of_the_run_s_tokenizer_whatever_its_vocabulary) {
+  for (const int size : {400, 600}) {
+    SCOPED_TRACE(size);
+    const std::string run = concat("run", size);
+    trains("fresh.json", run, concat("--set model.params.vocab_size=", size));
+    EXPECT_TRUE(files(run + "/final").contains("tokenizer.json"));
+    EXPECT_TRUE(files(run + "/final").contains("tokenizer_config.json"));
+    for (const std::string file : {"/final/config.json", "/final/generation_config.json"}) {
+      EXPECT_EQ(json(run + file).find("bos_token_id")->as_int(), 0);
+      EXPECT_EQ(json(run + file).find("eos_token_id")->as_int(), 1);
+    }
+  }
+  trains("fresh.json", "none", "--set tokenizer=false --set model.params.vocab_size=256");
+  EXPECT_TRUE(json("none/final/config.json").find("eos_token_id")->is_null()) << "nobody said what ends a text";
+}
+
+TEST_F(Export, another_tokenizer_than_the_origin_s_brings_its_own_tokens) {
+  write("other/tokenizer_config.json", R"({"eos_token": "<|begin_of_text|>"})");
+  write("other/tokenizer.json", file_bytes(path("tokenizer/tokenizer.json")));
+  const std::string named = R"( --set 'tokenizer={"type": "bpe", "params": {"folder": ")";
+  trains("continued.json", "other_run", named + path("other") + R"("}}')");
+  const Value generation = json("other_run/final/generation_config.json");
+  EXPECT_EQ(generation.find("eos_token_id")->as_int(), 0);
+  EXPECT_EQ(generation.find("temperature")->as_double(), 0.6);
+  EXPECT_TRUE(generation.find("bos_token_id")->is_null());
+  EXPECT_FALSE(files("other_run/final").contains("chat_template.jinja")) << "that of another tokenizer";
+  trains("continued.json", "same_run", named + path("from") + R"("}}')");
+  EXPECT_EQ(json("same_run/final/generation_config.json"), json("from/generation_config.json"));
+}
+
+TEST_F(Export, weights_are_of_the_type_of_the_origin_or_of_save_dtype) {
+  const auto dtype = [&](const std::string& folder) {
+    const auto file = SafetensorsFile::open(path(folder) + "/model.safetensors");
+    std::set<std::string> types;
+    for (const std::string& name : file.names()) types.insert(c10::toString(file.dtype(name)));
+    EXPECT_EQ(types.size(), 1u);
+    const Value config = json(folder + "/config.json");
+    EXPECT_EQ(*config.find("dtype"), *config.find("torch_dtype"));
+    return *types.begin() + " " + config.find("dtype")->as_string();
+  };
+  trains("continued.json", "plain");
+  EXPECT_EQ(dtype("plain/final"), "Float float32");
+  trains("continued.json", "half", "--set save_dtype=float16");
+  EXPECT_EQ(dtype("half/final"), "Half float16");
+  Value config = json("from/config.json");
+  config.set("dtype", "bfloat16");
+  write("from/config.json", config.to_json());
+  trains("continued.json", "brain");
+  EXPECT_EQ(dtype("brain/final"), "BFloat16 bfloat16");
+  ASSERT_EQ(run("checkpoint convert " + path("brain") + " " + path("converted") + " --to hf").code, 0);
+  EXPECT_EQ(dtype("converted"), "BFloat16 bfloat16");
+  EXPECT_EQ(file_bytes(path("converted/model.safetensors")).size(),
+            file_bytes(path("brain/final/model.safetensors")).size());
+  const auto whole = SafetensorsFile::open(path("plain/final/model.safetensors")),
+             rounded = SafetensorsFile::open(path("brain/final/model.safetensors"));
+  for (const std::string& name : whole.names())
+    EXPECT_TRUE(at::equal(whole.tensor(name).to(at::kBFloat16), rounded.tensor(name))) << name;
+  trains("continued.json", "asked", "--set save_dtype=float32");
+  EXPECT_EQ(dtype("asked/final"), "Float float32");
+  const Ran refused = run("train continued.json --set save_dtype=float30 --set output_dir=x");
+  EXPECT_EQ(refused.code, 2);
+  expect_says(refused.output, {"save_dtype", "float30", "bfloat16"});
+}
+
+TEST_F(Export, a_misspelt_key_of_a_folder_is_named_at_the_start) {
+  Value config = json("from/config.json");
+  config.erase("rms_norm_eps"), config.set("rms_norm_epss", 1e-5);
+  write("from/config.json", config.to_json());
+  const Ran ran = run("train continued.json --set output_dir=" + path("run"));
+  ASSERT_EQ(ran.code, 0) << ran.output;
+  expect_says(ran.output, {"\"rms_norm_epss\"", "from/config.json", "\"rms_norm_eps\" meant"});
 }
 
 }  // namespace

@@ -68,13 +68,32 @@ TEST_F(MegatronCheckpoints, what_does_not_fit_is_said) {
   };
   const std::string from = kGolden + "/ranks_llama";
   refused(start(from, "x", "--set model.params.num_query_groups=4"), 2,
-          {"does not fit the model", "self_attention.linear_qkv.weight", "[32, 16]", "[48, 16]"});
+          {"of another model", "num_query_groups is 2 in the checkpoint, 4 in the model"});
   refused(start(from, "x", "--set model.params.vocab_size=40"), 2, {"word_embeddings", "[32, 16]", "[40, 16] or more"});
   refused(run("checkpoint convert " + from + " " + path("x") + " --to hf"), 2, {"does not tell the sizes"});
   refused(run("checkpoint convert " + from + " " + path("x") + " --to native --config sizes.json"), 6,
           {"no state of optimizer"});
-  refused(run("checkpoint convert " + from + " " + path("x") + " --to hf --config gpt2.json"), 6,
-          {"does not fit the model", "position_embeddings"});
+}
+
+TEST_F(MegatronCheckpoints, equal_weights_of_another_model_are_refused_with_what_differs) {
+  const auto refused = [&](const Ran& ran, const std::vector<std::string>& words) {
+    EXPECT_EQ(ran.code, 2) << ran.output;
+    expect_says(ran.output, words);
+  };
+  for (const std::string from : {"ranks_llama", "dist_stacked_llama", "dist_layers_llama"}) {
+    SCOPED_TRACE(from);
+    const std::string convert = "checkpoint convert " + kGolden + "/" + from + " " + path("x") + " --to hf --config ";
+    refused(run(convert + "gpt2.json"),
+            {from, "of another model", "position_embedding_type is \"rope\" in the checkpoint, \"learned_absolute\"",
+             "set the model's options"});
+    refused(run(convert + "sizes.json --set model.params.activation=gelu"),
+            {"activation is \"swiglu\" in the checkpoint, \"gelu\" in the model"});
+    refused(run(convert + "sizes.json --set model.params.untie_embeddings_and_output_weights=false"),
+            {"untie_embeddings_and_output_weights is true in the checkpoint, false in the model"});
+    refused(start(kGolden + "/" + from, "x", "--set save_final=false --set model.params.normalization=layernorm"),
+            {"normalization is \"RMSNorm\" in the checkpoint, \"LayerNorm\" in the model"});
+  }
+  EXPECT_FALSE(std::filesystem::exists(path("x/final")));
 }
 
 }  // namespace

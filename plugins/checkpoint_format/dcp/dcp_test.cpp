@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <map>
 #include <random>
 
 #include <drivetrain/checkpoint_format.h>
@@ -94,6 +95,46 @@ TEST_F(DcpTest, what_we_write_comes_back) {
   const NamedTensors found = read_tensors(*checkpoint);
   ASSERT_EQ(found.size(), wanted.size());
   for (const auto& [name, tensor] : wanted) EXPECT_TRUE(at::equal(found.at(name), tensor.to(at::kFloat))) << name;
+}
+
+// What torch.distributed.checkpoint.load asks for when it loads into a model and an optimizer of PyTorch.
+TEST_F(DcpTest, groups_of_parameters_and_tied_weights_are_written_under_pytorch_s_keys) {
+  const at::Tensor a = at::randn({7, 3}), b = at::randn({5});
+  int folders = 0;
+  const auto written = [&](const char* options) {
+    Value facts = Value::object(), tied = Value::object();
+    tied.set("lm_head.weight", "h.a");
+    facts.set("step", 12), facts.set("updates", 11), facts.set("lr", 0.25), facts.set("optimizer_type", "adamw");
+    facts.set("optimizer_options", parse_json(options, "test")), facts.set("tied", tied);
+    const std::string folder = concat(temporary_.path(), "/", ++folders);
+    fs::create_directories(folder);
+    format_->write(folder, TensorCheckpoint({{"model/h.a", a}, {"model/b", b}, {"optimizer/h.a.exp_avg", a}}, facts));
+    return folder;
+  };
+  const std::string folder = written(R"({"betas": [0.9, 0.95], "eps": 1e-8, "weight_decay": 0.1, "decay": "all"})");
+  EXPECT_TRUE(at::equal(read_tensors(*format_->open(folder, "")).at("model/lm_head.weight"), a));
+  std::map<std::string, std::shared_ptr<const TorchFile>> plain;
+  const DcpFolder opened(folder);
+  opened.each_item([](const std::string&) { return true; },
+                   [&](const DcpFolder::Item& item) { plain.emplace(item.name, item.file); });
+  const auto number = [&](const std::string& key) { return plain.at(key)->number(plain.at(key)->root(), key); };
+  EXPECT_EQ(number("optimizer.param_groups.0.lr"), 0.25);
+  EXPECT_EQ(number("optimizer.param_groups.0.weight_decay"), 0.1);
+  EXPECT_EQ(opened.path("optimizer.param_groups.0.lr"),
+            (std::vector<std::string>{"optimizer", "param_groups", "0", "lr"}));
+  const TorchFile& params = *plain.at("optimizer.param_groups.0.params");
+  EXPECT_EQ(params.tree().list(params.root(), "params").size(), 2u);
+  for (const char* key : {"betas", "eps", "amsgrad", "foreach", "maximize", "capturable", "differentiable", "fused"})
+    EXPECT_TRUE(plain.contains(concat("optimizer.param_groups.0.", key))) << key;
+  EXPECT_FALSE(plain.contains("optimizer.param_groups.1.lr"));
+  plain.clear();
+  const DcpFolder matrices(written(R"({"weight_decay": 0.1, "decay": "matrices"})"));
+  matrices.each_item([](const std::string&) { return true; },
+                     [&](const DcpFolder::Item& item) { plain.emplace(item.name, item.file); });
+  EXPECT_EQ(number("optimizer.param_groups.0.weight_decay"), 0.1);
+  EXPECT_EQ(number("optimizer.param_groups.1.weight_decay"), 0);
+  const TorchFile& others = *plain.at("optimizer.param_groups.1.params");
+  EXPECT_EQ(others.tree().list(others.root(), "params").at(0)->text, "b");
 }
 
 // Every element of a chunk of any tensor stands where it should.

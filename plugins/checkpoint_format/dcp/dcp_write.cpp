@@ -15,7 +15,7 @@ using Members = std::vector<std::pair<TorchValue, TorchValue>>;
 
 constexpr const char* kModule = "torch.distributed.checkpoint.metadata";
 constexpr uint64_t kFileBytes = uint64_t{1} << 30;
-const std::string kModel = "model/", kOptimizer = "optimizer/";
+const std::string kModel = "model/", kOptimizer = "optimizer/", kGroups = "param_groups";
 
 TorchValue of_class(const char* name, Members state, const char* module = kModule) {
   return TorchValue::object(TorchValue::global(module, name), TorchValue::dict(std::move(state)));
@@ -28,14 +28,15 @@ struct Item {
   std::vector<std::string> path;  // its keys in the state dict
   std::vector<int64_t> shape;
   at::ScalarType dtype = at::kFloat;
-  double number = 0;   // where it is no tensor of `state`
-  uint64_t bytes = 0;  // of its archive
+  double number = 0;      // a tensor with this one element, where it is none of `state`
+  TorchValue plain = {};  // what is no tensor
+  uint64_t bytes = 0;     // of its archive
   size_t file = 0;
   uint64_t offset = 0;
 
-  bool is_tensor() const { return path.front() != "step"; }
+  bool is_tensor() const { return path.front() != "step" && (path.size() < 2 || path[1] != kGroups); }
   TorchValue value(const Checkpoint& state) const {
-    if (!is_tensor()) return static_cast<int64_t>(number);
+    if (!is_tensor()) return plain;
     const auto options = at::TensorOptions(dtype);
     if (stored.empty()) return at::full({}, number, options);
     const StateBox box = whole_of(shape);
@@ -45,7 +46,7 @@ struct Item {
   }
   // As large as the archive of the value.
   TorchValue stand_in() const {
-    if (!is_tensor()) return static_cast<int64_t>(number);
+    if (!is_tensor()) return plain;
     return at::empty(shape, at::TensorOptions(dtype).device(at::kMeta));
   }
 };
@@ -56,9 +57,74 @@ std::string joined(const std::vector<std::string>& path) {
   return name;
 }
 
+bool same_word(const Value& value, const std::string& word) { return value.is_string() && value.as_string() == word; }
+
 int64_t integer_of(const Value& facts, const char* key) {
   const Value* value = facts.find(key);
   return value && value->is_int() ? value->as_int() : 0;
+}
+
+TorchValue plain_value(const Value& value) {
+  if (value.is_bool()) return value.as_bool();
+  if (value.is_int()) return value.as_int();
+  if (value.is_number()) return value.as_double();
+  if (value.is_string()) return value.as_string();
+  if (!value.is_array()) return {};
+  TorchValue::List items;
+  for (const Value& item : value.items()) items.push_back(plain_value(item));
+  return TorchValue::tuple(std::move(items));
+}
+
+const Value& member(const Value& object, const char* key) {
+  static const Value none;
+  const Value* const found = object.find(key);
+  return found ? *found : none;
+}
+
+// The options of one of torch.optim's optimizers, all of them: loading asks for every one that the new optimizer has.
+using Group = std::vector<std::pair<std::string, TorchValue>>;
+
+Group options_of_group(const Value& facts, double weight_decay) {
+  const Value& options = member(facts, "optimizer_options");
+  Group group{{"lr", plain_value(member(facts, "lr"))}, {"weight_decay", weight_decay}};
+  for (const char* name : {"betas", "eps", "momentum", "dampening", "nesterov"})
+    if (const Value* value = options.find(name)) group.emplace_back(name, plain_value(*value));
+  for (const char* name : {"amsgrad", "maximize", "capturable", "differentiable"}) group.emplace_back(name, false);
+  for (const char* name : {"foreach", "fused"}) group.emplace_back(name, TorchValue());
+  // DeepSpeed's Adam is AdamW unless adam_w_mode is false.
+  const Value& mode = member(options, "adam_w_mode");
+  const bool decoupled = !same_word(member(facts, "optimizer_type"), "adam") || !mode.is_bool() || mode.as_bool();
+  group.emplace_back("decoupled_weight_decay", decoupled);
+  return group;
+}
+
+// As torch.distributed.checkpoint.state_dict has them: names instead of numbers. Two groups where only matrices decay,
+// in the order in which people build them.
+std::vector<Item> groups_of(const Checkpoint& state) {
+  TorchValue::List all, matrices, others;
+  for (const StoredTensor& t : state.tensors()) {
+    if (!t.name.starts_with(kModel)) continue;
+    all.emplace_back(t.name.substr(kModel.size()));
+    (t.shape.size() > 1 ? matrices : others).push_back(all.back());
+  }
+  const Value& options = member(state.facts(), "optimizer_options");
+  const Value& rate = member(options, "weight_decay");
+  const double decay = rate.is_number() ? rate.as_double() : 0;
+  std::vector<std::pair<TorchValue::List, double>> groups{{all, decay}};
+  if (decay != 0 && same_word(member(options, "decay"), "matrices") && !others.empty())
+    groups = {{matrices, decay}, {others, 0}};
+  std::vector<Item> items;
+  for (size_t i = 0; i < groups.size(); ++i) {
+    Group group = options_of_group(state.facts(), groups[i].second);
+    group.emplace_back("params", TorchValue::list(groups[i].first));
+    for (auto& [name, value] : group) {
+      Item item;
+      item.path = {"optimizer", kGroups, std::to_string(i), name};
+      item.plain = value;
+      items.push_back(std::move(item));
+    }
+  }
+  return items;
 }
 
 std::vector<Item> items_of(const Checkpoint& state) {
@@ -67,18 +133,28 @@ std::vector<Item> items_of(const Checkpoint& state) {
     item.name = joined(item.path);
     items.push_back(std::move(item));
   };
+  // Of a model that ties weights, state_dict() has every one under all of its names.
+  const Value& tied = member(state.facts(), "tied");
   const auto updates = static_cast<double>(integer_of(state.facts(), "updates"));
   for (const StoredTensor& t : state.tensors()) {
     const size_t dot = t.name.rfind('.');
     if (t.name.starts_with(kModel)) {
-      add({t.name, "", {"model", t.name.substr(kModel.size())}, t.shape, t.dtype});
+      const std::string name = t.name.substr(kModel.size());
+      add({t.name, "", {"model", name}, t.shape, t.dtype});
+      if (tied.is_object())
+        for (const Value::Member& one : tied.members())
+          if (same_word(one.value, name)) add({t.name, "", {"model", one.key}, t.shape, t.dtype});
     } else if (t.name.starts_with(kOptimizer) && dot != std::string::npos) {
       const std::string name = t.name.substr(kOptimizer.size(), dot - kOptimizer.size());
       add({t.name, "", {"optimizer", "state", name, t.name.substr(dot + 1)}, t.shape, t.dtype});
       if (t.name.ends_with(".exp_avg")) add({"", "", {"optimizer", "state", name, "step"}, {}, at::kFloat, updates});
     }
   }
-  add({"", "", {"step"}, {}, at::kFloat, static_cast<double>(integer_of(state.facts(), "step"))});
+  if (member(state.facts(), "optimizer_options").is_object())
+    for (Item& item : groups_of(state)) add(std::move(item));
+  Item step;
+  step.path = {"step"}, step.plain = integer_of(state.facts(), "step");
+  add(std::move(step));
   return items;
 }
 
@@ -115,7 +191,12 @@ std::string metadata_of(const std::vector<Item>& items) {
   Members tensors, paths, places;
   for (const Item& item : items) {
     tensors.emplace_back(item.name, item.is_tensor() ? tensor_metadata(item) : of_class("BytesStorageMetadata", {}));
-    paths.emplace_back(item.name, TorchValue::tuple(TorchValue::List(item.path.begin(), item.path.end())));
+    TorchValue::List path;
+    for (const std::string& word : item.path) {
+      const bool of_list = path.size() == 2 && item.path[1] == kGroups;
+      path.push_back(of_list ? TorchValue(std::stoi(word)) : TorchValue(word));
+    }
+    paths.emplace_back(item.name, TorchValue::tuple(std::move(path)));
     Members index{{"fqn", item.name}, {"index", item.is_tensor() ? TorchValue(0) : TorchValue()}};
     if (item.is_tensor()) index.emplace_back("offset", TorchValue::size(std::vector<int64_t>(item.shape.size(), 0)));
     places.emplace_back(of_class("MetadataIndex", std::move(index)),

@@ -8,6 +8,7 @@
 #include <drivetrain/toolkit/torch_files/dcp_folder.h>
 #include <drivetrain/toolkit/torch_files/torch_checkpoint.h>
 
+#include "arguments.h"
 #include "names.h"
 #include "readers.h"
 #include "settings.h"
@@ -57,9 +58,14 @@ class DistReader {
   void read_common() {
     const std::string path = place_.folder + "/common.pt";
     std::error_code unknown;
-    if (!std::filesystem::exists(path, unknown)) return;
+    if (!std::filesystem::exists(path, unknown)) {
+      said_.notes.push_back(
+          concat(path, ": is not there, so nothing but shapes can be compared with the model's options"));
+      return;
+    }
     const auto common = TorchFile::open(path);
-    check_settings(*common, false);
+    check_version(*common, false);
+    said_ = said_of_model(*common);
     step_ = iteration_of(*common);
   }
 
@@ -115,8 +121,10 @@ class DistReader {
   void set_facts() {
     Value& facts = made_->set_facts();
     facts.set("format", "Megatron-LM, form torch_dist"), facts.set("naming", "megatron_core"), facts.set("step", step_);
+    facts.set("model", said_.facts);
     Value::Array notes;
     for (const std::string& note : place_.notes) notes.emplace_back(note);
+    for (const std::string& note : said_.notes) notes.emplace_back(note);
     if (optimizer_) notes.emplace_back(optimizer_note(place_.folder));
     facts.set("notes", std::move(notes));
   }
@@ -127,6 +135,7 @@ class DistReader {
   std::map<std::string, Stored> stored_;  // by name in the folder
   bool optimizer_ = false;
   int64_t step_ = 0;
+  SaidOfModel said_;
 };
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <drivetrain/error.h>
 #include <drivetrain/toolkit/torch_files/torch_checkpoint.h>
 
+#include "arguments.h"
 #include "join_parts.h"
 #include "readers.h"
 #include "settings.h"
@@ -48,7 +49,7 @@ class RanksReader {
   }
 
  private:
-  void check_files() const {
+  void check_files() {
     const TorchFile& first = *files_[0][0];
     const auto of_first = [&](const char* option, size_t found) {
       const int64_t saved = option_of(first, option);
@@ -56,11 +57,17 @@ class RanksReader {
         throw fail(ErrorCode::checkpoint, first.path(), ": was saved with ", option, " ", saved, ", and files of ",
                    found, " are there\n   bring the files of all ranks into this folder");
     };
+    said_ = said_of_model(first);
+    notes_.insert(notes_.end(), said_.notes.begin(), said_.notes.end());
     of_first("tensor_model_parallel_size", files_.size());
     of_first("pipeline_model_parallel_size", files_[0].size());
     for (const std::vector<File>& stages : files_)
       for (const File& file : stages) {
-        check_settings(*file, true);
+        check_version(*file, true);
+        if (const Value facts = said_of_model(*file).facts; !(facts == said_.facts))
+          throw fail(ErrorCode::checkpoint, file->path(), ": its args say of the model ", facts.to_json(),
+                     "; those of ", first.path(), " say ", said_.facts.to_json(),
+                     "\n   bring files of one checkpoint into this folder");
         if (iteration_of(*file) != iteration_of(first) || chunks_of(*file).size() != chunks_of(first).size())
           throw fail(ErrorCode::checkpoint, file->path(), ": is of iteration ", iteration_of(*file), " and has ",
                      chunks_of(*file).size(), " parts of the model; ", first.path(), " is of iteration ",
@@ -158,6 +165,7 @@ class RanksReader {
     facts.set("format",
               concat("Megatron-LM, form torch, ", files_.size(), " tensor x ", files_[0].size(), " pipeline ranks"));
     facts.set("naming", "megatron_core"), facts.set("step", iteration_of(first));
+    facts.set("model", said_.facts);
     Value::Array notes;
     for (const std::string& note : notes_) notes.emplace_back(note);
     facts.set("notes", std::move(notes));
@@ -169,6 +177,7 @@ class RanksReader {
   size_t names_ = 0;                      // seen in a file
   int64_t layers_ = 0;                    // of the stages before
   std::vector<std::string> notes_;
+  SaidOfModel said_;
 };
 
 }  // namespace

@@ -7,26 +7,14 @@ namespace {
 
 using Kind = PickleNode::Kind;
 
-struct Refused {
-  const char* option;
-  const char* why;
-};
-
-// Options under which the same tensors describe another model.
-constexpr Refused kRefused[] = {
-    {"apply_layernorm_1p", "weights of norms are stored less 1"},
-    {"rotary_interleaved", "rotary embeddings turn neighbouring elements of a head"},
-    {"apply_residual_connection_post_layernorm", "the residual begins behind the norm"},
-    {"multi_latent_attention", "keys and values are compressed"},
-    {"num_experts", "mixtures of experts are not read"},
-};
-
 const PickleNode* find(const TorchFile& file, const char* key) { return file.tree().find(file.root(), key); }
 
 const PickleNode* option(const TorchFile& file, const char* name) {
   const PickleNode* const args = find(file, "args");
   return args ? file.tree().find(*args, name) : nullptr;
 }
+
+}  // namespace
 
 void check_version(const TorchFile& file, bool versioned) {
   const PickleNode* const node = find(file, "checkpoint_version");
@@ -37,21 +25,6 @@ void check_version(const TorchFile& file, bool versioned) {
              node ? concat("checkpoint_version ", version) : "no checkpoint_version",
              ", in which queries, keys and values stand in an order that is not read; that of 2.0 and 3.0 is",
              "\n   load it with Megatron-LM and save it again, which writes 3.0");
-}
-
-}  // namespace
-
-void check_settings(const TorchFile& file, bool versioned) {
-  check_version(file, versioned);
-  for (const Refused& row : kRefused)
-    if (option_of(file, row.option) != 0)
-      throw fail(ErrorCode::checkpoint, file.path(), ": was saved with ", row.option, " (", row.why,
-                 "), which is not supported\n   convert it to a Hugging Face folder with Megatron's own tools");
-  const PickleNode* const percent = option(file, "rotary_percent");
-  if (percent && percent->kind != Kind::none && file.number(*percent, "rotary_percent") != 1)
-    throw fail(ErrorCode::checkpoint, file.path(), ": was saved with rotary_percent ",
-               file.number(*percent, "rotary_percent"),
-               "; rotary embeddings turn whole heads here\n   only 1.0 is read");
 }
 
 int64_t option_of(const TorchFile& file, const char* name) {

@@ -1,5 +1,5 @@
-// What a checkpoint of Megatron-LM says beside its tensors: the version, the iteration and the options of the program
-// that saved it. Any thread.
+// What a checkpoint of Megatron-LM says of itself beside its tensors: the version, the iteration, the number of ranks.
+// Any thread.
 #pragma once
 
 #include <cstdint>
@@ -8,9 +8,9 @@
 
 namespace drivetrain::megatron {
 
-// Error(checkpoint) naming the file if the values would mean something else here. `versioned`: the file has to have a
+// Error(checkpoint) naming the file if rows of tensors stand in another order. `versioned`: the file has to have a
 // checkpoint_version; else it may.
-void check_settings(const TorchFile& file, bool versioned);
+void check_version(const TorchFile& file, bool versioned);
 
 // An integer of the options; 0 where there is none.
 int64_t option_of(const TorchFile& file, const char* name);

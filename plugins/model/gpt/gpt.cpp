@@ -1,5 +1,5 @@
-// Decoder-only transformers: GPT-2, Llama and Qwen2 shapes, by options or from a Hugging Face folder. Reading order:
-// shape.h, then ends.cpp and block.cpp for the forward pass, hf_config.h for other people's files.
+// Decoder-only transformers: GPT-2, Llama, Mistral and Qwen2 shapes, by options or from a Hugging Face folder. Reading
+// order: shape.h, then ends.cpp and block.cpp for the forward pass, hf_config.h for other people's files.
 #include <drivetrain/error.h>
 #include <drivetrain/model.h>
 #include <drivetrain/services.h>
@@ -64,6 +64,9 @@ class Gpt : public Model {
   }
 
   void plan(PlanContext& ctx) override {
+    if (source_.folder)
+      for (const auto& [key, why] : source_.folder->unknown)
+        ctx.no_effect(concat("\"", key, "\" in ", source_.folder->path), why);
     // The runtime knows of the other two dropouts by facts().
     const bool draws = shape_.embedding_dropout > 0 && shape_.hidden_dropout == 0 && ctx.run().training;
     if (!draws) ctx.capturable();

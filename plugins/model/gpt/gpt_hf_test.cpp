@@ -101,7 +101,7 @@ TEST(GptFromFolder, what_we_cannot_compute_is_refused_with_the_reason) {
       {"gpt2_tiny", "n_head", "5", "n_head 5 does not divide n_embd 64"},
       {"gpt2_tiny", "n_layer", "0", "num_layers is 0"},
       {"gpt2_tiny", "n_layer", "null", "has no \"n_layer\""},
-      {"gpt2_tiny", "model_type", "\"bloom\"", "model_type is \"bloom\"; known are gpt2, llama and qwen2"},
+      {"gpt2_tiny", "model_type", "\"bloom\"", "model_type is \"bloom\"; known are gpt2, llama, mistral and qwen2"},
       {"llama_tiny", "hidden_act", "\"gelu\"", "the gated MLP uses silu"},
       {"llama_tiny", "attention_bias", "true", "attention_bias is true and mlp_bias is false"},
       {"llama_tiny", "rope_parameters", R"({"rope_type": "yarn", "rope_theta": 1e4})",
@@ -124,7 +124,7 @@ TEST(GptFromFolder, what_we_cannot_compute_is_refused_with_the_reason) {
     EXPECT_NE(text.find("F/config.json"), std::string::npos) << key << ": " << text;
   }
   Value qwen = qwen2_config();
-  qwen.set("use_sliding_window", true);
+  qwen.set("use_sliding_window", true), qwen.set("max_window_layers", 1), qwen.set("sliding_window", 127);
   EXPECT_NE(error_of([&] { gpt::parse_config(qwen, "Q"); }).find("every layer attends to the whole sequence"),
             std::string::npos);
 }
@@ -138,23 +138,62 @@ TEST(GptFromFolder, a_folder_that_is_none_is_refused) {
 
 TEST(GptExport, a_folder_of_ours_keeps_the_keys_of_its_origin) {
   for (const char* family : {"gpt2_tiny", "llama_tiny"}) {
-    const Value written = gpt_from(kGolden + "/" + family + "/model")->weight_rules("hf").config;
+    Value written = gpt_from(kGolden + "/" + family + "/model")->weight_rules("hf").config;
+    for (const char* of_transformers_4 : {"torch_dtype", "rope_theta", "rope_scaling"})
+      written.erase(of_transformers_4);
     EXPECT_EQ(json_of(written), json_of(config_of(family))) << family;
   }
 }
 
-TEST(GptExport, old_keys_become_new_ones_and_unknown_ones_stay) {
+TEST(GptExport, both_spellings_are_written_and_unknown_keys_stay) {
   const auto f = gpt::parse_config(qwen2_config(), "Q");
   EXPECT_TRUE(f.shape.qkv_bias);
   EXPECT_FALSE(f.shape.bias);
   const Value written = gpt::write_config(f.family, f.shape, f.config);
-  EXPECT_EQ(written.find("torch_dtype"), nullptr);
-  EXPECT_EQ(written.find("dtype")->as_string(), "float32");
-  EXPECT_EQ(written.find("rope_theta"), nullptr);
+  for (const char* key : {"dtype", "torch_dtype"}) EXPECT_EQ(written.find(key)->as_string(), "bfloat16") << key;
+  EXPECT_EQ(written.find("rope_theta")->as_double(), 1e6);
+  EXPECT_TRUE(written.find("rope_scaling")->is_null());
   EXPECT_EQ(written.find("rope_parameters")->find("rope_theta")->as_double(), 1e6);
   EXPECT_FALSE(written.find("use_mrope")->as_bool());
   EXPECT_EQ(written.find("head_dim"), nullptr);
   EXPECT_EQ(gpt::family_of(f.shape), gpt::Family::qwen2);
+}
+
+TEST(GptExport, stretched_angles_are_written_for_transformers_4_and_5_from_options_too) {
+  const char* const llama3 = R"({"factor": 8.0, "high_freq_factor": 4.0, "low_freq_factor": 1.0,
+    "original_max_position_embeddings": 64, "rope_type": "llama3"})";
+  const auto model = gpt(concat(R"({"num_layers": 1, "hidden_size": 24, "num_attention_heads": 4, "vocab_size": 99,
+    "max_position_embeddings": 128, "activation": "swiglu", "normalization": "rmsnorm", "add_bias": false,
+    "position_embedding_type": "rope", "ffn_hidden_size": 50, "rotary_base": 5e5, "rope_scaling": )",
+                                llama3, "}"));
+  const Value config = model->weight_rules("hf").config, scaling = parse_json(llama3, "test");
+  EXPECT_EQ(config.find("rope_theta")->as_double(), 5e5);
+  EXPECT_EQ(*config.find("rope_scaling"), scaling);
+  Value both = scaling;
+  both.set("rope_theta", 5e5);
+  EXPECT_EQ(config.find("rope_parameters")->members().size(), both.members().size());
+  for (const Value::Member& member : both.members())
+    EXPECT_EQ(*config.find("rope_parameters")->find(member.key), member.value) << member.key;
+  for (const char* old : {"rope_parameters", "rope_scaling"}) {
+    Value alone = config;
+    alone.erase(old);
+    const gpt::RotaryScaling read = gpt::parse_config(alone, "written").shape.scaling;
+    EXPECT_TRUE(read.llama3) << old;
+    EXPECT_EQ(read.base, 5e5);
+    EXPECT_EQ(read.factor, 8);
+    EXPECT_EQ(read.original_positions, 64);
+  }
+}
+
+TEST(GptExport, which_tokens_begin_and_end_a_text_is_no_guess) {
+  for (const int size : {256, 512, 600}) {
+    const auto model = gpt(concat(R"({"num_layers": 1, "hidden_size": 24, "num_attention_heads": 4,
+      "max_position_embeddings": 32, "vocab_size": )",
+                                  size, "}"));
+    const Value config = model->weight_rules("hf").config;
+    for (const char* key : {"bos_token_id", "eos_token_id", "pad_token_id"})
+      EXPECT_TRUE(config.find(key)->is_null()) << key;
+  }
 }
 
 TEST(GptExport, what_is_written_reads_back_as_the_same_shape) {

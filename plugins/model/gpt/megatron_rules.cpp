@@ -2,6 +2,10 @@
 // C head size, H query heads, G key/value heads.
 #include "megatron_rules.h"
 
+#include <cmath>
+
+#include "hf_rope.h"
+
 namespace drivetrain::gpt {
 namespace {
 
@@ -61,7 +65,24 @@ WeightRules megatron_rules(const Shape& s) {
     list.rules.tied = {{"output_layer.weight", "embedding.word.weight"}};
   else
     list.layer("head", {list.vocabulary("output_layer")}, false);
+  list.rules.config = megatron_facts(s);
   return list.rules;
+}
+
+Value megatron_facts(const Shape& s) {
+  Value facts = Value::object();
+  const auto number = [](int64_t size) { return Value(size); };
+  facts.set("num_layers", number(s.layers)), facts.set("hidden_size", number(s.hidden));
+  facts.set("ffn_hidden_size", number(s.ffn)), facts.set("num_attention_heads", number(s.heads));
+  facts.set("num_query_groups", number(s.groups)), facts.set("kv_channels", number(s.head_dim));
+  facts.set("normalization", s.rms ? "RMSNorm" : "LayerNorm"), facts.set("norm_epsilon", s.norm_epsilon);
+  facts.set("activation", s.activation);  // ours are named as Megatron's options and functions
+  facts.set("softmax_scale", 1 / std::sqrt(static_cast<double>(s.head_dim)));
+  facts.set("position_embedding_type", s.rotary ? "rope" : "learned_absolute");
+  if (s.rotary) facts.set("rotary_base", s.scaling.base), facts.set("rope_scaling", scaling_value(s.scaling));
+  facts.set("add_bias_linear", s.bias), facts.set("add_qkv_bias", s.qkv_bias);
+  facts.set("untie_embeddings_and_output_weights", !s.tied);
+  return facts;
 }
 
 }  // namespace drivetrain::gpt

@@ -9,5 +9,7 @@
 namespace drivetrain::gpt {
 
 WeightRules megatron_rules(const Shape& shape);
+// What a checkpoint of such a model says of it, as checkpoint_format/megatron reads it: WeightRules::config.
+Value megatron_facts(const Shape& shape);
 
 }  // namespace drivetrain::gpt

@@ -2,6 +2,8 @@
 
 #include <drivetrain/error.h>
 
+#include "hf_rope.h"
+
 namespace drivetrain::gpt {
 namespace {
 
@@ -72,6 +74,19 @@ int64_t default_ffn(int64_t hidden, bool gated) {
   return ffn;
 }
 
+// Null: as it is.
+void read_scaling_option(const Options& o, Shape& s) {
+  if (o.rope_scaling.is_null()) return;
+  if (!s.rotary)
+    throw fail(ErrorCode::config,
+               "model/gpt: rope_scaling is set, but position_embedding_type is learned; set it to rope");
+  const double base = s.scaling.base;
+  s.scaling = read_scaling(o.rope_scaling, s.scaling, s.positions, "rope_scaling");
+  if (s.scaling.base != base)
+    throw fail(ErrorCode::config, "model/gpt: rope_scaling has rope_theta ", s.scaling.base, ", and rotary_base is ",
+               base, "; leave rope_theta out");
+}
+
 template <class T>
 std::string shown(const T& value) {
   return Value(value).to_json();
@@ -90,8 +105,8 @@ TableBuilder<Options> option_table() {
   return table<O>()
       .field(
           "from", &O::from,
-          "folder of the initial weights: a Hugging Face folder (GPT-2, Llama, Qwen2), which gives the shape too, or "
-          "a checkpoint of this or another program")
+          "folder of the initial weights: a Hugging Face folder (GPT-2, Llama, Mistral, Qwen2), which gives the shape "
+          "too, or a checkpoint of this or another program")
       .path()
       .field("num_layers", &O::num_layers, "blocks")
       .alias("n_layer")
@@ -134,6 +149,9 @@ TableBuilder<Options> option_table() {
       .field("rotary_base", &O::rotary_base, "slowest wavelength of rope; default: 10000")
       .alias("rope_theta")
       .range(1, 1e12)
+      .field("rope_scaling", &O::rope_scaling,
+             "how rope is stretched, as config.json has it: {rope_type: llama3, factor, low_freq_factor, "
+             "high_freq_factor, original_max_position_embeddings}; default: not")
       .field("add_bias", &O::add_bias, "biases in all linear layers; default: true")
       .field("add_qkv_bias", &O::add_qkv_bias,
              "a bias in the q, k, v layer even without add_bias (Qwen2); default: false")
@@ -193,6 +211,7 @@ Shape shape_from_options(const Options& o) {
     throw fail(ErrorCode::config,
                "model/gpt: rotary_base is set, but position_embedding_type is learned; set it to rope");
   s.scaling.base = o.rotary_base.value_or(s.scaling.base);
+  read_scaling_option(o, s);
   s.bias = o.add_bias.value_or(true);
   s.qkv_bias = o.add_qkv_bias.value_or(false);
   s.tied = !o.untie_embeddings_and_output_weights.value_or(false);
@@ -222,6 +241,11 @@ Shape shape_from_folder(const Options& o, const Shape& folder, const std::string
     compare(wrong, "rotary_base", o.rotary_base, folder.scaling.base);
   else if (o.rotary_base)
     wrong.add("rotary_base is set in the options, the folder has learned positions");
+  Shape stretched = folder;
+  read_scaling_option(o, stretched);
+  if (!(scaling_value(stretched.scaling) == scaling_value(folder.scaling)))
+    wrong.add("rope_scaling is ", o.rope_scaling.to_json(), " in the options, ",
+              scaling_value(folder.scaling).to_json(), " in the folder");
   compare(wrong, "add_bias", o.add_bias, folder.bias);
   compare(wrong, "add_qkv_bias", o.add_qkv_bias, folder.qkv_bias);
   compare(wrong, "untie_embeddings_and_output_weights", o.untie_embeddings_and_output_weights, !folder.tied);
@@ -244,6 +268,7 @@ void fill_in(Options& o, const Shape& s) {
   fill(o.normalization, s.rms ? "rmsnorm" : "layernorm"), fill(o.norm_epsilon, s.norm_epsilon);
   fill(o.activation, s.activation), fill(o.position_embedding_type, s.rotary ? "rope" : "learned");
   if (s.rotary) fill(o.rotary_base, s.scaling.base);
+  if (s.rotary && o.rope_scaling.is_null()) o.rope_scaling = scaling_value(s.scaling);
   fill(o.add_bias, s.bias), fill(o.add_qkv_bias, s.qkv_bias), fill(o.untie_embeddings_and_output_weights, !s.tied);
   fill(o.init_method_std, s.init_std), fill(o.attention_dropout, s.attention_dropout);
   // A folder may have two rates where we have one option: then they stay the folder's.

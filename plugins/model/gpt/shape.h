@@ -40,6 +40,7 @@ struct Options {
   std::optional<int64_t> vocab_size, max_position_embeddings;
   std::optional<std::string> normalization, activation, position_embedding_type;
   std::optional<double> norm_epsilon, rotary_base, init_method_std, hidden_dropout, attention_dropout;
+  Value rope_scaling;
   std::optional<bool> add_bias, add_qkv_bias, untie_embeddings_and_output_weights;
 };
 TableBuilder<Options> option_table();

@@ -8,8 +8,9 @@
 //
 // Facts. Checkpoint::facts has "format" (a text for people), "naming" (the argument of Model::weight_rules), "step"
 // (finished steps) where it is known, and, where there is an optimizer's state, "updates" (steps that were not
-// skipped); "loss_scaler" (scale, tolerance, steps, last_overflow) where there was one; "notes", a list of texts that a
-// user should see. Everything else is for people.
+// skipped); "model", an object: what the checkpoint says of its model beside the tensors, under the names that the
+// naming has for it (WeightRules::config); "loss_scaler" (scale, tolerance, steps, last_overflow) where there was one;
+// "notes", a list of texts that a user should see. Everything else is for people.
 //
 // Thread: main, unless Checkpoint says otherwise. Errors: Error(config) for a folder that is none of the format,
 // Error(checkpoint) for one that is damaged, incomplete or holds what the format cannot read, naming the file;
@@ -43,7 +44,8 @@ class DRIVETRAIN_API CheckpointFormat : public Plugin {
   virtual bool writes() const { return false; }
   // Writes `state`, which has names and facts as described above, into an empty folder; nobody reads the folder before
   // the call has returned. Beside those facts it has, where there is an optimizer's state and they are known,
-  // "optimizer_type", "optimizer_options" and "lr", the rate of the next step. Keeps at most one tensor in memory.
+  // "optimizer_type", "optimizer_options" and "lr", the rate of the next step; and "tied", an object: further names of
+  // weights that the other program has, and the name of the weight that each is. Keeps at most one tensor in memory.
   virtual void write(const std::string& folder, const Checkpoint& state) const;
 };
 

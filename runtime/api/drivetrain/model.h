@@ -38,7 +38,9 @@ struct WeightRules {
   // Foreign tensors that may be absent and must otherwise equal one of our parameters (a tied output layer):
   // foreign name -> our parameter.
   std::vector<std::pair<std::string, std::string>> tied;
-  Value config;  // the folder's config.json, for export
+  // "hf": the folder's config.json, for export. Else: what a checkpoint of this model says of it, as a format reads it
+  // (the fact "model", checkpoint_format.h); the two are compared before weights are read. Null: nothing.
+  Value config;
 };
 
 class DRIVETRAIN_API Model : public Plugin {

@@ -1,0 +1,288 @@
+// The table of keys of config.json is what the reader does: every key is changed once, every pair of spellings is made
+// to differ once, and README.md shows the table.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <fstream>
+#include <iterator>
+#include <map>
+
+#include <drivetrain/toolkit/text.h>
+
+#include "hf_keys.h"
+#include "test_hf_configs.h"
+#include "test_model.h"
+
+namespace drivetrain::test {
+namespace {
+
+using gpt::HfKey;
+using gpt::Use;
+
+constexpr Family kFamilies[] = {Family::gpt2, Family::llama, Family::mistral, Family::qwen2};
+
+Value parsed(const std::string& json) { return parse_json(json, "test"); }
+
+void put(Value& config, const std::string& json) {
+  const Value more = parsed(json);
+  for (const Value::Member& member : more.members()) config.set(member.key, member.value);
+}
+
+// All that a file decides.
+std::string model_of(const Value& config) {
+  const gpt::FolderConfig f = gpt::parse_config(config, "F/config.json");
+  return concat(gpt::write_config(f.family, f.shape, Value()).to_json(), f.dtype);
+}
+
+// Another value than the one that is there, or with others that it needs in order to count.
+Value changed(const Value& config, Family family, const std::string& key) {
+  const std::map<std::string, const char*> special = {
+      {"rope_parameters", R"({"rope_parameters": {"rope_theta": 5e5}, "rope_theta": null})"},
+      {"rope_scaling", R"({"rope_parameters": null, "rope_scaling": {"rope_type": "llama3", "factor": 8.0,
+         "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 64}})"},
+      {"rope_theta", R"({"rope_parameters": null, "rope_theta": 5e5})"},
+      {"partial_rotary_factor", R"({"partial_rotary_factor": 0.5})"},
+      {"pruned_heads", R"({"pruned_heads": {"0": [1]}})"},
+      {"layer_types", R"({"layer_types": ["chunked_attention"]})"},
+      {"is_encoder_decoder", R"({"is_encoder_decoder": true})"},
+      {"add_cross_attention", R"({"add_cross_attention": true})"},
+      {"quantization_config", R"({"quantization_config": {"bits": 4}})"},
+      {"head_dim", R"({"head_dim": 20})"},
+      {"sliding_window", R"({"sliding_window": 16, "use_sliding_window": true})"},
+      {"max_window_layers", R"({"max_window_layers": 1, "use_sliding_window": true})"},
+      {"model_type", R"({"model_type": "bloom"})"},
+      {"dtype", R"({"dtype": "float16", "torch_dtype": null})"},
+      {"torch_dtype", R"({"torch_dtype": "float16", "dtype": null})"}};
+  Value other = config;
+  if (const auto found = special.find(key); found != special.end()) {
+    put(other, found->second);
+    if (family != Family::qwen2) other.erase("use_sliding_window");
+    return other;
+  }
+  // Other spellings would contradict it.
+  for (const HfKey& row : gpt::hf_keys())
+    if (row.use == Use::honoured && std::find(row.names.begin(), row.names.end(), key) != row.names.end())
+      for (const std::string& name : row.names)
+        if (name != key) other.set(name, Value());
+  const Value* const there = config.find(key);
+  if (!there || there->is_null())
+    other.set(key, 7);
+  else if (there->is_bool())
+    other.set(key, !there->as_bool());
+  else if (there->is_int())
+    other.set(key, 2 * there->as_int());
+  else if (there->is_number())
+    other.set(key, there->as_double() / 2);
+  else
+    other.set(key, "other");
+  return other;
+}
+
+bool is_of(const HfKey& row, Family family) {
+  return std::string(row.families).find(gpt::letter(family)) != std::string::npos;
+}
+
+template <class Check>
+void each_row(const Check& check) {
+  for (const Family family : kFamilies)
+    for (const HfKey& row : gpt::hf_keys())
+      if (is_of(row, family)) check(family, parsed(whole_config(family)), row);
+}
+
+TEST(GptHfKeys, a_changed_key_changes_the_model_or_is_refused_and_others_change_nothing) {
+  each_row([](Family family, const Value& config, const HfKey& row) {
+    for (const std::string& key : row.names) {
+      SCOPED_TRACE(concat(gpt::model_type(family), ": ", key));
+      const Value other = changed(config, family, key);
+      std::string now;
+      const std::string refusal = error_of([&] { now = model_of(other); });
+      if (row.use == Use::no_effect) {
+        EXPECT_EQ(refusal, "");
+        EXPECT_EQ(now, model_of(config));
+      } else if (row.use == Use::refused) {
+        EXPECT_NE(refusal.find(key == "max_window_layers" || key == "sliding_window" ? "sliding_window" : key),
+                  std::string::npos)
+            << refusal;
+      } else {
+        EXPECT_TRUE(!refusal.empty() || now != model_of(config)) << "nothing changed";
+      }
+    }
+  });
+}
+
+TEST(GptHfKeys, two_spellings_are_equal_or_refused) {
+  size_t pairs = 0;
+  each_row([&](Family family, Value config, const HfKey& row) {
+    if (row.use != Use::honoured || row.names.size() < 2 || row.names.front() == "rope_parameters") return;
+    const Value* said = nullptr;
+    for (const std::string& name : row.names)
+      if (const Value* found = config.find(name); found && !found->is_null()) said = found;
+    ASSERT_NE(said, nullptr) << row.names.front();
+    const Value plain = *said;
+    for (const std::string& first : row.names)
+      for (const std::string& second : row.names) {
+        if (first == second) continue;
+        SCOPED_TRACE(concat(gpt::model_type(family), ": ", first, " and ", second));
+        Value both = config;
+        for (const std::string& name : row.names) both.set(name, Value());
+        both.set(first, plain);
+        const std::string alone = model_of(both);
+        both.set(second, plain);
+        EXPECT_EQ(model_of(both), alone);
+        both.set(second, plain.is_string() ? Value("float64") : Value(plain.as_int() + 1));
+        const std::string refusal = error_of([&] { model_of(both); });
+        for (const std::string& part : {first, second, std::string("two spellings of one fact")})
+          EXPECT_NE(refusal.find(part), std::string::npos) << refusal;
+        ++pairs;
+      }
+  });
+  EXPECT_EQ(pairs, 20u);
+}
+
+TEST(GptHfKeys, both_spellings_of_rope_may_be_there_if_they_agree) {
+  const std::string llama3 = R"("factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 64)";
+  const auto with = [](const std::string& rope) {
+    Value config = parsed(whole_config(Family::llama));
+    for (const char* key : {"rope_theta", "rope_scaling", "rope_parameters", "partial_rotary_factor"})
+      config.erase(key);
+    put(config, "{" + rope + "}");
+    return config;
+  };
+  const std::string fresh = R"("rope_parameters": {"rope_type": "llama3", "rope_theta": 5e5, )" + llama3 + "}";
+  const std::string wanted = model_of(with(fresh));
+  for (const std::string& old : {
+           R"("rope_theta": 500000, "rope_scaling": {"rope_type": "llama3", )" + llama3 + "}",
+           R"("rope_theta": 5e5, "rope_scaling": {"type": "llama3", "rope_type": "llama3", )" + llama3 + "}",
+           R"("rope_scaling": {"type": "llama3", "rope_theta": 5e5, )" + llama3 + "}",
+       }) {
+    EXPECT_EQ(model_of(with(old)), wanted) << old;
+    EXPECT_EQ(model_of(with(fresh + ", " + old)), wanted) << old;
+  }
+  for (const std::string& other : {
+           std::string(R"("rope_theta": 10000)"),
+           std::string(R"("rope_scaling": {"rope_type": "default"})"),
+           R"("rope_scaling": {"type": "default", "rope_type": "llama3", )" + llama3 + "}",
+           R"("rope_scaling": {"rope_type": "llama3", "rope_theta": 1e4, )" + llama3 + "}",
+           std::string(R"("rope_scaling": {"rope_type": "llama3", "factor": 32.0, "low_freq_factor": 1.0,
+              "high_freq_factor": 4.0, "original_max_position_embeddings": 64})"),
+       }) {
+    const std::string refusal = error_of([&] { model_of(with(fresh + ", " + other)); });
+    EXPECT_NE(refusal.find("which differ"), std::string::npos) << other << "\n" << refusal;
+  }
+  for (const char* unknown : {R"("rope_parameters": {"rope_type": "llama3", "attention_factor": 2.0, )",
+                              R"("rope_parameters": {"rope_type": "default", "beta_fast": 32, )"}) {
+    const std::string refusal = error_of([&] { model_of(with(unknown + llama3 + "}")); });
+    EXPECT_NE(refusal.find("is not known for rope_type"), std::string::npos) << refusal;
+  }
+}
+
+TEST(GptHfKeys, what_nobody_knows_is_named_with_the_key_that_may_be_meant) {
+  const auto unknown = [](Family family, const std::string& key) {
+    Value config = parsed(whole_config(family));
+    config.set(key, 1);
+    config.erase("rms_norm_eps");
+    return gpt::parse_config(config, "F").unknown;
+  };
+  for (const Family family : kFamilies)
+    EXPECT_TRUE(gpt::parse_config(parsed(whole_config(family)), "F").unknown.empty());
+  const auto misspelt = unknown(Family::llama, "rms_norm_epss");
+  ASSERT_EQ(misspelt.size(), 1u);
+  EXPECT_EQ(misspelt[0].first, "rms_norm_epss");
+  EXPECT_EQ(misspelt[0].second, "it is no key of llama; is \"rms_norm_eps\" meant?");
+  EXPECT_EQ(unknown(Family::qwen2, "logit_softcap")[0].second, "it is no key of qwen2");
+  EXPECT_EQ(unknown(Family::gpt2, "rotary_pct").size(), 1u);
+  EXPECT_TRUE(unknown(Family::mistral, "_name_or_path").empty());
+}
+
+TEST(GptHfKeys, an_unknown_dtype_is_refused_by_name) {
+  for (const char* key : {"dtype", "torch_dtype"}) {
+    Value config = parsed(whole_config(Family::qwen2));
+    config.erase("torch_dtype");
+    config.set(key, "float30");
+    const std::string refusal = error_of([&] { gpt::parse_config(config, "F/config.json"); });
+    for (const char* part : {"F/config.json", key, "float30", "bfloat16"})
+      EXPECT_NE(refusal.find(part), std::string::npos) << refusal;
+    config.set(key, "torch.float16");
+    EXPECT_EQ(gpt::parse_config(config, "F").dtype, "float16");
+  }
+}
+
+// transformers fills in what a file does not say by the class of the family.
+TEST(GptHfKeys, absent_keys_mean_what_the_family_s_class_says) {
+  const auto groups = [](Family family, const char* more) {
+    Value config = parsed(whole_config(family));
+    config.set("num_attention_heads", 32), config.set("head_dim", 4);
+    config.erase("num_key_value_heads");
+    put(config, more);
+    return gpt::parse_config(config, "F").shape.groups;
+  };
+  const char* const null = R"({"num_key_value_heads": null})";
+  EXPECT_EQ(groups(Family::llama, "{}"), 32);
+  EXPECT_EQ(groups(Family::mistral, "{}"), 8);
+  EXPECT_EQ(groups(Family::mistral, null), 32);
+  EXPECT_EQ(groups(Family::qwen2, "{}"), 32);
+  EXPECT_EQ(groups(Family::qwen2, null), 32);
+}
+
+TEST(GptHfKeys, a_mistral_without_a_window_is_a_llama) {
+  const auto shape_of = [](const char* more) {
+    Value config = parsed(whole_config(Family::mistral));
+    config.erase("sliding_window");
+    put(config, more);
+    return gpt::parse_config(config, "F/config.json");
+  };
+  const auto mistral = shape_of(R"({"sliding_window": null})");
+  Value named = mistral.config;
+  named.set("model_type", "llama");
+  const auto llama = gpt::parse_config(named, "F");
+  EXPECT_EQ(gpt::write_config(Family::llama, mistral.shape, Value()),
+            gpt::write_config(Family::llama, llama.shape, Value()));
+  EXPECT_EQ(gpt::weight_rules(mistral.family, mistral.shape).rules.size(),
+            gpt::weight_rules(llama.family, llama.shape).rules.size());
+  EXPECT_NO_THROW(shape_of(R"({"sliding_window": 128})")) << "no position is beyond it";
+  EXPECT_NO_THROW(shape_of("{}")) << "4096, and there are 128 positions";
+  for (const char* cut : {R"({"sliding_window": 127})", R"({"max_position_embeddings": 8192})"}) {
+    const std::string refusal = error_of([&] { shape_of(cut); });
+    EXPECT_NE(refusal.find("sliding_window"), std::string::npos) << refusal;
+  }
+  const Value written = gpt::write_config(mistral.family, mistral.shape, mistral.config);
+  EXPECT_EQ(written.find("model_type")->as_string(), "mistral");
+  EXPECT_EQ(written.find("architectures")->items().front().as_string(), "MistralForCausalLM");
+  EXPECT_TRUE(written.find("sliding_window")->is_null());
+}
+
+std::string listed(const std::vector<std::string>& names) {
+  std::string text;
+  for (const std::string& name : names) text += concat(text.empty() ? "`" : ", `", name, "`");
+  return text;
+}
+
+std::string row_of(const HfKey& row) {
+  const std::map<char, const char*> families = {{'g', "GPT-2"}, {'l', "Llama"}, {'m', "Mistral"}, {'q', "Qwen2"}};
+  std::vector<std::string> of;
+  for (const char* c = row.families; *c; ++c) of.push_back(families.at(*c));
+  const char* const uses[] = {"honoured", "refused", "no effect"};
+  const std::string plain = row.plain;
+  std::string detail;
+  if (row.use == Use::honoured && plain.empty()) detail = "has to be there";
+  if (row.use == Use::honoured && !plain.empty() && plain != "derived") detail = concat("absent: `", plain, "`");
+  if (row.use == Use::refused && !plain.empty()) detail = concat("but `", plain.substr(1, plain.size() - 2), "`");
+  if (detail == "but ``") detail.clear();
+  const std::string why = row.why;
+  if (!why.empty()) detail += (detail.empty() ? "" : "; ") + why;
+  return concat("| ", listed(row.names), " | ", of.size() == 4 ? "all" : join(of), " | ",
+                uses[static_cast<int>(row.use)], " | ", detail, " |");
+}
+
+TEST(GptHfKeys, the_readme_shows_the_table) {
+  std::ifstream file(std::string(DRIVETRAIN_GOLDEN_DIR) + "/../../../plugins/model/gpt/README.md");
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  std::string missing;
+  for (const HfKey& row : gpt::hf_keys())
+    if (const std::string line = row_of(row); text.find(line + "\n") == std::string::npos) missing += line + "\n";
+  EXPECT_EQ(missing, "") << "README.md has to have these rows";
+}
+
+}  // namespace
+}  // namespace drivetrain::test
