@@ -101,6 +101,7 @@ TEST(JsonLine, what_is_used_has_one_meaning) {
   EXPECT_THROW(used_text(*line.find("s"), "s", "it"), Error);
   EXPECT_EQ(used_text(parse_json_line(R"("퟿")"), "s", "it"), "\xed\x9f\xbf")
       << "the last character before surrogates";
+  EXPECT_EQ(used_text(parse_json_line("\"\xed\xa0\x80\""), "s", "it"), "\xed\xa0\x80") << "bytes, not an escape";
 }
 
 }  // namespace

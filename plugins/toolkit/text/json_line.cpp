@@ -53,7 +53,7 @@ class JsonLine {
       case '[':
         return array(depth);
       case '"':
-        return Value(string());
+        return text();
       default:
         return word_or_number();
     }
@@ -86,6 +86,14 @@ class JsonLine {
       if (take("]")) return Value(std::move(items));
       if (!take(",")) throw wrong("a comma or ] is wanted");
     }
+  }
+
+  // Where it has half of a surrogate pair, it has the place of it.
+  Value text() {
+    half_ = 0;
+    Value value(string());
+    value.where.column = half_;
+    return value;
   }
 
   Value word_or_number() {
@@ -152,7 +160,9 @@ class JsonLine {
     const char letter = here();
     if (letter == 'u') {
       ++at_;
-      return append_utf8(unit(), out);
+      const uint32_t code = unit();
+      if (code >= 0xD800 && code <= 0xDFFF) half_ = static_cast<int>(at_);
+      return append_utf8(code, out);
     }
     const size_t which = letter ? letters.find(letter) : std::string_view::npos;
     if (which == std::string_view::npos) throw wrong("no such escape");
@@ -188,14 +198,8 @@ class JsonLine {
 
   const std::string_view text_;
   size_t at_ = 0;
+  int half_ = 0;  // of the text at hand: the column of half a surrogate pair; 0: there is none
 };
-
-// Of the three bytes of half a surrogate pair.
-bool has_lone_half(std::string_view text) {
-  for (size_t at = 0; (at = text.find('\xED', at)) != std::string_view::npos; ++at)
-    if (at + 1 < text.size() && static_cast<unsigned char>(text[at + 1]) >= 0xA0) return true;
-  return false;
-}
 
 }  // namespace
 
@@ -224,7 +228,7 @@ const Value* used_member_at(const Value& object, const std::string& path, const 
 
 const std::string& used_text(const Value& text, const std::string& key, const std::string& of) {
   const std::string& bytes = text.as_string();
-  if (has_lone_half(bytes))
+  if (text.where.column > 0)
     throw fail(ErrorCode::io, "\"", key, "\" of ", of,
                " has half of a surrogate pair, which is no character: an escape from ", "\\ud800 to \\udfff alone");
   return bytes;

@@ -1,8 +1,8 @@
 // One line of a file of JSON lines, as Python's json module reads it. A line may hold anything beside the keys that are
 // in use, and what is not used is no error. So NaN and Infinity are numbers; a number that is too large for its type is
-// the nearest double; a key may stand twice in an object, which then has two members; half of a surrogate pair is three
-// bytes that are no UTF-8; a byte-order mark in front of the line is passed over. Whoever uses a value asks for it by
-// the functions below, which refuse what has no one meaning. Any thread.
+// the nearest double; a key may stand twice in an object, which then has two members; half of a surrogate pair is bytes
+// that are no UTF-8, and the text then has its column (Value::where); a byte-order mark in front of the line is passed
+// over. Whoever uses a value asks for it by the functions below, which refuse what has no one meaning. Any thread.
 #pragma once
 
 #include <string>
