@@ -18,17 +18,6 @@ bool is_file(const fs::path& path) {
   return fs::is_regular_file(path, unknown);
 }
 
-bool names_plugin(const Value* section) { return section && (section->is_object() || section->is_string()); }
-
-// The first key "tokenizer" of sections within sections: a dataset may have another one as its source.
-const Value* tokenizer_within(const Value& section) {
-  if (!section.is_object()) return nullptr;
-  if (const Value* own = section.find("tokenizer"); names_plugin(own)) return own;
-  for (const Value::Member& member : section.members())
-    if (const Value* found = tokenizer_within(member.value)) return found;
-  return nullptr;
-}
-
 // A number, a list of numbers, or nothing.
 template <class Take>
 void each_id(const Value* ids, const Take& take) {
@@ -73,12 +62,6 @@ std::string valid(const std::string& text) {
 Value run_config(const std::string& folder) {
   const fs::path path = fs::path(folder) / "resolved.json";
   return is_file(path) ? read_json_file(path) : Value();
-}
-
-const Value* tokenizer_section(const Value& config) {
-  if (const Value* own = config.find("tokenizer"); names_plugin(own)) return own;
-  const Value* const dataset = config.find("dataset");
-  return dataset ? tokenizer_within(*dataset) : nullptr;
 }
 
 TextEnds text_ends(const std::string& folder, const OpenedTokenizer& tokenizer) {

@@ -14,10 +14,6 @@ namespace drivetrain {
 // A run's configuration, of its resolved.json; null for a folder that is no run's.
 Value run_config(const std::string& folder);
 
-// The section of the tokenizer that a run's texts went through: "tokenizer", else the one that its dataset names,
-// however deep. Null if there is none.
-const Value* tokenizer_section(const Value& config);
-
 // The tokenizer that --tokenizer names (`named`), else the one that the run's resolved.json records, else what the
 // model's folder holds; nothing if there is none of these. Error(config) if it does not fit a model of `vocab_size`
 // ids.

@@ -24,7 +24,24 @@ void check_id(const std::optional<int32_t>& id, const char* what, const OpenedTo
                opened.facts.vocab_size, " ids");
 }
 
+bool names_plugin(const Value* section) { return section && (section->is_object() || section->is_string()); }
+
+// The first key "tokenizer" of sections within sections: a dataset may have another one as its source.
+const Value* tokenizer_within(const Value& section) {
+  if (!section.is_object()) return nullptr;
+  if (const Value* own = section.find("tokenizer"); names_plugin(own)) return own;
+  for (const Value::Member& member : section.members())
+    if (const Value* found = tokenizer_within(member.value)) return found;
+  return nullptr;
+}
+
 }  // namespace
+
+const Value* tokenizer_section(const Value& config) {
+  if (const Value* own = config.find("tokenizer"); names_plugin(own)) return own;
+  const Value* const dataset = config.find("dataset");
+  return dataset ? tokenizer_within(*dataset) : nullptr;
+}
 
 std::vector<TokenizerReaders::Recognized> TokenizerReaders::who_recognizes(const std::string& place) const {
   std::vector<Recognized> list;

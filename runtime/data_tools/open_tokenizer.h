@@ -42,6 +42,9 @@ class DRIVETRAIN_INTERNAL TokenizerReaders {
   const Services& services_;
 };
 
+// The section of the tokenizer that a run's texts went through: "tokenizer", else the one that its dataset names,
+// however deep. Null if there is none.
+DRIVETRAIN_INTERNAL const Value* tokenizer_section(const Value& config);
 // The id that separates documents: of `token` as the tokenizer spells it, or, if that is empty, its own. Error(config).
 DRIVETRAIN_INTERNAL int32_t end_of_document(const OpenedTokenizer& opened, const std::string& token);
 // Plugin, files and their digests, for comparing one preparation with the next.

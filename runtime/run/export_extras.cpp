@@ -24,16 +24,6 @@ bool is_file(const fs::path& path) {
   return fs::is_regular_file(path, unknown);
 }
 
-bool names_plugin(const Value* section) { return section && (section->is_object() || section->is_string()); }
-
-const Value* tokenizer_within(const Value& section) {
-  if (!section.is_object()) return nullptr;
-  if (const Value* own = section.find("tokenizer"); names_plugin(own)) return own;
-  for (const Value::Member& member : section.members())
-    if (const Value* found = tokenizer_within(member.value)) return found;
-  return nullptr;
-}
-
 // The files of a tokenizer, and what lies beside them for it: a chat template, for example. By name in the new folder.
 std::vector<std::string> files_of(const std::vector<std::string>& read, const std::string& folder) {
   std::set<fs::path> folders, names;
@@ -56,7 +46,7 @@ class Extras {
   }
 
   HfExtras make() {
-    const Value* const section = tokenizer_of_config(source_.config);
+    const Value* const section = tokenizer_section(source_.config);
     std::optional<OpenedTokenizer> own;
     if (section) own = tried<OpenedTokenizer>([&] { return readers_.open_section(*section, "the configuration"); });
     const bool others = own && !is_origins(*own);
@@ -140,12 +130,6 @@ class Extras {
 };
 
 }  // namespace
-
-const Value* tokenizer_of_config(const Value& config) {
-  if (const Value* own = config.find("tokenizer"); names_plugin(own)) return own;
-  const Value* const dataset = config.find("dataset");
-  return dataset ? tokenizer_within(*dataset) : nullptr;
-}
 
 HfExtras export_extras(WeightRules& rules, const ExportSource& source, const TokenizerReaders& readers, Log& log) {
   return Extras(rules, source, readers, log).make();

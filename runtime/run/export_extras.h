@@ -19,10 +19,6 @@ struct ExportSource {
   std::vector<int32_t> end_tokens;  // DatasetFacts
 };
 
-// The section of the tokenizer that a run's texts went through: "tokenizer", else the one that its dataset names,
-// however deep. Null if there is none.
-DRIVETRAIN_INTERNAL const Value* tokenizer_of_config(const Value& config);
-
 // Tokens and dtype of rules.config become what they are in the new folder. Warnings of what cannot be told go to `log`:
 // a run that is over shall have its weights.
 DRIVETRAIN_INTERNAL HfExtras export_extras(WeightRules& rules, const ExportSource& source,
