@@ -88,7 +88,7 @@ TEST_F(ExportExtras, the_type_is_the_asked_one_else_the_origin_s) {
 TEST(TokenizerOfConfig, is_the_run_s_or_that_of_its_dataset_however_deep) {
   const auto found = [](const char* config) {
     const Value parsed = parse_json(config, "test");
-    const Value* const section = tokenizer_of_config(parsed);
+    const Value* const section = tokenizer_section(parsed);
     return section ? section->to_json() : "none";
   };
   EXPECT_EQ(found(R"({"tokenizer": "bytes", "dataset": {"params": {"tokenizer": "bpe"}}})"), "\"bytes\"");
