@@ -55,7 +55,8 @@ void check_host_memory(const RunPlan& plan, Log& log) {
              " in all");
   const std::string remedy = "; `train --plan` shows what needs how much";
   if (needs > has)
-    throw fail(ErrorCode::out_of_memory, "parameters, gradients and the optimizer's state of this rank need ",
+    throw fail(ErrorCode::out_of_memory,
+               "out of memory before the run began: parameters, gradients and the optimizer's state of this rank need ",
                gigabytes(needs), there, "\n   use a smaller model, or share it out over more hosts", remedy);
   // An estimate: the run may fit. Without memory the kernel ends a process, which can say nothing then.
   if (all > has)

@@ -52,7 +52,7 @@ class Requeued(SlurmTest):
         """Opens a gate if the job stands there and may not have heard of it yet: it ends with a step."""
         if self.state(job)["Restarts"] == "1":
             return True
-        if self.state(job)["PreemptTime"] != "None" and self.steps("run") + 1 >= closed[0]:
+        if self.state(job).get("PreemptTime", "None") != "None" and self.steps("run") + 1 >= closed[0]:
             (self.gates / str(closed.pop(0))).unlink()
             let_pass(0.2)  # Waits: it may hear of it now
         return False

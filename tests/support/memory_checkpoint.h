@@ -75,6 +75,11 @@ struct RunPart {
   MemoryCheckpoint end;
 };
 
+// -1 where the step has none: no label of it counts.
+inline double figure(const Value& data, const char* name) {
+  return data.find(name)->is_null() ? -1 : data.find(name)->as_double();
+}
+
 // Trains `config` on `ranks` ranks from `from`, or from the beginning, up to step `last`; 0: no step at all.
 inline RunPart run_part(const Value& config, int ranks, const Checkpoint* from, int64_t last) {
   const auto store = make_local_store();
@@ -95,7 +100,7 @@ inline RunPart run_part(const Value& config, int ranks, const Checkpoint* from, 
     build_run(*run);
     std::atomic<int> stop = 0;
     const auto publish = [&](int64_t step, const Value& data) {
-      if (r == 0) result.figures[step] = {data.find("loss")->as_double(), data.find("grad_norm")->as_double()};
+      if (r == 0) result.figures[step] = {figure(data, "loss"), figure(data, "grad_norm")};
       if (step + 1 >= last) stop = 1;  // all ranks stop after the step that follows
     };
     Trainer trainer(trainer_parts(*run), publish, stop);

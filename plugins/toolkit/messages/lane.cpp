@@ -206,8 +206,13 @@ void Engine::look() {
     for (Lane* lane : lanes_) {
       if (board_->aborted() || !lane->busy()) continue;
       const std::vector<int64_t> before = std::exchange(lane->gone_, {});
-      for (const int64_t rank : lane->pending())
-        if (const std::string why = gone(*lane, rank, before); !why.empty()) board_->raise(why);
+      for (const int64_t rank : lane->pending()) {
+        const std::string why = gone(*lane, rank, before);
+        if (why.empty()) continue;
+        advance_all();  // what it sent before it left has come by now
+        const std::vector<int64_t> still = lane->pending();
+        if (std::find(still.begin(), still.end(), rank) != still.end()) board_->raise(why);
+      }
     }
   } catch (const std::exception& e) {
     board_->raise(e.what());
