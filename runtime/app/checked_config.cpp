@@ -2,11 +2,11 @@
 
 #include "app/plan_training.h"
 #include "app/rank_start.h"
+#include "base/printable.h"
 #include "checks/plugin_call.h"
 #include "config/layers.h"
 #include "config/load.h"
 #include "config/places.h"
-#include "config/printable.h"
 #include "plan/min_world_size.h"
 #include "report/shape_advice.h"
 

@@ -4,12 +4,12 @@
 #include <iostream>
 
 #include "app/commands.h"
+#include "base/printable.h"
 #include "checkpoint_tools/average.h"
 #include "checkpoint_tools/diff.h"
 #include "checkpoint_tools/list.h"
 #include "checkpoint_tools/show.h"
 #include "checkpoint_tools/verify.h"
-#include "config/printable.h"
 
 namespace drivetrain {
 namespace {

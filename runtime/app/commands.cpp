@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <cstdlib>
 
-#include "config/printable.h"
-#include "config/suggest.h"
-#include "device/device_runtime.h"
+#include "base/printable.h"
+#include "base/suggest.h"
+#include "contract/device_runtime.h"
 
 namespace drivetrain {
 namespace {

@@ -3,7 +3,7 @@
 
 #include "app/checked_config.h"
 #include "app/config_commands.h"
-#include "config/printable.h"
+#include "base/printable.h"
 #include "report/facts.h"
 #include "report/plan_text.h"
 

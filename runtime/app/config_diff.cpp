@@ -5,8 +5,8 @@
 
 #include "app/checked_config.h"
 #include "app/config_commands.h"
-#include "config/printable.h"
-#include "config/value_error.h"
+#include "base/printable.h"
+#include "base/value_error.h"
 #include "report/facts.h"
 
 namespace drivetrain {

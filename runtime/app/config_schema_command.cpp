@@ -3,7 +3,7 @@
 
 #include "app/commands.h"
 #include "app/config_commands.h"
-#include "config/printable.h"
+#include "base/printable.h"
 #include "report/config_schema.h"
 
 namespace drivetrain {

@@ -7,11 +7,11 @@
 
 #include "app/commands.h"
 #include "app/plan_training.h"
+#include "base/printable.h"
 #include "checkpoint/convert.h"
 #include "checks/plugin_call.h"
 #include "config/load.h"
 #include "config/places.h"
-#include "config/printable.h"
 #include "memory/cpu_allocator.h"
 #include "plan/min_world_size.h"
 #include "plan/plan_run.h"

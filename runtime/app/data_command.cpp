@@ -6,7 +6,7 @@
 #include <drivetrain/toolkit/text.h>
 
 #include "app/commands.h"
-#include "config/printable.h"
+#include "base/printable.h"
 #include "data_tools/prepare.h"
 #include "data_tools/show.h"
 #include "rendezvous/rendezvous.h"

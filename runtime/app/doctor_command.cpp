@@ -4,8 +4,8 @@
 
 #include "app/checked_config.h"
 #include "app/commands.h"
-#include "config/printable.h"
-#include "device/device_runtime.h"
+#include "base/printable.h"
+#include "contract/device_runtime.h"
 #include "doctor/checks.h"
 
 namespace drivetrain {

@@ -8,8 +8,8 @@
 #include <drivetrain/toolkit/text.h>
 
 #include "app/text_tokens.h"
-#include "config/printable.h"
-#include "config/suggest.h"
+#include "base/printable.h"
+#include "base/suggest.h"
 #include "data_tools/open_tokenizer.h"
 #include "log/log_console.h"
 #include "rendezvous/rendezvous.h"

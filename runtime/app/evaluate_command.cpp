@@ -8,7 +8,7 @@
 #include "app/commands.h"
 #include "app/eval_set.h"
 #include "app/run_folder.h"
-#include "config/printable.h"
+#include "base/printable.h"
 #include "memory/cpu_allocator.h"
 #include "report/text_table.h"
 #include "run/inference.h"

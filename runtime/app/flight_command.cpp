@@ -9,7 +9,7 @@
 
 #include "app/commands.h"
 #include "app/left_records.h"
-#include "config/printable.h"
+#include "base/printable.h"
 #include "flight/culprit.h"
 #include "flight/straggler.h"
 

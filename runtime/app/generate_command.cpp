@@ -10,7 +10,7 @@
 
 #include "app/commands.h"
 #include "app/text_tokens.h"
-#include "config/printable.h"
+#include "base/printable.h"
 #include "memory/cpu_allocator.h"
 #include "rendezvous/rendezvous.h"
 #include "run/inference.h"

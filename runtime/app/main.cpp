@@ -4,8 +4,8 @@
 #include <iostream>
 
 #include "app/commands.h"
+#include "base/printable.h"
 #include "checks/situations.h"
-#include "config/printable.h"
 #include "report/inspect.h"
 
 namespace drivetrain {

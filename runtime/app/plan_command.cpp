@@ -7,7 +7,7 @@
 
 #include "app/checked_config.h"
 #include "app/plan_training.h"
-#include "config/printable.h"
+#include "base/printable.h"
 #include "planner/forecast.h"
 #include "planner/search.h"
 #include "predict/published_report.h"

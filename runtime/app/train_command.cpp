@@ -8,10 +8,10 @@
 #include "app/commands.h"
 #include "app/rank_start.h"
 #include "app/restart_points.h"
+#include "base/printable.h"
 #include "checks/hook_watch.h"
 #include "config/layers.h"
 #include "config/load.h"
-#include "config/printable.h"
 
 namespace drivetrain {
 namespace {

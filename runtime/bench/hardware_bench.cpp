@@ -28,7 +28,7 @@
 #include "bench/memory_rates.h"
 #include "bench/product_fit.h"
 #include "bench/rank_alone.h"
-#include "device/device_runtime.h"
+#include "contract/device_runtime.h"
 #include "predict/hardware.h"
 
 namespace drivetrain {

@@ -10,7 +10,7 @@
 #include <drivetrain/toolkit/text.h>
 
 #include "app/commands.h"
-#include "device/device_runtime.h"
+#include "contract/device_runtime.h"
 #include "device/open_device.h"
 #include "log/log_console.h"
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "bench/bench.h"
-#include "device/device_runtime.h"
+#include "contract/device_runtime.h"
 #include "step/phase_clock.h"
 
 namespace drivetrain {

@@ -11,7 +11,7 @@
 #include "bench/step_config.h"
 #include "bench/step_report.h"
 #include "bench/step_trace.h"
-#include "device/device_runtime.h"
+#include "contract/device_runtime.h"
 #include "observe/memory.h"
 #include "plan/plan_run.h"
 #include "rendezvous/gather_values.h"

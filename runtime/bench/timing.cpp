@@ -4,7 +4,7 @@
 #include <chrono>
 #include <cmath>
 
-#include "device/device_runtime.h"
+#include "contract/device_runtime.h"
 
 namespace drivetrain {
 

@@ -5,12 +5,12 @@
 
 #include <drivetrain/toolkit/text.h>
 
+#include "base/printable.h"
 #include "checkpoint/ancestry.h"
 #include "checkpoint/config_changes.h"
 #include "checkpoint/load_state.h"
 #include "checkpoint/retention.h"
 #include "checks/plugin_call.h"
-#include "config/printable.h"
 #include "rendezvous/gather_values.h"
 #include "run/run_state.h"
 #include "step/named_state.h"

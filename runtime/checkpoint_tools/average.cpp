@@ -13,10 +13,10 @@
 #include <drivetrain/toolkit/dtype_name.h>
 #include <drivetrain/toolkit/text.h>
 
+#include "base/printable.h"
 #include "checkpoint_tools/elements.h"
 #include "checkpoint_tools/new_place.h"
 #include "checkpoint_tools/tool_text.h"
-#include "config/printable.h"
 
 namespace drivetrain {
 namespace {

@@ -2,8 +2,8 @@
 
 #include <drivetrain/toolkit/text.h>
 
+#include "base/printable.h"
 #include "checkpoint_tools/tool_text.h"
-#include "config/printable.h"
 #include "report/text_table.h"
 
 namespace drivetrain {

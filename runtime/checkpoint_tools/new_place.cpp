@@ -2,7 +2,7 @@
 
 #include <filesystem>
 
-#include "config/printable.h"
+#include "base/printable.h"
 #include "state/new_file.h"
 
 namespace drivetrain {

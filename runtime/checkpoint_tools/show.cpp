@@ -8,10 +8,10 @@
 #include <drivetrain/toolkit/dtype_name.h>
 #include <drivetrain/toolkit/text.h>
 
+#include "base/printable.h"
+#include "base/suggest.h"
 #include "checkpoint_tools/elements.h"
 #include "checkpoint_tools/tool_text.h"
-#include "config/printable.h"
-#include "config/suggest.h"
 #include "report/text_table.h"
 
 namespace drivetrain {

@@ -5,8 +5,8 @@
 
 #include <drivetrain/toolkit/text.h>
 
-#include "config/printable.h"
-#include "config/suggest.h"
+#include "base/printable.h"
+#include "base/suggest.h"
 #include "log/log_console.h"
 #include "rendezvous/rendezvous.h"
 

@@ -4,9 +4,9 @@
 
 #include <drivetrain/toolkit/text.h>
 
+#include "base/printable.h"
 #include "checkpoint_tools/list.h"
 #include "checkpoint_tools/tool_text.h"
-#include "config/printable.h"
 
 namespace drivetrain {
 namespace {

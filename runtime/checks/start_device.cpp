@@ -3,7 +3,7 @@
 #include <c10/core/Device.h>
 
 #include "checks/situations.h"
-#include "device/device_runtime.h"
+#include "contract/device_runtime.h"
 #include "device/holders.h"
 #include "device/open_device.h"
 

@@ -4,11 +4,11 @@
 
 #include <drivetrain/toolkit/text.h>
 
+#include "base/printable.h"
+#include "base/suggest.h"
 #include "cli/commands.h"
 #include "cli/help.h"
 #include "cli/read_words.h"
-#include "config/printable.h"
-#include "config/suggest.h"
 
 namespace drivetrain::cli {
 namespace {

@@ -5,9 +5,9 @@
 
 #include <drivetrain/toolkit/text.h>
 
-#include "config/printable.h"
-#include "config/text_values.h"
-#include "config/value_error.h"
+#include "base/printable.h"
+#include "base/text_values.h"
+#include "base/value_error.h"
 
 namespace drivetrain {
 namespace {

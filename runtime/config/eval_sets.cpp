@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cctype>
 
-#include "config/printable.h"
+#include "base/printable.h"
+#include "base/value_error.h"
 #include "config/section_entry.h"
-#include "config/value_error.h"
 
 namespace drivetrain {
 namespace {

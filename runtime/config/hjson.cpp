@@ -4,7 +4,7 @@
 #include <charconv>
 #include <map>
 
-#include "config/printable.h"
+#include "base/printable.h"
 
 namespace drivetrain {
 namespace {

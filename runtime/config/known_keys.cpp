@@ -2,10 +2,10 @@
 
 #include <algorithm>
 
+#include "base/printable.h"
+#include "base/suggest.h"
+#include "base/value_error.h"
 #include "config/auto_switches.h"
-#include "config/printable.h"
-#include "config/suggest.h"
-#include "config/value_error.h"
 
 namespace drivetrain {
 namespace {

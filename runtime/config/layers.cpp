@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "config/json_read.h"
-#include "config/load.h"
-#include "config/printable.h"
+#include "base/piped.h"
+#include "base/printable.h"
+#include "base/value_error.h"
+#include "config/relaxed_json.h"
 #include "config/section_words.h"
-#include "config/value_error.h"
 
 namespace drivetrain {
 namespace {

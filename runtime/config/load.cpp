@@ -2,14 +2,12 @@
 // reached by the same path in both.
 #include "config/load.h"
 
-#include <cstdlib>
-
-#include "config/json_read.h"
+#include "base/json_read.h"
+#include "base/printable.h"
+#include "base/value_error.h"
 #include "config/layers.h"
-#include "config/piped.h"
-#include "config/printable.h"
+#include "config/relaxed_json.h"
 #include "config/section_words.h"
-#include "config/value_error.h"
 
 namespace drivetrain {
 namespace {
@@ -124,13 +122,6 @@ void apply_set(Value& config, const std::string& argument, int number, Problems&
   } catch (const ValueError& e) {
     problems.add(e.where, e.problem);
   }
-}
-
-std::filesystem::path folder_of_document(const std::string& path) {
-  const char* const copy = std::getenv("DRIVETRAIN_CONFIG_COPY");
-  const char* const folder = std::getenv("DRIVETRAIN_CONFIG_FOLDER");
-  if (copy && folder && path == copy) return folder;
-  return is_piped(path) ? std::filesystem::path() : std::filesystem::path(path).parent_path();
 }
 
 Value load_config(const std::string& path, const std::vector<std::string>& sets, Problems& problems,

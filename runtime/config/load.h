@@ -1,7 +1,6 @@
 // A config file and the `--set` arguments of the command line, as one Value. Main thread.
 #pragma once
 
-#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -16,11 +15,6 @@ namespace drivetrain {
 // `below`: files that are read first, as if the first line of `path` extended them (layers.h).
 DRIVETRAIN_INTERNAL Value load_config(const std::string& path, const std::vector<std::string>& sets, Problems& problems,
                                       const std::vector<std::string>& below = {});
-
-// A document that was handed over as an open descriptor or a pipe (`<(tool)`, /dev/stdin) lies in no folder of the
-// user's: empty then, so that its relative paths begin in the current folder. One that `launch --copy` has brought here
-// (DRIVETRAIN_CONFIG_COPY) counts as in the folder that it came from (DRIVETRAIN_CONFIG_FOLDER).
-DRIVETRAIN_INTERNAL std::filesystem::path folder_of_document(const std::string& path);
 
 // One `a.b.c=VALUE`. VALUE is JSON; what does not parse is a string. Missing objects are created, a bare string on the
 // way becomes {"type": ...}, and options below a {type, params} section go into its params whether or not the key says

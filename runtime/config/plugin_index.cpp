@@ -5,8 +5,8 @@
 
 #include <drivetrain/toolkit/text.h>
 
-#include "config/printable.h"
-#include "config/suggest.h"
+#include "base/printable.h"
+#include "base/suggest.h"
 
 namespace drivetrain {
 namespace {

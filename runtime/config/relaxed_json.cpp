@@ -6,14 +6,14 @@
 #include <filesystem>
 #include <optional>
 
+#include "base/input_file.h"
+#include "base/json_cursor.h"
+#include "base/json_read.h"
+#include "base/printable.h"
+#include "base/templates.h"
+#include "base/value_error.h"
 #include "config/foreign_files.h"
 #include "config/hjson.h"
-#include "config/input_file.h"
-#include "config/json_cursor.h"
-#include "config/json_read.h"
-#include "config/printable.h"
-#include "config/templates.h"
-#include "config/value_error.h"
 
 namespace drivetrain {
 namespace {

@@ -5,12 +5,13 @@
 #include <cctype>
 #include <filesystem>
 
+#include "base/piped.h"
+#include "base/printable.h"
+#include "base/suggest.h"
+#include "base/value_error.h"
 #include "config/auto_batch.h"
 #include "config/auto_switches.h"
-#include "config/piped.h"
-#include "config/printable.h"
-#include "config/suggest.h"
-#include "config/value_error.h"
+#include "contract/top_level_keys.h"
 
 namespace drivetrain {
 namespace {
@@ -185,6 +186,8 @@ const OptionTable& run_settings_table() {
   static const OptionTable* const table = new OptionTable(make_run_settings_table());
   return *table;
 }
+
+bool is_top_level_key(const std::string& key) { return run_settings_table().find(key) != nullptr; }
 
 Capture capture_wanted(const RunSettings& settings) {
   if (!settings.capture.is_bool()) return Capture::automatic;

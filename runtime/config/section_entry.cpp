@@ -4,10 +4,10 @@
 
 #include <drivetrain/toolkit/text.h>
 
+#include "base/printable.h"
+#include "base/suggest.h"
+#include "base/value_error.h"
 #include "config/known_keys.h"
-#include "config/printable.h"
-#include "config/suggest.h"
-#include "config/value_error.h"
 
 namespace drivetrain {
 namespace {

@@ -4,9 +4,9 @@
 
 #include <drivetrain/error.h>
 
-#include "config/printable.h"
-#include "config/suggest.h"
-#include "config/value_error.h"
+#include "base/printable.h"
+#include "base/suggest.h"
+#include "base/value_error.h"
 
 namespace drivetrain {
 namespace {

@@ -5,12 +5,12 @@
 #include <algorithm>
 #include <map>
 
+#include "base/printable.h"
+#include "base/suggest.h"
+#include "base/value_error.h"
 #include "config/auto_switches.h"
 #include "config/known_keys.h"
 #include "config/plugin_index.h"
-#include "config/printable.h"
-#include "config/suggest.h"
-#include "config/value_error.h"
 
 namespace drivetrain {
 namespace {

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <set>
 
-#include "config/suggest.h"
-#include "config/value_error.h"
+#include "base/suggest.h"
+#include "base/value_error.h"
 
 namespace drivetrain {
 namespace {

@@ -5,13 +5,13 @@
 
 #include <drivetrain/options.h>
 
-#include "config/load.h"
-#include "config/printable.h"
-#include "config/run_settings.h"
-#include "config/suggest.h"
-#include "config/templates.h"
-#include "config/text_values.h"
-#include "config/value_error.h"
+#include "base/piped.h"
+#include "base/printable.h"
+#include "base/suggest.h"
+#include "base/templates.h"
+#include "base/text_values.h"
+#include "base/value_error.h"
+#include "contract/top_level_keys.h"
 
 namespace drivetrain {
 namespace {
@@ -109,8 +109,7 @@ class SectionReader {
   // Where an unknown key was perhaps meant to stand, else the nearest name here. Aliases are considered and not listed:
   // a list of all of them would only confuse.
   static std::string way_out(const OptionTable& table, const std::string& key, const std::string& path) {
-    if (!path.empty() && run_settings_table().find(key))
-      return concat("\n   \"", key, "\" stands at the top level of the file");
+    if (!path.empty() && is_top_level_key(key)) return concat("\n   \"", key, "\" stands at the top level of the file");
     std::vector<std::string> others;
     for (const OptionField& field : table.fields())
       others.insert(others.end(), field.aliases.begin(), field.aliases.end());

@@ -14,9 +14,9 @@
 
 #include <drivetrain/error.h>
 
-#include "config/input_file.h"
-#include "config/printable.h"
-#include "state/safetensors_header.h"
+#include "base/input_file.h"
+#include "base/printable.h"
+#include "contract/safetensors_header.h"
 
 namespace drivetrain {
 namespace safetensors {

@@ -9,7 +9,7 @@
 
 #include <drivetrain/export.h>
 
-#include "device/device_runtime.h"
+#include "contract/device_runtime.h"
 
 namespace drivetrain {
 

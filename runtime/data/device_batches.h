@@ -10,7 +10,7 @@
 
 #include <drivetrain/step_context.h>
 
-#include "device/device_runtime.h"
+#include "contract/device_runtime.h"
 #include "internal.h"
 
 namespace drivetrain {

@@ -12,7 +12,7 @@
 #include <drivetrain/toolkit/files/durable.h>
 #include <drivetrain/toolkit/text.h>
 
-#include "config/suggest.h"
+#include "base/suggest.h"
 #include "data_tools/block_file.h"
 #include "data_tools/made_file.h"
 #include "data_tools/prepare_progress.h"

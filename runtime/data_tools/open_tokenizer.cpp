@@ -8,8 +8,8 @@
 #include <drivetrain/error.h>
 #include <drivetrain/toolkit/text.h>
 
+#include "base/trust.h"
 #include "checks/plugin_call.h"
-#include "plugin/trust.h"
 
 namespace drivetrain {
 namespace {

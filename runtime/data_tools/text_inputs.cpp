@@ -9,8 +9,8 @@
 #include <drivetrain/error.h>
 #include <drivetrain/toolkit/files/durable.h>
 
+#include "base/trust.h"
 #include "data_tools/block_file.h"
-#include "plugin/trust.h"
 
 namespace drivetrain {
 namespace {

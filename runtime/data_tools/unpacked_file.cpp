@@ -9,7 +9,7 @@
 
 #include <drivetrain/error.h>
 
-#include "config/suggest.h"
+#include "base/suggest.h"
 #include "data_tools/block_file.h"
 
 namespace drivetrain {

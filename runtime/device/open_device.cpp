@@ -7,7 +7,7 @@
 #include <filesystem>
 
 #include <drivetrain/error.h>
-#include "device/device_runtime.h"
+#include "contract/device_runtime.h"
 
 namespace drivetrain {
 namespace {

@@ -7,11 +7,11 @@
 
 #include <drivetrain/toolkit/text.h>
 
-#include "device/device_runtime.h"
+#include "base/trust.h"
+#include "contract/device_runtime.h"
 #include "device/open_device.h"
 #include "doctor/checks.h"
 #include "plugin/manifest_reader.h"
-#include "plugin/trust.h"
 
 namespace drivetrain {
 namespace {

@@ -1,6 +1,6 @@
 #include <drivetrain/toolkit/text.h>
 
-#include "device/device_runtime.h"
+#include "contract/device_runtime.h"
 #include "doctor/checks.h"
 #include "plan/memory_plan.h"
 #include "report/plan_text.h"

@@ -11,7 +11,7 @@
 
 #include <drivetrain/toolkit/text.h>
 
-#include "config/suggest.h"
+#include "base/suggest.h"
 #include "doctor/checks.h"
 #include "plugin/elf_links.h"
 #include "plugin/open.h"

@@ -5,11 +5,11 @@
 
 #include <drivetrain/toolkit/text.h>
 
-#include "device/device_runtime.h"
+#include "base/trust.h"
+#include "contract/device_runtime.h"
 #include "doctor/checks.h"
 #include "plugin/kinds.h"
 #include "plugin/open.h"
-#include "plugin/trust.h"
 
 namespace drivetrain {
 namespace {

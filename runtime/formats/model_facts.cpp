@@ -6,7 +6,7 @@
 #include <drivetrain/error.h>
 #include <drivetrain/toolkit/text.h>
 
-#include "config/printable.h"
+#include "base/printable.h"
 
 namespace drivetrain {
 namespace {

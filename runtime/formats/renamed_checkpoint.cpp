@@ -5,7 +5,7 @@
 
 #include <drivetrain/error.h>
 
-#include "config/printable.h"
+#include "base/printable.h"
 #include "formats/state_names.h"
 #include "state/foreign_tensors.h"
 

@@ -15,7 +15,7 @@
 #include <drivetrain/error.h>
 #include <drivetrain/toolkit/files/own_file.h>
 
-#include "config/printable.h"
+#include "base/printable.h"
 #include "process/guarded_descriptors.h"
 
 namespace drivetrain {

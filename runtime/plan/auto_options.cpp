@@ -6,9 +6,9 @@
 #include <drivetrain/optimizer.h>
 #include <drivetrain/services.h>
 
+#include "base/value_error.h"
 #include "checks/plugin_call.h"
 #include "config/auto_switches.h"
-#include "config/value_error.h"
 #include "rendezvous/rendezvous.h"
 
 namespace drivetrain {

@@ -12,9 +12,9 @@
 
 #include <drivetrain/toolkit/text.h>
 
+#include "base/value_error.h"
 #include "config/eval_sets.h"
 #include "config/section_entry.h"
-#include "config/value_error.h"
 #include "plan/auto_options.h"
 #include "plugin/kinds.h"
 

@@ -15,7 +15,7 @@
 #include <drivetrain/recompute.h>
 #include <drivetrain/schedule.h>
 
-#include "device/device_runtime.h"
+#include "contract/device_runtime.h"
 #include "flight/record.h"
 #include "formats/open_folder.h"
 #include "internal.h"

@@ -8,7 +8,7 @@
 #include <drivetrain/fingerprint.h>
 #include <drivetrain/plugin.h>
 
-#include "config/printable.h"
+#include "base/printable.h"
 
 namespace drivetrain {
 namespace {

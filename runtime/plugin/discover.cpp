@@ -8,9 +8,9 @@
 #include <sstream>
 
 #include <drivetrain/error.h>
-#include "config/suggest.h"
+#include "base/suggest.h"
+#include "base/trust.h"
 #include "plugin/manifest_reader.h"
-#include "plugin/trust.h"
 
 namespace drivetrain {
 namespace {

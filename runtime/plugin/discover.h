@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "config/printable.h"
+#include "base/printable.h"
 #include "internal.h"
 #include "plugin/compare.h"
 #include "plugin/manifest.h"

@@ -4,9 +4,9 @@
 #include <set>
 
 #include <drivetrain/error.h>
-#include "config/printable.h"
+#include "base/printable.h"
+#include "base/suggest.h"
 #include "config/run_settings.h"
-#include "config/suggest.h"
 #include "plugin/kinds.h"
 
 namespace drivetrain {

@@ -15,10 +15,10 @@
 #include <set>
 
 #include <drivetrain/error.h>
+#include "base/printable.h"
+#include "base/trust.h"
 #include "checks/plugin_call.h"
-#include "config/printable.h"
 #include "config/table_check.h"
-#include "plugin/trust.h"
 
 // In the variant that tools/bench/plugin_cost measures against: the alias of a plugin whose code is linked in, by the
 // stem of its file. Null in every other library.

@@ -5,10 +5,10 @@
 #include <drivetrain/error.h>
 #include <drivetrain/toolkit/text.h>
 
+#include "base/suggest.h"
+#include "base/trust.h"
 #include "checks/plugin_call.h"
-#include "config/suggest.h"
 #include "plugin/open.h"
-#include "plugin/trust.h"
 
 namespace drivetrain {
 namespace {

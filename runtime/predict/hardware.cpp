@@ -6,8 +6,8 @@
 #include <drivetrain/error.h>
 #include <drivetrain/toolkit/text.h>
 
-#include "config/printable.h"
-#include "config/suggest.h"
+#include "base/printable.h"
+#include "base/suggest.h"
 
 namespace drivetrain {
 namespace {

@@ -1,10 +1,10 @@
 // Which store the ranks of a run share, and how they come to it.
 #include <drivetrain/error.h>
 
+#include "base/secret.h"
 #include "rendezvous/rendezvous.h"
 #include "store/client.h"
 #include "store/rendezvous_file.h"
-#include "store/secret.h"
 #include "store/table_store.h"
 
 namespace drivetrain {

@@ -5,8 +5,8 @@
 #include <iostream>
 
 #include <drivetrain/error.h>
-#include "config/printable.h"
-#include "config/suggest.h"
+#include "base/printable.h"
+#include "base/suggest.h"
 #include "plugin/kinds.h"
 #include "plugin/open.h"
 

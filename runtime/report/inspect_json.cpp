@@ -1,8 +1,8 @@
 // The same for editors and scripts.
 #include <drivetrain/error.h>
 
+#include "base/trust.h"
 #include "plugin/kinds.h"
-#include "plugin/trust.h"
 #include "report/declared.h"
 #include "report/inspect.h"
 

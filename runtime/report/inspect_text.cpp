@@ -6,9 +6,9 @@
 #include <drivetrain/evaluation.h>
 #include <drivetrain/toolkit/text.h>
 
-#include "config/suggest.h"
+#include "base/suggest.h"
+#include "base/trust.h"
 #include "plugin/kinds.h"
-#include "plugin/trust.h"
 #include "report/declared.h"
 #include "report/inspect.h"
 #include "report/text_table.h"

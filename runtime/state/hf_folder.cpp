@@ -6,7 +6,7 @@
 #include <drivetrain/error.h>
 #include <drivetrain/options.h>
 
-#include "config/printable.h"
+#include "base/printable.h"
 
 namespace drivetrain {
 namespace {

@@ -16,7 +16,7 @@
 #include <drivetrain/toolkit/files/durable.h>
 #include <drivetrain/toolkit/host.h>
 
-#include "config/piped.h"
+#include "base/piped.h"
 
 namespace drivetrain {
 namespace {

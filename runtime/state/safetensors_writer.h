@@ -14,9 +14,9 @@
 #include <unordered_map>
 #include <vector>
 
+#include "contract/safetensors_header.h"
 #include "internal.h"
 #include "state/new_file.h"
-#include "state/safetensors_header.h"
 
 namespace drivetrain {
 

@@ -9,7 +9,7 @@
 
 #include <drivetrain/error.h>
 
-#include "config/printable.h"
+#include "base/printable.h"
 #include "state/foreign_tensors.h"
 #include "state/hf_folder.h"
 #include "state/weight_slice.h"

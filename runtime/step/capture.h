@@ -14,7 +14,7 @@
 #include <drivetrain/options.h>
 
 #include "config/run_settings.h"
-#include "device/device_runtime.h"
+#include "contract/device_runtime.h"
 #include "flight/record.h"
 #include "internal.h"
 

@@ -6,7 +6,7 @@
 
 #include <drivetrain/communicator.h>
 
-#include "device/device_runtime.h"
+#include "contract/device_runtime.h"
 #include "flight/own_work.h"
 
 namespace drivetrain {

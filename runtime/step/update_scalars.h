@@ -5,7 +5,7 @@
 
 #include <drivetrain/optimizer.h>
 
-#include "device/device_runtime.h"
+#include "contract/device_runtime.h"
 #include "internal.h"
 
 namespace drivetrain {

@@ -6,8 +6,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/secret.h"
 #include "store/client.h"
-#include "store/secret.h"
 
 namespace drivetrain {
 namespace {

@@ -14,7 +14,7 @@
 
 #include <drivetrain/error.h>
 
-#include "store/secret.h"
+#include "base/secret.h"
 #include "store/socket.h"
 
 namespace drivetrain {

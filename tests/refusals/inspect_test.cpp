@@ -1,8 +1,8 @@
 // `drivetrain inspect`: what people and editors read about a right plugin, a wrong file and a wrong command line.
 #include "report/inspect.h"
 
+#include "base/trust.h"
 #include "cli/parse.h"
-#include "plugin/trust.h"
 #include "plugin_fixture.h"
 
 namespace drivetrain {

@@ -5,7 +5,7 @@
 #include <cctype>
 #include <thread>
 
-#include "plugin/trust.h"
+#include "base/trust.h"
 #include "plugin_fixture.h"
 
 namespace drivetrain {

@@ -9,7 +9,7 @@
 #include "bench/timing.h"
 #include "cli/commands.h"
 #include "cli/parse.h"
-#include "device/device_runtime.h"
+#include "contract/device_runtime.h"
 
 namespace drivetrain {
 namespace {

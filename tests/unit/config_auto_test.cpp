@@ -1,6 +1,6 @@
 // "auto": batch sizes, clipping, switches of sections, and values in quotation marks.
+#include "base/text_values.h"
 #include "config/run_settings.h"
-#include "config/text_values.h"
 #include "config_sections_fixture.h"
 
 namespace drivetrain {

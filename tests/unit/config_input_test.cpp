@@ -9,9 +9,9 @@
 #include <chrono>
 #include <thread>
 
-#include "config/input_file.h"
+#include "base/input_file.h"
+#include "base/piped.h"
 #include "config/load.h"
-#include "config/piped.h"
 #include "config/run_settings.h"
 #include "config/sections.h"
 #include "config_sections_fixture.h"

@@ -1,5 +1,5 @@
 // Option tables: typed parsing, every problem at once in file order, and the schema.
-#include "config/suggest.h"
+#include "base/suggest.h"
 #include "config/table_check.h"
 #include "config_test_support.h"
 

@@ -1,5 +1,5 @@
 // What reaches a terminal from files and names: nothing that moves, recolours or turns around.
-#include "config/printable.h"
+#include "base/printable.h"
 
 #include <gtest/gtest.h>
 

@@ -8,7 +8,7 @@
 #include <ATen/ops/zeros.h>
 
 #include <drivetrain/device.h>
-#include "device/device_runtime.h"
+#include "contract/device_runtime.h"
 #include "support/gpu.h"
 
 namespace drivetrain {

@@ -4,7 +4,7 @@
 #include <drivetrain/device.h>
 #include <drivetrain/error.h>
 #include "checks/start_device.h"
-#include "device/device_runtime.h"
+#include "contract/device_runtime.h"
 #include "device/open_device.h"
 #include "rendezvous/rendezvous.h"
 

@@ -1,10 +1,10 @@
 // The rule of every fingerprint field, and the digest of plugins.allow.
 #include <gtest/gtest.h>
 
+#include "base/trust.h"
 #include "plugin/compare.h"
 #include "plugin/kinds.h"
 #include "plugin/manifest.h"
-#include "plugin/trust.h"
 
 namespace drivetrain {
 namespace {

@@ -16,8 +16,8 @@
 
 #include <drivetrain/error.h>
 
+#include "base/secret.h"
 #include "store/client.h"
-#include "store/secret.h"
 #include "store/table_store.h"
 #include "support/hosted_store.h"
 

@@ -1,5 +1,5 @@
 # drivetrain_reach(OUT SOURCE...): `standalone` if the sources include, themselves and through headers of ours, nothing but
-# helpers of the tests and what drivetrain_json has (Value and Error), so that they need neither the runtime nor LibTorch;
+# helpers of the tests and what drivetrain_base has (Value and Error), so that they need neither the runtime nor LibTorch;
 # else `runtime`. It is found out when CMake runs; a test that includes more since then links when CMake has run again.
 set(_reach_folders runtime/api plugins/toolkit/api runtime tests plugins tools .)
 

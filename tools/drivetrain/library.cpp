@@ -8,9 +8,9 @@
 #include <regex>
 #include <sstream>
 
+#include "base/trust.h"
 #include "cli/usage_error.h"
 #include "drivetrain/stack_trace.h"
-#include "plugin/trust.h"
 
 namespace drivetrain::program {
 namespace {

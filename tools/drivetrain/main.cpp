@@ -5,11 +5,11 @@
 
 #include <iostream>
 
+#include "base/printable.h"
 #include "cli/commands.h"
 #include "cli/completion.h"
 #include "cli/help.h"
 #include "cli/parse.h"
-#include "config/printable.h"
 #include "drivetrain/library.h"
 #include "drivetrain/stack_trace.h"
 #include "hosts/agent.h"

@@ -16,7 +16,7 @@
 #include <string>
 #include <typeinfo>
 
-#include "config/printable.h"
+#include "base/printable.h"
 #include "launch/question.h"
 
 namespace drivetrain::program {

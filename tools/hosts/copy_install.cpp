@@ -10,7 +10,7 @@
 
 #include <drivetrain/toolkit/text.h>
 
-#include "config/printable.h"
+#include "base/printable.h"
 #include "hosts/host_connection.h"
 #include "hosts/meeting.h"
 #include "hosts/watched_command.h"

@@ -8,8 +8,8 @@
 #include <fstream>
 #include <sstream>
 
+#include "base/printable.h"
 #include "cli/usage_error.h"
-#include "config/printable.h"
 
 namespace drivetrain::program {
 namespace {

@@ -12,7 +12,7 @@
 #include <stdexcept>
 #include <system_error>
 
-#include "config/printable.h"
+#include "base/printable.h"
 
 namespace drivetrain::program {
 namespace {

@@ -12,11 +12,11 @@
 
 #include <drivetrain/toolkit/text.h>
 
+#include "base/piped.h"
+#include "base/printable.h"
+#include "base/suggest.h"
 #include "cli/commands.h"
 #include "cli/usage_error.h"
-#include "config/piped.h"
-#include "config/printable.h"
-#include "config/suggest.h"
 #include "launch/config_document.h"
 
 namespace drivetrain::program {

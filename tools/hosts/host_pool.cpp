@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <numeric>
 
+#include "base/printable.h"
 #include "cli/commands.h"
 #include "cli/usage_error.h"
-#include "config/printable.h"
 
 namespace drivetrain::program {
 namespace {

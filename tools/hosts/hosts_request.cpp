@@ -4,8 +4,8 @@
 #include <cstdlib>
 #include <numeric>
 
+#include "base/printable.h"
 #include "cli/parse.h"
-#include "config/printable.h"
 #include "hosts/environment.h"
 #include "hosts/host_pool.h"
 #include "launch/elastic.h"

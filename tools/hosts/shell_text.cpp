@@ -1,7 +1,7 @@
 #include <algorithm>
 
+#include "base/printable.h"
 #include "cli/usage_error.h"
-#include "config/printable.h"
 #include "hosts/hosts_request.h"
 
 namespace drivetrain::program {

@@ -4,8 +4,8 @@
 
 #include <drivetrain/toolkit/text.h>
 
+#include "base/printable.h"
 #include "cli/commands.h"
-#include "config/printable.h"
 #include "hosts/meeting.h"
 
 namespace drivetrain::program {

@@ -7,8 +7,8 @@
 #include <iostream>
 #include <system_error>
 
+#include "base/printable.h"
 #include "cli/parse.h"
-#include "config/printable.h"
 #include "hosts/environment.h"
 #include "hosts/same_host.h"
 #include "hosts_doctor/judge.h"

@@ -5,7 +5,7 @@
 
 #include <drivetrain/toolkit/text.h>
 
-#include "config/printable.h"
+#include "base/printable.h"
 #include "doctor/limits.h"
 #include "hosts_doctor/judge.h"
 

@@ -11,7 +11,7 @@
 
 #include <drivetrain/error.h>
 
-#include "config/printable.h"
+#include "base/printable.h"
 #include "hosts/environment.h"
 #include "hosts/examination.h"
 #include "hosts/orders.h"

@@ -14,8 +14,8 @@
 #include <string>
 #include <system_error>
 
-#include "config/printable.h"
-#include "config/suggest.h"
+#include "base/printable.h"
+#include "base/suggest.h"
 #include "kit/kit_error.h"
 #include "kit/templates.h"
 

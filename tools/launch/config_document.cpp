@@ -11,8 +11,8 @@
 #include <chrono>
 #include <cstring>
 
+#include "base/piped.h"
 #include "cli/usage_error.h"
-#include "config/piped.h"
 #include "launch/outcome.h"
 #include "launch/write_text.h"
 

@@ -11,10 +11,10 @@
 #include <map>
 #include <sstream>
 
+#include "base/printable.h"
 #include "cli/commands.h"
 #include "cli/parse.h"
 #include "cli/usage_error.h"
-#include "config/printable.h"
 #include "hosts/meeting.h"
 #include "launch/rank_log.h"
 #include "launch/rank_setup.h"

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
+#include "base/printable.h"
 #include "cli/commands.h"
 #include "cli/parse.h"
-#include "config/printable.h"
 
 namespace drivetrain::program {
 namespace {

@@ -5,7 +5,7 @@
 
 #include <drivetrain/toolkit/text.h>
 
-#include "config/printable.h"
+#include "base/printable.h"
 #include "launch/write_text.h"
 
 namespace drivetrain::program {

@@ -6,9 +6,9 @@
 
 #include <drivetrain/toolkit/text.h>
 
+#include "base/printable.h"
 #include "cli/commands.h"
 #include "cli/parse.h"
-#include "config/printable.h"
 #include "launch/core_binding.h"
 #include "launch/elastic.h"
 #include "launch/rank_log.h"

@@ -6,9 +6,9 @@
 #include <numeric>
 #include <sstream>
 
+#include "base/printable.h"
 #include "cli/commands.h"
 #include "cli/usage_error.h"
-#include "config/printable.h"
 #include "hosts/hosts_request.h"
 #include "schedulers/command_output.h"
 

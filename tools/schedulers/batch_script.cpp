@@ -7,7 +7,7 @@
 #include <cstring>
 #include <filesystem>
 
-#include "config/printable.h"
+#include "base/printable.h"
 #include "hosts/hosts_request.h"
 #include "hosts/meeting.h"
 #include "launch/write_text.h"

@@ -14,10 +14,10 @@
 #include <memory>
 #include <stdexcept>
 
+#include "base/secret.h"
 #include "launch/write_text.h"
 #include "schedulers/starter_command.h"
 #include "schedulers/task_door.h"
-#include "store/secret.h"
 
 namespace drivetrain::program {
 namespace {

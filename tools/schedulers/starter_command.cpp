@@ -6,9 +6,9 @@
 
 #include <drivetrain/toolkit/text.h>
 
+#include "base/printable.h"
 #include "cli/commands.h"
 #include "cli/usage_error.h"
-#include "config/printable.h"
 #include "schedulers/command_output.h"
 
 namespace drivetrain::program {

@@ -9,7 +9,7 @@
 #include <sstream>
 #include <system_error>
 
-#include "config/printable.h"
+#include "base/printable.h"
 #include "hosts/message.h"
 #include "launch/rank_process.h"
 

@@ -4,8 +4,8 @@
 #include <filesystem>
 #include <numeric>
 
+#include "base/printable.h"
 #include "cli/parse.h"
-#include "config/printable.h"
 #include "schedulers/allocation.h"
 #include "schedulers/batch_script.h"
 #include "schedulers/command_output.h"

@@ -13,7 +13,7 @@
 #include <system_error>
 #include <utility>
 
-#include "store/secret.h"
+#include "base/secret.h"
 
 namespace drivetrain::program {
 namespace {

@@ -14,8 +14,8 @@
 
 #include <drivetrain/error.h>
 
-#include "config/input_file.h"
-#include "config/printable.h"
+#include "base/input_file.h"
+#include "base/printable.h"
 
 namespace drivetrain::study {
 namespace {

@@ -15,7 +15,7 @@
 
 #include <drivetrain/error.h>
 
-#include "config/printable.h"
+#include "base/printable.h"
 #include "launch/rank_process.h"
 #include "launch/write_text.h"
 #include "study/interrupts.h"

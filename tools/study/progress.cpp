@@ -10,7 +10,7 @@
 
 #include <drivetrain/toolkit/text.h>
 
-#include "config/printable.h"
+#include "base/printable.h"
 
 namespace drivetrain::study {
 namespace {

@@ -22,9 +22,9 @@
 #include <drivetrain/error.h>
 #include <drivetrain/toolkit/text.h>
 
+#include "base/printable.h"
 #include "cli/parse.h"
 #include "cli/usage_error.h"
-#include "config/printable.h"
 #include "drivetrain/library.h"
 #include "study/interrupts.h"
 

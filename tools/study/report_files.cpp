@@ -7,7 +7,7 @@
 #include <drivetrain/error.h>
 #include <drivetrain/toolkit/text.h>
 
-#include "config/printable.h"
+#include "base/printable.h"
 #include "study/report.h"
 
 namespace drivetrain::study {

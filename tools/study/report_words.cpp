@@ -3,7 +3,7 @@
 
 #include <drivetrain/toolkit/text.h>
 
-#include "config/printable.h"
+#include "base/printable.h"
 #include "study/design.h"
 #include "study/report.h"
 

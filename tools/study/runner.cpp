@@ -10,7 +10,7 @@
 
 #include <drivetrain/error.h>
 
-#include "config/printable.h"
+#include "base/printable.h"
 #include "drivetrain/toolkit/text.h"
 #include "study/analysis.h"
 #include "study/cell_run.h"

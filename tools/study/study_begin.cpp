@@ -5,8 +5,8 @@
 
 #include <drivetrain/error.h>
 
-#include "config/input_file.h"
-#include "config/printable.h"
+#include "base/input_file.h"
+#include "base/printable.h"
 #include "drivetrain/toolkit/text.h"
 #include "study/cell_plan.h"
 #include "study/environment.h"

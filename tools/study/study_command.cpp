@@ -5,7 +5,7 @@
 
 #include <drivetrain/error.h>
 
-#include "config/printable.h"
+#include "base/printable.h"
 #include "study/compare.h"
 #include "study/runner.h"
 

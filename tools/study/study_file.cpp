@@ -5,8 +5,8 @@
 
 #include <drivetrain/error.h>
 
-#include "config/printable.h"
-#include "config/suggest.h"
+#include "base/printable.h"
+#include "base/suggest.h"
 #include "study/study_levels.h"
 
 namespace drivetrain::study {

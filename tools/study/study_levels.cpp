@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <set>
 
-#include "config/printable.h"
-#include "config/suggest.h"
+#include "base/printable.h"
+#include "base/suggest.h"
 
 namespace drivetrain::study {
 namespace {

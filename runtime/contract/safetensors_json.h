@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-#include "state/safetensors_header.h"
+#include "contract/safetensors_header.h"
 
 namespace drivetrain {
 

@@ -1,4 +1,4 @@
-#include "config/input_file.h"
+#include "base/input_file.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -10,7 +10,7 @@
 #include <chrono>
 #include <cstring>
 
-#include "config/printable.h"
+#include "base/printable.h"
 
 namespace drivetrain {
 namespace {

@@ -2,9 +2,9 @@
 #include <algorithm>
 #include <cmath>
 
-#include "config/printable.h"
-#include "config/suggest.h"
-#include "config/value_error.h"
+#include "base/printable.h"
+#include "base/suggest.h"
+#include "base/value_error.h"
 
 namespace drivetrain {
 namespace {

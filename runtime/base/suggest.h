@@ -17,7 +17,7 @@ DRIVETRAIN_INTERNAL double typing_cost(const std::string& word, const std::strin
 DRIVETRAIN_INTERNAL std::string nearest(const std::string& word, const std::vector<std::string>& candidates);
 
 DRIVETRAIN_INTERNAL std::string lower_case(std::string text);
-std::string quoted_choice(const std::vector<std::string>& words);  // "a", "b" or "c"
+DRIVETRAIN_INTERNAL std::string quoted_choice(const std::vector<std::string>& words);  // "a", "b" or "c"
 
 // `did you mean "x"?`, after `before`; "" if nothing is near.
 DRIVETRAIN_INTERNAL std::string did_you_mean(const std::string& word, const std::vector<std::string>& known,
@@ -25,7 +25,7 @@ DRIVETRAIN_INTERNAL std::string did_you_mean(const std::string& word, const std:
 
 // The second line of an unknown-name message: `\n   did you mean "x"?   known here: a, b`. x may be one of `unlisted`
 // too.
-std::string suggestion(const std::string& word, const std::vector<std::string>& known,
-                       const std::vector<std::string>& unlisted = {});
+DRIVETRAIN_INTERNAL std::string suggestion(const std::string& word, const std::vector<std::string>& known,
+                                           const std::vector<std::string>& unlisted = {});
 
 }  // namespace drivetrain

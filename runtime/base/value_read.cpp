@@ -1,6 +1,6 @@
 // RapidJSON's SAX reader builds the Value. A cursor of our own runs beside it over the same text, because the reader
 // tells where a token ended at best, and people look for where it begins.
-#include "config/json_read.h"
+#include "base/json_read.h"
 
 #include <algorithm>
 #include <cctype>
@@ -12,9 +12,9 @@
 #include <rapidjson/memorystream.h>
 #include <rapidjson/reader.h>
 
-#include "config/input_file.h"
-#include "config/json_cursor.h"
-#include "config/printable.h"
+#include "base/input_file.h"
+#include "base/json_cursor.h"
+#include "base/printable.h"
 
 namespace drivetrain {
 namespace {

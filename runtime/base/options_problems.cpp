@@ -5,7 +5,7 @@
 
 #include <drivetrain/options.h>
 
-#include "config/printable.h"
+#include "base/printable.h"
 
 namespace drivetrain {
 namespace {

@@ -1,12 +1,12 @@
-#include "config/text_values.h"
+#include "base/text_values.h"
 
 #include <charconv>
 #include <cmath>
 
 #include <drivetrain/error.h>
 
-#include "config/printable.h"
-#include "config/suggest.h"
+#include "base/printable.h"
+#include "base/suggest.h"
 
 namespace drivetrain {
 namespace {

@@ -8,7 +8,7 @@
 
 #include <drivetrain/value.h>
 
-#include "config/printable.h"
+#include "base/printable.h"
 
 namespace drivetrain {
 namespace {

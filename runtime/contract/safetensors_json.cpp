@@ -1,6 +1,6 @@
 // RapidJSON's SAX reader feeds a state machine that knows the one form a header may have. It refuses a value as soon as
 // it begins wrongly, so nesting never goes deeper than the form and needs no limit of its own.
-#include "state/safetensors_json.h"
+#include "contract/safetensors_json.h"
 
 #include <limits>
 #include <unordered_set>
@@ -13,7 +13,7 @@
 
 #include <drivetrain/error.h>
 
-#include "config/printable.h"
+#include "base/printable.h"
 
 namespace drivetrain {
 namespace {

@@ -1,6 +1,6 @@
 // Optimal string alignment distance (Damerau 1964, restricted to swaps of neighbours) over normalised names, with
 // weights for what fingers do.
-#include "config/suggest.h"
+#include "base/suggest.h"
 
 #include <algorithm>
 #include <cctype>

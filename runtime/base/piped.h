@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <filesystem>
 #include <string>
 
 #include "internal.h"
@@ -20,5 +21,10 @@ DRIVETRAIN_INTERNAL int descriptor_named(const std::string& path);
 
 // Does such a descriptor, or a pipe with a name, lie at the path?
 DRIVETRAIN_INTERNAL bool is_piped(const std::string& path);
+
+// A document that was handed over as an open descriptor or a pipe (`<(tool)`, /dev/stdin) lies in no folder of the
+// user's: empty then, so that its relative paths begin in the current folder. One that `launch --copy` has brought here
+// (DRIVETRAIN_CONFIG_COPY) counts as in the folder that it came from (DRIVETRAIN_CONFIG_FOLDER).
+DRIVETRAIN_INTERNAL std::filesystem::path folder_of_document(const std::string& path);
 
 }  // namespace drivetrain

@@ -1,9 +1,10 @@
-#include "config/piped.h"
+#include "base/piped.h"
 
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <charconv>
+#include <cstdlib>
 
 namespace drivetrain {
 
@@ -24,6 +25,13 @@ int descriptor_named(const std::string& path) {
 bool is_piped(const std::string& path) {
   struct stat found = {};
   return descriptor_named(path) >= 0 || (stat(path.c_str(), &found) == 0 && S_ISFIFO(found.st_mode));
+}
+
+std::filesystem::path folder_of_document(const std::string& path) {
+  const char* const copy = std::getenv("DRIVETRAIN_CONFIG_COPY");
+  const char* const folder = std::getenv("DRIVETRAIN_CONFIG_FOLDER");
+  if (copy && folder && path == copy) return folder;
+  return is_piped(path) ? std::filesystem::path() : std::filesystem::path(path).parent_path();
 }
 
 }  // namespace drivetrain

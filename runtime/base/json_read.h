@@ -5,8 +5,6 @@
 
 #include <drivetrain/options.h>
 
-#include "internal.h"
-
 namespace drivetrain {
 
 enum class JsonPositions { lines, none };  // none: every value stands at `file` alone ("--set #2")
@@ -15,9 +13,5 @@ enum class JsonPositions { lines, none };  // none: every value stands at `file`
 // Duplicate keys and numbers out of range go to `problems` and do not stop it.
 bool read_json(const std::string& text, const std::string& file, JsonPositions positions, Value& value, Problem& syntax,
                Problems& problems);
-
-// read_json_file for a config: it may come through a pipe (`<(...)` of a shell), it may be Hjson, and only what stops
-// the reader is thrown; duplicate keys and the like go to `problems`.
-DRIVETRAIN_INTERNAL Value read_config_file(const std::string& path, Problems& problems);
 
 }  // namespace drivetrain

@@ -1,4 +1,4 @@
-#include "state/safetensors_header.h"
+#include "contract/safetensors_header.h"
 
 #include <algorithm>
 #include <array>
@@ -6,9 +6,9 @@
 
 #include <drivetrain/error.h>
 
-#include "state/safetensors_json.h"
+#include "contract/safetensors_json.h"
 
-#include "config/printable.h"
+#include "base/printable.h"
 
 namespace drivetrain {
 namespace {

@@ -21,6 +21,6 @@ DRIVETRAIN_INTERNAL std::string one_line(const std::string& path);
 
 // JSON text with such characters as \u escapes inside its strings, where alone they can stand: it reads back to the
 // same.
-std::string printable_json(const std::string& json);
+DRIVETRAIN_INTERNAL std::string printable_json(const std::string& json);
 
 }  // namespace drivetrain

@@ -8,7 +8,7 @@
 
 #include <drivetrain/error.h>
 
-#include "config/piped.h"
+#include "base/piped.h"
 #include "internal.h"
 
 namespace drivetrain {

@@ -1,4 +1,4 @@
-#include "config/templates.h"
+#include "base/templates.h"
 
 #include <algorithm>
 #include <array>
