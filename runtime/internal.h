@@ -1,5 +1,5 @@
-// Marks what tests of the runtime's insides and the benchmarks reach. libdrivetrain.so hides it all the same: its
-// version script exports the contract only (tools/cmake/contract_exports.cmake).
+// Marks what commands (tools/) and tests reach of the insides of libdrivetrain.so, which exports it apart from the
+// contract, as version DRIVETRAIN_PRIVATE (tools/cmake/contract_exports.cmake).
 #pragma once
 
 #define DRIVETRAIN_INTERNAL __attribute__((visibility("default")))

@@ -27,6 +27,6 @@ struct SealedCopy {
 // Throws Error(plugin).
 SealedCopy seal(const std::string& path);
 
-std::string read_bytes(const std::string& path);  // Error(plugin) if it cannot be read
+DRIVETRAIN_INTERNAL std::string read_bytes(const std::string& path);  // Error(plugin) if it cannot be read
 
 }  // namespace drivetrain

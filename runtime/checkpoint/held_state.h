@@ -50,6 +50,6 @@ class DRIVETRAIN_INTERNAL HeldState final : public StateVisitor {
 };
 
 // The inverse of counters(): Error(checkpoint) naming the counter if `stored` is not of the type.
-double stored_number(const std::string& name, const Value& stored);
+DRIVETRAIN_INTERNAL double stored_number(const std::string& name, const Value& stored);
 
 }  // namespace drivetrain

@@ -31,6 +31,6 @@ DRIVETRAIN_INTERNAL Value section_form_value(const SectionForm& form);
 std::vector<std::string> options_of_form(const SectionForm& form);
 
 // Adds what `other` declares and `form` does not.
-void merge_section_form(SectionForm& form, const SectionForm& other);
+DRIVETRAIN_INTERNAL void merge_section_form(SectionForm& form, const SectionForm& other);
 
 }  // namespace drivetrain

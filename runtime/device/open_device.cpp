@@ -22,10 +22,7 @@ fs::path file_of(const void* function) {
 }
 
 std::string own_library() {
-  // Tests reach libdrivetrain_bench.so through a link of another name; what belongs to it lies beside the file itself.
-  const fs::path found = file_of(reinterpret_cast<const void*>(&open_device)), file = fs::weakly_canonical(found);
-  const fs::path& own = file.filename() == found.filename() ? found : file;
-  const fs::path path = own.parent_path() / "libdrivetrain_cuda.so";
+  const fs::path path = file_of(reinterpret_cast<const void*>(&open_device)).parent_path() / "libdrivetrain_cuda.so";
   if (!fs::exists(path))
     throw fail(ErrorCode::config,
                "\"device\": \"cuda\" is not in this build: it was made without nvcc 13, so there is no ", path.string(),

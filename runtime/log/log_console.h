@@ -37,6 +37,6 @@ DRIVETRAIN_INTERNAL std::string note_in_file(Log& log, const std::string& line);
 
 // For ranks whose log has no file of its own: what they note is added to this one of another rank, if it is there by
 // then and `may` allows it, which is asked each time.
-void note_elsewhere(Log& log, const std::string& path, std::function<bool()> may);
+DRIVETRAIN_INTERNAL void note_elsewhere(Log& log, const std::string& path, std::function<bool()> may);
 
 }  // namespace drivetrain

@@ -19,6 +19,7 @@
 #include "base/trust.h"
 #include "checks/plugin_call.h"
 #include "config/table_check.h"
+#include "plugin/elf_links.h"
 
 // In the variant that tools/bench/plugin_cost measures against: the alias of a plugin whose code is linked in, by the
 // stem of its file. Null in every other library.
@@ -71,6 +72,16 @@ std::string bytes_to_open(const PluginFile& file) {
     throw refused(file, concat("plugins.allow wants other bytes\n  wanted  sha256 ", file.allowed_sha256,
                                "\n  found   sha256 ", copy.sha256));
   return copy.path;
+}
+
+// What is inside of libdrivetrain.so is for the commands of the same build.
+void check_symbols(const PluginFile& file) {
+  const std::vector<std::string> insides = private_symbols(file.path);
+  if (insides.empty()) return;
+  throw refused(file, concat("it links insides of libdrivetrain.so, which change with every build\n  symbol  ",
+                             one_line(insides.front()),
+                             insides.size() > 1 ? concat(" and ", insides.size() - 1, " more") : "",
+                             "\n  remedy  use what the headers of the contract have"));
 }
 
 void check_entries_whole(const PluginFile& file, const DrivetrainDescriptor& d) {
@@ -157,6 +168,7 @@ std::shared_ptr<const OpenLibrary> open_new(const std::shared_ptr<const PluginFi
     check_descriptor(*file, *library);
     return library;
   }
+  check_symbols(*file);
   try {
     using boost::dll::load_mode::type;
     const auto mode = static_cast<type>(boost::dll::load_mode::rtld_now | boost::dll::load_mode::rtld_local);

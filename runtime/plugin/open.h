@@ -9,6 +9,8 @@
 
 #include <drivetrain/options.h>
 #include <drivetrain/plugin.h>
+
+#include "internal.h"
 #include "plugin/discover.h"
 
 namespace drivetrain {
@@ -24,6 +26,6 @@ struct OpenLibrary {
 // Opens with RTLD_NOW and RTLD_LOCAL, so that a missing symbol is an error here and not a crash later, and plugins do
 // not see each other's symbols. Then checks magic, sizes, door, and that the entries equal the manifest's. Throws
 // Error(plugin), also for a file that was refused before.
-std::shared_ptr<const OpenLibrary> open_library(const std::shared_ptr<const PluginFile>& file);
+DRIVETRAIN_INTERNAL std::shared_ptr<const OpenLibrary> open_library(const std::shared_ptr<const PluginFile>& file);
 
 }  // namespace drivetrain

@@ -105,9 +105,9 @@ DRIVETRAIN_INTERNAL void set_activity(Store& store, const RankEnvironment& env, 
 std::string rank_list(const std::vector<int64_t>& ranks);
 // What the keys key_of(rank) hold, for `ranks` in their order. Error(communication) after timeout_s in all: "ranks 2
 // and 3 did not <do> within 60 s".
-std::vector<std::string> values_of_ranks(Store& store, const std::vector<int64_t>& ranks,
-                                         const std::function<std::string(int64_t rank)>& key_of,
-                                         const std::string& wanted, double timeout_s);
+DRIVETRAIN_INTERNAL std::vector<std::string> values_of_ranks(Store& store, const std::vector<int64_t>& ranks,
+                                                             const std::function<std::string(int64_t rank)>& key_of,
+                                                             const std::string& wanted, double timeout_s);
 
 // Fills local_rank and local_size by host names if the environment did not say. Called by all ranks.
 DRIVETRAIN_INTERNAL void find_local_ranks(Store& store, RankEnvironment& env, double timeout_s);

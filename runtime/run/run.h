@@ -20,10 +20,10 @@ DRIVETRAIN_INTERNAL void build_run(Run& run);
 
 // All that this rank holds of the model's values once it is built: what it updates, its parts of what nobody updates,
 // and what the storage owner named in neither, whole.
-std::vector<Trainables> all_values(const Run& run);
+DRIVETRAIN_INTERNAL std::vector<Trainables> all_values(const Run& run);
 
 // What the parts of a step use of a run, which outlives them. Of a run that is built.
-ExecutorParts executor_parts(PlannedRun& run);
+DRIVETRAIN_INTERNAL ExecutorParts executor_parts(PlannedRun& run);
 DRIVETRAIN_INTERNAL EvaluatorParts evaluator_parts(PlannedRun& run);
 DRIVETRAIN_INTERNAL FinishParts finish_parts(Run& run);
 DRIVETRAIN_INTERNAL TrainerParts trainer_parts(Run& run);

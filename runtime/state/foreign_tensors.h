@@ -11,7 +11,7 @@
 
 namespace drivetrain {
 
-struct ForeignTensor {
+struct DRIVETRAIN_INTERNAL ForeignTensor {
   int64_t rows = 0;  // that hold something, in our orientation
   bool padded = false, transposed = false;
 

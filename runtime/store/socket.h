@@ -14,7 +14,7 @@
 namespace drivetrain {
 
 // Threads that are made while it lives take no signals: those belong to the threads that expect them.
-class SignalsElsewhere {
+class DRIVETRAIN_INTERNAL SignalsElsewhere {
  public:
   SignalsElsewhere();
   SignalsElsewhere(const SignalsElsewhere&) = delete;

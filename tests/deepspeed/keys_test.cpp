@@ -8,10 +8,10 @@
 
 #include <drivetrain/error.h>
 
-#include "app/checked_config.h"
-#include "config/deepspeed_keys.h"
+#include "config_tools/deepspeed_keys.h"
 #include "deepspeed/check_layers.h"
 #include "report/facts.h"
+#include "train/checked_config.h"
 
 namespace drivetrain::test {
 namespace {

@@ -4,8 +4,8 @@
 #include <ATen/ops/log_softmax.h>
 #include <ATen/ops/tensor.h>
 
-#include "app/eval_set.h"
-#include "run/inference.h"
+#include "generate/eval_set.h"
+#include "generate/inference.h"
 
 namespace drivetrain::test {
 namespace {

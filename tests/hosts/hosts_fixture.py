@@ -22,11 +22,12 @@ NAMES = ("a", "b", "c")
 
 
 def make_install(folder):
-    """The program, and a library that makes a rank of RANK_SCRIPT; LibTorch as far as the program looks."""
-    for sub in ("bin", "lib", "torch/lib"):
+    """The program, and libraries that make a rank of RANK_SCRIPT; LibTorch as far as the program looks."""
+    for sub in ("bin", "lib/drivetrain/commands", "torch/lib"):
         (folder / sub).mkdir(parents=True)
     shutil.copy(PROGRAM, folder / "bin/drivetrain")
-    shutil.copy(LIBRARY, folder / "lib/libdrivetrain.so")
+    for name in ("libdrivetrain.so", "drivetrain/commands/train.so", "drivetrain/commands/bench.so", "drivetrain/commands/doctor.so"):
+        shutil.copy(LIBRARY, folder / "lib" / name)
     for name in ("libc10.so", "libtorch_cpu.so"):
         shutil.copy(LIBRARY, folder / "torch/lib" / name)
     (folder / "torch/version.py").write_text(f"__version__ = '{RELEASE}'\n")

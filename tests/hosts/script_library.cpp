@@ -1,6 +1,6 @@
-// In place of libdrivetrain.so in an install folder of a test: a rank is then the script that the variable RANK_SCRIPT
-// has, so that starting, watching and ending ranks is tested with the real program and without training. The script
-// finds the rank's own command line in RANK_COMMAND.
+// In place of libdrivetrain.so and of the commands in an install folder of a test: a rank is then the script that the
+// variable RANK_SCRIPT has, so that starting, watching and ending ranks is tested with the real program and without
+// training. The script finds the rank's own command line in RANK_COMMAND.
 #include <unistd.h>
 
 #include <algorithm>
@@ -8,6 +8,8 @@
 #include <fstream>
 #include <iterator>
 #include <string>
+
+extern "C" __attribute__((visibility("default"))) const char* drivetrain_release() { return DRIVETRAIN_RELEASE; }
 
 extern "C" __attribute__((visibility("default"))) int drivetrain_run(const void*) {
   const char* const script = std::getenv("RANK_SCRIPT");

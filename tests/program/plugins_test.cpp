@@ -14,6 +14,7 @@ class Plugins : public ProgramTest {
     fs::create_directories(path("prefix/bin"));
     fs::copy(program(), path("prefix/bin/drivetrain"));
     fs::copy(DRIVETRAIN_BUILD_DIR "/lib/libdrivetrain.so", path("prefix/lib"));
+    fs::copy(DRIVETRAIN_BUILD_DIR "/lib/drivetrain/commands", path("prefix/lib/drivetrain/commands"));
     for (const auto& entry : fs::directory_iterator(DRIVETRAIN_BUILD_DIR "/lib/drivetrain/plugins"))
       fs::copy(entry.path(), installed(entry.path().filename()));
   }

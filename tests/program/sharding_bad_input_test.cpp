@@ -112,6 +112,7 @@ class DisagreeingRanks : public Sharding {
     fs::create_directories(path("prefix/bin"));
     fs::copy(program(), path("prefix/bin/drivetrain"));
     fs::copy(DRIVETRAIN_BUILD_DIR "/lib/libdrivetrain.so", path("prefix/lib"));
+    fs::copy(DRIVETRAIN_BUILD_DIR "/lib/drivetrain/commands", path("prefix/lib/drivetrain/commands"));
     for (const auto& entry : fs::directory_iterator(DRIVETRAIN_BUILD_DIR "/lib/drivetrain/plugins"))
       fs::copy(entry.path(), path("prefix/lib/drivetrain/plugins/") + entry.path().filename().string());
   }

@@ -2,8 +2,8 @@
 
 CMake writes BUILD/tests/reach.txt, one test a line: its name, a tab, and the words that it declared, separated by commas:
 
-    program        the built program with its libraries and what lies beside it
-    bench          the library of `drivetrain bench`, which is also the one with visible insides that tests link
+    program        the built program with its libraries, those of its commands but for bench, and what lies beside it
+    bench          the library of `drivetrain bench`
     plugins        every plugin of this tree; KIND_NAME is one of them, with * for any text (data_parallel_*)
     manifests      what plugins say of themselves without being opened; `program` and plugins bring it along
     package        all that `cmake --install` takes
@@ -90,9 +90,10 @@ class Tree:
         if word == "manifests":
             return self.manifest_files()
         if word == "program":
-            return [self.build / name for name in PROGRAM if (self.build / name).exists()]
+            commands = [path for path in sorted((self.build / "lib/drivetrain/commands").glob("*.so")) if path.stem != "bench"]
+            return [self.build / name for name in PROGRAM if (self.build / name).exists()] + commands
         if word == "bench":
-            return [self.build / "lib/libdrivetrain_bench.so"]
+            return [self.build / "lib/drivetrain/commands/bench.so"]
         if word == "sources":
             return self.tracked
         if word == "package":

@@ -59,6 +59,12 @@ TEST_F(Opening, a_missing_symbol_is_named) {
   EXPECT_EQ(code, ErrorCode::plugin);
 }
 
+TEST_F(Opening, a_symbol_of_the_insides_of_the_library_is_named) {
+  expect_has(creating("private_symbol"), {"monitor_private_symbol.so refused: it links insides of libdrivetrain.so",
+                                          "drivetrain::shown(", "use what the headers of the contract have"});
+  EXPECT_EQ(code, ErrorCode::plugin);
+}
+
 TEST_F(Opening, an_option_table_that_cannot_be_made) {
   expect_has(creating("throwing_options"),
              {"the option table of monitor/toy is wrong: making it failed: the tape drive is on fire",

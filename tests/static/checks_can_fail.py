@@ -10,6 +10,7 @@ CASES = [
     # check, file, content, text of the expected complaint; None: accepted. Further files as a dictionary of contents.
     ("strategy_words", "runtime/a.cpp", "// zero, ddp and 'flash' in comments\nint zero_point = 1'000;\n", None),
     ("strategy_words", "runtime/a.cpp", "int a;\nauto s = \"// ddp\";\n", "runtime/a.cpp:2: names 'ddp'"),
+    ("strategy_words", "tools/commands/a/a.cpp", "auto s = \"ddp\";\n", "tools/commands/a/a.cpp:1: names 'ddp'"),
     ("strategy_words", "runtime/a.cpp", "/* one\n two */ bool Flash = true;\n", "runtime/a.cpp:2: names 'Flash'"),
     ("strategy_words", "runtime/a.cpp", "fail(\"the disk is full, see the text on the console\", \"--full\", \"metrics.jsonl\");\n", None),
     ("strategy_words", "runtime/a.cpp", "if (name == \"bf16\") return at::kBFloat16;\ncase at::kHalf:\n  return \"float16\";\n", None),
@@ -62,6 +63,8 @@ CASES = [
      "runtime/b/b.h:2 includes a/"),
     ("folder_cycles", {"runtime/a/a.h": "#include \"b/b.h\"\n", "runtime/b/b.h": "#include \"c/c.h\"\n",
                        "runtime/c/c.cpp": "#include \"a/a.h\"\n"}, "a -> b -> c -> a"),
+    ("folder_cycles", {"tools/commands/a/a.h": "#include \"b/b.h\"\n", "tools/lab/b/b.h": "#include \"a/a.h\"\n"},
+     "tools/lab/b/b.h:1 includes a/"),
     ("folder_cycles", {"runtime/a/a.h": "#include \"toolkit/ops/x.h\"\n"}, "private header of plugins/toolkit"),
     ("floors", {"runtime/base/a.cpp": "#include <drivetrain/value.h>\n#include \"base/b.h\"\n", "runtime/base/b.h": "",
                 "runtime/contract/c.cpp": "#include \"base/b.h\"\n#include <drivetrain/toolkit/text.h>\n",

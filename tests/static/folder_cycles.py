@@ -1,4 +1,5 @@
-"""No folders of runtime/ include each other, directly or around a corner; of the toolkit they include public headers only.
+"""No folders of runtime/, and no parts of tools/commands and tools/lab, include each other, directly or around a corner; of the
+toolkit they include public headers only.
 Usage: folder_cycles.py REPO
 
 A circle of folders is one folder: none of them can be read, tested or moved without the others.
@@ -10,19 +11,20 @@ from pathlib import Path
 
 from source_text import code_lines, report, sources
 
-root = Path(sys.argv[1]) / "runtime"
+repo = Path(sys.argv[1])
+ROOMS = [repo / "runtime", repo / "tools/commands", repo / "tools/lab"]
 INCLUDE = re.compile(r'^\s*#\s*include\s*"([^/"]+)/[^"]+"')
 
 edges = defaultdict(dict)  # folder -> folder it includes -> where first
 problems, told = [], set()
-for path in sources(root):
-    folder = path.relative_to(root).parts[0]
+for room, path in ((room, path) for room in ROOMS for path in sources(room)):
+    folder = path.relative_to(room).parts[0]
     for number, line in code_lines(path):
         match = INCLUDE.match(line)
         if match and match.group(1) == "toolkit":
-            problems.append(f"{path.relative_to(root.parent)}:{number}: includes a private header of plugins/toolkit")
-        if match and match.group(1) != folder and (root / match.group(1)).is_dir():
-            edges[folder].setdefault(match.group(1), f"{path.relative_to(root.parent)}:{number}")
+            problems.append(f"{path.relative_to(repo)}:{number}: includes a private header of plugins/toolkit")
+        if match and match.group(1) != folder and any((other / match.group(1)).is_dir() for other in ROOMS):
+            edges[folder].setdefault(match.group(1), f"{path.relative_to(repo)}:{number}")
 
 
 def path_to(start, goal):
@@ -48,4 +50,4 @@ for folder in sorted(edges):
         circle = [folder] + back
         steps = [f"{edges[a][b]} includes {b}/" for a, b in zip(circle, circle[1:])]
         problems.append(f"{' -> '.join(circle)}\n  " + "\n  ".join(steps))
-report(problems, "the folders of runtime/ include each other in one direction only")
+report(problems, "folders of runtime/ and parts of commands include each other in one direction only")

@@ -1,4 +1,4 @@
-"""No implementation is named in runtime/ outside comments. Usage: strategy_words.py REPO
+"""No implementation is named in runtime/ and in the commands outside comments. Usage: strategy_words.py REPO
 
 Two rules, whose words are in strategy_words.txt: words that may stand nowhere in code, and words that may not stand in a string
 literal as the name of a plugin. The second rule also takes the names of all plugins of this tree, and a numeric type's name is
@@ -9,6 +9,8 @@ from pathlib import Path
 
 from source_text import code_lines, report, sources
 
+# Studies have words of their own for "full" and "warmup", and start runs by their configs alone.
+ROOMS = ("runtime", "tools/commands", "tools/lab/bench", "tools/lab/planner", "tools/lab/predict")
 LITERAL = re.compile(r'"((?:\\.|[^"\\\n])*)"')
 TYPES = {"bf16", "bfloat16", "fp16", "float16"}
 SPEAKS_OF_TYPES = re.compile(r'k?(?:BFloat16|Half|Float)\b|[Dd]type|"(?:f16|f32|fp32|float32|half)"')
@@ -63,7 +65,7 @@ literal_words = one_of({word for line in lists["literals"] for word in line.spli
 allowed = {tuple(line.split()[:2]) for line in lists["allowed"]}
 
 problems = []
-for path in sources(repo / "runtime"):
+for path in [path for room in ROOMS for path in sources(repo / room)]:
     place = str(path.relative_to(repo))
     before = ""
     for number, line in code_lines(path):
@@ -75,4 +77,4 @@ for path in sources(repo / "runtime"):
                 found.append(word)
         problems += [f"{place}:{number}: names '{word}'" for word in found]
         before = line if line.lstrip().startswith("case ") else ""
-report(problems, "runtime/ knows kinds, never implementations (tests/static/strategy_words.txt)")
+report(problems, "runtime/ and the commands know kinds, never implementations (tests/static/strategy_words.txt)")

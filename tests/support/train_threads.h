@@ -17,8 +17,8 @@
 #include <vector>
 
 #include <drivetrain/testkit/kit/train.h>
-#include "app/train_run.h"
 #include "log/log_console.h"
+#include "train/train_run.h"
 
 namespace drivetrain::test {
 

@@ -9,7 +9,7 @@
 
 #include "plugin/discover.h"
 #include "rendezvous/rendezvous.h"
-#include "run/export_extras.h"
+#include "train/export_extras.h"
 
 namespace drivetrain::test {
 namespace {

@@ -1,5 +1,5 @@
 // The records in a run's folder: those that are damaged, missing or of another run do not hide the others.
-#include "app/left_records.h"
+#include "flight_tools/left_records.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // A call that does not come back is named, from another thread; calls that come back are not.
-#include "checks/hook_watch.h"
+#include "train/hook_watch.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Who holds a run up, from the pictures of its ranks.
-#include "flight/culprit.h"
+#include "watch/culprit.h"
 
 #include <c10/core/ScalarType.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // Where the time of steps goes, from what a flight record is told: parts of a step, calls of the communicator.
-#include "flight/step_times.h"
+#include "watch/step_times.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Ranks that are slower than those that do the same work: who is named, for what, and who is left alone.
-#include "flight/straggler.h"
+#include "watch/straggler.h"
 
 #include <gtest/gtest.h>
 

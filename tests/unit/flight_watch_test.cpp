@@ -1,5 +1,5 @@
 // The watch over a rank that does not go on: who is named, who is left alone, and what everybody learns.
-#include "flight/watch.h"
+#include "watch/watch.h"
 
 #include <gtest/gtest.h>
 

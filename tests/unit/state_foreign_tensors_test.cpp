@@ -11,8 +11,8 @@
 
 #include <map>
 
+#include "checkpoint_tools/renamed_checkpoint.h"
 #include "formats/open_folder.h"
-#include "formats/renamed_checkpoint.h"
 #include "state/weights.h"
 #include "support/tensor_checkpoint.h"
 #include "unit/state_files.h"

@@ -15,8 +15,8 @@
 #include <drivetrain/error.h>
 
 #include <drivetrain/testkit/kit/temp_folder.h>
-#include "app/run_folder.h"
 #include "state/new_file.h"
+#include "train/run_folder.h"
 
 namespace drivetrain::test {
 namespace {

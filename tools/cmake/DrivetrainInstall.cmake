@@ -1,14 +1,11 @@
 # What `cmake --install` lays out beside the program and the plugins, whose own files say where they go:
-# lib/libdrivetrain.so, the SDK headers, and the CMake package for plugins built outside this tree.
+# lib/libdrivetrain.so, lib/drivetrain/commands, the SDK headers, and the CMake package for plugins built outside this tree.
 include(CMakePackageConfigHelpers)
 set(_package lib/cmake/Drivetrain)
 
 # An outside program that links the library finds the LibTorch of this build; `drivetrain` itself opens LibTorch first.
 set_target_properties(drivetrain PROPERTIES INSTALL_RPATH "\$ORIGIN;${DRIVETRAIN_TORCH}/lib")
-# GPU tests open this one through a link in tests/lib.
-set_target_properties(drivetrain_internals PROPERTIES INSTALL_RPATH "\$ORIGIN;\$ORIGIN/../../lib;${DRIVETRAIN_TORCH}/lib")
 install(TARGETS drivetrain LIBRARY DESTINATION lib)
-install(TARGETS drivetrain_internals LIBRARY DESTINATION lib OPTIONAL)  # a build of `quickstart` has no benchmarks
 install(DIRECTORY ${CMAKE_SOURCE_DIR}/runtime/api/drivetrain DESTINATION include FILES_MATCHING PATTERN "*.h")
 install(FILES ${CMAKE_BINARY_DIR}/include/drivetrain/api_digest.h ${CMAKE_BINARY_DIR}/installed/headers.sha256
   DESTINATION include/drivetrain)
@@ -39,9 +36,16 @@ install(FILES ${CMAKE_BINARY_DIR}/installed/libtorch_build.h DESTINATION include
 
 # What a machine with LibTorch lacks: the libraries that came from packages of this system, as files beside ours.
 get_property(_plugins GLOBAL PROPERTY DRIVETRAIN_PLUGINS)
+get_property(_commands GLOBAL PROPERTY DRIVETRAIN_COMMANDS)
+list(APPEND _plugins ${_commands})
 list(TRANSFORM _plugins REPLACE "(.+)" "$<TARGET_FILE:\\1>")
 install(CODE "set(_library \"$<TARGET_FILE:drivetrain>\")\nset(_plugins \"${_plugins}\")\nset(_program \"$<TARGET_FILE:drivetrain_program>\")")
 install(CODE [[
+  foreach(_file IN LISTS _plugins)
+    if(NOT EXISTS ${_file})  # a build of `quickstart` has no benchmarks
+      list(REMOVE_ITEM _plugins ${_file})
+    endif()
+  endforeach()
   file(GET_RUNTIME_DEPENDENCIES EXECUTABLES ${_program} LIBRARIES ${_library} MODULES ${_plugins} RESOLVED_DEPENDENCIES_VAR _found UNRESOLVED_DEPENDENCIES_VAR _missing
        PRE_INCLUDE_REGEXES "^lib(tbb|spdlog|fmt|crypto|xxhash|utf8proc|sentencepiece|hwloc|z|zstd)\\.so" PRE_EXCLUDE_REGEXES ".")
   if(_missing)
@@ -54,8 +58,8 @@ install(CODE [[
 
 # `cmake --install BUILD --component gpu_tests` adds what tools/gpu_check needs beside the plain install; the target builds it.
 get_property(_gpu_tests GLOBAL PROPERTY DRIVETRAIN_GPU_TESTS)
-add_custom_target(gpu_tests DEPENDS ${_gpu_tests})
-install(FILES ${CMAKE_BINARY_DIR}/tests/lib/libdrivetrain.so DESTINATION tests/lib COMPONENT gpu_tests EXCLUDE_FROM_ALL)
+add_custom_target(gpu_tests DEPENDS ${_gpu_tests} drivetrain_testing)
+install(TARGETS drivetrain_testing LIBRARY DESTINATION tests/lib COMPONENT gpu_tests EXCLUDE_FROM_ALL)
 install(PROGRAMS ${CMAKE_SOURCE_DIR}/tools/gpu_check DESTINATION tools COMPONENT gpu_tests EXCLUDE_FROM_ALL)
 install(DIRECTORY ${CMAKE_SOURCE_DIR}/tools/gpu DESTINATION tools COMPONENT gpu_tests EXCLUDE_FROM_ALL PATTERN "__pycache__" EXCLUDE)
 install(DIRECTORY ${CMAKE_SOURCE_DIR}/tools/bench DESTINATION tools COMPONENT gpu_tests EXCLUDE_FROM_ALL USE_SOURCE_PERMISSIONS

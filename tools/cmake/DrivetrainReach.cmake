@@ -1,7 +1,8 @@
-# drivetrain_reach(OUT SOURCE...): `standalone` if the sources include, themselves and through headers of ours, nothing but
+# drivetrain_reach(OUT SOURCE...): how far the sources include, themselves and through headers of ours: `standalone` if nothing but
 # helpers of the tests and what drivetrain_base has (Value and Error), so that they need neither the runtime nor LibTorch;
-# else `runtime`. It is found out when CMake runs; a test that includes more since then links when CMake has run again.
-set(_reach_folders runtime/api plugins/toolkit/api runtime tests plugins tools .)
+# `commands` if a part of tools/commands or tools/lab; else `runtime`. It is found out when CMake runs; a test that includes more
+# since then links when CMake has run again.
+set(_reach_folders runtime/api plugins/toolkit/api runtime tests plugins tools/commands tools/lab tools .)
 
 # Where a source of `folder` finds `header`; empty where it is not ours.
 function(_drivetrain_own_header header folder out)
@@ -22,33 +23,46 @@ endfunction()
 function(_drivetrain_reach_alone file out)
   cmake_path(RELATIVE_PATH file BASE_DIRECTORY ${CMAKE_SOURCE_DIR})
   set(${out} runtime PARENT_SCOPE)
-  if(file MATCHES "^runtime/api/drivetrain/(error|export|value)\\.h$|^tests/conformance/kit/temp_folder\\.h$" OR
+  if(file MATCHES "^tools/(commands|lab)/")
+    set(${out} commands PARENT_SCOPE)
+  elseif(file MATCHES "^runtime/api/drivetrain/(error|export|value)\\.h$|^tests/conformance/kit/temp_folder\\.h$" OR
      (file MATCHES "^tests/" AND NOT file MATCHES "^tests/conformance/"))
     set(${out} standalone PARENT_SCOPE)
   endif()
 endfunction()
 
-# Remembered for each file.
+# The farther one of two.
+function(_drivetrain_farther one other out)
+  if(one STREQUAL "commands" OR other STREQUAL "standalone")
+    set(${out} ${one} PARENT_SCOPE)
+  else()
+    set(${out} ${other} PARENT_SCOPE)
+  endif()
+endfunction()
+
+# Remembered for each file. Only files that are standalone in themselves, tests and their helpers, can reach farther.
 function(_drivetrain_reach_of file out)
   get_property(reach GLOBAL PROPERTY DRIVETRAIN_REACH_${file})
   if(NOT reach)
     _drivetrain_reach_alone(${file} reach)
     set_property(GLOBAL PROPERTY DRIVETRAIN_REACH_${file} ${reach})  # for headers that include each other
     cmake_path(GET file PARENT_PATH folder)
-    file(STRINGS ${file} lines REGEX "^ *# *include +[<\"][A-Za-z.]")
+    set(lines)
+    if(reach STREQUAL "standalone")
+      file(STRINGS ${file} lines REGEX "^ *# *include +[<\"][A-Za-z.]")
+    endif()
     foreach(line IN LISTS lines)
-      if(reach STREQUAL "runtime")
-        break()
-      endif()
       string(REGEX REPLACE "^ *# *include +[<\"]([^>\"]+)[>\"].*" "\\1" header "${line}")
+      set(further standalone)
       if(header MATCHES "^(ATen|c10|torch)/")
-        set(reach runtime)
+        set(further runtime)
       else()
         _drivetrain_own_header(${header} ${folder} own)
         if(own)
-          _drivetrain_reach_of(${own} reach)
+          _drivetrain_reach_of(${own} further)
         endif()
       endif()
+      _drivetrain_farther(${reach} ${further} reach)
     endforeach()
     set_property(GLOBAL PROPERTY DRIVETRAIN_REACH_${file} ${reach})
   endif()
@@ -59,8 +73,9 @@ function(drivetrain_reach out)
   set(reach standalone)
   foreach(source ${ARGN})
     cmake_path(ABSOLUTE_PATH source BASE_DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR})
-    if(EXISTS ${source} AND reach STREQUAL "standalone")
-      _drivetrain_reach_of(${source} reach)
+    if(EXISTS ${source})
+      _drivetrain_reach_of(${source} further)
+      _drivetrain_farther(${reach} ${further} reach)
     endif()
   endforeach()
   set(${out} ${reach} PARENT_SCOPE)

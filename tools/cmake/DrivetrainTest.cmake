@@ -4,10 +4,9 @@
 #   drivetrain_add_test(step_on_gpu_test step_on_gpu_test.cpp LABELS gpu TIMEOUT 600 LINK helpers REACHES commands)
 #   drivetrain_add_command_test(static.words COMMAND python3 words.py REACHES sources LABELS static)
 #
-# The first makes a GoogleTest program that may reach runtime internals, and one CTest test that runs it; the last makes a
-# CTest test of a command. Where its sources include
-# none of those it does without the library (and LibTorch); STANDALONE says so where that cannot be seen, because LINK has
-# what it needs. OPTIMISED: the test's own code takes its time. Several sources are compiled in few pieces, so names of
+# The first makes a GoogleTest program that may reach insides of the runtime and of commands, and one CTest test that runs it;
+# the last makes a CTest test of a command. Where its sources include none of those it does without the library (and
+# LibTorch); STANDALONE says so where that cannot be seen, because LINK has what it needs. OPTIMISED: the test's own code takes its time. Several sources are compiled in few pieces, so names of
 # their unnamed namespaces must differ; APART compiles each for itself. SHARDS n: CTest runs the program's tests as NAME_1
 # to NAME_n, each a share of them; for programs whose tests mostly wait. COST, about its seconds, is for tests of a minute
 # and more: CTest begins with them, so that none is left running when all others are done. Labels: `gpu` marks a test that
@@ -117,7 +116,11 @@ function(drivetrain_add_test name)
     if(reach STREQUAL "standalone")
       target_link_libraries(${name} PRIVATE drivetrain_base)
     else()
-      target_link_libraries(${name} PRIVATE drivetrain_testkit drivetrain_toolkit drivetrain_internals)
+      target_link_libraries(${name} PRIVATE drivetrain_testkit drivetrain_toolkit drivetrain)
+      if(reach STREQUAL "commands")
+        target_link_libraries(${name} PRIVATE drivetrain_testing)
+        set(reach runtime)  # compiled as those are
+      endif()
     endif()
   endif()
   target_link_libraries(${name} PRIVATE drivetrain_warnings GTest::gtest_main ${ARG_LINK})

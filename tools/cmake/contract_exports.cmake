@@ -1,4 +1,5 @@
-# Writes OUTPUT, a linker version script that exports what the contract's bodies define and nothing else.
+# Writes OUTPUT, a linker version script: DRIVETRAIN is what the contract's bodies define, DRIVETRAIN_PRIVATE whatever else of
+# ours is visible, that is marked DRIVETRAIN_INTERNAL. The rest is hidden.
 # Run at build time: cmake -DREADELF=readelf -DOBJECTS=a.o|b.o -DOUTPUT=... -P contract_exports.cmake
 # The file is touched only when its content changes.
 string(REPLACE "|" ";" objects "${OBJECTS}")
@@ -19,7 +20,10 @@ if(NOT names)
   message(FATAL_ERROR "contract_exports: the contract's objects define no symbol: ${OBJECTS}")
 endif()
 list(JOIN names ";\n    " text)
-# drivetrain_run and drivetrain_current_call: what the program asks for by name.
-file(WRITE ${OUTPUT}.new "{\n  global:\n    drivetrain_*;\n    ${text};\n  local: *;\n};\n")
+# drivetrain_current_call and others: what the program asks for by name. Names of functions, classes (vtable, type and its
+# name) and of what calls through a second base begin so; templates of the standard library for types of ours do not.
+file(WRITE ${OUTPUT}.new "DRIVETRAIN {\n  global:\n    drivetrain_*;\n    ${text};\n};\n"
+  "DRIVETRAIN_PRIVATE {\n  global:\n    _ZN10drivetrain*; _ZNK10drivetrain*; _ZT[ISTV]N10drivetrain*;\n"
+  "    _ZTh*_N*10drivetrain*; _ZTv*_N*10drivetrain*; _ZGVZ*N10drivetrain*; _ZZN*10drivetrain*;\n  local: *;\n};\n")
 file(COPY_FILE ${OUTPUT}.new ${OUTPUT} ONLY_IF_DIFFERENT)
 file(REMOVE ${OUTPUT}.new)

@@ -48,7 +48,7 @@ std::string release_of_package(const fs::path& parent) {
   return "";
 }
 
-constexpr const char *kName = "libdrivetrain.so", *kBenchName = "libdrivetrain_bench.so";
+constexpr const char* kName = "libdrivetrain.so";
 
 fs::path library_path(const std::string& name) {
   return fs::read_symlink("/proc/self/exe").parent_path().parent_path() / "lib" / name;
@@ -85,8 +85,8 @@ fs::path torch_folder() {
   return fs::absolute(folder);
 }
 
-void* open_library(const fs::path& path, const std::string& remedy) {
-  void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL);
+void* open_library(const fs::path& path, const std::string& remedy, int visible = RTLD_GLOBAL) {
+  void* handle = dlopen(path.c_str(), RTLD_NOW | visible);
   const std::string reason = handle ? "" : dlerror();
   for (const char* memory : {"failed to map", "cannot allocate memory", "Cannot allocate memory"})
     if (reason.find(memory) != std::string::npos)
@@ -97,27 +97,32 @@ void* open_library(const fs::path& path, const std::string& remedy) {
   return handle;
 }
 
-// Of the program's own lib folder, after LibTorch.
-void* program_library(const std::string& name, const std::string& remedy) {
+const std::string kTogether =
+    "\n   the program and what lies in its lib folder belong together: build or install all of it again";
+
+// After LibTorch.
+void* main_library() {
   const fs::path torch = torch_folder();
   // MKL's products have the same bits on any number of threads only if it is told so before it is loaded. Whoever sets
   // the variable knows better.
   setenv("MKL_CBWR", "AUTO,STRICT", 0);
   for (const char* part : {"libc10.so", "libtorch_cpu.so"}) open_library(torch / "lib" / part, kRemedy);
-  return open_library(library_path(name), remedy);
+  return open_library(library_path(kName), kTogether);
 }
 
-void* main_library() {
-  return program_library(
-      kName, std::string("\n   the program and lib/") + kName + " belong together: build or install both again");
-}
-
-// Benchmarks reach the library's insides, so they come with a library of their own, which takes the other's place.
-void* bench_library() {
-  return program_library(kBenchName, fs::exists(library_path(kBenchName))
-                                         ? ""
-                                         : "\n   it has the benchmarks and is in every whole build: ninja "
-                                           "drivetrain_internals");
+// The library of the command's first word. It sees the insides of libdrivetrain.so, so both are of one build.
+void* command_library(const std::string& word) {
+  const fs::path path = library_path("drivetrain/commands/" + word + ".so");
+  const bool built = fs::exists(library_path(kName)) && !fs::exists(path);
+  void* const library =
+      open_library(path, built ? "\n   it is in every whole build: ninja command_" + word : kTogether, RTLD_LOCAL);
+  const auto release = reinterpret_cast<const char* (*)()>(dlsym(library, "drivetrain_release"));
+  if (!release || std::string(release()) != DRIVETRAIN_RELEASE)
+    throw UsageError(path.string() +
+                     (release ? " is of Drivetrain " + std::string(release()) + ", the program of " DRIVETRAIN_RELEASE
+                              : " has no commands of this program") +
+                     kTogether);
+  return library;
 }
 
 }  // namespace
@@ -133,12 +138,11 @@ std::string torch_release(const std::string& folder) {
 void load_library() { main_library(); }
 
 int run_in_library(const cli::Arguments& arguments) {
-  const bool bench = arguments.command().name.starts_with("bench ");
-  void* library = bench ? bench_library() : main_library();
-  using Run = int (*)(const cli::Arguments&);
-  const auto run = reinterpret_cast<Run>(dlsym(library, "drivetrain_run"));
-  if (!run)
-    throw UsageError(library_path(kName).string() + " is not the library of this program: build or install both again");
+  void* const library = main_library();
+  const std::string name(arguments.command().name);
+  void* const commands = command_library(name.substr(0, name.find(' ')));
+  const auto run = reinterpret_cast<int (*)(const cli::Arguments&)>(dlsym(commands, "drivetrain_run"));
+  if (!run) throw UsageError("the library of " + name + " has nothing to run" + kTogether);
   tell_plugin_calls(reinterpret_cast<CurrentCall>(dlsym(library, "drivetrain_current_call")),
                     reinterpret_cast<CurrentCall>(dlsym(library, "drivetrain_any_call")));
   tell_guarded_descriptors(reinterpret_cast<GuardsDescriptor>(dlsym(library, "drivetrain_guards_descriptor")));

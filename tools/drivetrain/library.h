@@ -1,5 +1,5 @@
-// Opens LibTorch and libdrivetrain.so by full path, so that neither a library path nor the current folder decides which
-// one is trained with. Main thread; nothing is ever closed.
+// Opens LibTorch, libdrivetrain.so and the library of a command by full path, so that neither a library path nor the
+// current folder decides which one is trained with. Main thread; nothing is ever closed.
 #pragma once
 
 #include <stdexcept>
@@ -22,9 +22,9 @@ std::string torch_release(const std::string& folder);
 // LibTorch and libdrivetrain.so, for a process that forks before it runs commands. Throws as run_in_library does.
 void load_library();
 
-// Calls drivetrain_run of <folder of the program>/../lib/libdrivetrain.so, for a benchmark of libdrivetrain_bench.so
-// there, with the command line as it was read. LibTorch is the one of DRIVETRAIN_TORCH, else the one of the build.
-// Throws UsageError if a library is missing or of another release.
+// Opens <folder of the program>/../lib/libdrivetrain.so and drivetrain/commands/X.so there, X being the command's first
+// word, and calls drivetrain_run of the second with the command line as it was read. LibTorch is the one of
+// DRIVETRAIN_TORCH, else the one of the build. Throws UsageError if a library is missing or of another release.
 int run_in_library(const cli::Arguments& arguments);
 
 }  // namespace drivetrain::program

@@ -1,5 +1,6 @@
 // The program `drivetrain`. Thin on purpose: it reads the command line and, only if there is something to run, opens
-// LibTorch and libdrivetrain.so. `launch` stays here, so that the process that watches the ranks is small.
+// LibTorch, libdrivetrain.so and the library of the command. `launch` stays here, so that the process that watches the
+// ranks is small.
 #include <fcntl.h>
 #include <unistd.h>
 

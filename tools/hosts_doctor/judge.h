@@ -1,7 +1,7 @@
 // What of a survey of hosts is in order, deserves a word, or keeps a run from working.
 #pragma once
 
-#include "doctor/findings.h"
+#include "findings/findings.h"
 #include "hosts_doctor/survey.h"
 
 namespace drivetrain::program {

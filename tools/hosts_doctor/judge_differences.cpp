@@ -6,7 +6,7 @@
 #include <drivetrain/toolkit/text.h>
 
 #include "base/printable.h"
-#include "doctor/limits.h"
+#include "findings/limits.h"
 #include "hosts_doctor/judge.h"
 
 namespace drivetrain::program {

@@ -4,7 +4,7 @@
 #include <drivetrain/toolkit/text.h>
 
 #include "base/printable.h"
-#include "doctor/limits.h"
+#include "findings/limits.h"
 #include "hosts_doctor/fields.h"
 #include "hosts_doctor/judge.h"
 

@@ -1,5 +1,5 @@
-// Where a run would go on from, as its rank 0 tells the launcher over a pipe (runtime/app/restart_points.h): once the
-// run's folder is taken, and after each checkpoint that is complete. Its last word is that all is done.
+// Where a run would go on from, as its rank 0 tells the launcher over a pipe (tools/commands/train/restart_points.h):
+// once the run's folder is taken, and after each checkpoint that is complete. Its last word is that all is done.
 #pragma once
 
 #include <functional>

@@ -5,8 +5,8 @@
 #include <cstdlib>
 #include <iostream>
 
+#include "generate/inference.h"
 #include "log/log_console.h"
-#include "run/inference.h"
 #include "state/safetensors_writer.h"
 
 namespace drivetrain {

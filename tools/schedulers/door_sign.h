@@ -20,7 +20,7 @@ struct DoorSign {
 
   // The addresses to try from here: none that means this host, unless it is the launcher's.
   std::vector<std::string> to_try() const;
-  // What proves a connection to `address` (runtime/store/secret.h): who passes on what comes to another address proves
+  // What proves a connection to `address` (runtime/base/secret.h): who passes on what comes to another address proves
   // nothing at either end.
   std::string secret(const std::string& address) const;
 };

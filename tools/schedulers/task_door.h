@@ -1,5 +1,5 @@
 // Where agents that mpirun or srun has started come to their launcher. Each side shows the other that it has the key
-// that the starter carried (runtime/store/secret.h: a challenge and a response each way), and nobody sends it; the
+// that the starter carried (runtime/base/secret.h: a challenge and a response each way), and nobody sends it; the
 // connection is then what ssh's channel is to other agents:
 //
 //   agent    -> launcher   hello, with its rank

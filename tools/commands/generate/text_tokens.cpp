@@ -1,0 +1,116 @@
+#include "generate/text_tokens.h"
+
+#include <filesystem>
+
+#include <drivetrain/error.h>
+#include <drivetrain/toolkit/text/utf8.h>
+
+namespace drivetrain {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Models have room for more ids than their tokenizer has, so that shapes are multiples of something.
+constexpr int64_t kMostSpareIds = 1024;
+
+bool is_file(const fs::path& path) {
+  std::error_code unknown;
+  return fs::is_regular_file(path, unknown);
+}
+
+// A number, a list of numbers, or nothing.
+template <class Take>
+void each_id(const Value* ids, const Take& take) {
+  if (!ids) return;
+  if (ids->is_int()) take(ids->as_int());
+  if (!ids->is_array()) return;
+  for (const Value& id : ids->items())
+    if (id.is_int()) take(id.as_int());
+}
+
+std::optional<OpenedTokenizer> find(const std::string& folder, const std::string& named,
+                                    const TokenizerReaders& readers) {
+  if (!named.empty()) return readers.open(named);
+  const Value config = run_config(folder);
+  if (const Value* section = tokenizer_section(config))
+    return readers.open_section(*section, fs::path(folder) / "resolved.json");
+  for (const fs::path& place : {fs::path(folder), fs::path(folder) / "final"})
+    if (readers.recognized(place.string())) return readers.open(place.string());
+  return std::nullopt;
+}
+
+// Where the last character of `text` begins if some of its bytes are missing; else the end.
+size_t whole_characters(const std::string& text) {
+  for (size_t back = 1; back <= 3 && back <= text.size(); ++back) {
+    const auto byte = static_cast<unsigned char>(text[text.size() - back]);
+    if ((byte & 0xC0) == 0x80) continue;
+    const size_t length = byte < 0xC0 ? 1 : byte < 0xE0 ? 2 : byte < 0xF0 ? 3 : 4;
+    return length > back ? text.size() - back : text.size();
+  }
+  return text.size();
+}
+
+// A model may say bytes that make no character.
+std::string valid(const std::string& text) {
+  std::string made;
+  append_replaced(text, made);
+  return made;
+}
+
+}  // namespace
+
+Value run_config(const std::string& folder) {
+  const fs::path path = fs::path(folder) / "resolved.json";
+  return is_file(path) ? read_json_file(path) : Value();
+}
+
+TextEnds text_ends(const std::string& folder, const OpenedTokenizer& tokenizer) {
+  TextEnds text{tokenizer.facts.prefix, {}};
+  const auto ends = [&](int64_t id) { text.ends.insert(id); };
+  if (tokenizer.facts.eos) ends(*tokenizer.facts.eos);
+  if (tokenizer.facts.eod) ends(*tokenizer.facts.eod);
+  for (const fs::path& place : {fs::path(folder), fs::path(folder) / "final"})
+    if (const fs::path path = place / "generation_config.json"; is_file(path))
+      each_id(read_json_file(path).find("eos_token_id"), ends);
+  const Value config = run_config(folder);
+  const Value* const facts = config.find("_resolved");
+  if (!facts) return text;
+  each_id(facts->find("end_tokens"), ends);
+  const Value* const begin = facts->find("begin_tokens");
+  if (begin) text.begin.clear();
+  each_id(begin, [&](int64_t id) { text.begin.push_back(static_cast<int32_t>(id)); });
+  return text;
+}
+
+std::optional<OpenedTokenizer> tokenizer_of(const std::string& folder, const std::string& named, int64_t vocab_size,
+                                            const TokenizerReaders& readers) {
+  std::optional<OpenedTokenizer> found = find(folder, named, readers);
+  if (!found) return found;
+  const int64_t ids = found->facts.vocab_size;
+  const std::string files = found->facts.files.empty() ? "" : " of " + found->facts.files.front();
+  if (ids > vocab_size || ids + kMostSpareIds < vocab_size)
+    throw fail(
+        ErrorCode::config, found->id, files, " has ", ids, " ids, and the model in ", folder, " ", vocab_size,
+        ": they do not belong together\n   give the tokenizer that the model was trained with: --tokenizer FOLDER");
+  return found;
+}
+
+TextStream::TextStream(const Tokenizer& tokenizer, std::vector<int32_t> prompt)
+    : tokenizer_(tokenizer), ids_(std::move(prompt)) {
+  tokenizer_.decode(ids_, text_);
+  shown_ = text_.size();
+}
+
+std::string TextStream::add(int32_t id) {
+  ids_.push_back(id);
+  text_.clear();  // all of it again: the text of a token may depend on those before
+  tokenizer_.decode(ids_, text_);
+  const size_t end = std::max(shown_, whole_characters(text_));
+  const std::string fresh = text_.substr(std::min(shown_, text_.size()), end - shown_);
+  shown_ = end;
+  return valid(fresh);
+}
+
+std::string TextStream::rest() const { return valid(text_.substr(std::min(shown_, text_.size()))); }
+
+}  // namespace drivetrain
