@@ -6,6 +6,7 @@
 #include <utility>
 
 #include <drivetrain/monitor.h>
+#include <drivetrain/toolkit/seconds_since.h>
 #include <drivetrain/toolkit/text.h>
 
 #include "checkpoint/held_state.h"
@@ -20,7 +21,6 @@ namespace {
 constexpr double kSaveTimeout = 1800;
 
 using Clock = std::chrono::steady_clock;
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
 // What every rank counts alike. A monitor gets its events on rank 0 alone, and what it counts there is what is saved.
 Value common_counters(const Value& counters) {

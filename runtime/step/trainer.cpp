@@ -4,6 +4,8 @@
 #include <chrono>
 #include <cmath>
 
+#include <drivetrain/toolkit/seconds_since.h>
+
 #include "data/cut_batch.h"
 #include "step/named_state.h"
 
@@ -14,10 +16,6 @@ namespace {
 constexpr int64_t kWarmUpSteps = 3;
 
 constexpr const char* kEvalFigures = "eval/";  // "eval/SET/FIGURE"
-
-double seconds_since(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
 
 // Those that are the same on all ranks.
 Value shared_figures(const Value& data) {

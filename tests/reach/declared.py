@@ -6,7 +6,7 @@ CMake writes BUILD/tests/reach.txt, one test a line: its name, a tab, and the wo
     bench          the library of `drivetrain bench`
     plugins        every plugin of this tree; KIND_NAME is one of them, with * for any text (data_parallel_*)
     manifests      what plugins say of themselves without being opened; `program` and plugins bring it along
-    package        all that `cmake --install` takes
+    package        all that `cmake --install` takes but the plugins: a test that opens installed ones declares these
     sources        every file that git knows
     commands       the command's files only: a test that opens nothing else
     FOLDER, FILE   of this checkout or, absolute, of the build folder
@@ -115,8 +115,8 @@ class Tree:
         """What declared words bring along."""
         more = set()
         if "package" in words:
-            more |= {"program", "bench", "plugins"}
-        if {"program", "plugins"} & (set(words) | more) or any(self._is_plugin(word) for word in words):
+            more |= {"program", "bench"}
+        if {"program", "plugins", "package"} & (set(words) | more) or any(self._is_plugin(word) for word in words):
             more.add("manifests")
         return more - set(words)
 

@@ -55,4 +55,9 @@ class Checker:
         return sorted(wrong)
 
     def _ours(self, paths):
-        return {path.resolve() for path in paths if path.is_absolute()} & self.known
+        return {self._in_tree(path.resolve()) for path in paths if path.is_absolute()} & self.known
+
+    def _in_tree(self, path):
+        """An installed plugin counts as the built one that it is a copy of."""
+        installed = path.parent.parts[-3:] == self.tree.plugins_folder.parts[-3:] and path.is_relative_to(self.tree.build / "stage")
+        return self.tree.plugins_folder / path.name if installed else path

@@ -10,6 +10,8 @@
 #include <cstdlib>
 #include <system_error>
 
+#include <drivetrain/toolkit/seconds_since.h>
+
 #include "cli/commands.h"
 #include "hosts/message.h"
 #include "launch/rank_process.h"
@@ -19,8 +21,6 @@ namespace {
 
 constexpr double kMayTakeS = 10;
 using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
 int code_of(int status) { return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status); }
 

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include <drivetrain/toolkit/seconds_since.h>
 #include <drivetrain/toolkit/standstill.h>
 
 #include "host.h"
@@ -14,10 +15,6 @@ using WaitClock = std::chrono::steady_clock;
 constexpr int kSliceMs = 50;
 constexpr auto kLookEvery = std::chrono::milliseconds(100);
 constexpr int64_t kPausesPerLook = 1024;  // the clock costs as much as a few pauses
-
-double seconds_since(WaitClock::time_point start) {
-  return std::chrono::duration<double>(WaitClock::now() - start).count();
-}
 
 }  // namespace
 

@@ -4,16 +4,11 @@
 #include <utility>
 
 #include <drivetrain/error.h>
+#include <drivetrain/toolkit/seconds_since.h>
 
 #include "comm.h"
 
 namespace drivetrain::nccl {
-namespace {
-
-double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
-
-}  // namespace
-
 // A start is seen at the first look after it, so it may lie as far back as the look before.
 double Comm::age_s(Mark& mark, Clock::time_point last_look) {
   if (mark.recorded && !mark.started) {

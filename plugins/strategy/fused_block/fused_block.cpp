@@ -3,6 +3,7 @@
 #include <drivetrain/strategy.h>
 
 #include <drivetrain/error.h>
+#include <drivetrain/toolkit/layers/decorated_layers.h>
 
 #include "block.h"
 
@@ -21,17 +22,11 @@ struct BlockCounts {
 
 // The factory it found, with blocks of its own. Further plugins may decorate it: whoever changes layers without
 // answering `block` gets the model's plain block by the default of LayerFactory.
-class FusedLayers : public LayerFactory {
+class FusedLayers : public DecoratedLayers {
  public:
   FusedLayers(std::shared_ptr<LayerFactory> inner, std::shared_ptr<Attention> attention,
               const fused_block::BlockOptions& options, std::shared_ptr<BlockCounts> counts)
-      : inner_(std::move(inner)), attention_(std::move(attention)), options_(options), counts_(std::move(counts)) {}
-
-  std::shared_ptr<Linear> linear(const LinearSpec& spec) override { return inner_->linear(spec); }
-  std::shared_ptr<Embedding> embedding(const EmbeddingSpec& spec) override { return inner_->embedding(spec); }
-  std::shared_ptr<Norm> norm(const NormSpec& spec) override { return inner_->norm(spec); }
-  std::shared_ptr<AttentionLayer> attention(const AttentionSpec& spec) override { return inner_->attention(spec); }
-  std::shared_ptr<LmLoss> lm_loss(const LmLossSpec& spec) override { return inner_->lm_loss(spec); }
+      : DecoratedLayers(std::move(inner)), attention_(std::move(attention)), options_(options), counts_(std::move(counts)) {}
 
   UnitPtr block(const BlockSpec& spec, LayerFactory& layers, const std::function<UnitPtr()>& plain) override {
     std::string reason;
@@ -53,7 +48,6 @@ class FusedLayers : public LayerFactory {
     return positions_;
   }
 
-  const std::shared_ptr<LayerFactory> inner_;
   const std::shared_ptr<Attention> attention_;
   const fused_block::BlockOptions options_;
   const std::shared_ptr<BlockCounts> counts_;

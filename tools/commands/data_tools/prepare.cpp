@@ -12,6 +12,7 @@
 
 #include <drivetrain/error.h>
 #include <drivetrain/toolkit/files/durable.h>
+#include <drivetrain/toolkit/seconds_since.h>
 
 #include "data_tools/json_line.h"
 #include "data_tools/prepare_progress.h"
@@ -24,8 +25,6 @@ namespace {
 namespace fs = std::filesystem;
 namespace tbb = oneapi::tbb;
 using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
 // A block on its way: texts in, tokens out.
 struct Work {

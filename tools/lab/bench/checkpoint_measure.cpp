@@ -12,6 +12,7 @@
 #include <filesystem>
 
 #include <drivetrain/toolkit/files/durable.h>
+#include <drivetrain/toolkit/seconds_since.h>
 
 #include "checkpoint/load_state.h"
 #include "checkpoint/resume.h"
@@ -28,8 +29,6 @@ using Clock = std::chrono::steady_clock;
 
 constexpr size_t kChunk = size_t{4} << 20;
 constexpr double kTimeout = 600;
-
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
 struct FreeMemory {
   void operator()(char* memory) const { std::free(memory); }

@@ -1,5 +1,6 @@
 // `drivetrain bench plugins`: how long it takes to read the manifests of all plugins, and to open each library. Once
 // per process: an open library stays open.
+#include <drivetrain/toolkit/seconds_since.h>
 #include <drivetrain/toolkit/text.h>
 
 #include <algorithm>
@@ -16,8 +17,6 @@ namespace drivetrain {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
 struct OpenedLibrary {
   std::string name, refusal;
