@@ -5,6 +5,7 @@ import tempfile
 from pathlib import Path
 
 HERE = Path(__file__).parent
+ONE_KIND = {"runtime/plugin/kinds.cpp": "    {\"attention\", KindRule::exactly_one, \"a\"},\n"}
 CASES = [
     # check, file, content, text of the expected complaint (None: accepted); or several files with their contents
     # check, file, content, text of the expected complaint; None: accepted. Further files as a dictionary of contents.
@@ -112,6 +113,28 @@ CASES = [
     ("noise_words", "plugins/a/b/b.cpp", "auto t = std::chrono::steady_clock::now();\n", None),
     ("noise_words", "tests/a.py", "import time\ntime.sleep(1)  # a moment\n", "tests/a.py:2: says 'time.sleep'"),
     ("noise_words", "tests/a.py", "time.sleep(1)  # Waits: for nothing\n", None),
+    ("named_folders", {**ONE_KIND, "plugins/attention/x/x.cpp": "", "plugins/toolkit/a.h": "",
+                       "README.md": "| folder | |\n| --- | --- |\n| [`plugins/`](p) | |\n| `runtime/` | one of 1 kinds of plugin |\n"}, None),
+    ("named_folders", {**ONE_KIND, "plugins/attention/x.cpp": "", "plugins/novel/x.cpp": ""}, "plugins: has 'novel', which is none"),
+    ("named_folders", {**ONE_KIND, "tools/templates/common/a": ""}, "tools/templates: does not have 'attention'"),
+    ("named_folders", {**ONE_KIND, "runtime/api/README.md": "| kind | header |\n| --- | --- |\n| `model` | `model.h` |\n"},
+     "runtime/api/README.md: does not have 'attention'"),
+    ("named_folders", {**ONE_KIND, "plugins/attention/x": "", "plugins/README.md": "\na plugin of any of the eighteen kinds\n"},
+     "plugins/README.md:2: says 18 kinds; there are 1"),
+    ("named_folders", {**ONE_KIND, "runtime/README.md": "| folder | |\n| --- | --- |\n| `plugin/`, `gone/` | |\n"},
+     "runtime/README.md: has 'gone', which is none"),
+    ("named_folders", {**ONE_KIND, "runtime/README.md": "| folder | |\n| --- | --- |\n| `api/` | |\n", "runtime/api/a.h": ""},
+     "runtime/README.md: does not have 'plugin'"),
+    ("named_folders", "runtime/plugin/a.cpp", "", "no table of kinds is found"),
+    ("links", {"a/README.md": "[b](../b.md#two-words), [c](https://x.org)\n```\n[d](gone)\n```\n", "b.md": "## Two `words`\n"}, None),
+    ("links", "a/README.md", "\n[b](../b.md)\n", "a/README.md:2: ../b.md is not there"),
+    ("links", {"README.md": "[b](b.md#three)\n", "b.md": "## Two\n```\n# three\n```\n"}, "README.md:1: b.md has no heading three"),
+    ("front_page", {"README.md": "## How fast\n\n| a | b |\n| --- | --- |\n| 1 | 2 |\n", "tools/bench/FIGURES.md": "| 1 | 2 |\n"}, None),
+    ("front_page", {"README.md": "## How fast\n\n| a | b |\n| --- | --- |\n| 1 | 2 |\n", "tools/bench/FIGURES.md": "| 1 | 3 |\n"},
+     "FIGURES.md: does not have this row of README.md: | 1 | 2 |"),
+    ("front_page", {"README.md": "## How fast\n", "tools/bench/FIGURES.md": ""}, "has no table under '## How fast'"),
+    ("front_page", {"README.md": "## How fast\n" + 150 * "\n", "tools/bench/FIGURES.md": ""}, "README.md: 151 lines"),
+    ("front_page", {"README.md": "## How fast\n" + 1100 * "word ", "tools/bench/FIGURES.md": ""}, "README.md: 1103 words"),
     ("plugin_symbols", "nothing.txt", "", "no plugin is there"),
 ]
 
