@@ -34,6 +34,12 @@ Value common_counters(const Value& counters) {
 // Beyond as many as a number has bits, the last one stands for the rest.
 uint64_t policy_bit(size_t policy) { return uint64_t{1} << std::min<size_t>(policy, 50); }
 
+std::string key_of(const std::vector<HeldPart>& parts) {
+  std::string key;
+  for (const HeldPart& part : parts) key += part.key() + "\n";
+  return key;
+}
+
 // The name of the first counter that differs; empty if none does.
 std::string difference(const Value& found, const Value& wanted) {
   for (const Value::Member& counter : wanted.members()) {
@@ -83,7 +89,7 @@ Saver::~Saver() {
 void Saver::prepare() {
   HeldState held(parts_.mesh);
   parts_.visit(held);
-  choose(held.parts());
+  choose(held.parts(), "checkpoint/");
 }
 
 uint64_t Saver::due(const StepResult& result, const Value& figures, bool last) {
@@ -125,6 +131,7 @@ void Saver::before_update() {
 
 // Every rank acts on the outcome of a save after a step in which all were done with it, or one of them failed.
 void Saver::after_step(const StepResult& result, const Value& figures, bool save, bool last) {
+  if (!settled_ && !result.skipped.value_or(false)) settle();
   if (save_ && result.beside != Beside::busy) join();
   if (save) begin(result.step, figures);
   if (last) finish();
@@ -164,7 +171,13 @@ std::unique_ptr<Saver::Save> Saver::snapshot(int64_t step, const Value& figures)
   const auto start = Clock::now();
   HeldState held(parts_.mesh);
   parts_.visit(held);
-  choose(held.parts());
+  if (!writes_ || key_of(held.parts()) != writes_key_) {
+    if (saves_ > 0)
+      throw fail(ErrorCode::plugin,
+                 "the state that this rank holds has other parts than at the first save; a plugin's "
+                 "`state` visits other tensors, or other layouts, than before");
+    choose(held.parts(), "checkpoint/of the first save/");
+  }
   ++saves_;
   auto save = std::make_unique<Save>();
   save->snapshot.tag = tag_of_step(step), save->snapshot.step = step;
@@ -178,18 +191,21 @@ std::unique_ptr<Saver::Save> Saver::snapshot(int64_t step, const Value& figures)
   return save;
 }
 
-// Who writes what is decided before the first step, and again at the first save where a step has made more state.
-void Saver::choose(const std::vector<HeldPart>& parts) {
-  std::string key;
-  for (const HeldPart& part : parts) key += part.key() + "\n";
-  if (writes_ && key == writes_key_) return;
-  if (writes_ && saves_ > 0)
-    throw fail(ErrorCode::plugin,
-               "the state that this rank holds has other parts than at the first save; a plugin's "
-               "`state` visits other tensors, or other layouts, than before");
-  const char* const round = writes_ ? "checkpoint/of the first save/" : "checkpoint/";
+void Saver::choose(const std::vector<HeldPart>& parts, const std::string& round) {
   writes_ = choose_writers(parts, parts_.exchange, parts_.environment, kSaveTimeout, round);
-  writes_key_ = key;
+  writes_key_ = key_of(parts);
+}
+
+// The first update may have made more state, on some ranks and not on others: all ask each other, so that at the first
+// save none waits alone for ranks to which nothing has changed.
+void Saver::settle() {
+  HeldState held(parts_.mesh);
+  parts_.visit(held);
+  settled_ = true;
+  const std::string round = "checkpoint/after the first update/";
+  const bool other = !writes_ || key_of(held.parts()) != writes_key_;
+  if (any_of_ranks(parts_.exchange, round + "other", parts_.environment, other, kSaveTimeout))
+    choose(held.parts(), round);
 }
 
 // A place that is another one by now explains whatever failed in it.

@@ -57,7 +57,8 @@ class DRIVETRAIN_INTERNAL Saver final : public BetweenSteps {
   // Waits for a save that is being written.
   ~Saver() override;
 
-  // Before the first step: the ranks agree on who writes what, which a save need not wait for then. Collective.
+  // Before the first step: the ranks agree on who writes what, which a save need not wait for then. They do it again
+  // after the first update where that has made more state. Collective.
   void prepare();
 
   Beside beside() override;
@@ -84,13 +85,15 @@ class DRIVETRAIN_INTERNAL Saver final : public BetweenSteps {
   std::string agree(Save& save, const Value& mine);
   std::string reason_of(const Error& failure) const;
   void write_beside_training();
-  void choose(const std::vector<HeldPart>& parts);
+  void choose(const std::vector<HeldPart>& parts, const std::string& round);
+  void settle();
   void join();  // waits for the thread and acts on the outcome of its save
 
   const SaverParts parts_;
   Retention retention_;                      // on rank 0; it removes nothing while a save is being written
   std::optional<std::vector<bool>> writes_;  // which parts this rank writes
   std::string writes_key_;                   // of the parts that this was decided for
+  bool settled_ = false;                     // asked again after the first update
   int64_t saves_ = 0;                        // begun so far
   HostCopies copies_;
   std::unique_ptr<Save> save_;                    // from its beginning until its outcome was acted on

@@ -76,6 +76,11 @@ std::optional<Situation> of_system(const std::system_error& e) {
   for (const std::errc open : {std::errc::too_many_files_open, std::errc::too_many_files_open_in_system})
     if (e.code() == open)
       return Situation{ErrorCode::io, "too many open files: " + text, "raise the limit: ulimit -n 65536"};
+  // A thread joined twice or a mutex misused is a mistake of the program's.
+  const bool of_file = dynamic_cast<const std::filesystem::filesystem_error*>(&e) != nullptr;
+  for (const std::errc misused : {std::errc::invalid_argument, std::errc::resource_deadlock_would_occur,
+                                  std::errc::no_such_process, std::errc::operation_not_permitted})
+    if (!of_file && e.code() == misused) return std::nullopt;
   if (e.code().category() == std::generic_category() || e.code().category() == std::system_category())
     return Situation{ErrorCode::io, text, "look at the disk, its space and its permissions"};
   return std::nullopt;

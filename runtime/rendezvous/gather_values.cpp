@@ -1,5 +1,7 @@
 #include "rendezvous/gather_values.h"
 
+#include <algorithm>
+
 #include <drivetrain/error.h>
 
 namespace drivetrain {
@@ -17,6 +19,15 @@ std::vector<Value> gather_values(Store& store, const std::string& key, const Ran
   for (const std::string& text : values_of_ranks(store, others, key_of, concat("tell \"", key, "\""), timeout_s))
     all.push_back(parse_json(text, key));
   return all;
+}
+
+bool any_of_ranks(Store& store, const std::string& key, const RankEnvironment& env, bool mine, double timeout_s) {
+  const std::vector<Value> all = gather_values(store, key, env, Value(mine), timeout_s);
+  const std::string answer = key + "/any";
+  if (env.rank != 0) return store.get(answer, timeout_s) == "1";
+  const bool any = std::any_of(all.begin(), all.end(), [](const Value& one) { return one.as_bool(); });
+  store.set(answer, any ? "1" : "0");
+  return any;
 }
 
 }  // namespace drivetrain

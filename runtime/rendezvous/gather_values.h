@@ -15,4 +15,8 @@ namespace drivetrain {
 DRIVETRAIN_INTERNAL std::vector<Value> gather_values(Store& store, const std::string& key, const RankEnvironment& env,
                                                      const Value& mine, double timeout_s);
 
+// Whether `mine` is true on any rank, on every rank. As above; also key/any is taken, and rank 0's answer waited for.
+DRIVETRAIN_INTERNAL bool any_of_ranks(Store& store, const std::string& key, const RankEnvironment& env, bool mine,
+                                      double timeout_s);
+
 }  // namespace drivetrain

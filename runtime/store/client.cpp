@@ -9,6 +9,7 @@
 #include <charconv>
 #include <cstring>
 
+#include "process/own_threads.h"
 #include "store/table.h"
 
 namespace drivetrain {
@@ -32,7 +33,10 @@ StoreClient::StoreClient(int64_t rank, std::string address, FindServer find)
     throw fail(ErrorCode::communication, me(), "cannot connect to rank 0: ", std::strerror(errno),
                ". See `ulimit -n`, the number of files and sockets that a process may have");
   const SignalsElsewhere elsewhere;
-  thread_ = std::thread([this] { run(); });
+  thread_ = std::thread([this] {
+    const OwnThread own;
+    run();
+  });
 }
 
 StoreClient::~StoreClient() {

@@ -15,6 +15,7 @@
 #include <drivetrain/error.h>
 
 #include "base/secret.h"
+#include "process/own_threads.h"
 #include "store/socket.h"
 
 namespace drivetrain {
@@ -53,7 +54,10 @@ StoreServer::StoreServer(StoreTable& table, ServedBy served_by)
     wake(bell_);
   });
   const SignalsElsewhere elsewhere;
-  thread_ = std::thread([this] { serve(); });
+  thread_ = std::thread([this] {
+    const OwnThread own;
+    serve();
+  });
 }
 
 StoreServer::~StoreServer() {

@@ -74,6 +74,47 @@ TEST(SaverRanks, counters_that_differ_are_no_checkpoint_and_named_with_the_rank)
   EXPECT_EQ(store.discarded, tag_of_step(1));
 }
 
+// Some optimizers make state in their first update, for parameters that a rank may have none of.
+TEST(SaverRanks, state_that_an_update_makes_on_some_ranks_alone_is_saved) {
+  for (const int64_t of : {0, 1, 2}) {  // 2: of none
+    Nowhere store;
+    const std::shared_ptr<Store> exchange = make_local_store();
+    const std::vector<std::string> errors = on_threads(2, [&](int64_t rank) {
+      LinesLog log;
+      const Mesh mesh({}, 0, 1, nullptr);
+      RankEnvironment environment;
+      environment.rank = static_cast<int>(rank), environment.world_size = 2;
+      at::Tensor weight = at::full({2}, 1.0f), moment = at::full({3}, 2.0f);
+      bool updated = false;
+      Saver saver({.store = store,
+                   .store_id = "checkpoint_store/nowhere",
+                   .policies = {{"checkpoint_policy/every", std::make_shared<EveryStep>()}},
+                   .exchange = *exchange,
+                   .environment = environment,
+                   .log = log,
+                   .mesh = mesh,
+                   .visit =
+                       [&](StateVisitor& v) {
+                         v.tensor("weight", weight, Layout::whole({2}));
+                         if (updated && rank == of) v.tensor("moment", moment, Layout::whole({3}));
+                       },
+                   .until_update = {},
+                   .facts = Value::object(),
+                   .train_steps = 4,
+                   .left_behind = {}});
+      saver.prepare();
+      StepResult result;
+      for (result.step = 1; result.step <= 3; ++result.step) {
+        result.skipped = result.step == 1;
+        updated = updated || result.step > 1;
+        saver.after_step(result, one_figure("loss", 1.0), true, result.step == 3);
+      }
+    });
+    EXPECT_EQ(errors, (std::vector<std::string>{"", ""}));
+    EXPECT_EQ(store.committed, tag_of_step(3));
+  }
+}
+
 TEST(SaverRanks, equal_counters_are_committed) {
   Nowhere store;
   for (const std::string& error : save_with({5, 5}, store)) EXPECT_EQ(error, "");

@@ -2,6 +2,7 @@
 #include "train/hook_watch.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <fstream>
@@ -9,7 +10,9 @@
 #include <thread>
 
 #include "checks/call_seats.h"
+#include "checks/moved_bytes.h"
 #include "checks/plugin_call.h"
+#include "process/own_threads.h"
 #include "support/waiting.h"
 
 extern "C" bool drivetrain_any_call(char* text, size_t size);
@@ -79,6 +82,42 @@ TEST(HookWatch, a_save_an_opening_and_a_policy_that_move_nothing_are_named) {
     end = true;
     plugin.join();
   }
+}
+
+// With the default of 1800 s it looks hundreds of times, and what that reads would pass for a plugin's work.
+TEST(HookWatch, what_the_runtime_reads_beside_a_call_is_no_work_of_it) {
+  std::promise<int> begun;
+  std::promise<void> end;
+  std::thread plugin([&] {
+    plugin_call({"checkpoint_store/mine", "write"}, [&] {
+      begun.set_value(gettid());
+      end.get_future().wait();
+    });
+  });
+  const int thread = begun.get_future().get();
+  const auto bytes = [&] {
+    const MovedBytes moved = bytes_moved_by(thread);
+    EXPECT_TRUE(moved.known);
+    return moved.bytes;
+  };
+  std::thread([&] {
+    const OwnThread own;
+    const uint64_t before = bytes();
+    for (int i = 0; i < 500; ++i) bytes();
+    EXPECT_EQ(bytes(), before);
+  }).join();
+  // A thread that a plugin has begun works for it.
+  std::promise<void> wrote, over;
+  const uint64_t before = bytes();
+  std::thread helper([&] {
+    std::ofstream("/dev/null") << std::string(100000, 'x') << std::flush;
+    wrote.set_value();
+    over.get_future().wait();
+  });
+  wrote.get_future().wait();
+  EXPECT_GE(bytes(), before + 100000);
+  over.set_value(), end.set_value();
+  helper.join(), plugin.join();
 }
 
 TEST(HookWatch, a_call_inside_of_a_call_is_the_one_that_is_named) {

@@ -6,6 +6,7 @@
 #include <fstream>
 #include <new>
 #include <system_error>
+#include <thread>
 
 #include "checks/plugin_call.h"
 #include "checks/situations.h"
@@ -67,6 +68,12 @@ TEST(Situations, what_is_a_bug_stays_one_and_an_error_keeps_its_code) {
   EXPECT_EQ(code_of(of_torch("mat1 and mat2 shapes cannot be multiplied (2x3 and 4x5)")), 1);
   EXPECT_EQ(code_of(of_device("CUDA error: an illegal memory access was encountered")), 1);
   EXPECT_EQ(code_of(std::out_of_range("vector::at")), 1);
+  try {
+    std::thread().join();
+    ADD_FAILURE();
+  } catch (const std::system_error& e) {
+    EXPECT_EQ(code_of(e), 1) << e.what();
+  }
   EXPECT_EQ(code_of(fail(ErrorCode::numeric, "out of memory")), 1) << "an Error is nobody's situation";
 }
 

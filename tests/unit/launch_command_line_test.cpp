@@ -85,6 +85,7 @@ TEST(CommandLine, a_script_is_told_with_the_line_that_trains) {
               "drivetrain launch -n 8 run.json --deepspeed ds.json");
   EXPECT_SAYS(message("launch", {"train.py"}), "drivetrain launch -n N run.json --deepspeed ds_config.json");
   EXPECT_SAYS(message("train", {"train.py"}), "is a script");
+  EXPECT_EQ(message("train", {"run.json", "--set", "dataset.params.files=src/train.py"}), "no error");
 }
 
 TEST(CommandLine, of_400_mistyped_commands_and_options_at_least_97_in_100_get_the_right_name) {

@@ -4,6 +4,7 @@
 
 #include <drivetrain/error.h>
 #include <drivetrain/toolkit/files/read_file.h>
+#include <drivetrain/toolkit/text.h>
 #include <drivetrain/toolkit/torch_files/dcp_folder.h>
 #include <drivetrain/toolkit/torch_files/torch_checkpoint.h>
 #include <drivetrain/value.h>
@@ -15,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char *kWeights = "pytorch_model_fsdp", *kState = "optimizer";  // how accelerate's folders begin
+constexpr const char *kWeights = "pytorch_model_fsdp_", *kState = "optimizer_";  // how accelerate's folders begin
 
 class Reader {
  public:
@@ -80,13 +81,28 @@ std::string without_wrappers(std::string name) {
   return name;
 }
 
-// accelerate's FSDP: weights and the optimizer's state in folders of their own, under names that count models.
-std::string part_of_accelerate(const std::string& folder, const std::string& begin) {
+// accelerate's FSDP: weights and the optimizer's state in folders of their own, under names that count models,
+// "optimizer_0". Sorted.
+std::vector<std::string> parts_of_accelerate(const std::string& folder, const std::string& begin) {
+  std::vector<std::string> parts;
   std::error_code unknown;
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder, unknown))
-    if (entry.path().filename().string().starts_with(begin) && entry.is_directory(unknown))
-      return entry.path().string();
-  return {};
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder, unknown)) {
+    const std::string name = entry.path().filename().string();
+    const bool counts =
+        name.starts_with(begin) && name.find_first_not_of("0123456789", begin.size()) == std::string::npos;
+    if (counts && entry.is_directory(unknown)) parts.push_back(entry.path().string());
+  }
+  std::sort(parts.begin(), parts.end());
+  return parts;
+}
+
+// Empty if there is none.
+std::string part_of_accelerate(const std::string& folder, const std::string& begin) {
+  const std::vector<std::string> parts = parts_of_accelerate(folder, begin);
+  if (parts.size() > 1)
+    throw fail(ErrorCode::checkpoint, folder, ": holds several models or optimizers: ", join(parts),
+               "\n   give a folder that has one of each, or the folder of one model's weights alone: ", parts.front());
+  return parts.empty() ? "" : parts.front();
 }
 
 bool is_whole(const std::string& part) {
@@ -140,8 +156,8 @@ std::string name_of_path(const std::vector<std::string>& path) {
 }
 
 bool has_parts_of_accelerate(const std::string& folder) {
-  const std::string weights = part_of_accelerate(folder, kWeights);
-  return !weights.empty() && is_whole(weights);
+  const std::vector<std::string> weights = parts_of_accelerate(folder, kWeights);
+  return std::any_of(weights.begin(), weights.end(), is_whole);
 }
 
 std::shared_ptr<const Checkpoint> read_folder(const std::string& folder) {

@@ -70,6 +70,20 @@ TEST_F(DcpTest, accelerate_s_two_folders_are_one_checkpoint) {
   for (const auto& [name, tensor] : found) EXPECT_TRUE(at::equal(tensor, expected.tensor(name))) << name;
 }
 
+TEST_F(DcpTest, of_several_models_of_accelerate_s_none_is_chosen) {
+  const std::string folder = temporary_.path() + "/several";
+  fs::copy(kGolden + "/accelerate", folder, fs::copy_options::recursive);
+  for (const char* second : {"pytorch_model_fsdp_1", "optimizer_1"}) {
+    fs::create_directories(folder + "/" + second);
+    EXPECT_NE(format_->recognizes(folder), "");
+    const std::string said = refusal(folder);
+    EXPECT_NE(said.find(folder + "/" + second), std::string::npos) << said;
+    fs::remove_all(folder + "/" + second);
+  }
+  fs::create_directories(folder + "/optimizer_states");  // no count: somebody's own
+  EXPECT_EQ(format_->open(folder, "")->facts().find("updates")->as_int(), 2);
+}
+
 TEST_F(DcpTest, torchtitan_s_flat_keys_are_weights_and_moments_under_meta_s_names) {
   const auto checkpoint = format_->open(kGolden + "/titan", "");
   EXPECT_EQ(checkpoint->facts().find("naming")->as_string(), "meta");

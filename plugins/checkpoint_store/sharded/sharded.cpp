@@ -11,6 +11,7 @@
 #include <tuple>
 
 #include <drivetrain/toolkit/files/durable.h>
+#include <drivetrain/toolkit/files/own_file.h>
 #include <drivetrain/toolkit/text.h>
 
 #include "checkpoint.h"
@@ -98,6 +99,7 @@ void ShardedStore::open_place(const std::string& output_dir, bool owner) {
                      : exists == folder                     ? parent_folder(folder)
                                                             : exists);
   if (!owner) return;
+  if (const std::string link = foreign_link(folder); !link.empty()) throw fail(ErrorCode::io, folder, ": ", link);
   if (!folder.starts_with(base.string() + "/")) place_.claim();  // inside of output_dir, the run holds that
   place_.clean_up();
 }

@@ -4,6 +4,8 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 
+#include <unistd.h>
+
 #include <drivetrain/safetensors.h>
 
 #include "support/plugin_under_test.h"
@@ -36,6 +38,25 @@ TEST_F(ShardedTest, any_box_of_any_cut_comes_back_to_the_bit) {
       EXPECT_TRUE(equal_bits(into, matrix.narrow(0, box.row, box.rows).narrow(1, box.column, box.columns))) << name;
     }
   }
+}
+
+// Behind it may be any folder of this user, in which saves would be written and removed.
+TEST_F(ShardedTest, a_folder_that_is_a_link_of_another_user_is_refused_and_an_own_one_is_followed) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can make a link of another user";
+  std::filesystem::create_directories(folder.path("elsewhere/.saving-a"));
+  std::filesystem::create_directory_symlink("elsewhere", folder.path("checkpoints"));
+  ASSERT_EQ(lchown(folder.path("checkpoints").c_str(), 65534, 65534), 0);
+  try {
+    store();
+    ADD_FAILURE() << "nothing was thrown";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ErrorCode::io);
+    EXPECT_NE(std::string(e.what()).find("a symbolic link of user 65534"), std::string::npos) << e.what();
+  }
+  EXPECT_TRUE(std::filesystem::exists(folder.path("elsewhere/.saving-a")));
+  ASSERT_EQ(lchown(folder.path("checkpoints").c_str(), geteuid(), getegid()), 0);
+  save(*store(), small_state(1), "a", 7, 2);
+  EXPECT_TRUE(std::filesystem::exists(folder.path("elsewhere/a/manifest.json")));
 }
 
 TEST_F(ShardedTest, converts_to_the_dtype_that_is_asked_for) {

@@ -245,11 +245,23 @@ TEST(GptHfKeys, a_mistral_without_a_window_is_a_llama) {
   for (const char* cut : {R"({"sliding_window": 127})", R"({"max_position_embeddings": 8192})"}) {
     const std::string refusal = error_of([&] { shape_of(cut); });
     EXPECT_NE(refusal.find("sliding_window"), std::string::npos) << refusal;
+    EXPECT_NE(refusal.find("set max_position_embeddings to "), std::string::npos) << refusal;
   }
   const Value written = gpt::write_config(mistral.family, mistral.shape, mistral.config);
   EXPECT_EQ(written.find("model_type")->as_string(), "mistral");
   EXPECT_EQ(written.find("architectures")->items().front().as_string(), "MistralForCausalLM");
   EXPECT_TRUE(written.find("sliding_window")->is_null());
+}
+
+// What transformers would read of layers that slide and a window that is switched off is another model, or none.
+TEST(GptHfKeys, a_window_that_cuts_nothing_off_stays_in_what_is_written) {
+  Value config = parsed(whole_config(Family::qwen2));
+  put(config, R"({"use_sliding_window": true, "sliding_window": 128, "max_window_layers": 1,
+    "layer_types": ["full_attention", "sliding_attention"]})");
+  const auto read = gpt::parse_config(config, "F");
+  const Value written = gpt::write_config(read.family, read.shape, read.config);
+  for (const char* key : {"use_sliding_window", "sliding_window", "max_window_layers", "layer_types"})
+    EXPECT_EQ(*written.find(key), *config.find(key)) << key;
 }
 
 std::string listed(const std::vector<std::string>& names) {

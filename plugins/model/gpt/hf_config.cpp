@@ -29,19 +29,23 @@ void read_gpt2(const HfReader& reader, Shape& s) {
 // A window that no position is beyond cuts nothing off.
 void check_window(const HfReader& reader, Family family, const Shape& s) {
   const char* const key = family == Family::qwen2 ? "use_sliding_window" : "sliding_window";
-  const std::string why =
+  const std::string whole =
       concat("every layer attends to the whole sequence, and max_position_embeddings is ", s.positions);
   const int64_t window = reader.integer("sliding_window", reader.is_null("sliding_window") ? INT64_MAX : 4096);
-  bool cuts = window < s.positions;
+  const std::string cut = concat(whole, "\n   for sequences no longer than the window, set max_position_embeddings to ",
+                                 window, " in a copy of the folder");
+  const bool is_short = family != Family::llama && window < s.positions;
+  bool cuts = is_short;
   if (family == Family::qwen2)
     cuts = cuts && reader.flag("use_sliding_window", false) && reader.integer("max_window_layers", 28) < s.layers;
-  if (family == Family::llama) cuts = false;
-  reader.refuse_if(cuts, key, why);
-  if (const Value* types = reader.find("layer_types"))
-    for (const Value& type : types->items())
-      reader.refuse_if(type.as_string() != "full_attention" &&
-                           (type.as_string() != "sliding_attention" || family == Family::llama || window < s.positions),
-                       "layer_types", why);
+  reader.refuse_if(cuts, key, cut);
+  const Value* const types = reader.find("layer_types");
+  for (size_t i = 0; types && i < types->items().size(); ++i) {
+    const std::string& type = types->items()[i].as_string();
+    const bool slides = type == "sliding_attention" && family != Family::llama;
+    reader.refuse_if(type != "full_attention" && !slides, "layer_types", whole);
+    reader.refuse_if(slides && is_short, "layer_types", cut);
+  }
 }
 
 void read_llama(const HfReader& reader, Family family, Shape& s) {
@@ -99,7 +103,7 @@ void set_llama(Family family, const Shape& s, Value& c) {
   c.set("rope_parameters", rope_parameters(s.scaling));
   c.set("rope_theta", s.scaling.base), c.set("rope_scaling", scaling_value(s.scaling));  // transformers 4 reads these
   if (family == Family::llama) c.set("attention_bias", s.bias), c.set("mlp_bias", s.bias);
-  if (family == Family::qwen2) c.set("use_sliding_window", false);
+  if (family == Family::qwen2 && !c.find("use_sliding_window")) c.set("use_sliding_window", false);
 }
 
 const char* architecture(Family family) {

@@ -92,27 +92,31 @@ class Jsonl : public Monitor {
       return fail(ErrorCode::io, "monitor/jsonl: cannot cut ", path_, " at step ", first_step, ": ",
                   std::strerror(errno), "\n   the run goes on there: it must be a file that this user may write");
     };
-    if (has_holes && kept_differs(kept)) {
-      if (::ftruncate(file_, 0) != 0 || !write_all(kept) || ::fsync(file_) != 0) throw failed();
-    } else if (::ftruncate(file_, static_cast<off_t>(kept.size())) != 0) {
-      throw failed();
-    }
+    const bool moved = !has_holes || move_up(kept, same_bytes(kept));
+    if (!moved || ::ftruncate(file_, static_cast<off_t>(kept.size())) != 0) throw failed();
+    if (has_holes && ::fsync(file_) != 0) throw failed();
   }
 
-  bool kept_differs(const std::string& kept) const {
+  // How much of it the file begins with.
+  size_t same_bytes(const std::string& kept) const {
     std::ifstream file(path_, std::ios::binary);
     std::string beginning(kept.size(), '\0');
     file.read(beginning.data(), static_cast<std::streamsize>(beginning.size()));
-    return beginning != kept;
+    return static_cast<size_t>(std::mismatch(kept.begin(), kept.end(), beginning.begin()).first - kept.begin());
   }
 
-  bool write_all(const std::string& text) const {
-    for (size_t done = 0; done < text.size();) {
-      const ssize_t n = ::write(file_, text.data() + done, text.size() - done);
-      if (n < 0 && errno != EINTR) return false;
+  // Over what was there, from front to back: whoever is killed meanwhile has lost no line, though some stand twice.
+  bool move_up(const std::string& kept, size_t from) const {
+    const int flags = ::fcntl(file_, F_GETFL);
+    if (from == kept.size()) return true;
+    if (flags < 0 || ::fcntl(file_, F_SETFL, flags & ~O_APPEND) != 0) return false;
+    bool written = true;
+    for (size_t done = from; done < kept.size() && written;) {
+      const ssize_t n = ::pwrite(file_, kept.data() + done, kept.size() - done, static_cast<off_t>(done));
+      written = n > 0 || (n < 0 && errno == EINTR);
       if (n > 0) done += static_cast<size_t>(n);
     }
-    return true;
+    return ::fcntl(file_, F_SETFL, flags) == 0 && written;
   }
 
   // 0: a line without a step, which is not ours and stays. Nothing: no JSON.

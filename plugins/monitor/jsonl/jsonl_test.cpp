@@ -107,6 +107,11 @@ TEST_F(Jsonl, a_link_of_another_user_is_not_followed) {
     const std::string said = error_of([&] { monitor->on_event(begin(folder.path())); });
     EXPECT_NE(said.find("a symbolic link of user 65534, which is not followed"), std::string::npos) << said;
   }
+  // Behind a link of one's own, too.
+  std::filesystem::rename(folder.path("metrics.jsonl"), folder.path("other"));
+  std::filesystem::create_symlink("other", folder.path("metrics.jsonl"));
+  const std::string said = error_of([&] { monitor->on_event(begin(folder.path())); });
+  EXPECT_NE(said.find(folder.path("other") + ", a symbolic link of user 65534"), std::string::npos) << said;
   EXPECT_EQ(folder.text("victim"), "mine");
   EXPECT_FALSE(std::filesystem::exists(folder.path("not there yet")));
 }

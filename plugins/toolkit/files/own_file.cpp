@@ -42,11 +42,23 @@ int open_to_append(const std::string& path, int flags) {
   return errno = ELOOP, -1;
 }
 
+std::string foreign_link(const std::string& path) {
+  std::string at = path;
+  for (int links = 0; links < kMostLinks; ++links) {
+    struct stat found = {};
+    if (::lstat(at.c_str(), &found) != 0 || !S_ISLNK(found.st_mode)) break;
+    if (found.st_uid != ::geteuid())
+      return (at == path ? "it is" : "it leads to " + at + ",") + " a symbolic link of user " +
+             std::to_string(found.st_uid) +
+             ", which is not followed\n   remove it, or choose another folder with --set output_dir=FOLDER";
+    at = target_of_own_link(at);
+  }
+  return {};
+}
+
 std::string append_problem(const std::string& path, int code) {
-  struct stat found = {};
-  if (code != ELOOP || ::lstat(path.c_str(), &found) != 0 || !S_ISLNK(found.st_mode)) return std::strerror(code);
-  return "it is a symbolic link of user " + std::to_string(found.st_uid) +
-         ", which is not followed\n   remove it, or choose another folder with --set output_dir=FOLDER";
+  const std::string link = code == ELOOP ? foreign_link(path) : "";
+  return link.empty() ? std::strerror(code) : link;
 }
 
 }  // namespace drivetrain

@@ -12,6 +12,8 @@ namespace drivetrain::toolkit::messages {
 // Before a rank that has a core of its own sleeps: some milliseconds, or less where what arrives wakes it.
 constexpr int64_t kPolls = 20000, kPollsBeforeWaking = 1000;
 constexpr int64_t kPollsOnSharedCore = 20;
+// A socket holds a few MB, of which tcp reads 256 KB in a turn.
+constexpr int kLastTurns = 64;
 
 std::vector<int64_t> others_of(const std::vector<int64_t>& all, const std::vector<int64_t>& some) {
   std::vector<int64_t> others;
@@ -199,6 +201,16 @@ std::string Engine::gone(Lane& lane, int64_t rank, const std::vector<int64_t>& b
   return twice || !lost.empty() ? left : "";
 }
 
+// What a rank sent before it left has come by now, but a carrier reads little of it at a time.
+bool Engine::is_missed_in_the_end(Lane& lane, int64_t rank) {
+  for (int turn = 0; turn < kLastTurns; ++turn) {
+    advance_all();
+    const std::vector<int64_t> still = lane.pending();
+    if (std::find(still.begin(), still.end(), rank) == still.end()) return false;
+  }
+  return true;
+}
+
 void Engine::look() {
   looked_ = Clock::now();
   board_->look();
@@ -208,10 +220,7 @@ void Engine::look() {
       const std::vector<int64_t> before = std::exchange(lane->gone_, {});
       for (const int64_t rank : lane->pending()) {
         const std::string why = gone(*lane, rank, before);
-        if (why.empty()) continue;
-        advance_all();  // what it sent before it left has come by now
-        const std::vector<int64_t> still = lane->pending();
-        if (std::find(still.begin(), still.end(), rank) != still.end()) board_->raise(why);
+        if (!why.empty() && is_missed_in_the_end(*lane, rank)) board_->raise(why);
       }
     }
   } catch (const std::exception& e) {

@@ -37,6 +37,7 @@ class Engine {
   bool advance_all();
   void look();
   std::string gone(Lane& lane, int64_t rank, const std::vector<int64_t>& before);
+  bool is_missed_in_the_end(Lane& lane, int64_t rank);
   void check_late(Lane& lane, const Operation& waited, Clock::time_point since);
   void pause(int64_t idle);
 

@@ -34,8 +34,10 @@ void refuse_options_of_others(const Command& command, const Words& words) {
 // `deepspeed`, `accelerate` and `torchrun` start somebody's script, and people write the line as they are used to.
 void refuse_scripts(const Command& command, const Words& words) {
   if (command.name != "launch" && command.name != "train") return;
-  const auto script = std::find_if(words.begin(), words.end(),
-                                   [](const std::string& word) { return word[0] != '-' && word.ends_with(".py"); });
+  // With '=' it is the value of a --set, which may name such a file as data.
+  const auto script = std::find_if(words.begin(), words.end(), [](const std::string& word) {
+    return word[0] != '-' && word.ends_with(".py") && word.find('=') == std::string::npos;
+  });
   if (script == words.end()) return;
   std::string file = "ds_config.json", ranks = "N";
   const auto take = [&](size_t i, const char* name, std::string& value) {

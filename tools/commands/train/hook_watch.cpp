@@ -5,6 +5,7 @@
 #include <chrono>
 
 #include "checks/call_seats.h"
+#include "process/own_threads.h"
 #include "train/moved_bytes.h"
 
 namespace drivetrain {
@@ -20,7 +21,7 @@ struct Seen {
   uint64_t bytes = 0;  // moved until then
 };
 
-// Less than any file that a plugin takes long for, and more than what threads of the program read beside it.
+// Less than any file that a plugin takes long for, and more than what threads that idle read beside it.
 constexpr uint64_t kSomeBytes = uint64_t{64} << 10;
 
 // A save or a dataset's index takes as long as there are bytes; one that moves none hangs like any other call.
@@ -48,6 +49,7 @@ HookWatch::~HookWatch() {
 }
 
 void HookWatch::watch() {
+  const OwnThread own;  // to look is to read, and would pass for work of whoever is looked at
   std::array<Seen, kCallSeats> seen{};
   const std::chrono::duration<double> pause(std::clamp(limit_s_ / 4, 0.05, 5.0));
   Clock::time_point looked = Clock::now();

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "checks/call_seats.h"
+#include "process/own_threads.h"
 
 namespace drivetrain {
 namespace {
@@ -52,7 +53,7 @@ MovedBytes bytes_moved_by(int thread) {
     const std::string name = entry.path().filename().string();
     int number = 0;
     std::from_chars(name.data(), name.data() + name.size(), number);
-    if (number != thread && has_seat(number)) continue;
+    if (number != thread && (has_seat(number) || is_own_thread(number))) continue;
     const std::optional<uint64_t> bytes = bytes_of(entry.path().string());
     if (number == thread) moved.known = bytes.has_value();
     moved.bytes += bytes.value_or(0);

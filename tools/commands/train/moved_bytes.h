@@ -8,8 +8,9 @@
 namespace drivetrain {
 
 struct MovedBytes {
-  bool known = false;       // false: this kernel does not count, or the thread is gone
-  uint64_t bytes = 0;       // so far; with those of threads that may work for it: all that are in no call of their own
+  bool known = false;  // false: this kernel does not count, or the thread is gone
+  // So far; with those of threads that may work for it: all that are in no call of their own and none of the runtime's.
+  uint64_t bytes = 0;
   bool waits_disk = false;  // it waits for a disk that does not answer yet, in which nothing can be counted
 };
 // `thread`: its id, which has a call seat.

@@ -10,6 +10,7 @@
 
 #include "checks/call_seats.h"
 #include "checks/plugin_call.h"
+#include "process/own_threads.h"
 #include "watch/culprit.h"
 
 namespace drivetrain {
@@ -43,6 +44,7 @@ FlightWatch::FlightWatch(FlightWatchParts parts)
       step_at_(moved_),
       asked_(parts_.asked ? parts_.asked->load() : 0) {
   thread_ = std::thread([this, rank = work_rank()] {
+    const OwnThread own;
     work_rank() = rank;
     watch();
   });

@@ -10,7 +10,11 @@ namespace drivetrain {
 // descriptor (O_CLOEXEC), or -1 with errno: ELOOP where it is a link of another user.
 int open_to_append(const std::string& path, int flags);
 
-// What to say of errno after that: "Permission denied", or whose link it is and what to do.
+// What is wrong with `path` where it is a symbolic link of another user, or leads to one through this user's own: whose
+// link it is and what to do; else empty.
+std::string foreign_link(const std::string& path);
+
+// What to say of errno after open_to_append: "Permission denied", or what foreign_link says.
 std::string append_problem(const std::string& path, int code);
 
 }  // namespace drivetrain
