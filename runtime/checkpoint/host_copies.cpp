@@ -43,7 +43,7 @@ std::vector<StateSlice> HostCopies::begin(const std::vector<HeldPart>& parts, co
       into.copy_(part.view);
     slices.push_back({part.name, part.shape, part.box, into});
   }
-  done_ = rest_.empty();
+  done_ = !may_wait;
   return slices;
 }
 

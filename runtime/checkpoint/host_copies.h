@@ -24,7 +24,7 @@ class DRIVETRAIN_INTERNAL HostCopies {
   // The slices of the parts that `writes` selects. Their data are copied when the call returns, but for what may wait
   // where `may_wait`: until `copy_rest` returns, their memory must not change. Main thread, between two steps.
   std::vector<StateSlice> begin(const std::vector<HeldPart>& parts, const std::vector<bool>& writes, bool may_wait);
-  // Once after each `begin`. Any thread.
+  // Once after each `begin` where something may wait. Any thread.
   void copy_rest() noexcept;
   // Returns when `copy_rest` has returned. Main thread.
   void wait() const;

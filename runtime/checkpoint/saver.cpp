@@ -5,10 +5,10 @@
 #include <chrono>
 #include <utility>
 
-#include <drivetrain/monitor.h>
 #include <drivetrain/toolkit/seconds_since.h>
 #include <drivetrain/toolkit/text.h>
 
+#include "checkpoint/agreement.h"
 #include "checkpoint/held_state.h"
 #include "checkpoint/writers.h"
 #include "checks/plugin_call.h"
@@ -22,15 +22,6 @@ constexpr double kSaveTimeout = 1800;
 
 using Clock = std::chrono::steady_clock;
 
-// What every rank counts alike. A monitor gets its events on rank 0 alone, and what it counts there is what is saved.
-Value common_counters(const Value& counters) {
-  const std::string monitors = concat(Monitor::kKind, "/");
-  Value common = Value::object();
-  for (const Value::Member& counter : counters.members())
-    if (!counter.key.starts_with(monitors)) common.set(counter.key, counter.value);
-  return common;
-}
-
 // Beyond as many as a number has bits, the last one stands for the rest.
 uint64_t policy_bit(size_t policy) { return uint64_t{1} << std::min<size_t>(policy, 50); }
 
@@ -38,17 +29,6 @@ std::string key_of(const std::vector<HeldPart>& parts) {
   std::string key;
   for (const HeldPart& part : parts) key += part.key() + "\n";
   return key;
-}
-
-// The name of the first counter that differs; empty if none does.
-std::string difference(const Value& found, const Value& wanted) {
-  for (const Value::Member& counter : wanted.members()) {
-    const Value* other = found.find(counter.key);
-    if (!other || !(*other == counter.value)) return counter.key;
-  }
-  for (const Value::Member& counter : found.members())
-    if (!wanted.find(counter.key)) return counter.key;
-  return {};
 }
 
 }  // namespace
@@ -65,9 +45,12 @@ std::optional<int64_t> step_of_tag(const std::string& tag) {
 struct Saver::Save {
   Snapshot snapshot;
   Value facts;
+  std::vector<HeldPart> compared;   // with the copies of other ranks, before the next update
+  Value digests = Value::array();   // of those
   uint64_t bytes = 0;               // of this rank
   double stall_s = 0, write_s = 0;  // training stood still; from the first byte copied to the commit
   std::string problem;              // empty: complete on all ranks
+  bool ranks_differ = false;        // it is one of what they hold, and not of the store
   ErrorCode code = ErrorCode::io;
 };
 
@@ -160,6 +143,7 @@ void Saver::write_beside_training() {
   beside_ = Beside::busy;
   thread_ = std::thread([this, rank = work_rank()] {
     work_rank() = rank;
+    compare(*save_);
     copies_.copy_rest();
     lower_priority();
     retention_.wait();
@@ -184,6 +168,10 @@ std::unique_ptr<Saver::Save> Saver::snapshot(int64_t step, const Value& figures)
   save->snapshot.rank = parts_.environment.rank, save->snapshot.world_size = parts_.environment.world_size;
   save->snapshot.slices = copies_.begin(held.parts(), *writes_, parts_.store.asynchronous());
   for (const StateSlice& slice : save->snapshot.slices) save->bytes += slice.data.nbytes();
+  if (parts_.environment.world_size > 1) save->compared = held.parts();
+  const bool now =
+      std::any_of(held.parts().begin(), held.parts().end(), [](const HeldPart& p) { return !p.view.is_cpu(); });
+  if (now || !parts_.store.asynchronous()) compare(*save);
   save->facts = parts_.facts;
   save->facts.set("counters", held.counters());
   save->facts.set("figures", figures);
@@ -191,6 +179,14 @@ std::unique_ptr<Saver::Save> Saver::snapshot(int64_t step, const Value& figures)
   return save;
 }
 
+// A device's values are read by the thread that gives it work, the host's beside training where they may be.
+void Saver::compare(Save& save) {
+  if (save.compared.empty()) return;
+  save.digests = digests_of(save.compared);
+  save.compared.clear();
+}
+
+// Who writes what is decided before the first step, and again where an update has made more state.
 void Saver::choose(const std::vector<HeldPart>& parts, const std::string& round) {
   writes_ = choose_writers(parts, parts_.exchange, parts_.environment, kSaveTimeout, round);
   writes_key_ = key_of(parts);
@@ -221,8 +217,7 @@ std::string Saver::reason_of(const Error& failure) const {
 // On the save's thread, or on the main thread.
 void Saver::write(Save& save) noexcept {
   const auto start = Clock::now();
-  Value mine = Value::object();
-  mine.set("counters", common_counters(*save.facts.find("counters")));
+  Value mine = held_alike(*save.facts.find("counters"), std::move(save.digests));
   try {
     mine.set("part", plugin_call({parts_.store_id, "write"}, [&] { return parts_.store.write(save.snapshot); }));
   } catch (const Error& e) {
@@ -258,15 +253,15 @@ std::string Saver::agree(Save& save, const Value& mine) {
     for (size_t rank = 0; rank < all.size(); ++rank) {
       if (rank > 0) parts_.exchange.set(concat(key, "/", rank), "");  // read by nobody else; saves are many
       if (const Value* part = all[rank].find("part")) written.push_back(*part);
-      const std::string differs = difference(*all[rank].find("counters"), *all[0].find("counters"));
-      if (!differs.empty() && !answer.find("error"))
-        answer.set("error", concat("rank ", rank, " has another ", differs,
-                                   " than rank 0; state that is a number must be ", "the same on every rank")),
-            answer.set("code", static_cast<int64_t>(ErrorCode::plugin));
       if (const Value* error = all[rank].find("error"); error && !answer.find("error"))
         answer.set("error", concat("rank ", rank, ": ", error->as_string())),
             answer.set("code", *all[rank].find("code"));
     }
+    std::string what = differing_numbers(all);
+    if (what.empty()) what = differing_copies(all);
+    if (!what.empty())
+      answer =
+          Value::Object{{"error", what}, {"code", static_cast<int64_t>(ErrorCode::plugin)}, {"ranks_differ", true}};
     try {
       if (!answer.find("error")) {
         if (parts_.check_place) parts_.check_place();
@@ -286,6 +281,7 @@ std::string Saver::agree(Save& save, const Value& mine) {
   const Value* error = answer.find("error");
   if (!error) return {};
   save.code = static_cast<ErrorCode>(answer.find("code")->as_int());
+  save.ranks_differ = answer.find("ranks_differ") != nullptr;
   return error->as_string();
 }
 
@@ -297,7 +293,8 @@ void Saver::join() {
   const bool speaks = parts_.environment.rank == 0;
   if (!save->problem.empty()) {
     const std::string text = concat("the checkpoint ", save->snapshot.tag, " is not saved: ", save->problem);
-    if (plugin_call({parts_.store_id, "failure_ends_run"}, [&] { return parts_.store.failure_ends_run(); }))
+    if (save->ranks_differ ||
+        plugin_call({parts_.store_id, "failure_ends_run"}, [&] { return parts_.store.failure_ends_run(); }))
       throw Error(save->code, text);
     if (speaks) parts_.log.warning(text + "\n   training goes on without it");
     return;

@@ -2,7 +2,8 @@
 // its own if the store is asynchronous), and lets all ranks agree on whether the checkpoint is complete.
 //
 // A save whose predecessor is still being written waits for it, and says so, unless the policies leave it out. What
-// fails on any rank fails the save on all of them, and they act on it after the same step.
+// fails on any rank fails the save on all of them, and they act on it after the same step. Ranks that have come to hold
+// other values than each other (copies.h) end the run whatever the store says.
 #pragma once
 
 #include <atomic>
@@ -81,6 +82,7 @@ class DRIVETRAIN_INTERNAL Saver final : public BetweenSteps {
   struct Save;
   void begin(int64_t step, const Value& figures);
   std::unique_ptr<Save> snapshot(int64_t step, const Value& figures);
+  static void compare(Save& save);
   void write(Save& save) noexcept;
   std::string agree(Save& save, const Value& mine);
   std::string reason_of(const Error& failure) const;

@@ -32,10 +32,10 @@ TEST_F(Misdeeds, the_trace_goes_to_the_log_and_to_the_terminal_only_for_who_asks
   expect_says(ran.output, {"the trace is in " + path("run/log.txt")});
   EXPECT_EQ(ran.output.find("raised from"), std::string::npos) << ran.output;
   expect_says(file_bytes(path("run/log.txt")),
-              {"trace of the exception in strategy/misdeed, hook step_end", "raised from", "misdeeds.cpp"});
+              {"trace of the exception in strategy/misdeed, hook step_end", "raised from", "deed.h"});
   std::filesystem::remove_all(path("run"));
   expect_says(train(misdeed("strategy", "plan", "c10") + here(), "DRIVETRAIN_LOG=debug").output,
-              {"raised from", "misdeeds.cpp"});
+              {"raised from", "deed.h"});
 }
 
 TEST_F(Misdeeds, a_rank_is_named_and_its_trace_is_in_the_runs_log_too) {

@@ -27,6 +27,20 @@ TEST_F(Misdeeds, ranks_that_disagree_whether_a_save_is_due_do_not_wait_for_each_
                 {"said on rank 1 that a checkpoint is due after step 5, and not on rank 0"});
 }
 
+// The loss is the mean over ranks, and the sums over ranks are right: nothing else would tell.
+TEST_F(Misdeeds, values_that_drift_apart_are_found_at_the_next_save_or_at_the_end) {
+  const std::vector<std::string> words = {"copies of the parameter ", "rank 0 and rank 1", "--resume TAG"};
+  const std::string drift = misdeed("strategy", "", "drift", 1) + here();
+  const std::string save = R"( --set 'checkpoint_policy={"type": "every", "params": {"steps": 2}}')";
+  for (const std::string store : {"", " --set checkpoint_store.asynchronous=false"}) {
+    const Ran ran = launch(2, drift + save + store);
+    expect_says(ran.output, {"step-00000002 is not saved"});
+    expect_blamed(ran, 3, words);
+  }
+  expect_blamed(launch(2, drift + " --set checkpoint_policy=false"), 3, words);
+  EXPECT_EQ(launch(2, misdeed("strategy", "", "none") + here() + " --set checkpoint_policy=false").code, 0);
+}
+
 TEST_F(Misdeeds, ranks_that_agree_save_whatever_the_store) {
   for (const std::string store : {"", " --set checkpoint_store.asynchronous=false"}) {
     const Ran ran = launch(2, misdeed("checkpoint_policy", "", "save") + store + here());

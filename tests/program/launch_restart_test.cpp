@@ -1,6 +1,6 @@
 // Ranks that are killed in a launch that may restart: the run goes on by itself, with the bits of one that lost nobody,
 // on fewer ranks where one fails again and again; and what such a launch leaves alone. Runs stand at gates
-// (misdeeds.cpp) until their ranks are killed, so that none is over before.
+// (deed.h) until their ranks are killed, so that none is over before.
 #include "program/background.h"
 
 namespace drivetrain::test {

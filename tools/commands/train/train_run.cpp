@@ -5,7 +5,10 @@
 
 #include <drivetrain/toolkit/text.h>
 
+#include "checkpoint/agreement.h"
 #include "checkpoint/ancestry.h"
+#include "checkpoint/held_state.h"
+#include "checkpoint/resume.h"
 #include "checkpoint/saver.h"
 #include "checks/plugin_call.h"
 #include "log/log_console.h"
@@ -208,6 +211,12 @@ class Session {
     in("ending the run");
     AfterTraining after(run, trainer.late_failure());
     after.run(Needs::nothing, [&] { follow_folder(); });
+    after.run(Needs::peers, [&] {
+      if (env_.world_size == 1 || !outcome.saved.empty()) return;  // a save has compared them
+      HeldState held(*run.mesh);
+      visit_checkpoint_state(run, trainer, held);
+      check_copies(held.parts(), *run.store, env_, static_cast<double>(request_.settings.rendezvous_timeout_s));
+    });
     after.run(Needs::peers, [&] {
       const double timeout_s = static_cast<double>(request_.settings.rendezvous_timeout_s);
       if (!times.is_null()) report_times(run, gather_values(*run.store, "step_times", env_, times, timeout_s));
