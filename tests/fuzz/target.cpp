@@ -18,9 +18,9 @@ namespace {
 
 const std::vector<Target>& targets() {
   static const std::vector<Target> all = {
-      json_target(),   json_line_target(),  elf_target(),           manifest_target(), safetensors_target(),
-      pickle_target(), torch_file_target(), checkpoints_target(),   sharded_target(),  token_index_target(),
-      npy_target(),    tokenizer_target(),  token_pattern_target(),
+      json_target(),   json_line_target(),  elf_target(),           manifest_target(),      safetensors_target(),
+      pickle_target(), torch_file_target(), checkpoints_target(),   sharded_target(),       token_index_target(),
+      npy_target(),    tokenizer_target(),  token_pattern_target(), sentencepiece_target(),
   };
   return all;
 }

@@ -200,10 +200,21 @@ TEST_F(BadInput, a_label_out_of_range_is_named_and_told_from_one_that_does_not_c
   expect_stopped_before(2);
 }
 
-TEST_F(BadInput, a_run_without_any_label_that_counts_is_an_error_at_its_end) {
+TEST_F(BadInput, a_run_without_any_label_that_counts_is_refused_before_it_begins) {
   for (int64_t& value : labels_.values) value = -100;
   write_data(true);
   const Ran ran = train();
+  EXPECT_EQ(ran.code, 8) << ran.output;
+  expect_says(ran.output, {"data.safetensors", "no label of its", "-100", "write \"labels\""});
+  expect_stopped_before(1);
+}
+
+// Its file has labels, in steps that the run does not come to.
+TEST_F(BadInput, a_run_that_met_no_label_that_counts_is_an_error_at_its_end) {
+  for (int64_t& value : labels_.values) value = -100;
+  label(kSteps, 0, 0) = 1;
+  write_data(true);
+  const Ran ran = train("--set train_steps=2");
   EXPECT_EQ(ran.code, 8) << ran.output;
   expect_says(ran.output, {"no step of this run had a label that counts", "-100", "untrained"});
 }

@@ -139,6 +139,9 @@ TEST_F(DataInputs, packed_files_that_are_damaged_are_named) {
   for (const auto& [name, bytes] :
        {std::pair<std::string, std::string>{"cut.jsonl.gz", gzip_of(lines)}, {"cut.jsonl.zst", zstd_of(lines)}})
     expect_says(refusal(request("z", {write(name, bytes.substr(0, bytes.size() - 5))})), {name, "ends too soon"});
+  // Under a name that does not say it.
+  expect_says(refusal(request("v", {write("lines.jsonl", gzip_of(lines))})),
+              {"lines.jsonl", "packed by gzip", "gzip -dk"});
   std::string changed = gzip_of(lines);
   changed[20] ^= 1;
   expect_says(refusal(request("w", {write("changed.jsonl.gz", changed)})), {"changed.jsonl.gz", "unpacked"});

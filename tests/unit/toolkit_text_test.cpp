@@ -1,6 +1,10 @@
 // The pieces of text that messages are made of.
 #include <drivetrain/toolkit/text.h>
 #include <drivetrain/toolkit/text/json_line.h>
+#include <drivetrain/toolkit/text/merge_symbols.h>
+#include <drivetrain/toolkit/text/packed_file.h>
+#include <drivetrain/toolkit/text/piece_cache.h>
+#include <drivetrain/toolkit/text/utf8.h>
 
 #include <gtest/gtest.h>
 
@@ -87,7 +91,6 @@ TEST(JsonLine, names_what_is_wrong_and_its_column) {
         << text << ": " << problem_of(text);
   EXPECT_NE(problem_of(std::string(5000, '[')).find("nested deeper"), std::string::npos);
   EXPECT_NE(problem_of(std::string("\xff\xfe{\0", 4)).find("UTF-16"), std::string::npos);
-  EXPECT_NE(problem_of("\x1f\x8b\x08").find("packed"), std::string::npos);
 }
 
 TEST(JsonLine, what_is_used_has_one_meaning) {
@@ -102,6 +105,104 @@ TEST(JsonLine, what_is_used_has_one_meaning) {
   EXPECT_EQ(used_text(parse_json_line(R"("퟿")"), "s", "it"), "\xed\x9f\xbf")
       << "the last character before surrogates";
   EXPECT_EQ(used_text(parse_json_line("\"\xed\xa0\x80\""), "s", "it"), "\xed\xa0\x80") << "bytes, not an escape";
+}
+
+TEST(PackedFile, is_refused_with_what_it_is_and_the_way_to_unpack_it) {
+  const std::pair<std::string, const char*> files[] = {
+      {"\x1f\x8b\x08", "gzip -dk d/x.jsonl"},   {"\x28\xb5\x2f\xfd$", "zstd -d d/x.jsonl"},
+      {"PK\x03\x04", "unzip d/x.jsonl"},        {std::string("\xfd\x37zXZ\0\0\0", 8), "xz -dk d/x.jsonl"},
+      {"BZh9", "bzip2 -dk d/x.jsonl"},          {"PAR1", "read_parquet(\"d/x.jsonl\")"},
+      {"ARROW1", "read_feather(\"d/x.jsonl\")"}};
+  for (const auto& [begin, advice] : files) {
+    try {
+      refuse_packed(begin, "dataset/x", "d/x.jsonl");
+      ADD_FAILURE() << advice;
+    } catch (const Error& e) {
+      EXPECT_EQ(e.code(), ErrorCode::io);
+      for (const char* part : {"dataset/x: d/x.jsonl is ", advice})
+        EXPECT_NE(std::string(e.what()).find(part), std::string::npos) << e.what();
+    }
+  }
+  for (const char* text : {"", "{\"a\": 1}", "P", "BZ", "\x1f", "PAR", "\xef\xbb\xbf{"})
+    EXPECT_NO_THROW(refuse_packed(text, "dataset/x", "d/x.jsonl")) << text;
+}
+
+TEST(Utf8, the_end_of_ascii_is_found_at_every_place) {
+  for (size_t size = 0; size < 40; ++size)
+    for (size_t at = 0; at <= size; ++at)
+      for (size_t from = 0; from <= at; ++from) {
+        std::string text(size, 'a');
+        if (at < size) text[at] = '\x80';
+        EXPECT_EQ(end_of_ascii(text, from), at) << size << " " << from;
+      }
+}
+
+// Letters join where they are neighbours in the alphabet, the last ones first, and what they make joins nothing.
+TEST(SymbolMerges, the_lowest_rank_is_joined_first_and_of_equal_ones_the_first) {
+  const auto joined = [](const std::string& text) {
+    SymbolMerges<int32_t> merges;
+    merges.symbols.assign(text.begin(), text.end());
+    merges.merge([](int32_t left, int32_t right, int32_t& made) -> uint32_t {
+      made = left - 32;
+      return left >= 'a' && right == left + 1 ? static_cast<uint32_t>('z' - right) : kNoRank;
+    });
+    return std::string(merges.symbols.begin(), merges.symbols.end());
+  };
+  EXPECT_EQ(joined(""), "");
+  EXPECT_EQ(joined("a"), "a");
+  EXPECT_EQ(joined("ab"), "A");
+  EXPECT_EQ(joined("abc"), "aB");
+  EXPECT_EQ(joined("abcd"), "AC");
+  EXPECT_EQ(joined("ababab"), "AAA");
+  EXPECT_EQ(joined("aabbcc"), "aABc");
+  // Longer than what is searched from left to right: as each of its parts, between which nothing joins.
+  std::string text, wanted;
+  for (int i = 0; i < 50; ++i) text += "abcd.aabbcc.", wanted += "AC.aABc.";
+  EXPECT_EQ(joined(text), wanted);
+}
+
+// Of one symbol again and again, pairs of pairs: the heap has many entries that no longer hold.
+TEST(SymbolMerges, long_and_short_ways_are_one) {
+  const auto joined = [](size_t count) {
+    SymbolMerges<int32_t> merges;
+    merges.symbols.assign(count, 1);
+    merges.merge([](int32_t left, int32_t right, int32_t& made) -> uint32_t {
+      made = left + right;
+      return left == right && left < 16 ? static_cast<uint32_t>(left) : kNoRank;
+    });
+    return merges.symbols;
+  };
+  for (size_t count = 0; count < 100; ++count) {
+    std::vector<int32_t> wanted(count / 16, 16);
+    for (int32_t part = 8; part > 0; part /= 2)
+      if (count & static_cast<size_t>(part)) wanted.push_back(part);
+    EXPECT_EQ(joined(count), wanted) << count;
+  }
+}
+
+TEST(PieceCache, gives_what_was_encoded_for_the_same_bytes_alone) {
+  PieceCache cache;
+  std::vector<std::string> pieces;
+  for (const char first : {'a', 'b'})
+    for (size_t size = 1; size <= 30; ++size)
+      for (size_t changed = 0; changed <= size; ++changed) {
+        std::string piece(size, first);
+        if (changed < size) piece[changed] = '\xff';
+        pieces.push_back(piece);
+      }
+  int encoded = 0;
+  for (int round = 0; round < 2; ++round)
+    for (const std::string& piece : pieces) {
+      std::vector<int32_t> ids{7}, wanted{7};
+      for (size_t i = 0; i < piece.size() % 12; ++i)
+        wanted.push_back(static_cast<unsigned char>(piece[i]) + static_cast<int32_t>(i));
+      cache.encode(piece, ids, [&] {
+        ++encoded;
+        ids.insert(ids.end(), wanted.begin() + 1, wanted.end());
+      });
+      EXPECT_EQ(ids, wanted) << round << " " << piece;
+    }
+  EXPECT_LT(encoded, static_cast<int>(2 * pieces.size())) << "nothing was found again";
 }
 
 }  // namespace

@@ -47,7 +47,7 @@ install(CODE [[
     endif()
   endforeach()
   file(GET_RUNTIME_DEPENDENCIES EXECUTABLES ${_program} LIBRARIES ${_library} MODULES ${_plugins} RESOLVED_DEPENDENCIES_VAR _found UNRESOLVED_DEPENDENCIES_VAR _missing
-       PRE_INCLUDE_REGEXES "^lib(tbb|spdlog|fmt|crypto|xxhash|utf8proc|sentencepiece|hwloc|z|zstd)\\.so" PRE_EXCLUDE_REGEXES ".")
+       PRE_INCLUDE_REGEXES "^lib(tbb|spdlog|fmt|crypto|xxhash|utf8proc|hwloc|z|zstd)\\.so" PRE_EXCLUDE_REGEXES ".")
   if(_missing)
     message(FATAL_ERROR "not found, and needed on other machines: ${_missing}")
   endif()

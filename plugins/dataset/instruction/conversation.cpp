@@ -96,9 +96,12 @@ std::optional<bool> learned_by_key(Reader& message) {
   if (const Value* weight = message.find_filled("weight")) {
     const bool is_number = weight->is_number();
     if (!is_number || (weight->as_double() != 0 && weight->as_double() != 1))
-      throw fail(ErrorCode::config, "\"weight\" of ", message.of(), " is ",
-                 is_number ? weight->to_json() : weight->type_name(),
-                 "; wanted 0 (the message is not learned) or 1. There are no weights between");
+      throw fail(
+          ErrorCode::config, "\"weight\" of ", message.of(), " is ",
+          is_number ? weight->to_json() : weight->type_name(),
+          "; wanted 0 (the message is not learned) or 1 (as its role says): there are no weights between\n   ",
+          "write 0 or 1 in its place, or leave the key out, which is 1; a line that should count n times stands ",
+          "in the file n times");
     if (weight->as_double() == 0) say(false, "weight");
   }
   for (const char* key : {"train", "loss"}) {

@@ -11,6 +11,7 @@
 #include <algorithm>
 
 #include <drivetrain/toolkit/permutation.h>
+#include <drivetrain/toolkit/text.h>
 
 #include "conversations.h"
 #include "spoken.h"
@@ -198,14 +199,23 @@ class Instruction : public Dataset {
     instruction::say_other_template(tokenizer_->facts(), services_.log);
   }
 
+  // A set without a conversation has no label that counts: what it trains or evaluates would be nothing.
   void check_sets() const {
-    const auto check = [](const Conversations& set, const char* files) {
-      if (set.count() == 0)
-        throw fail(ErrorCode::config, "dataset/instruction: there is no conversation in ", files, ": ",
-                   set.figures().dropped, " were dropped as too long. Name other files");
+    const auto check = [&](const Conversations& set, const char* option, const std::vector<std::string>& files) {
+      if (set.count() > 0) return;
+      const int64_t dropped = set.figures().dropped;
+      throw fail(ErrorCode::io, "dataset/instruction: nothing is learned from ", option, " (", join(files, ", "), "): ",
+                 dropped == 0
+                     ? "there is no conversation in it\n   name files with conversations"
+                     : concat("its ", dropped, " conversations are longer than max_length ", *options_.max_length,
+                              ", and were dropped, or cut to nothing that is learned\n   set max_length and ",
+                              "seq_length to more, or name files with shorter conversations"));
     };
-    check(*train_, options_.validation_fraction > 0 ? "what validation_fraction leaves of files" : "files");
-    if (!options_.validation_files.empty()) check(*validation_, "validation_files");
+    const bool splits = options_.validation_fraction > 0;
+    check(*train_, splits ? "what validation_fraction leaves of files" : "files", options_.files);
+    if (!options_.validation_files.empty()) check(*validation_, "validation_files", options_.validation_files);
+    if (splits && validation_->figures().dropped > 0)
+      check(*validation_, "validation_fraction of files", options_.files);
   }
 
   // Every conversation once before the first comes again, in another order.

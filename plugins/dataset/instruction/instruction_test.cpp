@@ -139,7 +139,35 @@ TEST_F(Instruction, a_long_conversation_is_refused_cut_or_dropped_and_told) {
   dataset = open(file, R"(, "max_length": 12, "too_long": "drop")");
   EXPECT_EQ(texts(*dataset, DataPart::train), std::set<std::string>{"U:hiA:yo"});
   EXPECT_EQ(note("train", "dropped").as_int(), 2);
-  expect_refused(file, {"no conversation in files", "3 were dropped"}, R"(, "max_length": 2, "too_long": "drop")");
+}
+
+// What would train or evaluate nothing is told before the first step, as bad data are, with its files and what to do.
+TEST_F(Instruction, a_set_in_which_nothing_is_learned_is_refused) {
+  const auto expect_io = [&](const std::string& files, const std::string& more, std::vector<std::string> parts) {
+    try {
+      open(files, more);
+      ADD_FAILURE() << "nothing was refused; wanted " << parts.front();
+    } catch (const Error& e) {
+      EXPECT_EQ(e.code(), ErrorCode::io);
+      for (const std::string& part : parts) EXPECT_NE(std::string(e.what()).find(part), std::string::npos) << e.what();
+    }
+  };
+  const std::string file = write("a.jsonl", line("a long question", "x") + line("another long question", "y"));
+  const std::string good = write("b.jsonl", line("p", "q")), empty = write("empty.jsonl", "\n");
+  for (const char* way : {"cut", "drop"})
+    expect_io(
+        file, concat(R"(, "max_length": 12, "too_long": ")", way, "\""),
+        {"nothing is learned from files (" + file + ")", "its 2 conversations", "max_length 12", "set max_length"});
+  expect_io(good, concat(R"(, "max_length": 12, "too_long": "drop", "validation_files": [")", file, "\"]"),
+            {"nothing is learned from validation_files (" + file + ")", "its 2 conversations"});
+  expect_io(empty, "", {"nothing is learned from files (" + empty + ")", "no conversation in it", "name files"});
+  expect_io(good, R"(, "validation_fraction": 1)", {"what validation_fraction leaves of files"});
+  expect_io(good, concat(R"(, "validation_files": [")", empty, "\"]"), {"validation_files (" + empty + ")"});
+}
+
+TEST_F(Instruction, a_packed_file_is_refused_with_the_way_to_unpack_it) {
+  const std::string packed = write("a.jsonl.gz", "\x1f\x8b\x08");
+  expect_refused(packed, {"dataset/instruction: " + packed, "packed by gzip", "gzip -dk " + packed});
 }
 
 TEST_F(Instruction, the_fraction_held_out_depends_on_each_line_alone) {
@@ -162,8 +190,6 @@ TEST_F(Instruction, files_may_be_held_out) {
   EXPECT_EQ(text_of(rows(*dataset, 1, 3, 1, DataPart::validation).tokens_BS[0]).substr(0, 6), "U:vA:w");
   expect_refused(write("a.jsonl", lines(0, 5)), {"validation_files and validation_fraction"},
                  concat(R"(, "validation_fraction": 0.5, "validation_files": [")", held, "\"]"));
-  expect_refused(write("a.jsonl", lines(0, 5)), {"no conversation in validation_files"},
-                 concat(R"(, "validation_files": [")", write("empty.jsonl", "\n"), "\"]"));
 }
 
 TEST_F(Instruction, without_a_validation_part_reading_it_says_what_to_set) {
@@ -179,7 +205,6 @@ TEST_F(Instruction, a_broken_line_is_named_with_its_file_and_number) {
   expect_refused(write("a.jsonl", lines(0, 3) + "{\"text\": \"x\"}"), {"a.jsonl:4: ", "it has \"text\""});
   expect_refused(folder_.path("none.jsonl"), {"none.jsonl does not exist"});
   expect_refused(folder_.path(), {"no regular file"});
-  expect_refused(write("empty.jsonl", ""), {"no conversation in files"});
 }
 
 TEST_F(Instruction, a_tokenizer_that_knows_more_than_the_model_is_refused) {

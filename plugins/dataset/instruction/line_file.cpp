@@ -10,6 +10,7 @@
 #include <utility>
 
 #include <drivetrain/error.h>
+#include <drivetrain/toolkit/text/packed_file.h>
 
 namespace drivetrain::instruction {
 namespace {
@@ -33,12 +34,17 @@ LineFile::LineFile(const std::string& path)
                " does not exist. Paths are relative to the config file");
   if (descriptor_ < 0) throw unreadable(path, std::strerror(errno));
   struct stat facts {};
-  if (::fstat(descriptor_, &facts) == 0 && S_ISREG(facts.st_mode)) {
+  try {
+    if (::fstat(descriptor_, &facts) != 0 || !S_ISREG(facts.st_mode)) throw unreadable(path, "it is no regular file");
     size_ = facts.st_size;
-    return;
+    std::string begin;
+    read(0, kPackedSignature, begin);
+    refuse_packed(begin, "dataset/instruction",
+                  path);  // lines are read at any place, which a packed file does not allow
+  } catch (...) {
+    ::close(descriptor_);
+    throw;
   }
-  ::close(descriptor_);
-  throw unreadable(path, "it is no regular file");
 }
 
 LineFile::LineFile(LineFile&& other) noexcept

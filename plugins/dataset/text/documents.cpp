@@ -2,6 +2,7 @@
 
 #include <drivetrain/error.h>
 #include <drivetrain/random.h>
+#include <drivetrain/toolkit/text/packed_file.h>
 
 #include <unistd.h>
 
@@ -158,6 +159,7 @@ std::string read_file(const std::string& path, uint64_t room) {
   if (const auto found = static_cast<size_t>(file.gcount()); found != bytes.size())
     throw unreadable(path, errno != 0 ? std::strerror(errno)
                                       : concat("it was cut short meanwhile, from ", size, " bytes to ", found));
+  refuse_packed(bytes, "dataset/text", path);
   return bytes;
 }
 

@@ -14,6 +14,8 @@ namespace {
 
 using namespace drivetrain;
 
+constexpr int64_t kIgnored = -100;
+
 class TokenBatches : public Dataset {
  public:
   struct Options {
@@ -37,6 +39,7 @@ class TokenBatches : public Dataset {
     check_tokens(run);
     for (const char* name : {"labels", "documents"})
       if (file_->contains(name)) check_columns(name);
+    if (file_->contains("labels")) check_labels();
     DatasetFacts facts;
     facts.seq_length = shape_[3] - 1;
     facts.steps = shape_[0];
@@ -158,6 +161,19 @@ class TokenBatches : public Dataset {
       throw wrong("its rows are ", shape_[3] - 1,
                   " tokens long (S of [steps, micro_batches, B, S+1]), but seq_length is ", *options_.seq_length,
                   "; leave seq_length out");
+  }
+
+  // Reads up to the first label that counts, which mostly is one of the first.
+  void check_labels() const {
+    for (int64_t step = 0; step < shape_[0]; ++step) {
+      const at::Tensor labels = file_->rows("labels", step, 1).contiguous();
+      const int64_t *begin = labels.const_data_ptr<int64_t>(), *end = begin + labels.numel();
+      if (std::any_of(begin, end, [](int64_t label) { return label != kIgnored; })) return;
+    }
+    throw fail(
+        ErrorCode::io, "dataset/token_batches: ", options_.file, ": no label of its ", shape_[0],
+        " steps counts: every one is -100, so that nothing would be learned\n   write \"labels\" with the tokens ",
+        "that follow, or the file without it: labels are then the tokens");
   }
 
   void check_columns(const char* name) const {

@@ -78,6 +78,13 @@ TEST_F(TokenBatches, labels_of_the_file_win_over_shifted_tokens) {
   EXPECT_TRUE(at::equal(rows(*dataset, 4, 1, 5).labels_BS, labels[3].reshape({6, 5}).narrow(0, 1, 5)));
 }
 
+TEST_F(TokenBatches, a_file_without_any_label_that_counts_is_refused) {
+  at::Tensor labels = at::zeros({4, 2, 3, 5}, at::TensorOptions(at::kLong)).sub(100);
+  expect_refused({{"tokens", kTokens}, {"labels", labels}}, "no label of its 4 steps counts: every one is -100");
+  labels.mutable_data_ptr<int64_t>()[labels.numel() - 1] = 7;
+  EXPECT_NO_THROW(open({{"tokens", kTokens}, {"labels", labels}}));
+}
+
 TEST_F(TokenBatches, a_step_beyond_the_end_is_an_error_of_the_data) {
   const auto dataset = open({{"tokens", kTokens}});
   const std::string text = error_of([&] { rows(*dataset, 5, 0, 6); });

@@ -139,6 +139,7 @@ TEST_F(MultipleChoice, lines_that_are_no_questions_are_told_with_file_and_line) 
                  R"(, "names": "names")");
   expect_refused(kOne, {"{ is not closed"}, R"(, "prompt": "{context")");
   expect_refused("\n \n", {"no question", "q.jsonl"});
+  expect_refused("\x28\xb5\x2f\xfd", {"q.jsonl is packed by zstd", "zstd -d "});
   EXPECT_NE(error_of([&] { open(kOne, "", 0, 1000); }).find("vocabulary of 1000"), std::string::npos);
   std::filesystem::remove(file);
   const auto missing = make_plugin<Evaluation>(host, "multiple_choice", "{\"files\": [\"" + file + "\"]}");

@@ -8,6 +8,7 @@
 #include <drivetrain/error.h>
 #include <drivetrain/toolkit/files/read_file.h>
 #include <drivetrain/toolkit/text/json_line.h>
+#include <drivetrain/toolkit/text/packed_file.h>
 
 namespace drivetrain::multiple_choice {
 namespace {
@@ -140,6 +141,7 @@ std::vector<Question> read_questions(const std::vector<std::string>& files, cons
   for (const std::string& path : files) {
     const auto whole = read_file(path, kMostBytes, ErrorCode::io);
     if (!whole) throw fail(ErrorCode::io, "evaluation/multiple_choice: ", path, " is not there");
+    refuse_packed(*whole, "evaluation/multiple_choice", path);
     std::istringstream file(*whole);
     std::string text;
     for (int64_t number = 1; !enough() && std::getline(file, text); ++number) {

@@ -8,6 +8,7 @@
 
 #include <drivetrain/error.h>
 #include <drivetrain/toolkit/files/read_file.h>
+#include <drivetrain/toolkit/text/packed_file.h>
 
 namespace drivetrain::perplexity {
 namespace {
@@ -92,8 +93,10 @@ class DocumentRows final : public Rows {
 };
 
 std::string text_in(const std::string& path) {
-  if (auto text = read_file(path, kMostBytes, ErrorCode::io)) return *text;
-  throw fail(ErrorCode::io, "evaluation/perplexity: ", path, " is not there");
+  auto text = read_file(path, kMostBytes, ErrorCode::io);
+  if (!text) throw fail(ErrorCode::io, "evaluation/perplexity: ", path, " is not there");
+  refuse_packed(*text, "evaluation/perplexity", path);
+  return *std::move(text);
 }
 
 }  // namespace

@@ -43,6 +43,7 @@ TokenFinder::TokenFinder(std::vector<std::pair<std::string, const AddedToken*>> 
     nodes_[node].token = token;
     first_[static_cast<unsigned char>(content[0])] = true;
   }
+  if (nodes_[0].next.size() == 1) only_first_ = static_cast<char>(nodes_[0].next[0].first);
 }
 
 uint32_t TokenFinder::child(uint32_t node, unsigned char byte) const {
@@ -54,6 +55,7 @@ uint32_t TokenFinder::child(uint32_t node, unsigned char byte) const {
 
 TokenFinder::Found TokenFinder::find(std::string_view text, size_t from) const {
   for (; from < text.size(); ++from) {
+    if (only_first_) from = std::min(text.find(*only_first_, from), text.size() - 1);
     if (!first_[static_cast<unsigned char>(text[from])]) continue;
     Found longest{from, from, nullptr};
     uint32_t node = 0;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -45,6 +46,7 @@ class TokenFinder {
 
   std::vector<Node> nodes_;
   bool first_[256] = {};
+  std::optional<char> only_first_;  // where all tokens begin with the same byte, as with '<'
 };
 
 }  // namespace drivetrain::bpe

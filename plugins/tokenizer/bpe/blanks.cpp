@@ -136,17 +136,7 @@ std::string text_of_token(std::string_view token) {
 }
 
 bool ends_before_blanks(const std::vector<std::pair<std::string, int32_t>>& tokens) {
-  return std::none_of(tokens.begin(), tokens.end(),
-                      [](const auto& token) { return next_word(token.first, 0, false) < token.first.size(); });
-}
-
-size_t next_word(std::string_view text, size_t from, bool every) {
-  for (size_t at = text.find(kBlank, from); at != std::string_view::npos; at = text.find(kBlank, at + kBlank.size())) {
-    if (at == from) continue;
-    const bool behind_another = at < kBlank.size() || text.substr(at - kBlank.size(), kBlank.size()) != kBlank;
-    if (every || behind_another) return at;
-  }
-  return text.size();
+  return std::none_of(tokens.begin(), tokens.end(), [](const auto& token) { return !is_one_word(token.first); });
 }
 
 }  // namespace drivetrain::bpe

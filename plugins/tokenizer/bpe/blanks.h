@@ -9,11 +9,10 @@
 #include <utility>
 #include <vector>
 
+#include <drivetrain/toolkit/text/blank_words.h>
 #include <drivetrain/value.h>
 
 namespace drivetrain::bpe {
-
-inline constexpr std::string_view kBlank = "\u2581";  // ▁
 
 // How blanks become ▁, and where one more is put in front.
 struct Blanks {
@@ -43,7 +42,5 @@ std::optional<unsigned char> byte_of_token(std::string_view token);
 std::string text_of_token(std::string_view token);
 // Whether no token has a ▁ behind another character: then merges of a text are those of its words.
 bool ends_before_blanks(const std::vector<std::pair<std::string, int32_t>>& tokens);
-// Where the next word begins: at a ▁ behind another character, or at every ▁.
-size_t next_word(std::string_view text, size_t from, bool every);
 
 }  // namespace drivetrain::bpe

@@ -85,8 +85,8 @@ Encoder::Encoder(Definition definition)
                  "\" is that of another token");
     if (fresh) place = bytes_of(token.content).value_or(token.content);
   }
-  merges_ = std::make_unique<Merges>(std::move(by_bytes), of_byte, definition.merges, definition.whole_first,
-                                     std::move(characters));
+  merges_ =
+      std::make_unique<Merges>(by_bytes, of_byte, definition.merges, definition.whole_first, std::move(characters));
   in_text_ = finder(false);
   in_normalized_ = finder(true);
 }
@@ -109,22 +109,8 @@ std::unique_ptr<TokenFinder> Encoder::finder(bool in_normalized) const {
   return std::make_unique<TokenFinder>(std::move(list));
 }
 
-std::unique_ptr<Encoder::Workspace> Encoder::take_workspace() const {
-  {
-    const std::lock_guard lock(mutex_);
-    if (!free_.empty()) {
-      std::unique_ptr<Workspace> taken = std::move(free_.back());
-      free_.pop_back();
-      return taken;
-    }
-  }
-  auto made = std::make_unique<Workspace>();
-  made->cache = merges_->make_cache();
-  return made;
-}
-
 void Encoder::encode(std::string_view text, std::vector<int32_t>& ids) const {
-  std::unique_ptr<Workspace> work = take_workspace();
+  const auto work = work_.take();
   if (valid_utf8(text) != text.size()) {
     work->replaced.clear();
     append_replaced(text, work->replaced);
@@ -137,8 +123,6 @@ void Encoder::encode(std::string_view text, std::vector<int32_t>& ids) const {
     else
       encode_text(text.substr(part.begin, part.end - part.begin), part.begin == 0, *work, ids);
   }
-  const std::lock_guard lock(mutex_);
-  free_.push_back(std::move(work));
 }
 
 void Encoder::encode_text(std::string_view text, bool begins, Workspace& work, std::vector<int32_t>& ids) const {
@@ -151,16 +135,16 @@ void Encoder::encode_text(std::string_view text, bool begins, Workspace& work, s
     else if (blanks_)
       encode_words(inner, begins && part.begin == 0, work, ids);
     else
-      pieces_.each(inner, [&](std::string_view piece) { merges_->encode(piece, *work.cache, ids); });
+      pieces_.each(inner, [&](std::string_view piece) { merges_->encode(piece, work.merges, ids); });
   }
 }
 
 void Encoder::encode_words(std::string_view text, bool begins, Workspace& work, std::vector<int32_t>& ids) const {
   text = blanks_->part(text, begins, work.part);
-  if (!by_words_) return merges_->encode(text, *work.cache, ids);
+  if (!by_words_) return merges_->encode(text, work.merges, ids);
   for (size_t at = 0; at < text.size();) {
     const size_t end = next_word(text, at, blanks_->split);
-    merges_->encode(text.substr(at, end - at), *work.cache, ids);
+    merges_->encode(text.substr(at, end - at), work.merges, ids);
     at = end;
   }
 }

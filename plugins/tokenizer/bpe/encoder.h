@@ -2,13 +2,13 @@
 #pragma once
 
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
+
+#include <drivetrain/toolkit/pool.h>
 
 #include "definition.h"
 
@@ -29,11 +29,10 @@ class Encoder {
  private:
   // What one call of encode uses. Calls at the same time have one each.
   struct Workspace {
-    OwnedCache cache;
+    Merges::Workspace merges;
     std::string replaced, normalized, part;
     std::vector<TokenFinder::Part> parts, inner_parts;
   };
-  std::unique_ptr<Workspace> take_workspace() const;
   void encode_text(std::string_view text, bool begins, Workspace& work, std::vector<int32_t>& ids) const;
   void encode_words(std::string_view text, bool begins, Workspace& work, std::vector<int32_t>& ids) const;
   std::string_view normalized(std::string_view text, std::string& buffer) const;
@@ -49,8 +48,7 @@ class Encoder {
   std::unique_ptr<Merges> merges_;
   const Pieces pieces_;
   std::unique_ptr<TokenFinder> in_text_, in_normalized_;
-  mutable std::mutex mutex_;
-  mutable std::vector<std::unique_ptr<Workspace>> free_;  // under mutex_
+  mutable Pool<Workspace> work_;
 };
 
 }  // namespace drivetrain::bpe

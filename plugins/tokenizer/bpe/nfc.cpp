@@ -31,6 +31,11 @@ std::string_view to_nfc(std::string_view text, std::string& buffer) {
   buffer.clear();
   size_t copied = 0, before = 0;  // before: where the last character that stays as it is begins
   for (size_t at = 0; at < text.size();) {
+    const size_t ascii = end_of_ascii(text, at);
+    if (ascii > at) {
+      before = ascii - 1, at = ascii;
+      continue;
+    }
     const CodePoint one = code_point(text, at);
     if (one.value < 0x300 || !nfc_may_change(one.value)) {
       before = at, at += one.length;

@@ -4,7 +4,6 @@
 // thread.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -24,6 +23,7 @@ class CharacterSet {
   void add(uint32_t first, uint32_t last);
   void add(const CharacterSet& other);
   void invert();
+  const std::vector<uint64_t>& words() const { return bits_; }
   bool operator==(const CharacterSet&) const = default;
 
  private:
@@ -44,6 +44,8 @@ struct PatternItem {
   std::vector<PatternItems> group{};  // its alternatives
 };
 
+class PatternTable;
+
 class Pattern {
  public:
   // Error(config) with `where` in front.
@@ -54,17 +56,12 @@ class Pattern {
   };
   static constexpr size_t kNone = std::string_view::npos;
   // The first match that begins at `from` or later and before the end of the text; it may be empty. begin is kNone if
-  // there is none. Valid UTF-8 only. Error(config) where an attempt at one place would take longer than a second or so.
+  // there is none. Valid UTF-8 only. Error(config) where looking for it would take longer than a second or so.
   Match find(std::string_view text, size_t from) const;
 
  private:
-  size_t match_at(std::string_view text, size_t at, uint64_t candidates) const;  // end, or kNone
-  // Adds the characters with which the items may begin to candidates_; true if they may match nothing.
-  bool add_first_characters(const PatternItems& items, uint64_t bit);
-
-  std::string name_;                        // for errors
-  std::vector<PatternItems> alternatives_;  // 64 at most
-  std::array<uint64_t, 129> candidates_{};  // by first character below 128, and for all others: which may match
+  std::string name_;  // for errors
+  std::shared_ptr<const PatternTable> table_;
 };
 
 // The pattern, or its beginning: a message is for people.

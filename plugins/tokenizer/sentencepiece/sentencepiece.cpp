@@ -1,16 +1,17 @@
-// Models of SentencePiece, through its library.
-#include <sentencepiece_processor.h>
-
+// Models of SentencePiece.
 #include <algorithm>
 #include <array>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <optional>
 
 #include <drivetrain/error.h>
 #include <drivetrain/services.h>
 #include <drivetrain/tokenizer.h>
 #include <drivetrain/toolkit/text/utf8.h>
+
+#include "encoder.h"
 
 namespace drivetrain::sentencepiece_models {
 namespace {
@@ -74,11 +75,12 @@ class SentencePiece final : public Tokenizer {
       throw fail(ErrorCode::config, "tokenizer/sentencepiece: \"folder\" is missing, the folder of tokenizer.model");
     file_ = find_model(fs::absolute(place));
     if (file_.empty()) throw fail(ErrorCode::config, place, ": holds no model of SentencePiece");
-    const auto status = model_.Load(file_);
-    if (!status.ok()) throw fail(ErrorCode::config, file_, ": is no whole model of SentencePiece: ", status.ToString());
+    encoder_.emplace(read_model_file(file_), file_);
+    const ModelFile& model = encoder_->model();
     facts_.files = {file_};
-    facts_.vocab_size = model_.GetPieceSize();
-    facts_.bos = known(model_.bos_id()), facts_.eos = known(model_.eos_id()), facts_.pad = known(model_.pad_id());
+    facts_.vocab_size = static_cast<int64_t>(model.pieces.size());
+    facts_.bos = encoder_->control(model.bos), facts_.eos = encoder_->control(model.eos);
+    facts_.pad = encoder_->control(model.pad);
     facts_.eod = facts_.eos;
     const std::string config = fs::path(file_).parent_path() / "tokenizer_config.json";
     if (!is_file(config)) return;
@@ -91,35 +93,18 @@ class SentencePiece final : public Tokenizer {
   TokenizerFacts facts() const override { return facts_; }
 
   void encode(std::string_view text, std::vector<int32_t>& ids) const override {
+    if (valid_utf8(text) == text.size()) return encoder_->encode(text, ids);
     std::string replaced;  // the library would replace every byte by itself
-    if (valid_utf8(text) != text.size()) append_replaced(text, replaced), text = replaced;
-    std::vector<int> found;
-    const auto status = model_.Encode({text.data(), text.size()}, &found);
-    if (!status.ok()) throw fail(ErrorCode::config, file_, ": cannot encode: ", status.ToString());
-    ids.insert(ids.end(), found.begin(), found.end());
+    append_replaced(text, replaced);
+    encoder_->encode(replaced, ids);
   }
-
-  void decode(std::span<const int32_t> ids, std::string& text) const override {
-    for (const int32_t id : ids)
-      if (id < 0 || id >= facts_.vocab_size)
-        throw fail(ErrorCode::config, "token ", id, " is none of ", file_, ", which has ", facts_.vocab_size);
-    std::string made;
-    const auto status = model_.Decode(std::vector<int>(ids.begin(), ids.end()), &made);
-    if (!status.ok()) throw fail(ErrorCode::config, file_, ": cannot decode: ", status.ToString());
-    text += made;
-  }
-
-  std::optional<int32_t> id_of(std::string_view token) const override {
-    const int id = model_.PieceToId({token.data(), token.size()});
-    return model_.IdToPiece(id) == token ? std::optional<int32_t>(id) : std::nullopt;
-  }
+  void decode(std::span<const int32_t> ids, std::string& text) const override { encoder_->decode(ids, text); }
+  std::optional<int32_t> id_of(std::string_view token) const override { return encoder_->id_of(token); }
 
  private:
-  static std::optional<int32_t> known(int id) { return id < 0 ? std::nullopt : std::optional<int32_t>(id); }
-
   const std::string folder_;
   std::string file_;
-  ::sentencepiece::SentencePieceProcessor model_;
+  std::optional<Encoder> encoder_;
   TokenizerFacts facts_;
 };
 

@@ -21,8 +21,6 @@ class JsonLine {
     if (text_.starts_with("\xEF\xBB\xBF")) at_ = 3;
     if (text_.starts_with("\xFF\xFE") || text_.starts_with("\xFE\xFF"))
       throw wrong("the text is UTF-16; make it UTF-8: iconv -f UTF-16 -t UTF-8");
-    if (text_.starts_with("\x1F\x8B") || text_.starts_with("\x28\xB5\x2F\xFD"))
-      throw wrong("the file is packed, by gzip or zstd; unpack it first");
     Value value = any(0);
     blanks();
     if (at_ < text_.size()) throw wrong("something follows the value");

@@ -1,5 +1,6 @@
 #include <drivetrain/toolkit/text/utf8.h>
 
+#include <bit>
 #include <cstring>
 
 namespace drivetrain {
@@ -22,24 +23,26 @@ size_t character(const unsigned char* p, size_t left, size_t& bad) {
 
 }  // namespace
 
+size_t end_of_ascii(std::string_view text, size_t at) {
+  for (uint64_t eight = 0; at + sizeof(eight) <= text.size(); at += sizeof(eight)) {
+    std::memcpy(&eight, text.data() + at, sizeof(eight));
+    const uint64_t others = eight & 0x8080808080808080ull;
+    if (others != 0) return at + static_cast<size_t>(std::countr_zero(others)) / 8;
+  }
+  while (at < text.size() && static_cast<unsigned char>(text[at]) < 0x80) ++at;
+  return at;
+}
+
 size_t valid_utf8(std::string_view text) {
   const auto* p = reinterpret_cast<const unsigned char*>(text.data());
-  size_t at = 0;
-  while (at < text.size()) {
-    uint64_t eight = 0;
-    if (at + 8 <= text.size()) {
-      std::memcpy(&eight, p + at, 8);
-      if ((eight & 0x8080808080808080ull) == 0) {
-        at += 8;
-        continue;
-      }
-    }
+  for (size_t at = end_of_ascii(text, 0);;) {
+    if (at == text.size()) return at;
     size_t bad = 0;
     const size_t length = character(p + at, text.size() - at, bad);
     if (length == 0) return at;
     at += length;
+    if (at < text.size() && p[at] < 0x80) at = end_of_ascii(text, at);
   }
-  return at;
 }
 
 void append_replaced(std::string_view text, std::string& out) {

@@ -18,5 +18,6 @@ Target token_index_target();    // token_index.cpp
 Target npy_target();            //
 Target tokenizer_target();      // tokenizer.cpp
 Target token_pattern_target();  //
+Target sentencepiece_target();  //
 
 }  // namespace drivetrain::fuzz

@@ -1,9 +1,10 @@
-// tokenizer.json, and the regular expressions in it.
+// tokenizer.json, and the regular expressions in it; models of SentencePiece.
 #include "tokenizer/bpe/encoder.h"
 
 #include "all.h"
 #include "scratch.h"
 #include "tokenizer/bpe/pattern.h"
+#include "tokenizer/sentencepiece/encoder.h"
 
 namespace drivetrain::fuzz {
 namespace {
@@ -33,6 +34,35 @@ void read_pattern(const std::string& input) {
     at = found.end + (found.end == found.begin);
     while (at < text.size() && (static_cast<unsigned char>(text[at]) & 0xC0) == 0x80) ++at;
   }
+}
+
+void read_sentencepiece(const std::string& input) {
+  const std::string file = scratch_file("tokenizer.model", input);
+  const sentencepiece_models::Encoder encoder(sentencepiece_models::read_model_file(file), file);
+  std::string text, back;
+  append_replaced(kText, text);
+  std::vector<int32_t> ids;
+  encoder.encode(text, ids);
+  for (const int32_t id : ids) FUZZ_CHECK(id >= 0 && static_cast<size_t>(id) < encoder.model().pieces.size());
+  encoder.decode(ids, back);
+}
+
+// Small models of every type: fields of trainer_spec are model_type (3) and byte_fallback (35).
+Inputs sentencepiece_seeds() {
+  Inputs models{source_file("tests/golden/data/tokenizer_files/sentencepiece/tokenizer.model")};
+  const auto field = [](int number, const std::string& bytes) {
+    std::string made;
+    for (unsigned tag = static_cast<unsigned>(number) << 3 | 2; tag > 0; tag >>= 7)
+      made += static_cast<char>((tag & 0x7F) | (tag >= 0x80 ? 0x80 : 0));
+    return made + static_cast<char>(bytes.size()) + bytes;
+  };
+  for (char type = 2; type <= 4; ++type) {
+    std::string model = field(1, field(1, "<unk>") + "\x18\x02") + field(1, field(1, "</s>") + "\x18\x03");
+    for (const char* piece : {"\u2581", "l", "o", "ll", "llo", "\u2581w", "wo"}) model += field(1, field(1, piece));
+    model += field(1, field(1, "Hello") + "\x18\x04") + field(1, field(1, "lo") + "\x18\x05");
+    models.push_back(model + field(2, std::string("\x18") + type));
+  }
+  return models;
 }
 
 Inputs tokenizer_seeds() {
@@ -90,6 +120,15 @@ Target token_pattern_target() {
           {"\\p{L}",         "\\p{^N}", "\\s", "\\S", "[^", "]",   "(?i:", "(?!", "(?=", ")", "|", "{1,3}",
            "{0,4294967295}", "*",       "+",   "?",   "++", "\\d", "-",    "(",   "&&",  "$", "^", "."},
           "fuzz",
+          8};
+}
+Target sentencepiece_target() {
+  return {"sentencepiece",
+          "models of SentencePiece",
+          read_sentencepiece,
+          sentencepiece_seeds,
+          {"\x0A\x05", "\x18\x04", "\x18\x05", "\x12\x02\x18\x01", "\x98\x02\x01", "\xC0\x01\x01", "\x1A\x02\x18"},
+          "tokenizer.model",
           8};
 }
 

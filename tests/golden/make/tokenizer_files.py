@@ -151,20 +151,53 @@ def write_case(folder, tokenizer):
     write_lines(folder / "cases.json", cases)
 
 
-def sentencepiece(folder):
-    """A small unigram model, and what Python's sentencepiece makes of the texts."""
+SENTENCEPIECE = {
+    # As Llama's and Mistral's models are.
+    "bpe": {"model_type": "bpe", "normalization_rule_name": "identity", "byte_fallback": True, "remove_extra_whitespaces": False,
+            "split_digits": True, "allow_whitespace_only_pieces": True, "user_defined_symbols": ["[INST]", "▁▁▁", "ab c", "ab"]},
+    # Rules for characters, unknown ones, tokens across blanks, which stand at the end of words.
+    "rules": {"model_type": "bpe", "split_by_whitespace": False, "treat_whitespace_as_suffix": True, "user_defined_symbols": ["<tool>"]},
+    "unused": {"model_type": "bpe", "normalization_rule_name": "identity", "byte_fallback": True},
+    "unigram": {"model_type": "unigram", "user_defined_symbols": ["<tool>", "word", " x"]},
+    "char": {"model_type": "char", "hard_vocab_limit": False, "user_defined_symbols": ["<tool>"]},
+    "word": {"model_type": "word", "hard_vocab_limit": False, "normalization_rule_name": "identity", "byte_fallback": True},
+}
+RULES = {"A": "a", "\ufb01": "fi", "\u00ad": "", "\u3000": " ", "\t": " ", "\n": " ", "e\u0301": "é", "½": " 1/2 "}
+
+
+def unused(model):
+    """The model with every third of its pieces of more than one character as unused, by the encoding of Protocol Buffers."""
+    made, at, count = b"", 0, 0
+    while model[at] == 0x0A:
+        piece = model[at + 2:at + 2 + model[at + 1]]
+        if piece[1] > 3 and piece[2:5] != b"<0x" and b"\x18" not in piece[2 + piece[1]:]:
+            count += 1
+            piece += b"\x18\x05" if count % 3 == 0 else b""
+        made += bytes([0x0A, len(piece)]) + piece
+        at += 2 + model[at + 1]
+    return made + model[at:]
+
+
+def sentencepiece(folder, **options):
+    """A small model, and what Python's sentencepiece makes of the texts."""
     import io
 
     import sentencepiece as library
-    model = io.BytesIO()
-    library.SentencePieceTrainer.train(
-        sentence_iterator=iter(line for text in training_texts() for line in text.splitlines() if line), model_writer=model, vocab_size=600,
-        normalization_rule_name="identity", byte_fallback=True, minloglevel=2, num_threads=1, character_coverage=0.98)
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "tokenizer.model").write_bytes(model.getvalue())
-    processor = library.SentencePieceProcessor(model_proto=model.getvalue())
+    model, rules = io.BytesIO(), folder / "rules.tsv"
+    if "normalization_rule_name" not in options:
+        points = lambda text: " ".join(f"{ord(c):X}" for c in text)  # noqa: E731
+        rules.write_text("".join(f"{points(old)}\t{points(new)}\n" for old, new in RULES.items()))
+        options["normalization_rule_tsv"] = str(rules)
+    library.SentencePieceTrainer.train(
+        sentence_iterator=iter(line for text in training_texts() for line in text.splitlines() if line), model_writer=model,
+        **{"vocab_size": 600, "minloglevel": 2, "num_threads": 1, "character_coverage": 0.98} | options)
+    rules.unlink(missing_ok=True)
+    made = unused(model.getvalue()) if folder.name.endswith("unused") else model.getvalue()
+    (folder / "tokenizer.model").write_bytes(made)
+    processor = library.SentencePieceProcessor(model_proto=made)
     cases = []
-    for data in texts(["<s>", "</s>"]):
+    for data in texts(["<s>", "</s>", *options.get("user_defined_symbols", [])]):
         ids = processor.encode(data.decode("utf-8", "replace"))
         cases.append({"bytes": data.hex(), "ids": ids, "decoded": processor.decode(ids).encode().hex()})
     write_lines(folder / "cases.json", cases)
@@ -193,6 +226,8 @@ def make(folder):
         place, tokenizer = folder / "tokenizer_files" / maker.__name__, maker()
         write_files(place, maker.__name__, tokenizer)
         write_case(place, tokenizer)
-    sentencepiece(folder / "tokenizer_files/sentencepiece")
+    sentencepiece(folder / "tokenizer_files/sentencepiece", normalization_rule_name="identity", byte_fallback=True)
+    for name, options in SENTENCEPIECE.items():
+        sentencepiece(folder / f"tokenizer_files/sentencepiece_{name}", **options)
     config = {"bos_token": "<|begin_of_text|>", "eos_token": {"content": "<|end_of_text|>", "lstrip": False}, "pad_token": None}
     (folder / "tokenizer_files/llama3/tokenizer_config.json").write_text(json_text(config) + "\n")

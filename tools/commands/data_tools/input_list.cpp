@@ -11,6 +11,7 @@
 #include <drivetrain/error.h>
 #include <drivetrain/toolkit/files/durable.h>
 #include <drivetrain/toolkit/text.h>
+#include <drivetrain/toolkit/text/packed_file.h>
 
 #include "base/suggest.h"
 #include "data_tools/block_file.h"
@@ -142,6 +143,12 @@ TextInput input_of(const std::string& path, TextFormat format) {
                  "   unpack it to JSON lines or plain text, or pack it as .gz or .zst");
   struct stat facts = {};
   if (stat(path.c_str(), &facts) != 0) throw file_error(path, "look at it", errno);
+  if (packing == Packing::none) {  // whatever its name is
+    const OpenFile file(path);
+    std::string begin(std::min<uint64_t>(file.size(), kPackedSignature), '\0');
+    file.read(0, begin.data(), begin.size());
+    refuse_packed(begin, "--input", path);
+  }
   TextInput input;
   input.path = absolute_path(path);
   input.bytes = static_cast<uint64_t>(facts.st_size);

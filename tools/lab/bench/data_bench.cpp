@@ -96,7 +96,7 @@ class DataBench {
   int64_t next_ = 0, tokens_ = 0, documents_ = 0, padding_ = 0;
 };
 
-std::string speed_text(double tokens, double seconds) { return formatted("%.1fM", tokens / seconds / 1e6); }
+std::string token_speed_text(double tokens, double seconds) { return formatted("%.1fM", tokens / seconds / 1e6); }
 
 void report_data(const DataBench& bench, const std::vector<Beginning>& beginnings, const std::vector<double>& rounds,
                  int64_t batches, BenchReport& report) {
@@ -118,8 +118,8 @@ void report_data(const DataBench& bench, const std::vector<Beginning>& beginning
   begin.row({"memory, MB", formatted("%.1f", memory.min / 1e6), formatted("%.1f", memory.median / 1e6),
              formatted("%.1f", memory.max / 1e6)});
   TextTable reading({"reading on one thread", "slowest", "median", "fastest"});
-  reading.row({"tokens per second", speed_text(tokens, read.max), speed_text(tokens, read.median),
-               speed_text(tokens, read.min)});
+  reading.row({"tokens per second", token_speed_text(tokens, read.max), token_speed_text(tokens, read.median),
+               token_speed_text(tokens, read.min)});
   report.text += concat(batches, " batches of ", bench.tokens_per_batch(), " tokens per round, ", rounds.size(),
                         " rounds\n", begin.text(), "\n", reading.text());
   if (bench.documents() == 0) return;

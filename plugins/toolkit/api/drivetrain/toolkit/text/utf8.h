@@ -13,6 +13,9 @@ size_t valid_utf8(std::string_view text);
 // (section 3.9, table 3-8) have it.
 void append_replaced(std::string_view text, std::string& out);
 
+// The first place from `at` on that does not hold ASCII, or the end.
+size_t end_of_ascii(std::string_view text, size_t at);
+
 struct CodePoint {
   uint32_t value;
   uint32_t length;  // bytes
