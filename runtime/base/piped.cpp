@@ -4,7 +4,8 @@
 #include <unistd.h>
 
 #include <charconv>
-#include <cstdlib>
+
+#include "base/rank_variables.h"
 
 namespace drivetrain {
 
@@ -28,9 +29,8 @@ bool is_piped(const std::string& path) {
 }
 
 std::filesystem::path folder_of_document(const std::string& path) {
-  const char* const copy = std::getenv("DRIVETRAIN_CONFIG_COPY");
-  const char* const folder = std::getenv("DRIVETRAIN_CONFIG_FOLDER");
-  if (copy && folder && path == copy) return folder;
+  const RankStart start = RankStart::read();
+  if (!start.config_folder.empty() && path == start.config_copy) return start.config_folder;
   return is_piped(path) ? std::filesystem::path() : std::filesystem::path(path).parent_path();
 }
 

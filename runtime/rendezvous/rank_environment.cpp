@@ -6,6 +6,7 @@
 
 #include <drivetrain/error.h>
 
+#include "base/rank_variables.h"
 #include "rendezvous/rendezvous.h"
 
 namespace drivetrain {
@@ -34,9 +35,9 @@ constexpr LauncherVariables kLaunchers[] = {
 
 class Variables {
  public:
-  explicit Variables(const Lookup& lookup) : lookup_(lookup) {}
+  explicit Variables(const Lookup& lookup) : lookup_(lookup), start_(RankStart::read(lookup)) {}
 
-  bool is_set(const char* name) const { return lookup_(name) != nullptr; }
+  const RankStart& start() const { return start_; }  // of `drivetrain launch`
   // Set and not empty.
   std::optional<std::string> text(const char* name) const {
     const char* value = name == nullptr ? nullptr : lookup_(name);
@@ -57,6 +58,7 @@ class Variables {
 
  private:
   const Lookup& lookup_;
+  const RankStart start_;
 };
 
 constexpr int64_t kMostRanks = 1 << 20;
@@ -70,7 +72,7 @@ void check_below(const char* name, int64_t value, const char* limit_name, int64_
 // Two launchers that both count this process, and count alike, have to call it the same. `drivetrain launch` may be one
 // of several processes of an MPI and start ranks of its own: its word holds.
 void check_other_launchers(const Variables& variables, const LauncherVariables& names, const RankEnvironment& env) {
-  if (variables.is_set("DRIVETRAIN_MASTER_LISTENS")) return;
+  if (variables.start().master_listens) return;
   const auto contradict = [&](const std::string& other, int64_t rank) {
     throw fail(ErrorCode::config, "environment variables ", names.rank, "=", env.rank, " and ", other, "=", rank,
                " contradict each other: two launchers of ", env.world_size,
@@ -100,14 +102,13 @@ void read_local(const Variables& variables, const LauncherVariables& names, Rank
   env.local_size = *local_size;
 }
 
-constexpr const char* kToken = "DRIVETRAIN_RUN_TOKEN";
 constexpr size_t kShortestToken = 16;
 
 // Whoever knows it can join; it is never told.
 void read_token(const Variables& variables, RankEnvironment& env) {
-  env.token = variables.text(kToken).value_or("");
+  env.token = variables.start().token;
   if (!env.token.empty() && env.token.size() < kShortestToken)
-    throw fail(ErrorCode::config, "environment variable ", kToken, " has ", env.token.size(),
+    throw fail(ErrorCode::config, "environment variable ", RankStart::kToken, " has ", env.token.size(),
                " characters: wanted at least ", kShortestToken,
                " that nobody can guess, the same for all ranks (openssl rand -hex 32)");
 }
@@ -117,7 +118,7 @@ void read_master(const Variables& variables, const LauncherVariables& names, Ran
   const auto address = variables.text("MASTER_ADDR");
   const auto slurm_address = variables.text("SLURM_LAUNCH_NODE_IPADDR");
   // `drivetrain launch` has said how many ranks there are because its user did.
-  if (!variables.is_set("DRIVETRAIN_MASTER_LISTENS"))
+  if (!variables.start().master_listens)
     env.said_by = concat(names.world_size, "=", env.world_size, " and ", names.rank, "=", env.rank),
     env.start_by = concat(names.start, kUnset);
   if (address)
@@ -132,11 +133,8 @@ void read_master(const Variables& variables, const LauncherVariables& names, Ran
     env.launcher_rank_variable = names.rank;
   env.master_port = variables.integer("MASTER_PORT", 1, 65535).value_or(env.master_port);
   read_token(variables, env);
-  env.master_listens = variables.text("DRIVETRAIN_MASTER_LISTENS").has_value();
-  if (env.rank == 0) {
-    env.listen_fd = static_cast<int>(variables.integer("DRIVETRAIN_LISTEN_FD", 0, 1 << 20).value_or(-1));
-    env.news_fd = static_cast<int>(variables.integer("DRIVETRAIN_NEWS_FD", 0, 1 << 20).value_or(-1));
-  }
+  env.master_listens = variables.start().master_listens.value_or(false);
+  if (env.rank == 0) env.listen_fd = variables.start().listen_fd, env.news_fd = variables.start().news_fd;
   const bool loopback =
       env.master_addr == "localhost" || env.master_addr == "::1" || env.master_addr.rfind("127.", 0) == 0;
   if (!env.local_known && loopback) env.local_rank = env.rank, env.local_size = env.world_size, env.local_known = true;
@@ -185,12 +183,12 @@ RankEnvironment read_rank_environment(const Lookup& lookup) {
 
 RankEnvironment read_rank_environment() {
   static std::string token;  // for those who ask again
-  if (const char* given = std::getenv(kToken)) {
+  if (const char* given = std::getenv(RankStart::kToken)) {
     token = given;
-    unsetenv(kToken);
+    unsetenv(RankStart::kToken);
   }
   return read_rank_environment([](const char* name) -> const char* {
-    return std::strcmp(name, kToken) == 0 ? token.c_str() : std::getenv(name);
+    return std::strcmp(name, RankStart::kToken) == 0 ? token.c_str() : std::getenv(name);
   });
 }
 

@@ -1,7 +1,7 @@
 // What `drivetrain doctor --hostfile` makes of clocks and of pairs of hosts. hosts_doctor_test.py has the rest.
 #include <gtest/gtest.h>
 
-#include "hosts_doctor/judge.h"
+#include "launch/doctor/judge.h"
 
 namespace drivetrain::program {
 namespace {

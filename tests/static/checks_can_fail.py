@@ -66,6 +66,8 @@ CASES = [
                        "runtime/c/c.cpp": "#include \"a/a.h\"\n"}, "a -> b -> c -> a"),
     ("folder_cycles", {"tools/commands/a/a.h": "#include \"b/b.h\"\n", "tools/lab/b/b.h": "#include \"a/a.h\"\n"},
      "tools/lab/b/b.h:1 includes a/"),
+    ("folder_cycles", {"tools/a/a.h": "#include \"b/b.h\"\n", "tools/b/b.cpp": "#include \"a/a.h\"\n"}, "tools/b/b.cpp:1 includes a/"),
+    ("folder_cycles", {"tools/a/main.cpp": "#include \"b/b.h\"\n", "tools/a/a.h": "", "tools/b/b.cpp": "#include \"a/a.h\"\n"}, None),
     ("folder_cycles", {"runtime/a/a.h": "#include \"toolkit/ops/x.h\"\n"}, "private header of plugins/toolkit"),
     ("floors", {"runtime/base/a.cpp": "#include <drivetrain/value.h>\n#include \"base/b.h\"\n", "runtime/base/b.h": "",
                 "runtime/contract/c.cpp": "#include \"base/b.h\"\n#include <drivetrain/toolkit/text.h>\n",

@@ -1,5 +1,6 @@
-"""No folders of runtime/, and no parts of tools/commands and tools/lab, include each other, directly or around a corner; of the
-toolkit they include public headers only.
+"""No folders of runtime/, of tools/, and no parts of tools/commands and tools/lab, include each other, directly or around a corner; of
+the toolkit they include public headers only. What puts a program together (main.cpp) may include everybody, since nobody can
+include it.
 Usage: folder_cycles.py REPO
 
 A circle of folders is one folder: none of them can be read, tested or moved without the others.
@@ -12,12 +13,19 @@ from pathlib import Path
 from source_text import code_lines, report, sources
 
 repo = Path(sys.argv[1])
-ROOMS = [repo / "runtime", repo / "tools/commands", repo / "tools/lab"]
+ROOMS = [repo / "runtime", repo / "tools/commands", repo / "tools/lab", repo / "tools"]
 INCLUDE = re.compile(r'^\s*#\s*include\s*"([^/"]+)/[^"]+"')
 
 edges = defaultdict(dict)  # folder -> folder it includes -> where first
 problems, told = [], set()
-for room, path in ((room, path) for room in ROOMS for path in sources(room)):
+def sources_of(room):
+    """Those of the room itself, not of one inside it."""
+    inner = [other for other in ROOMS if other != room and other.is_relative_to(room)]
+    return [path for path in sources(room)
+            if path.name != "main.cpp" and not any(path.is_relative_to(other) for other in inner)]
+
+
+for room, path in ((room, path) for room in ROOMS for path in sources_of(room)):
     folder = path.relative_to(room).parts[0]
     for number, line in code_lines(path):
         match = INCLUDE.match(line)
@@ -50,4 +58,4 @@ for folder in sorted(edges):
         circle = [folder] + back
         steps = [f"{edges[a][b]} includes {b}/" for a, b in zip(circle, circle[1:])]
         problems.append(f"{' -> '.join(circle)}\n  " + "\n  ".join(steps))
-report(problems, "folders of runtime/ and parts of commands include each other in one direction only")
+report(problems, "folders of runtime/ and tools/, and parts of commands, include each other in one direction only")

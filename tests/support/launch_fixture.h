@@ -5,12 +5,14 @@
 
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 
 #include <filesystem>
 #include <fstream>
 #include <sstream>
 
+#include "launch/agent.h"
 #include "launch/launch.h"
 #include "support/waiting.h"
 
@@ -41,13 +43,42 @@ inline bool is_gone(pid_t pid) {
   return stat.empty() || stat.find(") Z ") != std::string::npos;
 }
 
+// Of the ranks that an agent in this process starts, whose children are all its own. `watched`: called once it watches
+// signals.
+inline std::vector<RankEnd> ends_told_by_agent(
+    const StartOrder& order, const std::function<void()>& watched = [] {}) {
+  int both[2];
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, both) != 0) return {};
+  const Descriptor launcher(both[1]);
+  Agent agent(LauncherChannel(Descriptor(both[0]), Descriptor(dup(both[0])), ""));
+  const std::string told = encoded({Message::start, 0, order.text()});
+  if (write(launcher.get(), told.data(), told.size()) != static_cast<ssize_t>(told.size())) return {};
+  agent.turn();
+  SignalWatch signals;
+  watched();
+  for (agent.start(signals); !agent.is_done(); agent.turn()) {
+    std::vector<pollfd> fds = agent.fds();
+    fds.push_back({signals.fd(), POLLIN, 0});
+    poll(fds.data(), fds.size(), static_cast<int>(agent.wait_s() * 1000) + 1);
+    while (const int number = signals.next()) agent.on_own_signal(number);
+  }
+  MessageReader reader(true);
+  std::string said;
+  read_available(launcher.get(), said);
+  reader.take(said);
+  std::vector<RankEnd> ends;
+  while (const auto message = reader.next())
+    if (message->type == Message::end) ends.push_back(rank_end_of(*message));
+  return ends;
+}
+
 class LaunchTest : public testing::Test {
  protected:
   LaunchTest() : folder_(testing::TempDir() + "/launch_test_" + std::to_string(getpid())) {
     std::filesystem::create_directories(folder_);
     request_.ranks = 2;
-    request_.peers_may_take_s = scaled(0.5);
-    request_.sigterm_may_take_s = scaled(0.5);
+    request_.deadlines.peers_s = scaled(0.5);
+    request_.deadlines.sigterm_s = scaled(0.5);
   }
   ~LaunchTest() override {
     if (launcher_ > 0) kill(launcher_, SIGKILL), waitpid(launcher_, nullptr, 0);

@@ -7,7 +7,7 @@
 #include <memory>
 
 #include "flight/memory.h"
-#include "hosts/brought_records.h"
+#include "launch/brought_records.h"
 #include "launch/held_record.h"
 
 namespace drivetrain::program {

@@ -9,8 +9,8 @@
 #include <set>
 
 #include "cli/usage_error.h"
-#include "hosts/meeting.h"
 #include "launch/core_binding.h"
+#include "launch/meeting.h"
 
 namespace drivetrain::program {
 namespace {

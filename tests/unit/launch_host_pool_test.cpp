@@ -3,7 +3,7 @@
 
 #include <numeric>
 
-#include "hosts/host_pool.h"
+#include "launch/host_pool.h"
 
 namespace drivetrain::program {
 namespace {
@@ -42,6 +42,18 @@ TEST(HostPool, places_are_of_hosts_whatever_their_rank) {
   pool.stands_by(host("b", 2));
   pool.replace("a");
   EXPECT_EQ(of_b, pool.place_of_rank(0));
+}
+
+TEST(HostPool, a_host_may_have_more_slots_than_ranks) {
+  HostPool pool({host("a", 4)}, {});
+  EXPECT_EQ(pool.hosts_of_ranks(3).front().slots, (std::vector<int>{0, 1, 2}));
+  pool.leave_out_slot_of(1);
+  EXPECT_EQ(pool.hosts_of_ranks(3).front().slots, (std::vector<int>{0, 2, 3}));
+  EXPECT_EQ(pool.hosts_of_ranks(2).front().slots, (std::vector<int>{0, 2}));
+  EXPECT_EQ(pool.place_of_rank(1), 2);
+  HostPool two({host("a", 2), host("b", 2)}, {});
+  EXPECT_EQ(two.hosts_of_ranks(2).size(), 1u);
+  EXPECT_EQ(two.hosts_of_ranks(3).back().slots, std::vector<int>{0});
 }
 
 TEST(HostPool, without_a_host_or_a_slot_the_ranks_move_together) {

@@ -10,7 +10,7 @@
 
 #include "cli/commands.h"
 #include "cli/parse.h"
-#include "hosts/dry_run.h"
+#include "launch/dry_run.h"
 #include "launch/request.h"
 
 namespace drivetrain::program {

@@ -9,16 +9,16 @@
 #include <stdexcept>
 
 #include "cli/usage_error.h"
-#include "hosts/connection_watch.h"
-#include "hosts/environment.h"
-#include "hosts/host_connection.h"
-#include "hosts/hosts_request.h"
-#include "hosts/meeting.h"
-#include "hosts/message.h"
-#include "hosts/orders.h"
-#include "hosts/same_host.h"
-#include "hosts/visible_devices.h"
 #include "launch/config_document.h"
+#include "launch/connection_watch.h"
+#include "launch/environment.h"
+#include "launch/host_connection.h"
+#include "launch/hosts_request.h"
+#include "launch/meeting.h"
+#include "launch/message.h"
+#include "launch/orders.h"
+#include "launch/same_host.h"
+#include "launch/visible_devices.h"
 
 namespace drivetrain::program {
 namespace {
@@ -275,14 +275,18 @@ TEST(Message, ends_and_orders_arrive_as_they_were) {
 
   StartOrder order;
   order.first = 4, order.world = 8, order.slots = {1, 3}, order.master_addr = "fd00::1", order.master_port = 5;
-  order.token = "t", order.peers_may_take_s = 0.5;
+  order.token = "t", order.deadlines.peers_s = 0.5, order.begun_folder = "/a folder", order.may_stand_s = 15;
+  order.master_listens = false, order.keeps_flight_records = true, order.rank_0_err = 2;
   order.environment = {"A=", "B=x\ny"}, order.command = {"p", "", "--set"};
   const StartOrder same = StartOrder::of(order.text());
   EXPECT_EQ(same.text(), order.text());
   EXPECT_EQ(same.slots, (Slots{1, 3}));
   EXPECT_EQ(same.environment, order.environment);
   EXPECT_EQ(same.command, order.command);
-  EXPECT_EQ(same.peers_may_take_s, 0.5);
+  EXPECT_EQ(same.deadlines.peers_s, 0.5);
+  EXPECT_EQ(std::tuple(same.begun_folder, same.may_stand_s, same.master_listens, same.keeps_flight_records,
+                       same.rank_0_out, same.rank_0_err),
+            std::tuple("/a folder", 15, false, true, -1, 2));
   PrepareOrder prepare{"/w", "", "/p", true, "", 0, {"10.0.0.1"}};
   prepare.files = {"ds.json"}, prepare.is_again = true, prepare.environment = {"A=b"};
   EXPECT_EQ(PrepareOrder::of(prepare.text()).text(), prepare.text());

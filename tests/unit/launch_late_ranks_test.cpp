@@ -2,8 +2,8 @@
 #include <sys/resource.h>
 
 #include "launch/activity.h"
-#include "launch/attempt.h"
 #include "launch/open_files.h"
+#include "base/rank_variables.h"
 #include "support/launch_fixture.h"
 
 namespace drivetrain::program {
@@ -11,7 +11,7 @@ namespace {
 
 class LateRanksTest : public LaunchTest {
  protected:
-  LateRanksTest() { request_.stopped_may_take_s = scaled(0.3); }
+  LateRanksTest() { request_.deadlines.stopped_s = scaled(0.3); }
   // What ended a rank is told; all other time-outs are a minute and more.
   void expect_end(int code) {
     EXPECT_EQ(finish(), code) << err();
@@ -28,7 +28,7 @@ TEST_F(LateRanksTest, one_that_is_stopped_while_the_others_are_done_is_named_and
 }
 
 TEST_F(LateRanksTest, one_that_is_stopped_is_the_cause_and_not_those_that_lost_it) {
-  request_.ranks = 4, request_.peers_may_take_s = kNoTimeout;
+  request_.ranks = 4, request_.deadlines.peers_s = kNoTimeout;
   start(
       "echo $$ >> $D/pids; [ $RANK = 0 ] && { echo $$ > $D/pid0; kill -STOP $$; }\n"
       "until_it stopped $D/pid0; echo \"drivetrain: error: rank 0 did not come\" >&2; exit 5");
@@ -40,7 +40,7 @@ TEST_F(LateRanksTest, one_that_is_stopped_is_the_cause_and_not_those_that_lost_i
 
 // Its peers cannot end without it, as in a call to what it serves.
 TEST_F(LateRanksTest, one_that_is_stopped_does_not_keep_those_that_said_their_error) {
-  request_.peers_may_take_s = kNoTimeout;
+  request_.deadlines.peers_s = kNoTimeout;
   start(
       "echo $$ >> $D/pids; [ $RANK = 0 ] && { echo $$ > $D/pid0; kill -STOP $$; }\n"
       "until_it stopped $D/pid0; echo \"drivetrain: error: rank 0 did not come\" >&2\n"
@@ -52,7 +52,7 @@ TEST_F(LateRanksTest, one_that_is_stopped_does_not_keep_those_that_said_their_er
 // A hook that sleeps: nothing stopped it, and it is not in the call in which the others waited for it.
 TEST_F(LateRanksTest, one_that_hangs_while_all_others_lost_it_is_the_cause) {
   request_.ranks = 3;
-  request_.peers_may_take_s = scaled(1);
+  request_.deadlines.peers_s = scaled(1);
   start(
       "echo $$ >> $D/pids; all_up; [ $RANK = 1 ] && idle\n"
       "echo \"drivetrain: error: rank 1 did not come\" >&2; exit 5");
@@ -70,7 +70,7 @@ TEST_F(LateRanksTest, one_that_ended_well_too_early_is_told_beside_those_that_lo
 }
 
 TEST_F(LateRanksTest, one_that_said_its_error_and_does_not_end_is_ended) {
-  request_.peers_may_take_s = scaled(1);
+  request_.deadlines.peers_s = scaled(1);
   start("trap '' TERM; echo $$ >> $D/pids; all_up; echo \"drivetrain: error: loss is nan\" >&2; idle");
   expect_end(5);
   EXPECT_EQ(count_of("did not end after its error", err()), 3u) << err();
@@ -107,7 +107,7 @@ TEST_F(LateRanksTest, a_signal_to_the_launcher_ends_ranks_that_are_stopped) {
 }
 
 TEST_F(LateRanksTest, one_that_does_nothing_while_the_others_are_done_is_named_and_ended) {
-  request_.idle_may_take_s = 0.5;
+  request_.deadlines.idle_s = 0.5;
   start("[ $RANK = 0 ] && { await pids; exit 0; }; trap '' TERM; echo $$ >> $D/pids; read < <(hold)");
   expect_end(5);
   EXPECT_EQ(count_of("rank 1 failed first: did nothing for 0.5 s while another rank was done (it is asleep)", err()),
@@ -116,7 +116,7 @@ TEST_F(LateRanksTest, one_that_does_nothing_while_the_others_are_done_is_named_a
 }
 
 TEST_F(LateRanksTest, one_that_works_while_the_others_are_done_may_take_its_time) {
-  request_.idle_may_take_s = scaled(1.5);
+  request_.deadlines.idle_s = scaled(1.5);
   start("[ $RANK = 0 ] && exit 0; end=$((SECONDS + " + std::to_string(test::whole_seconds(3)) +
         ")); while [ $SECONDS -lt $end ]; do :; done; exit 0");
   expect_end(0);
@@ -125,7 +125,7 @@ TEST_F(LateRanksTest, one_that_works_while_the_others_are_done_may_take_its_time
 constexpr const char* kBusy = "trap '' TERM; echo $$ >> $D/pids; while :; do :; done";
 
 TEST_F(LateRanksTest, one_that_computes_for_ever_is_ended_by_the_deadline_after_the_first_end) {
-  request_.working_may_take_s = 1;
+  request_.deadlines.working_s = 1;
   start(std::string("[ $RANK = 0 ] && exit 0; ") + kBusy);
   expect_end(5);
   EXPECT_EQ(count_of("rank 1 failed first: did not end within 1 s after another rank was done", err()), 1u) << err();
@@ -133,7 +133,7 @@ TEST_F(LateRanksTest, one_that_computes_for_ever_is_ended_by_the_deadline_after_
 }
 
 TEST_F(LateRanksTest, one_that_computes_for_ever_does_not_survive_the_signal_for_long) {
-  request_.working_may_take_s = 1;
+  request_.deadlines.working_s = 1;
   start(kBusy);
   ASSERT_TRUE(eventually([&] { return pids().size() == 2; }));
   kill(launcher_, SIGTERM);
@@ -142,7 +142,7 @@ TEST_F(LateRanksTest, one_that_computes_for_ever_does_not_survive_the_signal_for
 }
 
 TEST_F(LateRanksTest, once_all_were_told_and_one_is_done_the_others_have_less_time) {
-  request_.told_may_take_s = 1;
+  request_.deadlines.told_s = 1;
   start(std::string("[ $RANK = 0 ] && { trap 'exit 0' TERM; echo $$ >> $D/pids; idle; }; ") + kBusy);
   ASSERT_TRUE(eventually([&] { return pids().size() == 2; }));
   kill(launcher_, SIGTERM);
@@ -151,7 +151,7 @@ TEST_F(LateRanksTest, once_all_were_told_and_one_is_done_the_others_have_less_ti
 }
 
 TEST_F(LateRanksTest, one_that_writes_files_may_take_as_long_as_it_does) {
-  request_.working_may_take_s = scaled(1.5);
+  request_.deadlines.working_s = scaled(1.5);
   start("[ $RANK = 0 ] && exit 0; end=$((SECONDS + " + std::to_string(test::whole_seconds(3)) +
         "))\n"
         "until [ $SECONDS -ge $end ]; do head -c 40000000 /dev/zero > $D/large; $NAP; done; exit 0");
@@ -196,13 +196,10 @@ TEST_F(LateRanksTest, a_question_that_came_to_every_process_ends_nothing) {
   const pid_t child = fork();
   if (child == 0) {
     signal(SIGPIPE, SIG_IGN);
-    SignalWatch signals;
-    Outlets outlets(STDOUT_FILENO, STDERR_FILENO);
-    RanksToStart wanted{.count = 2, .command = {"/bin/true"}, .signals_reach_ranks = true};
-    wanted.outlets = &outlets;
-    raise(SIGUSR2);
-    const AttemptEnd end = Attempt(request_, wanted, signals).run();
-    _exit(end.code + end.signal);
+    StartOrder order;
+    order.world = 2, order.slots = {0, 1}, order.command = {"/bin/true"}, order.signals_reach_ranks = true;
+    const std::vector<RankEnd> ends = ends_told_by_agent(order, [] { raise(SIGUSR2); });
+    _exit(ends.size() == 2 ? launch_code(ends, 0) : 100);
   }
   int status = 0;
   waitpid(child, &status, 0);
@@ -255,7 +252,7 @@ TEST_F(LateRanksTest, who_guards_an_agent_kills_it_where_it_is_stopped_and_what_
     const pid_t agent = fork();
     if (agent == 0) {
       const Guardian guardian(id, may_stand_s);
-      setenv(kLaunchId, id.c_str(), 1);
+      setenv(RankStart::kLaunchId, id.c_str(), 1);
       if (fork() == 0) execl("/bin/bash", "bash", "-c", (kShell + "echo $$ >> $D/pids; hold").c_str(), nullptr);
       raise(SIGSTOP);
       _exit(0);

@@ -130,7 +130,7 @@ struct Output {
 
 TEST(Relay, lines_come_whole_in_whatever_parts_and_bytes_as_they_are) {
   Output output;
-  LineRelay relay(Descriptor(), &output.outlet, "[1] ");
+  LineRelay relay(output.outlet, "[1] ");
   const std::string zero("a\0b", 3), cut(1 << 16, 'x');
   EXPECT_EQ(output.after(relay, {"on", "e\n\ntwo\n\xff\xfe", " no text\n", zero + "\n", cut + "y\n", "end"}),
             "[1] one\n[1] \n[1] two\n[1] \xff\xfe no text\n[1] " + zero + "\n[1] " + cut + "\n[1] y\n[1] end\n");
@@ -139,7 +139,7 @@ TEST(Relay, lines_come_whole_in_whatever_parts_and_bytes_as_they_are) {
 
 TEST(Relay, only_the_last_lines_are_kept) {
   Output output;
-  LineRelay relay(Descriptor(), &output.outlet, "");
+  LineRelay relay(output.outlet, "");
   std::string text;
   for (int i = 0; i < 1000; ++i) text += "line " + std::to_string(i) + "\n";
   EXPECT_EQ(output.after(relay, {text}), text);
@@ -149,7 +149,7 @@ TEST(Relay, only_the_last_lines_are_kept) {
 
 TEST(Relay, what_follows_an_error_is_held_back_until_it_is_too_much_and_never_lost) {
   Output output;
-  LineRelay relay(Descriptor(), &output.outlet, "[1] ");
+  LineRelay relay(output.outlet, "[1] ");
   const std::string error = "drivetrain: error: it seems\n";
   EXPECT_EQ(output.after(relay, {"before\n" + error + "why\n"}), "[1] before\n");
   std::string more, all = "[1] " + error + "[1] why\n";

@@ -161,7 +161,7 @@ TEST_F(UnreadTest, a_rank_that_is_killed_is_named) {
 
 // Though another rank has ended and this one does nothing.
 TEST_F(UnreadTest, a_rank_that_waits_for_the_reader_is_not_blamed_and_all_of_it_arrives) {
-  request_.idle_may_take_s = 0.5;
+  request_.deadlines.idle_s = 0.5;
   start_unread(
       "[ $RANK = 1 ] && exit 0\necho $$ > $D/pid\nfor i in {1..40000}; do echo \"line $i "
       "---------------------------------------- of 0\"; done\nexit 0");

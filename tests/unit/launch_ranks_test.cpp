@@ -6,7 +6,6 @@
 #include <regex>
 #include <set>
 
-#include "launch/attempt.h"
 #include "support/launch_fixture.h"
 
 namespace drivetrain::program {
@@ -55,10 +54,10 @@ TEST_F(LaunchTest, what_a_rank_inherits_makes_way_for_its_config) {
   const std::vector<std::string> command{"/bin/bash", "-c", "cat /dev/fd/$GIVEN /dev/fd/47"};
   sigset_t none;
   sigemptyset(&none);
-  RankStart start{.command = &command, .environment = {}, .out = out.get(), .inherited = {{"GIVEN", kNumber}}};
+  ProcessStart start{.command = &command, .environment = {}, .out = out.get(), .inherited = {{"GIVEN", kNumber}}};
   start.config = config.get(), start.config_number = kNumber, start.signal_mask = &none;
   int status = 0;
-  waitpid(start_rank(start), &status, 0);
+  waitpid(start_process(start), &status, 0);
   EXPECT_EQ(status, 0);
   EXPECT_EQ(content("/proc/self/fd/" + std::to_string(out.get())), "given config");
 }
@@ -103,7 +102,7 @@ TEST_F(LaunchTest, a_folder_that_was_deleted_is_told_before_any_rank_starts) {
 }
 
 TEST_F(LaunchTest, rank_0_is_told_which_rank_failed) {
-  request_.peers_may_take_s = kNoTimeout;
+  request_.deadlines.peers_s = kNoTimeout;
   EXPECT_EQ(run("if [ $RANK = 1 ]; then exit 3; fi; read line <&$DRIVETRAIN_NEWS_FD; echo \"news: $line\"; exit 5"), 3);
   EXPECT_EQ(count_of("news: rank 1 has ended: exit 3 (", out()), 1u) << out() << err();
   EXPECT_EQ(run("[ $RANK = 1 ] || { read line <&$DRIVETRAIN_NEWS_FD; echo \"news: $line.\"; }"), 0);
@@ -134,7 +133,7 @@ TEST_F(LaunchTest, the_exit_code_of_a_single_rank_is_that_of_launch) {
 }
 
 TEST_F(LaunchTest, the_first_failure_is_quoted_at_the_end_and_not_the_rank_that_lost_it) {
-  request_.peers_may_take_s = kNoTimeout;
+  request_.deadlines.peers_s = kNoTimeout;
   EXPECT_EQ(run("if [ $RANK = 0 ]; then echo lost rank 1 >&2; echo $$ > $D/pid0; exit 5; fi\n"
                 "until_it gone $D/pid0; echo loss is nan >&2; exit 7"),
             7);
@@ -145,7 +144,7 @@ TEST_F(LaunchTest, the_first_failure_is_quoted_at_the_end_and_not_the_rank_that_
 }
 
 TEST_F(LaunchTest, rank_0_too_is_quoted_when_its_stderr_is_no_terminal) {
-  request_.peers_may_take_s = kNoTimeout;
+  request_.deadlines.peers_s = kNoTimeout;
   EXPECT_EQ(
       run("if [ $RANK = 0 ]; then echo disk is full >&2; echo $$ > $D/pid0; exit 8; fi; until_it gone $D/pid0; exit 5"),
       8);
@@ -211,7 +210,7 @@ TEST_F(LaunchTest, an_error_is_not_kept_back_while_a_rank_does_not_end) {
 }
 
 TEST_F(LaunchTest, a_rank_killed_by_a_signal_gives_128_plus_its_number) {
-  request_.peers_may_take_s = kNoTimeout;
+  request_.deadlines.peers_s = kNoTimeout;
   EXPECT_EQ(run("[ $RANK = 0 ] && { echo $$ > $D/pid0; exit 5; }; until_it gone $D/pid0; kill -9 $$"), 137);
   EXPECT_EQ(count_of("rank 1 failed first: killed by signal 9", err()), 1u) << err();
 }
@@ -221,21 +220,6 @@ TEST_F(LaunchTest, a_command_that_cannot_be_run_is_named) {
   EXPECT_EQ(finish(), 127);
   EXPECT_GE(count_of("cannot run /no/such/program: No such file or directory", err()), 1u) << err();
 }
-
-// What an agent tells the launcher, in the order in which it does.
-class ToldEnds : public OtherHosts {
- public:
-  std::vector<pollfd> fds() const override { return {}; }
-  bool takes_output() const override { return true; }
-  News news() override { return {}; }
-  void output(int, bool, const std::string&) override {}
-  void ended(const RankEnd& end) override { ends.push_back(end); }
-  void restart_points(const std::string&) override {}
-  void said(const std::string&) override {}
-  void flight_record(int, const std::string&) override {}
-
-  std::vector<RankEnd> ends;
-};
 
 TEST_F(LaunchTest, a_rank_that_cannot_be_started_is_the_failure_and_not_those_that_end_for_it) {
   request_.ranks = 3;
@@ -248,15 +232,12 @@ TEST_F(LaunchTest, a_rank_that_cannot_be_started_is_the_failure_and_not_those_th
   const pid_t agent = fork();  // whose children are all its own
   if (agent == 0) {
     signal(SIGPIPE, SIG_IGN);  // as agents do: rank 0 may be gone when it is told
-    SignalWatch signals;
-    ToldEnds told;
-    RanksToStart wanted{.count = 3, .command = test::kStays, .setup = request_.setup, .others = &told};
-    wanted.place.here = 3;
     std::filesystem::remove(folder_ + "/log_rank0.log");
-    { Attempt(request_, wanted, signals).run(); }
-    told.ends.push_back({.rank = 1, .code = 8});  // as an agent tells of those that never were
-    const auto first = first_failure(told.ends, 0);
-    _exit(told.ends.size() == 2 && first && first->rank == 1 ? launch_code(told.ends, 0) : 100);
+    StartOrder order;
+    order.world = 3, order.slots = {0, 1, 2}, order.command = test::kStays, order.setup = request_.setup;
+    const std::vector<RankEnd> ends = ends_told_by_agent(order);
+    const auto first = first_failure(ends, 0);
+    _exit(ends.size() == 3 && first && first->rank == 1 ? launch_code(ends, 0) : 100);
   }
   int status = 0;
   waitpid(agent, &status, 0);

@@ -6,7 +6,6 @@
 
 #include "launch/fewer_ranks.h"
 #include "launch/restart_count.h"
-#include "launch/slots.h"
 
 namespace drivetrain::program {
 namespace {
@@ -65,18 +64,6 @@ TEST(RestartCount, a_slot_that_fails_twice_in_a_row_is_told_from_two_that_fail_o
   EXPECT_FALSE(count.same_slot_again());
   EXPECT_EQ(count.number(), 1);
   EXPECT_EQ(count.done(), 2);
-}
-
-TEST(Slots, a_slot_that_is_left_out_moves_the_others_together) {
-  using Words = std::vector<std::string>;
-  Slots slots(4);
-  EXPECT_EQ(slots.environment(4, nullptr), Words());
-  slots.leave_out(1);
-  EXPECT_EQ(slots.count(), 3);
-  EXPECT_EQ(slots.of_rank(1), 2);
-  EXPECT_EQ(slots.environment(2, nullptr), Words{"CUDA_VISIBLE_DEVICES=0,2"});
-  EXPECT_EQ(slots.environment(3, "7,6,5,4"), Words{"CUDA_VISIBLE_DEVICES=7,5,4"});
-  EXPECT_EQ(slots.environment(3, ""), Words());  // no GPUs: ranks do not run on them
 }
 
 // Answers of a config that divides `batch` sequences.

@@ -12,7 +12,7 @@ class RestartsTest : public LaunchTest {
   RestartsTest() {
     request_.max_restarts = 2;
     request_.first_pause_s = 0.02;
-    request_.peers_may_take_s = scaled(0.1);
+    request_.deadlines.peers_s = scaled(0.1);
   }
   // What scripts use: $n, which attempt this is; `point TAG`, which rank 0 tells the launcher.
   int run(const std::string& script) { return LaunchTest::run(kWords + script); }

@@ -19,13 +19,13 @@
 #include <thread>
 
 #include "cli/parse.h"
-#include "hosts/hosts_request.h"
+#include "launch/allocation.h"
+#include "launch/batch_script.h"
+#include "launch/hosts_request.h"
 #include "launch/line_relay.h"
+#include "launch/starter_command.h"
+#include "launch/task_door.h"
 #include "launch/write_text.h"
-#include "schedulers/allocation.h"
-#include "schedulers/batch_script.h"
-#include "schedulers/starter_command.h"
-#include "schedulers/task_door.h"
 #include "support/waiting.h"
 
 namespace drivetrain::program {

@@ -2,6 +2,7 @@
 #include <map>
 
 #include "conformance/communicator/processes.h"
+#include "base/rank_variables.h"
 #include "rendezvous/gather_values.h"
 #include "rendezvous/rendezvous.h"
 #include "support/waiting.h"
@@ -58,6 +59,34 @@ TEST(RankEnvironment, takes_the_listening_socket_on_rank_zero_only) {
   variables["RANK"] = "1";
   EXPECT_EQ(read(variables).listen_fd, -1);
   EXPECT_EQ(read(variables).news_fd, -1);
+}
+
+TEST(RankEnvironment, what_launch_writes_is_what_a_rank_reads) {
+  RankStart told;
+  told.rank = 0, told.world_size = 4, told.local_rank = 0, told.local_size = 2;
+  told.master_addr = "node1", told.master_port = 1234, told.master_listens = false;
+  told.token = "0123456789abcdef", told.launch_id = "mark", told.begun_folder = "/a folder", told.bound_cores = 3;
+  told.config_copy = "/copies/a.json", told.config_folder = "/home/me";
+  told.listen_fd = 7, told.news_fd = 8, told.flight_fd = 9;
+  Environment variables;
+  for (const std::string& entry : told.write())
+    variables[entry.substr(0, entry.find('='))] = entry.substr(entry.find('=') + 1);
+  for (const auto& [name, descriptor] : told.descriptors())
+    if (descriptor >= 0) variables[name] = std::to_string(descriptor);
+  const RankEnvironment env = read(variables);
+  EXPECT_EQ(std::tuple(env.rank, env.world_size, env.local_rank, env.local_size, env.master_addr, env.master_port),
+            std::tuple(0, 4, 0, 2, "node1", 1234));
+  EXPECT_EQ(std::tuple(env.token, env.listen_fd, env.news_fd, env.master_listens), std::tuple(told.token, 7, 8, false));
+  const RankStart start = RankStart::read([&](const char* name) -> const char* {
+    const auto found = variables.find(name);
+    return found == variables.end() ? nullptr : found->second.c_str();
+  });
+  EXPECT_EQ(start.master_listens, std::optional(false));
+  EXPECT_EQ(std::tuple(start.launch_id, start.begun_folder, start.bound_cores, start.config_copy, start.config_folder,
+                       start.restart_points_fd, start.flight_fd),
+            std::tuple("mark", "/a folder", 3, "/copies/a.json", "/home/me", -1, 9));
+  variables["DRIVETRAIN_FLIGHT_FD"] = "9x";
+  expect_part(error_of([&] { read(variables); }), "DRIVETRAIN_FLIGHT_FD=9x: wanted a descriptor that is open");
 }
 
 TEST(RankEnvironment, reads_other_launchers) {

@@ -1,6 +1,5 @@
 #include "launch/attempt.h"
 
-#include <poll.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -8,23 +7,30 @@
 #include <csignal>
 #include <system_error>
 
-#include "launch/line_relay.h"
-#include "launch/report.h"
+#include "launch/meeting.h"
+#include "launch/open_files.h"
 
 namespace drivetrain::program {
 namespace {
 
 constexpr double kOwnSignalMayTakeS = 1.5;
 
+std::vector<RankState> ranks_of(const StartOrder& order) {
+  std::vector<RankState> list(static_cast<size_t>(order.count()));
+  for (size_t i = 0; i < list.size(); ++i) list[i].number = order.first + static_cast<int>(i);
+  return list;
+}
+
 }  // namespace
 
-Attempt::Attempt(const LaunchRequest& request, const RanksToStart& wanted, SignalWatch& signals)
-    : request_(request),
-      wanted_(wanted),
+Attempt::Attempt(const StartOrder& order, const ConfigDocument& config, SignalWatch& signals, LauncherChannel& launcher)
+    : order_(order),
+      config_(config),
       signals_(signals),
-      late_(request, ranks_, [this](const std::string& text) { say(text); }),
-      stop_others_(request, ranks_, ends_, late_, [this](const std::string& text) { say(text); }) {
-  if (wanted.others) late_.has_others_elsewhere();
+      launcher_(launcher),
+      ranks_(ranks_of(order)),
+      late_(order, ranks_, launcher),
+      stop_others_(order.deadlines, ranks_, ends_, late_, launcher) {
   // A shell stops what it started, and the ranks are in groups of their own: they would go on, unseen.
   signals_.around_stops([this](bool stops) { signal_ranks(ranks_, stops ? SIGSTOP : SIGCONT); });
 }
@@ -36,94 +42,85 @@ Attempt::~Attempt() {
   end_children();
 }
 
-AttemptEnd Attempt::run() {
-  try {
-    start_ranks(wanted_, request_.config, signals_.mask_before(), started_);
-  } catch (const std::system_error& e) {
-    insisted_ = true;  // those that run already are killed for it
-    return could_not_start(e.what());
-  }
-  while (any_running()) {
-    wait_for_something();
-    reap(false);
-    keep_deadlines();
-  }
+void Attempt::start(Descriptor listener) try {
+  if (const std::string too_few = make_room_for_open_files(order_.count()); !too_few.empty())
+    return launcher_.send({Message::refuse, 8, too_few});
+  start_ranks(order_, config_, std::move(listener), signals_.mask_before(), launcher_, ranks_, started_);
+} catch (const HostError& e) {
+  could_not_start(e.code, e.what());
+} catch (const std::system_error& e) {
+  could_not_start(8, e.what());
+}
+
+void Attempt::could_not_start(int code, const std::string& reason) {
+  const auto first = std::find_if(ranks_.begin(), ranks_.end(), [](const RankState& rank) { return rank.pid < 0; });
+  const std::string name = first == ranks_.end() ? "a rank" : first->name();
+  launcher_.send({Message::refuse, code, name + " could not be started: " + reason});
+  kill_all();
+}
+
+void Attempt::kill_all() {
+  insisted_ = true;
+  signal_ranks(ranks_, SIGKILL);
+}
+
+void Attempt::finish() {
   end_children();  // what left a rank's group, and came to us when its parent died
-  pass_the_rest();
-  if (wanted_.others) send_flight_records();
-  if (wanted_.others) return {};  // they know all of it, and more
-  const Report report(ranks_, ends_, [this](const std::string& text) { say(text); });
-  report.pass_errors();
-  AttemptEnd end;
-  end.failure = first_failure(ends_, signal_);
-  if (end.failure) {
-    report.name(*end.failure);
-    const RankState& rank = ranks_[static_cast<size_t>(end.failure->rank - wanted_.place.first)];
-    end.cause = rank.name() + ": " + describe_end(*end.failure);
-    end.error = rank.error();
-  }
-  end.code = launch_code(ends_, signal_);
-  end.signal = signal_;
-  end.restart_point = started_.restart_points.newest();
-  end.has_new_checkpoint = started_.restart_points.has_new_checkpoint();
-  end.run_is_done = started_.restart_points.run_is_done();
-  return end;
-}
-
-AttemptEnd Attempt::could_not_start(const std::string& reason) const {
-  const auto started =
-      wanted_.place.first + std::count_if(ranks_.begin(), ranks_.end(), [](const RankState& r) { return r.pid > 0; });
-  const std::string which = "rank " + std::to_string(started) + " could not be started: ";
-  if (wanted_.others)
-    wanted_.others->said(which + reason);
-  else
-    wanted_.outlets->err.put("drivetrain: error: " + which + reason + "\n");
-  AttemptEnd end;
-  end.code = 8;
-  end.failure = RankEnd{.rank = static_cast<int>(started), .code = 8};
-  end.cause = which + reason;
-  return end;
-}
-
-void Attempt::say(const std::string& text) const {
-  if (wanted_.others)
-    wanted_.others->said(text);
-  else
-    launcher_says(wanted_.outlets->err, text);
+  for (RankState& rank : ranks_)
+    for (std::optional<RankPipe>* pipe : {&rank.out, &rank.err})
+      while (*pipe && (*pipe)->pass()) {
+      }
+  pass_restart_points();
+  send_flight_records();
+  for (const RankState& rank : ranks_)
+    if (!rank.ended) launcher_.send(message_of({.rank = rank.number, .code = 8}));
 }
 
 bool Attempt::any_running() const {
   return std::any_of(ranks_.begin(), ranks_.end(), [](const RankState& r) { return r.running(); });
 }
 
-bool Attempt::takes_output() const {
-  return wanted_.others ? wanted_.others->takes_output() : wanted_.outlets->take_more();
+void Attempt::add_fds(std::vector<pollfd>& fds) const {
+  fds.push_back({started_.restart_points.get(), POLLIN, 0});
+  if (!takes_output()) return;
+  for (const RankState& rank : ranks_)
+    for (const std::optional<RankPipe>* pipe : {&rank.out, &rank.err})
+      if (*pipe) fds.push_back({(*pipe)->fd(), POLLIN, 0});
 }
 
-void Attempt::wait_for_something() {
-  std::vector<pollfd> fds{{signals_.fd(), POLLIN, 0}, {started_.restart_points.fd(), POLLIN, 0}};
-  for (const pollfd& one : wanted_.others ? wanted_.others->fds() : wanted_.outlets->rooms()) fds.push_back(one);
-  const size_t first = fds.size();
-  std::vector<LineRelay*> relays;
-  const bool may_read = takes_output();
-  for (RankState& rank : ranks_)
-    for (LineRelay* relay : {rank.out.get(), rank.err.get()}) {
-      if (!relay || relay->fd() < 0 || !may_read) continue;
-      relays.push_back(relay);
-      fds.push_back({relay->fd(), POLLIN, 0});
-    }
-  const double wait_s = std::min(stop_others_.deadline() - now(), some_wait_for_others() ? 0.25
-                                                                  : wanted_.others       ? 1.0
-                                                                                         : 3600.0);
-  poll(fds.data(), fds.size(), std::max(0, static_cast<int>(wait_s * 1000) + 1));
-  for (size_t i = 0; i < relays.size(); ++i)
-    if (fds[first + i].revents) relays[i]->pass();
-  if (wanted_.outlets) wanted_.outlets->turn();
-  started_.restart_points.take();
-  while (const int number = signals_.next()) on_own_signal(number);
-  if (!wanted_.others) return;
-  hear_of_others();
+double Attempt::wait_s() const {
+  if (!any_running()) return 0;
+  return std::min(stop_others_.deadline() - now(), some_wait_for_others() ? 0.25 : 1.0);
+}
+
+void Attempt::turn() {
+  if (takes_output()) read_pipes();
+  pass_restart_points();
+  if (launcher_.is_lost()) kill_all();
   send_stalls();
+  reap(false);
+  keep_deadlines();
+}
+
+void Attempt::read_pipes() {
+  std::vector<pollfd> fds;
+  std::vector<RankPipe*> pipes;
+  for (RankState& rank : ranks_)
+    for (std::optional<RankPipe>* pipe : {&rank.out, &rank.err}) {
+      if (!*pipe || (*pipe)->fd() < 0) continue;
+      pipes.push_back(&**pipe);
+      fds.push_back({(*pipe)->fd(), POLLIN, 0});
+    }
+  poll(fds.data(), fds.size(), 0);
+  for (size_t i = 0; i < pipes.size(); ++i)
+    if (fds[i].revents) pipes[i]->pass();
+}
+
+void Attempt::pass_restart_points() {
+  std::string bytes;
+  if (started_.restart_points.get() >= 0 && !read_available(started_.restart_points.get(), bytes))
+    started_.restart_points.close();
+  if (!bytes.empty()) launcher_.send({Message::points, 0, bytes});
 }
 
 // Where one has heard that the run does not go on; whoever is stopped has not.
@@ -137,21 +134,25 @@ void Attempt::send_stalls() {
 
 void Attempt::send_flight_records() const {
   for (const RankState& rank : ranks_)
-    if (const auto record = rank.flight.bytes()) wanted_.others->flight_record(rank.number, *record);
+    if (const auto record = rank.flight.bytes()) launcher_.send({Message::flight, rank.number, *record});
 }
 
-void Attempt::hear_of_others() {
-  const OtherHosts::News news = wanted_.others->news();
-  for (const int number : news.signals) on_passed_signal(number);
-  for (const RankEnd& end : news.ends) {
-    ends_.push_back(end);
-    ends_.back().after_s = now();
-    note_end(ends_.back());
+void Attempt::take(const Message& message) {
+  switch (message.type) {
+    case Message::signal:
+      return on_passed_signal(message.rank);
+    case Message::pause:
+      is_paused_ = message.rank != 0;
+      return;
+    case Message::flight:
+      return send_flight_records();
+    case Message::end:
+      ends_.push_back(rank_end_of(message));
+      ends_.back().after_s = now();
+      return note_end(ends_.back());
+    default:
+      return;
   }
-  if (news.wants_flight_records) send_flight_records();
-  if (!news.lost) return;
-  insisted_ = true;
-  signal_ranks(ranks_, SIGKILL);
 }
 
 void Attempt::on_signal(int number) {
@@ -164,14 +165,12 @@ void Attempt::on_signal(int number) {
   } else if (signal_ == SIGUSR1 && !reminded_) {       // a batch system's SIGTERM at the time limit
     reminded_ = true;
   } else {
-    insisted_ = true;
-    if (wanted_.outlets) wanted_.outlets->insist();
-    signal_ranks(ranks_, SIGKILL);
+    kill_all();
   }
 }
 
 void Attempt::on_own_signal(int number) {
-  if (!wanted_.signals_reach_ranks) return on_signal(number);
+  if (!order_.signals_reach_ranks) return on_signal(number);
   if (number == SIGUSR2) return;  // the ranks have it: they say where they are, and go on
   if (signal_ != 0) return;       // the ranks have it, too, and know what a second one means
   signal_ = number == SIGHUP ? SIGTERM : number;
@@ -181,7 +180,7 @@ void Attempt::on_own_signal(int number) {
 }
 
 void Attempt::on_passed_signal(int number) {
-  if (!wanted_.signals_reach_ranks || number == SIGUSR2) return on_signal(number);
+  if (!order_.signals_reach_ranks || number == SIGUSR2) return on_signal(number);
   if (came_by_itself_) {
     came_by_itself_ = false;
   } else if (signal_ != 0) {
@@ -216,10 +215,7 @@ void Attempt::on_exit(size_t index, int status, bool killed) {
   const bool tells = rank.fault == kSaidError && own_code > 0 && own_code < 128;
   const int code = rank.fault.empty() || tells ? own_code : 5;
   ends_.push_back({rank.number, code, killed, by_us, now(), rank.fault});
-  // At once: the others may take seconds to end.
-  if (!wanted_.others && killed && !by_us && signal_ == 0 && any_running() && !stop_others_.has_begun())
-    say(rank.name() + " is lost: " + describe_end(ends_.back()));
-  if (wanted_.others) wanted_.others->ended(ends_.back());
+  launcher_.send(message_of(ends_.back()));
   note_end(ends_.back());
 }
 
@@ -234,7 +230,7 @@ void Attempt::note_end(const RankEnd& end) {
 
 // Of a rank alone the end is its own affair.
 bool Attempt::some_said_error() const {
-  return !is_alone() &&
+  return order_.has_several() &&
          std::any_of(ranks_.begin(), ranks_.end(), [](const RankState& r) { return r.running() && r.said_error(); });
 }
 
@@ -251,17 +247,7 @@ void Attempt::keep_deadlines() {
   if (!takes_output()) late_.output_waits(now());
   if (some_wait_for_others()) late_.watch(now(), !ends_.empty(), stop_others_.has_begun());
   if (some_said_error()) stop_others_.begin(now());
-  if (wanted_.outlets && (signal_ != 0 || stop_others_.has_begun())) wanted_.outlets->end();
   if (any_running()) stop_others_.act(now(), signal_);
-}
-
-void Attempt::pass_the_rest() {
-  for (RankState& rank : ranks_)
-    for (LineRelay* relay : {rank.out.get(), rank.err.get()})
-      while (relay && relay->pass()) {
-      }
-  while (started_.restart_points.take()) {
-  }
 }
 
 }  // namespace drivetrain::program

@@ -1,79 +1,75 @@
-// One start of all ranks of a run, from their start until the last of them has ended: passes their output and signals,
-// ends those that do not end by themselves, and reports who failed first.
+// One start of the ranks of a run on this host, from their start until the last of them has ended: tells the launcher
+// what they write and how they end, passes its signals on, and ends those that do not end by themselves.
 #pragma once
 
+#include <poll.h>
+
 #include <chrono>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "launch/late_ranks.h"
+#include "launch/launcher_channel.h"
+#include "launch/orders.h"
 #include "launch/outcome.h"
-#include "launch/request.h"
 #include "launch/signal_watch.h"
 #include "launch/start_ranks.h"
 #include "launch/stop_others.h"
 
 namespace drivetrain::program {
 
-struct AttemptEnd {
-  int code = 0;                    // of the contract
-  int signal = 0;                  // that was passed on to all ranks; 0: none
-  std::optional<RankEnd> failure;  // the first one; none: nothing failed
-  std::string cause;               // of it: "rank 1: killed by signal 9 (...)"
-  std::string error;               // that the rank said: "drivetrain: error: ..."
-  std::optional<RestartPoint> restart_point;
-  bool has_new_checkpoint = false;      // saved since the start
-  std::vector<std::string> lost_hosts;  // of a run of several hosts, or that could not take part
-  bool not_started = false;             // no rank was: what the failure is stands in `cause`
-  bool run_is_done = false;             // rank 0 said so before a rank failed in its end
-};
-
 // For a process whose children are all its own.
 class Attempt {
  public:
   // All of it outlives this.
-  Attempt(const LaunchRequest& request, const RanksToStart& wanted, SignalWatch& signals);
+  Attempt(const StartOrder& order, const ConfigDocument& config, SignalWatch& signals, LauncherChannel& launcher);
   ~Attempt();  // ends what still runs
   Attempt(const Attempt&) = delete;
   Attempt& operator=(const Attempt&) = delete;
 
-  // Once. A rank that cannot be started is a failure with exit 8.
-  AttemptEnd run();
+  // Once. `listener`: for rank 0. The launcher is told where a rank cannot be started; those that run are killed then.
+  void start(Descriptor listener);
+  // What there is to wait for beside the launcher and signals, and how long at most.
+  void add_fds(std::vector<pollfd>& fds) const;
+  double wait_s() const;
+  // After each wait, and after what was heard by it.
+  void turn();
+  void take(const Message& message);  // of the launcher
+  void on_own_signal(int number);     // that came to this process
+  bool any_running() const;
+  void finish();  // once none runs
 
  private:
   double now() const { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count(); }
-  void say(const std::string& text) const;
-  bool any_running() const;
-  bool takes_output() const;
-  void wait_for_something();
+  bool takes_output() const { return launcher_.is_lost() || (!is_paused_ && launcher_.has_room()); }
+  void could_not_start(int code, const std::string& reason);
+  void read_pipes();
+  void pass_restart_points();
   void on_signal(int number);
-  void on_own_signal(int number);
   void on_passed_signal(int number);
   void reap(bool wait);
   void on_exit(size_t index, int status, bool killed);
   void note_end(const RankEnd& end);
-  void hear_of_others();
-  bool is_alone() const { return ranks_.size() == 1 && !wanted_.others; }
   bool some_said_error() const;
   bool some_wait_for_others() const;
   void keep_deadlines();
-  AttemptEnd could_not_start(const std::string& reason) const;
-  void pass_the_rest();
+  void kill_all();
   void send_stalls();
   void send_flight_records() const;
 
-  const LaunchRequest& request_;
-  const RanksToStart& wanted_;
+  const StartOrder& order_;
+  const ConfigDocument& config_;
   SignalWatch& signals_;
+  LauncherChannel& launcher_;
   const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+  std::vector<RankState> ranks_;
   StartedRanks started_;
-  std::vector<RankState>& ranks_ = started_.ranks;
-  std::vector<RankEnd> ends_;
+  std::vector<RankEnd> ends_;  // of the whole run
   LateRanks late_;
   StopOthers stop_others_;
-  int signal_ = 0;    // the first one passed on
-  int expected_ = 0;  // one that others passed on, until it comes by itself or is late
+  bool is_paused_ = false;  // nobody takes what ranks write
+  int signal_ = 0;          // the first one passed on
+  int expected_ = 0;        // one that the launcher passed on, until it comes by itself or is late
   double expected_until_ = kNever;
   bool came_by_itself_ = false;
   bool reminded_ = false;  // one came after SIGUSR1

@@ -15,7 +15,7 @@
 #include "cli/commands.h"
 #include "cli/parse.h"
 #include "cli/usage_error.h"
-#include "hosts/meeting.h"
+#include "launch/meeting.h"
 #include "launch/rank_log.h"
 #include "launch/rank_setup.h"
 #include "launch/write_text.h"

@@ -6,9 +6,10 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <numeric>
 #include <sstream>
 
-#include "launch/attempt.h"
+#include "launch/hosts_run.h"
 
 namespace drivetrain::program {
 namespace {
@@ -59,14 +60,13 @@ FewerRanks fewer_ranks(int now, const std::vector<int>& choices, const AskPlan& 
 PlanAnswer ask_plan(const LaunchRequest& request, int ranks, SignalWatch& signals) {
   const Descriptor plan(memfd_create("drivetrain-plan", MFD_CLOEXEC));
   const Descriptor nowhere(open("/dev/null", O_WRONLY | O_CLOEXEC));
-  RanksToStart wanted;
-  wanted.count = ranks, wanted.only_rank_0 = true;
+  Host here{"localhost", std::vector<int>(static_cast<size_t>(ranks))};
+  std::iota(here.slots.begin(), here.slots.end(), 0);
+  HostsToRun wanted{.hosts = {here}, .is_here = true, .world = ranks, .only_rank_0 = true};
   wanted.command = request.command_here.empty() ? request.command : request.command_here;
   wanted.command.insert(wanted.command.end(), {"--plan", "--json"});
   Outlets outlets(plan.get(), nowhere.get());
-  wanted.outlets = &outlets;
-  Attempt attempt(request, wanted, signals);
-  const AttemptEnd end = attempt.run();
+  const AttemptEnd end = HostsRun(request, wanted, signals, outlets).run();
   PlanAnswer answer;
   answer.signal = end.signal;
   if (end.failure) answer.refusal = end.error.empty() ? end.cause : one_line(end.error);

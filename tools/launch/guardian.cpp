@@ -1,6 +1,5 @@
 #include "launch/guardian.h"
 
-#include <fcntl.h>
 #include <poll.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -11,9 +10,9 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
-#include <system_error>
 
 #include "launch/activity.h"
+#include "base/rank_variables.h"
 
 namespace drivetrain::program {
 namespace {
@@ -69,15 +68,13 @@ void wait_for_parent(pid_t parent, double may_stand_s) {
 std::string new_launch_id() { return new_run_token().substr(0, 32); }
 
 Guardian::Guardian(const std::string& launch_id, double may_stand_s) {
-  int ends[2];
-  if (pipe2(ends, O_CLOEXEC) != 0) throw std::system_error(errno, std::generic_category(), "launch: pipe");
-  Descriptor parent_lives(ends[0]);
-  life_ = Descriptor(ends[1]);
-  const std::string mark = std::string(kLaunchId) + "=" + launch_id + '\0';
+  Pipe life = new_pipe();
+  life_ = std::move(life.to);
+  const std::string mark = std::string(RankStart::kLaunchId) + "=" + launch_id + '\0';
   const pid_t parent = getpid();
   pid_ = fork();
   if (pid_ < 0) throw_no_process();
-  if (pid_ == 0) life_.close(), guard(parent_lives.get(), mark, parent, may_stand_s);
+  if (pid_ == 0) life_.close(), guard(life.from.get(), mark, parent, may_stand_s);
 }
 
 // With a word: there is nothing to end.

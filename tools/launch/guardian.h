@@ -10,8 +10,7 @@
 
 namespace drivetrain::program {
 
-// Ranks find a mark of their attempt in this variable, and so does all that they start.
-constexpr const char* kLaunchId = "DRIVETRAIN_LAUNCH_ID";
+// A mark of one start of ranks, which they find in RankStart::kLaunchId, and so does all that they start.
 std::string new_launch_id();  // throws std::system_error
 
 // A process that waits until the one that made it is gone or lets it go. Where that is killed, it kills all processes

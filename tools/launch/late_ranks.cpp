@@ -18,9 +18,9 @@ void LateRanks::note_stop(size_t rank, double now) {
   state.alone_since = now;
   state.stillness = {}, state.files = {};
   const std::string name = state.name();
-  if (state.stop_signal == 0) return say_(name + " goes on");
-  say_(name + " is " + describe_stop(state.stop_signal) +
-       (some_others_ || ranks_.size() > 1 ? "; the others wait for it, up to their time-outs" : ""));
+  if (state.stop_signal == 0) return launcher_.say(name + " goes on");
+  launcher_.say(name + " is " + describe_stop(state.stop_signal) +
+                (has_several_ ? "; the others wait for it, up to their time-outs" : ""));
 }
 
 void LateRanks::told_to_end(double now) {
@@ -43,7 +43,7 @@ void LateRanks::watch(double now, bool done, bool failed) {
     if (!rank.fault.empty()) continue;
     if (rank.stop_signal != 0) {
       if (some_go_on && !told_) rank.alone_since = now;  // it cannot obey a signal to end
-      if (now - rank.alone_since >= request_.stopped_may_take_s) end_stopped(i);
+      if (now - rank.alone_since >= may_take_.stopped_s) end_stopped(i);
     } else if (!failed) {
       watch_work(i, now);
     }
@@ -54,11 +54,11 @@ void LateRanks::watch(double now, bool done, bool failed) {
 void LateRanks::watch_work(size_t rank, double now) {
   RankState& state = ranks_[rank];
   const Activity activity = activity_of(state.pid);
-  if (done_ && state.stillness.seconds(activity, now, request_.idle_may_take_s) >= request_.idle_may_take_s)
+  if (done_ && state.stillness.seconds(activity, now, may_take_.idle_s) >= may_take_.idle_s)
     return end(rank, now,
-               "did nothing for " + seconds_text(request_.idle_may_take_s) + " while another rank was done (it is " +
+               "did nothing for " + seconds_text(may_take_.idle_s) + " while another rank was done (it is " +
                    activity.text() + ")");
-  const double limit = done_ && told_ ? request_.told_may_take_s : request_.working_may_take_s;
+  const double limit = done_ && told_ ? may_take_.told_s : may_take_.working_s;
   if (std::min(state.files.quiet_seconds(activity, now), now - since_) < limit) return;
   end(rank, now,
       "did not end within " + seconds_text(limit) + " after " +
@@ -70,15 +70,15 @@ void LateRanks::watch_work(size_t rank, double now) {
 void LateRanks::end_stopped(size_t rank) {
   RankState& state = ranks_[rank];
   state.fault = describe_stop(state.stop_signal) + " and not continued";
-  say_(state.name() + " is " + state.fault + ", and is ended");
+  launcher_.say(state.name() + " is " + state.fault + ", and is ended");
   kill(state.pid, SIGKILL);
 }
 
 void LateRanks::end(size_t rank, double now, const std::string& fault) {
   RankState& state = ranks_[rank];
   state.fault = fault;
-  say_(state.name() + " " + fault + ", and is ended");
-  state.kill_at = now + request_.sigterm_may_take_s;
+  launcher_.say(state.name() + " " + fault + ", and is ended");
+  state.kill_at = now + may_take_.sigterm_s;
   kill(state.pid, SIGTERM);
 }
 

@@ -4,20 +4,20 @@
 // nothing, but only one that reads or writes files may take as long as it does so.
 #pragma once
 
-#include <functional>
 #include <string>
 #include <vector>
 
+#include "launch/launcher_channel.h"
+#include "launch/orders.h"
 #include "launch/rank_state.h"
-#include "launch/request.h"
 
 namespace drivetrain::program {
 
 class LateRanks {
  public:
-  using Say = std::function<void(const std::string&)>;
-  LateRanks(const LaunchRequest& request, std::vector<RankState>& ranks, Say say)
-      : request_(request), ranks_(ranks), say_(std::move(say)) {}
+  // All of it outlives this.
+  LateRanks(const StartOrder& order, std::vector<RankState>& ranks, LauncherChannel& launcher)
+      : may_take_(order.deadlines), has_several_(order.has_several()), ranks_(ranks), launcher_(launcher) {}
 
   // Was it stopped, or does it go on, since the last time? Says so.
   void note_stop(size_t rank, double now);
@@ -25,18 +25,18 @@ class LateRanks {
   // stopped, since the others have a deadline already.
   void watch(double now, bool done, bool failed);
   void end_stopped(size_t rank);
-  void told_to_end(double now);                         // from now on every rank has its time
-  void output_waits(double now);                        // nobody reads it: ranks may wait for that
-  void has_others_elsewhere() { some_others_ = true; }  // on other hosts
+  void told_to_end(double now);   // from now on every rank has its time
+  void output_waits(double now);  // nobody reads it: ranks may wait for that
 
  private:
   void watch_work(size_t rank, double now);
   void end(size_t rank, double now, const std::string& fault);
 
-  const LaunchRequest& request_;
+  const Deadlines& may_take_;
+  const bool has_several_;  // the run has several ranks
   std::vector<RankState>& ranks_;
-  const Say say_;
-  bool done_ = false, told_ = false, some_others_ = false;
+  LauncherChannel& launcher_;
+  bool done_ = false, told_ = false;
   double since_ = 0;  // the later of both
 };
 

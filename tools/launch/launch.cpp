@@ -5,20 +5,18 @@
 #include <unistd.h>
 
 #include <csignal>
-#include <cstdlib>
 #include <filesystem>
 #include <system_error>
 
-#include "hosts/dry_run.h"
-#include "hosts/meeting.h"
-#include "hosts/visible_devices.h"
+#include "launch/batch_script.h"
+#include "launch/dry_run.h"
+#include "launch/meeting.h"
 #include "launch/open_files.h"
 #include "launch/pid_file.h"
+#include "launch/rank_of_starter.h"
 #include "launch/report.h"
 #include "launch/restarting.h"
 #include "launch/write_text.h"
-#include "schedulers/batch_script.h"
-#include "schedulers/rank_of_starter.h"
 
 namespace drivetrain::program {
 namespace {
@@ -38,22 +36,6 @@ void check_current_folder() {
   if (failed)
     throw HostError(8, "the current folder is not there any more, or cannot be read: " + failed.message() +
                            "; `cd` to a folder that is");
-}
-
-int ranks_here(const LaunchRequest& request) {
-  const HostsRequest& hosts = request.hosts;
-  return hosts.hosts.empty() ? request.ranks
-                             : static_cast<int>(hosts.hosts[static_cast<size_t>(hosts.node_rank)].slots.size());
-}
-
-// Variables that all ranks of this host get, and the GPUs that they see.
-void set_environment(const HostsRequest& hosts) {
-  set_variables(hosts.environment);
-  if (hosts.hosts.empty()) return;
-  const std::vector<int>& slots = hosts.hosts[static_cast<size_t>(hosts.node_rank)].slots;
-  check_slots(slots, std::getenv("CUDA_VISIBLE_DEVICES"));
-  if (const std::string devices = devices_of_slots(slots, std::getenv("CUDA_VISIBLE_DEVICES")); !devices.empty())
-    setenv("CUDA_VISIBLE_DEVICES", devices.c_str(), 1);
 }
 
 }  // namespace
@@ -80,10 +62,6 @@ int launch(const LaunchRequest& request) try {
   signal(SIGPIPE, SIG_IGN);
   open_standard_descriptors();
   const PidFile pid_file(request.save_pid);
-  if (!request.hosts.over_ssh) {
-    set_environment(request.hosts);
-    check_setup(request.setup, ranks_here(request));
-  }
   return Restarting(request).run();
 } catch (const HostError& e) {
   write_text(request.err, std::string("drivetrain: error: launch: this host: ") + e.what() + "\n");

@@ -1,9 +1,7 @@
-// `drivetrain launch`: starts the ranks of one host, passes their output and signals, and outlives them all. For a run
-// of several hosts hosts/hosts_run.h starts an agent on each, which does the same there for the ranks of its host.
+// `drivetrain launch`: starts the ranks of a run, passes their output and signals, and outlives them all. Agents
+// (agent.h) start and watch the ranks of each host; the one of this host is in the launcher's own process.
 //
-// Every rank gets RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT, DRIVETRAIN_RUN_TOKEN, the secret
-// of this run, and DRIVETRAIN_MASTER_LISTENS; rank 0 also DRIVETRAIN_LISTEN_FD, a listening socket on that port, and
-// DRIVETRAIN_NEWS_FD, a pipe that brings a line for each rank that failed. Rank 0 inherits stdout, and stderr if that
+// What every rank is told stands in runtime/base/rank_variables.h. Rank 0 inherits stdout, and stderr if that
 // is a terminal; other ranks' lines are prefixed. After the first failure the others may notice by themselves, then get
 // SIGTERM, then SIGKILL. A rank that a signal stopped, that does nothing while others are done, or that is not done
 // long after the first end or the signal and reads or writes no files, is ended and named as the cause. A config that
@@ -11,9 +9,7 @@
 // SIGTERM); a second SIGINT or SIGTERM kills, after SIGUSR1 a third.
 //
 // With restarts (LaunchRequest::max_restarts) a run that failed is started again, with a port and a secret of its own,
-// once every process of the attempt before is gone. Rank 0 then also gets DRIVETRAIN_RESTART_POINTS_FD, a pipe that
-// takes what restart_point.h describes, and where the run that this launch began has no checkpoint yet all ranks get
-// DRIVETRAIN_BEGUN_FOLDER, its folder, in which it may begin again.
+// once every process of the attempt before is gone.
 #pragma once
 
 #include "launch/request.h"

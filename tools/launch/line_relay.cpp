@@ -1,11 +1,10 @@
 #include "launch/line_relay.h"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <sstream>
 #include <utility>
+
+#include "launch/rank_pipe.h"
 
 namespace drivetrain::program {
 namespace {
@@ -13,27 +12,9 @@ constexpr size_t kLastLines = 20;         // a stack trace and what led to it
 constexpr size_t kLongestLine = 1 << 16;  // longer ones are cut, so that memory stays bounded
 }  // namespace
 
-bool LineRelay::pass() {
-  if (fd() < 0) return false;
-  char buffer[1 << 16];
-  ssize_t n = 0;
-  do n = read(fd(), buffer, sizeof buffer);
-  while (n < 0 && errno == EINTR);
-  if (n > 0) {
-    const std::string bytes(buffer, static_cast<size_t>(n));
-    if (listener_) listener_(bytes);
-    take(bytes);
-    return true;
-  }
-  if (n < 0 && errno == EAGAIN) return false;
-  finish();
-  from_.close();
-  return false;
-}
-
 void LineRelay::finish() {
   if (!line_.empty()) end_line();
-  if (!errors_only_) put(ready_);
+  if (!errors_only_) to_->put(ready_);
   ready_.clear();
 }
 
@@ -48,16 +29,12 @@ void LineRelay::take(const std::string& bytes) {
     if (is_whole || line_.size() >= kLongestLine) end_line();
     at += is_whole ? 1 : 0;
   }
-  if (!errors_only_) put(prefix_.empty() ? bytes : ready_);
+  if (!errors_only_) to_->put(prefix_.empty() ? bytes : ready_);
   ready_.clear();
 }
 
-void LineRelay::put(const std::string& text) {
-  if (to_) to_->put(text);
-}
-
 void LineRelay::end_line() {
-  const bool in_error = !error_.empty() || line_.starts_with("drivetrain: error: ");
+  const bool in_error = !error_.empty() || line_.starts_with(kErrorBegins);
   if (in_error && error_.size() < kLongestLine) error_.append(line_).append("\n");
   if (!prefix_.empty() && (error_.empty() || error_passed_))
     ready_.append(prefix_).append(line_).append("\n");
@@ -79,7 +56,7 @@ std::string LineRelay::take_error() {
 
 void LineRelay::pass_error() {
   if ((prefix_.empty() && !errors_only_) || error_passed_) return;
-  put(take_error());
+  to_->put(take_error());
 }
 
 }  // namespace drivetrain::program

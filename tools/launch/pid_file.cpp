@@ -6,7 +6,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "hosts/meeting.h"
+#include "launch/meeting.h"
 #include "launch/write_text.h"
 
 namespace drivetrain::program {

@@ -10,7 +10,7 @@
 #include <filesystem>
 #include <system_error>
 
-#include "hosts/meeting.h"
+#include "launch/meeting.h"
 
 namespace drivetrain::program {
 namespace {

@@ -30,7 +30,7 @@ std::vector<Inherited> beside_config(std::vector<Inherited> inherited, int confi
 }
 
 // Runs in the child, which has one thread and is about to become the rank.
-[[noreturn]] void become_rank(const RankStart& start, char* const* argv, pid_t launcher) {
+[[noreturn]] void become_rank(const ProcessStart& start, char* const* argv, pid_t launcher) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != launcher) _exit(127);  // it died before the line above
   setpgid(0, 0);
@@ -86,6 +86,14 @@ void Descriptor::close() {
   fd_ = -1;
 }
 
+Pipe new_pipe() {
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0) throw_errno("launch: pipe");
+  return {Descriptor(ends[0]), Descriptor(ends[1])};
+}
+
+void do_not_wait_at(const Descriptor& end) { fcntl(end.get(), F_SETFL, O_NONBLOCK); }
+
 std::string content_of(const Descriptor& file) {
   std::string text;
   char buffer[1 << 16];
@@ -125,7 +133,7 @@ std::string new_run_token() {
   return token;
 }
 
-pid_t start_rank(const RankStart& start) {
+pid_t start_process(const ProcessStart& start) {
   std::vector<char*> argv;
   for (const std::string& word : *start.command) argv.push_back(const_cast<char*>(word.c_str()));
   argv.push_back(nullptr);

@@ -25,6 +25,12 @@ class Descriptor {
   int fd_;
 };
 
+struct Pipe {
+  Descriptor from, to;
+};
+Pipe new_pipe();                             // throws std::system_error
+void do_not_wait_at(const Descriptor& end);  // reads and writes there return at once
+
 // All of a file, whatever was read of it before.
 std::string content_of(const Descriptor& file);
 
@@ -44,7 +50,7 @@ struct Inherited {
   int descriptor;
 };
 
-struct RankStart {
+struct ProcessStart {
   const std::vector<std::string>* command;  // looked up in PATH if it has no '/'
   std::vector<std::string> environment;     // NAME=VALUE, replacing what the launcher has under NAME
   int in = -1;                              // -1: nothing to read
@@ -59,7 +65,7 @@ struct RankStart {
 [[noreturn]] void throw_no_process();
 
 // Throws std::system_error if there can be no further process. A command that cannot be run ends with 127 and says why.
-pid_t start_rank(const RankStart& start);
+pid_t start_process(const ProcessStart& start);
 
 // Kills the children of this process and waits for them. For one whose children are all its own, and to which the
 // orphans among their descendants come (PR_SET_CHILD_SUBREAPER).

@@ -15,9 +15,9 @@ constexpr size_t kMostNamed = 8;  // hosts
 
 bool reads_alike(int code) { return code == 2 || code == 3; }  // configuration, plugins
 
-std::vector<std::string> errors_of(const std::vector<RankState>& ranks) {
+std::vector<std::string> errors_of(const std::vector<RankLines>& ranks) {
   std::vector<std::string> list;
-  for (const RankState& rank : ranks) list.push_back(rank.error());
+  for (const RankLines& rank : ranks) list.push_back(rank.error());
   return list;
 }
 
@@ -38,20 +38,20 @@ int speaker_of(const SameError& same, const std::vector<std::string>& errors, in
   return *own;
 }
 
-void pass_first_errors(const std::vector<RankState>& ranks) {
+void pass_first_errors(std::vector<RankLines>& ranks) {
   const std::vector<std::string> errors = errors_of(ranks);
   for (const SameError& same : same_errors(errors))
-    ranks[static_cast<size_t>(speaker_of(same, errors, 0))].pass_error();
+    ranks[static_cast<size_t>(speaker_of(same, errors, 0))].err->pass_error();
 }
 
-Report::Report(const std::vector<RankState>& ranks, const std::vector<RankEnd>& ends, Say say)
+Report::Report(std::vector<RankLines>& ranks, const std::vector<RankEnd>& ends, Say say)
     : ranks_(ranks), ends_(ends), say_(std::move(say)), said_(same_errors(errors_of(ranks))) {
   for (SameError& same : said_)
     for (int& rank : same.ranks) rank += ranks_.front().number;
 }
 
 // Where others start the ranks of other hosts, those here do not begin at 0.
-const RankState& Report::state_of(int rank) const { return ranks_[static_cast<size_t>(rank - ranks_.front().number)]; }
+RankLines& Report::lines_of(int rank) const { return ranks_[static_cast<size_t>(rank - ranks_.front().number)]; }
 
 // Often all ranks have the same to say - of the configuration, of a peer that is gone: that once, under the first rank
 // that does.
@@ -59,7 +59,7 @@ void Report::pass_errors() const {
   const std::vector<std::string> errors = errors_of(ranks_);
   for (const SameError& same : said_) {
     const int speaker = speaker_of(same, errors, ranks_.front().number);
-    state_of(speaker).pass_error();
+    lines_of(speaker).err->pass_error();
     const auto alike = [this](int rank) { return reads_alike(code_of(rank)); };
     if (std::none_of(same.ranks.begin(), same.ranks.end(), alike) && same.ranks.size() > 1) say_(same.note(speaker));
   }
@@ -73,7 +73,7 @@ std::string Report::missing_there(const RankEnd& failure) const {
   if (!reads_alike(failure.code) || same == said_.end()) return "";
   std::set<std::string> found_it, heard_of_it;
   for (const int rank : same->ranks)
-    (heard_error(state_of(rank).error()).empty() ? found_it : heard_of_it).insert(state_of(rank).host);
+    (heard_error(lines_of(rank).error()).empty() ? found_it : heard_of_it).insert(lines_of(rank).host);
   for (const std::string& host : found_it) heard_of_it.erase(host);
   if (heard_of_it.empty() || found_it.size() > kMostNamed) return "";
   std::string names;
@@ -83,19 +83,19 @@ std::string Report::missing_there(const RankEnd& failure) const {
 }
 
 void Report::name(const RankEnd& failure) const {
-  std::string text = state_of(failure.rank).name() + (ranks_.size() > 1 ? " failed first: " : " failed: ") +
+  std::string text = lines_of(failure.rank).name() + (ranks_.size() > 1 ? " failed first: " : " failed: ") +
                      describe_end(failure) + (failure.fault.empty() ? " after " : "; ended after ") +
                      formatted("%.1f s", failure.after_s);
   // A library that called exit, perhaps: its rank said nothing and the others lost it.
   for (const RankEnd& end : ends_)
     if (failure.code == 5 && end.code == 0 && end.after_s < failure.after_s)
       text += "; rank " + std::to_string(end.rank) + " had ended before that, with exit 0";
-  const RankState& rank = state_of(failure.rank);
+  const RankLines& rank = lines_of(failure.rank);
   const bool in_log = rank.err && rank.err->passes_errors_only();
   if ((ranks_.size() == 1 && !in_log) || !rank.err) {  // its lines stand above
   } else if (reads_alike(failure.code) && all_said_the_same()) {
     const bool all_had_it =
-        std::all_of(ranks_.begin(), ranks_.end(), [](const RankState& r) { return heard_error(r.error()).empty(); });
+        std::all_of(ranks_.begin(), ranks_.end(), [](const RankLines& r) { return heard_error(r.error()).empty(); });
     text += all_had_it ? "; all ranks said the same" : "; what it said stands above" + missing_there(failure);
   } else if (stands_above(failure.rank)) {
     text += "; what it said stands above";

@@ -7,7 +7,7 @@
 
 #include "launch/outcome.h"
 #include "launch/rank_errors.h"
-#include "launch/rank_state.h"
+#include "launch/rank_lines.h"
 
 namespace drivetrain::program {
 
@@ -16,25 +16,25 @@ void launcher_says(Outlet& to, const std::string& text);
 void launcher_says(int to, const std::string& text);  // while no rank runs
 
 // What ranks have said so far, of ranks that say the same only the first.
-void pass_first_errors(const std::vector<RankState>& ranks);
+void pass_first_errors(std::vector<RankLines>& ranks);
 
 class Report {
  public:
   using Say = std::function<void(const std::string&)>;
   // After all ranks have ended.
-  Report(const std::vector<RankState>& ranks, const std::vector<RankEnd>& ends, Say say);
+  Report(std::vector<RankLines>& ranks, const std::vector<RankEnd>& ends, Say say);
 
   void pass_errors() const;
   void name(const RankEnd& failure) const;
 
  private:
-  const RankState& state_of(int rank) const;
+  RankLines& lines_of(int rank) const;
   int code_of(int rank) const;
   bool all_said_the_same() const { return said_.size() == 1 && said_.front().ranks.size() == ranks_.size(); }
   bool stands_above(int rank) const;
   std::string missing_there(const RankEnd& failure) const;
 
-  const std::vector<RankState>& ranks_;
+  std::vector<RankLines>& ranks_;
   const std::vector<RankEnd>& ends_;
   const Say say_;
   std::vector<SameError> said_;  // with the ranks' numbers

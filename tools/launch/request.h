@@ -7,8 +7,9 @@
 #include <vector>
 
 #include "cli/arguments.h"
-#include "hosts/hosts_request.h"
 #include "launch/config_document.h"
+#include "launch/deadlines.h"
+#include "launch/hosts_request.h"
 #include "launch/rank_setup.h"
 
 namespace drivetrain::program {
@@ -32,12 +33,7 @@ struct LaunchRequest {
   int least_hosts = 0;         // that a restart may have, with all their ranks; 0: as many as there are
   double first_pause_s = 0.2;  // before a restart; doubled each time
   double longest_pause_s = 5;
-  double peers_may_take_s = 10;     // after the first failure, before SIGTERM: ranks notice a lost peer by themselves
-  double sigterm_may_take_s = 5;    // before SIGKILL
-  double stopped_may_take_s = 3;    // a rank that a signal stopped, once no other goes on
-  double idle_may_take_s = 60;      // a rank that does nothing, once another is done
-  double working_may_take_s = 600;  // one that uses no files, computing or not, once another is done or all were told
-  double told_may_take_s = 120;     // the same once another is done and all were told to end
+  Deadlines deadlines;
   int out = STDOUT_FILENO, err = STDERR_FILENO;  // where the output of other ranks than 0 and the report go
 };
 

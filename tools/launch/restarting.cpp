@@ -1,43 +1,33 @@
 #include "launch/restarting.h"
 
-#include <fcntl.h>
-
 #include <algorithm>
 #include <csignal>
 #include <cstdlib>
 #include <iterator>
+#include <numeric>
 
 #include <drivetrain/toolkit/text.h>
 
-#include "hosts/hosts_run.h"
-#include "hosts/meeting.h"
+#include "launch/hosts_run.h"
 #include "launch/report.h"
+#include "base/rank_variables.h"
 
 namespace drivetrain::program {
 namespace {
 
-constexpr const char* kBegunFolder = "DRIVETRAIN_BEGUN_FOLDER";
 // The agent of a host that was lost ends its ranks by itself, some seconds after the launcher has noticed.
 constexpr double kLostHostEndsInS = 6;
 
 std::string ranks_text(int count) { return std::to_string(count) + (count == 1 ? " rank" : " ranks"); }
 
-// Where each host's launch is started by somebody else: the ranks of this one.
-Place own_place(const HostsRequest& hosts, int ranks) {
-  Place place;
-  const auto own = static_cast<size_t>(hosts.node_rank);
-  const std::vector<Host> before(hosts.hosts.begin(), hosts.hosts.begin() + hosts.node_rank);
-  const bool alone = hosts.hosts.size() <= 1;
-  if (alone && hosts.master_addr.empty() && hosts.master_port == 0) return place;
-  place.first = ranks_of(before), place.here = alone ? ranks : static_cast<int>(hosts.hosts[own].slots.size());
-  place.master_addr = hosts.master_addr, place.master_port = hosts.master_port;
-  place.listens = alone;  // others may be started earlier
-  if (alone) place.token = new_run_token();
-  if (own != 0) return place;
-  Meeting meeting = open_meeting(hosts.master_addr, hosts.master_port, {});
-  place.master_addr = meeting.address, place.master_port = meeting.port;
-  place.listener = fcntl(meeting.listener.get(), F_DUPFD_CLOEXEC, 3);
-  return place;
+// Where ranks may be: on this host alone, where no agents on others start them. It may have more slots than ranks.
+std::vector<Host> hosts_with_ranks(const LaunchRequest& request) {
+  const HostsRequest& hosts = request.hosts;
+  if (hosts.over_ssh) return hosts.hosts;
+  if (!hosts.hosts.empty()) return {hosts.hosts[static_cast<size_t>(hosts.node_rank)]};
+  Host here{"localhost", std::vector<int>(static_cast<size_t>(std::max(request.ranks, request.most_ranks)))};
+  std::iota(here.slots.begin(), here.slots.end(), 0);
+  return {here};
 }
 
 }  // namespace
@@ -46,11 +36,10 @@ Restarting::Restarting(const LaunchRequest& request)
     : request_(request),
       outlets_(request.out, request.err),
       ranks_(request.ranks),
-      slots_(std::max(request.ranks, request.most_ranks)),
-      pool_(request.hosts.hosts, request.hosts.spares),
+      pool_(hosts_with_ranks(request), request.hosts.spares),
       may_shrink_(request.least_ranks > 0 || (request.least_hosts > 0 && request.hosts.over_ssh)),
       count_(request.max_restarts, request.first_pause_s, request.longest_pause_s) {
-  unsetenv(kBegunFolder);  // of another launch
+  unsetenv(RankStart::kBegunFolder);  // of another launch
 }
 
 int Restarting::run() {
@@ -73,9 +62,7 @@ int Restarting::run_attempts() {
       say("the run was done before that: there is nothing to start again");
       return 0;
     }
-    const int place =
-        request_.hosts.over_ssh ? pool_.place_of_rank(end.failure->rank) : slots_.of_rank(end.failure->rank);
-    count_.failed({end.cause, end.code, place}, end.has_new_checkpoint);
+    count_.failed({end.cause, end.code, pool_.place_of_rank(end.failure->rank)}, end.has_new_checkpoint);
     if (const int signal = move(end)) return code_of(signal);
     if (lacks_a_host_) return no_host(end);
     if (count_.used_up()) return give_up();
@@ -96,28 +83,23 @@ int Restarting::left_in_the_middle(const RestartPoint& point) const {
 AttemptEnd Restarting::attempt() {
   ++attempts_;
   outlets_.begin();
-  return request_.hosts.over_ssh ? attempt_over_hosts() : attempt_here();
-}
-
-AttemptEnd Restarting::attempt_here() {
-  RanksToStart wanted{.count = ranks_, .only_rank_0 = request_.only_rank_0, .command = request_.command};
+  const HostsRequest& hosts = request_.hosts;
+  HostsToRun wanted{.hosts = pool_.hosts_of_ranks(ranks_), .is_here = !hosts.over_ssh, .world = ranks_};
+  // Where each host's launch is started by somebody else.
+  if (wanted.is_here && !hosts.hosts.empty())
+    wanted.first = ranks_of({hosts.hosts.begin(), hosts.hosts.begin() + hosts.node_rank});
+  wanted.only_rank_0 = request_.only_rank_0;
+  wanted.command = request_.command;
   if (const std::string resume = resume_word(); !resume.empty())
     wanted.command.insert(wanted.command.end(), {"--resume", resume});
-  wanted.environment = slots_.environment(ranks_, std::getenv("CUDA_VISIBLE_DEVICES"));
-  if (point_ && point_->tag.empty()) wanted.environment.push_back(kBegunFolder + ("=" + point_->output_dir));
-  wanted.outlets = &outlets_;
-  wanted.place = own_place(request_.hosts, ranks_);
-  wanted.setup = request_.setup;
-  wanted.setup.logs_may_be_there = attempts_ > 1;
-  return Attempt(request_, wanted, signals_).run();
-}
-
-AttemptEnd Restarting::attempt_over_hosts() {
-  RunOverHosts wanted{.hosts = pool_.hosts(), .resume = resume_word(), .is_again = attempts_ > 1};
-  if (point_ && point_->tag.empty()) wanted.environment.push_back(kBegunFolder + ("=" + point_->output_dir));
+  wanted.environment = hosts.environment;
+  if (point_ && point_->tag.empty()) wanted.begun_folder = point_->output_dir;
   if (point_) wanted.run_folder = point_->output_dir;
   // --master_addr is an address of the host that had rank 0 at the start.
-  if (pool_.hosts().front().name == request_.hosts.hosts.front().name) wanted.master_addr = request_.hosts.master_addr;
+  if (wanted.is_here || wanted.hosts.front().name == hosts.hosts.front().name) wanted.master_addr = hosts.master_addr;
+  wanted.master_port = hosts.master_port;
+  wanted.setup = request_.setup;
+  wanted.is_again = attempts_ > 1;
   return HostsRun(request_, wanted, signals_, outlets_).run();
 }
 
@@ -142,8 +124,7 @@ std::string Restarting::where_from() const {
 int Restarting::move(const AttemptEnd& end) {
   if (!end.lost_hosts.empty()) return replace_lost(end);
   if (!count_.same_slot_again()) return 0;
-  const int rank = end.failure->rank;
-  return request_.hosts.over_ssh ? replace_failing(rank) : leave_out(rank);
+  return replace_failing(end.failure->rank);
 }
 
 // A host that was lost may come back: it stands by, after all others. One that cannot take part does not.
@@ -188,37 +169,30 @@ int Restarting::go_on_without(const std::vector<Host>& missing, const AttemptEnd
   return 0;
 }
 
+// By another host, by other slots, or by none: the run goes on with fewer ranks then.
 int Restarting::replace_failing(int rank) {
   const std::string host = pool_.host_of_rank(rank);
-  const std::string failed = "rank " + std::to_string(rank) + " on host " + host + " failed twice in a row";
+  const bool is_here = !request_.hosts.over_ssh;
+  const std::string failed = "rank " + std::to_string(rank) + (is_here ? "" : " on host " + host) +
+                             " failed twice in a row" + (is_here ? " without a newer checkpoint" : "");
   if (const std::string other = pool_.replace(host); !other.empty()) {
     say(failed + ": host " + other + " takes the place of " + host);
     count_.begin_anew();
     return 0;
   }
   if (!may_shrink_) return 0;
-  const FewerRanks found = fewer(by_hosts() ? choices_without({host}) : choices(ranks_ - 1), failed);
+  const int places = ranks_of(pool_.hosts()) - 1;
+  FewerRanks found;
+  if (by_hosts() || ranks_ > places)
+    found = fewer(by_hosts() ? choices_without({host}) : choices(places), failed);
+  else
+    found.ranks = ranks_;  // there are more places than ranks
   if (found.signal != 0 || found.ranks == 0) return found.signal;
   if (by_hosts())
     pool_.leave_out({host});
   else
     pool_.leave_out_slot_of(rank);
-  pool_.keep_ranks(found.ranks);
-  tell_fewer(failed, found);
-  return 0;
-}
-
-// Fewer ranks, or other places for them.
-int Restarting::leave_out(int rank) {
-  if (!may_shrink_) return 0;
-  const std::string failed = "rank " + std::to_string(rank) + " failed twice in a row without a newer checkpoint";
-  FewerRanks found;
-  if (ranks_ <= slots_.count() - 1)
-    found.ranks = ranks_;  // there are more places than ranks
-  else
-    found = fewer(choices(slots_.count() - 1), failed);
-  if (found.signal != 0 || found.ranks == 0) return found.signal;
-  slots_.leave_out(slots_.of_rank(rank));
+  if (!is_here) pool_.keep_ranks(found.ranks);
   tell_fewer(failed, found);
   return 0;
 }

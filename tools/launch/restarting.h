@@ -5,13 +5,13 @@
 #include <optional>
 #include <string>
 
-#include "hosts/host_pool.h"
-#include "launch/attempt.h"
+#include "launch/attempt_end.h"
 #include "launch/fewer_ranks.h"
+#include "launch/host_pool.h"
+#include "launch/outlet.h"
 #include "launch/request.h"
 #include "launch/restart_count.h"
 #include "launch/signal_watch.h"
-#include "launch/slots.h"
 
 namespace drivetrain::program {
 
@@ -24,8 +24,6 @@ class Restarting {
  private:
   int run_attempts();
   AttemptEnd attempt();
-  AttemptEnd attempt_here();
-  AttemptEnd attempt_over_hosts();
   std::string resume_word() const;
   std::string number_text() const;
   std::string where_from() const;
@@ -35,11 +33,10 @@ class Restarting {
   int replace_lost(const AttemptEnd& end);
   int go_on_without(const std::vector<Host>& missing, const AttemptEnd& end);
   int replace_failing(int rank);
-  int leave_out(int rank);
   // The numbers of ranks to go on with, from `most` on; over hosts without one of them.
   std::vector<int> choices(int most) const;
   std::vector<int> choices_without(const std::vector<std::string>& hosts) const;
-  bool by_hosts() const { return request_.least_hosts > 0; }
+  bool by_hosts() const { return request_.least_hosts > 0 && request_.hosts.over_ssh; }
   // Fewer ranks because of `reason`: 0 if there can be none.
   FewerRanks fewer(const std::vector<int>& choices, const std::string& reason);
   void tell_fewer(const std::string& reason, const FewerRanks& found);
@@ -55,7 +52,6 @@ class Restarting {
   SignalWatch signals_;
   mutable Outlets outlets_;  // all may speak
   int ranks_;
-  Slots slots_;
   HostPool pool_;
   bool may_shrink_;
   RestartCount count_;

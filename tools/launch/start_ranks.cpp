@@ -1,42 +1,23 @@
 #include "launch/start_ranks.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
-#include <cerrno>
+#include <algorithm>
 #include <cstdlib>
 #include <optional>
-#include <system_error>
 
-#include "hosts/visible_devices.h"
+#include "launch/core_binding.h"
 #include "launch/rank_log.h"
-#include "launch/report.h"
+#include "launch/visible_devices.h"
+#include "base/rank_variables.h"
 
 namespace drivetrain::program {
 namespace {
 
-// The launcher has given it up by then (kSilenceS), and its connection is closed. Whoever stops a launcher means it.
-constexpr double kAgentMayStandS = 15;
-
-struct Pipe {
-  Descriptor from, to;
-};
-
-Pipe new_pipe() {
-  int ends[2];
-  if (pipe2(ends, O_CLOEXEC) != 0) throw std::system_error(errno, std::generic_category(), "launch: pipe");
-  return {Descriptor(ends[0]), Descriptor(ends[1])};
-}
-
-void do_not_wait_at(const Descriptor& end) { fcntl(end.get(), F_SETFL, O_NONBLOCK); }
-
-// A pipe whose write end goes to the rank.
-std::unique_ptr<LineRelay> relayed(Descriptor& write_end, Outlet* to, const std::string& prefix,
-                                   LineRelay::Listener listener = {}) {
+// Its write end goes to the rank.
+RankPipe pipe_of_rank(Descriptor& write_end, RankPipe::Listener listener) {
   Pipe pipe = new_pipe();
   write_end = std::move(pipe.to);
   do_not_wait_at(pipe.from);
-  return std::make_unique<LineRelay>(std::move(pipe.from), to, prefix, std::move(listener));
+  return {std::move(pipe.from), std::move(listener)};
 }
 
 // What rank 0 alone gets.
@@ -46,158 +27,119 @@ struct ForRank0 {
 
 class Starter {
  public:
-  Starter(const RanksToStart& wanted, const ConfigDocument& config, const sigset_t* mask)
-      : wanted_(wanted), config_(config), mask_(mask) {}
+  Starter(const StartOrder& order, const ConfigDocument& config, const sigset_t* mask, LauncherChannel& launcher)
+      : order_(order), config_(config), mask_(mask), launcher_(launcher) {}
 
-  void start(StartedRanks& started) {
+  void start(Descriptor listener, std::vector<RankState>& ranks, StartedRanks& started) {
     ForRank0 own;
-    if (wanted_.place.first == 0) own = prepare(started);
-    const int count = wanted_.only_rank_0 ? 1 : here();
-    if (wanted_.setup.bind_cores) cores_.emplace(wanted_.setup.core_list, here(), visible_devices());
-    started.guardian = std::make_unique<Guardian>(launch_id_, wanted_.others ? kAgentMayStandS : 0);
-    started.ranks.resize(static_cast<size_t>(count));
-    for (int local = 0; local < count; ++local) started.ranks[static_cast<size_t>(local)].number = first() + local;
-    for (int local = 0; local < count; ++local) {
-      start_one(local, own, started.ranks[static_cast<size_t>(local)]);
+    if (order_.first == 0) own = prepare(std::move(listener), started);
+    if (order_.setup.bind_cores)
+      cores_.emplace(order_.setup.core_list, static_cast<int>(order_.slots.size()), visible_devices());
+    started.guardian = std::make_unique<Guardian>(launch_id_, order_.may_stand_s);
+    for (size_t local = 0; local < ranks.size(); ++local) {
+      start_one(static_cast<int>(local), own, ranks[local]);
       own = ForRank0();  // if rank 0 dies, others are refused at once instead of waiting
     }
   }
 
  private:
-  ForRank0 prepare(StartedRanks& started) {
+  static ForRank0 prepare(Descriptor listener, StartedRanks& started) {
     ForRank0 own;
-    if (!wanted_.place.has_others())
-      own.listener = listen_on_free_port(port_);
-    else
-      own.listener = Descriptor(wanted_.place.listener);
-    Pipe news = new_pipe();
+    own.listener = std::move(listener);
+    Pipe news = new_pipe(), points = new_pipe();
     own.news = std::move(news.from), started.news = std::move(news.to);
+    own.restart_points = std::move(points.to), started.restart_points = std::move(points.from);
     do_not_wait_at(started.news);  // a stopped rank 0 reads nothing
-    Pipe points = new_pipe();
-    do_not_wait_at(points.from);
-    do_not_wait_at(points.to);  // nor does a stopped launcher
-    own.restart_points = std::move(points.to),
-    started.restart_points = RestartPoints(std::move(points.from), points_listener());
+    do_not_wait_at(started.restart_points);
+    do_not_wait_at(own.restart_points);  // nor does a stopped launcher
     return own;
   }
 
-  int first() const { return wanted_.place.first; }
-  int here() const { return wanted_.place.has_others() ? wanted_.place.here : wanted_.count; }
-
-  LineRelay::Listener listener(int rank, bool is_error) const {
-    OtherHosts* const others = wanted_.others;
-    if (!others) return {};
-    return [=](const std::string& bytes) { others->output(rank, is_error, bytes); };
+  RankPipe::Listener to_launcher(Message::Type type, int rank) const {
+    return [type, rank, launcher = &launcher_](const std::string& bytes) { launcher->send({type, rank, bytes}); };
   }
 
-  std::string prefix_of(int rank) const { return rank == 0 ? "" : "[rank " + std::to_string(rank) + "] "; }
-
-  Outlet* out() const { return wanted_.outlets ? &wanted_.outlets->out : nullptr; }
-  Outlet* err() const { return wanted_.outlets ? &wanted_.outlets->err : nullptr; }
-
-  // On a terminal rank 0's two streams must stay in order, which a pipe for one of them would not keep. At a pipe that
-  // nobody reads it would wait for ever, whatever it is told.
-  bool inherits_stdout(int rank) const {
-    return rank == 0 && !wanted_.others && (!out()->may_fill() || isatty(out()->fd()));
-  }
-  bool inherits_stderr(int rank) const { return rank == 0 && !wanted_.others && isatty(err()->fd()); }
-
-  // To the log, and what is an error or a last word also here.
-  Descriptor open_log(RankState& state, RankStart& start) const {
-    const auto say = [others = wanted_.others, err = this->err()](const std::string& text) {
-      others ? others->said(text) : launcher_says(*err, text);
-    };
-    const auto log = std::make_shared<RankLog>(wanted_.setup, state.number, say);
-    const LineRelay::Listener others = listener(state.number, true);
+  // To the log, and what is an error or a last word also to the launcher.
+  Descriptor open_log(RankState& state, ProcessStart& start) const {
+    const auto log = std::make_shared<RankLog>(
+        order_.setup, state.number, [launcher = &launcher_](const std::string& text) { launcher->say(text); });
     Descriptor err;
-    state.err = relayed(err, this->err(), prefix_of(state.number), [=](const std::string& bytes) {
+    state.err = pipe_of_rank(err, [log, pass = to_launcher(Message::err, state.number)](const std::string& bytes) {
       log->write(bytes);
-      if (others) others(bytes);
+      pass(bytes);
     });
-    state.err->pass_errors_only();
-    state.log = log->path();
     start.out = log->fd();
     return err;
-  }
-
-  RestartPoints::Listener points_listener() const {
-    OtherHosts* const others = wanted_.others;
-    if (!others) return {};
-    return [=](const std::string& bytes) { others->restart_points(bytes); };
   }
 
   void start_one(int local, const ForRank0& own, RankState& state) const {
     const int rank = state.number;
     Descriptor out, err;
-    RankStart start;
-    if (wanted_.others) state.flight = HeldRecord::make();
-    start.command = &wanted_.command;
-    start.environment = environment_of(rank, local);
-    if (wanted_.setup.has_logs()) {
-      err = open_log(state, start);
+    ProcessStart start;
+    if (order_.keeps_flight_records) state.flight = HeldRecord::make();
+    start.command = &order_.command;
+    if (order_.setup.has_logs()) {
+      err = open_log(state, start), start.err = err.get();
     } else {
-      if (!inherits_stdout(rank)) state.out = relayed(out, this->out(), prefix_of(rank), listener(rank, false));
-      if (!inherits_stderr(rank)) state.err = relayed(err, this->err(), prefix_of(rank), listener(rank, true));
-      start.out = state.out ? out.get() : this->out()->fd();
+      if (rank == 0) start.out = order_.rank_0_out, start.err = order_.rank_0_err;
+      if (start.out < 0) state.out = pipe_of_rank(out, to_launcher(Message::out, rank)), start.out = out.get();
+      if (start.err < 0) state.err = pipe_of_rank(err, to_launcher(Message::err, rank)), start.err = err.get();
     }
-    start.err = err.get();
     if (cores_) start.before = [this, local] { return cores_->bind_this_process(local); };
-    start.inherited = {{"DRIVETRAIN_LISTEN_FD", own.listener.get()},
-                       {"DRIVETRAIN_NEWS_FD", own.news.get()},
-                       {"DRIVETRAIN_RESTART_POINTS_FD", own.restart_points.get()},
-                       {"DRIVETRAIN_FLIGHT_FD", state.flight.fd()}};
+    const RankStart told = told_to(rank, local, own, state);
+    start.environment = environment_of(told);
+    for (const auto& [variable, descriptor] : told.descriptors()) start.inherited.push_back({variable, descriptor});
     start.config = config_.file.get(), start.config_number = config_.number;
     start.signal_mask = mask_;
-    state.pid = start_rank(start);
+    state.pid = start_process(start);
   }
 
   // Of this host, as its ranks have them.
   std::string visible_devices() const {
     const char* const own = std::getenv("CUDA_VISIBLE_DEVICES");
-    std::string devices = own ? own : "";
-    const std::string name = "CUDA_VISIBLE_DEVICES=";
-    for (const std::string& entry : wanted_.environment)
-      if (entry.starts_with(name)) devices = entry.substr(name.size());
-    return devices;
+    const std::string chosen = devices_of_slots(order_.slots, own);
+    return !chosen.empty() ? chosen : own ? own : "";
   }
 
-  std::vector<std::string> environment_of(int rank, int local) const {
-    std::vector<std::string> list = wanted_.environment;
-    const Place& place = wanted_.place;
-    const bool alone = !place.has_others();
-    for (const std::string& entry :
-         {"RANK=" + std::to_string(rank), "LOCAL_RANK=" + std::to_string(place.local + local),
-          "WORLD_SIZE=" + std::to_string(wanted_.count),
-          "LOCAL_WORLD_SIZE=" + std::to_string(place.of_host > 0 ? place.of_host : here()),
-          "MASTER_ADDR=" + (alone ? "127.0.0.1" : place.master_addr),
-          "MASTER_PORT=" + std::to_string(alone ? port_ : place.master_port),
-          "DRIVETRAIN_MASTER_LISTENS=" + std::string(alone || place.listens ? "1" : "")})
-      list.push_back(entry);
-    list.push_back(kLaunchId + ("=" + launch_id_));
-    if (const std::string own = own_device(visible_devices(), place.local + local); !own.empty())
-      list.push_back("CUDA_VISIBLE_DEVICES=" + own);
-    if (cores_)
-      for (const char* name : {"OMP_NUM_THREADS=", "DRIVETRAIN_BOUND_CORES="})
-        list.push_back(name + std::to_string(cores_->of(local).cores));
-    // Where others start the other ranks, one in the environment is theirs too; without one rank 0 shows its own.
-    if (alone || !place.token.empty()) list.push_back("DRIVETRAIN_RUN_TOKEN=" + (alone ? token_ : place.token));
+  RankStart told_to(int rank, int local, const ForRank0& own, const RankState& state) const {
+    RankStart told;
+    told.rank = rank, told.world_size = order_.world;
+    told.local_rank = std::max(0, order_.local) + local, told.local_size = static_cast<int64_t>(order_.slots.size());
+    told.master_addr = order_.master_addr, told.master_port = order_.master_port;
+    told.master_listens = order_.master_listens;
+    told.token = order_.token;
+    told.launch_id = launch_id_;
+    told.begun_folder = order_.begun_folder;
+    if (cores_) told.bound_cores = cores_->of(local).cores;
+    told.listen_fd = own.listener.get(), told.news_fd = own.news.get();
+    told.restart_points_fd = own.restart_points.get(), told.flight_fd = state.flight.fd();
+    return told;
+  }
+
+  std::vector<std::string> environment_of(const RankStart& told) const {
+    std::vector<std::string> list = order_.environment;
+    for (const std::string& entry : told.write()) list.push_back(entry);
+    const std::string devices = visible_devices();
+    const std::string own = own_device(devices, static_cast<int>(told.local_rank));
+    if (!devices.empty()) list.push_back("CUDA_VISIBLE_DEVICES=" + (own.empty() ? devices : own));
+    if (cores_) list.push_back("OMP_NUM_THREADS=" + std::to_string(told.bound_cores));
     return list;
   }
 
-  const RanksToStart& wanted_;
+  const StartOrder& order_;
   const ConfigDocument& config_;
   const sigset_t* const mask_;
-  const std::string token_ = new_run_token();  // by environment: a command line can be read by everybody
+  LauncherChannel& launcher_;
   const std::string launch_id_ = new_launch_id();
-  int port_ = 0;
   std::optional<CoreBinding> cores_;
 };
 
 }  // namespace
 
-void start_ranks(const RanksToStart& wanted, const ConfigDocument& config, const sigset_t* signal_mask,
+void start_ranks(const StartOrder& order, const ConfigDocument& config, Descriptor listener,
+                 const sigset_t* signal_mask, LauncherChannel& launcher, std::vector<RankState>& ranks,
                  StartedRanks& started) {
-  Starter(wanted, config, signal_mask).start(started);
+  Starter(order, config, signal_mask, launcher).start(std::move(listener), ranks, started);
 }
 
 }  // namespace drivetrain::program

@@ -4,7 +4,6 @@
 #include <csignal>
 
 #include "launch/question.h"
-#include "launch/report.h"
 
 namespace drivetrain::program {
 
@@ -14,7 +13,7 @@ void signal_ranks(const std::vector<RankState>& ranks, int number) {
 }
 
 void StopOthers::begin(double now) {
-  if (!has_begun()) deadline_ = now + request_.peers_may_take_s;
+  if (!has_begun()) deadline_ = now + may_take_.peers_s;
 }
 
 void StopOthers::act(double now, int signal) {
@@ -25,12 +24,12 @@ void StopOthers::act(double now, int signal) {
     return;
   }
   send_sigterm(signal);
-  deadline_ = now + request_.sigterm_may_take_s;
+  deadline_ = now + may_take_.sigterm_s;
 }
 
 void StopOthers::send_sigterm(int signal) {
   sent_sigterm_ = true;
-  pass_first_errors(ranks_);  // the cause is not kept back for as long as that takes
+  launcher_.send({.type = Message::stops});  // the cause is not kept back for as long as that takes
   for (size_t i = 0; i < ranks_.size(); ++i)
     if (ranks_[i].running() && ranks_[i].fault.empty()) end(i, signal);
 }
@@ -44,8 +43,8 @@ void StopOthers::end(size_t index, int signal) {
     state.fault = kSaidError;
   else if (all_lost_a_peer(signal))
     state.fault = "did not go on while the others waited for it", kill(state.pid, ask_signal());
-  say_("rank " + std::to_string(rank) + " " +
-       (state.fault.empty() ? "did not notice the failure of another rank" : state.fault) + ", and is ended");
+  launcher_.say("rank " + std::to_string(rank) + " " +
+                (state.fault.empty() ? "did not notice the failure of another rank" : state.fault) + ", and is ended");
   kill(state.pid, SIGTERM);
 }
 

@@ -2,24 +2,21 @@
 // then SIGKILL.
 #pragma once
 
-#include <functional>
 #include <string>
 #include <vector>
 
 #include "launch/late_ranks.h"
 #include "launch/outcome.h"
 #include "launch/rank_state.h"
-#include "launch/request.h"
 
 namespace drivetrain::program {
 
 class StopOthers {
  public:
-  using Say = std::function<void(const std::string&)>;
   // All of it outlives this. `ends`: of the ranks that have ended so far.
-  StopOthers(const LaunchRequest& request, std::vector<RankState>& ranks, const std::vector<RankEnd>& ends,
-             LateRanks& late, Say say)
-      : request_(request), ranks_(ranks), ends_(ends), late_(late), say_(std::move(say)) {}
+  StopOthers(const Deadlines& may_take, std::vector<RankState>& ranks, const std::vector<RankEnd>& ends,
+             LateRanks& late, LauncherChannel& launcher)
+      : may_take_(may_take), ranks_(ranks), ends_(ends), late_(late), launcher_(launcher) {}
 
   void begin(double now);  // a rank failed; only the first call counts
   bool has_begun() const { return deadline_ != kNever; }
@@ -33,11 +30,11 @@ class StopOthers {
   void end(size_t index, int signal);
   bool all_lost_a_peer(int signal) const;
 
-  const LaunchRequest& request_;
+  const Deadlines& may_take_;
   std::vector<RankState>& ranks_;
   const std::vector<RankEnd>& ends_;
   LateRanks& late_;
-  const Say say_;
+  LauncherChannel& launcher_;
   bool sent_sigterm_ = false;
   double deadline_ = kNever;
 };

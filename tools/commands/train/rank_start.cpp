@@ -117,7 +117,8 @@ void start_process(TrainRequest& request) {
   // LibTorch's own products read it there, and so do ours.
   at::globalContext().setFloat32MatmulPrecision(request.settings.float32_matmul_precision);
   if (request.settings.flight_record)
-    request.setup.flight = std::make_shared<FlightRecord>(env.rank, env.world_size, held_flight_memory());
+    request.setup.flight =
+        std::make_shared<FlightRecord>(env.rank, env.world_size, taken_over(RankStart::read().flight_fd));
 }
 
 }  // namespace drivetrain

@@ -5,8 +5,8 @@
 
 namespace drivetrain {
 
-// Sets begun_folder (DRIVETRAIN_BEGUN_FOLDER) and, where the launcher gave a pipe (DRIVETRAIN_RESTART_POINTS_FD), on
-// rank 0, on_restart_point. The request's settings are read when it is called, so it must stay where it is. Returns
+// Sets begun_folder and, where the launcher gave a pipe, on rank 0,
+// on_restart_point (RankStart). The request's settings are read when it is called, so it must stay where it is. Returns
 // what tells the launcher that the run has done and written everything.
 std::function<void()> connect_launcher(TrainRequest& request);
 

@@ -1,15 +1,11 @@
 #include "train/run_flight.h"
 
-#include <fcntl.h>
 #include <sys/random.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cstdio>
-#include <cstdlib>
 #include <filesystem>
-#include <string_view>
 
 #include <drivetrain/error.h>
 
@@ -36,18 +32,6 @@ bool holds_record_of(const std::string& path, uint64_t run) {
 }
 
 }  // namespace
-
-int held_flight_memory() {
-  const char* const text = std::getenv("DRIVETRAIN_FLIGHT_FD");
-  if (!text) return -1;
-  const std::string_view word = text;
-  int number = -1;
-  const auto [stop, failed] = std::from_chars(word.begin(), word.end(), number);
-  if (failed != std::errc() || stop != word.end() || number < 0 || ::fcntl(number, F_SETFD, FD_CLOEXEC) != 0)
-    throw fail(ErrorCode::config, "environment variable DRIVETRAIN_FLIGHT_FD=", text,
-               ": wanted a descriptor that is open; only `drivetrain launch` sets it");
-  return number;
-}
 
 std::string flight_file(const std::string& output_dir, int64_t rank) {
   char name[32];

@@ -20,9 +20,6 @@ inline constexpr const char* kFlightFolder = "flight";
 // FOLDER/flight/rank_0003
 std::string flight_file(const std::string& output_dir, int64_t rank);
 
-// Memory for a record that the launcher holds (DRIVETRAIN_FLIGHT_FD); -1: none. Throws Error(config).
-int held_flight_memory();
-
 class RunFlight {
  public:
   // Without a record it does nothing. From here on a rank that stands still is named, and who asks is answered.

@@ -103,11 +103,11 @@ ProcessEnd run_process(const ProcessStart& start) try {
       start.output.empty() ? Descriptor(memfd_create("drivetrain-study", MFD_CLOEXEC)) : output_file(start.output);
   const Descriptor errors(start.output.empty() ? memfd_create("drivetrain-study", MFD_CLOEXEC) : -1);
   const Descriptor from = start.input.empty() ? Descriptor() : input_file(start.input);
-  program::RankStart rank = {};
+  program::ProcessStart rank = {};
   rank.in = from.get();
   rank.command = &start.command, rank.environment = start.environment;
   rank.out = to.get(), rank.err = errors.get() >= 0 ? errors.get() : to.get();
-  const pid_t pid = program::start_rank(rank);
+  const pid_t pid = program::start_process(rank);
   if (start.memory_limit > 0) {
     const rlimit limit{static_cast<rlim_t>(start.memory_limit), static_cast<rlim_t>(start.memory_limit)};
     prlimit(pid, RLIMIT_AS, &limit, nullptr);
