@@ -1,5 +1,5 @@
-// Threads of the runtime's own that serve no plugin: they keep the store, listen to other ranks or watch. What they read
-// and write is no work of a plugin that they run beside.
+// Threads of the runtime's own that serve no plugin: they keep the store, listen to other ranks or watch. What they
+// read and write is no work of a plugin that they run beside.
 #pragma once
 
 #include "internal.h"

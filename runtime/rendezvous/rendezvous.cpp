@@ -11,6 +11,7 @@
 
 #include <drivetrain/error.h>
 #include <drivetrain/toolkit/host.h>
+#include <drivetrain/toolkit/standstill.h>
 
 #include "store/table.h"
 
@@ -20,6 +21,7 @@ namespace {
 using RendezvousClock = std::chrono::steady_clock;
 
 constexpr double kRank0MayTakeS = 2;
+constexpr double kLeastS = 0.5;  // for each of many answers, where this process stood still and the time is over
 
 std::string rank_key(const char* what, int64_t rank) { return concat("rendezvous/", what, "/", rank); }
 
@@ -80,7 +82,7 @@ void check_none_left(Store& store, const RankEnvironment& env, const char* name,
 
 // On rank 0: waits until every rank has set its key of this name.
 void wait_for_all(Store& store, const RankEnvironment& env, const char* name, double timeout_s) {
-  const auto deadline = RendezvousClock::now() + std::chrono::duration<double>(timeout_s);
+  auto deadline = RendezvousClock::now() + std::chrono::duration<double>(timeout_s);
   std::vector<int64_t> missing = ranks_from(0, env.world_size);
   const auto came = [&](int64_t rank) { return store.has(rank_key(name, rank)); };
   for (auto pause = std::chrono::microseconds(200);; pause = std::min(2 * pause, std::chrono::microseconds(20000))) {
@@ -88,7 +90,7 @@ void wait_for_all(Store& store, const RankEnvironment& env, const char* name, do
     if (missing.empty()) return;
     check_none_left(store, env, name, missing);
     if (RendezvousClock::now() > deadline) break;
-    std::this_thread::sleep_for(pause);
+    deadline += standstill_in([&] { std::this_thread::sleep_for(pause); });
   }
   std::erase_if(missing, came);
   const std::string message = concat(rank_list(missing), " of ", env.world_size, " did not arrive within ", timeout_s,
@@ -171,7 +173,7 @@ std::vector<std::string> values_of_ranks(Store& store, const std::vector<int64_t
   try {
     for (const int64_t rank : ranks) {
       const double left_s = std::chrono::duration<double>(deadline - RendezvousClock::now()).count();
-      values.push_back(store.get(key_of(rank), std::max(left_s, 0.001)));
+      values.push_back(store.get(key_of(rank), std::max(left_s, kLeastS)));
     }
   } catch (const Error&) {
     std::vector<int64_t> missing = ranks;

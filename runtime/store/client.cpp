@@ -9,6 +9,8 @@
 #include <charconv>
 #include <cstring>
 
+#include <drivetrain/toolkit/standstill.h>
+
 #include "process/own_threads.h"
 #include "store/table.h"
 
@@ -66,7 +68,7 @@ void StoreClient::enter(double timeout_s) {
 
 void StoreClient::wait_until_in(Lock& lock, Clock::time_point deadline, double timeout_s) {
   const auto answered = [&] { return in_ || failure_; };
-  if (!changed_.wait_until(lock, deadline, answered))
+  if (!wait_patiently(changed_, lock, deadline, answered))
     failure_.emplace(ErrorCode::communication,
                      concat(me(), "rank 0 ", sight_, " ", address_, " within ", timeout_s, " s: ", reason_));
   throw_if_failed("");
@@ -103,7 +105,7 @@ void StoreClient::unanswered(Lock& lock, const PendingCall& wish) {
 }
 
 void StoreClient::send_frame(Lock& lock, const std::string& frame, const PendingCall& wish) {
-  if (!changed_.wait_until(lock, wish.deadline, [&] { return !sending_ || failure_; })) unanswered(lock, wish);
+  if (!wait_patiently(changed_, lock, wish.deadline, [&] { return !sending_ || failure_; })) unanswered(lock, wish);
   throw_if_failed(wish.words);
   sending_ = true;
   lock.unlock();
@@ -119,7 +121,7 @@ void StoreClient::send_frame(Lock& lock, const std::string& frame, const Pending
 }
 
 std::optional<StoreAnswer> StoreClient::await_answer(Lock& lock, uint32_t id, Clock::time_point deadline) {
-  changed_.wait_until(lock, deadline, [&] { return answers_.at(id) || failure_; });
+  wait_patiently(changed_, lock, deadline, [&] { return answers_.at(id) || failure_; });
   return answers_.at(id);
 }
 

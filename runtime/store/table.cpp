@@ -4,6 +4,7 @@
 #include <chrono>
 
 #include <drivetrain/error.h>
+#include <drivetrain/toolkit/standstill.h>
 
 namespace drivetrain {
 namespace {
@@ -73,8 +74,10 @@ std::optional<std::string> StoreTable::find(const std::string& key) const { retu
 std::optional<std::string> StoreTable::wait(const std::string& key, double timeout_s) const {
   std::unique_lock lock(mutex_);
   const auto answered = [&] { return values_.count(key) != 0 || values_.count(kStopped) != 0; };
-  if (!answered() && (timeout_s <= 0 || !changed_.wait_for(lock, std::chrono::duration<double>(timeout_s), answered)))
-    return std::nullopt;
+  const auto deadline =
+      std::chrono::steady_clock::now() +
+      std::chrono::duration_cast<std::chrono::steady_clock::duration>(std::chrono::duration<double>(timeout_s));
+  if (!answered() && (timeout_s <= 0 || !wait_patiently(changed_, lock, deadline, answered))) return std::nullopt;
   const auto found = values_.find(key);
   if (found == values_.end()) throw Error(ErrorCode::communication, values_.at(kStopped));
   return found->second;

@@ -93,6 +93,12 @@ TEST(JsonLine, names_what_is_wrong_and_its_column) {
   EXPECT_NE(problem_of(std::string("\xff\xfe{\0", 4)).find("UTF-16"), std::string::npos);
 }
 
+TEST(JsonLine, a_line_without_anything_is_known_with_its_mark) {
+  for (const char* line : {"", " \t\r", "\xef\xbb\xbf", "\xef\xbb\xbf \r"}) EXPECT_TRUE(is_blank_line(line)) << line;
+  for (const char* line : {"x", " {}", "\xef\xbb", " \xef\xbb\xbf"}) EXPECT_FALSE(is_blank_line(line)) << line;
+  EXPECT_FALSE(is_blank_line(std::string(3, '\0'))) << "zeros are damage";
+}
+
 TEST(JsonLine, what_is_used_has_one_meaning) {
   const Value line =
       parse_json_line(R"({"a": 1, "b": {"c": "x", "d": {"e": 2}}, "b.c": "whole", "a": 2, "s": "\ud800"})");

@@ -12,6 +12,7 @@
 
 #include <drivetrain/toolkit/host.h>
 #include <drivetrain/toolkit/host/processors.h>
+#include <drivetrain/toolkit/standstill.h>
 
 namespace drivetrain::local {
 namespace {
@@ -116,7 +117,7 @@ void Host::publish(const std::string& key, const std::string& value) { store_.se
 
 std::string Host::await(const std::string& key, const std::string& where, const std::string& from,
                         const std::vector<int64_t>& members) {
-  const auto deadline = Clock::now() + std::chrono::duration<double>(options_.timeout_s);
+  auto deadline = Clock::now() + std::chrono::duration<double>(options_.timeout_s);
   for (auto pause = std::chrono::microseconds(200); !store_.has(prefix_ + key);
        pause = std::min(2 * pause, std::chrono::microseconds(20000))) {
     throw_if_aborted(where);
@@ -124,7 +125,7 @@ std::string Host::await(const std::string& key, const std::string& where, const 
     // Who should set the key may still need our part of an earlier call.
     if (const std::unique_lock lock(mutex_, std::try_to_lock); lock) advance();
     if (Clock::now() > deadline) give_up(where, concat(from, " did not arrive within ", options_.timeout_s, " s"));
-    std::this_thread::sleep_for(pause);
+    deadline += standstill_in([&] { std::this_thread::sleep_for(pause); });
   }
   return store_.get(prefix_ + key, options_.timeout_s);
 }

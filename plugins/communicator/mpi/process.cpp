@@ -11,6 +11,7 @@
 #include <thread>
 
 #include <drivetrain/error.h>
+#include <drivetrain/toolkit/standstill.h>
 #include <drivetrain/toolkit/text.h>
 
 namespace drivetrain::mpi {
@@ -115,7 +116,10 @@ std::string did_not_finalize(int64_t rank, double seconds, bool all_are_done, in
 Deadline::Deadline(std::string words, double seconds, int code)
     : thread_([this, words = std::move(words), seconds, code] {
         std::unique_lock lock(mutex_);
-        if (changed_.wait_for(lock, std::chrono::duration<double>(seconds), [this] { return over_; })) return;
+        const auto limit =
+            std::chrono::steady_clock::now() +
+            std::chrono::duration_cast<std::chrono::steady_clock::duration>(std::chrono::duration<double>(seconds));
+        if (wait_patiently(changed_, lock, limit, [this] { return over_; })) return;
         if (write(STDERR_FILENO, words.data(), words.size()) < 0) std::_Exit(code);
         std::_Exit(code);
       }) {}

@@ -1,6 +1,7 @@
 #include "board.h"
 
 #include <drivetrain/toolkit/communicator/rank_list.h>
+#include <drivetrain/toolkit/standstill.h>
 
 #include <algorithm>
 #include <chrono>
@@ -127,13 +128,13 @@ std::string Board::meet(const std::vector<int64_t>& ranks, const std::string& la
   throw_if_aborted(where);
   if (rank() == ranks.front()) store().set(key("id/" + label), id());
   arrive(label);
-  const auto deadline = in_seconds(timeout_s());
+  auto deadline = in_seconds(timeout_s());
   for (std::vector<int64_t> missing = absent(ranks, label); !missing.empty(); missing = absent(missing, label)) {
     throw_if_aborted(where);
     if (const std::string gone = left({missing.front()}, label, {.open = 1}); !gone.empty()) raise(gone);
     if (Clock::now() > deadline)
       if (const std::vector<int64_t> never = absent(ranks, label); !never.empty()) raise(late(never, ranks, where));
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    deadline += standstill_in([] { std::this_thread::sleep_for(std::chrono::milliseconds(5)); });
   }
   return store().get(key("id/" + label), timeout_s());
 }

@@ -6,6 +6,7 @@
 
 #include <drivetrain/device.h>
 #include <drivetrain/error.h>
+#include <drivetrain/toolkit/standstill.h>
 
 namespace drivetrain::nccl {
 namespace {
@@ -113,13 +114,15 @@ void Comm::join_group(const std::string& text) {
   });
   std::future<ncclComm_t> joined = task.get_future();
   std::thread(std::move(task)).detach();
-  const auto deadline = Clock::now() + std::chrono::duration<double>(board_->timeout_s());
-  while (joined.wait_for(std::chrono::milliseconds(20)) != std::future_status::ready) {
-    if (Clock::now() > deadline)
+  auto deadline = Clock::now() + std::chrono::duration<double>(board_->timeout_s());
+  const auto joins = [&] { return joined.wait_for(std::chrono::milliseconds(20)) == std::future_status::ready; };
+  for (bool ready = false; !ready;) {
+    deadline += standstill_in([&] { ready = joins(); });
+    if (!ready && Clock::now() > deadline)
       board_->raise(concat("NCCL did not join the ", size, " ranks of group \"", label_, "\" within ",
                            board_->timeout_s(),
                            " s. NCCL_DEBUG=INFO shows which address it tries; NCCL_SOCKET_IFNAME chooses another"));
-    board_->throw_if_aborted(where);
+    if (!ready) board_->throw_if_aborted(where);
   }
   try {
     comm_ = joined.get();

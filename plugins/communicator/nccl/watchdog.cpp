@@ -1,5 +1,7 @@
 #include "watchdog.h"
 
+#include <algorithm>
+
 #include <drivetrain/error.h>
 
 namespace drivetrain::nccl {
@@ -47,8 +49,11 @@ void Watchdog::watch() {
   for (;;) {
     {
       std::unique_lock lock(mutex_);
+      const auto slept = Clock::now();
       if (!closing_ && !board_->aborted()) bell_.wait_for(lock, period);
       if (closing_) break;
+      // This process was suspended meanwhile, and its calls on the device may wait for those that it had yet to make.
+      if (Clock::now() - slept > period + std::chrono::seconds(1)) awake_since_ = Clock::now();
     }
     if (!look()) break;
   }
@@ -83,7 +88,8 @@ void Watchdog::check_comm(Comm& comm) {
     board_->raise(gone);
     return;
   }
-  if (oldest->age_s < board_->timeout_s()) return;
+  const double awake_s = std::chrono::duration<double>(Clock::now() - awake_since_).count();
+  if (std::min(oldest->age_s, awake_s) < board_->timeout_s()) return;
   board_->report({comm.label(), comm.ranks(), mine}, [&](const std::string& label) { return status_of(label); });
 }
 

@@ -7,6 +7,7 @@
 // current look.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <memory>
 #include <mutex>
@@ -33,8 +34,10 @@ class Watchdog {
   std::vector<CommPtr> comms();
   void stop_all();
 
+  using Clock = std::chrono::steady_clock;
   const std::shared_ptr<Board> board_;
   const int device_;
+  Clock::time_point awake_since_{};  // its thread's
   std::mutex mutex_;
   std::condition_variable bell_;
   bool closing_ = false;

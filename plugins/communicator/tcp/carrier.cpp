@@ -4,6 +4,7 @@
 #include <chrono>
 
 #include <drivetrain/error.h>
+#include <drivetrain/toolkit/standstill.h>
 
 #include "address.h"
 #include "meeting.h"
@@ -44,7 +45,7 @@ void TcpCarrier::connect(const toolkit::Members& members, const std::vector<int6
   const std::shared_ptr<Room> shared = room();
   Meeting meeting(context_, services_.store, members.key, services_.rank, missing, own_address(interface_, services_),
                   shared ? shared->announcement() : "-");
-  const auto deadline = Clock::now() + std::chrono::duration<double>(timeout_s_);
+  auto deadline = Clock::now() + std::chrono::duration<double>(timeout_s_);
   for (int64_t times = 0; !meeting.done(); ++times) {
     meanwhile();
     meeting.advance();
@@ -54,7 +55,7 @@ void TcpCarrier::connect(const toolkit::Members& members, const std::vector<int6
                  " s: ", meeting.missing(),
                  ". Look whether the hosts reach each other at these addresses (firewalls, routes), or choose other "
                  "ones with \"interface\"");
-    pause(times);
+    deadline += standstill_in([&] { pause(times); });
   }
   const std::vector<int64_t> here = near(members);
   const std::lock_guard lock(mutex_);

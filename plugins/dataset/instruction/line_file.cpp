@@ -10,6 +10,7 @@
 #include <utility>
 
 #include <drivetrain/error.h>
+#include <drivetrain/toolkit/text/json_line.h>
 #include <drivetrain/toolkit/text/packed_file.h>
 
 namespace drivetrain::instruction {
@@ -74,7 +75,7 @@ void LineFile::read(int64_t at, int64_t count, std::string& to) const {
 void LineFile::Reader::take(std::string text, int64_t begin, std::vector<Line>& lines) {
   ++number;
   strip_end(text);
-  if (text.find_first_not_of(" \t") != std::string::npos) lines.push_back({number, begin, std::move(text)});
+  if (!is_blank_line(text)) lines.push_back({number, begin, std::move(text)});
 }
 
 bool LineFile::Reader::next(std::vector<Line>& lines) {

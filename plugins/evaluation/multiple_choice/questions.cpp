@@ -145,7 +145,7 @@ std::vector<Question> read_questions(const std::vector<std::string>& files, cons
     std::istringstream file(*whole);
     std::string text;
     for (int64_t number = 1; !enough() && std::getline(file, text); ++number) {
-      if (text.find_first_not_of(" \t\r") == std::string::npos) continue;
+      if (is_blank_line(text)) continue;
       questions.push_back(read_question(parse_line(text, path, number), fields, concat(path, ":", number)));
     }
   }

@@ -1,5 +1,6 @@
 #include <drivetrain/toolkit/text/json_line.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cmath>
 #include <cstdlib>
@@ -10,7 +11,9 @@
 namespace drivetrain {
 namespace {
 
-constexpr int kDeepest = 512;  // Python's own limit is near 1000
+constexpr int kDeepest = 512;                       // Python's own limit is near 1000
+constexpr std::string_view kMark = "\xEF\xBB\xBF";  // of UTF-8
+constexpr const char* kBlanks = " \t\r\n";
 
 // Recursive descent over one text.
 class JsonLine {
@@ -18,7 +21,7 @@ class JsonLine {
   explicit JsonLine(std::string_view text) : text_(text) {}
 
   Value whole() {
-    if (text_.starts_with("\xEF\xBB\xBF")) at_ = 3;
+    if (text_.starts_with(kMark)) at_ = kMark.size();
     if (text_.starts_with("\xFF\xFE") || text_.starts_with("\xFE\xFF"))
       throw wrong("the text is UTF-16; make it UTF-8: iconv -f UTF-16 -t UTF-8");
     Value value = any(0);
@@ -33,9 +36,7 @@ class JsonLine {
                 ": not valid JSON: ", at_ < text_.size() ? what : "it ends too soon");
   }
   char here() const { return at_ < text_.size() ? text_[at_] : '\0'; }
-  void blanks() {
-    while (at_ < text_.size() && std::string_view(" \t\r\n").find(text_[at_]) != std::string_view::npos) ++at_;
-  }
+  void blanks() { at_ = std::min(text_.find_first_not_of(kBlanks, at_), text_.size()); }
   bool take(std::string_view word) {
     if (text_.substr(at_, word.size()) != word) return false;
     at_ += word.size();
@@ -200,6 +201,11 @@ class JsonLine {
 };
 
 }  // namespace
+
+bool is_blank_line(std::string_view line) {
+  if (line.starts_with(kMark)) line.remove_prefix(kMark.size());
+  return line.find_first_not_of(kBlanks) == std::string_view::npos;
+}
 
 Value parse_json_line(std::string_view line) { return JsonLine(line).whole(); }
 

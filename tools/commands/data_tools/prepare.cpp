@@ -13,6 +13,7 @@
 #include <drivetrain/error.h>
 #include <drivetrain/toolkit/files/durable.h>
 #include <drivetrain/toolkit/seconds_since.h>
+#include <drivetrain/toolkit/text/json_line.h>
 
 #include "data_tools/json_line.h"
 #include "data_tools/prepare_progress.h"
@@ -58,7 +59,7 @@ class BlockEncoder {
       const size_t end = std::min(bytes.find('\n', begin), bytes.size());
       const std::string_view line = bytes.substr(begin, end - begin);
       begin = end + 1, ++number;
-      if (line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
+      if (is_blank_line(line)) continue;
       const std::string wrong = read_json_line(line, request_.json_key, text);
       if (wrong.empty()) {
         add(text, work);

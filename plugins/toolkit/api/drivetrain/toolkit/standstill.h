@@ -2,6 +2,7 @@
 // Others did nothing wrong in it, so no time-out of theirs may run on.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 
 namespace drivetrain {
@@ -30,6 +31,21 @@ std::chrono::steady_clock::duration standstill_in(const Pause& pause) {
   pause();
   const auto took = std::chrono::steady_clock::now() - start;
   return took > std::chrono::seconds(1) ? took : std::chrono::steady_clock::duration::zero();
+}
+
+// Waits until `done`, which is asked under `lock`, or until `deadline`, which moves on as above. `changed` is a
+// condition variable that is notified when `done` may have become true. Returns whether it is.
+template <class Changed, class Lock, class Done>
+bool wait_patiently(Changed& changed, Lock& lock, std::chrono::steady_clock::time_point deadline, const Done& done) {
+  Standstill still;
+  while (!done()) {
+    deadline += still.seen();
+    const auto now = std::chrono::steady_clock::now();
+    if (now >= deadline) return false;
+    changed.wait_until(lock,
+                       std::min(deadline, now + std::chrono::steady_clock::duration(std::chrono::milliseconds(250))));
+  }
+  return true;
 }
 
 }  // namespace drivetrain

@@ -12,6 +12,9 @@
 
 namespace drivetrain {
 
+// Whether a line holds nothing: blanks at most, behind a byte-order mark or none. Such lines are passed over.
+bool is_blank_line(std::string_view line);
+
 // Error(io): "column 12: not valid JSON: ...".
 Value parse_json_line(std::string_view line);
 
