@@ -91,7 +91,8 @@ std::vector<fs::path> files_of(const SearchPath::Place& place, std::string& prob
   std::vector<fs::path> files;
   for (auto at = fs::directory_iterator(place.path, failed); !failed && at != fs::directory_iterator();
        at.increment(failed))
-    if (at->path().extension() == ".so") files.push_back(at->path());
+    if (at->path().extension() == ".so" && !at->path().filename().string().starts_with("drivetrain-"))  // a command
+      files.push_back(at->path());
   if (failed) problem = concat("cannot be searched: ", failed.message());
   std::sort(files.begin(), files.end());
   return files;

@@ -78,10 +78,10 @@ std::string bytes_to_open(const PluginFile& file) {
 void check_symbols(const PluginFile& file) {
   const std::vector<std::string> insides = private_symbols(file.path);
   if (insides.empty()) return;
-  throw refused(file, concat("it links insides of libdrivetrain.so, which change with every build\n  symbol  ",
-                             one_line(insides.front()),
-                             insides.size() > 1 ? concat(" and ", insides.size() - 1, " more") : "",
-                             "\n  remedy  use what the headers of the contract have"));
+  throw refused(
+      file, concat("it links insides of libdrivetrain.so, which change with every build\n  symbol  ",
+                   one_line(insides.front()), insides.size() > 1 ? concat(" and ", insides.size() - 1, " more") : "",
+                   "\n  remedy  use what the headers of the contract have"));
 }
 
 void check_entries_whole(const PluginFile& file, const DrivetrainDescriptor& d) {

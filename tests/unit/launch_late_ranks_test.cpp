@@ -1,9 +1,9 @@
 // Ranks that do not go on: stopped by a signal or idle. The launch ends, says which rank it was and leaves nothing.
 #include <sys/resource.h>
 
+#include "base/rank_variables.h"
 #include "launch/activity.h"
 #include "launch/open_files.h"
-#include "base/rank_variables.h"
 #include "support/launch_fixture.h"
 
 namespace drivetrain::program {

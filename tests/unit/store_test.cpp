@@ -1,8 +1,8 @@
 // Rendezvous: who am I, stores between threads and processes, who is missing, who runs something else.
 #include <map>
 
-#include "conformance/communicator/processes.h"
 #include "base/rank_variables.h"
+#include "conformance/communicator/processes.h"
 #include "rendezvous/gather_values.h"
 #include "rendezvous/rendezvous.h"
 #include "support/waiting.h"

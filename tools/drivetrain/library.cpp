@@ -5,9 +5,13 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <iostream>
 #include <regex>
 #include <sstream>
 
+#include <drivetrain/error.h>
+
+#include "base/printable.h"
 #include "base/trust.h"
 #include "cli/usage_error.h"
 #include "drivetrain/stack_trace.h"
@@ -110,19 +114,28 @@ void* main_library() {
   return open_library(library_path(kName), kTogether);
 }
 
+void check_release(void* library, const std::string& path, const std::string& remedy) {
+  const auto release = reinterpret_cast<const char* (*)()>(dlsym(library, "drivetrain_release"));
+  if (!release) throw UsageError(path + " has no commands of this program: it does not say its release" + remedy);
+  if (std::string(release()) != DRIVETRAIN_RELEASE)
+    throw UsageError(path + " is of Drivetrain " + release() + ", the program of " DRIVETRAIN_RELEASE + remedy);
+}
+
 // The library of the command's first word. It sees the insides of libdrivetrain.so, so both are of one build.
 void* command_library(const std::string& word) {
   const fs::path path = library_path("drivetrain/commands/" + word + ".so");
   const bool built = fs::exists(library_path(kName)) && !fs::exists(path);
   void* const library =
       open_library(path, built ? "\n   it is in every whole build: ninja command_" + word : kTogether, RTLD_LOCAL);
-  const auto release = reinterpret_cast<const char* (*)()>(dlsym(library, "drivetrain_release"));
-  if (!release || std::string(release()) != DRIVETRAIN_RELEASE)
-    throw UsageError(path.string() +
-                     (release ? " is of Drivetrain " + std::string(release()) + ", the program of " DRIVETRAIN_RELEASE
-                              : " has no commands of this program") +
-                     kTogether);
+  check_release(library, path, kTogether);
   return library;
+}
+
+// What the stack of a crash says of plugins.
+void tell_calls(void* library) {
+  tell_plugin_calls(reinterpret_cast<CurrentCall>(dlsym(library, "drivetrain_current_call")),
+                    reinterpret_cast<CurrentCall>(dlsym(library, "drivetrain_any_call")));
+  tell_guarded_descriptors(reinterpret_cast<GuardsDescriptor>(dlsym(library, "drivetrain_guards_descriptor")));
 }
 
 }  // namespace
@@ -143,11 +156,27 @@ int run_in_library(const cli::Arguments& arguments) {
   void* const commands = command_library(name.substr(0, name.find(' ')));
   const auto run = reinterpret_cast<int (*)(const cli::Arguments&)>(dlsym(commands, "drivetrain_run"));
   if (!run) throw UsageError("the library of " + name + " has nothing to run" + kTogether);
-  tell_plugin_calls(reinterpret_cast<CurrentCall>(dlsym(library, "drivetrain_current_call")),
-                    reinterpret_cast<CurrentCall>(dlsym(library, "drivetrain_any_call")));
-  tell_guarded_descriptors(reinterpret_cast<GuardsDescriptor>(dlsym(library, "drivetrain_guards_descriptor")));
+  tell_calls(library);
   const ExitWatch watch;
   return run(arguments);
+}
+
+int run_outside_library(const std::string& name, const std::string& path, const std::vector<std::string>& words) {
+  tell_calls(main_library());
+  const std::string remedy = "\n   build it again with the headers of this release";
+  void* const library = open_library(fs::absolute(path), remedy, RTLD_LOCAL);
+  check_release(library, path, remedy);
+  const auto run = reinterpret_cast<int (*)(int, const char* const*)>(dlsym(library, "drivetrain_command"));
+  if (!run) throw UsageError(path + " has no function drivetrain_command" + remedy);
+  std::vector<const char*> list;
+  for (const std::string& word : words) list.push_back(word.c_str());
+  try {
+    return run(static_cast<int>(list.size()), list.data());
+  } catch (const std::exception& e) {
+    std::cout.flush();
+    std::cerr << "drivetrain: error: " + name + " (" + one_line(path) + "): " + printable(e.what()) + "\n";
+    return static_cast<int>(ErrorCode::plugin);
+  }
 }
 
 }  // namespace drivetrain::program

@@ -4,6 +4,7 @@
 
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 #include "cli/arguments.h"
 
@@ -26,5 +27,9 @@ void load_library();
 // word, and calls drivetrain_run of the second with the command line as it was read. LibTorch is the one of
 // DRIVETRAIN_TORCH, else the one of the build. Throws UsageError if a library is missing or of another release.
 int run_in_library(const cli::Arguments& arguments);
+
+// Calls drivetrain_command of a library of somebody else (outside.h), opened after libdrivetrain.so. Throws as
+// run_in_library does.
+int run_outside_library(const std::string& name, const std::string& path, const std::vector<std::string>& words);
 
 }  // namespace drivetrain::program

@@ -12,6 +12,7 @@
 #include "cli/help.h"
 #include "cli/parse.h"
 #include "drivetrain/library.h"
+#include "drivetrain/outside.h"
 #include "drivetrain/stack_trace.h"
 #include "kit/conformance.h"
 #include "kit/kit_error.h"
@@ -42,7 +43,8 @@ int printed() {
 }
 
 // Of the first words that are a command; `--help` may stand behind anything.
-std::string help_for(const std::vector<std::string>& words) {
+std::string help_for(const std::vector<std::string>& words, const OutsideCommands& others) {
+  if (const cli::Command* const other = others.find(words[0])) return cli::command_help(*other);
   const cli::Command* command = cli::find_command(words[0]);
   if (command && words.size() > 1)
     if (const cli::Command* verb = cli::find_command(words[0] + " " + words[1])) command = verb;
@@ -50,11 +52,18 @@ std::string help_for(const std::vector<std::string>& words) {
   return cli::command_help(*command);
 }
 
+// Of all commands. What is there and not used is said, too.
+std::string general_help(const OutsideCommands& others) {
+  std::string text = cli::program_help(others.rows());
+  for (const std::string& problem : others.problems()) text += printable(problem) + "\n";
+  return text;
+}
+
 // `help bench step`
-std::string help_about(const std::vector<std::string>& topic) {
-  if (topic.empty()) return cli::program_help();
+std::string help_about(const std::vector<std::string>& topic, const OutsideCommands& others) {
+  if (topic.empty()) return general_help(others);
   if (topic.size() > 1) return cli::command_help(cli::command_of(topic));
-  return help_for(topic);
+  return help_for(topic, others);
 }
 
 int print(const std::string& text) {
@@ -62,18 +71,35 @@ int print(const std::string& text) {
   return printed();
 }
 
+// What the program and commands of others say of themselves.
+int describe(const cli::Arguments& arguments) {
+  const OutsideCommands others(arguments.all("--plugin-path"));
+  if (arguments.command().name == "completion")
+    return print(arguments.plain().front() == "bash" ? cli::bash_completion(others.rows())
+                                                     : cli::zsh_completion(others.rows()));
+  if (arguments.has("--man")) return print(cli::manual_page(DRIVETRAIN_RELEASE, others.rows()));
+  return print(help_about(arguments.plain(), others));
+}
+
+// The word is no command of the program.
+int run_outside(const std::vector<std::string>& words) {
+  const PathWords rest = take_plugin_paths({words.begin() + 1, words.end()});
+  const OutsideCommands others(rest.paths);
+  if (!others.has(words[0])) return print(help_for(words, others));  // which says what is wrong with it
+  if (cli::asks_for_help(rest.others) && others.find(words[0])) return print(help_for(words, others));
+  return others.run(words[0], rest.others);
+}
+
 int run(const std::vector<std::string>& words) {
   if (words.empty()) throw UsageError("what should it do? See `drivetrain --help`");
-  if (words[0] == "--help" || words[0] == "-h") return print(cli::program_help());
+  if (words[0] == "--help" || words[0] == "-h") return print(general_help(OutsideCommands({})));
   if (words[0] == "--version")
     return print("drivetrain " DRIVETRAIN_RELEASE " (LibTorch " DRIVETRAIN_TORCH_RELEASE ")\n");
-  if (cli::asks_for_help(words)) return print(help_for(words));
+  if (!cli::find_command(words[0])) return run_outside(words);
+  if (cli::asks_for_help(words)) return print(help_for(words, OutsideCommands({})));
   const cli::Arguments arguments = cli::parse(words);
   const std::string_view command = arguments.command().name;
-  if (command == "help")
-    return print(arguments.has("--man") ? cli::manual_page(DRIVETRAIN_RELEASE) : help_about(arguments.plain()));
-  if (command == "completion")
-    return print(arguments.plain().front() == "bash" ? cli::bash_completion() : cli::zsh_completion());
+  if (command == "help" || command == "completion") return describe(arguments);
   if (command == "launch") {
     LaunchRequest request = launch_request(arguments);
     refuse_same_hosts(request.hosts);

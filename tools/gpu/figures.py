@@ -43,7 +43,7 @@ def gpu(machine):
 def libraries(machine):
     """What the dynamic linker does not find would look like a failure of everything that follows."""
     files = [machine.there(machine.program, executable=True), *sorted((machine.tree / "lib").glob("*.so")),
-             *sorted((machine.tree / "lib/drivetrain/plugins").glob("*.so")), *sorted((machine.tree / "tests").glob("*_test"))]
+             *sorted((machine.tree / "lib/drivetrain").glob("*/*.so")), *sorted((machine.tree / "tests").glob("*_test"))]
     missing = {}
     for file in files:
         for line in machine.run(f"ldd {file.name}", ["ldd", file], 60)[1].splitlines():

@@ -6,13 +6,13 @@
 #include <filesystem>
 #include <map>
 
+#include "base/rank_variables.h"
 #include "launch/hosts_run.h"
 #include "launch/report.h"
 #include "launch/starter_command.h"
 #include "launch/starter_process.h"
 #include "launch/task_door.h"
 #include "launch/this_host.h"
-#include "base/rank_variables.h"
 
 namespace drivetrain::program {
 namespace {

@@ -11,6 +11,7 @@
 #include <drivetrain/toolkit/text.h>
 
 #include "base/printable.h"
+#include "base/rank_variables.h"
 #include "launch/host_connection.h"
 #include "launch/meeting.h"
 #include "launch/outcome.h"
@@ -18,7 +19,6 @@
 #include "launch/signal_watch.h"
 #include "launch/watched_command.h"
 #include "launch/write_text.h"
-#include "base/rank_variables.h"
 
 namespace drivetrain::program {
 namespace {

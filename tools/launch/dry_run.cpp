@@ -3,11 +3,11 @@
 #include <cstdlib>
 #include <filesystem>
 
+#include "base/rank_variables.h"
 #include "launch/host_connection.h"
 #include "launch/rank_log.h"
 #include "launch/starter_command.h"
 #include "launch/visible_devices.h"
-#include "base/rank_variables.h"
 
 namespace drivetrain::program {
 namespace {

@@ -9,8 +9,8 @@
 #include <sstream>
 
 #include "base/printable.h"
-#include "cli/usage_error.h"
 #include "base/rank_variables.h"
+#include "cli/usage_error.h"
 #include "launch/starter_command.h"
 
 namespace drivetrain::program {

@@ -11,8 +11,8 @@
 #include <fstream>
 #include <iterator>
 
-#include "launch/activity.h"
 #include "base/rank_variables.h"
+#include "launch/activity.h"
 
 namespace drivetrain::program {
 namespace {

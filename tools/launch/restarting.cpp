@@ -8,9 +8,9 @@
 
 #include <drivetrain/toolkit/text.h>
 
+#include "base/rank_variables.h"
 #include "launch/hosts_run.h"
 #include "launch/report.h"
-#include "base/rank_variables.h"
 
 namespace drivetrain::program {
 namespace {

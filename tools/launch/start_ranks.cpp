@@ -4,10 +4,10 @@
 #include <cstdlib>
 #include <optional>
 
+#include "base/rank_variables.h"
 #include "launch/core_binding.h"
 #include "launch/rank_log.h"
 #include "launch/visible_devices.h"
-#include "base/rank_variables.h"
 
 namespace drivetrain::program {
 namespace {

@@ -7,9 +7,9 @@
 #include <drivetrain/toolkit/text.h>
 
 #include "base/printable.h"
+#include "base/rank_variables.h"
 #include "cli/commands.h"
 #include "cli/usage_error.h"
-#include "base/rank_variables.h"
 #include "launch/command_output.h"
 
 namespace drivetrain::program {

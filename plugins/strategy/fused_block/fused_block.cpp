@@ -26,7 +26,10 @@ class FusedLayers : public DecoratedLayers {
  public:
   FusedLayers(std::shared_ptr<LayerFactory> inner, std::shared_ptr<Attention> attention,
               const fused_block::BlockOptions& options, std::shared_ptr<BlockCounts> counts)
-      : DecoratedLayers(std::move(inner)), attention_(std::move(attention)), options_(options), counts_(std::move(counts)) {}
+      : DecoratedLayers(std::move(inner)),
+        attention_(std::move(attention)),
+        options_(options),
+        counts_(std::move(counts)) {}
 
   UnitPtr block(const BlockSpec& spec, LayerFactory& layers, const std::function<UnitPtr()>& plain) override {
     std::string reason;

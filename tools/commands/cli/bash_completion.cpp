@@ -15,23 +15,22 @@ std::string candidates(Takes takes, std::string_view choices) {
   return join(split(choices, '|'), " ");
 }
 
-std::string names_of_commands() {
+std::string names_of_commands(std::span<const Command> others) {
   std::vector<std::string> names;
-  for (const Command& command : kCommands)
-    if (command.not_yet.empty() && verb(command).empty()) names.emplace_back(command.name);
+  for (const Command* command : without_verbs(others)) names.emplace_back(command->name);
   return join(names, " ");
 }
 
-std::string words_of(const Command& command) {
+std::string words_of(const Command& command, std::span<const Command> others) {
   std::vector<std::string> verbs;
   for (const Command* one : verbs_of(command))
     if (one->not_yet.empty()) verbs.emplace_back(verb(*one));
   if (!verbs.empty()) return join(verbs, " ");
-  return command.takes == Takes::command ? names_of_commands() : candidates(command.takes, command.choices);
+  return command.takes == Takes::command ? names_of_commands(others) : candidates(command.takes, command.choices);
 }
 
 // One branch of `case $command`: what may stand there, and which options are followed by a value.
-std::string command_case(const Command& command) {
+std::string command_case(const Command& command, std::span<const Command> others) {
   std::vector<std::string> options{"--help"}, valued;
   for (const Option& option : options_of(command))
     for (const std::string_view name : {option.name, option.alias}) {
@@ -40,7 +39,7 @@ std::string command_case(const Command& command) {
       if (option.takes != Takes::nothing) valued.emplace_back(name);
     }
   const bool has_verbs = !verbs_of(command).empty();
-  return "    " + quoted(std::string(command.name)) + ")\n      words=" + quoted(words_of(command)) +
+  return "    " + quoted(std::string(command.name)) + ")\n      words=" + quoted(words_of(command, others)) +
          " most=" + std::to_string(has_verbs ? 1 : command.most) + "\n      options=" + quoted(join(options, " ")) +
          "\n      valued=" + quoted(" " + join(valued, " ") + " ") + "\n      ;;\n";
 }
@@ -133,15 +132,14 @@ complete -F _drivetrain drivetrain
 
 }  // namespace
 
-std::string bash_completion() {
+std::string bash_completion(std::span<const Command> others) {
   std::string text = kBegin, values, verbs = "|";
-  text += "    '')\n      words=" + quoted(names_of_commands()) +
+  text += "    '')\n      words=" + quoted(names_of_commands(others)) +
           " most=1\n      options='--help --version'\n      valued=''\n      ;;\n";
-  for (const Command& command : kCommands) {
-    if (!command.not_yet.empty()) continue;
-    text += command_case(command);
-    values += value_cases(command);
-    if (!verb(command).empty()) verbs += std::string(command.name) + "|";
+  for (const Command* command : all_commands(others)) {
+    text += command_case(*command, others);
+    values += value_cases(*command);
+    if (!verb(*command).empty()) verbs += std::string(command->name) + "|";
   }
   return text + kMiddle + values + kEnd + "_drivetrain_verbs=" + quoted(verbs) + "\n";
 }

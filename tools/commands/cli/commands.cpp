@@ -17,6 +17,20 @@ void add_each_once(std::vector<Option>& list, std::span<const Option> more, bool
 
 }  // namespace
 
+std::vector<const Command*> all_commands(std::span<const Command> others) {
+  std::vector<const Command*> list;
+  for (const Command& command : kCommands)
+    if (command.not_yet.empty()) list.push_back(&command);
+  for (const Command& command : others) list.push_back(&command);
+  return list;
+}
+
+std::vector<const Command*> without_verbs(std::span<const Command> others) {
+  std::vector<const Command*> list = all_commands(others);
+  std::erase_if(list, [](const Command* command) { return !verb(*command).empty(); });
+  return list;
+}
+
 const Command* find_command(std::string_view name) {
   for (const Command& command : kCommands)
     if (command.name == name) return &command;

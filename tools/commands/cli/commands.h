@@ -2,12 +2,17 @@
 #pragma once
 
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "cli/command_table.h"
 
 namespace drivetrain::cli {
+
+// Every command of this version, verbs too, and behind them `others`, of somebody else (drivetrain/outside.h).
+std::vector<const Command*> all_commands(std::span<const Command> others);
+std::vector<const Command*> without_verbs(std::span<const Command> others);  // those that are the first word
 
 // Null: there is none, not even one of a later version.
 const Command* find_command(std::string_view name);

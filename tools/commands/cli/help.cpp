@@ -82,10 +82,9 @@ std::vector<std::pair<std::string, std::string>> option_rows(const std::vector<O
   return rows;
 }
 
-std::vector<std::pair<std::string, std::string>> command_rows() {
+std::vector<std::pair<std::string, std::string>> command_rows(std::span<const Command> others) {
   std::vector<std::pair<std::string, std::string>> rows;
-  for (const Command& command : kCommands)
-    if (command.not_yet.empty() && verb(command).empty()) rows.emplace_back(command.name, command.summary);
+  for (const Command* command : without_verbs(others)) rows.emplace_back(command->name, command->summary);
   return rows;
 }
 
@@ -140,8 +139,8 @@ std::string usage_line(const Command& command) {
   return wrapped(text, "         ");
 }
 
-std::string program_help() {
-  return std::string(kPurpose) + "\n\nusage: drivetrain COMMAND [OPTION]...\n\n" + list_text(command_rows()) +
+std::string program_help(std::span<const Command> others) {
+  return std::string(kPurpose) + "\n\nusage: drivetrain COMMAND [OPTION]...\n\n" + list_text(command_rows(others)) +
          "\n  drivetrain help COMMAND    options of one command; also drivetrain COMMAND --help\n"
          "  drivetrain --version       the releases of drivetrain and LibTorch\n\n" +
          wrapped("Environment: " + environment_text(), "  ") + "\n" +

@@ -192,6 +192,9 @@ inline constexpr Option kConformance[] = {
     {.name = "--json", .help = "print one JSON object instead of lines"},
     {.name = "--junit", .value = "FILE", .help = "write the results as JUnit XML too", .takes = Takes::file}};
 
-inline constexpr Option kHelp[] = {{.name = "--man", .help = "print the manual page, as `man -l -` reads it"}};
+// Commands of others lie where plugins do.
+inline constexpr Option kHelp[] = {{.name = "--man", .help = "print the manual page, as `man -l -` reads it"},
+                                   kPluginPath};
+inline constexpr Option kCompletion[] = {kPluginPath};
 
 }  // namespace drivetrain::cli::rows

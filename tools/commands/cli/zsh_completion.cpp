@@ -67,13 +67,6 @@ std::vector<const Command*> of_this_version(std::vector<const Command*> commands
   return commands;
 }
 
-std::vector<const Command*> top_level() {
-  std::vector<const Command*> list;
-  for (const Command& command : kCommands)
-    if (verb(command).empty()) list.push_back(&command);
-  return of_this_version(list);
-}
-
 std::string arguments_case(const Command& command) {
   std::string text =
       "    '" + std::string(command.name) + "')\n      _arguments '(- *)'{-h,--help}'[show the options]'";
@@ -94,19 +87,19 @@ std::string verb_case(const Command& command) {
 
 }  // namespace
 
-std::string zsh_completion() {
+std::string zsh_completion(std::span<const Command> others) {
   std::string text =
       "#compdef drivetrain\n"
       "# zsh completion of drivetrain, made by `drivetrain completion zsh` from its table of commands.\n"
       "# To use it: write it to a file _drivetrain in a folder of fpath, or source it after compinit.\n\n"
       "_drivetrain_commands() {\n  local -a list\n  list=(\n" +
-      described(top_level()) +
+      described(without_verbs(others)) +
       "  )\n  _describe -t commands command list\n}\n\n"
       "_drivetrain() {\n  local -a list\n  local command=$words[2]\n"
       "  if (( CURRENT == 2 )); then\n    _drivetrain_commands\n    return\n  fi\n"
       "  shift words\n  (( CURRENT-- ))\n  case $command in\n";
   std::string commands;
-  for (const Command* command : top_level()) {
+  for (const Command* command : without_verbs(others)) {
     const auto verbs = of_this_version(verbs_of(*command));
     if (!verbs.empty()) text += verb_case(*command);
     if (verbs.empty()) commands += arguments_case(*command);
