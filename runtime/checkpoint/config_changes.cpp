@@ -42,6 +42,26 @@ ChangeEffect effect_of(const std::string& key) {
   return ChangeEffect::numbers;
 }
 
+// A number is one whether it was written with a point or not.
+bool same_setting(const Value& a, const Value& b) {
+  if (a.is_number() && b.is_number()) return a.as_double() == b.as_double();
+  if (!a.is_array() || !b.is_array()) return a == b;
+  return std::equal(a.items().begin(), a.items().end(), b.items().begin(), b.items().end(), same_setting);
+}
+
+void compare_common(const Value& theirs, const Value& ours, const std::string& prefix,
+                    std::vector<ConfigChange>& changes) {
+  for (const Value::Member& one : theirs.members()) {
+    const Value* const other = ours.find(one.key);
+    if (!other || one.value.is_null() || one.value.is_string()) continue;
+    if (prefix.empty() && effect_of(one.key) != ChangeEffect::numbers) continue;
+    if (one.value.is_object() && other->is_object())
+      compare_common(one.value, *other, prefix + one.key + ".", changes);
+    else if (!same_setting(one.value, *other))
+      changes.push_back({prefix + one.key, one.value.to_json(), other->to_json(), ChangeEffect::numbers});
+  }
+}
+
 std::string text_of(const Value* value) { return value ? value->to_json() : "absent"; }
 
 struct Comparison {
@@ -95,6 +115,12 @@ std::vector<ConfigChange> config_changes(const Value& before, const Value& now) 
   Comparison comparison;
   if (before.is_object() && now.is_object()) comparison.members("", before, now);
   return std::move(comparison.changes);
+}
+
+std::vector<ConfigChange> common_changes(const Value& theirs, const Value& ours) {
+  std::vector<ConfigChange> changes;
+  compare_common(theirs, ours, "", changes);
+  return changes;
 }
 
 std::vector<ConfigChange> data_changes(const Value& before, const Value& now) {

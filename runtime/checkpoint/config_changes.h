@@ -29,6 +29,10 @@ struct ConfigChange {
 // Both as resolved.json has them; what begins with "_" is left out.
 DRIVETRAIN_INTERNAL std::vector<ConfigChange> config_changes(const Value& before, const Value& now);
 
+// Of settings that another program kept in DeepSpeed's form: those that ours has, too, with another value, and that
+// change the numbers. Nulls say nothing, nor do texts: types have other names there, and "auto" is none.
+DRIVETRAIN_INTERNAL std::vector<ConfigChange> common_changes(const Value& theirs, const Value& ours);
+
 // Of two DatasetFacts::notes. Everything there is about the numbers, but times of change ("_mtime_ns") beside a
 // "digest" that is the same: files that were copied again. Those are one entry without effect.
 DRIVETRAIN_INTERNAL std::vector<ConfigChange> data_changes(const Value& before, const Value& now);

@@ -40,12 +40,23 @@ TEST_F(Convert, a_run_goes_on_from_what_deepspeed_saved) {
   for (const char* golden : {"zero0", "zero2", "zero3"}) {
     const Ran made = convert(kGolden + "/" + golden, "on", "--to native --config golden.json");
     ASSERT_EQ(made.code, 0) << made.output;
+    expect_says(made.output,
+                {"which differs from what the run that saved was told", "optimizer.params.lr: 0.01 then, 0.001 now",
+                 "weight_decay: 0.1 then", "the rate of the next step: 0.01 then, 0.001 now"});
     const Ran went = run("train " + path("on/resolved.json"));
     ASSERT_EQ(went.code, 0) << went.output;
     expect_says(went.output, {"goes on from checkpoint step-00000002 with step 3", "step 4/4"});
     EXPECT_EQ(read_metrics(path("on")).size(), 2u);
     std::filesystem::remove_all(path("on"));
   }
+}
+
+TEST_F(Convert, settings_that_are_the_same_are_not_named) {
+  const std::string same = R"( --set gradient_clipping=1 --set 'optimizer={"type": "adamw", "params": {"lr": 1e-2,
+      "betas": [0.9, 0.95], "weight_decay": 0.1, "torch_adam": true}}')";
+  const Ran made = convert(kGolden + "/zero2", "on", "--to native --config golden.json" + same);
+  ASSERT_EQ(made.code, 0) << made.output;
+  EXPECT_EQ(made.output.find("differs from what"), std::string::npos) << made.output;
 }
 
 TEST_F(Convert, a_run_goes_on_from_bfloat16_parameter_groups_and_accelerate_s_folders) {
@@ -64,6 +75,23 @@ TEST_F(Convert, a_run_goes_on_from_bfloat16_parameter_groups_and_accelerate_s_fo
     expect_says(went.output, {"goes on from checkpoint step-0000000", "step 4/4"});
     std::filesystem::remove_all(path("on"));
   }
+}
+
+TEST_F(Convert, frozen_weights_go_on_frozen_where_a_plugin_does_not_train_them) {
+  const std::string plugins = " --plugin-path " DRIVETRAIN_MISDEEDS_DIR,
+                    freeze = R"( --set 'strategy={"type": "misdeed", "params": {"deed": "freeze"}}')" + plugins;
+  const Ran made = convert(kGolden + "/zero0_groups", "on", "--to native --config golden.json" + freeze);
+  ASSERT_EQ(made.code, 0) << made.output;
+  const Ran went = run("train " + path("on/resolved.json") + plugins);
+  ASSERT_EQ(went.code, 0) << went.output;
+  expect_says(went.output, {"goes on from checkpoint step-00000002", "step 4/4"});
+  const auto trained = SafetensorsFile::open(path("on/final/model.safetensors"));
+  const auto before = SafetensorsFile::open(kGolden + "/zero0_groups.safetensors");
+  const auto stayed = [&](const std::string& name) {
+    return at::equal(trained.tensor(name), before.tensor("model/" + name));
+  };
+  EXPECT_TRUE(stayed("transformer.wpe.weight"));
+  EXPECT_FALSE(stayed("transformer.wte.weight"));
 }
 
 // Meta's order of rows is another, which no shape tells: wrong weights would be taken without a word.
@@ -321,9 +349,33 @@ TEST_F(Export, weights_are_of_the_type_of_the_origin_or_of_save_dtype) {
     EXPECT_TRUE(at::equal(whole.tensor(name).to(at::kBFloat16), rounded.tensor(name))) << name;
   trains("continued.json", "asked", "--set save_dtype=float32");
   EXPECT_EQ(dtype("asked/final"), "Float float32");
+  const std::string convert = "checkpoint convert " + path("asked") + " ";
+  ASSERT_EQ(run(convert + path("as_asked") + " --to hf").code, 0);
+  EXPECT_EQ(dtype("as_asked"), "Float float32");
+  ASSERT_EQ(run(convert + path("otherwise") + " --to hf --save-dtype float16").code, 0);
+  EXPECT_EQ(dtype("otherwise"), "Half float16");
+  expect_says(run(convert + path("x") + " --to dcp --save-dtype float16").output, {"--save-dtype is for --to hf"});
+  expect_says(run(convert + path("x") + " --to hf --save-dtype float30").output, {"--save-dtype", "float16"});
   const Ran refused = run("train continued.json --set save_dtype=float30 --set output_dir=x");
   EXPECT_EQ(refused.code, 2);
   expect_says(refused.output, {"save_dtype", "float30", "bfloat16"});
+}
+
+TEST_F(Export, what_ends_an_answer_of_a_run_ends_it_in_a_converted_folder_too) {
+  write("chat.jsonl", "{\"prompt\": \"a\", \"response\": \"b\"}\n");
+  Value config = json("fresh.json");
+  config.set("checkpoint_policy", parse_json(R"({"type": "every", "params": {"steps": 1}})", "test"));
+  config.set("dataset", parse_json(R"({"type": "instruction", "params": {"files": ["chat.jsonl"], "seq_length": 16,
+      "tokenizer": {"type": "bpe", "params": {"folder": "tokenizer"}},
+      "template": {"roles": {"user": {}, "assistant": {"suffix": "<|begin_of_text|>"}}}}})",
+                                   "test"));
+  write("chat.json", config.to_json());
+  trains("chat.json", "chat");
+  ASSERT_EQ(run("checkpoint convert " + path("chat") + " " + path("converted") + " --to hf").code, 0);
+  for (const std::string file : {"/config.json", "/generation_config.json"}) {
+    EXPECT_EQ(json("chat/final" + file).find("eos_token_id")->to_json(), "[0,1]") << "the template's, the tokenizer's";
+    EXPECT_EQ(json("converted" + file), json("chat/final" + file));
+  }
 }
 
 TEST_F(Export, a_misspelt_key_of_a_folder_is_named_at_the_start) {

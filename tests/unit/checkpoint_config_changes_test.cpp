@@ -42,6 +42,24 @@ TEST(ConfigChanges, a_section_says_what_its_changes_do_to_the_numbers) {
     EXPECT_EQ(effect(key), ChangeEffect::numbers) << key;
 }
 
+TEST(ConfigChanges, of_another_program_s_settings_those_that_ours_has_too_are_compared) {
+  const Value theirs = parse_json(R"({"train_batch_size": 4, "gradient_clipping": 1.0, "steps_per_print": 9,
+      "seed": "auto", "zero_optimization": {"stage": 2}, "wall_clock_breakdown": true,
+      "optimizer": {"type": "Adam", "params": {"lr": 1e-2, "betas": [0.9, 0.95], "torch_adam": true, "eps": null}}})",
+                                  "theirs");
+  const Value ours = parse_json(R"({"train_batch_size": 4.0, "gradient_clipping": 1, "steps_per_print": 1, "seed": 1,
+      "optimizer": {"type": "adamw", "params": {"lr": 1e-3, "betas": [0.9, 0.99],
+      "eps": 1e-8}}})",
+                                "ours");
+  const auto list = common_changes(theirs, ours);
+  ASSERT_EQ(list.size(), 2U);
+  EXPECT_EQ(list[0].path, "optimizer.params.lr");
+  EXPECT_EQ(list[0].before, "0.01");
+  EXPECT_EQ(list[0].now, "0.001");
+  EXPECT_EQ(list[1].path, "optimizer.params.betas");
+  EXPECT_TRUE(common_changes(ours, ours).empty());
+}
+
 std::vector<ConfigChange> of_data(const std::string& before, const std::string& now) {
   return data_changes(parse_json(before, "before"), parse_json(now, "now"));
 }

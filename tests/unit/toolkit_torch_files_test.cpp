@@ -16,6 +16,7 @@
 #include <new>
 #include <random>
 
+#include <drivetrain/toolkit/torch_files/pickle_value.h>
 #include <drivetrain/toolkit/torch_files/torch_checkpoint.h>
 #include <drivetrain/toolkit/torch_files/torch_writer.h>
 
@@ -198,6 +199,30 @@ TEST_F(TorchFiles, a_small_pickle_does_not_become_large_by_using_a_part_again) {
 }
 
 // A folder may have a file per parameter and moment, and a process may often open 1024 only.
+TEST_F(TorchFiles, plain_data_becomes_a_value_and_what_is_large_or_deep_none) {
+  write_torch_file(
+      path("a.pt"),
+      TorchValue::dict({{"a", 1},
+                        {"b", TorchValue::tuple({1.5, "x", TorchValue()})},
+                        {"c", TorchValue::dict({{"d", true}, {7, 8}})},
+                        {"class", TorchValue::object(TorchValue::global("m", "C"), TorchValue::dict({}))}}));
+  const auto file = TorchFile::open(path("a.pt"));
+  EXPECT_EQ(*plain_value(file->root()), parse_json(R"({"a": 1, "b": [1.5, "x", null], "c": {"d": true}})", "test"));
+  std::string nested = "K\x01";  // each list has the one before twenty times
+  for (char level = 1; level <= 6; ++level) {
+    std::string list = "](" + nested + "q" + level;
+    for (int i = 0; i < 19; ++i) list += std::string("h") + level;
+    nested = list + "e";
+    if (level == 2) {
+      EXPECT_EQ(plain_value(PickleTree("\x80\x02" + nested + ".", "FILE").root())->items().size(), 20u);
+    }
+  }
+  EXPECT_FALSE(plain_value(PickleTree("\x80\x02" + nested + ".", "FILE").root()));
+  std::string deep = "K\x01";
+  for (int level = 0; level < 9; ++level) deep = "](" + deep + "e";
+  EXPECT_FALSE(plain_value(PickleTree("\x80\x02" + deep + ".", "FILE").root()));
+}
+
 TEST_F(TorchFiles, more_of_them_can_be_read_than_a_process_may_have_open) {
   write_torch_file(path("a.pt"), TorchValue::dict({{"n", at::arange(64)}}));
   rlimit before = {};

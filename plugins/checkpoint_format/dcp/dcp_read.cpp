@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <optional>
+#include <set>
 
 #include <drivetrain/error.h>
 #include <drivetrain/toolkit/files/read_file.h>
@@ -10,6 +11,7 @@
 #include <drivetrain/value.h>
 
 #include "dcp.h"
+#include "keys.h"
 
 namespace drivetrain::dcp {
 namespace {
@@ -20,14 +22,18 @@ constexpr const char *kWeights = "pytorch_model_fsdp_", *kState = "optimizer_"; 
 
 class Reader {
  public:
-  explicit Reader(const std::string& folder) : made_(std::make_shared<TorchCheckpoint>(folder)) {}
+  explicit Reader(const std::string& folder) : folder_(folder), made_(std::make_shared<TorchCheckpoint>(folder)) {}
 
   void add(const std::string& folder) {
     const DcpFolder& opened = *folders_.emplace_back(std::make_unique<DcpFolder>(folder));
     for (const auto& [name, shape] : opened.shapes())
       if (const std::string ours = our_name(opened, name); !ours.empty()) made_->add(ours, shape, at::kFloat);
-    opened.each_item([&](const std::string& name) { return is_ours(opened, name) || is_step(opened, name); },
-                     [&](const DcpFolder::Item& item) { take(opened, item); });
+    const auto wanted = [&](const std::string& name) {
+      const bool is_read = is_ours(opened, name) || is_step(opened.path(name));
+      if (!is_read && !has_no_effect(opened.path(name))) unknown_.insert(name.substr(0, 100));
+      return is_read;
+    };
+    opened.each_item(wanted, [&](const DcpFolder::Item& item) { take(opened, item); });
   }
   void note_step(int64_t step) { step_ = std::max(step_, step); }
 
@@ -37,12 +43,21 @@ class Reader {
     const bool meta = made_->contains("model/tok_embeddings.weight");
     facts.set("format", format), facts.set("naming", meta ? "meta" : "hf");
     facts.set("step", std::max(step_, updates_)), facts.set("updates", updates_ ? updates_ : step_);
-    facts.set("notes", Value::array());
+    facts.set("notes", notes());
     made_->finish();
     return made_;
   }
 
  private:
+  // What no row of the table has.
+  Value notes() const {
+    constexpr size_t kMost = 12;
+    if (unknown_.empty()) return Value::array();
+    const std::vector<std::string> all(unknown_.begin(), unknown_.end());
+    const std::vector<std::string> some(all.begin(), all.begin() + static_cast<int64_t>(std::min(kMost, all.size())));
+    return Value::Array{concat(folder_, ": not used, for nothing here knows them: ", join(some),
+                               all.size() > kMost ? concat(" and ", all.size() - kMost, " more") : "")};
+  }
   static std::string our_name(const DcpFolder& folder, const std::string& name) {
     return name_of_path(folder.path(name));
   }
@@ -61,25 +76,12 @@ class Reader {
       made_->add_box(our_name(folder, item.name), part.box, item.file, item.values, part.first);
   }
 
-  // Numbers of steps: of the whole, or of the optimizer for one parameter.
-  static bool is_step(const DcpFolder& folder, const std::string& name) {
-    const std::vector<std::string> path = folder.path(name);
-    std::string last = path.empty() ? name : path.back();
-    if (path.size() > 1 && last.starts_with("state.")) last = last.substr(last.rfind('.') + 1);
-    return last == "step" || last == "iteration";
-  }
-
+  const std::string folder_;
   std::vector<std::unique_ptr<DcpFolder>> folders_;  // their files stay open
   const std::shared_ptr<TorchCheckpoint> made_;
+  std::set<std::string> unknown_;  // names of what is not read
   int64_t step_ = 0, updates_ = 0;
 };
-
-// Words that wrappers put into a parameter's name.
-std::string without_wrappers(std::string name) {
-  for (const char* word : {"_fsdp_wrapped_module.", "_orig_mod.", "_checkpoint_wrapped_module."})
-    for (size_t at; (at = name.find(word)) != std::string::npos;) name.erase(at, std::string(word).size());
-  return name;
-}
 
 // accelerate's FSDP: weights and the optimizer's state in folders of their own, under names that count models,
 // "optimizer_0". Sorted.
@@ -120,40 +122,6 @@ int64_t step_of_trainer(const std::string& folder) {
 }
 
 }  // namespace
-
-bool is_of_optimizer(const std::vector<std::string>& path) {
-  for (const std::string& word : path) {
-    if (word == "optimizer" || word == "optim" || word == "optimizers") return true;
-    if (word == "state") return false;
-  }
-  return false;
-}
-
-std::string name_of_path(const std::vector<std::string>& path) {
-  if (is_of_optimizer(path)) {
-    const auto state = std::find(path.begin(), path.end(), "state");
-    if (state != path.end()) {
-      if (path.end() - state < 3 || path.back() == "step") return {};
-      return "optimizer/" + without_wrappers(*(state + 1)) + "." + path.back();
-    }
-    // Flat, as torchtitan has it: "state.layers.0.attention.wq.weight.exp_avg" is one key.
-    const std::string& last = path.back();
-    const size_t dot = last.rfind('.');
-    if (path.size() < 2 || !last.starts_with("state.") || dot <= 6 || last.substr(dot) == ".step") return {};
-    return "optimizer/" + without_wrappers(last.substr(6));
-  }
-  for (const char* word : {"train_state", "lr_scheduler", "scheduler", "dataloader", "rng_state"})
-    if (!path.empty() && path.front() == word) return {};
-  size_t first = 0;
-  const auto outer = [](const std::string& word) {
-    return word == "app" || word == "model" || word == "module" || word == "state_dict";
-  };
-  while (first + 1 < path.size() && outer(path[first])) ++first;
-  if (path.empty() || path[first] == "step" || path[first] == "iteration") return {};
-  std::string name = "model/";
-  for (size_t i = first; i < path.size(); ++i) name += (i > first ? "." : "") + path[i];
-  return without_wrappers(name);
-}
 
 bool has_parts_of_accelerate(const std::string& folder) {
   const std::vector<std::string> weights = parts_of_accelerate(folder, kWeights);

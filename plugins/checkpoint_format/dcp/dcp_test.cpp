@@ -20,7 +20,8 @@
 
 #include <drivetrain/testkit/kit/temp_folder.h>
 
-#include "dcp.h"
+#include "keys.h"
+#include "support/key_table_rows.h"
 #include "support/plugin_under_test.h"
 #include "support/spoilt_files.h"
 #include "support/tensor_checkpoint.h"
@@ -56,6 +57,18 @@ TEST_F(DcpTest, what_pytorch_wrote_is_read_to_the_bit) {
   EXPECT_EQ(found.size(), 16u);
   for (const auto& [name, tensor] : found) EXPECT_TRUE(at::equal(tensor, expected.tensor(name))) << name;
   EXPECT_TRUE(checkpoint->verify().empty());
+  for (const char* whole : {"dcp", "accelerate", "titan"})
+    EXPECT_EQ(format_->open(kGolden + "/" + whole, "")->facts().find("notes")->to_json(), "[]") << whole;
+}
+
+TEST_F(DcpTest, what_nobody_knows_is_named) {
+  const std::string folder = temporary_.path() + "/dcp", file = folder + "/.metadata";
+  fs::copy(kGolden + "/dcp", folder);
+  std::string text = Spoiler::read(file);
+  for (size_t at = 0; (at = text.find("step", at)) != std::string::npos;) text.replace(at, 4, "stop");
+  Spoiler::write(file, text);
+  const std::string notes = format_->open(folder, "")->facts().find("notes")->to_json();
+  EXPECT_NE(notes.find("nothing here knows them: stop"), std::string::npos) << notes;
 }
 
 TEST_F(DcpTest, accelerate_s_two_folders_are_one_checkpoint) {
@@ -195,6 +208,33 @@ TEST_F(DcpTest, keys_of_state_dicts_become_names) {
   EXPECT_EQ(dcp::name_of_path({"optimizer", "param_groups.layers.0.wq.weight.lr"}), "");
   EXPECT_EQ(dcp::name_of_path({"train_state", "step"}), "");
   EXPECT_EQ(dcp::name_of_path({"model", "_fsdp_wrapped_module.h.0._orig_mod.a"}), "model/h.0.a");
+}
+
+// Each word of the table is made another one in a path that has it.
+TEST_F(DcpTest, every_word_does_what_the_table_says) {
+  using namespace dcp;
+  using Path = std::vector<std::string>;
+  const auto path_with = [](const KeyRow& row, const std::string& word) {
+    const std::string of = row.of, names = row.names;
+    if (of == kInName) return Path{"model", "h.0." + word + ".a"};
+    if (of == kLastWord) return Path{"app", word};
+    if (names == "train_state") return Path{word, "step"};
+    if (names == "param_groups") return Path{"optimizer", word, "0", "lr"};
+    if (names == "state") return Path{"optimizer", word, "h.a", "exp_avg"};
+    return is_of_optimizer({spellings(row.names).front()}) ? Path{word, "state", "h.a", "exp_avg"} : Path{word, "h.a"};
+  };
+  const auto outcome = [](const Path& path) {
+    return concat(name_of_path(path), " ", is_step(path), " ", has_no_effect(path));
+  };
+  for (const KeyRow& row : keys())
+    for (const std::string& word : spellings(row.names)) {
+      const Path path = path_with(row, word);
+      EXPECT_NE(outcome(path), outcome(path_with(row, "~" + word.substr(1)))) << word;
+      EXPECT_EQ(has_no_effect(path), row.use == KeyUse::no_effect) << word;
+    }
+  std::vector<std::string> rows;
+  for (const KeyRow& row : keys()) rows.push_back(readme_row(row));
+  EXPECT_EQ(rows_missing_in(DRIVETRAIN_SOURCE_DIR "/plugins/checkpoint_format/dcp/README.md", rows), "");
 }
 
 TEST_F(DcpTest, a_name_that_leaves_the_folder_is_refused) {

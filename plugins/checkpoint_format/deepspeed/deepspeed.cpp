@@ -3,7 +3,7 @@
 #include <drivetrain/error.h>
 #include <drivetrain/services.h>
 
-#include "partitions.h"
+#include "open_tag.h"
 
 namespace drivetrain::deepspeed {
 

@@ -16,6 +16,7 @@
 #include <drivetrain/testkit/kit/temp_folder.h>
 
 #include "keys.h"
+#include "support/key_table_rows.h"
 #include "support/plugin_under_test.h"
 #include "support/spoilt_files.h"
 #include "support/tensor_checkpoint.h"
@@ -180,20 +181,19 @@ TEST_F(DeepSpeedTest, every_key_does_what_the_table_says) {
     for (const auto& entry : fs::directory_iterator(folder + "/global_step2")) {
       const std::string file = entry.path().string(), whole = Spoiler::read(file);
       const bool model = file.ends_with("model_states.pt");
-      std::vector<KeyRow> rows = model ? keys_of_model_states() : keys_of_optim_states();
-      if (!model) rows.insert(rows.end(), keys_of_optimizer_state().begin(), keys_of_optimizer_state().end());
-      for (const KeyRow& row : rows) {
-        const std::string changed = without_key(whole, row.key);
+      for (const KeyRow& row : keys()) {
+        if (model != (row.of == std::string(kModelStates))) continue;
+        const std::string changed = without_key(whole, row.names);
         if (changed == whole) continue;
         Spoiler::write(file, changed);
         const Outcome after = outcome_of(*format_, folder);
-        const std::string text = concat(name, ", ", fs::path(file).filename().string(), ": ", row.key, " is ",
+        const std::string text = concat(name, ", ", fs::path(file).filename().string(), ": ", row.names, " is ",
                                         word_of(row.use), "; without it: ", after.error, after.notes);
-        acted[row.key] = acted[row.key] || !after.same_as(before);
-        if (row.use == KeyUse::without_effect) {
+        acted[row.names] = acted[row.names] || !after.same_as(before);
+        if (row.use == KeyUse::no_effect) {
           EXPECT_TRUE(after.same_as(before)) << text;
           // The notes are of the first of several ranks.
-          const bool named = after.notes.find("~" + std::string(row.key).substr(1)) != std::string::npos;
+          const bool named = after.notes.find("~" + std::string(row.names).substr(1)) != std::string::npos;
           EXPECT_TRUE(named || file.find("_rank_1_") != std::string::npos) << text;
         }
         Spoiler::write(file, whole);
@@ -201,22 +201,16 @@ TEST_F(DeepSpeedTest, every_key_does_what_the_table_says) {
     }
   }
   EXPECT_GT(acted.size(), 25u);
-  for (const auto* table : {&keys_of_model_states(), &keys_of_optim_states(), &keys_of_optimizer_state()})
-    for (const KeyRow& row : *table)
-      if ((row.use == KeyUse::honoured || row.use == KeyUse::compared) && !not_held.contains(row.key)) {
-        EXPECT_TRUE(acted[row.key]) << row.key << " is " << word_of(row.use) << ", and nothing changes without it";
-      }
+  for (const KeyRow& row : keys())
+    if ((row.use == KeyUse::honoured || row.use == KeyUse::compared) && !not_held.contains(row.names)) {
+      EXPECT_TRUE(acted[row.names]) << row.names << " is " << word_of(row.use) << ", and nothing changes without it";
+    }
 }
 
 TEST_F(DeepSpeedTest, the_readme_shows_the_table) {
-  using namespace deepspeed;
-  std::string text =
-      Spoiler::read(std::string(DRIVETRAIN_SOURCE_DIR) + "/plugins/checkpoint_format/deepspeed/README.md");
-  for (const auto* table : {&keys_of_model_states(), &keys_of_optim_states(), &keys_of_optimizer_state()})
-    for (const KeyRow& row : *table) {
-      const std::string line = concat("| `", row.key, "` | ", word_of(row.use), " | ", row.why, " |\n");
-      EXPECT_NE(text.find(line), std::string::npos) << "README.md lacks the line\n" << line;
-    }
+  std::vector<std::string> rows;
+  for (const KeyRow& row : deepspeed::keys()) rows.push_back(readme_row(row));
+  EXPECT_EQ(rows_missing_in(DRIVETRAIN_SOURCE_DIR "/plugins/checkpoint_format/deepspeed/README.md", rows), "");
 }
 
 TEST_F(DeepSpeedTest, what_a_user_put_beside_is_named_and_not_used) {

@@ -1,28 +1,23 @@
-// What is done with each key of DeepSpeed's files: a table that the reader itself uses, and that README.md shows.
+// What is done with each key of DeepSpeed's files.
 #pragma once
 
+#include <span>
 #include <string>
 #include <vector>
 
+#include <drivetrain/toolkit/files/key_table.h>
 #include <drivetrain/toolkit/torch_files/pickle_tree.h>
 
 namespace drivetrain::deepspeed {
 
-enum class KeyUse { honoured, compared, without_effect, refused };
+// Parts of the table: of *_model_states.pt, of *_optim_states.pt, and of the optimizer_state_dict in that.
+inline constexpr const char *kModelStates = "model_states", *kOptimStates = "optim_states",
+                            *kOptimizerState = "optimizer_state_dict";
 
-struct KeyRow {
-  const char* key;
-  KeyUse use;
-  const char* why;
-};
+std::span<const KeyRow> keys();
 
-const std::vector<KeyRow>& keys_of_model_states();     // *_model_states.pt
-const std::vector<KeyRow>& keys_of_optim_states();     // *_optim_states.pt
-const std::vector<KeyRow>& keys_of_optimizer_state();  // optimizer_state_dict in it
-
-const char* word_of(KeyUse use);  // "honoured"
-
-// Keys of a dict that the table does not have: what the user put beside (client_state), or a newer DeepSpeed.
-std::vector<std::string> unknown_keys(const PickleTree& tree, const PickleNode& node, const std::vector<KeyRow>& table);
+// Keys of a dict that this part of the table does not have: what the user put beside (client_state), or a newer
+// DeepSpeed.
+std::vector<std::string> unknown_keys(const PickleTree& tree, const PickleNode& node, const char* part);
 
 }  // namespace drivetrain::deepspeed

@@ -7,40 +7,12 @@
 
 #include <drivetrain/error.h>
 #include <drivetrain/toolkit/text.h>
+#include <drivetrain/toolkit/torch_files/pickle_value.h>
 
 namespace drivetrain::megatron {
 namespace {
 
 using Kind = PickleNode::Kind;
-
-// Of options of plain data; null for others, such as classes and functions.
-std::optional<Value> plain_value(const PickleNode& node) {
-  switch (node.kind) {
-    case Kind::none:
-      return Value();
-    case Kind::boolean:
-      return Value(node.integer != 0);
-    case Kind::integer:
-      return Value(node.integer);
-    case Kind::real:
-      return Value(node.real);
-    case Kind::text:
-      return Value(node.text);
-    case Kind::list:
-    case Kind::tuple: {
-      Value::Array items;
-      for (const PickleNode* item : node.items) {
-        if (item->kind == Kind::list || item->kind == Kind::tuple) return std::nullopt;  // nothing that is asked for
-        const auto value = plain_value(*item);
-        if (!value) return std::nullopt;
-        items.push_back(*value);
-      }
-      return Value(std::move(items));
-    }
-    default:
-      return std::nullopt;
-  }
-}
 
 bool same(const Value& a, const Value& b) {
   if (a.is_number() && b.is_number()) return a.as_double() == b.as_double();
@@ -49,18 +21,8 @@ bool same(const Value& a, const Value& b) {
 }
 
 bool asks_for_nothing(const Value& value) {
-  return value.is_null() || same(value, false) || same(value, 0) || same(value, "") || same(value, Value::array());
-}
-
-std::vector<std::string> spellings(const char* names) {
-  std::vector<std::string> list;
-  const std::string text = names;
-  for (size_t begin = 0; begin <= text.size();) {
-    const size_t end = std::min(text.find('|', begin), text.size());
-    list.push_back(text.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  return list;
+  return value.is_null() || same(value, false) || same(value, 0) || same(value, "") || same(value, Value::array()) ||
+         same(value, Value::object());
 }
 
 class Reader {
@@ -80,8 +42,8 @@ class Reader {
                                    "model's options: activation, norms, rotary base and so on"));
       return std::move(made_);
     }
-    for (const Argument& row : arguments())
-      if (row.use == Use::refused) refuse(row);
+    for (const KeyRow& row : arguments())
+      if (row.use == KeyUse::refused) refuse(row);
     sizes();
     positions();
     layers();
@@ -112,7 +74,7 @@ class Reader {
     return found && same(*found, value);
   }
 
-  void refuse(const Argument& row) const {
+  void refuse(const KeyRow& row) const {
     const Value* const found = find(row.names);
     if (!found) return;
     const Value plain = parse_json(row.plain, "the table of arguments");
@@ -209,7 +171,7 @@ class Reader {
   static bool is_known(const std::string& name) {
     static const std::vector<std::regex> known = [] {
       std::vector<std::regex> list;
-      for (const Argument& row : arguments()) list.emplace_back(row.names);
+      for (const KeyRow& row : arguments()) list.emplace_back(row.names);
       return list;
     }();
     return name.size() < 200 &&

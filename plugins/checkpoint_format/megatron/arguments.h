@@ -6,24 +6,17 @@
 #include <string>
 #include <vector>
 
+#include <drivetrain/toolkit/files/key_table.h>
 #include <drivetrain/toolkit/torch_files/torch_file.h>
 #include <drivetrain/value.h>
 
 namespace drivetrain::megatron {
 
-enum class Use {
-  compared,  // a fact, which the run's model has to state of itself with the same value
-  refused,   // any value but the plain ones is another model of the same tensors, which nothing here computes
-  no_effect  // on what the tensors compute
-};
-
-struct Argument {
-  const char* names;  // a regular expression for those without effect; else one name, or old and new ones: "a|b"
-  Use use;
-  const char* plain;  // of a refused one: a JSON list of values that ask for nothing; null always is one
-  const char* why;
-};
-std::span<const Argument> arguments();
+// Compared: a fact, which the run's model has to state of itself with the same value. Refused: null always asks for
+// nothing.
+std::span<const KeyRow> arguments();
+// The part of the table whose names are regular expressions.
+inline constexpr const char* kPatterns = "by patterns";
 
 struct SaidOfModel {
   Value facts = Value::object();  // under Megatron Core's names, by what they come to: `activation`, `rope_scaling`

@@ -10,7 +10,7 @@
 #include <drivetrain/testkit/kit/temp_folder.h>
 
 #include "arguments.h"
-#include "support/spoilt_files.h"
+#include "support/key_table_rows.h"
 
 namespace drivetrain::test {
 namespace {
@@ -53,15 +53,6 @@ struct MegatronArguments : ::testing::Test {
       "add_qkv_bias": false, "untie_embeddings_and_output_weights": true, "num_experts": null, "window_size": null})",
                       "test");
   }
-  static std::vector<std::string> spellings(const char* names) {
-    std::vector<std::string> list(1);
-    for (const char* c = names; *c; ++c)
-      if (*c == '|')
-        list.emplace_back();
-      else
-        list.back() += *c;
-    return list;
-  }
   // What the file has to say besides for an option to count.
   static Value where_it_counts(const std::string& name) {
     Value args = llama();
@@ -97,19 +88,17 @@ TEST_F(MegatronArguments, every_option_of_the_table_changes_the_facts_or_is_refu
                                                {"rotary_base", 10000},
                                                {"rope_scaling_factor", 8.0},
                                                {"num_layers", 3}};
-  for (const megatron::Argument& row : megatron::arguments()) {
-    if (row.use == megatron::Use::no_effect) continue;
+  for (const KeyRow& row : megatron::arguments()) {
+    if (row.use == KeyUse::no_effect) continue;
     for (const std::string& name : spellings(row.names)) {
       SCOPED_TRACE(name);
       const Value before = where_it_counts(name);
       Value after = before;
       for (const std::string& other : spellings(row.names)) after.erase(other);
-      after.set(name, others.count(name)                  ? others.at(name)
-                      : row.use == megatron::Use::refused ? Value(7)
-                                                          : Value(true));
+      after.set(name, others.count(name) ? others.at(name) : row.use == KeyUse::refused ? Value(7) : Value(true));
       if (name == "disable_bias_linear") after.erase("add_bias_linear");
       const std::string refused = refusal(after);
-      if (row.use == megatron::Use::refused) {
+      if (row.use == KeyUse::refused) {
         EXPECT_NE(refused.find(name), std::string::npos) << refused;
         EXPECT_NE(refused.find(row.why), std::string::npos) << refused;
         continue;
@@ -144,9 +133,9 @@ TEST_F(MegatronArguments, facts_are_what_the_options_come_to) {
 }
 
 TEST_F(MegatronArguments, two_names_of_one_option_agree_or_are_refused) {
-  for (const megatron::Argument& row : megatron::arguments()) {
+  for (const KeyRow& row : megatron::arguments()) {
     const std::vector<std::string> names = spellings(row.names);
-    if (row.use != megatron::Use::compared || names.size() < 2) continue;
+    if (row.use != KeyUse::compared || names.size() < 2) continue;
     Value args = llama();
     args.set(names[0], 6), args.set(names[1], 6.0);
     EXPECT_EQ(refusal(args), "") << names[1];
@@ -200,21 +189,11 @@ TEST_F(MegatronArguments, what_nobody_knows_is_named_and_what_trains_is_not) {
 }
 
 TEST_F(MegatronArguments, the_readme_shows_the_table) {
-  std::string text =
-      Spoiler::read(std::string(DRIVETRAIN_GOLDEN_DIR) + "/../../../plugins/checkpoint_format/megatron/README.md");
-  std::string missing;
-  for (const megatron::Argument& row : megatron::arguments()) {
-    const std::string plain = row.plain, why = row.why;
-    std::string names;
-    for (const std::string& name : spellings(row.names)) names += concat(names.empty() ? "`" : ", `", name, "`");
-    std::string line = concat("| ", names, " | compared | ", why, " |\n");
-    if (row.use == megatron::Use::no_effect) line = concat("| by patterns: ", why, " | no effect | |\n");
-    if (row.use == megatron::Use::refused)
-      line = concat("| ", names, " | refused | ",
-                    plain == "[]" ? "" : concat("but `", plain.substr(1, plain.size() - 2), "`; "), why, " |\n");
-    if (text.find(line) == std::string::npos) missing += line;
-  }
-  EXPECT_EQ(missing, "") << "README.md has to have these rows";
+  std::vector<std::string> rows;
+  for (const KeyRow& row : megatron::arguments())
+    rows.push_back(row.of == std::string(megatron::kPatterns) ? concat("| by patterns: ", row.why, " | no effect | |\n")
+                                                              : readme_row(row));
+  EXPECT_EQ(rows_missing_in(DRIVETRAIN_SOURCE_DIR "/plugins/checkpoint_format/megatron/README.md", rows), "");
 }
 
 }  // namespace

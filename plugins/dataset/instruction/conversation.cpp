@@ -5,12 +5,10 @@
 
 #include <algorithm>
 
-#include "line_keys.h"
-
 namespace drivetrain::instruction {
 namespace {
 
-const std::string kLine = "the line";
+const std::string kTheLine = "the line";
 
 // Source: the two prompts of train.py in github.com/tatsu-lab/stanford_alpaca.
 constexpr const char* kAlpacaWithInput =
@@ -38,8 +36,8 @@ bool is_empty(const Value& value) {
 class Reader {
  public:
   // `of`: "the line", "messages[2]". `prefix`: in front of the keys in the notes.
-  Reader(const Value& object, const FieldNames& names, std::string of, KeyPlace place)
-      : object_(object), names_(names), of_(std::move(of)), place_(place) {
+  Reader(const Value& object, const FieldNames& names, std::string of, std::string prefix)
+      : object_(object), names_(names), of_(std::move(of)), prefix_(std::move(prefix)) {
     if (!object.is_object()) throw fail(ErrorCode::config, of_, " is ", object.type_name(), "; wanted an object");
   }
 
@@ -71,7 +69,7 @@ class Reader {
   void note_unread(std::vector<std::string>& to) const {
     for (const Value::Member& member : object_.members()) {
       if (used_.contains(member.key) || names_.ignored.contains(member.key) || is_empty(member.value)) continue;
-      const std::string name = place_ == KeyPlace::line ? member.key : concat(names_.messages, "[].", member.key);
+      const std::string name = prefix_ + member.key;
       if (std::find(to.begin(), to.end(), name) == to.end()) to.push_back(name);
     }
   }
@@ -80,7 +78,7 @@ class Reader {
   const Value& object_;
   const FieldNames& names_;
   const std::string of_;
-  const KeyPlace place_;
+  const std::string prefix_;
   std::set<std::string> used_;
 };
 
@@ -117,7 +115,7 @@ std::optional<bool> learned_by_key(Reader& message) {
 
 Message read_message(const Value& value, const FieldNames& names, const std::string& of,
                      std::vector<std::string>& unread) {
-  Reader reader(value, names, of, KeyPlace::message);
+  Reader reader(value, names, of, names.messages + "[].");
   Message message{reader.text(names.role), reader.text(names.content)};
   message.learned = learned_by_key(reader);
   if (const auto other = names.roles.find(message.role); other != names.roles.end()) message.role = other->second;
@@ -172,7 +170,7 @@ void add_system(Reader& line, Conversation& to) {
 }  // namespace
 
 Conversation read_conversation(const Value& value, const FieldNames& names) {
-  Reader line(value, names, kLine, KeyPlace::line);
+  Reader line(value, names, kTheLine, "");
   Conversation conversation;
   if (const Value* messages = line.find(names.messages)) {
     read_messages(*messages, names, conversation);

@@ -2,26 +2,16 @@
 #pragma once
 
 #include <span>
-#include <string>
+
+#include <drivetrain/toolkit/files/key_table.h>
 
 namespace drivetrain::instruction {
 
-enum class KeyPlace { line, message };
-enum class KeyUse {
-  honoured,  // it is read
-  left_out   // it changes what others would learn from the line, and is not read: the start of a run says so
-};
+// Parts of the table: keys of the object of a line, and of a message.
+inline constexpr const char *kLine = "line", *kMessage = "message";
 
-// A key under its default name. Any key that the table does not have is not read either, and named, too.
-struct LineKey {
-  KeyPlace place;
-  const char* name;
-  KeyUse use;
-  const char* meaning;  // of one that is honoured; else what is lost without it
-};
-
-std::span<const LineKey> line_keys();
-// Null if the table does not have it.
-const LineKey* find_line_key(KeyPlace place, const std::string& name);
+// Keys under their default names; of one that is left out, what is lost without it. Any key that the table does not
+// have is not read either, and named, too.
+std::span<const KeyRow> line_keys();
 
 }  // namespace drivetrain::instruction

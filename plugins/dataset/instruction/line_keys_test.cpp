@@ -6,7 +6,6 @@
 
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <map>
 
 #include <drivetrain/testkit/kit/host.h>
@@ -14,6 +13,7 @@
 
 #include "encoder.h"
 #include "spoken.h"
+#include "support/key_table_rows.h"
 #include "test_tokenizer.h"
 
 namespace drivetrain::test {
@@ -43,8 +43,8 @@ std::string read(const std::string& line, const FieldNames& names = {}) {
 }
 
 // A line of messages with something added to its object or to the first answer.
-std::string with(KeyPlace place, const std::string& member) {
-  const bool on_line = place == KeyPlace::line;
+std::string with(const std::string& of, const std::string& member) {
+  const bool on_line = of == kLine;
   return concat("{", on_line ? member + ", " : "", R"("messages": [)", kTurns, on_line ? "" : ", " + member, kMore);
 }
 
@@ -54,8 +54,8 @@ struct Change {
 
 // Of the keys that are read. Those that have one name with another key of the line stand in a line of that kind.
 std::map<std::string, Change> changes() {
-  const std::string same = with(KeyPlace::line, R"("x": null)");
-  const auto message = [&](const std::string& member) { return Change{with(KeyPlace::message, member), same}; };
+  const std::string same = with(kLine, R"("x": null)");
+  const auto message = [&](const std::string& member) { return Change{with(kMessage, member), same}; };
   const auto prompt = [](const std::string& more, const std::string& otherwise) {
     return Change{R"({"prompt": "p", "response": "r")" + more + "}",
                   R"({"prompt": "p", "response": "r")" + otherwise + "}"};
@@ -68,9 +68,9 @@ std::map<std::string, Change> changes() {
           {"line instruction", {whole, alpaca(R"("instruction": "j", "input": "n", "output": "o")")}},
           {"line input", {whole, alpaca(R"("instruction": "i", "input": "", "output": "o")")}},
           {"line output", {whole, alpaca(R"("instruction": "i", "input": "n", "output": "q")")}},
-          {"line system", {with(KeyPlace::line, R"("system": "be nice")"), same}},
+          {"line system", {with(kLine, R"("system": "be nice")"), same}},
           {"line history", prompt(R"(, "history": [["a", "b"]])", "")},
-          {"message role", {with(KeyPlace::line, R"("x": null)"), R"({"messages": [{"role": "user", "content": "one"},
+          {"message role", {with(kLine, R"("x": null)"), R"({"messages": [{"role": "user", "content": "one"},
               {"role": "user", "content": "two"}, {"role": "user", "content": "3"}, {"role": "assistant", "content": "4"}]})"}},
           {"message content", {same, R"({"messages": [{"role": "user", "content": "one"},
               {"role": "assistant", "content": "2"}, {"role": "user", "content": "3"}, {"role": "assistant", "content": "4"}]})"}},
@@ -81,38 +81,34 @@ std::map<std::string, Change> changes() {
 
 TEST(LineKeys, every_key_of_the_table_does_what_the_table_says) {
   const std::map<std::string, Change> read_keys = changes();
-  const std::string plain = read(with(KeyPlace::line, R"("x": null)"));
-  for (const LineKey& key : line_keys()) {
-    const bool on_line = key.place == KeyPlace::line;
-    const std::string name = concat(on_line ? "line " : "message ", key.name);
+  const std::string plain = read(with(kLine, R"("x": null)"));
+  for (const KeyRow& key : line_keys()) {
+    const bool on_line = key.of == std::string(kLine);
+    const std::string name = concat(key.of, " ", key.names);
     if (key.use == KeyUse::honoured) {
       ASSERT_TRUE(read_keys.contains(name)) << name;
       EXPECT_NE(read(read_keys.at(name).line), read(read_keys.at(name).otherwise)) << name;
       continue;
     }
-    const std::string found = read(with(key.place, concat("\"", key.name, R"(": ["something"])")));
-    EXPECT_EQ(found, concat(plain, "|", on_line ? "" : "messages[].", key.name));
+    const std::string found = read(with(key.of, concat("\"", key.names, R"(": ["something"])")));
+    EXPECT_EQ(found, concat(plain, "|", on_line ? "" : "messages[].", key.names));
   }
 }
 
 TEST(LineKeys, the_readme_has_the_table) {
-  std::ifstream file(DRIVETRAIN_SOURCE_DIR "/plugins/dataset/instruction/README.md");
-  const std::string readme{std::istreambuf_iterator<char>(file), {}};
-  for (const LineKey& key : line_keys()) {
-    const std::string row = concat("| `", key.name, "` | ", key.place == KeyPlace::line ? "line" : "message", " | ",
-                                   key.use == KeyUse::honoured ? "read" : "left out, named", " | ", key.meaning, " |");
-    EXPECT_NE(readme.find(row), std::string::npos) << "the README lacks\n" << row;
-  }
+  std::vector<std::string> rows;
+  for (const KeyRow& key : line_keys()) rows.push_back(readme_row(key));
+  EXPECT_EQ(rows_missing_in(DRIVETRAIN_SOURCE_DIR "/plugins/dataset/instruction/README.md", rows), "");
 }
 
 TEST(LineKeys, keys_that_say_nothing_are_no_loss) {
-  const std::string plain = read(with(KeyPlace::line, R"("x": null)"));
-  EXPECT_EQ(read(with(KeyPlace::message, R"("tool_calls": [], "weight": 1, "train": true, "name": null)")), plain);
-  EXPECT_EQ(read(with(KeyPlace::line, R"("tools": [], "system": "")")), plain);
-  EXPECT_EQ(read(with(KeyPlace::line, R"("id": 7)")), plain + "|id");
+  const std::string plain = read(with(kLine, R"("x": null)"));
+  EXPECT_EQ(read(with(kMessage, R"("tool_calls": [], "weight": 1, "train": true, "name": null)")), plain);
+  EXPECT_EQ(read(with(kLine, R"("tools": [], "system": "")")), plain);
+  EXPECT_EQ(read(with(kLine, R"("id": 7)")), plain + "|id");
   FieldNames names;
   names.ignored = {"id"};
-  EXPECT_EQ(read(with(KeyPlace::line, R"("id": 7)"), names), plain);
+  EXPECT_EQ(read(with(kLine, R"("id": 7)"), names), plain);
 }
 
 TEST(LineKeys, a_message_may_say_itself_whether_it_is_learned) {
@@ -120,7 +116,7 @@ TEST(LineKeys, a_message_may_say_itself_whether_it_is_learned) {
       {"role": "assistant", "content": "b", "weight": 0}, {"role": "assistant", "content": "c", "loss": true}]})";
   EXPECT_EQ(read(turns), "a;b!;c! a____c!");
   const auto refused = [](const std::string& member) {
-    return error_of([&] { read(with(KeyPlace::message, member)); });
+    return error_of([&] { read(with(kMessage, member)); });
   };
   for (const char* part :
        {"\"weight\" of messages[1] is 0.5; wanted 0", "write 0 or 1 in its place", "stands in the file n times"})

@@ -17,10 +17,10 @@ namespace fs = std::filesystem;
 constexpr uint64_t kMostBytes = 64 << 20;
 constexpr size_t kMostNames = 12;
 
-const LineKey* rule_of(const std::string& unread, const FieldNames& names) {
+const KeyRow* rule_of(const std::string& unread, const FieldNames& names) {
   const std::string of_messages = names.messages + "[].";
-  if (!unread.starts_with(of_messages)) return find_line_key(KeyPlace::line, unread);
-  return find_line_key(KeyPlace::message, unread.substr(of_messages.size()));
+  if (!unread.starts_with(of_messages)) return find_key(line_keys(), kLine, unread);
+  return find_key(line_keys(), kMessage, unread.substr(of_messages.size()));
 }
 
 // The file of the folder that has a chat template, or nothing.
@@ -45,9 +45,9 @@ void say_unread_keys(const Figures& figures, const FieldNames& names, Log& log) 
   std::string others;
   size_t count = 0;
   for (const auto& [key, unread] : figures.unread) {
-    const LineKey* const rule = rule_of(key, names);
+    const KeyRow* const rule = rule_of(key, names);
     if (rule && rule->use == KeyUse::left_out) {
-      log.warning(concat("dataset/instruction: \"", key, "\" is not read: ", rule->meaning, ". ", unread.lines,
+      log.warning(concat("dataset/instruction: \"", key, "\" is not read: ", rule->why, ". ", unread.lines,
                          " lines have it, the first is ", unread.first, ". What is learned is the rest of the line"));
       continue;
     }

@@ -3,13 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <fstream>
-#include <iterator>
 #include <map>
 
-#include <drivetrain/toolkit/text.h>
-
 #include "hf_keys.h"
+#include "support/key_table_rows.h"
 #include "test_hf_configs.h"
 #include "test_model.h"
 
@@ -17,7 +14,6 @@ namespace drivetrain::test {
 namespace {
 
 using gpt::HfKey;
-using gpt::Use;
 
 constexpr Family kFamilies[] = {Family::gpt2, Family::llama, Family::mistral, Family::qwen2};
 
@@ -61,8 +57,9 @@ Value changed(const Value& config, Family family, const std::string& key) {
   }
   // Other spellings would contradict it.
   for (const HfKey& row : gpt::hf_keys())
-    if (row.use == Use::honoured && std::find(row.names.begin(), row.names.end(), key) != row.names.end())
-      for (const std::string& name : row.names)
+    if (const auto names = spellings(row.names);
+        row.use == KeyUse::honoured && std::find(names.begin(), names.end(), key) != names.end())
+      for (const std::string& name : names)
         if (name != key) other.set(name, Value());
   const Value* const there = config.find(key);
   if (!there || there->is_null())
@@ -78,28 +75,24 @@ Value changed(const Value& config, Family family, const std::string& key) {
   return other;
 }
 
-bool is_of(const HfKey& row, Family family) {
-  return std::string(row.families).find(gpt::letter(family)) != std::string::npos;
-}
-
 template <class Check>
 void each_row(const Check& check) {
   for (const Family family : kFamilies)
     for (const HfKey& row : gpt::hf_keys())
-      if (is_of(row, family)) check(family, parsed(whole_config(family)), row);
+      if (gpt::is_of(row, family)) check(family, parsed(whole_config(family)), row);
 }
 
 TEST(GptHfKeys, a_changed_key_changes_the_model_or_is_refused_and_others_change_nothing) {
   each_row([](Family family, const Value& config, const HfKey& row) {
-    for (const std::string& key : row.names) {
+    for (const std::string& key : spellings(row.names)) {
       SCOPED_TRACE(concat(gpt::model_type(family), ": ", key));
       const Value other = changed(config, family, key);
       std::string now;
       const std::string refusal = error_of([&] { now = model_of(other); });
-      if (row.use == Use::no_effect) {
+      if (row.use == KeyUse::no_effect) {
         EXPECT_EQ(refusal, "");
         EXPECT_EQ(now, model_of(config));
-      } else if (row.use == Use::refused) {
+      } else if (row.use == KeyUse::refused) {
         EXPECT_NE(refusal.find(key == "max_window_layers" || key == "sliding_window" ? "sliding_window" : key),
                   std::string::npos)
             << refusal;
@@ -113,18 +106,19 @@ TEST(GptHfKeys, a_changed_key_changes_the_model_or_is_refused_and_others_change_
 TEST(GptHfKeys, two_spellings_are_equal_or_refused) {
   size_t pairs = 0;
   each_row([&](Family family, Value config, const HfKey& row) {
-    if (row.use != Use::honoured || row.names.size() < 2 || row.names.front() == "rope_parameters") return;
+    const std::vector<std::string> names = spellings(row.names);
+    if (row.use != KeyUse::honoured || names.size() < 2 || names.front() == "rope_parameters") return;
     const Value* said = nullptr;
-    for (const std::string& name : row.names)
+    for (const std::string& name : names)
       if (const Value* found = config.find(name); found && !found->is_null()) said = found;
-    ASSERT_NE(said, nullptr) << row.names.front();
+    ASSERT_NE(said, nullptr) << names.front();
     const Value plain = *said;
-    for (const std::string& first : row.names)
-      for (const std::string& second : row.names) {
+    for (const std::string& first : names)
+      for (const std::string& second : names) {
         if (first == second) continue;
         SCOPED_TRACE(concat(gpt::model_type(family), ": ", first, " and ", second));
         Value both = config;
-        for (const std::string& name : row.names) both.set(name, Value());
+        for (const std::string& name : names) both.set(name, Value());
         both.set(first, plain);
         const std::string alone = model_of(both);
         both.set(second, plain);
@@ -264,36 +258,10 @@ TEST(GptHfKeys, a_window_that_cuts_nothing_off_stays_in_what_is_written) {
     EXPECT_EQ(*written.find(key), *config.find(key)) << key;
 }
 
-std::string listed(const std::vector<std::string>& names) {
-  std::string text;
-  for (const std::string& name : names) text += concat(text.empty() ? "`" : ", `", name, "`");
-  return text;
-}
-
-std::string row_of(const HfKey& row) {
-  const std::map<char, const char*> families = {{'g', "GPT-2"}, {'l', "Llama"}, {'m', "Mistral"}, {'q', "Qwen2"}};
-  std::vector<std::string> of;
-  for (const char* c = row.families; *c; ++c) of.push_back(families.at(*c));
-  const char* const uses[] = {"honoured", "refused", "no effect"};
-  const std::string plain = row.plain;
-  std::string detail;
-  if (row.use == Use::honoured && plain.empty()) detail = "has to be there";
-  if (row.use == Use::honoured && !plain.empty() && plain != "derived") detail = concat("absent: `", plain, "`");
-  if (row.use == Use::refused && !plain.empty()) detail = concat("but `", plain.substr(1, plain.size() - 2), "`");
-  if (detail == "but ``") detail.clear();
-  const std::string why = row.why;
-  if (!why.empty()) detail += (detail.empty() ? "" : "; ") + why;
-  return concat("| ", listed(row.names), " | ", of.size() == 4 ? "all" : join(of), " | ",
-                uses[static_cast<int>(row.use)], " | ", detail, " |");
-}
-
 TEST(GptHfKeys, the_readme_shows_the_table) {
-  std::ifstream file(std::string(DRIVETRAIN_GOLDEN_DIR) + "/../../../plugins/model/gpt/README.md");
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
-  std::string missing;
-  for (const HfKey& row : gpt::hf_keys())
-    if (const std::string line = row_of(row); text.find(line + "\n") == std::string::npos) missing += line + "\n";
-  EXPECT_EQ(missing, "") << "README.md has to have these rows";
+  std::vector<std::string> rows;
+  for (const HfKey& row : gpt::hf_keys()) rows.push_back(readme_row(row));
+  EXPECT_EQ(rows_missing_in(DRIVETRAIN_SOURCE_DIR "/plugins/model/gpt/README.md", rows), "");
 }
 
 }  // namespace

@@ -182,8 +182,8 @@ Value write_config(Family family, const Shape& s, const Value& base) {
   Value c = fresh ? Value::object() : base;
   const std::string dtype = read_dtype(HfReader(c, "config.json", family));
   for (const HfKey& row : hf_keys())
-    if (row.use == Use::honoured && std::string(row.families).find(letter(family)) != std::string::npos)
-      for (size_t i = 1; i < row.names.size(); ++i) c.erase(row.names[i]);
+    if (const auto names = spellings(row.names); row.use == KeyUse::honoured && is_of(row, family))
+      for (size_t i = 1; i < names.size(); ++i) c.erase(names[i]);
   c.set("model_type", model_type(family));
   c.set("architectures", Value::Array{architecture(family)});
   for (const char* const key : {"dtype", "torch_dtype"}) c.set(key, dtype.empty() ? "float32" : dtype);

@@ -9,33 +9,22 @@
 #include <vector>
 
 #include <drivetrain/error.h>
+#include <drivetrain/toolkit/files/key_table.h>
 #include <drivetrain/value.h>
 
 #include "hf_config.h"
 
 namespace drivetrain::gpt {
 
-enum class Use {
-  honoured,  // the model is built by it
-  refused,   // any value but the plain ones is another model, which is not computed here
-  no_effect  // on the model's numbers
-};
-
-struct HfKey {
-  // Spellings of one fact in files of all ages, which have to be equal where several are there; the first is what
-  // transformers 5 writes. Without effect: keys that share the reason.
-  std::vector<std::string> names;
-  const char* families;  // letters: g GPT-2, l Llama, m Mistral, q Qwen2
-  Use use;
+// Spellings of one fact in files of all ages have to be equal where several are there; the first is what transformers 5
+// writes. `of`: the families. `plain` of one that is honoured: what an absent key means; "": it follows from others;
+// null: it has to be there. Of one that is refused: null: hf_config.cpp decides.
+struct HfKey : KeyRow {
   // Honoured: where it goes; none: hf_config.cpp reads it.
-  std::variant<std::monostate, int64_t Shape::*, double Shape::*, bool Shape::*> member;
-  // Honoured: what an absent key means, as JSON; "": it has to be there; "derived": it follows from others.
-  // Refused: a JSON list of values that ask for nothing; "": hf_config.cpp decides.
-  const char* plain;
-  const char* why;  // in words
+  std::variant<std::monostate, int64_t Shape::*, double Shape::*, bool Shape::*> member = {};
 };
 const std::vector<HfKey>& hf_keys();
-char letter(Family family);
+bool is_of(const KeyRow& row, Family family);
 
 inline constexpr int64_t kDerived = INT64_MIN;
 
@@ -64,8 +53,7 @@ class HfReader {
   const std::string& path() const { return path_; }
 
  private:
-  const Value* find_spelled(const HfKey& row) const;
-  bool of_family(const HfKey& row) const;
+  const Value* find_spelled(const KeyRow& row) const;
   void put(const HfKey& row, Shape& shape) const;
 
   const Value& config_;

@@ -7,7 +7,7 @@
 
 #include "all.h"
 #include "checkpoint_format/dcp/dcp.h"
-#include "checkpoint_format/deepspeed/partitions.h"
+#include "checkpoint_format/deepspeed/open_tag.h"
 #include "checkpoint_format/megatron/readers.h"
 #include "scratch.h"
 #include "torch_files.h"

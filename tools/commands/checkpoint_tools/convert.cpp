@@ -3,12 +3,15 @@
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <optional>
 #include <set>
 
 #include <drivetrain/error.h>
+#include <drivetrain/toolkit/text.h>
 
+#include "checkpoint/config_changes.h"
 #include "checkpoint/resume.h"
 #include "checkpoint/saver.h"
 #include "checks/plugin_call.h"
@@ -85,6 +88,23 @@ std::optional<double> next_rate(const Value& facts, const Value& config, const F
   return schedule->at(progress, {base->as_double(), 0, 0}).lr;
 }
 
+// What the run that saved was told, or did, otherwise.
+void say_other_settings(const Value& facts, const Value& config, const PlannedRun& run) {
+  constexpr size_t kMost = 12;
+  std::vector<std::string> lines;
+  if (const Value* settings = facts.find("settings"))
+    for (const ConfigChange& change : common_changes(*settings, config)) lines.push_back(change.text());
+  const Value* const rate = facts.find("lr");
+  if (const auto ours = rate && rate->is_number() ? next_rate(facts, config, *run.folders) : std::nullopt)
+    if (std::abs(*ours - rate->as_double()) > 1e-6 * std::abs(rate->as_double()))
+      lines.push_back(concat("the rate of the next step: ", rate->as_double(), " then, ", *ours, " now"));
+  if (lines.empty()) return;
+  const size_t more = lines.size() - std::min(lines.size(), kMost);
+  lines.resize(lines.size() - more);
+  run.log->warning(concat("training goes on by CONFIG, which differs from what the run that saved was told: ",
+                          join(lines, "; "), more ? concat(" and ", more, " more") : ""));
+}
+
 void check_moments(const std::vector<StoredTensor>& tensors, const PlannedRun& run) {
   const std::string owner = run.plan.id_of(Optimizer::kKind) + "/";
   std::set<std::string> with;  // parameters
@@ -93,7 +113,7 @@ void check_moments(const std::vector<StoredTensor>& tensors, const PlannedRun& r
       with.insert(t.name.substr(owner.size(), dot - owner.size()));
   std::vector<std::string> without;
   for (const ParamPtr& param : run.model_params)
-    if (!with.count(param->name)) without.push_back(param->name);
+    if (param->trainable && !with.count(param->name)) without.push_back(param->name);
   const std::string remedy = "\n   begin a new run with these weights: --set model.params.from=FOLDER";
   if (with.empty())
     throw fail(ErrorCode::checkpoint, "the checkpoint holds no state of ", run.plan.id_of(Optimizer::kKind),
@@ -101,7 +121,7 @@ void check_moments(const std::vector<StoredTensor>& tensors, const PlannedRun& r
   if (!without.empty())
     throw fail(ErrorCode::checkpoint, "the checkpoint holds no state of ", run.plan.id_of(Optimizer::kKind), " for ",
                without.size(), " of ", run.model_params.size(), " parameters (", without.front(),
-               without.size() > 1 ? ", ...)" : ")", ": they were not trained there, and a run trains all of them",
+               without.size() > 1 ? ", ...)" : ")", ": they were not trained there, and the run of CONFIG trains them",
                remedy);
 }
 
@@ -232,6 +252,7 @@ void write_run_folder(const std::string& to, const Checkpoint& state, const Plan
     return !t.name.starts_with(kModelNames) && !t.name.starts_with(kOptimizerNames);
   });
   check_moments(tensors, run);
+  say_other_settings(state.facts(), config, run);
   Value facts = Value::object();
   facts.set("config", config);
   facts.set("counters", counters_of(state.facts()));

@@ -75,12 +75,16 @@ Value model_section(const cli::Arguments& arguments, const OpenedFolder& opened,
              " does not tell the sizes of the model\n   give a config whose section \"model\" does: --config CONFIG");
 }
 
-// The initial weights' folder, or FROM itself. Weights of other programs keep the type that they have there.
+// What `final/` of the run that saved the checkpoint has, by the checkpoint's own word: the initial weights' folder, or
+// FROM itself, and what ends an answer. Weights of other programs keep the type that they have there.
 ExportSource export_source(const cli::Arguments& arguments, const OpenedFolder& opened, const Value& config,
                            const PlannedRun& run) {
   const std::string from = plugin_call({run.plan.id_of(Model::kKind), "weights_folder"},
                                        [&] { return run.plugins.model->weights_folder(); });
   ExportSource source{config.is_object() ? config : Value::object(), from, {}};
+  if (const Value* const saved_by = opened.state->facts().find("run"))
+    source.end_tokens = listed_tokens(*saved_by, "end_tokens").value_or(std::vector<int32_t>{});
+  if (arguments.has("--save-dtype")) source.config.set("save_dtype", arguments.text("--save-dtype"));
   const Value* const asked = source.config.find("save_dtype");
   if (opened.naming == "hf" && source.origin.empty()) source.origin = arguments.plain()[0];
   if (opened.naming == kNativeNaming || !source.origin.empty() || (asked && !asked->is_null())) return source;
@@ -183,6 +187,9 @@ int convert_command(const cli::Arguments& arguments) {
   if (arguments.has("--set") && !arguments.has("--config"))
     throw fail(ErrorCode::config, "checkpoint convert: --set changes the config that --config CONFIG names, and there ",
                "is none");
+  if (arguments.has("--save-dtype") && arguments.text("--to") != "hf")
+    throw fail(ErrorCode::config, "checkpoint convert: --save-dtype is for --to hf; --to ", arguments.text("--to"),
+               " writes the types that FROM has");
   install_cpu_allocator();
   const Registry registry(search_path({}, arguments.all("--plugin-path")));
   if (arguments.text("--to") == "native")

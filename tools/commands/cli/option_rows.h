@@ -165,6 +165,11 @@ inline constexpr Option kConvert[] = {
      .value = "CONFIG",
      .help = "with --to native: of the run that goes on; else: has the model, where FROM does not tell its sizes",
      .takes = Takes::file},
+    {.name = "--save-dtype",
+     .value = "TYPE",
+     .help = "with --to hf: type of the weights; default: save_dtype of the config, else that of FROM or its origin",
+     .takes = Takes::one_of,
+     .choices = "float32|bfloat16|float16"},
     kSet,
     kPluginPath};
 

@@ -5,6 +5,8 @@
 #include <drivetrain/error.h>
 #include <drivetrain/toolkit/text/utf8.h>
 
+#include "report/facts.h"
+
 namespace drivetrain {
 namespace {
 
@@ -75,10 +77,8 @@ TextEnds text_ends(const std::string& folder, const OpenedTokenizer& tokenizer) 
   const Value config = run_config(folder);
   const Value* const facts = config.find("_resolved");
   if (!facts) return text;
-  each_id(facts->find("end_tokens"), ends);
-  const Value* const begin = facts->find("begin_tokens");
-  if (begin) text.begin.clear();
-  each_id(begin, [&](int64_t id) { text.begin.push_back(static_cast<int32_t>(id)); });
+  for (const int32_t id : listed_tokens(*facts, "end_tokens").value_or(std::vector<int32_t>{})) ends(id);
+  if (const auto begin = listed_tokens(*facts, "begin_tokens")) text.begin = *begin;
   return text;
 }
 

@@ -78,6 +78,15 @@ Value resolved_facts(const RunPlan& plan, const Registry& registry) {
   return facts;
 }
 
+std::optional<std::vector<int32_t>> listed_tokens(const Value& facts, const char* key) {
+  const Value* const list = facts.find(key);
+  if (!list || !list->is_array()) return std::nullopt;
+  std::vector<int32_t> tokens;
+  for (const Value& id : list->items())
+    if (id.is_int()) tokens.push_back(static_cast<int32_t>(id.as_int()));
+  return tokens;
+}
+
 std::vector<std::string> differing_facts(const Value& old_facts, const Value& facts) {
   std::vector<std::string> lines;
   compare(old_facts, facts, "", lines);

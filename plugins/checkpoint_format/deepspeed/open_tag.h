@@ -1,5 +1,4 @@
-// Weights and moments of a DeepSpeed tag, put together from the flat partitions of all ranks.
-// Source: deepspeed/utils/zero_to_fp32.py, deepspeed/runtime/zero/{stage_1_and_2,stage3}.py.
+// A tag of DeepSpeed as a checkpoint.
 #pragma once
 
 #include <memory>
