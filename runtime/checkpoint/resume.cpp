@@ -10,7 +10,7 @@
 #include "checkpoint/config_changes.h"
 #include "checkpoint/load_state.h"
 #include "checkpoint/retention.h"
-#include "checks/plugin_call.h"
+#include "plugin_calls/plugin_call.h"
 #include "rendezvous/gather_values.h"
 #include "run/run_state.h"
 #include "step/named_state.h"

@@ -6,7 +6,7 @@
 
 #include <algorithm>
 
-#include "checks/plugin_call.h"
+#include "plugin_calls/plugin_call.h"
 
 namespace drivetrain {
 

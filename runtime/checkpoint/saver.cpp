@@ -11,7 +11,7 @@
 #include "checkpoint/agreement.h"
 #include "checkpoint/held_state.h"
 #include "checkpoint/writers.h"
-#include "checks/plugin_call.h"
+#include "plugin_calls/plugin_call.h"
 #include "rendezvous/gather_values.h"
 
 namespace drivetrain {

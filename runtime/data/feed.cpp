@@ -11,9 +11,9 @@
 
 #include <drivetrain/error.h>
 
-#include "checks/plugin_call.h"
-#include "checks/tensor_check.h"
 #include "data/state_copy.h"
+#include "plugin_calls/plugin_call.h"
+#include "plugin_calls/tensor_check.h"
 
 namespace drivetrain {
 namespace {

@@ -9,8 +9,8 @@
 #include <drivetrain/error.h>
 #include <drivetrain/toolkit/text.h>
 
-#include "checks/plugin_call.h"
 #include "formats/state_names.h"
+#include "plugin_calls/plugin_call.h"
 #include "state/hf_folder.h"
 
 namespace drivetrain {

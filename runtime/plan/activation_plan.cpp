@@ -5,8 +5,8 @@
 
 #include <drivetrain/planned_memory.h>
 
-#include "checks/plugin_call.h"
 #include "memory/cpu_allocator.h"
+#include "plugin_calls/plugin_call.h"
 #include "step/stage_messages.h"
 
 namespace drivetrain {
@@ -33,7 +33,7 @@ Bytes bytes_of(const TensorSizes& sizes, bool on_cpu) {
   return sum;
 }
 
-VisitShape visit_shape(const PlannedRun& run) {
+VisitShape visit_shape(const PreparedRun& run) {
   const RunPlan& plan = run.plan;
   const auto count = [](const std::vector<RowRange>& ranges) {
     double sum = 0;
@@ -72,7 +72,7 @@ struct PlannedUnit {
 };
 
 // Nothing if it is a block that does not say.
-std::optional<PlannedUnit> planned_unit(const PlannedRun& run, const Unit& unit, const VisitShape& shape, bool last) {
+std::optional<PlannedUnit> planned_unit(const PreparedRun& run, const Unit& unit, const VisitShape& shape, bool last) {
   const Recompute* const policy = last ? nullptr : run.plugins.recompute.get();
   const std::string id = run.plan.id_of(Recompute::kKind), model = run.plan.id_of(Model::kKind);
   const KeepOfRegion keep = [&](std::string_view region) {
@@ -98,7 +98,7 @@ struct PlannedMessages {
   Bytes now() const { return held ? each.times(static_cast<double>(held->count())) : Bytes(); }
 };
 
-PlannedMessages planned_messages(const PlannedRun& run, int64_t stage, const VisitShape& shape) {
+PlannedMessages planned_messages(const PreparedRun& run, int64_t stage, const VisitShape& shape) {
   if (run.plan.schedule.stages < 2) return {};
   const double bytes = shape.rank_tokens * static_cast<double>(run.plan.model.hidden_size) * shape.element();
   return {HeldMessages(*run.plugins.schedule, stage, run.plan.batch.accumulation),
@@ -167,7 +167,7 @@ std::string source_of(const RunPlan& plan, int64_t stage, int64_t again, const V
 
 }  // namespace
 
-ActivationPlan plan_activations(const PlannedRun& run, int64_t stage, const UnitList& units,
+ActivationPlan plan_activations(const PreparedRun& run, int64_t stage, const UnitList& units,
                                 const std::vector<ChunkUnits>& chunks) {
   const RunPlan& plan = run.plan;
   if (!plan.run.training || !plan.run.seq_length.known()) return {};

@@ -7,8 +7,8 @@
 #include <drivetrain/services.h>
 
 #include "base/value_error.h"
-#include "checks/plugin_call.h"
 #include "config/auto_switches.h"
+#include "plugin_calls/plugin_call.h"
 #include "rendezvous/rendezvous.h"
 
 namespace drivetrain {

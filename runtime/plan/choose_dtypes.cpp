@@ -5,7 +5,7 @@
 #include <drivetrain/toolkit/dtype_name.h>
 #include <drivetrain/toolkit/text.h>
 
-#include "checks/plugin_call.h"
+#include "plugin_calls/plugin_call.h"
 
 namespace drivetrain {
 namespace {
@@ -61,7 +61,7 @@ void check_dtypes(const Dtypes& types, const std::string& precision) {
 
 }  // namespace
 
-void choose_dtypes(PlannedRun& run, const Registry& registry) {
+void choose_dtypes(PreparedRun& run, const Registry& registry) {
   DtypePlan& plan = run.plan.dtypes;
   const std::string precision = run.plan.id_of(Precision::kKind);
   if (run.plugins.precision) {

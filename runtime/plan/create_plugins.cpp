@@ -23,7 +23,7 @@ std::string numbered(const std::string& id, const std::vector<NamedPolicy>& othe
 // Creates every chosen plugin of `Kind` and remembers it for the negotiation.
 struct Factory {
   const Registry& registry;
-  PlannedRun& run;
+  PreparedRun& run;
   NamedPlugins made = {};
 
   template <class Kind>
@@ -64,14 +64,14 @@ std::vector<NamedEvaluation> create_evaluations(Factory& factory) {
 
 // Null stays null.
 template <class Named, class Kind, class... More>
-std::shared_ptr<Kind> named(const PlannedRun& run, std::shared_ptr<Kind> plugin, More&&... more) {
+std::shared_ptr<Kind> named(const PreparedRun& run, std::shared_ptr<Kind> plugin, More&&... more) {
   if (!plugin) return nullptr;
   return std::make_shared<Named>(run.plan.id_of(Kind::kKind), std::move(plugin), std::forward<More>(more)...);
 }
 
 }  // namespace
 
-NamedPlugins create_plugins(PlannedRun& run, const Registry& registry) {
+NamedPlugins create_plugins(PreparedRun& run, const Registry& registry) {
   run.maker = make_plugin_maker(registry, *run.services);
   run.services->plugins = run.maker.get();
   Factory factory{registry, run};

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "plan/planned_run.h"
+#include "plan/prepared_run.h"
 
 namespace drivetrain {
 
@@ -15,6 +15,6 @@ using NamedPlugins = std::vector<std::pair<std::string, std::shared_ptr<Plugin>>
 
 // Creates every plugin that is chosen and switched on, and the plain storage where no data_parallel plugin is. Fills
 // run.plugins and RunPlan::nesting.
-NamedPlugins create_plugins(PlannedRun& run, const Registry& registry);
+NamedPlugins create_plugins(PreparedRun& run, const Registry& registry);
 
 }  // namespace drivetrain

@@ -2,8 +2,8 @@
 
 #include <drivetrain/error.h>
 
-#include "checks/plugin_call.h"
-#include "checks/tensor_check.h"
+#include "plugin_calls/plugin_call.h"
+#include "plugin_calls/tensor_check.h"
 
 namespace drivetrain {
 namespace {

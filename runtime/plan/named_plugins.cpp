@@ -1,7 +1,7 @@
 #include "plan/named_plugins.h"
 
-#include "checks/plugin_call.h"
 #include "flight/group.h"
+#include "plugin_calls/plugin_call.h"
 
 namespace drivetrain {
 

@@ -6,16 +6,16 @@
 
 #include <drivetrain/toolkit/layers/plain_layers.h>
 #include <drivetrain/toolkit/pipeline/timeline.h>
-#include "checks/plugin_call.h"
 #include "data/sequence_cuts.h"
 #include "plan/guarded_attention.h"
+#include "plugin_calls/plugin_call.h"
 
 namespace drivetrain {
 namespace {
 
 // Where the pieces begin. The schedule's word is checked: it may be anybody's.
-std::vector<int64_t> cuts_of(const PlannedRun& run, const std::vector<UnitPtr>& chain, const std::vector<double>& costs,
-                             int64_t pieces) {
+std::vector<int64_t> cuts_of(const PreparedRun& run, const std::vector<UnitPtr>& chain,
+                             const std::vector<double>& costs, int64_t pieces) {
   const auto units = static_cast<int64_t>(chain.size());
   if (pieces > units)
     throw fail(ErrorCode::config, "asks for ", run.plan.schedule.stages, " stages of ", run.plan.schedule.chunks, " = ",
@@ -29,7 +29,7 @@ std::vector<int64_t> cuts_of(const PlannedRun& run, const std::vector<UnitPtr>& 
   return cuts;
 }
 
-std::vector<double> costs_of(const PlannedRun& run, const std::vector<UnitPtr>& chain) {
+std::vector<double> costs_of(const PreparedRun& run, const std::vector<UnitPtr>& chain) {
   const std::string model = run.plan.id_of(Model::kKind);
   std::vector<double> costs;
   for (const UnitPtr& unit : chain)
@@ -44,7 +44,7 @@ SchedulePlan pieces_of(const Schedule& schedule) {
   return plan;
 }
 
-std::vector<PlacedPiece> place_pieces(const PlannedRun& run, const std::vector<UnitPtr>& chain) {
+std::vector<PlacedPiece> place_pieces(const PreparedRun& run, const std::vector<UnitPtr>& chain) {
   const int64_t stages = run.plan.schedule.stages, chunks = run.plan.schedule.chunks, pieces = stages * chunks;
   if (stages < 1 || chunks < 1)
     throw fail(ErrorCode::plugin, "has ", stages, " stages of ", chunks, " chunks; wanted one or more of each");
@@ -69,7 +69,7 @@ std::vector<PlacedPiece> place_pieces(const PlannedRun& run, const std::vector<U
 }
 
 // What each stage computes with, a parameter once per stage.
-void count_parameters(PlannedRun& run, const std::vector<UnitPtr>& chain) {
+void count_parameters(PreparedRun& run, const std::vector<UnitPtr>& chain) {
   std::map<const Param*, std::set<int64_t>> stages;
   for (PlacedPiece& piece : run.plan.placement)
     for (int64_t u = piece.first; u < piece.last; ++u)
@@ -82,7 +82,7 @@ void count_parameters(PlannedRun& run, const std::vector<UnitPtr>& chain) {
   }
 }
 
-void keep_own_stage(PlannedRun& run, const std::vector<UnitPtr>& chain) {
+void keep_own_stage(PreparedRun& run, const std::vector<UnitPtr>& chain) {
   std::vector<const PlacedPiece*> own(run.plan.schedule.chunks);
   for (const PlacedPiece& piece : run.plan.placement)
     if (piece.stage == run.stage()) own.at(piece.chunk) = &piece;
@@ -111,7 +111,7 @@ void check_programs(const RunPlan& plan, const Schedule& schedule) {
   for (const Pass pass : {Pass::train, Pass::forward_only}) simulate(schedule, micro_batches, pass);
 }
 
-void plan_positions(PlannedRun& run) {
+void plan_positions(PreparedRun& run) {
   PositionPlan& positions = run.plan.positions;
   if (!run.plan.run.seq_length.known()) return;  // nothing is trained
   positions.batch = apply_cuts(run.batch_cuts, {{0, run.plan.run.seq_length}});
@@ -142,7 +142,7 @@ void count_fullest_rank(RunPlan& plan) {
 
 }  // namespace
 
-std::vector<UnitPtr> build_chain(PlannedRun& run) {
+std::vector<UnitPtr> build_chain(PreparedRun& run) {
   std::shared_ptr<Attention> chosen;
   if (run.plugins.attention)
     chosen = std::make_shared<GuardedAttention>(run.plan.id_of(Attention::kKind), run.plugins.attention);
@@ -161,7 +161,7 @@ std::vector<UnitPtr> build_chain(PlannedRun& run) {
   });
 }
 
-void place_chain(PlannedRun& run, const std::vector<UnitPtr>& chain) {
+void place_chain(PreparedRun& run, const std::vector<UnitPtr>& chain) {
   run.model_params = UnitList{chain}.all();
   run.plan.schedule = pieces_of(*run.plugins.schedule);
   run.plan.placement = place_pieces(run, chain);

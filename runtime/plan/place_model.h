@@ -3,14 +3,14 @@
 
 #include <vector>
 
-#include "plan/planned_run.h"
+#include "plan/prepared_run.h"
 
 namespace drivetrain {
 
 // The whole model on the meta device, decorated by the strategies. Needs the mesh; no rank waits for another.
-std::vector<UnitPtr> build_chain(PlannedRun& run);
+std::vector<UnitPtr> build_chain(PreparedRun& run);
 // Cuts it into the schedule's pieces and keeps those of this rank's stage. Error(config) where it has fewer units than
 // pieces.
-void place_chain(PlannedRun& run, const std::vector<UnitPtr>& chain);
+void place_chain(PreparedRun& run, const std::vector<UnitPtr>& chain);
 
 }  // namespace drivetrain

@@ -1,5 +1,5 @@
 // Nothing big is allocated here and no rank waits for another.
-#include "plan/plan_run.h"
+#include "plan/prepare_run.h"
 
 #include <ATen/core/Tensor.h>
 
@@ -7,13 +7,13 @@
 #include <limits>
 #include <optional>
 
-#include "checks/plugin_call.h"
 #include "device/open_device.h"
 #include "plan/choose_dtypes.h"
 #include "plan/create_plugins.h"
 #include "plan/place_model.h"
 #include "plan/plugins_that_offer.h"
 #include "plan/stage_memory.h"
+#include "plugin_calls/plugin_call.h"
 
 namespace drivetrain {
 namespace {
@@ -48,7 +48,7 @@ void replace(std::vector<ChosenPlugin>& chosen, const std::string& id) {
   }
 }
 
-PlanRecord negotiate(const Parties& parties, const PlannedRun& run) {
+PlanRecord negotiate(const Parties& parties, const PreparedRun& run) {
   PlanRecord context(run.plan.model, run.plan.run);
   for (const auto& [id, plugin] : parties.plugins) {
     context.set_plugin(id);
@@ -57,14 +57,14 @@ PlanRecord negotiate(const Parties& parties, const PlannedRun& run) {
   return context;
 }
 
-Position place_of(const PlannedRun& run, const std::string& id) {
+Position place_of(const PreparedRun& run, const std::string& id) {
   if (id == "mesh_order") return run.plan.settings.mesh_order_where;
   for (const ChosenPlugin& plugin : run.chosen)
     if (plugin.id() == id) return plugin.selection.where;
   return {};
 }
 
-void check_data(PlannedRun& run, Problems& problems) {
+void check_data(PreparedRun& run, Problems& problems) {
   RunPlan& plan = run.plan;
   const std::string id = plan.id_of(Dataset::kKind);
   const Position where = place_of(run, id);
@@ -97,7 +97,7 @@ void check_data(PlannedRun& run, Problems& problems) {
 }
 
 // Every set's problems, with the place of the set.
-void open_evaluations(PlannedRun& run, Problems& problems) {
+void open_evaluations(PreparedRun& run, Problems& problems) {
   for (NamedEvaluation& set : run.plugins.evaluations) {
     Position where;
     for (const ChosenPlugin& plugin : run.chosen)
@@ -110,7 +110,7 @@ void open_evaluations(PlannedRun& run, Problems& problems) {
   }
 }
 
-void prepare_facts(PlannedRun& run, const Registry& registry, const RankSetup& setup, Purpose purpose) {
+void prepare_facts(PreparedRun& run, const Registry& registry, const RankSetup& setup, Purpose purpose) {
   RunPlan& plan = run.plan;
   choose_dtypes(run, registry);
   const std::string model = plan.id_of(Model::kKind);
@@ -129,9 +129,9 @@ void prepare_facts(PlannedRun& run, const Registry& registry, const RankSetup& s
   plan.run.seed = plan.settings.seed;
 }
 
-std::unique_ptr<PlannedRun> new_run(const RunSettings& settings, const std::vector<ChosenPlugin>& chosen,
-                                    const RankSetup& setup) {
-  auto run = std::make_unique<PlannedRun>();
+std::unique_ptr<PreparedRun> new_run(const RunSettings& settings, const std::vector<ChosenPlugin>& chosen,
+                                     const RankSetup& setup) {
+  auto run = std::make_unique<PreparedRun>();
   run->plan.settings = settings;
   run->plan.rank = setup.environment.rank;
   for (const ChosenPlugin& plugin : chosen)
@@ -178,7 +178,7 @@ bool acts_in_a_step(const std::string& id, int64_t world_size) {
   return true;
 }
 
-void decide_capture(const Parties& parties, PlannedRun& run, const PlanRecord& context, Problems& problems) {
+void decide_capture(const Parties& parties, PreparedRun& run, const PlanRecord& context, Problems& problems) {
   RunPlan& plan = run.plan;
   CaptureFacts facts;
   facts.wanted = capture_wanted(plan.settings);
@@ -194,7 +194,7 @@ void decide_capture(const Parties& parties, PlannedRun& run, const PlanRecord& c
 
 // One round of negotiation into the mesh, with all problems; empty, or the id of a plugin to be replaced. `said`:
 // what they said.
-std::string negotiate_mesh(const Parties& parties, PlannedRun& run, const std::vector<ChosenPlugin>& chosen,
+std::string negotiate_mesh(const Parties& parties, PreparedRun& run, const std::vector<ChosenPlugin>& chosen,
                            Problems& problems, std::optional<PlanRecord>& said) {
   RunPlan& plan = run.plan;
   const PlanRecord& context = said.emplace(negotiate(parties, run));
@@ -219,7 +219,7 @@ std::string negotiate_mesh(const Parties& parties, PlannedRun& run, const std::v
 
 // Where a plugin's word about the model's chain does not fit, the file's line is told as for every other problem.
 template <class Inside>
-void with_place(const PlannedRun& run, const std::string& id, Problems& problems, const Inside& inside) {
+void with_place(const PreparedRun& run, const std::string& id, Problems& problems, const Inside& inside) {
   try {
     inside();
   } catch (const Error& e) {
@@ -229,7 +229,7 @@ void with_place(const PlannedRun& run, const std::string& id, Problems& problems
 }
 
 // Returns the whole model's chain.
-std::vector<UnitPtr> place(PlannedRun& run, Problems& problems) {
+std::vector<UnitPtr> place(PreparedRun& run, Problems& problems) {
   run.mesh = std::make_unique<Mesh>(run.plan.mesh.axes, run.services->rank, run.services->world_size,
                                     run.plugins.communicator, run.services->device);
   run.services->mesh = run.mesh.get();
@@ -244,7 +244,7 @@ std::vector<UnitPtr> place(PlannedRun& run, Problems& problems) {
 }
 
 // What is known once the model is placed and every plugin has told its part.
-void plan_memory(const Parties& parties, PlannedRun& run, const std::vector<UnitPtr>& chain) {
+void plan_memory(const Parties& parties, PreparedRun& run, const std::vector<UnitPtr>& chain) {
   const std::string optimizer = run.plan.id_of(Optimizer::kKind);
   if (run.plugins.optimizer)
     run.plan.optimizer_bytes_per_element = plugin_call(
@@ -254,7 +254,7 @@ void plan_memory(const Parties& parties, PlannedRun& run, const std::vector<Unit
 
 // Plugins see the run several times (plugin.h): to find the mesh, from which batch sizes and data follow; with those
 // known; and once the model is built, for their figures.
-std::string negotiate_all(const Parties& parties, PlannedRun& run, const std::vector<ChosenPlugin>& chosen,
+std::string negotiate_all(const Parties& parties, PreparedRun& run, const std::vector<ChosenPlugin>& chosen,
                           Purpose purpose) {
   Problems problems;
   std::optional<PlanRecord> before, last;
@@ -282,8 +282,8 @@ std::string negotiate_all(const Parties& parties, PlannedRun& run, const std::ve
 
 }  // namespace
 
-std::unique_ptr<PlannedRun> plan_run(const RunSettings& settings, std::vector<ChosenPlugin> chosen,
-                                     const Registry& registry, const RankSetup& setup, Purpose purpose) {
+std::unique_ptr<PreparedRun> prepare_run(const RunSettings& settings, std::vector<ChosenPlugin> chosen,
+                                         const Registry& registry, const RankSetup& setup, Purpose purpose) {
   while (true) {
     auto run = new_run(settings, chosen, setup);
     const Parties parties{registry, create_plugins(*run, registry)};

@@ -2,13 +2,13 @@
 
 #include <algorithm>
 
-#include "checks/plugin_call.h"
+#include "plugin_calls/plugin_call.h"
 
 namespace drivetrain {
 namespace {
 
 bool offers_here(const std::string& kind, const std::string& name, const std::string& ability, const Registry& registry,
-                 const PlannedRun& run) {
+                 const PreparedRun& run) {
   try {
     const auto plugin = registry.create_plugin(kind, name, nullptr, *run.services);
     PlanRecord context(run.plan.model, run.plan.run);
@@ -26,7 +26,7 @@ bool offers_here(const std::string& kind, const std::string& name, const std::st
 }  // namespace
 
 std::vector<std::string> plugins_that_offer(const std::string& ability, const Registry& registry,
-                                            const PlannedRun& run) {
+                                            const PreparedRun& run) {
   const std::string kind = ability.substr(0, ability.find('.'));
   std::vector<std::string> ids;
   for (const KnownPlugin& known : registry.known()) {

@@ -1,5 +1,5 @@
 // A run as it is planned: a value without plugin objects and tensors, which can be copied, kept and written as JSON.
-// Reports, checks and predictions read it and nothing else. plan_run makes it.
+// Reports, checks and predictions read it and nothing else. prepare_run makes it.
 //
 // It is the plan of one rank: mesh, placement and schedule are the same on all ranks; where figures differ between
 // ranks they are those of the fullest rank, as far as this rank knows it.

@@ -4,8 +4,8 @@
 
 #include <drivetrain/planned_memory.h>
 
-#include "checks/plugin_call.h"
 #include "plan/activation_plan.h"
+#include "plugin_calls/plugin_call.h"
 
 namespace drivetrain {
 namespace {
@@ -40,19 +40,19 @@ RunFacts facts_of(const RunPlan& plan, int64_t stage) {
   return facts;
 }
 
-bool has_one_memory(const PlannedRun& run) {
+bool has_one_memory(const PreparedRun& run) {
   const auto* says = dynamic_cast<const HasOneMemory*>(run.plugins.communicator.get());
   return says && says->has_one_memory();
 }
 
-double host_bytes_per_update(const PlannedRun& run) {
+double host_bytes_per_update(const PreparedRun& run) {
   const auto* takes = dynamic_cast<const TakesHostMemory*>(run.plugins.optimizer.get());
   if (!takes) return 0;
   return plugin_call({run.plan.id_of(Optimizer::kKind), "host_bytes_per_element"},
                      [&] { return takes->host_bytes_per_element(run.plan.dtypes.types.param); });
 }
 
-StageMemory ask(const PlannedRun& run, const NamedPlugins& plugins, int64_t stage, const StageUnits& own) {
+StageMemory ask(const PreparedRun& run, const NamedPlugins& plugins, int64_t stage, const StageUnits& own) {
   PlanRecord record(run.plan.model, facts_of(run.plan, stage));
   std::vector<std::string> tell_by_units;
   for (const auto& [id, plugin] : plugins) {
@@ -82,7 +82,7 @@ StageMemory ask(const PlannedRun& run, const NamedPlugins& plugins, int64_t stag
 
 }  // namespace
 
-void plan_stage_memories(PlannedRun& run, const NamedPlugins& plugins, const std::vector<UnitPtr>& chain) {
+void plan_stage_memories(PreparedRun& run, const NamedPlugins& plugins, const std::vector<UnitPtr>& chain) {
   RunPlan& plan = run.plan;
   std::vector<int64_t> stages;
   for (int64_t stage = 0; stage < plan.schedule.stages; ++stage)

@@ -3,12 +3,12 @@
 #pragma once
 
 #include "plan/create_plugins.h"
-#include "plan/planned_run.h"
+#include "plan/prepared_run.h"
 
 namespace drivetrain {
 
 // Fills in RunPlan::stage_memories. `chain`: the whole model. `plan` of plugins is called again, last of all for this
 // rank's own stage.
-void plan_stage_memories(PlannedRun& run, const NamedPlugins& plugins, const std::vector<UnitPtr>& chain);
+void plan_stage_memories(PreparedRun& run, const NamedPlugins& plugins, const std::vector<UnitPtr>& chain);
 
 }  // namespace drivetrain

@@ -17,9 +17,9 @@
 #include <drivetrain/error.h>
 #include "base/printable.h"
 #include "base/trust.h"
-#include "checks/plugin_call.h"
 #include "config/table_check.h"
 #include "plugin/elf_links.h"
+#include "plugin_calls/plugin_call.h"
 
 // In the variant that tools/bench/plugin_cost measures against: the alias of a plugin whose code is linked in, by the
 // stem of its file. Null in every other library.

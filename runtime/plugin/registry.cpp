@@ -7,8 +7,8 @@
 
 #include "base/suggest.h"
 #include "base/trust.h"
-#include "checks/plugin_call.h"
 #include "plugin/open.h"
+#include "plugin_calls/plugin_call.h"
 
 namespace drivetrain {
 namespace {

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <set>
 
-#include "checks/plugin_call.h"
 #include "formats/model_facts.h"
+#include "plugin_calls/plugin_call.h"
 #include "state/hf_folder.h"
 #include "state/initial_values.h"
 #include "state/weights.h"

@@ -4,13 +4,13 @@
 #include <vector>
 
 #include "internal.h"
-#include "plan/planned_run.h"
+#include "plan/prepared_run.h"
 #include "step/trainer.h"
 
 namespace drivetrain {
 
-struct DRIVETRAIN_INTERNAL Run : PlannedRun {
-  explicit Run(PlannedRun planned) : PlannedRun(std::move(planned)) {}
+struct DRIVETRAIN_INTERNAL Run : PreparedRun {
+  explicit Run(PreparedRun planned) : PreparedRun(std::move(planned)) {}
 
   std::vector<Trainables> chunks;  // what this rank updates; empty until build_run
 };
@@ -23,8 +23,8 @@ DRIVETRAIN_INTERNAL void build_run(Run& run);
 DRIVETRAIN_INTERNAL std::vector<Trainables> all_values(const Run& run);
 
 // What the parts of a step use of a run, which outlives them. Of a run that is built.
-DRIVETRAIN_INTERNAL ExecutorParts executor_parts(PlannedRun& run);
-DRIVETRAIN_INTERNAL EvaluatorParts evaluator_parts(PlannedRun& run);
+DRIVETRAIN_INTERNAL ExecutorParts executor_parts(PreparedRun& run);
+DRIVETRAIN_INTERNAL EvaluatorParts evaluator_parts(PreparedRun& run);
 DRIVETRAIN_INTERNAL FinishParts finish_parts(Run& run);
 DRIVETRAIN_INTERNAL TrainerParts trainer_parts(Run& run);
 

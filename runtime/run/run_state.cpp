@@ -1,6 +1,6 @@
 #include "run/run_state.h"
 
-#include "checks/plugin_call.h"
+#include "plugin_calls/plugin_call.h"
 #include "step/named_state.h"
 
 namespace drivetrain {

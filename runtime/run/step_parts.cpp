@@ -3,7 +3,7 @@
 namespace drivetrain {
 namespace {
 
-FeedPlan feed_plan(const PlannedRun& run) {
+FeedPlan feed_plan(const PreparedRun& run) {
   const RunPlan& plan = run.plan;
   FeedPlan feed;
   feed.last_step = plan.settings.train_steps;
@@ -23,7 +23,7 @@ FeedPlan feed_plan(const PlannedRun& run) {
 
 }  // namespace
 
-ExecutorParts executor_parts(PlannedRun& run) {
+ExecutorParts executor_parts(PreparedRun& run) {
   return {.schedule = *run.plugins.schedule,
           .mesh = *run.mesh,
           .units = run.units,
@@ -64,7 +64,7 @@ FinishParts finish_parts(Run& run) {
           .communicator_id = run.plan.id_of(Communicator::kKind)};
 }
 
-EvaluatorParts evaluator_parts(PlannedRun& run) {
+EvaluatorParts evaluator_parts(PreparedRun& run) {
   const RunPlan& plan = run.plan;
   return {.executor = executor_parts(run),
           .runtime = run.device_runtime(),

@@ -10,9 +10,9 @@
 #include <cmath>
 #include <numeric>
 
-#include "checks/plugin_call.h"
-#include "checks/tensor_check.h"
 #include "data/cut_batch.h"
+#include "plugin_calls/plugin_call.h"
+#include "plugin_calls/tensor_check.h"
 
 namespace drivetrain {
 namespace {

@@ -5,7 +5,7 @@
 #include <ATen/ops/zeros.h>
 #include <drivetrain/toolkit/pipeline/program_check.h>
 
-#include "checks/plugin_call.h"
+#include "plugin_calls/plugin_call.h"
 
 namespace drivetrain {
 namespace {

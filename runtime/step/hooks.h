@@ -7,7 +7,7 @@
 
 #include <drivetrain/strategy.h>
 
-#include "checks/plugin_call.h"
+#include "plugin_calls/plugin_call.h"
 
 namespace drivetrain {
 

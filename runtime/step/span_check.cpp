@@ -4,7 +4,7 @@
 
 #include <drivetrain/error.h>
 
-#include "checks/plugin_call.h"
+#include "plugin_calls/plugin_call.h"
 
 namespace drivetrain {
 namespace {

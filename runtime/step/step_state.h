@@ -12,8 +12,8 @@
 #include <drivetrain/strategy.h>
 #include <drivetrain/unit.h>
 
-#include "checks/plugin_call.h"
 #include "data/sequence_cuts.h"
+#include "plugin_calls/plugin_call.h"
 #include "step/figure_names.h"
 
 namespace drivetrain {

@@ -11,7 +11,7 @@
 #include "config/load.h"
 #include "config/places.h"
 #include "configs/config_files.h"
-#include "plan/plan_run.h"
+#include "plan/prepare_run.h"
 #include "report/plan_text.h"
 
 namespace drivetrain::test {
@@ -31,7 +31,7 @@ std::optional<RunPlan> plan_of(const std::string& name) {
   RankSetup setup{{}, make_local_store(), make_console_log({.level = LogLevel::error})};
   setup.environment.world_size = ranks_of(name);
   setup.environment.local_size = std::min<int64_t>(ranks_of(name), 8);
-  const auto run = plan_run(settings, std::move(chosen), built_plugins(), setup, Purpose::train);
+  const auto run = prepare_run(settings, std::move(chosen), built_plugins(), setup, Purpose::train);
   if (run->plan.schedule.stages > 1) add_timeline(run->plan, *run->plugins.schedule);
   return run->plan;
 }

@@ -7,7 +7,7 @@
 #include <regex>
 
 #include "config/load.h"
-#include "plan/plan_run.h"
+#include "plan/prepare_run.h"
 #include "report/memory_report.h"
 #include "report/plan_text.h"
 #include "support/train_threads.h"
@@ -45,8 +45,8 @@ double closed_formula(const Published& p) {
 std::string config_of(const std::string& name) { return DRIVETRAIN_SOURCE_DIR "/configs/" + name + ".json"; }
 
 // `sections`: in place of the file's.
-std::unique_ptr<PlannedRun> planned(const std::string& name, int64_t ranks,
-                                    const std::vector<std::pair<std::string, std::string>>& sections = {}) {
+std::unique_ptr<PreparedRun> planned(const std::string& name, int64_t ranks,
+                                     const std::vector<std::pair<std::string, std::string>>& sections = {}) {
   Problems problems;
   Value config = load_config(config_of(name), {}, problems);
   for (const auto& [key, value] : sections) config.set(key, parse_json(value, "test"));
@@ -56,12 +56,12 @@ std::unique_ptr<PlannedRun> planned(const std::string& name, int64_t ranks,
   static const std::shared_ptr<Log> log = make_console_log({.level = LogLevel::error});
   RankSetup setup{{}, make_local_store(), log};
   setup.environment.world_size = ranks, setup.environment.local_size = std::min<int64_t>(ranks, 8);
-  return plan_run(settings, std::move(chosen), built_plugins(), setup, Purpose::train);
+  return prepare_run(settings, std::move(chosen), built_plugins(), setup, Purpose::train);
 }
 
 class PublishedShape : public testing::TestWithParam<Published> {
  protected:
-  const std::unique_ptr<PlannedRun> run_ = planned(GetParam().name, GetParam().ranks);
+  const std::unique_ptr<PreparedRun> run_ = planned(GetParam().name, GetParam().ranks);
 };
 
 TEST_P(PublishedShape, has_the_published_number_of_parameters) {
@@ -147,7 +147,7 @@ TEST_P(PublishedShape, is_planned_for_thousands_of_ranks) {
   auto chosen = choose_plugins(config, built_plugins(), settings.device, problems);
   RankSetup setup{{}, make_local_store(), make_console_log({.level = LogLevel::error})};
   setup.environment.world_size = ranks, setup.environment.local_size = 8;
-  const auto run = plan_run(settings, std::move(chosen), built_plugins(), setup, Purpose::train);
+  const auto run = prepare_run(settings, std::move(chosen), built_plugins(), setup, Purpose::train);
   EXPECT_EQ(run->plan.run.world_size, ranks);
   EXPECT_LT(planned_memory(run->plan).states(), planned_memory(run_->plan).states());
 }

@@ -9,7 +9,7 @@
 #include <map>
 #include <sstream>
 
-#include "plan/plan_run.h"
+#include "plan/prepare_run.h"
 #include "run/run_state.h"
 #include "support/quiet_log.h"
 #include "support/train_threads.h"
@@ -125,7 +125,7 @@ void train_part(const Value& config, bool stateful, const RankSetup& setup, int6
   const RunSettings settings = read_run_settings(own, "test.json", problems);
   const auto chosen = choose_plugins(own, built_plugins(), "cpu", problems);
   problems.throw_if_any();
-  const auto planned = plan_run(settings, chosen, built_plugins(), setup, Purpose::train);
+  const auto planned = prepare_run(settings, chosen, built_plugins(), setup, Purpose::train);
   Run run(std::move(*planned));
   build_run(run);
   if (stateful) {

@@ -10,7 +10,7 @@
 #include <limits>
 #include <set>
 
-#include "plan/plan_run.h"
+#include "plan/prepare_run.h"
 #include "run/run.h"
 #include "support/train_threads.h"
 
@@ -112,7 +112,7 @@ inline void train(const Value& config, const Fault& fault, const RankEnvironment
   const auto chosen = choose_plugins(config, built_plugins(), "cpu", problems);
   problems.throw_if_any();
   const auto log = std::make_shared<Lines>();
-  Run run(std::move(*plan_run(settings, chosen, built_plugins(), {environment, store, log}, Purpose::train)));
+  Run run(std::move(*prepare_run(settings, chosen, built_plugins(), {environment, store, log}, Purpose::train)));
   build_run(run);
   run.plugins.strategies.push_back({"test/breaker", std::make_shared<Breaker>(run, fault, outcome.first_gradient)});
   outcome.weights.push_back(masters(run));

@@ -18,7 +18,7 @@
 #include "checkpoint/load_state.h"
 #include "checkpoint/resume.h"
 #include "checkpoint/writers.h"
-#include "plan/plan_run.h"
+#include "plan/prepare_run.h"
 #include "run/run_state.h"
 #include "support/quiet_log.h"
 #include "support/train_threads.h"
@@ -95,7 +95,7 @@ inline RunPart run_part(const Value& config, int ranks, const Checkpoint* from, 
     RankEnvironment environment;
     environment.rank = environment.local_rank = r, environment.world_size = environment.local_size = ranks;
     auto& run = runs[static_cast<size_t>(r)];
-    run = std::make_unique<Run>(std::move(*plan_run(
+    run = std::make_unique<Run>(std::move(*prepare_run(
         settings, chosen, built_plugins(), {environment, store, std::make_shared<QuietLog>()}, Purpose::train)));
     build_run(*run);
     std::atomic<int> stop = 0;

@@ -9,9 +9,9 @@
 #include <future>
 #include <thread>
 
-#include "checks/call_seats.h"
-#include "checks/moved_bytes.h"
-#include "checks/plugin_call.h"
+#include "plugin_calls/call_seats.h"
+#include "plugin_calls/moved_bytes.h"
+#include "plugin_calls/plugin_call.h"
 #include "process/own_threads.h"
 #include "support/waiting.h"
 

@@ -8,9 +8,9 @@
 #include <system_error>
 #include <thread>
 
-#include "checks/plugin_call.h"
-#include "checks/situations.h"
 #include "device/holders.h"
+#include "plugin_calls/plugin_call.h"
+#include "plugin_calls/situations.h"
 
 namespace drivetrain::test {
 namespace {

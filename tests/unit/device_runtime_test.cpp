@@ -3,9 +3,9 @@
 
 #include <drivetrain/device.h>
 #include <drivetrain/error.h>
-#include "checks/start_device.h"
 #include "contract/device_runtime.h"
 #include "device/open_device.h"
+#include "plugin_calls/start_device.h"
 #include "rendezvous/rendezvous.h"
 
 namespace drivetrain {

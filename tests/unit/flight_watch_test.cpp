@@ -5,7 +5,7 @@
 
 #include <mutex>
 
-#include "checks/plugin_call.h"
+#include "plugin_calls/plugin_call.h"
 #include "rendezvous/rendezvous.h"
 #include "support/waiting.h"
 

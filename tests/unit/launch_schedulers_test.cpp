@@ -24,7 +24,7 @@
 #include "launch/hosts_request.h"
 #include "launch/line_relay.h"
 #include "launch/starter_command.h"
-#include "launch/task_door.h"
+#include "launch/task_listener.h"
 #include "launch/write_text.h"
 #include "support/waiting.h"
 
@@ -189,7 +189,7 @@ sockaddr_in place_at(in_addr_t address, int port) {
 // Somebody who connects to the door and is no agent of it.
 class Visitor {
  public:
-  explicit Visitor(const DoorSign& sign) : fd_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+  explicit Visitor(const ListenerAddress& sign) : fd_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
     const sockaddr_in place = place_at(INADDR_LOOPBACK, sign.port);
     EXPECT_EQ(connect(fd_, reinterpret_cast<const sockaddr*>(&place), sizeof place), 0);
   }
@@ -209,7 +209,7 @@ class Visitor {
 // An agent that MPICH has started, as a process of its own, until it has come to its launcher.
 class Agent {
  public:
-  Agent(const DoorSign& sign, int rank, int size) : said_(memfd_create("said", MFD_CLOEXEC)), pid_(fork()) {
+  Agent(const ListenerAddress& sign, int rank, int size) : said_(memfd_create("said", MFD_CLOEXEC)), pid_(fork()) {
     if (pid_ != 0) return;
     setenv("PMI_RANK", std::to_string(rank).c_str(), 1);
     setenv("PMI_SIZE", std::to_string(size).c_str(), 1);
@@ -248,26 +248,26 @@ class Agent {
 };
 
 // Those that come, until there are as many.
-std::vector<Task> come(TaskDoor& door, double now, size_t wanted) {
+std::vector<Task> come(TaskListener& listener, double now, size_t wanted) {
   std::vector<Task> all;
   test::eventually([&] {
-    std::vector<pollfd> fds = door.fds();
+    std::vector<pollfd> fds = listener.fds();
     poll(fds.data(), fds.size(), 5);
-    for (Task& task : door.let_in(now)) all.push_back(std::move(task));
+    for (Task& task : listener.let_in(now)) all.push_back(std::move(task));
     return all.size() >= wanted;
   });
   return all;
 }
 
-TEST(TaskDoor, lets_in_who_has_the_key_and_nobody_else) {
-  TaskDoor door(true);
-  const Visitor silent(door.sign()), garbage(door.sign()), only_key(door.sign());
+TEST(TaskListener, lets_in_who_has_the_key_and_nobody_else) {
+  TaskListener listener(true);
+  const Visitor silent(listener.sign()), garbage(listener.sign()), only_key(listener.sign());
   garbage.says(std::string(100'000, '\x80'));
-  only_key.says(door.sign().key + " 0 2 a\n");
-  DoorSign of_another_launch = door.sign();
+  only_key.says(listener.sign().key + " 0 2 a\n");
+  ListenerAddress of_another_launch = listener.sign();
   of_another_launch.key[0] = of_another_launch.key[0] == '0' ? '1' : '0';
-  Agent wrong_key(of_another_launch, 0, 2), task(door.sign(), 1, 2);
-  std::vector<Task> came = come(door, 1, 1);
+  Agent wrong_key(of_another_launch, 0, 2), task(listener.sign(), 1, 2);
+  std::vector<Task> came = come(listener, 1, 1);
   ASSERT_EQ(came.size(), 1u);
   EXPECT_EQ(came[0].rank, 1);
   EXPECT_EQ(came[0].size, 2);
@@ -276,12 +276,12 @@ TEST(TaskDoor, lets_in_who_has_the_key_and_nobody_else) {
   char follows[32] = {};
   EXPECT_EQ(std::string(follows, static_cast<size_t>(read(came[0].socket.get(), follows, sizeof follows))),
             "and what follows");
-  EXPECT_TRUE(test::eventually([&] { return door.let_in(1), !wrong_key.is_running(); }));
+  EXPECT_TRUE(test::eventually([&] { return listener.let_in(1), !wrong_key.is_running(); }));
   EXPECT_EQ(wrong_key.exit_code(), 5);
   expect_part(wrong_key.said(), "127.0.0.1: who answers there is not the launcher of this run");
   EXPECT_TRUE(garbage.was_sent_away());
   EXPECT_FALSE(silent.was_sent_away());
-  door.let_in(7);
+  listener.let_in(7);
   EXPECT_TRUE(silent.was_sent_away());
   EXPECT_TRUE(only_key.was_sent_away());
 }
@@ -297,7 +297,7 @@ class Stranger {
   ~Stranger() { close(listener_); }
 
   // Passes on to the launcher what comes, and the answer back; or answers as `says`.
-  void serve(const DoorSign& sign, const std::string& says) {
+  void serve(const ListenerAddress& sign, const std::string& says) {
     const int guest = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC);
     const Visitor launcher(sign);
     if (!says.empty()) send(guest, says.data(), says.size(), MSG_NOSIGNAL);
@@ -322,15 +322,15 @@ class Stranger {
   std::string heard_;
 };
 
-TEST(TaskDoor, an_agent_obeys_no_stranger_who_answers_first) {
+TEST(TaskListener, an_agent_obeys_no_stranger_who_answers_first) {
   for (const std::string& says : {std::string(), std::string(200, 'G')}) {
-    TaskDoor door(true);
-    DoorSign sign = door.sign();
+    TaskListener listener(true);
+    ListenerAddress sign = listener.sign();
     sign.addresses = {"127.0.0.2", "127.0.0.1"};
     Stranger stranger(sign.port);
     Agent agent(sign, 0, 1);
-    std::thread serves([&] { stranger.serve(door.sign(), says); });
-    EXPECT_EQ(come(door, 1, 1).size(), 1u);
+    std::thread serves([&] { stranger.serve(listener.sign(), says); });
+    EXPECT_EQ(come(listener, 1, 1).size(), 1u);
     EXPECT_EQ(agent.exit_code(), 0);
     serves.join();
     EXPECT_EQ(agent.said().find("127.0.0.1 " + std::to_string(sign.port)), 0u) << agent.said();
@@ -339,36 +339,36 @@ TEST(TaskDoor, an_agent_obeys_no_stranger_who_answers_first) {
   }
 }
 
-TEST(TaskDoor, a_crowd_of_silent_strangers_keeps_no_task_out) {
-  TaskDoor door(true);
+TEST(TaskListener, a_crowd_of_silent_strangers_keeps_no_task_out) {
+  TaskListener listener(true);
   std::vector<std::unique_ptr<Visitor>> crowd;
-  for (int i = 0; i < 200; ++i) crowd.push_back(std::make_unique<Visitor>(door.sign())), door.let_in(1);
-  Agent task(door.sign(), 0, 1);
-  EXPECT_EQ(come(door, 2, 1).size(), 1u);
+  for (int i = 0; i < 200; ++i) crowd.push_back(std::make_unique<Visitor>(listener.sign())), listener.let_in(1);
+  Agent task(listener.sign(), 0, 1);
+  EXPECT_EQ(come(listener, 2, 1).size(), 1u);
   EXPECT_EQ(task.exit_code(), 0) << task.said();
 }
 
-TEST(TaskDoor, a_crowd_that_takes_all_open_files_keeps_no_task_out) {
-  TaskDoor door(true);
+TEST(TaskListener, a_crowd_that_takes_all_open_files_keeps_no_task_out) {
+  TaskListener listener(true);
   std::vector<std::unique_ptr<Visitor>> crowd;
-  for (int i = 0; i < 100; ++i) crowd.push_back(std::make_unique<Visitor>(door.sign()));
-  Agent task(door.sign(), 0, 1);
+  for (int i = 0; i < 100; ++i) crowd.push_back(std::make_unique<Visitor>(listener.sign()));
+  Agent task(listener.sign(), 0, 1);
   rlimit before = {};
   getrlimit(RLIMIT_NOFILE, &before);
   const rlimit few = {static_cast<rlim_t>(crowd.back()->fd() + 8), before.rlim_max};
   setrlimit(RLIMIT_NOFILE, &few);
-  const std::vector<Task> came = come(door, 1, 1);
+  const std::vector<Task> came = come(listener, 1, 1);
   setrlimit(RLIMIT_NOFILE, &before);
   EXPECT_EQ(came.size(), 1u);
   EXPECT_EQ(task.exit_code(), 0) << task.said();
 }
 
-TEST(DoorSign, an_agent_leaves_out_addresses_of_its_own_host) {
-  TaskDoor door(false);
-  const DoorSign& own = door.sign();
-  EXPECT_EQ(DoorSign::of(own.text()).text(), own.text());
+TEST(ListenerAddress, an_agent_leaves_out_addresses_of_its_own_host) {
+  TaskListener listener(false);
+  const ListenerAddress& own = listener.sign();
+  EXPECT_EQ(ListenerAddress::of(own.text()).text(), own.text());
   EXPECT_EQ(own.to_try(), own.addresses);  // the launcher is here
-  DoorSign far = own;
+  ListenerAddress far = own;
   far.network = "another boot:4026531840";
   far.addresses.insert(far.addresses.end(), {"127.0.0.1", "192.0.2.1"});
   EXPECT_EQ(far.to_try(), Names{"192.0.2.1"});

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "plan/plan_run.h"
+#include "plan/prepare_run.h"
 #include "support/train_threads.h"
 
 namespace drivetrain {
@@ -23,7 +23,7 @@ std::string table_of(const std::string& more) {
   RankSetup setup;
   setup.store = make_local_store();
   setup.log = make_console_log({.rank = 1});
-  return dtype_table(plan_run(settings, chosen, test::built_plugins(), setup, Purpose::train)->plan);
+  return dtype_table(prepare_run(settings, chosen, test::built_plugins(), setup, Purpose::train)->plan);
 }
 
 // What the row of products says of this processor; "" without one.

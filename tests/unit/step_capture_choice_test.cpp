@@ -1,7 +1,7 @@
 // Whether steps of a run may be recorded: what is in the way is named.
 #include <gtest/gtest.h>
 
-#include "plan/plan_run.h"
+#include "plan/prepare_run.h"
 #include "step/capture.h"
 #include "support/train_threads.h"
 
@@ -78,7 +78,7 @@ TEST(CaptureChoice, the_key_is_auto_true_or_false) {
 }
 
 // What is chosen by default for a small model on "cuda"; planning needs no device.
-std::unique_ptr<PlannedRun> planned(const std::string& more) {
+std::unique_ptr<PreparedRun> planned(const std::string& more) {
   TrainRequest request;
   Problems problems;
   request.config = parse_json(R"({"train_steps": 1, "train_batch_size": 1, "device": "cuda",
@@ -94,7 +94,7 @@ std::unique_ptr<PlannedRun> planned(const std::string& more) {
   std::erase_if(request.chosen, [](const ChosenPlugin& plugin) { return plugin.kind() == Communicator::kKind; });
   request.setup.store = make_local_store();
   request.setup.log = make_console_log({.rank = 1});
-  return plan_run(request.settings, request.chosen, test::built_plugins(), request.setup, Purpose::train);
+  return prepare_run(request.settings, request.chosen, test::built_plugins(), request.setup, Purpose::train);
 }
 
 TEST(CaptureChoice, a_run_of_the_default_plugins_in_bfloat16_is_recorded) {

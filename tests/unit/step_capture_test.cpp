@@ -10,7 +10,7 @@
 #include <drivetrain/testkit/kit/temp_folder.h>
 #include "data/device_batches.h"
 #include "flight/group.h"
-#include "plan/plan_run.h"
+#include "plan/prepare_run.h"
 #include "run/run.h"
 #include "step/capture.h"
 #include "step/trainer.h"
@@ -241,8 +241,8 @@ struct SpiedRun {
     problems.throw_if_any();
     request.setup.store = make_local_store();
     request.setup.log = make_console_log({.rank = 1});
-    Run run(
-        std::move(*plan_run(request.settings, request.chosen, test::built_plugins(), request.setup, Purpose::train)));
+    Run run(std::move(
+        *prepare_run(request.settings, request.chosen, test::built_plugins(), request.setup, Purpose::train)));
     build_run(run);
     const auto spy = std::make_shared<SpyStrategy>(device.events);
     run.plugins.strategies.push_back({"test/spy", spy});

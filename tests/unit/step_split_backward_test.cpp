@@ -80,8 +80,8 @@ std::vector<Tensors> train_rank(const Value& config, int rank, const std::shared
   problems.throw_if_any();
   RankEnvironment environment;
   environment.rank = environment.local_rank = rank, environment.world_size = environment.local_size = 2;
-  Run run(std::move(
-      *plan_run(settings, chosen, built_plugins(), {environment, store, std::make_shared<Lines>()}, Purpose::train)));
+  Run run(std::move(*prepare_run(settings, chosen, built_plugins(), {environment, store, std::make_shared<Lines>()},
+                                 Purpose::train)));
   const auto owner = std::make_shared<SumsAtOnce>(*run.services);
   if (toy) {
     for (NamedStrategy& s : run.plugins.strategies)

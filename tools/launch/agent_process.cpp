@@ -10,7 +10,7 @@
 #include "cli/usage_error.h"
 #include "launch/agent.h"
 #include "launch/starter_command.h"
-#include "launch/task_door.h"
+#include "launch/task_listener.h"
 #include "launch/write_text.h"
 
 namespace drivetrain::program {
@@ -28,7 +28,7 @@ std::string session() {
   // A scheduler's signals reach the ranks by themselves, and mpirun's are the launcher's affair.
   for (const int number : {SIGINT, SIGTERM, SIGUSR1}) signal(number, SIG_IGN);
   const size_t blank = text.find(' ');
-  return join_launcher(text.substr(0, blank), DoorSign::of(text.substr(std::min(blank, text.size()))));
+  return join_launcher(text.substr(0, blank), ListenerAddress::of(text.substr(std::min(blank, text.size()))));
 }
 
 void wait_for_any(std::vector<pollfd> fds, double seconds) {

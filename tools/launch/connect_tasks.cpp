@@ -11,7 +11,7 @@
 #include "launch/report.h"
 #include "launch/starter_command.h"
 #include "launch/starter_process.h"
-#include "launch/task_door.h"
+#include "launch/task_listener.h"
 #include "launch/this_host.h"
 
 namespace drivetrain::program {
@@ -87,16 +87,16 @@ int HostsRun::take_task(Task task, int wanted, std::vector<Task>& tasks) {
   return 0;
 }
 
-int HostsRun::gather_tasks(TaskDoor& door, int wanted, std::vector<Task>& tasks) {
+int HostsRun::gather_tasks(TaskListener& listener, int wanted, std::vector<Task>& tasks) {
   const double end = now() + request_.hosts.tasks_may_take_s;
   while (tasks.size() < static_cast<size_t>(wanted)) {
-    std::vector<pollfd> fds = door.fds();
+    std::vector<pollfd> fds = listener.fds();
     fds.push_back({signals_.fd(), POLLIN, 0});
     fds.push_back({starter_->fd(), POLLIN, 0});
     poll(fds.data(), fds.size(), 250);
     const bool over = starter_->has_ended();
     starter_->pass();
-    for (Task& task : door.let_in(now()))
+    for (Task& task : listener.let_in(now()))
       if (const int code = take_task(std::move(task), wanted, tasks)) return code;
     if (const int signal = signals_.next();
         signal != 0 && signal != SIGUSR2) {  // SIGUSR2 asks ranks, and there are none
@@ -121,15 +121,15 @@ int HostsRun::connect_tasks() {
   const HostsRequest& hosts = request_.hosts;
   const int wanted = wanted_.only_rank_0 ? 1 : wanted_.world;
   token_ = new_run_token();
-  TaskDoor door(is_only_this_host(hosts.hosts));
+  TaskListener listener(is_only_this_host(hosts.hosts));
   const std::string program = std::filesystem::read_symlink("/proc/self/exe");
   starter_ = std::make_unique<StarterProcess>(
       starter_command(hosts, wanted, {program, "agent"}),
-      std::vector<std::string>{kTaskVariable + ("=" + hosts.starter + " " + door.sign().text()),
+      std::vector<std::string>{kTaskVariable + ("=" + hosts.starter + " " + listener.sign().text()),
                                RankStart::kToken + ("=" + token_)},
       signals_.mask_before(), outlets_.err);
   std::vector<Task> tasks;
-  if (const int code = gather_tasks(door, wanted, tasks)) return code;
+  if (const int code = gather_tasks(listener, wanted, tasks)) return code;
   std::map<std::string, std::vector<int>> slots;
   const std::vector<Host> asked = wanted_.only_rank_0 ? std::vector<Host>() : hosts.hosts;
   if (const std::string spread = take_slots(tasks, asked, slots); !spread.empty())

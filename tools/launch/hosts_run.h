@@ -18,7 +18,7 @@
 #include "launch/request.h"
 #include "launch/signal_watch.h"
 #include "launch/starter_process.h"
-#include "launch/task_door.h"
+#include "launch/task_listener.h"
 
 namespace drivetrain::program {
 
@@ -61,7 +61,7 @@ class HostsRun {
   void connect_own_agent();
   // Where mpirun or srun starts the agents (connect_tasks.cpp). They return 0, or the code to end with.
   int connect_tasks();
-  int gather_tasks(TaskDoor& door, int wanted, std::vector<Task>& tasks);
+  int gather_tasks(TaskListener& listener, int wanted, std::vector<Task>& tasks);
   int take_task(Task task, int wanted, std::vector<Task>& tasks);
   int fail_to_start(int code, const std::string& text);
   void end_starter();

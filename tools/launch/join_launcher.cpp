@@ -16,7 +16,7 @@
 
 #include "base/secret.h"
 #include "launch/starter_command.h"
-#include "launch/task_door.h"
+#include "launch/task_listener.h"
 #include "launch/write_text.h"
 
 namespace drivetrain::program {
@@ -56,7 +56,7 @@ Ends place(const std::string& address, int port) {
 // A connection to one address, until who answers there has proved to be the launcher or has failed.
 class Knock {
  public:
-  Knock(const DoorSign& sign, const std::string& address, int rank)
+  Knock(const ListenerAddress& sign, const std::string& address, int rank)
       : address_(address), secret_(sign.secret(address)), hello_(hello_of(secret_, static_cast<uint32_t>(rank))) {
     Ends at = place(address, sign.port);
     socket_ = Descriptor(socket(at.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
@@ -155,7 +155,7 @@ std::string as_standard_streams(const Descriptor& made) {
 
 }  // namespace
 
-std::string join_launcher(const std::string& starter, const DoorSign& sign, double within_s) {
+std::string join_launcher(const std::string& starter, const ListenerAddress& sign, double within_s) {
   const TaskNumber number = task_number(starter);
   const auto end = Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(within_s));
   std::string reason;

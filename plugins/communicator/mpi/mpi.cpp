@@ -134,7 +134,7 @@ class MpiCommunicator final : public toolkit::MessageCommunicator {
       : MpiCommunicator(options, services,
                         std::make_shared<MpiCarrier>(services.rank, services.world_size, options.timeout_s)) {}
 
-  // The last of a rank's plugins to go (plan/planned_run.h): all that the run leaves has been written by now.
+  // The last of a rank's plugins to go (plan/prepared_run.h): all that the run leaves has been written by now.
   ~MpiCommunicator() override {
     if (!mpi_->started()) return;
     const bool all = close_with_all(std::min(timeout_s_, kOthersMayEndS), make_progress);

@@ -115,9 +115,7 @@ TEST(LineKeys, a_message_may_say_itself_whether_it_is_learned) {
   const std::string turns = R"({"messages": [{"role": "user", "content": "a", "train": true},
       {"role": "assistant", "content": "b", "weight": 0}, {"role": "assistant", "content": "c", "loss": true}]})";
   EXPECT_EQ(read(turns), "a;b!;c! a____c!");
-  const auto refused = [](const std::string& member) {
-    return error_of([&] { read(with(kMessage, member)); });
-  };
+  const auto refused = [](const std::string& member) { return error_of([&] { read(with(kMessage, member)); }); };
   for (const char* part :
        {"\"weight\" of messages[1] is 0.5; wanted 0", "write 0 or 1 in its place", "stands in the file n times"})
     EXPECT_NE(refused(R"("weight": 0.5)").find(part), std::string::npos) << part;

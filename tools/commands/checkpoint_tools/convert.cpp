@@ -14,9 +14,9 @@
 #include "checkpoint/config_changes.h"
 #include "checkpoint/resume.h"
 #include "checkpoint/saver.h"
-#include "checks/plugin_call.h"
 #include "formats/model_facts.h"
 #include "formats/state_names.h"
+#include "plugin_calls/plugin_call.h"
 #include "state/foreign_tensors.h"
 #include "state/new_file.h"
 #include "state/weights.h"
@@ -26,7 +26,7 @@ namespace {
 
 constexpr uint64_t kWrittenTogether = uint64_t{256} << 20;  // bytes
 
-WeightRules rules_of(const PlannedRun& run, const std::string& naming) {
+WeightRules rules_of(const PreparedRun& run, const std::string& naming) {
   const std::string model = run.plan.id_of(Model::kKind);
   return plugin_call({model, "weight_rules"}, [&] { return run.plugins.model->weight_rules(naming); });
 }
@@ -89,7 +89,7 @@ std::optional<double> next_rate(const Value& facts, const Value& config, const F
 }
 
 // What the run that saved was told, or did, otherwise.
-void say_other_settings(const Value& facts, const Value& config, const PlannedRun& run) {
+void say_other_settings(const Value& facts, const Value& config, const PreparedRun& run) {
   constexpr size_t kMost = 12;
   std::vector<std::string> lines;
   if (const Value* settings = facts.find("settings"))
@@ -105,7 +105,7 @@ void say_other_settings(const Value& facts, const Value& config, const PlannedRu
                           join(lines, "; "), more ? concat(" and ", more, " more") : ""));
 }
 
-void check_moments(const std::vector<StoredTensor>& tensors, const PlannedRun& run) {
+void check_moments(const std::vector<StoredTensor>& tensors, const PreparedRun& run) {
   const std::string owner = run.plan.id_of(Optimizer::kKind) + "/";
   std::set<std::string> with;  // parameters
   for (const StoredTensor& t : tensors)
@@ -190,13 +190,13 @@ void check_weights(const Checkpoint& state, const ParamShapes& shapes) {
 
 }  // namespace
 
-ParamShapes param_shapes(const PlannedRun& run) {
+ParamShapes param_shapes(const PreparedRun& run) {
   ParamShapes shapes;
   for (const ParamPtr& param : run.model_params) shapes[param->name] = param->layout.global_shape;
   return shapes;
 }
 
-std::shared_ptr<const Checkpoint> native_state(const OpenedFolder& opened, const PlannedRun& run,
+std::shared_ptr<const Checkpoint> native_state(const OpenedFolder& opened, const PreparedRun& run,
                                                const std::string& folder) {
   if (opened.naming == kNativeNaming) return check_weights(*opened.state, param_shapes(run)), opened.state;
   const std::string optimizer = run.plugins.optimizer ? run.plan.id_of(Optimizer::kKind) : std::string("optimizer/any");
@@ -206,7 +206,7 @@ std::shared_ptr<const Checkpoint> native_state(const OpenedFolder& opened, const
   return as_native(opened.state, rules, param_shapes(run), optimizer);
 }
 
-void write_hf(const std::string& to, const Checkpoint& state, const PlannedRun& run, const ExportSource& source) {
+void write_hf(const std::string& to, const Checkpoint& state, const PreparedRun& run, const ExportSource& source) {
   const ParamShapes shapes = param_shapes(run);
   const auto fetch = [&](const std::string& name) {
     const std::vector<int64_t>& shape = shapes.at(name);
@@ -222,7 +222,7 @@ void write_hf(const std::string& to, const Checkpoint& state, const PlannedRun& 
 }
 
 void write_format(const std::string& to, const CheckpointFormat& format, const std::string& naming,
-                  std::shared_ptr<const Checkpoint> state, const PlannedRun& run) {
+                  std::shared_ptr<const Checkpoint> state, const PreparedRun& run) {
   Value facts = Value::object();
   facts.set("naming", naming), facts.set("step", step_of(state->facts())),
       facts.set("updates", updates_of(state->facts()));
@@ -245,7 +245,7 @@ void write_format(const std::string& to, const CheckpointFormat& format, const s
   target.commit();
 }
 
-void write_run_folder(const std::string& to, const Checkpoint& state, const PlannedRun& run, const Value& config,
+void write_run_folder(const std::string& to, const Checkpoint& state, const PreparedRun& run, const Value& config,
                       const Value& written) {
   std::vector<StoredTensor> tensors = state.tensors();
   std::erase_if(tensors, [](const StoredTensor& t) {

@@ -7,11 +7,11 @@
 
 #include "base/printable.h"
 #include "checkpoint_tools/convert.h"
-#include "checks/plugin_call.h"
 #include "config/load.h"
 #include "config/places.h"
 #include "memory/cpu_allocator.h"
-#include "plan/plan_run.h"
+#include "plan/prepare_run.h"
+#include "plugin_calls/plugin_call.h"
 #include "report/facts.h"
 #include "shared/commands.h"
 #include "train/min_world_size.h"
@@ -78,7 +78,7 @@ Value model_section(const cli::Arguments& arguments, const OpenedFolder& opened,
 // What `final/` of the run that saved the checkpoint has, by the checkpoint's own word: the initial weights' folder, or
 // FROM itself, and what ends an answer. Weights of other programs keep the type that they have there.
 ExportSource export_source(const cli::Arguments& arguments, const OpenedFolder& opened, const Value& config,
-                           const PlannedRun& run) {
+                           const PreparedRun& run) {
   const std::string from = plugin_call({run.plan.id_of(Model::kKind), "weights_folder"},
                                        [&] { return run.plugins.model->weights_folder(); });
   ExportSource source{config.is_object() ? config : Value::object(), from, {}};
@@ -96,7 +96,7 @@ ExportSource export_source(const cli::Arguments& arguments, const OpenedFolder& 
   return source;
 }
 
-std::unique_ptr<PlannedRun> plan_model(const Value& section, const Registry& registry) {
+std::unique_ptr<PreparedRun> plan_model(const Value& section, const Registry& registry) {
   Problems problems;
   Value config = Value::object();
   config.set("model", section);
@@ -104,12 +104,12 @@ std::unique_ptr<PlannedRun> plan_model(const Value& section, const Registry& reg
   const RunSettings settings = read_run_settings(config, "checkpoint convert", problems);
   std::vector<ChosenPlugin> chosen = choose_plugins(config, registry, "cpu", problems, Purpose::generate);
   problems.throw_if_any();
-  return plan_run(settings, std::move(chosen), registry, one_rank(), Purpose::generate);
+  return prepare_run(settings, std::move(chosen), registry, one_rank(), Purpose::generate);
 }
 
 // The run of --config as `train` would plan it, on as many ranks as it needs, in the folder `to`.
-std::unique_ptr<PlannedRun> plan_training_run(const cli::Arguments& arguments, const std::string& to,
-                                              const Registry& registry) {
+std::unique_ptr<PreparedRun> plan_training_run(const cli::Arguments& arguments, const std::string& to,
+                                               const Registry& registry) {
   const std::string path = arguments.text("--config");
   Problems problems;
   Value config = load_config(path, arguments.all("--set"), problems);

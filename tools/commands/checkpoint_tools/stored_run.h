@@ -9,9 +9,9 @@
 #include <drivetrain/checkpoint_store.h>
 #include <drivetrain/services.h>
 
-#include "checks/plugin_call.h"
 #include "internal.h"
 #include "plugin/registry.h"
+#include "plugin_calls/plugin_call.h"
 
 namespace drivetrain {
 

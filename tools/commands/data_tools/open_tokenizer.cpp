@@ -9,7 +9,7 @@
 #include <drivetrain/toolkit/text.h>
 
 #include "base/trust.h"
-#include "checks/plugin_call.h"
+#include "plugin_calls/plugin_call.h"
 
 namespace drivetrain {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "findings/findings.h"
 #include "findings/limits.h"
-#include "plan/planned_run.h"
+#include "plan/prepared_run.h"
 #include "plugin/registry.h"
 
 namespace drivetrain {
@@ -27,7 +27,7 @@ DRIVETRAIN_INTERNAL void look_at_plugins(Findings& findings, const SearchPath& s
 DRIVETRAIN_INTERNAL void look_at_plugin_file(Findings& findings, const std::string& path, const SearchPath& search);
 
 // What a planned run needs of memory and disk, against what this machine has.
-DRIVETRAIN_INTERNAL void look_at_needs(Findings& findings, const PlannedRun& run);
+DRIVETRAIN_INTERNAL void look_at_needs(Findings& findings, const PreparedRun& run);
 
 // Starts `ranks` ranks of this program, which compare the values of every collective. `communicator`: "" for the
 // device's own.

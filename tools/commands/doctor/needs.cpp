@@ -91,7 +91,7 @@ void look_at_disk_need(Findings& findings, const RunPlan& plan) {
 
 }  // namespace
 
-void look_at_needs(Findings& findings, const PlannedRun& run) {
+void look_at_needs(Findings& findings, const PreparedRun& run) {
   findings.begin("config");
   const RunPlan& plan = run.plan;
   findings.ok("plan", plan_headline(plan));

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "plan/plan_run.h"
+#include "plan/prepare_run.h"
 #include "run/run.h"
 #include "step/evaluator.h"
 #include "step/executor.h"
@@ -30,7 +30,7 @@ std::unique_ptr<Run> load(const std::string& folder, int64_t seed, const Registr
   std::vector<ChosenPlugin> chosen = choose_plugins(config, registry, "cpu", problems, Purpose::generate);
   problems.throw_if_any();
   auto run =
-      std::make_unique<Run>(std::move(*plan_run(settings, std::move(chosen), registry, setup, Purpose::generate)));
+      std::make_unique<Run>(std::move(*prepare_run(settings, std::move(chosen), registry, setup, Purpose::generate)));
   build_run(*run);
   return run;
 }

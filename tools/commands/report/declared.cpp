@@ -7,7 +7,7 @@
 #include <drivetrain/toolkit/dtype_name.h>
 #include <drivetrain/toolkit/text.h>
 
-#include "checks/plugin_call.h"
+#include "plugin_calls/plugin_call.h"
 #include "rendezvous/rendezvous.h"
 
 namespace drivetrain {

@@ -40,7 +40,7 @@ Value settled_value(const std::vector<Settled>& settled) {
   return list;
 }
 
-Value resolved_value(const PlannedRun& run, const Registry& registry) {
+Value resolved_value(const PreparedRun& run, const Registry& registry) {
   std::vector<Selection> selections;
   for (const ChosenPlugin& plugin : run.chosen) selections.push_back(plugin.selection);
   const auto options_of = [&](const Selection& selection) {

@@ -1,12 +1,12 @@
 // What a run is made of, for resolved.json: libraries, world, host, LibTorch.
 #pragma once
 
-#include "plan/planned_run.h"
+#include "plan/prepared_run.h"
 
 namespace drivetrain {
 
 // The whole configuration with every default filled in, without `_resolved`.
-DRIVETRAIN_INTERNAL Value resolved_value(const PlannedRun& run, const Registry& registry);
+DRIVETRAIN_INTERNAL Value resolved_value(const PreparedRun& run, const Registry& registry);
 
 // "_settled" of it: what the file left to rules, a list of {key, value, rule}.
 Value settled_value(const std::vector<Settled>& settled);

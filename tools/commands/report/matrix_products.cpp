@@ -5,7 +5,7 @@
 
 namespace drivetrain {
 
-std::vector<MatrixShape> matrix_products(const PlannedRun& run) {
+std::vector<MatrixShape> matrix_products(const PreparedRun& run) {
   std::map<std::pair<int64_t, int64_t>, MatrixShape> shapes;
   std::vector<std::pair<const Param*, std::pair<int64_t, int64_t>>> tables;
   const auto add = [&](const Param& param, const std::pair<int64_t, int64_t>& size) {

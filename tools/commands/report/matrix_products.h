@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "internal.h"
-#include "plan/planned_run.h"
+#include "plan/prepared_run.h"
 
 namespace drivetrain {
 
@@ -18,6 +18,6 @@ struct MatrixShape {
 
 // As this rank holds them, cut and padded, ascending by out and in: matrices that are no table of an embedding, and the
 // output layer, which FLOPs per token tell from the tables.
-DRIVETRAIN_INTERNAL std::vector<MatrixShape> matrix_products(const PlannedRun& run);
+DRIVETRAIN_INTERNAL std::vector<MatrixShape> matrix_products(const PreparedRun& run);
 
 }  // namespace drivetrain

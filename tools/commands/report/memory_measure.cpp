@@ -8,9 +8,9 @@
 
 #include <drivetrain/toolkit/host.h>
 
-#include "checks/plugin_call.h"
 #include "memory/cpu_allocator.h"
 #include "observe/memory.h"
+#include "plugin_calls/plugin_call.h"
 #include "rendezvous/gather_values.h"
 
 namespace drivetrain {

@@ -88,7 +88,7 @@ double wave_share(int64_t m, int64_t n, int64_t multiprocessors) {
 }
 
 // Rows are what a rank reads: a cut between layers alone is undone before a product.
-ShapeFacts shape_facts(const PlannedRun& run) {
+ShapeFacts shape_facts(const PreparedRun& run) {
   ShapeFacts facts;
   int64_t positions = 0;
   for (const RowRange& range : run.plan.positions.batch) positions += range.count;

@@ -23,7 +23,7 @@ struct ShapeFacts {
   int64_t head_dim = 0;
   std::vector<MatrixShape> products;  // of a rank
 };
-DRIVETRAIN_INTERNAL ShapeFacts shape_facts(const PlannedRun& run);
+DRIVETRAIN_INTERNAL ShapeFacts shape_facts(const PreparedRun& run);
 
 // Lines, the most expensive thing first; none where nothing is to be gained.
 DRIVETRAIN_INTERNAL std::vector<std::string> shape_advice(const ShapeFacts& facts);

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "base/printable.h"
-#include "checks/situations.h"
+#include "plugin_calls/situations.h"
 
 namespace drivetrain {
 namespace {

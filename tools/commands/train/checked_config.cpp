@@ -1,10 +1,10 @@
 #include "train/checked_config.h"
 
 #include "base/printable.h"
-#include "checks/plugin_call.h"
 #include "config/layers.h"
 #include "config/load.h"
 #include "config/places.h"
+#include "plugin_calls/plugin_call.h"
 #include "report/shape_advice.h"
 #include "train/min_world_size.h"
 #include "train/plan_training.h"

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "internal.h"
-#include "plan/planned_run.h"
+#include "plan/prepared_run.h"
 #include "shared/commands.h"
 
 namespace drivetrain {
@@ -19,7 +19,7 @@ struct CheckedConfig {
   Problems problems;                  // of the file itself, with its notes and what it leaves to rules
   std::vector<std::string> warnings;  // of the plan
   std::unique_ptr<Registry> registry;
-  std::unique_ptr<PlannedRun> run;  // null where the config is refused
+  std::unique_ptr<PreparedRun> run;  // null where the config is refused
   ErrorCode code = ErrorCode::config;
   std::string refusal;  // what `train` would say; "" where there is a plan
 

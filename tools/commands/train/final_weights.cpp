@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <system_error>
 
-#include "checks/plugin_call.h"
+#include "plugin_calls/plugin_call.h"
 #include "state/gather.h"
 #include "state/new_file.h"
 #include "state/weights.h"

@@ -4,7 +4,7 @@
 #include <array>
 #include <chrono>
 
-#include "checks/call_seats.h"
+#include "plugin_calls/call_seats.h"
 #include "process/own_threads.h"
 #include "train/moved_bytes.h"
 

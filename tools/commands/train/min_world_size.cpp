@@ -1,6 +1,6 @@
 #include "train/min_world_size.h"
 
-#include "checks/plugin_call.h"
+#include "plugin_calls/plugin_call.h"
 
 namespace drivetrain {
 namespace {

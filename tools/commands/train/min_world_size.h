@@ -4,12 +4,12 @@
 
 #include <vector>
 
-#include "plan/planned_run.h"
+#include "plan/prepared_run.h"
 
 namespace drivetrain {
 
 // The product of the sizes that plugins claim on the mesh, data parallelism left out.
-// 1 where one of them cannot be created: plan_run says why.
+// 1 where one of them cannot be created: prepare_run says why.
 int64_t min_world_size(const RunSettings& settings, const std::vector<ChosenPlugin>& chosen, const Registry& registry,
                        const RankSetup& setup);
 

@@ -7,7 +7,7 @@
 #include <sstream>
 #include <string>
 
-#include "checks/call_seats.h"
+#include "plugin_calls/call_seats.h"
 #include "process/own_threads.h"
 
 namespace drivetrain {

@@ -4,8 +4,8 @@
 
 #include <drivetrain/toolkit/text.h>
 
-#include "checks/plugin_call.h"
 #include "findings/limits.h"
+#include "plugin_calls/plugin_call.h"
 #include "report/memory_plan.h"
 
 namespace drivetrain {
@@ -14,7 +14,7 @@ namespace {
 std::string gigabytes(double bytes) { return formatted(bytes < 1e14 ? "%.1f GB" : "%.3g GB", bytes / 1e9); }
 
 // An unknown family is told now, not after training.
-void check_final_form(const PlannedRun& run) {
+void check_final_form(const PreparedRun& run) {
   if (!run.plan.settings.save_final) return;
   const std::string model = run.plan.id_of(Model::kKind);
   try {
@@ -28,11 +28,11 @@ void check_final_form(const PlannedRun& run) {
 
 }  // namespace
 
-std::unique_ptr<PlannedRun> plan_training(const RunSettings& settings, std::vector<ChosenPlugin> chosen,
-                                          const Registry& registry, const RankSetup& setup) {
-  std::unique_ptr<PlannedRun> run;
+std::unique_ptr<PreparedRun> plan_training(const RunSettings& settings, std::vector<ChosenPlugin> chosen,
+                                           const Registry& registry, const RankSetup& setup) {
+  std::unique_ptr<PreparedRun> run;
   try {
-    run = plan_run(settings, std::move(chosen), registry, setup, Purpose::train);
+    run = prepare_run(settings, std::move(chosen), registry, setup, Purpose::train);
   } catch (const Error& e) {
     // A mesh or a batch that does not fit the ranks: their number may be a mistake of who said it.
     const bool of_ranks =

@@ -2,13 +2,13 @@
 // share.
 #pragma once
 
-#include "plan/plan_run.h"
+#include "plan/prepare_run.h"
 
 namespace drivetrain {
 
-// plan_run for training, and whether the final weights can be written. Throws Error.
-std::unique_ptr<PlannedRun> plan_training(const RunSettings& settings, std::vector<ChosenPlugin> chosen,
-                                          const Registry& registry, const RankSetup& setup);
+// prepare_run for training, and whether the final weights can be written. Throws Error.
+std::unique_ptr<PreparedRun> plan_training(const RunSettings& settings, std::vector<ChosenPlugin> chosen,
+                                           const Registry& registry, const RankSetup& setup);
 
 // Throws Error(out_of_memory) with both figures if the states of this rank alone are more than this host, its control
 // group or its limits have; warns if they are with what a step needs besides. Only where the run is about to begin:

@@ -10,11 +10,11 @@
 #include <drivetrain/toolkit/host/processors.h>
 #include <drivetrain/toolkit/text.h>
 
-#include "checks/start_device.h"
 #include "config/places.h"
 #include "device/open_device.h"
 #include "log/log_console.h"
 #include "memory/cpu_allocator.h"
+#include "plugin_calls/start_device.h"
 #include "shared/commands.h"
 #include "store/socket.h"
 #include "train/run_flight.h"

@@ -106,7 +106,7 @@ void RunFlight::keep_in(const std::string& output_dir) {
   }
 }
 
-std::function<void(const std::vector<WorkSeconds>&)> RunFlight::straggler_watch(const PlannedRun& run) {
+std::function<void(const std::vector<WorkSeconds>&)> RunFlight::straggler_watch(const PreparedRun& run) {
   const RunSettings& settings = run.plan.settings;
   if (!record_ || record_->rank() != 0 || record_->world_size() == 1 || settings.straggler_factor == 0) return {};
   std::vector<int64_t> sizes;
@@ -122,7 +122,7 @@ std::function<void(const std::vector<WorkSeconds>&)> RunFlight::straggler_watch(
   return [this, judge, &run](const std::vector<WorkSeconds>& ranks) { say(judge->step(ranks), run); };
 }
 
-void RunFlight::say(const StragglerJudge::News& news, const PlannedRun& run) {
+void RunFlight::say(const StragglerJudge::News& news, const PreparedRun& run) {
   if (news.found.empty() && news.recovered.empty()) return;
   const std::vector<std::string> hosts = FlightExchange(store_, 0, record_->world_size()).hosts();
   const bool several = environment_.local_size < environment_.world_size;

@@ -33,7 +33,7 @@ class RunFlight {
   // common file system, the record stays in memory.
   void join_folder(const std::string& output_dir);
   // What rank 0 does with every rank's own work in a step; empty where nobody is looked at. The run outlives it.
-  std::function<void(const std::vector<WorkSeconds>&)> straggler_watch(const PlannedRun& run);
+  std::function<void(const std::vector<WorkSeconds>&)> straggler_watch(const PreparedRun& run);
   // After a good end.
   void forget();
 
@@ -44,7 +44,7 @@ class RunFlight {
 
  private:
   void keep_in(const std::string& output_dir);
-  void say(const StragglerJudge::News& news, const PlannedRun& run);
+  void say(const StragglerJudge::News& news, const PreparedRun& run);
 
   const std::shared_ptr<FlightRecord> record_;
   const std::shared_ptr<Log> log_;

@@ -1,7 +1,7 @@
 #include "train/run_reports.h"
 
-#include "checks/plugin_call.h"
 #include "log/log_console.h"
+#include "plugin_calls/plugin_call.h"
 #include "report/dtype_text.h"
 #include "report/facts.h"
 #include "report/plan_text.h"

@@ -10,9 +10,9 @@
 #include "checkpoint/held_state.h"
 #include "checkpoint/resume.h"
 #include "checkpoint/saver.h"
-#include "checks/plugin_call.h"
 #include "log/log_console.h"
 #include "observe/bus.h"
+#include "plugin_calls/plugin_call.h"
 #include "rendezvous/gather_values.h"
 #include "report/facts.h"
 #include "report/memory_measure.h"
@@ -302,7 +302,7 @@ void erase_file_times(Value& value) {
 
 }  // namespace
 
-void meet_ranks(const TrainRequest& request, const PlannedRun& run, const Value& facts) {
+void meet_ranks(const TrainRequest& request, const PreparedRun& run, const Value& facts) {
   const RankEnvironment& env = request.setup.environment;
   if (env.world_size == 1) return;
   Value same = Value::object();

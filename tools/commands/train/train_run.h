@@ -7,7 +7,7 @@
 
 #include "checkpoint/resume.h"
 #include "internal.h"
-#include "plan/planned_run.h"
+#include "plan/prepared_run.h"
 
 namespace drivetrain {
 
@@ -41,7 +41,7 @@ struct TrainOutcome {
 };
 
 // Before the first collective: is everybody there, with the same configuration and the same libraries (`facts`)?
-void meet_ranks(const TrainRequest& request, const PlannedRun& run, const Value& facts);
+void meet_ranks(const TrainRequest& request, const PreparedRun& run, const Value& facts);
 
 // Throws Error. Collective over all ranks of the store.
 DRIVETRAIN_INTERNAL TrainOutcome train_rank(const TrainRequest& request);

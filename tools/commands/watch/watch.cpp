@@ -8,8 +8,8 @@
 #include <drivetrain/toolkit/host.h>
 #include <drivetrain/toolkit/text.h>
 
-#include "checks/call_seats.h"
-#include "checks/plugin_call.h"
+#include "plugin_calls/call_seats.h"
+#include "plugin_calls/plugin_call.h"
 #include "process/own_threads.h"
 #include "watch/culprit.h"
 

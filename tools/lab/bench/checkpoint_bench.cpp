@@ -8,7 +8,7 @@
 #include "bench/step_config.h"
 #include "bench/table.h"
 #include "config/load.h"
-#include "plan/plan_run.h"
+#include "plan/prepare_run.h"
 #include "report/facts.h"
 #include "shared/commands.h"
 #include "train/rank_start.h"
@@ -108,7 +108,7 @@ BenchReport bench_checkpoint(const BenchArguments& arguments) {
   request.setup.log = report_log(request.setup.environment.rank);
   start_process(request);
   const RankEnvironment& env = request.setup.environment;
-  Run run(std::move(*plan_run(request.settings, request.chosen, *registry, request.setup, Purpose::train)));
+  Run run(std::move(*prepare_run(request.settings, request.chosen, *registry, request.setup, Purpose::train)));
   if (!run.plugins.checkpoint_store)
     throw fail(ErrorCode::config,
                "bench checkpoint: the config switches checkpoint_store off\n   leave it out, or name one");

@@ -17,8 +17,8 @@
 #include "checkpoint/load_state.h"
 #include "checkpoint/resume.h"
 #include "checkpoint/writers.h"
-#include "checks/plugin_call.h"
 #include "observe/memory.h"
+#include "plugin_calls/plugin_call.h"
 #include "rendezvous/gather_values.h"
 
 namespace drivetrain {

@@ -9,7 +9,7 @@
 #include "bench/table.h"
 #include "bench/timing.h"
 #include "config/load.h"
-#include "plan/plan_run.h"
+#include "plan/prepare_run.h"
 #include "run/run.h"
 #include "shared/commands.h"
 #include "train/rank_start.h"
@@ -139,7 +139,7 @@ BenchReport bench_data(const BenchArguments& arguments) {
   const auto registry = choose_for(request, arguments.all("--plugin-path"), problems);
   request.setup.log = report_log(0);
   start_process(request);
-  const Run run(std::move(*plan_run(request.settings, request.chosen, *registry, request.setup, Purpose::train)));
+  const Run run(std::move(*prepare_run(request.settings, request.chosen, *registry, request.setup, Purpose::train)));
   BenchReport report = report_on("data", describe_machine());
   const int64_t rounds = arguments.whole("--rounds"), batches = arguments.whole("--batches");
   std::vector<Beginning> beginnings;

@@ -26,7 +26,7 @@ std::vector<PieceTime> piece_seconds(const RunPlan& plan, const std::vector<Pipe
 
 }  // namespace
 
-std::optional<PipelineIdeal> pipeline_ideal(const PlannedRun& run, const std::vector<PhaseSeconds>& phases) {
+std::optional<PipelineIdeal> pipeline_ideal(const PreparedRun& run, const std::vector<PhaseSeconds>& phases) {
   if (run.plan.schedule.stages == 1 || phases.empty()) return std::nullopt;
   PipelineIdeal ideal;
   double finish = std::numeric_limits<double>::max(), update = 0, load = 0;

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "bench/phase_watch.h"
-#include "plan/planned_run.h"
+#include "plan/prepared_run.h"
 
 namespace drivetrain {
 
@@ -21,6 +21,6 @@ struct PipelineIdeal {
 };
 
 // `phases`: the median step of every rank, in rank order. Nothing where there is one stage.
-std::optional<PipelineIdeal> pipeline_ideal(const PlannedRun& run, const std::vector<PhaseSeconds>& phases);
+std::optional<PipelineIdeal> pipeline_ideal(const PreparedRun& run, const std::vector<PhaseSeconds>& phases);
 
 }  // namespace drivetrain

@@ -49,7 +49,7 @@ Value Products::to_value() const {
   return value;
 }
 
-Products time_products(const PlannedRun& run) {
+Products time_products(const PreparedRun& run) {
   const at::NoGradGuard no_grad;
   const at::Device device = run.services->device;
   const at::TensorOptions options = at::TensorOptions(run.services->dtypes.param).device(device);

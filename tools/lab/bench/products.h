@@ -2,7 +2,7 @@
 #pragma once
 
 #include "bench/timing.h"
-#include "plan/planned_run.h"
+#include "plan/prepared_run.h"
 
 namespace drivetrain {
 
@@ -24,6 +24,6 @@ struct Products {
 // Shapes from the model's parameters: matrices that are no table of an embedding, and the output layer, which FLOPs per
 // token tell from the tables. Times them on the run's device as layers make them: operands in the dtype units compute
 // with, weight gradients in the dtype of their slots. A few seconds.
-Products time_products(const PlannedRun& run);
+Products time_products(const PreparedRun& run);
 
 }  // namespace drivetrain

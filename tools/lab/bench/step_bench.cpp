@@ -11,7 +11,7 @@
 #include "bench/step_trace.h"
 #include "contract/device_runtime.h"
 #include "observe/memory.h"
-#include "plan/plan_run.h"
+#include "plan/prepare_run.h"
 #include "rendezvous/gather_values.h"
 #include "report/facts.h"
 #include "run/run.h"
@@ -25,7 +25,7 @@ constexpr int64_t kWatchedAtTheEnd =
     3;                          // on an accelerator: watched steps are not the fastest, so they are further ones
 constexpr int64_t kTraced = 3;  // the last steps
 // Of this rank: of its device, or of the process.
-double peak_of(const PlannedRun& run) {
+double peak_of(const PreparedRun& run) {
   DeviceRuntime* const device = run.device_runtime();
   return device ? static_cast<double>(device->memory(run.services->device).peak_allocated) : peak_memory_bytes();
 }
@@ -79,16 +79,16 @@ int64_t steps_of_dataset(const TrainRequest& request, const Registry& registry) 
   RunSettings settings = request.settings;
   settings.train_steps = 1;
   try {
-    return plan_run(settings, request.chosen, registry, request.setup, Purpose::train)->plan.data.steps;
+    return prepare_run(settings, request.chosen, registry, request.setup, Purpose::train)->plan.data.steps;
   } catch (const Error&) {
     return -1;
   }
 }
 
 // train_steps is this command's, so that a dataset with less of them is told in its words and not the config's.
-std::unique_ptr<PlannedRun> plan_steps(const TrainRequest& request, const Registry& registry, const StepBench& bench) {
+std::unique_ptr<PreparedRun> plan_steps(const TrainRequest& request, const Registry& registry, const StepBench& bench) {
   try {
-    return plan_run(request.settings, request.chosen, registry, request.setup, Purpose::train);
+    return prepare_run(request.settings, request.chosen, registry, request.setup, Purpose::train);
   } catch (const Error&) {
     const int64_t there = steps_of_dataset(request, registry);
     if (there < 0 || there >= bench.train_steps()) throw;
@@ -98,7 +98,7 @@ std::unique_ptr<PlannedRun> plan_steps(const TrainRequest& request, const Regist
   }
 }
 
-void gather_from_ranks(const TrainRequest& request, const PlannedRun& run, StepBench& bench) {
+void gather_from_ranks(const TrainRequest& request, const PreparedRun& run, StepBench& bench) {
   Value mine = Value::array();
   mine.items().push_back(Value(peak_of(run)));
   for (const double seconds : bench.median_phases()) mine.items().push_back(Value(seconds));

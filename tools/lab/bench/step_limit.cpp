@@ -45,7 +45,7 @@ StepBytes step_bytes(const RunPlan& plan) {
   return {plan.updated_elements * per_element, 2 * kept * rounds_of(plan)};
 }
 
-StepLimit measure_limit(const PlannedRun& run, const Products& products) {
+StepLimit measure_limit(const PreparedRun& run, const Products& products) {
   const double device = bandwidth_of(run.services->device);
   StepLimit limit{products.seconds, device, step_bytes(run.plan)};
   if (run.plan.update.on_host) limit.update_bandwidth = bandwidth_of(at::kCPU);

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "bench/products.h"
-#include "plan/planned_run.h"
+#include "plan/prepared_run.h"
 
 namespace drivetrain {
 
@@ -29,6 +29,6 @@ struct StepLimit {
 };
 
 // Measures the bandwidth; about a second.
-StepLimit measure_limit(const PlannedRun& run, const Products& products);
+StepLimit measure_limit(const PreparedRun& run, const Products& products);
 
 }  // namespace drivetrain

@@ -23,7 +23,7 @@ double member(const Value& data, const char* key) { return data.find(key)->as_do
 // What is said of a run; all figures are rank 0's or agreed by all ranks.
 class StepReport {
  public:
-  StepReport(const PlannedRun& run, const StepMeasure& measure, const Products& products, const StepLimit& limit)
+  StepReport(const PreparedRun& run, const StepMeasure& measure, const Products& products, const StepLimit& limit)
       : plan_(run.plan),
         measure_(measure),
         products_(products),
@@ -218,7 +218,7 @@ PhaseSeconds StepMeasure::median_phases() const {
   return medians;
 }
 
-void report_steps(const PlannedRun& run, const StepMeasure& measure, const Products& products, const StepLimit& limit,
+void report_steps(const PreparedRun& run, const StepMeasure& measure, const Products& products, const StepLimit& limit,
                   BenchReport& report) {
   StepReport(run, measure, products, limit).fill(report);
 }

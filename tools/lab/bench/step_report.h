@@ -7,7 +7,7 @@
 #include "bench/phase_watch.h"
 #include "bench/products.h"
 #include "bench/step_limit.h"
-#include "plan/planned_run.h"
+#include "plan/prepared_run.h"
 
 namespace drivetrain {
 
@@ -27,7 +27,7 @@ struct StepMeasure {
 };
 
 // All figures are rank 0's or agreed by all ranks.
-void report_steps(const PlannedRun& run, const StepMeasure& measure, const Products& products, const StepLimit& limit,
+void report_steps(const PreparedRun& run, const StepMeasure& measure, const Products& products, const StepLimit& limit,
                   BenchReport& report);
 
 }  // namespace drivetrain

@@ -80,7 +80,7 @@ std::string time_text(const StepTime& time, const Hardware& hardware) {
 
 }  // namespace
 
-Forecast forecast(const PlannedRun& run, const Hardware& hardware) {
+Forecast forecast(const PreparedRun& run, const Hardware& hardware) {
   check_machine(run.plan, hardware);
   return {memory_of(run.plan, hardware), step_time(work_of_run(run), hardware, model_flops_of(run.plan))};
 }

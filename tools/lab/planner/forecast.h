@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "internal.h"
-#include "plan/planned_run.h"
+#include "plan/prepared_run.h"
 #include "predict/step_time.h"
 #include "report/memory_plan.h"
 
@@ -24,7 +24,7 @@ struct Forecast {
   StepTime time;
 };
 // Error(config) where the machine is of another device than the run, or its file lacks what the run needs.
-DRIVETRAIN_INTERNAL Forecast forecast(const PlannedRun& run, const Hardware& hardware);
+DRIVETRAIN_INTERNAL Forecast forecast(const PreparedRun& run, const Hardware& hardware);
 
 DRIVETRAIN_INTERNAL std::string forecast_text(const RunPlan& plan, const Forecast& forecast, const Hardware& hardware);
 DRIVETRAIN_INTERNAL Value forecast_value(const Forecast& forecast, const Hardware& hardware);

@@ -61,10 +61,10 @@ int print_json(Value value, const CheckedConfig& checked) {
   return print(printable_json(value.to_json(2)) + "\n");
 }
 
-void add_bubble(PlannedRun& run) { add_timeline(run.plan, *run.plugins.schedule); }
+void add_bubble(PreparedRun& run) { add_timeline(run.plan, *run.plugins.schedule); }
 
 // What config_of made, planned with the plugins that are open already.
-std::unique_ptr<PlannedRun> plan_config(const Value& config, const CheckedConfig& base, const RankSetup& setup) {
+std::unique_ptr<PreparedRun> plan_config(const Value& config, const CheckedConfig& base, const RankSetup& setup) {
   Problems problems;
   const RunSettings settings = read_run_settings(config, base.path, problems);
   std::vector<ChosenPlugin> chosen = choose_plugins(config, *base.registry, settings.device, problems);

@@ -5,7 +5,7 @@
 
 #include <drivetrain/toolkit/dtype_name.h>
 
-#include "checks/plugin_call.h"
+#include "plugin_calls/plugin_call.h"
 #include "predict/row_prediction.h"
 
 namespace drivetrain {
@@ -53,7 +53,7 @@ void fit_products(StepWork& work, const ModelFacts& model, double tokens, double
 }
 
 // What the policy runs again of the blocks of this rank's stage, as shares of them.
-void add_recompute(StepWork& work, const PlannedRun& run) {
+void add_recompute(StepWork& work, const PreparedRun& run) {
   const Recompute* const policy = run.plugins.recompute.get();
   if (!policy) return;
   const std::string id = run.plan.id_of(Recompute::kKind);
@@ -169,7 +169,7 @@ double model_flops_of(const RunPlan& plan) {
          plan.model.flops_per_token_S * static_cast<double>(plan.run.seq_length.value());
 }
 
-StepWork work_of_run(const PlannedRun& run) {
+StepWork work_of_run(const PreparedRun& run) {
   const RunPlan& plan = run.plan;
   StepWork work;
   work.dtype = dtype_name(plan.dtypes.types.param);

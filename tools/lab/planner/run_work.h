@@ -3,12 +3,12 @@
 #pragma once
 
 #include "internal.h"
-#include "plan/planned_run.h"
+#include "plan/prepared_run.h"
 #include "predict/step_work.h"
 
 namespace drivetrain {
 
-DRIVETRAIN_INTERNAL StepWork work_of_run(const PlannedRun& run);
+DRIVETRAIN_INTERNAL StepWork work_of_run(const PreparedRun& run);
 
 // Per token, forward and backward, the square of attention halved: what "model FLOPs" means in the report.
 DRIVETRAIN_INTERNAL double model_flops_of(const RunPlan& plan);

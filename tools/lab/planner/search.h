@@ -27,7 +27,7 @@ struct SearchResult {
 };
 
 // Plans a config; throws Error where it is refused.
-using PlanOne = std::function<std::unique_ptr<PlannedRun>(const Value& config)>;
+using PlanOne = std::function<std::unique_ptr<PreparedRun>(const Value& config)>;
 
 DRIVETRAIN_INTERNAL SearchResult search(const SearchSpace& space, const Value& config, int64_t train_batch_size,
                                         int64_t ranks, const Hardware& hardware, const PlanOne& plan);

@@ -8,7 +8,7 @@
 
 namespace drivetrain::program {
 
-struct DoorSign {
+struct ListenerAddress {
   std::string key;  // of this launch: it is shown by proofs, and sent to nobody
   int port = 0;
   std::string network;  // network_of_this_process() of the launcher
@@ -16,7 +16,7 @@ struct DoorSign {
 
   // For a variable of the environment, and back. Throws std::runtime_error.
   std::string text() const;
-  static DoorSign of(const std::string& text);
+  static ListenerAddress of(const std::string& text);
 
   // The addresses to try from here: none that means this host, unless it is the launcher's.
   std::vector<std::string> to_try() const;

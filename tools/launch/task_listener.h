@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "launch/door_sign.h"
+#include "launch/listener_address.h"
 #include "launch/rank_process.h"
 
 namespace drivetrain::program {
@@ -23,12 +23,12 @@ struct Task {
   Descriptor socket;
 };
 
-class TaskDoor {
+class TaskListener {
  public:
   // `only_here`: all tasks are on this host, so that nobody else is listened to. Throws std::system_error.
-  explicit TaskDoor(bool only_here);
+  explicit TaskListener(bool only_here);
 
-  const DoorSign& sign() const { return sign_; }  // for the agents' environment
+  const ListenerAddress& sign() const { return sign_; }  // for the agents' environment
   std::vector<pollfd> fds() const;
   // Lets in who stands there, without waiting. Who has another key, or says nothing for five seconds, is sent away; so
   // is who came first and has said nothing right, where there are too many. Returns those that have come since the last
@@ -53,7 +53,7 @@ class TaskDoor {
   static void enter(Guest& guest, std::vector<Task>& came);
 
   Descriptor listener_;
-  DoorSign sign_;
+  ListenerAddress sign_;
   const size_t most_guests_;
   std::vector<Guest> guests_;  // in the order in which they came
 };
@@ -61,6 +61,6 @@ class TaskDoor {
 // For an agent: goes to the launcher of `sign`, and makes the connection its standard input and output once that has
 // proved itself. All its addresses are tried at once, so that a stranger at one of them delays nothing. Returns its
 // ends as SSH_CONNECTION would have them. Throws std::runtime_error.
-std::string join_launcher(const std::string& starter, const DoorSign& sign, double within_s = 60);
+std::string join_launcher(const std::string& starter, const ListenerAddress& sign, double within_s = 60);
 
 }  // namespace drivetrain::program

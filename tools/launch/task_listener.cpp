@@ -1,4 +1,4 @@
-#include "launch/task_door.h"
+#include "launch/task_listener.h"
 
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -66,7 +66,7 @@ std::string address_it_came_to(const Descriptor& socket) {
 
 }  // namespace
 
-TaskDoor::TaskDoor(bool only_here) : most_guests_(most_guests()) {
+TaskListener::TaskListener(bool only_here) : most_guests_(most_guests()) {
   sign_.key = new_run_token();
   sign_.network = network_of_this_process();
   listener_ = only_here ? listen_on_free_port(sign_.port) : listen_everywhere(sign_.port);
@@ -74,19 +74,19 @@ TaskDoor::TaskDoor(bool only_here) : most_guests_(most_guests()) {
   fcntl(listener_.get(), F_SETFL, O_NONBLOCK);
 }
 
-std::vector<pollfd> TaskDoor::fds() const {
+std::vector<pollfd> TaskListener::fds() const {
   std::vector<pollfd> list{{listener_.get(), POLLIN, 0}};
   for (const Guest& guest : guests_) list.push_back({guest.socket.get(), POLLIN, 0});
   return list;
 }
 
-void TaskDoor::send_one_away() {
+void TaskListener::send_one_away() {
   const auto stranger =
       std::find_if(guests_.begin(), guests_.end(), [](const Guest& one) { return one.hello.empty(); });
   guests_.erase(stranger == guests_.end() ? guests_.begin() : stranger);
 }
 
-void TaskDoor::accept_some(double now) {
+void TaskListener::accept_some(double now) {
   for (size_t i = 0; i < kMostLetInAtOnce; ++i) {
     if (guests_.size() >= most_guests_) send_one_away();
     Descriptor socket(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
@@ -106,7 +106,7 @@ void TaskDoor::accept_some(double now) {
   }
 }
 
-std::vector<Task> TaskDoor::let_in(double now) {
+std::vector<Task> TaskListener::let_in(double now) {
   accept_some(now);
   std::vector<Task> came;
   for (Guest& guest : guests_) hear(guest, now, came);
@@ -114,7 +114,7 @@ std::vector<Task> TaskDoor::let_in(double now) {
   return came;
 }
 
-void TaskDoor::hear(Guest& guest, double now, std::vector<Task>& came) {
+void TaskListener::hear(Guest& guest, double now, std::vector<Task>& came) {
   while (!guest.done && has_said_more(guest)) {
     if (guest.hello.empty())
       answer_hello(guest), guest.since = now;
@@ -130,7 +130,7 @@ void TaskDoor::hear(Guest& guest, double now, std::vector<Task>& came) {
 
 // Never more than is expected: what follows the line is for another reader. Of the line, whose length is not known,
 // the next byte.
-bool TaskDoor::has_said_more(Guest& guest) {
+bool TaskListener::has_said_more(Guest& guest) {
   const size_t wanted = guest.hello.empty() ? kHelloBytes : guest.is_proved ? guest.said.size() + 1 : kProofBytes;
   char bytes[kHelloBytes];
   const ssize_t n = read(guest.socket.get(), bytes, wanted - guest.said.size());
@@ -140,7 +140,7 @@ bool TaskDoor::has_said_more(Guest& guest) {
 }
 
 // One of another run is told so, and one that speaks otherwise nothing.
-void TaskDoor::answer_hello(Guest& guest) {
+void TaskListener::answer_hello(Guest& guest) {
   guest.hello = std::exchange(guest.said, "");
   const auto hello = read_hello(guest.secret, guest.hello);
   const bool is_ours = hello && hello->our_run;
@@ -151,12 +151,12 @@ void TaskDoor::answer_hello(Guest& guest) {
   guest.done = guest.done || sent != static_cast<ssize_t>(guest.welcome.size());
 }
 
-void TaskDoor::check_proof(Guest& guest) {
+void TaskListener::check_proof(Guest& guest) {
   guest.is_proved = same_bytes(std::exchange(guest.said, ""), proof_of(guest.secret, guest.hello, guest.welcome));
   guest.done = !guest.is_proved;
 }
 
-void TaskDoor::enter(Guest& guest, std::vector<Task>& came) {
+void TaskListener::enter(Guest& guest, std::vector<Task>& came) {
   guest.done = true;
   std::istringstream words(guest.said);
   Task task;

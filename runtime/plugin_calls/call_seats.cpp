@@ -1,10 +1,10 @@
-#include "checks/call_seats.h"
+#include "plugin_calls/call_seats.h"
 
 #include <unistd.h>
 
 #include <mutex>
 
-#include "checks/plugin_call.h"
+#include "plugin_calls/plugin_call.h"
 
 namespace drivetrain {
 namespace {

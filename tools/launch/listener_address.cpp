@@ -1,4 +1,4 @@
-#include "launch/door_sign.h"
+#include "launch/listener_address.h"
 
 #include <arpa/inet.h>
 #include <ifaddrs.h>
@@ -72,22 +72,22 @@ std::string network_of_this_process() {
   return text;
 }
 
-std::string DoorSign::text() const {
+std::string ListenerAddress::text() const {
   std::string line = key + " " + std::to_string(port) + " " + network;
   for (const std::string& address : addresses) line += " " + address;
   return line;
 }
 
-DoorSign DoorSign::of(const std::string& text) {
+ListenerAddress ListenerAddress::of(const std::string& text) {
   std::istringstream words(text);
-  DoorSign sign;
+  ListenerAddress sign;
   if (!(words >> sign.key >> sign.port >> sign.network))
     throw std::runtime_error("the launcher's address is not whole");
   for (std::string address; words >> address;) sign.addresses.push_back(address);
   return sign;
 }
 
-std::vector<std::string> DoorSign::to_try() const {
+std::vector<std::string> ListenerAddress::to_try() const {
   const std::string here = network_of_this_process();
   if (here == network || here == "?" || network == "?") return addresses;
   const std::vector<std::string> own = addresses_where([](const ifaddrs&) { return true; });
@@ -97,7 +97,7 @@ std::vector<std::string> DoorSign::to_try() const {
   return others;
 }
 
-std::string DoorSign::secret(const std::string& address) const {
+std::string ListenerAddress::secret(const std::string& address) const {
   return key + " " + address + " " + std::to_string(port);
 }
 

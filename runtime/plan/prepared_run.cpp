@@ -1,25 +1,25 @@
-#include "plan/planned_run.h"
+#include "plan/prepared_run.h"
 
 #include <algorithm>
 
-#include "checks/plugin_call.h"
+#include "plugin_calls/plugin_call.h"
 
 namespace drivetrain {
 
-PlannedRun::~PlannedRun() {
+PreparedRun::~PreparedRun() {
   const std::string id = plan.id_of(Model::kKind);
   const CurrentCall current({.id = id, .hook = "destructor of its units", .kind = ""});
   units.units.clear();
 }
 
-DeviceRuntime* PlannedRun::device_runtime() const {
+DeviceRuntime* PreparedRun::device_runtime() const {
   DeviceRuntime* const runtime = drivetrain::device_runtime();
   if (!runtime && !services->device.is_cpu())
     throw fail(ErrorCode::internal, "the run is on ", services->device.str(), ", which nobody opened");
   return runtime;
 }
 
-int64_t PlannedRun::batch_rank() const {
+int64_t PreparedRun::batch_rank() const {
   int64_t index = 0, stride = 1;
   for (const Axis& axis : mesh->axes()) {
     const auto& names = plan.mesh.batch_axes;

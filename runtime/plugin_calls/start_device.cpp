@@ -1,11 +1,11 @@
-#include "checks/start_device.h"
+#include "plugin_calls/start_device.h"
 
 #include <c10/core/Device.h>
 
-#include "checks/situations.h"
 #include "contract/device_runtime.h"
 #include "device/holders.h"
 #include "device/open_device.h"
+#include "plugin_calls/situations.h"
 
 namespace drivetrain {
 

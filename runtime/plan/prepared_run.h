@@ -57,10 +57,10 @@ struct RunPlugins {
   Strategies strategies;                     // outermost first
 };
 
-struct DRIVETRAIN_INTERNAL PlannedRun {
-  PlannedRun() = default;
-  PlannedRun(PlannedRun&&) = default;
-  ~PlannedRun();  // units first, so that a crash in one names the model
+struct DRIVETRAIN_INTERNAL PreparedRun {
+  PreparedRun() = default;
+  PreparedRun(PreparedRun&&) = default;
+  ~PreparedRun();  // units first, so that a crash in one names the model
 
   RunPlan plan;
   std::vector<ChosenPlugin> chosen;  // as RunPlan::plugins, with their options

@@ -1,4 +1,4 @@
-#include "checks/situations.h"
+#include "plugin_calls/situations.h"
 
 #include <c10/util/Exception.h>
 

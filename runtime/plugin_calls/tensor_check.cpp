@@ -1,4 +1,4 @@
-#include "checks/tensor_check.h"
+#include "plugin_calls/tensor_check.h"
 
 #include <drivetrain/error.h>
 

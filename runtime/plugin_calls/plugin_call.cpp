@@ -1,4 +1,4 @@
-#include "checks/plugin_call.h"
+#include "plugin_calls/plugin_call.h"
 
 #include <c10/util/Exception.h>
 #include <cxxabi.h>
@@ -10,9 +10,9 @@
 
 #include <drivetrain/toolkit/text.h>
 
-#include "checks/call_seats.h"
-#include "checks/situations.h"
 #include "log/log_console.h"
+#include "plugin_calls/call_seats.h"
+#include "plugin_calls/situations.h"
 
 namespace drivetrain {
 namespace {
