@@ -3,6 +3,7 @@ their own, cores of their own; and what is left of all that in the end."""
 
 import os
 import re
+import signal
 import stat
 import subprocess
 import threading
@@ -114,6 +115,29 @@ class Setup(HostsTest):
         self.children_go_with("drivetrain agent", "b")
         self.hostfile("a slots=3\n")
         self.children_go_with("drivetrain launch", "a", ssh_config=None)
+
+
+class Suspended(HostsTest):
+    """Ctrl-Z stops the launcher; the ranks of all hosts have to stand still with it, and to go on."""
+    names = ("a", "b")
+
+    def states(self):
+        found = []
+        for rank, host in enumerate(("a", "b", "b")):
+            pid = (self.work / f"pid{rank}").read_text().strip()
+            stat = subprocess.run(self.hosts[host].words("cat", f"/proc/{pid}/stat"), capture_output=True, text=True).stdout
+            found.append(stat[stat.rfind(")") + 2:][:1])
+        return set(found)
+
+    def test_ranks_of_all_hosts_stand_still_with_the_launcher(self):
+        launch = self.start('echo $$ > "$W/pid$RANK"; all_up; await go; exit 0')
+        self.wait_for("up0", "up1", "up2")
+        self.hosts["a"].run("pkill", "-TSTP", "-f", "drivetrain launch")
+        self.assertTrue(eventually(lambda: self.states() == {"T"}), self.states())
+        (self.work / "go").touch()
+        launch.send_signal(signal.SIGCONT)  # nsenter has stopped with its child, and continues it
+        self.expect(Ended(launch), 0)
+        self.expect_nothing_left()
 
 
 class Floods(HostsTest):

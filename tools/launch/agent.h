@@ -32,6 +32,9 @@ class Agent {
   bool is_to_start() const { return order_ && !attempt_ && !done_; }
   void start(SignalWatch& signals);
   void on_own_signal(int number) { attempt_->on_own_signal(number); }  // while ranks run
+  void stand_still(bool stops) {
+    if (attempt_) attempt_->stand_still(stops);
+  }
   bool is_done() const { return done_; }                               // every process of the ranks is gone
 
   // Told to end by this signal before there were ranks; 0: not so.

@@ -43,6 +43,7 @@ int serve(Agent& agent) {
     wait_for_any(agent.fds(), agent.wait_s());
   }
   SignalWatch signals;
+  signals.around_stops([&agent](bool stops) { agent.stand_still(stops); });
   for (agent.start(signals); !agent.is_done(); agent.turn()) {
     std::vector<pollfd> fds = agent.fds();
     fds.push_back({signals.fd(), POLLIN, 0});

@@ -30,13 +30,9 @@ Attempt::Attempt(const StartOrder& order, const ConfigDocument& config, SignalWa
       launcher_(launcher),
       ranks_(ranks_of(order)),
       late_(order, ranks_, launcher),
-      stop_others_(order.deadlines, ranks_, ends_, late_, launcher) {
-  // A shell stops what it started, and the ranks are in groups of their own: they would go on, unseen.
-  signals_.around_stops([this](bool stops) { signal_ranks(ranks_, stops ? SIGSTOP : SIGCONT); });
-}
+      stop_others_(order.deadlines, ranks_, ends_, late_, launcher) {}
 
 Attempt::~Attempt() {
-  signals_.around_stops({});
   signal_ranks(ranks_, SIGKILL);
   while (any_running()) reap(true);
   end_children();
@@ -179,7 +175,17 @@ void Attempt::on_own_signal(int number) {
   late_.told_to_end(now());
 }
 
+void Attempt::stand_still(bool stops) {
+  signal_ranks(ranks_, stops ? SIGSTOP : SIGCONT);
+  const auto now = std::chrono::steady_clock::now();
+  if (stops)
+    suspended_ = now;
+  else
+    start_ += now - suspended_;
+}
+
 void Attempt::on_passed_signal(int number) {
+  if (number == SIGSTOP || number == SIGCONT) return stand_still(number == SIGSTOP);  // the launcher's Ctrl-Z
   if (!order_.signals_reach_ranks || number == SIGUSR2) return on_signal(number);
   if (came_by_itself_) {
     came_by_itself_ = false;

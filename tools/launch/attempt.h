@@ -36,6 +36,8 @@ class Attempt {
   void turn();
   void take(const Message& message);  // of the launcher
   void on_own_signal(int number);     // that came to this process
+  // Before this process is stopped, and when it goes on: the ranks are in groups of their own, and would go on unseen.
+  void stand_still(bool stops);
   bool any_running() const;
   void finish();  // once none runs
 
@@ -61,7 +63,8 @@ class Attempt {
   const ConfigDocument& config_;
   SignalWatch& signals_;
   LauncherChannel& launcher_;
-  const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+  // Later by the time in which the ranks were suspended: nobody is late for that.
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now(), suspended_ = start_;
   std::vector<RankState> ranks_;
   StartedRanks started_;
   std::vector<RankEnd> ends_;  // of the whole run

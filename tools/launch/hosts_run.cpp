@@ -41,6 +41,7 @@ HostsRun::HostsRun(const LaunchRequest& request, const HostsToRun& wanted, Signa
 }
 
 AttemptEnd HostsRun::run() {
+  signals_.around_stops([this](bool stops) { stand_still(stops); });
   if (const int code = connect()) return could_not_start(code);
   if (const int code = prepare()) return could_not_start(code);
   start();

@@ -42,6 +42,9 @@ class HostsRun {
  public:
   // All of it outlives this.
   HostsRun(const LaunchRequest& request, const HostsToRun& wanted, SignalWatch& signals, Outlets& outlets);
+  ~HostsRun() { signals_.around_stops({}); }
+  HostsRun(const HostsRun&) = delete;
+  HostsRun& operator=(const HostsRun&) = delete;
   // Once. Throws HostError if this host cannot take part in a run of its own.
   AttemptEnd run();
 
@@ -88,6 +91,7 @@ class HostsRun {
   void note_start_problem(const Member& member, const Message& message);
   RankLines& rank(int number) { return ranks_[static_cast<size_t>(number - wanted_.first)]; }
   bool fails() const;
+  void stand_still(bool stops);
   bool all_ended() const;
   bool all_said_bye() const;
   AttemptEnd report();
@@ -102,9 +106,9 @@ class HostsRun {
   const HostsToRun& wanted_;
   SignalWatch& signals_;
   Outlets& outlets_;
-  bool reminded_ = false;   // a signal came after SIGUSR1
-  bool is_paused_ = false;  // ranks have to wait with what they write
-  const Clock::time_point begin_ = Clock::now();
+  bool reminded_ = false;                                        // a signal came after SIGUSR1
+  bool is_paused_ = false;                                       // ranks have to wait with what they write
+  Clock::time_point begin_ = Clock::now(), suspended_ = begin_;  // see Attempt
   double last_turn_ = 0;
   std::vector<Member> members_;
   std::vector<RankLines> ranks_;

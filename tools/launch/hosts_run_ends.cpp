@@ -130,6 +130,20 @@ bool HostsRun::fails() const {
           std::any_of(ranks_.begin(), ranks_.end(), [](const RankLines& r) { return !r.ended && r.said_error(); }));
 }
 
+// Before the ranks are started an agent takes any signal for the end.
+void HostsRun::stand_still(bool stops) {
+  if (own_agent_) own_agent_->stand_still(stops);
+  for (Member& member : members_) {
+    if (own_agent_ || !started_ || member.lost || member.said_bye) continue;
+    member.connection->send({Message::signal, stops ? SIGSTOP : SIGCONT, ""});
+    member.connection->flush();
+  }
+  if (stops)
+    suspended_ = Clock::now();
+  else
+    begin_ += Clock::now() - suspended_;
+}
+
 bool HostsRun::all_ended() const {
   return std::all_of(ranks_.begin(), ranks_.end(), [](const RankLines& r) { return r.ended; });
 }
