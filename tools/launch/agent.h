@@ -35,7 +35,7 @@ class Agent {
   void stand_still(bool stops) {
     if (attempt_) attempt_->stand_still(stops);
   }
-  bool is_done() const { return done_; }                               // every process of the ranks is gone
+  bool is_done() const { return done_; }  // every process of the ranks is gone
 
   // Told to end by this signal before there were ranks; 0: not so.
   int end_signal() const { return end_signal_; }
