@@ -5,8 +5,8 @@
 
 #include "cli/parse.h"
 #include "configs/config_files.h"
-
-extern "C" int drivetrain_run(const drivetrain::cli::Arguments& arguments);  // where the program enters the library
+#include "shared/commands.h"
+#include "shared/run_command.h"
 
 namespace drivetrain::test {
 namespace {
@@ -24,7 +24,7 @@ Answer ask(const std::vector<std::string>& words, int64_t ranks) {
   for (const char* name : {"WORLD_SIZE", "LOCAL_WORLD_SIZE"}) setenv(name, std::to_string(ranks).c_str(), 1);
   testing::internal::CaptureStdout();
   testing::internal::CaptureStderr();
-  const int code = drivetrain_run(cli::parse(words));
+  const int code = run_command(cli::parse(words), {{"train", train_command}});
   return {code, testing::internal::GetCapturedStdout(), testing::internal::GetCapturedStderr()};
 }
 

@@ -206,7 +206,9 @@ TEST_F(BadInput, a_run_without_any_label_that_counts_is_refused_before_it_begins
   const Ran ran = train();
   EXPECT_EQ(ran.code, 8) << ran.output;
   expect_says(ran.output, {"data.safetensors", "no label of its", "-100", "write \"labels\""});
-  expect_stopped_before(1);
+  EXPECT_EQ(read_metrics(path("run")).size(), 0u);
+  EXPECT_FALSE(std::filesystem::exists(path("run/final")));
+  expect_nothing_half_written();
 }
 
 // Its file has labels, in steps that the run does not come to.

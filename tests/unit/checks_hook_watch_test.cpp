@@ -10,10 +10,10 @@
 #include <thread>
 
 #include "plugin_calls/call_seats.h"
-#include "plugin_calls/moved_bytes.h"
 #include "plugin_calls/plugin_call.h"
 #include "process/own_threads.h"
 #include "support/waiting.h"
+#include "train/moved_bytes.h"
 
 extern "C" bool drivetrain_any_call(char* text, size_t size);
 

@@ -34,6 +34,8 @@ function(drivetrain_command_part name)
   list(TRANSFORM ARG_USES PREPEND drivetrain_)
   target_link_libraries(drivetrain_${name} PRIVATE drivetrain_warnings ${ARG_LINK}
     PUBLIC ${ARG_USES} drivetrain_cli drivetrain drivetrain_toolkit drivetrain_kernels TBB::tbb OpenSSL::Crypto)
+  # Each library carries what it uses of its parts, and no more.
+  target_compile_options(drivetrain_${name} PRIVATE -ffunction-sections -fdata-sections)
   drivetrain_precompile(drivetrain_${name})
   set_property(GLOBAL APPEND PROPERTY DRIVETRAIN_COMMAND_PARTS drivetrain_${name})
   foreach(source ${libraries})
@@ -44,7 +46,7 @@ function(drivetrain_command_part name)
     target_include_directories(command_${command} PRIVATE ${DRIVETRAIN_COMMAND_INCLUDES})
     # All of its own part: a source may make itself known by a variable that nobody refers to, as benchmarks of kernels do.
     target_link_libraries(command_${command} PRIVATE drivetrain_warnings $<LINK_LIBRARY:WHOLE_ARCHIVE,drivetrain_${name}>)
-    target_link_options(command_${command} PRIVATE -Wl,-z,defs -Wl,--disable-new-dtags -Wl,--exclude-libs,ALL)
+    target_link_options(command_${command} PRIVATE -Wl,-z,defs -Wl,--disable-new-dtags -Wl,--exclude-libs,ALL -Wl,--gc-sections)
     set_target_properties(command_${command} PROPERTIES PREFIX "" OUTPUT_NAME ${command}
       LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib/drivetrain/commands INSTALL_RPATH "\$ORIGIN/../..;${DRIVETRAIN_TORCH}/lib")
     install(TARGETS command_${command} LIBRARY DESTINATION lib/drivetrain/commands OPTIONAL)  # the first build has some alone

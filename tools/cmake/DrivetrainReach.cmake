@@ -40,7 +40,8 @@ function(_drivetrain_farther one other out)
   endif()
 endfunction()
 
-# Remembered for each file. Only files that are standalone in themselves, tests and their helpers, can reach farther.
+# Remembered for each file. Only tests, which lie beside plugins too, and their helpers can reach farther than they do in
+# themselves.
 function(_drivetrain_reach_of file out)
   get_property(reach GLOBAL PROPERTY DRIVETRAIN_REACH_${file})
   if(NOT reach)
@@ -48,7 +49,8 @@ function(_drivetrain_reach_of file out)
     set_property(GLOBAL PROPERTY DRIVETRAIN_REACH_${file} ${reach})  # for headers that include each other
     cmake_path(GET file PARENT_PATH folder)
     set(lines)
-    if(reach STREQUAL "standalone")
+    cmake_path(RELATIVE_PATH file BASE_DIRECTORY ${CMAKE_SOURCE_DIR} OUTPUT_VARIABLE place)
+    if(place MATCHES "^(tests|plugins)/")
       file(STRINGS ${file} lines REGEX "^ *# *include +[<\"][A-Za-z.]")
     endif()
     foreach(line IN LISTS lines)

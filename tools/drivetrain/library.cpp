@@ -118,7 +118,7 @@ void check_release(void* library, const std::string& path, const std::string& re
   const auto release = reinterpret_cast<const char* (*)()>(dlsym(library, "drivetrain_release"));
   if (!release) throw UsageError(path + " has no commands of this program: it does not say its release" + remedy);
   if (std::string(release()) != DRIVETRAIN_RELEASE)
-    throw UsageError(path + " is of Drivetrain " + release() + ", the program of " DRIVETRAIN_RELEASE + remedy);
+    throw UsageError(path + " is of Drivetrain " + release() + ", the program of " + DRIVETRAIN_RELEASE + remedy);
 }
 
 // The library of the command's first word. It sees the insides of libdrivetrain.so, so both are of one build.

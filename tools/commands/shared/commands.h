@@ -6,6 +6,7 @@
 
 #include "cli/arguments.h"
 #include "config/run_settings.h"
+#include "internal.h"
 #include "log/log_console.h"
 #include "plugin/discover.h"
 
@@ -34,7 +35,7 @@ void show_notes(const Problems& problems, Log& log);
 // Level and colour from DRIVETRAIN_LOG, NO_COLOR and whether stdout is a terminal.
 LogSettings console_settings(int64_t rank);
 
-int train_command(const cli::Arguments& arguments);
+DRIVETRAIN_INTERNAL int train_command(const cli::Arguments& arguments);
 int config_command(const cli::Arguments& arguments);
 int generate_command(const cli::Arguments& arguments);
 int evaluate_command(const cli::Arguments& arguments);

@@ -10,6 +10,7 @@
 #include <drivetrain/toolkit/host/processors.h>
 #include <drivetrain/toolkit/text.h>
 
+#include "base/rank_variables.h"
 #include "config/places.h"
 #include "device/open_device.h"
 #include "log/log_console.h"
