@@ -25,6 +25,7 @@ DRIVETRAIN_INTERNAL std::string differing_copies(const std::vector<Value>& held)
 
 // Collective, once a run: every rank gets the Error(plugin) if copies differ. Error(communication) naming the ranks
 // that did not answer in `timeout_s`.
-void check_copies(const std::vector<HeldPart>& parts, Store& store, const RankEnvironment& env, double timeout_s);
+DRIVETRAIN_INTERNAL void check_copies(const std::vector<HeldPart>& parts, Store& store, const RankEnvironment& env,
+                                      double timeout_s);
 
 }  // namespace drivetrain

@@ -23,7 +23,7 @@ struct ConfigChange {
   std::string before, now;  // as JSON; "absent" where there is none
   ChangeEffect effect = ChangeEffect::numbers;
 
-  std::string text() const;  // "optimizer.params.lr: 0.001 then, 0.0005 now"
+  DRIVETRAIN_INTERNAL std::string text() const;  // "optimizer.params.lr: 0.001 then, 0.0005 now"
 };
 
 // Both as resolved.json has them; what begins with "_" is left out.

@@ -54,6 +54,14 @@ function(drivetrain_command_part name)
   endforeach()
 endfunction()
 
+# drivetrain_command_link(NAME COMMAND): what COMMAND's library has for `drivetrain NAME` too is found under that name.
+function(drivetrain_command_link name command)
+  set(link ${CMAKE_BINARY_DIR}/lib/drivetrain/commands/${name}.so)
+  add_custom_command(TARGET command_${command} POST_BUILD VERBATIM
+    COMMAND ${CMAKE_COMMAND} -E create_symlink ${command}.so ${link})
+  install(FILES ${link} DESTINATION lib/drivetrain/commands OPTIONAL)
+endfunction()
+
 # drivetrain_text_include(FILE NAME): a JSON file as one string literal, NAME.inc in the folder `generated`.
 function(drivetrain_text_include file name)
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${file})

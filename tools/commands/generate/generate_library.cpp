@@ -1,5 +1,5 @@
-// lib/drivetrain/commands/generate.so
+// lib/drivetrain/commands/generate.so, and evaluate.so, which is a link to it.
 #include "shared/commands.h"
 #include "shared/run_command.h"
 
-DRIVETRAIN_COMMANDS({"generate", drivetrain::generate_command})
+DRIVETRAIN_COMMANDS({"generate", drivetrain::generate_command}, {"evaluate", drivetrain::evaluate_command})
