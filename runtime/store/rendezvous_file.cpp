@@ -15,6 +15,7 @@
 #include <sstream>
 
 #include <drivetrain/error.h>
+#include <drivetrain/toolkit/files/proc_text.h>
 
 namespace drivetrain {
 namespace {
@@ -37,10 +38,7 @@ class OpenFile {
   const int fd_;
 };
 
-std::string file_of_process(int64_t pid, const char* name) {
-  std::ifstream file(concat("/proc/", pid, "/", name), std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
+std::string file_of_process(int64_t pid, const char* name) { return proc_text(concat("/proc/", pid, "/", name)); }
 
 struct ProcessPlace {
   int64_t parent = 0;

@@ -1,9 +1,7 @@
 """What a launch over hosts refuses before any rank starts: each with one clear error, the exit code and the host."""
 
-import os
 import re
 import shutil
-import signal
 
 from hosts_fixture import Ended, HostsTest, eventually
 
@@ -105,9 +103,8 @@ class Refusals(Refused):
 
 class WhatIsNotThere(Refused):
     def stop_sshd(self, name):
-        sshd = self.hosts[name].sshd_pid()
-        os.kill(sshd, signal.SIGSTOP)
-        self.addCleanup(lambda: [os.kill(pid, signal.SIGCONT) for pid in (sshd, self.hosts[name].sshd.pid)])
+        self.hosts[name].stop_sshd()
+        self.addCleanup(self.hosts[name].continue_sshd)
 
     def test_an_sshd_that_hangs(self):
         self.stop_sshd("b")

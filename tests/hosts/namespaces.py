@@ -5,6 +5,7 @@ import os
 import pathlib
 import re
 import shutil
+import signal
 import subprocess
 
 from waiting import STAY, eventually
@@ -35,6 +36,11 @@ def run(*words, **options):
     if done.returncode != 0:
         raise RuntimeError(f"{' '.join(map(str, words))}: exit {done.returncode}: {done.stderr.strip()}")
     return done
+
+
+def state_of(pid):
+    """One letter of proc(5)."""
+    return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][:1]
 
 
 class Host:
@@ -76,6 +82,18 @@ class Host:
     def sshd_pid(self):
         """As this process sees it: the first of its sshd, which takes connections."""
         return int(pathlib.Path(f"/proc/{self.sshd.pid}/task/{self.sshd.pid}/children").read_text().split()[0])
+
+    def stop_sshd(self):
+        """nsenter, which started it, stops itself when its child is stopped: a moment later, which is waited for."""
+        os.kill(self.sshd_pid(), signal.SIGSTOP)
+        if not eventually(lambda: {state_of(self.sshd_pid()), state_of(self.sshd.pid)} == {"T"}):
+            raise RuntimeError(f"sshd of host {self.name} does not stop")
+
+    def continue_sshd(self):
+        """nsenter continues its child, so that no signal of this one is on its way to a later test."""
+        os.kill(self.sshd.pid, signal.SIGCONT)
+        if not eventually(lambda: state_of(self.sshd_pid()) != "T"):
+            raise RuntimeError(f"sshd of host {self.name} does not go on")
 
     def files(self):
         """What was left in /tmp and /dev/shm."""

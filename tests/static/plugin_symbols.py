@@ -9,7 +9,7 @@ folder = Path(sys.argv[1])
 libraries = sorted(folder.glob("*.so"))
 problems = [] if libraries else [f"{folder}: no plugin is there; build the target all first"]
 for library in libraries:
-    listing = subprocess.run(["nm", "-D", "--defined-only", library], check=True, capture_output=True, text=True).stdout
+    listing = subprocess.run(["nm", "-D", "--defined-only", "--extern-only", library], check=True, capture_output=True, text=True).stdout
     symbols = [line.split()[-1] for line in listing.splitlines()]
     if symbols != ["drivetrain_plugin"]:
         problems.append(f"{library.name}: exports {' '.join(symbols) or 'nothing'}")

@@ -1,4 +1,5 @@
 // The pieces of text that messages are made of.
+#include <drivetrain/toolkit/files/proc_text.h>
 #include <drivetrain/toolkit/text.h>
 #include <drivetrain/toolkit/text/json_line.h>
 #include <drivetrain/toolkit/text/merge_symbols.h>
@@ -7,8 +8,12 @@
 #include <drivetrain/toolkit/text/utf8.h>
 
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cmath>
+#include <fstream>
+#include <iterator>
 #include <set>
 #include <vector>
 
@@ -16,6 +21,20 @@
 
 namespace drivetrain {
 namespace {
+
+// Reading gives ESRCH where a process ends after its file was opened.
+TEST(ProcText, a_process_may_end_while_it_is_read) {
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) _exit(0);
+  const std::string path = concat("/proc/", child, "/stat");
+  std::ifstream open(path), other(path);
+  ASSERT_EQ(waitpid(child, nullptr, 0), child);
+  EXPECT_THROW(std::string(std::istreambuf_iterator<char>(open), {}), std::exception) << "what proc_text is for";
+  EXPECT_EQ(rest_of(other), "");
+  EXPECT_EQ(proc_text(path), "");
+  EXPECT_NE(proc_text("/proc/self/stat"), "");
+}
 
 TEST(Text, lists_are_joined_whatever_they_hold) {
   EXPECT_EQ(join(std::vector<std::string>{}), "");

@@ -58,8 +58,7 @@ install(CODE [[
 
 # `cmake --install BUILD --component gpu_tests` adds what tools/gpu_check needs beside the plain install; the target builds it.
 get_property(_gpu_tests GLOBAL PROPERTY DRIVETRAIN_GPU_TESTS)
-add_custom_target(gpu_tests DEPENDS ${_gpu_tests} drivetrain_testing)
-install(TARGETS drivetrain_testing LIBRARY DESTINATION tests/lib COMPONENT gpu_tests EXCLUDE_FROM_ALL)
+add_custom_target(gpu_tests DEPENDS ${_gpu_tests})
 install(PROGRAMS ${CMAKE_SOURCE_DIR}/tools/gpu_check DESTINATION tools COMPONENT gpu_tests EXCLUDE_FROM_ALL)
 install(DIRECTORY ${CMAKE_SOURCE_DIR}/tools/gpu DESTINATION tools COMPONENT gpu_tests EXCLUDE_FROM_ALL PATTERN "__pycache__" EXCLUDE)
 install(DIRECTORY ${CMAKE_SOURCE_DIR}/tools/bench DESTINATION tools COMPONENT gpu_tests EXCLUDE_FROM_ALL USE_SOURCE_PERMISSIONS

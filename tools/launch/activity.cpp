@@ -7,6 +7,7 @@
 #include <fstream>
 #include <sstream>
 
+#include <drivetrain/toolkit/files/proc_text.h>
 #include <drivetrain/toolkit/text.h>
 
 namespace drivetrain::program {
@@ -18,8 +19,7 @@ constexpr double kDiskFactor = 10;       // a disk may take so much longer
 
 // Fields of a stat file from the third on; the name before them may hold anything.
 std::istringstream stat_fields(const std::string& path) {
-  std::ifstream file(path);
-  const std::string text((std::istreambuf_iterator<char>(file)), {});
+  const std::string text = proc_text(path);
   const size_t end = text.rfind(')');
   return std::istringstream(end == std::string::npos ? "" : text.substr(end + 1));
 }

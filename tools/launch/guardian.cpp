@@ -11,6 +11,8 @@
 #include <fstream>
 #include <iterator>
 
+#include <drivetrain/toolkit/files/proc_text.h>
+
 #include "base/rank_variables.h"
 #include "launch/activity.h"
 
@@ -20,8 +22,7 @@ namespace {
 constexpr int kMostRounds = 50;  // some start others while they are looked for
 
 bool has_mark(const std::filesystem::path& process, const std::string& mark) {
-  std::ifstream file(process / "environ", std::ios::binary);
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  const std::string text = proc_text(process / "environ");
   return text.starts_with(mark) || text.find('\0' + mark) != std::string::npos;
 }
 

@@ -10,6 +10,7 @@
 #include <sstream>
 #include <thread>
 
+#include <drivetrain/toolkit/files/proc_text.h>
 #include <drivetrain/toolkit/host.h>
 #include <drivetrain/toolkit/host/processors.h>
 #include <drivetrain/toolkit/standstill.h>
@@ -26,8 +27,7 @@ struct ProcessStat {
 
 // State and start time from /proc/<pid>/stat; the command name before them may hold spaces and parentheses.
 ProcessStat process_stat(pid_t pid) {
-  std::ifstream file(concat("/proc/", pid, "/stat"));
-  std::string text((std::istreambuf_iterator<char>(file)), {});
+  const std::string text = proc_text(concat("/proc/", pid, "/stat"));
   const size_t end = text.rfind(')');
   ProcessStat stat;
   if (end == std::string::npos) return stat;

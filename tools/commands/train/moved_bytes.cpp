@@ -7,6 +7,8 @@
 #include <sstream>
 #include <string>
 
+#include <drivetrain/toolkit/files/proc_text.h>
+
 #include "plugin_calls/call_seats.h"
 #include "process/own_threads.h"
 
@@ -37,9 +39,7 @@ std::optional<uint64_t> bytes_of(const std::string& task) {
 
 // "12 (a name) D ...": behind the last parenthesis.
 bool is_in_disk_sleep(const std::string& task) {
-  std::ostringstream text;
-  text << std::ifstream(task + "/stat").rdbuf();
-  const std::string line = text.str();
+  const std::string line = proc_text(task + "/stat");
   const size_t end = line.rfind(')');
   return end != std::string::npos && end + 2 < line.size() && line[end + 2] == 'D';
 }
