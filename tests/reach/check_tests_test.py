@@ -75,6 +75,13 @@ class SmallTree(unittest.TestCase):
         self.declare({"a": (["true"], "program"), "b": (["true"], "program"), "c": (["cat", self.source / "one"], "one")})
         self.assertEqual(self.check("-j", "1")[2], ["c", "a", "b"])
 
+    def test_what_took_seconds_runs_after_what_did_not(self):
+        self.declare({"a": (["cat", self.source / "one"], "one"), "b": (["cat", self.source / "two"], "two")})
+        (self.build / "Testing/Temporary").mkdir(parents=True)
+        (self.build / "Testing/Temporary/CTestCostData.txt").write_text("a 1 60.5\nb 1 0.2\n---\n", encoding="utf-8")
+        self.assertEqual(self.check("-j", "1")[2], ["b", "a"])
+        self.assertEqual(self.check("--all", "-j", "1")[2], ["a", "b"])
+
     def test_the_same_content_is_no_change(self):
         self.check()
         (self.source / "two").write_text("two\n", encoding="utf-8")
