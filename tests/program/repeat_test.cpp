@@ -46,7 +46,7 @@ TEST_F(Repeat, one_two_and_three_threads_give_the_same_bits) {
     for (const std::string attention : {"flash", "standard"}) {
       SCOPED_TRACE(attention + precision);
 #ifdef __x86_64__
-      // oneDNN's 16-bit products cut their sums among threads there (README, "Why the numbers can be trusted").
+      // oneDNN's 16-bit products cut their sums among threads there (tests/README, "The same bits").
       const bool by_onednn = attention != "flash" || !__builtin_cpu_supports("avx512bf16");
       if (!precision.empty() && __builtin_cpu_is("intel") && by_onednn) continue;
 #endif

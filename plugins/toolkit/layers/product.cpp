@@ -1,6 +1,6 @@
 // Who multiplies matrices. On the CPU bfloat16 goes to our kernels where the processor has instructions for it. float32
 // goes to one of LibTorch's two libraries: MKL is made for Intel's processors; on others oneDNN's products are 12 to
-// 18 % faster (tools/bench/README.md).
+// 18 % faster (tools/bench/FIGURES.md).
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/addmm.h>

@@ -15,8 +15,8 @@ struct LibraryCommand {
   int (*run)(const cli::Arguments& arguments);
 };
 
-// One command, one exit code. What is neither an Error nor a situation of the user's (checks/situations.h) is our own
-// bug and is left to the program's terminate handler, which prints the stack and exits with 1.
+// One command, one exit code. What is neither an Error nor a situation of the user's (plugin_calls/situations.h) is
+// our own bug and is left to the terminate handler of the program, which prints the stack and exits with 1.
 DRIVETRAIN_INTERNAL int run_command(const cli::Arguments& arguments, std::initializer_list<LibraryCommand> commands);
 
 }  // namespace drivetrain
