@@ -1,7 +1,7 @@
 // Softmax attention of bfloat16 in blocks of 64 queries by 64 keys, forward and backward, on processors that multiply
 // bfloat16 (kernels/product): no matrix of queries by keys is kept. Products add in float32; probabilities, and their
 // gradients, are rounded to bfloat16 between two products, as every 16-bit attention does. Every sum has one order that
-// depends on shapes alone, so results depend neither on the number of threads nor on how tasks are shared out.
+// depends on shapes alone, so results depend neither on the number of threads nor on how tasks are divided.
 //
 //   forward   pack (keys and values of all tasks), then tasks of 64 queries of a head
 //   backward  tasks of a head; where several query heads share a key head, then rows of the sums over them

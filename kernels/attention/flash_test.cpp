@@ -1,4 +1,4 @@
-// Attention of bfloat16 against float64, and bit by bit whatever way tasks are shared out.
+// Attention of bfloat16 against float64, and bit by bit whatever way tasks are divided.
 #include "kernels/attention/flash.h"
 
 #include <gtest/gtest.h>

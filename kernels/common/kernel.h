@@ -4,7 +4,7 @@
 //   CPU    void op_cpu(const Op&, int64_t begin, int64_t end)
 //          Works on rows (or blocks) [begin, end); the caller shares rows between threads. Float32, bfloat16 or
 //          float16 as `dtype` says, float32 inside; what is stored is rounded once. Results do not depend on how rows
-//          are shared out. Vector width is chosen at run time.
+//          are divided. Vector width is chosen at run time.
 //   CUDA   int op_cuda(const Op&, void* stream)
 //          All rows, enqueued; returns a cudaError_t, 0 if launched. Float32, bfloat16 or float16 as `dtype` says,
 //          float32 inside. Same bits on every launch: no atomics on floats. May be captured into a graph.

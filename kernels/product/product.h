@@ -1,6 +1,6 @@
 // Matrix products of 16-bit operands with float32 sums, on processors that have instructions for them: C = A B + bias.
 // Every element of C is summed over k in one order that depends on K alone, so results depend neither on the number of
-// threads nor on how tasks are shared out.
+// threads nor on how tasks are divided.
 //
 // The operand that all tasks read is packed once, by all threads; the other one is packed by the task that reads it:
 //   product_pack(op, panels), then product_cpu(op, tasks).

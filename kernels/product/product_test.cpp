@@ -1,4 +1,4 @@
-// Products by 16-bit instructions against float64, and bit by bit whatever way tasks are shared out.
+// Products by 16-bit instructions against float64, and bit by bit whatever way tasks are divided.
 #include "kernels/product/product.h"
 
 #include <gtest/gtest.h>

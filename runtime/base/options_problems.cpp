@@ -40,9 +40,9 @@ void Problems::add(const Position& where, const std::string& message, ErrorCode 
 
 void Problems::note(const Position& where, const std::string& message) { notes_.push_back({where, message}); }
 
-void Problems::settle(const Position& where, const std::string& key, const std::string& value,
-                      const std::string& rule) {
-  settled_.push_back({where, key, value, rule});
+void Problems::resolve(const Position& where, const std::string& key, const std::string& value,
+                       const std::string& rule) {
+  resolved_.push_back({where, key, value, rule});
 }
 
 AutoFacts::~AutoFacts() = default;

@@ -8,7 +8,6 @@
 #include <set>
 
 #include <drivetrain/error.h>
-#include <drivetrain/monitor.h>
 #include <drivetrain/toolkit/text.h>
 
 #include "formats/state_names.h"
@@ -88,13 +87,8 @@ Value digests_of(const std::vector<HeldPart>& parts) {
   return Value(std::move(list));
 }
 
-// A monitor gets its events on rank 0 alone, and what it counts there is what is saved.
-Value held_alike(const Value& counters, Value digests) {
-  const std::string monitors = concat(Monitor::kKind, "/");
-  Value common = Value::object();
-  for (const Value::Member& counter : counters.members())
-    if (!counter.key.starts_with(monitors)) common.set(counter.key, counter.value);
-  return Value::Object{{"counters", std::move(common)}, {"digests", std::move(digests)}};
+Value held_alike(Value counters, Value digests) {
+  return Value::Object{{"counters", std::move(counters)}, {"digests", std::move(digests)}};
 }
 
 std::string differing_numbers(const std::vector<Value>& held) {

@@ -16,8 +16,8 @@ namespace drivetrain {
 // while the values do not change.
 DRIVETRAIN_INTERNAL Value digests_of(const std::vector<HeldPart>& parts);
 
-// An object of both, which a rank tells rank 0: its "counters" as far as all ranks count them, and its "digests".
-DRIVETRAIN_INTERNAL Value held_alike(const Value& counters, Value digests);
+// An object of both, which a rank tells rank 0: its "counters" (HeldState::common_counters) and its "digests".
+DRIVETRAIN_INTERNAL Value held_alike(Value counters, Value digests);
 
 // `held[r]`: of rank r. Names what differs, the ranks and what to do; "": nothing does.
 DRIVETRAIN_INTERNAL std::string differing_numbers(const std::vector<Value>& held);

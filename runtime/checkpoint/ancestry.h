@@ -17,8 +17,8 @@ inline constexpr const char* kResumedFrom = "resumed_from";
 inline constexpr const char* kAskedFor = "asked_for";
 DRIVETRAIN_INTERNAL std::vector<std::string> tags_in(const Checkpoint& checkpoint, const char* fact);
 
-// Index of the newest of `tags`, which are the store's, newest first, that is `origin` or has it in this fact; that of
-// `origin` itself if a checkpoint behind it cannot be opened. tags.size(): `origin` is not there.
+// `tags`: those of the store, newest first. Returns the index of the newest tag that is `origin` or names it in `fact`;
+// the index of `origin` itself if a newer checkpoint cannot be opened; tags.size() if `origin` is not there.
 DRIVETRAIN_INTERNAL size_t newest_from(const CheckpointStore& store, const std::vector<StoredTag>& tags,
                                        const std::string& origin, const char* fact);
 

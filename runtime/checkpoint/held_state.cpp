@@ -4,8 +4,7 @@
 #include <cstdlib>
 
 #include <drivetrain/error.h>
-
-#include "state/slice_boxes.h"
+#include <drivetrain/toolkit/layout/slice_boxes.h>
 
 namespace drivetrain {
 
@@ -22,6 +21,13 @@ std::string HeldPart::key() const {
   return concat(name, "@", box.row, ",", box.column, "+", box.rows, ",", box.columns);
 }
 
+HeldState::HeldState(const Mesh& mesh, const RunState& state) : mesh_(mesh) {
+  for (const StateOwner& owner : state) {
+    changes_ = owner.changes, of_rank_0_ = owner.of_rank_0;
+    owner.visit(*this);
+  }
+}
+
 void HeldState::tensor(const std::string& name, at::Tensor& t, const Layout& layout) {
   const SliceMap map = slice_map(layout, mesh_);
   if (t.numel() != map.held)
@@ -29,7 +35,8 @@ void HeldState::tensor(const std::string& name, at::Tensor& t, const Layout& lay
   if (map.held == 0) return;
   const at::Tensor flat = t.view(-1);
   for (const SliceBox& box : map.boxes) {
-    parts_.push_back({name, layout.global_shape, {box.row, box.column, box.rows, box.columns}, map.in_held(box, flat)});
+    parts_.push_back(
+        {name, layout.global_shape, {box.row, box.column, box.rows, box.columns}, map.in_held(box, flat), changes_});
     if (!seen_.insert(parts_.back().key()).second) throw visited_twice(name);
   }
 }
@@ -40,6 +47,7 @@ void HeldState::number(const std::string& name, double& value) {
 
 void HeldState::add(const std::string& name, Value value) {
   if (counters_.find(name)) throw visited_twice(name);
+  if (!of_rank_0_) common_counters_.set(name, value);
   counters_.set(name, std::move(value));
 }
 

@@ -2,7 +2,6 @@
 
 #include <ATen/ops/empty.h>
 
-#include <algorithm>
 #include <cstring>
 
 namespace drivetrain {
@@ -37,7 +36,7 @@ std::vector<StateSlice> HostCopies::begin(const std::vector<HeldPart>& parts, co
     if (!writes[i]) continue;
     const HeldPart& part = parts[i];
     const at::Tensor& into = memory(slices.size(), part.view);
-    if (may_wait && can_wait(part))
+    if (may_wait && part.view.is_cpu() && part.changes == StateOwner::Changes::at_update)
       rest_.push_back({part.view, into});
     else
       into.copy_(part.view);
@@ -62,11 +61,6 @@ at::Tensor& HostCopies::memory(size_t number, const at::Tensor& view) {
   if (!found.defined() || found.sizes() != view.sizes() || found.scalar_type() != view.scalar_type())
     found = at::empty(view.sizes(), view.options().device(at::kCPU));
   return found;
-}
-
-bool HostCopies::can_wait(const HeldPart& part) const {
-  return part.view.is_cpu() && std::any_of(until_update_.begin(), until_update_.end(),
-                                           [&](const std::string& owner) { return part.name.starts_with(owner); });
 }
 
 }  // namespace drivetrain

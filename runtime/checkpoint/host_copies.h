@@ -6,7 +6,6 @@
 #pragma once
 
 #include <atomic>
-#include <string>
 #include <vector>
 
 #include <drivetrain/checkpoint_store.h>
@@ -18,9 +17,6 @@ namespace drivetrain {
 
 class DRIVETRAIN_INTERNAL HostCopies {
  public:
-  // `until_update`: what names of state begin with that only an update changes.
-  explicit HostCopies(std::vector<std::string> until_update) : until_update_(std::move(until_update)) {}
-
   // The slices of the parts that `writes` selects. Their data are copied when the call returns, but for what may wait
   // where `may_wait`: until `copy_rest` returns, their memory must not change. Main thread, between two steps.
   std::vector<StateSlice> begin(const std::vector<HeldPart>& parts, const std::vector<bool>& writes, bool may_wait);
@@ -34,9 +30,7 @@ class DRIVETRAIN_INTERNAL HostCopies {
     at::Tensor from, into;
   };
   at::Tensor& memory(size_t number, const at::Tensor& view);
-  bool can_wait(const HeldPart& part) const;
 
-  const std::vector<std::string> until_update_;
   std::vector<at::Tensor> memory_;  // of the slices, in their order; used again
   std::vector<Copy> rest_;
   std::atomic<bool> done_ = true;

@@ -3,9 +3,9 @@
 #include <ATen/ops/empty.h>
 
 #include <drivetrain/error.h>
+#include <drivetrain/toolkit/layout/slice_boxes.h>
 
 #include "checkpoint/held_state.h"
-#include "state/slice_boxes.h"
 
 namespace drivetrain {
 namespace {

@@ -10,10 +10,10 @@
 #include "checkpoint/config_changes.h"
 #include "checkpoint/load_state.h"
 #include "checkpoint/retention.h"
+#include "formats/state_names.h"
 #include "plugin_calls/plugin_call.h"
 #include "rendezvous/gather_values.h"
 #include "run/run_state.h"
-#include "step/named_state.h"
 
 namespace drivetrain {
 namespace {
@@ -77,23 +77,10 @@ int64_t stored_step(const CheckpointStore& store, const std::string& tag) {
   return -1;
 }
 
-// Policies and monitors: what a run may have more or less of than the one that was saved.
-template <class Visit>
-void for_each_companion(Run& run, const Visit& visit) {
-  for (const NamedPolicy& p : run.plugins.checkpoint_policies) visit(p.id, *p.policy);
-  for (const NamedMonitor& m : run.plugins.monitors) visit(m.id, *m.monitor);
-}
-
-template <class Plugin>
-void visit_companion(const std::string& id, Plugin& plugin, StateVisitor& visitor) {
-  NamedState own(visitor, id);
-  plugin_call({id, "state"}, [&] { plugin.state(own); });
-}
-
 // One that the run did not have before begins anew.
-bool has_state_of(const std::string& id, const Value& counters) {
+bool has_state_of(const std::string& owner, const Value& counters) {
   for (const auto& member : counters.members())
-    if (member.key.starts_with(id + "/")) return true;
+    if (member.key.starts_with(owner + "/")) return true;
   return false;
 }
 
@@ -190,6 +177,18 @@ std::string listed(const std::vector<std::string>& names) {
   return names.size() > kMost ? concat(text, " and ", names.size() - kMost, " more") : text;
 }
 
+// The run has read these values from its own folder, which has to hold the same.
+void take_frozen_base(Run& run, const Checkpoint& checkpoint, const std::string& tag) {
+  run.frozen_base = frozen_base_of(checkpoint);
+  if (run.frozen_base.params.empty()) return;
+  if (run.services->rank == 0) check_frozen_base(run.frozen_base, run.weights_from, tag);
+  run.frozen_base.folder = run.weights_from;
+  for (const std::string& name : run.frozen_base.params)
+    if (!run.read_from_there.count(name))
+      throw fail(ErrorCode::checkpoint, "the checkpoint ", tag, " refers to ", run.weights_from, " for ", name,
+                 ", which the model does not have\n   use the config of the run that saved it (resolved.json)");
+}
+
 }  // namespace
 
 ResumeOption read_resume(const std::string& text) {
@@ -246,22 +245,16 @@ GoOn choose_tag(const CheckpointStore& store, const std::vector<StoredTag>& tags
   return on;
 }
 
-void visit_checkpoint_state(Run& run, Trainer& trainer, StateVisitor& visitor) {
-  visit_state(run, trainer, visitor);
-  for_each_companion(run, [&](const std::string& id, auto& plugin) { visit_companion(id, plugin, visitor); });
-}
-
 std::string resume_from(const std::string& tag, Run& run, Trainer& trainer, const RankEnvironment& env) {
   const std::string id = run.plan.id_of(CheckpointStore::kKind);
   const CheckpointStore& store = *run.plugins.checkpoint_store;
   const auto checkpoint = plugin_call({id, "open"}, [&] { return store.open(tag); });
   const Value* const counters = counters_of(*checkpoint, tag);
   LoadState load(*checkpoint, *counters, *run.mesh);
+  take_frozen_base(run, *checkpoint, tag);
   try {
-    visit_state(run, trainer, load);
-    for_each_companion(run, [&](const std::string& id, auto& plugin) {
-      if (has_state_of(id, *counters)) visit_companion(id, plugin, load);
-    });
+    for (const StateOwner& owner : run_state(run, trainer))
+      if (!owner.may_be_new || has_state_of(owner.name, *counters)) owner.visit(load);
   } catch (const Error& e) {
     if (e.code() != ErrorCode::checkpoint) throw;
     const std::vector<StoredTag> tags = store.tags();
@@ -274,7 +267,7 @@ std::string resume_from(const std::string& tag, Run& run, Trainer& trainer, cons
                trainer.next_step(), " is next: it was edited\n   go on from another checkpoint: --resume TAG");
   const std::vector<std::string> unused = used_by_nobody(load.unused(), run, env);
   for (const std::string& name : unused)
-    if (name.starts_with("model/"))
+    if (name.starts_with(kModelNames))
       throw fail(
           ErrorCode::checkpoint, "the checkpoint ", tag, " holds weights that the model does not have: ", name,
           "\n   it was saved by a run with another model: use the config of that run (resolved.json), or begin a ",

@@ -55,7 +55,4 @@ DRIVETRAIN_INTERNAL GoOn choose_tag(const CheckpointStore& store, const std::vec
 DRIVETRAIN_INTERNAL std::string resume_from(const std::string& tag, Run& run, Trainer& trainer,
                                             const RankEnvironment& env);
 
-// All state of the run that a checkpoint holds: visit_state, and that of policies and monitors.
-DRIVETRAIN_INTERNAL void visit_checkpoint_state(Run& run, Trainer& trainer, StateVisitor& visitor);
-
 }  // namespace drivetrain

@@ -45,6 +45,7 @@ std::optional<int64_t> step_of_tag(const std::string& tag) {
 struct Saver::Save {
   Snapshot snapshot;
   Value facts;
+  Value common_counters;            // those that all ranks have to have alike
   std::vector<HeldPart> compared;   // with the copies of other ranks, before the next update
   Value digests = Value::array();   // of those
   uint64_t bytes = 0;               // of this rank
@@ -62,16 +63,14 @@ Saver::Saver(SaverParts parts)
                   .log = parts_.log,
                   .run_id = parts_.run_id,
                   .left_behind = parts_.left_behind,
-                  .check_place = parts_.check_place}),
-      copies_(parts_.until_update) {}
+                  .check_place = parts_.check_place}) {}
 
 Saver::~Saver() {
   if (thread_.joinable()) thread_.join();
 }
 
 void Saver::prepare() {
-  HeldState held(parts_.mesh);
-  parts_.visit(held);
+  const HeldState held(parts_.mesh, parts_.state);
   choose(held.parts(), "checkpoint/");
 }
 
@@ -153,8 +152,7 @@ void Saver::write_beside_training() {
 
 std::unique_ptr<Saver::Save> Saver::snapshot(int64_t step, const Value& figures) {
   const auto start = Clock::now();
-  HeldState held(parts_.mesh);
-  parts_.visit(held);
+  const HeldState held(parts_.mesh, parts_.state);
   if (!writes_ || key_of(held.parts()) != writes_key_) {
     if (saves_ > 0)
       throw fail(ErrorCode::plugin,
@@ -174,6 +172,7 @@ std::unique_ptr<Saver::Save> Saver::snapshot(int64_t step, const Value& figures)
   if (now || !parts_.store.asynchronous()) compare(*save);
   save->facts = parts_.facts;
   save->facts.set("counters", held.counters());
+  save->common_counters = held.common_counters();
   save->facts.set("figures", figures);
   save->stall_s = seconds_since(start);
   return save;
@@ -195,8 +194,7 @@ void Saver::choose(const std::vector<HeldPart>& parts, const std::string& round)
 // The first update may have made more state, on some ranks and not on others: all ask each other, so that at the first
 // save none waits alone for ranks to which nothing has changed.
 void Saver::settle() {
-  HeldState held(parts_.mesh);
-  parts_.visit(held);
+  const HeldState held(parts_.mesh, parts_.state);
   settled_ = true;
   const std::string round = "checkpoint/after the first update/";
   const bool other = !writes_ || key_of(held.parts()) != writes_key_;
@@ -217,7 +215,7 @@ std::string Saver::reason_of(const Error& failure) const {
 // On the save's thread, or on the main thread.
 void Saver::write(Save& save) noexcept {
   const auto start = Clock::now();
-  Value mine = held_alike(*save.facts.find("counters"), std::move(save.digests));
+  Value mine = held_alike(std::move(save.common_counters), std::move(save.digests));
   try {
     mine.set("part", plugin_call({parts_.store_id, "write"}, [&] { return parts_.store.write(save.snapshot); }));
   } catch (const Error& e) {

@@ -38,9 +38,8 @@ struct SaverParts {
   RankEnvironment environment;
   Log& log;
   const Mesh& mesh;
-  std::function<void(StateVisitor&)> visit;  // all state of the run
-  std::vector<std::string> until_update;     // see HostCopies
-  Value facts;                               // of the run, for every checkpoint: an object
+  RunState state;
+  Value facts;  // of the run, for every checkpoint: an object
   int64_t train_steps = 0;
   // Complete tags that rank 0 removes before it commits the first checkpoint.
   std::vector<std::string> left_behind{};

@@ -24,7 +24,7 @@ class BatchAutos {
       set(kMicroKey, *total, 8, "train_batch_size \"auto\": per_device_train_batch_size of Hugging Face's Trainer");
     const auto derived = [&](const char* key, const std::optional<Position>& where) {
       if (where && !has(key))
-        problems_.settle(*where, key, "from the others", "\"auto\": total = micro-batch x accumulation x ranks");
+        problems_.resolve(*where, key, "from the others", "\"auto\": total = micro-batch x accumulation x ranks");
     };
     derived(kTotalKey, total), derived(kMicroKey, micro), derived(kAccumulationKey, accumulation);
   }
@@ -45,7 +45,7 @@ class BatchAutos {
     Value value(number);
     value.where = value.key_where = where;
     settings_.set(key, std::move(value));
-    problems_.settle(where, key, concat(number), "\"auto\": " + rule);
+    problems_.resolve(where, key, concat(number), "\"auto\": " + rule);
   }
 
   Value& settings_;

@@ -93,7 +93,7 @@ Value settle(Value config, const Switches& switches, Problems& problems) {
     const bool on = switches.is_on(section);
     Value& fresh = value.set("enabled", on);
     fresh.where = old.where, fresh.key_where = old.key_where;
-    problems.settle(old.where, section.key + ".enabled", on ? "true" : "false", switches.rule(section));
+    problems.resolve(old.where, section.key + ".enabled", on ? "true" : "false", switches.rule(section));
   }
   return config;
 }

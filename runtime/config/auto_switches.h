@@ -17,9 +17,8 @@ using HasOnePlace = std::function<bool(const std::string& kind)>;
 
 inline bool is_auto(const Value* value) { return value && value->is_string() && value->as_string() == "auto"; }
 
-// `config` with true or false in the place of each such "auto", which `problems` is told. Of the sections of a kind
-// with one place, the one whose manifest says AUTO with the highest rank for `device` is on, unless another section of
-// the kind is on anyway.
+// Replaces every `"enabled": "auto"` of `config` by true or false and notes it in `problems`. If a kind allows one
+// plugin and none of its sections is enabled, the section with the highest AUTO rank for `device` is.
 Value with_switches(Value config, const SectionOf& section_of, const HasOnePlace& has_one_place,
                     const std::string& device, Problems& problems);
 

@@ -65,8 +65,8 @@ void check_members(const std::string& path, const KeyFact& fact, const Value& va
 void check_known_key(const std::string& path, const KeyFact& fact, const Value& value, const Value& config,
                      Problems& problems) {
   if (is_auto(value.find("enabled")))
-    return problems.settle(value.find("enabled")->where, path + ".enabled", "false",
-                           "\"auto\": off, nothing here switches it on");
+    return problems.resolve(value.find("enabled")->where, path + ".enabled", "false",
+                            "\"auto\": off, nothing here switches it on");
   if (is_off(fact, value)) return;
   if (!is_choice(fact, value))
     return problems.add(value.where,

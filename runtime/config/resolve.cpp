@@ -25,7 +25,9 @@ Value settings_value(const RunSettings& settings, const BatchSizes& batch) {
   full.train_batch_size = batch.train_batch_size;
   full.micro_batch_size = batch.micro_batch_size;
   full.accumulation = batch.accumulation;
-  return run_settings_table().to_value(&full);
+  Value value = run_settings_table().to_value(&full);
+  if (settings.groups.empty()) value.erase("param_groups");
+  return value;
 }
 
 // The section without sets says nothing.

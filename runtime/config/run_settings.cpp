@@ -90,6 +90,10 @@ OptionTable make_run_settings_table() {
       .field("gradient_clipping", &R::gradient_clipping, "largest global gradient norm; 0 is off")
       .at_least(0)
       .automatic("max_grad_norm of Hugging Face's Trainer", Value(1.0))
+      .field("param_groups", &R::param_groups,
+             "list of {\"params\", \"roles\", \"lr\", \"weight_decay\", \"frozen\"}: parameters that have rates of "
+             "their own or "
+             "are frozen")
       .field("reduce_every", &R::reduce_every,
              "micro-batches added up before their gradients are summed over ranks; 0: all of a step; null: as the "
              "data_parallel plugin does")
@@ -166,11 +170,11 @@ void settle_clipping(Value& own, Problems& problems) {
   const OptionField& field = *run_settings_table().find("gradient_clipping");
   const Value* const given = own.find(field.name);
   if (!given || given->is_null())
-    return problems.settle({}, field.name, "1.0", "no such key: DeepSpeed's default; 0 is off");
+    return problems.resolve({}, field.name, "1.0", "no such key: DeepSpeed's default; 0 is off");
   if (!is_auto(given)) return;
   Value value(1.0);
   value.where = given->where, value.key_where = given->key_where;
-  problems.settle(given->where, field.name, "1.0", "\"auto\": " + field.auto_rule);
+  problems.resolve(given->where, field.name, "1.0", "\"auto\": " + field.auto_rule);
   own.set(field.name, std::move(value));
 }
 
@@ -213,6 +217,7 @@ RunSettings read_run_settings(const Value& config, const std::string& config_pat
   settings.batch_where = batch_where.file.empty() ? config.where : batch_where;
   settings.types_where = types_where;
   settings.mesh_order_where = order_where;
+  settings.groups = read_param_groups(settings.param_groups, problems);
   check_allow(settings.plugins.allow, problems);
   check_capture(settings.capture, problems);
   check_straggler_factor(config, settings.straggler_factor, problems);

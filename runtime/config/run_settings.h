@@ -8,6 +8,7 @@
 
 #include <drivetrain/options.h>
 
+#include "config/param_groups.h"
 #include "internal.h"
 
 namespace drivetrain {
@@ -49,6 +50,7 @@ struct RunSettings {
   std::optional<std::string> save_dtype;  // of final weights; nothing: that of the initial ones
   std::optional<int64_t> train_batch_size, micro_batch_size, accumulation;  // as given; solve_batch completes them
   double gradient_clipping = 1.0;                                           // 0: off
+  Value param_groups = Value::array();                                      // as given
   std::optional<int64_t> reduce_every;                                      // see RunFacts
   DataTypes data_types;
   std::optional<std::string> communication_data_type;  // of sums over ranks; nothing: the gradients'
@@ -62,9 +64,10 @@ struct RunSettings {
   int64_t straggler_steps = 20;
   double straggler_least_s = 0.1;
   PluginSettings plugins;
-  std::vector<Settled> settled;  // what the file leaves to rules, for resolved.json
-  Position batch_where;          // of the first batch key given
-  Position types_where;          // of data_types
+  std::vector<AutoValue> settled;  // what the file leaves to rules, for resolved.json
+  std::vector<ParamGroup> groups;  // of param_groups
+  Position batch_where;            // of the first batch key given
+  Position types_where;            // of data_types
   Position mesh_order_where;
 };
 

@@ -68,6 +68,8 @@ std::string ability_problem(const AttentionAbilities& can, const at::Tensor& q, 
 
 Attention::~Attention() = default;
 
+AttentionMemory Attention::memory(const AttentionShape& shape) const { return attention_memory(shape); }
+
 void Attention::check(const char* name, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                       const AttentionArgs& args) const {
   using namespace attention_function;

@@ -7,7 +7,7 @@ namespace {
 
 const char* when(Round from) {
   switch (from) {
-    case Round::first:
+    case Round::configured:
       return "it is known in the first round of `plan` if the configuration gives it, else from the third one on, in "
              "training";
     case Round::axes:
@@ -16,7 +16,7 @@ const char* when(Round from) {
       return "it is known from the third round of `plan` on, in training, when the dataset is open";
     case Round::built:
       return "it is known in the last round of `plan`, when the model is built";
-    case Round::model:
+    case Round::if_model_has_it:
       return "the model does not say it";
   }
   return "";

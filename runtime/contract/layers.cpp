@@ -8,7 +8,26 @@
 namespace drivetrain {
 
 Layer::~Layer() = default;
+LinearProduct::~LinearProduct() = default;
 LayerFactory::~LayerFactory() = default;
+
+AttentionMemory AttentionLayer::memory(const AttentionShape& shape) const { return attention_memory(shape); }
+Layout weight_layout(const LinearSpec& spec) { return spec.weight ? *spec.weight : Layout::whole({spec.out, spec.in}); }
+
+Layout bias_layout(const LinearSpec& spec) {
+  const Layout weight = weight_layout(spec);
+  Layout layout = Layout::whole({weight.global_shape.at(0)});
+  if (!weight.dims.empty() && !weight.dims[0].axes.empty()) layout.dims = {weight.dims[0]};
+  return layout;
+}
+
+Layout weight_layout(const LmLossSpec& spec) {
+  return spec.weight ? *spec.weight : Layout::whole({spec.vocab, spec.dim});
+}
+
+Layout weight_layout(const EmbeddingSpec& spec) {
+  return spec.weight ? *spec.weight : Layout::whole({spec.count, spec.dim});
+}
 
 at::Tensor Linear::forward(const at::Tensor& x, StepContext&) {
   const Options options{true, x.requires_grad()};

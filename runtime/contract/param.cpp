@@ -31,6 +31,28 @@ void check_named(const Param& param, const Axis& axis) {
 
 }  // namespace
 
+const char* role_name(ParamRole role) {
+  switch (role) {
+    case ParamRole::matrix:
+      return "matrix";
+    case ParamRole::bias:
+      return "bias";
+    case ParamRole::norm:
+      return "norm";
+    case ParamRole::embedding:
+      return "embedding";
+    case ParamRole::output:
+      return "output";
+    case ParamRole::router:
+      return "router";
+    case ParamRole::expert:
+      return "expert";
+    case ParamRole::adapter:
+      return "adapter";
+  }
+  throw fail(ErrorCode::internal, "a parameter's role is the number ", static_cast<int>(role));
+}
+
 Param::Param(std::string n, Layout l, InitRule i) : name(std::move(n)), layout(std::move(l)), init(i) {}
 
 void Param::complete_grad() {

@@ -9,7 +9,7 @@ namespace drivetrain {
 PlanRecord::PlanRecord(ModelFacts model, RunFacts run)
     : model_(std::move(model)), run_(std::move(run)), heads_(run_.heads_per_rank), groups_(run_.groups_per_rank) {}
 
-// Heads are shared out from the outside in: a plugin sees what those before it left.
+// Heads are divided from the outside in: a plugin sees what those before it left.
 void PlanRecord::set_plugin(const std::string& plugin) {
   speaker_ = plugin;
   int64_t ranks = 1;
@@ -19,8 +19,8 @@ void PlanRecord::set_plugin(const std::string& plugin) {
   if (groups_.known()) run_.groups_per_rank = std::max<int64_t>(1, groups_ / ranks);
 }
 
-void PlanRecord::claim_axis(const std::string& axis, int64_t size, bool joins_gradients, int place) {
-  claims_.push_back({axis, size, joins_gradients, place, speaker_});
+void PlanRecord::claim_axis(const std::string& axis, int64_t size, Reads reads, int place) {
+  claims_.push_back({axis, size, reads, place, speaker_});
 }
 
 void PlanRecord::need(const std::string& ability, const std::string& why) {
@@ -53,7 +53,8 @@ void PlanRecord::traffic(const std::string& axis, const std::string& what, doubl
 }
 
 PlanRecord::Update PlanRecord::update() const {
-  return update_.value_or(Update{static_cast<double>(model_.parameters) * run_.rank_share.value_or(1)});
+  return update_.value_or(
+      Update{static_cast<double>(model_.parameters) * run_.rank_trained.value_or(run_.rank_share.value_or(1))});
 }
 
 }  // namespace drivetrain

@@ -3,12 +3,11 @@
 #include <utility>
 
 #include <drivetrain/error.h>
-#include <drivetrain/planned_memory.h>
 
 namespace drivetrain {
 
 // Calls whatever attention is the outermost one in the end. Layers hold this one, however early they were made.
-class Builder::LateAttention final : public Attention, public TakesAttentionMemory {
+class Builder::LateAttention final : public Attention {
  public:
   explicit LateAttention(std::shared_ptr<Attention> chosen) : outermost_(std::move(chosen)) {}
 
@@ -20,9 +19,7 @@ class Builder::LateAttention final : public Attention, public TakesAttentionMemo
   Tensors backward(const at::Tensor& dout, const AttentionState& state, const AttentionArgs& args) const override {
     return ready().backward(dout, state, args);
   }
-  AttentionMemory attention_memory(const AttentionShape& shape) const override {
-    return drivetrain::attention_memory(ready(), shape);
-  }
+  AttentionMemory memory(const AttentionShape& shape) const override { return ready().memory(shape); }
 
   void wrap(const AttentionWrap& wrap) {
     if (finished_)

@@ -11,6 +11,21 @@ void Unit::backward_weight(StepContext&, Saved& saved) {
   saved.weight_work.clear();
 }
 
+std::optional<VisitMemory> Unit::visit_memory(const VisitShape& shape, const KeepOfRegion& keep) const {
+  const auto keeps = this->keeps();
+  if (!keeps) return std::nullopt;
+  const auto bytes = [&](const KeptElements& kept) {
+    return (kept.whole * shape.rank_tokens + kept.shared * shape.tokens / static_cast<double>(shape.tensor_ranks)) *
+           shape.element();
+  };
+  VisitMemory memory;
+  memory.kept.add(bytes(keeps->all));
+  for (const UnitKeeps::Region& region : keeps->regions)
+    if (keep(region.name) != Keep::all) memory.kept.add(bytes(region.freed), -1);
+  memory.inputs.add(bytes(keeps->inputs));
+  return memory;
+}
+
 std::vector<ParamPtr> UnitList::owned(size_t unit) const {
   std::vector<ParamPtr> earlier;
   for (size_t i = 0; i < unit; ++i) {

@@ -38,7 +38,7 @@ class OwnWork {
   void call_ends(int64_t now_ns) {
     if (calls_ > 0 && --calls_ == 0) since_ns_ = now_ns;
   }
-  // What was done since the last of these calls is nobody's work.
+  // Discards the time since the last call.
   void skip(int64_t now_ns) {
     if (calls_ == 0) since_ns_ = now_ns;
   }

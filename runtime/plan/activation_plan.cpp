@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <optional>
 
-#include <drivetrain/planned_memory.h>
-
 #include "memory/cpu_allocator.h"
 #include "plugin_calls/plugin_call.h"
 #include "step/stage_messages.h"
@@ -44,26 +42,10 @@ VisitShape visit_shape(const PreparedRun& run) {
   shape.rows = static_cast<double>(plan.batch.micro_batch_size);
   shape.tokens = shape.rows * count(plan.positions.batch);
   shape.rank_tokens = shape.rows * count(plan.positions.activations);
-  shape.layer_ranks = plan.run.layer_ranks.value_or(1);
+  shape.tensor_ranks = plan.run.tensor_ranks.value_or(1);
   shape.dtype = run.services->dtypes.param, shape.grad = run.services->dtypes.grad;
   shape.on_cpu = run.services->device.is_cpu();
   return shape;
-}
-
-// A unit that says what it keeps per token, and nothing of what it takes.
-std::optional<VisitMemory> memory_by_keeps(const Unit& unit, const VisitShape& shape, const KeepOfRegion& keep) {
-  const auto keeps = unit.keeps();
-  if (!keeps) return std::nullopt;
-  const auto bytes = [&](const KeptElements& kept) {
-    return (kept.whole * shape.rank_tokens + kept.shared * shape.tokens / static_cast<double>(shape.layer_ranks)) *
-           shape.element();
-  };
-  VisitMemory memory;
-  memory.kept.add(bytes(keeps->all));
-  for (const UnitKeeps::Region& region : keeps->regions)
-    if (keep(region.name) != Keep::all) memory.kept.add(bytes(region.freed), -1);
-  memory.inputs.add(bytes(keeps->inputs));
-  return memory;
 }
 
 struct PlannedUnit {
@@ -79,15 +61,11 @@ std::optional<PlannedUnit> planned_unit(const PreparedRun& run, const Unit& unit
     if (!run.plugins.recompute) return Keep::all;
     return plugin_call({id, "keep", unit.name()}, [&] { return run.plugins.recompute->keep({unit.name(), region}); });
   };
-  const auto memory = plugin_call({model, "visit_memory", unit.name()}, [&]() -> std::optional<VisitMemory> {
-    if (const auto* says = dynamic_cast<const TakesVisitMemory*>(&unit)) return says->visit_memory(shape, keep);
-    return memory_by_keeps(unit, shape, keep);
-  });
+  const auto memory = plugin_call({model, "visit_memory", unit.name()}, [&] { return unit.visit_memory(shape, keep); });
   if (!memory) return unit.is_block() ? std::nullopt : std::optional(PlannedUnit());
   PlannedUnit planned{bytes_of(memory->kept, shape.on_cpu), bytes_of(memory->working, shape.on_cpu),
                       bytes_of(memory->inputs, shape.on_cpu), policy && keep("") != Keep::all};
-  const auto* const moves = dynamic_cast<const MovesInputs*>(policy);
-  if (planned.again && moves && !moves->leaves_inputs_on_device()) planned.inputs = {};
+  if (planned.again && !policy->leaves_inputs_on_device()) planned.inputs = {};
   return planned;
 }
 

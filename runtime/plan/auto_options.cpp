@@ -74,7 +74,7 @@ Value with_auto_values(const OptionTable& table, Value section, const std::strin
         member.value = Value();
       }
       member.value.where = where, member.value.key_where = key_where;
-      problems.settle(where, key, short_json(member.value), concat("\"auto\": ", field->auto_rule));
+      problems.resolve(where, key, short_json(member.value), concat("\"auto\": ", field->auto_rule));
     }
   }
   return section;

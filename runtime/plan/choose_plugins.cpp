@@ -93,8 +93,8 @@ void name_default_optimizer(const std::vector<ChosenPlugin>& chosen, const Regis
     if (plugin.kind() != Optimizer::kKind || !plugin.selection.where.file.empty() || !plugin.options) continue;
     const Value options = registry.options(plugin.kind(), plugin.name()).to_value(plugin.options.get());
     const Value* const lr = options.find("lr");
-    problems.settle({}, Optimizer::kKind, lr ? concat(plugin.name(), ", lr ", lr->to_json()) : plugin.name(),
-                    "no such section: the default");
+    problems.resolve({}, Optimizer::kKind, lr ? concat(plugin.name(), ", lr ", lr->to_json()) : plugin.name(),
+                     "no such section: the default");
   }
 }
 

@@ -51,8 +51,8 @@ AttentionState GuardedAttention::forward(const at::Tensor& q, const at::Tensor& 
   });
 }
 
-AttentionMemory GuardedAttention::attention_memory(const AttentionShape& shape) const {
-  return plugin_call({id_, "attention_memory"}, [&] { return drivetrain::attention_memory(*inner_, shape); });
+AttentionMemory GuardedAttention::memory(const AttentionShape& shape) const {
+  return plugin_call({id_, "memory"}, [&] { return inner_->memory(shape); });
 }
 
 Tensors GuardedAttention::backward(const at::Tensor& dout, const AttentionState& state,

@@ -7,13 +7,12 @@
 #include <string>
 
 #include <drivetrain/attention.h>
-#include <drivetrain/planned_memory.h>
 
 #include "internal.h"
 
 namespace drivetrain {
 
-class DRIVETRAIN_INTERNAL GuardedAttention : public Attention, public TakesAttentionMemory {
+class DRIVETRAIN_INTERNAL GuardedAttention : public Attention {
  public:
   GuardedAttention(std::string id, std::shared_ptr<Attention> inner);
 
@@ -21,7 +20,7 @@ class DRIVETRAIN_INTERNAL GuardedAttention : public Attention, public TakesAtten
   AttentionState forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                          const AttentionArgs& args) const override;
   Tensors backward(const at::Tensor& dout, const AttentionState& state, const AttentionArgs& args) const override;
-  AttentionMemory attention_memory(const AttentionShape& shape) const override;
+  AttentionMemory memory(const AttentionShape& shape) const override;
 
  private:
   std::string id_;

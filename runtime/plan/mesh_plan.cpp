@@ -136,23 +136,25 @@ std::string MeshPlan::text() const {
 }
 
 int64_t count_ranks(const PlanRecord& context, RunFacts& run) {
-  int64_t fixed = 1, joined = 1;
+  int64_t fixed = 1, joined = 1, positions = 1;
   std::vector<std::string> taken;
   for (const Claim& claim : context.claims()) {
     if (is_of_kind(claim.by, DataParallel::kKind) || claim.size == PlanContext::kRest) continue;
     fixed *= claim.size;
-    if (claim.joins_gradients) joined *= claim.size;
+    if (claim.joins_gradients()) joined *= claim.size;
+    if (claim.reads == PlanContext::Reads::other_positions) positions *= claim.size;
     if (claim.size > 1) taken.push_back(concat(claim.axis, " ", claim.size));
   }
   run.rest_ranks = run.world_size % fixed == 0 ? run.world_size / fixed : run.world_size;
   run.joined_ranks = joined;
+  run.position_ranks = positions;
   run.taken_ranks = join(taken, " x ");
-  int64_t layer_ranks = 1;
+  int64_t tensor_ranks = 1;
   for (const auto& share : context.shares())
-    if (share.layers) layer_ranks *= share.ranks;
-  run.layer_ranks = layer_ranks;
+    if (share.layers) tensor_ranks *= share.ranks;
+  run.tensor_ranks = tensor_ranks;
   const ModelFacts& model = context.model();
-  const auto share_of = [&](int64_t heads) { return std::max<int64_t>(1, heads / layer_ranks); };
+  const auto share_of = [&](int64_t heads) { return std::max<int64_t>(1, heads / tensor_ranks); };
   if (model.num_attention_heads.known()) run.heads_per_rank = share_of(model.num_attention_heads);
   if (model.num_query_groups.known())
     run.groups_per_rank = share_of(model.num_query_groups);
@@ -163,12 +165,18 @@ int64_t count_ranks(const PlanRecord& context, RunFacts& run) {
 
 namespace {
 
+const char* reads_text(PlanContext::Reads reads) {
+  if (reads == PlanContext::Reads::same) return ", of ranks that read the same";
+  return reads == PlanContext::Reads::other_rows ? ", of ranks that read other rows"
+                                                 : ", of ranks that read other positions";
+}
+
 // What a plugin said, as text, so that two rounds can be compared and shown.
 std::map<std::string, std::vector<std::string>> declarations_of(const PlanRecord& context) {
   std::map<std::string, std::vector<std::string>> words;
   for (const auto& claim : context.claims())
-    words[claim.by].push_back(concat("claims the axis ", claim.axis, " with size ", claim.size,
-                                     claim.joins_gradients ? ", joining gradients" : "", ", at place ", claim.place));
+    words[claim.by].push_back(concat("claims the axis ", claim.axis, " with size ", claim.size, reads_text(claim.reads),
+                                     ", at place ", claim.place));
   for (const auto& share : context.shares())
     words[share.by].push_back(
         concat("shares ", share.layers ? "layers" : "attention heads", " over ", share.ranks, " ranks"));
@@ -213,11 +221,11 @@ MeshPlan solve_mesh(const PlanRecord& context, const std::vector<std::string>& o
     Axis axis;
     axis.name = claim.axis;
     axis.size = claim.size == PlanContext::kRest ? fit.rest() : claim.size;
-    axis.joins_gradients = claim.joins_gradients;
+    axis.joins_gradients = claim.joins_gradients();
     plan.axes.push_back(axis);
     plan.owners.push_back(claim.by);
     plan.places.push_back(claim.place);
-    if (is_of_kind(claim.by, DataParallel::kKind)) plan.batch_axes.push_back(claim.axis);
+    if (claim.reads == PlanContext::Reads::other_rows) plan.batch_axes.push_back(claim.axis);
   }
   return plan;
 }

@@ -14,11 +14,11 @@
 namespace drivetrain {
 
 struct DRIVETRAIN_INTERNAL MeshPlan {
-  std::vector<Axis> axes;               // fastest first, sizes multiplying to the world; index not set
-  std::vector<std::string> owners;      // who claimed each of them: "tensor_parallel/..."
-  std::vector<int> places;              // of each of them, as it was claimed: PlanContext::Place
-  std::vector<std::string> batch_axes;  // those that cut the global batch into rows: claimed by a data_parallel plugin
-  int64_t batch_ranks() const;          // product of their sizes
+  std::vector<Axis> axes;                          // fastest first, sizes multiplying to the world; index not set
+  std::vector<std::string> owners;                 // who claimed each of them: "tensor_parallel/..."
+  std::vector<int> places;                         // of each of them, as it was claimed: PlanContext::Place
+  std::vector<std::string> batch_axes;             // whose ranks read other rows: they divide the global batch
+  int64_t batch_ranks() const;                     // product of their sizes
   std::vector<std::string> gradient_axes() const;  // those that join the gradient reduction
   std::string text() const;                        // "tp 2 x dp 4 x pp 2"; "one rank"
 };

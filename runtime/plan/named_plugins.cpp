@@ -37,8 +37,7 @@ GroupPtr NamedCommunicator::make_group(const std::vector<int64_t>& ranks, const 
 }
 
 bool NamedCommunicator::has_one_memory() const {
-  const auto* says = dynamic_cast<const HasOneMemory*>(inner_.get());
-  return says && says->has_one_memory();
+  return plugin_call({id_, "has_one_memory"}, [&] { return inner_->has_one_memory(); });
 }
 
 void NamedCommunicator::abort(const std::string& reason) noexcept {

@@ -6,7 +6,6 @@
 #include <string>
 
 #include <drivetrain/communicator.h>
-#include <drivetrain/planned_memory.h>
 #include <drivetrain/schedule.h>
 
 #include "flight/record.h"
@@ -30,7 +29,7 @@ class NamedSchedule final : public Schedule {
 };
 
 // Its groups write their calls into the rank's flight record, if there is one.
-class NamedCommunicator final : public Communicator, public HasOneMemory {
+class NamedCommunicator final : public Communicator {
  public:
   NamedCommunicator(std::string id, std::shared_ptr<Communicator> inner, std::shared_ptr<FlightRecord> flight)
       : id_(std::move(id)), inner_(std::move(inner)), flight_(std::move(flight)) {}

@@ -7,7 +7,9 @@
 #include <drivetrain/toolkit/layers/plain_layers.h>
 #include <drivetrain/toolkit/pipeline/timeline.h>
 #include "data/sequence_cuts.h"
+#include "plan/asked_layers.h"
 #include "plan/guarded_attention.h"
+#include "plan/guarded_layers.h"
 #include "plugin_calls/plugin_call.h"
 
 namespace drivetrain {
@@ -74,7 +76,10 @@ void count_parameters(PreparedRun& run, const std::vector<UnitPtr>& chain) {
   for (PlacedPiece& piece : run.plan.placement)
     for (int64_t u = piece.first; u < piece.last; ++u)
       for (const ParamPtr& param : chain[u]->params())
-        if (stages[param.get()].insert(piece.stage).second) piece.parameters += param->layout.local_numel(*run.mesh);
+        if (stages[param.get()].insert(piece.stage).second) {
+          const int64_t held = param->layout.local_numel(*run.mesh);
+          piece.parameters += held, piece.trained += param->trainable ? held : 0;
+        }
   for (const ParamPtr& param : run.model_params) {
     const std::set<int64_t>& users = stages[param.get()];
     param->tied_over_stages = users.size() > 1;
@@ -128,8 +133,11 @@ void count_fullest_rank(RunPlan& plan) {
   int64_t slots = 1;
   for (const int64_t of_stage : plan.schedule.slots) slots = std::max(slots, of_stage);
   const int64_t chunks = plan.schedule.chunks;
-  plan.run.rank_share = static_cast<double>(largest(plan.parameters_by_stage())) /
-                        static_cast<double>(std::max<int64_t>(plan.model.parameters, 1));
+  const auto share = [&](int64_t elements) {
+    return static_cast<double>(elements) / static_cast<double>(std::max<int64_t>(plan.model.parameters, 1));
+  };
+  plan.run.rank_share = share(largest(plan.parameters_by_stage()));
+  plan.run.rank_trained = share(largest(plan.trained_by_stage()));
   // Of a model that names no blocks, its facts alone are known.
   if (const int64_t layers = largest(plan.blocks_by_stage()); layers > 0) plan.run.rank_layers = layers;
   if (plan.run.seq_length.known()) {
@@ -140,6 +148,23 @@ void count_fullest_rank(RunPlan& plan) {
   plan.run.micro_batches_in_flight = (slots + chunks - 1) / chunks;
 }
 
+// Every strategy finds the factory of the one before as others may not go around it. Returns the outermost.
+std::shared_ptr<GuardedLayers> build_strategies(const Strategies& strategies, Builder& builder) {
+  auto layers = std::make_shared<GuardedLayers>("the runtime", make_plain_layers(builder.attention()), nullptr);
+  builder.layers = layers;
+  for (auto it = strategies.rbegin(); it != strategies.rend(); ++it) {  // innermost first
+    const PluginCall call{it->id, "build"};
+    plugin_call(call, [&] {
+      it->strategy->build(builder);
+      if (!builder.layers) throw fail(ErrorCode::plugin, "left no layer factory: Builder::layers is null");
+    });
+    if (builder.layers == layers) continue;
+    layers = std::make_shared<GuardedLayers>(it->id, builder.layers, layers);
+    builder.layers = layers;
+  }
+  return layers;
+}
+
 }  // namespace
 
 std::vector<UnitPtr> build_chain(PreparedRun& run) {
@@ -147,22 +172,28 @@ std::vector<UnitPtr> build_chain(PreparedRun& run) {
   if (run.plugins.attention)
     chosen = std::make_shared<GuardedAttention>(run.plan.id_of(Attention::kKind), run.plugins.attention);
   Builder builder{nullptr, std::move(chosen), *run.mesh, run.plan.model};
-  builder.layers = make_plain_layers(builder.attention());
-  each_strategy(run.plugins.strategies, Nesting::innermost_first, "build", "", [&](Strategy& s) { s.build(builder); });
+  const std::string model = run.plan.id_of(Model::kKind);
+  builder.weight_rules = [&](const std::string& format) {
+    return plugin_call({model, "weight_rules"}, [&] { return run.plugins.model->weight_rules(format); });
+  };
+  const auto layers = build_strategies(run.plugins.strategies, builder);
   run.plugins.attention = builder.finish_attention();
   run.batch_cuts = builder.batch_cuts, run.activation_cuts = builder.activation_cuts;
-  const std::string model = run.plan.id_of(Model::kKind);
-  return plugin_call({model, "build"}, [&] {
-    std::vector<UnitPtr> chain = run.plugins.model->build(*builder.layers);
-    if (chain.empty() || std::find(chain.begin(), chain.end(), nullptr) != chain.end())
-      throw fail(ErrorCode::plugin, "returned ", chain.size(), " units", chain.empty() ? "" : ", some of them null",
+  AskedLayers asked(layers);
+  std::vector<UnitPtr> chain = plugin_call({model, "build"}, [&] {
+    std::vector<UnitPtr> units = run.plugins.model->build(asked);
+    if (units.empty() || std::find(units.begin(), units.end(), nullptr) != units.end())
+      throw fail(ErrorCode::plugin, "returned ", units.size(), " units", units.empty() ? "" : ", some of them null",
                  "; wanted a chain of them");
-    return chain;
+    return units;
   });
+  layers->check();
+  run.added_params = asked.added();
+  run.model_params = UnitList{chain}.all();
+  return chain;
 }
 
 void place_chain(PreparedRun& run, const std::vector<UnitPtr>& chain) {
-  run.model_params = UnitList{chain}.all();
   run.plan.schedule = pieces_of(*run.plugins.schedule);
   run.plan.placement = place_pieces(run, chain);
   count_parameters(run, chain);

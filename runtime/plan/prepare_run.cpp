@@ -10,6 +10,7 @@
 #include "device/open_device.h"
 #include "plan/choose_dtypes.h"
 #include "plan/create_plugins.h"
+#include "plan/param_groups.h"
 #include "plan/place_model.h"
 #include "plan/plugins_that_offer.h"
 #include "plan/stage_memory.h"
@@ -234,6 +235,7 @@ std::vector<UnitPtr> place(PreparedRun& run, Problems& problems) {
                                     run.plugins.communicator, run.services->device);
   run.services->mesh = run.mesh.get();
   std::vector<UnitPtr> chain = build_chain(run);
+  apply_param_groups(run, problems);
   with_place(run, run.plan.id_of(Schedule::kKind), problems, [&] { place_chain(run, chain); });
   if (!run.plugins.recompute || !problems.empty()) return chain;
   const std::string policy = run.plan.id_of(Recompute::kKind);
@@ -241,15 +243,6 @@ std::vector<UnitPtr> place(PreparedRun& run, Problems& problems) {
     plugin_call({policy, "choose"}, [&] { run.plugins.recompute->choose(run.units); });
   });
   return chain;
-}
-
-// What is known once the model is placed and every plugin has told its part.
-void plan_memory(const Parties& parties, PreparedRun& run, const std::vector<UnitPtr>& chain) {
-  const std::string optimizer = run.plan.id_of(Optimizer::kKind);
-  if (run.plugins.optimizer)
-    run.plan.optimizer_bytes_per_element = plugin_call(
-        {optimizer, "state_bytes_per_element"}, [&] { return run.plugins.optimizer->state_bytes_per_element(); });
-  plan_stage_memories(run, parties.plugins, chain);
 }
 
 // Plugins see the run several times (plugin.h): to find the mesh, from which batch sizes and data follow; with those
@@ -276,7 +269,7 @@ std::string negotiate_all(const Parties& parties, PreparedRun& run, const std::v
   problems.throw_if_any();
   if (!refused.empty()) return refused;
   check_same_declarations(*before, *last);
-  plan_memory(parties, run, chain);
+  plan_stage_memories(run, parties.plugins, chain);
   return refused;
 }
 

@@ -19,6 +19,13 @@ DeviceRuntime* PreparedRun::device_runtime() const {
   return runtime;
 }
 
+std::vector<ParamPtr> PreparedRun::params_of_optimizer() const {
+  std::vector<ParamPtr> params;
+  for (const ParamPtr& param : model_params)
+    if (param->trainable && !param_groups.sets_weight_decay(*param)) params.push_back(param);
+  return params;
+}
+
 int64_t PreparedRun::batch_rank() const {
   int64_t index = 0, stride = 1;
   for (const Axis& axis : mesh->axes()) {

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <memory>
+#include <set>
+#include <string>
 #include <vector>
 
 #include <drivetrain/attention.h>
@@ -26,6 +28,7 @@
 #include "rendezvous/rendezvous.h"
 #include "step/hooks.h"
 #include "step/named_evaluation.h"
+#include "step/param_groups.h"
 #include "step/program.h"
 
 namespace drivetrain {
@@ -74,6 +77,8 @@ struct DRIVETRAIN_INTERNAL PreparedRun {
   std::unique_ptr<const FolderReaders> folders;  // for weights and checkpoints; uses the registry of the plan
   // Of the whole model in chain order; those of other stages stay on the meta device.
   std::vector<ParamPtr> model_params;
+  std::set<std::string> added_params;   // those of model_params that strategies' layers have beyond the model's
+  ParamGroups param_groups;             // those of the config that train
   UnitList units;                       // of this rank's stage, chunk after chunk
   std::vector<ChunkUnits> chunk_units;  // of each of its chunks
   std::vector<Builder::SequenceCut> batch_cuts, activation_cuts;
@@ -82,6 +87,8 @@ struct DRIVETRAIN_INTERNAL PreparedRun {
   int64_t stage() const { return mesh->index(Schedule::kAxis); }
   // This rank's index among those that read different rows.
   int64_t batch_rank() const;
+  // Those that are trained and whose weight decay the config leaves to the optimizer.
+  std::vector<ParamPtr> params_of_optimizer() const;
   // Null on the CPU. Error(internal) if the run is on a device that nobody opened.
   DeviceRuntime* device_runtime() const;
 };

@@ -27,6 +27,12 @@ std::map<int64_t, int64_t> RunPlan::parameters_by_stage() const {
   return parameters;
 }
 
+std::map<int64_t, int64_t> RunPlan::trained_by_stage() const {
+  std::map<int64_t, int64_t> trained;
+  for (const PlacedPiece& piece : placement) trained[piece.stage] += piece.trained;
+  return trained;
+}
+
 void add_timeline(RunPlan& plan, const Schedule& schedule) {
   const int64_t pieces = plan.schedule.stages * plan.schedule.chunks,
                 micro_batches = std::max<int64_t>(plan.batch.accumulation, 1);

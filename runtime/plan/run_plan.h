@@ -36,6 +36,7 @@ struct PlacedPiece {
   int64_t blocks = 0;      // of those units
   double cost = 0;         // as Model::cost has it
   int64_t parameters = 0;  // that a rank of the stage computes with, those of another piece of the stage left out
+  int64_t trained = 0;     // those of them that are not frozen
 };
 
 struct SchedulePlan {
@@ -64,8 +65,17 @@ struct ActivationPlan {
 struct StageMemory {
   std::vector<PlanRecord::Memory> parts;  // as plugins said
   double updated_elements = 0;            // by its optimizer
+  double state_bytes_per_element = 0;     // of the optimizer: the mean over the stage's trainable parameters
   double host_bytes_per_update = 0;       // that the optimizer takes of the host for each of them, beside its state
   ActivationPlan activations;
+};
+
+// What a group of the config's has of the whole model; the last one of a list stands for parameters in none.
+struct PlannedParamGroup {
+  std::string name, what;                  // "param_groups[0]"; "block.*.mlp.*, role bias"
+  std::optional<double> lr, weight_decay;  // nothing: the optimizer's
+  bool frozen = false;
+  int64_t tensors = 0, elements = 0;
 };
 
 // Positions of a sequence that this rank has.
@@ -90,12 +100,14 @@ struct DRIVETRAIN_INTERNAL RunPlan {
   // Of parameters that several stages compute with: which stages, ascending.
   std::map<std::string, std::vector<int64_t>> tied_stages;
   PositionPlan positions;
+  std::vector<PlannedParamGroup> param_groups;  // none: the config has no groups
   std::vector<StageMemory> stage_memories;
   std::vector<PlanRecord::Traffic> traffics;
   std::vector<PlanRecord::Copies> copies;
   PlanRecord::Update update;               // as planned
   double updated_elements = 0;             // by a rank's optimizer: as planned; once the run is built, as it is
-  double optimizer_bytes_per_element = 0;  // of its state
+  double optimizer_bytes_per_element = 0;  // of its state: the mean over what it trains of this rank's stage
+  double optimizer_state_bytes = 0;        // of the whole model's state, once
   CaptureChoice capture;
   std::vector<std::string> notes;  // lines shown once at the start: what is expensive, what has no effect
 
@@ -103,8 +115,8 @@ struct DRIVETRAIN_INTERNAL RunPlan {
   const PlannedPlugin* plugin(const std::string& kind) const;
   // Its id, "optimizer/adamw"; "" if there is none.
   std::string id_of(const std::string& kind) const;
-  // The blocks of each stage, and the parameters that its ranks compute with.
-  std::map<int64_t, int64_t> blocks_by_stage() const, parameters_by_stage() const;
+  // The blocks of each stage, the parameters that its ranks compute with, and those of them that are not frozen.
+  std::map<int64_t, int64_t> blocks_by_stage() const, parameters_by_stage() const, trained_by_stage() const;
   // Everything above and what follows from it: sums, shares, bytes per parameter. Sizes in bytes, times in forwards of
   // an average piece.
   Value to_json() const;

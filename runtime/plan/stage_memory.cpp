@@ -1,8 +1,9 @@
 #include "plan/stage_memory.h"
 
-#include <algorithm>
+#include <c10/util/accumulate.h>
 
-#include <drivetrain/planned_memory.h>
+#include <algorithm>
+#include <map>
 
 #include "plan/activation_plan.h"
 #include "plugin_calls/plugin_call.h"
@@ -33,50 +34,77 @@ StageUnits units_of(const RunPlan& plan, int64_t stage, const std::vector<UnitPt
 RunFacts facts_of(const RunPlan& plan, int64_t stage) {
   RunFacts facts = plan.run;
   const int64_t chunks = plan.schedule.chunks, slots = plan.schedule.slots.at(static_cast<size_t>(stage));
-  facts.rank_share = static_cast<double>(plan.parameters_by_stage().at(stage)) /
-                     static_cast<double>(std::max<int64_t>(plan.model.parameters, 1));
+  const auto share = [&](int64_t elements) {
+    return static_cast<double>(elements) / static_cast<double>(std::max<int64_t>(plan.model.parameters, 1));
+  };
+  facts.rank_share = share(plan.parameters_by_stage().at(stage));
+  facts.rank_trained = share(plan.trained_by_stage().at(stage));
   if (facts.rank_layers.known()) facts.rank_layers = plan.blocks_by_stage().at(stage);
   facts.micro_batches_in_flight = (slots + chunks - 1) / chunks;
   return facts;
 }
 
-bool has_one_memory(const PreparedRun& run) {
-  const auto* says = dynamic_cast<const HasOneMemory*>(run.plugins.communicator.get());
-  return says && says->has_one_memory();
+double host_bytes_per_update(const PreparedRun& run) {
+  return plugin_call({run.plan.id_of(Optimizer::kKind), "host_bytes_per_element"},
+                     [&] { return run.plugins.optimizer->host_bytes_per_element(run.plan.dtypes.types.param); });
 }
 
-double host_bytes_per_update(const PreparedRun& run) {
-  const auto* takes = dynamic_cast<const TakesHostMemory*>(run.plugins.optimizer.get());
-  if (!takes) return 0;
-  return plugin_call({run.plan.id_of(Optimizer::kKind), "host_bytes_per_element"},
-                     [&] { return takes->host_bytes_per_element(run.plan.dtypes.types.param); });
+// Bytes of the optimizer's state per element of each parameter that it trains.
+using StateBytes = std::map<const Param*, double>;
+
+StateBytes state_bytes_of(const PreparedRun& run) {
+  StateBytes bytes;
+  if (!run.plugins.optimizer) return bytes;
+  const std::string id = run.plan.id_of(Optimizer::kKind);
+  for (const ParamPtr& param : run.model_params)
+    if (param->trainable)
+      bytes[param.get()] = plugin_call({id, "state_bytes_per_element", param->name},
+                                       [&] { return run.plugins.optimizer->state_bytes_per_element(*param); });
+  return bytes;
+}
+
+double whole_state(const PreparedRun& run, const StateBytes& bytes) {
+  double sum = 0;
+  for (const ParamPtr& param : run.model_params)
+    if (const auto found = bytes.find(param.get()); found != bytes.end())
+      sum += found->second * static_cast<double>(c10::multiply_integers(param->layout.global_shape));
+  return sum;
+}
+
+// Shares of a stage that storage owners cut have the mean of the stage.
+double mean_state(const PreparedRun& run, const UnitList& units, const StateBytes& bytes) {
+  double sum = 0, elements = 0;
+  for (const ParamPtr& param : units.all()) {
+    const auto found = bytes.find(param.get());
+    if (found == bytes.end()) continue;
+    const auto numel = static_cast<double>(param->layout.local_numel(*run.mesh));
+    sum += found->second * numel, elements += numel;
+  }
+  return elements > 0 ? sum / elements : 0;
 }
 
 StageMemory ask(const PreparedRun& run, const NamedPlugins& plugins, int64_t stage, const StageUnits& own) {
-  PlanRecord record(run.plan.model, facts_of(run.plan, stage));
-  std::vector<std::string> tell_by_units;
+  PlanRecord record(run.plan.model, facts_of(run.plan, stage)), by_units = record;
   for (const auto& [id, plugin] : plugins) {
     record.set_plugin(id);
     plugin_call({id, "plan"}, [&] { plugin->plan(record); });
-    if (dynamic_cast<const HoldsUnits*>(plugin.get())) tell_by_units.push_back(id);
+  }
+  const Communicator* const communicator = run.plugins.communicator.get();
+  const PlannedStage planned{own.units, *run.mesh, communicator && communicator->has_one_memory()};
+  std::vector<std::string> told_by_units;
+  for (const auto& [id, strategy] : run.plugins.strategies) {
+    by_units.set_plugin(id);
+    if (plugin_call({id, "plan_units"}, [&] { return strategy->plan_units(by_units, planned); }))
+      told_by_units.push_back(id);
   }
   StageMemory memory;
   for (const PlanRecord::Memory& part : record.memories())
-    if (std::find(tell_by_units.begin(), tell_by_units.end(), part.by) == tell_by_units.end())
+    if (std::find(told_by_units.begin(), told_by_units.end(), part.by) == told_by_units.end())
       memory.parts.push_back(part);
-  PlanRecord by_units(run.plan.model, facts_of(run.plan, stage));
-  bool any_updates = false;
-  for (const auto& [id, plugin] : plugins) {
-    const auto* holds = dynamic_cast<const HoldsUnits*>(plugin.get());
-    if (!holds) continue;
-    by_units.set_plugin(id);
-    plugin_call({id, "plan_units"}, [&] { holds->plan_units(by_units, {own.units, *run.mesh, has_one_memory(run)}); });
-    any_updates = true;
-  }
   memory.parts.insert(memory.parts.end(), by_units.memories().begin(), by_units.memories().end());
-  const PlanRecord::Update update = (any_updates ? by_units : record).update();
+  const PlanRecord::Update update = (told_by_units.empty() ? record : by_units).update();
   memory.updated_elements = update.elements;
-  if (update.to_device) memory.host_bytes_per_update = host_bytes_per_update(run);
+  if (update.to_device && run.plugins.optimizer) memory.host_bytes_per_update = host_bytes_per_update(run);
   return memory;
 }
 
@@ -90,10 +118,13 @@ void plan_stage_memories(PreparedRun& run, const NamedPlugins& plugins, const st
   stages.push_back(run.stage());
   plan.stage_memories.assign(stages.size(), {});
   const std::string policy = plan.id_of(Recompute::kKind);
+  const StateBytes state_bytes = state_bytes_of(run);
+  plan.optimizer_state_bytes = whole_state(run, state_bytes);
   for (const int64_t stage : stages) {
     const StageUnits own = units_of(plan, stage, chain);
     if (run.plugins.recompute) plugin_call({policy, "choose"}, [&] { run.plugins.recompute->choose(own.units); });
     StageMemory& memory = plan.stage_memories[static_cast<size_t>(stage)] = ask(run, plugins, stage, own);
+    plan.optimizer_bytes_per_element = memory.state_bytes_per_element = mean_state(run, own.units, state_bytes);
     memory.activations = plan_activations(run, stage, own.units, own.chunks);
   }
 }

@@ -189,7 +189,8 @@ Value with_reached_headers(Value fingerprint, const std::vector<std::string>& he
   return fingerprint;
 }
 
-static_assert(kDrivetrainDoor == DRIVETRAIN_FP_DOOR, "plugin.h and fingerprint.h give the door different numbers");
+static_assert(kDrivetrainEntryLayout == DRIVETRAIN_FP_ENTRY_LAYOUT,
+              "plugin.h and fingerprint.h give the entry layout different numbers");
 
 const Value& runtime_fingerprint() {
   static const Value* const leaked = new Value(parse_json(DRIVETRAIN_FINGERPRINT, "fingerprint"));

@@ -145,9 +145,9 @@ void check_descriptor(const PluginFile& file, const OpenLibrary& library) {
   if (!d) throw refused(file, "its descriptor is missing");
   if (d->magic != kDrivetrainMagic || d->struct_size != sizeof(DrivetrainDescriptor))
     throw refused(file, "its descriptor is damaged: magic number or size is wrong");
-  if (d->door != kDrivetrainDoor)
+  if (d->door != kDrivetrainEntryLayout)
     throw refused(file, concat("made for another door version\n  door    plugin ", d->door, "    runtime ",
-                               kDrivetrainDoor, "    must match"));
+                               kDrivetrainEntryLayout, "    must match"));
   if (!d->manifest || file.manifest_text != d->manifest)
     throw refused(file, "its manifest changed between reading and opening, or its code carries another one");
   check_entries(file, library);

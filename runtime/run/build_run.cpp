@@ -3,62 +3,12 @@
 #include <algorithm>
 #include <set>
 
-#include "formats/model_facts.h"
 #include "plugin_calls/plugin_call.h"
-#include "state/hf_folder.h"
-#include "state/initial_values.h"
-#include "state/weights.h"
+#include "run/fill_values.h"
 #include "step/step_state.h"
 
 namespace drivetrain {
 namespace {
-
-// Every parameter under its own name.
-WeightRules own_rules(const Run& run) {
-  WeightRules rules;
-  for (const ParamPtr& param : run.model_params) {
-    const std::vector<int64_t>& shape = param->layout.global_shape;
-    rules.rules.push_back({param->name, {{param->name, shape.empty() ? 1 : shape[0], false}}, false});
-  }
-  return rules;
-}
-
-std::string other_options(const Run& run, const Checkpoint& native, const std::string& folder) {
-  const auto is_model = [](const ChosenPlugin& plugin) { return plugin.kind() == Model::kKind; };
-  const auto model = std::find_if(run.chosen.begin(), run.chosen.end(), is_model);
-  if (model == run.chosen.end()) return "";
-  const OptionTable& table = run.folders->registry().options(model->kind(), model->name());
-  return differing_options(native, model->name(), table.to_value(model->options.get()), folder);
-}
-
-// From a Hugging Face folder, a checkpoint of ours, or one of another program.
-std::vector<std::string> load_from(Run& run, const std::string& folder, const std::vector<Trainables>& all) {
-  const std::string model = run.plan.id_of(Model::kKind);
-  const auto rules_for = [&](const std::string& naming) {
-    if (naming == kNativeNaming) return own_rules(run);
-    return plugin_call({model, "weight_rules"}, [&] { return run.plugins.model->weight_rules(naming); });
-  };
-  if (HfFolder::has_weights(folder)) return load_weights(folder, rules_for("hf"), all, *run.mesh);
-  const OpenedFolder opened = run.folders->open(folder);
-  run.log->info(concat("weights from ", folder, ": ", opened.description));
-  const WeightRules rules = rules_for(opened.naming);
-  const std::string unsaid = opened.naming == kNativeNaming ? other_options(run, *opened.state, folder)
-                                                            : check_model_facts(*opened.state, rules, folder);
-  std::vector<std::string> warnings = load_weights(*weights_of(opened.state, folder), rules, all, *run.mesh);
-  if (!unsaid.empty()) warnings.push_back(unsaid);
-  return warnings;
-}
-
-void fill(Run& run, const std::vector<Trainables>& all) {
-  const std::string model = run.plan.id_of(Model::kKind);
-  const std::string folder =
-      plugin_call({model, "weights_folder"}, [&] { return run.plugins.model->weights_folder(); });
-  if (folder.empty()) {
-    fill_initial_values(all, run.services->seed, *run.mesh);
-  } else {
-    for (const std::string& warning : load_from(run, folder, all)) run.log->warning(warning);
-  }
-}
 
 // Copies and gathers of the strategies.
 void spread(Run& run, std::vector<Trainables> all) {
@@ -123,6 +73,15 @@ double elements_of(const std::vector<Trainables>& chunks) {
   return elements;
 }
 
+// The schedule counts units: a list with fewer of them would end somewhere else.
+void attach(Strategy& strategy, UnitList& list) {
+  const size_t units = list.units.size();
+  strategy.attach(list);
+  if (list.units.size() != units || std::find(list.units.begin(), list.units.end(), nullptr) != list.units.end())
+    throw fail(ErrorCode::plugin, "left ", list.units.size(), " units in the list of ", units,
+               " that it was given, or null ones; it may replace a unit by one that wraps it, and drop none");
+}
+
 }  // namespace
 
 std::vector<Trainables> all_values(const Run& run) {
@@ -135,14 +94,14 @@ void spread_values(Run& run) { spread(run, held_values(run)); }
 
 void build_run(Run& run) {
   each_strategy(run.plugins.strategies, Nesting::innermost_first, "attach", "",
-                [&](Strategy& s) { s.attach(run.units); });
+                [&](Strategy& s) { attach(s, run.units); });
   const std::string& owner = id_of_owner(run);
   run.chunks = plugin_call({owner, "trainables"}, [&] { return checked(run.plugins.data_parallel->trainables()); });
   if (!run.chunks.empty()) run.plan.updated_elements = elements_of(run.chunks);
   const std::vector<Trainables> held = held_values(run);
   std::vector<Trainables> all = held;
   all.push_back(unnamed_values(run, held));
-  fill(run, all);
+  fill_values(run, all);
   spread(run, held);
 }
 

@@ -1,8 +1,11 @@
 // One rank of a run: its plan, the objects that it was planned with, and what was built for it. Main thread of a rank.
 #pragma once
 
+#include <set>
+#include <string>
 #include <vector>
 
+#include "formats/frozen_base.h"
 #include "internal.h"
 #include "plan/prepared_run.h"
 #include "step/trainer.h"
@@ -12,7 +15,10 @@ namespace drivetrain {
 struct DRIVETRAIN_INTERNAL Run : PreparedRun {
   explicit Run(PreparedRun planned) : PreparedRun(std::move(planned)) {}
 
-  std::vector<Trainables> chunks;  // what this rank updates; empty until build_run
+  std::vector<Trainables> chunks;         // what this rank updates; empty until build_run
+  std::string weights_from;               // the Hugging Face folder that initial weights came from; empty: none
+  std::set<std::string> read_from_there;  // the parameters that it held
+  FrozenBase frozen_base;                 // what visit_state leaves out; see refer_to_frozen_base
 };
 
 // Gives the model storage and fills it. Collective from here on.
@@ -21,6 +27,12 @@ DRIVETRAIN_INTERNAL void build_run(Run& run);
 // All that this rank holds of the model's values once it is built: what it updates, its parts of what nobody updates,
 // and what the storage owner named in neither, whole.
 DRIVETRAIN_INTERNAL std::vector<Trainables> all_values(const Run& run);
+
+// Decides what of the model checkpoints of this run hold by reference: its frozen parameters that were read from a
+// Hugging Face folder, if none of the model's own is trained or a strategy says that its weights are not exported.
+// Rank 0 reads that folder once more, for its digest. `resumed`: the values are a checkpoint's but for those that it
+// refers to itself (Run::frozen_base). Before the first save.
+DRIVETRAIN_INTERNAL void refer_to_frozen_base(Run& run, bool resumed);
 
 // What the parts of a step use of a run, which outlives them. Of a run that is built.
 DRIVETRAIN_INTERNAL ExecutorParts executor_parts(PreparedRun& run);

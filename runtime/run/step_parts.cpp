@@ -58,6 +58,7 @@ FinishParts finish_parts(Run& run) {
           .batch_ranks = run.plan.mesh.batch_ranks(),
           .train_steps = run.plan.settings.train_steps,
           .gradient_clipping = run.plan.settings.gradient_clipping,
+          .param_groups = run.param_groups,
           .optimizer_id = run.plan.id_of(Optimizer::kKind),
           .lr_schedule_id = run.plan.id_of(LrSchedule::kKind),
           .precision_id = run.plan.id_of(Precision::kKind),

@@ -5,8 +5,7 @@
 
 #include <drivetrain/error.h>
 #include <drivetrain/schedule.h>
-
-#include "state/slice_boxes.h"
+#include <drivetrain/toolkit/layout/slice_boxes.h>
 
 namespace drivetrain {
 namespace {
@@ -35,7 +34,7 @@ void ParamGather::add(const Trainable& piece) {
     throw fail(ErrorCode::internal, name, ": a part of ", piece.value.numel(), " elements, its layout names ", named);
   std::vector<Trainable>& known = pieces_[name];
   if (!known.empty() && known.front().layout.flat_axes != piece.layout.flat_axes)
-    throw fail(ErrorCode::internal, name, ": its parts are shared out over different axes");
+    throw fail(ErrorCode::internal, name, ": its parts are sharded over different axes");
   Trainable& held = known.emplace_back();
   held.param = piece.param, held.value = piece.value.detach(), held.layout = piece.layout;
 }

@@ -76,6 +76,16 @@ HfFolder::HfFolder(const std::string& folder) : folder_(folder) {
   }
 }
 
+HfFolder::HfFolder(const std::string& folder, const std::string& file) : folder_(folder) {
+  const std::string path = in_folder(folder, file);
+  std::error_code unknown;
+  if (!std::filesystem::exists(path, unknown))
+    throw fail(ErrorCode::config, folder, ": has no ", file, ", which holds the weights of such a folder\n   ",
+               "check the path");
+  files_.push_back(std::make_unique<SafetensorsFile>(SafetensorsFile::open(path)));
+  for (const std::string& name : files_.back()->names()) tensors_[name] = files_.back().get();
+}
+
 void HfFolder::open_shards(const std::string& index_path) {
   const Value index = read_json_file(index_path);
   Problems problems;

@@ -22,6 +22,8 @@ namespace drivetrain {
 class DRIVETRAIN_INTERNAL HfFolder final : public WeightSource {
  public:
   explicit HfFolder(const std::string& folder);
+  // One file of weights in a folder of another kind (an adapter's).
+  HfFolder(const std::string& folder, const std::string& file);
 
   // Whether a folder holds weights in safetensors under the names of such a folder.
   static bool has_weights(const std::string& folder);

@@ -3,19 +3,27 @@
 #include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/erf.h>
 
 #include <algorithm>
+#include <numbers>
 
 #include <drivetrain/error.h>
 #include <drivetrain/random.h>
-
-#include "state/slice_boxes.h"
+#include <drivetrain/toolkit/layout/slice_boxes.h>
 
 namespace drivetrain {
 namespace {
 
 constexpr int64_t kDrawnTogether = 1 << 18;  // elements: 1 MB
 constexpr int64_t kDrawUnit = 1024;          // a draw makes so many numbers at least
+
+// Elements of the parameter from `begin` on. Of a normal number z, erf(z / sqrt 2) is uniform between -1 and 1.
+void draw(at::Tensor& out, const Param& param, uint64_t seed, int64_t begin) {
+  const bool uniform = param.init.kind == InitRule::Kind::uniform;
+  fill_normal(out, seed, param.name, begin, uniform ? 1 : param.init.std);
+  if (uniform) out.div_(std::numbers::sqrt2).erf_().mul_(param.init.std);
+}
 
 // Columns of a wide row one row at a time; narrow ones out of whole rows, since a short run draws more than it needs.
 void draw_box(const SliceBox& box, int64_t columns, const Param& param, uint64_t seed, const at::Tensor& to) {
@@ -27,13 +35,13 @@ void draw_box(const SliceBox& box, int64_t columns, const Param& param, uint64_t
     const int64_t rows = std::min(some, box.rows - row), first = (box.row + row) * columns;
     at::Tensor drawn = at::empty({rows * width}, options);
     if (whole_rows) {
-      fill_normal(drawn, seed, param.name, first, param.init.std);
+      draw(drawn, param, seed, first);
     } else {
       at::parallel_for(0, rows, 1, [&](int64_t begin, int64_t end) {
         const at::NoGradGuard no_grad;  // of this thread
         for (int64_t r = begin; r < end; ++r) {
           at::Tensor run = drawn.narrow(0, r * width, width);
-          fill_normal(run, seed, param.name, first + r * columns + box.column, param.init.std);
+          draw(run, param, seed, first + r * columns + box.column);
         }
       });
     }
@@ -42,12 +50,12 @@ void draw_box(const SliceBox& box, int64_t columns, const Param& param, uint64_t
   }
 }
 
-void draw_normal(const Trainable& t, const SliceMap& map, uint64_t seed, const at::Tensor& value) {
+void draw_values(const Trainable& t, const SliceMap& map, uint64_t seed, const at::Tensor& value) {
   for (const SliceBox& box : map.boxes) {
     const bool run = box.rows == 1 || (box.columns == map.columns && box.columns == map.local_columns);
     if (run && value.scalar_type() == at::kFloat) {  // a frozen parameter may have no float32 master
       at::Tensor to = value.narrow(0, box.held, box.rows * box.columns);
-      fill_normal(to, seed, t.param->name, box.row * map.columns + box.column, t.param->init.std);
+      draw(to, *t.param, seed, box.row * map.columns + box.column);
     } else {
       draw_box(box, map.columns, *t.param, seed, map.in_held(box, value));
     }
@@ -64,7 +72,7 @@ void fill_one(const Trainable& t, uint64_t seed, const Mesh& mesh) {
   if (kind == InitRule::Kind::zeros || map.padded()) value.zero_();
   if (kind == InitRule::Kind::ones)
     for (const SliceBox& box : map.boxes) map.in_held(box, value).fill_(1);
-  if (kind == InitRule::Kind::normal) draw_normal(t, map, seed, value);
+  if (kind == InitRule::Kind::normal || kind == InitRule::Kind::uniform) draw_values(t, map, seed, value);
 }
 
 }  // namespace

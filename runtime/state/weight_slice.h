@@ -9,8 +9,8 @@
 
 #include <drivetrain/layout.h>
 #include <drivetrain/mesh.h>
+#include <drivetrain/toolkit/layout/slice_boxes.h>
 
-#include "state/slice_boxes.h"
 #include "state/weight_source.h"
 
 namespace drivetrain {

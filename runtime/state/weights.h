@@ -41,16 +41,33 @@ struct HfExtras {
   std::vector<std::string> files = {};  // paths of files that are copied under their own names
 };
 
-// Writes config.json, generation_config.json and the tensors, in shards with an index above max_shard_bytes. `fetch` is
-// called once per rule, in the order of rules.rules, so that other ranks can take part in a gather by walking the same
-// list. `shapes`: of every parameter the rules name, whole. Nothing appears at `folder` until all of it is on disk.
-// `step`: after which the weights are these; it stands in the metadata of the files. -1: unknown.
+// Weights that are written by rules of their own: a model's, or those of a strategy's WeightFolder.
+struct ExportedWeights {
+  WeightRules rules;
+  FetchParam fetch;         // called once per rule, in the order of rules.rules
+  std::string folder = {};  // below the folder that is written; empty: that folder itself
+  // Empty: the weights are a model's, with all files of a Hugging Face folder, in shards with an index where they are
+  // large. Else the one file that holds them, and the file for rules.config (empty: none).
+  std::string weights_file = {}, config_file = {};
+  HfExtras extras = {};
+
+  bool is_model() const { return weights_file.empty(); }
+};
+
+// Writes one folder with all of `sets`, in this order, so that other ranks can take part in gathers by walking the same
+// lists. `shapes`: of every parameter that the rules name, whole. Nothing appears at `folder` until all of it is on
+// disk. `step`: after which the weights are these; it stands in the metadata of the files. -1: unknown.
+DRIVETRAIN_INTERNAL void save_weights(const std::string& folder, const std::vector<ExportedWeights>& sets,
+                                      const std::map<std::string, std::vector<int64_t>>& shapes, int64_t step = -1,
+                                      uint64_t max_shard_bytes = kMaxShardBytes);
+
+// The same for a model alone.
 DRIVETRAIN_INTERNAL void save_hf_folder(const std::string& folder, const WeightRules& rules,
                                         const std::map<std::string, std::vector<int64_t>>& shapes,
                                         const FetchParam& fetch, int64_t step = -1,
                                         uint64_t max_shard_bytes = kMaxShardBytes, const HfExtras& extras = {});
 
-// The step in a folder that save_hf_folder has written; -1: there is none, or no such folder.
+// The step in a folder that save_weights has written; -1: there is none, or no such folder.
 DRIVETRAIN_INTERNAL int64_t step_of_hf_folder(const std::string& folder);
 
 }  // namespace drivetrain

@@ -107,7 +107,7 @@ class WeightLoader {
   const Source& source_of(const Trainable& target) const {
     const auto found = sources_.find(target.param->name);
     if (found != sources_.end()) return found->second;
-    throw fail(ErrorCode::internal, "the model has no weight rule for its parameter ", target.param->name);
+    throw fail(ErrorCode::internal, "no weight rule was given for ", target.param->name);
   }
 
   bool check_tensor(const std::string& name, const ForeignTensor& wanted, const Trainable& target) {

@@ -2,9 +2,13 @@
 #include <charconv>
 #include <cstdio>
 #include <filesystem>
+#include <limits>
 #include <memory>
+#include <set>
+#include <system_error>
 
 #include <drivetrain/error.h>
+#include <drivetrain/safetensors.h>
 #include <drivetrain/toolkit/dtype_name.h>
 #include <drivetrain/toolkit/files/read_file.h>
 
@@ -72,18 +76,19 @@ size_t assign_shards(std::map<std::string, ExportPart>& parts, uint64_t max_shar
   return shard + 1;
 }
 
-std::string shard_name(size_t index, size_t count) {
+std::string shard_name(const ExportedWeights& set, size_t index, size_t count) {
+  if (!set.is_model()) return set.weights_file;
   if (count == 1) return "model.safetensors";
   char name[64];
   std::snprintf(name, sizeof(name), "model-%05zu-of-%05zu.safetensors", index + 1, count);
   return name;
 }
 
-Value shard_index(const std::map<std::string, ExportPart>& parts, size_t count) {
+Value shard_index(const ExportedWeights& set, const std::map<std::string, ExportPart>& parts, size_t count) {
   Value weight_map = Value::object();
   uint64_t bytes = 0;
   for (const auto& [name, part] : parts) {
-    weight_map.members().push_back({name, Value(shard_name(part.shard, count))});
+    weight_map.members().push_back({name, Value(shard_name(set, part.shard, count))});
     bytes += part.bytes;
   }
   Value metadata = Value::object(), index = Value::object();
@@ -129,22 +134,22 @@ Value typed(Value config, at::ScalarType dtype) {
   return config;
 }
 
-void write_tensors(const std::string& folder, const WeightRules& rules, const std::map<std::string, ExportPart>& parts,
-                   size_t count, const FetchParam& fetch, int64_t step) {
+void write_tensors(const std::string& folder, const ExportedWeights& set,
+                   const std::map<std::string, ExportPart>& parts, size_t count, int64_t step) {
   std::vector<std::vector<SafetensorsItem>> items(count);
   for (const auto& [name, part] : parts) items[part.shard].push_back(part.item);
   SafetensorsMetadata metadata{{"format", "pt"}};
   if (step >= 0) metadata[kStep] = std::to_string(step);
   std::vector<std::unique_ptr<SafetensorsWriter>> shards;
   for (size_t i = 0; i < count; ++i) {
-    shards.push_back(std::make_unique<SafetensorsWriter>(folder + "/" + shard_name(i, count), items[i], metadata));
+    shards.push_back(std::make_unique<SafetensorsWriter>(folder + "/" + shard_name(set, i, count), items[i], metadata));
   }
-  for (const WeightRule& rule : rules.rules) {
-    const at::Tensor whole = fetch(rule.param);
+  for (const WeightRule& rule : set.rules.rules) {
+    const at::Tensor whole = set.fetch(rule.param);
     int64_t first = 0;
     for (const WeightPart& part : rule.parts) {
       const at::Tensor rows = whole.narrow(0, first, part.rows);
-      const ExportPart& out = parts.at(written_name(rules, part));
+      const ExportPart& out = parts.at(written_name(set.rules, part));
       shards[out.shard]->put(out.item.name, (rule.transposed ? rows.movedim(0, -1) : rows).to(out.item.dtype));
       first += part.rows;
     }
@@ -152,34 +157,88 @@ void write_tensors(const std::string& folder, const WeightRules& rules, const st
   for (const auto& shard : shards) shard->finish();
 }
 
-}  // namespace
-
-void save_hf_folder(const std::string& folder, const WeightRules& rules,
-                    const std::map<std::string, std::vector<int64_t>>& shapes, const FetchParam& fetch, int64_t step,
-                    uint64_t max_shard_bytes, const HfExtras& extras) {
-  std::map<std::string, ExportPart> parts = export_parts(rules, shapes, extras.dtype);
-  const size_t count = assign_shards(parts, max_shard_bytes);
-  NewFolder target(folder);
-  write_tensors(target.temporary(), rules, parts, count, fetch, step);
-  if (count > 1) write_json_file(target.temporary(), "model.safetensors.index.json", shard_index(parts, count));
-  write_json_file(target.temporary(), "config.json", typed(rules.config, extras.dtype));
-  write_json_file(target.temporary(), "generation_config.json",
-                  extras.generation.is_object() ? extras.generation : generation_config(rules.config));
-  for (const std::string& path : extras.files) copy_file(target.temporary(), path);
-  target.commit();
+// What a model's folder holds beside its tensors.
+void write_model_files(const std::string& folder, const ExportedWeights& set,
+                       const std::map<std::string, ExportPart>& parts, size_t count) {
+  if (count > 1) write_json_file(folder, "model.safetensors.index.json", shard_index(set, parts, count));
+  write_json_file(folder, "config.json", typed(set.rules.config, set.extras.dtype));
+  write_json_file(folder, "generation_config.json",
+                  set.extras.generation.is_object() ? set.extras.generation : generation_config(set.rules.config));
+  for (const std::string& path : set.extras.files) copy_file(folder, path);
 }
 
-int64_t step_of_hf_folder(const std::string& folder) {
+void write_set(const std::string& folder, const ExportedWeights& set,
+               const std::map<std::string, std::vector<int64_t>>& shapes, int64_t step, uint64_t max_shard_bytes) {
+  std::map<std::string, ExportPart> parts = export_parts(set.rules, shapes, set.extras.dtype);
+  const uint64_t most = set.is_model() ? max_shard_bytes : std::numeric_limits<uint64_t>::max();
+  const size_t count = assign_shards(parts, most);
+  write_tensors(folder, set, parts, count, step);
+  if (set.is_model())
+    write_model_files(folder, set, parts, count);
+  else if (!set.config_file.empty())
+    write_json_file(folder, set.config_file, set.rules.config);
+}
+
+// Of the file of weights that lies there; -1: it says none, or cannot be read.
+int64_t step_of_file(const std::string& path) {
   try {
-    const HfFolder found(folder);
-    const std::vector<std::string> names = found.names();
-    if (names.empty()) return -1;
-    for (const auto& [key, text] : found.file_of(names.front())->metadata())
+    const SafetensorsFile file = SafetensorsFile::open(path);
+    for (const auto& [key, text] : file.metadata())
       if (int64_t step = 0;
           key == kStep && std::from_chars(text.data(), text.data() + text.size(), step).ec == std::errc())
         return step;
   } catch (const Error&) {  // not ours
   }
+  return -1;
+}
+
+// In the folder and those right below it, sorted.
+std::set<std::string> weight_files(const std::string& folder) {
+  namespace fs = std::filesystem;
+  std::set<std::string> files;
+  std::error_code failed;
+  for (fs::recursive_directory_iterator at(folder, failed), end; !failed && at != end; at.increment(failed)) {
+    if (at.depth() > 0) at.disable_recursion_pending();
+    if (std::error_code unknown; at->path().extension() == ".safetensors" && at->is_regular_file(unknown))
+      files.insert(at->path().string());
+  }
+  return files;
+}
+
+}  // namespace
+
+void save_weights(const std::string& folder, const std::vector<ExportedWeights>& sets,
+                  const std::map<std::string, std::vector<int64_t>>& shapes, int64_t step, uint64_t max_shard_bytes) {
+  NewFolder target(folder);
+  for (const ExportedWeights& set : sets) {
+    const std::string place = target.temporary() + (set.folder.empty() ? "" : "/" + set.folder);
+    std::error_code failed;
+    std::filesystem::create_directories(place, failed);
+    if (failed) throw fail(ErrorCode::io, place, ": the folder cannot be made: ", failed.message());
+    write_set(place, set, shapes, step, max_shard_bytes);
+  }
+  target.commit();
+}
+
+void save_hf_folder(const std::string& folder, const WeightRules& rules,
+                    const std::map<std::string, std::vector<int64_t>>& shapes, const FetchParam& fetch, int64_t step,
+                    uint64_t max_shard_bytes, const HfExtras& extras) {
+  save_weights(folder, {ExportedWeights{.rules = rules, .fetch = fetch, .extras = extras}}, shapes, step,
+               max_shard_bytes);
+}
+
+int64_t step_of_hf_folder(const std::string& folder) {
+  if (HfFolder::has_weights(folder)) {
+    try {
+      const HfFolder found(folder);
+      const std::vector<std::string> names = found.names();
+      return names.empty() ? -1 : step_of_file(found.file(names.front()));
+    } catch (const Error&) {  // not ours
+      return -1;
+    }
+  }
+  for (const std::string& path : weight_files(folder))
+    if (const int64_t step = step_of_file(path); step >= 0) return step;
   return -1;
 }
 

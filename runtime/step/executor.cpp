@@ -79,6 +79,7 @@ void Executor::begin(Pass pass, int64_t step, Mode mode, bool replayed) {
   program_ = &program(pass);
   if (check_) check_->forget();
   state_.begin(step, mode, expand(*program_, parts_.chunk_units), replayed);
+  if (pass == Pass::train) state_.begin_terms(seed_gradient_);
   if (mode == Mode::train)
     each_strategy(parts_.strategies, Nesting::outermost_first, "step_begin", "",
                   [&](Strategy& s) { s.step_begin(state_); });

@@ -28,7 +28,8 @@ constexpr const char* kOwnFigures[] = {"step",
 }  // namespace
 
 bool is_own_figure(const std::string& name) {
-  return std::find(std::begin(kOwnFigures), std::end(kOwnFigures), name) != std::end(kOwnFigures);
+  return name.starts_with(kLossTermFigures) ||
+         std::find(std::begin(kOwnFigures), std::end(kOwnFigures), name) != std::end(kOwnFigures);
 }
 
 }  // namespace drivetrain

@@ -7,6 +7,8 @@
 
 namespace drivetrain {
 
+constexpr const char* kLossTermFigures = "loss_terms.";  // "loss_terms.NAME", of StepContext::add_loss
+
 // Whether metrics.jsonl has this name already ("loss", "lr"), in this run or another.
 DRIVETRAIN_INTERNAL bool is_own_figure(const std::string& name);
 

@@ -35,6 +35,7 @@ struct HostFigures {
   double memory = 0, reserved = 0, host_memory = 0;  // peaks in bytes, of the device and of the process
   int signal = 0;                                    // by which this rank was asked to stop; 0: it was not
   Beside beside = Beside::nothing;
+  int64_t terms = 0;      // how many terms this rank's units added to the loss
   double seconds = 0;     // since the start
   WorkSeconds work = {};  // its own in this step
   AlikeWords alike = {};
@@ -48,6 +49,7 @@ struct SharedFigures {
   double memory = 0, reserved = 0, host_memory = 0;  // largest
   int signal = 0;                                    // largest
   Beside beside = Beside::nothing;                   // last
+  int64_t terms = 0;                                 // largest
   double seconds = 0;                                // rank 0's
   std::vector<WorkSeconds> work;                     // of every rank
   std::vector<AlikeWords> alike;                     // of every rank
@@ -66,6 +68,9 @@ class Figures {
   // of squares.
   const at::Tensor& loss() const { return loss_; }
   const at::Tensor& squares() const { return squares_; }
+
+  // How many ranks share the layers: each has the same loss.
+  int64_t copies() const { return world_->size() / static_cast<int64_t>(sharers_.losses.size()); }
 
   // Collective. Waits for the device.
   SharedFigures exchange(const HostFigures& mine);

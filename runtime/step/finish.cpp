@@ -9,6 +9,7 @@
 
 #include "memory/cpu_allocator.h"
 #include "observe/memory.h"
+#include "step/figure_names.h"
 #include "step/named_state.h"
 
 namespace drivetrain {
@@ -120,11 +121,11 @@ constexpr const char* kCalmer = "Try a lower learning rate, more warm-up or grad
 
 Finish::Finish(const FinishParts& parts)
     : parts_(parts),
-      optimizer_(parts.optimizer_id, parts.optimizer),
+      optimizer_(parts.optimizer_id, parts.optimizer, parts.param_groups),
       figures_(parts.mesh.world(), sharers_of(parts), parts.device, parts.runtime),
       sums_(parts.chunks, parts.mesh, tied_groups(parts)),
       norm_(parts.chunks, parts.model_params, parts.mesh, parts.device, counted_elsewhere(parts)),
-      scalars_(static_cast<int64_t>(optimizer_.groups().size()), parts.device, parts.runtime),
+      scalars_(optimizer_.rows(), parts.device, parts.runtime),
       scaler_(scaler_of(parts)),
       plain_seed_(plain_seed_of(parts, scaler_.has_value())),
       may_skip_(scaler_ || skips_not_finite(parts)) {}
@@ -150,11 +151,12 @@ void Finish::sum_gradients(const at::Tensor& loss, StepContext& ctx) {
   norm_.sum_of_squares(parts_.chunks, figures_.squares());
 }
 
-StepResult Finish::exchange(const RowCounts& rows, const RankWord& word) {
+StepResult Finish::exchange(const RowCounts& rows, const RankWord& word, const LossTermSums& terms) {
   HostFigures mine = host_figures(parts_, rows, word);
   mine.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - started_).count();
   // Its errors say whose they are.
   const PluginCall call{.id = parts_.communicator_id, .hook = "all_gather", .kind = "", .keeps_errors = true};
+  mine.terms = static_cast<int64_t>(terms.size());
   mine.alike = rates_;
   mine.alike.save_after = static_cast<double>(word.save.step);
   mine.alike.save_policies = static_cast<double>(word.save.policies);
@@ -167,6 +169,12 @@ StepResult Finish::exchange(const RowCounts& rows, const RankWord& word) {
   result.beside = shared.beside, result.seconds = shared.seconds;
   result.tokens = shared.rows.tokens, result.documents = shared.rows.documents, result.padding = shared.rows.padding;
   result.loss = result.tokens > 0 ? shared.loss / static_cast<double>(result.tokens) : 0;
+  if (shared.terms > 0) {
+    const GroupPtr world = parts_.mesh.world();
+    result.loss_terms = plugin_call(call, [&] { return sum_over_ranks(terms, shared.terms, world, parts_.device); });
+    for (auto& [name, value] : result.loss_terms)
+      value = result.tokens > 0 ? value / static_cast<double>(result.tokens * figures_.copies()) : 0;
+  }
   result.work = std::move(shared.work);
   for (const AlikeWords& rank : shared.alike)
     result.saves.push_back({static_cast<int64_t>(rank.save_after), static_cast<uint64_t>(rank.save_policies)});
@@ -189,8 +197,8 @@ StepResult Finish::agree_on_loss(const at::Tensor& loss, const RowCounts& rows) 
   return exchange(rows, {});
 }
 
-StepResult Finish::agree(int64_t step, const RowCounts& rows, const RankWord& word) {
-  StepResult result = exchange(rows, word);
+StepResult Finish::agree(int64_t step, const RowCounts& rows, const RankWord& word, const LossTermSums& terms) {
+  StepResult result = exchange(rows, word, terms);
   result.step = step;
   if (result.tokens == 0) {
     pass_over(result);
@@ -225,7 +233,8 @@ void Finish::pass_over(StepResult& result) {
 // overflow: whatever the scale, it would be the same again.
 bool Finish::skips(const StepResult& result) {
   const double norm = result.grad_norm;
-  if (!std::isfinite(result.loss))
+  const auto term_is_finite = [](const auto& term) { return std::isfinite(term.second); };
+  if (!std::isfinite(result.loss) || !std::all_of(result.loss_terms.begin(), result.loss_terms.end(), term_is_finite))
     throw not_finite(
         result, "",
         scaler_ ? concat(". The loss does not depend on the loss scale. ", kCalmer) : concat(". ", kCalmer));
@@ -257,9 +266,12 @@ void Finish::check_trained(const StepResult& last) const {
 
 Error Finish::not_finite(const StepResult& result, const std::string& what, const std::string& advice) const {
   const std::string name = norm_.first_not_finite();
-  return fail(ErrorCode::numeric, "step ", result.step, ": loss is ", result.loss, ", gradient norm ", result.grad_norm,
-              what, name.empty() ? "" : ", first in the gradient of " + name, ". The weights are those of step ",
-              result.step - 1, advice);
+  std::string terms;
+  for (const auto& [term, value] : result.loss_terms)
+    if (!std::isfinite(value)) terms += concat(", ", kLossTermFigures, term, " ", value);
+  return fail(ErrorCode::numeric, "step ", result.step, ": loss is ", result.loss, terms, ", gradient norm ",
+              result.grad_norm, what, name.empty() ? "" : ", first in the gradient of " + name,
+              ". The weights are those of step ", result.step - 1, advice);
 }
 
 // The scale follows; whoever reads the console learns of an update that is left out.
@@ -283,14 +295,15 @@ void Finish::fill_hyper(StepResult& result) {
   progress.tokens = tokens_seen_;
   progress.train_steps = parts_.train_steps;
   const std::vector<Hyper> base = optimizer_.groups();
+  std::vector<Hyper> now;
+  for (const Hyper& group : base)
+    now.push_back(
+        plugin_call({parts_.lr_schedule_id, "at"}, [&] { return sound(parts_.lr_schedule.at(progress, group)); }));
+  const std::vector<Hyper> rows = parts_.param_groups.hypers(base, now);
   double* row = scalars_.hyper();
-  for (size_t g = 0; g < base.size(); ++g, row += 3) {
-    const Hyper h =
-        plugin_call({parts_.lr_schedule_id, "at"}, [&] { return sound(parts_.lr_schedule.at(progress, base[g])); });
-    row[0] = h.lr, row[1] = h.weight_decay, row[2] = h.momentum;
-    if (g == 0) result.lr = h.lr;
-  }
-  rates_.lr = result.lr, rates_.hyper = digest_of(scalars_.hyper(), 3 * base.size());
+  for (const Hyper& h : rows) row[0] = h.lr, row[1] = h.weight_decay, row[2] = h.momentum, row += 3;
+  result.lr = now.front().lr;
+  rates_.lr = result.lr, rates_.hyper = digest_of(scalars_.hyper(), 3 * rows.size());
 }
 
 // A chunk's values are on one device, which is the host where they were left there.

@@ -21,6 +21,7 @@
 #include "step/grad_sums.h"
 #include "step/hooks.h"
 #include "step/loss_scaler.h"
+#include "step/loss_terms.h"
 #include "step/norm.h"
 #include "step/optimizer_guard.h"
 #include "step/phase_clock.h"
@@ -38,7 +39,9 @@ struct SaveWord {
 // One step's figures, reduced over all ranks.
 struct StepResult {
   int64_t step = 0;
-  double loss = 0;               // mean over the valid tokens of the global batch; means nothing where there are none
+  double loss = 0;  // mean over the valid tokens of the global batch; means nothing where there are none
+  // As loss, of the terms that units added; not part of it. Those of one name in several units are added up.
+  std::map<std::string, double> loss_terms;
   double grad_norm = 0;          // before clipping
   double lr = 0;                 // of group 0, used in this step
   int64_t tokens = 0;            // valid ones
@@ -87,6 +90,7 @@ struct FinishParts {
   int64_t batch_ranks = 1;  // that read different rows
   int64_t train_steps = 1;
   double gradient_clipping = 0;  // 0: off
+  ParamGroups param_groups = {};
   // Ids of the plugins, for messages.
   std::string optimizer_id = Optimizer::kKind, lr_schedule_id = LrSchedule::kKind, precision_id = Precision::kKind,
               communicator_id = Communicator::kKind;
@@ -111,10 +115,11 @@ class DRIVETRAIN_INTERNAL Finish {
   // Loss, norm and `rows`, summed over all ranks; of `word`, all ranks learn what any has said;
   // scalars for update(), and the loss scale of the step after this one. Collective; waits for the device. If the
   // result is `skipped`, update() is not to be called.
-  // Throws Error(numeric) if the loss is not finite, or the norm where no update is left out for it,
+  // `terms`: this rank's (LossTerms::sums).
+  // Throws Error(numeric) if the loss or a term is not finite, or the norm where no update is left out for it,
   // or none could help: the loss scale is at its minimum, or it was so in too many steps in a row.
   // Nothing was updated then. A step in which no token counts adds nothing: it is `skipped`.
-  StepResult agree(int64_t step, const RowCounts& rows, const RankWord& word);
+  StepResult agree(int64_t step, const RowCounts& rows, const RankWord& word, const LossTermSums& terms = {});
 
   // The optimizer and after_update, chunk by chunk. Enqueues only.
   void update(StepContext& ctx);
@@ -138,7 +143,7 @@ class DRIVETRAIN_INTERNAL Finish {
   void observe(PhaseClock* clock) { clock_ = clock; }
 
  private:
-  StepResult exchange(const RowCounts& rows, const RankWord& word);
+  StepResult exchange(const RowCounts& rows, const RankWord& word, const LossTermSums& terms = {});
   void check_rates(const std::vector<AlikeWords>& ranks) const;
   bool skips(const StepResult& result);
   void pass_over(StepResult& result);

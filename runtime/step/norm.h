@@ -25,8 +25,8 @@ class DRIVETRAIN_INTERNAL GradNorm {
   GradNorm(const std::vector<Trainables>& chunks, const std::vector<ParamPtr>& order, const Mesh& mesh,
            const at::Device& device, const std::set<std::string>& counted_elsewhere = {});
 
-  // out, a float64 scalar on the device := sum of squares over the whole model. Collective where gradients are shared
-  // out or there are several stages. `chunks`: those of the constructor.
+  // out, a float64 scalar on the device := sum of squares over the whole model. Collective where gradients are sharded
+  // or there are several stages. `chunks`: those of the constructor.
   void sum_of_squares(const std::vector<Trainables>& chunks, const at::Tensor& out);
 
   // Name of the first parameter whose gradient, on any rank, was not finite in the last call; empty if all were. The

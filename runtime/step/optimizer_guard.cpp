@@ -60,7 +60,7 @@ void OptimizerGuard::start(std::vector<Trainables>& chunks) {
         if (group < 0 || group >= count)
           throw fail(ErrorCode::plugin, "gave ", t.param->name, " the group ", group, "; there are groups 0 to ",
                      count - 1);
-        return group;
+        return param_groups_.row_of(*t.param, group, static_cast<size_t>(count));
       });
       all_.push_back(t);
     }

@@ -1,6 +1,8 @@
 // The runtime's StepContext: one per rank, told before every call which visit it is about.
 #pragma once
 
+#include <ATen/ops/cat.h>
+
 #include <algorithm>
 #include <map>
 #include <string>
@@ -15,6 +17,7 @@
 #include "data/sequence_cuts.h"
 #include "plugin_calls/plugin_call.h"
 #include "step/figure_names.h"
+#include "step/loss_terms.h"
 
 namespace drivetrain {
 
@@ -54,6 +57,16 @@ class StepState final : public StepContext {
     const std::string& unit = units_->units.at(visit().unit)->name();
     return plugin_call({policy_id_, "keep", unit}, [&] { return recompute_->keep({unit, region}); });
   }
+  at::Tensor add_loss(const std::string& name, const at::Tensor& value, double weight) override {
+    if (mode_ != Mode::train) return {};
+    const at::Tensor& labels = batch().labels_BS;
+    if (activation_cuts_.empty()) return terms_.add(name, value, weight, visit().micro, labels, 1, counts_terms_);
+    Tensors columns;  // that activations have on this rank
+    for (const RowRange& range : columns_of(activation_positions(), positions()))
+      columns.push_back(labels.narrow(1, range.first, range.count));
+    const at::Tensor own = columns.size() == 1 ? columns[0] : at::cat(columns, 1);
+    return terms_.add(name, value, weight, visit().micro, own, labels.size(1) / own.size(1), counts_terms_);
+  }
   // Figures are those of training steps.
   void metric(const std::string& name, const at::Tensor& scalar) override {
     if (name.empty() || is_own_figure(name))
@@ -73,6 +86,11 @@ class StepState final : public StepContext {
     batches_.clear();
     if (mode == Mode::train && !replayed) metrics_.clear();
   }
+  // Before a training step: what the loss's backward starts with.
+  void begin_terms(double seed_gradient) { terms_.begin(seed_gradient); }
+  // Before a unit's forward: false if it will run again for its backward.
+  void count_terms(bool counts) { counts_terms_ = counts; }
+  const LossTerms& loss_terms() const { return terms_; }
   // For steps that are recorded: whoever asks for random numbers has not said so.
   void refuse_random() { random_ = false; }
   void set_batch(int64_t micro, Batch batch) { batches_[micro] = std::move(batch); }
@@ -94,6 +112,8 @@ class StepState final : public StepContext {
   size_t at_ = 0;  // index of the current visit
   std::map<int64_t, Batch> batches_;
   std::map<std::string, at::Tensor> metrics_;
+  LossTerms terms_;
+  bool counts_terms_ = true;
 };
 
 }  // namespace drivetrain

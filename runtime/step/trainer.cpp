@@ -7,7 +7,6 @@
 #include <drivetrain/toolkit/seconds_since.h>
 
 #include "data/cut_batch.h"
-#include "step/named_state.h"
 
 namespace drivetrain {
 namespace {
@@ -23,7 +22,8 @@ Value shared_figures(const Value& data) {
   for (const char* name : {"step", "loss", "grad_norm", "lr", "tokens", "loss_scale", "skipped", "valid_loss"})
     if (const Value* figure = data.find(name)) shared.set(name, *figure);
   for (const Value::Member& figure : data.members())
-    if (figure.key.starts_with(kEvalFigures)) shared.set(figure.key, figure.value);
+    if (figure.key.starts_with(kEvalFigures) || figure.key.starts_with(kLossTermFigures))
+      shared.set(figure.key, figure.value);
   return shared;
 }
 
@@ -63,11 +63,7 @@ void Trainer::observe(PhaseClock* clock) {
   finish_.observe(clock);
 }
 
-void Trainer::state(StateVisitor& visitor) {
-  NamedState own(visitor, "trainer"), finish(visitor, "finish");
-  own.integer("next_step", feed_plan_.first_step);
-  finish_.state(finish);
-}
+void Trainer::state(StateVisitor& visitor) { visitor.integer("next_step", feed_plan_.first_step); }
 
 void Trainer::dataset_state(StateVisitor& visitor) {
   if (feed_)
@@ -184,6 +180,7 @@ void Trainer::take_all_batches() {
 void Trainer::compute_gradients() {
   const auto load = [&](int64_t micro) { return gradients_part_ ? taken_.at(micro) : next_batch(batches_, micro); };
   const at::Tensor loss = executor_.run(load);
+  term_sums_ = state_.loss_terms().sums();  // a replay writes the same tensors again
   now_doing(FlightDoing::reduce);
   finish_.sum_gradients(loss, state_);
 }
@@ -222,7 +219,7 @@ StepResult Trainer::agree(int64_t step) {
   RankWord word = own_word();
   if (flight) word.work = flight->take_own_work();
   now_doing(FlightDoing::agree);
-  StepResult result = finish_.agree(step, rows_, word);
+  StepResult result = finish_.agree(step, rows_, word, term_sums_);
   if (flight) flight->device_reached();
   check_saves(result);
   if (parts_.on_work) parts_.on_work(result.work);
@@ -294,6 +291,8 @@ Value Trainer::figures(const StepResult& result, double step_s) const {
   v.set("tokens", result.tokens);
   if (parts_.feed.documents || result.documents > 0)  // also of one document per row, where the dataset counts them
     v.set("documents", result.documents), v.set("padding", result.padding);
+  for (const auto& [name, mean] : result.loss_terms)
+    v.set(kLossTermFigures + name, result.tokens > 0 ? Value(mean) : Value());
   if (result.loss_scale) v.set("loss_scale", *result.loss_scale);
   if (result.skipped) v.set("skipped", *result.skipped);
   v.set("step_s", step_s);

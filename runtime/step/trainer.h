@@ -66,8 +66,10 @@ class DRIVETRAIN_INTERNAL Trainer {
   Trainer(const TrainerParts& parts, Publish publish, const std::atomic<int>& stop);
   ~Trainer();
 
-  // The loop's own part of what a restart needs (run/run_state.h), between two steps: its counters and the loss scale.
+  // The loop's own part of what a restart needs (run/run_state.h), between two steps: the next step; counters of
+  // updates and the loss scale.
   void state(StateVisitor& visitor);
+  void finish_state(StateVisitor& visitor) { finish_.state(visitor); }
   // The dataset's, as of the step before the next one: it is asked while nothing is read, or was after it had read that
   // step.
   void dataset_state(StateVisitor& visitor);
@@ -120,6 +122,7 @@ class DRIVETRAIN_INTERNAL Trainer {
   std::deque<Evaluator> evaluators_;  // of the section `eval`, in its order
   // Where steps are recorded: gradients with their norm; the update. The host decides between the two.
   std::optional<RecordedPart> gradients_part_, update_part_;
+  LossTermSums term_sums_;          // of the step's units
   std::map<int64_t, Batch> taken_;  // of this step, where steps are recorded
   RowCounts rows_;                  // of this rank, since it was last cleared
   // Of the same micro-batches, the first whose labels do not count: where its rows come from.

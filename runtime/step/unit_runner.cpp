@@ -79,6 +79,7 @@ Tensors UnitRunner::compute(Unit& unit, Tensors x, UnitFlight& flight) {
   flight.summed = sums_inputs(unit, x) ? x.size() : 0;
   if (flight.summed > 0) x = {sum_of(x)};
   if (again) hold(unit, x, flight);
+  state_.count_terms(!again);
   return plugin_call({model_, "forward", unit.name()}, [&] {
     return checked([&] {
       if (!again) return unit.forward(x, state_, flight.saved);
@@ -132,6 +133,7 @@ Tensors UnitRunner::backward(const Tensors& dy, UnitFlight& flight) {
   return in_backward_span("backward", [&](Unit& unit) {
     if (flight.held) {
       const at::AutoGradMode recording(true);
+      state_.count_terms(true);
       unit.forward(restored(unit, flight), state_, flight.saved);
     }
     Tensors dx = unit.backward(dy, state_, flight.saved);

@@ -86,7 +86,7 @@ TEST_P(PublishedShape, is_placed_in_whole_and_evenly) {
   }
   EXPECT_EQ(next, static_cast<int64_t>(GetParam().L) + 2);  // embedding and head
   EXPECT_LE(most * static_cast<double>(pieces.size()) / cost, 1.2);
-  const double all = parameters * static_cast<double>(run_->plan.run.layer_ranks.value());
+  const double all = parameters * static_cast<double>(run_->plan.run.tensor_ranks.value());
   EXPECT_GE(all, GetParam().parameters);
   EXPECT_LE(all, 1.001 * GetParam().parameters);
 }
@@ -97,7 +97,7 @@ TEST_P(PublishedShape, fits_into_80_gigabytes_and_moves_something) {
   EXPECT_LT(sum, 72e9) << "8 GB are for the driver, communication buffers and gaps\n" << plan_text(run_->plan);
   EXPECT_GT(sum, 5e9);
   EXPECT_GT(memory[MemoryClass::activations], 1e8);
-  // 16-bit parameters, float32 gradients, masters and moments: 18 bytes, less what is shared out, and at least its
+  // 16-bit parameters, float32 gradients, masters and moments: 18 bytes, less what is sharded, and at least its
   // equal part.
   const double each = 18 * GetParam().parameters / static_cast<double>(GetParam().ranks);
   EXPECT_GE(memory.states(), 0.99 * each);

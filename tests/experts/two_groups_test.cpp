@@ -30,7 +30,7 @@ std::vector<Axis> axes_for(DataParallel& plugin, const ExpertTrial& trial) {
   int64_t left = trial.rest;
   for (const auto& claim : context.claims()) {
     const int64_t size = claim.size == PlanContext::kRest ? left : claim.size;
-    axes.push_back({claim.axis, size, 0, claim.joins_gradients});
+    axes.push_back({claim.axis, size, 0, claim.joins_gradients()});
     left /= size;
   }
   return axes;

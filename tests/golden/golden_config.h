@@ -43,7 +43,7 @@ inline Value golden_config(const std::string& name, const GoldenCut& cut, const 
   config.set("dataset", parse_json("{\"type\": \"token_batches\", \"params\": {}}", ""))
       .members()
       .back()
-      .value.set("file", folder + "/batches.safetensors");
+      .value.set("file", folder + "/" + facts.find("batches")->as_string());
   const Value more = parse_json(cut.sections, cut.name);
   for (const Value::Member& section : more.members()) config.set(section.key, section.value);
   return config;

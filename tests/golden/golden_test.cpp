@@ -3,6 +3,8 @@
 // which start sooner and compute the same.
 #include <gtest/gtest.h>
 
+#include <ATen/ops/equal.h>
+
 #include <cmath>
 #include <map>
 
@@ -10,6 +12,7 @@
 #include <drivetrain/safetensors.h>
 #include <drivetrain/value.h>
 
+#include <drivetrain/testkit/kit/host.h>
 #include "golden/golden_config.h"
 #include "support/run_program.h"
 #include "support/train_threads.h"
@@ -121,7 +124,10 @@ void run_ranks(int ranks, Value config, bool by_program, const TempFolder& folde
 void expect_given_plugins(const Value& given, const Value& plugins) {
   const Value* zero = given.find("zero_optimization");
   const bool sharded = zero && zero->find("stage")->as_int() > 0;
-  EXPECT_TRUE(plugins.find(sharded ? "data_parallel/zero" : "data_parallel/ddp"));
+  const Value* named = given.find("data_parallel");
+  EXPECT_TRUE(plugins.find(named     ? "data_parallel/" + named->as_string()
+                           : sharded ? "data_parallel/zero"
+                                     : "data_parallel/ddp"));
   for (const auto& [section, kind] : std::map<std::string, std::string>{{"tensor_parallel", "tensor_parallel"},
                                                                         {"context_parallel", "context_parallel"},
                                                                         {"pipeline", "schedule"}}) {
@@ -240,6 +246,149 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Combine(testing::Values("deepspeed_bf16_zero1", "deepspeed_bf16_zero1_fp32_accumulation"),
                      testing::Values(1, 2, 4)),
     [](const auto& info) { return std::get<0>(info.param) + ("_" + std::to_string(std::get<1>(info.param))); });
+
+// PEFT's adapters: the start is its folder, and so is what the run writes.
+struct Adapted {
+  const char* name;
+  GoldenCut cut;
+  bool by_program = false;
+};
+
+void PrintTo(const Adapted& adapted, std::ostream* out) { *out << adapted.name << " " << adapted.cut.name; }
+
+class GoldenAdapters : public testing::TestWithParam<Adapted> {};
+
+Value adapted_config(const Adapted& adapted, const std::string& more = "{}") {
+  Value config = golden_config(adapted.name, adapted.cut, "matrices");
+  Value lora = parse_json(more, "lora");
+  lora.set("from", golden_folder(adapted.name) + "/adapter");
+  config.set("lora", lora);
+  return config;
+}
+
+TEST_P(GoldenAdapters, curve_and_final_adapter_agree) {
+  const TempFolder temporary;
+  const std::string run = temporary / "run", folder = golden_folder(GetParam().name);
+  ASSERT_NO_FATAL_FAILURE(
+      run_ranks(GetParam().cut.ranks, adapted_config(GetParam()), GetParam().by_program, temporary));
+  const Value curve = read_json_file(folder + "/curve.json");
+  const Value& reference = *curve.find("float64");
+  expect_curve(read_metrics(run), reference, *reference.find("lr"), *curve.find("tolerance"));
+  expect_final(run + "/final/adapter_model.safetensors", folder + "/final_float64_rounded.safetensors",
+               *curve.find("tolerance"));
+  const Value plugins = *read_json_file(run + "/resolved.json").find("_resolved")->find("plugins");
+  EXPECT_TRUE(plugins.find("strategy/lora"));
+  expect_given_plugins(adapted_config(GetParam()), plugins);
+  const Value written = read_json_file(run + "/final/adapter_config.json"),
+              given = read_json_file(folder + "/adapter/adapter_config.json");
+  for (const Value::Member& member : given.members()) {
+    const Value* ours = written.find(member.key);
+    ASSERT_TRUE(ours) << member.key;
+    if (member.value.is_number())
+      EXPECT_EQ(ours->as_double(), member.value.as_double()) << member.key;
+    else
+      EXPECT_EQ(ours->to_json(), member.value.to_json()) << member.key;
+  }
+}
+
+std::vector<Adapted> adapted_cases() {
+  const auto stage = [](int number) {
+    return all_of(concat(R"("zero_optimization": {"stage": )", number, R"(, "reduce_bucket_size": 500)",
+                         number == 3 ? R"(, "stage3_param_persistence_threshold": 100})" : "}"));
+  };
+  std::vector<Adapted> list;
+  for (const char* name : {"lora_gpt2", "lora_llama"}) {
+    list.push_back({name, {"1"}, name == std::string("lora_gpt2")});
+    list.push_back({name, {"own_blocks", R"({"fused_block": false})"}});
+    list.push_back({name, {"recompute", R"({"activation_checkpointing": "full"})"}});
+    list.push_back({name, {"ddp2", "{}", 2, 2}});
+    for (const int number : {1, 2, 3}) list.push_back({name, {concat("zero", number), stage(number), 2, 2}});
+    list.push_back({name, {"fsdp2", R"({"data_parallel": "fsdp"})", 2, 2}});
+    for (const GoldenCut& cut : cuts()) list.push_back({name, cut});
+  }
+  return list;
+}
+
+INSTANTIATE_TEST_SUITE_P(Curves, GoldenAdapters, testing::ValuesIn(adapted_cases()), [](const auto& info) {
+  return concat(info.param.name, "_", info.param.cut.name, info.param.by_program ? "_by_program" : "");
+});
+
+TEST(GoldenAdapters, one_of_another_base_is_refused_with_the_shapes) {
+  const std::pair<const char*, const char*> cases[] = {
+      {R"("num_layers": 2, "hidden_size": 32)", "is [4, 64], and this model wants [4, 32]"},
+      {R"("num_layers": 3, "hidden_size": 64)", "has no tensor base_model.model.transformer.h.2.attn.c_attn.lora_A"},
+      {R"("num_layers": 1, "hidden_size": 64)", "belongs to nothing in this model"}};
+  for (const auto& [sizes, said] : cases) {
+    const TempFolder temporary;
+    Value config = adapted_config({"lora_gpt2", {}});
+    config.set("model", parse_json(concat(R"({"type": "gpt", "params": {"num_attention_heads": 4, "vocab_size": 256,
+                                              "max_position_embeddings": 64, )",
+                                          sizes, "}}"),
+                                   "model"));
+    const std::string text = error_of([&] { run_ranks(1, config, false, temporary); });
+    EXPECT_NE(text.find(said), std::string::npos) << text;
+  }
+}
+
+// An output layer of its own included, which tensor parallelism makes itself.
+TEST(GoldenAdapters, what_is_frozen_stays_as_it_was) {
+  const auto base = SafetensorsFile::open(golden_folder("llama_tiny") + "/model/model.safetensors");
+  for (const GoldenCut& cut : {GoldenCut{"1"}, GoldenCut{"tp2", all_of(tensor(kSequenceParallel)), 2},
+                               GoldenCut{"zero3", all_of(kStage3), 2, 2}}) {
+    const TempFolder temporary;
+    Value config = golden_config("llama_tiny", cut, "matrices");
+    config.set("train_steps", 3);
+    config.set("lora", parse_json(R"({"r": 4, "target_modules": ["q_proj"], "save": "merged"})", "lora"));
+    run_ranks(cut.ranks, config, false, temporary);
+    const auto merged = SafetensorsFile::open(temporary / "run/final/model.safetensors");
+    for (const std::string& name : base.names()) {
+      const bool adapted = name.find("q_proj") != std::string::npos;
+      EXPECT_NE(at::equal(merged.tensor(name), base.tensor(name)), adapted) << cut.name << " " << name;
+    }
+  }
+}
+
+// Products of the base in 8 bits, adapters beside them in more: the first loss is that of the base, to the bit on one
+// rank, and the curve is PEFT's but for the rounding.
+TEST(GoldenAdapters, learn_beside_products_in_8_bits) {
+  const std::string fp8 = R"("fp8": true)";
+  const auto losses = [](const Value& config, int ranks) {
+    const TempFolder temporary;
+    run_ranks(ranks, config, false, temporary);
+    std::vector<double> list;
+    for (const Value& line : read_metrics(temporary / "run")) list.push_back(line.find("loss")->as_double());
+    return list;
+  };
+  const double base = losses(golden_config("gpt2_tiny", {"1", all_of(fp8)}, "matrices"), 1).at(0);
+  const Value exact = *read_json_file(golden_folder("lora_gpt2") + "/curve.json").find("float64")->find("loss");
+  EXPECT_GT(std::abs(base - exact.items()[0].as_double()), 1e-4) << "products are not in 8 bits";
+  for (const GoldenCut& cut : {GoldenCut{"1", all_of(fp8)}, GoldenCut{"zero3", all_of(fp8, kStage3), 2, 2}}) {
+    const std::vector<double> found = losses(adapted_config({"lora_gpt2", cut}), cut.ranks);
+    if (cut.ranks == 1) EXPECT_EQ(found.at(0), base);
+    for (size_t i = 0; i < found.size(); ++i) EXPECT_NEAR(found[i], exact.items()[i].as_double(), 0.03) << cut.name;
+  }
+}
+
+// The first loss of each run, of a model with adapters beside its weights and of the model that they were added to.
+TEST(GoldenAdapters, the_merged_folder_is_the_model_with_its_adapters) {
+  for (const char* name : {"lora_gpt2", "lora_llama"}) {
+    const TempFolder temporary;
+    run_ranks(1, adapted_config({name, {}}, R"({"save": "both"})"), false, temporary);
+    const std::string final = temporary / "run/final";
+    const auto first_loss = [&](Value config, const std::string& run) {
+      config.set("train_steps", 1);
+      config.set("output_dir", temporary / run);
+      run_threads(config, 1);
+      return read_metrics(temporary / run).at(0).find("loss")->as_double();
+    };
+    Value beside = adapted_config({name, {}}), merged = golden_config(name, 1, "matrices");
+    beside.set("lora", Value::Object{{"from", final + "/adapter"}});
+    merged.set("model", Value::Object{{"type", "gpt"}, {"params", Value::Object{{"from", final}}}});
+    const double loss = first_loss(beside, "beside");
+    EXPECT_NEAR(first_loss(merged, "merged"), loss, 4e-6) << name;
+    EXPECT_GT(std::abs(first_loss(golden_config(name, 1, "matrices"), "base") - loss), 1e-3) << name;
+  }
+}
 
 }  // namespace
 }  // namespace drivetrain::test

@@ -42,7 +42,7 @@ class Copies(HostsTest):
                                         r"train /tmp/copies/configs/[0-9a-f]{16}/config.json")
             self.assertIn(f"{rank} from {self.folder}/only_a\n", ended.out)
         first = self.files()
-        self.assertEqual(len(first), 6)  # the program, the library, three commands, the config
+        self.assertEqual(len(first), 7)  # the program, the library, four commands, the config
         self.assertTrue(all(line.endswith(("700", "600")) for line in first), first)
         self.expect(self.launch_copied(), 0)
         self.assertEqual([line for line in self.files() if "configs" not in line],
@@ -79,7 +79,7 @@ class Copies(HostsTest):
     def test_two_launches_at_once(self):
         for ended in map(Ended, [self.start_copied() for _ in range(2)]):
             self.expect(ended, 0)
-        self.assertEqual(len(self.files()), 6)  # and no half of anything
+        self.assertEqual(len(self.files()), 7)  # and no half of anything
 
     def test_a_signal_ends_the_copies(self):
         (self.folder / "slow").write_text(f"Host b\n  ProxyCommand {STAY}\n" + (self.folder / "ssh_config").read_text())

@@ -28,6 +28,8 @@ def make_install(folder):
     shutil.copy(PROGRAM, folder / "bin/drivetrain")
     for name in ("libdrivetrain.so", "drivetrain/commands/train.so", "drivetrain/commands/bench.so", "drivetrain/commands/doctor.so"):
         shutil.copy(LIBRARY, folder / "lib" / name)
+    hosts_doctor = "lib/drivetrain/commands/hosts_doctor.so"
+    shutil.copy(pathlib.Path(PROGRAM).parent.parent / hosts_doctor, folder / hosts_doctor)
     for name in ("libc10.so", "libtorch_cpu.so"):
         shutil.copy(LIBRARY, folder / "torch/lib" / name)
     (folder / "torch/version.py").write_text(f"__version__ = '{RELEASE}'\n")

@@ -64,10 +64,15 @@ const char kUntied[] =
     "normalization": "rmsnorm", "position_embedding_type": "rope", "activation": "swiglu", "add_bias": false,
     "untie_embeddings_and_output_weights": true, "init_method_std": 0.15}}})";
 
-Curve untied_run(const Names& values, int reduce_every) {
+// Products in float32, since sums in another order would be rounded to 16 bits in another direction now and then.
+const char kMuon[] = R"({"optimizer": {"type": "Muon", "params": {"muon_lr": 0.02, "adam_lr": 0.01, "eps": 1e-4,
+    "weight_decay": 0.1, "ns_dtype": "float32"}}})";
+
+Curve untied_run(const Names& values, int reduce_every, const char* more = "{}") {
   const Cell cell = cell_of(values);
   Value config = config_of(cell, base_config());
   add_sections(config, kUntied);
+  add_sections(config, more);
   config.set("reduce_every", reduce_every);
   return run_curve(config, ranks_of(cell));
 }
@@ -101,6 +106,38 @@ std::vector<Names> pipelines() {
 }
 
 INSTANTIATE_TEST_SUITE_P(Schedules, Pipeline, testing::ValuesIn(pipelines()), test_name);
+
+// An optimizer that computes with whole matrices: they have owners among the ranks of their stage.
+TEST(MatrixBits, of_a_pipeline_with_whole_matrices_are_those_of_one_stage) {
+  const Curve alone = untied_run({"fused", "flash", "dp2", "ddp"}, 1, kMuon);
+  for (const char* sharding : {"ddp", "zero2", "zero3"}) {
+    const Curve stages = untied_run({"1f1b2", "fused", "flash", "dp2", sharding}, 1, kMuon);
+    EXPECT_EQ(stages.losses, alone.losses) << sharding;
+    EXPECT_EQ(stages.norms, alone.norms) << sharding;
+    expect_same_weights(stages, alone);
+  }
+}
+
+class WholeMatrices : public testing::TestWithParam<Names> {};
+
+TEST_P(WholeMatrices, train_as_one_process_does_where_sums_have_another_order) {
+  for (const char* model : {"gpt2", "qwen2"}) {
+    Names values = GetParam();
+    values.push_back(model);
+    const Cell cell = cell_of(values);
+    Value config = config_of(cell, base_config());
+    add_sections(config, kMuon);
+    const Deviation d = deviation(run_curve(config, ranks_of(cell)), reference_of(config));
+    EXPECT_LE(d.tolerances, 1) << d.outside;
+    std::printf("  %.2f tolerances in %s\n", d.tolerances, d.where.c_str());
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Topologies, WholeMatrices,
+                         testing::Values(Names{"tp2"}, Names{"tp2sp", "dp2", "zero3"}, Names{"ring2", "fsdp"},
+                                         Names{"ulysses2", "dp2", "zero1"}, Names{"interleaved2", "tp2", "zero2"},
+                                         Names{"dp4", "hsdp"}),
+                         test_name);
 
 // Two runs of one cell.
 TEST(MatrixBits, are_the_same_when_a_cell_is_run_twice) {

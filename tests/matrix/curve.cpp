@@ -14,7 +14,6 @@
 
 #include <drivetrain/testkit/kit/temp_folder.h>
 #include "state/safetensors_writer.h"
-#include "support/train_threads.h"
 
 namespace drivetrain::test {
 namespace {
@@ -99,24 +98,6 @@ std::vector<Value> orders(const Value& plain) {
   return list;
 }
 
-// The spread of several runs, largest distance of any two up to a step.
-Tolerance tolerance_of(const std::vector<Curve>& runs) {
-  Tolerance t = {std::vector<double>(kSteps, kLossFloor), std::vector<double>(kSteps, kNormFloor), kWeightFloor};
-  for (const Curve& a : runs)
-    for (const Curve& b : runs) {
-      for (size_t k = 0; k < kSteps; ++k) {
-        t.loss[k] = std::max(t.loss[k], kFactor * distance(a.losses.at(k), b.losses.at(k)));
-        t.norm[k] = std::max(t.norm[k], kFactor * relative(a.norms.at(k), b.norms.at(k)));
-      }
-      t.weight = std::max(t.weight, kFactor * distance(a, b));
-    }
-  for (size_t k = 1; k < kSteps; ++k) {
-    t.loss[k] = std::max(t.loss[k], t.loss[k - 1]);
-    t.norm[k] = std::max(t.norm[k], t.norm[k - 1]);
-  }
-  return t;
-}
-
 void raise(Deviation& d, double& largest, double found, double tolerance, const std::string& what) {
   largest = std::max(largest, found);
   if (found > tolerance) d.outside += concat("\n   ", what, ": ", found, ", tolerance ", tolerance);
@@ -143,10 +124,15 @@ Curve read_curve(const std::string& run_folder) {
   for (const Value& line : read_metrics_file(run_folder)) {
     for (const auto& [name, list] : {std::pair{"loss", &curve.losses}, {"grad_norm", &curve.norms}})
       list->push_back(line.find(name)->is_null() ? -1 : line.find(name)->as_double());
+    for (const Value::Member& figure : line.members())
+      if (figure.key.starts_with("loss_terms.") && !figure.value.is_null())
+        curve.terms[figure.key.substr(11)].push_back(figure.value.as_double());
     curve.tokens.push_back(line.find("tokens")->as_int());
   }
-  const SafetensorsFile file = SafetensorsFile::open(run_folder + "/final/model.safetensors");
-  for (const std::string& name : file.names()) curve.weights[name] = file.tensor(name).clone();
+  if (const std::string weights = run_folder + "/final/model.safetensors"; std::filesystem::exists(weights)) {
+    const SafetensorsFile file = SafetensorsFile::open(weights);
+    for (const std::string& name : file.names()) curve.weights[name] = file.tensor(name).clone();
+  }
   const Value resolved = read_json_file(run_folder + "/resolved.json");
   for (const Value::Member& plugin : resolved.find("_resolved")->find("plugins")->members())
     curve.plugins.insert(plugin.key);
@@ -162,22 +148,41 @@ std::string missing_plugin(const Cell& cell, const Curve& curve) {
   return {};
 }
 
-Curve run_curve(Value config, int ranks) {
+Curve run_curve(Value config, int ranks, const Registry& registry) {
   static int runs = 0;
   const std::string path = folder().path(concat("run", runs++));
   config.set("output_dir", path);
-  run_threads(config, ranks);
+  run_threads(config, ranks, registry);
   const Curve curve = read_curve(path);
   std::filesystem::remove_all(path);
   return curve;
 }
 
+// The spread of several runs, largest distance of any two up to a step.
+Tolerance tolerance_of(const std::vector<Curve>& runs) {
+  Tolerance t = {std::vector<double>(kSteps, kLossFloor), std::vector<double>(kSteps, kNormFloor), kWeightFloor};
+  for (const Curve& a : runs)
+    for (const Curve& b : runs) {
+      for (size_t k = 0; k < kSteps; ++k) {
+        t.loss[k] = std::max(t.loss[k], kFactor * distance(a.losses.at(k), b.losses.at(k)));
+        t.norm[k] = std::max(t.norm[k], kFactor * relative(a.norms.at(k), b.norms.at(k)));
+      }
+      t.weight = std::max(t.weight, kFactor * distance(a, b));
+    }
+  for (size_t k = 1; k < kSteps; ++k) {
+    t.loss[k] = std::max(t.loss[k], t.loss[k - 1]);
+    t.norm[k] = std::max(t.norm[k], t.norm[k - 1]);
+  }
+  return t;
+}
+
 const Reference& reference_of(const Value& config) {
   static std::map<std::string, Reference> made;
-  const auto [entry, fresh] = made.try_emplace(config.find("model")->to_json());
-  if (!fresh) return entry->second;
   Value plain = base_config();
-  plain.set("model", *config.find("model"));
+  for (const char* key : {"model", "optimizer"}) plain.set(key, *config.find(key));
+  if (const Value* adapters = config.find("lora")) plain.set("lora", *adapters);
+  const auto [entry, fresh] = made.try_emplace(plain.to_json());
+  if (!fresh) return entry->second;
   plain.set("attention", "standard");
   plain.set("fused_block", false);
   std::vector<Curve> runs = {run_curve(plain, 1)};

@@ -20,6 +20,7 @@
 #include <drivetrain/value.h>
 
 #include "matrix/cells.h"
+#include "support/train_threads.h"
 
 namespace drivetrain::test {
 
@@ -29,8 +30,9 @@ constexpr int64_t kStepWithoutLabels = 6;  // no row of it has a label that coun
 struct Curve {
   std::vector<double> losses, norms;  // -1 where the step has none
   std::vector<int64_t> tokens;
-  std::map<std::string, at::Tensor> weights;  // of the final folder
-  std::set<std::string> plugins;              // that were chosen, "kind/name"
+  std::map<std::string, std::vector<double>> terms;  // "loss_terms.NAME" by NAME
+  std::map<std::string, at::Tensor> weights;         // of the final folder
+  std::set<std::string> plugins;                     // that were chosen, "kind/name"
 };
 
 struct Tolerance {
@@ -47,15 +49,18 @@ struct Reference {
 Value base_config();
 
 // Ranks as threads. `config` gets a folder of its own, which is gone afterwards.
-Curve run_curve(Value config, int ranks);
+Curve run_curve(Value config, int ranks, const Registry& registry = built_plugins());
 // What a run left in its folder.
 Curve read_curve(const std::string& run_folder);
 
 // The first plugin that the cell asks for and the run did not have, or nothing.
 std::string missing_plugin(const Cell& cell, const Curve& curve);
 
-// Of the plain one-process run of a config's model: standard attention, the model's blocks, kMicroBatches
-// micro-batches, nothing shared out or computed again. Made once per model.
+// The spread of several runs of one computation.
+Tolerance tolerance_of(const std::vector<Curve>& runs);
+
+// Of the plain one-process run of a config's model, optimizer and adapters: standard attention, the model's blocks,
+// kMicroBatches micro-batches, nothing sharded or computed again. Made once for each.
 const Reference& reference_of(const Value& config);
 
 struct Deviation {

@@ -22,7 +22,7 @@ TEST_F(Misdeeds, a_gradient_that_was_forgotten_is_named) {
                 {"in model/gpt, hook backward, unit block.0: wrote no gradient of block.0.", "Param::write_grad"});
 }
 
-// Without the switch nobody looks; with it, plugins that do nothing wrong train, however their state is shared out.
+// Without the switch nobody looks; with it, plugins that do nothing wrong train, however their state is sharded.
 TEST_F(Misdeeds, plugins_that_do_nothing_wrong_pass_the_check) {
   for (const std::string& words :
        {std::string(), std::string(" --set zero_optimization.stage=1"), std::string(" --set zero_optimization.stage=3"),

@@ -64,6 +64,27 @@ TEST_F(Misdeeds, other_kinds_are_looked_at_likewise) {
                 {"hook step_begin: metric(\"mine\"): wanted one element, found a tensor of shape [2]"});
 }
 
+TEST_F(Misdeeds, factories_layers_and_units_that_are_none_are_named) {
+  expect_blamed(misdeed("strategy", "", "no factory"), 3, {"in strategy/misdeed, hook build: left no layer factory"});
+  expect_blamed(misdeed("strategy", "", "no layer"), 3,
+                {"in strategy/misdeed, hook linear, layer block.0.attn.qkv: returned null; wanted a layer"});
+  expect_blamed(misdeed("strategy", "", "no block"), 3,
+                {"in strategy/misdeed, hook block, unit block.0: returned null; wanted a unit"});
+  expect_blamed(misdeed("strategy", "", "drop a unit"), 3,
+                {"in strategy/misdeed, hook attach: left ", "units in the list of "});
+}
+
+// Alone it is right. With a decorator further inside, what that one does would get lost.
+TEST_F(Misdeeds, a_factory_that_does_not_ask_the_one_inside_is_named_where_that_decorates) {
+  const std::string own_layers = misdeed("precision", "", "own layers");
+  EXPECT_EQ(train(own_layers + here()).code, 0);
+  expect_blamed(own_layers + misdeed("strategy", "", "add terms"), 3,
+                {"precision/misdeed makes the layer block.0.attn.qkv itself", "LayerFactory::linear",
+                 "so that strategy/misdeed, which decorates it there, would be without effect"});
+  // Embeddings are asked for inside.
+  EXPECT_EQ(train(own_layers + misdeed("strategy", "", "freeze") + here()).code, 0);
+}
+
 // Before a step begins, and in a plan: stages that wait for each other would show as a peer that is late.
 TEST_F(Misdeeds, programs_of_all_stages_are_looked_at_together) {
   for (const std::string plan : {"", " --plan"}) {

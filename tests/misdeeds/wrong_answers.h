@@ -87,7 +87,7 @@ class WrongSchedule : public Wrong<Schedule> {
  public:
   using Wrong::Wrong;
   void plan(PlanContext& ctx) override {
-    if (two()) ctx.claim_axis(kAxis, 2, false, PlanContext::kStagePlace);
+    if (two()) ctx.claim_axis(kAxis, 2, PlanContext::Reads::same, PlanContext::kStagePlace);
   }
   int64_t stages() const override {
     deed_.at("stages");

@@ -13,7 +13,9 @@
 #include <drivetrain/recompute.h>
 #include <drivetrain/strategy.h>
 #include <drivetrain/toolkit/layers/decorated_layers.h>
+#include <drivetrain/toolkit/layers/plain_layers.h>
 
+#include "conformance/kit/terms.h"
 #include "misdeeds/deed.h"
 
 namespace drivetrain::misdeeds {
@@ -48,6 +50,31 @@ class FrozenPositions : public DecoratedLayers {
   }
 };
 
+// What a strategy may give in the place of layers, and may not.
+class WrongLayers : public DecoratedLayers {
+ public:
+  WrongLayers(const Builder& builder, const Deed& deed)
+      : DecoratedLayers(builder.layers), own_(make_plain_layers(builder.attention())), deed_(deed) {}
+  std::shared_ptr<Linear> linear(const LinearSpec& spec) override {
+    if (deed_.is("no layer")) return nullptr;
+    return deed_.is("own layers") ? own_->linear(spec) : DecoratedLayers::linear(spec);
+  }
+  UnitPtr block(const BlockSpec& spec, LayerFactory& layers, const std::function<UnitPtr()>& plain) override {
+    return deed_.is("no block") ? nullptr : DecoratedLayers::block(spec, layers, plain);
+  }
+
+ private:
+  const std::shared_ptr<LayerFactory> own_;
+  const Deed& deed_;
+};
+
+// Whether a deed is one of layers.
+inline void put_wrong_layers(Builder& builder, const Deed& deed) {
+  if (deed.is("no factory")) builder.layers = nullptr;
+  for (const char* of_layers : {"no layer", "own layers", "no block"})
+    if (deed.is(of_layers)) builder.layers = std::make_shared<WrongLayers>(builder, deed);
+}
+
 class WrongStrategy : public Wrong<Strategy> {
  public:
   using Wrong::Wrong;
@@ -55,10 +82,13 @@ class WrongStrategy : public Wrong<Strategy> {
   void build(Builder& builder) override {
     deed_.at("build");
     if (deed_.is("freeze")) builder.layers = std::make_shared<FrozenPositions>(builder.layers);
+    if (deed_.is("add terms")) builder.layers = std::make_shared<test::TermLayers>(builder.layers);
+    put_wrong_layers(builder, deed_);
   }
   void attach(UnitList& units) override {
     deed_.at("attach");
     units_ = units;
+    if (deed_.is("drop a unit")) units.units.pop_back();
     if (deed_.is("forget")) units.units[1] = std::make_shared<Forgetful>(units.units[1]);
   }
   void step_begin(StepContext& ctx) override {
@@ -100,7 +130,7 @@ class WrongOptimizer : public Wrong<Optimizer> {
   using Wrong::Wrong;
   std::vector<Hyper> groups() const override { return {{1e-3, 0, 0}}; }
   int group_of(const Param&) const override { return deed_.is("group") ? 5 : 0; }
-  double state_bytes_per_element() const override { return 0; }
+  double state_bytes_per_element(const Param&) const override { return 0; }
   void init(const Trainables&) override { deed_.at("init"); }
   void update(const Trainables& chunk, const UpdateArgs& args) override {
     deed_.at("update");
@@ -193,6 +223,7 @@ class WrongRecompute : public Wrong<Recompute> {
 class WrongPrecision : public Wrong<Precision> {
  public:
   using Wrong::Wrong;
+  void build(Builder& builder) override { put_wrong_layers(builder, deed_); }
   Dtypes dtypes() const override {
     deed_.at("dtypes");
     return {at::kFloat, at::kFloat, at::kFloat, at::kFloat};

@@ -222,7 +222,7 @@ TEST(StepTime, a_machine_whose_file_does_not_know_its_host_s_memory_is_refused_w
   }
 }
 
-// 2 bytes of values and of gradients that each rank holds, 12 that are shared out.
+// 2 bytes of values and of gradients that each rank holds, 12 that are sharded.
 SystemMemory sixteen_bytes() {
   SystemMemory m;
   m.whole_bytes = 4, m.shared_bytes = 12, m.shared_values_bytes = 16;

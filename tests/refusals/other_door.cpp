@@ -3,7 +3,7 @@
 
 namespace {
 const DrivetrainDescriptor next = {
-    kDrivetrainMagic, sizeof(DrivetrainDescriptor), kDrivetrainDoor + 1, drivetrain_manifest, nullptr, 0};
+    kDrivetrainMagic, sizeof(DrivetrainDescriptor), kDrivetrainEntryLayout + 1, drivetrain_manifest, nullptr, 0};
 }
 extern "C" __attribute__((visibility("default"))) const void* const drivetrain_plugin;
 const void* const drivetrain_plugin = &next;

@@ -12,5 +12,6 @@ class Schedule : public drivetrain::LrSchedule {
 
 }  // namespace
 
-DRIVETRAIN_PLUGINS(DrivetrainEntry{sizeof(DrivetrainEntry), "monitor", "toy", &drivetrain::door::option_table<Schedule>,
-                                   &drivetrain::door::create<drivetrain::LrSchedule, Schedule>})
+DRIVETRAIN_PLUGINS(DrivetrainEntry{sizeof(DrivetrainEntry), "monitor", "toy",
+                                   &drivetrain::plugin_entry::option_table<Schedule>,
+                                   &drivetrain::plugin_entry::create<drivetrain::LrSchedule, Schedule>})

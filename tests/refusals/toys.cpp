@@ -32,5 +32,5 @@ void* create_nobody(const void*) { return nullptr; }
 DRIVETRAIN_PLUGINS(DRIVETRAIN_ENTRY(drivetrain::Monitor, "toy", Toy),
                    DRIVETRAIN_ENTRY(drivetrain::Monitor, "throws", Throws),
                    DRIVETRAIN_ENTRY(drivetrain::Monitor, "refuses", Refuses),
-                   DrivetrainEntry{sizeof(DrivetrainEntry), "monitor", "nobody", &drivetrain::door::option_table<Toy>,
-                                   &create_nobody})
+                   DrivetrainEntry{sizeof(DrivetrainEntry), "monitor", "nobody",
+                                   &drivetrain::plugin_entry::option_table<Toy>, &create_nobody})

@@ -3,7 +3,7 @@
 
 namespace {
 const DrivetrainDescriptor empty = {
-    kDrivetrainMagic, sizeof(DrivetrainDescriptor), kDrivetrainDoor, drivetrain_manifest, nullptr, 0};
+    kDrivetrainMagic, sizeof(DrivetrainDescriptor), kDrivetrainEntryLayout, drivetrain_manifest, nullptr, 0};
 }
 extern "C" __attribute__((visibility("default"))) const void* const drivetrain_plugin;
 const void* const drivetrain_plugin = &empty;

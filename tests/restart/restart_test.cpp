@@ -36,6 +36,11 @@ class Memory final : public StateVisitor {
   void load() { loading_ = true, at_ = 0; }
   bool all_was_loaded() const { return at_ == names_.size(); }
   const std::vector<std::string>& names() const { return names_; }
+  Tensors tensors() const {
+    Tensors all;
+    for (const auto& [place, tensor] : tensors_) all.push_back(tensor);
+    return all;
+  }
 
  private:
   template <class T>
@@ -102,7 +107,7 @@ using Figures = std::map<int64_t, std::string>;
 
 struct Rank {
   Figures figures;
-  Tensors weights;  // in the end
+  Tensors weights, state;  // in the end; all tensors that were visited
   std::vector<std::string> names;
 };
 
@@ -142,13 +147,13 @@ void train_part(const Value& config, bool stateful, const RankSetup& setup, int6
       stop);
   if (from) {
     from->load();
-    visit_state(run, trainer, *from);
+    visit_state(run_state(run, trainer), *from);
     EXPECT_TRUE(from->all_was_loaded());
     spread_values(run);
   }
   trainer.train();
   if (trainer.late_failure()) std::rethrow_exception(trainer.late_failure());
-  if (to) visit_state(run, trainer, *to), rank.names = to->names();
+  if (to) visit_state(run_state(run, trainer), *to), rank.names = to->names(), rank.state = to->tensors();
   rank.weights.clear();
   for (const Trainables& chunk : run.chunks)
     for (const Trainable& t : chunk) rank.weights.push_back(t.value.clone());
@@ -208,6 +213,9 @@ std::vector<std::string> expect_same_bits(const std::string& more, int ranks, bo
     EXPECT_EQ(parts[r].weights.size(), whole[r].weights.size());
     for (size_t i = 0; i < std::min(whole[r].weights.size(), parts[r].weights.size()); ++i)
       EXPECT_TRUE(at::equal(parts[r].weights[i], whole[r].weights[i])) << "trainable " << i;
+    EXPECT_EQ(parts[r].state.size(), whole[r].state.size());
+    for (size_t i = 0; i < std::min(whole[r].state.size(), parts[r].state.size()); ++i)
+      EXPECT_TRUE(at::equal(parts[r].state[i], whole[r].state[i])) << "tensor " << i << " of the state";
   }
   return parts[0].names;
 }
@@ -235,6 +243,15 @@ TEST(Restart, strategies_and_datasets_show_what_they_keep) {
   EXPECT_TRUE(contains(names, "/reads"));
 }
 
+TEST(Restart, moving_averages_go_on) {
+  const std::string ema = R"("ema": {"decay": 0.7, "update_after_step": 1})";
+  EXPECT_TRUE(contains(expect_same_bits("{" + ema + "}", 1), "strategy/ema/block.0.attn.qkv.weight.ema"));
+  for (const char* sections :
+       {R"("zero_optimization": {"stage": 1})", R"("zero_optimization": {"stage": 3})", R"("data_parallel": "fsdp")",
+        R"("tensor_parallel": {"type": "megatron", "params": {"size": 2}})"})
+    expect_same_bits(concat("{", ema, ", ", sections, "}"), 2);
+}
+
 TEST(Restart, precisions_show_masters_and_the_loss_scale) {
   expect_same_bits(R"({"bf16": {"enabled": true}})", 1);
   // A scale that moves within these steps.
@@ -246,7 +263,10 @@ TEST(Restart, precisions_show_masters_and_the_loss_scale) {
 TEST(Restart, learning_rates_go_on) {
   for (const std::string& name : built_plugins().names("lr_schedule")) {
     const std::string keys = built_plugins().options("lr_schedule", name).schema().to_json();
-    const char* const params = keys.find("total_num_steps") == std::string::npos ? "" : R"("total_num_steps": 10)";
+    const char* const params = keys.find("decay_num_steps") != std::string::npos
+                                   ? R"("total_num_steps": 6, "decay_num_steps": 4, "warmup_num_steps": 2)"
+                               : keys.find("total_num_steps") != std::string::npos ? R"("total_num_steps": 10)"
+                                                                                   : "";
     expect_same_bits(concat(R"({"scheduler": {"type": ")", name, R"(", "params": {)", params, "}}}"), 1);
   }
 }

@@ -1,4 +1,4 @@
-// Everything of a run that must not depend on how the state is shared out, bit by bit. Thread: main.
+// Everything of a run that must not depend on how the state is sharded, bit by bit. Thread: main.
 #pragma once
 
 #include <string>

@@ -50,18 +50,46 @@ TEST_P(SameBits, whatever_is_shared_out) {
 INSTANTIATE_TEST_SUITE_P(Table, SameBits, testing::ValuesIn(rows()),
                          [](const auto& info) { return name_of(info.param.front().setting); });
 
-TEST(SameBitsTable, has_every_pair_of_values) {
-  const std::vector<TableCell> cells = chosen_cells();
-  EXPECT_EQ(count_pairs(cells), count_pairs(all_cells()));
-  std::printf("  %zu trainings under %zu settings for %zu pairs\n", cells.size(), chosen_settings().size(),
-              count_pairs(cells));
-}
 const char* sections_of(const std::string& name) {
   for (const ShardingStrategy& strategy : sharding_strategies())
     if (name == strategy.name) return strategy.sections;
   throw std::logic_error("no strategy " + name);
 }
 
+// An optimizer that computes with whole matrices, of which ranks hold uneven parts.
+TEST(SameBitsTable, holds_for_whole_matrices) {
+  const char* const muon = R"({"optimizer": {"type": "Muon", "params": {"muon_lr": 0.02, "adam_lr": 0.01,
+                                                                        "weight_decay": 0.1}}})";
+  const auto with_muon = [&](const TableCell& cell, const char* sections) {
+    Value config = config_of(cell, sections);
+    const Value optimizer = parse_json(muon, "muon");
+    config.set("optimizer", *optimizer.find("optimizer"));
+    return train_bits(config, cell.setting.ranks).text;
+  };
+  const char* const offload = R"({"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}}})";
+  // In float32 every strategy, then groups that hold copies of each other's state, then an update that is left out.
+  const auto wants = [](const Setting& s, const ShardingStrategy& strategy) {
+    if (s.ranks == 4) return strategy.ranks == 2;
+    return !*s.precision || strategy.name == std::string("zero stage 3");
+  };
+  for (const Setting& s : {Setting{3, 3, 1, 0.3}, {4, 1, 0, 0.0, "bf16"}, {3, 3, 2, 0.3, "fp16"}}) {
+    const std::string wanted = with_muon({s, nullptr, true}, sections_of("ddp"));
+    EXPECT_NE(wanted, reference_of(s).text) << "the optimizer is another one";
+    EXPECT_EQ(wanted.find("null") != std::string::npos, s.precision == std::string("fp16")) << "an update is left out";
+    for (const ShardingStrategy& strategy : sharding_strategies())
+      if (s.ranks % strategy.ranks == 0 && wants(s, strategy)) {
+        EXPECT_EQ(with_muon({s, &strategy, true}, strategy.sections), wanted) << name_of(s) << " " << strategy.name;
+      }
+    EXPECT_EQ(with_muon({s, nullptr, false}, offload), wanted) << name_of(s) << ", offload";
+  }
+}
+
+TEST(SameBitsTable, has_every_pair_of_values) {
+  const std::vector<TableCell> cells = chosen_cells();
+  EXPECT_EQ(count_pairs(cells), count_pairs(all_cells()));
+  std::printf("  %zu trainings under %zu settings for %zu pairs\n", cells.size(), chosen_settings().size(),
+              count_pairs(cells));
+}
 std::string bits_of(const Setting& setting, const char* strategy) {
   return train_bits(config_of({setting, nullptr, true}, sections_of(strategy)), setting.ranks).text;
 }
@@ -87,6 +115,19 @@ TEST(SameBitsTable, needs_no_reduce_every_without_accumulation) {
 TEST(SameBitsTable, is_the_same_for_all_micro_batches_by_their_number) {
   for (const char* name : {"zero stage 1", "zero stage 3"})
     EXPECT_EQ(bits_of({2, 3, 3, 0.3}, name), reference_of({2, 3, 0, 0.3}).text) << name;
+}
+
+// Of the weights: the final ones are averages of what each rank updates.
+TEST(SameBitsTable, is_the_same_for_moving_averages) {
+  const auto averaged = [](const char* strategy) {
+    Value config = config_of({{2, 3, 0, 0.3}, nullptr, true}, sections_of(strategy));
+    config.set("ema", parse_json(R"({"decay": 0.7})", "test"));
+    return train_bits(config, 2).text;
+  };
+  const std::string wanted = averaged("ddp");
+  EXPECT_NE(wanted, reference_of({2, 3, 0, 0.3}).text) << "the weights are averages";
+  for (const char* name : {"zero stage 1", "zero stage 2", "zero stage 3", "fsdp"})
+    EXPECT_EQ(averaged(name), wanted) << name;
 }
 
 // Without the key, each plugin does what needs the least memory: the stages that cut gradients sum every micro-batch.

@@ -2,7 +2,8 @@
 plugin_words.py REPO
 
 Looked at are string literals that are nothing but an axis of the mesh, a name, or an id ("ring", "context_parallel/ring").
-Advice to people inside of a longer text ("use attention/standard") decides nothing and stays."""
+Advice to people inside of a longer text ("use attention/standard") decides nothing and stays, and so does the default of an
+option that names a plugin (PluginChoice), in whose place a config may name another one."""
 import re
 import sys
 from pathlib import Path
@@ -16,12 +17,13 @@ PLAIN_WORDS = {"accumulate", "bf16", "bytes", "console", "constant", "fp16", "fu
 AXIS = re.compile(r'(?:kAxis\s*=\s*|claim_axis\(\s*|\b\w+Sharing\(\s*)"([^"]+)"')
 KINDS_WITH_AN_AXIS = {"tensor_parallel", "context_parallel"}  # one whose axis is not found would make this check blind
 LITERAL = re.compile(r'"(?:\\.|[^"\\\n])*"(?:\s*"(?:\\.|[^"\\\n])*")*')  # with those that follow at once: one text
+DEFAULT = re.compile(r'PluginChoice \w+ = \{\.type = "[^"]*"\}')
 NAME = re.compile(r"drivetrain_add_plugin\(\s*(\S+)\s+KIND\s+([^\s)]+)")
 
 
 def literals(path):
     """(line number, text) of every string literal."""
-    text = without_comments(path.read_text(encoding="utf-8", errors="replace"))
+    text = DEFAULT.sub("", without_comments(path.read_text(encoding="utf-8", errors="replace")))
     for match in LITERAL.finditer(text):
         yield text.count("\n", 0, match.start()) + 1, re.sub(r'"\s*"', "", match.group())[1:-1]
 

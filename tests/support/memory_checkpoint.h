@@ -106,14 +106,13 @@ inline RunPart run_part(const Value& config, int ranks, const Checkpoint* from, 
     Trainer trainer(trainer_parts(*run), publish, stop);
     if (from) {
       LoadState load(*from, *from->facts().find("counters"), *run->mesh);
-      visit_state(*run, trainer, load);
+      visit_state(run_state(*run, trainer), load);
       load.throw_if_incomplete();
       spread_values(*run);
     }
     if (last > 0) trainer.train();
     auto& state = held[static_cast<size_t>(r)];
-    state = std::make_unique<HeldState>(*run->mesh);
-    visit_state(*run, trainer, *state);
+    state = std::make_unique<HeldState>(*run->mesh, run_state(*run, trainer));
   };
   std::vector<std::thread> threads;
   for (int r = 0; r < ranks; ++r)

@@ -53,7 +53,7 @@ struct PlannedSharding {
   std::string axes() const {
     std::string text;
     for (const auto& claim : ctx.claims()) {
-      EXPECT_TRUE(claim.joins_gradients);
+      EXPECT_TRUE(claim.joins_gradients());
       text += concat(text.empty() ? "" : ", ", claim.axis, " ",
                      claim.size == PlanRecord::kRest ? "rest" : std::to_string(claim.size));
     }

@@ -37,7 +37,7 @@ inline ParamPtr parameter_by_hand(const std::string& name, const at::Tensor& val
 struct PlainDescent : Optimizer {
   std::vector<Hyper> groups() const override { return {{0.5, 0, 0}}; }
   int group_of(const Param&) const override { return 0; }
-  double state_bytes_per_element() const override { return 0; }
+  double state_bytes_per_element(const Param&) const override { return 0; }
   void init(const Trainables&) override {}
   void state(StateVisitor&) override {}
   void update(const Trainables& chunk, const UpdateArgs& args) override {

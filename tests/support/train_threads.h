@@ -11,11 +11,13 @@
 
 #include <atomic>
 #include <exception>
+#include <map>
 #include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include <drivetrain/testkit/kit/plugins.h>
 #include <drivetrain/testkit/kit/train.h>
 #include "log/log_console.h"
 #include "train/train_run.h"
@@ -78,7 +80,13 @@ inline RunResult run_threads(const Value& config, int ranks, const Registry& reg
   return result;
 }
 
-// For suites of the testkit.
-inline TrainedRun train_by_threads(const Value& config, int ranks) { return run_threads(config, ranks); }
+// For suites of the testkit, which may have opened further libraries.
+inline TrainedRun train_by_threads(const Value& config, int ranks) {
+  const std::vector<std::string> folders = installed_plugins().outside_folders();
+  if (folders.empty()) return run_threads(config, ranks);
+  static std::map<std::vector<std::string>, Registry> registries;
+  return run_threads(config, ranks,
+                     registries.try_emplace(folders, SearchPath::standard({}, folders, "")).first->second);
+}
 
 }  // namespace drivetrain::test

@@ -20,7 +20,8 @@ namespace {
 const PoisonedMemory poisoned;
 
 const Registry& registry() {
-  static const Registry registry(SearchPath::standard({}, {DRIVETRAIN_TEMPLATES_PLUGINS}, ""));
+  static const Registry registry(  // with what suites of the testkit run beside a plugin
+      SearchPath::standard({}, {DRIVETRAIN_TEMPLATES_PLUGINS, DRIVETRAIN_BUILD_DIR "/lib/drivetrain/testkit"}, ""));
   return registry;
 }
 

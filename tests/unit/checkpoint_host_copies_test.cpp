@@ -12,8 +12,10 @@
 namespace drivetrain::test {
 namespace {
 
-HeldPart part_of(const std::string& name, const at::Tensor& view) {
-  return {name, {view.size(0), view.size(1)}, {0, 0, view.size(0), view.size(1)}, view};
+using Changes = StateOwner::Changes;
+
+HeldPart part_of(const std::string& name, const at::Tensor& view, Changes changes = Changes::at_update) {
+  return {name, {view.size(0), view.size(1)}, {0, 0, view.size(0), view.size(1)}, view, changes};
 }
 
 TEST(HostCopies, what_an_update_alone_changes_is_copied_later_and_the_rest_at_once) {
@@ -23,8 +25,8 @@ TEST(HostCopies, what_an_update_alone_changes_is_copied_later_and_the_rest_at_on
   const at::Tensor before = counts.clone();
   const std::vector<HeldPart> parts = {part_of("model/rows", rows), part_of("model/not_ours", rows),
                                        part_of("model/columns", columns), part_of("optimizer/x/across", across),
-                                       part_of("models/counts", counts)};
-  HostCopies copies({"model/", "optimizer/x/"});
+                                       part_of("dataset/x/counts", counts, Changes::any_time)};
+  HostCopies copies;
   const auto slices = copies.begin(parts, {true, false, true, true, true}, /*may_wait=*/true);
   counts.fill_(77);  // as the next step may do
   copies.copy_rest();
@@ -46,7 +48,7 @@ TEST(HostCopies, what_an_update_alone_changes_is_copied_later_and_the_rest_at_on
 
 TEST(HostCopies, an_update_waits_for_the_copy) {
   const at::Tensor weight = at::arange(8, at::TensorOptions(at::kFloat)).view({2, 4});
-  HostCopies copies({"model/"});
+  HostCopies copies;
   const auto slices = copies.begin({part_of("model/weight", weight)}, {true}, /*may_wait=*/true);
   std::atomic<bool> began = false;
   std::thread update([&] {

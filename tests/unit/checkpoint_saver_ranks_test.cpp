@@ -55,13 +55,16 @@ std::vector<std::string> save_with(const std::vector<int64_t>& counts, Nowhere& 
                  .environment = environment,
                  .log = log,
                  .mesh = mesh,
-                 .visit =
-                     [&](StateVisitor& v) {
-                       v.tensor("model/weight", weight, Layout::whole(weight.sizes().vec()));
-                       v.integer("optimizer/any/count", count);
-                       v.integer("monitor/any/events", events);  // may differ: rank 0's monitor alone gets events
-                     },
-                 .until_update = {},
+                 .state = {{.name = "model",
+                            .visit =
+                                [&](StateVisitor& v) {
+                                  v.tensor("model/weight", weight, Layout::whole(weight.sizes().vec()));
+                                }},
+                           {.name = "optimizer/any",
+                            .visit = [&](StateVisitor& v) { v.integer("optimizer/any/count", count); }},
+                           {.name = "monitor/any",
+                            .of_rank_0 = true,
+                            .visit = [&](StateVisitor& v) { v.integer("monitor/any/events", events); }}},
                  .facts = Value::object(),
                  .train_steps = 4,
                  .left_behind = {}});
@@ -101,12 +104,12 @@ TEST(SaverRanks, state_that_an_update_makes_on_some_ranks_alone_is_saved) {
                    .environment = environment,
                    .log = log,
                    .mesh = mesh,
-                   .visit =
-                       [&](StateVisitor& v) {
-                         v.tensor("weight", weight, Layout::whole({2}));
-                         if (updated && rank == of) v.tensor("moment", moment, Layout::whole({3}));
-                       },
-                   .until_update = {},
+                   .state = {{.name = "toy",
+                              .visit =
+                                  [&](StateVisitor& v) {
+                                    v.tensor("weight", weight, Layout::whole({2}));
+                                    if (updated && rank == of) v.tensor("moment", moment, Layout::whole({3}));
+                                  }}},
                    .facts = Value::object(),
                    .train_steps = 4,
                    .left_behind = {}});

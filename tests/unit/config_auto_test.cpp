@@ -9,7 +9,7 @@ namespace {
 // "key=value" of what was settled, in order.
 std::string settled_text(const Problems& problems) {
   std::string text;
-  for (const Settled& s : problems.settled())
+  for (const AutoValue& s : problems.resolved())
     if (s.key != "gradient_clipping") text += concat(text.empty() ? "" : " ", s.key, "=", s.value);
   return text;
 }
@@ -58,8 +58,8 @@ TEST(AutoBatch, no_clipping_key_is_named) {
     Problems problems;
     const Value config = parse_json(concat("{\"train_steps\": 1, ", keys, "}"), "a.json");
     EXPECT_EQ(read_run_settings(config, "a.json", problems).gradient_clipping, 1.0);
-    ASSERT_EQ(problems.settled().size(), 1u);
-    EXPECT_EQ(problems.settled()[0].key, "gradient_clipping");
+    ASSERT_EQ(problems.resolved().size(), 1u);
+    EXPECT_EQ(problems.resolved()[0].key, "gradient_clipping");
   }
 }
 
@@ -98,8 +98,8 @@ TEST(AutoSwitches, each_is_settled_with_its_rule) {
       config_of(R"("narrow16": {"enabled": "auto"}, "wide16": {"enabled": "auto"}, "amp": {"enabled": "auto"})"),
       kKinds, installed, "cuda", problems);
   EXPECT_EQ(settled_text(problems), "narrow16.enabled=false wide16.enabled=true amp.enabled=false");
-  EXPECT_HAS(problems.settled()[0].rule, "wide16");
-  EXPECT_HAS(problems.settled()[1].rule, "cuda");
+  EXPECT_HAS(problems.resolved()[0].rule, "wide16");
+  EXPECT_HAS(problems.resolved()[1].rule, "cuda");
 }
 
 TEST(AutoSwitches, the_form_is_checked) {

@@ -1,4 +1,4 @@
-// Facts of a plan: known or an error, shared out from the outside in, and the same words in the last two rounds.
+// Facts of a plan: known or an error, divided from the outside in, and the same words in the last two rounds.
 #include <gtest/gtest.h>
 
 #include <drivetrain/error.h>
@@ -54,17 +54,17 @@ ModelFacts with_heads(int64_t heads, int64_t groups) {
 
 TEST(Facts, heads_of_a_rank_follow_from_what_plugins_share) {
   PlanRecord first(with_heads(24, 8), {});
-  first.set_plugin("tensor_parallel/any"), first.share_layers(2);
+  first.set_plugin("tensor_parallel/any"), first.split_layers(2);
   RunFacts run;
   count_ranks(first, run);
-  EXPECT_EQ(run.layer_ranks, 2);
+  EXPECT_EQ(run.tensor_ranks, 2);
   EXPECT_EQ(run.heads_per_rank, 12);
   EXPECT_EQ(run.groups_per_rank, 4);
 
   PlanRecord second(with_heads(24, 8), run);
   second.set_plugin("context_parallel/outer");
   EXPECT_EQ(second.run().heads_per_rank, 12);
-  second.share_attention_heads(8);
+  second.split_attention_heads(8);
   EXPECT_EQ(second.run().heads_per_rank, 12) << "its own are not those that it leaves";
   second.set_plugin("context_parallel/inner");
   EXPECT_EQ(second.run().heads_per_rank, 1);
@@ -73,10 +73,10 @@ TEST(Facts, heads_of_a_rank_follow_from_what_plugins_share) {
 
 TEST(Facts, a_model_without_heads_has_none_to_share) {
   PlanRecord context({}, {});
-  context.set_plugin("tensor_parallel/any"), context.share_layers(2);
+  context.set_plugin("tensor_parallel/any"), context.split_layers(2);
   RunFacts run;
   count_ranks(context, run);
-  EXPECT_EQ(run.layer_ranks, 2);
+  EXPECT_EQ(run.tensor_ranks, 2);
   EXPECT_FALSE(run.heads_per_rank.known());
 }
 
@@ -118,8 +118,8 @@ TEST(LastRounds, must_say_the_same) {
     return context;
   };
   const PlanRecord nothing = said([](PlanRecord&) {});
-  const PlanRecord claims = said([](PlanRecord& c) { c.claim_axis("x", 2, true, 5); });
-  const PlanRecord larger = said([](PlanRecord& c) { c.claim_axis("x", 4, true, 5); });
+  const PlanRecord claims = said([](PlanRecord& c) { c.claim_axis("x", 2, PlanContext::Reads::other_rows, 5); });
+  const PlanRecord larger = said([](PlanRecord& c) { c.claim_axis("x", 4, PlanContext::Reads::other_rows, 5); });
   const PlanRecord offers = said([](PlanRecord& c) { c.offer("fickle.wind"); });
   const PlanRecord needs = said([](PlanRecord& c) { c.need("fickle.wind", "it sails"); });
   const PlanRecord figures = said([](PlanRecord& c) { c.memory(MemoryClass::buffers, "b", 1), c.cost("dear"); });

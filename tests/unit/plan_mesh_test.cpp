@@ -29,7 +29,12 @@ PlanRecord context_of(int64_t world, const std::vector<Claimed>& claims) {
   PlanRecord context({}, run);
   for (const Claimed& c : claims) {
     context.set_plugin(c.by);
-    context.claim_axis(c.axis, c.size, c.axis != "tp" && c.axis != "pp", c.place);
+    const bool same = c.axis == "tp" || c.axis == "pp", positions = c.axis == "cp" || c.axis == "sp";
+    context.claim_axis(c.axis, c.size,
+                       same        ? PlanContext::Reads::same
+                       : positions ? PlanContext::Reads::other_positions
+                                   : PlanContext::Reads::other_rows,
+                       c.place);
   }
   return context;
 }
@@ -87,6 +92,24 @@ TEST(MeshOfClaims, refuses_names_in_mesh_order_that_nobody_claims_or_that_stand_
   expect_parts(Solved(1, {}, {"dp"}).text(), {"there are none"});
 }
 
+// Whoever claims it: expert parallelism is a strategy's.
+TEST(MeshOfClaims, divides_the_batch_over_every_axis_that_reads_other_rows) {
+  const Claimed experts{"strategy/experts", "ep", 2, PlanRecord::kDataPlace - 5};
+  const std::vector<Claimed> claims = {kStages, kData, kRing, experts};
+  const Solved mesh(16, claims);
+  EXPECT_EQ(mesh.text(), "");
+  EXPECT_EQ(mesh.plan.text(), "cp 2 x ep 2 x dp 2 x pp 2");
+  EXPECT_EQ(mesh.plan.batch_axes, (std::vector<std::string>{"ep", "dp"}));
+  EXPECT_EQ(mesh.plan.batch_ranks(), 4);
+  EXPECT_TRUE(mesh.plan.axes[1].joins_gradients);
+  RunFacts run;
+  run.world_size = 16;
+  count_ranks(context_of(16, claims), run);
+  EXPECT_EQ(run.rest_ranks, 2);
+  EXPECT_EQ(run.joined_ranks, 4);
+  EXPECT_EQ(run.position_ranks, 2);
+}
+
 TEST(MeshOfClaims, without_any_is_one_rank) {
   const Solved mesh(1, {});
   EXPECT_EQ(mesh.text(), "");
@@ -101,6 +124,7 @@ TEST(RanksForDataParallelism, are_what_other_plugins_leave_with_the_parts_of_seq
   EXPECT_EQ(count_ranks(context_of(24, {kStages, group, kRing, one, kTensor}), run), 8);
   EXPECT_EQ(run.rest_ranks, 3);
   EXPECT_EQ(run.joined_ranks, 2);
+  EXPECT_EQ(run.position_ranks, 2);
   EXPECT_EQ(run.taken_ranks.value(), "pp 2 x cp 2 x tp 2");
   run.world_size = 9;
   EXPECT_EQ(count_ranks(context_of(9, {kTensor, kData}), run), 2);

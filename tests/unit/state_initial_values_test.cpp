@@ -92,6 +92,19 @@ TEST(InitialValues, every_cut_and_every_flat_range_of_it_draws_what_the_whole_dr
   }
 }
 
+TEST(InitialValues, uniform_numbers_fill_their_bounds_evenly_and_are_the_same_in_every_cut) {
+  const Layout all = cut({40, 500}, {});
+  const at::Tensor whole = filled(all, InitRule::uniform(0.25), tp_mesh(0, 2), 0, 20000);
+  EXPECT_LE(whole.abs().max().item<double>(), 0.25);
+  for (int quarter = 0; quarter < 4; ++quarter) {  // of 20000 numbers 5000 +- 6 standard deviations of 61
+    const double from = -0.25 + 0.125 * quarter;
+    EXPECT_NEAR(whole.ge(from).logical_and(whole.lt(from + 0.125)).sum().item<double>(), 5000, 366) << quarter;
+  }
+  const Layout columns = cut({40, 500}, {{}, {{"tp"}, {}}});
+  const at::Tensor part = filled(columns, InitRule::uniform(0.25), tp_mesh(1, 2), 7, 9000);
+  EXPECT_TRUE(at::equal(part, indexed(columns, tp_mesh(1, 2), whole.view({40, 500})).narrow(0, 7, 8993)));
+}
+
 TEST(InitialValues, padding_is_zero_whatever_the_rule_says) {
   const Layout layout = cut({5, 2}, {{{"tp"}, {}, 8}, {}});
   const at::Tensor ones = filled(layout, InitRule::ones(), tp_mesh(1, 2), 1, 8);

@@ -194,7 +194,7 @@ TEST_F(Weights, a_model_whose_rules_do_not_add_up_is_our_own_bug) {
   EXPECT_EQ(load_error().code, ErrorCode::internal);
   rules_.rules.erase(rules_.rules.begin() + 2);
   foreign_.erase("model.bias");
-  EXPECT_HAS(load_error().text, "no weight rule for its parameter bias");
+  EXPECT_HAS(load_error().text, "no weight rule was given for bias");
 }
 
 // --- writing ---
@@ -252,6 +252,26 @@ TEST_F(Weights, a_folder_in_use_is_refused) {
   std::filesystem::remove(folder_ / "out/x");
   save_hf_folder(folder_ / "out", rules_, shapes_of(whole_), fetch);
   EXPECT_EQ(HfFolder(folder_ / "out").names().size(), foreign_.size());
+}
+
+// A model with another set of weights below it, or the latter alone.
+TEST_F(Weights, several_sets_are_one_folder_which_knows_its_step) {
+  const auto fetch = [&](const std::string& name) { return whole_[name]; };
+  WeightRules bias;
+  bias.prefix = "theirs.", bias.config = Value::Object{{"of", "bias"}};
+  bias.rules = {{"bias", {{"b", whole_["bias"].size(0)}}}};
+  const ExportedWeights model{.rules = rules_, .fetch = fetch};
+  ExportedWeights below{.rules = bias, .fetch = fetch, .folder = "adapter"};
+  below.weights_file = "adapter.safetensors", below.config_file = "adapter.json";
+  save_weights(folder_ / "both", {model, below}, shapes_of(whole_), 7);
+  EXPECT_EQ(HfFolder(folder_ / "both").names().size(), foreign_.size());
+  const HfFolder adapter(folder_ / "both/adapter", "adapter.safetensors");
+  EXPECT_TRUE(adapter.file_of("theirs.b")->tensor("theirs.b").equal(whole_["bias"]));
+  EXPECT_EQ(read_json_file(folder_ / "both/adapter/adapter.json"), bias.config);
+  EXPECT_EQ(step_of_hf_folder(folder_ / "both"), 7);
+  save_weights(folder_ / "alone", {below}, shapes_of(whole_), 8);
+  EXPECT_EQ(step_of_hf_folder(folder_ / "alone"), 8);
+  EXPECT_HAS(error_of([&] { HfFolder(folder_ / "alone", "adapter.safetensors"); }).text, "has no adapter.safetensors");
 }
 
 // One rule per tensor of a golden folder; `transposed`: the matrices that GPT-2 stores [in, out].

@@ -206,7 +206,7 @@ struct SpyOptimizer : Optimizer {
   SpyOptimizer(std::shared_ptr<Optimizer> optimizer, Events& log) : inner(std::move(optimizer)), events(log) {}
   std::vector<Hyper> groups() const override { return inner->groups(); }
   int group_of(const Param& param) const override { return inner->group_of(param); }
-  double state_bytes_per_element() const override { return 0; }
+  double state_bytes_per_element(const Param&) const override { return 0; }
   void init(const Trainables& all) override { inner->init(all); }
   void state(StateVisitor& visitor) override { inner->state(visitor); }
   void update(const Trainables& chunk, const UpdateArgs& given) override {

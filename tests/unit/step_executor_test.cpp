@@ -2,6 +2,9 @@
 #include "step/executor.h"
 
 #include <ATen/TensorOperators.h>
+#include <drivetrain/toolkit/units/autograd_unit.h>
+
+#include <cmath>
 
 #include "support/step_by_hand.h"
 
@@ -34,6 +37,28 @@ struct Sum : Unit {
   Tensors backward(const Tensors& dy, StepContext&, Saved& saved) override {
     return {at::zeros_like(saved.inputs[0]) + dy[0].to(at::kFloat)};
   }
+};
+
+// y = w * x by autograd, with the mean square of y over the tokens as a term.
+struct TimesWithTerm : AutogradUnit {
+  TimesWithTerm(ParamPtr param, double term_weight) : AutogradUnit("times"), w(std::move(param)), weight(term_weight) {
+    w->tensor.set_requires_grad(true);
+  }
+  std::vector<ParamPtr> params() const override { return {w}; }
+  Tensors run(const Tensors& x, StepContext& ctx) override {
+    const at::Tensor y = x[0].to(at::kFloat) * w->tensor;
+    seen.push_back(ctx.add_loss("square", y.square().mean(), weight));
+    ctx.add_loss("square", y.mean(), 0);
+    return {y};
+  }
+  ParamPtr w;
+  double weight;
+  Tensors seen;  // what the calls returned
+};
+
+// Runs units again in backward.
+struct KeepsInputs : Recompute {
+  Keep keep(const Region&) const override { return Keep::input; }
 };
 
 struct ExecutorByHand : testing::Test {
@@ -91,6 +116,59 @@ TEST_F(ExecutorByHand, gives_the_last_units_output_where_there_are_no_labels) {
   EXPECT_EQ(loss.item<double>(), 0);
   EXPECT_TRUE(executor.logits().equal(at::full({1, 2}, 30.0f, at::TensorOptions(at::kFloat)) * float32({1, 2})));
   EXPECT_EQ(w->grad.item<float>(), 0);
+}
+
+// Micro-batch m has the numbers (m + 1) and 2 (m + 1) and, of its two labels, one or two that count.
+TEST_F(ExecutorByHand, terms_of_a_unit_have_the_gradients_of_the_summed_loss) {
+  const double weight = 0.25, seed = 0.5;
+  const auto load = [](int64_t micro) {
+    Batch b = batch(micro, true);
+    if (micro == 1) b.labels_BS = at::full({1, 2}, -100, b.tokens_BS.options()), b.labels_BS[0][0] = 1;
+    return b;
+  };
+  double sum = 0, gradient = 0;  // by hand
+  for (int64_t micro = 0; micro < 3; ++micro) {
+    const double a = static_cast<double>(micro + 1), tokens = micro == 1 ? 1 : 2, mean = (a * a + 4 * a * a) / 2;
+    sum += tokens * (100 * mean + 10 * 1.5 * a);
+    gradient += seed * (3 * a + weight * tokens * 2 * 10 * mean);
+  }
+  KeepsInputs again;
+  for (const Recompute* policy : {static_cast<const Recompute*>(nullptr), static_cast<const Recompute*>(&again)}) {
+    SCOPED_TRACE(policy ? "recomputed" : "kept");
+    w->restart_grad();
+    const auto unit = std::make_shared<TimesWithTerm>(w, weight);
+    units.units[0] = unit;
+    ExecutorParts own = parts();
+    own.recompute = policy;
+    Executor executor(own, state, seed);
+    executor.begin(Pass::train, 1, Mode::train);
+    EXPECT_EQ(executor.run(load).item<double>(), 10.0 * (3 + 6 + 9)) << "the loss is without terms";
+    EXPECT_NEAR(w->grad.item<float>(), gradient, 1e-3);
+    ASSERT_EQ(state.loss_terms().sums().size(), 1u);
+    EXPECT_NEAR(state.loss_terms().sums().at("square").item<double>(), sum, 1e-2);
+    EXPECT_EQ(unit->seen.back().item<double>(), 2 * weight * seed) << "tokens, weight, seed";
+
+    unit->seen.clear();
+    executor.begin(Pass::forward_only, 1, Mode::evaluate);
+    executor.run(load);
+    EXPECT_FALSE(unit->seen.back().defined()) << "not in an evaluation";
+    executor.begin(Pass::train, 2, Mode::train);
+    EXPECT_TRUE(state.loss_terms().sums().empty()) << "of another step";
+  }
+}
+
+TEST_F(ExecutorByHand, terms_that_make_no_sense_are_refused) {
+  const at::Tensor one = float32({1});
+  const auto refusal = [&](const std::string& name, const at::Tensor& value, double weight) {
+    return error_text([&] { check_loss_term(name, value, weight); }, ErrorCode::plugin);
+  };
+  EXPECT_NE(refusal("", one, 1).find("a name of 1 to 63 characters, found 0"), std::string::npos);
+  EXPECT_NE(refusal(std::string(64, 'x'), one, 1).find("found 64"), std::string::npos);
+  EXPECT_NE(refusal("z", float32({1, 2}), 1).find("add_loss(\"z\"): wanted one element, found a tensor of shape [2]"),
+            std::string::npos);
+  EXPECT_NE(refusal("z", at::Tensor(), 1).find("no tensor"), std::string::npos);
+  EXPECT_NE(refusal("z", one.to(at::kHalf), 1).find("wanted float32 or float64"), std::string::npos);
+  EXPECT_NE(refusal("z", one, std::nan("")).find("a finite weight"), std::string::npos);
 }
 
 TEST_F(ExecutorByHand, refuses_a_program_that_makes_no_sense_with_the_schedules_name) {

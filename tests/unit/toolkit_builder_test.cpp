@@ -13,7 +13,8 @@
 namespace drivetrain::test {
 namespace {
 
-// out = factor * what is inside gives for q.
+// out = factor * what is inside gives for q. Declares `factor` bytes of temporaries beside those of the attention
+// inside.
 class Times : public Attention {
  public:
   explicit Times(double factor, std::shared_ptr<Attention> inner = nullptr) : factor_(factor), inner_(inner) {}
@@ -25,6 +26,11 @@ class Times : public Attention {
   Tensors backward(const at::Tensor& dout, const AttentionState& state, const AttentionArgs& args) const override {
     const at::Tensor dq = inner_ ? inner_->backward(dout, state, args)[0] : dout;
     return {dq * factor_, at::ones_like(state.k), at::ones_like(state.v)};
+  }
+  AttentionMemory memory(const AttentionShape& shape) const override {
+    AttentionMemory memory = inner_ ? inner_->memory(shape) : Attention::memory(shape);
+    memory.forward.add(factor_);
+    return memory;
   }
 
  private:
@@ -69,6 +75,17 @@ TEST(BuilderAttention, copied_early_is_the_one_with_everything_around_it) {
   EXPECT_EQ(out_of(*layers.attention, 1), 30);
   EXPECT_EQ(out_of(*outermost, 1), 30);
   EXPECT_EQ(out_of(*builder.attention(), 7), 210);
+}
+
+TEST(BuilderAttention, declares_the_memory_of_everything_around_it) {
+  Builder builder(nullptr, std::make_shared<Times>(2), kAlone, kFacts);
+  const auto early = builder.attention();
+  Wraps(3).build(builder);
+  const AttentionShape shape{1, 8, 8, 4, 2, 16};
+  EXPECT_THROW(early->memory(shape), Error) << "it may still be wrapped";
+  builder.finish_attention();
+  EXPECT_EQ(early->memory(shape).forward.bytes(), shape.query_bytes() + 2 + 3);
+  EXPECT_EQ(early->memory(shape).kept.bytes(), 2 * shape.query_bytes() + 2 * shape.key_bytes() + shape.lse_bytes());
 }
 
 TEST(BuilderAttention, does_not_compute_while_it_may_still_be_wrapped) {

@@ -41,7 +41,7 @@ TEST(Pipeline, sends_the_positions_that_a_rank_has_between_layers) {
   run.seq_length = 64, run.micro_batch_size = 2, run.accumulation = 3;
   const double whole = bytes_between_stages(run);
   EXPECT_EQ(whole, 3 * 3 * (2 * 64 * 16 * 4)) << "three messages of each micro-batch";
-  run.joined_ranks = 2;
+  run.position_ranks = 2;
   EXPECT_EQ(bytes_between_stages(run), whole / 2);
   run.rank_positions = 16;
   EXPECT_EQ(bytes_between_stages(run), whole / 4);

@@ -20,6 +20,7 @@ class OneBatch : public StepContext {
   const Visit& visit() const override { return visit_; }
   std::span<const Visit> ahead() const override { return {}; }
   RandomKey random(std::string_view) const override { return {}; }
+  at::Tensor add_loss(const std::string&, const at::Tensor&, double) override { return {}; }
   void metric(const std::string&, const at::Tensor&) override {}
   Batch batch_;
   Visit visit_;

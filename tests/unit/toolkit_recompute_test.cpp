@@ -211,17 +211,34 @@ TEST(HostStash, takes_what_is_not_contiguous_too_and_gives_it_back_dense) {
   EXPECT_TRUE(back[0].is_contiguous());
 }
 
-TEST(BlockChoice, takes_the_first_of_the_units_that_are_blocks) {
-  struct Named : Unit {
-    Named(std::string name, bool block) : Unit(std::move(name)), block(block) {}
-    bool is_block() const override { return block; }
-    std::optional<UnitKeeps> keeps() const override { return said; }
-    std::vector<ParamPtr> params() const override { return {}; }
-    Tensors forward(const Tensors& x, StepContext&, Saved&) override { return x; }
-    Tensors backward(const Tensors& dy, StepContext&, Saved&) override { return dy; }
-    const bool block;
-    std::optional<UnitKeeps> said = UnitKeeps{{4, 4}, {1, 0}, {{"norm", {2, 0}}, {"mlp.act", {}}}};
+struct Named : Unit {
+  Named(std::string name, bool block) : Unit(std::move(name)), block(block) {}
+  bool is_block() const override { return block; }
+  std::optional<UnitKeeps> keeps() const override { return said; }
+  std::vector<ParamPtr> params() const override { return {}; }
+  Tensors forward(const Tensors& x, StepContext&, Saved&) override { return x; }
+  Tensors backward(const Tensors& dy, StepContext&, Saved&) override { return dy; }
+  const bool block;
+  std::optional<UnitKeeps> said = UnitKeeps{{4, 4}, {1, 0}, {{"norm", {2, 0}}, {"mlp.act", {}}}};
+};
+
+TEST(UnitMemory, is_what_the_unit_keeps_where_it_declares_nothing_else) {
+  Named unit("block.0", true);
+  VisitShape shape;  // two ranks that share every layer and have half of the positions between layers
+  shape.tokens = 10, shape.rank_tokens = 5, shape.tensor_ranks = 2;
+  const auto kept = [&](Keep norm) {
+    const auto keep = [&](std::string_view region) { return region == "norm" ? norm : Keep::all; };
+    return unit.visit_memory(shape, keep).value();
   };
+  EXPECT_EQ(kept(Keep::all).kept.bytes(), (4 * 5 + 4 * 10 / 2) * 4);
+  EXPECT_EQ(kept(Keep::input).kept.bytes(), (4 * 5 + 4 * 10 / 2 - 2 * 5) * 4);
+  EXPECT_EQ(kept(Keep::all).inputs.bytes(), 5 * 4);
+  EXPECT_EQ(kept(Keep::all).working.bytes(), 0);
+  unit.said.reset();
+  EXPECT_FALSE(unit.visit_memory(shape, [](std::string_view) { return Keep::all; }).has_value());
+}
+
+TEST(BlockChoice, takes_the_first_of_the_units_that_are_blocks) {
   UnitList units;
   for (const char* name : {"embedding.0", "first", "second", "third", "head"})
     units.units.push_back(

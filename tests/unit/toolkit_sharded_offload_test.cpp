@@ -19,7 +19,7 @@ class Offloaded : public SharingStrategy {
     options_.offload_state = state, options_.offload_values = values;
   }
   void plan(PlanContext& ctx) override {
-    ctx.claim_axis("dp", PlanRecord::kRest, true, 2);
+    ctx.claim_axis("dp", PlanRecord::kRest, PlanRecord::Reads::other_rows, 2);
     options_.micro_batches = ctx.run().accumulation.value_or(1);
     options_.reduce_every = ctx.run().reduce_every.value_or(1);
   }

@@ -116,10 +116,21 @@ TEST(ShardedPlan, groups_sum_over_the_others_as_replicas_and_say_where_bits_diff
   EXPECT_EQ(planned.plugin.shard_ranks(), 2);
   EXPECT_EQ(planned.traffic(),
             "dp gradients summed and cut: 600; replica gradients summed: 900; dp values gathered: 600");
-  EXPECT_NE(Planned::lines(planned.ctx.costs()).find("then the parts of a sequence"), std::string::npos);
+  EXPECT_NE(Planned::lines(planned.ctx.costs()).find("then other axes (parts of a sequence)"), std::string::npos);
   RunFacts alone = sixteen();
   alone.joined_ranks = 1;
   EXPECT_EQ(Planned::lines(Planned(Sharing::pairs, false, alone).ctx.costs()), "");
+}
+
+TEST(ShardedPlan, frozen_parameters_are_gathered_where_they_are_cut_and_nothing_else) {
+  RunFacts run = sixteen();
+  run.rank_trained = 0.03;  // a tenth of the rank's 300 elements
+  const Planned whole(Sharing::all, false, run), cut(Sharing::all, true, run);
+  EXPECT_EQ(whole.bytes(MemoryClass::parameters), 4 * 300);
+  EXPECT_EQ(whole.bytes(MemoryClass::gradients), Planned(Sharing::all).bytes(MemoryClass::gradients) / 10);
+  EXPECT_EQ(whole.ctx.updated_elements(), 30.0 / 8);
+  EXPECT_EQ(whole.traffic(), "dp gradients summed and cut: 105; dp values gathered: 105");
+  EXPECT_EQ(cut.traffic(), "dp gradients summed and cut: 105; dp values gathered, 8 times: 8400");
 }
 
 TEST(ShardedPlan, groups_divide_what_other_axes_leave) {

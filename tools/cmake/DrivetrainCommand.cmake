@@ -6,6 +6,15 @@
 set(DRIVETRAIN_COMMAND_INCLUDES ${CMAKE_SOURCE_DIR}/runtime/api ${CMAKE_SOURCE_DIR}/runtime ${CMAKE_SOURCE_DIR}/plugins/toolkit/api
   ${CMAKE_SOURCE_DIR}/tools/commands ${CMAKE_SOURCE_DIR}/tools/lab)
 
+# drivetrain_place_command(NAME): command_NAME becomes lib/drivetrain/commands/NAME.so.
+function(drivetrain_place_command name)
+  target_link_options(command_${name} PRIVATE -Wl,-z,defs -Wl,--disable-new-dtags -Wl,--exclude-libs,ALL -Wl,--gc-sections)
+  set_target_properties(command_${name} PROPERTIES PREFIX "" OUTPUT_NAME ${name}
+    LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib/drivetrain/commands INSTALL_RPATH "\$ORIGIN/../..;${DRIVETRAIN_TORCH}/lib")
+  install(TARGETS command_${name} LIBRARY DESTINATION lib/drivetrain/commands OPTIONAL)  # the first build has some alone
+  set_property(GLOBAL APPEND PROPERTY DRIVETRAIN_COMMANDS command_${name})
+endfunction()
+
 # drivetrain_plain_part(FOLDER [LINK library...]): a part that needs no LibTorch.
 function(drivetrain_plain_part name)
   cmake_parse_arguments(ARG "" "" "LINK" ${ARGN})
@@ -46,11 +55,7 @@ function(drivetrain_command_part name)
     target_include_directories(command_${command} PRIVATE ${DRIVETRAIN_COMMAND_INCLUDES})
     # All of its own part: a source may make itself known by a variable that nobody refers to, as benchmarks of kernels do.
     target_link_libraries(command_${command} PRIVATE drivetrain_warnings $<LINK_LIBRARY:WHOLE_ARCHIVE,drivetrain_${name}>)
-    target_link_options(command_${command} PRIVATE -Wl,-z,defs -Wl,--disable-new-dtags -Wl,--exclude-libs,ALL -Wl,--gc-sections)
-    set_target_properties(command_${command} PROPERTIES PREFIX "" OUTPUT_NAME ${command}
-      LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib/drivetrain/commands INSTALL_RPATH "\$ORIGIN/../..;${DRIVETRAIN_TORCH}/lib")
-    install(TARGETS command_${command} LIBRARY DESTINATION lib/drivetrain/commands OPTIONAL)  # the first build has some alone
-    set_property(GLOBAL APPEND PROPERTY DRIVETRAIN_COMMANDS command_${command})
+    drivetrain_place_command(${command})
   endforeach()
 endfunction()
 

@@ -131,6 +131,13 @@ void* command_library(const std::string& word) {
   return library;
 }
 
+using RunCommand = int (*)(const cli::Arguments&);
+RunCommand what_runs(void* library, const std::string& name) {
+  const auto run = reinterpret_cast<RunCommand>(dlsym(library, "drivetrain_run"));
+  if (!run) throw UsageError("the library of " + name + " has nothing to run" + kTogether);
+  return run;
+}
+
 // What the stack of a crash says of plugins.
 void tell_calls(void* library) {
   tell_plugin_calls(reinterpret_cast<CurrentCall>(dlsym(library, "drivetrain_current_call")),
@@ -154,11 +161,14 @@ int run_in_library(const cli::Arguments& arguments) {
   void* const library = main_library();
   const std::string name(arguments.command().name);
   void* const commands = command_library(name.substr(0, name.find(' ')));
-  const auto run = reinterpret_cast<int (*)(const cli::Arguments&)>(dlsym(commands, "drivetrain_run"));
-  if (!run) throw UsageError("the library of " + name + " has nothing to run" + kTogether);
+  const RunCommand run = what_runs(commands, name);
   tell_calls(library);
   const ExitWatch watch;
   return run(arguments);
+}
+
+int run_in_plain_library(const std::string& name, const cli::Arguments& arguments) {
+  return what_runs(command_library(name), name)(arguments);
 }
 
 int run_outside_library(const std::string& name, const std::string& path, const std::vector<std::string>& words) {

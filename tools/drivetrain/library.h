@@ -28,6 +28,10 @@ void load_library();
 // DRIVETRAIN_TORCH, else the one of the build. Throws UsageError if a library is missing or of another release.
 int run_in_library(const cli::Arguments& arguments);
 
+// Calls drivetrain_run of drivetrain/commands/NAME.so, which needs neither LibTorch nor libdrivetrain.so. Throws as
+// run_in_library does, and what the command throws.
+int run_in_plain_library(const std::string& name, const cli::Arguments& arguments);
+
 // Calls drivetrain_command of a library of somebody else (outside.h), opened after libdrivetrain.so. Throws as
 // run_in_library does.
 int run_outside_library(const std::string& name, const std::string& path, const std::vector<std::string>& words);

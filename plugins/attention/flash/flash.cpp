@@ -18,7 +18,6 @@
 
 #include <drivetrain/error.h>
 #include <drivetrain/plan_context.h>
-#include <drivetrain/planned_memory.h>
 #include <drivetrain/services.h>
 #include <drivetrain/toolkit/layers/by_document.h>
 
@@ -41,7 +40,7 @@ AttentionArgs simplified(AttentionArgs args, int64_t T) {
   return args;
 }
 
-class Flash : public Attention, public TakesAttentionMemory {
+class Flash : public Attention {
  public:
   struct Options {
     std::string backend = "auto";
@@ -94,12 +93,10 @@ class Flash : public Attention, public TakesAttentionMemory {
   }
 
   // LibTorch's own blocks do not grow with the sequence; those of cpu_halves.h do, one set for each thread.
-  AttentionMemory attention_memory(const AttentionShape& s) const override {
-    AttentionMemory memory;
-    memory.kept.add(s.query_bytes(), 2).add(s.key_bytes(), 2).add(s.lse_bytes());
+  AttentionMemory memory(const AttentionShape& s) const override {
+    AttentionMemory memory = attention_memory(s);
     const flash::Held held = flash::cpu_held_bytes(s);
-    memory.forward.add(s.query_bytes()).add(held.forward);
-    memory.backward.add(s.query_bytes()).add(s.key_bytes(), 2).add(held.backward);
+    memory.forward.add(held.forward), memory.backward.add(held.backward);
     return memory;
   }
 

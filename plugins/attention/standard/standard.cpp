@@ -28,7 +28,6 @@
 #include <limits>
 
 #include <drivetrain/plan_context.h>
-#include <drivetrain/planned_memory.h>
 #include <drivetrain/random.h>
 #include <drivetrain/services.h>
 #include <drivetrain/toolkit/layers/by_document.h>
@@ -153,7 +152,7 @@ AttentionMemory memory_of(const AttentionShape& s) {
   return memory;
 }
 
-class Standard : public Attention, public TakesAttentionMemory {
+class Standard : public Attention {
  public:
   Standard(const NoOptions&, const Services&) {}
 
@@ -187,7 +186,7 @@ class Standard : public Attention, public TakesAttentionMemory {
     return compute_backward(dout, state, args);
   }
 
-  AttentionMemory attention_memory(const AttentionShape& shape) const override { return memory_of(shape); }
+  AttentionMemory memory(const AttentionShape& shape) const override { return memory_of(shape); }
 
  private:
   // With dropout documents stay in one product: random numbers are those of whole rows.

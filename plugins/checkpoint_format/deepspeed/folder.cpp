@@ -15,17 +15,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::vector<std::string> names_of(const std::string& folder, bool folders) {
-  std::vector<std::string> names;
-  std::error_code error;
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder, error)) {
-    std::error_code unknown;
-    if (entry.is_directory(unknown) == folders) names.push_back(entry.path().filename().string());
-  }
-  std::sort(names.begin(), names.end());
-  return names;
-}
-
 int64_t rank_of(const std::ssub_match& digits) { return std::stoll(digits.str().substr(0, 9)); }
 
 // "global_step40" -> 40; -1 for other tags.
@@ -69,7 +58,7 @@ TagFiles list_files(const std::string& folder) {
   if (fs::is_directory(fs::path(folder) / "zero", unknown)) return files;  // a universal checkpoint
   std::map<int64_t, std::string> models, optimizers;
   std::smatch match;
-  for (const std::string& name : names_of(folder, false)) {
+  for (const std::string& name : names_in(folder, InFolder::files)) {
     const std::string path = in(folder, name);
     if (std::regex_match(name, match, model3)) {
       files.stage3 = true;
@@ -88,7 +77,7 @@ TagFiles list_files(const std::string& folder) {
 
 std::vector<std::string> tags_in(const std::string& folder) {
   std::vector<std::string> tags;
-  for (const std::string& name : names_of(folder, true))
+  for (const std::string& name : names_in(folder, InFolder::folders))
     if (list_files(in(folder, name)).any()) tags.push_back(name);
   std::stable_sort(tags.begin(), tags.end(),
                    [](const std::string& a, const std::string& b) { return step_of(a) < step_of(b); });

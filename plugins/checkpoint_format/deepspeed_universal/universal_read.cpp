@@ -20,17 +20,6 @@ using Kind = PickleNode::Kind;
 
 constexpr const char* kValues = "fp32.pt";
 
-std::vector<std::string> names_of(const fs::path& folder, bool folders) {
-  std::vector<std::string> names;
-  std::error_code error;
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder, error)) {
-    std::error_code unknown;
-    if (entry.is_directory(unknown) == folders) names.push_back(entry.path().filename().string());
-  }
-  std::sort(names.begin(), names.end());
-  return names;
-}
-
 // Whether `zero/` holds a parameter. The first folders tell.
 bool holds_parameters(const fs::path& folder) {
   std::error_code unknown;
@@ -48,7 +37,7 @@ class Reader {
 
   std::shared_ptr<const Checkpoint> read() {
     read_model_states();
-    for (const std::string& name : names_of(fs::path(folder_) / "zero", true)) read_parameter(name);
+    for (const std::string& name : names_in(fs::path(folder_) / "zero", InFolder::folders)) read_parameter(name);
     check_moments();
     read_step_of_all();
     Value& facts = made_->set_facts();
@@ -88,7 +77,7 @@ class Reader {
   }
 
   void read_parameter(const std::string& name) {
-    for (const std::string& file_name : names_of(fs::path(folder_) / "zero" / name, false)) {
+    for (const std::string& file_name : names_in(fs::path(folder_) / "zero" / name, InFolder::files)) {
       if (!file_name.ends_with(".pt")) continue;
       const std::string state = file_name.substr(0, file_name.size() - 3);
       const File file = TorchFile::open(in(concat("zero/", name, "/", file_name)));
@@ -154,7 +143,7 @@ class Reader {
 std::string find_folder(const std::string& folder, const std::string& tag) {
   if (tag.empty() && holds_parameters(folder)) return folder;
   std::vector<std::string> tags;
-  for (const std::string& name : names_of(folder, true))
+  for (const std::string& name : names_in(folder, InFolder::folders))
     if (holds_parameters(fs::path(folder) / name)) tags.push_back(name);
   if (tags.empty()) return {};
   std::string wanted = tag;

@@ -19,15 +19,6 @@ namespace fs = std::filesystem;
 constexpr const char* kRankFile = "model_optim_rng.pt";
 constexpr const char* kTracker = "latest_checkpointed_iteration.txt";
 
-std::vector<std::string> folders_in(const fs::path& folder) {
-  std::vector<std::string> names;
-  std::error_code unknown;
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder, unknown))
-    if (entry.is_directory(unknown)) names.push_back(entry.path().filename().string());
-  std::sort(names.begin(), names.end());
-  return names;
-}
-
 // A small text; "" if there is no such file.
 std::string text_of(const fs::path& path) {
   constexpr uint64_t kMost = 1 << 20;
@@ -45,14 +36,14 @@ std::string form_of(const fs::path& folder) {
     if (fs::exists(folder / ".metadata", unknown)) return "torch_dist";
     if (text_of(folder / "metadata.json").find("\"zarr\"") != std::string::npos) return "zarr";
   }
-  for (const std::string& name : folders_in(folder))
+  for (const std::string& name : names_in(folder, InFolder::folders))
     if (name.starts_with("mp_rank_") && fs::exists(folder / name / kRankFile, unknown)) return "torch";
   return {};
 }
 
 std::vector<std::string> tags_in(const std::string& folder) {
   std::vector<std::string> tags;
-  for (const std::string& name : folders_in(folder))
+  for (const std::string& name : names_in(folder, InFolder::folders))
     if ((name.starts_with("iter_") || name == "release") && !form_of(fs::path(folder) / name).empty())
       tags.push_back(name);
   return tags;
@@ -103,7 +94,7 @@ std::vector<std::vector<std::string>> rank_files(const std::string& folder) {
   static const std::regex plain("mp_rank_([0-9]{2})(?:_([0-9]{3}))?");
   std::map<std::pair<size_t, size_t>, std::string> files;
   size_t tensor = 0, pipeline = 0;
-  for (const std::string& name : folders_in(folder)) {
+  for (const std::string& name : names_in(folder, InFolder::folders)) {
     if (!name.starts_with("mp_rank_")) continue;
     std::smatch match;
     if (!std::regex_match(name, match, plain))

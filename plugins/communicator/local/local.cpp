@@ -2,14 +2,12 @@
 // how ranks find and watch each other, kernels/collective/tree_sum.h for the order of additions.
 #include <algorithm>
 
-#include <drivetrain/planned_memory.h>
-
 #include "group.h"
 
 namespace drivetrain::local {
 namespace {
 
-class LocalCommunicator final : public Communicator, public HasOneMemory {
+class LocalCommunicator final : public Communicator {
  public:
   using Options = LocalOptions;
 

@@ -14,11 +14,7 @@ namespace {
 
 using toolkit::TransferPtr;
 
-struct MpiOptions {
-  double timeout_s = 300;
-  int64_t piece_bytes = 1 << 20;
-  bool share = true;
-};
+using MpiOptions = toolkit::MessageOptions;
 
 // At least: a library that starts on a busy machine is not yet a rank that is lost.
 constexpr double kStartMayTakeS = 30;
@@ -118,17 +114,7 @@ class MpiCommunicator final : public toolkit::MessageCommunicator {
  public:
   using Options = MpiOptions;
 
-  static OptionTable options() {
-    return table<Options>()
-        .field("timeout_s", &Options::timeout_s, "seconds to wait for another rank before giving up")
-        .range(0.001, 1e6)
-        .field("piece_bytes", &Options::piece_bytes,
-               "what a step of a sum receives from each other rank; less where many ranks would need more than 64 MB")
-        .range(64, 1 << 30)
-        .field("share", &Options::share,
-               "ranks of one host use shared memory of ours, and add before they send to other hosts; false: MPI "
-               "carries everything, as if each rank had a host of its own");
-  }
+  static OptionTable options() { return toolkit::message_table<Options>(); }
 
   MpiCommunicator(const Options& options, const Services& services)
       : MpiCommunicator(options, services,

@@ -8,11 +8,8 @@
 namespace drivetrain::tcp {
 namespace {
 
-struct TcpOptions {
-  double timeout_s = 300;
-  int64_t piece_bytes = 1 << 20;
+struct TcpOptions : toolkit::MessageOptions {
   std::optional<std::string> interface;
-  bool share = true;
 };
 
 class TcpCommunicator final : public toolkit::MessageCommunicator {
@@ -20,17 +17,9 @@ class TcpCommunicator final : public toolkit::MessageCommunicator {
   using Options = TcpOptions;
 
   static OptionTable options() {
-    return table<Options>()
-        .field("timeout_s", &Options::timeout_s, "seconds to wait for another rank before giving up")
-        .range(0.001, 1e6)
-        .field("piece_bytes", &Options::piece_bytes,
-               "what a step of a sum receives from each other rank; less where many ranks would need more than 64 MB")
-        .range(64, 1 << 30)
-        .field("interface", &Options::interface,
-               "interface (eth0) or network (10.0.0.0/8) between hosts; null: the one by which rank 0 is reached")
-        .field("share", &Options::share,
-               "ranks of one host use shared memory, and add before they send to other hosts; false: as if each rank "
-               "had a host of its own");
+    return toolkit::message_table<Options>().field(
+        "interface", &Options::interface,
+        "interface (eth0) or network (10.0.0.0/8) between hosts; null: the one by which rank 0 is reached");
   }
 
   TcpCommunicator(const Options& options, const Services& services)

@@ -141,16 +141,14 @@ Tensors RingAttention::backward(const at::Tensor& dout, const AttentionState& st
 }
 
 // The own keys first, with sums in a wide type; then half a block, of other ranks' keys.
-AttentionMemory RingAttention::attention_memory(const AttentionShape& s) const {
+AttentionMemory RingAttention::memory(const AttentionShape& s) const {
   AttentionShape half = s;
   half.keys /= 2;
-  const AttentionMemory own = drivetrain::attention_memory(*inner_, s),
-                        part = drivetrain::attention_memory(*inner_, half);
+  const AttentionMemory own = inner_->memory(s), part = inner_->memory(half);
   const double wide = s.dtype == at::kDouble ? 8 : 4, q = s.query_bytes() / s.element() * wide,
                k = s.key_bytes() / s.element() * wide;
   const double copies = s.element() < wide ? 1 : 0;
-  AttentionMemory memory;
-  memory.kept.add(s.query_bytes(), 2).add(s.key_bytes(), 2).add(s.lse_bytes());
+  AttentionMemory memory = attention_memory(s);
   MemoryTrace forward, backward;
   forward.moment(own.forward).take(s.query_bytes()).take(q, copies);
   forward.moment(part.forward).moment(q, 2).take(s.query_bytes(), copies);

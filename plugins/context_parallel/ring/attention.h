@@ -9,7 +9,6 @@
 #pragma once
 
 #include <drivetrain/attention.h>
-#include <drivetrain/planned_memory.h>
 
 #include <memory>
 
@@ -18,7 +17,7 @@
 
 namespace drivetrain::ring {
 
-class RingAttention : public Attention, public TakesAttentionMemory {
+class RingAttention : public Attention {
  public:
   RingAttention(std::shared_ptr<Attention> inner, int64_t index, int64_t ranks)
       : inner_(std::move(inner)), index_(index), ranks_(ranks) {}
@@ -29,7 +28,7 @@ class RingAttention : public Attention, public TakesAttentionMemory {
   AttentionState forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                          const AttentionArgs& args) const override;
   Tensors backward(const at::Tensor& dout, const AttentionState& state, const AttentionArgs& args) const override;
-  AttentionMemory attention_memory(const AttentionShape& shape) const override;
+  AttentionMemory memory(const AttentionShape& shape) const override;
 
  private:
   // For the rank's own keys, and for those of others: arguments of the attention inside.

@@ -57,7 +57,7 @@ class Ring : public SequenceSharing<RingAttention> {
     const RunFacts& run = ctx.run();
     if (!run.seq_length.known()) return;
     // Others cut the positions of a rank of the ring again.
-    const int64_t S = run.seq_length, inner = run.joined_ranks.value_or(size_) / size_, chunks = 2 * size_;
+    const int64_t S = run.seq_length, inner = run.position_ranks.value_or(size_) / size_, chunks = 2 * size_;
     const int64_t unit = size_ * std::lcm(int64_t{2}, inner);  // what a rank of the ring has is cut again by the others
     if (S % unit == 0) return;
     ctx.refuse(concat("sequences of ", S, " positions cannot be cut into ", chunks, " equal chunks, two for each of ",

@@ -45,7 +45,7 @@ struct Planned {
     RunFacts run;
     run.world_size = size, run.micro_batch_size = 2, run.accumulation = 4;
     if (length > 0) run.seq_length = length;
-    run.joined_ranks = size * heads_ranks, run.groups_per_rank = 4;
+    run.position_ranks = size * heads_ranks, run.groups_per_rank = 4;
     run.training = training;
     PlanRecord ctx(model, run);
     ctx.set_plugin("context_parallel/ring");
@@ -136,7 +136,7 @@ TEST(RingPlan, claims_its_axis_and_says_what_it_needs_and_sends) {
   EXPECT_TRUE(ctx.refusals().empty());
   ASSERT_EQ(ctx.claims().size(), 1u);
   EXPECT_EQ(ctx.claims()[0].axis, "cp");
-  EXPECT_TRUE(ctx.claims()[0].joins_gradients);
+  EXPECT_TRUE(ctx.claims()[0].joins_gradients());
   ASSERT_EQ(ctx.needs().size(), 3u);
   EXPECT_EQ(ctx.needs()[0].ability, "attention.returns_lse");
   EXPECT_EQ(ctx.needs()[1].ability, "attention.non_causal");

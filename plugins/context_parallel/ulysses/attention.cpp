@@ -120,12 +120,12 @@ Tensors HeadsAttention::backward(const at::Tensor& dout, const AttentionState& s
 
 // Of the rank with the most heads. What has arrived is kept: queries, keys and values of its heads over the whole
 // sequence.
-AttentionMemory HeadsAttention::attention_memory(const AttentionShape& s) const {
+AttentionMemory HeadsAttention::memory(const AttentionShape& s) const {
   const HeadShare share = share_heads(static_cast<int64_t>(s.heads), static_cast<int64_t>(s.groups), ranks_).front();
   AttentionShape all = s;
   all.queries *= static_cast<double>(ranks_), all.keys *= static_cast<double>(ranks_);
   all.heads = static_cast<double>(share.query.count), all.groups = static_cast<double>(share.key.count);
-  const AttentionMemory inner = drivetrain::attention_memory(*inner_, all);
+  const AttentionMemory inner = inner_->memory(all);
   const double arrived = all.query_bytes() + 2 * all.key_bytes(), here = s.query_bytes() + 2 * s.key_bytes();
   AttentionMemory memory;
   memory.kept.add(inner.kept).add(all.query_bytes(), -1).add(all.key_bytes(), -2).add(arrived).add(s.query_bytes());
@@ -139,7 +139,7 @@ AttentionMemory HeadsAttention::attention_memory(const AttentionShape& s) const 
 
 AttentionArgs HeadsAttention::inner_args(const AttentionArgs& args, const HeadShare& mine) const {
   AttentionArgs inner = args;
-  inner.key.rows = rows_of_part(args.key.rows, mine.query);
+  inner.heads = inner.key.rows = rows_of_part(args.heads, mine.query);
   return inner;
 }
 

@@ -9,14 +9,13 @@
 #pragma once
 
 #include <drivetrain/attention.h>
-#include <drivetrain/planned_memory.h>
 
 #include "exchange.h"
 #include "heads.h"
 
 namespace drivetrain::ulysses {
 
-class HeadsAttention : public Attention, public TakesAttentionMemory {
+class HeadsAttention : public Attention {
  public:
   HeadsAttention(std::shared_ptr<Attention> inner, int64_t ranks) : inner_(std::move(inner)), ranks_(ranks) {}
   // Before the first forward. Its ranks hold the positions in rank order.
@@ -29,7 +28,7 @@ class HeadsAttention : public Attention, public TakesAttentionMemory {
   AttentionState forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                          const AttentionArgs& args) const override;
   Tensors backward(const at::Tensor& dout, const AttentionState& state, const AttentionArgs& args) const override;
-  AttentionMemory attention_memory(const AttentionShape& shape) const override;
+  AttentionMemory memory(const AttentionShape& shape) const override;
 
  private:
   AttentionArgs inner_args(const AttentionArgs& args, const HeadShare& mine) const;

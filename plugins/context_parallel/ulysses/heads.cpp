@@ -23,7 +23,7 @@ std::vector<RowRange> even_shares(int64_t count, int64_t ranks) {
 
 std::vector<HeadShare> share_heads(int64_t query_heads, int64_t key_heads, int64_t ranks) {
   if (ranks > query_heads)
-    throw fail(ErrorCode::config, "context_parallel/ulysses: ", query_heads, " query heads cannot be shared out to ",
+    throw fail(ErrorCode::config, "context_parallel/ulysses: ", query_heads, " query heads cannot be divided among ",
                ranks, " ranks, each of which needs one; set size to ", query_heads,
                " or less, or use context_parallel/ring");
   const int64_t per_key = query_heads / key_heads;

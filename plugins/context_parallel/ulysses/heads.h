@@ -1,7 +1,7 @@
 // Which rank attends with which heads.
 //
 // Where there are key heads enough, a rank gets whole groups of query heads with their key head; else the query heads
-// of one group are shared out, and each of its ranks gets the key head too. Either way a rank's query heads h use its
+// of one group are divided, and each of its ranks gets the key head too. Either way a rank's query heads h use its
 // key head h / (query heads / key heads), counted from its own first ones. Pure functions; any thread.
 #pragma once
 

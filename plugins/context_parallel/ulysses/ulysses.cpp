@@ -24,7 +24,7 @@ class Ulysses : public SequenceSharing<HeadsAttention> {
 
   void plan(PlanContext& ctx) override {
     if (!claim(ctx, PlanContext::kHeadsPlace)) return;
-    ctx.share_attention_heads(size_);
+    ctx.split_attention_heads(size_);
     ctx.need(PlanContext::kWholePositions, "each of its ranks attends to the whole sequence");
     ctx.need(
         "attention.partial_heads",
@@ -50,7 +50,7 @@ class Ulysses : public SequenceSharing<HeadsAttention> {
     const int64_t heads = run.heads_per_rank, all_heads = ctx.model().num_attention_heads;
     if (heads < size_)
       return ctx.refuse(concat(heads, heads < all_heads ? concat(" of ", all_heads) : "", " query heads",
-                               heads < all_heads ? " on a rank" : "", " cannot be shared out to ", size_,
+                               heads < all_heads ? " on a rank" : "", " cannot be divided among ", size_,
                                " ranks, each of which needs one; set size to ", heads,
                                " or less, or use context_parallel/ring"));
     const std::vector<HeadShare> list = share_heads(heads, run.groups_per_rank.value_or(heads), size_);
@@ -75,7 +75,7 @@ class Ulysses : public SequenceSharing<HeadsAttention> {
     const double element = run.compute_bytes, others = static_cast<double>(size_ - 1);
     const double values = static_cast<double>(run.micro_batch_size * model.head_dim) *
                           static_cast<double>(run.seq_length) /
-                          static_cast<double>(std::max<int64_t>(size_, run.joined_ranks.value_or(1)));  // per head
+                          static_cast<double>(std::max<int64_t>(size_, run.position_ranks.value_or(1)));  // per head
     const double layers = static_cast<double>(run.rank_layers.value_or(model.num_layers));
     const double H = static_cast<double>(run.heads_per_rank.value()), W = static_cast<double>(all_widths),
                  h = static_cast<double>(own.query.count), w = static_cast<double>(own.width());

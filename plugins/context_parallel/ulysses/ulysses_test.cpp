@@ -24,8 +24,8 @@ std::unique_ptr<Plugin> make(const Host& host, int64_t size) {
 
 struct Planned {
   int64_t heads = 12, groups = 12, length = 1024, ranks = 2, size = 2;
-  int64_t layer_ranks = 1;  // that another plugin shares layers over
-  bool behind = false;      // one that takes whole positions away
+  int64_t tensor_ranks = 1;  // that another plugin shares layers over
+  bool behind = false;       // one that takes whole positions away
 
   PlanRecord context() const {
     const Host host;
@@ -34,7 +34,7 @@ struct Planned {
     RunFacts run;
     run.world_size = ranks, run.micro_batch_size = 2, run.accumulation = 4;
     if (length > 0) run.seq_length = length;
-    run.heads_per_rank = heads / layer_ranks, run.groups_per_rank = groups / layer_ranks;
+    run.heads_per_rank = heads / tensor_ranks, run.groups_per_rank = groups / tensor_ranks;
     PlanRecord ctx(model, run);
     ctx.set_plugin("context_parallel/other");
     if (behind) ctx.take_away(PlanContext::kWholePositions, "its attention sees blocks");
@@ -75,7 +75,7 @@ TEST(UlyssesHeads, every_query_head_is_on_one_rank_with_its_key_head) {
 
 TEST(UlyssesHeads, fewer_heads_than_ranks_are_refused_with_both_numbers) {
   EXPECT_EQ(error_of([] { share_heads(3, 1, 4); }),
-            "context_parallel/ulysses: 3 query heads cannot be shared out to 4 ranks, each of which needs one; set "
+            "context_parallel/ulysses: 3 query heads cannot be divided among 4 ranks, each of which needs one; set "
             "size to 3 or "
             "less, or use context_parallel/ring");
 }
@@ -94,7 +94,7 @@ TEST(UlyssesPlan, claims_an_axis_beside_the_heads_and_says_what_it_sends) {
   ASSERT_EQ(ctx.claims().size(), 1u);
   EXPECT_EQ(ctx.claims()[0].axis, "sp");
   EXPECT_EQ(ctx.claims()[0].size, 2);
-  EXPECT_TRUE(ctx.claims()[0].joins_gradients);
+  EXPECT_TRUE(ctx.claims()[0].joins_gradients());
   ASSERT_EQ(ctx.traffics().size(), 1u);
   // Half of q, k, v and dout goes out, half of out, dq, dk and dv comes back: 8 tensors of 2 x 512 x 12 x 8 values, 3
   // layers, 4 micro-batches, 4 bytes.
@@ -103,7 +103,7 @@ TEST(UlyssesPlan, claims_an_axis_beside_the_heads_and_says_what_it_sends) {
 }
 
 TEST(UlyssesPlan, heads_that_other_ranks_leave_too_few_of_are_refused_with_all_numbers) {
-  const std::string refusal = Planned{.ranks = 16, .size = 4, .layer_ranks = 4}.refusal();
+  const std::string refusal = Planned{.ranks = 16, .size = 4, .tensor_ranks = 4}.refusal();
   EXPECT_NE(refusal.find("3 of 12 query heads on a rank"), std::string::npos) << refusal;
   EXPECT_NE(refusal.find("set size to 3 or less"), std::string::npos) << refusal;
 }
@@ -134,7 +134,7 @@ TEST(UlyssesPlan, what_does_not_fit_is_refused_with_numbers_and_a_way_out) {
             "sequences of 1023 positions cannot be cut into 2 equal pieces; set seq_length to 1022 or 1024");
   EXPECT_EQ(Planned{.length = 0}.refusal(), "") << "it is not known in the first round";
   EXPECT_EQ((Planned{.heads = 2, .groups = 1, .ranks = 4, .size = 4}.refusal()),
-            "2 query heads cannot be shared out to 4 ranks, each of which needs one; set size to 2 or less, or use "
+            "2 query heads cannot be divided among 4 ranks, each of which needs one; set size to 2 or less, or use "
             "context_parallel/ring");
 }
 

@@ -38,7 +38,7 @@ OptionTable fsdp_table() {
       .one_of({"FULL_SHARD", "SHARD_GRAD_OP", "HYBRID_SHARD", "_HYBRID_SHARD_ZERO2", "NO_SHARD"})
       .field("reduce_every", &F::reduce_every,
              "micro-batches added up before their gradients are summed over ranks, 0: all of a step; null: the "
-             "top-level key, else 1, and 0 where nothing is shared out")
+             "top-level key, else 1, and 0 where nothing is sharded")
       .at_least(0)
       .field("param_persistence_threshold", &F::param_persistence_threshold,
              "parameters of up to so many elements stay whole; null: 0")

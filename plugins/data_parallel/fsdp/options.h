@@ -16,10 +16,10 @@ struct MixedPrecisionPolicy {
 };
 
 struct FsdpOptions {
-  std::optional<bool> reshard_after_forward;  // nothing: true, or what sharding_strategy says, or nothing is shared out
+  std::optional<bool> reshard_after_forward;  // nothing: true, or what sharding_strategy says, or nothing is sharded
   std::optional<std::string> sharding_strategy;
   std::optional<int64_t> shard_group_size, reduce_every;
-  // Nothing: the standard, or that nothing is shared out, see shares_nothing; filled in by the table.
+  // Nothing: the standard, or that nothing is sharded, see shares_nothing; filled in by the table.
   std::optional<int64_t> prefetch;  // units
   std::optional<int64_t> param_persistence_threshold;
   MixedPrecisionPolicy mixed_precision;

@@ -26,7 +26,7 @@ class KeyReport {
     each(KeyRule::Of::gathers, [&](const KeyRule& rule, const Value&) { ctx_.no_effect(rule.key, why); });
   }
 
-  // Nothing is shared out: of all keys only how often gradients are summed still counts.
+  // Nothing is sharded: of all keys only how often gradients are summed still counts.
   void name_all() {
     for (const Value::Member& m : given_.members())
       if (m.key != "stage" && m.key != "reduce_every" && is_given(m.value))

@@ -43,7 +43,7 @@ class Offload {
     const std::string key = device ? section.name + ".device" : section.old_switch;
     if (where == "none") return without_device(section);
     if (section.stage3_only && stage_ < 3) {
-      ctx_.no_effect(section.name, concat("parameters are shared out at stage 3; found stage ", stage_));
+      ctx_.no_effect(section.name, concat("parameters are sharded at stage 3; found stage ", stage_));
       return false;
     }
     if (where == "nvme")

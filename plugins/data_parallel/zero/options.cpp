@@ -93,11 +93,11 @@ class ZeroTable {
 };
 
 void ZeroTable::add_sharing() {
-  add("stage", &Z::stage, "1: optimizer state is shared out, 2: gradients too, 3: parameters too; 0: off")
+  add("stage", &Z::stage, "1: optimizer state is sharded, 2: gradients too, 3: parameters too; 0: off")
       .range(0, 3)
       .automatic("2 as in Hugging Face's accelerate", Value(2));
   add("group_size", &Z::group_size,
-      "neighbouring ranks that share one copy of the state; -1 and null: all, 1: nothing is shared out, 0: refused")
+      "neighbouring ranks that share one copy of the state; -1 and null: all, 1: nothing is sharded, 0: refused")
       .at_least(-1);
   add("mics_shard_size", &Z::mics_shard_size, "group_size under its name in MiCS (stage 3); -1: off").at_least(-1);
   add("zero_hpz_partition_size", &Z::zero_hpz_partition_size,
@@ -105,7 +105,7 @@ void ZeroTable::add_sharing() {
       .at_least(0);
   add("reduce_every", &Z::reduce_every,
       "micro-batches added up before their gradients are summed over ranks, 0: all of a step; null: the top-level "
-      "key, else 1 at stages 2 and 3, and 0 at stage 1 and where nothing is shared out")
+      "key, else 1 at stages 2 and 3, and 0 at stage 1 and where nothing is sharded")
       .at_least(0);
 }
 
@@ -179,7 +179,7 @@ void ZeroTable::add_rest() {
   idle("override_module_apply", &Z::override_module_apply, true, "there are no Python modules");
   idle("memory_efficient_linear", &Z::memory_efficient_linear, true, "whole weights are not kept for backward");
   idle("save_muon_momentum_buffer_in_memory", &Z::save_muon_momentum_buffer_in_memory, false,
-       "there is no Muon in this version");
+       "the momentum of Muon is shared out as all state of the optimizer and stays in memory");
   refused("legacy_stage1", &Z::legacy_stage1, false, "DeepSpeed removed it too");
   refused("zero_quantized_weights", &Z::zero_quantized_weights, false,
           "values are gathered in the type that units compute in");

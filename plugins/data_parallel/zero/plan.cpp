@@ -62,7 +62,7 @@ void Zero::share_state(PlanContext& ctx) {
   choose_offload(section_, options_, ctx);
   if (options_.offload_values && shard_ranks() == 1)
     ctx.refuse(
-        "offload_param needs parameters that are shared out over two ranks or more in this version; start more, or "
+        "offload_param needs parameters that are sharded over two ranks or more in this version; start more, or "
         "remove it");
   if (stage == 3 && !shares_nothing(section_)) choose_values(ctx);
 }

@@ -112,7 +112,7 @@ TEST(ZeroKeys, offload_that_cannot_be_is_refused) {
   const Given gpu{.device = "cuda"};
   const Planned below(R"({"stage": 2, "offload_param": {"device": "cpu"}})", gpu);  // DeepSpeed takes it, too
   EXPECT_EQ(below.refusals(), "");
-  EXPECT_EQ(below.idle(), "offload_param changes nothing: parameters are shared out at stage 3; found stage 2");
+  EXPECT_EQ(below.idle(), "offload_param changes nothing: parameters are sharded at stage 3; found stage 2");
   EXPECT_TRUE(has(Planned(R"({"stage": 3, "offload_param": {"device": "nvme", "nvme_path": "/x"}})").refusals(),
                   "offload_param.device = \"nvme\" is not in this version"));
   EXPECT_TRUE(has(Planned(R"({"stage": 1, "cpu_offload": true, "offload_optimizer": {"device": "none"}})").refusals(),
@@ -134,7 +134,7 @@ TEST(ZeroKeys, offload_on_a_device_moves_state_and_parts_to_the_host) {
   EXPECT_FALSE(Planned(R"({"stage": 3})", gpu).s.offload_state);
   EXPECT_TRUE(
       has(Planned(R"({"stage": 3, "offload_param": {"device": "cpu"}})", {.ranks = 1, .device = "cuda"}).refusals(),
-          "needs parameters that are shared out"));
+          "needs parameters that are sharded"));
   EXPECT_TRUE(has(Planned(R"({"stage": 3, "offload_optimizer": {"device": "cpu", "ratio": 0.5}})", gpu).refusals(),
                   "is not in this version"));
   EXPECT_TRUE(has(

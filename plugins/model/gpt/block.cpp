@@ -22,7 +22,7 @@ namespace {
 
 double output_std(const Shape& s) { return s.init_std / std::sqrt(2.0 * static_cast<double>(s.layers)); }
 
-class Block : public AutogradUnit, public TakesVisitMemory {
+class Block : public AutogradUnit {
  public:
   Block(const Shape& shape, const BlockSpec& spec, std::shared_ptr<Rotary> rotary, LayerFactory& layers)
       : AutogradUnit(spec.name), shape_(shape), rotary_(std::move(rotary)) {
@@ -62,9 +62,9 @@ class Block : public AutogradUnit, public TakesVisitMemory {
     return keeps;
   }
 
-  VisitMemory visit_memory(const VisitShape& visit, const KeepOfRegion& keep) const override {
+  std::optional<VisitMemory> visit_memory(const VisitShape& visit, const KeepOfRegion& keep) const override {
     const BlockKeeps keeps{qkv_->keeps_input(), fc_->keeps_input(), keep("norm"), keep("attn.core"), keep("mlp.act")};
-    return block_memory(shape_, visit, keeps, attention_memory(*attention_, attention_shape(shape_, visit)));
+    return block_memory(shape_, visit, keeps, attention_->memory(attention_shape(shape_, visit)));
   }
 
   Tensors run(const Tensors& in, StepContext& ctx) override {

@@ -18,7 +18,7 @@ namespace {
 
 constexpr size_t kMostCuts = 64;  // cuts that depend on a batch's documents come in any number
 
-class EmbeddingUnit : public AutogradUnit, public TakesVisitMemory {
+class EmbeddingUnit : public AutogradUnit {
  public:
   EmbeddingUnit(const Shape& s, LayerFactory& layers) : AutogradUnit("embedding"), shape_(s) {
     const InitRule init = InitRule::normal(s.init_std);
@@ -33,7 +33,7 @@ class EmbeddingUnit : public AutogradUnit, public TakesVisitMemory {
     return all;
   }
 
-  VisitMemory visit_memory(const VisitShape& visit, const KeepOfRegion&) const override {
+  std::optional<VisitMemory> visit_memory(const VisitShape& visit, const KeepOfRegion&) const override {
     return embedding_memory(shape_, visit);
   }
 
@@ -87,7 +87,7 @@ class EmbeddingUnit : public AutogradUnit, public TakesVisitMemory {
   std::vector<std::pair<std::vector<RowRange>, at::Tensor>> ids_;  // of several ranges, by these
 };
 
-class HeadUnit : public AutogradUnit, public TakesVisitMemory {
+class HeadUnit : public AutogradUnit {
  public:
   HeadUnit(const Shape& s, const ParamPtr& word, LayerFactory& layers) : AutogradUnit("head"), shape_(s) {
     norm_ = layers.norm({"final_norm", s.hidden, s.rms, s.norm_epsilon});
@@ -100,7 +100,7 @@ class HeadUnit : public AutogradUnit, public TakesVisitMemory {
     return all;
   }
 
-  VisitMemory visit_memory(const VisitShape& visit, const KeepOfRegion&) const override {
+  std::optional<VisitMemory> visit_memory(const VisitShape& visit, const KeepOfRegion&) const override {
     return head_memory(shape_, visit);
   }
 

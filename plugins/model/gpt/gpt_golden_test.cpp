@@ -134,7 +134,8 @@ TEST(GptModel, output_projections_start_smaller_by_the_root_of_twice_the_layers)
     if (param->layout.global_shape.size() == 2)
       EXPECT_DOUBLE_EQ(param->init.std, wanted) << param->name;
     else
-      EXPECT_EQ(param->init.kind == InitRule::Kind::ones, param->norm && ends_with("weight")) << param->name;
+      EXPECT_EQ(param->init.kind == InitRule::Kind::ones, param->role == ParamRole::norm && ends_with("weight"))
+          << param->name;
   }
 }
 

@@ -23,10 +23,10 @@ Shape gpt3() {
   return shape;
 }
 
-VisitShape visit(int64_t layer_ranks, bool cuts_positions) {
+VisitShape visit(int64_t tensor_ranks, bool cuts_positions) {
   VisitShape v;
-  v.rows = b, v.tokens = s * b, v.layer_ranks = layer_ranks;
-  v.rank_tokens = cuts_positions ? v.tokens / static_cast<double>(layer_ranks) : v.tokens;
+  v.rows = b, v.tokens = s * b, v.tensor_ranks = tensor_ranks;
+  v.rank_tokens = cuts_positions ? v.tokens / static_cast<double>(tensor_ranks) : v.tokens;
   v.dtype = at::kBFloat16, v.grad = at::kFloat, v.on_cpu = false;
   return v;
 }

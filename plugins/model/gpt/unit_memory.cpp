@@ -17,13 +17,13 @@ double residual_bytes(const Shape& shape, const VisitShape& visit) {
 
 // Of a tensor inside of layers, `columns` of which the ranks share.
 double inside_bytes(int64_t columns, const VisitShape& visit) {
-  return visit.tokens * number(columns) / number(visit.layer_ranks) * visit.element();
+  return visit.tokens * number(columns) / number(visit.tensor_ranks) * visit.element();
 }
 
 }  // namespace
 
 AttentionShape attention_shape(const Shape& shape, const VisitShape& visit) {
-  const auto of_rank = [&](int64_t heads) { return number(heads) / number(visit.layer_ranks); };
+  const auto of_rank = [&](int64_t heads) { return number(heads) / number(visit.tensor_ranks); };
   AttentionShape a{visit.rows,           visit.positions(),     visit.positions(),
                    of_rank(shape.heads), of_rank(shape.groups), number(shape.head_dim)};
   a.dtype = visit.dtype, a.dropout = shape.attention_dropout > 0, a.on_cpu = visit.on_cpu;
@@ -37,7 +37,7 @@ VisitMemory block_memory(const Shape& shape, const VisitShape& visit, const Bloc
   const double queries = inside_bytes(shape.heads * shape.head_dim, visit),
                heads = inside_bytes(shape.qkv_width(), visit), first = inside_bytes(shape.fc_width(), visit),
                act = inside_bytes(shape.ffn, visit), hidden = number(shape.hidden);
-  const auto share = [&](int64_t columns) { return number(columns) / number(visit.layer_ranks); };
+  const auto share = [&](int64_t columns) { return number(columns) / number(visit.tensor_ranks); };
   const TensorSizes statistics = lm::norm_statistics(visit, visit.rank_tokens, shape.rms),
                     norm_backward = lm::norm_backward(visit, visit.rank_tokens, hidden);
   const bool keeps_norms = keeps.norm == Keep::all;
@@ -90,7 +90,7 @@ VisitMemory embedding_memory(const Shape& shape, const VisitShape& visit) {
   };
   MemoryTrace trace;
   trace.take(residual_bytes(shape, visit));  // dy
-  trace.moment(table(number(shape.vocab) / number(visit.layer_ranks), visit.tokens));
+  trace.moment(table(number(shape.vocab) / number(visit.tensor_ranks), visit.tokens));
   if (!shape.rotary) trace.moment(table(number(shape.positions), visit.rank_tokens));
   VisitMemory memory;
   memory.working = trace.most();
@@ -105,7 +105,7 @@ VisitMemory head_memory(const Shape& shape, const VisitShape& visit) {
   memory.kept.add(residual, 2).add(lm::norm_statistics(visit, visit.rank_tokens, shape.rms));
   MemoryTrace trace;
   trace.moment(
-      lm::chunked_loss(visit, visit.tokens, number(shape.hidden), number(shape.vocab) / number(visit.layer_ranks)));
+      lm::chunked_loss(visit, visit.tokens, number(shape.hidden), number(shape.vocab) / number(visit.tensor_ranks)));
   trace.take(residual).free(residual);
   trace.take(residual, 2).moment(lm::norm_backward(visit, visit.rank_tokens, number(shape.hidden)));
   memory.working = trace.most();

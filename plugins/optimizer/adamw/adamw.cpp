@@ -12,7 +12,6 @@
 
 #include <drivetrain/device.h>
 #include <drivetrain/plan_context.h>
-#include <drivetrain/planned_memory.h>
 #include <drivetrain/services.h>
 #include <drivetrain/toolkit/ops/device_list.h>
 #include <drivetrain/toolkit/schedule/weight_decay.h>
@@ -103,7 +102,7 @@ struct Moments {
   at::Tensor m, v;
 };
 
-class Adam : public Optimizer, public TakesHostMemory {
+class Adam : public Optimizer {
  public:
   using Options = AdamOptions;
   static OptionTable options() { return adam_table(); }
@@ -112,7 +111,7 @@ class Adam : public Optimizer, public TakesHostMemory {
 
   std::vector<Hyper> groups() const override { return decay_groups(options_, options_.lr, options_.betas[0]); }
   int group_of(const Param& param) const override { return decay_group(options_, param); }
-  double state_bytes_per_element() const override { return 8; }
+  double state_bytes_per_element(const Param&) const override { return 8; }
   // Copies of 16 bits wait there to be sent; see `staging`.
   double host_bytes_per_element(at::ScalarType param) const override { return is_half(param) ? 2 : 0; }
   std::string difference_note(const std::vector<ParamPtr>& params) const override {

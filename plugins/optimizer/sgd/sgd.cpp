@@ -79,7 +79,7 @@ class Sgd : public Optimizer {
 
   std::vector<Hyper> groups() const override { return decay_groups(options_, options_.lr, options_.momentum); }
   int group_of(const Param& param) const override { return decay_group(options_, param); }
-  double state_bytes_per_element() const override { return options_.momentum == 0 ? 0 : 4; }
+  double state_bytes_per_element(const Param&) const override { return options_.momentum == 0 ? 0 : 4; }
   std::string difference_note(const std::vector<ParamPtr>& params) const override {
     return decay_note(options_, params);
   }

@@ -34,7 +34,8 @@ TEST_F(Sgd, matches_the_recorded_nesterov_momentum) {
 TEST_F(Sgd, without_momentum_follows_the_gradient_and_keeps_no_state) {
   const std::vector<double> plain = path(R"({"lr": 0.25})");
   EXPECT_EQ(plain, (std::vector<double>{0.5, 0, -0.5}));
-  EXPECT_EQ(make_plugin<Optimizer>(host, "sgd")->state_bytes_per_element(), 0);
+  const Param param("w", Layout::whole({2, 2}), InitRule::zeros());
+  EXPECT_EQ(make_plugin<Optimizer>(host, "sgd")->state_bytes_per_element(param), 0);
 }
 
 TEST_F(Sgd, dampening_spares_the_first_update) {

@@ -105,8 +105,8 @@ class Fp8 final : public Precision {
 
   void plan(PlanContext& ctx) override {
     ctx.capturable();
-    if (ctx.run().layer_ranks.known() && ctx.run().layer_ranks > 1)
-      ctx.refuse(concat("layers are cut over ", ctx.run().layer_ranks.value(),
+    if (ctx.run().tensor_ranks.known() && ctx.run().tensor_ranks > 1)
+      ctx.refuse(concat("layers are cut over ", ctx.run().tensor_ranks.value(),
                         " ranks, and it multiplies whole layers only; use bf16 with tensor_parallel, or share the "
                         "state instead (\"zero_optimization\": {\"stage\": 3}, \"pipeline\")"));
     if (ctx.run().device == "cpu")

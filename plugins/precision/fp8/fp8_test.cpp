@@ -15,6 +15,7 @@
 #include <drivetrain/toolkit/layers/plain_layers.h>
 
 #include <drivetrain/testkit/kit/host.h>
+#include <drivetrain/testkit/kit/terms.h>
 
 #include "linear.h"
 #include "scaling.h"
@@ -200,6 +201,38 @@ TEST(Fp8Linear, micro_batches_add_up_in_the_slot) {
   EXPECT_TRUE(at::equal(layer.weight->grad, once * 2));
 }
 
+// What a decorator inside adds is not rounded: the product alone has 8 bits.
+TEST(Fp8Linear, a_decorator_inside_computes_in_the_type_of_activations) {
+  const auto scaling = std::make_shared<Scaling>(Recipe());
+  LinearSpec spec;
+  spec.name = "fc", spec.in = 32, spec.out = 48;
+  const auto linear = make_layers(std::make_shared<TermLayers>(make_plain_layers(nullptr)), scaling)->linear(spec);
+  const Layer bare({});
+  const std::vector<ParamPtr> params = linear->params();
+  ASSERT_EQ(params.size(), 4u);
+  params[0]->tensor = bare.weight->tensor, params[1]->tensor = bare.bias->tensor;
+  for (size_t i = 2; i < 4; ++i) params[i]->tensor = numbers(params[i]->layout.global_shape, i).to(at::kBFloat16);
+  for (const ParamPtr& param : params) param->grad = at::zeros(param->layout.global_shape);
+  scaling->attach({"fc"}, nullptr, at::Device(at::kCPU));
+  const at::Tensor x = numbers({16, 32}, 1).to(at::kBFloat16), dy = numbers({16, 48}, 2).to(at::kBFloat16);
+  const at::Tensor &a = params[2]->tensor, &b = params[3]->tensor;
+  EXPECT_TRUE(at::equal(linear->apply(x, {}, nullptr), bare.forward(x) + x.mm(a.unsqueeze(1)) * b));
+  WeightWork work;
+  const at::Tensor dx = linear->apply_backward(dy, x, {}, work);
+  EXPECT_TRUE(at::equal(dx, bare.backward(dy, x) + dy.mm(b.unsqueeze(1)) * a));
+  EXPECT_TRUE(at::equal(params[0]->grad, bare.weight->grad));
+  for (size_t i = 2; i < 4; ++i) EXPECT_GT(params[i]->grad.abs().max().item<double>(), 0) << params[i]->name;
+}
+
+TEST(Fp8Linear, products_that_another_plugin_computes_are_refused) {
+  const auto layers = make_layers(make_plain_layers(nullptr), std::make_shared<Scaling>(Recipe()));
+  const auto twice = make_layers(layers, std::make_shared<Scaling>(Recipe()));
+  LinearSpec spec;
+  spec.name = "block.0.mlp.fc", spec.in = 32, spec.out = 48;
+  EXPECT_NE(error_of([&] { twice->linear(spec); }).find("products of layer block.0.mlp.fc are another plugin's"),
+            std::string::npos);
+}
+
 TEST(Fp8Linear, sizes_that_cannot_be_multiplied_in_8_bits_are_refused) {
   const auto layers = make_layers(make_plain_layers(nullptr), std::make_shared<Scaling>(Recipe()));
   LinearSpec spec;
@@ -251,6 +284,14 @@ TEST(Fp8Scales, follow_the_largest_value_of_the_steps_that_are_remembered) {
     EXPECT_FLOAT_EQ(scale_of(three.scaling.cast(0, Role::input, at::full({8}, 0.001))), 448 / largest_of_three[i]) << i;
     EXPECT_FLOAT_EQ(scale_of(newest.scaling.cast(0, Role::input, at::full({8}, 0.001))), 448 / seen[i]) << i;
   }
+}
+
+// A fused block that is left to the model has asked for its layers before.
+TEST(Fp8Scales, of_a_layer_that_was_made_twice_are_those_of_one) {
+  Scaling scaling(remembers(4));
+  EXPECT_EQ(scaling.add_layer("fc"), 0);
+  EXPECT_EQ(scaling.add_layer("proj"), 1);
+  EXPECT_EQ(scaling.add_layer("fc"), 0);
 }
 
 TEST(Fp8Scales, leave_a_margin_and_know_the_types_range) {

@@ -16,7 +16,10 @@
 
 namespace drivetrain::fp8 {
 
+// Of layers that were made twice (a fused block that is left to the model) one runs.
 int64_t Scaling::add_layer(const std::string& name) {
+  if (const auto found = std::find(names_.begin(), names_.end(), name); found != names_.end())
+    return found - names_.begin();
   names_.push_back(name);
   places_.push_back(-1);
   return static_cast<int64_t>(names_.size()) - 1;

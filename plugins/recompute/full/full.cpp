@@ -12,7 +12,7 @@ Full::Full(const Options& options, const Services& services)
 
 void Full::plan(PlanContext& ctx) {
   if (!host_) ctx.capturable();
-  layer_ranks_ = ctx.run().layer_ranks.value_or(1);
+  layer_ranks_ = ctx.run().tensor_ranks.value_or(1);
   if (!ctx.run().training) return;
   name_idle_keys(options_, ctx);
   if (options_.cpu_checkpointing && !host_)

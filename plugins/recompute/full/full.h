@@ -6,14 +6,13 @@
 
 #include <optional>
 
-#include <drivetrain/planned_memory.h>
 #include <drivetrain/toolkit/recompute/recompute_blocks.h>
 
 #include "options.h"
 
 namespace drivetrain::full_recompute {
 
-class Full : public Recompute, public MovesInputs {
+class Full : public Recompute {
  public:
   using Options = FullOptions;
   static OptionTable options() { return full_table(); }

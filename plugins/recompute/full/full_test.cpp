@@ -68,7 +68,7 @@ struct NoAttention {
 TEST(FullRecompute, inputs_are_cut_over_ranks_by_sequence_parallelism_only) {
   RecomputePlan plan("full", R"({"partition_activations": true})");
   RunFacts shared;
-  shared.layer_ranks = 2;
+  shared.tensor_ranks = 2;
   RecomputePlan over_two("full", R"({"partition_activations": true})", shared);
   NoAttention alone, two, sequence;
   EXPECT_EQ(error_of([&] { plan.policy->build(alone.builder); }), "");

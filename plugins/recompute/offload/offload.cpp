@@ -6,7 +6,6 @@
 #include <drivetrain/toolkit/recompute/recompute_blocks.h>
 
 #include <drivetrain/error.h>
-#include <drivetrain/planned_memory.h>
 
 #include <optional>
 
@@ -18,7 +17,7 @@ struct OffloadOptions {
   bool pin_memory = true;
 };
 
-class Offload : public Recompute, public MovesInputs {
+class Offload : public Recompute {
  public:
   using Options = OffloadOptions;
   static OptionTable options() {

@@ -18,7 +18,6 @@
 
 #include <drivetrain/attention.h>
 #include <drivetrain/layers.h>
-#include <drivetrain/planned_memory.h>
 #include <drivetrain/toolkit/ops/ops.h>
 
 #include "block_layers.h"
@@ -40,7 +39,7 @@ struct Kept {
   Kept(const KeepOfRegion& keep, bool recording, const BlockOptions& options);
 };
 
-class Block : public Unit, public TakesVisitMemory {
+class Block : public Unit {
  public:
   Block(BlockSpec spec, BlockLayers layers, std::shared_ptr<Attention> attention,
         std::shared_ptr<ops::RotaryPositions> positions, const BlockOptions& options);
@@ -52,7 +51,7 @@ class Block : public Unit, public TakesVisitMemory {
   bool returns_summands() const override { return true; }
   bool is_block() const override { return true; }
   std::optional<UnitKeeps> keeps() const override;
-  VisitMemory visit_memory(const VisitShape& shape, const KeepOfRegion& keep) const override;
+  std::optional<VisitMemory> visit_memory(const VisitShape& shape, const KeepOfRegion& keep) const override;
 
  private:
   Activations begin(const Tensors& x, StepContext& ctx) const;

@@ -13,7 +13,7 @@ namespace lm = layer_memory;
 struct Sizes {
   Sizes(const BlockSpec& spec, const VisitShape& shape) : s(shape) {
     const auto n = [](int64_t count) { return static_cast<double>(count); };
-    const double share = n(shape.layer_ranks);
+    const double share = n(shape.tensor_ranks);
     hidden = n(spec.hidden), queries = n(spec.heads * spec.head_dim) / share;
     qkv = queries + 2 * n(spec.kv_heads * spec.head_dim) / share;
     ffn = n(spec.ffn) / share, first = spec.activation == "swiglu" ? 2 * ffn : ffn;
@@ -26,7 +26,7 @@ struct Sizes {
 };
 
 AttentionShape attention_shape(const BlockSpec& spec, const VisitShape& s) {
-  const auto heads = [&](int64_t count) { return static_cast<double>(count) / static_cast<double>(s.layer_ranks); };
+  const auto heads = [&](int64_t count) { return static_cast<double>(count) / static_cast<double>(s.tensor_ranks); };
   AttentionShape a{s.rows,
                    s.positions(),
                    s.positions(),
@@ -39,10 +39,10 @@ AttentionShape attention_shape(const BlockSpec& spec, const VisitShape& s) {
 
 }  // namespace
 
-VisitMemory Block::visit_memory(const VisitShape& shape, const KeepOfRegion& keep_of) const {
+std::optional<VisitMemory> Block::visit_memory(const VisitShape& shape, const KeepOfRegion& keep_of) const {
   const Kept keep(keep_of, true, options_);
   const Sizes z(spec_, shape);
-  const AttentionMemory attention = attention_memory(*attention_, attention_shape(spec_, shape));
+  const AttentionMemory attention = attention_->memory(attention_shape(spec_, shape));
   const double residual = z.residual(), heads = z.inside(z.qkv), fc = z.inside(z.first), act = z.inside(z.ffn);
   const TensorSizes statistics = lm::norm_statistics(shape, shape.rank_tokens, spec_.rms);
   // What a norm's output is kept as: by the layer behind it, or as it is.

@@ -9,6 +9,7 @@
 #include <drivetrain/plan_record.h>
 #include <drivetrain/toolkit/layers/plain_layers.h>
 
+#include <drivetrain/testkit/kit/terms.h>
 #include <drivetrain/testkit/strategy/layers.h>
 #include <drivetrain/testkit/strategy/suite.h>
 
@@ -32,16 +33,6 @@ TEST(FusedBlock, recompute_cheap_changes_no_bit) {
   expect_same_bits(found.slots, wanted.slots);
 }
 
-// Adapters, say: a matrix of three parameters.
-struct ThreeParams : OtherLinear {
-  using OtherLinear::OtherLinear;
-  std::vector<ParamPtr> params() const override {
-    auto all = inner->params();
-    while (all.size() < 3) all.push_back(std::make_shared<Param>("more", Layout::whole({1}), InitRule::zeros()));
-    return all;
-  }
-};
-
 // A gain that is cut over ranks: the block computes norms itself, and knows whole ones only.
 struct CutNorm : Norm {
   explicit CutNorm(std::shared_ptr<Norm> inner) : inner(std::move(inner)) {
@@ -56,10 +47,6 @@ struct CutNorm : Norm {
 struct Decorated : OtherLayers {
   Decorated(std::shared_ptr<LayerFactory> inner, std::string name)
       : OtherLayers(std::move(inner)), name(std::move(name)) {}
-  std::shared_ptr<Linear> linear(const LinearSpec& spec) override {
-    const auto made = inner->linear(spec);
-    return spec.name == name ? std::make_shared<ThreeParams>(made) : made;
-  }
   std::shared_ptr<Norm> norm(const NormSpec& spec) override {
     const auto made = inner->norm(spec);
     if (spec.name == name) return std::make_shared<CutNorm>(made);
@@ -70,19 +57,25 @@ struct Decorated : OtherLayers {
   std::string name;
 };
 
-TEST(FusedBlock, leaves_blocks_of_layers_it_does_not_know_to_the_model_and_says_so) {
-  for (const char* layer : {"mlp.fc", "norm2"}) {
-    const Host host;
-    const auto strategy = fused(host);
-    const std::string name = concat("block.1.", layer);
-    const Chain chain(block_model(""), strategy.get(),
-                      [&](Builder& builder) { builder.layers = std::make_shared<Decorated>(builder.layers, name); });
-    EXPECT_EQ(host.log.lines,
-              (std::vector<std::string>{
-                  "strategy/fused_block: computes 1 of 2 blocks",
-                  concat("strategy/fused_block: leaves block.1 to the model: ", layer, " is not a plain layer")}));
-    EXPECT_EQ(chain.units.units[2]->params().size(), layer == std::string("mlp.fc") ? 13u : 12u);
-  }
+TEST(FusedBlock, leaves_blocks_of_norms_it_does_not_know_to_the_model_and_says_so) {
+  const Host host;
+  const auto strategy = fused(host);
+  const Chain chain(block_model(""), strategy.get(), [](Builder& builder) {
+    builder.layers = std::make_shared<Decorated>(builder.layers, "block.1.norm2");
+  });
+  EXPECT_EQ(host.log.lines, (std::vector<std::string>{
+                                "strategy/fused_block: computes 1 of 2 blocks",
+                                "strategy/fused_block: leaves block.1 to the model: norm2 is not a plain layer"}));
+  EXPECT_EQ(chain.units.units[2]->params().size(), 12u);
+}
+
+// Adapters, say: their parameters are the block's, and its own are where they were.
+TEST(FusedBlock, computes_with_linear_layers_of_any_parameters) {
+  const Host host;
+  const auto strategy = fused(host);
+  const Chain chain(block_model(""), strategy.get(), decorate<TermLayers>);
+  EXPECT_EQ(host.log.lines, std::vector<std::string>{"strategy/fused_block: computes 2 of 2 blocks"});
+  EXPECT_EQ(chain.units.units[1]->params().size(), 12u + 4 * 2);
 }
 
 // What a layer wants to keep of a norm's output is kept though the output is not: a gather costs more than a norm.
@@ -160,13 +153,12 @@ TEST(FusedBlock, blocks_keep_the_bytes_that_they_tell_the_plan) {
         Saved saved[3];
         Tensors x = {chain.context.batch_.tokens_BS};
         for (size_t u = 0; u < 2; ++u) x = chain.units.units[u]->forward(x, chain.context, saved[u]);
-        const auto* says = dynamic_cast<const TakesVisitMemory*>(chain.units.units[2].get());
-        ASSERT_NE(says, nullptr);
         VisitShape shape;
         shape.rows = 2, shape.tokens = shape.rank_tokens = 128;
-        const double told =
-            says->visit_memory(shape, [&](std::string_view region) { return region == "attn.core" ? core : Keep::all; })
-                .kept.bytes();
+        const auto memory_of_visit = chain.units.units[2]->visit_memory(
+            shape, [&](std::string_view region) { return region == "attn.core" ? core : Keep::all; });
+        ASSERT_TRUE(memory_of_visit.has_value());
+        const double told = memory_of_visit->kept.bytes();
         const int64_t before = memory.alive;
         const Tensors y = chain.units.units[2]->forward(x, chain.context, saved[2]);
         // The next unit adds a delta up and drops it.

@@ -53,44 +53,23 @@ Pending Exchange::gather_positions(const at::Tensor& x) const { return gather(x,
 Pending Exchange::gather(const at::Tensor& x) const { return gather(x, false); }
 
 // On the CPU ranks reach each other's memory only where the group allocated it; a device's own is as good.
-at::Tensor Exchange::reachable(const at::Tensor& x) const {
-  if (!x.is_cpu() && x.is_contiguous()) return x;
+at::Tensor Exchange::reachable(const at::Tensor& x, bool overwrite) const {
+  if (overwrite && !x.is_cpu() && x.is_contiguous()) return x;
   at::Tensor copy = memory(x.sizes(), x);
   copy.copy_(x);
   return copy;
 }
 
-Pending Exchange::sum(const at::Tensor& x) const {
+Pending Exchange::sum(const at::Tensor& x, bool overwrite) const {
   if (!cuts_positions_) {
-    const at::Tensor whole = reachable(x);
+    const at::Tensor whole = reachable(x, overwrite);
     WorkPtr work = group_->all_reduce(whole);
     return {std::move(work), whole};
   }
   share(x.size(1));
-  const at::Tensor given = reachable(by_rank(x, ranks_));
+  const at::Tensor given = reachable(by_rank(x, ranks_), overwrite);
   const at::Tensor own = at::empty(given.sizes().slice(1), x.options());
   WorkPtr work = group_->reduce_scatter(own, given);
-  return {std::move(work), own};
-}
-
-at::Tensor Exchange::rows(int64_t B, int64_t S, int64_t columns, const at::Tensor& like) const {
-  if (cuts_positions_) share(S);
-  return memory({B * S, columns}, like);
-}
-
-at::Tensor Exchange::order(const at::Tensor& ids_BS) const {
-  if (!cuts_positions_) return ids_BS.reshape({-1});
-  return by_rank(ids_BS.contiguous(), ranks_).reshape({-1});
-}
-
-Pending Exchange::sum_rows(const at::Tensor& rows, int64_t B, int64_t S) const {
-  const int64_t columns = rows.size(1);
-  if (!cuts_positions_) {
-    WorkPtr work = group_->all_reduce(rows);
-    return {std::move(work), rows.view({B, S, columns})};
-  }
-  const at::Tensor own = at::empty({B, S / ranks_, columns}, rows.options());
-  WorkPtr work = group_->reduce_scatter(own, rows);
   return {std::move(work), own};
 }
 

@@ -44,18 +44,17 @@ class Exchange {
   Pending gather_positions(const at::Tensor& x) const;
   // The sum over ranks of x [B, S, ...], dense, which it may overwrite; where positions are cut, [B, s, ...] of the
   // sum.
-  Pending sum(const at::Tensor& x) const;
-  // The same of rows that the caller writes into the memory himself: x = rows(B, S, columns), in order of `order`.
-  at::Tensor rows(int64_t B, int64_t S, int64_t columns, const at::Tensor& like) const;
-  at::Tensor order(const at::Tensor& ids_BS) const;  // ids [N] in the order of those rows
-  Pending sum_rows(const at::Tensor& rows, int64_t B, int64_t S) const;
+  Pending sum(const at::Tensor& x) const { return sum(x, true); }
+  // The same, and x stays as it is.
+  Pending sum_of_copy(const at::Tensor& x) const { return sum(x, false); }
   // x [...] of each rank: [ranks, ...].
   Pending gather(const at::Tensor& x) const;
 
  private:
   Pending gather(const at::Tensor& x, bool in_order) const;
   at::Tensor memory(at::IntArrayRef sizes, const at::Tensor& like) const;
-  at::Tensor reachable(const at::Tensor& x) const;
+  Pending sum(const at::Tensor& x, bool overwrite) const;
+  at::Tensor reachable(const at::Tensor& x, bool overwrite) const;
   int64_t share(int64_t positions) const;
 
   const int64_t ranks_, index_;

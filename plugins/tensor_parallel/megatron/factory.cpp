@@ -3,58 +3,30 @@
 
 #include "layers.h"
 
-#include <drivetrain/planned_memory.h>
-#include <drivetrain/toolkit/layers/attend.h>
-
 namespace drivetrain::megatron {
 namespace {
 
-class HeadsOfThisRank : public AttentionLayer, public TakesAttentionMemory {
- public:
-  HeadsOfThisRank(std::shared_ptr<AttentionLayer> inner, std::shared_ptr<Attention> attention, RowRange heads)
-      : inner_(std::move(inner)), attention_(std::move(attention)), heads_(heads) {}
-  std::vector<ParamPtr> params() const override { return inner_->params(); }
-  at::Tensor forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, StepContext& ctx) override {
-    return attend(attention_, q, k, v, args(ctx));
-  }
-  AttentionMemory attention_memory(const AttentionShape& shape) const override {
-    return drivetrain::attention_memory(*attention_, shape);
-  }
-  // Dropout draws what these heads would get among all of them.
-  AttentionArgs args(StepContext& ctx) const override {
-    AttentionArgs args = inner_->args(ctx);
-    args.key.rows = {heads_};
-    return args;
-  }
-
- private:
-  const std::shared_ptr<AttentionLayer> inner_;
-  const std::shared_ptr<Attention> attention_;
-  const RowRange heads_;
-};
-
 class CutLayers : public LayerFactory {
  public:
-  CutLayers(std::shared_ptr<LayerFactory> inner, std::shared_ptr<Attention> attention, const Cut& cut)
-      : inner_(std::move(inner)), attention_(std::move(attention)), cut_(cut) {}
+  CutLayers(std::shared_ptr<LayerFactory> inner, const Cut& cut) : inner_(std::move(inner)), cut_(cut) {}
 
   std::shared_ptr<Linear> linear(const LinearSpec& spec) override {
-    if (spec.split == Split::columns) return column_linear(spec, cut_);
-    if (spec.split == Split::rows) return row_linear(spec, cut_);
+    if (spec.split == Split::columns) return column_linear(spec, cut_, *inner_);
+    if (spec.split == Split::rows) return row_linear(spec, cut_, *inner_);
     return replicated(inner_->linear(spec));
   }
   std::shared_ptr<Embedding> embedding(const EmbeddingSpec& spec) override {
-    return spec.vocabulary ? vocabulary_embedding(spec, cut_) : replicated(inner_->embedding(spec));
+    return spec.vocabulary ? vocabulary_embedding(spec, cut_, *inner_) : replicated(inner_->embedding(spec));
   }
   std::shared_ptr<Norm> norm(const NormSpec& spec) override { return replicated(inner_->norm(spec)); }
   std::shared_ptr<AttentionLayer> attention(const AttentionSpec& spec) override {
     const Exchange& e = *cut_.exchange;
     AttentionSpec own = spec;
     own.heads /= e.ranks(), own.kv_heads /= e.ranks();
-    return std::make_shared<HeadsOfThisRank>(inner_->attention(own), attention_,
-                                             RowRange{e.index() * own.heads, own.heads});
+    own.part = {{e.index() * own.heads, own.heads}};
+    return inner_->attention(own);
   }
-  std::shared_ptr<LmLoss> lm_loss(const LmLossSpec& spec) override { return vocabulary_lm_loss(spec, cut_); }
+  std::shared_ptr<LmLoss> lm_loss(const LmLossSpec& spec) override { return vocabulary_lm_loss(spec, cut_, *inner_); }
   UnitPtr block(const BlockSpec& spec, LayerFactory& layers, const std::function<UnitPtr()>& plain) override {
     return inner_->block(spec, layers, plain);
   }
@@ -68,7 +40,6 @@ class CutLayers : public LayerFactory {
   }
 
   const std::shared_ptr<LayerFactory> inner_;
-  const std::shared_ptr<Attention> attention_;
   const Cut cut_;
 };
 
@@ -102,9 +73,8 @@ void mark_partial(const Layer& layer) {
   for (const ParamPtr& param : layer.params()) param->layout.partial_over = {kAxis};
 }
 
-std::shared_ptr<LayerFactory> cut_layers(std::shared_ptr<LayerFactory> inner, std::shared_ptr<Attention> attention,
-                                         const Cut& cut) {
-  return std::make_shared<CutLayers>(std::move(inner), std::move(attention), cut);
+std::shared_ptr<LayerFactory> cut_layers(std::shared_ptr<LayerFactory> inner, const Cut& cut) {
+  return std::make_shared<CutLayers>(std::move(inner), cut);
 }
 
 }  // namespace drivetrain::megatron

@@ -31,12 +31,12 @@ DimSplit over_ranks(std::vector<int64_t> blocks = {});
 // Gradients of `layer`'s parameters are sums over this rank's positions only.
 void mark_partial(const Layer& layer);
 
-std::shared_ptr<Linear> column_linear(const LinearSpec& spec, const Cut& cut);
-std::shared_ptr<Linear> row_linear(const LinearSpec& spec, const Cut& cut);
-std::shared_ptr<Embedding> vocabulary_embedding(const EmbeddingSpec& spec, const Cut& cut);
-std::shared_ptr<LmLoss> vocabulary_lm_loss(const LmLossSpec& spec, const Cut& cut);
+// The layers of this rank's part, which `inner` makes, and what ranks say to each other around them.
+std::shared_ptr<Linear> column_linear(const LinearSpec& spec, const Cut& cut, LayerFactory& inner);
+std::shared_ptr<Linear> row_linear(const LinearSpec& spec, const Cut& cut, LayerFactory& inner);
+std::shared_ptr<Embedding> vocabulary_embedding(const EmbeddingSpec& spec, const Cut& cut, LayerFactory& inner);
+std::shared_ptr<LmLoss> vocabulary_lm_loss(const LmLossSpec& spec, const Cut& cut, LayerFactory& inner);
 
-std::shared_ptr<LayerFactory> cut_layers(std::shared_ptr<LayerFactory> inner, std::shared_ptr<Attention> attention,
-                                         const Cut& cut);
+std::shared_ptr<LayerFactory> cut_layers(std::shared_ptr<LayerFactory> inner, const Cut& cut);
 
 }  // namespace drivetrain::megatron

@@ -17,18 +17,13 @@ namespace {
 
 class VocabularyLmLoss : public LmLoss {
  public:
-  VocabularyLmLoss(const LmLossSpec& spec, const Cut& cut)
-      : vocabulary_(spec.vocab), cut_(cut), part_(cut.part(spec.vocab)), weight_(spec.tied) {
-    const Layout layout = cut.vocabulary_layout(spec.vocab, spec.dim);
-    if (weight_ && !(weight_->layout.dims == layout.dims))
-      throw fail(
-          ErrorCode::config, "tensor_parallel/megatron: the output layer ", spec.name, " computes with ", weight_->name,
-          ", which is not cut over the vocabulary; the model has to say that this embedding is of the vocabulary");
-    if (weight_) return;
-    weight_ = std::make_shared<Param>(spec.name + ".weight", layout, spec.init);
-    weight_->embedding = true;
-  }
-  std::vector<ParamPtr> params() const override { return {weight_}; }
+  VocabularyLmLoss(int64_t vocabulary, std::shared_ptr<LmLoss> inner, const Cut& cut)
+      : vocabulary_(vocabulary),
+        cut_(cut),
+        part_(cut.part(vocabulary)),
+        inner_(std::move(inner)),
+        weight_(inner_->weight()) {}
+  std::vector<ParamPtr> params() const override { return inner_->params(); }
 
   at::Tensor forward(const at::Tensor& x, StepContext& ctx) override {
     const at::Tensor labels = ctx.batch().labels_BS;
@@ -64,13 +59,26 @@ class VocabularyLmLoss : public LmLoss {
   const int64_t vocabulary_;
   const Cut cut_;
   const Cut::Part part_;
-  ParamPtr weight_;
+  const std::shared_ptr<LmLoss> inner_;
+  const ParamPtr weight_;
 };
 
 }  // namespace
 
-std::shared_ptr<LmLoss> vocabulary_lm_loss(const LmLossSpec& spec, const Cut& cut) {
-  return std::make_shared<VocabularyLmLoss>(spec, cut);
+std::shared_ptr<LmLoss> vocabulary_lm_loss(const LmLossSpec& spec, const Cut& cut, LayerFactory& inner) {
+  LmLossSpec own = spec;
+  own.weight = cut.vocabulary_layout(spec.vocab, spec.dim);
+  own.vocab = cut.padded(spec.vocab) / cut.exchange->ranks();
+  if (spec.tied && !(spec.tied->layout.dims == own.weight->dims))
+    throw fail(
+        ErrorCode::config, "tensor_parallel/megatron: the output layer ", spec.name, " computes with ", spec.tied->name,
+        ", which is not cut over the vocabulary; the model has to say that this embedding is of ", "the vocabulary");
+  std::shared_ptr<LmLoss> layer = inner.lm_loss(own);
+  if (!layer->weight())
+    throw fail(ErrorCode::config, "tensor_parallel/megatron: a strategy changes what the output layer ", spec.name,
+               " computes (LmLoss::weight is null), and its vocabulary cannot be cut then. Take one of the two out of ",
+               "the configuration");
+  return std::make_shared<VocabularyLmLoss>(spec.vocab, std::move(layer), cut);
 }
 
 }  // namespace drivetrain::megatron

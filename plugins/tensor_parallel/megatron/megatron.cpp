@@ -1,5 +1,7 @@
 #include "megatron.h"
 
+#include <algorithm>
+
 #include <drivetrain/error.h>
 
 namespace drivetrain::megatron {
@@ -15,6 +17,20 @@ std::vector<RowRange> even_share(const std::vector<RowRange>& positions, int64_t
 }
 
 namespace {
+
+// Where positions are cut, a parameter that no cut layer has is one of a unit of somebody else's, which computes with
+// this rank's positions. Whoever sums its gradient says so with Param::reduction_axes.
+void mark_untold(const UnitList& units) {
+  const auto has_axis = [](const std::vector<std::string>& axes) {
+    return std::count(axes.begin(), axes.end(), kAxis) > 0;
+  };
+  for (const ParamPtr& param : units.all()) {
+    Layout& layout = param->layout;
+    const bool is_cut =
+        std::any_of(layout.dims.begin(), layout.dims.end(), [&](const DimSplit& d) { return has_axis(d.axes); });
+    if (!is_cut && !has_axis(layout.partial_over) && !param->reduction_axes) layout.partial_over.emplace_back(kAxis);
+  }
+}
 
 OptionTable tp_table() {
   return table<AutoTp>()
@@ -74,14 +90,16 @@ class Megatron : public TensorParallel {
     const int64_t ranks = options_.ranks(), index = builder.mesh.index(kAxis);
     exchange_ = std::make_shared<Exchange>(ranks, index, cuts_positions_);
     const Cut cut{exchange_, options_.keep_gathered, options_.make_vocab_size_divisible_by};
-    builder.layers = cut_layers(builder.layers, builder.attention(), cut);
+    builder.layers = cut_layers(builder.layers, cut);
     if (cuts_positions_)
       builder.activation_cuts.emplace_back(
           [=](const auto& positions, const auto&) { return even_share(positions, ranks, index); });
   }
 
-  void attach(UnitList&) override {
-    if (exchange_) exchange_->attach(services_.mesh->group(kAxis));
+  void attach(UnitList& units) override {
+    if (!exchange_) return;
+    exchange_->attach(services_.mesh->group(kAxis));
+    if (cuts_positions_) mark_untold(units);
   }
 
  private:

@@ -1,4 +1,4 @@
-// Tensor parallelism after Megatron-LM: claims the axis, checks that the model can be shared out over it, and decorates
+// Tensor parallelism after Megatron-LM: claims the axis, checks that the model can be divided over it, and decorates
 // the layers.
 #pragma once
 
@@ -30,7 +30,7 @@ struct MegatronOptions {
   int64_t ranks() const { return size > 1 ? size : 1; }
 };
 
-// Refuses what cannot be shared out, and says what the plugin sends and holds.
+// Refuses what cannot be divided, and says what the plugin sends and holds.
 void plan(const MegatronOptions& options, PlanContext& ctx);
 // Positions are cut in training only: texts that grow by one token cannot be cut evenly.
 bool cuts_positions(const MegatronOptions& options, const RunFacts& run);

@@ -43,7 +43,7 @@ TEST(Megatron, claims_the_axis_inside_of_all_others) {
   const auto& claim = context.claims()[0];
   EXPECT_EQ(claim.axis, "tp");
   EXPECT_EQ(claim.size, 4);
-  EXPECT_FALSE(claim.joins_gradients);
+  EXPECT_FALSE(claim.joins_gradients());
   EXPECT_EQ(claim.place, PlanRecord::kTensorPlace);
   EXPECT_TRUE(context.refusals().empty());
   EXPECT_EQ(context.capturables(), std::vector<std::string>{"tensor_parallel/megatron"});
@@ -103,7 +103,7 @@ TEST(Megatron, refuses_sequences_that_do_not_divide_once_they_are_known) {
             "sequence_parallel shares sequences of 1022 tokens (seq_length) over 4 ranks, and they do not divide. Use "
             "a seq_length of 1020 "
             "or 1024, or turn sequence_parallel off\n");
-  run.joined_ranks = 2, run.seq_length = 4;
+  run.position_ranks = 2, run.seq_length = 4;
   EXPECT_EQ(refusals(R"({"size": 4, "sequence_parallel": true})", gpt2(), run),
             "sequence_parallel shares sequences of 4 tokens (seq_length) over 4 ranks in each of 2 parts of context "
             "parallelism, and they "

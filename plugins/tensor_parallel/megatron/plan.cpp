@@ -35,7 +35,7 @@ void check_model(int64_t ranks, PlanContext& ctx) {
 // Context parallelism has taken its share of a sequence before.
 void check_sequence(int64_t ranks, PlanContext& ctx) {
   if (!ctx.run().seq_length.known()) return;
-  const int64_t S = ctx.run().seq_length, others = ctx.run().joined_ranks.value_or(1), parts = ranks * others;
+  const int64_t S = ctx.run().seq_length, others = ctx.run().position_ranks.value_or(1), parts = ranks * others;
   if (S % parts == 0) return;
   const std::string legal = S < parts ? concat(parts) : concat(S / parts * parts, " or ", (S / parts + 1) * parts);
   ctx.refuse(concat("sequence_parallel shares sequences of ", S, " tokens (seq_length) over ", ranks, " ranks",
@@ -60,7 +60,7 @@ void report_traffic(const MegatronOptions& options, PlanContext& ctx) {
   if (!run.seq_length.known() || !run.micro_batch_size.known()) return;
   const double ranks = static_cast<double>(options.ranks()), out = (ranks - 1) / ranks;
   const double tokens = static_cast<double>(run.seq_length * run.micro_batch_size * run.accumulation.value_or(1)) /
-                        static_cast<double>(run.joined_ranks.value_or(1));
+                        static_cast<double>(run.position_ranks.value_or(1));
   const double layers = static_cast<double>(run.rank_layers.value_or(m.num_layers));
   const double activation = tokens * static_cast<double>(m.hidden_size) * run.compute_bytes * out;
   const double passes = run.training ? 2 : 1;
@@ -77,7 +77,7 @@ void report_memory(const MegatronOptions& options, PlanContext& ctx) {
   const ModelFacts& m = ctx.model();
   if (!run.seq_length.known() || !run.micro_batch_size.known()) return;
   const double tokens =
-      static_cast<double>(run.seq_length * run.micro_batch_size) / static_cast<double>(run.joined_ranks.value_or(1));
+      static_cast<double>(run.seq_length * run.micro_batch_size) / static_cast<double>(run.position_ranks.value_or(1));
   const double activation = tokens * static_cast<double>(m.hidden_size) * run.compute_bytes;
   ctx.memory(MemoryClass::buffers, "activations on their way between ranks", 2 * activation);
 }
@@ -121,8 +121,8 @@ void plan(const MegatronOptions& options, PlanContext& ctx) {
   report_keys_without_effect(options, ctx);
   const int64_t ranks = options.ranks();
   if (ranks == 1) return;
-  ctx.claim_axis(kAxis, ranks, false, PlanContext::kTensorPlace);
-  ctx.share_layers(ranks);
+  ctx.claim_axis(kAxis, ranks, PlanContext::Reads::same, PlanContext::kTensorPlace);
+  ctx.split_layers(ranks);
   ctx.need(
       "attention.partial_heads",
       "every rank has a part of the heads; a plugin that computes all heads alike, whatever their number, says so by "

@@ -4,7 +4,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <filesystem>
 
 #include <drivetrain/toolkit/files/durable.h>
 
@@ -43,6 +45,15 @@ std::optional<std::string> read_file(const std::string& path, uint64_t most, Err
     at += static_cast<size_t>(found);
   }
   return text;
+}
+
+std::vector<std::string> names_in(const std::string& folder, InFolder what) {
+  std::vector<std::string> names;
+  std::error_code failed, unknown;
+  for (std::filesystem::directory_iterator at(folder, failed), end; !failed && at != end; at.increment(failed))
+    if (at->is_directory(unknown) == (what == InFolder::folders)) names.push_back(at->path().filename().string());
+  std::sort(names.begin(), names.end());
+  return names;
 }
 
 }  // namespace drivetrain

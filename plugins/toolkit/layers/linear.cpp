@@ -1,10 +1,15 @@
 // Weight gradients by the product itself into their slots.
 #include <drivetrain/toolkit/layers/linear.h>
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/addmm.h>
+#include <ATen/ops/bitwise_or.h>
 #include <ATen/ops/embedding.h>
+#include <ATen/ops/index_select.h>
 #include <ATen/ops/mm.h>
 
+#include <algorithm>
+#include <functional>
 #include <utility>
 
 #include <drivetrain/toolkit/layers/short_product.h>
@@ -75,14 +80,34 @@ at::Tensor linear(const at::Tensor& x, const ParamPtr& weight, const ParamPtr& b
       })[0];
 }
 
-at::Tensor embedding(const at::Tensor& ids, const ParamPtr& weight) {
+namespace {
+
+at::Tensor look_up(const at::Tensor& ids, const ParamPtr& weight,
+                   const std::function<at::Tensor(const at::Tensor&)>& rows) {
   const at::Tensor w = weight->tensor;
   return differentiable(
-      {w}, [&](const Tensors& in) { return Tensors{at::embedding(in[0], ids)}; },
+      {w}, [&](const Tensors& in) { return Tensors{rows(in[0])}; },
       [ids, weight](const Tensors& dy) {
-        if (weight->trainable) ops::accumulate_embedding_grad(*weight, ids, dy[0]);
+        if (weight->trainable) ops::accumulate_embedding_grad(*weight, ids, dy[0]);  // skips ids out of range
         return Tensors(1);
       })[0];
+}
+
+}  // namespace
+
+at::Tensor embedding(const at::Tensor& ids, const ParamPtr& weight) {
+  return look_up(ids, weight, [&](const at::Tensor& w) { return at::embedding(w, ids); });
+}
+
+at::Tensor embedding_of_part(const at::Tensor& ids, const ParamPtr& weight) {
+  return look_up(ids, weight, [&](const at::Tensor& w) {
+    const at::Tensor flat = ids.reshape({-1});
+    std::vector<int64_t> sizes = ids.sizes().vec();
+    sizes.push_back(w.size(1));
+    at::Tensor rows = at::index_select(w, 0, flat.clamp(0, std::max<int64_t>(w.size(0) - 1, 0)));
+    rows.masked_fill_(at::bitwise_or(flat.lt(0), flat.ge(w.size(0))).unsqueeze(1), 0);
+    return rows.view(sizes);
+  });
 }
 
 }  // namespace drivetrain

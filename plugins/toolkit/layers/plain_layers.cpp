@@ -3,7 +3,6 @@
 #include <utility>
 
 #include <drivetrain/error.h>
-#include <drivetrain/planned_memory.h>
 #include <drivetrain/toolkit/layers/attend.h>
 #include <drivetrain/toolkit/layers/chunked_loss.h>
 #include <drivetrain/toolkit/layers/linear.h>
@@ -13,15 +12,32 @@
 namespace drivetrain {
 namespace {
 
+ParamPtr make_param(const std::string& name, Layout layout, InitRule init, ParamRole role) {
+  auto param = std::make_shared<Param>(name, std::move(layout), init);
+  param->role = role;
+  return param;
+}
 ParamPtr make_param(const std::string& name, std::vector<int64_t> shape, InitRule init) {
   return std::make_shared<Param>(name, Layout::whole(std::move(shape)), init);
 }
 
+// Of the whole weight. Where rows are not cut, the part has all of them.
+std::vector<int64_t> whole_blocks(const LinearSpec& spec) {
+  const bool cut = spec.weight && !spec.weight->dims.empty() && !spec.weight->dims[0].axes.empty();
+  return cut ? spec.weight->dims[0].blocks : spec.blocks;
+}
+
+at::Tensor rows_of(const at::Tensor& x) { return x.reshape({-1, x.size(-1)}); }
+
 class PlainLinear : public Linear {
  public:
   explicit PlainLinear(const LinearSpec& spec)
-      : weight_(make_param(spec.name + ".weight", {spec.out, spec.in}, spec.init)) {
-    if (spec.bias) bias_ = make_param(spec.name + ".bias", {spec.out}, InitRule::zeros());
+      : product_(spec.product),
+        weight_(make_param(spec.name + ".weight", weight_layout(spec), spec.init, ParamRole::matrix)) {
+    weight_->blocks = whole_blocks(spec);
+    if (!spec.bias) return;
+    bias_ = make_param(spec.name + ".bias", bias_layout(spec), InitRule::zeros(), ParamRole::bias);
+    bias_->blocks = weight_->blocks;
   }
   std::vector<ParamPtr> params() const override {
     return bias_ ? std::vector<ParamPtr>{weight_, bias_} : std::vector<ParamPtr>{weight_};
@@ -32,34 +48,43 @@ class PlainLinear : public Linear {
     std::vector<int64_t> shape = x.sizes().vec();
     shape.back() = weight_->tensor.size(0);
     const at::Tensor bias = bias_ && options.add_bias ? bias_->tensor : at::Tensor();
-    return product(x.reshape({-1, x.size(-1)}), weight_->tensor, bias).view(shape);
+    const at::Tensor y = product_ ? product_->forward(rows_of(x), *weight_, bias.defined() ? bias.detach() : bias)
+                                  : product(rows_of(x), weight_->tensor, bias);
+    return y.view(shape);
   }
 
   at::Tensor apply_backward(const at::Tensor& dy, const at::Tensor& x, const Options& options,
                             WeightWork& work) const override {
-    const at::Tensor dy_NO = dy.reshape({-1, dy.size(-1)});
+    const at::Tensor dy_NO = rows_of(dy);
     at::Tensor dx;
-    if (options.wants_dx) dx = product_backward(dy_NO, weight_->tensor).view(x.sizes());
-    if (weight_->trainable)
-      work.run([weight = weight_, dy_NO, x] { accumulate_weight_grad(*weight, dy_NO, x.reshape({-1, x.size(-1)})); });
+    if (product_) {
+      dx = product_->backward(dy_NO, x, weight_, options.wants_dx, work);
+    } else {
+      if (options.wants_dx) dx = product_backward(dy_NO, weight_->tensor);
+      if (weight_->trainable)
+        work.run([weight = weight_, dy_NO, x] { accumulate_weight_grad(*weight, dy_NO, rows_of(x)); });
+    }
     if (bias_ && options.add_bias && bias_->trainable) ops::accumulate_bias_grad(*bias_, dy_NO);
-    return dx;
+    return dx.defined() ? dx.view(x.sizes()) : dx;
   }
 
  private:
+  const std::shared_ptr<const LinearProduct> product_;
   ParamPtr weight_, bias_;
 };
 
 class PlainEmbedding : public Embedding {
  public:
   explicit PlainEmbedding(const EmbeddingSpec& spec)
-      : weight_(make_param(spec.name + ".weight", {spec.count, spec.dim}, spec.init)) {
-    weight_->embedding = true;
-  }
+      : is_part_(spec.weight.has_value()),
+        weight_(make_param(spec.name + ".weight", weight_layout(spec), spec.init, ParamRole::embedding)) {}
   std::vector<ParamPtr> params() const override { return {weight_}; }
-  at::Tensor forward(const at::Tensor& ids, StepContext&) override { return embedding(ids, weight_); }
+  at::Tensor forward(const at::Tensor& ids, StepContext&) override {
+    return is_part_ ? embedding_of_part(ids, weight_) : embedding(ids, weight_);
+  }
 
  private:
+  const bool is_part_;
   ParamPtr weight_;
 };
 
@@ -67,10 +92,10 @@ class PlainNorm : public Norm {
  public:
   explicit PlainNorm(const NormSpec& spec)
       : spec_(spec), weight_(make_param(spec.name + ".weight", {spec.dim}, InitRule::ones())) {
-    weight_->norm = true;
+    weight_->role = ParamRole::norm;
     if (spec.rms) return;
     bias_ = make_param(spec.name + ".bias", {spec.dim}, InitRule::zeros());
-    bias_->norm = true;
+    bias_->role = ParamRole::norm;
   }
   std::vector<ParamPtr> params() const override {
     return bias_ ? std::vector<ParamPtr>{weight_, bias_} : std::vector<ParamPtr>{weight_};
@@ -98,7 +123,7 @@ class PlainNorm : public Norm {
   ParamPtr weight_, bias_;
 };
 
-class PlainAttention : public AttentionLayer, public TakesAttentionMemory {
+class PlainAttention : public AttentionLayer {
  public:
   PlainAttention(const AttentionSpec& spec, std::shared_ptr<Attention> attention)
       : spec_(spec), attention_(std::move(attention)) {}
@@ -106,19 +131,18 @@ class PlainAttention : public AttentionLayer, public TakesAttentionMemory {
   at::Tensor forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, StepContext& ctx) override {
     return attend(attention_, q, k, v, args(ctx));
   }
-  AttentionMemory attention_memory(const AttentionShape& shape) const override {
-    return drivetrain::attention_memory(*attention_, shape);
-  }
+  AttentionMemory memory(const AttentionShape& shape) const override { return attention_->memory(shape); }
   AttentionArgs args(StepContext& ctx) const override {
     AttentionArgs args;
     args.scale = spec_.scale;
     args.causal = spec_.causal;
     args.window = spec_.window;
+    args.heads = spec_.part;
     args.varlen.cu_seqlens = ctx.batch().cu_seqlens;
     if (ctx.mode() == Mode::train && spec_.dropout > 0) {
       args.dropout = spec_.dropout;
       args.key = ctx.random(spec_.name);
-      args.key.rows.clear();  // dimension 1 of the probabilities is the heads, all of them
+      args.key.rows = spec_.part;  // dimension 1 of the probabilities is the heads
     }
     return args;
   }
@@ -131,10 +155,10 @@ class PlainAttention : public AttentionLayer, public TakesAttentionMemory {
 class PlainLmLoss : public LmLoss {
  public:
   explicit PlainLmLoss(const LmLossSpec& spec)
-      : weight_(spec.tied ? spec.tied : make_param(spec.name + ".weight", {spec.vocab, spec.dim}, spec.init)) {
-    if (!spec.tied) weight_->embedding = true;
-  }
+      : weight_(spec.tied ? spec.tied
+                          : make_param(spec.name + ".weight", weight_layout(spec), spec.init, ParamRole::output)) {}
   std::vector<ParamPtr> params() const override { return {weight_}; }
+  ParamPtr weight() const override { return weight_; }
   at::Tensor forward(const at::Tensor& x, StepContext& ctx) override {
     if (!ctx.batch().labels_BS.defined()) return linear(x, weight_, nullptr);
     const auto loss_of = [](at::Tensor& logits, const at::Tensor& labels, bool gradient) {

@@ -137,7 +137,7 @@ std::optional<double> PipelineSchedule::bubble(int64_t) const { return {}; }
 
 void PipelineSchedule::plan(PlanContext& ctx) {
   if (stages_ == 1) return ctx.capturable();
-  ctx.claim_axis(kAxis, stages_, false, PlanContext::kStagePlace);
+  ctx.claim_axis(kAxis, stages_, PlanContext::Reads::same, PlanContext::kStagePlace);
   const RunFacts& run = ctx.run();
   if (!run.accumulation.known()) return;
   const int64_t micro_batches = run.accumulation;
@@ -170,7 +170,7 @@ double PipelineSchedule::bytes_sent(const RunFacts& run, double hidden) const {
   if (!run.seq_length.known() || !run.micro_batch_size.known()) return 0;
   const double positions = run.rank_positions.known() ? static_cast<double>(run.rank_positions)
                                                       : static_cast<double>(run.seq_length) /
-                                                            static_cast<double>(run.joined_ranks.value_or(1));
+                                                            static_cast<double>(run.position_ranks.value_or(1));
   const double message = static_cast<double>(run.micro_batch_size) * positions * hidden * run.compute_bytes;
   return static_cast<double>(most * run.accumulation) * message;
 }

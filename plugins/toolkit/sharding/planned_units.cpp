@@ -115,7 +115,7 @@ double lent_elements(const ShardingOptions& options, const std::vector<BucketSiz
 
 namespace drivetrain {
 
-void StateSharing::plan_units(PlanContext& ctx, const PlannedStage& stage) const {
+bool StateSharing::plan_units(PlanContext& ctx, const PlannedStage& stage) const {
   const ShardingOptions s = with_joined_axes(stage.mesh);
   const Dtypes& types = services_.dtypes;
   std::vector<sharding::BucketSizes> buckets = sharding::bucket_sizes(stage.units, stage.mesh, s), lent, converted;
@@ -168,6 +168,7 @@ void StateSharing::plan_units(PlanContext& ctx, const PlannedStage& stage) const
   hold(MemoryClass::buffers, "gradients in the type of sums", sharding::lent_elements(s, converted), types.reduce);
   hold(MemoryClass::buffers, "gathered units",
        static_cast<double>(sharding::GatheredValues(s, stage.units, buckets).most()), types.param);
+  return true;
 }
 
 }  // namespace drivetrain

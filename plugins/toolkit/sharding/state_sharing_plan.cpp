@@ -27,8 +27,8 @@ void report_rounding(PlanContext& ctx, const std::string& key, int64_t size, at:
   if (branches && !rounds) return;
   const std::string between = rounds ? concat(" and are rounded to ", dtype_name(reduce), " in between") : "";
   if (run.joined_ranks.value_or(1) > 1) {
-    ctx.cost(concat(key, " = ", size, ": sums over ranks follow the groups, then the parts of a sequence", between,
-                    ", so last bits differ from other strategies'; shared over all ranks they do not"));
+    ctx.cost(concat(key, " = ", size, ": sums over ranks follow the groups, then other axes (parts of a sequence)",
+                    between, ", so last bits differ from other strategies'; shared over all ranks they do not"));
     return;
   }
   const char* remedy = !rounds ? "a power of two" : branches ? "sums in float32" : "sums in float32 and a power of two";
@@ -37,13 +37,19 @@ void report_rounding(PlanContext& ctx, const std::string& key, int64_t size, at:
 }
 
 void claim_groups(PlanContext& ctx, int64_t size) {
-  ctx.claim_axis("dp", size, true, PlanContext::kDataPlace);
-  ctx.claim_axis("replica", PlanContext::kRest, true, PlanContext::kReplicaPlace);
+  ctx.claim_axis("dp", size, PlanContext::Reads::other_rows, PlanContext::kDataPlace);
+  ctx.claim_axis("replica", PlanContext::kRest, PlanContext::Reads::other_rows, PlanContext::kReplicaPlace);
 }
 
-// Of the model on this rank, before they are shared out here.
+// Of the model on this rank, before they are sharded here.
 double rank_elements(const PlanContext& ctx) {
   return static_cast<double>(ctx.model().parameters) * ctx.run().rank_share.value_or(1);
+}
+
+// Those of them that have gradients and state.
+double trained_elements(const PlanContext& ctx) {
+  const double held = ctx.run().rank_share.value_or(1);
+  return static_cast<double>(ctx.model().parameters) * ctx.run().rank_trained.value_or(held);
 }
 
 // Bytes under a class of memory, by what is held and how it is cut.
@@ -54,18 +60,20 @@ class MemoryPlan {
   void whole(MemoryClass of, const std::string& what, at::ScalarType type) { part(of, what, type, 1); }
   void cut(MemoryClass of, const std::string& what, at::ScalarType type) { part(of, what, type, shard_ranks_); }
   void cut_on_host(MemoryClass of, const std::string& what, at::ScalarType type) {
-    ctx_.host_memory(of, name(what, type, shard_ranks_), bytes(type, shard_ranks_));
+    ctx_.host_memory(of, name(what, type, shard_ranks_), bytes(of, type, shard_ranks_));
   }
   void part(MemoryClass of, const std::string& what, at::ScalarType type, int64_t ranks) {
-    ctx_.memory(of, name(what, type, ranks), bytes(type, ranks));
+    ctx_.memory(of, name(what, type, ranks), bytes(of, type, ranks));
   }
 
  private:
   static std::string name(const std::string& what, at::ScalarType type, int64_t ranks) {
     return concat(what, ", ", dtype_name(type), ranks > 1 ? concat(", 1/", ranks) : "");
   }
-  double bytes(at::ScalarType type, int64_t ranks) const {
-    return rank_elements(ctx_) * static_cast<double>(c10::elementSize(type)) / static_cast<double>(ranks);
+  double bytes(MemoryClass of, at::ScalarType type, int64_t ranks) const {
+    const bool of_trained = of == MemoryClass::gradients || of == MemoryClass::optimizer;
+    return (of_trained ? trained_elements(ctx_) : rank_elements(ctx_)) * static_cast<double>(c10::elementSize(type)) /
+           static_cast<double>(ranks);
   }
 
   PlanContext& ctx_;
@@ -93,14 +101,14 @@ bool StateSharing::divides(PlanContext& ctx, const std::string& key, int64_t siz
 int64_t StateSharing::sharing_ranks(const PlanContext& ctx) { return sharing_ranks_of(ctx.run()); }
 
 int64_t StateSharing::share_nothing(PlanContext& ctx) {
-  ctx.claim_axis("dp", PlanContext::kRest, true, PlanContext::kDataPlace);
+  ctx.claim_axis("dp", PlanContext::kRest, PlanContext::Reads::other_rows, PlanContext::kDataPlace);
   options_.replica_axes = {"dp"};
   replica_ranks_ = sharing_ranks(ctx);
   return shard_ranks_ = 1;
 }
 
 int64_t StateSharing::share_over_all(PlanContext& ctx) {
-  ctx.claim_axis("dp", PlanContext::kRest, true, PlanContext::kDataPlace);
+  ctx.claim_axis("dp", PlanContext::kRest, PlanContext::Reads::other_rows, PlanContext::kDataPlace);
   options_.shard_axes = {"dp"};
   replica_ranks_ = 1;
   return shard_ranks_ = sharing_ranks(ctx);
@@ -163,7 +171,7 @@ void StateSharing::plan_memory(PlanContext& ctx) const {
   } else if (types.master != types.param || host_values) {
     hold.cut(MemoryClass::optimizer, "masters", types.master);
   }
-  plan_updates(ctx, rank_elements(ctx) / static_cast<double>(shard_ranks_));
+  plan_updates(ctx, trained_elements(ctx) / static_cast<double>(shard_ranks_));
   if (!ctx.run().training) return;
   plan_traffic(ctx);
   plan_host_copies(ctx);
@@ -181,8 +189,10 @@ void StateSharing::plan_host_copies(PlanContext& ctx) const {
   using Beside = HostTraffic::Beside;
   const ShardingOptions& s = options_;
   const Dtypes& types = services_.dtypes;
-  const double part = rank_elements(ctx) / static_cast<double>(shard_ranks_);
-  const auto bytes = [&](at::ScalarType type) { return part * static_cast<double>(c10::elementSize(type)); };
+  const auto bytes_of = [&](double elements, at::ScalarType type) {
+    return elements / static_cast<double>(shard_ranks_) * static_cast<double>(c10::elementSize(type));
+  };
+  const auto bytes = [&](at::ScalarType type) { return bytes_of(trained_elements(ctx), type); };
   const bool host_values = holds_values_on_host();
   const auto beside = [&](Beside computation) { return s.pinned ? computation : Beside::nothing; };
   if (s.offload_state) ctx.host_traffic({"gradients to the host", bytes(types.grad), 1, beside(Beside::backward)});
@@ -196,7 +206,7 @@ void StateSharing::plan_host_copies(PlanContext& ctx) const {
   const int64_t forward = std::min(all, s.micro_batches);
   const auto gathered = [&](const char* what, int64_t times, Beside computation) {
     if (times > 0)
-      ctx.host_traffic({what, bytes(types.param) * static_cast<double>(times), times,
+      ctx.host_traffic({what, bytes_of(rank_elements(ctx), types.param) * static_cast<double>(times), times,
                         ahead ? beside(computation) : Beside::nothing});
   };
   gathered("values from the host for forward passes", forward, Beside::forward);
@@ -209,7 +219,7 @@ void StateSharing::plan_traffic(PlanContext& ctx) const {
   const auto parts = [](int64_t ranks) { return static_cast<double>(ranks - 1) / static_cast<double>(ranks); };
   const auto times = [](int64_t n) { return n == 1 ? std::string() : concat(", ", n, " times"); };
   const int64_t sums = sharding::sums_several_times(s) ? (s.micro_batches + s.reduce_every - 1) / s.reduce_every : 1;
-  const double grads = rank_elements(ctx) * static_cast<double>(c10::elementSize(services_.dtypes.reduce) * sums);
+  const double grads = trained_elements(ctx) * static_cast<double>(c10::elementSize(services_.dtypes.reduce) * sums);
   if (shard_ranks_ > 1) ctx.traffic("dp", concat("gradients summed and cut", times(sums)), parts(shard_ranks_) * grads);
   if (replica_ranks_ > 1)
     ctx.traffic(s.replica_axes.front(), concat("gradients summed", times(sums)),
@@ -226,10 +236,11 @@ int64_t StateSharing::gathers(const PlanContext& ctx) const {
   return s.micro_batches * (s.release_after_forward ? 2 : 1);
 }
 
-// A gather for backward may have a nearer copy.
+// A gather for backward may have a nearer copy. Values that are whole everywhere are gathered where they were updated.
 double StateSharing::gathered_bytes(const PlanContext& ctx) const {
+  const double elements = options_.shard_values ? rank_elements(ctx) : trained_elements(ctx);
   const auto sent = [&](int64_t ranks, int64_t times) {
-    const double bytes = rank_elements(ctx) * static_cast<double>(c10::elementSize(services_.dtypes.param));
+    const double bytes = elements * static_cast<double>(c10::elementSize(services_.dtypes.param));
     return bytes * static_cast<double>((ranks - 1) * times) / static_cast<double>(ranks);
   };
   if (second_ranks_ == 0) return sent(shard_ranks_, gathers(ctx));

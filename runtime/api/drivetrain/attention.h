@@ -17,6 +17,7 @@
 #include <string>
 
 #include <drivetrain/param.h>
+#include <drivetrain/planned_memory.h>
 #include <drivetrain/plugin.h>
 #include <drivetrain/random.h>
 
@@ -39,7 +40,10 @@ struct AttentionArgs {
   int64_t window = 0;    // 0: none; else also |i + q_offset - j| < window
   int64_t q_offset = 0;  // position of query 0 among the keys
   Varlen varlen;
-  RandomKey key;  // for dropout
+  // Which query heads of the model the H heads are, in their order; empty: all of them. Set by strategies that cut the
+  // heads (tensor parallelism, Ulysses), for an attention that treats heads differently (ALiBi's slopes).
+  std::vector<RowRange> heads;
+  RandomKey key;  // for dropout; its rows are `heads`
 };
 
 // What forward returns and backward needs. The caller owns it, and may replace `out` and `lse` by merged ones before
@@ -58,8 +62,8 @@ struct AttentionAbilities {
   // window, bias, sink and mask are only those of the arguments. Results over parts of the keys can then be merged by
   // their lse. False: strategies that cut the sequence refuse this plugin.
   bool partial_keys = false;
-  // The plugin may be called with a part of the heads. True means: no head depends on its index (as with ALiBi slopes).
-  // False: strategies that cut the heads refuse this plugin.
+  // The plugin may be called with a part of the heads. True means: what a head gives depends on AttentionArgs::heads
+  // and not on its index in q. False: strategies that cut the heads refuse this plugin.
   bool partial_heads = false;
   std::string remedy;  // what a user can do if something is not supported: "use attention/name"; ends every refusal
 };
@@ -78,6 +82,8 @@ class DRIVETRAIN_API Attention : public Plugin {
   // dout is like out. Once per forward that needs gradients; ring attention calls it once per block of keys.
   virtual Tensors backward(const at::Tensor& dout, const AttentionState& state,
                            const AttentionArgs& args) const = 0;  // dq, dk, dv
+  // Memory of one call, for the plan. Default: attention_memory(shape), no temporaries.
+  virtual AttentionMemory memory(const AttentionShape& shape) const;
   // Checks the model's shape, dtype and dropout against abilities(), refuses what they do not cover, and offers the
   // abilities. An implementation that overrides it calls it first.
   void plan(PlanContext& ctx) override;

@@ -93,6 +93,9 @@ class DRIVETRAIN_API Communicator : public Plugin {
   // calls in the same order. `label` is unique. Called after the mesh is known, mostly in Strategy::attach. Main
   // thread.
   virtual GroupPtr make_group(const std::vector<int64_t>& ranks, const std::string& label) = 0;
+  // Whether its groups have one memory for all their ranks (Group::allocate_once). The plan, and the measured memory,
+  // then count each rank's share of it. Always the same.
+  virtual bool has_one_memory() const { return false; }
   // Called when this rank fails. Makes every pending and later call of all groups, on this rank and on the others,
   // throw Error(communication) with `reason`. Any thread.
   virtual void abort(const std::string& reason) noexcept = 0;

@@ -1,7 +1,7 @@
 // Figures of the model on data of their own: the perplexity of texts, multiple choice. An evaluation gives rows of
 // tokens with labels, gets the loss of each, and computes figures from these. The runtime runs the rows through the
-// model: during the training, in the steps that the section `eval` names, or by `drivetrain evaluate`. Rows are shared
-// out over the ranks that read different data. Losses come back in the order of the rows, so that figures do not depend
+// model: during the training, in the steps that the section `eval` names, or by `drivetrain evaluate`. Rows are divided
+// over the ranks that read different data. Losses come back in the order of the rows, so that figures do not depend
 // on the number of ranks. Thread: main.
 #pragma once
 

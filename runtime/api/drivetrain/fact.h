@@ -14,11 +14,11 @@ namespace drivetrain {
 
 // The call of `plan` from which on a fact is known (plugin.h lists the rounds).
 enum class Round : uint8_t {
-  first,  // from the first one if the configuration gives it; otherwise from the third one, in training only
-  axes,   // from the second one: every plugin has claimed its axes
-  data,   // from the third one, in training only: the batch is solved and the dataset is open
-  built,  // in the last one: the model is built on the meta device and cut into stages
-  model,  // from the first one if the model has it; otherwise never
+  configured,       // from the first one if the configuration gives it; otherwise from the third one, in training only
+  axes,             // from the second one: every plugin has claimed its axes
+  data,             // from the third one, in training only: the batch is solved and the dataset is open
+  built,            // in the last one: the model is built on the meta device and cut into stages
+  if_model_has_it,  // from the first one if the model has it; otherwise never
 };
 
 // Throws Error(plugin): `name` is not known yet, and from which round on it will be.

@@ -40,7 +40,8 @@ DRIVETRAIN_CONTRACT(fingerprint)
 #define DRIVETRAIN_FP_STRING_(x) #x
 #define DRIVETRAIN_FP_STRING(x) DRIVETRAIN_FP_STRING_(x)
 
-#define DRIVETRAIN_FP_DOOR 1  // kDrivetrainDoor of plugin.h, which would make every manifest read the whole SDK
+// kDrivetrainEntryLayout of plugin.h, which would make every manifest read the whole SDK.
+#define DRIVETRAIN_FP_ENTRY_LAYOUT 1
 
 #ifdef _GLIBCXX_DEBUG
 #define DRIVETRAIN_FP_CONTAINERS "debug"
@@ -120,7 +121,7 @@ DRIVETRAIN_CONTRACT(fingerprint)
 // The whole fingerprint: one JSON object. Differences are reported in this order.
 // clang-format off
 #define DRIVETRAIN_FINGERPRINT                                                     \
-  "{\"door\":" DRIVETRAIN_FP_STRING(DRIVETRAIN_FP_DOOR)                            \
+  "{\"door\":" DRIVETRAIN_FP_STRING(DRIVETRAIN_FP_ENTRY_LAYOUT)                            \
   ",\"api\":{" DRIVETRAIN_API_DIGESTS "}"                                          \
   ",\"libtorch\":\"" DRIVETRAIN_LIBTORCH "\""                                      \
   ",\"libtorch_build_id\":\"" DRIVETRAIN_LIBTORCH_BUILD_ID "\""                    \

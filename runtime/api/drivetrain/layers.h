@@ -1,6 +1,8 @@
 // The layers that models are made of. A model asks a LayerFactory for layers, in Model::build, and names each layer's
 // role, never a strategy. The plain factory returns layers for one device. Tensor-parallel and other strategies replace
-// the factory by one of theirs in Strategy::build (a decorator: it holds the inner one).
+// the factory by one of theirs in Strategy::build (a decorator: it holds the inner one). Such a factory asks the inner
+// one for every layer that it returns, or for this rank's part of it: what strategies further inside do to layers must
+// not get lost. The runtime refuses a run in which it would.
 //
 // Layers create their parameters on the meta device; parameters get memory in Strategy::attach. A layer runs once per
 // forward visit of its unit, and again where the unit or region is recomputed.
@@ -26,8 +28,22 @@ enum class Split { none, columns, rows };
 class DRIVETRAIN_API Layer {
  public:
   virtual ~Layer();
-  // The layer's parameters, always the same and in the same order. Called any number of times.
+  // The layer's parameters, always the same and in the same order: first those that its spec names, then those that
+  // decorators add. Called any number of times.
   virtual std::vector<ParamPtr> params() const = 0;
+};
+
+// The products of a linear layer, for strategies that compute them in another way (8 bits). One object per layer. Const
+// calls; `work` as in weight_work.h.
+class DRIVETRAIN_API LinearProduct {
+ public:
+  virtual ~LinearProduct();
+  // x [N, in] W^T + bias: [N, out]. `bias` may be undefined.
+  virtual at::Tensor forward(const at::Tensor& x, const Param& weight, const at::Tensor& bias) const = 0;
+  // Returns dx [N, in] of dy [N, out], undefined if !wants_dx. Gives the weight's gradient, if it is trainable, to
+  // `work`; x [..., in] is read there only.
+  virtual at::Tensor backward(const at::Tensor& dy, const at::Tensor& x, const ParamPtr& weight, bool wants_dx,
+                              WeightWork& work) const = 0;
 };
 
 struct LinearSpec {
@@ -37,7 +53,18 @@ struct LinearSpec {
   bool bias = true;
   std::vector<int64_t> blocks;  // sizes of fused outputs (q, k, v), each cut evenly; their sum is `out`; empty: one
   InitRule init;                // of the weight; biases start as zeros
+
+  // The rest is set by strategies, never by models. A strategy that cuts the layer (tensor parallelism) asks the
+  // factory inside for this rank's part of it: in, out and blocks are then the part's, `weight` is how the whole weight
+  // is cut. A further parameter of the layer is cut as the weight is in the dimensions that they share; along an axis
+  // that cuts the weight and not this parameter, its gradient is a partial sum (Layout::partial_over). Biases are added
+  // by the strategy that cuts (Linear::Options::add_bias), so a bias is partial along no axis.
+  std::optional<Layout> weight;                  // not set: Layout::whole({out, in})
+  std::shared_ptr<const LinearProduct> product;  // null: LibTorch's matrix product in the tensors' dtype
 };
+DRIVETRAIN_API Layout weight_layout(const LinearSpec& spec);
+DRIVETRAIN_API Layout bias_layout(const LinearSpec& spec);  // [out], cut as dimension 0 of the weight
+
 // y = x W^T + bias. Hand-written units call `apply` and `apply_backward`, which do not use autograd; `forward` makes
 // one differentiable function of both. Under sequence parallelism x and y may differ in the number of positions
 // (dimension 1 of [B, S, ...]).
@@ -52,9 +79,10 @@ class DRIVETRAIN_API Linear : public Layer {
   // Returns y, a new tensor. If `kept` is given, the layer may set it to a form of x that apply_backward would
   // otherwise have to compute again (x with the other ranks' positions).
   virtual at::Tensor apply(const at::Tensor& x, const Options& options, at::Tensor* kept) const = 0;
-  // Returns dx, or an undefined tensor if !wants_dx. `x`: the x of apply, or what apply stored in `kept`.
-  // The bias's gradient is added to its slot (Param::grad) before the call returns; the weight's gradient is computed
-  // by `work` (weight_work.h), at once or later.
+  // Returns dx, or an undefined tensor if !wants_dx. `x`: the x of apply, or what apply stored in `kept`, which has the
+  // leading dimensions of y. The bias's gradient is added to its slot (Param::grad) before the call returns; gradients
+  // of other parameters are computed by `work` (weight_work.h), at once or later. The elements of x are read by `work`
+  // only: other ranks' positions may still be on their way to it.
   virtual at::Tensor apply_backward(const at::Tensor& dy, const at::Tensor& x, const Options& options,
                                     WeightWork& work) const = 0;
   // Whether apply may set `kept`. Always the same.
@@ -68,11 +96,17 @@ struct EmbeddingSpec {
   int64_t count = 0, dim = 0;
   InitRule init;
   bool vocabulary = false;  // the rows are tokens of the vocabulary, and may be split over ranks
+  // As LinearSpec::weight: set by a strategy that splits the rows; `count` is then the number of rows of this rank,
+  // padding included. Not set: Layout::whole({count, dim}).
+  std::optional<Layout> weight;
 };
 class DRIVETRAIN_API Embedding : public Layer {
  public:
-  virtual at::Tensor forward(const at::Tensor& ids, StepContext& ctx) = 0;  // int64 [...] -> [..., dim]
+  // int64 [...] -> [..., dim]. With EmbeddingSpec::weight, an id outside of [0, count) is another rank's row: it gives
+  // zeros, and no gradient.
+  virtual at::Tensor forward(const at::Tensor& ids, StepContext& ctx) = 0;
 };
+DRIVETRAIN_API Layout weight_layout(const EmbeddingSpec& spec);
 
 struct NormSpec {
   std::string name;  // name.weight [dim], name.bias [dim] (layernorm only)
@@ -93,6 +127,9 @@ struct AttentionSpec {
   double scale = 0, dropout = 0;
   bool causal = true;
   int64_t window = 0;
+  // Set by strategies that cut the heads: `heads` and `kv_heads` are then this rank's, and this says which of the
+  // model's query heads they are (AttentionArgs::heads). Empty: all.
+  std::vector<RowRange> part;
 };
 class DRIVETRAIN_API AttentionLayer : public Layer {
  public:
@@ -100,6 +137,8 @@ class DRIVETRAIN_API AttentionLayer : public Layer {
   virtual at::Tensor forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, StepContext& ctx) = 0;
   // The plugin's arguments for the current visit, for hand-written units that call the attention plugin themselves.
   virtual AttentionArgs args(StepContext& ctx) const = 0;
+  // Attention::memory of the attention that the layer calls. Default: attention_memory(shape), no temporaries.
+  virtual AttentionMemory memory(const AttentionShape& shape) const;
 };
 
 // The output layer together with its loss, so that an implementation can compute it in chunks or over a split
@@ -109,7 +148,11 @@ struct LmLossSpec {
   int64_t vocab = 0, dim = 0;
   ParamPtr tied;  // the embedding's weight, which the layer then uses; null: it has a weight of its own
   InitRule init;
+  // As EmbeddingSpec::weight; `vocab` is then the number of rows of this rank, padding included. The strategy that set
+  // it computes with LmLoss::weight and does not call forward. Not set: Layout::whole({vocab, dim}).
+  std::optional<Layout> weight;
 };
+DRIVETRAIN_API Layout weight_layout(const LmLossSpec& spec);
 class DRIVETRAIN_API LmLoss : public Layer {
  public:
   // x [B, S, dim]. With labels in ctx.batch(): returns the float64 scalar sum, over the valid tokens of the
@@ -117,6 +160,9 @@ class DRIVETRAIN_API LmLoss : public Layer {
   // pass follows, the implementation may compute the scalar in it, so that each chunk of logits is computed once. Read
   // the scalar only after the backward pass.
   virtual at::Tensor forward(const at::Tensor& x, StepContext& ctx) = 0;
+  // The weight, if the layer computes logits = x W^T and their loss and nothing else: a strategy that splits the
+  // vocabulary then computes both with it. Null: it computes something else, and such a strategy refuses it.
+  virtual ParamPtr weight() const { return nullptr; }
 };
 
 // A transformer block as a whole, for strategies that have a fused implementation of it.

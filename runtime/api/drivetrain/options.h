@@ -40,7 +40,7 @@ struct Problem {
   ErrorCode code = ErrorCode::config;
 };
 // What a file leaves to a rule: "auto", or a key that it does not have.
-struct Settled {
+struct AutoValue {
   Position where;  // of "auto"; no file where the key is absent
   std::string key, value, rule;
 };
@@ -50,16 +50,16 @@ class DRIVETRAIN_API Problems {
   // A warning, which does not stop the run: an old name, a key without effect here.
   void note(const Position& where, const std::string& message);
   // Shown once at the start, as a table, and kept in resolved.json.
-  void settle(const Position& where, const std::string& key, const std::string& value, const std::string& rule);
+  void resolve(const Position& where, const std::string& key, const std::string& value, const std::string& rule);
   bool empty() const { return list_.empty(); }
   const std::vector<Problem>& list() const { return list_; }
   const std::vector<Problem>& notes() const { return notes_; }
-  const std::vector<Settled>& settled() const { return settled_; }
+  const std::vector<AutoValue>& resolved() const { return resolved_; }
   std::string text() const;   // one "file:line:col  message" each, in file order
   void throw_if_any() const;  // Error with text(); the code of the first problem
  private:
   std::vector<Problem> list_, notes_;
-  std::vector<Settled> settled_;
+  std::vector<AutoValue> resolved_;
 };
 
 // What a rule of TableBuilder::automatic may ask. Known when a configuration is read, before plugins are planned.

@@ -25,12 +25,18 @@ using Tensors = std::vector<at::Tensor>;
 // Initial values are a function of (seed, parameter name, global index), so every topology starts from the same
 // weights.
 struct InitRule {
-  enum class Kind { zeros, ones, normal } kind = Kind::zeros;
-  double std = 0;
+  enum class Kind { zeros, ones, normal, uniform } kind = Kind::zeros;
+  double std = 0;  // of `normal`; of `uniform` the bound: values lie between -bound and bound
   static InitRule zeros() { return {}; }
   static InitRule ones() { return {Kind::ones, 0}; }
   static InitRule normal(double std) { return {Kind::normal, std}; }
+  static InitRule uniform(double bound) { return {Kind::uniform, bound}; }
 };
+
+// What a parameter is in the model, whoever made it. Optimizers, precisions and the config's `param_groups` choose by
+// it.
+enum class ParamRole { matrix, bias, norm, embedding, output, router, expert, adapter };
+DRIVETRAIN_API const char* role_name(ParamRole role);  // "matrix", ...
 
 struct DRIVETRAIN_API Param {
   Param(std::string name, Layout layout, InitRule init);
@@ -38,9 +44,15 @@ struct DRIVETRAIN_API Param {
   std::string name;  // "block.7.attn.qkv.weight": the same in every topology
   Layout layout;
   InitRule init;
+  // Set by the layer that creates it. `bias`: of a linear layer; `norm`: gain or bias of a normalisation; `embedding`:
+  // also where the output layer is tied to it; `output`: the output layer's own weight.
+  ParamRole role = ParamRole::matrix;
+  // Sizes, in rows of the whole parameter, of the matrices that dimension 0 is fused of (q, k, v), however it is cut;
+  // empty: it is one matrix. Set by the layer that creates it.
+  std::vector<int64_t> blocks;
+  // False: it is frozen. It has no gradient slot, and no gradient is reduced, no state kept and no update made for it.
+  // Set before `attach`: by layers, in Strategy::build, and by the config's `param_groups`.
   bool trainable = true;
-  bool norm = false;  // gain or bias of a normalisation
-  bool embedding = false;
   // Other pipeline stages update copies of it. Set by the runtime before `attach`. Storage owners give such a parameter
   // a bucket of its own.
   bool tied_over_stages = false;

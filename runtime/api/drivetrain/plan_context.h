@@ -19,10 +19,10 @@ namespace drivetrain {
 // has: a model without attention does not set the number of heads.
 struct ModelFacts {
   int64_t num_layers = 0, hidden_size = 0, vocab_size = 0, max_position_embeddings = 0;
-  Fact<int64_t> num_attention_heads{"num_attention_heads", Round::model};
-  Fact<int64_t> num_query_groups{"num_query_groups", Round::model};  // key/value heads
-  Fact<int64_t> head_dim{"head_dim", Round::model};
-  Fact<int64_t> ffn_hidden_size{"ffn_hidden_size", Round::model};
+  Fact<int64_t> num_attention_heads{"num_attention_heads", Round::if_model_has_it};
+  Fact<int64_t> num_query_groups{"num_query_groups", Round::if_model_has_it};  // key/value heads
+  Fact<int64_t> head_dim{"head_dim", Round::if_model_has_it};
+  Fact<int64_t> ffn_hidden_size{"ffn_hidden_size", Round::if_model_has_it};
   int64_t parameters = 0;  // number of elements; a tied parameter counts once
   double attention_dropout = 0, hidden_dropout = 0;
   // Floating-point operations of forward and backward per token at sequence length S, without recompute:
@@ -46,27 +46,31 @@ struct RunFacts {
   std::optional<int64_t> reduce_every;
 
   // Of one step: rows over all ranks; rows of one micro-batch on one rank; micro-batches per rank.
-  Fact<int64_t> train_batch_size{"train_batch_size", Round::first};
-  Fact<int64_t> micro_batch_size{"micro_batch_size", Round::first};
-  Fact<int64_t> accumulation{"accumulation", Round::first};
+  Fact<int64_t> train_batch_size{"train_batch_size", Round::configured};
+  Fact<int64_t> micro_batch_size{"micro_batch_size", Round::configured};
+  Fact<int64_t> accumulation{"accumulation", Round::configured};
   Fact<int64_t> seq_length{"seq_length", Round::data};
   Fact<bool> documents{"documents", Round::data};  // rows may hold several documents (Batch::cu_seqlens)
 
-  // Ranks left over after all axes with a fixed size; the axes that data_parallel plugins claim are not counted.
+  // Ranks that the other plugins' axes of fixed size leave to a data_parallel plugin, whose own axes are not counted.
   Fact<int64_t> rest_ranks{"rest_ranks", Round::axes};
   Fact<std::string> taken_ranks{"taken_ranks", Round::axes};  // the other axes for messages: "tp 2 x pp 2"; or empty
-  // Product of the axes that join the gradient reduction and are not claimed by data_parallel (cp).
+  // Product of the axes that other plugins than data_parallel claim and over which gradients are summed (cp, ep).
   Fact<int64_t> joined_ranks{"joined_ranks", Round::axes};
-  // Number of ranks that share every layer: product of all PlanContext::share_layers.
-  Fact<int64_t> layer_ranks{"layer_ranks", Round::axes};
+  // Ranks that have parts of one sequence: product of the axes that read other_positions (cp).
+  Fact<int64_t> position_ranks{"position_ranks", Round::axes};
+  // Number of ranks that share every layer: product of all PlanContext::split_layers.
+  Fact<int64_t> tensor_ranks{"tensor_ranks", Round::axes};
   // Query heads, and key/value heads, of one rank's attention as this plugin sees it: the model's number divided by all
-  // share_layers, and by share_attention_heads of the plugins outside of this one. At least 1. Never known for a model
+  // split_layers, and by split_attention_heads of the plugins outside of this one. At least 1. Never known for a model
   // without heads.
   Fact<int64_t> heads_per_rank{"heads_per_rank", Round::axes};
   Fact<int64_t> groups_per_rank{"groups_per_rank", Round::axes};
 
   // Fraction of the model's parameters on the rank with the most, before a data_parallel plugin shards them.
   Fact<double> rank_share{"rank_share", Round::built};
+  // The same of trainable parameters alone (Param::trainable): those with gradients and state.
+  Fact<double> rank_trained{"rank_trained", Round::built};
   // Blocks on the rank with the most; never known for a model without blocks.
   Fact<int64_t> rank_layers{"rank_layers", Round::built};
   // Positions of a sequence that one rank has between layers, after all cuts. In training only.
@@ -109,13 +113,17 @@ class DRIVETRAIN_API PlanContext {
   virtual const ModelFacts& model() const = 0;
   virtual const RunFacts& run() const = 0;
 
-  // Claims an axis of the mesh. `size` kRest: all ranks that no other claim takes. `joins_gradients`: Axis in mesh.h.
-  // `place`: its position in the mesh, smallest first, see Place.
-  virtual void claim_axis(const std::string& axis, int64_t size, bool joins_gradients, int place) = 0;
+  // What the ranks along an axis compute with: the same micro-batch (tp, pp); other positions of the same rows (cp); or
+  // other rows, so that the batch of a step is divided over them (dp, ep). With other positions or rows, gradients are
+  // summed along the axis (Axis::joins_gradients).
+  enum class Reads { same, other_positions, other_rows };
+  // Claims an axis of the mesh. `size` kRest: all ranks that no other claim takes. `place`: its position in the mesh,
+  // smallest first, see Place.
+  virtual void claim_axis(const std::string& axis, int64_t size, Reads reads, int place) = 0;
   // Declares: every layer of a rank has 1 / `ranks` of the model's heads and inner columns (tensor parallelism).
-  virtual void share_layers(int64_t ranks) = 0;
+  virtual void split_layers(int64_t ranks) = 0;
   // Declares: the attention that this plugin wraps gets 1 / `ranks` of the heads that the plugin gets (Ulysses).
-  virtual void share_attention_heads(int64_t ranks) = 0;
+  virtual void split_attention_heads(int64_t ranks) = 0;
 
   // Declares an ability of this plugin. Abilities are names "kind.what" and are compared as text. Attention plugins
   // offer attention.returns_lse, .varlen, .window, .q_offset, .non_causal, .deterministic, .partial_keys and

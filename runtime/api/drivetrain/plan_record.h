@@ -17,9 +17,10 @@ class DRIVETRAIN_API PlanRecord final : public PlanContext {
   struct Claim {
     std::string axis;
     int64_t size;  // kRest: all ranks that no other claim takes
-    bool joins_gradients;
+    Reads reads;
     int place;
     std::string by;
+    bool joins_gradients() const { return reads != Reads::same; }
     bool operator==(const Claim&) const = default;
   };
   struct Need {
@@ -46,7 +47,7 @@ class DRIVETRAIN_API PlanRecord final : public PlanContext {
   };
   struct Share {
     std::string by;
-    bool layers;  // share_layers; false: share_attention_heads
+    bool layers;  // split_layers; false: split_attention_heads
     int64_t ranks;
   };
 
@@ -56,9 +57,9 @@ class DRIVETRAIN_API PlanRecord final : public PlanContext {
 
   const ModelFacts& model() const override { return model_; }
   const RunFacts& run() const override { return run_; }
-  void claim_axis(const std::string& axis, int64_t size, bool joins_gradients, int place) override;
-  void share_layers(int64_t ranks) override { shares_.push_back({speaker_, true, ranks}); }
-  void share_attention_heads(int64_t ranks) override { shares_.push_back({speaker_, false, ranks}); }
+  void claim_axis(const std::string& axis, int64_t size, Reads reads, int place) override;
+  void split_layers(int64_t ranks) override { shares_.push_back({speaker_, true, ranks}); }
+  void split_attention_heads(int64_t ranks) override { shares_.push_back({speaker_, false, ranks}); }
   void offer(const std::string& ability) override { offers_.push_back({speaker_, ability}); }
   void need(const std::string& ability, const std::string& why) override;
   void take_away(const std::string& ability, const std::string& why) override;
@@ -84,7 +85,7 @@ class DRIVETRAIN_API PlanRecord final : public PlanContext {
   const std::vector<Traffic>& traffics() const { return traffics_; }
   const std::vector<Copies>& copies() const { return copies_; }
   const std::vector<std::string>& capturables() const { return capturables_; }  // ids of the plugins that called it
-  // What updates() or updates_on_host() reported last; otherwise all parameters of the rank with the most.
+  // What updates() or updates_on_host() reported last; otherwise all trainable parameters of the rank with the most.
   struct Update {
     double elements = 0;
     bool on_host = false, to_device = false;
@@ -95,7 +96,7 @@ class DRIVETRAIN_API PlanRecord final : public PlanContext {
  private:
   ModelFacts model_;
   RunFacts run_;
-  Fact<int64_t> heads_, groups_;  // before this round's share_attention_heads
+  Fact<int64_t> heads_, groups_;  // before this round's split_attention_heads
   std::string speaker_;
   std::vector<Claim> claims_;
   std::vector<Share> shares_;

@@ -72,7 +72,7 @@ struct DrivetrainEntry {
 struct DrivetrainDescriptor {
   uint32_t magic;        // kDrivetrainMagic
   uint32_t struct_size;  // of this struct
-  uint32_t door;         // kDrivetrainDoor
+  uint32_t door;         // kDrivetrainEntryLayout
   const char* manifest;  // the text of the manifest section
   const DrivetrainEntry* entries;
   uint32_t entry_count;
@@ -80,9 +80,9 @@ struct DrivetrainDescriptor {
 }
 
 constexpr uint32_t kDrivetrainMagic = 0x44545231;  // "DTR1"
-constexpr uint32_t kDrivetrainDoor = 1;            // layout of the two structs above
+constexpr uint32_t kDrivetrainEntryLayout = 1;     // layout of the two structs above
 
-namespace drivetrain::door {
+namespace drivetrain::plugin_entry {
 
 template <class T>
 const void* option_table() {
@@ -118,19 +118,19 @@ constexpr DrivetrainEntry entry(const char* name) {
   return {sizeof(DrivetrainEntry), Kind::kKind, name, &option_table<T>, &create<Kind, T>};
 }
 
-}  // namespace drivetrain::door
+}  // namespace drivetrain::plugin_entry
 
 // Defined in the generated manifest source of the library.
 extern "C" __attribute__((visibility("hidden"))) const char drivetrain_manifest[];
 
-#define DRIVETRAIN_ENTRY(KIND, NAME, CLASS) drivetrain::door::entry<KIND, CLASS>(NAME)
+#define DRIVETRAIN_ENTRY(KIND, NAME, CLASS) drivetrain::plugin_entry::entry<KIND, CLASS>(NAME)
 
 // Use once per library: DRIVETRAIN_PLUGINS(DRIVETRAIN_ENTRY(...), DRIVETRAIN_ENTRY(...))
 #define DRIVETRAIN_PLUGINS(...)                                                                                 \
   namespace {                                                                                                   \
   const DrivetrainEntry drivetrain_entries[] = {__VA_ARGS__};                                                   \
   const DrivetrainDescriptor drivetrain_descriptor = {                                                          \
-      kDrivetrainMagic,    sizeof(DrivetrainDescriptor), kDrivetrainDoor,                                       \
+      kDrivetrainMagic,    sizeof(DrivetrainDescriptor), kDrivetrainEntryLayout,                                \
       drivetrain_manifest, drivetrain_entries,           sizeof(drivetrain_entries) / sizeof(DrivetrainEntry)}; \
   }                                                                                                             \
   /* the same as BOOST_DLL_ALIAS, without asking authors for Boost */                                           \

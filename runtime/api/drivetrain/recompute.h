@@ -50,6 +50,9 @@ class DRIVETRAIN_API Recompute : public Strategy {
   // Stores the inputs of a unit that is recomputed. Called once per forward visit of such a unit, before its forward;
   // must not return null. Stream: the current one. Default: keeps the tensors as they are.
   virtual std::unique_ptr<Held> hold(Tensors inputs) const;
+  // False if `hold` puts the inputs into host memory, so that the plan does not count them on the device. Always the
+  // same.
+  virtual bool leaves_inputs_on_device() const { return true; }
 };
 
 }  // namespace drivetrain

@@ -31,9 +31,9 @@ struct Batch {
   int64_t first_sample = 0;         // sample index of row 0, counted over the whole run
   int64_t valid_tokens = 0;         // number of labels that are not -100
   std::vector<RowRange> positions;  // the positions of the sequence that the columns are, in order; empty: all
-  // Several documents in a row: where each one begins, and the end of the last. All positions of all rows are counted
-  // through, row after row, also where the columns are a part of them: from 0 to B * (length of the whole sequence),
-  // strictly ascending, with the begin of every row. No position attends beyond its document. Empty: one per row.
+  // Several documents in a row: where each one begins, and the end of the last, as b * (length of the whole sequence) +
+  // the position in row b, also where this rank has only some of the positions. Strictly ascending from 0 to the end of
+  // the last row, with the begin of every row. No position attends beyond its document. Empty: one document per row.
   std::vector<int64_t> cu_seqlens;
   // [B, S], int64: the positions that position embeddings use, 0 to the column's place in the whole sequence;
   // undefined: that place.
@@ -87,6 +87,18 @@ class DRIVETRAIN_API StepContext {
   virtual std::vector<RowRange> activation_positions() const { return positions(); }
   // What the recompute policy keeps of a region of the current visit's unit; `all` if the run has no policy.
   virtual Keep keep(std::string_view region) const { return Keep::all; }
+  // Adds a term to the loss (a router's balance, z-loss, distillation). `value`: one element, float32 or float64, that
+  // the current unit's forward computed: the mean over the tokens of the micro-batch that activations between layers
+  // have on this rank. It counts `weight` times, as the mean cross-entropy counts once: gradients have the run's loss
+  // scale, and micro-batches and ranks are averaged by their valid tokens. The mean of `value` over the step stands in
+  // metrics.jsonl as "loss_terms.<name>"; values of one name from several units are added up. The figure "loss" is the
+  // cross-entropy alone. Call it in Unit::forward, outside of regions that are recomputed. It has no effect in other
+  // steps than those of training, and is counted once if the unit is recomputed.
+  // An AutogradUnit (toolkit/units/autograd_unit.h) computes the gradients. Another unit multiplies those that it
+  // computes itself by what the call returns: the gradient of the step's loss by `value`, a float64 scalar on the
+  // device; undefined in other steps. A value that is not finite ends the step as a loss that is not finite does, with
+  // its name.
+  virtual at::Tensor add_loss(const std::string& name, const at::Tensor& value, double weight) = 0;
   // Reports a figure for the monitors and metrics.jsonl under this name. `scalar`: one element on any device; the
   // runtime keeps the tensor and reads it after the step. Only rank 0's value is reported, and only in training steps.
   // Error(plugin) for a tensor of several elements and for the runtime's own names ("loss", "lr", ...).

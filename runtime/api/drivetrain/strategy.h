@@ -28,10 +28,12 @@
 #include <drivetrain/layers.h>
 #include <drivetrain/optimizer.h>
 #include <drivetrain/plan_context.h>
+#include <drivetrain/planned_memory.h>
 #include <drivetrain/plugin.h>
 #include <drivetrain/services.h>
 #include <drivetrain/state.h>
 #include <drivetrain/unit.h>
+#include <drivetrain/weight_rules.h>
 
 DRIVETRAIN_CONTRACT(strategy)
 
@@ -59,6 +61,9 @@ class DRIVETRAIN_API Builder {
   const ModelFacts& facts;
   std::vector<SequenceCut> batch_cuts = {};       // of tokens and labels, in this order; append to it
   std::vector<SequenceCut> activation_cuts = {};  // of activations between layers, after batch_cuts; append to it
+  // Model::weight_rules of the chosen model: under which names its parameters stand in other formats ("hf"), for
+  // strategies whose options or files name tensors as others do. Null where there is no model (tests of layers).
+  std::function<WeightRules(const std::string& format)> weight_rules = {};
 
   // The attention that layers call: the run's plugin with all wraps, including wraps that are added after this call.
   // May be kept. forward and backward throw Error(internal) until `build` of all strategies has returned.
@@ -82,6 +87,11 @@ class DRIVETRAIN_API Strategy : public Plugin {
 
   // Once per run, before Model::build. Decorates layers, attention and batches. Not collective.
   virtual void build(Builder&) {}
+  // What a rank holds because of the units that it has, for the plan; for storage owners first of all. Once per
+  // pipeline stage, after `plan`, with the facts of the stage's ranks in `ctx`. Declares memory (PlanContext::memory,
+  // host_memory) and updates (updates, updates_on_host). Returns whether it did: if true, what `plan` declared of these
+  // does not count. Default: nothing is declared, what `plan` declared counts.
+  virtual bool plan_units(PlanContext& ctx, const PlannedStage& stage) const { return false; }
   // Once per run, after the last `plan`, with the units of this rank's stage. The storage owner gives parameters memory
   // here; others make their groups (Services::mesh). Until then parameters are on the meta device.
   virtual void attach(UnitList&) {}
@@ -109,6 +119,22 @@ class DRIVETRAIN_API Strategy : public Plugin {
   virtual void after_update(Trainables& chunk, StepContext&) {}
   // Once per training step, also if the update was skipped.
   virtual void step_end(StepContext&) {}
+  // For strategies whose layers have parameters of their own, which the model did not ask for and Model::weight_rules
+  // does not name. The next three are called once the model is built: when a run is planned, when values are filled and
+  // when weights are written, also where nothing is attached (a checkpoint that is converted).
+  // The folders that hold these parameters. Without one they start by Param::init, and exports leave them out. The same
+  // on every rank.
+  virtual std::vector<WeightFolder> weight_folders() const { return {}; }
+  // Whether a run writes the model's own weights at its end, beside weight_folders(). One strategy that returns false
+  // keeps them out: its folders say all, since the weights of the model are those that it was read from. A checkpoint
+  // that is converted into a model's folder is written whole, whatever this says.
+  virtual bool exports_model() const { return true; }
+  // A parameter of the model as it is exported, with what this strategy's layers add to it (W + s B A), in a new
+  // tensor. `value`: float32, whole, with what strategies inside have added. `whole`: returns any parameter by name in
+  // the same form, without what anybody adds; collective, so that every rank makes the same calls. The default returns
+  // `value`.
+  using WholeParam = std::function<at::Tensor(const std::string& name)>;
+  virtual at::Tensor merge(const Param& param, const at::Tensor& value, const WholeParam& whole) const { return value; }
   // Visits what this strategy keeps from step to step (state.h). The runtime visits the values of trainables() itself.
   virtual void state(StateVisitor&) {}
 };

@@ -1,4 +1,4 @@
-// A tensor-parallel strategy splits every layer over ranks. In `plan` it claims a mesh axis and calls share_layers; in
+// A tensor-parallel strategy splits every layer over ranks. In `plan` it claims a mesh axis and calls split_layers; in
 // `build` it replaces the layer factory by its own. No virtual call beyond those of Strategy. Thread: main.
 #pragma once
 

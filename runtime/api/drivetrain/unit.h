@@ -14,6 +14,7 @@
 #include <vector>
 
 #include <drivetrain/param.h>
+#include <drivetrain/planned_memory.h>
 #include <drivetrain/step_context.h>
 
 DRIVETRAIN_CONTRACT(unit)
@@ -31,7 +32,7 @@ struct Saved {
 // What a unit keeps per token from its forward to its backward, in elements of the run's dtype. An estimate for the
 // plan; a few elements per token (statistics of norms) may be left out.
 struct KeptElements {
-  double whole = 0;   // kept on each rank of those that share the layers (PlanContext::share_layers)
+  double whole = 0;   // kept on each rank of those that share the layers (PlanContext::split_layers)
   double shared = 0;  // divided over these ranks
   bool any() const { return whole > 0 || shared > 0; }
 };
@@ -79,6 +80,10 @@ class DRIVETRAIN_API Unit {
   virtual bool is_block() const { return false; }
   // What the unit keeps in training. No value: not known. Called after the model is built on the meta device.
   virtual std::optional<UnitKeeps> keeps() const { return std::nullopt; }
+  // Memory of one visit in training, if `keep` decides what is kept of each region. No value: not known; the plan then
+  // counts nothing for this unit, and no activations at all if it is a block. Default: what keeps() returns, without
+  // temporaries.
+  virtual std::optional<VisitMemory> visit_memory(const VisitShape& shape, const KeepOfRegion& keep) const;
 
  private:
   std::string name_;

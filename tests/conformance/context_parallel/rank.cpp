@@ -77,8 +77,8 @@ void ContextRank::build() {
   std::stable_sort(claims_.begin(), claims_.end(), [](const auto& a, const auto& b) { return a.place < b.place; });
   std::vector<Axis> axes;
   for (const auto& claim : claims_) {
-    EXPECT_TRUE(claim.joins_gradients) << claim.axis << ": ranks of a sequence share its gradients";
-    axes.push_back({claim.axis, claim.size, 0, claim.joins_gradients});
+    EXPECT_TRUE(claim.joins_gradients()) << claim.axis << ": ranks of a sequence share its gradients";
+    axes.push_back({claim.axis, claim.size, 0, claim.joins_gradients()});
   }
   mesh_ = std::make_unique<Mesh>(axes, services_.rank, trial_.ranks(), communicator_);
   services_.mesh = mesh_.get();

@@ -13,6 +13,7 @@
 #include <drivetrain/error.h>
 #include <drivetrain/toolkit/layers/attend.h>
 
+#include <drivetrain/testkit/kit/decorators.h>
 #include <drivetrain/testkit/kit/equal_tensors.h>
 #include <drivetrain/testkit/kit/plugins.h>
 #include <drivetrain/testkit/kit/rank_threads.h>
@@ -23,6 +24,7 @@ namespace drivetrain::test {
 AttentionArgs context_args(bool causal, int64_t window, double dropout, std::vector<RowRange> head_rows) {
   AttentionArgs args = attention_args(causal, window);
   args.dropout = dropout;
+  args.heads = head_rows;
   args.key = {7, 3, hash_name("block.0.attn"), 5, std::move(head_rows)};
   return args;
 }
@@ -128,8 +130,7 @@ namespace {
 
 // Ranks that share out heads need one each; which of a trial's do, only its plugins know.
 bool has_too_few_heads(const ContextTrial& trial, const ContextOutcome& outcome) {
-  return trial.shape.H < trial.ranks() &&
-         outcome.errors[0].find("query heads cannot be shared out") != std::string::npos;
+  return trial.shape.H < trial.ranks() && outcome.errors[0].find("query heads cannot be divided") != std::string::npos;
 }
 
 // Not declared is refused, by whoever of the wrapped attentions says so first; ranks may hear of each other's refusal.
@@ -295,6 +296,7 @@ Suite context_parallel_suite() {
                            check({.parts = {{subject.name, ranks, subject.options}}, .attention = attention});
                      }});
   suite.push_back(state_survives_a_stop(2, true));
+  suite.push_back(decorators_compose(2, true));
   return suite;
 }
 

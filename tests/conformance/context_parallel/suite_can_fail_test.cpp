@@ -39,7 +39,9 @@ class Lying : public Attention {
 class Alone : public Strategy {
  public:
   explicit Alone(int64_t size) : size_(size) {}
-  void plan(PlanContext& ctx) override { ctx.claim_axis("cp", size_, true, PlanContext::kContextPlace); }
+  void plan(PlanContext& ctx) override {
+    ctx.claim_axis("cp", size_, PlanContext::Reads::other_positions, PlanContext::kContextPlace);
+  }
   void build(Builder& builder) override {
     const int64_t index = builder.mesh.index("cp"), size = size_;
     builder.batch_cuts.push_back([=](const std::vector<RowRange>& all, const std::vector<int64_t>&) {

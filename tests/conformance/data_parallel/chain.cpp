@@ -7,15 +7,15 @@
 
 #include <algorithm>
 #include <mutex>
-#include <tuple>
+#include <utility>
 
 #include <drivetrain/error.h>
 
 namespace drivetrain::test {
 
 // Sizes below, at and above a block of the norm (1024), none a multiple of the number of ranks but by chance.
-const std::vector<ToyParam>& toy_params() {
-  static const std::vector<ToyParam> list = {
+std::vector<ToyParam> toy_params(int64_t frozen_factor) {
+  std::vector<ToyParam> list = {
       {"embed.weight", {37, 41}, 0},
       {"embed.bias", {5}, 0},
       {"block.0.weight", {70, 50}, 1},
@@ -29,8 +29,11 @@ const std::vector<ToyParam>& toy_params() {
       {"head.block", {1024}, 3},
       {"head.norm", {3}, 3},
   };
+  for (ToyParam& param : list)
+    if (!param.trainable) param.shape[0] *= frozen_factor;
   return list;
 }
+
 int64_t toy_number(uint64_t key, int64_t element, int64_t low, int64_t high) {
   uint64_t x = key + static_cast<uint64_t>(element) * 0x9e3779b97f4a7c15u;
   x = (x ^ (x >> 29)) * 0xbf58476d1ce4e5b9u;
@@ -78,9 +81,18 @@ static std::vector<float> rounded(const std::vector<float>& values, at::ScalarTy
   return {t.const_data_ptr<float>(), t.const_data_ptr<float>() + t.numel()};
 }
 
-static ToyStep make_toy_step(at::ScalarType working, bool integers, int64_t rows, int64_t step, const ToyStep* before) {
+// What a step depends on.
+struct ToyForm {
+  at::ScalarType working;
+  bool integers;
+  int64_t rows, frozen_factor;
+  auto operator<=>(const ToyForm&) const = default;
+};
+
+static ToyStep make_toy_step(const ToyForm& form, int64_t step, const ToyStep* before) {
+  const auto [working, integers, rows, frozen_factor] = form;
   ToyStep made;
-  for (const ToyParam& p : toy_params()) {
+  for (const ToyParam& p : toy_params(frozen_factor)) {
     std::vector<float>& values = made.masters[p.name] = before ? before->masters.at(p.name) : toy_initials(p);
     if (before && p.trainable)
       for (size_t i = 0; i < values.size(); ++i)
@@ -96,21 +108,25 @@ static ToyStep make_toy_step(at::ScalarType working, bool integers, int64_t rows
   return made;
 }
 
-static const ToyStep& toy_step(at::ScalarType working, bool integers, int64_t rows, int64_t step) {
+static const ToyStep& toy_step(const ToyForm& form, int64_t step) {
   static std::recursive_mutex mutex;
-  static std::map<std::tuple<at::ScalarType, bool, int64_t, int64_t>, ToyStep> all;
+  static std::map<std::pair<ToyForm, int64_t>, ToyStep> all;
   const std::lock_guard lock(mutex);
-  const auto key = std::make_tuple(working, integers, rows, step);
+  const auto key = std::make_pair(form, step);
   const auto found = all.find(key);
   if (found != all.end()) return found->second;
-  const ToyStep* before = step > 1 ? &toy_step(working, integers, rows, step - 1) : nullptr;
-  return all[key] = make_toy_step(working, integers, rows, step, before);
+  const ToyStep* before = step > 1 ? &toy_step(form, step - 1) : nullptr;
+  return all[key] = make_toy_step(form, step, before);
 }
 
-ToyTruth::ToyTruth(at::ScalarType working, bool integers, int64_t rows)
-    : integers(integers), rows(rows), working_(working), now_(&toy_step(working, integers, rows, 1)) {}
+ToyTruth::ToyTruth(at::ScalarType working, bool integers, int64_t rows, int64_t frozen_factor)
+    : integers(integers),
+      rows(rows),
+      frozen_factor(frozen_factor),
+      working_(working),
+      now_(&toy_step({working, integers, rows, frozen_factor}, 1)) {}
 
-void ToyTruth::next() { now_ = &toy_step(working_, integers, rows, ++step_); }
+void ToyTruth::next() { now_ = &toy_step({working_, integers, rows, frozen_factor}, ++step_); }
 
 Tensors ToyUnit::forward(const Tensors& x, StepContext& ctx, Saved&) {
   for (const ParamPtr& param : params_) check(*param, ctx, "forward");
@@ -120,7 +136,10 @@ Tensors ToyUnit::forward(const Tensors& x, StepContext& ctx, Saved&) {
 Tensors ToyUnit::backward(const Tensors& dy, StepContext& ctx, Saved&) {
   for (const ParamPtr& param : params_) {
     check(*param, ctx, "backward");
-    if (param->trainable) add_gradient(*param, ctx);
+    if (param->trainable)
+      add_gradient(*param, ctx);
+    else
+      EXPECT_FALSE(param->grad.defined()) << param->name << " is frozen and has a gradient slot";
   }
   return dy;
 }
@@ -154,7 +173,7 @@ void ToyUnit::add_gradient(Param& param, const StepContext& ctx) const {
 
 UnitList toy_units(ToyTruth& truth) {
   std::vector<std::vector<ParamPtr>> owned(4);
-  for (const ToyParam& p : toy_params()) {
+  for (const ToyParam& p : toy_params(truth.frozen_factor)) {
     owned[static_cast<size_t>(p.unit)].push_back(
         std::make_shared<Param>(p.name, Layout::whole(p.shape), InitRule::ones()));
     owned[static_cast<size_t>(p.unit)].back()->trainable = p.trainable;

@@ -22,7 +22,8 @@ struct ToyParam {
   bool trainable = true;
 };
 
-const std::vector<ToyParam>& toy_params();
+// `frozen_factor`: how many times as many rows frozen ones have.
+std::vector<ToyParam> toy_params(int64_t frozen_factor);
 inline constexpr const char* kTied = "embed.weight";  // the head computes with it too
 
 // Small integers that look random, from `low` to `high`.
@@ -39,7 +40,7 @@ struct ToyStep {
 // have the same, so each is made once per process. Any thread, of one object one at a time.
 class ToyTruth {
  public:
-  ToyTruth(at::ScalarType working, bool integers, int64_t rows);
+  ToyTruth(at::ScalarType working, bool integers, int64_t rows, int64_t frozen_factor = 1);
 
   const ToyStep& now() const { return *now_; }
   void next();
@@ -47,6 +48,7 @@ class ToyTruth {
   static constexpr float kRate = 0x1p-4f;  // three steps from multiples of 1/8 stay within float32's 24 bits
   const bool integers;                     // as all gradients are
   const int64_t rows;                      // of a step
+  const int64_t frozen_factor;             // see toy_params
 
  private:
   const at::ScalarType working_;
@@ -86,6 +88,7 @@ class ToyContext : public StepContext {
   RandomKey random(std::string_view site) const override {
     return {1, static_cast<uint64_t>(step_), hash_name(site), 0, {}};
   }
+  at::Tensor add_loss(const std::string&, const at::Tensor&, double) override { return {}; }
   void metric(const std::string&, const at::Tensor&) override {}
 
   int64_t step_ = 0;

@@ -5,8 +5,10 @@
 
 #include <drivetrain/data_parallel.h>
 
+#include <drivetrain/testkit/data_parallel/suite.h>
 #include <drivetrain/testkit/kit/poisoned_memory.h>
 #include <drivetrain/testkit/kit/suite.h>
+#include "plan/plain_storage.h"
 #include "support/train_threads.h"
 
 namespace drivetrain::test {
@@ -50,6 +52,16 @@ bool is_named_here(const std::string& name) {
 TEST(DataParallelConformance, plugins_that_are_not_named_here_pass_with_their_defaults) {
   for (const std::string& name : installed_plugins().names(DataParallel::kKind))
     if (!is_named_here(name)) run_suite({.kind = DataParallel::kKind, .name = name, .train = train_by_threads});
+}
+
+// Without a plugin the runtime owns the storage.
+TEST(DataParallelConformance, the_plain_storage_passes_on_one_rank) {
+  DataParallelTrial trial{.name = "none", .accumulation = 3};
+  trial.make = [](const Services& services) { return std::make_shared<PlainStorage>(services); };
+  check_data_parallel(trial);
+  trial.param = at::kBFloat16;
+  check_data_parallel(trial);
+  check_frozen(trial);
 }
 
 class DataParallelOptions : public testing::TestWithParam<OptionSet> {};

@@ -34,7 +34,7 @@ class DataParallelRank {
                   .local_size = trial.ranks,
                   .dtypes = {.param = trial.param, .grad = trial.grad, .reduce = trial.reduce}},
         truth_(trial.param, trial.grad != at::kFloat || trial.reduce != at::kFloat,
-               kRows * trial.accumulation * trial.ranks) {
+               kRows * trial.accumulation * trial.ranks, trial.frozen_factor) {
     // Other tests need the cores that waiting ranks would keep busy.
     if (trial.ranks > 1)
       communicator_ = make<Communicator>("local", concat(R"({"spin": 0, "share": )", trial.share ? "true}" : "false}"));
@@ -45,6 +45,7 @@ class DataParallelRank {
     try {
       make_mesh();
       units_ = toy_units(truth_);
+      bytes_.planned = planned_bytes();
       plugin_->attach(units_);
       chunks_ = plugin_->trainables();
       frozen_ = plugin_->frozen();
@@ -55,6 +56,8 @@ class DataParallelRank {
         train(step);
       }
       evaluate(kSteps);
+      const std::lock_guard lock(held.mutex);
+      held.bytes[services_.rank] = bytes_;
     } catch (const std::exception& e) {
       if (communicator_) communicator_->abort(e.what());
       throw;
@@ -67,20 +70,36 @@ class DataParallelRank {
     return installed_plugins().make<Kind>(name, json, services_);
   }
 
+  PlanRecord plan_record(bool known) const {
+    ModelFacts facts;
+    for (const auto& [name, master] : truth_.now().masters) facts.parameters += static_cast<int64_t>(master.size());
+    facts.num_layers = 2;
+    RunFacts run;
+    run.world_size = trial_.ranks, run.rest_ranks = trial_.ranks;
+    run.reduce_every = trial_.reduce_every, run.train_steps = kSteps, run.micro_batch_size = kRows;
+    if (known) run.train_batch_size = kRows * trial_.accumulation * trial_.ranks;
+    if (known) run.accumulation = trial_.accumulation;
+    PlanRecord record(facts, run);
+    record.set_plugin("data_parallel/" + trial_.name);
+    return record;
+  }
+
+  // Of gradients and the optimizer, and the elements that are updated, by the units; 0: it does not plan by them.
+  double planned_bytes() const {
+    PlanRecord record = plan_record(true);
+    if (!plugin_->plan_units(record, {units_, *mesh_, trial_.share})) return 0;
+    double bytes = record.updated_elements();
+    for (const PlanRecord::Memory& part : record.memories())
+      if (part.memory_class == MemoryClass::gradients || part.memory_class == MemoryClass::optimizer)
+        bytes += part.bytes;
+    return bytes;
+  }
+
   // Twice, as a run does: batch sizes follow from the mesh.
   void make_mesh() {
     std::vector<Axis> axes;
     for (const bool known : {false, true}) {
-      ModelFacts facts;
-      for (const auto& [name, master] : truth_.now().masters) facts.parameters += static_cast<int64_t>(master.size());
-      facts.num_layers = 2;
-      RunFacts run;
-      run.world_size = trial_.ranks, run.rest_ranks = trial_.ranks;
-      run.reduce_every = trial_.reduce_every, run.train_steps = kSteps, run.micro_batch_size = kRows;
-      if (known) run.train_batch_size = kRows * trial_.accumulation * trial_.ranks;
-      if (known) run.accumulation = trial_.accumulation;
-      PlanRecord context(facts, run);
-      context.set_plugin("data_parallel/" + trial_.name);
+      PlanRecord context = plan_record(known);
       plugin_->plan(context);
       axes = axes_of(context);
       for (const Axis& axis : axes) EXPECT_TRUE(axis.joins_gradients) << axis.name;
@@ -113,6 +132,28 @@ class DataParallelRank {
     held.orders.push_back(order);
   }
 
+  // Memory that several tensors are in counts once.
+  static uint64_t bytes_of(const std::vector<at::Tensor>& tensors) {
+    std::map<const void*, uint64_t> storages;
+    for (const at::Tensor& t : tensors)
+      if (t.defined() && t.numel() > 0) storages[t.storage().data()] = t.storage().nbytes();
+    uint64_t bytes = 0;
+    for (const auto& [storage, size] : storages) bytes += size;
+    return bytes;
+  }
+
+  void count_bytes() {
+    std::vector<at::Tensor> gradients, masters;
+    for (const ParamPtr& param : units_.all()) gradients.push_back(param->grad);
+    for (const Trainables& chunk : chunks_)
+      for (const Trainable& t : chunk) {
+        gradients.push_back(t.grad), gradients.push_back(t.device_grad);
+        if (t.value.storage().data() != t.working.storage().data()) masters.push_back(t.value);
+      }
+    bytes_.gradients = std::max(bytes_.gradients, bytes_of(gradients));
+    bytes_.masters = std::max(bytes_.masters, bytes_of(masters));
+  }
+
   HeldPiece piece_of(const Trainable& t, bool trainable) const {
     EXPECT_EQ(t.param->trainable, trainable) << t.param->name;
     EXPECT_EQ(t.layout.global_shape, t.param->layout.global_shape) << t.param->name;
@@ -120,6 +161,9 @@ class DataParallelRank {
     EXPECT_TRUE(piece.end == piece.begin || piece.begin % kNormBlock == 0) << piece.param << " from " << piece.begin;
     std::vector<at::Tensor> tensors = {t.value, t.working};
     if (trainable) tensors.push_back(t.grad);
+    EXPECT_TRUE(trainable || !t.grad.defined()) << t.param->name << " is frozen and has memory for gradients";
+    EXPECT_TRUE(trainable || t.value.const_data_ptr() == t.working.const_data_ptr())
+        << t.param->name << " is frozen and has a master beside its value";
     for (const at::Tensor& tensor : tensors) {
       EXPECT_TRUE(tensor.defined() && tensor.is_contiguous()) << piece.param;
       EXPECT_EQ(tensor.numel(), piece.end - piece.begin) << piece.param;
@@ -208,6 +252,7 @@ class DataParallelRank {
         plugin_->before_backward(visit, context_);
         plugin_->before_grads(visit, context_);
         unit.backward({}, context_, saved);
+        count_bytes();
         plugin_->after_backward(visit, context_);
         plugin_->values_done(visit, context_);
       }
@@ -261,6 +306,7 @@ class DataParallelRank {
   std::vector<Trainables> chunks_, frozen_;
   std::set<std::string> named_;
   ToyContext context_;
+  HeldBytes bytes_;
 };
 
 }  // namespace

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -24,6 +25,7 @@ struct DataParallelTrial {
   at::ScalarType grad = at::kFloat, reduce = at::kFloat;  // slots, and what crosses ranks
   bool share = true;                                      // of communicator/local
   bool forwards_first = false;                            // all forwards of two micro-batches before their backwards
+  int64_t frozen_factor = 1;                              // how much larger frozen parameters are (chain.h)
   std::function<std::shared_ptr<DataParallel>(const Services&)> make =
       nullptr;  // null: the installed plugin of that name
 };
@@ -39,10 +41,17 @@ struct HeldOrder {
   size_t chunks = 0;
   std::set<std::string> names;
 };
+// Bytes of gradients and masters: the most that the tensors of the contract showed at one time, and what was planned.
+struct HeldBytes {
+  uint64_t gradients = 0, masters = 0;
+  double planned = 0;
+  bool operator==(const HeldBytes&) const = default;
+};
 struct HeldPieces {
   std::mutex mutex;
   std::vector<HeldPiece> list;
-  std::vector<HeldOrder> orders;  // one per rank
+  std::vector<HeldOrder> orders;       // one per rank
+  std::map<int64_t, HeldBytes> bytes;  // by rank
 };
 
 // Runs one rank of the trial and adds what it holds. Error or a failed expectation for whatever is wrong.

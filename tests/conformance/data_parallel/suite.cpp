@@ -10,6 +10,7 @@
 #include <drivetrain/error.h>
 
 #include <drivetrain/testkit/data_parallel/chain.h>
+#include <drivetrain/testkit/kit/decorators.h>
 #include <drivetrain/testkit/kit/rank_threads.h>
 #include <drivetrain/testkit/kit/stop.h>
 
@@ -18,7 +19,7 @@ namespace {
 
 // Every element of every parameter exactly once among the ranks that share it; as many chunks with the same parameters
 // on all ranks.
-void check_held(const HeldPieces& held, int64_t ranks) {
+void check_held(const HeldPieces& held, int64_t ranks, const std::vector<ToyParam>& params) {
   for (const HeldOrder& order : held.orders) {
     EXPECT_EQ(order.chunks, held.orders.front().chunks)
         << "lists of parameters to update differ in number between ranks";
@@ -39,14 +40,14 @@ void check_held(const HeldPieces& held, int64_t ranks) {
       EXPECT_EQ(begin, at) << key.first << " (" << key.second << "): elements held twice or by nobody";
       at = end;
     }
-    for (const ToyParam& p : toy_params()) {
+    for (const ToyParam& p : params) {
       if (key.first != p.name) continue;
       int64_t numel = 1;
       for (const int64_t size : p.shape) numel *= size;
       EXPECT_EQ(at, numel) << key.first << " (" << key.second << ")";
     }
   }
-  EXPECT_EQ(names.size(), toy_params().size());
+  EXPECT_EQ(names.size(), params.size());
 }
 
 // A trial of each number of ranks that the subject's options allow.
@@ -98,11 +99,12 @@ constexpr std::pair<const char*, DataParallelCheck> kDataParallelChecks[] = {
     {"several_forwards_before_their_backwards", check_forwards_first},
     {"keeps_masters_beside_parameters_of_16_bits", check_masters},
     {"gradients_and_sums_of_16_bits", check_narrow_sums},
+    {"frozen_parameters_cost_nothing", check_frozen},
 };
 
 }  // namespace
 
-void check_data_parallel(const DataParallelTrial& trial) {
+static std::map<int64_t, HeldBytes> held_after(const DataParallelTrial& trial) {
   SCOPED_TRACE(text_of(trial));
   at::set_num_threads(1);
   const auto store = make_memory_store();
@@ -112,7 +114,27 @@ void check_data_parallel(const DataParallelTrial& trial) {
   for (size_t rank = 0; rank < errors.size(); ++rank)
     EXPECT_EQ(errors[rank], "") << "rank " << rank << " of " << text_of(trial);
   if (std::all_of(errors.begin(), errors.end(), [](const std::string& e) { return e.empty(); }))
-    check_held(held, trial.ranks);
+    check_held(held, trial.ranks, toy_params(trial.frozen_factor));
+  return held.bytes;
+}
+
+void check_data_parallel(const DataParallelTrial& trial) { held_after(trial); }
+
+void check_frozen(DataParallelTrial trial) {
+  trial.accumulation = 2;
+  for (const at::ScalarType param : {at::kFloat, at::kBFloat16})
+    for (const bool share : {true, false}) {
+      trial.param = param, trial.share = share, trial.frozen_factor = 1;
+      const auto small = held_after(trial);
+      trial.frozen_factor = 7;
+      for (const auto& [rank, bytes] : held_after(trial)) {
+        SCOPED_TRACE(concat("rank ", rank, " of ", text_of(trial)));
+        EXPECT_EQ(bytes.gradients, small.at(rank).gradients) << "bytes of gradients, with larger frozen parameters";
+        EXPECT_EQ(bytes.masters, small.at(rank).masters) << "bytes of masters, with larger frozen parameters";
+        EXPECT_EQ(bytes.planned, small.at(rank).planned)
+            << "bytes of gradients and optimizer that it plans, with larger frozen parameters";
+      }
+    }
 }
 
 Suite data_parallel_suite() {
@@ -120,6 +142,7 @@ Suite data_parallel_suite() {
   for (const auto& [name, check] : kDataParallelChecks)
     suite.push_back({name, [check = check](const Subject& subject) { for_all_ranks(subject, check); }});
   suite.push_back(state_survives_a_stop(2));
+  suite.push_back(decorators_compose(2));
   return suite;
 }
 

@@ -16,4 +16,7 @@ Suite data_parallel_suite();
 // One trial, on as many threads as it has ranks.
 void check_data_parallel(const DataParallelTrial& trial);
 
+// The same with frozen parameters of two sizes: neither memory nor plan of gradients and masters may know which.
+void check_frozen(DataParallelTrial trial);
+
 }  // namespace drivetrain::test

@@ -4,6 +4,8 @@
 
 #include <ATen/ops/zeros.h>
 
+#include <algorithm>
+
 #include <drivetrain/mesh.h>
 #include <drivetrain/toolkit/sharding/flat_unit.h>
 
@@ -24,6 +26,9 @@ enum class Mistake {
   one_not_updated,
   one_updated_twice,
   frozen_updated,
+  frozen_has_gradients,  // its memory for gradients is cut as that for values
+  frozen_has_masters,
+  frozen_has_a_slot,
   chunks_differ,
 };
 
@@ -32,15 +37,21 @@ class Whole : public DataParallel {
  public:
   Whole(Mistake mistake, const Services& services) : mistake_(mistake), services_(services) {}
 
-  void plan(PlanContext& ctx) override { ctx.claim_axis("dp", PlanContext::kRest, true, 2); }
+  void plan(PlanContext& ctx) override { ctx.claim_axis("dp", PlanContext::kRest, PlanContext::Reads::other_rows, 2); }
   void attach(UnitList& units) override {
     group_ = services_.mesh->group("dp");
     units_ = units;
+    FlatOptions options;
+    options.dtypes = services_.dtypes;
     for (size_t u = 0; u < units.units.size(); ++u) {
-      FlatOptions options;
-      options.dtypes = services_.dtypes;
-      flats_.push_back(std::make_unique<FlatUnit>(units.owned(u), *services_.mesh, options));
+      std::vector<ParamPtr> params = units.owned(u), frozen;
+      if (mistake_ != Mistake::frozen_has_gradients) frozen = taken_out(params);
+      flats_.push_back(std::make_unique<FlatUnit>(params, *services_.mesh, options));
+      if (!frozen.empty()) frozen_.push_back(std::make_unique<FlatUnit>(frozen, *services_.mesh, options));
     }
+    if (mistake_ != Mistake::frozen_has_a_slot) return;
+    for (const ParamPtr& param : units.all())
+      if (!param->trainable) param->grad = at::zeros(param->layout.global_shape);
   }
   void before_backward(const Visit& visit, StepContext&) override {
     if (mistake_ == Mistake::released_in_backward && visit.unit == 1) flats_[1]->release(), flats_[1]->fill();
@@ -67,8 +78,24 @@ class Whole : public DataParallel {
     if (mistake_ == Mistake::chunks_differ && services_.rank == 1) split(chunks);
     return chunks;
   }
+  std::vector<Trainables> frozen() override {
+    std::vector<Trainables> chunks;
+    for (const auto& flat : frozen_) chunks.push_back(flat->trainables());
+    if (mistake_ == Mistake::frozen_has_masters)
+      for (Trainable& t : chunks.front()) t.value = t.value.clone();
+    return chunks;
+  }
 
  private:
+  // Those that are frozen, where others are not.
+  static std::vector<ParamPtr> taken_out(std::vector<ParamPtr>& params) {
+    const auto is_trained = [](const ParamPtr& param) { return param->trainable; };
+    const auto first = std::stable_partition(params.begin(), params.end(), is_trained);
+    if (first == params.begin()) return {};
+    std::vector<ParamPtr> frozen(first, params.end());
+    params.erase(first, params.end());
+    return frozen;
+  }
   static Trainables trainable_of(Trainables chunk) {
     std::erase_if(chunk, [](const Trainable& t) { return !t.param->trainable; });
     return chunk;
@@ -91,7 +118,7 @@ class Whole : public DataParallel {
   const Services& services_;
   GroupPtr group_;
   UnitList units_;
-  std::vector<std::unique_ptr<FlatUnit>> flats_;
+  std::vector<std::unique_ptr<FlatUnit>> flats_, frozen_;  // the former one per unit
   at::Tensor kept_;
 };
 
@@ -109,8 +136,21 @@ TEST(DataParallelSuite, finds_every_mistake) {
   for (const Mistake mistake :
        {Mistake::no_sum, Mistake::no_sum_of_one_unit, Mistake::unused_not_zeroed, Mistake::released_in_backward,
         Mistake::copies_kept_from_the_start, Mistake::one_not_updated, Mistake::one_updated_twice,
-        Mistake::frozen_updated, Mistake::chunks_differ})
+        Mistake::frozen_updated, Mistake::frozen_has_masters, Mistake::frozen_has_a_slot, Mistake::chunks_differ})
     EXPECT_NE(complaints(mistake), "") << static_cast<int>(mistake);
+}
+
+std::string frozen_complaints(Mistake mistake) {
+  DataParallelTrial trial{.name = "whole", .ranks = 2};
+  trial.make = [mistake](const Services& services) { return std::make_shared<Whole>(mistake, services); };
+  return failures_of([&] { check_frozen(trial); });
+}
+
+TEST(DataParallelSuite, finds_gradients_and_masters_of_frozen_parameters) {
+  EXPECT_EQ(frozen_complaints(Mistake::none), "");
+  const std::string found = frozen_complaints(Mistake::frozen_has_gradients);
+  EXPECT_NE(found.find("bytes of gradients, with larger"), std::string::npos) << found.substr(0, 1000);
+  EXPECT_NE(found.find("bytes of masters, with larger"), std::string::npos) << found.substr(0, 1000);
 }
 
 }  // namespace

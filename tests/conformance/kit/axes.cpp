@@ -37,7 +37,7 @@ std::vector<Axis> axes_of(const PlanRecord& context) {
   std::vector<Axis> axes;
   for (const auto& claim : claims) {
     axes.push_back(
-        {claim.axis, claim.size == PlanContext::kRest ? world / fixed : claim.size, 0, claim.joins_gradients});
+        {claim.axis, claim.size == PlanContext::kRest ? world / fixed : claim.size, 0, claim.joins_gradients()});
     product *= axes.back().size;
   }
   if (product != world)

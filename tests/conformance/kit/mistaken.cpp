@@ -76,14 +76,18 @@ class KeepsAll : public Forgetful<Recompute> {
 class UncutLayers : public Forgetful<TensorParallel> {
  public:
   using Forgetful::Forgetful;
-  void plan(PlanContext& ctx) override { ctx.claim_axis("tp", options_.size, false, PlanContext::kTensorPlace); }
+  void plan(PlanContext& ctx) override {
+    ctx.claim_axis("tp", options_.size, PlanContext::Reads::same, PlanContext::kTensorPlace);
+  }
 };
 
 // Every rank attends to its own piece alone.
 class OwnPieces : public Forgetful<ContextParallel> {
  public:
   using Forgetful::Forgetful;
-  void plan(PlanContext& ctx) override { ctx.claim_axis("cp", options_.size, true, PlanContext::kContextPlace); }
+  void plan(PlanContext& ctx) override {
+    ctx.claim_axis("cp", options_.size, PlanContext::Reads::other_positions, PlanContext::kContextPlace);
+  }
   void build(Builder& builder) override {
     const int64_t index = builder.mesh.index("cp"), size = options_.size;
     builder.batch_cuts.push_back([=](const std::vector<RowRange>& all, const std::vector<int64_t>&) {
@@ -97,7 +101,9 @@ class OwnPieces : public Forgetful<ContextParallel> {
 class Copies : public Forgetful<DataParallel> {
  public:
   using Forgetful::Forgetful;
-  void plan(PlanContext& ctx) override { ctx.claim_axis("dp", PlanContext::kRest, true, PlanContext::kDataPlace); }
+  void plan(PlanContext& ctx) override {
+    ctx.claim_axis("dp", PlanContext::kRest, PlanContext::Reads::other_rows, PlanContext::kDataPlace);
+  }
   void attach(UnitList& units) override {
     Forgetful::attach(units);
     FlatOptions options;

@@ -30,7 +30,7 @@ const DrivetrainDescriptor& Plugins::open_descriptor(const std::string& file) {
   void* const library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (!library) throw fail(ErrorCode::plugin, file, " cannot be opened: ", ::dlerror());
   const auto* const symbol = static_cast<const DrivetrainDescriptor* const*>(::dlsym(library, "drivetrain_plugin"));
-  if (!symbol || !*symbol || (*symbol)->magic != kDrivetrainMagic || (*symbol)->door != kDrivetrainDoor)
+  if (!symbol || !*symbol || (*symbol)->magic != kDrivetrainMagic || (*symbol)->door != kDrivetrainEntryLayout)
     throw fail(ErrorCode::plugin, file,
                " exports no descriptor of this version; one source of a plugin ends with DRIVETRAIN_PLUGIN");
   opened_.emplace_back(path, *symbol);
@@ -115,6 +115,10 @@ Plugins& installed_plugins() {
   static auto* const plugins =
       new Plugins(folder_of_the_library() / "drivetrain" / "plugins");  // as libraries, to the end
   return *plugins;
+}
+
+std::string testkit_library(const std::string& name) {
+  return folder_of_the_library() / "drivetrain" / "testkit" / (name + ".so");
 }
 
 std::string installed_program() { return folder_of_the_library().parent_path() / "bin" / "drivetrain"; }

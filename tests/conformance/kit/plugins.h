@@ -81,6 +81,10 @@ class InstalledMaker final : public PluginMaker {
   const Services& services_;
 };
 
+// A library that suites open and runs do not find by themselves: lib/drivetrain/testkit/NAME.so of the same
+// installation. It may be missing.
+std::string testkit_library(const std::string& name);
+
 // bin/drivetrain of the same installation.
 std::string installed_program();
 

@@ -14,6 +14,7 @@ namespace {
 const std::map<std::string, Value> kOptions = {
     {"warmup_decay", parse_json(R"({"total_num_steps": 150, "warmup_num_steps": 20})", "test")},
     {"warmup_cosine", parse_json(R"({"total_num_steps": 150, "warmup_num_steps": 20})", "test")},
+    {"wsd", parse_json(R"({"total_num_steps": 150, "warmup_num_steps": 20, "decay_num_steps": 40})", "test")},
 };
 
 TEST(LrScheduleConformance, every_built_schedule_passes) {

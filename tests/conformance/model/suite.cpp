@@ -38,9 +38,9 @@ void begin(Chain& chain, at::ScalarType dtype = at::kDouble, const std::set<std:
 }
 
 std::string text_of(const Param& param) {
-  std::string text = concat(param.name, " ", at::IntArrayRef(param.layout.global_shape), " init ",
-                            static_cast<int>(param.init.kind), " ", param.init.std);
-  return text + (param.norm ? " norm" : "") + (param.embedding ? " embedding" : "");
+  return concat(param.name, " ", at::IntArrayRef(param.layout.global_shape), " init ",
+                static_cast<int>(param.init.kind), " ", param.init.std, " ", role_name(param.role), " of blocks ",
+                at::IntArrayRef(param.blocks));
 }
 
 std::vector<std::string> description_of(const Chain& chain) {

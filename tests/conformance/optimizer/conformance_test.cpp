@@ -21,6 +21,9 @@ constexpr OptionSet kOptionSets[] = {
     {"adam", R"({"lr": 0.01, "weight_decay": 0.1, "adam_w_mode": false, "decay": "all"})"},
     {"sgd", R"({"lr": 0.01, "weight_decay": 0.1, "momentum": 0.9, "nesterov": true})"},
     {"sgd", R"({"lr": 0.01})"},
+    {"muon", R"({"lr": 0.01, "weight_decay": 0.1})"},
+    {"muon", R"({"lr": 0.01, "ns_method": "standard", "nesterov": false, "adjust_lr_fn": "match_rms_adamw"})"},
+    {"muon", R"({"lr": 0.01, "ns_dtype": "float32", "decay": "all"})"},
 };
 
 TEST(OptimizerConformance, plugins_that_are_not_named_here_pass_with_their_defaults) {

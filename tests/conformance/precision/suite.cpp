@@ -19,6 +19,7 @@
 #include <drivetrain/toolkit/ops/ops.h>
 #include <drivetrain/toolkit/sharding/flat_unit.h>
 
+#include <drivetrain/testkit/kit/decorators.h>
 #include <drivetrain/testkit/kit/equal_tensors.h>
 #include <drivetrain/testkit/kit/host.h>
 #include <drivetrain/testkit/kit/stop.h>
@@ -128,6 +129,10 @@ class PrecisionRuns {
   const TrainedRun& ours(const std::string& what = "", int ranks = 1, const std::string& name = "ours") {
     return run(name, both(what, ranks == 2 ? R"("gradient_accumulation_steps": 1)" : ""), case_.section, ranks);
   }
+  // Rounded layers are so far from whole ones.
+  void check_decorators(double share) const {
+    expect_decorators_compose({.sections = parse_json("{" + case_.section + "}", "test"), .share = share}, train_);
+  }
   void check_stop() const { expect_same_bits_after_a_stop(parse_json("{" + case_.section + "}", "test"), 1, train_); }
 
  private:
@@ -232,6 +237,10 @@ constexpr std::pair<const char*, PrecisionCheck> kPrecisionChecks[] = {
     {"starts_from_the_values_of_float32",
      [](const PrecisionCase&, PrecisionRuns& runs) { check_starts_from_the_values_of_float32(runs); }},
     {"state_survives_a_stop", [](const PrecisionCase&, PrecisionRuns& runs) { runs.check_stop(); }},
+    {"decorators_compose",
+     [](const PrecisionCase& c, PrecisionRuns& runs) {
+       runs.check_decorators(c.dtypes.param == at::kFloat ? 2e-3 : 1.0 / 3);
+     }},
 };
 
 }  // namespace

@@ -13,6 +13,7 @@
 #include <drivetrain/error.h>
 #include <drivetrain/random.h>
 
+#include <drivetrain/testkit/kit/decorators.h>
 #include <drivetrain/testkit/kit/stop.h>
 #include <drivetrain/testkit/kit/temp_folder.h>
 
@@ -127,12 +128,14 @@ Suite recompute_suite() {
                        check_recompute_case(c, policy, subject.train);
                      }});
   suite.push_back(state_survives_a_stop());
+  suite.push_back(decorators_compose());
   return suite;
 }
 
 void run_recompute_suite(const Value& policy, const TrainFunction& train) {
   for (const RecomputeCase& c : recompute_cases()) check_recompute_case(c, policy, train);
   expect_same_bits_after_a_stop(Value::Object{{"activation_checkpointing", policy}}, 1, train);
+  expect_decorators_compose({.sections = Value::Object{{"activation_checkpointing", policy}}}, train);
 }
 
 }  // namespace drivetrain::test

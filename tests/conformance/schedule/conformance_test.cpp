@@ -5,6 +5,7 @@
 
 #include <drivetrain/testkit/schedule/suite.h>
 #include <drivetrain/toolkit/pipeline/timeline.h>
+#include "support/train_threads.h"
 
 namespace drivetrain::test {
 namespace {
@@ -12,7 +13,8 @@ namespace {
 bool takes(const std::string& name, const char* option) { return takes_option({Schedule::kKind, name}, option); }
 
 TEST(ScheduleConformance, every_installed_schedule_passes) {
-  for (const std::string& name : installed_plugins().names(Schedule::kKind)) run_suite({Schedule::kKind, name});
+  for (const std::string& name : installed_plugins().names(Schedule::kKind))
+    run_suite({.kind = Schedule::kKind, .name = name, .train = train_by_threads});
 }
 
 // Idle time over work, and the most activations that a stage keeps, in micro-batches of a whole stage. Forward 1,

@@ -49,8 +49,10 @@ class Mistaken : public Schedule {
       : mistake_(options.mistake), right_(options, mistake_ == "stages_wait_for_each_other") {}
 
   void plan(PlanContext& ctx) override {
-    if (is("joins_gradients")) return ctx.claim_axis(kAxis, stages(), true, PlanContext::kStagePlace);
-    if (is("claims_for_one_stage") && stages() == 1) return ctx.claim_axis(kAxis, 1, false, PlanContext::kStagePlace);
+    if (is("joins_gradients"))
+      return ctx.claim_axis(kAxis, stages(), PlanContext::Reads::other_rows, PlanContext::kStagePlace);
+    if (is("claims_for_one_stage") && stages() == 1)
+      return ctx.claim_axis(kAxis, 1, PlanContext::Reads::same, PlanContext::kStagePlace);
     if (!is("claims_nothing")) right_.plan(ctx);
   }
   int64_t stages() const override { return right_.stages(); }

@@ -7,6 +7,7 @@
 
 #include <drivetrain/error.h>
 
+#include <drivetrain/testkit/kit/decorators.h>
 #include <drivetrain/testkit/kit/host.h>
 #include <drivetrain/toolkit/pipeline/timeline.h>
 
@@ -119,6 +120,15 @@ void check_partitions(const ScheduleMaker& make, int64_t most_stages, const std:
       if (stages * chunk <= 12) check_partition(*make(stages, chunk));
 }
 
+// By two stages, if it has some.
+void check_decorated_run(const Subject& subject) {
+  const bool cuts = takes_option(subject, "stages");
+  Value options = subject.options;
+  if (cuts) options.set("stages", 2);
+  const Value section = Value::Object{{"type", subject.name}, {"params", options}};
+  expect_decorators_compose({.sections = Value::Object{{"pipeline", section}}, .ranks = cuts ? 2 : 1}, subject.train);
+}
+
 int64_t most_stages_of(const Subject& subject) {
   if (takes_option(subject, "stages")) return kMostStages;
   return left_out("several stages", "the plugin has no option \"stages\""), 1;
@@ -167,7 +177,7 @@ void check_plan(const ScheduleMaker& make) {
   EXPECT_EQ(four.claims()[0].axis, Schedule::kAxis);
   EXPECT_EQ(four.claims()[0].size, 4);
   EXPECT_EQ(four.claims()[0].place, PlanContext::kStagePlace);
-  EXPECT_FALSE(four.claims()[0].joins_gradients);
+  EXPECT_FALSE(four.claims()[0].joins_gradients());
   EXPECT_TRUE(four.capturables().empty());
   EXPECT_TRUE(four.refusals().empty());
   const PlanRecord one = planned(*make(1, 1), 8);
@@ -189,6 +199,7 @@ Suite schedule_suite() {
        [](const Subject& subject) {
          if (takes_option(subject, "stages")) check_plan(schedule_maker(subject));
        }},
+      {"decorators_compose", check_decorated_run},
   };
 }
 

@@ -12,9 +12,11 @@
 
 #include <drivetrain/error.h>
 
+#include <drivetrain/testkit/kit/decorators.h>
 #include <drivetrain/testkit/kit/equal_tensors.h>
 #include <drivetrain/testkit/kit/plugins.h>
 #include <drivetrain/testkit/kit/stop.h>
+#include <drivetrain/testkit/kit/terms.h>
 #include <drivetrain/testkit/strategy/layers.h>
 
 namespace drivetrain::test {
@@ -30,7 +32,7 @@ void check_parameters(const std::string& model, Strategy& strategy) {
     EXPECT_EQ(a.layout, b.layout) << a.name;
     EXPECT_EQ(a.init.kind, b.init.kind) << a.name;
     EXPECT_EQ(a.init.std, b.init.std) << a.name;
-    EXPECT_EQ(std::tie(a.trainable, a.norm, a.embedding), std::tie(b.trainable, b.norm, b.embedding)) << a.name;
+    EXPECT_EQ(std::tie(a.trainable, a.role, a.blocks), std::tie(b.trainable, b.role, b.blocks)) << a.name;
   }
 }
 
@@ -252,6 +254,8 @@ void check_follows_halved_layers(const FusedBlockMaker& make) {
   check_follows_its_layers<HalvedLayers>(make, {{0, 3}});
 }
 
+void check_follows_layers_with_terms(const FusedBlockMaker& make) { check_follows_its_layers<TermLayers>(make, {}); }
+
 constexpr FusedBlockCase kFusedBlockCases[] = {
     {"has_the_parameters_of_plain_blocks_of_any_shape", check_all_parameters},
     {"computes_what_plain_blocks_of_any_shape_do", check_all_shapes},
@@ -262,6 +266,7 @@ constexpr FusedBlockCase kFusedBlockCases[] = {
     {"evaluates_and_generates", check_forward_only},
     {"computes_with_layers_that_scale", check_follows_scaled_layers},
     {"computes_with_layers_that_halve_positions", check_follows_halved_layers},
+    {"computes_with_layers_of_more_parameters", check_follows_layers_with_terms},
     {"follows_positions", check_follows_positions},
     {"returns_summands", check_returns_summands},
 };
@@ -297,6 +302,7 @@ Suite fused_block_suite() {
                      }});
   suite.push_back({"gives_the_same_bits_twice", check_strategy_gives_the_same_bits});
   suite.push_back(state_survives_a_stop());
+  suite.push_back(decorators_compose());
   return suite;
 }
 

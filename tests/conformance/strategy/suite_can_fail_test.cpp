@@ -22,6 +22,9 @@ struct WithoutPositions : StepContext {
   std::span<const Visit> ahead() const override { return inner.ahead(); }
   RandomKey random(std::string_view site) const override { return inner.random(site); }
   Keep keep(std::string_view region) const override { return inner.keep(region); }
+  at::Tensor add_loss(const std::string& name, const at::Tensor& value, double weight) override {
+    return inner.add_loss(name, value, weight);
+  }
   void metric(const std::string& name, const at::Tensor& scalar) override { inner.metric(name, scalar); }
   StepContext& inner;
   Batch batch_;
@@ -124,6 +127,7 @@ constexpr PlantedMistake kMistakes[] = {
     {"keeps_in_evaluation", "evaluates_and_generates", "has_value"},
     {"makes_plain_layers", "computes_with_layers_that_scale", ", outside"},
     {"makes_plain_layers", "computes_with_layers_that_halve_positions", "positions"},
+    {"makes_plain_layers", "computes_with_layers_of_more_parameters", ", outside"},
     {"makes_no_block", "computes_with_layers_that_scale", "the block was left to the model"},
     {"ignores_positions", "follows_positions", "output of unit"},
     {"wants_summands", "returns_summands", "output"},

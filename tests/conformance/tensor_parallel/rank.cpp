@@ -45,6 +45,7 @@ class TensorParallelContext : public StepContext {
     return own;
   }
   Keep keep(std::string_view) const override { return keep_; }
+  at::Tensor add_loss(const std::string&, const at::Tensor&, double) override { return {}; }
   void metric(const std::string&, const at::Tensor&) override {}
 
   Batch batch_;
@@ -106,7 +107,7 @@ class TensorParallelRank {
     for (const auto& refusal : context.refusals()) ADD_FAILURE() << refusal.text;
     std::vector<Axis> axes;
     for (const auto& claim : context.claims()) {
-      EXPECT_FALSE(claim.joins_gradients) << claim.axis << ": all ranks read the same rows";
+      EXPECT_FALSE(claim.joins_gradients()) << claim.axis << ": all ranks read the same rows";
       axes.push_back({claim.axis, claim.size});
     }
     return axes;
@@ -118,6 +119,7 @@ class TensorParallelRank {
     const ModelFacts facts = model_->facts();
     Builder builder{nullptr, installed_plugins().make<Attention>("standard", "{}", services_), *mesh_, facts};
     builder.layers = make_plain_layers(builder.attention());
+    if (trial_.inside) trial_.inside(builder);
     if (fused_) fused_->build(builder);
     if (plugin_) plugin_->build(builder);
     if (trial_.spoil) trial_.spoil(builder);
@@ -240,8 +242,8 @@ class TensorParallelRank {
 
 std::string text_of(const TensorParallelTrial& t) {
   return concat(t.name, " ", t.options, " on ", t.ranks, " ranks, ", t.model, t.fused ? ", fused blocks" : "",
-                t.recompute ? ", recomputed" : "", t.part == Part::input ? ", split backward" : "", ", ",
-                c10::toString(t.dtype));
+                t.inside ? ", decorated layers" : "", t.recompute ? ", recomputed" : "",
+                t.part == Part::input ? ", split backward" : "", ", ", c10::toString(t.dtype));
 }
 
 TensorParallelResult run_tensor_parallel_rank(const TensorParallelTrial& trial, int64_t rank,

@@ -28,8 +28,9 @@ struct TensorParallelTrial {
   bool fused = false;      // with strategy/fused_block
   bool recompute = false;  // no region keeps what it can compute again
   Part part = Part::whole;
-  std::set<std::string> frozen = {};              // parameters that get no slot at all
-  std::function<void(Builder&)> spoil = nullptr;  // acts on what the plugin built
+  std::set<std::string> frozen = {};               // parameters that get no slot at all
+  std::function<void(Builder&)> inside = nullptr;  // acts on the builder first, as a plugin further inside would
+  std::function<void(Builder&)> spoil = nullptr;   // acts on what the plugin built
 };
 
 std::string text_of(const TensorParallelTrial& t);

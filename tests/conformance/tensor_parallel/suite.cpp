@@ -10,9 +10,11 @@
 
 #include <drivetrain/error.h>
 
+#include <drivetrain/testkit/kit/decorators.h>
 #include <drivetrain/testkit/kit/equal_tensors.h>
 #include <drivetrain/testkit/kit/rank_threads.h>
 #include <drivetrain/testkit/kit/stop.h>
+#include <drivetrain/testkit/kit/terms.h>
 
 namespace drivetrain::test {
 namespace {
@@ -79,7 +81,7 @@ const TensorParallelResult& whole_model(TensorParallelTrial trial) {
   static std::map<std::string, TensorParallelResult> known;
   trial.ranks = 1, trial.fused = trial.recompute = false, trial.part = Part::whole, trial.spoil = nullptr;
   trial.dtype = at::kDouble, trial.frozen.clear();
-  const std::string key = concat(trial.model, trial.B, "x", trial.S);
+  const std::string key = concat(trial.model, trial.B, "x", trial.S, trial.inside ? " decorated" : "");
   const auto found = known.find(key);
   if (found != known.end()) return found->second;
   std::vector<TensorParallelResult> results = run_tensor_parallel(trial);
@@ -146,6 +148,22 @@ void check_one_row(TensorParallelTrial trial) {
   }
 }
 
+// What a plugin further inside adds to every linear layer and embedding is there, whole, with its gradients; kept, put
+// off, computed again.
+void check_decorated_layers(TensorParallelTrial trial) {
+  trial.inside = [](Builder& builder) { builder.layers = std::make_shared<TermLayers>(builder.layers); };
+  for (const std::string& model : tensor_parallel_models()) {
+    trial.model = model;
+    for (const bool fused : {false, true})
+      for (const Part part : {Part::whole, Part::input}) {
+        trial.fused = fused, trial.part = part, trial.recompute = fused && part == Part::input;
+        check_tensor_parallel(trial);
+      }
+  }
+  trial.B = 1, trial.dtype = at::kFloat;
+  check_tensor_parallel(trial);
+}
+
 using TensorParallelCheck = void (*)(TensorParallelTrial);
 constexpr std::pair<const char*, TensorParallelCheck> kTensorParallelChecks[] = {
     {"ranks_together_compute_what_one_does", check_models},
@@ -153,6 +171,7 @@ constexpr std::pair<const char*, TensorParallelCheck> kTensorParallelChecks[] = 
     {"float32_follows_float64", check_float32},
     {"frozen_parameters_get_no_gradient", check_frozen},
     {"one_row_is_enough", check_one_row},
+    {"computes_with_decorated_layers", check_decorated_layers},
 };
 
 }  // namespace
@@ -224,6 +243,7 @@ Suite tensor_parallel_suite() {
                          if (ranks % subject.rank_multiple == 0) check(trial_of(subject, ranks));
                      }});
   suite.push_back(state_survives_a_stop(2, true));
+  suite.push_back(decorators_compose(2, true));
   return suite;
 }
 

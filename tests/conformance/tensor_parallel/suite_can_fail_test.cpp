@@ -8,6 +8,7 @@
 #include <drivetrain/toolkit/layers/linear.h>
 #include <drivetrain/toolkit/units/differentiable.h>
 
+#include <drivetrain/testkit/kit/terms.h>
 #include <drivetrain/testkit/tensor_parallel/suite.h>
 
 namespace drivetrain::test {
@@ -103,8 +104,9 @@ struct SpoiledLayers : LayerFactory {
   }
   std::shared_ptr<Norm> norm(const NormSpec& spec) override {
     auto norm = inner->norm(spec);
-    if (mistake == Mistake::norms_not_partial)
-      for (const ParamPtr& param : norm->params()) param->layout.partial_over.clear();
+    if (mistake == Mistake::norms_not_partial)  // and as if the layer had summed them itself
+      for (const ParamPtr& param : norm->params())
+        param->layout.partial_over.clear(), param->reduction_axes = std::vector<std::string>{};
     return norm;
   }
   std::shared_ptr<AttentionLayer> attention(const AttentionSpec& spec) override {
@@ -160,6 +162,19 @@ TEST(TensorParallelSuite, finds_mistakes_of_sequence_parallelism) {
   for (const Mistake mistake :
        {Mistake::bias_before_the_sum, Mistake::norms_not_partial, Mistake::positions_in_wrong_order})
     EXPECT_NE(complaints(mistake, true), "") << static_cast<int>(mistake);
+}
+
+// A factory that makes its own layers and does not ask the one inside: it is as if it had found plain ones there.
+TEST(TensorParallelSuite, finds_a_decorator_that_gets_lost) {
+  TensorParallelTrial trial;
+  trial.name = "megatron", trial.model = tensor_parallel_models()[0], trial.options = R"({"size": 2})";
+  const auto decorated = [](Builder& builder) { builder.layers = std::make_shared<TermLayers>(builder.layers); };
+  trial.inside = decorated;
+  EXPECT_EQ(failures_of([&] { check_tensor_parallel(trial); }), "");
+  trial.inside = [=](Builder& builder) {
+    if (builder.mesh.size("tp") == 1) decorated(builder);
+  };
+  EXPECT_NE(failures_of([&] { check_tensor_parallel(trial); }).find("output of unit 0"), std::string::npos);
 }
 
 }  // namespace

@@ -17,7 +17,8 @@ DEEPSPEED = [f"deepspeed_gpt2_zero{stage}" for stage in range(4)] + [
 NAMES = {"gpt2_tiny": "gpt2_tiny/", "llama_tiny": "llama_tiny/", **{name: name + "/" for name in DEEPSPEED},
          "schedules": "schedules.json", "attention": "attention/", "ops": "ops/", "adamw": "adamw.json",
          "deepspeed_checkpoints": "deepspeed_checkpoints/", "megatron_checkpoints": "megatron_checkpoints/",
-         "megatron_data": "megatron_data/", "tokenizer_files": "tokenizer_files/"}
+         "megatron_data": "megatron_data/", "tokenizer_files": "tokenizer_files/", "lora_gpt2": "lora_gpt2/",
+         "lora_llama": "lora_llama/"}
 
 
 def maker(name):
@@ -28,6 +29,9 @@ def maker(name):
     if name in ("gpt2_tiny", "llama_tiny"):
         import curves
         return functools.partial(curves.make_case, name)
+    if name in ("lora_gpt2", "lora_llama"):
+        import adapters
+        return functools.partial(adapters.make_case, name)
     import importlib
     return importlib.import_module(name).make
 

@@ -35,7 +35,7 @@ class Momentum : public Optimizer {
 
   std::vector<Hyper> groups() const override { return {{options_.lr, 0, options_.momentum}}; }
   int group_of(const Param&) const override { return is("names_another_group") ? 1 : 0; }
-  double state_bytes_per_element() const override { return is("promises_less_state") ? 2 : 4; }
+  double state_bytes_per_element(const Param&) const override { return is("promises_less_state") ? 2 : 4; }
 
   void init(const Trainables& all) override {
     for (const Trainable& t : all) kept_[key(t)] = {at::zeros_like(t.value), t.layout};

@@ -20,7 +20,7 @@ class Poison : public DataParallel {
  public:
   Poison(const NoOptions&, const Services& services) : services_(services) {}
 
-  void plan(PlanContext& ctx) override { ctx.claim_axis("dp", PlanContext::kRest, true, 2); }
+  void plan(PlanContext& ctx) override { ctx.claim_axis("dp", PlanContext::kRest, PlanContext::Reads::other_rows, 2); }
 
   void attach(UnitList& units) override {
     group_ = services_.mesh->group("dp");

@@ -41,7 +41,7 @@ class Descent : public Optimizer {
   Descent(const Options& options, const Services&) : options_(options) {}
   std::vector<Hyper> groups() const override { return {{options_.lr, 0, 0}}; }
   int group_of(const Param&) const override { return 0; }
-  double state_bytes_per_element() const override { return 0; }
+  double state_bytes_per_element(const Param&) const override { return 0; }
   void init(const Trainables&) override {}
   void update(const Trainables& chunk, const UpdateArgs& args) override {
     const double rate = args.hyper[0][0].item<double>() * args.grad_scale.item<double>();

@@ -17,6 +17,7 @@
 #include "checkpoint_tools/elements.h"
 #include "checkpoint_tools/new_place.h"
 #include "checkpoint_tools/tool_text.h"
+#include "formats/frozen_base.h"
 
 namespace drivetrain {
 namespace {
@@ -68,6 +69,12 @@ void check_same_weights(const std::vector<Source>& sources, const std::vector<St
                " in the other\n   average checkpoints of one model only: drivetrain checkpoint diff shows all "
                "differences");
   };
+  const FrozenBase base = frozen_base_of(*sources.back().checkpoint);
+  for (const Source& source : sources)
+    if (const FrozenBase its = frozen_base_of(*source.checkpoint); its.digest != base.digest)
+      throw fail(ErrorCode::checkpoint, "the checkpoints ", source.tag.tag, " and ", newest,
+                 " do not hold the same model: their frozen weights are those of \"", its.folder, "\" and \"",
+                 base.folder, "\"\n   average checkpoints of one model only");
   if (weights.empty())
     throw fail(ErrorCode::checkpoint, "the checkpoint ", newest, " holds no weights: no tensor begins with ", kModel);
   for (const Source& source : sources) {
@@ -148,7 +155,8 @@ Value facts_of(const StoredRun& run, const std::vector<Source>& sources, const V
   averaged.set("folder", std::filesystem::absolute(run.folder()).lexically_normal().string());
   averaged.set("tags", Value(std::move(tags))), averaged.set("steps", Value(std::move(steps)));
   if (!config.is_null()) facts.set("config", config);
-  if (const Value* const known = sources.back().checkpoint->facts().find("run")) facts.set("run", *known);
+  for (const char* const key : {"run", kFrozenBase})
+    if (const Value* const known = sources.back().checkpoint->facts().find(key)) facts.set(key, *known);
   facts.set("figures", Value::object());
   facts.set("averaged", std::move(averaged));
   return facts;

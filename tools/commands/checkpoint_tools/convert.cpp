@@ -14,12 +14,15 @@
 #include "checkpoint/config_changes.h"
 #include "checkpoint/resume.h"
 #include "checkpoint/saver.h"
+#include "formats/frozen_base.h"
 #include "formats/model_facts.h"
 #include "formats/state_names.h"
+#include "plan/strategy_weights.h"
 #include "plugin_calls/plugin_call.h"
 #include "state/foreign_tensors.h"
 #include "state/new_file.h"
 #include "state/weights.h"
+#include "train/exported_weights.h"
 
 namespace drivetrain {
 namespace {
@@ -188,6 +191,51 @@ void check_weights(const Checkpoint& state, const ParamShapes& shapes) {
   throw fail(ErrorCode::checkpoint, text, "\n   use the config of the run that wrote it: --config RUN/resolved.json");
 }
 
+// A checkpoint with the frozen weights that it refers to.
+class Completed final : public Checkpoint {
+ public:
+  Completed(std::shared_ptr<const Checkpoint> state, std::shared_ptr<const Checkpoint> base,
+            const std::set<std::string>& params)
+      : state_(std::move(state)), base_(std::move(base)) {
+    for (const std::string& param : params) in_base_.insert(kModelNames + param);
+  }
+  const Value& facts() const override { return state_->facts(); }
+  std::vector<StoredTensor> tensors() const override {
+    std::vector<StoredTensor> all = state_->tensors();
+    for (StoredTensor& t : base_->tensors())
+      if (in_base_.count(t.name)) all.push_back(std::move(t));
+    std::sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
+    return all;
+  }
+  void read(const std::string& name, const StateBox& box, const at::Tensor& into) const override {
+    (in_base_.count(name) ? base_ : state_)->read(name, box, into);
+  }
+  std::vector<std::string> verify() const override { return state_->verify(); }
+
+ private:
+  const std::shared_ptr<const Checkpoint> state_, base_;
+  std::set<std::string> in_base_;
+};
+
+std::shared_ptr<const Checkpoint> with_frozen_base(std::shared_ptr<const Checkpoint> state, const PreparedRun& run,
+                                                   const std::string& folder) {
+  const FrozenBase base = frozen_base_of(*state);
+  if (base.params.empty()) return state;
+  check_frozen_base(base, base.folder, folder);
+  const std::string optimizer = concat(kOptimizerNames, "none");  // a folder of weights has no moments
+  auto values = as_native(run.folders->open(base.folder).state, rules_of(run, "hf"), param_shapes(run), optimizer);
+  return std::make_shared<Completed>(std::move(state), std::move(values), base.params);
+}
+
+// Other programs' checkpoints have moments beside the weights, which nothing can be merged into.
+void check_nothing_added(const PreparedRun& run) {
+  if (run.added_params.empty()) return;
+  throw fail(ErrorCode::config, "the checkpoint holds ", run.added_params.size(), " parameters that strategies added (",
+             some_names({run.added_params.begin(), run.added_params.end()}),
+             "), and a checkpoint of another program has no place for them\n   ",
+             "merge them into the model's weights: checkpoint convert --to hf");
+}
+
 }  // namespace
 
 ParamShapes param_shapes(const PreparedRun& run) {
@@ -198,7 +246,10 @@ ParamShapes param_shapes(const PreparedRun& run) {
 
 std::shared_ptr<const Checkpoint> native_state(const OpenedFolder& opened, const PreparedRun& run,
                                                const std::string& folder) {
-  if (opened.naming == kNativeNaming) return check_weights(*opened.state, param_shapes(run)), opened.state;
+  if (opened.naming == kNativeNaming) {
+    const auto state = with_frozen_base(opened.state, run, folder);
+    return check_weights(*state, param_shapes(run)), state;
+  }
   const std::string optimizer = run.plugins.optimizer ? run.plan.id_of(Optimizer::kKind) : std::string("optimizer/any");
   const WeightRules rules = rules_of(run, opened.naming);
   if (const std::string unsaid = check_model_facts(*opened.state, rules, folder); !unsaid.empty())
@@ -215,10 +266,17 @@ void write_hf(const std::string& to, const Checkpoint& state, const PreparedRun&
     state.read(kModelNames + name, box, values);
     return values.view(shape);
   };
-  WeightRules rules = rules_of(run, "hf");
   const TokenizerReaders readers(run.folders->registry(), run.folders->services());
-  const HfExtras extras = export_extras(rules, source, readers, *run.log);
-  save_hf_folder(to, rules, shapes, fetch, step_of(state.facts()), kMaxShardBytes, extras);
+  std::vector<ExportedWeights> sets{merged_model(run, fetch)};
+  sets.front().extras = export_extras(sets.front().rules, source, readers, *run.log);
+  for (ExportedWeights& added : added_weights(run, fetch)) {
+    // A reader of the model would apply once more what is merged already.
+    if (added.folder.empty())
+      run.log->info(concat(added.weights_file, " is not written: its values are merged into the model's weights"));
+    else
+      sets.push_back(std::move(added));
+  }
+  save_weights(to, sets, shapes, step_of(state.facts()));
 }
 
 void write_format(const std::string& to, const CheckpointFormat& format, const std::string& naming,
@@ -233,6 +291,7 @@ void write_format(const std::string& to, const CheckpointFormat& format, const s
       if (const Value* type = optimizer->find("type")) facts.set("optimizer_type", *type);
       if (const Value* params = optimizer->find("params")) facts.set("optimizer_options", *params);
     }
+  check_nothing_added(run);
   const WeightRules rules = rules_of(run, naming);
   Value tied = Value::object();
   for (const auto& [name, param] : rules.tied)

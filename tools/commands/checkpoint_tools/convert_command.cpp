@@ -96,13 +96,27 @@ ExportSource export_source(const cli::Arguments& arguments, const OpenedFolder& 
   return source;
 }
 
-std::unique_ptr<PreparedRun> plan_model(const Value& section, const Registry& registry) {
+// The strategies of a config, whose layers may have added to the model. Sections of other kinds are not looked at:
+// they may be for more ranks than one, or name plugins that are not here.
+std::vector<ChosenPlugin> strategies_of(const Value& config, const Registry& registry) {
+  Problems of_other_kinds;
+  std::vector<ChosenPlugin> chosen = choose_plugins(config, registry, "cpu", of_other_kinds, Purpose::generate);
+  std::erase_if(chosen, [](const ChosenPlugin& plugin) { return plugin.kind() != Strategy::kKind; });
+  return chosen;
+}
+
+// `run`: the config of the run whose strategies made layers of the model; null: there is none.
+std::unique_ptr<PreparedRun> plan_model(const Value& section, const Value& run, const Registry& registry) {
   Problems problems;
   Value config = Value::object();
   config.set("model", section);
   config.set("train_steps", 1);  // every run's settings want some
   const RunSettings settings = read_run_settings(config, "checkpoint convert", problems);
   std::vector<ChosenPlugin> chosen = choose_plugins(config, registry, "cpu", problems, Purpose::generate);
+  if (run.is_object()) {
+    std::erase_if(chosen, [](const ChosenPlugin& plugin) { return plugin.kind() == Strategy::kKind; });
+    for (ChosenPlugin& strategy : strategies_of(run, registry)) chosen.push_back(std::move(strategy));
+  }
   problems.throw_if_any();
   return prepare_run(settings, std::move(chosen), registry, one_rank(), Purpose::generate);
 }
@@ -165,7 +179,7 @@ void convert_model(const cli::Arguments& arguments, const Registry& registry) {
   const OpenedFolder opened = readers.open(from, arguments.text("--tag"));
   show_notes_of(opened, from, *setup.log);
   const Value config = config_of(arguments, opened);
-  const auto run = plan_model(model_section(arguments, opened, config), registry);
+  const auto run = plan_model(model_section(arguments, opened, config), config, registry);
   const auto state = native_state(opened, *run, from);
   if (format == "hf") {
     write_hf(to, *state, *run, export_source(arguments, opened, config, *run));

@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "checkpoint/held_state.h"
+#include "formats/frozen_base.h"
 
 namespace drivetrain {
 namespace {
@@ -46,6 +47,13 @@ const Value& object_in(const Checkpoint& checkpoint, const char* key) {
   return found && found->is_object() ? *found : none;
 }
 
+// What stands for the values that a checkpoint holds by reference.
+Value base_of(const Checkpoint& checkpoint) {
+  Value digest = Value::object();
+  if (const FrozenBase base = frozen_base_of(checkpoint); !base.params.empty()) digest.set(kFrozenBase, base.digest);
+  return digest;
+}
+
 }  // namespace
 
 std::pair<std::string, std::string> split_folder_and_tag(const std::string& word) {
@@ -59,6 +67,7 @@ CheckpointDifferences differences(const Checkpoint& a, const Checkpoint& b, std:
   CheckpointDifferences found;
   found.config = config_changes(object_in(a, "config"), object_in(b, "config"));
   compare_counters(object_in(a, "counters"), object_in(b, "counters"), tolerance, found);
+  compare_counters(base_of(a), base_of(b), {}, found);
   pair_by_name(a.tensors(), b.tensors(), [&](const StoredTensor& of_a, const StoredTensor& of_b) {
     const bool comparable = of_a.name == of_b.name && of_a.shape == of_b.shape;
     CheckpointDifferences::OfTensor difference{of_a, of_b, {}};

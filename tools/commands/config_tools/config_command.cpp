@@ -54,7 +54,7 @@ Value report_of(const CheckedConfig& checked) {
   report.set("code", static_cast<int64_t>(checked.run ? 0 : static_cast<int64_t>(checked.code)));
   report.set("problems", problems_value(checked));
   report.set("notes", std::move(notes));
-  report.set("settled", settled_value(checked.problems.settled()));
+  report.set("settled", settled_value(checked.problems.resolved()));
   if (checked.run) report.set("plan", plan_headline(checked.run->plan));
   return report;
 }

@@ -130,7 +130,7 @@ bool is_used(const Explained& key, const CheckedConfig& checked) {
 Value in_config(const Explained& key, const CheckedConfig& checked) {
   Value facts = Value::object();
   facts.set("file", checked.path);
-  for (const Settled& settled : checked.problems.settled())
+  for (const AutoValue& settled : checked.problems.resolved())
     if (Explainer::without_params(settled.key) == key.path) {
       facts.set("value", settled.value), facts.set("from", settled.rule);
     }

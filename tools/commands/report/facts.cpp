@@ -21,6 +21,16 @@ void compare(const Value& old_value, const Value& value, const std::string& path
   if (!(old_value == value)) lines.push_back(path + ": " + old_value.to_json() + " then, " + value.to_json() + " now");
 }
 
+Value groups_value(const std::vector<PlannedParamGroup>& groups) {
+  Value list = Value::array();
+  for (const PlannedParamGroup& group : groups) {
+    Value row = Value::object();
+    row.set("group", group.name), row.set("tensors", group.tensors), row.set("parameters", group.elements);
+    list.items().push_back(std::move(row));
+  }
+  return list;
+}
+
 Value list_of(const std::vector<int32_t>& ids) {
   Value list = Value::array();
   for (const int32_t id : ids) list.items().emplace_back(int64_t{id});
@@ -30,9 +40,9 @@ Value list_of(const std::vector<int32_t>& ids) {
 }  // namespace
 
 // What the file left to rules, as it is shown at the start.
-Value settled_value(const std::vector<Settled>& settled) {
+Value settled_value(const std::vector<AutoValue>& settled) {
   Value list = Value::array();
-  for (const Settled& one : settled) {
+  for (const AutoValue& one : settled) {
     Value row = Value::object();
     row.set("key", one.key), row.set("value", one.value), row.set("rule", one.rule);
     list.items().push_back(std::move(row));
@@ -68,6 +78,7 @@ Value resolved_facts(const RunPlan& plan, const Registry& registry) {
   facts.set("libtorch", TORCH_VERSION);
   facts.set("libtorch_folder", torch_folder());
   facts.set("parameters", plan.model.parameters);
+  if (!plan.param_groups.empty()) facts.set("param_groups", groups_value(plan.param_groups));
   facts.set("flops_formula", plan.model.flops_formula);
   facts.set("data", plan.data.notes);
   if (plan.data.begin_tokens) facts.set("begin_tokens", list_of(*plan.data.begin_tokens));

@@ -9,7 +9,7 @@ namespace drivetrain {
 DRIVETRAIN_INTERNAL Value resolved_value(const PreparedRun& run, const Registry& registry);
 
 // "_settled" of it: what the file left to rules, a list of {key, value, rule}.
-Value settled_value(const std::vector<Settled>& settled);
+Value settled_value(const std::vector<AutoValue>& settled);
 
 // The facts under `_resolved`. Without `host` these must be equal on all ranks.
 Value resolved_facts(const RunPlan& plan, const Registry& registry);

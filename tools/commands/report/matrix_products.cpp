@@ -16,7 +16,7 @@ std::vector<MatrixShape> matrix_products(const PreparedRun& run) {
   for (const ParamPtr& param : run.units.all()) {
     const std::vector<int64_t> shape = param->layout.local_shape(*run.mesh);
     if (shape.size() != 2) continue;
-    if (param->embedding) {
+    if (param->role == ParamRole::embedding || param->role == ParamRole::output) {
       tables.emplace_back(param.get(), std::pair(shape[0], shape[1]));
       continue;
     }

@@ -10,7 +10,6 @@
 
 #include "memory/cpu_allocator.h"
 #include "observe/memory.h"
-#include "plugin_calls/plugin_call.h"
 #include "rendezvous/gather_values.h"
 
 namespace drivetrain {
@@ -60,7 +59,7 @@ class StateWalk : public StateVisitor {
   std::set<const c10::StorageImpl*> seen_;
 };
 
-void walk_states(const Run& run, RankMemory& found) {
+void walk_states(const Run& run, const RunState& state, RankMemory& found) {
   StateWalk walk(found);
   const std::vector<Trainables> held = all_values(run);
   const auto each = [&](const auto& visit) {
@@ -72,17 +71,16 @@ void walk_states(const Run& run, RankMemory& found) {
   for (const ParamPtr& param : run.units.all()) walk.add(param->grad, MemoryClass::gradients);
   each([&](const Trainable& t) { walk.add(t.grad, MemoryClass::gradients); });
   each([&](const Trainable& t) { walk.add(t.device_grad, MemoryClass::gradients); });
-  each([&](const Trainable& t) { walk.add(t.value, MemoryClass::optimizer); });
-  const std::string optimizer = run.plan.id_of(Optimizer::kKind);
-  plugin_call({optimizer, "state"}, [&] { run.plugins.optimizer->state(walk); });
+  for (const StateOwner& owner : state)
+    if (owner.changes == StateOwner::Changes::at_update) owner.visit(walk);
 }
 
 // Unique over hosts and processes; ranks that are threads have the same.
 std::string process_name() { return concat(boot_id(), "/", getpid()); }
 
-RankMemory look_at_memory(const Run& run) {
+RankMemory look_at_memory(const Run& run, const RunState& state) {
   RankMemory found;
-  walk_states(run, found);
+  walk_states(run, state, found);
   found.process = process_name();
   found.allocator_peak = static_cast<double>(cpu_memory().peak_in_use);
   found.shared_peak = shared_memory_bytes();
@@ -160,9 +158,10 @@ std::vector<MeasuredMemory> put_together(const std::vector<RankMemory>& all, boo
 
 }  // namespace
 
-std::vector<MeasuredMemory> measure_memory(const Run& run, const RankEnvironment& env, double timeout_s) {
+std::vector<MeasuredMemory> measure_memory(const Run& run, const RunState& state, const RankEnvironment& env,
+                                           double timeout_s) {
   const std::vector<Value> facts =
-      gather_values(*run.store, "memory", env, memory_facts(look_at_memory(run)), timeout_s);
+      gather_values(*run.store, "memory", env, memory_facts(look_at_memory(run, state)), timeout_s);
   if (env.rank != 0) {
     // Who leaves takes its share of the mappings along. Rank 0 may wait as long for others, and then says for whom.
     values_of_ranks(

@@ -6,13 +6,14 @@
 #pragma once
 
 #include "report/memory_report.h"
-#include "run/run.h"
+#include "run/run_state.h"
 
 namespace drivetrain {
 
-// Measures the memory of all ranks. Rank 0 gets one entry per rank, the others an empty list. Call between steps, on
-// every rank: rank 0 waits in the run's store for the others. Once per store. Thread: main.
+// Measures the memory of all ranks. `state`: the run's. Rank 0 gets one entry per rank, the others an empty list. Call
+// between steps, on every rank: rank 0 waits in the run's store for the others. Once per store. Thread: main.
 // Errors: Error(communication) with the key of the rank that did not come.
-std::vector<MeasuredMemory> measure_memory(const Run& run, const RankEnvironment& env, double timeout_s);
+std::vector<MeasuredMemory> measure_memory(const Run& run, const RunState& state, const RankEnvironment& env,
+                                           double timeout_s);
 
 }  // namespace drivetrain

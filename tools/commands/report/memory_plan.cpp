@@ -71,9 +71,8 @@ std::vector<MemoryRow> PlannedMemory::passing_rows() const {
 // Values are saved as the optimizer updates them; ranks' shares are about equal.
 CheckpointBytes checkpoint_bytes(const RunPlan& plan) {
   if (plan.id_of(CheckpointStore::kKind).empty() || plan.id_of(CheckpointPolicy::kKind).empty()) return {};
-  const double element =
-      static_cast<double>(c10::elementSize(plan.dtypes.types.master)) + plan.optimizer_bytes_per_element;
-  const double bytes = static_cast<double>(plan.model.parameters) * element;
+  const auto element = static_cast<double>(c10::elementSize(plan.dtypes.types.master));
+  const double bytes = static_cast<double>(plan.model.parameters) * element + plan.optimizer_state_bytes;
   return {bytes, bytes / static_cast<double>(plan.run.world_size)};
 }
 
@@ -97,7 +96,7 @@ PlannedMemory memory_of(const RunPlan& plan, const StageMemory& stage) {
     if (m.on_host) on_host(planned.host_bytes[static_cast<size_t>(m.memory_class)], m.bytes, source);
   }
   if (const std::string optimizer = plan.id_of(Optimizer::kKind); !optimizer.empty()) {
-    const double state = plan.optimizer_bytes_per_element * stage.updated_elements;
+    const double state = stage.state_bytes_per_element * stage.updated_elements;
     add(MemoryClass::optimizer, state, optimizer + ": state");
     if (plan.update.on_host)
       on_host(planned.host_bytes[static_cast<size_t>(MemoryClass::optimizer)], state, optimizer + ": state");

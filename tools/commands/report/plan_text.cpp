@@ -103,6 +103,21 @@ std::string plan_headline(const RunPlan& plan) {
                 plan.settings.train_steps, " steps\nplugins: ", plugins_text(plan));
 }
 
+std::string param_groups_text(const RunPlan& plan) {
+  std::string text = plan.param_groups.empty() ? "" : "parameter groups:";
+  for (const PlannedParamGroup& group : plan.param_groups) {
+    std::string sets;
+    if (group.lr) sets += concat("lr ", *group.lr);
+    if (group.weight_decay) sets += concat(sets.empty() ? "" : ", ", "weight_decay ", *group.weight_decay);
+    if (sets.empty()) sets = group.frozen ? "frozen" : "the optimizer's";
+    text += formatted("\n  %-16s %-32s %4lld tensors, %7s parameters  %s", group.name.c_str(), sets.c_str(),
+                      static_cast<long long>(group.tensors), short_count(static_cast<double>(group.elements)).c_str(),
+                      group.what.c_str());
+    text.erase(text.find_last_not_of(' ') + 1);
+  }
+  return text;
+}
+
 std::string capture_text(const RunPlan& plan) {
   if (plan.capture.on) return "capture: steps are recorded after the first few and replayed";
   return plan.capture.why_not.empty() ? "" : "capture is off: " + plan.capture.why_not;
@@ -124,6 +139,7 @@ std::string plan_text(const RunPlan& plan) {
   for (const std::string& line : stage_lines(plan)) text += line + "\n";
   text += traffic_text(plan) + host_traffic_text(plan);
   for (const std::string& note : plan.notes) text += note + "\n";
+  if (const std::string groups = param_groups_text(plan); !groups.empty()) text += groups + "\n";
   if (const std::string capture = capture_text(plan); !capture.empty()) text += capture + "\n";
   if (const std::string checkpoint = checkpoint_text(plan); !checkpoint.empty()) text += checkpoint + "\n";
   return text + schedule_text(plan);

@@ -14,6 +14,7 @@ DRIVETRAIN_INTERNAL std::string plan_text(const RunPlan& plan);
 // bytes that a rank sends in a step, by axis; empty: none
 DRIVETRAIN_INTERNAL std::string traffic_text(const RunPlan& plan);
 DRIVETRAIN_INTERNAL std::string host_traffic_text(const RunPlan& plan);
+std::string param_groups_text(const RunPlan& plan);  // "": the config has none
 std::string capture_text(const RunPlan& plan);
 // what a checkpoint takes; empty where none is saved
 DRIVETRAIN_INTERNAL std::string checkpoint_text(const RunPlan& plan);

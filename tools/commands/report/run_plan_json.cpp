@@ -59,7 +59,9 @@ Value run_value(const RunFacts& run) {
                     {"reduce_every", run.reduce_every ? Value(*run.reduce_every) : Value()},
                     {"rest_ranks", fact_value(run.rest_ranks)},
                     {"joined_ranks", fact_value(run.joined_ranks)},
+                    {"position_ranks", fact_value(run.position_ranks)},
                     {"rank_share", fact_value(run.rank_share)},
+                    {"rank_trained", fact_value(run.rank_trained)},
                     {"rank_layers", fact_value(run.rank_layers)},
                     {"rank_positions", fact_value(run.rank_positions)},
                     {"micro_batches_in_flight", fact_value(run.micro_batches_in_flight)}});
@@ -88,6 +90,19 @@ Value mesh_value(const MeshPlan& mesh) {
     stride *= axis.size;
   }
   return axes;
+}
+
+Value param_groups_value(const std::vector<PlannedParamGroup>& groups) {
+  const auto rate = [](const std::optional<double>& value) { return value ? Value(*value) : Value(); };
+  return list_of(groups, [&](const PlannedParamGroup& group) {
+    return object_of({{"group", group.name},
+                      {"what", group.what},
+                      {"lr", rate(group.lr)},
+                      {"weight_decay", rate(group.weight_decay)},
+                      {"frozen", group.frozen},
+                      {"tensors", group.tensors},
+                      {"parameters", group.elements}});
+  });
 }
 
 Value dtypes_value(const DtypePlan& dtypes) {
@@ -260,6 +275,7 @@ Value RunPlan::to_json() const {
                     {"dtypes", dtypes_value(dtypes)},
                     {"placement", placement_value(placement)},
                     {"tied_parameters", tied_value(tied_stages)},
+                    {"param_groups", param_groups_value(param_groups)},
                     {"positions", positions_value(positions)},
                     {"memory", memory_value(*this)},
                     {"traffic", traffic_value(*this)},

@@ -54,10 +54,10 @@ SearchPath search_path(const RunSettings& settings, const std::vector<std::strin
 std::vector<std::string> settled_lines(const Problems& problems) {
   constexpr size_t kWide = 24;  // a longer value moves only its own rule
   size_t keys = 0, values = 0;
-  for (const Settled& s : problems.settled())
+  for (const AutoValue& s : problems.resolved())
     keys = std::max(keys, s.key.size()), values = std::max(values, std::min(s.value.size(), kWide));
   std::vector<std::string> lines;
-  for (const Settled& s : problems.settled())
+  for (const AutoValue& s : problems.resolved())
     lines.push_back(concat("  ", s.key, std::string(keys - s.key.size() + 2, ' '), s.value,
                            std::string(values > s.value.size() ? values - s.value.size() + 2 : 2, ' '), s.rule));
   if (!lines.empty()) lines.insert(lines.begin(), "what the file leaves to rules:");

@@ -5,11 +5,15 @@
 #include "checkpoint/ancestry.h"
 #include "checkpoint/retention.h"
 #include "log/log_console.h"
+#include "plugin_calls/plugin_call.h"
 #include "report/facts.h"
 #include "train/final_weights.h"
 
 namespace drivetrain {
 namespace {
+
+constexpr const char* kFolderTaken = "run/folder";
+constexpr const char* kResumedTag = "run/resumed_tag";  // "=" and the tag
 
 // A folder with a run, of which no checkpoint is where this config keeps them. `strangers`: other runs' that are there.
 void nothing_to_go_on_from(const std::string& folder, bool has_store, const std::vector<StoredTag>& strangers) {
@@ -28,9 +32,19 @@ void nothing_to_go_on_from(const std::string& folder, bool has_store, const std:
   }
 }
 
+// Another run may hold the folder, and rank 0 be refused.
+bool is_taken(Store& store) {
+  try {
+    return !store.get(kFolderTaken, 1).empty();
+  } catch (const Error&) {
+    return false;
+  }
+}
+
 }  // namespace
 
 void Beginning::hold_folder() {
+  if (env_.rank != 0) return;
   const std::string& folder = request_.settings.output_dir;
   if (request_.resume.mode == ResumeOption::Mode::never) check_run_folder(folder);
   if (holds_run(folder)) lock_ = std::make_unique<FolderLock>(folder);
@@ -51,7 +65,26 @@ std::vector<StoredTag> Beginning::own_tags(const CheckpointStore& store, Log& lo
   return tags;
 }
 
+void Beginning::open_place(Run& run) const {
+  CheckpointStore* const store = run.plugins.checkpoint_store.get();
+  const std::string& folder = request_.settings.output_dir;
+  if (store && (!run.plugins.checkpoint_policies.empty() || holds_run(folder)))
+    plugin_call({run.plan.id_of(CheckpointStore::kKind), "open_place"},
+                [&] { store->open_place(folder, env_.rank == 0); });
+}
+
 void Beginning::choose(Run& run) {
+  open_place(run);
+  if (env_.rank != 0) return;
+  choose_on_rank_0(run);
+  if (env_.world_size > 1) request_.setup.store->set(kResumedTag, "=" + tag());
+}
+
+void Beginning::hear() {
+  if (env_.rank != 0) on_.tag = request_.setup.store->get(kResumedTag, timeout_s()).substr(1);
+}
+
+void Beginning::choose_on_rank_0(Run& run) {
   const std::string& folder = request_.settings.output_dir;
   const CheckpointStore* const store = run.plugins.checkpoint_store.get();
   if (lock_) {
@@ -72,7 +105,7 @@ void Beginning::choose(Run& run) {
   if (run_id_.empty()) run_id_ = new_run_id();
 }
 
-void Beginning::take_folder(const Run& run, const Value& facts) {
+void Beginning::write_config(const Run& run, const Value& facts) {
   const std::string& folder = run.plan.settings.output_dir;
   Value resolved = resolved_value(run, *request_.registry);
   resolved.set("_resolved", facts);
@@ -82,7 +115,41 @@ void Beginning::take_folder(const Run& run, const Value& facts) {
     write_run_file(folder + "/resolved.json", resolved.to_json(2) + "\n");
   else
     lock_ = take_run_folder(folder, resolved.to_json(2) + "\n");
-  attach_file(*run.log, folder + "/log.txt");
+}
+
+// A rank that fails here ends the others through the communicator or the launcher.
+void Beginning::take_folder(const Run& run, const Value& facts, RunFlight& flight) {
+  const std::string& folder = run.plan.settings.output_dir;
+  Store& store = *request_.setup.store;
+  if (env_.rank == 0) {
+    write_config(run, facts);
+    attach_file(*run.log, folder + "/log.txt");
+    flight.take_folder(folder);
+    store.set(kFolderTaken, folder);
+    return;
+  }
+  note_elsewhere(*run.log, folder + "/log.txt", [store = request_.setup.store] { return is_taken(*store); });
+  if (!run.plan.settings.flight_record) return;
+  store.get(kFolderTaken, timeout_s());
+  flight.join_folder(folder);
+}
+
+void Beginning::watch_folder(const Run& run) {
+  if (env_.rank != 0) watched_.emplace(run.plan.settings.output_dir);
+}
+
+void Beginning::check_folder() const {
+  if (lock_) lock_->folder().check();
+  if (watched_) watched_->check();
+}
+
+void Beginning::follow_folder(Run& run) const {
+  if (!lock_ || lock_->folder().is_in_place()) return;
+  const std::string now = lock_->folder().whereabouts();
+  if (now.empty()) lock_->folder().check();
+  run.log->warning(concat("output_dir ", run.plan.settings.output_dir, " was moved to ", now,
+                          " while the run was at work in it: what is written at its end goes there"));
+  run.plan.settings.output_dir = now;
 }
 
 }  // namespace drivetrain

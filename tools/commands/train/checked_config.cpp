@@ -47,7 +47,7 @@ void keep_own_problems(CheckedConfig& checked, const Problem& half) {
   for (const Problem& p : checked.problems.list())
     if (p.where.line > 0 && p.where.text() != checked.config.where.text()) own.add(p.where, p.message, p.code);
   for (const Problem& note : checked.problems.notes()) own.note(note.where, note.message);
-  for (const Settled& s : checked.problems.settled()) own.settle(s.where, s.key, s.value, s.rule);
+  for (const AutoValue& s : checked.problems.resolved()) own.resolve(s.where, s.key, s.value, s.rule);
   checked.problems = own;
 }
 
@@ -89,7 +89,7 @@ CheckedConfig check_config(const ConfigRequest& request) {
     if (const std::string half = missing_half(checked.config, request.path); !half.empty())
       keep_own_problems(checked, {checked.config.where, half});
     checked.problems.throw_if_any();
-    checked.settings.settled = checked.problems.settled();
+    checked.settings.settled = checked.problems.resolved();
     plan_checked(checked, std::move(chosen), request.ranks);
   } catch (const Error& e) {
     checked.code = e.code(), checked.refusal = e.what();
@@ -105,7 +105,7 @@ std::vector<std::string> notes_of(const CheckedConfig& checked) {
   lines.insert(lines.end(), checked.run->plan.notes.begin(), checked.run->plan.notes.end());
   const std::string optimizer = checked.run->plan.id_of(Optimizer::kKind);
   const std::string difference = plugin_call({optimizer, "difference_note"}, [&] {
-    return checked.run->plugins.optimizer->difference_note(checked.run->model_params);
+    return checked.run->plugins.optimizer->difference_note(checked.run->params_of_optimizer());
   });
   if (!difference.empty()) lines.push_back(difference);
   if (checked.settings.device != "cpu")

@@ -11,6 +11,7 @@
 #include "state/new_file.h"
 #include "state/weights.h"
 #include "train/export_extras.h"
+#include "train/exported_weights.h"
 
 namespace drivetrain {
 namespace {
@@ -43,6 +44,14 @@ void keep_earlier(const Run& run) {
   if (!failed) run.log->info(concat("the final weights of step ", before, " are kept in ", aside));
 }
 
+void add_extras(ExportedWeights& model, const Run& run, const Value& config) {
+  const std::string from = plugin_call({run.plan.id_of(Model::kKind), "weights_folder"},
+                                       [&] { return run.plugins.model->weights_folder(); });
+  const ExportSource source{config, from, run.plan.data.end_tokens};
+  const TokenizerReaders readers(run.folders->registry(), run.folders->services());
+  model.extras = export_extras(model.rules, source, readers, *run.log);
+}
+
 }  // namespace
 
 bool lacks_final(const Run& run) {
@@ -57,8 +66,9 @@ void check_final(const Run& run) {
   const ParamGather gather(all_values(run), run.model_params, *run.mesh, run.services->device);
   if (run.services->rank != 0) return;
   uint64_t bytes = 0;
-  for (const auto& [name, shape] : gather.shapes())
-    bytes += static_cast<uint64_t>(Layout::whole(shape).global_numel()) * sizeof(float);
+  for (const ExportedWeights& set : exported_weights(run, {}))
+    for (const WeightRule& rule : set.rules.rules)
+      bytes += static_cast<uint64_t>(Layout::whole(gather.shapes().at(rule.param)).global_numel()) * sizeof(float);
   check_place(run, bytes);
 }
 
@@ -67,10 +77,11 @@ void write_final(const Run& run, const Value& config, int64_t step, bool alone) 
   if (alone && run.services->rank != 0) return;
   if (alone && gather.needs_peers())
     return run.log->warning("the final weights are not written: other ranks held parts of them and are lost");
-  const std::string model = run.plan.id_of(Model::kKind);
-  WeightRules rules = plugin_call({model, "weight_rules"}, [&] { return run.plugins.model->weight_rules("hf"); });
+  const auto whole = [&](const std::string& name) { return gather.whole(name); };
+  std::vector<ExportedWeights> sets = exported_weights(run, whole);
   if (run.services->rank != 0) {  // in the order in which rank 0 asks
-    for (const WeightRule& rule : rules.rules) gather.whole(rule.param);
+    for (const ExportedWeights& set : sets)
+      for (const WeightRule& rule : set.rules.rules) set.fetch(rule.param);
     return;
   }
   keep_earlier(run);
@@ -78,13 +89,9 @@ void write_final(const Run& run, const Value& config, int64_t step, bool alone) 
   while (!NewFolder::is_free(final_folder(run, number))) ++number;
   const std::string folder = final_folder(run, number);
   if (number > 1) run.log->warning(concat(final_folder(run, 1), " is there already; the weights go to ", folder));
-  const std::string from = plugin_call({model, "weights_folder"}, [&] { return run.plugins.model->weights_folder(); });
-  const ExportSource source{config, from, run.plan.data.end_tokens};
-  const HfExtras extras =
-      export_extras(rules, source, TokenizerReaders(run.folders->registry(), run.folders->services()), *run.log);
-  const auto whole = [&](const std::string& name) { return gather.whole(name); };
+  if (sets.front().is_model()) add_extras(sets.front(), run, config);
   try {
-    save_hf_folder(folder, rules, gather.shapes(), whole, step, kMaxShardBytes, extras);
+    save_weights(folder, sets, gather.shapes(), step);
   } catch (const Error& e) {
     throw e.within(concat("the final weights, ", folder));
   }

@@ -1,4 +1,4 @@
-// The folder of final weights of a run, whole, whatever way its state is shared out over ranks.
+// The folder of final weights of a run, whole, whatever way its state is sharded over ranks.
 //
 // Thread: main. Errors: Error(internal) where the parts are not the whole; Error(io) for full disks.
 #pragma once

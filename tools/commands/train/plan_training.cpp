@@ -1,5 +1,6 @@
 #include "train/plan_training.h"
 
+#include <algorithm>
 #include <string_view>
 
 #include <drivetrain/toolkit/text.h>
@@ -7,6 +8,7 @@
 #include "findings/limits.h"
 #include "plugin_calls/plugin_call.h"
 #include "report/memory_plan.h"
+#include "train/exported_weights.h"
 
 namespace drivetrain {
 namespace {
@@ -18,12 +20,18 @@ void check_final_form(const PreparedRun& run) {
   if (!run.plan.settings.save_final) return;
   const std::string model = run.plan.id_of(Model::kKind);
   try {
-    plugin_call({.id = model, .hook = "weight_rules", .keeps_errors = true},
-                [&] { run.plugins.model->weight_rules("hf"); });
+    plugin_call({.id = model, .hook = "weight_rules", .keeps_errors = true}, [&] { exported_weights(run, {}); });
   } catch (const Error& e) {
     throw fail(e.code(), e.what(),
                "\n   or set \"save_final\" to false: then it trains, and no such folder is written");
   }
+}
+
+void check_trained(const PreparedRun& run) {
+  const auto is_trained = [](const ParamPtr& param) { return param->trainable; };
+  if (std::any_of(run.model_params.begin(), run.model_params.end(), is_trained)) return;
+  throw fail(ErrorCode::config, "nothing would be trained: all ", run.model_params.size(),
+             " parameters of the model are frozen\n   leave some to the optimizer");
 }
 
 }  // namespace
@@ -40,6 +48,7 @@ std::unique_ptr<PreparedRun> plan_training(const RunSettings& settings, std::vec
     if (!of_ranks || setup.environment.said_by.empty()) throw;
     throw fail(e.code(), e.what(), who_said(setup.environment));
   }
+  check_trained(*run);
   check_final_form(*run);
   return run;
 }

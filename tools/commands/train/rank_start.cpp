@@ -101,7 +101,7 @@ std::unique_ptr<Registry> choose_for(TrainRequest& request, const std::vector<st
   request.registry = registry.get();
   request.chosen = choose_plugins(request.config, *registry, request.settings.device, problems);
   problems.throw_if_any();
-  request.settings.settled = problems.settled();
+  request.settings.settled = problems.resolved();
   if (request.setup.environment.rank == 0) show_notes(problems, *request.setup.log);
   return registry;
 }

@@ -16,11 +16,12 @@ void announce(const TrainRequest& request, const Run& run, const Value& facts, c
   log.info(dtype_table(run.plan));
   for (const std::string& line : planned_lines(memory, run.plan.model.parameters, false)) log.info(line);
   for (const std::string& note : run.plan.notes) log.info(note);
-  for (const std::string& line : {capture_text(run.plan), checkpoint_text(run.plan)})
+  for (const std::string& line : {param_groups_text(run.plan), capture_text(run.plan), checkpoint_text(run.plan)})
     if (!line.empty()) log.info(line);
   const std::string optimizer = run.plan.id_of(Optimizer::kKind);
-  const std::string difference = plugin_call({optimizer, "difference_note"},
-                                             [&] { return run.plugins.optimizer->difference_note(run.model_params); });
+  const std::string difference = plugin_call({optimizer, "difference_note"}, [&] {
+    return run.plugins.optimizer->difference_note(run.params_of_optimizer());
+  });
   if (!difference.empty()) log.info(difference);
   if (const Value* before = request.config.find("_resolved"))
     for (const std::string& line : differing_facts(*before, facts))

@@ -1,5 +1,5 @@
-// Whose fault it is that a run does not go on, from the pictures of its ranks: who gave none, whose calls differ from
-// the others', and who is behind in a call that others wait in without waiting for anybody itself.
+// Finds the rank that blocks a run, from one report per rank: a rank without a report, one whose collectives differ
+// from the others', or one that has not reached the collective that the others wait in.
 // Pure functions; any thread.
 #pragma once
 

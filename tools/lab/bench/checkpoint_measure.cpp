@@ -20,6 +20,7 @@
 #include "observe/memory.h"
 #include "plugin_calls/plugin_call.h"
 #include "rendezvous/gather_values.h"
+#include "run/run_state.h"
 
 namespace drivetrain {
 namespace {
@@ -168,8 +169,7 @@ void CheckpointMeasure::train(Trainer& trainer) {
                .environment = env_,
                .log = *run_.log,
                .mesh = *run_.mesh,
-               .visit = [&](StateVisitor& v) { visit_checkpoint_state(run_, trainer, v); },
-               .until_update = {"model/", run_.plan.id_of(Optimizer::kKind) + "/"},
+               .state = run_state(run_, trainer),
                .facts = Value::object()});
   TimedSaver timed(saver, warmup_, every_);
   trainer.between_steps(&timed);
@@ -183,10 +183,10 @@ void CheckpointMeasure::train(Trainer& trainer) {
 
 void CheckpointMeasure::stand_still(Trainer& trainer) {
   CheckpointStore& store = *run_.plugins.checkpoint_store;
-  HeldState held(*run_.mesh);
-  visit_checkpoint_state(run_, trainer, held);
+  const RunState state = run_state(run_, trainer);
+  const HeldState held(*run_.mesh, state);
   const std::vector<bool> writes = choose_writers(held.parts(), *run_.store, env_, kTimeout);
-  HostCopies copies({});
+  HostCopies copies;
   uint64_t needed = 0;  // bytes that a load of this rank takes
   for (const HeldPart& part : held.parts()) needed += part.bytes();
   for (int64_t round = 0; round < rounds_; ++round) {
@@ -216,7 +216,7 @@ void CheckpointMeasure::stand_still(Trainer& trainer) {
     times_.load.push_back(together([&] {
       const auto checkpoint = store.open(snapshot.tag);
       LoadState load(*checkpoint, *checkpoint->facts().find("counters"), *run_.mesh);
-      visit_checkpoint_state(run_, trainer, load);
+      visit_state(state, load);
       load.throw_if_incomplete();
     }));
     if (env_.rank == 0) times_.bytes = store.tags().front().bytes, store.remove(snapshot.tag);

@@ -53,10 +53,11 @@ double triad_rate(const at::Device& device) {
 // The first installed optimizer that keeps two moments; null without one.
 std::shared_ptr<Optimizer> optimizer_with_two_moments(const RankAlone& rank) {
   const Registry& plugins = rank.registry();
+  const Param matrix("matrix", Layout::whole({2, 2}), InitRule::zeros());
   for (const std::string& name : plugins.names(Optimizer::kKind)) {
     auto optimizer =
         plugins.create<Optimizer>(name, plugins.options(Optimizer::kKind, name).defaults().get(), rank.services());
-    if (optimizer->state_bytes_per_element() == kMomentBytes) return optimizer;
+    if (optimizer->state_bytes_per_element(matrix) == kMomentBytes) return optimizer;
   }
   return nullptr;
 }

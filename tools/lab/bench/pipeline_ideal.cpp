@@ -10,7 +10,7 @@ namespace {
 
 double of(const PhaseSeconds& phases, Phase phase) { return phases[static_cast<size_t>(phase)]; }
 
-// A stage's time is shared out over its chunks as the model counts their cost.
+// A stage's time is divided over its chunks as the model counts their cost.
 std::vector<PieceTime> piece_seconds(const RunPlan& plan, const std::vector<PipelineIdeal::Stage>& stages) {
   std::vector<double> costs(stages.size());
   for (const PlacedPiece& piece : plan.placement) costs[piece.stage] += piece.cost;

@@ -87,7 +87,7 @@ std::vector<RowRange> SplitAttention::plan(const RankAlone& rank, std::shared_pt
   for (const auto& refusal : context.refusals())
     throw fail(ErrorCode::config, ContextParallel::kKind, "/", name_, ": ", refusal.text);
   std::vector<Axis> axes;
-  for (const auto& claim : context.claims()) axes.push_back({claim.axis, claim.size, 0, claim.joins_gradients});
+  for (const auto& claim : context.claims()) axes.push_back({claim.axis, claim.size, 0, claim.joins_gradients()});
   mesh_ = std::make_unique<Mesh>(axes, services_.rank, services_.world_size, communicator, services_.device);
   services_.mesh = mesh_.get();
   Builder builder{nullptr, std::move(inner), *mesh_, model};

@@ -105,9 +105,16 @@ bool is_direct(const MeshPlan& mesh, const std::string& name) {
   return false;
 }
 
+// The first axis that a data-parallel plugin claims.
+std::string first_data_axis(const MeshPlan& mesh) {
+  for (size_t i = 0; i < mesh.axes.size(); ++i)
+    if (mesh.owners[i].starts_with(std::string(DataParallel::kKind) + "/")) return mesh.axes[i].name;
+  return {};
+}
+
 // Of the data-parallel plugin: also over axes that join its sums, such as parts of a sequence.
 RankGroup gradient_group(const RunPlan& plan, const Axis& axis) {
-  const bool first = !plan.mesh.batch_axes.empty() && plan.mesh.batch_axes.front() == axis.name;
+  const bool first = first_data_axis(plan.mesh) == axis.name;
   const int64_t joined = first ? plan.run.joined_ranks.value_or(1) : 1;
   return {axis.size * joined, std::max<int64_t>(1, apart(plan.mesh, axis.name) / joined)};
 }
@@ -176,7 +183,7 @@ StepWork work_of_run(const PreparedRun& run) {
   work.ranks = static_cast<double>(plan.run.world_size);
   work.micro_batches = static_cast<double>(plan.batch.accumulation);
   const auto stages = static_cast<double>(plan.schedule.stages);
-  const auto tensor = static_cast<double>(plan.run.layer_ranks.value_or(1));
+  const auto tensor = static_cast<double>(plan.run.tensor_ranks.value_or(1));
   const double seq = static_cast<double>(plan.run.seq_length.value());
   const double tokens = static_cast<double>(plan.batch.micro_batch_size) * positions_inside(plan);
   work.tokens = static_cast<double>(plan.batch.train_batch_size) * seq / work.ranks;

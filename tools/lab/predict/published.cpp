@@ -113,7 +113,7 @@ std::string label_of(const PublishedRow& row) {
   add(row.tensor > 1, concat("tensor ", row.tensor));
   add(row.stages > 1, concat("stages ", row.stages));
   add(row.context > 1, concat("context ", row.context));
-  add(row.shard_values, "values shared out");
+  add(row.shard_values, "values sharded");
   add(!row.shard_values, row.shard_ranks < 0 ? std::string("state over all") : concat("state over ", row.shard_ranks));
   add(row.recompute, "recompute");
   return concat(row.model.name, ", ", text, ", ", row.micro_batch, "x", row.micro_batches, " of ", row.seq_length);

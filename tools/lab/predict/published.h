@@ -28,7 +28,7 @@ struct SystemTime {
 };
 struct SystemMemory {
   double overhead_gib = 0;  // context, communicators, the allocator's cache
-  // Per parameter: that each rank holds whole; that are shared out; and all of them where values are shared out too.
+  // Per parameter: that each rank holds whole; that are sharded; and all of them where values are sharded too.
   double whole_bytes = 0, shared_bytes = 0, shared_values_bytes = 0;
   double layer_bytes = 0;       // per token and column, of the layer that is at work
   double kept_layer_bytes = 0;  // the same of every layer, where none runs again

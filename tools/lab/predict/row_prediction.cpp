@@ -129,11 +129,11 @@ RowMemory memory_of(const PublishedRow& row, const SystemMemory& profile) {
   const double replicas = static_cast<double>(row.replicas());
   const double owners = row.shard_ranks < 0 ? replicas : std::min(static_cast<double>(row.shard_ranks), replicas);
   if (row.shard_values) {
-    add("states, shared out", profile.shared_values_bytes * parameters / replicas);
+    add("states, sharded", profile.shared_values_bytes * parameters / replicas);
     if (replicas > 1) add("layers gathered", 2 * (2 * layer + table) / tensor);
   } else {
     add("states, whole", profile.whole_bytes * parameters);
-    add("states, shared out", profile.shared_bytes * parameters / owners);
+    add("states, sharded", profile.shared_bytes * parameters / owners);
   }
   const double tokens = row.rank_tokens(), alive = static_cast<double>(std::min(row.stages, row.micro_batches));
   const double kept = row.recompute ? profile.input_bytes : profile.kept_layer_bytes / tensor;

@@ -73,7 +73,7 @@ struct Effect {
 struct Sensitivity {
   double sd = 0;                        // of the pair's differences of logarithms
   int n = 0;                            // of its repeats
-  double level = 0;                     // 5 %, shared out over the comparisons as Holm's correction does at worst
+  double level = 0;                     // 5 %, divided over the comparisons as Holm's correction does at worst
   double trim = 0;                      // as in the study's comparisons
   int64_t needed(double change) const;  // repeats for a change of 0.03: 3 %
   double shown() const;                 // by the repeats that there are

@@ -45,11 +45,11 @@ class NewPlugin : public Model {
   std::vector<UnitPtr> build(LayerFactory& layers) override {
     const InitRule init = InitRule::normal(0.02);
     const int64_t D = options_.hidden_size, V = options_.vocab_size;
-    const auto word = layers.embedding({"embedding.word", V, D, init, true});
+    const auto word = layers.embedding({"embedding.word", V, D, init, true, {}});
     std::vector<UnitPtr> units = {make_layer_unit(
         "embedding", {word}, [=](const Tensors& x, StepContext& ctx) { return Tensors{word->forward(x[0], ctx)}; })};
     for (int64_t i = 0; i < options_.num_layers; ++i) units.push_back(block(concat("block.", i), init, layers));
-    const auto loss = layers.lm_loss({"head", V, D, nullptr, init});
+    const auto loss = layers.lm_loss({"head", V, D, nullptr, init, {}});
     units.push_back(make_layer_unit("head", {loss}, [=](const Tensors& x, StepContext& ctx) {
       return Tensors{loss->forward(sum_of_stream(x), ctx)};
     }));
@@ -82,8 +82,8 @@ class NewPlugin : public Model {
   UnitPtr block(const std::string& name, const InitRule& init, LayerFactory& layers) const {
     const int64_t D = options_.hidden_size, F = 4 * D;
     const auto norm = layers.norm({name + ".norm", D});
-    const auto fc = layers.linear({name + ".fc", D, F, Split::columns, true, {}, init});
-    const auto proj = layers.linear({name + ".proj", F, D, Split::rows, true, {}, init});
+    const auto fc = layers.linear({name + ".fc", D, F, Split::columns, true, {}, init, {}, {}});
+    const auto proj = layers.linear({name + ".proj", F, D, Split::rows, true, {}, init, {}, {}});
     return make_layer_block(name, {norm, fc, proj}, [=](const Tensors& in, StepContext& ctx) {
       const at::Tensor x = sum_of_stream(in), inner = at::gelu(fc->forward(norm->forward(x, ctx), ctx));
       return Tensors{proj->forward(inner, ctx).add_(x)};

@@ -33,7 +33,7 @@ class NewPlugin : public Optimizer {
 
   std::vector<Hyper> groups() const override { return decay_groups(options_, options_.lr, 0); }
   int group_of(const Param& param) const override { return decay_group(options_, param); }
-  double state_bytes_per_element() const override { return 4; }
+  double state_bytes_per_element(const Param&) const override { return 4; }
 
   void init(const Trainables& all) override {
     for (const Trainable& t : all) averages_[key(t)] = {at::zeros_like(t.value), t.layout};

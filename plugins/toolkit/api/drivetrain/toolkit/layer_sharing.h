@@ -25,7 +25,7 @@ class LayerSharing : public TensorParallel {
 
   void plan(PlanContext& ctx) override {
     if (ranks_->size == 1) return ctx.no_effect("size", "one rank has every layer whole");
-    ctx.claim_axis(axis_, ranks_->size, /*joins_gradients=*/false, PlanContext::kTensorPlace);
+    ctx.claim_axis(axis_, ranks_->size, PlanContext::Reads::same, PlanContext::kTensorPlace);
   }
   void build(Builder& builder) override {
     if (ranks_->size == 1) return;

@@ -44,7 +44,7 @@ class SequenceSharing : public ContextParallel {
 
   // For `plan`. False where one rank has the whole sequence and there is nothing more to plan.
   bool claim(PlanContext& ctx, int place) const {
-    ctx.claim_axis(axis_, size_, true, place);
+    ctx.claim_axis(axis_, size_, PlanContext::Reads::other_positions, place);
     if (size_ == 1) ctx.no_effect("size", "one rank has the whole sequence");
     return size_ > 1;
   }

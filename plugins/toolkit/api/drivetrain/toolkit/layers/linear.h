@@ -26,5 +26,7 @@ at::Tensor linear(const at::Tensor& x, const ParamPtr& weight, const ParamPtr& b
 // y [..., D] = W[ids]. ids int64 of any shape; weight [V, D]. Differentiable. Backward adds the rows of dW in the order
 // of positions, so the result is always the same.
 at::Tensor embedding(const at::Tensor& ids, const ParamPtr& weight);
+// The same where W has a part of the rows: ids outside of [0, V) give zeros, and no gradient.
+at::Tensor embedding_of_part(const at::Tensor& ids, const ParamPtr& weight);
 
 }  // namespace drivetrain

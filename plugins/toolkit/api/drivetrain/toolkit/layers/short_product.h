@@ -1,5 +1,5 @@
 // Matrix products by the processor's 16-bit instructions (kernels/product): which of them go there, and how their tasks
-// are shared out over threads. Thread: any; loops on LibTorch's pool. Results do not depend on the number of threads.
+// are divided over threads. Thread: any; loops on LibTorch's pool. Results do not depend on the number of threads.
 #pragma once
 
 #include <ATen/core/Tensor.h>

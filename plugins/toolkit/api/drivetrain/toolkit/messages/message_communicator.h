@@ -16,6 +16,7 @@
 #include <vector>
 
 #include <drivetrain/communicator.h>
+#include <drivetrain/options.h>
 #include <drivetrain/services.h>
 #include <drivetrain/toolkit/messages/carrier.h>
 
@@ -29,6 +30,26 @@ struct MessageSettings {
   // that is much quicker, as with memory that they share.
   bool hierarchy = false;
 };
+
+// The options that such a communicator has, and its table, to which a plugin adds fields of its own.
+struct MessageOptions {
+  double timeout_s = 300;
+  int64_t piece_bytes = 1 << 20;
+  bool share = true;
+};
+template <class Options>  // MessageOptions, or derived from it
+TableBuilder<Options> message_table() {
+  return table<Options>()
+      .field("timeout_s", static_cast<double Options::*>(&Options::timeout_s),
+             "seconds to wait for another rank before giving up")
+      .range(0.001, 1e6)
+      .field("piece_bytes", static_cast<int64_t Options::*>(&Options::piece_bytes),
+             "what a step of a sum receives from each other rank; less where many ranks would need more than 64 MB")
+      .range(64, 1 << 30)
+      .field("share", static_cast<bool Options::*>(&Options::share),
+             "ranks of one host use shared memory, and add before they send to other hosts; false: as if each rank "
+             "had a host of its own");
+}
 
 class MessageCommunicator : public Communicator {
  public:

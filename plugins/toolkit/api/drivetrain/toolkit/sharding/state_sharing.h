@@ -19,7 +19,6 @@
 
 #include <drivetrain/data_parallel.h>
 #include <drivetrain/mesh.h>
-#include <drivetrain/planned_memory.h>
 #include <drivetrain/toolkit/sharding/flat_unit.h>
 
 namespace drivetrain {
@@ -60,7 +59,7 @@ struct ShardingOptions {
   std::vector<std::string> backward_axes;
 };
 
-class StateSharing : public DataParallel, public HoldsUnits {
+class StateSharing : public DataParallel {
  public:
   explicit StateSharing(const Services& services);
   ~StateSharing() override;
@@ -70,7 +69,7 @@ class StateSharing : public DataParallel, public HoldsUnits {
   void flush_grads(StepContext& ctx) override;  // waits for all sums; units without a backward give zeros
   std::vector<Trainables> trainables() override;
   std::vector<Trainables> frozen() override;
-  void plan_units(PlanContext& ctx, const PlannedStage& stage) const override;
+  bool plan_units(PlanContext& ctx, const PlannedStage& stage) const override;
 
   // The options that `plan` chose; valid after it.
   const ShardingOptions& sharding() const { return options_; }

@@ -1,4 +1,4 @@
-#include "state/slice_boxes.h"
+#include <drivetrain/toolkit/layout/slice_boxes.h>
 
 #include <algorithm>
 

@@ -12,7 +12,7 @@
 #include <thread>
 #include <utility>
 
-#include "../tree_sum.h"
+#include "tree_sum.h"
 
 // What was recorded last; waiters keep the version that they wait for.
 struct CUevent_st {

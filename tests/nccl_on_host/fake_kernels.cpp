@@ -6,9 +6,9 @@
 #include <atomic>
 #include <bit>
 
-#include "../device_note.h"
-#include "../tree_sum.h"
+#include "device_note.h"
 #include "fake_cuda.h"
+#include "tree_sum.h"
 
 namespace drivetrain::nccl {
 namespace {

@@ -1,0 +1,232 @@
+// Muon: momentum whose matrices are made orthogonal before the step; AdamW for all that is no matrix inside the model.
+//
+// Source: Jordan et al. 2024, "Muon: An optimizer for hidden layers in neural networks"
+// (kellerjordan.github.io/posts/muon), in torch.optim.Muon's form:
+//   m = mu m + (1 - mu) g;  u = mu m + (1 - mu) g, or m without nesterov;  o = u v^T of the decomposition of u
+//   p = p (1 - lr wd) - lr scale(shape) o
+// Owners of whole matrices compute o (toolkit/sharding/whole_tensors.h). The AdamW is the plugin of that name.
+#include <drivetrain/optimizer.h>
+
+#include <ATen/ops/zeros_like.h>
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <utility>
+
+#include <drivetrain/mesh.h>
+#include <drivetrain/plan_context.h>
+#include <drivetrain/services.h>
+#include <drivetrain/toolkit/sharding/whole_tensors.h>
+
+#include "elementwise.h"
+#include "options.h"
+
+namespace {
+
+using namespace drivetrain;
+namespace muon = drivetrain::muon;
+
+constexpr int kMatrices = 0;  // the group of the matrices; AdamW's follow
+
+// Two dimensions or more, and neither read by index nor the output layer.
+bool is_matrix(const Param& param) {
+  return param.layout.global_shape.size() >= 2 && param.role != ParamRole::embedding &&
+         param.role != ParamRole::output && param.role != ParamRole::norm && param.role != ParamRole::bias;
+}
+
+class Muon : public Optimizer {
+ public:
+  using Options = muon::Options;
+  static OptionTable options() { return muon::option_table(); }
+
+  Muon(const Options& options, const Services& services)
+      : options_(options), services_(services), how_(options.newton_schulz()) {
+    muon::check(options);
+    if (!services.plugins) throw fail(ErrorCode::internal, "optimizer/muon needs the plugins of the run");
+    rest_ = services.plugins->create<Optimizer>(muon::rest(options));
+    if (!options.adam_w_mode)
+      services.log.warning("optimizer/muon: adam_w_mode = false has no effect, as in DeepSpeed: decay is decoupled");
+  }
+
+  std::vector<Hyper> groups() const override {
+    std::vector<Hyper> all = {{options_.rate_of_matrices(), options_.weight_decay, options_.momentum}};
+    for (const Hyper& hyper : rest_->groups()) all.push_back(hyper);
+    return all;
+  }
+  int group_of(const Param& param) const override {
+    return is_matrix(param) ? kMatrices : kMatrices + 1 + rest_->group_of(param);
+  }
+  double state_bytes_per_element(const Param& param) const override {
+    return is_matrix(param) ? 4 : rest_->state_bytes_per_element(param);
+  }
+  bool wants_whole(const Param& param) const override { return is_matrix(param); }
+  double host_bytes_per_element(at::ScalarType param) const override { return rest_->host_bytes_per_element(param); }
+  std::string difference_note(const std::vector<ParamPtr>& params) const override;
+
+  void plan(PlanContext& plan) override;
+  void init(const Trainables& all) override;
+  void update(const Trainables& chunk, const UpdateArgs& args) override;
+  void state(StateVisitor& visitor) override {
+    for (auto& [key, i] : places_)
+      if (momenta_[i].defined())
+        visitor.tensor(matrices_[i].param->name + ".momentum_buffer", momenta_[i], matrices_[i].layout);
+    rest_->state(visitor);
+  }
+
+ private:
+  // A parameter may be updated in parts: by name and first element, an order that is the same on every run.
+  using Key = std::pair<std::string, int64_t>;
+  static Key key(const Trainable& t) { return {t.param->name, t.layout.begin}; }
+
+  std::vector<WholeTensor> cut(const ParamPtr& param) const;
+  std::vector<int64_t> rows_of_matrices(const Param& param) const;
+  void update_matrices(const UpdateArgs& args);
+  void update_rest(const Trainables& chunk, const UpdateArgs& args);
+
+  const Options options_;
+  const Services& services_;
+  const muon::NewtonSchulz how_;
+  std::shared_ptr<Optimizer> rest_;
+  int64_t head_dim_ = 0;  // of the model's attention; 0: not known
+  std::unique_ptr<WholeTensors> whole_;
+  Trainables matrices_;  // of `init`, in its order
+  std::vector<at::Tensor> momenta_;
+  std::map<Key, size_t> places_;  // in both
+  size_t trainables_ = 0;         // of init, and of the lists of this step so far
+  size_t seen_ = 0;
+};
+
+void Muon::plan(PlanContext& plan) {
+  head_dim_ = plan.model().head_dim.value_or(0);
+  if (options_.per_head_muon && head_dim_ == 0)
+    plan.refuse("per_head_muon needs a model that says how large its heads are (head_dim); set it to false");
+}
+
+// Sizes of the matrices that dimension 0 is made of, in rows.
+std::vector<int64_t> Muon::rows_of_matrices(const Param& param) const {
+  const std::vector<int64_t> whole = {param.layout.global_shape[0]};
+  const std::vector<int64_t>& blocks = param.blocks.empty() ? whole : param.blocks;
+  // q, k and v: three matrices whose heads are of one size, as many of k as of v.
+  if (!options_.per_head_muon || blocks.size() != 3 || blocks[1] != blocks[2] || head_dim_ == 0) return blocks;
+  std::vector<int64_t> heads;
+  for (const int64_t rows : blocks) {
+    if (rows % head_dim_ != 0)
+      throw fail(ErrorCode::config, "optimizer/muon: per_head_muon: ", param.name, " has a block of ", rows,
+                 " rows, which no number of heads of ", head_dim_, " makes up; set it to false");
+    heads.insert(heads.end(), rows / head_dim_, head_dim_);
+  }
+  return heads;
+}
+
+// Three dimensions: [experts, rows, columns].
+std::vector<WholeTensor> Muon::cut(const ParamPtr& param) const {
+  const std::vector<int64_t>& shape = param->layout.global_shape;
+  std::vector<WholeTensor> tensors;
+  const auto add = [&](int64_t first, int64_t count, int64_t rows, int64_t columns) {
+    tensors.push_back({param, first, count, rows, columns, muon::newton_schulz_flops(rows, columns, how_)});
+  };
+  if (shape.size() == 2) {
+    int64_t first = 0;
+    for (const int64_t rows : rows_of_matrices(*param)) add(first, rows, rows, shape[1]), first += rows;
+    if (first != shape[0])
+      throw fail(ErrorCode::plugin, param->name, " says that it is fused of ", first, " rows; it has ", shape[0]);
+    return tensors;
+  }
+  int64_t columns = 1;
+  for (size_t dim = 2; dim < shape.size(); ++dim) columns *= shape[dim];
+  for (int64_t i = 0; i < shape[0]; ++i) add(i, 1, shape[1], columns);
+  return tensors;
+}
+
+std::string Muon::difference_note(const std::vector<ParamPtr>& params) const {
+  int64_t embeddings = 0, fused = 0;
+  for (const ParamPtr& p : params) {
+    embeddings += p->role == ParamRole::embedding && p->layout.global_shape.size() >= 2;
+    fused += is_matrix(*p) && p->layout.global_shape.size() == 2 && cut(p).size() > 1;
+  }
+  std::string note =
+      "DeepSpeed's gradient_clipping shrinks the orthogonalised update; ours clips gradients before, as for every "
+      "optimizer";
+  if (fused > 0)
+    note += concat("; ", fused,
+                   " fused tensors are orthogonalised in the blocks that they are fused of (q, k, v), "
+                   "DeepSpeed does what its model fuses in one");
+  if (embeddings > 0)
+    note += concat("; ", embeddings,
+                   " embeddings are AdamW's by what they are, DeepSpeed goes by the names "
+                   "\"embed\" and \"lm_head\"");
+  const std::string decay = decay_note(options_, params);
+  return decay.empty() ? note : note + "; " + decay;
+}
+
+void Muon::init(const Trainables& all) {
+  Trainables rest;
+  matrices_.clear(), momenta_.clear(), places_.clear();
+  trainables_ = all.size(), seen_ = 0;
+  for (const Trainable& t : all) {
+    if (!is_matrix(*t.param)) {
+      rest.push_back(t);
+      rest.back().group -= kMatrices + 1;
+      continue;
+    }
+    if (t.value.scalar_type() != at::kFloat)
+      throw fail(ErrorCode::config, "optimizer/muon updates float32 values; those of ", t.param->name, " are ",
+                 at::toString(t.value.scalar_type()), ". The precision plugin's master dtype decides");
+    places_[key(t)] = matrices_.size();
+    matrices_.push_back(t);
+    momenta_.push_back(at::zeros_like(t.value));
+  }
+  rest_->init(rest);
+  WholeTensors::Options options;
+  options.dtype = options_.ns_dtype == "float32" ? at::kFloat : at::kBFloat16;
+  options.device = services_.device;
+  whole_ = std::make_unique<WholeTensors>(
+      matrices_, [this](const ParamPtr& p) { return cut(p); }, *services_.mesh, options);
+}
+
+void Muon::update(const Trainables& chunk, const UpdateArgs& args) {
+  for (const Trainable& t : chunk)
+    if (is_matrix(*t.param) && !places_.contains(key(t)))
+      throw fail(ErrorCode::internal, "optimizer/muon: ", t.param->name, " was not in init");
+  // All matrices of the step at its first list: their gradients are final, and every rank has a first list.
+  if (seen_ == 0) update_matrices(args);
+  seen_ += chunk.size();
+  if (seen_ >= trainables_) seen_ = 0;
+  update_rest(chunk, args);
+}
+
+void Muon::update_matrices(const UpdateArgs& args) {
+  const muon::StepScalars step(args, kMatrices);
+  for (size_t i = 0; i < matrices_.size(); ++i) muon::add_gradient(momenta_[i], matrices_[i].grad, step);
+  whole_->run(
+      [&](const WholeTensors::Part& part, const at::Tensor& to) {
+        muon::write_direction(to, part.in(momenta_[part.trainable]), part.in(matrices_[part.trainable].grad),
+                              options_.nesterov, step);
+      },
+      [&](const WholeTensor&, const at::Tensor& matrix) { return muon::orthogonalised(matrix, how_); },
+      [&](const WholeTensors::Part& part, const at::Tensor& direction) {
+        const WholeTensor& whole = whole_->tensors()[part.tensor];
+        muon::take_step(part.in(matrices_[part.trainable].value), direction, options_.scale(whole.rows, whole.columns),
+                        step);
+      });
+  for (const Trainable& t : matrices_)
+    if (!t.working.is_same(t.value)) t.working.copy_(t.value, /*non_blocking=*/t.working.device() != t.value.device());
+}
+
+void Muon::update_rest(const Trainables& chunk, const UpdateArgs& args) {
+  Trainables rest;
+  for (const Trainable& t : chunk)
+    if (!is_matrix(*t.param)) {
+      rest.push_back(t);
+      rest.back().group -= kMatrices + 1;
+    }
+  if (rest.empty()) return;
+  UpdateArgs theirs = args;
+  theirs.hyper = args.hyper.narrow(0, kMatrices + 1, args.hyper.size(0) - kMatrices - 1);
+  rest_->update(rest, theirs);
+}
+
+}  // namespace
+
+DRIVETRAIN_PLUGIN(drivetrain::Optimizer, "muon", Muon)

@@ -1,0 +1,113 @@
+#include "options.h"
+
+#include <cmath>
+
+#include <drivetrain/error.h>
+
+#include "peft_folder.h"
+
+namespace drivetrain::lora {
+namespace {
+
+void check_patterns(const Value& patterns, const char* key, bool whole) {
+  for (const auto& [name, value] : patterns.members()) {
+    const double number = whole ? static_cast<double>(value.as_int()) : value.as_double();
+    if (!(whole ? number >= 1 : std::isfinite(number)))
+      throw fail(ErrorCode::config, key, ": \"", name, "\" has ", value.to_json(), "; wanted ",
+                 whole ? "a rank of at least 1" : "a number");
+  }
+}
+
+void check_names(const Value& names, const char* key) {
+  if (names.is_null() || names.is_string()) return;
+  if (!names.is_array())
+    throw fail(ErrorCode::config, key, ": wanted a list of module names or a regular expression, found ",
+               names.type_name());
+  for (const Value& name : names.items()) name.as_string();
+}
+
+void check_init(const Value& init) {
+  if (init == Value(true)) return;
+  if (init.is_string() && init.as_string() == "gaussian") return;
+  throw fail(ErrorCode::config, "init_lora_weights: ", init.to_json(),
+             " is not known here: use true, with which "
+             "adapters start as in the paper, or \"gaussian\"; the other ways of PEFT's change the base weights");
+}
+
+template <class T>
+void set_default(std::optional<T>& option, const T& value) {
+  if (!option) option = value;
+}
+void set_default(Value& option, const Value& value) {
+  if (option.is_null()) option = value;
+}
+
+void finish(Options& o) {
+  if (!o.from.empty()) take_settings(o, o.from);
+  set_default(o.rank, int64_t{8}), set_default(o.alpha, 8.0), set_default(o.dropout, 0.0);
+  set_default(o.rslora, false), set_default(o.modules_to_save, std::vector<std::string>{});
+  set_default(o.rank_pattern, Value::object()), set_default(o.alpha_pattern, Value::object());
+  set_default(o.init_lora_weights, Value(true));
+  check_names(o.targets, "targets"), check_names(o.exclude_modules, "exclude_modules");
+  check_patterns(o.rank_pattern, "rank_pattern", true), check_patterns(o.alpha_pattern, "alpha_pattern", false);
+  check_init(o.init_lora_weights);
+  if (o.layers_to_transform.is_array())
+    for (const Value& layer : o.layers_to_transform.items()) layer.as_int();
+  else if (!o.layers_to_transform.is_null())
+    o.layers_to_transform.as_int();
+}
+
+}  // namespace
+
+double scale_of(double alpha, int64_t rank, bool rslora) {
+  const auto r = static_cast<double>(rank);
+  return alpha / (rslora ? std::sqrt(r) : r);
+}
+
+OptionTable option_table() {
+  return table<Options>()
+      .field("rank", &Options::rank, "columns of B and rows of A; 8, or that of the adapter in `from`")
+      .at_least(1)
+      .alias("r")
+      .field("alpha", &Options::alpha, "adapters count alpha / rank times; 8, or that of the adapter in `from`")
+      .alias("lora_alpha")
+      .field("dropout", &Options::dropout, "share of each adapter's input that a training step leaves out; 0")
+      .range(0, 0.999)
+      .alias("lora_dropout")
+      .field(
+          "targets", &Options::targets,
+          "linear layers with adapters: ends of Hugging Face module names, one regular expression of whole names, or "
+          "\"all-linear\"; else q_proj and v_proj, or c_attn")
+      .alias("target_modules")
+      .field("exclude_modules", &Options::exclude_modules, "which of them have none, in the same forms")
+      .field("rslora", &Options::rslora, "adapters count alpha / sqrt(rank) times")
+      .alias("use_rslora")
+      .field("rank_pattern", &Options::rank_pattern, "ranks of some modules, by name end or regular expression")
+      .field("alpha_pattern", &Options::alpha_pattern, "alphas of some modules, in the same form")
+      .field("modules_to_save", &Options::modules_to_save, "ends of names of modules that are trained whole")
+      .field("layers_to_transform", &Options::layers_to_transform, "number of the only layer with adapters, or a list")
+      .field("init_lora_weights", &Options::init_lora_weights,
+             "true: A uniform within 1 / sqrt(inputs); \"gaussian\": normal of standard deviation 1 / rank; B zero")
+      .field("base_model", &Options::base_model, "name of the base model in the adapter's file")
+      .alias("base_model_name_or_path")
+      .field("from", &Options::from, "PEFT folder to go on with")
+      .path()
+      .field("save", &Options::save, "what is written: the adapter, the model with the adapter added to it, or both")
+      .one_of({"adapter", "merged", "both"})
+      .refused("use_dora", "not in this version: magnitudes of weights (DoRA); leave it out")
+      .refused("lora_bias", "not in this version: biases of adapters; leave it out")
+      .refused("bias",
+               "not in this version: biases of the base stay as they are; leave it out, or name whole modules "
+               "in modules_to_save")
+      .refused("target_parameters", "not in this version: adapters of stacked experts; leave it out")
+      .refused("trainable_token_indices",
+               "not in this version: single rows of the embedding; train it whole with "
+               "modules_to_save")
+      .refused("layer_replication", "not in this version: leave it out")
+      .refused("loftq_config", "not in this version: leave it out")
+      .refused("layers_pattern", "not needed: layers are counted by the number in their name; leave it out")
+      .refused("fan_in_fan_out", "not needed: the model knows how its weights lie; leave it out")
+      .finish(finish);
+}
+
+}  // namespace drivetrain::lora
