@@ -4,7 +4,8 @@
 // (kellerjordan.github.io/posts/muon), in torch.optim.Muon's form:
 //   m = mu m + (1 - mu) g;  u = mu m + (1 - mu) g, or m without nesterov;  o = u v^T of the decomposition of u
 //   p = p (1 - lr wd) - lr scale(shape) o
-// Owners of whole matrices compute o (toolkit/sharding/whole_tensors.h). The AdamW is the plugin of that name.
+// Owners of whole matrices compute o (toolkit/sharding/whole_tensors.h). The AdamW is a plugin, that of the option
+// `rest`.
 #include <drivetrain/optimizer.h>
 
 #include <ATen/ops/zeros_like.h>
@@ -27,7 +28,7 @@ namespace {
 using namespace drivetrain;
 namespace muon = drivetrain::muon;
 
-constexpr int kMatrices = 0;  // the group of the matrices; AdamW's follow
+constexpr int kMatrices = 0;  // the group of the matrices; those of the rest follow
 
 // Two dimensions or more, and neither read by index nor the output layer.
 bool is_matrix(const Param& param) {
@@ -197,18 +198,22 @@ void Muon::update(const Trainables& chunk, const UpdateArgs& args) {
 }
 
 void Muon::update_matrices(const UpdateArgs& args) {
-  const muon::StepScalars step(args, kMatrices);
-  for (size_t i = 0; i < matrices_.size(); ++i) muon::add_gradient(momenta_[i], matrices_[i].grad, step);
+  std::map<int, muon::StepScalars> steps;  // by group: the config's parameter groups have rates of their own
+  for (const Trainable& t : matrices_) steps.try_emplace(t.group, args, t.group);
+  const auto step_of = [&](size_t trainable) -> const muon::StepScalars& {
+    return steps.at(matrices_[trainable].group);
+  };
+  for (size_t i = 0; i < matrices_.size(); ++i) muon::add_gradient(momenta_[i], matrices_[i].grad, step_of(i));
   whole_->run(
       [&](const WholeTensors::Part& part, const at::Tensor& to) {
         muon::write_direction(to, part.in(momenta_[part.trainable]), part.in(matrices_[part.trainable].grad),
-                              options_.nesterov, step);
+                              options_.nesterov, step_of(part.trainable));
       },
       [&](const WholeTensor&, const at::Tensor& matrix) { return muon::orthogonalised(matrix, how_); },
       [&](const WholeTensors::Part& part, const at::Tensor& direction) {
         const WholeTensor& whole = whole_->tensors()[part.tensor];
         muon::take_step(part.in(matrices_[part.trainable].value), direction, options_.scale(whole.rows, whole.columns),
-                        step);
+                        step_of(part.trainable));
       });
   for (const Trainable& t : matrices_)
     if (!t.working.is_same(t.value)) t.working.copy_(t.value, /*non_blocking=*/t.working.device() != t.value.device());

@@ -1,11 +1,13 @@
 // optimizer/muon against its formula written anew in float64, properties of an orthogonal update, and its options.
 #include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/eye.h>
 #include <ATen/ops/linalg_svd.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
 
 #include <cmath>
 #include <set>
@@ -299,6 +301,22 @@ TEST_F(MuonTest, refuses_what_it_does_not_do) {
   t.value = t.value.to(at::kBFloat16);
   EXPECT_NE(error_of([&] { optimizer->init({t}); }).find("updates float32 values; those of w are BFloat16"),
             std::string::npos);
+}
+
+// The config's parameter groups stand behind the optimizer's own: here one in which nothing moves.
+TEST_F(MuonTest, a_matrix_has_the_rates_of_its_group) {
+  for (const bool moves : {true, false}) {
+    const auto muon = make();
+    Trainable t = trainable(*muon, test_param("w", {8, 8}), uneven_numbers(64, 1));
+    t.group = moves ? 0 : static_cast<int>(muon->groups().size());
+    UpdateArgs args = update_args(*muon, 0);
+    args.hyper = at::cat({args.hyper, at::zeros_like(args.hyper)});
+    muon->init({t});
+    t.grad.copy_(normal({64}, 2));
+    const at::Tensor before = t.value.clone();
+    muon->update({t}, args);
+    EXPECT_EQ(at::equal(t.value, before), !moves);
+  }
 }
 
 }  // namespace

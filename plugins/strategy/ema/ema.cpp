@@ -55,7 +55,7 @@ class Ema : public Strategy {
     const RunFacts& run = ctx.run();
     if (!run.training || !run.rank_share.known()) return;
     const double elements = run.rank_share * static_cast<double>(ctx.model().parameters);
-    ctx.memory(MemoryClass::optimizer, "moving averages of the weights, if nothing is shared out", 4 * elements);
+    ctx.memory(MemoryClass::optimizer, "moving averages of the weights, if nothing is sharded", 4 * elements);
   }
 
   void attach(UnitList& units) override {
