@@ -39,6 +39,7 @@ std::string argument_problem(const AttentionArgs& args, const at::Tensor& q, con
   if (!(args.scale > 0)) return concat("scale must be above 0; found ", args.scale);
   if (!(args.dropout >= 0 && args.dropout < 1)) return concat("dropout must be in [0, 1); found ", args.dropout);
   if (args.window < 0) return concat("window must not be negative; found ", args.window);
+  if (!(args.softcap >= 0)) return concat("softcap must not be negative; found ", args.softcap);
   const auto& ends = args.varlen.cu_seqlens;
   if (ends.empty()) return {};
   if (q.size(1) != k.size(1) || args.q_offset != 0)
@@ -58,6 +59,7 @@ std::string ability_problem(const AttentionAbilities& can, const at::Tensor& q, 
   if (!can.non_causal && !args.causal) return "causal = false is not supported";
   if (!can.dropout && args.dropout > 0) return concat("dropout ", args.dropout, " is not supported (0 only)");
   if (!can.window && args.window > 0) return concat("window ", args.window, " is not supported (0 only)");
+  if (!can.softcap && args.softcap > 0) return concat("softcap ", args.softcap, " is not supported (0 only)");
   if (!can.q_offset && args.q_offset != 0) return concat("q_offset ", args.q_offset, " is not supported");
   if (!can.varlen && !args.varlen.cu_seqlens.empty())
     return "several sequences in one row (cu_seqlens) are not supported";
@@ -97,6 +99,10 @@ void Attention::plan(PlanContext& ctx) {
     refuse(concat("attention_dropout ", model.attention_dropout, " is not supported (0 only)"));
   else if (model.attention_dropout >= 1 && ctx.run().training)
     ctx.refuse(concat("attention_dropout is ", model.attention_dropout, "; it must be below 1"));
+  if (!can.window && !model.windowed.empty())
+    refuse(concat("the model's window of ", model.windowed.front().window, " keys is not supported"));
+  if (!can.softcap && model.attention_softcap > 0)
+    refuse(concat("the model's softcap of attention scores, ", model.attention_softcap, ", is not supported"));
   if (!can.varlen && ctx.run().documents.known() && ctx.run().documents)
     refuse("the dataset puts several documents into a row (cu_seqlens), which is not supported");
   const std::vector<std::string> types = names_of(can.dtypes);
@@ -106,6 +112,7 @@ void Attention::plan(PlanContext& ctx) {
   const std::pair<const char*, bool> offered[] = {{"returns_lse", can.returns_lse},
                                                   {"varlen", can.varlen},
                                                   {"window", can.window},
+                                                  {"softcap", can.softcap},
                                                   {"q_offset", can.q_offset},
                                                   {"non_causal", can.non_causal},
                                                   {"deterministic", can.deterministic},

@@ -29,6 +29,8 @@ Layout weight_layout(const EmbeddingSpec& spec) {
   return spec.weight ? *spec.weight : Layout::whole({spec.count, spec.dim});
 }
 
+Layout weight_layout(const NormSpec& spec) { return spec.weight ? *spec.weight : Layout::whole({spec.dim}); }
+
 at::Tensor Linear::forward(const at::Tensor& x, StepContext&) {
   const Options options{true, x.requires_grad()};
   const auto kept = std::make_shared<at::Tensor>();

@@ -10,6 +10,7 @@
 namespace drivetrain {
 
 StepContext::~StepContext() = default;
+KeyValueCache::~KeyValueCache() = default;
 
 std::vector<RowRange> columns_of(const std::vector<RowRange>& part, const std::vector<RowRange>& whole) {
   std::vector<RowRange> columns;

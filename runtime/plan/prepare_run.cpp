@@ -116,6 +116,8 @@ void prepare_facts(PreparedRun& run, const Registry& registry, const RankSetup& 
   choose_dtypes(run, registry);
   const std::string model = plan.id_of(Model::kKind);
   plan.model = plugin_call({model, "facts"}, [&] { return run.plugins.model->facts(); });
+  for (auto it = run.plugins.strategies.rbegin(); it != run.plugins.strategies.rend(); ++it)  // innermost first
+    plugin_call({it->id, "change_facts"}, [&] { it->strategy->change_facts(plan.model); });
   plan.run.world_size = setup.environment.world_size;
   plan.run.device = plan.settings.device;
   const auto tell = [](Fact<int64_t>& fact, const std::optional<int64_t>& given) {

@@ -90,7 +90,7 @@ TrainerParts trainer_parts(Run& run) {
           .activation_cuts = run.activation_cuts,
           .seed = run.services->seed,
           .capture = run.plan.capture.on,
-          .flops_per_token = model.flops_per_token_fixed + model.flops_per_token_S * run.plan.run.seq_length,
+          .flops_per_token = model.flops_per_token(static_cast<double>(run.plan.run.seq_length.value())),
           .flops_formula = model.flops_formula};
 }
 

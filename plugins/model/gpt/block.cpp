@@ -27,11 +27,11 @@ class Block : public AutogradUnit {
   Block(const Shape& shape, const BlockSpec& spec, std::shared_ptr<Rotary> rotary, LayerFactory& layers)
       : AutogradUnit(spec.name), shape_(shape), rotary_(std::move(rotary)) {
     const BlockLayerSpecs specs = block_layer_specs(spec);
-    norm1_ = layers.norm(specs.norm1);
+    norm1_ = layers.norm(*specs.norm1);
     qkv_ = layers.linear(specs.qkv);
     attention_ = layers.attention(specs.attention);
     attn_proj_ = layers.linear(specs.attn_proj);
-    norm2_ = layers.norm(specs.norm2);
+    norm2_ = layers.norm(*specs.norm2);
     fc_ = layers.linear(specs.fc);
     mlp_proj_ = layers.linear(specs.mlp_proj);
   }
@@ -133,6 +133,7 @@ BlockSpec block_spec(const Shape& s, int64_t index) {
   spec.hidden = s.hidden, spec.ffn = s.ffn, spec.heads = s.heads, spec.kv_heads = s.groups, spec.head_dim = s.head_dim;
   spec.rms = s.rms, spec.bias = s.bias, spec.qkv_bias = s.any_qkv_bias(), spec.rotary = s.rotary;
   spec.activation = s.activation;
+  spec.proj_bias = s.bias;
   spec.norm_epsilon = s.norm_epsilon;
   spec.hidden_dropout = s.hidden_dropout, spec.attention_dropout = s.attention_dropout;
   spec.init_std = s.init_std, spec.output_init_std = output_std(s);

@@ -87,11 +87,11 @@ std::optional<BlockLayers> make_block_layers(const BlockSpec& s, LayerFactory& l
   const BlockLayerSpecs specs = block_layer_specs(s);
   Collector collect(layers, reason);
   BlockLayers b;
-  b.norm1 = collect.norm(specs.norm1);
+  b.norm1 = collect.norm(*specs.norm1);
   b.qkv = collect.linear(specs.qkv);
   b.attention = collect.attention(specs.attention);
   b.attn_proj = collect.linear(specs.attn_proj);
-  b.norm2 = collect.norm(specs.norm2);
+  b.norm2 = collect.norm(*specs.norm2);
   b.fc = collect.linear(specs.fc);
   b.mlp_proj = collect.linear(specs.mlp_proj);
   if (!reason.empty()) return {};

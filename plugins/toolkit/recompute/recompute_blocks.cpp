@@ -86,8 +86,8 @@ void BlockChoice::choose(const UnitList& units) {
 // Forward is a third of a step without recompute. The output layer's product is no block's.
 ForwardShares forward_shares(const PlanContext& ctx) {
   const ModelFacts& model = ctx.model();
-  const double attention = model.flops_per_token_S * static_cast<double>(ctx.run().seq_length.value_or(0));
-  const double all = model.flops_per_token_fixed + attention;
+  const double all = model.flops_per_token(static_cast<double>(ctx.run().seq_length.value_or(0)));
+  const double attention = all - model.flops_per_token_fixed;
   if (all <= 0) return {};
   const double head = 6.0 * static_cast<double>(model.vocab_size) * static_cast<double>(model.hidden_size);
   return {std::max(0.0, all - head) / all / 3, attention / all / 3};

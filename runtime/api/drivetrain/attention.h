@@ -44,6 +44,8 @@ struct AttentionArgs {
   // heads (tensor parallelism, Ulysses), for an attention that treats heads differently (ALiBi's slopes).
   std::vector<RowRange> heads;
   RandomKey key;  // for dropout; its rows are `heads`
+  // Not 0: a score s, already scaled, becomes softcap * tanh(s / softcap), before the mask (Gemma 2).
+  double softcap = 0;
 };
 
 // What forward returns and backward needs. The caller owns it, and may replace `out` and `lse` by merged ones before
@@ -65,6 +67,7 @@ struct AttentionAbilities {
   // The plugin may be called with a part of the heads. True means: what a head gives depends on AttentionArgs::heads
   // and not on its index in q. False: strategies that cut the heads refuse this plugin.
   bool partial_heads = false;
+  bool softcap = false;
   std::string remedy;  // what a user can do if something is not supported: "use attention/name"; ends every refusal
 };
 
@@ -84,8 +87,8 @@ class DRIVETRAIN_API Attention : public Plugin {
                            const AttentionArgs& args) const = 0;  // dq, dk, dv
   // Memory of one call, for the plan. Default: attention_memory(shape), no temporaries.
   virtual AttentionMemory memory(const AttentionShape& shape) const;
-  // Checks the model's shape, dtype and dropout against abilities(), refuses what they do not cover, and offers the
-  // abilities. An implementation that overrides it calls it first.
+  // Checks the model's shape, dtype, dropout, windows and softcap against abilities(), refuses what they do not cover,
+  // and offers the abilities. An implementation that overrides it calls it first.
   void plan(PlanContext& ctx) override;
 
  protected:

@@ -51,16 +51,17 @@ struct LinearSpec {
   int64_t in = 0, out = 0;
   Split split = Split::none;
   bool bias = true;
-  std::vector<int64_t> blocks;  // sizes of fused outputs (q, k, v), each cut evenly; their sum is `out`; empty: one
-  InitRule init;                // of the weight; biases start as zeros
+  // Sizes of fused outputs (q, k, v), each cut evenly; their sum is `out`; empty: one.
+  std::vector<int64_t> blocks = {};
+  InitRule init = {};  // of the weight; biases start as zeros
 
   // The rest is set by strategies, never by models. A strategy that cuts the layer (tensor parallelism) asks the
   // factory inside for this rank's part of it: in, out and blocks are then the part's, `weight` is how the whole weight
   // is cut. A further parameter of the layer is cut as the weight is in the dimensions that they share; along an axis
   // that cuts the weight and not this parameter, its gradient is a partial sum (Layout::partial_over). Biases are added
   // by the strategy that cuts (Linear::Options::add_bias), so a bias is partial along no axis.
-  std::optional<Layout> weight;                  // not set: Layout::whole({out, in})
-  std::shared_ptr<const LinearProduct> product;  // null: LibTorch's matrix product in the tensors' dtype
+  std::optional<Layout> weight = {};                  // not set: Layout::whole({out, in})
+  std::shared_ptr<const LinearProduct> product = {};  // null: LibTorch's matrix product in the tensors' dtype
 };
 DRIVETRAIN_API Layout weight_layout(const LinearSpec& spec);
 DRIVETRAIN_API Layout bias_layout(const LinearSpec& spec);  // [out], cut as dimension 0 of the weight
@@ -94,11 +95,11 @@ class DRIVETRAIN_API Linear : public Layer {
 struct EmbeddingSpec {
   std::string name;  // parameter name.weight [count, dim]
   int64_t count = 0, dim = 0;
-  InitRule init;
+  InitRule init = {};
   bool vocabulary = false;  // the rows are tokens of the vocabulary, and may be split over ranks
   // As LinearSpec::weight: set by a strategy that splits the rows; `count` is then the number of rows of this rank,
   // padding included. Not set: Layout::whole({count, dim}).
-  std::optional<Layout> weight;
+  std::optional<Layout> weight = {};
 };
 class DRIVETRAIN_API Embedding : public Layer {
  public:
@@ -108,12 +109,28 @@ class DRIVETRAIN_API Embedding : public Layer {
 };
 DRIVETRAIN_API Layout weight_layout(const EmbeddingSpec& spec);
 
+// Which vectors a norm brings to one length. `hidden`: the residual stream. `head`: each head alone, with one weight
+// for all; where a rank has a part of the heads, the weight's gradient is a partial sum (Layout::partial_over).
+// `heads`: all heads together; where ranks have parts of the heads, x and weight are cut as the outputs of
+// Split::columns are, and the mean is over the parts of all ranks.
+enum class NormOver { hidden, head, heads };
+
+// y = (x - mean) / sqrt(variance + epsilon) * (offset + weight) + bias; with `rms`, y = x / sqrt(mean(x^2) + epsilon) *
+// (offset + weight) (Zhang and Sennrich 2019). Computed in float32, for float64 in float64.
 struct NormSpec {
-  std::string name;  // name.weight [dim], name.bias [dim] (layernorm only)
+  std::string name;  // parameters name.weight [dim] and name.bias [dim]
   int64_t dim = 0;
   bool rms = false;
   double epsilon = 1e-5;
+  bool gain = true, bias = true;  // whether it has a weight; a bias, which an RMS norm never has
+  double offset = 0;              // added to the weight, which starts as 1 - offset (Gemma: 1)
+  NormOver over = NormOver::hidden;
+  int64_t heads = 1;  // with NormOver::heads: how many heads `dim` is made of
+  // As LinearSpec::weight: set by a strategy that cuts the heads; `dim` and `heads` are then this rank's. With
+  // NormOver::heads such a strategy computes the norm itself. Not set: Layout::whole({dim}).
+  std::optional<Layout> weight = {};
 };
+DRIVETRAIN_API Layout weight_layout(const NormSpec& spec);
 class DRIVETRAIN_API Norm : public Layer {
  public:
   // x [..., dim] -> [..., dim]
@@ -126,14 +143,16 @@ struct AttentionSpec {
   int64_t heads = 0, kv_heads = 0, head_dim = 0;
   double scale = 0, dropout = 0;
   bool causal = true;
-  int64_t window = 0;
+  int64_t window = 0;  // AttentionArgs::window
   // Set by strategies that cut the heads: `heads` and `kv_heads` are then this rank's, and this says which of the
   // model's query heads they are (AttentionArgs::heads). Empty: all.
-  std::vector<RowRange> part;
+  std::vector<RowRange> part = {};
+  double softcap = 0;  // AttentionArgs::softcap
 };
 class DRIVETRAIN_API AttentionLayer : public Layer {
  public:
-  // q [B, S, H, C], k and v [B, S, G, C] -> [B, S, H, C]; C head_dim, H and G this rank's heads.
+  // q [B, S, H, C], k and v [B, S, G, C] -> [B, S, H, C]; C head_dim, H and G this rank's heads. With
+  // StepContext::cache the layer attends to the cached keys and values, too (toolkit/layers/cached_attention.h).
   virtual at::Tensor forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, StepContext& ctx) = 0;
   // The plugin's arguments for the current visit, for hand-written units that call the attention plugin themselves.
   virtual AttentionArgs args(StepContext& ctx) const = 0;
@@ -146,34 +165,58 @@ class DRIVETRAIN_API AttentionLayer : public Layer {
 struct LmLossSpec {
   std::string name;  // parameter name.weight [vocab, dim], unless tied
   int64_t vocab = 0, dim = 0;
-  ParamPtr tied;  // the embedding's weight, which the layer then uses; null: it has a weight of its own
-  InitRule init;
+  ParamPtr tied = {};  // the embedding's weight, which the layer then uses; null: it has a weight of its own
+  InitRule init = {};
   // As EmbeddingSpec::weight; `vocab` is then the number of rows of this rank, padding included. The strategy that set
   // it computes with LmLoss::weight and does not call forward. Not set: Layout::whole({vocab, dim}).
-  std::optional<Layout> weight;
+  std::optional<Layout> weight = {};
+  double scale = 1;    // of the logits: l = scale x W^T
+  double softcap = 0;  // then, if not 0, l = softcap tanh(l / softcap) (Gemma 2)
 };
 DRIVETRAIN_API Layout weight_layout(const LmLossSpec& spec);
 class DRIVETRAIN_API LmLoss : public Layer {
  public:
   // x [B, S, dim]. With labels in ctx.batch(): returns the float64 scalar sum, over the valid tokens of the
-  // micro-batch, of log sum exp(logits) - logit[label]. Without labels: returns the logits [B, S, vocab]. If a backward
-  // pass follows, the implementation may compute the scalar in it, so that each chunk of logits is computed once. Read
-  // the scalar only after the backward pass.
+  // micro-batch, of log sum exp(logits) - logit[label]. Without labels: returns the logits [B, S, vocab]; with
+  // StepContext::cache it may return those of the last column alone, [B, 1, vocab]. If a backward pass follows, the
+  // implementation may compute the scalar in it, so that each chunk of logits is computed once. Read the scalar only
+  // after the backward pass.
   virtual at::Tensor forward(const at::Tensor& x, StepContext& ctx) = 0;
-  // The weight, if the layer computes logits = x W^T and their loss and nothing else: a strategy that splits the
-  // vocabulary then computes both with it. Null: it computes something else, and such a strategy refuses it.
+  // The weight, if the layer computes the logits of its spec and their loss and nothing else: a strategy that splits
+  // the vocabulary then computes both with it. Null: it computes something else, and such a strategy refuses it.
   virtual ParamPtr weight() const { return nullptr; }
 };
 
-// A transformer block as a whole, for strategies that have a fused implementation of it.
+// Where a block's norms stand: before attention and MLP, x + f(norm(x)); after them, x + norm(f(x)) (OLMo 2); both
+// (Gemma 2).
+enum class NormPlacement { before, after, both };
+
+// A transformer block as a whole, for strategies that have a fused implementation of it. A strategy that does not cover
+// all of it returns plain(), for BlockSpecs from later versions of this header, too: it checks what it knows.
 struct BlockSpec {
   std::string name;  // "block.3"
   int64_t hidden = 0, ffn = 0, heads = 0, kv_heads = 0, head_dim = 0;
-  bool rms = false, bias = true, qkv_bias = true, rotary = false;  // qkv_bias: of the fused q, k, v matrix
-  std::string activation;                                          // gelu_tanh, gelu or swiglu
+  // `bias`: of both matrices of the MLP; `qkv_bias`: of the fused q, k, v matrix; `proj_bias`: of the projection behind
+  // attention.
+  bool rms = false, bias = true, qkv_bias = true, rotary = false;
+  // gelu_tanh, gelu, silu, relu; gated, act(a) * b with a first: swiglu (silu), geglu (gelu), geglu_tanh, reglu
+  std::string activation = {};
   double norm_epsilon = 1e-5, hidden_dropout = 0, attention_dropout = 0;
   double init_std = 0.02, output_init_std = 0.02;
-  std::vector<double> rotary_frequencies;  // radians per token for each pair (i, i + head_dim / 2), after scaling
+  // Radians per token after scaling, one for each pair (i, i + n) of the first 2 n elements of a head; n is the number
+  // of frequencies, at most head_dim / 2. The other elements pass.
+  std::vector<double> rotary_frequencies = {};
+  double rotary_scale = 1;  // of cosine and sine (yarn, longrope)
+  bool proj_bias = true;
+  bool norm_gain = true, norm_bias = true;  // of all norms of the hidden size; an RMS norm never has a bias
+  double norm_offset = 0;                   // NormSpec::offset, of norms of queries and keys too
+  NormPlacement norms = NormPlacement::before;
+  bool parallel = false;                 // x + attention(norm1(x)) + mlp(norm2(x)) (GPT-NeoX)
+  std::optional<NormOver> qk_norm = {};  // RMS norm of queries and keys before rotary: `head` or `heads`
+  double attention_scale = 0;            // 0: 1 / sqrt(head_dim)
+  double attention_softcap = 0;          // AttentionArgs::softcap
+  int64_t window = 0;                    // AttentionArgs::window
+  double residual_scale = 1;             // of what attention and MLP add to the residual stream (Granite)
 };
 
 // Makes layers. Each call returns a new layer with new parameters. Called in Model::build only, in the same order on

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include <drivetrain/export.h>
 #include <drivetrain/fact.h>
@@ -17,7 +18,7 @@ namespace drivetrain {
 
 // What a model says about itself, the same in every round. Sizes in elements. A model sets only those facts that it
 // has: a model without attention does not set the number of heads.
-struct ModelFacts {
+struct DRIVETRAIN_API ModelFacts {
   int64_t num_layers = 0, hidden_size = 0, vocab_size = 0, max_position_embeddings = 0;
   Fact<int64_t> num_attention_heads{"num_attention_heads", Round::if_model_has_it};
   Fact<int64_t> num_query_groups{"num_query_groups", Round::if_model_has_it};  // key/value heads
@@ -29,6 +30,18 @@ struct ModelFacts {
   // flops_per_token_fixed + flops_per_token_S * S. `flops_formula` is a text that says how they are counted.
   double flops_per_token_fixed = 0, flops_per_token_S = 0;
   std::string flops_formula;
+  // Attention layers that see a window of keys, one entry for each size of window. `flops_per_token_S` is theirs as if
+  // there were no window, and not part of the one above.
+  struct Windowed {
+    int64_t window = 0;
+    double flops_per_token_S = 0;
+  };
+  std::vector<Windowed> windowed;
+  // All of it at sequence length S. A window w < S of causal attention counts as a length of 2 w - w^2 / S, which has
+  // as many pairs of queries and keys.
+  double flops_per_token(double S) const;
+  double attention_softcap = 0;   // AttentionArgs::softcap of any layer
+  int64_t parameters_active = 0;  // of `parameters`, those that one token uses (mixtures of experts); 0: all
 };
 
 // What is known of the run: from the configuration, and from what plugins declared in earlier rounds of `plan`
@@ -126,7 +139,7 @@ class DRIVETRAIN_API PlanContext {
   virtual void split_attention_heads(int64_t ranks) = 0;
 
   // Declares an ability of this plugin. Abilities are names "kind.what" and are compared as text. Attention plugins
-  // offer attention.returns_lse, .varlen, .window, .q_offset, .non_causal, .deterministic, .partial_keys and
+  // offer attention.returns_lse, .varlen, .window, .softcap, .q_offset, .non_causal, .deterministic, .partial_keys and
   // .partial_heads (AttentionAbilities). The runtime offers kWholePositions.
   virtual void offer(const std::string& ability) = 0;
   // Requires an ability. The run is refused if no plugin offers it, or if a plugin outside of this one takes it away.

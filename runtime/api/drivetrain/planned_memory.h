@@ -61,6 +61,8 @@ struct AttentionShape {
   double rows = 0, queries = 0, keys = 0, heads = 0, groups = 0, head_dim = 0;
   at::ScalarType dtype = at::kFloat;
   bool dropout = false, on_cpu = true;
+  double window = 0;  // AttentionArgs::window, 0: none
+  bool softcap = false;
   double element() const { return static_cast<double>(c10::elementSize(dtype)); }
   double query_bytes() const { return rows * queries * heads * head_dim * element(); }
   double key_bytes() const { return rows * keys * groups * head_dim * element(); }  // of k, and of v

@@ -7,6 +7,8 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include <drivetrain/param.h>
 #include <drivetrain/random.h>
@@ -65,6 +67,20 @@ DRIVETRAIN_API std::vector<RowRange> columns_of(const std::vector<RowRange>& par
 // What is wrong with Batch::cu_seqlens for `rows` whole sequences of `length` positions; empty if nothing.
 DRIVETRAIN_API std::string cu_seqlens_problem(const std::vector<int64_t>& cu_seqlens, int64_t rows, int64_t length);
 
+// Keys and values of earlier positions, while text is generated. Owned by the runtime, which sets how many positions of
+// each row count after every pass over the model. Rows of the batch are rows of the cache. Thread: main.
+class DRIVETRAIN_API KeyValueCache {
+ public:
+  virtual ~KeyValueCache();
+  // How many positions each row of the batch has before its first column; as many numbers as rows.
+  virtual const std::vector<int64_t>& past() const = 0;
+  // Appends the k and v [B, S, G, C] of this pass to those of the layer `name`, row b behind past()[b] positions, and
+  // returns all, views [B, T, G, C] of the cache's memory that hold until the next call for the layer; T is max(past) +
+  // S, and of row b the first past()[b] + S positions count. Once per layer and pass.
+  virtual std::pair<at::Tensor, at::Tensor> append(const std::string& name, const at::Tensor& k,
+                                                   const at::Tensor& v) = 0;
+};
+
 class DRIVETRAIN_API StepContext {
  public:
   virtual ~StepContext();
@@ -103,6 +119,9 @@ class DRIVETRAIN_API StepContext {
   // runtime keeps the tensor and reads it after the step. Only rank 0's value is reported, and only in training steps.
   // Error(plugin) for a tensor of several elements and for the runtime's own names ("loss", "lr", ...).
   virtual void metric(const std::string& name, const at::Tensor& scalar) = 0;
+  // The cache of a generation: the batch then has the positions that are new, Batch::position_ids_BS says which they
+  // are, and a unit that looks at other positions than by attention refuses it. Null: the batch has all positions.
+  virtual KeyValueCache* cache() const { return nullptr; }
 };
 
 }  // namespace drivetrain

@@ -137,6 +137,9 @@ class DRIVETRAIN_API Strategy : public Plugin {
   virtual at::Tensor merge(const Param& param, const at::Tensor& value, const WholeParam& whole) const { return value; }
   // Visits what this strategy keeps from step to step (state.h). The runtime visits the values of trainables() itself.
   virtual void state(StateVisitor&) {}
+  // What the layers of this strategy add to the model, or take from it: `parameters`, `parameters_active`, operations
+  // per token. Called once, before the first `plan`, innermost strategy first; all plugins see the changed facts.
+  virtual void change_facts(ModelFacts&) const {}
 };
 
 }  // namespace drivetrain

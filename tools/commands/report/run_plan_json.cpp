@@ -32,21 +32,29 @@ Value fact_value(const Fact<T>& fact) {
   return fact.known() ? Value(fact.value()) : Value();
 }
 
-Value model_value(const ModelFacts& model) {
-  return object_of({{"parameters", model.parameters},
-                    {"num_layers", model.num_layers},
-                    {"hidden_size", model.hidden_size},
-                    {"num_attention_heads", fact_value(model.num_attention_heads)},
-                    {"num_query_groups", fact_value(model.num_query_groups)},
-                    {"head_dim", fact_value(model.head_dim)},
-                    {"ffn_hidden_size", fact_value(model.ffn_hidden_size)},
-                    {"vocab_size", model.vocab_size},
-                    {"max_position_embeddings", model.max_position_embeddings},
-                    {"attention_dropout", model.attention_dropout},
-                    {"hidden_dropout", model.hidden_dropout},
-                    {"flops_per_token_fixed", model.flops_per_token_fixed},
-                    {"flops_per_token_S", model.flops_per_token_S},
-                    {"flops_formula", model.flops_formula}});
+Value model_value(const ModelFacts& model, const Fact<int64_t>& seq_length) {
+  const auto windowed = [](const ModelFacts::Windowed& layers) {
+    return object_of({{"window", layers.window}, {"flops_per_token_S", layers.flops_per_token_S}});
+  };
+  return object_of(
+      {{"parameters", model.parameters},
+       {"parameters_active", model.parameters_active > 0 ? model.parameters_active : model.parameters},
+       {"num_layers", model.num_layers},
+       {"hidden_size", model.hidden_size},
+       {"num_attention_heads", fact_value(model.num_attention_heads)},
+       {"num_query_groups", fact_value(model.num_query_groups)},
+       {"head_dim", fact_value(model.head_dim)},
+       {"ffn_hidden_size", fact_value(model.ffn_hidden_size)},
+       {"vocab_size", model.vocab_size},
+       {"max_position_embeddings", model.max_position_embeddings},
+       {"attention_dropout", model.attention_dropout},
+       {"hidden_dropout", model.hidden_dropout},
+       {"flops_per_token_fixed", model.flops_per_token_fixed},
+       {"flops_per_token_S", model.flops_per_token_S},
+       {"windowed", list_of(model.windowed, windowed)},
+       {"flops_per_token",
+        seq_length.known() ? Value(model.flops_per_token(static_cast<double>(seq_length.value()))) : Value()},
+       {"flops_formula", model.flops_formula}});
 }
 
 Value run_value(const RunFacts& run) {
@@ -267,7 +275,7 @@ Value RunPlan::to_json() const {
                     {"rank", rank},
                     {"run", run_value(run)},
                     {"batch", batch_value(*this)},
-                    {"model", model_value(model)},
+                    {"model", model_value(model, run.seq_length)},
                     {"data", data_value(data)},
                     {"plugins", list_of(plugins, chosen)},
                     {"nesting", list_of(nesting, text)},

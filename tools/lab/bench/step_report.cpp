@@ -36,9 +36,7 @@ class StepReport {
     step_s_ = spread_of(seconds);
     slots_ = static_cast<double>(run.plan.batch.train_batch_size * run.plan.run.seq_length);
     ranks_ = static_cast<double>(run.plan.run.world_size);
-    const double flops =
-        slots_ * (run.plan.model.flops_per_token_fixed +
-                  run.plan.model.flops_per_token_S * static_cast<double>(run.plan.run.seq_length.value()));
+    const double flops = slots_ * run.plan.model.flops_per_token(static_cast<double>(run.plan.run.seq_length.value()));
     tflops_ = flops / step_s_.median / ranks_ / 1e12;
     share_ = tflops_ * 1e12 / products.rate();
   }

@@ -172,8 +172,7 @@ void add_update(StepWork& work, const RunPlan& plan) {
 }  // namespace
 
 double model_flops_of(const RunPlan& plan) {
-  return plan.model.flops_per_token_fixed +
-         plan.model.flops_per_token_S * static_cast<double>(plan.run.seq_length.value());
+  return plan.model.flops_per_token(static_cast<double>(plan.run.seq_length.value()));
 }
 
 StepWork work_of_run(const PreparedRun& run) {

@@ -84,8 +84,11 @@ CellRecord cell_of(const Value& line) {
                 number(model, "parameters"),
                 false};
   cell.shape.gated = need(line, "gated").as_bool();
-  cell.model_flops = number(model, "flops_per_token_fixed") +
-                     number(model, "flops_per_token_S") * static_cast<double>(cell.seq_length);
+  // A ledger from before windows has the two summands alone.
+  const Value* flops = model.find("flops_per_token");
+  cell.model_flops = flops ? flops->as_double()
+                           : number(model, "flops_per_token_fixed") +
+                                 number(model, "flops_per_token_S") * static_cast<double>(cell.seq_length);
   cell.recomputes = need(need(line, "recompute"), "on").as_bool();
   cell.recomputed_fraction = number(need(line, "recompute"), "fraction");
   return cell;
